@@ -1,0 +1,101 @@
+# `make help` lists the targets. Each does its own set-up.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+GO ?= go
+TOOLS := $(CURDIR)/bin/tools
+
+# The versions of the tools are part of the project: they are built from the module proxy into bin/tools.
+GOLANGCI_VERSION := v2.15.0
+GOFUMPT_VERSION := v0.12.0
+WORKFLOWCHECK_VERSION := v0.6.0
+GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+GOFUMPT := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
+WORKFLOWCHECK := $(TOOLS)/workflowcheck-$(WORKFLOWCHECK_VERSION)
+
+VERSION ?=
+LDFLAGS := -s -w $(if $(VERSION),-X main.version=$(VERSION))
+PAGE := api/console/dist/index.html
+PAGE_SOURCES := $(shell find api/console -type d \( -name node_modules -o -name dist -o -name tests \) -prune -o -type f -print)
+GO_FILES = $$(find . -name '*.go' -not -path '*/node_modules/*')
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## Start everything in one process: Temporal, Redis, database, model, workers, API and page
+	@scripts/setup.sh run
+	@$(MAKE) --no-print-directory page build
+	@exec bin/berth-dev
+
+.PHONY: test
+test: ## Run all tests with the race detector, against real servers
+	@scripts/setup.sh test
+	@$(MAKE) --no-print-directory page build
+	$(GO) test -race -p 2 -timeout 20m ./...
+	cd dev && $(GO) test -p 1 -timeout 10m ./...
+	@if command -v npm >/dev/null 2>&1; then cd api/console && npm test --silent; else echo "test: no npm, the page's own tests are left out" >&2; fi
+
+.PHONY: check
+check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check format, lint, workflow determinism, generated files and modules
+	@scripts/setup.sh test
+	@unformatted=$$($(GOFUMPT) -l $(GO_FILES)); test -z "$$unformatted" || { echo "not formatted (make fmt):" $$unformatted >&2; exit 1; }
+	$(GOLANGCI) run ./...
+	cd dev && $(GOLANGCI) run ./...
+	$(WORKFLOWCHECK) ./workflows/...
+	$(GO) test -count=1 -run 'TestDescriptionIsTheOneCheckedIn' ./api
+	$(GO) mod tidy -diff
+	cd dev && $(GO) mod tidy -diff
+
+.PHONY: fmt
+fmt: $(GOFUMPT) ## Format the Go files
+	@$(GOFUMPT) -l -w $(GO_FILES)
+
+.PHONY: generate
+generate: ## Write the generated files anew (api/openapi.yaml)
+	$(GO) test -count=1 -run 'TestDescriptionIsTheOneCheckedIn' ./api -update
+
+.PHONY: build
+build: ## Build bin/berth and bin/berth-dev
+	@test -x bin/berth-dev || echo "build: the first build compiles Temporal's server and takes several minutes; later ones take seconds"
+	@mkdir -p bin
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/berth ./cmd/berth
+	cd dev && $(GO) build -ldflags '$(LDFLAGS)' -o ../bin/berth-dev .
+
+.PHONY: bench
+bench: build ## Measure berth beside its baselines
+	@scripts/bench.sh
+
+.PHONY: proof
+proof: build ## Run the long fault tests; SEED=n repeats a run
+	@scripts/setup.sh test
+	SEED=$(SEED) $(GO) test -race -p 1 -timeout 60m -tags faults ./tests/...
+
+.PHONY: console
+console: ## Build the page (needs Node 20.19 or newer)
+	@scripts/console.sh
+
+# What run and test need: the page when its sources changed and Node is there.
+.PHONY: page
+page: $(PAGE)
+
+$(PAGE): $(PAGE_SOURCES)
+	@scripts/console.sh try
+
+.PHONY: setup
+setup: ## Install what runs and tests need besides Go (Debian as root)
+	@scripts/setup.sh test
+
+$(GOLANGCI):
+	@echo "check: building golangci-lint, some minutes, once"
+	@GOBIN=$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(TOOLS)/golangci-lint $@
+
+$(GOFUMPT):
+	@GOBIN=$(TOOLS) $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
+	@mv $(TOOLS)/gofumpt $@
+
+$(WORKFLOWCHECK):
+	@GOBIN=$(TOOLS) $(GO) install go.temporal.io/sdk/contrib/tools/workflowcheck@$(WORKFLOWCHECK_VERSION)
+	@mv $(TOOLS)/workflowcheck $@

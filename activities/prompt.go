@@ -1,0 +1,136 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth"
+	"berth/internal/llm"
+)
+
+// How much gathered context goes into a prompt (T22).
+const (
+	maxPassages  = 6
+	maxFound     = 30
+	maxSummaries = 3
+	// maxQuery bounds the text whose words are searched for.
+	maxQuery = 4000
+)
+
+// prompt loads what the step needs by id and fills its template.
+func (s *step) prompt(ctx context.Context) ([]llm.Message, error) {
+	in, err := s.input(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return llm.Prompt(s.in.Step.Template, s.in.Locale, in)
+}
+
+func (s *step) input(ctx context.Context) (llm.Input, error) {
+	var in llm.Input
+	for name, id := range s.in.Variables {
+		asset, err := s.Ledger.GetAsset(ctx, s.in.UserID, id)
+		if err != nil {
+			return in, fmt.Errorf("variable %s: %w", name, err)
+		}
+		if asset.Kind == berth.AssetImage {
+			in.Image = &llm.Image{MediaType: asset.MediaType, Data: asset.Content}
+			continue
+		}
+		assign(&in, name, string(asset.Content))
+	}
+	for name, id := range s.in.Outputs {
+		asset, err := s.Ledger.GetAsset(ctx, s.in.UserID, id)
+		if err != nil {
+			return in, fmt.Errorf("output of step %s: %w", name, err)
+		}
+		switch name {
+		case berth.StepOCR:
+			assign(&in, llm.ReadsInto(s.in.Template), string(asset.Content))
+		case berth.StepSummary:
+			in.JobSummary = string(asset.Content)
+		}
+	}
+	if s.in.Step.Name != berth.StepMatch {
+		return in, nil
+	}
+	return in, s.gather(ctx, &in)
+}
+
+func assign(in *llm.Input, name, value string) {
+	switch name {
+	case berth.VarResume:
+		in.Resume = value
+	case berth.VarJobText:
+		in.JobText = value
+	case berth.VarDetailedResume:
+		in.DetailedResume = value
+	case berth.VarNotes:
+		in.Notes = value
+	}
+}
+
+// gather adds what the user has stored: summaries of résumés and the passages that the posting's words find (T22).
+func (s *step) gather(ctx context.Context, in *llm.Input) error {
+	summaries, err := s.Ledger.LatestResults(ctx, s.in.UserID, berth.TemplateResumeSummary, maxSummaries)
+	if err != nil {
+		return fmt.Errorf("stored summaries: %w", err)
+	}
+	for _, a := range summaries {
+		in.Summaries = append(in.Summaries, string(a.Content))
+	}
+	query := in.JobSummary
+	if query == "" {
+		query = in.JobText
+	}
+	passages, err := s.Ledger.SearchPassages(ctx, s.in.UserID, words(query), maxFound)
+	if err != nil {
+		return fmt.Errorf("search passages: %w", err)
+	}
+	given := slices.Collect(maps.Values(s.in.Variables))
+	for _, p := range passages {
+		if len(in.Passages) == maxPassages {
+			break
+		}
+		// What the prompt holds already tells the model nothing new.
+		if !slices.Contains(given, p.AssetID) {
+			in.Passages = append(in.Passages, p.Text)
+		}
+	}
+	return nil
+}
+
+// words are the values of a JSON summary, or the text itself.
+func words(text string) string {
+	var v any
+	if json.Unmarshal([]byte(text), &v) == nil {
+		var b strings.Builder
+		values(v, &b)
+		text = b.String()
+	}
+	if len(text) > maxQuery {
+		text = strings.ToValidUTF8(text[:maxQuery], "")
+	}
+	return text
+}
+
+func values(v any, b *strings.Builder) {
+	switch v := v.(type) {
+	case string:
+		b.WriteString(v)
+		b.WriteByte(' ')
+	case []any:
+		for _, e := range v {
+			values(e, b)
+		}
+	case map[string]any:
+		// The order of the words does not matter to the search.
+		for _, e := range v {
+			values(e, b)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+// Package api is berth's HTTP side: JSON calls described and validated by huma, events and assets as raw
+// handlers described by hand in the same document, one writer of problem details for all (X4). It keeps no
+// state: any number of processes serve the same tasks (X9).
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humaecho"
+	"github.com/labstack/echo/v4"
+
+	"berth"
+	"berth/api/console"
+	"berth/internal/ledger"
+)
+
+// Starter starts and cancels the workflows of tasks. Errors carry a berth.Code: CodeUnavailable when Temporal
+// cannot be reached, CodeIdempotencyMismatch and CodeConflict as the contract says; a RetryError around them
+// says when to come back.
+type Starter interface {
+	// SubmitTask starts the task's workflow, or asks the one that runs under this id, and returns what was
+	// accepted first. Asking again after a lost reply is safe (T7).
+	SubmitTask(ctx context.Context, sub Submission) (Acceptance, error)
+	// CancelTask asks the task's workflow to stop (T25); it does not wait for its end.
+	CancelTask(ctx context.Context, taskID string) error
+}
+
+// Submission is one checked request for a task. Its variables are assets of the user already (T26).
+type Submission struct {
+	TaskID      string            `json:"taskId"`
+	UserID      string            `json:"userId"`
+	ServiceID   string            `json:"serviceId"`
+	Template    berth.Template    `json:"template"`
+	Locale      berth.Locale      `json:"locale"`
+	Tier        berth.Tier        `json:"tier"`
+	Steps       []berth.Step      `json:"steps"`
+	Variables   map[string]string `json:"variables"`
+	RequestHash string            `json:"requestHash"`
+	IdemKey     string            `json:"idemKey,omitempty"`
+	RequestID   string            `json:"requestId"`
+	TraceID     string            `json:"traceId"`
+}
+
+// Acceptance is what a task was accepted as. UserID and RequestHash are those of the task that holds the id:
+// the API compares them with the submission, so a foreign id or another body is refused here.
+type Acceptance struct {
+	TaskID      string           `json:"taskId"`
+	UserID      string           `json:"userId"`
+	RequestHash string           `json:"requestHash"`
+	Status      berth.TaskStatus `json:"status"`
+	Queue       berth.Queue      `json:"queue"`
+	Model       string           `json:"model"`
+	Tier        berth.Tier       `json:"tier"`
+	Position    int              `json:"position"`
+	EtaSeconds  int              `json:"etaSeconds"`
+	// Replay says that the id was accepted before this call.
+	Replay bool `json:"replay"`
+}
+
+// Ledger is what the API reads and stores; *ledger.Ledger is one.
+type Ledger interface {
+	PutAsset(ctx context.Context, a berth.Asset) (berth.Asset, error)
+	GetAsset(ctx context.Context, userID, id string) (berth.Asset, error)
+	GetUserTask(ctx context.Context, userID, id string) (berth.Task, error)
+	ListTasks(ctx context.Context, userID, cursor string, limit int) (tasks []berth.Task, next string, err error)
+	FinishedSteps(ctx context.Context, taskID string) ([]ledger.FinishedStep, error)
+	Ping(ctx context.Context) error
+}
+
+// Pinger tells whether a dependency answers.
+type Pinger interface {
+	Ping(ctx context.Context) error
+}
+
+// Config is what an operator sets. Zero values take the defaults named here.
+type Config struct {
+	AuthSecret        string        // HS256 secret of tokens and tickets; required
+	Audience          string        // of bearer tokens: "berth"
+	Issuer            string        // of bearer tokens; empty: not checked
+	TicketTTL         time.Duration // 60 s
+	MaxUploadBytes    int64         // 10 MiB
+	HeartbeatInterval time.Duration // of event streams: 15 s
+	BodyTimeout       time.Duration // for sending a JSON body: 15 s; an upload has four times that
+	TemporalUIURL     string        // for links; empty: none
+	TemporalNamespace string        // for links: "default"
+	Tier              berth.Tier    // what tasks are served as until credits decide (T18): paid
+	Production        bool
+	Version           string
+}
+
+// Deps is what the API stands on. All but Verifier, Metrics and Clock are required.
+type Deps struct {
+	Starter  Starter
+	Ledger   Ledger
+	Hub      Hub
+	Catalog  Catalog
+	Redis    Pinger
+	Temporal Pinger
+	Config   Config
+	Logger   *slog.Logger
+	Verifier Verifier     // nil: HS256 with Config.AuthSecret
+	Metrics  http.Handler // nil: no /metrics
+	Clock    func() time.Time
+}
+
+type server struct {
+	Deps
+	log      *slog.Logger
+	verifier Verifier
+	tickets  hs256
+	doc      huma.API
+	rules    map[string]rule // written by New only
+}
+
+// minProductionSecret is what HS256 needs to be as strong as its hash.
+const minProductionSecret = 32
+
+// New builds the router with every route, its description and its rule of access.
+func New(d Deps) (*echo.Echo, error) {
+	s, err := newServer(d)
+	if err != nil {
+		return nil, err
+	}
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.IPExtractor = echo.ExtractIPDirect()
+	e.HTTPErrorHandler = s.fail
+	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // what the server says of broken clients
+	e.Use(s.begin, s.rescue, s.guard, s.bound)
+	s.doc = newDocument(e)
+	s.tasks(e)
+	s.events(e)
+	s.assets(e)
+	s.ticketsRoute()
+	s.templates()
+	if err := s.operations(e); err != nil {
+		return nil, err
+	}
+	page := console.Handler()
+	e.RouteNotFound("/*", func(c echo.Context) error { return s.elsewhere(c, page) })
+	for _, r := range e.Routes() {
+		if _, ok := s.rules[routeKey(r.Method, r.Path)]; !ok && r.Method != echo.RouteNotFound {
+			return nil, fmt.Errorf("route %s %s has no rule of access", r.Method, r.Path)
+		}
+	}
+	return e, nil
+}
+
+func newServer(d Deps) (*server, error) {
+	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Redis == nil ||
+		d.Temporal == nil || d.Logger == nil {
+		return nil, errors.New("api: a dependency is missing")
+	}
+	c := &d.Config
+	if c.AuthSecret == "" || (c.Production && len(c.AuthSecret) < minProductionSecret) {
+		return nil, fmt.Errorf("api: the secret of tokens must be set, in production with %d bytes or more", minProductionSecret)
+	}
+	setDefault(&c.Audience, defaultAudience)
+	setDefault(&c.TicketTTL, time.Minute)
+	setDefault(&c.MaxUploadBytes, 10<<20)
+	setDefault(&c.HeartbeatInterval, 15*time.Second)
+	setDefault(&c.BodyTimeout, 15*time.Second)
+	setDefault(&c.TemporalNamespace, "default")
+	setDefault(&c.Tier, berth.TierPaid)
+	if d.Clock == nil {
+		d.Clock = time.Now
+	}
+	s := &server{Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{}}
+	s.tickets = hs256{secret: []byte(c.AuthSecret), audience: c.Audience, issuer: c.Issuer, clock: d.Clock}
+	if s.verifier == nil {
+		s.verifier = s.tickets
+	}
+	return s, nil
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// newDocument is huma without its own routes: the description is served by us, and nothing from a CDN.
+func newDocument(e *echo.Echo) huma.API {
+	cfg := huma.DefaultConfig("berth", apiVersion)
+	cfg.Info.Description = "A durable dispatcher for scarce capacity: LLM tasks, their events and their assets."
+	cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", ""
+	cfg.CreateHooks = nil
+	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"},
+		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: one task's events, for a minute"},
+	}
+	return humaecho.New(e, cfg)
+}
+
+// apiVersion is the version of the description, not of the program.
+const apiVersion = "1.0.0"
+
+// register adds a JSON call: huma checks and describes it, r guards it.
+func register[I, O any](s *server, op huma.Operation, r rule, handler func(context.Context, *I) (*O, error)) {
+	describeAccess(&op, r)
+	op.MaxBodyBytes = maxBodyBytes + 1 // readBody is the limit
+	op.BodyReadTimeout = -1
+	s.rules[routeKey(op.Method, echoPath(op.Path))] = r
+	huma.Register(s.doc, op, handler)
+}
+
+// route adds a raw handler with a description written by hand.
+func (s *server) route(e *echo.Echo, op huma.Operation, r rule, handler echo.HandlerFunc) {
+	r.raw = true
+	describeAccess(&op, r)
+	if _, ok := op.Responses["default"]; !ok {
+		op.Responses["default"] = s.problemResponse()
+	}
+	s.rules[routeKey(op.Method, echoPath(op.Path))] = r
+	s.doc.OpenAPI().AddOperation(&op)
+	e.Add(op.Method, echoPath(op.Path), handler)
+}
+
+func describeAccess(op *huma.Operation, r rule) {
+	if r.public {
+		return
+	}
+	scopes := []string{}
+	if r.scope != "" {
+		scopes = append(scopes, r.scope)
+	}
+	op.Security = []map[string][]string{{"bearer": scopes}}
+	if r.ticket {
+		op.Security = append(op.Security, map[string][]string{"ticket": {}})
+	}
+}
+
+func (s *server) problemResponse() *huma.Response {
+	return &huma.Response{
+		Description: "Error",
+		Content:     map[string]*huma.MediaType{problemType: {Schema: s.schemaOf(Problem{})}},
+	}
+}
+
+// echoPath is an OpenAPI path as the router writes it.
+func echoPath(path string) string {
+	return strings.NewReplacer("{", ":", "}", "").Replace(path)
+}
+
+// consolePolicy lets the page run its own scripts and styles only (P17).
+const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; " +
+	"font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// elsewhere serves the page and its files for every path that is no part of the API.
+func (s *server) elsewhere(c echo.Context, page http.Handler) error {
+	req := c.Request()
+	if allowed := s.allowed(c); len(allowed) > 0 {
+		c.Response().Header().Set(echo.HeaderAllow, strings.Join(allowed, ", "))
+		return echo.ErrMethodNotAllowed
+	}
+	reading := req.Method == http.MethodGet || req.Method == http.MethodHead
+	if !reading || strings.HasPrefix(req.URL.Path, "/v1/") || req.URL.Path == "/metrics" {
+		return berth.Errorf(berth.CodeNotFound, "no such route")
+	}
+	h := c.Response().Header()
+	h.Set(echo.HeaderContentSecurityPolicy, consolePolicy)
+	h.Del(echo.HeaderCacheControl) // the page knows which of its files never change
+	page.ServeHTTP(c.Response(), req)
+	return nil
+}
+
+// allowed lists the methods a path has. The router, with a route for whatever is not found, no longer tells.
+func (s *server) allowed(c echo.Context) []string {
+	var methods []string
+	probe := c.Echo().NewContext(c.Request(), nil)
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		probe.Reset(c.Request(), nil)
+		c.Echo().Router().Find(m, echo.GetPath(c.Request()), probe)
+		if _, ok := s.rules[routeKey(m, probe.Path())]; ok {
+			methods = append(methods, m)
+		}
+	}
+	return methods
+}

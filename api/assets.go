@@ -1,0 +1,252 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/jpeg" // decoders of what an upload may be
+	_ "image/png"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/labstack/echo/v4"
+	_ "golang.org/x/image/webp" // as above
+
+	"berth"
+)
+
+const (
+	// maxPixels bounds an image: a few bytes can claim to be gigabytes once decoded.
+	maxPixels = 40_000_000
+	maxSide   = 20_000
+	// drainFactor times the limit is read and thrown away, so that a browser in the middle of a body that is
+	// too large reads our answer instead of a reset connection.
+	drainFactor = 4
+	accepted    = "image/png, image/jpeg, image/webp, or text in UTF-8"
+)
+
+func (s *server) assets(e *echo.Echo) {
+	file := &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "PNG, JPEG or WebP, or text in UTF-8"}
+	s.route(e, huma.Operation{
+		OperationID: "upload-asset", Method: http.MethodPost, Path: "/v1/assets", Tags: []string{"assets"},
+		Summary: "Store an image or a text, to be used in a task's variables",
+		Description: "The content decides what it is, whatever the request claims. 413 over the size limit, " +
+			"415 for other kinds. Uploading the same content again gives the same id.",
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			"multipart/form-data": {Schema: &huma.Schema{
+				Type: huma.TypeObject, Required: []string{"file"}, Properties: map[string]*huma.Schema{"file": file},
+			}},
+		}},
+		Responses: map[string]*huma.Response{"201": {
+			Description: "Stored",
+			Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(assetView{})}},
+		}},
+	}, rule{scope: ScopeUser}, s.upload)
+	s.route(e, huma.Operation{
+		OperationID: "get-asset", Method: http.MethodGet, Path: "/v1/assets/{id}", Tags: []string{"assets"},
+		Summary:    "The content of one's own asset",
+		Parameters: []*huma.Param{idParam()},
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The content, in its own media type",
+			Content:     map[string]*huma.MediaType{"*/*": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}},
+		}},
+	}, rule{scope: ScopeUser}, s.download)
+}
+
+func idParam() *huma.Param {
+	return &huma.Param{
+		Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: idPattern},
+	}
+}
+
+// assetView is an asset without its content.
+type assetView struct {
+	AssetID   string          `json:"assetId"`
+	Kind      berth.AssetKind `json:"kind" enum:"image,text,result"`
+	MediaType string          `json:"mediaType"`
+	Name      string          `json:"name,omitempty"`
+	Size      int64           `json:"size" doc:"Bytes"`
+	SHA256    string          `json:"sha256"`
+}
+
+func (s *server) upload(c echo.Context) error {
+	name, content, err := s.readFile(c)
+	if err != nil {
+		return err
+	}
+	asset, err := inspect(content)
+	if err != nil {
+		return err
+	}
+	asset.UserID, asset.Name, asset.CreatedAt = callOf(c.Request().Context()).user.UserID, name, s.Clock()
+	a, err := s.Ledger.PutAsset(c.Request().Context(), asset)
+	if err != nil {
+		return fmt.Errorf("store asset: %w", err)
+	}
+	c.Response().Header().Set(echo.HeaderLocation, "/v1/assets/"+a.ID)
+	return c.JSON(http.StatusCreated, assetView{
+		AssetID: a.ID, Kind: a.Kind, MediaType: a.MediaType, Name: a.Name, Size: a.Size, SHA256: a.SHA256,
+	})
+}
+
+// readFile takes the part "file" out of a multipart body, holding no more than the limit in memory.
+func (s *server) readFile(c echo.Context) (name string, content []byte, err error) {
+	limit, req := s.Config.MaxUploadBytes, c.Request()
+	if mt, _, err := mime.ParseMediaType(req.Header.Get(echo.HeaderContentType)); err != nil || mt != "multipart/form-data" {
+		return "", nil, berth.Errorf(berth.CodeUnsupportedMedia, "the body must be multipart/form-data with the part %q", "file")
+	}
+	if req.ContentLength > drainFactor*limit {
+		return "", nil, tooLarge(limit)
+	}
+	rc := http.NewResponseController(c.Response())
+	_ = rc.SetReadDeadline(time.Now().Add(4 * s.Config.BodyTimeout)) // a writer without deadlines is a test's
+	req.Body = io.NopCloser(io.LimitReader(req.Body, drainFactor*limit))
+	defer func() {
+		if _, derr := io.Copy(io.Discard, req.Body); derr == nil && err == nil { // see drainFactor
+			_ = rc.SetReadDeadline(time.Time{})
+		}
+	}()
+	form, err := req.MultipartReader()
+	if err != nil {
+		return "", nil, berth.Invalid("file", "the multipart body has no boundary").With(err)
+	}
+	for {
+		part, err := form.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return "", nil, berth.Invalid("file", "the part is missing")
+		}
+		if err != nil {
+			return "", nil, multipartError(err)
+		}
+		if part.FormName() != "file" {
+			continue
+		}
+		content, err := io.ReadAll(io.LimitReader(part, limit+1))
+		if err != nil {
+			return "", nil, multipartError(err)
+		}
+		if int64(len(content)) > limit {
+			return "", nil, &berth.Error{
+				Code: berth.CodeTooLarge, Field: "file", Message: fmt.Sprintf("an upload may have at most %d bytes", limit),
+			}
+		}
+		return fileName(part), content, nil
+	}
+}
+
+// multipartError is for bodies that are cut off, too slow, or no multipart at all.
+func multipartError(err error) error {
+	if errors.Is(err, multipart.ErrMessageTooLarge) {
+		return berth.Errorf(berth.CodeTooLarge, "the parts have too many headers").With(err)
+	}
+	e := bodyError(err)
+	var be *berth.Error
+	if errors.As(e, &be) {
+		return berth.Invalid("file", "the multipart body could not be read").With(err)
+	}
+	return e
+}
+
+// fileName keeps what a person would recognise: the last element, printable, short.
+func fileName(part *multipart.Part) string {
+	name := path.Base(strings.ReplaceAll(part.FileName(), `\`, "/"))
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return -1
+		}
+		return r
+	}, name)
+	if runes := []rune(name); len(runes) > 100 {
+		name = string(runes[:100])
+	}
+	if name == "." || name == "/" {
+		return ""
+	}
+	return name
+}
+
+// inspect decides by the content what an upload is (X6).
+func inspect(content []byte) (berth.Asset, error) {
+	if len(content) == 0 {
+		return berth.Asset{}, berth.Invalid("file", "must not be empty")
+	}
+	a := berth.Asset{Kind: berth.AssetImage, MediaType: http.DetectContentType(content), Size: int64(len(content)), Content: content}
+	switch {
+	case a.MediaType == "image/png", a.MediaType == "image/jpeg", a.MediaType == "image/webp":
+		return a, checkImage(content, strings.TrimPrefix(a.MediaType, "image/"))
+	case strings.HasPrefix(a.MediaType, "text/"):
+		return textAsset(content)
+	}
+	return berth.Asset{}, unsupported(fmt.Sprintf("the file looks like %s; accepted are %s", a.MediaType, accepted))
+}
+
+func checkImage(content []byte, format string) error {
+	cfg, got, err := image.DecodeConfig(bytes.NewReader(content))
+	if err != nil || got != format || cfg.Width <= 0 || cfg.Height <= 0 {
+		e := unsupported(fmt.Sprintf("the %s image cannot be decoded; accepted are %s", strings.ToUpper(format), accepted))
+		return e.With(err)
+	}
+	if cfg.Width > maxSide || cfg.Height > maxSide || cfg.Width*cfg.Height > maxPixels {
+		return &berth.Error{
+			Code: berth.CodeTooLarge, Field: "file",
+			Message: fmt.Sprintf("the image has %d x %d pixels; at most %d million are read", cfg.Width, cfg.Height, maxPixels/1_000_000),
+		}
+	}
+	return nil
+}
+
+func textAsset(content []byte) (berth.Asset, error) {
+	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
+	if !utf8.Valid(content) || bytes.ContainsRune(content, 0) {
+		return berth.Asset{}, unsupported("a text must be UTF-8; accepted are " + accepted)
+	}
+	if err := checkText("file", string(content)); err != nil {
+		return berth.Asset{}, err
+	}
+	return berth.Asset{
+		Kind: berth.AssetText, MediaType: berth.TextMediaType, Size: int64(len(content)), Content: content,
+	}, nil
+}
+
+func unsupported(msg string) *berth.Error {
+	return &berth.Error{Code: berth.CodeUnsupportedMedia, Field: "file", Message: msg}
+}
+
+// download sends an asset so that no browser takes it for a page of ours.
+func (s *server) download(c echo.Context) error {
+	if err := checkID("id", c.Param("id")); err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	a, err := s.Ledger.GetAsset(ctx, callOf(ctx).user.UserID, c.Param("id"))
+	if err != nil {
+		return fmt.Errorf("read asset: %w", err)
+	}
+	h := c.Response().Header()
+	h.Set(echo.HeaderContentSecurityPolicy, "sandbox; default-src 'none'; frame-ancestors 'none'")
+	disposition := "attachment"
+	if a.Kind == berth.AssetImage {
+		disposition = "inline"
+	}
+	if v := mime.FormatMediaType(disposition, map[string]string{"filename": downloadName(a)}); v != "" {
+		disposition = v
+	}
+	h.Set(echo.HeaderContentDisposition, disposition)
+	return c.Blob(http.StatusOK, a.MediaType, a.Content)
+}
+
+func downloadName(a berth.Asset) string {
+	if a.Name != "" && a.Kind != berth.AssetResult {
+		return a.Name
+	}
+	return a.ID
+}

@@ -1,0 +1,176 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+	"image"
+	"image/color"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+)
+
+func pngOf(t *testing.T, w, h int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, png.Encode(&b, image.NewPaletted(image.Rect(0, 0, w, h), color.Palette{color.Black, color.White})))
+	return b.Bytes()
+}
+
+// bomb is a small PNG that claims to be 10,000 pixels wide and high.
+func bomb(t *testing.T) []byte {
+	t.Helper()
+	b := pngOf(t, 4, 4)
+	header := b[12:29] // type, then width, height, ... of the first chunk
+	binary.BigEndian.PutUint32(header[4:], 10_000)
+	binary.BigEndian.PutUint32(header[8:], 10_000)
+	binary.BigEndian.PutUint32(b[29:], crc32.ChecksumIEEE(header))
+	return b
+}
+
+// onePixelWebP is a whole, lossless WebP.
+const onePixelWebP = "UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA=="
+
+func form(t *testing.T, field, name string, content []byte) (body *bytes.Buffer, contentType string) {
+	t.Helper()
+	body = &bytes.Buffer{}
+	w := multipart.NewWriter(body)
+	part, err := w.CreateFormFile(field, name)
+	require.NoError(t, err)
+	_, err = part.Write(content)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return body, w.FormDataContentType()
+}
+
+func (h *house) upload(user, name string, content []byte) answer {
+	h.t.Helper()
+	body, ct := form(h.t, "file", name, content)
+	return h.do(h.request(http.MethodPost, "/v1/assets", h.token(user), body, "Content-Type", ct))
+}
+
+func TestUploadDecidesByContent(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var jpg, gifs bytes.Buffer
+	small := image.NewPaletted(image.Rect(0, 0, 4, 4), color.Palette{color.Black, color.White})
+	require.NoError(t, jpeg.Encode(&jpg, small, nil))
+	require.NoError(t, gif.Encode(&gifs, small, nil))
+	webp, err := base64.StdEncoding.DecodeString(onePixelWebP)
+	require.NoError(t, err)
+	img := pngOf(t, 4, 4)
+	for name, tc := range map[string]struct {
+		content []byte
+		status  int
+		kind    berth.AssetKind
+		media   string
+	}{
+		"png":              {img, 201, berth.AssetImage, "image/png"},
+		"jpeg":             {jpg.Bytes(), 201, berth.AssetImage, "image/jpeg"},
+		"webp":             {webp, 201, berth.AssetImage, "image/webp"},
+		"text":             {[]byte("Zoë 工程师\n"), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"html is text":     {[]byte("<html><script>alert(1)</script>"), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"svg is text":      {[]byte(`<?xml version="1.0"?><svg onload="alert(1)"/>`), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"text with a mark": {[]byte("\xef\xbb\xbfhello"), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"gif":              {gifs.Bytes(), 415, "", ""},
+		"pdf":              {[]byte("%PDF-1.7 text"), 415, "", ""},
+		"zip":              {[]byte("PK\x03\x04zip"), 415, "", ""},
+		"binary":           {[]byte{0, 1, 2, 3}, 415, "", ""},
+		"utf-16":           {[]byte("\xff\xfeh\x00i\x00"), 415, "", ""},
+		"latin-1":          {[]byte("Zo\xeb writes"), 415, "", ""},
+		"png cut off":      {img[:20], 415, "", ""},
+		"png in name only": {append([]byte("\x89PNG\x0d\x0a\x1a\x0a"), "nothing"...), 415, "", ""},
+		"empty":            {nil, 400, "", ""},
+		"blank":            {[]byte(" \n"), 400, "", ""},
+		"text too long":    {bytes.Repeat([]byte("a"), 200_001), 413, "", ""},
+		"over the limit":   {append(bytes.Clone(img), make([]byte, 2<<20)...), 413, "", ""},
+		"far over":         {make([]byte, 20<<20), 413, "", ""},
+		"too many pixels":  {bomb(t), 413, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.upload("alice", `C:\dir\..\posting "1".png`, tc.content)
+			require.Equal(t, tc.status, a.status, string(a.body))
+			if tc.status != http.StatusCreated {
+				require.NotEmpty(t, a.problem.Detail)
+				if name != "far over" {
+					require.Equal(t, "file", a.problem.Field)
+				}
+				if tc.status == http.StatusUnsupportedMediaType {
+					require.Contains(t, a.problem.Detail, "image/webp", "it says what is accepted")
+				}
+				return
+			}
+			d := a.json(t)
+			require.Equal(t, string(tc.kind), d["kind"])
+			require.Equal(t, tc.media, d["mediaType"])
+			require.Len(t, d["sha256"], 64)
+			require.Equal(t, `posting "1".png`, d["name"])
+			require.Equal(t, "/v1/assets/"+d["assetId"].(string), a.header.Get("Location"))
+			again := h.upload("alice", "other.png", tc.content)
+			require.Equal(t, d["assetId"], again.json(t)["assetId"], "the same content is the same asset")
+		})
+	}
+}
+
+func TestUploadOfBrokenForms(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	good, ct := form(t, "file", "a.txt", []byte("hello"))
+	other, otherCT := form(t, "picture", "a.txt", []byte("hello"))
+	for name, tc := range map[string]struct {
+		body, ct string
+		status   int
+	}{
+		"no form":         {"hello", "text/plain", 415},
+		"no content type": {"hello", "", 415},
+		"no boundary":     {"hello", "multipart/form-data", 400},
+		"no part":         {"--x--\r\n", "multipart/form-data; boundary=x", 400},
+		"not the part":    {other.String(), otherCT, 400},
+		"cut off":         {good.String()[:good.Len()-20], ct, 400},
+		"garbage":         {strings.Repeat("garbage\r\n", 100), ct, 400},
+		"huge headers":    {"--x\r\nA: " + strings.Repeat("b", 1<<20) + "\r\n\r\n", "multipart/form-data; boundary=x", 413},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.do(h.request(http.MethodPost, "/v1/assets", h.token("alice"), strings.NewReader(tc.body), "Content-Type", tc.ct))
+			require.GreaterOrEqual(t, a.status, 400, string(a.body))
+			require.Less(t, a.status, 500, string(a.body))
+			require.NotEmpty(t, a.problem.Detail)
+			if tc.status != 413 {
+				require.Equal(t, tc.status, a.status, string(a.body))
+			}
+		})
+	}
+}
+
+func TestDownloadIsOneOwnAndHarmless(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	html := []byte("<script>alert(1)</script>")
+	id, _ := h.upload("alice", "x.html", html).json(t)["assetId"].(string)
+	a := h.do(h.request(http.MethodGet, "/v1/assets/"+id, h.token("alice"), nil))
+	require.Equal(t, http.StatusOK, a.status)
+	require.Equal(t, html, a.body)
+	require.Equal(t, "text/plain; charset=utf-8", a.header.Get("Content-Type"))
+	require.Equal(t, "nosniff", a.header.Get("X-Content-Type-Options"))
+	require.Contains(t, a.header.Get("Content-Security-Policy"), "sandbox")
+	require.Contains(t, a.header.Get("Content-Disposition"), "attachment")
+
+	img, _ := h.upload("alice", "名.png", pngOf(t, 2, 2)).json(t)["assetId"].(string)
+	a = h.do(h.request(http.MethodGet, "/v1/assets/"+img, h.token("alice"), nil))
+	require.Equal(t, "image/png", a.header.Get("Content-Type"))
+	require.Contains(t, a.header.Get("Content-Disposition"), "inline")
+
+	require.Equal(t, http.StatusNotFound, h.do(h.request(http.MethodGet, "/v1/assets/"+id, h.token("bob"), nil)).status)
+	require.Equal(t, http.StatusNotFound, h.do(h.request(http.MethodGet, "/v1/assets/a_none", h.token("alice"), nil)).status)
+	require.Equal(t, http.StatusBadRequest, h.do(h.request(http.MethodGet, "/v1/assets/a%2Fb", h.token("alice"), nil)).status)
+}

@@ -1,0 +1,177 @@
+package api_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+)
+
+// public are the routes that ask nobody for a token; everything else does.
+var public = []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.yaml", "GET /openapi.json"}
+
+func signed(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
+	t.Helper()
+	s, err := jwt.NewWithClaims(method, claims).SignedString(key)
+	require.NoError(t, err)
+	return s
+}
+
+// good are the claims of a token that works; the cases spoil one.
+func good(change ...func(jwt.MapClaims)) jwt.MapClaims {
+	c := jwt.MapClaims{"sub": "alice", "aud": "berth", "scope": "user", "exp": time.Now().Add(time.Hour).Unix()}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+func claim(key string, v any) func(jwt.MapClaims) {
+	return func(c jwt.MapClaims) {
+		if v == nil {
+			delete(c, key)
+			return
+		}
+		c[key] = v
+	}
+}
+
+func TestEveryRouteRefusesWhoMayNot(t *testing.T) { // P15
+	t.Parallel()
+	h := newHouse(t)
+	h.finish(h.task("alice", "t1"), "the secret answer of alice")
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	hs := func(f ...func(jwt.MapClaims)) string {
+		return signed(t, jwt.SigningMethodHS256, []byte(secret), good(f...))
+	}
+	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/tasks/t1", hs(), nil).status, "the good one works")
+	ticket := h.call(http.MethodPost, "/v1/tickets", h.token("alice"), doc{"taskId": "t1"}).json(t)["ticket"].(string)
+
+	tokens := map[string]string{
+		"none":            "",
+		"garbage":         "garbage",
+		"expired":         hs(claim("exp", time.Now().Add(-time.Minute).Unix())),
+		"no expiry":       hs(claim("exp", nil)),
+		"not yet":         hs(claim("nbf", time.Now().Add(time.Hour).Unix())),
+		"wrong audience":  hs(claim("aud", "events")),
+		"no audience":     hs(claim("aud", nil)),
+		"no subject":      hs(claim("sub", nil)),
+		"odd subject":     hs(claim("sub", "alice:svc")),
+		"long subject":    hs(claim("sub", strings.Repeat("a", 65))),
+		"another secret":  signed(t, jwt.SigningMethodHS256, []byte("another secret of the same length...."), good()),
+		"alg none":        signed(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good()),
+		"another hmac":    signed(t, jwt.SigningMethodHS512, []byte(secret), good()),
+		"asymmetric":      signed(t, jwt.SigningMethodRS256, rsaKey, good()),
+		"ticket":          ticket,
+		"signature cut":   hs()[:len(hs())-4],
+		"payload swapped": swapPayload(hs(), hs(claim("sub", "bob"))),
+	}
+	for _, route := range described(t, h) {
+		method, path, _ := strings.Cut(route, " ")
+		path = strings.ReplaceAll(path, "{id}", "t1")
+		isPublic := false
+		for _, p := range public {
+			isPublic = isPublic || p == route
+		}
+		if isPublic {
+			require.Equal(t, http.StatusOK, h.call(method, path, "", nil).status, route)
+			continue
+		}
+		for name, token := range tokens {
+			a := h.call(method, path, token, nil)
+			require.Equal(t, http.StatusUnauthorized, a.status, "%s with %s: %s", route, name, a.body)
+			require.Equal(t, berth.CodeUnauthenticated, a.problem.Code, "%s with %s", route, name)
+			require.Contains(t, a.header.Get("WWW-Authenticate"), "Bearer", "%s with %s", route, name)
+			require.NotContains(t, string(a.body), "secret answer")
+		}
+		if path == "/v1/me" {
+			continue
+		}
+		for _, scope := range []string{"", "node", "operator", "users", "USER"} {
+			a := h.call(method, path, hs(claim("scope", scope)), nil)
+			require.Equal(t, http.StatusForbidden, a.status, "%s with scope %q", route, scope)
+			require.Contains(t, a.header.Get("WWW-Authenticate"), "insufficient_scope")
+		}
+		if strings.Contains(path, "t1") {
+			a := h.call(method, path, h.token("bob"), nil)
+			require.Equal(t, http.StatusNotFound, a.status, "%s as another user: %s", route, a.body)
+			require.NotContains(t, string(a.body), "alice")
+		}
+		if method == http.MethodGet { // a bearer token in the query opens nothing
+			for _, q := range []string{"?token=", "?access_token=", "?ticket="} {
+				a := h.call(method, path+q+h.token("alice"), "", nil)
+				require.Equal(t, http.StatusUnauthorized, a.status, route+q)
+			}
+		}
+	}
+	log := h.log.String()
+	require.NotEmpty(t, log)
+	for name, token := range tokens {
+		if len(token) > 10 {
+			require.NotContains(t, log, token[len(token)-10:], "token %q is in the log", name)
+		}
+	}
+}
+
+// swapPayload puts the payload of b into a.
+func swapPayload(a, b string) string {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	return strings.Join([]string{x[0], y[1], x[2]}, ".")
+}
+
+func TestTicketOpensOneTasksEventsOnly(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.finish(h.task("alice", "t1"), "answer one")
+	h.finish(h.task("alice", "t2"), "answer two")
+	h.finish(h.task("bob", "t3"), "answer three")
+	a := h.call(http.MethodPost, "/v1/tickets", h.token("alice"), doc{"taskId": "t1"})
+	require.Equal(t, http.StatusCreated, a.status)
+	url, _ := a.json(t)["eventsUrl"].(string)
+	events := h.call(http.MethodGet, url, "", nil)
+	require.Equal(t, http.StatusOK, events.status)
+	require.Contains(t, string(events.body), "answer one")
+
+	ticket, _ := a.json(t)["ticket"].(string)
+	for _, path := range []string{"/v1/tasks/t2/events", "/v1/tasks/t3/events", "/v1/tasks/t1", "/v1/tasks", "/v1/me"} {
+		require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, path+"?ticket="+ticket, "", nil).status, path)
+	}
+	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, url, "garbage", nil).status, "a bad header is not mended by a ticket")
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/tickets", h.token("bob"), doc{"taskId": "t1"}).status)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/tickets", h.token("alice"), doc{"taskId": "t9"}).status)
+	require.NotContains(t, h.log.String(), ticket, "the query is not logged")
+}
+
+func TestTicketExpires(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.finish(h.task("alice", "t1"), "answer")
+	old := newHouse(t, func(d *api.Deps) {
+		d.Clock = func() time.Time { return time.Now().Add(-2 * time.Minute) }
+	})
+	old.task("alice", "t1")
+	// an hour's token made now is good two minutes ago, too
+	a := old.call(http.MethodPost, "/v1/tickets", old.token("alice"), doc{"taskId": "t1"})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	url, _ := a.json(t)["eventsUrl"].(string)
+	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, url, "", nil).status)
+}
+
+func TestIssueTokenRefusesOddUsers(t *testing.T) {
+	t.Parallel()
+	for _, user := range []string{"", "a b", "a:b", "a/b", strings.Repeat("a", 65)} {
+		_, err := api.IssueToken(secret, user, nil, time.Hour)
+		require.Error(t, err, user)
+	}
+	_, err := api.IssueToken("", "alice", nil, time.Hour)
+	require.Error(t, err)
+}

@@ -1,0 +1,86 @@
+// Who is signed in, and where in the page they are. The token comes from the address once and leaves it at once.
+import { Api, Problem, signedOut, type Me } from './api';
+
+const kept = 'berth.token';
+
+class Session {
+  api = $state.raw<Api | null>(null);
+  me = $state.raw<Me | null>(null);
+  /** Why nobody is signed in: the token was refused, or the server is away. */
+  trouble = $state<'' | 'wrong' | 'unreachable'>('');
+  checking = $state(false);
+
+  /** Takes the token from `#token=…` or from the last visit. */
+  async begin() {
+    const m = /^#token=([^&]+)/.exec(location.hash);
+    if (m) history.replaceState(null, '', location.pathname + location.search + '#/');
+    const token = m ? decodeURIComponent(m[1]) : localStorage.getItem(kept);
+    if (token) await this.signIn(token);
+  }
+
+  async signIn(token: string) {
+    const api = new Api(token.trim().replace(/^Bearer\s+/i, ''));
+    this.api = null;
+    this.me = null;
+    this.checking = true;
+    this.trouble = '';
+    try {
+      this.me = await api.me();
+      this.api = api;
+      localStorage.setItem(kept, api.token);
+    } catch (err) {
+      if (err instanceof Problem && (err.status === 0 || err.status >= 500)) {
+        this.trouble = 'unreachable';
+        localStorage.setItem(kept, api.token); // it may be good: a reload tries it again
+      } else {
+        this.trouble = 'wrong';
+        localStorage.removeItem(kept);
+      }
+    } finally {
+      this.checking = false;
+    }
+  }
+
+  /** Called with any failed call's error: a refused token ends the session. */
+  noteRefusal(err: unknown): boolean {
+    if (!signedOut(err)) return false;
+    this.signOut();
+    this.trouble = 'wrong';
+    return true;
+  }
+
+  signOut() {
+    localStorage.removeItem(kept);
+    this.api = null;
+    this.me = null;
+    this.trouble = '';
+  }
+}
+
+export const session = new Session();
+
+export type Place = { at: 'new' } | { at: 'history' } | { at: 'task'; id: string };
+
+const read = (): Place => {
+  const m = /^#\/tasks\/([^/?#]+)$/.exec(location.hash);
+  if (m) return { at: 'task', id: decodeURIComponent(m[1]) };
+  return location.hash === '#/tasks' ? { at: 'history' } : { at: 'new' };
+};
+
+class Route {
+  place = $state.raw<Place>(read());
+
+  constructor() {
+    addEventListener('hashchange', () => {
+      if (location.hash.startsWith('#token=')) return void session.begin();
+      this.place = read();
+      scrollTo(0, 0);
+    });
+  }
+
+  toTask(id: string) {
+    location.hash = `#/tasks/${encodeURIComponent(id)}`;
+  }
+}
+
+export const route = new Route();

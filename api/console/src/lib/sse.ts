@@ -1,0 +1,187 @@
+// Reading a task's event stream with fetch. EventSource would do the parsing, but it hides the HTTP status (an
+// expired token looks like a network fault), cannot carry a bearer header, and cannot start after a given id.
+
+/** One event as it came over the wire. */
+export interface Frame {
+  id: string;
+  event: string;
+  data: string;
+}
+
+/**
+ * Parser of text/event-stream, fed with text in any cut. Frames without data are dropped and a frame that the end of
+ * the connection cut off is never delivered, as the standard says; the resumed connection sends it again.
+ */
+export class Parser {
+  private buffer = '';
+  private first = true;
+  private id = '';
+  private event = '';
+  private data: string[] = [];
+
+  push(text: string): Frame[] {
+    if (this.first && text !== '') {
+      this.first = false;
+      if (text.charCodeAt(0) === 0xfeff) text = text.slice(1);
+    }
+    this.buffer += text;
+    const out: Frame[] = [];
+    for (;;) {
+      const end = this.buffer.search(/[\r\n]/);
+      if (end < 0) return out;
+      // A CR at the very end may be the first half of a CRLF.
+      if (this.buffer[end] === '\r' && end + 1 === this.buffer.length) return out;
+      const width = this.buffer[end] === '\r' && this.buffer[end + 1] === '\n' ? 2 : 1;
+      const line = this.buffer.slice(0, end);
+      this.buffer = this.buffer.slice(end + width);
+      const frame = this.line(line);
+      if (frame) out.push(frame);
+    }
+  }
+
+  private line(line: string): Frame | null {
+    if (line === '') {
+      const frame = this.data.length ? { id: this.id, event: this.event || 'message', data: this.data.join('\n') } : null;
+      this.event = '';
+      this.data = [];
+      return frame;
+    }
+    const colon = line.indexOf(':');
+    if (colon === 0) return null;
+    const field = colon < 0 ? line : line.slice(0, colon);
+    let value = colon < 0 ? '' : line.slice(colon + 1);
+    if (value.startsWith(' ')) value = value.slice(1);
+    if (field === 'data') this.data.push(value);
+    else if (field === 'event') this.event = value;
+    else if (field === 'id' && !value.includes('\0')) this.id = value;
+    return null;
+  }
+}
+
+/** How the page is connected to a task's events. */
+export type Link = 'connecting' | 'live' | 'waiting' | 'polling' | 'closed';
+
+/** What follow needs: everything that touches the outside is handed in, so that tests can be the outside. */
+export interface FollowOptions {
+  url: string;
+  headers: () => Record<string, string>;
+  /** The id of the last event that was taken in; empty for none. */
+  lastId: () => string;
+  onFrame: (frame: Frame) => void;
+  onLink?: (link: Link) => void;
+  /** Whether the terminal event was taken in. */
+  ended: () => boolean;
+  /** Asks for the task's status instead; answers the milliseconds until it is worth asking again. */
+  poll: () => Promise<number>;
+  signal: AbortSignal;
+  fetch?: typeof fetch;
+  sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
+  /** A connection that is silent for so long (heartbeats included) is given up. */
+  idleMs?: number;
+}
+
+/** The server refused in a way that asking again does not mend. */
+export class Refused extends Error {
+  constructor(readonly status: number) {
+    super(`the event stream answered ${status}`);
+  }
+}
+
+const firstDelay = 400;
+const longestDelay = 10_000;
+
+/**
+ * follow reads events until the terminal one, reconnecting after the last id taken in. After two failures in a row,
+ * or when there is no stream (not opened yet, or expired), it polls the status between attempts. It returns when
+ * ended() or aborted, and throws Refused for 401 and 403.
+ */
+export async function follow(o: FollowOptions): Promise<void> {
+  const sleep = o.sleep ?? pause;
+  const link = o.onLink ?? (() => {});
+  let failures = 0;
+  while (!o.ended() && !o.signal.aborted) {
+    link(failures === 0 ? 'connecting' : 'waiting');
+    let absent = false;
+    try {
+      const got = await once(o, () => link('live'));
+      absent = got.absent;
+      if (got.frames > 0) failures = 0;
+    } catch (err) {
+      if (o.signal.aborted) break;
+      if (err instanceof Refused) throw err;
+    }
+    if (o.ended() || o.signal.aborted) break;
+    failures++;
+    let wait = Math.min(longestDelay, firstDelay * 2 ** (failures - 1)) * (0.75 + Math.random() / 2);
+    if (absent || failures > 2) {
+      link('polling');
+      try {
+        wait = Math.min(wait, Math.max(firstDelay, await o.poll()));
+      } catch (err) {
+        if (err instanceof Refused) throw err;
+      }
+    } else {
+      link('waiting');
+    }
+    if (o.ended() || o.signal.aborted) break;
+    await sleep(wait, o.signal);
+  }
+  link('closed');
+}
+
+async function once(o: FollowOptions, live: () => void): Promise<{ frames: number; absent: boolean }> {
+  const inner = new AbortController();
+  const abort = () => inner.abort();
+  o.signal.addEventListener('abort', abort, { once: true });
+  let watchdog: ReturnType<typeof setTimeout> | undefined;
+  const alive = () => {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(abort, o.idleMs ?? 45_000);
+  };
+  try {
+    alive();
+    const headers: Record<string, string> = { Accept: 'text/event-stream', ...o.headers() };
+    if (o.lastId()) headers['Last-Event-ID'] = o.lastId();
+    const res = await (o.fetch ?? fetch)(o.url, { headers, cache: 'no-store', signal: inner.signal });
+    if (res.status === 401 || res.status === 403) throw new Refused(res.status);
+    if (res.status === 404 || res.status === 410 || res.status === 204) return { frames: 0, absent: true };
+    if (!res.ok || !res.body) throw new Error(`the event stream answered ${res.status}`);
+    live();
+    const parser = new Parser();
+    const decoder = new TextDecoder();
+    const reader = res.body.getReader();
+    let frames = 0;
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return { frames, absent: false };
+      alive();
+      for (const frame of parser.push(decoder.decode(value, { stream: true }))) {
+        o.onFrame(frame);
+        frames++;
+      }
+      if (o.ended()) {
+        void reader.cancel();
+        return { frames, absent: false };
+      }
+    }
+  } finally {
+    clearTimeout(watchdog);
+    o.signal.removeEventListener('abort', abort);
+    inner.abort();
+  }
+}
+
+/** pause waits, but no longer than until the browser is online again or the signal fires. */
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const finish = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', finish);
+      globalThis.removeEventListener?.('online', finish);
+      resolve();
+    };
+    const timer = setTimeout(finish, ms);
+    signal.addEventListener('abort', finish, { once: true });
+    globalThis.addEventListener?.('online', finish, { once: true });
+  });
+}

@@ -1,0 +1,411 @@
+// What the page knows about one task, and the two pure functions that change it: adopt takes in the answer of
+// GET /v1/tasks/{id}, apply takes in one event. Both return a new Run and never touch the old one.
+import type { Frame } from './sse';
+
+export type Status =
+  | 'PENDING' | 'OCR_PENDING' | 'SUMMARY_PENDING' | 'MATCH_PENDING' | 'STREAMING'
+  | 'COMPLETED' | 'FAILED' | 'CANCELLED';
+
+const order: Status[] = [
+  'PENDING', 'OCR_PENDING', 'SUMMARY_PENDING', 'MATCH_PENDING', 'STREAMING', 'COMPLETED', 'FAILED', 'CANCELLED',
+];
+
+/** isFinal tells whether the status can no longer change. */
+export const isFinal = (s: Status) => s === 'COMPLETED' || s === 'FAILED' || s === 'CANCELLED';
+
+export interface Usage {
+  inputTokens: number;
+  outputTokens: number;
+}
+
+/** One requirement of a posting held against the résumé. */
+export interface Point {
+  requirement: string;
+  matched: boolean;
+  evidence: string;
+}
+
+export type Phase = 'waiting' | 'queued' | 'running' | 'done' | 'failed' | 'stopped';
+
+export interface Step {
+  name: string;
+  model: string;
+  queue: string;
+  phase: Phase;
+  /** The last stage an event named, and the short text that came with it. */
+  stage: string;
+  message: string;
+  position: number;
+  etaSeconds: number;
+  /** Milliseconds of the publisher's clock; 0 when not known. */
+  startedAt: number;
+  endedAt: number;
+  /** What the step wrote so far. */
+  text: string;
+  /** Where what it wrote is stored, when the API says so. */
+  outputAssetId: string;
+}
+
+/** Something that happened on the way and is worth a calm line. */
+export interface Notice {
+  kind: 'reset' | 'gap';
+  message: string;
+}
+
+export interface Run {
+  taskId: string;
+  serviceId: string;
+  template: string;
+  locale: string;
+  tier: string;
+  status: Status;
+  steps: Step[];
+  /** The step the task stands at, as far as anybody told. */
+  current: number;
+  /** The step the events have reached: behind current while a reloaded page is told the past again. */
+  seen: number;
+  /** The id of the last event taken in: where a new connection resumes. */
+  lastId: string;
+  /** Whether the stream's terminal event was taken in, or the task was final when asked for. */
+  ended: boolean;
+  points: Point[];
+  /** The points are of an attempt that was lost: the next ones replace them. */
+  pointsStale: boolean;
+  notices: Notice[];
+  /** The answer of a batch task; undefined when there is none. */
+  result: unknown;
+  usage: Usage | null;
+  error: { code: string; message: string } | null;
+  createdAt: number;
+  endedAt: number;
+  temporalUrl: string;
+  traceId: string;
+  /** The local stand-in model wrote it, not a language model. */
+  standIn: boolean;
+  pollAfterMs: number;
+}
+
+type Doc = Record<string, unknown>;
+
+export const emptyRun = (taskId: string): Run => ({
+  taskId, serviceId: '', template: '', locale: '', tier: '', status: 'PENDING', steps: [], current: 0, seen: 0, lastId: '',
+  ended: false, points: [], pointsStale: false, notices: [], result: undefined, usage: null, error: null,
+  createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', standIn: false, pollAfterMs: 3000,
+});
+
+const newStep = (name: string): Step => ({
+  name, model: '', queue: '', phase: 'waiting', stage: '', message: '', position: 0, etaSeconds: 0,
+  startedAt: 0, endedAt: 0, text: '', outputAssetId: '',
+});
+
+/** answerOf is the text of the last step: what the person asked for. */
+export const answerOf = (run: Run) => run.steps.at(-1)?.text ?? '';
+
+/** isBusy tells whether a step of the task may still write. */
+export const isBusy = (run: Run) => !isFinal(run.status);
+
+// ---- reading loosely typed JSON -------------------------------------------------------------------------------
+
+const str = (v: unknown) => (typeof v === 'string' ? v : '');
+const num = (v: unknown) => (typeof v === 'number' && Number.isFinite(v) ? v : 0);
+const obj = (v: unknown): Doc => (v !== null && typeof v === 'object' && !Array.isArray(v) ? (v as Doc) : {});
+const arr = (v: unknown): unknown[] => (Array.isArray(v) ? v : []);
+const time = (v: unknown) => {
+  const ms = typeof v === 'number' ? v : Date.parse(str(v));
+  return Number.isFinite(ms) && ms > 0 ? ms : 0;
+};
+
+function usageOf(v: unknown): Usage | null {
+  const u = obj(v);
+  const usage = { inputTokens: num(u.inputTokens), outputTokens: num(u.outputTokens) };
+  return usage.inputTokens + usage.outputTokens > 0 ? usage : null;
+}
+
+/** pointsOf reads points; of those with one requirement the last counts, in the place of the first. */
+function pointsOf(v: unknown): Point[] {
+  const told = new Map<string, Point>();
+  for (const p of arr(v).map(obj)) {
+    const requirement = str(p.requirement);
+    if (requirement !== '') told.set(requirement, { requirement, matched: p.matched === true, evidence: str(p.evidence) });
+  }
+  return [...told.values()];
+}
+
+/** resultOf separates an answer's text from its JSON; JSON that arrives as a string is read. */
+function resultOf(v: unknown): { text: string; json: unknown } {
+  if (typeof v === 'string') {
+    if (/^\s*[[{]/.test(v)) {
+      try {
+        return { text: '', json: JSON.parse(v) };
+      } catch {
+        // It only looks like JSON.
+      }
+    }
+    return { text: v, json: undefined };
+  }
+  if (v === null || v === undefined) return { text: '', json: undefined };
+  const o = obj(v);
+  const keys = Object.keys(o);
+  if (keys.length > 0 && keys.every((k) => ['text', 'json', 'points', 'assetId', 'mediaType'].includes(k))) {
+    const inner = 'json' in o ? o.json : undefined;
+    return { text: str(o.text), json: inner ?? undefined };
+  }
+  return { text: '', json: v };
+}
+
+const saysStandIn = (v: unknown) => typeof v === 'string' && /local[ _-]?stand-?in|本地替身/i.test(v);
+
+// ---- GET /v1/tasks/{id} ---------------------------------------------------------------------------------------
+
+/** later is the status further along: statuses only move forward, whichever of page and server heard first. */
+const later = (a: Status, b: Status) => (isFinal(a) ? a : order.indexOf(b) > order.indexOf(a) ? b : a);
+
+/** adopt takes in a task as the API tells it. What events told already is kept where the API says less. */
+export function adopt(run: Run, doc: Doc): Run {
+  const told = str(doc.status) as Status;
+  const status = order.includes(told) ? later(run.status, told) : run.status;
+  const index = Math.max(run.current, num(doc.stepIndex));
+  const planned = arr(doc.steps).map(obj);
+  const steps = (planned.length ? planned : run.steps.map(() => ({}) as Doc)).map((d, i): Step => {
+    const old = run.steps[i] ?? newStep(str(d.name));
+    return {
+      ...old,
+      name: str(d.name) || old.name,
+      model: str(d.model) || old.model,
+      queue: str(d.queue) || old.queue,
+      startedAt: old.startedAt || time(d.startedAt),
+      endedAt: old.endedAt || time(d.endedAt),
+      text: old.text,
+      outputAssetId: str(d.outputAssetId) || old.outputAssetId,
+    };
+  });
+  const result = resultOf(doc.result);
+  const text = str(doc.text) || result.text;
+  const json = result.json;
+  const points = pointsOf(doc.points ?? obj(doc.result).points);
+  const links = obj(doc.links);
+  let next: Run = {
+    ...run, status, steps,
+    serviceId: str(doc.serviceId) || run.serviceId,
+    template: str(doc.template) || run.template,
+    locale: str(doc.locale) || run.locale,
+    tier: str(doc.tier) || run.tier,
+    traceId: str(doc.traceId) || run.traceId,
+    createdAt: time(doc.createdAt) || run.createdAt,
+    endedAt: time(doc.endedAt) || run.endedAt,
+    temporalUrl: safeUrl(str(links.temporal)) || run.temporalUrl,
+    usage: usageOf(doc.usage) ?? run.usage,
+    points: points.length ? points : run.points,
+    pollAfterMs: num(doc.pollAfterMs) || run.pollAfterMs,
+    result: json ?? run.result,
+    standIn: run.standIn || doc.standIn === true || doc.stub === true || saysStandIn(doc.provider) || saysStandIn(text)
+      || planned.some((d) => d.standIn === true || d.stub === true || saysStandIn(d.provider)),
+  };
+  next = moveTo(next, Math.min(index, Math.max(0, steps.length - 1)), 0);
+  if (!isFinal(status)) {
+    const step = next.steps[next.current];
+    if (step && num(doc.position) > 0 && step.phase !== 'running') {
+      next = withStep(next, next.current, { phase: 'queued', position: num(doc.position), etaSeconds: num(doc.etaSeconds) });
+    }
+    return next;
+  }
+  // What the terminal event told is the whole text already.
+  if (text && !(run.ended && answerOf(run))) next = withStep(next, next.steps.length - 1, { text });
+  const failure = str(doc.errorCode) || str(obj(doc.error).code);
+  if (failure && status !== 'COMPLETED') {
+    next.error = { code: failure, message: str(doc.errorMessage) || str(obj(doc.error).message) };
+  }
+  return finish(next, status, next.endedAt);
+}
+
+/** safeUrl lets a link through only when a browser would open a page with it. */
+export const safeUrl = (url: string) => (/^(https?:\/\/|\/(?!\/))/i.test(url) ? url : '');
+
+// ---- events ---------------------------------------------------------------------------------------------------
+
+/** parseId reads a stream id `{generation}-{number}`. */
+function parseId(id: string): { gen: number; seq: number } | null {
+  const m = /^(\d+)-(\d+)$/.exec(id);
+  return m ? { gen: Number(m[1]), seq: Number(m[2]) } : null;
+}
+
+/**
+ * apply takes in one event. An event whose id was passed already changes nothing, so a resumed connection may send
+ * too much; one of another generation means that the stream was made anew and is told from its beginning; nothing
+ * counts after the terminal event.
+ */
+export function apply(run: Run, frame: Frame): Run {
+  if (run.ended) return run;
+  const id = parseId(frame.id);
+  const last = parseId(run.lastId);
+  let next = run;
+  if (id) {
+    if (last && id.gen === last.gen && id.seq <= last.seq) return run;
+    if (last && id.gen !== last.gen) {
+      next = { ...next, pointsStale: true, steps: next.steps.map((s, i) => (i < next.seen ? s : { ...s, text: '' })) };
+    }
+    next = { ...next, lastId: frame.id };
+  }
+  let ev: Doc;
+  try {
+    ev = obj(JSON.parse(frame.data));
+  } catch {
+    return next;
+  }
+  switch (frame.event === 'message' ? str(ev.type) : frame.event) {
+    case 'queued': return queued(next, ev);
+    case 'start': return start(next, ev);
+    case 'stage_progress': return progress(next, ev);
+    case 'token':
+    case 'token_batch': return token(next, ev);
+    case 'reset': return reset(next, ev);
+    case 'gap': {
+      // A stream made anew and told from its first event misses nothing.
+      if (id && id.seq === 0) return next;
+      return { ...next, notices: [...next.notices.filter((n) => n.kind !== 'gap'), { kind: 'gap', message: str(ev.message) }] };
+    }
+    case 'done': return done(next, ev);
+    case 'error': return failed(next, ev);
+    default: return next;
+  }
+}
+
+function withStep(run: Run, i: number, change: Partial<Step>): Run {
+  if (!run.steps[i]) return run;
+  return { ...run, steps: run.steps.map((s, k) => (k === i ? { ...s, ...change } : s)) };
+}
+
+/** stepOf is the step an event speaks of, never one before the last event's. */
+function stepOf(run: Run, ev: Doc): number {
+  const find = (name: string) => run.steps.findIndex((s) => s.name === name);
+  let i = -1;
+  switch (str(ev.status)) {
+    case 'OCR_PENDING': i = find('ocr'); break;
+    case 'SUMMARY_PENDING': i = find('summary'); break;
+    case 'MATCH_PENDING': i = find('match'); break;
+  }
+  if (i < 0) {
+    switch (str(ev.stage)) {
+      case 'ocr': i = find('ocr'); break;
+      case 'summary': i = find('summary'); break;
+      case 'ingest': case 'compare': case 'score': case 'deliver': case 'answer': i = run.steps.length - 1; break;
+    }
+  }
+  return Math.max(run.seen, i);
+}
+
+/** moveTo makes step i the current one, unless the task is known to be further: those before it are over. */
+function moveTo(run: Run, i: number, ts: number): Run {
+  const steps = run.steps.map((s, k): Step =>
+    k < i && (s.phase !== 'done' || !s.endedAt) ? { ...s, phase: 'done', endedAt: s.endedAt || ts } : s);
+  return { ...run, steps, current: Math.max(run.current, i) };
+}
+
+/** at moves to the event's step, makes one up when the plan is not known yet, and marks its beginning. */
+function at(run: Run, ev: Doc): Run {
+  const known = run.steps.length ? run : { ...run, steps: [newStep('answer')] };
+  const ts = num(ev.ts);
+  const i = stepOf(known, ev);
+  const next = { ...moveTo(known, i, ts), seen: i };
+  const said = str(ev.status) as Status;
+  if (order.includes(said) && !isFinal(said)) next.status = later(next.status, said);
+  next.serviceId = str(ev.serviceId) || next.serviceId;
+  return next.steps[i].startedAt ? next : withStep(next, i, { startedAt: ts });
+}
+
+/** tell changes the step the events have reached; one that is over stays over. */
+function tell(run: Run, change: Partial<Step>): Run {
+  const step = run.steps[run.seen];
+  return withStep(run, run.seen, step.phase === 'done' ? { ...change, phase: 'done', position: 0 } : change);
+}
+
+function queued(run: Run, ev: Doc): Run {
+  return tell(at(run, ev), {
+    phase: 'queued', position: num(ev.position), etaSeconds: num(ev.etaSeconds), message: str(ev.message),
+  });
+}
+
+/** routing takes in what any event may say of how the task is served. */
+function routing(run: Run, ev: Doc): Run {
+  return {
+    ...run,
+    tier: str(ev.tier) || run.tier,
+    traceId: str(ev.traceId) || run.traceId,
+    standIn: run.standIn || ev.standIn === true || ev.stub === true || saysStandIn(ev.provider) || saysStandIn(ev.message),
+  };
+}
+
+function start(run: Run, ev: Doc): Run {
+  const next = routing(at(run, ev), ev);
+  const step = next.steps[next.seen];
+  return tell(next, {
+    phase: 'running', position: 0, model: str(ev.model) || step.model, queue: str(ev.queue) || step.queue,
+    stage: stageOf(ev, step),
+  });
+}
+
+const stageOf = (ev: Doc, step: Step) => (str(ev.stage) && ev.stage !== 'queue' ? str(ev.stage) : step.stage);
+
+function progress(run: Run, ev: Doc): Run {
+  const next = start(run, ev);
+  const told = tell(next, { message: str(ev.message) });
+  const points = pointsOf(ev.points);
+  if (!points.length) return told;
+  const kept = told.pointsStale ? [] : told.points;
+  const merged = kept.map((p) => points.find((q) => q.requirement === p.requirement) ?? p);
+  merged.push(...points.filter((q) => !kept.some((p) => p.requirement === q.requirement)));
+  return { ...told, points: merged, pointsStale: false };
+}
+
+function token(run: Run, ev: Doc): Run {
+  const next = at(run, ev);
+  const step = next.steps[next.seen];
+  if (next.seen === next.steps.length - 1) next.status = later(next.status, 'STREAMING');
+  return tell(next, { phase: 'running', position: 0, stage: stageOf(ev, step), text: step.text + str(ev.text) });
+}
+
+/** reset: an attempt was lost, the step starts again; what it wrote no longer counts. */
+function reset(run: Run, ev: Doc): Run {
+  const next = at(run, ev);
+  return {
+    ...tell(next, { phase: 'running', position: 0, text: '', message: '' }),
+    pointsStale: true,
+    notices: [...next.notices, { kind: 'reset', message: str(ev.message) }],
+  };
+}
+
+function done(run: Run, ev: Doc): Run {
+  const known = run.steps.length ? run : { ...run, steps: [newStep('answer')] };
+  let next = routing(moveTo(known, known.steps.length - 1, num(ev.ts)), ev);
+  const { text, json } = resultOf(ev.result);
+  const whole = str(ev.text) || text;
+  if (whole) {
+    next = withStep(next, next.steps.length - 1, { text: whole });
+    // The whole text is here: nothing is missing any more.
+    next.notices = next.notices.filter((n) => n.kind !== 'gap');
+  }
+  const points = pointsOf(ev.points ?? obj(ev.result).points);
+  if (points.length) next.points = points;
+  next.pointsStale = false;
+  next.result = json ?? next.result;
+  next.usage = usageOf(ev.usage) ?? next.usage;
+  next.standIn = next.standIn || saysStandIn(whole);
+  return finish(next, 'COMPLETED', num(ev.ts));
+}
+
+function failed(run: Run, ev: Doc): Run {
+  const code = str(ev.code) || 'internal';
+  const next = { ...run, error: { code, message: str(ev.message) } };
+  return finish(next, code === 'cancelled' ? 'CANCELLED' : 'FAILED', num(ev.ts));
+}
+
+/** finish closes the run: what ran is done, failed or stopped, and nothing more is taken in. */
+function finish(run: Run, status: Status, ts: number): Run {
+  const last: Phase = status === 'COMPLETED' ? 'done' : status === 'FAILED' ? 'failed' : 'stopped';
+  const steps = run.steps.map((s, i): Step => {
+    if (s.phase === 'done') return s;
+    if (status === 'COMPLETED' || i === run.current) return { ...s, phase: last, position: 0, endedAt: s.endedAt || ts };
+    return i < run.current ? { ...s, phase: 'done', endedAt: s.endedAt || ts } : { ...s, phase: 'stopped' };
+  });
+  return { ...run, steps, status, ended: true, pointsStale: false, endedAt: run.endedAt || ts };
+}

@@ -1,0 +1,7 @@
+import { mount } from 'svelte';
+import './style.css';
+import App from './App.svelte';
+import { session } from './lib/session.svelte';
+
+void session.begin();
+mount(App, { target: document.getElementById('app')! });

@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest';
+import { newId, problemOf, type Template } from '../src/lib/api';
+import { emptyValue, fieldAt, fieldsOf, variablesOf } from '../src/lib/form';
+
+const match: Template = {
+  name: 'job_match', mode: 'stream',
+  variables: [
+    { name: 'resume', required: true, group: '', kinds: ['text', 'text_asset'] },
+    { name: 'jobText', required: false, group: 'job', kinds: ['text', 'text_asset'] },
+    { name: 'jobImage', required: false, group: 'job', kinds: ['image_asset'] },
+    { name: 'image', required: false, group: 'job', kinds: ['image_asset'] },
+    { name: 'notes', required: false, group: '', kinds: ['text'] },
+  ],
+};
+
+test('a group is one field that takes text or a picture', () => {
+  expect(fieldsOf(match)).toEqual([
+    { key: 'resume', text: 'resume', image: '', required: true },
+    { key: 'jobText', text: 'jobText', image: 'jobImage', required: true },
+    { key: 'notes', text: 'notes', image: '', required: false },
+  ]);
+});
+
+test('a problem is shown at the field it speaks of', () => {
+  expect(fieldAt(match, 'variables.image')).toBe('jobText');
+  expect(fieldAt(match, 'variables.resume.assetId')).toBe('resume');
+  expect(fieldAt(match, 'serviceId')).toBe('serviceId');
+});
+
+test('a picture beats text, empty fields are left out', async () => {
+  const image = new File(['x'], 'posting.png', { type: 'image/png' });
+  const values = { resume: { text: 'me', image: null }, jobText: { text: 'old', image }, notes: emptyValue() };
+  expect(await variablesOf(fieldsOf(match), values, async () => 'a_1')).toEqual({ resume: 'me', jobImage: { assetId: 'a_1' } });
+});
+
+test('problem details are read, other bodies are survived', () => {
+  const p = problemOf(422, JSON.stringify({ title: 'x', detail: 'is missing', code: 'invalid', field: 'variables.resume' }));
+  expect([p.status, p.code, p.field, p.message]).toEqual([422, 'invalid', 'variables.resume', 'is missing']);
+  expect(problemOf(429, '{"retryAfter":7,"code":"rate_limited"}').retryAfter).toBe(7);
+  expect(problemOf(502, '<html>', '3')).toMatchObject({ code: 'http_502', retryAfter: 3, message: 'HTTP 502' });
+});
+
+test('ids are random UUIDs', () => {
+  expect(newId()).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  expect(newId()).not.toBe(newId());
+});

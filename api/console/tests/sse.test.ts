@@ -1,0 +1,79 @@
+import { expect, test } from 'vitest';
+import { Parser, follow, Refused, type Frame } from '../src/lib/sse';
+import { adopt, answerOf, apply, emptyRun } from '../src/lib/task';
+import { startMock, type Mock } from './mock.mjs';
+
+test('any cut of the bytes gives the same frames', () => {
+  const wire = '\ufeff: hello\nretry: 100\n\nid: 1-1\nevent: token\ndata: {"a":\ndata: 1}\n\nid:1-2\r\nevent: token\r\ndata: x\r\n\r\nid: 1-3\rdata: y\r\rdata: cut off';
+  const want: Frame[] = [
+    { id: '1-1', event: 'token', data: '{"a":\n1}' },
+    { id: '1-2', event: 'token', data: 'x' },
+    { id: '1-3', event: 'message', data: 'y' },
+  ];
+  for (let size = 1; size <= wire.length; size++) {
+    const p = new Parser();
+    const got: Frame[] = [];
+    for (let i = 0; i < wire.length; i += size) got.push(...p.push(wire.slice(i, i + size)));
+    expect(got, `pieces of ${size}`).toEqual(want);
+  }
+});
+
+async function read(mock: Mock, id: string, token = 'good') {
+  let run = adopt(emptyRun(id), { template: 'job_match', status: 'PENDING', steps: mock.doc(id).steps });
+  const ids: string[] = [];
+  const stop = new AbortController();
+  await follow({
+    url: `${mock.url}/v1/tasks/${id}/events`,
+    headers: () => ({ Authorization: `Bearer ${token}` }),
+    lastId: () => run.lastId,
+    onFrame: (f) => {
+      ids.push(f.id);
+      run = apply(run, f);
+    },
+    ended: () => run.ended,
+    poll: async () => {
+      const res = await fetch(`${mock.url}/v1/tasks/${id}`, { headers: { Authorization: `Bearer ${token}` } });
+      run = adopt(run, await res.json());
+      return run.pollAfterMs;
+    },
+    signal: stop.signal,
+    sleep: async () => {},
+  });
+  return { run, ids };
+}
+
+test('a stream cut again and again is read whole, nothing twice', async () => {
+  const mock = await startMock({ pace: 0, cutEvery: 3, replayTooMuch: 2 });
+  try {
+    const id = mock.create('job_match');
+    const { run } = await read(mock, id);
+    expect(mock.connections(id)).toBeGreaterThan(5);
+    expect(run.status).toBe('COMPLETED');
+    expect(answerOf(run)).toBe(mock.answer(id));
+    expect(run.points).toHaveLength(8);
+  } finally {
+    await mock.close();
+  }
+});
+
+test('without a stream the status is polled until the end', async () => {
+  const mock = await startMock({ pace: 0, noStream: true });
+  try {
+    const id = mock.create('job_match');
+    const { run } = await read(mock, id);
+    expect(run.status).toBe('COMPLETED');
+    expect(answerOf(run)).toBe(mock.answer(id));
+  } finally {
+    await mock.close();
+  }
+});
+
+test('a refused token ends at once', async () => {
+  const mock = await startMock({ pace: 0 });
+  try {
+    const id = mock.create('job_match');
+    await expect(read(mock, id, 'bad')).rejects.toBeInstanceOf(Refused);
+  } finally {
+    await mock.close();
+  }
+});

@@ -1,0 +1,198 @@
+import { expect, test } from 'vitest';
+import { adopt, answerOf, apply, emptyRun, type Run } from '../src/lib/task';
+
+const plan = (template: string, ...names: string[]) =>
+  adopt(emptyRun('t1'), { template, status: 'PENDING', stepIndex: 0, steps: names.map((name) => ({ name, model: `model-${name}` })) });
+
+/** Makes frames numbered from 1 in one generation. */
+function told(events: [string, Record<string, unknown>?][], gen = 100) {
+  return events.map(([event, data], i) => ({
+    id: `${gen}-${i + 1}`, event, data: JSON.stringify({ taskId: 't1', serviceId: 's', stage: 'queue', ts: 1000 + i, ...data }),
+  }));
+}
+
+const play = (run: Run, frames: ReturnType<typeof told>) => frames.reduce(apply, run);
+
+const chain: [string, Record<string, unknown>?][] = [
+  ['queued', { stage: 'queue', position: 3, etaSeconds: 9 }],
+  ['start', { stage: 'ocr', model: 'glm-4.1v-thinking-flash', queue: 'q_free_vision', tier: 'free' }],
+  ['stage_progress', { stage: 'ocr', status: 'OCR_PENDING', message: 'reading' }],
+  ['stage_progress', { stage: 'summary', status: 'SUMMARY_PENDING' }],
+  ['stage_progress', { stage: 'ingest', status: 'MATCH_PENDING' }],
+  ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true, evidence: 'Go since 2016' }, { requirement: 'Kafka', matched: false }] }],
+  ['token', { stage: 'deliver', text: 'The ' }],
+  ['token_batch', { stage: 'deliver', text: 'match is ', count: 2 }],
+  ['token_batch', { stage: 'deliver', text: 'good.', count: 2 }],
+  ['done', { stage: 'deliver', text: 'The match is good.', usage: { inputTokens: 10, outputTokens: 5 } }],
+];
+
+test('a chain is told in order', () => {
+  const run = play(plan('job_match', 'ocr', 'summary', 'match'), told(chain));
+  expect(run.status).toBe('COMPLETED');
+  expect(run.ended).toBe(true);
+  expect(run.steps.map((s) => s.phase)).toEqual(['done', 'done', 'done']);
+  expect(run.steps[0]).toMatchObject({ model: 'glm-4.1v-thinking-flash', queue: 'q_free_vision', startedAt: 1000, endedAt: 1003 });
+  expect(run.steps[2]).toMatchObject({ startedAt: 1004, endedAt: 1009 });
+  expect(answerOf(run)).toBe('The match is good.');
+  expect(run.points).toHaveLength(2);
+  expect(run.usage).toEqual({ inputTokens: 10, outputTokens: 5 });
+});
+
+test('a queued step shows its position until it runs', () => {
+  const frames = told(chain);
+  let run = apply(plan('job_match', 'ocr', 'summary', 'match'), frames[0]);
+  expect(run.steps[0]).toMatchObject({ phase: 'queued', position: 3, etaSeconds: 9 });
+  run = apply(run, frames[1]);
+  expect(run.steps[0]).toMatchObject({ phase: 'running', position: 0 });
+});
+
+test('resumed at every cut, with the past sent again, the text is the same', () => {
+  const frames = told(chain);
+  const whole = play(plan('job_match', 'ocr', 'summary', 'match'), frames);
+  for (let cut = 0; cut <= frames.length; cut++) {
+    for (let back = 0; back <= cut; back++) {
+      const first = play(plan('job_match', 'ocr', 'summary', 'match'), frames.slice(0, cut));
+      const again = play(first, frames.slice(cut - back));
+      expect(again).toEqual(whole);
+    }
+  }
+});
+
+test('a page reloaded in mid-stream is told the past and attributes it to the steps it belongs to', () => {
+  const fresh = adopt(emptyRun('t1'), {
+    template: 'job_match', status: 'STREAMING', stepIndex: 2,
+    steps: [{ name: 'ocr' }, { name: 'summary' }, { name: 'match' }],
+  });
+  expect(fresh.steps.map((s) => s.phase)).toEqual(['done', 'done', 'waiting']);
+  const frames = told([
+    ['queued', { stage: 'queue', position: 1 }],
+    ['token', { stage: 'ocr', text: 'TEXT OF PICTURE' }],
+    ['token', { stage: 'summary', text: 'a summary' }],
+    ['token', { stage: 'deliver', text: 'an answer' }],
+  ]);
+  let run = apply(fresh, frames[0]);
+  expect(run.steps.map((s) => s.phase)).toEqual(['done', 'done', 'waiting']);
+  run = play(run, frames.slice(1));
+  expect(run.steps.map((s) => s.text)).toEqual(['TEXT OF PICTURE', 'a summary', 'an answer']);
+  expect(run.current).toBe(2);
+});
+
+test('reset clears what the lost attempt wrote, and its points go when new ones come', () => {
+  let run = play(plan('job_match', 'summary', 'match'), told([
+    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true }, { requirement: 'old', matched: false }] }],
+    ['token', { stage: 'deliver', text: 'half an ans' }],
+    ['reset', { stage: 'deliver', message: 'the worker was lost' }],
+  ]));
+  expect(answerOf(run)).toBe('');
+  expect(run.points).toHaveLength(2);
+  expect(run.notices).toEqual([{ kind: 'reset', message: 'the worker was lost' }]);
+  run = play({ ...run, lastId: '' }, told([
+    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true }] }],
+    ['token_batch', { stage: 'deliver', text: 'whole', count: 1 }],
+  ]));
+  expect(run.points.map((p) => p.requirement)).toEqual(['Go']);
+  expect(answerOf(run)).toBe('whole');
+});
+
+test('points told one by one are added up, told again they are replaced', () => {
+  const run = play(plan('job_match', 'match'), told([
+    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: false }] }],
+    ['stage_progress', { stage: 'compare', points: [{ requirement: 'SQL', matched: true }] }],
+    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true, evidence: 'e' }] }],
+  ]));
+  expect(run.points.map((p) => [p.requirement, p.matched])).toEqual([['Go', true], ['SQL', true]]);
+});
+
+test('gap is told, keeps the place to resume from, and is over when the whole text arrives', () => {
+  let run = play(plan('interview_prep', 'interview'), told([['token', { stage: 'answer', text: 'a' }]]));
+  run = apply(run, { id: '100-40', event: 'gap', data: '{"type":"gap"}' });
+  expect(run.notices.map((n) => n.kind)).toEqual(['gap']);
+  expect(run.lastId).toBe('100-40');
+  run = apply(run, { id: '100-41', event: 'token', data: '{"stage":"answer","text":"z"}' });
+  expect(answerOf(run)).toBe('az');
+  run = apply(run, { id: '100-42', event: 'done', data: '{"stage":"answer","text":"a…z"}' });
+  expect(answerOf(run)).toBe('a…z');
+  expect(run.notices).toEqual([]);
+});
+
+test('a stream made anew is told from its beginning', () => {
+  let run = play(plan('interview_prep', 'interview'), told([
+    ['token', { stage: 'answer', text: 'one ' }], ['token', { stage: 'answer', text: 'two ' }],
+  ]));
+  run = apply(run, { id: '200-0', event: 'gap', data: '{}' });
+  expect(run.notices).toEqual([]);
+  run = play(run, told([
+    ['reset', { stage: 'answer' }], ['token_batch', { stage: 'answer', text: 'one two ', count: 2 }],
+    ['token', { stage: 'answer', text: 'three' }],
+  ], 200));
+  expect(answerOf(run)).toBe('one two three');
+});
+
+test('nothing counts after the terminal event', () => {
+  const run = play(plan('interview_prep', 'interview'), told([
+    ['token', { stage: 'answer', text: 'x' }],
+    ['error', { stage: 'answer', code: 'provider_key', message: 'the provider refused our key' }],
+    ['token', { stage: 'answer', text: 'late' }],
+    ['done', { stage: 'answer', text: 'late' }],
+  ]));
+  expect(run.status).toBe('FAILED');
+  expect(run.error).toEqual({ code: 'provider_key', message: 'the provider refused our key' });
+  expect(answerOf(run)).toBe('x');
+  expect(run.lastId).toBe('100-2');
+});
+
+test('a cancelled task is not a failed one', () => {
+  const run = play(plan('job_match', 'summary', 'match'), told([
+    ['stage_progress', { stage: 'summary', status: 'SUMMARY_PENDING' }], ['error', { stage: 'summary', code: 'cancelled' }],
+  ]));
+  expect(run.status).toBe('CANCELLED');
+  expect(run.steps.map((s) => s.phase)).toEqual(['stopped', 'stopped']);
+});
+
+test('a batch answer is JSON, also when it comes as a string', () => {
+  const frames = (result: unknown) => told([['done', { stage: 'answer', result }]]);
+  expect(play(plan('resume_summary', 'summary'), frames({ headline: 'h' })).result).toEqual({ headline: 'h' });
+  expect(play(plan('resume_summary', 'summary'), frames('{"headline":"h"}')).result).toEqual({ headline: 'h' });
+});
+
+test('malformed and unknown events move the place on and change nothing else', () => {
+  const run = plan('interview_prep', 'interview');
+  const next = apply(apply(run, { id: '100-1', event: 'token', data: '{"text": ' }), { id: '100-2', event: 'weather', data: '{}' });
+  expect(next).toEqual({ ...run, lastId: '100-2' });
+});
+
+test('polled statuses only move forward and end the run', () => {
+  let run = plan('job_match', 'summary', 'match');
+  run = adopt(run, { status: 'MATCH_PENDING', stepIndex: 1 });
+  run = adopt(run, { status: 'SUMMARY_PENDING', stepIndex: 0 });
+  expect(run.status).toBe('MATCH_PENDING');
+  expect(run.current).toBe(1);
+  run = adopt(run, { status: 'COMPLETED', text: 'the answer', endedAt: '2025-01-01T00:00:05Z', links: { temporal: 'javascript:alert(1)' } });
+  expect(run.ended).toBe(true);
+  expect(answerOf(run)).toBe('the answer');
+  expect(run.steps.every((s) => s.phase === 'done')).toBe(true);
+  expect(run.temporalUrl).toBe('');
+});
+
+test('the points of a match come with its text, from the row and from the last event', () => {
+  const result = { points: [{ requirement: 'Go', matched: true }] };
+  const point = { requirement: 'Go', matched: true, evidence: '' };
+  for (const run of [
+    adopt(plan('job_match', 'summary', 'match'), { status: 'COMPLETED', text: '## Hello', result }),
+    play(plan('job_match', 'summary', 'match'), told([['done', { stage: 'deliver', text: '## Hello', result }]])),
+  ]) {
+    expect(answerOf(run)).toBe('## Hello');
+    expect(run.points).toEqual([point]);
+    expect(run.result).toBeUndefined();
+  }
+});
+
+test('reducers never touch the run they were given', () => {
+  const freeze = <T,>(v: T): T => {
+    if (v && typeof v === 'object') Object.values(Object.freeze(v)).forEach(freeze);
+    return v;
+  };
+  let run = freeze(plan('job_match', 'ocr', 'summary', 'match'));
+  for (const f of told(chain)) run = freeze(apply(run, f));
+  freeze(adopt(run, { status: 'COMPLETED', stepIndex: 2, text: 'x', usage: { inputTokens: 1, outputTokens: 1 } }));
+});

@@ -1,0 +1,18 @@
+import { svelte } from '@sveltejs/vite-plugin-svelte';
+import { defineConfig } from 'vite';
+
+// The page is served under a policy that allows this origin only, so nothing may be inlined: no data: fonts,
+// no inline polyfill. `npm run dev` forwards the API to a berth that runs beside it.
+export default defineConfig({
+  plugins: [svelte()],
+  base: '/',
+  build: {
+    outDir: 'dist',
+    emptyOutDir: true,
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    target: 'es2022',
+    reportCompressedSize: false,
+  },
+  server: { proxy: { '/v1': 'http://127.0.0.1:8080' } },
+});

@@ -1,0 +1,229 @@
+package api_test
+
+import (
+	"flag"
+	"log/slog"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/internal/stream"
+)
+
+var update = flag.Bool("update", false, "write openapi.yaml anew")
+
+// idle is the router with dependencies that no request of these tests reaches.
+func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
+	t.Helper()
+	catalog, err := llm.LoadCatalog("")
+	require.NoError(t, err)
+	deps := api.Deps{
+		Starter: &starter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: catalog,
+		Redis: &pinger{}, Temporal: &pinger{}, Config: api.Config{AuthSecret: secret},
+		Logger: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
+	}
+	for _, c := range change {
+		c(&deps)
+	}
+	e, err := api.New(deps)
+	require.NoError(t, err)
+	return e
+}
+
+func TestDescriptionIsTheOneCheckedIn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	got := h.do(h.request(http.MethodGet, "/openapi.yaml", "", nil))
+	require.Equal(t, http.StatusOK, got.status)
+	if *update {
+		require.NoError(t, os.WriteFile("openapi.yaml", got.body, 0o600))
+	}
+	want, err := os.ReadFile("openapi.yaml")
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got.body), "run: go test ./api -run Description -update")
+}
+
+var pathParam = regexp.MustCompile(`:(\w+)`)
+
+// described reads method and path of every operation out of the description itself.
+func described(t *testing.T, h *house) []string {
+	t.Helper()
+	spec := h.do(h.request(http.MethodGet, "/openapi.json", "", nil)).json(t)
+	var out []string
+	paths, _ := spec["paths"].(map[string]any)
+	for path, item := range paths {
+		ops, _ := item.(map[string]any)
+		for method, op := range ops {
+			o, _ := op.(map[string]any)
+			require.NotEmpty(t, o["operationId"], "%s %s", method, path)
+			require.NotEmpty(t, o["responses"], "%s %s", method, path)
+			out = append(out, strings.ToUpper(method)+" "+path)
+		}
+	}
+	return out
+}
+
+func TestRoutesAreTheDescription(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var routes []string
+	for _, r := range idle(t).Routes() {
+		if r.Method != echo.RouteNotFound {
+			routes = append(routes, r.Method+" "+pathParam.ReplaceAllString(r.Path, "{$1}"))
+		}
+	}
+	require.ElementsMatch(t, routes, described(t, h))
+	require.GreaterOrEqual(t, len(routes), 15)
+}
+
+func TestEnumsOfTheDescription(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("openapi.yaml")
+	require.NoError(t, err)
+	for _, name := range berth.Templates() {
+		require.Contains(t, string(b), "- "+string(name)+"\n")
+	}
+	for _, name := range berth.TaskStatuses() {
+		require.Contains(t, string(b), "- "+string(name)+"\n")
+	}
+}
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*api.Deps){
+		"no secret":                  func(d *api.Deps) { d.Config.AuthSecret = "" },
+		"short secret in production": func(d *api.Deps) { d.Config.AuthSecret, d.Config.Production = "short", true },
+		"no ledger":                  func(d *api.Deps) { d.Ledger = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deps := api.Deps{
+				Starter: &starter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
+				Redis: &pinger{}, Temporal: &pinger{}, Config: api.Config{AuthSecret: secret},
+				Logger: slog.New(slog.DiscardHandler),
+			}
+			_, err := api.New(deps)
+			require.NoError(t, err)
+			change(&deps)
+			_, err = api.New(deps)
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestEveryAnswerCarriesTheSafeHeaders(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, path := range []string{"/", "/some/page", "/healthz", "/v1/me", "/v1/nowhere", "/openapi.yaml"} {
+		a := h.do(h.request(http.MethodGet, path, "", nil))
+		require.NotEmpty(t, a.header.Get("X-Request-Id"), path)
+		require.Equal(t, "nosniff", a.header.Get("X-Content-Type-Options"), path)
+		require.Equal(t, "no-referrer", a.header.Get("Referrer-Policy"), path)
+		csp := a.header.Get("Content-Security-Policy")
+		require.Contains(t, csp, "frame-ancestors 'none'", path)
+		require.NotContains(t, csp, "unsafe", path)
+	}
+	require.Contains(t, string(h.do(h.request(http.MethodGet, "/tasks/t1", "", nil)).body), "<title>berth", "the page serves its own paths")
+}
+
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	a := h.do(h.request(http.MethodGet, "/v1/me", "", nil, "X-Request-Id", "abc-1"))
+	require.Equal(t, "abc-1", a.header.Get("X-Request-Id"))
+	require.Equal(t, "abc-1", a.problem.RequestID)
+	a = h.do(h.request(http.MethodGet, "/v1/me", "", nil, "X-Request-Id", "<script>"))
+	require.NotContains(t, a.header.Get("X-Request-Id"), "<")
+	require.NotEmpty(t, a.problem.RequestID)
+}
+
+func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, tc := range []struct {
+		method, path string
+		status       int
+	}{
+		{http.MethodGet, "/v1/nowhere", http.StatusNotFound},
+		{http.MethodPost, "/somewhere", http.StatusNotFound},
+		{http.MethodGet, "/v1/tickets", http.StatusMethodNotAllowed},
+		{http.MethodPut, "/v1/tasks", http.StatusMethodNotAllowed},
+		{http.MethodPost, "/healthz", http.StatusMethodNotAllowed},
+	} {
+		a := h.do(h.request(tc.method, tc.path, h.token("alice"), nil))
+		require.Equal(t, tc.status, a.status, "%s %s", tc.method, tc.path)
+		require.Equal(t, tc.status, a.problem.Status, "%s %s: %s", tc.method, tc.path, a.body)
+		require.NotEmpty(t, a.problem.Code)
+		if tc.status == http.StatusMethodNotAllowed {
+			require.NotEmpty(t, a.header.Get("Allow"))
+		}
+	}
+}
+
+func TestReadyNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	require.Equal(t, http.StatusOK, h.do(h.request(http.MethodGet, "/readyz", "", nil)).status)
+	h.temporal.fail()
+	h.redis.Kill()
+	a := h.do(h.request(http.MethodGet, "/readyz", "", nil))
+	require.Equal(t, http.StatusServiceUnavailable, a.status)
+	require.Equal(t, []string{"redis", "temporal"}, a.problem.Missing)
+	require.Equal(t, berth.CodeUnavailable, a.problem.Code)
+	require.NotContains(t, string(a.body), "10.1.2.3", "what we wrap is not shown")
+	require.Equal(t, http.StatusOK, h.do(h.request(http.MethodGet, "/healthz", "", nil)).status)
+}
+
+func TestMetricsAreAHook(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	require.Equal(t, "up 1\n", string(h.do(h.request(http.MethodGet, "/metrics", "", nil)).body))
+	without := newHouse(t, func(d *api.Deps) { d.Metrics = nil })
+	require.Equal(t, http.StatusNotFound, without.do(without.request(http.MethodGet, "/metrics", "", nil)).status)
+}
+
+// panics is a ledger that breaks.
+type panics struct{ api.Ledger }
+
+func TestPanicsAreProblems(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(d *api.Deps) { d.Ledger = panics{} })
+	for _, path := range []string{"/v1/tasks/t1", "/v1/tasks/t1/events", "/v1/assets/a1"} {
+		a := h.do(h.request(http.MethodGet, path, h.token("alice"), nil))
+		require.Equal(t, http.StatusInternalServerError, a.status, path)
+		require.Equal(t, berth.CodeInternal, a.problem.Code, path)
+		require.NotContains(t, string(a.body), "nil pointer")
+	}
+	require.Contains(t, h.log.String(), "nil pointer", "the log has it")
+}
+
+func TestTemplatesAndMe(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	a := h.call(http.MethodGet, "/v1/templates", h.token("alice"), nil)
+	require.Equal(t, http.StatusOK, a.status)
+	list, _ := a.json(t)["templates"].([]any)
+	require.Len(t, list, len(berth.Templates()))
+	modes := map[any]any{}
+	for _, v := range list {
+		d, _ := v.(map[string]any)
+		modes[d["template"]] = d["mode"]
+		require.NotEmpty(t, d["variables"])
+		require.Equal(t, []any{"en", "zh"}, d["locales"])
+	}
+	require.Equal(t, "stream", modes["job_match"])
+	require.Equal(t, "batch", modes["job_summary"])
+
+	me := h.call(http.MethodGet, "/v1/me", h.token("alice", "user", "operator"), nil).json(t)
+	require.Equal(t, "alice", me["userId"])
+	require.Equal(t, []any{"user", "operator"}, me["scopes"])
+}

@@ -1,0 +1,413 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+	"berth/internal/ledger"
+)
+
+// sse is one client of an event stream.
+type sse struct {
+	t        *testing.T
+	res      *http.Response
+	lines    *bufio.Scanner
+	cancel   context.CancelFunc
+	comments int
+}
+
+// message is one event as a browser would dispatch it.
+type message struct{ id, event, data string }
+
+func (h *house) open(path, token string, header ...string) *sse {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(h.t.Context())
+	req := h.request(http.MethodGet, path, token, nil, header...).WithContext(ctx)
+	res, err := (&http.Client{Transport: h.http.Transport}).Do(req)
+	require.NoError(h.t, err)
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, 4<<20)
+	s := &sse{t: h.t, res: res, lines: lines, cancel: cancel}
+	h.t.Cleanup(s.close)
+	return s
+}
+
+func (s *sse) close() {
+	s.cancel()
+	_ = s.res.Body.Close()
+}
+
+// next is the next event; false when the stream was closed.
+func (s *sse) next() (message, bool) {
+	var m message
+	var data []string
+	for s.lines.Scan() {
+		line := s.lines.Text()
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case line == "" && len(data) > 0:
+			m.data = strings.Join(data, "\n")
+			return m, true
+		case line == "":
+			m = message{id: m.id}
+		case name == "":
+			s.comments++
+		case name == "id":
+			m.id = value
+		case name == "event":
+			m.event = value
+		case name == "data":
+			data = append(data, value)
+		}
+	}
+	return message{}, false
+}
+
+func (s *sse) rest() []message {
+	var all []message
+	for {
+		m, ok := s.next()
+		if !ok {
+			return all
+		}
+		all = append(all, m)
+	}
+}
+
+func names(ms []message) []string {
+	out := make([]string, 0, len(ms))
+	for _, m := range ms {
+		out = append(out, m.event)
+	}
+	return out
+}
+
+func (h *house) publish(task berth.Task, events ...berth.Event) {
+	h.t.Helper()
+	for i := range events {
+		events[i].Stage = berth.StageDeliver
+	}
+	require.NoError(h.t, h.pub.Publish(h.t.Context(), channel(task), 1, events...))
+}
+
+// running is a task with an open stream.
+func (h *house) running(user, id string) berth.Task {
+	h.t.Helper()
+	task := h.task(user, id)
+	require.NoError(h.t, h.pub.Open(h.t.Context(), channel(task), 1, time.Now().Add(time.Hour)))
+	return task
+}
+
+func token(text string) berth.Event { return berth.Event{Type: berth.EventToken, Text: text} }
+
+// end ends the row and then the stream, as the workflow does.
+func (h *house) end(task berth.Task) {
+	h.t.Helper()
+	h.finish(task, "whole")
+	_, err := h.pub.End(h.t.Context(), channel(task), berth.Event{Type: berth.EventDone, Stage: berth.StageDeliver, Text: "whole"})
+	require.NoError(h.t, err)
+}
+
+func TestEventsReplayThenLiveThenClose(t *testing.T) { // T10, T15
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	h.publish(task, berth.Event{Type: berth.EventQueued, Position: 2}, token("a"))
+	s := h.open("/v1/tasks/t1/events", h.token("alice"))
+	require.Equal(t, http.StatusOK, s.res.StatusCode)
+	require.Equal(t, "text/event-stream; charset=utf-8", s.res.Header.Get("Content-Type"))
+	require.Contains(t, s.res.Header.Get("Cache-Control"), "no-cache")
+	require.Equal(t, "no", s.res.Header.Get("X-Accel-Buffering"))
+	require.Empty(t, s.res.Header.Get("Content-Encoding"))
+	first, ok := s.next()
+	require.True(t, ok)
+	require.Equal(t, "queued", first.event)
+	require.NotEmpty(t, first.id)
+	_, _ = s.next()
+	h.publish(task, token("b"))
+	live, ok := s.next()
+	require.True(t, ok)
+	var ev berth.Event
+	require.NoError(t, json.Unmarshal([]byte(live.data), &ev))
+	require.Equal(t, "b", ev.Text)
+	require.Equal(t, "t1", ev.TaskID)
+	h.end(task)
+	require.Equal(t, []string{"done"}, names(s.rest()), "closed behind the terminal event")
+}
+
+func TestEventsResumeWithoutLossOrRepetition(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	for i := range 10 {
+		h.publish(task, token(fmt.Sprint(i)))
+	}
+	h.end(task)
+	all := h.open("/v1/tasks/t1/events", h.token("alice")).rest()
+	require.Len(t, all, 11)
+	for i, m := range all[:10] {
+		byHeader := h.open("/v1/tasks/t1/events", h.token("alice"), "Last-Event-ID", m.id).rest()
+		require.Equal(t, all[i+1:], byHeader)
+		byQuery := h.open("/v1/tasks/t1/events?lastEventId="+m.id, h.token("alice")).rest()
+		require.Equal(t, all[i+1:], byQuery)
+	}
+	a := h.do(h.request(http.MethodGet, "/v1/tasks/t1/events", h.token("alice"), nil, "Last-Event-ID", all[10].id))
+	require.Equal(t, http.StatusNoContent, a.status, "nothing behind the end: a browser stops asking")
+
+	latest := h.open("/v1/tasks/t1/events?fromLatest=1", h.token("alice")).rest()
+	require.Equal(t, []string{"done"}, names(latest))
+}
+
+func TestEventsFromLatest(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	h.publish(task, token("old"))
+	s := h.open("/v1/tasks/t1/events?fromLatest=1", h.token("alice"))
+	h.publish(task, token("new"))
+	m, ok := s.next()
+	require.True(t, ok)
+	require.Contains(t, m.data, "new")
+}
+
+func TestEventsSayWhenHistoryWasTrimmed(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	for i := range 20 {
+		h.publish(task, token(fmt.Sprint(i)))
+	}
+	first, _ := h.open("/v1/tasks/t1/events", h.token("alice")).next()
+	ch := channel(task)
+	key := h.scripts.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID)
+	require.NoError(t, h.client.XTrimMaxLen(t.Context(), key, 5).Err())
+	h.end(task)
+	got := h.open("/v1/tasks/t1/events", h.token("alice"), "Last-Event-ID", first.id).rest()
+	require.Equal(t, "gap", got[0].event, "%v", names(got))
+	require.Equal(t, "done", got[len(got)-1].event)
+	again := h.open("/v1/tasks/t1/events", h.token("alice"), "Last-Event-ID", got[0].id).rest()
+	require.Equal(t, got[1:], again, "resuming behind the gap loses nothing")
+}
+
+func TestEventsOfAFinishedTaskComeFromItsRow(t *testing.T) { // T16
+	t.Parallel()
+	h := newHouse(t)
+	h.finish(h.task("alice", "t1"), "the answer")
+	for _, header := range [][]string{nil, {"Last-Event-ID", "1-7"}} {
+		got := h.open("/v1/tasks/t1/events", h.token("alice"), header...).rest()
+		require.Equal(t, []string{"done"}, names(got))
+		var ev berth.Event
+		require.NoError(t, json.Unmarshal([]byte(got[0].data), &ev))
+		require.Equal(t, "the answer", ev.Text)
+		require.Equal(t, berth.StageDeliver, ev.Stage)
+		require.NotNil(t, ev.Usage)
+		require.NotZero(t, ev.TS)
+		a := h.do(h.request(http.MethodGet, "/v1/tasks/t1/events", h.token("alice"), nil, "Last-Event-ID", got[0].id))
+		require.Equal(t, http.StatusNoContent, a.status)
+	}
+	h.finish(h.task("alice", "t2", h.task("alice", "t0").Steps[0]), `{"a": [1, 2]}`)
+	got := h.open("/v1/tasks/t2/events", h.token("alice")).rest()
+	require.Contains(t, got[0].data, `"result":{"a":[1,2]}`)
+
+	h.task("alice", "t3")
+	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{TaskID: "t3", Status: berth.TaskCancelled, Code: berth.CodeCancelled, Message: "cancelled"})
+	require.NoError(t, err)
+	got = h.open("/v1/tasks/t3/events", h.token("alice")).rest()
+	require.Equal(t, []string{"error"}, names(got))
+	require.Contains(t, got[0].data, `"code":"cancelled"`)
+}
+
+func TestEventsWaitForAStreamThatIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.task("alice", "t1")
+	s := h.open("/v1/tasks/t1/events", h.token("alice"))
+	require.Equal(t, http.StatusOK, s.res.StatusCode)
+	require.NoError(t, h.pub.Open(t.Context(), channel(task), 1, time.Now().Add(time.Hour)))
+	h.publish(task, token("a"))
+	h.end(task)
+	require.Equal(t, []string{"token", "done"}, names(s.rest()))
+}
+
+func TestEventsWhoseStreamVanishesEndWithTheRow(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	h.publish(task, token("a"))
+	s := h.open("/v1/tasks/t1/events", h.token("alice"))
+	_, ok := s.next()
+	require.True(t, ok)
+	require.NoError(t, h.client.FlushAll(t.Context()).Err())
+	h.finish(task, "the answer")
+	got := s.rest()
+	require.Equal(t, []string{"done"}, names(got))
+	require.Contains(t, got[0].data, "the answer")
+}
+
+func TestEventsSurviveRedisRestart(t *testing.T) { // L11
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	h.publish(task, token("a"))
+	s := h.open("/v1/tasks/t1/events", h.token("alice"))
+	_, _ = s.next()
+	h.redis.Kill()
+	a := h.do(h.request(http.MethodGet, "/v1/tasks/t1/events", h.token("alice"), nil))
+	require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
+	require.NotEmpty(t, a.header.Get("Retry-After"))
+	h.redis.Restart()
+	h.finish(task, "the answer")
+	got := s.rest()
+	require.Equal(t, "done", got[len(got)-1].event)
+}
+
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	s := h.open("/v1/tasks/t1/events", h.token("alice"))
+	done := make(chan []message, 1)
+	go func() { done <- s.rest() }()
+	time.AfterFunc(5*100*time.Millisecond, func() { h.end(task) })
+	require.Equal(t, []string{"done"}, names(<-done))
+	require.GreaterOrEqual(t, s.comments, 2)
+}
+
+func TestBadResumePoints(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.running("alice", "t1")
+	for _, id := range []string{"garbage", "1", "1-2-3", "-1", "99999999999999999999999-1", "1-x", "<script>"} {
+		a := h.do(h.request(http.MethodGet, "/v1/tasks/t1/events", h.token("alice"), nil, "Last-Event-ID", id))
+		require.Equal(t, http.StatusBadRequest, a.status, id)
+		require.Equal(t, "Last-Event-ID", a.problem.Field)
+	}
+	a := h.do(h.request(http.MethodGet, "/v1/tasks/t1/events?fromLatest=maybe", h.token("alice"), nil))
+	require.Equal(t, http.StatusBadRequest, a.status)
+	require.Equal(t, "fromLatest", a.problem.Field)
+}
+
+func TestHostileTokensForgeNothing(t *testing.T) { // P17
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	hostile := []string{
+		"a\n\nevent: done\ndata: {\"text\":\"forged\"}\n\n", "\r\n\r\nid: 9-9\r\nevent: error\r\n\r\n", "\x1b[31mred", "<script>alert(1)</script>",
+		"\u2028event: done\u2029", ": comment\n", "retry: 1\n", "\x00",
+	}
+	for _, text := range hostile {
+		h.publish(task, token(text))
+	}
+	h.end(task)
+	got := h.open("/v1/tasks/t1/events", h.token("alice")).rest()
+	require.Len(t, got, len(hostile)+1)
+	for i, m := range got[:len(hostile)] {
+		require.Equal(t, "token", m.event)
+		var ev berth.Event
+		require.NoError(t, json.Unmarshal([]byte(m.data), &ev))
+		require.Equal(t, hostile[i], ev.Text)
+	}
+	require.Equal(t, "done", got[len(hostile)].event)
+}
+
+func TestLeavingFreesEverything(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	h.publish(task, token("a"))
+	const n = 20
+	clients := make([]*sse, n)
+	for i := range clients {
+		clients[i] = h.open("/v1/tasks/t1/events", h.token("alice"))
+		_, ok := clients[i].next()
+		require.True(t, ok)
+	}
+	ch := channel(task)
+	key := h.scripts.Keys().Channel(ch.UserID, ch.ServiceID, ch.TaskID)
+	subscribers := func() int64 {
+		m, err := h.client.PubSubNumSub(t.Context(), key).Result()
+		require.NoError(t, err)
+		return m[key]
+	}
+	require.EqualValues(t, 1, subscribers(), "one subscription for all readers")
+	for _, c := range clients {
+		c.close()
+	}
+	waitFor(t, "no subscription is left", func() bool { return subscribers() == 0 })
+}
+
+func TestStalledReaderIsCutOffAndResumes(t *testing.T) { // P13
+	t.Parallel()
+	h := newHouse(t)
+	task := h.running("alice", "t1")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(h.base, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(8<<10))
+	_, err = fmt.Fprintf(conn, "GET /v1/tasks/t1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", h.token("alice"))
+	require.NoError(t, err)
+	stalled := bufio.NewReader(conn)
+	_, err = stalled.Peek(1)
+	require.NoError(t, err)
+	quick := h.open("/v1/tasks/t1/events", h.token("alice"))
+
+	big := strings.Repeat("x", 16<<10)
+	const n = 64
+	start := time.Now()
+	for range n {
+		h.publish(task, token(big))
+	}
+	for range n {
+		_, ok := quick.next()
+		require.True(t, ok, "the quick one is not held up")
+	}
+	waitFor(t, "the stalled reader is cut off", func() bool {
+		return strings.Contains(h.log.String(), "event stream cut")
+	})
+	require.Less(t, time.Since(start), 10*time.Second)
+
+	// it reads what it had and goes on behind that
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+	last := ""
+	for {
+		line, err := stalled.ReadString('\n')
+		if err != nil {
+			break
+		}
+		if id, ok := strings.CutPrefix(line, "id: "); ok {
+			last = strings.TrimSpace(id)
+		}
+	}
+	require.NotEmpty(t, last)
+	h.end(task)
+	all := h.open("/v1/tasks/t1/events", h.token("alice")).rest()
+	rest := h.open("/v1/tasks/t1/events", h.token("alice"), "Last-Event-ID", last).rest()
+	require.Equal(t, all[len(all)-len(rest):], rest)
+	require.Greater(t, len(rest), 1)
+}
+
+func TestShutdownEndsStreamsAndTheyResume(t *testing.T) { // X7
+	t.Parallel()
+	h := newHouse(t, func(d *api.Deps) { d.Config.HeartbeatInterval = time.Minute })
+	task := h.running("alice", "t1")
+	h.publish(task, token("a"))
+	s := h.open("/v1/tasks/t1/events", h.token("alice"))
+	_, ok := s.next()
+	require.True(t, ok)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	require.NoError(t, h.server.Shutdown(ctx), "an open stream does not hold it up")
+	require.Empty(t, s.rest())
+}

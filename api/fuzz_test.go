@@ -1,0 +1,253 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+)
+
+// oddities are values no endpoint should fall over.
+func oddities() []any {
+	deep := strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000)
+	return []any{
+		nil, true, 0, -1, 1e308, "", " ", "a", "../../etc/passwd", "a\x00b", "\u202e", "'; DROP TABLE tasks; --", "<script>",
+		strings.Repeat("x", 100_000),
+		[]any{},
+		[]any{nil},
+		doc{},
+		doc{"assetId": nil},
+		doc{"assetId": doc{}},
+		doc{"$ref": "#"},
+		json.RawMessage(deep), json.RawMessage(`1e999`), json.RawMessage(`{"a":1,"a":2}`), "t1", "alice", "2026-01-01T00:00:00Z",
+	}
+}
+
+// fuzzer makes requests out of the description.
+type fuzzer struct {
+	rng  *rand.Rand
+	spec doc
+}
+
+func (f *fuzzer) pick() any { all := oddities(); return all[f.rng.IntN(len(all))] }
+
+// value fits the schema mostly.
+func (f *fuzzer) value(schema doc, depth int) any {
+	if ref, ok := schema["$ref"].(string); ok {
+		parts := strings.Split(strings.TrimPrefix(ref, "#/"), "/")
+		at := f.spec
+		for _, p := range parts {
+			at, _ = at[p].(doc)
+		}
+		schema = at
+	}
+	if f.rng.IntN(5) == 0 || depth > 5 {
+		return f.pick()
+	}
+	if enum, ok := schema["enum"].([]any); ok {
+		return enum[f.rng.IntN(len(enum))]
+	}
+	if one, ok := schema["oneOf"].([]any); ok {
+		s, _ := one[f.rng.IntN(len(one))].(doc)
+		return f.value(s, depth+1)
+	}
+	switch schema["type"] {
+	case "object":
+		out := doc{}
+		props, _ := schema["properties"].(doc)
+		for name, p := range props {
+			if s, ok := p.(doc); ok && f.rng.IntN(6) > 0 {
+				out[name] = f.value(s, depth+1)
+			}
+		}
+		if more, ok := schema["additionalProperties"].(doc); ok {
+			for _, name := range []string{"resume", "jobText", "jobImage", "notes", "odd"} {
+				if f.rng.IntN(3) == 0 {
+					out[name] = f.value(more, depth+1)
+				}
+			}
+		}
+		if f.rng.IntN(10) == 0 {
+			out["extra"] = f.pick()
+		}
+		return out
+	case "integer", "number":
+		return f.rng.IntN(200) - 50
+	default:
+		return []any{"t1", "svc", "alice", "some text"}[f.rng.IntN(4)]
+	}
+}
+
+func (f *fuzzer) text() string {
+	s := fmt.Sprint(f.pick())
+	return s[:min(len(s), 3000)]
+}
+
+// printable keeps a client's own checks from stopping the request.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+func (f *fuzzer) path(path string, op doc) string {
+	id := "t1"
+	if f.rng.IntN(2) == 0 {
+		id = url.PathEscape(f.text())
+	}
+	path = strings.ReplaceAll(path, "{id}", id)
+	q := url.Values{}
+	params, _ := op["parameters"].([]any)
+	for _, p := range params {
+		if d, ok := p.(doc); ok && d["in"] == "query" && f.rng.IntN(2) == 0 {
+			name, _ := d["name"].(string)
+			q.Add(name, f.text())
+		}
+	}
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	return path
+}
+
+// body is JSON that mostly fits, cut, garbled or of another kind.
+func (f *fuzzer) body(op doc) (content, mediaType string) {
+	kinds, _ := dig(op, "requestBody", "content")
+	for mediaType, k := range kinds {
+		if mediaType != "application/json" {
+			return f.text(), mediaType + "; boundary=x"
+		}
+		d, _ := k.(doc)
+		schema, _ := d["schema"].(doc)
+		b, err := json.Marshal(f.value(schema, 0))
+		if err != nil {
+			b = []byte(`{`)
+		}
+		content = string(b)
+		if f.rng.IntN(10) == 0 {
+			content = content[:f.rng.IntN(len(content))]
+		}
+	}
+	if f.rng.IntN(10) == 0 {
+		return content, []string{"", "text/plain", "application/json; charset=utf-16", "+;", "application/cbor"}[f.rng.IntN(5)]
+	}
+	return content, "application/json"
+}
+
+func dig(d doc, path ...string) (doc, bool) {
+	for _, p := range path {
+		next, ok := d[p].(doc)
+		if !ok {
+			return nil, false
+		}
+		d = next
+	}
+	return d, true
+}
+
+func TestNoRequestBreaksTheServer(t *testing.T) { // P14
+	t.Parallel()
+	h := newHouse(t)
+	h.finish(h.task("alice", "t1"), "answer")
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	spec := h.do(h.request(http.MethodGet, "/openapi.json", "", nil)).json(t)
+	f := &fuzzer{rng: rand.New(rand.NewPCG(seed, 1)), spec: spec}
+	token := h.token("alice")
+	paths, _ := spec["paths"].(doc)
+	const perOperation = 120
+	statuses := map[int]int{}
+	for path, item := range paths {
+		ops, _ := item.(doc)
+		for method, o := range ops {
+			op, _ := o.(doc)
+			for range perOperation {
+				target := f.path(path, op)
+				content, mediaType := f.body(op)
+				req := h.request(strings.ToUpper(method), target, token, strings.NewReader(content), "Content-Type", mediaType)
+				for _, name := range []string{"Idempotency-Key", "Last-Event-ID", "Accept", "X-Request-Id", "traceparent"} {
+					if f.rng.IntN(4) == 0 {
+						req.Header.Set(name, printable(f.text()))
+					}
+				}
+				a := h.do(req)
+				statuses[a.status]++
+				require.Less(t, a.status, 500, "seed %d: %s %s %.200s: %s", seed, method, target, content, a.body)
+				if a.status >= 400 {
+					require.Equal(t, a.status, a.problem.Status, "seed %d: %s %s: %s", seed, method, target, a.body)
+				}
+				if a.status == http.StatusAccepted && path == "/v1/tasks" { // the events of an open task would never end
+					id, _ := a.json(t)["taskId"].(string)
+					h.finish(berth.Task{ID: id, UserID: "alice"}, "answer")
+				}
+				drainCancels(h)
+			}
+		}
+	}
+	t.Logf("answers by status: %v", statuses)
+	require.NotContains(t, h.log.String(), `"level":"ERROR"`)
+}
+
+func drainCancels(h *house) {
+	select {
+	case <-h.starter.cancels:
+	default:
+	}
+}
+
+func TestOversizedRequests(t *testing.T) { // P14
+	t.Parallel()
+	h := newHouse(t)
+	eleven := strings.Repeat("a", 11<<20)
+	token := h.token("alice")
+	for name, body := range map[string]io.Reader{
+		"with its length": strings.NewReader(eleven),
+		"chunked":         io.MultiReader(strings.NewReader(`{"serviceId": "`), strings.NewReader(eleven)),
+	} {
+		for _, path := range []string{"/v1/tasks", "/v1/tickets"} {
+			a := h.do(h.request(http.MethodPost, path, token, body, "Content-Type", "application/json"))
+			require.Equal(t, http.StatusRequestEntityTooLarge, a.status, "%s %s", name, path)
+			require.Equal(t, "too_large", string(a.problem.Code))
+			body = strings.NewReader(eleven)
+		}
+	}
+	body, ct := form(t, "file", "big.txt", []byte(eleven))
+	a := h.do(h.request(http.MethodPost, "/v1/assets", token, io.MultiReader(body), "Content-Type", ct))
+	require.Equal(t, http.StatusRequestEntityTooLarge, a.status, "chunked upload")
+
+	a = h.do(h.request(http.MethodGet, "/v1/me", token, nil, "X-Long", strings.Repeat("a", 100_000)))
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, a.status)
+	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/me", token, nil).status)
+}
+
+func TestSlowBodiesAreGivenUp(t *testing.T) { // P14
+	t.Parallel()
+	h := newHouse(t, func(d *api.Deps) { d.Config.BodyTimeout = 100 * time.Millisecond })
+	for _, path := range []string{"/v1/tasks", "/v1/assets"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(h.base, "http://"))
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 1000\r\n\r\n--x\r\n", path, h.token("alice"))
+		require.NoError(t, err)
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+		b, err := io.ReadAll(conn)
+		require.NoError(t, err, "the connection is closed")
+		require.True(t, bytes.HasPrefix(b, []byte("HTTP/1.1 408 ")), string(b))
+		require.NoError(t, conn.Close())
+	}
+}

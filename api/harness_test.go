@@ -1,0 +1,307 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"berth"
+	"berth/api"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/internal/stream"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const secret = "a secret of the tests, long enough for HS256"
+
+// starter accepts tasks straight into the ledger, as the workflow does.
+type starter struct {
+	ledger  *ledger.Ledger
+	down    atomic.Bool
+	submits atomic.Int64
+	cancels chan string
+}
+
+var errDown = berth.Errorf(berth.CodeUnavailable, "Temporal cannot be reached; try again")
+
+func (s *starter) SubmitTask(ctx context.Context, sub api.Submission) (api.Acceptance, error) {
+	s.submits.Add(1)
+	if s.down.Load() {
+		return api.Acceptance{}, errDown
+	}
+	t, created, err := s.ledger.CreateTask(ctx, berth.Task{
+		ID: sub.TaskID, UserID: sub.UserID, ServiceID: sub.ServiceID, Template: sub.Template, Locale: sub.Locale,
+		Tier: sub.Tier, Steps: sub.Steps, Variables: sub.Variables, RequestHash: sub.RequestHash,
+		RequestID: sub.RequestID, TraceID: sub.TraceID, DeadlineAt: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		return api.Acceptance{}, err
+	}
+	return api.Acceptance{
+		TaskID: t.ID, UserID: t.UserID, RequestHash: t.RequestHash, Status: t.Status, Queue: t.Steps[0].Queue,
+		Model: t.Steps[0].Model, Tier: t.Tier, Replay: !created,
+	}, nil
+}
+
+func (s *starter) CancelTask(_ context.Context, taskID string) error {
+	if s.down.Load() {
+		return errDown
+	}
+	s.cancels <- taskID
+	return nil
+}
+
+// pinger answers with what it holds.
+type pinger struct{ err atomic.Pointer[error] }
+
+func (p *pinger) Ping(context.Context) error {
+	if err := p.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (p *pinger) fail() { err := errors.New("connection refused at 10.1.2.3"); p.err.Store(&err) }
+
+type redisPinger struct{ c *redis.Client }
+
+func (p redisPinger) Ping(ctx context.Context) error { return p.c.Ping(ctx).Err() }
+
+// house is a whole API over a real Redis and a real database, with no workflow behind it.
+type house struct {
+	t        *testing.T
+	base     string
+	starter  *starter
+	ledger   *ledger.Ledger
+	redis    *testredis.Server
+	client   *redis.Client
+	scripts  *lua.Scripts
+	pub      *stream.Publisher
+	temporal *pinger
+	log      *logBuffer
+	server   *http.Server
+	http     *http.Client
+}
+
+func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
+	t.Helper()
+	h := &house{t: t, redis: testredis.Start(t), temporal: &pinger{}, log: newLog()}
+	logger := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	h.ledger, err = ledger.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "berth.db"), logger)
+	require.NoError(t, err)
+	h.client = h.redis.Client()
+	h.scripts = lua.New(h.client, lua.Keys{Cell: testredis.Cell(t)})
+	h.pub = stream.NewPublisher(h.scripts, stream.Options{Logger: logger})
+	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
+	catalog, err := llm.LoadCatalog("")
+	require.NoError(t, err)
+	h.starter = &starter{ledger: h.ledger, cancels: make(chan string, 8)}
+	deps := api.Deps{
+		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
+		Redis: redisPinger{h.client}, Temporal: h.temporal, Logger: logger,
+		Config: api.Config{
+			AuthSecret: secret, HeartbeatInterval: 100 * time.Millisecond, Version: "test",
+			TemporalUIURL: "http://ui.test:8233/", MaxUploadBytes: 2 << 20,
+		},
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }),
+	}
+	for _, c := range change {
+		c(&deps)
+	}
+	e, err := api.New(deps)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	h.base = "http://" + l.Addr().String()
+	h.server = api.NewServer(e, l.Addr().String())
+	transport := &http.Transport{MaxIdleConnsPerHost: 8}
+	h.http = &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	done := make(chan error, 2)
+	go func() { done <- hub.Run(ctx) }()
+	go func() { done <- h.server.Serve(l) }()
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		stop, cancelStop := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancelStop()
+		require.NoError(t, h.server.Shutdown(stop))
+		cancel()
+		for range 2 {
+			if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+				require.NoError(t, err)
+			}
+		}
+		require.NoError(t, h.ledger.Close())
+	})
+	return h
+}
+
+// logBuffer keeps the log; whoever holds the buffer may use it.
+type logBuffer struct{ held chan *bytes.Buffer }
+
+func newLog() *logBuffer {
+	l := &logBuffer{held: make(chan *bytes.Buffer, 1)}
+	l.held <- &bytes.Buffer{}
+	return l
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	buf := <-l.held
+	defer func() { l.held <- buf }()
+	return buf.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	buf := <-l.held
+	defer func() { l.held <- buf }()
+	return buf.String()
+}
+
+func (h *house) token(user string, scopes ...string) string {
+	h.t.Helper()
+	if len(scopes) == 0 {
+		scopes = []string{api.ScopeUser}
+	}
+	t, err := api.IssueToken(secret, user, scopes, time.Hour)
+	require.NoError(h.t, err)
+	return t
+}
+
+// answer is what came back.
+type answer struct {
+	status  int
+	header  http.Header
+	body    []byte
+	problem api.Problem
+}
+
+func (a answer) json(t *testing.T) map[string]any {
+	t.Helper()
+	var m map[string]any
+	require.NoError(t, json.Unmarshal(a.body, &m), string(a.body))
+	return m
+}
+
+func (h *house) request(method, path, token string, body io.Reader, header ...string) *http.Request {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), method, h.base+path, body)
+	require.NoError(h.t, err)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return req
+}
+
+func (h *house) do(req *http.Request) answer {
+	h.t.Helper()
+	res, err := h.http.Do(req)
+	require.NoError(h.t, err)
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	require.NoError(h.t, err)
+	a := answer{status: res.StatusCode, header: res.Header, body: b}
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem+json") {
+		require.NoError(h.t, json.Unmarshal(b, &a.problem), string(b))
+	}
+	return a
+}
+
+// call sends a value, or a string as it is, as JSON.
+func (h *house) call(method, path, token string, body any, header ...string) answer {
+	h.t.Helper()
+	var r io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		r = strings.NewReader(b)
+	default:
+		enc, err := json.Marshal(b)
+		require.NoError(h.t, err)
+		r = bytes.NewReader(enc)
+	}
+	return h.do(h.request(method, path, token, r, append([]string{"Content-Type", "application/json"}, header...)...))
+}
+
+// doc is a JSON object.
+type doc = map[string]any
+
+// match is a good submission of a job match.
+func match(change ...func(doc)) doc {
+	d := doc{
+		"serviceId": "svc", "template": "job_match", "locale": "en",
+		"variables": doc{"resume": "I write Go.", "jobText": "We seek a Go engineer."},
+	}
+	for _, c := range change {
+		c(d)
+	}
+	return d
+}
+
+// task puts a task of the user into the ledger.
+func (h *house) task(user, id string, steps ...berth.Step) berth.Task {
+	h.t.Helper()
+	if len(steps) == 0 {
+		steps = []berth.Step{
+			{Name: berth.StepSummary, Template: berth.TemplateJobSummary, Mode: berth.ModeBatch, Queue: "q_paid_batch", Model: "deepseek-chat"},
+			{Name: berth.StepMatch, Template: berth.TemplateJobMatch, Mode: berth.ModeStream, Queue: "q_paid_stream", Model: "deepseek-reasoner"},
+		}
+	}
+	t, _, err := h.ledger.CreateTask(h.t.Context(), berth.Task{
+		ID: id, UserID: user, ServiceID: "svc", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		Tier: berth.TierPaid, Steps: steps, Variables: map[string]string{}, DeadlineAt: time.Now().Add(time.Hour),
+		RequestID: "r1", RunID: "run-1",
+	})
+	require.NoError(h.t, err)
+	return t
+}
+
+// finish ends a task with a result.
+func (h *house) finish(t berth.Task, content string) berth.Task {
+	h.t.Helper()
+	mediaType := "text/plain; charset=utf-8"
+	if strings.HasPrefix(content, "{") {
+		mediaType = berth.JSONMediaType
+	}
+	a, err := h.ledger.PutAsset(h.t.Context(), berth.Asset{
+		UserID: t.UserID, Kind: berth.AssetResult, MediaType: mediaType, Content: []byte(content),
+	})
+	require.NoError(h.t, err)
+	done, _, err := h.ledger.FinishTask(h.t.Context(), ledger.End{TaskID: t.ID, Status: berth.TaskCompleted, ResultAssetID: a.ID})
+	require.NoError(h.t, err)
+	return done
+}
+
+func channel(t berth.Task) lua.Channel {
+	return lua.Channel{UserID: t.UserID, ServiceID: t.ServiceID, TaskID: t.ID}
+}
+
+// full refuses with a time to come back at.
+type full struct{ api.Starter }
+
+func (full) SubmitTask(context.Context, api.Submission) (api.Acceptance, error) {
+	return api.Acceptance{}, &api.RetryError{
+		Err: berth.Errorf(berth.CodeQueueFull, "the queue is full"), After: 7*time.Second + time.Millisecond,
+	}
+}

@@ -1,0 +1,183 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"berth"
+)
+
+const (
+	// maxBodyBytes bounds JSON bodies: a handful of texts of maxTextBytes each, escaped.
+	maxBodyBytes = 4 << 20
+	// callTimeout bounds the work behind a request; event streams have no end in time.
+	callTimeout = 20 * time.Second
+)
+
+// call is what the house knows about one request; every handler finds it in its context.
+type call struct {
+	server    *server
+	began     time.Time
+	requestID string
+	traceID   string
+	user      Principal
+}
+
+type callKey struct{}
+
+// callOf is the call of a request's context; an empty one outside of a request.
+func callOf(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{}
+}
+
+// begin gives the request its ids, the headers every answer has, and its line in the log. The query is never
+// logged: it may hold a ticket.
+func (s *server) begin(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		cl := s.newCall(c)
+		if err := next(c); err != nil {
+			s.fail(err, c)
+		}
+		s.logCall(c, cl)
+		return nil
+	}
+}
+
+func (s *server) newCall(c echo.Context) *call {
+	req := c.Request()
+	id := req.Header.Get(echo.HeaderXRequestID)
+	if !validID.MatchString(id) {
+		id = uuid.NewString()
+	}
+	cl := &call{server: s, began: time.Now(), requestID: id, traceID: traceID(req.Header.Get("traceparent"))}
+	c.SetRequest(req.WithContext(context.WithValue(req.Context(), callKey{}, cl)))
+	h := c.Response().Header()
+	h.Set(echo.HeaderXRequestID, id)
+	h.Set(echo.HeaderXContentTypeOptions, "nosniff")
+	h.Set(echo.HeaderReferrerPolicy, "no-referrer")
+	h.Set(echo.HeaderXFrameOptions, "DENY")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set(echo.HeaderContentSecurityPolicy, "default-src 'none'; frame-ancestors 'none'")
+	h.Set(echo.HeaderCacheControl, "no-store")
+	return cl
+}
+
+func (s *server) logCall(c echo.Context, cl *call) {
+	s.log.DebugContext(c.Request().Context(), "request",
+		"requestId", cl.requestID, "method", c.Request().Method, "route", c.Path(), "status", c.Response().Status,
+		"bytes", c.Response().Size, "user", cl.user.UserID, "took", time.Since(cl.began))
+}
+
+// traceID is the trace of a W3C traceparent header, or a new one.
+func traceID(traceparent string) string {
+	parts := strings.Split(traceparent, "-")
+	if len(parts) >= 4 && len(parts[1]) == 32 {
+		if b, err := hex.DecodeString(parts[1]); err == nil && !bytes.Equal(b, make([]byte, 16)) {
+			return strings.ToLower(parts[1])
+		}
+	}
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: see crypto/rand
+	return hex.EncodeToString(b[:])
+}
+
+// errPanic keeps what a handler panicked with for the log.
+type errPanic struct {
+	value any
+	stack []byte
+}
+
+func (e *errPanic) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
+
+// rescue turns a panic into a problem.
+func (s *server) rescue(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) (err error) {
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(v)
+			}
+			err = &errPanic{value: v, stack: debug.Stack()}
+			if c.Response().Committed {
+				s.log.ErrorContext(c.Request().Context(), "panic after the answer began", "error", err)
+			}
+		}()
+		return next(c)
+	}
+}
+
+// bound limits body, time to send it and time to answer. JSON bodies are read here, whole, so that the
+// deadline of the slow sender never becomes one of the handler.
+func (s *server) bound(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := s.rules[routeKey(c.Request().Method, c.Path())]
+		if r.stream {
+			return next(c)
+		}
+		if !r.raw {
+			if err := s.readBody(c); err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(c.Request().Context(), callTimeout)
+		defer cancel()
+		c.SetRequest(c.Request().WithContext(ctx))
+		return next(c)
+	}
+}
+
+func (s *server) readBody(c echo.Context) error {
+	req := c.Request()
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil
+	}
+	if req.ContentLength > maxBodyBytes {
+		return tooLarge(maxBodyBytes)
+	}
+	rc := http.NewResponseController(c.Response())
+	// a writer without deadlines is a test's: there is no slow sender there
+	_ = rc.SetReadDeadline(time.Now().Add(s.Config.BodyTimeout))
+	body, err := io.ReadAll(io.LimitReader(req.Body, maxBodyBytes+1))
+	if err != nil {
+		return bodyError(err)
+	}
+	if len(body) > maxBodyBytes {
+		return tooLarge(maxBodyBytes)
+	}
+	// all is read; otherwise the deadline stays, for the server still reads on before it closes
+	_ = rc.SetReadDeadline(time.Time{})
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+func tooLarge(limit int64) error {
+	return berth.Errorf(berth.CodeTooLarge, "the body may have at most %d bytes", limit)
+}
+
+// bodyError is for bodies that did not arrive: too slow, cut off, or badly framed.
+func bodyError(err error) error {
+	var ne net.Error
+	if errors.As(err, &ne) && ne.Timeout() {
+		return echo.NewHTTPError(http.StatusRequestTimeout).SetInternal(err)
+	}
+	return berth.Errorf(berth.CodeInvalid, "the body could not be read").With(err)
+}

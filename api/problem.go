@@ -1,0 +1,270 @@
+package api
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/labstack/echo/v4"
+
+	"berth"
+)
+
+// problemType is the media type of every error body (RFC 9457).
+const problemType = "application/problem+json"
+
+// unavailableRetry is how long a client is asked to wait when something we need cannot be reached.
+const unavailableRetry = 2 * time.Second
+
+// Problem is the body of every error answer (X4, RFC 9457). Clients switch on Code.
+type Problem struct {
+	Type       string       `json:"type" doc:"Always about:blank: Code says what it is" example:"about:blank"`
+	Title      string       `json:"title" doc:"The status in words"`
+	Status     int          `json:"status" doc:"The HTTP status"`
+	Detail     string       `json:"detail" doc:"What went wrong, for people"`
+	Code       berth.Code   `json:"code" doc:"What went wrong, for machines" example:"invalid"`
+	Field      string       `json:"field,omitempty" doc:"The field of the request that is wrong" example:"variables.jobImage.assetId"`
+	RequestID  string       `json:"requestId,omitempty" doc:"Also in the X-Request-Id header and in our log"`
+	RetryAfter int          `json:"retryAfter,omitempty" doc:"Seconds after which trying again makes sense; also in the Retry-After header"`
+	Missing    []string     `json:"missing,omitempty" doc:"What could not be reached; on /readyz only"`
+	Errors     []FieldError `json:"errors,omitempty" doc:"Every wrong field, when there is more than one"`
+}
+
+// FieldError is one wrong field of a request.
+type FieldError struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// Error is the detail; with GetStatus it makes a Problem a huma.StatusError.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus is the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType makes huma send the problem's own media type.
+func (p *Problem) ContentType(string) string { return problemType }
+
+// RetryError says when trying again makes sense; the answer carries it as Retry-After.
+type RetryError struct {
+	Err   error
+	After time.Duration
+}
+
+func (e *RetryError) Error() string { return e.Err.Error() }
+
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// statuses is the one map from codes to HTTP statuses. Codes only a terminal event carries are not here.
+var statuses = map[berth.Code]int{
+	berth.CodeInvalid:             http.StatusBadRequest,
+	berth.CodeUnauthenticated:     http.StatusUnauthorized,
+	berth.CodeForbidden:           http.StatusForbidden,
+	berth.CodeNotFound:            http.StatusNotFound,
+	berth.CodeConflict:            http.StatusConflict,
+	berth.CodeIdempotencyMismatch: http.StatusUnprocessableEntity,
+	berth.CodeTooLarge:            http.StatusRequestEntityTooLarge,
+	berth.CodeUnsupportedMedia:    http.StatusUnsupportedMediaType,
+	berth.CodeRateLimited:         http.StatusTooManyRequests,
+	berth.CodeQueueFull:           http.StatusTooManyRequests,
+	berth.CodeUnavailable:         http.StatusServiceUnavailable,
+	berth.CodeInternal:            http.StatusInternalServerError,
+}
+
+// problemOf is the only place where an error becomes an answer. Messages of berth.Error are shown; what they
+// wrap, and every other error, is not.
+func problemOf(err error, requestID string) *Problem {
+	p := describe(err)
+	p.Type, p.Title, p.RequestID = "about:blank", http.StatusText(p.Status), requestID
+	var retry *RetryError
+	switch {
+	case errors.As(err, &retry):
+		p.RetryAfter = max(1, int(math.Ceil(retry.After.Seconds())))
+	case p.Code == berth.CodeUnavailable && p.RetryAfter == 0:
+		p.RetryAfter = int(unavailableRetry.Seconds())
+	}
+	return p
+}
+
+func describe(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		c := *p
+		return &c
+	}
+	var e *berth.Error
+	if errors.As(err, &e) {
+		status, ok := statuses[e.Code]
+		if !ok {
+			status = http.StatusInternalServerError
+		}
+		if e.Code == berth.CodeInternal {
+			return internalProblem()
+		}
+		return &Problem{Status: status, Detail: e.Message, Code: e.Code, Field: e.Field}
+	}
+	var he *echo.HTTPError
+	if errors.As(err, &he) {
+		return statusProblem(he.Code, strings.ToLower(http.StatusText(he.Code)))
+	}
+	if outOfReach(err) {
+		return &Problem{
+			Status: http.StatusServiceUnavailable, Code: berth.CodeUnavailable,
+			Detail: "something we need cannot be reached; try again",
+		}
+	}
+	return internalProblem()
+}
+
+func internalProblem() *Problem {
+	return &Problem{
+		Status: http.StatusInternalServerError, Code: berth.CodeInternal,
+		Detail: "our fault; the log has it under this request id",
+	}
+}
+
+// statusProblem is for refusals that come from the router or from huma as a bare status.
+func statusProblem(status int, detail string) *Problem {
+	p := &Problem{Status: status, Detail: detail, Code: berth.CodeInvalid}
+	switch {
+	case status == http.StatusNotFound:
+		p.Code = berth.CodeNotFound
+	case status == http.StatusRequestEntityTooLarge:
+		p.Code = berth.CodeTooLarge
+	case status == http.StatusUnsupportedMediaType:
+		p.Code = berth.CodeUnsupportedMedia
+	case status == http.StatusUnprocessableEntity: // huma's validation: one code, one status
+		p.Status = http.StatusBadRequest
+	case status >= http.StatusInternalServerError:
+		return internalProblem()
+	}
+	return p
+}
+
+// outOfReach tells a dependency that cannot be reached, or does not answer in time, from our own fault.
+func outOfReach(err error) bool {
+	var ne net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.As(err, &ne)
+}
+
+// unavailable marks a failure of a named dependency.
+func unavailable(what string, err error) error {
+	return berth.Errorf(berth.CodeUnavailable, "%s cannot be reached; try again", what).With(err)
+}
+
+// fail is the error handler of the router: raw handlers, middleware, 404 and 405 end here.
+func (s *server) fail(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	p := problemOf(err, callOf(c.Request().Context()).requestID)
+	s.logProblem(c.Request().Context(), p, err)
+	body, merr := json.Marshal(p)
+	if merr != nil {
+		s.log.ErrorContext(c.Request().Context(), "marshal problem", "error", merr)
+		return
+	}
+	if p.RetryAfter > 0 {
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(p.RetryAfter))
+	}
+	if werr := c.Blob(p.Status, problemType, body); werr != nil {
+		s.log.DebugContext(c.Request().Context(), "write problem", "error", werr)
+	}
+}
+
+func (s *server) logProblem(ctx context.Context, p *Problem, err error) {
+	if p.Status < http.StatusInternalServerError {
+		return
+	}
+	level := slog.LevelError
+	if errors.Is(err, context.Canceled) {
+		level = slog.LevelDebug // the client left
+	}
+	s.log.Log(ctx, level, "request failed", "requestId", p.RequestID, "code", p.Code, "error", err)
+}
+
+// huma's constructors of errors are package variables; this package is the only one that uses huma.
+func init() {
+	huma.DefaultArrayNullable = false
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		return humaProblem(status, msg, errs)
+	}
+	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
+		call := callOf(ctx.Context())
+		var p *Problem
+		if status == http.StatusInternalServerError && len(errs) == 1 { // what a handler returned
+			p = problemOf(errs[0], call.requestID)
+			if call.server != nil {
+				call.server.logProblem(ctx.Context(), p, errs[0])
+			}
+		} else {
+			p = problemOf(humaProblem(status, msg, errs), call.requestID)
+		}
+		if p.RetryAfter > 0 {
+			ctx.SetHeader(echo.HeaderRetryAfter, strconv.Itoa(p.RetryAfter))
+		}
+		return p
+	}
+}
+
+// maxFieldErrors bounds the answer to a request that is wrong everywhere.
+const maxFieldErrors = 20
+
+// humaProblem names the fields huma found wrong, as a client wrote them, without echoing their values.
+func humaProblem(status int, msg string, errs []error) *Problem {
+	p := statusProblem(status, msg)
+	for _, err := range errs {
+		var d huma.ErrorDetailer
+		if !errors.As(err, &d) || len(p.Errors) == maxFieldErrors {
+			continue
+		}
+		detail := d.ErrorDetail()
+		fe := fieldError(detail.Location, detail.Message)
+		p.Errors = append(p.Errors, fe)
+		if p.Field == "" {
+			p.Field, p.Detail = fe.Field, fe.Message
+		}
+	}
+	if len(p.Errors) == 1 {
+		p.Errors = nil
+	}
+	return p
+}
+
+// fieldName turns huma's location (body.variables.resume, query.limit) into the client's field.
+func fieldName(location string) string {
+	for _, prefix := range []string{"body.", "query.", "path.", "header."} {
+		if rest, ok := strings.CutPrefix(location, prefix); ok {
+			return rest
+		}
+	}
+	return location
+}
+
+// fieldError words what huma found.
+func fieldError(location, msg string) FieldError {
+	field := fieldName(location)
+	rest, missing := strings.CutPrefix(msg, "expected required property ")
+	switch name, _, _ := strings.Cut(rest, " "); {
+	case missing && field == "body":
+		return FieldError{name, "is missing"}
+	case missing:
+		return FieldError{field + "." + name, "is missing"}
+	case strings.HasSuffix(msg, "but matched none"):
+		return FieldError{field, `must be a text or {"assetId": "…"}`}
+	case strings.HasPrefix(msg, "unknown content type"):
+		return FieldError{field, "must be application/json"}
+	}
+	return FieldError{field, msg}
+}

@@ -1,0 +1,264 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/labstack/echo/v4"
+
+	"berth"
+	"berth/internal/llm"
+)
+
+// taskView is a task as its owner sees it.
+type taskView struct {
+	TaskID    string            `json:"taskId"`
+	ServiceID string            `json:"serviceId"`
+	Template  berth.Template    `json:"template"`
+	Locale    berth.Locale      `json:"locale"`
+	Tier      berth.Tier        `json:"tier"`
+	Status    berth.TaskStatus  `json:"status" enum:"PENDING,OCR_PENDING,SUMMARY_PENDING,MATCH_PENDING,STREAMING,COMPLETED,FAILED,CANCELLED"`
+	Steps     []stepView        `json:"steps" doc:"The chain, in order"`
+	StepIndex int               `json:"stepIndex" doc:"The step it stands at"`
+	Variables map[string]string `json:"variables" doc:"Variable to asset id"`
+	Text      string            `json:"text,omitempty" doc:"The answer of a stream task"`
+	Result    json.RawMessage   `json:"result,omitempty" doc:"The answer of a batch task; beside the text of a match the points it found"`
+	Error     *taskError        `json:"error,omitempty"`
+	StandIn   bool              `json:"standIn,omitempty" doc:"berth's local stand-in answered in a model's place"`
+	Usage     berth.Usage       `json:"usage"`
+	// PollAfterMs shortens as the end nears (T9); absent once the task is final.
+	PollAfterMs int       `json:"pollAfterMs,omitempty" doc:"Ask again after this many milliseconds"`
+	TraceID     string    `json:"traceId,omitempty"`
+	RequestID   string    `json:"requestId,omitempty"`
+	Links       taskLinks `json:"links"`
+	CreatedAt   time.Time `json:"createdAt"`
+	UpdatedAt   time.Time `json:"updatedAt"`
+	DeadlineAt  time.Time `json:"deadlineAt"`
+	EndedAt     time.Time `json:"endedAt,omitzero"`
+}
+
+type stepView struct {
+	Name  berth.StepName `json:"name"`
+	Mode  berth.Mode     `json:"mode"`
+	Queue berth.Queue    `json:"queue"`
+	Model string         `json:"model"`
+	State string         `json:"state" enum:"waiting,current,done,failed,cancelled"`
+	// OutputAssetID and Provider are known once the step is recorded; lists leave them out.
+	OutputAssetID string `json:"outputAssetId,omitempty" doc:"What the step made, at /v1/assets/{id}"`
+	Provider      string `json:"provider,omitempty" doc:"Who answered"`
+}
+
+type taskError struct {
+	Code    berth.Code `json:"code"`
+	Message string     `json:"message"`
+}
+
+type taskLinks struct {
+	Self     string `json:"self"`
+	Events   string `json:"events"`
+	Temporal string `json:"temporal,omitempty" doc:"The run in the Temporal UI"`
+}
+
+type taskInput struct {
+	ID string `path:"id" pattern:"^[A-Za-z0-9_.@-]{1,64}$"`
+}
+
+type taskOutput struct{ Body taskView }
+
+type listInput struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
+	Cursor string `query:"cursor" maxLength:"200" doc:"nextCursor of the page before"`
+}
+
+type listOutput struct {
+	Body struct {
+		Tasks      []taskView `json:"tasks"`
+		NextCursor string     `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	}
+}
+
+type cancelOutput struct {
+	Body struct {
+		TaskID     string           `json:"taskId"`
+		Status     berth.TaskStatus `json:"status" doc:"Still the status before: the events tell of the end"`
+		Cancelling bool             `json:"cancelling"`
+	}
+}
+
+func (s *server) tasks(*echo.Echo) {
+	s.submitRoute()
+	register(s, huma.Operation{
+		OperationID: "get-task", Method: http.MethodGet, Path: "/v1/tasks/{id}", Tags: []string{"tasks"},
+		Summary: "A task's status and result",
+	}, rule{scope: ScopeUser}, s.getTask)
+	register(s, huma.Operation{
+		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"},
+		Summary: "One's own tasks, newest first, without their results",
+	}, rule{scope: ScopeUser}, s.listTasks)
+	register(s, huma.Operation{
+		OperationID: "cancel-task", Method: http.MethodDelete, Path: "/v1/tasks/{id}", Tags: []string{"tasks"},
+		Summary:       "Cancel a task",
+		Description:   "Leaving the event stream cancels nothing; this does (T25). 409 when the task has ended.",
+		DefaultStatus: http.StatusAccepted,
+	}, rule{scope: ScopeUser}, s.cancelTask)
+}
+
+func (s *server) getTask(ctx context.Context, in *taskInput) (*taskOutput, error) {
+	t, err := s.Ledger.GetUserTask(ctx, callOf(ctx).user.UserID, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	view := s.view(t)
+	asset, err := s.resultAsset(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if view.Text, view.Result, err = berth.Result(asset); err != nil {
+		return nil, berth.Errorf(berth.CodeInternal, "read the result").With(err)
+	}
+	finished, err := s.Ledger.FinishedSteps(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range finished {
+		st := &view.Steps[f.Step]
+		st.OutputAssetID, st.Provider = f.OutputAssetID, f.Provider
+		view.StandIn = view.StandIn || f.Provider == llm.LocalProvider
+	}
+	return &taskOutput{Body: view}, nil
+}
+
+func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutput, error) {
+	tasks, next, err := s.Ledger.ListTasks(ctx, callOf(ctx).user.UserID, in.Cursor, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	out := &listOutput{}
+	out.Body.Tasks, out.Body.NextCursor = make([]taskView, 0, len(tasks)), next
+	for _, t := range tasks {
+		out.Body.Tasks = append(out.Body.Tasks, s.view(t))
+	}
+	return out, nil
+}
+
+func (s *server) cancelTask(ctx context.Context, in *taskInput) (*cancelOutput, error) {
+	user := callOf(ctx).user.UserID
+	t, err := s.Ledger.GetUserTask(ctx, user, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if t.Status.Final() {
+		return nil, alreadyEnded(t)
+	}
+	if err := s.Starter.CancelTask(ctx, t.ID); err != nil {
+		// it may have ended meanwhile: then the row says so
+		if now, rerr := s.Ledger.GetUserTask(ctx, user, in.ID); rerr == nil && now.Status.Final() {
+			return nil, alreadyEnded(now)
+		}
+		return nil, fmt.Errorf("cancel task %s: %w", t.ID, err)
+	}
+	out := &cancelOutput{}
+	out.Body.TaskID, out.Body.Status, out.Body.Cancelling = t.ID, t.Status, true
+	return out, nil
+}
+
+func alreadyEnded(t berth.Task) error {
+	return berth.Errorf(berth.CodeConflict, "the task has already ended as %s", t.Status)
+}
+
+// resultAsset holds what a completed task answered; empty for the others.
+func (s *server) resultAsset(ctx context.Context, t berth.Task) (berth.Asset, error) {
+	if t.Status != berth.TaskCompleted || t.ResultAssetID == "" {
+		return berth.Asset{}, nil
+	}
+	a, err := s.Ledger.GetAsset(ctx, t.UserID, t.ResultAssetID)
+	if berth.CodeOf(err) == berth.CodeNotFound { // our loss, not the caller's mistake
+		return a, berth.Errorf(berth.CodeInternal, "the result of task %s", t.ID).With(err)
+	}
+	return a, err
+}
+
+// isStream tells whether the task's answer comes token by token: its last step decides.
+func isStream(t berth.Task) bool {
+	return len(t.Steps) > 0 && t.Steps[len(t.Steps)-1].Mode == berth.ModeStream
+}
+
+func (s *server) view(t berth.Task) taskView {
+	v := taskView{
+		TaskID: t.ID, ServiceID: t.ServiceID, Template: t.Template, Locale: t.Locale, Tier: t.Tier,
+		Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex, Variables: t.Variables,
+		Usage: t.Usage, PollAfterMs: milliseconds(pollAfter(t)), TraceID: t.TraceID, RequestID: t.RequestID,
+		Links:     taskLinks{Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.temporalLink(t)},
+		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, DeadlineAt: t.DeadlineAt, EndedAt: t.EndedAt,
+	}
+	if v.Variables == nil {
+		v.Variables = map[string]string{}
+	}
+	if t.ErrorCode != "" {
+		v.Error = &taskError{Code: t.ErrorCode, Message: t.ErrorMessage}
+	}
+	for i, st := range t.Steps {
+		v.Steps = append(v.Steps, stepView{
+			Name: st.Name, Mode: st.Mode, Queue: st.Queue, Model: st.Model, State: stepState(t, i),
+		})
+	}
+	return v
+}
+
+func stepState(t berth.Task, i int) string {
+	switch {
+	case i < t.StepIndex || t.Status == berth.TaskCompleted:
+		return "done"
+	case i > t.StepIndex:
+		return "waiting"
+	case t.Status == berth.TaskFailed:
+		return "failed"
+	case t.Status == berth.TaskCancelled:
+		return "cancelled"
+	default:
+		return "current"
+	}
+}
+
+// pollAfter is how long a poller should wait: 20, 10, 5 and 3 s as the end nears (T9), 0 once it is there.
+func pollAfter(t berth.Task) time.Duration {
+	if t.Status.Final() {
+		return 0
+	}
+	left := len(t.Steps) - t.StepIndex
+	switch {
+	case t.Status == berth.TaskStreaming, left <= 1 && t.Fence > int64(t.StepIndex): // the last call runs
+		return 3 * time.Second
+	case left <= 1:
+		return 5 * time.Second
+	case left == 2:
+		return 10 * time.Second
+	default:
+		return 20 * time.Second
+	}
+}
+
+// temporalLink is the run's page in the Temporal UI.
+func (s *server) temporalLink(t berth.Task) string {
+	if s.Config.TemporalUIURL == "" {
+		return ""
+	}
+	link := strings.TrimRight(s.Config.TemporalUIURL, "/") + "/namespaces/" +
+		url.PathEscape(s.Config.TemporalNamespace) + "/workflows/" + url.PathEscape("task:"+t.ID)
+	if t.RunID != "" {
+		link += "/" + url.PathEscape(t.RunID) + "/history"
+	}
+	return link
+}
+
+func (s *server) schemaOf(v any) *huma.Schema {
+	t := reflect.TypeOf(v)
+	return s.doc.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+}

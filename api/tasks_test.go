@@ -1,0 +1,389 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+	"berth/internal/ledger"
+)
+
+func with(key string, v any) func(doc) { return func(d doc) { d[key] = v } }
+
+func without(key string) func(doc) { return func(d doc) { delete(d, key) } }
+
+func variable(key string, v any) func(doc) {
+	return func(d doc) { d["variables"].(doc)[key] = v }
+}
+
+func TestSubmitAnswersAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(), "X-Request-Id", "req-1",
+		"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	require.Equal(t, http.StatusAccepted, a.status, string(a.body))
+	d := a.json(t)
+	id, _ := d["taskId"].(string)
+	require.True(t, strings.HasPrefix(id, "t_"), id)
+	require.Equal(t, "/v1/tasks/"+id, a.header.Get("Location"))
+	require.Equal(t, "/v1/tasks/"+id+"/events", d["eventsUrl"])
+	require.Equal(t, "PENDING", d["status"])
+	require.Equal(t, "q_paid_batch", d["queue"])
+	require.NotEmpty(t, d["model"])
+	require.Equal(t, "paid", d["tier"])
+	require.EqualValues(t, 10000, d["pollAfterMs"])
+	require.Contains(t, d, "position")
+	require.Contains(t, d, "etaSeconds")
+	require.NotContains(t, d, "replay")
+
+	task, err := h.ledger.GetUserTask(t.Context(), "alice", id)
+	require.NoError(t, err)
+	require.Equal(t, "req-1", task.RequestID)
+	require.Equal(t, "0af7651916cd43dd8448eb211c80319c", task.TraceID)
+	text, err := h.ledger.GetAsset(t.Context(), "alice", task.Variables["resume"])
+	require.NoError(t, err, "texts are stored as assets")
+	require.Equal(t, "I write Go.", string(text.Content))
+	require.Equal(t, berth.AssetText, text.Kind)
+}
+
+func TestSubmitOfAnImageStartsAtOCR(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
+	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(func(d doc) {
+		d["variables"] = doc{"resume": "I write Go.", "jobImage": doc{"assetId": image}}
+	}))
+	require.Equal(t, http.StatusAccepted, a.status, string(a.body))
+	require.Equal(t, "q_paid_vision", a.json(t)["queue"])
+	require.EqualValues(t, 20000, a.json(t)["pollAfterMs"])
+}
+
+func TestSubmitNamesTheWrongField(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
+	foreign := h.upload("bob", "posting.png", pngOf(t, 9, 9)).json(t)["assetId"]
+	for name, tc := range map[string]struct {
+		body   any
+		status int
+		field  string
+	}{
+		"no JSON":             {`{"serviceId"`, 400, "body"},
+		"no object":           {`[]`, 400, "body"},
+		"empty":               {``, 400, ""},
+		"unknown template":    {match(with("template", "poem")), 400, "template"},
+		"the inner template":  {match(with("template", "job_vision")), 400, "template"},
+		"no template":         {match(without("template")), 400, "template"},
+		"template of number":  {match(with("template", 5)), 400, "template"},
+		"bad locale":          {match(with("locale", "fr")), 400, "locale"},
+		"no service":          {match(without("serviceId")), 400, "serviceId"},
+		"service of slashes":  {match(with("serviceId", "a/b")), 400, "serviceId"},
+		"service too long":    {match(with("serviceId", strings.Repeat("a", 65))), 400, "serviceId"},
+		"bad task id":         {match(with("taskId", "a b")), 400, "taskId"},
+		"task id of dots":     {match(with("taskId", "..")), 400, "taskId"},
+		"task id of newlines": {match(with("taskId", "a\n")), 400, "taskId"},
+		"unknown field":       {match(with("tasks", 1)), 400, "tasks"},
+		"no variables":        {match(without("variables")), 400, "variables"},
+		"variables null":      {match(with("variables", nil)), 400, "variables"},
+		"variables empty":     {match(with("variables", doc{})), 400, "variables"},
+		"missing variable":    {match(func(d doc) { d["variables"] = doc{"jobText": "x"} }), 400, "variables.resume"},
+		"unknown variable":    {match(variable("shoe", "x")), 400, "variables.shoe"},
+		"empty text":          {match(variable("resume", "  ")), 400, "variables.resume"},
+		"text with NUL":       {match(variable("resume", "a\x00b")), 400, "variables.resume"},
+		"number":              {match(variable("resume", 5)), 400, "variables.resume"},
+		"null":                {match(variable("resume", nil)), 400, "variables.resume"},
+		"list":                {match(variable("resume", []string{"a"})), 400, "variables.resume"},
+		"asset id of number":  {match(variable("resume", doc{"assetId": 5})), 400, "variables.resume"},
+		"empty asset id":      {match(variable("resume", doc{"assetId": ""})), 400, "variables.resume"},
+		"more than an asset":  {match(variable("resume", doc{"assetId": "a_1", "x": 1})), 400, "variables.resume"},
+		"no such asset":       {match(variable("resume", doc{"assetId": "a_1"})), 400, "variables.resume.assetId"},
+		"foreign asset":       {match(variable("resume", doc{"assetId": foreign})), 400, "variables.resume.assetId"},
+		"odd asset id":        {match(variable("resume", doc{"assetId": "../x"})), 400, "variables.resume.assetId"},
+		"image for a text":    {match(variable("resume", doc{"assetId": image})), 400, "variables.resume.assetId"},
+		"text for an image":   {match(without("variables"), with("variables", doc{"resume": "a", "jobImage": "b"})), 400, "variables.jobImage"},
+		"text too long":       {match(variable("resume", strings.Repeat("a", 200_001))), 413, "variables.resume"},
+		"body too large":      {match(variable("resume", strings.Repeat("a", 5<<20))), 413, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), tc.body)
+			require.Equal(t, tc.status, a.status, string(a.body))
+			require.Equal(t, tc.field, a.problem.Field, string(a.body))
+			require.NotEmpty(t, a.problem.Detail)
+			require.Equal(t, tc.status, a.problem.Status)
+		})
+	}
+	require.Zero(t, h.starter.submits.Load(), "nothing half done")
+	list, _, err := h.ledger.ListTasks(t.Context(), "alice", "", 10)
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
+func TestSubmitOfOtherMediaTypes(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(), "Content-Type", "application/xml")
+	require.Equal(t, http.StatusUnsupportedMediaType, a.status, string(a.body))
+	require.Equal(t, berth.CodeUnsupportedMedia, a.problem.Code)
+}
+
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	alice, bob := h.token("alice"), h.token("bob")
+	first := h.call(http.MethodPost, "/v1/tasks", alice, match(with("taskId", "t1")))
+	require.Equal(t, http.StatusAccepted, first.status)
+
+	again := h.call(http.MethodPost, "/v1/tasks", alice, match(with("taskId", "t1")))
+	require.Equal(t, http.StatusOK, again.status, string(again.body))
+	d := again.json(t)
+	require.Equal(t, true, d["replay"])
+	require.Equal(t, "t1", d["taskId"])
+	require.NotEmpty(t, d["idemKey"])
+	require.Equal(t, "PENDING", d["status"])
+
+	other := h.call(http.MethodPost, "/v1/tasks", alice, match(with("taskId", "t1"), variable("resume", "I write C.")))
+	require.Equal(t, http.StatusUnprocessableEntity, other.status)
+	require.Equal(t, berth.CodeIdempotencyMismatch, other.problem.Code)
+
+	foreign := h.call(http.MethodPost, "/v1/tasks", bob, match(with("taskId", "t1")))
+	require.Equal(t, http.StatusConflict, foreign.status)
+	require.Equal(t, "taskId", foreign.problem.Field)
+	require.NotContains(t, string(foreign.body), "alice")
+	require.NotContains(t, string(foreign.body), "PENDING")
+
+	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{TaskID: "t1", Status: berth.TaskFailed, Code: berth.CodeInternal})
+	require.NoError(t, err)
+	failed := h.call(http.MethodPost, "/v1/tasks", alice, match(with("taskId", "t1")))
+	require.Equal(t, http.StatusConflict, failed.status, "a failed task never replays")
+	require.Equal(t, berth.CodeConflict, failed.problem.Code)
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	submit := func(user string, body doc) answer {
+		return h.call(http.MethodPost, "/v1/tasks", h.token(user), body, "Idempotency-Key", "order 66")
+	}
+	first := submit("alice", match())
+	require.Equal(t, http.StatusAccepted, first.status, string(first.body))
+	id := first.json(t)["taskId"]
+
+	again := submit("alice", match())
+	require.Equal(t, http.StatusOK, again.status)
+	require.Equal(t, id, again.json(t)["taskId"])
+	require.Equal(t, "order 66", again.json(t)["idemKey"])
+
+	require.Equal(t, http.StatusUnprocessableEntity, submit("alice", match(with("locale", "zh"))).status)
+
+	other := submit("bob", match())
+	require.Equal(t, http.StatusAccepted, other.status, "keys of users are apart")
+	require.NotEqual(t, id, other.json(t)["taskId"])
+
+	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{
+		TaskID: id.(string), Status: berth.TaskCancelled, Code: berth.CodeCancelled,
+	})
+	require.NoError(t, err)
+	fresh := submit("alice", match())
+	require.Equal(t, http.StatusAccepted, fresh.status, "a cancelled task never replays")
+	require.NotEqual(t, id, fresh.json(t)["taskId"])
+	require.Equal(t, http.StatusOK, submit("alice", match()).status)
+}
+
+func TestManyIdenticalSubmissionsAreOneTask(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	const n = 20
+	token := h.token("alice")
+	answers := make(chan answer, n)
+	for range n {
+		go func() {
+			answers <- h.call(http.MethodPost, "/v1/tasks", token, match(), "Idempotency-Key", "k")
+		}()
+	}
+	fresh := 0
+	ids := map[any]bool{}
+	for range n {
+		a := <-answers
+		if a.status == http.StatusAccepted {
+			fresh++
+		}
+		ids[a.json(t)["taskId"]] = true
+	}
+	require.Equal(t, 1, fresh)
+	require.Len(t, ids, 1)
+}
+
+func TestSubmitWithoutWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, h *house, a answer) {
+		t.Helper()
+		require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
+		require.Equal(t, berth.CodeUnavailable, a.problem.Code)
+		require.NotEmpty(t, a.header.Get("Retry-After"))
+		require.Positive(t, a.problem.RetryAfter)
+		list, _, err := h.ledger.ListTasks(t.Context(), "alice", "", 10)
+		require.NoError(t, err)
+		require.Empty(t, list)
+	}
+	t.Run("Temporal", func(t *testing.T) {
+		t.Parallel()
+		h := newHouse(t)
+		h.starter.down.Store(true)
+		check(t, h, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(with("taskId", "t1"))))
+		h.starter.down.Store(false)
+		require.Equal(t, http.StatusAccepted, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(with("taskId", "t1"))).status)
+	})
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		h := newHouse(t)
+		h.redis.Kill()
+		check(t, h, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match()))
+		require.Zero(t, h.starter.submits.Load(), "nothing half done")
+		h.redis.Restart()
+		require.Equal(t, http.StatusAccepted, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match()).status)
+	})
+	t.Run("retry", func(t *testing.T) {
+		t.Parallel()
+		h := newHouse(t, func(d *api.Deps) { d.Starter = full{d.Starter} })
+		a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match())
+		require.Equal(t, http.StatusTooManyRequests, a.status)
+		require.Equal(t, "8", a.header.Get("Retry-After"))
+		require.Equal(t, 8, a.problem.RetryAfter)
+		require.Equal(t, berth.CodeQueueFull, a.problem.Code)
+	})
+}
+
+func TestGetTask(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.task("alice", "t1")
+	d := h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)
+	require.Equal(t, "PENDING", d["status"])
+	require.EqualValues(t, 10000, d["pollAfterMs"])
+	steps, _ := d["steps"].([]any)
+	require.Len(t, steps, 2)
+	require.Equal(t, "current", steps[0].(map[string]any)["state"])
+	require.Equal(t, "waiting", steps[1].(map[string]any)["state"])
+	links, _ := d["links"].(map[string]any)
+	require.Equal(t, "http://ui.test:8233/namespaces/default/workflows/task:t1/run-1/history", links["temporal"])
+
+	h.finish(task, "all <b>good</b>")
+	d = h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)
+	require.Equal(t, "COMPLETED", d["status"])
+	require.Equal(t, "all <b>good</b>", d["text"], "the text of a stream task")
+	require.NotContains(t, d, "result")
+	require.NotContains(t, d, "pollAfterMs")
+	require.NotEmpty(t, d["endedAt"])
+
+	batch := h.task("alice", "t2", task.Steps[0])
+	h.finish(batch, `{"title": "Engineer"}`)
+	d = h.call(http.MethodGet, "/v1/tasks/t2", h.token("alice"), nil).json(t)
+	require.Equal(t, map[string]any{"title": "Engineer"}, d["result"], "the JSON of a batch task")
+	require.NotContains(t, d, "text")
+
+	h.task("alice", "t3")
+	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{
+		TaskID: "t3", Status: berth.TaskFailed, Code: berth.CodeProviderKey, Message: "the provider refused our key",
+	})
+	require.NoError(t, err)
+	d = h.call(http.MethodGet, "/v1/tasks/t3", h.token("alice"), nil).json(t)
+	require.Equal(t, map[string]any{"code": "provider_key", "message": "the provider refused our key"}, d["error"])
+
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/tasks/t1", h.token("bob"), nil).status)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/tasks/nope", h.token("alice"), nil).status)
+	require.Equal(t, http.StatusBadRequest, h.call(http.MethodGet, "/v1/tasks/a%0Ab", h.token("alice"), nil).status)
+}
+
+func TestPollIntervalShortensAsTheEndNears(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	ocr := berth.Step{Name: berth.StepOCR, Mode: berth.ModeVision, Queue: "q_paid_vision", Model: "v"}
+	task := h.task("alice", "t1", append([]berth.Step{ocr}, h.task("alice", "t0").Steps...)...)
+	poll := func() any {
+		return h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)["pollAfterMs"]
+	}
+	got := []any{poll()}
+	for i, status := range []berth.TaskStatus{berth.TaskOCRPending, berth.TaskSummaryPending} {
+		a, err := h.ledger.BeginAttempt(t.Context(), "t1", i, status)
+		require.NoError(t, err)
+		_, err = h.ledger.FinishStep(t.Context(), ledger.StepResult{
+			TaskID: "t1", Step: i, Name: task.Steps[i].Name, Fence: a.Fence, NextStatus: berth.TaskMatchPending,
+			Output: berth.Asset{UserID: "alice", Kind: berth.AssetResult, MediaType: "text/plain", Content: []byte("x")},
+		})
+		require.NoError(t, err)
+		got = append(got, poll())
+	}
+	_, err := h.ledger.BeginAttempt(t.Context(), "t1", 2, berth.TaskStreaming)
+	require.NoError(t, err)
+	got = append(got, poll())
+	require.Equal(t, []any{20000.0, 10000.0, 5000.0, 3000.0}, got)
+}
+
+func TestListTasks(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, id := range []string{"t1", "t2", "t3"} {
+		h.task("alice", id)
+	}
+	h.task("bob", "t4")
+	var ids []string
+	path := "/v1/tasks?limit=2"
+	for path != "" {
+		a := h.call(http.MethodGet, path, h.token("alice"), nil)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		var page struct {
+			Tasks      []struct{ TaskID string } `json:"tasks"`
+			NextCursor string                    `json:"nextCursor"`
+		}
+		require.NoError(t, json.Unmarshal(a.body, &page))
+		for _, task := range page.Tasks {
+			ids = append(ids, task.TaskID)
+		}
+		path = ""
+		if page.NextCursor != "" {
+			path = "/v1/tasks?limit=2&cursor=" + page.NextCursor
+		}
+	}
+	require.ElementsMatch(t, []string{"t1", "t2", "t3"}, ids)
+	require.Equal(t, `{"tasks":[]}`, strings.TrimSpace(string(h.call(http.MethodGet, "/v1/tasks", h.token("carol"), nil).body)))
+	for _, q := range []string{"limit=0", "limit=101", "limit=x", "cursor=%00garbage"} {
+		a := h.call(http.MethodGet, "/v1/tasks?"+q, h.token("alice"), nil)
+		require.Equal(t, http.StatusBadRequest, a.status, q)
+		require.Equal(t, strings.Split(q, "=")[0], a.problem.Field, string(a.body))
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.task("alice", "t1")
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, "/v1/tasks/t1", h.token("bob"), nil).status)
+	require.Empty(t, h.starter.cancels)
+
+	h.starter.down.Store(true)
+	require.Equal(t, http.StatusServiceUnavailable, h.call(http.MethodDelete, "/v1/tasks/t1", h.token("alice"), nil).status)
+	h.starter.down.Store(false)
+
+	a := h.call(http.MethodDelete, "/v1/tasks/t1", h.token("alice"), nil)
+	require.Equal(t, http.StatusAccepted, a.status)
+	require.Equal(t, true, a.json(t)["cancelling"])
+	require.Equal(t, "t1", <-h.starter.cancels)
+
+	h.finish(task, "x")
+	a = h.call(http.MethodDelete, "/v1/tasks/t1", h.token("alice"), nil)
+	require.Equal(t, http.StatusConflict, a.status)
+	require.Equal(t, berth.CodeConflict, a.problem.Code)
+	require.Contains(t, a.problem.Detail, "COMPLETED")
+}
+
+// waitFor polls a condition that another process or goroutine makes true.
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	require.Eventually(t, cond, 10*time.Second, 5*time.Millisecond, what)
+}

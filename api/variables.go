@@ -1,0 +1,178 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"berth"
+	"berth/internal/llm"
+)
+
+// maxTextBytes bounds one text of a request or one text asset.
+const maxTextBytes = 200_000
+
+// Variable is one value of a task's input: a text, or the id of an asset uploaded before.
+type Variable struct {
+	Text    string
+	AssetID string
+}
+
+// UnmarshalJSON takes a string or {"assetId": "…"}.
+func (v *Variable) UnmarshalJSON(b []byte) error {
+	if b = bytes.TrimSpace(b); len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &v.Text)
+	}
+	var ref struct {
+		AssetID string `json:"assetId"`
+	}
+	if err := json.Unmarshal(b, &ref); err != nil {
+		return err
+	}
+	v.AssetID = ref.AssetID
+	return nil
+}
+
+// Schema describes both forms; huma checks requests against it before they are read.
+func (Variable) Schema(huma.Registry) *huma.Schema {
+	one := 1
+	s := &huma.Schema{
+		Description: `A text, or {"assetId"} of an upload`,
+		OneOf: []*huma.Schema{
+			{Type: huma.TypeString},
+			{
+				Type: huma.TypeObject, AdditionalProperties: false, Required: []string{"assetId"},
+				Properties: map[string]*huma.Schema{"assetId": {Type: huma.TypeString, MinLength: &one}},
+			},
+		},
+	}
+	s.PrecomputeMessages()
+	for _, o := range s.OneOf {
+		o.PrecomputeMessages()
+	}
+	return s
+}
+
+// values are a request's variables once they are checked and known to be the user's own.
+type values struct {
+	texts  map[string]string // still to be stored
+	assets map[string]string // variable to asset
+	kinds  map[string]llm.Kind
+}
+
+// checkValues finds every fault of the variables before anything is stored. Errors name the field (X6).
+func (s *server) checkValues(ctx context.Context, userID string, t berth.Template, vars map[string]Variable) (values, error) {
+	v := values{texts: map[string]string{}, assets: map[string]string{}, kinds: map[string]llm.Kind{}}
+	for _, name := range sortedNames(vars) {
+		kind := llm.KindText
+		if id := vars[name].AssetID; id != "" {
+			asset, err := s.assetOf(ctx, userID, name, id)
+			if err != nil {
+				return values{}, err
+			}
+			kind, v.assets[name] = assetKind(asset), asset.ID
+		} else {
+			if err := checkText("variables."+name, vars[name].Text); err != nil {
+				return values{}, err
+			}
+			v.texts[name] = vars[name].Text
+		}
+		v.kinds[name] = kind
+	}
+	if err := llm.CheckVariables(t, v.kinds); err != nil {
+		return values{}, v.blameAsset(t, err)
+	}
+	return v, nil
+}
+
+// blameAsset lets an error name the asset id where a variable's asset is of the wrong kind.
+func (v values) blameAsset(t berth.Template, err error) error {
+	var e *berth.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	for _, in := range llm.Variables(t) {
+		if _, given := v.assets[in.Name]; given && e.Field == "variables."+in.Name && !slices.Contains(in.Kinds, v.kinds[in.Name]) {
+			blamed := *e
+			blamed.Field += ".assetId"
+			return &blamed
+		}
+	}
+	return err
+}
+
+// assetOf reads an asset a variable refers to; foreign and missing ones are alike.
+func (s *server) assetOf(ctx context.Context, userID, name, id string) (berth.Asset, error) {
+	field := "variables." + name + ".assetId"
+	if err := checkID(field, id); err != nil {
+		return berth.Asset{}, err
+	}
+	asset, err := s.Ledger.GetAsset(ctx, userID, id)
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		return berth.Asset{}, berth.Invalid(field, "no such asset")
+	}
+	if err != nil {
+		return berth.Asset{}, err
+	}
+	if asset.Kind == berth.AssetResult && asset.MediaType != "" && !strings.HasPrefix(asset.MediaType, "text/") {
+		return berth.Asset{}, berth.Invalid(field, "the asset holds no text and no image")
+	}
+	return asset, nil
+}
+
+func assetKind(a berth.Asset) llm.Kind {
+	if a.Kind == berth.AssetImage {
+		return llm.KindImageAsset
+	}
+	return llm.KindTextAsset
+}
+
+// checkText refuses what no model should be asked to read and no database can keep.
+func checkText(field, text string) error {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return berth.Invalid(field, "must not be empty")
+	case len(text) > maxTextBytes:
+		return &berth.Error{
+			Code: berth.CodeTooLarge, Field: field,
+			Message: errTextTooLong.Error(),
+		}
+	case strings.ContainsRune(text, 0):
+		return berth.Invalid(field, "must not contain NUL characters")
+	case !utf8.ValidString(text):
+		return berth.Invalid(field, "must be UTF-8")
+	}
+	return nil
+}
+
+var errTextTooLong = errors.New("a text may have at most 200,000 bytes")
+
+// store keeps the texts as assets (T26), so that only ids travel on. Storing a text again changes nothing.
+func (s *server) store(ctx context.Context, userID string, v values) (map[string]string, error) {
+	for _, name := range sortedNames(v.texts) {
+		asset, err := s.Ledger.PutAsset(ctx, berth.Asset{
+			UserID: userID, Kind: berth.AssetText, MediaType: berth.TextMediaType, Name: name,
+			Size: int64(len(v.texts[name])), CreatedAt: s.Clock(), Content: []byte(v.texts[name]),
+		})
+		if err != nil {
+			return nil, err
+		}
+		v.assets[name] = asset.ID
+	}
+	return v.assets, nil
+}
+
+func sortedNames[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for n := range m {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}

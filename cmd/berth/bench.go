@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"berth/internal/bench"
+)
+
+type benchCommands struct {
+	Stream benchStream `cmd:"" help:"Provider chunk to SSE client, and submission to first token."`
+	Chain  benchChain  `cmd:"" help:"Chains a second beside bare workflows."`
+}
+
+type benchStream struct {
+	settings
+	Samples int `help:"Tokens a measurement." default:"2000"`
+}
+
+// Run measures against the Redis and Temporal of the settings.
+func (c *benchStream) Run(ctx context.Context) error {
+	return bench.Stream(ctx, os.Stdout, c.Config, c.Samples)
+}
+
+type benchChain struct {
+	settings
+	Chains int `help:"Chains in all." default:"400"`
+}
+
+// Run measures against the Redis and Temporal of the settings.
+func (c *benchChain) Run(ctx context.Context) error {
+	return bench.Chain(ctx, os.Stdout, c.Config, c.Chains)
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"berth"
+	"berth/internal/client"
+)
+
+type taskCommands struct {
+	Submit taskSubmit `cmd:"" help:"Submit a task."`
+	Watch  taskWatch  `cmd:"" help:"Follow a task: stage, position, live tokens."`
+	Get    taskGet    `cmd:"" help:"Print a task's status and result as JSON."`
+	Cancel taskCancel `cmd:"" help:"Cancel a task."`
+}
+
+// server is whom the terminal commands talk to.
+type server struct {
+	URL   string `help:"The API." name:"url" env:"BERTH_URL" default:"http://127.0.0.1:8080"`
+	Token string `help:"Bearer token, see 'berth token'." env:"BERTH_TOKEN" required:""`
+}
+
+func (s server) client() *client.Client { return client.New(s.URL, s.Token) }
+
+type taskSubmit struct {
+	server   `embed:""`
+	Template berth.Template `help:"Template, for instance job_match." required:""`
+	Locale   berth.Locale   `help:"Language: en or zh." default:"en"`
+	Service  string         `help:"Service the task belongs to." default:"career"`
+	ID       string         `help:"Task id of your own; submitting it again replays." name:"id"`
+	Resume   string         `help:"Résumé, a text file or an image." type:"existingfile"`
+	Job      string         `help:"Posting, a text file or an image." type:"existingfile"`
+	Detailed string         `help:"Detailed résumé, a text file." type:"existingfile"`
+	Notes    string         `help:"Notes for the model."`
+	Watch    bool           `help:"Follow the task afterwards."`
+}
+
+// Run uploads what are files, submits, and prints the task id.
+func (c *taskSubmit) Run(ctx context.Context) error {
+	api := c.client()
+	variables := map[string]any{}
+	add := func(file, textVar, imageVar string) error {
+		if file == "" {
+			return nil
+		}
+		b, err := os.ReadFile(file) //nolint:gosec // the person's own file
+		if err != nil {
+			return err
+		}
+		id, err := api.Upload(ctx, file, b)
+		if err != nil {
+			return fmt.Errorf("upload %s: %w", file, err)
+		}
+		name := textVar
+		if strings.HasPrefix(http.DetectContentType(b), "image/") {
+			name = imageVar
+		}
+		variables[name] = client.AssetRef(id)
+		return nil
+	}
+	if err := errors.Join(
+		add(c.Resume, berth.VarResume, berth.VarImage),
+		add(c.Job, berth.VarJobText, berth.VarJobImage),
+		add(c.Detailed, berth.VarDetailedResume, berth.VarImage),
+	); err != nil {
+		return err
+	}
+	if c.Notes != "" {
+		variables[berth.VarNotes] = c.Notes
+	}
+	acc, err := api.Submit(ctx, client.Submission{
+		TaskID: c.ID, ServiceID: c.Service, Template: c.Template, Locale: c.Locale, Variables: variables,
+	}, "")
+	if err != nil {
+		return err
+	}
+	fmt.Println(acc.TaskID)
+	if !c.Watch {
+		return nil
+	}
+	return follow(ctx, api, acc.TaskID, os.Stdout, os.Stderr)
+}
+
+type taskWatch struct {
+	server `embed:""`
+	ID     string `arg:"" help:"Task id."`
+}
+
+// Run follows the task to its end.
+func (c *taskWatch) Run(ctx context.Context) error {
+	return follow(ctx, c.client(), c.ID, os.Stdout, os.Stderr)
+}
+
+// follow writes the answer to out as it comes and everything about it to info. Its error is the task's.
+func follow(ctx context.Context, api *client.Client, id string, out, info io.Writer) error {
+	wrote := false
+	for ev, err := range api.Follow(ctx, id, "") {
+		if err != nil {
+			return err
+		}
+		switch e := ev.Event; e.Type {
+		case berth.EventToken, berth.EventTokenBatch:
+			fmt.Fprint(out, printable(e.Text))
+			wrote = true
+		case berth.EventQueued:
+			fmt.Fprintf(info, "· queued: %d before you (%s, %s)\n", e.Position, e.Queue, e.Model)
+		case berth.EventStart:
+			fmt.Fprintf(info, "· started on %s%s\n", e.Model, standIn(e.StandIn))
+		case berth.EventStageProgress:
+			progress(info, e, wrote)
+		case berth.EventReset:
+			fmt.Fprintf(info, "\n· %s\n", e.Message)
+		case berth.EventGap:
+			fmt.Fprintln(info, "\n· part of the history is no longer kept")
+		case berth.EventError:
+			return fmt.Errorf("task %s: %s (%s)", strings.ToLower(string(e.Status)), e.Message, e.Code)
+		case berth.EventDone:
+			return finished(e, wrote, out, info)
+		}
+	}
+	return nil
+}
+
+func progress(info io.Writer, e berth.Event, wrote bool) {
+	if wrote && e.Message != "" {
+		fmt.Fprintln(info)
+	}
+	for _, p := range e.Points {
+		mark := "✗"
+		if p.Matched {
+			mark = "✓"
+		}
+		fmt.Fprintf(info, "  %s %s  %s\n", mark, printable(p.Requirement), printable(p.Evidence))
+	}
+	if e.Message != "" {
+		fmt.Fprintf(info, "· %s: %s%s\n", e.Stage, e.Message, standIn(e.StandIn))
+	}
+}
+
+func finished(e berth.Event, wrote bool, out, info io.Writer) error {
+	if !wrote && e.Text != "" {
+		fmt.Fprint(out, printable(e.Text))
+	}
+	if e.Text == "" && len(e.Result) > 0 {
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, e.Result, "", "  "); err != nil {
+			return fmt.Errorf("format result: %w", err)
+		}
+		fmt.Fprint(out, pretty.String())
+	}
+	fmt.Fprintln(out)
+	if e.Usage != nil {
+		fmt.Fprintf(info, "· done: %d tokens in, %d out\n", e.Usage.InputTokens, e.Usage.OutputTokens)
+	}
+	return nil
+}
+
+func standIn(is bool) string {
+	if is {
+		return " (local stand-in model)"
+	}
+	return ""
+}
+
+// printable takes control characters out of a model's text: a terminal would obey them.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || (r >= ' ' && r != 0x7f && (r < 0x80 || r > 0x9f)) {
+			return r
+		}
+		return -1
+	}, s)
+}
+
+type taskGet struct {
+	server `embed:""`
+	ID     string `arg:"" help:"Task id."`
+}
+
+// Run prints the task as JSON.
+func (c *taskGet) Run(ctx context.Context) error {
+	t, err := c.client().Get(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(t)
+}
+
+type taskCancel struct {
+	server `embed:""`
+	ID     string `arg:"" help:"Task id."`
+}
+
+// Run asks for the task's end.
+func (c *taskCancel) Run(ctx context.Context) error { return c.client().Cancel(ctx, c.ID) }

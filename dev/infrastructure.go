@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"berth/dev/redis"
+	"berth/dev/temporal"
+	"berth/lua"
+)
+
+// infrastructure is what berth stands on, in starting order.
+func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []part {
+	return []part{
+		{name: partRedis, start: func(ctx context.Context) (func(context.Context) error, error) {
+			dir := filepath.Join(o.DataDir, "redis")
+			_, statErr := os.Stat(dir)
+			s, err := redis.Start(ctx, redis.Options{Addr: o.Redis.Addr, Dir: dir, Logger: logger})
+			if err != nil {
+				return nil, err
+			}
+			if s.Embedded() || errors.Is(statErr, fs.ErrNotExist) {
+				if err := markNew(ctx, o); err != nil {
+					s.Stop()
+					return nil, err
+				}
+			}
+			if s.Embedded() {
+				fmt.Fprintln(os.Stderr, "NOTICE: redis-server is not installed; an embedded stand-in runs instead, slower and empty after a restart. "+
+					"Install it: apt-get install redis-server, or brew install redis")
+			}
+			return func(context.Context) error { s.Stop(); return nil }, nil
+		}},
+		{name: partTemporal, start: func(ctx context.Context) (func(context.Context) error, error) {
+			opts := temporal.Options{
+				FrontendAddr: o.Temporal.Addr,
+				DBFile:       filepath.Join(o.DataDir, "temporal.db"),
+				Namespace:    o.Temporal.Namespace,
+				Logger:       slog.New(slog.NewTextHandler(temporalLog, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			}
+			if o.runs(partUI) {
+				opts.UIAddr = o.TemporalUIAddr
+			}
+			s, err := temporal.Start(ctx, opts)
+			if err != nil {
+				return nil, err
+			}
+			return within(s.Stop), nil
+		}},
+	}
+}
+
+// markNew tells the workers that this Redis never held anything: they need not wait for leases to run out (L12).
+func markNew(ctx context.Context, o *options) (err error) {
+	c := goredis.NewClient(&goredis.Options{Addr: o.Redis.Addr})
+	defer func() { err = errors.Join(err, c.Close()) }()
+	_, err = lua.New(c, lua.Keys{Cell: o.Redis.Cell}).MarkNew(ctx)
+	return err
+}
+
+// within lets a stop that knows no deadline be left behind at one.
+func within(stop func() error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ended := make(chan error, 1)
+		go func() { ended <- stop() }()
+		select {
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

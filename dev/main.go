@@ -1,0 +1,103 @@
+// Command berth-dev runs everything in one process: a Temporal server with its Web UI, Redis, the database,
+// the local model server, workers and API (X1). Its data stays in one folder over restarts.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+const (
+	// stopTimeout bounds a graceful stop (X7).
+	stopTimeout = 10 * time.Second
+	// startTimeout bounds the wait for one part to serve.
+	startTimeout = 30 * time.Second
+	// gcPercent spends a little more on garbage collection for much less memory at rest.
+	gcPercent = 50
+)
+
+func main() {
+	var o options
+	kong.Parse(&o,
+		kong.Name("berth-dev"),
+		kong.Description("Everything berth needs in one process, for development. A port of 0 takes a free one."),
+		kong.UsageOnError(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err := run(&o); err != nil {
+		fmt.Fprintln(os.Stderr, "berth-dev:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until the first signal, a second one ends the process at once.
+func run(o *options) (err error) {
+	began := time.Now()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	if err := o.validate(); err != nil {
+		return err
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.LogLevel)); err != nil {
+		return fmt.Errorf("log level: %w", err)
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+
+	release, err := claimDataDir(o.DataDir)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := errors.Join(withdraw(o), choosePorts(o)); err != nil {
+		return err
+	}
+	o.connect()
+	if err := errors.Join(o.secret(), o.migrate(ctx, logger)); err != nil {
+		return err
+	}
+	temporalLog, err := os.OpenFile(filepath.Join(o.DataDir, "temporal.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("temporal's log: %w", err)
+	}
+	defer func() { err = errors.Join(err, temporalLog.Close()) }()
+
+	failed := make(chan error, 1)
+	parts := append(infrastructure(o, logger, temporalLog), services(o, logger, failed)...)
+	parts = slices.DeleteFunc(parts, func(p part) bool { return !o.runs(p.name) })
+	running, err := start(ctx, parts, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, running.stop(stopTimeout)) }()
+	if err := announce(os.Stdout, o, time.Since(began)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, withdraw(o)) }()
+	if err := invite(os.Stdout, o); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(os.Stderr, "stopping; Ctrl-C again ends at once")
+		return nil
+	case err := <-failed:
+		return err
+	}
+}

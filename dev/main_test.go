@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/dev/port"
+)
+
+// asProgram makes the test binary behave as berth-dev, so that tests start real processes without a build of their own.
+const asProgram = "BERTH_DEV_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestSecondOnTheSameFolderIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first := program(t, dir, "--only=redis")
+	r := awaitReadyFile(t, dir)
+	require.Equal(t, first.Process.Pid, r.PID)
+	require.Equal(t, []string{partRedis}, r.Parts)
+	requireOpen(t, r.RedisAddr)
+
+	out, err := command(t, dir, "--only=redis").CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, 1, exit.ExitCode())
+	require.Equal(t, 1, strings.Count(string(out), "\n"), "%s", out)
+	require.Contains(t, string(out), "BERTH_DATA_DIR")
+
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, first.Wait())
+	require.NoFileExists(t, filepath.Join(dir, "ready.json"))
+	_, err = net.DialTimeout("tcp", r.RedisAddr, time.Second)
+	require.Error(t, err)
+}
+
+func TestKilledProcessLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first := program(t, dir, "--only=redis,temporal,ui")
+	r := awaitReadyFile(t, dir)
+	requireOpen(t, r.TemporalAddr)
+	requireOpen(t, r.TemporalUIAddr)
+	require.NoError(t, first.Process.Kill())
+	require.Error(t, first.Wait())
+	require.Eventually(t, func() bool {
+		c, err := net.DialTimeout("tcp", r.RedisAddr, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	}, 5*time.Second, 10*time.Millisecond, "redis-server outlived the process that started it")
+
+	// The old ready.json is still there: the new process takes it away before it starts anything.
+	second := program(t, dir, "--only=redis,temporal,ui",
+		"--temporal-addr="+r.TemporalAddr, "--temporal-ui-addr="+r.TemporalUIAddr, "--redis-addr="+r.RedisAddr)
+	require.Eventually(t, func() bool {
+		again, err := readReady(dir)
+		return err == nil && again.PID == second.Process.Pid
+	}, 30*time.Second, 10*time.Millisecond)
+	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, second.Wait())
+}
+
+func TestPortsInUseAreNamedWithTheirSettings(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	out, err := command(t, t.TempDir(), "--only=redis,temporal", "--temporal-addr="+l.Addr().String()).CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), l.Addr().String()+" (BERTH_TEMPORAL_ADDR)")
+
+	// Two settings with one port are a conflict, too.
+	free, err := port.Free(1)
+	require.NoError(t, err)
+	same := net.JoinHostPort("127.0.0.1", strconv.Itoa(free[0]))
+	out, err = command(t, t.TempDir(), "--only=redis,temporal", "--temporal-addr="+same, "--redis-addr="+same).CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "BERTH_TEMPORAL_ADDR")
+}
+
+func TestBadSettingsAreNamed(t *testing.T) {
+	t.Parallel()
+	for flag, setting := range map[string]string{
+		"--only=reddis":                "BERTH_DEV_ONLY",
+		"--only=ui":                    "BERTH_DEV_ONLY",
+		"--http-addr=8080":             "BERTH_HTTP_ADDR",
+		"--model-addr=127.0.0.1:99999": "BERTH_MODEL_ADDR",
+		"--redis-addr=redis://x":       "BERTH_REDIS_ADDR",
+	} {
+		out, err := command(t, t.TempDir(), flag).CombinedOutput()
+		require.Error(t, err, flag)
+		require.Contains(t, string(out), setting, flag)
+	}
+}
+
+func TestPartsStopInReverseOrderAndAFailedStartStopsTheRest(t *testing.T) {
+	t.Parallel()
+	var order []string
+	fake := func(name string, err error) part {
+		return part{name: name, start: func(context.Context) (func(context.Context) error, error) {
+			if err != nil {
+				return nil, err
+			}
+			order = append(order, "start "+name)
+			return func(context.Context) error { order = append(order, "stop "+name); return nil }, nil
+		}}
+	}
+	logger := slog.New(slog.DiscardHandler)
+	s, err := start(t.Context(), []part{fake("a", nil), fake("b", nil)}, logger)
+	require.NoError(t, err)
+	require.NoError(t, s.stop(time.Second))
+	require.Equal(t, []string{"start a", "start b", "stop b", "stop a"}, order)
+
+	order = nil
+	_, err = start(t.Context(), []part{fake("a", nil), fake("b", errors.New("no room"))}, logger)
+	require.EqualError(t, err, "b: no room")
+	require.Equal(t, []string{"start a", "stop a"}, order)
+}
+
+func TestServedPart(t *testing.T) {
+	t.Parallel()
+	failed := make(chan error, 1)
+	ended := errors.New("ended")
+	release := make(chan struct{})
+	p := serve("p", failed, func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-release:
+			return ended
+		}
+	}, func(context.Context) error { return nil })
+
+	stop, err := p.start(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stop(t.Context()))
+	require.Empty(t, failed, "a stop that was asked for is no failure")
+
+	_, err = p.start(t.Context())
+	require.NoError(t, err)
+	close(release)
+	require.ErrorIs(t, <-failed, ended)
+
+	never := serve("p", failed, func(context.Context) error { return ended },
+		func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+	_, err = never.start(t.Context())
+	require.ErrorIs(t, err, ended, "a part that ends before it is ready fails to start")
+}
+
+// command is berth-dev on dir, every port free unless args say otherwise.
+func command(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"--data-dir=" + dir}, args...)...) //nolint:gosec // this very binary
+	cmd.Env = append(os.Environ(), asProgram+"=1", "BERTH_HTTP_ADDR=127.0.0.1:0", "BERTH_TEMPORAL_ADDR=127.0.0.1:0",
+		"BERTH_TEMPORAL_UI_ADDR=127.0.0.1:0", "BERTH_REDIS_ADDR=127.0.0.1:0", "BERTH_MODEL_ADDR=127.0.0.1:0")
+	return cmd
+}
+
+func program(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := command(t, dir, args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
+	return cmd
+}
+
+func awaitReadyFile(t *testing.T, dir string) (r readiness) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		r, err = readReady(dir)
+		return err == nil
+	}, 30*time.Second, 10*time.Millisecond)
+	return r
+}
+
+func readReady(dir string) (r readiness, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, "ready.json")) //nolint:gosec // the test's own folder
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(b, &r)
+}
+
+func requireOpen(t *testing.T, addr string) {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+}

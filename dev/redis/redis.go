@@ -1,0 +1,160 @@
+// Package redis runs a Redis for development: the real redis-server where it is installed, with an
+// append-only file, otherwise an embedded one that forgets everything at its end (X1).
+package redis
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+const (
+	readyTimeout = 10 * time.Second
+	pingTimeout  = time.Second
+	// stopTimeout is how long redis-server may take to write its file before it is killed.
+	stopTimeout = 3 * time.Second
+	// restartPause keeps a redis-server that cannot run from being started without rest.
+	restartPause = 200 * time.Millisecond
+)
+
+// Options say where Redis listens and keeps its data.
+type Options struct {
+	// Addr is host:port; the port may not be 0.
+	Addr string
+	// Dir is made when absent; it takes the append-only file and the log.
+	Dir string
+	// Logger is told when redis-server ended by itself and was started again. Nil discards it.
+	Logger *slog.Logger
+}
+
+// Server is a running Redis. Stop it once.
+type Server struct {
+	embedded *miniredis.Miniredis
+
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// Start returns when Redis answers. A redis-server that ends by itself is started again on the same data,
+// and it dies with this process (on Linux whatever way that ends).
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		return startEmbedded(o)
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("redis folder: %w", err)
+	}
+	args, err := arguments(o)
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Server{cancel: cancel, ended: make(chan struct{})}
+	failed := make(chan error, 1)
+	go supervise(running, binary, args, o.Logger, s.ended, failed)
+
+	ctx, done := context.WithTimeout(ctx, readyTimeout)
+	defer done()
+	if err := awaitPong(ctx, o.Addr, failed); err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("start redis-server (log in %s): %w", filepath.Join(o.Dir, "redis.log"), err)
+	}
+	return s, nil
+}
+
+// Embedded tells that redis-server was not found and nothing survives a restart.
+func (s *Server) Embedded() bool { return s.embedded != nil }
+
+// Stop lets Redis write its file and returns when it has ended, after three seconds at most.
+func (s *Server) Stop() {
+	if s.embedded != nil {
+		s.embedded.Close()
+		return
+	}
+	s.cancel()
+	<-s.ended
+}
+
+func startEmbedded(o Options) (*Server, error) {
+	m := miniredis.NewMiniRedis()
+	// Without it keys would expire only when a test says so.
+	m.ClockTTL(true)
+	if err := m.StartAddr(o.Addr); err != nil {
+		return nil, fmt.Errorf("start embedded redis: %w", err)
+	}
+	return &Server{embedded: m}, nil
+}
+
+func arguments(o Options) ([]string, error) {
+	host, port, err := net.SplitHostPort(o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("redis address: %w", err)
+	}
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("redis folder: %w", err)
+	}
+	return []string{
+		"--bind", host, "--port", port,
+		"--dir", dir, "--logfile", filepath.Join(dir, "redis.log"),
+		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
+		"--daemonize", "no", "--maxmemory-policy", "noeviction",
+	}, nil
+}
+
+// awaitPong asks until Redis has loaded its file and answers.
+func awaitPong(ctx context.Context, addr string, failed <-chan error) error {
+	for {
+		err := ping(ctx, addr)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case err := <-failed:
+			return err
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func ping(ctx context.Context, addr string) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(pingTimeout)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(line, "+PONG") {
+		return fmt.Errorf("answers %q", strings.TrimSpace(line))
+	}
+	return nil
+}

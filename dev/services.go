@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"berth/api"
+	"berth/dev/port"
+	"berth/internal/app"
+	"berth/internal/ledger"
+)
+
+// drain is the longest a stopping worker lets model calls finish here, where the whole stop has ten seconds;
+// what is left goes on at the next start.
+const drain = 3 * time.Second
+
+// guestName and guestTTL are of the token that is printed at start.
+const (
+	guestName = "alice"
+	guestTTL  = 24 * time.Hour
+)
+
+// version is set by the linker at release.
+var version = "dev"
+
+// services are berth's own parts in starting order. What ends by itself is told to failed.
+func services(o *options, logger *slog.Logger, failed chan<- error) []part {
+	return []part{
+		serve(partModel, failed,
+			func(ctx context.Context) error { return app.RunModelServer(ctx, o.ModelServer, logger) },
+			func(ctx context.Context) error { return port.AwaitOpen(ctx, o.ModelServer.Addr) }),
+		serve(partWorker, failed,
+			func(ctx context.Context) error { return app.RunWorker(ctx, o.Config, logger.With("part", partWorker)) },
+			nil),
+		serve(partAPI, failed,
+			func(ctx context.Context) error {
+				return app.RunAPI(ctx, o.Config, logger.With("part", partAPI), version)
+			},
+			func(ctx context.Context) error { return awaitReady(ctx, "http://"+o.API.Addr+"/readyz") }),
+	}
+}
+
+// migrate brings the database up to date before workers and API open it: two at once on a new file would wait for
+// each other's locks.
+func (o *options) migrate(ctx context.Context, logger *slog.Logger) error {
+	if !o.runs(partWorker) && !o.runs(partAPI) {
+		return nil
+	}
+	l, err := ledger.Open(ctx, o.Database, logger)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+// awaitReady asks until the API says that all it needs can be reached.
+func awaitReady(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		code := 0
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return fmt.Errorf("ask for readiness: %w", err)
+		}
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			code = res.StatusCode
+			_ = res.Body.Close()
+		}
+		if code == http.StatusOK {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s answered %d: %w", url, code, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// secret takes the secret of tokens from the settings or the data folder, where the first start leaves one.
+func (o *options) secret() error {
+	file := app.SecretFile(o.DataDir)
+	if err := o.ReadSecretFile(file); err != nil || o.API.AuthSecret != "" {
+		return err
+	}
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	o.API.AuthSecret = hex.EncodeToString(b)
+	if err := os.WriteFile(file, []byte(o.API.AuthSecret+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write secret: %w", err)
+	}
+	return nil
+}
+
+// invite prints what to try first, with a token that does for a day.
+func invite(out io.Writer, o *options) error {
+	if !o.runs(partAPI) {
+		return nil
+	}
+	token, err := api.IssueToken(o.API.AuthSecret, guestName, []string{"user", "operator"}, guestTTL)
+	if err != nil {
+		return fmt.Errorf("issue token: %w", err)
+	}
+	_, err = fmt.Fprintf(out, `
+Open the page, signed in as %[3]s:
+  http://%[1]s/#token=%[2]s
+
+Or in a terminal:
+  export BERTH_URL=http://%[1]s BERTH_TOKEN=%[2]s
+  bin/berth task submit --template job_match --resume examples/resume-en.txt --job examples/posting-en.png --watch
+  curl -H "Authorization: Bearer $BERTH_TOKEN" -H 'Content-Type: application/json' $BERTH_URL/v1/tasks \
+    -d '{"serviceId":"demo","template":"job_summary","variables":{"jobText":"Go engineer, Redis and Temporal, Berlin or remote."}}'
+
+Ctrl-C stops everything.
+`, o.API.Addr, token, guestName)
+	return err
+}

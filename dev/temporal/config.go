@@ -1,0 +1,144 @@
+package temporal
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"go.temporal.io/server/common/cluster"
+	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/dynamicconfig"
+	"go.temporal.io/server/common/membership/static"
+	"go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
+	"go.temporal.io/server/common/primitives"
+	server "go.temporal.io/server/temporal"
+
+	"berth/dev/port"
+)
+
+const (
+	loopback    = "127.0.0.1"
+	clusterName = "active"
+)
+
+// dynamicConfig is what berth's development server changes of Temporal's defaults, and then the caller's overrides.
+//
+//   - Queue processors of one history shard look at most 20 times a second by default, which makes each
+//     workflow-task hop cost 50 ms; 5,000 makes it a few.
+//   - Fairness keys (the user) order the task queues of models (T4); off by default.
+//   - One partition per task queue: a thousand node queues would otherwise cost four times the polls.
+//   - namespaceCount bounds concurrent long polls: a node has a queue, and a poller, of its own.
+//   - Who waits for a workflow's result is told through a channel of one place; news that finds it full is dropped,
+//     and the waiter learns at the end of its long poll: after a second instead of twenty (seen in 1 of 60 to 500 short workflows).
+//   - The caches and worker pools are made for large servers; these fit one machine's memory.
+func dynamicConfig(overrides map[string]any) dynamicconfig.StaticClient {
+	const queuePolls, queueWorkers = 5000, 64
+	settings := dynamicconfig.StaticClient{
+		dynamicconfig.TransferProcessorMaxPollRPS.Key():   queuePolls,
+		dynamicconfig.TimerProcessorMaxPollRPS.Key():      queuePolls,
+		dynamicconfig.VisibilityProcessorMaxPollRPS.Key(): queuePolls,
+		dynamicconfig.OutboundProcessorMaxPollRPS.Key():   queuePolls,
+
+		dynamicconfig.MatchingEnableFairness.Key():              true,
+		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1,
+		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1,
+
+		dynamicconfig.FrontendMaxConcurrentLongRunningRequestsPerInstance.Key(): 25_000,
+		dynamicconfig.FrontendRPS.Key():                                         20_000,
+		dynamicconfig.FrontendMaxNamespaceRPSPerInstance.Key():                  20_000,
+		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key():        200,
+		dynamicconfig.MatchingRPS.Key():                                         20_000,
+		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():             true,
+
+		dynamicconfig.HistoryLongPollExpirationInterval.Key(): time.Second,
+
+		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():             4096,
+		dynamicconfig.EventsHostLevelCacheMaxSizeBytes.Key():         16 << 20,
+		dynamicconfig.TransferProcessorSchedulerWorkerCount.Key():    queueWorkers,
+		dynamicconfig.TimerProcessorSchedulerWorkerCount.Key():       queueWorkers,
+		dynamicconfig.VisibilityProcessorSchedulerWorkerCount.Key():  queueWorkers,
+		dynamicconfig.ArchivalProcessorSchedulerWorkerCount.Key():    8,
+		dynamicconfig.ReplicationProcessorSchedulerWorkerCount.Key(): 8,
+	}
+	for name, value := range overrides {
+		settings[dynamicconfig.MakeKey(name)] = value
+	}
+	return settings
+}
+
+// serverConfig gives the four services of one server their addresses. Only the frontend's is fixed; the
+// others take free ports, so that any number of servers run side by side.
+func serverConfig(o Options) (*config.Config, map[primitives.ServiceName]static.Hosts, error) {
+	frontend, err := net.ResolveTCPAddr("tcp", o.FrontendAddr)
+	if err != nil {
+		return nil, nil, fmt.Errorf("temporal address: %w", err)
+	}
+	if frontend.Port == 0 {
+		return nil, nil, fmt.Errorf("temporal address %s: the port must be given", o.FrontendAddr)
+	}
+	free, err := port.Free(len(server.DefaultServices) - 1)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ports for temporal's services: %w", err)
+	}
+	services := make(map[string]config.Service, len(server.DefaultServices))
+	hosts := make(map[primitives.ServiceName]static.Hosts, len(server.DefaultServices))
+	for _, name := range server.DefaultServices {
+		rpc := config.RPC{BindOnLocalHost: true}
+		if name == string(primitives.FrontendService) {
+			rpc = config.RPC{GRPCPort: frontend.Port, BindOnIP: bindIP(frontend)}
+		} else {
+			rpc.GRPCPort, free = free[0], free[1:]
+		}
+		services[name] = config.Service{RPC: rpc}
+		hosts[primitives.ServiceName(name)] = static.SingleLocalHost(net.JoinHostPort(loopback, strconv.Itoa(rpc.GRPCPort)))
+	}
+	public := net.JoinHostPort(dialIP(frontend), strconv.Itoa(frontend.Port))
+	hosts[primitives.FrontendService] = static.SingleLocalHost(public)
+
+	return &config.Config{
+		Global: config.Global{
+			Membership: config.Membership{MaxJoinDuration: 30 * time.Second, BroadcastAddress: loopback},
+		},
+		Persistence: config.Persistence{
+			DefaultStore:     sqlite.PluginName,
+			VisibilityStore:  sqlite.PluginName,
+			NumHistoryShards: 1,
+			DataStores:       map[string]config.DataStore{sqlite.PluginName: {SQL: databaseConfig(o.DBFile)}},
+		},
+		ClusterMetadata: &cluster.Config{
+			FailoverVersionIncrement: 10,
+			MasterClusterName:        clusterName,
+			CurrentClusterName:       clusterName,
+			ClusterInformation: map[string]cluster.ClusterInformation{
+				clusterName: {Enabled: true, InitialFailoverVersion: 1, RPCAddress: public},
+			},
+		},
+		DCRedirectionPolicy: config.DCRedirectionPolicy{Policy: "noop"},
+		Services:            services,
+		Archival: config.Archival{
+			History:    config.HistoryArchival{State: "disabled"},
+			Visibility: config.VisibilityArchival{State: "disabled"},
+		},
+		NamespaceDefaults: config.NamespaceDefaults{Archival: config.ArchivalNamespaceDefaults{
+			History:    config.HistoryArchivalNamespaceDefaults{State: "disabled"},
+			Visibility: config.VisibilityArchivalNamespaceDefaults{State: "disabled"},
+		}},
+		PublicClient: config.PublicClient{HostPort: public},
+	}, hosts, nil
+}
+
+func bindIP(a *net.TCPAddr) string {
+	if a.IP == nil {
+		return net.IPv4zero.String()
+	}
+	return a.IP.String()
+}
+
+// dialIP is where we ourselves reach an address that may mean every interface.
+func dialIP(a *net.TCPAddr) string {
+	if a.IP == nil || a.IP.IsUnspecified() {
+		return loopback
+	}
+	return a.IP.String()
+}

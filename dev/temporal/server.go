@@ -1,0 +1,175 @@
+// Package temporal runs a Temporal server and its Web UI inside this process, for development and tests:
+// SQLite in a file or in memory, one history shard, loopback only between the services (X1).
+package temporal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/server/common/authorization"
+	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/membership/static"
+	"go.temporal.io/server/common/primitives"
+	server "go.temporal.io/server/temporal"
+)
+
+// startTimeout bounds a start whose context has no deadline; a start takes well under a second.
+const startTimeout = 30 * time.Second
+
+// Options say where the server listens and keeps its data.
+type Options struct {
+	// FrontendAddr is host:port of the gRPC frontend; the port may not be 0.
+	FrontendAddr string
+	// UIAddr is host:port of the Web UI; empty leaves it out.
+	UIAddr string
+	// DBFile is the SQLite file, made when absent. Empty keeps everything in memory.
+	DBFile string
+	// Namespace is made when absent; empty means "default".
+	Namespace string
+	// Logger takes the server's own log. Nil discards it.
+	Logger *slog.Logger
+	// DynamicConfig overrides the development settings, by Temporal's setting names.
+	DynamicConfig map[string]any
+}
+
+// Server is a running Temporal server. Stop it once.
+type Server struct {
+	server server.Server
+	ui     *webUI
+}
+
+// SearchAttributes are berth's, all registered in the namespace before Start returns.
+func SearchAttributes() map[string]enumspb.IndexedValueType {
+	return map[string]enumspb.IndexedValueType{
+		"berthUser":     enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"berthService":  enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"berthTemplate": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"berthStatus":   enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+	}
+}
+
+// Start brings up the server and its Web UI and returns when the frontend answers for the namespace and the
+// UI accepts connections. Both addresses must be free: the UI's library ends the process when its is not.
+func Start(ctx context.Context, o Options) (_ *Server, err error) {
+	if o.Namespace == "" {
+		o.Namespace = "default"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+
+	cfg, hosts, err := serverConfig(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := prepareDatabase(cfg, o); err != nil {
+		return nil, err
+	}
+	srv, err := newServer(cfg, hosts, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := srv.Start(); err != nil {
+		return nil, fmt.Errorf("start temporal: %w", err)
+	}
+	s := &Server{server: srv}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Stop())
+		}
+	}()
+	if err := awaitNamespace(ctx, cfg.PublicClient.HostPort, o); err != nil {
+		return nil, err
+	}
+	if o.UIAddr != "" {
+		if s.ui, err = startUI(ctx, o.UIAddr, cfg.PublicClient.HostPort, o.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Stop ends the UI, then the server; the database file is complete afterwards.
+func (s *Server) Stop() error {
+	if s.ui != nil {
+		s.ui.stop()
+	}
+	if err := s.server.Stop(); err != nil {
+		return fmt.Errorf("stop temporal: %w", err)
+	}
+	return nil
+}
+
+func newServer(cfg *config.Config, hosts map[primitives.ServiceName]static.Hosts, o Options) (server.Server, error) {
+	logger := newLogger(o.Logger)
+	authorizer, err := authorization.GetAuthorizerFromConfig(&cfg.Global.Authorization)
+	if err != nil {
+		return nil, fmt.Errorf("make temporal authorizer: %w", err)
+	}
+	claims, err := authorization.GetClaimMapperFromConfig(&cfg.Global.Authorization, logger)
+	if err != nil {
+		return nil, fmt.Errorf("make temporal claim mapper: %w", err)
+	}
+	srv, err := server.NewServer(
+		server.WithConfig(cfg),
+		server.ForServices(server.DefaultServices),
+		server.WithStaticHosts(hosts),
+		server.WithLogger(logger),
+		server.WithAuthorizer(authorizer),
+		server.WithClaimMapper(func(*config.Config) authorization.ClaimMapper { return claims }),
+		server.WithDynamicConfigClient(dynamicConfig(o.DynamicConfig)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("make temporal server: %w", err)
+	}
+	return srv, nil
+}
+
+// awaitNamespace waits until the frontend knows the namespace and adds the search attributes that an older
+// database file lacks.
+func awaitNamespace(ctx context.Context, addr string, o Options) error {
+	c, err := client.NewLazyClient(client.Options{
+		HostPort: addr, Namespace: o.Namespace, Logger: sdklog.NewStructuredLogger(o.Logger),
+	})
+	if err != nil {
+		return fmt.Errorf("make temporal client: %w", err)
+	}
+	defer c.Close()
+
+	var known *operatorservice.ListSearchAttributesResponse
+	for {
+		known, err = c.OperatorService().ListSearchAttributes(ctx,
+			&operatorservice.ListSearchAttributesRequest{Namespace: o.Namespace})
+		if err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for temporal: %w", errors.Join(ctx.Err(), err))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	missing := SearchAttributes()
+	for name := range known.GetCustomAttributes() {
+		delete(missing, name)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	_, err = c.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{
+		Namespace: o.Namespace, SearchAttributes: missing,
+	})
+	if err != nil {
+		return fmt.Errorf("add search attributes: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package berth
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// TerminalEvent is the one event that ends a task's stream, made from its row and, when it completed, the
+// stored result (T13). The worker publishes it, and the API answers late readers with the same (T16).
+func TerminalEvent(t Task, result Asset) (Event, error) {
+	ev := Event{
+		TaskID: t.ID, ServiceID: t.ServiceID, Stage: StageDeliver, TS: t.EndedAt.UnixMilli(), Status: t.Status,
+	}
+	if t.Status != TaskCompleted {
+		ev.Type, ev.Code, ev.Message = EventError, t.ErrorCode, t.ErrorMessage
+		return ev, nil
+	}
+	ev.Type, ev.Usage = EventDone, &t.Usage
+	text, data, err := Result(result)
+	if err != nil {
+		return Event{}, fmt.Errorf("result of task %s: %w", t.ID, err)
+	}
+	ev.Text, ev.Result = text, data
+	return ev, nil
+}
+
+// Result splits a stored result into what people read and what programs read: a batch task has only JSON, a
+// stream task its text and, where the match found points, those as JSON.
+func Result(a Asset) (text string, data json.RawMessage, err error) {
+	switch a.MediaType {
+	case JSONMediaType:
+		if !json.Valid(a.Content) {
+			return "", nil, fmt.Errorf("asset %s is not JSON", a.ID)
+		}
+		return "", a.Content, nil
+	case AnswerMediaType:
+		var answer Answer
+		if err := json.Unmarshal(a.Content, &answer); err != nil {
+			return "", nil, fmt.Errorf("asset %s: %w", a.ID, err)
+		}
+		if len(answer.Points) == 0 {
+			return answer.Text, nil, nil
+		}
+		data, err := json.Marshal(struct {
+			Points []MatchPoint `json:"points"`
+		}{answer.Points})
+		return answer.Text, data, err
+	default:
+		return string(a.Content), nil, nil
+	}
+}

@@ -1,0 +1,51 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"berth/api"
+	"berth/internal/config"
+	"berth/internal/stream"
+)
+
+// stopGrace is how long a stopping API lets requests finish. Event streams are closed first: clients resume.
+const stopGrace = 5 * time.Second
+
+// RunAPI serves the HTTP API until ctx ends.
+func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version string) error {
+	if err := cfg.NeedSecret(); err != nil {
+		return err
+	}
+	b, err := connect(ctx, cfg, logger)
+	if err != nil {
+		return err
+	}
+	defer b.close(logger)
+	hub := stream.NewHub(b.scripts, stream.HubOptions{Logger: logger})
+	starter := &api.TemporalStarter{
+		Client: b.temporal, Tasks: b.ledger,
+		Deadline: cfg.API.TaskDeadline, StepTimeout: cfg.Worker.StepTimeout(),
+	}
+	e, err := api.New(api.Deps{
+		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
+		Redis:    pinger(func(ctx context.Context) error { return b.redis.Ping(ctx).Err() }),
+		Temporal: starter,
+		Config: api.Config{
+			AuthSecret: cfg.API.AuthSecret, MaxUploadBytes: cfg.API.MaxUploadBytes,
+			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: cfg.Temporal.UIURL,
+			TemporalNamespace: cfg.Temporal.Namespace, Production: cfg.Production, Version: version,
+		},
+		Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return hub.Run(ctx) })
+	g.Go(func() error { return serve(ctx, api.NewServer(e, cfg.API.Addr), stopGrace, logger) })
+	return g.Wait()
+}

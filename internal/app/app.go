@@ -1,0 +1,153 @@
+// Package app puts the rooms of berth together into the processes an operator starts: API, worker and the local
+// model server. It holds no logic of its own.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"golang.org/x/sync/errgroup"
+
+	"berth/internal/config"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/lua"
+)
+
+// SecretFile is where a development server keeps the secret of its tokens.
+func SecretFile(dataDir string) string { return filepath.Join(dataDir, "auth-secret") }
+
+// base is what both API and worker stand on.
+type base struct {
+	redis    redis.UniversalClient
+	scripts  *lua.Scripts
+	ledger   *ledger.Ledger
+	catalog  *llm.Catalog
+	temporal client.Client
+}
+
+// connect opens what a process needs. Redis and Temporal may be away: they are reached at first use.
+func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	b := &base{}
+	var err error
+	if b.catalog, err = catalog(cfg.Model); err != nil {
+		return nil, err
+	}
+	if b.redis, err = redisClient(cfg.Redis); err != nil {
+		return nil, err
+	}
+	b.scripts = lua.New(b.redis, lua.Keys{Cell: cfg.Redis.Cell})
+	if b.ledger, err = openLedger(ctx, cfg.Database, logger); err != nil {
+		b.close(logger)
+		return nil, err
+	}
+	b.temporal, err = client.NewLazyClient(client.Options{
+		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
+		Logger: sdklog.NewStructuredLogger(logger.With("part", "temporal")),
+	})
+	if err != nil {
+		b.close(logger)
+		return nil, fmt.Errorf("temporal client: %w", err)
+	}
+	return b, nil
+}
+
+// close frees what connect opened.
+func (b *base) close(logger *slog.Logger) {
+	if b.temporal != nil {
+		b.temporal.Close()
+	}
+	var errs []error
+	if b.ledger != nil {
+		errs = append(errs, b.ledger.Close())
+	}
+	if b.redis != nil {
+		errs = append(errs, b.redis.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		logger.Warn("close connections", "error", err)
+	}
+}
+
+func catalog(m config.Model) (*llm.Catalog, error) {
+	routing, err := llm.LoadConfig(m.RoutingFile)
+	if err != nil {
+		return nil, err
+	}
+	keys := map[string]string{"DEEPSEEK_API_KEY": m.DeepSeekKey, "ZHIPUAI_API_KEY": m.ZhipuKey}
+	maps.Copy(keys, m.ProviderKeys)
+	return llm.NewCatalog(routing, llm.Settings{Keys: keys, LocalURL: m.LocalURL})
+}
+
+func redisClient(r config.Redis) (redis.UniversalClient, error) {
+	opts := &redis.Options{Addr: r.Addr}
+	if strings.Contains(r.Addr, "://") {
+		var err error
+		if opts, err = redis.ParseURL(r.Addr); err != nil {
+			return nil, fmt.Errorf("--redis-addr (BERTH_REDIS_ADDR): %w", err)
+		}
+	}
+	if r.Password != "" {
+		opts.Password = r.Password
+	}
+	// A Redis that is away is answered with 503 at once (L11); the callers know how to try again.
+	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = 2*time.Second, 3*time.Second, 3*time.Second
+	opts.MaxRetries, opts.DialerRetries = 1, 1
+	opts.ContextTimeoutEnabled = true
+	return redis.NewClient(opts), nil
+}
+
+func openLedger(ctx context.Context, dsn string, logger *slog.Logger) (*ledger.Ledger, error) {
+	if file, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return nil, fmt.Errorf("folder of the database: %w", err)
+		}
+	}
+	return ledger.Open(ctx, dsn, logger)
+}
+
+// serve runs an HTTP server until ctx ends, then lets open requests finish for at most grace.
+func serve(ctx context.Context, srv *http.Server, grace time.Duration, logger *slog.Logger) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", srv.Addr)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", srv.Addr, err)
+	}
+	logger.Info("serving", "addr", l.Addr().String())
+	var g errgroup.Group
+	g.Go(func() error {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		if err := srv.Shutdown(stopping); err != nil {
+			return srv.Close()
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+type pinger func(context.Context) error
+
+// Ping asks whether the dependency answers.
+func (p pinger) Ping(ctx context.Context) error { return p(ctx) }

@@ -1,0 +1,44 @@
+// Package bench measures berth beside its baselines: both sides of every ratio in one run, on the same servers.
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// figures are the latencies of one side.
+type figures []time.Duration
+
+func (f figures) at(quantile float64) time.Duration {
+	if len(f) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(f))
+	return s[min(int(quantile*float64(len(s))), len(s)-1)]
+}
+
+func (f figures) String() string {
+	return fmt.Sprintf("p50 %s  p99 %s  (%d)", round(f.at(0.5)), round(f.at(0.99)), len(f))
+}
+
+func round(d time.Duration) time.Duration {
+	if d > 10*time.Millisecond {
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}
+
+// compare prints both sides and their ratio beside the goal.
+func compare(w io.Writer, what string, ours, baseline figures, baselineName, goal string) {
+	_, _ = fmt.Fprintf(w, "%s\n  berth     %s\n  baseline  %s  %s\n  ratio     p50 %.2fx  p99 %.2fx   goal %s\n\n",
+		what, ours, baseline, baselineName, ratio(ours.at(0.5), baseline.at(0.5)), ratio(ours.at(0.99), baseline.at(0.99)), goal)
+}
+
+func ratio(a, b time.Duration) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}

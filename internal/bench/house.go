@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	temporal "go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"golang.org/x/sync/errgroup"
+
+	"berth/api"
+	"berth/internal/app"
+	"berth/internal/client"
+	"berth/internal/config"
+	"berth/workflows"
+)
+
+const benchSecret = "a-secret-of-one-benchmark-run-only-0123456789"
+
+// house is an API and a worker of this process on the given Redis and Temporal, with a database and a provider
+// of their own.
+type house struct {
+	cfg    config.Config
+	client *client.Client
+	stop   func() error
+}
+
+// alone is an error when somebody else works the task queues: tasks would go to their database.
+func alone(ctx context.Context, cfg config.Config) error {
+	c, err := temporal.DialContext(ctx, temporal.Options{
+		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	if err != nil {
+		return fmt.Errorf("temporal: %w", err)
+	}
+	defer c.Close()
+	queue, err := c.DescribeTaskQueue(ctx, workflows.TaskQueueTasks, enums.TASK_QUEUE_TYPE_WORKFLOW)
+	if err != nil {
+		return fmt.Errorf("temporal: %w", err)
+	}
+	for _, p := range queue.GetPollers() {
+		if age := time.Since(p.GetLastAccessTime().AsTime()); age < time.Minute && !strings.HasPrefix(p.GetIdentity(), strconv.Itoa(os.Getpid())+"@") {
+			return fmt.Errorf("%s works the task queues at %s: run the benchmark on servers of its own (make bench)", p.GetIdentity(), cfg.Temporal.Addr)
+		}
+	}
+	return nil
+}
+
+// open starts a house whose provider is p.
+func open(ctx context.Context, cfg config.Config, p provider) (h *house, err error) {
+	if err := alone(ctx, cfg); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "berth-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("folder of the benchmark: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("provider: %w", err)
+	}
+	srv := &http.Server{Handler: p, ReadHeaderTimeout: time.Second}
+	free, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("port of the API: %w", err)
+	}
+	cfg.API.Addr = free.Addr().String()
+	if err := free.Close(); err != nil {
+		return nil, fmt.Errorf("port of the API: %w", err)
+	}
+	cfg.API.AuthSecret = benchSecret
+	cfg.Database = "sqlite:" + filepath.Join(dir, "berth.db")
+	cfg.Model.LocalURL = "http://" + l.Addr().String() + "/v1"
+	cfg.Model.DeepSeekKey, cfg.Model.ZhipuKey = "", ""
+
+	running, cancel := context.WithCancel(ctx)
+	g, running := errgroup.WithContext(running)
+	quiet := slog.New(slog.DiscardHandler)
+	g.Go(func() error {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error { return app.RunWorker(running, cfg, quiet) })
+	g.Go(func() error { return app.RunAPI(running, cfg, quiet, "bench") })
+	h = &house{cfg: cfg, stop: func() error {
+		cancel()
+		return errors.Join(srv.Close(), g.Wait(), os.RemoveAll(dir))
+	}}
+	token, err := api.IssueToken(benchSecret, "bench", []string{"user"}, time.Hour)
+	if err != nil {
+		return nil, errors.Join(err, h.stop())
+	}
+	h.client = client.New("http://"+cfg.API.Addr, token)
+	if err := h.wait(running); err != nil {
+		return nil, errors.Join(err, h.stop())
+	}
+	return h, nil
+}
+
+// wait returns when a task of every step has run: pollers are up, connections are made, caches are warm.
+func (h *house) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		acc, err := h.client.Submit(ctx, stream(), "")
+		if err == nil {
+			for _, err := range h.client.Follow(ctx, acc.TaskID, "") {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the API does not come up: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+func stream() client.Submission {
+	return client.Submission{
+		ServiceID: "bench", Template: "interview_prep", Locale: "en",
+		Variables: map[string]any{"resume": "I write Go.", "jobText": "We look for an engineer who writes Go."},
+	}
+}

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// provider speaks as much of the chat-completions protocol as berth's client needs. Its tokens are the time at
+// which they left, so that a reader can tell how long they took.
+type provider struct {
+	tokens int
+	pause  time.Duration
+}
+
+const summaryAnswer = `{"title":"Engineer","summary":"A post.","responsibilities":["build"],"mustHave":["Go"],` +
+	`"niceToHave":[],"skills":["Go"]}`
+
+func (p provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, 8<<20))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w)
+	send := func(text string, finish any) {
+		b, _ := json.Marshal(map[string]any{ // strings and nil: cannot fail
+			"id": "bench", "object": "chat.completion.chunk", "created": 1, "model": "bench",
+			"choices": []any{map[string]any{"index": 0, "delta": map[string]any{"content": text}, "finish_reason": finish}},
+		})
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", b) // a reader that left ends the request's context
+		_ = flush.Flush()
+	}
+	switch text := string(body); {
+	case strings.Contains(text, "Task: job_vision"):
+		send("We look for an engineer who writes Go.", nil)
+	case strings.Contains(text, "Task: job_summary"):
+		send(summaryAnswer, nil)
+	default:
+		p.stream(r, send)
+	}
+	send("", "stop")
+	_, _ = io.WriteString(w, "data: [DONE]\n\n")
+}
+
+func (p provider) stream(r *http.Request, send func(string, any)) {
+	var tick <-chan time.Time
+	if p.pause > 0 {
+		t := time.NewTicker(p.pause)
+		defer t.Stop()
+		tick = t.C
+	}
+	for range p.tokens {
+		if tick != nil {
+			select {
+			case <-tick:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		send(strconv.FormatInt(time.Now().UnixNano(), 10)+" ", nil)
+	}
+}

@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth"
+	"berth/internal/config"
+)
+
+// Stream prints three comparisons: provider chunk to SSE client beside a bare Redis publish, Redis round trips a
+// token, and submission to first token beside a bare workflow with one activity.
+func Stream(ctx context.Context, w io.Writer, cfg config.Config, samples int) (err error) {
+	rdb := redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr})
+	defer func() { err = errors.Join(err, rdb.Close()) }()
+
+	publish, err := barePublish(ctx, rdb, samples, 2*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	// Merging is a choice of delay, so the way itself is measured without it: every token goes out at once.
+	at := cfg
+	at.Stream.FlushSize = 1
+	path, _, err := tokens(ctx, at, rdb, samples, 2*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	compare(w, "provider chunk -> SSE client, unmerged, 500 tokens/s", path, publish, "bare Redis publish -> subscriber", "p50 <= 3x")
+
+	for _, rate := range []int{50, 500} {
+		merged, trips, err := tokens(ctx, cfg, rdb, min(samples, 10*rate), time.Second/time.Duration(rate))
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(w, "merged (%d ms or %d tokens), %d tokens/s\n  provider chunk -> SSE client  %s\n  Redis calls a token           %.3f   goal <= 0.3\n\n",
+			cfg.Stream.FlushIntervalMs, cfg.Stream.FlushSize, rate, merged, trips)
+	}
+	return firstToken(ctx, w, cfg, max(samples/20, 20))
+}
+
+// barePublish is the time from PUBLISH to a subscriber of the same process.
+func barePublish(ctx context.Context, rdb *redis.Client, n int, pause time.Duration) (f figures, err error) {
+	sub := rdb.Subscribe(ctx, "berth:bench")
+	defer func() { err = errors.Join(err, sub.Close()) }()
+	if _, err := sub.Receive(ctx); err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	messages := sub.Channel()
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for range n {
+		<-tick.C
+		if err := rdb.Publish(ctx, "berth:bench", strconv.FormatInt(time.Now().UnixNano(), 10)).Err(); err != nil {
+			return nil, fmt.Errorf("publish: %w", err)
+		}
+		msg := <-messages
+		f = append(f, since(msg.Payload))
+	}
+	return f, nil
+}
+
+func since(nanos string) time.Duration {
+	n, err := strconv.ParseInt(strings.TrimSpace(nanos), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(time.Now().UnixNano() - n)
+}
+
+// tokens runs one stream task of n tokens and returns how long each took to the SSE client, and the script calls
+// Redis served a token.
+func tokens(ctx context.Context, cfg config.Config, rdb *redis.Client, n int, pause time.Duration) (f figures, trips float64, err error) {
+	h, err := open(ctx, cfg, provider{tokens: n, pause: pause})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, h.stop()) }()
+	before, err := scriptCalls(ctx, rdb)
+	if err != nil {
+		return nil, 0, err
+	}
+	acc, err := h.client.Submit(ctx, stream(), "")
+	if err != nil {
+		return nil, 0, err
+	}
+	for ev, err := range h.client.Follow(ctx, acc.TaskID, "") {
+		if err != nil {
+			return nil, 0, err
+		}
+		if t := ev.Event.Type; t == berth.EventToken || t == berth.EventTokenBatch {
+			for _, stamp := range strings.Fields(ev.Event.Text) {
+				f = append(f, since(stamp))
+			}
+		}
+	}
+	after, err := scriptCalls(ctx, rdb)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(f) != n {
+		return nil, 0, fmt.Errorf("%d of %d tokens arrived", len(f), n)
+	}
+	return f, float64(after-before) / float64(n), nil
+}
+
+// scriptCalls is how many scripts Redis has run: every append is one, renewals of leases are counted too.
+func scriptCalls(ctx context.Context, rdb *redis.Client) (int64, error) {
+	info, err := rdb.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return 0, fmt.Errorf("command statistics: %w", err)
+	}
+	for line := range strings.Lines(info) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
+			n, _, _ := strings.Cut(rest, ",")
+			return strconv.ParseInt(n, 10, 64)
+		}
+	}
+	return 0, nil
+}
+
+// firstToken times a submission over HTTP until its first token is at the SSE client.
+func firstToken(ctx context.Context, w io.Writer, cfg config.Config, n int) (err error) {
+	bare, err := bareWorkflows(ctx, cfg, n, 1, 1)
+	if err != nil {
+		return err
+	}
+	h, err := open(ctx, cfg, provider{tokens: 1})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.stop()) }()
+	var ours figures
+	for range n {
+		began := time.Now()
+		acc, err := h.client.Submit(ctx, stream(), "")
+		if err != nil {
+			return err
+		}
+		for ev, err := range h.client.Follow(ctx, acc.TaskID, "") {
+			if err != nil {
+				return err
+			}
+			if ev.Event.Type == berth.EventToken {
+				ours = append(ours, time.Since(began))
+			}
+		}
+	}
+	compare(w, "submission over HTTP -> first token at the SSE client (provider answers at once)", ours, bare.took,
+		"bare workflow with one empty activity, start to result", "<= 1.5x")
+	return nil
+}

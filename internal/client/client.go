@@ -1,0 +1,203 @@
+// Package client calls berth's HTTP API: for the terminal commands, the benchmarks and the end-to-end tests.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"berth"
+)
+
+// Client calls one server as one user.
+type Client struct {
+	base  string
+	token string
+	http  *http.Client
+}
+
+// New makes a client for the server at base, for instance http://127.0.0.1:8080.
+func New(base, token string) *Client {
+	return &Client{base: strings.TrimRight(base, "/"), token: token, http: &http.Client{}}
+}
+
+// Problem is the API's problem details (RFC 9457) as an error.
+type Problem struct {
+	Status     int        `json:"status"`
+	Title      string     `json:"title"`
+	Detail     string     `json:"detail"`
+	Code       berth.Code `json:"code"`
+	Field      string     `json:"field"`
+	RetryAfter int        `json:"retryAfter"`
+	RequestID  string     `json:"requestId"`
+}
+
+func (p *Problem) Error() string {
+	s := p.Detail
+	if s == "" {
+		s = p.Title
+	}
+	if p.Field != "" {
+		s = p.Field + ": " + s
+	}
+	return fmt.Sprintf("%s (%s, HTTP %d)", s, p.Code, p.Status)
+}
+
+// Submission is the body of POST /v1/tasks. A variable is a string or {"assetId": …}.
+type Submission struct {
+	TaskID    string         `json:"taskId,omitempty"`
+	ServiceID string         `json:"serviceId"`
+	Template  berth.Template `json:"template"`
+	Locale    berth.Locale   `json:"locale,omitempty"`
+	Variables map[string]any `json:"variables"`
+}
+
+// Acceptance is the answer to a submission.
+type Acceptance struct {
+	TaskID      string           `json:"taskId"`
+	Status      berth.TaskStatus `json:"status"`
+	Queue       berth.Queue      `json:"queue"`
+	Model       string           `json:"model"`
+	Tier        berth.Tier       `json:"tier"`
+	Position    int              `json:"position"`
+	PollAfterMs int              `json:"pollAfterMs"`
+	EventsURL   string           `json:"eventsUrl"`
+	Replay      bool             `json:"replay"`
+}
+
+// Task is the answer to a status call.
+type Task struct {
+	TaskID      string           `json:"taskId"`
+	Status      berth.TaskStatus `json:"status"`
+	Template    berth.Template   `json:"template"`
+	Text        string           `json:"text"`
+	Result      json.RawMessage  `json:"result"`
+	PollAfterMs int              `json:"pollAfterMs"`
+	Error       *struct {
+		Code    berth.Code `json:"code"`
+		Message string     `json:"message"`
+	} `json:"error"`
+	Links struct {
+		Temporal string `json:"temporal"`
+	} `json:"links"`
+}
+
+// AssetRef refers to an uploaded asset in a variable.
+func AssetRef(id string) map[string]string { return map[string]string{"assetId": id} }
+
+// Submit hands a task in. key is the Idempotency-Key, empty for none.
+func (c *Client) Submit(ctx context.Context, s Submission, key string) (Acceptance, error) {
+	var out Acceptance
+	header := http.Header{}
+	if key != "" {
+		header.Set("Idempotency-Key", key)
+	}
+	return out, c.call(ctx, http.MethodPost, "/v1/tasks", header, s, &out)
+}
+
+// Get asks for a task's status and result.
+func (c *Client) Get(ctx context.Context, taskID string) (Task, error) {
+	var out Task
+	return out, c.call(ctx, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, &out)
+}
+
+// Cancel asks for a task to be ended.
+func (c *Client) Cancel(ctx context.Context, taskID string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, nil)
+}
+
+// Upload stores an image or a text and returns the asset's id.
+func (c *Client) Upload(ctx context.Context, name string, content []byte) (string, error) {
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	part, err := form.CreateFormFile("file", filepath.Base(name))
+	if err != nil {
+		return "", fmt.Errorf("build upload: %w", err)
+	}
+	if _, err := part.Write(content); err != nil {
+		return "", fmt.Errorf("build upload: %w", err)
+	}
+	if err := form.Close(); err != nil {
+		return "", fmt.Errorf("build upload: %w", err)
+	}
+	req, err := c.request(ctx, http.MethodPost, "/v1/assets", &body)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	var out struct {
+		AssetID string `json:"assetId"`
+	}
+	return out.AssetID, c.do(req, &out)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, header http.Header, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return c.do(req, out)
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("build request: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	return req, nil
+}
+
+func (c *Client) do(req *http.Request, out any) error {
+	res, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("call %s %s: %w", req.Method, req.URL.Path, err)
+	}
+	defer func() { _ = res.Body.Close() }() // nothing to do about it
+	if err := problem(res); err != nil {
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
+		return fmt.Errorf("decode answer of %s %s: %w", req.Method, req.URL.Path, err)
+	}
+	return nil
+}
+
+func problem(res *http.Response) error {
+	if res.StatusCode < http.StatusBadRequest {
+		return nil
+	}
+	p := &Problem{Status: res.StatusCode, Title: res.Status}
+	b, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("read problem: %w", err)
+	}
+	if err := json.Unmarshal(b, p); err != nil {
+		p.Detail = strings.TrimSpace(string(b))
+	}
+	return p
+}

@@ -1,0 +1,95 @@
+package config_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+
+	"berth/internal/config"
+)
+
+func parse(t *testing.T, args ...string) config.Config {
+	t.Helper()
+	c, err := tryParse(t, args...)
+	require.NoError(t, err)
+	return c
+}
+
+func tryParse(t *testing.T, args ...string) (config.Config, error) {
+	t.Helper()
+	var c struct {
+		config.Config `embed:""`
+	}
+	p, err := kong.New(&c)
+	require.NoError(t, err)
+	_, err = p.Parse(args)
+	return c.Config, err
+}
+
+func TestDefaultsAreValid(t *testing.T) { // T28
+	t.Parallel()
+	c := parse(t)
+	require.NoError(t, c.Validate())
+	require.EqualValues(t, 300_000, c.Worker.LockTimeoutMs)
+	require.EqualValues(t, 400, c.Stream.FlushIntervalMs)
+	require.Equal(t, 8, c.Stream.FlushSize)
+	require.ErrorContains(t, c.NeedSecret(), "BERTH_AUTH_SECRET")
+}
+
+func TestTheDocumentsNamesAreAccepted(t *testing.T) { // T28
+	for name, value := range map[string]string{
+		"WORKER_TIMEOUT_MS": "1", "CONCURRENCY_LOCK_TIMEOUT_MS": "2", "QUEUE_MAX_SIZE": "3", "STREAM_FLUSH_INTERVAL_MS": "4",
+		"STREAM_FLUSH_SIZE": "5", "STREAM_TTL_SECONDS": "6", "STREAM_TRIM_MAXLEN": "7", "LLM_DEBUG": "true",
+		"DEEPSEEK_API_KEY": "d", "ZHIPUAI_API_KEY": "z",
+	} {
+		t.Setenv(name, value)
+	}
+	c := parse(t)
+	require.NoError(t, c.Validate())
+	require.EqualValues(t, 1, c.Worker.TimeoutMs)
+	require.EqualValues(t, 2, c.Worker.LockTimeoutMs)
+	require.Equal(t, 3, c.Worker.QueueMaxSize)
+	require.EqualValues(t, 4, c.Stream.FlushIntervalMs)
+	require.Equal(t, 5, c.Stream.FlushSize)
+	require.EqualValues(t, 6, c.Stream.TTLSeconds)
+	require.EqualValues(t, 7, c.Stream.TrimMaxLen)
+	require.True(t, c.Model.Debug)
+	require.Equal(t, "d", c.Model.DeepSeekKey)
+	require.Equal(t, "z", c.Model.ZhipuKey)
+}
+
+func TestWrongSettingsAreNamed(t *testing.T) { // X6
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"BERTH_TEMPORAL_ADDR":    {"--temporal-addr=nowhere"},
+		"BERTH_HTTP_ADDR":        {"--http-addr=8080"},
+		"BERTH_REDIS_ADDR":       {"--redis-addr=x"},
+		"BERTH_CELL":             {"--cell={a}"},
+		"BERTH_DATABASE":         {"--database=mysql://x"},
+		"BERTH_AUTH_SECRET":      {"--auth-secret=short"},
+		"BERTH_QUEUES":           {"--queues=q_gold_stream"},
+		"STREAM_FLUSH_SIZE":      {"--stream-flush-size=0"},
+		"BERTH_LOCAL_MODEL_URL":  {"--local-model-url=nonsense"},
+		"BERTH_MAX_UPLOAD_BYTES": {"--max-upload-bytes=-1"},
+	} {
+		_, err := tryParse(t, args...)
+		require.ErrorContains(t, err, name, args)
+	}
+}
+
+func TestPrintHidesSecrets(t *testing.T) {
+	t.Parallel()
+	c := parse(t, "--auth-secret=0123456789012345678901234567890123456789", "--deepseek-api-key=sk-hidden",
+		"--redis-password=hidden-too", "--database=postgres://berth:hidden3@db/berth", "--provider-keys=OPENAI_API_KEY=hidden4")
+	var out bytes.Buffer
+	require.NoError(t, c.Print(&out))
+	require.NotContains(t, out.String(), "hidden-too")
+	require.NotContains(t, out.String(), "0123456789")
+	require.NotContains(t, out.String(), "sk-hidden")
+	require.NotContains(t, out.String(), "hidden3")
+	require.NotContains(t, out.String(), "hidden4")
+	require.Contains(t, out.String(), "BERTH_HTTP_ADDR")
+	require.Contains(t, out.String(), "(set, hidden)")
+}

@@ -1,0 +1,155 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"berth"
+	"berth/internal/fleet"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable() // go-redis tells every refused connection
+	goleak.VerifyTestMain(m)
+}
+
+const patience = 20 * time.Second // for things that take far less
+
+func follow(t *testing.T) (*fleet.Fleet, *lua.Scripts, *testredis.Server) {
+	t.Helper()
+	server := testredis.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
+	f := fleet.New(s, fleet.Options{
+		Settle: 5 * time.Millisecond, Ping: 100 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = f.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait(); _ = rdb.Close() })
+	return f, s, server
+}
+
+func until(t *testing.T, f *fleet.Fleet, what string, is func(s *fleet.Snapshot) bool) *fleet.Snapshot {
+	t.Helper()
+	var s *fleet.Snapshot
+	require.Eventually(t, func() bool { s = f.Snapshot(); return is(s) }, patience, time.Millisecond, what)
+	return s
+}
+
+func spec(id string, capabilities ...string) berth.NodeSpec {
+	return berth.NodeSpec{
+		ID: id, Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
+		Capabilities: capabilities, MaxConcurrentJobs: 4,
+	}
+}
+
+// L8: changes reach the copy by themselves, each part of it.
+func TestSnapshotFollowsRedis(t *testing.T) {
+	t.Parallel()
+	f, s, _ := follow(t)
+	require.NoError(t, waitReady(t, f))
+	require.NoError(t, f.Writable())
+	r, err := s.RegisterNode(t.Context(), spec("n1", "translate:en-es", "gpu"), lua.Registration{})
+	require.NoError(t, err)
+	seen := until(t, f, "registered", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Generation == r.Generation })
+	_, err = s.HeartbeatNode(t.Context(), "n1", r.Generation, berth.NodeLoad{CPUUsage: 90, LatencyMs: 30}, 0.5)
+	require.NoError(t, err)
+	now := until(t, f, "heartbeat", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Load.CPUUsage == 90 })
+	require.Zero(t, seen.Nodes["n1"].Load.CPUUsage, "what was handed out does not change")
+	require.Equal(t, berth.SystemState{Load: 0.9, LatencyMs: 30}, now.State("gpu"))
+	require.Equal(t, []string{"gpu", "translate:en-es"}, now.PoolIDs())
+	require.Equal(t, []string{"translate:en-es"}, now.Eligible("en", "es"))
+	require.Empty(t, now.Eligible("en", "fr"))
+
+	_, err = s.DefinePool(t.Context(), berth.Pool{ID: "fast", Capabilities: []string{"translate:en-es", "gpu"}, Strategy: berth.StrategyDynamic}, false)
+	require.NoError(t, err)
+	require.NoError(t, s.BindTenant(t.Context(), "acme", "fast"))
+	require.NoError(t, s.PutServices(t.Context(), json.RawMessage(`{"asr":1}`)))
+	c := berth.DefaultFleetConfig()
+	c.AssignmentStrategy = berth.StrategyPowerOfTwo
+	require.NoError(t, s.PutFleetConfig(t.Context(), c))
+	now = until(t, f, "configuration", func(s *fleet.Snapshot) bool {
+		return s.Tenants["acme"] == "fast" && len(s.Services) > 0 && s.Config.AssignmentStrategy != "" && len(s.Nodes["n1"].Pools) == 3
+	})
+	require.Equal(t, []string{"fast", "translate:en-es"}, now.Eligible("en", "es"))
+	require.Equal(t, []string{"fast"}, now.DynamicPools())
+	require.Equal(t, berth.StrategyRoundRobin, now.Strategy("fast"))
+	require.Equal(t, berth.StrategyPowerOfTwo, now.Strategy("gpu"))
+	_, _, err = s.SwitchStrategy(t.Context(), "fast", berth.SystemState{Load: 0.9}, c.Dynamic)
+	require.NoError(t, err)
+	until(t, f, "switched", func(s *fleet.Snapshot) bool { return s.Strategy("fast") == berth.StrategyLoadBalanced })
+
+	require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Node("n1")).Err())
+	require.NoError(t, s.Redis().Publish(t.Context(), s.Keys().NodeUpdated(), "n1").Err())
+	until(t, f, "gone", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 0 })
+}
+
+func waitReady(t *testing.T, f *fleet.Fleet) error {
+	t.Helper()
+	select {
+	case <-f.Ready():
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("not ready")
+	}
+}
+
+// L11: while Redis is away the last copy answers, marked stale, and writes are refused; all is well when it is back,
+// with what changed meanwhile.
+func TestSnapshotWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	f, s, server := follow(t)
+	require.NoError(t, waitReady(t, f))
+	_, err := s.RegisterNode(t.Context(), spec("n1", "c"), lua.Registration{})
+	require.NoError(t, err)
+	until(t, f, "registered", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 1 })
+	server.Kill()
+	until(t, f, "stale", func(s *fleet.Snapshot) bool { return s.Stale })
+	require.Len(t, f.Snapshot().Nodes, 1, "the last one answers")
+	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(f.Writable()))
+	server.Restart()
+	back := time.Now()
+	now := until(t, f, "back", func(s *fleet.Snapshot) bool { return !s.Stale })
+	t.Logf("current %v after Redis was back", time.Since(back).Round(time.Millisecond))
+	require.Empty(t, now.Nodes, "it came back empty")
+	require.NoError(t, f.Writable())
+	_, err = s.RegisterNode(t.Context(), spec("n2", "c"), lua.Registration{})
+	require.NoError(t, err)
+	until(t, f, "registered again", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 1 })
+}
+
+// L11: a Redis that is there and silent is away too.
+func TestASilentRedisIsAway(t *testing.T) {
+	t.Parallel()
+	f, s, _ := follow(t)
+	require.NoError(t, waitReady(t, f))
+	require.NoError(t, s.Redis().Do(t.Context(), "CLIENT", "PAUSE", "1500", "ALL").Err())
+	until(t, f, "stale", func(s *fleet.Snapshot) bool { return s.Stale })
+	until(t, f, "back", func(s *fleet.Snapshot) bool { return !s.Stale })
+}
+
+// A fleet that is not read yet says so.
+func TestBeforeTheFirstReading(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	f := fleet.New(lua.New(rdb, lua.Keys{}), fleet.Options{})
+	require.True(t, f.Snapshot().Stale)
+	require.Error(t, f.Writable())
+	require.Empty(t, f.Snapshot().PoolIDs())
+	require.Equal(t, berth.DefaultFleetConfig(), f.Snapshot().Config)
+}

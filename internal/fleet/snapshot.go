@@ -1,0 +1,115 @@
+// Package fleet keeps a read-only copy of what Redis has of nodes, pools, tenants and configuration, so that reading
+// costs no round trip and answers while Redis is away (L1, L8, L11). Nothing is decided by it: decisions are scripts.
+package fleet
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"berth"
+)
+
+// Snapshot is the fleet at one time. It never changes: whoever has it may read it without asking anybody.
+type Snapshot struct {
+	Nodes      map[string]berth.Node
+	Pools      map[string]berth.Pool     // the defined ones
+	Strategies map[string]berth.Strategy // that the dynamic pools have now
+	Tenants    map[string]string         // tenant -> pool
+	Config     berth.FleetConfig
+	Services   json.RawMessage
+	// At is this process's time of the last reading, zero before the first; for people, never for a decision.
+	At time.Time
+	// Stale tells that Redis cannot be reached, or was not read yet: the copy may be old, and writes are to be refused.
+	Stale bool
+}
+
+// Pool is the definition of a pool: the one an operator wrote, or that of the capability of its name.
+func (s *Snapshot) Pool(id string) berth.Pool {
+	if p, ok := s.Pools[id]; ok {
+		return p
+	}
+	return berth.Pool{ID: id, Capabilities: []string{id}}
+}
+
+// Eligible are the pools that serve a language pair, sorted: the pair's own and every defined one that asks for it (L5).
+func (s *Snapshot) Eligible(src, tgt string) []string {
+	capability := berth.TranslateCapability(src, tgt)
+	var out []string
+	if _, defined := s.Pools[capability]; !defined && s.anybodyHas(capability) {
+		out = append(out, capability)
+	}
+	for id, p := range s.Pools {
+		if p.Serves(capability) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *Snapshot) anybodyHas(capability string) bool {
+	for _, n := range s.Nodes {
+		if slices.Contains(n.Capabilities, capability) {
+			return true
+		}
+	}
+	return false
+}
+
+// Strategy is how a pool's node is chosen now: its own strategy, else that of the fleet; where that is dynamic, what it
+// has been switched to (S6, S7). Empty leaves it to the size of the pool.
+func (s *Snapshot) Strategy(poolID string) berth.Strategy {
+	strategy := s.Pool(poolID).Strategy
+	if strategy == "" {
+		strategy = s.Config.AssignmentStrategy
+	}
+	if strategy != berth.StrategyDynamic {
+		return strategy
+	}
+	if now, ok := s.Strategies[poolID]; ok {
+		return now
+	}
+	return berth.StrategyRoundRobin
+}
+
+// State is what the strategy of a dynamic pool is decided by: the mean load and latency of its living nodes (S7).
+func (s *Snapshot) State(poolID string) berth.SystemState {
+	var out berth.SystemState
+	var n float64
+	for _, node := range s.Nodes {
+		if node.State == berth.NodeReady && slices.Contains(node.Pools, poolID) {
+			n++
+			used := float64(max(node.Leases, node.Load.CurrentJobs)) / float64(max(1, node.MaxConcurrentJobs))
+			out.Load += max(node.Load.CPUUsage/100, min(1, used))
+			out.LatencyMs += node.Load.LatencyMs
+		}
+	}
+	if n > 0 {
+		out.Load, out.LatencyMs = out.Load/n, out.LatencyMs/n
+	}
+	return out
+}
+
+// PoolIDs are all pools: the defined ones and those that nodes are in, sorted.
+func (s *Snapshot) PoolIDs() []string {
+	ids := map[string]bool{}
+	for id := range s.Pools {
+		ids[id] = true
+	}
+	for _, n := range s.Nodes {
+		for _, id := range n.Pools {
+			ids[id] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
+
+// DynamicPools are the pools whose strategy has to be decided from time to time, sorted (S7).
+func (s *Snapshot) DynamicPools() []string {
+	return slices.DeleteFunc(s.PoolIDs(), func(id string) bool {
+		strategy := s.Pool(id).Strategy
+		return strategy != berth.StrategyDynamic && (strategy != "" || s.Config.AssignmentStrategy != berth.StrategyDynamic)
+	})
+}

@@ -1,0 +1,188 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth/lua"
+)
+
+// rounding is what whole milliseconds can hide: Redis's clock is cut off when an expiry is computed.
+const rounding = time.Millisecond
+
+// redisClock is the last proof of how Redis's clock stands against ours: it showed ms no earlier than sent.
+type redisClock struct {
+	ms   int64
+	sent time.Time
+}
+
+func (c *redisClock) seen(ms int64, sent time.Time) {
+	if c.sent.IsZero() || sent.After(c.sent) {
+		c.ms, c.sent = ms, sent
+	}
+}
+
+// local is a time that is no later than the moment Redis's clock shows ms; false when there is no proof younger
+// than age, so that clocks that drift apart do no harm.
+func (c *redisClock) local(ms int64, age time.Duration) (time.Time, bool) {
+	return c.sent.Add(time.Duration(ms-c.ms)*time.Millisecond - rounding), !c.sent.IsZero() && time.Since(c.sent) < age
+}
+
+// call runs I/O beside the owner; what it returns is done by the owner afterwards.
+func (o *owner) call(timeout time.Duration, f func(context.Context) func(*owner)) {
+	o.calls++
+	io, s := o.io, o.Slots
+	go func() {
+		ctx, cancel := context.WithTimeout(io, timeout)
+		defer cancel()
+		then := f(ctx)
+		s.post(func(o *owner) {
+			o.calls--
+			then(o)
+		})
+	}()
+}
+
+// acquire asks for a slot, claims one that was granted, or enters the waiting room again. It is tried once: when it
+// fails the next renewal does the same, for all at once.
+func (o *owner) acquire(e *entry) {
+	c := lua.SlotCall{
+		Model: e.model, Cap: o.cap(e.model), Lease: e.lease, Order: e.order, Times: o.times,
+	}
+	scripts := o.scripts
+	o.call(o.opts.TTL, func(ctx context.Context) func(*owner) {
+		sent := time.Now()
+		r, err := scripts.AcquireSlot(ctx, c)
+		return func(o *owner) {
+			if !o.answered("acquire", err) {
+				if o.entries[e.lease] != e { // it may have been carried out after it was given back
+					o.giveBack(e.model, e.lease)
+				}
+				return
+			}
+			o.clock.seen(r.Now, sent)
+			o.told(e, sent, r)
+			o.waits(r.Next)
+		}
+	})
+}
+
+// claim confirms a grant that is in use already. When it fails the next renewal tries again.
+func (o *owner) claim(e *entry) {
+	m := lua.ModelLeases{Model: e.model, Cap: o.cap(e.model), Holders: []string{e.lease}}
+	o.renewal([]lua.ModelLeases{m}, [][]*entry{{e}}, func(*owner) {})
+}
+
+// renew renews everything in one call.
+func (o *owner) renew() {
+	o.renewals++
+	models, entries := o.everything()
+	o.renewal(models, entries, func(o *owner) { o.renewals-- })
+}
+
+func (o *owner) renewal(models []lua.ModelLeases, entries [][]*entry, after func(*owner)) {
+	scripts, times := o.scripts, o.times
+	o.call(o.opts.TTL/2, func(ctx context.Context) func(*owner) {
+		sent := time.Now()
+		now, renewals, err := scripts.RenewSlots(ctx, times, models)
+		return func(o *owner) {
+			after(o)
+			if !o.answered("renew", err) {
+				return
+			}
+			o.clock.seen(now, sent)
+			for i, m := range renewals {
+				for j, code := range m.Holders {
+					o.renewed(entries[i][j], sent, code)
+				}
+				for j, r := range m.Waiters {
+					o.told(entries[i][len(m.Holders)+j], sent, r)
+				}
+				o.waits(m.Next)
+				o.watch(models[i].Model, m.Next)
+			}
+		}
+	})
+}
+
+// renewed takes in the renewal of a held slot.
+func (o *owner) renewed(e *entry, sent time.Time, code string) {
+	if code == lua.SlotLost && o.entries[e.lease] != e {
+		return // given back while the call was under way
+	}
+	o.told(e, sent, lua.SlotReply{Code: code})
+}
+
+// giveBack releases leases of a model: one try. next is as in lua.SlotReply.
+func (s *Slots) giveBack(model string, leases ...string) (next time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.TTL/2)
+	defer cancel()
+	_, next, err = s.scripts.ReleaseSlot(ctx, model, s.cap(model), s.times, leases...)
+	return next, err //nolint:wrapcheck // logged by the owner only
+}
+
+// giveBack releases leases of a model beside the owner, and again until they must have expired anyway.
+func (o *owner) giveBack(model string, leases ...string) {
+	s := o.Slots
+	o.call(o.opts.TTL, func(ctx context.Context) func(*owner) {
+		var next time.Duration
+		var err error
+		for wait := firstBackoff; ; wait = min(2*wait, s.opts.RenewEvery) {
+			if next, err = s.giveBack(model, leases...); err == nil || !pause(ctx, wait) {
+				break
+			}
+		}
+		return func(o *owner) {
+			if o.answered("release", err) {
+				o.watch(model, next)
+			}
+		}
+	})
+}
+
+// pause waits; false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// listen hears the grants to this process until ctx ends. A lost connection is noticed and made again by the client,
+// and confirmed to us again.
+func (s *Slots) listen(ctx context.Context) {
+	sub := s.scripts.Redis().Subscribe(ctx, s.scripts.Keys().Wake(s.opts.ProcessID))
+	defer func() {
+		if err := sub.Close(); err != nil {
+			s.opts.Logger.Debug("close the wake subscription", "error", err)
+		}
+	}()
+	messages := sub.ChannelWithSubscriptions(redis.WithChannelSize(1024))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case m, ok := <-messages:
+			if !ok {
+				return
+			}
+			switch m := m.(type) {
+			case *redis.Subscription:
+				s.post((*owner).heard)
+			case *redis.Message:
+				w, err := lua.ParseWakening(m.Payload)
+				if err != nil {
+					s.opts.Logger.Error("unreadable wake message", "error", err)
+					continue
+				}
+				s.post(func(o *owner) { o.woken(w) })
+			}
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/internal/lease"
+	"berth/lua"
+)
+
+// L7, T4: a process that is killed keeps its slots until they expire, and no longer than 6 s.
+func TestSlotsOfAKilledProcess(t *testing.T) {
+	t.Parallel()
+	c := newCell(t)
+	l := c.link()
+	victim, _ := c.slots(l.addr(), 2)
+	other, _ := c.slots(c.server.Addr(), 2)
+	for range 2 {
+		begin(t, victim, "m").granted()
+	}
+	dead := begin(t, victim, "m")
+	dead.waits(0)
+	l.cut() // as after kill -9: no renewal, no release
+	killed := time.Now()
+	waiters := []*pending{begin(t, other, "m"), begin(t, other, "m")}
+	expiries, err := c.scripts.Redis().ZRangeWithScores(t.Context(), c.keys.ModelHolders("m"), 0, -1).Result()
+	require.NoError(t, err)
+	for i, w := range waiters {
+		w.granted()
+		now, err := c.scripts.Redis().Time(t.Context()).Result()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, now.UnixMilli(), int64(expiries[i].Score), "not before the lease expired")
+	}
+	require.Less(t, time.Since(killed), 6*time.Second)
+	dead.stillWaits()
+}
+
+// T4: a grant that is not claimed goes to the next after GrantTTL, and who was late has its place again.
+func TestUnclaimedGrantLapsesAndTheLateOneKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	c := newCell(t)
+	l := c.link()
+	late, _ := c.slots(l.addr(), 1, short(20*time.Second, 200*time.Millisecond, time.Second))
+	quick, _ := c.slots(c.server.Addr(), 1)
+	slot := begin(t, quick, "m").granted()
+	first := begin(t, late, "m")
+	first.waits(0)
+	second := begin(t, quick, "m")
+	second.waits(1)
+	third := begin(t, quick, "m")
+	third.waits(2)
+
+	l.cut()
+	released := time.Now()
+	slot.Release()
+	slot = second.granted()
+	require.GreaterOrEqual(t, time.Since(released), 900*time.Millisecond) // less GrantTTL's rounding and the call
+	require.Less(t, time.Since(released), 3*time.Second)
+	first.stillWaits()
+
+	l.heal()
+	require.Eventually(t, func() bool { // it comes back
+		rank, err := c.scripts.Redis().ZRange(context.Background(), c.keys.ModelWaiters("m"), 0, 0).Result()
+		return err == nil && len(rank) == 1 && c.count(c.keys.ModelWaiters("m")) == 2
+	}, patience, time.Millisecond)
+	slot.Release()
+	slot = first.granted()
+	third.stillWaits()
+	slot.Release()
+	third.granted().Release()
+}
+
+// A wake-up that arrives when its grant has lapsed starts nothing.
+func TestALateWakeStartsNothing(t *testing.T) {
+	t.Parallel()
+	c := newCell(t)
+	l := c.link()
+	grant := 200 * time.Millisecond
+	slow, _ := c.slots(l.addr(), 1, short(20*time.Second, 10*time.Second, grant))
+	quick, _ := c.slots(c.server.Addr(), 1, short(20*time.Second, 10*time.Second, grant))
+	var running, over atomic.Int64
+	enter := func() {
+		if running.Add(1) > 1 {
+			over.Add(1)
+		}
+	}
+	slot := begin(t, quick, "m").granted()
+	enter()
+	first := begin(t, slow, "m")
+	first.waits(0)
+	second := begin(t, quick, "m")
+	second.waits(1)
+	l.add(`{"type":"latency","stream":"downstream","attributes":{"latency":600}}`)
+	running.Add(-1)
+	slot.Release()
+	slot = second.granted()
+	enter()
+	busy := time.NewTimer(1500 * time.Millisecond)
+	select {
+	case <-busy.C:
+	case <-first.slot:
+		require.Fail(t, "started on a grant that had lapsed")
+	}
+	running.Add(-1)
+	slot.Release()
+	slot = first.granted() // by the answer to a call, which is late as well but not too late
+	enter()
+	require.NoError(t, slot.Context().Err())
+	require.Zero(t, over.Load())
+	slot.Release()
+}
+
+// P4, L7: whatever keeps a holder from renewing, it is told before anybody else gets the slot.
+func TestTheHolderIsToldBeforeTheSlotPasses(t *testing.T) {
+	t.Parallel()
+	type fault func(t *testing.T, c *cell, l *link)
+	faults := map[string]fault{
+		"silence": func(_ *testing.T, _ *cell, l *link) { l.cut() },
+		"replies lost": func(_ *testing.T, _ *cell, l *link) {
+			l.add(`{"type":"timeout","stream":"downstream","attributes":{"timeout":0}}`)
+		},
+		"requests lost": func(_ *testing.T, _ *cell, l *link) {
+			l.add(`{"type":"timeout","stream":"upstream","attributes":{"timeout":0}}`)
+		},
+		"resets":          func(_ *testing.T, _ *cell, l *link) { l.add(`{"type":"reset_peer","attributes":{"timeout":0}}`) },
+		"proxy gone":      func(_ *testing.T, _ *cell, l *link) { l.proxy.Stop() },
+		"replies delayed": func(_ *testing.T, _ *cell, l *link) { l.add(`{"type":"latency","attributes":{"latency":3000}}`) },
+		// The last renewal's answer is late: the lease counts from when it was asked for.
+		"last reply late": func(t *testing.T, c *cell, l *link) {
+			l.add(`{"type":"latency","stream":"downstream","attributes":{"latency":500}}`)
+			before := c.expiry("m")
+			require.Eventually(t, func() bool { return c.expiry("m") > before+250 }, patience, time.Millisecond)
+			l.add(`{"type":"timeout","stream":"upstream","attributes":{"timeout":0}}`)
+		},
+	}
+	for name, disturb := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCell(t)
+			l := c.link()
+			times := short(1500*time.Millisecond, 300*time.Millisecond, 500*time.Millisecond)
+			holder, _ := c.slots(l.addr(), 1, times)
+			other, _ := c.slots(c.server.Addr(), 1, times)
+			slot := begin(t, holder, "m").granted()
+			next := begin(t, other, "m")
+			next.waits(0)
+			disturb(t, c, l)
+			require.NoError(t, toldFirst(t, slot, next), "the holder hears of it after the next one has the slot")
+		})
+	}
+}
+
+// The test of the test above: a slot that Redis gives away early.
+func TestToldFirstCatchesAnEarlyGrant(t *testing.T) {
+	t.Parallel()
+	c := newCell(t)
+	times := short(1500*time.Millisecond, 1400*time.Millisecond, 500*time.Millisecond)
+	holder, _ := c.slots(c.server.Addr(), 1, times)
+	other, _ := c.slots(c.server.Addr(), 1, times)
+	slot := begin(t, holder, "m").granted()
+	next := begin(t, other, "m")
+	next.waits(0)
+	require.NoError(t, c.scripts.Redis().Del(t.Context(), c.keys.ModelHolders("m")).Err())
+	_, _, err := c.scripts.ReleaseSlot(t.Context(), "m", 1, lua.SlotTimes{TTL: time.Second, Grant: time.Second}, "nobody")
+	require.NoError(t, err)
+	require.ErrorIs(t, toldFirst(t, slot, next), errEarly)
+}
+
+// expiry is when the lease of the model's only holder expires by Redis's clock, in ms.
+func (c *cell) expiry(model string) float64 {
+	c.t.Helper()
+	z, err := c.scripts.Redis().ZRangeWithScores(context.Background(), c.keys.ModelHolders(model), 0, 0).Result()
+	require.NoError(c.t, err)
+	require.Len(c.t, z, 1)
+	return z[0].Score
+}
+
+var errEarly = errors.New("granted while the holder did not know")
+
+// toldFirst waits for the next grant and tells whether the holder had been told by then, and why.
+func toldFirst(t *testing.T, slot *lease.Slot, next *pending) error {
+	t.Helper()
+	next.granted()
+	if slot.Context().Err() == nil {
+		return errEarly
+	}
+	require.ErrorIs(t, context.Cause(slot.Context()), lease.ErrLost)
+	return nil
+}
+
+// A stopped holder whose link is well but who does not renew (its process stood still) finds out by the answer.
+func TestALeaseThatExpiredInRedisIsLost(t *testing.T) {
+	t.Parallel()
+	c := newCell(t)
+	s, _ := c.slots(c.server.Addr(), 1, short(5*time.Second, 50*time.Millisecond, time.Second))
+	slot := begin(t, s, "m").granted()
+	require.NoError(t, c.scripts.Redis().Del(t.Context(), c.keys.ModelHolders("m")).Err())
+	_, cause := ends(t, slot)
+	require.ErrorIs(t, cause, lease.ErrLost)
+	slot.Release()
+	begin(t, s, "m").granted().Release()
+}
+
+// L11: while Redis is away requests wait; soon after its return they are served.
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	c := newCell(t)
+	s, _ := c.slots(c.server.Addr(), 1, short(600*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond))
+	c.server.Kill()
+	p := begin(t, s, "m")
+	gone := begin(t, s, "m")
+	gone.cancel(context.DeadlineExceeded)
+	require.ErrorIs(t, gone.failed(), context.DeadlineExceeded)
+	p.stillWaits()
+	c.server.Restart()
+	back := time.Now()
+	slot := p.granted()
+	require.GreaterOrEqual(t, time.Since(back), 400*time.Millisecond, "one lease time of grace (L12)")
+	require.Less(t, time.Since(back), 10*time.Second)
+	slot.Release()
+	next := begin(t, s, "m").granted()
+	waiting := begin(t, s, "m")
+	waiting.waits(0)
+	next.Release()
+	waiting.granted().Release() // woken: the subscription is back too, or at the latest by a renewal
+}
+
+// L12: Redis comes back without its data. Who held goes on, nobody else gets the slot, everybody keeps the order.
+func TestRedisWiped(t *testing.T) {
+	t.Parallel()
+	wipes := map[string]func(t *testing.T, c *cell){
+		"restart without data": func(_ *testing.T, c *cell) { c.server.Restart() },
+		"flush":                func(t *testing.T, c *cell) { require.NoError(t, c.scripts.Redis().FlushAll(t.Context()).Err()) },
+	}
+	for name, wipe := range wipes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCell(t)
+			times := short(1500*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond)
+			a, _ := c.slots(c.server.Addr(), 1, times)
+			b, _ := c.slots(c.server.Addr(), 1, times)
+			slot := begin(t, a, "m").granted()
+			first := begin(t, b, "m")
+			first.waits(0)
+			second := begin(t, b, "m")
+			second.waits(1)
+			wipe(t, c)
+			wiped := time.Now()
+			third := begin(t, b, "m")
+			third.waits(2)
+			require.Eventually(t, func() bool { return time.Since(wiped) > 2500*time.Millisecond }, patience, 10*time.Millisecond)
+			require.NoError(t, slot.Context().Err(), "the holder was reinstated")
+			for _, p := range []*pending{first, second, third} {
+				p.stillWaits()
+			}
+			for _, p := range []*pending{first, second, third} {
+				slot.Release()
+				slot = p.granted()
+			}
+			slot.Release()
+		})
+	}
+}

@@ -1,0 +1,346 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"berth/lua"
+)
+
+const (
+	firstBackoff = 50 * time.Millisecond // after the first failed call to Redis; doubles up to RenewEvery
+	soonest      = 5 * time.Millisecond  // between two renewals that waiters ask for
+	renewalsMax  = 4                     // in flight: more than one only while Redis hangs
+	closingTime  = 3 * time.Second       // for the last calls to Redis when Run ends
+	stoppingTime = time.Second           // for the holders to stop and release by themselves before that
+)
+
+// owner is the state of Slots; only the goroutine of Run touches it.
+type owner struct {
+	*Slots
+	io       context.Context // of calls to Redis; outlives Run's context so that the end can release
+	entries  map[string]*entry
+	holding  map[string]*entry
+	watched  map[string]bool // models on which somebody was granted a slot that may lapse
+	clock    redisClock
+	tickAt   time.Time // next renewal
+	pokeAt   time.Time // an earlier one for the sake of waiters; zero is none
+	failures int
+	renewals int // in flight
+	calls    int // of any kind in flight
+	closing  bool
+}
+
+// Run serves the slots until ctx ends; then it cancels and releases what is held and waits, and returns nil. It may
+// be called once.
+func (s *Slots) Run(ctx context.Context) error {
+	io, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer close(s.done)
+	o := &owner{
+		Slots:   s,
+		io:      io,
+		entries: map[string]*entry{},
+		holding: map[string]*entry{},
+		watched: map[string]bool{},
+		tickAt:  time.Now(), // the first renewal, of nothing, reads Redis's clock and opens a grace if need be
+	}
+	go s.listen(io)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case f := <-s.events:
+			f(o)
+		case <-timer.C:
+		case <-ctx.Done():
+			o.close(timer)
+			return nil
+		}
+		o.due(time.Now())
+		timer.Reset(time.Until(o.next()))
+	}
+}
+
+// next is when something is due, whatever happens until then.
+func (o *owner) next() time.Time {
+	at := o.tickAt
+	if !o.pokeAt.IsZero() && o.pokeAt.Before(at) && o.renewals == 0 {
+		at = o.pokeAt
+	}
+	for _, e := range o.holding {
+		if t := e.stops(); t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+func (o *owner) due(now time.Time) {
+	for _, e := range o.holding {
+		switch {
+		case !e.until.After(now):
+			o.lose(e, "not renewed in time")
+		case !e.stops().After(now):
+			e.ending = true // no longer renewed: free when its holder releases it, at the latest when it expires
+			e.cancel(ErrHeldTooLong)
+		}
+	}
+	poke := !o.pokeAt.IsZero() && !o.pokeAt.After(now) && o.renewals == 0
+	if poke || !o.tickAt.After(now) {
+		o.tickAt = now.Add(o.opts.RenewEvery)
+		o.pokeAt = time.Time{}
+		if o.renewals < renewalsMax {
+			o.renew()
+		}
+	}
+}
+
+// poke asks for a renewal of everything at the given time or before.
+func (o *owner) poke(at time.Time) {
+	if o.pokeAt.IsZero() || at.Before(o.pokeAt) {
+		o.pokeAt = at
+	}
+}
+
+// enter begins a request.
+func (o *owner) enter(e *entry) {
+	if o.closing {
+		e.cancel(ErrClosed)
+		return
+	}
+	o.entries[e.lease] = e
+	o.acquire(e)
+}
+
+// leave ends a request whose caller no longer waits; a slot that was granted meanwhile goes back.
+func (o *owner) leave(e *entry) {
+	if o.entries[e.lease] == e {
+		o.remove(e)
+		o.giveBack(e.model, e.lease)
+	}
+}
+
+// forget drops a slot that its holder is giving back, so that it is not renewed again.
+func (o *owner) forget(e *entry) {
+	o.calls++ // its holder's, until released
+	if o.entries[e.lease] == e {
+		o.remove(e)
+	}
+}
+
+// released takes in how the holder's own call went.
+func (o *owner) released(e *entry, next time.Duration, err error) {
+	o.calls--
+	if o.answered("release", err) {
+		o.watch(e.model, next)
+	} else {
+		o.giveBack(e.model, e.lease)
+	}
+}
+
+// lose takes a slot away from its holder. It is not given back: the rest of the lease is the holder's time to stop.
+func (o *owner) lose(e *entry, why string) {
+	if !e.ending {
+		o.opts.Logger.Warn("model slot lost", "why", why, "model", e.model, "lease", e.lease)
+	}
+	e.cancel(ErrLost)
+	o.remove(e)
+}
+
+func (o *owner) remove(e *entry) {
+	delete(o.entries, e.lease)
+	delete(o.holding, e.lease)
+}
+
+// hold starts a waiting request, or prolongs a slot that is held.
+func (o *owner) hold(e *entry, until time.Time) {
+	if e.holding {
+		if until.After(e.until) {
+			e.until = until
+		}
+		return
+	}
+	now := time.Now()
+	e.holding, e.until = true, until
+	if o.opts.MaxHold > 0 {
+		e.hardStop = now.Add(o.opts.MaxHold)
+	}
+	o.holding[e.lease] = e
+	e.granted <- &Slot{slots: o.Slots, entry: e, waited: now.Sub(e.since)}
+}
+
+// told takes in what Redis said about a lease, in answer to a call that was sent at the given time.
+func (o *owner) told(e *entry, sent time.Time, r lua.SlotReply) {
+	if o.entries[e.lease] != e {
+		// It was given up while the call was under way, which may have brought it back.
+		o.giveBack(e.model, e.lease)
+		return
+	}
+	switch r.Code {
+	case lua.SlotHeld, lua.SlotGranted:
+		now, until := time.Now(), sent.Add(o.opts.TTL-rounding-o.margin)
+		switch {
+		case e.holding && !now.Before(e.until):
+			o.lose(e, "this process stood still") // even if Redis has it renewed: it was not ours for a while
+		case e.holding || now.Before(until):
+			o.hold(e, until)
+		default:
+			o.poke(now)
+		}
+	case lua.SlotWaiting:
+		if e.holding { // the answer is from before the grant we heard of
+			return
+		}
+		e.order = r.Order
+		e.show(r.Position)
+	case lua.SlotLost:
+		o.lose(e, "expired in redis")
+	}
+}
+
+// woken takes in a grant that Redis announced.
+func (o *owner) woken(w lua.Wakening) {
+	e, ok := o.entries[w.Lease]
+	switch {
+	case !ok:
+		o.giveBack(w.Model, w.Lease)
+	case e.holding: // an answer was quicker
+	default:
+		e.order = w.Order
+		if until, ok := o.clock.local(w.Expires, o.opts.TTL); ok && time.Now().Before(until.Add(-o.margin)) {
+			o.hold(e, until.Add(-o.margin))
+			o.claim(e)
+			return
+		}
+		o.acquire(e)
+	}
+}
+
+// heard is called when the subscription to the wake channel is confirmed, the first time or again: what was
+// announced meanwhile was not heard.
+func (o *owner) heard() {
+	select {
+	case <-o.ready:
+	default:
+		close(o.ready)
+	}
+	if len(o.entries) > 0 {
+		o.poke(time.Now())
+	}
+}
+
+// waits notes in how many milliseconds a waiter of this process should ask again.
+func (o *owner) waits(next time.Duration) {
+	if next > 0 && len(o.entries) > len(o.holding) {
+		o.poke(time.Now().Add(max(next, soonest)))
+	}
+}
+
+// watch sees to it that a grant we brought about is handed on if nobody claims it: those who wait behind it may not
+// know of it before their next renewal.
+func (o *owner) watch(model string, next time.Duration) {
+	if next > 0 && next <= o.opts.GrantTTL && !o.closing {
+		o.watched[model] = true
+		o.poke(time.Now().Add(max(next, soonest)))
+	}
+}
+
+// answered notes whether Redis answered, and when to try again if not.
+func (o *owner) answered(what string, err error) bool {
+	if err == nil {
+		o.failures = 0
+		return true
+	}
+	if o.failures == 0 {
+		o.opts.Logger.Warn("redis does not answer for model slots", "call", what, "error", err)
+	}
+	wait := min(firstBackoff<<min(o.failures, 10), o.opts.RenewEvery)
+	o.failures++
+	o.poke(time.Now().Add(wait))
+	return false
+}
+
+// everything is what this process has, by model, waiters in the order of their arrival here, and what it watches.
+func (o *owner) everything() (models []lua.ModelLeases, entries [][]*entry) {
+	all := make([]*entry, 0, len(o.entries))
+	for _, e := range o.entries {
+		if !e.ending {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.model, b.model), compareBool(b.holding, a.holding), cmp.Compare(a.number, b.number))
+	})
+	for _, e := range all {
+		last := len(models) - 1
+		if last < 0 || models[last].Model != e.model {
+			models = append(models, lua.ModelLeases{Model: e.model, Cap: o.cap(e.model)})
+			entries = append(entries, nil)
+			last++
+		}
+		m := &models[last]
+		if e.holding {
+			m.Holders = append(m.Holders, e.lease)
+		} else {
+			m.Waiters = append(m.Waiters, lua.Waiter{Lease: e.lease, Order: e.order})
+		}
+		entries[last] = append(entries[last], e)
+		delete(o.watched, e.model)
+	}
+	for model := range o.watched {
+		models = append(models, lua.ModelLeases{Model: model, Cap: o.cap(model)})
+		entries = append(entries, nil)
+	}
+	clear(o.watched)
+	return models, entries
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	default:
+		return -1
+	}
+}
+
+// close gives everything up: waiters at once, holders when they have stopped, and waits for the last answers.
+func (o *owner) close(timer *time.Timer) {
+	o.closing = true
+	for _, e := range o.entries {
+		e.cancel(ErrClosed)
+	}
+	o.giveBackAll(func(e *entry) bool { return !e.holding })
+	timer.Reset(closingTime)
+	stopped := time.NewTimer(stoppingTime)
+	defer stopped.Stop()
+	for o.calls > 0 || len(o.entries) > 0 {
+		select {
+		case f := <-o.events:
+			f(o)
+		case <-stopped.C:
+			o.giveBackAll(func(*entry) bool { return true })
+		case <-timer.C:
+			o.opts.Logger.Warn("redis does not answer: model slots are left to expire", "calls", o.calls)
+			return
+		}
+	}
+}
+
+func (o *owner) giveBackAll(which func(*entry) bool) {
+	leases := map[string][]string{}
+	for _, e := range o.entries {
+		if which(e) {
+			o.remove(e)
+			leases[e.model] = append(leases[e.model], e.lease)
+		}
+	}
+	for model, l := range leases {
+		o.giveBack(model, l...)
+	}
+}

@@ -1,0 +1,131 @@
+package ledger
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+
+	"berth"
+)
+
+var assetEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// AssetID is the id that content gets: the same content of the same kind and user is one asset (T26).
+func AssetID(userID string, kind berth.AssetKind, content []byte) string {
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(userID), []byte(kind), content} {
+		_ = binary.Write(h, binary.BigEndian, uint64(len(part))) // hashes do not fail
+		h.Write(part)
+	}
+	return "a_" + strings.ToLower(assetEncoding.EncodeToString(h.Sum(nil)))
+}
+
+// PutAsset stores content and answers the asset with its id, size and hash. Content that is there already is left as
+// it is, with its first name and media type. Texts are split into passages for SearchPassages.
+func (l *Ledger) PutAsset(ctx context.Context, a berth.Asset) (berth.Asset, error) {
+	var out berth.Asset
+	err := l.inTx(ctx, "put asset", func(tx *sql.Tx) error {
+		var err error
+		out, err = putAsset(ctx, tx, a)
+		return err
+	})
+	return out, err
+}
+
+const insertAsset = `INSERT INTO assets (id, user_id, kind, media_type, name, size, sha256, created_at, content)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING`
+
+func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, error) {
+	if !storableID(a.UserID) {
+		return a, berth.Invalid("userId", "must not be empty")
+	}
+	if !slices.Contains([]berth.AssetKind{berth.AssetImage, berth.AssetText, berth.AssetResult}, a.Kind) {
+		return a, berth.Invalid("kind", "is not a kind of asset")
+	}
+	if a.Content == nil {
+		a.Content = []byte{} // an empty text is not NULL
+	}
+	sum := sha256.Sum256(a.Content)
+	a.ID, a.Size, a.SHA256 = AssetID(a.UserID, a.Kind, a.Content), int64(len(a.Content)), hex.EncodeToString(sum[:])
+	a.Name, a.MediaType = plain(a.Name), plain(a.MediaType)
+	a.CreatedAt = fromMillis(time.Now().UnixMilli())
+	res, err := tx.ExecContext(ctx, insertAsset, a.ID, a.UserID, a.Kind, a.MediaType, a.Name, a.Size, a.SHA256,
+		millis(a.CreatedAt), a.Content)
+	if err != nil {
+		return a, err
+	}
+	if n, err := res.RowsAffected(); err != nil {
+		return a, err
+	} else if n == 0 {
+		return scanAsset(tx.QueryRowContext(ctx, selectAsset, a.ID, a.UserID))
+	}
+	if a.Kind == berth.AssetText {
+		return a, putPassages(ctx, tx, a)
+	}
+	return a, nil
+}
+
+const selectAsset = `SELECT id, user_id, kind, media_type, name, size, sha256, created_at, content
+	FROM assets WHERE id = $1 AND user_id = $2`
+
+// GetAsset answers an asset with its content; CodeNotFound when there is none or it is another user's.
+func (l *Ledger) GetAsset(ctx context.Context, userID, id string) (berth.Asset, error) {
+	if !storableID(userID) || !storableID(id) {
+		return berth.Asset{}, translate("get asset", sql.ErrNoRows)
+	}
+	a, err := scanAsset(l.read.QueryRowContext(ctx, selectAsset, id, userID))
+	return a, translate("get asset", err)
+}
+
+// scanner is a row, or the current one of several.
+type scanner interface{ Scan(dest ...any) error }
+
+func scanAsset(row scanner) (berth.Asset, error) {
+	var a berth.Asset
+	var created int64
+	err := row.Scan(&a.ID, &a.UserID, &a.Kind, &a.MediaType, &a.Name, &a.Size, &a.SHA256, &created, &a.Content)
+	a.CreatedAt = fromMillis(created)
+	return a, err
+}
+
+const selectResults = `SELECT a.id, a.user_id, a.kind, a.media_type, a.name, a.size, a.sha256, a.created_at, a.content
+	FROM tasks t JOIN assets a ON a.id = t.result_asset_id
+	WHERE t.user_id = $1 AND t.template = $2 AND t.status = 'COMPLETED' ORDER BY t.ended_at DESC LIMIT $3`
+
+// LatestResults answers the results of the user's completed tasks of a template, the newest first, with content; a match
+// reads the résumé summaries with it (T22). limit is at most 50.
+func (l *Ledger) LatestResults(ctx context.Context, userID string, template berth.Template, limit int) ([]berth.Asset, error) {
+	rows, err := l.read.QueryContext(ctx, selectResults, userID, template, clamp(limit, 50))
+	return collect("list latest results", rows, err, scanAsset)
+}
+
+// collect reads all rows of a query.
+func collect[T any](what string, rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
+	if err != nil {
+		return nil, translate(what, err)
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells
+	var all []T
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, translate(what, err)
+		}
+		all = append(all, v)
+	}
+	return all, translate(what, rows.Err())
+}
+
+// clamp is limit within 1 and most, most when it is not positive.
+func clamp(limit, most int) int {
+	if limit <= 0 {
+		return most
+	}
+	return min(limit, most)
+}

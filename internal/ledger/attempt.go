@@ -1,0 +1,226 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"berth"
+)
+
+// Attempt is what BeginAttempt decided.
+type Attempt struct {
+	// Fence owns the task from now on: writes with an older one are refused (T13). 0 when Done or Final.
+	Fence int64
+	// Done says that the step is recorded already, with OutputAssetID: do not call the model again (T17).
+	Done          bool
+	OutputAssetID string
+	// First is true for the first attempt of this step, once: an attempt whose reply was lost has used it up.
+	First bool
+	// Final says that the task has ended: do nothing.
+	Final bool
+}
+
+// lockTask reads the task and the furthest step that was begun, and keeps every other writer of the task waiting until
+// the transaction ends. What is read after it in the transaction is therefore current.
+func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, id string) (t berth.Task, begun int, err error) {
+	t, err = scanTaskAnd(tx.QueryRowContext(ctx,
+		`SELECT `+taskColumns+`, begun_step FROM tasks WHERE id = $1`+l.dialect.forUpdate, id), &begun)
+	return t, begun, err
+}
+
+// BeginAttempt opens an attempt at a step: the fence rises, the status moves to the one given unless it is
+// further already, and the step's first attempt is audited.
+func (l *Ledger) BeginAttempt(ctx context.Context, taskID string, step int, status berth.TaskStatus) (Attempt, error) {
+	var a Attempt
+	err := l.inTx(ctx, "begin attempt", func(tx *sql.Tx) error {
+		t, begun, err := l.lockTask(ctx, tx, taskID)
+		if err != nil {
+			return err
+		}
+		if err := checkStep(t, step, status); err != nil {
+			return err
+		}
+		a = Attempt{Final: t.Status.Final()}
+		_, a.OutputAssetID, err = finished(ctx, tx, taskID, step)
+		if err != nil {
+			return err
+		}
+		if a.Done = a.OutputAssetID != ""; a.Done || a.Final {
+			return nil
+		}
+		a.Fence, a.First = t.Fence+1, step > begun
+		if _, err := tx.ExecContext(ctx, `UPDATE tasks SET fence = $2, status = $3, step_index = $4, begun_step = $5,
+			updated_at = $6 WHERE id = $1`, taskID, a.Fence, furthest(t.Status, status), max(step, t.StepIndex),
+			max(step, begun), time.Now().UnixMilli()); err != nil {
+			return err
+		}
+		if !a.First {
+			return nil
+		}
+		s := t.Steps[step]
+		return writeAudit(ctx, tx, taskEntry(AuditStart, t, step, map[string]any{
+			"step": step, "name": s.Name, "model": s.Model, "fence": a.Fence,
+		}))
+	})
+	if err != nil {
+		return Attempt{}, err
+	}
+	return a, nil
+}
+
+// StillOurs tells whether the task is open and this fence its newest.
+func (l *Ledger) StillOurs(ctx context.Context, taskID string, fence int64) (bool, error) {
+	var one int
+	err := l.read.QueryRowContext(ctx,
+		`SELECT 1 FROM tasks WHERE id = $1 AND fence = $2 AND ended_at = 0`, taskID, fence).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, translate("check the fence", err)
+}
+
+// SetStatus moves the task's status forward; one that is behind the present status changes nothing. CodeConflict when a
+// newer attempt owns the task (ErrStale) or it has ended (ErrFinal).
+func (l *Ledger) SetStatus(ctx context.Context, taskID string, fence int64, status berth.TaskStatus) error {
+	return l.inTx(ctx, "set status", func(tx *sql.Tx) error {
+		t, _, err := l.lockTask(ctx, tx, taskID)
+		if err != nil {
+			return err
+		}
+		if err := checkOwner(t, fence); err != nil {
+			return err
+		}
+		if err := checkStep(t, t.StepIndex, status); err != nil || furthest(t.Status, status) == t.Status {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, updated_at = $3 WHERE id = $1`,
+			taskID, status, time.Now().UnixMilli())
+		return err
+	})
+}
+
+// StepResult is a finished step with the usage of the model call that finished it.
+type StepResult struct {
+	TaskID string
+	Step   int
+	Name   berth.StepName
+	// Fence is that of the attempt.
+	Fence int64
+	// Call is the number of the model call within the attempt, see ModelCall.
+	Call int
+	// Output is what the step made; it is stored as an asset of the task's user.
+	Output                              berth.Asset
+	Usage                               berth.Usage
+	Queue                               berth.Queue
+	Model, Provider                     string
+	LatencyMs, FirstTokenMs, CostMicros int64
+	// NextStatus is where the task stands now; empty leaves the status as it is.
+	NextStatus berth.TaskStatus
+}
+
+// FinishStep records a step: output, usage and status in one transaction. Repeating it (a lost reply) answers the
+// first output and changes nothing, whatever the repetition carries. A step that another attempt recorded, or
+// an old fence, is CodeConflict with ErrStale; a task that has ended is CodeConflict with ErrFinal.
+func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID string, err error) {
+	err = l.inTx(ctx, "finish step", func(tx *sql.Tx) error {
+		t, _, err := l.lockTask(ctx, tx, r.TaskID)
+		if err != nil {
+			return err
+		}
+		if err := checkStep(t, r.Step, r.NextStatus); err != nil {
+			return err
+		}
+		fence, output, err := finished(ctx, tx, r.TaskID, r.Step)
+		if err != nil {
+			return err
+		}
+		if output != "" && fence == r.Fence {
+			outputAssetID = output
+			return nil
+		}
+		if err := checkOwner(t, r.Fence); err != nil {
+			return err
+		}
+		if output != "" {
+			return stale()
+		}
+		outputAssetID, err = recordStep(ctx, tx, t, r)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return outputAssetID, nil
+}
+
+// recordStep writes what FinishStep has checked.
+func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (string, error) {
+	r.Output.UserID = t.UserID
+	asset, err := putAsset(ctx, tx, r.Output)
+	if err != nil {
+		return "", err
+	}
+	now := time.Now().UnixMilli()
+	if _, err := tx.ExecContext(ctx, `INSERT INTO steps (task_id, step, name, fence, output_asset_id, finished_at)
+		VALUES ($1, $2, $3, $4, $5, $6)`, t.ID, r.Step, r.Name, r.Fence, asset.ID, now); err != nil {
+		return "", err
+	}
+	if _, err := writeUsage(ctx, tx, t, ModelCall{
+		TaskID: t.ID, Step: r.Step, Name: r.Name, Fence: r.Fence, Call: r.Call, Queue: r.Queue, Model: r.Model,
+		Provider: r.Provider, Usage: r.Usage, LatencyMs: r.LatencyMs, FirstTokenMs: r.FirstTokenMs,
+		CostMicros: r.CostMicros, Success: true,
+	}); err != nil {
+		return "", err
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, step_index = $3, input_tokens = input_tokens + $4,
+		output_tokens = output_tokens + $5, updated_at = $6 WHERE id = $1`,
+		t.ID, furthest(t.Status, r.NextStatus), max(t.StepIndex, min(r.Step+1, len(t.Steps)-1)),
+		r.Usage.InputTokens, r.Usage.OutputTokens, now)
+	return asset.ID, err
+}
+
+// finished answers the fence and output of a recorded step, an empty output when it is not.
+func finished(ctx context.Context, tx *sql.Tx, taskID string, step int) (fence int64, output string, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT fence, output_asset_id FROM steps WHERE task_id = $1 AND step = $2`,
+		taskID, step).Scan(&fence, &output)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, "", nil
+	}
+	return fence, output, err
+}
+
+func checkOwner(t berth.Task, fence int64) error {
+	switch {
+	case t.Status.Final():
+		return final()
+	case t.Fence != fence:
+		return stale()
+	default:
+		return nil
+	}
+}
+
+// checkStep refuses steps the task does not have and statuses that only FinishTask may give.
+func checkStep(t berth.Task, step int, status berth.TaskStatus) error {
+	if step < 0 || step >= len(t.Steps) {
+		return berth.Invalid("step", "task %s has no step %d", t.ID, step)
+	}
+	if status != "" && (status.Final() || rank(status) < 0) {
+		return berth.Invalid("status", "%q is not a status of an open task", status)
+	}
+	return nil
+}
+
+// rank orders the statuses of a task's life; the final ones are not told apart, only one is ever reached.
+func rank(s berth.TaskStatus) int { return slices.Index(berth.TaskStatuses(), s) }
+
+// furthest is the later of both: a status never goes back (T17).
+func furthest(now, next berth.TaskStatus) berth.TaskStatus {
+	if rank(next) > rank(now) {
+		return next
+	}
+	return now
+}

@@ -1,0 +1,285 @@
+package ledger
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"berth"
+)
+
+func TestTheChainFromFirstStepToEnd(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		want := []berth.TaskStatus{berth.TaskOCRPending, berth.TaskSummaryPending, berth.TaskMatchPending}
+		var last string
+		for step := range task.Steps {
+			a := begin(t, l, task, step)
+			require.Equal(t, Attempt{Fence: int64(step) + 1, First: true}, a)
+			now, err := l.GetTask(ctx, task.ID)
+			require.NoError(t, err)
+			require.Equal(t, want[step], now.Status)
+			require.Equal(t, step, now.StepIndex)
+			require.Equal(t, a.Fence, now.Fence)
+			last, err = l.FinishStep(ctx, result(task, step, a.Fence, fmt.Sprintf("output %d", step)))
+			require.NoError(t, err)
+			out, err := l.GetAsset(ctx, "alice", last)
+			require.NoError(t, err)
+			require.Equal(t, fmt.Sprintf("output %d", step), string(out.Content))
+			require.Equal(t, Attempt{Done: true, OutputAssetID: last}, begin(t, l, task, step), "finished steps are not repeated")
+		}
+		ended, won, err := l.FinishTask(ctx, End{TaskID: task.ID, Status: berth.TaskCompleted, ResultAssetID: last})
+		require.NoError(t, err)
+		require.True(t, won)
+		require.Equal(t, berth.TaskCompleted, ended.Status)
+		require.Equal(t, last, ended.ResultAssetID)
+		require.Equal(t, berth.Usage{InputTokens: 30, OutputTokens: 9}, ended.Usage)
+		require.False(t, ended.EndedAt.IsZero())
+
+		calls, err := l.ModelCalls(ctx, task.ID)
+		require.NoError(t, err)
+		require.Len(t, calls, 3)
+		require.False(t, calls[2].At.IsZero())
+		calls[2].At = task.EndedAt
+		require.Equal(t, ModelCall{
+			TaskID: task.ID, Step: 2, Name: berth.StepMatch, Fence: 3, Queue: "q_paid_stream", Model: "model-of-match",
+			Provider: "local", Usage: berth.Usage{InputTokens: 10, OutputTokens: 3}, LatencyMs: 70, FirstTokenMs: 20,
+			CostMicros: 1234, Success: true,
+		}, calls[2])
+		require.Equal(t, []AuditEvent{AuditEnqueue, AuditStart, AuditStart, AuditStart, AuditDone}, events(t, l, task.ID))
+	})
+}
+
+func events(t *testing.T, l *Ledger, id string) []AuditEvent {
+	t.Helper()
+	trail, err := l.AuditTrail(t.Context(), id)
+	require.NoError(t, err)
+	var all []AuditEvent
+	for _, e := range trail {
+		require.Equal(t, [2]string{"alice", "jobs"}, [2]string{e.UserID, e.ServiceID})
+		require.NotEmpty(t, e.Queue)
+		all = append(all, e.Event)
+	}
+	return all
+}
+
+func TestAnOlderAttemptIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		old := begin(t, l, task, 0)
+		now := begin(t, l, task, 0)
+		require.Greater(t, now.Fence, old.Fence)
+		require.False(t, now.First)
+		require.Equal(t, []AuditEvent{AuditEnqueue, AuditStart}, events(t, l, task.ID), "start once per step")
+
+		_, err := l.FinishStep(ctx, result(task, 0, old.Fence, "old"))
+		requireCode(t, berth.CodeConflict, err)
+		require.ErrorIs(t, err, ErrStale)
+		err = l.SetStatus(ctx, task.ID, old.Fence, berth.TaskStreaming)
+		requireCode(t, berth.CodeConflict, err)
+		require.ErrorIs(t, err, ErrStale)
+		_, err = l.FinishStep(ctx, result(task, 0, now.Fence+1, "from nowhere"))
+		require.ErrorIs(t, err, ErrStale)
+		requireOurs(t, l, task.ID, old.Fence, false)
+		requireOurs(t, l, task.ID, now.Fence, true)
+
+		out, err := l.FinishStep(ctx, result(task, 0, now.Fence, "new"))
+		require.NoError(t, err)
+		_, err = l.FinishStep(ctx, result(task, 0, old.Fence, "old"))
+		require.ErrorIs(t, err, ErrStale)
+		got, err := l.GetAsset(ctx, "alice", out)
+		require.NoError(t, err)
+		require.Equal(t, "new", string(got.Content))
+	})
+}
+
+func requireOurs(t *testing.T, l *Ledger, id string, fence int64, want bool) {
+	t.Helper()
+	ours, err := l.StillOurs(t.Context(), id, fence)
+	require.NoError(t, err)
+	require.Equal(t, want, ours)
+}
+
+func TestALostReplyOfFinishStep(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		a := begin(t, l, task, 0)
+		first, err := l.FinishStep(ctx, result(task, 0, a.Fence, "the text"))
+		require.NoError(t, err)
+		repeat := func(text string) {
+			again, err := l.FinishStep(ctx, result(task, 0, a.Fence, text))
+			require.NoError(t, err)
+			require.Equal(t, first, again)
+		}
+		repeat("the text")
+		repeat("another text")
+		begin(t, l, task, 1)
+		repeat("the next step has begun")
+		ended, _, err := l.FinishTask(ctx, End{TaskID: task.ID, Status: berth.TaskCancelled})
+		require.NoError(t, err)
+		repeat("the task has ended")
+
+		calls, err := l.ModelCalls(ctx, task.ID)
+		require.NoError(t, err)
+		require.Len(t, calls, 1)
+		now, err := l.GetTask(ctx, task.ID)
+		require.NoError(t, err)
+		require.Equal(t, ended, now)
+		require.Equal(t, berth.Usage{InputTokens: 10, OutputTokens: 3}, now.Usage)
+	})
+}
+
+func TestOneOfManyFinishesAStep(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		task := create(t, l, chain())
+		var finished atomic.Int64
+		var g errgroup.Group
+		for i := range 20 {
+			g.Go(func() error {
+				a, err := l.BeginAttempt(t.Context(), task.ID, 0, berth.TaskOCRPending)
+				if err != nil || a.Done {
+					return err
+				}
+				_, err = l.FinishStep(t.Context(), result(task, 0, a.Fence, fmt.Sprint(i)))
+				if err == nil {
+					finished.Add(1)
+				} else if berth.CodeOf(err) != berth.CodeConflict {
+					return err
+				}
+				return nil
+			})
+		}
+		require.NoError(t, g.Wait())
+		require.EqualValues(t, 1, finished.Load())
+		calls, err := l.ModelCalls(t.Context(), task.ID)
+		require.NoError(t, err)
+		require.Len(t, calls, 1)
+	})
+}
+
+func TestNothingAfterTheEnd(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		a := begin(t, l, task, 0)
+		ended, _, err := l.FinishTask(ctx, End{TaskID: task.ID, Status: berth.TaskFailed, Code: berth.CodeProviderKey})
+		require.NoError(t, err)
+
+		_, err = l.FinishStep(ctx, result(task, 0, a.Fence, "late"))
+		requireCode(t, berth.CodeConflict, err)
+		require.ErrorIs(t, err, ErrFinal)
+		require.ErrorIs(t, l.SetStatus(ctx, task.ID, a.Fence, berth.TaskStreaming), ErrFinal)
+		require.Equal(t, Attempt{Final: true}, begin(t, l, task, 0))
+		requireOurs(t, l, task.ID, a.Fence, false)
+		require.NoError(t, l.FailedCall(ctx, ModelCall{
+			TaskID: task.ID, Fence: a.Fence, Usage: berth.Usage{InputTokens: 5}, Code: berth.CodeProviderUnavailable,
+		}), "what was spent is logged")
+
+		now, err := l.GetTask(ctx, task.ID)
+		require.NoError(t, err)
+		require.Equal(t, ended, now)
+		_, err = l.GetAsset(ctx, "alice", AssetID("alice", berth.AssetResult, []byte("late")))
+		requireCode(t, berth.CodeNotFound, err)
+	})
+}
+
+func TestStatusNeverGoesBack(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		status := func() berth.TaskStatus {
+			now, err := l.GetTask(ctx, task.ID)
+			require.NoError(t, err)
+			return now.Status
+		}
+		a := begin(t, l, task, 2)
+		require.NoError(t, l.SetStatus(ctx, task.ID, a.Fence, berth.TaskStreaming))
+		require.Equal(t, berth.TaskStreaming, status())
+		require.NoError(t, l.SetStatus(ctx, task.ID, a.Fence, berth.TaskOCRPending))
+		a = begin(t, l, task, 2)
+		require.Equal(t, berth.TaskStreaming, status(), "a retry keeps what people see")
+		r := result(task, 2, a.Fence, "x")
+		r.NextStatus = berth.TaskSummaryPending
+		_, err := l.FinishStep(ctx, r)
+		require.NoError(t, err)
+		require.Equal(t, berth.TaskStreaming, status())
+	})
+}
+
+func TestBadAttempts(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		a := begin(t, l, task, 0)
+		for _, step := range []int{-1, 3} {
+			_, err := l.BeginAttempt(ctx, task.ID, step, berth.TaskPending)
+			requireCode(t, berth.CodeInvalid, err)
+		}
+		for _, status := range []berth.TaskStatus{berth.TaskCompleted, "NONSENSE"} {
+			_, err := l.BeginAttempt(ctx, task.ID, 0, status)
+			requireCode(t, berth.CodeInvalid, err)
+			requireCode(t, berth.CodeInvalid, l.SetStatus(ctx, task.ID, a.Fence, status))
+		}
+		_, err := l.BeginAttempt(ctx, "t_none", 0, berth.TaskPending)
+		requireCode(t, berth.CodeNotFound, err)
+		_, err = l.FinishStep(ctx, StepResult{TaskID: "t_none"})
+		requireCode(t, berth.CodeNotFound, err)
+		requireCode(t, berth.CodeNotFound, l.SetStatus(ctx, "t_none", 1, berth.TaskStreaming))
+		requireCode(t, berth.CodeNotFound, l.FailedCall(ctx, ModelCall{TaskID: "t_none"}))
+		requireOurs(t, l, "t_none", 0, false)
+
+		spoiled := result(task, 0, a.Fence, "x")
+		spoiled.Output.Kind = "film"
+		_, err = l.FinishStep(ctx, spoiled)
+		requireCode(t, berth.CodeInvalid, err)
+		calls, err := l.ModelCalls(ctx, task.ID)
+		require.NoError(t, err)
+		require.Empty(t, calls, "nothing half done")
+	})
+}
+
+func TestFailedCallsAndRepairs(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		a := begin(t, l, task, 1)
+		bad := ModelCall{
+			TaskID: task.ID, Step: 1, Name: berth.StepSummary, Fence: a.Fence, Model: "m", Queue: "q_paid_batch",
+			Usage: berth.Usage{InputTokens: 4, OutputTokens: 2}, Code: berth.CodeInvalidOutput, Success: true,
+		}
+		require.NoError(t, l.FailedCall(ctx, bad))
+		require.NoError(t, l.FailedCall(ctx, bad), "a repetition is the same call")
+		repaired := result(task, 1, a.Fence, "{}")
+		repaired.Call = 1
+		_, err := l.FinishStep(ctx, repaired)
+		require.NoError(t, err)
+		calls, err := l.ModelCalls(ctx, task.ID)
+		require.NoError(t, err)
+		require.Len(t, calls, 2)
+		require.False(t, calls[0].Success)
+		require.Equal(t, berth.CodeInvalidOutput, calls[0].Code)
+		require.True(t, calls[1].Success)
+		now, err := l.GetTask(ctx, task.ID)
+		require.NoError(t, err)
+		require.Equal(t, berth.Usage{InputTokens: 14, OutputTokens: 5}, now.Usage)
+	})
+}
+
+func TestAuditOfWhatHappensOutside(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		require.NoError(t, l.Audit(t.Context(), AuditEntry{
+			Event: AuditRateLimited, TaskID: "t_1", ServiceID: "jobs", Queue: "q_free_batch", UserID: "alice",
+		}))
+		trail, err := l.AuditTrail(t.Context(), "t_1")
+		require.NoError(t, err)
+		require.Len(t, trail, 1)
+		require.JSONEq(t, "{}", string(trail[0].Detail))
+		require.Equal(t, berth.Queue("q_free_batch"), trail[0].Queue)
+	})
+}

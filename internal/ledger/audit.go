@@ -1,0 +1,86 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"berth"
+)
+
+// AuditEvent names what an audit row records (T19).
+type AuditEvent string
+
+// The audit events. The ledger writes enqueue, start, done and error itself, in the transaction of what they record.
+const (
+	AuditEnqueue     AuditEvent = "enqueue"
+	AuditRateLimited AuditEvent = "rate_limited"
+	AuditReplay      AuditEvent = "idempotent_replay"
+	AuditStart       AuditEvent = "start"
+	AuditDone        AuditEvent = "done"
+	AuditError       AuditEvent = "error"
+)
+
+// AuditEntry is one row of the audit log. Detail is JSON, never of tokens or contents.
+type AuditEntry struct {
+	Event     AuditEvent
+	TaskID    string
+	ServiceID string
+	Queue     berth.Queue
+	UserID    string
+	Detail    json.RawMessage
+	At        time.Time
+}
+
+// Audit writes a row of its own, for what happens outside the ledger (rate_limited, idempotent_replay).
+func (l *Ledger) Audit(ctx context.Context, e AuditEntry) error {
+	return translate("write audit", writeAudit(ctx, l.write, e))
+}
+
+// execer is a database or a transaction.
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+const insertAudit = `INSERT INTO audit_log (event, task_id, service_id, queue_id, user_id, detail, created_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7)`
+
+func writeAudit(ctx context.Context, db execer, e AuditEntry) error {
+	if len(e.Detail) == 0 {
+		e.Detail = json.RawMessage("{}")
+	}
+	_, err := db.ExecContext(ctx, insertAudit, e.Event, plain(e.TaskID), plain(e.ServiceID), e.Queue, plain(e.UserID),
+		string(e.Detail), time.Now().UnixMilli())
+	return err
+}
+
+// taskEntry is an audit row about a task at one of its steps.
+func taskEntry(ev AuditEvent, t berth.Task, step int, detail map[string]any) AuditEntry {
+	b, err := json.Marshal(detail)
+	if err != nil {
+		panic(fmt.Sprintf("encode audit detail: %v", err)) // only strings, numbers and our own structs go in
+	}
+	e := AuditEntry{Event: ev, TaskID: t.ID, ServiceID: t.ServiceID, UserID: t.UserID, Detail: b}
+	if step >= 0 && step < len(t.Steps) {
+		e.Queue = t.Steps[step].Queue
+	}
+	return e
+}
+
+const selectAudit = `SELECT event, task_id, service_id, queue_id, user_id, detail, created_at
+	FROM audit_log WHERE task_id = $1 ORDER BY id`
+
+// AuditTrail answers the audit rows of a task, the oldest first.
+func (l *Ledger) AuditTrail(ctx context.Context, taskID string) ([]AuditEntry, error) {
+	rows, err := l.read.QueryContext(ctx, selectAudit, taskID)
+	return collect("read audit", rows, err, func(row scanner) (AuditEntry, error) {
+		var e AuditEntry
+		var detail string
+		var at int64
+		err := row.Scan(&e.Event, &e.TaskID, &e.ServiceID, &e.Queue, &e.UserID, &detail, &at)
+		e.Detail, e.At = json.RawMessage(detail), fromMillis(at)
+		return e, err
+	})
+}

@@ -1,0 +1,57 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"berth"
+)
+
+// End is how a task ends. ResultAssetID belongs to TaskCompleted, Code and Message to the other final statuses.
+type End struct {
+	TaskID        string
+	Status        berth.TaskStatus
+	ResultAssetID string
+	Code          berth.Code
+	Message       string
+}
+
+const endTask = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
+	error_message = $5, updated_at = $6, ended_at = $6 WHERE id = $1 AND ended_at = 0 RETURNING ` + taskColumns
+
+// FinishTask ends a task by one compare-and-set (T13): of all calls, from wherever they come, the first decides and the
+// others change nothing. All get the row as it was decided; won is true for the deciding call only, and false as well
+// when that call is repeated because its reply was lost, so act on the row rather than on won.
+func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool, err error) {
+	if !e.Status.Final() {
+		return t, false, berth.Invalid("status", "%q does not end a task", e.Status)
+	}
+	err = l.inTx(ctx, "finish task", func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, endTask, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
+			time.Now().UnixMilli())
+		ended, err := collect("end task", rows, err, scanTask)
+		if err != nil {
+			return err
+		}
+		if len(ended) == 0 {
+			t, err = scanTask(tx.QueryRowContext(ctx, selectTask, e.TaskID))
+			return err
+		}
+		t, won = ended[0], true
+		// A refund belongs here: in the transaction of the row that decides it (T18).
+		return writeAudit(ctx, tx, endEntry(t))
+	})
+	return t, won && err == nil, err
+}
+
+func endEntry(t berth.Task) AuditEntry {
+	if t.Status == berth.TaskCompleted {
+		return taskEntry(AuditDone, t, t.StepIndex, map[string]any{
+			"status": t.Status, "resultAssetId": t.ResultAssetID, "usage": t.Usage,
+		})
+	}
+	return taskEntry(AuditError, t, t.StepIndex, map[string]any{
+		"status": t.Status, "code": t.ErrorCode, "message": t.ErrorMessage, "usage": t.Usage,
+	})
+}

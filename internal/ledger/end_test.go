@@ -1,0 +1,233 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"pgregory.net/rapid"
+
+	"berth"
+)
+
+func TestFiftyEndsOneWinner(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		a := begin(t, l, task, 0)
+		out, err := l.FinishStep(ctx, result(task, 0, a.Fence, "result"))
+		require.NoError(t, err)
+		ends := []End{
+			{Status: berth.TaskCompleted, ResultAssetID: out},
+			{Status: berth.TaskCancelled, Code: berth.CodeCancelled, Message: "cancelled by alice"},
+			{Status: berth.TaskFailed, Code: berth.CodeDeadlineExceeded, Message: "zu spät \x00"},
+		}
+		rows := make([]berth.Task, 50)
+		var winners atomic.Int64
+		var g errgroup.Group
+		for i := range rows {
+			g.Go(func() error {
+				e := ends[i%len(ends)]
+				e.TaskID = task.ID
+				row, won, err := l.FinishTask(ctx, e)
+				rows[i] = row
+				if won {
+					winners.Add(1)
+					if row.Status != e.Status || row.ErrorCode != e.Code {
+						return fmt.Errorf("won with %v, the row says %v", e, row)
+					}
+				}
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		require.EqualValues(t, 1, winners.Load())
+		for _, row := range rows {
+			require.Equal(t, rows[0], row, "losers get the winner's row")
+		}
+		trail := events(t, l, task.ID)
+		require.Len(t, trail, 3, "enqueue, start, one end")
+		want := AuditError
+		if rows[0].Status == berth.TaskCompleted {
+			want = AuditDone
+		}
+		require.Equal(t, want, trail[2])
+	})
+}
+
+func TestBadEnds(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		task := create(t, l, chain())
+		_, _, err := l.FinishTask(t.Context(), End{TaskID: task.ID, Status: berth.TaskStreaming})
+		requireCode(t, berth.CodeInvalid, err)
+		_, won, err := l.FinishTask(t.Context(), End{TaskID: "t_none", Status: berth.TaskFailed})
+		requireCode(t, berth.CodeNotFound, err)
+		require.False(t, won)
+		_, won, err = l.FinishTask(t.Context(), End{TaskID: task.ID, Status: berth.TaskCompleted, ResultAssetID: "a_none"})
+		require.Error(t, err, "a result that is not stored")
+		require.False(t, won)
+		now, err := l.GetTask(t.Context(), task.ID)
+		require.NoError(t, err)
+		require.Equal(t, berth.TaskPending, now.Status)
+	})
+}
+
+// life is one task under actors that do anything at any time (T13, T17).
+type life struct {
+	l      *Ledger
+	task   berth.Task
+	fences chan int64
+	ends   chan berth.Task
+	wins   atomic.Int64
+}
+
+// act does one random thing; programs are drawn beforehand, for rapid's T belongs to one goroutine.
+type act struct {
+	Do     string
+	Step   int
+	Status berth.TaskStatus
+}
+
+func (f *life) run(ctx context.Context, program []act) error {
+	var mine Attempt
+	var at int
+	for _, a := range program {
+		var err error
+		switch a.Do {
+		case "begin":
+			at = a.Step
+			if mine, err = f.l.BeginAttempt(ctx, f.task.ID, at, f.task.Steps[at].PendingStatus()); err != nil {
+				return err
+			}
+			if mine.Fence > 0 {
+				f.fences <- mine.Fence
+			}
+		case "finish":
+			r := result(f.task, at, mine.Fence, fmt.Sprintf("%d by %d", at, mine.Fence))
+			r.NextStatus = a.Status
+			_, err = f.l.FinishStep(ctx, r)
+		case "status":
+			err = f.l.SetStatus(ctx, f.task.ID, mine.Fence, a.Status)
+		case "fail":
+			err = f.l.FailedCall(ctx, ModelCall{
+				TaskID: f.task.ID, Step: at, Fence: mine.Fence, Call: 1, Usage: berth.Usage{InputTokens: 1},
+			})
+		default: // "end"
+			var row berth.Task
+			var won bool
+			row, won, err = f.l.FinishTask(ctx, End{TaskID: f.task.ID, Status: a.Status, Code: berth.CodeInternal})
+			f.ends <- row
+			if won {
+				f.wins.Add(1)
+			}
+		}
+		if err != nil && berth.CodeOf(err) != berth.CodeConflict {
+			return fmt.Errorf("%s: %w", a.Do, err)
+		}
+	}
+	return nil
+}
+
+// watch reads the row until stop is closed; what it sees only ever moves forward.
+func (f *life) watch(ctx context.Context, stop <-chan struct{}) error {
+	seen := f.task
+	for {
+		now, err := f.l.GetTask(ctx, f.task.ID)
+		switch {
+		case err != nil:
+			return err
+		case rank(now.Status) < rank(seen.Status), now.Fence < seen.Fence, now.StepIndex < seen.StepIndex,
+			seen.Status.Final() && !equal(seen, now), now.Status.Final() == now.EndedAt.IsZero():
+			return fmt.Errorf("went from %+v to %+v", seen, now)
+		}
+		seen = now
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+	}
+}
+
+func equal(a, b berth.Task) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+
+func drawAct() *rapid.Generator[act] {
+	open := berth.TaskStatuses()[:5]
+	return rapid.Custom(func(t *rapid.T) act {
+		a := act{
+			Do:     rapid.SampledFrom([]string{"begin", "begin", "begin", "finish", "finish", "status", "fail", "end"}).Draw(t, "do"),
+			Step:   rapid.IntRange(0, 2).Draw(t, "step"),
+			Status: rapid.SampledFrom(open).Draw(t, "status"),
+		}
+		if a.Do == "end" {
+			a.Status = rapid.SampledFrom(berth.TaskStatuses()[5:]).Draw(t, "end")
+		}
+		return a
+	})
+}
+
+func TestTheLifeOfATask(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		rapid.Check(t, func(rt *rapid.T) {
+			f := &life{l: l, task: create(t, l, chain()), fences: make(chan int64, 200), ends: make(chan berth.Task, 200)}
+			programs := rapid.SliceOfN(rapid.SliceOfN(drawAct(), 1, 12), 1, 4).Draw(rt, "programs")
+			stop := make(chan struct{})
+			var actors, watcher errgroup.Group
+			watcher.Go(func() error { return f.watch(ctx, stop) })
+			for _, p := range programs {
+				actors.Go(func() error { return f.run(ctx, p) })
+			}
+			require.NoError(rt, actors.Wait())
+			close(stop)
+			require.NoError(rt, watcher.Wait())
+			f.check(rt)
+		})
+	})
+}
+
+func (f *life) check(t *rapid.T) {
+	ctx := context.Background()
+	now, err := f.l.GetTask(ctx, f.task.ID)
+	require.NoError(t, err)
+	close(f.fences)
+	close(f.ends)
+	seen := map[int64]bool{}
+	for fence := range f.fences {
+		require.False(t, seen[fence], "fence %d was given twice", fence)
+		seen[fence] = true
+	}
+	require.EqualValues(t, len(seen), now.Fence, "fences rise by one")
+	ends := 0
+	for row := range f.ends {
+		ends++
+		require.Equal(t, now, row, "everybody is told the same end")
+	}
+	require.EqualValues(t, min(ends, 1), f.wins.Load())
+
+	calls, err := f.l.ModelCalls(ctx, f.task.ID)
+	require.NoError(t, err)
+	finished, spent := map[int]int{}, berth.Usage{}
+	for _, c := range calls {
+		spent = spent.Add(c.Usage)
+		if c.Success {
+			finished[c.Step]++
+			require.Equal(t, 1, finished[c.Step], "step %d happened twice", c.Step)
+		}
+	}
+	if ends == 0 {
+		require.Equal(t, spent, now.Usage)
+	}
+	trail, err := f.l.AuditTrail(ctx, f.task.ID)
+	require.NoError(t, err)
+	count := map[AuditEvent]int{}
+	for _, e := range trail {
+		count[e.Event]++
+	}
+	require.Equal(t, 1, count[AuditEnqueue])
+	require.LessOrEqual(t, count[AuditStart], 3)
+	require.Equal(t, min(ends, 1), count[AuditDone]+count[AuditError])
+}

@@ -1,0 +1,84 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"berth"
+)
+
+// Why a write came too late; both come wrapped in a berth.Error with CodeConflict.
+var (
+	// ErrStale says that a newer attempt owns the task: stop.
+	ErrStale = errors.New("a newer attempt owns the task")
+	// ErrFinal says that the task has ended: stop.
+	ErrFinal = errors.New("the task has ended")
+)
+
+func stale() error {
+	return berth.Errorf(berth.CodeConflict, "a newer attempt took over").With(ErrStale)
+}
+func final() error { return berth.Errorf(berth.CodeConflict, "the task has ended").With(ErrFinal) }
+
+// translate is the one place where a driver's errors get a berth.Code.
+func translate(what string, err error) error {
+	var known *berth.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return fmt.Errorf("%s: %w", what, err)
+	case errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("%s: %w", what, berth.Errorf(berth.CodeNotFound, "there is no such thing").With(err))
+	case unreachable(err):
+		return fmt.Errorf("%s: %w", what,
+			berth.Errorf(berth.CodeUnavailable, "the database cannot be reached; try again").With(err))
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+}
+
+// unreachable tells errors that go away by themselves: the database is away, busy, or out of room, or the caller
+// ran out of time.
+func unreachable(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	var network net.Error
+	var connect *pgconn.ConnectError
+	if errors.As(err, &network) || errors.As(err, &connect) {
+		return true
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		// Connection lost, transaction to be repeated, out of resources, shutting down.
+		for _, class := range []string{"08", "40", "53", "57"} {
+			if strings.HasPrefix(pg.Code, class) {
+				return true
+			}
+		}
+		return false
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch lite.Code() & 0xff { // the low byte is the primary code
+		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR,
+			sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN:
+			return true
+		}
+	}
+	return false
+}
+
+// storableID tells whether an id from outside can be asked for at all.
+func storableID(id string) bool { return id != "" && plain(id) == id }

@@ -1,0 +1,178 @@
+// Package ledger keeps what must outlive every process in SQL: tasks and their end, assets and their passages,
+// the audit log and the usage log. The same statements run on SQLite and PostgreSQL.
+//
+// Errors carry a berth.Code: CodeNotFound for what is absent or another user's, CodeConflict (with ErrStale or
+// ErrFinal) for writes that come too late, CodeUnavailable for a database that cannot be reached. Whatever ended
+// in CodeUnavailable may be repeated: every write is idempotent.
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"berth"
+)
+
+const (
+	postgresConns     = 20
+	postgresDial      = 5 * time.Second
+	sqliteBusyTimeout = 10 * time.Second
+)
+
+// Ledger is an open database. All methods are safe for concurrent use, by any number of processes.
+type Ledger struct {
+	write   *sql.DB
+	read    *sql.DB // the same as write on PostgreSQL
+	dialect dialect
+	logger  *slog.Logger
+}
+
+// dialect is the little in which the two databases differ.
+type dialect struct {
+	name      string
+	forUpdate string // what makes a SELECT lock its row
+	search    string
+	match     func(userID string, terms []string) string
+}
+
+// Open opens `sqlite:path/to/file.db` or `postgres://…` and brings its schema up to date. Any number of processes
+// may open one database at once. SQLite runs in WAL mode with synchronous=FULL: what was answered survives
+// a power cut.
+func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error) {
+	var l *Ledger
+	var err error
+	switch {
+	case strings.HasPrefix(dsn, "sqlite:"):
+		l, err = openSQLite(strings.TrimPrefix(dsn, "sqlite:"))
+	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
+		l, err = openPostgres(dsn)
+	default:
+		return nil, berth.Invalid("database", "must begin with sqlite: or postgres://")
+	}
+	if err != nil {
+		return nil, translate("open the database", err)
+	}
+	l.logger = logger
+	if err := l.migrate(ctx); err != nil {
+		return nil, errors.Join(translate("migrate the database", err), l.Close())
+	}
+	if err := l.Ping(ctx); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// openSQLite gives writes one connection, so that they queue here in order instead of meeting SQLITE_BUSY, and
+// reads a pool beside it. Nothing is read or written yet.
+func openSQLite(path string) (*Ledger, error) {
+	if path == "" || strings.Contains(path, ":memory:") {
+		return nil, berth.Invalid("database", "sqlite needs the path of a file")
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, fmt.Errorf("make the folder of the database: %w", err)
+	}
+	// Immediate: a transaction that reads first and then writes could not wait for another process's.
+	write, err := sql.Open("sqlite",
+		sqliteName(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)")+"&_txlock=immediate")
+	if err != nil {
+		return nil, err
+	}
+	write.SetMaxOpenConns(1)
+	read, err := sql.Open("sqlite", sqliteName(path, "query_only(1)"))
+	if err != nil {
+		return nil, errors.Join(err, write.Close())
+	}
+	conns := max(4, runtime.NumCPU())
+	read.SetMaxOpenConns(conns)
+	read.SetMaxIdleConns(conns)
+	return &Ledger{write: write, read: read, dialect: dialect{name: "sqlite", search: searchSQLite, match: matchSQLite}}, nil
+}
+
+func sqliteName(path string, pragmas ...string) string {
+	q := url.Values{}
+	for _, p := range append(pragmas, fmt.Sprintf("busy_timeout(%d)", sqliteBusyTimeout.Milliseconds())) {
+		q.Add("_pragma", p)
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+func openPostgres(dsn string) (*Ledger, error) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, berth.Invalid("database", "is no PostgreSQL address").With(err)
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = postgresDial
+	}
+	db := stdlib.OpenDB(*cfg)
+	db.SetMaxOpenConns(postgresConns)
+	db.SetMaxIdleConns(postgresConns)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	return &Ledger{write: db, read: db, dialect: dialect{
+		name: "postgres", forUpdate: " FOR UPDATE", search: searchPostgres, match: matchPostgres,
+	}}, nil
+}
+
+// Ping tells whether the database answers.
+func (l *Ledger) Ping(ctx context.Context) error {
+	var one int
+	return translate("ping the database", l.read.QueryRowContext(ctx, "SELECT 1").Scan(&one))
+}
+
+// Close waits for running statements and closes the database.
+func (l *Ledger) Close() error {
+	err := l.read.Close()
+	if l.write != l.read {
+		err = errors.Join(err, l.write.Close()) // last, so that it can fold the WAL into the file
+	}
+	return err
+}
+
+// inTx runs f in one transaction. On SQLite transactions run one after another; on PostgreSQL they are READ
+// COMMITTED, and those of one task queue behind its row once lockTask was called.
+func (l *Ledger) inTx(ctx context.Context, what string, f func(tx *sql.Tx) error) error {
+	tx, err := l.write.BeginTx(ctx, nil)
+	if err != nil {
+		return translate(what, err)
+	}
+	if err := f(tx); err != nil {
+		if rerr := tx.Rollback(); rerr != nil && !errors.Is(rerr, sql.ErrTxDone) {
+			l.logger.WarnContext(ctx, "rollback failed", "what", what, "error", rerr)
+		}
+		return translate(what, err)
+	}
+	return translate(what, tx.Commit())
+}
+
+// millis is how times are stored: Unix milliseconds, 0 for the zero time.
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func fromMillis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// plain makes text storable everywhere: PostgreSQL takes neither NUL nor invalid UTF-8.
+func plain(s string) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "\uFFFD")
+}

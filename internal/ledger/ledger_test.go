@@ -1,0 +1,219 @@
+package ledger
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"berth"
+	"berth/internal/testdb"
+)
+
+func TestOpenRefusesWhatIsNoDatabase(t *testing.T) {
+	t.Parallel()
+	for _, dsn := range []string{"", "mysql://x", "sqlite:", "sqlite::memory:", "postgres://%zz"} {
+		_, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
+		requireCode(t, berth.CodeInvalid, err)
+	}
+}
+
+func TestOpenKeepsThePasswordToItself(t *testing.T) {
+	t.Parallel()
+	for _, dsn := range []string{"postgres://u:geheim@127.0.0.1:1/x", "postgres://u:geheim@[x"} {
+		_, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "geheim")
+	}
+}
+
+func TestOpenAtOnceAndAgain(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, dsn string) {
+		var g errgroup.Group
+		for range 4 {
+			g.Go(func() error {
+				l, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
+				if err != nil {
+					return err
+				}
+				return l.Close()
+			})
+		}
+		require.NoError(t, g.Wait())
+		require.NoError(t, open(t, dsn).Ping(t.Context()))
+	})
+}
+
+func TestWhatWasStoredIsThereAfterReopening(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, dsn string) {
+		l, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		want := create(t, l, chain())
+		require.NoError(t, l.Close())
+		got, err := open(t, dsn).GetTask(t.Context(), want.ID)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	})
+}
+
+// A crash of the machine cannot be made in a test; the settings that make commits durable can be read.
+func TestSQLiteSettings(t *testing.T) {
+	t.Parallel()
+	l := open(t, "sqlite:"+filepath.Join(t.TempDir(), "odd name%20?#", "berth.db"))
+	for pragma, want := range map[string]string{
+		"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "10000", "query_only": "0",
+	} {
+		var got string
+		require.NoError(t, l.write.QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got))
+		require.Equal(t, want, got, pragma)
+	}
+	for pragma, want := range map[string]string{"journal_mode": "wal", "busy_timeout": "10000", "query_only": "1"} {
+		var got string
+		require.NoError(t, l.read.QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got))
+		require.Equal(t, want, got, "reader: "+pragma)
+	}
+}
+
+func TestUnreachableDatabase(t *testing.T) {
+	t.Parallel()
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		s := testdb.Start(t)
+		l := open(t, s.Database(t))
+		task := create(t, l, chain())
+		s.Kill()
+		_, err := l.GetTask(t.Context(), task.ID)
+		requireCode(t, berth.CodeUnavailable, err)
+		_, _, err = l.FinishTask(t.Context(), End{TaskID: task.ID, Status: berth.TaskFailed})
+		requireCode(t, berth.CodeUnavailable, err)
+		requireCode(t, berth.CodeUnavailable, l.Ping(t.Context()))
+		s.Restart(t)
+		got, err := l.GetTask(t.Context(), task.ID)
+		require.NoError(t, err, "the pool finds back by itself")
+		require.Equal(t, task, got)
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		folder := filepath.Join(t.TempDir(), "berth.db")
+		require.NoError(t, os.Mkdir(folder, 0o700))
+		_, err := Open(t.Context(), "sqlite:"+folder, slog.New(slog.DiscardHandler))
+		requireCode(t, berth.CodeUnavailable, err)
+	})
+	t.Run("out of time", func(t *testing.T) {
+		t.Parallel()
+		testdb.Each(t, func(t *testing.T, dsn string) {
+			l := open(t, dsn)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err := l.GetTask(ctx, "t")
+			requireCode(t, berth.CodeUnavailable, err)
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	})
+}
+
+// Both migrations are written by hand: their tables must agree.
+func TestBothSchemasHaveTheSameColumns(t *testing.T) {
+	t.Parallel()
+	columns := func(l *Ledger, query string) []string {
+		rows, err := l.read.QueryContext(t.Context(), query)
+		all, err := collect("columns", rows, err, func(row scanner) (string, error) {
+			var table, column string
+			err := row.Scan(&table, &column)
+			return table + "." + column, err
+		})
+		require.NoError(t, err)
+		return all
+	}
+	lite := columns(open(t, testdb.SQLite(t)), `SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c
+		WHERE t.type = 'table' AND t.name NOT LIKE 'passage_index%' AND t.name NOT LIKE 'sqlite_%'
+		AND t.name NOT LIKE 'goose_%' ORDER BY 1, 2`)
+	post := columns(open(t, testdb.Postgres(t)), `SELECT table_name, column_name FROM information_schema.columns
+		WHERE table_schema = 'public' AND table_name NOT LIKE 'goose_%' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
+	require.Equal(t, lite, post)
+	require.Contains(t, lite, "tasks.fence")
+}
+
+// What is asked all the time must never read a whole table (design: millions of rows).
+func TestHotQueriesUseIndexes(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		explain := "EXPLAIN QUERY PLAN "
+		tx, err := l.read.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		if l.dialect.name == "postgres" {
+			explain = "EXPLAIN "
+			_, err := tx.ExecContext(t.Context(), "SET LOCAL enable_seqscan = off") // the tables are empty
+			require.NoError(t, err)
+		}
+		for name, q := range map[string]struct {
+			sql  string
+			args []any
+		}{
+			"task":         {selectTask, []any{"t"}},
+			"user's task":  {selectUserTask, []any{"t", "u"}},
+			"list":         {listTasks, []any{"u", int64(5), "t", 10}},
+			"open":         {openTasks, []any{"", 10}},
+			"end":          {endTask, []any{"t", "FAILED", "", "", "", int64(1)}},
+			"asset":        {selectAsset, []any{"a", "u"}},
+			"results":      {selectResults, []any{"u", "job_summary", 5}},
+			"audit":        {selectAudit, []any{"t"}},
+			"usage":        {selectUsage, []any{"t"}},
+			"search":       {l.dialect.search, []any{l.dialect.match("u", []string{"go"}), "u", 5}},
+			"step":         {`SELECT fence, output_asset_id FROM steps WHERE task_id = $1 AND step = $2`, []any{"t", 1}},
+			"is it ours":   {`SELECT 1 FROM tasks WHERE id = $1 AND fence = $2 AND ended_at = 0`, []any{"t", int64(1)}},
+			"broken query": {`SELECT id FROM tasks WHERE trace_id = $1`, []any{"t"}},
+		} {
+			rows, err := tx.QueryContext(t.Context(), explain+q.sql, q.args...)
+			plan, err := collect(name, rows, err, func(row scanner) (string, error) {
+				var a, b, c int
+				var line string
+				if l.dialect.name == "postgres" {
+					return line, row.Scan(&line)
+				}
+				err := row.Scan(&a, &b, &c, &line)
+				return line, err
+			})
+			require.NoError(t, err)
+			text := strings.Join(plan, "\n")
+			scans := strings.Contains(text, "Seq Scan") ||
+				strings.Contains(strings.ReplaceAll(text, "SCAN passage_index VIRTUAL TABLE", ""), "SCAN ")
+			if name == "broken query" {
+				require.True(t, scans, "the test would not notice: %s", text)
+				continue
+			}
+			require.False(t, scans, "%s:\n%s", name, text)
+			if name == "list" || name == "open" {
+				require.NotContains(t, text, "TEMP B-TREE", name)
+			}
+		}
+	})
+}
+
+// API and worker are two processes on one database.
+func TestTwoLedgersOnOneDatabase(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, dsn string) {
+		var g errgroup.Group
+		for _, l := range []*Ledger{open(t, dsn), open(t, dsn)} {
+			for range 4 {
+				g.Go(func() error {
+					for range 10 {
+						if err := oneLife(t.Context(), l); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+		}
+		require.NoError(t, g.Wait())
+	})
+}

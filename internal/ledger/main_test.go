@@ -1,0 +1,83 @@
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"berth"
+	"berth/internal/testdb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// each runs f against an empty ledger of both kinds.
+func each(t *testing.T, f func(t *testing.T, l *Ledger)) {
+	t.Helper()
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, dsn string) { f(t, open(t, dsn)) })
+}
+
+func open(tb testing.TB, dsn string) *Ledger {
+	tb.Helper()
+	l, err := Open(context.Background(), dsn, slog.New(slog.DiscardHandler))
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, l.Close()) })
+	return l
+}
+
+// chain is a task of alice's with the three steps of a match, not stored yet.
+func chain() berth.Task {
+	step := func(name berth.StepName, mode berth.Mode) berth.Step {
+		return berth.Step{
+			Name: name, Template: berth.TemplateJobMatch, Mode: mode,
+			Queue: berth.QueueFor(berth.TierPaid, mode), Model: "model-of-" + string(name),
+		}
+	}
+	now := time.Now()
+	return berth.Task{
+		ID: "t_" + rand.Text(), UserID: "alice", ServiceID: "jobs", Template: berth.TemplateJobMatch,
+		Locale: berth.LocaleEN, Tier: berth.TierPaid, Status: berth.TaskPending,
+		Steps: []berth.Step{
+			step(berth.StepOCR, berth.ModeVision), step(berth.StepSummary, berth.ModeBatch),
+			step(berth.StepMatch, berth.ModeStream),
+		},
+		Variables: map[string]string{berth.VarResume: "a_resume"}, RequestHash: "hash", TraceID: "trace",
+		RequestID: "request", CreatedAt: now, DeadlineAt: now.Add(time.Hour),
+	}
+}
+
+func create(tb testing.TB, l *Ledger, t berth.Task) berth.Task {
+	tb.Helper()
+	got, created, err := l.CreateTask(context.Background(), t)
+	require.NoError(tb, err)
+	require.True(tb, created)
+	return got
+}
+
+func result(t berth.Task, step int, fence int64, text string) StepResult {
+	return StepResult{
+		TaskID: t.ID, Step: step, Name: t.Steps[step].Name, Fence: fence,
+		Output: berth.Asset{Kind: berth.AssetResult, MediaType: "text/plain", Content: []byte(text)},
+		Usage:  berth.Usage{InputTokens: 10, OutputTokens: 3}, Model: t.Steps[step].Model, Provider: "local",
+		Queue: t.Steps[step].Queue, LatencyMs: 70, FirstTokenMs: 20, CostMicros: 1234,
+	}
+}
+
+func begin(tb testing.TB, l *Ledger, t berth.Task, step int) Attempt {
+	tb.Helper()
+	a, err := l.BeginAttempt(context.Background(), t.ID, step, t.Steps[step].PendingStatus())
+	require.NoError(tb, err)
+	return a
+}
+
+func requireCode(tb testing.TB, code berth.Code, err error) {
+	tb.Helper()
+	require.Error(tb, err)
+	require.Equal(tb, code, berth.CodeOf(err), err)
+}

@@ -1,0 +1,31 @@
+package ledger
+
+import (
+	"context"
+	"time"
+)
+
+// FinishedStep is a recorded step of a task.
+type FinishedStep struct {
+	Step          int
+	OutputAssetID string
+	// Provider is who answered the model call that finished it.
+	Provider   string
+	FinishedAt time.Time
+}
+
+const selectSteps = `SELECT s.step, s.output_asset_id, COALESCE(MAX(u.provider), ''), s.finished_at
+	FROM steps s LEFT JOIN usage_log u ON u.task_id = s.task_id AND u.step = s.step AND u.fence = s.fence
+	WHERE s.task_id = $1 GROUP BY s.step, s.output_asset_id, s.finished_at ORDER BY s.step`
+
+// FinishedSteps answers the recorded steps of a task in their order.
+func (l *Ledger) FinishedSteps(ctx context.Context, taskID string) ([]FinishedStep, error) {
+	rows, err := l.read.QueryContext(ctx, selectSteps, taskID)
+	return collect("read steps", rows, err, func(row scanner) (FinishedStep, error) {
+		var s FinishedStep
+		var at int64
+		err := row.Scan(&s.Step, &s.OutputAssetID, &s.Provider, &at)
+		s.FinishedAt = fromMillis(at)
+		return s, err
+	})
+}

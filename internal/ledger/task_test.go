@@ -1,0 +1,211 @@
+package ledger
+
+import (
+	"encoding/base64"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"berth"
+)
+
+func TestATaskComesBackAsItWasAccepted(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		want := chain()
+		got := create(t, l, want)
+		require.WithinDuration(t, want.CreatedAt, got.CreatedAt, time.Millisecond)
+		require.WithinDuration(t, want.DeadlineAt, got.DeadlineAt, time.Millisecond)
+		require.True(t, got.EndedAt.IsZero())
+		want.CreatedAt, want.UpdatedAt, want.DeadlineAt = got.CreatedAt, got.UpdatedAt, got.DeadlineAt
+		require.Equal(t, want, got)
+
+		read, err := l.GetUserTask(ctx, "alice", want.ID)
+		require.NoError(t, err)
+		require.Equal(t, got, read)
+		require.NoError(t, l.SetRun(ctx, want.ID, "run-1"))
+		read, err = l.GetTask(ctx, want.ID)
+		require.NoError(t, err)
+		require.Equal(t, "run-1", read.RunID)
+		requireCode(t, berth.CodeNotFound, l.SetRun(ctx, "t_none", "run-1"))
+
+		trail, err := l.AuditTrail(ctx, want.ID)
+		require.NoError(t, err)
+		require.Len(t, trail, 1)
+		require.Equal(t, AuditEnqueue, trail[0].Event)
+		require.Equal(t, [4]string{want.ID, "jobs", "q_paid_vision", "alice"},
+			[4]string{trail[0].TaskID, trail[0].ServiceID, string(trail[0].Queue), trail[0].UserID})
+		require.Contains(t, string(trail[0].Detail), `"model-of-ocr"`)
+	})
+}
+
+func TestOneTaskFromManySubmissions(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		want := chain()
+		var created atomic.Int64
+		var g errgroup.Group
+		for i := range 50 {
+			g.Go(func() error {
+				mine := want
+				mine.RequestHash = fmt.Sprint(i)
+				got, made, err := l.CreateTask(ctx, mine)
+				if made {
+					created.Add(1)
+				}
+				if err == nil && made != (got.RequestHash == mine.RequestHash) {
+					return fmt.Errorf("created %v but the hash is %s of %s", made, got.RequestHash, mine.RequestHash)
+				}
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		require.EqualValues(t, 1, created.Load())
+		trail, err := l.AuditTrail(ctx, want.ID)
+		require.NoError(t, err)
+		require.Len(t, trail, 1)
+	})
+}
+
+func TestBadTasks(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		for field, spoil := range map[string]func(*berth.Task){
+			"taskId":   func(t *berth.Task) { t.ID = "" },
+			"userId":   func(t *berth.Task) { t.UserID = "a\x00" },
+			"template": func(t *berth.Task) { t.Steps = nil },
+			"status":   func(t *berth.Task) { t.Status = berth.TaskCompleted },
+		} {
+			task := chain()
+			spoil(&task)
+			_, created, err := l.CreateTask(t.Context(), task)
+			requireCode(t, berth.CodeInvalid, err)
+			require.ErrorContains(t, err, field)
+			require.False(t, created)
+		}
+	})
+}
+
+func TestForeignAndAbsentTasksLookAlike(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		task := create(t, l, chain())
+		for _, ask := range [][2]string{{"bob", task.ID}, {"alice", "t_none"}, {"alice", "\x00"}, {"", task.ID}} {
+			_, err := l.GetUserTask(t.Context(), ask[0], ask[1])
+			requireCode(t, berth.CodeNotFound, err)
+		}
+		_, err := l.GetTask(t.Context(), "t_none")
+		requireCode(t, berth.CodeNotFound, err)
+	})
+}
+
+func TestPagesOfTasks(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		base := time.UnixMilli(1_700_000_000_000)
+		var want []string
+		for i := range 25 {
+			task := chain()
+			task.ID = fmt.Sprintf("t_%02d", i)
+			if i%2 == 0 {
+				task.ID = fmt.Sprintf("T-%02d", i) // capitals sort as bytes in both databases
+			}
+			task.CreatedAt = base.Add(time.Duration(i/5) * time.Millisecond) // five share each time
+			create(t, l, task)
+			foreign := chain()
+			foreign.UserID = "bob"
+			create(t, l, foreign)
+			want = append(want, task.ID)
+		}
+		var got []berth.Task
+		cursor := ""
+		for pages := 1; ; pages++ {
+			tasks, next, err := l.ListTasks(ctx, "alice", cursor, 7)
+			require.NoError(t, err)
+			got = append(got, tasks...)
+			if cursor = next; cursor == "" {
+				require.Equal(t, 4, pages)
+				break
+			}
+			require.Len(t, tasks, 7)
+		}
+		var ids []string
+		for i, task := range got {
+			ids = append(ids, task.ID)
+			if i > 0 {
+				before := got[i-1]
+				require.True(t, before.CreatedAt.After(task.CreatedAt) ||
+					before.CreatedAt.Equal(task.CreatedAt) && before.ID > task.ID, "%s before %s", before.ID, task.ID)
+			}
+		}
+		require.ElementsMatch(t, want, ids)
+
+		all, next, err := l.ListTasks(ctx, "alice", "", 25)
+		require.NoError(t, err)
+		require.Len(t, all, 25)
+		require.Empty(t, next, "no empty last page")
+		none, next, err := l.ListTasks(ctx, "carol", "", 0)
+		require.NoError(t, err)
+		require.Empty(t, none)
+		require.Empty(t, next)
+	})
+}
+
+func TestBadCursors(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		enc := base64.RawURLEncoding.EncodeToString
+		for _, c := range []string{"%", "x", enc([]byte("12")), enc([]byte("x t")), enc([]byte("12 ")), enc([]byte("1 \x00"))} {
+			_, _, err := l.ListTasks(t.Context(), "alice", c, 5)
+			requireCode(t, berth.CodeInvalid, err)
+		}
+	})
+}
+
+func TestOpenTasks(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		for i := range 7 {
+			task := chain()
+			task.ID = fmt.Sprintf("t_%d", i)
+			create(t, l, task)
+		}
+		_, _, err := l.FinishTask(ctx, End{TaskID: "t_2", Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+		require.NoError(t, err)
+		var ids []string
+		after := ""
+		for {
+			page, err := l.OpenTasks(ctx, after, 4)
+			require.NoError(t, err)
+			if len(page) == 0 {
+				break
+			}
+			for _, task := range page {
+				ids = append(ids, task.ID)
+			}
+			after = ids[len(ids)-1]
+		}
+		require.Equal(t, []string{"t_0", "t_1", "t_3", "t_4", "t_5", "t_6"}, ids)
+	})
+}
+
+func TestOnlyATaskNeverBegunIsWithdrawn(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		fresh, begun, ended := create(t, l, chain()), create(t, l, chain()), create(t, l, chain())
+		begin(t, l, begun, 0)
+		_, _, err := l.FinishTask(ctx, End{TaskID: ended.ID, Status: berth.TaskCancelled})
+		require.NoError(t, err)
+		for _, id := range []string{fresh.ID, fresh.ID, begun.ID, ended.ID, "t_none"} {
+			require.NoError(t, l.WithdrawTask(ctx, id))
+		}
+		_, err = l.GetTask(ctx, fresh.ID)
+		requireCode(t, berth.CodeNotFound, err)
+		create(t, l, fresh) // the id is free again
+		for _, id := range []string{begun.ID, ended.ID} {
+			_, err = l.GetTask(ctx, id)
+			require.NoError(t, err)
+		}
+	})
+}

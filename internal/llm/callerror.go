@@ -1,0 +1,178 @@
+package llm
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"berth"
+)
+
+// CallError is a model call that failed, translated once for everything above (T21). It wraps a *berth.Error, so that
+// berth.CodeOf works on it; Message may be shown to people and never holds a key or the provider's own words.
+type CallError struct {
+	Code      berth.Code
+	Retryable bool
+	// RetryAfter is how long the provider asked us to stay away; 0 when it did not say.
+	RetryAfter time.Duration
+	// Status is the provider's HTTP status; 0 when there was none.
+	Status   int
+	Provider string
+	Model    string
+	Message  string
+	// Err is the cause, for the log.
+	Err error
+}
+
+func (e *CallError) Error() string { return e.shown().Error() }
+
+func (e *CallError) Unwrap() error { return e.shown() }
+
+func (e *CallError) shown() *berth.Error {
+	return &berth.Error{Code: e.Code, Message: e.Message, Err: e.Err}
+}
+
+// The reasons why we ended a call ourselves.
+var (
+	errFirstByte = errors.New("no byte of an answer came in time")
+	errIdle      = errors.New("the answer stopped coming")
+	errTooLong   = errors.New("the answer is longer than any answer may be")
+	errLongLine  = errors.New("one line of the answer is longer than any line may be")
+)
+
+// maxRetryAfter bounds what we believe of a Retry-After.
+const maxRetryAfter = time.Hour
+
+// statusError translates an HTTP status that is not 200. body is the beginning of the answer.
+func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) *CallError {
+	e := &CallError{
+		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, now), Provider: ep.servedBy,
+		Code: berth.CodeProviderRejected, Err: errors.New(ep.quote(body)),
+	}
+	detail := gjson.GetBytes(body, "error")
+	code := detail.Get("code").String() + " " + detail.Get("type").String()
+	switch s := resp.StatusCode; {
+	case s == http.StatusUnauthorized || s == http.StatusForbidden:
+		e.Code = berth.CodeProviderKey
+		e.Message = ep.keyMessage()
+	case s == http.StatusPaymentRequired || (s == http.StatusTooManyRequests && outOfCredit(code)):
+		e.RetryAfter = 0
+		e.Message = fmt.Sprintf("the account at %s has no credit left", ep.servedBy)
+	case s == http.StatusTooManyRequests:
+		e.Code, e.Retryable = berth.CodeProviderUnavailable, true
+		e.Message = fmt.Sprintf("%s has too many calls at the moment", ep.servedBy)
+	case s >= 500 || s == http.StatusRequestTimeout || s == http.StatusTooEarly:
+		e.Code, e.Retryable = berth.CodeProviderUnavailable, true
+		e.Message = fmt.Sprintf("%s failed with status %d", ep.servedBy, s)
+	default:
+		e.RetryAfter = 0
+		e.Message = fmt.Sprintf("%s refused the request with status %d", ep.servedBy, s)
+	}
+	return e
+}
+
+func (ep endpoint) keyMessage() string {
+	switch {
+	case ep.keySetting == "":
+		return fmt.Sprintf("%s asks for an API key, and none is configured for it", ep.servedBy)
+	case ep.key == "":
+		return fmt.Sprintf("%s asks for an API key: set %s", ep.servedBy, ep.keySetting)
+	default:
+		return fmt.Sprintf("%s refused the API key: check %s", ep.servedBy, ep.keySetting)
+	}
+}
+
+// outOfCredit knows the 429s that no waiting cures: OpenAI's insufficient_quota, Zhipu's 1113.
+func outOfCredit(code string) bool {
+	return strings.Contains(code, "insufficient_quota") || strings.HasPrefix(code, "1113 ")
+}
+
+// streamError translates an error object sent inside a stream whose status was 200 already.
+func (ep endpoint) streamError(data []byte) *CallError {
+	detail := gjson.GetBytes(data, "error")
+	code := strings.ToLower(detail.Get("code").String() + " " + detail.Get("type").String())
+	e := &CallError{
+		Status: http.StatusOK, Provider: ep.servedBy, Code: berth.CodeProviderUnavailable, Retryable: true,
+		Message: fmt.Sprintf("%s broke the answer off with an error", ep.servedBy), Err: errors.New(ep.quote(data)),
+	}
+	if strings.Contains(code, "invalid_request") || strings.HasPrefix(code, "400 ") || outOfCredit(code) {
+		e.Code, e.Retryable = berth.CodeProviderRejected, false
+		e.Message = fmt.Sprintf("%s refused the request", ep.servedBy)
+	}
+	return e
+}
+
+// transportError translates a call that failed without an answer or in the middle of one.
+func (ep endpoint) transportError(err error) *CallError {
+	e := &CallError{Provider: ep.servedBy, Code: berth.CodeProviderUnavailable, Retryable: true, Err: ep.scrub(err)}
+	switch {
+	case errors.Is(err, errFirstByte), errors.Is(err, errIdle):
+		e.Message = fmt.Sprintf("%s: %s", ep.servedBy, shownReason(err))
+	case errors.Is(err, errTooLong), errors.Is(err, errLongLine):
+		e.Code, e.Retryable = berth.CodeInvalidOutput, false
+		e.Message = fmt.Sprintf("%s was cut off: %s", ep.servedBy, shownReason(err))
+	default:
+		e.Message = fmt.Sprintf("%s could not be reached, or broke off in the middle", ep.servedBy)
+	}
+	return e
+}
+
+func shownReason(err error) string {
+	for _, known := range []error{errFirstByte, errIdle, errTooLong, errLongLine} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return "it failed"
+}
+
+// quote makes a provider's words fit for a log: short, on one line, without our key.
+func (ep endpoint) quote(b []byte) string {
+	s := strings.ToValidUTF8(string(b), "")
+	if ep.key != "" {
+		s = strings.ReplaceAll(s, ep.key, "[key]")
+	}
+	s = shorten(strings.Join(strings.Fields(s), " "), 300)
+	if s == "" {
+		return "(empty answer)"
+	}
+	return s
+}
+
+func (ep endpoint) scrub(err error) error {
+	if ep.key != "" && strings.Contains(err.Error(), ep.key) {
+		return errors.New(ep.quote([]byte(err.Error())))
+	}
+	return err
+}
+
+// retryAfter reads Retry-After in seconds or as a date, and the finer Retry-After-Ms of some providers.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
+		return boundRetryAfter(ms / 1000)
+	}
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if s, err := strconv.ParseFloat(v, 64); err == nil {
+		return boundRetryAfter(s)
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return boundRetryAfter(at.Sub(now).Seconds())
+	}
+	return 0
+}
+
+func boundRetryAfter(seconds float64) time.Duration {
+	switch {
+	case seconds > maxRetryAfter.Seconds():
+		return maxRetryAfter
+	case seconds > 0:
+		return time.Duration(seconds * float64(time.Second))
+	default: // past, zero, or not a number
+		return 0
+	}
+}

@@ -1,0 +1,247 @@
+package llm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+)
+
+func builtin(t *testing.T, s Settings) *Catalog {
+	t.Helper()
+	cfg, err := LoadConfig("")
+	require.NoError(t, err)
+	c, err := NewCatalog(cfg, s)
+	require.NoError(t, err)
+	return c
+}
+
+// The table is T2's, row by row.
+func TestPlanIsTheRoutingTable(t *testing.T) {
+	t.Parallel()
+	c := builtin(t, Settings{})
+	const chat, reasoner, flash = "deepseek-chat", "deepseek-reasoner", "glm-4.5-flash"
+	for _, row := range []struct {
+		template   berth.Template
+		paid, free string
+		paidQueue  berth.Queue
+		freeQueue  berth.Queue
+	}{
+		{berth.TemplateResumeSummary, chat, flash, "q_paid_batch", "q_free_batch"},
+		{berth.TemplateDetailedResumeSummary, reasoner, flash, "q_paid_batch", "q_free_batch"},
+		{berth.TemplateJobSummary, chat, flash, "q_paid_batch", "q_free_batch"},
+		{berth.TemplateJobMatch, reasoner, flash, "q_paid_stream", "q_free_stream"},
+		{berth.TemplateInterviewPrep, chat, flash, "q_paid_stream", "q_free_stream"},
+		{berth.TemplateResumeCustomize, chat, flash, "q_paid_batch", "q_free_batch"},
+	} {
+		for tier, want := range map[berth.Tier]struct {
+			model string
+			queue berth.Queue
+		}{berth.TierPaid: {row.paid, row.paidQueue}, berth.TierFree: {row.free, row.freeQueue}} {
+			steps := c.Plan(row.template, tier, false)
+			last := steps[len(steps)-1]
+			require.Equal(t, row.template, last.Template)
+			require.Equal(t, want.model, last.Model, "%s %s", row.template, tier)
+			require.Equal(t, want.queue, last.Queue, "%s %s", row.template, tier)
+
+			withImage := c.Plan(row.template, tier, true)
+			require.Equal(t, steps, withImage[1:], "after the image the chain is the same")
+			require.Equal(t, berth.Step{
+				Name: berth.StepOCR, Template: berth.TemplateJobVision, Mode: berth.ModeVision,
+				Queue: berth.QueueFor(tier, berth.ModeVision), Model: "glm-4.1v-thinking-flash",
+			}, withImage[0])
+		}
+	}
+}
+
+func TestPlanOfAMatchSummarisesThePostingFirst(t *testing.T) {
+	t.Parallel()
+	steps := builtin(t, Settings{}).Plan(berth.TemplateJobMatch, berth.TierPaid, false)
+	require.Equal(t, []berth.Step{
+		{Name: "summary", Template: "job_summary", Mode: "batch", Queue: "q_paid_batch", Model: "deepseek-chat"},
+		{Name: "match", Template: "job_match", Mode: "stream", Queue: "q_paid_stream", Model: "deepseek-reasoner"},
+	}, steps)
+}
+
+func TestPlanOfWhatCannotBeSubmittedIsEmpty(t *testing.T) {
+	t.Parallel()
+	c := builtin(t, Settings{})
+	require.Empty(t, c.Plan("horoscope", berth.TierPaid, false))
+	require.Empty(t, c.Plan(berth.TemplateJobVision, berth.TierPaid, true))
+}
+
+func TestTaskQueuesAreOnePerQueueAndModel(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{
+		"q_free_batch.glm-4.5-flash", "q_free_stream.glm-4.5-flash", "q_free_vision.glm-4.1v-thinking-flash",
+		"q_paid_batch.deepseek-chat", "q_paid_batch.deepseek-reasoner",
+		"q_paid_stream.deepseek-chat", "q_paid_stream.deepseek-reasoner", "q_paid_vision.glm-4.1v-thinking-flash",
+	}, builtin(t, Settings{}).TaskQueues())
+}
+
+func TestModelsOfTheBuiltInFile(t *testing.T) {
+	t.Parallel()
+	c := builtin(t, Settings{})
+	var got []string
+	for _, m := range c.Models() {
+		got = append(got, m.Name)
+		require.Equal(t, 5, m.Cap)
+		require.Equal(t, m.Name, m.ID)
+		require.GreaterOrEqual(t, m.MaxOutputTokens, 8192)
+		require.Positive(t, m.Timeouts.FirstByte)
+		require.Positive(t, m.Timeouts.Idle)
+	}
+	require.Equal(t, []string{"deepseek-chat", "deepseek-reasoner", "glm-4.1v-thinking-flash", "glm-4.5-flash"}, got)
+	require.Equal(t, []string{"DEEPSEEK_API_KEY", "ZHIPUAI_API_KEY"}, c.KeySettings())
+	require.Equal(t, DefaultCap, c.Cap("unheard-of"))
+
+	free, _ := c.Model("glm-4.5-flash")
+	require.Zero(t, free.CostMicros(berth.Usage{InputTokens: 1e6, OutputTokens: 1e6}))
+	paid, _ := c.Model("deepseek-chat")
+	require.EqualValues(t, 280_000+420_000, paid.CostMicros(berth.Usage{InputTokens: 1e6, OutputTokens: 1e6}))
+}
+
+func TestWhoServesAModel(t *testing.T) {
+	t.Parallel()
+	const local = "http://127.0.0.1:9999/v1"
+	for name, row := range map[string]struct {
+		settings      Settings
+		servedBy, url string
+	}{
+		"key":                {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": " sk-1\n"}, LocalURL: local}, "deepseek", "https://api.deepseek.com"},
+		"no key, local":      {Settings{LocalURL: local}, LocalProvider, local},
+		"blank key is none":  {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": "  "}, LocalURL: local}, LocalProvider, local},
+		"other key is none":  {Settings{Keys: map[string]string{"ZHIPUAI_API_KEY": "z"}, LocalURL: local}, LocalProvider, local},
+		"no key, no local":   {Settings{}, "", ""},
+		"key, other address": {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": "k"}, BaseURLs: map[string]string{"deepseek": "http://proxy:1"}}, "deepseek", "http://proxy:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := builtin(t, row.settings)
+			m, ok := c.Model("deepseek-chat")
+			require.True(t, ok)
+			require.Equal(t, row.servedBy, m.ServedBy)
+			ep, err := c.endpoint("deepseek-chat")
+			if row.servedBy == "" {
+				require.Equal(t, berth.CodeProviderKey, berth.CodeOf(err))
+				require.ErrorContains(t, err, "DEEPSEEK_API_KEY")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, row.url, ep.baseURL)
+			require.Equal(t, "deepseek-chat", ep.modelID)
+			if row.servedBy == LocalProvider {
+				require.Empty(t, ep.key, "no key goes to the local server")
+				require.Zero(t, m.Price)
+			}
+		})
+	}
+}
+
+func TestProvidersThatNeedNoKey(t *testing.T) {
+	t.Parallel()
+	c, err := NewCatalog(load(t, rewrite(t, "models:\n",
+		"  ollama: {baseURL: \"http://127.0.0.1:11434/v1\"}\n"+
+			"  vllm: {baseURL: \"http://127.0.0.1:8000/v1\", keySetting: VLLM_KEY, keyOptional: true}\n"+
+			"models:\n  qwen: {provider: ollama, id: \"qwen3:8b\"}\n  llama: {provider: vllm}\n")), Settings{LocalURL: "http://127.0.0.1:1/v1"})
+	require.NoError(t, err)
+	qwen, err := c.endpoint("qwen")
+	require.NoError(t, err)
+	require.Equal(t, "ollama", qwen.servedBy)
+	require.Equal(t, "qwen3:8b", qwen.modelID)
+	llama, err := c.endpoint("llama")
+	require.NoError(t, err)
+	require.Equal(t, "vllm", llama.servedBy)
+	m, _ := c.Model("qwen")
+	require.Equal(t, DefaultCap, m.Cap)
+	require.Equal(t, DefaultMaxOutputTokens, m.MaxOutputTokens)
+	require.Equal(t, Timeouts{FirstByte: time.Minute, Idle: time.Minute}, m.Timeouts)
+}
+
+func TestNewCatalogNamesTheWrongSetting(t *testing.T) {
+	t.Parallel()
+	cfg, err := LoadConfig("")
+	require.NoError(t, err)
+	for name, row := range map[string]struct {
+		settings Settings
+		want     string
+	}{
+		"key with a line break": {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": "sk-secret\nX: y"}}, "DEEPSEEK_API_KEY"},
+		"unknown provider":      {Settings{BaseURLs: map[string]string{"acme": "http://x"}}, `"acme"`},
+		"no URL":                {Settings{BaseURLs: map[string]string{"zhipu": "nowhere"}}, "zhipu"},
+		"local without scheme":  {Settings{LocalURL: "127.0.0.1:80"}, "local model server"},
+	} {
+		_, err := NewCatalog(cfg, row.settings)
+		require.ErrorContains(t, err, row.want, name)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+// rewrite is the built-in file with one text replaced by another, in a file of its own.
+func rewrite(t *testing.T, from, to string) string {
+	t.Helper()
+	require.Contains(t, string(builtinRouting), from)
+	path := filepath.Join(t.TempDir(), "routing.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(builtinRouting), from, to, 1)), 0o600))
+	return path
+}
+
+func load(t *testing.T, path string) Config {
+	t.Helper()
+	cfg, err := LoadConfig(path)
+	require.NoError(t, err)
+	return cfg
+}
+
+func TestLoadConfigNamesThePathOfTheWrongValue(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ from, to, want string }{
+		{"cap: 5", "cap: five", "models.deepseek-chat.cap (line 25): must be a whole number from 1 to 10000"},
+		{"cap: 5", "cap: 0", "models.deepseek-chat.cap"},
+		{"cap: 5", "caps: 5", "models.deepseek-chat.caps (line 25): unknown field"},
+		{"cap: 5", "provider: zhipu", "models.deepseek-chat.provider (line 25): is given twice"},
+		{"provider: deepseek", "provider: deepsea", `models.deepseek-chat.provider (line 24): no provider "deepsea"`},
+		{"provider: deepseek", "id: x", "models.deepseek-chat.provider: is missing"},
+		{"firstByte: 60s", "firstByte: 60", "models.deepseek-chat.timeouts.firstByte"},
+		{"firstByte: 60s", "first: 60s", "models.deepseek-chat.timeouts.first"},
+		{"{input: 0.28", "{input: -1", "models.deepseek-chat.price.input"},
+		{"{input: 0.28", "{input: .nan", "models.deepseek-chat.price.input"},
+		{"maxOutputTokens: 8192", "maxOutputTokens: [1]", "models.deepseek-chat.maxOutputTokens"},
+		{"maxOutputTokens: 8192", "jsonMode: sometimes", "models.deepseek-chat.jsonMode"},
+		{"https://api.deepseek.com", "api.deepseek.com", "providers.deepseek.baseURL"},
+		{"https://api.deepseek.com", "https://me:pw@api.deepseek.com", "providers.deepseek.baseURL"},
+		{"keySetting: DEEPSEEK_API_KEY", "keySetting: sk-abc", "providers.deepseek.keySetting"},
+		{"keySetting: DEEPSEEK_API_KEY", "maxTokensField: tokens", "providers.deepseek.maxTokensField"},
+		{"baseURL: https://api.deepseek.com", "keyOptional: true", "providers.deepseek.baseURL: is missing"},
+		{"  deepseek-chat:", "  deepseek/chat:", "models.deepseek/chat"},
+		{"job_summary: {mode: batch, paid: deepseek-chat", "job_summary: {mode: batch, paid: gpt", `routes.job_summary.paid (line 50): no model "gpt"`},
+		{"job_summary: {mode: batch", "job_summary: {mode: stream", "routes.job_summary.mode"},
+		{"job_summary: {mode: batch", "job_summary: {mode: fast", "routes.job_summary.mode"},
+		{"  job_summary:", "  job_digest:", "routes.job_digest"},
+		{"  job_summary:", "  job_digest:", "routes.job_summary: is missing"},
+		{"models:", "model:", "models: is missing"},
+		{"providers:\n", "providers: none\nx:\n", "providers (line 9): must be a mapping"},
+	} {
+		_, err := LoadConfig(rewrite(t, row.from, row.to))
+		require.ErrorContains(t, err, row.want, "%s -> %s", row.from, row.to)
+	}
+}
+
+func TestLoadConfigRefusesWhatIsNoRoutingFile(t *testing.T) {
+	t.Parallel()
+	for name, src := range map[string]string{
+		"empty": "", "text": "hello", "list": "- a", "broken": "a: [", "two documents": "a: b\n---\nc: d\n", "alias": "providers: &x {}\nmodels: *x\nroutes: {}\n",
+	} {
+		path := filepath.Join(t.TempDir(), "routing.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(src), 0o600))
+		_, err := LoadCatalog(path)
+		require.ErrorContains(t, err, "routing.yaml", name)
+	}
+	_, err := LoadCatalog(filepath.Join(t.TempDir(), "absent.yaml"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

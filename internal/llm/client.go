@@ -1,0 +1,352 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/openai/openai-go/v3/shared"
+
+	"berth"
+)
+
+// What a stand-in puts into its answers, so that nobody takes it for the model it stands in for (T27).
+const (
+	StubHeader      = "X-Berth-Stand-In"
+	StubFingerprint = "berth-stand-in"
+)
+
+const (
+	// errorBodyBytes is how much of a refusal is read.
+	errorBodyBytes = 4 << 10
+	// afterEnd is how long we wait for what may follow when the outcome is known: usage, a refusal's words.
+	afterEnd = 2 * time.Second
+)
+
+// Call is one model call. A zero MaxTokens or timeout takes the model's own from the catalog.
+type Call struct {
+	Model     string
+	Messages  []Message
+	MaxTokens int
+	// JSON asks for a JSON object, of models that understand the request.
+	JSON     bool
+	Timeouts Timeouts
+}
+
+// Delta is a piece of an answer as it came. Reasoning is progress, not answer (T10).
+type Delta struct {
+	Content   string
+	Reasoning string
+}
+
+// Result is an answer, or beside an error what came of it.
+type Result struct {
+	// Text is the whole answer without its reasoning.
+	Text string
+	// Usage is the provider's own count, or when Estimated a guess from the texts' lengths (T19).
+	Usage     berth.Usage
+	Estimated bool
+	// FinishReason is the provider's: "stop", or "length" when the bound cut the answer.
+	FinishReason string
+	// Provider is who answered, LocalProvider for the local model server. Stub: it said that it is a stand-in.
+	Provider string
+	Stub     bool
+	// FirstToken is the time to the first delta, 0 when none came; Took is the whole call's.
+	FirstToken time.Duration
+	Took       time.Duration
+}
+
+// Client calls models. It neither waits for capacity nor retries: its callers do. It may be used from everywhere.
+type Client struct {
+	catalog *Catalog
+	http    *http.Client
+	log     *slog.Logger
+	limits  Limits
+}
+
+// NewClient makes a client; a nil httpClient stands for NewHTTPClient's. Redirects are never followed: a key goes to the
+// address the operator configured or nowhere.
+func NewClient(catalog *Catalog, httpClient *http.Client, logger *slog.Logger) *Client {
+	if httpClient == nil {
+		httpClient = NewHTTPClient()
+	}
+	own := *httpClient
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits()}
+}
+
+// NewHTTPClient is an HTTP client for long answers from few hosts: no overall timeout, connections kept.
+func NewHTTPClient() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library's own
+	t.MaxIdleConnsPerHost = 64
+	return &http.Client{Transport: t}
+}
+
+// WithLimits is the same client under other limits.
+func (c *Client) WithLimits(l Limits) *Client {
+	n := *c
+	n.limits = l
+	return &n
+}
+
+// Stream makes the call and hands every delta to on, in order, from this goroutine. An error of on ends the call and is
+// returned as it is. When ctx ends, the provider's stream is closed at once and the error wraps context.Cause(ctx). Every
+// other error is a *CallError.
+func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (Result, error) {
+	model, ok := c.catalog.Model(call.Model)
+	if !ok {
+		return Result{}, &CallError{
+			Code: berth.CodeInternal, Model: call.Model,
+			Message: fmt.Sprintf("model %q is not in the catalog", call.Model),
+		}
+	}
+	ep, err := c.catalog.endpoint(call.Model)
+	if err != nil {
+		return Result{}, err
+	}
+	s := &session{
+		endpoint: ep, limits: c.limits, on: on, begun: time.Now(),
+		result: Result{Provider: ep.servedBy},
+	}
+	err = s.run(ctx, c.http, call.within(model))
+	s.finish(call.Messages)
+	var failed *CallError
+	if errors.As(err, &failed) {
+		failed.Model = call.Model
+		c.log.WarnContext(ctx, "model call failed", "model", call.Model, "provider", ep.servedBy,
+			"code", failed.Code, "status", failed.Status, "retryable", failed.Retryable,
+			"retryAfter", failed.RetryAfter, "cause", failed.Err)
+	}
+	return s.result, err
+}
+
+func (call Call) within(m Model) Call {
+	if call.MaxTokens <= 0 {
+		call.MaxTokens = m.MaxOutputTokens
+	}
+	if call.Timeouts.FirstByte <= 0 {
+		call.Timeouts.FirstByte = m.Timeouts.FirstByte
+	}
+	if call.Timeouts.Idle <= 0 {
+		call.Timeouts.Idle = m.Timeouts.Idle
+	}
+	return call
+}
+
+// session is the state of one running call.
+type session struct {
+	endpoint
+	limits    Limits
+	on        func(Delta) error
+	begun     time.Time
+	dog       *watchdog
+	refused   *CallError
+	text      strings.Builder
+	reasoning int // bytes
+	thought   float64
+	result    Result
+}
+
+func (s *session) run(parent context.Context, client *http.Client, call Call) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	s.dog = startWatchdog(cancel, call.Timeouts)
+	defer s.dog.stop()
+
+	opts := []option.RequestOption{
+		option.WithBaseURL(strings.TrimSuffix(s.baseURL, "/") + "/"), option.WithHTTPClient(client),
+		option.WithMaxRetries(0), option.WithMiddleware(s.middleware), option.WithHeader("User-Agent", "berth"),
+	}
+	if s.key != "" {
+		opts = append(opts, option.WithAPIKey(s.key))
+	}
+	// The service is made by hand because openai.NewClient reads keys and addresses from the environment.
+	service := openai.NewChatCompletionService(opts...)
+	stream := service.NewStreaming(ctx, s.params(call))
+	defer func() { _ = stream.Close() }() // the answer is read, or given up: nothing is lost
+
+	for stream.Next() {
+		if err := s.take(stream.Current()); err != nil {
+			return err
+		}
+	}
+	switch cause := context.Cause(ctx); {
+	case s.refused != nil:
+		return s.refused
+	case parent.Err() != nil:
+		return fmt.Errorf("call model %s: %w", call.Model, context.Cause(parent))
+	case s.result.FinishReason != "":
+		return s.judge()
+	case cause != nil:
+		return s.transportError(cause)
+	case stream.Err() != nil:
+		var inStream *ssestream.StreamError
+		if errors.As(stream.Err(), &inStream) {
+			return s.streamError(inStream.Event.Data)
+		}
+		return s.transportError(stream.Err())
+	default:
+		return s.transportError(fmt.Errorf("the stream ended without a finish reason: %w", io.ErrUnexpectedEOF))
+	}
+}
+
+// middleware sees the HTTP answer before the library does, which would read a refusal of any length and forget the
+// status of one that is not JSON.
+func (s *session) middleware(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	resp, err := next(req)
+	if err != nil {
+		return nil, err
+	}
+	body := &guardedBody{ReadCloser: resp.Body, dog: s.dog, limits: s.limits}
+	resp.Body = body
+	s.result.Stub = resp.Header.Get(StubHeader) == "true"
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	streams := err != nil || media == "text/event-stream"
+	if resp.StatusCode == http.StatusOK && streams {
+		return resp, nil
+	}
+	s.dog.hurry(afterEnd)
+	words, _ := io.ReadAll(io.LimitReader(body, errorBodyBytes)) // what came is enough for the log
+	_ = resp.Body.Close()
+	s.refused = s.statusError(resp, words, time.Now())
+	if resp.StatusCode == http.StatusOK {
+		s.refused.Message = fmt.Sprintf("%s answered with %s instead of a stream of events", s.servedBy, media)
+	}
+	return nil, s.refused
+}
+
+func (s *session) params(call Call) openai.ChatCompletionNewParams {
+	p := openai.ChatCompletionNewParams{
+		Model:         s.modelID,
+		StreamOptions: openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
+	}
+	if s.maxTokensField == maxCompletionTokens {
+		p.MaxCompletionTokens = openai.Int(int64(call.MaxTokens))
+	} else {
+		p.MaxTokens = openai.Int(int64(call.MaxTokens))
+	}
+	if call.JSON && s.jsonMode {
+		p.ResponseFormat.OfJSONObject = &shared.ResponseFormatJSONObjectParam{}
+	}
+	for _, m := range call.Messages {
+		p.Messages = append(p.Messages, m.param())
+	}
+	return p
+}
+
+func (m Message) param() openai.ChatCompletionMessageParamUnion {
+	switch {
+	case m.Role == RoleSystem:
+		return openai.SystemMessage(m.Text)
+	case m.Role == RoleAssistant:
+		return openai.AssistantMessage(m.Text)
+	case m.ImageURL == "":
+		return openai.UserMessage(m.Text)
+	default:
+		return openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
+			openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: m.ImageURL}),
+			openai.TextContentPart(m.Text),
+		})
+	}
+}
+
+// take handles one chunk of the stream.
+func (s *session) take(chunk openai.ChatCompletionChunk) error {
+	if strings.HasPrefix(chunk.SystemFingerprint, StubFingerprint) { //nolint:staticcheck // deprecated by one provider, sent by the others
+		s.result.Stub = true
+	}
+	if u := chunk.Usage; u.PromptTokens > 0 || u.CompletionTokens > 0 {
+		s.result.Usage = berth.Usage{InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens}
+	}
+	for _, choice := range chunk.Choices {
+		if choice.Index != 0 {
+			continue
+		}
+		d := Delta{Content: choice.Delta.Content, Reasoning: reasoning(choice.Delta)}
+		if d != (Delta{}) {
+			if err := s.deliver(d); err != nil {
+				return err
+			}
+		}
+		if choice.FinishReason != "" {
+			s.result.FinishReason = choice.FinishReason
+			s.dog.hurry(afterEnd)
+		}
+	}
+	return nil
+}
+
+func (s *session) deliver(d Delta) error {
+	if s.result.FirstToken == 0 {
+		s.result.FirstToken = time.Since(s.begun)
+	}
+	s.text.WriteString(d.Content)
+	s.reasoning += len(d.Reasoning)
+	s.thought += tokens(d.Reasoning)
+	if s.text.Len()+s.reasoning > s.limits.OutputBytes {
+		return s.transportError(errTooLong)
+	}
+	if s.on == nil {
+		return nil
+	}
+	return s.on(d)
+}
+
+// reasoning reads the field DeepSeek and GLM call reasoning_content, others reasoning.
+func reasoning(d openai.ChatCompletionChunkChoiceDelta) string {
+	for _, name := range []string{"reasoning_content", "reasoning"} {
+		f, ok := d.JSON.ExtraFields[name]
+		if !ok {
+			continue
+		}
+		var s string
+		if json.Unmarshal([]byte(f.Raw()), &s) == nil && s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// judge tells whether an answer that came to its end can be used. Besides OpenAI's finish reasons it knows DeepSeek's
+// insufficient_system_resource and GLM's network_error and sensitive.
+func (s *session) judge() error {
+	switch reason := s.result.FinishReason; {
+	case reason == "insufficient_system_resource" || reason == "network_error":
+		return s.transportError(fmt.Errorf("finish reason %s", reason))
+	case reason == "content_filter" || reason == "sensitive":
+		return &CallError{
+			Code: berth.CodeProviderRejected, Status: http.StatusOK, Provider: s.servedBy,
+			Message: fmt.Sprintf("the content filter of %s stopped the answer", s.servedBy),
+		}
+	case strings.TrimSpace(s.text.String()) != "":
+		return nil
+	case reason == "length":
+		return &CallError{
+			Code: berth.CodeInvalidOutput, Status: http.StatusOK, Provider: s.servedBy,
+			Message: fmt.Sprintf("%s used up its bound of tokens before it answered", s.servedBy),
+		}
+	default:
+		e := s.transportError(fmt.Errorf("finish reason %s without any text", reason))
+		e.Message = s.servedBy + " answered with nothing"
+		return e
+	}
+}
+
+func (s *session) finish(asked []Message) {
+	r := &s.result
+	r.Text = s.text.String()
+	r.Took = time.Since(s.begun)
+	if r.Usage == (berth.Usage{}) && r.FirstToken > 0 {
+		r.Usage, r.Estimated = estimate(asked, r.Text, s.thought), true
+	}
+}

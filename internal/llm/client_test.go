@@ -1,0 +1,517 @@
+package llm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"berth"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const secret = "sk-very-secret-0123456789"
+
+// provider is a server under test's control, and a client of it whose log can be read.
+type provider struct {
+	client *Client
+	log    *bytes.Buffer
+	server *httptest.Server
+}
+
+func serve(t *testing.T, h http.HandlerFunc) provider {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A server notices that its client left only once it has read the request.
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		h(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	p := provider{log: &bytes.Buffer{}, server: srv}
+	p.client = clientOf(t, srv.URL+"/v1", p.log)
+	return p
+}
+
+func clientOf(t *testing.T, url string, log io.Writer) *Client {
+	t.Helper()
+	catalog := builtin(t, Settings{
+		Keys:     map[string]string{"DEEPSEEK_API_KEY": secret},
+		BaseURLs: map[string]string{"deepseek": url},
+	})
+	hc := NewHTTPClient()
+	t.Cleanup(hc.CloseIdleConnections)
+	return NewClient(catalog, hc, slog.New(slog.NewTextHandler(log, nil)))
+}
+
+func ask(timeouts Timeouts) Call {
+	return Call{
+		Model:    "deepseek-chat",
+		Messages: []Message{{Role: RoleSystem, Text: "Be brief."}, {Role: RoleUser, Text: "Hello?"}},
+		Timeouts: timeouts,
+	}
+}
+
+func ignore(Delta) error { return nil }
+
+func send(w http.ResponseWriter, lines ...string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, l := range lines {
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", l)
+	}
+	w.(http.Flusher).Flush()
+}
+
+func content(s string) string {
+	b, _ := json.Marshal(s)
+	return `{"id":"1","choices":[{"index":0,"delta":{"content":` + string(b) + `}}]}`
+}
+
+const (
+	stopChunk  = `{"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
+	usageChunk = `{"id":"1","choices":[],"usage":{"prompt_tokens":11,"completion_tokens":7,"total_tokens":18}}`
+	doneLine   = "[DONE]"
+)
+
+func failure(t *testing.T, err error) *CallError {
+	t.Helper()
+	var e *CallError
+	require.True(t, errors.As(err, &e), "%v", err)
+	require.Equal(t, e.Code, berth.CodeOf(err))
+	require.NotEmpty(t, e.Message)
+	require.NotContains(t, err.Error(), secret)
+	return e
+}
+
+func TestStreamDeliversDeltasInOrder(t *testing.T) {
+	t.Parallel()
+	var body map[string]any
+	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer "+secret {
+			http.Error(w, "wrong call", http.StatusNotFound)
+			return
+		}
+		if json.NewDecoder(r.Body).Decode(&body) != nil {
+			http.Error(w, "no JSON", http.StatusBadRequest)
+			return
+		}
+		send(w, `{"id":"1","choices":[{"index":0,"delta":{"role":"assistant","content":null,"reasoning_content":"Hm, "}}]}`,
+			`{"id":"1","choices":[{"index":0,"delta":{"reasoning":"well."}}]}`)
+		_, _ = io.WriteString(w, ": keep-alive\n\nnot an event at all\n\n")
+		send(w, content("你好"), content(", "), content("world"), stopChunk, usageChunk, doneLine)
+	})
+	var got []Delta
+	call := ask(Timeouts{})
+	call.JSON = true
+	res, err := p.client.Stream(t.Context(), call, func(d Delta) error {
+		got = append(got, d)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []Delta{
+		{Reasoning: "Hm, "}, {Reasoning: "well."}, {Content: "你好"}, {Content: ", "}, {Content: "world"},
+	}, got)
+	require.Equal(t, "你好, world", res.Text)
+	require.Equal(t, berth.Usage{InputTokens: 11, OutputTokens: 7}, res.Usage)
+	require.False(t, res.Estimated)
+	require.Equal(t, "stop", res.FinishReason)
+	require.Equal(t, "deepseek", res.Provider)
+	require.False(t, res.Stub)
+	require.Positive(t, res.FirstToken)
+	require.GreaterOrEqual(t, res.Took, res.FirstToken)
+
+	require.Equal(t, "deepseek-chat", body["model"])
+	require.Equal(t, true, body["stream"])
+	require.Equal(t, map[string]any{"include_usage": true}, body["stream_options"])
+	require.Equal(t, map[string]any{"type": "json_object"}, body["response_format"])
+	require.EqualValues(t, 8192, body["max_tokens"])
+	require.Equal(t, []any{
+		map[string]any{"role": "system", "content": "Be brief."},
+		map[string]any{"role": "user", "content": "Hello?"},
+	}, body["messages"])
+	require.Empty(t, p.log.String())
+}
+
+func TestStreamSendsAnImageAsAPart(t *testing.T) {
+	t.Parallel()
+	var body struct {
+		Messages []struct{ Content []map[string]any }
+		Max      int `json:"max_completion_tokens"`
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		send(w, content("text"), stopChunk, doneLine)
+	}))
+	t.Cleanup(srv.Close)
+	cfg, err := LoadConfig(rewrite(t, "keySetting: ZHIPUAI_API_KEY", "maxTokensField: max_completion_tokens"))
+	require.NoError(t, err)
+	catalog, err := NewCatalog(cfg, Settings{BaseURLs: map[string]string{"zhipu": srv.URL}})
+	require.NoError(t, err)
+	hc := NewHTTPClient()
+	t.Cleanup(hc.CloseIdleConnections)
+	msgs, err := Prompt(berth.TemplateJobVision, berth.LocaleZH, minimal(berth.TemplateJobVision))
+	require.NoError(t, err)
+	res, err := NewClient(catalog, hc, slog.New(slog.DiscardHandler)).
+		Stream(t.Context(), Call{Model: "glm-4.1v-thinking-flash", Messages: msgs[1:]}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "text", res.Text)
+	require.Equal(t, 16384, body.Max)
+	require.Equal(t, []map[string]any{
+		{"type": "image_url", "image_url": map[string]any{"url": "data:image/png;base64,cG5n"}},
+		{"type": "text", "text": "请转录这张图片中的文字。"},
+	}, body.Messages[0].Content)
+}
+
+func TestStreamTellsAStandIn(t *testing.T) {
+	t.Parallel()
+	for name, header := range map[string]bool{"header": true, "fingerprint": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var auth string
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				auth = r.Header.Get("Authorization")
+				if header {
+					w.Header().Set(StubHeader, "true")
+					send(w, content("hi"), stopChunk)
+				} else {
+					send(w, `{"system_fingerprint":"berth-stand-in-1","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}`)
+				}
+			}))
+			t.Cleanup(srv.Close)
+			hc := NewHTTPClient()
+			t.Cleanup(hc.CloseIdleConnections)
+			c := NewClient(builtin(t, Settings{LocalURL: srv.URL + "/v1/"}), hc, slog.New(slog.DiscardHandler))
+			res, err := c.Stream(t.Context(), ask(Timeouts{}), ignore)
+			require.NoError(t, err)
+			require.True(t, res.Stub)
+			require.Equal(t, LocalProvider, res.Provider)
+			require.Empty(t, auth)
+		})
+	}
+}
+
+func TestStreamTranslatesRefusals(t *testing.T) {
+	t.Parallel()
+	type want struct {
+		code      berth.Code
+		retryable bool
+		after     time.Duration
+		says      string
+	}
+	jsonError := func(code string) string { return `{"error":{"message":"no","code":"` + code + `"}}` }
+	for name, row := range map[string]struct {
+		status int
+		header http.Header
+		body   string
+		want   want
+	}{
+		"401":                 {401, nil, jsonError("invalid_api_key"), want{berth.CodeProviderKey, false, 0, "DEEPSEEK_API_KEY"}},
+		"403":                 {403, nil, "<html>", want{berth.CodeProviderKey, false, 0, "DEEPSEEK_API_KEY"}},
+		"400":                 {400, nil, jsonError("invalid_request_error"), want{berth.CodeProviderRejected, false, 0, "400"}},
+		"404":                 {404, nil, "", want{berth.CodeProviderRejected, false, 0, "404"}},
+		"422":                 {422, nil, jsonError(""), want{berth.CodeProviderRejected, false, 0, "422"}},
+		"402":                 {402, nil, jsonError(""), want{berth.CodeProviderRejected, false, 0, "credit"}},
+		"429":                 {429, nil, jsonError(""), want{berth.CodeProviderUnavailable, true, 0, "too many"}},
+		"429 seconds":         {429, http.Header{"Retry-After": {"7"}}, "", want{berth.CodeProviderUnavailable, true, 7 * time.Second, ""}},
+		"429 milliseconds":    {429, http.Header{"Retry-After-Ms": {"250"}}, "", want{berth.CodeProviderUnavailable, true, 250 * time.Millisecond, ""}},
+		"429 past":            {429, http.Header{"Retry-After": {"Mon, 02 Jan 2006 15:04:05 GMT"}}, "", want{berth.CodeProviderUnavailable, true, 0, ""}},
+		"429 nonsense":        {429, http.Header{"Retry-After": {"soon"}}, "", want{berth.CodeProviderUnavailable, true, 0, ""}},
+		"429 for ever":        {429, http.Header{"Retry-After": {"1e300"}}, "", want{berth.CodeProviderUnavailable, true, time.Hour, ""}},
+		"429 out of quota":    {429, http.Header{"Retry-After": {"7"}}, jsonError("insufficient_quota"), want{berth.CodeProviderRejected, false, 0, "credit"}},
+		"429 Zhipu's balance": {429, nil, jsonError("1113"), want{berth.CodeProviderRejected, false, 0, "credit"}},
+		"500":                 {500, nil, jsonError(""), want{berth.CodeProviderUnavailable, true, 0, "500"}},
+		"502 HTML":            {502, nil, "<html>bad gateway</html>", want{berth.CodeProviderUnavailable, true, 0, "502"}},
+		"503 seconds":         {503, http.Header{"Retry-After": {"3"}}, "", want{berth.CodeProviderUnavailable, true, 3 * time.Second, ""}},
+		"redirect":            {307, http.Header{"Location": {"http://127.0.0.1:1/"}}, "", want{berth.CodeProviderRejected, false, 0, "307"}},
+		"200 JSON":            {200, http.Header{"Content-Type": {"application/json"}}, "{}", want{berth.CodeProviderRejected, false, 0, "application/json"}},
+		"200 HTML":            {200, http.Header{"Content-Type": {"text/html"}}, "<html>", want{berth.CodeProviderRejected, false, 0, "text/html"}},
+		"huge body":           {500, nil, strings.Repeat("x", 1<<20), want{berth.CodeProviderUnavailable, true, 0, ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				calls.Add(1)
+				for k, v := range row.header {
+					w.Header()[k] = v
+				}
+				w.WriteHeader(row.status)
+				_, _ = io.WriteString(w, row.body)
+			})
+			_, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
+			e := failure(t, err)
+			require.Equal(t, row.want.code, e.Code)
+			require.Equal(t, row.want.retryable, e.Retryable)
+			require.Equal(t, row.want.after, e.RetryAfter)
+			require.Equal(t, row.status, e.Status)
+			require.Equal(t, "deepseek-chat", e.Model)
+			require.Contains(t, e.Message, row.want.says)
+			require.EqualValues(t, 1, calls.Load(), "the client never retries by itself")
+			require.Less(t, p.log.Len(), 1500)
+		})
+	}
+}
+
+func TestStreamReadsRetryAfterAsADate(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", time.Now().Add(time.Minute).UTC().Format(http.TimeFormat))
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	_, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
+	after := failure(t, err).RetryAfter
+	require.Greater(t, after, 50*time.Second)
+	require.LessOrEqual(t, after, time.Minute)
+}
+
+func TestStreamNeverLogsTheKey(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = fmt.Fprintf(w, `{"error":{"message":"wrong key %s"}}`, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	})
+	_, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
+	require.Contains(t, failure(t, err).Err.Error(), "wrong key [key]")
+	require.Contains(t, p.log.String(), "wrong key")
+	require.NotContains(t, p.log.String(), secret)
+}
+
+func TestStreamWithoutAKey(t *testing.T) {
+	t.Parallel()
+	c := NewClient(builtin(t, Settings{}), nil, slog.New(slog.DiscardHandler))
+	_, err := c.Stream(t.Context(), ask(Timeouts{}), ignore)
+	e := failure(t, err)
+	require.Equal(t, berth.CodeProviderKey, e.Code)
+	require.False(t, e.Retryable)
+	require.Contains(t, e.Message, "DEEPSEEK_API_KEY")
+
+	_, err = c.Stream(t.Context(), Call{Model: "gpt"}, ignore)
+	require.Equal(t, berth.CodeInternal, failure(t, err).Code)
+}
+
+func TestStreamOfAProviderThatIsAway(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	url := "http://" + l.Addr().String()
+	require.NoError(t, l.Close())
+	_, err = clientOf(t, url, io.Discard).Stream(t.Context(), ask(Timeouts{}), ignore)
+	e := failure(t, err)
+	require.Equal(t, berth.CodeProviderUnavailable, e.Code)
+	require.True(t, e.Retryable)
+	require.Zero(t, e.Status)
+}
+
+// Each row ends an answer badly in its own way.
+func TestStreamThatGoesWrong(t *testing.T) {
+	t.Parallel()
+	hang := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	short := Timeouts{FirstByte: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
+	for name, row := range map[string]struct {
+		handler   func(http.ResponseWriter, *http.Request)
+		timeouts  Timeouts
+		limits    Limits
+		code      berth.Code
+		retryable bool
+		cause     error
+		text      string
+	}{
+		"stall before the header": {handler: hang, timeouts: short, code: berth.CodeProviderUnavailable, retryable: true, cause: errFirstByte},
+		"stall before the first byte": {handler: func(w http.ResponseWriter, r *http.Request) {
+			send(w)
+			hang(w, r)
+		}, timeouts: short, code: berth.CodeProviderUnavailable, retryable: true, cause: errFirstByte},
+		"stall in the middle": {handler: func(w http.ResponseWriter, r *http.Request) {
+			send(w, content("half"))
+			hang(w, r)
+		}, timeouts: Timeouts{FirstByte: time.Minute, Idle: 100 * time.Millisecond}, code: berth.CodeProviderUnavailable, retryable: true, cause: errIdle, text: "half"},
+		"clean end without finish": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, content("half"))
+		}, code: berth.CodeProviderUnavailable, retryable: true, cause: io.ErrUnexpectedEOF, text: "half"},
+		"done without finish": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, content("half"), doneLine)
+		}, code: berth.CodeProviderUnavailable, retryable: true, cause: io.ErrUnexpectedEOF, text: "half"},
+		"empty stream": {
+			handler: func(w http.ResponseWriter, _ *http.Request) { send(w) },
+			code:    berth.CodeProviderUnavailable, retryable: true,
+		},
+		"connection cut": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, content("half"))
+			panic(http.ErrAbortHandler)
+		}, code: berth.CodeProviderUnavailable, retryable: true, text: "half"},
+		"garbage line": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, content("half"), "{\x00not json")
+		}, code: berth.CodeProviderUnavailable, retryable: true, text: "half"},
+		"error inside": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, content("half"), `{"error":{"message":"overloaded","code":"server_error"}}`)
+		}, code: berth.CodeProviderUnavailable, retryable: true, text: "half"},
+		"refusal inside": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, `{"error":{"message":"too long","type":"invalid_request_error"}}`)
+		}, code: berth.CodeProviderRejected},
+		"40 MB line": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: "+strings.Repeat("x", 40<<20)+"\n\n")
+		}, code: berth.CodeInvalidOutput, cause: errLongLine},
+		"endless text": {handler: func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				send(w, content(strings.Repeat("more ", 4000)))
+			}
+		}, code: berth.CodeInvalidOutput, cause: errTooLong},
+		"endless thought": {handler: func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				send(w, `{"choices":[{"index":0,"delta":{"reasoning_content":"`+strings.Repeat("hm ", 5000)+`"}}]}`)
+			}
+		}, code: berth.CodeInvalidOutput, cause: errTooLong},
+		"endless nothing": {handler: func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				send(w, strings.Repeat(`{"choices":[]}`+"\n\ndata: ", 1000)+"{}")
+			}
+		}, limits: Limits{OutputBytes: 1 << 20, LineBytes: 1 << 20, WireBytes: 1 << 20}, code: berth.CodeInvalidOutput, cause: errTooLong},
+		"out of resources": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, content("half"), strings.Replace(stopChunk, "stop", "insufficient_system_resource", 1), doneLine)
+		}, code: berth.CodeProviderUnavailable, retryable: true, text: "half"},
+		"filtered": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, content("half"), strings.Replace(stopChunk, "stop", "content_filter", 1), doneLine)
+		}, code: berth.CodeProviderRejected, text: "half"},
+		"nothing said": {
+			handler: func(w http.ResponseWriter, _ *http.Request) { send(w, stopChunk, doneLine) },
+			code:    berth.CodeProviderUnavailable, retryable: true,
+		},
+		"only thought": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, `{"choices":[{"index":0,"delta":{"reasoning_content":"hm"},"finish_reason":"length"}]}`, doneLine)
+		}, code: berth.CodeInvalidOutput},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := serve(t, row.handler)
+			if row.limits != (Limits{}) {
+				p.client = p.client.WithLimits(row.limits)
+			}
+			res, err := p.client.Stream(t.Context(), ask(row.timeouts), ignore)
+			e := failure(t, err)
+			require.Equal(t, row.code, e.Code)
+			require.Equal(t, row.retryable, e.Retryable)
+			if row.cause != nil {
+				require.ErrorIs(t, e.Err, row.cause)
+			}
+			if !errors.Is(row.cause, errTooLong) {
+				require.Equal(t, row.text, res.Text)
+			}
+			require.LessOrEqual(t, len(res.Text), DefaultLimits().OutputBytes+64<<10)
+		})
+	}
+}
+
+func TestStreamReportsAnAnswerCutByItsBound(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		send(w, content("half an ans"), strings.Replace(stopChunk, "stop", "length", 1), doneLine)
+	})
+	res, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
+	require.NoError(t, err)
+	require.Equal(t, "length", res.FinishReason)
+}
+
+func TestStreamEstimatesUsageThatIsNotReported(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		send(w, content("0123456789"), content("你好你好你"), stopChunk, doneLine)
+	})
+	res, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
+	require.NoError(t, err)
+	require.True(t, res.Estimated)
+	require.Equal(t, berth.Usage{InputTokens: 5, OutputTokens: 6}, res.Usage)
+}
+
+// The answer is complete when its finish reason came; a provider that then forgets to hang up costs no failure.
+func TestStreamIsCompleteAtItsFinishReason(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]func(r *http.Request){
+		"hangs": func(r *http.Request) { <-r.Context().Done() },
+		"cuts":  func(*http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				send(w, content("all of it"), stopChunk)
+				after(r)
+			})
+			res, err := p.client.Stream(t.Context(), ask(Timeouts{Idle: time.Hour}), ignore)
+			require.NoError(t, err)
+			require.Equal(t, "all of it", res.Text)
+		})
+	}
+}
+
+func TestStreamStopsAtOnceWhenItsContextEnds(t *testing.T) {
+	t.Parallel()
+	gone := make(chan struct{})
+	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		send(w, content("first"))
+		<-r.Context().Done()
+		close(gone)
+	})
+	lost := errors.New("lease lost")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	res, err := p.client.Stream(ctx, ask(Timeouts{}), func(Delta) error {
+		cancel(lost)
+		return nil
+	})
+	require.ErrorIs(t, err, lost)
+	var e *CallError
+	require.False(t, errors.As(err, &e), "our own end is no failure of the provider")
+	require.Equal(t, "first", res.Text)
+	require.True(t, res.Estimated)
+	<-gone
+	require.Empty(t, p.log.String())
+}
+
+func TestStreamStopsWhenItsReaderFails(t *testing.T) {
+	t.Parallel()
+	gone := make(chan struct{})
+	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		send(w, content("first"))
+		<-r.Context().Done()
+		close(gone)
+	})
+	fenced := errors.New("fenced")
+	_, err := p.client.Stream(t.Context(), ask(Timeouts{}), func(Delta) error { return fenced })
+	require.Equal(t, fenced, err)
+	<-gone
+}
+
+// A slow reader is not a silent provider.
+func TestWatchdogRestsWhileTheReaderIsBusy(t *testing.T) {
+	t.Parallel()
+	heard := make(chan struct{}, 2)
+	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		send(w, content("a"))
+		<-heard
+		send(w, content("b"), stopChunk, doneLine)
+	})
+	idle := 500 * time.Millisecond
+	res, err := p.client.Stream(t.Context(), ask(Timeouts{Idle: idle}), func(d Delta) error {
+		if d.Content == "a" {
+			<-time.After(idle + idle/2) // being busy for longer than the timeout is what is tested
+		}
+		heard <- struct{}{}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, "ab", res.Text)
+}

@@ -1,0 +1,106 @@
+package llm
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// Limits bound what one call may send us, whatever the provider does (P16).
+type Limits struct {
+	OutputBytes int   // the answer's text and reasoning together
+	LineBytes   int   // one line of the event stream
+	WireBytes   int64 // everything, the protocol's own words included
+}
+
+// DefaultLimits leave room for the longest answer a model of today gives.
+func DefaultLimits() Limits {
+	return Limits{OutputBytes: 2 << 20, LineBytes: 1 << 20, WireBytes: 64 << 20}
+}
+
+// watchdog ends a call whose provider fell silent, by cancelling its context with the reason. It counts only while we
+// wait for the provider, not while the answer's reader is busy. One goroutine uses it.
+type watchdog struct {
+	timer *time.Timer
+	begun atomic.Bool // read by the timer's goroutine
+	idle  time.Duration
+}
+
+func startWatchdog(cancel context.CancelCauseFunc, t Timeouts) *watchdog {
+	w := &watchdog{idle: t.Idle}
+	w.timer = time.AfterFunc(t.FirstByte, func() {
+		if w.begun.Load() {
+			cancel(errIdle)
+		} else {
+			cancel(errFirstByte)
+		}
+	})
+	return w
+}
+
+// wait is called before each read; until the first byte, the time given for it runs on.
+func (w *watchdog) wait() {
+	if w.begun.Load() {
+		w.timer.Reset(w.idle)
+	}
+}
+
+func (w *watchdog) got(n int) {
+	if n > 0 {
+		w.begun.Store(true)
+	}
+	if w.begun.Load() {
+		w.timer.Stop()
+	}
+}
+
+// hurry shortens what is left to wait for.
+func (w *watchdog) hurry(d time.Duration) {
+	w.begun.Store(true)
+	w.idle = min(w.idle, d)
+}
+
+func (w *watchdog) stop() { w.timer.Stop() }
+
+// guardedBody is a provider's answer under the watchdog and the limits.
+type guardedBody struct {
+	io.ReadCloser
+	dog    *watchdog
+	limits Limits
+	total  int64
+	line   int
+	err    error
+}
+
+func (g *guardedBody) Read(p []byte) (int, error) {
+	if g.err != nil {
+		return 0, g.err
+	}
+	g.dog.wait()
+	n, err := g.ReadCloser.Read(p)
+	g.dog.got(n)
+	g.total += int64(n)
+	for rest := p[:n]; ; {
+		i := bytes.IndexByte(rest, '\n')
+		if i < 0 {
+			g.line += len(rest)
+		} else {
+			g.line += i
+		}
+		if g.line > g.limits.LineBytes {
+			g.err = errLongLine
+			return 0, g.err
+		}
+		if i < 0 {
+			break
+		}
+		g.line, rest = 0, rest[i+1:]
+	}
+	if g.total > g.limits.WireBytes {
+		g.err = errTooLong
+		return 0, g.err
+	}
+	return n, err
+}

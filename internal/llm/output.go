@@ -1,0 +1,170 @@
+package llm
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"berth"
+)
+
+//go:embed schemas/*.json
+var schemaFiles embed.FS
+
+const (
+	// maxProblems is how many faults of an answer are named; a model repairs the rest with them.
+	maxProblems = 12
+	// maxCandidates bounds the search for an object in an answer that is mostly braces.
+	maxCandidates = 64
+)
+
+type outputSchema struct {
+	raw      json.RawMessage
+	compiled *jsonschema.Schema
+}
+
+var schemas = compileSchemas()
+
+// batchTemplates lists the templates that answer with JSON.
+func batchTemplates() []berth.Template {
+	return []berth.Template{
+		berth.TemplateResumeSummary, berth.TemplateDetailedResumeSummary,
+		berth.TemplateJobSummary, berth.TemplateResumeCustomize,
+	}
+}
+
+// stepTemplates lists every template a model is called with.
+func stepTemplates() []berth.Template {
+	return append(berth.Templates(), berth.TemplateJobVision)
+}
+
+func compileSchemas() map[berth.Template]outputSchema {
+	all := map[berth.Template]outputSchema{}
+	for _, t := range batchTemplates() {
+		raw, err := schemaFiles.ReadFile("schemas/" + string(t) + ".json")
+		if err != nil {
+			panic(fmt.Sprintf("read embedded schema: %v", err)) // the binary itself is broken
+		}
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+		if err != nil {
+			panic(fmt.Sprintf("schema %s: %v", t, err))
+		}
+		c := jsonschema.NewCompiler()
+		c.DefaultDraft(jsonschema.Draft2020)
+		if err := c.AddResource(string(t)+".json", doc); err != nil {
+			panic(fmt.Sprintf("schema %s: %v", t, err))
+		}
+		all[t] = outputSchema{raw: bytes.TrimSpace(raw), compiled: c.MustCompile(string(t) + ".json")}
+	}
+	return all
+}
+
+// Schema is the JSON schema (draft 2020-12) a batch template's answer must fit; false for the other templates (T9).
+func Schema(t berth.Template) (json.RawMessage, bool) {
+	s, ok := schemas[t]
+	return s.raw, ok
+}
+
+// ValidateOutput finds the JSON object in a model's answer, bare, in a code fence or with text around it, and holds it
+// against the template's schema. It returns the object without white space. Its error has berth.CodeInvalidOutput, and its text says what
+// is wrong and where, plainly enough for RepairPrompt to send it back to the model (T9).
+func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
+	schema, ok := schemas[t]
+	if !ok {
+		return nil, berth.Errorf(berth.CodeInternal, "template %s has no schema", t)
+	}
+	found, parseErr := objects(answer)
+	var longest json.RawMessage
+	var misfit error
+	for _, raw := range found {
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+		if err == nil {
+			err = schema.compiled.Validate(v)
+		}
+		if err == nil {
+			var compact bytes.Buffer
+			if err := json.Compact(&compact, raw); err != nil {
+				return nil, fmt.Errorf("compact answer: %w", err)
+			}
+			return compact.Bytes(), nil
+		}
+		if len(raw) > len(longest) {
+			longest, misfit = raw, err
+		}
+	}
+	// An answer that breaks off leaves small complete objects inside: then the break is the fault to name.
+	if misfit == nil || (parseErr != nil && len(longest) < len(answer)/2) {
+		return nil, berth.Errorf(berth.CodeInvalidOutput, "the answer holds no complete JSON object: %s", parseErr)
+	}
+	return nil, berth.Errorf(berth.CodeInvalidOutput, "the answer does not fit the schema: %s", problems(misfit))
+}
+
+// objects are the outermost JSON objects of a text, with the first fault met on the way. A reasoning model may
+// draft one before the one it means, so the caller takes the first that fits, not the first that parses.
+func objects(text []byte) (found []json.RawMessage, fault error) {
+	for range maxCandidates {
+		i := bytes.IndexByte(text, '{')
+		if i < 0 {
+			break
+		}
+		text = text[i:]
+		dec := json.NewDecoder(bytes.NewReader(text))
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			if fault == nil {
+				fault = err
+			}
+			text = text[1:]
+			continue
+		}
+		found = append(found, raw)
+		text = text[dec.InputOffset():]
+	}
+	if len(found) == 0 && fault == nil {
+		fault = errors.New("there is no { in it")
+	}
+	return found, fault
+}
+
+// problems names the faults of an answer one by one, with the place of each.
+func problems(err error) string {
+	var ve *jsonschema.ValidationError
+	if !errors.As(err, &ve) {
+		return err.Error()
+	}
+	p := message.NewPrinter(language.English)
+	var out []string
+	var walk func(e *jsonschema.ValidationError)
+	walk = func(e *jsonschema.ValidationError) {
+		for _, cause := range e.Causes {
+			walk(cause)
+		}
+		if len(e.Causes) == 0 {
+			at := "at the top"
+			if len(e.InstanceLocation) > 0 {
+				at = "at /" + strings.Join(e.InstanceLocation, "/")
+			}
+			out = append(out, shorten(at+": "+e.ErrorKind.LocalizedString(p), 300))
+		}
+	}
+	walk(ve)
+	if extra := len(out) - maxProblems; extra > 0 {
+		out = append(out[:maxProblems], fmt.Sprintf("and %d more", extra))
+	}
+	return strings.Join(out, "; ")
+}
+
+// shorten cuts a text to at most limit bytes, never within a character.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}

@@ -1,0 +1,164 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"berth"
+)
+
+const (
+	stagePrefix = "<<stage:"
+	pointPrefix = "<<point "
+	markEnd     = ">>"
+	// maxIndent and maxMarkLine bound how long a line can be held back for looking like a marker, in bytes.
+	maxIndent    = 8
+	maxMarkLine  = 8 << 10
+	maxStageLine = 40
+)
+
+// Piece is a part of a match's answer: text for the reader, or one mark. Exactly one field is set.
+type Piece struct {
+	Text  string
+	Stage berth.Stage
+	Point *berth.MatchPoint
+}
+
+// StageParser takes the markers of the job_match prompt out of a model's answer as it streams in (T10). A marker is a
+// line of its own:
+//
+//	<<stage:compare>>                                              one of ingest, compare, score, deliver
+//	<<point {"requirement":"…","matched":true,"evidence":"…"}>>    one berth.MatchPoint
+//
+// Every line that is not exactly that is text, so a model that ignores the protocol loses nothing. What comes
+// out does not depend on how the answer was cut into deltas. Text is held back only while its line could still become
+// a marker. The zero value is not ready; one goroutine may use it.
+type StageParser struct {
+	stage   berth.Stage
+	line    []byte // the held beginning of the line
+	passing bool   // the line is known to be text
+}
+
+// NewStageParser starts at the stage that holds until the model names one.
+func NewStageParser(fallback berth.Stage) *StageParser { return &StageParser{stage: fallback} }
+
+// MatchStages lists the stages of a match in their order.
+func MatchStages() []berth.Stage {
+	return []berth.Stage{berth.StageIngest, berth.StageCompare, berth.StageScore, berth.StageDeliver}
+}
+
+// Stage is the one the answer stands at.
+func (p *StageParser) Stage() berth.Stage { return p.stage }
+
+// Feed takes the next delta and returns what is known by now, in order.
+func (p *StageParser) Feed(delta string) []Piece {
+	var out pieces
+	for len(delta) > 0 {
+		if p.passing {
+			n := strings.IndexByte(delta, '\n') + 1
+			if n == 0 {
+				n = len(delta)
+			} else {
+				p.passing = false
+			}
+			out.text(delta[:n])
+			delta = delta[n:]
+			continue
+		}
+		b := delta[0]
+		delta = delta[1:]
+		p.line = append(p.line, b)
+		switch {
+		case b == '\n':
+			p.endLine(&out)
+		case !couldBeMark(p.line):
+			out.text(string(p.line))
+			p.line = p.line[:0]
+			p.passing = true
+		}
+	}
+	return out.list
+}
+
+// Close returns what was still held; the answer has ended.
+func (p *StageParser) Close() []Piece {
+	var out pieces
+	p.endLine(&out)
+	return out.list
+}
+
+func (p *StageParser) endLine(out *pieces) {
+	switch mark, ok := parseMark(p.line); {
+	case !ok:
+		out.text(string(p.line))
+	default:
+		if mark.Stage != "" {
+			p.stage = mark.Stage
+		}
+		out.list = append(out.list, mark)
+	}
+	p.line = p.line[:0]
+}
+
+// couldBeMark tells whether a line that begins like this, without its end yet, can still be a marker.
+func couldBeMark(line []byte) bool {
+	rest := bytes.TrimLeft(line, " \t")
+	if len(line)-len(rest) > maxIndent || len(line) > maxMarkLine {
+		return false
+	}
+	if len(rest) <= len(stagePrefix) { // both prefixes are of one length
+		return strings.HasPrefix(stagePrefix, string(rest)) || strings.HasPrefix(pointPrefix, string(rest))
+	}
+	if bytes.HasPrefix(rest, []byte(pointPrefix)) {
+		return rest[len(pointPrefix)] == '{'
+	}
+	if len(rest) > maxStageLine {
+		return false
+	}
+	name := string(rest[len(stagePrefix):])
+	return bytes.HasPrefix(rest, []byte(stagePrefix)) &&
+		slices.ContainsFunc(MatchStages(), func(s berth.Stage) bool {
+			whole := string(s) + markEnd
+			return strings.HasPrefix(whole, name) || strings.TrimRight(name, " \t\r") == whole
+		})
+}
+
+func parseMark(line []byte) (Piece, bool) {
+	rest := bytes.TrimLeft(line, " \t")
+	if len(line)-len(rest) > maxIndent || len(line) > maxMarkLine {
+		return Piece{}, false
+	}
+	body, ok := bytes.CutSuffix(bytes.TrimRight(rest, " \t\r\n"), []byte(markEnd))
+	if !ok {
+		return Piece{}, false
+	}
+	if name, ok := bytes.CutPrefix(body, []byte(stagePrefix)); ok {
+		s := berth.Stage(name)
+		return Piece{Stage: s}, slices.Contains(MatchStages(), s) && len(rest) <= maxStageLine
+	}
+	object, ok := bytes.CutPrefix(body, []byte(pointPrefix))
+	if !ok || len(object) == 0 || object[0] != '{' {
+		return Piece{}, false
+	}
+	var point berth.MatchPoint
+	if json.Unmarshal(object, &point) != nil || strings.TrimSpace(point.Requirement) == "" {
+		return Piece{}, false
+	}
+	return Piece{Point: &point}, true
+}
+
+// pieces joins neighbouring texts.
+type pieces struct{ list []Piece }
+
+func (ps *pieces) text(s string) {
+	if s == "" {
+		return
+	}
+	if n := len(ps.list); n > 0 && ps.list[n-1].Text != "" {
+		ps.list[n-1].Text += s
+		return
+	}
+	ps.list = append(ps.list, Piece{Text: s})
+}

@@ -1,0 +1,191 @@
+package sim_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3/option"
+	"github.com/stretchr/testify/require"
+
+	"berth/internal/sim"
+)
+
+func TestCapRefusesWithRetryAfter(t *testing.T) {
+	t.Parallel()
+	s := start(t, sim.Options{Concurrency: 2, RetryAfter: 3 * time.Second})
+	ctx, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			_, _ = s.stream(ctx, question("m", sentence), option.WithHeader("X-Berth-Fault", "stall; after=3"))
+		})
+	}
+	s.await(t, func(st sim.Stats) bool { return st.Models["m"].InFlight == 2 })
+	_, err := s.client.Chat.Completions.New(t.Context(), question("m", sentence))
+	apiErr := requireStatus(t, err, http.StatusTooManyRequests)
+	require.Equal(t, "3", apiErr.Response.Header.Get("Retry-After"))
+	_, err = s.client.Chat.Completions.New(t.Context(), question("another", sentence))
+	require.NoError(t, err, "the cap is each model's own")
+	leave()
+	wg.Wait()
+	st := s.await(t, func(st sim.Stats) bool { return st.Models["m"].InFlight == 0 })
+	require.Equal(t, sim.Counts{Calls: 3, PeakInFlight: 2, Cancelled: 2, Refused: 1, Faults: 2}, st.Models["m"])
+	require.Equal(t, 3, st.Total.PeakInFlight)
+	_, err = s.client.Chat.Completions.New(t.Context(), question("m", sentence))
+	require.NoError(t, err, "places come back")
+}
+
+func TestCancellationIsSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	for during, opt := range map[string]sim.Options{
+		"first token": {FirstTokenDelay: time.Hour}, "pace": {TokensPerSecond: 0.01},
+	} {
+		s := start(t, opt)
+		ctx, leave := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.stream(ctx, question(during, sentence))
+			done <- err
+		}()
+		s.await(t, func(st sim.Stats) bool { return st.Models[during].InFlight == 1 })
+		leave()
+		require.Error(t, <-done)
+		s.await(t, func(st sim.Stats) bool { return st.Models[during].InFlight == 0 && st.Models[during].Cancelled == 1 })
+	}
+}
+
+func TestPace(t *testing.T) {
+	t.Parallel()
+	s := start(t, sim.Options{TokensPerSecond: 500, FirstTokenDelay: 20 * time.Millisecond})
+	begin := time.Now()
+	got, err := s.stream(t.Context(), question("m", sentence))
+	require.NoError(t, err)
+	least := 20*time.Millisecond + time.Duration(got.chunks-2)*2*time.Millisecond
+	require.GreaterOrEqual(t, time.Since(begin), least, "%d chunks", got.chunks)
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	s := start(t, sim.Options{})
+	plain, err := s.stream(t.Context(), question("m", sentence))
+	require.NoError(t, err)
+	for _, stream := range []bool{true, false} {
+		run := func(ctx context.Context, model string) (streamed, error) {
+			if stream {
+				return s.stream(ctx, question(model, sentence))
+			}
+			res, err := s.client.Chat.Completions.New(ctx, question(model, sentence))
+			if err != nil {
+				return streamed{}, err
+			}
+			return streamed{content: res.Choices[0].Message.Content, finish: res.Choices[0].FinishReason, usage: res.Usage}, nil
+		}
+		name := map[bool]string{true: "stream ", false: "whole "}[stream]
+		fault := func(t *testing.T, kind, rest string) string {
+			t.Helper()
+			model := name + kind
+			s.call(t, http.MethodPost, "/sim/faults", `{"model":"`+model+`","kind":"`+kind+`"`+rest+`}`, http.StatusOK, nil)
+			return model
+		}
+		for kind, status := range map[string]int{sim.Fault429: 429, sim.Fault500: 500, sim.Fault401: 401} {
+			t.Run(name+kind, func(t *testing.T) {
+				t.Parallel()
+				model := fault(t, kind, `,"times":2,"retryAfterSec":4`)
+				for range 2 {
+					_, err := run(t.Context(), model)
+					apiErr := requireStatus(t, err, status)
+					if status == 429 {
+						require.Equal(t, "4", apiErr.Response.Header.Get("Retry-After"))
+					}
+				}
+				got, err := run(t.Context(), model)
+				require.NoError(t, err, "the fault is over")
+				require.Equal(t, plain.content, got.content)
+			})
+		}
+		t.Run(name+sim.FaultCut, func(t *testing.T) {
+			t.Parallel()
+			model := fault(t, sim.FaultCut, `,"after":5`)
+			got, err := run(t.Context(), model)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, context.Canceled)
+			require.Empty(t, got.finish)
+			if stream {
+				require.NotEmpty(t, got.content)
+				require.True(t, strings.HasPrefix(plain.content, got.content))
+			}
+			s.await(t, func(st sim.Stats) bool { return st.Models[model].InFlight == 0 })
+			require.Zero(t, s.stats(t).Models[model].Cancelled, "we cut, not the caller")
+		})
+		for _, kind := range []string{sim.FaultStall, sim.FaultEndless} {
+			t.Run(name+kind, func(t *testing.T) {
+				t.Parallel()
+				model := fault(t, kind, `,"after":5`)
+				ctx, leave := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() {
+					_, err := run(ctx, model)
+					done <- err
+				}()
+				s.await(t, func(st sim.Stats) bool { return st.Models[model].Faults == 1 })
+				leave()
+				require.Error(t, <-done)
+				s.await(t, func(st sim.Stats) bool { return st.Models[model].InFlight == 0 && st.Models[model].Cancelled == 1 })
+			})
+		}
+		t.Run(name+sim.FaultSlow, func(t *testing.T) {
+			t.Parallel()
+			model := fault(t, sim.FaultSlow, `,"delayMs":2`)
+			begin := time.Now()
+			got, err := run(t.Context(), model)
+			require.NoError(t, err)
+			require.Equal(t, plain.content, got.content)
+			require.Greater(t, time.Since(begin), 60*time.Millisecond)
+		})
+		t.Run(name+sim.FaultBadJSON, func(t *testing.T) {
+			t.Parallel()
+			got, err := run(t.Context(), fault(t, sim.FaultBadJSON, ``))
+			require.NoError(t, err)
+			require.Equal(t, "stop", got.finish)
+			require.Less(t, len(got.content), len(plain.content))
+		})
+		t.Run(name+sim.FaultNoUsage, func(t *testing.T) {
+			t.Parallel()
+			got, err := run(t.Context(), fault(t, sim.FaultNoUsage, ``))
+			require.NoError(t, err)
+			require.Zero(t, got.usage.TotalTokens)
+		})
+	}
+}
+
+func TestEndlessGoesOn(t *testing.T) {
+	t.Parallel()
+	s := start(t, sim.Options{})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	st := s.client.Chat.Completions.NewStreaming(ctx, question("m", sentence), option.WithHeader("X-Berth-Fault", "endless"))
+	for range 5000 {
+		require.True(t, st.Next(), st.Err())
+	}
+	leave()
+	_ = st.Close()
+	s.await(t, func(st sim.Stats) bool { return st.Models["m"].Cancelled == 1 })
+}
+
+func TestFaultsOfTheBoard(t *testing.T) {
+	t.Parallel()
+	s := start(t, sim.Options{Faults: []sim.Fault{{Kind: sim.Fault500, Times: -1}}})
+	for range 3 {
+		_, err := s.client.Chat.Completions.New(t.Context(), question("m", sentence))
+		requireStatus(t, err, http.StatusInternalServerError)
+	}
+	s.call(t, http.MethodDelete, "/sim/faults", "", http.StatusNoContent, nil)
+	_, err := s.client.Chat.Completions.New(t.Context(), question("m", sentence))
+	require.NoError(t, err)
+	_, err = s.client.Chat.Completions.New(t.Context(), question("m", sentence), option.WithHeader("X-Berth-Fault", "flood"))
+	requireStatus(t, err, http.StatusBadRequest)
+}

@@ -1,0 +1,159 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"berth"
+	"berth/lua"
+)
+
+// Options say how events are published. Zero fields take the defaults named beside them.
+type Options struct {
+	// FlushInterval and FlushSize merge tokens: a batch leaves when it is that old or holds that many (T11).
+	FlushInterval time.Duration // 400 ms
+	FlushSize     int           // 8
+	// TTL is how long an ended stream can still be read, 2 to 5 minutes (T13).
+	TTL time.Duration // 3 min
+	// TrimMaxLen is about how many entries an ended stream keeps; 0 keeps all.
+	TrimMaxLen int64
+	// MaxPending bounds the bytes of a Writer that Redis has not confirmed; beyond it the producer waits.
+	MaxPending int // 1 MiB
+	// Production drops debug events (T14).
+	Production bool
+	Logger     *slog.Logger // slog.Default()
+}
+
+func (o Options) withDefaults() Options {
+	o.FlushInterval = cmp.Or(o.FlushInterval, 400*time.Millisecond)
+	o.FlushSize = cmp.Or(o.FlushSize, 8)
+	o.TTL = cmp.Or(o.TTL, 3*time.Minute)
+	o.MaxPending = cmp.Or(o.MaxPending, 1<<20)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// keepAfterDeadline is how long the keys of a task outlive its deadline if its end never reaches Redis.
+const keepAfterDeadline = time.Hour
+
+// scripts is what a Publisher needs of package lua.
+type scripts interface {
+	ReopenStream(ctx context.Context, ch lua.Channel, fence int64, safetyTTL time.Duration, known string) (string, error)
+	AppendOnce(ctx context.Context, ch lua.Channel, fence int64, appendID, known string, events []lua.StreamEntry) (lua.AppendResult, error)
+	EndStream(ctx context.Context, ch lua.Channel, event string, ttl time.Duration, trim int64) (code, lastID string, err error)
+}
+
+// Publisher appends events to tasks' streams. It holds no state of its own; all methods may be called at once.
+type Publisher struct {
+	scripts scripts
+	opt     Options
+}
+
+// NewPublisher makes a Publisher.
+func NewPublisher(scripts *lua.Scripts, opt Options) *Publisher { return newPublisher(scripts, opt) }
+
+func newPublisher(s scripts, opt Options) *Publisher {
+	return &Publisher{scripts: s, opt: opt.withDefaults()}
+}
+
+// Open makes the stream of a task that the ledger says is open, or raises the fence of an open one. It returns
+// ErrEnded when the terminal event is in. The keys live at least until an hour after deadline.
+func (p *Publisher) Open(ctx context.Context, ch lua.Channel, fence int64, deadline time.Time) error {
+	return p.reopen(ctx, ch, fence, deadline, "")
+}
+
+func (p *Publisher) reopen(ctx context.Context, ch lua.Channel, fence int64, deadline time.Time, known string) error {
+	keep := max(time.Until(deadline), 0) + keepAfterDeadline
+	code, err := p.scripts.ReopenStream(ctx, ch, fence, keep, known)
+	if err != nil {
+		return fmt.Errorf("open stream: %w", err)
+	}
+	if code == lua.StreamEnded {
+		return ErrEnded
+	}
+	return nil
+}
+
+// Publish appends events in one round trip. Terminal events are refused: End appends those. `start` is appended
+// at most once per stream, `debug` never in production. Errors: ErrFenced, ErrEnded, ErrAbsent, or Redis's; after
+// the last it is unknown whether the events are in, and another call may repeat them.
+func (p *Publisher) Publish(ctx context.Context, ch lua.Channel, fence int64, events ...berth.Event) error {
+	entries := make([]lua.StreamEntry, 0, len(events))
+	for _, ev := range events {
+		if !p.wanted(ev) {
+			continue
+		}
+		e, err := entryOf(ch, ev)
+		if err != nil {
+			return err
+		}
+		entries = append(entries, e)
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	res, err := p.scripts.AppendOnce(ctx, ch, fence, lua.NewAppendID(), "", entries)
+	if err != nil {
+		return fmt.Errorf("publish events: %w", err)
+	}
+	return codeError(res.Code)
+}
+
+// End appends the terminal event and closes the stream. already says that it was closed before, and nothing
+// was appended. ErrAbsent means there is no stream to end: readers get the result from the ledger.
+func (p *Publisher) End(ctx context.Context, ch lua.Channel, ev berth.Event) (already bool, err error) {
+	if !ev.Type.Terminal() {
+		return false, fmt.Errorf("end stream: %s is no terminal event", ev.Type)
+	}
+	data, err := encode(addressed(ch, ev))
+	if err != nil {
+		return false, err
+	}
+	code, _, err := p.scripts.EndStream(ctx, ch, data, p.opt.TTL, p.opt.TrimMaxLen)
+	if err != nil {
+		return false, fmt.Errorf("end stream: %w", err)
+	}
+	if code == lua.StreamEnded {
+		return true, nil
+	}
+	return false, codeError(code)
+}
+
+func (p *Publisher) wanted(ev berth.Event) bool {
+	return ev.Type != berth.EventDebug || !p.opt.Production
+}
+
+func entryOf(ch lua.Channel, ev berth.Event) (lua.StreamEntry, error) {
+	if ev.Type.Terminal() || ev.Type == berth.EventGap {
+		return lua.StreamEntry{}, fmt.Errorf("publish events: %s cannot be appended", ev.Type)
+	}
+	data, err := encode(addressed(ch, ev))
+	return lua.StreamEntry{Type: ev.Type, Once: ev.Type == berth.EventStart, Data: data}, err
+}
+
+// addressed fills in the ids every event carries.
+func addressed(ch lua.Channel, ev berth.Event) berth.Event {
+	ev.TaskID = cmp.Or(ev.TaskID, ch.TaskID)
+	ev.ServiceID = cmp.Or(ev.ServiceID, ch.ServiceID)
+	return ev
+}
+
+func codeError(code string) error {
+	switch code {
+	case lua.StreamOK, lua.StreamExists:
+		return nil
+	case lua.StreamFenced:
+		return ErrFenced
+	case lua.StreamEnded:
+		return ErrEnded
+	case lua.StreamAbsent:
+		return ErrAbsent
+	default:
+		return fmt.Errorf("stream: unknown code %q", code)
+	}
+}

@@ -1,0 +1,317 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth"
+	"berth/lua"
+)
+
+// Item is one event as a reader gets it. Data is the event's JSON on one line; it is shared, do not change it.
+type Item struct {
+	ID    string
+	Event berth.EventType
+	Data  []byte
+}
+
+func newItem(id string, data []byte) Item { return Item{ID: id, Event: eventType(data), Data: data} }
+
+// Reader reads one stream: what was there, then what comes. It belongs to one goroutine, except for Close.
+//
+// The hub offers live events and never waits: when the buffer is full, a connection was lost or a subscription has
+// just been confirmed, it marks the reader as behind, and the reader itself catches up from the stream.
+type Reader struct {
+	hub     *Hub
+	ch      lua.Channel
+	channel string
+	index   int // among the readers of its topic; the switchboard's
+
+	live   chan *message // nil messages only wake
+	behind atomic.Bool   // set by the hub, cleared before a replay
+	closed atomic.Bool
+
+	at      position // the last event given out
+	replay  bool     // read the stream before going on
+	broken  bool     // what comes next does not follow on at, whatever its number: say so
+	over    bool     // nothing comes after chunk
+	joined  bool     // the switchboard knows it
+	chunk   []redis.XMessage
+	backoff time.Duration
+}
+
+func newReader(h *Hub, ch lua.Channel, at position) *Reader {
+	return &Reader{
+		hub: h, ch: ch, channel: h.scripts.Keys().Channel(ch.UserID, ch.ServiceID, ch.TaskID),
+		live: make(chan *message, h.opt.ReaderBuffer), at: at,
+	}
+}
+
+// attach waits until the hub offers the stream's events and reads the first chunk. Nothing more can come to an
+// ended stream, so that is read only.
+func (r *Reader) attach(ctx context.Context, ended bool) error {
+	if !ended {
+		if err := r.join(ctx); err != nil {
+			return err
+		}
+	}
+	r.replay = true
+	if err := r.fill(ctx); err != nil {
+		if errors.Is(err, ErrAbsent) || ctx.Err() != nil {
+			return err
+		}
+		return unavailable(err)
+	}
+	return nil
+}
+
+// join makes the reader known to the hub and waits for the subscription's confirmation.
+func (r *Reader) join(ctx context.Context) error {
+	confirmed, cancel := context.WithTimeoutCause(ctx, r.hub.opt.SubscribeTimeout,
+		unavailable(errors.New("no confirmation of the subscription in time")))
+	defer cancel()
+	select {
+	case r.hub.joins <- r:
+		r.joined = true
+	case <-r.hub.done:
+		return ErrClosed
+	case <-confirmed.Done():
+		return context.Cause(confirmed)
+	}
+	for !r.behind.Load() {
+		select {
+		case <-r.live:
+		case <-r.hub.done:
+			return ErrClosed
+		case <-confirmed.Done():
+			return context.Cause(confirmed)
+		}
+	}
+	return nil
+}
+
+// Next returns the next event. It waits until there is one or ctx ends; after the terminal event it returns io.EOF.
+// A ctx that ended loses nothing: call Next again. While Redis cannot be reached, or has lost the stream, Next goes
+// on waiting; Check tells the latter. A gap event's id is the one before the event that follows it, so that
+// resuming behind it loses nothing.
+func (r *Reader) Next(ctx context.Context) (Item, error) {
+	for {
+		if r.behind.Load() {
+			r.replay = true
+		}
+		switch {
+		case len(r.chunk) > 0:
+			if item, ok := r.pop(); ok {
+				return item, nil
+			}
+		case r.over:
+			return Item{}, io.EOF
+		case r.replay:
+			if err := r.catch(ctx); err != nil {
+				return Item{}, err
+			}
+		default:
+			item, ok, err := r.wait(ctx)
+			if ok || err != nil {
+				return item, err
+			}
+		}
+	}
+}
+
+// Check asks Redis whether the stream is still there, in one cheap round trip; call it when Next has given nothing
+// for a heartbeat, between two calls of Next. nil: go on. ErrAbsent: the stream is gone, ask the ledger; should the
+// task still be open, its writer will restore the stream and Next gives what comes then. io.EOF: ended, and all was
+// given out. Anything else is Redis's. If something was missed, the next call of Next reads it.
+func (r *Reader) Check(ctx context.Context) error {
+	if r.over && len(r.chunk) == 0 {
+		return io.EOF
+	}
+	state, err := r.hub.scripts.StreamState(ctx, r.ch)
+	if err != nil {
+		return err
+	}
+	if !state.Exists {
+		return ErrAbsent
+	}
+	last, _ := parsePosition(state.LastID)
+	switch {
+	case len(r.chunk) > 0:
+	case r.at == last && state.Ended:
+		r.over = true
+		return io.EOF
+	case r.at != last && last.seq > 0:
+		r.replay = true
+	}
+	return nil
+}
+
+// Close leaves the stream. What the reader held is freed; Next must not be called again.
+func (r *Reader) Close() {
+	if !r.joined || r.closed.Swap(true) {
+		return
+	}
+	select {
+	case r.hub.leaves <- r:
+	case <-r.hub.done:
+	}
+}
+
+// offer gives the reader a live event, or marks it as behind. The hub's owner calls it; it never waits.
+func (r *Reader) offer(m *message) {
+	if r.behind.Load() {
+		return // its replay, not begun yet, will find the event in the stream
+	}
+	select {
+	case r.live <- m:
+	default:
+		r.catchUp()
+	}
+}
+
+// catchUp marks the reader as behind and wakes it. A full buffer needs no waking: its reader looks at the mark
+// after every event.
+func (r *Reader) catchUp() {
+	r.behind.Store(true)
+	select {
+	case r.live <- nil:
+	default:
+	}
+}
+
+// wait takes the next live event.
+func (r *Reader) wait(ctx context.Context) (Item, bool, error) {
+	select {
+	case m := <-r.live:
+		switch {
+		case m == nil || !r.at.before(m.at) && m.at.gen == r.at.gen:
+			return Item{}, false, nil
+		case r.at.next(m.at) && !r.broken:
+			return r.give(m.at, m.item), true, nil
+		default:
+			r.replay = true // something is missing, or another generation began: the stream tells
+			return Item{}, false, nil
+		}
+	case <-r.hub.done:
+		return Item{}, false, ErrClosed
+	case <-ctx.Done():
+		return Item{}, false, ctx.Err()
+	}
+}
+
+// catch replays, and goes on trying while Redis does not answer.
+func (r *Reader) catch(ctx context.Context) error {
+	err := r.fill(ctx)
+	switch {
+	case err == nil:
+		r.backoff = 0
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, ErrAbsent):
+		r.replay = false // a writer may restore it, and then publishes
+		return nil
+	}
+	r.backoff = min(max(2*r.backoff, retryFirst), retryMost)
+	if !pause(ctx, r.backoff) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// fill reads the next chunk behind the reader's position. It leaves r.replay set unless it reached the end.
+func (r *Reader) fill(ctx context.Context) error {
+	r.behind.Store(false) // before reading: what comes from here on is offered again
+	r.drain()
+	after := ""
+	if r.at != (position{}) {
+		after = r.at.String()
+	}
+	state, entries, err := r.hub.scripts.ReadStream(ctx, r.ch, after, r.hub.opt.ReplayChunk)
+	if err != nil {
+		return err
+	}
+	if !state.Exists {
+		return ErrAbsent
+	}
+	last, ok := parsePosition(state.LastID)
+	if !ok {
+		return fmt.Errorf("stream state: bad id %q", state.LastID)
+	}
+	if last.before(r.at) {
+		r.at, r.broken = position{}, true // a future id: give all there is
+		return r.fill(ctx)
+	}
+	r.chunk = entries
+	if int64(len(entries)) == r.hub.opt.ReplayChunk {
+		return nil
+	}
+	if len(entries) == 0 && state.Ended && r.at != last {
+		return ErrAbsent // expired between the two reads
+	}
+	r.replay, r.over = false, state.Ended
+	return nil
+}
+
+// drain drops live events: the stream, read after this, has them.
+func (r *Reader) drain() {
+	for {
+		select {
+		case <-r.live:
+		default:
+			return
+		}
+	}
+}
+
+// pop gives the chunk's next event, or a gap before it.
+func (r *Reader) pop() (Item, bool) {
+	e := r.chunk[0]
+	at, ok := parsePosition(e.ID)
+	data, isText := e.Values[lua.StreamField].(string)
+	if !ok || !isText || !r.at.before(at) {
+		r.advance()
+		return Item{}, false
+	}
+	if r.broken || !r.at.next(at) {
+		r.broken = false
+		r.at = position{at.gen, at.seq - 1}
+		return r.gap([]byte(data)), true
+	}
+	r.advance()
+	return r.give(at, newItem(e.ID, []byte(data))), true
+}
+
+// advance lets go of the chunk when it is used up.
+func (r *Reader) advance() {
+	r.chunk[0] = redis.XMessage{}
+	if r.chunk = r.chunk[1:]; len(r.chunk) == 0 {
+		r.chunk = nil
+	}
+}
+
+func (r *Reader) give(at position, item Item) Item {
+	r.at = at
+	if item.Event.Terminal() {
+		r.over, r.chunk = true, nil
+	}
+	return item
+}
+
+// gap says that history before the reader's next event is missing. Its stage is that event's.
+func (r *Reader) gap(next []byte) Item {
+	var after berth.Event
+	_ = json.Unmarshal(next, &after) // without a stage the gap is as good
+	data, _ := json.Marshal(berth.Event{
+		Type: berth.EventGap, TaskID: r.ch.TaskID, ServiceID: r.ch.ServiceID, Stage: after.Stage,
+		TS: time.Now().UnixMilli(),
+	})
+	return Item{ID: r.at.String(), Event: berth.EventGap, Data: data}
+}

@@ -1,0 +1,225 @@
+package stream
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"berth"
+)
+
+// What leaves in one round trip, and what one batch of tokens may hold, at most: Redis runs a script to its end,
+// so its pieces stay small.
+const (
+	tripEvents = 64
+	tripBytes  = 256 << 10
+	batchBytes = 16 << 10
+	eventCost  = 128 // what an event without text counts for in MaxPending
+)
+
+// pending is one event that Redis has not confirmed.
+type pending struct {
+	event berth.Event
+	cost  int
+}
+
+// flushed is a Flush or Close that waits until the first n events are confirmed.
+type flushed struct {
+	n    int64
+	done chan error
+}
+
+// owner is the goroutine that owns a Writer's buffers. It does no I/O.
+type owner struct {
+	w   *Writer
+	opt Options
+
+	stage berth.Stage
+	queue []pending // ready to leave
+	batch batch     // still filling
+	cost  int       // of queue, batch and what is under way
+
+	work     chan []pending
+	results  chan error
+	underway []pending
+
+	timer    *time.Timer
+	due      time.Time // when the filling batch leaves at the latest
+	sentAt   time.Time // when tokens last left
+	started  bool      // the first token is out
+	queued   int64     // events put into the queue so far
+	acked    int64     // events confirmed so far
+	waiting  []flushed
+	closing  bool
+	hasToken bool // the queue holds tokens
+}
+
+// batch is a token_batch that fills.
+type batch struct {
+	text               strings.Builder
+	count              int
+	startedAt, endedAt int64
+}
+
+func (o *owner) run(ctx context.Context) {
+	defer close(o.w.stopped)
+	defer close(o.work)
+	defer o.w.cancel(nil)
+	o.timer = time.NewTimer(time.Hour)
+	o.timer.Stop()
+	defer o.timer.Stop()
+	for {
+		o.send()
+		if o.closing && o.underway == nil && len(o.queue) == 0 {
+			o.answer(nil)
+			return
+		}
+		ops := o.w.ops
+		if o.closing || o.cost >= o.opt.MaxPending {
+			ops = nil
+		}
+		select {
+		case op := <-ops:
+			o.take(op)
+		case err := <-o.results:
+			if err != nil {
+				o.stop(err)
+				return
+			}
+			o.confirm()
+		case <-o.timer.C:
+			if o.underway == nil {
+				o.seal()
+			}
+		case <-ctx.Done():
+			o.stop(context.Cause(ctx))
+			return
+		}
+	}
+}
+
+// stop ends the writer early: err is for everybody who waits or will ask.
+func (o *owner) stop(err error) {
+	o.w.err.Store(&err)
+	o.answer(err)
+}
+
+func (o *owner) answer(err error) {
+	for _, f := range o.waiting {
+		f.done <- err
+	}
+	o.waiting = nil
+}
+
+func (o *owner) take(op op) {
+	switch op.kind {
+	case opToken:
+		o.token(op.text, op.at)
+	case opEvent:
+		o.seal()
+		if op.event.Stage == "" {
+			op.event.Stage = o.stage
+		}
+		o.cost += eventCost
+		o.enqueue(pending{op.event, eventCost})
+	case opStage:
+		if op.event.Stage != o.stage {
+			o.seal()
+			o.stage = op.event.Stage
+		}
+	case opFlush, opClose:
+		o.seal()
+		o.closing = op.kind == opClose
+		o.waiting = append(o.waiting, flushed{o.queued, op.done})
+		o.release()
+	}
+}
+
+// token decides whether the text leaves at once or waits for company; see Writer.
+func (o *owner) token(text string, at int64) {
+	o.cost += len(text)
+	now := time.Now()
+	idle := o.batch.count == 0 && o.underway == nil && now.Sub(o.sentAt) >= o.opt.FlushInterval
+	if !o.started || idle {
+		o.started = true
+		o.hasToken = true
+		o.enqueue(pending{berth.Event{Type: berth.EventToken, Stage: o.stage, TS: at, Text: text}, len(text)})
+		return
+	}
+	if o.batch.count == 0 {
+		o.batch.startedAt = at
+		o.due = o.sentAt.Add(o.opt.FlushInterval)
+		o.timer.Reset(max(o.due.Sub(now), 0))
+	}
+	o.batch.text.WriteString(text)
+	o.batch.count++
+	o.batch.endedAt = at
+	if o.batch.count >= o.opt.FlushSize || o.batch.text.Len() >= batchBytes {
+		o.seal()
+	}
+}
+
+// seal moves the filling batch to the queue.
+func (o *owner) seal() {
+	if o.batch.count == 0 {
+		return
+	}
+	o.timer.Stop()
+	text := o.batch.text.String()
+	o.hasToken = true
+	o.enqueue(pending{berth.Event{
+		Type: berth.EventTokenBatch, Stage: o.stage, TS: o.batch.endedAt, Text: text,
+		Count: o.batch.count, StartedAt: o.batch.startedAt, EndedAt: o.batch.endedAt,
+	}, len(text)})
+	o.batch = batch{}
+}
+
+func (o *owner) enqueue(p pending) {
+	o.queue = append(o.queue, p)
+	o.queued++
+}
+
+// send hands the queue to the sender when that is free.
+func (o *owner) send() {
+	if o.underway != nil || len(o.queue) == 0 {
+		return
+	}
+	n, size := 0, 0
+	for n < len(o.queue) && n < tripEvents && (n == 0 || size+o.queue[n].cost <= tripBytes) {
+		size += o.queue[n].cost
+		n++
+	}
+	o.underway = o.queue[:n:n]
+	o.queue = o.queue[n:]
+	if o.hasToken {
+		o.sentAt = time.Now()
+		o.hasToken = len(o.queue) > 0
+	}
+	o.work <- o.underway
+}
+
+// confirm takes note that what was under way is in Redis.
+func (o *owner) confirm() {
+	for _, p := range o.underway {
+		o.cost -= p.cost
+	}
+	o.acked += int64(len(o.underway))
+	o.underway = nil
+	if o.batch.count > 0 && len(o.queue) == 0 && !time.Now().Before(o.due) {
+		o.seal()
+	}
+	o.release()
+}
+
+// release answers whoever waited for what is confirmed now. A Close is answered when the loop ends.
+func (o *owner) release() {
+	kept := o.waiting[:0]
+	for _, f := range o.waiting {
+		if f.n <= o.acked && !o.closing {
+			f.done <- nil
+		} else {
+			kept = append(kept, f)
+		}
+	}
+	o.waiting = kept
+}

@@ -1,0 +1,196 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"berth"
+	"berth/lua"
+)
+
+// Between tries while Redis or the ledger cannot be reached.
+const (
+	retryFirst = 50 * time.Millisecond
+	retryMost  = 2 * time.Second
+)
+
+// sender is the goroutine of a Writer that talks to Redis. It keeps the text that Redis confirmed, to say it
+// again when Redis lost it.
+type sender struct {
+	pub    *Publisher
+	ch     lua.Channel
+	fence  int64
+	base   berth.Event
+	reopen func(context.Context) (bool, error)
+	trips  *atomic.Int64
+
+	known string // id of the newest entry Redis confirmed
+	text  strings.Builder
+	count int
+	since int64
+	until int64
+}
+
+// run appends each piece of work and reports it; the first failure is the last report.
+func (s *sender) run(ctx context.Context, work <-chan []pending, results chan<- error) {
+	for events := range work {
+		err := s.append(ctx, events)
+		results <- err // has room: one piece of work is under way at a time
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *sender) append(ctx context.Context, events []pending) error {
+	entries, err := s.entries(events)
+	if err != nil {
+		return err
+	}
+	id, wait, restored := lua.NewAppendID(), retryFirst, false
+	for {
+		err := s.try(ctx, id, entries)
+		if err == nil {
+			s.note(events)
+			return nil
+		}
+		if errors.Is(err, ErrAbsent) {
+			err = s.restore(ctx)
+			if err == nil {
+				if entries, err = s.entries(append(s.retold(), events...)); err != nil {
+					return err
+				}
+				id = lua.NewAppendID()
+				if !restored {
+					restored = true
+					continue
+				}
+				err = errors.New("lost again after it was restored")
+			}
+		}
+		if final(err) {
+			return err
+		}
+		s.pub.opt.Logger.WarnContext(ctx, "stream append failed, trying again", "taskId", s.ch.TaskID,
+			"fence", s.fence, "restored", restored, "in", wait, "error", err)
+		if !pause(ctx, wait) {
+			return context.Cause(ctx)
+		}
+		wait = min(2*wait, retryMost)
+	}
+}
+
+// try is one round trip.
+func (s *sender) try(ctx context.Context, id string, entries []lua.StreamEntry) error {
+	s.trips.Add(1)
+	res, err := s.pub.scripts.AppendOnce(ctx, s.ch, s.fence, id, s.known, entries)
+	if err != nil {
+		return fmt.Errorf("append events: %w", err)
+	}
+	if res.Code == lua.StreamLost {
+		return ErrAbsent
+	}
+	if err := codeError(res.Code); err != nil {
+		return err
+	}
+	s.known = res.LastID
+	return nil
+}
+
+// restore opens the stream again if the ledger says that the task is open and the fence still ours.
+func (s *sender) restore(ctx context.Context) error {
+	if s.reopen == nil {
+		return ErrEnded
+	}
+	ours, err := s.reopen(ctx)
+	if err != nil {
+		return fmt.Errorf("ask whether to reopen the stream: %w", err)
+	}
+	if !ours {
+		return ErrEnded
+	}
+	deadline, _ := ctx.Deadline()
+	if err := s.pub.reopen(ctx, s.ch, s.fence, deadline, s.known); err != nil {
+		return err
+	}
+	s.known = ""
+	return nil
+}
+
+// retold is what readers of a restored stream get before anything new.
+func (s *sender) retold() []pending {
+	again := []pending{{event: berth.Event{Type: berth.EventReset, TS: time.Now().UnixMilli(), Message: "restored"}}}
+	if s.count == 0 {
+		return again
+	}
+	return append(again, pending{event: berth.Event{
+		Type: berth.EventTokenBatch, TS: time.Now().UnixMilli(), Text: s.text.String(),
+		Count: s.count, StartedAt: s.since, EndedAt: s.until,
+	}})
+}
+
+// note remembers confirmed text. A reset of the producer makes it void.
+func (s *sender) note(events []pending) {
+	for _, p := range events {
+		e := p.event
+		switch e.Type {
+		case berth.EventReset:
+			s.text.Reset()
+			s.count = 0
+			continue
+		case berth.EventToken:
+			e.Count, e.StartedAt, e.EndedAt = 1, e.TS, e.TS
+		case berth.EventTokenBatch:
+		default:
+			continue
+		}
+		if s.count == 0 {
+			s.since = e.StartedAt
+		}
+		s.text.WriteString(e.Text)
+		s.count += e.Count
+		s.until = e.EndedAt
+	}
+}
+
+func (s *sender) entries(events []pending) ([]lua.StreamEntry, error) {
+	entries := make([]lua.StreamEntry, len(events))
+	for i, p := range events {
+		ev := p.event
+		if ev.TaskID == "" {
+			ev.TaskID = s.base.TaskID
+		}
+		if ev.ServiceID == "" {
+			ev.ServiceID = s.base.ServiceID
+		}
+		if ev.Stage == "" {
+			ev.Stage = s.base.Stage
+		}
+		var err error
+		if entries[i], err = entryOf(s.ch, ev); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+// final tells whether trying again cannot help.
+func final(err error) bool {
+	return errors.Is(err, ErrFenced) || errors.Is(err, ErrEnded)
+}
+
+// pause waits d and tells whether ctx still runs.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,228 @@
+package testdb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// errMissing is the one line that a machine without PostgreSQL gets.
+var errMissing = errors.New("PostgreSQL is not installed: `apt-get install postgresql`")
+
+// keeper runs PostgreSQL for as long as its standard input is open. The test binary holds the other end, so the
+// server and its folder go away however the test binary ends, even by kill -9.
+const keeper = `"$2" -D "$1/data" -k "$1" -c listen_addresses= -c fsync=off \
+	-c full_page_writes=off -c max_connections=200 -c shared_buffers=64MB </dev/null &
+pid=$!
+cat >/dev/null
+kill -QUIT $pid
+wait $pid
+[ "$3" = keep ] || rm -rf "$1"`
+
+// shared is the server of this test binary, started at first use.
+var shared = sync.OnceValues(func() (*Server, error) {
+	s, err := prepare()
+	if err != nil {
+		return nil, err
+	}
+	return s, s.run("")
+})
+
+// Server is one running PostgreSQL on a Unix socket in a folder of its own, with fsync off.
+type Server struct {
+	dir      string
+	postgres string
+	as       *syscall.SysProcAttr
+	cmd      *exec.Cmd
+	life     *os.File // closing it ends the server
+}
+
+// Start runs a server of the test's own, one that it may Kill and Restart, until the test ends.
+func Start(tb testing.TB) *Server {
+	tb.Helper()
+	s, err := prepare()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		s.Kill()
+		if err := os.RemoveAll(s.dir); err != nil {
+			tb.Errorf("remove the folder of PostgreSQL: %v", err)
+		}
+	})
+	if err := s.run("keep"); err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// Kill ends the server at once, as a crash would; it does nothing when none runs.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.life.Close() // only ever closed here
+	_ = s.cmd.Wait()   // the keeper's exit code says nothing
+	s.cmd = nil
+}
+
+// Restart brings a killed server back with its data, ready when it returns.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	s.Kill()
+	if err := s.run("keep"); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Database makes an empty database and names it for ledger.Open; it is dropped with the test.
+func (s *Server) Database(tb testing.TB) string {
+	tb.Helper()
+	b := make([]byte, 6)
+	if _, err := rand.Read(b); err != nil {
+		tb.Fatalf("read randomness: %v", err)
+	}
+	name := fmt.Sprintf("test_%x", b)
+	s.admin(tb, "CREATE DATABASE "+name)
+	tb.Cleanup(func() { s.admin(tb, "DROP DATABASE "+name+" WITH (FORCE)") })
+	return s.dsn(name)
+}
+
+func (s *Server) admin(tb testing.TB, statement string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c, err := pgx.Connect(ctx, s.dsn("postgres"))
+	if err != nil {
+		tb.Errorf("connect to PostgreSQL: %v", err)
+		return
+	}
+	defer func() { _ = c.Close(ctx) }()
+	if _, err := c.Exec(ctx, statement); err != nil {
+		tb.Errorf("%s: %v", statement, err)
+	}
+}
+
+func (s *Server) dsn(database string) string {
+	q := url.Values{"host": {s.dir}, "user": {"berth"}, "connect_timeout": {"5"}}
+	return "postgres:///" + database + "?" + q.Encode()
+}
+
+// prepare makes the folder and an empty cluster in it.
+func prepare() (*Server, error) {
+	initdb, err := find("initdb")
+	if err != nil {
+		return nil, err
+	}
+	postgres, err := find("postgres")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "berth-pg-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for PostgreSQL: %w", err)
+	}
+	as, err := unprivileged(dir)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(initdb, "--pgdata", filepath.Join(dir, "data"), "--username", "berth", //nolint:gosec // found above
+		"--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync")
+	cmd.Dir, cmd.SysProcAttr = dir, as
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	return &Server{dir: dir, postgres: postgres, as: as}, nil
+}
+
+// run starts the keeper and waits until the server answers. folder is "keep" when the caller removes it.
+func (s *Server) run(folder string) error {
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the log of PostgreSQL: %w", err)
+	}
+	defer func() { _ = log.Close() }() // the child has its own
+	stdin, life, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	defer func() { _ = stdin.Close() }()
+	cmd := exec.Command("/bin/sh", "-c", keeper, "keeper", s.dir, s.postgres, folder) //nolint:gosec // fixed program
+	cmd.Dir, cmd.SysProcAttr, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.dir, s.as, stdin, log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	s.cmd, s.life = cmd, life
+	return s.ready()
+}
+
+func (s *Server) ready() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := pgx.Connect(ctx, s.dsn("postgres"))
+		if err == nil {
+			return c.Close(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			log, _ := os.ReadFile(filepath.Join(s.dir, "log")) // what there is
+			return fmt.Errorf("PostgreSQL did not come up: %w: %s", err, log)
+		case <-tick.C:
+		}
+	}
+}
+
+// find looks on PATH first, then where Debian puts the newest version.
+func find(program string) (string, error) {
+	if p, err := exec.LookPath(program); err == nil {
+		return p, nil
+	}
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + program)
+	if err != nil || len(found) == 0 {
+		return "", errMissing
+	}
+	return slices.Max(found), nil
+}
+
+// unprivileged gives the folder to the user postgres when we are root, as whom PostgreSQL refuses to run. A session
+// of its own keeps a Ctrl-C in the terminal from the keeper, which has the folder to remove.
+func unprivileged(dir string) (*syscall.SysProcAttr, error) {
+	as := &syscall.SysProcAttr{Setsid: true}
+	if os.Getuid() != 0 {
+		return as, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, fmt.Errorf("no user to run PostgreSQL as: %w: %w", err, errMissing)
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user id of postgres: %w", err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("group id of postgres: %w", err)
+	}
+	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
+		return nil, fmt.Errorf("hand the folder to postgres: %w", err)
+	}
+	as.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return as, nil
+}

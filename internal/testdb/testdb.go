@@ -1,0 +1,42 @@
+// Package testdb gives tests fresh databases of both kinds that berth runs on: a SQLite file, and a database
+// of a PostgreSQL server that is started from the installed binaries for the test binary alone.
+package testdb
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// Each runs f as one parallel subtest per kind of database, each with a data source name for ledger.Open that
+// leads to an empty database.
+func Each(t *testing.T, f func(t *testing.T, dsn string)) {
+	t.Helper()
+	for name, open := range Kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, open(t))
+		})
+	}
+}
+
+// Kinds is how to make an empty database of every kind, by its name.
+func Kinds() map[string]func(testing.TB) string {
+	return map[string]func(testing.TB) string{"sqlite": SQLite, "postgres": Postgres}
+}
+
+// SQLite names a database file that does not exist yet, in a folder that goes with the test.
+func SQLite(tb testing.TB) string {
+	tb.Helper()
+	return "sqlite:" + filepath.Join(tb.TempDir(), "berth.db")
+}
+
+// Postgres makes an empty database on the server that all tests of the binary share, dropped with the test.
+// A machine without PostgreSQL fails the test.
+func Postgres(tb testing.TB) string {
+	tb.Helper()
+	s, err := shared()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s.Database(tb)
+}

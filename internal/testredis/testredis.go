@@ -1,0 +1,113 @@
+// Package testredis starts real redis-server processes for tests, each on a free loopback port and with
+// a folder of its own.
+package testredis
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is one running redis-server without persistence: Restart brings it back empty.
+type Server struct {
+	tb   testing.TB
+	port int
+	dir  string
+	args []string
+	cmd  *exec.Cmd
+}
+
+// Start runs a server until the test ends. extra are further command-line arguments, such as
+// "--appendonly", "yes". A machine without redis-server fails the test.
+func Start(tb testing.TB, extra ...string) *Server {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("find a free port: %v", err)
+	}
+	addr, _ := l.Addr().(*net.TCPAddr)
+	if err := l.Close(); err != nil {
+		tb.Fatalf("free the port: %v", err)
+	}
+	s := &Server{tb: tb, port: addr.Port, dir: tb.TempDir()}
+	s.args = append([]string{
+		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--save", "",
+		"--appendonly", "no", "--dir", s.dir,
+	}, extra...)
+	tb.Cleanup(s.Kill)
+	s.Restart()
+	return s
+}
+
+// Addr is host:port; it stays the same over restarts.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Client connects to the server until the test ends.
+func (s *Server) Client() *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
+	s.tb.Cleanup(func() {
+		if err := c.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+			s.tb.Errorf("close redis client: %v", err)
+		}
+	})
+	return c
+}
+
+// Kill ends the process with SIGKILL; it does nothing when none runs.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill() // it may have ended by itself: Wait tells nothing more
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
+// Restart kills a running process and starts a new one on the same port, ready when it returns.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Kill()
+	bin, err := exec.LookPath("redis-server")
+	if err != nil {
+		s.tb.Fatal("redis-server is not installed: `apt-get install redis-server`")
+	}
+	var out bytes.Buffer
+	s.cmd = exec.Command(bin, s.args...) //nolint:gosec // fixed program, arguments of the test itself
+	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Env = &out, &out, os.Environ()
+	if err := s.cmd.Start(); err != nil {
+		s.tb.Fatalf("start redis-server: %v", err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
+	defer func() { _ = c.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for c.Ping(ctx).Err() != nil {
+		select {
+		case <-ctx.Done():
+			s.tb.Fatalf("redis-server did not come up: %s", out.String())
+		case <-tick.C:
+		}
+	}
+}
+
+// Cell is a random key prefix, so that tests can share a server without meeting.
+func Cell(tb testing.TB) string {
+	tb.Helper()
+	b := make([]byte, 6)
+	if _, err := rand.Read(b); err != nil {
+		tb.Fatalf("read randomness: %v", err)
+	}
+	return fmt.Sprintf("test-%x", b)
+}

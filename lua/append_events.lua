@@ -1,0 +1,77 @@
+-- append_events: appends events to an open stream and publishes each, in one round trip (T12, T13).
+--
+-- KEYS[1]  meta hash
+-- KEYS[2]  stream
+-- ARGV[1]  Pub/Sub channel
+-- ARGV[2]  fence of the caller: an older one than the stream's is refused, a newer one raises it
+-- ARGV[3]  append id: a call repeated after a lost reply changes nothing (the last 16 are remembered)
+-- ARGV[4]  id of the last entry the caller knows was stored, or ''
+-- ARGV[5…] pairs: event type if it may be in the stream once only, else ''; the event as JSON
+--
+-- Each event becomes entry {gen}-{seq} with field e = JSON, and the message "{id} {json}" on the channel.
+--
+-- Returns {code, last id}
+--   OK      appended (or had been, by the same append id)
+--   FENCED  a newer attempt writes this stream; nothing was appended
+--   ENDED   the terminal event is in; nothing was appended
+--   ABSENT  never opened, expired, or lost with Redis's data; nothing was appended
+--   LOST    Redis came back with older data than the caller was told it had; nothing was appended
+local meta, stream = KEYS[1], KEYS[2]
+local channel, fence, append_id, known = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local REMEMBERED = 16
+
+local found = redis.call('HMGET', meta, 'state', 'gen', 'seq', 'fence', 'recent')
+local state, gen, seq, held, recent = found[1], found[2], found[3], found[4], found[5] or ''
+if not state then
+  return { 'ABSENT', '' }
+end
+local last = gen .. '-' .. seq
+if state ~= 'open' then
+  return { 'ENDED', last }
+end
+if tonumber(held) > fence then
+  return { 'FENCED', last }
+end
+if string.find(recent, append_id, 1, true) then
+  return { 'OK', last }
+end
+seq = tonumber(seq)
+if known ~= '' then
+  local known_gen, known_seq = string.match(known, '^(%d+)-(%d+)$')
+  if known_gen ~= gen or tonumber(known_seq) > seq then
+    return { 'LOST', last }
+  end
+end
+
+local events, once = {}, {}
+for i = 5, #ARGV, 2 do
+  local field = 'once:' .. ARGV[i]
+  if ARGV[i] == '' then
+    events[#events + 1] = ARGV[i + 1]
+  elseif not once[field] and redis.call('HEXISTS', meta, field) == 0 then
+    once[field] = true
+    events[#events + 1] = ARGV[i + 1]
+  end
+end
+local fresh = redis.call('EXISTS', stream) == 0
+
+for _, event in ipairs(events) do
+  seq = seq + 1
+  last = gen .. '-' .. string.format('%.0f', seq)
+  redis.call('XADD', stream, last, 'e', event)
+  redis.call('PUBLISH', channel, last .. ' ' .. event)
+end
+if fresh and #events > 0 then
+  local left = redis.call('PTTL', meta)
+  if left > 0 then
+    redis.call('PEXPIRE', stream, left)
+  end
+end
+recent = string.sub(append_id .. ' ' .. recent, 1, REMEMBERED * (#append_id + 1))
+local fields = { 'seq', string.format('%.0f', seq), 'fence', string.format('%.0f', fence), 'recent', recent }
+for field in pairs(once) do
+  fields[#fields + 1] = field
+  fields[#fields + 1] = '1'
+end
+redis.call('HSET', meta, unpack(fields))
+return { 'OK', last }

@@ -1,0 +1,270 @@
+package lua
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth"
+)
+
+// What the scripts that choose a node and take its slot answer, beside GuardGrace.
+const (
+	AssignOK     = "OK"
+	AssignExists = "EXISTS"     // an earlier call took it
+	AssignFull   = "NODE_FULL"  // all nodes that could are full
+	AssignNone   = "NO_NODE"    // no node can
+	JobTurnEnded = "TURN_ENDED" // dispatch_job: the turn was finalised
+)
+
+// Unconfirmed is how long a slot is held for work that nobody has confirmed yet (L7).
+const Unconfirmed = 5 * time.Second
+
+// Choice is what a node is chosen by.
+type Choice struct {
+	PoolID   string
+	Strategy berth.Strategy // the pool's, resolved: dynamic has no place here
+	// Required are the capabilities that the pool stands for: what is missing is named when there is no node (S4).
+	Required []string
+	// Services must be available on the node (L10).
+	Services []string
+	// Excluded nodes are not chosen, such as one that just failed this work.
+	Excluded []string
+	// Own is the caller's own node, OwnZone and OwnHost are where the caller is (S3, S5). Any may be empty.
+	Own, OwnZone, OwnHost string
+	// Random is a uniform whole number below 2^52; 0 has one drawn.
+	Random int64
+	// Hold is for how long the slot is held unless it is confirmed; 0 is Unconfirmed.
+	Hold time.Duration
+}
+
+// Decision is what came of a choice.
+type Decision struct {
+	Code string // AssignOK, AssignExists, AssignFull, AssignNone, JobTurnEnded or GuardGrace
+	berth.Assignment
+	// Passed is why nodes of the pool could not be chosen, with how many; AssignFull and AssignNone only.
+	Passed map[berth.ExcludeReason]int
+	// Missing are the required capabilities that no living node has (S4); AssignFull and AssignNone only.
+	Missing []string
+	// Wait is for how long nothing is granted; GuardGrace only.
+	Wait time.Duration
+}
+
+// Assign chooses a node of a pool and takes one of its slots, in one decision (S10). Idempotent by lease id as long as
+// the slot is held.
+func (s *Scripts) Assign(ctx context.Context, leaseID string, c Choice) (Decision, error) {
+	const name = "assign"
+	res, err := s.runGuarded(ctx, name, []string{s.keys.Guard(), s.keys.NodeLeases()}, s.choiceArgs(leaseID, c)...)
+	if err != nil {
+		return Decision{}, err
+	}
+	d, done := decision(res)
+	d.LeaseID, d.PoolID = leaseID, c.PoolID
+	switch {
+	case done:
+		return d, nil
+	case d.Code == AssignOK && len(res) == 4:
+		f, ok := texts(res, 4)
+		if !ok {
+			break
+		}
+		d.NodeID, d.Generation, d.Strategy = f[1], number(f[2]), berth.Strategy(f[3])
+		return d, nil
+	case d.Code == AssignExists:
+		f, ok := texts(res, 2)
+		if !ok {
+			break
+		}
+		if a, ok := leaseRow(leaseID, f[1]); ok {
+			d.Assignment, d.Existed = a, true
+			return d, nil
+		}
+	}
+	return Decision{}, replyError(name, res)
+}
+
+// FindLease is what Assign gave to a lease; ok is false when it was given back, or lapsed a while ago.
+func (s *Scripts) FindLease(ctx context.Context, leaseID string) (a berth.Assignment, ok bool, err error) {
+	v, err := s.rdb.HGet(ctx, s.keys.NodeLeases(), leaseID).Result()
+	if isNil(err) {
+		return a, false, nil
+	}
+	if err != nil {
+		return a, false, fmt.Errorf("read lease: %w", err)
+	}
+	a, ok = leaseRow(leaseID, v)
+	return a, ok, nil
+}
+
+func leaseRow(leaseID, row string) (berth.Assignment, bool) {
+	f := strings.Split(row, "\n")
+	if len(f) != 4 {
+		return berth.Assignment{}, false
+	}
+	return berth.Assignment{
+		LeaseID: leaseID, PoolID: f[0], NodeID: f[1], Generation: number(f[2]), Strategy: berth.Strategy(f[3]),
+	}, true
+}
+
+// JobCall is a job of a turn to be dispatched.
+type JobCall struct {
+	SessionID, TurnID, JobID, RequestID string
+	// Dispatch counts the dispatches of the job from 1: a job whose node died is dispatched anew (L6).
+	Dispatch int
+	// EndsTurn tells that the job's segment finalises the turn: it follows the affinity and binds none (A3, A7).
+	EndsTurn bool
+	// KeepBinding is how long the same request gets the same answer; at least 30 s, which 0 means.
+	KeepBinding time.Duration
+	Choice
+}
+
+// LeaseID is the lease of the job's slot.
+func (j JobCall) LeaseID() string { return j.JobID + ":" + strconv.Itoa(j.Dispatch) }
+
+// DispatchJob decides the node of a turn's job: the turn's node if it can take it (A5), else by the pool's strategy. In
+// the same decision it takes the slot, writes job and request binding, and with the turn's first job the affinity and
+// the session's current turn (A3, L6). Idempotent by session, request and dispatch number.
+func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) {
+	const name = "dispatch_job"
+	k := s.keys
+	row, err := json.Marshal(jobRow{
+		JobID: j.JobID, SessionID: j.SessionID, TurnID: j.TurnID, RequestID: j.RequestID, Dispatch: j.Dispatch,
+	})
+	if err != nil {
+		return Decision{}, fmt.Errorf("job row: %w", err)
+	}
+	args := append(s.choiceArgs(j.LeaseID(), j.Choice), j.TurnID, j.JobID, flag(j.EndsTurn),
+		max(j.KeepBinding, 30*time.Second).Milliseconds(), string(row[:len(row)-1]))
+	res, err := s.runGuarded(ctx, name, []string{
+		k.Guard(), k.Request(j.SessionID, j.RequestID, j.Dispatch), k.Turn(j.TurnID), k.Session(j.SessionID), k.Job(j.JobID),
+	}, args...)
+	if err != nil {
+		return Decision{}, err
+	}
+	d, done := decision(res)
+	d.LeaseID, d.JobID, d.PoolID = j.LeaseID(), j.JobID, j.PoolID
+	switch {
+	case done || d.Code == JobTurnEnded:
+		return d, nil
+	case d.Code == AssignOK && len(res) == 6:
+		f, ok := texts(res, 6)
+		if !ok {
+			break
+		}
+		d.NodeID, d.Generation, d.Strategy = f[1], number(f[2]), berth.Strategy(f[3])
+		d.Affinity, d.Missed = berth.Affinity(f[4]), berth.ExcludeReason(f[5])
+		return d, nil
+	case d.Code == AssignExists && len(res) == 2:
+		f, ok := texts(res, 2)
+		if !ok {
+			break
+		}
+		job, err := parseJob(f[1])
+		if err != nil {
+			return Decision{}, err
+		}
+		d.Assignment, d.Existed = job.Assignment, true
+		return d, nil
+	}
+	return Decision{}, replyError(name, res)
+}
+
+func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
+	if c.Random == 0 {
+		c.Random = rand.Int64N(1 << 52)
+	}
+	if c.Hold == 0 {
+		c.Hold = Unconfirmed
+	}
+	strategy := string(c.Strategy)
+	if c.Strategy == berth.StrategyCapability {
+		strategy = string(berth.StrategyLoadBalanced)
+	}
+	excluded := ""
+	if len(c.Excluded) > 0 {
+		excluded = "\n" + strings.Join(c.Excluded, "\n") + "\n"
+	}
+	detail := ""
+	for _, d := range []string{
+		c.Own, c.OwnZone, c.OwnHost, strings.Join(c.Services, "\n"), excluded, strings.Join(unique(c.Required), "\n"),
+	} {
+		detail += d + "\x02"
+	}
+	if len(detail) == 6 { // nothing is asked for
+		detail = ""
+	}
+	return []any{s.keys.stem(), leaseID, millis(c.Hold), c.PoolID, strategy, c.Random, detail}
+}
+
+// decision reads what both scripts answer alike; done tells that there is nothing more to read.
+func decision(res []any) (d Decision, done bool) {
+	d.Code, _ = res[0].(string)
+	switch d.Code {
+	case GuardGrace:
+		ms, _ := res[1].(int64)
+		d.Wait = time.Duration(ms) * time.Millisecond
+		return d, true
+	case AssignFull, AssignNone:
+		reasons, _ := textList(res[1])
+		d.Passed = map[berth.ExcludeReason]int{}
+		for i := 0; i+1 < len(reasons); i += 2 {
+			d.Passed[berth.ExcludeReason(reasons[i])] = int(number(reasons[i+1]))
+		}
+		d.Missing, _ = textList(res[2])
+		return d, true
+	}
+	return d, false
+}
+
+// What confirm_node_slot and release_node_slot answer.
+const (
+	NodeSlotHeld     = "OK"
+	NodeSlotLost     = "LOST" // it had expired or was given back
+	NodeSlotReleased = "RELEASED"
+)
+
+// ConfirmNodeSlot holds a taken slot until ttl from now, such as the job's timeout (L7). It answers NodeSlotHeld,
+// NodeSlotLost, or NodeGone when the slot vanished with the generation. In a grace after Redis lost data it puts the
+// slot back, also on the new generation of the same process; generation is the node's now (L12).
+func (s *Scripts) ConfirmNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, generation int64, err error) {
+	const name = "confirm_node_slot"
+	k, given := s.keys, ""
+	if a.JobID == "" {
+		given = a.PoolID + "\n" + string(a.Strategy)
+	}
+	res, err := s.run(ctx, name, []string{k.Node(a.NodeID), k.NodeSlots(a.NodeID), k.Guard(), k.NodeLeases()},
+		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), given)
+	if err != nil {
+		return "", 0, err
+	}
+	f, ok := texts(res, 2)
+	if !ok {
+		return "", 0, replyError(name, res)
+	}
+	return f[0], number(f[1]), nil
+}
+
+// ReleaseNodeSlot gives a slot back (L7). Idempotent; held tells whether it still held one.
+func (s *Scripts) ReleaseNodeSlot(ctx context.Context, nodeID, leaseID string) (held bool, err error) {
+	const name = "release_node_slot"
+	res, err := s.run(ctx, name, []string{s.keys.NodeSlots(nodeID), s.keys.NodeLeases()}, s.keys.stem(), nodeID, leaseID)
+	if err != nil {
+		return false, err
+	}
+	if len(res) == 2 && res[0] == NodeSlotReleased {
+		n, ok := res[1].(int64)
+		return n == 1, numberError(ok, name, res)
+	}
+	return false, replyError(name, res)
+}
+
+func numberError(ok bool, name string, res []any) error {
+	if ok {
+		return nil
+	}
+	return replyError(name, res)
+}

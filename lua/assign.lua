@@ -1,0 +1,54 @@
+-- assign: choose a node of a pool and take one of its slots, in one decision (S10, L7). Idempotent by lease id.
+--
+-- KEYS[1]  guard
+-- KEYS[2]  what leases were given: lease -> pool, node, generation, strategy, one per line
+-- ARGV[1]  stem of the scheduler's keys
+-- ARGV[2]  lease id
+-- ARGV[3]  ms the slot is held unless it is confirmed
+-- ARGV[4]  pool
+-- ARGV[5]  strategy
+-- ARGV[6]  random whole number below 2^52
+-- ARGV[7]  '' or, each ended by a \2: the caller's own node, zone and host, the services the work needs and the nodes not to
+--          be chosen and the capabilities the pool stands for, these three one per line
+--
+-- Returns {code, …}
+--   OK         {node, generation, strategy}: taken
+--   EXISTS     {assignment}: an earlier call took it: pool, node, generation, strategy, one per line
+--   NODE_FULL  {reasons, missing}: all nodes that could are full; reasons and numbers in turn
+--   NO_NODE    {reasons, missing}: no node can; missing: capabilities that no living node has
+--   GRACE      {ms}: Redis may have forgotten leases: grants wait
+--   GUARD      the guard is missing: to be checked first
+
+-- include fleet
+-- include choose
+
+local grace = redis.call('HGET', KEYS[1], 'grace')
+if not grace then return { 'GUARD' } end
+local stem, lease, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local random = tonumber(ARGV[6])
+if not (ttl and random) then return redis.error_reply('ERR assign: not a number') end
+local taken = redis.call('HGET', KEYS[2], lease)
+local now = clock()
+if taken then
+  local id, generation = string.match(taken, '\n([^\n]*)\n([^\n]*)\n')
+  local node = node_of(stem, id)
+  local expiry = node and node.generation == generation and redis.call('ZSCORE', node.slots, lease)
+  if expiry and tonumber(expiry) > now then return { 'EXISTS', taken } end
+  redis.call('ZREM', stem .. 'node:slots:' .. id, lease) -- it lapsed: its row is another's from now on
+end
+if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
+
+local want = {
+  stem = stem, now = now, lease = lease, ttl = ttl, pool = ARGV[4], strategy = ARGV[5], random = random, skipped = {},
+}
+detail(want, ARGV[7])
+local node, strategy = pick(want)
+if not node then
+  local seldom = slow()
+  want.missing = seldom.missing(stem, want.required)
+  local reasons = seldom.passed(want, true)
+  return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, want.missing }
+end
+if next(want.skipped) then slow().passed(want, false) end
+redis.call('HSET', KEYS[2], lease, want.pool .. '\n' .. node.id .. '\n' .. node.generation .. '\n' .. strategy)
+return { 'OK', node.id, node.generation, strategy }

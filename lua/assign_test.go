@@ -1,0 +1,670 @@
+package lua_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+// Each case is one decision over a fleet of a (busy), b (idle), c (full), with who can be chosen and why not.
+func TestAssign(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	type passed = map[berth.ExcludeReason]int
+	hold := func(id string, o lua.Order) func(t *testing.T, s *lua.Scripts) {
+		return func(t *testing.T, s *lua.Scripts) {
+			_, _, err := s.HoldNode(t.Context(), id, o, time.Hour)
+			require.NoError(t, err)
+		}
+	}
+	both := func(f ...func(t *testing.T, s *lua.Scripts)) func(t *testing.T, s *lua.Scripts) {
+		return func(t *testing.T, s *lua.Scripts) {
+			for _, g := range f {
+				g(t, s)
+			}
+		}
+	}
+	unavailable := func(id string) func(t *testing.T, s *lua.Scripts) {
+		return func(t *testing.T, s *lua.Scripts) {
+			code, err := s.MarkUnavailable(t.Context(), id, "tts", time.Hour)
+			require.NoError(t, err)
+			require.Equal(t, lua.NodeOK, code)
+		}
+	}
+	cases := map[string]struct {
+		before  func(t *testing.T, s *lua.Scripts)
+		choice  lua.Choice
+		code    string
+		node    string
+		passed  passed
+		missing []string
+		stats   map[berth.ExcludeReason]int64
+	}{
+		"load-balanced takes the idle one":    {choice: lua.Choice{Strategy: berth.StrategyLoadBalanced}, code: lua.AssignOK, node: "b"},
+		"a small pool's default compares all": {code: lua.AssignOK, node: "b"},
+		"capability is load-balanced":         {choice: lua.Choice{Strategy: berth.StrategyCapability}, code: lua.AssignOK, node: "b"},
+		"power-of-two takes the better of two": {
+			choice: lua.Choice{Strategy: berth.StrategyPowerOfTwo, Random: 1}, code: lua.AssignOK, node: "b",
+		},
+		"round-robin begins with the first": {choice: lua.Choice{Strategy: berth.StrategyRoundRobin}, code: lua.AssignOK, node: "a"},
+		"affinity takes one's own":          {choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "a"}, code: lua.AssignOK, node: "a"},
+		"affinity to a full one": {
+			choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "c"}, code: lua.AssignOK, node: "b",
+			stats: map[berth.ExcludeReason]int64{berth.ExcludeFull: 1},
+		},
+		"affinity to a stranger": {
+			choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "x"}, code: lua.AssignOK, node: "b",
+			stats: map[berth.ExcludeReason]int64{berth.ExcludeOffline: 1},
+		},
+		"affinity to one of another pool": {
+			choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "other"}, code: lua.AssignOK, node: "b",
+			stats: map[berth.ExcludeReason]int64{berth.ExcludeNotInPool: 1},
+		},
+		"locality: one's own":   {choice: lua.Choice{Strategy: berth.StrategyLocality, Own: "a", OwnZone: "z2", OwnHost: "hb"}, code: lua.AssignOK, node: "a"},
+		"locality: one's host":  {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z1", OwnHost: "ha"}, code: lua.AssignOK, node: "a"},
+		"locality: one's zone":  {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z2", OwnHost: "nowhere"}, code: lua.AssignOK, node: "b"},
+		"locality: then anyone": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z9", OwnHost: "nowhere"}, code: lua.AssignOK, node: "b"},
+		"the caller wants another": {
+			choice: lua.Choice{Excluded: []string{"b"}}, code: lua.AssignOK, node: "a",
+			stats: map[berth.ExcludeReason]int64{berth.ExcludeByCaller: 1},
+		},
+		"an unavailable service": {
+			before: unavailable("b"), choice: lua.Choice{Services: []string{"asr", "tts"}}, code: lua.AssignOK, node: "a",
+			stats: map[berth.ExcludeReason]int64{berth.ExcludeServiceUnavailable: 1},
+		},
+		"another service of it": {before: unavailable("b"), choice: lua.Choice{Services: []string{"asr"}}, code: lua.AssignOK, node: "b"},
+		"cordoned":              {before: hold("b", lua.OrderCordon), code: lua.AssignOK, node: "a"},
+		"draining":              {before: hold("b", lua.OrderDrain), code: lua.AssignOK, node: "a"},
+		"none that is free": {
+			before: both(hold("a", lua.OrderCordon), hold("b", lua.OrderDrain)), code: lua.AssignFull,
+			passed: passed{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
+			stats:  map[berth.ExcludeReason]int64{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
+		},
+		"none at all, and what is missing": {
+			choice: lua.Choice{PoolID: "gpu+" + pair, Required: []string{pair, "gpu"}}, code: lua.AssignNone,
+			passed: passed{berth.ExcludeCapabilityMissing: 1}, missing: []string{"gpu"},
+		},
+		"each has something, none has all": {
+			choice: lua.Choice{PoolID: "else+" + pair, Required: []string{pair, "else"}}, code: lua.AssignNone, passed: passed{},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+				a := register(t, s, spec("a", at("z1", "ha"))).Generation
+				register(t, s, spec("b", at("z2", "hb")))
+				register(t, s, spec("c", slots(1), at("z1", "ha")))
+				register(t, s, spec("other", can("else")))
+				require.Equal(t, "c", assign(t, s, "x", lua.Choice{Strategy: berth.StrategyAffinity, Own: "c"}).NodeID)
+				require.Equal(t, lua.NodeOK, beat(t, s, "a", a, berth.NodeLoad{CPUUsage: 80}))
+				if c.before != nil {
+					c.before(t, s)
+				}
+				before := node(t, s, c.node).Leases
+				d := assign(t, s, "l", c.choice)
+				require.Equal(t, c.code, d.Code)
+				require.Equal(t, c.node, d.NodeID)
+				require.Equal(t, c.passed, d.Passed)
+				require.ElementsMatch(t, c.missing, d.Missing)
+				stats, err := s.ExcludeStats(t.Context())
+				require.NoError(t, err)
+				if c.stats != nil {
+					require.Equal(t, c.stats, stats[pair])
+				}
+				found, ok, err := s.FindLease(t.Context(), "l")
+				require.NoError(t, err)
+				require.Equal(t, c.code == lua.AssignOK, ok)
+				if !ok {
+					return
+				}
+				require.Equal(t, d.Assignment, found)
+				require.Equal(t, node(t, s, c.node).Generation, d.Generation)
+				require.Equal(t, before+1, node(t, s, c.node).Leases)
+
+				twice := assign(t, s, "l", c.choice)
+				require.Equal(t, lua.AssignExists, twice.Code)
+				found.Existed = true
+				require.Equal(t, found, twice.Assignment)
+				require.Equal(t, before+1, node(t, s, c.node).Leases, "the same lease takes no second slot")
+				require.True(t, release(t, s, d.Assignment))
+				require.False(t, release(t, s, d.Assignment), "idempotent")
+				require.Equal(t, before, node(t, s, c.node).Leases)
+			})
+		})
+	}
+}
+
+// L7: slots are leases. A full node is free again when one ends, whether it was given back or lapsed.
+func TestNodeSlots(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		g := register(t, s, spec("n1")).Generation
+		one := assign(t, s, "one", lua.Choice{Hold: time.Hour})
+		two := assign(t, s, "two", lua.Choice{Hold: 50 * time.Millisecond})
+		require.Equal(t, lua.AssignFull, assign(t, s, "three", lua.Choice{}).Code)
+		confirm := func(a berth.Assignment, ttl time.Duration) string {
+			code, _, err := s.ConfirmNodeSlot(t.Context(), a, ttl)
+			require.NoError(t, err)
+			return code
+		}
+		require.Equal(t, lua.NodeSlotHeld, confirm(one.Assignment, time.Hour))
+		require.Eventually(t, func() bool { return assign(t, s, "three", lua.Choice{}).Code == lua.AssignOK }, 5*time.Second, time.Millisecond)
+		require.Equal(t, lua.NodeSlotLost, confirm(two.Assignment, time.Hour), "an expired lease cannot be renewed")
+		require.Equal(t, 2, node(t, s, "n1").Leases)
+		require.False(t, release(t, s, two.Assignment))
+		require.True(t, release(t, s, one.Assignment))
+		require.Equal(t, lua.AssignOK, assign(t, s, "four", lua.Choice{}).Code)
+		require.Equal(t, lua.NodeSlotLost, confirm(one.Assignment, time.Hour))
+
+		other := one.Assignment
+		other.Generation = g - 1
+		require.Equal(t, lua.NodeGone, confirm(other, time.Hour))
+		_, err := s.WithdrawNode(t.Context(), "n1", g)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeGone, confirm(one.Assignment, time.Hour))
+		require.False(t, release(t, s, one.Assignment))
+		register(t, s, spec("n1"))
+		require.Zero(t, node(t, s, "n1").Leases)
+	})
+}
+
+func job(turn string, n int, set ...func(*lua.JobCall)) lua.JobCall {
+	j := lua.JobCall{
+		SessionID: "s1", TurnID: turn, JobID: fmt.Sprintf("%s-j%d", turn, n), RequestID: fmt.Sprintf("%s-r%d", turn, n), Dispatch: 1,
+		Choice: lua.Choice{PoolID: pair, Strategy: berth.StrategyRoundRobin, Hold: time.Minute},
+	}
+	for _, f := range set {
+		f(&j)
+	}
+	return j
+}
+
+func dispatch(t *testing.T, s *lua.Scripts, j lua.JobCall) lua.Decision {
+	t.Helper()
+	d, err := s.DispatchJob(t.Context(), j)
+	require.NoError(t, err)
+	return d
+}
+
+// A5, L7: a turn's node that is full of leases that have lapsed is not full.
+func TestAffinityToLapsedSlots(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("a", slots(1)))
+		register(t, s, spec("b"))
+		short := func(j *lua.JobCall) { j.Hold = 20 * time.Millisecond }
+		first := dispatch(t, s, job("t1", 1, short))
+		require.Equal(t, "a", first.NodeID)
+		require.Equal(t, berth.ExcludeFull, node(t, s, "a").Excluded)
+		until := redisMs(t, s) + 21
+		require.Eventually(t, func() bool { return redisMs(t, s) > until }, 5*time.Second, time.Millisecond)
+		require.Equal(t, berth.AffinityHit, dispatch(t, s, job("t1", 2)).Affinity)
+	})
+}
+
+func ending(j *lua.JobCall) { j.EndsTurn = true }
+
+func affinityOf(t *testing.T, s *lua.Scripts, turn string) map[string]string {
+	t.Helper()
+	f, err := s.Redis().HGetAll(t.Context(), s.Keys().Turn(turn)).Result()
+	require.NoError(t, err)
+	return f
+}
+
+// A1-A8 over the scripts: what a turn writes, reads and deletes. Round-robin would send each job elsewhere.
+func TestTurnAffinity(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		for _, id := range []string{"a", "b", "c"} {
+			register(t, s, spec(id, slots(4)))
+		}
+		first := dispatch(t, s, job("t1", 1))
+		require.Equal(t, lua.AssignOK, first.Code)
+		require.Equal(t, berth.AffinityFirst, first.Affinity)
+		require.Equal(t, map[string]string{"affinity_node_id": first.NodeID}, affinityOf(t, s, "t1"), "A2, A3: with the first job")
+		ttl, err := s.Redis().TTL(t.Context(), s.Keys().Turn("t1")).Result()
+		require.NoError(t, err)
+		require.Equal(t, time.Duration(-1), ttl, "A1: no expiry")
+		current, err := s.Redis().HGet(t.Context(), s.Keys().Session("s1"), "current_turn_id").Result()
+		require.NoError(t, err)
+		require.Equal(t, "t1", current)
+
+		// A8: another speaker in the same session is another turn.
+		other := dispatch(t, s, job("t2", 1))
+		require.Equal(t, berth.AffinityFirst, other.Affinity)
+		require.NotEqual(t, first.NodeID, other.NodeID)
+
+		second := dispatch(t, s, job("t1", 2))
+		require.Equal(t, berth.AffinityHit, second.Affinity, "A7")
+		require.Equal(t, first.NodeID, second.NodeID)
+		require.Empty(t, second.Strategy)
+
+		// A5: a node that cannot take it is a miss, with no write-back.
+		_, _, err = s.HoldNode(t.Context(), first.NodeID, lua.OrderCordon, 0)
+		require.NoError(t, err)
+		missed := dispatch(t, s, job("t1", 3))
+		require.Equal(t, berth.AffinityMiss, missed.Affinity)
+		require.Equal(t, berth.ExcludeCordoned, missed.Missed)
+		require.NotEqual(t, first.NodeID, missed.NodeID)
+		require.Equal(t, map[string]string{"affinity_node_id": first.NodeID}, affinityOf(t, s, "t1"), "A4: written once")
+		_, _, err = s.HoldNode(t.Context(), first.NodeID, lua.OrderUncordon, 0)
+		require.NoError(t, err)
+
+		// A7: the segment that ends the turn follows its node; A6: then the affinity goes.
+		last := dispatch(t, s, job("t1", 4, ending))
+		require.Equal(t, berth.AffinityHit, last.Affinity)
+		code, bound, err := s.FinalizeTurn(t.Context(), "s1", "t1")
+		require.NoError(t, err)
+		require.Equal(t, lua.TurnFinalized, code)
+		require.Equal(t, first.NodeID, bound)
+		require.Empty(t, affinityOf(t, s, "t1"))
+		code, _, err = s.FinalizeTurn(t.Context(), "s1", "t1")
+		require.NoError(t, err)
+		require.Equal(t, lua.TurnEnded, code, "twice")
+		require.Equal(t, lua.JobTurnEnded, dispatch(t, s, job("t1", 5)).Code, "a job for a finished turn")
+		require.Empty(t, affinityOf(t, s, "t1"), "and it leaves nothing behind")
+		require.Equal(t, berth.AffinityHit, dispatch(t, s, job("t2", 2)).Affinity, "the other turn goes on")
+
+		// A3: a turn of one job binds nothing.
+		require.Equal(t, lua.AssignOK, dispatch(t, s, job("t3", 1, ending)).Code)
+		require.Empty(t, affinityOf(t, s, "t3"))
+	})
+}
+
+// A5: each state of the turn's node that is a miss, and why.
+func TestAffinityMisses(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	order := func(o lua.Order) func(t *testing.T, s *lua.Scripts, n berth.Node) {
+		return func(t *testing.T, s *lua.Scripts, n berth.Node) {
+			_, _, err := s.HoldNode(t.Context(), n.ID, o, time.Hour)
+			require.NoError(t, err)
+		}
+	}
+	cases := map[berth.ExcludeReason]func(t *testing.T, s *lua.Scripts, n berth.Node){
+		berth.ExcludeCordoned: order(lua.OrderCordon),
+		berth.ExcludeDraining: order(lua.OrderDrain),
+		berth.ExcludeFull: func(t *testing.T, s *lua.Scripts, n berth.Node) {
+			assign(t, s, "filler", lua.Choice{Strategy: berth.StrategyAffinity, Own: n.ID})
+		},
+		berth.ExcludeOffline: func(t *testing.T, s *lua.Scripts, n berth.Node) {
+			_, err := s.WithdrawNode(t.Context(), n.ID, n.Generation)
+			require.NoError(t, err)
+		},
+		berth.ExcludeSuspect: func(t *testing.T, s *lua.Scripts, n berth.Node) {
+			sweep(t, s, berth.NodeTimes{Suspect: time.Minute, Death: time.Hour}, false)
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", redisMs(t, s)-600_000).Err())
+			age(t, s, n.ID, 2*time.Minute)
+			require.Equal(t, []string{n.ID}, sweep(t, s, berth.NodeTimes{Suspect: time.Minute, Death: time.Hour}, false).Suspects)
+		},
+		berth.ExcludeNotInPool: func(t *testing.T, s *lua.Scripts, n berth.Node) {
+			n.Capabilities = []string{"translate:en-fr"}
+			register(t, s, n.NodeSpec)
+		},
+		berth.ExcludeServiceUnavailable: func(t *testing.T, s *lua.Scripts, n berth.Node) {
+			_, err := s.MarkUnavailable(t.Context(), n.ID, "tts", time.Hour)
+			require.NoError(t, err)
+		},
+	}
+	for reason, spoil := range cases {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+				register(t, s, spec("a"))
+				register(t, s, spec("b"))
+				first := dispatch(t, s, job("t1", 1))
+				spoil(t, s, node(t, s, first.NodeID))
+				d := dispatch(t, s, job("t1", 2, func(j *lua.JobCall) { j.Services = []string{"tts"} }))
+				require.Equal(t, lua.AssignOK, d.Code)
+				require.Equal(t, berth.AffinityMiss, d.Affinity)
+				require.Equal(t, reason, d.Missed)
+				require.NotEqual(t, first.NodeID, d.NodeID)
+				require.Equal(t, first.NodeID, affinityOf(t, s, "t1")["affinity_node_id"])
+				stats, err := s.ExcludeStats(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, int64(1), stats[pair][reason])
+			})
+		})
+	}
+}
+
+// L6: the same request and dispatch number is the same job on the same node; the next number is a new dispatch.
+func TestDispatchJobIsIdempotent(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("a"))
+		register(t, s, spec("b"))
+		created := s.Redis().Subscribe(t.Context(), s.Keys().JobCreated())
+		t.Cleanup(func() { _ = created.Close() })
+		_, err := created.Receive(t.Context())
+		require.NoError(t, err)
+		first := dispatch(t, s, job("t1", 1))
+		m, err := created.ReceiveMessage(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, first.JobID, m.Payload)
+
+		again := dispatch(t, s, job("t1", 1))
+		require.Equal(t, lua.AssignExists, again.Code)
+		want := first.Assignment
+		want.Existed = true
+		require.Equal(t, want, again.Assignment)
+		require.Equal(t, 1, node(t, s, first.NodeID).Leases)
+		kept, err := s.Redis().PTTL(t.Context(), s.Keys().Request("s1", "t1-r1", 1)).Result()
+		require.NoError(t, err)
+		require.InDelta(t, 30, kept.Seconds(), 2)
+
+		_, err = s.WithdrawNode(t.Context(), first.NodeID, first.Generation)
+		require.NoError(t, err)
+		require.Equal(t, lua.AssignExists, dispatch(t, s, job("t1", 1)).Code)
+		redone := dispatch(t, s, job("t1", 1, func(j *lua.JobCall) { j.Dispatch = 2 }))
+		require.Equal(t, lua.AssignOK, redone.Code)
+		require.NotEqual(t, first.NodeID, redone.NodeID, "never back to the dead node")
+		require.NotEqual(t, first.LeaseID, redone.LeaseID)
+		state, ok, err := s.FindJob(t.Context(), first.JobID)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, 2, state.Dispatch)
+		require.Equal(t, redone.Assignment, state.Assignment)
+		ttl, err := s.Redis().TTL(t.Context(), s.Keys().Job(first.JobID)).Result()
+		require.NoError(t, err)
+		require.InDelta(t, 3600, ttl.Seconds(), 2)
+
+		for i := range 3 {
+			d := dispatch(t, s, job("t9", i))
+			if i == 1 {
+				require.Equal(t, lua.AssignFull, d.Code)
+				require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1, berth.ExcludeOffline: 1}, d.Passed)
+				_, ok, err := s.FindJob(t.Context(), job("t9", i).JobID)
+				require.NoError(t, err)
+				require.False(t, ok, "nothing half done")
+			}
+		}
+	})
+}
+
+// L12: what Redis forgot is not given out again before its holders could put it back.
+func TestNodeGraceAfterLoss(t *testing.T) {
+	t.Parallel()
+	lost := map[string]func(t *testing.T, r *testredis.Server, s *lua.Scripts){
+		"flushed": func(t *testing.T, _ *testredis.Server, s *lua.Scripts) {
+			require.NoError(t, s.Redis().FlushAll(t.Context()).Err())
+		},
+		"restarted": func(_ *testing.T, r *testredis.Server, _ *lua.Scripts) { r.Restart() },
+		"restarted with older data": func(t *testing.T, r *testredis.Server, s *lua.Scripts) {
+			rows, err := s.Redis().HGetAll(t.Context(), s.Keys().Guard()).Result()
+			require.NoError(t, err)
+			r.Restart()
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Guard(), rows).Err())
+		},
+	}
+	for name, lose := range lost {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.Start(t)
+			rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+			t.Cleanup(func() { _ = rdb.Close() })
+			s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
+			_, err := s.MarkNew(t.Context())
+			require.NoError(t, err)
+			n := spec("n1", slots(1))
+			old := register(t, s, n)
+			held := assign(t, s, "one", lua.Choice{})
+			require.Equal(t, lua.AssignOK, held.Code)
+			lose(t, server, s)
+
+			require.Equal(t, lua.NodeReregister, beat(t, s, "n1", old.Generation, berth.NodeLoad{}))
+			r, err := s.RegisterNode(t.Context(), n, lua.Registration{Previous: old.Generation})
+			require.NoError(t, err)
+			require.Greater(t, r.Generation, old.Generation)
+			d := assign(t, s, "two", lua.Choice{})
+			require.Equal(t, lua.GuardGrace, d.Code)
+			require.Positive(t, d.Wait)
+			require.LessOrEqual(t, d.Wait, lua.NodeGrace)
+			stranger := held.Assignment
+			stranger.Generation--
+			code, _, err := s.ConfirmNodeSlot(t.Context(), stranger, time.Hour)
+			require.NoError(t, err)
+			require.Equal(t, lua.NodeGone, code)
+			code, now, err := s.ConfirmNodeSlot(t.Context(), held.Assignment, time.Hour)
+			require.NoError(t, err)
+			require.Equal(t, lua.NodeSlotHeld, code)
+			require.Equal(t, r.Generation, now)
+			require.Equal(t, 1, node(t, s, "n1").Leases, "put back on the new generation")
+
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Guard(), "grace", "0").Err()) // as if it were over
+			require.Equal(t, lua.AssignFull, assign(t, s, "two", lua.Choice{}).Code)
+		})
+	}
+}
+
+// P9: leases and deaths follow Redis's clock alone: the clock of a node tells its incarnations apart and nothing else.
+func TestClocksOfNodesDecideNothing(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		sweep(t, s, fast, false)
+		now := time.Now().UnixMilli()
+		for i, shift := range []int64{-5 * 60_000, 0, 5 * 60_000} {
+			id := "n" + strconv.Itoa(i)
+			from := redisMs(t, s)
+			r := register(t, s, spec(id, again(1, now+shift), can("c"+id)))
+			require.GreaterOrEqual(t, r.Generation, from)
+			require.LessOrEqual(t, r.Generation, redisMs(t, s))
+			d := assign(t, s, id, lua.Choice{PoolID: "c" + id, Hold: time.Hour})
+			until, err := s.Redis().ZScore(t.Context(), s.Keys().NodeSlots(id), d.LeaseID).Result()
+			require.NoError(t, err)
+			require.InDelta(t, float64(from+3_600_000), until, float64(redisMs(t, s)-from))
+		}
+		kill(t, s, nil, "n0", "n1", "n2")
+	})
+}
+
+// L5: the table of a session's pool.
+func TestDecideSessionPool(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	en := map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "p2", "routing_key": "k", "updated_at_ms": "1"}
+	hashed := []string{"p1", "p2", "p3"}[berth.RoutingHash("k")%3]
+	cases := map[string]struct {
+		before map[string]string
+		q      lua.PoolQuestion
+		code   string
+		pool   string
+	}{
+		"new: the stable hash":           {q: lua.PoolQuestion{Affinity: true, Eligible: []string{"p1", "p2", "p3"}}, code: lua.SessionNew, pool: hashed},
+		"new: the first":                 {q: lua.PoolQuestion{Eligible: []string{"p3", "p2"}}, code: lua.SessionNew, pool: "p3"},
+		"new: the tenant's":              {q: lua.PoolQuestion{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
+		"the tenant's is not eligible":   {q: lua.PoolQuestion{TenantPool: "p9", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"kept":                           {before: en, q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
+		"kept beats the tenant's":        {before: en, q: lua.PoolQuestion{TenantPool: "p1", Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
+		"no longer eligible":             {before: en, q: lua.PoolQuestion{TenantPool: "p3", Eligible: []string{"p1", "p3"}}, code: lua.SessionNew, pool: "p3"},
+		"another pair":                   {before: en, q: lua.PoolQuestion{TgtLang: "fr", Eligible: []string{"p1", "p2"}}, code: lua.SessionReset, pool: "p1"},
+		"none":                           {before: en, q: lua.PoolQuestion{}, code: lua.SessionNoPool},
+		"a turn came before the session": {before: map[string]string{"current_turn_id": "t"}, q: lua.PoolQuestion{Eligible: []string{"p1"}}, code: lua.SessionNew, pool: "p1"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+				key := s.Keys().Session("s1")
+				if c.before != nil {
+					require.NoError(t, s.Redis().HSet(t.Context(), key, c.before).Err())
+				}
+				q := c.q
+				q.SessionID, q.SrcLang, q.RoutingKey = "s1", "en", "k"
+				if q.TgtLang == "" {
+					q.TgtLang = "es"
+				}
+				code, pool, err := s.DecideSessionPool(t.Context(), q)
+				require.NoError(t, err)
+				require.Equal(t, c.code, code)
+				require.Equal(t, c.pool, pool)
+				after, err := s.Redis().HGetAll(t.Context(), key).Result()
+				require.NoError(t, err)
+				if code == lua.SessionExists || code == lua.SessionNoPool {
+					require.Equal(t, c.before, after)
+					return
+				}
+				require.InDelta(t, float64(redisMs(t, s)), float64(mustInt(t, after["updated_at_ms"])), 5000)
+				found, ok, err := s.FindSession(t.Context(), "s1")
+				require.NoError(t, err)
+				require.True(t, ok)
+				require.Equal(t, berth.Session{
+					ID: "s1", SrcLang: "en", TgtLang: q.TgtLang, PreferredPool: pool, RoutingKey: "k",
+					CurrentTurnID: c.before["current_turn_id"], UpdatedAt: found.UpdatedAt,
+				}, found)
+				ttl, err := s.Redis().TTL(t.Context(), key).Result()
+				require.NoError(t, err)
+				require.InDelta(t, 3600, ttl.Seconds(), 2)
+			})
+		})
+	}
+}
+
+func mustInt(t *testing.T, v string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(v, 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// L4: definitions select, and a change moves nodes at once out of the old pools and into the new ones.
+func TestDefinePool(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		in := func(pool string) []string { return members(t, s, s.Keys().PoolMembers(pool)) }
+		define := func(p berth.Pool, keep bool) string {
+			require.NoError(t, p.Validate())
+			code, err := s.DefinePool(t.Context(), p, keep)
+			require.NoError(t, err)
+			return code
+		}
+		register(t, s, spec("a", can(pair, "gpu")))
+		register(t, s, spec("b", can(pair), at("z2", "h")))
+		register(t, s, spec("e", can("run"), func(n *berth.NodeSpec) { n.Kind = berth.NodeEngine }))
+		require.ElementsMatch(t, []string{"a", "b"}, in(pair))
+
+		both := berth.CapabilityPool("gpu", pair, "gpu")
+		require.Equal(t, "gpu+"+pair, both.ID)
+		require.Equal(t, lua.PoolOK, define(both, true))
+		require.Equal(t, lua.PoolExists, define(both, true))
+		require.Equal(t, []string{"a"}, in(both.ID))
+		require.Equal(t, "a", assign(t, s, "l", lua.Choice{PoolID: both.ID}).NodeID)
+
+		require.Equal(t, lua.PoolOK, define(berth.Pool{ID: "engines", Kind: berth.NodeEngine}, false))
+		require.Equal(t, []string{"e"}, in("engines"))
+		require.Equal(t, lua.PoolOK, define(berth.Pool{ID: "east", Capabilities: []string{pair}, Zone: "z2"}, false))
+		require.Equal(t, []string{"b"}, in("east"))
+		require.Equal(t, lua.PoolOK, define(berth.Pool{ID: "east", Capabilities: []string{pair}, Zone: "z1"}, false))
+		require.Equal(t, []string{"a"}, in("east"))
+
+		// A definition by a capability's name takes its place, until it is deleted.
+		require.Equal(t, lua.PoolOK, define(berth.Pool{ID: pair, Capabilities: []string{pair}, Zone: "z2"}, false))
+		require.Equal(t, []string{"b"}, in(pair))
+		register(t, s, spec("c", can(pair), at("z2", "h")))
+		require.ElementsMatch(t, []string{"b", "c"}, in(pair))
+		require.NoError(t, s.DeletePool(t.Context(), pair))
+		require.ElementsMatch(t, []string{"a", "b", "c"}, in(pair))
+		require.Equal(t, 3, counts(t, s, pair).Free)
+
+		pools, err := s.Pools(t.Context())
+		require.NoError(t, err)
+		require.Len(t, pools, 3)
+		require.Equal(t, both, pools[both.ID])
+		require.Equal(t, []string{"east", "gpu", both.ID, pair}, node(t, s, "a").Pools)
+	})
+}
+
+// S7: hysteresis, a least time between switches, and a trace of each.
+func TestSwitchStrategy(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	rule := berth.DefaultFleetConfig().Dynamic
+	steps := []struct {
+		load, latency float64
+		want          berth.Strategy
+	}{
+		{0.5, 50, berth.StrategyRoundRobin},
+		{0.8, 100, berth.StrategyRoundRobin}, // over means over
+		{0.81, 200, berth.StrategyLoadBalanced},
+		{0.75, 50, berth.StrategyLoadBalanced}, // not under the lower mark
+		{0.69, 50, berth.StrategyRoundRobin},
+		{0.1, 101, berth.StrategyLocality},
+		{0.1, 90, berth.StrategyLocality},
+		{0.9, 90, berth.StrategyLoadBalanced},
+		{0.1, 90, berth.StrategyRoundRobin},
+	}
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		rule.Dwell = 0
+		is, switches := berth.StrategyRoundRobin, 0
+		for i, step := range steps {
+			got, before, err := s.SwitchStrategy(t.Context(), "p", berth.SystemState{Load: step.load, LatencyMs: step.latency}, rule)
+			require.NoError(t, err)
+			require.Equal(t, is, before)
+			require.Equal(t, step.want, got.Strategy, "step %d", i)
+			if is != step.want {
+				switches++
+			}
+			is = step.want
+		}
+		rule.Dwell = time.Hour
+		got, _, err := s.SwitchStrategy(t.Context(), "p", berth.SystemState{Load: 1}, rule)
+		require.NoError(t, err)
+		require.Equal(t, berth.StrategyRoundRobin, got.Strategy, "not so soon")
+		now, err := s.StrategyOf(t.Context(), "p")
+		require.NoError(t, err)
+		require.Equal(t, got, now)
+		trace, err := s.StrategySwitches(t.Context(), "p")
+		require.NoError(t, err)
+		require.Len(t, trace, switches)
+		require.Equal(t, berth.StrategySwitch{
+			PoolID: "p", From: berth.StrategyLoadBalanced, To: berth.StrategyRoundRobin,
+			By: berth.SystemState{Load: 0.1, LatencyMs: 90}, At: now.Since,
+		}, trace[0])
+	})
+}
+
+func TestFleetConfiguration(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		c, err := s.FleetConfig(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, berth.DefaultFleetConfig(), c)
+		c.MaxRetries, c.AssignmentStrategy = 5, berth.StrategyLocality
+		c.Times = map[berth.NodeKind]berth.NodeTimes{berth.NodeMedia: fast}
+		require.NoError(t, c.Validate())
+		require.NoError(t, s.PutFleetConfig(t.Context(), c))
+		got, err := s.FleetConfig(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c, got)
+		require.NoError(t, s.BindTenant(t.Context(), "t1", "p"))
+		require.NoError(t, s.BindTenant(t.Context(), "t2", "q"))
+		require.NoError(t, s.BindTenant(t.Context(), "t1", ""))
+		tenants, err := s.Tenants(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"t2": "q"}, tenants)
+		none, err := s.Services(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, none)
+		require.NoError(t, s.PutServices(t.Context(), json.RawMessage(`{"asr":true}`)))
+		doc, err := s.Services(t.Context())
+		require.NoError(t, err)
+		require.JSONEq(t, `{"asr":true}`, string(doc))
+	})
+}

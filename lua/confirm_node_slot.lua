@@ -1,0 +1,43 @@
+-- confirm_node_slot: hold a taken slot for longer, such as until the job's timeout (L7). After Redis lost data it puts
+-- back the slot of whoever held it, within the grace (L12), also for the generation that the node's process had before.
+--
+-- KEYS[1] node
+-- KEYS[2] its slots
+-- KEYS[3] guard
+-- KEYS[4] what leases were given
+-- ARGV[1] stem of the scheduler's keys
+-- ARGV[2] node id
+-- ARGV[3] generation
+-- ARGV[4] lease id
+-- ARGV[5] ms from now until when it is held
+-- ARGV[6] what the lease was given, to be put back with it: pool and strategy, one per line; '' for jobs
+--
+-- Returns {code, generation}; the node's generation
+--   OK    held
+--   LOST  it had expired or was given back: the slot may be another's
+--   GONE  the node is unknown, dead, or another generation, and the slot with it
+
+-- include fleet
+-- include settle
+
+local key, slots, guard, given = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stem, id, generation, lease, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+if not ttl then return redis.error_reply('ERR confirm_node_slot: not a number') end
+local node = stand_of(node_of(stem, id))
+if not node or node.state == 'dead' then return { 'GONE', '0' } end
+local now = clock()
+local grace = redis.call('HGET', guard, 'grace')
+local forgotten = grace and tonumber(grace) > now
+if node.generation ~= generation and not (forgotten and redis.call('HGET', key, 'previous') == generation) then
+  return { 'GONE', node.generation }
+end
+local expiry = redis.call('ZSCORE', slots, lease)
+if not forgotten and not (expiry and tonumber(expiry) > now) then return { 'LOST', node.generation } end
+
+redis.call('ZADD', slots, now + ttl, lease)
+if not expiry and ARGV[6] ~= '' then
+  local pool, strategy = string.match(ARGV[6], '^([^\n]*)\n(.*)$')
+  redis.call('HSET', given, lease, pool .. '\n' .. id .. '\n' .. node.generation .. '\n' .. strategy)
+end
+if not expiry then settle(stem, node, purge(stem, node, now)) end
+return { 'OK', node.generation }

@@ -1,0 +1,81 @@
+-- dispatch_job: choose the node of a turn's job, take its slot, write job, request binding and, with the turn's first
+-- job, the affinity, in one decision (A1-A8, L6, S10). Idempotent by (request, dispatch number).
+--
+-- KEYS[1]  guard
+-- KEYS[2]  binding of the request and dispatch number
+-- KEYS[3]  turn
+-- KEYS[4]  session
+-- KEYS[5]  job
+-- ARGV[1]  stem of the scheduler's keys
+-- ARGV[2]  lease id
+-- ARGV[3]  ms the slot is held unless it is confirmed
+-- ARGV[4]  pool
+-- ARGV[5]  strategy
+-- ARGV[6]  random whole number below 2^52
+-- ARGV[7]  '' or, each ended by a \2: the caller's own node, zone and host, the services the work needs and the nodes not to
+--          be chosen and the capabilities the pool stands for, these three one per line
+-- ARGV[8]  turn id
+-- ARGV[9]  job id
+-- ARGV[10] 1 when the job ends its turn: it binds nothing
+-- ARGV[11] ms the binding is kept
+-- ARGV[12] what is known of the job, JSON without its closing brace
+--
+-- Returns {code, …}
+--   OK          {node, generation, strategy, affinity, why}: affinity first, hit or miss; why it missed
+--   EXISTS      {job}: as JSON, as an earlier call left it
+--   NODE_FULL   {reasons, missing}: all nodes that could are full; reasons and numbers in turn
+--   NO_NODE     {reasons, missing}: no node can; missing: capabilities that no living node has
+--   TURN_ENDED  the turn was finalised
+--   GRACE       {ms}: Redis may have forgotten leases: grants wait
+--   GUARD       the guard is missing: to be checked first
+
+-- include fleet
+-- include choose
+
+local grace = redis.call('HGET', KEYS[1], 'grace')
+if not grace then return { 'GUARD' } end
+local binding, turn, session, job = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local stem, lease, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local random, keep = tonumber(ARGV[6]), tonumber(ARGV[11])
+if not (ttl and random and keep) then return redis.error_reply('ERR dispatch_job: not a number') end
+local bound = redis.call('GET', binding)
+if bound then return { 'EXISTS', bound } end
+local now = clock()
+if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
+local ends = ARGV[10] == '1'
+local affine = redis.call('HGET', turn, 'affinity_node_id')
+if not affine then
+  local ended = redis.call('HGET', session, 'ended_turns')
+  if ended and string.find(ended, '\n' .. ARGV[8] .. '\n', 1, true) then return { 'TURN_ENDED' } end
+end
+
+local want = {
+  stem = stem, now = now, lease = lease, ttl = ttl, pool = ARGV[4], strategy = ARGV[5], random = random, skipped = {},
+}
+detail(want, ARGV[7])
+local node, strategy, affinity, why = nil, '', 'first', ''
+if affine then
+  node, why = named(want, affine)
+  affinity = node and 'hit' or 'miss'
+  if node then reserve(want, node, '') end
+end
+if not node then node, strategy = pick(want) end
+if not node then
+  local seldom = slow()
+  want.missing = seldom.missing(stem, want.required)
+  local reasons = seldom.passed(want, true)
+  return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, want.missing }
+end
+if next(want.skipped) then slow().passed(want, false) end
+if not affine and not ends then
+  redis.call('HSET', turn, 'affinity_node_id', node.id)
+  redis.call('HSET', session, 'current_turn_id', ARGV[8])
+  redis.call('EXPIRE', session, 3600)
+end
+local row = ARGV[12] .. ',"node_id":"' .. node.id .. '","generation":' .. node.generation .. ',"lease_id":"' .. lease
+  .. '","pool":"' .. want.pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
+  .. '","missed":"' .. (why or '') .. '","created_at_ms":' .. whole(now) .. '}'
+redis.call('SET', job, row, 'EX', 3600)
+redis.call('SET', binding, row, 'PX', whole(keep))
+redis.call('PUBLISH', stem .. 'job:created', ARGV[9])
+return { 'OK', node.id, node.generation, strategy, affinity, why or '' }

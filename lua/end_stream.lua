@@ -1,0 +1,38 @@
+-- end_stream: appends the terminal event and closes the stream for good (T13). It is not fenced: the database
+-- has decided the end, and only its winner calls this. Calling it again changes nothing.
+--
+-- KEYS[1]  meta hash
+-- KEYS[2]  stream
+-- ARGV[1]  Pub/Sub channel
+-- ARGV[2]  the terminal event as JSON
+-- ARGV[3]  time to live of both keys from now, ms
+-- ARGV[4]  length the stream is trimmed to, about; 0 leaves it whole
+--
+-- Returns {code, last id}
+--   OK      appended, published, closed
+--   ENDED   was closed before; nothing was appended
+--   ABSENT  no such stream; nothing was appended
+local meta, stream = KEYS[1], KEYS[2]
+local channel, event, ttl, trim = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local found = redis.call('HMGET', meta, 'state', 'gen', 'seq')
+local state, gen, seq = found[1], found[2], found[3]
+if not state then
+  return { 'ABSENT', '' }
+end
+if state ~= 'open' then
+  return { 'ENDED', gen .. '-' .. seq }
+end
+
+seq = string.format('%.0f', tonumber(seq) + 1)
+local last = gen .. '-' .. seq
+redis.call('XADD', stream, last, 'e', event)
+redis.call('HSET', meta, 'state', 'ended', 'seq', seq)
+redis.call('HDEL', meta, 'recent')
+redis.call('PUBLISH', channel, last .. ' ' .. event)
+redis.call('PEXPIRE', meta, ttl)
+redis.call('PEXPIRE', stream, ttl)
+if trim > 0 then
+  redis.call('XTRIM', stream, 'MAXLEN', '~', trim)
+end
+return { 'OK', last }

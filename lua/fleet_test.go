@@ -1,0 +1,552 @@
+package lua_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+const pair = "translate:en-es"
+
+// started is the start of the incarnations of these tests, by their hosts' clock.
+const started = 1_700_000_000_000
+
+func spec(id string, set ...func(*berth.NodeSpec)) berth.NodeSpec {
+	n := berth.NodeSpec{
+		ID: id, Kind: berth.NodeTranslate, Hostname: "host-" + id, Zone: "z1",
+		Incarnation:  berth.Incarnation{Host: "host-" + id, PID: 1, StartedAt: started},
+		Capabilities: []string{pair}, MaxConcurrentJobs: 2,
+	}
+	for _, f := range set {
+		f(&n)
+	}
+	return n
+}
+
+func slots(n int) func(*berth.NodeSpec) { return func(s *berth.NodeSpec) { s.MaxConcurrentJobs = n } }
+
+func can(c ...string) func(*berth.NodeSpec) { return func(s *berth.NodeSpec) { s.Capabilities = c } }
+
+func at(zone, host string) func(*berth.NodeSpec) {
+	return func(s *berth.NodeSpec) { s.Zone, s.Hostname = zone, host }
+}
+
+func again(pid int, startedAt int64) func(*berth.NodeSpec) {
+	return func(s *berth.NodeSpec) { s.Incarnation.PID, s.Incarnation.StartedAt = pid, startedAt }
+}
+
+func register(t *testing.T, s *lua.Scripts, n berth.NodeSpec) lua.RegisterReply {
+	t.Helper()
+	require.NoError(t, n.Validate())
+	r, err := s.RegisterNode(t.Context(), n, lua.Registration{})
+	require.NoError(t, err)
+	return r
+}
+
+func beat(t *testing.T, s *lua.Scripts, id string, generation int64, l berth.NodeLoad) string {
+	t.Helper()
+	code, err := s.HeartbeatNode(t.Context(), id, generation, l, 0.5)
+	require.NoError(t, err)
+	return code
+}
+
+func node(t *testing.T, s *lua.Scripts, id string) berth.Node {
+	t.Helper()
+	n, err := s.ReadNodes(t.Context(), id)
+	require.NoError(t, err)
+	return n[id]
+}
+
+func assign(t *testing.T, s *lua.Scripts, lease string, c lua.Choice) lua.Decision {
+	t.Helper()
+	if c.PoolID == "" {
+		c.PoolID = pair
+	}
+	if c.Hold == 0 {
+		c.Hold = time.Minute
+	}
+	d, err := s.Assign(t.Context(), lease, c)
+	require.NoError(t, err)
+	return d
+}
+
+func release(t *testing.T, s *lua.Scripts, a berth.Assignment) bool {
+	t.Helper()
+	held, err := s.ReleaseNodeSlot(t.Context(), a.NodeID, a.LeaseID)
+	require.NoError(t, err)
+	return held
+}
+
+func counts(t *testing.T, s *lua.Scripts, pool string) berth.PoolCounts {
+	t.Helper()
+	c, err := s.CountPool(t.Context(), pool)
+	require.NoError(t, err)
+	return c
+}
+
+func members(t *testing.T, s *lua.Scripts, key string) []string {
+	t.Helper()
+	m, err := s.Redis().SMembers(t.Context(), key).Result()
+	require.NoError(t, err)
+	return m
+}
+
+// fast are times with which a test can wait for a death.
+var fast = berth.NodeTimes{Heartbeat: 20 * time.Millisecond, Suspect: 60 * time.Millisecond, Death: 120 * time.Millisecond}
+
+func sweep(t *testing.T, s *lua.Scripts, times berth.NodeTimes, confirmed bool) lua.Sweep {
+	t.Helper()
+	out, err := s.SweepNodes(t.Context(), lua.SweepLimits{Brake: time.Hour},
+		lua.SweepRule{Kind: berth.NodeTranslate, Times: times, Confirmed: confirmed})
+	require.NoError(t, err)
+	return out
+}
+
+// kill lets the nodes fall silent until they are declared dead, while the others go on.
+func kill(t *testing.T, s *lua.Scripts, living map[string]int64, dead ...string) {
+	t.Helper()
+	left := map[string]bool{}
+	for _, id := range dead {
+		left[id] = true
+	}
+	require.Eventually(t, func() bool {
+		for id, g := range living {
+			if beat(t, s, id, g, berth.NodeLoad{}) != lua.NodeOK {
+				t.Errorf("%s was declared dead", id)
+			}
+		}
+		for _, d := range sweep(t, s, fast, true).Deaths {
+			delete(left, d.NodeID)
+		}
+		return len(left) == 0
+	}, 10*time.Second, 5*time.Millisecond)
+}
+
+func TestRegisterNode(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	type state struct {
+		generation int64
+		leases     int
+		notices    []berth.Departure
+	}
+	cases := map[string]struct {
+		before func(t *testing.T, s *lua.Scripts) // beside n1 with one lease
+		spec   berth.NodeSpec
+		code   string
+		risen  bool // the generation
+		leases int
+		out    []berth.Departure
+		pools  []string
+		free   int
+	}{
+		"the same incarnation again": {
+			spec: spec("n1"), code: lua.NodeExists, leases: 1, pools: []string{pair}, free: 1,
+		},
+		"the same incarnation with other capabilities": {
+			spec: spec("n1", can("translate:en-fr", "gpu")), code: lua.NodeExists, leases: 1,
+			pools: []string{"gpu", "translate:en-fr"},
+		},
+		"the same incarnation with fewer slots": {
+			spec: spec("n1", slots(1)), code: lua.NodeExists, leases: 1, pools: []string{pair},
+		},
+		"the same incarnation elsewhere": {
+			spec: spec("n1", at("z2", "other")), code: lua.NodeExists, leases: 1, pools: []string{pair}, free: 1,
+		},
+		"another process supersedes": {
+			spec: spec("n1", again(2, started+1)), code: lua.NodeOK, risen: true,
+			out: []berth.Departure{berth.DepartureSuperseded}, pools: []string{pair}, free: 1,
+		},
+		"an earlier process of the same host comes late": {
+			spec: spec("n1", again(2, started-1)), code: lua.NodeStale, leases: 1, pools: []string{pair}, free: 1,
+		},
+		"a dead generation stays dead": {
+			before: func(t *testing.T, s *lua.Scripts) {
+				code, err := s.WithdrawNode(t.Context(), "n1", 0)
+				require.NoError(t, err)
+				require.Equal(t, lua.NodeOK, code)
+				require.Empty(t, counts(t, s, pair).Free)
+			},
+			spec: spec("n1"), code: lua.NodeOK, risen: true,
+			out: []berth.Departure{berth.DepartureWithdrawn}, pools: []string{pair}, free: 1,
+		},
+		"a cordoned node stays cordoned over a restart": {
+			before: func(t *testing.T, s *lua.Scripts) {
+				_, _, err := s.HoldNode(t.Context(), "n1", lua.OrderCordon, 0)
+				require.NoError(t, err)
+			},
+			spec: spec("n1", again(2, started+1)), code: lua.NodeOK, risen: true,
+			out: []berth.Departure{berth.DepartureSuperseded}, pools: []string{pair},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+				first := register(t, s, spec("n1"))
+				require.Equal(t, lua.NodeOK, first.Code)
+				require.InDelta(t, float64(redisMs(t, s)), float64(first.Generation), 5000, "at least the server's milliseconds")
+				require.Equal(t, lua.AssignOK, assign(t, s, "a", lua.Choice{}).Code)
+				if c.before != nil {
+					c.before(t, s)
+				}
+				told := s.Redis().Subscribe(t.Context(), s.Keys().NodeUpdated())
+				t.Cleanup(func() { _ = told.Close() })
+				_, err := told.Receive(t.Context())
+				require.NoError(t, err)
+
+				r := register(t, s, c.spec)
+				require.Equal(t, c.code, r.Code)
+				require.Equal(t, c.risen, r.Generation > first.Generation)
+				if !c.risen {
+					require.Equal(t, first.Generation, r.Generation)
+				}
+				n := node(t, s, "n1")
+				got := state{n.Generation, n.Leases, nil}
+				notices, _, err := s.TakeOutbox(t.Context(), 10)
+				require.NoError(t, err)
+				for _, notice := range notices {
+					require.Equal(t, first.Generation, notice.Generation)
+					require.Equal(t, spec("n1").Incarnation, notice.Incarnation)
+					got.notices = append(got.notices, notice.Reason)
+				}
+				require.Equal(t, state{r.Generation, c.leases, c.out}, got)
+				require.Equal(t, c.pools, n.Pools)
+				require.ElementsMatch(t, c.pools, members(t, s, s.Keys().NodePools("n1")))
+				require.Equal(t, c.free, counts(t, s, pair).Free)
+				if c.code == lua.NodeStale {
+					return
+				}
+				require.Equal(t, berth.NodeReady, n.State)
+				require.Equal(t, c.spec.MaxConcurrentJobs, n.MaxConcurrentJobs)
+				require.Equal(t, c.spec.Incarnation, n.Incarnation)
+				m, err := told.ReceiveMessage(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, "n1", m.Payload)
+				for _, key := range []string{s.Keys().Node("n1"), s.Keys().NodePools("n1"), s.Keys().PoolMembers(c.pools[0])} {
+					ttl, err := s.Redis().TTL(t.Context(), key).Result()
+					require.NoError(t, err)
+					require.InDelta(t, 3600, ttl.Seconds(), 5, key)
+				}
+				have, err := s.Redis().HGetAll(t.Context(), s.Keys().Capabilities()).Result()
+				require.NoError(t, err)
+				want := map[string]string{}
+				for _, capability := range c.spec.Capabilities {
+					want[capability] = "1"
+				}
+				require.Equal(t, want, have)
+			})
+		})
+	}
+}
+
+func TestHeartbeatNode(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		g := register(t, s, spec("n1")).Generation
+		before := node(t, s, "n1")
+		require.Equal(t, lua.NodeReregister, beat(t, s, "stranger", 1, berth.NodeLoad{CPUUsage: 9}))
+		require.Equal(t, lua.NodeReregister, beat(t, s, "n1", g-1, berth.NodeLoad{CPUUsage: 9}))
+		require.Equal(t, before, node(t, s, "n1"), "nothing changed")
+		exists, err := s.Redis().Exists(t.Context(), s.Keys().Node("stranger")).Result()
+		require.NoError(t, err)
+		require.Zero(t, exists)
+
+		l := berth.NodeLoad{CPUUsage: 12.5, GPUUsage: 3, MemoryUsage: 40, CurrentJobs: 1, ActiveWorkflows: 2, LatencyMs: 7.5}
+		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, l))
+		require.Equal(t, l, node(t, s, "n1").Load)
+		score, err := s.Redis().ZScore(t.Context(), s.Keys().PoolFree(pair), "n1").Result()
+		require.NoError(t, err)
+		require.InDelta(t, 1000*(2+12.5+0.5*40), score, 0)
+
+		// A lease counts at once, and until two reports have passed at its share of the capacity.
+		assign(t, s, "a", lua.Choice{})
+		for i, want := range []float64{34500 + 50000, 34500 + 50000, 34500} {
+			if i > 0 {
+				require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, l))
+			}
+			score, err := s.Redis().ZScore(t.Context(), s.Keys().PoolFree(pair), "n1").Result()
+			require.NoError(t, err)
+			require.InDelta(t, want, score, 0, "report %d", i)
+		}
+
+		code, err := s.WithdrawNode(t.Context(), "n1", g)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeOK, code)
+		require.Equal(t, lua.NodeReregister, beat(t, s, "n1", g, l), "dead is final")
+		require.Equal(t, berth.NodeDead, node(t, s, "n1").State)
+	})
+}
+
+// C21, L11: silence makes a suspect, then a death, told once; a heartbeat in between makes everything well.
+func TestSweepNodes(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		sweep(t, s, fast, false)
+		g := register(t, s, spec("n1")).Generation
+		assign(t, s, "a", lua.Choice{})
+		require.Eventually(t, func() bool {
+			return len(sweep(t, s, berth.NodeTimes{Suspect: fast.Suspect, Death: time.Hour}, false).Suspects) == 1
+		},
+			10*time.Second, time.Millisecond)
+		require.Equal(t, berth.ExcludeSuspect, node(t, s, "n1").Excluded)
+		d := assign(t, s, "b", lua.Choice{})
+		require.Equal(t, lua.AssignNone, d.Code)
+		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeSuspect: 1}, d.Passed)
+		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}))
+		require.Equal(t, berth.NodeReady, node(t, s, "n1").State)
+		require.Equal(t, 1, counts(t, s, pair).Free)
+		require.Equal(t, 1, node(t, s, "n1").Leases, "a suspect keeps its leases")
+
+		kill(t, s, nil, "n1")
+		n := node(t, s, "n1")
+		require.Equal(t, berth.NodeDead, n.State)
+		require.Equal(t, berth.ExcludeOffline, n.Excluded)
+		require.Zero(t, n.Leases, "they vanish with the generation")
+		require.Equal(t, berth.PoolCounts{Passed: map[berth.ExcludeReason]int{berth.ExcludeOffline: 1}}, counts(t, s, pair))
+		require.Empty(t, sweep(t, s, fast, true).Deaths)
+		notices, left, err := s.TakeOutbox(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, 1, left)
+		require.Equal(t, berth.NodeNotice{
+			NodeID: "n1", Generation: g, Kind: berth.NodeTranslate, Incarnation: spec("n1").Incarnation,
+			Reason: berth.DepartureSilent, At: notices[0].At, Receipt: notices[0].Receipt,
+		}, notices[0])
+		same, _, err := s.TakeOutbox(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, notices, same, "until it is taken up")
+		none, left, err := s.TakeOutbox(t.Context(), 10, notices[0].Receipt)
+		require.NoError(t, err)
+		require.Empty(t, none)
+		require.Zero(t, left)
+	})
+}
+
+// L11: what happened while nobody swept is nobody's fault.
+func TestSilenceCountsAnewAfterBlindness(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("n1"))
+		sweep(t, s, fast, false)
+		past := redisMs(t, s) - 600_000
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "last_ms", past, "seen_from_ms", past).Err())
+		age(t, s, "n1", 500*time.Millisecond)
+		require.Empty(t, sweep(t, s, fast, false).Suspects, "we were away as long as it was")
+		require.NotEqual(t, berth.NodeSuspect, node(t, s, "n1").State)
+		kill(t, s, nil, "n1")
+	})
+}
+
+// age moves a node's last heartbeat into the past, as Redis's clock would by going on.
+func age(t *testing.T, s *lua.Scripts, id string, by time.Duration) {
+	t.Helper()
+	key := s.Keys().NodeBeats(string(berth.NodeTranslate))
+	require.NoError(t, s.Redis().ZIncrBy(t.Context(), key, -float64(by.Milliseconds()), id).Err())
+}
+
+// C21: more than half of ten or more at once is our own fault until it is confirmed or has lasted.
+func TestMassLossIsHeldBack(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		nodes, lost int
+		confirmed   bool
+		brake       time.Duration
+		held        bool
+	}{
+		"half of ten is no mass":       {nodes: 10, lost: 5, brake: time.Hour},
+		"more than half of ten":        {nodes: 10, lost: 6, brake: time.Hour, held: true},
+		"all of ten":                   {nodes: 10, lost: 10, brake: time.Hour, held: true},
+		"all of nine: a small fleet":   {nodes: 9, lost: 9, brake: time.Hour},
+		"confirmed by a second way":    {nodes: 10, lost: 6, brake: time.Hour, confirmed: true},
+		"held back as long as allowed": {nodes: 10, lost: 6, brake: 50 * time.Millisecond},
+	}
+	servers := slotServers(t)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+				times := berth.NodeTimes{Suspect: time.Minute, Death: 2 * time.Minute}
+				call := func() lua.Sweep {
+					out, err := s.SweepNodes(t.Context(), lua.SweepLimits{Brake: c.brake},
+						lua.SweepRule{Kind: berth.NodeTranslate, Times: times, Confirmed: c.confirmed})
+					require.NoError(t, err)
+					return out
+				}
+				call()
+				require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", redisMs(t, s)-600_000).Err())
+				for i := range c.nodes {
+					register(t, s, spec(fmt.Sprintf("n%d", i)))
+				}
+				for i := range c.lost {
+					age(t, s, fmt.Sprintf("n%d", i), 3*time.Minute)
+				}
+				first := call()
+				require.Len(t, first.Suspects, c.lost, "no new work for them, whatever the reason")
+				if c.held {
+					require.Equal(t, []berth.NodeKind{berth.NodeTranslate}, first.Held)
+					require.Empty(t, first.Deaths)
+					require.Empty(t, call().Deaths)
+					return
+				}
+				deaths := len(first.Deaths)
+				require.Eventually(t, func() bool { deaths += len(call().Deaths); return deaths >= c.lost }, 5*time.Second, time.Millisecond)
+				require.Equal(t, c.lost, deaths)
+			})
+		})
+	}
+}
+
+// S11: orders are the operator's, apart from health, and can be undone.
+func TestHoldNode(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		hold := func(o lua.Order, within time.Duration) time.Time {
+			code, deadline, err := s.HoldNode(t.Context(), "n1", o, within)
+			require.NoError(t, err)
+			require.Equal(t, lua.NodeOK, code)
+			return deadline
+		}
+		code, _, err := s.HoldNode(t.Context(), "stranger", lua.OrderCordon, 0)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeGone, code)
+
+		g := register(t, s, spec("n1")).Generation
+		hold(lua.OrderCordon, 0)
+		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}), "its health is its own")
+		n := node(t, s, "n1")
+		require.True(t, n.Cordoned)
+		require.Equal(t, berth.NodeReady, n.State)
+		require.Equal(t, berth.ExcludeCordoned, n.Excluded)
+		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeCordoned: 1}, assign(t, s, "a", lua.Choice{}).Passed)
+
+		deadline := hold(lua.OrderDrain, time.Hour)
+		require.InDelta(t, 3600, time.UnixMilli(redisMs(t, s)).Sub(deadline).Abs().Seconds(), 5)
+		require.Equal(t, berth.ExcludeDraining, node(t, s, "n1").Excluded)
+		require.Zero(t, hold(lua.OrderUndrain, 0))
+		require.Equal(t, berth.ExcludeCordoned, node(t, s, "n1").Excluded, "the cordon stands")
+		hold(lua.OrderUncordon, 0)
+		require.Equal(t, lua.AssignOK, assign(t, s, "a", lua.Choice{}).Code)
+
+		hold(lua.OrderDrain, time.Millisecond)
+		var notices []berth.NodeNotice
+		require.Eventually(t, func() bool {
+			sweep(t, s, berth.NodeTimes{Suspect: time.Hour, Death: time.Hour}, false)
+			notices, _, err = s.TakeOutbox(t.Context(), 10)
+			require.NoError(t, err)
+			return len(notices) == 1
+		}, 5*time.Second, time.Millisecond)
+		require.Equal(t, berth.DepartureDrained, notices[0].Reason)
+		require.Equal(t, 1, node(t, s, "n1").Leases, "what is left is somebody's to move")
+	})
+}
+
+// L10: a service is passed over as long as it was said.
+func TestMarkUnavailable(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		mark := func(id, service string, ttl time.Duration) string {
+			code, err := s.MarkUnavailable(t.Context(), id, service, ttl)
+			require.NoError(t, err)
+			return code
+		}
+		require.Equal(t, lua.NodeGone, mark("n1", "asr", time.Hour))
+		register(t, s, spec("n1", slots(100)))
+		require.Equal(t, lua.NodeOK, mark("n1", "asr", time.Hour))
+		require.Equal(t, lua.NodeOK, mark("n1", "tts", 30*time.Millisecond))
+		need := func(service string) lua.Decision { return assign(t, s, "l", lua.Choice{Services: []string{service}}) }
+		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceUnavailable: 1}, need("asr").Passed)
+		require.Eventually(t, func() bool { return need("tts").Code == lua.AssignOK }, 5*time.Second, time.Millisecond)
+		require.Equal(t, lua.AssignExists, need("asr").Code)
+		require.Equal(t, lua.NodeOK, mark("n1", "asr", 0))
+		require.Equal(t, lua.AssignOK, assign(t, s, "l2", lua.Choice{Services: []string{"asr"}}).Code)
+	})
+}
+
+// A node that is dead for an hour is forgotten, and nothing of it stays.
+func TestDeadNodesAreForgotten(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		g := register(t, s, spec("n1")).Generation
+		_, err := s.WithdrawNode(t.Context(), "n1", g)
+		require.NoError(t, err)
+		sweep(t, s, fast, false)
+		require.Equal(t, berth.NodeDead, node(t, s, "n1").State, "not yet")
+		require.NoError(t, s.Redis().ZIncrBy(t.Context(), s.Keys().NodesDead(), -3_600_001, "n1").Err())
+		sweep(t, s, fast, false)
+		ids, err := s.NodeIDs(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, ids)
+		require.Equal(t, berth.PoolCounts{Passed: map[berth.ExcludeReason]int{}}, counts(t, s, pair))
+		left, err := s.Redis().Keys(t.Context(), "{"+s.Keys().Cell+"}:*").Result()
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{s.Keys().Guard(), s.Keys().Sweep(), s.Keys().Outbox(), s.Keys().PoolState(pair)}, left)
+	})
+}
+
+// A new generation that asks for reconciliation is told, one that does not is not.
+func TestArrivalsAreAnnounced(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("quiet"))
+		n := spec("unit")
+		for range 2 {
+			_, err := s.RegisterNode(t.Context(), n, lua.Registration{Announce: true})
+			require.NoError(t, err)
+		}
+		n.Incarnation.PID = 2
+		_, err := s.RegisterNode(t.Context(), n, lua.Registration{Announce: true})
+		require.NoError(t, err)
+		notices, _, err := s.TakeOutbox(t.Context(), 10)
+		require.NoError(t, err)
+		var got []berth.Departure
+		for _, notice := range notices {
+			require.Equal(t, "unit", notice.NodeID)
+			got = append(got, notice.Reason)
+		}
+		require.ElementsMatch(t, []berth.Departure{berth.ArrivalRegistered, berth.DepartureSuperseded, berth.ArrivalRegistered}, got)
+	})
+}
+
+// Everything the fleet writes stays in its cell, so that a Redis Cluster keeps it in one slot (L2).
+func TestKeysStayInTheCell(t *testing.T) {
+	t.Parallel()
+	s := lua.New(testredis.Start(t).Client(), lua.Keys{Cell: "c1"})
+	_, err := s.MarkNew(t.Context())
+	require.NoError(t, err)
+	g := register(t, s, spec("n1")).Generation
+	beat(t, s, "n1", g, berth.NodeLoad{})
+	_, err = s.DefinePool(t.Context(), berth.Pool{ID: "all"}, false)
+	require.NoError(t, err)
+	_, err = s.MarkUnavailable(t.Context(), "n1", "x", time.Hour)
+	require.NoError(t, err)
+	for i := range 3 {
+		dispatch(t, s, job("t1", i))
+		assign(t, s, fmt.Sprint(i), lua.Choice{Strategy: berth.StrategyRoundRobin})
+	}
+	_, _, err = s.HoldNode(t.Context(), "n1", lua.OrderDrain, time.Hour)
+	require.NoError(t, err)
+	sweep(t, s, fast, false)
+	_, _, err = s.SwitchStrategy(t.Context(), "all", berth.SystemState{Load: 1}, berth.DefaultFleetConfig().Dynamic)
+	require.NoError(t, err)
+	_, err = s.WithdrawNode(t.Context(), "n1", g)
+	require.NoError(t, err)
+	keys, err := s.Redis().Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.Greater(t, len(keys), 15)
+	for _, k := range keys {
+		require.Regexp(t, `^\{c1\}:`, k)
+	}
+}

@@ -1,0 +1,67 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What check_guard answers, and what the scripts that take slots answer instead of a slot (L12).
+const (
+	GuardGrace   = "GRACE" // Redis may have forgotten leases: nothing is granted for a time
+	GuardUnknown = "GUARD" // there is no guard: check_guard has to write it
+)
+
+// NodeGrace is how long nothing is granted on nodes after Redis lost data or was replaced (L12): within it
+// ConfirmNodeSlot puts back the slots of those who hold them. It should be the lease time of model slots, with
+// which it shares the guard.
+const NodeGrace = 5 * time.Second
+
+// CheckGuard sees whether this Redis is the one that knows every lease, and opens a grace of NodeGrace when it may
+// not be. It answers how long the grace still lasts, 0 for none.
+func (s *Scripts) CheckGuard(ctx context.Context) (time.Duration, error) {
+	const name = "check_guard"
+	res, err := s.run(ctx, name, []string{s.keys.Guard()}, millis(NodeGrace))
+	if err != nil {
+		return 0, err
+	}
+	if len(res) == 2 {
+		if ms, ok := res[1].(int64); ok {
+			return time.Duration(ms) * time.Millisecond, nil
+		}
+	}
+	return 0, replyError(name, res)
+}
+
+// guarded are the scripts that may grant only where the guard was checked.
+func guarded(name string) bool { return name == "assign" || name == "dispatch_job" }
+
+// runGuarded runs a script that may grant only where the guard was checked. Asking the server for its run id each
+// time would cost a tenth of a decision, so the server's script cache tells: it is empty in a new process and not
+// replicated, and these scripts enter it here only, after the check.
+func (s *Scripts) runGuarded(ctx context.Context, name string, keys []string, args ...any) ([]any, error) {
+	sc := s.byID[name]
+	for checked := false; ; checked = true {
+		res, err := sc.EvalSha(ctx, s.rdb, keys, args...).Slice()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			if _, err := s.CheckGuard(ctx); err != nil {
+				return nil, err
+			}
+			res, err = sc.Eval(ctx, s.rdb, keys, args...).Slice()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("script %s: %w", name, err)
+		}
+		if len(res) == 0 {
+			return nil, replyError(name, res)
+		}
+		if res[0] != GuardUnknown || checked {
+			return res, nil
+		}
+		if _, err := s.CheckGuard(ctx); err != nil {
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,55 @@
+-- heartbeat_node: a node says that it lives and how busy it is (L3, S2). Touches the node and its pools only, whatever
+-- the size of the fleet.
+--
+-- KEYS[1]  node
+-- ARGV[1]  stem of the scheduler's keys
+-- ARGV[2]  node id
+-- ARGV[3]  generation
+-- ARGV[4]  cpu, 0-100
+-- ARGV[5]  gpu, 0-100
+-- ARGV[6]  memory, 0-100
+-- ARGV[7]  current jobs
+-- ARGV[8]  active workflows
+-- ARGV[9]  latency in ms
+-- ARGV[10] weight of memory in the load
+--
+-- Returns {code}
+--   OK          taken
+--   REREGISTER  unknown, dead or superseded generation: nothing changed
+
+-- include fleet
+-- include settle
+-- include pools
+
+local key = KEYS[1]
+local stem, id, generation = ARGV[1], ARGV[2], ARGV[3]
+local cpu, memory, weight = tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[10])
+local jobs, workflows = tonumber(ARGV[7]), tonumber(ARGV[8])
+if not (cpu and memory and weight and jobs and workflows) then return redis.error_reply('ERR heartbeat_node: not a number') end
+local node = stand_of(node_of(stem, id))
+if not node or node.generation ~= generation or node.state == 'dead' then return { 'REREGISTER' } end
+
+local now = clock()
+local leases = purge(stem, node, now)
+local more = redis.call('HMGET', key, 'seen_leases', 'refreshed_at_ms', 'kind')
+local refreshed, kind = tonumber(more[2]), more[3]
+-- A report knows the leases that lived at the report before it: younger ones may not show yet.
+node.prior, node.base, node.active = math.min(tonumber(more[1]), leases), math.floor(1000 * (cpu + memory * weight) + 0.5), math.max(jobs, workflows)
+if node.state == 'suspect' then
+  node.state = 'ready'
+  redis.call('ZREM', stem .. 'node:suspects:' .. kind, id)
+end
+if now - refreshed > LIFETIME * 250 then
+  refreshed = now
+  refresh_pools(stem, lines(node.pools))
+  redis.call('EXPIRE', key .. ':pools', LIFETIME)
+end
+redis.call('HSET', key, 'state', 'ready', 'cpu_usage', ARGV[4], 'gpu_usage', ARGV[5], 'memory_usage', ARGV[6],
+  'current_jobs', ARGV[7], 'active_workflows', ARGV[8], 'latency_ms', ARGV[9],
+  'base', node.base, 'active', node.active, 'prior_leases', node.prior, 'seen_leases', leases,
+  'last_heartbeat_ms', now, 'updated_at_ms', now, 'refreshed_at_ms', refreshed)
+redis.call('EXPIRE', key, LIFETIME)
+redis.call('ZADD', stem .. 'node:beats:' .. kind, whole(now), id)
+settle(stem, node, leases)
+redis.call('PUBLISH', stem .. 'node:updated', id)
+return { 'OK' }

@@ -1,0 +1,188 @@
+package lua_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+// wire is a network that keeps every message that nodes ever sent and delivers it again whenever it likes (P10).
+type wire struct {
+	t       *rapid.T
+	s       *lua.Scripts
+	pids    map[string]int // the node's process now
+	sent    []func() string
+	current map[string]berth.Node // as Redis had it after the last step
+	dead    map[string]berth.Departure
+	leases  int
+}
+
+var wireTimes = berth.NodeTimes{Heartbeat: time.Minute, Suspect: 2 * time.Minute, Death: 4 * time.Minute}
+
+func generationOf(id string, g int64) string { return fmt.Sprintf("%s.%d", id, g) }
+
+func (w *wire) registers(id string) func() string {
+	pid := w.pids[id]
+	n := berth.NodeSpec{
+		ID: id, Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: pid, StartedAt: int64(pid)},
+		Capabilities: []string{"p"}, MaxConcurrentJobs: 3,
+	}
+	return func() string {
+		r, err := w.s.RegisterNode(w.t.Context(), n, lua.Registration{})
+		require.NoError(w.t, err)
+		before, known := w.current[id]
+		living := known && before.State != berth.NodeDead
+		switch {
+		case living && before.Incarnation.PID == pid:
+			require.Equal(w.t, lua.NodeExists, r.Code)
+			require.Equal(w.t, before.Generation, r.Generation)
+		case living && before.Incarnation.PID > pid:
+			require.Equal(w.t, lua.NodeStale, r.Code)
+		default:
+			require.Equal(w.t, lua.NodeOK, r.Code)
+			require.Greater(w.t, r.Generation, before.Generation)
+		}
+		return id
+	}
+}
+
+func (w *wire) beats(id string) func() string {
+	g := w.current[id].Generation
+	return func() string {
+		before, known := w.current[id]
+		code, err := w.s.HeartbeatNode(w.t.Context(), id, g, berth.NodeLoad{CPUUsage: float64(g % 100)}, 0.5)
+		require.NoError(w.t, err)
+		if known && before.Generation == g && before.State != berth.NodeDead {
+			require.Equal(w.t, lua.NodeOK, code)
+			return id
+		}
+		require.Equal(w.t, lua.NodeReregister, code)
+		now, err := w.s.ReadNodes(w.t.Context(), id)
+		require.NoError(w.t, err)
+		require.Equal(w.t, before, now[id], "an old generation changed something")
+		return id
+	}
+}
+
+// look reads everything back and checks what must hold after every step.
+func (w *wire) look() {
+	ids := slices.Sorted(maps.Keys(w.pids))
+	nodes, err := w.s.ReadNodes(w.t.Context(), ids...)
+	require.NoError(w.t, err)
+	notices, left, err := w.s.TakeOutbox(w.t.Context(), 100)
+	require.NoError(w.t, err)
+	require.LessOrEqual(w.t, left, 100)
+	var receipts []string
+	for _, n := range notices {
+		g := generationOf(n.NodeID, n.Generation)
+		require.NotContains(w.t, w.dead, g, "recovery would start twice")
+		w.dead[g] = n.Reason
+		receipts = append(receipts, n.Receipt)
+	}
+	_, _, err = w.s.TakeOutbox(w.t.Context(), 0, receipts...)
+	require.NoError(w.t, err)
+	for id, n := range nodes {
+		before, known := w.current[id]
+		require.False(w.t, known && n.Generation < before.Generation, "%s went back", id)
+		if known && n.Generation > before.Generation {
+			require.Contains(w.t, w.dead, generationOf(id, before.Generation), "%s was replaced and nobody told", id)
+		}
+		_, dead := w.dead[generationOf(id, n.Generation)]
+		require.Equal(w.t, dead, n.State == berth.NodeDead, "%s: a dead generation is dead for good, and told", id)
+		free := n.State == berth.NodeReady && n.Leases < 3
+		require.Equal(w.t, free, n.Excluded == "", "%s", id)
+	}
+	w.current = nodes
+}
+
+// P10: whatever is sent twice, late or out of order, no generation comes back from the dead, nothing goes to a dead one,
+// and each death is told once.
+func TestHeartbeatsOfAnyAge(t *testing.T) {
+	t.Parallel()
+	rdb := testredis.Start(t).Client()
+	cell := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		cell++
+		w := &wire{
+			t: rt, s: lua.New(rdb, lua.Keys{Cell: fmt.Sprintf("wire-%d", cell)}),
+			pids: map[string]int{"a": 1, "b": 1, "c": 1}, current: map[string]berth.Node{}, dead: map[string]berth.Departure{},
+		}
+		_, err := w.s.MarkNew(rt.Context())
+		require.NoError(rt, err)
+		sweep := func() lua.Sweep {
+			out, err := w.s.SweepNodes(rt.Context(), lua.SweepLimits{}, lua.SweepRule{Kind: berth.NodeTranslate, Times: wireTimes})
+			require.NoError(rt, err)
+			return out
+		}
+		sweep()
+		now, err := rdb.Time(rt.Context()).Result()
+		require.NoError(rt, err)
+		require.NoError(rt, rdb.HSet(rt.Context(), w.s.Keys().Sweep(), "seen_from_ms", now.UnixMilli()-3_600_000).Err())
+		id := rapid.SampledFrom([]string{"a", "b", "c"})
+		send := func(m func() string) {
+			w.sent = append(w.sent, m)
+			if rapid.Bool().Draw(rt, "arrives") {
+				m()
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"":          func(*rapid.T) { w.look() },
+			"register":  func(rt *rapid.T) { send(w.registers(id.Draw(rt, "id"))) },
+			"restart":   func(rt *rapid.T) { w.pids[id.Draw(rt, "id")]++ },
+			"heartbeat": func(rt *rapid.T) { send(w.beats(id.Draw(rt, "id"))) },
+			"again": func(rt *rapid.T) {
+				if len(w.sent) > 0 {
+					rapid.SampledFrom(w.sent).Draw(rt, "message")()
+				}
+			},
+			"time goes by": func(rt *rapid.T) {
+				by := rapid.SampledFrom([]time.Duration{30 * time.Second, 150 * time.Second, 5 * time.Minute}).Draw(rt, "by")
+				quiet := id.Draw(rt, "id")
+				for _, key := range []string{w.s.Keys().NodeBeats("translate"), w.s.Keys().NodeSuspects("translate")} {
+					err := rdb.ZAddArgsIncr(rt.Context(), key, redis.ZAddArgs{
+						XX: true, Members: []redis.Z{{Score: -float64(by.Milliseconds()), Member: quiet}},
+					}).Err()
+					if !errors.Is(err, redis.Nil) {
+						require.NoError(rt, err)
+					}
+				}
+			},
+			"sweep": func(*rapid.T) {
+				for _, d := range sweep().Deaths {
+					require.NotContains(rt, w.dead, generationOf(d.NodeID, d.Generation))
+				}
+			},
+			"withdraw": func(rt *rapid.T) {
+				n := id.Draw(rt, "id")
+				code, err := w.s.WithdrawNode(rt.Context(), n, w.current[n].Generation)
+				require.NoError(rt, err)
+				require.Equal(rt, w.current[n].State == berth.NodeReady || w.current[n].State == berth.NodeSuspect, code == lua.NodeOK)
+			},
+			"assign": func(rt *rapid.T) {
+				w.leases++
+				d, err := w.s.Assign(rt.Context(), fmt.Sprintf("l%d", w.leases), lua.Choice{PoolID: "p", Hold: time.Hour})
+				require.NoError(rt, err)
+				if d.Code == lua.AssignOK {
+					n := w.current[d.NodeID]
+					require.Equal(rt, n.Generation, d.Generation)
+					require.Equal(rt, berth.NodeReady, n.State)
+					return
+				}
+				for _, n := range w.current {
+					require.NotEmpty(rt, n.Excluded, "%s could have taken it", n.ID)
+				}
+			},
+		})
+	})
+}

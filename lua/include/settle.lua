@@ -1,0 +1,97 @@
+-- What changes of a node need: putting it into every index where it belongs. Needs include fleet.
+
+-- place_of is a node's member in the index of places.
+local function place_of(zone, host, id) return zone .. '\1' .. host .. '\1' .. id end
+
+-- stand_of reads further what only changes of a node need.
+local function stand_of(node)
+  if node and not node.state then
+    local v = redis.call('HMGET', node.key, 'state', 'hold', 'zone', 'hostname')
+    node.state, node.hold, node.zone, node.host = v[1], v[2], v[3], v[4]
+  end
+  return node
+end
+
+-- out_of is why the node cannot be chosen; '' when it can.
+local function out_of(node, leases)
+  stand_of(node)
+  if node.state == 'dead' then return 'offline' end
+  if node.state == 'suspect' then return 'suspect' end
+  if node.hold ~= '' then return node.hold end
+  if leases >= node.max then return 'full' end
+  return ''
+end
+
+local function counted(out) return out == '' and 'free' or out end
+
+-- settle puts the node where its state and leases say, in every index of its pools, and tells who waits for room.
+local function settle(stem, node, leases)
+  local out, was = out_of(node, leases), node.out
+  local free, moved = out == '', (out == '') ~= (was == '')
+  local load = free and load_of(node, leases)
+  if free or moved or out ~= was then
+    for pool in string.gmatch(node.pools, '[^\n]+') do
+      if free then
+        redis.call('ZADD', pool_key(stem, pool, 'free'), load, node.id)
+      elseif moved then
+        redis.call('ZREM', pool_key(stem, pool, 'free'), node.id)
+      end
+      if moved then
+        redis.call('ZINCRBY', pool_key(stem, pool, 'ring'), whole(free and -BEHIND or BEHIND), node.id)
+        if free then
+          redis.call('ZADD', pool_key(stem, pool, 'places'), '0', place_of(node.zone, node.host, node.id))
+        else
+          redis.call('ZREM', pool_key(stem, pool, 'places'), place_of(node.zone, node.host, node.id))
+        end
+      end
+      if out ~= was then
+        redis.call('HINCRBY', pool_key(stem, pool, 'state'), counted(was), '-1')
+        redis.call('HINCRBY', pool_key(stem, pool, 'state'), counted(out), '1')
+      end
+    end
+  end
+  if out ~= was then
+    redis.call('HSET', node.key, 'out', out)
+    node.out = out
+    if free then redis.call('PUBLISH', stem .. 'node:free', node.id) end
+  end
+end
+
+-- clear_slots forgets all leases of a node.
+local function clear_slots(stem, slots)
+  local rows = redis.call('ZRANGE', slots, 0, -1)
+  for i = 1, #rows, 1000 do redis.call('HDEL', stem .. 'leases', unpack(rows, i, math.min(i + 999, #rows))) end
+  redis.call('DEL', slots)
+end
+
+-- purge forgets the node's expired leases and answers how many live. Of a full node it notes when the next one ends.
+local function purge(stem, node, now)
+  local ended = redis.call('ZRANGEBYSCORE', node.slots, '-inf', now, 'LIMIT', 0, 1000)
+  if #ended > 0 then
+    redis.call('HDEL', stem .. 'leases', unpack(ended))
+    redis.call('ZREM', node.slots, unpack(ended))
+  end
+  local leases = redis.call('ZCARD', node.slots)
+  if leases >= node.max then
+    local first = redis.call('ZRANGE', node.slots, 0, 0, 'WITHSCORES')
+    redis.call('ZADD', stem .. 'node:due', first[2], node.id)
+  else
+    redis.call('ZREM', stem .. 'node:due', node.id)
+  end
+  return leases
+end
+
+-- purge_due visits full nodes with a lease that may have expired, at most `limit`, and answers how many it visited.
+local function purge_due(stem, now, limit)
+  local ids = redis.call('ZRANGEBYSCORE', stem .. 'node:due', '-inf', now, 'LIMIT', 0, limit)
+  for _, id in ipairs(ids) do
+    local node = node_of(stem, id)
+    if node then
+      settle(stem, node, purge(stem, node, now))
+    else
+      redis.call('ZREM', stem .. 'node:due', id)
+      clear_slots(stem, stem .. 'node:slots:' .. id)
+    end
+  end
+  return #ids
+end

@@ -1,0 +1,68 @@
+package lua
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth"
+)
+
+// jobRow is a job as Redis has it; the script adds everything from NodeID on.
+type jobRow struct {
+	JobID      string `json:"job_id"`
+	SessionID  string `json:"session_id"`
+	TurnID     string `json:"turn_id"`
+	RequestID  string `json:"request_id"`
+	Dispatch   int    `json:"dispatch"`
+	NodeID     string `json:"node_id,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
+	LeaseID    string `json:"lease_id,omitempty"`
+	Pool       string `json:"pool,omitempty"`
+	Strategy   string `json:"strategy,omitempty"`
+	Affinity   string `json:"affinity,omitempty"`
+	Missed     string `json:"missed,omitempty"`
+	CreatedAt  int64  `json:"created_at_ms,omitempty"`
+}
+
+// JobState is a dispatched job as Redis has it, for those who look; its workflow is the truth.
+type JobState struct {
+	SessionID, TurnID, RequestID string
+	Dispatch                     int
+	CreatedAt                    time.Time
+	berth.Assignment
+}
+
+// FindJob reads a job; ok is false when Redis has none of that id (any more).
+func (s *Scripts) FindJob(ctx context.Context, jobID string) (j JobState, ok bool, err error) {
+	v, err := s.rdb.Get(ctx, s.keys.Job(jobID)).Result()
+	if isNil(err) {
+		return j, false, nil
+	}
+	if err != nil {
+		return j, false, fmt.Errorf("read job: %w", err)
+	}
+	j, err = parseJob(v)
+	return j, err == nil, err
+}
+
+func parseJob(row string) (JobState, error) {
+	var r jobRow
+	if err := json.Unmarshal([]byte(row), &r); err != nil {
+		return JobState{}, fmt.Errorf("job %q: %w", row, err)
+	}
+	return JobState{
+		SessionID: r.SessionID, TurnID: r.TurnID, RequestID: r.RequestID, Dispatch: r.Dispatch,
+		CreatedAt: time.UnixMilli(r.CreatedAt),
+		Assignment: berth.Assignment{
+			LeaseID: r.LeaseID, JobID: r.JobID, NodeID: r.NodeID, Generation: r.Generation, PoolID: r.Pool,
+			Strategy: berth.Strategy(r.Strategy), Affinity: berth.Affinity(r.Affinity), Missed: berth.ExcludeReason(r.Missed),
+		},
+	}, nil
+}
+
+func isNil(err error) bool { return errors.Is(err, redis.Nil) }

@@ -1,0 +1,90 @@
+// Package lua holds the atomic Redis scripts that decide everything processes share, one file each,
+// and the typed Go method that runs each of them (L1). One script is one decision: every check comes before
+// the first write, the time is Redis's own, and randomness is passed in.
+package lua
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed *.lua
+var sources embed.FS
+
+// Scripts runs the scripts of this package against one Redis.
+type Scripts struct {
+	rdb  redis.UniversalClient
+	keys Keys
+	byID map[string]*redis.Script
+}
+
+// New prepares every embedded script. It does not touch Redis.
+func New(rdb redis.UniversalClient, keys Keys) *Scripts {
+	s := &Scripts{rdb: rdb, keys: keys, byID: map[string]*redis.Script{}}
+	for name, src := range Sources() {
+		s.byID[name] = redis.NewScript(src)
+	}
+	return s
+}
+
+// Sources is the text of every script by its name, without ".lua", with what it includes.
+func Sources() map[string]string {
+	entries, err := sources.ReadDir(".")
+	if err != nil {
+		panic(fmt.Sprintf("read embedded scripts: %v", err)) // the binary itself is broken
+	}
+	out := make(map[string]string, len(entries))
+	for _, e := range entries {
+		b, err := sources.ReadFile(e.Name())
+		if err != nil {
+			panic(fmt.Sprintf("read embedded script %s: %v", e.Name(), err))
+		}
+		out[strings.TrimSuffix(e.Name(), ".lua")] = withIncludes(string(b))
+	}
+	return out
+}
+
+// Keys is how this Redis's keys are named.
+func (s *Scripts) Keys() Keys { return s.keys }
+
+// Redis is the client the scripts run on, for the plain commands beside them (XRANGE, SUBSCRIBE).
+func (s *Scripts) Redis() redis.UniversalClient { return s.rdb }
+
+// Load puts every script into Redis's cache, so that the first calls do not carry the sources. Those that take node
+// slots are left out: see runGuarded.
+func (s *Scripts) Load(ctx context.Context) error {
+	for name, sc := range s.byID {
+		if guarded(name) {
+			continue
+		}
+		if err := sc.Load(ctx, s.rdb).Err(); err != nil {
+			return fmt.Errorf("load script %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// run executes a script by its hash, sending the source when Redis does not have it.
+func (s *Scripts) run(ctx context.Context, name string, keys []string, args ...any) ([]any, error) {
+	sc, ok := s.byID[name]
+	if !ok {
+		return nil, fmt.Errorf("script %s is not embedded", name)
+	}
+	res, err := sc.Run(ctx, s.rdb, keys, args...).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("script %s: %w", name, err)
+	}
+	if len(res) == 0 {
+		return nil, fmt.Errorf("script %s: empty reply", name)
+	}
+	return res, nil
+}
+
+// replyError says that a script answered in a shape its method does not know: a version mix-up.
+func replyError(name string, res []any) error {
+	return fmt.Errorf("script %s: unexpected reply %v", name, res)
+}

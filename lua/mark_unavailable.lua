@@ -1,0 +1,35 @@
+-- mark_unavailable: a service of a node cannot be used for a time; it is passed over meanwhile (L10).
+--
+-- KEYS[1] node
+-- KEYS[2] unavailable services of the node: service -> until, Redis's ms
+-- ARGV[1] service
+-- ARGV[2] for how many ms, 0 to make it available again
+-- ARGV[3] channel of updated nodes
+-- ARGV[4] node id
+--
+-- Returns {code}
+--   OK    marked
+--   GONE  there is no such node; nothing changed
+
+-- include fleet
+
+local key, services, service, ttl = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+if not ttl then return redis.error_reply('ERR mark_unavailable: not a number') end
+if redis.call('EXISTS', key) == 0 then return { 'GONE' } end
+
+local now, last = clock(), 0
+if ttl > 0 then
+  redis.call('HSET', services, service, whole(now + ttl))
+else
+  redis.call('HDEL', services, service)
+end
+local all = redis.call('HGETALL', services)
+for i = 1, #all, 2 do
+  local until_ms = tonumber(all[i + 1])
+  if until_ms <= now then redis.call('HDEL', services, all[i]) end
+  last = math.max(last, until_ms)
+end
+if last > now then redis.call('PEXPIRE', services, whole(last - now)) end
+redis.call('HSET', key, 'unavailable_until', whole(last))
+redis.call('PUBLISH', ARGV[3], ARGV[4])
+return { 'OK' }

@@ -1,0 +1,24 @@
+-- move_pools: put nodes into the pools whose selectors take them, and out of the others, each at once from all its old
+-- pools to all its new ones (L4). Called for the nodes that a changed definition may concern.
+--
+-- KEYS[1]    definitions of pools, to name the cell
+-- ARGV[1]    stem of the scheduler's keys
+-- ARGV[2...] node ids
+--
+-- Returns {code, moved}
+--   OK  moved: how many nodes changed their pools
+
+-- include fleet
+-- include settle
+-- include pools
+
+if not KEYS[1] then return redis.error_reply('ERR move_pools: no key') end
+local stem, now, moved = ARGV[1], clock(), 0
+for i = 2, #ARGV do
+  local node = node_of(stem, ARGV[i])
+  if node then
+    local v = redis.call('HMGET', node.key, 'kind', 'zone', 'capability_lines')
+    if move(stem, node, pools_of(stem, v[1], v[2], v[3]), leases_of(node, now)) then moved = moved + 1 end
+  end
+end
+return { 'OK', moved }

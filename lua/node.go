@@ -1,0 +1,250 @@
+package lua
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth"
+)
+
+// What the scripts of nodes answer.
+const (
+	NodeOK         = "OK"
+	NodeExists     = "EXISTS"     // register_node: the same incarnation as before
+	NodeStale      = "STALE"      // register_node: a later incarnation of the same host is registered
+	NodeReregister = "REREGISTER" // heartbeat_node: unknown, dead or superseded generation
+	NodeGone       = "GONE"       // no such node, or not this generation
+	NodesSwept     = "SWEPT"      // sweep_nodes
+	OutboxTaken    = "TAKEN"      // take_outbox
+)
+
+// Registration is a node's registration beyond what it says of itself.
+type Registration struct {
+	// Previous is the generation the same process had before, 0 for none: in a grace after Redis lost data its
+	// leases can be put back (L12).
+	Previous int64
+	// Announce has a new generation told in the outbox, for those who reconcile with it.
+	Announce bool
+}
+
+// RegisterReply is what register_node decided.
+type RegisterReply struct {
+	Code       string // NodeOK, NodeExists or NodeStale
+	Generation int64
+	Pools      []string
+}
+
+// RegisterNode registers an incarnation of a node and puts it into its pools (L3, L4). Idempotent while the
+// incarnation lives. spec has to be valid.
+func (s *Scripts) RegisterNode(ctx context.Context, spec berth.NodeSpec, r Registration) (RegisterReply, error) {
+	const name = "register_node"
+	slots := spec.MaxConcurrentJobs
+	if slots == 0 {
+		slots = berth.DefaultMaxConcurrentJobs
+	}
+	k, kind := s.keys, string(spec.Kind)
+	res, err := s.run(ctx, name,
+		[]string{k.Node(spec.ID), k.NodeHold(spec.ID), k.NodeBeats(kind), k.NodeSuspects(kind), k.NodesDead()},
+		k.stem(), spec.ID, kind, spec.Incarnation.Host, spec.Incarnation.PID, spec.Incarnation.StartedAt,
+		spec.Hostname, spec.Zone, strings.Join(unique(spec.Capabilities), "\n"), slots, r.Previous, flag(r.Announce))
+	if err != nil {
+		return RegisterReply{}, err
+	}
+	f, ok := texts(res, 3)
+	if !ok {
+		return RegisterReply{}, replyError(name, res)
+	}
+	generation, err := strconv.ParseInt(f[1], 10, 64)
+	if err != nil {
+		return RegisterReply{}, replyError(name, res)
+	}
+	return RegisterReply{Code: f[0], Generation: generation, Pools: splitLines(f[2])}, nil
+}
+
+// HeartbeatNode tells that a generation lives and how busy it is (L3). memoryWeight is what its memory counts in its
+// load (S2). It answers NodeOK, or NodeReregister and nothing changed.
+func (s *Scripts) HeartbeatNode(
+	ctx context.Context, nodeID string, generation int64, l berth.NodeLoad, memoryWeight float64,
+) (code string, err error) {
+	return s.code(ctx, "heartbeat_node", []string{s.keys.Node(nodeID)}, s.keys.stem(), nodeID, generation,
+		l.CPUUsage, l.GPUUsage, l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs, memoryWeight)
+}
+
+// WithdrawNode ends a generation on purpose; 0 ends whichever lives. It answers NodeOK or NodeGone.
+func (s *Scripts) WithdrawNode(ctx context.Context, nodeID string, generation int64) (code string, err error) {
+	return s.code(ctx, "withdraw_node", []string{s.keys.Node(nodeID)}, s.keys.stem(), nodeID, generation)
+}
+
+// Order is what an operator wants of a node (S11).
+type Order string
+
+// The orders. Uncordon undoes a drain too.
+const (
+	OrderCordon   Order = "cordon"
+	OrderUncordon Order = "uncordon"
+	OrderDrain    Order = "drain"
+	OrderUndrain  Order = "undrain"
+)
+
+// HoldNode gives an operator's order for a node (S11): no new work. within is a drain's time; at its end the outbox
+// tells what is left to be moved. It answers NodeOK and the drain's deadline by Redis's clock, or NodeGone.
+func (s *Scripts) HoldNode(
+	ctx context.Context, nodeID string, o Order, within time.Duration,
+) (code string, deadline time.Time, err error) {
+	const name = "hold_node"
+	res, err := s.run(ctx, name, []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)},
+		s.keys.stem(), nodeID, string(o), millis(within))
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	f, ok := texts(res, 2)
+	if !ok {
+		return "", time.Time{}, replyError(name, res)
+	}
+	return f[0], msTime(f[1]), nil
+}
+
+// MarkUnavailable has a service of a node passed over for a time, or no longer when it is 0 (L10). It answers NodeOK or
+// NodeGone.
+func (s *Scripts) MarkUnavailable(ctx context.Context, nodeID, service string, ttl time.Duration) (code string, err error) {
+	return s.code(ctx, "mark_unavailable", []string{s.keys.Node(nodeID), s.keys.NodeUnavailable(nodeID)},
+		service, max(0, ttl.Milliseconds()), s.keys.NodeUpdated(), nodeID)
+}
+
+// SweepRule is what the sweep decides one kind by.
+type SweepRule struct {
+	Kind      berth.NodeKind
+	Times     berth.NodeTimes
+	Confirmed bool // a mass loss of the kind was confirmed by a second way: do not hold it back (C21)
+}
+
+// SweepLimits bound a sweep. The zero values are replaced by the defaults.
+type SweepLimits struct {
+	Batch int           // nodes of each kind declared suspect, or dead, at once; 200
+	Blind time.Duration // a time without sweeps after which silence counts anew; 3 s
+	Brake time.Duration // for which a mass loss is held back; 30 s
+}
+
+// Sweep is what a sweep decided.
+type Sweep struct {
+	Suspects []string
+	Deaths   []Death
+	Held     []berth.NodeKind // kinds whose losses are held back for now (C21)
+	Purged   int              // nodes looked at for expired leases
+}
+
+// Death is a generation that was declared dead.
+type Death struct {
+	NodeID     string
+	Generation int64
+}
+
+// SweepNodes declares silent nodes suspect and dead, by Redis's clock (L11, C21). Every worker calls it about once a
+// second; more often does no harm.
+func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepRule) (Sweep, error) {
+	const name = "sweep_nodes"
+	if l.Batch == 0 {
+		l.Batch = 200
+	}
+	if l.Blind == 0 {
+		l.Blind = 3 * time.Second
+	}
+	if l.Brake == 0 {
+		l.Brake = 30 * time.Second
+	}
+	k := s.keys
+	keys := []string{k.Sweep(), k.NodesDraining(), k.NodesDead()}
+	args := []any{k.stem(), l.Batch, millis(l.Blind), millis(l.Brake)}
+	for _, r := range rules {
+		keys = append(keys, k.NodeBeats(string(r.Kind)), k.NodeSuspects(string(r.Kind)))
+		args = append(args, string(r.Kind), millis(r.Times.Suspect), millis(r.Times.Death), flag(r.Confirmed))
+	}
+	res, err := s.run(ctx, name, keys, args...)
+	if err != nil {
+		return Sweep{}, err
+	}
+	if len(res) != 5 {
+		return Sweep{}, replyError(name, res)
+	}
+	var out Sweep
+	suspects, ok1 := textList(res[1])
+	deaths, ok2 := textList(res[2])
+	held, ok3 := textList(res[3])
+	purged, ok4 := res[4].(int64)
+	if !ok1 || !ok2 || !ok3 || !ok4 {
+		return Sweep{}, replyError(name, res)
+	}
+	out.Suspects, out.Purged = suspects, int(purged)
+	for _, d := range deaths {
+		id, generation, _ := strings.Cut(d, "\n")
+		g, err := strconv.ParseInt(generation, 10, 64)
+		if err != nil {
+			return Sweep{}, replyError(name, res)
+		}
+		out.Deaths = append(out.Deaths, Death{id, g})
+	}
+	for _, h := range held {
+		out.Held = append(out.Held, berth.NodeKind(h))
+	}
+	return out, nil
+}
+
+// TakeOutbox forgets the notices with the receipts and answers the oldest that are left, at most limit, and how many
+// there are. A notice comes again until its receipt is given.
+func (s *Scripts) TakeOutbox(ctx context.Context, limit int, receipts ...string) (notices []berth.NodeNotice, left int, err error) {
+	const name = "take_outbox"
+	args := []any{limit}
+	for _, r := range receipts {
+		args = append(args, r)
+	}
+	res, err := s.run(ctx, name, []string{s.keys.Outbox()}, args...)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(res) != 3 {
+		return nil, 0, replyError(name, res)
+	}
+	entries, ok := textList(res[1])
+	n, okLeft := res[2].(int64)
+	if !ok || !okLeft {
+		return nil, 0, replyError(name, res)
+	}
+	for _, e := range entries {
+		notice, err := parseNotice(e)
+		if err != nil {
+			return nil, 0, err
+		}
+		notices = append(notices, notice)
+	}
+	return notices, int(n), nil
+}
+
+func parseNotice(entry string) (berth.NodeNotice, error) {
+	var f struct{ NodeID, Generation, Kind, Host, PID, StartedAt, Reason, At string }
+	if err := json.Unmarshal([]byte(entry), &f); err != nil {
+		return berth.NodeNotice{}, fmt.Errorf("outbox entry %q: %w", entry, err)
+	}
+	n := berth.NodeNotice{
+		NodeID: f.NodeID, Generation: number(f.Generation), Kind: berth.NodeKind(f.Kind),
+		Incarnation: berth.Incarnation{Host: f.Host, PID: int(number(f.PID)), StartedAt: number(f.StartedAt)},
+		Reason:      berth.Departure(f.Reason), At: msTime(f.At), Receipt: entry,
+	}
+	return n, nil
+}
+
+// code runs a script that answers a code alone.
+func (s *Scripts) code(ctx context.Context, name string, keys []string, args ...any) (string, error) {
+	res, err := s.run(ctx, name, keys, args...)
+	if err != nil {
+		return "", err
+	}
+	f, ok := texts(res, 1)
+	if !ok {
+		return "", replyError(name, res)
+	}
+	return f[0], nil
+}

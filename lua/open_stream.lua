@@ -1,0 +1,55 @@
+-- open_stream: makes the metadata of a task's stream from the task's row, or raises the fence of an open one (T13).
+-- Nothing can be appended to a stream that was not opened here. Each opening has a generation, the Redis time in
+-- ms and higher than any the keys have seen; entries are numbered {gen}-1, {gen}-2, … without holes.
+--
+-- KEYS[1]  meta hash: state, gen, seq, fence, recent, once:{type}
+-- KEYS[2]  stream
+-- ARGV[1]  fence of the caller
+-- ARGV[2]  safety time to live, ms: keys of a task that never ends do not stay
+-- ARGV[3]  id of the last entry the caller knows was stored, or ''. When the open stream stands before it, Redis
+--          came back with older data: a new generation starts, so that no id is given out twice
+--
+-- Returns {code, last id}
+--   OK      opened, or a new generation started
+--   EXISTS  was open; its fence is now the higher of both
+--   ENDED   the terminal event is in: it stays closed
+local meta, stream = KEYS[1], KEYS[2]
+local fence, ttl, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local found = redis.call('HMGET', meta, 'state', 'gen', 'seq', 'fence')
+local state, gen, seq, held = found[1], found[2], found[3], tonumber(found[4] or '0')
+local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
+
+if state == 'ended' then
+  return { 'ENDED', gen .. '-' .. seq }
+end
+
+local rewound = false
+if state and known ~= '' then
+  local known_gen, known_seq = string.match(known, '^(%d+)-(%d+)$')
+  rewound = known_gen == gen and tonumber(known_seq) > tonumber(seq)
+end
+
+local code = 'EXISTS'
+if not state or rewound then
+  code = 'OK'
+  if gen and tonumber(gen) >= now then
+    now = tonumber(gen) + 1
+  end
+  if newest[1] then
+    local last_gen = tonumber(string.match(newest[1][1], '^(%d+)-'))
+    if last_gen >= now then
+      now = last_gen + 1
+    end
+  end
+  gen, seq = string.format('%.0f', now), '0'
+end
+redis.call('HSET', meta, 'state', 'open', 'gen', gen, 'seq', seq, 'fence', string.format('%.0f', math.max(fence, held)))
+for _, key in ipairs({ meta, stream }) do
+  if redis.call('PTTL', key) < ttl then
+    redis.call('PEXPIRE', key, ttl)
+  end
+end
+return { code, gen .. '-' .. seq }

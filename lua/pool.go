@@ -1,0 +1,249 @@
+package lua
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth"
+)
+
+// What the scripts of pools and strategies answer.
+const (
+	PoolOK           = "OK"
+	PoolExists       = "EXISTS"   // define_pool: there was the same, or one to be kept
+	StrategySwitched = "SWITCHED" // switch_strategy
+	StrategyKept     = "KEPT"
+)
+
+// DefinePool writes a pool's definition and moves the nodes that it concerns (L4, L8). With keep, a definition that is
+// there stays. It answers PoolOK or PoolExists. p has to be valid. Nodes that register meanwhile go by the new
+// definition at once, the others move in batches; a call that failed half way is simply repeated.
+func (s *Scripts) DefinePool(ctx context.Context, p berth.Pool, keep bool) (code string, err error) {
+	p.Capabilities = unique(p.Capabilities)
+	b, err := json.Marshal(p)
+	if err != nil {
+		return "", fmt.Errorf("pool %s: %w", p.ID, err)
+	}
+	return s.definePool(ctx, p.ID, string(b), keep)
+}
+
+// DeletePool takes a pool's definition back. A pool named like a capability goes on as the pool of that capability.
+func (s *Scripts) DeletePool(ctx context.Context, poolID string) error {
+	_, err := s.definePool(ctx, poolID, "", false)
+	return err
+}
+
+func (s *Scripts) definePool(ctx context.Context, id, definition string, keep bool) (string, error) {
+	k := s.keys
+	code, err := s.code(ctx, "define_pool", []string{k.ConfigPools(), k.ConfigAnchors()},
+		id, definition, flag(keep), k.ConfigUpdated())
+	if err != nil || code == PoolExists && keep {
+		return code, err
+	}
+	ids, err := s.NodeIDs(ctx)
+	if err != nil {
+		return "", err
+	}
+	return code, s.MovePools(ctx, ids...)
+}
+
+// MovePools puts nodes into the pools whose selectors take them, and out of the others (L4).
+func (s *Scripts) MovePools(ctx context.Context, nodeIDs ...string) error {
+	for batch := range slices.Chunk(nodeIDs, 100) {
+		args := []any{s.keys.stem()}
+		for _, id := range batch {
+			args = append(args, id)
+		}
+		if _, err := s.run(ctx, "move_pools", []string{s.keys.ConfigPools()}, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Pools reads the defined pools.
+func (s *Scripts) Pools(ctx context.Context) (map[string]berth.Pool, error) {
+	rows, err := s.rdb.HGetAll(ctx, s.keys.ConfigPools()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read pools: %w", err)
+	}
+	out := make(map[string]berth.Pool, len(rows))
+	for id, row := range rows {
+		var p berth.Pool
+		if err := json.Unmarshal([]byte(row), &p); err != nil {
+			return nil, fmt.Errorf("pool %s: %w", id, err)
+		}
+		out[id] = p
+	}
+	return out, nil
+}
+
+// CountPool tells how many of a pool's nodes can be chosen, and why not the others (L9).
+func (s *Scripts) CountPool(ctx context.Context, poolID string) (berth.PoolCounts, error) {
+	f, err := s.rdb.HGetAll(ctx, s.keys.PoolState(poolID)).Result()
+	if err != nil {
+		return berth.PoolCounts{}, fmt.Errorf("count pool %s: %w", poolID, err)
+	}
+	out := berth.PoolCounts{Free: int(number(f["free"])), Passed: map[berth.ExcludeReason]int{}}
+	for reason, n := range f {
+		if reason != "free" && reason != "turn" && number(n) > 0 {
+			out.Passed[berth.ExcludeReason(reason)] = int(number(n))
+		}
+	}
+	return out, nil
+}
+
+// ExcludeStats is how often nodes were passed over, by pool and reason (L9): a node the work would have gone to, and
+// every node of the pool when no node could take it.
+func (s *Scripts) ExcludeStats(ctx context.Context) (map[string]map[berth.ExcludeReason]int64, error) {
+	rows, err := s.rdb.HGetAll(ctx, s.keys.ExcludeStats()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read exclude statistics: %w", err)
+	}
+	out := map[string]map[berth.ExcludeReason]int64{}
+	for field, n := range rows {
+		pool, reason, _ := strings.Cut(field, "|")
+		if out[pool] == nil {
+			out[pool] = map[berth.ExcludeReason]int64{}
+		}
+		out[pool][berth.ExcludeReason(reason)] = number(n)
+	}
+	return out, nil
+}
+
+// StrategyState is a dynamic pool's strategy as it stands.
+type StrategyState struct {
+	Strategy berth.Strategy
+	Since    time.Time // of the last switch, by Redis's clock; zero before the first
+}
+
+// SwitchStrategy decides the strategy of a dynamic pool (S7). before is what it was; it differs from what is answered
+// when this very call switched.
+func (s *Scripts) SwitchStrategy(
+	ctx context.Context, poolID string, by berth.SystemState, r berth.DynamicRule,
+) (is StrategyState, before berth.Strategy, err error) {
+	const name = "switch_strategy"
+	res, err := s.run(ctx, name, []string{s.keys.PoolStrategy(poolID), s.keys.PoolSwitches(poolID)},
+		poolID, by.Load, by.LatencyMs, r.LoadHigh, r.LoadLow, r.LatencyHigh, r.LatencyLow, r.Dwell.Milliseconds(),
+		s.keys.ConfigUpdated())
+	if err != nil {
+		return is, "", err
+	}
+	f, ok := texts(res, 4)
+	if !ok || f[0] != StrategySwitched && f[0] != StrategyKept {
+		return is, "", replyError(name, res)
+	}
+	return StrategyState{berth.Strategy(f[1]), msTime(f[2])}, berth.Strategy(f[3]), nil
+}
+
+// StrategyOf reads a dynamic pool's strategy without deciding it.
+func (s *Scripts) StrategyOf(ctx context.Context, poolID string) (StrategyState, error) {
+	f, err := s.rdb.HGetAll(ctx, s.keys.PoolStrategy(poolID)).Result()
+	if err != nil {
+		return StrategyState{}, fmt.Errorf("read strategy of pool %s: %w", poolID, err)
+	}
+	is := StrategyState{berth.Strategy(f["strategy"]), msTime(f["since_ms"])}
+	if is.Strategy == "" {
+		is.Strategy = berth.StrategyRoundRobin
+	}
+	return is, nil
+}
+
+// StrategySwitches are a dynamic pool's last 50 switches, newest first (S7).
+func (s *Scripts) StrategySwitches(ctx context.Context, poolID string) ([]berth.StrategySwitch, error) {
+	rows, err := s.rdb.LRange(ctx, s.keys.PoolSwitches(poolID), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read switches of pool %s: %w", poolID, err)
+	}
+	var out []berth.StrategySwitch
+	for _, row := range rows {
+		if f := strings.Split(row, "\n"); len(f) == 5 {
+			out = append(out, berth.StrategySwitch{
+				PoolID: poolID, From: berth.Strategy(f[0]), To: berth.Strategy(f[1]),
+				By: berth.SystemState{Load: float(f[2]), LatencyMs: float(f[3])}, At: msTime(f[4]),
+			})
+		}
+	}
+	return out, nil
+}
+
+// BindTenant binds a tenant's sessions to a pool, or frees them with an empty one (L5, L8).
+func (s *Scripts) BindTenant(ctx context.Context, tenantID, poolID string) error {
+	return s.configure(ctx, "tenants", func(p redis.Pipeliner) {
+		if poolID == "" {
+			p.HDel(ctx, s.keys.ConfigTenants(), tenantID)
+		} else {
+			p.HSet(ctx, s.keys.ConfigTenants(), tenantID, poolID)
+		}
+	})
+}
+
+// Tenants reads the pools that tenants are bound to.
+func (s *Scripts) Tenants(ctx context.Context) (map[string]string, error) {
+	out, err := s.rdb.HGetAll(ctx, s.keys.ConfigTenants()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read tenants: %w", err)
+	}
+	return out, nil
+}
+
+// PutFleetConfig writes how work is assigned (S6, L8). c has to be valid.
+func (s *Scripts) PutFleetConfig(ctx context.Context, c berth.FleetConfig) error {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("fleet configuration: %w", err)
+	}
+	return s.configure(ctx, "strategy", func(p redis.Pipeliner) { p.Set(ctx, s.keys.ConfigStrategy(), b, 0) })
+}
+
+// FleetConfig reads how work is assigned; the defaults where nobody wrote it.
+func (s *Scripts) FleetConfig(ctx context.Context) (berth.FleetConfig, error) {
+	c := berth.DefaultFleetConfig()
+	b, err := s.rdb.Get(ctx, s.keys.ConfigStrategy()).Bytes()
+	if isNil(err) {
+		return c, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil {
+		return c, fmt.Errorf("read fleet configuration: %w", err)
+	}
+	return c, nil
+}
+
+// PutServices writes the configuration of the core services, any JSON (L8).
+func (s *Scripts) PutServices(ctx context.Context, doc json.RawMessage) error {
+	return s.configure(ctx, "services", func(p redis.Pipeliner) { p.Set(ctx, s.keys.ConfigServices(), []byte(doc), 0) })
+}
+
+// Services reads the configuration of the core services; nil when there is none.
+func (s *Scripts) Services(ctx context.Context) (json.RawMessage, error) {
+	b, err := s.rdb.Get(ctx, s.keys.ConfigServices()).Bytes()
+	if isNil(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read services: %w", err)
+	}
+	return b, nil
+}
+
+// configure writes and tells in one transaction.
+func (s *Scripts) configure(ctx context.Context, what string, write func(redis.Pipeliner)) error {
+	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		write(p)
+		p.Publish(ctx, s.keys.ConfigUpdated(), what)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", what, err)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+-- register_node: a node's process says that it is there and what it can do (L3, L4).
+-- The same incarnation registering again keeps its generation, unless that was declared dead: dead is final. Another
+-- one gets a higher generation, and what the old one held is gone. Generations are at least the server's milliseconds,
+-- so that they do not go back in a Redis that was wiped (L12).
+--
+-- KEYS[1]  node
+-- KEYS[2]  the operator's orders for the node
+-- KEYS[3]  heartbeats of its kind
+-- KEYS[4]  suspects of its kind
+-- KEYS[5]  dead nodes
+-- ARGV[1]  stem of the scheduler's keys
+-- ARGV[2]  node id
+-- ARGV[3]  kind
+-- ARGV[4]  incarnation: host
+-- ARGV[5]  incarnation: process id
+-- ARGV[6]  incarnation: start in ms by the node's clock
+-- ARGV[7]  hostname
+-- ARGV[8]  zone
+-- ARGV[9]  capabilities, one per line
+-- ARGV[10] slots
+-- ARGV[11] generation it had before, 0 when none: its leases can be reinstated in a grace
+-- ARGV[12] 1 when a new generation is to be told in the outbox
+--
+-- Returns {code, generation, pools}; pools one per line
+--   OK      registered as a new generation
+--   EXISTS  the same incarnation as before, brought up to date
+--   STALE   a later incarnation of the same host is registered; nothing changed
+
+-- include fleet
+-- include settle
+-- include pools
+
+local key, hold_key, beats, suspects, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local stem, id, kind, host, pid, started = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local hostname, zone, capabilities, slots, before = ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11]
+if not (slots and tonumber(started)) then return redis.error_reply('ERR register_node: not a number') end
+
+local was = redis.call('HMGET', key, 'host', 'pid', 'started_at_ms', 'capability_lines', 'kind')
+local node = stand_of(node_of(stem, id))
+local same = node and was[1] == host and was[2] == pid and was[3] == started and was[5] == kind
+local living = node and node.state ~= 'dead'
+if living and not same and was[1] == host and tonumber(started) < tonumber(was[3]) then
+  return { 'STALE', node.generation, node.pools }
+end
+
+local now = clock()
+local code, generation = 'OK', now
+if same and living then
+  code, generation = 'EXISTS', tonumber(node.generation)
+else
+  if living then bury(stem, node, now, 'superseded') end
+  if node then generation = math.max(tonumber(node.generation) + 1, now) end
+end
+
+local hold = redis.call('HMGET', hold_key, 'cordoned', 'drain_until_ms')
+local held = hold[2] and 'draining' or hold[1] and 'cordoned' or ''
+if code == 'OK' then
+  if not node then
+    node = { id = id, key = key, slots = stem .. 'node:slots:' .. id, out = '', pools = '', zone = zone, host = hostname }
+  end
+  clear_slots(stem, node.slots)
+  redis.call('HSET', key, 'base', '0', 'active', '0', 'prior_leases', '0', 'seen_leases', '0', 'unavailable_until', '0',
+    'cpu_usage', '0', 'gpu_usage', '0', 'memory_usage', '0', 'current_jobs', '0', 'active_workflows', '0',
+    'latency_ms', '0', 'registered_at_ms', whole(now), 'previous', before)
+  node.base, node.active, node.prior = 0, 0, 0
+end
+if node.zone ~= zone or node.host ~= hostname then
+  move(stem, node, {}, 0) -- its place in the pools is another
+end
+local counted_before = code == 'EXISTS' and was[4] or ''
+redis.call('HSET', key, 'node_id', id, 'kind', kind, 'generation', whole(generation),
+  'host', host, 'pid', pid, 'started_at_ms', started, 'hostname', hostname, 'zone', zone,
+  'capability_lines', capabilities, 'max_concurrent_jobs', whole(slots), 'state', 'ready', 'online', '1', 'out', node.out,
+  'hold', held, 'last_heartbeat_ms', whole(now), 'updated_at_ms', whole(now), 'refreshed_at_ms', whole(now))
+redis.call('EXPIRE', key, LIFETIME)
+redis.call('HDEL', key, 'departure')
+redis.call('ZADD', beats, whole(now), id)
+redis.call('ZREM', suspects, id)
+redis.call('ZREM', dead, id)
+node.generation, node.state, node.hold, node.max, node.zone, node.host = whole(generation), 'ready', held, slots, zone, hostname
+count_capabilities(stem, counted_before, '-1')
+count_capabilities(stem, capabilities, '1')
+
+local leases = purge(stem, node, now)
+settle(stem, node, leases)
+move(stem, node, pools_of(stem, kind, zone, capabilities), leases)
+if hold[2] then redis.call('ZADD', stem .. 'node:draining', hold[2], id) end
+if code == 'OK' and ARGV[12] == '1' then notify(stem, id, now, 'registered') end
+redis.call('PUBLISH', stem .. 'node:updated', id)
+return { code, whole(generation), node.pools }

@@ -1,0 +1,23 @@
+-- release_node_slot: give a slot of a node back (L7). Idempotent: a lease that is not there is not missed.
+--
+-- KEYS[1] its slots
+-- KEYS[2] what leases were given
+-- ARGV[1] stem of the scheduler's keys
+-- ARGV[2] node id
+-- ARGV[3] lease id
+--
+-- Returns {code, held}
+--   RELEASED  held: 1 when it held a slot that had not expired
+
+-- include fleet
+-- include settle
+
+local stem, id, lease = ARGV[1], ARGV[2], ARGV[3]
+local now = clock()
+local expiry = tonumber(redis.call('ZSCORE', KEYS[1], lease) or '0')
+redis.call('HDEL', KEYS[2], lease)
+if redis.call('ZREM', KEYS[1], lease) == 1 then
+  local node = node_of(stem, id)
+  if node then settle(stem, node, purge(stem, node, now)) end
+end
+return { 'RELEASED', expiry > now and 1 or 0 }

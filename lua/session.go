@@ -1,0 +1,80 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+
+	"berth"
+)
+
+// What the scripts of sessions and turns answer.
+const (
+	SessionExists = "EXISTS"  // decide_session_pool: kept
+	SessionReset  = "RESET"   // the language pair has changed
+	SessionNew    = "NEW"     // decided
+	SessionNoPool = "NO_POOL" // no pool is eligible
+	TurnFinalized = "OK"
+	TurnEnded     = "ENDED" // finalize_turn: was ended before
+)
+
+// PoolQuestion is what a session's pool is decided by (L5).
+type PoolQuestion struct {
+	SessionID, SrcLang, TgtLang string
+	RoutingKey                  string   // the tenant's id, or whatever else keeps together
+	TenantPool                  string   // the pool the tenant is bound to; counts when a pool is being decided and it is eligible
+	Eligible                    []string // in an order that is the same everywhere
+	Affinity                    bool     // choose by a stable hash of the routing key; else the first eligible pool
+}
+
+// DecideSessionPool keeps or decides the pool of a session's jobs (L5). It answers SessionExists, SessionReset or
+// SessionNew with the pool, or SessionNoPool and nothing changed.
+func (s *Scripts) DecideSessionPool(ctx context.Context, q PoolQuestion) (code, pool string, err error) {
+	const name = "decide_session_pool"
+	hash := int64(-1)
+	if q.Affinity {
+		hash = int64(berth.RoutingHash(q.RoutingKey))
+	}
+	args := []any{q.SrcLang, q.TgtLang, q.RoutingKey, hash, q.TenantPool, s.keys.SessionUpdated()}
+	for _, p := range q.Eligible {
+		args = append(args, p)
+	}
+	res, err := s.run(ctx, name, []string{s.keys.Session(q.SessionID)}, args...)
+	if err != nil {
+		return "", "", err
+	}
+	f, ok := texts(res, 2)
+	if !ok {
+		return "", "", replyError(name, res)
+	}
+	return f[0], f[1], nil
+}
+
+// FinalizeTurn deletes a turn's affinity (A6) and answers TurnFinalized with the node it was bound to, or TurnEnded.
+// A job of the turn that is dispatched late is refused from then on.
+func (s *Scripts) FinalizeTurn(ctx context.Context, sessionID, turnID string) (code, nodeID string, err error) {
+	const name = "finalize_turn"
+	res, err := s.run(ctx, name, []string{s.keys.Turn(turnID), s.keys.Session(sessionID)}, turnID, s.keys.SessionUpdated())
+	if err != nil {
+		return "", "", err
+	}
+	f, ok := texts(res, 2)
+	if !ok {
+		return "", "", replyError(name, res)
+	}
+	return f[0], f[1], nil
+}
+
+// FindSession reads a session; ok is false when Redis has none of that id (any more).
+func (s *Scripts) FindSession(ctx context.Context, sessionID string) (out berth.Session, ok bool, err error) {
+	f, err := s.rdb.HGetAll(ctx, s.keys.Session(sessionID)).Result()
+	if err != nil {
+		return out, false, fmt.Errorf("read session: %w", err)
+	}
+	if f["src_lang"] == "" {
+		return out, false, nil
+	}
+	return berth.Session{
+		ID: sessionID, SrcLang: f["src_lang"], TgtLang: f["tgt_lang"], PreferredPool: f["preferred_pool"],
+		RoutingKey: f["routing_key"], CurrentTurnID: f["current_turn_id"], UpdatedAt: msTime(f["updated_at_ms"]),
+	}, true, nil
+}

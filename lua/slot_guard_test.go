@@ -1,0 +1,98 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/lua"
+)
+
+// L12: what Redis forgot is not free, for one lease time.
+func TestGraceAfterLoss(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	lost := map[string]func(ctx context.Context, s *lua.Scripts) error{
+		"guard missing": func(ctx context.Context, s *lua.Scripts) error {
+			return s.Redis().Del(ctx, s.Keys().Guard(), s.Keys().ModelHolders("m")).Err()
+		},
+		"another server": func(ctx context.Context, s *lua.Scripts) error {
+			if err := s.Redis().HSet(ctx, s.Keys().Guard(), "run", "0123").Err(); err != nil {
+				return fmt.Errorf("set the run id: %w", err)
+			}
+			return s.Redis().Del(ctx, s.Keys().ModelHolders("m")).Err()
+		},
+	}
+	for name, lose := range lost {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+				ctx := t.Context()
+				times := lua.SlotTimes{TTL: 400 * time.Millisecond, Grant: 100 * time.Millisecond}
+				call := func(lease string) lua.SlotReply {
+					r, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Cap: 1, Lease: lease, Times: times})
+					require.NoError(t, err)
+					return r
+				}
+				require.Equal(t, lua.SlotGranted, call("p/a").Code)
+				require.NoError(t, lose(ctx, s))
+				began := redisMs(t, s)
+				r := call("q/b")
+				require.Equal(t, lua.SlotWaiting, r.Code, "the forgotten holder may still be at work")
+				require.InDelta(t, 400, r.Next.Milliseconds(), float64(redisMs(t, s)-began+1))
+
+				_, out, err := s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Cap: 1, Holders: []string{"p/a"}}})
+				require.NoError(t, err)
+				require.Equal(t, []string{lua.SlotHeld}, out[0].Holders, "reinstated")
+
+				_, _, err = s.ReleaseSlot(ctx, "m", 1, times, "p/a")
+				require.NoError(t, err)
+				require.Equal(t, lua.SlotWaiting, call("q/b").Code, "there may have been more of them")
+				require.Eventually(t, func() bool { return call("q/b").Code == lua.SlotGranted }, 5*time.Second, 5*time.Millisecond)
+				require.GreaterOrEqual(t, redisMs(t, s)-began, int64(400))
+
+				_, out, err = s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Cap: 1, Holders: []string{"p/a"}}})
+				require.NoError(t, err)
+				require.Equal(t, []string{lua.SlotLost}, out[0].Holders, "the grace is over")
+			})
+		})
+	}
+}
+
+func TestMarkNew(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		code, err := s.MarkNew(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, lua.GuardExists, code, "onBoth has called it")
+		require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Guard()).Err())
+		_, _, err = s.RenewSlots(t.Context(), slotTimes, nil) // opens the grace
+		require.NoError(t, err)
+		code, err = s.MarkNew(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, lua.GuardExists, code, "a grace that is open is not cut short")
+		require.Equal(t, lua.SlotWaiting, acquire(t, s, "p/a", 1, 0).Code)
+	})
+}
+
+// Orders follow the clock, so that a wiped counter does not let newcomers pass those who come back with theirs.
+func TestOrdersNeverGoBack(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		var last int64
+		for i := range 50 {
+			if i == 25 {
+				require.NoError(t, s.Redis().Del(t.Context(), s.Keys().ModelState("m")).Err())
+			}
+			r := acquire(t, s, "p/"+strconv.Itoa(i), 0, 0)
+			require.Greater(t, r.Order, last)
+			last = r.Order
+		}
+	})
+}

@@ -1,0 +1,318 @@
+package lua_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+// Times long enough that nothing expires by itself in a table test.
+var slotTimes = lua.SlotTimes{TTL: 50 * time.Second, Grant: 10 * time.Second}
+
+const (
+	ttlMs   = 50_000
+	grantMs = 10_000
+
+	interestMs = ttlMs - grantMs // of waiters
+)
+
+// slotServers are the servers on which the scripts have to answer alike.
+func slotServers(t *testing.T) map[string]*redis.Client {
+	t.Helper()
+	embedded := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = embedded.Close() })
+	return map[string]*redis.Client{"redis": testredis.Start(t).Client(), "embedded": embedded}
+}
+
+// onBoth runs the test on each server with keys of its own and a guard that lets grants through.
+func onBoth(t *testing.T, servers map[string]*redis.Client, test func(t *testing.T, s *lua.Scripts)) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		t.Run(name, func(t *testing.T) {
+			s := lua.New(servers[name], lua.Keys{Cell: testredis.Cell(t)})
+			_, err := s.MarkNew(t.Context())
+			require.NoError(t, err)
+			test(t, s)
+		})
+	}
+}
+
+// room is the state of a model's lease. Expiries count in ms from the seeding (before) or are, in what is wanted,
+// either `keep` of such a time or set anew by the call.
+type room struct {
+	holders, waiting map[string]expiry
+	waiters          map[string]int64
+}
+
+type expiry struct {
+	ms    int64
+	fresh bool // counted from the call
+}
+
+func keep(ms int64) expiry  { return expiry{ms: ms} }
+func fresh(ms int64) expiry { return expiry{ms: ms, fresh: true} }
+
+type rows = map[string]expiry
+
+func redisMs(t *testing.T, s *lua.Scripts) int64 {
+	t.Helper()
+	now, err := s.Redis().Time(t.Context()).Result()
+	require.NoError(t, err)
+	return now.UnixMilli()
+}
+
+func seed(t *testing.T, s *lua.Scripts, model string, r room) (at int64) {
+	t.Helper()
+	at = redisMs(t, s)
+	ctx, k := t.Context(), s.Keys()
+	for key, members := range map[string]rows{k.ModelHolders(model): r.holders, k.ModelWaiting(model): r.waiting} {
+		for lease, e := range members {
+			require.NoError(t, s.Redis().ZAdd(ctx, key, redis.Z{Score: float64(at + e.ms), Member: lease}).Err())
+		}
+	}
+	for lease, order := range r.waiters {
+		require.NoError(t, s.Redis().ZAdd(ctx, k.ModelWaiters(model), redis.Z{Score: float64(order), Member: lease}).Err())
+	}
+	return at
+}
+
+// requireRoom checks the whole state after a call that ran between from and to; seeded is when it was seeded. Orders
+// below zero in want stand for "given by arrival".
+func requireRoom(t *testing.T, s *lua.Scripts, model string, want room, seeded, from, to int64) {
+	t.Helper()
+	k := s.Keys()
+	for name, check := range map[string]struct {
+		key  string
+		want rows
+	}{"holders": {k.ModelHolders(model), want.holders}, "waiting": {k.ModelWaiting(model), want.waiting}} {
+		got := scores(t, s, check.key)
+		require.ElementsMatch(t, slices.Collect(maps.Keys(check.want)), slices.Collect(maps.Keys(got)), name)
+		for lease, w := range check.want {
+			low, high := seeded+w.ms, seeded+w.ms
+			if w.fresh {
+				low, high = from+w.ms, to+w.ms
+			}
+			require.GreaterOrEqual(t, got[lease], low, "%s: expiry of %s", name, lease)
+			require.LessOrEqual(t, got[lease], high, "%s: expiry of %s", name, lease)
+		}
+	}
+	got := scores(t, s, k.ModelWaiters(model))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(want.waiters)), slices.Collect(maps.Keys(got)), "waiters")
+	for lease, order := range want.waiters {
+		if order < 0 {
+			require.GreaterOrEqual(t, got[lease], from*1000, "order of %s", lease)
+		} else {
+			require.Equal(t, order, got[lease], "order of %s", lease)
+		}
+	}
+}
+
+func scores(t *testing.T, s *lua.Scripts, key string) map[string]int64 {
+	t.Helper()
+	all, err := s.Redis().ZRangeWithScores(t.Context(), key, 0, -1).Result()
+	require.NoError(t, err)
+	out := map[string]int64{}
+	for _, z := range all {
+		lease, _ := z.Member.(string)
+		out[lease] = int64(z.Score)
+	}
+	return out
+}
+
+// wakes listens to the wake channels of processes and, when called, tells the leases that were woken until then.
+func wakes(t *testing.T, s *lua.Scripts, processes ...string) func() []string {
+	t.Helper()
+	var channels []string
+	for _, p := range processes {
+		channels = append(channels, s.Keys().Wake(p))
+	}
+	sub := s.Redis().Subscribe(t.Context(), channels...)
+	t.Cleanup(func() { _ = sub.Close() })
+	for range channels {
+		_, err := sub.Receive(t.Context())
+		require.NoError(t, err)
+	}
+	return func() []string {
+		require.NoError(t, s.Redis().Publish(t.Context(), channels[0], "end").Err())
+		leases := []string{}
+		for {
+			m, err := sub.ReceiveMessage(t.Context())
+			require.NoError(t, err)
+			if m.Payload == "end" {
+				return leases
+			}
+			w, err := lua.ParseWakening(m.Payload)
+			require.NoError(t, err)
+			require.Equal(t, "m", w.Model)
+			require.Equal(t, s.Keys().Wake(processOf(w.Lease)), m.Channel)
+			require.Greater(t, w.Expires, redisMs(t, s))
+			leases = append(leases, w.Lease)
+		}
+	}
+}
+
+func processOf(lease string) string {
+	for i, c := range lease {
+		if c == '/' {
+			return lease[:i]
+		}
+	}
+	return ""
+}
+
+func acquire(t *testing.T, s *lua.Scripts, lease string, slots int, order int64) lua.SlotReply {
+	t.Helper()
+	r, err := s.AcquireSlot(t.Context(), lua.SlotCall{Model: "m", Cap: slots, Lease: lease, Order: order, Times: slotTimes})
+	require.NoError(t, err)
+	return r
+}
+
+func TestAcquireSlot(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	cases := map[string]struct {
+		before   room
+		slots    int
+		order    int64
+		code     string
+		position int
+		next     int64 // ms from the seeding; 0: nothing to wait for
+		after    room
+		woken    []string
+	}{
+		"an empty room grants": {
+			slots: 1, code: lua.SlotGranted,
+			after: room{holders: rows{"p/me": fresh(ttlMs)}},
+		},
+		"a holder is renewed, even over a lowered cap": {
+			before: room{holders: rows{"p/me": keep(500), "q/x": keep(900)}}, slots: 1, code: lua.SlotHeld,
+			after: room{holders: rows{"p/me": fresh(ttlMs), "q/x": keep(900)}},
+		},
+		"a granted slot is claimed": {
+			before: room{holders: rows{"p/me": keep(grantMs)}}, slots: 1, code: lua.SlotHeld,
+			after: room{holders: rows{"p/me": fresh(ttlMs)}},
+		},
+		"a full model makes wait": {
+			before: room{holders: rows{"q/x": keep(20000)}}, slots: 1, code: lua.SlotWaiting, next: 20000,
+			after: room{
+				holders: rows{"q/x": keep(20000)},
+				waiters: map[string]int64{"p/me": -1}, waiting: rows{"p/me": fresh(interestMs)},
+			},
+		},
+		"behind those who came before": {
+			before: room{
+				holders: rows{"q/x": keep(20000)},
+				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
+			},
+			slots: 1, code: lua.SlotWaiting, position: 1, next: 20000,
+			after: room{
+				holders: rows{"q/x": keep(20000)},
+				waiters: map[string]int64{"q/y": 7, "p/me": -1},
+				waiting: rows{"q/y": keep(30000), "p/me": fresh(interestMs)},
+			},
+		},
+		"asking again keeps the place": {
+			before: room{
+				holders: rows{"q/x": keep(20000)},
+				waiters: map[string]int64{"p/me": 5, "q/y": 7}, waiting: rows{"p/me": keep(200), "q/y": keep(30000)},
+			},
+			slots: 1, code: lua.SlotWaiting, next: 20000,
+			after: room{
+				holders: rows{"q/x": keep(20000)},
+				waiters: map[string]int64{"p/me": 5, "q/y": 7},
+				waiting: rows{"p/me": fresh(interestMs), "q/y": keep(30000)},
+			},
+		},
+		"an expired holder's slot is free": {
+			before: room{holders: rows{"q/x": keep(0)}}, slots: 1, code: lua.SlotGranted,
+			after: room{holders: rows{"p/me": fresh(ttlMs)}},
+		},
+		"an expired holder's slot goes to who waits first": {
+			before: room{
+				holders: rows{"q/x": keep(-1)},
+				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
+			},
+			slots: 1, code: lua.SlotWaiting, next: grantMs, woken: []string{"q/y"},
+			after: room{
+				holders: rows{"q/y": fresh(grantMs)},
+				waiters: map[string]int64{"p/me": -1}, waiting: rows{"p/me": fresh(interestMs)},
+			},
+		},
+		"waiters of a silent process are skipped": {
+			before: room{waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(0)}},
+			slots:  1, code: lua.SlotGranted,
+			after: room{holders: rows{"p/me": fresh(ttlMs)}},
+		},
+		"a grant that lapsed: the late one keeps its place": {
+			before: room{
+				holders: rows{"p/me": keep(0), "q/x": keep(20000)},
+				waiters: map[string]int64{"q/y": 7, "q/z": 9}, waiting: rows{"q/y": keep(30000), "q/z": keep(30000)},
+			},
+			slots: 1, order: 5, code: lua.SlotWaiting, next: 20000,
+			after: room{
+				holders: rows{"q/x": keep(20000)},
+				waiters: map[string]int64{"p/me": 5, "q/y": 7, "q/z": 9},
+				waiting: rows{"p/me": fresh(interestMs), "q/y": keep(30000), "q/z": keep(30000)},
+			},
+		},
+		"a lapsed grant nobody else took is granted again": {
+			before: room{
+				holders: rows{"p/me": keep(0)},
+				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
+			},
+			slots: 1, order: 5, code: lua.SlotGranted, next: ttlMs,
+			after: room{
+				holders: rows{"p/me": fresh(ttlMs)},
+				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
+			},
+		},
+		"a lowered cap revokes nothing and grants nothing": {
+			before: room{holders: rows{"q/a": keep(0), "q/b": keep(20000), "q/c": keep(21000)}},
+			slots:  2, code: lua.SlotWaiting, next: 20000,
+			after: room{
+				holders: rows{"q/b": keep(20000), "q/c": keep(21000)},
+				waiters: map[string]int64{"p/me": -1}, waiting: rows{"p/me": fresh(interestMs)},
+			},
+		},
+		"a raised cap serves who waits before": {
+			before: room{
+				holders: rows{"q/x": keep(20000)},
+				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
+			},
+			slots: 3, code: lua.SlotGranted, woken: []string{"q/y"},
+			after: room{holders: rows{"q/x": keep(20000), "q/y": fresh(grantMs), "p/me": fresh(ttlMs)}},
+		},
+		"cap 0 grants nothing": {
+			slots: 0, code: lua.SlotWaiting, next: ttlMs,
+			after: room{waiters: map[string]int64{"p/me": -1}, waiting: rows{"p/me": fresh(interestMs)}},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+				woken := wakes(t, s, "p", "q")
+				seeded := seed(t, s, "m", c.before)
+				from := redisMs(t, s)
+				r := acquire(t, s, "p/me", c.slots, c.order)
+				to := redisMs(t, s)
+				require.Equal(t, c.code, r.Code)
+				require.Equal(t, c.position, r.Position)
+				require.Equal(t, r.Code == lua.SlotWaiting, r.Order > 0)
+				require.InDelta(t, float64(c.next), float64(r.Next.Milliseconds()), float64(to-seeded))
+				require.GreaterOrEqual(t, r.Now, from)
+				require.LessOrEqual(t, r.Now, to)
+				requireRoom(t, s, "m", c.after, seeded, from, to)
+				require.Equal(t, append([]string{}, c.woken...), woken())
+			})
+		})
+	}
+}

@@ -1,0 +1,403 @@
+package lua_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+// The reference model of P18: what the requirements say of a selection, over plain lists.
+type refNode struct {
+	id, zone, host string
+	pools          []string
+	max            int
+	gone           bool
+	hold           berth.ExcludeReason
+	unavailable    bool // of the service tts
+	base           int  // thousandths
+	active         int
+	prior, seen    int
+	leases         map[string]bool
+	turns          map[string]int // pool -> last turn
+	generation     int64
+}
+
+func (n *refNode) out() berth.ExcludeReason {
+	switch {
+	case n.gone:
+		return berth.ExcludeOffline
+	case n.hold != "":
+		return n.hold
+	case len(n.leases) >= n.max:
+		return berth.ExcludeFull
+	}
+	return ""
+}
+
+func (n *refNode) load() int {
+	held := len(n.leases)
+	return n.base + max(n.active, held)*1000 + max(0, held-n.prior)*100_000/n.max
+}
+
+type refFleet struct {
+	nodes []*refNode
+	turns map[string]int // pool -> last turn given
+}
+
+func (f *refFleet) members(pool string, free bool) []*refNode {
+	var out []*refNode
+	for _, n := range f.nodes {
+		if slices.Contains(n.pools, pool) && (!free || n.out() == "") {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// twoOf are the ranks that the random number stands for.
+func twoOf(random int64, n int) (lower, upper int) {
+	if n == 1 {
+		return 0, 0
+	}
+	const half = 1 << 26
+	i := int(math.Floor(float64(random%half) / half * float64(n)))
+	j := int(math.Floor(float64(random/half) / half * float64(n-1)))
+	if j >= i {
+		j++
+	}
+	return min(i, j), max(i, j)
+}
+
+// choose is the node a selection must take; nil when there is none.
+func (f *refFleet) choose(c lua.Choice) *refNode {
+	free := f.members(c.PoolID, true)
+	slices.SortFunc(free, func(a, b *refNode) int { return cmp.Or(a.load()-b.load(), strings.Compare(a.id, b.id)) })
+	fits := func(n *refNode) bool {
+		return !slices.Contains(c.Excluded, n.id) && (!n.unavailable || !slices.Contains(c.Services, "tts"))
+	}
+	first := func(list []*refNode) *refNode {
+		if i := slices.IndexFunc(list, fits); i >= 0 {
+			return list[i]
+		}
+		return nil
+	}
+	two := func(list []*refNode, then func() *refNode) *refNode {
+		if len(list) == 0 {
+			return nil
+		}
+		i, j := twoOf(c.Random, len(list))
+		pair := []*refNode{list[i], list[j]}
+		slices.SortStableFunc(pair, func(a, b *refNode) int { return a.load() - b.load() })
+		if n := first(pair); n != nil {
+			return n
+		}
+		return then()
+	}
+	own := func() *refNode {
+		if i := slices.IndexFunc(free, func(n *refNode) bool { return n.id == c.Own }); i >= 0 && fits(free[i]) {
+			return free[i]
+		}
+		return nil
+	}
+	near := func(at func(n *refNode) bool) *refNode {
+		var there []*refNode
+		for _, n := range free {
+			if at(n) {
+				there = append(there, n)
+			}
+		}
+		slices.SortFunc(there, func(a, b *refNode) int {
+			return strings.Compare(a.zone+"\x01"+a.host+"\x01"+a.id, b.zone+"\x01"+b.host+"\x01"+b.id)
+		})
+		return two(there, func() *refNode { return first(there) })
+	}
+	switch c.Strategy {
+	case berth.StrategyRoundRobin:
+		slices.SortFunc(free, func(a, b *refNode) int {
+			return cmp.Or(a.turns[c.PoolID]-b.turns[c.PoolID], strings.Compare(a.id, b.id))
+		})
+		return first(free)
+	case berth.StrategyPowerOfTwo:
+		return two(free, func() *refNode { return first(free) })
+	case berth.StrategyAffinity:
+		if n := own(); n != nil {
+			return n
+		}
+	case berth.StrategyLocality:
+		if n := own(); n != nil {
+			return n
+		}
+		if c.OwnHost != "" {
+			if n := near(func(n *refNode) bool { return n.zone == c.OwnZone && n.host == c.OwnHost }); n != nil {
+				return n
+			}
+		}
+		if n := near(func(n *refNode) bool { return n.zone == c.OwnZone }); n != nil {
+			return n
+		}
+	}
+	return first(free)
+}
+
+// passed is how many of a pool cannot be chosen, by reason.
+func (f *refFleet) passed(pool string) map[berth.ExcludeReason]int {
+	out := map[berth.ExcludeReason]int{}
+	for _, n := range f.members(pool, false) {
+		if r := n.out(); r != "" {
+			out[r]++
+		}
+	}
+	return out
+}
+
+// P18: every selection over random fleets is the one the requirements name, and nobody is ever over capacity.
+func TestStrategiesFollowTheModel(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for i, strategy := range []berth.Strategy{
+		berth.StrategyRoundRobin, berth.StrategyLoadBalanced, berth.StrategyAffinity, berth.StrategyCapability,
+		berth.StrategyLocality, berth.StrategyPowerOfTwo,
+	} {
+		t.Run(string(strategy), func(t *testing.T) {
+			t.Parallel()
+			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+			const fleets = 10
+			outcomes := map[string]int{}
+			for range fleets {
+				followModel(t, server.Client(), rnd, strategy, selections/fleets, outcomes)
+			}
+			t.Logf("%d selections: %v", selections, outcomes)
+			require.Positive(t, outcomes[lua.AssignOK])
+			require.Positive(t, outcomes[lua.AssignFull])
+		})
+	}
+}
+
+func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth.Strategy, n int, outcomes map[string]int) {
+	t.Helper()
+	ctx := t.Context()
+	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
+	_, err := s.MarkNew(ctx)
+	require.NoError(t, err)
+	f, pools := &refFleet{turns: map[string]int{}}, []string{"a", "b", "c"}
+	for i := range 1 + rnd.IntN(60) {
+		r := &refNode{
+			id: fmt.Sprintf("n%02d", i), zone: fmt.Sprintf("z%d", rnd.IntN(3)), host: fmt.Sprintf("h%d", rnd.IntN(6)),
+			max: 1 + rnd.IntN(5), leases: map[string]bool{}, turns: map[string]int{},
+		}
+		for _, p := range pools {
+			if rnd.IntN(3) > 0 {
+				r.pools = append(r.pools, p)
+			}
+		}
+		reply, err := s.RegisterNode(ctx, berth.NodeSpec{
+			ID: r.id, Kind: berth.NodeEngine, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
+			Hostname: r.host, Zone: r.zone, Capabilities: r.pools, MaxConcurrentJobs: r.max,
+		}, lua.Registration{})
+		require.NoError(t, err)
+		r.generation = reply.Generation
+		f.nodes = append(f.nodes, r)
+	}
+	type held struct {
+		n     *refNode
+		lease string
+	}
+	var holding []held
+	for k := range n {
+		for range rnd.IntN(5) {
+			r := f.nodes[rnd.IntN(len(f.nodes))]
+			switch op := rnd.IntN(12); {
+			case r.gone:
+			case op < 2: // a report
+				l := berth.NodeLoad{CPUUsage: float64(rnd.IntN(101)), MemoryUsage: float64(rnd.IntN(101)), ActiveWorkflows: rnd.IntN(5)}
+				code, err := s.HeartbeatNode(ctx, r.id, r.generation, l, 0.5)
+				require.NoError(t, err)
+				require.Equal(t, lua.NodeOK, code)
+				r.base, r.active = int(1000*(l.CPUUsage+l.MemoryUsage*0.5)), l.ActiveWorkflows
+				r.prior, r.seen = min(r.seen, len(r.leases)), len(r.leases)
+			case op == 2:
+				order := []lua.Order{lua.OrderCordon, lua.OrderDrain, lua.OrderUncordon, lua.OrderUncordon}[rnd.IntN(4)]
+				_, _, err := s.HoldNode(ctx, r.id, order, time.Hour)
+				require.NoError(t, err)
+				switch {
+				case order == lua.OrderUncordon:
+					r.hold = ""
+				case order == lua.OrderDrain:
+					r.hold = berth.ExcludeDraining
+				case r.hold != berth.ExcludeDraining:
+					r.hold = berth.ExcludeCordoned
+				}
+			case op == 3:
+				r.unavailable = !r.unavailable
+				ttl := time.Duration(0)
+				if r.unavailable {
+					ttl = time.Hour
+				}
+				_, err := s.MarkUnavailable(ctx, r.id, "tts", ttl)
+				require.NoError(t, err)
+			case op == 4 && rnd.IntN(200) == 0:
+				_, err := s.WithdrawNode(ctx, r.id, r.generation)
+				require.NoError(t, err)
+				r.gone, r.leases = true, map[string]bool{}
+			case op < 10 && len(holding) > 0:
+				i := rnd.IntN(len(holding))
+				h := holding[i]
+				holding = slices.Delete(holding, i, i+1)
+				was, err := s.ReleaseNodeSlot(ctx, h.n.id, h.lease)
+				require.NoError(t, err)
+				require.Equal(t, h.n.leases[h.lease], was)
+				delete(h.n.leases, h.lease)
+			}
+		}
+		c := lua.Choice{
+			PoolID: pools[rnd.IntN(len(pools))], Strategy: strategy, Random: 1 + rnd.Int64N(1<<52-1), Hold: time.Hour,
+			OwnZone: fmt.Sprintf("z%d", rnd.IntN(4)), OwnHost: fmt.Sprintf("h%d", rnd.IntN(7)),
+		}
+		if rnd.IntN(2) == 0 {
+			c.Own = f.nodes[rnd.IntN(len(f.nodes))].id
+		}
+		if rnd.IntN(4) == 0 {
+			c.Services = []string{"tts"}
+		}
+		if rnd.IntN(4) == 0 {
+			c.Excluded = []string{f.nodes[rnd.IntN(len(f.nodes))].id}
+		}
+		want := f.choose(c)
+		lease := fmt.Sprintf("l%d", k)
+		d, err := s.Assign(ctx, lease, c)
+		require.NoError(t, err)
+		outcomes[d.Code]++
+		if want == nil {
+			require.Contains(t, []string{lua.AssignFull, lua.AssignNone}, d.Code, "selection %d", k)
+			for _, own := range []berth.ExcludeReason{berth.ExcludeByCaller, berth.ExcludeServiceUnavailable, berth.ExcludeNotInPool} {
+				delete(d.Passed, own)
+			}
+			require.Equal(t, f.passed(c.PoolID), d.Passed, "selection %d: reasons", k)
+			require.Equal(t, d.Passed[berth.ExcludeFull] > 0, d.Code == lua.AssignFull)
+			continue
+		}
+		require.Equal(t, lua.AssignOK, d.Code, "selection %d", k)
+		require.Equal(t, want.id, d.NodeID, "selection %d", k)
+		require.Equal(t, want.generation, d.Generation)
+		want.leases[lease] = true
+		holding = append(holding, held{want, lease})
+		require.LessOrEqual(t, len(want.leases), want.max)
+		if strategy == berth.StrategyRoundRobin {
+			f.turns[c.PoolID]++
+			want.turns[c.PoolID] = f.turns[c.PoolID]
+		}
+	}
+	for _, r := range f.nodes {
+		require.Equal(t, int64(len(r.leases)), rdb.ZCard(ctx, s.Keys().NodeSlots(r.id)).Val(), "slots of %s", r.id)
+	}
+	for _, p := range pools {
+		got, err := s.CountPool(ctx, p)
+		require.NoError(t, err)
+		require.Equal(t, berth.PoolCounts{Free: len(f.members(p, true)), Passed: f.passed(p)}, got)
+	}
+}
+
+// S1, S9: the shares of each strategy among equals, and one that looks at nothing as the test of the test.
+func TestSharesAmongEquals(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	const nodes = 200
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	cases := map[string]struct {
+		strategy berth.Strategy
+		most     func(mean float64) float64 // of one node
+		least    func(mean float64) float64
+	}{
+		"round-robin":   {berth.StrategyRoundRobin, math.Ceil, math.Floor},
+		"load-balanced": {berth.StrategyLoadBalanced, math.Ceil, math.Floor},
+		// Two choices leave the fullest log2(log2(n)) + O(1) over the mean, however many there are (n = 200: 3).
+		"power-of-two": {berth.StrategyPowerOfTwo, func(mean float64) float64 { return math.Ceil(mean) + math.Log2(math.Log2(nodes)) + 2 }, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
+			_, err := s.MarkNew(t.Context())
+			require.NoError(t, err)
+			for i := range nodes {
+				register(t, s, spec(fmt.Sprintf("n%d", i), slots(berth.MaxNodeConcurrency)))
+			}
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			shares, blind := map[string]int{}, make([]int, nodes)
+			for i := range selections {
+				d := assign(t, s, fmt.Sprintf("l%d", i), lua.Choice{Strategy: c.strategy, Hold: time.Hour, Random: rnd.Int64N(1<<52-1) + 1})
+				require.Equal(t, lua.AssignOK, d.Code)
+				shares[d.NodeID]++
+				blind[rnd.IntN(nodes)]++
+			}
+			require.Len(t, shares, nodes)
+			most, least := slices.Max(slices.Collect(maps.Values(shares))), slices.Min(slices.Collect(maps.Values(shares)))
+			mean := float64(selections) / nodes
+			t.Logf("%d selections over %d nodes: %d to %d; blindly up to %d", selections, nodes, least, most, slices.Max(blind))
+			require.LessOrEqual(t, float64(most), c.most(mean))
+			require.Greater(t, float64(slices.Max(blind)), c.most(mean), "a blind choice would pass: the test shows nothing")
+			if c.least != nil {
+				require.GreaterOrEqual(t, float64(least), c.least(mean))
+			}
+		})
+	}
+}
+
+// P19, first half: 92 joins in 31 s onto fresh units whose reports stay what they were: no herd.
+func TestStormOntoFreshUnits(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	const units, joins, reportEvery = 8, 92, 10 // seconds
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for _, strategy := range []berth.Strategy{berth.StrategyLoadBalanced, berth.StrategyPowerOfTwo, berth.StrategyRoundRobin} {
+		t.Run(string(strategy), func(t *testing.T) {
+			t.Parallel()
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
+			_, err := s.MarkNew(t.Context())
+			require.NoError(t, err)
+			stale, generations := map[string]berth.NodeLoad{}, map[string]int64{}
+			for i := range units {
+				id := fmt.Sprintf("unit%d", i)
+				generations[id] = register(t, s, spec(id, slots(100))).Generation
+				stale[id] = berth.NodeLoad{CPUUsage: 2 * rnd.Float64(), MemoryUsage: 20 + rnd.Float64()}
+			}
+			got, herd, reports := map[string]int{}, map[string]int{}, 0
+			least := slices.MinFunc(slices.Sorted(maps.Keys(stale)), func(a, b string) int {
+				return cmp.Compare(stale[a].CPUUsage+stale[a].MemoryUsage/2, stale[b].CPUUsage+stale[b].MemoryUsage/2)
+			})
+			for i := range joins {
+				for ; reports*reportEvery*joins <= i*31; reports++ {
+					for id, g := range generations {
+						require.Equal(t, lua.NodeOK, beat(t, s, id, g, stale[id]))
+					}
+				}
+				d := assign(t, s, fmt.Sprintf("c%d", i), lua.Choice{Strategy: strategy, Hold: time.Hour, Random: rnd.Int64N(1<<52-1) + 1})
+				require.Equal(t, lua.AssignOK, d.Code)
+				got[d.NodeID]++
+				herd[least]++ // who believes the reports
+			}
+			busiest, mean := slices.Max(slices.Collect(maps.Values(got))), float64(joins)/units
+			t.Logf("busiest %d, mean %.1f, %d reports each; who believes the reports: %d", busiest, mean, reports, herd[least])
+			require.LessOrEqual(t, float64(busiest), 1.3*mean)
+			require.Greater(t, float64(herd[least]), 1.3*mean)
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package lua
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth"
+)
+
+// What the stream scripts answer.
+const (
+	StreamOK     = "OK"
+	StreamExists = "EXISTS" // open_stream: was open already
+	StreamFenced = "FENCED" // append_events: a newer attempt writes this stream
+	StreamEnded  = "ENDED"  // the terminal event is in
+	StreamAbsent = "ABSENT" // never opened, expired, or lost with Redis's data
+	StreamLost   = "LOST"   // append_events: Redis came back with older data than it had confirmed
+)
+
+// StreamField is the field of a stream entry that holds the event's JSON.
+const StreamField = "e"
+
+// Channel names one task's stream of events (T12).
+type Channel struct{ UserID, ServiceID, TaskID string }
+
+// StreamEntry is one event to append. An entry with Once set is left out when one of its Type is in the stream.
+type StreamEntry struct {
+	Type berth.EventType
+	Once bool
+	Data string // the event as JSON
+}
+
+// AppendResult is the answer of AppendEvents. LastID is the stream's newest id, `{gen}-{seq}`; empty when absent.
+type AppendResult struct{ Code, LastID string }
+
+// StreamState is what a stream's metadata says. LastID is the newest id given out, `{gen}-0` before the first.
+type StreamState struct {
+	Exists bool
+	Ended  bool
+	Fence  int64
+	LastID string
+}
+
+// OpenStream opens the stream of a task that the database says is open (T13), or raises the fence of an open
+// one. Both keys expire after safetyTTL unless EndStream sets another time. It answers StreamOK, StreamExists
+// or StreamEnded.
+func (s *Scripts) OpenStream(ctx context.Context, ch Channel, fence int64, safetyTTL time.Duration) (string, error) {
+	return s.ReopenStream(ctx, ch, fence, safetyTTL, "")
+}
+
+// ReopenStream is OpenStream for a caller that was told known is stored: where Redis has lost it, a new
+// generation begins, so that readers who saw the lost entries notice.
+func (s *Scripts) ReopenStream(ctx context.Context, ch Channel, fence int64, safetyTTL time.Duration, known string) (string, error) {
+	code, _, err := s.streamReply(ctx, "open_stream", ch, fence, millis(safetyTTL), known)
+	return code, err
+}
+
+// AppendEvents appends events in order and publishes each, in one round trip (T12). Repeated by the client
+// after a lost reply it still appends once. Codes: StreamOK, StreamFenced, StreamEnded, StreamAbsent.
+func (s *Scripts) AppendEvents(ctx context.Context, ch Channel, fence int64, events []StreamEntry) (AppendResult, error) {
+	return s.AppendOnce(ctx, ch, fence, NewAppendID(), "", events)
+}
+
+// AppendOnce is AppendEvents for a caller that retries by itself: calls with the same appendID take effect once.
+// known, if not empty, is the id of the last entry the caller was told is stored; StreamLost means that Redis
+// no longer has it.
+func (s *Scripts) AppendOnce(
+	ctx context.Context, ch Channel, fence int64, appendID, known string, events []StreamEntry,
+) (AppendResult, error) {
+	args := make([]any, 0, 4+2*len(events))
+	args = append(args, s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), fence, appendID, known)
+	for _, e := range events {
+		once := ""
+		if e.Once {
+			once = string(e.Type)
+		}
+		args = append(args, once, e.Data)
+	}
+	code, last, err := s.streamReply(ctx, "append_events", ch, args...)
+	return AppendResult{Code: code, LastID: last}, err
+}
+
+// NewAppendID makes an id for AppendOnce.
+func NewAppendID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// EndStream appends the terminal event and closes the stream for good: both keys live ttl longer and the stream
+// is trimmed to about trim entries (0: not at all). Not fenced, since the database decided the end (T13); a second
+// call changes nothing. Codes: StreamOK, StreamEnded, StreamAbsent.
+func (s *Scripts) EndStream(
+	ctx context.Context, ch Channel, event string, ttl time.Duration, trim int64,
+) (code, lastID string, err error) {
+	return s.streamReply(ctx, "end_stream", ch,
+		s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), event, millis(ttl), max(trim, 0))
+}
+
+// StreamState reads a stream's metadata.
+func (s *Scripts) StreamState(ctx context.Context, ch Channel) (StreamState, error) {
+	var m streamMeta
+	if err := s.rdb.HMGet(ctx, s.metaKey(ch), "state", "gen", "seq", "fence").Scan(&m); err != nil {
+		return StreamState{}, fmt.Errorf("read stream state: %w", err)
+	}
+	return m.state(), nil
+}
+
+// ReadStream reads a stream's metadata and, after it, up to count entries behind the id after ("" from the
+// oldest) in one round trip. When the state says ended and fewer than count entries came, there are no more.
+func (s *Scripts) ReadStream(
+	ctx context.Context, ch Channel, after string, count int64,
+) (StreamState, []redis.XMessage, error) {
+	start := "-"
+	if after != "" {
+		start = "(" + after
+	}
+	pipe := s.rdb.Pipeline()
+	meta := pipe.HMGet(ctx, s.metaKey(ch), "state", "gen", "seq", "fence")
+	entries := pipe.XRangeN(ctx, s.keys.Stream(ch.UserID, ch.ServiceID, ch.TaskID), start, "+", count)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return StreamState{}, nil, fmt.Errorf("read stream: %w", err)
+	}
+	var m streamMeta
+	if err := meta.Scan(&m); err != nil {
+		return StreamState{}, nil, fmt.Errorf("read stream state: %w", err)
+	}
+	return m.state(), entries.Val(), nil
+}
+
+type streamMeta struct {
+	State string `redis:"state"`
+	Gen   string `redis:"gen"`
+	Seq   string `redis:"seq"`
+	Fence int64  `redis:"fence"`
+}
+
+func (m streamMeta) state() StreamState {
+	if m.State == "" {
+		return StreamState{}
+	}
+	return StreamState{Exists: true, Ended: m.State == "ended", Fence: m.Fence, LastID: m.Gen + "-" + m.Seq}
+}
+
+func (s *Scripts) metaKey(ch Channel) string {
+	return s.keys.StreamMeta(ch.UserID, ch.ServiceID, ch.TaskID)
+}
+
+// streamReply runs one of the stream scripts and takes its {code, id} apart.
+func (s *Scripts) streamReply(ctx context.Context, name string, ch Channel, args ...any) (code, id string, err error) {
+	keys := []string{s.metaKey(ch), s.keys.Stream(ch.UserID, ch.ServiceID, ch.TaskID)}
+	res, err := s.run(ctx, name, keys, args...)
+	if err != nil {
+		return "", "", err
+	}
+	if len(res) == 2 {
+		code, okCode := res[0].(string)
+		id, okID := res[1].(string)
+		if okCode && okID {
+			return code, id, nil
+		}
+	}
+	return "", "", replyError(name, res)
+}
+
+// millis is d for PEXPIRE, which deletes a key at 0.
+func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }

@@ -1,0 +1,104 @@
+-- sweep_nodes: every worker calls it about once a second; it alone decides who is suspect and who is dead, by Redis's
+-- clock (L11, C21). It also frees expired leases, ends drains at their deadline, and forgets nodes that are long dead.
+-- Silence counts from the first sweep after a time without sweeps: what we could not see is nobody's fault. A mass
+-- loss, more than half of ten or more of a kind silent, is held back for a time unless it was confirmed otherwise.
+--
+-- KEYS[1] the sweep's own state
+-- KEYS[2] nodes with a drain, by deadline
+-- KEYS[3] dead nodes
+-- then for each kind: heartbeats, suspects
+-- ARGV[1] stem of the scheduler's keys
+-- ARGV[2] most nodes to declare suspect, or dead, or to free expired leases of, in this call and each
+-- ARGV[3] ms without a sweep after which we were blind
+-- ARGV[4] ms for which a mass loss is held back
+-- then for each kind: kind, ms of silence until suspect, until dead, 1 when a mass loss was confirmed
+--
+-- Returns {code, suspects, deaths, held, purged}
+--   SWEPT  suspects: nodes declared suspect; deaths: {node, generation} of each declared dead, one per line;
+--          held: kinds whose losses are held back; purged: nodes visited for expired leases
+
+-- include fleet
+-- include settle
+-- include pools
+
+local sweep, draining, dead = KEYS[1], KEYS[2], KEYS[3]
+local stem, limit, blind, brake = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if not (limit and blind and brake) then return redis.error_reply('ERR sweep_nodes: not a number') end
+local kinds = {}
+for i = 5, #ARGV, 4 do
+  local kind = {
+    name = ARGV[i], suspect = tonumber(ARGV[i + 1]), death = tonumber(ARGV[i + 2]), confirmed = ARGV[i + 3] == '1',
+    beats = KEYS[4 + (i - 5) / 2], suspects = KEYS[5 + (i - 5) / 2],
+  }
+  if not (kind.suspect and kind.death) then return redis.error_reply('ERR sweep_nodes: not a number') end
+  kinds[#kinds + 1] = kind
+end
+
+local now = clock()
+local state = redis.call('HMGET', sweep, 'last_ms', 'seen_from_ms')
+local seen = tonumber(state[2])
+if not state[1] or now - tonumber(state[1]) > blind then seen = now end
+redis.call('HSET', sweep, 'last_ms', whole(now), 'seen_from_ms', whole(seen))
+
+local suspected, deaths, held = {}, {}, {}
+for _, kind in ipairs(kinds) do
+  if now - seen > kind.suspect then
+    local silent = redis.call('ZRANGEBYSCORE', kind.beats, '-inf', whole(now - kind.suspect), 'WITHSCORES', 'LIMIT', 0, limit)
+    for i = 1, #silent, 2 do
+      local node = stand_of(node_of(stem, silent[i]))
+      redis.call('ZREM', kind.beats, silent[i])
+      if node then
+        redis.call('ZADD', kind.suspects, whole(tonumber(silent[i + 1])), node.id)
+        redis.call('HSET', node.key, 'state', 'suspect', 'updated_at_ms', whole(now))
+        node.state = 'suspect'
+        settle(stem, node, leases_of(node, now))
+        redis.call('PUBLISH', stem .. 'node:updated', node.id)
+        suspected[#suspected + 1] = node.id
+      end
+    end
+  end
+
+  local lost, held_since = redis.call('ZCARD', kind.suspects), 'held_since_ms:' .. kind.name
+  local all = lost + redis.call('ZCARD', kind.beats)
+  local hold = false
+  if all >= 10 and lost * 2 > all then
+    local since = tonumber(redis.call('HGET', sweep, held_since))
+    if not since then
+      since = now
+      redis.call('HSET', sweep, held_since, whole(now))
+    end
+    hold = not kind.confirmed and now - since < brake
+  else
+    redis.call('HDEL', sweep, held_since)
+  end
+  if now - seen > kind.death then
+    local due = redis.call('ZRANGEBYSCORE', kind.suspects, '-inf', whole(now - kind.death), 'LIMIT', 0, limit)
+    if hold and #due > 0 then
+      held[#held + 1] = kind.name
+    elseif not hold then
+      for _, id in ipairs(due) do
+        local node = stand_of(node_of(stem, id))
+        redis.call('ZREM', kind.suspects, id)
+        if node then
+          bury(stem, node, now, 'silent')
+          deaths[#deaths + 1] = id .. '\n' .. node.generation
+        end
+      end
+    end
+  end
+end
+
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', draining, '-inf', whole(now), 'LIMIT', 0, limit)) do
+  redis.call('ZREM', draining, id)
+  if redis.call('EXISTS', stem .. 'node:runtime:' .. id) == 1 then notify(stem, id, now, 'drained') end
+end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', dead, '-inf', whole(now - LIFETIME * 1000), 'LIMIT', 0, limit)) do
+  local node = stand_of(node_of(stem, id))
+  redis.call('ZREM', dead, id)
+  if node and node.state == 'dead' then
+    move(stem, node, {}, 0)
+    redis.call('DEL', node.key)
+    redis.call('PUBLISH', stem .. 'node:updated', id)
+  end
+end
+return { 'SWEPT', suspected, deaths, held, purge_due(stem, now, limit) }

@@ -1,0 +1,43 @@
+-- switch_strategy: decide the strategy of a dynamic pool by load and latency, with hysteresis and a least time between
+-- two switches, and leave a trace of each switch (S7).
+--
+-- KEYS[1] the pool's strategy now
+-- KEYS[2] its last switches
+-- ARGV[1] pool
+-- ARGV[2] load, 0-1
+-- ARGV[3] latency in ms
+-- ARGV[4] load over which it is load-balanced
+-- ARGV[5] load under which it is no longer
+-- ARGV[6] latency over which it is locality
+-- ARGV[7] latency under which it is no longer
+-- ARGV[8] least ms between two switches
+-- ARGV[9] channel of updated configuration
+--
+-- Returns {code, strategy, since, before}
+--   SWITCHED  to strategy, from before
+--   KEPT      since: Redis's ms of the last switch, 0 when there was none
+
+-- include fleet
+
+local pool, load, latency = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local load_high, load_low, late_high, late_low = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local dwell = tonumber(ARGV[8])
+if not (load and latency and load_high and load_low and late_high and late_low and dwell) then
+  return redis.error_reply('ERR switch_strategy: not a number')
+end
+local state = redis.call('HMGET', KEYS[1], 'strategy', 'since_ms')
+local is, since = state[1] or 'round-robin', tonumber(state[2] or '0')
+local to = 'round-robin'
+if load > load_high or (is == 'load-balanced' and load >= load_low) then
+  to = 'load-balanced'
+elseif latency > late_high or (is == 'locality' and latency >= late_low) then
+  to = 'locality'
+end
+local now = clock()
+if to == is or now - since < dwell then return { 'KEPT', is, whole(since), is } end
+
+redis.call('HSET', KEYS[1], 'strategy', to, 'since_ms', whole(now))
+redis.call('LPUSH', KEYS[2], table.concat({ is, to, string.format('%.4f', load), string.format('%.1f', latency), whole(now) }, '\n'))
+redis.call('LTRIM', KEYS[2], 0, 49)
+redis.call('PUBLISH', ARGV[9], 'strategies')
+return { 'SWITCHED', to, whole(now), is }

@@ -1,0 +1,81 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth"
+)
+
+// NodeIDs are the registered nodes, suspects and those that died within the last hour included, sorted.
+func (s *Scripts) NodeIDs(ctx context.Context) ([]string, error) {
+	keys := []string{s.keys.NodesDead()}
+	for _, kind := range berth.NodeKinds() {
+		keys = append(keys, s.keys.NodeBeats(string(kind)), s.keys.NodeSuspects(string(kind)))
+	}
+	cmds := make([]*redis.StringSliceCmd, len(keys))
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, k := range keys {
+			cmds[i] = p.ZRange(ctx, k, 0, -1)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	var ids []string
+	for _, c := range cmds {
+		ids = append(ids, c.Val()...)
+	}
+	return unique(ids), nil
+}
+
+// ReadNodes reads nodes by id, in batches; those that do not exist are left out.
+func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]berth.Node, error) {
+	out := make(map[string]berth.Node, len(ids))
+	for batch := range slices.Chunk(ids, 500) {
+		rows := make([]*redis.MapStringStringCmd, len(batch))
+		holds := make([]*redis.MapStringStringCmd, len(batch))
+		leases := make([]*redis.IntCmd, len(batch))
+		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, id := range batch {
+				rows[i] = p.HGetAll(ctx, s.keys.Node(id))
+				holds[i] = p.HGetAll(ctx, s.keys.NodeHold(id))
+				leases[i] = p.ZCard(ctx, s.keys.NodeSlots(id))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read nodes: %w", err)
+		}
+		for i, id := range batch {
+			if f := rows[i].Val(); f["generation"] != "" {
+				out[id] = nodeOf(id, f, holds[i].Val(), int(leases[i].Val()))
+			}
+		}
+	}
+	return out, nil
+}
+
+func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
+	return berth.Node{
+		NodeSpec: berth.NodeSpec{
+			ID: id, Kind: berth.NodeKind(f["kind"]),
+			Incarnation: berth.Incarnation{Host: f["host"], PID: int(number(f["pid"])), StartedAt: number(f["started_at_ms"])},
+			Hostname:    f["hostname"], Zone: f["zone"], Capabilities: splitLines(f["capability_lines"]),
+			MaxConcurrentJobs: int(number(f["max_concurrent_jobs"])),
+		},
+		Generation: number(f["generation"]), State: berth.NodeState(f["state"]), Excluded: berth.ExcludeReason(f["out"]),
+		Cordoned: hold["cordoned"] == "1", DrainUntil: msTime(hold["drain_until_ms"]), Pools: splitLines(f["pools"]),
+		Load: berth.NodeLoad{
+			CPUUsage: float(f["cpu_usage"]), GPUUsage: float(f["gpu_usage"]), MemoryUsage: float(f["memory_usage"]),
+			CurrentJobs: int(number(f["current_jobs"])), ActiveWorkflows: int(number(f["active_workflows"])),
+			LatencyMs: float(f["latency_ms"]),
+		},
+		Leases:       leases,
+		RegisteredAt: msTime(f["registered_at_ms"]), HeartbeatAt: msTime(f["last_heartbeat_ms"]), UpdatedAt: msTime(f["updated_at_ms"]),
+	}
+}

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Builds the page into api/console/dist. With "try", a machine without a fitting Node is told how to get the page
+# and goes on: the server then says so where the page would be. Usage: scripts/console.sh [try]
+set -eu
+
+cd "$(dirname "$0")/../api/console"
+fail() {
+	echo "console: $1; the page is not built. Install Node 20.19 or newer with npm and run: make console" >&2
+	[ "${try:-}" = try ] && exit 0
+	exit 1
+}
+try=${1:-}
+
+command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1 || fail "Node is not installed"
+node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' ||
+	fail "Node $(node --version) is too old"
+# npm writes this file last: it is as new as the last complete install.
+if [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
+	echo "console: installing packages"
+	npm ci --no-audit --no-fund --loglevel=error || fail "npm ci failed"
+	touch node_modules/.package-lock.json
+fi
+npm run --silent build -- --logLevel warn || fail "the build failed"

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Installs what `make run` or `make test` needs besides Go, where that is possible: on Debian and its children, as root.
+# Elsewhere it says in one line what to install. Usage: scripts/setup.sh run|test
+set -eu
+
+purpose=${1:-run}
+missing=
+need() { missing="$missing $*"; }
+has() { command -v "$1" >/dev/null 2>&1; }
+language() { tesseract --list-langs 2>/dev/null | grep -qx "$1"; }
+
+has redis-server || need redis-server
+has tesseract || need tesseract-ocr
+language eng || need tesseract-ocr-eng
+language chi_sim || need tesseract-ocr-chi-sim
+if [ "$purpose" = test ]; then
+	has postgres || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || need postgresql
+	has chromium || has chromium-browser || has google-chrome || need chromium
+fi
+[ -n "$missing" ] || exit 0
+
+if has apt-get && [ "$(id -u)" = 0 ]; then
+	echo "setup: installing$missing"
+	export DEBIAN_FRONTEND=noninteractive
+	# shellcheck disable=SC2086 # a list of words
+	if (apt-get update -q && apt-get install -q -y --no-install-recommends $missing) >/tmp/berth-setup.$$.log 2>&1; then
+		rm -f /tmp/berth-setup.$$.log
+		exit 0
+	fi
+	tail -n 5 /tmp/berth-setup.$$.log >&2
+	rm -f /tmp/berth-setup.$$.log
+fi
+
+echo "setup: please install$missing (Debian names; e.g. sudo apt-get install$missing, or brew install redis tesseract tesseract-lang postgresql chromium)" >&2
+# berth runs without them: the embedded Redis steps in, and images cannot be read. Its tests do not.
+[ "$purpose" = run ]

@@ -1,0 +1,275 @@
+// Package tests proves berth as a whole: real processes, real Redis, real Temporal, real databases.
+package tests
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/sim"
+)
+
+func example(tb testing.TB, name string) []byte {
+	tb.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "examples", name)) //nolint:gosec // our own examples
+	require.NoError(tb, err)
+	return b
+}
+
+// submitMatch hands in a job_match of the example picture and résumé.
+func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string) client.Acceptance {
+	tb.Helper()
+	picture := "posting-" + string(locale) + ".png"
+	image, err := c.Upload(tb.Context(), picture, example(tb, picture))
+	require.NoError(tb, err)
+	acc, err := c.Submit(tb.Context(), client.Submission{
+		TaskID: id, ServiceID: "career", Template: berth.TemplateJobMatch, Locale: locale,
+		Variables: map[string]any{
+			"jobImage": client.AssetRef(image),
+			"resume":   string(example(tb, "resume-"+string(locale)+".txt")),
+		},
+	}, "")
+	require.NoError(tb, err)
+	return acc
+}
+
+// seen is what one reader saw of a task's stream.
+type seen struct {
+	events   []client.StreamEvent
+	text     string // of tokens since the last reset
+	statuses []berth.TaskStatus
+	points   []berth.MatchPoint
+	resets   int
+	last     berth.Event
+}
+
+func (s *seen) add(ev client.StreamEvent) {
+	s.events = append(s.events, ev)
+	e := ev.Event
+	switch e.Type {
+	case berth.EventToken, berth.EventTokenBatch:
+		s.text += e.Text
+	case berth.EventReset:
+		s.text, s.points = "", nil
+		s.resets++
+	case berth.EventStageProgress:
+		s.points = append(s.points, e.Points...)
+	}
+	if e.Status != "" && (len(s.statuses) == 0 || s.statuses[len(s.statuses)-1] != e.Status) {
+		s.statuses = append(s.statuses, e.Status)
+	}
+	s.last = e
+}
+
+func (s *seen) count(typ berth.EventType) (n int) {
+	for _, ev := range s.events {
+		if ev.Event.Type == typ {
+			n++
+		}
+	}
+	return n
+}
+
+// watch follows a task to its end. each, if any, may look at every event as it comes.
+func watch(tb testing.TB, c *client.Client, id string, each func(*seen)) *seen {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
+	defer cancel()
+	s := &seen{}
+	for ev, err := range c.Follow(ctx, id, "") {
+		require.NoError(tb, err)
+		s.add(ev)
+		if each != nil {
+			each(s)
+		}
+	}
+	require.True(tb, s.last.Type.Terminal(), "the stream ends with a terminal event, not %s", s.last.Type)
+	return s
+}
+
+func TestChainFromPictureToLastToken(t *testing.T) { // T8, T10, T11, T16, T17, T22, T23, T27
+	t.Parallel()
+	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
+	for _, locale := range []berth.Locale{berth.LocaleEN, berth.LocaleZH} {
+		t.Run(string(locale), func(t *testing.T) {
+			c := s.user("alice-" + string(locale))
+			acc := submitMatch(t, c, locale, "")
+			require.Equal(t, berth.QueueFor(berth.TierPaid, berth.ModeVision), acc.Queue)
+			got := watch(t, c, acc.TaskID, nil)
+
+			s.keep("task-chain-from-picture-"+string(locale), acc.TaskID)
+			require.Equal(t, []berth.TaskStatus{
+				berth.TaskOCRPending, berth.TaskSummaryPending, berth.TaskMatchPending, berth.TaskStreaming, berth.TaskCompleted,
+			}, got.statuses)
+			require.Equal(t, 1, got.count(berth.EventStart))
+			require.Equal(t, 1, got.count(berth.EventDone))
+			require.Zero(t, got.count(berth.EventError))
+			require.Equal(t, berth.EventQueued, got.events[0].Event.Type)
+			require.Equal(t, got.last.Text, strings.TrimSpace(got.text), "the tokens are the answer")
+			require.NotEmpty(t, got.points)
+			for _, ev := range got.events {
+				require.Equal(t, acc.TaskID, ev.Event.TaskID)
+				require.Equal(t, "career", ev.Event.ServiceID)
+				require.NotEmpty(t, ev.Event.Stage)
+				require.Positive(t, ev.Event.TS)
+			}
+			resume := strings.ToLower(string(example(t, "resume-"+string(locale)+".txt")))
+			matched, missing := 0, 0
+			for _, p := range got.points {
+				if !p.Matched {
+					missing++
+					continue
+				}
+				matched++
+				require.NotEmpty(t, p.Evidence)
+				require.Contains(t, squeeze(resume), squeeze(strings.ToLower(p.Evidence)), "the evidence is a passage of the résumé")
+			}
+			require.Positive(t, matched)
+			require.Positive(t, missing)
+
+			task, err := c.Get(t.Context(), acc.TaskID)
+			require.NoError(t, err)
+			require.Equal(t, berth.TaskCompleted, task.Status)
+			require.Equal(t, got.last.Text, task.Text)
+
+			late := watch(t, c, acc.TaskID, nil)
+			require.Equal(t, got.last.Text, late.last.Text, "who comes late gets the same")
+
+			_, err = s.user("mallory").Get(t.Context(), acc.TaskID)
+			var p *client.Problem
+			require.ErrorAs(t, err, &p)
+			require.Equal(t, berth.CodeNotFound, p.Code)
+		})
+	}
+}
+
+// squeeze takes white space out: a passage may be wrapped otherwise than in its file.
+func squeeze(s string) string { return strings.Join(strings.Fields(s), "") }
+
+func TestEveryTemplateAnswers(t *testing.T) { // T1, T9, T23
+	t.Parallel()
+	s := newStack(t)
+	c := s.user("bob")
+	posting, resume := string(example(t, "posting-en.txt")), string(example(t, "resume-en.txt"))
+	for _, tmpl := range berth.Templates() {
+		for _, locale := range []berth.Locale{berth.LocaleEN, berth.LocaleZH} {
+			variables := map[string]any{}
+			switch tmpl {
+			case berth.TemplateJobSummary:
+				variables["jobText"] = posting
+			case berth.TemplateResumeSummary, berth.TemplateDetailedResumeSummary:
+				variables["resume"] = resume
+			default:
+				variables["jobText"], variables["resume"] = posting, resume
+			}
+			acc, err := c.Submit(t.Context(), client.Submission{ServiceID: "career", Template: tmpl, Locale: locale, Variables: variables}, "")
+			require.NoError(t, err, "%s %s", tmpl, locale)
+			got := watch(t, c, acc.TaskID, nil)
+			require.Equal(t, berth.EventDone, got.last.Type, "%s %s: %s", tmpl, locale, got.last.Message)
+			s.keep("task-"+strings.ReplaceAll(string(tmpl), "_", "-"), acc.TaskID)
+			if got.last.Text == "" {
+				require.True(t, json.Valid(got.last.Result), "%s %s", tmpl, locale)
+				require.Zero(t, got.count(berth.EventToken)+got.count(berth.EventTokenBatch))
+			}
+		}
+	}
+}
+
+func TestModelCapHoldsOverTwoWorkers(t *testing.T) { // T3, T4, T29
+	t.Parallel()
+	s := newStack(t, withModel(sim.Options{TokensPerSecond: 400}),
+		with("BERTH_ROUTING_FILE="+routing(t, map[string]int{"deepseek-chat": 1, "deepseek-reasoner": 2})))
+	s.startWorker()
+	c := s.user("carol")
+	var ids []string
+	for range 8 {
+		acc, err := c.Submit(t.Context(), client.Submission{
+			ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+			Variables: map[string]any{"jobText": string(example(t, "posting-en.txt")), "resume": string(example(t, "resume-en.txt"))},
+		}, "")
+		require.NoError(t, err)
+		ids = append(ids, acc.TaskID)
+	}
+	for _, id := range ids {
+		require.Equal(t, berth.EventDone, watch(t, c, id, nil).last.Type)
+	}
+	st := s.stats()
+	require.Equal(t, 1, st.Models["deepseek-chat"].PeakInFlight)
+	require.Equal(t, 2, st.Models["deepseek-reasoner"].PeakInFlight)
+	s.noSlotHeld()
+}
+
+// noSlotHeld waits until no model's lease is held.
+func (s *stack) noSlotHeld() {
+	s.tb.Helper()
+	rdb := s.redis()
+	s.eventually("all slots to be free", func() bool {
+		keys, err := rdb.Keys(context.Background(), "model:*:holders").Result()
+		if err != nil {
+			return false
+		}
+		for _, k := range keys {
+			if n, err := rdb.ZCard(context.Background(), k).Result(); err != nil || n > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestMatchGathersWhatTheUserHasStored(t *testing.T) { // T22
+	t.Parallel()
+	s := newStack(t)
+	prompts := make(chan string, 100)
+	handler := s.model.Config.Handler
+	s.model.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		prompts <- string(b)
+		r.Body = io.NopCloser(bytes.NewReader(b))
+		handler.ServeHTTP(w, r)
+	})
+	c := s.user("alice")
+	run := func(tmpl berth.Template, variables map[string]any) string {
+		acc, err := c.Submit(t.Context(), client.Submission{ServiceID: "career", Template: tmpl, Locale: berth.LocaleEN, Variables: variables}, "")
+		require.NoError(t, err)
+		require.Equal(t, berth.EventDone, watch(t, c, acc.TaskID, nil).last.Type)
+		last := ""
+		for {
+			select {
+			case p := <-prompts:
+				last = p
+				continue
+			default:
+			}
+			return last
+		}
+	}
+	// A stranger's assets never enter.
+	foreign, err := s.user("bob").Upload(t.Context(), "notes.txt", []byte("Bob has led the zeppelin kubernetes platform for years."))
+	require.NoError(t, err)
+	require.NotEmpty(t, foreign)
+	_, err = c.Upload(t.Context(), "project.txt", []byte("In the orchid project Alice ran Kubernetes clusters for a hospital."))
+	require.NoError(t, err)
+	run(berth.TemplateResumeSummary, map[string]any{"resume": string(example(t, "resume-en.txt"))})
+	prompt := run(berth.TemplateJobMatch, map[string]any{
+		"resume": "Six years of Go.", "jobText": string(example(t, "posting-en.txt")),
+	})
+	require.Contains(t, prompt, "stored_summary", "the summary of the résumé stored before")
+	require.Contains(t, prompt, "orchid project", "a passage that the posting's words find")
+	require.NotContains(t, prompt, "zeppelin")
+}

@@ -1,0 +1,87 @@
+package tests
+
+import (
+	"context"
+	"encoding/base64"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	temporalclient "go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"berth/workflows"
+)
+
+// record keeps the histories that tests name and that are not kept yet: go test ./tests -record. Kept ones are
+// never written again; they are what running workflows look like.
+var record = flag.Bool("record", false, "keep the named histories that workflows/testdata does not have")
+
+// replayAll replays every history of the stack: whatever happened to it was deterministic (P1).
+func (s *stack) replayAll() {
+	s.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c, err := temporalclient.Dial(temporalclient.Options{HostPort: s.ready.TemporalAddr, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	require.NoError(s.tb, err)
+	defer c.Close()
+	list, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 100})
+	require.NoError(s.tb, err)
+	for _, e := range list.GetExecutions() {
+		h := s.history(ctx, c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
+		s.smallFactsOnly(h)
+		replayer := worker.NewWorkflowReplayer()
+		replayer.RegisterWorkflowWithOptions(workflows.Task, workflow.RegisterOptions{Name: workflows.TaskWorkflow})
+		require.NoError(s.tb, replayer.ReplayWorkflowHistory(nil, h), e.GetExecution().GetWorkflowId())
+	}
+}
+
+// smallFactsOnly holds that no text, picture or token is in a history (T26).
+func (s *stack) smallFactsOnly(h *history.History) {
+	s.tb.Helper()
+	b, err := protojson.Marshal(h)
+	require.NoError(s.tb, err)
+	require.Less(s.tb, len(b), 64<<10)
+	for _, payloads := range regexp.MustCompile(`"data":"([A-Za-z0-9+/=]+)"`).FindAllSubmatch(b, -1) {
+		data, err := base64.StdEncoding.DecodeString(string(payloads[1]))
+		require.NoError(s.tb, err)
+		for _, text := range []string{"PostgreSQL", "Kubernetes", "后端"} {
+			require.NotContains(s.tb, string(data), text)
+		}
+	}
+}
+
+func (s *stack) history(ctx context.Context, c temporalclient.Client, id, run string) *history.History {
+	h := &history.History{}
+	events := c.GetWorkflowHistory(ctx, id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		ev, err := events.Next()
+		require.NoError(s.tb, err)
+		h.Events = append(h.Events, ev)
+	}
+	return h
+}
+
+// keep writes the history of a finished task into the corpus under a name, when asked to.
+func (s *stack) keep(name, taskID string) {
+	s.tb.Helper()
+	file := filepath.Join("..", "workflows", "testdata", name+".json")
+	if _, err := os.Stat(file); err == nil || !*record {
+		return
+	}
+	h := s.history(context.Background(), s.temporal(), workflows.TaskWorkflowID(taskID), "")
+	b, err := protojson.MarshalOptions{Indent: " "}.Marshal(h)
+	require.NoError(s.tb, err)
+	require.NoError(s.tb, os.MkdirAll(filepath.Dir(file), 0o750))
+	require.NoError(s.tb, os.WriteFile(file, b, 0o600))
+}

@@ -1,0 +1,159 @@
+package tests
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/sim"
+)
+
+// streaming tells when the first tokens of the match have come.
+func streaming(s *seen) bool { return len(s.text) > 0 }
+
+func TestWorkerKilledMidStream(t *testing.T) { // T13, T16, T17, L7; P2
+	t.Parallel()
+	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
+	c := s.user("alice")
+	acc := submitMatch(t, c, berth.LocaleEN, "")
+	killed := false
+	got := watch(t, c, acc.TaskID, func(now *seen) {
+		if !killed && streaming(now) {
+			killed = true
+			s.worker.kill()
+			s.worker = s.startWorker()
+		}
+	})
+	require.True(t, killed)
+	require.Equal(t, berth.EventDone, got.last.Type, got.last.Message)
+	require.Equal(t, 1, got.resets, "readers hear of the attempt that was lost")
+	require.Equal(t, got.last.Text, trim(got.text))
+	require.Equal(t, 1, got.count(berth.EventStart))
+	require.Equal(t, 1, got.count(berth.EventDone))
+	require.Equal(t, 2, s.stats().Models["deepseek-reasoner"].Calls, "finished steps are not repeated")
+	require.Equal(t, 1, s.stats().Models["deepseek-chat"].Calls)
+	s.noSlotHeld()
+	s.keep("task-worker-killed", acc.TaskID)
+}
+
+func TestEverythingKilledAndStartedAgain(t *testing.T) { // X1, X7, T16; P2
+	t.Parallel()
+	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
+	c := s.user("alice")
+	var ids []string
+	for range 3 {
+		ids = append(ids, submitMatch(t, c, berth.LocaleEN, "").TaskID)
+	}
+	killed := false
+	for _, id := range ids {
+		got := watch(t, c, id, func(now *seen) {
+			if killed || !streaming(now) {
+				return
+			}
+			killed = true
+			for _, p := range []*process{s.worker, s.api, s.infra} {
+				p.kill()
+			}
+			s.startInfra()
+			s.startAPI()
+			s.worker = s.startWorker()
+		})
+		require.Equal(t, berth.EventDone, got.last.Type, got.last.Message)
+		require.Equal(t, 1, got.count(berth.EventDone))
+		require.Equal(t, got.last.Text, trim(got.text))
+	}
+	require.True(t, killed)
+	s.noSlotHeld()
+}
+
+func TestWorkerStopsGracefully(t *testing.T) { // X7
+	t.Parallel()
+	s := newStack(t, withModel(sim.Options{TokensPerSecond: 100}), with("BERTH_DRAIN=1s"))
+	c := s.user("alice")
+	acc := submitMatch(t, c, berth.LocaleEN, "")
+	stopped := false
+	got := watch(t, c, acc.TaskID, func(now *seen) {
+		if stopped || !streaming(now) {
+			return
+		}
+		stopped = true
+		next := s.startWorker()
+		require.True(t, s.worker.stop(15*time.Second), "the worker stops within its drain time")
+		s.worker = next
+	})
+	require.True(t, stopped)
+	require.Equal(t, berth.EventDone, got.last.Type, got.last.Message)
+	require.Equal(t, got.last.Text, trim(got.text))
+	s.noSlotHeld()
+}
+
+func TestAPIRestartLosesNoReader(t *testing.T) { // T15, X7
+	t.Parallel()
+	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
+	c := s.user("alice")
+	acc := submitMatch(t, c, berth.LocaleEN, "")
+	restarts := 0
+	got := watch(t, c, acc.TaskID, func(now *seen) {
+		if restarts < 3 && len(now.text) > 100*(restarts+1) {
+			restarts++
+			if restarts%2 == 0 {
+				s.api.kill()
+			} else {
+				require.True(t, s.api.stop(10*time.Second))
+			}
+			s.startAPI()
+		}
+	})
+	require.Equal(t, 3, restarts)
+	require.Zero(t, got.resets)
+	require.Equal(t, berth.EventDone, got.last.Type)
+	require.Equal(t, got.last.Text, trim(got.text), "nothing lost, nothing repeated")
+}
+
+func TestCancelStopsTheModelAndEndsOnce(t *testing.T) { // T13, T25
+	t.Parallel()
+	s := newStack(t, withModel(sim.Options{TokensPerSecond: 100}))
+	c := s.user("alice")
+	acc := submitMatch(t, c, berth.LocaleEN, "")
+	cancelled := time.Time{}
+	got := watch(t, c, acc.TaskID, func(now *seen) {
+		if cancelled.IsZero() && streaming(now) {
+			cancelled = time.Now()
+			require.NoError(t, c.Cancel(t.Context(), acc.TaskID))
+		}
+	})
+	require.Equal(t, berth.EventError, got.last.Type)
+	require.Equal(t, berth.CodeCancelled, got.last.Code)
+	require.Equal(t, 1, got.count(berth.EventError))
+	s.eventually("the provider's stream to be cancelled", func() bool {
+		st := s.stats().Total
+		return st.InFlight == 0 && st.Cancelled == 1
+	})
+	t.Logf("provider's stream ended %s after the cancel", time.Since(cancelled).Round(time.Millisecond))
+	task, err := c.Get(t.Context(), acc.TaskID)
+	require.NoError(t, err)
+	require.Equal(t, berth.TaskCancelled, task.Status)
+	require.Error(t, c.Cancel(t.Context(), acc.TaskID), "it is over")
+	s.keep("task-cancelled", acc.TaskID)
+	s.noSlotHeld()
+}
+
+func TestRedisEmptiedMidStream(t *testing.T) { // L12, T13
+	t.Parallel()
+	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
+	c := s.user("alice")
+	acc := submitMatch(t, c, berth.LocaleEN, "")
+	flushed := false
+	got := watch(t, c, acc.TaskID, func(now *seen) {
+		if !flushed && streaming(now) {
+			flushed = true
+			require.NoError(t, s.redis().FlushAll(t.Context()).Err())
+		}
+	})
+	require.True(t, flushed)
+	require.Equal(t, berth.EventDone, got.last.Type, got.last.Message)
+	require.Equal(t, got.last.Text, trim(got.text))
+	require.Equal(t, 1, got.count(berth.EventDone))
+}

@@ -1,0 +1,490 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+	"berth/internal/client"
+)
+
+// pageWords are what the page says in one language, and where the answer in it is held back.
+type pageWords struct {
+	lang          string // of the document
+	template      string
+	steps         []string
+	done          string
+	early, middle *hold
+}
+
+func pageIn(l berth.Locale) pageWords {
+	if l == berth.LocaleZH {
+		return pageWords{
+			lang: "zh-Hans", template: "匹配分析", steps: []string{"识别图片", "概括职位", "匹配"}, done: "已完成",
+			early: newHold("## 逐条对照\n"), middle: newHold("## 评分\n"),
+		}
+	}
+	return pageWords{
+		lang: "en", template: "Match", steps: []string{"Read the picture", "Summarise the posting", "Match"}, done: "Done",
+		early: newHold("## Requirement by requirement\n"), middle: newHold("## Score\n"),
+	}
+}
+
+func TestPage(t *testing.T) { // T16, T24; P17
+	t.Parallel()
+	locales := map[berth.Locale]pageWords{berth.LocaleEN: pageIn(berth.LocaleEN), berth.LocaleZH: pageIn(berth.LocaleZH)}
+	hostile := newHold(hostileEnd)
+	holds := []*hold{hostile}
+	for _, w := range locales {
+		holds = append(holds, w.early, w.middle)
+	}
+	s := newStack(t, func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, holds) })
+	chromium := startBrowser(t)
+	for _, locale := range []berth.Locale{berth.LocaleEN, berth.LocaleZH} {
+		t.Run(string(locale), func(t *testing.T) { followOnPage(t, s, openTab(t, chromium), locale, locales[locale]) })
+	}
+	t.Run("hostile", func(t *testing.T) { readHostileText(t, s, openTab(t, chromium), hostile) })
+}
+
+// followOnPage does what a person does: signs in, hands in a picture and a résumé, reloads in the middle, reads.
+func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWords) {
+	user := "page-" + string(locale)
+	b.signIn(s, user)
+	if locale == berth.LocaleZH {
+		b.do(chromedp.Click(`header button[lang="zh-Hans"]`, chromedp.NodeVisible))
+	}
+	b.until("the page's language", `document.documentElement.lang === %s`, w.lang)
+
+	b.do(chromedp.Click(`input[name="template"][value="job_match"]`))
+	upload := func(field, file string) {
+		path, err := filepath.Abs(filepath.Join("..", "examples", file))
+		require.NoError(t, err)
+		b.do(chromedp.SetUploadFiles(fmt.Sprintf(`.sheet:has(#field-%s) input[type="file"]`, field), []string{path}))
+	}
+	upload("jobText", "posting-"+string(locale)+".png")
+	upload("resume", "resume-"+string(locale)+".txt")
+	b.until("the picture to be shown", `document.querySelector('.sheet figure img')?.naturalWidth > 0`)
+	b.until("the résumé to be read in", `document.querySelector('#field-resume').value.length === %s`, len([]rune(string(example(t, "resume-"+string(locale)+".txt")))))
+	b.until("the answer's language to be the page's", `document.querySelector('#locale').value === %s`, locale)
+	b.shoot(user + "-form")
+	b.do(chromedp.Click(`form button.primary`))
+
+	b.until("the task's place", `location.hash.startsWith('#/tasks/') && document.querySelector('.task') !== null`)
+	id := strings.TrimPrefix(ask[string](b, `location.hash`), "#/tasks/")
+	require.Equal(t, w.steps, ask[[]string](b, `[...document.querySelectorAll('.chain > li h3')].map((h) => h.firstChild.textContent)`))
+	b.until("the chain to reach the match", `document.querySelectorAll('.chain > li.done').length === 2`)
+
+	w.early.wait(t)
+	heading := trim(strings.Trim(w.early.at, "#\n"))
+	b.until("the first tokens", `document.querySelector('.prose')?.textContent.includes(%s)`, heading)
+	first := b.answer()
+	close(w.early.goOn)
+	w.middle.wait(t)
+	b.until("more tokens", `document.querySelector('.prose').textContent.includes(%s)`, trim(strings.Trim(w.middle.at, "#\n")))
+	half, points := b.answer(), b.points()
+	require.True(t, strings.HasPrefix(half, first), "what was written stays")
+	require.Greater(t, len(half), len(first))
+	require.NotEmpty(t, points)
+	b.shoot(user + "-middle")
+
+	b.do(chromedp.Reload())
+	b.until("the same text after a reload", `document.querySelector('.prose.live') !== null && [...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '') === %s`, half)
+	require.Equal(t, points, b.points())
+	require.Zero(t, ask[int](b, `document.querySelectorAll('.notice:not(.standin)').length`), "nothing was lost, so nothing is told")
+	close(w.middle.goOn)
+	b.until("the end", `document.querySelector('.task .status.completed')?.textContent === %s`, w.done)
+
+	task, err := s.user(user).Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, berth.TaskCompleted, task.Status)
+	whole := plain(task.Text)
+	require.Equal(t, whole, b.answer(), "the page shows the stored answer, once and whole")
+	require.True(t, strings.HasPrefix(whole, half))
+	require.Equal(t, points, b.points())
+	require.Len(t, points, strings.Count(task.Text, "\n- ✅")+strings.Count(task.Text, "\n- ❌"))
+	require.Equal(t, 3, ask[int](b, `document.querySelectorAll('.chain > li.done').length`))
+	require.NotEmpty(t, task.Links.Temporal)
+	require.Equal(t, task.Links.Temporal, ask[string](b, `document.querySelector('.task a.button').href`))
+	b.do(chromedp.Click(`.chain li:nth-child(2) summary`))
+	b.until("the summary of the posting", `document.querySelector('.chain .written') !== null`)
+	b.shoot(user + "-done")
+
+	b.do(chromedp.Click(`nav a[href="#/tasks"]`))
+	row := fmt.Sprintf(`.history .tasks a[href="#/tasks/%s"]`, id)
+	b.until("the task in the history", `document.querySelector(%s) !== null`, row)
+	require.Equal(t, w.template, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.name').textContent`, row)))
+	require.Equal(t, w.done, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.status').textContent`, row)))
+	b.shoot(user + "-history")
+	b.do(chromedp.Click(row))
+	b.until("the stored answer", `document.querySelector('.task .status.completed') !== null && document.querySelector('.prose') !== null`)
+	require.Equal(t, whole, b.answer())
+	b.quiet()
+}
+
+const (
+	hostileSign = "Résumé of one who tries" // a match of this résumé is answered with hostileText
+	hostileEnd  = "End of the attempt."
+	hostileMark = `<<point {"requirement":"<img src=x onerror=window.ran=1>","matched":true,"evidence":"<script>window.ran=2</script>"}>>` + "\n"
+	hostileText = "## <script>window.ran=3</script>\n\n" +
+		`<img src=x onerror="window.ran=4"> <svg onload=window.ran=5> [press](javascript:window.ran=6) ![x](//other.test/x.png)` + "\n\n" +
+		"<iframe srcdoc='<script>parent.ran=7</script>'></iframe> `<b onclick=window.ran=8>` \x1b[31mred\x1b[0m\n\n" +
+		"event: done\ndata: {\"type\":\"done\",\"text\":\"forged\"}\nid: 9999999999999-1\n\n" +
+		"\r\n\r\nevent: error\r\ndata: {\"code\":\"forged\"}\r\n\r\n" + hostileEnd + "\n"
+)
+
+// readHostileText holds that what texts and models say is shown as text: it is neither run nor taken for an event.
+func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
+	b.signIn(s, "mallory")
+	c := s.user("mallory")
+	resume := hostileSign + "\n<img src=x onerror=window.ran=9>\n\nSkills\nGo <script>window.ran=10</script>, Redis <svg onload=window.ran=11>\n"
+	posting := "Engineer <script>window.ran=12</script>\nAcme <img src=x onerror=window.ran=13>\n\nRequirements\n- Go <svg onload=window.ran=14>\n- Redis\n"
+	submit := func(tmpl berth.Template, variables map[string]any) string {
+		acc, err := c.Submit(t.Context(), client.Submission{ServiceID: "career", Template: tmpl, Locale: berth.LocaleEN, Variables: variables}, "")
+		require.NoError(t, err)
+		return acc.TaskID
+	}
+	tags := `document.querySelectorAll('main :is(script, img, iframe, object, embed, a[href^="javascript:" i], .prose svg)').length`
+
+	id := submit(berth.TemplateJobMatch, map[string]any{"resume": resume, "jobText": posting})
+	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
+	last.wait(t)
+	b.until("the forged events as text", `document.querySelector('.prose')?.textContent.includes(%s)`, hostileEnd)
+	require.True(t, ask[bool](b, `document.querySelector('.task .status.streaming') !== null`), "a forged end is no end")
+	require.Contains(t, b.answer(), plain("event: done\ndata: {"))
+	require.Len(t, b.points(), 1, "a point told twice is one point")
+	require.Zero(t, ask[int](b, tags))
+	close(last.goOn)
+	b.until("the end", `document.querySelector('.task .status.completed') !== null`)
+	b.do(chromedp.Click(`.chain details summary`))
+	b.until("the summary of the posting", `document.querySelector('.chain details .written')?.textContent.includes('<script>')`)
+	task, err := c.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, trim(hostileText), task.Text)
+	require.Zero(t, ask[int](b, tags))
+	b.shoot("hostile-match")
+
+	id = submit(berth.TemplateResumeSummary, map[string]any{"resume": resume})
+	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
+	b.until("the summary of the résumé", `document.querySelector('.task .status.completed') !== null && document.querySelector('.reading')?.textContent.includes(%s)`, hostileSign)
+	require.Zero(t, ask[int](b, tags))
+	require.True(t, ask[bool](b, `window.ran === undefined`), "nothing ran")
+	b.shoot("hostile-summary")
+	b.quiet()
+
+	// Would the page make an element of it after all, then the policy would still not let it run.
+	b.do(chromedp.Evaluate[chromedp.Void](`{ document.querySelector('main').insertAdjacentHTML('beforeend', '<img src="data:," onerror="window.ran=15">') }`))
+	require.Contains(t, b.complaint(), "Content Security Policy")
+	require.True(t, ask[bool](b, `window.ran === undefined`), "the policy let an inline handler run")
+}
+
+var (
+	lineMark   = regexp.MustCompile(`(?m)^\s*(#{1,6} |> |[-*] |\d+\. |_(.*)_$)`)
+	inlineMark = regexp.MustCompile("\\*\\*|`")
+	space      = regexp.MustCompile(`\s+`)
+)
+
+// plain is Markdown without marks and white space, as far as the stand-in writes Markdown.
+func plain(markdown string) string {
+	return space.ReplaceAllString(inlineMark.ReplaceAllString(lineMark.ReplaceAllString(markdown, "$2"), ""), "")
+}
+
+// hold stops a model's answer right after certain words until the test lets it go on.
+type hold struct {
+	at      string
+	reached chan struct{}
+	goOn    chan struct{} // closed by the test
+}
+
+func newHold(at string) *hold {
+	return &hold{at: at, reached: make(chan struct{}, 1), goOn: make(chan struct{})}
+}
+
+// wait returns when an answer stands at the hold.
+func (h *hold) wait(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	select {
+	case <-h.reached:
+	case <-ctx.Done():
+		tb.Fatalf("waited %s for the model to say %q", patience, h.at)
+	}
+}
+
+// holding puts holds before a model, and answers the match of the hostile résumé itself.
+func holding(model http.Handler, holds []*hold) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if !bytes.Contains(body, []byte(`"deepseek-reasoner"`)) {
+			model.ServeHTTP(w, r)
+			return
+		}
+		held := &heldWriter{ResponseWriter: w, ctx: r.Context(), holds: holds}
+		if !bytes.Contains(body, []byte(hostileSign)) {
+			model.ServeHTTP(held, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for piece := range strings.SplitAfterSeq("<<stage:compare>>\n"+hostileMark+hostileMark+hostileText, " ") {
+			delta, err := json.Marshal(piece)
+			if err == nil {
+				_, err = fmt.Fprintf(held, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":%s}}]}`+"\n\n", delta)
+			}
+			if err != nil {
+				return // the worker left
+			}
+		}
+		fmt.Fprint(held, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+	})
+}
+
+// heldWriter reads along in a streamed answer and stops behind the words of a hold.
+type heldWriter struct {
+	http.ResponseWriter
+	ctx   context.Context // of the one request that is answered
+	holds []*hold
+	text  string
+}
+
+func (w *heldWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *heldWriter) Write(frame []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(frame)
+	if err == nil {
+		err = http.NewResponseController(w.ResponseWriter).Flush()
+	}
+	if err != nil {
+		return n, err
+	}
+	before := w.text
+	w.text += contentOf(frame)
+	for _, h := range w.holds {
+		if strings.Contains(before, h.at) || !strings.Contains(w.text, h.at) {
+			continue
+		}
+		select {
+		case h.reached <- struct{}{}:
+		default: // a second attempt
+		}
+		select {
+		case <-h.goOn:
+		case <-w.ctx.Done():
+			return n, w.ctx.Err()
+		}
+	}
+	return n, nil
+}
+
+// contentOf is the piece of the answer in a frame of a chat completion's stream; empty when it has none.
+func contentOf(frame []byte) string {
+	var chunk struct {
+		Choices []struct {
+			Delta struct {
+				Content string `json:"content"`
+			} `json:"delta"`
+		} `json:"choices"`
+	}
+	data, _ := bytes.CutPrefix(frame, []byte("data: "))
+	if err := json.Unmarshal(data, &chunk); err != nil || len(chunk.Choices) == 0 {
+		return ""
+	}
+	return chunk.Choices[0].Delta.Content
+}
+
+// startBrowser starts a Chromium of the test's own, with nothing kept from before.
+func startBrowser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	require.NotEmpty(t, path, "no browser: install Chromium (Debian: apt-get install chromium)")
+	flags := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 900),
+		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+	}
+	for _, name := range []string{
+		"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-breakpad",
+		"disable-dev-shm-usage", "disable-background-timer-throttling", "disable-renderer-backgrounding",
+	} {
+		flags = append(flags, chromedp.Flag(name, true))
+	}
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(flags, chromedp.Flag("lang", "en-US"))...)
+	t.Cleanup(stop)
+	// What Chromium says in a newer dialect than the library's is none of the page's business.
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
+	t.Cleanup(cancel)
+	require.NoError(t, chromedp.Do(ctx))
+	t.Cleanup(func() {
+		end, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_ = chromedp.Cancel(end) // gracefully if it can; otherwise it is killed
+	})
+	return ctx
+}
+
+// tab is one page of somebody's own: it shares no storage with other tabs.
+type tab struct {
+	testing.TB
+	ctx  context.Context // a browser's tab is a context to chromedp
+	said chan chromedp.ConsoleMessage
+}
+
+func openTab(t *testing.T, browser context.Context) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	b := &tab{TB: t, ctx: ctx, said: make(chan chromedp.ConsoleMessage, 1000)}
+	t.Cleanup(cancel)
+	console := chromedp.Console(ctx)
+	go func() {
+		for m, err := range console {
+			if err != nil {
+				return
+			}
+			b.said <- m
+		}
+	}()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the page: %s", ask[string](b, `location.hash + "\n" + document.body.innerText`))
+		}
+	})
+	return b
+}
+
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	require.NoError(b, chromedp.Do(ctx, actions...))
+}
+
+// ask evaluates JavaScript in the page.
+func ask[T any](b *tab, expression string) T {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	require.NoError(b, err, expression)
+	return v
+}
+
+// until waits for a condition in the page; its %s become JavaScript literals of the arguments. The library's own polling
+// would need eval, which the page's policy forbids.
+func (b *tab) until(what, condition string, args ...any) {
+	b.Helper()
+	for i, a := range args {
+		literal, err := json.Marshal(a)
+		require.NoError(b, err)
+		args[i] = literal
+	}
+	expression := fmt.Sprintf("Boolean("+condition+")", args...)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(30 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		// While the page is being loaded anew there may be nothing to ask.
+		if ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression)); err == nil && ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			b.Fatalf("waited %s for %s: %s", patience, what, expression)
+		}
+	}
+}
+
+// signIn opens the link that `make run` prints.
+func (b *tab) signIn(s *stack, user string) {
+	b.Helper()
+	token, err := api.IssueToken(secret, user, []string{"user"}, time.Hour)
+	require.NoError(b, err)
+	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#token=" + token))
+	b.until("the sign-in", `document.querySelector('.who')?.textContent.includes(%s) && document.querySelectorAll('input[name="template"]').length > 0`, user)
+	require.NotContains(b, ask[string](b, `location.href`), token, "the token leaves the address")
+}
+
+// answer is the text that can be read, without white space.
+func (b *tab) answer() string {
+	return ask[string](b, `[...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '')`)
+}
+
+func (b *tab) points() []string {
+	return ask[[]string](b, `[...document.querySelectorAll('.points .list > li')].map((e) => e.textContent.trim())`)
+}
+
+// complaint is what the browser has complained of since the last time: errors, warnings, violations of the policy.
+func (b *tab) complaint() string {
+	b.Helper()
+	mark := "up to here"
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("{ console.log(%q) }", mark)))
+	var out []string
+	for {
+		select {
+		case m := <-b.said:
+			if m.Text == mark {
+				return strings.Join(out, "\n")
+			}
+			if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleWarning || m.IsException() || m.Source == "security" {
+				out = append(out, fmt.Sprintf("%s %s (%s)", m, m.URL, m.Source))
+			}
+		case <-b.ctx.Done():
+			b.Fatal("the browser is gone")
+		}
+	}
+}
+
+// quiet holds that the browser has nothing to complain of.
+func (b *tab) quiet() {
+	b.Helper()
+	require.Empty(b, b.complaint())
+}
+
+// shoot keeps pictures of the page, as wide as a desk's and a hand's, in the folder BERTH_SHOTS if that is set.
+func (b *tab) shoot(name string) {
+	b.Helper()
+	dir := os.Getenv("BERTH_SHOTS") //nolint:forbidigo // for the eyes of developers; no test depends on it
+	if dir == "" {
+		return
+	}
+	require.NoError(b, os.MkdirAll(dir, 0o750))
+	for _, width := range []int64{390, 1280} {
+		var as []chromedp.EmulateViewportOption
+		if width < 800 {
+			as = append(as, chromedp.EmulateMobile)
+		}
+		b.do(chromedp.EmulateViewport(width, 900, as...))
+		b.until("the fonts", `document.fonts.status === 'loaded' && innerWidth === %s`, width)
+		height := ask[int64](b, `document.documentElement.scrollHeight`)
+		b.do(chromedp.EmulateViewport(width, max(900, height), as...))
+		png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+		require.NoError(b, err)
+		require.NoError(b, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.png", name, width)), png, 0o600))
+		b.do(chromedp.EmulateViewport(width, 900, as...))
+	}
+}

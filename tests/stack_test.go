@@ -1,0 +1,280 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	temporalclient "go.temporal.io/sdk/client"
+
+	"berth/api"
+	"berth/internal/client"
+	"berth/internal/sim"
+)
+
+const secret = "a-secret-of-tests-that-is-long-enough-for-hs256"
+
+// stack is a whole berth of real processes: Temporal and Redis from bin/berth-dev, API and workers from bin/berth.
+// The model server runs in the test's own process, so that tests can look at it and make it fail.
+type stack struct {
+	tb    testing.TB
+	dir   string
+	ready struct {
+		TemporalAddr string `json:"temporalAddr"`
+		RedisAddr    string `json:"redisAddr"`
+	}
+	httpAddr string
+	model    *httptest.Server
+	infra    *process
+	api      *process
+	worker   *process
+	started  []*process
+	// settings are set for API and workers; infraSettings for Temporal and Redis.
+	settings, infraSettings []string
+}
+
+// option changes a stack before it starts.
+type option func(*stack)
+
+// with sets environment variables of API and workers, as "NAME=value".
+func with(settings ...string) option {
+	return func(s *stack) { s.settings = append(s.settings, settings...) }
+}
+
+// withModel replaces the stand-in model's options.
+func withModel(o sim.Options) option {
+	return func(s *stack) {
+		s.model.Config.Handler = modelHandler(o)
+	}
+}
+
+func modelHandler(o sim.Options) http.Handler {
+	o.Logger = slog.New(slog.DiscardHandler)
+	return sim.ModelServer(o)
+}
+
+// newStack starts everything and stops it when the test ends.
+func newStack(tb testing.TB, opts ...option) *stack {
+	tb.Helper()
+	s := &stack{tb: tb, dir: tb.TempDir(), httpAddr: freeAddr(tb)}
+	s.model = httptest.NewServer(modelHandler(sim.Options{}))
+	tb.Cleanup(s.model.Close)
+	tb.Cleanup(s.killAll)
+	for _, o := range opts {
+		o(s)
+	}
+	temporal, redisAddr := freeAddr(tb), freeAddr(tb)
+	s.infraSettings = append(s.infraSettings,
+		"BERTH_DATA_DIR="+filepath.Join(s.dir, "data"), "BERTH_DEV_ONLY=redis,temporal",
+		"BERTH_TEMPORAL_ADDR="+temporal, "BERTH_REDIS_ADDR="+redisAddr)
+	s.settings = append([]string{
+		"BERTH_TEMPORAL_ADDR=" + temporal, "BERTH_REDIS_ADDR=" + redisAddr, "BERTH_HTTP_ADDR=" + s.httpAddr,
+		"BERTH_DATABASE=sqlite:" + filepath.Join(s.dir, "berth.db"), "BERTH_AUTH_SECRET=" + secret,
+		"BERTH_LOCAL_MODEL_URL=" + s.model.URL + "/v1", "BERTH_LOG_LEVEL=debug",
+	}, s.settings...)
+	s.startInfra()
+	s.startAPI()
+	s.worker = s.startWorker()
+	tb.Cleanup(func() {
+		if !tb.Failed() {
+			s.replayAll()
+		}
+	})
+	return s
+}
+
+// killAll ends every process that was started; a failed test shows what each said last.
+func (s *stack) killAll() {
+	for _, p := range s.started {
+		p.kill()
+		if s.tb.Failed() {
+			s.tb.Logf("--- %s\n%s", p.name, p.tail())
+		}
+	}
+}
+
+func (s *stack) startInfra() {
+	s.tb.Helper()
+	file := filepath.Join(s.dir, "data", "ready.json")
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.tb.Fatalf("remove ready.json: %v", err)
+	}
+	s.infra = s.start("berth-dev", nil, s.infraSettings)
+	s.eventually("Temporal and Redis to be ready", func() bool {
+		b, err := os.ReadFile(file) //nolint:gosec // the test's own folder
+		return err == nil && json.Unmarshal(b, &s.ready) == nil
+	})
+}
+
+func (s *stack) startAPI() {
+	s.tb.Helper()
+	s.api = s.start("berth", []string{"api"}, s.settings)
+	s.eventually("the API to be ready", func() bool {
+		res, err := http.Get("http://" + s.httpAddr + "/readyz") //nolint:noctx,gosec // a test's own server
+		if err != nil {
+			return false
+		}
+		defer func() { _ = res.Body.Close() }()
+		return res.StatusCode == http.StatusOK
+	})
+}
+
+func (s *stack) startWorker(args ...string) *process {
+	s.tb.Helper()
+	p := s.start("berth", append([]string{"worker"}, args...), s.settings)
+	s.eventually("the worker to poll", func() bool { return bytes.Contains(p.output(), []byte("workers are polling")) })
+	return p
+}
+
+// user is a client of one user.
+func (s *stack) user(name string, scopes ...string) *client.Client {
+	s.tb.Helper()
+	if len(scopes) == 0 {
+		scopes = []string{"user"}
+	}
+	token, err := api.IssueToken(secret, name, scopes, time.Hour)
+	require.NoError(s.tb, err)
+	return client.New("http://"+s.httpAddr, token)
+}
+
+// redis is a client of the stack's Redis.
+func (s *stack) redis() *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.ready.RedisAddr})
+	s.tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// temporal is a client of the stack's Temporal.
+func (s *stack) temporal() temporalclient.Client {
+	s.tb.Helper()
+	c, err := temporalclient.Dial(temporalclient.Options{HostPort: s.ready.TemporalAddr, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(s.tb, err)
+	s.tb.Cleanup(c.Close)
+	return c
+}
+
+// stats is what the model server has seen.
+func (s *stack) stats() (st sim.Stats) {
+	s.tb.Helper()
+	res, err := http.Get(s.model.URL + "/sim/stats") //nolint:noctx // a test's own server
+	require.NoError(s.tb, err)
+	defer func() { _ = res.Body.Close() }()
+	require.NoError(s.tb, json.NewDecoder(res.Body).Decode(&st))
+	return st
+}
+
+// fault makes the model server fail.
+func (s *stack) fault(f sim.Fault) {
+	s.tb.Helper()
+	b, err := json.Marshal(f)
+	require.NoError(s.tb, err)
+	res, err := http.Post(s.model.URL+"/sim/faults", "application/json", bytes.NewReader(b)) //nolint:noctx // a test's own server
+	require.NoError(s.tb, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Less(s.tb, res.StatusCode, 300)
+}
+
+const patience = 60 * time.Second
+
+// eventually waits for a condition; a test that outwaits its patience shows what the processes said.
+func (s *stack) eventually(what string, ok func() bool) {
+	s.tb.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			s.tb.Fatalf("waited %s for %s", patience, what)
+		}
+	}
+}
+
+// process is one program with its output in a file.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+}
+
+func (s *stack) start(bin string, args, env []string) *process {
+	s.tb.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "bin", bin))
+	require.NoError(s.tb, err)
+	if _, err := os.Stat(path); err != nil {
+		s.tb.Fatalf("%s is not built: run `make build`", path)
+	}
+	out, err := os.CreateTemp(s.dir, bin+"-*.log")
+	require.NoError(s.tb, err)
+	p := &process{name: fmt.Sprint(bin, args), log: out.Name(), done: make(chan struct{})}
+	p.cmd = exec.Command(path, args...) //nolint:gosec,noctx // our own binary; it is ended by kill or stop
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(s.tb, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait() // how it ended is seen by what it did
+		_ = out.Close()
+		close(p.done)
+	}()
+	s.started = append(s.started, p)
+	return p
+}
+
+// kill is SIGKILL; it returns when the process is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may be gone
+	<-p.done
+}
+
+// stop is SIGTERM; it returns when the process is gone, false when that took longer than allowed.
+func (p *process) stop(within time.Duration) bool {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+	select {
+	case <-p.done:
+		return true
+	case <-time.After(within):
+		return false
+	}
+}
+
+func (p *process) output() []byte {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func (p *process) tail() string {
+	b := p.output()
+	if len(b) > 4000 {
+		b = b[len(b)-4000:]
+	}
+	return string(b)
+}
+
+func freeAddr(tb testing.TB) string {
+	tb.Helper()
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}

@@ -1,0 +1,286 @@
+package workflows
+
+import (
+	"errors"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"berth"
+)
+
+// TaskInput is a submission as the API checked and routed it: ids and small facts only (T26).
+type TaskInput struct {
+	TaskID      string            `json:"taskId"`
+	UserID      string            `json:"userId"`
+	ServiceID   string            `json:"serviceId"`
+	Template    berth.Template    `json:"template"`
+	Locale      berth.Locale      `json:"locale"`
+	Tier        berth.Tier        `json:"tier"`
+	Steps       []berth.Step      `json:"steps"`
+	Variables   map[string]string `json:"variables"`
+	RequestHash string            `json:"requestHash"`
+	RequestID   string            `json:"requestId,omitempty"`
+	TraceID     string            `json:"traceId,omitempty"`
+	// Deadline counts from acceptance, StepTimeout from a step's start (T20).
+	Deadline    time.Duration `json:"deadline"`
+	StepTimeout time.Duration `json:"stepTimeout"`
+}
+
+// TaskResult is how a task ended.
+type TaskResult struct {
+	Status        berth.TaskStatus `json:"status"`
+	ResultAssetID string           `json:"resultAssetId,omitempty"`
+	Code          berth.Code       `json:"code,omitempty"`
+}
+
+// SubmitRequest is the argument of the submit update.
+type SubmitRequest struct {
+	// SubmissionID is unique per HTTP request: whoever gets another one's id back has made a replay.
+	SubmissionID string `json:"submissionId"`
+	RequestHash  string `json:"requestHash"`
+}
+
+// SubmitReply is the outcome of the submit update.
+type SubmitReply struct {
+	SubmissionID string           `json:"submissionId"`
+	Status       berth.TaskStatus `json:"status"`
+	// Replay: the row was there before this run, a later submission of a task that is over.
+	Replay bool `json:"replay,omitempty"`
+}
+
+// AcceptReply is the result of AcceptTask.
+type AcceptReply struct {
+	Status     berth.TaskStatus `json:"status"`
+	Created    bool             `json:"created"`
+	DeadlineAt time.Time        `json:"deadlineAt"`
+}
+
+// StepInput is the argument of RunStep.
+type StepInput struct {
+	TaskID    string            `json:"taskId"`
+	UserID    string            `json:"userId"`
+	ServiceID string            `json:"serviceId"`
+	Template  berth.Template    `json:"template"`
+	Locale    berth.Locale      `json:"locale"`
+	Tier      berth.Tier        `json:"tier"`
+	Variables map[string]string `json:"variables"`
+	Index     int               `json:"index"`
+	Step      berth.Step        `json:"step"`
+	// Outputs are the assets of the finished steps by name.
+	Outputs map[berth.StepName]string `json:"outputs,omitempty"`
+	// NextStatus is the task's status once this step is recorded; empty after the last one.
+	NextStatus berth.TaskStatus `json:"nextStatus,omitempty"`
+	RequestID  string           `json:"requestId,omitempty"`
+	TraceID    string           `json:"traceId,omitempty"`
+	Timeout    time.Duration    `json:"timeout"`
+	DeadlineAt time.Time        `json:"deadlineAt"`
+}
+
+// StepOutput is the result of RunStep: a reference to the stored text.
+type StepOutput struct {
+	AssetID string `json:"assetId"`
+}
+
+// EndInput is the argument of FinishTask.
+type EndInput struct {
+	TaskID        string           `json:"taskId"`
+	Status        berth.TaskStatus `json:"status"`
+	ResultAssetID string           `json:"resultAssetId,omitempty"`
+	Code          berth.Code       `json:"code,omitempty"`
+	Message       string           `json:"message,omitempty"`
+}
+
+// TaskRef names a task in PublishEnd and WithdrawTask.
+type TaskRef struct {
+	TaskID string `json:"taskId"`
+}
+
+// stepAttempts bounds how often one model call is made: with the intervals of stepRetry about 45 s of a
+// provider that is away, or eight workers killed under one call.
+const stepAttempts = 8
+
+// Task runs one LLM request: accepted, step after step, and ended exactly once. A task that failed or was
+// cancelled ends its run the same way, so that the Temporal UI shows it; the ledger's row is the truth.
+func Task(ctx workflow.Context, in TaskInput) (TaskResult, error) {
+	t := &task{in: in}
+	if err := t.setup(ctx); err != nil {
+		return TaskResult{}, err
+	}
+	return t.run(ctx)
+}
+
+type task struct {
+	in       TaskInput
+	accepted AcceptReply
+	// settled is true once acceptance succeeded or was refused.
+	settled   bool
+	refusal   error
+	firstID   string
+	outputs   map[berth.StepName]string
+	resultRef string
+}
+
+func (t *task) setup(ctx workflow.Context) error {
+	if t.in.TaskID == "" || len(t.in.Steps) == 0 {
+		return temporal.NewNonRetryableApplicationError("task input has no id or no steps", string(berth.CodeInternal), nil)
+	}
+	t.outputs = map[berth.StepName]string{}
+	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateSubmit, t.submit, workflow.UpdateHandlerOptions{
+		Validator: func(_ workflow.Context, req SubmitRequest) error {
+			if req.RequestHash != t.in.RequestHash {
+				return temporal.NewNonRetryableApplicationError("another request has this id", string(berth.CodeIdempotencyMismatch), nil)
+			}
+			return nil
+		},
+	})
+}
+
+// submit answers once the task is accepted or refused. Equal submissions share the update, and so the reply.
+func (t *task) submit(ctx workflow.Context, req SubmitRequest) (SubmitReply, error) {
+	if t.firstID == "" {
+		t.firstID = req.SubmissionID
+	}
+	if err := workflow.Await(ctx, func() bool { return t.settled }); err != nil {
+		return SubmitReply{}, err
+	}
+	if t.refusal != nil {
+		return SubmitReply{}, t.refusal
+	}
+	return SubmitReply{SubmissionID: t.firstID, Status: t.accepted.Status, Replay: !t.accepted.Created}, nil
+}
+
+func (t *task) run(ctx workflow.Context) (TaskResult, error) {
+	t.accepted, t.refusal = t.accept(ctx)
+	t.settled = true
+	if t.refusal != nil {
+		return TaskResult{}, t.withdraw(ctx)
+	}
+	if t.accepted.Status.Final() {
+		// The id was used before and its run is no longer kept: the row answers.
+		return TaskResult{Status: t.accepted.Status}, t.await(ctx)
+	}
+	err := t.steps(ctx)
+	return t.finish(ctx, t.end(ctx, err))
+}
+
+func (t *task) accept(ctx workflow.Context) (AcceptReply, error) {
+	var reply AcceptReply
+	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		ScheduleToCloseTimeout: 4 * time.Second,
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumAttempts: 4},
+	}), AcceptTaskActivity, t.in).Get(ctx, &reply)
+	return reply, err
+}
+
+// withdraw takes back a row that a failed acceptance may have left, and fails the run with the refusal.
+func (t *task) withdraw(ctx workflow.Context) error {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), WithdrawTaskActivity, TaskRef{TaskID: t.in.TaskID}).Get(ctx, nil); err != nil {
+		return err
+	}
+	if err := t.await(ctx); err != nil {
+		return err
+	}
+	return t.refusal
+}
+
+// steps runs the chain. A finished step is recorded in the ledger and never repeated (T17).
+func (t *task) steps(ctx workflow.Context) error {
+	for i, step := range t.in.Steps {
+		in := StepInput{
+			TaskID: t.in.TaskID, UserID: t.in.UserID, ServiceID: t.in.ServiceID,
+			Template: t.in.Template, Locale: t.in.Locale, Tier: t.in.Tier, Variables: t.in.Variables,
+			Index: i, Step: step, Outputs: t.outputs,
+			RequestID: t.in.RequestID, TraceID: t.in.TraceID,
+			Timeout: t.in.StepTimeout, DeadlineAt: t.accepted.DeadlineAt,
+		}
+		if i+1 < len(t.in.Steps) {
+			in.NextStatus = t.in.Steps[i+1].PendingStatus()
+		}
+		left := t.accepted.DeadlineAt.Sub(workflow.Now(ctx))
+		if left <= 0 {
+			return temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
+		}
+		var out StepOutput
+		err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			TaskQueue:              berth.TaskQueue(step.Queue, step.Model),
+			ScheduleToCloseTimeout: left,
+			HeartbeatTimeout:       10 * time.Second,
+			RetryPolicy: &temporal.RetryPolicy{
+				InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second,
+				MaximumAttempts: stepAttempts,
+			},
+			Summary: string(step.Name),
+		}), RunStepActivity, in).Get(ctx, &out)
+		if err != nil {
+			return err
+		}
+		t.outputs[step.Name] = out.AssetID
+		t.resultRef = out.AssetID
+	}
+	return nil
+}
+
+// end translates how the chain ended into the decision that the ledger is asked to make.
+func (t *task) end(ctx workflow.Context, err error) EndInput {
+	end := EndInput{TaskID: t.in.TaskID, Status: berth.TaskFailed}
+	var app *temporal.ApplicationError
+	var timeout *temporal.TimeoutError
+	switch {
+	case err == nil:
+		end.Status, end.ResultAssetID = berth.TaskCompleted, t.resultRef
+	case temporal.IsCanceledError(err) || ctx.Err() != nil:
+		end.Status, end.Code, end.Message = berth.TaskCancelled, berth.CodeCancelled, "the task was cancelled"
+	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT:
+		end.Code, end.Message = berth.CodeUnavailable, "the workers of this model kept being lost"
+	case errors.As(err, &timeout):
+		end.Code, end.Message = berth.CodeDeadlineExceeded, "the task did not finish before its deadline"
+	case errors.As(err, &app):
+		end.Code, end.Message = berth.Code(app.Type()), app.Message()
+	default:
+		end.Code, end.Message = berth.CodeInternal, "the task failed unexpectedly"
+	}
+	return end
+}
+
+// finish has the ledger decide, then copies the decision into the stream: done, cancel and timeout can never
+// both win (T13). It runs even when the workflow is cancelled.
+func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	var res TaskResult
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), FinishTaskActivity, end).Get(ctx, &res); err != nil {
+		return TaskResult{}, err
+	}
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), PublishEndActivity, TaskRef{TaskID: t.in.TaskID}).Get(ctx, nil); err != nil {
+		return TaskResult{}, err
+	}
+	if err := t.await(ctx); err != nil {
+		return TaskResult{}, err
+	}
+	switch res.Status {
+	case berth.TaskCancelled:
+		return res, temporal.NewCanceledError(end.Message)
+	case berth.TaskFailed:
+		return res, temporal.NewNonRetryableApplicationError(end.Message, string(res.Code), nil)
+	default:
+		return res, nil
+	}
+}
+
+// await lets open updates answer before the run ends.
+func (t *task) await(ctx workflow.Context) error {
+	return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
+}
+
+// untilDone is for the steps that must happen whatever is down: they are tried for as long as it takes.
+func untilDone(ctx workflow.Context) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		StartToCloseTimeout: 5 * time.Second,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second},
+	})
+}

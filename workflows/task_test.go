@@ -1,0 +1,231 @@
+package workflows_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"berth"
+	"berth/workflows"
+)
+
+// story is one run of the Task workflow against recorded activities.
+type story struct {
+	env   *testsuite.TestWorkflowEnvironment
+	steps []workflows.StepInput
+	ends  []workflows.EndInput
+	// published counts terminal events.
+	published int
+	withdrawn int
+	accept    func() (workflows.AcceptReply, error)
+	step      func(workflows.StepInput) (workflows.StepOutput, error)
+	finish    func(workflows.EndInput) workflows.TaskResult
+}
+
+func newStory(t *testing.T) *story {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	s := &story{env: suite.NewTestWorkflowEnvironment()}
+	s.accept = func() (workflows.AcceptReply, error) {
+		return workflows.AcceptReply{Status: berth.TaskPending, Created: true, DeadlineAt: s.env.Now().Add(time.Minute)}, nil
+	}
+	s.step = func(in workflows.StepInput) (workflows.StepOutput, error) {
+		return workflows.StepOutput{AssetID: "a_" + string(in.Step.Name)}, nil
+	}
+	s.finish = func(in workflows.EndInput) workflows.TaskResult {
+		return workflows.TaskResult{Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code}
+	}
+	register := func(name string, fn any) {
+		s.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	}
+	register(workflows.AcceptTaskActivity, func(context.Context, workflows.TaskInput) (workflows.AcceptReply, error) { return s.accept() })
+	register(workflows.WithdrawTaskActivity, func(context.Context, workflows.TaskRef) error { s.withdrawn++; return nil })
+	register(workflows.RunStepActivity, func(_ context.Context, in workflows.StepInput) (workflows.StepOutput, error) {
+		s.steps = append(s.steps, in)
+		return s.step(in)
+	})
+	register(workflows.FinishTaskActivity, func(_ context.Context, in workflows.EndInput) (workflows.TaskResult, error) {
+		s.ends = append(s.ends, in)
+		return s.finish(in), nil
+	})
+	register(workflows.PublishEndActivity, func(context.Context, workflows.TaskRef) error { s.published++; return nil })
+	s.env.RegisterWorkflow(workflows.Task)
+	return s
+}
+
+func matchInput(hasImage bool) workflows.TaskInput {
+	in := workflows.TaskInput{
+		TaskID: "t1", UserID: "alice", ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		Tier: berth.TierPaid, RequestHash: "h1", Deadline: time.Minute, StepTimeout: 30 * time.Second,
+	}
+	for _, name := range berth.StepNames(in.Template, hasImage) {
+		in.Steps = append(in.Steps, berth.Step{Name: name, Template: berth.StepTemplate(in.Template, name), Queue: "q_paid_batch", Model: "m"})
+	}
+	return in
+}
+
+func (s *story) run(in workflows.TaskInput) (workflows.TaskResult, error) {
+	s.env.ExecuteWorkflow(workflows.Task, in)
+	var res workflows.TaskResult
+	if err := s.env.GetWorkflowError(); err != nil {
+		return res, err
+	}
+	return res, s.env.GetWorkflowResult(&res)
+}
+
+func TestTaskChainHandsOutputsOnInOrder(t *testing.T) { // T17, T26
+	t.Parallel()
+	s := newStory(t)
+	res, err := s.run(matchInput(true))
+	require.NoError(t, err)
+	require.Equal(t, workflows.TaskResult{Status: berth.TaskCompleted, ResultAssetID: "a_match"}, res)
+	require.Len(t, s.steps, 3)
+	for i, want := range []struct {
+		name berth.StepName
+		next berth.TaskStatus
+	}{{berth.StepOCR, berth.TaskSummaryPending}, {berth.StepSummary, berth.TaskMatchPending}, {berth.StepMatch, ""}} {
+		require.Equal(t, want.name, s.steps[i].Step.Name)
+		require.Equal(t, want.next, s.steps[i].NextStatus)
+		require.Equal(t, i, s.steps[i].Index)
+	}
+	require.Equal(t, map[berth.StepName]string{berth.StepOCR: "a_ocr", berth.StepSummary: "a_summary"}, s.steps[2].Outputs)
+	require.Len(t, s.ends, 1)
+	require.Equal(t, 1, s.published)
+}
+
+func TestTaskEndsOnceWhateverHappens(t *testing.T) { // T13, T20, T21, T25
+	t.Parallel()
+	for name, c := range map[string]struct {
+		arrange  func(*story)
+		status   berth.TaskStatus
+		code     berth.Code
+		attempts int
+	}{
+		"a failure that trying again does not mend": {func(s *story) {
+			s.step = func(workflows.StepInput) (workflows.StepOutput, error) {
+				return workflows.StepOutput{}, temporal.NewNonRetryableApplicationError("no key", string(berth.CodeProviderKey), nil)
+			}
+		}, berth.TaskFailed, berth.CodeProviderKey, 1},
+		"a provider that stays away": {func(s *story) {
+			s.step = func(workflows.StepInput) (workflows.StepOutput, error) {
+				return workflows.StepOutput{}, temporal.NewApplicationError("away", string(berth.CodeProviderUnavailable))
+			}
+		}, berth.TaskFailed, berth.CodeProviderUnavailable, 8},
+		"the deadline": {func(s *story) {
+			s.accept = func() (workflows.AcceptReply, error) {
+				return workflows.AcceptReply{Status: berth.TaskPending, Created: true, DeadlineAt: s.env.Now()}, nil
+			}
+		}, berth.TaskFailed, berth.CodeDeadlineExceeded, 0},
+		"a cancellation in mid-step": {func(s *story) {
+			s.step = func(workflows.StepInput) (workflows.StepOutput, error) {
+				s.env.CancelWorkflow()
+				return workflows.StepOutput{}, temporal.NewCanceledError()
+			}
+		}, berth.TaskCancelled, berth.CodeCancelled, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory(t)
+			c.arrange(s)
+			_, err := s.run(matchInput(false))
+			require.Error(t, err)
+			require.Len(t, s.steps, c.attempts)
+			require.Len(t, s.ends, 1)
+			require.Equal(t, c.status, s.ends[0].Status)
+			require.Equal(t, c.code, s.ends[0].Code)
+			require.NotEmpty(t, s.ends[0].Message)
+			require.Equal(t, 1, s.published)
+			require.Equal(t, c.status == berth.TaskCancelled, temporal.IsCanceledError(errors.Unwrap(err)))
+		})
+	}
+}
+
+func TestTaskResultIsTheLedgersDecision(t *testing.T) { // T13: a cancel that won in the ledger outlives a chain that finished
+	t.Parallel()
+	s := newStory(t)
+	s.finish = func(workflows.EndInput) workflows.TaskResult {
+		return workflows.TaskResult{Status: berth.TaskCancelled, Code: berth.CodeCancelled}
+	}
+	_, err := s.run(matchInput(false))
+	require.True(t, temporal.IsCanceledError(errors.Unwrap(err)), "%v", err)
+	require.Equal(t, 1, s.published)
+}
+
+func TestTaskRefusedIsWithdrawn(t *testing.T) { // X6: nothing half done
+	t.Parallel()
+	s := newStory(t)
+	s.accept = func() (workflows.AcceptReply, error) {
+		return workflows.AcceptReply{}, temporal.NewNonRetryableApplicationError("taken", string(berth.CodeIdempotencyMismatch), nil)
+	}
+	_, err := s.run(matchInput(false))
+	require.ErrorContains(t, err, "taken")
+	require.Equal(t, 1, s.withdrawn)
+	require.Empty(t, s.steps)
+	require.Empty(t, s.ends)
+	require.Zero(t, s.published)
+}
+
+func TestTaskWhoseRowIsFinalDoesNothing(t *testing.T) { // T7: an id used before, its run no longer kept
+	t.Parallel()
+	s := newStory(t)
+	s.accept = func() (workflows.AcceptReply, error) {
+		return workflows.AcceptReply{Status: berth.TaskCompleted}, nil
+	}
+	res, err := s.run(matchInput(false))
+	require.NoError(t, err)
+	require.Equal(t, berth.TaskCompleted, res.Status)
+	require.Empty(t, s.steps)
+	require.Empty(t, s.ends)
+}
+
+// answers collects what an update was told.
+type answers struct {
+	rejected error
+	reply    workflows.SubmitReply
+	err      error
+}
+
+func (a *answers) Accept()          {}
+func (a *answers) Reject(err error) { a.rejected = err }
+func (a *answers) Complete(v any, err error) {
+	a.err = err
+	if r, ok := v.(workflows.SubmitReply); ok {
+		a.reply = r
+	}
+}
+
+func TestTaskSubmitAnswersOnceAccepted(t *testing.T) { // T7, T8
+	t.Parallel()
+	s := newStory(t)
+	s.env.OnActivity(workflows.RunStepActivity, mock.Anything, mock.Anything).After(time.Second).
+		Return(workflows.StepOutput{AssetID: "a"}, nil)
+	var first, second, other answers
+	s.env.RegisterDelayedCallback(func() {
+		s.env.UpdateWorkflow(workflows.UpdateSubmit, "h1", &first, workflows.SubmitRequest{SubmissionID: "r1", RequestHash: "h1"})
+	}, 0)
+	s.env.RegisterDelayedCallback(func() {
+		s.env.UpdateWorkflow(workflows.UpdateSubmit, "again", &second, workflows.SubmitRequest{SubmissionID: "r2", RequestHash: "h1"})
+		s.env.UpdateWorkflow(workflows.UpdateSubmit, "h2", &other, workflows.SubmitRequest{SubmissionID: "r3", RequestHash: "h2"})
+	}, 100*time.Millisecond)
+	_, err := s.run(matchInput(false))
+	require.NoError(t, err)
+	require.NoError(t, first.rejected)
+	require.NoError(t, first.err)
+	require.Equal(t, workflows.SubmitReply{SubmissionID: "r1", Status: berth.TaskPending}, first.reply)
+	require.Equal(t, "r1", second.reply.SubmissionID, "a replay hears of the first submission")
+	require.ErrorContains(t, other.rejected, "another request has this id")
+}
+
+func TestTaskInputWithoutStepsIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	_, err := s.run(workflows.TaskInput{TaskID: "t1"})
+	require.ErrorContains(t, err, "no id or no steps")
+}
