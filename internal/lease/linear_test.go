@@ -176,27 +176,37 @@ func scripted(s *lua.Scripts, slots int) client {
 	}
 }
 
-// counted is the broken thing: it counts, then adds, in calls of its own, as a lock kept in a plain set does.
-func counted(s *lua.Scripts, slots int) client {
-	whole := scripted(s, slots)
-	return func(ctx context.Context, in opInput) (opOutput, error) {
-		if in.kind != opAcquire {
-			return whole(ctx, in)
+// counted is the broken thing: it counts, then adds, in calls of its own, as a lock kept in a plain set does. Nobody adds
+// for the first time before all of the clients have counted, so that the gap shows on any machine.
+func counted(clients int) func(*lua.Scripts, int) client {
+	var counting sync.WaitGroup
+	counting.Add(clients)
+	return func(s *lua.Scripts, slots int) client {
+		whole := scripted(s, slots)
+		var first sync.Once
+		return func(ctx context.Context, in opInput) (opOutput, error) {
+			if in.kind != opAcquire {
+				return whole(ctx, in)
+			}
+			holders := s.Keys().ModelHolders(in.model)
+			n, err := s.Redis().ZCard(ctx, holders).Result()
+			first.Do(func() {
+				counting.Done()
+				counting.Wait()
+			})
+			if err != nil {
+				return opOutput{}, err
+			}
+			if n >= int64(slots) {
+				return whole(ctx, in)
+			}
+			until := float64(time.Now().Add(time.Hour).UnixMilli())
+			added, err := s.Redis().ZAdd(ctx, holders, redis.Z{Score: until, Member: in.lease}).Result()
+			if added == 0 {
+				return opOutput{code: lua.SlotHeld}, err
+			}
+			return opOutput{code: lua.SlotGranted}, err
 		}
-		holders := s.Keys().ModelHolders(in.model)
-		n, err := s.Redis().ZCard(ctx, holders).Result()
-		if err != nil {
-			return opOutput{}, err
-		}
-		if n >= int64(slots) {
-			return whole(ctx, in)
-		}
-		until := float64(time.Now().Add(time.Hour).UnixMilli())
-		added, err := s.Redis().ZAdd(ctx, holders, redis.Z{Score: until, Member: in.lease}).Result()
-		if added == 0 {
-			return opOutput{code: lua.SlotHeld}, err
-		}
-		return opOutput{code: lua.SlotGranted}, err
 	}
 }
 
@@ -207,10 +217,13 @@ type history struct {
 	most    int64 // holders at once, by Redis
 }
 
-// record lets 12 clients work through a link that is disturbed all the while.
+// clients work at once in a history.
+const clients = 12
+
+// record lets the clients work through a link that is disturbed all the while.
 func record(t *testing.T, seed uint64, slots int, dial func(*lua.Scripts, int) client) history {
 	t.Helper()
-	const clients, rounds, models = 12, 4, 3
+	const rounds, models = 4, 3
 	c := newCell(t)
 	require.NoError(t, c.scripts.Load(t.Context()))
 	l := c.link()
@@ -345,7 +358,7 @@ func TestANonAtomicSemaphoreIsCaught(t *testing.T) {
 	const slots = 2
 	caught := false
 	for i := uint64(0); i < 10 && !caught; i++ {
-		h := record(t, i, slots, counted)
+		h := record(t, i, slots, counted(clients))
 		caught = porcupine.CheckOperationsTimeout(semaphoreModel(slots), h.ops, 10*time.Second) == porcupine.Illegal
 		t.Logf("most holders at once: %d, caught: %v", h.most, caught)
 	}
