@@ -28,6 +28,10 @@ const (
 	CodeProviderRejected    Code = "provider_rejected"    // the provider refused the request; trying again would not help
 	CodeProviderUnavailable Code = "provider_unavailable" // the provider could not be reached or kept failing
 	CodeInvalidOutput       Code = "invalid_output"       // the model's answer does not fit the schema, nor did its repair (T9)
+	CodeNodeFull            Code = "node_full"            // every node that could take the work is full: try again
+	CodeNoNode              Code = "no_node"              // no node can take the work; the message says why
+	CodeNodeFailed          Code = "node_failed"          // the nodes that tried the work failed
+	CodeTurnFinalized       Code = "turn_finalized"       // the turn takes no more jobs
 	CodeUnreadableImage     Code = "unreadable_image"     // no text could be read from the image
 )
 

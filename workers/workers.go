@@ -33,7 +33,7 @@ const window = 4
 
 // Options say what a process polls.
 type Options struct {
-	// Queues selects: "tasks", a queue, or one queue and model. Empty means everything.
+	// Queues selects: "tasks", "turns", "executions", "links", a queue, or one queue and model. Empty means everything.
 	Queues []string
 	Models []ModelQueue
 	// Drain is how long a stopping worker waits for its activities.
@@ -41,10 +41,18 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// Stories are the side effects of every workflow.
+type Stories struct {
+	Tasks      *activities.Tasks
+	Turns      *activities.Turns
+	Executions *activities.Executions
+	Links      *activities.Links
+}
+
 // Run polls until ctx ends or a worker fails for good, then stops all of them, letting running steps finish or
 // hand over within Drain (X7).
-func Run(ctx context.Context, c client.Client, tasks *activities.Tasks, opts Options) error {
-	set, names, err := build(c, tasks, opts)
+func Run(ctx context.Context, c client.Client, stories Stories, opts Options) error {
+	set, names, err := build(c, stories, opts)
 	if err != nil {
 		return err
 	}
@@ -68,17 +76,26 @@ func Run(ctx context.Context, c client.Client, tasks *activities.Tasks, opts Opt
 	return nil
 }
 
-func build(c client.Client, tasks *activities.Tasks, opts Options) (set []worker.Worker, names []string, err error) {
-	if wanted(opts.Queues, workflows.TaskQueueTasks, "") {
-		set = append(set, taskWorker(c, tasks, opts))
-		names = append(names, workflows.TaskQueueTasks)
+func build(c client.Client, stories Stories, opts Options) (set []worker.Worker, names []string, err error) {
+	for _, q := range []struct {
+		name string
+		make func(client.Client, Stories, Options) worker.Worker
+	}{
+		{workflows.TaskQueueTasks, taskWorker},
+		{workflows.TaskQueueTurns, turnWorker},
+		{workflows.TaskQueueExecutions, executionWorker},
+		{workflows.TaskQueueLinks, linkWorker},
+	} {
+		if wanted(opts.Queues, q.name, "") {
+			set, names = append(set, q.make(c, stories, opts)), append(names, q.name)
+		}
 	}
 	for _, m := range opts.Models {
 		name := berth.TaskQueue(m.Queue, m.Model)
 		if !wanted(opts.Queues, string(m.Queue), name) {
 			continue
 		}
-		set = append(set, modelWorker(c, tasks, m, opts))
+		set = append(set, modelWorker(c, stories.Tasks, m, opts))
 		names = append(names, name)
 	}
 	if len(set) == 0 {
@@ -91,7 +108,8 @@ func wanted(selected []string, names ...string) bool {
 	return len(selected) == 0 || slices.ContainsFunc(names, func(n string) bool { return n != "" && slices.Contains(selected, n) })
 }
 
-func taskWorker(c client.Client, tasks *activities.Tasks, opts Options) worker.Worker {
+func taskWorker(c client.Client, stories Stories, opts Options) worker.Worker {
+	tasks := stories.Tasks
 	w := worker.New(c, workflows.TaskQueueTasks, worker.Options{
 		WorkerStopTimeout:                       opts.Drain,
 		MaxConcurrentWorkflowTaskPollers:        4,

@@ -24,13 +24,69 @@ const (
 	PublishEndActivity = "PublishEnd"
 )
 
+// Wire names of turns.
+const (
+	// TurnWorkflow is the workflow type of a turn (A1).
+	TurnWorkflow = "Turn"
+	// TaskQueueTurns is the task queue of turn workflows.
+	TaskQueueTurns = "turns"
+	// UpdateDispatch hands a job in and answers once its node is decided. Its id is the request id.
+	UpdateDispatch = "dispatch"
+	// UpdateFinalize ends the turn and answers at once; the jobs it still has come to their end.
+	UpdateFinalize = "finalize"
+	// QueryTurn answers a berth.Turn.
+	QueryTurn = "turn"
+	// SignalReassert has a workflow put back into Redis what it holds there (L12).
+	SignalReassert = "reassert"
+
+	// DispatchJobActivity decides a job's node and takes its slot, in one script; local, one try.
+	DispatchJobActivity = "DispatchJob"
+	// ConfirmSlotsActivity holds the slots of running jobs until their timeout (L7); local, tried until it succeeds.
+	ConfirmSlotsActivity = "ConfirmSlots"
+	// ReleaseSlotsActivity gives slots back; local, tried until it succeeds.
+	ReleaseSlotsActivity = "ReleaseSlots"
+	// FinalizeTurnActivity deletes the turn's affinity (A6); local, tried until it succeeds.
+	FinalizeTurnActivity = "FinalizeTurn"
+	// PublishTurnActivity appends the turn's next events to its session's stream, each once; local, tried until it
+	// succeeds.
+	PublishTurnActivity = "PublishTurn"
+)
+
+// Wire names of executions and of what looks after the fleet.
+const (
+	// ExecutionWorkflow is the workflow type of a named executor's durable run (S8).
+	ExecutionWorkflow = "Execution"
+	// TaskQueueExecutions is the task queue of execution workflows.
+	TaskQueueExecutions = "executions"
+	// UpdateExecute answers once the execution is accepted or refused. Its id is the request hash.
+	UpdateExecute = "execute"
+	// QueryExecution answers a berth.Execution.
+	QueryExecution = "execution"
+	// AssignNodeActivity chooses a node and takes a slot, in one script; local, one try.
+	AssignNodeActivity = "AssignNode"
+
+	// ReassertWorkflow is the workflow type that signals every open workflow after Redis lost data (L12).
+	ReassertWorkflow = "Reassert"
+	// TaskQueueLinks is the task queue of what looks after the fleet.
+	TaskQueueLinks = "links"
+	// SignalOpenActivity signals the open workflows; tried until it succeeds.
+	SignalOpenActivity = "SignalOpen"
+)
+
 // Search attributes set on every task workflow, so that the Temporal UI can find a person's runs.
 const (
 	SearchUser     = "berthUser"
 	SearchService  = "berthService"
 	SearchTemplate = "berthTemplate"
 	SearchStatus   = "berthStatus"
+	SearchSession  = "berthSession"
 )
 
 // TaskWorkflowID is the workflow id of a task.
 func TaskWorkflowID(taskID string) string { return "task:" + taskID }
+
+// TurnWorkflowID is the workflow id of a turn.
+func TurnWorkflowID(turnID string) string { return "turn:" + turnID }
+
+// ExecutionWorkflowID is the workflow id of an execution.
+func ExecutionWorkflowID(executionID string) string { return "execution:" + executionID }

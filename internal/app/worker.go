@@ -14,6 +14,7 @@ import (
 	"berth"
 	"berth/activities"
 	"berth/internal/config"
+	"berth/internal/fleet"
 	"berth/internal/lease"
 	"berth/internal/llm"
 	"berth/internal/sim"
@@ -42,16 +43,27 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 		},
 		Logger: logger,
 	}
+	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
+	stories := workers.Stories{
+		Tasks: tasks,
+		Turns: &activities.Turns{
+			Scripts: b.scripts, Fleet: nodes, Logger: logger,
+			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
+		},
+		Executions: &activities.Executions{Scripts: b.scripts, Fleet: nodes, Logger: logger},
+		Links:      &activities.Links{Temporal: b.temporal, Logger: logger},
+	}
 	// What steps stand on outlives them: it ends after the workers have stopped.
 	standing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	below, standing := errgroup.WithContext(standing)
 	below.Go(func() error { return slots.Run(standing) })
 	below.Go(func() error { return running.Run(standing) })
+	below.Go(func() error { return nodes.Run(standing) })
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(standing, cancel)
-	err = workers.Run(working, b.temporal, tasks, workers.Options{
+	err = workers.Run(working, b.temporal, stories, workers.Options{
 		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog), Drain: cfg.Worker.Drain, Logger: logger,
 	})
 	stop()

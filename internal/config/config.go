@@ -22,6 +22,7 @@ type Config struct {
 	Database string   `help:"Database: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
 	API      API      `embed:"" group:"API"`
 	Worker   Worker   `embed:"" group:"Worker"`
+	Turn     Turn     `embed:"" group:"Turns"`
 	Stream   Stream   `embed:"" group:"Streams"`
 	Model    Model    `embed:"" group:"Models"`
 
@@ -55,12 +56,22 @@ type API struct {
 
 // Worker is what polls task queues.
 type Worker struct {
-	Queues        []string      `help:"Task queues to poll: tasks, a queue (q_paid_stream) or one model's (q_paid_stream.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
+	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, links, a queue (q_paid_stream) or one model's (q_paid_stream.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
 	Drain         time.Duration `help:"Time a stopping worker lets its model calls finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s"`
 	TimeoutMs     int64         `help:"Longest a step may take from its start, in ms (T20)." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000"`
 	LockTimeoutMs int64         `help:"Longest one model call may hold its slot, in ms (L7)." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
 	QueueMaxSize  int           `help:"Bound of waiting tasks per queue (T5)." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
 }
+
+// Turn is live translation (A1).
+type Turn struct {
+	TimeoutMs       int64         `help:"A turn is finalised this many ms after its last segment (A1)." name:"turn-timeout-ms" env:"TURN_TIMEOUT_MS" default:"10000"`
+	JobTimeout      time.Duration `help:"Longest one node may take for one job." name:"job-timeout" env:"BERTH_JOB_TIMEOUT" default:"30s"`
+	SessionAffinity bool          `help:"Spread sessions over the eligible pools by a stable hash of their routing key; otherwise the first takes all (L5)." name:"session-affinity" env:"BERTH_SESSION_AFFINITY" default:"true" negatable:""`
+}
+
+// Timeout is how long after its last segment a turn is finalised.
+func (t Turn) Timeout() time.Duration { return time.Duration(t.TimeoutMs) * time.Millisecond }
 
 // Stream is how tokens reach the person who waits (T11, T13).
 type Stream struct {
@@ -96,6 +107,9 @@ func (s Stream) FlushInterval() time.Duration {
 
 // TTL is how long a finished stream is kept.
 func (s Stream) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
+
+// workflowQueues are the task queues of workflows; those of model calls come from the routing table.
+var workflowQueues = []string{"tasks", "turns", "executions", "links"}
 
 // minSecretBytes is what HS256 needs to be as strong as its hash.
 const minSecretBytes = 32
@@ -137,8 +151,8 @@ func (c *Config) Validate() error {
 	}
 	for _, q := range c.Worker.Queues {
 		queue, _, _ := strings.Cut(q, ".")
-		if q != "tasks" && !slices.Contains(berth.Queues(), berth.Queue(queue)) {
-			bad("queues", "BERTH_QUEUES", "%q is no queue; known: tasks, %v", q, berth.Queues())
+		if !slices.Contains(workflowQueues, q) && !slices.Contains(berth.Queues(), berth.Queue(queue)) {
+			bad("queues", "BERTH_QUEUES", "%q is no queue; known: %v, %v", q, workflowQueues, berth.Queues())
 		}
 	}
 	positive("max-upload-bytes", "BERTH_MAX_UPLOAD_BYTES", c.API.MaxUploadBytes)
@@ -149,6 +163,8 @@ func (c *Config) Validate() error {
 	positive("stream-flush-size", "STREAM_FLUSH_SIZE", int64(c.Stream.FlushSize))
 	positive("stream-ttl-seconds", "STREAM_TTL_SECONDS", c.Stream.TTLSeconds)
 	positive("stream-trim-maxlen", "STREAM_TRIM_MAXLEN", c.Stream.TrimMaxLen)
+	positive("turn-timeout-ms", "TURN_TIMEOUT_MS", c.Turn.TimeoutMs)
+	positive("job-timeout", "BERTH_JOB_TIMEOUT", int64(c.Turn.JobTimeout))
 	positive("sse-heartbeat", "BERTH_SSE_HEARTBEAT", int64(c.API.Heartbeat))
 	positive("task-deadline", "BERTH_TASK_DEADLINE", int64(c.API.TaskDeadline))
 	positive("drain", "BERTH_DRAIN", int64(c.Worker.Drain))
