@@ -58,6 +58,15 @@ type AssignInput struct {
 	Hold    time.Duration `json:"hold"`
 }
 
+// Refusal is the detail of an application error that tells why no node was chosen: its type is node_full, no_node or
+// unavailable.
+type Refusal struct {
+	// Reasons are why nodes were passed over, with how many (L9).
+	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty"`
+	// Missing are the required capabilities that no living node has (S4).
+	Missing []string `json:"missing,omitempty"`
+}
+
 // Execution runs a named executor on a node, and on another when that one fails or dies.
 func Execution(_ workflow.Context, _ ExecutionInput) (berth.Execution, error) {
 	return berth.Execution{}, nil
