@@ -154,6 +154,8 @@ func (a Assignment) TaskQueue() string { return NodeTaskQueue(a.NodeID, a.Genera
 // Session is one user's live translation as Redis has it (L5).
 type Session struct {
 	ID            string    `json:"sessionId"`
+	UserID        string    `json:"userId"`
+	TenantID      string    `json:"tenantId,omitempty"`
 	SrcLang       string    `json:"srcLang"`
 	TgtLang       string    `json:"tgtLang"`
 	PreferredPool string    `json:"preferredPool"`

@@ -505,7 +505,7 @@ func TestDecideSessionPool(t *testing.T) {
 					require.NoError(t, s.Redis().HSet(t.Context(), key, c.before).Err())
 				}
 				q := c.q
-				q.SessionID, q.SrcLang, q.RoutingKey = "s1", "en", "k"
+				q.SessionID, q.SrcLang, q.RoutingKey, q.UserID, q.TenantID = "s1", "en", "k", "alice", "acme"
 				if q.TgtLang == "" {
 					q.TgtLang = "es"
 				}
@@ -524,7 +524,7 @@ func TestDecideSessionPool(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, ok)
 				require.Equal(t, berth.Session{
-					ID: "s1", SrcLang: "en", TgtLang: q.TgtLang, PreferredPool: pool, RoutingKey: "k",
+					ID: "s1", UserID: "alice", TenantID: "acme", SrcLang: "en", TgtLang: q.TgtLang, PreferredPool: pool, RoutingKey: "k",
 					CurrentTurnID: c.before["current_turn_id"], UpdatedAt: found.UpdatedAt,
 				}, found)
 				ttl, err := s.Redis().TTL(t.Context(), key).Result()

@@ -8,7 +8,9 @@
 -- ARGV[4] hash of the routing key, -1 for the first eligible pool
 -- ARGV[5] pool that the tenant is bound to, ''; counts only when it is eligible
 -- ARGV[6] channel of updated sessions
--- ARGV[7...] eligible pools
+-- ARGV[7] user whose session it is
+-- ARGV[8] tenant, ''
+-- ARGV[9...] eligible pools
 --
 -- Returns {code, pool}
 --   EXISTS   kept
@@ -19,8 +21,8 @@
 local session, src, tgt, routing, hash, bound = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 if not hash then return redis.error_reply('ERR decide_session_pool: not a number') end
 local eligible, override = {}, false
-for i = 7, #ARGV do
-  eligible[i - 6] = ARGV[i]
+for i = 9, #ARGV do
+  eligible[i - 8] = ARGV[i]
   override = override or ARGV[i] == bound
 end
 if #eligible == 0 then return { 'NO_POOL', '' } end
@@ -37,7 +39,8 @@ end
 
 local pool = override and bound or eligible[hash < 0 and 1 or hash % #eligible + 1]
 local time = redis.call('TIME')
-redis.call('HSET', session, 'src_lang', src, 'tgt_lang', tgt, 'preferred_pool', pool, 'routing_key', routing,
+redis.call('HSET', session, 'user_id', ARGV[7], 'tenant_id', ARGV[8], 'src_lang', src, 'tgt_lang', tgt,
+  'preferred_pool', pool, 'routing_key', routing,
   'updated_at_ms', string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)))
 redis.call('EXPIRE', session, 3600)
 redis.call('PUBLISH', ARGV[6], routing)

@@ -20,10 +20,12 @@ const (
 // PoolQuestion is what a session's pool is decided by (L5).
 type PoolQuestion struct {
 	SessionID, SrcLang, TgtLang string
-	RoutingKey                  string   // the tenant's id, or whatever else keeps together
-	TenantPool                  string   // the pool the tenant is bound to; counts when a pool is being decided and it is eligible
-	Eligible                    []string // in an order that is the same everywhere
-	Affinity                    bool     // choose by a stable hash of the routing key; else the first eligible pool
+	// UserID owns the session, on behalf of TenantID where that is set; both are kept with the decision.
+	UserID, TenantID string
+	RoutingKey       string   // the tenant's id, or whatever else keeps together
+	TenantPool       string   // the pool the tenant is bound to; counts when a pool is being decided and it is eligible
+	Eligible         []string // in an order that is the same everywhere
+	Affinity         bool     // choose by a stable hash of the routing key; else the first eligible pool
 }
 
 // DecideSessionPool keeps or decides the pool of a session's jobs (L5). It answers SessionExists, SessionReset or
@@ -34,7 +36,7 @@ func (s *Scripts) DecideSessionPool(ctx context.Context, q PoolQuestion) (code, 
 	if q.Affinity {
 		hash = int64(berth.RoutingHash(q.RoutingKey))
 	}
-	args := []any{q.SrcLang, q.TgtLang, q.RoutingKey, hash, q.TenantPool, s.keys.SessionUpdated()}
+	args := []any{q.SrcLang, q.TgtLang, q.RoutingKey, hash, q.TenantPool, s.keys.SessionUpdated(), q.UserID, q.TenantID}
 	for _, p := range q.Eligible {
 		args = append(args, p)
 	}
@@ -74,7 +76,7 @@ func (s *Scripts) FindSession(ctx context.Context, sessionID string) (out berth.
 		return out, false, nil
 	}
 	return berth.Session{
-		ID: sessionID, SrcLang: f["src_lang"], TgtLang: f["tgt_lang"], PreferredPool: f["preferred_pool"],
+		ID: sessionID, UserID: f["user_id"], TenantID: f["tenant_id"], SrcLang: f["src_lang"], TgtLang: f["tgt_lang"], PreferredPool: f["preferred_pool"],
 		RoutingKey: f["routing_key"], CurrentTurnID: f["current_turn_id"], UpdatedAt: msTime(f["updated_at_ms"]),
 	}, true, nil
 }
