@@ -61,6 +61,9 @@ type AssignInput struct {
 // Refusal is the detail of an application error that tells why no node was chosen: its type is node_full, no_node or
 // unavailable.
 type Refusal struct {
+	// SubmissionID is that of the DispatchRequest or ExecuteRequest that was refused; the workflow sets it. A refused
+	// request may be asked again: the API sees by it that a refusal is an old one, and takes the next update id.
+	SubmissionID string `json:"submissionId,omitempty"`
 	// Reasons are why nodes were passed over, with how many (L9).
 	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty"`
 	// Missing are the required capabilities that no living node has (S4).

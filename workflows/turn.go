@@ -23,6 +23,16 @@ type TurnInput struct {
 
 // DispatchRequest is the argument of the dispatch update.
 type DispatchRequest struct {
+	// SubmissionID is unique per HTTP request. Outcome and Refusal give it back, so that the API sees whether the
+	// outcome is its own or an earlier one's of the same update id.
+	SubmissionID string `json:"submissionId"`
+	// UserID and SessionID have to be the turn's; the validator refuses others as not_found.
+	UserID    string `json:"userId"`
+	SessionID string `json:"sessionId"`
+	// SrcLang and TgtLang are the session's as the API read it, and PoolID goes with them: where they are no longer the
+	// turn's, the validator refuses with conflict, for the pool's nodes speak other languages.
+	SrcLang   string `json:"srcLang"`
+	TgtLang   string `json:"tgtLang"`
 	RequestID string `json:"requestId"`
 	// RequestHash tells another body under the same request id.
 	RequestHash string         `json:"requestHash"`
@@ -36,13 +46,16 @@ type DispatchRequest struct {
 
 // DispatchReply is the outcome of the dispatch update: the first dispatch of the job.
 type DispatchReply struct {
-	RequestHash string `json:"requestHash"`
-	TurnID      string `json:"turnId"`
+	SubmissionID string `json:"submissionId"`
+	RequestHash  string `json:"requestHash"`
+	TurnID       string `json:"turnId"`
 	berth.Assignment
 }
 
 // FinalizeRequest is the argument of the finalize update.
 type FinalizeRequest struct {
+	// UserID has to be the turn's; the validator refuses others as not_found.
+	UserID string         `json:"userId"`
 	Reason berth.Finalize `json:"reason"`
 }
 
