@@ -18,7 +18,9 @@ import (
 
 	"berth"
 	"berth/api/console"
+	"berth/internal/fleet"
 	"berth/internal/ledger"
+	"berth/lua"
 )
 
 // Starter starts and cancels the workflows of tasks. Errors carry a berth.Code: CodeUnavailable when Temporal
@@ -74,6 +76,14 @@ type Ledger interface {
 	Ping(ctx context.Context) error
 }
 
+// Fleet is what reads about the fleet are answered from, without asking Redis; *fleet.Fleet is one.
+type Fleet interface {
+	// Snapshot is the fleet as it was last read; never nil.
+	Snapshot() *fleet.Snapshot
+	// Writable answers nil, or CodeUnavailable while Redis is away (L11).
+	Writable() error
+}
+
 // Pinger tells whether a dependency answers.
 type Pinger interface {
 	Ping(ctx context.Context) error
@@ -101,6 +111,8 @@ type Deps struct {
 	Ledger   Ledger
 	Hub      Hub
 	Catalog  Catalog
+	Scripts  *lua.Scripts
+	Fleet    Fleet
 	Redis    Pinger
 	Temporal Pinger
 	Config   Config
@@ -133,7 +145,7 @@ func New(d Deps) (*echo.Echo, error) {
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
 	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // what the server says of broken clients
-	e.Use(s.begin, s.rescue, s.guard, s.bound)
+	e.Use(s.begin, s.rescue, unescape, s.guard, s.bound)
 	s.doc = newDocument(e)
 	s.tasks(e)
 	s.events(e)
@@ -154,8 +166,8 @@ func New(d Deps) (*echo.Echo, error) {
 }
 
 func newServer(d Deps) (*server, error) {
-	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Redis == nil ||
-		d.Temporal == nil || d.Logger == nil {
+	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Scripts == nil ||
+		d.Fleet == nil || d.Redis == nil || d.Temporal == nil || d.Logger == nil {
 		return nil, errors.New("api: a dependency is missing")
 	}
 	c := &d.Config
@@ -228,11 +240,12 @@ func describeAccess(op *huma.Operation, r rule) {
 	if r.public {
 		return
 	}
-	scopes := []string{}
-	if r.scope != "" {
-		scopes = append(scopes, r.scope)
+	if len(r.scopes) == 0 {
+		op.Security = []map[string][]string{{"bearer": {}}}
 	}
-	op.Security = []map[string][]string{{"bearer": scopes}}
+	for _, scope := range r.scopes { // any one of them
+		op.Security = append(op.Security, map[string][]string{"bearer": {scope}})
+	}
 	if r.ticket {
 		op.Security = append(op.Security, map[string][]string{"ticket": {}})
 	}

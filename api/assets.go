@@ -50,7 +50,7 @@ func (s *server) assets(e *echo.Echo) {
 			Description: "Stored",
 			Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(assetView{})}},
 		}},
-	}, rule{scope: ScopeUser}, s.upload)
+	}, forUser, s.upload)
 	s.route(e, huma.Operation{
 		OperationID: "get-asset", Method: http.MethodGet, Path: "/v1/assets/{id}", Tags: []string{"assets"},
 		Summary:    "The content of one's own asset",
@@ -59,7 +59,7 @@ func (s *server) assets(e *echo.Echo) {
 			Description: "The content, in its own media type",
 			Content:     map[string]*huma.MediaType{"*/*": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}},
 		}},
-	}, rule{scope: ScopeUser}, s.download)
+	}, forUser, s.download)
 }
 
 func idParam() *huma.Param {

@@ -42,6 +42,9 @@ type Principal struct {
 	ExpiresAt time.Time
 }
 
+// Operator tells whether the caller may see everybody's.
+func (p Principal) Operator() bool { return slices.Contains(p.Scopes, ScopeOperator) }
+
 // Verifier turns a bearer token into its owner, or fails with berth.CodeUnauthenticated. The built-in one
 // knows HS256; one for JWKS or OIDC takes its place through Deps.Verifier.
 type Verifier interface {
@@ -147,11 +150,25 @@ func (v hs256) redeem(ticket, taskID string) (Principal, error) {
 
 // rule says who may call a route. A route without a rule stops New.
 type rule struct {
-	public bool   // nobody is asked for a token
-	scope  string // the scope it takes; empty: any valid token
-	ticket bool   // a ticket in the query opens it, too
-	raw    bool   // the handler reads the body itself
-	stream bool   // the answer has no end in time
+	public bool     // nobody is asked for a token
+	scopes []string // one of them opens it; none: any valid token
+	ticket bool     // a ticket in the query opens it, too
+	raw    bool     // the handler reads the body itself
+	stream bool     // the answer has no end in time
+}
+
+// The rules that routes share.
+var (
+	forUser     = rule{scopes: []string{ScopeUser}}
+	forUsers    = rule{scopes: []string{ScopeUser, ScopeOperator}} // one's own; an operator sees everybody's
+	forNode     = rule{scopes: []string{ScopeNode}}
+	forOperator = rule{scopes: []string{ScopeOperator}}
+	forFleet    = rule{scopes: []string{ScopeNode, ScopeOperator}}
+)
+
+// takes tells whether a token with these scopes opens the route.
+func (r rule) takes(scopes []string) bool {
+	return len(r.scopes) == 0 || slices.ContainsFunc(r.scopes, func(s string) bool { return slices.Contains(scopes, s) })
 }
 
 // guard authenticates and authorises every request before anything of its body is read (X5).
@@ -185,10 +202,10 @@ func (s *server) admit(c echo.Context) error {
 		c.Response().Header().Set(echo.HeaderWWWAuthenticate, challenge)
 		return err
 	}
-	if r.scope != "" && !slices.Contains(p.Scopes, r.scope) {
+	if !r.takes(p.Scopes) {
 		c.Response().Header().Set(echo.HeaderWWWAuthenticate,
-			fmt.Sprintf(`Bearer realm="berth", error="insufficient_scope", scope=%q`, r.scope))
-		return berth.Errorf(berth.CodeForbidden, "the token lacks the scope %q", r.scope)
+			fmt.Sprintf(`Bearer realm="berth", error="insufficient_scope", scope=%q`, strings.Join(r.scopes, " ")))
+		return berth.Errorf(berth.CodeForbidden, "the token lacks the scope %s", strings.Join(r.scopes, " or "))
 	}
 	callOf(c.Request().Context()).user = p
 	return nil

@@ -14,9 +14,11 @@ import (
 
 	"berth"
 	"berth/api"
+	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
+	"berth/lua"
 )
 
 var update = flag.Bool("update", false, "write openapi.yaml anew")
@@ -28,6 +30,7 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	require.NoError(t, err)
 	deps := api.Deps{
 		Starter: &starter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: catalog,
+		Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
 		Redis: &pinger{}, Temporal: &pinger{}, Config: api.Config{AuthSecret: secret},
 		Logger: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
 	}
@@ -103,11 +106,14 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		"no secret":                  func(d *api.Deps) { d.Config.AuthSecret = "" },
 		"short secret in production": func(d *api.Deps) { d.Config.AuthSecret, d.Config.Production = "short", true },
 		"no ledger":                  func(d *api.Deps) { d.Ledger = nil },
+		"no scripts":                 func(d *api.Deps) { d.Scripts = nil },
+		"no fleet":                   func(d *api.Deps) { d.Fleet = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			deps := api.Deps{
 				Starter: &starter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
+				Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
 				Redis: &pinger{}, Temporal: &pinger{}, Config: api.Config{AuthSecret: secret},
 				Logger: slog.New(slog.DiscardHandler),
 			}

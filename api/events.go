@@ -58,7 +58,7 @@ func (s *server) events(e *echo.Echo) {
 			},
 			"204": {Description: "The terminal event was seen already"},
 		},
-	}, rule{scope: ScopeUser, ticket: true, stream: true}, s.taskEvents)
+	}, rule{scopes: []string{ScopeUser}, ticket: true, stream: true}, s.taskEvents)
 }
 
 // taskEvents keeps its frame small, as all do that a reader stands on while it waits: with a write on top its stack

@@ -21,6 +21,7 @@ import (
 
 	"berth"
 	"berth/api"
+	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
@@ -94,6 +95,7 @@ type house struct {
 	redis    *testredis.Server
 	client   *redis.Client
 	scripts  *lua.Scripts
+	fleet    *fleet.Fleet
 	pub      *stream.Publisher
 	temporal *pinger
 	log      *logBuffer
@@ -112,13 +114,14 @@ func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
 	h.client = h.redis.Client()
 	h.scripts = lua.New(h.client, lua.Keys{Cell: testredis.Cell(t)})
 	h.pub = stream.NewPublisher(h.scripts, stream.Options{Logger: logger})
+	h.fleet = fleet.New(h.scripts, fleet.Options{Settle: 5 * time.Millisecond, Ping: 100 * time.Millisecond, Logger: logger})
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
 	h.starter = &starter{ledger: h.ledger, cancels: make(chan string, 8)}
 	deps := api.Deps{
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
-		Redis: redisPinger{h.client}, Temporal: h.temporal, Logger: logger,
+		Scripts: h.scripts, Fleet: h.fleet, Redis: redisPinger{h.client}, Temporal: h.temporal, Logger: logger,
 		Config: api.Config{
 			AuthSecret: secret, HeartbeatInterval: 100 * time.Millisecond, Version: "test",
 			TemporalUIURL: "http://ui.test:8233/", MaxUploadBytes: 2 << 20,
@@ -136,8 +139,9 @@ func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
 	h.server = api.NewServer(e, l.Addr().String())
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	h.http = &http.Client{Transport: transport, Timeout: 30 * time.Second}
-	done := make(chan error, 2)
+	done := make(chan error, 3)
 	go func() { done <- hub.Run(ctx) }()
+	go func() { done <- h.fleet.Run(ctx) }()
 	go func() { done <- h.server.Serve(l) }()
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
@@ -145,7 +149,7 @@ func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
 		defer cancelStop()
 		require.NoError(t, h.server.Shutdown(stop))
 		cancel()
-		for range 2 {
+		for range cap(done) {
 			if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 				require.NoError(t, err)
 			}

@@ -10,7 +10,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,6 +143,23 @@ func (s *server) bound(next echo.HandlerFunc) echo.HandlerFunc {
 		ctx, cancel := context.WithTimeout(c.Request().Context(), callTimeout)
 		defer cancel()
 		c.SetRequest(c.Request().WithContext(ctx))
+		return next(c)
+	}
+}
+
+// unescape decodes path parameters, which the router leaves as they were sent where they hold escapes: ids of pools have
+// slashes and colons.
+func unescape(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if c.Request().URL.RawPath != "" {
+			values := slices.Clone(c.ParamValues())
+			for i, v := range values {
+				if plain, err := url.PathUnescape(v); err == nil {
+					values[i] = plain
+				}
+			}
+			c.SetParamValues(values...)
+		}
 		return next(c)
 	}
 }

@@ -6,18 +6,24 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
 
 	"berth"
+	"berth/lua"
 )
 
 // problemType is the media type of every error body (RFC 9457).
@@ -36,8 +42,10 @@ type Problem struct {
 	Field      string       `json:"field,omitempty" doc:"The field of the request that is wrong" example:"variables.jobImage.assetId"`
 	RequestID  string       `json:"requestId,omitempty" doc:"Also in the X-Request-Id header and in our log"`
 	RetryAfter int          `json:"retryAfter,omitempty" doc:"Seconds after which trying again makes sense; also in the Retry-After header"`
-	Missing    []string     `json:"missing,omitempty" doc:"What could not be reached; on /readyz only"`
+	Missing    []string     `json:"missing,omitempty" doc:"The capabilities that no living node has; on /readyz what could not be reached"`
 	Errors     []FieldError `json:"errors,omitempty" doc:"Every wrong field, when there is more than one"`
+	// Reasons are only with node_full and no_node.
+	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty" doc:"Why nodes were passed over, and how many"`
 }
 
 // FieldError is one wrong field of a request.
@@ -65,6 +73,54 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 
 func (e *RetryError) Unwrap() error { return e.Err }
 
+// RefusedError is work that no node takes now (S4, L9); the answer is 503 with the reasons and the missing capabilities.
+type RefusedError struct {
+	Code    berth.Code // berth.CodeNodeFull or berth.CodeNoNode
+	Message string     // empty: worded by the reasons
+	Reasons map[berth.ExcludeReason]int
+	Missing []string
+}
+
+// refusedRetry is when a refused caller may try again: a slot may be free any moment.
+const refusedRetry = time.Second
+
+func (e *RefusedError) Error() string {
+	if e.Message != "" {
+		return e.Message
+	}
+	why := make([]string, 0, len(e.Reasons)+1)
+	if len(e.Missing) > 0 {
+		why = append(why, "no living node has "+strings.Join(e.Missing, ", "))
+	}
+	for _, r := range slices.Sorted(maps.Keys(e.Reasons)) {
+		if r != berth.ExcludeCapabilityMissing || len(e.Missing) == 0 {
+			why = append(why, fmt.Sprintf("%s: %d", strings.ReplaceAll(string(r), "_", " "), e.Reasons[r]))
+		}
+	}
+	switch {
+	case e.Code == berth.CodeNodeFull:
+		return "every node that could take it is full: " + strings.Join(why, ", ")
+	case len(why) == 0:
+		return "no node can take it: the pool has no nodes"
+	default:
+		return "no node can take it: " + strings.Join(why, ", ")
+	}
+}
+
+// refused is what came of a choice of a node, as an error; nil when there is one. A grace after Redis lost data is
+// unavailable for as long as it lasts (L12).
+func refused(d lua.Decision) error {
+	switch d.Code {
+	case lua.AssignFull:
+		return &RefusedError{Code: berth.CodeNodeFull, Reasons: d.Passed, Missing: d.Missing}
+	case lua.AssignNone:
+		return &RefusedError{Code: berth.CodeNoNode, Reasons: d.Passed, Missing: d.Missing}
+	case lua.GuardGrace:
+		return &RetryError{Err: berth.Errorf(berth.CodeUnavailable, "Redis lost data; nodes are given again in a few seconds"), After: d.Wait}
+	}
+	return nil
+}
+
 // statuses is the one map from codes to HTTP statuses. Codes only a terminal event carries are not here.
 var statuses = map[berth.Code]int{
 	berth.CodeInvalid:             http.StatusBadRequest,
@@ -78,6 +134,9 @@ var statuses = map[berth.Code]int{
 	berth.CodeRateLimited:         http.StatusTooManyRequests,
 	berth.CodeQueueFull:           http.StatusTooManyRequests,
 	berth.CodeUnavailable:         http.StatusServiceUnavailable,
+	berth.CodeNodeFull:            http.StatusServiceUnavailable,
+	berth.CodeNoNode:              http.StatusServiceUnavailable,
+	berth.CodeTurnFinalized:       http.StatusConflict,
 	berth.CodeInternal:            http.StatusInternalServerError,
 }
 
@@ -92,6 +151,8 @@ func problemOf(err error, requestID string) *Problem {
 		p.RetryAfter = max(1, int(math.Ceil(retry.After.Seconds())))
 	case p.Code == berth.CodeUnavailable && p.RetryAfter == 0:
 		p.RetryAfter = int(unavailableRetry.Seconds())
+	case p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode:
+		p.RetryAfter = int(refusedRetry.Seconds())
 	}
 	return p
 }
@@ -101,6 +162,10 @@ func describe(err error) *Problem {
 	if errors.As(err, &p) {
 		c := *p
 		return &c
+	}
+	var r *RefusedError
+	if errors.As(err, &r) {
+		return &Problem{Status: statuses[r.Code], Detail: r.Error(), Code: r.Code, Reasons: r.Reasons, Missing: r.Missing}
 	}
 	var e *berth.Error
 	if errors.As(err, &e) {
@@ -155,7 +220,17 @@ func statusProblem(status int, detail string) *Problem {
 func outOfReach(err error) bool {
 	var ne net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.As(err, &ne)
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.As(err, &ne) || redisAway(err)
+}
+
+// redisAway tells the answers of a Redis that cannot serve now, and of its client, from those to a wrong command.
+func redisAway(err error) bool {
+	if errors.Is(err, io.EOF) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
+		return true
+	}
+	return slices.ContainsFunc([]string{
+		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "OOM", "BUSY", "max number of clients",
+	}, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
 // unavailable marks a failure of a named dependency.
@@ -188,8 +263,8 @@ func (s *server) logProblem(ctx context.Context, p *Problem, err error) {
 		return
 	}
 	level := slog.LevelError
-	if errors.Is(err, context.Canceled) {
-		level = slog.LevelDebug // the client left
+	if errors.Is(err, context.Canceled) || p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode {
+		level = slog.LevelDebug // the client left, or the fleet has no room: no fault of ours
 	}
 	s.log.Log(ctx, level, "request failed", "requestId", p.RequestID, "code", p.Code, "error", err)
 }

@@ -70,7 +70,7 @@ func (s *server) submitRoute() {
 		},
 		"default": s.problemResponse(),
 	}
-	register(s, op, rule{scope: ScopeUser}, s.submit)
+	register(s, op, forUser, s.submit)
 }
 
 func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {

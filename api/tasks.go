@@ -97,17 +97,17 @@ func (s *server) tasks(*echo.Echo) {
 	register(s, huma.Operation{
 		OperationID: "get-task", Method: http.MethodGet, Path: "/v1/tasks/{id}", Tags: []string{"tasks"},
 		Summary: "A task's status and result",
-	}, rule{scope: ScopeUser}, s.getTask)
+	}, forUser, s.getTask)
 	register(s, huma.Operation{
 		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"},
 		Summary: "One's own tasks, newest first, without their results",
-	}, rule{scope: ScopeUser}, s.listTasks)
+	}, forUser, s.listTasks)
 	register(s, huma.Operation{
 		OperationID: "cancel-task", Method: http.MethodDelete, Path: "/v1/tasks/{id}", Tags: []string{"tasks"},
 		Summary:       "Cancel a task",
 		Description:   "Leaving the event stream cancels nothing; this does (T25). 409 when the task has ended.",
 		DefaultStatus: http.StatusAccepted,
-	}, rule{scope: ScopeUser}, s.cancelTask)
+	}, forUser, s.cancelTask)
 }
 
 func (s *server) getTask(ctx context.Context, in *taskInput) (*taskOutput, error) {

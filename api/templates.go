@@ -50,7 +50,7 @@ func (s *server) templates() {
 	register(s, huma.Operation{
 		OperationID: "list-templates", Method: http.MethodGet, Path: "/v1/templates", Tags: []string{"tasks"},
 		Summary: "What can be submitted, and what each template takes",
-	}, rule{scope: ScopeUser}, s.listTemplates)
+	}, forUser, s.listTemplates)
 	register(s, huma.Operation{
 		OperationID: "get-me", Method: http.MethodGet, Path: "/v1/me", Tags: []string{"account"},
 		Summary: "Who the token says one is",

@@ -32,7 +32,7 @@ func (s *server) ticketsRoute() {
 		OperationID: "create-ticket", Method: http.MethodPost, Path: "/v1/tickets", Tags: []string{"events"},
 		Summary:       "A short-lived ticket that opens one task's events and nothing else",
 		DefaultStatus: http.StatusCreated,
-	}, rule{scope: ScopeUser}, s.createTicket)
+	}, forUser, s.createTicket)
 }
 
 func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketOutput, error) {

@@ -9,6 +9,7 @@ import (
 
 	"berth/api"
 	"berth/internal/config"
+	"berth/internal/fleet"
 	"berth/internal/stream"
 )
 
@@ -26,12 +27,14 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version
 	}
 	defer b.close(logger)
 	hub := stream.NewHub(b.scripts, stream.HubOptions{Logger: logger})
+	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
 	starter := &api.TemporalStarter{
 		Client: b.temporal, Tasks: b.ledger,
 		Deadline: cfg.API.TaskDeadline, StepTimeout: cfg.Worker.StepTimeout(),
 	}
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
+		Scripts: b.scripts, Fleet: nodes,
 		Redis:    pinger(func(ctx context.Context) error { return b.redis.Ping(ctx).Err() }),
 		Temporal: starter,
 		Config: api.Config{
@@ -46,6 +49,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return hub.Run(ctx) })
+	g.Go(func() error { return nodes.Run(ctx) })
 	g.Go(func() error { return serve(ctx, api.NewServer(e, cfg.API.Addr), stopGrace, logger) })
 	return g.Wait()
 }
