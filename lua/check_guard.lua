@@ -4,14 +4,15 @@
 -- KEYS[1] guard
 -- ARGV[1] ms of grace to open
 --
--- Returns {code, ms}
---   OK     leases may be granted
---   GRACE  not for ms
+-- Returns {code, left, until}; until: Redis's ms at which the last grace ends or ended, its name; 0 when there was none
+--   OK     leases may be granted; left: since how many ms, as a negative number
+--   GRACE  not for left ms
 
 -- include room
 
 local ttl = tonumber(ARGV[1])
 if not ttl then return redis.error_reply('ERR check_guard: not a number') end
-local left = grace(KEYS[1], clock(), ttl)
-if left > 0 then return { 'GRACE', left } end
-return { 'OK', 0 }
+local now = clock()
+local left = grace(KEYS[1], now, ttl)
+local ends = tonumber(redis.call('HGET', KEYS[1], 'grace'))
+return { left > 0 and 'GRACE' or 'OK', ends - now, whole(ends) }

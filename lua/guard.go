@@ -19,20 +19,30 @@ const (
 // which it shares the guard.
 const NodeGrace = 5 * time.Second
 
+// Grace is the last time for which a Redis that may have forgotten leases grants nothing.
+type Grace struct {
+	// Until is its end by Redis's clock, which names it; zero when there never was one.
+	Until time.Time
+	// Left is how long it still lasts; negative is how long it has been over.
+	Left time.Duration
+}
+
 // CheckGuard sees whether this Redis is the one that knows every lease, and opens a grace of NodeGrace when it may
-// not be. It answers how long the grace still lasts, 0 for none.
-func (s *Scripts) CheckGuard(ctx context.Context) (time.Duration, error) {
+// not be. It answers the last grace, whether it is over or not.
+func (s *Scripts) CheckGuard(ctx context.Context) (Grace, error) {
 	const name = "check_guard"
 	res, err := s.run(ctx, name, []string{s.keys.Guard()}, millis(NodeGrace))
 	if err != nil {
-		return 0, err
+		return Grace{}, err
 	}
-	if len(res) == 2 {
-		if ms, ok := res[1].(int64); ok {
-			return time.Duration(ms) * time.Millisecond, nil
+	if len(res) == 3 {
+		left, ok := res[1].(int64)
+		until, okUntil := res[2].(string)
+		if ok && okUntil {
+			return Grace{Until: msTime(until), Left: time.Duration(left) * time.Millisecond}, nil
 		}
 	}
-	return 0, replyError(name, res)
+	return Grace{}, replyError(name, res)
 }
 
 // guarded are the scripts that may grant only where the guard was checked.

@@ -96,3 +96,34 @@ func TestOrdersNeverGoBack(t *testing.T) {
 		}
 	})
 }
+
+// L12: a grace is told by its end, alike to everybody who asks, while it lasts and afterwards.
+func TestCheckGuardNamesTheGrace(t *testing.T) {
+	t.Parallel()
+	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		ctx := t.Context()
+		require.NoError(t, s.Redis().Del(ctx, s.Keys().Guard()).Err())
+		began := redisMs(t, s)
+		open, err := s.CheckGuard(ctx)
+		require.NoError(t, err)
+		require.Positive(t, open.Left)
+		require.LessOrEqual(t, open.Left, lua.NodeGrace)
+		require.InDelta(t, began+lua.NodeGrace.Milliseconds(), open.Until.UnixMilli(), float64(redisMs(t, s)-began+1))
+		again, err := s.CheckGuard(ctx)
+		require.NoError(t, err)
+		require.Equal(t, open.Until, again.Until)
+
+		over := redisMs(t, s) - 1000
+		require.NoError(t, s.Redis().HSet(ctx, s.Keys().Guard(), "grace", strconv.FormatInt(over, 10)).Err())
+		past, err := s.CheckGuard(ctx)
+		require.NoError(t, err)
+		require.Equal(t, over, past.Until.UnixMilli())
+		require.LessOrEqual(t, past.Left, -time.Second)
+
+		require.NoError(t, s.Redis().HSet(ctx, s.Keys().Guard(), "grace", "0").Err())
+		never, err := s.CheckGuard(ctx)
+		require.NoError(t, err)
+		require.Zero(t, never.Until)
+		require.Negative(t, never.Left)
+	})
+}
