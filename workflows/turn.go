@@ -33,8 +33,11 @@ type DispatchRequest struct {
 	// turn's, the validator refuses with conflict, for the pool's nodes speak other languages.
 	SrcLang   string `json:"srcLang"`
 	TgtLang   string `json:"tgtLang"`
+	// RequestID is one job's, whatever the update's id: that is the request id, or after a stored refusal that and a
+	// number. A request of which the turn has a job, or is dispatching one, gets the same outcome as the first time, and
+	// none of its fields counts any more.
 	RequestID string `json:"requestId"`
-	// RequestHash tells another body under the same request id.
+	// RequestHash tells another body under the same request id; the API compares it with the outcome's.
 	RequestHash string         `json:"requestHash"`
 	Index       int            `json:"index"`
 	SpeakerID   string         `json:"speakerId,omitempty"`

@@ -50,6 +50,7 @@ func SearchAttributes() map[string]enumspb.IndexedValueType {
 	return map[string]enumspb.IndexedValueType{
 		"berthUser":     enumspb.INDEXED_VALUE_TYPE_KEYWORD,
 		"berthService":  enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"berthSession":  enumspb.INDEXED_VALUE_TYPE_KEYWORD,
 		"berthTemplate": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
 		"berthStatus":   enumspb.INDEXED_VALUE_TYPE_KEYWORD,
 	}
