@@ -1,11 +1,11 @@
 #!/bin/sh
 # Runs `berth bench` on a Redis and a Temporal of its own, on free ports, in a folder that is gone afterwards. Each
 # benchmark gets fresh servers: what one leaves behind would slow the next.
-# Usage: scripts/bench.sh [stream|chain]...   (default: both)
+# Usage: scripts/bench.sh [stream|chain|dispatch]...   (default: all)
 set -eu
 
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- stream chain
+[ $# -gt 0 ] || set -- stream chain dispatch
 if [ $# -gt 1 ]; then
 	for what; do scripts/bench.sh "$what"; done
 	exit

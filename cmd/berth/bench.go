@@ -8,8 +8,19 @@ import (
 )
 
 type benchCommands struct {
-	Stream benchStream `cmd:"" help:"Provider chunk to SSE client, and submission to first token."`
-	Chain  benchChain  `cmd:"" help:"Chains a second beside bare workflows."`
+	Stream   benchStream   `cmd:"" help:"Provider chunk to SSE client, and submission to first token."`
+	Chain    benchChain    `cmd:"" help:"Chains a second beside bare workflows."`
+	Dispatch benchDispatch `cmd:"" help:"Choosing nodes, turns and nodes over HTTP, Redis memory."`
+}
+
+type benchDispatch struct {
+	settings
+	Turns int `help:"Turns of six jobs a measurement." default:"200"`
+}
+
+// Run measures against the Redis and Temporal of the settings.
+func (c *benchDispatch) Run(ctx context.Context) error {
+	return bench.Dispatch(ctx, os.Stdout, c.Config, c.Turns)
 }
 
 type benchStream struct {

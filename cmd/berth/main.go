@@ -22,6 +22,7 @@ type commands struct {
 	Worker  workerCommand    `cmd:"" help:"Work task queues."`
 	Token   tokenCommand     `cmd:"" help:"Print a bearer token."`
 	Task    taskCommands     `cmd:"" help:"Submit, watch, get and cancel tasks from the terminal."`
+	Turn    turnCommand      `cmd:"" help:"Speak in a live-translation session from the terminal."`
 	Sim     simCommands      `cmd:"" help:"Stand-ins for what is not here."`
 	Bench   benchCommands    `cmd:"" help:"Measure berth beside its baselines, on running servers."`
 	Config  configCommand    `cmd:"" help:"Print the settings in force, secrets hidden."`

@@ -16,7 +16,8 @@ func TestDecode(t *testing.T) {
 		"id: 1-2\r\nevent: token_batch\r\ndata: {\"text\":\r\ndata: \"b\"}\r\n\r\n" +
 		"id: 1-3\nevent: done\ndata: {\"text\":\"cut off"
 	var got []StreamEvent
-	decode(strings.NewReader(wire), func(ev StreamEvent, err error) bool {
+	decode(strings.NewReader(wire), func(f frame, err error) bool {
+		ev, err := f.taskEvent(err)
 		require.NoError(t, err)
 		got = append(got, ev)
 		return true
@@ -32,9 +33,10 @@ func TestDecode(t *testing.T) {
 func TestDecodeRefusesWhatIsNoEvent(t *testing.T) {
 	t.Parallel()
 	var last error
-	decode(strings.NewReader("event: token\ndata: no json\n\n"), func(_ StreamEvent, err error) bool {
-		last = err
+	decode(strings.NewReader("event: token\ndata: no json\n\n"), func(f frame, err error) bool {
+		_, last = f.taskEvent(err)
 		return true
 	})
 	require.ErrorContains(t, last, "decode event")
+	require.True(t, permanent(last))
 }

@@ -1,0 +1,206 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"berth"
+	"berth/internal/config"
+	"berth/lua"
+)
+
+const (
+	dispatchers = 8
+	// chunk is how many calls are timed at a time: their leases are given back before the next, untimed.
+	chunk = 1000
+)
+
+// fleetSizes are the pools that choosing is measured in.
+func fleetSizes() []int { return []int{10, 100, 1000, 10_000} }
+
+// choose prints what choosing a node and taking its slot costs beside an empty script of as many keys and arguments, by
+// the same clients in turn, so that a busy machine disturbs both alike; the ratio is the median of the chunks'.
+func choose(ctx context.Context, w io.Writer, cfg config.Config, chunks int) (err error) {
+	rdbs := make([]*redis.Client, dispatchers)
+	for i := range rdbs {
+		rdbs[i] = redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr, PoolSize: 1})
+		defer func() { err = errors.Join(err, rdbs[i].Close()) }()
+	}
+	_, _ = fmt.Fprintf(w, "choose + reserve, %d dispatchers, us a call; baseline an empty EVALSHA; goal >= 0.60 of its throughput, 10 to 10,000 nodes <= 1.3x\n", dispatchers)
+	for _, strategy := range []berth.Strategy{
+		berth.StrategyPowerOfTwo, berth.StrategyLoadBalanced, berth.StrategyRoundRobin, berth.StrategyLocality,
+	} {
+		var smallest float64
+		for _, nodes := range fleetSizes() {
+			took, of, err := chooseIn(ctx, rdbs, nodes, strategy, chunks)
+			if err != nil {
+				return err
+			}
+			if smallest == 0 {
+				smallest = took
+			}
+			_, _ = fmt.Fprintf(w, "  %-14s %6d nodes  berth %6.1f  baseline %6.1f  ratio %.2f  dearer than the smallest pool %.2fx\n",
+				strategy, nodes, took, took*of, of, took/smallest)
+		}
+	}
+	_, _ = fmt.Fprintln(w)
+	return nil
+}
+
+// chooseIn measures one strategy in a pool of n nodes: microseconds a call, and the share of the empty script's throughput.
+func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.Strategy, chunks int) (took, of float64, err error) {
+	clients := make([]*lua.Scripts, len(rdbs))
+	for i, rdb := range rdbs {
+		clients[i] = lua.New(rdb, lua.Keys{Cell: fmt.Sprintf("choose-%s-%d", strategy, n)})
+	}
+	if _, err := clients[0].MarkNew(ctx); err != nil {
+		return 0, 0, err
+	}
+	for i := range n {
+		if err := registerBare(ctx, clients[0], i, berth.MaxNodeConcurrency); err != nil {
+			return 0, 0, err
+		}
+	}
+	empty := redis.NewScript("return {'OK','n00001','1790000000000','power-of-two'}")
+	if err := empty.Load(ctx, rdbs[0]).Err(); err != nil {
+		return 0, 0, fmt.Errorf("load empty script: %w", err)
+	}
+	given := make([]berth.Assignment, chunk)
+	var calls, ratios []float64
+	for range chunks {
+		idle, err := by(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
+			return empty.EvalSha(ctx, s.Redis(), []string{"lease:guard", "scheduler:leases"}, "scheduler:",
+				strconv.Itoa(i), 60000, benchPool, "power-of-two", i*7919, "").Err()
+		})
+		if err != nil {
+			return 0, 0, fmt.Errorf("empty script: %w", err)
+		}
+		chosen, err := by(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
+			c := lua.Choice{PoolID: benchPool, Strategy: strategy, Hold: time.Minute}
+			if strategy == berth.StrategyLocality {
+				c.OwnZone, c.OwnHost = "z1", "h7"
+			}
+			d, err := s.Assign(ctx, strconv.Itoa(i), c)
+			if err == nil && d.Code != lua.AssignOK {
+				return fmt.Errorf("assign: %s", d.Code)
+			}
+			given[i] = d.Assignment
+			return err
+		})
+		if err != nil {
+			return 0, 0, err
+		}
+		calls, ratios = append(calls, float64(chosen.Microseconds())/chunk), append(ratios, float64(idle)/float64(chosen))
+		if _, err := by(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
+			_, err := s.ReleaseNodeSlot(ctx, given[i].NodeID, given[i].LeaseID)
+			return err
+		}); err != nil {
+			return 0, 0, err
+		}
+	}
+	slices.Sort(calls)
+	slices.Sort(ratios)
+	return calls[len(calls)/2], ratios[len(ratios)/2], nil
+}
+
+// benchPool is the pool, and the capability, of the nodes that are measured.
+const benchPool = "translate:en-es"
+
+func registerBare(ctx context.Context, s *lua.Scripts, i, slots int) error {
+	_, err := s.RegisterNode(ctx, berth.NodeSpec{
+		ID: fmt.Sprintf("n%05d", i), Kind: berth.NodeTranslate, Hostname: fmt.Sprintf("h%d", i/4), Zone: fmt.Sprintf("z%d", i%3),
+		Incarnation:  berth.Incarnation{Host: fmt.Sprintf("h%d", i/4), PID: i + 1, StartedAt: time.Now().UnixMilli()},
+		Capabilities: []string{benchPool}, MaxConcurrentJobs: slots,
+	}, lua.Registration{})
+	return err
+}
+
+// by lets all clients make n calls and tells how long that took.
+func by(ctx context.Context, clients []*lua.Scripts, n int, call func(ctx context.Context, s *lua.Scripts, i int) error) (time.Duration, error) {
+	var next atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	begin := time.Now()
+	for _, s := range clients {
+		g.Go(func() error {
+			for i := int(next.Add(1)); i <= n; i = int(next.Add(1)) {
+				if err := call(ctx, s, i-1); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	return time.Since(begin), err
+}
+
+// memory prints what Redis needs for each node, session and job (with its lease and binding).
+func memory(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
+	const n = 10_000
+	rdb := redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr})
+	defer func() { err = errors.Join(err, rdb.Close()) }()
+	s := lua.New(rdb, lua.Keys{Cell: "memory"})
+	if _, err := s.MarkNew(ctx); err != nil {
+		return err
+	}
+	last, err := usedMemory(ctx, rdb)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(w, "Redis memory, %d of each\n", n)
+	for _, what := range []struct {
+		name string
+		add  func(i int) error
+	}{
+		{"node", func(i int) error { return registerBare(ctx, s, i, berth.DefaultMaxConcurrentJobs) }},
+		{"session", func(i int) error {
+			_, _, err := s.DecideSessionPool(ctx, lua.PoolQuestion{
+				SessionID: fmt.Sprintf("session-%05d", i), SrcLang: "en", TgtLang: "es", RoutingKey: "tenant-1", UserID: "alice",
+				Eligible: []string{benchPool}, Affinity: true,
+			})
+			return err
+		}},
+		{"job", func(i int) error {
+			d, err := s.DispatchJob(ctx, lua.JobCall{
+				SessionID: fmt.Sprintf("session-%05d", i), TurnID: fmt.Sprintf("turn-%05d", i), JobID: fmt.Sprintf("job-%05d", i),
+				RequestID: fmt.Sprintf("request-%05d", i), Dispatch: 1,
+				Choice: lua.Choice{PoolID: benchPool, Strategy: berth.StrategyPowerOfTwo, Hold: time.Hour},
+			})
+			if err == nil && d.Code != lua.AssignOK {
+				return fmt.Errorf("dispatch: %s", d.Code)
+			}
+			return err
+		}},
+	} {
+		for i := range n {
+			if err := what.add(i); err != nil {
+				return err
+			}
+		}
+		now, err := usedMemory(ctx, rdb)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(w, "  a %-8s %5d bytes\n", what.name, (now-last)/n)
+		last = now
+	}
+	_, _ = fmt.Fprintln(w)
+	return nil
+}
+
+func usedMemory(ctx context.Context, rdb *redis.Client) (int64, error) {
+	info, err := rdb.InfoMap(ctx, "memory").Result()
+	if err != nil {
+		return 0, fmt.Errorf("memory of redis: %w", err)
+	}
+	return strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+}

@@ -1,0 +1,295 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/activity"
+	temporal "go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/config"
+)
+
+// segments is how many jobs a measured turn has.
+const segments = 6
+
+// Dispatch prints what the fleet and its turns cost: choosing a node, Redis memory, nodes over HTTP, and turns beside bare
+// Temporal.
+func Dispatch(ctx context.Context, w io.Writer, cfg config.Config, turns int) error {
+	if err := choose(ctx, w, cfg, 20); err != nil {
+		return err
+	}
+	if err := memory(ctx, w, cfg); err != nil {
+		return err
+	}
+	first, running, rate, err := bareTurns(ctx, cfg, turns)
+	if err != nil {
+		return err
+	}
+	return ourTurns(ctx, w, cfg, turns, first, running, rate)
+}
+
+// ourTurns runs turns over HTTP on one node that answers at once, first one at a time, then many at once.
+func ourTurns(ctx context.Context, w io.Writer, cfg config.Config, turns int, first, running figures, rate float64) (err error) {
+	h, err := open(ctx, cfg, provider{tokens: 1})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.stop()) }()
+	stop, err := h.node(ctx, "bench-node")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := h.session(ctx); err != nil {
+		return err
+	}
+	var ourFirst, ourRunning figures
+	one := func(ctx context.Context, name string, tell func(i int, d time.Duration)) error {
+		turn := ""
+		for i := range segments {
+			job := client.JobSpec{RequestID: name + "-" + strconv.Itoa(i), TurnID: turn, Segment: client.Segment{Index: i, Text: "hello"}}
+			if i == segments-1 {
+				job.Finalize = berth.FinalizeManual
+			}
+			began := time.Now()
+			d, err := h.client.Dispatch(ctx, benchSession, job)
+			if err != nil {
+				return err
+			}
+			tell(i, time.Since(began))
+			turn = d.TurnID
+		}
+		return nil
+	}
+	for t := range turns {
+		err := one(ctx, "one-"+strconv.Itoa(t), func(i int, d time.Duration) {
+			if i == 0 {
+				ourFirst = append(ourFirst, d)
+			} else {
+				ourRunning = append(ourRunning, d)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	compare(w, "dispatch of a job in a running turn, HTTP to node id", ourRunning, running,
+		"bare Temporal update with an empty local activity", "p50 <= 1.5x, p99 <= 2x")
+	compare(w, "first dispatch of a turn, HTTP to node id", ourFirst, first,
+		"bare update-with-start with an empty local activity", "none")
+	number := make(chan int, turns)
+	for t := range turns {
+		number <- t
+	}
+	all, err := together(ctx, turns, parallel, func(ctx context.Context) error {
+		return one(ctx, "many-"+strconv.Itoa(<-number), func(int, time.Duration) {})
+	})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(w, "turns of %d jobs, %d at once, %d in all\n  berth     %.1f/s, each job done by a node, results published in order\n  baseline  %.1f/s  bare workflows of %d updates with an empty local activity\n  ratio     %.2f   goal none\n\n",
+		segments, parallel, turns, all.rate(), rate, segments, all.rate()/rate)
+	return h.nodesOverHTTP(ctx, w)
+}
+
+const benchSession = "bench-session"
+
+// session makes the session that jobs go to, as soon as the API has seen the node.
+func (h *house) session(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := h.client.PutSession(ctx, benchSession, client.SessionSpec{SrcLang: "en", TgtLang: "es"})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("session: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// node registers a node and answers its jobs at once.
+func (h *house) node(ctx context.Context, id string) (stop func(), err error) {
+	r, err := h.client.RegisterNode(ctx, client.Registration{NodeSpec: benchNode(id, 0, 10_000)})
+	if err != nil {
+		return nil, err
+	}
+	c, err := temporal.DialContext(ctx, temporal.Options{
+		HostPort: h.cfg.Temporal.Addr, Namespace: h.cfg.Temporal.Namespace,
+		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("temporal: %w", err)
+	}
+	work := worker.New(c, r.TaskQueue, worker.Options{DisableWorkflowWorker: true, MaxConcurrentActivityTaskPollers: 4})
+	work.RegisterActivityWithOptions(func(_ context.Context, in berth.JobInput) (berth.JobOutput, error) {
+		return berth.JobOutput{Text: in.Text}, nil
+	}, activity.RegisterOptions{Name: berth.ActivityTranslate})
+	if err := work.Start(); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("start node: %w", err)
+	}
+	beating, cancel := context.WithCancel(ctx)
+	beats := make(chan struct{})
+	go func() {
+		defer close(beats)
+		tick := time.NewTicker(time.Duration(r.HeartbeatIntervalMs) * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-beating.Done():
+				return
+			case <-tick.C:
+				// One that is lost is followed by the next.
+				_, _ = h.client.HeartbeatNode(beating, id, client.Heartbeat{Generation: r.Generation})
+			}
+		}
+	}()
+	return func() { cancel(); <-beats; work.Stop(); c.Close() }, nil
+}
+
+func benchNode(id string, i, slots int) berth.NodeSpec {
+	return berth.NodeSpec{
+		ID: id, Kind: berth.NodeTranslate, Capabilities: []string{benchPool}, MaxConcurrentJobs: slots,
+		Incarnation: berth.Incarnation{Host: "bench", PID: os.Getpid() + i, StartedAt: time.Now().UnixMilli()},
+	}
+}
+
+// nodesOverHTTP prints how long registrations and heartbeats take over HTTP with 10,000 nodes registered (L13).
+func (h *house) nodesOverHTTP(ctx context.Context, w io.Writer) error {
+	const n = 10_000
+	generations := make([]int64, n)
+	ids := make(chan int, n)
+	for i := range n {
+		ids <- i
+	}
+	id := func(i int) string { return "bench-" + strconv.Itoa(i) }
+	registered, err := together(ctx, n, dispatchers, func(ctx context.Context) error {
+		i := <-ids
+		r, err := h.client.RegisterNode(ctx, client.Registration{NodeSpec: benchNode(id(i), i+1, 4)})
+		generations[i] = r.Generation
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		ids <- i
+	}
+	beats, err := together(ctx, n, dispatchers, func(ctx context.Context) error {
+		i := <-ids
+		_, err := h.client.HeartbeatNode(ctx, id(i), client.Heartbeat{
+			Generation: generations[i], NodeLoad: berth.NodeLoad{CPUUsage: float64(i % 100), MemoryUsage: 40},
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(w, "nodes over HTTP, %d callers, up to %d nodes\n  registration  %s  %.0f/s   goal p99 < 20ms\n  heartbeat     %s  %.0f/s   goal p99 < 5ms\n\n",
+		dispatchers, n, registered.took, registered.rate(), beats.took, beats.rate())
+	return nil
+}
+
+// bareTurns is the baseline: workflows that take updates, each with an empty local activity, and end after the last.
+func bareTurns(ctx context.Context, cfg config.Config, turns int) (first, running figures, rate float64, err error) {
+	c, err := temporal.DialContext(ctx, temporal.Options{
+		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
+		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("temporal: %w", err)
+	}
+	defer c.Close()
+	queue := "bench." + strconv.FormatInt(time.Now().UnixNano(), 36)
+	work := worker.New(c, queue, worker.Options{LocalActivityWorkerOnly: true})
+	work.RegisterWorkflowWithOptions(bareTurn, workflow.RegisterOptions{Name: "BareTurn"})
+	work.RegisterActivity(empty)
+	if err := work.Start(); err != nil {
+		return nil, nil, 0, fmt.Errorf("start worker: %w", err)
+	}
+	defer work.Stop()
+	one := func(ctx context.Context, id string, tell func(i int, d time.Duration)) error {
+		for i := range segments {
+			began := time.Now()
+			update := temporal.UpdateWorkflowOptions{
+				WorkflowID: id, UpdateID: strconv.Itoa(i), UpdateName: "work", WaitForStage: temporal.WorkflowUpdateStageCompleted,
+			}
+			var handle temporal.WorkflowUpdateHandle
+			var err error
+			if i == 0 {
+				handle, err = c.UpdateWithStartWorkflow(ctx, temporal.UpdateWithStartWorkflowOptions{
+					StartWorkflowOperation: c.NewWithStartWorkflowOperation(temporal.StartWorkflowOptions{
+						ID: id, TaskQueue: queue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+					}, "BareTurn"),
+					UpdateOptions: update,
+				})
+			} else {
+				handle, err = c.UpdateWorkflow(ctx, update)
+			}
+			if err == nil {
+				err = handle.Get(ctx, nil)
+			}
+			if err != nil {
+				return fmt.Errorf("bare update: %w", err)
+			}
+			tell(i, time.Since(began))
+		}
+		return nil
+	}
+	for t := -5; t < turns; t++ { // the first ones warm the caches
+		err := one(ctx, queue+".one."+strconv.Itoa(t), func(i int, d time.Duration) {
+			switch {
+			case t < 0:
+			case i == 0:
+				first = append(first, d)
+			default:
+				running = append(running, d)
+			}
+		})
+		if err != nil {
+			return nil, nil, 0, err
+		}
+	}
+	number := make(chan int, turns)
+	for t := range turns {
+		number <- t
+	}
+	all, err := together(ctx, turns, parallel, func(ctx context.Context) error {
+		return one(ctx, queue+".many."+strconv.Itoa(<-number), func(int, time.Duration) {})
+	})
+	return first, running, all.rate(), err
+}
+
+// bareTurn is a workflow of a few updates.
+func bareTurn(ctx workflow.Context) error {
+	done := 0
+	err := workflow.SetUpdateHandler(ctx, "work", func(ctx workflow.Context) error {
+		defer func() { done++ }()
+		return workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+			StartToCloseTimeout: time.Second,
+		}), empty).Get(ctx, nil)
+	})
+	if err != nil {
+		return err
+	}
+	return workflow.Await(ctx, func() bool { return done == segments && workflow.AllHandlersFinished(ctx) })
+}

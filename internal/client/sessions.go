@@ -1,0 +1,99 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+
+	"berth"
+)
+
+// SessionSpec is the body of PUT /v1/sessions/{id}.
+type SessionSpec struct {
+	SrcLang  string `json:"srcLang"`
+	TgtLang  string `json:"tgtLang"`
+	TenantID string `json:"tenantId,omitempty"`
+}
+
+// JobSpec is the body of POST /v1/sessions/{id}/jobs. Without a turn id it begins a turn.
+type JobSpec struct {
+	RequestID string         `json:"requestId"`
+	TurnID    string         `json:"turnId,omitempty"`
+	SpeakerID string         `json:"speakerId,omitempty"`
+	Segment   Segment        `json:"segment"`
+	Finalize  berth.Finalize `json:"finalize,omitempty"`
+}
+
+// Segment is a piece of an utterance, numbered from 0.
+type Segment struct {
+	Index   int    `json:"index"`
+	Text    string `json:"text,omitempty"`
+	AssetID string `json:"assetId,omitempty"`
+}
+
+// Dispatch is the answer to a job: where it went.
+type Dispatch struct {
+	TurnID     string              `json:"turnId"`
+	JobID      string              `json:"jobId"`
+	NodeID     string              `json:"nodeId"`
+	Generation int64               `json:"generation"`
+	PoolID     string              `json:"poolId"`
+	Affinity   berth.Affinity      `json:"affinity"`
+	Missed     berth.ExcludeReason `json:"missed"`
+	Replay     bool                `json:"replay"`
+}
+
+// PutSession makes a session or changes its languages.
+func (c *Client) PutSession(ctx context.Context, id string, s SessionSpec) (berth.Session, error) {
+	var out berth.Session
+	return out, c.call(ctx, http.MethodPut, sessionPath(id), nil, s, &out)
+}
+
+// Dispatch hands a segment in and tells which node has it. Asking again with the same request id is safe (L6).
+func (c *Client) Dispatch(ctx context.Context, sessionID string, j JobSpec) (Dispatch, error) {
+	var out Dispatch
+	return out, c.call(ctx, http.MethodPost, sessionPath(sessionID)+"/jobs", nil, j, &out)
+}
+
+// FinalizeTurn ends a turn by hand (A1).
+func (c *Client) FinalizeTurn(ctx context.Context, turnID string) error {
+	in := struct {
+		Reason berth.Finalize `json:"reason"`
+	}{berth.FinalizeManual}
+	return c.call(ctx, http.MethodPost, "/v1/turns/"+url.PathEscape(turnID)+"/finalize", nil, in, nil)
+}
+
+// Turn asks for a turn and its jobs.
+func (c *Client) Turn(ctx context.Context, turnID string) (berth.Turn, error) {
+	var out berth.Turn
+	return out, c.call(ctx, http.MethodGet, "/v1/turns/"+url.PathEscape(turnID), nil, nil, &out)
+}
+
+// SessionEvent is one event of a session's stream, with the id to resume after.
+type SessionEvent struct {
+	ID    string
+	Event berth.SessionEvent
+}
+
+// FollowSession yields a session's events from after lastID until ctx ends, reconnecting by itself. fromLatest leaves
+// out what is in the stream already.
+func (c *Client) FollowSession(ctx context.Context, sessionID, lastID string, fromLatest bool) iter.Seq2[SessionEvent, error] {
+	path := sessionPath(sessionID) + "/events"
+	if fromLatest {
+		path += "?fromLatest=1"
+	}
+	return func(yield func(SessionEvent, error) bool) {
+		c.follow(ctx, path, lastID, func(f frame, err error) bool {
+			if err != nil {
+				return yield(SessionEvent{}, err)
+			}
+			ev := SessionEvent{ID: f.id}
+			err = f.read(&ev.Event)
+			ev.Event.Type = berth.EventType(f.name)
+			return yield(ev, err)
+		})
+	}
+}
+
+func sessionPath(id string) string { return "/v1/sessions/" + url.PathEscape(id) }
