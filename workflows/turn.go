@@ -31,8 +31,8 @@ type DispatchRequest struct {
 	SessionID string `json:"sessionId"`
 	// SrcLang and TgtLang are the session's as the API read it, and PoolID goes with them: where they are no longer the
 	// turn's, the validator refuses with conflict, for the pool's nodes speak other languages.
-	SrcLang   string `json:"srcLang"`
-	TgtLang   string `json:"tgtLang"`
+	SrcLang string `json:"srcLang"`
+	TgtLang string `json:"tgtLang"`
 	// RequestID is one job's, whatever the update's id: that is the request id, or after a stored refusal that and a
 	// number. A request of which the turn has a job, or is dispatching one, gets the same outcome as the first time, and
 	// none of its fields counts any more.
