@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -177,6 +178,7 @@ func (o *owner) take(ctx context.Context, e read) {
 		next.Pools, next.Tenants, next.Config = e.got.Pools, e.got.Tenants, e.got.Config
 		next.Services, next.Strategies = e.got.Services, e.got.Strategies
 	}
+	recount := e.all
 	if e.all {
 		next.Nodes = e.got.Nodes
 	} else if len(e.nodes) > 0 {
@@ -185,13 +187,18 @@ func (o *owner) take(ctx context.Context, e read) {
 			nodes[id] = n
 		}
 		for _, id := range e.nodes {
-			if n, ok := e.got.Nodes[id]; ok {
+			n, ok := e.got.Nodes[id]
+			recount = recount || !slices.Equal(nodes[id].Capabilities, n.Capabilities)
+			if ok {
 				nodes[id] = n
 			} else {
 				delete(nodes, id)
 			}
 		}
 		next.Nodes = nodes
+	}
+	if recount {
+		next.capable = countCapabilities(next.Nodes)
 	}
 	if e.all && next.Stale {
 		next.Stale = false

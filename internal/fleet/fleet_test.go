@@ -74,6 +74,9 @@ func TestSnapshotFollowsRedis(t *testing.T) {
 	require.Equal(t, []string{"gpu", "translate:en-es"}, now.PoolIDs())
 	require.Equal(t, []string{"translate:en-es"}, now.Eligible("en", "es"))
 	require.Empty(t, now.Eligible("en", "fr"))
+	require.True(t, now.Serves("translate:en-es", "en", "es"))
+	require.False(t, now.Serves("translate:en-es", "en", "fr"))
+	require.False(t, now.Serves("gpu", "en", "es"))
 
 	_, err = s.DefinePool(t.Context(), berth.Pool{ID: "fast", Capabilities: []string{"translate:en-es", "gpu"}, Strategy: berth.StrategyDynamic}, false)
 	require.NoError(t, err)
@@ -86,6 +89,7 @@ func TestSnapshotFollowsRedis(t *testing.T) {
 		return s.Tenants["acme"] == "fast" && len(s.Services) > 0 && s.Config.AssignmentStrategy != "" && len(s.Nodes["n1"].Pools) == 3
 	})
 	require.Equal(t, []string{"fast", "translate:en-es"}, now.Eligible("en", "es"))
+	require.True(t, now.Serves("fast", "en", "es"))
 	require.Equal(t, []string{"fast"}, now.DynamicPools())
 	require.Equal(t, berth.StrategyRoundRobin, now.Strategy("fast"))
 	require.Equal(t, berth.StrategyPowerOfTwo, now.Strategy("gpu"))
@@ -95,7 +99,9 @@ func TestSnapshotFollowsRedis(t *testing.T) {
 
 	require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Node("n1")).Err())
 	require.NoError(t, s.Redis().Publish(t.Context(), s.Keys().NodeUpdated(), "n1").Err())
-	until(t, f, "gone", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 0 })
+	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 0 })
+	require.False(t, now.Serves("translate:en-es", "en", "es"), "nobody has it any more")
+	require.True(t, now.Serves("fast", "en", "es"), "what is defined stays")
 }
 
 func waitReady(t *testing.T, f *fleet.Fleet) error {

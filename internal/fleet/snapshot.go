@@ -23,6 +23,18 @@ type Snapshot struct {
 	At time.Time
 	// Stale tells that Redis cannot be reached, or was not read yet: the copy may be old, and writes are to be refused.
 	Stale bool
+	// capable counts the nodes that have each capability: heartbeats change it seldom, and jobs ask for it often.
+	capable map[string]int
+}
+
+func countCapabilities(nodes map[string]berth.Node) map[string]int {
+	out := map[string]int{}
+	for _, n := range nodes {
+		for _, c := range n.Capabilities {
+			out[c]++
+		}
+	}
+	return out
 }
 
 // Pool is the definition of a pool: the one an operator wrote, or that of the capability of its name.
@@ -37,7 +49,7 @@ func (s *Snapshot) Pool(id string) berth.Pool {
 func (s *Snapshot) Eligible(src, tgt string) []string {
 	capability := berth.TranslateCapability(src, tgt)
 	var out []string
-	if _, defined := s.Pools[capability]; !defined && s.anybodyHas(capability) {
+	if _, defined := s.Pools[capability]; !defined && s.capable[capability] > 0 {
 		out = append(out, capability)
 	}
 	for id, p := range s.Pools {
@@ -49,13 +61,13 @@ func (s *Snapshot) Eligible(src, tgt string) []string {
 	return out
 }
 
-func (s *Snapshot) anybodyHas(capability string) bool {
-	for _, n := range s.Nodes {
-		if slices.Contains(n.Capabilities, capability) {
-			return true
-		}
+// Serves tells whether the pool is one of the Eligible, without looking at the others.
+func (s *Snapshot) Serves(poolID, src, tgt string) bool {
+	capability := berth.TranslateCapability(src, tgt)
+	if p, defined := s.Pools[poolID]; defined {
+		return p.Serves(capability)
 	}
-	return false
+	return poolID == capability && s.capable[capability] > 0
 }
 
 // Strategy is how a pool's node is chosen now: its own strategy, else that of the fleet; where that is dynamic, what it
