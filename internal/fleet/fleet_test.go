@@ -27,9 +27,9 @@ func TestMain(m *testing.M) {
 
 const patience = 20 * time.Second // for things that take far less
 
-func follow(t *testing.T) (*fleet.Fleet, *lua.Scripts, *testredis.Server) {
+func follow(t *testing.T, args ...string) (*fleet.Fleet, *lua.Scripts, *testredis.Server) {
 	t.Helper()
-	server := testredis.Start(t)
+	server := testredis.Start(t, args...)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	f := fleet.New(s, fleet.Options{

@@ -87,21 +87,35 @@ func (s *Snapshot) Strategy(poolID string) berth.Strategy {
 }
 
 // State is what the strategy of a dynamic pool is decided by: the mean load and latency of its living nodes (S7).
-func (s *Snapshot) State(poolID string) berth.SystemState {
-	var out berth.SystemState
-	var n float64
+func (s *Snapshot) State(poolID string) berth.SystemState { return s.States(poolID)[poolID] }
+
+// States are the states of several pools, found in one pass over the nodes.
+func (s *Snapshot) States(poolIDs ...string) map[string]berth.SystemState {
+	sums, members := make(map[string]berth.SystemState, len(poolIDs)), make(map[string]float64, len(poolIDs))
+	for _, id := range poolIDs {
+		sums[id] = berth.SystemState{}
+	}
+	if len(poolIDs) == 0 {
+		return sums
+	}
 	for _, node := range s.Nodes {
-		if node.State == berth.NodeReady && slices.Contains(node.Pools, poolID) {
-			n++
-			used := float64(max(node.Leases, node.Load.CurrentJobs)) / float64(max(1, node.MaxConcurrentJobs))
-			out.Load += max(node.Load.CPUUsage/100, min(1, used))
-			out.LatencyMs += node.Load.LatencyMs
+		if node.State != berth.NodeReady {
+			continue
+		}
+		used := float64(max(node.Leases, node.Load.CurrentJobs)) / float64(max(1, node.MaxConcurrentJobs))
+		for _, id := range node.Pools {
+			if sum, asked := sums[id]; asked {
+				sum.Load += max(node.Load.CPUUsage/100, min(1, used))
+				sum.LatencyMs += node.Load.LatencyMs
+				sums[id] = sum
+				members[id]++
+			}
 		}
 	}
-	if n > 0 {
-		out.Load, out.LatencyMs = out.Load/n, out.LatencyMs/n
+	for id, n := range members {
+		sums[id] = berth.SystemState{Load: sums[id].Load / n, LatencyMs: sums[id].LatencyMs / n}
 	}
-	return out
+	return sums
 }
 
 // PoolIDs are all pools: the defined ones and those that nodes are in, sorted.

@@ -1,0 +1,387 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/fleet"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+// fast are times with which a test can wait for a death.
+var fast = berth.NodeTimes{Heartbeat: 20 * time.Millisecond, Suspect: 150 * time.Millisecond, Death: 300 * time.Millisecond}
+
+// fastConfig is the default with fast times, and dynamic pools that may switch at once.
+func fastConfig() berth.FleetConfig {
+	c := berth.DefaultFleetConfig()
+	c.Times = map[berth.NodeKind]berth.NodeTimes{berth.NodeTranslate: fast}
+	c.Dynamic.Dwell = 0
+	return c
+}
+
+// journal keeps what was logged; only the test's goroutine reads it.
+type journal struct {
+	incoming chan []byte
+	lines    []map[string]any
+}
+
+func newJournal() *journal { return &journal{incoming: make(chan []byte, 10_000)} }
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.incoming <- slices.Clone(line)
+	return len(line), nil
+}
+
+func (j *journal) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(j, nil)) }
+
+// all are the lines with the message.
+func (j *journal) all(t *testing.T, message string) (out []map[string]any) {
+	t.Helper()
+	for {
+		select {
+		case line := <-j.incoming:
+			var fields map[string]any
+			require.NoError(t, json.Unmarshal(line, &fields))
+			j.lines = append(j.lines, fields)
+			continue
+		default:
+		}
+		break
+	}
+	for _, l := range j.lines {
+		if l["msg"] == message {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// sweeping runs a sweeper until the test ends.
+func sweeping(t *testing.T, f *fleet.Fleet, opt fleet.SweeperOptions) {
+	t.Helper()
+	opt.Every = 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = fleet.NewSweeper(f, opt).Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+func register(t *testing.T, s *lua.Scripts, id string, capabilities ...string) int64 {
+	t.Helper()
+	r, err := s.RegisterNode(t.Context(), spec(id, capabilities...), lua.Registration{})
+	require.NoError(t, err)
+	return r.Generation
+}
+
+// beats has nodes go on living until stop is called; a node that is told to does register again.
+func beats(t *testing.T, s *lua.Scripts, ids ...string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var beating sync.WaitGroup
+	for _, id := range ids {
+		beating.Go(func() {
+			tick := time.NewTicker(fast.Heartbeat)
+			defer tick.Stop()
+			generation := int64(0)
+			for {
+				if code, err := s.HeartbeatNode(ctx, id, generation, berth.NodeLoad{}, 0.5); err == nil && code == lua.NodeReregister {
+					if r, err := s.RegisterNode(ctx, spec(id, "c"), lua.Registration{Previous: generation}); err == nil {
+						generation = r.Generation
+					}
+				}
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	stop = func() { cancel(); beating.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+// P10: two sweepers declare each death once, and each notice comes until somebody has taken it up, so that recovery that
+// is named by the generation starts once; a dead generation's late heartbeats revive nothing.
+func TestSweepersDeclareOnceAndHandOver(t *testing.T) {
+	t.Parallel()
+	f, s, _ := follow(t)
+	require.NoError(t, waitReady(t, f))
+	require.NoError(t, s.PutFleetConfig(t.Context(), fastConfig()))
+	until(t, f, "configuration", func(s *fleet.Snapshot) bool { return len(s.Config.Times) > 0 })
+	var living []string
+	for i := range 8 {
+		living = append(living, fmt.Sprintf("living-%d", i))
+	}
+	beats(t, s, living...)
+	dead := map[string]int64{}
+	for i := range 5 {
+		id := fmt.Sprintf("dead-%d", i)
+		dead[id] = register(t, s, id, "c")
+	}
+
+	type call struct {
+		sweeper int
+		notice  berth.NodeNotice
+	}
+	calls := make(chan call, 1000)
+	var refusals sync.Map
+	log := newJournal()
+	for i := range 2 {
+		sweeping(t, f, fleet.SweeperOptions{Logger: log.logger(), OnNotice: func(_ context.Context, n berth.NodeNotice) error {
+			calls <- call{i, n}
+			if _, again := refusals.LoadOrStore(fmt.Sprint(i, n.NodeID), true); !again {
+				return errors.New("not now")
+			}
+			return nil
+		}})
+	}
+	require.Eventually(t, func() bool {
+		_, left, err := s.TakeOutbox(t.Context(), 1)
+		return err == nil && left == 0 && len(calls) >= len(dead)
+	}, patience, 5*time.Millisecond, "the outbox is taken up")
+
+	declared := map[string]int{}
+	for _, l := range log.all(t, "nodes were declared dead") {
+		for _, d := range l["nodes"].([]any) {
+			declared[d.(map[string]any)["NodeID"].(string)]++
+		}
+	}
+	require.Len(t, declared, len(dead))
+	for id, n := range declared {
+		require.Equal(t, 1, n, "%s is declared dead once", id)
+	}
+	started := map[string]bool{}
+	for range len(calls) {
+		c := <-calls
+		require.Equal(t, berth.DepartureSilent, c.notice.Reason)
+		require.Equal(t, dead[c.notice.NodeID], c.notice.Generation)
+		started[fmt.Sprintf("%s.%d", c.notice.NodeID, c.notice.Generation)] = true
+	}
+	require.Len(t, started, len(dead), "one recovery each, whoever begins it")
+	require.GreaterOrEqual(t, len(log.all(t, "notice was not taken up")), len(dead), "a refused one was left there")
+	require.NotEmpty(t, log.all(t, "notice of a node")[0]["reason"])
+
+	for id, generation := range dead {
+		code, err := s.HeartbeatNode(t.Context(), id, generation, berth.NodeLoad{}, 0.5)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeReregister, code)
+	}
+	_, left, err := s.TakeOutbox(t.Context(), 0)
+	require.NoError(t, err)
+	require.Zero(t, left)
+	for _, id := range living {
+		require.NotContains(t, declared, id)
+	}
+}
+
+// S7: a dynamic pool is switched by what its nodes report, visibly, and the log says so.
+func TestSweeperSwitchesDynamicPools(t *testing.T) {
+	t.Parallel()
+	f, s, _ := follow(t)
+	require.NoError(t, waitReady(t, f))
+	require.NoError(t, s.PutFleetConfig(t.Context(), fastConfig()))
+	_, err := s.DefinePool(t.Context(), berth.Pool{ID: "d", Capabilities: []string{"c"}, Strategy: berth.StrategyDynamic}, false)
+	require.NoError(t, err)
+	generation := register(t, s, "n1", "c")
+	log := newJournal()
+	sweeping(t, f, fleet.SweeperOptions{Switch: 10 * time.Millisecond, Logger: log.logger()})
+	is := berth.StrategyRoundRobin
+	for _, step := range []struct {
+		load berth.NodeLoad
+		to   berth.Strategy
+	}{
+		{berth.NodeLoad{CPUUsage: 95}, berth.StrategyLoadBalanced},
+		{berth.NodeLoad{LatencyMs: 150}, berth.StrategyLocality},
+		{berth.NodeLoad{LatencyMs: 10}, berth.StrategyRoundRobin},
+	} {
+		until(t, f, string(step.to), func(now *fleet.Snapshot) bool {
+			code, err := s.HeartbeatNode(t.Context(), "n1", generation, step.load, 0.5)
+			if err == nil && code == lua.NodeReregister {
+				generation = register(t, s, "n1", "c")
+			}
+			return now.Strategy("d") == step.to
+		})
+		var last map[string]any
+		require.Eventually(t, func() bool {
+			lines := log.all(t, "pool switched its strategy")
+			if len(lines) > 0 {
+				last = lines[len(lines)-1]
+			}
+			return last["to"] == string(step.to)
+		}, patience, 5*time.Millisecond)
+		require.Equal(t, "d", last["pool"])
+		require.Equal(t, string(is), last["from"])
+		is = step.to
+	}
+	switches, err := s.StrategySwitches(t.Context(), "d")
+	require.NoError(t, err)
+	require.Len(t, switches, 3)
+	require.Len(t, log.all(t, "pool switched its strategy"), 3)
+}
+
+// L11, L12: while Redis is away nobody is declared dead and the log tells it once; a Redis that lost everything gets the
+// operator's configuration back first and then has everything else reasserted, once for each grace.
+func TestSweeperWhenRedisIsLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args  []string
+		lose  func(t *testing.T, s *lua.Scripts, server *testredis.Server, log *journal)
+		outed int // lines about Redis being away
+	}{
+		"restarted empty": {lose: outlast, outed: 1},
+		"restarted with its data": {
+			args: []string{"--appendonly", "yes", "--appendfsync", "always"}, lose: outlast, outed: 1,
+		},
+		"flushed": {lose: func(t *testing.T, s *lua.Scripts, _ *testredis.Server, _ *journal) {
+			t.Helper()
+			require.NoError(t, s.Redis().FlushAll(t.Context()).Err())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, s, server := follow(t, c.args...)
+			require.NoError(t, waitReady(t, f))
+			config := fastConfig()
+			require.NoError(t, s.PutFleetConfig(t.Context(), config))
+			until(t, f, "configuration", func(s *fleet.Snapshot) bool { return len(s.Config.Times) > 0 })
+			log, events := newJournal(), make(chan string, 1000)
+			failures := 3
+			sweeping(t, f, fleet.SweeperOptions{
+				Logger: log.logger(), Limits: lua.SweepLimits{Blind: 100 * time.Millisecond},
+				Restore: func(ctx context.Context) error {
+					if failures--; failures%3 != 0 {
+						return errors.New("the database is away")
+					}
+					events <- "restored"
+					return s.PutFleetConfig(ctx, config)
+				},
+				OnGrace: func(_ context.Context, until time.Time) error {
+					events <- "grace " + fmt.Sprint(until.UnixMilli())
+					return nil
+				},
+			})
+			next := func() string {
+				select {
+				case e := <-events:
+					return e
+				case <-time.After(patience):
+					require.FailNow(t, "nothing happened")
+					return ""
+				}
+			}
+			require.Equal(t, "restored", next())
+			first := next()
+			beats(t, s, "n1")
+			until(t, f, "registered", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].State == berth.NodeReady })
+
+			c.lose(t, s, server, log)
+
+			require.Equal(t, "restored", next())
+			second := next()
+			require.NotEqual(t, first, second)
+			until(t, f, "as before", func(s *fleet.Snapshot) bool {
+				return !s.Stale && len(s.Config.Times) > 0 && s.Nodes["n1"].State == berth.NodeReady
+			})
+			require.Empty(t, log.all(t, "nodes were declared dead"))
+			require.Len(t, log.all(t, "the fleet is looked after again"), c.outed+2, "also the two restorations that failed at first")
+			away := 0
+			for _, l := range log.all(t, "the fleet cannot be looked after") {
+				if l["part"] == "sweep" {
+					away++
+				} else {
+					require.Equal(t, "recovery after a grace", l["part"])
+				}
+			}
+			require.Equal(t, c.outed, away)
+			require.Empty(t, events, "once for each grace")
+		})
+	}
+}
+
+// outlast takes Redis away for longer than it takes to die.
+func outlast(t *testing.T, _ *lua.Scripts, server *testredis.Server, log *journal) {
+	t.Helper()
+	server.Kill()
+	gone := time.Now()
+	require.Eventually(t, func() bool {
+		return time.Since(gone) > 3*fast.Death && len(log.all(t, "the fleet cannot be looked after")) > 1
+	}, patience, time.Millisecond)
+	server.Restart()
+}
+
+// A callback that hangs does not blind the sweep.
+func TestSweepGoesOnWhileACallbackHangs(t *testing.T) {
+	t.Parallel()
+	f, s, _ := follow(t)
+	require.NoError(t, waitReady(t, f))
+	require.NoError(t, s.PutFleetConfig(t.Context(), fastConfig()))
+	until(t, f, "configuration", func(s *fleet.Snapshot) bool { return len(s.Config.Times) > 0 })
+	hanging := make(chan struct{}, 100)
+	register(t, s, "n1", "c")
+	sweeping(t, f, fleet.SweeperOptions{OnNotice: func(ctx context.Context, _ berth.NodeNotice) error {
+		hanging <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	select {
+	case <-hanging:
+	case <-time.After(patience):
+		require.FailNow(t, "no notice")
+	}
+	register(t, s, "n2", "c")
+	until(t, f, "the second death", func(s *fleet.Snapshot) bool { return s.Nodes["n2"].State == berth.NodeDead })
+}
+
+// A fleet that was never read is not swept: its times may not be the operator's.
+func TestNothingIsSweptBeforeTheFirstReading(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, fleet.NewSweeper(fleet.New(s, fleet.Options{}), fleet.SweeperOptions{}).Run(ctx))
+	require.Zero(t, s.Redis().Exists(t.Context(), s.Keys().Sweep(), s.Keys().Guard()).Val())
+}
+
+// S4: a pool of several capabilities comes into being when it is asked for, and only where it has a node.
+func TestGather(t *testing.T) {
+	t.Parallel()
+	f, s, _ := follow(t)
+	require.NoError(t, waitReady(t, f))
+	register(t, s, "n1", "a", "b", "c")
+	register(t, s, "n2", "a")
+	until(t, f, "registered", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 2 })
+	gather := func(pool string, capabilities ...string) bool {
+		changed, err := f.Gather(t.Context(), pool, capabilities)
+		require.NoError(t, err)
+		return changed
+	}
+	require.False(t, gather("a", "a"), "one capability needs no definition")
+	require.False(t, gather("mine", "a", "b"), "not the pool of these capabilities")
+	require.False(t, gather("a+x", "a", "x"), "nobody would be in it")
+	require.True(t, gather("a+b", "b", "a"))
+	now := until(t, f, "gathered", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n1"].Pools, "a+b") && len(s.Pools) == 1 })
+	require.NotContains(t, now.Nodes["n2"].Pools, "a+b")
+	require.False(t, gather("a+b", "a", "b"), "all are in it")
+
+	// Who defined it did not get as far as moving the nodes.
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ConfigAnchors(), "b", "b+c").Err())
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ConfigPools(), "b+c", `{"poolId":"b+c","capabilities":["b","c"]}`).Err())
+	require.NoError(t, s.Redis().Publish(t.Context(), s.Keys().ConfigUpdated(), "pools").Err())
+	until(t, f, "defined", func(s *fleet.Snapshot) bool { return len(s.Pools) == 2 })
+	require.True(t, gather("b+c", "b", "c"))
+	until(t, f, "filled", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n1"].Pools, "b+c") })
+}
