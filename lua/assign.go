@@ -18,7 +18,7 @@ const (
 	AssignExists = "EXISTS"     // an earlier call took it
 	AssignFull   = "NODE_FULL"  // all nodes that could are full
 	AssignNone   = "NO_NODE"    // no node can
-	JobTurnEnded = "TURN_ENDED" // dispatch_job: the turn was finalised
+	JobTurnEnded = "TURN_ENDED" // dispatch_job: the turn was finalised, and the job would bind it again
 )
 
 // Unconfirmed is how long a slot is held for work that nobody has confirmed yet (L7).
@@ -115,8 +115,11 @@ type JobCall struct {
 	SessionID, TurnID, JobID, RequestID string
 	// Dispatch counts the dispatches of the job from 1: a job whose node died is dispatched anew (L6).
 	Dispatch int
-	// EndsTurn tells that the job's segment finalises the turn: it follows the affinity and binds none (A3, A7).
+	// EndsTurn tells that the job's segment finalises the turn, or that the turn is finalised: it follows the affinity
+	// and binds none (A3, A7).
 	EndsTurn bool
+	// AffinityNodeID is the turn's node as its workflow knows it: where Redis has lost it, it is put back (L12).
+	AffinityNodeID string
 	// KeepBinding is how long the same request gets the same answer; at least 30 s, which 0 means.
 	KeepBinding time.Duration
 	Choice
@@ -138,7 +141,7 @@ func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) 
 		return Decision{}, fmt.Errorf("job row: %w", err)
 	}
 	args := append(s.choiceArgs(j.LeaseID(), j.Choice), j.TurnID, j.JobID, flag(j.EndsTurn),
-		max(j.KeepBinding, 30*time.Second).Milliseconds(), string(row[:len(row)-1]))
+		max(j.KeepBinding, 30*time.Second).Milliseconds(), string(row[:len(row)-1]), j.AffinityNodeID)
 	res, err := s.runGuarded(ctx, name, []string{
 		k.Guard(), k.Request(j.SessionID, j.RequestID, j.Dispatch), k.Turn(j.TurnID), k.Session(j.SessionID), k.Job(j.JobID),
 	}, args...)

@@ -304,7 +304,8 @@ func TestTurnAffinityContract(t *testing.T) {
 		require.NotContains(t, src, ":turn:", "%s: the turn's key is given, not made", name)
 	}
 	dispatch := scriptFile(t, "dispatch_job")
-	require.Contains(t, dispatch, "if not affine and not ends then", "A3, A4: with the first job only, and not with one that ends its turn")
+	require.Contains(t, dispatch, "if not known and not ends then\n  redis.call('HSET', turn,",
+		"A3, A4: where there is none only, and not with a job that ends its turn")
 	require.Contains(t, dispatch, "'current_turn_id', ARGV[8]", "A3: the session's turn in the same script")
 }
 

@@ -16,16 +16,17 @@
 --          be chosen and the capabilities the pool stands for, these three one per line
 -- ARGV[8]  turn id
 -- ARGV[9]  job id
--- ARGV[10] 1 when the job ends its turn: it binds nothing
+-- ARGV[10] 1 when the job binds nothing: it ends its turn, or is dispatched anew after its end
 -- ARGV[11] ms the binding is kept
 -- ARGV[12] what is known of the job, JSON without its closing brace
+-- ARGV[13] node that the turn is known to be bound to, '': put back where Redis has lost it (L12)
 --
 -- Returns {code, …}
 --   OK          {node, generation, strategy, affinity, why}: affinity first, hit or miss; why it missed
 --   EXISTS      {job}: as JSON, as an earlier call left it
 --   NODE_FULL   {reasons, missing}: all nodes that could are full; reasons and numbers in turn
 --   NO_NODE     {reasons, missing}: no node can; missing: capabilities that no living node has
---   TURN_ENDED  the turn was finalised
+--   TURN_ENDED  the turn was finalised, and the job would bind it again
 --   GRACE       {ms}: Redis may have forgotten leases: grants wait
 --   GUARD       the guard is missing: to be checked first
 
@@ -43,8 +44,8 @@ if bound then return { 'EXISTS', bound } end
 local now = clock()
 if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
 local ends = ARGV[10] == '1'
-local affine = redis.call('HGET', turn, 'affinity_node_id')
-if not affine then
+local known = redis.call('HGET', turn, 'affinity_node_id')
+if not known and not ends then
   local ended = redis.call('HGET', session, 'ended_turns')
   if ended and string.find(ended, '\n' .. ARGV[8] .. '\n', 1, true) then return { 'TURN_ENDED' } end
 end
@@ -53,6 +54,7 @@ local want = {
   stem = stem, now = now, lease = lease, ttl = ttl, pool = ARGV[4], strategy = ARGV[5], random = random, skipped = {},
 }
 detail(want, ARGV[7])
+local affine = known or ARGV[13] ~= '' and ARGV[13]
 local node, strategy, affinity, why = nil, '', 'first', ''
 if affine then
   node, why = named(want, affine)
@@ -67,8 +69,8 @@ if not node then
   return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, want.missing }
 end
 if next(want.skipped) then slow().passed(want, false) end
-if not affine and not ends then
-  redis.call('HSET', turn, 'affinity_node_id', node.id)
+if not known and not ends then
+  redis.call('HSET', turn, 'affinity_node_id', affine or node.id)
   redis.call('HSET', session, 'current_turn_id', ARGV[8])
   redis.call('EXPIRE', session, 3600)
 end

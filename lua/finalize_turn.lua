@@ -5,12 +5,13 @@
 -- KEYS[2] session
 -- ARGV[1] turn id
 -- ARGV[2] channel of updated sessions
+-- ARGV[3] 1 when the turn never began: it is not remembered as ended, for its id may be used again
 --
 -- Returns {code, node}; the turn's node, '' when it had none
 --   OK     ended now
 --   ENDED  was ended before
 
-local turn, session, id = KEYS[1], KEYS[2], ARGV[1]
+local turn, session, id, withdraw = KEYS[1], KEYS[2], ARGV[1], ARGV[3] == '1'
 local node = redis.call('HGET', turn, 'affinity_node_id')
 local found = redis.call('HMGET', session, 'ended_turns', 'current_turn_id', 'routing_key')
 local ended = found[1] or '\n'
@@ -23,7 +24,7 @@ for other in string.gmatch(ended, '[^\n]+') do
     keep, n = keep .. other .. '\n', n + 1
   end
 end
-redis.call('HSET', session, 'ended_turns', keep)
+if not withdraw then redis.call('HSET', session, 'ended_turns', keep) end
 if found[2] == id then redis.call('HDEL', session, 'current_turn_id') end
 redis.call('EXPIRE', session, 3600)
 redis.call('PUBLISH', ARGV[2], found[3] or '')

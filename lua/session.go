@@ -7,14 +7,12 @@ import (
 	"berth"
 )
 
-// What the scripts of sessions and turns answer.
+// What decide_session_pool answers.
 const (
-	SessionExists = "EXISTS"  // decide_session_pool: kept
+	SessionExists = "EXISTS"  // kept
 	SessionReset  = "RESET"   // the language pair has changed
 	SessionNew    = "NEW"     // decided
 	SessionNoPool = "NO_POOL" // no pool is eligible
-	TurnFinalized = "OK"
-	TurnEnded     = "ENDED" // finalize_turn: was ended before
 )
 
 // PoolQuestion is what a session's pool is decided by (L5).
@@ -41,21 +39,6 @@ func (s *Scripts) DecideSessionPool(ctx context.Context, q PoolQuestion) (code, 
 		args = append(args, p)
 	}
 	res, err := s.run(ctx, name, []string{s.keys.Session(q.SessionID)}, args...)
-	if err != nil {
-		return "", "", err
-	}
-	f, ok := texts(res, 2)
-	if !ok {
-		return "", "", replyError(name, res)
-	}
-	return f[0], f[1], nil
-}
-
-// FinalizeTurn deletes a turn's affinity (A6) and answers TurnFinalized with the node it was bound to, or TurnEnded.
-// A job of the turn that is dispatched late is refused from then on.
-func (s *Scripts) FinalizeTurn(ctx context.Context, sessionID, turnID string) (code, nodeID string, err error) {
-	const name = "finalize_turn"
-	res, err := s.run(ctx, name, []string{s.keys.Turn(turnID), s.keys.Session(sessionID)}, turnID, s.keys.SessionUpdated())
 	if err != nil {
 		return "", "", err
 	}

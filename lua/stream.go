@@ -28,6 +28,14 @@ const StreamField = "e"
 // Channel names one task's stream of events (T12).
 type Channel struct{ UserID, ServiceID, TaskID string }
 
+// SessionService is the service id of sessions' channels; no task can have it.
+const SessionService = "session"
+
+// SessionChannel names the stream of what a session's turns bring. It never ends.
+func SessionChannel(userID, sessionID string) Channel {
+	return Channel{UserID: userID, ServiceID: SessionService, TaskID: sessionID}
+}
+
 // StreamEntry is one event to append. An entry with Once set is left out when one of its Type is in the stream.
 type StreamEntry struct {
 	Type berth.EventType

@@ -1,0 +1,61 @@
+-- append_turn_events: appends the next events of a turn to its session's stream and publishes each (A10). The stream is
+-- opened when it is not there; it never ends. A turn numbers its events from 1: what was appended before is left out, so
+-- that a call repeated after a lost reply changes nothing. Where Redis has lost the stream, a new generation of ids goes
+-- on with the number that is given.
+--
+-- KEYS[1]  meta hash: state, gen, seq, fence as in open_stream; turns: the turns of the last 64, one per line, newest
+--          first; turn:{id}: the number of its last event
+-- KEYS[2]  stream
+-- ARGV[1]  Pub/Sub channel
+-- ARGV[2]  turn id
+-- ARGV[3]  number of the first event
+-- ARGV[4]  ms that both keys are kept from now
+-- ARGV[5]  length the stream is trimmed to, about; 0 leaves it whole
+-- ARGV[6…] events as JSON
+--
+-- Each event becomes entry {gen}-{seq} with field e = JSON, and the message "{id} {json}" on the channel.
+--
+-- Returns {code, last id}
+--   OK     appended, or had been
+--   ENDED  what is there is no session's stream: it has an end; nothing changed
+local meta, stream = KEYS[1], KEYS[2]
+local channel, turn, number, ttl, trim = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+if not (number and ttl and trim) then return redis.error_reply('ERR append_turn_events: not a number') end
+local REMEMBERED = 64
+
+local field = 'turn:' .. turn
+local found = redis.call('HMGET', meta, 'state', 'gen', 'seq', field)
+local state, gen, seq, last = found[1], found[2], found[3], tonumber(found[4] or '0')
+if state and state ~= 'open' then return { 'ENDED', gen .. '-' .. seq } end
+local first = 6 + math.max(0, last + 1 - number)
+if state and #ARGV < first then return { 'OK', gen .. '-' .. seq } end
+
+if not state then
+  local time = redis.call('TIME')
+  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
+  if newest[1] then now = math.max(now, tonumber(string.match(newest[1][1], '^(%d+)-')) + 1) end
+  gen, seq = string.format('%.0f', now), '0'
+  redis.call('HSET', meta, 'state', 'open', 'gen', gen, 'fence', '0')
+end
+for i = first, #ARGV do
+  seq = string.format('%.0f', tonumber(seq) + 1)
+  redis.call('XADD', stream, gen .. '-' .. seq, 'e', ARGV[i])
+  redis.call('PUBLISH', channel, gen .. '-' .. seq .. ' ' .. ARGV[i])
+end
+redis.call('HSET', meta, 'seq', seq, field, string.format('%.0f', number + #ARGV - 6))
+if not found[4] then
+  local turns, n = turn .. '\n', 1
+  for other in string.gmatch(redis.call('HGET', meta, 'turns') or '', '[^\n]+') do
+    if n < REMEMBERED then
+      turns, n = turns .. other .. '\n', n + 1
+    else
+      redis.call('HDEL', meta, 'turn:' .. other)
+    end
+  end
+  redis.call('HSET', meta, 'turns', turns)
+end
+if trim > 0 then redis.call('XTRIM', stream, 'MAXLEN', '~', trim) end
+redis.call('PEXPIRE', meta, ttl)
+redis.call('PEXPIRE', stream, ttl)
+return { 'OK', gen .. '-' .. seq }

@@ -1,0 +1,281 @@
+package lua_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/lua"
+)
+
+// sessionCase is one session's stream in a cell of its own.
+type sessionCase struct {
+	streamCase
+	ttl  time.Duration
+	trim int64
+}
+
+func newSessionCase(t *testing.T, rdb *redis.Client) sessionCase {
+	t.Helper()
+	c := newStreamCase(t, rdb)
+	c.ch = lua.SessionChannel("alice", "s1")
+	c.meta = c.s.Keys().StreamMeta(c.ch.UserID, c.ch.ServiceID, c.ch.TaskID)
+	c.stream = c.s.Keys().Stream(c.ch.UserID, c.ch.ServiceID, c.ch.TaskID)
+	return sessionCase{streamCase: c, ttl: time.Hour}
+}
+
+func (c sessionCase) append(turn string, first int, events ...string) lua.AppendResult {
+	c.t.Helper()
+	res, err := c.s.AppendTurnEvents(c.t.Context(), c.ch, turn, first, events, c.ttl, c.trim)
+	require.NoError(c.t, err)
+	return res
+}
+
+// said is the stream's events, oldest first.
+func (c sessionCase) said() (out []string) {
+	c.t.Helper()
+	_, entries, err := c.s.ReadStream(c.t.Context(), c.ch, "", 10_000)
+	require.NoError(c.t, err)
+	for _, e := range entries {
+		out = append(out, e.Values[lua.StreamField].(string))
+	}
+	return out
+}
+
+// A10: whatever is repeated, each event of a turn is in the stream once, and turns of one session do not disturb each other.
+func TestAppendTurnEvents(t *testing.T) {
+	t.Parallel()
+	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
+		c := newSessionCase(t, rdb)
+		steps := []struct {
+			turn   string
+			first  int
+			events []string
+			said   string
+		}{
+			{"t1", 1, []string{"a1"}, "a1"}, // opens the stream
+			{"t1", 1, []string{"a1"}, "a1"}, // the same again
+			{"t1", 1, []string{"a1", "a2"}, "a1 a2"},
+			{"t2", 1, []string{"b1", "b2"}, "a1 a2 b1 b2"},
+			{"t1", 2, []string{"a2", "a3"}, "a1 a2 b1 b2 a3"},
+			{"t2", 1, []string{"b1", "b2"}, "a1 a2 b1 b2 a3"},
+			{"t2", 3, []string{"b3"}, "a1 a2 b1 b2 a3 b3"},
+			{"t1", 4, nil, "a1 a2 b1 b2 a3 b3"},
+		}
+		for _, step := range steps {
+			res := c.append(step.turn, step.first, step.events...)
+			require.Equal(t, lua.StreamOK, res.Code)
+			require.Equal(t, step.said, strings.Join(c.said(), " "))
+			require.True(t, strings.HasSuffix(res.LastID, fmt.Sprintf("-%d", len(strings.Fields(step.said)))), res.LastID)
+		}
+		state, err := c.s.StreamState(t.Context(), c.ch)
+		require.NoError(t, err)
+		require.True(t, state.Exists)
+		require.False(t, state.Ended)
+	})
+}
+
+// A listener may open the stream before the first turn; its ids then go on from there.
+func TestAppendTurnEventsToAnOpenedStream(t *testing.T) {
+	t.Parallel()
+	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
+		c := newSessionCase(t, rdb)
+		_, err := c.s.OpenStream(t.Context(), c.ch, 0, time.Minute)
+		require.NoError(t, err)
+		before, err := c.s.StreamState(t.Context(), c.ch)
+		require.NoError(t, err)
+		sub := rdb.Subscribe(t.Context(), c.s.Keys().Channel("alice", "session", "s1"))
+		defer func() { require.NoError(t, sub.Close()) }()
+		_, err = sub.Receive(t.Context())
+		require.NoError(t, err)
+		gen := strings.TrimSuffix(before.LastID, "-0")
+		require.Equal(t, gen+"-2", c.append("t1", 1, "x y", "z").LastID)
+		for _, want := range []string{"-1 x y", "-2 z"} {
+			m, err := sub.ReceiveMessage(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, gen+want, m.Payload)
+		}
+		for _, key := range []string{c.meta, c.stream} {
+			left, err := rdb.PTTL(t.Context(), key).Result()
+			require.NoError(t, err)
+			require.InDelta(t, time.Hour, left, float64(time.Minute), key)
+		}
+		c.ttl = 2 * time.Hour
+		c.append("t1", 3, "later")
+		for _, key := range []string{c.meta, c.stream} {
+			left, err := rdb.PTTL(t.Context(), key).Result()
+			require.NoError(t, err)
+			require.InDelta(t, c.ttl, left, float64(time.Minute), "kept from the last event: %s", key)
+		}
+	})
+}
+
+// L12: a turn that had said something goes on where Redis has lost it, with ids above all before.
+func TestAppendTurnEventsAfterLoss(t *testing.T) {
+	t.Parallel()
+	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
+		c := newSessionCase(t, rdb)
+		before := c.append("t1", 1, "a1", "a2")
+		gen, _, _ := strings.Cut(before.LastID, "-")
+		until := mustInt(t, gen) + 1
+		require.Eventually(t, func() bool { return redisMs(t, c.s) > until }, 5*time.Second, time.Millisecond)
+		require.NoError(t, rdb.Del(t.Context(), c.meta, c.stream).Err())
+
+		after := c.append("t1", 3, "a3")
+		require.Equal(t, []string{"a3"}, c.said())
+		next, seq, _ := strings.Cut(after.LastID, "-")
+		require.Equal(t, "1", seq)
+		require.Greater(t, mustInt(t, next), mustInt(t, gen))
+		c.append("t1", 3, "a3", "a4")
+		require.Equal(t, []string{"a3", "a4"}, c.said(), "and each once again")
+	})
+}
+
+// Ids rise even where the stream has entries of a time that this Redis has not reached.
+func TestAppendTurnEventsIDsRise(t *testing.T) {
+	t.Parallel()
+	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
+		c := newSessionCase(t, rdb)
+		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: c.stream, ID: "99999999999999-4", Values: []string{"e", "old"}}).Err())
+		require.Equal(t, "100000000000000-1", c.append("t1", 5, "new").LastID)
+	})
+}
+
+// What is remembered of turns is bounded: the last 64.
+func TestAppendTurnEventsRemembersLastTurns(t *testing.T) {
+	t.Parallel()
+	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
+		c := newSessionCase(t, rdb)
+		for i := range 100 {
+			c.append(fmt.Sprintf("t%d", i), 1, "x", "y")
+		}
+		fields, err := rdb.HKeys(t.Context(), c.meta).Result()
+		require.NoError(t, err)
+		turns := 0
+		for _, f := range fields {
+			if strings.HasPrefix(f, "turn:") {
+				turns++
+			}
+		}
+		require.Equal(t, 64, turns)
+		require.Len(t, c.said(), 200)
+		c.append("t36", 1, "x", "y")
+		require.Len(t, c.said(), 200, "the oldest that is remembered")
+	})
+}
+
+func TestAppendTurnEventsTrims(t *testing.T) {
+	t.Parallel()
+	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
+		c := newSessionCase(t, rdb)
+		c.trim = 200
+		for i := range 10 {
+			c.append("t1", 100*i+1, strings.Split(strings.Repeat("x", 100), "")...)
+		}
+		n, err := rdb.XLen(t.Context(), c.stream).Result()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, n, int64(200))
+		require.Less(t, n, int64(400)) // Redis trims whole nodes of 100
+	})
+}
+
+func TestAppendTurnEventsRefusesAnotherKindOfStream(t *testing.T) {
+	t.Parallel()
+	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
+		c := newSessionCase(t, rdb)
+		c.set("ended")
+		before := c.look()
+		require.Equal(t, lua.AppendResult{Code: lua.StreamEnded, LastID: "100-2"}, c.append("t1", 1, "a"))
+		require.Equal(t, before, c.look())
+	})
+}
+
+// L12: where Redis has lost a turn's node, a job that brings it puts it back, and follows it; A4: where it is there, it
+// stays.
+func TestDispatchRestoresAffinity(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	knows := func(node string) func(*lua.JobCall) { return func(j *lua.JobCall) { j.AffinityNodeID = node } }
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		for _, id := range []string{"a", "b", "c"} {
+			register(t, s, spec(id, slots(4)))
+		}
+		forget := func() {
+			require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Turn("t1"), s.Keys().Session("s1")).Err())
+		}
+		first := dispatch(t, s, job("t1", 1))
+		require.Equal(t, "a", first.NodeID)
+
+		forget()
+		second := dispatch(t, s, job("t1", 2, knows("a")))
+		require.Equal(t, berth.AffinityHit, second.Affinity)
+		require.Equal(t, "a", second.NodeID)
+		require.Equal(t, map[string]string{"affinity_node_id": "a"}, affinityOf(t, s, "t1"))
+		current, err := s.Redis().HGet(t.Context(), s.Keys().Session("s1"), "current_turn_id").Result()
+		require.NoError(t, err)
+		require.Equal(t, "t1", current)
+
+		// A node that cannot take it is a miss, and is put back all the same: it was written once.
+		_, _, err = s.HoldNode(t.Context(), "a", lua.OrderCordon, 0)
+		require.NoError(t, err)
+		forget()
+		third := dispatch(t, s, job("t1", 3, knows("a")))
+		require.Equal(t, berth.AffinityMiss, third.Affinity)
+		require.Equal(t, berth.ExcludeCordoned, third.Missed)
+		require.Equal(t, map[string]string{"affinity_node_id": "a"}, affinityOf(t, s, "t1"))
+		_, _, err = s.HoldNode(t.Context(), "a", lua.OrderUncordon, 0)
+		require.NoError(t, err)
+
+		require.Equal(t, "a", dispatch(t, s, job("t1", 4, knows("b"))).NodeID, "what Redis has counts")
+		require.Equal(t, map[string]string{"affinity_node_id": "a"}, affinityOf(t, s, "t1"))
+
+		// A7: the segment that ends the turn follows a node that is lost, and puts nothing back.
+		forget()
+		last := dispatch(t, s, job("t1", 5, knows("a"), ending))
+		require.Equal(t, berth.AffinityHit, last.Affinity)
+		require.Empty(t, affinityOf(t, s, "t1"))
+	})
+}
+
+// A6, A11: a job that is dispatched anew after its turn's end finds a node and binds nothing.
+func TestDispatchAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("a", slots(4)))
+		register(t, s, spec("b", slots(4)))
+		first := dispatch(t, s, job("t1", 1))
+		_, _, err := s.FinalizeTurn(t.Context(), "s1", "t1")
+		require.NoError(t, err)
+		anew := func(j *lua.JobCall) { j.Dispatch, j.Excluded = 2, []string{first.NodeID} }
+		require.Equal(t, lua.JobTurnEnded, dispatch(t, s, job("t1", 1, anew)).Code, "it would bind it")
+		d := dispatch(t, s, job("t1", 1, anew, ending))
+		require.Equal(t, lua.AssignOK, d.Code)
+		require.NotEqual(t, first.NodeID, d.NodeID)
+		require.Empty(t, affinityOf(t, s, "t1"))
+	})
+}
+
+// A turn that never began leaves nothing, and its id may be used again.
+func TestWithdrawTurn(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("a", slots(4)))
+		dispatch(t, s, job("t1", 1))
+		code, bound, err := s.WithdrawTurn(t.Context(), "s1", "t1")
+		require.NoError(t, err)
+		require.Equal(t, lua.TurnFinalized, code)
+		require.Equal(t, "a", bound)
+		require.Empty(t, affinityOf(t, s, "t1"))
+		left, err := s.Redis().HGetAll(t.Context(), s.Keys().Session("s1")).Result()
+		require.NoError(t, err)
+		require.Empty(t, left)
+		require.Equal(t, berth.AffinityFirst, dispatch(t, s, job("t1", 2)).Affinity)
+	})
+}
