@@ -20,6 +20,7 @@ var version = "dev"
 type commands struct {
 	API     apiCommand       `cmd:"" name:"api" help:"Serve the HTTP API and the console."`
 	Worker  workerCommand    `cmd:"" help:"Work task queues."`
+	Node    nodeCommand      `cmd:"" help:"Be a node: register, work jobs with a driver, drain when stopped."`
 	Token   tokenCommand     `cmd:"" help:"Print a bearer token."`
 	Task    taskCommands     `cmd:"" help:"Submit, watch, get and cancel tasks from the terminal."`
 	Turn    turnCommand      `cmd:"" help:"Speak in a live-translation session from the terminal."`

@@ -47,13 +47,15 @@ type HeartbeatReply struct {
 // has the id.
 func (c *Client) RegisterNode(ctx context.Context, r Registration) (Registered, error) {
 	var out Registered
-	return out, c.call(ctx, http.MethodPost, "/v1/nodes", nil, r, &out)
+	err := c.call(ctx, http.MethodPost, "/v1/nodes", nil, r, &out)
+	return out, err
 }
 
 // HeartbeatNode tells that a generation lives and how busy it is. HTTP 409: register again.
 func (c *Client) HeartbeatNode(ctx context.Context, nodeID string, h Heartbeat) (HeartbeatReply, error) {
 	var out HeartbeatReply
-	return out, c.call(ctx, http.MethodPost, nodePath(nodeID)+"/heartbeat", nil, h, &out)
+	err := c.call(ctx, http.MethodPost, nodePath(nodeID)+"/heartbeat", nil, h, &out)
+	return out, err
 }
 
 // WithdrawNode ends a generation on purpose, whichever lives when it is 0. HTTP 404: there is no such one.
@@ -68,7 +70,8 @@ func (c *Client) WithdrawNode(ctx context.Context, nodeID string, generation int
 // Node is a node as the server sees it.
 func (c *Client) Node(ctx context.Context, nodeID string) (berth.Node, error) {
 	var out berth.Node
-	return out, c.call(ctx, http.MethodGet, nodePath(nodeID), nil, nil, &out)
+	err := c.call(ctx, http.MethodGet, nodePath(nodeID), nil, nil, &out)
+	return out, err
 }
 
 func nodePath(nodeID string) string { return "/v1/nodes/" + url.PathEscape(nodeID) }

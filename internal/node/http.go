@@ -1,0 +1,145 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"berth"
+)
+
+// ActivityHeader tells an endpoint of the http driver which activity it is asked for.
+const ActivityHeader = "Berth-Activity"
+
+// HTTP is a driver that posts the activity's input as JSON to an endpoint, which answers the activity's output. An answer
+// of 400, 413, 415 or 422 is an invalid input, any other but 200 a failure. A call has as long as the job has.
+type HTTP struct {
+	url  string
+	key  string
+	http *http.Client
+}
+
+// NewHTTP makes the driver. key is sent as bearer token, when there is one; redirects are not followed, so that it goes
+// to the address the operator configured or nowhere.
+func NewHTTP(endpoint, key string, slots int) (*HTTP, error) {
+	if err := checkURL(endpoint); err != nil {
+		return nil, err
+	}
+	return &HTTP{url: endpoint, key: key, http: httpClient(slots)}, nil
+}
+
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return fmt.Errorf("%q is no http or https URL", s)
+	}
+	return nil
+}
+
+// httpClient keeps a connection per slot and has no timeout of its own: the job's context ends a call.
+func httpClient(slots int) *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library's own
+	t.MaxIdleConnsPerHost = max(slots, 1)
+	return &http.Client{
+		Transport:     t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Close drops idle connections.
+func (h *HTTP) Close() { h.http.CloseIdleConnections() }
+
+// Translate posts the berth.JobInput; the answer is a berth.JobOutput.
+func (h *HTTP) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
+	var out struct {
+		Text *string `json:"text"`
+	}
+	if err := h.post(ctx, berth.ActivityTranslate, in, &out, berth.MaxSegmentBytes); err != nil {
+		return berth.JobOutput{}, err
+	}
+	if out.Text == nil {
+		return berth.JobOutput{}, berth.Errorf(berth.CodeNodeFailed, "the endpoint's answer has no text")
+	}
+	return berth.JobOutput{Text: *out.Text}, nil
+}
+
+// Execute posts the berth.ExecuteInput; the answer is a berth.ExecuteOutput.
+func (h *HTTP) Execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+	var out berth.ExecuteOutput
+	err := h.post(ctx, berth.ActivityExecute, in, &out, berth.MaxExecutionBytes)
+	return out, err
+}
+
+// escaped is how much longer a text can be as JSON, and wrapped how much an answer may hold beside it.
+const (
+	escaped = 6
+	wrapped = 4 << 10
+)
+
+func (h *HTTP) post(ctx context.Context, activity string, in, out any, most int) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", activity, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("call the endpoint: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set(ActivityHeader, activity)
+	if h.key != "" {
+		req.Header.Set("Authorization", "Bearer "+h.key)
+	}
+	res, err := h.http.Do(req)
+	if err != nil {
+		return unreachable(ctx, err)
+	}
+	defer func() { _ = res.Body.Close() }() // the answer is read, or given up
+	if res.StatusCode != http.StatusOK {
+		return refusal(res)
+	}
+	limit := int64(escaped*most + wrapped)
+	answer, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
+	switch {
+	case err != nil:
+		return unreachable(ctx, err)
+	case int64(len(answer)) > limit:
+		return berth.Errorf(berth.CodeNodeFailed, "the endpoint's answer is over %d bytes", limit)
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return berth.Errorf(berth.CodeNodeFailed, "the endpoint's answer is not the JSON it should be").With(err)
+	}
+	return nil
+}
+
+// unreachable is a call without an answer, or with half of one.
+func unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("call the endpoint: %w", ctx.Err())
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // without the address
+	}
+	return berth.Errorf(berth.CodeNodeFailed, "the endpoint cannot be reached, or broke off").With(err)
+}
+
+func refusal(res *http.Response) error {
+	words, _ := io.ReadAll(io.LimitReader(res.Body, messageBytes)) // what came is enough for a message
+	code := berth.CodeNodeFailed
+	switch res.StatusCode {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		code = berth.CodeInvalid
+	}
+	e := berth.Errorf(code, "the endpoint answered %d", res.StatusCode)
+	if s := shown(string(words)); s != "" {
+		e.Message += ": " + s
+	}
+	return e
+}

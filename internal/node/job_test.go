@@ -1,0 +1,186 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"berth"
+)
+
+// does is a driver that does what a test wants.
+type does func(ctx context.Context, in berth.JobInput) (string, error)
+
+func (d does) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
+	text, err := d(ctx, in)
+	return berth.JobOutput{Text: text}, err
+}
+
+func (d does) Execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+	text, err := d(ctx, berth.JobInput{Text: in.Executor})
+	return berth.ExecuteOutput{Output: []byte(`"` + text + `"`)}, err
+}
+
+// environment runs activities as a worker would.
+func environment(t *testing.T, slots int, d does) (*testsuite.TestActivityEnvironment, *jobs, context.CancelCauseFunc) {
+	t.Helper()
+	hard, cut := context.WithCancelCause(context.Background())
+	t.Cleanup(func() { cut(nil) })
+	j := newJobs(hard, Options{Spec: berth.NodeSpec{MaxConcurrentJobs: slots}, Driver: d, Logger: slog.New(slog.DiscardHandler)})
+	return environmentOf(j), j, cut
+}
+
+// environmentOf is for one activity at a time.
+func environmentOf(j *jobs) *testsuite.TestActivityEnvironment {
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(slog.New(slog.DiscardHandler))
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivityWithOptions(j.translate, activity.RegisterOptions{Name: berth.ActivityTranslate})
+	env.RegisterActivityWithOptions(j.execute, activity.RegisterOptions{Name: berth.ActivityExecute})
+	return env
+}
+
+func TestJobOutcomes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		text    string
+		err     error
+		kind    string
+		final   bool
+		message string
+	}{
+		"done":                 {text: "hola"},
+		"as long as it may be": {text: strings.Repeat("x", berth.MaxSegmentBytes)},
+		"too long":             {text: strings.Repeat("x", berth.MaxSegmentBytes+1), kind: "node_failed", message: "the output has 65537 bytes, over 65536"},
+		"an invalid input":     {err: berth.Invalid("text", "is no text"), kind: "invalid", final: true, message: "is no text"},
+		"a failure":            {err: berth.Errorf(berth.CodeNodeFailed, "out of words").With(errors.New("secret")), kind: "node_failed", message: "out of words"},
+		"a model's failure":    {err: berth.Errorf(berth.CodeProviderUnavailable, "no model"), kind: "node_failed", message: "no model"},
+		"any other error":      {err: errors.New("boom"), kind: "node_failed", message: "boom"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env, j, _ := environment(t, 1, func(context.Context, berth.JobInput) (string, error) { return c.text, c.err })
+			value, err := env.ExecuteActivity(berth.ActivityTranslate, segment)
+			require.Zero(t, j.running.Load())
+			if c.kind == "" {
+				require.NoError(t, err)
+				var out berth.JobOutput
+				require.NoError(t, value.Get(&out))
+				require.Equal(t, c.text, out.Text)
+				return
+			}
+			var failed *temporal.ApplicationError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, c.kind, failed.Type())
+			require.Equal(t, c.final, failed.NonRetryable())
+			require.Equal(t, c.message, failed.Message())
+		})
+	}
+}
+
+func TestExecuteOutcomes(t *testing.T) {
+	t.Parallel()
+	env, j, _ := environment(t, 1, func(_ context.Context, in berth.JobInput) (string, error) {
+		if in.Text == "big" {
+			return strings.Repeat("x", berth.MaxExecutionBytes), nil
+		}
+		return in.Text, nil
+	})
+	value, err := env.ExecuteActivity(berth.ActivityExecute, berth.ExecuteInput{Executor: "report"})
+	require.NoError(t, err)
+	var out berth.ExecuteOutput
+	require.NoError(t, value.Get(&out))
+	require.JSONEq(t, `"report"`, string(out.Output))
+	_, err = env.ExecuteActivity(berth.ActivityExecute, berth.ExecuteInput{Executor: "big"})
+	require.ErrorContains(t, err, "over 262144")
+	require.Zero(t, j.executing.Load())
+}
+
+func TestJobsThatOutlastTheDrainAreTriedElsewhere(t *testing.T) {
+	t.Parallel()
+	began := make(chan struct{})
+	env, _, cut := environment(t, 1, func(ctx context.Context, _ berth.JobInput) (string, error) {
+		close(began)
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	go func() {
+		<-began
+		cut(errDrained)
+	}()
+	_, err := env.ExecuteActivity(berth.ActivityTranslate, segment)
+	var failed *temporal.ApplicationError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, "node_failed", failed.Type())
+	require.False(t, failed.NonRetryable())
+	require.Equal(t, errDrained.Error(), failed.Message())
+}
+
+func TestRunningJobsTellThatTheyLive(t *testing.T) {
+	t.Parallel()
+	heard := make(chan struct{}, 10)
+	env, _, _ := environment(t, 1, func(ctx context.Context, _ berth.JobInput) (string, error) {
+		select {
+		case <-heard:
+			return "heard", nil
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	})
+	env.SetOnActivityHeartbeatListener(func(*activity.Info, converter.EncodedValues) { heard <- struct{}{} })
+	value, err := env.ExecuteActivity(berth.ActivityTranslate, segment)
+	require.NoError(t, err)
+	var out berth.JobOutput
+	require.NoError(t, value.Get(&out))
+	require.Equal(t, "heard", out.Text)
+}
+
+func TestNoMoreJobsAtOnceThanSlots(t *testing.T) {
+	t.Parallel()
+	const slots, all = 3, 30
+	var now, most atomic.Int64
+	release := make(chan struct{})
+	_, j, _ := environment(t, slots, func(context.Context, berth.JobInput) (string, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		<-release
+		return "", nil
+	})
+	errs := make(chan error, all)
+	for range all {
+		env := environmentOf(j)
+		go func() {
+			_, err := env.ExecuteActivity(berth.ActivityTranslate, segment)
+			errs <- err
+		}()
+	}
+	require.Eventually(t, func() bool { return now.Load() == slots }, 20*time.Second, time.Millisecond)
+	require.Equal(t, int64(slots), j.running.Load())
+	close(release)
+	for range all {
+		require.NoError(t, <-errs)
+	}
+	require.Equal(t, int64(slots), most.Load())
+}
+
+func TestQuietEndsAfterTheLastArrival(t *testing.T) {
+	t.Parallel()
+	env, j, _ := environment(t, 1, func(context.Context, berth.JobInput) (string, error) { return "", nil })
+	_, err := env.ExecuteActivity(berth.ActivityTranslate, segment)
+	require.NoError(t, err)
+	begun := time.Now()
+	j.awaitQuiet(30 * time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(begun), 30*time.Millisecond)
+}

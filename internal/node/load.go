@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/mem"
+
+	"berth"
+)
+
+// meter measures the host's load between two heartbeats. What cannot be measured here counts as 0.
+type meter struct {
+	last cpu.TimesStat
+	// latency is the mean round trip of the last heartbeats in ms: how far away the node is (S7).
+	latency float64
+}
+
+func newMeter() *meter {
+	m := &meter{}
+	m.cpu(context.Background())
+	return m
+}
+
+// latencyWeight is what the newest round trip counts in the mean.
+const latencyWeight = 0.2
+
+// took notes a heartbeat's round trip.
+func (m *meter) took(d time.Duration) {
+	ms := float64(d.Microseconds()) / 1000
+	if m.latency == 0 {
+		m.latency = ms
+	}
+	m.latency += latencyWeight * (ms - m.latency)
+}
+
+func (m *meter) read(ctx context.Context, j *jobs) berth.NodeLoad {
+	return berth.NodeLoad{
+		CPUUsage: m.cpu(ctx), MemoryUsage: memory(ctx), LatencyMs: tenths(m.latency),
+		CurrentJobs: int(j.running.Load()), ActiveWorkflows: int(j.executing.Load()),
+	}
+}
+
+// cpu is how much of the host's processors was in use since the last call, 0-100.
+func (m *meter) cpu(ctx context.Context) float64 {
+	times, err := cpu.TimesWithContext(ctx, false)
+	if err != nil || len(times) == 0 {
+		return 0
+	}
+	before, now := m.last, times[0]
+	m.last = now
+	all := total(now) - total(before)
+	if all <= 0 {
+		return 0
+	}
+	return percent(100 * (1 - (now.Idle+now.Iowait-before.Idle-before.Iowait)/all))
+}
+
+// total leaves guests out: they are counted in user and nice already.
+func total(t cpu.TimesStat) float64 {
+	return t.User + t.System + t.Idle + t.Nice + t.Iowait + t.Irq + t.Softirq + t.Steal
+}
+
+func memory(ctx context.Context) float64 {
+	v, err := mem.VirtualMemoryWithContext(ctx)
+	if err != nil {
+		return 0
+	}
+	return percent(v.UsedPercent)
+}
+
+func percent(p float64) float64 {
+	if math.IsNaN(p) {
+		return 0
+	}
+	return tenths(min(max(p, 0), 100))
+}
+
+func tenths(v float64) float64 { return math.Round(v*10) / 10 }
