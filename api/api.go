@@ -23,7 +23,7 @@ import (
 	"berth/lua"
 )
 
-// Starter starts and cancels the workflows of tasks. Errors carry a berth.Code: CodeUnavailable when Temporal
+// Starter starts, asks and ends workflows. Those of tasks: errors carry a berth.Code: CodeUnavailable when Temporal
 // cannot be reached, CodeIdempotencyMismatch and CodeConflict as the contract says; a RetryError around them
 // says when to come back.
 type Starter interface {
@@ -32,6 +32,8 @@ type Starter interface {
 	SubmitTask(ctx context.Context, sub Submission) (Acceptance, error)
 	// CancelTask asks the task's workflow to stop (T25); it does not wait for its end.
 	CancelTask(ctx context.Context, taskID string) error
+	TurnStarter
+	ExecutionStarter
 }
 
 // Submission is one checked request for a task. Its variables are assets of the user already (T26).
@@ -73,6 +75,8 @@ type Ledger interface {
 	GetUserTask(ctx context.Context, userID, id string) (berth.Task, error)
 	ListTasks(ctx context.Context, userID, cursor string, limit int) (tasks []berth.Task, next string, err error)
 	FinishedSteps(ctx context.Context, taskID string) ([]ledger.FinishedStep, error)
+	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
+	GetSession(ctx context.Context, userID, id string) (berth.Session, error)
 	Ping(ctx context.Context) error
 }
 
@@ -101,6 +105,9 @@ type Config struct {
 	TemporalUIURL     string        // for links; empty: none
 	TemporalNamespace string        // for links: "default"
 	Tier              berth.Tier    // what tasks are served as until credits decide (T18): paid
+	TurnTimeout       time.Duration // a turn ends that long after its last segment (A1): 10 s
+	JobTimeout        time.Duration // longest one node may take for one job: 30 s
+	SessionAffinity   bool          // sessions are spread over the pools that serve them; else the first has all (L5)
 	Production        bool
 	Version           string
 }
@@ -149,6 +156,10 @@ func New(d Deps) (*echo.Echo, error) {
 	s.doc = newDocument(e)
 	s.tasks(e)
 	s.events(e)
+	s.sessions()
+	s.turns()
+	s.executions()
+	s.sessionEventsRoute(e)
 	s.assets(e)
 	s.ticketsRoute()
 	s.templates()
@@ -181,6 +192,8 @@ func newServer(d Deps) (*server, error) {
 	setDefault(&c.BodyTimeout, 15*time.Second)
 	setDefault(&c.TemporalNamespace, "default")
 	setDefault(&c.Tier, berth.TierPaid)
+	setDefault(&c.TurnTimeout, 10*time.Second)
+	setDefault(&c.JobTimeout, 30*time.Second)
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
@@ -207,7 +220,7 @@ func newDocument(e *echo.Echo) huma.API {
 	cfg.CreateHooks = nil
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"},
-		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: one task's events, for a minute"},
+		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: the events of one task or session, for a minute"},
 	}
 	return humaecho.New(e, cfg)
 }
@@ -246,7 +259,7 @@ func describeAccess(op *huma.Operation, r rule) {
 	for _, scope := range r.scopes { // any one of them
 		op.Security = append(op.Security, map[string][]string{"bearer": {scope}})
 	}
-	if r.ticket {
+	if r.ticket != noTicket {
 		op.Security = append(op.Security, map[string][]string{"ticket": {}})
 	}
 }

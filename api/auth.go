@@ -54,7 +54,9 @@ type Verifier interface {
 type claims struct {
 	jwt.RegisteredClaims
 	Scope string `json:"scope,omitempty"`
-	Task  string `json:"task,omitempty"`
+	// what a ticket is for: one of them
+	Task    string `json:"task,omitempty"`
+	Session string `json:"session,omitempty"`
 }
 
 // IssueToken makes an HS256 bearer token for user with the given scopes, valid for ttl from now.
@@ -122,39 +124,58 @@ func (v hs256) Verify(_ context.Context, token string) (Principal, error) {
 	return Principal{UserID: c.Subject, Scopes: strings.Fields(c.Scope), ExpiresAt: c.ExpiresAt.Time}, nil
 }
 
-// ticket makes a token that opens one task's events and nothing else.
-func (v hs256) ticket(userID, taskID string, ttl time.Duration) (string, time.Time, error) {
+// ticketKind is whose events a ticket opens.
+type ticketKind string
+
+// The kinds; a route without one takes no tickets.
+const (
+	noTicket      ticketKind = ""
+	ticketTask    ticketKind = "task"
+	ticketSession ticketKind = "session"
+)
+
+// ticket makes a token that opens the events of one task or session and nothing else.
+func (v hs256) ticket(userID string, kind ticketKind, id string, ttl time.Duration) (string, time.Time, error) {
 	now := v.clock()
 	expires := now.Add(ttl).Truncate(time.Second)
-	t, err := sign(string(v.secret), claims{
+	c := claims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer: defaultIssuer, Subject: userID, Audience: jwt.ClaimStrings{ticketAudience},
 			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(expires),
 		},
-		Task: taskID,
-	})
+	}
+	if kind == ticketSession {
+		c.Session = id
+	} else {
+		c.Task = id
+	}
+	t, err := sign(string(v.secret), c)
 	return t, expires, err
 }
 
-// redeem tells whose ticket for taskID this is.
-func (v hs256) redeem(ticket, taskID string) (Principal, error) {
+// redeem tells whose ticket for the task or session this is.
+func (v hs256) redeem(ticket string, kind ticketKind, id string) (Principal, error) {
 	c, err := v.parse(ticket, ticketAudience, "")
 	if err != nil {
 		return Principal{}, err
 	}
-	if c.Task == "" || c.Task != taskID {
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the ticket is for another task")
+	opens := c.Task
+	if kind == ticketSession {
+		opens = c.Session
+	}
+	if opens == "" || opens != id {
+		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the ticket is for something else")
 	}
 	return Principal{UserID: c.Subject, Scopes: []string{ScopeUser}, ExpiresAt: c.ExpiresAt.Time}, nil
 }
 
 // rule says who may call a route. A route without a rule stops New.
 type rule struct {
-	public bool     // nobody is asked for a token
-	scopes []string // one of them opens it; none: any valid token
-	ticket bool     // a ticket in the query opens it, too
-	raw    bool     // the handler reads the body itself
-	stream bool     // the answer has no end in time
+	public bool       // nobody is asked for a token
+	scopes []string   // one of them opens it; none: any valid token
+	ticket ticketKind // a ticket in the query opens it, too
+	raw    bool       // the handler reads the body itself
+	stream bool       // the answer has no end in time
 }
 
 // The rules that routes share.
@@ -217,8 +238,8 @@ func (s *server) authenticate(c echo.Context, r rule) (Principal, error) {
 		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "more than one Authorization header")
 	}
 	if len(header) == 0 {
-		if t := c.QueryParam("ticket"); r.ticket && t != "" {
-			return s.tickets.redeem(t, c.Param("id"))
+		if t := c.QueryParam("ticket"); r.ticket != noTicket && t != "" {
+			return s.tickets.redeem(t, r.ticket, c.Param("id"))
 		}
 		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is needed")
 	}

@@ -3,10 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
@@ -16,24 +13,10 @@ import (
 	"berth/lua"
 )
 
-// Hub gives readers of tasks' streams; *stream.Hub is one.
-type Hub interface {
-	Subscribe(ctx context.Context, ch lua.Channel, after string, fromLatest bool) (*stream.Reader, error)
-}
-
-const (
-	// storedEventID is the id of a terminal event that was made from the row because its stream is gone.
-	storedEventID = "end"
-	// absentWait is how often an open task's stream is looked for while it is not there: before the workflow
-	// opened it, or after Redis lost it.
-	absentWait    = 100 * time.Millisecond
-	absentWaitMax = 2 * time.Second
-)
+// storedEventID is the id of a terminal event that was made from the row because its stream is gone.
+const storedEventID = "end"
 
 func (s *server) events(e *echo.Echo) {
-	text := func(name, in, doc string) *huma.Param {
-		return &huma.Param{Name: name, In: in, Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
-	}
 	s.route(e, huma.Operation{
 		OperationID: "task-events", Method: http.MethodGet, Path: "/v1/tasks/{id}/events", Tags: []string{"events"},
 		Summary: "A task's events as they happen (Server-Sent Events)",
@@ -42,15 +25,7 @@ func (s *server) events(e *echo.Echo) {
 			"Last-Event-ID with nothing lost or repeated; `gap` says that history was trimmed. Comments are heartbeats. " +
 			"The stream closes behind the terminal event; asked to resume behind that, it answers 204. A task that is " +
 			"over and whose stream has gone gives its stored terminal event.",
-		Parameters: []*huma.Param{
-			idParam(),
-			text("Last-Event-ID", "header", "Resume behind this event"),
-			text("lastEventId", "query", "The same, for clients that cannot set a header"),
-			{
-				Name: "fromLatest", In: "query", Description: "1: only what happens from now on",
-				Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"0", "1"}},
-			},
-		},
+		Parameters: append([]*huma.Param{idParam()}, resumeParams()...),
 		Responses: map[string]*huma.Response{
 			"200": {
 				Description: "Events until the terminal one",
@@ -58,7 +33,7 @@ func (s *server) events(e *echo.Echo) {
 			},
 			"204": {Description: "The terminal event was seen already"},
 		},
-	}, rule{scopes: []string{ScopeUser}, ticket: true, stream: true}, s.taskEvents)
+	}, rule{scopes: []string{ScopeUser}, ticket: ticketTask, stream: true}, s.taskEvents)
 }
 
 // taskEvents keeps its frame small, as all do that a reader stands on while it waits: with a write on top its stack
@@ -66,15 +41,15 @@ func (s *server) events(e *echo.Echo) {
 func (s *server) taskEvents(c echo.Context) error {
 	ctx, cancel := streamContext(c.Request().Context())
 	defer cancel()
-	f, err := aside(func() (*follower, error) { return s.newFollower(ctx, c) })
+	f, err := aside(func() (*follower, error) { return s.followTask(ctx, c) })
 	if err != nil || f == nil {
 		return err
 	}
 	return f.over(ctx, f.run(ctx))
 }
 
-// newFollower checks what is asked for. There is none for a client that has seen the end: it is answered.
-func (s *server) newFollower(ctx context.Context, c echo.Context) (*follower, error) {
+// followTask checks what is asked for. There is no follower for a client that has seen the end: it is answered.
+func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, error) {
 	id := c.Param("id")
 	if err := checkID("id", id); err != nil {
 		return nil, err
@@ -93,180 +68,49 @@ func (s *server) newFollower(ctx context.Context, c echo.Context) (*follower, er
 		}
 		after = ""
 	}
-	return &follower{
-		s: s, ch: lua.Channel{UserID: task.UserID, ServiceID: task.ServiceID, TaskID: task.ID},
-		final: task.Status.Final(), after: after, fromLatest: fromLatest, out: newEventWriter(c),
-	}, nil
+	t := &taskFeed{
+		s: s, ch: lua.Channel{UserID: task.UserID, ServiceID: task.ServiceID, TaskID: task.ID}, final: task.Status.Final(),
+	}
+	return &follower{s: s, feed: t, after: after, fromLatest: fromLatest, out: newEventWriter(c)}, nil
 }
 
-// resumePoint reads where to go on; the header is the browser's own, so it wins.
-func resumePoint(req *http.Request) (after string, fromLatest bool, err error) {
-	q := req.URL.Query()
-	after = req.Header.Get("Last-Event-ID")
-	if after == "" {
-		after = q.Get("lastEventId")
-	}
-	switch q.Get("fromLatest") {
-	case "", "0", "false":
-	case "1", "true":
-		fromLatest = true
-	default:
-		return "", false, berth.Invalid("fromLatest", "must be 0 or 1")
-	}
-	return after, fromLatest, nil
+// taskFeed is one task's events: they end with the task.
+type taskFeed struct {
+	s     *server
+	ch    lua.Channel
+	final bool // the task was over when it was last looked at
 }
 
-// follower brings one client to the end of one task.
-type follower struct {
-	s          *server
-	ch         lua.Channel
-	final      bool // the task was over when it was last looked at
-	after      string
-	fromLatest bool
-	out        *eventWriter
+func (t *taskFeed) channel() lua.Channel { return t.ch }
+
+func (t *taskFeed) settled() bool { return t.final }
+
+func (t *taskFeed) ends(e berth.EventType) bool { return e.Terminal() }
+
+func (t *taskFeed) subscribe(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error) {
+	return t.s.Hub.Subscribe(ctx, t.ch, after, fromLatest)
 }
 
-// run returns when the client has the terminal event, or left, or is too slow; or when the stream cannot be read.
-func (f *follower) run(ctx context.Context) error {
-	for wait := absentWait; ; wait = min(2*wait, absentWaitMax) {
-		r, err := aside(func() (*stream.Reader, error) { return f.s.Hub.Subscribe(ctx, f.ch, f.after, f.fromLatest) })
-		if err == nil {
-			err = f.pump(ctx, r)
-			r.Close()
-		}
-		if err == nil || !errors.Is(err, stream.ErrAbsent) {
-			return err
-		}
-		f.fromLatest = false // what comes once the stream is there is new
-		if over, err := f.sendStored(ctx); over || err != nil {
-			return err
-		}
-		if err := f.pause(ctx, wait); err != nil {
-			return err
-		}
-	}
-}
-
-// over ends the request. What was begun cannot be answered any more: the client resumes.
-func (f *follower) over(ctx context.Context, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case f.out.c.Response().Committed:
-		if !errors.Is(err, context.Canceled) { // a write that failed ends ctx, too
-			f.s.log.InfoContext(ctx, "event stream cut", "requestId", callOf(ctx).requestID, "task", f.ch.TaskID, "error", err)
-		}
-		return nil
-	case errors.Is(err, stream.ErrClosed):
-		return unavailable("the event hub", err) // this process stops
-	default:
-		return err
-	}
-}
-
-// pump writes what the reader gives; nil behind the terminal event, stream.ErrAbsent when the stream vanished.
-func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
-	if !f.final {
-		if err := f.out.open(); err != nil {
-			return err
-		}
-	}
-	for {
-		next, cancel := context.WithTimeout(ctx, f.s.Config.HeartbeatInterval)
-		item, err := r.Next(next)
-		cancel()
-		switch {
-		case err == nil:
-			if err := f.out.event(item.ID, item.Event, item.Data); err != nil {
-				return err
-			}
-			if item.ID != "" {
-				f.after = item.ID
-			}
-			if item.Event.Terminal() {
-				return nil
-			}
-		case errors.Is(err, io.EOF):
-			return f.end(ctx)
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, context.DeadlineExceeded):
-			if err := f.out.heartbeat(); err != nil {
-				return err
-			}
-			if over, err := f.check(ctx, r); over || err != nil {
-				return err
-			}
-		default:
-			return err
-		}
-	}
-}
-
-// check finds out, after a silent heartbeat, whether anything can still come. A stream that is gone while its task
-// is open will be restored by its writer, and then the same reader goes on.
-func (f *follower) check(ctx context.Context, r *stream.Reader) (over bool, err error) {
-	switch err := r.Check(ctx); {
-	case errors.Is(err, stream.ErrAbsent):
-		return f.sendStored(ctx)
-	case errors.Is(err, io.EOF):
-		return true, f.end(ctx)
-	default: // Redis away: the reader tries again by itself
-		return false, nil
-	}
-}
-
-// end is for a stream that had nothing behind the client's id but its end.
-func (f *follower) end(ctx context.Context) error {
-	switch {
-	case f.out.opened:
-		return nil
-	case f.after == "":
-		_, err := f.sendStored(ctx)
-		return err
-	default:
-		return f.out.nothing()
-	}
-}
-
-// sendStored sends the terminal event of a task that is over, made from its row (T16).
-func (f *follower) sendStored(ctx context.Context) (over bool, err error) {
-	t, err := f.s.Ledger.GetUserTask(ctx, f.ch.UserID, f.ch.TaskID)
+// last is the terminal event of a task that is over, made from its row (T16).
+func (t *taskFeed) last(ctx context.Context) (*stream.Item, error) {
+	task, err := t.s.Ledger.GetUserTask(ctx, t.ch.UserID, t.ch.TaskID)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	if f.final = t.Status.Final(); !f.final {
-		return false, nil
+	if t.final = task.Status.Final(); !t.final {
+		return nil, nil
 	}
-	asset, err := f.s.resultAsset(ctx, t)
+	asset, err := t.s.resultAsset(ctx, task)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	ev, err := berth.TerminalEvent(t, asset)
+	ev, err := berth.TerminalEvent(task, asset)
 	if err != nil {
-		return false, berth.Errorf(berth.CodeInternal, "make the stored event").With(err)
+		return nil, berth.Errorf(berth.CodeInternal, "make the stored event").With(err)
 	}
 	data, err := json.Marshal(ev)
 	if err != nil {
-		return false, berth.Errorf(berth.CodeInternal, "encode the stored event").With(err)
+		return nil, berth.Errorf(berth.CodeInternal, "encode the stored event").With(err)
 	}
-	return true, f.out.event(storedEventID, ev.Type, data)
-}
-
-// pause waits for a stream that is not there yet, the client kept informed.
-func (f *follower) pause(ctx context.Context, d time.Duration) error {
-	if err := f.out.open(); err != nil {
-		return err
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-	}
-	if time.Since(f.out.written) >= f.s.Config.HeartbeatInterval {
-		return f.out.heartbeat()
-	}
-	return nil
+	return &stream.Item{ID: storedEventID, Event: ev.Type, Data: data}, nil
 }

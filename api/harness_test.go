@@ -35,6 +35,7 @@ const secret = "a secret of the tests, long enough for HS256"
 
 // starter accepts tasks straight into the ledger, as the workflow does.
 type starter struct {
+	*stories
 	ledger  *ledger.Ledger
 	down    atomic.Bool
 	submits atomic.Int64
@@ -118,7 +119,7 @@ func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
-	h.starter = &starter{ledger: h.ledger, cancels: make(chan string, 8)}
+	h.starter = &starter{stories: newStories(h.scripts), ledger: h.ledger, cancels: make(chan string, 8)}
 	deps := api.Deps{
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
 		Scripts: h.scripts, Fleet: h.fleet, Redis: redisPinger{h.client}, Temporal: h.temporal, Logger: logger,

@@ -17,6 +17,7 @@ import (
 
 	"berth"
 	"berth/internal/llm"
+	"berth/lua"
 )
 
 // submitInput is a request for a task.
@@ -78,6 +79,9 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	user, b := cl.user.UserID, in.Body
 	if b.TaskID == "." || b.TaskID == ".." { // clients would resolve the path away
 		return nil, berth.Invalid("taskId", "must not be %q", b.TaskID)
+	}
+	if b.ServiceID == lua.SessionService { // its streams are those of sessions
+		return nil, berth.Invalid("serviceId", "must not be %q", b.ServiceID)
 	}
 	vals, err := s.checkValues(ctx, user, b.Template, b.Variables)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"berth"
 	"berth/internal/llm"
+	"berth/workflows"
 )
 
 // taskView is a task as its owner sees it.
@@ -195,7 +196,7 @@ func (s *server) view(t berth.Task) taskView {
 		TaskID: t.ID, ServiceID: t.ServiceID, Template: t.Template, Locale: t.Locale, Tier: t.Tier,
 		Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex, Variables: t.Variables,
 		Usage: t.Usage, PollAfterMs: milliseconds(pollAfter(t)), TraceID: t.TraceID, RequestID: t.RequestID,
-		Links:     taskLinks{Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.temporalLink(t)},
+		Links:     taskLinks{Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.workflowLink(workflows.TaskWorkflowID(t.ID), t.RunID)},
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, DeadlineAt: t.DeadlineAt, EndedAt: t.EndedAt,
 	}
 	if v.Variables == nil {
@@ -245,15 +246,15 @@ func pollAfter(t berth.Task) time.Duration {
 	}
 }
 
-// temporalLink is the run's page in the Temporal UI.
-func (s *server) temporalLink(t berth.Task) string {
+// workflowLink is a workflow's page in the Temporal UI, of one run when that is known.
+func (s *server) workflowLink(workflowID, runID string) string {
 	if s.Config.TemporalUIURL == "" {
 		return ""
 	}
 	link := strings.TrimRight(s.Config.TemporalUIURL, "/") + "/namespaces/" +
-		url.PathEscape(s.Config.TemporalNamespace) + "/workflows/" + url.PathEscape("task:"+t.ID)
-	if t.RunID != "" {
-		link += "/" + url.PathEscape(t.RunID) + "/history"
+		url.PathEscape(s.Config.TemporalNamespace) + "/workflows/" + url.PathEscape(workflowID)
+	if runID != "" {
+		link += "/" + url.PathEscape(runID) + "/history"
 	}
 	return link
 }

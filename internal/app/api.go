@@ -41,6 +41,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version
 			AuthSecret: cfg.API.AuthSecret, MaxUploadBytes: cfg.API.MaxUploadBytes,
 			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: cfg.Temporal.UIURL,
 			TemporalNamespace: cfg.Temporal.Namespace, Production: cfg.Production, Version: version,
+			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
 		},
 		Logger: logger,
 	})

@@ -66,6 +66,16 @@ func NewHub(scripts *lua.Scripts, opt HubOptions) *Hub {
 // is no id is berth.CodeInvalid. ErrAbsent: there is no stream. berth.CodeUnavailable: Redis did not answer.
 // The Reader must be closed.
 func (h *Hub) Subscribe(ctx context.Context, ch lua.Channel, after string, fromLatest bool) (*Reader, error) {
+	return h.subscribe(ctx, ch, after, fromLatest, false)
+}
+
+// Follow is Subscribe for the stream of a session, which goes on behind every terminal event: that one ends a turn. Its
+// gaps are a berth.SessionEvent.
+func (h *Hub) Follow(ctx context.Context, ch lua.Channel, after string, fromLatest bool) (*Reader, error) {
+	return h.subscribe(ctx, ch, after, fromLatest, true)
+}
+
+func (h *Hub) subscribe(ctx context.Context, ch lua.Channel, after string, fromLatest, endless bool) (*Reader, error) {
 	var at position
 	if after != "" {
 		var ok bool
@@ -87,6 +97,7 @@ func (h *Hub) Subscribe(ctx context.Context, ch lua.Channel, after string, fromL
 		}
 	}
 	r := newReader(h, ch, at)
+	r.endless = endless
 	if err := r.attach(ctx, state.Ended); err != nil {
 		r.Close()
 		return nil, err

@@ -34,6 +34,8 @@ type Reader struct {
 	channel string
 	index   int // among the readers of its topic; the switchboard's
 
+	endless bool // terminal events end turns, not the stream
+
 	live   chan *message // nil messages only wake
 	behind atomic.Bool   // set by the hub, cleared before a replay
 	closed atomic.Bool
@@ -299,19 +301,25 @@ func (r *Reader) advance() {
 
 func (r *Reader) give(at position, item Item) Item {
 	r.at = at
-	if item.Event.Terminal() {
+	if item.Event.Terminal() && !r.endless {
 		r.over, r.chunk = true, nil
 	}
 	return item
 }
 
-// gap says that history before the reader's next event is missing. Its stage is that event's.
+// gap says that history before the reader's next event is missing. Its stage, or its turn, is that event's.
 func (r *Reader) gap(next []byte) Item {
-	var after berth.Event
-	_ = json.Unmarshal(next, &after) // without a stage the gap is as good
-	data, _ := json.Marshal(berth.Event{
-		Type: berth.EventGap, TaskID: r.ch.TaskID, ServiceID: r.ch.ServiceID, Stage: after.Stage,
-		TS: time.Now().UnixMilli(),
-	})
+	var after struct {
+		Stage  berth.Stage `json:"stage"`
+		TurnID string      `json:"turnId"`
+	}
+	_ = json.Unmarshal(next, &after) // without them the gap is as good
+	var gap any = berth.Event{
+		Type: berth.EventGap, TaskID: r.ch.TaskID, ServiceID: r.ch.ServiceID, Stage: after.Stage, TS: time.Now().UnixMilli(),
+	}
+	if r.endless {
+		gap = berth.SessionEvent{Type: berth.EventGap, SessionID: r.ch.TaskID, TurnID: after.TurnID, TS: time.Now().UnixMilli()}
+	}
+	data, _ := json.Marshal(gap)
 	return Item{ID: r.at.String(), Event: berth.EventGap, Data: data}
 }

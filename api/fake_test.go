@@ -1,0 +1,177 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"berth"
+	"berth/api"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// stories stands for the workflows of turns and executions: what they keep is in one map, nodes are decided by the real
+// scripts. Whoever holds the book may use it.
+type stories struct {
+	scripts *lua.Scripts
+	held    chan *book
+}
+
+type book struct {
+	away       error // Temporal's
+	dispatches int
+	turns      map[string]*storedTurn
+	executions map[string]*storedExecution
+}
+
+type storedTurn struct {
+	berth.Turn
+	in       workflows.TurnInput
+	outcomes map[string]workflows.DispatchReply
+}
+
+type storedExecution struct {
+	berth.Execution
+	in workflows.ExecutionInput
+}
+
+func newStories(scripts *lua.Scripts) *stories {
+	s := &stories{scripts: scripts, held: make(chan *book, 1)}
+	s.held <- &book{turns: map[string]*storedTurn{}, executions: map[string]*storedExecution{}}
+	return s
+}
+
+// open is the book, to be given back.
+func (s *stories) open() (b *book, giveBack func()) {
+	b = <-s.held
+	return b, func() { s.held <- b }
+}
+
+func (s *stories) Dispatch(ctx context.Context, job api.JobCall) (workflows.DispatchReply, bool, error) {
+	b, giveBack := s.open()
+	defer giveBack()
+	b.dispatches++
+	if b.away != nil {
+		return workflows.DispatchReply{}, false, b.away
+	}
+	req := job.Request
+	t, known := b.turns[job.Turn.TurnID]
+	switch {
+	case known && (t.UserID != req.UserID || t.SessionID != req.SessionID), !known && job.Running:
+		return workflows.DispatchReply{}, false, berth.Errorf(berth.CodeNotFound, "there is no such turn")
+	case !known:
+		t = &storedTurn{in: job.Turn, outcomes: map[string]workflows.DispatchReply{}, Turn: berth.Turn{
+			ID: job.Turn.TurnID, SessionID: job.Turn.SessionID, UserID: job.Turn.UserID, Status: berth.TurnOpen,
+		}}
+	}
+	if first, ok := t.outcomes[req.RequestID]; ok {
+		if first.RequestHash != req.RequestHash {
+			return first, false, &berth.Error{Code: berth.CodeIdempotencyMismatch, Field: "requestId", Message: "was used for another request"}
+		}
+		return first, true, nil
+	}
+	if t.Status != berth.TurnOpen {
+		return workflows.DispatchReply{}, false, berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized")
+	}
+	d, err := s.scripts.DispatchJob(ctx, lua.JobCall{
+		SessionID: t.SessionID, TurnID: t.ID, JobID: fmt.Sprintf("%s-%d", t.ID, req.Index), RequestID: req.RequestID,
+		Dispatch: 1, EndsTurn: req.Finalize.Ends(), Choice: lua.Choice{PoolID: req.PoolID, Required: []string{req.PoolID}},
+	})
+	switch {
+	case err != nil:
+		return workflows.DispatchReply{}, false, err
+	case d.Code == lua.AssignFull:
+		return workflows.DispatchReply{}, false, &api.RefusedError{Code: berth.CodeNodeFull, Reasons: d.Passed}
+	case d.Code != lua.AssignOK:
+		return workflows.DispatchReply{}, false, &api.RefusedError{Code: berth.CodeNoNode, Reasons: d.Passed, Missing: d.Missing}
+	}
+	b.turns[t.ID] = t
+	t.Jobs = append(t.Jobs, berth.TurnJob{
+		JobID: d.JobID, RequestID: req.RequestID, Index: req.Index, SpeakerID: req.SpeakerID, Status: berth.JobRunning,
+		NodeID: d.NodeID, PoolID: d.PoolID, Affinity: d.Affinity, Dispatches: 1, Text: req.Text,
+	})
+	t.outcomes[req.RequestID] = workflows.DispatchReply{RequestHash: req.RequestHash, TurnID: t.ID, Assignment: d.Assignment}
+	if req.Finalize.Ends() {
+		t.Status, t.Reason = berth.TurnFinalized, req.Finalize
+	}
+	return t.outcomes[req.RequestID], false, nil
+}
+
+func (s *stories) FinalizeTurn(
+	_ context.Context, turnID string, req workflows.FinalizeRequest,
+) (workflows.FinalizeReply, error) {
+	b, giveBack := s.open()
+	defer giveBack()
+	if b.away != nil {
+		return workflows.FinalizeReply{}, b.away
+	}
+	t, ok := b.turns[turnID]
+	switch {
+	case !ok || t.UserID != req.UserID:
+		return workflows.FinalizeReply{}, berth.Errorf(berth.CodeNotFound, "there is no such turn")
+	case t.Status != berth.TurnOpen:
+		return workflows.FinalizeReply{}, berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized")
+	}
+	t.Status, t.Reason, t.FinalizedAt = berth.TurnFinalized, req.Reason, time.Now()
+	return workflows.FinalizeReply{Status: t.Status, Reason: t.Reason, Jobs: len(t.Jobs)}, nil
+}
+
+func (s *stories) GetTurn(_ context.Context, turnID string) (berth.Turn, error) {
+	b, giveBack := s.open()
+	defer giveBack()
+	if b.away != nil {
+		return berth.Turn{}, b.away
+	}
+	t, ok := b.turns[turnID]
+	if !ok {
+		return berth.Turn{}, berth.Errorf(berth.CodeNotFound, "there is no such turn")
+	}
+	return t.Turn, nil
+}
+
+func (s *stories) SubmitExecution(
+	_ context.Context, in workflows.ExecutionInput,
+) (workflows.ExecuteReply, bool, error) {
+	b, giveBack := s.open()
+	defer giveBack()
+	if b.away != nil {
+		return workflows.ExecuteReply{}, false, b.away
+	}
+	if ex, ok := b.executions[in.ExecutionID]; ok {
+		switch {
+		case ex.UserID != in.UserID:
+			return workflows.ExecuteReply{}, false, &berth.Error{Code: berth.CodeConflict, Field: "executionId", Message: "this id is taken"}
+		case ex.in.RequestHash != in.RequestHash:
+			return workflows.ExecuteReply{}, false, berth.Errorf(berth.CodeIdempotencyMismatch, "was used for another request")
+		}
+		return workflows.ExecuteReply{Status: ex.Status}, true, nil
+	}
+	b.executions[in.ExecutionID] = &storedExecution{in: in, Execution: berth.Execution{
+		ID: in.ExecutionID, UserID: in.UserID, Executor: in.Executor, Status: berth.ExecutionWaiting, PoolID: in.Where.PoolID,
+	}}
+	return workflows.ExecuteReply{Status: berth.ExecutionWaiting}, false, nil
+}
+
+func (s *stories) GetExecution(_ context.Context, id string) (berth.Execution, error) {
+	b, giveBack := s.open()
+	defer giveBack()
+	if b.away != nil {
+		return berth.Execution{}, b.away
+	}
+	ex, ok := b.executions[id]
+	if !ok {
+		return berth.Execution{}, berth.Errorf(berth.CodeNotFound, "there is no such execution")
+	}
+	return ex.Execution, nil
+}
+
+func (s *stories) CancelExecution(_ context.Context, id string) error {
+	b, giveBack := s.open()
+	defer giveBack()
+	if b.away != nil {
+		return b.away
+	}
+	b.executions[id].Status = berth.ExecutionCancelled
+	return nil
+}

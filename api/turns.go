@@ -1,0 +1,265 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"berth"
+	"berth/workflows"
+)
+
+type jobInput struct {
+	ID   string `path:"id" maxLength:"128" doc:"The session"`
+	Body jobBody
+}
+
+type jobBody struct {
+	RequestID string         `json:"requestId" doc:"Your own id for this request: asking again with it is safe"`
+	TurnID    string         `json:"turnId,omitempty" doc:"The turn that the segment belongs to; without it one begins"`
+	SpeakerID string         `json:"speakerId,omitempty" doc:"Who speaks; comes back with the events"`
+	Segment   segment        `json:"segment"`
+	Finalize  berth.Finalize `json:"finalize,omitempty" enum:",max_duration,manual,timeout" doc:"How the segment was cut: manual and timeout end the turn, max_duration does not"`
+}
+
+type segment struct {
+	Index   int    `json:"index" minimum:"0" maximum:"999" doc:"Its place in the turn: results come in this order"`
+	Text    string `json:"text,omitempty" doc:"What was said, at most 64 KiB"`
+	AssetID string `json:"assetId,omitempty" doc:"Instead of text: a text that was uploaded"`
+}
+
+type jobOutput struct{ Body jobView }
+
+// jobView is where a job went.
+type jobView struct {
+	TurnID     string              `json:"turnId"`
+	JobID      string              `json:"jobId"`
+	NodeID     string              `json:"nodeId"`
+	Generation int64               `json:"generation"`
+	PoolID     string              `json:"poolId"`
+	Strategy   berth.Strategy      `json:"strategy,omitempty" doc:"What decided; absent when the turn's affinity did"`
+	Affinity   berth.Affinity      `json:"affinity" enum:"first,hit,miss" doc:"first: later jobs of the turn follow it; hit: the turn's node; miss: that could not take it"`
+	Missed     berth.ExcludeReason `json:"missed,omitempty" doc:"Why the turn's node could not take it"`
+	Replay     bool                `json:"replay" doc:"The answer of an earlier call with this request id; nothing was done"`
+}
+
+type finalizeInput struct {
+	ID   string `path:"id" maxLength:"128"`
+	Body *struct {
+		Reason berth.Finalize `json:"reason,omitempty" enum:"manual,timeout" default:"manual"`
+	}
+}
+
+type finalizeOutput struct {
+	Body struct {
+		TurnID string           `json:"turnId"`
+		Status berth.TurnStatus `json:"status" enum:"open,finalized"`
+		Reason berth.Finalize   `json:"reason"`
+		Jobs   int              `json:"jobs" doc:"How many the turn has; those that run come to their end"`
+	}
+}
+
+type turnInput struct {
+	ID string `path:"id" maxLength:"128"`
+}
+
+type turnOutput struct{ Body turnView }
+
+type turnView struct {
+	berth.Turn
+	Links workflowLinks `json:"links"`
+}
+
+// workflowLinks lead to a workflow's page.
+type workflowLinks struct {
+	Temporal string `json:"temporal,omitempty" doc:"The run in the Temporal UI"`
+}
+
+func (s *server) turns() {
+	register(s, huma.Operation{
+		OperationID: "dispatch-job", Method: http.MethodPost, Path: "/v1/sessions/{id}/jobs", Tags: []string{"sessions"},
+		Summary: "Hand in a segment: which node translates it is decided before the answer",
+		Description: "Without `turnId` a turn begins (A1). The translation comes over the session's events, in the order of " +
+			"the segments. 503 `node_full` and `no_node` say why no node takes it; asking again with the same `requestId` is safe. " +
+			"404: no such session or turn; 409 `turn_finalized`: the turn takes no more jobs, `conflict`: the index is taken.",
+	}, forUser, s.dispatchJob)
+	register(s, huma.Operation{
+		OperationID: "finalize-turn", Method: http.MethodPost, Path: "/v1/turns/{id}/finalize", Tags: []string{"sessions"},
+		Summary:     "End a turn",
+		Description: "Jobs that run come to their end. 409 `turn_finalized` when it has been ended before.",
+	}, forUser, s.finalizeTurn)
+	register(s, huma.Operation{
+		OperationID: "get-turn", Method: http.MethodGet, Path: "/v1/turns/{id}", Tags: []string{"sessions"},
+		Summary: "A turn and its jobs",
+	}, forUsers, s.getTurn)
+}
+
+// dispatchJob costs one read of Redis and one update of the turn's workflow: no more, for people wait while they speak.
+func (s *server) dispatchJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
+	user := callOf(ctx).user.UserID
+	if err := checkJob(&in.Body); err != nil {
+		return nil, err
+	}
+	if err := s.Fleet.Writable(); err != nil { // refused at once (L11)
+		return nil, err
+	}
+	sn, err := s.liveSession(ctx, user, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if in.Body.Segment.AssetID != "" {
+		if in.Body.Segment.Text, err = s.segmentText(ctx, user, in.Body.Segment.AssetID); err != nil {
+			return nil, err
+		}
+	}
+	call, err := s.jobCall(sn, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	reply, replay, err := s.Starter.Dispatch(ctx, call)
+	if err != nil {
+		return nil, fmt.Errorf("dispatch request %s of turn %s: %w", in.Body.RequestID, call.Turn.TurnID, err)
+	}
+	return &jobOutput{Body: jobView{
+		TurnID: reply.TurnID, JobID: reply.JobID, NodeID: reply.NodeID, Generation: reply.Generation, PoolID: reply.PoolID,
+		Strategy: reply.Strategy, Affinity: reply.Affinity, Missed: reply.Missed, Replay: replay,
+	}}, nil
+}
+
+func (s *server) jobCall(sn berth.Session, b jobBody) (JobCall, error) {
+	call := JobCall{
+		Running: b.TurnID != "",
+		Turn: workflows.TurnInput{
+			TurnID: b.TurnID, SessionID: sn.ID, UserID: sn.UserID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang,
+			Timeout: s.Config.TurnTimeout, JobTimeout: s.Config.JobTimeout,
+		},
+		Request: workflows.DispatchRequest{
+			UserID: sn.UserID, SessionID: sn.ID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang, RequestID: b.RequestID,
+			Index: b.Segment.Index, SpeakerID: b.SpeakerID, Text: b.Segment.Text, Finalize: b.Finalize, PoolID: sn.PreferredPool,
+		},
+	}
+	setDefault(&call.Turn.TurnID, turnID(sn.ID, b.RequestID))
+	var err error
+	call.Request.RequestHash, err = jobHash(call)
+	return call, err
+}
+
+// turnID is the id of the turn that a request begins: asking again after a lost reply meets the same turn.
+func turnID(sessionID, requestID string) string {
+	sum := sha256.Sum256([]byte(sessionID + "\x00" + requestID))
+	return "t-" + hex.EncodeToString(sum[:13])
+}
+
+// jobHash tells requests apart by what they ask for. An uploaded text is the same as the text itself, and the turn that
+// a request has begun the same as none.
+func jobHash(call JobCall) (string, error) {
+	r := call.Request
+	b, err := json.Marshal([]any{"v1", r.UserID, r.SessionID, call.Turn.TurnID, r.Index, r.SpeakerID, r.Text, r.Finalize})
+	if err != nil {
+		return "", fmt.Errorf("hash request: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// maxSpeakerBytes bounds the name of who speaks.
+const maxSpeakerBytes = 128
+
+// checkJob finds what huma's description cannot say; errors name the field (X6).
+func checkJob(b *jobBody) error {
+	if err := berth.ValidID("requestId", b.RequestID); err != nil {
+		return err
+	}
+	if b.TurnID != "" {
+		if err := berth.ValidID("turnId", b.TurnID); err != nil {
+			return err
+		}
+	}
+	if len(b.SpeakerID) > maxSpeakerBytes || !printable(b.SpeakerID) {
+		return berth.Invalid("speakerId", "must be printable and at most %d bytes", maxSpeakerBytes)
+	}
+	switch sg := b.Segment; {
+	case sg.AssetID != "" && sg.Text != "":
+		return berth.Invalid("segment", "takes a text or an assetId, not both")
+	case sg.AssetID != "":
+		return checkID("segment.assetId", sg.AssetID)
+	case sg.Text == "":
+		return berth.Invalid("segment.text", "is missing")
+	default:
+		return checkSegment("segment.text", sg.Text)
+	}
+}
+
+// checkSegment refuses texts that are none, or that no message should carry.
+func checkSegment(field, text string) error {
+	if len(text) > berth.MaxSegmentBytes {
+		return &berth.Error{
+			Code: berth.CodeTooLarge, Field: field, Message: fmt.Sprintf("a segment may have at most %d bytes", berth.MaxSegmentBytes),
+		}
+	}
+	return checkText(field, text)
+}
+
+// printable tells whether a name can be shown on one line.
+func printable(name string) bool {
+	for _, r := range name {
+		if r < ' ' || r == 0x7f || r == utf8.RuneError || r == '\u2028' || r == '\u2029' {
+			return false
+		}
+	}
+	return true
+}
+
+// segmentText reads an uploaded text of the user's own.
+func (s *server) segmentText(ctx context.Context, userID, assetID string) (string, error) {
+	const field = "segment.assetId"
+	a, err := s.Ledger.GetAsset(ctx, userID, assetID)
+	switch {
+	case berth.CodeOf(err) == berth.CodeNotFound:
+		return "", berth.Invalid(field, "no such asset")
+	case err != nil:
+		return "", err
+	case a.Kind != berth.AssetText:
+		return "", &berth.Error{Code: berth.CodeUnsupportedMedia, Field: field, Message: "the asset is no text"}
+	}
+	return string(a.Content), checkSegment(field, string(a.Content))
+}
+
+func (s *server) finalizeTurn(ctx context.Context, in *finalizeInput) (*finalizeOutput, error) {
+	if err := berth.ValidID("id", in.ID); err != nil {
+		return nil, err
+	}
+	req := workflows.FinalizeRequest{UserID: callOf(ctx).user.UserID, Reason: berth.FinalizeManual}
+	if in.Body != nil && in.Body.Reason != "" {
+		req.Reason = in.Body.Reason
+	}
+	reply, err := s.Starter.FinalizeTurn(ctx, in.ID, req)
+	if err != nil {
+		return nil, fmt.Errorf("finalize turn %s: %w", in.ID, err)
+	}
+	out := &finalizeOutput{}
+	out.Body.TurnID, out.Body.Status, out.Body.Reason, out.Body.Jobs = in.ID, reply.Status, reply.Reason, reply.Jobs
+	return out, nil
+}
+
+func (s *server) getTurn(ctx context.Context, in *turnInput) (*turnOutput, error) {
+	if err := berth.ValidID("id", in.ID); err != nil {
+		return nil, err
+	}
+	t, err := s.Starter.GetTurn(ctx, in.ID)
+	if err != nil {
+		return nil, fmt.Errorf("get turn %s: %w", in.ID, err)
+	}
+	if user := callOf(ctx).user; t.UserID != user.UserID && !user.Operator() {
+		return nil, noTurn(nil)
+	}
+	return &turnOutput{Body: turnView{
+		Turn: t, Links: workflowLinks{Temporal: s.workflowLink(workflows.TurnWorkflowID(t.ID), "")},
+	}}, nil
+}
