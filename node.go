@@ -242,6 +242,14 @@ const languages = " aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo 
 	"te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu " +
 	"ast ceb fil hsb haw hmn kab mai nan pap szl yue wuu zgh "
 
+// ValidPlace tells whether v can be a host or a zone; empty is none.
+func ValidPlace(field, v string) error {
+	if !plainText(v) {
+		return Invalid(field, "must be printable and at most %d bytes", maxName)
+	}
+	return nil
+}
+
 // plainText is what hosts and zones may be: printable, no line breaks, and short.
 func plainText(s string) bool {
 	if len(s) > maxName {

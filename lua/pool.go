@@ -84,6 +84,39 @@ func (s *Scripts) Pools(ctx context.Context) (map[string]berth.Pool, error) {
 	return out, nil
 }
 
+// FindPool reads one defined pool; ok is false when nobody defined it.
+func (s *Scripts) FindPool(ctx context.Context, poolID string) (p berth.Pool, ok bool, err error) {
+	row, err := s.rdb.HGet(ctx, s.keys.ConfigPools(), poolID).Bytes()
+	if isNil(err) {
+		return p, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(row, &p)
+	}
+	if err != nil {
+		return p, false, fmt.Errorf("read pool %s: %w", poolID, err)
+	}
+	return p, true, nil
+}
+
+// MissingCapabilities are those of the list that no living node has.
+func (s *Scripts) MissingCapabilities(ctx context.Context, capabilities ...string) ([]string, error) {
+	if len(capabilities) == 0 {
+		return nil, nil
+	}
+	counts, err := s.rdb.HMGet(ctx, s.keys.Capabilities(), capabilities...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read capabilities: %w", err)
+	}
+	var missing []string
+	for i, n := range counts {
+		if n == nil {
+			missing = append(missing, capabilities[i])
+		}
+	}
+	return missing, nil
+}
+
 // CountPool tells how many of a pool's nodes can be chosen, and why not the others (L9).
 func (s *Scripts) CountPool(ctx context.Context, poolID string) (berth.PoolCounts, error) {
 	f, err := s.rdb.HGetAll(ctx, s.keys.PoolState(poolID)).Result()
