@@ -2,8 +2,14 @@ package activities
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
+
+	"go.temporal.io/sdk/temporal"
 
 	"berth"
 	"berth/internal/fleet"
@@ -21,7 +27,127 @@ type Turns struct {
 	StreamTrim int64
 }
 
-// DispatchJob decides a job's node and takes its slot.
-func (t *Turns) DispatchJob(context.Context, workflows.DispatchInput) (berth.Assignment, error) {
-	return berth.Assignment{}, nil
+// DispatchJob decides a job's node and takes its slot (A3-A5, L6). Called again for the same dispatch it answers the
+// same; when the slot has lapsed meanwhile, it fails with workflows.ErrorLapsed. A refusal is an application error with a
+// workflows.Refusal, and leaves nothing.
+func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (berth.Assignment, error) {
+	select {
+	case <-t.Fleet.Ready():
+	case <-ctx.Done():
+		return berth.Assignment{}, undecided(ctx.Err())
+	}
+	now := t.Fleet.Snapshot()
+	pool := now.Pool(in.PoolID)
+	d, err := t.Scripts.DispatchJob(ctx, lua.JobCall{
+		SessionID: in.SessionID, TurnID: in.TurnID, JobID: in.JobID, RequestID: in.RequestID, Dispatch: in.Dispatch,
+		EndsTurn: in.EndsTurn, AffinityNodeID: in.AffinityNodeID,
+		Choice: lua.Choice{
+			PoolID: in.PoolID, Strategy: now.Strategy(in.PoolID), Required: pool.Capabilities, Services: services(pool),
+			Excluded: excluded(now, in.Excluded),
+		},
+	})
+	if err != nil {
+		t.Logger.WarnContext(ctx, "job could not be dispatched", "job", in.JobID, "error", err)
+		return berth.Assignment{}, undecided(err)
+	}
+	if err := refusal(d); err != nil {
+		return berth.Assignment{}, err
+	}
+	if d.Existed {
+		if d.JobID != in.JobID {
+			return berth.Assignment{}, refused(berth.CodeConflict, workflows.Refusal{}, nil, "the request id belongs to another segment of this session")
+		}
+		code, _, err := t.Scripts.ConfirmNodeSlot(ctx, d.Assignment, lua.Unconfirmed)
+		if err != nil {
+			return berth.Assignment{}, undecided(err)
+		}
+		if code != lua.NodeSlotHeld {
+			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("the slot has lapsed", workflows.ErrorLapsed, nil)
+		}
+	}
+	return d.Assignment, nil
+}
+
+// services are what must be available on a pool's node (L10): each capability, and its kind before the colon.
+func services(p berth.Pool) []string {
+	var out []string
+	for _, c := range p.Capabilities {
+		out = append(out, c)
+		if kind, _, ok := strings.Cut(c, ":"); ok {
+			out = append(out, kind)
+		}
+	}
+	return out
+}
+
+// excluded are the nodes that are still the generation that failed.
+func excluded(now *fleet.Snapshot, failed []workflows.NodeRef) []string {
+	var out []string
+	for _, f := range failed {
+		if now.Nodes[f.NodeID].Generation <= f.Generation && !slices.Contains(out, f.NodeID) {
+			out = append(out, f.NodeID)
+		}
+	}
+	return out
+}
+
+// ConfirmSlots holds slots for as long as their jobs may take (L7), and in a grace puts back those that Redis lost (L12).
+// Idempotent.
+func (t *Turns) ConfirmSlots(ctx context.Context, in workflows.HeldSlots) (workflows.KeptSlots, error) {
+	var out workflows.KeptSlots
+	for _, slot := range in.Slots {
+		code, generation, err := t.Scripts.ConfirmNodeSlot(ctx, slot.Assignment, slot.Left)
+		if err != nil {
+			return out, again(berth.CodeUnavailable, "slots cannot be confirmed", 0, err)
+		}
+		if code != lua.NodeSlotHeld {
+			t.Logger.WarnContext(ctx, "slot of a running job is lost", "job", slot.JobID, "node", slot.NodeID, "code", code)
+		}
+		out.Slots = append(out.Slots, workflows.KeptSlot{Held: code == lua.NodeSlotHeld, Generation: generation})
+	}
+	return out, nil
+}
+
+// ReleaseSlots gives slots back (L7). Idempotent.
+func (t *Turns) ReleaseSlots(ctx context.Context, in workflows.HeldSlots) error {
+	for _, slot := range in.Slots {
+		if _, err := t.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
+			return again(berth.CodeUnavailable, "slots cannot be given back", 0, err)
+		}
+	}
+	return nil
+}
+
+// FinalizeTurn deletes the turn's affinity (A6). Idempotent.
+func (t *Turns) FinalizeTurn(ctx context.Context, in workflows.TurnRef) error {
+	finalize := t.Scripts.FinalizeTurn
+	if in.Withdraw {
+		finalize = t.Scripts.WithdrawTurn
+	}
+	if _, _, err := finalize(ctx, in.SessionID, in.TurnID); err != nil {
+		return again(berth.CodeUnavailable, "the turn's node cannot be forgotten", 0, err)
+	}
+	return nil
+}
+
+// PublishTurn appends a turn's events to its session's stream, each once, however often it is called (A10).
+func (t *Turns) PublishTurn(ctx context.Context, in workflows.TurnEvents) error {
+	events := make([]string, len(in.Events))
+	for i, ev := range in.Events {
+		ev.TS = time.Now().UnixMilli()
+		b, err := json.Marshal(ev)
+		if err != nil {
+			return final(berth.CodeInternal, "an event cannot be written", fmt.Errorf("%s event: %w", ev.Type, err))
+		}
+		events[i] = string(b)
+	}
+	ch := lua.SessionChannel(in.UserID, in.SessionID)
+	res, err := t.Scripts.AppendTurnEvents(ctx, ch, in.TurnID, in.First, events, t.StreamTTL, t.StreamTrim)
+	if err != nil {
+		return again(berth.CodeUnavailable, "the session's stream cannot be written", 0, err)
+	}
+	if res.Code != lua.StreamOK { // trying again would not mend it, and the turn has to come to its end
+		t.Logger.ErrorContext(ctx, "events of a turn have no stream", "turn", in.TurnID, "session", in.SessionID, "code", res.Code)
+	}
+	return nil
 }

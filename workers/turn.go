@@ -1,6 +1,9 @@
 package workers
 
 import (
+	"time"
+
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -8,8 +11,24 @@ import (
 	"berth/workflows"
 )
 
-func turnWorker(c client.Client, _ Stories, opts Options) worker.Worker {
-	w := worker.New(c, workflows.TaskQueueTurns, worker.Options{WorkerStopTimeout: opts.Drain, LocalActivityWorkerOnly: true})
+func turnWorker(c client.Client, stories Stories, opts Options) worker.Worker {
+	turns := stories.Turns
+	w := worker.New(c, workflows.TaskQueueTurns, worker.Options{
+		WorkerStopTimeout:                opts.Drain,
+		MaxConcurrentWorkflowTaskPollers: 4,
+		LocalActivityWorkerOnly:          true,
+		// A turn whose worker died goes on with another that soon: somebody waits for its next segment.
+		StickyScheduleToStartTimeout: time.Second,
+	})
 	w.RegisterWorkflowWithOptions(workflows.Turn, workflow.RegisterOptions{Name: workflows.TurnWorkflow})
+	for name, fn := range map[string]any{
+		workflows.DispatchJobActivity:  turns.DispatchJob,
+		workflows.ConfirmSlotsActivity: turns.ConfirmSlots,
+		workflows.ReleaseSlotsActivity: turns.ReleaseSlots,
+		workflows.FinalizeTurnActivity: turns.FinalizeTurn,
+		workflows.PublishTurnActivity:  turns.PublishTurn,
+	} {
+		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	}
 	return w
 }

@@ -2,6 +2,8 @@
 // are activities, named here and bound in package workers.
 package workflows
 
+import "strconv"
+
 // Wire names. They are in histories, so they never change their meaning.
 const (
 	// TaskWorkflow is the workflow type of an LLM task.
@@ -50,6 +52,10 @@ const (
 	// PublishTurnActivity appends the turn's next events to its session's stream, each once; local, tried until it
 	// succeeds.
 	PublishTurnActivity = "PublishTurn"
+
+	// ErrorLapsed is the type of DispatchJob's error when the same dispatch was decided earlier, in a call whose answer
+	// was lost, and its slot has lapsed since: the next dispatch number decides anew.
+	ErrorLapsed = "lapsed"
 )
 
 // Wire names of executions and of what looks after the fleet.
@@ -64,6 +70,10 @@ const (
 	QueryExecution = "execution"
 	// AssignNodeActivity chooses a node and takes a slot, in one script; local, one try.
 	AssignNodeActivity = "AssignNode"
+	// ConfirmNodeActivity holds a taken slot for as long as its work may take; local, tried for seconds.
+	ConfirmNodeActivity = "ConfirmNode"
+	// ReleaseNodeActivity gives a slot back; local, tried until it succeeds or the slot has lapsed.
+	ReleaseNodeActivity = "ReleaseNode"
 
 	// ReassertWorkflow is the workflow type that signals every open workflow after Redis lost data (L12).
 	ReassertWorkflow = "Reassert"
@@ -90,3 +100,9 @@ func TurnWorkflowID(turnID string) string { return "turn:" + turnID }
 
 // ExecutionWorkflowID is the workflow id of an execution.
 func ExecutionWorkflowID(executionID string) string { return "execution:" + executionID }
+
+// ReassertWorkflowID is the workflow id of the reassertion after the grace that ends at graceUntil, in Unix ms of
+// Redis's clock.
+func ReassertWorkflowID(graceUntil int64) string {
+	return "reassert:" + strconv.FormatInt(graceUntil, 10)
+}

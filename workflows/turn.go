@@ -3,6 +3,7 @@ package workflows
 import (
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -76,19 +77,50 @@ type DispatchInput struct {
 	JobID     string `json:"jobId"`
 	RequestID string `json:"requestId"`
 	Dispatch  int    `json:"dispatch"`
-	EndsTurn  bool   `json:"endsTurn,omitempty"`
-	PoolID    string `json:"poolId"`
+	// EndsTurn tells that the job binds no node: it ends its turn, or the turn has ended already.
+	EndsTurn bool   `json:"endsTurn,omitempty"`
+	PoolID   string `json:"poolId"`
 	// AffinityNodeID is the turn's node as the workflow knows it: where Redis has lost it, it is put back (L12).
 	AffinityNodeID string `json:"affinityNodeId,omitempty"`
-	// Excluded nodes failed the job already.
-	Excluded []string `json:"excluded,omitempty"`
+	// Excluded are the generations that failed the job already. A node that has registered again since may have it.
+	Excluded []NodeRef `json:"excluded,omitempty"`
 }
 
-// HeldSlot is a slot that a workflow holds, in ConfirmSlots and ReleaseSlots.
+// NodeRef is one generation of a node.
+type NodeRef struct {
+	NodeID     string `json:"nodeId"`
+	Generation int64  `json:"generation"`
+}
+
+// HeldSlot is a slot that a workflow holds. ConfirmSlots holds it for Left from now.
 type HeldSlot struct {
 	berth.Assignment
-	// Until is when the hold ends, by the workflow's clock; ConfirmSlots holds it for as long as is left.
 	Left time.Duration `json:"left,omitempty"`
+}
+
+// HeldSlots is the argument of ConfirmSlots and ReleaseSlots.
+type HeldSlots struct {
+	Slots []HeldSlot `json:"slots"`
+}
+
+// KeptSlots is the result of ConfirmSlots, in the order of its argument.
+type KeptSlots struct {
+	Slots []KeptSlot `json:"slots"`
+}
+
+// KeptSlot tells whether a slot is held, and the node's generation now.
+type KeptSlot struct {
+	Held       bool  `json:"held,omitempty"`
+	Generation int64 `json:"generation,omitempty"`
+}
+
+// TurnRef is the argument of FinalizeTurn.
+type TurnRef struct {
+	SessionID string `json:"sessionId"`
+	TurnID    string `json:"turnId"`
+	// Withdraw tells that the turn never began: a decision that was not heard of may have bound it, and its id may be
+	// used again.
+	Withdraw bool `json:"withdraw,omitempty"`
 }
 
 // TurnEvents is the argument of PublishTurn: events numbered from First, each of which is appended once.
@@ -100,5 +132,193 @@ type TurnEvents struct {
 	Events    []berth.SessionEvent `json:"events"`
 }
 
-// Turn runs one utterance.
-func Turn(_ workflow.Context, _ TurnInput) (berth.Turn, error) { return berth.Turn{}, nil }
+// Turn runs one utterance: takes its jobs until it is finalised (A1), has each of them done by a node, tells the
+// listener in the segments' order (A10), and ends when all that is said. A turn whose very first job is refused fails
+// its run, so that its id may be used again; whatever else happens, also a cancellation, ends with the turn as result.
+func Turn(ctx workflow.Context, in TurnInput) (berth.Turn, error) {
+	steady, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	t := &turn{in: in, running: ctx, steady: steady}
+	if err := t.setup(ctx); err != nil {
+		return berth.Turn{}, err
+	}
+	return t.run(ctx, steady)
+}
+
+type turn struct {
+	in TurnInput
+	// Coroutines are made of these: what is cancelled with the run is its jobs only, everything else has to happen
+	// whatever befalls it.
+	running, steady workflow.Context
+
+	status      berth.TurnStatus
+	reason      berth.Finalize
+	affinity    string
+	lastSegment time.Time
+	startedAt   time.Time
+	finalizedAt time.Time
+
+	jobs     []*job // by index, those whose node is being decided included
+	deciding int
+	textSize int   // of all segments, bytes
+	refusal  error // of the last dispatch, while there is no job
+	unclear  bool  // a decision that was not heard of may have bound the turn
+
+	reasserts    workflow.ReceiveChannel
+	reassertTill time.Time
+	keeping      bool       // a coroutine confirms slots
+	ended        []HeldSlot // slots to give back
+	releasing    bool
+
+	closed     bool // no more jobs can come
+	unbound    bool // Redis has forgotten its node
+	done       bool // done is in outbox or published
+	told       int  // jobs whose result is in outbox or published
+	outbox     []berth.SessionEvent
+	published  int // events
+	publishing bool
+}
+
+func (t *turn) setup(ctx workflow.Context) error {
+	if t.in.TurnID == "" || t.in.SessionID == "" || t.in.UserID == "" || t.in.Timeout <= 0 || t.in.JobTimeout <= 0 {
+		return temporal.NewNonRetryableApplicationError("turn input lacks an id or a timeout", string(berth.CodeInternal), nil)
+	}
+	t.status, t.startedAt = berth.TurnOpen, workflow.Now(ctx)
+	t.lastSegment = t.startedAt
+	t.reasserts = workflow.GetSignalChannel(ctx, SignalReassert)
+	if err := workflow.SetQueryHandler(ctx, QueryTurn, func() (berth.Turn, error) { return t.snapshot(), nil }); err != nil {
+		return err
+	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, UpdateFinalize, t.finalizeNow, workflow.UpdateHandlerOptions{
+		Validator: t.mayFinalize,
+	}); err != nil {
+		return err
+	}
+	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateDispatch, t.dispatch, workflow.UpdateHandlerOptions{
+		Validator: t.mayDispatch,
+	})
+}
+
+// run is the story.
+func (t *turn) run(ctx, steady workflow.Context) (berth.Turn, error) {
+	if err := t.takeJobs(ctx, steady); err != nil {
+		return berth.Turn{}, err
+	}
+	if err := t.await(steady, t.decided); err != nil {
+		return berth.Turn{}, err
+	}
+	t.closed = true
+	t.tell()
+	if err := t.unbind(steady, false); err != nil {
+		return berth.Turn{}, err
+	}
+	t.unbound = true
+	t.tell()
+	if err := t.await(steady, func() bool {
+		return t.done && !t.publishing && !t.releasing && !t.keeping && workflow.AllHandlersFinished(steady)
+	}); err != nil {
+		return berth.Turn{}, err
+	}
+	return t.snapshot(), nil
+}
+
+// takeJobs lets jobs come in until something finalises the turn. Its timer is set anew only when it fires (A1).
+func (t *turn) takeJobs(ctx, steady workflow.Context) error {
+	for t.status == berth.TurnOpen {
+		left := t.lastSegment.Add(t.in.Timeout).Sub(workflow.Now(ctx))
+		switch {
+		case len(t.jobs) == 0 && (t.refusal != nil || left <= 0 || ctx.Err() != nil):
+			if over, err := t.neverBegan(ctx, steady); over {
+				return err
+			}
+		case t.deciding > 0 && (left <= 0 || ctx.Err() != nil):
+			if err := t.await(steady, t.decided); err != nil {
+				return err
+			}
+		case ctx.Err() != nil:
+			t.finalize(steady, berth.FinalizeManual)
+		case left <= 0:
+			t.finalize(steady, berth.FinalizeTimeout)
+		default:
+			// An error is the cancellation, which the next round sees.
+			_, _ = workflow.AwaitWithOptions(ctx, workflow.AwaitOptions{
+				Timeout: left, TimerOptions: workflow.TimerOptions{Summary: "no further segment"},
+			}, func() bool {
+				return t.status != berth.TurnOpen || t.reasserts.Len() > 0 || len(t.jobs) == 0 && t.refusal != nil
+			})
+			t.reassert(steady)
+		}
+	}
+	return nil
+}
+
+func (t *turn) decided() bool { return t.deciding == 0 }
+
+// neverBegan ends a run that has no job, and answers true with the reason why, unless a job comes in meanwhile.
+func (t *turn) neverBegan(ctx, steady workflow.Context) (bool, error) {
+	if t.unclear {
+		t.unclear = false
+		if err := t.unbind(steady, true); err != nil {
+			return true, err
+		}
+	}
+	if err := t.await(steady, func() bool { return workflow.AllHandlersFinished(steady) }); err != nil {
+		return true, err
+	}
+	switch {
+	case len(t.jobs) > 0 || t.unclear:
+		return false, nil
+	case t.refusal != nil:
+		return true, t.refusal
+	case ctx.Err() != nil:
+		return true, ctx.Err()
+	default:
+		return true, temporal.NewNonRetryableApplicationError("no job came", string(berth.CodeDeadlineExceeded), nil)
+	}
+}
+
+// await waits, and meanwhile puts back what Redis has lost.
+func (t *turn) await(ctx workflow.Context, done func() bool) error {
+	for !done() {
+		if err := workflow.Await(ctx, func() bool { return done() || t.reasserts.Len() > 0 }); err != nil {
+			return err
+		}
+		t.reassert(ctx)
+	}
+	return nil
+}
+
+// unbind has Redis forget the turn's node (A6).
+func (t *turn) unbind(ctx workflow.Context, withdraw bool) error {
+	ref := TurnRef{SessionID: t.in.SessionID, TurnID: t.in.TurnID, Withdraw: withdraw}
+	return workflow.ExecuteLocalActivity(untilDone(ctx), FinalizeTurnActivity, ref).Get(ctx, nil)
+}
+
+// mayFinalize is the validator of the finalize update.
+func (t *turn) mayFinalize(_ workflow.Context, req FinalizeRequest) error {
+	switch {
+	case req.UserID != t.in.UserID || !t.begun():
+		return refuse(berth.CodeNotFound, "no such turn")
+	case !req.Reason.Ends():
+		return refuse(berth.CodeInvalid, "the reason must be manual or timeout")
+	case t.status != berth.TurnOpen:
+		return refuse(berth.CodeTurnFinalized, "the turn is finalized")
+	}
+	return nil
+}
+
+func (t *turn) finalizeNow(ctx workflow.Context, req FinalizeRequest) (FinalizeReply, error) {
+	t.finalize(ctx, req.Reason)
+	return FinalizeReply{Status: t.status, Reason: t.reason, Jobs: len(t.jobs)}, nil
+}
+
+func (t *turn) finalize(ctx workflow.Context, reason berth.Finalize) {
+	if t.status == berth.TurnOpen {
+		t.status, t.reason, t.finalizedAt, t.affinity = berth.TurnFinalized, reason, workflow.Now(ctx), ""
+	}
+}
+
+// refuse is a validator's answer.
+func refuse(code berth.Code, message string) error {
+	return temporal.NewNonRetryableApplicationError(message, string(code), nil)
+}

@@ -1,0 +1,317 @@
+package workflows_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+	"berth/workflows"
+)
+
+func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
+	t.Parallel()
+	for name, failure := range map[string]error{
+		"it says so":             errors.New("no such model"),
+		"it says so for good":    temporal.NewNonRetryableApplicationError("no such model", "any", nil),
+		"it does not take it":    temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil),
+		"it falls silent":        temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil),
+		"it takes too long":      temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil),
+		"it is being stopped":    temporal.NewCanceledError(),
+		"it says far too much":   nil,
+		"it fails after the end": errors.New("no such model"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUtterance(t)
+			u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
+				switch {
+				case node == "n1" && in.Index == 1 && failure == nil:
+					return berth.JobOutput{Text: strings.Repeat("x", berth.MaxSegmentBytes+1)}, nil
+				case node == "n1" && in.Index == 1:
+					return berth.JobOutput{}, failure
+				}
+				return berth.JobOutput{Text: fmt.Sprint(in.Index, node)}, nil
+			}
+			u.speak(0, 0)
+			broken := u.speak(sec, 1)
+			if name == "it fails after the end" {
+				u.takes(1, 10*time.Second)
+			}
+			u.speak(2*sec, 2)
+			u.finalize(5*sec, berth.FinalizeManual)
+			r := u.run()
+			require.NoError(t, r.err)
+			require.Equal(t, "turn, 0:0n1, 1:1n2, 2:2n1, done(manual 0/3)", r.heard())
+			require.Equal(t, "n1", broken.job(t).NodeID, "the one who spoke was told long ago")
+			last := r.dispatches[len(r.dispatches)-1]
+			if name != "it fails after the end" {
+				last = r.dispatches[2]
+				require.Equal(t, "n1", last.AffinityNodeID, "the turn's node stays")
+				require.False(t, last.EndsTurn)
+			} else {
+				require.Empty(t, last.AffinityNodeID)
+				require.True(t, last.EndsTurn, "it binds nothing any more")
+			}
+			require.Equal(t, "t1-1", last.JobID)
+			require.Equal(t, 2, last.Dispatch)
+			require.Equal(t, []workflows.NodeRef{{NodeID: "n1", Generation: 7}}, last.Excluded)
+			require.Equal(t, 2, r.turn.Jobs[1].Dispatches)
+			require.Equal(t, "n2", r.turn.Jobs[1].NodeID)
+			require.Equal(t, berth.AffinityHit, r.turn.Jobs[1].Affinity, "of the first dispatch")
+			require.ElementsMatch(t, []string{"t1-0:1", "t1-1:1", "t1-1:2", "t1-2:1"}, r.released)
+		})
+	}
+}
+
+func TestTurnGivesAJobUpAfterFourNodes(t *testing.T) {
+	t.Parallel()
+	u := newUtterance(t)
+	u.decide = toFirstOf("n1", "n2", "n3", "n4", "n5")
+	u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
+		if in.Index == 1 {
+			return berth.JobOutput{}, errors.New("no such model")
+		}
+		return berth.JobOutput{Text: fmt.Sprint(in.Index, node)}, nil
+	}
+	for i := range 3 {
+		u.speak(time.Duration(i)*sec, i)
+	}
+	u.finalize(10*sec, berth.FinalizeManual)
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Equal(t, "turn, 0:0n1, 1:node_failed, 2:2n1, done(manual 1/3)", r.heard())
+	require.NotEmpty(t, r.events[2].Message)
+	require.Equal(t, "n4", r.events[2].NodeID)
+	require.Equal(t, berth.JobFailed, r.turn.Jobs[1].Status)
+	require.Equal(t, 4, r.turn.Jobs[1].Dispatches)
+	require.Equal(t, berth.CodeNodeFailed, r.turn.Jobs[1].Code)
+}
+
+func TestTurnWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refusals int64
+		heard    string
+	}{
+		"a while": {6, "turn, 0:text 0 by n2, 1:text 1 by n1, done(manual 0/2)"},
+		"forever": {1 << 40, "turn, 0:no_node, 1:text 1 by n1, done(manual 1/2)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUtterance(t)
+			u.in.Timeout = 10 * time.Minute
+			var asked atomic.Int64
+			decide := u.decide
+			u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
+				if in.Dispatch > 1 && asked.Add(1) <= c.refusals {
+					return berth.Assignment{}, refusedWith([]berth.Code{berth.CodeNodeFull, berth.CodeNoNode, berth.CodeUnavailable}[asked.Load()%3])
+				}
+				return decide(in)
+			}
+			translate := u.translate
+			u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
+				if in.JobID == "t1-0" && in.Dispatch == 1 {
+					return berth.JobOutput{}, errors.New("gone")
+				}
+				return translate(node, in)
+			}
+			u.speak(0, 0)
+			u.speak(sec, 1)
+			u.finalize(2*sec, berth.FinalizeManual)
+			r := u.run()
+			require.NoError(t, r.err)
+			require.Equal(t, c.heard, r.heard())
+			if c.refusals > 100 {
+				// 0.2 + 0.4 + 0.8 + 1.6 s, then every 2 s until two minutes have passed
+				require.InDelta(t, 64, asked.Load(), 3)
+			}
+		})
+	}
+}
+
+func TestTurnPassesOverALapsedDecision(t *testing.T) { // L6
+	t.Parallel()
+	u := newUtterance(t)
+	decide := u.decide
+	u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
+		if in.Dispatch < 3 {
+			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("lapsed", workflows.ErrorLapsed, nil)
+		}
+		return decide(in)
+	}
+	first := u.speak(0, 0, cut(berth.FinalizeManual))
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Equal(t, "t1-0:3", first.job(t).LeaseID)
+	require.Equal(t, 3, r.turn.Jobs[0].Dispatches)
+}
+
+func TestTurnConfirmsSlotsOfLongJobs(t *testing.T) { // L7
+	t.Parallel()
+	u := newUtterance(t)
+	u.speak(0, 0) // short
+	for i := 1; i <= 3; i++ {
+		u.speak(time.Duration(i)*100*time.Millisecond, i)
+		u.takes(i, 20*time.Second)
+	}
+	u.speak(10*sec, 4)
+	u.takes(4, 3*time.Second)
+	u.finalize(25*sec, berth.FinalizeManual)
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Len(t, r.confirmed, 2, "all that run, at once")
+	require.Len(t, r.confirmed[0].Slots, 3)
+	for _, s := range r.confirmed[0].Slots {
+		require.NotEmpty(t, s.LeaseID)
+		require.Greater(t, s.Left, time.Minute)
+		require.LessOrEqual(t, s.Left, 70*time.Second)
+	}
+	require.Len(t, r.confirmed[1].Slots, 1)
+	require.Equal(t, "t1-4", r.confirmed[1].Slots[0].JobID)
+}
+
+func TestTurnReassertsWhatRedisLost(t *testing.T) { // L12
+	t.Parallel()
+	u := newUtterance(t)
+	u.speak(0, 0)
+	u.takes(0, 25*time.Second)
+	u.speak(sec, 1)
+	asked := 0
+	u.confirm = func(in workflows.HeldSlots) (workflows.KeptSlots, error) {
+		asked++
+		switch asked {
+		case 2:
+			return workflows.KeptSlots{}, errors.New("away")
+		case 3, 4: // the node has not registered again yet
+			return workflows.KeptSlots{Slots: make([]workflows.KeptSlot, len(in.Slots))}, nil
+		default:
+			return workflows.KeptSlots{Slots: []workflows.KeptSlot{{Held: true, Generation: int64(asked)}}}, nil
+		}
+	}
+	for _, at := range []time.Duration{10, 15} {
+		u.env.RegisterDelayedCallback(func() { u.env.SignalWorkflow(workflows.SignalReassert, nil) }, at*time.Second)
+	}
+	u.finalize(12*sec, berth.FinalizeManual)
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, done(manual 0/2)", r.heard())
+	// By the timer at 2 s; by the signal at 10 s with one repetition and two returns; by the signal at 15 s.
+	require.Len(t, r.confirmed, 6)
+	for _, c := range r.confirmed {
+		require.Len(t, c.Slots, 1)
+	}
+	require.Equal(t, int64(5), r.confirmed[5].Slots[0].Generation, "the generation that it was put back on")
+}
+
+// A slot that was given back while it was being confirmed is given back once more: in a grace the confirmation may have
+// come last.
+func TestTurnGivesBackWhatAConfirmationRevived(t *testing.T) { // L12
+	t.Parallel()
+	u := newUtterance(t)
+	u.speak(0, 0, cut(berth.FinalizeManual))
+	u.takes(0, 5*time.Second)
+	u.confirming = 10 * time.Second
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Equal(t, []string{"t1-0:1", "t1-0:1"}, r.released)
+}
+
+func TestTurnSaysEverythingOnceWhateverFails(t *testing.T) { // A10
+	t.Parallel()
+	u := newUtterance(t)
+	var calls atomic.Int64
+	u.publish = func(in workflows.TurnEvents) error {
+		switch calls.Add(1) {
+		case 1, 3, 4, 7: // some of which have appended, and lost the reply
+			return errors.New("away")
+		}
+		return nil
+	}
+	unbinds := 0
+	u.unbind = func(workflows.TurnRef) error {
+		if unbinds++; unbinds < 5 {
+			return errors.New("away")
+		}
+		return nil
+	}
+	for i := range 5 {
+		u.speak(time.Duration(i)*sec, i)
+	}
+	u.finalize(6*sec, berth.FinalizeManual)
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, 2:text 2 by n1, 3:text 3 by n1, 4:text 4 by n1, done(manual 0/5)", r.heard())
+	firsts := map[int]string{}
+	for _, call := range r.calls {
+		if c, ok := call.(workflows.TurnEvents); ok {
+			if before, again := firsts[c.First]; again {
+				require.Equal(t, before, fmt.Sprint(c.Events), "the same numbers, the same events")
+			}
+			firsts[c.First] = fmt.Sprint(c.Events)
+		}
+	}
+}
+
+func TestTurnCancelledFromOutsideComesToItsEnd(t *testing.T) {
+	t.Parallel()
+	u := newUtterance(t)
+	u.speak(0, 0)
+	u.speak(sec, 1)
+	u.takes(1, time.Minute)
+	u.speak(2*sec, 2)
+	u.env.RegisterDelayedCallback(u.env.CancelWorkflow, 5*sec)
+	late := u.speak(6*sec, 3)
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Equal(t, "turn, 0:text 0 by n1, 1:cancelled, 2:text 2 by n1, done(manual 1/3)", r.heard())
+	require.Len(t, r.finalized, 1)
+	require.Contains(t, r.released, "t1-1:1")
+	require.False(t, late.done)
+}
+
+// A decision that is under way when the run is cancelled comes to its end first: it may hold a slot.
+func TestTurnCancelledInMidDecision(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]bool{"taken": false, "refused": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUtterance(t)
+			u.hard = "r0"
+			decide := u.decide
+			u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
+				if refuse {
+					return berth.Assignment{}, refusedWith(berth.CodeNodeFull)
+				}
+				return decide(in)
+			}
+			first := u.speak(0, 0)
+			u.env.RegisterDelayedCallback(u.env.CancelWorkflow, 100*time.Millisecond)
+			r := u.run()
+			if refuse {
+				require.ErrorContains(t, r.err, "no room")
+				require.Equal(t, berth.CodeNodeFull, first.code())
+				require.Empty(t, r.events)
+				return
+			}
+			require.NoError(t, r.err)
+			require.Equal(t, "n1", first.job(t).NodeID)
+			require.Equal(t, "turn, 0:cancelled, done(manual 1/1)", r.heard())
+			require.Equal(t, []string{"t1-0:1"}, r.released)
+		})
+	}
+}
+
+func TestTurnRefusesBrokenInput(t *testing.T) {
+	t.Parallel()
+	u := newUtterance(t)
+	u.in.Timeout = 0
+	require.ErrorContains(t, u.run().err, "lacks")
+}
