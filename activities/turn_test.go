@@ -1,0 +1,270 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+	"berth/internal/fleet"
+	"berth/internal/testredis"
+	"berth/lua"
+	"berth/workflows"
+)
+
+const enES = "translate:en-es"
+
+// turnHouse is the side effects of turns over a real Redis, with translating nodes.
+type turnHouse struct {
+	*Turns
+	t      *testing.T
+	server *testredis.Server
+}
+
+func newTurnHouse(t *testing.T, nodes ...string) turnHouse {
+	t.Helper()
+	server := testredis.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
+	_, err := s.MarkNew(t.Context())
+	require.NoError(t, err)
+	h := turnHouse{t: t, server: server, Turns: &Turns{
+		Scripts: s, Fleet: fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Ping: 100 * time.Millisecond, Logger: logger}), Logger: logger,
+		StreamTTL: time.Hour, StreamTrim: 1000,
+	}}
+	for _, id := range nodes {
+		h.register(id, 1)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = h.Fleet.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait(); _ = rdb.Close() })
+	return h
+}
+
+func (h turnHouse) register(id string, startedAt int64) int64 {
+	h.t.Helper()
+	r, err := h.Scripts.RegisterNode(h.t.Context(), berth.NodeSpec{
+		ID: id, Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: startedAt},
+		Capabilities: []string{enES}, MaxConcurrentJobs: 2,
+	}, lua.Registration{})
+	require.NoError(h.t, err)
+	return r.Generation
+}
+
+func (h turnHouse) leases(id string) int {
+	h.t.Helper()
+	nodes, err := h.Scripts.ReadNodes(h.t.Context(), id)
+	require.NoError(h.t, err)
+	return nodes[id].Leases
+}
+
+func jobOf(turn string, index int) workflows.DispatchInput {
+	return workflows.DispatchInput{
+		SessionID: "s1", TurnID: turn, JobID: fmt.Sprintf("%s-%d", turn, index), RequestID: fmt.Sprintf("%s-r%d", turn, index), Dispatch: 1, PoolID: enES,
+	}
+}
+
+func applicationError(t *testing.T, err error) *temporal.ApplicationError {
+	t.Helper()
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	return app
+}
+
+func TestDispatchJobTakesASlot(t *testing.T) { // A3-A5, L6
+	t.Parallel()
+	h := newTurnHouse(t, "n1", "n2")
+	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
+	require.NoError(t, err)
+	require.Equal(t, berth.AffinityFirst, first.Affinity)
+	require.Equal(t, enES, first.PoolID)
+	require.Equal(t, 1, h.leases(first.NodeID))
+
+	again, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
+	require.NoError(t, err)
+	again.Existed = first.Existed
+	require.Equal(t, first, again, "the same dispatch, the same answer")
+	require.Equal(t, 1, h.leases(first.NodeID))
+
+	second, err := h.DispatchJob(t.Context(), jobOf("t1", 1))
+	require.NoError(t, err)
+	require.Equal(t, berth.AffinityHit, second.Affinity)
+
+	require.NoError(t, h.ReleaseSlots(t.Context(), workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: first}, {Assignment: first}}}))
+	require.Equal(t, 1, h.leases(first.NodeID))
+	_, err = h.DispatchJob(t.Context(), jobOf("t1", 0))
+	require.Equal(t, workflows.ErrorLapsed, applicationError(t, err).Type(), "its slot is another's by now")
+	anew := jobOf("t1", 0)
+	anew.Dispatch = 2
+	_, err = h.DispatchJob(t.Context(), anew)
+	require.NoError(t, err)
+
+	other := jobOf("t2", 5)
+	other.RequestID = "t1-r1"
+	_, err = h.DispatchJob(t.Context(), other)
+	require.Equal(t, string(berth.CodeConflict), applicationError(t, err).Type(), "a request id of another job")
+}
+
+func TestDispatchJobRefusals(t *testing.T) { // L9, S4
+	t.Parallel()
+	h := newTurnHouse(t, "n1")
+	for i := range 2 {
+		_, err := h.DispatchJob(t.Context(), jobOf("t1", i))
+		require.NoError(t, err)
+	}
+	_, err := h.DispatchJob(t.Context(), jobOf("t1", 2))
+	app := applicationError(t, err)
+	require.Equal(t, string(berth.CodeNodeFull), app.Type())
+	var detail workflows.Refusal
+	require.NoError(t, app.Details(&detail))
+	require.Positive(t, detail.Reasons[berth.ExcludeFull])
+
+	nobody := jobOf("t2", 0)
+	nobody.PoolID = "translate:en-xx"
+	_, err = h.DispatchJob(t.Context(), nobody)
+	app = applicationError(t, err)
+	require.Equal(t, string(berth.CodeNoNode), app.Type())
+	require.NoError(t, app.Details(&detail))
+	require.Equal(t, []string{"translate:en-xx"}, detail.Missing)
+	require.Contains(t, app.Message(), "translate:en-xx")
+}
+
+func TestDispatchJobHeedsUnavailableServices(t *testing.T) { // L10
+	t.Parallel()
+	for _, service := range []string{"translate", enES} {
+		t.Run(service, func(t *testing.T) {
+			t.Parallel()
+			h := newTurnHouse(t, "n1", "n2")
+			_, err := h.Scripts.MarkUnavailable(t.Context(), "n1", service, time.Hour)
+			require.NoError(t, err)
+			for i := range 2 {
+				a, err := h.DispatchJob(t.Context(), jobOf(fmt.Sprint("t", i), 0))
+				require.NoError(t, err)
+				require.Equal(t, "n2", a.NodeID)
+			}
+		})
+	}
+}
+
+// A11: the generation that failed does not get the job again; the node may, once it has registered anew.
+func TestDispatchJobExcludesGenerations(t *testing.T) {
+	t.Parallel()
+	h := newTurnHouse(t, "n1")
+	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
+	require.NoError(t, err)
+	anew := jobOf("t1", 0)
+	anew.Dispatch, anew.AffinityNodeID = 2, "n1"
+	anew.Excluded = []workflows.NodeRef{{NodeID: "n1", Generation: first.Generation}, {NodeID: "n1", Generation: first.Generation - 1}}
+	_, err = h.DispatchJob(t.Context(), anew)
+	require.Equal(t, string(berth.CodeNoNode), applicationError(t, err).Type())
+
+	generation := h.register("n1", 2)
+	require.Eventually(t, func() bool {
+		a, err := h.DispatchJob(t.Context(), anew)
+		return err == nil && a.Generation == generation
+	}, 10*time.Second, 5*time.Millisecond)
+}
+
+// L11: what is refused while Redis is away leaves the decision open; everything that has to happen is tried again.
+func TestTurnEffectsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	h := newTurnHouse(t, "n1")
+	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
+	require.NoError(t, err)
+	h.server.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err = h.DispatchJob(ctx, jobOf("t1", 1))
+	app := applicationError(t, err)
+	require.Equal(t, string(berth.CodeUnavailable), app.Type())
+	require.True(t, app.NonRetryable())
+	slots := workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a, Left: time.Minute}}}
+	_, confirm := h.ConfirmSlots(ctx, slots)
+	for name, err := range map[string]error{
+		"confirm": confirm, "release": h.ReleaseSlots(ctx, slots),
+		"finalize": h.FinalizeTurn(ctx, workflows.TurnRef{SessionID: "s1", TurnID: "t1"}),
+		"publish":  h.PublishTurn(ctx, workflows.TurnEvents{UserID: "alice", SessionID: "s1", TurnID: "t1", First: 1, Events: []berth.SessionEvent{{Type: berth.EventTurn}}}),
+	} {
+		require.False(t, applicationError(t, err).NonRetryable(), name)
+	}
+}
+
+func TestDispatchJobWaitsForTheFirstReading(t *testing.T) {
+	t.Parallel()
+	s := lua.New(nil, lua.Keys{})
+	turns := &Turns{Scripts: s, Fleet: fleet.New(s, fleet.Options{}), Logger: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := turns.DispatchJob(ctx, jobOf("t1", 0))
+	require.Equal(t, string(berth.CodeUnavailable), applicationError(t, err).Type())
+}
+
+func TestConfirmSlots(t *testing.T) { // L7
+	t.Parallel()
+	h := newTurnHouse(t, "n1")
+	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
+	require.NoError(t, err)
+	stranger := a
+	stranger.LeaseID = "never"
+	gone := a
+	gone.NodeID = "n9"
+	kept, err := h.ConfirmSlots(t.Context(), workflows.HeldSlots{Slots: []workflows.HeldSlot{
+		{Assignment: a, Left: time.Hour}, {Assignment: stranger, Left: time.Hour}, {Assignment: gone, Left: time.Hour},
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []workflows.KeptSlot{{Held: true, Generation: a.Generation}, {Generation: a.Generation}, {}}, kept.Slots)
+	until, err := h.Scripts.Redis().ZScore(t.Context(), h.Scripts.Keys().NodeSlots("n1"), a.LeaseID).Result()
+	require.NoError(t, err)
+	require.Greater(t, until, float64(time.Now().Add(30*time.Minute).UnixMilli()))
+}
+
+func TestFinalizeAndWithdraw(t *testing.T) { // A6
+	t.Parallel()
+	h := newTurnHouse(t, "n1")
+	ref := workflows.TurnRef{SessionID: "s1", TurnID: "t1", Withdraw: true}
+	_, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
+	require.NoError(t, err)
+	require.NoError(t, h.FinalizeTurn(t.Context(), ref))
+	a, err := h.DispatchJob(t.Context(), jobOf("t1", 1))
+	require.NoError(t, err)
+	require.Equal(t, berth.AffinityFirst, a.Affinity)
+	ref.Withdraw = false
+	for range 2 {
+		require.NoError(t, h.FinalizeTurn(t.Context(), ref))
+	}
+	_, err = h.DispatchJob(t.Context(), jobOf("t1", 2))
+	require.Equal(t, string(berth.CodeTurnFinalized), applicationError(t, err).Type())
+}
+
+func TestPublishTurnOnce(t *testing.T) { // A10
+	t.Parallel()
+	h := newTurnHouse(t)
+	zero := 0
+	in := workflows.TurnEvents{UserID: "alice", SessionID: "s1", TurnID: "t1", First: 1, Events: []berth.SessionEvent{
+		{Type: berth.EventTurn, SessionID: "s1", TurnID: "t1", SpeakerID: "bob"},
+		{Type: berth.EventTranslation, SessionID: "s1", TurnID: "t1", JobID: "t1-0", Index: &zero, NodeID: "n1", Text: "hola\n</script>"},
+	}}
+	for range 3 {
+		require.NoError(t, h.PublishTurn(t.Context(), in))
+	}
+	_, entries, err := h.Scripts.ReadStream(t.Context(), lua.SessionChannel("alice", "s1"), "", 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+	for i, e := range entries {
+		var ev berth.SessionEvent
+		require.NoError(t, json.Unmarshal([]byte(e.Values[lua.StreamField].(string)), &ev))
+		require.InDelta(t, time.Now().UnixMilli(), ev.TS, 60_000)
+		ev.TS = 0
+		require.Equal(t, in.Events[i], ev)
+	}
+}
