@@ -1,0 +1,120 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+)
+
+func TestExecutions(t *testing.T) { // S8
+	t.Parallel()
+	h := talking(t)
+	alice := h.token("alice")
+	submit := func(body doc) answer { return h.call(http.MethodPost, "/v1/executions", alice, body) }
+	a := submit(doc{"executor": "render", "input": doc{"pages": []int{1, 2}}})
+	require.Equal(t, http.StatusAccepted, a.status, string(a.body))
+	id, _ := a.json(t)["executionId"].(string)
+	require.True(t, strings.HasPrefix(id, "e-"), id)
+	require.Equal(t, "/v1/executions/"+id, a.header.Get("Location"))
+	require.Equal(t, "waiting", a.json(t)["status"])
+	require.Equal(t, false, a.json(t)["replay"])
+
+	stored := func(id string) *storedExecution {
+		b, giveBack := h.starter.open()
+		defer giveBack()
+		return b.executions[id]
+	}
+	in := stored(id).in
+	require.JSONEq(t, `{"pages": [1, 2]}`, string(in.Input))
+	require.Equal(t, "render", in.Where.PoolID, "by default what can run it")
+	require.Equal(t, []string{"render"}, in.Where.Capabilities)
+	require.Equal(t, 5*time.Minute, in.Timeout)
+	require.Equal(t, 15*time.Minute, in.Deadline)
+
+	full := doc{
+		"executionId": "e1", "executor": "render", "requiredCapabilities": []string{"render", "gpu"}, "strategy": "locality",
+		"timeoutMs": 1000, "deadlineMs": 5000, "instanceId": "n1", "host": "h", "zone": "z",
+	}
+	require.Equal(t, http.StatusAccepted, submit(full).status)
+	in = stored("e1").in
+	require.Equal(t, "gpu+render", in.Where.PoolID)
+	require.Equal(t, berth.StrategyLocality, in.Where.Strategy)
+	require.Equal(t, []string{"n1", "h", "z"}, []string{in.Where.Own, in.Where.OwnHost, in.Where.OwnZone})
+	require.Equal(t, time.Second, in.Timeout)
+	again := submit(full)
+	require.Equal(t, http.StatusAccepted, again.status)
+	require.Equal(t, true, again.json(t)["replay"])
+	full["timeoutMs"] = 2000
+	require.Equal(t, http.StatusUnprocessableEntity, submit(full).status)
+	require.Equal(t, http.StatusConflict, h.call(http.MethodPost, "/v1/executions", h.token("bob"), full).status)
+
+	got := h.call(http.MethodGet, "/v1/executions/e1", alice, nil)
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, "gpu+render", got.json(t)["poolId"])
+	require.Equal(t, []any{}, got.json(t)["attempts"])
+	require.Contains(t, got.json(t)["links"].(doc)["temporal"], "execution:e1")
+	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/executions/e1", h.token("root", "operator"), nil).status)
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		require.Equal(t, http.StatusNotFound, h.call(method, "/v1/executions/e1", h.token("bob"), nil).status)
+		require.Equal(t, http.StatusNotFound, h.call(method, "/v1/executions/e9", alice, nil).status)
+		require.Equal(t, http.StatusBadRequest, h.call(method, "/v1/executions/a%20b", alice, nil).status)
+	}
+	require.Equal(t, http.StatusAccepted, h.call(http.MethodDelete, "/v1/executions/e1", alice, nil).status)
+	require.Equal(t, berth.ExecutionCancelled, stored("e1").Status)
+	require.Equal(t, http.StatusConflict, h.call(http.MethodDelete, "/v1/executions/e1", alice, nil).status)
+}
+
+func TestBadExecutions(t *testing.T) { // X6
+	t.Parallel()
+	h := newHouse(t)
+	good := func(change ...func(doc)) doc {
+		d := doc{"executor": "render"}
+		for _, c := range change {
+			c(d)
+		}
+		return d
+	}
+	long := make([]string, 64)
+	for i := range long {
+		long[i] = strings.Repeat(string(rune('a'+i%26)), 100+i%26)
+	}
+	for name, c := range map[string]struct {
+		body   any
+		status int
+		field  string
+	}{
+		"empty":                  {``, 400, ""},
+		"no executor":            {doc{}, 400, "executor"},
+		"odd executor":           {good(with("executor", "a b")), 400, "executor"},
+		"executor of lost pair":  {good(with("executor", "translate:en")), 400, "executor"},
+		"odd id":                 {good(with("executionId", "a/b")), 400, "executionId"},
+		"odd capability":         {good(with("requiredCapabilities", []string{"gpu", "-"})), 400, "requiredCapabilities[1]"},
+		"too many capabilities":  {good(with("requiredCapabilities", make([]string, 65))), 400, "requiredCapabilities"},
+		"capabilities too long":  {good(with("requiredCapabilities", long)), 400, "requiredCapabilities"},
+		"pool and capabilities":  {good(with("poolId", "p"), with("requiredCapabilities", []string{"gpu"})), 400, "poolId"},
+		"odd pool":               {good(with("poolId", "a b")), 400, "poolId"},
+		"unknown strategy":       {good(with("strategy", "fair")), 400, "strategy"},
+		"no time":                {good(with("timeoutMs", -1)), 400, "timeoutMs"},
+		"too much time":          {good(with("deadlineMs", 86400001)), 400, "deadlineMs"},
+		"odd instance":           {good(with("instanceId", "a b")), 400, "instanceId"},
+		"host of lines":          {good(with("host", "a\nb")), 400, "host"},
+		"zone of lines":          {good(with("zone", "a\rb")), 400, "zone"},
+		"input too large":        {good(with("input", strings.Repeat("x", berth.MaxExecutionBytes))), 413, "input"},
+		"unknown field":          {good(with("priority", 1)), 400, "priority"},
+		"input that is no JSON":  {`{"executor": "render", "input": {]}`, 400, "body"},
+		"deadline of text":       {good(with("deadlineMs", "soon")), 400, "deadlineMs"},
+		"an execution of nobody": {good(with("executionId", "")), 202, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			waitFor(t, "the fleet to be read", func() bool { return h.fleet.Writable() == nil })
+			a := h.call(http.MethodPost, "/v1/executions", h.token("alice"), c.body)
+			require.Equal(t, c.status, a.status, string(a.body))
+			require.Equal(t, c.field, a.problem.Field, string(a.body))
+		})
+	}
+}

@@ -1,0 +1,205 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+	"berth/lua"
+)
+
+// node registers a translating node and waits until the API knows of it.
+func (h *house) node(id string, capabilities ...string) berth.Node {
+	h.t.Helper()
+	r, err := h.scripts.RegisterNode(h.t.Context(), berth.NodeSpec{
+		ID: id, Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
+		Capabilities: capabilities, MaxConcurrentJobs: 4,
+	}, lua.Registration{})
+	require.NoError(h.t, err)
+	waitFor(h.t, "the node to be known", func() bool { return h.fleet.Snapshot().Nodes[id].Generation == r.Generation })
+	return h.fleet.Snapshot().Nodes[id]
+}
+
+// session makes a session, English to Spanish unless languages are given.
+func (h *house) session(user, id string, languages ...string) answer {
+	h.t.Helper()
+	if len(languages) == 0 {
+		languages = []string{"en", "es"}
+	}
+	return h.call(http.MethodPut, "/v1/sessions/"+id, h.token(user), doc{"srcLang": languages[0], "tgtLang": languages[1]})
+}
+
+func TestSessionGetsAPool(t *testing.T) { // L5
+	t.Parallel()
+	h := newHouse(t)
+	h.node("n1", "translate:en-es", "translate:en-fr")
+	a := h.session("alice", "s1")
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	d := a.json(t)
+	require.Equal(t, "NEW", d["decision"])
+	require.Equal(t, "s1", d["sessionId"])
+	require.Equal(t, "alice", d["userId"])
+	require.Equal(t, "translate:en-es", d["preferredPool"])
+	require.Equal(t, "s1", d["routingKey"], "sessions without a tenant are spread one by one")
+	require.Equal(t, "/v1/sessions/s1/events", d["eventsUrl"])
+	require.NotEmpty(t, d["updatedAt"])
+	require.Equal(t, "EXISTS", h.session("alice", "s1").json(t)["decision"])
+
+	d = h.session("alice", "s1", "en", "fr").json(t)
+	require.Equal(t, "RESET", d["decision"])
+	require.Equal(t, "translate:en-fr", d["preferredPool"])
+	got := h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil)
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, "fr", got.json(t)["tgtLang"])
+	require.Equal(t, "translate:en-fr", got.json(t)["preferredPool"])
+}
+
+func TestSessionOfATenant(t *testing.T) { // L5, L8
+	t.Parallel()
+	h := newHouse(t)
+	h.node("n1", "translate:en-es", "gpu")
+	_, err := h.scripts.DefinePool(t.Context(), berth.Pool{ID: "zz-fast", Capabilities: []string{"translate:en-es", "gpu"}}, false)
+	require.NoError(t, err)
+	require.NoError(t, h.scripts.BindTenant(t.Context(), "acme", "zz-fast"))
+	waitFor(t, "the binding to be known", func() bool {
+		s := h.fleet.Snapshot()
+		return s.Tenants["acme"] == "zz-fast" && len(s.Pools) == 1
+	})
+	d := h.call(http.MethodPut, "/v1/sessions/s1", h.token("alice"), doc{"srcLang": "en", "tgtLang": "es", "tenantId": "acme"}).json(t)
+	require.Equal(t, "zz-fast", d["preferredPool"])
+	require.Equal(t, "acme", d["routingKey"])
+	require.Equal(t, "acme", d["tenantId"])
+	d = h.session("alice", "s2").json(t)
+	require.Equal(t, "translate:en-es", d["preferredPool"], "affinity is off: the first")
+	d = h.call(http.MethodPut, "/v1/sessions/s2", h.token("alice"), doc{"srcLang": "en", "tgtLang": "es", "tenantId": "acme"}).json(t)
+	require.Equal(t, "EXISTS", d["decision"], "a kept pool beats an override")
+	require.Equal(t, "acme", d["tenantId"])
+	require.Equal(t, "acme", h.call(http.MethodGet, "/v1/sessions/s2", h.token("alice"), nil).json(t)["tenantId"])
+}
+
+func TestSessionAffinitySpreadsByTheRoutingKey(t *testing.T) { // L5
+	t.Parallel()
+	h := newHouse(t, func(d *api.Deps) { d.Config.SessionAffinity = true })
+	h.node("n1", "translate:en-es")
+	_, err := h.scripts.DefinePool(t.Context(), berth.Pool{ID: "other", Capabilities: []string{"translate:en-es"}}, false)
+	require.NoError(t, err)
+	waitFor(t, "the pool to be known", func() bool { return len(h.fleet.Snapshot().Eligible("en", "es")) == 2 })
+	pools, kept := map[any]bool{}, map[any]bool{}
+	for _, id := range []string{"s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"} {
+		pools[h.session("alice", id).json(t)["preferredPool"]] = true
+		together := doc{"srcLang": "en", "tgtLang": "es", "routingKey": "room-1"}
+		kept[h.call(http.MethodPut, "/v1/sessions/k"+id, h.token("alice"), together).json(t)["preferredPool"]] = true
+	}
+	require.Len(t, pools, 2)
+	require.Len(t, kept, 1)
+}
+
+func TestSessionsAreTheirUsers(t *testing.T) { // X5
+	t.Parallel()
+	h := newHouse(t)
+	h.node("n1", "translate:en-es", "translate:en-fr")
+	h.session("alice", "s1")
+	require.Equal(t, http.StatusNotFound, h.session("bob", "s1", "en", "fr").status)
+	for _, a := range []answer{
+		h.call(http.MethodGet, "/v1/sessions/s1", h.token("bob"), nil),
+		h.call(http.MethodGet, "/v1/sessions/s9", h.token("alice"), nil),
+		h.call(http.MethodGet, "/v1/sessions/s1/events", h.token("bob"), nil),
+		h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("bob"), job("r1")),
+		h.call(http.MethodPost, "/v1/sessions/s9/jobs", h.token("alice"), job("r1")),
+	} {
+		require.Equal(t, http.StatusNotFound, a.status, string(a.body))
+		require.Equal(t, berth.CodeNotFound, a.problem.Code)
+		require.NotContains(t, string(a.body), "alice")
+	}
+	require.Equal(t, "es", h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil).json(t)["tgtLang"])
+	// What Redis has forgotten is still hers.
+	require.NoError(t, h.client.FlushAll(t.Context()).Err())
+	h.node("n1", "translate:en-es")
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("bob"), job("r1")).status)
+}
+
+func TestBadSessions(t *testing.T) { // X6
+	t.Parallel()
+	h := newHouse(t)
+	h.node("n1", "translate:en-es")
+	good := func(change ...func(doc)) doc {
+		d := doc{"srcLang": "en", "tgtLang": "es"}
+		for _, c := range change {
+			c(d)
+		}
+		return d
+	}
+	for name, c := range map[string]struct {
+		id     string
+		body   any
+		status int
+		field  string
+	}{
+		"no body":                 {"s1", ``, 400, ""},
+		"unknown source":          {"s1", good(with("srcLang", "xx")), 400, "srcLang"},
+		"a language by name":      {"s1", good(with("tgtLang", "Spanish")), 400, "tgtLang"},
+		"no target":               {"s1", good(without("tgtLang")), 400, "tgtLang"},
+		"empty target":            {"s1", good(with("tgtLang", "")), 400, "tgtLang"},
+		"odd tenant":              {"s1", good(with("tenantId", "a b")), 400, "tenantId"},
+		"odd routing key":         {"s1", good(with("routingKey", "a\nb")), 400, "routingKey"},
+		"unknown field":           {"s1", good(with("pool", "x")), 400, "pool"},
+		"odd id":                  {"s%20", good(), 400, "id"},
+		"id with a slash":         {"a%2Fb", good(), 400, "id"},
+		"id too long":             {strings.Repeat("s", 129), good(), 400, "id"},
+		"a pair that nobody does": {"s1", good(with("tgtLang", "zh")), 503, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.call(http.MethodPut, "/v1/sessions/"+c.id, h.token("alice"), c.body)
+			require.Equal(t, c.status, a.status, string(a.body))
+			require.Equal(t, c.field, a.problem.Field, string(a.body))
+		})
+	}
+	a := h.session("alice", "s1", "en", "zh")
+	require.Equal(t, berth.CodeNoNode, a.problem.Code)
+	require.Equal(t, []string{"translate:en-zh"}, a.problem.Missing, "it names the capability")
+	require.Contains(t, a.problem.Detail, "translate:en-zh")
+	require.Equal(t, "1", a.header.Get("Retry-After"))
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil).status, "nothing half done")
+}
+
+func TestSessionsWhileRedisIsAway(t *testing.T) { // L11
+	t.Parallel()
+	h := newHouse(t)
+	h.node("n1", "translate:en-es")
+	h.session("alice", "s1")
+	h.redis.Kill()
+	waitFor(t, "the API to know", func() bool { return h.fleet.Snapshot().Stale })
+	for _, a := range []answer{
+		h.session("alice", "s2"),
+		h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), job("r1")),
+		h.call(http.MethodPost, "/v1/executions", h.token("alice"), doc{"executor": "ocr"}),
+	} {
+		require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
+		require.Equal(t, berth.CodeUnavailable, a.problem.Code)
+		require.NotEmpty(t, a.header.Get("Retry-After"))
+	}
+	got := h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil)
+	require.Equal(t, http.StatusOK, got.status, "reads are answered")
+	require.Equal(t, "es", got.json(t)["tgtLang"])
+	_, err := h.ledger.GetSession(t.Context(), "alice", "s2")
+	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "nothing half done")
+
+	h.redis.Restart()
+	waitFor(t, "the API to know", func() bool { return !h.fleet.Snapshot().Stale })
+	h.node("n1", "translate:en-es")
+	h.unguarded()
+	a := h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), job("r1"))
+	require.Equal(t, http.StatusOK, a.status, "the session is decided again from its row: %s", a.body)
+}
+
+// unguarded ends the grace that follows a loss of data, so that a test need not wait for its end.
+func (h *house) unguarded() {
+	h.t.Helper()
+	_, err := h.scripts.CheckGuard(h.t.Context())
+	require.NoError(h.t, err)
+	require.NoError(h.t, h.client.HSet(h.t.Context(), h.scripts.Keys().Guard(), "grace", "0").Err())
+}

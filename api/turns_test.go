@@ -1,0 +1,275 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+)
+
+// job is a good request for a job of a new turn.
+func job(requestID string, change ...func(doc)) doc {
+	d := doc{"requestId": requestID, "segment": doc{"index": 0, "text": "Good morning."}}
+	for _, c := range change {
+		c(d)
+	}
+	return d
+}
+
+func segment(key string, v any) func(doc) { return func(d doc) { d["segment"].(doc)[key] = v } }
+
+// talking is a house with a node for English to Spanish and alice's session s1.
+func talking(t *testing.T, change ...func(*api.Deps)) *house {
+	t.Helper()
+	h := newHouse(t, change...)
+	h.node("n1", "translate:en-es")
+	h.unguarded()
+	a := h.session("alice", "s1")
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	return h
+}
+
+func (h *house) job(body doc) answer {
+	h.t.Helper()
+	return h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), body)
+}
+
+func TestJobsOfATurn(t *testing.T) { // A1, A3, A7
+	t.Parallel()
+	h := talking(t)
+	a := h.job(job("r1", with("speakerId", "Ana María")))
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	d := a.json(t)
+	turn, _ := d["turnId"].(string)
+	require.Regexp(t, `^t-[0-9a-f]{26}$`, turn)
+	require.Equal(t, turn+"-0", d["jobId"])
+	require.Equal(t, "n1", d["nodeId"])
+	require.Equal(t, "first", d["affinity"])
+	require.Equal(t, "translate:en-es", d["poolId"])
+	require.NotZero(t, d["generation"])
+	require.Equal(t, false, d["replay"])
+	require.Equal(t, turn, h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil).json(t)["currentTurnId"])
+
+	d = h.job(job("r2", with("turnId", turn), segment("index", 1), with("finalize", "max_duration"))).json(t)
+	require.Equal(t, "hit", d["affinity"])
+	require.NotContains(t, d, "strategy")
+	d = h.job(job("r3", with("turnId", turn), segment("index", 2), with("finalize", "manual"))).json(t)
+	require.Equal(t, turn+"-2", d["jobId"])
+
+	a = h.job(job("r4", with("turnId", turn), segment("index", 3)))
+	require.Equal(t, http.StatusConflict, a.status)
+	require.Equal(t, berth.CodeTurnFinalized, a.problem.Code)
+	a = h.job(job("r5", with("turnId", "t-unknown")))
+	require.Equal(t, http.StatusNotFound, a.status)
+	other := h.job(job("r6")).json(t)
+	require.NotEqual(t, turn, other["turnId"], "two people are two turns (A8)")
+
+	got := h.call(http.MethodGet, "/v1/turns/"+turn, h.token("alice"), nil)
+	require.Equal(t, http.StatusOK, got.status, string(got.body))
+	require.Equal(t, "finalized", got.json(t)["status"])
+	require.Len(t, got.json(t)["jobs"], 3)
+	links, _ := got.json(t)["links"].(doc)
+	require.Equal(t, "http://ui.test:8233/namespaces/default/workflows/turn:"+turn, links["temporal"])
+	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/turns/"+turn, h.token("root", "operator"), nil).status)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/turns/"+turn, h.token("bob"), nil).status)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/turns/t-unknown", h.token("alice"), nil).status)
+}
+
+func TestAskingAgainIsTheSameJob(t *testing.T) { // L6, P6
+	t.Parallel()
+	h := talking(t)
+	first := h.job(job("r1")).json(t)
+	again := h.job(job("r1"))
+	require.Equal(t, http.StatusOK, again.status)
+	first["replay"] = true
+	require.Equal(t, first, again.json(t))
+	require.Equal(t, first, h.job(job("r1", with("turnId", first["turnId"]))).json(t), "the turn that it has begun is named now")
+
+	asset := h.upload("alice", "said.txt", []byte("Good morning.")).json(t)["assetId"]
+	uploaded := job("r1", with("segment", doc{"index": 0, "assetId": asset}))
+	require.Equal(t, first, h.job(uploaded).json(t), "the same words")
+
+	for name, body := range map[string]doc{
+		"other words":   job("r1", segment("text", "Good evening.")),
+		"other index":   job("r1", segment("index", 1)),
+		"other speaker": job("r1", with("speakerId", "bob")),
+		"other end":     job("r1", with("finalize", "manual")),
+	} {
+		a := h.job(body)
+		require.Equal(t, http.StatusUnprocessableEntity, a.status, name)
+		require.Equal(t, berth.CodeIdempotencyMismatch, a.problem.Code, name)
+		require.Equal(t, "requestId", a.problem.Field, name)
+	}
+	require.Equal(t, http.StatusOK, h.call(http.MethodPost, "/v1/turns/"+first["turnId"].(string)+"/finalize", h.token("alice"), nil).status)
+	require.Equal(t, first, h.job(job("r1")).json(t), "also after the turn is over")
+}
+
+func TestManyOfOneRequestAreOneJob(t *testing.T) { // P7
+	t.Parallel()
+	h := talking(t)
+	const n = 20
+	token := h.token("alice")
+	answers := make(chan answer, n)
+	for range n {
+		go func() { answers <- h.call(http.MethodPost, "/v1/sessions/s1/jobs", token, job("r1")) }()
+	}
+	fresh, jobs := 0, map[any]bool{}
+	for range n {
+		d := (<-answers).json(t)
+		jobs[d["jobId"]] = true
+		if d["replay"] == false {
+			fresh++
+		}
+	}
+	require.Equal(t, 1, fresh)
+	require.Len(t, jobs, 1)
+}
+
+func TestBadJobs(t *testing.T) { // X6
+	t.Parallel()
+	h := talking(t)
+	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
+	foreign := h.upload("bob", "said.txt", []byte("Hello.")).json(t)["assetId"]
+	large := h.upload("alice", "large.txt", []byte(strings.Repeat("word ", berth.MaxSegmentBytes/5+1))).json(t)["assetId"]
+	asset := func(id any) func(doc) { return with("segment", doc{"index": 0, "assetId": id}) }
+	for name, c := range map[string]struct {
+		body   any
+		status int
+		field  string
+	}{
+		"no JSON":             {`{`, 400, "body"},
+		"empty":               {``, 400, ""},
+		"no request id":       {job("r1", without("requestId")), 400, "requestId"},
+		"empty request id":    {job(""), 400, "requestId"},
+		"odd request id":      {job("r 1"), 400, "requestId"},
+		"request id of ours":  {job("r~1"), 400, "requestId"},
+		"odd turn id":         {job("r1", with("turnId", "t/1")), 400, "turnId"},
+		"long speaker":        {job("r1", with("speakerId", strings.Repeat("x", 129))), 400, "speakerId"},
+		"speaker of lines":    {job("r1", with("speakerId", "a\nb")), 400, "speakerId"},
+		"no segment":          {job("r1", without("segment")), 400, "segment"},
+		"no index":            {job("r1", with("segment", doc{"text": "x"})), 400, "segment.index"},
+		"negative index":      {job("r1", segment("index", -1)), 400, "segment.index"},
+		"index too high":      {job("r1", segment("index", 1000)), 400, "segment.index"},
+		"index of text":       {job("r1", segment("index", "0")), 400, "segment.index"},
+		"half an index":       {job("r1", segment("index", 0.5)), 400, "segment.index"},
+		"no text":             {job("r1", with("segment", doc{"index": 0})), 400, "segment.text"},
+		"blank text":          {job("r1", segment("text", " \n")), 400, "segment.text"},
+		"text with NUL":       {job("r1", segment("text", "a\x00b")), 400, "segment.text"},
+		"text too long":       {job("r1", segment("text", strings.Repeat("x", berth.MaxSegmentBytes+1))), 413, "segment.text"},
+		"text and asset":      {job("r1", segment("assetId", "a_1")), 400, "segment"},
+		"no such asset":       {job("r1", asset("a_1")), 400, "segment.assetId"},
+		"odd asset id":        {job("r1", asset("../x")), 400, "segment.assetId"},
+		"foreign asset":       {job("r1", asset(foreign)), 400, "segment.assetId"},
+		"an image":            {job("r1", asset(image)), 415, "segment.assetId"},
+		"a text too long":     {job("r1", asset(large)), 413, "segment.assetId"},
+		"unknown finalize":    {job("r1", with("finalize", "never")), 400, "finalize"},
+		"finalize of boolean": {job("r1", with("finalize", true)), 400, "finalize"},
+		"unknown field":       {job("r1", with("isManualFinalize", true)), 400, "isManualFinalize"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), c.body)
+			require.Equal(t, c.status, a.status, string(a.body))
+			require.Equal(t, c.field, a.problem.Field, string(a.body))
+			require.NotEmpty(t, a.problem.Detail)
+		})
+	}
+	b, giveBack := h.starter.open()
+	defer giveBack()
+	require.Zero(t, b.dispatches, "nothing half done")
+}
+
+func TestRefusedJobsSayWhy(t *testing.T) { // L9, S4
+	t.Parallel()
+	h := talking(t)
+	for i := range 4 {
+		require.Equal(t, http.StatusOK, h.job(job(fmt.Sprint("r", i))).status)
+	}
+	a := h.job(job("r9"))
+	require.Equal(t, http.StatusServiceUnavailable, a.status)
+	require.Equal(t, berth.CodeNodeFull, a.problem.Code)
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, a.problem.Reasons)
+	require.Equal(t, "1", a.header.Get("Retry-After"))
+	require.NotContains(t, h.log.String(), `"level":"ERROR"`, "a full fleet is no fault of ours")
+}
+
+func TestPoolsThatNoLongerServeAreLeft(t *testing.T) { // L5
+	t.Parallel()
+	h := newHouse(t)
+	h.node("n1", "translate:en-es", "gpu")
+	_, err := h.scripts.DefinePool(t.Context(), berth.Pool{ID: "a-fast", Capabilities: []string{"translate:en-es", "gpu"}}, false)
+	require.NoError(t, err)
+	waitFor(t, "the pool to be known", func() bool { return len(h.fleet.Snapshot().Eligible("en", "es")) == 2 })
+	h.unguarded()
+	require.Equal(t, "a-fast", h.session("alice", "s1").json(t)["preferredPool"])
+	require.Equal(t, "a-fast", h.job(job("r1")).json(t)["poolId"])
+	require.NoError(t, h.scripts.DeletePool(t.Context(), "a-fast"))
+	waitFor(t, "the pool to be gone", func() bool { return len(h.fleet.Snapshot().Eligible("en", "es")) == 1 })
+	a := h.job(job("r2"))
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Equal(t, "translate:en-es", a.json(t)["poolId"])
+}
+
+func TestSessionsThatRedisHasLost(t *testing.T) { // L12
+	t.Parallel()
+	h := talking(t)
+	turn := h.job(job("r1")).json(t)["turnId"]
+	require.NoError(t, h.client.FlushAll(t.Context()).Err())
+	h.node("n1", "translate:en-es")
+	h.unguarded()
+	a := h.job(job("r2", with("turnId", turn), segment("index", 1)))
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	d := h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil).json(t)
+	require.Equal(t, "translate:en-es", d["preferredPool"])
+	require.Equal(t, "alice", d["userId"])
+}
+
+func TestFinalize(t *testing.T) { // A1
+	t.Parallel()
+	h := talking(t)
+	turn, _ := h.job(job("r1")).json(t)["turnId"].(string)
+	path := "/v1/turns/" + turn + "/finalize"
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, path, h.token("bob"), nil).status)
+	for name, body := range map[string]any{
+		"unknown": doc{"reason": "bored"}, "no end": doc{"reason": "max_duration"}, "number": doc{"reason": 1},
+	} {
+		a := h.call(http.MethodPost, path, h.token("alice"), body)
+		require.Equal(t, http.StatusBadRequest, a.status, name)
+		require.Equal(t, "reason", a.problem.Field, name)
+	}
+	a := h.call(http.MethodPost, path, h.token("alice"), doc{"reason": "timeout"})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	d := a.json(t)
+	delete(d, "$schema")
+	require.Equal(t, doc{"turnId": turn, "status": "finalized", "reason": "timeout", "jobs": 1.0}, d)
+	again := h.call(http.MethodPost, path, h.token("alice"), doc{})
+	require.Equal(t, http.StatusConflict, again.status)
+	require.Equal(t, berth.CodeTurnFinalized, again.problem.Code)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/turns/t-unknown/finalize", h.token("alice"), nil).status)
+	require.Equal(t, http.StatusBadRequest, h.call(http.MethodPost, "/v1/turns/a%20b/finalize", h.token("alice"), nil).status)
+	require.Equal(t, http.StatusBadRequest, h.call(http.MethodGet, "/v1/turns/a%20b", h.token("alice"), nil).status)
+}
+
+func TestTurnsWhileTemporalIsAway(t *testing.T) { // L11
+	t.Parallel()
+	h := talking(t)
+	turn, _ := h.job(job("r1")).json(t)["turnId"].(string)
+	b, giveBack := h.starter.open()
+	b.away = errDown
+	giveBack()
+	for _, a := range []answer{
+		h.job(job("r2")),
+		h.call(http.MethodPost, "/v1/turns/"+turn+"/finalize", h.token("alice"), nil),
+		h.call(http.MethodGet, "/v1/turns/"+turn, h.token("alice"), nil),
+		h.call(http.MethodPost, "/v1/executions", h.token("alice"), doc{"executor": "ocr"}),
+		h.call(http.MethodGet, "/v1/executions/e1", h.token("alice"), nil),
+	} {
+		require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
+		require.Equal(t, berth.CodeUnavailable, a.problem.Code)
+		require.NotEmpty(t, a.header.Get("Retry-After"))
+	}
+}
