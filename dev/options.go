@@ -19,7 +19,8 @@ type options struct {
 
 	TemporalUIAddr string   `help:"Address of Temporal's Web UI." name:"temporal-ui-addr" env:"BERTH_TEMPORAL_UI_ADDR" default:"127.0.0.1:8233" group:"Development server"`
 	DataDir        string   `help:"Folder of all data; one server at a time." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth" group:"Development server"`
-	Only           []string `help:"Run these parts only: redis, temporal, ui, model, worker, api." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
+	Demo           string   `help:"Simulated nodes, so that turns work at once: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
+	Only           []string `help:"Run these parts only: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
 }
 
 // The parts, in starting order.
@@ -30,10 +31,11 @@ const (
 	partModel    = "model"
 	partWorker   = "worker"
 	partAPI      = "api"
+	partFleet    = "fleet"
 )
 
 func partNames() []string {
-	return []string{partRedis, partTemporal, partUI, partModel, partWorker, partAPI}
+	return []string{partRedis, partTemporal, partUI, partModel, partWorker, partAPI, partFleet}
 }
 
 // address is one that somebody here will listen on.
@@ -53,7 +55,12 @@ func (o *options) addresses() []address {
 	return slices.DeleteFunc(all, func(a address) bool { return !o.runs(a.part) })
 }
 
-func (o *options) runs(part string) bool { return len(o.Only) == 0 || slices.Contains(o.Only, part) }
+func (o *options) runs(part string) bool {
+	if len(o.Only) > 0 {
+		return slices.Contains(o.Only, part)
+	}
+	return part != partFleet || o.Demo == "on"
+}
 
 // validate says what is wrong with a setting, naming it.
 func (o *options) validate() error {

@@ -46,6 +46,11 @@ func services(o *options, logger *slog.Logger, failed chan<- error) []part {
 				return app.RunAPI(ctx, o.Config, logger.With("part", partAPI), version)
 			},
 			func(ctx context.Context) error { return awaitReady(ctx, "http://"+o.API.Addr+"/readyz") }),
+		serve(partFleet, failed,
+			func(ctx context.Context) error {
+				return app.RunDemoFleet(ctx, o.Config, logger.With("part", partFleet))
+			},
+			nil),
 	}
 }
 
@@ -107,7 +112,7 @@ func invite(out io.Writer, o *options) error {
 	if !o.runs(partAPI) {
 		return nil
 	}
-	token, err := api.IssueToken(o.API.AuthSecret, guestName, []string{"user", "operator"}, guestTTL)
+	token, err := api.IssueToken(o.API.AuthSecret, guestName, []string{"user", "node", "operator"}, guestTTL)
 	if err != nil {
 		return fmt.Errorf("issue token: %w", err)
 	}
@@ -120,8 +125,12 @@ Or in a terminal:
   bin/berth task submit --template job_match --resume examples/resume-en.txt --job examples/posting-en.png --watch
   curl -H "Authorization: Bearer $BERTH_TOKEN" -H 'Content-Type: application/json' $BERTH_URL/v1/tasks \
     -d '{"serviceId":"demo","template":"job_summary","variables":{"jobText":"Go engineer, Redis and Temporal, Berlin or remote."}}'
-
-Ctrl-C stops everything.
 `, o.API.Addr, token, guestName)
+	if err == nil && o.runs(partFleet) {
+		_, err = fmt.Fprintln(out, `  echo "good morning, thank you for the water" | bin/berth turn --from en --to es`)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(out, "\nCtrl-C stops everything.")
+	}
 	return err
 }
