@@ -38,14 +38,19 @@ func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (be
 	}
 	now := t.Fleet.Snapshot()
 	pool := now.Pool(in.PoolID)
-	d, err := t.Scripts.DispatchJob(ctx, lua.JobCall{
+	call := lua.JobCall{
 		SessionID: in.SessionID, TurnID: in.TurnID, JobID: in.JobID, RequestID: in.RequestID, Dispatch: in.Dispatch,
 		EndsTurn: in.EndsTurn, AffinityNodeID: in.AffinityNodeID,
 		Choice: lua.Choice{
 			PoolID: in.PoolID, Strategy: now.Strategy(in.PoolID), Required: pool.Capabilities, Services: services(pool),
-			Excluded: excluded(now, in.Excluded),
+			Excluded: excluded(now, slices.Concat(in.Excluded, in.Avoided)),
 		},
-	})
+	}
+	d, err := t.Scripts.DispatchJob(ctx, call)
+	if err == nil && len(in.Avoided) > 0 && (d.Code == lua.AssignFull || d.Code == lua.AssignNone) {
+		call.Excluded = excluded(now, in.Excluded)
+		d, err = t.Scripts.DispatchJob(ctx, call)
+	}
 	if err != nil {
 		t.Logger.WarnContext(ctx, "job could not be dispatched", "job", in.JobID, "error", err)
 		return berth.Assignment{}, undecided(err)

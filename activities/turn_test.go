@@ -175,6 +175,25 @@ func TestDispatchJobExcludesGenerations(t *testing.T) {
 	}, 10*time.Second, 5*time.Millisecond)
 }
 
+// A node that fell silent on another job is taken only when there is no other.
+func TestDispatchJobAvoidsSilentNodes(t *testing.T) {
+	t.Parallel()
+	h := newTurnHouse(t, "n1", "n2")
+	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
+	require.NoError(t, err)
+	wants := []string{"n2", "n2", "n1"}
+	if first.NodeID == "n2" {
+		wants = []string{"n1", "n1", "n2"}
+	}
+	for i, want := range wants {
+		next := jobOf("t1", i+1)
+		next.Avoided = []workflows.NodeRef{{NodeID: first.NodeID, Generation: first.Generation}}
+		a, err := h.DispatchJob(t.Context(), next)
+		require.NoError(t, err)
+		require.Equal(t, want, a.NodeID)
+	}
+}
+
 // L11: what is refused while Redis is away leaves the decision open; everything that has to happen is tried again.
 func TestTurnEffectsWhileRedisIsAway(t *testing.T) {
 	t.Parallel()

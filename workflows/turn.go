@@ -84,6 +84,8 @@ type DispatchInput struct {
 	AffinityNodeID string `json:"affinityNodeId,omitempty"`
 	// Excluded are the generations that failed the job already. A node that has registered again since may have it.
 	Excluded []NodeRef `json:"excluded,omitempty"`
+	// Avoided are the generations that fell silent on another job of the turn: only where no other node has room.
+	Avoided []NodeRef `json:"avoided,omitempty"`
 }
 
 // NodeRef is one generation of a node.
@@ -160,9 +162,10 @@ type turn struct {
 
 	jobs     []*job // by index, those whose node is being decided included
 	deciding int
-	textSize int   // of all segments, bytes
-	refusal  error // of the last dispatch, while there is no job
-	unclear  bool  // a decision that was not heard of may have bound the turn
+	textSize int       // of all segments, bytes
+	refusal  error     // of the last dispatch, while there is no job
+	silent   []NodeRef // fell silent on a job
+	unclear  bool      // a decision that was not heard of may have bound the turn
 
 	reasserts    workflow.ReceiveChannel
 	reassertTill time.Time

@@ -20,7 +20,6 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 	t.Parallel()
 	for name, failure := range map[string]error{
 		"it says so":             errors.New("no such model"),
-		"it says so for good":    temporal.NewNonRetryableApplicationError("no such model", "any", nil),
 		"it does not take it":    temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil),
 		"it falls silent":        temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil),
 		"it takes too long":      temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil),
@@ -63,6 +62,9 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 			require.Equal(t, "t1-1", last.JobID)
 			require.Equal(t, 2, last.Dispatch)
 			require.Equal(t, []workflows.NodeRef{{NodeID: "n1", Generation: 7}}, last.Excluded)
+			var timeout *temporal.TimeoutError
+			silent := errors.As(failure, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
+			require.Equal(t, silent, len(last.Avoided) > 0, "what fell silent is avoided by all jobs of the turn")
 			require.Equal(t, 2, r.turn.Jobs[1].Dispatches)
 			require.Equal(t, "n2", r.turn.Jobs[1].NodeID)
 			require.Equal(t, berth.AffinityHit, r.turn.Jobs[1].Affinity, "of the first dispatch")
@@ -93,6 +95,20 @@ func TestTurnGivesAJobUpAfterFourNodes(t *testing.T) {
 	require.Equal(t, berth.JobFailed, r.turn.Jobs[1].Status)
 	require.Equal(t, 4, r.turn.Jobs[1].Dispatches)
 	require.Equal(t, berth.CodeNodeFailed, r.turn.Jobs[1].Code)
+}
+
+func TestTurnGivesAHopelessJobUpAtOnce(t *testing.T) {
+	t.Parallel()
+	u := newUtterance(t)
+	u.translate = func(string, berth.JobInput) (berth.JobOutput, error) {
+		return berth.JobOutput{}, temporal.NewNonRetryableApplicationError("not a language", string(berth.CodeInvalid), nil)
+	}
+	u.speak(0, 0, cut(berth.FinalizeManual))
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Equal(t, "turn, 0:invalid, done(manual 1/1)", r.heard())
+	require.Len(t, r.dispatches, 1)
+	require.NotContains(t, r.events[1].Message, "not a language", "what a node says is for the operator")
 }
 
 func TestTurnWaitsForRoom(t *testing.T) {

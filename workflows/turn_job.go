@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -167,7 +168,7 @@ func (t *turn) accept(ctx workflow.Context, j *job, cut berth.Finalize) {
 func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 	in := DispatchInput{
 		SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, RequestID: j.RequestID,
-		EndsTurn: ends || t.status != berth.TurnOpen, PoolID: j.PoolID, AffinityNodeID: t.affinity, Excluded: j.failed,
+		EndsTurn: ends || t.status != berth.TurnOpen, PoolID: j.PoolID, AffinityNodeID: t.affinity, Excluded: j.failed, Avoided: t.silent,
 	}
 	for in.Dispatch = j.Dispatches + 1; ; in.Dispatch++ {
 		var a berth.Assignment
@@ -210,8 +211,12 @@ func (t *turn) work(ctx workflow.Context, j *job) {
 			j.Status, j.Text = berth.JobDone, text
 			break
 		}
-		j.failed = append(j.failed, NodeRef{NodeID: j.NodeID, Generation: j.slot.Generation})
-		if code := t.again(ctx, j); code != "" {
+		t.blame(j, err)
+		code := berth.CodeInvalid
+		if !hopeless(err) {
+			code = t.again(ctx, j)
+		}
+		if code != "" {
 			j.Status, j.Code, j.Message = berth.JobFailed, code, failures[code]
 			break
 		}
@@ -221,7 +226,25 @@ func (t *turn) work(ctx workflow.Context, j *job) {
 	t.tell()
 }
 
+// blame notes the generation that failed a job. What fell silent is probably dead, and nobody has seen it yet: the turn's
+// other jobs need not find out one by one.
+func (t *turn) blame(j *job, err error) {
+	failed := NodeRef{NodeID: j.NodeID, Generation: j.slot.Generation}
+	j.failed = append(j.failed, failed)
+	var timeout *temporal.TimeoutError
+	if errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE && !slices.Contains(t.silent, failed) {
+		t.silent = append(t.silent, failed)
+	}
+}
+
+// hopeless tells that the node said so of this segment, whatever node it is given to.
+func hopeless(err error) bool {
+	var app *temporal.ApplicationError
+	return errors.As(err, &app) && app.NonRetryable()
+}
+
 var failures = map[berth.Code]string{
+	berth.CodeInvalid:    "this segment cannot be translated",
 	berth.CodeCancelled:  "the turn was cancelled",
 	berth.CodeNodeFailed: "the nodes that tried this segment failed",
 	berth.CodeNoNode:     "no node had room for this segment in time",
