@@ -216,9 +216,13 @@ func (s *stack) listener(user, task string) *listener {
 	return &listener{addr: s.httpAddr, token: s.token(user), task: task, from: "127.0.0.2"}
 }
 
-func (s *stack) token(user string) string {
+// token is a user's bearer token, of scope user when no other is named.
+func (s *stack) token(user string, scopes ...string) string {
 	s.tb.Helper()
-	token, err := api.IssueToken(secret, user, []string{"user"}, time.Hour)
+	if len(scopes) == 0 {
+		scopes = []string{"user"}
+	}
+	token, err := api.IssueToken(secret, user, scopes, time.Hour)
 	require.NoError(s.tb, err)
 	return token
 }

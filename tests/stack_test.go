@@ -21,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 	temporalclient "go.temporal.io/sdk/client"
 
-	"berth/api"
 	"berth/internal/client"
 	"berth/internal/sim"
 )
@@ -143,12 +142,7 @@ func (s *stack) startWorker(args ...string) *process {
 // user is a client of one user.
 func (s *stack) user(name string, scopes ...string) *client.Client {
 	s.tb.Helper()
-	if len(scopes) == 0 {
-		scopes = []string{"user"}
-	}
-	token, err := api.IssueToken(secret, name, scopes, time.Hour)
-	require.NoError(s.tb, err)
-	return client.New("http://"+s.httpAddr, token)
+	return client.New("http://"+s.httpAddr, s.token(name, scopes...))
 }
 
 // redis is a client of the stack's Redis.
@@ -221,10 +215,16 @@ func (s *stack) start(bin string, args, env []string) *process {
 	if _, err := os.Stat(path); err != nil {
 		s.tb.Fatalf("%s is not built: run `make build`", path)
 	}
-	out, err := os.CreateTemp(s.dir, bin+"-*.log")
+	return s.run(path, args, env)
+}
+
+// run starts any program.
+func (s *stack) run(path string, args, env []string) *process {
+	s.tb.Helper()
+	out, err := os.CreateTemp(s.dir, filepath.Base(path)+"-*.log")
 	require.NoError(s.tb, err)
-	p := &process{name: fmt.Sprint(bin, args), log: out.Name(), done: make(chan struct{})}
-	p.cmd = exec.Command(path, args...) //nolint:gosec,noctx // our own binary; it is ended by kill or stop
+	p := &process{name: fmt.Sprint(filepath.Base(path), args), log: out.Name(), done: make(chan struct{})}
+	p.cmd = exec.Command(path, args...) //nolint:gosec,noctx // a test's own program; it is ended by kill or stop
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

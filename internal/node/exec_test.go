@@ -86,10 +86,10 @@ func TestExecKillsEverythingWhenTheJobEnds(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	// A child, a grandchild in the background, and a shell that takes no notice of a polite signal.
+	d := command(t, fmt.Sprintf(`trap '' TERM; (sleep 601 & echo $! >>%[1]s; wait) & sleep 602 & echo $! >>%[1]s; echo $$ >>%[1]s; wait`, pids))
 	go func() {
-		// A child, a grandchild in the background, and a shell that takes no notice of a polite signal.
-		_, err := command(t, fmt.Sprintf(`trap '' TERM; (sleep 601 & echo $! >>%[1]s; wait) & sleep 602 & echo $! >>%[1]s; echo $$ >>%[1]s; wait`, pids)).
-			Translate(ctx, segment)
+		_, err := d.Translate(ctx, segment)
 		done <- err
 	}()
 	var running []int

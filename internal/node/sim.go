@@ -162,7 +162,7 @@ func lookUp(text, src, tgt string) string {
 			for inWord(in[i]) && i+n < len(in) && inWord(in[i+n]) {
 				n++
 			}
-			if !(tgt == "zh" && in[i] == ' ') {
+			if tgt != "zh" || in[i] != ' ' {
 				write(string(in[i : i+n]))
 			}
 		case to == none:
