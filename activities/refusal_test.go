@@ -34,11 +34,13 @@ func TestRefusalsSayWhy(t *testing.T) { // S4, L9, L12
 		},
 		"an empty pool": {
 			refusal(lua.Decision{Code: lua.AssignNone, Assignment: given}),
-			berth.CodeNoNode, "no node of pool gpu+ocr can take it", workflows.Refusal{},
+			berth.CodeNoNode, "no node of pool gpu+ocr can take it",
+			workflows.Refusal{},
 		},
 		"grace": {
 			refusal(lua.Decision{Code: lua.GuardGrace, Wait: 1234 * time.Millisecond}),
-			berth.CodeUnavailable, "Redis may have lost data: nothing is assigned for another 1.2s", workflows.Refusal{},
+			berth.CodeUnavailable, "Redis may have lost data: nothing is assigned for another 1.2s",
+			workflows.Refusal{},
 		},
 		"a turn that is over": {refusal(lua.Decision{Code: lua.JobTurnEnded}), berth.CodeTurnFinalized, "the turn is finalized", workflows.Refusal{}},
 		"a code of a later version": {
@@ -46,7 +48,8 @@ func TestRefusalsSayWhy(t *testing.T) { // S4, L9, L12
 		},
 		"Redis is away": {
 			undecided(errors.New("connection refused")), berth.CodeUnavailable,
-			"the fleet's state cannot be reached; try again in a few seconds", workflows.Refusal{},
+			"the fleet's state cannot be reached; try again in a few seconds",
+			workflows.Refusal{},
 		},
 	} {
 		var app *temporal.ApplicationError

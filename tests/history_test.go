@@ -41,7 +41,12 @@ func (s *stack) replayAll() {
 		h := s.history(ctx, c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
 		s.smallFactsOnly(h)
 		replayer := worker.NewWorkflowReplayer()
-		replayer.RegisterWorkflowWithOptions(workflows.Task, workflow.RegisterOptions{Name: workflows.TaskWorkflow})
+		for name, fn := range map[string]any{
+			workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn,
+			workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
+		} {
+			replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+		}
 		require.NoError(s.tb, replayer.ReplayWorkflowHistory(nil, h), e.GetExecution().GetWorkflowId())
 	}
 }
@@ -75,11 +80,17 @@ func (s *stack) history(ctx context.Context, c temporalclient.Client, id, run st
 // keep writes the history of a finished task into the corpus under a name, when asked to.
 func (s *stack) keep(name, taskID string) {
 	s.tb.Helper()
+	s.keepWorkflow(name, workflows.TaskWorkflowID(taskID))
+}
+
+// keepWorkflow is keep for any workflow.
+func (s *stack) keepWorkflow(name, workflowID string) {
+	s.tb.Helper()
 	file := filepath.Join("..", "workflows", "testdata", name+".json")
 	if _, err := os.Stat(file); err == nil || !*record {
 		return
 	}
-	h := s.history(context.Background(), s.temporal(), workflows.TaskWorkflowID(taskID), "")
+	h := s.history(context.Background(), s.temporal(), workflowID, "")
 	b, err := protojson.MarshalOptions{Indent: " "}.Marshal(h)
 	require.NoError(s.tb, err)
 	require.NoError(s.tb, os.MkdirAll(filepath.Dir(file), 0o750))

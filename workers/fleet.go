@@ -1,6 +1,14 @@
 package workers
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -8,14 +16,44 @@ import (
 	"berth/workflows"
 )
 
-func executionWorker(c client.Client, _ Stories, opts Options) worker.Worker {
-	w := worker.New(c, workflows.TaskQueueExecutions, worker.Options{WorkerStopTimeout: opts.Drain, LocalActivityWorkerOnly: true})
+func executionWorker(c client.Client, stories Stories, opts Options) worker.Worker {
+	executions := stories.Executions
+	w := worker.New(c, workflows.TaskQueueExecutions, worker.Options{
+		WorkerStopTimeout:                       opts.Drain,
+		MaxConcurrentWorkflowTaskPollers:        4,
+		MaxConcurrentLocalActivityExecutionSize: 200,
+		LocalActivityWorkerOnly:                 true,
+	})
 	w.RegisterWorkflowWithOptions(workflows.Execution, workflow.RegisterOptions{Name: workflows.ExecutionWorkflow})
+	for name, fn := range map[string]any{
+		workflows.AssignNodeActivity:  executions.AssignNode,
+		workflows.ConfirmNodeActivity: executions.ConfirmNode,
+		workflows.ReleaseNodeActivity: executions.ReleaseNode,
+	} {
+		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	}
 	return w
 }
 
-func linkWorker(c client.Client, _ Stories, opts Options) worker.Worker {
+func linkWorker(c client.Client, stories Stories, opts Options) worker.Worker {
 	w := worker.New(c, workflows.TaskQueueLinks, worker.Options{WorkerStopTimeout: opts.Drain})
 	w.RegisterWorkflowWithOptions(workflows.Reassert, workflow.RegisterOptions{Name: workflows.ReassertWorkflow})
+	w.RegisterActivityWithOptions(stories.Links.SignalOpen, activity.RegisterOptions{Name: workflows.SignalOpenActivity})
 	return w
+}
+
+// StartReassert starts the reassertion after the grace that ends at until, by Redis's clock (L12). Whoever comes second
+// finds it started, which is as good.
+func StartReassert(ctx context.Context, c client.Client, until time.Time) error {
+	grace := until.UnixMilli()
+	_, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: workflows.ReassertWorkflowID(grace), TaskQueue: workflows.TaskQueueLinks,
+		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+	}, workflows.ReassertWorkflow, workflows.ReassertInput{GraceUntil: grace})
+	var started *serviceerror.WorkflowExecutionAlreadyStarted
+	if err != nil && !errors.As(err, &started) {
+		return fmt.Errorf("start reassertion: %w", err)
+	}
+	return nil
 }

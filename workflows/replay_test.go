@@ -11,25 +11,38 @@ import (
 	"berth/workflows"
 )
 
-func replayer(fn any) worker.WorkflowReplayer {
+// stories are the workflow types, the prefix of their recorded histories, and how many there are at least.
+var stories = []struct {
+	name, prefix string
+	fn           any
+	least        int
+}{
+	{workflows.TaskWorkflow, "task", workflows.Task, 5},
+	{workflows.ExecutionWorkflow, "execution", workflows.Execution, 6},
+	{workflows.ReassertWorkflow, "reassert", workflows.Reassert, 1},
+}
+
+func replayer(name string, fn any) worker.WorkflowReplayer {
 	r := worker.NewWorkflowReplayer()
-	r.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: workflows.TaskWorkflow})
+	r.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 	return r
 }
 
-// corpus is every recorded history; an empty one is a failure, not a pass.
-func corpus(t *testing.T) []string {
+// corpus is every recorded history of a workflow type; an empty one is a failure, not a pass.
+func corpus(t *testing.T, prefix string, least int) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata", "task-*.json"))
+	files, err := filepath.Glob(filepath.Join("testdata", prefix+"-*.json"))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(files), 5, "recorded histories are missing: go test ./tests -record")
+	require.GreaterOrEqual(t, len(files), least, "recorded histories of %s are missing: go test ./tests -record", prefix)
 	return files
 }
 
 func TestRecordedHistoriesReplay(t *testing.T) { // P1
 	t.Parallel()
-	for _, f := range corpus(t) {
-		require.NoError(t, replayer(workflows.Task).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
+	for _, s := range stories {
+		for _, f := range corpus(t, s.prefix, s.least) {
+			require.NoError(t, replayer(s.name, s.fn).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
+		}
 	}
 }
 
@@ -42,7 +55,7 @@ func TestReplayCatchesAnotherStory(t *testing.T) { // P1: the test of the test
 		}
 		return workflows.Task(ctx, in)
 	}
-	for _, f := range corpus(t) {
-		require.Error(t, replayer(other).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
+	for _, f := range corpus(t, "task", 5) {
+		require.Error(t, replayer(workflows.TaskWorkflow, other).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
 	}
 }

@@ -53,6 +53,17 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 		Executions: &activities.Executions{Scripts: b.scripts, Fleet: nodes, Logger: logger},
 		Links:      &activities.Links{Temporal: b.temporal, Logger: logger},
 	}
+	sweeper := fleet.NewSweeper(nodes, fleet.SweeperOptions{
+		Restore: func(ctx context.Context) error {
+			written, err := b.ledger.RestoreFleet(ctx, b.scripts)
+			if written > 0 {
+				logger.InfoContext(ctx, "the operators' settings were written to Redis again", "settings", written)
+			}
+			return err
+		},
+		OnGrace: func(ctx context.Context, until time.Time) error { return workers.StartReassert(ctx, b.temporal, until) },
+		Logger:  logger,
+	})
 	// What steps stand on outlives them: it ends after the workers have stopped.
 	standing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -60,6 +71,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 	below.Go(func() error { return slots.Run(standing) })
 	below.Go(func() error { return running.Run(standing) })
 	below.Go(func() error { return nodes.Run(standing) })
+	below.Go(func() error { return sweeper.Run(standing) })
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(standing, cancel)

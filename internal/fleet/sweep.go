@@ -22,8 +22,9 @@ type SweeperOptions struct {
 	// OnNotice takes up what befell a generation. It may come again and to several processes at once, until one of them
 	// has answered nil.
 	OnNotice func(ctx context.Context, n berth.NodeNotice) error
-	// Restore writes the operator's configuration into a Redis that may have lost it. It is called before OnGrace and
-	// until it succeeds; nobody is declared dead by this process meanwhile, for the times may not be the operator's.
+	// Restore writes the operator's configuration into a Redis that may have lost it, or lacks what was set while it was
+	// away. It is called at the start, for each grace before OnGrace, and when Redis is back, each time until it succeeds.
+	// After a grace nobody is declared dead by this process before that, for the times may not be the operator's.
 	Restore func(ctx context.Context) error
 	// OnGrace is told of each grace, by its end on Redis's clock, until it has answered nil; also of one that ended not
 	// long before this process began, when perhaps no process was there.
@@ -46,8 +47,9 @@ type Sweeper struct {
 
 // grace is one that is to be acted on.
 type grace struct {
-	until time.Time
-	over  bool
+	until  time.Time
+	over   bool
+	recent bool // so that it is to be told
 }
 
 const (
@@ -103,6 +105,7 @@ func (s *Sweeper) look(ctx context.Context) {
 		looking, cancel := context.WithTimeout(ctx, sweepTimeout)
 		err := s.once(looking, &last)
 		cancel()
+		last.failed = err != nil
 		away.note(ctx, err)
 		if err == nil {
 			s.looks.Add(1)
@@ -117,7 +120,8 @@ func (s *Sweeper) look(ctx context.Context) {
 
 // seen is what the sweeping goroutine remembers from one look to the next.
 type seen struct {
-	grace    time.Time // the last one that was passed on, or needed no passing on
+	grace    time.Time // the last one
+	failed   bool      // the look before this one failed
 	held     string    // the kinds whose losses were held back
 	switched time.Time // when it looked at the dynamic pools, by this process's clock
 }
@@ -128,13 +132,9 @@ func (s *Sweeper) once(ctx context.Context, last *seen) error {
 	if err != nil {
 		return err
 	}
-	if !g.Until.Equal(last.grace) {
+	if !g.Until.Equal(last.grace) || last.failed || s.looks.Load() == 0 {
 		last.grace = g.Until
-		if g.Left > -memory && !g.Until.IsZero() {
-			s.pass(grace{g.Until, g.Left <= 0})
-		} else {
-			s.restored.Store(g.Until.UnixMilli())
-		}
+		s.pass(grace{until: g.Until, over: g.Left <= 0, recent: g.Left > -memory && !g.Until.IsZero()})
 	}
 	if s.opt.Restore == nil || s.restored.Load() == g.Until.UnixMilli() {
 		if err := s.sweep(ctx, last); err != nil {
@@ -177,9 +177,9 @@ func (s *Sweeper) sweep(ctx context.Context, last *seen) error {
 	for _, kind := range found.Held {
 		held += " " + string(kind)
 	}
-	switch {
-	case held == last.held:
-	case held == "":
+	switch held {
+	case last.held:
+	case "":
 		s.opt.Logger.InfoContext(ctx, "losses of nodes are no longer held back")
 	default:
 		s.opt.Logger.WarnContext(ctx, "more than half of the nodes are silent at once: held back until it is confirmed", "kinds", held[1:])
@@ -218,9 +218,10 @@ func (s *Sweeper) tell(ctx context.Context) {
 	outbox := outage{logger: s.opt.Logger, part: "outbox", after: 3}
 	failedAt := int64(-1)
 	var due *grace
+	var told time.Time
 	for {
 		if due != nil {
-			err := s.recover(ctx, due.until)
+			err := s.recover(ctx, *due, &told)
 			graces.note(ctx, err)
 			if err == nil {
 				due = nil
@@ -236,9 +237,7 @@ func (s *Sweeper) tell(ctx context.Context) {
 		select {
 		case g := <-s.grace:
 			due = &g
-			if g.over {
-				s.opt.Logger.InfoContext(ctx, "acting on a grace that is over", "until", g.until)
-			} else {
+			if !g.over && !g.until.Equal(told) {
 				s.opt.Logger.WarnContext(ctx, "Redis is new or may have lost data: nothing is assigned for a time", "until", g.until)
 			}
 		case <-tick.C:
@@ -248,20 +247,26 @@ func (s *Sweeper) tell(ctx context.Context) {
 	}
 }
 
-// recover has everything put back that Redis may have lost: the configuration first, for nodes register by it.
-func (s *Sweeper) recover(ctx context.Context, until time.Time) error {
+// recover has everything put back that Redis may have lost: the configuration first, for nodes register by it. told is
+// the last grace that OnGrace knows.
+func (s *Sweeper) recover(ctx context.Context, g grace, told *time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, callbackTimeout)
 	defer cancel()
-	if s.opt.Restore != nil && s.restored.Load() != until.UnixMilli() {
+	if s.opt.Restore != nil {
 		if err := s.opt.Restore(ctx); err != nil {
 			return err
 		}
-		s.restored.Store(until.UnixMilli())
+		s.restored.Store(g.until.UnixMilli())
 	}
-	if s.opt.OnGrace == nil {
-		return nil
+	if g.recent && !g.until.Equal(*told) {
+		if s.opt.OnGrace != nil {
+			if err := s.opt.OnGrace(ctx, g.until); err != nil {
+				return err
+			}
+		}
+		*told = g.until
 	}
-	return s.opt.OnGrace(ctx, until)
+	return nil
 }
 
 // handOver has every notice of the outbox taken up. One that was not stays there.

@@ -1,0 +1,193 @@
+package activities
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+	"berth/internal/fleet"
+	"berth/internal/testredis"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// executions are the activities on a real Redis, with a fleet that follows it.
+func executions(t *testing.T) (*Executions, *testredis.Server) {
+	t.Helper()
+	server := testredis.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
+	_, err := s.MarkNew(t.Context())
+	require.NoError(t, err)
+	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = f.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait(); _ = rdb.Close() })
+	return &Executions{Scripts: s, Fleet: f, Logger: slog.New(slog.DiscardHandler)}, server
+}
+
+// engine registers an engine, started anew each time.
+func (e *Executions) engine(t *testing.T, id string, slots int, capabilities ...string) int64 {
+	t.Helper()
+	r, err := e.Scripts.RegisterNode(t.Context(), berth.NodeSpec{
+		ID: id, Kind: berth.NodeEngine, MaxConcurrentJobs: slots, Capabilities: capabilities,
+		Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixNano()},
+	}, lua.Registration{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return e.Fleet.Snapshot().Nodes[id].Generation == r.Generation }, 10*time.Second, time.Millisecond)
+	return r.Generation
+}
+
+func assignment(lease string, capabilities ...string) workflows.AssignInput {
+	return workflows.AssignInput{LeaseID: lease, Where: workflows.Where{
+		PoolID: berth.CapabilityPool(capabilities...).ID, Capabilities: capabilities,
+	}}
+}
+
+func requireRefused(t *testing.T, err error, code berth.Code) workflows.Refusal {
+	t.Helper()
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, string(code), app.Type(), app.Message())
+	var why workflows.Refusal
+	require.NoError(t, app.Details(&why))
+	return why
+}
+
+func TestAssignNode(t *testing.T) { // S4, S8, S10
+	t.Parallel()
+	e, _ := executions(t)
+	generation := e.engine(t, "n1", 1, "resize", "ocr")
+	reply, err := e.AssignNode(t.Context(), assignment("l1", "resize"))
+	require.NoError(t, err)
+	require.Equal(t, workflows.AssignReply{
+		Assignment: berth.Assignment{
+			LeaseID: "l1", NodeID: "n1", Generation: generation, PoolID: "resize", Strategy: berth.StrategyLoadBalanced,
+		},
+		MaxRetries: 3, EnableFailover: true,
+	}, reply)
+	again, err := e.AssignNode(t.Context(), assignment("l1", "resize"))
+	require.NoError(t, err)
+	require.True(t, again.Existed)
+	require.Equal(t, reply.NodeID, again.NodeID)
+
+	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, requireRefused(t, err, berth.CodeNodeFull).Reasons)
+	_, err = e.AssignNode(t.Context(), assignment("l2", "paint"))
+	require.Equal(t, []string{"paint"}, requireRefused(t, err, berth.CodeNoNode).Missing)
+	_, err = e.AssignNode(t.Context(), assignment("l2", "ocr", "paint"))
+	require.Equal(t, []string{"paint"}, requireRefused(t, err, berth.CodeNoNode).Missing)
+	require.Empty(t, e.Fleet.Snapshot().Pools, "a pool that nobody could be in is not made")
+
+	require.NoError(t, e.ConfirmNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}))
+	require.NoError(t, e.ReleaseNode(t.Context(), reply.Assignment))
+	require.NoError(t, e.ReleaseNode(t.Context(), reply.Assignment), "idempotent")
+	require.ErrorContains(t, e.ConfirmNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}), "lost")
+
+	reply, err = e.AssignNode(t.Context(), assignment("l2", "resize", "ocr"))
+	require.NoError(t, err, "the pool of both is made when it is first asked for")
+	require.Equal(t, "ocr+resize", reply.PoolID)
+	require.NoError(t, e.ReleaseNode(t.Context(), reply.Assignment))
+}
+
+func TestAssignNodeGoesByTheOperator(t *testing.T) { // S3, S6, S7, L10
+	t.Parallel()
+	e, _ := executions(t)
+	c := berth.DefaultFleetConfig()
+	c.MaxRetries, c.EnableFailover = 7, false
+	require.NoError(t, e.Scripts.PutFleetConfig(t.Context(), c))
+	_, err := e.Scripts.DefinePool(t.Context(), berth.Pool{ID: "p", Capabilities: []string{"resize"}, Strategy: berth.StrategyDynamic}, false)
+	require.NoError(t, err)
+	e.engine(t, "n1", 9, "resize")
+	e.engine(t, "n2", 9, "resize")
+	require.Eventually(t, func() bool {
+		return e.Fleet.Snapshot().Config.MaxRetries == 7 && len(e.Fleet.Snapshot().Pools) == 1
+	}, 10*time.Second, time.Millisecond)
+
+	where := workflows.Where{PoolID: "p"}
+	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "l1", Where: where})
+	require.NoError(t, err)
+	require.Equal(t, 7, reply.MaxRetries)
+	require.False(t, reply.EnableFailover)
+	require.Equal(t, berth.StrategyRoundRobin, reply.Strategy, "what the dynamic pool has now")
+	for _, own := range []string{"n2", "n1"} {
+		where.Strategy, where.Own = berth.StrategyAffinity, own
+		reply, err = e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "own-" + own, Where: where})
+		require.NoError(t, err)
+		require.Equal(t, own, reply.NodeID)
+		require.Equal(t, berth.StrategyAffinity, reply.Strategy)
+	}
+	where = workflows.Where{PoolID: "p", Excluded: []string{"n1"}}
+	code, err := e.Scripts.MarkUnavailable(t.Context(), "n2", "resize", time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, lua.NodeOK, code)
+	_, err = e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "l2", Where: where})
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1, berth.ExcludeServiceUnavailable: 1},
+		requireRefused(t, err, berth.CodeNoNode).Reasons)
+}
+
+// A node that failed the work is passed over until it has started again.
+func TestAssignNodePassesFailedGenerationsOver(t *testing.T) {
+	t.Parallel()
+	e, _ := executions(t)
+	old := e.engine(t, "n1", 9, "resize")
+	in := assignment("l1", "resize")
+	in.Failed = []workflows.NodeRef{{NodeID: "n1", Generation: old}}
+	_, err := e.AssignNode(t.Context(), in)
+	require.Equal(t, 1, requireRefused(t, err, berth.CodeNoNode).Reasons[berth.ExcludeByCaller])
+	e.engine(t, "n1", 9, "resize")
+	reply, err := e.AssignNode(t.Context(), in)
+	require.NoError(t, err)
+	require.Greater(t, reply.Generation, old)
+}
+
+// L11, L12: nothing is assigned while Redis is away or may have forgotten; a held slot is put back, once its node is there
+// again.
+func TestExecutionsWhenRedisIsLost(t *testing.T) {
+	t.Parallel()
+	e, server := executions(t)
+	generation := e.engine(t, "n1", 1, "resize")
+	reply, err := e.AssignNode(t.Context(), assignment("l1", "resize"))
+	require.NoError(t, err)
+	server.Kill()
+	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
+	requireRefused(t, err, berth.CodeUnavailable)
+	require.Error(t, e.ReleaseNode(t.Context(), reply.Assignment))
+
+	server.Restart()
+	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
+	requireRefused(t, err, berth.CodeUnavailable)
+	held := workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, e.ConfirmNode(t.Context(), held), &app)
+	require.False(t, app.NonRetryable(), "the node may register yet: %v", app)
+	_, err = e.Scripts.RegisterNode(t.Context(), berth.NodeSpec{
+		ID: "n1", Kind: berth.NodeEngine, MaxConcurrentJobs: 1, Capabilities: []string{"resize"},
+		Incarnation: berth.Incarnation{Host: "n1", PID: 1, StartedAt: 1},
+	}, lua.Registration{Previous: generation})
+	require.NoError(t, err)
+	require.NoError(t, e.ConfirmNode(t.Context(), held))
+	require.NoError(t, e.Scripts.Redis().HSet(t.Context(), e.Scripts.Keys().Guard(), "grace", "0").Err()) // as if it were over
+	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
+	requireRefused(t, err, berth.CodeNodeFull)
+}
+
+func TestAssignNodeBeforeTheFleetIsRead(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s := lua.New(rdb, lua.Keys{})
+	e := &Executions{Scripts: s, Fleet: fleet.New(s, fleet.Options{}), Logger: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := e.AssignNode(ctx, assignment("l1", "resize"))
+	requireRefused(t, err, berth.CodeUnavailable)
+}

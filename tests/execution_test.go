@@ -1,0 +1,302 @@
+package tests
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+	temporalclient "go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+
+	"berth"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// engine is a node of the test's own: it polls its queue and does what the executor's name says.
+type engine struct {
+	s          *stack
+	scripts    *lua.Scripts
+	spec       berth.NodeSpec
+	generation int64
+	started    chan berth.ExecuteInput
+	finish     chan struct{} // lets one "wait" end
+}
+
+// engine registers a node of so many slots for the executors of these tests, and polls unless it is mute.
+func (s *stack) engine(id string, slots int, mute bool) *engine {
+	s.tb.Helper()
+	e := &engine{
+		s: s, scripts: lua.New(s.redis(), lua.Keys{}), started: make(chan berth.ExecuteInput, 100), finish: make(chan struct{}, 100),
+		spec: berth.NodeSpec{
+			ID: id, Kind: berth.NodeEngine, MaxConcurrentJobs: slots, Capabilities: []string{"echo", "wait", "refuse", "break"},
+			Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixMilli()},
+		},
+	}
+	if e.register(); !mute {
+		e.poll()
+	}
+	return e
+}
+
+// poll has the node take what is sent to its generation; to an older one it still answers for what it took.
+func (e *engine) poll() {
+	e.s.tb.Helper()
+	w := worker.New(e.s.temporal(), berth.NodeTaskQueue(e.spec.ID, e.generation), worker.Options{DisableWorkflowWorker: true})
+	w.RegisterActivityWithOptions(e.execute, activity.RegisterOptions{Name: berth.ActivityExecute})
+	require.NoError(e.s.tb, w.Start())
+	e.s.tb.Cleanup(w.Stop)
+}
+
+// register makes the node known, as a new generation where Redis does not know it.
+func (e *engine) register() {
+	e.s.tb.Helper()
+	r, err := e.scripts.RegisterNode(context.Background(), e.spec, lua.Registration{Previous: e.generation})
+	require.NoError(e.s.tb, err)
+	e.generation = r.Generation
+}
+
+func (e *engine) execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+	e.started <- in
+	switch in.Executor {
+	case "wait":
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-e.finish:
+				return berth.ExecuteOutput{Output: in.Input}, nil
+			case <-ctx.Done():
+				return berth.ExecuteOutput{}, ctx.Err()
+			case <-tick.C:
+				activity.RecordHeartbeat(ctx)
+			}
+		}
+	case "refuse":
+		return berth.ExecuteOutput{}, temporal.NewNonRetryableApplicationError("no width", string(berth.CodeInvalid), nil)
+	case "break":
+		return berth.ExecuteOutput{}, errors.New("out of memory")
+	default:
+		return berth.ExecuteOutput{Output: in.Input}, nil
+	}
+}
+
+// slots is how many slots of the node are held.
+func (e *engine) slots() int {
+	n, err := e.scripts.ReadNodes(context.Background(), e.spec.ID)
+	if err != nil {
+		return -1
+	}
+	return n[e.spec.ID].Leases
+}
+
+// submit starts an execution as the API does, and answers what its caller is told.
+func submit(t *testing.T, c temporalclient.Client, id, executor string, set ...func(*workflows.ExecutionInput)) (workflows.ExecuteReply, error) {
+	t.Helper()
+	in := workflows.ExecutionInput{
+		ExecutionID: id, UserID: "alice", Executor: executor, Input: json.RawMessage(fmt.Sprintf("%q", id)), RequestHash: "h-" + id,
+		Where: workflows.Where{PoolID: executor, Capabilities: []string{executor}}, Timeout: time.Minute, Deadline: 2 * time.Minute,
+	}
+	for _, f := range set {
+		f(&in)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	start := c.NewWithStartWorkflowOperation(temporalclient.StartWorkflowOptions{
+		ID: workflows.ExecutionWorkflowID(id), TaskQueue: workflows.TaskQueueExecutions,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY,
+		WorkflowTaskTimeout:      5 * time.Second,
+	}, workflows.ExecutionWorkflow, in)
+	handle, err := c.UpdateWithStartWorkflow(ctx, temporalclient.UpdateWithStartWorkflowOptions{
+		StartWorkflowOperation: start,
+		UpdateOptions: temporalclient.UpdateWorkflowOptions{
+			UpdateID: in.RequestHash, UpdateName: workflows.UpdateExecute, WaitForStage: temporalclient.WorkflowUpdateStageCompleted,
+			Args: []any{workflows.ExecuteRequest{SubmissionID: id, RequestHash: in.RequestHash}},
+		},
+	})
+	var reply workflows.ExecuteReply
+	if err == nil {
+		err = handle.Get(ctx, &reply)
+	}
+	return reply, err
+}
+
+// ended waits for the execution's end and answers it, however it ended.
+func ended(t *testing.T, c temporalclient.Client, id string) (is berth.Execution) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := c.GetWorkflow(ctx, workflows.ExecutionWorkflowID(id), "").Get(ctx, &is)
+	var app *temporal.ApplicationError
+	var canceled *temporal.CanceledError
+	switch {
+	case errors.As(err, &app):
+		require.NoError(t, app.Details(&is))
+	case errors.As(err, &canceled):
+		require.NoError(t, canceled.Details(&is))
+	default:
+		require.NoError(t, err)
+	}
+	return is
+}
+
+func executionStatus(t *testing.T, c temporalclient.Client, id string) (is berth.Execution) {
+	t.Helper()
+	v, err := c.QueryWorkflow(t.Context(), workflows.ExecutionWorkflowID(id), "", workflows.QueryExecution)
+	if err == nil {
+		require.NoError(t, v.Get(&is))
+	}
+	return is
+}
+
+// afterGrace waits until slots are granted.
+func (s *stack) afterGrace(scripts *lua.Scripts) {
+	s.tb.Helper()
+	s.eventually("the grace to be over", func() bool {
+		g, err := scripts.CheckGuard(context.Background())
+		return err == nil && g.Left <= 0
+	})
+}
+
+func TestExecutions(t *testing.T) { // S4, S6, S8
+	t.Parallel()
+	s := newStack(t)
+	c := s.temporal()
+	mute, n1, n2 := s.engine("mute", 1, true), s.engine("n1", 1, false), s.engine("n2", 1, false)
+	s.afterGrace(n1.scripts)
+
+	own := func(id string) func(*workflows.ExecutionInput) {
+		return func(in *workflows.ExecutionInput) { in.Where.Strategy, in.Where.Own = berth.StrategyAffinity, id }
+	}
+	reply, err := submit(t, c, "done", "echo", own("n1"))
+	require.NoError(t, err)
+	require.Equal(t, workflows.ExecuteReply{SubmissionID: "done", Status: berth.ExecutionRunning, NodeID: "n1"}, reply)
+	_, err = submit(t, c, "over", "echo", own("mute"))
+	require.NoError(t, err)
+	over := ended(t, c, "over")
+	require.Equal(t, berth.ExecutionCompleted, over.Status)
+	require.Equal(t, `"over"`, string(over.Output))
+	require.Len(t, over.Attempts, 2)
+	require.Equal(t, "the node did not take the work", over.Attempts[0].Error)
+	require.NotEqual(t, "mute", over.NodeID)
+
+	_, err = mute.scripts.WithdrawNode(t.Context(), "mute", 0)
+	require.NoError(t, err)
+	done := ended(t, c, "done")
+	require.Equal(t, berth.ExecutionCompleted, done.Status)
+
+	_, err = submit(t, c, "wrong", "refuse")
+	require.NoError(t, err)
+	wrong := ended(t, c, "wrong")
+	require.Equal(t, berth.ExecutionFailed, wrong.Status)
+	require.Equal(t, berth.CodeInvalid, wrong.Code)
+	require.Len(t, wrong.Attempts, 1)
+
+	_, err = submit(t, c, "nobody", "paint")
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, string(berth.CodeNoNode), app.Type())
+	var why workflows.Refusal
+	require.NoError(t, app.Details(&why))
+	require.Equal(t, []string{"paint"}, why.Missing)
+
+	// Two hold all the room there is; the third waits, and takes the place of the one that is cancelled.
+	for _, n := range []*engine{n1, n2} {
+		_, err = submit(t, c, "hold-"+n.spec.ID, "wait", own(n.spec.ID))
+		require.NoError(t, err)
+	}
+	reply, err = submit(t, c, "waits", "echo")
+	require.NoError(t, err)
+	require.Equal(t, berth.ExecutionWaiting, reply.Status)
+	require.NoError(t, c.CancelWorkflow(t.Context(), workflows.ExecutionWorkflowID("hold-n1"), ""))
+	require.Equal(t, berth.ExecutionCancelled, ended(t, c, "hold-n1").Status)
+	waits := ended(t, c, "waits")
+	require.Equal(t, berth.ExecutionCompleted, waits.Status)
+	require.Equal(t, "n1", waits.NodeID)
+	n2.finish <- struct{}{}
+	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "hold-n2").Status)
+
+	// Broken everywhere: as often as the operator wants.
+	config := berth.DefaultFleetConfig()
+	config.MaxRetries = 1
+	require.NoError(t, n1.scripts.PutFleetConfig(t.Context(), config))
+	s.eventually("the worker to know", func() bool {
+		id := fmt.Sprintf("broken-%d", time.Now().UnixNano())
+		_, err := submit(t, c, id, "break", func(in *workflows.ExecutionInput) { in.Deadline = 40 * time.Second })
+		require.NoError(t, err)
+		broken := ended(t, c, id)
+		require.Equal(t, berth.CodeNodeFailed, broken.Code)
+		if len(broken.Attempts) != 2 {
+			return false
+		}
+		require.NotEqual(t, broken.Attempts[0].NodeID, broken.Attempts[1].NodeID)
+		s.keepWorkflow("execution-broken", workflows.ExecutionWorkflowID(id))
+		return true
+	})
+	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 && n2.slots() == 0 })
+	for _, id := range []string{"done", "over", "wrong", "nobody", "hold-n1", "waits"} {
+		s.keepWorkflow("execution-"+strings.ReplaceAll(id, "hold-n1", "cancelled"), workflows.ExecutionWorkflowID(id))
+	}
+}
+
+// L12, P2: in the middle of an execution Redis forgets everything, and later the worker is killed. The slot is put back,
+// once for all by one reassertion, and the execution comes to its one end.
+func TestExecutionOutlivesLosses(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	c := s.temporal()
+	n1 := s.engine("n1", 1, false)
+	s.afterGrace(n1.scripts)
+	_, err := submit(t, c, "long", "wait")
+	require.NoError(t, err)
+	<-n1.started
+
+	require.NoError(t, n1.scripts.Redis().FlushAll(t.Context()).Err())
+	n1.register() // as at its next heartbeat
+	n1.poll()
+	s.eventually("the slot to be put back", func() bool { return n1.slots() == 1 })
+	s.afterGrace(n1.scripts)
+	reply, err := submit(t, c, "second", "echo")
+	require.NoError(t, err)
+	require.Equal(t, berth.ExecutionWaiting, reply.Status, "the node is full, as it was")
+
+	s.worker.kill()
+	s.worker = s.startWorker()
+	s.startWorker() // a second one acts on the same graces
+	n1.finish <- struct{}{}
+	long := ended(t, c, "long")
+	require.Equal(t, berth.ExecutionCompleted, long.Status)
+	require.Len(t, long.Attempts, 1)
+	require.Equal(t, long, executionStatus(t, c, "long"))
+	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "second").Status, "in the slot that was given back")
+	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 })
+
+	var graces []string
+	s.eventually("one reassertion of each grace", func() bool {
+		runs, err := c.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: `WorkflowType = "Reassert"`})
+		require.NoError(t, err)
+		seen := map[string]bool{}
+		graces = nil
+		for _, e := range runs.GetExecutions() {
+			id := e.GetExecution().GetWorkflowId()
+			require.False(t, seen[id], "%s ran twice", id)
+			seen[id] = true
+			if e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+				graces = append(graces, id)
+			}
+		}
+		return len(graces) > 0 && len(graces) == len(seen)
+	})
+	s.keepWorkflow("execution-reasserted", workflows.ExecutionWorkflowID("long"))
+	s.keepWorkflow("reassert-open", graces[0])
+}

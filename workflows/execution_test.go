@@ -1,0 +1,536 @@
+package workflows_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"berth"
+	"berth/workflows"
+)
+
+// run is one run of the Execution workflow against recorded activities.
+type run struct {
+	t         *testing.T
+	env       *testsuite.TestWorkflowEnvironment
+	assigns   []workflows.AssignInput
+	confirms  []workflows.HeldSlot
+	released  []string // lease ids
+	executed  []berth.ExecuteInput
+	assign    func(n int, in workflows.AssignInput) (workflows.AssignReply, error)
+	confirm   func(n int) error
+	execute   func(ctx context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error)
+	submitted answersOf[workflows.ExecuteReply]
+}
+
+func newRun(t *testing.T) *run {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	r := &run{t: t, env: suite.NewTestWorkflowEnvironment()}
+	r.env.SetTestTimeout(20 * time.Second)
+	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
+		return workflows.AssignReply{
+			Assignment: berth.Assignment{
+				LeaseID: in.LeaseID, NodeID: fmt.Sprintf("n%d", n), Generation: int64(n), PoolID: in.Where.PoolID, Strategy: berth.StrategyPowerOfTwo,
+			},
+			MaxRetries: 3, EnableFailover: true,
+		}, nil
+	}
+	r.confirm = func(int) error { return nil }
+	r.execute = func(_ context.Context, _ int, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+		return berth.ExecuteOutput{Output: in.Input}, nil
+	}
+	register := func(name string, fn any) {
+		r.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	}
+	register(workflows.AssignNodeActivity, func(_ context.Context, in workflows.AssignInput) (workflows.AssignReply, error) {
+		r.assigns = append(r.assigns, in)
+		return r.assign(len(r.assigns), in)
+	})
+	register(workflows.ConfirmNodeActivity, func(_ context.Context, in workflows.HeldSlot) error {
+		r.confirms = append(r.confirms, in)
+		return r.confirm(len(r.confirms))
+	})
+	register(workflows.ReleaseNodeActivity, func(_ context.Context, a berth.Assignment) error {
+		r.released = append(r.released, a.LeaseID)
+		return nil
+	})
+	register(berth.ActivityExecute, func(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+		r.executed = append(r.executed, in)
+		return r.execute(ctx, len(r.executed), in)
+	})
+	r.env.RegisterWorkflowWithOptions(workflows.Execution, workflow.RegisterOptions{Name: workflows.ExecutionWorkflow})
+	r.env.RegisterDelayedCallback(func() { r.submit("h1", "r1", &r.submitted) }, 0)
+	return r
+}
+
+func (r *run) submit(hash, id string, a *answersOf[workflows.ExecuteReply]) {
+	r.env.UpdateWorkflow(workflows.UpdateExecute, "u-"+id, a, workflows.ExecuteRequest{SubmissionID: id, RequestHash: hash})
+}
+
+// answersOf collects what an update was told.
+type answersOf[T any] struct {
+	rejected error
+	reply    T
+	err      error
+	answered bool
+}
+
+func (a *answersOf[T]) Accept()          {}
+func (a *answersOf[T]) Reject(err error) { a.rejected = err }
+func (a *answersOf[T]) Complete(v any, err error) {
+	a.answered, a.err = true, err
+	if r, ok := v.(T); ok {
+		a.reply = r
+	}
+}
+
+func executionInput() workflows.ExecutionInput {
+	return workflows.ExecutionInput{
+		ExecutionID: "x1", UserID: "alice", Executor: "resize", Input: json.RawMessage(`{"w":1}`), RequestHash: "h1",
+		Where:   workflows.Where{PoolID: "resize", Capabilities: []string{"resize"}, Own: "n7", OwnHost: "h", OwnZone: "z"},
+		Timeout: time.Minute, Deadline: 10 * time.Minute,
+	}
+}
+
+// start runs it to its end and answers what the query says then, which is what the run ended with.
+func (r *run) start(in workflows.ExecutionInput) (berth.Execution, error) {
+	r.t.Helper()
+	r.env.ExecuteWorkflow(workflows.ExecutionWorkflow, in)
+	require.True(r.t, r.env.IsWorkflowCompleted())
+	err := r.env.GetWorkflowError()
+	var is, detail berth.Execution
+	value, qerr := r.env.QueryWorkflow(workflows.QueryExecution)
+	require.NoError(r.t, qerr)
+	require.NoError(r.t, value.Get(&is))
+	var app *temporal.ApplicationError
+	var canceled *temporal.CanceledError
+	switch {
+	case err == nil:
+		require.NoError(r.t, r.env.GetWorkflowResult(&detail))
+	case errors.As(err, &app) && app.HasDetails():
+		require.NoError(r.t, app.Details(&detail))
+	case errors.As(err, &canceled) && canceled.HasDetails():
+		require.NoError(r.t, canceled.Details(&detail))
+	default:
+		return is, err
+	}
+	if detail.ID != "" { // refused: the detail says why
+		require.Equal(r.t, is, detail, "the run's end carries the execution")
+	}
+	return is, err
+}
+
+func refuse(code berth.Code, r workflows.Refusal) error {
+	return temporal.NewApplicationErrorWithOptions("refused", string(code), temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{r}})
+}
+
+func TestExecutionRunsOnANode(t *testing.T) { // S8
+	t.Parallel()
+	r := newRun(t)
+	is, err := r.start(executionInput())
+	require.NoError(t, err)
+	require.Equal(t, workflows.ExecuteReply{SubmissionID: "r1", Status: berth.ExecutionRunning, NodeID: "n1"}, r.submitted.reply)
+	require.Equal(t, berth.ExecutionCompleted, is.Status)
+	require.JSONEq(t, `{"w":1}`, string(is.Output))
+	require.Equal(t, []berth.ExecutionAttempt{{NodeID: "n1", Generation: 1}}, is.Attempts)
+	require.Equal(t, berth.StrategyPowerOfTwo, is.Strategy)
+	require.False(t, is.EndedAt.IsZero())
+	require.Equal(t, []workflows.AssignInput{{LeaseID: "execution:x1:1", Where: executionInput().Where}}, r.assigns)
+	require.Len(t, r.confirms, 1)
+	require.Equal(t, time.Minute+10*time.Second, r.confirms[0].Left, "for its timeout and what it takes to begin and end")
+	require.Equal(t, []string{"execution:x1:1"}, r.released)
+	require.Equal(t, []berth.ExecuteInput{{ExecutionID: "x1", Executor: "resize", Attempt: 1, Input: json.RawMessage(`{"w":1}`)}}, r.executed)
+}
+
+func TestExecutionRefused(t *testing.T) { // S4, X6
+	t.Parallel()
+	for name, c := range map[string]struct {
+		assign error
+		code   berth.Code
+	}{
+		"nobody can":    {refuse(berth.CodeNoNode, workflows.Refusal{Missing: []string{"resize"}}), berth.CodeNoNode},
+		"grace":         {refuse(berth.CodeUnavailable, workflows.Refusal{}), berth.CodeUnavailable},
+		"a lost answer": {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil), berth.CodeUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t)
+			r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
+				return workflows.AssignReply{}, c.assign
+			}
+			is, err := r.start(executionInput())
+			require.Equal(t, berth.ExecutionWaiting, is.Status, "it never was")
+			var ran, told *temporal.ApplicationError
+			require.ErrorAs(t, err, &ran)
+			require.Equal(t, string(c.code), ran.Type(), "the run fails, so that the id can be used again")
+			require.ErrorAs(t, r.submitted.err, &told)
+			require.Equal(t, string(c.code), told.Type())
+			var why workflows.Refusal
+			require.NoError(t, told.Details(&why))
+			require.Equal(t, "r1", why.SubmissionID)
+			if c.code == berth.CodeNoNode {
+				require.Equal(t, []string{"resize"}, why.Missing)
+			}
+			require.Len(t, r.assigns, 1)
+			require.Empty(t, r.released)
+			require.Empty(t, r.executed)
+		})
+	}
+}
+
+func TestExecutionWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	var at []time.Time
+	give := r.assign
+	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
+		at = append(at, r.env.Now())
+		if n < 10 {
+			return workflows.AssignReply{}, refuse([]berth.Code{berth.CodeNodeFull, berth.CodeUnavailable, berth.CodeNoNode}[(n-1)%3], workflows.Refusal{})
+		}
+		return give(n, in)
+	}
+	var second, other answersOf[workflows.ExecuteReply]
+	r.env.RegisterDelayedCallback(func() {
+		r.submit("h1", "r2", &second)
+		r.submit("h2", "r3", &other)
+	}, time.Second)
+	is, err := r.start(executionInput())
+	require.NoError(t, err)
+	require.Equal(t, workflows.ExecuteReply{SubmissionID: "r1", Status: berth.ExecutionWaiting}, r.submitted.reply, "full is accepted")
+	require.Equal(t, "r1", second.reply.SubmissionID, "a replay hears of the first submission")
+	require.ErrorContains(t, other.rejected, "another request has this id")
+	require.Equal(t, berth.ExecutionCompleted, is.Status)
+	var pauses []time.Duration
+	for i := range at[1:] {
+		pauses = append(pauses, at[i+1].Sub(at[i]).Round(100*time.Millisecond))
+		require.Equal(t, "execution:x1:1", r.assigns[i].LeaseID)
+	}
+	ms := time.Millisecond
+	require.Equal(t, []time.Duration{200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 5000 * ms, 5000 * ms, 5000 * ms, 5000 * ms}, pauses)
+}
+
+func TestExecutionFailsOver(t *testing.T) { // S6, S8
+	t.Parallel()
+	silent := func() error { return temporal.NewHeartbeatTimeoutError() }
+	broken := func() error { return temporal.NewApplicationError("out of memory", "oom") }
+	wrong := func() error {
+		return temporal.NewNonRetryableApplicationError("no width", string(berth.CodeInvalid), nil)
+	}
+	for name, c := range map[string]struct {
+		failures []func() error
+		config   func(*workflows.AssignReply)
+		code     berth.Code
+		message  string
+		errors   []string
+	}{
+		"until one succeeds": {failures: []func() error{silent, broken, broken}, errors: []string{"the node fell silent", "out of memory", "out of memory", ""}},
+		"at most maxRetries times": {
+			failures: []func() error{broken, broken, broken, silent}, code: berth.CodeNodeFailed, message: "attempt 4 failed, on n4: the node fell silent",
+			errors: []string{"out of memory", "out of memory", "out of memory", "the node fell silent"},
+		},
+		"not at all without failover": {
+			failures: []func() error{broken}, config: func(r *workflows.AssignReply) { r.EnableFailover = false },
+			code: berth.CodeNodeFailed, message: "attempt 1 failed, on n1: out of memory", errors: []string{"out of memory"},
+		},
+		"not for what would be as wrong elsewhere": {
+			failures: []func() error{wrong}, code: berth.CodeInvalid, message: "no width", errors: []string{"no width"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t)
+			give := r.assign
+			r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
+				reply, err := give(n, in)
+				if c.config != nil {
+					c.config(&reply)
+				}
+				return reply, err
+			}
+			fine := r.execute
+			r.execute = func(ctx context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+				require.Equal(t, n, in.Attempt)
+				require.Len(t, r.released, n-1, "the slot of the one before was given back")
+				if n <= len(c.failures) {
+					return berth.ExecuteOutput{}, c.failures[n-1]()
+				}
+				return fine(ctx, n, in)
+			}
+			is, err := r.start(executionInput())
+			require.Equal(t, c.code, is.Code)
+			require.Equal(t, c.message, is.Message)
+			if c.code == "" {
+				require.NoError(t, err)
+				require.Equal(t, berth.ExecutionCompleted, is.Status)
+			} else {
+				require.Error(t, err)
+				require.Equal(t, berth.ExecutionFailed, is.Status)
+			}
+			require.Len(t, is.Attempts, len(c.errors))
+			for i, a := range is.Attempts {
+				require.Equal(t, c.errors[i], a.Error)
+				require.Equal(t, fmt.Sprintf("execution:x1:%d", i+1), r.assigns[i].LeaseID)
+				require.Len(t, r.assigns[i].Failed, i, "nodes that failed it are passed over")
+				require.Equal(t, r.assigns[i].LeaseID, r.released[i])
+			}
+			require.Len(t, r.released, len(c.errors))
+		})
+	}
+}
+
+// The only node that can do the work gets another chance, after a while.
+func TestExecutionForgivesTheOnlyNode(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	give := r.assign
+	var again time.Time
+	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
+		if len(in.Failed) > 0 {
+			return workflows.AssignReply{}, refuse(berth.CodeNoNode, workflows.Refusal{Reasons: map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1}})
+		}
+		again = r.env.Now()
+		return give(1, in)
+	}
+	var failed time.Time
+	r.execute = func(_ context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+		if n == 1 {
+			failed = r.env.Now()
+			return berth.ExecuteOutput{}, errors.New("stumbled")
+		}
+		return berth.ExecuteOutput{Output: in.Input}, nil
+	}
+	is, err := r.start(executionInput())
+	require.NoError(t, err)
+	require.Len(t, is.Attempts, 2)
+	require.GreaterOrEqual(t, again.Sub(failed), 10*time.Second)
+}
+
+func TestExecutionEndsOnceAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	for name, arrange := range map[string]func(*run){
+		"waiting for room": func(r *run) {
+			r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
+				return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+			}
+		},
+		"on a node": func(r *run) {
+			r.env.OnActivity(berth.ActivityExecute, mock.Anything, mock.Anything).After(10*time.Minute).
+				Return(berth.ExecuteOutput{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t)
+			arrange(r)
+			is, err := r.start(executionInput())
+			require.Error(t, err)
+			require.Equal(t, berth.ExecutionFailed, is.Status)
+			require.Equal(t, berth.CodeDeadlineExceeded, is.Code)
+			require.Equal(t, 10*time.Minute, is.EndedAt.Sub(is.StartedAt).Round(time.Second))
+			require.Len(t, r.released, len(is.Attempts))
+		})
+	}
+}
+
+func TestExecutionCancelled(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		arrange  func(*run)
+		executed int
+		took     time.Duration
+	}{
+		"while it waits": {func(r *run) {
+			r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
+				return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+			}
+			r.env.RegisterDelayedCallback(r.env.CancelWorkflow, 3*time.Second)
+		}, 0, 3 * time.Second},
+		"before it is accepted": {func(r *run) {
+			r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
+				r.env.CancelWorkflow()
+				return workflows.AssignReply{}, temporal.NewCanceledError()
+			}
+		}, 0, 0},
+		"on a node that stops": {func(r *run) {
+			r.execute = func(context.Context, int, berth.ExecuteInput) (berth.ExecuteOutput, error) {
+				r.env.CancelWorkflow()
+				return berth.ExecuteOutput{}, temporal.NewCanceledError()
+			}
+		}, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t)
+			c.arrange(r)
+			is, err := r.start(executionInput())
+			require.True(t, temporal.IsCanceledError(errors.Unwrap(err)), "%v", err)
+			require.Equal(t, berth.ExecutionCancelled, is.Status)
+			require.Equal(t, berth.CodeCancelled, is.Code)
+			require.Len(t, r.executed, c.executed)
+			require.Len(t, r.released, c.executed)
+			require.Equal(t, c.took, is.EndedAt.Sub(is.StartedAt).Round(time.Second))
+		})
+	}
+}
+
+// L7: a slot that could not be held is not worked on.
+func TestExecutionWithoutAConfirmedSlotLooksAgain(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	give := r.assign
+	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
+		if n == 1 {
+			return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+		}
+		return give(n, in)
+	}
+	r.confirm = func(n int) error {
+		if n == 1 {
+			return temporal.NewNonRetryableApplicationError("the slot was lost", string(berth.CodeUnavailable), nil)
+		}
+		return nil
+	}
+	is, err := r.start(executionInput())
+	require.NoError(t, err)
+	require.Equal(t, []berth.ExecutionAttempt{{NodeID: "n3", Generation: 3}}, is.Attempts)
+	require.Equal(t, []string{"execution:x1:1", "execution:x1:1"}, r.released)
+}
+
+func TestExecutionOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	r.execute = func(context.Context, int, berth.ExecuteInput) (berth.ExecuteOutput, error) {
+		return berth.ExecuteOutput{Output: json.RawMessage(`"` + strings.Repeat("x", berth.MaxExecutionBytes) + `"`)}, nil
+	}
+	is, err := r.start(executionInput())
+	require.Error(t, err)
+	require.Equal(t, berth.ExecutionFailed, is.Status)
+	require.Equal(t, berth.CodeTooLarge, is.Code)
+	require.Empty(t, is.Output)
+	require.Len(t, r.released, 1)
+}
+
+// L12: on a signal the slot is put back; not when nothing is held, and never after it was given back.
+func TestExecutionReassertsItsSlot(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	give := r.assign
+	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
+		if n < 4 {
+			return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+		}
+		return give(n, in)
+	}
+	r.env.OnActivity(berth.ActivityExecute, mock.Anything, mock.Anything).After(30*time.Second).Return(berth.ExecuteOutput{}, nil)
+	signal := func() { r.env.SignalWorkflow(workflows.SignalReassert, nil) }
+	r.env.RegisterDelayedCallback(signal, 300*time.Millisecond)
+	r.env.RegisterDelayedCallback(func() { require.Empty(t, r.confirms) }, time.Second)
+	r.env.RegisterDelayedCallback(signal, 11*time.Second)
+	r.env.RegisterDelayedCallback(func() { require.Len(t, r.confirms, 2); require.Empty(t, r.released) }, 12*time.Second)
+	_, err := r.start(executionInput())
+	require.NoError(t, err)
+	require.Len(t, r.confirms, 2)
+	require.Less(t, r.confirms[1].Left, r.confirms[0].Left-5*time.Second, "what is left of it")
+	require.Equal(t, []string{"execution:x1:1"}, r.released)
+}
+
+// L12: a slot that is being put back is given back afterwards, not before: it would stay for nobody.
+func TestExecutionGivesBackWhatItPutBack(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	r.env.OnActivity(berth.ActivityExecute, mock.Anything, mock.Anything).After(10*time.Second).Return(berth.ExecuteOutput{}, nil)
+	r.confirm = func(n int) error {
+		require.Empty(t, r.released)
+		if n == 2 || n == 3 {
+			return temporal.NewApplicationError("the node is not registered", string(berth.CodeUnavailable))
+		}
+		return nil
+	}
+	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalReassert, nil) }, 10*time.Second-50*time.Millisecond)
+	_, err := r.start(executionInput())
+	require.NoError(t, err)
+	require.Len(t, r.confirms, 4)
+	require.Len(t, r.released, 1)
+}
+
+// A long wait goes on in a new history, as the same execution.
+func TestExecutionGoesOnInANewHistory(t *testing.T) {
+	t.Parallel()
+	r := newRun(t)
+	r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
+		r.env.SetContinueAsNewSuggested(len(r.assigns) > 3)
+		return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+	}
+	began := r.env.Now()
+	r.env.ExecuteWorkflow(workflows.ExecutionWorkflow, executionInput())
+	var next *workflow.ContinueAsNewError
+	require.ErrorAs(t, r.env.GetWorkflowError(), &next)
+	require.Len(t, r.assigns, 4)
+
+	again := newRun(t)
+	in := executionInput()
+	in.Resumed = &workflows.ExecutionProgress{
+		SubmissionID: "r0", StartedAt: again.env.Now().Add(-9 * time.Minute),
+		Attempts: []berth.ExecutionAttempt{{NodeID: "n0", Error: "fell"}}, Failed: []workflows.NodeRef{{NodeID: "n0", Generation: 1}},
+	}
+	again.env.RegisterDelayedCallback(func() {}, 0)
+	is, err := again.start(in)
+	require.NoError(t, err)
+	require.Equal(t, "r0", again.submitted.reply.SubmissionID)
+	require.Len(t, is.Attempts, 2)
+	require.Equal(t, "execution:x1:2", again.assigns[0].LeaseID)
+	require.Equal(t, in.Resumed.Failed, again.assigns[0].Failed)
+	require.Equal(t, time.Minute+10*time.Second, again.confirms[0].Left.Round(time.Second), "as much as the deadline leaves")
+	require.WithinDuration(t, began, r.env.Now(), 10*time.Second)
+}
+
+func TestExecutionInputIsChecked(t *testing.T) {
+	t.Parallel()
+	for _, breaks := range []func(*workflows.ExecutionInput){
+		func(in *workflows.ExecutionInput) { in.ExecutionID = "" },
+		func(in *workflows.ExecutionInput) { in.Executor = "" },
+		func(in *workflows.ExecutionInput) { in.Where.PoolID = "" },
+		func(in *workflows.ExecutionInput) { in.Timeout = 0 },
+		func(in *workflows.ExecutionInput) { in.Deadline = 0 },
+	} {
+		var suite testsuite.WorkflowTestSuite
+		env := suite.NewTestWorkflowEnvironment()
+		env.RegisterWorkflow(workflows.Execution)
+		in := executionInput()
+		breaks(&in)
+		env.ExecuteWorkflow(workflows.Execution, in)
+		require.ErrorContains(t, env.GetWorkflowError(), "execution input lacks")
+	}
+}
+
+func TestReassertSignalsWhatIsOpen(t *testing.T) { // L12
+	t.Parallel()
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	var asked []workflows.ReassertInput
+	env.RegisterActivityWithOptions(func(_ context.Context, in workflows.ReassertInput) error {
+		asked = append(asked, in)
+		if len(asked) < 3 {
+			return errors.New("Temporal is busy")
+		}
+		return nil
+	}, activity.RegisterOptions{Name: workflows.SignalOpenActivity})
+	env.RegisterWorkflow(workflows.Reassert)
+	env.ExecuteWorkflow(workflows.Reassert, workflows.ReassertInput{GraceUntil: 7})
+	require.NoError(t, env.GetWorkflowError())
+	require.Equal(t, []workflows.ReassertInput{{GraceUntil: 7}, {GraceUntil: 7}, {GraceUntil: 7}}, asked)
+}
