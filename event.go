@@ -49,8 +49,8 @@ type Event struct {
 	// TS is the publisher's clock in Unix milliseconds; for people, never for a decision.
 	TS int64 `json:"ts"`
 
-	// queued
-	Position   int `json:"position,omitempty"`
+	// queued: Position is how many wait before this one
+	Position   *int `json:"position,omitempty"`
 	EtaSeconds int `json:"etaSeconds,omitempty"`
 
 	// start: the routing decision of the step that starts

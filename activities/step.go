@@ -203,7 +203,7 @@ func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
 
 func (s *step) position(n int) {
 	err := s.writer.Event(berth.Event{
-		Type: berth.EventQueued, Stage: berth.StageQueue, Position: n, Queue: s.in.Step.Queue, Model: s.in.Step.Model,
+		Type: berth.EventQueued, Stage: berth.StageQueue, Position: &n, Queue: s.in.Step.Queue, Model: s.in.Step.Model,
 	})
 	if err != nil {
 		s.Logger.Debug("publish position", "task", s.in.TaskID, "error", err)

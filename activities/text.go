@@ -10,7 +10,7 @@ var (
 	msgReset    = message{"the last attempt was lost, starting this step again", "上一次尝试中断，正在重新开始这一步"}
 	msgThinking = message{"the model is thinking", "模型正在思考"}
 	msgRepair   = message{"the answer did not have the asked shape, asking once more", "回答格式不符，正在再次请求"}
-	msgRetry    = message{"the model did not answer, trying again", "模型没有应答，正在重试"}
+	msgRetry    = message{"the model call did not succeed, trying again", "模型调用未成功，正在重试"}
 	msgOCR      = message{"reading the picture", "正在识别图片文字"}
 	msgSummary  = message{"extracting the key points", "正在提取要点"}
 	msgIngest   = message{"reading posting and résumé", "正在阅读岗位与简历"}

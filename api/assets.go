@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"image"
@@ -79,13 +80,16 @@ type assetView struct {
 }
 
 func (s *server) upload(c echo.Context) error {
-	name, content, err := s.readFile(c)
+	name, declared, content, err := s.readFile(c)
 	if err != nil {
 		return err
 	}
 	asset, err := inspect(content)
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(declared, "image/") && asset.Kind != berth.AssetImage {
+		return unsupported(fmt.Sprintf("the file is said to be %s, but is a text", declared))
 	}
 	asset.UserID, asset.Name, asset.CreatedAt = callOf(c.Request().Context()).user.UserID, name, s.Clock()
 	a, err := s.Ledger.PutAsset(c.Request().Context(), asset)
@@ -98,14 +102,14 @@ func (s *server) upload(c echo.Context) error {
 	})
 }
 
-// readFile takes the part "file" out of a multipart body, holding no more than the limit in memory.
-func (s *server) readFile(c echo.Context) (name string, content []byte, err error) {
+// readFile takes the part "file" and the type it is declared as out of a multipart body, holding no more than the limit in memory.
+func (s *server) readFile(c echo.Context) (name, declared string, content []byte, err error) {
 	limit, req := s.Config.MaxUploadBytes, c.Request()
 	if mt, _, err := mime.ParseMediaType(req.Header.Get(echo.HeaderContentType)); err != nil || mt != "multipart/form-data" {
-		return "", nil, berth.Errorf(berth.CodeUnsupportedMedia, "the body must be multipart/form-data with the part %q", "file")
+		return "", "", nil, berth.Errorf(berth.CodeUnsupportedMedia, "the body must be multipart/form-data with the part %q", "file")
 	}
 	if req.ContentLength > drainFactor*limit {
-		return "", nil, tooLarge(limit)
+		return "", "", nil, tooLarge(limit)
 	}
 	rc := http.NewResponseController(c.Response())
 	_ = rc.SetReadDeadline(time.Now().Add(4 * s.Config.BodyTimeout)) // a writer without deadlines is a test's
@@ -117,29 +121,37 @@ func (s *server) readFile(c echo.Context) (name string, content []byte, err erro
 	}()
 	form, err := req.MultipartReader()
 	if err != nil {
-		return "", nil, berth.Invalid("file", "the multipart body has no boundary").With(err)
+		return "", "", nil, berth.Invalid("file", "the multipart body has no boundary").With(err)
 	}
+	found := false
 	for {
 		part, err := form.NextRawPart()
+		if errors.Is(err, io.EOF) && found {
+			return name, declared, content, nil
+		}
 		if errors.Is(err, io.EOF) {
-			return "", nil, berth.Invalid("file", "the part is missing")
+			return "", "", nil, berth.Invalid("file", "the part is missing")
 		}
 		if err != nil {
-			return "", nil, multipartError(err)
+			return "", "", nil, multipartError(err)
 		}
 		if part.FormName() != "file" {
 			continue
 		}
-		content, err := io.ReadAll(io.LimitReader(part, limit+1))
-		if err != nil {
-			return "", nil, multipartError(err)
+		if found {
+			return "", "", nil, berth.Invalid("file", "an upload has one file")
+		}
+		found = true
+		if content, err = io.ReadAll(io.LimitReader(part, limit+1)); err != nil {
+			return "", "", nil, multipartError(err)
 		}
 		if int64(len(content)) > limit {
-			return "", nil, &berth.Error{
+			return "", "", nil, &berth.Error{
 				Code: berth.CodeTooLarge, Field: "file", Message: fmt.Sprintf("an upload may have at most %d bytes", limit),
 			}
 		}
-		return fileName(part), content, nil
+		name = fileName(part)
+		declared, _, _ = mime.ParseMediaType(part.Header.Get(echo.HeaderContentType)) // without one it is nothing
 	}
 }
 
@@ -195,6 +207,9 @@ func checkImage(content []byte, format string) error {
 		e := unsupported(fmt.Sprintf("the %s image cannot be decoded; accepted are %s", strings.ToUpper(format), accepted))
 		return e.With(err)
 	}
+	if !complete(content, format) {
+		return unsupported(fmt.Sprintf("the %s image is cut off; accepted are %s", strings.ToUpper(format), accepted))
+	}
 	if cfg.Width > maxSide || cfg.Height > maxSide || cfg.Width*cfg.Height > maxPixels {
 		return &berth.Error{
 			Code: berth.CodeTooLarge, Field: "file",
@@ -202,6 +217,19 @@ func checkImage(content []byte, format string) error {
 		}
 	}
 	return nil
+}
+
+// complete tells whether the end of the image is there, without decoding all of it: PNG and JPEG end with a mark, which
+// some programs write more behind, and WebP begins with its length.
+func complete(content []byte, format string) bool {
+	switch format {
+	case "png":
+		return bytes.Contains(content, []byte("IEND\xaeB`\x82"))
+	case "jpeg":
+		return bytes.Contains(content, []byte{0xff, 0xd9})
+	default:
+		return len(content) >= 8 && int64(len(content)) >= 8+int64(binary.LittleEndian.Uint32(content[4:8]))
+	}
 }
 
 func textAsset(content []byte) (berth.Asset, error) {

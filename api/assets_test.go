@@ -10,6 +10,7 @@ import (
 	"image/gif"
 	"image/jpeg"
 	"image/png"
+	"mime"
 	"mime/multipart"
 	"net/http"
 	"strings"
@@ -89,6 +90,9 @@ func TestUploadDecidesByContent(t *testing.T) {
 		"utf-16":           {[]byte("\xff\xfeh\x00i\x00"), 415, "", ""},
 		"latin-1":          {[]byte("Zo\xeb writes"), 415, "", ""},
 		"png cut off":      {img[:20], 415, "", ""},
+		"png half sent":    {img[:len(img)-8], 415, "", ""},
+		"jpeg half sent":   {jpg.Bytes()[:jpg.Len()-2], 415, "", ""},
+		"webp half sent":   {webp[:len(webp)-1], 415, "", ""},
 		"png in name only": {append([]byte("\x89PNG\x0d\x0a\x1a\x0a"), "nothing"...), 415, "", ""},
 		"empty":            {nil, 400, "", ""},
 		"blank":            {[]byte(" \n"), 400, "", ""},
@@ -122,15 +126,26 @@ func TestUploadDecidesByContent(t *testing.T) {
 	}
 }
 
+func boundary(t *testing.T, contentType string) string {
+	t.Helper()
+	_, params, err := mime.ParseMediaType(contentType)
+	require.NoError(t, err)
+	return params["boundary"]
+}
+
 func TestUploadOfBrokenForms(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	good, ct := form(t, "file", "a.txt", []byte("hello"))
 	other, otherCT := form(t, "picture", "a.txt", []byte("hello"))
+	twice := strings.Replace(good.String(), "--"+boundary(t, ct)+"--", good.String(), 1)
 	for name, tc := range map[string]struct {
 		body, ct string
 		status   int
 	}{
+		"two files": {twice, ct, 400},
+		"text as image": {"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.png\"\r\nContent-Type: image/png\r\n\r\nhello\r\n--x--\r\n",
+			"multipart/form-data; boundary=x", 415},
 		"no form":         {"hello", "text/plain", 415},
 		"no content type": {"hello", "", 415},
 		"no boundary":     {"hello", "multipart/form-data", 400},

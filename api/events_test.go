@@ -124,7 +124,7 @@ func TestEventsReplayThenLiveThenClose(t *testing.T) { // T10, T15
 	t.Parallel()
 	h := newHouse(t)
 	task := h.running("alice", "t1")
-	h.publish(task, berth.Event{Type: berth.EventQueued, Position: 2}, token("a"))
+	h.publish(task, berth.Event{Type: berth.EventQueued, Position: new(2)}, token("a"))
 	s := h.open("/v1/tasks/t1/events", h.token("alice"))
 	require.Equal(t, http.StatusOK, s.res.StatusCode)
 	require.Equal(t, "text/event-stream; charset=utf-8", s.res.Header.Get("Content-Type"))

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -181,6 +182,9 @@ func (s *server) readBody(c echo.Context) error {
 	}
 	if len(body) > maxBodyBytes {
 		return tooLarge(maxBodyBytes)
+	}
+	if !utf8.Valid(body) {
+		return berth.Errorf(berth.CodeInvalid, "the body is not UTF-8")
 	}
 	// all is read; otherwise the deadline stays, for the server still reads on before it closes
 	_ = rc.SetReadDeadline(time.Time{})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -92,6 +93,6 @@ func (s *server) ready(c echo.Context) error {
 	slices.Sort(missing)
 	return &Problem{
 		Status: http.StatusServiceUnavailable, Code: berth.CodeUnavailable, Missing: missing,
-		Detail: fmt.Sprintf("cannot be reached: %v", missing),
+		Detail: "cannot be reached: " + strings.Join(missing, ", "),
 	}
 }

@@ -128,7 +128,7 @@ func (s *TemporalStarter) CancelTask(ctx context.Context, taskID string) error {
 		return berth.Errorf(berth.CodeConflict, "the task is over").With(err)
 	}
 	if err != nil {
-		return unreachable(err)
+		return unavailable("Temporal", err)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type submitBody struct {
 	ServiceID string              `json:"serviceId" pattern:"^[A-Za-z0-9_.@-]{1,64}$" doc:"The service the task is for"`
 	Template  berth.Template      `json:"template" enum:"job_match,interview_prep,resume_customize,resume_summary,detailed_resume_summary,job_summary"`
 	Locale    berth.Locale        `json:"locale,omitempty" enum:"en,zh" default:"en" doc:"Language of prompts and answer"`
-	Variables map[string]Variable `json:"variables" minProperties:"1" maxProperties:"8" doc:"See GET /v1/templates for what a template takes"`
+	Variables map[string]Variable `json:"variables" maxProperties:"8" doc:"See GET /v1/templates for what a template takes"`
 }
 
 type submitOutput struct {

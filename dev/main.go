@@ -32,7 +32,7 @@ func main() {
 	kong.Parse(&o,
 		kong.Name("berth-dev"),
 		kong.Description("Everything berth needs in one process, for development. A port of 0 takes a free one."),
-		kong.UsageOnError(),
+		kong.ShortUsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
 	if err := run(&o); err != nil {

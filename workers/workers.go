@@ -99,7 +99,7 @@ func build(c client.Client, stories Stories, opts Options) (set []worker.Worker,
 		names = append(names, name)
 	}
 	if len(set) == 0 {
-		return nil, nil, fmt.Errorf("no task queue matches %s", strings.Join(opts.Queues, ", "))
+		return nil, nil, fmt.Errorf("no task queue that this process can serve matches %s", strings.Join(opts.Queues, ", "))
 	}
 	return set, names, nil
 }

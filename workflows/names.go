@@ -88,7 +88,6 @@ const (
 	SearchUser     = "berthUser"
 	SearchService  = "berthService"
 	SearchTemplate = "berthTemplate"
-	SearchStatus   = "berthStatus"
 	SearchSession  = "berthSession"
 )
 

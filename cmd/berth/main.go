@@ -45,7 +45,7 @@ func main() {
 	k := kong.Parse(&cmd,
 		kong.Name("berth"),
 		kong.Description("A durable dispatcher for scarce capacity. Every flag has an environment variable; `berth config` shows what is in force."),
-		kong.UsageOnError(),
+		kong.ShortUsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Vars{"version": version},
 		kong.BindTo(ctx, (*context.Context)(nil)),

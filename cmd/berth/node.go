@@ -11,7 +11,6 @@ import (
 	"time"
 
 	temporalclient "go.temporal.io/sdk/client"
-	sdklog "go.temporal.io/sdk/log"
 
 	"berth"
 	"berth/internal/config"
@@ -88,7 +87,7 @@ func (c *nodeCommand) Run(ctx context.Context) error {
 	}
 	tc, err := temporalclient.NewLazyClient(temporalclient.Options{
 		HostPort: c.Temporal.Addr, Namespace: c.Temporal.Namespace,
-		Logger: sdklog.NewStructuredLogger(logger.With("part", "temporal")),
+		Logger: telemetry.Temporal(logger),
 	})
 	if err != nil {
 		return fmt.Errorf("temporal client: %w", err)

@@ -41,7 +41,7 @@ func (c *workerCommand) Run(ctx context.Context) error {
 
 type tokenCommand struct {
 	User       string        `help:"User the token speaks for." required:""`
-	Scopes     []string      `help:"Scopes: user, node, operator." default:"user"`
+	Scopes     []string      `help:"Scopes: ${enum}." enum:"user,node,operator" default:"user"`
 	TTL        time.Duration `help:"How long it is valid." default:"24h"`
 	AuthSecret string        `help:"HS256 secret, the API's." env:"BERTH_AUTH_SECRET"`
 	DataDir    string        `help:"Data folder of a development server whose secret is used when none is given." env:"BERTH_DATA_DIR" default:".berth"`

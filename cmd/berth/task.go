@@ -111,7 +111,11 @@ func follow(ctx context.Context, api *client.Client, id string, out, info io.Wri
 			fmt.Fprint(out, printable(e.Text))
 			wrote = true
 		case berth.EventQueued:
-			fmt.Fprintf(info, "· queued: %d before you (%s, %s)\n", e.Position, e.Queue, e.Model)
+			before := 0
+			if e.Position != nil {
+				before = *e.Position
+			}
+			fmt.Fprintf(info, "· queued: %d before you (%s, %s)\n", before, e.Queue, e.Model)
 		case berth.EventStart:
 			fmt.Fprintf(info, "· started on %s%s\n", e.Model, standIn(e.StandIn))
 		case berth.EventStageProgress:
@@ -187,13 +191,16 @@ type taskGet struct {
 
 // Run prints the task as JSON.
 func (c *taskGet) Run(ctx context.Context) error {
-	t, err := c.client().Get(ctx, c.ID)
+	t, err := c.client().Describe(ctx, c.ID)
 	if err != nil {
 		return err
 	}
-	enc := json.NewEncoder(os.Stdout)
-	enc.SetIndent("", "  ")
-	return enc.Encode(t)
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, t, "", "  "); err != nil {
+		return fmt.Errorf("format task: %w", err)
+	}
+	fmt.Println(pretty.String())
+	return nil
 }
 
 type taskCancel struct {

@@ -52,7 +52,6 @@ func SearchAttributes() map[string]enumspb.IndexedValueType {
 		"berthService":  enumspb.INDEXED_VALUE_TYPE_KEYWORD,
 		"berthSession":  enumspb.INDEXED_VALUE_TYPE_KEYWORD,
 		"berthTemplate": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"berthStatus":   enumspb.INDEXED_VALUE_TYPE_KEYWORD,
 	}
 }
 

@@ -31,7 +31,7 @@ func TestWorkflowSurvivesARestartOnTheSameFile(t *testing.T) {
 	require.NoError(t, err)
 
 	c := dial(t, o)
-	status := sdk.NewSearchAttributeKeyKeyword("berthStatus")
+	status := sdk.NewSearchAttributeKeyKeyword("berthService")
 	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: "kept", TaskQueue: "test", TypedSearchAttributes: sdk.NewSearchAttributes(status.ValueSet("PENDING")),
 	}, waitForGo)
@@ -53,7 +53,7 @@ func TestWorkflowSurvivesARestartOnTheSameFile(t *testing.T) {
 	require.Equal(t, "on", got)
 	require.Eventually(t, func() bool {
 		found, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-			Namespace: "default", Query: `berthStatus = "PENDING"`,
+			Namespace: "default", Query: `berthService = "PENDING"`,
 		})
 		return err == nil && len(found.GetExecutions()) == 1
 	}, 10*time.Second, 20*time.Millisecond)

@@ -17,12 +17,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.temporal.io/sdk/client"
-	sdklog "go.temporal.io/sdk/log"
 	"golang.org/x/sync/errgroup"
 
 	"berth/internal/config"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/telemetry"
 	"berth/lua"
 )
 
@@ -51,6 +51,7 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 	if b.redis, err = redisClient(cfg.Redis); err != nil {
 		return nil, err
 	}
+	redis.SetLogger(redisLog{logger.With("part", "redis")})
 	b.scripts = lua.New(b.redis, lua.Keys{Cell: cfg.Redis.Cell})
 	if b.ledger, err = openLedger(ctx, cfg.Database, logger); err != nil {
 		b.close(logger)
@@ -58,7 +59,7 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 	}
 	b.temporal, err = client.NewLazyClient(client.Options{
 		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
-		Logger: sdklog.NewStructuredLogger(logger.With("part", "temporal")),
+		Logger: telemetry.Temporal(logger),
 	})
 	if err != nil {
 		b.close(logger)
@@ -110,6 +111,14 @@ func redisClient(r config.Redis) (redis.UniversalClient, error) {
 	opts.MaxRetries, opts.DialerRetries = 1, 1
 	opts.ContextTimeoutEnabled = true
 	return redis.NewClient(opts), nil
+}
+
+// redisLog is what the Redis client says of single connections: the callers tell what it means.
+type redisLog struct{ *slog.Logger }
+
+// Printf logs one line.
+func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.DebugContext(ctx, fmt.Sprintf(format, v...))
 }
 
 func openLedger(ctx context.Context, dsn string, logger *slog.Logger) (*ledger.Ledger, error) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
-	sdklog "go.temporal.io/sdk/log"
 	"golang.org/x/sync/errgroup"
 
 	"berth"
@@ -15,6 +14,7 @@ import (
 	apiclient "berth/internal/client"
 	"berth/internal/config"
 	"berth/internal/node"
+	"berth/internal/telemetry"
 )
 
 // demoDrain is short: the whole development server stops in ten seconds.
@@ -38,7 +38,7 @@ func RunDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) e
 	}
 	c, err := client.NewLazyClient(client.Options{
 		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
-		Logger: sdklog.NewStructuredLogger(logger.With("part", "temporal")),
+		Logger: telemetry.Temporal(logger),
 	})
 	if err != nil {
 		return fmt.Errorf("temporal client: %w", err)
@@ -54,7 +54,7 @@ func RunDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) e
 			return node.Run(ctx, node.Options{
 				Spec: spec, API: apiclient.New("http://"+cfg.API.Addr, token), Temporal: c,
 				Driver: node.NewSim(spec.ID, node.SimOptions{Delay: 150 * time.Millisecond}), Drain: demoDrain,
-				Logger: logger.With("node", spec.ID),
+				Logger: logger,
 			})
 		})
 	}

@@ -76,7 +76,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 	defer cancel()
 	context.AfterFunc(standing, cancel)
 	err = workers.Run(working, b.temporal, stories, workers.Options{
-		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog), Drain: cfg.Worker.Drain, Logger: logger,
+		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain, Logger: logger,
 	})
 	stop()
 	if berr := below.Wait(); err == nil {
@@ -85,10 +85,16 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 	return err
 }
 
-func modelQueues(c *llm.Catalog) []workers.ModelQueue {
+// modelQueues are those of the models that this process can call. Tasks of the others wait for a worker that can: one
+// without the key would fail them for good.
+func modelQueues(c *llm.Catalog, logger *slog.Logger) []workers.ModelQueue {
 	var out []workers.ModelQueue
 	for _, name := range c.TaskQueues() {
 		queue, model, _ := strings.Cut(name, ".")
+		if err := c.Served(model); err != nil {
+			logger.Warn("not polling: this process cannot call the model", "queue", name, "error", err)
+			continue
+		}
 		out = append(out, workers.ModelQueue{Queue: berth.Queue(queue), Model: model, Cap: c.Cap(model)})
 	}
 	return out

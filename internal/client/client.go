@@ -108,6 +108,12 @@ func (c *Client) Get(ctx context.Context, taskID string) (Task, error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, &out)
 }
 
+// Describe asks for everything the API tells of a task, as JSON.
+func (c *Client) Describe(ctx context.Context, taskID string) (json.RawMessage, error) {
+	var out json.RawMessage
+	return out, c.call(ctx, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, &out)
+}
+
 // Cancel asks for a task to be ended.
 func (c *Client) Cancel(ctx context.Context, taskID string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, nil)

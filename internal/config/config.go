@@ -26,7 +26,7 @@ type Config struct {
 	Stream   Stream   `embed:"" group:"Streams"`
 	Model    Model    `embed:"" group:"Models"`
 
-	Production bool   `help:"Production: no debug events (T14), a secret must be set." name:"production" env:"BERTH_PRODUCTION"`
+	Production bool   `help:"Production: no debug events, a secret must be set." name:"production" env:"BERTH_PRODUCTION"`
 	LogLevel   string `help:"Least log level: ${enum}." name:"log-level" env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
 	LogFormat  string `help:"Log format: ${enum}." name:"log-format" env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
 }
@@ -42,7 +42,7 @@ type Temporal struct {
 type Redis struct {
 	Addr     string `help:"Redis, host:port or redis:// URL." name:"redis-addr" env:"BERTH_REDIS_ADDR" default:"127.0.0.1:6379"`
 	Password string `help:"Redis password." name:"redis-password" env:"BERTH_REDIS_PASSWORD" secret:"true"`
-	Cell     string `help:"Hash tag that puts all keys of this cell in one Redis Cluster slot; empty for none (L2)." name:"cell" env:"BERTH_CELL"`
+	Cell     string `help:"Hash tag that puts all keys of this cell in one Redis Cluster slot; empty for none." name:"cell" env:"BERTH_CELL"`
 }
 
 // API is the HTTP side.
@@ -51,23 +51,23 @@ type API struct {
 	AuthSecret     string        `help:"HS256 secret of bearer tokens, 32 bytes or more." name:"auth-secret" env:"BERTH_AUTH_SECRET" secret:"true"`
 	MaxUploadBytes int64         `help:"Largest upload in bytes." name:"max-upload-bytes" env:"BERTH_MAX_UPLOAD_BYTES" default:"10485760"`
 	Heartbeat      time.Duration `help:"Pause between heartbeats of an idle event stream." name:"sse-heartbeat" env:"BERTH_SSE_HEARTBEAT" default:"15s"`
-	TaskDeadline   time.Duration `help:"Time from acceptance after which a task ends with an error (T20)." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m"`
+	TaskDeadline   time.Duration `help:"Time from acceptance after which a task ends with an error." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m"`
 }
 
 // Worker is what polls task queues.
 type Worker struct {
 	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, links, a queue (q_paid_stream) or one model's (q_paid_stream.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
 	Drain         time.Duration `help:"Time a stopping worker lets its model calls finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s"`
-	TimeoutMs     int64         `help:"Longest a step may take from its start, in ms (T20)." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000"`
-	LockTimeoutMs int64         `help:"Longest one model call may hold its slot, in ms (L7)." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
-	QueueMaxSize  int           `help:"Bound of waiting tasks per queue (T5)." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
+	TimeoutMs     int64         `help:"Longest a step may take from its start, in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000"`
+	LockTimeoutMs int64         `help:"Longest one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
+	QueueMaxSize  int           `help:"Bound of waiting tasks per queue." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
 }
 
 // Turn is live translation (A1).
 type Turn struct {
-	TimeoutMs       int64         `help:"A turn is finalised this many ms after its last segment (A1)." name:"turn-timeout-ms" env:"TURN_TIMEOUT_MS" default:"10000"`
+	TimeoutMs       int64         `help:"A turn is finalised this many ms after its last segment." name:"turn-timeout-ms" env:"TURN_TIMEOUT_MS" default:"10000"`
 	JobTimeout      time.Duration `help:"Longest one node may take for one job." name:"job-timeout" env:"BERTH_JOB_TIMEOUT" default:"30s"`
-	SessionAffinity bool          `help:"Spread sessions over the eligible pools by a stable hash of their routing key; otherwise the first takes all (L5)." name:"session-affinity" env:"BERTH_SESSION_AFFINITY" default:"true" negatable:""`
+	SessionAffinity bool          `help:"Spread sessions over the eligible pools by a stable hash of their routing key; otherwise the first takes all." name:"session-affinity" env:"BERTH_SESSION_AFFINITY" default:"true" negatable:""`
 }
 
 // Timeout is how long after its last segment a turn is finalised.
@@ -88,7 +88,7 @@ type Model struct {
 	DeepSeekKey  string            `help:"DeepSeek API key." name:"deepseek-api-key" env:"DEEPSEEK_API_KEY" secret:"true"`
 	ZhipuKey     string            `help:"Zhipu (GLM) API key." name:"zhipuai-api-key" env:"ZHIPUAI_API_KEY" secret:"true"`
 	ProviderKeys map[string]string `help:"Keys of providers you added to the routing file: OPENAI_API_KEY=…;…" name:"provider-keys" env:"BERTH_PROVIDER_KEYS" mapsep:";" secret:"true"`
-	Debug        bool              `help:"Publish debug events outside production (T14)." name:"llm-debug" env:"LLM_DEBUG"`
+	Debug        bool              `help:"Publish debug events outside production." name:"llm-debug" env:"LLM_DEBUG"`
 }
 
 // StepTimeout is the longest a step may take from its start (T20).
@@ -111,6 +111,14 @@ func (s Stream) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.
 // workflowQueues are the task queues of workflows; those of model calls come from the routing table.
 var workflowQueues = []string{"tasks", "turns", "executions", "links"}
 
+func knownQueues() string {
+	known := slices.Clone(workflowQueues)
+	for _, q := range berth.Queues() {
+		known = append(known, string(q))
+	}
+	return strings.Join(known, ", ")
+}
+
 // minSecretBytes is what HS256 needs to be as strong as its hash.
 const minSecretBytes = 32
 
@@ -130,6 +138,11 @@ func (c *Config) Validate() error {
 			bad(flag, env, "must be above 0, is %d", v)
 		}
 	}
+	lasting := func(flag, env string, d time.Duration) {
+		if d <= 0 {
+			bad(flag, env, "must be above 0, is %s", d)
+		}
+	}
 	addr("temporal-addr", "BERTH_TEMPORAL_ADDR", c.Temporal.Addr)
 	addr("http-addr", "BERTH_HTTP_ADDR", c.API.Addr)
 	if !strings.Contains(c.Redis.Addr, "://") {
@@ -146,13 +159,18 @@ func (c *Config) Validate() error {
 			bad("local-model-url", "BERTH_LOCAL_MODEL_URL", "%q is no URL", u)
 		}
 	}
+	if u := c.Temporal.UIURL; u != "" {
+		if p, err := url.Parse(u); err != nil || p.Host == "" {
+			bad("temporal-ui-url", "BERTH_TEMPORAL_UI_URL", "%q is no URL", u)
+		}
+	}
 	if s := c.API.AuthSecret; s != "" && len(s) < minSecretBytes {
 		bad("auth-secret", "BERTH_AUTH_SECRET", "needs %d bytes, has %d", minSecretBytes, len(s))
 	}
 	for _, q := range c.Worker.Queues {
 		queue, _, _ := strings.Cut(q, ".")
 		if !slices.Contains(workflowQueues, q) && !slices.Contains(berth.Queues(), berth.Queue(queue)) {
-			bad("queues", "BERTH_QUEUES", "%q is no queue; known: %v, %v", q, workflowQueues, berth.Queues())
+			bad("queues", "BERTH_QUEUES", "%q is no queue; known: %s", q, knownQueues())
 		}
 	}
 	positive("max-upload-bytes", "BERTH_MAX_UPLOAD_BYTES", c.API.MaxUploadBytes)
@@ -164,10 +182,10 @@ func (c *Config) Validate() error {
 	positive("stream-ttl-seconds", "STREAM_TTL_SECONDS", c.Stream.TTLSeconds)
 	positive("stream-trim-maxlen", "STREAM_TRIM_MAXLEN", c.Stream.TrimMaxLen)
 	positive("turn-timeout-ms", "TURN_TIMEOUT_MS", c.Turn.TimeoutMs)
-	positive("job-timeout", "BERTH_JOB_TIMEOUT", int64(c.Turn.JobTimeout))
-	positive("sse-heartbeat", "BERTH_SSE_HEARTBEAT", int64(c.API.Heartbeat))
-	positive("task-deadline", "BERTH_TASK_DEADLINE", int64(c.API.TaskDeadline))
-	positive("drain", "BERTH_DRAIN", int64(c.Worker.Drain))
+	lasting("job-timeout", "BERTH_JOB_TIMEOUT", c.Turn.JobTimeout)
+	lasting("sse-heartbeat", "BERTH_SSE_HEARTBEAT", c.API.Heartbeat)
+	lasting("task-deadline", "BERTH_TASK_DEADLINE", c.API.TaskDeadline)
+	lasting("drain", "BERTH_DRAIN", c.Worker.Drain)
 	if len(problems) > 0 {
 		return fmt.Errorf("settings: %s", strings.Join(problems, "; "))
 	}
@@ -176,6 +194,9 @@ func (c *Config) Validate() error {
 
 // NeedSecret is an error when no token could be verified or made.
 func (c *Config) NeedSecret() error {
+	if n := len(c.API.AuthSecret); n > 0 && n < minSecretBytes {
+		return fmt.Errorf("--auth-secret (BERTH_AUTH_SECRET): needs %d bytes, has %d", minSecretBytes, n)
+	}
 	if c.API.AuthSecret == "" {
 		return fmt.Errorf("--auth-secret (BERTH_AUTH_SECRET) is not set: choose %d random bytes, the same for every process", minSecretBytes)
 	}

@@ -157,6 +157,12 @@ func (c *Catalog) Cap(model string) int {
 	return DefaultCap
 }
 
+// Served tells whether this process can call a model: an error, with CodeProviderKey, says what setting is missing.
+func (c *Catalog) Served(model string) error {
+	_, err := c.endpoint(model)
+	return err
+}
+
 // KeySettings lists the settings that may hold API keys, sorted.
 func (c *Catalog) KeySettings() []string { return c.cfg.KeySettings() }
 
@@ -190,7 +196,7 @@ func (c *Catalog) endpoint(model string) (endpoint, error) {
 	if c.settings.LocalURL == "" {
 		return endpoint{}, &CallError{
 			Code: berth.CodeProviderKey, Provider: m.Provider, Model: model,
-			Message: fmt.Sprintf("there is no API key for %s: set %s, or run the local model server", m.Provider, p.KeySetting),
+			Message: fmt.Sprintf("there is no API key for %s: set %s, or BERTH_LOCAL_MODEL_URL to the local model server", m.Provider, p.KeySetting),
 		}
 	}
 	return endpoint{

@@ -225,9 +225,13 @@ func wordSet(s string) map[string]bool {
 }
 
 var (
-	yearsEN = regexp.MustCompile(`(?i)(\d{1,2})\s*(?:\+|plus)?\s*(?:(?:-|–|to)\s*\d{1,2}\s*)?(?:\+\s*)?(?:or more\s+)?years?\b`)
+	yearsEN = regexp.MustCompile(`(?i)(\d{1,2}|\b(?:one|two|three|four|five|six|seven|eight|nine|ten))\s*(?:\+|plus)?\s*(?:(?:-|–|to)\s*\d{1,2}\s*)?(?:\+\s*)?(?:or more\s+)?years?\b`)
 	yearsZH = regexp.MustCompile(`(\d{1,2}|[一二三四五六七八九十]{1,2})\s*(?:[-–—~至到]\s*\d{1,2}\s*)?年(?:及?以上|左右)?[^。；;\n]{0,24}?经验`)
 )
+
+var englishNumbers = map[string]int{
+	"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+}
 
 var chineseDigits = map[string]int{"一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10}
 
@@ -243,6 +247,9 @@ func yearsIn(text string) int {
 	lower := strings.ToLower(text)
 	if m := yearsEN.FindStringSubmatch(text); m != nil && !strings.Contains(lower, "years old") &&
 		(strings.Contains(lower, "experience") || strings.Contains(lower, "year")) {
+		if n, ok := englishNumbers[strings.ToLower(m[1])]; ok {
+			return n
+		}
 		n, _ := strconv.Atoi(m[1])
 		return n
 	}

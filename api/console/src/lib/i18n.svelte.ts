@@ -44,7 +44,7 @@ const en = {
   running: 'Working', finished: 'Done', stopped: 'Not run', failed: 'Failed here', cancelledHere: 'Stopped here',
   via: 'via', steps: 'Steps', showText: 'Show what was read', showSummary: 'Show the summary',
 
-  answer: 'Answer', evidence: 'Points', matched: 'matched', missing: 'missing', of: 'of', pointsLine: 'requirements are proved by the résumé',
+  answer: 'Answer', evidence: 'Points', matched: 'matched', missing: 'missing', of: 'of', pointsLine: 'points so far are proved by the résumé', pointsDone: 'points of the posting are proved by the résumé',
   noEvidence: 'Nothing in the résumé shows it.', raw: 'Raw JSON', nothingYet: 'The answer appears here as it is written.',
   nothingWritten: 'Nothing was written.',
   copy: 'Copy', copied: 'Copied', cancel: 'Cancel', cancelling: 'Cancelling…', temporal: 'Run in Temporal',
@@ -120,7 +120,7 @@ const zh: Words = {
   running: '进行中', finished: '完成', stopped: '未执行', failed: '在此失败', cancelledHere: '在此停止',
   via: '队列', steps: '步骤', showText: '查看识别出的文字', showSummary: '查看概要',
 
-  answer: '回答', evidence: '对照要点', matched: '符合', missing: '缺少', of: '/', pointsLine: '项要求在简历中有依据',
+  answer: '回答', evidence: '对照要点', matched: '符合', missing: '缺少', of: '/', pointsLine: '项要点（目前）在简历中有依据', pointsDone: '项岗位要点在简历中有依据',
   noEvidence: '简历中没有相关内容。', raw: '原始 JSON', nothingYet: '回答会在这里逐字出现。',
   nothingWritten: '没有写出内容。',
   copy: '复制', copied: '已复制', cancel: '取消任务', cancelling: '正在取消…', temporal: '在 Temporal 中查看',
