@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -77,6 +78,9 @@ type Ledger interface {
 	FinishedSteps(ctx context.Context, taskID string) ([]ledger.FinishedStep, error)
 	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
 	GetSession(ctx context.Context, userID, id string) (berth.Session, error)
+	// PutSetting keeps what an operator set about the fleet, ApplySetting writes it to Redis.
+	PutSetting(ctx context.Context, s ledger.Setting) error
+	ApplySetting(ctx context.Context, scripts *lua.Scripts, kind ledger.SettingKind, id string) error
 	Ping(ctx context.Context) error
 }
 
@@ -86,6 +90,9 @@ type Fleet interface {
 	Snapshot() *fleet.Snapshot
 	// Writable answers nil, or CodeUnavailable while Redis is away (L11).
 	Writable() error
+	// Gather has the pool of several capabilities defined when it is first asked for (S4); changed tells that choosing
+	// again may succeed.
+	Gather(ctx context.Context, poolID string, capabilities []string) (changed bool, err error)
 }
 
 // Pinger tells whether a dependency answers.
@@ -136,6 +143,8 @@ type server struct {
 	tickets  hs256
 	doc      huma.API
 	rules    map[string]rule // written by New only
+	listing  atomic.Pointer[listing]
+	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as they were last read
 }
 
 // minProductionSecret is what HS256 needs to be as strong as its hash.
@@ -163,6 +172,10 @@ func New(d Deps) (*echo.Echo, error) {
 	s.assets(e)
 	s.ticketsRoute()
 	s.templates()
+	s.nodes(e)
+	s.pools(e)
+	s.fleetConfig(e)
+	s.assignments(e)
 	if err := s.operations(e); err != nil {
 		return nil, err
 	}
@@ -288,7 +301,7 @@ func (s *server) elsewhere(c echo.Context, page http.Handler) error {
 		return echo.ErrMethodNotAllowed
 	}
 	reading := req.Method == http.MethodGet || req.Method == http.MethodHead
-	if !reading || strings.HasPrefix(req.URL.Path, "/v1/") || req.URL.Path == "/metrics" {
+	if !reading || req.URL.Path == "/v1" || strings.HasPrefix(req.URL.Path, "/v1/") || req.URL.Path == "/metrics" {
 		return berth.Errorf(berth.CodeNotFound, "no such route")
 	}
 	h := c.Response().Header()

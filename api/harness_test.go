@@ -115,7 +115,7 @@ func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
 	h.client = h.redis.Client()
 	h.scripts = lua.New(h.client, lua.Keys{Cell: testredis.Cell(t)})
 	h.pub = stream.NewPublisher(h.scripts, stream.Options{Logger: logger})
-	h.fleet = fleet.New(h.scripts, fleet.Options{Settle: 5 * time.Millisecond, Ping: 100 * time.Millisecond, Logger: logger})
+	h.fleet = fleet.New(h.scripts, fleet.Options{Settle: 5 * time.Millisecond, Ping: 2 * time.Second, Logger: logger})
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
@@ -144,6 +144,8 @@ func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
 	go func() { done <- hub.Run(ctx) }()
 	go func() { done <- h.fleet.Run(ctx) }()
 	go func() { done <- h.server.Serve(l) }()
+	<-h.fleet.Ready() // Redis is there
+	h.unguarded()
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		stop, cancelStop := context.WithTimeout(context.Background(), 10*time.Second)

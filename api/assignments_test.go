@@ -1,0 +1,261 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"berth"
+	"berth/api"
+	"berth/internal/fleet"
+)
+
+func (h *house) assign(body any) answer {
+	h.t.Helper()
+	return h.call(http.MethodPost, "/v1/assignments", h.nodeToken(), body)
+}
+
+func (h *house) renew(lease string, body any) answer {
+	h.t.Helper()
+	return h.call(http.MethodPut, "/v1/assignments/"+lease, h.nodeToken(), body)
+}
+
+func (h *house) release(lease string) answer {
+	h.t.Helper()
+	return h.call(http.MethodDelete, "/v1/assignments/"+lease, h.nodeToken(), nil)
+}
+
+// S10, L7: a slot is taken, found again, renewed and given back.
+func TestAssignmentsAreLeases(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	g := h.join("n1", with("maxConcurrentJobs", 1))
+	a := h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es", "holdMs": 60_000})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	want := doc{
+		"leaseId": "l1", "nodeId": "n1", "generation": float64(g), "taskQueue": berth.NodeTaskQueue("n1", g),
+		"poolId": "translate:en-es", "strategy": "load-balanced", "holdMs": 60_000.0,
+	}
+	require.Equal(t, want, a.json(t))
+	again := h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es", "holdMs": 60_000})
+	want["existing"] = true
+	require.Equal(t, want, again.json(t), "asking again gives the same slot")
+	mixed := h.assign(doc{"leaseId": "l1", "poolId": "gpu"})
+	require.Equal(t, http.StatusUnprocessableEntity, mixed.status)
+	require.Equal(t, "leaseId", mixed.problem.Field)
+
+	full := h.assign(doc{"poolId": "translate:en-es"})
+	require.Equal(t, http.StatusServiceUnavailable, full.status)
+	require.Equal(t, berth.CodeNodeFull, full.problem.Code)
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, full.problem.Reasons)
+	require.Equal(t, "1", full.header.Get("Retry-After"))
+	require.NotContains(t, h.log.String(), `"level":"ERROR"`, "a full fleet is no fault")
+
+	renewed := h.renew("l1", doc{"holdMs": 120_000})
+	require.Equal(t, http.StatusOK, renewed.status, string(renewed.body))
+	require.EqualValues(t, 120_000, renewed.json(t)["holdMs"])
+	require.EqualValues(t, 300_000, h.renew("l1", nil).json(t)["holdMs"], "S6: lockTimeout")
+	require.Equal(t, http.StatusOK, h.renew("l1", a.json(t)).status, "what POST answered will do")
+
+	other := h.token("another", api.ScopeNode)
+	require.Equal(t, http.StatusConflict, h.call(http.MethodPut, "/v1/assignments/l1", other, nil).status, "another's lease")
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/assignments/l1", other, nil).status)
+	require.Equal(t, http.StatusServiceUnavailable, h.assign(doc{"poolId": "translate:en-es"}).status, "still held")
+
+	require.Equal(t, http.StatusNoContent, h.release("l1").status)
+	require.Equal(t, http.StatusNoContent, h.release("l1").status, "idempotent")
+	lost := h.renew("l1", nil)
+	require.Equal(t, http.StatusConflict, lost.status)
+	require.Equal(t, http.StatusConflict, h.renew("l1", a.json(t)).status, "what was given back cannot be taken by renewing it")
+	made := h.assign(doc{"requiredCapabilities": []string{"translate:en-es"}}).json(t)
+	require.Len(t, made["leaseId"], 36)
+	require.Equal(t, "load-balanced", made["strategy"], "S4")
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/nodes/n1", h.operator(), nil).status)
+	require.Equal(t, http.StatusConflict, h.renew(made["leaseId"].(string), nil).status, "it went with its node")
+}
+
+// L7: who does not renew loses the slot.
+func TestAssignmentsLapse(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.join("n1", with("maxConcurrentJobs", 1))
+	require.Equal(t, http.StatusOK, h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es", "holdMs": 1000}).status)
+	require.Eventually(t, func() bool {
+		return h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).status == http.StatusOK
+	}, patience, 20*time.Millisecond)
+	require.Equal(t, http.StatusConflict, h.renew("l1", nil).status)
+	require.Equal(t, http.StatusOK, h.renew("l2", nil).status)
+}
+
+// S4: only nodes that have every required capability, whether or not anybody asked for these together before.
+func TestRequiredCapabilities(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for i := range 3 {
+		h.join(fmt.Sprintf("n%d", i))
+	}
+	h.join("both", with("capabilities", []string{"gpu", "translate:en-es"}))
+	h.seen("all", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 4 })
+	for _, order := range [][]string{{"translate:en-es", "gpu"}, {"gpu", "translate:en-es", "gpu"}} {
+		a := h.assign(doc{"requiredCapabilities": order})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		require.Equal(t, "both", a.json(t)["nodeId"])
+		require.Equal(t, "gpu+translate:en-es", a.json(t)["poolId"])
+	}
+	full := h.assign(doc{"requiredCapabilities": []string{"translate:en-es", "gpu"}})
+	require.Equal(t, berth.CodeNodeFull, full.problem.Code)
+	none := h.assign(doc{"requiredCapabilities": []string{"translate:en-es", "tpu", "quantum"}})
+	require.Equal(t, http.StatusServiceUnavailable, none.status)
+	require.Equal(t, berth.CodeNoNode, none.problem.Code)
+	require.Equal(t, []string{"quantum", "tpu"}, none.problem.Missing)
+	apart := h.assign(doc{"requiredCapabilities": []string{"gpu", "translate:en-fr"}})
+	require.Equal(t, []string{"translate:en-fr"}, apart.problem.Missing)
+	h.join("fr", with("capabilities", []string{"translate:en-fr"}))
+	apart = h.assign(doc{"requiredCapabilities": []string{"gpu", "translate:en-fr"}})
+	require.Equal(t, berth.CodeNoNode, apart.problem.Code, "each has something, none has all")
+	require.Empty(t, apart.problem.Missing)
+	require.NotContains(t, h.call(http.MethodGet, "/v1/pools", h.operator(), nil).json(t)["pools"], "gpu+translate:en-fr")
+}
+
+// S3, S5: where the caller is.
+func TestAssignmentsByPlace(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	at := func(zone, host string) func(doc) {
+		return func(d doc) { d["zone"], d["hostname"], d["maxConcurrentJobs"] = zone, host, 50 }
+	}
+	h.join("a", at("z1", "h1"))
+	h.join("b", at("z1", "h2"))
+	h.join("c", at("z2", "h3"))
+	for name, tc := range map[string]struct {
+		ask  doc
+		node string
+	}{
+		"one's own":           {doc{"strategy": "affinity", "instanceId": "b"}, "b"},
+		"one's own first":     {doc{"strategy": "locality", "instanceId": "c", "zone": "z1", "host": "h1"}, "c"},
+		"one's host":          {doc{"strategy": "locality", "zone": "z1", "host": "h2"}, "b"},
+		"one's zone":          {doc{"strategy": "locality", "zone": "z2", "host": "elsewhere"}, "c"},
+		"not those":           {doc{"excludeNodes": []string{"a", "b"}}, "c"},
+		"not one's own, then": {doc{"strategy": "affinity", "instanceId": "a", "excludeNodes": []string{"a", "c"}}, "b"},
+	} {
+		tc.ask["poolId"] = "translate:en-es"
+		a := h.assign(tc.ask)
+		require.Equal(t, http.StatusOK, a.status, "%s: %s", name, a.body)
+		require.Equal(t, tc.node, a.json(t)["nodeId"], name)
+	}
+}
+
+// S10: however many ask at once, nobody gets more than there is.
+func TestTheLastSlotIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.join("n1", with("maxConcurrentJobs", 3))
+	h.join("n2", with("maxConcurrentJobs", 4))
+	answers := make([]answer, 40)
+	var g errgroup.Group
+	for i := range answers {
+		g.Go(func() error { answers[i] = h.assign(doc{"poolId": "translate:en-es"}); return nil })
+	}
+	require.NoError(t, g.Wait())
+	taken := map[string]int{}
+	for _, a := range answers {
+		if a.status == http.StatusOK {
+			taken[a.json(t)["nodeId"].(string)]++
+			continue
+		}
+		require.Equal(t, berth.CodeNodeFull, a.problem.Code, string(a.body))
+	}
+	require.Equal(t, map[string]int{"n1": 3, "n2": 4}, taken)
+}
+
+// L12: after Redis lost its data, who holds a slot puts it back once the node has registered again.
+func TestAssignmentsAfterAWipe(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	g := h.join("n1", with("maxConcurrentJobs", 1))
+	held := h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es"}).json(t)
+	require.NoError(t, h.client.FlushAll(t.Context()).Err())
+	early := h.renew("l1", held)
+	require.Equal(t, http.StatusServiceUnavailable, early.status, "the node is not back yet: %s", early.body)
+	require.NotEmpty(t, early.header.Get("Retry-After"))
+	now := h.join("n1", with("maxConcurrentJobs", 1), with("previousGeneration", g))
+	require.Greater(t, now, g)
+	again := h.renew("l1", held)
+	require.Equal(t, http.StatusOK, again.status, string(again.body))
+	require.EqualValues(t, now, again.json(t)["generation"])
+	require.Equal(t, berth.NodeTaskQueue("n1", now), again.json(t)["taskQueue"])
+	require.Eventually(t, func() bool {
+		return h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).problem.Code == berth.CodeNodeFull
+	},
+		patience, 50*time.Millisecond, "when the grace is over the slot is not given twice")
+	require.Equal(t, http.StatusNoContent, h.release("l1").status)
+	require.Equal(t, http.StatusOK, h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).status)
+}
+
+func TestAssignmentsNameTheWrongField(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.join("n1")
+	pool := func(key string, v any) doc { return doc{"poolId": "translate:en-es", key: v} }
+	long := strings.Repeat("a", 129)
+	for name, tc := range map[string]struct {
+		body  any
+		field string
+	}{
+		"nothing":               {doc{}, "poolId"},
+		"no capability":         {doc{"requiredCapabilities": []string{}}, "poolId"},
+		"both":                  {pool("requiredCapabilities", []string{"gpu"}), "poolId"},
+		"wrong pool":            {doc{"poolId": "a b"}, "poolId"},
+		"wrong language":        {doc{"poolId": "translate:en-xx"}, "poolId"},
+		"wrong capability":      {doc{"requiredCapabilities": []string{"a b"}}, "requiredCapabilities"},
+		"language of a pair":    {doc{"requiredCapabilities": []string{"gpu", "translate:xx-en"}}, "requiredCapabilities"},
+		"capability of number":  {doc{"requiredCapabilities": []any{1}}, "requiredCapabilities[0]"},
+		"too many capabilities": {doc{"requiredCapabilities": many(65)}, "requiredCapabilities"},
+		"too long together":     {doc{"requiredCapabilities": []string{long[:120] + "1", long[:120] + "2", long[:120] + "3", long[:120] + "4", long[:120] + "5"}}, "requiredCapabilities"},
+		"unknown strategy":      {pool("strategy", "random"), "strategy"},
+		"dynamic":               {pool("strategy", "dynamic"), "strategy"},
+		"wrong service":         {pool("services", []string{"a\nb"}), "services"},
+		"too many services":     {pool("services", many(33)), "services"},
+		"wrong node":            {pool("excludeNodes", []string{"a\x02b"}), "excludeNodes"},
+		"too many nodes":        {pool("excludeNodes", many(101)), "excludeNodes"},
+		"wrong instance":        {pool("instanceId", "a b"), "instanceId"},
+		"wrong host":            {pool("host", "a\x02b"), "host"},
+		"wrong zone":            {pool("zone", "a\nb"), "zone"},
+		"long zone":             {pool("zone", long), "zone"},
+		"short hold":            {pool("holdMs", 999), "holdMs"},
+		"endless hold":          {pool("holdMs", 86_400_001), "holdMs"},
+		"hold of text":          {pool("holdMs", "1s"), "holdMs"},
+		"wrong lease":           {pool("leaseId", "a:b"), "leaseId"},
+		"unknown field":         {pool("nodes", 1), "nodes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.assign(tc.body)
+			require.Equal(t, http.StatusBadRequest, a.status, string(a.body))
+			require.Equal(t, tc.field, a.problem.Field, string(a.body))
+		})
+	}
+	for name, tc := range map[string]struct {
+		lease string
+		body  any
+		field string
+	}{
+		"wrong lease":      {"a%3Ab", nil, "leaseId"},
+		"another lease":    {"l1", doc{"leaseId": "l2"}, "leaseId"},
+		"short hold":       {"l1", doc{"holdMs": 1}, "holdMs"},
+		"no generation":    {"l1", doc{"nodeId": "n1"}, "generation"},
+		"wrong node":       {"l1", doc{"nodeId": "a b", "generation": 1}, "nodeId"},
+		"no pool":          {"l1", doc{"nodeId": "n1", "generation": 1}, "poolId"},
+		"unknown strategy": {"l1", doc{"nodeId": "n1", "generation": 1, "poolId": "p", "strategy": "random"}, "strategy"},
+	} {
+		a := h.renew(tc.lease, tc.body)
+		require.Equal(t, http.StatusBadRequest, a.status, "%s: %s", name, a.body)
+		require.Equal(t, tc.field, a.problem.Field, "%s: %s", name, a.body)
+	}
+	require.Equal(t, "leaseId", h.release("a%20b").problem.Field)
+	require.Zero(t, h.call(http.MethodGet, "/v1/nodes/n1", h.operator(), nil).json(t)["leases"], "nothing half done")
+}

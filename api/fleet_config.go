@@ -1,0 +1,299 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/labstack/echo/v4"
+
+	"berth"
+	"berth/internal/ledger"
+)
+
+// configView is berth.FleetConfig with times in milliseconds. What a PUT leaves out has its default.
+type configView struct {
+	AssignmentStrategy berth.Strategy              `json:"assignmentStrategy,omitempty" enum:"round-robin,load-balanced,affinity,capability,locality,power-of-two,dynamic" doc:"Of pools without one of their own; absent: load-balanced in small pools, power-of-two in large ones"`
+	MemoryWeight       float64                     `json:"memoryWeight" required:"false" doc:"What memory counts in the load, beside cpu"`
+	LockTimeoutMs      int64                       `json:"lockTimeoutMs" required:"false" minimum:"0" maximum:"86400000" doc:"Of an assignment that names none"`
+	MaxRetries         int                         `json:"maxRetries" required:"false"`
+	EnableFailover     bool                        `json:"enableFailover" required:"false"`
+	Times              map[berth.NodeKind]timeView `json:"times" required:"false" doc:"By kind of node; kinds left out have their defaults"`
+	Dynamic            dynamicView                 `json:"dynamic" required:"false" doc:"When a dynamic pool switches (S7)"`
+	Stale              bool                        `json:"stale" readOnly:"true" doc:"Redis is away: this is what was last seen"`
+}
+
+type timeView struct {
+	HeartbeatIntervalMs       int64 `json:"heartbeatIntervalMs" minimum:"100" maximum:"86400000"`
+	SuspectAfterMs            int64 `json:"suspectAfterMs" minimum:"100" maximum:"86400000"`
+	FailureDetectionTimeoutMs int64 `json:"failureDetectionTimeoutMs" minimum:"100" maximum:"86400000"`
+}
+
+type dynamicView struct {
+	LoadHigh      float64 `json:"loadHigh" required:"false" doc:"0 to 1; over it: load-balanced"`
+	LoadLow       float64 `json:"loadLow" required:"false" doc:"And until it is under this"`
+	LatencyHighMs float64 `json:"latencyHighMs" required:"false" doc:"Over it: locality"`
+	LatencyLowMs  float64 `json:"latencyLowMs" required:"false" doc:"And until it is under this"`
+	DwellMs       int64   `json:"dwellMs" required:"false" minimum:"0" maximum:"86400000" doc:"The least time between two switches"`
+}
+
+type configInput struct {
+	Body    configView
+	RawBody []byte
+}
+
+type configOutput struct{ Body configView }
+
+type tenantInput struct {
+	ID string `path:"id" doc:"The tenant"`
+}
+
+type bindInput struct {
+	ID   string `path:"id" doc:"The tenant"`
+	Body struct {
+		PoolID string `json:"poolId"`
+	}
+}
+
+type bindOutput struct {
+	Body struct {
+		TenantID string `json:"tenantId"`
+		PoolID   string `json:"poolId"`
+		Members  int    `json:"members" doc:"Of the pool now"`
+	}
+}
+
+// document is any JSON object.
+type document json.RawMessage
+
+// Schema lets every object through.
+func (document) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}
+}
+
+// UnmarshalJSON keeps the text.
+func (d *document) UnmarshalJSON(b []byte) error {
+	*d = bytes.Clone(b)
+	return nil
+}
+
+// MarshalJSON gives it back.
+func (d document) MarshalJSON() ([]byte, error) { return d, nil }
+
+type servicesInput struct{ Body document }
+
+type servicesOutput struct {
+	Stale string `header:"Berth-Stale" doc:"true: Redis is away, and this is what was last seen"`
+	Body  document
+}
+
+// maxServicesBytes bounds the configuration of the core services, which every process keeps a copy of.
+const maxServicesBytes = 256 << 10
+
+type statsOutput struct {
+	Body struct {
+		Pools map[string]map[berth.ExcludeReason]int64 `json:"pools" doc:"How often nodes were passed over, by pool and reason"`
+		Stale bool                                     `json:"stale" doc:"Redis is away: this is what was last seen"`
+	}
+}
+
+// fleetConfig are the routes of what operators change at run time, and of what they look at (S6, L5, L8, L9).
+func (s *server) fleetConfig(*echo.Echo) {
+	register(s, huma.Operation{
+		OperationID: "bind-tenant", Method: http.MethodPut, Path: "/v1/tenants/{id}/pool", Tags: []string{"pools"},
+		Summary: "Give a tenant's sessions a pool", Description: "It counts when a session's pool is being decided, where it serves the language pair.",
+	}, forOperator, s.bindTenant)
+	register(s, huma.Operation{
+		OperationID: "free-tenant", Method: http.MethodDelete, Path: "/v1/tenants/{id}/pool", Tags: []string{"pools"},
+		Summary: "Let a tenant's sessions have any pool", DefaultStatus: http.StatusNoContent,
+	}, forOperator, func(ctx context.Context, in *tenantInput) (*struct{}, error) {
+		if err := berth.ValidID("tenantId", in.ID); err != nil {
+			return nil, err
+		}
+		return nil, s.set(ctx, ledger.SettingTenant, in.ID, nil)
+	})
+	register(s, huma.Operation{
+		OperationID: "get-strategy", Method: http.MethodGet, Path: "/v1/config/strategy", Tags: []string{"config"},
+		Summary: "How work is assigned",
+	}, forOperator, s.getStrategy)
+	register(s, huma.Operation{
+		OperationID: "put-strategy", Method: http.MethodPut, Path: "/v1/config/strategy", Tags: []string{"config"},
+		Summary: "Change how work is assigned", Description: "What is left out has its default.",
+	}, forOperator, s.putStrategy)
+	register(s, huma.Operation{
+		OperationID: "get-services", Method: http.MethodGet, Path: "/v1/config/services", Tags: []string{"config"},
+		Summary: "The configuration of the core services",
+	}, forOperator, s.getServices)
+	register(s, huma.Operation{
+		OperationID: "put-services", Method: http.MethodPut, Path: "/v1/config/services", Tags: []string{"config"},
+		Summary: "Change the configuration of the core services: any JSON object",
+	}, forOperator, s.putServices)
+	register(s, huma.Operation{
+		OperationID: "exclude-stats", Method: http.MethodGet, Path: "/v1/stats/excludes", Tags: []string{"pools"},
+		Summary: "Why nodes were passed over",
+	}, forOperator, s.excludeStats)
+}
+
+func (s *server) bindTenant(ctx context.Context, in *bindInput) (*bindOutput, error) {
+	if err := berth.ValidID("tenantId", in.ID); err != nil {
+		return nil, err
+	}
+	if err := checkPool("poolId", in.Body.PoolID); err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(in.Body.PoolID)
+	if err != nil {
+		return nil, fmt.Errorf("tenant %s: %w", in.ID, err)
+	}
+	if err := s.set(ctx, ledger.SettingTenant, in.ID, body); err != nil {
+		return nil, err
+	}
+	counts, err := s.Scripts.CountPool(ctx, in.Body.PoolID)
+	if err != nil {
+		return nil, fromRedis(err)
+	}
+	out := &bindOutput{}
+	out.Body.TenantID, out.Body.PoolID = in.ID, in.Body.PoolID
+	out.Body.Members = viewPool(berth.Pool{}, false, counts).Members
+	return out, nil
+}
+
+func (s *server) getStrategy(ctx context.Context, _ *struct{}) (*configOutput, error) {
+	now := s.Fleet.Snapshot()
+	config, stale, err := latest(now, now.Config, func() (berth.FleetConfig, error) { return s.Scripts.FleetConfig(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	v := effective(config)
+	v.Stale = stale
+	return &configOutput{Body: v}, nil
+}
+
+func (s *server) putStrategy(ctx context.Context, in *configInput) (*configOutput, error) {
+	v := viewConfig(berth.DefaultFleetConfig())
+	if err := json.Unmarshal(in.RawBody, &v); err != nil { // huma has read it before, without our defaults
+		return nil, berth.Invalid("body", "must be a JSON object").With(err)
+	}
+	c := v.config()
+	if err := c.Validate(); err != nil {
+		return nil, inView(err)
+	}
+	body, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("fleet configuration: %w", err)
+	}
+	if err := s.set(ctx, ledger.SettingStrategy, "", body); err != nil {
+		return nil, err
+	}
+	return &configOutput{Body: effective(c)}, nil
+}
+
+// inView names the fields of configView for those of berth.FleetConfig.
+func inView(err error) error {
+	var e *berth.Error
+	if errors.As(err, &e) && slices.Contains([]string{"lockTimeout", "dynamic.latencyLow", "dynamic.dwell"}, e.Field) {
+		return inField(err, e.Field+"Ms")
+	}
+	return err
+}
+
+func ms(d time.Duration) int64 { return d.Milliseconds() }
+
+func fromMs(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func viewConfig(c berth.FleetConfig) configView {
+	v := configView{
+		AssignmentStrategy: c.AssignmentStrategy, MemoryWeight: c.MemoryWeight, LockTimeoutMs: ms(c.LockTimeout),
+		MaxRetries: c.MaxRetries, EnableFailover: c.EnableFailover, Times: map[berth.NodeKind]timeView{},
+		Dynamic: dynamicView{
+			LoadHigh: c.Dynamic.LoadHigh, LoadLow: c.Dynamic.LoadLow, LatencyHighMs: c.Dynamic.LatencyHigh,
+			LatencyLowMs: c.Dynamic.LatencyLow, DwellMs: ms(c.Dynamic.Dwell),
+		},
+	}
+	for kind, t := range c.Times {
+		v.Times[kind] = timeView{ms(t.Heartbeat), ms(t.Suspect), ms(t.Death)}
+	}
+	return v
+}
+
+// effective is the configuration with the times that hold for kinds it leaves out.
+func effective(c berth.FleetConfig) configView {
+	times := map[berth.NodeKind]berth.NodeTimes{}
+	for _, kind := range berth.NodeKinds() {
+		times[kind] = c.TimesOf(kind)
+	}
+	c.Times = times
+	return viewConfig(c)
+}
+
+func (v configView) config() berth.FleetConfig {
+	c := berth.FleetConfig{
+		AssignmentStrategy: v.AssignmentStrategy, MemoryWeight: v.MemoryWeight, LockTimeout: fromMs(v.LockTimeoutMs),
+		MaxRetries: v.MaxRetries, EnableFailover: v.EnableFailover,
+		Dynamic: berth.DynamicRule{
+			LoadHigh: v.Dynamic.LoadHigh, LoadLow: v.Dynamic.LoadLow, LatencyHigh: v.Dynamic.LatencyHighMs,
+			LatencyLow: v.Dynamic.LatencyLowMs, Dwell: fromMs(v.Dynamic.DwellMs),
+		},
+	}
+	for kind, t := range v.Times {
+		if c.Times == nil {
+			c.Times = map[berth.NodeKind]berth.NodeTimes{}
+		}
+		c.Times[kind] = berth.NodeTimes{
+			Heartbeat: fromMs(t.HeartbeatIntervalMs), Suspect: fromMs(t.SuspectAfterMs), Death: fromMs(t.FailureDetectionTimeoutMs),
+		}
+	}
+	return c
+}
+
+func (s *server) getServices(ctx context.Context, _ *struct{}) (*servicesOutput, error) {
+	now := s.Fleet.Snapshot()
+	doc, stale, err := latest(now, now.Services, func() (json.RawMessage, error) { return s.Scripts.Services(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	if len(doc) == 0 {
+		doc = json.RawMessage(`{}`)
+	}
+	out := &servicesOutput{Body: document(doc)}
+	if stale {
+		out.Stale = "true"
+	}
+	return out, nil
+}
+
+func (s *server) putServices(ctx context.Context, in *servicesInput) (*servicesOutput, error) {
+	if len(in.Body) > maxServicesBytes {
+		return nil, &berth.Error{
+			Code: berth.CodeTooLarge, Field: "body", Message: fmt.Sprintf("may have at most %d bytes", maxServicesBytes),
+		}
+	}
+	if err := s.set(ctx, ledger.SettingServices, "", json.RawMessage(in.Body)); err != nil {
+		return nil, err
+	}
+	return &servicesOutput{Body: in.Body}, nil
+}
+
+// excludeStats asks Redis, and remembers what it said for when it is away.
+func (s *server) excludeStats(ctx context.Context, _ *struct{}) (*statsOutput, error) {
+	last := map[string]map[berth.ExcludeReason]int64{}
+	if seen := s.stats.Load(); seen != nil {
+		last = *seen
+	}
+	pools, stale, err := latest(s.Fleet.Snapshot(), last, func() (map[string]map[berth.ExcludeReason]int64, error) {
+		return s.Scripts.ExcludeStats(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.stats.Store(&pools)
+	out := &statsOutput{}
+	out.Body.Pools, out.Body.Stale = pools, stale
+	return out, nil
+}

@@ -1,0 +1,163 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/fleet"
+)
+
+// S6: the documents' values hold until an operator changes them; what a change leaves out has its default.
+func TestStrategyConfiguration(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	const path = "/v1/config/strategy"
+	get := func() doc { return h.call(http.MethodGet, path, h.operator(), nil).json(t) }
+	defaults := get()
+	require.Equal(t, doc{
+		"memoryWeight": 0.5, "lockTimeoutMs": 300_000.0, "maxRetries": 3.0, "enableFailover": true, "stale": false,
+		"dynamic": doc{"loadHigh": 0.8, "loadLow": 0.7, "latencyHighMs": 100.0, "latencyLowMs": 80.0, "dwellMs": 30_000.0},
+		"times": doc{
+			"translate": doc{"heartbeatIntervalMs": 5000.0, "suspectAfterMs": 12_000.0, "failureDetectionTimeoutMs": 20_000.0},
+			"media":     doc{"heartbeatIntervalMs": 1000.0, "suspectAfterMs": 2500.0, "failureDetectionTimeoutMs": 4000.0},
+			"engine":    doc{"heartbeatIntervalMs": 30_000.0, "suspectAfterMs": 60_000.0, "failureDetectionTimeoutMs": 90_000.0},
+		},
+	}, defaults)
+	put := h.call(http.MethodPut, path, h.operator(), doc{
+		"assignmentStrategy": "power-of-two", "enableFailover": false, "memoryWeight": 0, "maxRetries": 0,
+		"times":   doc{"translate": doc{"heartbeatIntervalMs": 1000, "suspectAfterMs": 2000, "failureDetectionTimeoutMs": 3000}},
+		"dynamic": doc{"loadHigh": 0.9},
+	})
+	require.Equal(t, http.StatusOK, put.status, string(put.body))
+	now := get()
+	require.Equal(t, put.json(t), now)
+	require.Equal(t, "power-of-two", now["assignmentStrategy"])
+	require.Equal(t, false, now["enableFailover"], "what is false is not left out")
+	require.EqualValues(t, 0, now["memoryWeight"])
+	require.EqualValues(t, 0, now["maxRetries"])
+	require.EqualValues(t, 300_000, now["lockTimeoutMs"])
+	require.Equal(t, doc{"loadHigh": 0.9, "loadLow": 0.7, "latencyHighMs": 100.0, "latencyLowMs": 80.0, "dwellMs": 30_000.0}, now["dynamic"])
+	require.EqualValues(t, 4000, now["times"].(doc)["media"].(doc)["failureDetectionTimeoutMs"])
+	h.seen("changed", func(s *fleet.Snapshot) bool { return s.Config.AssignmentStrategy == berth.StrategyPowerOfTwo })
+	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n1")).json(t)
+	require.EqualValues(t, 1000, a["heartbeatIntervalMs"], "nodes hear of it")
+
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, path, h.operator(), now).status, "what GET answered can be put")
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, path, h.operator(), doc{}).status)
+	require.Equal(t, defaults, get())
+	kept, err := h.scripts.FleetConfig(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, berth.DefaultFleetConfig(), kept)
+}
+
+func TestStrategyConfigurationNamesTheWrongField(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	times := func(heartbeat, suspect, death int) doc {
+		return doc{"times": doc{"media": doc{
+			"heartbeatIntervalMs": heartbeat, "suspectAfterMs": suspect, "failureDetectionTimeoutMs": death,
+		}}}
+	}
+	for name, tc := range map[string]struct {
+		body  any
+		field string
+	}{
+		"unknown strategy":  {doc{"assignmentStrategy": "random"}, "assignmentStrategy"},
+		"negative weight":   {doc{"memoryWeight": -1}, "memoryWeight"},
+		"weight of text":    {doc{"memoryWeight": "1"}, "memoryWeight"},
+		"short lock":        {doc{"lockTimeoutMs": 10}, "lockTimeoutMs"},
+		"endless lock":      {doc{"lockTimeoutMs": 1e18}, "lockTimeoutMs"},
+		"retries":           {doc{"maxRetries": 101}, "maxRetries"},
+		"half a retry":      {doc{"maxRetries": 0.5}, "maxRetries"},
+		"failover of text":  {doc{"enableFailover": "yes"}, "enableFailover"},
+		"load over 1":       {doc{"dynamic": doc{"loadHigh": 1.5}}, "dynamic.loadLow"},
+		"low over high":     {doc{"dynamic": doc{"loadLow": 0.9}}, "dynamic.loadLow"},
+		"latency":           {doc{"dynamic": doc{"latencyLowMs": 200}}, "dynamic.latencyLowMs"},
+		"negative dwell":    {doc{"dynamic": doc{"dwellMs": -1}}, "dynamic.dwellMs"},
+		"times that fall":   {times(1000, 500, 4000), "times"},
+		"short heartbeat":   {times(10, 500, 4000), "times.media.heartbeatIntervalMs"},
+		"endless death":     {times(1000, 5000, 1<<40), "times.media.failureDetectionTimeoutMs"},
+		"half of the times": {doc{"times": doc{"media": doc{"heartbeatIntervalMs": 1000, "suspectAfterMs": 2000}}}, "times.media.failureDetectionTimeoutMs"},
+		"unknown kind":      {doc{"times": doc{"toaster": doc{"heartbeatIntervalMs": 1000, "suspectAfterMs": 2000, "failureDetectionTimeoutMs": 3000}}}, "times"},
+		"unknown field":     {doc{"colour": "red"}, "colour"},
+		"no object":         {`"x"`, "body"},
+		"empty":             {``, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.call(http.MethodPut, "/v1/config/strategy", h.operator(), tc.body)
+			require.Equal(t, http.StatusBadRequest, a.status, string(a.body))
+			require.Equal(t, tc.field, a.problem.Field, string(a.body))
+		})
+	}
+	all, err := h.ledger.Settings(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, all, "nothing half done")
+}
+
+// L8: the configuration of the core services is any JSON object, kept as it was written.
+func TestServicesConfiguration(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	const path = "/v1/config/services"
+	require.JSONEq(t, `{}`, string(h.call(http.MethodGet, path, h.operator(), nil).body))
+	text := `{"asr": {"url": "http://a", "weights": [1, 2.50, 9007199254740993]}, "stale": "mine"}`
+	a := h.call(http.MethodPut, path, h.operator(), text)
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	got := h.call(http.MethodGet, path, h.operator(), nil)
+	require.Contains(t, string(got.body), "9007199254740993", "numbers stay as they are")
+	require.JSONEq(t, text, string(got.body))
+	require.Empty(t, got.header.Get("Berth-Stale"))
+	h.seen("services", func(s *fleet.Snapshot) bool { return len(s.Services) > 0 })
+	for _, bad := range []string{`[]`, `"x"`, `1`, `null`, `{"a"`, ``} {
+		require.Equal(t, http.StatusBadRequest, h.call(http.MethodPut, path, h.operator(), bad).status, bad)
+	}
+	for _, huge := range []int{300 << 10, 5 << 20} {
+		a := h.call(http.MethodPut, path, h.operator(), doc{"a": strings.Repeat("a", huge)})
+		require.Equal(t, http.StatusRequestEntityTooLarge, a.status)
+		require.Equal(t, berth.CodeTooLarge, a.problem.Code)
+	}
+	require.JSONEq(t, text, string(h.call(http.MethodGet, path, h.operator(), nil).body))
+}
+
+// L5: a tenant's pool.
+func TestTenantsHavePools(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.join("n1")
+	a := h.call(http.MethodPut, "/v1/tenants/acme/pool", h.operator(), doc{"poolId": "translate:en-es"})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Equal(t, doc{"tenantId": "acme", "poolId": "translate:en-es", "members": 1.0}, a.json(t))
+	h.seen("bound", func(s *fleet.Snapshot) bool { return s.Tenants["acme"] == "translate:en-es" })
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/tenants/acme/pool", h.operator(), nil).status)
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/tenants/acme/pool", h.operator(), nil).status, "idempotent")
+	h.seen("freed", func(s *fleet.Snapshot) bool { return len(s.Tenants) == 0 })
+	for name, tc := range map[string][3]string{
+		"no pool":        {"acme", `{}`, "poolId"},
+		"empty pool":     {"acme", `{"poolId": ""}`, "poolId"},
+		"wrong pool":     {"acme", `{"poolId": "a b"}`, "poolId"},
+		"wrong language": {"acme", `{"poolId": "translate:en-xx"}`, "poolId"},
+		"wrong tenant":   {"a%2Fb", `{"poolId": "fast"}`, "tenantId"},
+	} {
+		a := h.call(http.MethodPut, "/v1/tenants/"+tc[0]+"/pool", h.operator(), tc[1])
+		require.Equal(t, http.StatusBadRequest, a.status, name)
+		require.Equal(t, tc[2], a.problem.Field, name)
+	}
+	require.Equal(t, "tenantId", h.call(http.MethodDelete, "/v1/tenants/a%20b/pool", h.operator(), nil).problem.Field)
+}
+
+// L9: why nodes were passed over is counted.
+func TestExcludeStatistics(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.join("n1")
+	for range 3 {
+		h.assign(doc{"poolId": "translate:en-es"})
+	}
+	a := h.call(http.MethodGet, "/v1/stats/excludes", h.operator(), nil)
+	require.Equal(t, http.StatusOK, a.status)
+	require.JSONEq(t, `{"pools": {"translate:en-es": {"full": 1}}, "stale": false}`, string(a.body))
+}

@@ -1,0 +1,312 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+	"berth/internal/fleet"
+)
+
+const patience = 20 * time.Second // for things that take far less
+
+// agent is the registration of a node.
+func agent(id string, change ...func(doc)) doc {
+	d := doc{
+		"nodeId": id, "kind": "translate", "incarnation": doc{"host": "10.0.0.1", "pid": 7, "startedAt": 1_700_000_000_000},
+		"capabilities": []string{"translate:en-es"}, "maxConcurrentJobs": 2,
+	}
+	for _, c := range change {
+		c(d)
+	}
+	return d
+}
+
+func (h *house) nodeToken() string { return h.token("agent", api.ScopeNode) }
+
+func (h *house) operator() string { return h.token("olga", api.ScopeOperator) }
+
+// join registers a node over HTTP and answers its generation.
+func (h *house) join(id string, change ...func(doc)) int64 {
+	h.t.Helper()
+	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent(id, change...))
+	require.Equal(h.t, http.StatusOK, a.status, string(a.body))
+	return int64(a.json(h.t)["generation"].(float64))
+}
+
+// seen waits until the API's copy of the fleet is so.
+func (h *house) seen(what string, is func(s *fleet.Snapshot) bool) {
+	h.t.Helper()
+	require.Eventually(h.t, func() bool { return is(h.fleet.Snapshot()) }, patience, time.Millisecond, what)
+}
+
+func (h *house) beat(id string, generation int64, change ...func(doc)) answer {
+	h.t.Helper()
+	d := doc{"generation": generation, "cpuUsage": 10, "memoryUsage": 20, "currentJobs": 1, "latencyMs": 3.5}
+	for _, c := range change {
+		c(d)
+	}
+	return h.call(http.MethodPost, "/v1/nodes/"+id+"/heartbeat", h.nodeToken(), d)
+}
+
+// L3, L4: a node registers, tells how it does, and leaves.
+func TestNodeRegistersBeatsAndLeaves(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n1", with("hostname", "h1"), with("zone", "z1")))
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	d := a.json(t)
+	generation := int64(d["generation"].(float64))
+	require.Positive(t, generation)
+	require.Equal(t, berth.NodeTaskQueue("n1", generation), d["taskQueue"])
+	require.EqualValues(t, 5000, d["heartbeatIntervalMs"])
+	require.Equal(t, []any{"translate:en-es"}, d["pools"])
+	require.Equal(t, false, d["existing"])
+
+	again := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n1")).json(t)
+	require.Equal(t, true, again["existing"], "the same incarnation keeps its generation")
+	require.EqualValues(t, generation, again["generation"])
+
+	h.seen("registered", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Generation == generation })
+	beat := h.beat("n1", generation)
+	require.Equal(t, http.StatusOK, beat.status, string(beat.body))
+	require.Equal(t, doc{"heartbeatIntervalMs": 5000.0, "cordoned": false}, beat.json(t))
+
+	got := h.call(http.MethodGet, "/v1/nodes/n1", h.nodeToken(), nil)
+	require.Equal(t, http.StatusOK, got.status)
+	n := got.json(t)
+	require.Equal(t, "ready", n["state"])
+	require.Equal(t, false, n["stale"])
+	require.EqualValues(t, 2, n["maxConcurrentJobs"])
+	require.Equal(t, doc{
+		"cpuUsage": 10.0, "gpuUsage": 0.0, "memoryUsage": 20.0, "currentJobs": 1.0, "activeWorkflows": 0.0, "latencyMs": 3.5,
+	}, n["load"])
+
+	wrong := h.call(http.MethodDelete, fmt.Sprintf("/v1/nodes/n1?generation=%d", generation+1), h.nodeToken(), nil)
+	require.Equal(t, http.StatusNotFound, wrong.status, "another generation")
+	left := h.call(http.MethodDelete, fmt.Sprintf("/v1/nodes/n1?generation=%d", generation), h.nodeToken(), nil)
+	require.Equal(t, http.StatusNoContent, left.status, string(left.body))
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, "/v1/nodes/n1", h.operator(), nil).status, "it is dead already")
+	require.Equal(t, "dead", h.call(http.MethodGet, "/v1/nodes/n1", h.operator(), nil).json(t)["state"])
+
+	next := h.join("n1")
+	require.Greater(t, next, generation, "dead is final for a generation")
+}
+
+// P10: heartbeats that must change nothing tell the node to register again.
+func TestHeartbeatsOfOthersAreRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	old := h.join("n1")
+	now := h.join("n1", func(d doc) { d["incarnation"].(doc)["startedAt"] = 1_700_000_000_001 })
+	require.Greater(t, now, old)
+	dead := h.join("n2")
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/nodes/n2", h.nodeToken(), nil).status)
+	for name, a := range map[string]answer{
+		"stranger": h.beat("nobody", 1), "superseded": h.beat("n1", old), "to come": h.beat("n1", now+1), "dead": h.beat("n2", dead),
+	} {
+		require.Equal(t, http.StatusConflict, a.status, name)
+		require.Equal(t, berth.CodeConflict, a.problem.Code, name)
+		require.Contains(t, a.problem.Detail, "register again", name)
+		require.Equal(t, "generation", a.problem.Field, name)
+	}
+	require.Equal(t, http.StatusOK, h.beat("n1", now).status)
+	stale := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n1"))
+	require.Equal(t, http.StatusConflict, stale.status, "a process that was replaced")
+	require.Equal(t, "incarnation.startedAt", stale.problem.Field)
+}
+
+// S4: engines name their capabilities supportedExecutors.
+func TestEnginesNameTheirExecutors(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("e1", without("capabilities"), with("kind", "engine"),
+		with("supportedExecutors", []string{"http", "llm"})))
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Equal(t, []any{"http", "llm"}, a.json(t)["pools"])
+	require.EqualValues(t, 30_000, a.json(t)["heartbeatIntervalMs"], "S6")
+}
+
+func TestRegistrationNamesTheWrongField(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	incarnation := func(key string, v any) func(doc) {
+		return func(d doc) { d["incarnation"].(doc)[key] = v }
+	}
+	long := strings.Repeat("a", 129)
+	for name, tc := range map[string]struct {
+		body  any
+		field string
+	}{
+		"empty":                   {``, ""},
+		"no JSON":                 {`{"nodeId"`, "body"},
+		"no object":               {`[]`, "body"},
+		"no id":                   {agent("n", without("nodeId")), "nodeId"},
+		"empty id":                {agent(""), "nodeId"},
+		"id of a path":            {agent("a/b"), "nodeId"},
+		"id of a colon":           {agent("a:b"), "nodeId"},
+		"long id":                 {agent(long), "nodeId"},
+		"unknown kind":            {agent("n", with("kind", "toaster")), "kind"},
+		"no kind":                 {agent("n", without("kind")), "kind"},
+		"kind of number":          {agent("n", with("kind", 1)), "kind"},
+		"no incarnation":          {agent("n", without("incarnation")), "incarnation"},
+		"incarnation of text":     {agent("n", with("incarnation", "x")), "incarnation"},
+		"no host":                 {agent("n", incarnation("host", "")), "incarnation.host"},
+		"host of two lines":       {agent("n", incarnation("host", "a\nb")), "incarnation.host"},
+		"pid 0":                   {agent("n", incarnation("pid", 0)), "incarnation.pid"},
+		"pid of text":             {agent("n", incarnation("pid", "7")), "incarnation.pid"},
+		"pid of a fraction":       {agent("n", incarnation("pid", 1.5)), "incarnation.pid"},
+		"start 0":                 {agent("n", incarnation("startedAt", 0)), "incarnation.startedAt"},
+		"start beyond numbers":    {agent("n", incarnation("startedAt", 1e17)), "incarnation.startedAt"},
+		"no slots":                {agent("n", with("maxConcurrentJobs", 0)), "maxConcurrentJobs"},
+		"negative slots":          {agent("n", with("maxConcurrentJobs", -1)), "maxConcurrentJobs"},
+		"too many slots":          {agent("n", with("maxConcurrentJobs", 100_001)), "maxConcurrentJobs"},
+		"slots of text":           {agent("n", with("maxConcurrentJobs", "4")), "maxConcurrentJobs"},
+		"wrong language":          {agent("n", with("capabilities", []string{"translate:en-xx"})), "capabilities"},
+		"wrong pair":              {agent("n", with("capabilities", []string{"translate:en"})), "capabilities"},
+		"capability of a blank":   {agent("n", with("capabilities", []string{"a b"})), "capabilities"},
+		"capability of two lines": {agent("n", with("capabilities", []string{"a\nb"})), "capabilities"},
+		"capability of a plus":    {agent("n", with("capabilities", []string{"a+b"})), "capabilities"},
+		"empty capability":        {agent("n", with("capabilities", []string{""})), "capabilities"},
+		"long capability":         {agent("n", with("capabilities", []string{long})), "capabilities"},
+		"too many capabilities":   {agent("n", with("capabilities", many(65))), "capabilities"},
+		"capability of number":    {agent("n", with("capabilities", []any{1})), "capabilities[0]"},
+		"wrong executor":          {agent("n", without("capabilities"), with("supportedExecutors", []string{"a b"})), "supportedExecutors"},
+		"too many executors":      {agent("n", without("capabilities"), with("supportedExecutors", many(65))), "supportedExecutors"},
+		"both":                    {agent("n", with("supportedExecutors", []string{"a"})), "supportedExecutors"},
+		"zone of two lines":       {agent("n", with("zone", "a\nb")), "zone"},
+		"zone with a separator":   {agent("n", with("zone", "a\x01b")), "zone"},
+		"long hostname":           {agent("n", with("hostname", long)), "hostname"},
+		"negative generation":     {agent("n", with("previousGeneration", -1)), "previousGeneration"},
+		"unknown field":           {agent("n", with("slots", 4)), "slots"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), tc.body)
+			require.Equal(t, http.StatusBadRequest, a.status, string(a.body))
+			require.Equal(t, berth.CodeInvalid, a.problem.Code)
+			require.Equal(t, tc.field, a.problem.Field, string(a.body))
+			require.NotEmpty(t, a.problem.Detail)
+		})
+	}
+	huge := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n", with("zone", strings.Repeat("a", 5<<20))))
+	require.Equal(t, http.StatusRequestEntityTooLarge, huge.status)
+	require.Empty(t, h.call(http.MethodGet, "/v1/nodes", h.operator(), nil).json(t)["nodes"], "nothing half done")
+}
+
+func many(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("c%d", i)
+	}
+	return out
+}
+
+func TestHeartbeatNamesTheWrongField(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	g := h.join("n1")
+	for name, tc := range map[string]struct {
+		change func(doc)
+		field  string
+	}{
+		"no generation":      {without("generation"), "generation"},
+		"generation 0":       {with("generation", 0), "generation"},
+		"generation of text": {with("generation", "1"), "generation"},
+		"cpu over":           {with("cpuUsage", 100.5), "cpuUsage"},
+		"cpu under":          {with("cpuUsage", -1), "cpuUsage"},
+		"gpu over":           {with("gpuUsage", 101), "gpuUsage"},
+		"memory of text":     {with("memoryUsage", "1"), "memoryUsage"},
+		"memory over":        {with("memoryUsage", 1e300), "memoryUsage"},
+		"negative jobs":      {with("currentJobs", -1), "currentJobs"},
+		"too many jobs":      {with("currentJobs", 1_000_001), "currentJobs"},
+		"half a workflow":    {with("activeWorkflows", 0.5), "activeWorkflows"},
+		"negative workflows": {with("activeWorkflows", -1), "activeWorkflows"},
+		"negative latency":   {with("latencyMs", -1), "latencyMs"},
+		"endless latency":    {with("latencyMs", 1e9), "latencyMs"},
+		"unknown field":      {with("cpu", 1), "cpu"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.beat("n1", g, tc.change)
+			require.Equal(t, http.StatusBadRequest, a.status, string(a.body))
+			require.Equal(t, tc.field, a.problem.Field, string(a.body))
+		})
+	}
+	require.Equal(t, "nodeId", h.beat(url.PathEscape("a b"), g).problem.Field)
+	require.Equal(t, http.StatusOK, h.beat("n1", g, without("cpuUsage"), without("memoryUsage"), without("currentJobs"), without("latencyMs")).status)
+}
+
+// S11: the operator's orders are kept apart from health, over registrations, and reach the node with its heartbeats.
+func TestOrdersForANode(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	g := h.join("n1")
+	order := func(what string, body any) answer {
+		return h.call(http.MethodPost, "/v1/nodes/n1/"+what, h.operator(), body)
+	}
+	for _, what := range []string{"cordon", "uncordon", "drain", "undrain"} {
+		require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/nodes/nobody/"+what, h.operator(), nil).status, what)
+		require.Equal(t, http.StatusForbidden, h.call(http.MethodPost, "/v1/nodes/n1/"+what, h.nodeToken(), nil).status, what)
+	}
+	a := order("cordon", nil)
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Equal(t, doc{"nodeId": "n1", "cordoned": true}, a.json(t))
+	h.seen("cordoned", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Cordoned })
+	require.Equal(t, true, h.beat("n1", g).json(t)["cordoned"])
+	g = h.join("n1", func(d doc) { d["incarnation"].(doc)["pid"] = 8 })
+	require.Equal(t, "cordoned", h.call(http.MethodGet, "/v1/nodes/n1", h.operator(), nil).json(t)["excluded"])
+
+	before := time.Now()
+	d := order("drain", nil).json(t)
+	until, err := time.Parse(time.RFC3339Nano, d["drainUntil"].(string))
+	require.NoError(t, err)
+	require.WithinRange(t, until, before.Add(4*time.Minute), time.Now().Add(6*time.Minute))
+	require.Equal(t, true, d["cordoned"])
+	d = order("drain", doc{"withinMs": 3_600_000}).json(t)
+	until, err = time.Parse(time.RFC3339Nano, d["drainUntil"].(string))
+	require.NoError(t, err)
+	require.WithinRange(t, until, before.Add(59*time.Minute), time.Now().Add(61*time.Minute))
+	h.seen("draining", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].DrainUntil.Equal(until) })
+	require.NotEmpty(t, h.beat("n1", g).json(t)["drainUntil"])
+	at := order("drain", doc{"withinMs": 0}).json(t)["drainUntil"].(string)
+	until, err = time.Parse(time.RFC3339Nano, at)
+	require.NoError(t, err)
+	require.WithinRange(t, until, before.Add(-time.Second), time.Now().Add(time.Second), "at once")
+
+	require.Equal(t, doc{"nodeId": "n1", "cordoned": true}, order("undrain", nil).json(t))
+	require.Equal(t, doc{"nodeId": "n1", "cordoned": false}, order("uncordon", nil).json(t))
+	for _, bad := range []any{-1, 86_400_001, "x"} {
+		a := order("drain", doc{"withinMs": bad})
+		require.Equal(t, http.StatusBadRequest, a.status)
+		require.Equal(t, "withinMs", a.problem.Field)
+	}
+	require.Equal(t, "nodeId", h.call(http.MethodPost, "/v1/nodes/a%20b/cordon", h.operator(), nil).problem.Field)
+}
+
+// L10: a service of a node is passed over for a time.
+func TestServiceIsUnavailableForATime(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.join("n1")
+	path := "/v1/nodes/n1/services/tts/unavailable"
+	ask := doc{"poolId": "translate:en-es", "services": []string{"tts"}}
+	a := h.call(http.MethodPut, path, h.nodeToken(), doc{"ttlMs": 60_000})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Equal(t, doc{"nodeId": "n1", "service": "tts", "ttlMs": 60_000.0}, a.json(t))
+	refused := h.assign(ask)
+	require.Equal(t, http.StatusServiceUnavailable, refused.status, string(refused.body))
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceUnavailable: 1}, refused.problem.Reasons)
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, path, h.operator(), doc{"ttlMs": 0}).status)
+	require.Equal(t, http.StatusOK, h.assign(ask).status)
+
+	require.Equal(t, "ttlMs", h.call(http.MethodPut, path, h.operator(), doc{"ttlMs": -1}).problem.Field)
+	require.Equal(t, "ttlMs", h.call(http.MethodPut, path, h.operator(), doc{}).problem.Field)
+	require.Equal(t, "service", h.call(http.MethodPut, "/v1/nodes/n1/services/a%2Fb/unavailable", h.operator(), doc{"ttlMs": 1}).problem.Field)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodPut, "/v1/nodes/n2/services/tts/unavailable", h.operator(), doc{"ttlMs": 1}).status)
+}
