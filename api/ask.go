@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/temporal"
@@ -67,4 +69,16 @@ func (e *refusedUpdate) Unwrap() error { return e.err }
 func oldRefusal(err error, submissionID string) bool {
 	var refusal *refusedUpdate
 	return errors.As(err, &refusal) && refusal.submissionID != submissionID
+}
+
+// hold waits; CodeUnavailable when the request has no time left.
+func hold(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return berth.Errorf(berth.CodeUnavailable, "no answer in time; ask again").With(ctx.Err())
+	}
 }

@@ -42,31 +42,37 @@ type JobCall struct {
 const (
 	// turnTimeout is how long the one who speaks waits before they are told to ask again.
 	turnTimeout = 5 * time.Second
-	// askAgainMost bounds how often one request can be refused and asked again in a turn.
+	// askAgainMost bounds how often one request can be refused and asked again in a turn. askPause times the number of
+	// its refusals, at most askPauseMost, is what it is held up before it is asked once more.
 	askAgainMost = 200
+	askPause     = 50 * time.Millisecond
+	askPauseMost = 500 * time.Millisecond
 )
 
 // Dispatch asks the turn's workflow, which it starts when the job may begin a turn. The update's id comes from the
-// request, so that asking again meets the first outcome; an outcome that is an old refusal is asked for anew under the
-// next id.
+// request, so that asking again meets the first outcome; where that is an old refusal, the request is asked for anew under
+// the next id.
 func (s *TemporalStarter) Dispatch(ctx context.Context, job JobCall) (workflows.DispatchReply, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
 	job.Request.SubmissionID = uuid.NewString()
-	for n := range askAgainMost {
-		reply, err := s.dispatch(ctx, job, dispatchID(job.Request.RequestID, n))
-		switch {
-		case oldRefusal(err, job.Request.SubmissionID):
-			continue
-		case errors.Is(err, errNotRunning):
-			return s.dispatched(ctx, job)
-		case err != nil:
-			return reply, false, err
-		default:
-			return s.answered(ctx, job, reply)
+	reply, err := s.dispatch(ctx, job, 0)
+	for n := 0; oldRefusal(err, job.Request.SubmissionID); {
+		if reply, n, err = s.outcome(ctx, job, n+1, 1); errors.Is(err, errNotRunning) {
+			// Whoever asks too often is held up, for each refusal is kept by the turn.
+			if err = hold(ctx, min(time.Duration(n)*askPause, askPauseMost)); err == nil {
+				reply, err = s.dispatch(ctx, job, n)
+			}
 		}
 	}
-	return workflows.DispatchReply{}, false, berth.Errorf(berth.CodeUnavailable, "this request was refused too often; use another request id")
+	switch {
+	case errors.Is(err, errNotRunning):
+		return s.dispatched(ctx, job)
+	case err != nil:
+		return reply, false, err
+	default:
+		return s.answered(ctx, job, reply)
+	}
 }
 
 // dispatchID is the update id of the n-th time that a request is asked for after refusals. Request ids have no ~.
@@ -77,10 +83,11 @@ func dispatchID(requestID string, n int) string {
 	return requestID + "~" + strconv.Itoa(n)
 }
 
-func (s *TemporalStarter) dispatch(ctx context.Context, job JobCall, updateID string) (reply workflows.DispatchReply, err error) {
+func (s *TemporalStarter) dispatch(ctx context.Context, job JobCall, n int) (reply workflows.DispatchReply, err error) {
 	update := client.UpdateWorkflowOptions{
-		WorkflowID: workflows.TurnWorkflowID(job.Turn.TurnID), UpdateID: updateID, UpdateName: workflows.UpdateDispatch,
-		Args: []any{job.Request}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: workflows.TurnWorkflowID(job.Turn.TurnID), UpdateID: dispatchID(job.Request.RequestID, n),
+		UpdateName: workflows.UpdateDispatch,
+		Args:       []any{job.Request}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	}
 	var handle client.WorkflowUpdateHandle
 	if job.Running {
@@ -128,30 +135,42 @@ func (s *TemporalStarter) answered(
 	}
 }
 
-// dispatched answers for a turn that is over: with what the request got while it ran, else that it is over. The ids that
-// the request had may begin at the second: the first one's refusal was an earlier run's, which failed by it.
-func (s *TemporalStarter) dispatched(ctx context.Context, job JobCall) (workflows.DispatchReply, bool, error) {
-	unknown := 0
-	for n := 0; n < askAgainMost && unknown < 2; n++ {
-		var reply workflows.DispatchReply
+// outcome looks for what a request got, from its n-th update on, passing over refusals. Behind so many ids that the
+// turn's last run has not seen, the error is errNotRunning, and free the first of these.
+func (s *TemporalStarter) outcome(
+	ctx context.Context, job JobCall, n, unseen int,
+) (reply workflows.DispatchReply, free int, err error) {
+	for missing := 0; n < askAgainMost; n++ {
 		err := asked(s.Client.GetWorkflowUpdateHandle(client.GetWorkflowUpdateHandleOptions{
 			WorkflowID: workflows.TurnWorkflowID(job.Turn.TurnID), UpdateID: dispatchID(job.Request.RequestID, n),
 		}).Get(ctx, &reply), awayTurn)
 		var refusal *refusedUpdate
 		switch {
-		case err == nil:
-			return s.answered(ctx, job, reply)
 		case errors.Is(err, errNotRunning):
-			unknown++
+			if missing++; missing == unseen {
+				return reply, n + 1 - unseen, err
+			}
 		case errors.As(err, &refusal):
-			unknown = 0
+			missing = 0
 		default:
-			return reply, false, err
+			return reply, n, err
 		}
 	}
-	err := s.over(ctx, job.Turn.TurnID, job.Turn.UserID)
-	if !job.Running && berth.CodeOf(err) == berth.CodeNotFound { // a run that never began was ending: the next one can
-		err = berth.Errorf(berth.CodeUnavailable, awayTurn)
+	return reply, n, berth.Errorf(berth.CodeUnavailable, "this request was refused too often; use another request id")
+}
+
+// dispatched answers for a turn that is over: with what the request got while it ran, else that it is over. The ids that
+// the request had may begin at the second: the first one's refusal was an earlier run's, which failed by it.
+func (s *TemporalStarter) dispatched(ctx context.Context, job JobCall) (workflows.DispatchReply, bool, error) {
+	reply, _, err := s.outcome(ctx, job, 0, 2)
+	switch {
+	case err == nil:
+		return s.answered(ctx, job, reply)
+	case errors.Is(err, errNotRunning):
+		err = s.over(ctx, job.Turn.TurnID, job.Turn.UserID)
+		if !job.Running && berth.CodeOf(err) == berth.CodeNotFound { // a run that never began was ending: the next one can
+			err = berth.Errorf(berth.CodeUnavailable, awayTurn)
+		}
 	}
 	return workflows.DispatchReply{}, false, err
 }

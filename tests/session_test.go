@@ -1,0 +1,267 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/testredis"
+	"berth/workflows"
+)
+
+// One request is one job, however often and however many at once ask for it (L6, P7).
+func TestOneRequestIsOneJob(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
+	d := s.desk("a", 100)
+	d.held.Store(true)
+	c := s.converse("alice", "s1")
+	ask := func(spec client.JobSpec) (fresh int, same client.Dispatch) {
+		const n = 100
+		type answer struct {
+			client.Dispatch
+			err error
+		}
+		answers := make(chan answer, n)
+		for range n {
+			go func() {
+				var a answer
+				for range 20 { // a hundred at once may be more than one turn is asked at a time: 503, ask again
+					a.Dispatch, a.err = c.Dispatch(context.Background(), c.id, spec)
+					if p := new(client.Problem); !errors.As(a.err, &p) || p.Status != http.StatusServiceUnavailable {
+						break
+					}
+				}
+				answers <- a
+			}()
+		}
+		for i := range n {
+			a := <-answers
+			require.NoError(t, a.err)
+			if !a.Replay {
+				fresh++
+			}
+			a.Replay = false
+			if i == 0 {
+				same = a.Dispatch
+			}
+			require.Equal(t, same, a.Dispatch)
+		}
+		return fresh, same
+	}
+	first := client.JobSpec{RequestID: "r0", Segment: client.Segment{Text: "one"}}
+	fresh, begun := ask(first)
+	require.LessOrEqual(t, fresh, 1, "an answer that was lost is told as a replay")
+	next := client.JobSpec{RequestID: "r1", TurnID: begun.TurnID, Segment: client.Segment{Index: 1, Text: "two"}}
+	fresh, second := ask(next)
+	require.LessOrEqual(t, fresh, 1)
+	require.Equal(t, begun.NodeID, second.NodeID)
+	require.Len(t, c.turn(begun.TurnID).Jobs, 2)
+	for range 2 {
+		d.next(s).answer <- nil
+	}
+
+	other := next
+	other.Segment.Text = "three"
+	_, err := c.Dispatch(t.Context(), c.id, other)
+	require.Equal(t, berth.CodeIdempotencyMismatch, problem(t, err).Code)
+	require.Equal(t, http.StatusUnprocessableEntity, problem(t, err).Status)
+	require.NoError(t, c.FinalizeTurn(t.Context(), begun.TurnID))
+	require.Equal(t, "turn, 0:one, 1:two, done(manual 0/2)", c.until(begun.TurnID, berth.EventDone))
+	s.eventually("the run to end", func() bool { return s.closed(workflows.TurnWorkflowID(begun.TurnID)) })
+	fresh, again := ask(first)
+	require.Zero(t, fresh)
+	require.Equal(t, begun, again, "also after the turn is over")
+	_, err = c.Dispatch(t.Context(), c.id, other)
+	require.Equal(t, berth.CodeIdempotencyMismatch, problem(t, err).Code)
+	require.Empty(t, d.jobs, "nobody did it twice")
+	s.noSlots("a")
+}
+
+// A request that is refused in a running turn is asked again under the same id until a node has room.
+func TestARefusalIsNotForEver(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
+	d := s.desk("a", 1)
+	d.held.Store(true)
+	c := s.converse("alice", "s1")
+	first := c.speak("", 0, "")
+	job := d.next(s)
+	for range 3 {
+		_, err := c.trySpeak(first.TurnID, 1, berth.FinalizeManual)
+		p := problem(t, err)
+		require.Equal(t, berth.CodeNodeFull, p.Code)
+		require.Equal(t, http.StatusServiceUnavailable, p.Status)
+	}
+	require.Equal(t, berth.TurnOpen, c.turn(first.TurnID).Status, "what was refused ended nothing")
+	job.answer <- nil
+	d.held.Store(false)
+	s.noSlots("a")
+	second := c.speak(first.TurnID, 1, berth.FinalizeManual)
+	require.False(t, second.Replay)
+	require.Equal(t, "turn, 0:text 0, 1:text 1, done(manual 0/2)", c.until(first.TurnID, berth.EventDone))
+	s.eventually("the run to end", func() bool { return s.closed(workflows.TurnWorkflowID(first.TurnID)) })
+	again, err := c.trySpeak(first.TurnID, 1, berth.FinalizeManual)
+	require.NoError(t, err)
+	require.True(t, again.Replay)
+	require.Equal(t, second.JobID, again.JobID)
+}
+
+// Redis loses everything in mid-conversation: segments are taken again within 10 s, on the same node, the listener goes
+// on, and nothing is lost or said twice (P5, L12).
+func TestConversationOutlivesRedisData(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T, *testredis.Server){
+		"wiped": func(t *testing.T, r *testredis.Server) {
+			t.Helper()
+			require.NoError(t, r.Client().FlushAll(t.Context()).Err())
+		},
+		"restarted without data": func(_ *testing.T, r *testredis.Server) {
+			r.Kill()
+			r.Restart()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := testredis.Start(t)
+			s := newStack(t, with("TURN_TIMEOUT_MS=30000", "BERTH_REDIS_ADDR="+redis.Addr()))
+			desks := map[string]*desk{"a": s.desk("a", 8), "b": s.desk("b", 8)}
+			c := s.converse("alice", "s1")
+			first := c.speak("", 0, "")
+			c.until(first.TurnID, berth.EventTranslation)
+			for _, d := range desks {
+				d.held.Store(true)
+			}
+			require.Equal(t, first.NodeID, c.speak(first.TurnID, 1, "").NodeID)
+			running := desks[first.NodeID].next(s) // a job that runs while it happens
+
+			lose(t, redis)
+			began := time.Now()
+			next := c.speakPolitely(first.TurnID, 2)
+			took := time.Since(began).Round(10 * time.Millisecond)
+			t.Logf("the next segment was taken %s after the loss", took)
+			require.Less(t, took, 10*time.Second)
+			require.Equal(t, first.NodeID, next.NodeID, "the turn still knows its node")
+			require.Equal(t, berth.AffinityHit, next.Affinity)
+			later := desks[first.NodeID].next(s)
+			for _, d := range desks {
+				d.held.Store(false)
+			}
+			later.answer <- nil
+			running.answer <- nil
+			c.speak(first.TurnID, 3, berth.FinalizeManual)
+			require.Equal(t, "turn, 0:text 0, gap, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)", c.until(first.TurnID, berth.EventDone),
+				"the listener is told that history was lost, and misses nothing")
+			for _, j := range c.turn(first.TurnID).Jobs {
+				require.Equal(t, 1, j.Dispatches, "nothing was done twice")
+			}
+			s.noSlotsIn(redis, "a", "b")
+		})
+	}
+}
+
+// speakPolitely hands a segment in, and while it is refused comes back when it is told to.
+func (c *conversation) speakPolitely(turn string, index int) client.Dispatch {
+	c.s.tb.Helper()
+	for {
+		out, err := c.trySpeak(turn, index, "")
+		if err == nil {
+			return out
+		}
+		var p *client.Problem
+		require.ErrorAs(c.s.tb, err, &p)
+		require.Equal(c.s.tb, http.StatusServiceUnavailable, p.Status, "%v", err)
+		require.Positive(c.s.tb, p.RetryAfter)
+		<-time.After(time.Duration(p.RetryAfter) * time.Second)
+	}
+}
+
+// noSlotsIn is noSlots in a Redis of the test's own.
+func (s *stack) noSlotsIn(redis *testredis.Server, ids ...string) {
+	s.tb.Helper()
+	own := *s
+	own.ready.RedisAddr = redis.Addr()
+	own.noSlots(ids...)
+}
+
+// What is wrong is said clearly, and nothing is half done (X6, X5).
+func TestBadTurns(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
+	s.desk("a", 8)
+	c := s.converse("alice", "s1")
+	put := func(who *client.Client, id, src, tgt string) *client.Problem {
+		_, err := who.PutSession(t.Context(), id, client.SessionSpec{SrcLang: src, TgtLang: tgt})
+		return problem(t, err)
+	}
+	p := put(c.Client, "s9", "en", "klingon")
+	require.Equal(t, http.StatusBadRequest, p.Status)
+	require.Equal(t, "tgtLang", p.Field)
+	p = put(c.Client, "s9", "en", "zh")
+	require.Equal(t, berth.CodeNoNode, p.Code)
+	require.Contains(t, p.Detail, "translate:en-zh", "a pair that nobody serves is named")
+	require.Equal(t, http.StatusNotFound, put(s.user("mallory"), "s1", "en", "es").Status)
+
+	first := c.speak("", 0, "")
+	mallory := s.converse("mallory", "s2")
+	_, err := mallory.trySpeak(first.TurnID, 1, "")
+	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "a turn's id does not open it")
+	_, err = mallory.Dispatch(t.Context(), "s2", client.JobSpec{
+		RequestID: "s1..0", TurnID: first.TurnID, Segment: client.Segment{Text: "text 0"},
+	})
+	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "nor does a request id that it knows")
+	_, err = mallory.Dispatch(t.Context(), "s1", client.JobSpec{RequestID: "r", Segment: client.Segment{Text: "x"}})
+	require.Equal(t, http.StatusNotFound, problem(t, err).Status)
+	other := s.converse("alice", "s3")
+	_, err = other.trySpeak(first.TurnID, 1, "")
+	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "a turn belongs to its session")
+
+	for name, spec := range map[string]client.JobSpec{
+		"segment.text":  {RequestID: "r2", TurnID: first.TurnID, Segment: client.Segment{Index: 1}},
+		"segment.index": {RequestID: "r2", TurnID: first.TurnID, Segment: client.Segment{Index: berth.MaxSegments, Text: "x"}},
+		"finalize":      {RequestID: "r2", TurnID: first.TurnID, Segment: client.Segment{Index: 1, Text: "x"}, Finalize: "never"},
+		"requestId":     {RequestID: "", TurnID: first.TurnID, Segment: client.Segment{Index: 1, Text: "x"}},
+	} {
+		_, err := c.Dispatch(t.Context(), c.id, spec)
+		require.Equal(t, name, problem(t, err).Field)
+		require.Equal(t, http.StatusBadRequest, problem(t, err).Status)
+	}
+	require.Len(t, c.turn(first.TurnID).Jobs, 1)
+	require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
+	require.Equal(t, berth.CodeTurnFinalized, problem(t, c.FinalizeTurn(t.Context(), first.TurnID)).Code, "finalising twice")
+	_, err = c.trySpeak(first.TurnID, 1, "")
+	require.Equal(t, berth.CodeTurnFinalized, problem(t, err).Code, "a job for a finished turn")
+	require.Equal(t, "turn, 0:text 0, done(manual 0/1)", c.until(first.TurnID, berth.EventDone))
+}
+
+// A session that changes its languages ends its turns' intake: their nodes speak the old ones (L5).
+func TestLanguagesChangeBetweenTurns(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
+	s.desk("a", 8)
+	c := s.converse("alice", "s1")
+	first := c.speak("", 0, "")
+	_, err := s.user("nodes", "node").RegisterNode(t.Context(), client.Registration{NodeSpec: berth.NodeSpec{
+		ID: "fr", Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
+		Capabilities: []string{"translate:en-fr"}, MaxConcurrentJobs: 4,
+	}})
+	require.NoError(t, err)
+	s.eventually("the pair to be known", func() bool {
+		sn, err := c.PutSession(t.Context(), c.id, client.SessionSpec{SrcLang: "en", TgtLang: "fr"})
+		return err == nil && sn.PreferredPool == "translate:en-fr"
+	})
+	_, err = c.trySpeak(first.TurnID, 1, "")
+	require.Equal(t, berth.CodeConflict, problem(t, err).Code)
+	fresh, err := c.Dispatch(t.Context(), c.id, client.JobSpec{RequestID: "r9", Segment: client.Segment{Text: "x"}, Finalize: berth.FinalizeManual})
+	require.NoError(t, err)
+	require.Equal(t, "fr", fresh.NodeID)
+	require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
+	require.Equal(t, fmt.Sprintf("turn, 0:text 0, done(%s 0/1)", berth.FinalizeManual), c.until(first.TurnID, berth.EventDone))
+}
