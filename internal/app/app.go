@@ -118,7 +118,7 @@ type redisLog struct{ *slog.Logger }
 
 // Printf logs one line.
 func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
-	l.DebugContext(ctx, fmt.Sprintf(format, v...))
+	l.DebugContext(ctx, "redis client", "says", fmt.Sprintf(format, v...))
 }
 
 func openLedger(ctx context.Context, dsn string, logger *slog.Logger) (*ledger.Ledger, error) {
