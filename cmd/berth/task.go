@@ -111,11 +111,11 @@ func follow(ctx context.Context, api *client.Client, id string, out, info io.Wri
 			fmt.Fprint(out, printable(e.Text))
 			wrote = true
 		case berth.EventQueued:
-			before := 0
+			before := ""
 			if e.Position != nil {
-				before = *e.Position
+				before = fmt.Sprintf(": %d before you", *e.Position)
 			}
-			fmt.Fprintf(info, "· queued: %d before you (%s, %s)\n", before, e.Queue, e.Model)
+			fmt.Fprintf(info, "· queued%s (%s, %s)\n", before, e.Queue, e.Model)
 		case berth.EventStart:
 			fmt.Fprintf(info, "· started on %s%s\n", e.Model, standIn(e.StandIn))
 		case berth.EventStageProgress:
