@@ -91,7 +91,7 @@ func TestSubmitNamesTheWrongField(t *testing.T) {
 		"unknown field":       {match(with("tasks", 1)), 400, "tasks"},
 		"no variables":        {match(without("variables")), 400, "variables"},
 		"variables null":      {match(with("variables", nil)), 400, "variables"},
-		"variables empty":     {match(with("variables", doc{})), 400, "variables"},
+		"variables empty":     {match(with("variables", doc{})), 400, "variables.resume"},
 		"missing variable":    {match(func(d doc) { d["variables"] = doc{"jobText": "x"} }), 400, "variables.resume"},
 		"unknown variable":    {match(variable("shoe", "x")), 400, "variables.shoe"},
 		"empty text":          {match(variable("resume", "  ")), 400, "variables.resume"},

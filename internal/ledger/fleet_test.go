@@ -200,8 +200,12 @@ func TestChangesAtOnceEndAlike(t *testing.T) {
 func TestSettingsAreOfAKind(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		for _, s := range []Setting{
-			{Kind: "poem", ID: "x"}, {Kind: SettingPool}, {Kind: SettingTenant}, {Kind: SettingStrategy, ID: "x"},
-			{Kind: SettingServices, ID: "x"}, {Kind: SettingPool, ID: "a\x00b"},
+			{Kind: "poem", ID: "x"},
+			{Kind: SettingPool},
+			{Kind: SettingTenant},
+			{Kind: SettingStrategy, ID: "x"},
+			{Kind: SettingServices, ID: "x"},
+			{Kind: SettingPool, ID: "a\x00b"},
 		} {
 			requireCode(t, berth.CodeInvalid, l.PutSetting(t.Context(), s))
 		}
