@@ -96,28 +96,30 @@ func executeID(requestHash string, n int) string {
 }
 
 // executed looks for what the request got from the execution's last run. Where it got nothing but refusals the error is
-// errNotRunning, and free the number of an update id that the run has not seen.
-func (s *TemporalStarter) executed(ctx context.Context, in workflows.ExecutionInput) (reply workflows.ExecuteReply, free int, err error) {
-	unknown := 0
-	for n := range askAgainMost {
+// errNotRunning, and free the number of the first update id that the run has not seen. A run begins with the first id
+// that the refused one before it has not seen, seldom beyond the second.
+func (s *TemporalStarter) executed(
+	ctx context.Context, in workflows.ExecutionInput,
+) (reply workflows.ExecuteReply, free int, err error) {
+	free = -1
+	for n := range runIDsMost {
 		err := asked(s.Client.GetWorkflowUpdateHandle(client.GetWorkflowUpdateHandleOptions{
 			WorkflowID: workflows.ExecutionWorkflowID(in.ExecutionID), UpdateID: executeID(in.RequestHash, n),
 		}).Get(ctx, &reply), awayExecution)
 		var refusal *refusedUpdate
 		switch {
-		case err == nil:
-			return reply, 0, nil
 		case errors.Is(err, errNotRunning):
-			if unknown++; unknown == 2 { // a run begins with the first id or, after a refused run, with the second
-				return reply, n, errNotRunning
+			if free < 0 {
+				free = n
 			}
-		case errors.As(err, &refusal):
-			unknown = 0
-		default:
-			return reply, 0, err
+		case !errors.As(err, &refusal):
+			return reply, n, err
 		}
 	}
-	return reply, 0, berth.Errorf(berth.CodeUnavailable, "this execution was refused too often; use another id")
+	if free < 0 { // others ask for it at this moment
+		return reply, 0, berth.Errorf(berth.CodeUnavailable, awayExecution)
+	}
+	return reply, free, errNotRunning
 }
 
 // execConflict words the refusal of an id that is taken: another user hears no more than that.

@@ -47,6 +47,8 @@ const (
 	askAgainMost = 200
 	askPause     = 50 * time.Millisecond
 	askPauseMost = 500 * time.Millisecond
+	// runIDsMost is by how many of its update ids a request can have been refused in an earlier run.
+	runIDsMost = 4
 )
 
 // Dispatch asks the turn's workflow, which it starts when the job may begin a turn. The update's id comes from the
@@ -160,9 +162,10 @@ func (s *TemporalStarter) outcome(
 }
 
 // dispatched answers for a turn that is over: with what the request got while it ran, else that it is over. The ids that
-// the request had may begin at the second: the first one's refusal was an earlier run's, which failed by it.
+// the request had in the last run need not begin with the first: that one's refusal was an earlier run's, which failed by
+// it.
 func (s *TemporalStarter) dispatched(ctx context.Context, job JobCall) (workflows.DispatchReply, bool, error) {
-	reply, _, err := s.outcome(ctx, job, 0, 2)
+	reply, _, err := s.outcome(ctx, job, 0, runIDsMost)
 	switch {
 	case err == nil:
 		return s.answered(ctx, job, reply)

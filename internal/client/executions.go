@@ -1,0 +1,49 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"berth"
+)
+
+// ExecutionSpec is the body of POST /v1/executions.
+type ExecutionSpec struct {
+	ExecutionID          string          `json:"executionId,omitempty"`
+	Executor             string          `json:"executor"`
+	Input                json.RawMessage `json:"input,omitempty"`
+	PoolID               string          `json:"poolId,omitempty"`
+	RequiredCapabilities []string        `json:"requiredCapabilities,omitempty"`
+	Strategy             berth.Strategy  `json:"strategy,omitempty"`
+	TimeoutMs            int64           `json:"timeoutMs,omitempty"`
+	DeadlineMs           int64           `json:"deadlineMs,omitempty"`
+}
+
+// AcceptedExecution is the answer to a submitted execution.
+type AcceptedExecution struct {
+	ExecutionID string                `json:"executionId"`
+	Status      berth.ExecutionStatus `json:"status"`
+	NodeID      string                `json:"nodeId"`
+	Replay      bool                  `json:"replay"`
+}
+
+// Execute has a named executor run on a node (S8). Asking again with the same execution id is safe.
+func (c *Client) Execute(ctx context.Context, e ExecutionSpec) (AcceptedExecution, error) {
+	var out AcceptedExecution
+	return out, c.call(ctx, http.MethodPost, "/v1/executions", nil, e, &out)
+}
+
+// Execution asks for an execution's status, attempts and output.
+func (c *Client) Execution(ctx context.Context, id string) (berth.Execution, error) {
+	var out berth.Execution
+	return out, c.call(ctx, http.MethodGet, executionPath(id), nil, nil, &out)
+}
+
+// CancelExecution asks an execution to stop. HTTP 409: it has ended.
+func (c *Client) CancelExecution(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, executionPath(id), nil, nil, nil)
+}
+
+func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }

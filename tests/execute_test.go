@@ -1,0 +1,96 @@
+package tests
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+)
+
+// S8 over HTTP: an execution that nobody can do is refused and may be asked again, one that ended never runs again.
+func TestExecuteOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	c := s.user("alice")
+	spec := client.ExecutionSpec{ExecutionID: "e1", Executor: "echo", Input: json.RawMessage(`{"pages": [1, 2]}`), DeadlineMs: 60_000}
+	for range 3 {
+		_, err := c.Execute(t.Context(), spec)
+		p := problem(t, err)
+		if p.Code == berth.CodeUnavailable { // a new Redis has a grace
+			s.eventually("the grace to be over", func() bool {
+				_, err = c.Execute(context.Background(), spec)
+				p = problem(t, err)
+				return p.Code != berth.CodeUnavailable
+			})
+		}
+		require.Equal(t, berth.CodeNoNode, p.Code)
+		require.Contains(t, p.Detail, "echo", "what is missing is named")
+		_, err = c.Execution(t.Context(), "e1")
+		require.Equal(t, http.StatusNotFound, problem(t, err).Status, "what was refused never was")
+		require.Equal(t, http.StatusNotFound, problem(t, c.CancelExecution(t.Context(), "e1")).Status)
+	}
+	n := s.engine("n1", 1, false)
+	first, err := c.Execute(t.Context(), spec)
+	require.NoError(t, err)
+	require.Equal(t, client.AcceptedExecution{ExecutionID: "e1", Status: berth.ExecutionRunning, NodeID: "n1"}, first)
+	<-n.started
+	ended := func(id string, status berth.ExecutionStatus) (is berth.Execution) {
+		s.eventually(id+" to end", func() bool {
+			is, err = c.Execution(context.Background(), id)
+			return err == nil && is.Status == status
+		})
+		return is
+	}
+	is := ended("e1", berth.ExecutionCompleted)
+	require.JSONEq(t, string(spec.Input), string(is.Output))
+	require.Len(t, is.Attempts, 1)
+	first.Replay = true
+	for range 2 {
+		again, err := c.Execute(t.Context(), spec)
+		require.NoError(t, err)
+		require.Equal(t, first, again)
+	}
+
+	broken := client.ExecutionSpec{ExecutionID: "e2", Executor: "refuse"}
+	_, err = c.Execute(t.Context(), broken)
+	require.NoError(t, err)
+	<-n.started
+	require.Equal(t, berth.CodeInvalid, ended("e2", berth.ExecutionFailed).Code)
+	again, err := c.Execute(t.Context(), broken)
+	require.NoError(t, err)
+	require.True(t, again.Replay, "a failed one does not run again")
+
+	waiting := client.ExecutionSpec{ExecutionID: "e3", Executor: "wait"}
+	_, err = c.Execute(t.Context(), waiting)
+	require.NoError(t, err)
+	<-n.started
+	mallory := s.user("mallory")
+	for _, id := range []string{"e1", "e2", "e3"} {
+		other := client.ExecutionSpec{ExecutionID: id, Executor: "echo"}
+		_, err = c.Execute(t.Context(), other)
+		require.Equal(t, http.StatusUnprocessableEntity, problem(t, err).Status, id)
+		_, err = mallory.Execute(t.Context(), other)
+		require.Equal(t, http.StatusConflict, problem(t, err).Status, id)
+		require.NotContains(t, problem(t, err).Detail, "alice")
+		_, err = mallory.Execution(t.Context(), id)
+		require.Equal(t, http.StatusNotFound, problem(t, err).Status, id)
+		require.Equal(t, http.StatusNotFound, problem(t, mallory.CancelExecution(t.Context(), id)).Status, id)
+		_, err = s.user("root", "operator").Execution(t.Context(), id)
+		require.NoError(t, err)
+	}
+	queued, err := c.Execute(t.Context(), client.ExecutionSpec{Executor: "echo"})
+	require.NoError(t, err)
+	require.Equal(t, berth.ExecutionWaiting, queued.Status, "full is accepted and waits")
+	require.NoError(t, c.CancelExecution(t.Context(), "e3"))
+	require.Equal(t, berth.CodeCancelled, ended("e3", berth.ExecutionCancelled).Code)
+	require.Equal(t, http.StatusConflict, problem(t, c.CancelExecution(t.Context(), "e3")).Status)
+	again, err = c.Execute(t.Context(), waiting)
+	require.NoError(t, err)
+	require.True(t, again.Replay, "a cancelled one does not run again")
+	ended(queued.ExecutionID, berth.ExecutionCompleted)
+}
