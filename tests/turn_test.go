@@ -155,6 +155,11 @@ func (c *conversation) trySpeak(turn string, index int, f berth.Finalize) (clien
 	})
 }
 
+// jobSpec is a segment that begins a turn.
+func jobSpec(requestID string, f berth.Finalize) client.JobSpec {
+	return client.JobSpec{RequestID: requestID, Segment: client.Segment{Text: "hello"}, Finalize: f}
+}
+
 // until collects what the listener hears until the turn is done.
 func (c *conversation) until(turn string, done berth.EventType) string {
 	c.s.tb.Helper()
@@ -300,7 +305,7 @@ func TestTurns(t *testing.T) {
 
 	t.Run("two people in one session are two turns", func(t *testing.T) { // A8
 		c := s.converse("alice", "s2")
-		one, two := c.speak("", 0, ""), client.Dispatch{}
+		one := c.speak("", 0, "")
 		two, err := c.Dispatch(t.Context(), c.id, client.JobSpec{RequestID: "other", SpeakerID: "eve", Segment: client.Segment{Text: "hello"}})
 		require.NoError(t, err)
 		require.NotEqual(t, one.TurnID, two.TurnID)
@@ -366,6 +371,14 @@ func TestTurns(t *testing.T) {
 		s.eventually("the slot to be confirmed", func() bool {
 			until, err := slots.Redis().ZScore(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Result()
 			return err == nil && until > float64(time.Now().Add(10*time.Second).UnixMilli())
+		})
+		// L12: told that Redis may have lost data, the turn puts the slot back.
+		scripts := slots.Redis()
+		require.NoError(t, scripts.ZRem(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Err())
+		require.NoError(t, scripts.HSet(t.Context(), slots.Keys().Guard(), "grace", time.Now().Add(time.Second).UnixMilli()).Err())
+		require.NoError(t, s.temporal().SignalWorkflow(t.Context(), workflows.TurnWorkflowID(first.TurnID), "", workflows.SignalReassert, nil))
+		s.eventually("the slot to be put back", func() bool {
+			return scripts.ZScore(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Err() == nil
 		})
 		for _, d := range desks {
 			d.held.Store(false)

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"berth"
 	"berth/workflows"
 )
 
@@ -18,6 +19,7 @@ var stories = []struct {
 	least        int
 }{
 	{workflows.TaskWorkflow, "task", workflows.Task, 5},
+	{workflows.TurnWorkflow, "turn", workflows.Turn, 10},
 	{workflows.ExecutionWorkflow, "execution", workflows.Execution, 6},
 	{workflows.ReassertWorkflow, "reassert", workflows.Reassert, 1},
 }
@@ -48,14 +50,28 @@ func TestRecordedHistoriesReplay(t *testing.T) { // P1
 
 func TestReplayCatchesAnotherStory(t *testing.T) { // P1: the test of the test
 	t.Parallel()
-	other := func(ctx workflow.Context, in workflows.TaskInput) (workflows.TaskResult, error) {
-		// Sleeping first is a command that no recorded history has.
-		if err := workflow.Sleep(ctx, 1); err != nil {
-			return workflows.TaskResult{}, err
+	// Sleeping first is a command that no recorded history has.
+	for name, other := range map[string]any{
+		workflows.TaskWorkflow: func(ctx workflow.Context, in workflows.TaskInput) (workflows.TaskResult, error) {
+			if err := workflow.Sleep(ctx, 1); err != nil {
+				return workflows.TaskResult{}, err
+			}
+			return workflows.Task(ctx, in)
+		},
+		workflows.TurnWorkflow: func(ctx workflow.Context, in workflows.TurnInput) (berth.Turn, error) {
+			if err := workflow.Sleep(ctx, 1); err != nil {
+				return berth.Turn{}, err
+			}
+			return workflows.Turn(ctx, in)
+		},
+	} {
+		for _, s := range stories {
+			if s.name != name {
+				continue
+			}
+			for _, f := range corpus(t, s.prefix, s.least) {
+				require.Error(t, replayer(name, other).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
+			}
 		}
-		return workflows.Task(ctx, in)
-	}
-	for _, f := range corpus(t, "task", 5) {
-		require.Error(t, replayer(workflows.TaskWorkflow, other).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
 	}
 }

@@ -244,9 +244,7 @@ func (t *turn) takeJobs(ctx, steady workflow.Context) error {
 			t.finalize(steady, berth.FinalizeTimeout)
 		default:
 			// An error is the cancellation, which the next round sees.
-			_, _ = workflow.AwaitWithOptions(ctx, workflow.AwaitOptions{
-				Timeout: left, TimerOptions: workflow.TimerOptions{Summary: "no further segment"},
-			}, func() bool {
+			_ = waitAtMost(ctx, left, "no further segment", func() bool {
 				return t.status != berth.TurnOpen || t.reasserts.Len() > 0 || len(t.jobs) == 0 && t.refusal != nil
 			})
 			t.reassert(steady)
@@ -289,6 +287,14 @@ func (t *turn) await(ctx workflow.Context, done func() bool) error {
 		t.reassert(ctx)
 	}
 	return nil
+}
+
+// waitAtMost waits until something is so, for d at most, and leaves no timer behind that would wake the turn for nothing.
+func waitAtMost(ctx workflow.Context, d time.Duration, why string, so func() bool) error {
+	timed, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	timer := workflow.NewTimerWithOptions(timed, d, workflow.TimerOptions{Summary: why})
+	return workflow.Await(ctx, func() bool { return so() || timer.IsReady() })
 }
 
 // unbind has Redis forget the turn's node (A6).

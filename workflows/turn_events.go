@@ -1,8 +1,6 @@
 package workflows
 
 import (
-	"encoding/json"
-
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -82,11 +80,24 @@ func (t *turn) snapshot() berth.Turn {
 			continue
 		}
 		row := j.TurnJob
-		b, _ := json.Marshal(row.Text) // a string: it never fails
-		if size += len(b); size > maxTurnResult {
+		if size += mostJSON(row.Text); size > maxTurnResult {
 			row.Text = ""
 		}
 		out.Jobs = append(out.Jobs, row)
 	}
 	return out
+}
+
+// mostJSON bounds the bytes of a text as JSON.
+func mostJSON(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c == '<' || c == '>' || c == '&': // \u003c
+			n += 5
+		case c == '"' || c == '\\' || c >= 0x80: // the line separators of Unicode are three bytes and become six
+			n++
+		}
+	}
+	return n
 }

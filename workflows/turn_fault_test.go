@@ -212,8 +212,8 @@ func TestTurnReassertsWhatRedisLost(t *testing.T) { // L12
 			return workflows.KeptSlots{Slots: []workflows.KeptSlot{{Held: true, Generation: int64(asked)}}}, nil
 		}
 	}
-	for _, at := range []time.Duration{10, 15} {
-		u.env.RegisterDelayedCallback(func() { u.env.SignalWorkflow(workflows.SignalReassert, nil) }, at*time.Second)
+	for _, at := range []time.Duration{10 * time.Second, 15 * time.Second} {
+		u.env.RegisterDelayedCallback(func() { u.env.SignalWorkflow(workflows.SignalReassert, nil) }, at)
 	}
 	u.finalize(12*sec, berth.FinalizeManual)
 	r := u.run()

@@ -131,6 +131,9 @@ func (t *turn) turnAway(j *job, submissionID string, err error) error {
 	code, message, detail := berth.CodeUnavailable, "the decision was not heard of in time; try again", Refusal{}
 	if errors.As(err, &app) {
 		code, message = berth.Code(app.Type()), app.Message()
+		if app.Type() == ErrorLapsed {
+			code = berth.CodeUnavailable
+		}
 		if app.HasDetails() {
 			_ = app.Details(&detail) // without the reasons the refusal is as good
 		}

@@ -39,10 +39,11 @@ func (t *turn) keepSlots() {
 				return
 			}
 			if left := due.Sub(workflow.Now(ctx)); left > 0 {
-				// The context is never cancelled.
-				_, _ = workflow.AwaitWithOptions(ctx, workflow.AwaitOptions{
-					Timeout: left, TimerOptions: workflow.TimerOptions{Summary: "a job that takes long"},
-				}, func() bool { next := t.nextConfirm(); return next.IsZero() || next.Before(due) })
+				// There is no error: this context is never cancelled.
+				_ = waitAtMost(ctx, left, "a job that takes long", func() bool {
+					next := t.nextConfirm()
+					return next.IsZero() || next.Before(due)
+				})
 				continue
 			}
 			t.confirmSlots(ctx)

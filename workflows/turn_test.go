@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -313,7 +314,7 @@ func TestTurnFollowsItsNodeToTheEnd(t *testing.T) { // A1, A3, A6, A7
 	require.Equal(t, berth.AffinityHit, second.job(t).Affinity)
 	require.Equal(t, "t1-2", last.job(t).JobID)
 	require.Equal(t, berth.CodeTurnFinalized, after.code())
-	require.NotNil(t, after.rejected, "refused by the validator: nothing of it is kept")
+	require.Error(t, after.rejected, "refused by the validator: nothing of it is kept")
 
 	require.Len(t, r.dispatches, 3)
 	require.Equal(t, workflows.DispatchInput{
@@ -336,9 +337,9 @@ func TestTurnFollowsItsNodeToTheEnd(t *testing.T) { // A1, A3, A6, A7
 func TestTurnRestoresOrder(t *testing.T) { // A10
 	t.Parallel()
 	u := newUtterance(t)
-	for i, d := range []time.Duration{9, 7, 5, 1} {
+	for i, d := range []time.Duration{9 * time.Second, 7 * time.Second, 5 * time.Second, time.Second} {
 		u.speak(time.Duration(i)*100*time.Millisecond, i)
-		u.takes(i, d*time.Second)
+		u.takes(i, d)
 	}
 	u.speak(10*sec, 5) // there is no segment 4: passed over at the end, and waited for until then
 	u.finalize(20*sec, berth.FinalizeManual)
@@ -559,6 +560,28 @@ func TestTurnValidatesJobs(t *testing.T) { // A1, X6
 	}
 	require.LessOrEqual(t, kept, 1<<20)
 	require.Positive(t, kept)
+}
+
+// What a turn answers stays below what Temporal takes, whatever its texts are.
+func TestTurnResultIsBounded(t *testing.T) {
+	t.Parallel()
+	u := newUtterance(t)
+	u.translate = func(_ string, in berth.JobInput) (berth.JobOutput, error) {
+		return berth.JobOutput{Text: strings.Repeat([]string{"<", "\u2028", "\\", "\x00", "é"}[in.Index%5], berth.MaxSegmentBytes/3)}, nil
+	}
+	for i := range 40 {
+		u.speak(time.Duration(i)*100*time.Millisecond, i)
+	}
+	u.finalize(10*sec, berth.FinalizeManual)
+	r := u.run()
+	require.NoError(t, r.err)
+	b, err := json.Marshal(r.turn)
+	require.NoError(t, err)
+	require.Less(t, len(b), 1<<20+40*1000)
+	require.Greater(t, len(b), 1<<19)
+	for _, ev := range r.events[1:41] {
+		require.NotEmpty(t, ev.Text, "the listener gets all of them")
+	}
 }
 
 func TestTurnFinalizeCalls(t *testing.T) { // A1
