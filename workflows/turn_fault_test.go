@@ -20,6 +20,7 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 	t.Parallel()
 	for name, failure := range map[string]error{
 		"it says so":             errors.New("no such model"),
+		"it is no such node":     temporal.NewNonRetryableApplicationError("no such activity", "ActivityNotRegisteredError", nil),
 		"it does not take it":    temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil),
 		"it falls silent":        temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil),
 		"it takes too long":      temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil),

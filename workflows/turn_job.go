@@ -243,7 +243,7 @@ func (t *turn) blame(j *job, err error) {
 // hopeless tells that the node said so of this segment, whatever node it is given to.
 func hopeless(err error) bool {
 	var app *temporal.ApplicationError
-	return errors.As(err, &app) && app.NonRetryable()
+	return errors.As(err, &app) && app.NonRetryable() && app.Type() == string(berth.CodeInvalid)
 }
 
 var failures = map[berth.Code]string{

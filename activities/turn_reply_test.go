@@ -1,0 +1,95 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// cutting is a connection that, once armed, hears the server's next answer and dies without passing it on.
+type cutting struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (c cutting) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.armed.CompareAndSwap(true, false) {
+		_ = c.Close() // it may be closed
+		return 0, errors.New("the answer is lost")
+	}
+	return n, err
+}
+
+// P6: Redis has done it and the answer is lost; asked again, nothing happens twice.
+func TestTurnEffectsWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	h := newTurnHouse(t, "n1")
+	var armed atomic.Bool
+	rdb := redis.NewClient(&redis.Options{
+		Addr: h.server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, PoolSize: 1,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return cutting{conn, &armed}, err
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	cut := &Turns{
+		Scripts: lua.New(rdb, h.Scripts.Keys()), Fleet: h.Fleet, Logger: slog.New(slog.DiscardHandler), StreamTTL: time.Hour, StreamTrim: 1000,
+	}
+	// The scripts are in the server's cache, so that the answer that is cut is the decision's.
+	warm, err := h.DispatchJob(t.Context(), jobOf("t0", 0))
+	require.NoError(t, err)
+	slots := func(a berth.Assignment) workflows.HeldSlots {
+		return workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a, Left: time.Hour}}}
+	}
+	_, err = h.ConfirmSlots(t.Context(), slots(warm))
+	require.NoError(t, err)
+	require.NoError(t, h.ReleaseSlots(t.Context(), slots(warm)))
+	require.NoError(t, h.FinalizeTurn(t.Context(), workflows.TurnRef{SessionID: "s1", TurnID: "t0"}))
+	said := workflows.TurnEvents{UserID: "alice", SessionID: "s1", TurnID: "t1", First: 1, Events: []berth.SessionEvent{{Type: berth.EventTurn}}}
+	other := said
+	other.SessionID = "s0"
+	require.NoError(t, h.PublishTurn(t.Context(), other))
+	require.NoError(t, rdb.Ping(t.Context()).Err())
+
+	twice := func(what string, do func() error) {
+		armed.Store(true)
+		require.Error(t, do(), what)
+		require.False(t, armed.Load(), what)
+		require.NoError(t, do(), what)
+	}
+	var first berth.Assignment
+	twice("dispatch", func() (err error) { first, err = cut.DispatchJob(t.Context(), jobOf("t1", 0)); return err })
+	require.Equal(t, 1, h.leases("n1"))
+	require.Equal(t, berth.AffinityFirst, first.Affinity)
+	twice("confirm", func() error {
+		kept, err := cut.ConfirmSlots(t.Context(), slots(first))
+		require.True(t, err != nil || kept.Slots[0].Held)
+		return err
+	})
+	require.Equal(t, 1, h.leases("n1"))
+	twice("release", func() error { return cut.ReleaseSlots(t.Context(), slots(first)) })
+	require.Zero(t, h.leases("n1"))
+	twice("publish", func() error { return cut.PublishTurn(t.Context(), said) })
+	_, entries, err := h.Scripts.ReadStream(t.Context(), lua.SessionChannel("alice", "s1"), "", 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	twice("finalize", func() error {
+		return cut.FinalizeTurn(t.Context(), workflows.TurnRef{SessionID: "s1", TurnID: "t1"})
+	})
+	n, err := h.Scripts.Redis().Exists(t.Context(), h.Scripts.Keys().Turn("t1")).Result()
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
