@@ -41,7 +41,7 @@ func (s *server) ticketsRoute() {
 
 func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketOutput, error) {
 	user, b := callOf(ctx).user.UserID, in.Body
-	kind, id, path := ticketTask, b.TaskID, ""
+	kind, id, path := ticketTask, b.TaskID, taskPath(b.TaskID)
 	switch {
 	case b.TaskID != "" && b.SessionID != "":
 		return nil, berth.Invalid("sessionId", "a ticket is for a task or for a session, not both")
@@ -49,7 +49,6 @@ func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketOutp
 		if _, err := s.Ledger.GetUserTask(ctx, user, b.TaskID); err != nil {
 			return nil, err
 		}
-		path = taskPath(b.TaskID)
 	case b.SessionID != "":
 		if err := berth.ValidID("sessionId", b.SessionID); err != nil {
 			return nil, err

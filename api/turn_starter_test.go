@@ -270,7 +270,9 @@ func TestTemporalAway(t *testing.T) { // L11
 	s := &server{away: errors.New("connection refused")}
 	_, _, err := through(s).Dispatch(t.Context(), call("r1"))
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
-	require.NotContains(t, err.(*berth.Error).Message, "connection refused")
+	var told *berth.Error
+	require.ErrorAs(t, err, &told)
+	require.NotContains(t, told.Message, "connection refused")
 	_, err = through(s).FinalizeTurn(t.Context(), "t", workflows.FinalizeRequest{UserID: "alice"})
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
 	s.away = nil
