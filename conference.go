@@ -113,11 +113,18 @@ type Conference struct {
 	Owner  ConferenceOwner  `json:"owner,omitzero"` // while there is one
 	// CopyStartedAt is the controller's stamp of the copy that runs: the earlier one stays (C7).
 	CopyStartedAt time.Time `json:"copyStartedAt,omitzero"`
-	// Waiting is why it waits for recovery, for people.
-	Waiting  string              `json:"waiting,omitempty"`
-	End      ConferenceEnd       `json:"end,omitempty"`
-	Segments []ConferenceSegment `json:"segments"`
-	Orders   []ConferenceOrder   `json:"orders"` // the last 50
+	// Epoch is the highest it had: that of its owner, or of the one it lost. With Revision, which rises with each change,
+	// it orders what is written of the conference.
+	Epoch    int64 `json:"epoch"`
+	Revision int64 `json:"revision"`
+	// LostAt is when its unit was lost, while it waits for recovery; RefusedAt when a unit first refused to recover it;
+	// Waiting is why it waits, for people.
+	LostAt    time.Time           `json:"lostAt,omitzero"`
+	RefusedAt time.Time           `json:"refusedAt,omitzero"`
+	Waiting   string              `json:"waiting,omitempty"`
+	End       ConferenceEnd       `json:"end,omitempty"`
+	Segments  []ConferenceSegment `json:"segments"`
+	Orders    []ConferenceOrder   `json:"orders"` // the last 50
 	// OpenedAt is when it was first open, EndedAt when it was over; a conference that was never recovered ended when it
 	// was lost (C22).
 	CreatedAt time.Time `json:"createdAt"`

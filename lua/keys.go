@@ -155,6 +155,21 @@ func (k Keys) ConfigStrategy() string { return k.stem() + "config:strategy" }
 // ConfigServices is the JSON of the core services (L8).
 func (k Keys) ConfigServices() string { return k.stem() + "config:services" }
 
+// Conference is the hash of a conference's owner, status, start and epoch (C12).
+func (k Keys) Conference(e164 string) string { return k.name("confex/" + e164) }
+
+// ConferenceInfo is the hash of a conference's basic data and live information, which the data proxy alone writes (C20).
+func (k Keys) ConferenceInfo(e164 string) string { return k.Conference(e164) + ":info" }
+
+// units is what the names of UnitConferences begin with; a script appends {unit}/confs.
+func (k Keys) units() string { return k.name("cmu/") }
+
+// UnitConferences is the set of the numbers of a unit's conferences (C12).
+func (k Keys) UnitConferences(nodeID string) string { return k.units() + nodeID + "/confs" }
+
+// StaleInfo is the hash of how many messages of each unit the data proxy dropped (C20).
+func (k Keys) StaleInfo() string { return k.name("cmu", "stale") }
+
 // The Pub/Sub channels of the fleet. Messages of the first two and of NodeFree are node ids, of SessionUpdated
 // routing keys, of JobCreated job ids, of ConfigUpdated what changed: pools, tenants, strategy, services or strategies.
 

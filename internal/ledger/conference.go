@@ -1,0 +1,158 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"berth"
+)
+
+// NextEpoch is a higher epoch of a number than all before, for ever (C20). One that is not used leaves a gap.
+func (l *Ledger) NextEpoch(ctx context.Context, e164 string) (int64, error) {
+	if err := berth.ValidE164("e164", e164); err != nil {
+		return 0, err
+	}
+	var epoch int64
+	err := l.write.QueryRowContext(ctx, `INSERT INTO conference_epochs (e164, epoch) VALUES ($1, 1)
+		ON CONFLICT (e164) DO UPDATE SET epoch = conference_epochs.epoch + 1 RETURNING epoch`, e164).Scan(&epoch)
+	return epoch, translate("next epoch", err)
+}
+
+const saveConference = `INSERT INTO conferences
+	(id, e164, user_id, status, owner, epoch, revision, created_at, lost_at, refused_at, body)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+	ON CONFLICT (id) DO UPDATE SET status = excluded.status, owner = excluded.owner, epoch = excluded.epoch,
+		revision = excluded.revision, lost_at = excluded.lost_at, refused_at = excluded.refused_at, body = excluded.body
+	WHERE conferences.epoch < excluded.epoch
+		OR conferences.epoch = excluded.epoch AND conferences.revision <= excluded.revision`
+
+// SaveConference keeps a conference as its workflow tells it. What is older than what is there changes nothing.
+func (l *Ledger) SaveConference(ctx context.Context, c berth.Conference) error {
+	if !storableID(c.ID) {
+		return berth.Invalid("conferenceId", "must not be empty")
+	}
+	if err := berth.ValidE164("e164", c.E164); err != nil {
+		return err
+	}
+	body, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("save conference: %w", err)
+	}
+	_, err = l.write.ExecContext(ctx, saveConference, c.ID, c.E164, plain(c.UserID), c.Status, plain(c.Owner.NodeID), c.Epoch,
+		c.Revision, millis(c.CreatedAt), millis(c.LostAt), millis(c.RefusedAt), plain(string(body)))
+	return translate("save conference", err)
+}
+
+const selectConference = `SELECT body FROM conferences `
+
+// FindConference is the number's last conference, which may be over; CodeNotFound when it never had one.
+func (l *Ledger) FindConference(ctx context.Context, e164 string) (berth.Conference, error) {
+	if !storableID(e164) {
+		return berth.Conference{}, translate("find conference", sql.ErrNoRows)
+	}
+	c, err := scanConference(l.read.QueryRowContext(ctx,
+		selectConference+`WHERE e164 = $1 ORDER BY created_at DESC, epoch DESC LIMIT 1`, e164))
+	return c, translate("find conference", err)
+}
+
+// GetConference is the conference of this id, also when its number has been used again; CodeNotFound when there is none.
+func (l *Ledger) GetConference(ctx context.Context, id string) (berth.Conference, error) {
+	if !storableID(id) {
+		return berth.Conference{}, translate("get conference", sql.ErrNoRows)
+	}
+	c, err := scanConference(l.read.QueryRowContext(ctx, selectConference+`WHERE id = $1`, id))
+	return c, translate("get conference", err)
+}
+
+// ListConferences answers a page of the user's conferences, or of all when the user is empty, the newest first, and the
+// cursor of the next page, empty after the last. limit is at most 200; a cursor that is none is CodeInvalid.
+func (l *Ledger) ListConferences(ctx context.Context, userID, cursor string, limit int) (out []berth.Conference, next string, err error) {
+	at, id, err := readCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	limit = clamp(limit, 200)
+	where, args := ``, []any{at, id, limit + 1} // one more tells whether there is a next page
+	if userID != "" {
+		where, args = `user_id = $4 AND `, append(args, plain(userID))
+	}
+	rows, err := l.read.QueryContext(ctx, selectConference+`WHERE `+where+`(created_at, id) < ($1, $2)
+		ORDER BY created_at DESC, id DESC LIMIT $3`, args...)
+	out, err = collect("list conferences", rows, err, scanConference)
+	if err != nil || len(out) <= limit {
+		return out, "", err
+	}
+	out = out[:limit]
+	last := out[limit-1]
+	return out, writeCursor(millis(last.CreatedAt), last.ID), nil
+}
+
+// ConferencesOf are the conferences that a unit owns, whatever its generation, by their numbers.
+func (l *Ledger) ConferencesOf(ctx context.Context, nodeID string) ([]berth.Conference, error) {
+	if !storableID(nodeID) {
+		return nil, nil
+	}
+	rows, err := l.read.QueryContext(ctx, selectConference+`WHERE owner <> '' AND owner = $1 ORDER BY e164`, nodeID)
+	return collect("conferences of a unit", rows, err, scanConference)
+}
+
+// WaitingConferences are those that wait for recovery, at most limit: first those that no unit has refused, then the
+// oldest (C2).
+func (l *Ledger) WaitingConferences(ctx context.Context, limit int) ([]berth.Conference, error) {
+	rows, err := l.read.QueryContext(ctx, selectConference+`WHERE status = 'awaiting-recovery'
+		ORDER BY refused_at, lost_at, id LIMIT $1`, clamp(limit, 1000))
+	return collect("waiting conferences", rows, err, scanConference)
+}
+
+const nextNumber = `INSERT INTO conference_numbers (first, next) VALUES ($1, $2)
+	ON CONFLICT (first) DO UPDATE SET next = CASE WHEN conference_numbers.next < $3 THEN conference_numbers.next + 1 ELSE excluded.next END
+	RETURNING next`
+
+// mostTaken is how many numbers in use NextE164 passes over before it gives up.
+const mostTaken = 1000
+
+// NextE164 gives a free number of the range that begins at from and ends at the last number with as many digits (C16).
+// It goes round, so that a number is not used again before all others; CodeUnavailable when it finds none that is free.
+func (l *Ledger) NextE164(ctx context.Context, from string) (string, error) {
+	if err := berth.ValidE164("from", from); err != nil {
+		return "", err
+	}
+	first, err := strconv.ParseInt(from, 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("next number: %w", err)
+	}
+	most := int64(1)
+	for range from {
+		most *= 10
+	}
+	for range mostTaken {
+		var n int64
+		if err := l.write.QueryRowContext(ctx, nextNumber, from, first, most-1).Scan(&n); err != nil {
+			return "", translate("next number", err)
+		}
+		number := strconv.FormatInt(n, 10)
+		last, err := l.FindConference(ctx, number)
+		if berth.CodeOf(err) == berth.CodeNotFound || err == nil && last.Status.Final() {
+			return number, nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", berth.Errorf(berth.CodeUnavailable, "no number from %s on is free", from)
+}
+
+func scanConference(row scanner) (berth.Conference, error) {
+	var c berth.Conference
+	var body string
+	if err := row.Scan(&body); err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal([]byte(body), &c); err != nil {
+		return c, fmt.Errorf("stored conference: %w", err)
+	}
+	return c, nil
+}

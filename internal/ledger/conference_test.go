@@ -1,0 +1,218 @@
+package ledger
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"berth"
+)
+
+// conference is one of alice's, not stored yet.
+func conference(e164 string, set ...func(*berth.Conference)) berth.Conference {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	c := berth.Conference{
+		ConferenceSpec: berth.ConferenceSpec{E164: e164, Title: "stand-up", EndAt: now.Add(time.Hour), Recoverable: true},
+		ID:             "c-" + rand.Text(), UserID: "alice", Status: berth.ConferenceCreating, CreatedAt: now,
+		Segments: []berth.ConferenceSegment{}, Orders: []berth.ConferenceOrder{}, Epoch: 1, Revision: 1,
+	}
+	for _, f := range set {
+		f(&c)
+	}
+	return c
+}
+
+func owned(node string) func(*berth.Conference) {
+	return func(c *berth.Conference) {
+		c.Status, c.Owner = berth.ConferenceOpen, berth.ConferenceOwner{NodeID: node, Generation: 1, Epoch: c.Epoch}
+	}
+}
+
+func save(t *testing.T, l *Ledger, c berth.Conference) berth.Conference {
+	t.Helper()
+	require.NoError(t, l.SaveConference(t.Context(), c))
+	return c
+}
+
+func numbers(t *testing.T, list []berth.Conference, err error) (out []string) {
+	t.Helper()
+	require.NoError(t, err)
+	for _, c := range list {
+		out = append(out, c.E164)
+	}
+	return out
+}
+
+// C20: epochs rise per number for ever, whoever asks.
+func TestC20EpochsRise(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		const askers = 20
+		got := make(chan int64, askers)
+		var g errgroup.Group
+		for range askers {
+			g.Go(func() error {
+				n, err := l.NextEpoch(t.Context(), "8613800000001")
+				got <- n
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		close(got)
+		var all []int64
+		for n := range got {
+			all = append(all, n)
+		}
+		slices.Sort(all)
+		require.Equal(t, int64(1), all[0])
+		require.Equal(t, int64(askers), all[askers-1])
+		require.Len(t, slices.Compact(all), askers)
+		other, err := l.NextEpoch(t.Context(), "8613800000002")
+		require.NoError(t, err)
+		require.Equal(t, int64(1), other)
+		_, err = l.NextEpoch(t.Context(), "+86")
+		requireCode(t, berth.CodeInvalid, err)
+	})
+}
+
+// C22: what the workflow told last is kept, and nothing that comes late replaces it.
+func TestC22RecordsAreKept(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		_, err := l.FindConference(ctx, "8613800000001")
+		requireCode(t, berth.CodeNotFound, err)
+		first := save(t, l, conference("8613800000001", owned("u1"), func(c *berth.Conference) { c.Epoch, c.Revision = 3, 4 }))
+		for _, late := range [][2]int64{{3, 3}, {2, 9}} {
+			old := first
+			old.Title, old.Epoch, old.Revision = "late", late[0], late[1]
+			save(t, l, old)
+		}
+		got, err := l.FindConference(ctx, "8613800000001")
+		require.NoError(t, err)
+		require.Equal(t, first, got)
+
+		over := first
+		over.Revision, over.Status, over.End, over.Owner = 5, berth.ConferenceEnded, berth.EndTime, berth.ConferenceOwner{}
+		save(t, l, over)
+		again := save(t, l, conference("8613800000001", func(c *berth.Conference) {
+			c.Epoch, c.CreatedAt = 4, first.CreatedAt.Add(time.Second)
+		}))
+		got, err = l.FindConference(ctx, "8613800000001")
+		require.NoError(t, err)
+		require.Equal(t, again.ID, got.ID, "the number is used again")
+		got, err = l.GetConference(ctx, first.ID)
+		require.NoError(t, err)
+		require.Equal(t, over, got, "and the record is still there")
+		for _, bad := range []string{"", "c-none", "\x00"} {
+			_, err = l.GetConference(ctx, bad)
+			requireCode(t, berth.CodeNotFound, err)
+		}
+		requireCode(t, berth.CodeInvalid, l.SaveConference(ctx, berth.Conference{ID: "x"}))
+		requireCode(t, berth.CodeInvalid, l.SaveConference(ctx, conference("8613800000001", func(c *berth.Conference) { c.ID = "" })))
+	})
+}
+
+func TestListsOfConferences(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		now := time.Now().UTC()
+		var want []string
+		for i := range 25 {
+			number := fmt.Sprintf("86138000000%02d", i)
+			save(t, l, conference(number, func(c *berth.Conference) {
+				c.CreatedAt = now.Add(time.Duration(i/2) * time.Second)
+				if i%5 == 0 {
+					c.UserID = "bob"
+				}
+			}))
+			want = append(want, number)
+		}
+		page := func(user string) (all []string) {
+			cursor := ""
+			for {
+				list, next, err := l.ListConferences(ctx, user, cursor, 4)
+				all = append(all, numbers(t, list, err)...)
+				if cursor = next; cursor == "" {
+					return all
+				}
+			}
+		}
+		require.ElementsMatch(t, want, page(""))
+		require.Len(t, page("alice"), 20)
+		require.ElementsMatch(t, []string{want[0], want[5], want[10], want[15], want[20]}, page("bob"))
+		require.Empty(t, page("carol"))
+		_, _, err := l.ListConferences(ctx, "", "x", 4)
+		requireCode(t, berth.CodeInvalid, err)
+	})
+}
+
+func TestConferencesOfAUnit(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		save(t, l, conference("1002", owned("u1")))
+		save(t, l, conference("1001", owned("u1")))
+		save(t, l, conference("1003", owned("u2")))
+		save(t, l, conference("1004"))
+		list, err := l.ConferencesOf(t.Context(), "u1")
+		require.Equal(t, []string{"1001", "1002"}, numbers(t, list, err))
+		for _, nobody := range []string{"u3", "", "\x00"} {
+			list, err = l.ConferencesOf(t.Context(), nobody)
+			require.Empty(t, numbers(t, list, err))
+		}
+	})
+}
+
+// C2: who waits for room is tried before who was refused, the oldest first.
+func TestC2WaitingInOrder(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		now := time.Now()
+		waits := func(lost, refused time.Duration) func(*berth.Conference) {
+			return func(c *berth.Conference) {
+				c.Status, c.LostAt = berth.ConferenceAwaitingRecovery, now.Add(lost)
+				if refused > 0 {
+					c.RefusedAt = now.Add(refused)
+				}
+			}
+		}
+		save(t, l, conference("1001", waits(3*time.Second, 0)))
+		save(t, l, conference("1002", waits(time.Second, 5*time.Second)))
+		save(t, l, conference("1003", waits(2*time.Second, 0)))
+		save(t, l, conference("1004", owned("u1")))
+		list, err := l.WaitingConferences(t.Context(), 10)
+		require.Equal(t, []string{"1003", "1001", "1002"}, numbers(t, list, err))
+		list, err = l.WaitingConferences(t.Context(), 1)
+		require.Equal(t, []string{"1003"}, numbers(t, list, err))
+	})
+}
+
+// C16: numbers are given in turn; those in use are passed over, and those of conferences that are over come again.
+func TestC16NumbersAreAssigned(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		next := func() string {
+			n, err := l.NextE164(t.Context(), "9996")
+			require.NoError(t, err)
+			return n
+		}
+		require.Equal(t, "9996", next())
+		taken := save(t, l, conference("9998"))
+		require.Equal(t, "9997", next())
+		require.Equal(t, "9999", next())
+		require.Equal(t, "9996", next(), "round")
+		taken.Status, taken.Revision = berth.ConferenceEnded, 2
+		save(t, l, taken)
+		require.Equal(t, []string{"9997", "9998", "9999"}, []string{next(), next(), next()})
+		for _, n := range []string{"9996", "9997", "9998", "9999"} {
+			save(t, l, conference(n, func(c *berth.Conference) { c.CreatedAt = c.CreatedAt.Add(time.Second) }))
+		}
+		_, err := l.NextE164(t.Context(), "9996")
+		requireCode(t, berth.CodeUnavailable, err)
+		_, err = l.NextE164(t.Context(), "0123")
+		requireCode(t, berth.CodeInvalid, err)
+		n, err := l.NextE164(t.Context(), "999999999999999")
+		require.NoError(t, err)
+		require.Equal(t, "999999999999999", n, "the longest there are")
+	})
+}

@@ -1,0 +1,34 @@
+-- put_conference: writes who owns a conference and how it stands (C12), as its workflow decided. A decision that is older
+-- than what is there is refused. With another owner the live information goes, and the basic data stay (C20).
+--
+-- KEYS[1]  row: owner, generation, epoch, revision, status, start_ms, conference_id
+-- KEYS[2]  information: basic, size; live:{field} for each field of the live information
+-- ARGV[1]  the conference's number
+-- ARGV[2]  what the names of the units' sets begin with; {unit}/confs follows
+-- ARGV[3]  unit that owns it; '' when none does
+-- ARGV[4]  the unit's generation
+-- ARGV[5]  epoch
+-- ARGV[6]  revision, which orders the decisions within an epoch
+-- ARGV[7]  status
+-- ARGV[8]  start of the copy, in ms
+-- ARGV[9]  conference id
+-- ARGV[10] basic data as JSON
+--
+-- Returns {code}
+--   OK     written
+--   STALE  a later decision is there; nothing changed
+
+local row, info, number, stem, owner = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+local epoch, revision = tonumber(ARGV[5]), tonumber(ARGV[6])
+if not (epoch and revision) then return redis.error_reply('ERR put_conference: not a number') end
+local was = redis.call('HMGET', row, 'owner', 'generation', 'epoch', 'revision')
+local last = tonumber(was[3] or '-1')
+if last > epoch or last == epoch and tonumber(was[4] or '0') > revision then return { 'STALE' } end
+
+if was[1] and was[1] ~= '' and was[1] ~= owner then redis.call('SREM', stem .. was[1] .. '/confs', number) end
+if owner ~= '' then redis.call('SADD', stem .. owner .. '/confs', number) end
+redis.call('HSET', row, 'owner', owner, 'generation', ARGV[4], 'epoch', ARGV[5], 'revision', ARGV[6],
+  'status', ARGV[7], 'start_ms', ARGV[8], 'conference_id', ARGV[9])
+if was[1] ~= owner or was[2] ~= ARGV[4] or was[3] ~= ARGV[5] then redis.call('DEL', info) end
+redis.call('HSET', info, 'basic', ARGV[10])
+return { 'OK' }
