@@ -32,6 +32,7 @@ const (
 	CodeNoNode              Code = "no_node"              // no node can take the work; the message says why
 	CodeNodeFailed          Code = "node_failed"          // the nodes that tried the work failed
 	CodeTurnFinalized       Code = "turn_finalized"       // the turn takes no more jobs
+	CodeUnitRefused         Code = "unit_refused"         // the media unit did not want the conference
 	CodeUnreadableImage     Code = "unreadable_image"     // no text could be read from the image
 )
 

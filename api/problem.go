@@ -137,6 +137,7 @@ var statuses = map[berth.Code]int{
 	berth.CodeNodeFull:            http.StatusServiceUnavailable,
 	berth.CodeNoNode:              http.StatusServiceUnavailable,
 	berth.CodeTurnFinalized:       http.StatusConflict,
+	berth.CodeUnitRefused:         http.StatusBadGateway,
 	berth.CodeInternal:            http.StatusInternalServerError,
 }
 
@@ -263,8 +264,8 @@ func (s *server) logProblem(ctx context.Context, p *Problem, err error) {
 		return
 	}
 	level := slog.LevelError
-	if errors.Is(err, context.Canceled) || p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode {
-		level = slog.LevelDebug // the client left, or the fleet has no room: no fault of ours
+	if errors.Is(err, context.Canceled) || p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode || p.Code == berth.CodeUnitRefused {
+		level = slog.LevelDebug // the client left, or the fleet has no room or does not want it: no fault of ours
 	}
 	s.log.Log(ctx, level, "request failed", "requestId", p.RequestID, "code", p.Code, "error", err)
 }

@@ -38,6 +38,7 @@ func executionWorker(c client.Client, stories Stories, opts Options) worker.Work
 func linkWorker(c client.Client, stories Stories, opts Options) worker.Worker {
 	w := worker.New(c, workflows.TaskQueueLinks, worker.Options{WorkerStopTimeout: opts.Drain})
 	w.RegisterWorkflowWithOptions(workflows.Reassert, workflow.RegisterOptions{Name: workflows.ReassertWorkflow})
+	w.RegisterWorkflowWithOptions(workflows.Report, workflow.RegisterOptions{Name: workflows.ReportWorkflow})
 	w.RegisterActivityWithOptions(stories.Links.SignalOpen, activity.RegisterOptions{Name: workflows.SignalOpenActivity})
 	return w
 }

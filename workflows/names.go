@@ -83,12 +83,14 @@ const (
 	SignalOpenActivity = "SignalOpen"
 )
 
-// Search attributes set on every task workflow, so that the Temporal UI can find a person's runs.
+// Search attributes, so that the Temporal UI can find a person's runs.
 const (
 	SearchUser     = "berthUser"
 	SearchService  = "berthService"
 	SearchTemplate = "berthTemplate"
 	SearchSession  = "berthSession"
+	// SearchConference is the id of a conference: numbers are used again.
+	SearchConference = "berthConference"
 )
 
 // TaskWorkflowID is the workflow id of a task.

@@ -48,10 +48,11 @@ type Server struct {
 // SearchAttributes are berth's, all registered in the namespace before Start returns.
 func SearchAttributes() map[string]enumspb.IndexedValueType {
 	return map[string]enumspb.IndexedValueType{
-		"berthUser":     enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"berthService":  enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"berthSession":  enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"berthTemplate": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"berthConference": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"berthUser":       enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"berthService":    enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"berthSession":    enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"berthTemplate":   enumspb.INDEXED_VALUE_TYPE_KEYWORD,
 	}
 }
 
