@@ -22,6 +22,8 @@ const (
 	dispatchers = 8
 	// chunk is how many calls are timed at a time: their leases are given back before the next, untimed.
 	chunk = 1000
+	// chunks are timed for each strategy and size.
+	chunks = 20
 )
 
 // fleetSizes are the pools that choosing is measured in.
@@ -29,7 +31,7 @@ func fleetSizes() []int { return []int{10, 100, 1000, 10_000} }
 
 // choose prints what choosing a node and taking its slot costs beside an empty script of as many keys and arguments, by
 // the same clients in turn, so that a busy machine disturbs both alike; the ratio is the median of the chunks'.
-func choose(ctx context.Context, w io.Writer, cfg config.Config, chunks int) (err error) {
+func choose(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 	rdbs := make([]*redis.Client, dispatchers)
 	for i := range rdbs {
 		rdbs[i] = redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr, PoolSize: 1})
@@ -41,7 +43,7 @@ func choose(ctx context.Context, w io.Writer, cfg config.Config, chunks int) (er
 	} {
 		var smallest float64
 		for _, nodes := range fleetSizes() {
-			took, of, err := chooseIn(ctx, rdbs, nodes, strategy, chunks)
+			took, of, err := chooseIn(ctx, rdbs, nodes, strategy)
 			if err != nil {
 				return err
 			}
@@ -57,7 +59,7 @@ func choose(ctx context.Context, w io.Writer, cfg config.Config, chunks int) (er
 }
 
 // chooseIn measures one strategy in a pool of n nodes: microseconds a call, and the share of the empty script's throughput.
-func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.Strategy, chunks int) (took, of float64, err error) {
+func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.Strategy) (took, of float64, err error) {
 	clients := make([]*lua.Scripts, len(rdbs))
 	for i, rdb := range rdbs {
 		clients[i] = lua.New(rdb, lua.Keys{Cell: fmt.Sprintf("choose-%s-%d", strategy, n)})

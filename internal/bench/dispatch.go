@@ -28,7 +28,7 @@ const segments = 6
 // Dispatch prints what the fleet and its turns cost: choosing a node, Redis memory, nodes over HTTP, and turns beside bare
 // Temporal.
 func Dispatch(ctx context.Context, w io.Writer, cfg config.Config, turns int) error {
-	if err := choose(ctx, w, cfg, 20); err != nil {
+	if err := choose(ctx, w, cfg); err != nil {
 		return err
 	}
 	if err := memory(ctx, w, cfg); err != nil {

@@ -67,29 +67,6 @@ func (l *Ledger) GetConference(ctx context.Context, id string) (berth.Conference
 	return c, translate("get conference", err)
 }
 
-// ListConferences answers a page of the user's conferences, or of all when the user is empty, the newest first, and the
-// cursor of the next page, empty after the last. limit is at most 200; a cursor that is none is CodeInvalid.
-func (l *Ledger) ListConferences(ctx context.Context, userID, cursor string, limit int) (out []berth.Conference, next string, err error) {
-	at, id, err := readCursor(cursor)
-	if err != nil {
-		return nil, "", err
-	}
-	limit = clamp(limit, 200)
-	where, args := ``, []any{at, id, limit + 1} // one more tells whether there is a next page
-	if userID != "" {
-		where, args = `user_id = $4 AND `, append(args, plain(userID))
-	}
-	rows, err := l.read.QueryContext(ctx, selectConference+`WHERE `+where+`(created_at, id) < ($1, $2)
-		ORDER BY created_at DESC, id DESC LIMIT $3`, args...)
-	out, err = collect("list conferences", rows, err, scanConference)
-	if err != nil || len(out) <= limit {
-		return out, "", err
-	}
-	out = out[:limit]
-	last := out[limit-1]
-	return out, writeCursor(millis(last.CreatedAt), last.ID), nil
-}
-
 // ConferencesOf are the conferences that a unit owns, whatever its generation, by their numbers.
 func (l *Ledger) ConferencesOf(ctx context.Context, nodeID string) ([]berth.Conference, error) {
 	if !storableID(nodeID) {

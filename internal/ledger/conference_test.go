@@ -134,7 +134,7 @@ func TestListsOfConferences(t *testing.T) {
 		page := func(user string) (all []string) {
 			cursor := ""
 			for {
-				list, next, err := l.ListConferences(ctx, user, cursor, 4)
+				list, next, err := l.SearchConferences(ctx, ConferenceQuery{UserID: user}, cursor, 4)
 				all = append(all, numbers(t, list, err)...)
 				if cursor = next; cursor == "" {
 					return all
@@ -145,7 +145,7 @@ func TestListsOfConferences(t *testing.T) {
 		require.Len(t, page("alice"), 20)
 		require.ElementsMatch(t, []string{want[0], want[5], want[10], want[15], want[20]}, page("bob"))
 		require.Empty(t, page("carol"))
-		_, _, err := l.ListConferences(ctx, "", "x", 4)
+		_, _, err := l.SearchConferences(ctx, ConferenceQuery{}, "x", 4)
 		requireCode(t, berth.CodeInvalid, err)
 	})
 }

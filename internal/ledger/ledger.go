@@ -21,7 +21,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
-	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"berth"
 )
@@ -85,13 +84,13 @@ func openSQLite(path string) (*Ledger, error) {
 		return nil, fmt.Errorf("make the folder of the database: %w", err)
 	}
 	// Immediate: a transaction that reads first and then writes could not wait for another process's.
-	write, err := sql.Open("sqlite",
+	write, err := openPrepared(
 		sqliteName(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)")+"&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
 	write.SetMaxOpenConns(1)
-	read, err := sql.Open("sqlite", sqliteName(path, "query_only(1)"))
+	read, err := openPrepared(sqliteName(path, "query_only(1)"))
 	if err != nil {
 		return nil, errors.Join(err, write.Close())
 	}

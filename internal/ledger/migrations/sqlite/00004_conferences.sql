@@ -17,6 +17,7 @@ CREATE TABLE conferences (
 CREATE INDEX conferences_number ON conferences (e164, created_at);
 CREATE INDEX conferences_user ON conferences (user_id, created_at, id);
 CREATE INDEX conferences_created ON conferences (created_at, id);
+CREATE INDEX conferences_status ON conferences (status, created_at, id);
 CREATE INDEX conferences_owner ON conferences (owner) WHERE owner <> '';
 CREATE INDEX conferences_waiting ON conferences (refused_at, lost_at, id) WHERE status = 'awaiting-recovery';
 
