@@ -184,7 +184,9 @@ func (s *server) registerNode(ctx context.Context, in *struct{ Body registerBody
 	if err := s.Fleet.Writable(); err != nil {
 		return nil, err
 	}
-	r, err := s.Scripts.RegisterNode(ctx, spec, lua.Registration{Previous: in.Body.PreviousGeneration})
+	r, err := s.Scripts.RegisterNode(ctx, spec, lua.Registration{
+		Previous: in.Body.PreviousGeneration, Announce: spec.Kind == berth.NodeMedia, // what it runs is to be compared (C15)
+	})
 	if err != nil {
 		return nil, fromRedis(err)
 	}

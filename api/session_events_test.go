@@ -195,12 +195,14 @@ func TestTicketsOfSessions(t *testing.T) { // X5
 	}
 }
 
-func TestNoTaskHasASessionsStream(t *testing.T) {
+func TestNoTaskHasTheStreamOfSomethingElse(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(with("taskId", "s1"), with("serviceId", "session")))
-	require.Equal(t, http.StatusBadRequest, a.status)
-	require.Equal(t, "serviceId", a.problem.Field)
+	for _, service := range []string{lua.SessionService, lua.ConferenceService} {
+		a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(with("taskId", "s1"), with("serviceId", service)))
+		require.Equal(t, http.StatusBadRequest, a.status)
+		require.Equal(t, "serviceId", a.problem.Field)
+	}
 }
 
 func TestShutdownEndsListening(t *testing.T) { // X7

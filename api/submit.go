@@ -80,7 +80,7 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if b.TaskID == "." || b.TaskID == ".." { // clients would resolve the path away
 		return nil, berth.Invalid("taskId", "must not be %q", b.TaskID)
 	}
-	if b.ServiceID == lua.SessionService { // its streams are those of sessions
+	if b.ServiceID == lua.SessionService || b.ServiceID == lua.ConferenceService { // their streams are other things'
 		return nil, berth.Invalid("serviceId", "must not be %q", b.ServiceID)
 	}
 	vals, err := s.checkValues(ctx, user, b.Template, b.Variables)

@@ -36,6 +36,14 @@ func SessionChannel(userID, sessionID string) Channel {
 	return Channel{UserID: userID, ServiceID: SessionService, TaskID: sessionID}
 }
 
+// ConferenceService is the service id of conferences' channels; no task can have it.
+const ConferenceService = "conference"
+
+// ConferenceChannel names the stream of what becomes of a user's conferences of one number. It never ends.
+func ConferenceChannel(userID, e164 string) Channel {
+	return Channel{UserID: userID, ServiceID: ConferenceService, TaskID: e164}
+}
+
 // StreamEntry is one event to append. An entry with Once set is left out when one of its Type is in the stream.
 type StreamEntry struct {
 	Type berth.EventType

@@ -317,7 +317,10 @@ func (r *Reader) gap(next []byte) Item {
 	var gap any = berth.Event{
 		Type: berth.EventGap, TaskID: r.ch.TaskID, ServiceID: r.ch.ServiceID, Stage: after.Stage, TS: time.Now().UnixMilli(),
 	}
-	if r.endless {
+	switch {
+	case r.ch.ServiceID == lua.ConferenceService:
+		gap = berth.ConferenceEvent{Type: berth.EventGap, E164: r.ch.TaskID, TS: time.Now().UnixMilli()}
+	case r.endless:
 		gap = berth.SessionEvent{Type: berth.EventGap, SessionID: r.ch.TaskID, TurnID: after.TurnID, TS: time.Now().UnixMilli()}
 	}
 	data, _ := json.Marshal(gap)

@@ -1,0 +1,64 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"berth"
+)
+
+// ConferenceQuery says which conferences are wanted; an empty field does not matter.
+type ConferenceQuery struct {
+	UserID, E164, ConferenceID string
+	Status                     berth.ConferenceStatus
+	NodeID                     string // of the unit that owns it
+}
+
+// SearchConferences answers a page of conferences, the newest first, and the cursor of the next page, empty after the
+// last. limit is at most 200; a cursor that is none is CodeInvalid.
+func (l *Ledger) SearchConferences(
+	ctx context.Context, q ConferenceQuery, cursor string, limit int,
+) (out []berth.Conference, next string, err error) {
+	at, id, err := readCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	limit = clamp(limit, 200)
+	args := []any{at, id, limit + 1} // one more tells whether there is a next page
+	var where strings.Builder
+	for _, f := range []struct{ column, value string }{
+		{"user_id", q.UserID}, {"e164", q.E164}, {"id", q.ConferenceID}, {"status", string(q.Status)}, {"owner", q.NodeID},
+	} {
+		if f.value != "" {
+			args = append(args, plain(f.value))
+			fmt.Fprintf(&where, "%s = $%d AND ", f.column, len(args))
+		}
+	}
+	rows, err := l.read.QueryContext(ctx, selectConference+`WHERE `+where.String()+`(created_at, id) < ($1, $2)
+		ORDER BY created_at DESC, id DESC LIMIT $3`, args...)
+	out, err = collect("search conferences", rows, err, scanConference)
+	if err != nil || len(out) <= limit {
+		return out, "", err
+	}
+	out = out[:limit]
+	last := out[limit-1]
+	return out, writeCursor(millis(last.CreatedAt), last.ID), nil
+}
+
+// CountOwners is how many conferences each unit owns.
+func (l *Ledger) CountOwners(ctx context.Context) (map[string]int, error) {
+	type count struct {
+		unit string
+		n    int
+	}
+	rows, err := l.read.QueryContext(ctx, `SELECT owner, COUNT(*) FROM conferences WHERE owner <> '' GROUP BY owner`)
+	counts, err := collect("count owners", rows, err, func(row scanner) (c count, err error) {
+		return c, row.Scan(&c.unit, &c.n)
+	})
+	out := make(map[string]int, len(counts))
+	for _, c := range counts {
+		out[c.unit] = c.n
+	}
+	return out, err
+}
