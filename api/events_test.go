@@ -229,6 +229,18 @@ func TestEventsOfAFinishedTaskComeFromItsRow(t *testing.T) { // T16
 	require.Contains(t, got[0].data, `"code":"cancelled"`)
 }
 
+func TestEventsOfAFinishedTaskNeedNoRedis(t *testing.T) { // T16, L11
+	t.Parallel()
+	h := newHouse(t)
+	h.finish(h.task("alice", "t1"), "the answer")
+	h.redis.Kill()
+	for _, header := range [][]string{nil, {"Last-Event-ID", "1-7"}} {
+		got := h.open("/v1/tasks/t1/events", h.token("alice"), header...).rest()
+		require.Equal(t, []string{"done"}, names(got))
+		require.Contains(t, got[0].data, "the answer")
+	}
+}
+
 func TestEventsWaitForAStreamThatIsNotThereYet(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

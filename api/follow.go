@@ -66,8 +66,8 @@ type feed interface {
 	channel() lua.Channel
 	// subscribe answers stream.ErrAbsent when there is no stream (yet).
 	subscribe(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error)
-	// ends tells whether nothing comes behind an event of this type.
-	ends(t berth.EventType) bool
+	// ends tells whether nothing comes behind this event.
+	ends(item stream.Item) bool
 	// last is the event that ends a feed whose stream has gone; nil while more can come.
 	last(ctx context.Context) (*stream.Item, error)
 	// settled tells that the feed was over when it was last looked at: perhaps there is nothing to send.
@@ -90,6 +90,11 @@ func (f *follower) run(ctx context.Context) error {
 		if err == nil {
 			err = f.pump(ctx, r)
 			r.Close()
+		}
+		if berth.CodeOf(err) == berth.CodeUnavailable && f.feed.settled() && !f.out.opened {
+			if over, serr := f.sendStored(ctx); over {
+				return serr // Redis is away, and what it could tell is in the database, too
+			}
 		}
 		if err == nil || !errors.Is(err, stream.ErrAbsent) {
 			return err
@@ -141,7 +146,7 @@ func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 			if item.ID != "" {
 				f.after = item.ID
 			}
-			if f.feed.ends(item.Event) {
+			if f.feed.ends(item) {
 				return nil
 			}
 		case errors.Is(err, io.EOF):
