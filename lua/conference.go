@@ -13,10 +13,13 @@ import (
 
 // What the scripts of conferences answer.
 const (
-	ConferenceOK     = "OK"
-	ConferenceStale  = "STALE"     // a later decision is there; of information: the writer is not the owner
-	InfoUnknown      = "UNKNOWN"   // put_conference_info: there is no such conference
-	InfoTooLarge     = "TOO_LARGE" // put_conference_info: over berth.MaxConferenceInfo in all
+	ConferenceOK    = "OK"
+	ConferenceStale = "STALE"     // a later decision is there; of information: the writer is not the owner
+	InfoUnknown     = "UNKNOWN"   // put_conference_info: there is no such conference
+	InfoTooLarge    = "TOO_LARGE" // put_conference_info: over berth.MaxConferenceInfo in all
+)
+
+const (
 	mostLiveFields   = 1000
 	conferenceLive   = "live:"
 	conferenceBasic  = "basic"
@@ -30,13 +33,13 @@ type ConferenceRow struct {
 	NodeID       string // empty when nobody owns it
 	Generation   int64
 	Epoch        int64
-	Revision     int64 // orders what is written within an epoch
+	Revision     int64 // orders what is written of one conference
 	Status       berth.ConferenceStatus
 	StartedAt    time.Time // of the copy that runs
 }
 
 // PutConference writes a conference's row, with the basic data that survive a change of its owner. It answers
-// ConferenceOK, or ConferenceStale when a later epoch or revision is there.
+// ConferenceOK, or ConferenceStale when a later revision is there, or a later conference of the number.
 func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json.RawMessage) (code string, err error) {
 	k := s.keys
 	started := int64(0)
@@ -49,16 +52,28 @@ func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json
 
 // DropConference forgets a conference that is over. epoch is its last one. It answers ConferenceOK, also when there was
 // nothing, or ConferenceStale when the number is another conference's by now.
-func (s *Scripts) DropConference(ctx context.Context, e164 string, epoch int64) (code string, err error) {
+func (s *Scripts) DropConference(ctx context.Context, e164, conferenceID string, epoch int64) (code string, err error) {
 	k := s.keys
-	return s.code(ctx, "drop_conference", []string{k.Conference(e164), k.ConferenceInfo(e164)}, e164, k.units(), epoch)
+	return s.code(ctx, "drop_conference", []string{k.Conference(e164), k.ConferenceInfo(e164)}, e164, k.units(), conferenceID, epoch)
+}
+
+// SeizeNodeSlot holds a slot of a generation until ttl from now for work that it runs already, also beyond its capacity
+// and in a grace (L12). It answers NodeSlotHeld, or NodeGone and nothing changed.
+func (s *Scripts) SeizeNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, err error) {
+	k := s.keys
+	return s.code(ctx, "seize_node_slot", []string{k.NodeSlots(a.NodeID), k.NodeLeases()},
+		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), a.PoolID)
 }
 
 // PutConferenceInfo takes live information from a conference's owner (C20): all of it, or top-level fields, of which null
-// removes one. It answers ConferenceOK, ConferenceStale (dropped and counted), InfoUnknown or InfoTooLarge; CodeInvalid
-// when Live is no JSON object.
+// removes one. That the unit ended it changes nothing here: whether the unit may say so is answered. It answers
+// ConferenceOK, ConferenceStale (dropped and counted), InfoUnknown or InfoTooLarge; CodeInvalid when Live is no JSON
+// object.
 func (s *Scripts) PutConferenceInfo(ctx context.Context, e164 string, in berth.ConferenceInfo) (code string, err error) {
 	var fields map[string]json.RawMessage
+	if in.Ended {
+		in.Live, in.Full = json.RawMessage(`{}`), false
+	}
 	if err := json.Unmarshal(in.Live, &fields); err != nil || fields == nil {
 		return "", berth.Invalid("live", "must be a JSON object").With(err)
 	}

@@ -5,16 +5,17 @@
 -- KEYS[2] information
 -- ARGV[1] the conference's number
 -- ARGV[2] what the names of the units' sets begin with; {unit}/confs follows
--- ARGV[3] the last epoch of the conference that is over
+-- ARGV[3] conference id
+-- ARGV[4] the last epoch of the conference, which is over
 --
 -- Returns {code}
 --   OK     it is not there any more
 --   STALE  the number is another conference's by now; nothing changed
 
-local row, epoch = KEYS[1], tonumber(ARGV[3])
+local row, epoch = KEYS[1], tonumber(ARGV[4])
 if not epoch then return redis.error_reply('ERR drop_conference: not a number') end
-local was = redis.call('HMGET', row, 'owner', 'epoch')
-if tonumber(was[2] or '-1') > epoch then return { 'STALE' } end
+local was = redis.call('HMGET', row, 'owner', 'epoch', 'conference_id')
+if was[1] and was[3] ~= ARGV[3] and tonumber(was[2]) >= epoch then return { 'STALE' } end
 
 if was[1] and was[1] ~= '' then redis.call('SREM', ARGV[2] .. was[1] .. '/confs', ARGV[1]) end
 redis.call('DEL', row, KEYS[2])

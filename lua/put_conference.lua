@@ -8,7 +8,7 @@
 -- ARGV[3]  unit that owns it; '' when none does
 -- ARGV[4]  the unit's generation
 -- ARGV[5]  epoch
--- ARGV[6]  revision, which orders the decisions within an epoch
+-- ARGV[6]  revision, which orders the decisions about one conference; conferences of one number are ordered by their epochs
 -- ARGV[7]  status
 -- ARGV[8]  start of the copy, in ms
 -- ARGV[9]  conference id
@@ -16,14 +16,20 @@
 --
 -- Returns {code}
 --   OK     written
---   STALE  a later decision is there; nothing changed
+--   STALE  a later decision is there, or a later conference of this number; nothing changed
 
 local row, info, number, stem, owner = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 local epoch, revision = tonumber(ARGV[5]), tonumber(ARGV[6])
 if not (epoch and revision) then return redis.error_reply('ERR put_conference: not a number') end
-local was = redis.call('HMGET', row, 'owner', 'generation', 'epoch', 'revision')
-local last = tonumber(was[3] or '-1')
-if last > epoch or last == epoch and tonumber(was[4] or '0') > revision then return { 'STALE' } end
+local was = redis.call('HMGET', row, 'owner', 'generation', 'epoch', 'revision', 'conference_id')
+if was[1] then
+  local before, last = tonumber(was[3]), tonumber(was[4])
+  if was[5] ~= ARGV[9] then
+    if before > epoch then return { 'STALE' } end
+  elseif last > revision or last == revision and before > epoch then
+    return { 'STALE' }
+  end
+end
 
 if was[1] and was[1] ~= '' and was[1] ~= owner then redis.call('SREM', stem .. was[1] .. '/confs', number) end
 if owner ~= '' then redis.call('SADD', stem .. owner .. '/confs', number) end

@@ -23,7 +23,7 @@ local is = redis.call('HMGET', row, 'owner', 'generation', 'epoch')
 local code, size = 'OK', 0
 if not is[1] then
   code = 'UNKNOWN'
-elseif is[1] ~= unit or is[2] ~= ARGV[2] or is[3] ~= ARGV[3] then
+elseif is[1] == '' or is[1] ~= unit or is[2] ~= ARGV[2] or is[3] ~= ARGV[3] then
   code = 'STALE'
 else
   if not full then size = tonumber(redis.call('HGET', info, 'size') or '0') end

@@ -26,8 +26,8 @@ const saveConference = `INSERT INTO conferences
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 	ON CONFLICT (id) DO UPDATE SET status = excluded.status, owner = excluded.owner, epoch = excluded.epoch,
 		revision = excluded.revision, lost_at = excluded.lost_at, refused_at = excluded.refused_at, body = excluded.body
-	WHERE conferences.epoch < excluded.epoch
-		OR conferences.epoch = excluded.epoch AND conferences.revision <= excluded.revision`
+	WHERE conferences.revision < excluded.revision
+		OR conferences.revision = excluded.revision AND conferences.epoch <= excluded.epoch`
 
 // SaveConference keeps a conference as its workflow tells it. What is older than what is there changes nothing.
 func (l *Ledger) SaveConference(ctx context.Context, c berth.Conference) error {

@@ -86,7 +86,7 @@ func TestC22RecordsAreKept(t *testing.T) {
 		_, err := l.FindConference(ctx, "8613800000001")
 		requireCode(t, berth.CodeNotFound, err)
 		first := save(t, l, conference("8613800000001", owned("u1"), func(c *berth.Conference) { c.Epoch, c.Revision = 3, 4 }))
-		for _, late := range [][2]int64{{3, 3}, {2, 9}} {
+		for _, late := range [][2]int64{{3, 3}, {9, 3}, {2, 4}} {
 			old := first
 			old.Title, old.Epoch, old.Revision = "late", late[0], late[1]
 			save(t, l, old)
