@@ -206,7 +206,9 @@ type ConferenceInfo struct {
 	Epoch      int64  `json:"epoch"`
 	// Full replaces the live information, otherwise its top-level fields are merged.
 	Full bool            `json:"full"`
-	Live json.RawMessage `json:"live"`
+	Live json.RawMessage `json:"live"` // an object
+	// Ended: the unit runs it no more, and not because it was told so: ended on purpose (C15, C19). Live is empty then.
+	Ended bool `json:"ended,omitempty"`
 }
 
 // EventConference is the event of a conference's stream: its status changed. EventDone ends the stream's conference.

@@ -36,7 +36,7 @@ func environment(t *testing.T, slots int, d does) (*testsuite.TestActivityEnviro
 	t.Helper()
 	hard, cut := context.WithCancelCause(context.Background())
 	t.Cleanup(func() { cut(nil) })
-	j := newJobs(hard, Options{Spec: berth.NodeSpec{MaxConcurrentJobs: slots}, Driver: d, Logger: slog.New(slog.DiscardHandler)})
+	j := newJobs(NewGate(hard, slots, slog.New(slog.DiscardHandler)), Options{Driver: d})
 	return environmentOf(j), j, cut
 }
 
@@ -71,7 +71,7 @@ func TestJobOutcomes(t *testing.T) {
 			t.Parallel()
 			env, j, _ := environment(t, 1, func(context.Context, berth.JobInput) (string, error) { return c.text, c.err })
 			value, err := env.ExecuteActivity(berth.ActivityTranslate, segment)
-			require.Zero(t, j.running.Load())
+			require.Zero(t, j.gate.running.Load())
 			if c.kind == "" {
 				require.NoError(t, err)
 				var out berth.JobOutput
@@ -167,7 +167,7 @@ func TestNoMoreJobsAtOnceThanSlots(t *testing.T) {
 		}()
 	}
 	require.Eventually(t, func() bool { return now.Load() == slots }, 20*time.Second, time.Millisecond)
-	require.Equal(t, int64(slots), j.running.Load())
+	require.Equal(t, int64(slots), j.gate.running.Load())
 	close(release)
 	for range all {
 		require.NoError(t, <-errs)
@@ -181,6 +181,6 @@ func TestQuietEndsAfterTheLastArrival(t *testing.T) {
 	_, err := env.ExecuteActivity(berth.ActivityTranslate, segment)
 	require.NoError(t, err)
 	begun := time.Now()
-	j.awaitQuiet(30 * time.Millisecond)
+	j.gate.awaitQuiet(30 * time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(begun), 30*time.Millisecond)
 }

@@ -36,10 +36,11 @@ func (m *meter) took(d time.Duration) {
 	m.latency += latencyWeight * (ms - m.latency)
 }
 
-func (m *meter) read(ctx context.Context, j *jobs) berth.NodeLoad {
+func (m *meter) read(ctx context.Context, w Work) berth.NodeLoad {
+	running, executing := w.Load()
 	return berth.NodeLoad{
 		CPUUsage: m.cpu(ctx), MemoryUsage: memory(ctx), LatencyMs: tenths(m.latency),
-		CurrentJobs: int(j.running.Load()), ActiveWorkflows: int(j.executing.Load()),
+		CurrentJobs: running, ActiveWorkflows: executing,
 	}
 }
 

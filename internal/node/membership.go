@@ -89,14 +89,18 @@ func (a *agent) superseded(ctx context.Context, generation int64) error {
 	return nil
 }
 
-// leave withdraws the node, does what was sent to it already, and lets running jobs finish within the drain time.
+// leave withdraws the node, does what was sent to it already, and lets running jobs finish within the drain time. A node
+// that keeps its registration leaves what it has not begun to whoever works the queue next.
 func (a *agent) leave(ctx context.Context, now membership) {
+	stays := errors.Is(context.Cause(ctx), ErrStay)
 	ctx = context.WithoutCancel(ctx)
-	a.Logger.Info("node is leaving", "generation", now.Generation, "running", a.jobs.running.Load(), "drain", a.Drain)
+	a.Logger.Info("node is leaving", "generation", now.Generation, "running", a.gate.Running(), "drain", a.Drain, "registered", stays)
 	end := time.AfterFunc(a.Drain, func() { a.cut(errDrained) })
 	defer end.Stop()
-	a.withdraw(ctx, now.Generation)
-	a.jobs.awaitQuiet(min(a.quiet, a.Drain))
+	if !stays {
+		a.withdraw(ctx, now.Generation)
+		a.gate.awaitQuiet(min(a.quiet, a.Drain))
+	}
 	now.worker.Stop()
 	a.retired.Wait()
 	a.Logger.Info("node has left", "generation", now.Generation)

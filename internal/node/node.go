@@ -20,6 +20,10 @@ import (
 	"berth/internal/client"
 )
 
+// ErrStay as the cause of the end of Run's context has the node stop without withdrawing: it is back before anybody
+// misses it, or it is missed.
+var ErrStay = errors.New("the node stops and keeps its registration")
+
 // ErrSuperseded is why a node stops when another process has taken its id over. Two processes under one id would
 // take it from each other for ever.
 var ErrSuperseded = errors.New("another process has registered under this node id")
@@ -32,7 +36,11 @@ type Options struct {
 	API *client.Client
 	// Temporal stays open until Run has returned; the caller closes it.
 	Temporal temporalclient.Client
-	Driver   Driver
+	// Driver does the jobs of a node. One whose work is another has Work instead.
+	Driver Driver
+	Work   Work
+	// AtOnce is how many activities run at once; 0 is as many as the node has slots.
+	AtOnce int
 	// Drain is how long running jobs may go on when the node stops; 0 is DefaultDrain.
 	Drain  time.Duration
 	Logger *slog.Logger
@@ -64,8 +72,8 @@ func NewIncarnation() (berth.Incarnation, error) {
 	return berth.Incarnation{Host: host, PID: os.Getpid(), StartedAt: time.Now().UnixMilli()}, nil
 }
 
-// Run is the node from its registration until ctx ends; then it withdraws, lets running jobs finish within the drain
-// time and returns nil. An API or a Temporal that is away is waited for. It fails with ErrSuperseded, with the API's
+// Run is the node from its registration until ctx ends; then it withdraws, unless the cause is ErrStay, lets running jobs
+// finish within the drain time and returns nil. An API or a Temporal that is away is waited for. It fails with ErrSuperseded, with the API's
 // refusal of the first registration (a *client.Problem), or when Temporal refuses the worker for good.
 func Run(ctx context.Context, o Options) error {
 	if err := o.Spec.Validate(); err != nil {
@@ -80,10 +88,10 @@ func Run(ctx context.Context, o Options) error {
 	return a.run(ctx)
 }
 
-// agent is a running node. Its fields belong to the goroutine of run, but for jobs.
+// agent is a running node. Its fields belong to the goroutine of run, but for the gate and the work.
 type agent struct {
 	Options
-	jobs  *jobs
+	gate  *Gate
 	cut   context.CancelCauseFunc // ends the jobs that are left
 	meter *meter
 	// failed hears when the worker of a generation has failed for good.
@@ -116,10 +124,18 @@ func newAgent(ctx context.Context, o Options) *agent {
 	if o.Spec.Capabilities == nil {
 		o.Spec.Capabilities = []string{}
 	}
+	if o.AtOnce <= 0 {
+		o.AtOnce = o.Spec.MaxConcurrentJobs
+	}
 	o.Logger = o.Logger.With("node", o.Spec.ID)
 	hard, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	gate := NewGate(hard, o.AtOnce, o.Logger)
+	if o.Work == nil {
+		o.Work = newJobs(gate, o)
+	}
 	return &agent{
-		Options: o, every: berth.DefaultNodeTimes(o.Spec.Kind).Heartbeat, cut: cut, jobs: newJobs(hard, o), meter: newMeter(), failed: make(chan workerFailure, 1), quiet: quietTime,
+		Options: o, every: berth.DefaultNodeTimes(o.Spec.Kind).Heartbeat, cut: cut, gate: gate, meter: newMeter(),
+		failed: make(chan workerFailure, 1), quiet: quietTime,
 	}
 }
 
@@ -171,7 +187,7 @@ func (a *agent) move(last, next membership) membership {
 		// What was sent to the last generation before anybody knew that it was over is still worth doing.
 		select {
 		case <-time.After(a.quiet):
-		case <-a.jobs.hard.Done():
+		case <-a.gate.hard.Done():
 		}
 		last.worker.Stop()
 	})
@@ -184,7 +200,7 @@ func (a *agent) beat(ctx context.Context, now membership) (wait time.Duration, a
 	defer cancel()
 	begun := time.Now()
 	reply, err := a.API.HeartbeatNode(call, a.Spec.ID, client.Heartbeat{
-		Generation: now.Generation, NodeLoad: a.meter.read(ctx, a.jobs),
+		Generation: now.Generation, NodeLoad: a.meter.read(ctx, a.Work),
 	})
 	var refused *client.Problem
 	switch {

@@ -24,6 +24,7 @@ type running struct {
 	started chan *fakeWorker
 	healthy atomic.Bool
 	broken  atomic.Bool // workers cannot start
+	until   context.Context
 }
 
 type fakeWorker struct {
@@ -48,6 +49,7 @@ func run(t *testing.T, r *registry, change ...func(*running)) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	out := &running{t: t, stop: cancel, ended: make(chan error, 1), started: make(chan *fakeWorker, 10)}
 	out.healthy.Store(true)
+	out.until = ctx
 	out.agent = newAgent(ctx, Options{
 		Spec: berth.NodeSpec{
 			ID: "n1", Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "here", PID: 7, StartedAt: 1000},
@@ -73,7 +75,7 @@ func run(t *testing.T, r *registry, change ...func(*running)) *running {
 	for _, c := range change {
 		c(out)
 	}
-	go func() { out.ended <- out.run(ctx) }()
+	go func() { out.ended <- out.run(out.until) }()
 	t.Cleanup(func() {
 		cancel()
 		_ = out.end() // what it ended with is the test's own matter
@@ -120,8 +122,8 @@ func TestNodeRegistersAndTellsItsLoad(t *testing.T) {
 	n := run(t, reg)
 	w := n.worker()
 	require.Equal(t, "node.n1.101", w.TaskQueue)
-	n.jobs.running.Store(3)
-	n.jobs.executing.Store(2)
+	n.gate.running.Store(3)
+	n.Work.(*jobs).executing.Store(2)
 	reg.until(func(s *registryState) bool { return len(s.beats) > 2 && s.beats[len(s.beats)-1].CurrentJobs == 3 })
 	reg.do(func(s *registryState) {
 		require.Len(t, s.registered, 1)
@@ -137,6 +139,22 @@ func TestNodeRegistersAndTellsItsLoad(t *testing.T) {
 	require.NoError(t, n.end())
 	n.ends(w)
 	reg.do(func(s *registryState) { require.Equal(t, []int64{101}, s.withdrawn) })
+}
+
+func TestNodeThatStaysKeepsItsRegistration(t *testing.T) {
+	t.Parallel()
+	reg := newRegistry(t)
+	ctx, stop := context.WithCancelCause(context.Background())
+	n := run(t, reg, func(r *running) { r.until = ctx })
+	w := n.worker()
+	reg.until(func(s *registryState) bool { return len(s.beats) > 0 })
+	stop(ErrStay)
+	require.NoError(t, n.end())
+	n.ends(w)
+	reg.do(func(s *registryState) {
+		require.True(t, s.living)
+		require.Empty(t, s.withdrawn)
+	})
 }
 
 func TestNodeFollowsTheInterval(t *testing.T) {
