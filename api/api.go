@@ -35,6 +35,7 @@ type Starter interface {
 	CancelTask(ctx context.Context, taskID string) error
 	TurnStarter
 	ExecutionStarter
+	ConferenceStarter
 }
 
 // Submission is one checked request for a task. Its variables are assets of the user already (T26).
@@ -78,6 +79,11 @@ type Ledger interface {
 	FinishedSteps(ctx context.Context, taskID string) ([]ledger.FinishedStep, error)
 	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
 	GetSession(ctx context.Context, userID, id string) (berth.Session, error)
+	// SearchConferences is a page of conferences, the newest first; NextE164 a free number, CountOwners how many
+	// conferences each unit owns.
+	SearchConferences(ctx context.Context, q ledger.ConferenceQuery, cursor string, limit int) (found []berth.Conference, next string, err error)
+	NextE164(ctx context.Context, from string) (string, error)
+	CountOwners(ctx context.Context) (map[string]int, error)
 	// PutSetting keeps what an operator set about the fleet, ApplySetting writes it to Redis.
 	PutSetting(ctx context.Context, s ledger.Setting) error
 	ApplySetting(ctx context.Context, scripts *lua.Scripts, kind ledger.SettingKind, id string) error
@@ -114,6 +120,7 @@ type Config struct {
 	Tier              berth.Tier    // what tasks are served as until credits decide (T18): paid
 	TurnTimeout       time.Duration // a turn ends that long after its last segment (A1): 10 s
 	JobTimeout        time.Duration // longest one node may take for one job: 30 s
+	NumbersFrom       string        // first of the numbers that conferences are assigned: 8881000000
 	SessionAffinity   bool          // sessions are spread over the pools that serve them; else the first has all (L5)
 	Production        bool
 	Version           string
@@ -168,6 +175,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.sessions()
 	s.turns()
 	s.executions()
+	s.conferences(e)
 	s.sessionEventsRoute(e)
 	s.assets(e)
 	s.ticketsRoute()
@@ -207,6 +215,10 @@ func newServer(d Deps) (*server, error) {
 	setDefault(&c.Tier, berth.TierPaid)
 	setDefault(&c.TurnTimeout, 10*time.Second)
 	setDefault(&c.JobTimeout, 30*time.Second)
+	setDefault(&c.NumbersFrom, "8881000000")
+	if err := berth.ValidE164("NumbersFrom", c.NumbersFrom); err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
@@ -233,7 +245,7 @@ func newDocument(e *echo.Echo) huma.API {
 	cfg.CreateHooks = nil
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"},
-		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: the events of one task or session, for a minute"},
+		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: the events of one task, session or conference, for a minute"},
 	}
 	return humaecho.New(e, cfg)
 }

@@ -55,8 +55,9 @@ type claims struct {
 	jwt.RegisteredClaims
 	Scope string `json:"scope,omitempty"`
 	// what a ticket is for: one of them
-	Task    string `json:"task,omitempty"`
-	Session string `json:"session,omitempty"`
+	Task       string `json:"task,omitempty"`
+	Session    string `json:"session,omitempty"`
+	Conference string `json:"conference,omitempty"`
 }
 
 // IssueToken makes an HS256 bearer token for user with the given scopes, valid for ttl from now.
@@ -129,44 +130,58 @@ type ticketKind string
 
 // The kinds; a route without one takes no tickets.
 const (
-	noTicket      ticketKind = ""
-	ticketTask    ticketKind = "task"
-	ticketSession ticketKind = "session"
+	noTicket         ticketKind = ""
+	ticketTask       ticketKind = "task"
+	ticketSession    ticketKind = "session"
+	ticketConference ticketKind = "conference"
 )
 
-// ticket makes a token that opens the events of one task or session and nothing else.
-func (v hs256) ticket(userID string, kind ticketKind, id string, ttl time.Duration) (string, time.Time, error) {
+// opens is the claim that says which one a ticket of this kind opens.
+func (c *claims) opens(kind ticketKind) *string {
+	switch kind {
+	case ticketSession:
+		return &c.Session
+	case ticketConference:
+		return &c.Conference
+	default:
+		return &c.Task
+	}
+}
+
+// ticket makes a token that opens the events of one task, session or conference and nothing else. What an operator may
+// see beyond their own, their ticket opens, too.
+func (v hs256) ticket(who Principal, kind ticketKind, id string, ttl time.Duration) (string, time.Time, error) {
 	now := v.clock()
 	expires := now.Add(ttl).Truncate(time.Second)
 	c := claims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: defaultIssuer, Subject: userID, Audience: jwt.ClaimStrings{ticketAudience},
+			Issuer: defaultIssuer, Subject: who.UserID, Audience: jwt.ClaimStrings{ticketAudience},
 			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(expires),
 		},
+		Scope: ScopeUser,
 	}
-	if kind == ticketSession {
-		c.Session = id
-	} else {
-		c.Task = id
+	if who.Operator() {
+		c.Scope = ScopeOperator
 	}
+	*c.opens(kind) = id
 	t, err := sign(string(v.secret), c)
 	return t, expires, err
 }
 
-// redeem tells whose ticket for the task or session this is.
+// redeem tells whose ticket for the task, session or conference this is.
 func (v hs256) redeem(ticket string, kind ticketKind, id string) (Principal, error) {
 	c, err := v.parse(ticket, ticketAudience, "")
 	if err != nil {
 		return Principal{}, err
 	}
-	opens := c.Task
-	if kind == ticketSession {
-		opens = c.Session
-	}
-	if opens == "" || opens != id {
+	if opens := *c.opens(kind); opens == "" || opens != id {
 		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the ticket is for something else")
 	}
-	return Principal{UserID: c.Subject, Scopes: []string{ScopeUser}, ExpiresAt: c.ExpiresAt.Time}, nil
+	scopes := []string{ScopeUser}
+	if c.Scope == ScopeOperator {
+		scopes = append(scopes, ScopeOperator)
+	}
+	return Principal{UserID: c.Subject, Scopes: scopes, ExpiresAt: c.ExpiresAt.Time}, nil
 }
 
 // rule says who may call a route. A route without a rule stops New.
@@ -239,7 +254,7 @@ func (s *server) authenticate(c echo.Context, r rule) (Principal, error) {
 	}
 	if len(header) == 0 {
 		if t := c.QueryParam("ticket"); r.ticket != noTicket && t != "" {
-			return s.tickets.redeem(t, r.ticket, c.Param("id"))
+			return s.tickets.redeem(t, r.ticket, c.ParamValues()[0])
 		}
 		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is needed")
 	}

@@ -85,7 +85,7 @@ func (t *taskFeed) channel() lua.Channel { return t.ch }
 
 func (t *taskFeed) settled() bool { return t.final }
 
-func (t *taskFeed) ends(e berth.EventType) bool { return e.Terminal() }
+func (t *taskFeed) ends(item stream.Item) bool { return item.Event.Terminal() }
 
 func (t *taskFeed) subscribe(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error) {
 	return t.s.Hub.Subscribe(ctx, t.ch, after, fromLatest)

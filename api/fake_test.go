@@ -23,6 +23,11 @@ type book struct {
 	dispatches int
 	turns      map[string]*storedTurn
 	executions map[string]*storedExecution
+	// of conferences, by number
+	conferences map[string]*storedConference
+	refuse      error // what the next ones are refused with
+	releasedBy  []string
+	reports     [][]workflows.ReportUnit
 }
 
 type storedTurn struct {
@@ -38,7 +43,7 @@ type storedExecution struct {
 
 func newStories(scripts *lua.Scripts) *stories {
 	s := &stories{scripts: scripts, held: make(chan *book, 1)}
-	s.held <- &book{turns: map[string]*storedTurn{}, executions: map[string]*storedExecution{}}
+	s.held <- &book{turns: map[string]*storedTurn{}, executions: map[string]*storedExecution{}, conferences: map[string]*storedConference{}}
 	return s
 }
 

@@ -75,7 +75,7 @@ func (n *sessionFeed) channel() lua.Channel { return n.ch }
 
 func (n *sessionFeed) settled() bool { return false }
 
-func (n *sessionFeed) ends(berth.EventType) bool { return false }
+func (n *sessionFeed) ends(stream.Item) bool { return false }
 
 func (n *sessionFeed) last(context.Context) (*stream.Item, error) { return nil, nil }
 

@@ -13,8 +13,9 @@ import (
 
 type ticketInput struct {
 	Body struct {
-		TaskID    string `json:"taskId,omitempty" pattern:"^[A-Za-z0-9_.@-]{1,64}$" doc:"One of taskId and sessionId"`
+		TaskID    string `json:"taskId,omitempty" pattern:"^[A-Za-z0-9_.@-]{1,64}$" doc:"One of taskId, sessionId and e164"`
 		SessionID string `json:"sessionId,omitempty" maxLength:"128"`
+		E164      string `json:"e164,omitempty" maxLength:"15" doc:"Of a conference"`
 	}
 }
 
@@ -26,6 +27,7 @@ type ticketView struct {
 	Ticket    string    `json:"ticket"`
 	TaskID    string    `json:"taskId,omitempty"`
 	SessionID string    `json:"sessionId,omitempty"`
+	E164      string    `json:"e164,omitempty"`
 	ExpiresAt time.Time `json:"expiresAt" doc:"An open stream outlives it; a new connection needs a new ticket"`
 	EventsURL string    `json:"eventsUrl" doc:"With the ticket in it, for EventSource"`
 }
@@ -34,38 +36,46 @@ type ticketView struct {
 func (s *server) ticketsRoute() {
 	register(s, huma.Operation{
 		OperationID: "create-ticket", Method: http.MethodPost, Path: "/v1/tickets", Tags: []string{"events"},
-		Summary:       "A short-lived ticket that opens the events of one task or session and nothing else",
+		Summary:       "A short-lived ticket that opens the events of one task, session or conference and nothing else",
 		DefaultStatus: http.StatusCreated,
-	}, forUser, s.createTicket)
+	}, forUsers, s.createTicket)
 }
 
 func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketOutput, error) {
-	user, b := callOf(ctx).user.UserID, in.Body
-	kind, id, path := ticketTask, b.TaskID, taskPath(b.TaskID)
+	who, b := callOf(ctx).user, in.Body
+	kind, id, path := ticketTask, b.TaskID, ""
 	switch {
 	case b.TaskID != "" && b.SessionID != "":
 		return nil, berth.Invalid("sessionId", "a ticket is for a task or for a session, not both")
+	case b.E164 != "" && b.TaskID+b.SessionID != "":
+		return nil, berth.Invalid("e164", "a ticket is for one thing")
 	case b.TaskID != "":
-		if _, err := s.Ledger.GetUserTask(ctx, user, b.TaskID); err != nil {
+		if _, err := s.Ledger.GetUserTask(ctx, who.UserID, b.TaskID); err != nil {
 			return nil, err
 		}
+		path = taskPath(b.TaskID)
 	case b.SessionID != "":
 		if err := berth.ValidID("sessionId", b.SessionID); err != nil {
 			return nil, err
 		}
-		if _, err := s.Ledger.GetSession(ctx, user, b.SessionID); err != nil {
+		if _, err := s.Ledger.GetSession(ctx, who.UserID, b.SessionID); err != nil {
 			return nil, noSession(err)
 		}
 		kind, id, path = ticketSession, b.SessionID, sessionPath(b.SessionID)
+	case b.E164 != "":
+		if _, err := s.ownConference(ctx, b.E164, ""); err != nil {
+			return nil, err
+		}
+		kind, id, path = ticketConference, b.E164, conferencePath(b.E164)
 	default:
 		return nil, berth.Invalid("taskId", "is missing")
 	}
-	ticket, expires, err := s.tickets.ticket(user, kind, id, s.Config.TicketTTL)
+	ticket, expires, err := s.tickets.ticket(who, kind, id, s.Config.TicketTTL)
 	if err != nil {
 		return nil, err
 	}
 	return &ticketOutput{Body: ticketView{
-		Ticket: ticket, TaskID: b.TaskID, SessionID: b.SessionID, ExpiresAt: expires,
+		Ticket: ticket, TaskID: b.TaskID, SessionID: b.SessionID, E164: b.E164, ExpiresAt: expires,
 		EventsURL: path + "/events?ticket=" + url.QueryEscape(ticket),
 	}}, nil
 }

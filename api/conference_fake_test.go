@@ -1,0 +1,106 @@
+package api_test
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// storedConference is one that the fake has opened, as the book keeps it.
+type storedConference struct {
+	berth.Conference
+	in workflows.ConferenceInput
+}
+
+// CreateConference opens the conference on unit u1, as the workflow does once everybody has agreed.
+func (s *starter) CreateConference(ctx context.Context, in workflows.ConferenceInput) (berth.Conference, bool, error) {
+	b, giveBack := s.open()
+	defer giveBack()
+	if b.away != nil {
+		return berth.Conference{}, false, b.away
+	}
+	if c, ok := b.conferences[in.Spec.E164]; ok && !c.Status.Final() {
+		if c.in.RequestHash != in.RequestHash {
+			return berth.Conference{}, false, &berth.Error{Code: berth.CodeConflict, Field: "e164", Message: "the number has another conference"}
+		}
+		return c.Conference, true, nil
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	c := berth.Conference{
+		ConferenceSpec: in.Spec, ID: in.ConferenceID, UserID: in.UserID, Status: berth.ConferenceDeleted, CreatedAt: now, Revision: 1,
+	}
+	if b.refuse != nil {
+		c.End, c.EndedAt = berth.EndRefused, now
+		if err := s.ledger.SaveConference(ctx, c); err != nil {
+			return c, false, err
+		}
+		return berth.Conference{}, false, b.refuse
+	}
+	epoch, err := s.ledger.NextEpoch(ctx, c.E164)
+	if err != nil {
+		return c, false, err
+	}
+	c.Status, c.Epoch, c.OpenedAt = berth.ConferenceOpen, epoch, now
+	c.Owner = berth.ConferenceOwner{NodeID: "u1", Generation: 1, Epoch: epoch}
+	b.conferences[c.E164] = &storedConference{Conference: c, in: in}
+	return c, false, s.keep(ctx, c)
+}
+
+// keep writes the conference down and tells of it, as the workflow does at each transition.
+func (s *starter) keep(ctx context.Context, c berth.Conference) error {
+	if err := s.ledger.SaveConference(ctx, c); err != nil {
+		return err
+	}
+	_, err := s.scripts.PutConference(ctx, lua.ConferenceRow{
+		E164: c.E164, ConferenceID: c.ID, NodeID: c.Owner.NodeID, Generation: c.Owner.Generation, Epoch: c.Epoch,
+		Revision: c.Revision, Status: c.Status, StartedAt: c.OpenedAt,
+	}, c.Metadata)
+	if err == nil && c.Status.Final() {
+		_, err = s.scripts.DropConference(ctx, c.E164, c.ID, c.Epoch)
+	}
+	return err
+}
+
+func (s *starter) ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) error {
+	b, giveBack := s.open()
+	defer giveBack()
+	if b.away != nil {
+		return b.away
+	}
+	c, ok := b.conferences[e164]
+	if !ok || c.Status.Final() {
+		return berth.Errorf(berth.CodeConflict, "the conference is over")
+	}
+	b.releasedBy = append(b.releasedBy, req.By)
+	c.Status, c.End, c.EndedAt, c.Revision = berth.ConferenceEnded, berth.EndReleased, time.Now().UTC(), c.Revision+1
+	c.Owner = berth.ConferenceOwner{}
+	return s.keep(ctx, c.Conference)
+}
+
+func (s *starter) ReportUnits(_ context.Context, units []workflows.ReportUnit) error {
+	b, giveBack := s.open()
+	defer giveBack()
+	if b.away != nil {
+		return b.away
+	}
+	b.reports = append(b.reports, slices.Clone(units))
+	return nil
+}
+
+// change makes a transition of a conference, as its workflow does, and tells of it.
+func (h *house) change(e164 string, f func(c *berth.Conference)) berth.Conference {
+	h.t.Helper()
+	b, giveBack := h.starter.open()
+	defer giveBack()
+	c := b.conferences[e164]
+	c.Revision++
+	f(&c.Conference)
+	require.NoError(h.t, h.starter.keep(h.t.Context(), c.Conference))
+	return c.Conference
+}

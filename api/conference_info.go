@@ -1,0 +1,191 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"berth"
+	"berth/lua"
+	"berth/workflows"
+)
+
+type infoInput struct {
+	E164 string `path:"e164" doc:"The number, without the plus"`
+	Body infoBody
+}
+
+// infoBody is berth.ConferenceInfo.
+type infoBody struct {
+	NodeID     string          `json:"nodeId" doc:"The unit that tells it"`
+	Generation int64           `json:"generation" minimum:"1" maximum:"9007199254740991"`
+	Epoch      int64           `json:"epoch" minimum:"1" maximum:"9007199254740991" doc:"Under which the unit was told of the conference"`
+	Full       bool            `json:"full,omitempty" doc:"This is all there is; otherwise its top-level fields are merged into what was told before"`
+	Live       json.RawMessage `json:"live" doc:"A JSON object, at most 256 KiB"`
+}
+
+type infoOutput struct {
+	Body struct {
+		E164  string `json:"e164"`
+		Epoch int64  `json:"epoch"`
+	}
+}
+
+type reportOutput struct {
+	Body struct {
+		Units       int `json:"units" doc:"That are asked"`
+		Conferences int `json:"conferences" doc:"That they own"`
+		Lost        int `json:"lost" doc:"Units that own conferences and are not there: what becomes of these is being decided"`
+	}
+}
+
+type conferenceStatsOutput struct {
+	Body struct {
+		Stale map[string]int64 `json:"stale" doc:"How often information was dropped because its unit was not the owner (any more), by unit"`
+	}
+}
+
+// dataProxy are the routes by which units tell what happens in their conferences (C18-C20).
+func (s *server) dataProxy() {
+	tags := []string{"conferences"}
+	register(s, huma.Operation{
+		OperationID: "put-conference-info", Method: http.MethodPost, Path: "/v1/conferences/{e164}/info", Tags: tags,
+		Summary: "Tell what happens in a conference",
+		Description: "Only its owner's word counts: 409 conflict when the unit, its generation or the epoch is not that of the " +
+			"owner now; 404 when no such conference is known.",
+	}, forNode, s.putConferenceInfo)
+	register(s, huma.Operation{
+		OperationID: "report-conferences", Method: http.MethodPost, Path: "/v1/conferences/report", Tags: tags,
+		Summary:       "Have every unit tell everything again",
+		Description:   "For when information was lost (C18). Answers once it is certain that the units will be asked.",
+		DefaultStatus: http.StatusAccepted,
+	}, forOperator, s.reportConferences)
+	register(s, huma.Operation{
+		OperationID: "conference-stats", Method: http.MethodGet, Path: "/v1/stats/conferences", Tags: tags,
+		Summary: "Whose information was dropped",
+	}, forOperator, s.conferenceStats)
+}
+
+func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOutput, error) {
+	info, err := newInfo(in)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Fleet.Writable(); err != nil {
+		return nil, err
+	}
+	code, err := s.Scripts.PutConferenceInfo(ctx, in.E164, info)
+	if err != nil {
+		return nil, fromRedis(err)
+	}
+	switch code {
+	case lua.InfoUnknown:
+		return nil, berth.Errorf(berth.CodeNotFound, "there is no such conference")
+	case lua.InfoTooLarge:
+		return nil, tooMuchInfo()
+	case lua.ConferenceStale:
+		s.logStale(ctx, in.E164, info)
+		return nil, &berth.Error{
+			Code: berth.CodeConflict, Field: "epoch", Message: "the conference has another owner, generation or epoch",
+		}
+	}
+	out := &infoOutput{}
+	out.Body.E164, out.Body.Epoch = in.E164, info.Epoch
+	return out, nil
+}
+
+func newInfo(in *infoInput) (berth.ConferenceInfo, error) {
+	b := in.Body
+	info := berth.ConferenceInfo{NodeID: b.NodeID, Generation: b.Generation, Epoch: b.Epoch, Full: b.Full}
+	if err := berth.ValidE164("e164", in.E164); err != nil {
+		return info, err
+	}
+	if err := berth.ValidID("nodeId", b.NodeID); err != nil {
+		return info, err
+	}
+	if len(b.Live) > berth.MaxConferenceInfo {
+		return info, tooMuchInfo()
+	}
+	var live bytes.Buffer
+	if err := json.Compact(&live, b.Live); err != nil || live.Len() == 0 || live.Bytes()[0] != '{' {
+		return info, berth.Invalid("live", "must be a JSON object").With(err)
+	}
+	info.Live = live.Bytes()
+	return info, nil
+}
+
+func tooMuchInfo() error {
+	return &berth.Error{
+		Code: berth.CodeTooLarge, Field: "live", Message: fmt.Sprintf("may have at most %d bytes in all", berth.MaxConferenceInfo),
+	}
+}
+
+// logStale tells whose word was dropped and whose counts (C20); the script has counted it.
+func (s *server) logStale(ctx context.Context, e164 string, info berth.ConferenceInfo) {
+	owner, _, err := s.Scripts.ConferenceRow(ctx, e164)
+	if err != nil {
+		s.log.DebugContext(ctx, "owner not read", "e164", e164, "error", err)
+	}
+	s.log.WarnContext(ctx, "information dropped: its unit is not the owner", "e164", e164,
+		"unit", info.NodeID, "generation", info.Generation, "epoch", info.Epoch,
+		"owner", owner.NodeID, "ownerGeneration", owner.Generation, "ownerEpoch", owner.Epoch)
+}
+
+// readInfo is what the data proxy has of a conference; stale: Redis cannot be asked (L11). Information of another
+// conference of the same number is none.
+func (s *server) readInfo(ctx context.Context, c berth.Conference) (info *conferenceInfo, stale bool, err error) {
+	row, ok, err := s.Scripts.ConferenceRow(ctx, c.E164)
+	if err == nil && ok && row.ConferenceID == c.ID {
+		info = &conferenceInfo{}
+		info.Basic, info.Live, ok, err = s.Scripts.ConferenceInfo(ctx, c.E164)
+		if !ok {
+			info = nil
+		}
+	}
+	if outOfReach(err) {
+		return nil, true, nil
+	}
+	return info, false, err
+}
+
+// reportConferences asks the units that own conferences and live, some hundreds in a round.
+func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOutput, error) {
+	owners, err := s.Ledger.CountOwners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &reportOutput{}
+	var units []workflows.ReportUnit
+	nodes := s.Fleet.Snapshot().Nodes
+	for _, id := range slices.Sorted(maps.Keys(owners)) {
+		if n, ok := nodes[id]; !ok || n.State == berth.NodeDead {
+			out.Body.Lost++
+			continue
+		}
+		out.Body.Conferences += owners[id]
+		units = append(units, workflows.ReportUnit{NodeID: id, Generation: nodes[id].Generation})
+	}
+	out.Body.Units = len(units)
+	for round := range slices.Chunk(units, workflows.MaxReportUnits) {
+		if err := s.Starter.ReportUnits(ctx, round); err != nil {
+			return nil, fmt.Errorf("ask %d units to report: %w", len(round), err)
+		}
+	}
+	return out, nil
+}
+
+func (s *server) conferenceStats(ctx context.Context, _ *struct{}) (*conferenceStatsOutput, error) {
+	stale, err := s.Scripts.StaleInfo(ctx)
+	if err != nil {
+		return nil, fromRedis(err)
+	}
+	out := &conferenceStatsOutput{}
+	out.Body.Stale = stale
+	return out, nil
+}
