@@ -21,6 +21,7 @@ type commands struct {
 	API     apiCommand       `cmd:"" name:"api" help:"Serve the HTTP API and the console."`
 	Worker  workerCommand    `cmd:"" help:"Work task queues."`
 	Node    nodeCommand      `cmd:"" help:"Be a node: register, work jobs with a driver, drain when stopped."`
+	Media   mediaCommand     `cmd:"" help:"Be a media unit: run conferences on the media server beside it."`
 	Token   tokenCommand     `cmd:"" help:"Print a bearer token."`
 	Task    taskCommands     `cmd:"" help:"Submit, watch, get and cancel tasks from the terminal."`
 	Turn    turnCommand      `cmd:"" help:"Speak in a live-translation session from the terminal."`

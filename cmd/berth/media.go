@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	temporalclient "go.temporal.io/sdk/client"
+
+	"berth"
+	"berth/internal/config"
+	"berth/internal/node"
+	"berth/internal/telemetry"
+	"berth/internal/unit"
+)
+
+// mediaCommand keeps the contract of docs/units.md.
+type mediaCommand struct {
+	URL   string `help:"The API." name:"api" aliases:"url" env:"BERTH_URL" default:"http://127.0.0.1:8080"`
+	Token string `help:"Bearer token with the scope node, see 'berth token --scopes node'." env:"BERTH_TOKEN" required:""`
+
+	ID       string `help:"Id of the unit; a process that registers under it later takes it over." name:"id" env:"BERTH_UNIT_ID" required:""`
+	Slots    int    `help:"Conferences it runs at once." default:"50"`
+	Zone     string `help:"Zone it is in: conferences of a zone stay in it."`
+	Hostname string `help:"Host it is on. Default: the machine's name."`
+	Leave    bool   `help:"When stopped, withdraw, so that its conferences are recovered elsewhere at once. Without it, it is to be back before it is missed."`
+
+	Check   time.Duration `help:"Time between two looks at the media server." default:"300ms"`
+	Silence time.Duration `help:"How long the media server may be unreachable before its conferences are given up." default:"2s"`
+
+	Driver string `help:"The media server: ${enum}." enum:"livekit,sim" required:""`
+
+	LivekitURL    string `help:"livekit: its URL, for instance http://127.0.0.1:7880." name:"livekit-url" env:"LIVEKIT_URL"`
+	LivekitKey    string `help:"livekit: API key." name:"livekit-key" env:"LIVEKIT_API_KEY"`
+	LivekitSecret string `help:"livekit: the key's secret." name:"livekit-secret" env:"LIVEKIT_API_SECRET"`
+
+	SimFault   unit.Fault    `help:"sim: what it does wrong from the start: silent, half-dead, refuse or slow." name:"sim-fault" enum:",silent,half-dead,refuse,slow" default:""`
+	SimDelay   time.Duration `help:"sim: time a command takes." name:"sim-delay"`
+	SimControl string        `help:"sim: address that serves faults on demand over HTTP." name:"sim-control" placeholder:"HOST:PORT"`
+
+	Temporal  config.Temporal `embed:"" group:"Temporal"`
+	LogLevel  string          `help:"Least log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
+	LogFormat string          `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
+}
+
+// Run is the unit until the context ends.
+func (c *mediaCommand) Run(ctx context.Context) error {
+	logger, err := telemetry.Logger(os.Stderr, c.LogLevel, c.LogFormat)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Slots < 1:
+		return errors.New("--slots must be 1 or more")
+	case c.Check <= 0 || c.Silence < 2*c.Check:
+		return errors.New("--check must be above 0, and --silence at least twice as long")
+	}
+	own, err := node.NewIncarnation()
+	if err != nil {
+		return err
+	}
+	if c.Hostname == "" {
+		c.Hostname = own.Host
+	}
+	driver, end, err := c.driver(ctx, logger, own)
+	if err != nil {
+		return err
+	}
+	defer end()
+	tc, err := temporalclient.NewLazyClient(temporalclient.Options{
+		HostPort: c.Temporal.Addr, Namespace: c.Temporal.Namespace, Logger: telemetry.Temporal(logger),
+	})
+	if err != nil {
+		return fmt.Errorf("temporal client: %w", err)
+	}
+	defer tc.Close()
+	return unit.Run(ctx, unit.Options{
+		Spec: berth.NodeSpec{
+			ID: c.ID, Hostname: c.Hostname, Zone: c.Zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: c.Slots,
+		},
+		API: server{c.URL, c.Token}.client(), Temporal: tc, Driver: driver, Leave: c.Leave, Check: c.Check, Silence: c.Silence, Logger: logger,
+	})
+}
+
+func (c *mediaCommand) driver(ctx context.Context, logger *slog.Logger, own berth.Incarnation) (unit.Driver, func(), error) {
+	if c.Driver == "livekit" {
+		d, err := unit.NewLiveKit(unit.LiveKitOptions{URL: c.LivekitURL, Key: c.LivekitKey, Secret: c.LivekitSecret, Unit: c.ID})
+		if err != nil {
+			return nil, nil, fmt.Errorf("--livekit-url, --livekit-key, --livekit-secret: %w", err)
+		}
+		return d, d.Close, nil
+	}
+	if c.SimDelay < 0 {
+		return nil, nil, errors.New("--sim-delay must not be negative")
+	}
+	d := unit.NewSim(unit.SimOptions{Incarnation: own, Delay: c.SimDelay})
+	d.Fail(c.SimFault)
+	if c.SimControl == "" {
+		return d, func() {}, nil
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.SimControl)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--sim-control: %w", err)
+	}
+	control := &http.Server{Handler: d.Control(), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = control.Serve(l) }() // until it is closed
+	logger.Info("simulated media server takes orders", "addr", l.Addr().String())
+	return d, func() { _ = control.Close() }, nil
+}

@@ -1,0 +1,313 @@
+package unit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+)
+
+// fakeProxy is the data proxy under a test's control; its state goes round in a channel.
+type fakeProxy struct {
+	t     *testing.T
+	state chan *proxyState
+}
+
+type proxyState struct {
+	reports []report
+	answer  error
+	calls   int
+}
+
+type report struct {
+	e164 string
+	berth.ConferenceInfo
+}
+
+func newProxy(t *testing.T) *fakeProxy {
+	t.Helper()
+	p := &fakeProxy{t: t, state: make(chan *proxyState, 1)}
+	p.state <- &proxyState{}
+	return p
+}
+
+func (p *fakeProxy) do(f func(*proxyState)) {
+	s := <-p.state
+	defer func() { p.state <- s }()
+	f(s)
+}
+
+func (p *fakeProxy) ReportConference(_ context.Context, e164 string, in berth.ConferenceInfo) (err error) {
+	p.do(func(s *proxyState) {
+		s.calls++
+		if err = s.answer; err == nil {
+			s.reports = append(s.reports, report{e164, in})
+		}
+	})
+	return err
+}
+
+func (p *fakeProxy) answers(err error) { p.do(func(s *proxyState) { s.answer = err }) }
+
+// take waits for n reports and takes them.
+func (p *fakeProxy) take(n int) (out []report) {
+	p.t.Helper()
+	require.Eventually(p.t, func() (enough bool) {
+		p.do(func(s *proxyState) {
+			if enough = len(s.reports) >= n; enough {
+				out, s.reports = s.reports, nil
+			}
+		})
+		return enough
+	}, 20*time.Second, time.Millisecond)
+	require.Len(p.t, out, n)
+	return out
+}
+
+// quiet is true when nothing is reported in some rounds.
+func (p *fakeProxy) quiet(r *reporter) {
+	p.t.Helper()
+	require.Never(p.t, func() (some bool) {
+		p.do(func(s *proxyState) { some = len(s.reports) > 0 })
+		return some
+	}, 20*r.every, r.every)
+}
+
+// reporting is a reporter at work, fast.
+func reporting(t *testing.T, sim *Sim) (*reporter, *fakeProxy) {
+	t.Helper()
+	p := newProxy(t)
+	inc, err := sim.Incarnation(t.Context())
+	require.NoError(t, err)
+	r := newReporter("u1", sim, inc, p, quietLog)
+	r.every = 10 * time.Millisecond
+	r.generation.Store(7)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { r.run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
+	return r, p
+}
+
+func runs(epoch int64, people int) Copy {
+	return Copy{berth.UnitCopy{E164: number, ConferenceID: "c1", Epoch: epoch, StartedAt: time.Now()}, people}
+}
+
+func isLive(t *testing.T, r report, full bool, want string) {
+	t.Helper()
+	require.Equal(t, number, r.e164)
+	require.Equal(t, "u1", r.NodeID)
+	require.Equal(t, full, r.Full)
+	require.False(t, r.Ended)
+	require.JSONEq(t, want, string(r.Live))
+}
+
+func TestAllIsReportedOnceAndThenWhatChanges(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	sim.Put(runs(3, 0))
+	r, p := reporting(t, sim)
+	first := p.take(1)[0]
+	isLive(t, first, true, `{"participantCount":0,"simulated":true}`)
+	require.Equal(t, int64(3), first.Epoch)
+	require.Equal(t, int64(7), first.Generation)
+	p.quiet(r)
+	sim.Put(runs(3, 2))
+	isLive(t, p.take(1)[0], false, `{"participantCount":2}`)
+	p.quiet(r)
+	sim.Put(runs(3, 0))
+	isLive(t, p.take(1)[0], false, `{"participantCount":0}`)
+	require.Equal(t, int64(1), r.running.Load())
+}
+
+func TestAllIsReportedAgainForANewOwner(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	sim.Put(runs(3, 1))
+	r, p := reporting(t, sim)
+	p.take(1)
+	sim.Put(runs(4, 1)) // adopted
+	again := p.take(1)[0]
+	isLive(t, again, true, `{"participantCount":1,"simulated":true}`)
+	require.Equal(t, int64(4), again.Epoch)
+	r.generation.Store(8) // registered anew
+	again = p.take(1)[0]
+	require.True(t, again.Full)
+	require.Equal(t, int64(8), again.Generation)
+}
+
+func TestNothingIsReportedBeforeTheUnitIsRegistered(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	sim.Put(runs(3, 1))
+	r, p := reporting(t, sim)
+	p.take(1)
+	r.generation.Store(0)
+	sim.Put(runs(3, 2))
+	p.quiet(r)
+}
+
+func TestC18AllIsReportedWhenAskedFor(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	sim.Put(runs(3, 1))
+	other := runs(1, 1)
+	other.E164 = "4930123456"
+	sim.Put(other)
+	r, p := reporting(t, sim)
+	p.take(2)
+	r.again([]string{number})
+	isLive(t, p.take(1)[0], true, `{"participantCount":1,"simulated":true}`)
+	r.again(nil)
+	for _, one := range p.take(2) {
+		require.True(t, one.Full)
+	}
+	r.again([]string{"49301"}) // nothing of it is here
+	p.quiet(r)
+}
+
+func TestC19AllIsReportedAgainAfterTheProxyWasAway(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]error{
+		"no answer": errors.New("connection refused"),
+		"an error":  &client.Problem{Status: http.StatusServiceUnavailable},
+		"too many":  &client.Problem{Status: http.StatusTooManyRequests},
+		"no token":  &client.Problem{Status: http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sim := simulated()
+			sim.Put(runs(3, 1))
+			other := runs(1, 0)
+			other.E164 = "4930123456"
+			sim.Put(other)
+			_, p := reporting(t, sim)
+			p.take(2)
+			p.answers(away)
+			sim.Put(runs(3, 2))
+			var before int
+			p.do(func(s *proxyState) { before = s.calls })
+			require.Eventually(t, func() (tried bool) {
+				p.do(func(s *proxyState) { tried = s.calls > before+2 })
+				return tried
+			}, 20*time.Second, time.Millisecond)
+			sim.End(other.E164) // it vanishes meanwhile, and the unit removes it
+			p.answers(nil)
+			seen := map[string]report{}
+			require.Eventually(t, func() bool {
+				p.do(func(s *proxyState) {
+					for _, one := range s.reports {
+						seen[one.e164] = one
+					}
+				})
+				return seen[number].Full && seen[other.E164].Ended
+			}, 20*time.Second, time.Millisecond)
+			require.JSONEq(t, `{"participantCount":2,"simulated":true}`, string(seen[number].Live))
+		})
+	}
+}
+
+func TestC20NothingMoreIsReportedOfAStaleCopy(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusConflict, http.StatusNotFound} {
+		sim := simulated()
+		sim.Put(runs(3, 1))
+		r, p := reporting(t, sim)
+		p.take(1)
+		p.answers(&client.Problem{Status: status})
+		sim.Put(runs(3, 2))
+		var calls int
+		require.Eventually(t, func() bool {
+			before := calls
+			p.do(func(s *proxyState) { calls = s.calls })
+			return before == 2 && calls == 2
+		}, 20*time.Second, 5*r.every, "one refusal is enough")
+		p.answers(nil)
+		sim.Put(runs(3, 3))
+		p.quiet(r)
+		r.begun(number, 3)
+		isLive(t, p.take(1)[0], true, `{"participantCount":3,"simulated":true}`)
+	}
+}
+
+func TestAReportThatIsNotTakenIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	sim.Put(runs(3, 1))
+	r, p := reporting(t, sim)
+	p.take(1)
+	p.answers(&client.Problem{Status: http.StatusUnprocessableEntity})
+	sim.Put(runs(3, 2))
+	require.Eventually(t, func() (tried bool) {
+		p.do(func(s *proxyState) { tried = s.calls == 2 })
+		return tried
+	}, 20*time.Second, time.Millisecond)
+	p.answers(nil)
+	p.quiet(r)
+	sim.Put(runs(3, 3))
+	isLive(t, p.take(1)[0], false, `{"participantCount":3}`)
+}
+
+func TestC15AnEndOnPurposeIsTold(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	sim.Put(runs(3, 1))
+	r, p := reporting(t, sim)
+	p.take(1)
+	sim.End(number)
+	end := p.take(1)[0]
+	require.True(t, end.Ended)
+	require.Equal(t, int64(3), end.Epoch)
+	require.JSONEq(t, `{}`, string(end.Live))
+	p.quiet(r)
+}
+
+func TestAReleaseAndALostServerAreNoEndsOnPurpose(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	sim.Put(runs(3, 1))
+	r, p := reporting(t, sim)
+	p.take(1)
+	sim.do(func(st *simState) { // no list in between
+		delete(st.copies, number)
+		r.over(number)
+	})
+	p.quiet(r)
+	sim.Put(runs(4, 1))
+	p.take(1)
+	sim.Restart()
+	p.quiet(r)
+}
+
+func TestNewsNeverHoldACommandUp(t *testing.T) {
+	t.Parallel()
+	r := newReporter("u1", simulated(), berth.Incarnation{}, nil, quietLog)
+	for range 2 * cap(r.news) {
+		r.begun(number, 1)
+	}
+	require.True(t, r.everything.Load())
+}
+
+func TestDifference(t *testing.T) {
+	t.Parallel()
+	a := Live{"x": json.RawMessage(`1`), "y": json.RawMessage(`2`)}
+	change, full := difference(nil, a)
+	require.True(t, full)
+	require.JSONEq(t, `{"x":1,"y":2}`, string(change))
+	change, full = difference(a, Live{"x": json.RawMessage(`1`), "y": json.RawMessage(`3`)})
+	require.False(t, full)
+	require.JSONEq(t, `{"y":3}`, string(change))
+	change, _ = difference(a, a)
+	require.Nil(t, change)
+	change, full = difference(nil, Live{})
+	require.True(t, full)
+	require.JSONEq(t, `{}`, string(change))
+}

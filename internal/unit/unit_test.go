@@ -1,0 +1,209 @@
+package unit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/node"
+)
+
+// membership is one run of the unit as a node.
+type membership struct {
+	node.Options
+	ctx context.Context
+	end chan error // what it ends with, besides by its context
+}
+
+// life is a unit whose time as a node is a test's.
+type life struct {
+	t       *testing.T
+	stop    context.CancelFunc
+	members chan *membership
+	ended   chan error
+}
+
+func alive(t *testing.T, d Driver, change ...func(*Options)) *life {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	l := &life{t: t, stop: stop, members: make(chan *membership), ended: make(chan error, 1)}
+	o := Options{
+		Spec:   berth.NodeSpec{ID: "u1", Kind: berth.NodeMedia, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: 5},
+		Driver: d, Check: 5 * time.Millisecond, Silence: 400 * time.Millisecond, Logger: quietLog,
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	u := &unit{Options: o}
+	u.be = func(ctx context.Context, o node.Options) error {
+		m := &membership{o, ctx, make(chan error, 1)}
+		select {
+		case l.members <- m:
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case err := <-m.end:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	go func() { l.ended <- u.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		_ = l.end() // what it ended with is the test's own matter
+	})
+	return l
+}
+
+func (l *life) end() error {
+	l.t.Helper()
+	select {
+	case err := <-l.ended:
+		l.ended <- err
+		return err
+	case <-time.After(20 * time.Second):
+		l.t.Fatal("the unit did not end")
+		return nil
+	}
+}
+
+// member waits for the next time that the unit is a node.
+func (l *life) member() *membership {
+	l.t.Helper()
+	select {
+	case m := <-l.members:
+		return m
+	case <-time.After(30 * time.Second):
+		l.t.Fatal("the unit did not register")
+		return nil
+	}
+}
+
+// over waits for the end of the link and answers why.
+func (m *membership) over(t *testing.T) error {
+	t.Helper()
+	select {
+	case <-m.ctx.Done():
+		return context.Cause(m.ctx)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the link is still up")
+		return nil
+	}
+}
+
+func TestAUnitIsAMediaNodeOfItsServersIncarnation(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	m := alive(t, sim).member()
+	require.NoError(t, m.Spec.Validate())
+	require.Equal(t, berth.NodeMedia, m.Spec.Kind)
+	require.Equal(t, berth.Incarnation{Host: "here", PID: 1, StartedAt: 1000}, m.Spec.Incarnation)
+	require.Equal(t, 8, m.AtOnce, "C3")
+	require.Equal(t, 5, m.Spec.MaxConcurrentJobs)
+}
+
+func TestC14AQuickRestartOfTheServerDropsTheLink(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	l := alive(t, sim)
+	first := l.member()
+	sim.Restart()
+	require.ErrorIs(t, first.over(t), errRestarted)
+	second := l.member()
+	require.NotEqual(t, first.Spec.Incarnation, second.Spec.Incarnation)
+	require.Greater(t, second.Spec.Incarnation.StartedAt, first.Spec.Incarnation.StartedAt)
+}
+
+func TestASilentUnitComesBackWithItsConferences(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	l := alive(t, sim)
+	first := l.member()
+	sim.Put(runs(1, 0))
+	sim.Fail(FaultSilent)
+	require.ErrorIs(t, first.over(t), node.ErrStay, "it does not say that it goes")
+	sim.Fail(FaultNone)
+	require.Equal(t, first.Spec.Incarnation, l.member().Spec.Incarnation)
+	require.Len(t, sim.Copies(), 1)
+}
+
+func TestAHalfDeadUnitStaysRegistered(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	m := alive(t, sim).member()
+	sim.Fail(FaultHalfDead)
+	require.Never(t, func() bool { return m.ctx.Err() != nil }, 300*time.Millisecond, 10*time.Millisecond)
+}
+
+func TestAStoppedUnitStaysOrLeaves(t *testing.T) {
+	t.Parallel()
+	for _, leave := range []bool{false, true} {
+		l := alive(t, simulated(), func(o *Options) { o.Leave = leave })
+		m := l.member()
+		l.stop()
+		require.Equal(t, !leave, errors.Is(m.over(t), node.ErrStay))
+		require.NoError(t, l.end())
+	}
+}
+
+// away is a media server that does not answer while it is told so.
+type away struct {
+	*Sim
+	err chan error // has one
+}
+
+func (a *away) Incarnation(ctx context.Context) (berth.Incarnation, error) {
+	err := <-a.err
+	a.err <- err
+	if err != nil {
+		return berth.Incarnation{}, err
+	}
+	return a.Sim.Incarnation(ctx)
+}
+
+func (a *away) becomes(err error) {
+	<-a.err
+	a.err <- err
+}
+
+func TestAnUnreachableServerIsWaitedForAndThenGivenUp(t *testing.T) {
+	t.Parallel()
+	server := &away{simulated(), make(chan error, 1)}
+	server.err <- errors.New("refused")
+	l := alive(t, server)
+	server.becomes(nil)
+	m := l.member()
+	server.becomes(errors.New("refused"))
+	begun := time.Now()
+	require.ErrorIs(t, m.over(t), errUnreachable)
+	require.GreaterOrEqual(t, time.Since(begun), 350*time.Millisecond)
+	server.becomes(nil)
+	require.Equal(t, m.Spec.Incarnation, l.member().Spec.Incarnation, "the same run is back")
+}
+
+func TestWrongSettingsEndAUnitThatNeverWorked(t *testing.T) {
+	t.Parallel()
+	server := &away{simulated(), make(chan error, 1)}
+	server.err <- &Misconfigured{"wrong key"}
+	require.ErrorContains(t, alive(t, server).end(), "wrong key")
+
+	l := alive(t, simulated())
+	l.member().end <- &client.Problem{Status: http.StatusForbidden}
+	var refused *client.Problem
+	require.ErrorAs(t, l.end(), &refused)
+}
+
+func TestASupersededUnitEnds(t *testing.T) {
+	t.Parallel()
+	l := alive(t, simulated())
+	l.member().end <- node.ErrSuperseded
+	require.ErrorIs(t, l.end(), node.ErrSuperseded)
+}

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Builds the LiveKit server that tests of media units run, from the module proxy into bin/tools: two minutes, once.
+set -eu
+
+version=v1.13.5 # later ones need a newer Go
+cd "$(dirname "$0")/.."
+bin=bin/tools/livekit-server-$version
+[ ! -x "$bin" ] || exit 0
+
+echo "setup: building LiveKit $version, two minutes, once"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+GOBIN=$dir GOFLAGS= "${GO:-go}" install "github.com/livekit/livekit-server/cmd/server@$version"
+mkdir -p bin/tools
+mv "$dir/server" "$bin"
