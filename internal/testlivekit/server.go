@@ -74,7 +74,8 @@ func freePorts(tb testing.TB) (out [3]int) {
 			tb.Fatalf("find a free port: %v", err)
 		}
 		defer func() { _ = l.Close() }()
-		out[i] = l.Addr().(*net.TCPAddr).Port
+		addr, _ := l.Addr().(*net.TCPAddr)
+		out[i] = addr.Port
 	}
 	return out
 }

@@ -34,7 +34,7 @@ type Driver interface {
 type Copy struct {
 	berth.UnitCopy
 	// People is how many take part; it may lag a few seconds behind.
-	People int
+	People int `json:"people"`
 }
 
 // Live is the live information of a conference, by its top-level fields. They are always the same ones: a change is told

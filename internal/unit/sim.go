@@ -96,7 +96,8 @@ func (s *Sim) Put(c Copy) { s.do(func(st *simState) { st.copies[c.E164] = c }) }
 func (s *Sim) End(e164 string) { s.do(func(st *simState) { delete(st.copies, e164) }) }
 
 // Copies is what the server runs, by number.
-func (s *Sim) Copies() (out []Copy) {
+func (s *Sim) Copies() []Copy {
+	out := []Copy{}
 	s.do(func(st *simState) {
 		for _, c := range st.copies {
 			out = append(out, c)

@@ -8,17 +8,11 @@ import (
 	"berth"
 )
 
-// simCopy is a copy as the control has it.
-type simCopy struct {
-	berth.UnitCopy
-	People int `json:"people"`
-}
-
 // simView is what the control tells of a simulated media server.
 type simView struct {
 	Fault       Fault             `json:"fault"`
 	Incarnation berth.Incarnation `json:"incarnation"`
-	Conferences []simCopy         `json:"conferences"`
+	Conferences []Copy            `json:"conferences"`
 }
 
 const controlBytes = 64 << 10
@@ -44,7 +38,7 @@ func (s *Sim) Control() http.Handler {
 		s.show(w)
 	})
 	mux.HandleFunc("PUT /conferences/{e164}", func(w http.ResponseWriter, r *http.Request) {
-		var in simCopy
+		var in Copy
 		if !read(w, r, &in) {
 			return
 		}
@@ -53,7 +47,7 @@ func (s *Sim) Control() http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		s.Put(Copy{in.UnitCopy, in.People})
+		s.Put(in)
 		s.show(w)
 	})
 	mux.HandleFunc("DELETE /conferences/{e164}", func(w http.ResponseWriter, r *http.Request) {
@@ -72,11 +66,8 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 }
 
 func (s *Sim) show(w http.ResponseWriter) {
-	out := simView{Fault: s.Fault(), Conferences: []simCopy{}}
-	s.do(func(st *simState) { out.Incarnation = st.incarnation })
-	for _, c := range s.Copies() {
-		out.Conferences = append(out.Conferences, simCopy{c.UnitCopy, c.People})
-	}
+	out := simView{Conferences: s.Copies()}
+	s.do(func(st *simState) { out.Fault, out.Incarnation = st.fault, st.incarnation })
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out) // who went away is not told
 }

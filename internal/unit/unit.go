@@ -100,26 +100,24 @@ func (u *unit) run(ctx context.Context) error {
 	}
 }
 
-// await is the incarnation of the media server once it answers. It fails only when waiting is of no use.
+// await is the incarnation of the media server once it answers, or nothing once ctx has ended. It fails only when waiting
+// is of no use.
 func (u *unit) await(ctx context.Context) (berth.Incarnation, error) {
-	for said := false; ; {
+	for said := false; ctx.Err() == nil; wait(ctx, u.Check) {
 		inc, err := u.probe(ctx)
+		if err == nil {
+			return inc, nil
+		}
 		var wrong *Misconfigured
-		switch {
-		case err == nil:
-			return inc, nil
-		case ctx.Err() != nil:
-			return inc, nil
-		case !u.joined && errors.As(err, &wrong):
-			return inc, err
-		case !said:
+		if !u.joined && errors.As(err, &wrong) {
+			return berth.Incarnation{}, err
+		}
+		if !said {
 			u.Logger.Warn("waiting for the media server", "error", err)
 			said = true
 		}
-		if !wait(ctx, u.Check) {
-			return inc, nil
-		}
 	}
+	return berth.Incarnation{}, nil
 }
 
 // probe asks which run of the media server answers. Two have to fail within the time of silence.
@@ -178,8 +176,7 @@ func (u *unit) watch(ctx context.Context, inc berth.Incarnation) error {
 		begun := time.Now()
 		now, err := u.probe(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil
+		case ctx.Err() != nil: // the loop ends
 		case err == nil && now != inc:
 			return errRestarted
 		case err == nil:
