@@ -51,7 +51,7 @@ type Event struct {
 
 	// queued: Position is how many wait before this one
 	Position   *int `json:"position,omitempty"`
-	EtaSeconds int `json:"etaSeconds,omitempty"`
+	EtaSeconds int  `json:"etaSeconds,omitempty"`
 
 	// start: the routing decision of the step that starts
 	Queue      Queue  `json:"queue,omitempty"`

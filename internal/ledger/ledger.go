@@ -85,7 +85,7 @@ func openSQLite(path string) (*Ledger, error) {
 	}
 	// Immediate: a transaction that reads first and then writes could not wait for another process's.
 	write, err := openPrepared(
-		sqliteName(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)")+"&_txlock=immediate")
+		sqliteName(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)") + "&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
