@@ -451,6 +451,61 @@ func TestNodeGraceAfterLoss(t *testing.T) {
 	}
 }
 
+// L12: a node may be back only after the grace. It gets no new leases then until the forgotten ones can have been put back;
+// nor does one of which Redis, after a failover, knows an older generation only.
+func TestNodeThatComesBackAfterTheGrace(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		for _, id := range []string{"forgotten", "failed-over", "put-back"} {
+			n := spec(id, slots(2), can(id))
+			before := redisMs(t, s) + 1000 // what it had, from a Redis that is no more
+			if id == "failed-over" {
+				old := register(t, s, n)
+				require.Equal(t, lua.AssignOK, assign(t, s, id, lua.Choice{PoolID: id}).Code)
+				require.Less(t, old.Generation, before)
+			}
+			r, err := s.RegisterNode(t.Context(), n, lua.Registration{Previous: before})
+			require.NoError(t, err)
+			require.Equal(t, lua.NodeOK, r.Code)
+			require.Equal(t, lua.NodeExists, register(t, s, n).Code, "the same again changes nothing")
+			require.Equal(t, lua.NodeOK, beat(t, s, id, r.Generation, berth.NodeLoad{}))
+			require.Equal(t, berth.ExcludeFull, node(t, s, id).Excluded)
+			require.Equal(t, lua.AssignFull, assign(t, s, "new-"+id, lua.Choice{PoolID: id}).Code)
+			job, err := s.DispatchJob(t.Context(), lua.JobCall{
+				SessionID: "s", TurnID: "t-" + id, JobID: "j-" + id, RequestID: "r-" + id, Dispatch: 1, AffinityNodeID: id,
+				Choice: lua.Choice{PoolID: id},
+			})
+			require.NoError(t, err)
+			require.Equal(t, lua.AssignFull, job.Code, "not for the turn's own node either")
+			held := berth.Assignment{NodeID: id, Generation: before, LeaseID: "held-" + id, PoolID: id}
+			stranger := held
+			stranger.Generation--
+			code, _, err := s.ConfirmNodeSlot(t.Context(), stranger, time.Hour)
+			require.NoError(t, err)
+			require.Equal(t, lua.NodeGone, code)
+			want := 0
+			if id == "put-back" {
+				code, now, err := s.ConfirmNodeSlot(t.Context(), held, time.Hour)
+				require.NoError(t, err)
+				require.Equal(t, lua.NodeSlotHeld, code)
+				require.Equal(t, r.Generation, now)
+				want = 1
+			}
+			began := time.Now()
+			require.Eventually(t, func() bool {
+				return assign(t, s, "new-"+id, lua.Choice{PoolID: id}).Code == lua.AssignOK
+			}, 10*time.Second, 20*time.Millisecond)
+			require.Less(t, time.Since(began), lua.NodeUnsure+time.Second)
+			require.Equal(t, want+1, node(t, s, id).Leases)
+			if code, _, err = s.ConfirmNodeSlot(t.Context(), held, time.Hour); want == 0 {
+				require.NoError(t, err)
+				require.NotEqual(t, lua.NodeSlotHeld, code, "too late")
+			}
+		}
+	})
+}
+
 // P9: leases and deaths follow Redis's clock alone: the clock of a node tells its incarnations apart and nothing else.
 func TestClocksOfNodesDecideNothing(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,6 @@
 -- confirm_node_slot: hold a taken slot for longer, such as until the job's timeout (L7). After Redis lost data it puts
--- back the slot of whoever held it, within the grace (L12), also for the generation that the node's process had before.
+-- back the slot of whoever held it, within the grace (L12) or the time that the node is unsure, also for the generation
+-- that the node's process had before.
 --
 -- KEYS[1] node
 -- KEYS[2] its slots
@@ -27,7 +28,7 @@ local node = stand_of(node_of(stem, id))
 if not node or node.state == 'dead' then return { 'GONE', '0' } end
 local now = clock()
 local grace = redis.call('HGET', guard, 'grace')
-local forgotten = grace and tonumber(grace) > now
+local forgotten = grace and tonumber(grace) > now or node.unsure > now
 if node.generation ~= generation and not (forgotten and redis.call('HGET', key, 'previous') == generation) then
   return { 'GONE', node.generation }
 end

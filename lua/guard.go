@@ -19,6 +19,11 @@ const (
 // which it shares the guard.
 const NodeGrace = 5 * time.Second
 
+// NodeUnsure is how long a node gets no new leases after it has registered as one that Redis has forgotten, perhaps after
+// the grace: within it ConfirmNodeSlot puts back its slots (L12). Their holders try once a second meanwhile; with it, and
+// the 5 s after which translating nodes are back at the latest, everything is normal within 10 s.
+const NodeUnsure = 3 * time.Second
+
 // Grace is the last time for which a Redis that may have forgotten leases grants nothing.
 type Grace struct {
 	// Until is its end by Redis's clock, which names it; zero when there never was one.

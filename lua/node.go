@@ -25,7 +25,7 @@ const (
 // Registration is a node's registration beyond what it says of itself.
 type Registration struct {
 	// Previous is the generation the same process had before, 0 for none: in a grace after Redis lost data its
-	// leases can be put back (L12).
+	// leases can be put back (L12). One that Redis does not know opens a grace of its own, NodeUnsure.
 	Previous int64
 	// Announce has a new generation told in the outbox, for those who reconcile with it.
 	Announce bool
@@ -50,7 +50,8 @@ func (s *Scripts) RegisterNode(ctx context.Context, spec berth.NodeSpec, r Regis
 	res, err := s.run(ctx, name,
 		[]string{k.Node(spec.ID), k.NodeHold(spec.ID), k.NodeBeats(kind), k.NodeSuspects(kind), k.NodesDead()},
 		k.stem(), spec.ID, kind, spec.Incarnation.Host, spec.Incarnation.PID, spec.Incarnation.StartedAt,
-		spec.Hostname, spec.Zone, strings.Join(unique(spec.Capabilities), "\n"), slots, r.Previous, flag(r.Announce))
+		spec.Hostname, spec.Zone, strings.Join(unique(spec.Capabilities), "\n"), slots, r.Previous, flag(r.Announce),
+		millis(NodeUnsure))
 	if err != nil {
 		return RegisterReply{}, err
 	}

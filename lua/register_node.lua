@@ -1,7 +1,8 @@
 -- register_node: a node's process says that it is there and what it can do (L3, L4).
 -- The same incarnation registering again keeps its generation, unless that was declared dead: dead is final. Another
 -- one gets a higher generation, and what the old one held is gone. Generations are at least the server's milliseconds,
--- so that they do not go back in a Redis that was wiped (L12).
+-- so that they do not go back in a Redis that was wiped (L12). A generation that the process had and Redis does not know
+-- was forgotten with its leases: the node gets no new ones for a time, in which they can be put back.
 --
 -- KEYS[1]  node
 -- KEYS[2]  the operator's orders for the node
@@ -20,6 +21,7 @@
 -- ARGV[10] slots
 -- ARGV[11] generation it had before, 0 when none: its leases can be reinstated in a grace
 -- ARGV[12] 1 when a new generation is to be told in the outbox
+-- ARGV[13] ms for which a node whose leases were forgotten gets no new ones
 --
 -- Returns {code, generation, pools}; pools one per line
 --   OK      registered as a new generation
@@ -33,19 +35,21 @@
 local key, hold_key, beats, suspects, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stem, id, kind, host, pid, started = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local hostname, zone, capabilities, slots, before = ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11]
-if not (slots and tonumber(started)) then return redis.error_reply('ERR register_node: not a number') end
+local unsure = tonumber(ARGV[13])
+if not (slots and tonumber(started) and tonumber(before) and unsure) then return redis.error_reply('ERR register_node: not a number') end
 
 local was = redis.call('HMGET', key, 'host', 'pid', 'started_at_ms', 'capability_lines', 'kind')
 local node = stand_of(node_of(stem, id))
 local same = node and was[1] == host and was[2] == pid and was[3] == started and was[5] == kind
 local living = node and node.state ~= 'dead'
+local forgotten = tonumber(before) > (node and tonumber(node.generation) or 0)
 if living and not same and was[1] == host and tonumber(started) < tonumber(was[3]) then
   return { 'STALE', node.generation, node.pools }
 end
 
 local now = clock()
 local code, generation = 'OK', now
-if same and living then
+if same and living and not forgotten then
   code, generation = 'EXISTS', tonumber(node.generation)
 else
   if living then bury(stem, node, now, 'superseded') end
@@ -61,8 +65,9 @@ if code == 'OK' then
   clear_slots(stem, node.slots)
   redis.call('HSET', key, 'base', '0', 'active', '0', 'prior_leases', '0', 'seen_leases', '0', 'unavailable_until', '0',
     'cpu_usage', '0', 'gpu_usage', '0', 'memory_usage', '0', 'current_jobs', '0', 'active_workflows', '0',
-    'latency_ms', '0', 'registered_at_ms', whole(now), 'previous', before)
-  node.base, node.active, node.prior = 0, 0, 0
+    'latency_ms', '0', 'registered_at_ms', whole(now), 'previous', before,
+    'unsure_until', forgotten and whole(now + unsure) or '0')
+  node.base, node.active, node.prior, node.unsure = 0, 0, 0, forgotten and now + unsure or 0
 end
 if node.zone ~= zone or node.host ~= hostname then
   move(stem, node, {}, 0) -- its place in the pools is another

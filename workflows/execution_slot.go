@@ -20,6 +20,11 @@ const (
 	// grudge is how long a node that failed the execution is passed over when no other one can take it: it may be the
 	// only one there is.
 	grudge = 10 * time.Second
+	// reassertWithin is how long, after Redis lost data, an execution's slot is tried to be put back: longer than the
+	// heartbeats of engines are apart, for the node registers again with its next one. putBackEach is the pause between
+	// two tries: a node that is back gets no new work for longer than that.
+	reassertWithin = 40 * time.Second
+	putBackEach    = time.Second
 )
 
 // nodeSlot is the slot that an execution holds. Confirming and giving back exclude each other: in a grace, a confirmation
@@ -123,16 +128,34 @@ func (e *execution) confirm(ctx workflow.Context, within time.Duration) error {
 
 // reassert puts the slot back into a Redis that lost it (L12). The node may have to register again first.
 func (e *execution) reassert(ctx workflow.Context) {
+	lease, until := e.slot.LeaseID, workflow.Now(ctx).Add(reassertWithin)
+	for {
+		err := e.putBack(ctx, lease)
+		if err == nil {
+			return
+		}
+		var app *temporal.ApplicationError
+		gone := errors.As(err, &app) && app.NonRetryable()
+		if gone || ctx.Err() != nil || workflow.Now(ctx).After(until) {
+			workflow.GetLogger(ctx).Warn("the slot could not be put back", "lease", lease, "node", e.slot.NodeID, "error", err)
+			return
+		}
+		if err := workflow.Sleep(ctx, putBackEach); err != nil {
+			return // cancelled: the slot is given back
+		}
+	}
+}
+
+// putBack is one try, short enough that an end that comes meanwhile can give the slot back soon.
+func (e *execution) putBack(ctx workflow.Context, lease string) error {
 	if err := e.slot.change.Lock(ctx); err != nil {
-		return // cancelled: the slot is given back
+		return err
 	}
 	defer e.slot.change.Unlock()
-	if !e.slot.held {
-		return
+	if !e.slot.held || e.slot.LeaseID != lease {
+		return nil
 	}
-	if err := e.confirm(ctx, 10*time.Second); err != nil {
-		workflow.GetLogger(ctx).Warn("the slot could not be put back", "lease", e.slot.LeaseID, "node", e.slot.NodeID, "error", err)
-	}
+	return e.confirm(ctx, 2*time.Second)
 }
 
 // release gives the slot back if there is one, even when the execution is cancelled. It lapses by itself, so there is no use in trying

@@ -448,6 +448,33 @@ func TestExecutionReassertsItsSlot(t *testing.T) {
 	require.Equal(t, []string{"execution:x1:1"}, r.released)
 }
 
+// L12: engines register again with their next heartbeat, which may be half a minute off; an end that comes meanwhile waits
+// for nobody.
+func TestExecutionWaitsForItsNodeToComeBack(t *testing.T) {
+	t.Parallel()
+	for name, work := range map[string]time.Duration{"runs on": time.Minute, "ends meanwhile": 20 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t)
+			r.env.OnActivity(berth.ActivityExecute, mock.Anything, mock.Anything).After(work).Return(berth.ExecuteOutput{}, nil)
+			began := r.env.Now()
+			back := false
+			r.confirm = func(n int) error {
+				back = r.env.Now().Sub(began) > 30*time.Second
+				if n > 1 && !back {
+					return temporal.NewApplicationError("the node is not registered", string(berth.CodeUnavailable))
+				}
+				return nil
+			}
+			r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalReassert, nil) }, time.Second)
+			_, err := r.start(executionInput())
+			require.NoError(t, err)
+			require.Equal(t, work > 30*time.Second, back)
+			require.Len(t, r.released, 1)
+		})
+	}
+}
+
 // L12: a slot that is being put back is given back afterwards, not before: it would stay for nobody.
 func TestExecutionGivesBackWhatItPutBack(t *testing.T) {
 	t.Parallel()

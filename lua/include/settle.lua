@@ -6,19 +6,20 @@ local function place_of(zone, host, id) return zone .. '\1' .. host .. '\1' .. i
 -- stand_of reads further what only changes of a node need.
 local function stand_of(node)
   if node and not node.state then
-    local v = redis.call('HMGET', node.key, 'state', 'hold', 'zone', 'hostname')
-    node.state, node.hold, node.zone, node.host = v[1], v[2], v[3], v[4]
+    local v = redis.call('HMGET', node.key, 'state', 'hold', 'zone', 'hostname', 'unsure_until')
+    node.state, node.hold, node.zone, node.host, node.unsure = v[1], v[2], v[3], v[4], tonumber(v[5] or '0')
   end
   return node
 end
 
--- out_of is why the node cannot be chosen; '' when it can.
+-- out_of is why the node cannot be chosen; '' when it can. One that is unsure counts as full: what it still runs was
+-- forgotten, and those who hold its slots have a time to put them back.
 local function out_of(node, leases)
   stand_of(node)
   if node.state == 'dead' then return 'offline' end
   if node.state == 'suspect' then return 'suspect' end
   if node.hold ~= '' then return node.hold end
-  if leases >= node.max then return 'full' end
+  if leases >= node.max or node.unsure > clock() then return 'full' end
   return ''
 end
 
@@ -64,7 +65,8 @@ local function clear_slots(stem, slots)
   redis.call('DEL', slots)
 end
 
--- purge forgets the node's expired leases and answers how many live. Of a full node it notes when the next one ends.
+-- purge forgets the node's expired leases and answers how many live. Of a full node it notes when the next one ends, of an
+-- unsure one when it is sure.
 local function purge(stem, node, now)
   local ended = redis.call('ZRANGEBYSCORE', node.slots, '-inf', now, 'LIMIT', 0, 1000)
   if #ended > 0 then
@@ -72,7 +74,9 @@ local function purge(stem, node, now)
     redis.call('ZREM', node.slots, unpack(ended))
   end
   local leases = redis.call('ZCARD', node.slots)
-  if leases >= node.max then
+  if leases < node.max and stand_of(node).unsure > now then
+    redis.call('ZADD', stem .. 'node:due', node.unsure, node.id)
+  elseif leases >= node.max then
     local first = redis.call('ZRANGE', node.slots, 0, 0, 'WITHSCORES')
     redis.call('ZADD', stem .. 'node:due', first[2], node.id)
   else
