@@ -179,7 +179,8 @@ func refusal(status int, answer []byte) error {
 	}
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound && e.Code != "not_found":
-		return &Misconfigured{"URL, key or secret are not those of the LiveKit server: " + e.Error()}
+		// LiveKit's words have the token in them.
+		return &Misconfigured{fmt.Sprintf("URL, key or secret are not those of the LiveKit server: it answered %d", status)}
 	}
 	return e
 }

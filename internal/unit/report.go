@@ -28,6 +28,9 @@ const (
 	awayLongest = 5 * time.Second
 	// goneAfter is how many lists in a row a copy is missing from before it counts as ended on purpose.
 	goneAfter = 2
+	// patience is how often a copy that the proxy takes for a stale one is told again, after twice the time each: after a
+	// command or a registration its word may come before that of its conference.
+	patience = 5
 )
 
 // proxy is the data proxy's side of the API.
@@ -67,10 +70,15 @@ type news struct {
 // told is what the data proxy was told of a copy.
 type told struct {
 	Copy
-	live    Live // nil: nothing yet
-	stale   bool // the proxy takes nothing of it from us
-	missing int  // lists in a row without it
+	live    Live      // nil: nothing yet
+	stale   bool      // the proxy takes nothing of it from us
+	refused int       // how often in a row it did not
+	resume  time.Time // it is not told of before
+	missing int       // lists in a row without it
 }
+
+// anew has everything told again.
+func (c *told) anew() { c.live, c.stale, c.refused, c.resume = nil, false, 0, time.Time{} }
 
 func newReporter(nodeID string, d Driver, inc berth.Incarnation, api proxy, log *slog.Logger) *reporter {
 	return &reporter{
@@ -135,7 +143,7 @@ func (r *reporter) note(n news) {
 		delete(r.known, n.e164)
 	case n.again:
 		if c != nil {
-			c.live, c.stale = nil, false
+			c.anew()
 		}
 	default:
 		r.known[n.e164] = &told{Copy: Copy{UnitCopy: berth.UnitCopy{E164: n.e164, Epoch: n.epoch}}}
@@ -159,7 +167,7 @@ func (r *reporter) round(ctx context.Context) time.Duration {
 	if r.everything.Swap(false) || generation != r.under {
 		r.under = generation
 		for _, c := range r.known {
-			c.live, c.stale = nil, false
+			c.anew()
 		}
 	}
 	if r.tell(ctx, generation, r.compare(copies)) {
@@ -192,6 +200,7 @@ func (r *reporter) takeNews() {
 // compare brings what is known up to the list, and answers which copies there is something to tell of.
 func (r *reporter) compare(copies []Copy) []*told {
 	var out []*told
+	begun := time.Now()
 	listed := make(map[string]bool, len(copies))
 	for _, c := range copies {
 		listed[c.E164] = true
@@ -202,7 +211,7 @@ func (r *reporter) compare(copies []Copy) []*told {
 		}
 		quiet := k.live != nil && c.People == 0 && k.People == 0
 		k.Copy, k.missing = c, 0
-		if !k.stale && !quiet {
+		if !k.stale && !quiet && !k.resume.After(begun) {
 			out = append(out, k)
 		}
 	}
@@ -264,15 +273,18 @@ func (r *reporter) one(ctx context.Context, generation int64, c *told) bool {
 	var refused *client.Problem
 	switch {
 	case err == nil:
-		c.live, c.stale = live, info.Ended
+		c.live, c.stale, c.refused = live, info.Ended, 0
 		return true
 	case !errors.As(err, &refused) || refused.Status >= http.StatusInternalServerError:
 		return false
 	}
 	switch refused.Status {
 	case http.StatusConflict, http.StatusNotFound:
-		c.stale = true
-		r.log.Info("the data proxy takes nothing of a copy: it is not the owner's", "conference", c.E164, "epoch", c.Epoch, "generation", generation)
+		c.live, c.resume = nil, time.Now().Add(r.every<<c.refused)
+		c.refused++
+		if c.stale = info.Ended || c.refused > patience; c.stale {
+			r.log.Info("the data proxy takes nothing of a copy: it is not the owner's", "conference", c.E164, "epoch", c.Epoch, "generation", generation)
+		}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
 	default: // it would not take it next time either

@@ -218,24 +218,44 @@ func TestC19AllIsReportedAgainAfterTheProxyWasAway(t *testing.T) {
 func TestC20NothingMoreIsReportedOfAStaleCopy(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusConflict, http.StatusNotFound} {
-		sim := simulated()
-		sim.Put(runs(3, 1))
-		r, p := reporting(t, sim)
-		p.take(1)
-		p.answers(&client.Problem{Status: status})
-		sim.Put(runs(3, 2))
-		var calls int
-		require.Eventually(t, func() bool {
-			before := calls
-			p.do(func(s *proxyState) { calls = s.calls })
-			return before == 2 && calls == 2
-		}, 20*time.Second, 5*r.every, "one refusal is enough")
-		p.answers(nil)
-		sim.Put(runs(3, 3))
-		p.quiet(r)
-		r.begun(number, 3)
-		isLive(t, p.take(1)[0], true, `{"participantCount":3,"simulated":true}`)
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			t.Parallel()
+			sim := simulated()
+			sim.Put(runs(3, 1))
+			r, p := reporting(t, sim)
+			p.take(1)
+			p.answers(&client.Problem{Status: status})
+			sim.Put(runs(3, 2))
+			const calls = 1 + 1 + patience
+			require.Eventually(t, func() (tried bool) {
+				p.do(func(s *proxyState) { tried = s.calls == calls })
+				return tried
+			}, 20*time.Second, time.Millisecond)
+			p.answers(nil)
+			sim.Put(runs(3, 3))
+			require.Never(t, func() (more bool) {
+				p.do(func(s *proxyState) { more = s.calls > calls })
+				return more
+			}, r.every<<(patience+2), r.every)
+			r.begun(number, 3)
+			isLive(t, p.take(1)[0], true, `{"participantCount":3,"simulated":true}`)
+		})
 	}
+}
+
+// The word of an adopted copy may come before that of its conference.
+func TestACopyThatIsRefusedForAMomentIsToldAgain(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	_, p := reporting(t, sim)
+	p.answers(&client.Problem{Status: http.StatusConflict})
+	sim.Put(runs(3, 2))
+	require.Eventually(t, func() (tried bool) {
+		p.do(func(s *proxyState) { tried = s.calls > 1 })
+		return tried
+	}, 20*time.Second, time.Millisecond)
+	p.answers(nil)
+	isLive(t, p.take(1)[0], true, `{"participantCount":2,"simulated":true}`)
 }
 
 func TestAReportThatIsNotTakenIsNotRepeated(t *testing.T) {
