@@ -1,13 +1,17 @@
 package lua_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -131,10 +135,114 @@ type slotHistory struct {
 	most    int64
 }
 
+// dispatcherTask is what a dispatching process is told: who it is, and where the slots are.
+type dispatcherTask struct {
+	Addr, Cell  string
+	ID, Nodes   int
+	Seed        uint64
+	Counted     bool // it uses the broken client
+	Generations map[string]int64
+}
+
+// slotRecord is one call of a process, at times of the machine's clock in ns.
+type slotRecord struct {
+	Kind, Node, Lease string
+	Call, Return      int64
+	Unknown           bool
+	Code              string
+}
+
+const dispatcherEnv = "BERTH_TEST_DISPATCHER"
+
+// TestMain also is the dispatching process of TestNodeSlotsAreLinearizable.
+func TestMain(m *testing.M) {
+	if os.Getenv(dispatcherEnv) == "" {
+		os.Exit(m.Run())
+	}
+	var task dispatcherTask
+	if err := json.NewDecoder(os.Stdin).Decode(&task); err != nil {
+		panic(err)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(task.dispatch()); err != nil {
+		panic(err)
+	}
+}
+
+// dispatch takes, confirms and gives back slots, and asks again where no answer came.
+func (d dispatcherTask) dispatch() (records []slotRecord) {
+	rdb := redis.NewClient(&redis.Options{
+		Addr: d.Addr, MaxRetries: -1, PoolSize: 2, ReadTimeout: 60 * time.Millisecond, DialTimeout: time.Second,
+	})
+	defer func() { _ = rdb.Close() }()
+	s, dial := lua.New(rdb, lua.Keys{Cell: d.Cell}), atomicSlots
+	if d.Counted {
+		dial = countedSlots
+	}
+	call, rnd := dial(s, d.Generations), rand.New(rand.NewPCG(d.Seed, uint64(d.ID)))
+	do := func(in slotOp) (answered bool) {
+		r := slotRecord{Kind: in.kind, Node: in.node, Lease: in.lease, Call: time.Now().UnixNano()}
+		var err error
+		r.Code, err = call(context.Background(), in)
+		r.Return, r.Unknown = time.Now().UnixNano(), err != nil
+		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+			return false // never sent
+		}
+		records = append(records, r)
+		return err == nil
+	}
+	for round := range 12 {
+		in := slotOp{"assign", fmt.Sprintf("n%d", (d.ID+round)%d.Nodes), fmt.Sprintf("p%d-%d", d.ID, round)}
+		for range 1 + rnd.IntN(2) {
+			do(in)
+		}
+		if rnd.IntN(2) == 0 {
+			in.kind = "confirm"
+			do(in)
+		}
+		in.kind = "release"
+		for range 3 {
+			if do(in) {
+				break
+			}
+		}
+	}
+	return records
+}
+
+// run has a process of its own do the task.
+func (d dispatcherTask) run(ctx context.Context) (records []slotRecord, err error) {
+	in, err := json.Marshal(d)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env, cmd.Stdin, cmd.Stderr = append(os.Environ(), dispatcherEnv+"=1"), bytes.NewReader(in), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("dispatching process: %w", err)
+	}
+	return records, json.Unmarshal(out, &records)
+}
+
+// operations are the records as porcupine takes them.
+func operations(id int, records []slotRecord) (ops []porcupine.Operation, unknown int) {
+	for _, r := range records {
+		out := slotOut{code: r.Code}
+		if r.Unknown {
+			out, r.Return = slotOut{unknown: true}, math.MaxInt64
+			unknown++
+		}
+		ops = append(ops, porcupine.Operation{
+			ClientId: id, Input: slotOp{r.Kind, r.Node, r.Lease}, Call: r.Call, Output: out, Return: r.Return,
+		})
+	}
+	return ops, unknown
+}
+
 // recordSlots lets four dispatching processes work through a link that is disturbed all the while.
-func recordSlots(t *testing.T, seed uint64, slots int, dial func(*lua.Scripts, map[string]int64) slotClient) slotHistory {
+func recordSlots(t *testing.T, seed uint64, slots int, counted bool) slotHistory {
 	t.Helper()
-	const clients, rounds, nodes = 4, 12, 2
+	const clients, nodes = 4, 2
 	server := testredis.Start(t)
 	keys := lua.Keys{Cell: testredis.Cell(t)}
 	direct := lua.New(server.Client(), keys)
@@ -155,72 +263,38 @@ func recordSlots(t *testing.T, seed uint64, slots int, dial func(*lua.Scripts, m
 	require.NoError(t, proxy.Start())
 	t.Cleanup(proxy.Stop)
 	ctx, stop := context.WithCancel(t.Context())
-	var disturbing, working sync.WaitGroup
+	defer stop()
+	var disturbing sync.WaitGroup
 	disturbing.Go(func() { disturbProxy(ctx, proxy, rand.New(rand.NewPCG(seed, 99))) })
-	began := time.Now()
-	results := make([][]porcupine.Operation, clients)
+	defer disturbing.Wait()
+	defer stop()
+	type result struct {
+		id      int
+		records []slotRecord
+		err     error
+	}
+	results := make(chan result, clients)
 	for id := range clients {
-		rdb := redis.NewClient(&redis.Options{
-			Addr: proxy.Listen, MaxRetries: -1, PoolSize: 2, ReadTimeout: 60 * time.Millisecond, DialTimeout: time.Second,
-		})
-		t.Cleanup(func() { _ = rdb.Close() })
-		call, rnd := dial(lua.New(rdb, keys), generations), rand.New(rand.NewPCG(seed, uint64(id)))
-		do := func(in slotOp) slotOut {
-			op := porcupine.Operation{ClientId: id, Input: in, Call: int64(time.Since(began))}
-			code, err := call(ctx, in)
-			op.Return = int64(time.Since(began))
-			if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-				return slotOut{unknown: true} // never sent
+		go func() {
+			task := dispatcherTask{
+				Addr: proxy.Listen, Cell: keys.Cell, ID: id, Nodes: nodes, Seed: seed, Counted: counted, Generations: generations,
 			}
-			out := slotOut{code: code}
-			if err != nil {
-				out, op.Return = slotOut{unknown: true}, math.MaxInt64
-			}
-			op.Output = out
-			results[id] = append(results[id], op)
-			return out
-		}
-		working.Go(func() {
-			for round := range rounds {
-				in := slotOp{"assign", fmt.Sprintf("n%d", (id+round)%nodes), fmt.Sprintf("p%d-%d", id, round)}
-				for range 1 + rnd.IntN(2) {
-					do(in)
-				}
-				if rnd.IntN(2) == 0 {
-					in.kind = "confirm"
-					do(in)
-				}
-				in.kind = "release"
-				for range 3 {
-					if !do(in).unknown {
-						break
-					}
-				}
-			}
-		})
+			records, err := task.run(ctx)
+			results <- result{id, records, err}
+		}()
 	}
 	h := slotHistory{}
-	done := make(chan struct{})
-	go func() { working.Wait(); close(done) }()
-	for running := true; running; {
+	for running := clients; running > 0; {
 		select {
-		case <-done:
-			running = false
+		case r := <-results:
+			require.NoError(t, r.err)
+			ops, unknown := operations(r.id, r.records)
+			h.ops, h.unknown, running = append(h.ops, ops...), h.unknown+unknown, running-1
 		default:
 			for id := range generations {
 				h.most = max(h.most, direct.Redis().ZCard(t.Context(), keys.NodeSlots(id)).Val())
 			}
 		}
-	}
-	stop()
-	disturbing.Wait()
-	for _, ops := range results {
-		for _, op := range ops {
-			if out, _ := op.Output.(slotOut); out.unknown {
-				h.unknown++
-			}
-		}
-		h.ops = append(h.ops, ops...)
 	}
 	return h
 }
@@ -256,7 +330,7 @@ func TestNodeSlotsAreLinearizable(t *testing.T) {
 	t.Logf("seed %d", seed)
 	var unknown, calls, undecided int
 	for i := range uint64(histories) {
-		h := recordSlots(t, seed+i, slots, atomicSlots)
+		h := recordSlots(t, seed+i, slots, false)
 		require.LessOrEqual(t, h.most, int64(slots), "holders at once")
 		result, info := porcupine.CheckOperationsVerbose(slotModel(slots), h.ops, 10*time.Second)
 		if result == porcupine.Unknown {
@@ -280,7 +354,7 @@ func TestNonAtomicNodeSlotsAreCaught(t *testing.T) {
 	t.Parallel()
 	caught := false
 	for i := uint64(0); i < 20 && !caught; i++ {
-		h := recordSlots(t, i, 1, countedSlots)
+		h := recordSlots(t, i, 1, true)
 		caught = porcupine.CheckOperationsTimeout(slotModel(1), h.ops, 10*time.Second) == porcupine.Illegal
 		t.Logf("most holders at once: %d, caught: %v", h.most, caught)
 	}
