@@ -30,24 +30,28 @@ var record = flag.Bool("record", false, "keep the named histories that workflows
 // replayAll replays every history of the stack: whatever happened to it was deterministic (P1).
 func (s *stack) replayAll() {
 	s.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := temporalclient.Dial(temporalclient.Options{HostPort: s.ready.TemporalAddr, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	require.NoError(s.tb, err)
 	defer c.Close()
-	list, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 100})
-	require.NoError(s.tb, err)
-	for _, e := range list.GetExecutions() {
-		h := s.history(ctx, c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
-		s.smallFactsOnly(h)
-		replayer := worker.NewWorkflowReplayer()
-		for name, fn := range map[string]any{
-			workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn,
-			workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
-		} {
-			replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+	quiet := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	for more, page := true, []byte(nil); more; more = len(page) > 0 {
+		list, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 100, NextPageToken: page})
+		require.NoError(s.tb, err)
+		page = list.GetNextPageToken()
+		for _, e := range list.GetExecutions() {
+			h := s.history(ctx, c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
+			s.smallFactsOnly(h)
+			replayer := worker.NewWorkflowReplayer()
+			for name, fn := range map[string]any{
+				workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn,
+				workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
+			} {
+				replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+			}
+			require.NoError(s.tb, replayer.ReplayWorkflowHistory(quiet, h), e.GetExecution().GetWorkflowId())
 		}
-		require.NoError(s.tb, replayer.ReplayWorkflowHistory(nil, h), e.GetExecution().GetWorkflowId())
 	}
 }
 

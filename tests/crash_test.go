@@ -1,0 +1,265 @@
+//go:build faults
+
+package tests
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/node"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+// town is a berth of which every process is one of several, or has its data in a file: each can be killed and started
+// again by itself.
+type town struct {
+	*stack
+	store *testredis.Server
+	parts []*part
+	urls  []string
+}
+
+// part is what is killed and started again.
+type part struct {
+	name        string
+	kill, start func()
+}
+
+// runs makes a part of a program.
+func (w *town) runs(name, bin string, args, env []string) *part {
+	var p *process
+	return &part{name: name, kill: func() { p.kill() }, start: func() { p = w.stack.start(bin, args, env) }}
+}
+
+func newTown(t *testing.T) *town {
+	t.Helper()
+	w := &town{stack: &stack{tb: t, dir: t.TempDir()}, store: testredis.Start(t, "--appendonly", "yes")}
+	t.Cleanup(w.killAll)
+	temporal := freeAddr(t)
+	w.ready.TemporalAddr, w.ready.RedisAddr = temporal, w.store.Addr()
+	w.settings = []string{
+		"BERTH_TEMPORAL_ADDR=" + temporal, "BERTH_REDIS_ADDR=" + w.store.Addr(), "BERTH_DATABASE=sqlite:" + filepath.Join(w.dir, "berth.db"),
+		"BERTH_AUTH_SECRET=" + secret, "TURN_TIMEOUT_MS=4000", "BERTH_JOB_TIMEOUT=6s",
+	}
+	w.parts = []*part{
+		w.runs("temporal", "berth-dev", nil, []string{
+			"BERTH_DATA_DIR=" + filepath.Join(w.dir, "data"), "BERTH_DEV_ONLY=temporal", "BERTH_TEMPORAL_ADDR=" + temporal,
+		}),
+		{name: "redis", kill: w.store.Kill, start: w.store.Restart},
+	}
+	for i := range 2 {
+		addr := freeAddr(t)
+		w.urls = append(w.urls, "http://"+addr)
+		w.parts = append(w.parts,
+			w.runs(fmt.Sprintf("api-%d", i), "berth", []string{"api"}, append(slices.Clone(w.settings), "BERTH_HTTP_ADDR="+addr)),
+			w.runs(fmt.Sprintf("worker-%d", i), "berth", []string{"worker"}, w.settings))
+	}
+	for i := range 3 {
+		w.parts = append(w.parts, w.runs(fmt.Sprintf("node-%d", i), "berth",
+			[]string{"node", "--id", fmt.Sprintf("node-%d", i), "--capabilities", enES, "--driver", "sim", "--sim-delay", "200ms", "--slots", "3"},
+			append(slices.Clone(w.settings), "BERTH_URL="+w.urls[i%2], "BERTH_TOKEN="+w.token("nodes", "node"))))
+	}
+	for i := range 2 {
+		w.parts = append(w.parts, w.runs(fmt.Sprintf("engine-%d", i), "berth",
+			[]string{"node", "--id", fmt.Sprintf("engine-%d", i), "--kind", "engine", "--capabilities", "report", "--driver", "sim", "--sim-delay", "500ms", "--slots", "2"},
+			append(slices.Clone(w.settings), "BERTH_URL="+w.urls[i%2], "BERTH_TOKEN="+w.token("nodes", "node"))))
+	}
+	_, err := lua.New(w.stack.redis(), lua.Keys{}).MarkNew(t.Context())
+	require.NoError(t, err)
+	for _, p := range w.parts {
+		if p.name != "redis" {
+			p.start()
+		}
+	}
+	w.whole()
+	return w
+}
+
+// whole waits until everything works.
+func (w *town) whole() {
+	w.tb.Helper()
+	for _, url := range w.urls {
+		w.eventually(url+" to be ready", func() bool {
+			res, err := http.Get(url + "/readyz") //nolint:noctx,gosec // a test's own server
+			return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+		})
+	}
+	operator := client.New(w.urls[0], w.token("op", "operator"))
+	for _, p := range w.parts {
+		if strings.HasPrefix(p.name, "node-") || strings.HasPrefix(p.name, "engine-") {
+			w.eventually(p.name+" to be free", func() bool {
+				n, err := operator.Node(context.Background(), p.name)
+				return err == nil && n.State == berth.NodeReady && n.Excluded == "" && n.Leases == 0
+			})
+		}
+	}
+}
+
+// P2 for turns, executions and the slots of nodes: under steady load everything is killed and started again, one or two at
+// a time. Nothing that was accepted is lost, said twice or out of order; each turn and execution ends once, no slot is
+// kept, no run stays open, and every history is replayed.
+func TestCrashesUnderLoad(t *testing.T) { // X7, L7, A10, A11; P1, P2
+	seed := streamSeed(t)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	w := newTown(t)
+	l := &load{
+		seed: seed, answers: make(chan answered, 10_000), heard: make(chan client.SessionEvent, 100_000),
+		apis: func(user string) (out []*client.Client) {
+			for _, url := range w.urls {
+				out = append(out, client.New(url, w.token(user, "user", "node")))
+			}
+			return out
+		},
+	}
+	speaking, quiet := context.WithCancel(t.Context())
+	listening, deaf := context.WithCancel(t.Context())
+	for n := range uint64(4) {
+		l.converse(speaking, listening, n)
+	}
+	l.speaking.Go(func() { l.execute(speaking) })
+
+	w.crash(t, rng, 70*time.Second)
+	quiet()
+	l.speaking.Wait()
+	accepted, executions := l.accepted(t)
+	silent := time.Now()
+	segments := 0
+	for _, turn := range accepted {
+		segments += len(turn)
+	}
+	t.Logf("%d segments of %d turns and %d executions were accepted, after %d refusals and lost answers", segments, len(accepted), len(executions), l.retries.Load())
+	require.Greater(t, segments, 50)
+	require.NotEmpty(t, executions)
+
+	var heard []berth.SessionEvent
+	done := map[string]bool{}
+	for left := time.After(patience); len(done) < len(accepted); {
+		select {
+		case ev := <-l.heard:
+			heard = append(heard, ev.Event)
+			if ev.Event.Type == berth.EventDone {
+				done[ev.Event.TurnID] = true
+			}
+		case <-left:
+			deaf()
+			require.NoError(t, told(accepted, heard))
+		}
+	}
+	t.Logf("every turn was done %s after the last segment", time.Since(silent).Round(10*time.Millisecond))
+	w.ended(t, executions)
+	w.noneOpen(t)
+	over := time.Now()
+	w.whole() // no slot is held and every node can be chosen
+	t.Logf("every slot was free %s after the last run had ended", time.Since(over).Round(10*time.Millisecond))
+	require.Less(t, time.Since(over), 16*time.Second+5*time.Second, "the longest lease of a job, and 5 s")
+	deaf()
+	l.hearing.Wait()
+	for close(l.heard); ; {
+		ev, more := <-l.heard
+		if !more {
+			break
+		}
+		heard = append(heard, ev.Event)
+	}
+	failed := 0
+	for _, ev := range heard {
+		if ev.Type == berth.EventTranslationFailed {
+			failed++
+		}
+	}
+	t.Logf("%d segments were told as failed", failed)
+	require.NoError(t, told(accepted, heard))
+	w.replayAll()
+}
+
+// crash kills parts at random and starts them again.
+func (w *town) crash(t *testing.T, rng *rand.Rand, during time.Duration) {
+	t.Helper()
+	kills := map[string]int{}
+	for until := time.Now().Add(during); time.Now().Before(until); {
+		victims := []*part{w.parts[rng.IntN(len(w.parts))]}
+		if other := w.parts[rng.IntN(len(w.parts))]; rng.IntN(3) == 0 && other != victims[0] {
+			victims = append(victims, other)
+		}
+		for _, p := range victims {
+			p.kill()
+			kills[p.name]++
+		}
+		<-time.After(time.Duration(rng.IntN(1500)) * time.Millisecond)
+		for _, p := range victims {
+			p.start()
+		}
+		<-time.After(time.Duration(500+rng.IntN(3000)) * time.Millisecond)
+	}
+	t.Logf("killed: %v", kills)
+}
+
+// accepted is what berth took, by turn, and the executions.
+func (l *load) accepted(t *testing.T) (turns map[string]segments, executions []string) {
+	t.Helper()
+	turns = map[string]segments{}
+	for {
+		select {
+		case a := <-l.answers:
+			require.NoError(t, a.err)
+			if a.execution != "" {
+				executions = append(executions, a.execution)
+				continue
+			}
+			if turns[a.turn] == nil {
+				turns[a.turn] = segments{}
+			}
+			out, err := node.NewSim("", node.SimOptions{}).Translate(t.Context(), berth.JobInput{SrcLang: "en", TgtLang: "es", Text: a.text})
+			require.NoError(t, err)
+			turns[a.turn][a.index] = out.Text
+		default:
+			return turns, executions
+		}
+	}
+}
+
+// ended waits until every execution has come to its end.
+func (w *town) ended(t *testing.T, ids []string) {
+	t.Helper()
+	c := client.New(w.urls[1], w.token("operations", "user", "node"))
+	ends := map[berth.ExecutionStatus]int{}
+	for _, id := range ids {
+		var e berth.Execution
+		w.eventually(id+" to end", func() bool {
+			var err error
+			e, err = c.Execution(t.Context(), id)
+			return err == nil && !e.EndedAt.IsZero()
+		})
+		ends[e.Status]++
+		if e.Status == berth.ExecutionCompleted {
+			require.True(t, bytes.Contains(e.Output, []byte(`"input":`+strings.TrimPrefix(id, "execution-"))), "%s: %s", id, e.Output)
+		}
+	}
+	t.Logf("executions ended: %v", ends)
+	require.Equal(t, []berth.ExecutionStatus{berth.ExecutionCompleted}, slices.Collect(maps.Keys(ends)))
+}
+
+// noneOpen waits until no run of a turn or an execution is open.
+func (w *town) noneOpen(t *testing.T) {
+	t.Helper()
+	c := w.temporal()
+	w.eventually("every run to end", func() bool {
+		list, err := c.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: `ExecutionStatus = "Running"`})
+		return err == nil && len(list.GetExecutions()) == 0
+	})
+}
