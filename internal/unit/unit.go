@@ -155,7 +155,6 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 		if errors.Is(why, ErrSilent) {
 			why = node.ErrStay
 		}
-		leave(why)
 		cut(why)
 	})
 	u.Logger.Info("the media server answers", "host", inc.Host, "started", time.UnixMilli(inc.StartedAt))
