@@ -13,12 +13,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
+	"berth/internal/ledger"
+	"berth/lua"
 	"berth/workflows"
 )
 
 // Links looks after what the fleet's changes mean for open workflows.
 type Links struct {
 	Temporal client.Client
+	Ledger   *ledger.Ledger
+	Scripts  *lua.Scripts
 	Logger   *slog.Logger
 }
 
@@ -28,7 +32,8 @@ const (
 )
 
 // openWork finds the workflows that hold slots of nodes.
-const openWork = `ExecutionStatus = "Running" AND WorkflowType IN ("` + workflows.TurnWorkflow + `", "` + workflows.ExecutionWorkflow + `")`
+const openWork = `ExecutionStatus = "Running" AND WorkflowType IN ("` + workflows.TurnWorkflow + `", "` + workflows.ExecutionWorkflow + `", "` +
+	workflows.ConferenceWorkflow + `")`
 
 // signalled is how far SignalOpen has come.
 type signalled struct {

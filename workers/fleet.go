@@ -39,7 +39,19 @@ func linkWorker(c client.Client, stories Stories, opts Options) worker.Worker {
 	w := worker.New(c, workflows.TaskQueueLinks, worker.Options{WorkerStopTimeout: opts.Drain})
 	w.RegisterWorkflowWithOptions(workflows.Reassert, workflow.RegisterOptions{Name: workflows.ReassertWorkflow})
 	w.RegisterWorkflowWithOptions(workflows.Report, workflow.RegisterOptions{Name: workflows.ReportWorkflow})
-	w.RegisterActivityWithOptions(stories.Links.SignalOpen, activity.RegisterOptions{Name: workflows.SignalOpenActivity})
+	w.RegisterWorkflowWithOptions(workflows.Link, workflow.RegisterOptions{Name: workflows.LinkWorkflow})
+	w.RegisterWorkflowWithOptions(workflows.Probe, workflow.RegisterOptions{Name: workflows.ProbeWorkflow})
+	links := stories.Links
+	for name, fn := range map[string]any{
+		workflows.SignalOpenActivity:    links.SignalOpen,
+		workflows.LoseUnitActivity:      links.LoseUnit,
+		workflows.ReadUnitActivity:      links.ReadUnit,
+		workflows.ReconcileUnitActivity: links.ReconcileUnit,
+		workflows.WakeWaitingActivity:   links.WakeWaiting,
+		workflows.LookAtUnitActivity:    links.LookAtUnit,
+	} {
+		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	}
 	return w
 }
 

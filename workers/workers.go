@@ -33,7 +33,7 @@ const window = 4
 
 // Options say what a process polls.
 type Options struct {
-	// Queues selects: "tasks", "turns", "executions", "links", a queue, or one queue and model. Empty means everything.
+	// Queues selects: "tasks", "turns", "executions", "conferences", "links", a queue, or one queue and model. Empty means everything.
 	Queues []string
 	Models []ModelQueue
 	// Drain is how long a stopping worker waits for its activities.
@@ -43,10 +43,11 @@ type Options struct {
 
 // Stories are the side effects of every workflow.
 type Stories struct {
-	Tasks      *activities.Tasks
-	Turns      *activities.Turns
-	Executions *activities.Executions
-	Links      *activities.Links
+	Tasks       *activities.Tasks
+	Turns       *activities.Turns
+	Executions  *activities.Executions
+	Conferences *activities.Conferences
+	Links       *activities.Links
 }
 
 // Run polls until ctx ends or a worker fails for good, then stops all of them, letting running steps finish or
@@ -84,6 +85,7 @@ func build(c client.Client, stories Stories, opts Options) (set []worker.Worker,
 		{workflows.TaskQueueTasks, taskWorker},
 		{workflows.TaskQueueTurns, turnWorker},
 		{workflows.TaskQueueExecutions, executionWorker},
+		{workflows.TaskQueueConferences, conferenceWorker},
 		{workflows.TaskQueueLinks, linkWorker},
 	} {
 		if wanted(opts.Queues, q.name, "") {

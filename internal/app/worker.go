@@ -51,7 +51,11 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 		},
 		Executions: &activities.Executions{Scripts: b.scripts, Fleet: nodes, Logger: logger},
-		Links:      &activities.Links{Temporal: b.temporal, Logger: logger},
+		Conferences: &activities.Conferences{
+			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Temporal: b.temporal, Logger: logger,
+			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
+		},
+		Links: &activities.Links{Temporal: b.temporal, Ledger: b.ledger, Scripts: b.scripts, Logger: logger},
 	}
 	sweeper := fleet.NewSweeper(nodes, fleet.SweeperOptions{
 		Restore: func(ctx context.Context) error {
@@ -60,6 +64,10 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 				logger.InfoContext(ctx, "the operators' settings were written to Redis again", "settings", written)
 			}
 			return err
+		},
+		OnNotice: func(ctx context.Context, n berth.NodeNotice) error { return workers.StartLink(ctx, b.temporal, n) },
+		Confirm: func(ctx context.Context, kind berth.NodeKind) (bool, error) {
+			return workers.ConfirmLoss(ctx, b.temporal, nodes.Snapshot(), kind)
 		},
 		OnGrace: func(ctx context.Context, until time.Time) error { return workers.StartReassert(ctx, b.temporal, until) },
 		Logger:  logger,

@@ -29,6 +29,9 @@ type SweeperOptions struct {
 	// OnGrace is told of each grace, by its end on Redis's clock, until it has answered nil; also of one that ended not
 	// long before this process began, when perhaps no process was there.
 	OnGrace func(ctx context.Context, until time.Time) error
+	// Confirm asks by a second way whether a kind's nodes, more than half of them silent at once, are lost, or whether it is us
+	// who do not hear them (C21). It is asked again and again while the loss is held back. Confirmed, the silent nodes are dead.
+	Confirm func(ctx context.Context, kind berth.NodeKind) (bool, error)
 	Logger  *slog.Logger
 }
 
@@ -39,6 +42,9 @@ type Sweeper struct {
 	opt   SweeperOptions
 	// grace is from the sweeping goroutine to the one that tells: the latest counts.
 	grace chan grace
+	// doubts are from the sweeping goroutine to the one that asks, confirmed are its answers.
+	doubts    chan []berth.NodeKind
+	confirmed chan []berth.NodeKind
 	// looks counts those that succeeded: what fails while it stands still is Redis being away.
 	looks atomic.Int64
 	// restored is the end of the last grace after which the configuration was restored, in Unix ms.
@@ -62,6 +68,8 @@ const (
 	noticesAtOnce = 16
 	noticePage    = 200
 	noticesStuck  = 2000
+	// confirmedFor is how long a confirmed loss counts: a sweep declares only so many nodes dead at once.
+	confirmedFor = 10 * time.Second
 	// namesInLog is how many nodes one line of the log names.
 	namesInLog = 20
 )
@@ -77,7 +85,7 @@ func NewSweeper(f *Fleet, opt SweeperOptions) *Sweeper {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Sweeper{fleet: f, opt: opt, grace: make(chan grace, 1)}
+	return &Sweeper{fleet: f, opt: opt, grace: make(chan grace, 1), doubts: make(chan []berth.NodeKind), confirmed: make(chan []berth.NodeKind, 1)}
 }
 
 // Run sweeps until ctx ends, and returns nil then. It begins when the fleet has been read, so that the operator's times
@@ -90,6 +98,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 	var others sync.WaitGroup
 	others.Go(func() { s.tell(ctx) })
+	others.Go(func() { s.ask(ctx) })
 	s.look(ctx)
 	others.Wait()
 	return nil
@@ -124,6 +133,8 @@ type seen struct {
 	failed   bool      // the look before this one failed
 	held     string    // the kinds whose losses were held back
 	switched time.Time // when it looked at the dynamic pools, by this process's clock
+	// sure are kinds whose loss was confirmed, until when by this process's clock.
+	sure map[berth.NodeKind]time.Time
 }
 
 // once is one look: first whether Redis can be trusted, then who is silent, then how the dynamic pools do.
@@ -158,10 +169,18 @@ func (s *Sweeper) pass(g grace) {
 }
 
 func (s *Sweeper) sweep(ctx context.Context, last *seen) error {
+	select {
+	case kinds := <-s.confirmed:
+		last.sure = map[berth.NodeKind]time.Time{}
+		for _, kind := range kinds {
+			last.sure[kind] = time.Now().Add(confirmedFor)
+		}
+	default:
+	}
 	config := s.fleet.Snapshot().Config
 	var rules []lua.SweepRule
 	for _, kind := range berth.NodeKinds() {
-		rules = append(rules, lua.SweepRule{Kind: kind, Times: config.TimesOf(kind)})
+		rules = append(rules, lua.SweepRule{Kind: kind, Times: config.TimesOf(kind), Confirmed: time.Now().Before(last.sure[kind])})
 	}
 	found, err := s.fleet.scripts.SweepNodes(ctx, s.opt.Limits, rules...)
 	if err != nil {
@@ -172,6 +191,12 @@ func (s *Sweeper) sweep(ctx context.Context, last *seen) error {
 	}
 	if n := len(found.Deaths); n > 0 {
 		s.opt.Logger.WarnContext(ctx, "nodes were declared dead", "count", n, "nodes", found.Deaths[:min(n, namesInLog)])
+	}
+	if s.opt.Confirm != nil && len(found.Held) > 0 {
+		select {
+		case s.doubts <- found.Held:
+		default: // it is asking already
+		}
 	}
 	held := ""
 	for _, kind := range found.Held {
@@ -186,6 +211,36 @@ func (s *Sweeper) sweep(ctx context.Context, last *seen) error {
 	}
 	last.held = held
 	return nil
+}
+
+// ask is the goroutine that has mass losses confirmed: that may take seconds, and must neither blind the sweep nor keep back
+// what is told.
+func (s *Sweeper) ask(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case kinds := <-s.doubts:
+			var lost []berth.NodeKind
+			for _, kind := range kinds {
+				asking, cancel := context.WithTimeout(ctx, callbackTimeout)
+				is, err := s.opt.Confirm(asking, kind)
+				cancel()
+				if err != nil && ctx.Err() == nil {
+					s.opt.Logger.WarnContext(ctx, "a loss of nodes cannot be confirmed", "kind", kind, "error", err)
+				}
+				if err == nil && is {
+					s.opt.Logger.WarnContext(ctx, "the loss of nodes is confirmed", "kind", kind)
+					lost = append(lost, kind)
+				}
+			}
+			select {
+			case s.confirmed <- lost:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // strategies has the dynamic pools' strategies decided (S7). A stale copy tells nothing of the load now.

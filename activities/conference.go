@@ -1,0 +1,260 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+	"berth/internal/fleet"
+	"berth/internal/ledger"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// Conferences are the side effects of conferences.
+type Conferences struct {
+	Ledger   *ledger.Ledger
+	Scripts  *lua.Scripts
+	Fleet    *fleet.Fleet
+	Temporal client.Client
+	Logger   *slog.Logger
+	// StreamTTL is how long a conference's stream is kept after its end, StreamTrim about how many events it has.
+	StreamTTL  time.Duration
+	StreamTrim int64
+}
+
+// PlaceConference takes an epoch and a slot of a media unit, and writes whose the conference is, in the ledger first (C16).
+// Where there is no room, a conference that was open before is written as it waits, and it is looked once more after that:
+// whoever makes room from then on finds it. Called again it decides anew: what is left of the first time lapses.
+func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {
+	select {
+	case <-c.Fleet.Ready():
+	case <-ctx.Done():
+		return workflows.PlaceReply{}, undecided(ctx.Err())
+	}
+	if err := c.free(ctx, in.Release); err != nil {
+		return workflows.PlaceReply{}, err
+	}
+	events := in.Events
+	d, err := c.assign(ctx, in)
+	if err == nil && d.Code != lua.AssignOK && !in.First {
+		waits := in.Conference
+		if _, waits.Waiting = whyRefused(d); waits.Waiting != in.Conference.Waiting {
+			events = append(events[:len(events):len(events)], waits.Event(in.At))
+		}
+		if err = c.write(ctx, waits, events, in.FirstEvent); err == nil {
+			d, err = c.assign(ctx, in)
+		}
+	}
+	if err != nil {
+		return workflows.PlaceReply{}, undecided(err)
+	}
+	if d.Code != lua.AssignOK {
+		code, why := whyRefused(d)
+		return workflows.PlaceReply{
+			Code: code, Message: why, Events: len(events), Refusal: workflows.Refusal{Reasons: d.Passed, Missing: d.Missing},
+		}, nil
+	}
+	return c.placed(ctx, in, d.Assignment, events)
+}
+
+// assign takes an epoch and with it a slot. A zone is a wish: a unit elsewhere is better than none (C1).
+func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (lua.Decision, error) {
+	epoch, err := c.Ledger.NextEpoch(ctx, in.Conference.E164)
+	if err != nil {
+		return lua.Decision{}, err
+	}
+	where := workflows.Where{
+		PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference}, OwnZone: in.Conference.Zone,
+	}
+	if where.OwnZone != "" {
+		where.Strategy = berth.StrategyLocality
+	}
+	return c.Scripts.Assign(ctx, conferenceLease(in.Conference.ID, epoch),
+		choice(c.Fleet.Snapshot(), workflows.AssignInput{Where: where, Failed: in.Failed, Hold: in.Hold}))
+}
+
+// conferenceLease is the lease of the room that the copy with this epoch has on its unit.
+func conferenceLease(conferenceID string, epoch int64) string {
+	return "conference:" + conferenceID + ":" + strconv.FormatInt(epoch, 10)
+}
+
+// placed writes whose the conference is now.
+func (c *Conferences) placed(
+	ctx context.Context, in workflows.PlaceInput, slot berth.Assignment, events []berth.ConferenceEvent,
+) (workflows.PlaceReply, error) {
+	units, err := c.Scripts.ReadNodes(ctx, slot.NodeID)
+	if err != nil {
+		return workflows.PlaceReply{}, undecided(err)
+	}
+	owner := berth.ConferenceOwner{
+		NodeID: slot.NodeID, Generation: slot.Generation, Incarnation: units[slot.NodeID].Incarnation, Epoch: epochOf(slot),
+	}
+	now := workflows.Placed(in.Conference, owner, in.At)
+	events = append(events[:len(events):len(events)], now.Event(in.At))
+	if err := c.write(ctx, now, events, in.FirstEvent); err != nil {
+		if _, rerr := c.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); rerr != nil {
+			c.Logger.WarnContext(ctx, "a slot was left to lapse", "lease", slot.LeaseID, "unit", slot.NodeID, "error", rerr)
+		}
+		return workflows.PlaceReply{}, undecided(err)
+	}
+	return workflows.PlaceReply{Owner: owner, Slot: slot, Events: len(events)}, nil
+}
+
+func epochOf(slot berth.Assignment) int64 {
+	for i := len(slot.LeaseID) - 1; i >= 0; i-- {
+		if slot.LeaseID[i] == ':' {
+			n, _ := strconv.ParseInt(slot.LeaseID[i+1:], 10, 64) // conferenceLease wrote it
+			return n
+		}
+	}
+	return 0
+}
+
+// SaveConference writes a conference to the ledger, to Redis and to its stream, and holds its slot or gives slots back. One
+// that is over is forgotten in Redis, and one that waits is told that there is room (C2). Idempotent.
+func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput) error {
+	if err := c.write(ctx, in.Conference, in.Events, in.FirstEvent); err != nil {
+		return again(berth.CodeUnavailable, "the conference cannot be written", 0, err)
+	}
+	if in.Hold != nil {
+		code, err := c.Scripts.SeizeNodeSlot(ctx, in.Hold.Assignment, in.Hold.Left)
+		if err != nil {
+			return again(berth.CodeUnavailable, "the unit's slot cannot be held", 0, err)
+		}
+		if code != lua.NodeSlotHeld { // its death is told, or its next generation lists the conference
+			c.Logger.WarnContext(ctx, "the slot of a conference is lost", "lease", in.Hold.LeaseID, "unit", in.Hold.NodeID)
+		}
+	}
+	if err := c.free(ctx, in.Release); err != nil {
+		return err
+	}
+	if !in.Conference.Status.Final() || len(in.Release) == 0 {
+		return nil
+	}
+	if _, err := wakeWaiting(ctx, c.Ledger, c.Temporal, 1); err != nil {
+		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
+	}
+	return nil
+}
+
+// write writes a conference to the ledger, to Redis, and to its stream.
+func (c *Conferences) write(ctx context.Context, is berth.Conference, events []berth.ConferenceEvent, first int) error {
+	if err := c.Ledger.SaveConference(ctx, is); err != nil {
+		return err
+	}
+	if err := c.writeRow(ctx, is); err != nil {
+		return err
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	lines := make([]string, len(events))
+	for i, ev := range events {
+		b, err := json.Marshal(ev)
+		if err != nil {
+			return fmt.Errorf("event of a conference: %w", err)
+		}
+		lines[i] = string(b)
+	}
+	ttl := max(time.Until(is.EndAt), 0) + c.StreamTTL
+	_, err := c.Scripts.AppendTurnEvents(ctx, lua.ConferenceChannel(is.UserID, is.E164), is.ID, first, lines, ttl, c.StreamTrim)
+	return err
+}
+
+func (c *Conferences) writeRow(ctx context.Context, is berth.Conference) error {
+	if is.Status.Final() {
+		_, err := c.Scripts.DropConference(ctx, is.E164, is.ID, is.Epoch)
+		return err
+	}
+	basic, err := json.Marshal(is.ConferenceSpec)
+	if err != nil {
+		return fmt.Errorf("basic data of a conference: %w", err)
+	}
+	code, err := c.Scripts.PutConference(ctx, lua.ConferenceRow{
+		E164: is.E164, ConferenceID: is.ID, NodeID: is.Owner.NodeID, Generation: is.Owner.Generation, Epoch: is.Epoch,
+		Revision: is.Revision, Status: is.Status, StartedAt: is.CopyStartedAt,
+	}, basic)
+	if err == nil && code != lua.ConferenceOK {
+		c.Logger.WarnContext(ctx, "a conference's row is later than what was to be written", "e164", is.E164, "epoch", is.Epoch, "revision", is.Revision)
+	}
+	return err
+}
+
+// free gives slots back.
+func (c *Conferences) free(ctx context.Context, slots []berth.Assignment) error {
+	for _, slot := range slots {
+		if _, err := c.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
+			return again(berth.CodeUnavailable, "slots cannot be given back", 0, err)
+		}
+	}
+	return nil
+}
+
+// PrepareAdoption takes an epoch, and a slot for the copy, which is there whatever else is (C7). Called again it takes
+// another epoch; the slot of the first one lapses.
+func (c *Conferences) PrepareAdoption(ctx context.Context, in workflows.AdoptionInput) (workflows.AdoptionReply, error) {
+	epoch, err := c.Ledger.NextEpoch(ctx, in.E164)
+	if err != nil {
+		return workflows.AdoptionReply{}, again(berth.CodeUnavailable, "no epoch can be had", 0, err)
+	}
+	slot := berth.Assignment{
+		LeaseID: conferenceLease(in.ConferenceID, epoch), NodeID: in.Unit.NodeID, Generation: in.Unit.Generation,
+		PoolID: berth.CapabilityConference,
+	}
+	code, err := c.Scripts.SeizeNodeSlot(ctx, slot, in.Hold)
+	if err != nil {
+		return workflows.AdoptionReply{}, again(berth.CodeUnavailable, "the unit's slot cannot be held", 0, err)
+	}
+	return workflows.AdoptionReply{Epoch: epoch, Slot: slot, Gone: code != lua.NodeSlotHeld}, nil
+}
+
+// TellLink starts a unit's link where it does not run, and tells it. Idempotent.
+func (c *Conferences) TellLink(ctx context.Context, in workflows.LinkWord) error {
+	signal, arg := workflows.SignalWithdraw, any(in.Withdraw)
+	if in.Withdraw == nil {
+		signal, arg = workflows.SignalNotice, berth.NodeNotice{
+			NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, Kind: berth.NodeMedia, Reason: berth.ArrivalRegistered,
+		}
+	}
+	_, err := c.Temporal.SignalWithStartWorkflow(ctx, workflows.LinkWorkflowID(in.Unit.NodeID, in.Unit.Generation), signal, arg,
+		client.StartWorkflowOptions{TaskQueue: workflows.TaskQueueLinks}, workflows.LinkWorkflow,
+		workflows.LinkInput{NodeID: in.Unit.NodeID, Generation: in.Unit.Generation})
+	if err != nil {
+		return again(berth.CodeUnavailable, "the unit's link cannot be told", 0, err)
+	}
+	return nil
+}
+
+// LookAtUnit reads which generation of a unit lives.
+func (c *Conferences) LookAtUnit(ctx context.Context, in workflows.NodeRef) (workflows.UnitStand, error) {
+	return lookAtUnit(ctx, c.Scripts, in.NodeID)
+}
+
+func lookAtUnit(ctx context.Context, scripts *lua.Scripts, nodeID string) (workflows.UnitStand, error) {
+	units, err := scripts.ReadNodes(ctx, nodeID)
+	if err != nil {
+		return workflows.UnitStand{}, again(berth.CodeUnavailable, "the unit cannot be looked at", 0, err)
+	}
+	if u, ok := units[nodeID]; ok && u.State != berth.NodeDead {
+		return workflows.UnitStand{Generation: u.Generation}, nil
+	}
+	return workflows.UnitStand{}, nil
+}
+
+// whyRefused is the code of a refusal, and what it tells people.
+func whyRefused(d lua.Decision) (berth.Code, string) {
+	var app *temporal.ApplicationError
+	if errors.As(refusal(d), &app) {
+		return berth.Code(app.Type()), app.Message()
+	}
+	return "", ""
+}

@@ -1,0 +1,194 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"golang.org/x/sync/errgroup"
+
+	"berth"
+	"berth/internal/ledger"
+	"berth/workflows"
+)
+
+// LookAtUnit reads which generation of a unit lives.
+func (l *Links) LookAtUnit(ctx context.Context, in workflows.NodeRef) (workflows.UnitStand, error) {
+	return lookAtUnit(ctx, l.Scripts, in.NodeID)
+}
+
+// LoseUnit tells every conference of a generation, or of an earlier one, that it is gone or drained (C1). A conference
+// that is told twice takes no harm.
+func (l *Links) LoseUnit(ctx context.Context, n berth.NodeNotice) error {
+	rows, err := l.Ledger.ConferencesOf(ctx, n.NodeID)
+	if err != nil {
+		return again(berth.CodeUnavailable, "the unit's conferences cannot be read", 0, err)
+	}
+	rows = slices.DeleteFunc(rows, func(c berth.Conference) bool { return c.Owner.Generation > n.Generation })
+	var g errgroup.Group
+	g.SetLimit(signalsAtOnce)
+	for _, c := range rows {
+		g.Go(func() error {
+			_, err := tellConference(ctx, l.Temporal, c.E164, workflows.SignalUnit, workflows.UnitNews{
+				NodeID: n.NodeID, Generation: n.Generation, Incarnation: n.Incarnation, Gone: n.Reason,
+			})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return again(berth.CodeUnavailable, "a conference cannot be told", 0, err)
+	}
+	l.Logger.InfoContext(ctx, "conferences were told of their unit", "unit", n.NodeID, "generation", n.Generation,
+		"reason", n.Reason, "conferences", len(rows))
+	return nil
+}
+
+// ReadUnit reads what a unit should run: the conferences that it is known to have run.
+func (l *Links) ReadUnit(ctx context.Context, in workflows.NodeRef) (workflows.UnitRows, error) {
+	rows, err := l.Ledger.ConferencesOf(ctx, in.NodeID)
+	if err != nil {
+		return workflows.UnitRows{}, again(berth.CodeUnavailable, "the unit's conferences cannot be read", 0, err)
+	}
+	var out workflows.UnitRows
+	for _, c := range rows {
+		if c.Status == berth.ConferenceOpen || c.Status == berth.ConferenceAwaitingConnection {
+			out.Rows = append(out.Rows, workflows.UnitRow{E164: c.E164, Epoch: c.Owner.Epoch})
+		}
+	}
+	return out, nil
+}
+
+// ReconcileUnit tells each conference what the unit's list says of it, and answers which copies nobody wants (C15). What
+// Redis has of the unit, and no conference has any more, goes.
+func (l *Links) ReconcileUnit(ctx context.Context, in workflows.ReconcileInput) (workflows.ReconcileReply, error) {
+	unwanted := make([]bool, len(in.List.Conferences))
+	var g errgroup.Group
+	g.SetLimit(signalsAtOnce)
+	listed := map[string]bool{}
+	for i, copied := range in.List.Conferences {
+		listed[copied.E164] = true
+		g.Go(func() error {
+			known, err := l.isOpen(ctx, copied)
+			if err != nil {
+				return err
+			}
+			if known {
+				known, err = tellConference(ctx, l.Temporal, copied.E164, workflows.SignalUnit, workflows.UnitNews{
+					NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, Incarnation: in.List.Incarnation, Copy: &copied,
+				})
+			}
+			unwanted[i] = !known
+			return err
+		})
+	}
+	for _, row := range in.Rows {
+		if listed[row.E164] {
+			continue
+		}
+		g.Go(func() error {
+			_, err := tellConference(ctx, l.Temporal, row.E164, workflows.SignalUnit, workflows.UnitNews{
+				NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, Incarnation: in.List.Incarnation, Missing: true, Epoch: row.Epoch,
+			})
+			return err
+		})
+	}
+	if err := errors.Join(g.Wait(), l.sweepRows(ctx, in.Unit.NodeID, listed)); err != nil {
+		return workflows.ReconcileReply{}, again(berth.CodeUnavailable, "a conference cannot be told", 0, err)
+	}
+	var out workflows.ReconcileReply
+	for i, copied := range in.List.Conferences {
+		if unwanted[i] {
+			out.Withdraw = append(out.Withdraw, berth.UnitRelease{E164: copied.E164, Epoch: copied.Epoch})
+		}
+	}
+	l.Logger.InfoContext(ctx, "a unit's list was compared", "unit", in.Unit.NodeID, "generation", in.Unit.Generation,
+		"listed", len(in.List.Conferences), "expected", len(in.Rows), "unknown", len(out.Withdraw))
+	return out, nil
+}
+
+// isOpen tells whether the copy is of a conference that is not over.
+func (l *Links) isOpen(ctx context.Context, copied berth.UnitCopy) (bool, error) {
+	c, err := l.Ledger.FindConference(ctx, copied.E164)
+	switch {
+	case berth.CodeOf(err) == berth.CodeNotFound:
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return !c.Status.Final() && (copied.ConferenceID == "" || copied.ConferenceID == c.ID), nil
+}
+
+// sweepRows forgets the rows of a unit's conferences that are over: a write that came late may have left one.
+func (l *Links) sweepRows(ctx context.Context, nodeID string, listed map[string]bool) error {
+	numbers, err := l.Scripts.UnitConferences(ctx, nodeID)
+	if err != nil {
+		return err
+	}
+	for _, e164 := range numbers {
+		if listed[e164] {
+			continue
+		}
+		c, err := l.Ledger.FindConference(ctx, e164)
+		if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
+			return err
+		}
+		if err == nil && c.Status.Final() {
+			if _, err := l.Scripts.DropConference(ctx, e164, c.ID, c.Epoch); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// WakeWaiting tells as many waiting conferences as the unit has room for that they should try (C2).
+func (l *Links) WakeWaiting(ctx context.Context, in workflows.NodeRef) error {
+	units, err := l.Scripts.ReadNodes(ctx, in.NodeID)
+	if err != nil {
+		return again(berth.CodeUnavailable, "the unit cannot be looked at", 0, err)
+	}
+	u, ok := units[in.NodeID]
+	if !ok || u.Generation != in.Generation || u.Excluded != "" {
+		return nil
+	}
+	if _, err := wakeWaiting(ctx, l.Ledger, l.Temporal, u.MaxConcurrentJobs-u.Leases); err != nil {
+		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
+	}
+	return nil
+}
+
+// wakeWaiting tells waiting conferences that there is room for so many, and answers how many were told.
+func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, room int) (int, error) {
+	if room <= 0 {
+		return 0, nil
+	}
+	rows, err := l.WaitingConferences(ctx, room)
+	if err != nil {
+		return 0, err
+	}
+	var g errgroup.Group
+	g.SetLimit(signalsAtOnce)
+	for _, row := range rows {
+		g.Go(func() error {
+			_, err := tellConference(ctx, c, row.E164, workflows.SignalRoom, nil)
+			return err
+		})
+	}
+	return len(rows), g.Wait()
+}
+
+// tellConference signals the conference that has a number now; false when there is none.
+func tellConference(ctx context.Context, c client.Client, e164, signal string, arg any) (bool, error) {
+	err := c.SignalWorkflow(ctx, workflows.ConferenceWorkflowID(e164), "", signal, arg)
+	var gone *serviceerror.NotFound
+	switch {
+	case errors.As(err, &gone):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("signal conference %s: %w", e164, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,102 @@
+package workflows
+
+import (
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"berth"
+)
+
+const (
+	// lookEvery is how often, while a unit does not acknowledge, it is looked whether it is there at all.
+	lookEvery = 15 * time.Second
+	// mostAgain is the longest pause between two tries of a command that is tried until it is acknowledged.
+	mostAgain = 30 * time.Second
+)
+
+// end releases what is left of it and writes its record (C17, C22).
+func (c *conference) end(ctx workflow.Context) {
+	reason, status := c.ending, berth.ConferenceEnded
+	if c.refusal != nil {
+		status = berth.ConferenceDeleted
+	}
+	if a := c.adopting; a != nil {
+		c.giveUpAdoption(ctx, "given up: the conference is over")
+		c.doom(a.was)
+		c.withdraw(ctx, a.copyRef())
+	}
+	if c.creating != nil {
+		c.creating.cancel()
+		c.answer(c.creating.name, c.creating.to.Epoch, "given up: the conference is over")
+		c.creating = nil
+	}
+	for _, old := range c.leftover {
+		c.withdraw(ctx, old)
+	}
+	if c.is.Owner.NodeID != "" && (reason == berth.EndReleased || reason == berth.EndTime) {
+		c.releaseOwner(ctx)
+	}
+	now := workflow.Now(ctx)
+	c.is.EndedAt = now
+	if !c.is.LostAt.IsZero() { // it was not recovered: the record ends at the failure
+		c.is.EndedAt = c.is.LostAt
+		if reason == berth.EndTime {
+			reason = berth.EndNotRecovered
+		}
+	}
+	c.closeSegment(now, reason)
+	if c.slot != nil {
+		c.free, c.slot = append(c.free, *c.slot), nil
+	}
+	c.is.End, c.is.Owner, c.is.Waiting, c.leftover = reason, berth.ConferenceOwner{}, "", nil
+	c.to(ctx, status)
+	c.save(ctx)
+	c.settled, c.saved = true, true
+}
+
+// releaseOwner has the owner release it, and waits until that is acknowledged or the unit is gone.
+func (c *conference) releaseOwner(ctx workflow.Context) {
+	owner := c.ownerCopy()
+	c.order(ctx, berth.ActivityReleaseConference, owner.NodeRef, owner.Epoch)
+	outcome := tellUnit(ctx, owner.NodeRef, c.in.Rules.Command, func() bool {
+		return slices.ContainsFunc(c.news, func(n UnitNews) bool {
+			return c.ownedBy(n) && n.Gone != "" && n.Gone != berth.DepartureDrained || c.missed(n)
+		})
+	}, nil, berth.ActivityReleaseConference, berth.UnitRelease{E164: c.is.E164, Epoch: owner.Epoch})
+	c.answer(berth.ActivityReleaseConference, owner.Epoch, outcome)
+}
+
+// tellUnit has a unit do something until it has acknowledged it. It gives up when the generation is no more: when gone
+// says so, or Redis does. It answers what came of it, `acknowledged` or another; the result is put into out if that is set.
+func tellUnit(
+	ctx workflow.Context, unit NodeRef, within time.Duration, gone func() bool, out any, command string, args ...any,
+) string {
+	ctx, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	act := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           berth.NodeTaskQueue(unit.NodeID, unit.Generation),
+		StartToCloseTimeout: within,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 500 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: mostAgain},
+	}), command, args...)
+	for every := lookEvery; ; every = min(2*every, mostConnect) {
+		// There is no error: this context is cancelled only when all is over.
+		_ = waitAtMost(ctx, every, "is the unit there", func() bool { return act.IsReady() || gone() })
+		switch {
+		case act.IsReady():
+			if err := act.Get(ctx, out); err != nil {
+				outcome, _ := outcomeOf(err)
+				return outcome
+			}
+			return "acknowledged"
+		case gone():
+			return "lost: the unit is gone"
+		}
+		var stand UnitStand
+		if err := workflow.ExecuteLocalActivity(untilDone(ctx), LookAtUnitActivity, unit).Get(ctx, &stand); err != nil || stand.Generation != unit.Generation {
+			return "lost: the unit is gone"
+		}
+	}
+}
