@@ -32,21 +32,29 @@ func (c cutting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// P6: Redis has done it and the answer is lost; asked again, nothing happens twice.
-func TestTurnEffectsWhoseAnswerIsLost(t *testing.T) {
-	t.Parallel()
-	h := newTurnHouse(t, "n1")
-	var armed atomic.Bool
+// cutScripts run on a Redis whose next answer is lost once armed.
+func (h turnHouse) cutScripts() (s *lua.Scripts, armed *atomic.Bool) {
+	h.t.Helper()
+	armed = new(atomic.Bool)
 	rdb := redis.NewClient(&redis.Options{
 		Addr: h.server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, PoolSize: 1,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			return cutting{conn, &armed}, err
+			return cutting{conn, armed}, err
 		},
 	})
-	t.Cleanup(func() { _ = rdb.Close() })
+	h.t.Cleanup(func() { _ = rdb.Close() })
+	require.NoError(h.t, rdb.Ping(h.t.Context()).Err())
+	return lua.New(rdb, h.Scripts.Keys()), armed
+}
+
+// P6: Redis has done it and the answer is lost; asked again, nothing happens twice.
+func TestTurnEffectsWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	h := newTurnHouse(t, "n1")
+	scripts, armed := h.cutScripts()
 	cut := &Turns{
-		Scripts: lua.New(rdb, h.Scripts.Keys()), Fleet: h.Fleet, Logger: slog.New(slog.DiscardHandler), StreamTTL: time.Hour, StreamTrim: 1000,
+		Scripts: scripts, Fleet: h.Fleet, Logger: slog.New(slog.DiscardHandler), StreamTTL: time.Hour, StreamTrim: 1000,
 	}
 	// The scripts are in the server's cache, so that the answer that is cut is the decision's.
 	warm, err := h.DispatchJob(t.Context(), jobOf("t0", 0))
@@ -62,7 +70,6 @@ func TestTurnEffectsWhoseAnswerIsLost(t *testing.T) {
 	other := said
 	other.SessionID = "s0"
 	require.NoError(t, h.PublishTurn(t.Context(), other))
-	require.NoError(t, rdb.Ping(t.Context()).Err())
 
 	twice := func(what string, do func() error) {
 		armed.Store(true)
@@ -92,4 +99,41 @@ func TestTurnEffectsWhoseAnswerIsLost(t *testing.T) {
 	n, err := h.Scripts.Redis().Exists(t.Context(), h.Scripts.Keys().Turn("t1")).Result()
 	require.NoError(t, err)
 	require.Zero(t, n)
+}
+
+// P6 for executions and leases.
+func TestExecutionEffectsWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	h := newTurnHouse(t, "n1")
+	scripts, armed := h.cutScripts()
+	whole := &Executions{Scripts: h.Scripts, Fleet: h.Fleet, Logger: slog.New(slog.DiscardHandler)}
+	cut := &Executions{Scripts: scripts, Fleet: h.Fleet, Logger: whole.Logger}
+	in := func(lease string) workflows.AssignInput {
+		return workflows.AssignInput{LeaseID: lease, Where: workflows.Where{PoolID: enES}}
+	}
+	held := func(r workflows.AssignReply) workflows.HeldSlot {
+		return workflows.HeldSlot{Assignment: r.Assignment, Left: time.Hour}
+	}
+	warm, err := whole.AssignNode(t.Context(), in("warm"))
+	require.NoError(t, err)
+	require.NoError(t, whole.ConfirmNode(t.Context(), held(warm)))
+	require.NoError(t, whole.ReleaseNode(t.Context(), warm.Assignment))
+
+	twice := func(what string, do func() error) {
+		armed.Store(true)
+		require.Error(t, do(), what)
+		require.False(t, armed.Load(), what)
+		require.NoError(t, do(), what)
+	}
+	var reply workflows.AssignReply
+	twice("assign", func() (err error) { reply, err = cut.AssignNode(t.Context(), in("execution:e:1")); return err })
+	require.True(t, reply.Existed)
+	require.Equal(t, 1, h.leases("n1"))
+	twice("confirm", func() error { return cut.ConfirmNode(t.Context(), held(reply)) })
+	require.Equal(t, 1, h.leases("n1"))
+	twice("release", func() error { return cut.ReleaseNode(t.Context(), reply.Assignment) })
+	require.Zero(t, h.leases("n1"))
+	_, ok, err := h.Scripts.FindLease(t.Context(), "execution:e:1")
+	require.NoError(t, err)
+	require.False(t, ok, "nor is it remembered")
 }

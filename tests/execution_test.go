@@ -249,6 +249,46 @@ func TestExecutions(t *testing.T) { // S4, S6, S8
 	}
 }
 
+// L12, P5: the node beats so seldom that it registers again only after the grace. What it runs still keeps its slot.
+func TestExecutionOutlivesALateNode(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	c := s.temporal()
+	n1 := s.engine("n1", 1, false)
+	s.afterGrace(n1.scripts)
+	_, err := submit(t, c, "long", "wait")
+	require.NoError(t, err)
+	<-n1.started
+
+	require.NoError(t, n1.scripts.Redis().FlushAll(t.Context()).Err())
+	s.afterGrace(n1.scripts)
+	_, err = submit(t, c, "too-early", "echo")
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, string(berth.CodeNoNode), app.Type())
+	n1.register()
+	n1.poll()
+	reply, err := submit(t, c, "second", "echo")
+	require.NoError(t, err)
+	require.Equal(t, berth.ExecutionWaiting, reply.Status, "nothing new, until what it had is put back")
+	s.eventually("the slot to be put back", func() bool { return n1.slots() == 1 })
+	held, err := n1.scripts.Redis().ZRange(t.Context(), n1.scripts.Keys().NodeSlots("n1"), 0, -1).Result()
+	require.NoError(t, err)
+	require.Equal(t, []string{"execution:long:1"}, held)
+	s.eventually("the node to be sure", func() bool {
+		until, err := n1.scripts.Redis().HGet(t.Context(), n1.scripts.Keys().Node("n1"), "unsure_until").Int64()
+		require.NoError(t, err)
+		now, err := n1.scripts.Redis().Time(t.Context()).Result()
+		return err == nil && now.UnixMilli() > until
+	})
+	require.Equal(t, berth.ExecutionWaiting, executionStatus(t, c, "second").Status, "it is full, as it was")
+	n1.finish <- struct{}{}
+	require.Len(t, ended(t, c, "long").Attempts, 1)
+	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "second").Status)
+	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 })
+	s.keepWorkflow("execution-late-node", workflows.ExecutionWorkflowID("long"))
+}
+
 // L12, P2: in the middle of an execution Redis forgets everything, and later the worker is killed. The slot is put back,
 // once for all by one reassertion, and the execution comes to its one end.
 func TestExecutionOutlivesLosses(t *testing.T) {

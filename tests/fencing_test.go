@@ -1,0 +1,191 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+
+	"berth"
+	"berth/internal/client"
+	"berth/workflows"
+)
+
+// send makes a call that the client does not know, and answers status and body.
+func (s *stack) send(method, path, token string, body any) (int, map[string]any) {
+	s.tb.Helper()
+	b, err := json.Marshal(body)
+	require.NoError(s.tb, err)
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://"+s.httpAddr+path, bytes.NewReader(b))
+	require.NoError(s.tb, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(s.tb, err)
+	defer func() { _ = res.Body.Close() }()
+	var out map[string]any
+	_ = json.NewDecoder(res.Body).Decode(&out) // some answers have none
+	return res.StatusCode, out
+}
+
+// quickTimes has translating nodes found dead sooner, in ms.
+func (s *stack) quickTimes(heartbeat, suspect, death int) {
+	s.tb.Helper()
+	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{
+		"times": map[string]any{"translate": map[string]any{
+			"heartbeatIntervalMs": heartbeat, "suspectAfterMs": suspect, "failureDetectionTimeoutMs": death,
+		}},
+	})
+	require.Equal(s.tb, http.StatusOK, status, "%v", out)
+}
+
+// P4, P10: whoever stood still past its time and goes on changes nothing.
+func TestStoppedPastTheirTime(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
+	s.quickTimes(300, 1000, 2000)
+	t.Run("a node's result is refused", func(t *testing.T) { stoppedNode(t, s) })
+	t.Run("a lease is not renewed", func(t *testing.T) { stoppedHolder(t, s) })
+	t.Run("an old generation revives nothing", func(t *testing.T) { oldGeneration(t, s) })
+}
+
+// stoppedNode stops a node in mid-job until it is declared dead and another has done the job. Its command ends meanwhile,
+// so that it goes on with a result in its hands.
+func stoppedNode(t *testing.T, s *stack) {
+	dir := t.TempDir()
+	command := fmt.Sprintf(`read line; echo $BERTH_NODE_ID >>'%[1]s/'$BERTH_JOB_ID; sleep 1; echo "$line, said by $BERTH_NODE_ID"`, dir)
+	nodes := map[string]*process{}
+	for _, id := range []string{"n1", "n2"} {
+		nodes[id] = s.start("berth", []string{"node", "--id", id, "--capabilities", enES, "--driver", "exec", "--exec", command},
+			append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("nodes", "node"), "BERTH_LOG_LEVEL=debug"}, s.settings...))
+		s.awaitNode(id)
+	}
+	c := s.converse("alice", "s1")
+	first := c.speak("", 0, "")
+	workers := func() []string {
+		b, _ := os.ReadFile(filepath.Join(dir, first.JobID)) // not there yet
+		return strings.Fields(string(b))
+	}
+	s.eventually("the job to run", func() bool { return len(workers()) == 1 })
+	victim := nodes[first.NodeID]
+	require.NoError(t, victim.cmd.Process.Signal(syscall.SIGSTOP))
+	c.until(first.TurnID, berth.EventTranslation)
+	require.Len(t, workers(), 2)
+	operator := s.user("op", "operator")
+	s.eventually("the node to be declared dead", func() bool {
+		n, err := operator.Node(t.Context(), first.NodeID)
+		return err == nil && n.State == berth.NodeDead
+	})
+
+	require.NoError(t, victim.cmd.Process.Signal(syscall.SIGCONT))
+	s.eventually("it to have said its result", func() bool {
+		return strings.Contains(string(victim.output()), fmt.Sprintf(`"job done" node=%s job=%s`, first.NodeID, first.JobID))
+	})
+	var back berth.Node
+	s.eventually("it to be back as another generation", func() bool {
+		var err error
+		back, err = operator.Node(t.Context(), first.NodeID)
+		return err == nil && back.State == berth.NodeReady
+	})
+	require.Greater(t, back.Generation, first.Generation)
+	c.speak(first.TurnID, 1, berth.FinalizeManual)
+	require.Equal(t, "turn, 0:text 0, said by n1, 1:text 1, said by n1, done(manual 0/2)",
+		strings.ReplaceAll(c.until(first.TurnID, berth.EventDone), "n2", "n1"), "the listener hears each once")
+	turn := c.turn(first.TurnID)
+	require.NotEqual(t, first.NodeID, turn.Jobs[0].NodeID)
+	require.Contains(t, turn.Jobs[0].Text, "said by "+turn.Jobs[0].NodeID)
+	s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
+	done := 0
+	for _, ev := range s.history(t.Context(), s.temporal(), workflows.TurnWorkflowID(first.TurnID), "").GetEvents() {
+		if ev.GetEventType() == enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
+			done++
+		}
+	}
+	require.Equal(t, 2, done, "one result per segment")
+	s.noSlots("n1", "n2")
+	for _, p := range nodes {
+		require.True(t, p.stop(patience))
+	}
+}
+
+// stoppedHolder lets a holder fall silent until its slot is another's: no renewal and no release of its own touches that.
+func stoppedHolder(t *testing.T, s *stack) {
+	token := s.token("nodes", "node")
+	_, err := s.user("nodes", "node").RegisterNode(t.Context(), client.Registration{NodeSpec: berth.NodeSpec{
+		ID: "e1", Kind: berth.NodeEngine, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1}, Capabilities: []string{"paint"}, MaxConcurrentJobs: 1,
+	}})
+	require.NoError(t, err)
+	status, held := s.send(http.MethodPost, "/v1/assignments", token, map[string]any{"leaseId": "stopped", "poolId": "paint", "holdMs": 1000})
+	require.Equal(t, http.StatusOK, status, "%v", held)
+	other := s.token("others", "node")
+	s.eventually("the slot to be another's", func() bool {
+		status, _ := s.send(http.MethodPost, "/v1/assignments", other, map[string]any{"leaseId": "next", "poolId": "paint", "holdMs": 60_000})
+		return status == http.StatusOK
+	})
+	for _, body := range []any{map[string]any{}, held} {
+		status, p := s.send(http.MethodPut, "/v1/assignments/stopped", token, body)
+		require.Equal(t, http.StatusConflict, status, "%v", p)
+	}
+	status, _ = s.send(http.MethodDelete, "/v1/assignments/stopped", token, nil)
+	require.Equal(t, http.StatusNoContent, status)
+	status, p := s.send(http.MethodPost, "/v1/assignments", token, map[string]any{"leaseId": "stopped", "poolId": "paint"})
+	require.Equal(t, http.StatusServiceUnavailable, status, "it is still the other's: %v", p)
+	status, _ = s.send(http.MethodPut, "/v1/assignments/next", other, map[string]any{})
+	require.Equal(t, http.StatusOK, status)
+}
+
+// oldGeneration has an old process beat for a node whose new one is silent: that is declared dead in its time, nothing is
+// sent to it, and neither can revive it.
+func oldGeneration(t *testing.T, s *stack) {
+	nodes, operator := s.user("nodes", "node"), s.user("op", "operator")
+	register := func(pid int) int64 {
+		r, err := nodes.RegisterNode(t.Context(), client.Registration{NodeSpec: berth.NodeSpec{
+			ID: "twice", Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: pid, StartedAt: int64(pid)},
+			Capabilities: []string{"translate:en-fr"}, MaxConcurrentJobs: 1,
+		}})
+		require.NoError(t, err)
+		return r.Generation
+	}
+	old := register(1)
+	now := register(2)
+	require.Greater(t, now, old)
+	c := s.user("alice")
+	s.eventually("the pair to be served", func() bool {
+		_, err := c.PutSession(t.Context(), "s2", client.SessionSpec{SrcLang: "en", TgtLang: "fr"})
+		return err == nil
+	})
+	refused := func(generation int64) {
+		_, err := nodes.HeartbeatNode(t.Context(), "twice", client.Heartbeat{Generation: generation})
+		require.Equal(t, http.StatusConflict, problem(t, err).Status)
+	}
+	var last berth.Node
+	s.eventually("the node to be declared dead", func() bool {
+		refused(old)
+		var err error
+		last, err = operator.Node(t.Context(), "twice")
+		return err == nil && last.State == berth.NodeDead
+	})
+	for _, generation := range []int64{old, now, now + 1, old, now} {
+		refused(generation)
+	}
+	after, err := operator.Node(t.Context(), "twice")
+	require.NoError(t, err)
+	require.Equal(t, last.HeartbeatAt, after.HeartbeatAt)
+	require.Equal(t, berth.NodeDead, after.State)
+	_, err = c.Dispatch(t.Context(), "s2", jobSpec("r1", berth.FinalizeManual))
+	require.Equal(t, berth.CodeNoNode, problem(t, err).Code)
+	s.eventually("one recovery to begin", func() bool {
+		return bytes.Contains(s.worker.output(), fmt.Appendf(nil, "node=twice generation=%d kind=translate reason=silent", now))
+	})
+	require.Equal(t, 1, strings.Count(string(s.worker.output()), "node=twice generation="+fmt.Sprint(now)), "told once")
+	require.Greater(t, register(2), now, "only by registering again")
+}
