@@ -76,27 +76,32 @@ func tellUnit(
 ) string {
 	ctx, cancel := workflow.WithCancel(ctx)
 	defer cancel()
-	act := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           berth.NodeTaskQueue(unit.NodeID, unit.Generation),
 		StartToCloseTimeout: within,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 500 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: mostAgain},
-	}), command, args...)
+	})
+	act := workflow.ExecuteActivity(ctx, command, args...)
 	for every := lookEvery; ; every = min(2*every, mostConnect) {
 		// There is no error: this context is cancelled only when all is over.
 		_ = waitAtMost(ctx, every, "is the unit there", func() bool { return act.IsReady() || gone() })
-		switch {
-		case act.IsReady():
-			if err := act.Get(ctx, out); err != nil {
-				outcome, _ := outcomeOf(err)
-				return outcome
+		failed := act.IsReady()
+		if failed {
+			if err := act.Get(ctx, out); err == nil {
+				return "acknowledged"
 			}
-			return "acknowledged"
-		case gone():
+			// The unit said that trying again is of no use; it may be wrong.
+			_ = waitAtMost(ctx, mostAgain, "tell the unit again", gone)
+		}
+		if gone() {
 			return "lost: the unit is gone"
 		}
 		var stand UnitStand
 		if err := workflow.ExecuteLocalActivity(untilDone(ctx), LookAtUnitActivity, unit).Get(ctx, &stand); err != nil || stand.Generation != unit.Generation {
 			return "lost: the unit is gone"
+		}
+		if failed {
+			act = workflow.ExecuteActivity(ctx, command, args...)
 		}
 	}
 }

@@ -1,0 +1,194 @@
+package workflows_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth"
+	"berth/workflows"
+)
+
+// C13: exactly these transitions, and no others.
+func TestC13Transitions(t *testing.T) {
+	t.Parallel()
+	allowed := map[berth.ConferenceStatus]string{
+		"":                                 "creating",
+		berth.ConferenceCreating:           "open deleted awaiting-recovery ended",
+		berth.ConferenceOpen:               "awaiting-recovery awaiting-connection ended",
+		berth.ConferenceAwaitingConnection: "open awaiting-recovery ended",
+		berth.ConferenceAwaitingRecovery:   "creating open ended",
+		berth.ConferenceEnded:              "",
+		berth.ConferenceDeleted:            "",
+	}
+	all := append([]berth.ConferenceStatus{""}, berth.ConferenceStatuses()...)
+	require.Len(t, allowed, len(all))
+	for _, from := range all {
+		for _, to := range all {
+			may := to != "" && slices.Contains(strings.Fields(allowed[from]), string(to))
+			require.Equal(t, may, from.CanBecome(to), "%s -> %s", from, to)
+		}
+	}
+}
+
+// C13: in each status, everything that can be heard is heard, and only a transition that is known follows: the hall checks
+// each one that the stream is told.
+func TestC13EverythingInEveryStatus(t *testing.T) {
+	t.Parallel()
+	statuses := map[berth.ConferenceStatus]func(h *hall){
+		berth.ConferenceCreating:           func(h *hall) { h.slow(berth.ActivityCreateConference, 4*time.Second) },
+		berth.ConferenceOpen:               func(*hall) {},
+		berth.ConferenceAwaitingRecovery:   func(h *hall) { h.at(time.Second, func() { h.dies("u1") }); h.unit("u2").room = 0 },
+		berth.ConferenceAwaitingConnection: func(h *hall) { h.at(time.Second, func() { h.env.SignalWorkflow(workflows.SignalReassert, nil) }) },
+	}
+	heard := map[string]struct {
+		tell func(h *hall)
+		next string // the statuses that follow at once
+	}{
+		"gone":    {func(h *hall) { h.news(workflows.UnitNews{NodeID: "u1", Generation: 1, Gone: berth.DepartureSilent}) }, "awaiting-recovery creating open"},
+		"other":   {func(h *hall) { h.news(workflows.UnitNews{NodeID: "u9", Generation: 1, Gone: berth.DepartureSilent}) }, ""},
+		"drained": {func(h *hall) { h.news(workflows.UnitNews{NodeID: "u1", Generation: 1, Gone: berth.DepartureDrained}) }, "awaiting-recovery creating open"},
+		"listed":  {func(h *hall) { h.lists("u1", 1, 1, h.now().CopyStartedAt) }, "open"},
+		"earlier": {func(h *hall) { h.lists("u2", 1, -1, h.env.Now().Add(-time.Hour)) }, "open"},
+		"later":   {func(h *hall) { h.lists("u2", 1, -2, h.env.Now().Add(time.Hour)) }, "open"},
+		"ended": {func(h *hall) {
+			h.news(workflows.UnitNews{NodeID: "u1", Generation: 1, Incarnation: incarnation("u1", 1), Missing: true})
+		}, "ended"},
+		"restart": {func(h *hall) {
+			h.news(workflows.UnitNews{NodeID: "u1", Generation: 1, Incarnation: incarnation("u1", 2), Missing: true})
+		}, "awaiting-recovery creating open"},
+		"room":     {func(h *hall) { h.env.SignalWorkflow(workflows.SignalRoom, nil) }, ""},
+		"reassert": {func(h *hall) { h.env.SignalWorkflow(workflows.SignalReassert, nil) }, "awaiting-connection"},
+		"release":  {func(h *hall) { h.release() }, "ended"},
+	}
+	for status, prepare := range statuses {
+		for name, what := range heard {
+			h := newHall(t, "u1", "u2")
+			prepare(h)
+			before := 0
+			h.at(2*time.Second, func() {
+				require.Equal(t, status, h.now().Status, name)
+				before = len(h.statuses)
+				what.tell(h)
+			})
+			h.at(3*time.Second, func() {
+				for _, s := range h.statuses[before:] {
+					require.Contains(t, strings.Fields(what.next), string(s), "%s in %s", name, status)
+				}
+			})
+			is := h.run()
+			require.Equal(t, is.Status, h.statuses[len(h.statuses)-1])
+			require.Equal(t, 1, count(h.statuses, berth.ConferenceEnded), "one end")
+		}
+	}
+}
+
+func count(list []berth.ConferenceStatus, s berth.ConferenceStatus) (n int) {
+	for _, have := range list {
+		if have == s {
+			n++
+		}
+	}
+	return n
+}
+
+// C13, C17, L7: whatever happens in whatever order, the conference goes its known ways to one end, gives every slot back, and
+// every copy that was begun was released, or its unit is gone.
+func TestC13AnyStory(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		h := newHall(t, "u1", "u2", "u3")
+		dead := map[string]bool{} // generations
+		die := func(id string) {
+			if u := h.unit(id); u != nil {
+				dead[berth.NodeTaskQueue(id, u.generation)] = true
+				h.dies(id)
+			}
+		}
+		at := time.Second
+		for range rapid.IntRange(0, 12).Draw(r, "steps") {
+			at += time.Duration(rapid.IntRange(1, 400_000).Draw(r, "pause")) * time.Millisecond
+			id := rapid.SampledFrom([]string{"u1", "u2", "u3"}).Draw(r, "unit")
+			epoch := int64(rapid.IntRange(1, 6).Draw(r, "epoch"))
+			what := rapid.SampledFrom([]string{"dies", "returns", "lists", "missing", "refuses", "silent", "answers", "full", "room", "reassert"}).Draw(r, "what")
+			h.at(at, func() {
+				u := h.unit(id)
+				switch {
+				case what == "reassert":
+					h.env.SignalWorkflow(workflows.SignalReassert, nil)
+				case what == "returns" && u == nil:
+					h.units = append(h.units, &cmu{id: id, generation: 100 + epoch, room: 10})
+				case u == nil:
+				case what == "dies":
+					die(id)
+				case what == "lists":
+					for _, c := range h.commands {
+						if c.in.Epoch == epoch && strings.HasPrefix(c.queue, "node."+id+".") && c.command != berth.ActivityReleaseConference {
+							h.lists(id, u.generation, epoch, c.in.StartedAt)
+							return
+						}
+					}
+				case what == "missing":
+					h.news(workflows.UnitNews{
+						NodeID: id, Generation: u.generation, Incarnation: incarnation(id, epoch%2), Missing: true, Epoch: epoch,
+					})
+				case what == "full":
+					u.room = 0
+				case what == "room":
+					u.room = 10
+					h.env.SignalWorkflow(workflows.SignalRoom, nil)
+				default:
+					u.answer = map[string]func(string) error{"refuses": refuses, "silent": quiet, "answers": nil}[what]
+				}
+			})
+		}
+		is := h.run()
+		if is.End == berth.EndByUnit {
+			return // the story told so of copies that ran
+		}
+		released := map[string]bool{}
+		for _, w := range h.withdrawn() {
+			released[w] = true
+		}
+		for _, c := range h.commands {
+			if c.command == berth.ActivityReleaseConference {
+				released[fmt.Sprintf("%s %d", strings.TrimPrefix(c.queue, "node."), c.in.Epoch)] = true
+			}
+		}
+		for _, o := range is.Orders {
+			ref := fmt.Sprintf("%s.%d %d", o.NodeID, o.Generation, o.Epoch)
+			begun := o.Command != berth.ActivityReleaseConference && !strings.HasPrefix(o.Outcome, "refused")
+			if begun && !released[ref] && !dead[berth.NodeTaskQueue(o.NodeID, o.Generation)] {
+				// Its process has another generation by now, which was told; or it was lost with the process.
+				u := h.unit(o.NodeID)
+				require.True(t, u == nil || u.generation != o.Generation || lostCopy(is, o.Epoch), "%s of %s was left there", o.Command, ref)
+			}
+		}
+	})
+}
+
+func lostCopy(is berth.Conference, epoch int64) bool {
+	return slices.ContainsFunc(is.Segments, func(s berth.ConferenceSegment) bool {
+		return s.Epoch == epoch && s.Reason == berth.EndUnitLost
+	})
+}
+
+// refuses and quiet are units that do all the same release what they are told to.
+func refuses(command string) error {
+	if command == berth.ActivityReleaseConference {
+		return nil
+	}
+	return nack(command)
+}
+
+func quiet(command string) error {
+	if command == berth.ActivityReleaseConference {
+		return nil
+	}
+	return silent(command)
+}
