@@ -22,6 +22,7 @@ import (
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/lua"
+	"berth/workflows"
 )
 
 // Starter starts, asks and ends workflows. Those of tasks: errors carry a berth.Code: CodeUnavailable when Temporal
@@ -108,20 +109,21 @@ type Pinger interface {
 
 // Config is what an operator sets. Zero values take the defaults named here.
 type Config struct {
-	AuthSecret        string        // HS256 secret of tokens and tickets; required
-	Audience          string        // of bearer tokens: "berth"
-	Issuer            string        // of bearer tokens; empty: not checked
-	TicketTTL         time.Duration // 60 s
-	MaxUploadBytes    int64         // 10 MiB
-	HeartbeatInterval time.Duration // of event streams: 15 s
-	BodyTimeout       time.Duration // for sending a JSON body: 15 s; an upload has four times that
-	TemporalUIURL     string        // for links; empty: none
-	TemporalNamespace string        // for links: "default"
-	Tier              berth.Tier    // what tasks are served as until credits decide (T18): paid
-	TurnTimeout       time.Duration // a turn ends that long after its last segment (A1): 10 s
-	JobTimeout        time.Duration // longest one node may take for one job: 30 s
-	NumbersFrom       string        // first of the numbers that conferences are assigned: 8881000000
-	SessionAffinity   bool          // sessions are spread over the pools that serve them; else the first has all (L5)
+	AuthSecret        string                    // HS256 secret of tokens and tickets; required
+	Audience          string                    // of bearer tokens: "berth"
+	Issuer            string                    // of bearer tokens; empty: not checked
+	TicketTTL         time.Duration             // 60 s
+	MaxUploadBytes    int64                     // 10 MiB
+	HeartbeatInterval time.Duration             // of event streams: 15 s
+	BodyTimeout       time.Duration             // for sending a JSON body: 15 s; an upload has four times that
+	TemporalUIURL     string                    // for links; empty: none
+	TemporalNamespace string                    // for links: "default"
+	Tier              berth.Tier                // what tasks are served as until credits decide (T18): paid
+	TurnTimeout       time.Duration             // a turn ends that long after its last segment (A1): 10 s
+	JobTimeout        time.Duration             // longest one node may take for one job: 30 s
+	Conferences       workflows.ConferenceRules // how they are recovered (C9): every 5 min, for 30 min; 10 s for a command
+	NumbersFrom       string                    // first of the numbers that conferences are assigned: 8881000000
+	SessionAffinity   bool                      // sessions are spread over the pools that serve them; else the first has all (L5)
 	Production        bool
 	Version           string
 }
@@ -215,6 +217,9 @@ func newServer(d Deps) (*server, error) {
 	setDefault(&c.Tier, berth.TierPaid)
 	setDefault(&c.TurnTimeout, 10*time.Second)
 	setDefault(&c.JobTimeout, 30*time.Second)
+	setDefault(&c.Conferences.Retry, 5*time.Minute)
+	setDefault(&c.Conferences.GiveUp, 30*time.Minute)
+	setDefault(&c.Conferences.Command, 10*time.Second)
 	setDefault(&c.NumbersFrom, "8881000000")
 	if err := berth.ValidE164("NumbersFrom", c.NumbersFrom); err != nil {
 		return nil, fmt.Errorf("api: %w", err)

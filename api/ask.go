@@ -40,7 +40,11 @@ func refusedBy(app *temporal.ApplicationError, err error) error {
 		_ = app.Details(&detail) // without one there are no reasons to show
 	}
 	var out error
-	switch code := berth.Code(app.Type()); code {
+	code := berth.Code(app.Type())
+	if code == berth.ErrorRefused { // a unit's NACK, as it was passed on
+		code = berth.CodeUnitRefused
+	}
+	switch code {
 	case berth.CodeNodeFull, berth.CodeNoNode:
 		out = &RefusedError{Code: code, Message: app.Message(), Reasons: detail.Reasons, Missing: detail.Missing}
 	default:

@@ -67,20 +67,33 @@ func (s *starter) keep(ctx context.Context, c berth.Conference) error {
 	return err
 }
 
-func (s *starter) ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) error {
+func (s *starter) ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (bool, error) {
+	b, giveBack := s.open()
+	defer giveBack()
+	if b.away != nil {
+		return false, b.away
+	}
+	c, ok := b.conferences[e164]
+	if !ok || c.Status.Final() {
+		return false, berth.Errorf(berth.CodeConflict, "the conference is over")
+	}
+	b.releasedBy = append(b.releasedBy, req.By)
+	if b.slow {
+		return false, nil
+	}
+	c.Status, c.End, c.EndedAt, c.Revision = berth.ConferenceEnded, berth.EndReleased, time.Now().UTC(), c.Revision+1
+	c.Owner = berth.ConferenceOwner{}
+	return true, s.keep(ctx, c.Conference)
+}
+
+func (s *starter) TellConference(_ context.Context, _ string, news workflows.UnitNews) error {
 	b, giveBack := s.open()
 	defer giveBack()
 	if b.away != nil {
 		return b.away
 	}
-	c, ok := b.conferences[e164]
-	if !ok || c.Status.Final() {
-		return berth.Errorf(berth.CodeConflict, "the conference is over")
-	}
-	b.releasedBy = append(b.releasedBy, req.By)
-	c.Status, c.End, c.EndedAt, c.Revision = berth.ConferenceEnded, berth.EndReleased, time.Now().UTC(), c.Revision+1
-	c.Owner = berth.ConferenceOwner{}
-	return s.keep(ctx, c.Conference)
+	b.news = append(b.news, news)
+	return nil
 }
 
 func (s *starter) ReportUnits(_ context.Context, units []workflows.ReportUnit) error {

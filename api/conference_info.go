@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
+	"berth/internal/ledger"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -27,7 +28,8 @@ type infoBody struct {
 	Generation int64           `json:"generation" minimum:"1" maximum:"9007199254740991"`
 	Epoch      int64           `json:"epoch" minimum:"1" maximum:"9007199254740991" doc:"Under which the unit was told of the conference"`
 	Full       bool            `json:"full,omitempty" doc:"This is all there is; otherwise its top-level fields are merged into what was told before"`
-	Live       json.RawMessage `json:"live" doc:"A JSON object, at most 256 KiB"`
+	Live       json.RawMessage `json:"live,omitempty" doc:"A JSON object, at most 256 KiB; a field that is null is removed"`
+	Ended      bool            `json:"ended,omitempty" doc:"The unit runs it no more, though nobody told it to stop: it was ended there on purpose (C15)"`
 }
 
 type infoOutput struct {
@@ -95,6 +97,11 @@ func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOut
 			Code: berth.CodeConflict, Field: "epoch", Message: "the conference has another owner, generation or epoch",
 		}
 	}
+	if info.Ended {
+		if err := s.endedByUnit(ctx, in.E164, info); err != nil {
+			return nil, err
+		}
+	}
 	out := &infoOutput{}
 	out.Body.E164, out.Body.Epoch = in.E164, info.Epoch
 	return out, nil
@@ -102,12 +109,15 @@ func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOut
 
 func newInfo(in *infoInput) (berth.ConferenceInfo, error) {
 	b := in.Body
-	info := berth.ConferenceInfo{NodeID: b.NodeID, Generation: b.Generation, Epoch: b.Epoch, Full: b.Full}
+	info := berth.ConferenceInfo{NodeID: b.NodeID, Generation: b.Generation, Epoch: b.Epoch, Full: b.Full, Ended: b.Ended}
 	if err := berth.ValidE164("e164", in.E164); err != nil {
 		return info, err
 	}
 	if err := berth.ValidID("nodeId", b.NodeID); err != nil {
 		return info, err
+	}
+	if b.Ended {
+		return info, nil
 	}
 	if len(b.Live) > berth.MaxConferenceInfo {
 		return info, tooMuchInfo()
@@ -118,6 +128,24 @@ func newInfo(in *infoInput) (berth.ConferenceInfo, error) {
 	}
 	info.Live = live.Bytes()
 	return info, nil
+}
+
+// endedByUnit tells the conference that its owner has ended it. Asking again does no harm.
+func (s *server) endedByUnit(ctx context.Context, e164 string, info berth.ConferenceInfo) error {
+	found, _, err := s.Ledger.SearchConferences(ctx, ledger.ConferenceQuery{E164: e164}, "", 1)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 || found[0].Owner.NodeID != info.NodeID || found[0].Owner.Epoch != info.Epoch {
+		return berth.Errorf(berth.CodeUnavailable, "the conference is changing; tell it again")
+	}
+	if err := s.Starter.TellConference(ctx, e164, workflows.UnitNews{
+		NodeID: info.NodeID, Generation: info.Generation, Incarnation: found[0].Owner.Incarnation, Missing: true, Epoch: info.Epoch,
+	}); err != nil {
+		return fmt.Errorf("tell conference %s of its end: %w", e164, err)
+	}
+	s.log.InfoContext(ctx, "conference ended by its unit", "e164", e164, "unit", info.NodeID, "epoch", info.Epoch)
+	return nil
 }
 
 func tooMuchInfo() error {

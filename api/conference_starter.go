@@ -23,15 +23,19 @@ type ConferenceStarter interface {
 	// another one, CodeUnitRefused that the unit did not want it. Asking again is safe.
 	CreateConference(ctx context.Context, in workflows.ConferenceInput) (c berth.Conference, replay bool, err error)
 	// ReleaseConference ends a number's conference, whatever it is doing (C10, C17); CodeConflict when there is none that
-	// runs.
-	ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) error
+	// runs. done is false when its unit takes its time: it ends without anybody's doing.
+	ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (done bool, err error)
+	// TellConference tells a number's conference what a unit says of it; nothing happens where none runs.
+	TellConference(ctx context.Context, e164 string, news workflows.UnitNews) error
 	// ReportUnits has units tell the data proxy everything they run (C18). It returns once that is certain to be asked.
 	ReportUnits(ctx context.Context, units []workflows.ReportUnit) error
 }
 
 const (
 	// createTimeout is how long somebody waits for a conference: longer than a unit may take to acknowledge it.
-	createTimeout = 15 * time.Second
+	createTimeout = 18 * time.Second
+	// releaseTimeout is how long somebody waits for the release.
+	releaseTimeout = 8 * time.Second
 	// createMost bounds how many conferences of a number that are over are passed by, one of them ending while the next is
 	// being asked for.
 	createMost = 5
@@ -146,18 +150,33 @@ func (s *TemporalStarter) queryConference(ctx context.Context, e164 string) (c b
 
 // ReleaseConference asks the number's workflow to end the conference. Each call is an update of its own: the second is
 // told that it came too late.
-func (s *TemporalStarter) ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+func (s *TemporalStarter) ReleaseConference(
+	ctx context.Context, e164 string, req workflows.ReleaseRequest,
+) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	handle, err := s.Client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID: workflows.ConferenceWorkflowID(e164), UpdateID: uuid.NewString(), UpdateName: workflows.UpdateRelease,
-		Args: []any{req}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		Args: []any{req}, WaitForStage: client.WorkflowUpdateStageAccepted,
 	})
 	if err == nil {
-		err = handle.Get(ctx, nil)
+		if err = handle.Get(ctx, nil); err != nil && ctx.Err() != nil { // accepted: it will be done
+			return false, nil
+		}
 	}
 	if err = asked(err, awayConference); errors.Is(err, errNotRunning) {
-		return overConference(err)
+		err = overConference(err)
+	}
+	return err == nil, err
+}
+
+// TellConference signals the number's workflow.
+func (s *TemporalStarter) TellConference(ctx context.Context, e164 string, news workflows.UnitNews) error {
+	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
+	defer cancel()
+	err := asked(s.Client.SignalWorkflow(ctx, workflows.ConferenceWorkflowID(e164), "", workflows.SignalUnit, news), awayConference)
+	if errors.Is(err, errNotRunning) {
+		return nil
 	}
 	return err
 }

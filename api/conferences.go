@@ -55,7 +55,10 @@ type releaseConferenceInput struct {
 	E164 string `path:"e164" doc:"The number, without the plus"`
 }
 
-type conferenceOutput struct{ Body conferenceView }
+type conferenceOutput struct {
+	Status int
+	Body   conferenceView
+}
 
 type getConferenceOutput struct {
 	Body struct {
@@ -92,7 +95,8 @@ func (s *server) conferences(e *echo.Echo) {
 	create := huma.Operation{
 		OperationID: "create-conference", Method: http.MethodPost, Path: "/v1/conferences", Tags: tags,
 		Summary: "Open a conference",
-		Description: "Answers once its unit has acknowledged it. 503 node_full and no_node tell why no unit has room, 502 unit_refused " +
+		Description: "Answers once its unit has acknowledged it or, where that unit was lost meanwhile, once it waits for another; `status` " +
+			"tells. 503 node_full and no_node tell why no unit has room, 502 unit_refused " +
 			"that the unit did not want it: nothing is left of it then (C16). The same number and body again is a replay while the " +
 			"conference lives; 409: the number has another one.",
 		DefaultStatus: http.StatusCreated,
@@ -115,7 +119,15 @@ func (s *server) conferences(e *echo.Echo) {
 	}, forUsers, s.getConference)
 	register(s, huma.Operation{
 		OperationID: "end-conference", Method: http.MethodDelete, Path: "/v1/conferences/{e164}", Tags: tags,
-		Summary: "End a conference, whatever it is doing (C10)", Description: "409 when it is over.",
+		Summary:     "End a conference, whatever it is doing (C10)",
+		Description: "Answers once its unit has released it; 202 when that takes longer, for instance while the unit is silent: it will. 409 when it is over.",
+		Responses: map[string]*huma.Response{
+			"202": {
+				Description: "It is ending",
+				Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(conferenceView{})}},
+			},
+			"default": s.problemResponse(),
+		},
 	}, forUsers, s.endConference)
 	register(s, huma.Operation{
 		OperationID: "conference-record", Method: http.MethodGet, Path: "/v1/conferences/{e164}/record", Tags: tags,
@@ -131,6 +143,7 @@ func (s *server) createConference(ctx context.Context, in *createConferenceInput
 	if err != nil {
 		return nil, err
 	}
+	want.Rules = s.Config.Conferences
 	if err := s.Fleet.Writable(); err != nil { // refused at once (L11)
 		return nil, err
 	}
@@ -272,14 +285,19 @@ func (s *server) endConference(ctx context.Context, in *releaseConferenceInput) 
 		return nil, overConference(nil)
 	}
 	by := callOf(ctx).user.UserID
-	if err := s.Starter.ReleaseConference(ctx, c.E164, workflows.ReleaseRequest{By: by}); err != nil {
+	done, err := s.Starter.ReleaseConference(ctx, c.E164, workflows.ReleaseRequest{By: by})
+	if err != nil {
 		return nil, fmt.Errorf("end conference %s: %w", c.ID, err)
 	}
 	s.log.InfoContext(ctx, "conference ended by request", "conference", c.ID, "e164", c.E164, "by", by)
 	if c, err = s.ownConference(ctx, in.E164, c.ID); err != nil {
 		return nil, err
 	}
-	return &conferenceOutput{Body: s.viewConference(c)}, nil
+	out := &conferenceOutput{Status: http.StatusOK, Body: s.viewConference(c)}
+	if !done {
+		out.Status = http.StatusAccepted
+	}
+	return out, nil
 }
 
 func (s *server) conferenceRecord(ctx context.Context, in *conferenceInput) (*recordOutput, error) {

@@ -27,6 +27,8 @@ type book struct {
 	conferences map[string]*storedConference
 	refuse      error // what the next ones are refused with
 	releasedBy  []string
+	slow        bool // units take their time to release
+	news        []workflows.UnitNews
 	reports     [][]workflows.ReportUnit
 }
 

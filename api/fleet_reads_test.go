@@ -15,8 +15,13 @@ import (
 // pages reads a list to its end and answers the ids.
 func (h *house) pages(path, list, id string, query url.Values) (ids []string, calls int) {
 	h.t.Helper()
+	return h.pagesAs(h.operator(), path, list, id, query)
+}
+
+func (h *house) pagesAs(token, path, list, id string, query url.Values) (ids []string, calls int) {
+	h.t.Helper()
 	for {
-		a := h.call(http.MethodGet, path+"?"+query.Encode(), h.operator(), nil)
+		a := h.call(http.MethodGet, path+"?"+query.Encode(), token, nil)
 		require.Equal(h.t, http.StatusOK, a.status, string(a.body))
 		calls++
 		d := a.json(h.t)

@@ -138,6 +138,7 @@ var statuses = map[berth.Code]int{
 	berth.CodeNoNode:              http.StatusServiceUnavailable,
 	berth.CodeTurnFinalized:       http.StatusConflict,
 	berth.CodeUnitRefused:         http.StatusBadGateway,
+	berth.CodeNodeFailed:          http.StatusBadGateway,
 	berth.CodeInternal:            http.StatusInternalServerError,
 }
 
@@ -264,7 +265,8 @@ func (s *server) logProblem(ctx context.Context, p *Problem, err error) {
 		return
 	}
 	level := slog.LevelError
-	if errors.Is(err, context.Canceled) || p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode || p.Code == berth.CodeUnitRefused {
+	if errors.Is(err, context.Canceled) || p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode ||
+		p.Code == berth.CodeUnitRefused || p.Code == berth.CodeNodeFailed {
 		level = slog.LevelDebug // the client left, or the fleet has no room or does not want it: no fault of ours
 	}
 	s.log.Log(ctx, level, "request failed", "requestId", p.RequestID, "code", p.Code, "error", err)

@@ -43,7 +43,8 @@ func (s *server) ticketsRoute() {
 
 func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketOutput, error) {
 	who, b := callOf(ctx).user, in.Body
-	kind, id, path := ticketTask, b.TaskID, ""
+	kind, id := ticketTask, b.TaskID
+	var path string
 	switch {
 	case b.TaskID != "" && b.SessionID != "":
 		return nil, berth.Invalid("sessionId", "a ticket is for a task or for a session, not both")

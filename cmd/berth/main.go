@@ -18,17 +18,18 @@ import (
 var version = "dev"
 
 type commands struct {
-	API     apiCommand       `cmd:"" name:"api" help:"Serve the HTTP API and the console."`
-	Worker  workerCommand    `cmd:"" help:"Work task queues."`
-	Node    nodeCommand      `cmd:"" help:"Be a node: register, work jobs with a driver, drain when stopped."`
-	Media   mediaCommand     `cmd:"" help:"Be a media unit: run conferences on the media server beside it."`
-	Token   tokenCommand     `cmd:"" help:"Print a bearer token."`
-	Task    taskCommands     `cmd:"" help:"Submit, watch, get and cancel tasks from the terminal."`
-	Turn    turnCommand      `cmd:"" help:"Speak in a live-translation session from the terminal."`
-	Sim     simCommands      `cmd:"" help:"Stand-ins for what is not here."`
-	Bench   benchCommands    `cmd:"" help:"Measure berth beside its baselines, on running servers."`
-	Config  configCommand    `cmd:"" help:"Print the settings in force, secrets hidden."`
-	Version kong.VersionFlag `help:"Print the version."`
+	API        apiCommand         `cmd:"" name:"api" help:"Serve the HTTP API and the console."`
+	Worker     workerCommand      `cmd:"" help:"Work task queues."`
+	Node       nodeCommand        `cmd:"" help:"Be a node: register, work jobs with a driver, drain when stopped."`
+	Media      mediaCommand       `cmd:"" help:"Be a media unit: run conferences on the media server beside it."`
+	Token      tokenCommand       `cmd:"" help:"Print a bearer token."`
+	Task       taskCommands       `cmd:"" help:"Submit, watch, get and cancel tasks from the terminal."`
+	Turn       turnCommand        `cmd:"" help:"Speak in a live-translation session from the terminal."`
+	Conference conferenceCommands `cmd:"" help:"Open, watch, list and end conferences from the terminal."`
+	Sim        simCommands        `cmd:"" help:"Stand-ins for what is not here."`
+	Bench      benchCommands      `cmd:"" help:"Measure berth beside its baselines, on running servers."`
+	Config     configCommand      `cmd:"" help:"Print the settings in force, secrets hidden."`
+	Version    kong.VersionFlag   `help:"Print the version."`
 }
 
 // settings is embedded by every command that runs a part of the server.

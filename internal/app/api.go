@@ -11,6 +11,7 @@ import (
 	"berth/internal/config"
 	"berth/internal/fleet"
 	"berth/internal/stream"
+	"berth/workflows"
 )
 
 // stopGrace is how long a stopping API lets requests finish. Event streams are closed first: clients resume.
@@ -42,6 +43,11 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version
 			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: cfg.Temporal.UIURL,
 			TemporalNamespace: cfg.Temporal.Namespace, Production: cfg.Production, Version: version,
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
+			NumbersFrom: cfg.Conference.NumbersFrom,
+			Conferences: workflows.ConferenceRules{
+				Retry: cfg.Conference.Retry, GiveUp: cfg.Conference.GiveUp,
+				Command: cfg.Conference.Command, Connect: cfg.Conference.Connect,
+			},
 		},
 		Logger: logger,
 	})

@@ -23,8 +23,11 @@ type Config struct {
 	API      API      `embed:"" group:"API"`
 	Worker   Worker   `embed:"" group:"Worker"`
 	Turn     Turn     `embed:"" group:"Turns"`
-	Stream   Stream   `embed:"" group:"Streams"`
-	Model    Model    `embed:"" group:"Models"`
+
+	Conference Conference `embed:"" group:"Conferences"`
+
+	Stream Stream `embed:"" group:"Streams"`
+	Model  Model  `embed:"" group:"Models"`
 
 	Production bool   `help:"Production: no debug events, a secret must be set." name:"production" env:"BERTH_PRODUCTION"`
 	LogLevel   string `help:"Least log level: ${enum}." name:"log-level" env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
@@ -56,7 +59,7 @@ type API struct {
 
 // Worker is what polls task queues.
 type Worker struct {
-	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, links, a queue (q_paid_stream) or one model's (q_paid_stream.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
+	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, conferences, links, a queue (q_paid_stream) or one model's (q_paid_stream.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
 	Drain         time.Duration `help:"Time a stopping worker lets its model calls finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s"`
 	TimeoutMs     int64         `help:"Longest a step may take from its start, in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000"`
 	LockTimeoutMs int64         `help:"Longest one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
@@ -109,7 +112,7 @@ func (s Stream) FlushInterval() time.Duration {
 func (s Stream) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
 
 // workflowQueues are the task queues of workflows; those of model calls come from the routing table.
-var workflowQueues = []string{"tasks", "turns", "executions", "links"}
+var workflowQueues = []string{"tasks", "turns", "executions", "conferences", "links"}
 
 func knownQueues() string {
 	known := slices.Clone(workflowQueues)
@@ -182,6 +185,7 @@ func (c *Config) Validate() error {
 	positive("stream-ttl-seconds", "STREAM_TTL_SECONDS", c.Stream.TTLSeconds)
 	positive("stream-trim-maxlen", "STREAM_TRIM_MAXLEN", c.Stream.TrimMaxLen)
 	positive("turn-timeout-ms", "TURN_TIMEOUT_MS", c.Turn.TimeoutMs)
+	c.Conference.validate(bad, lasting)
 	lasting("job-timeout", "BERTH_JOB_TIMEOUT", c.Turn.JobTimeout)
 	lasting("sse-heartbeat", "BERTH_SSE_HEARTBEAT", c.API.Heartbeat)
 	lasting("task-deadline", "BERTH_TASK_DEADLINE", c.API.TaskDeadline)
