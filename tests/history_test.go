@@ -47,6 +47,8 @@ func (s *stack) replayAll() {
 			for name, fn := range map[string]any{
 				workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn,
 				workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
+				workflows.ConferenceWorkflow: workflows.Conference, workflows.LinkWorkflow: workflows.Link,
+				workflows.ProbeWorkflow: workflows.Probe,
 			} {
 				replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 			}

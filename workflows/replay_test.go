@@ -22,6 +22,8 @@ var stories = []struct {
 	{workflows.TurnWorkflow, "turn", workflows.Turn, 10},
 	{workflows.ExecutionWorkflow, "execution", workflows.Execution, 6},
 	{workflows.ReassertWorkflow, "reassert", workflows.Reassert, 1},
+	{workflows.ConferenceWorkflow, "conference", workflows.Conference, 10},
+	{workflows.LinkWorkflow, "link", workflows.Link, 2},
 }
 
 func replayer(name string, fn any) worker.WorkflowReplayer {
@@ -63,6 +65,12 @@ func TestReplayCatchesAnotherStory(t *testing.T) { // P1: the test of the test
 				return berth.Turn{}, err
 			}
 			return workflows.Turn(ctx, in)
+		},
+		workflows.ConferenceWorkflow: func(ctx workflow.Context, in workflows.ConferenceInput) (berth.Conference, error) {
+			if err := workflow.Sleep(ctx, 1); err != nil {
+				return berth.Conference{}, err
+			}
+			return workflows.Conference(ctx, in)
 		},
 	} {
 		for _, s := range stories {
