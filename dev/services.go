@@ -121,11 +121,11 @@ Open the page, signed in as %[3]s:
   http://%[1]s/#token=%[2]s
 
 Or in a terminal:
-  export BERTH_URL=http://%[1]s BERTH_TOKEN=%[2]s
+  export BERTH_URL=http://%[1]s BERTH_TEMPORAL_ADDR=%[4]s BERTH_TOKEN=%[2]s
   bin/berth task submit --template job_match --resume examples/resume-en.txt --job examples/posting-en.png --watch
   curl -H "Authorization: Bearer $BERTH_TOKEN" -H 'Content-Type: application/json' $BERTH_URL/v1/tasks \
     -d '{"serviceId":"demo","template":"job_summary","variables":{"jobText":"Go engineer, Redis and Temporal, Berlin or remote."}}'
-`, o.API.Addr, token, guestName)
+`, o.API.Addr, token, guestName, o.Temporal.Addr)
 	if err == nil && o.runs(partFleet) {
 		_, err = fmt.Fprintln(out, `  echo "good morning, thank you for the water" | bin/berth turn --from en --to es`)
 	}
