@@ -152,11 +152,12 @@ type slotRecord struct {
 	Code              string
 }
 
-const dispatcherEnv = "BERTH_TEST_DISPATCHER"
+// dispatcher as the only argument makes the test program a dispatching process.
+const dispatcher = "dispatcher"
 
 // TestMain also is the dispatching process of TestNodeSlotsAreLinearizable.
 func TestMain(m *testing.M) {
-	if os.Getenv(dispatcherEnv) == "" {
+	if !slices.Equal(os.Args[1:], []string{dispatcher}) {
 		os.Exit(m.Run())
 	}
 	var task dispatcherTask
@@ -215,8 +216,8 @@ func (d dispatcherTask) run(ctx context.Context) (records []slotRecord, err erro
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env, cmd.Stdin, cmd.Stderr = append(os.Environ(), dispatcherEnv+"=1"), bytes.NewReader(in), os.Stderr
+	cmd := exec.CommandContext(ctx, os.Args[0], dispatcher)
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("dispatching process: %w", err)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/workflowservice/v1"
 
@@ -51,9 +53,12 @@ func newTown(t *testing.T) *town {
 	w := &town{stack: &stack{tb: t, dir: t.TempDir()}, store: testredis.Start(t, "--appendonly", "yes")}
 	t.Cleanup(w.killAll)
 	temporal := freeAddr(t)
+	link := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "redis", "127.0.0.1:0", w.store.Addr())
+	require.NoError(t, link.Start())
+	t.Cleanup(link.Stop)
 	w.ready.TemporalAddr, w.ready.RedisAddr = temporal, w.store.Addr()
 	w.settings = []string{
-		"BERTH_TEMPORAL_ADDR=" + temporal, "BERTH_REDIS_ADDR=" + w.store.Addr(), "BERTH_DATABASE=sqlite:" + filepath.Join(w.dir, "berth.db"),
+		"BERTH_TEMPORAL_ADDR=" + temporal, "BERTH_REDIS_ADDR=" + link.Listen, "BERTH_DATABASE=sqlite:" + filepath.Join(w.dir, "berth.db"),
 		"BERTH_AUTH_SECRET=" + secret, "TURN_TIMEOUT_MS=4000", "BERTH_JOB_TIMEOUT=6s",
 	}
 	w.parts = []*part{
@@ -61,6 +66,11 @@ func newTown(t *testing.T) *town {
 			"BERTH_DATA_DIR=" + filepath.Join(w.dir, "data"), "BERTH_DEV_ONLY=temporal", "BERTH_TEMPORAL_ADDR=" + temporal,
 		}),
 		{name: "redis", kill: w.store.Kill, start: w.store.Restart},
+		// What Redis has done is cut off on its way back (P6).
+		{name: "answers", kill: func() {
+			_, err := link.Toxics.AddToxicJson(strings.NewReader(`{"type":"limit_data","stream":"downstream","attributes":{"bytes":500}}`))
+			require.NoError(t, err)
+		}, start: func() { link.Toxics.ResetToxics(context.Background()) }},
 	}
 	for i := range 2 {
 		addr := freeAddr(t)
@@ -82,7 +92,7 @@ func newTown(t *testing.T) *town {
 	_, err := lua.New(w.stack.redis(), lua.Keys{}).MarkNew(t.Context())
 	require.NoError(t, err)
 	for _, p := range w.parts {
-		if p.name != "redis" {
+		if p.name != "redis" && p.name != "answers" {
 			p.start()
 		}
 	}

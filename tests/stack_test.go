@@ -44,6 +44,8 @@ type stack struct {
 	started  []*process
 	// settings are set for API and workers; infraSettings for Temporal and Redis.
 	settings, infraSettings []string
+	// programs are run in place of those in bin.
+	programs map[string]string
 }
 
 // option changes a stack before it starts.
@@ -212,6 +214,9 @@ func (s *stack) start(bin string, args, env []string) *process {
 	s.tb.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "bin", bin))
 	require.NoError(s.tb, err)
+	if other, ok := s.programs[bin]; ok {
+		path = other
+	}
 	if _, err := os.Stat(path); err != nil {
 		s.tb.Fatalf("%s is not built: run `make build`", path)
 	}
