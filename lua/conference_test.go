@@ -226,7 +226,7 @@ func TestSeizeNodeSlot(t *testing.T) {
 		until, err := s.Redis().ZScore(t.Context(), s.Keys().NodeSlots("u1"), "l1").Result()
 		require.NoError(t, err)
 		require.Greater(t, until, float64(redisMs(t, s)+50*60_000))
-		require.Equal(t, first.Assignment.NodeID, "u1")
+		require.Equal(t, "u1", first.NodeID)
 		require.True(t, release(t, s, berth.Assignment{NodeID: "u1", LeaseID: "l2"}))
 		require.True(t, release(t, s, berth.Assignment{NodeID: "u1", LeaseID: "l3"}))
 		require.Equal(t, lua.AssignOK, assign(t, s, "l4", lua.Choice{}).Code)

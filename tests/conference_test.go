@@ -99,7 +99,7 @@ func on(id string) func(berth.Conference) bool {
 	return func(c berth.Conference) bool { return c.Status == berth.ConferenceOpen && c.Owner.NodeID == id }
 }
 
-func standing(s berth.ConferenceStatus) func(berth.Conference) bool {
+func ofStatus(s berth.ConferenceStatus) func(berth.Conference) bool {
 	return func(c berth.Conference) bool { return c.Status == s }
 }
 
@@ -159,7 +159,7 @@ func TestConferences(t *testing.T) { // C1, C2, C7, C10, C15, C16, C17
 		waits, moved = "", ""
 		for _, n := range []string{"8610000001", "8610000003"} {
 			c, err := m.Conference(t.Context(), n, "")
-			if err == nil && standing(berth.ConferenceAwaitingRecovery)(c.Conference) && c.Waiting != "" {
+			if err == nil && ofStatus(berth.ConferenceAwaitingRecovery)(c.Conference) && c.Waiting != "" {
 				waits = n
 			}
 			if err == nil && on("u2")(c.Conference) {
@@ -168,7 +168,7 @@ func TestConferences(t *testing.T) { // C1, C2, C7, C10, C15, C16, C17
 		}
 		return waits != "" && moved != ""
 	})
-	require.Equal(t, 1, len(u2.runs()))
+	require.Len(t, u2.runs(), 1)
 	m.end(moved, "conference-recovered")
 	m.until(waits, "on u2 as soon as there is room (C2)", on("u2"))
 	require.Len(t, u1.runs(), 2, "it runs both all the same")
@@ -196,12 +196,12 @@ func TestConferencesThatTheirUnitEnds(t *testing.T) { // C5, C8, C14, C15
 	u1 := s.media("u1", 5)
 	m.open("8610000001")
 	u1.ask(http.MethodDelete, "/conferences/8610000001", nil)
-	is := m.until("8610000001", "ended by its unit", standing(berth.ConferenceEnded))
+	is := m.until("8610000001", "ended by its unit", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndByUnit, is.End)
 	m.over("8610000001", "conference-ended-by-unit")
 
 	m.open("8610000002", func(c *client.ConferenceSpec) { c.DurationMs = 3000 })
-	is = m.until("8610000002", "over", standing(berth.ConferenceEnded))
+	is = m.until("8610000002", "over", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndTime, is.End)
 	m.over("8610000002", "conference-end-time")
 
@@ -213,7 +213,7 @@ func TestConferencesThatTheirUnitEnds(t *testing.T) { // C5, C8, C14, C15
 		return on("u1")(c) && c.Owner.Generation > lost.Owner.Generation
 	})
 	require.NotEqual(t, lost.Owner.Incarnation, is.Owner.Incarnation)
-	is = m.until("8610000004", "ended with its unit", standing(berth.ConferenceEnded))
+	is = m.until("8610000004", "ended with its unit", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndNotRecoverable, is.End)
 	m.over("8610000004", "conference-not-recoverable")
 	m.end("8610000003", "conference-restarted")

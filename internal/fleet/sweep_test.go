@@ -385,3 +385,43 @@ func TestGather(t *testing.T) {
 	require.True(t, gather("b+c", "b", "c"))
 	until(t, f, "filled", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n1"].Pools, "b+c") })
 }
+
+// C21: a mass loss is held back until it is confirmed by a second way; where that says otherwise, nobody is declared dead.
+func TestC21MassLossIsConfirmed(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"lost": true, "ours": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, s, _ := follow(t)
+			require.NoError(t, waitReady(t, f))
+			require.NoError(t, s.PutFleetConfig(t.Context(), fastConfig()))
+			until(t, f, "configuration", func(s *fleet.Snapshot) bool { return len(s.Config.Times) > 0 })
+			for i := range 12 {
+				register(t, s, fmt.Sprintf("n%d", i), "c")
+			}
+			asked := make(chan berth.NodeKind, 1000)
+			sweeping(t, f, fleet.SweeperOptions{
+				Limits: lua.SweepLimits{Brake: time.Hour},
+				Confirm: func(_ context.Context, kind berth.NodeKind) (bool, error) {
+					asked <- kind
+					if len(asked) == 1 {
+						return false, errors.New("it cannot be asked")
+					}
+					return lost, nil
+				},
+			})
+			require.Eventually(t, func() bool { return len(asked) > 3 || lost && len(asked) > 1 }, patience, time.Millisecond, "asked again and again")
+			require.Equal(t, berth.NodeTranslate, <-asked)
+			if lost {
+				until(t, f, "dead", func(s *fleet.Snapshot) bool {
+					return s.Nodes["n0"].State == berth.NodeDead && s.Nodes["n11"].State == berth.NodeDead
+				})
+				return
+			}
+			nodes, err := s.ReadNodes(t.Context(), "n0", "n11")
+			require.NoError(t, err)
+			require.Equal(t, berth.NodeSuspect, nodes["n0"].State)
+			require.Equal(t, berth.NodeSuspect, nodes["n11"].State)
+		})
+	}
+}
