@@ -66,20 +66,28 @@ func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInp
 	return c.placed(ctx, in, d.Assignment, events)
 }
 
-// assign takes an epoch and with it a slot. A zone is a wish: a unit elsewhere is better than none (C1).
+// assign takes an epoch and with it a slot, on a unit of the conference's zone where it has one.
 func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (lua.Decision, error) {
 	epoch, err := c.Ledger.NextEpoch(ctx, in.Conference.E164)
 	if err != nil {
 		return lua.Decision{}, err
 	}
-	where := workflows.Where{
-		PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference}, OwnZone: in.Conference.Zone,
+	where := workflows.Where{PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference}}
+	zoned := in.Conference.Zone != ""
+	zone := fleet.ZonePool(berth.NodeMedia, berth.CapabilityConference, in.Conference.Zone)
+	if zoned {
+		where.PoolID = zone.ID
 	}
-	if where.OwnZone != "" {
-		where.Strategy = berth.StrategyLocality
+	lease := conferenceLease(in.Conference.ID, epoch)
+	wanted := workflows.AssignInput{Where: where, Failed: in.Failed, Hold: in.Hold}
+	d, err := c.Scripts.Assign(ctx, lease, choice(c.Fleet.Snapshot(), wanted))
+	if err == nil && zoned && d.Code == lua.AssignNone {
+		var changed bool
+		if changed, err = c.Fleet.GatherZone(ctx, zone); changed && err == nil {
+			d, err = c.Scripts.Assign(ctx, lease, choice(c.Fleet.Snapshot(), wanted))
+		}
 	}
-	return c.Scripts.Assign(ctx, conferenceLease(in.Conference.ID, epoch),
-		choice(c.Fleet.Snapshot(), workflows.AssignInput{Where: where, Failed: in.Failed, Hold: in.Hold}))
+	return d, err
 }
 
 // conferenceLease is the lease of the room that the copy with this epoch has on its unit.
@@ -140,7 +148,8 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	if !in.Conference.Status.Final() || len(in.Release) == 0 {
 		return nil
 	}
-	if _, err := wakeWaiting(ctx, c.Ledger, c.Temporal, 1); err != nil {
+	zone := c.Fleet.Snapshot().Nodes[in.Release[0].NodeID].Zone
+	if err := wakeWaiting(ctx, c.Ledger, c.Temporal, zone, 1); err != nil {
 		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
 	}
 	return nil

@@ -154,30 +154,34 @@ func (l *Links) WakeWaiting(ctx context.Context, in workflows.NodeRef) error {
 	if !ok || u.Generation != in.Generation || u.Excluded != "" {
 		return nil
 	}
-	if _, err := wakeWaiting(ctx, l.Ledger, l.Temporal, u.MaxConcurrentJobs-u.Leases); err != nil {
+	if err := wakeWaiting(ctx, l.Ledger, l.Temporal, u.Zone, u.MaxConcurrentJobs-u.Leases); err != nil {
 		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
 	}
 	return nil
 }
 
-// wakeWaiting tells waiting conferences that there is room for so many, and answers how many were told.
-func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, room int) (int, error) {
+// waitingPage is how many of those who wait are looked at, beyond those there is room for, for some that a unit's zone suits.
+const waitingPage = 50
+
+// wakeWaiting tells waiting conferences that there is room for so many in a zone.
+func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, zone string, room int) error {
 	if room <= 0 {
-		return 0, nil
+		return nil
 	}
-	rows, err := l.WaitingConferences(ctx, room)
+	rows, err := l.WaitingConferences(ctx, room+waitingPage)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	rows = slices.DeleteFunc(rows, func(c berth.Conference) bool { return c.Zone != "" && c.Zone != zone })
 	var g errgroup.Group
 	g.SetLimit(signalsAtOnce)
-	for _, row := range rows {
+	for _, row := range rows[:min(room, len(rows))] {
 		g.Go(func() error {
 			_, err := tellConference(ctx, c, row.E164, workflows.SignalRoom, nil)
 			return err
 		})
 	}
-	return len(rows), g.Wait()
+	return g.Wait()
 }
 
 // tellConference signals the conference that has a number now; false when there is none.

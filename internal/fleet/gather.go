@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -30,9 +32,39 @@ func (f *Fleet) Gather(ctx context.Context, poolID string, capabilities []string
 	} else if defined && (p.Kind != "" || p.Zone != "") {
 		return false, nil
 	}
+	return f.fill(ctx, pool, func(n berth.Node) bool { return hasAll(n, pool.Capabilities) })
+}
+
+// ZonePool is the pool of a zone's nodes of a kind that have the capability.
+func ZonePool(kind berth.NodeKind, capability, zone string) berth.Pool {
+	p := berth.Pool{ID: capability + ":zone:" + zone, Kind: kind, Capabilities: []string{capability}, Zone: zone}
+	if p.Validate() != nil { // zones may have any name
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(zone)) // never fails
+		p.ID = fmt.Sprintf("%s:zone:x%x", capability, h.Sum64())
+	}
+	return p
+}
+
+// GatherZone is Gather for a ZonePool.
+func (f *Fleet) GatherZone(ctx context.Context, pool berth.Pool) (changed bool, err error) {
+	now := f.Snapshot()
+	if p, defined := now.Pools[pool.ID]; defined && (p.Kind != pool.Kind || p.Zone != pool.Zone || !slices.Equal(p.Capabilities, pool.Capabilities)) {
+		return false, nil
+	} else if !defined && len(now.Pools) >= MaxGathered {
+		return false, berth.Errorf(berth.CodeNoNode, "there are %d pools already: an operator has to define %s", len(now.Pools), pool.ID)
+	}
+	return f.fill(ctx, pool, func(n berth.Node) bool {
+		return n.Kind == pool.Kind && n.Zone == pool.Zone && hasAll(n, pool.Capabilities)
+	})
+}
+
+// fill defines a pool unless it is, and puts into it the nodes that should be in it and are not.
+func (f *Fleet) fill(ctx context.Context, pool berth.Pool, belongs func(berth.Node) bool) (changed bool, err error) {
+	now := f.Snapshot()
 	var outside []string
 	for id, n := range now.Nodes {
-		if n.State != berth.NodeDead && !slices.Contains(n.Pools, poolID) && hasAll(n, pool.Capabilities) {
+		if n.State != berth.NodeDead && !slices.Contains(n.Pools, pool.ID) && belongs(n) {
 			outside = append(outside, id)
 		}
 	}
@@ -42,7 +74,7 @@ func (f *Fleet) Gather(ctx context.Context, poolID string, capabilities []string
 	// What was begun is finished even when the caller does not wait for it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gatherTimeout)
 	defer cancel()
-	if _, defined := now.Pools[poolID]; !defined {
+	if _, defined := now.Pools[pool.ID]; !defined {
 		if _, err := f.scripts.DefinePool(ctx, pool, true); err != nil {
 			return false, err
 		}

@@ -1,0 +1,298 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"berth"
+	"berth/internal/ledger"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// switchboard is a Temporal that notes who is signalled.
+type switchboard struct {
+	client.Client
+	said chan string
+	gone []string // numbers without a running workflow
+	news chan workflows.UnitNews
+}
+
+func (s *switchboard) SignalWorkflow(_ context.Context, id, _, signal string, arg any) error {
+	if slices.Contains(s.gone, id) {
+		return serviceerror.NewNotFound("no such workflow")
+	}
+	if s.said == nil {
+		return errors.New("Temporal is away")
+	}
+	s.said <- id + " " + signal
+	if n, ok := arg.(workflows.UnitNews); ok {
+		s.news <- n
+	}
+	return nil
+}
+
+// heard is who was signalled since, in the order of their names.
+func (s *switchboard) heard() (out []string) {
+	for len(s.said) > 0 {
+		out = append(out, <-s.said)
+	}
+	slices.Sort(out)
+	return out
+}
+
+type desk struct {
+	*Conferences
+	links *Links
+	board *switchboard
+	x     *Executions
+}
+
+// conferences are the activities on a real Redis and a ledger, with a fleet that follows it.
+func conferences(t *testing.T) desk {
+	t.Helper()
+	x, _ := executions(t)
+	l, err := ledger.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "berth.db"), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	board := &switchboard{said: make(chan string, 1000), news: make(chan workflows.UnitNews, 1000)}
+	return desk{
+		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Temporal: board, Logger: x.Logger, StreamTTL: time.Hour},
+		&Links{Temporal: board, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, board, x,
+	}
+}
+
+// unit registers a media unit.
+func (d desk) unit(t *testing.T, id, zone string, slots int) int64 {
+	t.Helper()
+	r, err := d.Scripts.RegisterNode(t.Context(), berth.NodeSpec{
+		ID: id, Kind: berth.NodeMedia, MaxConcurrentJobs: slots, Capabilities: []string{berth.CapabilityConference}, Zone: zone,
+		Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixNano()},
+	}, lua.Registration{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return d.Fleet.Snapshot().Nodes[id].Generation == r.Generation }, 10*time.Second, time.Millisecond)
+	return r.Generation
+}
+
+// request is a first placement of a conference of alice's.
+func request(e164 string, set ...func(*workflows.PlaceInput)) workflows.PlaceInput {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	in := workflows.PlaceInput{
+		Conference: berth.Conference{
+			ConferenceSpec: berth.ConferenceSpec{E164: e164, EndAt: now.Add(time.Hour), Recoverable: true},
+			ID:             "c-" + e164, UserID: "alice", Status: berth.ConferenceCreating, CreatedAt: now, Revision: 1,
+		},
+		First: true, FirstEvent: 1, Hold: 30 * time.Second, At: now,
+	}
+	for _, f := range set {
+		f(&in)
+	}
+	return in
+}
+
+// waiting is a placement of a conference that was lost.
+func waiting(in *workflows.PlaceInput) {
+	in.First = false
+	in.Conference.Status, in.Conference.LostAt = berth.ConferenceAwaitingRecovery, in.At
+	in.Events = []berth.ConferenceEvent{in.Conference.Event(in.At)}
+}
+
+func (d desk) row(t *testing.T, e164 string) (lua.ConferenceRow, bool) {
+	t.Helper()
+	r, ok, err := d.Scripts.ConferenceRow(t.Context(), e164)
+	require.NoError(t, err)
+	return r, ok
+}
+
+func (d desk) leases(t *testing.T, id string) int {
+	t.Helper()
+	nodes, err := d.Scripts.ReadNodes(t.Context(), id)
+	require.NoError(t, err)
+	return nodes[id].Leases
+}
+
+// C12, C16: room is reserved and the row written, in the ledger and in Redis, and told.
+func TestC16PlaceConference(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	generation := d.unit(t, "u1", "", 1)
+	in := request("1001")
+	reply, err := d.PlaceConference(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, "u1", reply.Owner.NodeID)
+	require.Equal(t, generation, reply.Owner.Generation)
+	require.Equal(t, "u1", reply.Owner.Incarnation.Host)
+	require.EqualValues(t, 1, reply.Owner.Epoch)
+	require.Equal(t, "conference:c-1001:1", reply.Slot.LeaseID)
+	require.Equal(t, 1, reply.Events)
+	kept, err := d.Ledger.FindConference(t.Context(), "1001")
+	require.NoError(t, err)
+	require.Equal(t, workflows.Placed(in.Conference, reply.Owner, in.At), kept)
+	row, ok := d.row(t, "1001")
+	require.True(t, ok)
+	require.Equal(t, berth.ConferenceCreating, row.Status)
+	require.Equal(t, reply.Owner.Epoch, row.Epoch)
+	require.True(t, in.At.Equal(row.StartedAt))
+
+	full, err := d.PlaceConference(t.Context(), request("1002"))
+	require.NoError(t, err)
+	require.Equal(t, berth.CodeNodeFull, full.Code)
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, full.Refusal.Reasons)
+	_, err = d.Ledger.FindConference(t.Context(), "1002")
+	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "it leaves nothing")
+	_, ok = d.row(t, "1002")
+	require.False(t, ok)
+
+	// What ends gives its room back, and one that waits is told.
+	w, err := d.PlaceConference(t.Context(), request("1003", waiting))
+	require.NoError(t, err)
+	require.Equal(t, berth.CodeNodeFull, w.Code)
+	require.Equal(t, 2, w.Events, "that it is lost, and why it waits")
+	kept, err = d.Ledger.FindConference(t.Context(), "1003")
+	require.NoError(t, err)
+	require.Equal(t, w.Message, kept.Waiting)
+	over := workflows.Placed(in.Conference, reply.Owner, in.At)
+	over.Status, over.Owner, over.Revision = berth.ConferenceEnded, berth.ConferenceOwner{}, over.Revision+1
+	for range 2 { // idempotent
+		require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{
+			Conference: over, Release: []berth.Assignment{reply.Slot}, FirstEvent: 2, Events: []berth.ConferenceEvent{over.Event(in.At)},
+		}))
+		require.Equal(t, []string{"conference:1003 room"}, d.board.heard(), "C2")
+	}
+	_, ok = d.row(t, "1001")
+	require.False(t, ok, "C17")
+	require.Zero(t, d.leases(t, "u1"))
+	_, said, err := d.Scripts.ReadStream(t.Context(), lua.ConferenceChannel("alice", "1001"), "", 10)
+	require.NoError(t, err)
+	require.Len(t, said, 2)
+}
+
+// C7, L12: a copy that is there takes its slot, whatever else is; C4: so does one that goes on.
+func TestC7SlotsOfCopies(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	generation := d.unit(t, "u1", "", 1)
+	reply, err := d.PlaceConference(t.Context(), request("1001"))
+	require.NoError(t, err)
+	adopted, err := d.PrepareAdoption(t.Context(), workflows.AdoptionInput{
+		E164: "1002", ConferenceID: "c-1002", Unit: workflows.NodeRef{NodeID: "u1", Generation: generation}, Hold: time.Minute,
+	})
+	require.NoError(t, err)
+	require.False(t, adopted.Gone)
+	require.EqualValues(t, 1, adopted.Epoch)
+	require.Equal(t, 2, d.leases(t, "u1"), "beyond its capacity")
+	gone, err := d.PrepareAdoption(t.Context(), workflows.AdoptionInput{E164: "1002", ConferenceID: "c-1002", Unit: workflows.NodeRef{NodeID: "u1", Generation: 1}, Hold: time.Minute})
+	require.NoError(t, err)
+	require.True(t, gone.Gone)
+
+	require.NoError(t, d.Scripts.Redis().Del(t.Context(), d.Scripts.Keys().NodeSlots("u1")).Err())
+	open := workflows.Placed(request("1001").Conference, reply.Owner, time.Now())
+	open.Status = berth.ConferenceOpen
+	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{
+		Conference: open, Hold: &workflows.HeldSlot{Assignment: reply.Slot, Left: time.Hour},
+	}))
+	require.Equal(t, 1, d.leases(t, "u1"))
+	stand, err := d.LookAtUnit(t.Context(), workflows.NodeRef{NodeID: "u1"})
+	require.NoError(t, err)
+	require.Equal(t, generation, stand.Generation)
+	stand, err = d.LookAtUnit(t.Context(), workflows.NodeRef{NodeID: "u2"})
+	require.NoError(t, err)
+	require.Zero(t, stand.Generation)
+}
+
+// A conference with a zone is on a unit of that zone; what a zone is called does not matter.
+func TestConferencesOfAZone(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	d.unit(t, "here", "", 9)
+	d.unit(t, "there", "Málaga 2", 1)
+	zone := func(name string) func(*workflows.PlaceInput) {
+		return func(in *workflows.PlaceInput) { in.Conference.Zone = name }
+	}
+	reply, err := d.PlaceConference(t.Context(), request("1001", zone("Málaga 2")))
+	require.NoError(t, err)
+	require.Equal(t, "there", reply.Owner.NodeID)
+	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waiting))
+	require.NoError(t, err)
+	require.Equal(t, berth.CodeNodeFull, reply.Code)
+	reply, err = d.PlaceConference(t.Context(), request("1003", zone("nowhere")))
+	require.NoError(t, err)
+	require.Equal(t, berth.CodeNoNode, reply.Code)
+	require.Len(t, d.Fleet.Snapshot().Pools, 1, "a zone that nobody is in gets no pool")
+
+	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "here", Generation: d.Fleet.Snapshot().Nodes["here"].Generation}))
+	require.Empty(t, d.board.heard(), "it waits for another zone")
+	generation := d.unit(t, "there2", "Málaga 2", 1)
+	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "there2", Generation: generation}))
+	require.Equal(t, []string{"conference:1002 room"}, d.board.heard())
+	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waiting))
+	require.NoError(t, err)
+	require.Equal(t, "there2", reply.Owner.NodeID)
+}
+
+// C15: every conference of a list is told what the list says; those that nobody knows are to be released.
+func TestC15ReconcileUnit(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	generation := d.unit(t, "u1", "", 9)
+	unit := workflows.NodeRef{NodeID: "u1", Generation: generation}
+	for i := range 4 {
+		in := request(fmt.Sprintf("100%d", i))
+		reply, err := d.PlaceConference(t.Context(), in)
+		require.NoError(t, err)
+		is := workflows.Placed(in.Conference, reply.Owner, in.At)
+		is.Status, is.Revision = berth.ConferenceOpen, is.Revision+1
+		if i == 3 { // over, and a late write left its row
+			is.Status, is.Owner = berth.ConferenceEnded, berth.ConferenceOwner{}
+			require.NoError(t, d.Ledger.SaveConference(t.Context(), is))
+			continue
+		}
+		require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: is}))
+	}
+	known, err := d.links.ReadUnit(t.Context(), unit)
+	require.NoError(t, err)
+	require.Equal(t, []workflows.UnitRow{{E164: "1000", Epoch: 1}, {E164: "1001", Epoch: 1}, {E164: "1002", Epoch: 1}}, known.Rows)
+
+	d.board.gone = []string{"conference:1001"}
+	reply, err := d.links.ReconcileUnit(t.Context(), workflows.ReconcileInput{Unit: unit, Rows: known.Rows, List: berth.UnitList{
+		Conferences: []berth.UnitCopy{
+			{E164: "1000", ConferenceID: "c-1000", Epoch: 1}, {E164: "1001", ConferenceID: "c-1001", Epoch: 1}, // its workflow has just ended
+			{E164: "2000", ConferenceID: "c-2000", Epoch: 3}, {E164: "1000", ConferenceID: "c-older", Epoch: 0},
+		},
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []berth.UnitRelease{{E164: "1001", Epoch: 1}, {E164: "2000", Epoch: 3}, {E164: "1000", Epoch: 0}}, reply.Withdraw)
+	require.Equal(t, []string{"conference:1000 unit", "conference:1002 unit"}, d.board.heard())
+	told := map[bool]string{}
+	for range 2 {
+		n := <-d.board.news
+		require.Equal(t, generation, n.Generation)
+		if n.Copy != nil {
+			told[false] = n.Copy.E164
+		} else {
+			told[n.Missing] = fmt.Sprint(n.Epoch)
+		}
+	}
+	require.Equal(t, map[bool]string{false: "1000", true: "1"}, told)
+	_, ok := d.row(t, "1003")
+	require.False(t, ok, "what a late write left is forgotten")
+
+	// C1: whoever owns is told; an older generation's loss means nothing to it.
+	require.NoError(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation - 1, Reason: berth.DepartureSuperseded}))
+	require.Empty(t, d.board.heard())
+	require.NoError(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation, Reason: berth.DepartureSilent}))
+	require.Equal(t, []string{"conference:1000 unit", "conference:1002 unit"}, d.board.heard())
+	require.Equal(t, berth.DepartureSilent, (<-d.board.news).Gone)
+	d.board.said = nil
+	require.Error(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation, Reason: berth.DepartureSilent}))
+}
