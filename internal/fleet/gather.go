@@ -21,7 +21,8 @@ const gatherTimeout = 30 * time.Second
 // choosing again may succeed. Pools that somebody defined otherwise, and those that no node would be in, are left alone.
 func (f *Fleet) Gather(ctx context.Context, poolID string, capabilities []string) (changed bool, err error) {
 	pool := berth.CapabilityPool(capabilities...)
-	if len(pool.Capabilities) < 2 || pool.ID != poolID || pool.Validate() != nil {
+	valid := pool.Validate() == nil
+	if len(pool.Capabilities) < 2 || pool.ID != poolID || !valid {
 		return false, nil
 	}
 	now := f.Snapshot()
