@@ -79,7 +79,8 @@ func (n *sessionFeed) ends(stream.Item) bool { return false }
 
 func (n *sessionFeed) last(context.Context) (*stream.Item, error) { return nil, nil }
 
-// subscribe opens the stream where there is none: a listener may well be there before the first turn.
+// subscribe opens the stream where there is none: a listener may well be there before the first turn. One that was there
+// before the stream was lost hears of the gap at once, for its id is of another generation (T15).
 func (n *sessionFeed) subscribe(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error) {
 	r, err := n.s.Hub.Follow(ctx, n.ch, after, fromLatest)
 	if !errors.Is(err, stream.ErrAbsent) {

@@ -129,6 +129,28 @@ func TestSessionEventsSayWhatWasTrimmedOrLost(t *testing.T) { // T15, P5
 	require.Equal(t, []string{"gap", "turn", "translation", "done"}, names(s.take(4)), "the same listener goes on")
 }
 
+func TestReturningListenersHearOfALossBeforeAnybodySpeaks(t *testing.T) { // T15, P5
+	t.Parallel()
+	h := listening(t)
+	h.speak("t-a", 2)
+	last := h.open(s1Events, h.token("alice")).take(4)[3]
+	for _, id := range []string{last.id, "99999999999999-1"} {
+		require.NoError(t, h.client.FlushAll(t.Context()).Err())
+		first := h.open(s1Events, h.token("alice"), "Last-Event-ID", id) // opens the stream anew
+		gap := first.take(1)[0]
+		require.Equal(t, "gap", gap.event)
+		var ev berth.SessionEvent
+		require.NoError(t, json.Unmarshal([]byte(gap.data), &ev))
+		require.Equal(t, berth.SessionEvent{Type: berth.EventGap, SessionID: "s1", TS: ev.TS}, ev)
+		second := h.open(s1Events, h.token("alice"), "Last-Event-ID", id) // finds it empty
+		require.Equal(t, []string{"gap"}, names(second.take(1)))
+		h.speak("t-b", 1)
+		for _, s := range []*sse{first, second, h.open(s1Events, h.token("alice"), "Last-Event-ID", gap.id)} {
+			require.Equal(t, []string{"turn", "translation", "done"}, names(s.take(3)), "one gap is enough")
+		}
+	}
+}
+
 func TestListenersSurviveRedis(t *testing.T) { // L11
 	t.Parallel()
 	h := listening(t)

@@ -70,7 +70,7 @@ func (h *Hub) Subscribe(ctx context.Context, ch lua.Channel, after string, fromL
 }
 
 // Follow is Subscribe for the stream of a session, which goes on behind every terminal event: that one ends a turn. Its
-// gaps are a berth.SessionEvent.
+// gaps are a berth.SessionEvent, and come at once, even when there is nothing behind them yet.
 func (h *Hub) Follow(ctx context.Context, ch lua.Channel, after string, fromLatest bool) (*Reader, error) {
 	return h.subscribe(ctx, ch, after, fromLatest, true)
 }

@@ -43,6 +43,7 @@ type Reader struct {
 	at      position // the last event given out
 	replay  bool     // read the stream before going on
 	broken  bool     // what comes next does not follow on at, whatever its number: say so
+	lost    bool     // what the client saw is gone, and nothing has come since: say so at once
 	over    bool     // nothing comes after chunk
 	joined  bool     // the switchboard knows it
 	chunk   []redis.XMessage
@@ -109,6 +110,9 @@ func (r *Reader) Next(ctx context.Context) (Item, error) {
 			r.replay = true
 		}
 		switch {
+		case r.lost:
+			r.lost = false
+			return r.gap(nil), nil
 		case len(r.chunk) > 0:
 			if item, ok := r.pop(); ok {
 				return item, nil
@@ -258,6 +262,9 @@ func (r *Reader) fill(ctx context.Context) error {
 	if len(entries) == 0 && state.Ended && r.at != last {
 		return ErrAbsent // expired between the two reads
 	}
+	if r.endless && len(entries) == 0 && (r.broken || r.at != position{} && r.at != last) {
+		r.at, r.broken, r.lost = last, false, true // a task goes on soon; here it may be long until somebody speaks
+	}
 	r.replay, r.over = false, state.Ended
 	return nil
 }
@@ -307,7 +314,8 @@ func (r *Reader) give(at position, item Item) Item {
 	return item
 }
 
-// gap says that history before the reader's next event is missing. Its stage, or its turn, is that event's.
+// gap says that history before the reader's next event is missing. Its stage, or its turn, is that event's, where there
+// is one already.
 func (r *Reader) gap(next []byte) Item {
 	var after struct {
 		Stage  berth.Stage `json:"stage"`
