@@ -343,6 +343,38 @@ func TestTurns(t *testing.T) {
 		s.keepWorkflow("turn-node-failed", workflows.TurnWorkflowID(first.TurnID))
 	})
 
+	t.Run("nodes that failed try again, and at the end it is told why", func(t *testing.T) { // A11
+		c := s.converse("alice", "s3b")
+		for _, d := range desks {
+			d.held.Store(true)
+		}
+		first := c.speak("", 0, berth.FinalizeManual)
+		var last string
+		for dispatch, reason := range []string{"out of memory", "no such model", "still no memory", "exit status 3:\n broken"} {
+			var job deskJob
+			select {
+			case job = <-a.jobs:
+				last = "a"
+			case job = <-b.jobs:
+				last = "b"
+			case <-time.After(patience):
+				t.Fatal("no node tries again")
+			}
+			require.Equal(t, dispatch+1, job.in.Dispatch)
+			job.answer <- berth.Errorf(berth.CodeNodeFailed, "%s", reason)
+		}
+		require.Equal(t, "turn, 0:node_failed, done(manual 1/1)", c.until(first.TurnID, berth.EventDone))
+		for _, d := range desks {
+			d.held.Store(false)
+		}
+		s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
+		turn, err := c.Turn(t.Context(), first.TurnID)
+		require.NoError(t, err)
+		require.Equal(t, "attempt 4 failed, on "+last+": exit status 3: broken", turn.Jobs[0].Message)
+		s.noSlots("a", "b")
+		s.keepWorkflow("turn-nodes-failed", workflows.TurnWorkflowID(first.TurnID))
+	})
+
 	t.Run("a run that is cancelled says what became of its turn", func(t *testing.T) {
 		c := s.converse("alice", "s4")
 		for _, d := range desks {

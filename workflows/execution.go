@@ -311,13 +311,13 @@ func executionError(code berth.Code, message string) error {
 	return temporal.NewNonRetryableApplicationError(message, string(code), nil)
 }
 
-// attemptError tells people why a node failed.
+// attemptError tells people why a node failed, in one short line.
 func attemptError(err error) string {
 	var app *temporal.ApplicationError
 	var timeout *temporal.TimeoutError
 	switch {
 	case errors.As(err, &app):
-		return clipText(app.Message(), 500)
+		return clipText(plain(app.Message()), 500)
 	case temporal.IsCanceledError(err):
 		return "the node gave the work back"
 	case !errors.As(err, &timeout):

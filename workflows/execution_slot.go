@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"go.temporal.io/sdk/temporal"
@@ -210,6 +211,13 @@ func refusalMessage(err error) string {
 		return app.Message()
 	}
 	return "the fleet's state cannot be reached"
+}
+
+// plain is a text of others as one printable line.
+func plain(text string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool {
+		return !unicode.IsGraphic(r) || unicode.IsSpace(r)
+	}), " ")
 }
 
 // clipText keeps a text of others short: histories hold small facts only (T26).

@@ -84,7 +84,8 @@ type DispatchInput struct {
 	AffinityNodeID string `json:"affinityNodeId,omitempty"`
 	// Excluded are the generations that failed the job already. A node that has registered again since may have it.
 	Excluded []NodeRef `json:"excluded,omitempty"`
-	// Avoided are the generations that fell silent on another job of the turn: only where no other node has room.
+	// Avoided are the generations that fell silent on another job of the turn, or failed this one a while ago: only where
+	// no other node has room.
 	Avoided []NodeRef `json:"avoided,omitempty"`
 }
 

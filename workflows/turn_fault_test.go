@@ -49,7 +49,13 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 			u.finalize(5*sec, berth.FinalizeManual)
 			r := u.run()
 			require.NoError(t, r.err)
-			require.Equal(t, "turn, 0:0n1, 1:1n2, 2:2n1, done(manual 0/3)", r.heard())
+			var timeout *temporal.TimeoutError
+			silent := errors.As(failure, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
+			after := "n1"
+			if silent {
+				after = "n2"
+			}
+			require.Equal(t, "turn, 0:0n1, 1:1n2, 2:2"+after+", done(manual 0/3)", r.heard())
 			require.Equal(t, "n1", broken.job(t).NodeID, "the one who spoke was told long ago")
 			last := r.dispatches[len(r.dispatches)-1]
 			if name != "it fails after the end" {
@@ -63,8 +69,6 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 			require.Equal(t, "t1-1", last.JobID)
 			require.Equal(t, 2, last.Dispatch)
 			require.Equal(t, []workflows.NodeRef{{NodeID: "n1", Generation: 7}}, last.Excluded)
-			var timeout *temporal.TimeoutError
-			silent := errors.As(failure, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
 			require.Equal(t, silent, len(last.Avoided) > 0, "what fell silent is avoided by all jobs of the turn")
 			require.Equal(t, 2, r.turn.Jobs[1].Dispatches)
 			require.Equal(t, "n2", r.turn.Jobs[1].NodeID)
@@ -91,11 +95,60 @@ func TestTurnGivesAJobUpAfterFourNodes(t *testing.T) {
 	r := u.run()
 	require.NoError(t, r.err)
 	require.Equal(t, "turn, 0:0n1, 1:node_failed, 2:2n1, done(manual 1/3)", r.heard())
-	require.NotEmpty(t, r.events[2].Message)
+	require.Equal(t, "attempt 4 failed, on n4: no such model", r.events[2].Message)
+	require.Equal(t, r.events[2].Message, r.turn.Jobs[1].Message)
 	require.Equal(t, "n4", r.events[2].NodeID)
 	require.Equal(t, berth.JobFailed, r.turn.Jobs[1].Status)
 	require.Equal(t, 4, r.turn.Jobs[1].Dispatches)
 	require.Equal(t, berth.CodeNodeFailed, r.turn.Jobs[1].Code)
+}
+
+// The only node there is may try again what it failed, others first: for about two seconds each time.
+func TestTurnReturnsToTheNodeThatFailed(t *testing.T) { // A11
+	t.Parallel()
+	for name, c := range map[string]struct {
+		failure       error
+		failures      int
+		heard, reason string
+	}{
+		"and it does it":         {errors.New("simulated fault"), 3, "turn, 0:text 0 by n1, done(manual 0/1)", ""},
+		"and it was only slow":   {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil), 1, "turn, 0:text 0 by n1, done(manual 0/1)", ""},
+		"and it always fails":    {errors.New("exit\x1b[1m status 3:\n broken"), 99, "turn, 0:node_failed, done(manual 1/1)", "attempt 4 failed, on n1: exit [1m status 3: broken"},
+		"and it says a lot":      {errors.New(strings.Repeat("word ", 1000)), 99, "turn, 0:node_failed, done(manual 1/1)", "attempt 4 failed, on n1: word"},
+		"but not to a dead one":  {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil), 99, "turn, 0:no_node, done(manual 1/1)", "attempt 1 had failed, on n1: the node fell silent"},
+		"nor to one that is off": {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), 99, "turn, 0:no_node, done(manual 1/1)", "attempt 1 had failed, on n1: the node did not take the work"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUtterance(t)
+			u.decide = toFirstOf("n1")
+			tries := 0
+			translate := u.translate
+			var began time.Time
+			took := map[int]time.Duration{}
+			u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
+				if tries++; tries == 1 {
+					began = u.env.Now()
+				}
+				took[tries] = u.env.Now().Sub(began)
+				if tries <= c.failures {
+					return berth.JobOutput{}, c.failure
+				}
+				return translate(node, in)
+			}
+			u.speak(0, 0, cut(berth.FinalizeManual))
+			r := u.run()
+			require.NoError(t, r.err)
+			require.Equal(t, c.heard, r.heard())
+			require.Contains(t, r.events[1].Message, c.reason)
+			require.Equal(t, r.turn.Jobs[0].Message, r.events[1].Message)
+			require.Less(t, len(r.events[1].Message), 600)
+			for i := 2; i <= tries; i++ {
+				require.InDelta(t, 2*time.Second, took[i]-took[i-1], float64(200*time.Millisecond), "others first")
+			}
+			require.LessOrEqual(t, tries, 4)
+		})
+	}
 }
 
 func TestTurnGivesAHopelessJobUpAtOnce(t *testing.T) {
@@ -147,6 +200,7 @@ func TestTurnWaitsForRoom(t *testing.T) {
 			require.NoError(t, r.err)
 			require.Equal(t, c.heard, r.heard())
 			if c.refusals > 100 {
+				require.Equal(t, "no node had room for this segment in time; attempt 1 had failed, on n1: gone", r.events[1].Message)
 				// 0.2 + 0.4 + 0.8 + 1.6 s, then every 2 s until two minutes have passed
 				require.InDelta(t, 64, asked.Load(), 3)
 			}

@@ -18,6 +18,9 @@ const (
 	jobRetries = 3
 	// jobPatience is how long, from its first dispatch, a job that has to be dispatched again waits for room.
 	jobPatience = 2 * time.Minute
+	// otherFirst is how long a job waits for another node before one that failed it may have it again: that may be the
+	// only one there is.
+	otherFirst = 2 * time.Second
 	// While it waits it asks in these intervals.
 	askFirst, askMost = 200 * time.Millisecond, 2 * time.Second
 	// A node that does not take a job, or falls silent on it, is given up after these.
@@ -29,7 +32,10 @@ type job struct {
 	berth.TurnJob
 	text   string
 	came   time.Time
-	failed []NodeRef
+	failed []NodeRef // generations that failed it, one entry for each try
+	why    string    // the last of them did, for people
+	// excluded are those of them that may not have it now, forgiven those that may when no other node can.
+	excluded, forgiven []NodeRef
 
 	// The outcome of the update that brought it.
 	decided  bool
@@ -171,7 +177,7 @@ func (t *turn) accept(ctx workflow.Context, j *job, cut berth.Finalize) {
 func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 	in := DispatchInput{
 		SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, RequestID: j.RequestID,
-		EndsTurn: ends || t.status != berth.TurnOpen, PoolID: j.PoolID, AffinityNodeID: t.affinity, Excluded: j.failed, Avoided: t.silent,
+		EndsTurn: ends || t.status != berth.TurnOpen, PoolID: j.PoolID, AffinityNodeID: t.affinity, Excluded: j.excluded, Avoided: slices.Concat(t.silent, j.forgiven),
 	}
 	for in.Dispatch = j.Dispatches + 1; ; in.Dispatch++ {
 		var a berth.Assignment
@@ -220,7 +226,7 @@ func (t *turn) work(ctx workflow.Context, j *job) {
 			code = t.again(ctx, j)
 		}
 		if code != "" {
-			j.Status, j.Code, j.Message = berth.JobFailed, code, failures[code]
+			j.Status, j.Code, j.Message = berth.JobFailed, code, j.gaveUp(code)
 			break
 		}
 		t.holdSlot(ctx, j)
@@ -229,15 +235,34 @@ func (t *turn) work(ctx workflow.Context, j *job) {
 	t.tell()
 }
 
-// blame notes the generation that failed a job. What fell silent is probably dead, and nobody has seen it yet: the turn's
-// other jobs need not find out one by one.
+// blame notes the generation that failed a job, and why. What fell silent is probably dead, and nobody has seen it yet: the
+// turn's other jobs need not find out one by one.
 func (t *turn) blame(j *job, err error) {
 	failed := NodeRef{NodeID: j.NodeID, Generation: j.slot.Generation}
 	j.failed = append(j.failed, failed)
-	var timeout *temporal.TimeoutError
-	if errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE && !slices.Contains(t.silent, failed) {
+	j.excluded, j.forgiven = slices.Clone(j.failed), nil
+	j.why = fmt.Sprintf("on %s: %s", j.NodeID, attemptError(err))
+	if fellSilent(err) && !slices.Contains(t.silent, failed) {
 		t.silent = append(t.silent, failed)
 	}
+}
+
+// forgive lets nodes that failed the job try again, unless they fell silent.
+func (t *turn) forgive(j *job) {
+	j.excluded = nil
+	for _, n := range j.failed {
+		if slices.Contains(t.silent, n) {
+			j.excluded = append(j.excluded, n)
+		} else {
+			j.forgiven = append(j.forgiven, n)
+		}
+	}
+}
+
+// fellSilent tells that a node did not take its work, or was not heard of while it had it.
+func fellSilent(err error) bool {
+	var timeout *temporal.TimeoutError
+	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
 }
 
 // hopeless tells that the node said so of this segment, whatever node it is given to.
@@ -246,11 +271,18 @@ func hopeless(err error) bool {
 	return errors.As(err, &app) && app.NonRetryable() && app.Type() == string(berth.CodeInvalid)
 }
 
-var failures = map[berth.Code]string{
-	berth.CodeInvalid:    "this segment cannot be translated",
-	berth.CodeCancelled:  "the turn was cancelled",
-	berth.CodeNodeFailed: "the nodes that tried this segment failed",
-	berth.CodeNoNode:     "no node had room for this segment in time",
+// gaveUp tells why the job was given up.
+func (j *job) gaveUp(code berth.Code) string {
+	switch code {
+	case berth.CodeInvalid:
+		return "this segment cannot be translated"
+	case berth.CodeNodeFailed:
+		return fmt.Sprintf("attempt %d failed, %s", len(j.failed), j.why)
+	case berth.CodeNoNode:
+		return fmt.Sprintf("no node had room for this segment in time; attempt %d had failed, %s", len(j.failed), j.why)
+	default:
+		return "the turn was cancelled"
+	}
 }
 
 // translate is one node's try. Temporal does not repeat it: that would go to the same node's queue.
@@ -268,27 +300,41 @@ func (t *turn) translate(ctx workflow.Context, j *job) (string, error) {
 		SpeakerID: j.SpeakerID, SrcLang: t.in.SrcLang, TgtLang: t.in.TgtLang, Text: j.text,
 	}).Get(ctx, &out)
 	if err == nil && len(out.Text) > berth.MaxSegmentBytes {
-		err = errors.New("the translation is too long")
+		err = refuse(berth.CodeTooLarge, "the translation is too long")
 	}
 	return out.Text, err
 }
 
-// again dispatches the job once more, waiting while no node has room. It answers why it is given up, if it is.
+// again dispatches the job once more, waiting while no node has room. Others have precedence over those that failed it. It
+// answers why the job is given up, if it is.
 func (t *turn) again(ctx workflow.Context, j *job) berth.Code {
+	since, withheld := workflow.Now(ctx), true
 	for pause := askFirst; ; pause = min(2*pause, askMost) {
+		left := otherFirst - workflow.Now(ctx).Sub(since)
+		if withheld && left <= 0 {
+			withheld = false
+			t.forgive(j)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return berth.CodeCancelled
 		case len(j.failed) > jobRetries:
 			return berth.CodeNodeFailed
 		case workflow.Now(ctx).Sub(j.came) > jobPatience && pause > askFirst:
+			if withheld {
+				return berth.CodeNodeFailed
+			}
 			return berth.CodeNoNode
 		}
 		if err := t.decideAgain(ctx, j); err == nil {
 			return ""
 		}
+		wait := pause
+		if withheld {
+			wait = min(wait, left)
+		}
 		// An error is the cancellation, which the next round sees.
-		_ = workflow.NewTimerWithOptions(ctx, pause, workflow.TimerOptions{Summary: "room for " + segment(j.Index, j.Dispatches+1)}).Get(ctx, nil)
+		_ = workflow.NewTimerWithOptions(ctx, wait, workflow.TimerOptions{Summary: "room for " + segment(j.Index, j.Dispatches+1)}).Get(ctx, nil)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -85,8 +86,21 @@ type (
 	released  workflows.HeldSlots
 )
 
-// toFirstOf decides as the script does: the turn's node, else the first that is not excluded.
+// toFirstOf decides as the activity does: the turn's node, else the first that is not excluded, at first without those
+// that are avoided.
 func toFirstOf(nodes ...string) func(in workflows.DispatchInput) (berth.Assignment, error) {
+	decide := toFirstNotExcluded(nodes...)
+	return func(in workflows.DispatchInput) (berth.Assignment, error) {
+		others := in
+		others.Excluded = slices.Concat(in.Excluded, in.Avoided)
+		if a, err := decide(others); err == nil || len(in.Avoided) == 0 {
+			return a, err
+		}
+		return decide(in)
+	}
+}
+
+func toFirstNotExcluded(nodes ...string) func(in workflows.DispatchInput) (berth.Assignment, error) {
 	return func(in workflows.DispatchInput) (berth.Assignment, error) {
 		a := berth.Assignment{
 			LeaseID: in.JobID + ":" + strconv.Itoa(in.Dispatch), JobID: in.JobID, PoolID: in.PoolID, Generation: 7,
