@@ -40,7 +40,7 @@ type executeOutput struct {
 
 type executeView struct {
 	ExecutionID string                `json:"executionId"`
-	Status      berth.ExecutionStatus `json:"status" enum:"waiting,running,completed,failed,cancelled" doc:"When it was accepted"`
+	Status      berth.ExecutionStatus `json:"status" enum:"waiting,running,completed,failed,cancelled" doc:"How it stood when it was accepted; in a replay how it stands now"`
 	NodeID      string                `json:"nodeId,omitempty" doc:"Where it runs; absent while it waits for a node with room"`
 	Replay      bool                  `json:"replay" doc:"It was accepted before; nothing was started"`
 }
@@ -88,10 +88,30 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 	if err != nil {
 		return nil, fmt.Errorf("submit execution %s: %w", ex.ExecutionID, err)
 	}
+	if replay {
+		if reply, err = s.executionNow(ctx, ex.ExecutionID, reply); err != nil {
+			return nil, err
+		}
+	}
 	return &executeOutput{
 		Location: executionPath(ex.ExecutionID),
 		Body:     executeView{ExecutionID: ex.ExecutionID, Status: reply.Status, NodeID: reply.NodeID, Replay: replay},
 	}, nil
+}
+
+// executionNow is how an execution that was accepted before stands now: the first answer is an old one.
+func (s *server) executionNow(
+	ctx context.Context, id string, accepted workflows.ExecuteReply,
+) (workflows.ExecuteReply, error) {
+	now, err := s.Starter.GetExecution(ctx, id)
+	switch {
+	case berth.CodeOf(err) == berth.CodeNotFound: // Temporal has just forgotten it
+		return accepted, nil
+	case err != nil:
+		return accepted, fmt.Errorf("get execution %s: %w", id, err)
+	}
+	accepted.Status, accepted.NodeID = now.Status, now.NodeID
+	return accepted, nil
 }
 
 // newExecution is what the request asks for; errors name the field (X6).

@@ -67,6 +67,16 @@ func TestExecutions(t *testing.T) { // S8
 	require.Equal(t, http.StatusAccepted, h.call(http.MethodDelete, "/v1/executions/e1", alice, nil).status)
 	require.Equal(t, berth.ExecutionCancelled, stored("e1").Status)
 	require.Equal(t, http.StatusConflict, h.call(http.MethodDelete, "/v1/executions/e1", alice, nil).status)
+
+	full["timeoutMs"] = 1000
+	for _, end := range []berth.ExecutionStatus{berth.ExecutionCancelled, berth.ExecutionCompleted} {
+		b, giveBack := h.starter.open()
+		b.executions["e1"].Status, b.executions["e1"].NodeID = end, "n7"
+		giveBack()
+		again = submit(full)
+		require.Equal(t, http.StatusAccepted, again.status, string(again.body))
+		require.Equal(t, doc{"executionId": "e1", "status": string(end), "nodeId": "n7", "replay": true}, again.json(t), "how it stands now")
+	}
 }
 
 func TestBadExecutions(t *testing.T) { // X6

@@ -152,7 +152,7 @@ func (s *stories) SubmitExecution(
 		case ex.in.RequestHash != in.RequestHash:
 			return workflows.ExecuteReply{}, false, berth.Errorf(berth.CodeIdempotencyMismatch, "was used for another request")
 		}
-		return workflows.ExecuteReply{Status: ex.Status}, true, nil
+		return workflows.ExecuteReply{Status: berth.ExecutionWaiting}, true, nil // the update's outcome, as it was
 	}
 	b.executions[in.ExecutionID] = &storedExecution{in: in, Execution: berth.Execution{
 		ID: in.ExecutionID, UserID: in.UserID, Executor: in.Executor, Status: berth.ExecutionWaiting, PoolID: in.Where.PoolID,
