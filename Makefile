@@ -29,7 +29,10 @@ run: ## Start everything in one process: Temporal, Redis, database, model, worke
 	@$(MAKE) --no-print-directory page build
 	@exec bin/berth-dev
 
+# Temporal's SDK takes a workflow that computes for a second for a deadlock, and on a machine that is busy with the race
+# detector any may.
 .PHONY: test
+test: export TEMPORAL_DEBUG = 1
 test: ## Run all tests with the race detector, against real servers
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory page build
