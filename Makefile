@@ -71,9 +71,10 @@ bench: build ## Measure berth beside its baselines
 	@scripts/bench.sh
 
 .PHONY: proof
+proof: export TEMPORAL_DEBUG = 1
 proof: build ## Run the long fault tests; SEED=n repeats a run
 	@scripts/setup.sh test
-	SEED=$(SEED) $(GO) test -race -p 1 -timeout 60m -tags faults ./tests/...
+	SEED=$(SEED) $(GO) test -race -p 1 -timeout 60m -tags faults ./tests ./lua
 
 .PHONY: console
 console: ## Build the page (needs Node 20.19 or newer)
