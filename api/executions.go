@@ -23,8 +23,8 @@ type executeBody struct {
 	ExecutionID          string          `json:"executionId,omitempty" doc:"Your own id for the execution: asking again with it is safe. Without it one is made"`
 	Executor             string          `json:"executor" doc:"What is to run: a capability of the node"`
 	Input                json.RawMessage `json:"input,omitempty" doc:"What the executor gets, any JSON, at most 256 KiB"`
-	PoolID               string          `json:"poolId,omitempty" doc:"Where; by default the nodes that have the required capabilities"`
-	RequiredCapabilities []string        `json:"requiredCapabilities,omitempty" maxItems:"64" doc:"What the node needs to have; by default the executor (S4)"`
+	PoolID               string          `json:"poolId,omitempty" doc:"Where; by default the nodes that have the executor and the required capabilities. The pool is taken at its word: see to it that its nodes have the executor"`
+	RequiredCapabilities []string        `json:"requiredCapabilities,omitempty" maxItems:"64" doc:"What the node needs to have besides the executor (S4)"`
 	Strategy             berth.Strategy  `json:"strategy,omitempty" enum:"round-robin,load-balanced,affinity,capability,locality,power-of-two,dynamic" doc:"By default the pool's"`
 	TimeoutMs            int64           `json:"timeoutMs,omitempty" minimum:"1" maximum:"86400000" default:"300000" doc:"How long one node may take"`
 	DeadlineMs           int64           `json:"deadlineMs,omitempty" minimum:"1" maximum:"86400000" default:"900000" doc:"How long all of it may take, waiting for a node included"`
@@ -127,11 +127,7 @@ func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error
 		return ex, err
 	}
 	if b.PoolID == "" {
-		required := b.RequiredCapabilities
-		if len(required) == 0 {
-			required = []string{b.Executor}
-		}
-		pool := berth.CapabilityPool(required...)
+		pool := berth.CapabilityPool(append([]string{b.Executor}, b.RequiredCapabilities...)...)
 		if err := pool.Validate(); err != nil {
 			return ex, berth.Invalid("requiredCapabilities", "are too long together").With(err)
 		}

@@ -36,6 +36,14 @@ func TestExecutions(t *testing.T) { // S8
 	require.Equal(t, 5*time.Minute, in.Timeout)
 	require.Equal(t, 15*time.Minute, in.Deadline)
 
+	gpu := submit(doc{"executor": "render", "requiredCapabilities": []string{"gpu"}})
+	require.Equal(t, http.StatusAccepted, gpu.status, string(gpu.body))
+	in = stored(gpu.json(t)["executionId"].(string)).in
+	require.Equal(t, "gpu+render", in.Where.PoolID, "the executor is always needed")
+	require.Equal(t, []string{"gpu", "render"}, in.Where.Capabilities)
+	require.Equal(t, http.StatusAccepted, submit(doc{"executionId": "e0", "executor": "render", "poolId": "farm"}).status)
+	require.Equal(t, "farm", stored("e0").in.Where.PoolID)
+
 	full := doc{
 		"executionId": "e1", "executor": "render", "requiredCapabilities": []string{"render", "gpu"}, "strategy": "locality",
 		"timeoutMs": 1000, "deadlineMs": 5000, "instanceId": "n1", "host": "h", "zone": "z",
