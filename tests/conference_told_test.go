@@ -1,0 +1,126 @@
+package tests
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/unit"
+	"berth/lua"
+)
+
+// people has the simulated media server say that so many take part.
+func (m *media) people(c berth.Conference, n int) {
+	m.s.tb.Helper()
+	m.ask(http.MethodPut, "/conferences/"+c.E164, unit.Copy{
+		UnitCopy: berth.UnitCopy{E164: c.E164, ConferenceID: c.ID, Epoch: c.Owner.Epoch, StartedAt: c.CopyStartedAt}, People: n,
+	})
+}
+
+// attended waits until the data proxy has so many participants.
+func (m *meeting) attended(e164 string, n int) (basic json.RawMessage) {
+	m.s.tb.Helper()
+	m.s.eventually(e164+" to be attended", func() bool {
+		got, err := m.Conference(context.Background(), e164, "")
+		if err != nil || got.Info == nil {
+			return false
+		}
+		var live struct{ ParticipantCount *int }
+		basic = got.Info.Basic
+		return json.Unmarshal(got.Info.Live, &live) == nil && live.ParticipantCount != nil && *live.ParticipantCount == n
+	})
+	return basic
+}
+
+// C20: what an overtaken unit says is dropped and counted, and a new owner begins with the basic data. C19: after the API
+// was away everything is told again. C22: the record has a segment for each unit.
+func TestConferenceInformationIsItsOwners(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	m := s.meeting()
+	u1 := s.media("u1", 5)
+	c := m.open("8630000001", func(c *client.ConferenceSpec) { c.Metadata = json.RawMessage(`{"room":"A"}`) }).Conference
+	u1.people(c, 3)
+	basic := m.attended(c.E164, 3)
+	require.Contains(t, string(basic), `"room"`)
+
+	u2 := s.media("u2", 5)
+	u1.fail(unit.FaultSilent)
+	moved := m.until(c.E164, "on u2", on("u2"))
+	require.JSONEq(t, string(basic), string(m.attended(c.E164, 0)), "only the basic data stay")
+	units := s.user("units", "node")
+	late := berth.ConferenceInfo{NodeID: "u1", Generation: c.Owner.Generation, Epoch: c.Owner.Epoch, Full: true, Live: json.RawMessage(`{"participantCount":3}`)}
+	for range 2 {
+		require.Equal(t, http.StatusConflict, problem(t, units.ReportConference(t.Context(), c.E164, late)).Status)
+	}
+	late.Live, late.Ended = json.RawMessage(`{}`), true
+	require.Equal(t, http.StatusConflict, problem(t, units.ReportConference(t.Context(), c.E164, late)).Status, "it ends nothing (C17)")
+	dropped, err := lua.New(s.redis(), lua.Keys{}).StaleInfo(t.Context())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, dropped["u1"], int64(3))
+	m.attended(c.E164, 0)
+
+	s.api.kill()
+	u2.people(moved, 2)
+	require.NoError(t, s.redis().Del(t.Context(), lua.Keys{}.ConferenceInfo(c.E164)).Err())
+	s.startAPI()
+	m.attended(c.E164, 2)
+	u1.kill()
+	m.end(c.E164, "conference-told")
+
+	got, err := m.Conference(t.Context(), c.E164, c.ID)
+	require.NoError(t, err)
+	is := got.Conference
+	require.Equal(t, berth.EndReleased, is.End)
+	require.Equal(t, c.EndAt, is.EndAt)
+	require.Len(t, is.Segments, 2)
+	require.Equal(t, "u1", is.Segments[0].NodeID)
+	require.Equal(t, berth.EndUnitLost, is.Segments[0].Reason)
+	require.Equal(t, "u2", is.Segments[1].NodeID)
+	require.Equal(t, berth.EndReleased, is.Segments[1].Reason)
+	require.False(t, is.Segments[1].StartedAt.Before(is.Segments[0].EndedAt))
+	var told []string
+	for _, o := range is.Orders {
+		told = append(told, o.Command+" "+o.NodeID+" "+o.Outcome)
+	}
+	require.Equal(t, []string{
+		"CreateConference u1 acknowledged", "RecoverConference u2 acknowledged", "ReleaseConference u2 acknowledged",
+	}, told)
+}
+
+// C4, P2: controller, Redis and Temporal are killed, and a unit with them: what ran elsewhere never noticed, and what was
+// orphaned is recovered. C22: one that nobody recovers ends at the failure, and keeps its planned end.
+func TestConferencesOutliveTheController(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	m := s.meeting()
+	u1 := s.media("u1", 1)
+	m.open("8630000001")
+	u2 := s.media("u2", 5, "--leave")
+	stays := m.open("8630000002")
+	require.Equal(t, "u2", stays.Owner.NodeID)
+	for _, p := range []*process{s.worker, s.api, s.infra, u1.process} {
+		p.kill()
+	}
+	s.startInfra()
+	s.startAPI()
+	s.worker = s.startWorker()
+	m.until("8630000001", "recovered", on("u2"))
+	m.until("8630000002", "open", on("u2"))
+	require.Equal(t, stays.Owner.Epoch, u2.runs()["8630000002"], "it stayed")
+	m.end("8630000001", "conference-controller-killed")
+
+	lost := m.open("8630000003", func(c *client.ConferenceSpec) { c.DurationMs = 5000 })
+	require.True(t, u2.stop(patience))
+	is := m.until(lost.E164, "over", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndNotRecovered, is.End)
+	require.Equal(t, lost.EndAt, is.EndAt)
+	require.True(t, is.EndedAt.Before(is.EndAt), "at the failure")
+	m.over(lost.E164, "conference-not-recovered")
+	m.end("8630000002", "conference-ended-in-wait")
+}

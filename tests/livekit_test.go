@@ -1,0 +1,96 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/internal/testlivekit"
+	"berth/internal/unit"
+)
+
+// hall is a media unit in a process of its own, beside a LiveKit server.
+type hall struct {
+	*process
+	*testlivekit.Server
+	s     *stack
+	id    string
+	rooms *unit.LiveKit
+}
+
+func (s *stack) hall(id string, slots int) *hall {
+	s.tb.Helper()
+	h := &hall{Server: testlivekit.Start(s.tb), s: s, id: id}
+	h.process = s.start("berth", []string{
+		"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "livekit", "--livekit-url", h.URL(),
+		"--livekit-key", testlivekit.Key, "--livekit-secret", testlivekit.Secret,
+	}, append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("units", "node")}, s.settings...))
+	var err error
+	h.rooms, err = unit.NewLiveKit(unit.LiveKitOptions{URL: h.URL(), Key: testlivekit.Key, Secret: testlivekit.Secret, Unit: id})
+	require.NoError(s.tb, err)
+	s.tb.Cleanup(h.rooms.Close)
+	s.awaitNode(id)
+	return h
+}
+
+// epochs asks the LiveKit server which conferences have a room there, and under which epoch; nothing when it does not answer.
+func (h *hall) epochs() map[string]int64 {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_, copies, err := h.rooms.List(ctx)
+	if err != nil {
+		return nil
+	}
+	out := map[string]int64{}
+	for _, c := range copies {
+		out[c.E164] = c.Epoch
+	}
+	return out
+}
+
+// C1, C6, C7, C14, C23, on real LiveKit servers, asked themselves which rooms they have.
+func TestConferencesOnLiveKit(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	m := s.meeting()
+	u1 := s.hall("u1", 5)
+	numbers := []string{"8620000001", "8620000002"}
+	for _, n := range numbers {
+		m.open(n)
+	}
+	require.Len(t, u1.epochs(), 2)
+	u2 := s.hall("u2", 5)
+
+	u1.Pause()
+	for _, n := range numbers {
+		is := m.until(n, "on u2", on("u2"))
+		require.Equal(t, is.Owner.Epoch, u2.epochs()[n])
+	}
+	u1.Continue()
+	kept := map[string]int64{}
+	for _, n := range numbers {
+		kept[n] = m.until(n, "the earlier copy again", on("u1")).Owner.Epoch
+	}
+	s.eventually("one room per conference to be left", func() bool { return u2.epochs() != nil && len(u2.epochs()) == 0 })
+	require.Equal(t, kept, u1.epochs(), "under their new epochs")
+
+	u1.Server.Kill()
+	for _, n := range numbers {
+		is := m.until(n, "on u2", on("u2"))
+		require.Greater(t, is.Owner.Epoch, kept[n])
+		require.Equal(t, is.Owner.Epoch, u2.epochs()[n])
+		require.Len(t, is.Segments, 4)
+	}
+	u1.Restart()
+	s.awaitNode("u1")
+	for _, n := range numbers {
+		m.until(n, "on u2 still", on("u2"))
+		m.end(n, "conference-livekit")
+	}
+	require.Empty(t, u2.epochs())
+	require.Empty(t, u1.epochs())
+	s.noSlots("u1", "u2")
+}
