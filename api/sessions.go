@@ -158,7 +158,8 @@ func (s *server) liveSession(ctx context.Context, userID, id string) (berth.Sess
 	return sn, err
 }
 
-// decidePool decides a session's pool from the fleet as it is known here, and returns the session with it.
+// decidePool decides a session's pool from the fleet as it is known here, but for its tenant's pool, which is as Redis has
+// it; and returns the session with it.
 func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision string, _ berth.Session, err error) {
 	fleet := s.Fleet.Snapshot()
 	decision, pool, err := s.Scripts.DecideSessionPool(ctx, lua.PoolQuestion{

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -79,6 +80,28 @@ func TestSessionOfATenant(t *testing.T) { // L5, L8
 	require.Equal(t, "EXISTS", d["decision"], "a kept pool beats an override")
 	require.Equal(t, "acme", d["tenantId"])
 	require.Equal(t, "acme", h.call(http.MethodGet, "/v1/sessions/s2", h.token("alice"), nil).json(t)["tenantId"])
+}
+
+func TestATenantsPoolCountsAtOnce(t *testing.T) { // L5, L8
+	t.Parallel()
+	h := newHouse(t)
+	h.node("n1", "translate:en-es", "gpu")
+	root := h.token("root", "operator")
+	put := func(path string, body doc) {
+		a := h.call(http.MethodPut, path, root, body)
+		require.Less(t, a.status, 300, string(a.body))
+	}
+	for i := range 20 { // the snapshot follows a little later, or already has: nobody can tell
+		id := fmt.Sprint("s", i)
+		put("/v1/pools/zz-"+id, doc{"capabilities": []string{"translate:en-es", "gpu"}})
+		put("/v1/tenants/acme/pool", doc{"poolId": "zz-" + id})
+		body := doc{"srcLang": "en", "tgtLang": "es", "tenantId": "acme"}
+		require.Equal(t, "zz-"+id, h.call(http.MethodPut, "/v1/sessions/"+id, h.token("alice"), body).json(t)["preferredPool"])
+		require.Equal(t, "EXISTS", h.call(http.MethodPut, "/v1/sessions/"+id, h.token("alice"), body).json(t)["decision"])
+		require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/tenants/acme/pool", root, nil).status)
+		require.NotEqual(t, "zz-"+id, h.call(http.MethodPut, "/v1/sessions/free-"+id, h.token("alice"), body).json(t)["preferredPool"])
+		require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/pools/zz-"+id, root, nil).status)
+	}
 }
 
 func TestSessionAffinitySpreadsByTheRoutingKey(t *testing.T) { // L5

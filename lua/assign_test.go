@@ -536,17 +536,24 @@ func TestDecideSessionPool(t *testing.T) {
 	hashed := []string{"p1", "p2", "p3"}[berth.RoutingHash("k")%3]
 	cases := map[string]struct {
 		before map[string]string
+		bound  string
+		lost   bool
 		q      lua.PoolQuestion
 		code   string
 		pool   string
 	}{
 		"new: the stable hash":           {q: lua.PoolQuestion{Affinity: true, Eligible: []string{"p1", "p2", "p3"}}, code: lua.SessionNew, pool: hashed},
 		"new: the first":                 {q: lua.PoolQuestion{Eligible: []string{"p3", "p2"}}, code: lua.SessionNew, pool: "p3"},
-		"new: the tenant's":              {q: lua.PoolQuestion{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
-		"the tenant's is not eligible":   {q: lua.PoolQuestion{TenantPool: "p9", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"new: the tenant's":              {bound: "p2", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
+		"the tenant's is not eligible":   {bound: "p9", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"the tenant's is just defined":   {bound: "new", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "new"},
+		"the tenant is bound no more":    {q: lua.PoolQuestion{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"the binding may be lost":        {lost: true, q: lua.PoolQuestion{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
+		"the tenant's is for others":     {bound: "fr", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"kept, and just defined":         {before: map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "new"}, bound: "new", q: lua.PoolQuestion{Eligible: []string{"p1"}}, code: lua.SessionExists, pool: "new"},
 		"kept":                           {before: en, q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
-		"kept beats the tenant's":        {before: en, q: lua.PoolQuestion{TenantPool: "p1", Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
-		"no longer eligible":             {before: en, q: lua.PoolQuestion{TenantPool: "p3", Eligible: []string{"p1", "p3"}}, code: lua.SessionNew, pool: "p3"},
+		"kept beats the tenant's":        {before: en, bound: "p1", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
+		"no longer eligible":             {before: en, bound: "p3", q: lua.PoolQuestion{Eligible: []string{"p1", "p3"}}, code: lua.SessionNew, pool: "p3"},
 		"another pair":                   {before: en, q: lua.PoolQuestion{TgtLang: "fr", Eligible: []string{"p1", "p2"}}, code: lua.SessionReset, pool: "p1"},
 		"none":                           {before: en, q: lua.PoolQuestion{}, code: lua.SessionNoPool},
 		"a turn came before the session": {before: map[string]string{"current_turn_id": "t"}, q: lua.PoolQuestion{Eligible: []string{"p1"}}, code: lua.SessionNew, pool: "p1"},
@@ -558,6 +565,15 @@ func TestDecideSessionPool(t *testing.T) {
 				key := s.Keys().Session("s1")
 				if c.before != nil {
 					require.NoError(t, s.Redis().HSet(t.Context(), key, c.before).Err())
+				}
+				for id, capability := range map[string]string{"new": "translate:en-es", "fr": "translate:en-fr"} {
+					_, err := s.DefinePool(t.Context(), berth.Pool{ID: id, Capabilities: []string{"gpu", capability}}, false)
+					require.NoError(t, err)
+				}
+				require.NoError(t, s.BindTenant(t.Context(), "acme", c.bound))
+				require.NoError(t, s.BindTenant(t.Context(), "others", "p2"))
+				if c.lost {
+					require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Guard()).Err())
 				}
 				q := c.q
 				q.SessionID, q.SrcLang, q.RoutingKey, q.UserID, q.TenantID = "s1", "en", "k", "alice", "acme"

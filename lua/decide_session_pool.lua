@@ -2,15 +2,19 @@
 -- is still eligible; else the tenant's override, the stable hash, or the first.
 --
 -- KEYS[1] session
+-- KEYS[2] pools that tenants are bound to
+-- KEYS[3] definitions of pools
+-- KEYS[4] guard
 -- ARGV[1] source language
 -- ARGV[2] target language
 -- ARGV[3] routing key
 -- ARGV[4] hash of the routing key, -1 for the first eligible pool
--- ARGV[5] pool that the tenant is bound to, ''; counts only when it is eligible
+-- ARGV[5] what the pair's nodes can: the tenant's pool counts when it is eligible, or was just defined to ask for this
 -- ARGV[6] channel of updated sessions
 -- ARGV[7] user whose session it is
 -- ARGV[8] tenant, ''
--- ARGV[9...] eligible pools
+-- ARGV[9] pool that the tenant was bound to when the caller last looked, ''; holds while Redis may have forgotten bindings
+-- ARGV[10...] eligible pools
 --
 -- Returns {code, pool}
 --   EXISTS   kept
@@ -18,30 +22,44 @@
 --   NEW      decided
 --   NO_POOL  no pool is eligible; nothing changed
 
-local session, src, tgt, routing, hash, bound = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local session, src, tgt, routing, hash = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not hash then return redis.error_reply('ERR decide_session_pool: not a number') end
-local eligible, override = {}, false
-for i = 9, #ARGV do
-  eligible[i - 8] = ARGV[i]
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local bound, override = ARGV[8] ~= '' and redis.call('HGET', KEYS[2], ARGV[8]), false
+if not bound and ARGV[9] ~= '' then
+  local grace = redis.call('HGET', KEYS[4], 'grace')
+  bound = (not grace or tonumber(grace) > now) and ARGV[9]
+end
+local eligible = {}
+for i = 10, #ARGV do
+  eligible[i - 9] = ARGV[i]
   override = override or ARGV[i] == bound
 end
 if #eligible == 0 then return { 'NO_POOL', '' } end
+if bound and not override then -- the caller may not have heard of it yet
+  local definition = redis.call('HGET', KEYS[3], bound)
+  for _, capability in ipairs(definition and cjson.decode(definition).capabilities or {}) do
+    override = override or capability == ARGV[5]
+  end
+end
 local was = redis.call('HMGET', session, 'src_lang', 'tgt_lang', 'preferred_pool')
 local changed = was[1] and (was[1] ~= src or was[2] ~= tgt)
 if was[3] and not changed then
+  local kept = override and bound == was[3]
   for _, pool in ipairs(eligible) do
-    if pool == was[3] then
-      redis.call('EXPIRE', session, 3600)
-      return { 'EXISTS', pool }
-    end
+    kept = kept or pool == was[3]
+  end
+  if kept then
+    redis.call('EXPIRE', session, 3600)
+    return { 'EXISTS', was[3] }
   end
 end
 
 local pool = override and bound or eligible[hash < 0 and 1 or hash % #eligible + 1]
-local time = redis.call('TIME')
 redis.call('HSET', session, 'user_id', ARGV[7], 'tenant_id', ARGV[8], 'src_lang', src, 'tgt_lang', tgt,
   'preferred_pool', pool, 'routing_key', routing,
-  'updated_at_ms', string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)))
+  'updated_at_ms', string.format('%.0f', now))
 redis.call('EXPIRE', session, 3600)
 redis.call('PUBLISH', ARGV[6], routing)
 return { changed and 'RESET' or 'NEW', pool }

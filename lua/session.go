@@ -18,12 +18,16 @@ const (
 // PoolQuestion is what a session's pool is decided by (L5).
 type PoolQuestion struct {
 	SessionID, SrcLang, TgtLang string
-	// UserID owns the session, on behalf of TenantID where that is set; both are kept with the decision.
+	// UserID owns the session, on behalf of TenantID where that is set; both are kept with the decision. The pool that the
+	// tenant is bound to is read where it is decided, so that a binding counts from then on; it is taken when it serves
+	// the languages.
 	UserID, TenantID string
-	RoutingKey       string   // the tenant's id, or whatever else keeps together
-	TenantPool       string   // the pool the tenant is bound to; counts when a pool is being decided and it is eligible
-	Eligible         []string // in an order that is the same everywhere
-	Affinity         bool     // choose by a stable hash of the routing key; else the first eligible pool
+	RoutingKey       string // the tenant's id, or whatever else keeps together
+	// TenantPool is what the tenant was bound to when the caller last looked: it holds while Redis may have lost the
+	// binding (L12).
+	TenantPool string
+	Eligible   []string // in an order that is the same everywhere
+	Affinity   bool     // choose by a stable hash of the routing key; else the first eligible pool
 }
 
 // DecideSessionPool keeps or decides the pool of a session's jobs (L5). It answers SessionExists, SessionReset or
@@ -34,11 +38,14 @@ func (s *Scripts) DecideSessionPool(ctx context.Context, q PoolQuestion) (code, 
 	if q.Affinity {
 		hash = int64(berth.RoutingHash(q.RoutingKey))
 	}
-	args := []any{q.SrcLang, q.TgtLang, q.RoutingKey, hash, q.TenantPool, s.keys.SessionUpdated(), q.UserID, q.TenantID}
+	args := []any{
+		q.SrcLang, q.TgtLang, q.RoutingKey, hash, berth.TranslateCapability(q.SrcLang, q.TgtLang), s.keys.SessionUpdated(),
+		q.UserID, q.TenantID, q.TenantPool,
+	}
 	for _, p := range q.Eligible {
 		args = append(args, p)
 	}
-	res, err := s.run(ctx, name, []string{s.keys.Session(q.SessionID)}, args...)
+	res, err := s.run(ctx, name, []string{s.keys.Session(q.SessionID), s.keys.ConfigTenants(), s.keys.ConfigPools(), s.keys.Guard()}, args...)
 	if err != nil {
 		return "", "", err
 	}
