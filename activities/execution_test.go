@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -88,14 +89,14 @@ func TestAssignNode(t *testing.T) { // S4, S8, S10
 	require.Empty(t, e.Fleet.Snapshot().Pools, "a pool that nobody could be in is not made")
 
 	require.NoError(t, e.ConfirmNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}))
-	require.NoError(t, e.ReleaseNode(t.Context(), reply.Assignment))
-	require.NoError(t, e.ReleaseNode(t.Context(), reply.Assignment), "idempotent")
+	require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}))
+	require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}), "idempotent")
 	require.ErrorContains(t, e.ConfirmNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}), "lost")
 
 	reply, err = e.AssignNode(t.Context(), assignment("l2", "resize", "ocr"))
 	require.NoError(t, err, "the pool of both is made when it is first asked for")
 	require.Equal(t, "ocr+resize", reply.PoolID)
-	require.NoError(t, e.ReleaseNode(t.Context(), reply.Assignment))
+	require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}))
 }
 
 func TestAssignNodeGoesByTheOperator(t *testing.T) { // S3, S6, S7, L10
@@ -149,6 +150,21 @@ func TestAssignNodePassesFailedGenerationsOver(t *testing.T) {
 	require.Greater(t, reply.Generation, old)
 }
 
+// L11: nothing new goes to a node that fell silent over its work and whose heartbeat is overdue.
+func TestReleaseNodeTellsOfSilence(t *testing.T) {
+	t.Parallel()
+	e, _ := executions(t)
+	e.engine(t, "n1", 9, "resize")
+	fallSilent(t, e.Scripts, "n1", berth.NodeEngine, 32*time.Second)
+	for i, silent := range []bool{false, true} {
+		reply, err := e.AssignNode(t.Context(), assignment(fmt.Sprint("l", i), "resize"))
+		require.NoError(t, err)
+		require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Silent: silent}))
+	}
+	_, err := e.AssignNode(t.Context(), assignment("l9", "resize"))
+	require.Equal(t, 1, requireRefused(t, err, berth.CodeNoNode).Reasons[berth.ExcludeSuspect])
+}
+
 // L11, L12: nothing is assigned while Redis is away or may have forgotten; a held slot is put back, once its node is there
 // again.
 func TestExecutionsWhenRedisIsLost(t *testing.T) {
@@ -160,7 +176,7 @@ func TestExecutionsWhenRedisIsLost(t *testing.T) {
 	server.Kill()
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
 	requireRefused(t, err, berth.CodeUnavailable)
-	require.Error(t, e.ReleaseNode(t.Context(), reply.Assignment))
+	require.Error(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}))
 
 	server.Restart()
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))

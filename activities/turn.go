@@ -113,13 +113,29 @@ func (t *Turns) ConfirmSlots(ctx context.Context, in workflows.HeldSlots) (workf
 	return out, nil
 }
 
-// ReleaseSlots gives slots back (L7). Idempotent.
+// ReleaseSlots gives slots back (L7), and tells which nodes fell silent (L11). Idempotent.
 func (t *Turns) ReleaseSlots(ctx context.Context, in workflows.HeldSlots) error {
 	for _, slot := range in.Slots {
+		if err := reportSilent(ctx, t.Scripts, t.Fleet, t.Logger, slot); err != nil {
+			return err
+		}
 		if _, err := t.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
 			return again(berth.CodeUnavailable, "slots cannot be given back", 0, err)
 		}
 	}
+	return nil
+}
+
+// reportSilent tells of a node that fell silent over its work, before its slot is given to another.
+func reportSilent(ctx context.Context, s *lua.Scripts, f *fleet.Fleet, logger *slog.Logger, slot workflows.HeldSlot) error {
+	if !slot.Silent {
+		return nil
+	}
+	code, err := s.ReportSilent(ctx, slot.NodeID, slot.Generation, f.Snapshot().Config.TimesOf)
+	if err != nil {
+		return again(berth.CodeUnavailable, "the fleet's state cannot be reached", 0, err)
+	}
+	logger.InfoContext(ctx, "node fell silent over its work", "node", slot.NodeID, "generation", slot.Generation, "lease", slot.LeaseID, "code", code)
 	return nil
 }
 

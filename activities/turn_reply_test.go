@@ -117,7 +117,7 @@ func TestExecutionEffectsWhoseAnswerIsLost(t *testing.T) {
 	warm, err := whole.AssignNode(t.Context(), in("warm"))
 	require.NoError(t, err)
 	require.NoError(t, whole.ConfirmNode(t.Context(), held(warm)))
-	require.NoError(t, whole.ReleaseNode(t.Context(), warm.Assignment))
+	require.NoError(t, whole.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: warm.Assignment}))
 
 	twice := func(what string, do func() error) {
 		armed.Store(true)
@@ -131,7 +131,7 @@ func TestExecutionEffectsWhoseAnswerIsLost(t *testing.T) {
 	require.Equal(t, 1, h.leases("n1"))
 	twice("confirm", func() error { return cut.ConfirmNode(t.Context(), held(reply)) })
 	require.Equal(t, 1, h.leases("n1"))
-	twice("release", func() error { return cut.ReleaseNode(t.Context(), reply.Assignment) })
+	twice("release", func() error { return cut.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}) })
 	require.Zero(t, h.leases("n1"))
 	_, ok, err := h.Scripts.FindLease(t.Context(), "execution:e:1")
 	require.NoError(t, err)

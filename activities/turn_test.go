@@ -194,6 +194,40 @@ func TestDispatchJobAvoidsSilentNodes(t *testing.T) {
 	}
 }
 
+// fallSilent moves a node's last heartbeat into the past, as Redis's clock would by going on while somebody sweeps.
+func fallSilent(t *testing.T, s *lua.Scripts, id string, kind berth.NodeKind, since time.Duration) {
+	t.Helper()
+	now, err := s.Redis().Time(t.Context()).Result()
+	require.NoError(t, err)
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "last_ms", now.UnixMilli(), "seen_from_ms", 1).Err())
+	require.NoError(t, s.Redis().ZIncrBy(t.Context(), s.Keys().NodeBeats(string(kind)), -float64(since.Milliseconds()), id).Err())
+}
+
+// L11: other turns' jobs need not find out that a node fell silent, each by itself; a node that is heard of is not hurt.
+func TestReleaseSlotsTellsOfSilence(t *testing.T) {
+	t.Parallel()
+	h := newTurnHouse(t, "n1")
+	state := func() berth.NodeState {
+		nodes, err := h.Scripts.ReadNodes(t.Context(), "n1")
+		require.NoError(t, err)
+		return nodes["n1"].State
+	}
+	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
+	require.NoError(t, err)
+	fell := workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a, Silent: true}}}
+	fallSilent(t, h.Scripts, "n1", berth.NodeTranslate, time.Second)
+	require.NoError(t, h.ReleaseSlots(t.Context(), fell))
+	require.Equal(t, berth.NodeReady, state())
+	fallSilent(t, h.Scripts, "n1", berth.NodeTranslate, 6*time.Second)
+	require.NoError(t, h.ReleaseSlots(t.Context(), workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a}}}))
+	require.Equal(t, berth.NodeReady, state())
+	require.NoError(t, h.ReleaseSlots(t.Context(), fell))
+	require.Equal(t, berth.NodeSuspect, state())
+	require.Zero(t, h.leases("n1"))
+	_, err = h.DispatchJob(t.Context(), jobOf("t2", 0))
+	require.Equal(t, string(berth.CodeNoNode), applicationError(t, err).Type())
+}
+
 // L11: what is refused while Redis is away leaves the decision open; everything that has to happen is tried again.
 func TestTurnEffectsWhileRedisIsAway(t *testing.T) {
 	t.Parallel()

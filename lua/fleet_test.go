@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"berth"
@@ -346,6 +347,55 @@ func TestSilenceCountsAnewAfterBlindness(t *testing.T) {
 	})
 }
 
+// L11: a node that fell silent over its work is suspect at once when its heartbeat is overdue too, and ready with the next.
+func TestReportSilent(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		report := func(id string, generation int64) string {
+			code, err := s.ReportSilent(t.Context(), id, generation, berth.DefaultNodeTimes)
+			require.NoError(t, err)
+			return code
+		}
+		g := register(t, s, spec("n1")).Generation
+		require.Equal(t, lua.NodeGone, report("n0", 1))
+		require.Equal(t, lua.NodeGone, report("n1", g-1), "another generation did")
+		age(t, s, "n1", 6100*time.Millisecond)
+		require.Equal(t, lua.NodeHeard, report("n1", g), "nobody sweeps, so nobody could have seen it")
+		sweep(t, s, berth.DefaultNodeTimes(berth.NodeTranslate), false)
+		require.Equal(t, lua.NodeHeard, report("n1", g), "silence counts from the first sweep")
+		long := redisMs(t, s) - 600_000
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", long).Err())
+		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}))
+		age(t, s, "n1", 5*time.Second)
+		require.Equal(t, lua.NodeHeard, report("n1", g), "its heartbeat may be on its way")
+		require.Equal(t, berth.NodeReady, node(t, s, "n1").State)
+		a := assign(t, s, "a", lua.Choice{})
+		require.Equal(t, lua.AssignOK, a.Code)
+
+		age(t, s, "n1", 1100*time.Millisecond)
+		n2 := register(t, s, spec("n2")).Generation
+		for range 2 { // told twice as well as once
+			require.Equal(t, lua.NodeOK, report("n1", g))
+			require.Equal(t, lua.NodeHeard, report("n2", n2))
+			require.Equal(t, berth.NodeSuspect, node(t, s, "n1").State)
+			require.Equal(t, berth.PoolCounts{Free: 1, Passed: map[berth.ExcludeReason]int{berth.ExcludeSuspect: 1}}, counts(t, s, pair))
+		}
+		require.Equal(t, 1, node(t, s, "n1").Leases, "a suspect keeps its leases")
+		require.Empty(t, sweep(t, s, berth.DefaultNodeTimes(berth.NodeTranslate), false).Deaths, "it has its whole time")
+
+		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}))
+		require.Equal(t, berth.NodeReady, node(t, s, "n1").State)
+		require.Equal(t, 2, counts(t, s, pair).Free)
+		age(t, s, "n1", 7*time.Second)
+		require.Equal(t, lua.NodeOK, report("n1", g))
+		age := redisMs(t, s) - 20_001
+		require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().NodeSuspects("translate"), redis.Z{Score: float64(age), Member: "n1"}).Err())
+		require.Equal(t, []lua.Death{{NodeID: "n1", Generation: g}}, sweep(t, s, berth.DefaultNodeTimes(berth.NodeTranslate), false).Deaths)
+		require.Equal(t, lua.NodeGone, report("n1", g))
+	})
+}
+
 // age moves a node's last heartbeat into the past, as Redis's clock would by going on.
 func age(t *testing.T, s *lua.Scripts, id string, by time.Duration) {
 	t.Helper()
@@ -539,6 +589,11 @@ func TestKeysStayInTheCell(t *testing.T) {
 	_, _, err = s.HoldNode(t.Context(), "n1", lua.OrderDrain, time.Hour)
 	require.NoError(t, err)
 	sweep(t, s, fast, false)
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", 1).Err())
+	age(t, s, "n1", time.Hour)
+	reported, err := s.ReportSilent(t.Context(), "n1", g, berth.DefaultNodeTimes)
+	require.NoError(t, err)
+	require.Equal(t, lua.NodeOK, reported)
 	_, _, err = s.SwitchStrategy(t.Context(), "all", berth.SystemState{Load: 1}, berth.DefaultFleetConfig().Dynamic)
 	require.NoError(t, err)
 	_, err = s.WithdrawNode(t.Context(), "n1", g)

@@ -163,6 +163,21 @@ func TestHeartbeatsOfAnyAge(t *testing.T) {
 					require.NotContains(rt, w.dead, generationOf(d.NodeID, d.Generation))
 				}
 			},
+			"report": func(rt *rapid.T) {
+				n := w.current[id.Draw(rt, "id")]
+				g := n.Generation - rapid.Int64Range(0, 1).Draw(rt, "earlier")
+				code, err := w.s.ReportSilent(rt.Context(), n.ID, g, func(berth.NodeKind) berth.NodeTimes { return wireTimes })
+				require.NoError(rt, err)
+				now, err := w.s.ReadNodes(rt.Context(), n.ID)
+				require.NoError(rt, err)
+				switch code {
+				case lua.NodeOK:
+					require.Equal(rt, berth.NodeSuspect, now[n.ID].State)
+					require.Equal(rt, g, now[n.ID].Generation)
+				default:
+					require.Equal(rt, n, now[n.ID], "nothing changed")
+				}
+			},
 			"withdraw": func(rt *rapid.T) {
 				n := id.Draw(rt, "id")
 				code, err := w.s.WithdrawNode(rt.Context(), n, w.current[n].Generation)

@@ -18,6 +18,7 @@ const (
 	NodeStale      = "STALE"      // register_node: a later incarnation of the same host is registered
 	NodeReregister = "REREGISTER" // heartbeat_node: unknown, dead or superseded generation
 	NodeGone       = "GONE"       // no such node, or not this generation
+	NodeHeard      = "HEARD"      // report_silent: its heartbeat is not overdue
 	NodesSwept     = "SWEPT"      // sweep_nodes
 	OutboxTaken    = "TAKEN"      // take_outbox
 )
@@ -114,6 +115,21 @@ func (s *Scripts) HoldNode(
 func (s *Scripts) MarkUnavailable(ctx context.Context, nodeID, service string, ttl time.Duration) (code string, err error) {
 	return s.code(ctx, "mark_unavailable", []string{s.keys.Node(nodeID), s.keys.NodeUnavailable(nodeID)},
 		service, max(0, ttl.Milliseconds()), s.keys.NodeUpdated(), nodeID)
+}
+
+// beatMargin is how much later than it is due a heartbeat may come before a report of silence is believed.
+const beatMargin = time.Second
+
+// ReportSilent tells that a generation did not take its work, or fell silent over it. It is suspect at once when its
+// heartbeat is overdue too (L11); times are those of its kind. It answers NodeOK when it is suspect, NodeHeard or NodeGone.
+func (s *Scripts) ReportSilent(
+	ctx context.Context, nodeID string, generation int64, times func(berth.NodeKind) berth.NodeTimes,
+) (code string, err error) {
+	args := []any{s.keys.stem(), nodeID, generation}
+	for _, kind := range berth.NodeKinds() {
+		args = append(args, string(kind), millis(times(kind).Heartbeat+beatMargin))
+	}
+	return s.code(ctx, "report_silent", []string{s.keys.Node(nodeID), s.keys.Sweep()}, args...)
 }
 
 // SweepRule is what the sweep decides one kind by.

@@ -33,6 +33,7 @@ const (
 type nodeSlot struct {
 	change workflow.Mutex
 	held   bool
+	silent bool // the node fell silent on the work
 	berth.Assignment
 	until time.Time
 }
@@ -109,7 +110,7 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 	default: // an answer that was lost: the slot lapses unless the next try finds it
 		return AssignReply{}, executionError(berth.CodeUnavailable, "the fleet's state cannot be reached; try again in a few seconds")
 	}
-	e.slot.held, e.slot.Assignment = true, reply.Assignment
+	e.slot.held, e.slot.silent, e.slot.Assignment = true, false, reply.Assignment
 	e.slot.until = workflow.Now(ctx).Add(e.timeout(ctx) + slotSlack)
 	if err := e.confirm(ctx, 2*time.Second); err != nil {
 		e.release(ctx)
@@ -159,7 +160,7 @@ func (e *execution) putBack(ctx workflow.Context, lease string) error {
 	return e.confirm(ctx, 2*time.Second)
 }
 
-// release gives the slot back if there is one, even when the execution is cancelled. It lapses by itself, so there is no use in trying
+// release gives the slot back if there is one, and tells on the way that its node fell silent, even when the execution is cancelled. It lapses by itself, so there is no use in trying
 // for longer than that.
 func (e *execution) release(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
@@ -176,7 +177,7 @@ func (e *execution) release(ctx workflow.Context) {
 		ScheduleToCloseTimeout: max(e.slot.until.Sub(workflow.Now(ctx)), time.Second),
 		StartToCloseTimeout:    5 * time.Second,
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second},
-	}), ReleaseNodeActivity, e.slot.Assignment).Get(ctx, nil)
+	}), ReleaseNodeActivity, HeldSlot{Assignment: e.slot.Assignment, Silent: e.slot.silent}).Get(ctx, nil)
 	if err != nil {
 		workflow.GetLogger(ctx).Warn("the slot was left to lapse", "lease", e.slot.LeaseID, "node", e.slot.NodeID, "error", err)
 	}

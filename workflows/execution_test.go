@@ -28,6 +28,7 @@ type run struct {
 	assigns   []workflows.AssignInput
 	confirms  []workflows.HeldSlot
 	released  []string // lease ids
+	silent    []bool   // of released, whether the node fell silent
 	executed  []berth.ExecuteInput
 	assign    func(n int, in workflows.AssignInput) (workflows.AssignReply, error)
 	confirm   func(n int) error
@@ -63,8 +64,9 @@ func newRun(t *testing.T) *run {
 		r.confirms = append(r.confirms, in)
 		return r.confirm(len(r.confirms))
 	})
-	register(workflows.ReleaseNodeActivity, func(_ context.Context, a berth.Assignment) error {
+	register(workflows.ReleaseNodeActivity, func(_ context.Context, a workflows.HeldSlot) error {
 		r.released = append(r.released, a.LeaseID)
+		r.silent = append(r.silent, a.Silent)
 		return nil
 	})
 	register(berth.ActivityExecute, func(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
@@ -286,6 +288,7 @@ func TestExecutionFailsOver(t *testing.T) { // S6, S8
 				require.Equal(t, fmt.Sprintf("execution:x1:%d", i+1), r.assigns[i].LeaseID)
 				require.Len(t, r.assigns[i].Failed, i, "nodes that failed it are passed over")
 				require.Equal(t, r.assigns[i].LeaseID, r.released[i])
+				require.Equal(t, a.Error == "the node fell silent", r.silent[i])
 			}
 			require.Len(t, r.released, len(c.errors))
 		})

@@ -99,6 +99,8 @@ type NodeRef struct {
 type HeldSlot struct {
 	berth.Assignment
 	Left time.Duration `json:"left,omitempty"`
+	// Silent tells whoever gives it back that the generation did not take the work, or was not heard of while it had it.
+	Silent bool `json:"silent,omitempty"`
 }
 
 // HeldSlots is the argument of ConfirmSlots and ReleaseSlots.

@@ -74,6 +74,11 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 			require.Equal(t, "n2", r.turn.Jobs[1].NodeID)
 			require.Equal(t, berth.AffinityHit, r.turn.Jobs[1].Affinity, "of the first dispatch")
 			require.ElementsMatch(t, []string{"t1-0:1", "t1-1:1", "t1-1:2", "t1-2:1"}, r.released)
+			if silent {
+				require.Equal(t, []string{"t1-1:1"}, r.silent, "told once, on the way")
+			} else {
+				require.Empty(t, r.silent)
+			}
 		})
 	}
 }

@@ -215,7 +215,7 @@ func segment(index, dispatch int) string {
 func (t *turn) work(ctx workflow.Context, j *job) {
 	for {
 		text, err := t.translate(ctx, j)
-		t.giveBack(j)
+		t.giveBack(j, fellSilent(err))
 		if err == nil {
 			j.Status, j.Text = berth.JobDone, text
 			break

@@ -113,10 +113,10 @@ func (t *turn) reassert(ctx workflow.Context) {
 	t.keepSlots()
 }
 
-// giveBack gives up the job's slot.
-func (t *turn) giveBack(j *job) {
+// giveBack gives up the job's slot, and tells on the way that its node fell silent.
+func (t *turn) giveBack(j *job, silent bool) {
 	j.holds, j.confirmAt = false, time.Time{}
-	t.release(HeldSlot{Assignment: j.slot})
+	t.release(HeldSlot{Assignment: j.slot, Silent: silent})
 }
 
 // release gives a slot back, soon: nobody waits for it.

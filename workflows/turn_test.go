@@ -240,6 +240,7 @@ type told struct {
 	finalized  []workflows.TurnRef
 	confirmed  []workflows.HeldSlots
 	released   []string
+	silent     []string // those of released whose node fell silent
 	timers     int
 }
 
@@ -275,6 +276,9 @@ func (u *utterance) run() told {
 		case released:
 			for _, s := range c.Slots {
 				out.released = append(out.released, s.LeaseID)
+				if s.Silent {
+					out.silent = append(out.silent, s.LeaseID)
+				}
 				delete(taken, s.LeaseID)
 			}
 		}

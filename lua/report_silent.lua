@@ -1,0 +1,46 @@
+-- report_silent: a generation did not take its work, or was not heard of while it had it. It is suspect at once, and gets
+-- no new work, when its heartbeat is overdue too (L11): a healthy node is not hurt by the bad luck of one job. The next
+-- heartbeat makes it ready again; its death is declared as if the sweep had seen it. What we could not see is nobody's
+-- fault here either: silence counts from the first sweep after a time without sweeps.
+--
+-- KEYS[1] node
+-- KEYS[2] the sweep's own state
+-- ARGV[1] stem of the scheduler's keys
+-- ARGV[2] node id
+-- ARGV[3] generation
+-- then for each kind: kind, ms after which a heartbeat is overdue
+--
+-- Returns {code}
+--   OK    suspect, now or before
+--   HEARD its heartbeat is not overdue, or nobody could have seen it: nothing changed
+--   GONE  unknown, dead or another generation: nothing changed
+
+-- include fleet
+-- include settle
+-- include pools
+
+local key, sweep = KEYS[1], KEYS[2]
+local stem, id, generation = ARGV[1], ARGV[2], ARGV[3]
+local overdue = {}
+for i = 4, #ARGV, 2 do
+  overdue[ARGV[i]] = tonumber(ARGV[i + 1])
+  if not overdue[ARGV[i]] then return redis.error_reply('ERR report_silent: not a number') end
+end
+local node = stand_of(node_of(stem, id))
+if not node or node.generation ~= generation or node.state == 'dead' then return { 'GONE' } end
+if node.state == 'suspect' then return { 'OK' } end
+
+local now, kind = clock(), redis.call('HGET', key, 'kind')
+local beats, within = stem .. 'node:beats:' .. kind, overdue[kind]
+local beat, swept = redis.call('ZSCORE', beats, id), redis.call('HMGET', sweep, 'last_ms', 'seen_from_ms')
+if not (within and beat and swept[1] and swept[2]) then return { 'HEARD' } end
+if now - tonumber(swept[1]) > within then return { 'HEARD' } end
+if now - math.max(tonumber(beat), tonumber(swept[2])) <= within then return { 'HEARD' } end
+
+redis.call('ZREM', beats, id)
+redis.call('ZADD', stem .. 'node:suspects:' .. kind, whole(tonumber(beat)), id)
+redis.call('HSET', key, 'state', 'suspect', 'updated_at_ms', whole(now))
+node.state = 'suspect'
+settle(stem, node, leases_of(node, now))
+redis.call('PUBLISH', stem .. 'node:updated', id)
+return { 'OK' }
