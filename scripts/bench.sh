@@ -1,11 +1,11 @@
 #!/bin/sh
 # Runs `berth bench` on a Redis and a Temporal of its own, on free ports, in a folder that is gone afterwards. Each
 # benchmark gets fresh servers: what one leaves behind would slow the next.
-# Usage: scripts/bench.sh [stream|chain|dispatch]...   (default: all)
+# Usage: scripts/bench.sh [stream|chain|dispatch|recovery]...   (default: all)
 set -eu
 
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- stream chain dispatch
+[ $# -gt 0 ] || set -- stream chain dispatch recovery
 if [ $# -gt 1 ]; then
 	for what; do scripts/bench.sh "$what"; done
 	exit

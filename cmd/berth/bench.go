@@ -11,6 +11,17 @@ type benchCommands struct {
 	Stream   benchStream   `cmd:"" help:"Provider chunk to SSE client, and submission to first token."`
 	Chain    benchChain    `cmd:"" help:"Chains a second beside bare workflows."`
 	Dispatch benchDispatch `cmd:"" help:"Choosing nodes, turns and nodes over HTTP, Redis memory."`
+	Recovery benchRecovery `cmd:"" help:"kill -9 of a media unit with many conferences: detection, and first to last re-creation."`
+}
+
+type benchRecovery struct {
+	settings
+	Conferences int `help:"Conferences of the unit that is killed." default:"100"`
+}
+
+// Run measures against the Redis and Temporal of the settings.
+func (c *benchRecovery) Run(ctx context.Context) error {
+	return bench.Recovery(ctx, os.Stdout, c.Config, c.Conferences)
 }
 
 type benchDispatch struct {

@@ -32,6 +32,8 @@ const benchSecret = "a-secret-of-one-benchmark-run-only-0123456789"
 type house struct {
 	cfg    config.Config
 	client *client.Client
+	url    string
+	token  string
 	stop   func() error
 }
 
@@ -102,7 +104,8 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *house, err err
 	if err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
-	h.client = client.New("http://"+cfg.API.Addr, token)
+	h.url, h.token = "http://"+cfg.API.Addr, token
+	h.client = client.New(h.url, token)
 	if err := h.wait(running); err != nil {
 		return nil, errors.Join(err, h.stop())
 	}

@@ -42,6 +42,8 @@ type Sweeper struct {
 	opt   SweeperOptions
 	// grace is from the sweeping goroutine to the one that tells: the latest counts.
 	grace chan grace
+	// deaths wakes the one that tells: those that this process declared are told at once.
+	deaths chan struct{}
 	// doubts are from the sweeping goroutine to the one that asks, confirmed are its answers.
 	doubts    chan []berth.NodeKind
 	confirmed chan []berth.NodeKind
@@ -85,7 +87,10 @@ func NewSweeper(f *Fleet, opt SweeperOptions) *Sweeper {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Sweeper{fleet: f, opt: opt, grace: make(chan grace, 1), doubts: make(chan []berth.NodeKind), confirmed: make(chan []berth.NodeKind, 1)}
+	return &Sweeper{
+		fleet: f, opt: opt, grace: make(chan grace, 1), deaths: make(chan struct{}, 1),
+		doubts: make(chan []berth.NodeKind), confirmed: make(chan []berth.NodeKind, 1),
+	}
 }
 
 // Run sweeps until ctx ends, and returns nil then. It begins when the fleet has been read, so that the operator's times
@@ -191,6 +196,10 @@ func (s *Sweeper) sweep(ctx context.Context, last *seen) error {
 	}
 	if n := len(found.Deaths); n > 0 {
 		s.opt.Logger.WarnContext(ctx, "nodes were declared dead", "count", n, "nodes", found.Deaths[:min(n, namesInLog)])
+		select {
+		case s.deaths <- struct{}{}:
+		default: // it is awake
+		}
 	}
 	if s.opt.Confirm != nil && len(found.Held) > 0 {
 		select {
@@ -296,6 +305,7 @@ func (s *Sweeper) tell(ctx context.Context) {
 				s.opt.Logger.WarnContext(ctx, "Redis is new or may have lost data: nothing is assigned for a time", "until", g.until)
 			}
 		case <-tick.C:
+		case <-s.deaths:
 		case <-ctx.Done():
 			return
 		}
