@@ -58,7 +58,7 @@ type heartbeatInput struct {
 
 type heartbeatOutput struct {
 	Body struct {
-		HeartbeatIntervalMs int64     `json:"heartbeatIntervalMs,omitempty" doc:"Absent: as before"`
+		HeartbeatIntervalMs int64     `json:"heartbeatIntervalMs" doc:"From now on; an operator may change it"`
 		Cordoned            bool      `json:"cordoned"`
 		DrainUntil          time.Time `json:"drainUntil,omitzero" doc:"Be done by then"`
 	}
@@ -220,21 +220,19 @@ func (s *server) heartbeatNode(ctx context.Context, in *heartbeatInput) (*heartb
 		return nil, err
 	}
 	now := s.Fleet.Snapshot()
-	code, err := s.Scripts.HeartbeatNode(ctx, in.ID, b.Generation, load, now.Config.MemoryWeight)
+	said, err := s.Scripts.HeartbeatNode(ctx, in.ID, b.Generation, load, now.Config.MemoryWeight)
 	if err != nil {
 		return nil, fromRedis(err)
 	}
-	if code == lua.NodeReregister {
+	if said.Code == lua.NodeReregister {
 		return nil, &berth.Error{
 			Code: berth.CodeConflict, Field: "generation",
 			Message: "this generation is unknown, dead or superseded: register again",
 		}
 	}
 	out := &heartbeatOutput{}
-	if n, ok := now.Nodes[in.ID]; ok {
-		out.Body.HeartbeatIntervalMs = now.Config.TimesOf(n.Kind).Heartbeat.Milliseconds()
-		out.Body.Cordoned, out.Body.DrainUntil = n.Cordoned, n.DrainUntil
-	}
+	out.Body.HeartbeatIntervalMs = now.Config.TimesOf(said.Kind).Heartbeat.Milliseconds()
+	out.Body.Cordoned, out.Body.DrainUntil = said.Cordoned, said.DrainUntil
 	return out, nil
 }
 

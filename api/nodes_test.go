@@ -74,10 +74,10 @@ func TestNodeRegistersBeatsAndLeaves(t *testing.T) {
 	require.Equal(t, true, again["existing"], "the same incarnation keeps its generation")
 	require.EqualValues(t, generation, again["generation"])
 
-	h.seen("registered", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Generation == generation })
-	beat := h.beat("n1", generation)
+	beat := h.beat("n1", generation) // at once: it does not wait for the snapshot
 	require.Equal(t, http.StatusOK, beat.status, string(beat.body))
 	require.Equal(t, doc{"heartbeatIntervalMs": 5000.0, "cordoned": false}, beat.json(t))
+	h.seen("registered", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Generation == generation })
 
 	got := h.call(http.MethodGet, "/v1/nodes/n1", h.nodeToken(), nil)
 	require.Equal(t, http.StatusOK, got.status)
@@ -257,7 +257,12 @@ func TestOrdersForANode(t *testing.T) {
 	a := order("cordon", nil)
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	require.Equal(t, doc{"nodeId": "n1", "cordoned": true}, a.json(t))
-	h.seen("cordoned", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Cordoned })
+	for range 20 { // the answer is Redis's, not the snapshot's
+		require.Equal(t, doc{"heartbeatIntervalMs": 5000.0, "cordoned": true}, h.beat("n1", g).json(t))
+		order("uncordon", nil)
+		require.Equal(t, doc{"heartbeatIntervalMs": 5000.0, "cordoned": false}, h.beat("n1", g).json(t))
+		order("cordon", nil)
+	}
 	require.Equal(t, true, h.beat("n1", g).json(t)["cordoned"])
 	g = h.join("n1", func(d doc) { d["incarnation"].(doc)["pid"] = 8 })
 	require.Equal(t, "cordoned", h.call(http.MethodGet, "/v1/nodes/n1", h.operator(), nil).json(t)["excluded"])
@@ -272,8 +277,8 @@ func TestOrdersForANode(t *testing.T) {
 	until, err = time.Parse(time.RFC3339Nano, d["drainUntil"].(string))
 	require.NoError(t, err)
 	require.WithinRange(t, until, before.Add(59*time.Minute), time.Now().Add(61*time.Minute))
+	require.Equal(t, d["drainUntil"], h.beat("n1", g).json(t)["drainUntil"])
 	h.seen("draining", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].DrainUntil.Equal(until) })
-	require.NotEmpty(t, h.beat("n1", g).json(t)["drainUntil"])
 	at := order("drain", doc{"withinMs": 0}).json(t)["drainUntil"].(string)
 	until, err = time.Parse(time.RFC3339Nano, at)
 	require.NoError(t, err)

@@ -52,9 +52,9 @@ func register(t *testing.T, s *lua.Scripts, n berth.NodeSpec) lua.RegisterReply 
 
 func beat(t *testing.T, s *lua.Scripts, id string, generation int64, l berth.NodeLoad) string {
 	t.Helper()
-	code, err := s.HeartbeatNode(t.Context(), id, generation, l, 0.5)
+	r, err := s.HeartbeatNode(t.Context(), id, generation, l, 0.5)
 	require.NoError(t, err)
-	return code
+	return r.Code
 }
 
 func node(t *testing.T, s *lua.Scripts, id string) berth.Node {

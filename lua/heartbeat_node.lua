@@ -2,6 +2,7 @@
 -- the size of the fleet.
 --
 -- KEYS[1]  node
+-- KEYS[2]  the operator's orders for it
 -- ARGV[1]  stem of the scheduler's keys
 -- ARGV[2]  node id
 -- ARGV[3]  generation
@@ -13,7 +14,7 @@
 -- ARGV[9]  latency in ms
 -- ARGV[10] weight of memory in the load
 --
--- Returns {code}
+-- Returns {code, kind, cordoned, drain until}: 1 or '', and Redis's ms or ''
 --   OK          taken
 --   REREGISTER  unknown, dead or superseded generation: nothing changed
 
@@ -27,7 +28,7 @@ local cpu, memory, weight = tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[
 local jobs, workflows = tonumber(ARGV[7]), tonumber(ARGV[8])
 if not (cpu and memory and weight and jobs and workflows) then return redis.error_reply('ERR heartbeat_node: not a number') end
 local node = stand_of(node_of(stem, id))
-if not node or node.generation ~= generation or node.state == 'dead' then return { 'REREGISTER' } end
+if not node or node.generation ~= generation or node.state == 'dead' then return { 'REREGISTER', '', '', '' } end
 
 local now = clock()
 local leases = purge(stem, node, now)
@@ -52,4 +53,5 @@ redis.call('EXPIRE', key, LIFETIME)
 redis.call('ZADD', stem .. 'node:beats:' .. kind, whole(now), id)
 settle(stem, node, leases)
 redis.call('PUBLISH', stem .. 'node:updated', id)
-return { 'OK' }
+local hold = node.hold ~= '' and redis.call('HMGET', KEYS[2], 'cordoned', 'drain_until_ms') or {}
+return { 'OK', kind, hold[1] or '', hold[2] or '' }

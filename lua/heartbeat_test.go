@@ -61,13 +61,13 @@ func (w *wire) beats(id string) func() string {
 	g := w.current[id].Generation
 	return func() string {
 		before, known := w.current[id]
-		code, err := w.s.HeartbeatNode(w.t.Context(), id, g, berth.NodeLoad{CPUUsage: float64(g % 100)}, 0.5)
+		r, err := w.s.HeartbeatNode(w.t.Context(), id, g, berth.NodeLoad{CPUUsage: float64(g % 100)}, 0.5)
 		require.NoError(w.t, err)
 		if known && before.Generation == g && before.State != berth.NodeDead {
-			require.Equal(w.t, lua.NodeOK, code)
+			require.Equal(w.t, lua.NodeOK, r.Code)
 			return id
 		}
-		require.Equal(w.t, lua.NodeReregister, code)
+		require.Equal(w.t, lua.NodeReregister, r.Code)
 		now, err := w.s.ReadNodes(w.t.Context(), id)
 		require.NoError(w.t, err)
 		require.Equal(w.t, before, now[id], "an old generation changed something")

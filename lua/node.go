@@ -67,13 +67,32 @@ func (s *Scripts) RegisterNode(ctx context.Context, spec berth.NodeSpec, r Regis
 	return RegisterReply{Code: f[0], Generation: generation, Pools: splitLines(f[2])}, nil
 }
 
+// HeartbeatReply is what heartbeat_node answers. Everything but the code is zero with NodeReregister.
+type HeartbeatReply struct {
+	Code string // NodeOK, or NodeReregister and nothing changed
+	Kind berth.NodeKind
+	// Cordoned and DrainUntil are the operator's orders as they stand (S11); DrainUntil is Redis's clock, zero when the
+	// node does not drain.
+	Cordoned   bool
+	DrainUntil time.Time
+}
+
 // HeartbeatNode tells that a generation lives and how busy it is (L3). memoryWeight is what its memory counts in its
-// load (S2). It answers NodeOK, or NodeReregister and nothing changed.
+// load (S2).
 func (s *Scripts) HeartbeatNode(
 	ctx context.Context, nodeID string, generation int64, l berth.NodeLoad, memoryWeight float64,
-) (code string, err error) {
-	return s.code(ctx, "heartbeat_node", []string{s.keys.Node(nodeID)}, s.keys.stem(), nodeID, generation,
+) (HeartbeatReply, error) {
+	const name = "heartbeat_node"
+	res, err := s.run(ctx, name, []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)}, s.keys.stem(), nodeID, generation,
 		l.CPUUsage, l.GPUUsage, l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs, memoryWeight)
+	if err != nil {
+		return HeartbeatReply{}, err
+	}
+	f, ok := texts(res, 4)
+	if !ok || f[0] != NodeOK && f[0] != NodeReregister {
+		return HeartbeatReply{}, replyError(name, res)
+	}
+	return HeartbeatReply{Code: f[0], Kind: berth.NodeKind(f[1]), Cordoned: f[2] != "", DrainUntil: msTime(f[3])}, nil
 }
 
 // WithdrawNode ends a generation on purpose; 0 ends whichever lives. It answers NodeOK or NodeGone.

@@ -225,9 +225,9 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 			case r.gone:
 			case op < 2: // a report
 				l := berth.NodeLoad{CPUUsage: float64(rnd.IntN(101)), MemoryUsage: float64(rnd.IntN(101)), ActiveWorkflows: rnd.IntN(5)}
-				code, err := s.HeartbeatNode(ctx, r.id, r.generation, l, 0.5)
+				said, err := s.HeartbeatNode(ctx, r.id, r.generation, l, 0.5)
 				require.NoError(t, err)
-				require.Equal(t, lua.NodeOK, code)
+				require.Equal(t, lua.NodeOK, said.Code)
 				r.base, r.active = int(1000*(l.CPUUsage+l.MemoryUsage*0.5)), l.ActiveWorkflows
 				r.prior, r.seen = min(r.seen, len(r.leases)), len(r.leases)
 			case op == 2:

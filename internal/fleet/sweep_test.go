@@ -95,7 +95,7 @@ func beats(t *testing.T, s *lua.Scripts, ids ...string) (stop func()) {
 			defer tick.Stop()
 			generation := int64(0)
 			for {
-				if code, err := s.HeartbeatNode(ctx, id, generation, berth.NodeLoad{}, 0.5); err == nil && code == lua.NodeReregister {
+				if said, err := s.HeartbeatNode(ctx, id, generation, berth.NodeLoad{}, 0.5); err == nil && said.Code == lua.NodeReregister {
 					if r, err := s.RegisterNode(ctx, spec(id, "c"), lua.Registration{Previous: generation}); err == nil {
 						generation = r.Generation
 					}
@@ -175,9 +175,9 @@ func TestSweepersDeclareOnceAndHandOver(t *testing.T) {
 	require.NotEmpty(t, log.all(t, "notice of a node")[0]["reason"])
 
 	for id, generation := range dead {
-		code, err := s.HeartbeatNode(t.Context(), id, generation, berth.NodeLoad{}, 0.5)
+		said, err := s.HeartbeatNode(t.Context(), id, generation, berth.NodeLoad{}, 0.5)
 		require.NoError(t, err)
-		require.Equal(t, lua.NodeReregister, code)
+		require.Equal(t, lua.NodeReregister, said.Code)
 	}
 	_, left, err := s.TakeOutbox(t.Context(), 0)
 	require.NoError(t, err)
@@ -208,8 +208,8 @@ func TestSweeperSwitchesDynamicPools(t *testing.T) {
 		{berth.NodeLoad{LatencyMs: 10}, berth.StrategyRoundRobin},
 	} {
 		until(t, f, string(step.to), func(now *fleet.Snapshot) bool {
-			code, err := s.HeartbeatNode(t.Context(), "n1", generation, step.load, 0.5)
-			if err == nil && code == lua.NodeReregister {
+			said, err := s.HeartbeatNode(t.Context(), "n1", generation, step.load, 0.5)
+			if err == nil && said.Code == lua.NodeReregister {
 				generation = register(t, s, "n1", "c")
 			}
 			return now.Strategy("d") == step.to
