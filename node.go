@@ -135,6 +135,8 @@ type Node struct {
 	Pools      []string      `json:"pools"`
 	Load       NodeLoad      `json:"load"`
 	Leases     int           `json:"leases"` // live slots when it was read
+	// Unavailable are the services that are passed over, until when by Redis's clock (L10).
+	Unavailable map[string]time.Time `json:"unavailable,omitempty" doc:"Services that are passed over, and until when"`
 	// RegisteredAt, HeartbeatAt and UpdatedAt are Redis's clock.
 	RegisteredAt time.Time `json:"registeredAt"`
 	HeartbeatAt  time.Time `json:"heartbeatAt"`

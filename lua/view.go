@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -36,6 +37,7 @@ func (s *Scripts) NodeIDs(ctx context.Context) ([]string, error) {
 // ReadNodes reads nodes by id, in batches; those that do not exist are left out.
 func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]berth.Node, error) {
 	out := make(map[string]berth.Node, len(ids))
+	var marked []string
 	for batch := range slices.Chunk(ids, 500) {
 		rows := make([]*redis.MapStringStringCmd, len(batch))
 		holds := make([]*redis.MapStringStringCmd, len(batch))
@@ -54,10 +56,44 @@ func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]bert
 		for i, id := range batch {
 			if f := rows[i].Val(); f["generation"] != "" {
 				out[id] = nodeOf(id, f, holds[i].Val(), int(leases[i].Val()))
+				if number(f["unavailable_until"]) > 0 {
+					marked = append(marked, id)
+				}
 			}
 		}
 	}
-	return out, nil
+	return out, s.readUnavailable(ctx, out, marked)
+}
+
+// readUnavailable reads which services of nodes cannot be used now (L10): few nodes have such, so only these are asked.
+func (s *Scripts) readUnavailable(ctx context.Context, nodes map[string]berth.Node, ids []string) error {
+	for batch := range slices.Chunk(ids, 500) {
+		rows := make([]*redis.MapStringStringCmd, len(batch))
+		var now *redis.TimeCmd
+		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			now = p.Time(ctx)
+			for i, id := range batch {
+				rows[i] = p.HGetAll(ctx, s.keys.NodeUnavailable(id))
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read unavailable services: %w", err)
+		}
+		for i, id := range batch {
+			n := nodes[id]
+			for service, ms := range rows[i].Val() {
+				if until := msTime(ms); until.After(now.Val()) {
+					if n.Unavailable == nil {
+						n.Unavailable = map[string]time.Time{}
+					}
+					n.Unavailable[service] = until
+				}
+			}
+			nodes[id] = n
+		}
+	}
+	return nil
 }
 
 func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
