@@ -76,7 +76,7 @@ type withdrawInput struct {
 type drainInput struct {
 	ID   string `path:"id" doc:"The node"`
 	Body *struct {
-		WithinMs *int64 `json:"withinMs,omitempty" minimum:"0" maximum:"86400000" doc:"Time to be done in, 5 minutes unless given; what is left then is moved"`
+		WithinMs *int64 `json:"withinMs,omitempty" minimum:"0" maximum:"86400000" doc:"Time to be done in, 5 minutes unless given; conferences that are left then are moved, jobs go on"`
 	}
 }
 

@@ -422,6 +422,42 @@ func TestTurns(t *testing.T) {
 		s.keepWorkflow("turn-long-job", workflows.TurnWorkflowID(first.TurnID))
 	})
 
+	t.Run("a drain's deadline cuts nothing", func(t *testing.T) { // S11
+		c := s.converse("alice", "s7")
+		for _, d := range desks {
+			d.held.Store(true)
+		}
+		first := c.speak("", 0, "")
+		other := map[string]*desk{"a": b, "b": a}[first.NodeID]
+		job := desks[first.NodeID].next(s)
+		order := func(what string) {
+			status, out := s.send(http.MethodPost, "/v1/nodes/"+first.NodeID+"/"+what, s.token("op", "operator"), map[string]any{"withinMs": 1000})
+			require.Equal(t, http.StatusOK, status, out)
+		}
+		order("drain")
+		keys := lua.Keys{}
+		s.eventually("the drain's deadline", func() bool {
+			left, err := s.redis().ZCard(t.Context(), keys.NodesDraining()).Result()
+			return err == nil && left == 0
+		})
+		n, err := s.user("op", "operator").Node(t.Context(), first.NodeID)
+		require.NoError(t, err)
+		require.Equal(t, berth.ExcludeDraining, n.Excluded, "it stays out")
+		require.Equal(t, 1, n.Leases)
+		require.Equal(t, other.id, c.speak(first.TurnID, 1, berth.FinalizeManual).NodeID)
+		other.next(s).answer <- nil
+		job.answer <- nil
+		require.Equal(t, "turn, 0:text 0, 1:text 1, done(manual 0/2)", c.until(first.TurnID, berth.EventDone))
+		turn, err := c.Turn(t.Context(), first.TurnID)
+		require.NoError(t, err)
+		require.Equal(t, first.NodeID, turn.Jobs[0].NodeID)
+		require.Equal(t, 1, turn.Jobs[0].Dispatches)
+		for _, d := range desks {
+			d.held.Store(false)
+		}
+		order("undrain")
+	})
+
 	t.Run("what is not there and what is not yours", func(t *testing.T) {
 		c, mallory := s.converse("alice", "s6"), s.user("mallory")
 		mine := c.speak("", 0, "")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -173,6 +174,45 @@ func TestNodeFollowsTheInterval(t *testing.T) {
 	require.Equal(t, shortestInterval, n.every)
 	n.follow(1 << 62)
 	require.Equal(t, longestInterval, n.every)
+}
+
+// S11: the operator's orders are in the log once they come, and when they are undone.
+func TestNodeTellsTheOperatorsOrders(t *testing.T) {
+	t.Parallel()
+	reg := newRegistry(t)
+	lines := make(logged, 100)
+	n := run(t, reg, func(r *running) { r.Logger = slog.New(slog.NewTextHandler(lines, nil)) })
+	n.worker()
+	reg.do(func(s *registryState) { s.reply.DrainUntil = time.Unix(1_800_000_000, 0).UTC() })
+	lines.until(t, `now="drain until 2027-01-15T08:00:00Z" before=""`)
+	reg.do(func(s *registryState) { s.reply = client.HeartbeatReply{Cordoned: true} })
+	lines.until(t, `now=cordoned before="drain until`)
+	reg.do(func(s *registryState) { s.reply = client.HeartbeatReply{} })
+	lines.until(t, `now="" before=cordoned`)
+	n.stop()
+	require.NoError(t, n.end())
+}
+
+// logged are the lines of a log.
+type logged chan string
+
+func (l logged) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+func (l logged) until(t *testing.T, text string) {
+	t.Helper()
+	for timeout := time.After(20 * time.Second); ; {
+		select {
+		case line := <-l:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-timeout:
+			t.Fatal("not in the log: " + text)
+		}
+	}
 }
 
 func TestNodeRegistersAgainWhenItIsTold(t *testing.T) {
