@@ -1,0 +1,135 @@
+//go:build faults
+
+package tests
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+)
+
+// halls are the units of a test.
+type halls []*hall
+
+// rooms asks every LiveKit server, and answers who has a room of each conference; false when one of them did not answer.
+func (all halls) rooms() (where map[string][]string, ok bool) {
+	where = map[string][]string{}
+	for _, h := range all {
+		epochs := h.epochs()
+		if epochs == nil {
+			return nil, false
+		}
+		for e164 := range epochs {
+			where[e164] = append(where[e164], h.id)
+		}
+	}
+	return where, true
+}
+
+// apart is whether each conference has a room, and one only.
+func (all halls) apart(conferences int) bool {
+	where, ok := all.rooms()
+	for _, ids := range where {
+		ok = ok && len(ids) == 1
+	}
+	return ok && len(where) == conferences
+}
+
+// one is the conference that a number has now.
+func (m *meeting) one(e164 string) berth.Conference {
+	m.s.tb.Helper()
+	got, err := m.Conference(context.Background(), e164, "")
+	require.NoError(m.s.tb, err)
+	return got.Conference
+}
+
+// C1, C2, C6, C7, C23 with three LiveKit servers and 30 conferences. Which rooms there are is asked of LiveKit itself.
+func TestThirtyConferencesOnThreeLiveKitServers(t *testing.T) {
+	t.Parallel()
+	const conferences, slots = 30, 15
+	s := newStack(t)
+	m := s.meeting()
+	all := halls{s.hall("u1", slots), s.hall("u2", slots), s.hall("u3", slots)}
+	ends := map[string]time.Time{}
+	for i := range conferences {
+		c := m.open(fmt.Sprint(8640000001 + i))
+		ends[c.E164] = c.EndAt
+	}
+	require.True(t, all.apart(conferences))
+
+	// A server stands still. Its conferences are on the others, until it goes on with its old rooms: those stay.
+	old := all[0].epochs()
+	require.NotEmpty(t, old)
+	all[0].Pause()
+	s.eventually("all rooms to be on two servers", func() bool { return all[1:].apart(conferences) })
+	all[0].Continue()
+	s.eventually("one room per conference to be left, the earlier one", func() bool {
+		return all.apart(conferences) && len(all[0].epochs()) == len(old)
+	})
+	for e164, epoch := range all[0].epochs() {
+		require.Greater(t, epoch, old[e164], "C7: it is told a later epoch")
+		m.until(e164, "on u1", on("u1"))
+	}
+
+	// A server is killed. What it had is on the others as soon as that is known.
+	lost := all[1].epochs()
+	require.NotEmpty(t, lost)
+	all[1].Server.Kill()
+	killed := time.Now()
+	left := halls{all[0], all[2]}
+	s.eventually("all rooms to be on the other two", func() bool { return left.apart(conferences) })
+	there := time.Now()
+	known, last := there, killed
+	for e164 := range lost {
+		c := m.until(e164, "open", ofStatus(berth.ConferenceOpen))
+		require.Equal(t, ends[e164], c.EndAt, "C6")
+		segments := c.Segments[len(c.Segments)-2:]
+		require.Equal(t, "u2", segments[0].NodeID)
+		if at := segments[0].EndedAt; at.Before(known) {
+			known = at
+		}
+		if at := segments[1].StartedAt; at.After(last) {
+			last = at
+		}
+	}
+	t.Logf("kill -9 of a LiveKit server with %d of %d rooms: known after %s, the last was acknowledged %s after that, and seen in LiveKit after %s",
+		len(lost), conferences, known.Sub(killed), last.Sub(known), there.Sub(known))
+	require.Less(t, there.Sub(known), 2*time.Second, "within the detection time + 2 s")
+
+	// Another is killed: half of them have no room, and come one by one as others end, or all at once to a new server.
+	all[2].Server.Kill()
+	waits := func() (out []string) {
+		for e164 := range ends {
+			if c := m.one(e164); c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != "" {
+				out = append(out, e164)
+			}
+		}
+		return out
+	}
+	s.eventually("half of them to wait", func() bool { return len(waits()) == conferences-slots })
+	require.True(t, all[:1].apart(slots))
+	for range 2 {
+		for e164 := range all[0].epochs() {
+			m.end(e164, "conference-made-room")
+			delete(ends, e164)
+			break
+		}
+		s.eventually("one that waited to come", func() bool { return all[:1].apart(slots) && len(waits()) == len(ends)-slots })
+	}
+	all[1].Restart()
+	back := halls{all[0], all[1]}
+	s.eventually("all to have a room", func() bool { return back.apart(len(ends)) })
+	all[2].Restart()
+	for e164 := range ends {
+		is := m.until(e164, "open", ofStatus(berth.ConferenceOpen))
+		require.NotEqual(t, "u3", is.Owner.NodeID)
+		m.end(e164, "conference-moved")
+	}
+	require.True(t, back.apart(0))
+	s.noSlots("u1", "u2", "u3")
+}
