@@ -93,7 +93,7 @@ func TestConferenceInformationIsItsOwners(t *testing.T) {
 	}, told)
 }
 
-// C4, P2: controller, Redis and Temporal are killed, and a unit with them: what ran elsewhere never noticed, and what was
+// C4, C16, P2: controller, Redis and Temporal are killed, and a unit with them: what ran elsewhere never noticed, and what was
 // orphaned is recovered. C22: one that nobody recovers ends at the failure, and keeps its planned end.
 func TestConferencesOutliveTheController(t *testing.T) {
 	t.Parallel()
@@ -101,6 +101,9 @@ func TestConferencesOutliveTheController(t *testing.T) {
 	m := s.meeting()
 	u1 := s.media("u1", 1)
 	m.open("8630000001")
+	_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8630000004", DurationMs: 60_000})
+	require.Equal(t, berth.CodeNodeFull, problem(t, err).Code, "C16")
+	m.over("8630000004", "conference-no-room")
 	u2 := s.media("u2", 5, "--leave")
 	stays := m.open("8630000002")
 	require.Equal(t, "u2", stays.Owner.NodeID)
