@@ -65,7 +65,7 @@ func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessi
 		return nil, err
 	}
 	if len(s.Fleet.Snapshot().Eligible(sn.SrcLang, sn.TgtLang)) == 0 {
-		return nil, nobodyServes(sn)
+		return nil, s.nobodyServes(ctx, sn)
 	}
 	if sn, err = s.Ledger.PutSession(ctx, sn); err != nil {
 		return nil, noSession(err)
@@ -92,6 +92,9 @@ func newSession(userID string, in *putSessionInput) (berth.Session, error) {
 	}
 	if err := berth.ValidLanguage("tgtLang", sn.TgtLang); err != nil {
 		return sn, err
+	}
+	if sn.TgtLang == sn.SrcLang {
+		return sn, berth.Invalid("tgtLang", "is what is spoken already: nothing is to be translated")
 	}
 	setDefault(&sn.RoutingKey, sn.TenantID)
 	setDefault(&sn.RoutingKey, sn.ID)
@@ -171,7 +174,7 @@ func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision str
 		return "", sn, unavailable("Redis", err)
 	}
 	if decision == lua.SessionNoPool {
-		return "", sn, nobodyServes(sn)
+		return "", sn, s.nobodyServes(ctx, sn)
 	}
 	found, ok, err := s.Scripts.FindSession(ctx, sn.ID)
 	if err != nil {
@@ -184,7 +187,15 @@ func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision str
 	return decision, decided(sn, found), nil
 }
 
-func nobodyServes(sn berth.Session) error {
+// nobodyServes refuses a language pair; but for as long as Redis may have lost its nodes, whether anybody serves the pair
+// is not known (L12).
+func (s *server) nobodyServes(ctx context.Context, sn berth.Session) error {
+	switch grace, err := s.Scripts.CheckGuard(ctx); {
+	case err != nil:
+		return unavailable("Redis", err)
+	case grace.Left > 0:
+		return &RetryError{Err: berth.Errorf(berth.CodeUnavailable, "Redis may have lost data: its nodes are not all back yet"), After: grace.Left}
+	}
 	capability := berth.TranslateCapability(sn.SrcLang, sn.TgtLang)
 	return &RefusedError{
 		Code: berth.CodeNoNode, Message: "no pool serves " + capability, Missing: []string{capability},

@@ -167,6 +167,7 @@ func TestBadSessions(t *testing.T) { // X6
 		"a language by name":      {"s1", good(with("tgtLang", "Spanish")), 400, "tgtLang"},
 		"no target":               {"s1", good(without("tgtLang")), 400, "tgtLang"},
 		"empty target":            {"s1", good(with("tgtLang", "")), 400, "tgtLang"},
+		"nothing to translate":    {"s1", good(with("tgtLang", "en")), 400, "tgtLang"},
 		"odd tenant":              {"s1", good(with("tenantId", "a b")), 400, "tenantId"},
 		"odd routing key":         {"s1", good(with("routingKey", "a\nb")), 400, "routingKey"},
 		"unknown field":           {"s1", good(with("pool", "x")), 400, "pool"},
@@ -213,8 +214,17 @@ func TestSessionsWhileRedisIsAway(t *testing.T) { // L11
 
 	h.redis.Restart()
 	waitFor(t, "the API to know", func() bool { return !h.fleet.Snapshot().Stale })
-	h.node("n1", "translate:en-es")
+	for _, early := range []answer{ // the node may serve it, and is not back yet
+		h.session("alice", "s2"),
+		h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), job("r1")),
+	} {
+		require.Equal(t, http.StatusServiceUnavailable, early.status, string(early.body))
+		require.Equal(t, berth.CodeUnavailable, early.problem.Code)
+		require.NotEmpty(t, early.header.Get("Retry-After"))
+	}
 	h.unguarded()
+	require.Equal(t, berth.CodeNoNode, h.session("alice", "s2").problem.Code, "nobody came back in time")
+	h.node("n1", "translate:en-es")
 	a := h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), job("r1"))
 	require.Equal(t, http.StatusOK, a.status, "the session is decided again from its row: %s", a.body)
 }

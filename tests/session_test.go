@@ -207,7 +207,10 @@ func TestBadTurns(t *testing.T) {
 	p := put(c.Client, "s9", "en", "klingon")
 	require.Equal(t, http.StatusBadRequest, p.Status)
 	require.Equal(t, "tgtLang", p.Field)
-	p = put(c.Client, "s9", "en", "zh")
+	s.eventually("the grace of a new Redis to be over", func() bool {
+		p = put(c.Client, "s9", "en", "zh")
+		return p.Code != berth.CodeUnavailable
+	})
 	require.Equal(t, berth.CodeNoNode, p.Code)
 	require.Contains(t, p.Detail, "translate:en-zh", "a pair that nobody serves is named")
 	require.Equal(t, http.StatusNotFound, put(s.user("mallory"), "s1", "en", "es").Status)
