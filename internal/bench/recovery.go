@@ -90,9 +90,8 @@ func (h *house) unit(ctx context.Context, id string, slots int) (u unitProcess, 
 		return u, fmt.Errorf("this program: %w", err)
 	}
 	//nolint:gosec // this program itself
-	u.cmd = exec.CommandContext(ctx, self, "media", "--id", id, "--slots", strconv.Itoa(slots), "--driver", "sim", "--api", h.url,
+	u.cmd = exec.CommandContext(ctx, self, "media", "--id", id, "--slots", strconv.Itoa(slots), "--driver", "sim", "--api", h.url, "--token", h.token,
 		"--temporal-addr", h.cfg.Temporal.Addr, "--temporal-namespace", h.cfg.Temporal.Namespace, "--log-level", "error")
-	u.cmd.Env = append(os.Environ(), "BERTH_TOKEN="+h.token)
 	u.cmd.Stderr = os.Stderr
 	if err := u.cmd.Start(); err != nil {
 		return u, fmt.Errorf("start unit %s: %w", id, err)
