@@ -200,10 +200,11 @@ func (s *TemporalStarter) FinalizeTurn(
 
 // over tells a turn that was finalised from one that never was, or is another user's.
 func (s *TemporalStarter) over(ctx context.Context, turnID, userID string) error {
-	if t, err := s.GetTurn(ctx, turnID); err != nil || t.UserID != userID {
+	t, err := s.GetTurn(ctx, turnID)
+	if err != nil || t.UserID != userID {
 		return noTurn(err)
 	}
-	return berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized and takes no more jobs")
+	return berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized (%s) and takes no more jobs", t.Reason)
 }
 
 // GetTurn queries the turn's workflow, which answers as long as Temporal keeps it.

@@ -149,7 +149,7 @@ func (s *server) QueryWorkflow(context.Context, string, string, string, ...any) 
 	if s.away != nil || r == nil {
 		return nil, errors.Join(s.away, serviceerror.NewNotFound("workflow not found"))
 	}
-	return value{berth.Turn{ID: r.in.TurnID, UserID: r.in.UserID, Jobs: make([]berth.TurnJob, len(r.jobs))}}, nil
+	return value{berth.Turn{ID: r.in.TurnID, UserID: r.in.UserID, Jobs: make([]berth.TurnJob, len(r.jobs)), Reason: berth.FinalizeTimeout}}, nil
 }
 
 type value struct{ turn berth.Turn }
@@ -261,6 +261,7 @@ func TestFinalizingATurnThatIsOver(t *testing.T) {
 	s.finish()
 	_, err = through(s).FinalizeTurn(t.Context(), "t", workflows.FinalizeRequest{UserID: "alice"})
 	require.Equal(t, berth.CodeTurnFinalized, berth.CodeOf(err))
+	require.ErrorContains(t, err, "finalized (timeout)", "it tells how it ended")
 	_, err = through(s).FinalizeTurn(t.Context(), "t", workflows.FinalizeRequest{UserID: "bob"})
 	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err))
 }

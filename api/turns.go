@@ -92,7 +92,7 @@ func (s *server) turns() {
 	register(s, huma.Operation{
 		OperationID: "finalize-turn", Method: http.MethodPost, Path: "/v1/turns/{id}/finalize", Tags: []string{"sessions"},
 		Summary:     "End a turn",
-		Description: "Jobs that run come to their end. 409 `turn_finalized` when it has been ended before.",
+		Description: "Jobs that run come to their end. 409 `turn_finalized` when it has been ended before: after a lost answer that means that it is done. `detail` tells by what it ended.",
 	}, forUser, s.finalizeTurn)
 	register(s, huma.Operation{
 		OperationID: "get-turn", Method: http.MethodGet, Path: "/v1/turns/{id}", Tags: []string{"sessions"},

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -314,9 +315,15 @@ func (t *turn) mayFinalize(_ workflow.Context, req FinalizeRequest) error {
 	case !req.Reason.Ends():
 		return refuse(berth.CodeInvalid, "the reason must be manual or timeout")
 	case t.status != berth.TurnOpen:
-		return refuse(berth.CodeTurnFinalized, "the turn is finalized")
+		return t.tooLate()
 	}
 	return nil
+}
+
+// tooLate refuses what comes behind the turn's end, and tells how it ended: whoever lost the reply to their finalize sees
+// that it is done.
+func (t *turn) tooLate() error {
+	return refuse(berth.CodeTurnFinalized, fmt.Sprintf("the turn is finalized (%s) and takes no more jobs", t.reason))
 }
 
 func (t *turn) finalizeNow(ctx workflow.Context, req FinalizeRequest) (FinalizeReply, error) {

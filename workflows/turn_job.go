@@ -75,7 +75,7 @@ func (t *turn) mayDispatch(_ workflow.Context, req DispatchRequest) error {
 	case t.requested(req.RequestID) != nil:
 		return nil
 	case t.status != berth.TurnOpen:
-		return refuse(berth.CodeTurnFinalized, "the turn is finalized")
+		return t.tooLate()
 	case req.SrcLang != t.in.SrcLang || req.TgtLang != t.in.TgtLang:
 		return refuse(berth.CodeConflict, "the session's languages have changed since the turn began")
 	case req.Index >= berth.MaxSegments:

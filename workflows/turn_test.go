@@ -620,6 +620,7 @@ func TestTurnFinalizeCalls(t *testing.T) { // A1
 	require.Equal(t, berth.CodeNotFound, stranger.code())
 	require.Equal(t, workflows.FinalizeReply{Status: berth.TurnFinalized, Reason: berth.FinalizeTimeout, Jobs: 1}, once.reply)
 	require.Equal(t, berth.CodeTurnFinalized, twice.code())
+	require.ErrorContains(t, twice.rejected, "finalized (timeout)", "it tells how it ended")
 	require.Equal(t, "turn, 0:text 0 by n1, done(timeout 0/1)", r.heard())
 	require.Len(t, r.finalized, 1)
 }
