@@ -231,8 +231,8 @@ func (c FleetConfig) Validate() error {
 
 // SystemState is what a dynamic pool's strategy is decided by (S7).
 type SystemState struct {
-	Load      float64 // 0-1
-	LatencyMs float64
+	Load      float64 `json:"load"` // 0-1
+	LatencyMs float64 `json:"latencyMs"`
 }
 
 // StrategySwitch is one change of a dynamic pool's strategy.

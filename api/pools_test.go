@@ -2,8 +2,10 @@ package api_test
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +49,7 @@ func TestPoolsAreDefinedAndTakenBack(t *testing.T) {
 	require.Equal(t, doc{"free": 1.0, "passed": doc{"cordoned": 1.0}}, seen["counts"])
 	require.EqualValues(t, 2, seen["members"])
 	require.Len(t, seen["switches"], 1)
+	require.ElementsMatch(t, []string{"load", "latencyMs"}, slices.Collect(maps.Keys(seen["switches"].([]any)[0].(doc)["by"].(doc))))
 
 	back := h.call(http.MethodPut, path, op, seen)
 	require.Equal(t, http.StatusOK, back.status, "what GET answered can be put: %s", back.body)

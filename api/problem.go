@@ -341,6 +341,8 @@ func fieldError(location, msg string) FieldError {
 		return FieldError{field + "." + name, "is missing"}
 	case strings.HasSuffix(msg, "but matched none"):
 		return FieldError{field, `must be a text or {"assetId": "…"}`}
+	case strings.Contains(msg, ` one of ", `): // that nothing is as good as leaving it out need not be said
+		return FieldError{field, strings.Replace(msg, ` one of ", `, ` one of "`, 1)}
 	case strings.HasPrefix(msg, "unknown content type"):
 		return FieldError{field, "must be application/json"}
 	}

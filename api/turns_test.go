@@ -176,6 +176,7 @@ func TestBadJobs(t *testing.T) { // X6
 			require.Equal(t, c.status, a.status, string(a.body))
 			require.Equal(t, c.field, a.problem.Field, string(a.body))
 			require.NotEmpty(t, a.problem.Detail)
+			require.NotContains(t, a.problem.Detail, `", `, "nothing is listed as a choice")
 		})
 	}
 	b, giveBack := h.starter.open()
