@@ -2,7 +2,6 @@ package tests
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +22,7 @@ import (
 	temporalclient "go.temporal.io/sdk/client"
 
 	"berth/internal/client"
+	"berth/internal/freeport"
 	"berth/internal/sim"
 )
 
@@ -278,8 +279,7 @@ func (p *process) tail() string {
 
 func freeAddr(tb testing.TB) string {
 	tb.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	require.NoError(tb, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }

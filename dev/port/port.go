@@ -5,25 +5,24 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"time"
+
+	"berth/internal/freeport"
 )
 
 // Free returns n different loopback ports that nobody listens on. Somebody else may take one before the
 // caller does: use them at once.
 func Free(n int) ([]int, error) {
 	ports := make([]int, 0, n)
-	for range n {
-		// Held until all are found, or the system would give the same one twice.
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // listening on loopback does not block
+	for len(ports) < n {
+		p, err := freeport.Find()
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			return nil, err
 		}
-		defer func() { _ = l.Close() }()
-		addr, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, fmt.Errorf("find a free port: %s is no TCP address", l.Addr())
+		if !slices.Contains(ports, p) {
+			ports = append(ports, p)
 		}
-		ports = append(ports, addr.Port)
 	}
 	return ports, nil
 }

@@ -6,15 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"berth/internal/freeport"
 )
 
 // Version is the server's, as scripts/livekit.sh builds it.
@@ -65,17 +67,18 @@ func find() (string, error) {
 	return "", errors.New("no LiveKit server: scripts/livekit.sh builds one")
 }
 
-// freePorts holds all of them before it lets go of any, so that they differ.
+// freePorts are different ones.
 func freePorts(tb testing.TB) (out [3]int) {
 	tb.Helper()
-	for i := range out {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for i := 0; i < len(out); {
+		port, err := freeport.Find()
 		if err != nil {
-			tb.Fatalf("find a free port: %v", err)
+			tb.Fatal(err)
 		}
-		defer func() { _ = l.Close() }()
-		addr, _ := l.Addr().(*net.TCPAddr)
-		out[i] = addr.Port
+		if !slices.Contains(out[:i], port) {
+			out[i] = port
+			i++
+		}
 	}
 	return out
 }

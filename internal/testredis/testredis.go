@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"berth/internal/freeport"
 )
 
 // Server is one running redis-server without persistence: Restart brings it back empty.
@@ -31,15 +33,11 @@ type Server struct {
 // "--appendonly", "yes". A machine without redis-server fails the test.
 func Start(tb testing.TB, extra ...string) *Server {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
-		tb.Fatalf("find a free port: %v", err)
+		tb.Fatal(err)
 	}
-	addr, _ := l.Addr().(*net.TCPAddr)
-	if err := l.Close(); err != nil {
-		tb.Fatalf("free the port: %v", err)
-	}
-	s := &Server{tb: tb, port: addr.Port, dir: tb.TempDir()}
+	s := &Server{tb: tb, port: port, dir: tb.TempDir()}
 	s.args = append([]string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--save", "",
 		"--appendonly", "no", "--dir", s.dir,
