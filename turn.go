@@ -67,16 +67,17 @@ type Turn struct {
 
 // TurnJob is one segment's job.
 type TurnJob struct {
-	JobID     string        `json:"jobId"`
-	RequestID string        `json:"requestId"`
-	Index     int           `json:"index"`
-	SpeakerID string        `json:"speakerId,omitempty"`
-	Finalize  Finalize      `json:"finalize,omitempty"`
-	Status    JobStatus     `json:"status"`
-	NodeID    string        `json:"nodeId"` // of the last dispatch
-	PoolID    string        `json:"poolId"`
-	Affinity  Affinity      `json:"affinity"` // of the first dispatch
-	Missed    ExcludeReason `json:"missed,omitempty"`
+	JobID     string    `json:"jobId"`
+	RequestID string    `json:"requestId"`
+	Index     int       `json:"index"`
+	SpeakerID string    `json:"speakerId,omitempty"`
+	Finalize  Finalize  `json:"finalize,omitempty"`
+	Status    JobStatus `json:"status"`
+	NodeID    string    `json:"nodeId"` // of the last dispatch
+	PoolID    string    `json:"poolId"`
+	// Affinity and Missed are left out of a job that was dispatched again: its node is another dispatch's.
+	Affinity Affinity      `json:"affinity,omitempty"`
+	Missed   ExcludeReason `json:"missed,omitempty"`
 	// Dispatches counts how often it was dispatched: more than once when a node failed it or died (A11).
 	Dispatches int    `json:"dispatches"`
 	Text       string `json:"text,omitempty"` // the translation

@@ -106,7 +106,11 @@ func (t *Turns) ConfirmSlots(ctx context.Context, in workflows.HeldSlots) (workf
 			return out, again(berth.CodeUnavailable, "slots cannot be confirmed", 0, err)
 		}
 		if code != lua.NodeSlotHeld {
-			t.Logger.WarnContext(ctx, "slot of a running job is lost", "job", slot.JobID, "node", slot.NodeID, "code", code)
+			level := slog.LevelWarn
+			if code == lua.NodeGone { // the node is leaving, or its death was told
+				level = slog.LevelInfo
+			}
+			t.Logger.Log(ctx, level, "slot of a running job is lost", "job", slot.JobID, "node", slot.NodeID, "code", code)
 		}
 		out.Slots = append(out.Slots, workflows.KeptSlot{Held: code == lua.NodeSlotHeld, Generation: generation})
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -265,6 +266,8 @@ func TestDispatchJobWaitsForTheFirstReading(t *testing.T) {
 func TestConfirmSlots(t *testing.T) { // L7
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
+	var warnings strings.Builder
+	h.Logger = slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
 	stranger := a
@@ -279,6 +282,15 @@ func TestConfirmSlots(t *testing.T) { // L7
 	until, err := h.Scripts.Redis().ZScore(t.Context(), h.Scripts.Keys().NodeSlots("n1"), a.LeaseID).Result()
 	require.NoError(t, err)
 	require.Greater(t, until, float64(time.Now().Add(30*time.Minute).UnixMilli()))
+	require.Contains(t, warnings.String(), "code=LOST")
+
+	warnings.Reset()
+	_, err = h.Scripts.WithdrawNode(t.Context(), "n1", 0)
+	require.NoError(t, err)
+	kept, err = h.ConfirmSlots(t.Context(), workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a, Left: time.Hour}}})
+	require.NoError(t, err)
+	require.False(t, kept.Slots[0].Held)
+	require.Empty(t, warnings.String(), "a node that leaves lets its job finish")
 }
 
 func TestFinalizeAndWithdraw(t *testing.T) { // A6

@@ -337,10 +337,15 @@ func TestNodeRefusesWrongSettings(t *testing.T) {
 		"--drain must be above 0":                               {"--driver", "sim", "--drain", "0s"},
 		"--sim-delay and --sim-fail-every must not be negative": {"--driver", "sim", "--sim-delay=-1s"},
 		"capabilities": {"--driver", "sim", "--capabilities", "translate:en"},
-		"nodeId":       {"--driver", "sim", "--id", "n 1"},
+		"nodeId":       {"--driver", "sim", "--capabilities", "translate:en-es", "--id", "n 1"},
+		"--capabilities: must name what the node can do": {"--driver", "sim"},
+		`--api: "not-a-url" is no http or https URL`:     {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "not-a-url"},
+		`--api: "localhost:8080" is no http`:             {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "localhost:8080"},
 	} {
-		cmd := exec.CommandContext(t.Context(), filepath.Join("..", "bin", "berth"), append([]string{"node", "--token", "x", "--id", "n1"}, args...)...)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		cmd := exec.CommandContext(ctx, filepath.Join("..", "bin", "berth"), append([]string{"node", "--token", "x", "--id", "n1"}, args...)...)
 		out, err := cmd.CombinedOutput()
+		cancel()
 		var exit *exec.ExitError
 		require.ErrorAs(t, err, &exit)
 		require.Contains(t, string(out), want)

@@ -80,6 +80,9 @@ func (t *turn) snapshot() berth.Turn {
 			continue
 		}
 		row := j.TurnJob
+		if row.Dispatches > 1 {
+			row.Affinity, row.Missed = "", ""
+		}
 		if size += mostJSON(row.Text); size > maxTurnResult {
 			row.Text = ""
 		}

@@ -72,7 +72,8 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 			require.Equal(t, silent, len(last.Avoided) > 0, "what fell silent is avoided by all jobs of the turn")
 			require.Equal(t, 2, r.turn.Jobs[1].Dispatches)
 			require.Equal(t, "n2", r.turn.Jobs[1].NodeID)
-			require.Equal(t, berth.AffinityHit, r.turn.Jobs[1].Affinity, "of the first dispatch")
+			require.Empty(t, r.turn.Jobs[1].Affinity, "the first dispatch's is not this node's")
+			require.Equal(t, berth.AffinityFirst, r.turn.Jobs[0].Affinity)
 			require.ElementsMatch(t, []string{"t1-0:1", "t1-1:1", "t1-1:2", "t1-2:1"}, r.released)
 			if silent {
 				require.Equal(t, []string{"t1-1:1"}, r.silent, "told once, on the way")

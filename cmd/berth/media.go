@@ -60,6 +60,10 @@ func (c *mediaCommand) Run(ctx context.Context) error {
 	case c.Check <= 0 || c.Silence < 2*c.Check:
 		return errors.New("--check must be above 0, and --silence at least twice as long")
 	}
+	api := server{c.URL, c.Token}
+	if err := api.check("--api"); err != nil {
+		return err
+	}
 	own, err := node.NewIncarnation()
 	if err != nil {
 		return err
@@ -83,7 +87,7 @@ func (c *mediaCommand) Run(ctx context.Context) error {
 		Spec: berth.NodeSpec{
 			ID: c.ID, Hostname: c.Hostname, Zone: c.Zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: c.Slots,
 		},
-		API: server{c.URL, c.Token}.client(), Temporal: tc, Driver: driver, Leave: c.Leave, Check: c.Check, Silence: c.Silence, Logger: logger,
+		API: api.client(), Temporal: tc, Driver: driver, Leave: c.Leave, Check: c.Check, Silence: c.Silence, Logger: logger,
 	})
 }
 

@@ -25,7 +25,7 @@ type nodeCommand struct {
 
 	ID           string         `help:"Id of the node; a process that registers under it later takes it over." name:"id" env:"BERTH_NODE_ID" required:""`
 	Kind         berth.NodeKind `help:"What its capacity is good for: ${enum}." enum:"translate,engine" default:"translate"`
-	Capabilities []string       `help:"What it can do: language pairs such as translate:en-es, names of executors."`
+	Capabilities []string       `help:"What it can do: language pairs such as translate:en-es, names of executors. At least one."`
 	Slots        int            `help:"Jobs it does at once." default:"4"`
 	Zone         string         `help:"Zone it is in, for locality."`
 	Hostname     string         `help:"Host it is on, for locality. Default: the machine's name."`
@@ -58,6 +58,10 @@ func (c *nodeCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	api := server{c.URL, c.Token}
+	if err := api.check("--api"); err != nil {
+		return err
+	}
 	spec := berth.NodeSpec{
 		ID: c.ID, Kind: c.Kind, Hostname: c.Hostname, Zone: c.Zone, Capabilities: c.Capabilities, MaxConcurrentJobs: c.Slots,
 	}
@@ -82,6 +86,9 @@ func (c *nodeCommand) Run(ctx context.Context) error {
 	default:
 		driver, err = c.sim()
 	}
+	if err == nil && len(c.Capabilities) == 0 {
+		err = errors.New("--capabilities: must name what the node can do, such as translate:en-es; without, nothing would ever come to it")
+	}
 	if err != nil {
 		return err
 	}
@@ -94,7 +101,7 @@ func (c *nodeCommand) Run(ctx context.Context) error {
 	}
 	defer tc.Close()
 	return node.Run(ctx, node.Options{
-		Spec: spec, API: server{c.URL, c.Token}.client(), Temporal: tc, Driver: driver, Drain: c.Drain, Logger: logger,
+		Spec: spec, API: api.client(), Temporal: tc, Driver: driver, Drain: c.Drain, Logger: logger,
 	})
 }
 

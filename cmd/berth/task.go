@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
@@ -26,6 +27,14 @@ type taskCommands struct {
 type server struct {
 	URL   string `help:"The API." name:"url" env:"BERTH_URL" default:"http://127.0.0.1:8080"`
 	Token string `help:"Bearer token, see 'berth token'." env:"BERTH_TOKEN" required:""`
+}
+
+// check tells at once what no trying again would mend.
+func (s server) check(flag string) error {
+	if u, err := url.Parse(s.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("%s: %q is no http or https URL", flag, s.URL)
+	}
+	return nil
 }
 
 func (s server) client() *client.Client { return client.New(s.URL, s.Token) }
