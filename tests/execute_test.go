@@ -49,7 +49,7 @@ func TestExecuteOverHTTP(t *testing.T) {
 	is := ended("e1", berth.ExecutionCompleted)
 	require.JSONEq(t, string(spec.Input), string(is.Output))
 	require.Len(t, is.Attempts, 1)
-	first.Replay = true
+	first.Replay, first.Status = true, berth.ExecutionCompleted
 	for range 2 {
 		again, err := c.Execute(t.Context(), spec)
 		require.NoError(t, err)

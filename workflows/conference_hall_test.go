@@ -25,6 +25,7 @@ const number = "8613800000001"
 type hall struct {
 	t     *testing.T
 	env   *testsuite.TestWorkflowEnvironment
+	one   chan struct{} // held by whoever looks at the rest: activities run beside the callbacks
 	units []*cmu
 	epoch int64
 	held  map[string]string // lease -> unit
@@ -71,7 +72,7 @@ func silent(string) error { return context.DeadlineExceeded }
 func newHall(t *testing.T, units ...string) *hall {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
-	h := &hall{t: t, env: suite.NewTestWorkflowEnvironment(), held: map[string]string{}}
+	h := &hall{t: t, env: suite.NewTestWorkflowEnvironment(), one: make(chan struct{}, 1), held: map[string]string{}}
 	h.env.SetTestTimeout(20 * time.Second)
 	for _, id := range units {
 		h.units = append(h.units, &cmu{id: id, generation: 1, room: 10})
@@ -83,10 +84,12 @@ func newHall(t *testing.T, units ...string) *hall {
 	register(workflows.SaveConferenceActivity, h.save)
 	register(workflows.PrepareAdoptionActivity, h.prepare)
 	register(workflows.TellLinkActivity, func(_ context.Context, in workflows.LinkWord) error {
+		defer h.alone()()
 		h.words = append(h.words, in)
 		return nil
 	})
 	register(workflows.LookAtUnitActivity, func(_ context.Context, in workflows.NodeRef) (workflows.UnitStand, error) {
+		defer h.alone()()
 		if u := h.unit(in.NodeID); u != nil {
 			return workflows.UnitStand{Generation: u.generation}, nil
 		}
@@ -98,6 +101,7 @@ func newHall(t *testing.T, units ...string) *hall {
 		register(command, func(ctx context.Context, in berth.UnitConference) error { return h.command(ctx, command, in) })
 	}
 	register(berth.ActivityReportConferences, func(ctx context.Context, in berth.UnitReport) error {
+		defer h.alone()()
 		h.reports = append(h.reports, activity.GetInfo(ctx).TaskQueue+" "+strings.Join(in.E164, " "))
 		return nil
 	})
@@ -115,7 +119,18 @@ func (h *hall) unit(id string) *cmu {
 	return nil
 }
 
-func (h *hall) at(d time.Duration, f func()) { h.env.RegisterDelayedCallback(f, d) }
+func (h *hall) at(d time.Duration, f func()) {
+	h.env.RegisterDelayedCallback(func() {
+		defer h.alone()()
+		f()
+	}, d)
+}
+
+// alone waits until nobody else looks at the hall, and keeps others out until leave.
+func (h *hall) alone() (leave func()) {
+	h.one <- struct{}{}
+	return func() { <-h.one }
+}
 
 func (h *hall) submit(hash, id string, a *answersOf[workflows.CreateReply]) {
 	h.env.UpdateWorkflow(workflows.UpdateCreate, "u-"+id, a, workflows.CreateRequest{SubmissionID: id, RequestHash: hash, UserID: "alice"})
@@ -143,6 +158,7 @@ func (h *hall) lists(id string, generation, epoch int64, startedAt time.Time) {
 }
 
 func (h *hall) place(_ context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {
+	defer h.alone()()
 	h.places = append(h.places, in)
 	for _, slot := range in.Release {
 		delete(h.held, slot.LeaseID)
@@ -169,6 +185,7 @@ func (h *hall) place(_ context.Context, in workflows.PlaceInput) (workflows.Plac
 }
 
 func (h *hall) save(_ context.Context, in workflows.SaveInput) error {
+	defer h.alone()()
 	h.saves = append(h.saves, in)
 	for _, slot := range in.Release {
 		delete(h.held, slot.LeaseID)
@@ -200,6 +217,7 @@ func (h *hall) tell(first int, events []berth.ConferenceEvent) {
 }
 
 func (h *hall) prepare(_ context.Context, in workflows.AdoptionInput) (workflows.AdoptionReply, error) {
+	defer h.alone()()
 	h.adoptions = append(h.adoptions, in)
 	u := h.unit(in.Unit.NodeID)
 	h.epoch++
@@ -214,6 +232,7 @@ func (h *hall) prepare(_ context.Context, in workflows.AdoptionInput) (workflows
 }
 
 func (h *hall) command(ctx context.Context, command string, in berth.UnitConference) error {
+	defer h.alone()()
 	queue := activity.GetInfo(ctx).TaskQueue
 	h.commands = append(h.commands, unitCall{command, queue, in})
 	for _, u := range h.units {

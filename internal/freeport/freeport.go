@@ -20,7 +20,7 @@ const (
 func Find() (int, error) {
 	var err error
 	for range tries {
-		port := lowest + rand.IntN(highest-lowest) //nolint:gosec // it need not be secret
+		port := lowest + rand.IntN(highest-lowest)
 		var l net.Listener
 		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil { //nolint:noctx // does not block
 			continue
