@@ -6,9 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"berth/internal/freeport"
 )
 
 // portPatience covers the moment in which the kernel still ends the children of a killed predecessor.
@@ -60,6 +63,13 @@ func choosePorts(o *options) error {
 
 func tryPorts(o *options) (busy []string, err error) {
 	for _, a := range o.addresses() {
+		if host, port, err := net.SplitHostPort(*a.addr); err == nil && port == "0" {
+			free, err := freeport.Find(1)
+			if err != nil {
+				return nil, err
+			}
+			*a.addr = net.JoinHostPort(host, strconv.Itoa(free[0]))
+		}
 		// All are held until the last was tried: two settings with one port are noticed, too.
 		l, err := net.Listen("tcp", *a.addr) //nolint:noctx // listening does not block
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -70,10 +80,6 @@ func tryPorts(o *options) (busy []string, err error) {
 			return nil, fmt.Errorf("%s: %w", a.env, err)
 		}
 		defer func() { _ = l.Close() }()
-		if host, port, err := net.SplitHostPort(*a.addr); err == nil && port == "0" {
-			_, port, _ = net.SplitHostPort(l.Addr().String())
-			*a.addr = net.JoinHostPort(host, port)
-		}
 	}
 	return busy, nil
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/dev/port"
+	"berth/internal/freeport"
 )
 
 // asProgram makes the test binary behave as berth-dev, so that tests start real processes without a build of their own.
@@ -93,7 +93,7 @@ func TestPortsInUseAreNamedWithTheirSettings(t *testing.T) {
 	require.Contains(t, string(out), l.Addr().String()+" (BERTH_TEMPORAL_ADDR)")
 
 	// Two settings with one port are a conflict, too.
-	free, err := port.Free(1)
+	free, err := freeport.Find(1)
 	require.NoError(t, err)
 	same := net.JoinHostPort("127.0.0.1", strconv.Itoa(free[0]))
 	out, err = command(t, t.TempDir(), "--only=redis,temporal", "--temporal-addr="+same, "--redis-addr="+same).CombinedOutput()

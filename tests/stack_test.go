@@ -279,7 +279,7 @@ func (p *process) tail() string {
 
 func freeAddr(tb testing.TB) string {
 	tb.Helper()
-	port, err := freeport.Find()
+	ports, err := freeport.Find(1)
 	require.NoError(tb, err)
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 }

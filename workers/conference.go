@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -27,15 +26,13 @@ func conferenceWorker(c client.Client, stories Stories, opts Options) worker.Wor
 		StickyScheduleToStartTimeout:            time.Second,
 	})
 	w.RegisterWorkflowWithOptions(workflows.Conference, workflow.RegisterOptions{Name: workflows.ConferenceWorkflow})
-	for name, fn := range map[string]any{
+	registerActivities(w, map[string]any{
 		workflows.PlaceConferenceActivity: conferences.PlaceConference,
 		workflows.SaveConferenceActivity:  conferences.SaveConference,
 		workflows.PrepareAdoptionActivity: conferences.PrepareAdoption,
 		workflows.TellLinkActivity:        conferences.TellLink,
 		workflows.LookAtUnitActivity:      conferences.LookAtUnit,
-	} {
-		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
-	}
+	})
 	return w
 }
 

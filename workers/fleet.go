@@ -8,7 +8,6 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -25,13 +24,11 @@ func executionWorker(c client.Client, stories Stories, opts Options) worker.Work
 		LocalActivityWorkerOnly:                 true,
 	})
 	w.RegisterWorkflowWithOptions(workflows.Execution, workflow.RegisterOptions{Name: workflows.ExecutionWorkflow})
-	for name, fn := range map[string]any{
+	registerActivities(w, map[string]any{
 		workflows.AssignNodeActivity:  executions.AssignNode,
 		workflows.ConfirmNodeActivity: executions.ConfirmNode,
 		workflows.ReleaseNodeActivity: executions.ReleaseNode,
-	} {
-		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
-	}
+	})
 	return w
 }
 
@@ -42,16 +39,14 @@ func linkWorker(c client.Client, stories Stories, opts Options) worker.Worker {
 	w.RegisterWorkflowWithOptions(workflows.Link, workflow.RegisterOptions{Name: workflows.LinkWorkflow})
 	w.RegisterWorkflowWithOptions(workflows.Probe, workflow.RegisterOptions{Name: workflows.ProbeWorkflow})
 	links := stories.Links
-	for name, fn := range map[string]any{
+	registerActivities(w, map[string]any{
 		workflows.SignalOpenActivity:    links.SignalOpen,
 		workflows.LoseUnitActivity:      links.LoseUnit,
 		workflows.ReadUnitActivity:      links.ReadUnit,
 		workflows.ReconcileUnitActivity: links.ReconcileUnit,
 		workflows.WakeWaitingActivity:   links.WakeWaiting,
 		workflows.LookAtUnitActivity:    links.LookAtUnit,
-	} {
-		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
-	}
+	})
 	return w
 }
 

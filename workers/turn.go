@@ -3,7 +3,6 @@ package workers
 import (
 	"time"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -21,14 +20,12 @@ func turnWorker(c client.Client, stories Stories, opts Options) worker.Worker {
 		StickyScheduleToStartTimeout: time.Second,
 	})
 	w.RegisterWorkflowWithOptions(workflows.Turn, workflow.RegisterOptions{Name: workflows.TurnWorkflow})
-	for name, fn := range map[string]any{
+	registerActivities(w, map[string]any{
 		workflows.DispatchJobActivity:  turns.DispatchJob,
 		workflows.ConfirmSlotsActivity: turns.ConfirmSlots,
 		workflows.ReleaseSlotsActivity: turns.ReleaseSlots,
 		workflows.FinalizeTurnActivity: turns.FinalizeTurn,
 		workflows.PublishTurnActivity:  turns.PublishTurn,
-	} {
-		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
-	}
+	})
 	return w
 }

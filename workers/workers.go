@@ -119,15 +119,20 @@ func taskWorker(c client.Client, stories Stories, opts Options) worker.Worker {
 		LocalActivityWorkerOnly:                 true,
 	})
 	w.RegisterWorkflowWithOptions(workflows.Task, workflow.RegisterOptions{Name: workflows.TaskWorkflow})
-	for name, fn := range map[string]any{
+	registerActivities(w, map[string]any{
 		workflows.AcceptTaskActivity:   tasks.AcceptTask,
 		workflows.WithdrawTaskActivity: tasks.WithdrawTask,
 		workflows.FinishTaskActivity:   tasks.FinishTask,
 		workflows.PublishEndActivity:   tasks.PublishEnd,
-	} {
+	})
+	return w
+}
+
+// registerActivities binds activities to their wire names.
+func registerActivities(w worker.Worker, byName map[string]any) {
+	for name, fn := range byName {
 		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
-	return w
 }
 
 func modelWorker(c client.Client, tasks *activities.Tasks, m ModelQueue, opts Options) worker.Worker {

@@ -13,8 +13,8 @@ import (
 	client "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"berth/dev/port"
 	"berth/dev/redis"
+	"berth/internal/freeport"
 )
 
 func TestRealServerKeepsDataAndComesBack(t *testing.T) {
@@ -69,7 +69,7 @@ func TestEmbeddedWhereNoneIsInstalled(t *testing.T) {
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ports, err := port.Free(1)
+	ports, err := freeport.Find(1)
 	require.NoError(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 }

@@ -14,7 +14,7 @@ import (
 	"go.temporal.io/server/common/primitives"
 	server "go.temporal.io/server/temporal"
 
-	"berth/dev/port"
+	"berth/internal/freeport"
 )
 
 const (
@@ -77,7 +77,7 @@ func serverConfig(o Options) (*config.Config, map[primitives.ServiceName]static.
 	if frontend.Port == 0 {
 		return nil, nil, fmt.Errorf("temporal address %s: the port must be given", o.FrontendAddr)
 	}
-	free, err := port.Free(len(server.DefaultServices) - 1)
+	free, err := freeport.Find(len(server.DefaultServices) - 1)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ports for temporal's services: %w", err)
 	}

@@ -19,8 +19,8 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"berth/dev/port"
 	"berth/dev/temporal"
+	"berth/internal/freeport"
 )
 
 func TestWorkflowSurvivesARestartOnTheSameFile(t *testing.T) {
@@ -123,7 +123,7 @@ func dial(t testing.TB, o temporal.Options) client.Client {
 
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	ports, err := port.Free(1)
+	ports, err := freeport.Find(1)
 	require.NoError(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 }

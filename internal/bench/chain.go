@@ -8,12 +8,10 @@ import (
 	"image"
 	"image/png"
 	"io"
-	"log/slog"
 	"strconv"
 	"time"
 
 	temporal "go.temporal.io/sdk/client"
-	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 	"golang.org/x/sync/errgroup"
@@ -129,12 +127,9 @@ func bareWorkflows(ctx context.Context, cfg config.Config, n, activities, limit 
 // stop. The activities have a task queue of their own, as each model has: on the workflow's own queue Temporal would hand
 // them back with the workflow task and save a write each.
 func bareWorkflow(ctx context.Context, cfg config.Config, activities int) (one func(context.Context) error, stop func(), err error) {
-	c, err := temporal.Dial(temporal.Options{
-		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
-		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-	})
+	c, err := dial(ctx, cfg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("temporal: %w", err)
+		return nil, nil, err
 	}
 	queue := "bench." + strconv.FormatInt(time.Now().UnixNano(), 36)
 	work := worker.New(c, queue, worker.Options{})

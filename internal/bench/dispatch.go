@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strconv"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	temporal "go.temporal.io/sdk/client"
-	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -132,12 +130,9 @@ func (h *house) node(ctx context.Context, id string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := temporal.DialContext(ctx, temporal.Options{
-		HostPort: h.cfg.Temporal.Addr, Namespace: h.cfg.Temporal.Namespace,
-		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-	})
+	c, err := dial(ctx, h.cfg)
 	if err != nil {
-		return nil, fmt.Errorf("temporal: %w", err)
+		return nil, err
 	}
 	work := worker.New(c, r.TaskQueue, worker.Options{DisableWorkflowWorker: true, MaxConcurrentActivityTaskPollers: 4})
 	work.RegisterActivityWithOptions(func(_ context.Context, in berth.JobInput) (berth.JobOutput, error) {
@@ -211,12 +206,9 @@ func (h *house) nodesOverHTTP(ctx context.Context, w io.Writer) error {
 
 // bareTurns is the baseline: workflows that take updates, each with an empty local activity, and end after the last.
 func bareTurns(ctx context.Context, cfg config.Config, turns int) (first, running figures, rate float64, err error) {
-	c, err := temporal.DialContext(ctx, temporal.Options{
-		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
-		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-	})
+	c, err := dial(ctx, cfg)
 	if err != nil {
-		return nil, nil, 0, fmt.Errorf("temporal: %w", err)
+		return nil, nil, 0, err
 	}
 	defer c.Close()
 	queue := "bench." + strconv.FormatInt(time.Now().UnixNano(), 36)

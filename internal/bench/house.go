@@ -37,13 +37,23 @@ type house struct {
 	stop   func() error
 }
 
-// alone is an error when somebody else works the task queues: tasks would go to their database.
-func alone(ctx context.Context, cfg config.Config) error {
+// dial connects to the Temporal of the settings, without its chatter.
+func dial(ctx context.Context, cfg config.Config) (temporal.Client, error) {
 	c, err := temporal.DialContext(ctx, temporal.Options{
-		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
+		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
 	if err != nil {
-		return fmt.Errorf("temporal: %w", err)
+		return nil, fmt.Errorf("temporal: %w", err)
+	}
+	return c, nil
+}
+
+// alone is an error when somebody else works the task queues: tasks would go to their database.
+func alone(ctx context.Context, cfg config.Config) error {
+	c, err := dial(ctx, cfg)
+	if err != nil {
+		return err
 	}
 	defer c.Close()
 	queue, err := c.DescribeTaskQueue(ctx, workflows.TaskQueueTasks, enums.TASK_QUEUE_TYPE_WORKFLOW)

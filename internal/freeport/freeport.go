@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 )
 
@@ -13,19 +14,30 @@ import (
 const (
 	lowest  = 15_000
 	highest = 32_000
-	tries   = 100
+	tries   = 100 // a port
 )
 
-// Find returns a loopback port that nobody listens on. Somebody else may take it before the caller does: use it at once.
-func Find() (int, error) {
+// Find returns n different loopback ports that nobody listens on. Somebody else may take one before the caller does: use
+// them at once.
+func Find(n int) ([]int, error) {
+	var ports []int
 	var err error
-	for range tries {
+	for left := n * tries; len(ports) < n; left-- {
+		if left == 0 {
+			return nil, fmt.Errorf("find %d free ports: %w", n, err)
+		}
 		port := lowest + rand.IntN(highest-lowest)
+		if slices.Contains(ports, port) {
+			continue
+		}
 		var l net.Listener
 		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil { //nolint:noctx // does not block
 			continue
 		}
-		return port, l.Close()
+		if err := l.Close(); err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		ports = append(ports, port)
 	}
-	return 0, fmt.Errorf("find a free port: %w", err)
+	return ports, nil
 }

@@ -49,6 +49,13 @@ type sqliteConn interface {
 	driver.Validator
 }
 
+// sqliteStmt is what it uses of their statements.
+type sqliteStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
 // preparedConn keeps its statements. Like every connection it is used by one goroutine at a time.
 type preparedConn struct {
 	sqliteConn
@@ -56,11 +63,7 @@ type preparedConn struct {
 }
 
 type keptStatement struct {
-	stmt interface {
-		driver.Stmt
-		driver.StmtExecContext
-		driver.StmtQueryContext
-	}
+	stmt sqliteStmt
 	// reading: its rows are not closed yet, so it cannot run again.
 	reading bool
 }
@@ -74,11 +77,7 @@ func (c *preparedConn) statement(ctx context.Context, query string) *keptStateme
 			return nil // running it tells the same
 		}
 		k = &keptStatement{}
-		if k.stmt, ok = s.(interface {
-			driver.Stmt
-			driver.StmtExecContext
-			driver.StmtQueryContext
-		}); !ok {
+		if k.stmt, ok = s.(sqliteStmt); !ok {
 			_ = s.Close() // of no use
 			return nil
 		}

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -35,7 +34,7 @@ const ready = 60 * time.Second
 type Server struct {
 	tb    testing.TB
 	bin   string
-	ports [3]int // HTTP, WebRTC over TCP, WebRTC over UDP
+	ports []int // HTTP, WebRTC over TCP, WebRTC over UDP
 	cmd   *exec.Cmd
 	out   bytes.Buffer
 }
@@ -47,7 +46,11 @@ func Start(tb testing.TB) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{tb: tb, bin: bin, ports: freePorts(tb)}
+	ports, err := freeport.Find(3)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Server{tb: tb, bin: bin, ports: ports}
 	tb.Cleanup(s.Kill)
 	s.Restart()
 	return s
@@ -65,22 +68,6 @@ func find() (string, error) {
 		return bin, nil
 	}
 	return "", errors.New("no LiveKit server: scripts/livekit.sh builds one")
-}
-
-// freePorts are different ones.
-func freePorts(tb testing.TB) (out [3]int) {
-	tb.Helper()
-	for i := 0; i < len(out); {
-		port, err := freeport.Find()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if !slices.Contains(out[:i], port) {
-			out[i] = port
-			i++
-		}
-	}
-	return out
 }
 
 // URL is where the server answers; it stays the same over restarts.

@@ -33,11 +33,11 @@ type Server struct {
 // "--appendonly", "yes". A machine without redis-server fails the test.
 func Start(tb testing.TB, extra ...string) *Server {
 	tb.Helper()
-	port, err := freeport.Find()
+	ports, err := freeport.Find(1)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{tb: tb, port: port, dir: tb.TempDir()}
+	s := &Server{tb: tb, port: ports[0], dir: tb.TempDir()}
 	s.args = append([]string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--save", "",
 		"--appendonly", "no", "--dir", s.dir,
