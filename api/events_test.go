@@ -306,6 +306,11 @@ func TestBadResumePoints(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, a.status, id)
 		require.Equal(t, "Last-Event-ID", a.problem.Field)
 	}
+	for _, id := range []string{"garbage", "1-x"} {
+		a := h.do(h.request(http.MethodGet, "/v1/tasks/t1/events?lastEventId="+id, h.token("alice"), nil))
+		require.Equal(t, http.StatusBadRequest, a.status, id)
+		require.Equal(t, "lastEventId", a.problem.Field)
+	}
 	a := h.do(h.request(http.MethodGet, "/v1/tasks/t1/events?fromLatest=maybe", h.token("alice"), nil))
 	require.Equal(t, http.StatusBadRequest, a.status)
 	require.Equal(t, "fromLatest", a.problem.Field)

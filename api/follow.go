@@ -27,6 +27,9 @@ const (
 	// Redis lost it.
 	absentWait    = 100 * time.Millisecond
 	absentWaitMax = 2 * time.Second
+	// headerResume and queryResume say behind which event a stream is resumed.
+	headerResume = "Last-Event-ID"
+	queryResume  = "lastEventId"
 )
 
 // resumeParams describes how every stream of events is resumed.
@@ -35,8 +38,8 @@ func resumeParams() []*huma.Param {
 		return &huma.Param{Name: name, In: in, Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	return []*huma.Param{
-		text("Last-Event-ID", "header", "Resume behind this event"),
-		text("lastEventId", "query", "The same, for clients that cannot set a header"),
+		text(headerResume, "header", "Resume behind this event"),
+		text(queryResume, "query", "The same, for clients that cannot set a header"),
 		{
 			Name: "fromLatest", In: "query", Description: "1: only what happens from now on",
 			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"0", "1"}},
@@ -47,9 +50,9 @@ func resumeParams() []*huma.Param {
 // resumePoint reads where to go on; the header is the browser's own, so it wins.
 func resumePoint(req *http.Request) (after string, fromLatest bool, err error) {
 	q := req.URL.Query()
-	after = req.Header.Get("Last-Event-ID")
+	after = req.Header.Get(headerResume)
 	if after == "" {
-		after = q.Get("lastEventId")
+		after = q.Get(queryResume)
 	}
 	switch q.Get("fromLatest") {
 	case "", "0", "false":
@@ -123,8 +126,17 @@ func (f *follower) over(ctx context.Context, err error) error {
 	case errors.Is(err, stream.ErrClosed):
 		return unavailable("the event hub", err) // this process stops
 	default:
-		return err
+		return named(err, f.out.c.Request())
 	}
+}
+
+// named has an error about the resume point name the parameter that the client gave it by.
+func named(err error, req *http.Request) error {
+	var wrong *berth.Error
+	if errors.As(err, &wrong) && wrong.Field == headerResume && req.Header.Get(headerResume) == "" {
+		return berth.Invalid(queryResume, "%s", wrong.Message)
+	}
+	return err
 }
 
 // pump writes what the reader gives; nil behind the terminal event, stream.ErrAbsent when the stream vanished.
