@@ -19,12 +19,16 @@ import (
 
 // load is steady work of several people, handed in to any of the APIs and asked again until berth has answered.
 type load struct {
-	apis func(user string) []*client.Client
+	apis func(user string, scopes ...string) []*client.Client
 	seed uint64
 
 	answers  chan answered // of everybody
 	heard    chan client.SessionEvent
 	retries  atomic.Int64
+	met      chan met // conferences
+	told     chan berth.ConferenceEvent
+	closing  atomic.Int64      // how often a number's last run was not over yet
+	leave    func(e164 string) // has everybody leave a conference
 	speaking sync.WaitGroup
 	hearing  sync.WaitGroup
 }

@@ -19,10 +19,12 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/workflowservice/v1"
+	temporalclient "go.temporal.io/sdk/client"
 
 	"berth"
 	"berth/internal/client"
 	"berth/internal/node"
+	"berth/internal/testdb"
 	"berth/internal/testredis"
 	"berth/lua"
 )
@@ -34,6 +36,10 @@ type town struct {
 	store *testredis.Server
 	parts []*part
 	urls  []string
+	units []simulated
+	// scripts and frontend are the test's own ways to Redis and Temporal.
+	scripts  *lua.Scripts
+	frontend temporalclient.Client
 }
 
 // part is what is killed and started again.
@@ -52,20 +58,23 @@ func newTown(t *testing.T) *town {
 	t.Helper()
 	w := &town{stack: &stack{tb: t, dir: t.TempDir()}, store: testredis.Start(t, "--appendonly", "yes")}
 	t.Cleanup(w.killAll)
+	w.scripts = lua.New(w.store.Client(), lua.Keys{})
+	database := testdb.Start(t)
 	temporal := freeAddr(t)
 	link := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "redis", "127.0.0.1:0", w.store.Addr())
 	require.NoError(t, link.Start())
 	t.Cleanup(link.Stop)
 	w.ready.TemporalAddr, w.ready.RedisAddr = temporal, w.store.Addr()
 	w.settings = []string{
-		"BERTH_TEMPORAL_ADDR=" + temporal, "BERTH_REDIS_ADDR=" + link.Listen, "BERTH_DATABASE=sqlite:" + filepath.Join(w.dir, "berth.db"),
-		"BERTH_AUTH_SECRET=" + secret, "TURN_TIMEOUT_MS=4000", "BERTH_JOB_TIMEOUT=6s",
+		"BERTH_TEMPORAL_ADDR=" + temporal, "BERTH_REDIS_ADDR=" + link.Listen, "BERTH_DATABASE=" + database.Database(t),
+		"BERTH_AUTH_SECRET=" + secret, "TURN_TIMEOUT_MS=4000", "BERTH_JOB_TIMEOUT=6s", "BERTH_CONFERENCE_COMMAND=4s",
 	}
 	w.parts = []*part{
 		w.runs("temporal", "berth-dev", nil, []string{
 			"BERTH_DATA_DIR=" + filepath.Join(w.dir, "data"), "BERTH_DEV_ONLY=temporal", "BERTH_TEMPORAL_ADDR=" + temporal,
 		}),
 		{name: "redis", kill: w.store.Kill, start: w.store.Restart},
+		{name: "database", kill: database.Kill, start: func() { database.Restart(t) }},
 		// What Redis has done is cut off on its way back (P6).
 		{name: "answers", kill: func() {
 			_, err := link.Toxics.AddToxicJson(strings.NewReader(`{"type":"limit_data","stream":"downstream","attributes":{"bytes":500}}`))
@@ -89,14 +98,19 @@ func newTown(t *testing.T) *town {
 			[]string{"node", "--id", fmt.Sprintf("engine-%d", i), "--kind", "engine", "--capabilities", "report", "--driver", "sim", "--sim-delay", "500ms", "--slots", "2"},
 			append(slices.Clone(w.settings), "BERTH_URL="+w.urls[i%2], "BERTH_TOKEN="+w.token("nodes", "node"))))
 	}
-	_, err := lua.New(w.stack.redis(), lua.Keys{}).MarkNew(t.Context())
+	for i := range 3 {
+		w.parts = append(w.parts, w.unit(fmt.Sprintf("unit-%d", i), w.urls[i%2], 5)...)
+	}
+	w.httpAddr = strings.TrimPrefix(w.urls[0], "http://")
+	_, err := w.scripts.MarkNew(t.Context())
 	require.NoError(t, err)
 	for _, p := range w.parts {
-		if p.name != "redis" && p.name != "answers" {
+		if !slices.Contains([]string{"redis", "database", "answers"}, p.name) {
 			p.start()
 		}
 	}
 	w.whole()
+	w.frontend = w.temporal()
 	return w
 }
 
@@ -111,27 +125,29 @@ func (w *town) whole() {
 	}
 	operator := client.New(w.urls[0], w.token("op", "operator"))
 	for _, p := range w.parts {
-		if strings.HasPrefix(p.name, "node-") || strings.HasPrefix(p.name, "engine-") {
+		kind, _, _ := strings.Cut(p.name, "-")
+		if slices.Contains([]string{"node", "engine", "unit"}, kind) {
 			w.eventually(p.name+" to be free", func() bool {
 				n, err := operator.Node(context.Background(), p.name)
-				return err == nil && n.State == berth.NodeReady && n.Excluded == "" && n.Leases == 0
+				return err == nil && n.State == berth.NodeReady && n.Excluded == "" && (n.Leases == 0 || kind == "unit")
 			})
 		}
 	}
 }
 
-// P2 for turns, executions and the slots of nodes: under steady load everything is killed and started again, one or two at
-// a time. Nothing that was accepted is lost, said twice or out of order; each turn and execution ends once, no slot is
-// kept, no run stays open, and every history is replayed.
-func TestCrashesUnderLoad(t *testing.T) { // X7, L7, A10, A11; P1, P2
+// P2 for turns, executions, conferences and the slots of nodes: under steady load everything is killed and started again, one
+// or two at a time. Nothing that was accepted is lost, said twice or out of order; each turn, execution and conference ends
+// once; what is to stay open does, on one unit at a time; no slot is kept, no run stays open, and every history is replayed.
+func TestCrashesUnderLoad(t *testing.T) { // X7, L7, A10, A11, C1, C4, C7, C10, C13-C17, C20, C22; P1, P2
 	seed := streamSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	w := newTown(t)
 	l := &load{
 		seed: seed, answers: make(chan answered, 10_000), heard: make(chan client.SessionEvent, 100_000),
-		apis: func(user string) (out []*client.Client) {
+		met: make(chan met, 10_000), told: make(chan berth.ConferenceEvent, 100_000), leave: w.leave,
+		apis: func(user string, scopes ...string) (out []*client.Client) {
 			for _, url := range w.urls {
-				out = append(out, client.New(url, w.token(user, "user", "node")))
+				out = append(out, client.New(url, w.token(user, append(scopes, "user", "node")...)))
 			}
 			return out
 		},
@@ -142,9 +158,16 @@ func TestCrashesUnderLoad(t *testing.T) { // X7, L7, A10, A11; P1, P2
 		l.converse(speaking, listening, n)
 	}
 	l.speaking.Go(func() { l.execute(speaking) })
+	for n := range uint64(rooms) {
+		l.speaking.Go(func() { l.host(speaking, listening, n) })
+	}
+	looking, blind := context.WithCancel(t.Context())
+	defer blind()
+	seen := w.observe(looking)
 
-	w.crash(t, rng, 70*time.Second)
+	w.crash(t, rng, 90*time.Second)
 	quiet()
+	calm := time.Now()
 	l.speaking.Wait()
 	accepted, executions := l.accepted(t)
 	silent := time.Now()
@@ -172,6 +195,11 @@ func TestCrashesUnderLoad(t *testing.T) { // X7, L7, A10, A11; P1, P2
 	}
 	t.Logf("every turn was done %s after the last segment", time.Since(silent).Round(10*time.Millisecond))
 	w.ended(t, executions)
+	conferences := w.keptOnly(t, l, calm)
+	blind()
+	require.NoError(t, (<-seen).twice())
+	w.everyDisagreementIsSeen(t)
+	w.release(t, conferences)
 	w.noneOpen(t)
 	over := time.Now()
 	w.whole() // no slot is held and every node can be chosen
@@ -194,6 +222,8 @@ func TestCrashesUnderLoad(t *testing.T) { // X7, L7, A10, A11; P1, P2
 	}
 	t.Logf("%d segments were told as failed", failed)
 	require.NoError(t, told(accepted, heard))
+	require.NoError(t, w.agree())
+	w.everyConference(t, l, conferences)
 	w.replayAll()
 }
 
@@ -264,12 +294,11 @@ func (w *town) ended(t *testing.T, ids []string) {
 	require.Equal(t, []berth.ExecutionStatus{berth.ExecutionCompleted}, slices.Collect(maps.Keys(ends)))
 }
 
-// noneOpen waits until no run of a turn or an execution is open.
+// noneOpen waits until no run is open.
 func (w *town) noneOpen(t *testing.T) {
 	t.Helper()
-	c := w.temporal()
 	w.eventually("every run to end", func() bool {
-		list, err := c.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: `ExecutionStatus = "Running"`})
+		list, err := w.frontend.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: `ExecutionStatus = "Running"`})
 		return err == nil && len(list.GetExecutions()) == 0
 	})
 }

@@ -48,7 +48,7 @@ func (s *stack) replayAll() {
 				workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn,
 				workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
 				workflows.ConferenceWorkflow: workflows.Conference, workflows.LinkWorkflow: workflows.Link,
-				workflows.ProbeWorkflow: workflows.Probe,
+				workflows.ProbeWorkflow: workflows.Probe, workflows.ReportWorkflow: workflows.Report,
 			} {
 				replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 			}

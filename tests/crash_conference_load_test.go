@@ -1,0 +1,152 @@
+//go:build faults
+
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"berth"
+	"berth/internal/client"
+)
+
+// finish is how a conference of the load comes to its end.
+type finish string
+
+const (
+	byPeople   finish = "released by its people"
+	byOperator finish = "ended by an administrator"
+	byClock    finish = "at its end time"
+	byUnit     finish = "ended on its unit"
+	kept       finish = "kept"
+)
+
+// met is a conference that berth accepted, or why the test has failed.
+type met struct {
+	id, e164 string
+	finish   finish
+	err      error
+}
+
+const (
+	// rooms are the numbers that conferences are held under, one after the other; under the first ones each stays open.
+	rooms     = 9
+	keptRooms = 4
+	// thinks is how long somebody waits before looking again.
+	thinks = 200 * time.Millisecond
+)
+
+// host opens one conference after the other under one number until ctx ends, and has listeners hear each until it is over or
+// listening ends.
+func (l *load) host(ctx, listening context.Context, n uint64) {
+	rng := rand.New(rand.NewPCG(l.seed, 2000+n))
+	r := &room{
+		load: l, rng: rng, listening: listening, number: fmt.Sprint(8650000001 + n),
+		apis: l.apis(fmt.Sprintf("host-%d", n)), operators: l.apis("op", "operator"),
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		m := met{e164: r.number, finish: []finish{byPeople, byOperator, byClock, byUnit}[rng.IntN(4)]}
+		if n < keptRooms {
+			m.finish = kept
+		}
+		spec := client.ConferenceSpec{E164: r.number, Title: fmt.Sprintf("%d, %s", i, m.finish), DurationMs: time.Hour.Milliseconds()}
+		if m.finish == byClock {
+			spec.DurationMs = 3000 + rng.Int64N(8000)
+		}
+		m.id, m.err = r.open(spec)
+		if m.err == nil && m.finish != kept {
+			m.err = r.hold(ctx, m)
+		}
+		l.met <- m
+		if m.err != nil || m.finish == kept {
+			return
+		}
+	}
+}
+
+// room is one number and who uses it.
+type room struct {
+	*load
+	rng             *rand.Rand
+	listening       context.Context
+	number          string
+	apis, operators []*client.Client
+}
+
+// open has a conference accepted, and has somebody listen to it.
+func (r *room) open(spec client.ConferenceSpec) (id string, err error) {
+	for until := time.Now().Add(patient); ; {
+		made, err := insist(r.load, r.rng, r.apis, func(ctx context.Context, c *client.Client) (client.Conference, error) {
+			return c.CreateConference(ctx, spec)
+		})
+		if p := refusedFor(err); p != nil && p.Code == berth.CodeConflict && time.Now().Before(until) {
+			r.closing.Add(1) // the one before is over, and its run is about to end
+			<-time.After(thinks)
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("conference %s: %w", r.number, err)
+		}
+		id = made.ID
+		break
+	}
+	r.hearing.Go(func() {
+		for ev, err := range r.apis[0].FollowConference(r.listening, r.number, id) {
+			if err != nil {
+				if r.listening.Err() == nil {
+					r.met <- met{err: fmt.Errorf("listener of %s: %w", id, err)}
+				}
+				return
+			}
+			if ev.ConferenceID == id {
+				r.told <- ev
+			}
+		}
+	})
+	return id, nil
+}
+
+// hold waits a while, has the conference end as it should, and waits until it has.
+func (r *room) hold(ctx context.Context, m met) error {
+	select {
+	case <-time.After(time.Duration(500+r.rng.IntN(6000)) * time.Millisecond):
+	case <-ctx.Done():
+	}
+	end := func(by []*client.Client) error {
+		_, err := insist(r.load, r.rng, by, func(ctx context.Context, c *client.Client) (client.Conference, error) {
+			return c.EndConference(ctx, r.number)
+		})
+		if p := refusedFor(err); p != nil && p.Code == berth.CodeConflict {
+			return nil // a reply was lost: it is over
+		}
+		return err
+	}
+	var err error
+	switch m.finish {
+	case byPeople:
+		err = end(r.apis)
+	case byOperator:
+		err = end(r.operators)
+	}
+	if err != nil {
+		return fmt.Errorf("end of %s: %w", m.id, err)
+	}
+	for until := time.Now().Add(patient); time.Now().Before(until); <-time.After(thinks) {
+		if m.finish == byUnit {
+			r.leave(r.number)
+		}
+		is, err := insist(r.load, r.rng, r.apis, func(ctx context.Context, c *client.Client) (client.Conference, error) {
+			return c.Conference(ctx, r.number, m.id)
+		})
+		if err != nil {
+			return fmt.Errorf("conference %s: %w", m.id, err)
+		}
+		if is.Status.Final() {
+			return nil
+		}
+	}
+	return errors.New("conference " + m.id + " does not end, " + string(m.finish))
+}
