@@ -149,7 +149,7 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 		return nil
 	}
 	zone := c.Fleet.Snapshot().Nodes[in.Release[0].NodeID].Zone
-	if err := wakeWaiting(ctx, c.Ledger, c.Temporal, zone, 1); err != nil {
+	if err := wakeWaiting(ctx, c.Ledger, c.Temporal, map[string]int{zone: 1}); err != nil {
 		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
 	}
 	return nil

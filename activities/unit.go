@@ -146,36 +146,53 @@ func (l *Links) sweepRows(ctx context.Context, nodeID string, listed map[string]
 
 // WakeWaiting tells as many waiting conferences as the unit has room for that they should try (C2).
 func (l *Links) WakeWaiting(ctx context.Context, in workflows.NodeRef) error {
-	units, err := l.Scripts.ReadNodes(ctx, in.NodeID)
-	if err != nil {
-		return again(berth.CodeUnavailable, "the unit cannot be looked at", 0, err)
-	}
-	u, ok := units[in.NodeID]
-	if !ok || u.Generation != in.Generation || u.Excluded != "" {
-		return nil
-	}
-	if err := wakeWaiting(ctx, l.Ledger, l.Temporal, u.Zone, u.MaxConcurrentJobs-u.Leases); err != nil {
+	if err := l.WakeFor(ctx, []string{in.NodeID}); err != nil {
 		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
 	}
 	return nil
 }
 
-// waitingPage is how many of those who wait are looked at, beyond those there is room for, for some that a unit's zone suits.
-const waitingPage = 50
-
-// wakeWaiting tells waiting conferences that there is room for so many in a zone.
-func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, zone string, room int) error {
-	if room <= 0 {
-		return nil
-	}
-	rows, err := l.WaitingConferences(ctx, room+waitingPage)
+// WakeFor tells as many waiting conferences as the units have room for that they should try (C2).
+func (l *Links) WakeFor(ctx context.Context, unitIDs []string) error {
+	units, err := l.Scripts.ReadNodes(ctx, unitIDs...)
 	if err != nil {
 		return err
 	}
-	rows = slices.DeleteFunc(rows, func(c berth.Conference) bool { return c.Zone != "" && c.Zone != zone })
+	room := map[string]int{}
+	for _, u := range units {
+		if u.Kind == berth.NodeMedia && u.Excluded == "" {
+			room[u.Zone] += u.MaxConcurrentJobs - u.Leases
+		}
+	}
+	return wakeWaiting(ctx, l.Ledger, l.Temporal, room)
+}
+
+// waitingPage is how many of those who wait are looked at: there may be room only in a zone that few of them want.
+const waitingPage = 1000
+
+// wakeWaiting tells waiting conferences that there is room for so many in each zone.
+func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, room map[string]int) error {
+	left := 0
+	for _, n := range room {
+		left += n
+	}
+	if left <= 0 {
+		return nil
+	}
+	rows, err := l.WaitingConferences(ctx, waitingPage)
+	if err != nil {
+		return err
+	}
 	var g errgroup.Group
 	g.SetLimit(signalsAtOnce)
-	for _, row := range rows[:min(room, len(rows))] {
+	for _, row := range rows {
+		if left == 0 || row.Zone != "" && room[row.Zone] <= 0 {
+			continue
+		}
+		left--
+		if row.Zone != "" {
+			room[row.Zone]--
+		}
 		g.Go(func() error {
 			_, err := tellConference(ctx, c, row.E164, workflows.SignalRoom, nil)
 			return err

@@ -210,7 +210,7 @@ func TestRegisterNode(t *testing.T) {
 				}
 				n := node(t, s, "n1")
 				got := state{n.Generation, n.Leases, nil}
-				notices, _, err := s.TakeOutbox(t.Context(), 10)
+				notices, _, err := s.TakeOutbox(t.Context(), 10, 0)
 				require.NoError(t, err)
 				for _, notice := range notices {
 					require.Equal(t, first.Generation, notice.Generation)
@@ -314,17 +314,28 @@ func TestSweepNodes(t *testing.T) {
 		require.Zero(t, n.Leases, "they vanish with the generation")
 		require.Equal(t, berth.PoolCounts{Passed: map[berth.ExcludeReason]int{berth.ExcludeOffline: 1}}, counts(t, s, pair))
 		require.Empty(t, sweep(t, s, fast, true).Deaths)
-		notices, left, err := s.TakeOutbox(t.Context(), 10)
+		notices, left, err := s.TakeOutbox(t.Context(), 10, 0)
 		require.NoError(t, err)
 		require.Equal(t, 1, left)
 		require.Equal(t, berth.NodeNotice{
 			NodeID: "n1", Generation: g, Kind: berth.NodeTranslate, Incarnation: spec("n1").Incarnation,
 			Reason: berth.DepartureSilent, At: notices[0].At, Receipt: notices[0].Receipt,
 		}, notices[0])
-		same, _, err := s.TakeOutbox(t.Context(), 10)
+		same, _, err := s.TakeOutbox(t.Context(), 10, 0)
 		require.NoError(t, err)
 		require.Equal(t, notices, same, "until it is taken up")
-		none, left, err := s.TakeOutbox(t.Context(), 10, notices[0].Receipt)
+		same, _, err = s.TakeOutbox(t.Context(), 10, 20*time.Millisecond)
+		require.NoError(t, err)
+		require.Equal(t, notices, same)
+		require.Eventually(t, func() bool {
+			same, _, err = s.TakeOutbox(t.Context(), 10, time.Hour)
+			return err == nil && len(same) == 1
+		}, 10*time.Second, time.Millisecond, "whoever took it may have died")
+		others, left, err := s.TakeOutbox(t.Context(), 10, 0)
+		require.NoError(t, err)
+		require.Empty(t, others, "it is another's")
+		require.Equal(t, 1, left)
+		none, left, err := s.TakeOutbox(t.Context(), 10, 0, notices[0].Receipt)
 		require.NoError(t, err)
 		require.Empty(t, none)
 		require.Zero(t, left)
@@ -491,7 +502,7 @@ func TestHoldNode(t *testing.T) {
 		var notices []berth.NodeNotice
 		require.Eventually(t, func() bool {
 			sweep(t, s, berth.NodeTimes{Suspect: time.Hour, Death: time.Hour}, false)
-			notices, _, err = s.TakeOutbox(t.Context(), 10)
+			notices, _, err = s.TakeOutbox(t.Context(), 10, 0)
 			require.NoError(t, err)
 			return len(notices) == 1
 		}, 5*time.Second, time.Millisecond)
@@ -559,7 +570,7 @@ func TestArrivalsAreAnnounced(t *testing.T) {
 		n.Incarnation.PID = 2
 		_, err := s.RegisterNode(t.Context(), n, lua.Registration{Announce: true})
 		require.NoError(t, err)
-		notices, _, err := s.TakeOutbox(t.Context(), 10)
+		notices, _, err := s.TakeOutbox(t.Context(), 10, 0)
 		require.NoError(t, err)
 		var got []berth.Departure
 		for _, notice := range notices {

@@ -80,7 +80,7 @@ func (w *wire) look() {
 	ids := slices.Sorted(maps.Keys(w.pids))
 	nodes, err := w.s.ReadNodes(w.t.Context(), ids...)
 	require.NoError(w.t, err)
-	notices, left, err := w.s.TakeOutbox(w.t.Context(), 100)
+	notices, left, err := w.s.TakeOutbox(w.t.Context(), 100, 0)
 	require.NoError(w.t, err)
 	require.LessOrEqual(w.t, left, 100)
 	var receipts []string
@@ -90,7 +90,7 @@ func (w *wire) look() {
 		w.dead[g] = n.Reason
 		receipts = append(receipts, n.Receipt)
 	}
-	_, _, err = w.s.TakeOutbox(w.t.Context(), 0, receipts...)
+	_, _, err = w.s.TakeOutbox(w.t.Context(), 0, 0, receipts...)
 	require.NoError(w.t, err)
 	for id, n := range nodes {
 		before, known := w.current[id]

@@ -92,7 +92,7 @@ func (k Keys) NodesDraining() string { return k.stem() + "node:draining" }
 // Sweep is the hash of what the sweep remembers: when it ran last, since when it sees, what it holds back.
 func (k Keys) Sweep() string { return k.stem() + "sweep" }
 
-// Outbox is the sorted set of what befell generations and nobody has taken up yet.
+// Outbox is the sorted set of what befell generations and nobody has taken up yet, scored by when it may be taken.
 func (k Keys) Outbox() string { return k.stem() + "outbox" }
 
 // Capabilities is the index of capabilities: how many living nodes have each (L2).
@@ -161,6 +161,9 @@ func (k Keys) Conference(e164 string) string { return k.name("confex/" + e164) }
 // ConferenceInfo is the hash of a conference's basic data and live information, which the data proxy alone writes (C20).
 func (k Keys) ConferenceInfo(e164 string) string { return k.Conference(e164) + ":info" }
 
+// ConferenceOver tells for a while which conference of a number was over last, so that no late write brings it back (C17).
+func (k Keys) ConferenceOver(e164 string) string { return k.Conference(e164) + ":over" }
+
 // units is what the names of UnitConferences begin with; a script appends {unit}/confs.
 func (k Keys) units() string { return k.name("cmu/") }
 
@@ -170,7 +173,7 @@ func (k Keys) UnitConferences(nodeID string) string { return k.units() + nodeID 
 // StaleInfo is the hash of how many messages of each unit the data proxy dropped (C20).
 func (k Keys) StaleInfo() string { return k.name("cmu", "stale") }
 
-// The Pub/Sub channels of the fleet. Messages of the first two and of NodeFree are node ids, of SessionUpdated
+// The Pub/Sub channels of the fleet. Messages of the first two, of NodeFree and OutboxFilled are node ids, of SessionUpdated
 // routing keys, of JobCreated job ids, of ConfigUpdated what changed: pools, tenants, strategy, services or strategies.
 
 // NodeUpdated tells of registrations, heartbeats and everything else that changed a node (L3).
@@ -181,6 +184,9 @@ func (k Keys) PoolUpdated() string { return k.stem() + "pool:updated" }
 
 // NodeFree tells of nodes that can be chosen again: who waits for room tries then. A hint only.
 func (k Keys) NodeFree() string { return k.stem() + "node:free" }
+
+// OutboxFilled tells that something befell a generation: who takes up the outbox looks then. A hint only.
+func (k Keys) OutboxFilled() string { return k.stem() + "outbox:filled" }
 
 // SessionUpdated tells of decided pools and ended turns (L5).
 func (k Keys) SessionUpdated() string { return k.stem() + "session:updated" }

@@ -229,11 +229,14 @@ func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepR
 	return out, nil
 }
 
-// TakeOutbox forgets the notices with the receipts and answers the oldest that are left, at most limit, and how many
-// there are. A notice comes again until its receipt is given.
-func (s *Scripts) TakeOutbox(ctx context.Context, limit int, receipts ...string) (notices []berth.NodeNotice, left int, err error) {
+// TakeOutbox forgets the notices with the receipts and takes the oldest that are left, at most limit; left is how many
+// there are, those that others have taken included. For the time mine nobody else gets them; after it a notice comes again,
+// until its receipt is given.
+func (s *Scripts) TakeOutbox(
+	ctx context.Context, limit int, mine time.Duration, receipts ...string,
+) (notices []berth.NodeNotice, left int, err error) {
 	const name = "take_outbox"
-	args := []any{limit}
+	args := []any{limit, mine.Milliseconds()}
 	for _, r := range receipts {
 		args = append(args, r)
 	}

@@ -70,6 +70,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 			return workers.ConfirmLoss(ctx, b.temporal, nodes.Snapshot(), kind)
 		},
 		OnGrace: func(ctx context.Context, until time.Time) error { return workers.StartReassert(ctx, b.temporal, until) },
+		OnRoom:  stories.Links.WakeFor,
 		Logger:  logger,
 	})
 	// What steps stand on outlives them: it ends after the workers have stopped.

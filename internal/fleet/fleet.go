@@ -66,17 +66,12 @@ func (f *Fleet) Writable() error {
 	return nil
 }
 
-// What the listener and the reader tell the owner.
-type (
-	up      struct{} // all channels are subscribed
-	down    struct{ err error }
-	touched struct{ channel, payload string }
-	read    struct {
-		reading
-		err error
-		got Snapshot
-	}
-)
+// read is what the reader tells the owner.
+type read struct {
+	reading
+	err error
+	got Snapshot
+}
 
 // reading is what the owner wants read: everything, or some nodes and perhaps the configuration.
 type reading struct {
@@ -87,8 +82,12 @@ type reading struct {
 // Run follows Redis until ctx ends, and returns nil then. The goroutine that calls it owns the snapshot and does no I/O.
 func (f *Fleet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	k := f.scripts.Keys()
+	heard := &listener{
+		redis: f.scripts.Redis(), channels: []string{k.NodeUpdated(), k.PoolUpdated(), k.ConfigUpdated()}, ping: f.opt.Ping, tell: f.tell,
+	}
 	var others sync.WaitGroup
-	others.Go(func() { f.listen(ctx) })
+	others.Go(func() { heard.run(ctx) })
 	others.Go(func() { f.reader(ctx) })
 	f.own(ctx)
 	cancel()

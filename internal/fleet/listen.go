@@ -16,23 +16,36 @@ const (
 
 var errSilent = errors.New("redis does not answer")
 
-// listen holds one Pub/Sub connection. Every trouble ends the connection as a whole, so that the owner always knows
+// What a listener tells.
+type (
+	up      struct{} // all channels are subscribed
+	down    struct{ err error }
+	touched struct{ channel, payload string }
+)
+
+// listener holds one Pub/Sub connection. Every trouble ends the connection as a whole, so that who is told always knows
 // whether something may have been missed: go-redis's own quiet reconnection would hide it.
-func (f *Fleet) listen(ctx context.Context) {
-	k := f.scripts.Keys()
-	channels := []string{k.NodeUpdated(), k.PoolUpdated(), k.ConfigUpdated()}
+type listener struct {
+	redis    redis.UniversalClient
+	channels []string
+	ping     time.Duration // silence after which Redis is asked whether it is there
+	// tell hands on an event, and tells whether to go on.
+	tell func(ctx context.Context, e any) bool
+}
+
+func (l *listener) run(ctx context.Context) {
 	wait := retryFirst
 	for ctx.Err() == nil {
-		conn := f.scripts.Redis().Subscribe(ctx, channels...)
+		conn := l.redis.Subscribe(ctx, l.channels...)
 		drop := func() { _ = conn.Close() } // closed already is as good
 		stop := context.AfterFunc(ctx, drop)
-		heard, err := f.receive(ctx, conn, len(channels))
+		heard, err := l.receive(ctx, conn)
 		stop()
 		drop()
 		if heard {
 			wait = retryFirst
 		}
-		if !f.tell(ctx, down{err}) || !pause(ctx, wait) {
+		if !l.tell(ctx, down{err}) || !pause(ctx, wait) {
 			return
 		}
 		wait = min(2*wait, retryMost)
@@ -40,10 +53,10 @@ func (f *Fleet) listen(ctx context.Context) {
 }
 
 // receive passes on what comes until the connection fails; heard tells whether it ever was up.
-func (f *Fleet) receive(ctx context.Context, conn *redis.PubSub, channels int) (heard bool, err error) {
-	asked := false
+func (l *listener) receive(ctx context.Context, conn *redis.PubSub) (heard bool, err error) {
+	asked, pending := false, len(l.channels)
 	for {
-		m, err := conn.ReceiveTimeout(ctx, f.opt.Ping)
+		m, err := conn.ReceiveTimeout(ctx, l.ping)
 		if err != nil {
 			if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
 				return heard, err
@@ -60,14 +73,14 @@ func (f *Fleet) receive(ctx context.Context, conn *redis.PubSub, channels int) (
 		asked = false
 		switch m := m.(type) {
 		case *redis.Subscription:
-			if channels--; channels == 0 {
+			if pending--; pending == 0 {
 				heard = true
-				if !f.tell(ctx, up{}) {
+				if !l.tell(ctx, up{}) {
 					return heard, ctx.Err()
 				}
 			}
 		case *redis.Message:
-			if !f.tell(ctx, touched{m.Channel, m.Payload}) {
+			if !l.tell(ctx, touched{m.Channel, m.Payload}) {
 				return heard, ctx.Err()
 			}
 		}

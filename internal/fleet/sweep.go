@@ -32,7 +32,10 @@ type SweeperOptions struct {
 	// Confirm asks by a second way whether a kind's nodes, more than half of them silent at once, are lost, or whether it is us
 	// who do not hear them (C21). It is asked again and again while the loss is held back. Confirmed, the silent nodes are dead.
 	Confirm func(ctx context.Context, kind berth.NodeKind) (bool, error)
-	Logger  *slog.Logger
+	// OnRoom is told of media units that may have room again, whatever gave it to them: lost units' conferences may wait for
+	// it (C2). Every process is told.
+	OnRoom func(ctx context.Context, unitIDs []string) error
+	Logger *slog.Logger
 }
 
 // Sweeper is one process's part in looking after the fleet; every worker process has one, and they need not know of each
@@ -42,8 +45,10 @@ type Sweeper struct {
 	opt   SweeperOptions
 	// grace is from the sweeping goroutine to the one that tells: the latest counts.
 	grace chan grace
-	// deaths wakes the one that tells: those that this process declared are told at once.
-	deaths chan struct{}
+	// filled wakes the one that tells: there is something in the outbox.
+	filled chan struct{}
+	// roomy are from the listening goroutine to the one that tells of room: a unit's id, empty for all units.
+	roomy chan string
 	// doubts are from the sweeping goroutine to the one that asks, confirmed are its answers.
 	doubts    chan []berth.NodeKind
 	confirmed chan []berth.NodeKind
@@ -66,10 +71,9 @@ const (
 	callbackTimeout = 5 * time.Second
 	// memory is how long after a grace a process that did not see it still acts on it.
 	memory = time.Hour
-	// noticesAtOnce are handed over side by side, noticePage read at once, and with noticesStuck failed ones a round ends.
+	// noticesAtOnce are handed over side by side, noticePage taken at once.
 	noticesAtOnce = 16
 	noticePage    = 200
-	noticesStuck  = 2000
 	// confirmedFor is how long a confirmed loss counts: a sweep declares only so many nodes dead at once.
 	confirmedFor = 10 * time.Second
 	// namesInLog is how many nodes one line of the log names.
@@ -88,7 +92,7 @@ func NewSweeper(f *Fleet, opt SweeperOptions) *Sweeper {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Sweeper{
-		fleet: f, opt: opt, grace: make(chan grace, 1), deaths: make(chan struct{}, 1),
+		fleet: f, opt: opt, grace: make(chan grace, 1), filled: make(chan struct{}, 1), roomy: make(chan string, roomyMost),
 		doubts: make(chan []berth.NodeKind), confirmed: make(chan []berth.NodeKind, 1),
 	}
 }
@@ -104,6 +108,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	var others sync.WaitGroup
 	others.Go(func() { s.tell(ctx) })
 	others.Go(func() { s.ask(ctx) })
+	others.Go(func() { s.listen(ctx) })
+	others.Go(func() { s.tellOfRoom(ctx) })
 	s.look(ctx)
 	others.Wait()
 	return nil
@@ -196,10 +202,6 @@ func (s *Sweeper) sweep(ctx context.Context, last *seen) error {
 	}
 	if n := len(found.Deaths); n > 0 {
 		s.opt.Logger.WarnContext(ctx, "nodes were declared dead", "count", n, "nodes", found.Deaths[:min(n, namesInLog)])
-		select {
-		case s.deaths <- struct{}{}:
-		default: // it is awake
-		}
 	}
 	if s.opt.Confirm != nil && len(found.Held) > 0 {
 		select {
@@ -305,7 +307,7 @@ func (s *Sweeper) tell(ctx context.Context) {
 				s.opt.Logger.WarnContext(ctx, "Redis is new or may have lost data: nothing is assigned for a time", "until", g.until)
 			}
 		case <-tick.C:
-		case <-s.deaths:
+		case <-s.filled:
 		case <-ctx.Done():
 			return
 		}
@@ -334,40 +336,30 @@ func (s *Sweeper) recover(ctx context.Context, g grace, told *time.Time) error {
 	return nil
 }
 
-// handOver has every notice of the outbox taken up. One that was not stays there.
+// handOver has every notice of the outbox taken up. One that was not stays there, and comes again to whoever looks then.
 func (s *Sweeper) handOver(ctx context.Context) error {
-	failed := map[string]bool{}
 	var receipts []string
-	for {
+	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(ctx, sweepTimeout)
-		notices, _, err := s.fleet.scripts.TakeOutbox(asking, len(failed)+noticePage, receipts...)
+		notices, _, err := s.fleet.scripts.TakeOutbox(asking, noticePage, 2*s.opt.Every, receipts...)
 		cancel()
 		if err != nil {
 			return err
 		}
-		var fresh []berth.NodeNotice
-		for _, n := range notices {
-			if !failed[n.Receipt] {
-				fresh = append(fresh, n)
-			}
-		}
-		if len(fresh) == 0 {
-			return nil
-		}
 		receipts = nil
-		for i, err := range s.takeUp(ctx, fresh) {
+		for i, err := range s.takeUp(ctx, notices) {
 			if err == nil {
-				receipts = append(receipts, fresh[i].Receipt)
+				receipts = append(receipts, notices[i].Receipt)
 				continue
 			}
-			failed[fresh[i].Receipt] = true
-			s.opt.Logger.WarnContext(ctx, "notice was not taken up", "node", fresh[i].NodeID, "generation", fresh[i].Generation,
-				"reason", fresh[i].Reason, "error", err)
+			s.opt.Logger.WarnContext(ctx, "notice was not taken up", "node", notices[i].NodeID, "generation", notices[i].Generation,
+				"reason", notices[i].Reason, "error", err)
 		}
-		if len(failed) >= noticesStuck && len(receipts) == 0 || ctx.Err() != nil {
-			return ctx.Err()
+		if len(receipts) == 0 { // there were none, or who takes them up is away
+			return nil
 		}
 	}
+	return ctx.Err()
 }
 
 // takeUp hands notices to OnNotice, some at once, and answers what became of each.

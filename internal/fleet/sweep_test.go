@@ -149,7 +149,7 @@ func TestSweepersDeclareOnceAndHandOver(t *testing.T) {
 		}})
 	}
 	require.Eventually(t, func() bool {
-		_, left, err := s.TakeOutbox(t.Context(), 1)
+		_, left, err := s.TakeOutbox(t.Context(), 0, 0)
 		return err == nil && left == 0 && len(calls) >= len(dead)
 	}, patience, 5*time.Millisecond, "the outbox is taken up")
 
@@ -179,7 +179,7 @@ func TestSweepersDeclareOnceAndHandOver(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, lua.NodeReregister, said.Code)
 	}
-	_, left, err := s.TakeOutbox(t.Context(), 0)
+	_, left, err := s.TakeOutbox(t.Context(), 0, 0)
 	require.NoError(t, err)
 	require.Zero(t, left)
 	for _, id := range living {

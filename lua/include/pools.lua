@@ -129,12 +129,13 @@ local function count_capabilities(stem, capabilities, by)
   end
 end
 
--- notify leaves what befell a generation in the outbox, until somebody has taken it up.
+-- notify leaves what befell a generation in the outbox, until somebody has taken it up, and tells that it is there.
 local function notify(stem, id, now, reason)
   local v = redis.call('HMGET', stem .. 'node:runtime:' .. id, 'generation', 'kind', 'host', 'pid', 'started_at_ms')
   redis.call('ZADD', stem .. 'outbox', whole(now), cjson.encode({
     nodeId = id, generation = v[1], kind = v[2], host = v[3], pid = v[4], startedAt = v[5], reason = reason, at = whole(now),
   }))
+  redis.call('PUBLISH', stem .. 'outbox:filled', id)
 end
 
 -- bury ends the node's generation: its slots vanish, it is in no index of free nodes, and the outbox tells.

@@ -1,0 +1,219 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/fleet"
+	"berth/lua"
+)
+
+// seldom is a sweeper that looks by itself once, and then never in a test's time; it returns when that hears hints.
+func seldom(t *testing.T, f *fleet.Fleet, s *lua.Scripts, opt fleet.SweeperOptions) {
+	t.Helper()
+	before := listeners(t, s)
+	opt.Every = time.Hour
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = fleet.NewSweeper(f, opt).Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	require.Eventually(t, func() bool { return listeners(t, s) == before+1 }, patience, time.Millisecond)
+}
+
+func listeners(t *testing.T, s *lua.Scripts) int64 {
+	t.Helper()
+	n, err := s.Redis().PubSubNumSub(t.Context(), s.Keys().OutboxFilled()).Result()
+	require.NoError(t, err)
+	return n[s.Keys().OutboxFilled()]
+}
+
+// await is the next of a channel.
+func await[T any](t *testing.T, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(patience):
+		require.FailNow(t, "waited too long", what)
+	}
+	return v
+}
+
+// A registration and a withdrawal are taken up when they happen, not at the next look, and by one of the processes.
+func TestNoticesAreTakenUpAtOnce(t *testing.T) {
+	t.Parallel()
+	f, s, _ := follow(t)
+	require.NoError(t, waitReady(t, f))
+	notices := make(chan berth.NodeNotice, 100)
+	for range 3 {
+		seldom(t, f, s, fleet.SweeperOptions{OnNotice: func(_ context.Context, n berth.NodeNotice) error {
+			notices <- n
+			return nil
+		}})
+	}
+	for range 10 {
+		r, err := s.RegisterNode(t.Context(), spec("n1", "c"), lua.Registration{Announce: true})
+		require.NoError(t, err)
+		require.Equal(t, berth.ArrivalRegistered, await(t, notices, "registration").Reason)
+		_, err = s.WithdrawNode(t.Context(), "n1", r.Generation)
+		require.NoError(t, err)
+		n := await(t, notices, "withdrawal")
+		require.Equal(t, berth.DepartureWithdrawn, n.Reason)
+		require.Equal(t, r.Generation, n.Generation)
+	}
+	require.Empty(t, notices, "each by one")
+}
+
+// C2: whatever gives a unit room again is told at once. A unit that has registered is left to its link (C15).
+func TestC2RoomIsTold(t *testing.T) {
+	t.Parallel()
+	unit := func(slots int) berth.NodeSpec {
+		u := spec("u1", berth.CapabilityConference)
+		u.Kind, u.MaxConcurrentJobs = berth.NodeMedia, slots
+		return u
+	}
+	hold := func(t *testing.T, s *lua.Scripts, o lua.Order) {
+		t.Helper()
+		code, _, err := s.HoldNode(t.Context(), "u1", o, time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeOK, code)
+	}
+	slot := func(g int64) berth.Assignment {
+		return berth.Assignment{LeaseID: "a", NodeID: "u1", Generation: g, PoolID: berth.CapabilityConference}
+	}
+	seize := func(t *testing.T, s *lua.Scripts, g int64, ttl time.Duration) {
+		t.Helper()
+		code, err := s.SeizeNodeSlot(t.Context(), slot(g), ttl)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeSlotHeld, code)
+	}
+	for name, c := range map[string]struct {
+		// lose leaves the unit of one slot without room, gain gives it some.
+		lose, gain func(t *testing.T, s *lua.Scripts, generation int64)
+		passed     berth.ExcludeReason
+	}{
+		"uncordoned": {
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.OrderCordon) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.OrderUncordon) },
+			berth.ExcludeCordoned,
+		},
+		"drain undone": {
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.OrderDrain) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.OrderUndrain) },
+			berth.ExcludeDraining,
+		},
+		"more slots": {
+			func(t *testing.T, s *lua.Scripts, g int64) { t.Helper(); seize(t, s, g, time.Hour) },
+			func(t *testing.T, s *lua.Scripts, _ int64) {
+				t.Helper()
+				r, err := s.RegisterNode(t.Context(), unit(2), lua.Registration{Announce: true})
+				require.NoError(t, err)
+				require.Equal(t, lua.NodeExists, r.Code)
+			},
+			berth.ExcludeFull,
+		},
+		"slot given back": {
+			func(t *testing.T, s *lua.Scripts, g int64) { t.Helper(); seize(t, s, g, time.Hour) },
+			func(t *testing.T, s *lua.Scripts, g int64) {
+				t.Helper()
+				held, err := s.ReleaseNodeSlot(t.Context(), "u1", slot(g).LeaseID)
+				require.NoError(t, err)
+				require.True(t, held)
+			},
+			berth.ExcludeFull,
+		},
+		"lease lapsed": {
+			func(t *testing.T, s *lua.Scripts, g int64) { t.Helper(); seize(t, s, g, 2*time.Second) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); sweepUntil(t, s, 1) },
+			berth.ExcludeFull,
+		},
+		"no longer suspect": {
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); sweepUntil(t, s, 0) },
+			func(t *testing.T, s *lua.Scripts, g int64) {
+				t.Helper()
+				said, err := s.HeartbeatNode(t.Context(), "u1", g, berth.NodeLoad{}, 0.5)
+				require.NoError(t, err)
+				require.Equal(t, lua.NodeOK, said.Code)
+			},
+			berth.ExcludeSuspect,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, s, _ := follow(t)
+			require.NoError(t, waitReady(t, f))
+			told := make(chan []string, 100)
+			r, err := s.RegisterNode(t.Context(), unit(1), lua.Registration{})
+			require.NoError(t, err)
+			until(t, f, "registered", func(now *fleet.Snapshot) bool { return len(now.Nodes) == 1 })
+			seldom(t, f, s, fleet.SweeperOptions{OnRoom: func(_ context.Context, ids []string) error { told <- ids; return nil }})
+			require.Equal(t, []string{"u1"}, await(t, told, "the connection"))
+			c.lose(t, s, r.Generation)
+			now, err := s.ReadNodes(t.Context(), "u1")
+			require.NoError(t, err)
+			require.Equal(t, c.passed, now["u1"].Excluded)
+			require.Empty(t, told)
+			c.gain(t, s, r.Generation)
+			require.Equal(t, []string{"u1"}, await(t, told, name))
+		})
+	}
+}
+
+// sweepUntil sweeps until a node's expired leases were looked at, or until one is suspect.
+func sweepUntil(t *testing.T, s *lua.Scripts, purged int) {
+	t.Helper()
+	times := berth.NodeTimes{Suspect: 100 * time.Millisecond, Death: time.Hour}
+	if purged > 0 {
+		times.Suspect = time.Hour
+	}
+	require.Eventually(t, func() bool {
+		got, err := s.SweepNodes(t.Context(), lua.SweepLimits{}, lua.SweepRule{Kind: berth.NodeMedia, Times: times})
+		return err == nil && (purged > 0 && got.Purged >= purged || purged == 0 && slices.Contains(got.Suspects, "u1"))
+	}, patience, time.Millisecond)
+}
+
+// C2, C15: after a connection all units are told of, for what was missed; what cannot be told is told again. A node
+// that is no unit, or a unit that has just registered, is nobody's room.
+func TestC2RoomAfterAConnection(t *testing.T) {
+	t.Parallel()
+	f, s, _ := follow(t)
+	require.NoError(t, waitReady(t, f))
+	for _, id := range []string{"u1", "u2", "u3"} {
+		u := spec(id, berth.CapabilityConference)
+		u.Kind = berth.NodeMedia
+		_, err := s.RegisterNode(t.Context(), u, lua.Registration{})
+		require.NoError(t, err)
+	}
+	register(t, s, "n1", "c")
+	until(t, f, "registered", func(now *fleet.Snapshot) bool { return len(now.Nodes) == 4 })
+	told, tries := make(chan []string, 100), 0
+	sweeping(t, f, fleet.SweeperOptions{OnRoom: func(_ context.Context, ids []string) error {
+		if tries++; tries < 3 {
+			return errors.New("not now")
+		}
+		told <- ids
+		return nil
+	}})
+	require.Equal(t, []string{"u1", "u2", "u3"}, await(t, told, "the connection"))
+
+	_, err := s.WithdrawNode(t.Context(), "u2", 0)
+	require.NoError(t, err)
+	until(t, f, "gone", func(now *fleet.Snapshot) bool { return now.Nodes["u2"].State == berth.NodeDead })
+	u := spec("u2", berth.CapabilityConference)
+	u.Kind = berth.NodeMedia
+	_, err = s.RegisterNode(t.Context(), u, lua.Registration{})
+	require.NoError(t, err)
+	for _, order := range []lua.Order{lua.OrderCordon, lua.OrderUncordon} {
+		for _, id := range []string{"n1", "u3"} {
+			_, _, err = s.HoldNode(t.Context(), id, order, 0)
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, []string{"u3"}, await(t, told, "the uncordoned one"))
+}
