@@ -19,6 +19,10 @@ const (
 	InfoTooLarge    = "TOO_LARGE" // put_conference_info: over berth.MaxConferenceInfo in all
 )
 
+// lateWrites is how long after its end a conference's row cannot come back: longer than a connection that is cut holds on
+// to what was sent.
+const lateWrites = time.Hour
+
 const (
 	mostLiveFields   = 1000
 	conferenceLive   = "live:"
@@ -39,14 +43,14 @@ type ConferenceRow struct {
 }
 
 // PutConference writes a conference's row, with the basic data that survive a change of its owner. It answers
-// ConferenceOK, or ConferenceStale when a later revision is there, or a later conference of the number.
+// ConferenceOK, or ConferenceStale when a later revision is there, or a later conference of the number, or it is over.
 func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json.RawMessage) (code string, err error) {
 	k := s.keys
 	started := int64(0)
 	if !r.StartedAt.IsZero() {
 		started = r.StartedAt.UnixMilli()
 	}
-	return s.code(ctx, "put_conference", []string{k.Conference(r.E164), k.ConferenceInfo(r.E164)},
+	return s.code(ctx, "put_conference", []string{k.Conference(r.E164), k.ConferenceInfo(r.E164), k.ConferenceOver(r.E164)},
 		r.E164, k.units(), r.NodeID, r.Generation, r.Epoch, r.Revision, string(r.Status), started, r.ConferenceID, string(basic))
 }
 
@@ -54,7 +58,8 @@ func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json
 // nothing, or ConferenceStale when the number is another conference's by now.
 func (s *Scripts) DropConference(ctx context.Context, e164, conferenceID string, epoch int64) (code string, err error) {
 	k := s.keys
-	return s.code(ctx, "drop_conference", []string{k.Conference(e164), k.ConferenceInfo(e164)}, e164, k.units(), conferenceID, epoch)
+	return s.code(ctx, "drop_conference", []string{k.Conference(e164), k.ConferenceInfo(e164), k.ConferenceOver(e164)},
+		e164, k.units(), conferenceID, epoch, millis(lateWrites))
 }
 
 // SeizeNodeSlot holds a slot of a generation until ttl from now for work that it runs already, also beyond its capacity

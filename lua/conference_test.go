@@ -122,7 +122,7 @@ func TestC17DropConference(t *testing.T) {
 			require.NoError(t, err)
 			return code
 		}
-		require.Equal(t, lua.ConferenceOK, drop("c1", 1), "nothing there")
+		require.Equal(t, lua.ConferenceOK, drop("c0", 1), "nothing there")
 		put(t, s, confRow("u1", 1, 5, 1))
 		says(t, s, "u1", 1, 5, true, `{"a":1}`)
 		require.Equal(t, lua.ConferenceStale, drop("c0", 4))
@@ -133,10 +133,22 @@ func TestC17DropConference(t *testing.T) {
 			require.Zero(t, s.Redis().Exists(t.Context(), key).Val(), key)
 		}
 		require.Equal(t, lua.InfoUnknown, says(t, s, "u1", 1, 5, true, `{"a":1}`), "it is not brought back")
-		put(t, s, confRow("u1", 1, 5, 1))
-		require.Equal(t, lua.ConferenceOK, drop("c2", 6), "an older one's")
+
+		// A write that the network held back does not bring it back, and neither does one of a conference before it.
+		other := func(r *lua.ConferenceRow) { r.ConferenceID = "c2" }
+		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 5, 1)))
+		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 9, 9)))
+		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 3, 9, other)))
 		_, ok = rowOf(t, s)
 		require.False(t, ok)
+		require.Equal(t, lua.InfoUnknown, says(t, s, "u1", 1, 5, true, `{"a":1}`))
+		require.Equal(t, lua.ConferenceOK, put(t, s, confRow("u1", 1, 6, 1, other)), "the number is used again")
+		require.Equal(t, lua.ConferenceOK, drop("c3", 8), "an older one's")
+		_, ok = rowOf(t, s)
+		require.False(t, ok)
+		require.Equal(t, lua.ConferenceOK, drop("c1", 5), "late")
+		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 7, 1, other)), "the last one that was over is remembered")
+		require.Positive(t, s.Redis().PTTL(t.Context(), s.Keys().ConferenceOver("8613800000001")).Val(), "for a while")
 	})
 }
 

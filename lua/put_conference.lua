@@ -3,6 +3,7 @@
 --
 -- KEYS[1]  row: owner, generation, epoch, revision, status, start_ms, conference_id
 -- KEYS[2]  information: basic, size; live:{field} for each field of the live information
+-- KEYS[3]  the conference of this number that was over last: epoch:conference id
 -- ARGV[1]  the conference's number
 -- ARGV[2]  what the names of the units' sets begin with; {unit}/confs follows
 -- ARGV[3]  unit that owns it; '' when none does
@@ -16,7 +17,7 @@
 --
 -- Returns {code}
 --   OK     written
---   STALE  a later decision is there, or a later conference of this number; nothing changed
+--   STALE  a later decision is there, or a later conference of this number, or it is over; nothing changed
 
 local row, info, number, stem, owner = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 local epoch, revision = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -29,6 +30,9 @@ if was[1] then
   elseif last > revision or last == revision and before > epoch then
     return { 'STALE' }
   end
+else
+  local last, id = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+):(.*)$')
+  if last and (id == ARGV[9] or tonumber(last) > epoch) then return { 'STALE' } end
 end
 
 if was[1] and was[1] ~= '' and was[1] ~= owner then redis.call('SREM', stem .. was[1] .. '/confs', number) end
