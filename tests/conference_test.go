@@ -30,11 +30,17 @@ type media struct {
 func (s *stack) media(id string, slots int, args ...string) *media {
 	s.tb.Helper()
 	m := &media{s: s, id: id, control: freeAddr(s.tb)}
-	m.process = s.start("berth", append([]string{
-		"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "sim", "--sim-control", m.control, "--check", "100ms",
-	}, args...), append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("units", "node")}, s.settings...))
-	s.awaitNode(id)
+	m.run(slots, args...)
 	return m
+}
+
+// run starts its process, for the first time or anew.
+func (m *media) run(slots int, args ...string) {
+	m.s.tb.Helper()
+	m.process = m.s.start("berth", append([]string{
+		"media", "--id", m.id, "--slots", fmt.Sprint(slots), "--driver", "sim", "--sim-control", m.control, "--check", "100ms",
+	}, args...), append([]string{"BERTH_URL=http://" + m.s.httpAddr, "BERTH_TOKEN=" + m.s.token("units", "node")}, m.s.settings...))
+	m.s.awaitNode(m.id)
 }
 
 // ask asks the simulated media server for something, and answers the numbers that it runs.

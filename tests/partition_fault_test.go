@@ -1,0 +1,24 @@
+//go:build faults
+
+package tests
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+// Every way of partitioning a controller, with every way of losing a unit (C20, P4).
+func TestOneOwnerIsHeardInEveryPartition(t *testing.T) {
+	partitioned(t, func(p *partition) {
+		for _, link := range slices.Sorted(maps.Keys(linkFaults)) {
+			for _, fault := range slices.Sorted(maps.Keys(unitFaults)) {
+				p.round(link, fault)
+			}
+			p.again()
+			if link != "stopped" {
+				p.restart(link)
+			}
+		}
+	})
+}

@@ -1,0 +1,163 @@
+package tests
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/lua"
+)
+
+// partitioned is the story; its rounds are pairs of a fault of the link and one of a unit.
+func partitioned(t *testing.T, rounds func(p *partition)) {
+	p := newPartition(t)
+	r := p.record()
+	ctx, quiet := context.WithCancel(t.Context())
+	defer p.talking.Wait()
+	defer quiet()
+	p.talk(ctx)
+	rounds(p)
+	const over = "8650009999"
+	p.m.open(over)
+	p.eventually("its unit to tell of it", func() bool { return len(ofConference(over, p.claimsOf(""))) > 0 })
+	p.m.end(over, "conference-released")
+
+	// What the link might hold back for longer still: every row that was ever written comes once more.
+	r.stop()
+	late := p.record()
+	put := redis.NewScript(lua.Sources()["put_conference"])
+	rows := func() (out []lua.ConferenceRow) {
+		for _, e164 := range p.names {
+			row, ok, err := lua.New(p.redis(), lua.Keys{}).ConferenceRow(t.Context(), e164)
+			require.NoError(t, err)
+			require.True(t, ok)
+			out = append(out, row)
+		}
+		return out
+	}
+	before := rows()
+	codes := map[string]int{}
+	for _, row := range r.rows {
+		codes[p.writeRow(put, row)]++
+	}
+	require.Equal(t, before, rows(), "the same row once more is no change, and older ones are refused")
+	_, there, err := lua.New(p.redis(), lua.Keys{}).ConferenceRow(t.Context(), over)
+	require.NoError(t, err)
+	require.False(t, there, "what is over is not brought back")
+	heard := late.count.Load()
+	p.eventually("owners to be heard after that", func() bool { return late.count.Load() > heard+20 })
+	quiet()
+	p.talking.Wait()
+	late.stop()
+	require.Empty(t, ofConference(over, late.taken))
+
+	taken := append(slices.Clone(r.taken), late.taken...)
+	require.NoError(t, oneOwner(taken))
+	epochs, owners := map[claim]bool{}, map[string]int{}
+	for _, c := range taken {
+		if c.generation = 0; !epochs[c] {
+			epochs[c] = true
+			owners[c.e164]++
+		}
+	}
+	t.Logf("taken %d reports of %d owners (by number %v), refused %d, unsaid %d; %d rows were written, late once more: %v",
+		len(taken), len(epochs), owners, p.refused.Load(), p.unsaid.Load(), len(r.rows), codes)
+	require.Greater(t, len(epochs), 2*partitionConferences, "owners have changed")
+	require.Greater(t, len(taken), 200)
+	require.Greater(t, p.refused.Load(), int64(200))
+	p.known(t, epochs)
+	p.brokenVariants(t, r)
+}
+
+// known holds that everybody who was heard was told by the conference to be its owner.
+func (p *partition) known(t *testing.T, heard map[claim]bool) {
+	t.Helper()
+	told := map[claim]bool{}
+	for c, err := range p.m.Conferences(t.Context(), "", "") {
+		require.NoError(t, err)
+		for _, o := range c.Orders {
+			if o.Command != berth.ActivityReleaseConference {
+				told[claim{c.E164, o.NodeID, 0, o.Epoch}] = true
+			}
+		}
+	}
+	for c := range heard {
+		require.True(t, told[c], "%+v was heard, and nobody made it the owner", c)
+	}
+}
+
+// brokenVariants is the test of the test: with a check taken out of the scripts, two owners are heard in turn.
+func (p *partition) brokenVariants(t *testing.T, r *recorder) {
+	t.Helper()
+	fenced := redis.NewScript(lua.Sources()["put_conference_info"])
+	two := ""
+	for _, e164 := range p.names {
+		units := map[string]bool{}
+		for _, c := range ofConference(e164, p.claimsOf("")) {
+			units[c.unit] = true
+		}
+		if len(units) > 1 {
+			two = e164
+		}
+	}
+	require.NotEmpty(t, two, "a conference that had two owners")
+	claims := ofConference(two, p.claimsOf(""))
+	for _, c := range claims { // and as the generation before
+		c.generation--
+		claims = append(claims, c)
+	}
+	for what, script := range map[string]*redis.Script{
+		"anybody":        p.altered("put_conference_info", " or is[1] ~= unit or is[2] ~= ARGV[2] or is[3] ~= ARGV[3]"),
+		"the epoch":      p.altered("put_conference_info", " or is[3] ~= ARGV[3]"),
+		"the generation": p.altered("put_conference_info", " or is[2] ~= ARGV[2]"),
+	} {
+		broken := p.record()
+		for _, c := range slices.Concat(claims, claims) {
+			p.say(script, c)
+		}
+		p.heardAll(broken)
+		require.Error(t, oneOwner(broken.taken), "without a look at %s", what)
+	}
+	put := p.altered("put_conference", `  elseif last > revision or last == revision and before > epoch then
+    return { 'STALE' }
+`)
+	broken := p.record()
+	for _, row := range r.rows {
+		if row[0] == (lua.Keys{}).Conference(two) {
+			p.writeRow(put, row)
+			for _, c := range claims {
+				p.say(fenced, c)
+			}
+		}
+	}
+	p.heardAll(broken)
+	taken := slices.Concat(ofConference(two, r.taken), broken.taken)
+	require.Error(t, oneOwner(taken), "with rows in any order")
+}
+
+// heardAll waits until the recorder has heard of everything up to now, and stops it.
+func (p *partition) heardAll(r *recorder) {
+	p.tb.Helper()
+	last := claim{"last", "nobody", 1, 1}
+	require.NoError(p.tb, p.redis().HSet(context.Background(), lua.Keys{}.Conference(last.e164), "owner", last.unit, "generation", 1, "epoch", 1).Err())
+	p.say(redis.NewScript(lua.Sources()["put_conference_info"]), last)
+	p.eventually("the recorder to hear", func() bool { is := r.last.Load(); return is != nil && *is == last })
+	r.stop()
+}
+
+// One of two controllers is partitioned from Redis while units die, fall silent, and return with old copies (the many ways
+// are in TestOneOwnerIsHeardInEveryPartition).
+// Whoever is heard of a conference is its one owner, and after another one was heard never again (C20, P4).
+func TestOneOwnerIsHeardAtATime(t *testing.T) {
+	t.Parallel()
+	partitioned(t, func(p *partition) {
+		p.round("cut", "silent")
+		p.again()
+		p.round("replies lost", "stopped")
+		p.restart("commands late")
+	})
+}
