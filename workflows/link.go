@@ -151,8 +151,8 @@ func (l *link) tell(ctx workflow.Context, out any, command string, args ...any) 
 // untilTold is for what is to be told to many: it may take its time, and is tried for as long as it takes.
 func untilTold(ctx workflow.Context) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		StartToCloseTimeout: time.Minute,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
+		StartToCloseTimeout: time.Minute, ScheduleToCloseTimeout: forever,
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
 	})
 }
 

@@ -337,6 +337,24 @@ func TestTurnSaysEverythingOnceWhateverFails(t *testing.T) { // A10
 	}
 }
 
+func TestTurnOutlastsALongOutage(t *testing.T) { // A10, L11
+	t.Parallel()
+	u := newUtterance(t)
+	away := 0
+	u.publish = func(workflows.TurnEvents) error {
+		if away++; away <= 20 { // more than two minutes
+			return errors.New("away")
+		}
+		return nil
+	}
+	u.speak(0, 0)
+	u.speak(sec, 1)
+	u.finalize(2*sec, berth.FinalizeManual)
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, done(manual 0/2)", r.heard())
+}
+
 func TestTurnCancelledFromOutsideComesToItsEnd(t *testing.T) {
 	t.Parallel()
 	u := newUtterance(t)
