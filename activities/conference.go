@@ -128,7 +128,8 @@ func epochOf(slot berth.Assignment) int64 {
 }
 
 // SaveConference writes a conference to the ledger, to Redis and to its stream, and holds its slot or gives slots back. One
-// that is over is forgotten in Redis, and one that waits is told that there is room (C2). Idempotent.
+// that is over is forgotten in Redis, and one that waits is told that there is room (C2). Where a unit's list has to tell, the
+// unit is asked for it. Idempotent.
 func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput) error {
 	if err := c.write(ctx, in.Conference, in.Events, in.FirstEvent); err != nil {
 		return again(berth.CodeUnavailable, "the conference cannot be written", 0, err)
@@ -145,6 +146,9 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	if err := c.free(ctx, in.Release); err != nil {
 		return err
 	}
+	if in.Conference.Status == berth.ConferenceAwaitingConnection {
+		return c.askForList(ctx, in.Conference.Owner)
+	}
 	if !in.Conference.Status.Final() || len(in.Release) == 0 {
 		return nil
 	}
@@ -153,6 +157,16 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
 	}
 	return nil
+}
+
+// askForList has a unit asked for its list that Redis has not forgotten: it need not register again, and tells nothing by
+// itself (C4).
+func (c *Conferences) askForList(ctx context.Context, owner berth.ConferenceOwner) error {
+	stand, err := lookAtUnit(ctx, c.Scripts, owner.NodeID)
+	if err != nil || stand.Generation != owner.Generation {
+		return err
+	}
+	return c.TellLink(ctx, workflows.LinkWord{Unit: workflows.NodeRef{NodeID: owner.NodeID, Generation: owner.Generation}})
 }
 
 // write writes a conference to the ledger, to Redis, and to its stream.

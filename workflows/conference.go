@@ -18,6 +18,10 @@ const (
 	connectDefault = 10 * time.Second
 	// mostConnect is the longest pause between two looks at a unit that is there and whose list does not come.
 	mostConnect = 5 * time.Minute
+	// perEvent is more than is numbered between two events of the history.
+	perEvent = 16
+	// lastEvent is the number of the event that tells the end, whatever was told before: it is told once.
+	lastEvent = 1 << 40
 )
 
 // Conference runs one conference, on one unit after the other until it is over (C1-C22). Its result is its record.
@@ -50,7 +54,7 @@ type conference struct {
 	// failed are generations that failed it in this round.
 	failed []NodeRef
 
-	// outbox is what the stream has not been told yet, told how many events it has.
+	// outbox is what the stream has not been told yet, told the number of its last event.
 	outbox []berth.ConferenceEvent
 	told   int
 
@@ -253,9 +257,24 @@ func (c *conference) to(ctx workflow.Context, status berth.ConferenceStatus) boo
 	return true
 }
 
+// revise numbers what is written next, and the events that are told next. A worker may have written what it died before it
+// could say, and it may be done otherwise now, for more was heard: that has to count as later, and the history has grown.
+func (c *conference) revise(ctx workflow.Context) {
+	r := ConferenceProgress{}
+	if c.in.Resumed != nil {
+		r = *c.in.Resumed
+	}
+	grown := perEvent * workflow.GetInfo(ctx).GetCurrentHistoryLength()
+	c.is.Revision = max(c.is.Revision+1, r.Conference.Revision+int64(grown))
+	c.told = max(c.told, r.Events+grown)
+	if c.is.Status.Final() {
+		c.told = lastEvent - len(c.outbox)
+	}
+}
+
 // save writes what it has become, everywhere.
 func (c *conference) save(ctx workflow.Context) {
-	c.is.Revision++
+	c.revise(ctx)
 	in := SaveInput{Conference: c.is, Events: c.outbox, FirstEvent: c.told + 1, Release: c.free}
 	if c.slot != nil && !c.is.Status.Final() {
 		in.Hold = &HeldSlot{Assignment: *c.slot, Left: max(c.is.EndAt.Sub(workflow.Now(ctx)), 0) + time.Minute}

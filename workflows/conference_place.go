@@ -20,6 +20,8 @@ const (
 	// placePause and mostPlacePause are the pauses after attempts that Redis or the database did not answer.
 	placePause     = time.Second
 	mostPlacePause = 10 * time.Second
+	// mostPlaceEvents is how many events PlaceConference tells beside those that it is given.
+	mostPlaceEvents = 2
 )
 
 // unitCommand is a command to a unit that has not been answered yet.
@@ -41,7 +43,7 @@ func (u *unitCommand) copyRef() Copy {
 func (c *conference) place(ctx workflow.Context) {
 	first := c.is.Status == berth.ConferenceCreating
 	at := workflow.Now(ctx).Truncate(time.Millisecond)
-	c.is.Revision++
+	c.revise(ctx)
 	in := PlaceInput{
 		Conference: c.is, First: first, Failed: c.failed, Release: c.free, FirstEvent: c.told + 1,
 		Hold: c.in.Rules.Command + placeHold, At: at,
@@ -59,7 +61,8 @@ func (c *conference) place(ctx workflow.Context) {
 	case err != nil && first:
 		c.refuse(berth.EndNoRoom, temporal.NewNonRetryableApplicationError(
 			"the conference could not be placed; try again in a few seconds", string(berth.CodeUnavailable), nil, Refusal{SubmissionID: c.firstID}))
-	case err != nil: // what it did is not known: it is all done again
+	case err != nil: // what it did, and told, is not known: it is all done again
+		c.told += len(in.Events) + mostPlaceEvents
 		c.tryAgainSoon(ctx)
 	case reply.Code != "" && first:
 		detail := reply.Refusal

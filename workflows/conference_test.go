@@ -1,6 +1,7 @@
 package workflows_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -519,6 +520,18 @@ func TestRecoveryWhileRedisIsAway(t *testing.T) {
 	h.at(3*time.Minute, h.release)
 	h.run()
 	require.Equal(t, recovered, h.statuses)
+}
+
+// P2: a recovery was told, and its reply was lost. Whatever comes of it is told as well.
+func TestEndAfterALostReply(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, "u1", "u2")
+	h.at(time.Minute, func() { h.cut = true; h.dies("u1") })
+	h.at(time.Minute+500*time.Millisecond, h.release)
+	is := h.run()
+	require.Len(t, h.places, 2)
+	require.Equal(t, berth.EndReleased, is.End)
+	require.Equal(t, append(slices.Clone(recovered[:4]), berth.ConferenceAwaitingRecovery, berth.ConferenceEnded), h.statuses)
 }
 
 func requireAppError(t *testing.T, err error, code berth.Code) {

@@ -1,0 +1,93 @@
+package tests
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/testdb"
+	"berth/internal/testredis"
+)
+
+// C4, L12: a Redis that comes back with its data has forgotten no unit: nobody registers again, and the unit is asked at
+// once what it runs.
+func TestConferencesWhenRedisComesBack(t *testing.T) {
+	t.Parallel()
+	redis := testredis.Start(t, "--appendonly", "yes")
+	s := newStack(t, with("BERTH_REDIS_ADDR="+redis.Addr(), "BERTH_CONFERENCE_CONNECT=10m"))
+	s.ready.RedisAddr = redis.Addr()
+	m := s.meeting()
+	u1 := s.media("u1", 5)
+	c := m.open("8670000001").Conference
+	redis.Restart()
+	is := m.until(c.E164, "open again after its unit's list was awaited", func(is berth.Conference) bool {
+		return is.Status == berth.ConferenceOpen && is.Revision > c.Revision+1
+	})
+	require.Equal(t, c.Owner, is.Owner)
+	require.Equal(t, map[string]int64{c.E164: c.Owner.Epoch}, u1.runs())
+	m.end(c.E164, "conference-redis-back")
+	s.noSlots("u1")
+}
+
+// P2: a worker dies between what it wrote of a recovery and saying so, and the conference is ended before another worker
+// does it again: it does otherwise then. What it writes counts all the same, and its end is told, once.
+func TestConferenceEndsOtherwiseThanItsWorkerWrote(t *testing.T) {
+	t.Parallel()
+	redis := testredis.Start(t)
+	database := testdb.Postgres(t)
+	s := newStack(t, with("BERTH_REDIS_ADDR="+redis.Addr(), "BERTH_DATABASE="+database))
+	s.ready.RedisAddr = redis.Addr()
+	m := s.meeting()
+	u1 := s.media("u1", 1)
+	c := m.open("8670000001").Conference
+	var told []berth.ConferenceEvent
+	listening, deaf := context.WithTimeout(t.Context(), patience)
+	defer deaf()
+	heard := make(chan error, 1)
+	go func() {
+		for ev, err := range m.FollowConference(listening, c.E164, c.ID) {
+			if err != nil {
+				heard <- err
+				return
+			}
+			told = append(told, ev)
+		}
+		heard <- nil
+	}()
+	s.media("u2", 1)
+	db, err := pgx.Connect(t.Context(), database)
+	require.NoError(t, err)
+	defer func() { _ = db.Close(context.Background()) }()
+	held, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = held.Exec(t.Context(), "LOCK TABLE conferences IN SHARE MODE")
+	require.NoError(t, err)
+	u1.kill()
+	s.eventually("the recovery to be written", func() bool {
+		var waiting int
+		err := held.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'conferences'::regclass`).Scan(&waiting)
+		return err == nil && waiting > 0
+	})
+	require.NoError(t, redis.Client().Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE").Err())
+	require.NoError(t, held.Commit(t.Context()))
+	s.eventually("it to be written in the database only", func() bool {
+		var status string
+		err := db.QueryRow(t.Context(), `SELECT status FROM conferences WHERE id = $1`, c.ID).Scan(&status)
+		return err == nil && status == string(berth.ConferenceCreating)
+	})
+	s.worker.kill()
+	require.NoError(t, redis.Client().Do(t.Context(), "CLIENT", "UNPAUSE").Err())
+	ended := make(chan error, 1)
+	go func() { _, err := m.EndConference(context.Background(), c.E164); ended <- err }()
+	s.worker = s.startWorker() // it is given the work only when the other has not done it in time
+	require.NoError(t, <-ended)
+	is := m.until(c.E164, "over", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndReleased, is.End)
+	require.NoError(t, <-heard)
+	require.Equal(t, berth.EventDone, told[len(told)-1].Type)
+	m.over(c.E164, "conference-ended-otherwise")
+	s.noSlots("u2")
+}
