@@ -13,6 +13,7 @@
 -- ARGV[8]  active workflows
 -- ARGV[9]  latency in ms
 -- ARGV[10] weight of memory in the load
+-- ARGV[11] random whole number below 1000
 --
 -- Returns {code, kind, cordoned, drain until}: 1 or '', and Redis's ms or ''
 --   OK          taken
@@ -22,20 +23,24 @@
 -- include settle
 -- include pools
 
+local BLUR = 5 -- points of load within which reports are alike: samples of idle hosts differ by that
+
 local key = KEYS[1]
 local stem, id, generation = ARGV[1], ARGV[2], ARGV[3]
 local cpu, memory, weight = tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[10])
-local jobs, workflows = tonumber(ARGV[7]), tonumber(ARGV[8])
-if not (cpu and memory and weight and jobs and workflows) then return redis.error_reply('ERR heartbeat_node: not a number') end
+local jobs, workflows, random = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[11])
+if not (cpu and memory and weight and jobs and workflows and random) then return redis.error_reply('ERR heartbeat_node: not a number') end
 local node = stand_of(node_of(stem, id))
 if not node or node.generation ~= generation or node.state == 'dead' then return { 'REREGISTER', '', '', '' } end
 
 local now = clock()
 local leases = purge(stem, node, now)
-local more = redis.call('HMGET', key, 'seen_leases', 'refreshed_at_ms', 'kind')
-local refreshed, kind = tonumber(more[2]), more[3]
--- A report knows the leases that lived at the report before it: younger ones may not show yet.
-node.prior, node.base, node.active = math.min(tonumber(more[1]), leases), math.floor(1000 * (cpu + memory * weight) + 0.5), math.max(jobs, workflows)
+local more = redis.call('HMGET', key, 'refreshed_at_ms', 'kind')
+local refreshed, kind = tonumber(more[1]), more[2]
+-- Reports that are nearly alike change places from one to the next: work that ends before the next comes would all go to the
+-- one whose sample was lower by a percent.
+node.base = math.floor(1000 * (cpu + memory * weight) + 0.5) + BLUR * random
+node.active = math.max(jobs, workflows)
 if node.state == 'suspect' then
   node.state = 'ready'
   redis.call('ZREM', stem .. 'node:suspects:' .. kind, id)
@@ -47,7 +52,7 @@ if now - refreshed > LIFETIME * 250 then
 end
 redis.call('HSET', key, 'state', 'ready', 'cpu_usage', ARGV[4], 'gpu_usage', ARGV[5], 'memory_usage', ARGV[6],
   'current_jobs', ARGV[7], 'active_workflows', ARGV[8], 'latency_ms', ARGV[9],
-  'base', node.base, 'active', node.active, 'prior_leases', node.prior, 'seen_leases', leases,
+  'base', whole(node.base), 'active', node.active,
   'last_heartbeat_ms', now, 'updated_at_ms', now, 'refreshed_at_ms', refreshed)
 redis.call('EXPIRE', key, LIFETIME)
 redis.call('ZADD', stem .. 'node:beats:' .. kind, whole(now), id)

@@ -201,3 +201,79 @@ func TestHeartbeatsOfAnyAge(t *testing.T) {
 		})
 	})
 }
+
+// S2: nodes whose reports are nearly alike share work that ends before the next comes; an idler one gets it all.
+func TestNearlyAlikeTakeTurns(t *testing.T) {
+	t.Parallel()
+	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		const nodes, rounds = 3, 300
+		generations := map[string]int64{}
+		for i := range nodes {
+			id := fmt.Sprintf("n%d", i)
+			generations[id] = register(t, s, spec(id)).Generation
+		}
+		share := func(cpu map[string]float64) map[string]int {
+			got := map[string]int{}
+			for i := range rounds {
+				for id, g := range generations {
+					require.Equal(t, lua.NodeOK, beat(t, s, id, g, berth.NodeLoad{CPUUsage: cpu[id], MemoryUsage: 41}))
+				}
+				d := assign(t, s, fmt.Sprintf("l%d", i), lua.Choice{Strategy: berth.StrategyLoadBalanced})
+				got[d.NodeID]++
+				require.True(t, release(t, s, d.Assignment))
+			}
+			return got
+		}
+		alike := share(map[string]float64{"n0": 1.2, "n1": 0.3, "n2": 1.0})
+		t.Log(alike)
+		for id := range generations { // the chances are about 26, 44 and 30 in a hundred
+			require.Greater(t, alike[id], rounds/10)
+		}
+		require.Equal(t, map[string]int{"n1": rounds}, share(map[string]float64{"n0": 30, "n1": 20, "n2": 25}))
+	})
+}
+
+// S2: a lease that every report knows counts for more than samples differ by: the next one goes to the node without.
+func TestKnownLeasesCount(t *testing.T) {
+	t.Parallel()
+	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		generations := map[string]int64{}
+		for _, id := range []string{"n0", "n1"} {
+			generations[id] = register(t, s, spec(id, slots(4))).Generation
+		}
+		holds := assign(t, s, "long", lua.Choice{}).NodeID
+		for i := range 100 {
+			for id, g := range generations {
+				l := berth.NodeLoad{CPUUsage: float64(i % 7), MemoryUsage: 40}
+				if id == holds {
+					l.CPUUsage, l.CurrentJobs = float64(i%3), 1
+				}
+				require.Equal(t, lua.NodeOK, beat(t, s, id, g, l))
+			}
+			d := assign(t, s, fmt.Sprintf("l%d", i), lua.Choice{Strategy: berth.StrategyLoadBalanced})
+			require.NotEqual(t, holds, d.NodeID)
+			require.True(t, release(t, s, d.Assignment))
+		}
+	})
+}
+
+// P19: a node that has reported nothing yet counts as the middle one of its pool does: it is not idle, only unknown.
+func TestUnknownLoadIsNotIdle(t *testing.T) {
+	t.Parallel()
+	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		loads := map[string]float64{"busy": 90, "middle": 50, "idle": 10}
+		for _, id := range slices.Sorted(maps.Keys(loads)) {
+			g := register(t, s, spec(id)).Generation
+			require.Equal(t, lua.NodeOK, beat(t, s, id, g, berth.NodeLoad{CPUUsage: loads[id]}))
+		}
+		register(t, s, spec("new", slots(50)))
+		score := func(id string) float64 {
+			v, err := s.Redis().ZScore(t.Context(), s.Keys().PoolFree(pair), id).Result()
+			require.NoError(t, err)
+			return v
+		}
+		require.InDelta(t, score("middle"), score("new"), 0)
+		require.Zero(t, node(t, s, "new").Load.CPUUsage, "it has reported nothing")
+		require.Equal(t, "idle", assign(t, s, "l", lua.Choice{Strategy: berth.StrategyLoadBalanced}).NodeID)
+	})
+}

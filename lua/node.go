@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -78,13 +79,13 @@ type HeartbeatReply struct {
 }
 
 // HeartbeatNode tells that a generation lives and how busy it is (L3). memoryWeight is what its memory counts in its
-// load (S2).
+// load (S2); loads that are nearly alike change places from one report to the next.
 func (s *Scripts) HeartbeatNode(
 	ctx context.Context, nodeID string, generation int64, l berth.NodeLoad, memoryWeight float64,
 ) (HeartbeatReply, error) {
 	const name = "heartbeat_node"
 	res, err := s.run(ctx, name, []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)}, s.keys.stem(), nodeID, generation,
-		l.CPUUsage, l.GPUUsage, l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs, memoryWeight)
+		l.CPUUsage, l.GPUUsage, l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs, memoryWeight, rand.IntN(1000))
 	if err != nil {
 		return HeartbeatReply{}, err
 	}

@@ -32,6 +32,18 @@
 -- include settle
 -- include pools
 
+-- middle is the load of the middle one of those that can be chosen in the first pool that has some. A node that has reported
+-- nothing yet counts as that: taken for idle, it would get all new work.
+local function middle(stem, pools)
+  for _, pool in ipairs(pools) do
+    local free = pool_key(stem, pool, 'free')
+    local rank = math.floor(redis.call('ZCARD', free) / 2)
+    local id = redis.call('ZRANGE', free, rank, rank)[1]
+    if id then return tonumber(redis.call('HGET', stem .. 'node:runtime:' .. id, 'base') or '0') end
+  end
+  return 0
+end
+
 local key, hold_key, beats, suspects, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stem, id, kind, host, pid, started = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local hostname, zone, capabilities, slots, before = ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11]
@@ -56,6 +68,7 @@ else
   if node then generation = math.max(tonumber(node.generation) + 1, now) end
 end
 
+local pools = pools_of(stem, kind, zone, capabilities)
 local hold = redis.call('HMGET', hold_key, 'cordoned', 'drain_until_ms')
 local held = hold[2] and 'draining' or hold[1] and 'cordoned' or ''
 if code == 'OK' then
@@ -63,11 +76,11 @@ if code == 'OK' then
     node = { id = id, key = key, slots = stem .. 'node:slots:' .. id, out = '', pools = '', zone = zone, host = hostname }
   end
   clear_slots(stem, node.slots)
-  redis.call('HSET', key, 'base', '0', 'active', '0', 'prior_leases', '0', 'seen_leases', '0', 'unavailable_until', '0',
+  node.base, node.active, node.prior, node.unsure = middle(stem, pools), 0, 0, forgotten and now + unsure or 0
+  redis.call('HSET', key, 'base', whole(node.base), 'active', '0', 'prior_leases', '0', 'unavailable_until', '0',
     'cpu_usage', '0', 'gpu_usage', '0', 'memory_usage', '0', 'current_jobs', '0', 'active_workflows', '0',
     'latency_ms', '0', 'registered_at_ms', whole(now), 'previous', before,
-    'unsure_until', forgotten and whole(now + unsure) or '0')
-  node.base, node.active, node.prior, node.unsure = 0, 0, 0, forgotten and now + unsure or 0
+    'unsure_until', whole(node.unsure))
 end
 if node.zone ~= zone or node.host ~= hostname then
   move(stem, node, {}, 0) -- its place in the pools is another
@@ -88,7 +101,7 @@ count_capabilities(stem, capabilities, '1')
 
 local leases = purge(stem, node, now)
 settle(stem, node, leases)
-move(stem, node, pools_of(stem, kind, zone, capabilities), leases)
+move(stem, node, pools, leases)
 if hold[2] then redis.call('ZADD', stem .. 'node:draining', hold[2], id) end
 if code == 'OK' and ARGV[12] == '1' then notify(stem, id, now, 'registered') end
 redis.call('PUBLISH', stem .. 'node:updated', id)

@@ -29,7 +29,6 @@ type refNode struct {
 	unavailable    bool // of the service tts
 	base           int  // thousandths
 	active         int
-	prior, seen    int
 	leases         map[string]bool
 	turns          map[string]int // pool -> last turn
 	generation     int64
@@ -49,7 +48,7 @@ func (n *refNode) out() berth.ExcludeReason {
 
 func (n *refNode) load() int {
 	held := len(n.leases)
-	return n.base + max(n.active, held)*1000 + max(0, held-n.prior)*100_000/n.max
+	return n.base + max(n.active, held)*1000 + held*100_000/n.max
 }
 
 type refFleet struct {
@@ -228,8 +227,12 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 				said, err := s.HeartbeatNode(ctx, r.id, r.generation, l, 0.5)
 				require.NoError(t, err)
 				require.Equal(t, lua.NodeOK, said.Code)
-				r.base, r.active = int(1000*(l.CPUUsage+l.MemoryUsage*0.5)), l.ActiveWorkflows
-				r.prior, r.seen = min(r.seen, len(r.leases)), len(r.leases)
+				base, err := rdb.HGet(ctx, s.Keys().Node(r.id), "base").Int()
+				require.NoError(t, err)
+				exact := int(math.Round(1000 * (l.CPUUsage + l.MemoryUsage*0.5)))
+				require.GreaterOrEqual(t, base, exact)
+				require.Less(t, base, exact+5000, "blurred, by less than samples differ")
+				r.base, r.active = base, l.ActiveWorkflows
 			case op == 2:
 				order := []lua.Order{lua.OrderCordon, lua.OrderDrain, lua.OrderUncordon, lua.OrderUncordon}[rnd.IntN(4)]
 				_, _, err := s.HoldNode(ctx, r.id, order, time.Hour)
