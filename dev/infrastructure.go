@@ -49,6 +49,9 @@ func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []pa
 			if o.runs(partUI) {
 				opts.UIAddr = o.TemporalUIAddr
 			}
+			if o.RunEvents > 0 {
+				opts.DynamicConfig = map[string]any{"limit.historyCount.suggestContinueAsNew": o.RunEvents}
+			}
 			s, err := temporal.Start(ctx, opts)
 			if err != nil {
 				return nil, err

@@ -94,11 +94,17 @@ func (s *stack) keep(name, taskID string) {
 // keepWorkflow is keep for any workflow.
 func (s *stack) keepWorkflow(name, workflowID string) {
 	s.tb.Helper()
+	s.keepRun(name, workflowID, "")
+}
+
+// keepRun is keepWorkflow for another run than the last.
+func (s *stack) keepRun(name, workflowID, runID string) {
+	s.tb.Helper()
 	file := filepath.Join("..", "workflows", "testdata", name+".json")
 	if _, err := os.Stat(file); err == nil || !*record {
 		return
 	}
-	h := s.history(context.Background(), s.temporal(), workflowID, "")
+	h := s.history(context.Background(), s.temporal(), workflowID, runID)
 	b, err := protojson.MarshalOptions{Indent: " "}.Marshal(h)
 	require.NoError(s.tb, err)
 	require.NoError(s.tb, os.MkdirAll(filepath.Dir(file), 0o750))

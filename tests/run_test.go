@@ -1,0 +1,96 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	temporalclient "go.temporal.io/sdk/client"
+
+	"berth"
+	"berth/internal/unit"
+	"berth/workflows"
+)
+
+// runOf is the workflow's run now.
+func (s *stack) runOf(c temporalclient.Client, workflowID string) string {
+	s.tb.Helper()
+	is, err := c.DescribeWorkflowExecution(context.Background(), workflowID, "")
+	require.NoError(s.tb, err)
+	return is.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+}
+
+// P1: a conference that has become long goes on in a new run, which knows what the first one did: it waits, and is recovered. A
+// link that has much to tell goes on as well, and tells it until it is acknowledged.
+func TestLongConferencesAndLinksGoOn(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, func(s *stack) { s.infraSettings = append(s.infraSettings, "BERTH_TEMPORAL_RUN_EVENTS=60") })
+	m, temporal := s.meeting(), s.temporal()
+	u1 := s.media("u1", 5, "--leave")
+	c := m.open("8640000001")
+	require.True(t, u1.stop(patience))
+	m.until(c.E164, "without room", func(c berth.Conference) bool { return c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != "" })
+	id := workflows.ConferenceWorkflowID(c.E164)
+	first := s.runOf(temporal, id)
+	s.eventually("a new run", func() bool {
+		require.NoError(t, temporal.SignalWorkflow(t.Context(), id, "", workflows.SignalRoom, nil))
+		return s.runOf(temporal, id) != first
+	})
+	s.keepRun("conference-went-on", id, first)
+	u2 := s.media("u2", 5)
+	is := m.until(c.E164, "recovered", on("u2"))
+	require.Equal(t, map[string]int64{c.E164: is.Epoch}, u2.runs())
+	require.Len(t, is.Segments, 2)
+	require.Equal(t, c.EndAt, is.EndAt)
+	m.end(c.E164, "conference-resumed")
+
+	u2.fail(unit.FaultHalfDead)
+	link := workflows.LinkWorkflowID("u2", is.Owner.Generation)
+	s.awaitEnd(link)
+	const copies = 14
+	for i := range copies {
+		_, err := temporal.SignalWithStartWorkflow(t.Context(), link, workflows.SignalWithdraw,
+			berth.UnitRelease{E164: fmt.Sprintf("86400001%02d", i), Epoch: 1},
+			temporalclient.StartWorkflowOptions{TaskQueue: workflows.TaskQueueLinks}, workflows.LinkWorkflow,
+			workflows.LinkInput{NodeID: "u2", Generation: is.Owner.Generation})
+		require.NoError(t, err)
+		if i == 0 {
+			first = s.runOf(temporal, link)
+		}
+	}
+	s.eventually("a new run", func() bool { return s.runOf(temporal, link) != first })
+	s.keepRun("link-went-on", link, first)
+	u2.fail(unit.FaultNone)
+	s.awaitEnd(link)
+	s.keepWorkflow("link-resumed", link)
+}
+
+// C18, C21: units that are there answer a report and a probe, and those that are not are named, or not counted.
+func TestReportsAndProbesOfLostUnits(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.media("u1", 5)
+	c := s.meeting().open("8640000001")
+	temporal := s.temporal()
+	start := func(id, name string, in any) temporalclient.WorkflowRun {
+		run, err := temporal.ExecuteWorkflow(t.Context(), temporalclient.StartWorkflowOptions{ID: id, TaskQueue: workflows.TaskQueueLinks}, name, in)
+		require.NoError(t, err)
+		return run
+	}
+	here, lost := workflows.NodeRef{NodeID: "u1", Generation: c.Owner.Generation}, workflows.NodeRef{NodeID: "u2", Generation: 1}
+	report := start("report:some", workflows.ReportWorkflow, workflows.ReportInput{Units: []workflows.ReportUnit{workflows.ReportUnit(here), workflows.ReportUnit(lost)}})
+	some := start("probe:some", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []workflows.NodeRef{here, lost}})
+	none := start("probe:none", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []workflows.NodeRef{lost}})
+	var answered int
+	require.NoError(t, some.Get(t.Context(), &answered))
+	require.Equal(t, 1, answered)
+	require.NoError(t, none.Get(t.Context(), &answered))
+	require.Zero(t, answered)
+	var told workflows.ReportResult
+	require.NoError(t, report.Get(t.Context(), &told))
+	require.Equal(t, workflows.ReportResult{Asked: 2, Silent: []workflows.ReportUnit{workflows.ReportUnit(lost)}}, told)
+	s.keepWorkflow("report-some", report.GetID())
+	s.keepWorkflow("probe-some", some.GetID())
+	s.keepWorkflow("probe-none", none.GetID())
+}
