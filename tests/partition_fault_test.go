@@ -6,9 +6,12 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"berth/internal/testdb"
 )
 
-// Every way of partitioning a controller, with every way of losing a unit (C20, P4).
+// Every way of partitioning a controller, with every way of losing a unit (C20, P4). The database is PostgreSQL: a process that is
+// stopped while it writes to SQLite keeps everybody from writing.
 func TestOneOwnerIsHeardInEveryPartition(t *testing.T) {
 	partitioned(t, func(p *partition) {
 		for _, link := range slices.Sorted(maps.Keys(linkFaults)) {
@@ -20,5 +23,5 @@ func TestOneOwnerIsHeardInEveryPartition(t *testing.T) {
 				p.restart(link)
 			}
 		}
-	})
+	}, with("BERTH_DATABASE="+testdb.Postgres(t)))
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // partitioned is the story; its rounds are pairs of a fault of the link and one of a unit.
-func partitioned(t *testing.T, rounds func(p *partition)) {
-	p := newPartition(t)
+func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
+	p := newPartition(t, opts...)
 	r := p.record()
 	ctx, quiet := context.WithCancel(t.Context())
 	defer p.talking.Wait()

@@ -43,9 +43,9 @@ type partition struct {
 
 const partitionUnits, partitionConferences = 3, 6
 
-func newPartition(t *testing.T) *partition {
+func newPartition(t *testing.T, opts ...option) *partition {
 	t.Helper()
-	p := &partition{stack: newStack(t), rng: rand.New(rand.NewPCG(streamSeed(t), 0)), claims: make(chan map[claim]bool, 1)}
+	p := &partition{stack: newStack(t, opts...), rng: rand.New(rand.NewPCG(streamSeed(t), 0)), claims: make(chan map[claim]bool, 1)}
 	p.claims <- map[claim]bool{}
 	p.m = p.meeting()
 	p.link = toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "redis", "127.0.0.1:0", p.ready.RedisAddr)

@@ -1,0 +1,218 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/node"
+	"berth/internal/unit"
+	"berth/lua"
+)
+
+// watched is a media unit in the test's process that notes what its media server is asked for.
+type watched struct {
+	*unit.Sim
+	now, most atomic.Int64
+	made      chan berth.UnitConference
+}
+
+// Create notes how many are being made at once.
+func (w *watched) Create(ctx context.Context, c berth.UnitConference) error {
+	n := w.now.Add(1)
+	defer w.now.Add(-1)
+	for most := w.most.Load(); n > most && !w.most.CompareAndSwap(most, n); most = w.most.Load() {
+	}
+	w.made <- c
+	return w.Sim.Create(ctx, c)
+}
+
+// watch starts a unit whose commands take so long.
+func (s *stack) watch(id string, slots int, delay time.Duration) *watched {
+	s.tb.Helper()
+	incarnation, err := node.NewIncarnation()
+	require.NoError(s.tb, err)
+	w := &watched{Sim: unit.NewSim(unit.SimOptions{Incarnation: incarnation, Delay: delay}), made: make(chan berth.UnitConference, 1000)}
+	ctx, stop := context.WithCancel(context.Background())
+	options := unit.Options{
+		Spec: berth.NodeSpec{ID: id, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: slots},
+		API:  s.user("units", "node"), Temporal: s.temporal(), Driver: w, Logger: slog.New(slog.DiscardHandler),
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = unit.Run(ctx, options) }) // how it ends is seen by what it did
+	s.tb.Cleanup(func() { stop(); running.Wait() })
+	s.awaitNode(id)
+	return w
+}
+
+// C3: a unit with many conferences dies, and all have to go to one other. It does a few at a time; each is asked of it once, and
+// those that have to wait for that are not given up.
+func TestC3AUnitIsNotStormed(t *testing.T) {
+	t.Parallel()
+	const conferences, takes = 60, 400 * time.Millisecond
+	s := newStack(t)
+	m := s.meeting()
+	u1 := s.media("u1", conferences)
+	var all []string
+	for i := range conferences {
+		all = append(all, m.open(fmt.Sprint(8680000001+i)).E164)
+	}
+	u2 := s.watch("u2", conferences, takes)
+	u1.kill()
+	began := time.Now()
+	for _, e164 := range all {
+		is := m.until(e164, "on u2", on("u2"))
+		require.Len(t, is.Orders, 2, "C3: %v", is.Orders)
+		require.Equal(t, berth.ActivityRecoverConference, is.Orders[1].Command)
+		require.Equal(t, "acknowledged", is.Orders[1].Outcome)
+	}
+	t.Logf("%d conferences were made by one unit in %s, at most %d at once", conferences, time.Since(began).Round(100*time.Millisecond), u2.most.Load())
+	require.LessOrEqual(t, u2.most.Load(), int64(unit.AtOnce))
+	require.Greater(t, u2.most.Load(), int64(unit.AtOnce/2), "and not one by one")
+	require.Len(t, u2.made, conferences, "each was made once")
+	order := make([]string, 0, conferences)
+	for range conferences {
+		order = append(order, (<-u2.made).E164)
+	}
+	require.ElementsMatch(t, all, order)
+}
+
+// C6: a recovered conference keeps the end time it was given, is recovered by a command of its own, and goes on without
+// anybody in it until then.
+func TestC6ItsEndTimeStays(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	m := s.meeting()
+	u1 := s.media("u1", 2)
+	c := m.open("8681000001", func(c *client.ConferenceSpec) { c.DurationMs = 12_000 }).Conference
+	lasts := m.open("8681000002").Conference
+	u2 := s.watch("u2", 2, 0)
+	u1.kill()
+	for _, was := range []berth.Conference{c, lasts} {
+		is := m.until(was.E164, "on u2", on("u2"))
+		require.Equal(t, was.EndAt, is.EndAt)
+		require.Equal(t, was.ID, is.ID)
+		var told []string
+		for _, o := range is.Orders {
+			told = append(told, o.Command+" "+o.NodeID)
+		}
+		require.Equal(t, []string{"CreateConference u1", "RecoverConference u2"}, told)
+	}
+	for range 2 {
+		told := <-u2.made
+		require.Equal(t, map[string]time.Time{c.E164: c.EndAt, lasts.E164: lasts.EndAt}[told.E164], told.EndAt, "its unit is told so, too")
+	}
+	is := m.until(c.E164, "over", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndTime, is.End, "not for being empty")
+	require.False(t, is.EndedAt.Before(c.EndAt))
+	require.WithinDuration(t, c.EndAt, is.EndedAt, 5*time.Second)
+	require.Equal(t, berth.ConferenceOpen, m.until(lasts.E164, "on u2", on("u2")).Status)
+	require.Len(t, u2.Copies(), 1)
+}
+
+// C18: the data proxy has lost what it knew of the conferences. Each owner is asked for everything; a unit that has an old copy of
+// another's conference tells that as well, and is not heard.
+func TestC18EveryOwnerIsAsked(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	m := s.meeting()
+	units := map[string]*media{"u1": s.media("u1", 2), "u2": s.media("u2", 2)}
+	former := m.open("8682000001").Conference
+	m.end(former.E164, "conference-released")
+	var all []berth.Conference
+	for i := range 4 {
+		c := m.open(fmt.Sprint(8682000001 + i)).Conference
+		units[c.Owner.NodeID].people(c, i+1)
+		m.attended(c.E164, i+1)
+		all = append(all, c)
+	}
+	other := map[string]string{"u1": "u2", "u2": "u1"}[all[0].Owner.NodeID]
+	units[other].people(former, 99)
+	scripts := lua.New(s.redis(), lua.Keys{})
+	dropped := func() int64 {
+		n, err := scripts.StaleInfo(t.Context())
+		require.NoError(t, err)
+		return n[other]
+	}
+	s.eventually("the old copy to be told and dropped", func() bool { return dropped() > 0 })
+
+	for _, c := range all {
+		require.NoError(t, scripts.Redis().Del(t.Context(), scripts.Keys().ConferenceInfo(c.E164)).Err())
+	}
+	before := dropped()
+	status, asked := s.send(http.MethodPost, "/v1/conferences/report", s.token("alice"), nil)
+	require.Equal(t, http.StatusForbidden, status, "%v", asked)
+	status, asked = s.send(http.MethodPost, "/v1/conferences/report", s.token("op", "operator"), nil)
+	require.Equal(t, http.StatusAccepted, status, "%v", asked)
+	require.EqualValues(t, 2, asked["units"])
+	require.EqualValues(t, 4, asked["conferences"])
+	require.EqualValues(t, 0, asked["lost"])
+	for i, c := range all {
+		m.attended(c.E164, i+1)
+		got, err := m.Conference(t.Context(), c.E164, "")
+		require.NoError(t, err)
+		require.Contains(t, string(got.Info.Live), `"simulated":true`, "everything, also what has not changed")
+	}
+	s.eventually("the old copy to be told again and dropped", func() bool { return dropped() > before })
+	m.attended(all[0].E164, 1)
+	for _, c := range all {
+		m.end(c.E164, "conference-released")
+	}
+}
+
+// C19: a unit has lost its way to the data proxy. When it is back it tells everything again, and removes what vanished
+// meanwhile.
+func TestC19WhatVanishedMeanwhileIsRemoved(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{"times": map[string]any{
+		"media": map[string]any{"heartbeatIntervalMs": 1000, "suspectAfterMs": 60_000, "failureDetectionTimeoutMs": 90_000},
+	}})
+	require.Equal(t, http.StatusOK, status, "%v", out)
+	way := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "api", "127.0.0.1:0", s.httpAddr)
+	require.NoError(t, way.Start())
+	t.Cleanup(way.Stop)
+	m := s.meeting()
+	direct := s.httpAddr
+	s.httpAddr = way.Listen
+	u1 := s.media("u1", 5)
+	s.httpAddr = direct
+	stays, quiet, vanishes := m.open("8683000001").Conference, m.open("8683000002").Conference, m.open("8683000003").Conference
+	u1.people(stays, 3)
+	m.attended(stays.E164, 3)
+	m.attended(quiet.E164, 0)
+
+	way.Stop()
+	u1.people(stays, 5)
+	s.eventually("it to be missed", func() bool { return bytes.Contains(u1.output(), []byte("the data proxy is away")) })
+	u1.ask(http.MethodDelete, "/conferences/"+vanishes.E164, nil)
+	keys := lua.Keys{}
+	require.NoError(t, s.redis().Del(t.Context(), keys.ConferenceInfo(stays.E164), keys.ConferenceInfo(quiet.E164)).Err())
+	require.Equal(t, berth.ConferenceOpen, m.until(vanishes.E164, "known as open", on("u1")).Status, "nobody can know")
+	require.NoError(t, way.Start())
+
+	m.attended(stays.E164, 5)
+	m.attended(quiet.E164, 0)
+	is := m.until(vanishes.E164, "removed", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndByUnit, is.End)
+	_, there, err := lua.New(s.redis(), keys).ConferenceRow(t.Context(), vanishes.E164)
+	require.NoError(t, err)
+	require.False(t, there)
+	for _, c := range []berth.Conference{stays, quiet} {
+		require.Equal(t, c.Owner, m.until(c.E164, "as it was", on("u1")).Owner)
+	}
+	require.True(t, maps.Equal(u1.runs(), map[string]int64{stays.E164: stays.Owner.Epoch, quiet.E164: quiet.Owner.Epoch}))
+}
