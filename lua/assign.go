@@ -102,7 +102,7 @@ func (s *Scripts) FindLease(ctx context.Context, leaseID string) (a berth.Assign
 
 func leaseRow(leaseID, row string) (berth.Assignment, bool) {
 	f := strings.Split(row, "\n")
-	if len(f) != 4 {
+	if len(f) < 4 {
 		return berth.Assignment{}, false
 	}
 	return berth.Assignment{

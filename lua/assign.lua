@@ -1,7 +1,7 @@
 -- assign: choose a node of a pool and take one of its slots, in one decision (S10, L7). Idempotent by lease id.
 --
 -- KEYS[1]  guard
--- KEYS[2]  what leases were given: lease -> pool, node, generation, strategy, one per line
+-- KEYS[2]  what leases were given: lease -> pool, node, generation, strategy, one per line; more lines mean nothing
 -- ARGV[1]  stem of the scheduler's keys
 -- ARGV[2]  lease id
 -- ARGV[3]  ms the slot is held unless it is confirmed
@@ -22,13 +22,15 @@
 -- include fleet
 -- include choose
 
+-- LONG ends a row, for a hash with a value of more than 64 bytes is a table; small ones are lists that Redis goes through.
+local LONG = '\n                                                                '
+
 local grace = redis.call('HGET', KEYS[1], 'grace')
 if not grace then return { 'GUARD' } end
-local stem, lease, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local random = tonumber(ARGV[6])
-if not (ttl and random) then return redis.error_reply('ERR assign: not a number') end
+local want = asked()
+if not want then return redis.error_reply('ERR assign: not a number') end
+local stem, lease, now = ARGV[1], ARGV[2], want.now
 local taken = redis.call('HGET', KEYS[2], lease)
-local now = clock()
 if taken then
   local id, generation = string.match(taken, '\n([^\n]*)\n([^\n]*)\n')
   local node = node_of(stem, id)
@@ -38,10 +40,6 @@ if taken then
 end
 if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
 
-local want = {
-  stem = stem, now = now, lease = lease, ttl = ttl, pool = ARGV[4], strategy = ARGV[5], random = random, skipped = {},
-}
-detail(want, ARGV[7])
 local node, strategy = pick(want)
 if not node then
   local seldom = slow()
@@ -49,6 +47,7 @@ if not node then
   local reasons = seldom.passed(want, true)
   return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, want.missing }
 end
-if next(want.skipped) then slow().passed(want, false) end
-redis.call('HSET', KEYS[2], lease, want.pool .. '\n' .. node.id .. '\n' .. node.generation .. '\n' .. strategy)
+if want.skipped then slow().passed(want, false) end
+reserve(want, node, strategy)
+redis.call('HSET', KEYS[2], lease, want.pool .. '\n' .. node.id .. '\n' .. node.generation .. '\n' .. strategy .. LONG)
 return { 'OK', node.id, node.generation, strategy }

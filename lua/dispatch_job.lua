@@ -36,12 +36,11 @@
 local grace = redis.call('HGET', KEYS[1], 'grace')
 if not grace then return { 'GUARD' } end
 local binding, turn, session, job = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local stem, lease, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local random, keep = tonumber(ARGV[6]), tonumber(ARGV[11])
-if not (ttl and random and keep) then return redis.error_reply('ERR dispatch_job: not a number') end
+local want, keep = asked(), ARGV[11]
+if not (want and tonumber(keep)) then return redis.error_reply('ERR dispatch_job: not a number') end
 local bound = redis.call('GET', binding)
 if bound then return { 'EXISTS', bound } end
-local now = clock()
+local stem, now = ARGV[1], want.now
 if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
 local ends = ARGV[10] == '1'
 local known = redis.call('HGET', turn, 'affinity_node_id')
@@ -50,16 +49,11 @@ if not known and not ends then
   if ended and string.find(ended, '\n' .. ARGV[8] .. '\n', 1, true) then return { 'TURN_ENDED' } end
 end
 
-local want = {
-  stem = stem, now = now, lease = lease, ttl = ttl, pool = ARGV[4], strategy = ARGV[5], random = random, skipped = {},
-}
-detail(want, ARGV[7])
 local affine = known or ARGV[13] ~= '' and ARGV[13]
 local node, strategy, affinity, why = nil, '', 'first', ''
 if affine then
-  node, why = named(want, affine)
+  node, why = usable(want, affine, true)
   affinity = node and 'hit' or 'miss'
-  if node then reserve(want, node, '') end
 end
 if not node then node, strategy = pick(want) end
 if not node then
@@ -68,16 +62,17 @@ if not node then
   local reasons = seldom.passed(want, true)
   return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, want.missing }
 end
-if next(want.skipped) then slow().passed(want, false) end
+if want.skipped then slow().passed(want, false) end
+reserve(want, node, strategy)
 if not known and not ends then
   redis.call('HSET', turn, 'affinity_node_id', affine or node.id)
   redis.call('HSET', session, 'current_turn_id', ARGV[8])
-  redis.call('EXPIRE', session, 3600)
+  redis.call('EXPIRE', session, '3600')
 end
-local row = ARGV[12] .. ',"node_id":"' .. node.id .. '","generation":' .. node.generation .. ',"lease_id":"' .. lease
+local row = ARGV[12] .. ',"node_id":"' .. node.id .. '","generation":' .. node.generation .. ',"lease_id":"' .. want.lease
   .. '","pool":"' .. want.pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
   .. '","missed":"' .. (why or '') .. '","created_at_ms":' .. whole(now) .. '}'
-redis.call('SET', job, row, 'EX', 3600)
-redis.call('SET', binding, row, 'PX', whole(keep))
+redis.call('SET', job, row, 'EX', '3600')
+redis.call('SET', binding, row, 'PX', keep)
 redis.call('PUBLISH', stem .. 'job:created', ARGV[9])
 return { 'OK', node.id, node.generation, strategy, affinity, why or '' }

@@ -52,7 +52,7 @@ if now - refreshed > LIFETIME * 250 then
 end
 redis.call('HSET', key, 'state', 'ready', 'cpu_usage', ARGV[4], 'gpu_usage', ARGV[5], 'memory_usage', ARGV[6],
   'current_jobs', ARGV[7], 'active_workflows', ARGV[8], 'latency_ms', ARGV[9],
-  'base', whole(node.base), 'active', node.active,
+  'base', whole(node.base),
   'last_heartbeat_ms', now, 'updated_at_ms', now, 'refreshed_at_ms', refreshed)
 redis.call('EXPIRE', key, LIFETIME)
 redis.call('ZADD', stem .. 'node:beats:' .. kind, whole(now), id)

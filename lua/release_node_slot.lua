@@ -10,7 +10,6 @@
 --   RELEASED  held: 1 when it held a slot that had not expired
 
 -- include fleet
--- include settle
 
 local stem, id, lease = ARGV[1], ARGV[2], ARGV[3]
 local now = clock()
@@ -18,6 +17,11 @@ local expiry = tonumber(redis.call('ZSCORE', KEYS[1], lease) or '0')
 redis.call('HDEL', KEYS[2], lease)
 if redis.call('ZREM', KEYS[1], lease) == 1 then
   local node = node_of(stem, id)
-  if node then settle(stem, node, purge(stem, node, now)) end
+  if node and node.out == '' then
+    weigh(stem, node, leases_of(node, now))
+  elseif node then
+-- include settle
+    settle(stem, node, purge(stem, node, now))
+  end
 end
 return { 'RELEASED', expiry > now and 1 or 0 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -97,6 +98,7 @@ func (s *Scripts) readUnavailable(ctx context.Context, nodes map[string]berth.No
 }
 
 func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
+	excluded, pools := brief(f["brief"])
 	return berth.Node{
 		NodeSpec: berth.NodeSpec{
 			ID: id, Kind: berth.NodeKind(f["kind"]),
@@ -104,8 +106,8 @@ func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
 			Hostname:    f["hostname"], Zone: f["zone"], Capabilities: splitLines(f["capability_lines"]),
 			MaxConcurrentJobs: int(number(f["max_concurrent_jobs"])),
 		},
-		Generation: number(f["generation"]), State: berth.NodeState(f["state"]), Excluded: berth.ExcludeReason(f["out"]),
-		Cordoned: hold["cordoned"] == "1", DrainUntil: msTime(hold["drain_until_ms"]), Pools: splitLines(f["pools"]),
+		Generation: number(f["generation"]), State: berth.NodeState(f["state"]), Excluded: excluded,
+		Cordoned: hold["cordoned"] == "1", DrainUntil: msTime(hold["drain_until_ms"]), Pools: pools,
 		Load: berth.NodeLoad{
 			CPUUsage: float(f["cpu_usage"]), GPUUsage: float(f["gpu_usage"]), MemoryUsage: float(f["memory_usage"]),
 			CurrentJobs: int(number(f["current_jobs"])), ActiveWorkflows: int(number(f["active_workflows"])),
@@ -114,4 +116,13 @@ func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
 		Leases:       leases,
 		RegisteredAt: msTime(f["registered_at_ms"]), HeartbeatAt: msTime(f["last_heartbeat_ms"]), UpdatedAt: msTime(f["updated_at_ms"]),
 	}
+}
+
+// brief reads of what the scripts decide by, as include/settle.lua notes it, why a node cannot be chosen and its pools.
+func brief(row string) (excluded berth.ExcludeReason, pools []string) {
+	f := strings.SplitN(row, "\n", 6)
+	if len(f) < 6 {
+		return "", nil
+	}
+	return berth.ExcludeReason(f[4]), splitLines(f[5])
 }

@@ -109,7 +109,7 @@ local function move(stem, node, new, leases)
     end
   end
   node.pools = table.concat(new, '\n')
-  redis.call('HSET', node.key, 'pools', node.pools)
+  note(node)
   redis.call('DEL', node.key .. ':pools')
   if #new > 0 then
     redis.call('SADD', node.key .. ':pools', unpack(new))

@@ -1,25 +1,30 @@
 -- What few choices of a node need: see include choose.
 
--- near takes the less loaded of two random nodes at a place.
-local function near(want, free, place)
-  local places = pool_key(want.stem, want.pool, 'places')
-  local from, to = '[' .. place, '(' .. place .. '\255'
-  local n = redis.call('ZLEXCOUNT', places, from, to)
-  if n == 0 then return nil end
-  local start = redis.call('ZRANK', places, redis.call('ZRANGEBYLEX', places, from, to, 'LIMIT', 0, 1)[1])
-  local i, j = pair(want, n)
-  local ids = {}
-  for _, rank in ipairs({ start + i, start + j }) do
-    ids[#ids + 1] = string.match(redis.call('ZRANGE', places, rank, rank)[1], '\1([^\1]*)$')
+-- lacks tells that a service which the job needs is marked unavailable on the node (L10).
+local function lacks(want, node)
+  if tonumber(redis.call('HGET', node.key, 'unavailable_until')) <= want.now then return false end
+  for service in string.gmatch(want.services, '[^\n]+') do
+    local till = redis.call('HGET', want.stem .. 'node:unavailable:' .. node.id, service)
+    if till and tonumber(till) > want.now then return true end
   end
-  if (tonumber(redis.call('ZSCORE', free, ids[2])) or 0) < (tonumber(redis.call('ZSCORE', free, ids[1])) or 0) then
-    ids[1], ids[2] = ids[2], ids[1]
-  end
-  local node = usable(want, ids[1]) or usable(want, ids[2])
+  return false
+end
+
+-- another is the node at the other rank, if there is one, or the first usable one of an index, from the lowest score on;
+-- without another rank, the first of them was looked at already.
+local function another(want, index, other)
+  local node = other and usable(want, redis.call('ZRANGE', index, other, other)[1])
   if node then return node end
-  for _, member in ipairs(redis.call('ZRANGEBYLEX', places, from, to, 'LIMIT', 0, MOST)) do
-    node = usable(want, string.match(member, '\1([^\1]*)$'))
-    if node then return node end
+  local from = other and 0 or 1
+  while from < MOST do
+    local ids = redis.call('ZRANGE', index, from, from + 16, 'WITHSCORES')
+    if #ids == 0 then return nil end
+    for i = 1, #ids, 2 do
+      if tonumber(ids[i + 1]) >= BEHIND then return nil end
+      node = usable(want, ids[i])
+      if node then return node end
+    end
+    from = from + 17
   end
   return nil
 end
@@ -28,7 +33,7 @@ end
 local function passed(want, failed)
   local reasons = {}
   if failed then
-    local all, kept = redis.call('HGETALL', pool_key(want.stem, want.pool, 'state')), want.skipped
+    local all, kept = redis.call('HGETALL', pool_key(want.stem, want.pool, 'state')), want.skipped or {}
     want.skipped = { excluded = kept.excluded, service_unavailable = kept.service_unavailable, not_in_pool = kept.not_in_pool }
     for i = 1, #all, 2 do
       if all[i] ~= 'turn' and all[i] ~= 'free' and tonumber(all[i + 1]) > 0 then want.skipped[all[i]] = tonumber(all[i + 1]) end
@@ -46,7 +51,7 @@ end
 -- missing names the capabilities of a list, one per line, that no living node has.
 local function missing(stem, required)
   local asked, out = {}, {}
-  for c in string.gmatch(required, '[^\n]+') do asked[#asked + 1] = c end
+  for c in string.gmatch(required or '', '[^\n]+') do asked[#asked + 1] = c end
   if #asked == 0 then return out end
   for i, n in ipairs(redis.call('HMGET', stem .. 'capabilities', unpack(asked))) do
     if not n then out[#out + 1] = asked[i] end

@@ -3,6 +3,14 @@
 -- place_of is a node's member in the index of places.
 local function place_of(zone, host, id) return zone .. '\1' .. host .. '\1' .. id end
 
+-- note writes what node_of reads, where any of it changed.
+local function note(node)
+  local brief = table.concat({ node.generation, whole(node.base), whole(node.active), whole(node.max), node.out, node.pools }, '\n')
+  if brief == node.brief then return end
+  redis.call('HSET', node.key, 'brief', brief)
+  node.brief = brief
+end
+
 -- stand_of reads further what only changes of a node need.
 local function stand_of(node)
   if node and not node.state then
@@ -19,7 +27,7 @@ local function out_of(node, leases)
   if node.state == 'dead' then return 'offline' end
   if node.state == 'suspect' then return 'suspect' end
   if node.hold ~= '' then return node.hold end
-  if leases >= node.max or node.unsure > clock() then return 'full' end
+  if leases >= node.max or (node.unsure > 0 and node.unsure > clock()) then return 'full' end
   return ''
 end
 
@@ -52,10 +60,10 @@ local function settle(stem, node, leases)
     end
   end
   if out ~= was then
-    redis.call('HSET', node.key, 'out', out)
     node.out = out
     if free then redis.call('PUBLISH', stem .. 'node:free', node.id) end
   end
+  note(node)
 end
 
 -- clear_slots forgets all leases of a node.
