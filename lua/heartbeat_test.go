@@ -277,3 +277,31 @@ func TestUnknownLoadIsNotIdle(t *testing.T) {
 		require.Equal(t, "idle", assign(t, s, "l", lua.Choice{Strategy: berth.StrategyLoadBalanced}).NodeID)
 	})
 }
+
+// P19: of units of different size the bigger ones get more, and the fullest is not much fuller than all of them together.
+func TestBiggerNodesGetMore(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
+	_, err := s.MarkNew(t.Context())
+	require.NoError(t, err)
+	sizes, generations, got := map[string]int{"small": 40, "middle": 60, "big": 120}, map[string]int64{}, map[string]int{}
+	for id, n := range sizes {
+		generations[id] = register(t, s, spec(id, slots(n))).Generation
+	}
+	const joins = 100
+	for i := range joins {
+		for id, g := range generations { // all reports know all that came before
+			require.Equal(t, lua.NodeOK, beat(t, s, id, g, berth.NodeLoad{CurrentJobs: got[id]}))
+		}
+		got[assign(t, s, fmt.Sprintf("c%d", i), lua.Choice{Strategy: berth.StrategyLoadBalanced, Hold: time.Hour}).NodeID]++
+	}
+	fullest := 0.0
+	for id, n := range got {
+		fullest = max(fullest, float64(n)/float64(sizes[id]))
+	}
+	t.Logf("%v of %v: the fullest is %.2f times as full as all together", got, sizes, fullest/(joins/220.0))
+	require.Less(t, got["small"], got["middle"])
+	require.Less(t, got["middle"], got["big"])
+	require.Less(t, fullest, 1.5*joins/220)
+}

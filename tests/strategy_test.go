@@ -1,0 +1,270 @@
+package tests
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+)
+
+// yard is a small fleet of engines that do nothing, and an operator who says how they are chosen.
+type yard struct {
+	*stack
+	operator, node string
+	fleet          *client.Client
+	generations    map[string]int64
+	leases         map[string]bool
+}
+
+const yardSlots = 8
+
+// newYard has three engines of 8 slots: a1 and a2 of zone a on hosts h1 and h2, b1 of zone b on h3, which alone has gpu.
+func newYard(t *testing.T) *yard {
+	t.Helper()
+	s := newStack(t)
+	y := &yard{
+		stack: s, operator: s.token("op", "operator"), node: s.token("nodes", "node"), fleet: s.user("nodes", "node"),
+		generations: map[string]int64{}, leases: map[string]bool{},
+	}
+	for i, id := range []string{"a1", "a2", "b1"} {
+		n := berth.NodeSpec{
+			ID: id, Kind: berth.NodeEngine, Hostname: fmt.Sprintf("h%d", i+1), Zone: id[:1], Capabilities: []string{"work"},
+			MaxConcurrentJobs: yardSlots, Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixMilli()},
+		}
+		if id == "b1" {
+			n.Capabilities = append(n.Capabilities, "gpu")
+		}
+		r, err := y.fleet.RegisterNode(t.Context(), client.Registration{NodeSpec: n})
+		require.NoError(t, err)
+		y.generations[id] = r.Generation
+	}
+	y.report(t, map[string]berth.NodeLoad{"a1": {CPUUsage: 50}, "a2": {CPUUsage: 20}, "b1": {CPUUsage: 80}})
+	return y
+}
+
+// report has every node tell how busy it is.
+func (y *yard) report(t *testing.T, loads map[string]berth.NodeLoad) {
+	t.Helper()
+	for id, l := range loads {
+		_, err := y.fleet.HeartbeatNode(t.Context(), id, client.Heartbeat{Generation: y.generations[id], NodeLoad: l})
+		require.NoError(t, err)
+	}
+}
+
+// order is an operator's call that must succeed.
+func (y *yard) order(t *testing.T, method, path string, body any) map[string]any {
+	t.Helper()
+	status, out := y.send(method, path, y.operator, body)
+	require.Equal(t, http.StatusOK, status, "%s %s: %v", method, path, out)
+	return out
+}
+
+// pool defines the pool of all that work, with a strategy, and waits until assignments go by it.
+func (y *yard) pool(t *testing.T, strategy berth.Strategy) map[string]any {
+	t.Helper()
+	id := "by-" + string(strategy)
+	y.order(t, http.MethodPut, "/v1/pools/"+id, map[string]any{"capabilities": []string{"work"}, "strategy": strategy})
+	is := y.order(t, http.MethodGet, "/v1/pools/"+id, nil)
+	require.EqualValues(t, 3, is["members"])
+	require.EqualValues(t, strategy, is["strategy"])
+	y.eventually("the pool to be among those that the API knows by heart", func() bool {
+		for _, p := range y.order(t, http.MethodGet, "/v1/pools", nil)["pools"].([]any) {
+			if p := p.(map[string]any); p["poolId"] == id && p["strategy"] == string(strategy) {
+				return true
+			}
+		}
+		return false
+	})
+	return map[string]any{"poolId": id}
+}
+
+// also is a request with one thing more.
+func also(ask map[string]any, more ...any) map[string]any {
+	out := map[string]any{"holdMs": 600_000}
+	for k, v := range ask {
+		out[k] = v
+	}
+	for i := 0; i < len(more); i += 2 {
+		out[more[i].(string)] = more[i+1]
+	}
+	return out
+}
+
+// take takes a slot and keeps it; it answers whose, and the strategy that decided.
+func (y *yard) take(t *testing.T, ask map[string]any) (node, strategy string) {
+	t.Helper()
+	status, out := y.send(http.MethodPost, "/v1/assignments", y.node, also(ask))
+	require.Equal(t, http.StatusOK, status, "%v", out)
+	y.leases[out["leaseId"].(string)] = true
+	return out["nodeId"].(string), out["strategy"].(string)
+}
+
+// refused is why there is no slot to be had.
+func (y *yard) refused(t *testing.T, ask map[string]any, code berth.Code) (problem map[string]any) {
+	t.Helper()
+	status, out := y.send(http.MethodPost, "/v1/assignments", y.node, also(ask))
+	require.Equal(t, http.StatusServiceUnavailable, status, "%v", out)
+	require.EqualValues(t, code, out["code"])
+	return out
+}
+
+// back gives everything back.
+func (y *yard) back(t *testing.T) {
+	t.Helper()
+	for id := range y.leases {
+		status, out := y.send(http.MethodDelete, "/v1/assignments/"+url.PathEscape(id), y.node, nil)
+		require.Equal(t, http.StatusNoContent, status, "%v", out)
+		delete(y.leases, id)
+	}
+}
+
+// once is n assignments, each given back before the next; it answers how many went where.
+func (y *yard) once(t *testing.T, n int, ask map[string]any, by berth.Strategy) map[string]int {
+	t.Helper()
+	got := map[string]int{}
+	for range n {
+		node, strategy := y.take(t, ask)
+		require.EqualValues(t, by, strategy)
+		got[node]++
+		y.back(t)
+	}
+	return got
+}
+
+// S1-S5, S9: each strategy that a pool can be given does what its row says, for who asks over HTTP.
+func TestStrategiesOverHTTP(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	for strategy, does := range map[berth.Strategy]func(t *testing.T, ask map[string]any){
+		berth.StrategyRoundRobin: func(t *testing.T, ask map[string]any) {
+			require.Equal(t, map[string]int{"a1": 7, "a2": 7, "b1": 7}, y.once(t, 21, ask, berth.StrategyRoundRobin), "one after the other")
+		},
+		berth.StrategyLoadBalanced: func(t *testing.T, ask map[string]any) {
+			require.Equal(t, map[string]int{"a2": 10}, y.once(t, 10, ask, berth.StrategyLoadBalanced), "the lowest load")
+			got := map[string]int{}
+			for range 2 * yardSlots {
+				node, _ := y.take(t, ask)
+				got[node]++
+			}
+			require.Positive(t, got["a1"], "slots that are taken count at once")
+			require.Greater(t, got["a2"], got["a1"])
+			require.Greater(t, got["a1"], got["b1"])
+			for range yardSlots {
+				y.take(t, ask)
+			}
+			require.Equal(t, map[string]any{"full": 3.0}, y.refused(t, ask, berth.CodeNodeFull)["reasons"], "S10")
+		},
+		berth.StrategyPowerOfTwo: func(t *testing.T, ask map[string]any) {
+			got := y.once(t, 200, ask, berth.StrategyPowerOfTwo)
+			require.Zero(t, got["b1"], "the busiest is in no pair the better one")
+			require.Greater(t, got["a2"], got["a1"], "the idlest in two pairs of three")
+			require.Positive(t, got["a1"])
+		},
+		berth.StrategyAffinity: func(t *testing.T, ask map[string]any) {
+			own := also(ask, "instanceId", "b1")
+			for range yardSlots {
+				node, strategy := y.take(t, own)
+				require.Equal(t, "b1", node)
+				require.EqualValues(t, berth.StrategyAffinity, strategy)
+			}
+			node, _ := y.take(t, own)
+			require.Equal(t, "a2", node, "the first that has room")
+			y.back(t)
+			y.order(t, http.MethodPost, "/v1/nodes/b1/cordon", nil)
+			node, _ = y.take(t, own)
+			require.Equal(t, "a2", node)
+			y.order(t, http.MethodPost, "/v1/nodes/b1/uncordon", nil)
+			passed := y.order(t, http.MethodGet, "/v1/stats/excludes", nil)["pools"].(map[string]any)["by-affinity"]
+			require.Equal(t, map[string]any{"full": 1.0, "cordoned": 1.0}, passed, "L9: why it was not its own")
+		},
+		berth.StrategyCapability: func(t *testing.T, ask map[string]any) {
+			require.Equal(t, map[string]int{"a2": 3}, y.once(t, 3, ask, berth.StrategyLoadBalanced), "among those that can, the lowest load")
+			both := map[string]any{"requiredCapabilities": []string{"gpu", "work"}}
+			require.Equal(t, map[string]int{"b1": 3}, y.once(t, 3, both, berth.StrategyLoadBalanced))
+			none := y.refused(t, map[string]any{"requiredCapabilities": []string{"tpu", "work"}}, berth.CodeNoNode)
+			require.Equal(t, []any{"tpu"}, none["missing"])
+		},
+		berth.StrategyLocality: func(t *testing.T, ask map[string]any) {
+			for _, tc := range []struct {
+				where []any
+				node  string
+			}{
+				{[]any{"instanceId", "b1", "host", "h1", "zone", "a"}, "b1"},
+				{[]any{"host", "h1", "zone", "a"}, "a1"},
+				{[]any{"host", "elsewhere", "zone", "a"}, "a2"},
+				{[]any{"zone", "b"}, "b1"},
+				{[]any{"zone", "c"}, "a2"},
+			} {
+				require.Equal(t, map[string]int{tc.node: 3}, y.once(t, 3, also(ask, tc.where...), berth.StrategyLocality), "%v", tc.where)
+			}
+		},
+	} {
+		t.Run(string(strategy), func(t *testing.T) {
+			does(t, y.pool(t, strategy))
+			y.back(t)
+		})
+	}
+}
+
+// S7: a dynamic pool goes by what its nodes report; each switch is seen in the pool and in the log, and decides the next
+// assignment.
+func TestDynamicStrategyOverHTTP(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.order(t, http.MethodPut, "/v1/config/strategy", map[string]any{
+		"assignmentStrategy": "dynamic", "dynamic": map[string]any{"loadHigh": 0.7, "loadLow": 0.6, "dwellMs": 100},
+	})
+	is := y.order(t, http.MethodGet, "/v1/config/strategy", nil)
+	require.Equal(t, "dynamic", is["assignmentStrategy"])
+	require.EqualValues(t, 100, is["dynamic"].(map[string]any)["latencyHighMs"], "what was left out has its default")
+	ask := y.pool(t, berth.StrategyDynamic)
+	of := func(l berth.NodeLoad) map[string]berth.NodeLoad {
+		return map[string]berth.NodeLoad{"a1": l, "a2": l, "b1": l}
+	}
+	was := berth.StrategyRoundRobin
+	for i, step := range []struct {
+		report berth.NodeLoad
+		to     berth.Strategy
+	}{
+		{berth.NodeLoad{CPUUsage: 75}, berth.StrategyLoadBalanced},
+		{berth.NodeLoad{CPUUsage: 65, LatencyMs: 150}, ""}, // not low enough
+		{berth.NodeLoad{CPUUsage: 10, LatencyMs: 150}, berth.StrategyLocality},
+		{berth.NodeLoad{CPUUsage: 10, LatencyMs: 20}, berth.StrategyRoundRobin},
+	} {
+		y.report(t, of(step.report))
+		if step.to == "" {
+			continue // it would be among the switches
+		}
+		for _, pool := range []string{"by-dynamic", "work"} { // its own strategy, and the fleet's
+			y.eventually(fmt.Sprintf("step %d of %s", i, pool), func() bool {
+				y.report(t, of(step.report))
+				return y.order(t, http.MethodGet, "/v1/pools/"+pool, nil)["strategyNow"] == string(step.to)
+			})
+		}
+		last := y.order(t, http.MethodGet, "/v1/pools/by-dynamic", nil)["switches"].([]any)[0].(map[string]any)
+		require.EqualValues(t, was, last["from"])
+		require.EqualValues(t, step.to, last["to"])
+		require.InDelta(t, step.report.LatencyMs, last["by"].(map[string]any)["latencyMs"], 0.1)
+		require.InDelta(t, step.report.CPUUsage/100, last["by"].(map[string]any)["load"], 0.01)
+		y.eventually("assignments to go by it", func() bool {
+			_, by := y.take(t, also(ask, "zone", "b"))
+			y.back(t)
+			return by == string(step.to)
+		})
+		if step.to == berth.StrategyLocality {
+			require.Equal(t, map[string]int{"b1": 3}, y.once(t, 3, also(ask, "zone", "b"), step.to))
+		}
+		require.Contains(t, string(y.worker.output()), fmt.Sprintf("pool=by-dynamic from=%s to=%s", was, step.to))
+		was = step.to
+	}
+	require.Len(t, y.order(t, http.MethodGet, "/v1/pools/by-dynamic", nil)["switches"], 3)
+	require.Equal(t, 3, bytes.Count(y.worker.output(), []byte("pool=by-dynamic from=")), "each is logged once")
+	require.Equal(t, map[string]int{"a1": 2, "a2": 2, "b1": 2}, y.once(t, 6, ask, berth.StrategyRoundRobin))
+}
