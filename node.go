@@ -169,6 +169,12 @@ func DefaultNodeTimes(k NodeKind) NodeTimes {
 	}
 }
 
+// NodeOrders are the operator's for a node, kept apart from its health and over its registrations (S11).
+type NodeOrders struct {
+	Cordoned   bool      `json:"cordoned"`
+	DrainUntil time.Time `json:"drainUntil,omitzero"` // when it is to be empty; zero when it is not drained
+}
+
 // Departure is why a generation ended, or another reason to look after what a node was running.
 type Departure string
 

@@ -88,6 +88,9 @@ type Ledger interface {
 	// PutSetting keeps what an operator set about the fleet, ApplySetting writes it to Redis.
 	PutSetting(ctx context.Context, s ledger.Setting) error
 	ApplySetting(ctx context.Context, scripts *lua.Scripts, kind ledger.SettingKind, id string) error
+	// OrderNode changes the operator's orders for a node, Orders reads them and whether there are any.
+	OrderNode(ctx context.Context, nodeID, by string, change func(berth.NodeOrders) berth.NodeOrders) (berth.NodeOrders, error)
+	Orders(ctx context.Context, nodeID string) (orders berth.NodeOrders, any bool, err error)
 	Ping(ctx context.Context) error
 }
 

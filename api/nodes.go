@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/ledger"
 	"berth/lua"
 )
 
@@ -80,13 +81,11 @@ type drainInput struct {
 	}
 }
 
-type ordersOutput struct{ Body orders }
-
-// orders are what the operator wants of a node, kept apart from its health (S11).
-type orders struct {
-	NodeID     string    `json:"nodeId"`
-	Cordoned   bool      `json:"cordoned"`
-	DrainUntil time.Time `json:"drainUntil,omitzero"`
+type ordersOutput struct {
+	Body struct {
+		NodeID string `json:"nodeId"`
+		berth.NodeOrders
+	}
 }
 
 type unavailableInput struct {
@@ -129,18 +128,22 @@ func (s *server) nodes(*echo.Echo) {
 		if in.Body != nil && in.Body.WithinMs != nil {
 			within = time.Duration(*in.Body.WithinMs) * time.Millisecond
 		}
-		return s.holdNode(ctx, in.ID, lua.OrderDrain, within)
+		until := s.Clock().Add(within).UTC().Truncate(time.Millisecond)
+		return s.orderNode(ctx, in.ID, func(o *berth.NodeOrders) { o.DrainUntil = until })
 	})
-	for order, summary := range map[lua.Order]string{
-		lua.OrderCordon:   "Give a node no new work",
-		lua.OrderUncordon: "Give a node new work again; undoes a drain, too",
-		lua.OrderUndrain:  "Undo a drain",
+	for _, order := range []struct {
+		name, summary string
+		change        func(*berth.NodeOrders)
+	}{
+		{"cordon", "Give a node no new work", func(o *berth.NodeOrders) { o.Cordoned = true }},
+		{"uncordon", "Give a node new work again; undoes a drain, too", func(o *berth.NodeOrders) { *o = berth.NodeOrders{} }},
+		{"undrain", "Undo a drain", func(o *berth.NodeOrders) { o.DrainUntil = time.Time{} }},
 	} {
 		register(s, huma.Operation{
-			OperationID: string(order) + "-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/" + string(order),
-			Tags: []string{"nodes"}, Summary: summary,
+			OperationID: order.name + "-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/" + order.name,
+			Tags: []string{"nodes"}, Summary: order.summary,
 		}, forOperator, func(ctx context.Context, in *nodeInput) (*ordersOutput, error) {
-			return s.holdNode(ctx, in.ID, order, 0)
+			return s.orderNode(ctx, in.ID, order.change)
 		})
 	}
 	register(s, huma.Operation{
@@ -244,21 +247,41 @@ func (s *server) withdrawNode(ctx context.Context, in *withdrawInput) (*struct{}
 	return nil, found(code, err)
 }
 
-func (s *server) holdNode(ctx context.Context, id string, order lua.Order, within time.Duration) (*ordersOutput, error) {
+// orderNode changes the operator's orders for a node that is there, or that has some.
+func (s *server) orderNode(ctx context.Context, id string, change func(*berth.NodeOrders)) (*ordersOutput, error) {
 	if err := s.writableNode(id); err != nil {
-		return nil, err
-	}
-	code, _, err := s.Scripts.HoldNode(ctx, id, order, within)
-	if err := found(code, err); err != nil {
 		return nil, err
 	}
 	nodes, err := s.Scripts.ReadNodes(ctx, id)
 	if err != nil {
 		return nil, fromRedis(err)
 	}
-	n := nodes[id]
-	s.log.InfoContext(ctx, "order for a node", "node", id, "order", order, "by", callOf(ctx).user.UserID)
-	return &ordersOutput{Body: orders{NodeID: id, Cordoned: n.Cordoned, DrainUntil: n.DrainUntil}}, nil
+	if _, known := nodes[id]; !known {
+		switch _, ordered, err := s.Ledger.Orders(ctx, id); {
+		case err != nil:
+			return nil, err
+		case !ordered:
+			return nil, errNoNode
+		}
+	}
+	by := callOf(ctx).user.UserID
+	out := &ordersOutput{}
+	out.Body.NodeID = id
+	out.Body.NodeOrders, err = s.Ledger.OrderNode(ctx, id, by, func(o berth.NodeOrders) berth.NodeOrders { change(&o); return o })
+	if err != nil {
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "orders for a node", "node", id, "cordoned", out.Body.Cordoned, "drainUntil", out.Body.DrainUntil, "by", by)
+	if err := s.apply(ctx, ledger.SettingNode, id); err != nil {
+		return nil, err
+	}
+	if nodes, err = s.Scripts.ReadNodes(ctx, id); err != nil {
+		return nil, fromRedis(err)
+	}
+	if n, known := nodes[id]; known { // a drain's deadline by Redis's clock, which is the one that counts
+		out.Body.DrainUntil = n.DrainUntil
+	}
+	return out, nil
 }
 
 func (s *server) markUnavailable(ctx context.Context, in *unavailableInput) (*unavailableOutput, error) {

@@ -246,9 +246,14 @@ func (s *server) set(ctx context.Context, kind ledger.SettingKind, id string, bo
 	if err := s.Ledger.PutSetting(ctx, ledger.Setting{Kind: kind, ID: id, Body: body, By: by}); err != nil {
 		return err
 	}
+	s.log.InfoContext(ctx, "setting of the fleet", "kind", kind, "id", id, "deleted", len(body) == 0, "by", by)
+	return s.apply(ctx, kind, id)
+}
+
+// apply writes a setting that is kept to Redis.
+func (s *server) apply(ctx context.Context, kind ledger.SettingKind, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyTimeout)
 	defer cancel()
-	s.log.InfoContext(ctx, "setting of the fleet", "kind", kind, "id", id, "deleted", len(body) == 0, "by", by)
 	err := s.Ledger.ApplySetting(ctx, s.Scripts, kind, id)
 	if berth.CodeOf(err) == berth.CodeUnavailable || outOfReach(err) {
 		return berth.Errorf(berth.CodeUnavailable, "the change is kept, and does not hold yet: ask again").With(err)

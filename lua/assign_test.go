@@ -20,9 +20,9 @@ func TestAssign(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	type passed = map[berth.ExcludeReason]int
-	hold := func(id string, o lua.Order) func(t *testing.T, s *lua.Scripts) {
+	hold := func(id string, h lua.Hold) func(t *testing.T, s *lua.Scripts) {
 		return func(t *testing.T, s *lua.Scripts) {
-			_, _, err := s.HoldNode(t.Context(), id, o, time.Hour)
+			err := s.HoldNode(t.Context(), id, h)
 			require.NoError(t, err)
 		}
 	}
@@ -82,10 +82,10 @@ func TestAssign(t *testing.T) {
 			stats: map[berth.ExcludeReason]int64{berth.ExcludeServiceUnavailable: 1},
 		},
 		"another service of it": {before: unavailable("b"), choice: lua.Choice{Services: []string{"asr"}}, code: lua.AssignOK, node: "b"},
-		"cordoned":              {before: hold("b", lua.OrderCordon), code: lua.AssignOK, node: "a"},
-		"draining":              {before: hold("b", lua.OrderDrain), code: lua.AssignOK, node: "a"},
+		"cordoned":              {before: hold("b", lua.Hold{Cordoned: true}), code: lua.AssignOK, node: "a"},
+		"draining":              {before: hold("b", lua.Hold{Drain: time.Hour}), code: lua.AssignOK, node: "a"},
 		"none that is free": {
-			before: both(hold("a", lua.OrderCordon), hold("b", lua.OrderDrain)), code: lua.AssignFull,
+			before: both(hold("a", lua.Hold{Cordoned: true}), hold("b", lua.Hold{Drain: time.Hour})), code: lua.AssignFull,
 			passed: passed{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
 			stats:  map[berth.ExcludeReason]int64{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
 		},
@@ -253,14 +253,14 @@ func TestTurnAffinity(t *testing.T) {
 		require.Empty(t, second.Strategy)
 
 		// A5: a node that cannot take it is a miss, with no write-back.
-		_, _, err = s.HoldNode(t.Context(), first.NodeID, lua.OrderCordon, 0)
+		err = s.HoldNode(t.Context(), first.NodeID, lua.Hold{Cordoned: true})
 		require.NoError(t, err)
 		missed := dispatch(t, s, job("t1", 3))
 		require.Equal(t, berth.AffinityMiss, missed.Affinity)
 		require.Equal(t, berth.ExcludeCordoned, missed.Missed)
 		require.NotEqual(t, first.NodeID, missed.NodeID)
 		require.Equal(t, map[string]string{"affinity_node_id": first.NodeID}, affinityOf(t, s, "t1"), "A4: written once")
-		_, _, err = s.HoldNode(t.Context(), first.NodeID, lua.OrderUncordon, 0)
+		err = s.HoldNode(t.Context(), first.NodeID, lua.Hold{})
 		require.NoError(t, err)
 
 		// A7: the segment that ends the turn follows its node; A6: then the affinity goes.
@@ -288,15 +288,15 @@ func TestTurnAffinity(t *testing.T) {
 func TestAffinityMisses(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	order := func(o lua.Order) func(t *testing.T, s *lua.Scripts, n berth.Node) {
+	order := func(h lua.Hold) func(t *testing.T, s *lua.Scripts, n berth.Node) {
 		return func(t *testing.T, s *lua.Scripts, n berth.Node) {
-			_, _, err := s.HoldNode(t.Context(), n.ID, o, time.Hour)
+			err := s.HoldNode(t.Context(), n.ID, h)
 			require.NoError(t, err)
 		}
 	}
 	cases := map[berth.ExcludeReason]func(t *testing.T, s *lua.Scripts, n berth.Node){
-		berth.ExcludeCordoned: order(lua.OrderCordon),
-		berth.ExcludeDraining: order(lua.OrderDrain),
+		berth.ExcludeCordoned: order(lua.Hold{Cordoned: true}),
+		berth.ExcludeDraining: order(lua.Hold{Drain: time.Hour}),
 		berth.ExcludeFull: func(t *testing.T, s *lua.Scripts, n berth.Node) {
 			assign(t, s, "filler", lua.Choice{Strategy: berth.StrategyAffinity, Own: n.ID})
 		},

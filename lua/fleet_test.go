@@ -179,7 +179,7 @@ func TestRegisterNode(t *testing.T) {
 		},
 		"a cordoned node stays cordoned over a restart": {
 			before: func(t *testing.T, s *lua.Scripts) {
-				_, _, err := s.HoldNode(t.Context(), "n1", lua.OrderCordon, 0)
+				err := s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true})
 				require.NoError(t, err)
 			},
 			spec: spec("n1", again(2, started+1)), code: lua.NodeOK, risen: true,
@@ -471,18 +471,16 @@ func TestHoldNode(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
-		hold := func(o lua.Order, within time.Duration) time.Time {
-			code, deadline, err := s.HoldNode(t.Context(), "n1", o, within)
-			require.NoError(t, err)
-			require.Equal(t, lua.NodeOK, code)
-			return deadline
+		hold := func(h lua.Hold) berth.Node {
+			require.NoError(t, s.HoldNode(t.Context(), "n1", h))
+			return node(t, s, "n1")
 		}
-		code, _, err := s.HoldNode(t.Context(), "stranger", lua.OrderCordon, 0)
+		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}), "whoever is to come")
+		nodes, err := s.ReadNodes(t.Context(), "n1")
 		require.NoError(t, err)
-		require.Equal(t, lua.NodeGone, code)
+		require.Empty(t, nodes, "and is not there yet")
 
 		g := register(t, s, spec("n1")).Generation
-		hold(lua.OrderCordon, 0)
 		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}), "its health is its own")
 		n := node(t, s, "n1")
 		require.True(t, n.Cordoned)
@@ -490,15 +488,16 @@ func TestHoldNode(t *testing.T) {
 		require.Equal(t, berth.ExcludeCordoned, n.Excluded)
 		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeCordoned: 1}, assign(t, s, "a", lua.Choice{}).Passed)
 
-		deadline := hold(lua.OrderDrain, time.Hour)
-		require.InDelta(t, 3600, time.UnixMilli(redisMs(t, s)).Sub(deadline).Abs().Seconds(), 5)
-		require.Equal(t, berth.ExcludeDraining, node(t, s, "n1").Excluded)
-		require.Zero(t, hold(lua.OrderUndrain, 0))
-		require.Equal(t, berth.ExcludeCordoned, node(t, s, "n1").Excluded, "the cordon stands")
-		hold(lua.OrderUncordon, 0)
+		n = hold(lua.Hold{Cordoned: true, Drain: time.Hour})
+		require.InDelta(t, 3600, time.UnixMilli(redisMs(t, s)).Sub(n.DrainUntil).Abs().Seconds(), 5)
+		require.Equal(t, berth.ExcludeDraining, n.Excluded)
+		n = hold(lua.Hold{Cordoned: true})
+		require.Zero(t, n.DrainUntil)
+		require.Equal(t, berth.ExcludeCordoned, n.Excluded, "the cordon stands")
+		hold(lua.Hold{})
 		require.Equal(t, lua.AssignOK, assign(t, s, "a", lua.Choice{}).Code)
 
-		hold(lua.OrderDrain, time.Millisecond)
+		hold(lua.Hold{Drain: time.Millisecond})
 		var notices []berth.NodeNotice
 		require.Eventually(t, func() bool {
 			sweep(t, s, berth.NodeTimes{Suspect: time.Hour, Death: time.Hour}, false)
@@ -563,21 +562,24 @@ func TestArrivalsAreAnnounced(t *testing.T) {
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("quiet"))
 		n := spec("unit")
-		for range 2 {
+		arrives := func() (reasons []berth.Departure) {
 			_, err := s.RegisterNode(t.Context(), n, lua.Registration{Announce: true})
 			require.NoError(t, err)
+			notices, _, err := s.TakeOutbox(t.Context(), 10, 0)
+			require.NoError(t, err)
+			var receipts []string
+			for _, notice := range notices {
+				require.Equal(t, "unit", notice.NodeID)
+				reasons, receipts = append(reasons, notice.Reason), append(receipts, notice.Receipt)
+			}
+			_, _, err = s.TakeOutbox(t.Context(), 10, 0, receipts...)
+			require.NoError(t, err)
+			return reasons
 		}
+		require.Equal(t, []berth.Departure{berth.ArrivalRegistered}, arrives())
+		require.Equal(t, []berth.Departure{berth.ArrivalRegistered}, arrives(), "C15: what ended there meanwhile, nobody has told")
 		n.Incarnation.PID = 2
-		_, err := s.RegisterNode(t.Context(), n, lua.Registration{Announce: true})
-		require.NoError(t, err)
-		notices, _, err := s.TakeOutbox(t.Context(), 10, 0)
-		require.NoError(t, err)
-		var got []berth.Departure
-		for _, notice := range notices {
-			require.Equal(t, "unit", notice.NodeID)
-			got = append(got, notice.Reason)
-		}
-		require.ElementsMatch(t, []berth.Departure{berth.ArrivalRegistered, berth.DepartureSuperseded, berth.ArrivalRegistered}, got)
+		require.ElementsMatch(t, []berth.Departure{berth.DepartureSuperseded, berth.ArrivalRegistered}, arrives())
 	})
 }
 
@@ -597,7 +599,7 @@ func TestKeysStayInTheCell(t *testing.T) {
 		dispatch(t, s, job("t1", i))
 		assign(t, s, fmt.Sprint(i), lua.Choice{Strategy: berth.StrategyRoundRobin})
 	}
-	_, _, err = s.HoldNode(t.Context(), "n1", lua.OrderDrain, time.Hour)
+	err = s.HoldNode(t.Context(), "n1", lua.Hold{Drain: time.Hour})
 	require.NoError(t, err)
 	sweep(t, s, fast, false)
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", 1).Err())

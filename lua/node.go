@@ -29,7 +29,7 @@ type Registration struct {
 	// Previous is the generation the same process had before, 0 for none: in a grace after Redis lost data its
 	// leases can be put back (L12). One that Redis does not know opens a grace of its own, NodeUnsure.
 	Previous int64
-	// Announce has a new generation told in the outbox, for those who reconcile with it.
+	// Announce has the arrival told in the outbox, for those who reconcile with it: what it did while it was away is not known.
 	Announce bool
 }
 
@@ -101,33 +101,18 @@ func (s *Scripts) WithdrawNode(ctx context.Context, nodeID string, generation in
 	return s.code(ctx, "withdraw_node", []string{s.keys.Node(nodeID)}, s.keys.stem(), nodeID, generation)
 }
 
-// Order is what an operator wants of a node (S11).
-type Order string
+// Hold is what an operator wants of a node (S11): no new work. The zero value lets it have some.
+type Hold struct {
+	Cordoned bool
+	// Drain is the time in which it is to be empty, 0 when it need not be; then the outbox tells what is left to be moved.
+	Drain time.Duration
+}
 
-// The orders. Uncordon undoes a drain too.
-const (
-	OrderCordon   Order = "cordon"
-	OrderUncordon Order = "uncordon"
-	OrderDrain    Order = "drain"
-	OrderUndrain  Order = "undrain"
-)
-
-// HoldNode gives an operator's order for a node (S11): no new work. within is a drain's time; at its end the outbox
-// tells what is left to be moved. It answers NodeOK and the drain's deadline by Redis's clock, or NodeGone.
-func (s *Scripts) HoldNode(
-	ctx context.Context, nodeID string, o Order, within time.Duration,
-) (code string, deadline time.Time, err error) {
-	const name = "hold_node"
-	res, err := s.run(ctx, name, []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)},
-		s.keys.stem(), nodeID, string(o), millis(within))
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	f, ok := texts(res, 2)
-	if !ok {
-		return "", time.Time{}, replyError(name, res)
-	}
-	return f[0], msTime(f[1]), nil
+// HoldNode has the operator's orders for a node stand as they are given, whether or not it is registered.
+func (s *Scripts) HoldNode(ctx context.Context, nodeID string, h Hold) error {
+	_, err := s.code(ctx, "hold_node", []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)},
+		s.keys.stem(), nodeID, h.Cordoned, max(0, h.Drain.Milliseconds()))
+	return err
 }
 
 // MarkUnavailable has a service of a node passed over for a time, or no longer when it is 0 (L10). It answers NodeOK or

@@ -234,17 +234,13 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 				require.Less(t, base, exact+5000, "blurred, by less than samples differ")
 				r.base, r.active = base, l.ActiveWorkflows
 			case op == 2:
-				order := []lua.Order{lua.OrderCordon, lua.OrderDrain, lua.OrderUncordon, lua.OrderUncordon}[rnd.IntN(4)]
-				_, _, err := s.HoldNode(ctx, r.id, order, time.Hour)
-				require.NoError(t, err)
-				switch {
-				case order == lua.OrderUncordon:
-					r.hold = ""
-				case order == lua.OrderDrain:
-					r.hold = berth.ExcludeDraining
-				case r.hold != berth.ExcludeDraining:
-					r.hold = berth.ExcludeCordoned
+				order := []berth.ExcludeReason{berth.ExcludeCordoned, berth.ExcludeDraining, "", ""}[rnd.IntN(4)]
+				h := lua.Hold{Cordoned: order == berth.ExcludeCordoned}
+				if order == berth.ExcludeDraining {
+					h.Drain = time.Hour
 				}
+				require.NoError(t, s.HoldNode(ctx, r.id, h))
+				r.hold = order
 			case op == 3:
 				r.unavailable = !r.unavailable
 				ttl := time.Duration(0)

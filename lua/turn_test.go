@@ -221,14 +221,14 @@ func TestDispatchRestoresAffinity(t *testing.T) {
 		require.Equal(t, "t1", current)
 
 		// A node that cannot take it is a miss, and is put back all the same: it was written once.
-		_, _, err = s.HoldNode(t.Context(), "a", lua.OrderCordon, 0)
+		err = s.HoldNode(t.Context(), "a", lua.Hold{Cordoned: true})
 		require.NoError(t, err)
 		forget()
 		third := dispatch(t, s, job("t1", 3, knows("a")))
 		require.Equal(t, berth.AffinityMiss, third.Affinity)
 		require.Equal(t, berth.ExcludeCordoned, third.Missed)
 		require.Equal(t, map[string]string{"affinity_node_id": "a"}, affinityOf(t, s, "t1"))
-		_, _, err = s.HoldNode(t.Context(), "a", lua.OrderUncordon, 0)
+		err = s.HoldNode(t.Context(), "a", lua.Hold{})
 		require.NoError(t, err)
 
 		require.Equal(t, "a", dispatch(t, s, job("t1", 4, knows("b"))).NodeID, "what Redis has counts")

@@ -78,11 +78,9 @@ func TestC2RoomIsTold(t *testing.T) {
 		u.Kind, u.MaxConcurrentJobs = berth.NodeMedia, slots
 		return u
 	}
-	hold := func(t *testing.T, s *lua.Scripts, o lua.Order) {
+	hold := func(t *testing.T, s *lua.Scripts, h lua.Hold) {
 		t.Helper()
-		code, _, err := s.HoldNode(t.Context(), "u1", o, time.Hour)
-		require.NoError(t, err)
-		require.Equal(t, lua.NodeOK, code)
+		require.NoError(t, s.HoldNode(t.Context(), "u1", h))
 	}
 	slot := func(g int64) berth.Assignment {
 		return berth.Assignment{LeaseID: "a", NodeID: "u1", Generation: g, PoolID: berth.CapabilityConference}
@@ -99,13 +97,13 @@ func TestC2RoomIsTold(t *testing.T) {
 		passed     berth.ExcludeReason
 	}{
 		"uncordoned": {
-			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.OrderCordon) },
-			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.OrderUncordon) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Hold{Cordoned: true}) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Hold{}) },
 			berth.ExcludeCordoned,
 		},
 		"drain undone": {
-			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.OrderDrain) },
-			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.OrderUndrain) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Hold{Drain: time.Hour}) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Hold{}) },
 			berth.ExcludeDraining,
 		},
 		"more slots": {
@@ -209,10 +207,9 @@ func TestC2RoomAfterAConnection(t *testing.T) {
 	u.Kind = berth.NodeMedia
 	_, err = s.RegisterNode(t.Context(), u, lua.Registration{})
 	require.NoError(t, err)
-	for _, order := range []lua.Order{lua.OrderCordon, lua.OrderUncordon} {
+	for _, order := range []lua.Hold{{Cordoned: true}, {}} {
 		for _, id := range []string{"n1", "u3"} {
-			_, _, err = s.HoldNode(t.Context(), id, order, 0)
-			require.NoError(t, err)
+			require.NoError(t, s.HoldNode(t.Context(), id, order))
 		}
 	}
 	require.Equal(t, []string{"u3"}, await(t, told, "the uncordoned one"))

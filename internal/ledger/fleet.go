@@ -24,6 +24,7 @@ const (
 	SettingTenant   SettingKind = "tenant"   // the pool's id, a JSON text
 	SettingStrategy SettingKind = "strategy" // berth.FleetConfig
 	SettingServices SettingKind = "services" // any JSON object
+	SettingNode     SettingKind = "node"     // berth.NodeOrders; written by OrderNode
 )
 
 // Setting is something an operator set about the fleet.
@@ -48,7 +49,7 @@ const putSetting = `INSERT INTO settings (kind, id, body, version, applied, upda
 
 // PutSetting keeps what an operator set. Redis has it after ApplySetting.
 func (l *Ledger) PutSetting(ctx context.Context, s Setting) error {
-	if !slices.Contains([]SettingKind{SettingPool, SettingTenant, SettingStrategy, SettingServices}, s.Kind) {
+	if !slices.Contains([]SettingKind{SettingPool, SettingTenant, SettingStrategy, SettingServices, SettingNode}, s.Kind) {
 		return berth.Invalid("kind", "is no kind of setting")
 	}
 	if whole := s.Kind == SettingStrategy || s.Kind == SettingServices; whole != (s.ID == "") || plain(s.ID) != s.ID {
@@ -58,6 +59,59 @@ func (l *Ledger) PutSetting(ctx context.Context, s Setting) error {
 		_, err := tx.ExecContext(ctx, putSetting, s.Kind, s.ID, string(s.Body), time.Now().UnixMilli(), plain(s.By))
 		return err
 	})
+}
+
+// OrderNode changes the operator's orders for a node from what stands to what change makes of it (S11), and answers that.
+// Redis has them after ApplySetting.
+func (l *Ledger) OrderNode(
+	ctx context.Context, nodeID, by string, change func(berth.NodeOrders) berth.NodeOrders,
+) (berth.NodeOrders, error) {
+	for {
+		was, err := l.setting(ctx, SettingNode, nodeID)
+		if err != nil {
+			return berth.NodeOrders{}, err
+		}
+		orders, err := ordersIn(was)
+		if err != nil {
+			return berth.NodeOrders{}, err
+		}
+		orders = change(orders)
+		var body []byte
+		if orders != (berth.NodeOrders{}) {
+			if body, err = json.Marshal(orders); err != nil {
+				return berth.NodeOrders{}, fmt.Errorf("orders of a node: %w", err)
+			}
+		}
+		var written int64
+		err = l.inTx(ctx, "order node", func(tx *sql.Tx) error {
+			res, err := tx.ExecContext(ctx, putSetting+` WHERE settings.version = $6`,
+				SettingNode, nodeID, string(body), time.Now().UnixMilli(), plain(by), was.Version)
+			if err == nil {
+				written, err = res.RowsAffected()
+			}
+			return err
+		})
+		if err != nil || written > 0 { // else somebody else gave an order meanwhile
+			return orders, err
+		}
+	}
+}
+
+// Orders are the operator's orders for a node, and whether there are any.
+func (l *Ledger) Orders(ctx context.Context, nodeID string) (orders berth.NodeOrders, any bool, err error) {
+	s, err := l.setting(ctx, SettingNode, nodeID)
+	if err != nil {
+		return berth.NodeOrders{}, false, err
+	}
+	orders, err = ordersIn(s)
+	return orders, s.Version > 0, err
+}
+
+func ordersIn(s Setting) (o berth.NodeOrders, err error) {
+	if len(s.Body) > 0 {
+		err = json.Unmarshal(s.Body, &o)
+	}
+	return o, err
 }
 
 const selectSettings = `SELECT kind, id, body, version, applied, updated_by, updated_at FROM settings`
@@ -150,6 +204,16 @@ func writeSetting(ctx context.Context, scripts *lua.Scripts, s Setting) error {
 			}
 		}
 		return scripts.PutFleetConfig(ctx, c)
+	case SettingNode:
+		orders, err := ordersIn(s)
+		if err != nil {
+			return err
+		}
+		hold := lua.Hold{Cordoned: orders.Cordoned}
+		if !orders.DrainUntil.IsZero() {
+			hold.Drain = max(time.Until(orders.DrainUntil), time.Millisecond)
+		}
+		return scripts.HoldNode(ctx, s.ID, hold)
 	default:
 		if gone {
 			return scripts.PutServices(ctx, json.RawMessage(`{}`))
@@ -166,7 +230,7 @@ func (l *Ledger) RestoreFleet(ctx context.Context, scripts *lua.Scripts) (int, e
 	if err != nil || len(settings) == 0 {
 		return 0, err
 	}
-	there, err := settingsIn(ctx, scripts)
+	there, err := settingsIn(ctx, scripts, settings)
 	if err != nil {
 		return 0, err
 	}
@@ -183,14 +247,20 @@ func (l *Ledger) RestoreFleet(ctx context.Context, scripts *lua.Scripts) (int, e
 	return written, nil
 }
 
-// settingsIn tells which settings Redis has, by kind and id.
-func settingsIn(ctx context.Context, scripts *lua.Scripts) (map[[2]string]bool, error) {
+// settingsIn tells which settings Redis has, by kind and id; of the orders for nodes only those that are asked for.
+func settingsIn(ctx context.Context, scripts *lua.Scripts, asked []Setting) (map[[2]string]bool, error) {
 	k := scripts.Keys()
 	var pools, tenants *redis.StringSliceCmd
 	var strategy, services *redis.IntCmd
+	orders := map[string]*redis.IntCmd{}
 	_, err := scripts.Redis().Pipelined(ctx, func(p redis.Pipeliner) error {
 		pools, tenants = p.HKeys(ctx, k.ConfigPools()), p.HKeys(ctx, k.ConfigTenants())
 		strategy, services = p.Exists(ctx, k.ConfigStrategy()), p.Exists(ctx, k.ConfigServices())
+		for _, s := range asked {
+			if s.Kind == SettingNode {
+				orders[s.ID] = p.Exists(ctx, k.NodeHold(s.ID))
+			}
+		}
 		return nil
 	})
 	if err != nil {
@@ -198,6 +268,9 @@ func settingsIn(ctx context.Context, scripts *lua.Scripts) (map[[2]string]bool, 
 	}
 	there := map[[2]string]bool{
 		{string(SettingStrategy), ""}: strategy.Val() == 1, {string(SettingServices), ""}: services.Val() == 1,
+	}
+	for id, exists := range orders {
+		there[[2]string{string(SettingNode), id}] = exists.Val() == 1
 	}
 	for _, id := range pools.Val() {
 		there[[2]string{string(SettingPool), id}] = true

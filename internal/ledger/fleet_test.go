@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -104,6 +105,91 @@ func TestSettingsReachRedisAndComeBack(t *testing.T) {
 		counts, err := s.CountPool(ctx, "fast")
 		require.NoError(t, err)
 		require.Equal(t, 1, counts.Free, "who registered meanwhile is in its pool")
+	})
+}
+
+// S11, L12: an operator's orders for a node change one by one, reach Redis, and come back after a wipe, before the node does or
+// after it.
+func TestOrdersReachRedisAndComeBack(t *testing.T) {
+	eachFleet(t, func(t *testing.T, l *Ledger, s *lua.Scripts) {
+		ctx := t.Context()
+		incarnation := berth.Incarnation{Host: "h", PID: 1, StartedAt: 1}
+		register := func(id string) {
+			t.Helper()
+			_, err := s.RegisterNode(ctx, berth.NodeSpec{
+				ID: id, Kind: berth.NodeTranslate, Incarnation: incarnation, Capabilities: fast().Capabilities,
+			}, lua.Registration{})
+			require.NoError(t, err)
+		}
+		order := func(id string, change func(*berth.NodeOrders)) {
+			t.Helper()
+			_, err := l.OrderNode(ctx, id, "olga", func(o berth.NodeOrders) berth.NodeOrders { change(&o); return o })
+			require.NoError(t, err)
+			require.NoError(t, l.ApplySetting(ctx, s, SettingNode, id))
+		}
+		read := func(id string) berth.Node {
+			t.Helper()
+			nodes, err := s.ReadNodes(ctx, id)
+			require.NoError(t, err)
+			return nodes[id]
+		}
+		until := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+		for _, id := range []string{"early", "late", "free"} {
+			register(id)
+			order(id, func(o *berth.NodeOrders) { o.Cordoned = true })
+		}
+		order("late", func(o *berth.NodeOrders) { o.DrainUntil = until })
+		order("free", func(o *berth.NodeOrders) { o.Cordoned = false })
+		stands := func() {
+			t.Helper()
+			require.Equal(t, berth.ExcludeCordoned, read("early").Excluded)
+			late := read("late")
+			require.True(t, late.Cordoned)
+			require.Equal(t, berth.ExcludeDraining, late.Excluded)
+			require.WithinDuration(t, until, late.DrainUntil, time.Minute)
+			require.Empty(t, read("free").Excluded)
+		}
+		stands()
+		_, ordered, err := l.Orders(ctx, "free")
+		require.NoError(t, err)
+		require.False(t, ordered, "none are none")
+		written, err := l.RestoreFleet(ctx, s)
+		require.NoError(t, err)
+		require.Zero(t, written, "nothing is missing")
+
+		wipe(t, s)
+		register("early")
+		register("free")
+		written, err = l.RestoreFleet(ctx, s)
+		require.NoError(t, err)
+		require.Equal(t, 2, written)
+		register("late")
+		stands()
+	})
+}
+
+// S11: orders given at once are all kept.
+func TestOrdersAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		var g errgroup.Group
+		until := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()
+		for i := range 20 {
+			g.Go(func() error {
+				_, err := l.OrderNode(t.Context(), "n1", "olga", func(o berth.NodeOrders) berth.NodeOrders {
+					if i%2 == 0 {
+						o.Cordoned = true
+					} else {
+						o.DrainUntil = until
+					}
+					return o
+				})
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		orders, _, err := l.Orders(t.Context(), "n1")
+		require.NoError(t, err)
+		require.Equal(t, berth.NodeOrders{Cordoned: true, DrainUntil: until}, orders)
 	})
 }
 
