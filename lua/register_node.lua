@@ -20,7 +20,7 @@
 -- ARGV[9]  capabilities, one per line
 -- ARGV[10] slots
 -- ARGV[11] generation it had before, 0 when none: its leases can be reinstated in a grace
--- ARGV[12] 1 when a new generation is to be told in the outbox
+-- ARGV[12] 1 when its arrival is to be told in the outbox, also that of a generation which was away only for a moment
 -- ARGV[13] ms for which a node whose leases were forgotten gets no new ones
 --
 -- Returns {code, generation, pools}; pools one per line
@@ -103,6 +103,6 @@ local leases = purge(stem, node, now)
 settle(stem, node, leases)
 move(stem, node, pools, leases)
 if hold[2] then redis.call('ZADD', stem .. 'node:draining', hold[2], id) end
-if code == 'OK' and ARGV[12] == '1' then notify(stem, id, now, 'registered') end
+if ARGV[12] == '1' then notify(stem, id, now, 'registered') end
 redis.call('PUBLISH', stem .. 'node:updated', id)
 return { code, whole(generation), node.pools }

@@ -1,7 +1,9 @@
 package tests
 
 import (
+	"bytes"
 	"context"
+	"net/http"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +12,7 @@ import (
 	"berth"
 	"berth/internal/testdb"
 	"berth/internal/testredis"
+	"berth/internal/unit"
 )
 
 // C4, L12: a Redis that comes back with its data has forgotten no unit: nobody registers again, and the unit is asked at
@@ -29,6 +32,29 @@ func TestConferencesWhenRedisComesBack(t *testing.T) {
 	require.Equal(t, c.Owner, is.Owner)
 	require.Equal(t, map[string]int64{c.E164: c.Owner.Epoch}, u1.runs())
 	m.end(c.E164, "conference-redis-back")
+	s.noSlots("u1")
+}
+
+// C15, C19: a unit's media server is away for less than it takes to declare it dead, and a conference ends on it meanwhile. It
+// comes back as the same generation, and is asked what it runs all the same.
+func TestConferenceEndsWhileItsUnitIsAway(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.quickUnits(1000, 60_000, 120_000)
+	m := s.meeting()
+	u1 := s.media("u1", 5)
+	ends, stays := m.open("8670000001").Conference, m.open("8670000002").Conference
+	u1.fail(unit.FaultSilent)
+	s.eventually("the unit to have let go of its media server", func() bool { return bytes.Contains(u1.output(), []byte("node has left")) })
+	u1.ask(http.MethodDelete, "/conferences/"+ends.E164, nil)
+	u1.fail(unit.FaultNone)
+	is := m.until(ends.E164, "over", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndByUnit, is.End)
+	m.over(ends.E164, "conference-ended-unseen")
+	is = m.until(stays.E164, "open", on("u1"))
+	require.Equal(t, stays.Owner, is.Owner)
+	s.link("link-back-in-time", "u1", stays.Owner.Generation)
+	m.end(stays.E164, "conference-unit-away")
 	s.noSlots("u1")
 }
 
@@ -90,4 +116,15 @@ func TestConferenceEndsOtherwiseThanItsWorkerWrote(t *testing.T) {
 	require.Equal(t, berth.EventDone, told[len(told)-1].Type)
 	m.over(c.E164, "conference-ended-otherwise")
 	s.noSlots("u2")
+}
+
+// quickUnits is quickTimes for media units.
+func (s *stack) quickUnits(heartbeat, suspect, death int) {
+	s.tb.Helper()
+	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{
+		"times": map[string]any{"media": map[string]any{
+			"heartbeatIntervalMs": heartbeat, "suspectAfterMs": suspect, "failureDetectionTimeoutMs": death,
+		}},
+	})
+	require.Equal(s.tb, http.StatusOK, status, "%v", out)
 }

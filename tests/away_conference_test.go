@@ -1,0 +1,260 @@
+//go:build faults
+
+package tests
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+// stays is a meeting whose conferences are on healthy units, and have to stay there.
+type stays struct {
+	*meeting
+	units []*media
+	held  []berth.Conference // as they were
+}
+
+// moved tells what happened that nobody had a reason for: who runs a copy that is not where it was, or under another
+// epoch, and whose copy is gone.
+func (a *stays) moved() error {
+	var wrong []error
+	seen := map[string]bool{}
+	for _, u := range a.units {
+		runs, err := simulated{u.id, u.control}.ask(http.MethodGet, "/", nil)
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		for _, is := range runs {
+			seen[is.E164+" on "+u.id] = true
+			for _, c := range a.held {
+				if c.E164 == is.E164 && (c.Owner.NodeID != u.id || c.Owner.Epoch != is.Epoch) {
+					wrong = append(wrong, fmt.Errorf("%s has %s under epoch %d, and %s had it under %d", u.id, c.E164, is.Epoch, c.Owner.NodeID, c.Owner.Epoch))
+				}
+			}
+		}
+	}
+	for _, c := range a.held {
+		if !seen[c.E164+" on "+c.Owner.NodeID] {
+			wrong = append(wrong, fmt.Errorf("%s has no %s any more", c.Owner.NodeID, c.E164))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// normal is whether everything is as before: each conference is open where it was, its unit's word is taken, and the one
+// that waits for room still waits.
+func (a *stays) normal(waits string, people int) error {
+	for _, c := range a.held {
+		is, err := a.Conference(context.Background(), c.E164, "")
+		if err != nil {
+			return err
+		}
+		if is.Status != berth.ConferenceOpen || is.Owner.NodeID != c.Owner.NodeID || is.Owner.Epoch != c.Owner.Epoch || is.Stale || is.Info == nil {
+			return fmt.Errorf("%s: %s on %v", c.E164, is.Status, is.Owner)
+		}
+		var live struct{ ParticipantCount int }
+		if err := json.Unmarshal(is.Info.Live, &live); err != nil || live.ParticipantCount != people {
+			return fmt.Errorf("%s: %s is told of it, not %d", c.E164, is.Info.Live, people)
+		}
+	}
+	is, err := a.Conference(context.Background(), waits, "")
+	if err != nil {
+		return err
+	}
+	if is.Status != berth.ConferenceAwaitingRecovery || is.Stale {
+		return fmt.Errorf("%s: %s on %v", waits, is.Status, is.Owner)
+	}
+	return nil
+}
+
+// attend has so many people take part in each conference: its unit has something to tell.
+func (a *stays) attend(people int) {
+	for _, u := range a.units {
+		for _, c := range a.held {
+			if c.Owner.NodeID == u.id {
+				u.people(c, people)
+			}
+		}
+	}
+}
+
+// P5 for conferences. Redis loses everything, in mid-run, with a restart, or after having been away for twenty-one times
+// what it takes to declare a unit dead (that is 84 s with the times that units have); or it was away and has lost nothing.
+// Conferences of healthy units stay there, under their epochs; nobody runs a second copy; what waited for room still gets
+// it; and within 10 s of Redis's return everything is told and taken as before.
+func TestConferencesOutliveRedis(t *testing.T) { // C4, C20, L11, L12
+	for name, c := range map[string]struct {
+		away    time.Duration
+		keeps   string // whether Redis keeps its data over a restart
+		flushed bool
+	}{
+		"flushed":           {flushed: true, keeps: "no"},
+		"restarted empty":   {keeps: "no"},
+		"away for long":     {away: 42 * time.Second, keeps: "yes"},
+		"away, back empty":  {away: 42 * time.Second, keeps: "no"},
+		"away for a moment": {away: time.Second, keeps: "yes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := testredis.Start(t, "--appendonly", c.keeps)
+			s := newStack(t, with("BERTH_REDIS_ADDR="+redis.Addr()))
+			s.ready.RedisAddr = redis.Addr()
+			s.quickUnits(300, 1000, 2000)
+			a := &stays{meeting: s.meeting()}
+			u1, u2, lost := s.media("u1", 2), s.media("u2", 1), s.media("u3", 1)
+			a.units = []*media{u1, u2}
+			s.afterGrace(lua.New(redis.Client(), lua.Keys{}))
+			waits := ""
+			for i := range 4 {
+				is := a.open(fmt.Sprint(8660000001 + i)).Conference
+				if is.Owner.NodeID == "u3" {
+					waits = is.E164
+					continue
+				}
+				a.held = append(a.held, is)
+			}
+			require.Len(t, a.held, 3)
+			lost.kill()
+			a.until(waits, "waiting for room", func(c berth.Conference) bool {
+				return c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != ""
+			})
+			a.attend(2)
+			s.eventually("all to be told of", func() bool { return a.normal(waits, 2) == nil })
+			require.NoError(t, a.moved())
+			ended := make(chan error)
+			watched, done := context.WithCancel(t.Context())
+			defer done()
+			go func() { // from now on nothing moves, at no time
+				for {
+					err := a.moved()
+					select {
+					case <-time.After(50 * time.Millisecond):
+					case <-watched.Done():
+						ended <- err
+						return
+					}
+					if err != nil {
+						ended <- err
+						return
+					}
+				}
+			}()
+
+			switch {
+			case c.flushed:
+				require.NoError(t, redis.Client().FlushAll(t.Context()).Err())
+			case c.away == 0:
+				redis.Restart()
+			default:
+				redis.Kill()
+				a.whileAway(t, waits, c.away)
+				redis.Restart()
+			}
+			back := time.Now()
+			a.attend(3)
+			var why error
+			s.eventually("all to be as before", func() bool {
+				why = a.normal(waits, 3)
+				return why == nil || time.Since(back) > 20*time.Second
+			})
+			require.NoError(t, why)
+			t.Logf("all as before %s after Redis was back", time.Since(back).Round(10*time.Millisecond))
+			require.Less(t, time.Since(back), 10*time.Second)
+
+			late := s.media("u4", 1)
+			is := a.until(waits, "on the unit that has room", on("u4"))
+			require.Equal(t, map[string]int64{waits: is.Owner.Epoch}, late.runs())
+			t.Logf("the one that waited had room %s after that", time.Since(back).Round(10*time.Millisecond))
+			done()
+			require.NoError(t, <-ended)
+			require.NotRegexp(t, `declared dead.*\b(u1|u2)\b`, string(s.worker.output()))
+			require.Regexp(t, `declared dead.*\bu3\b`, string(s.worker.output()), "whoever is, is named")
+			for _, c := range a.held {
+				require.Len(t, a.one(c.E164).Segments, 1, "it was on one unit all the time")
+			}
+			a.everyMoveIsSeen(t, waits)
+			for _, c := range a.held[1:] {
+				a.end(c.E164, "conference-redis-lost")
+			}
+			a.end(waits, "conference-waited-redis-lost")
+			_, err := a.EndConference(t.Context(), a.held[0].E164)
+			require.NoError(t, err)
+			s.noSlots("u1", "u2", "u4")
+		})
+	}
+}
+
+// whileAway holds what is answered while Redis is away: what is written is refused at once, and what is read is the ledger's.
+func (a *stays) whileAway(t *testing.T, waits string, away time.Duration) {
+	t.Helper()
+	gone, slowest, asked := time.Now(), time.Duration(0), 0
+	units := a.s.user("units", "node")
+	for time.Since(gone) < away {
+		for _, c := range append([]berth.Conference{{ConferenceSpec: berth.ConferenceSpec{E164: waits}}}, a.held...) {
+			is, err := a.Conference(t.Context(), c.E164, "")
+			require.NoError(t, err)
+			require.True(t, is.Stale)
+			require.Equal(t, c.Owner, is.Owner)
+		}
+		c := a.held[0]
+		began := time.Now()
+		for _, err := range []error{
+			units.ReportConference(t.Context(), c.E164, berth.ConferenceInfo{
+				NodeID: c.Owner.NodeID, Generation: c.Owner.Generation, Epoch: c.Owner.Epoch, Live: json.RawMessage(`{}`),
+			}),
+			func() error {
+				_, err := a.CreateConference(t.Context(), client.ConferenceSpec{E164: "8660000009", DurationMs: time.Hour.Milliseconds()})
+				return err
+			}(),
+		} {
+			p := problem(t, err)
+			require.Equal(t, http.StatusServiceUnavailable, p.Status, "%v", err)
+			require.Positive(t, p.RetryAfter)
+		}
+		slowest, asked = max(slowest, time.Since(began)), asked+2
+		<-time.After(time.Second)
+	}
+	t.Logf("away for %s: %d writes were refused, the slowest two after %s", time.Since(gone).Round(time.Second), asked, slowest.Round(time.Millisecond))
+}
+
+// everyMoveIsSeen is the test of the test: a conference that does move, and one that is ended, are seen.
+func (a *stays) everyMoveIsSeen(t *testing.T, waits string) {
+	t.Helper()
+	c := a.held[0]
+	require.NoError(t, a.moved())
+	require.Error(t, a.normal(waits, 3), "it does not wait any more")
+	other := a.units[0]
+	if other.id == c.Owner.NodeID {
+		other = a.units[1]
+	}
+	runs := maps.Clone(other.runs())
+	second := c
+	second.Owner.Epoch++
+	other.people(second, 1)
+	require.Error(t, a.moved(), "a second copy")
+	other.ask(http.MethodDelete, "/conferences/"+c.E164, nil)
+	require.Equal(t, runs, other.runs())
+	require.NoError(t, a.moved())
+	for _, u := range a.units {
+		if u.id == c.Owner.NodeID {
+			u.people(second, 3)
+			require.Error(t, a.moved(), "another epoch")
+			u.ask(http.MethodDelete, "/conferences/"+c.E164, nil)
+			require.Error(t, a.moved(), "none")
+			u.people(c, 3)
+		}
+	}
+}
