@@ -1,0 +1,114 @@
+package tests
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/unit"
+)
+
+// C11: a unit that refuses a recovery is followed by the next one, at once. C9, C22: when all of them refuse, and go on doing so,
+// the conference is given up in the end; its record ends at the failure, and tells when it was to end.
+func TestC9C11UnitsThatRefuse(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, with("BERTH_CONFERENCE_RETRY=500ms", "BERTH_CONFERENCE_GIVE_UP=4s"))
+	m := s.meeting()
+	u1 := s.media("u1", 5)
+	first, second := m.open("8685000001").Conference, m.open("8685000002").Conference
+	u2, u3 := s.media("u2", 5), s.media("u3", 1)
+	u2.fail(unit.FaultRefuse)
+	u1.fail(unit.FaultSilent)
+	// u3 has room for one of them. The other one is refused by u2 as often as it is asked.
+	kept, lost := first, second
+	s.eventually("one of them to be on u3", func() bool {
+		c, err := m.Conference(t.Context(), second.E164, "")
+		if err == nil && on("u3")(c.Conference) {
+			kept, lost = second, first
+			return true
+		}
+		c, err = m.Conference(t.Context(), first.E164, "")
+		return err == nil && on("u3")(c.Conference)
+	})
+	require.Contains(t, u3.runs(), kept.E164)
+
+	is := m.until(lost.E164, "given up", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndNotRecovered, is.End)
+	require.Equal(t, lost.EndAt, is.EndAt, "C22: as it was planned")
+	require.Len(t, is.Segments, 1)
+	require.Equal(t, is.Segments[0].EndedAt, is.EndedAt, "C22: at the failure")
+	var refusals []berth.ConferenceOrder
+	for _, o := range is.Orders {
+		if o.Command == berth.ActivityRecoverConference {
+			require.Equal(t, "u2", o.NodeID)
+			require.Contains(t, o.Outcome, "refused: it refuses, as it was told")
+			refusals = append(refusals, o)
+		}
+	}
+	require.Greater(t, len(refusals), 2, "C9: it was tried again")
+	require.GreaterOrEqual(t, refusals[len(refusals)-1].At.Sub(refusals[0].At), 2*time.Second)
+	require.Less(t, refusals[len(refusals)-1].At.Sub(refusals[0].At), 5*time.Second)
+	require.Empty(t, u2.runs())
+	status, record := s.send(http.MethodGet, "/v1/conferences/"+lost.E164+"/record", s.token("alice"), nil)
+	require.Equal(t, http.StatusOK, status)
+	require.EqualValues(t, berth.EndNotRecovered, record["end"])
+	m.over(lost.E164, "conference-refused-recovery")
+	m.end(kept.E164, "conference-recovered")
+	u1.kill()
+	s.noSlots("u2", "u3")
+}
+
+// C10: whoever holds a conference, or an administrator, ends it whatever it is doing: while it is created, open, without room and
+// recovered by a unit that hangs. What units have of it goes.
+func TestC10EndedWhateverItDoes(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, with("BERTH_CONFERENCE_COMMAND=5s"))
+	m := s.meeting()
+	operator := s.user("op", "operator")
+	end := func(e164 string, meanwhile func()) {
+		_, err := operator.EndConference(t.Context(), e164)
+		require.NoError(t, err)
+		meanwhile()
+		is := m.until(e164, "over", ofStatus(berth.ConferenceEnded))
+		require.Equal(t, berth.EndReleased, is.End)
+		s.awaitEnd("conference:" + e164)
+	}
+	u1 := s.media("u1", 5)
+	waits, hangs := m.open("8686000001").Conference, m.open("8686000002").Conference
+	u1.fail(unit.FaultSlow)
+	created := make(chan error, 1)
+	go func() {
+		_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8686000003", DurationMs: 60_000})
+		created <- err
+	}()
+	m.until("8686000003", "being created", ofStatus(berth.ConferenceCreating))
+	end("8686000003", func() {})
+	require.NoError(t, <-created, "its caller is told what became of it")
+	s.eventually("its copy to be released", func() bool { return len(u1.runs()) == 2 })
+	u1.fail(unit.FaultNone)
+
+	u2 := s.media("u2", 1)
+	u2.fail(unit.FaultHalfDead)
+	u1.kill()
+	one := func(is func(berth.Conference) bool) (e164 string) {
+		s.eventually("one of them to be so", func() bool {
+			for _, e164 = range []string{waits.E164, hangs.E164} {
+				if c, err := m.Conference(t.Context(), e164, ""); err == nil && is(c.Conference) {
+					return true
+				}
+			}
+			return false
+		})
+		return e164
+	}
+	end(one(func(c berth.Conference) bool { return c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != "" }), func() {})
+	end(one(func(c berth.Conference) bool { return c.Status == berth.ConferenceCreating && c.Owner.NodeID == "u2" }), func() {
+		u2.fail(unit.FaultNone) // C17: it has to acknowledge the release first
+	})
+	s.eventually("nothing to be left", func() bool { return len(u2.runs()) == 0 })
+	s.noSlots("u2")
+}
