@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -238,6 +239,98 @@ func TestConferencesOfAZone(t *testing.T) {
 	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waiting))
 	require.NoError(t, err)
 	require.Equal(t, "there2", reply.Owner.NodeID)
+}
+
+// C2: as many are told as there is room for, those that have waited longest, however many wait for a zone without any.
+func TestC2WakeFor(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	wait := func(i int, zone string) {
+		in := request(strconv.Itoa(1000+i), waiting, func(in *workflows.PlaceInput) {
+			in.Conference.Zone, in.Conference.LostAt = zone, now.Add(time.Duration(i)*time.Millisecond)
+		})
+		require.NoError(t, d.Ledger.SaveConference(t.Context(), in.Conference))
+	}
+	for i := range 100 {
+		wait(i, "nowhere")
+	}
+	for i, zone := range []string{"Málaga 2", "Málaga 2", "", ""} {
+		wait(100+i, zone)
+	}
+	d.unit(t, "here", "", 1)
+	d.unit(t, "there", "Málaga 2", 1)
+	_, err := d.Scripts.SeizeNodeSlot(t.Context(), berth.Assignment{
+		LeaseID: "other", NodeID: "full", Generation: d.unit(t, "full", "nowhere", 1), PoolID: berth.CapabilityConference,
+	}, time.Hour)
+	require.NoError(t, err)
+	require.NoError(t, d.links.WakeFor(t.Context(), []string{"here", "there", "full", "unknown"}))
+	require.Equal(t, []string{"conference:1100 room", "conference:1102 room"}, d.board.heard())
+	require.NoError(t, d.links.WakeFor(t.Context(), nil))
+	require.Empty(t, d.board.heard())
+}
+
+// few is a Temporal that takes the first signals only one at a time, and the others only in pairs.
+type few struct {
+	client.Client
+	told  chan string   // who was signalled
+	under chan struct{} // has one token while a signal is under way
+	pair  chan struct{}
+}
+
+func (f few) SignalWorkflow(ctx context.Context, id, _, _ string, _ any) error {
+	select {
+	case f.under <- struct{}{}:
+		defer func() { <-f.under }()
+	default:
+		if len(f.told) < firstTold {
+			return errors.New("two at once")
+		}
+	}
+	if len(f.told) >= firstTold {
+		select {
+		case f.pair <- struct{}{}:
+		case <-f.pair:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	f.told <- id
+	return nil
+}
+
+// C1: of many conferences that are lost at once the first are told one after the other, the rest side by side, and all are.
+func TestC1LoseUnit(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	const many = firstTold + 20
+	for i := range many {
+		c := request(strconv.Itoa(1000 + i)).Conference
+		c.Owner = berth.ConferenceOwner{NodeID: "u1", Generation: 3, Epoch: 1}
+		if i == many-1 {
+			c.Owner.Generation = 4
+		}
+		require.NoError(t, d.Ledger.SaveConference(t.Context(), c))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	board := few{told: make(chan string, many), under: make(chan struct{}, 1), pair: make(chan struct{})}
+	d.links.Temporal = board
+	rest := make(chan struct{}) // the odd one's pair
+	go func() {
+		defer close(rest)
+		select {
+		case board.pair <- struct{}{}:
+		case <-ctx.Done():
+		}
+	}()
+	require.NoError(t, d.links.LoseUnit(ctx, berth.NodeNotice{NodeID: "u1", Generation: 3, Kind: berth.NodeMedia, Reason: berth.DepartureSilent}))
+	require.Len(t, board.told, many-1, "not the one that a later generation has")
+	for i := range firstTold {
+		require.Equal(t, workflows.ConferenceWorkflowID(strconv.Itoa(1000+i)), <-board.told)
+	}
+	cancel()
+	<-rest
 }
 
 // C15: every conference of a list is told what the list says; those that nobody knows are to be released.

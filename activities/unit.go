@@ -28,17 +28,8 @@ func (l *Links) LoseUnit(ctx context.Context, n berth.NodeNotice) error {
 		return again(berth.CodeUnavailable, "the unit's conferences cannot be read", 0, err)
 	}
 	rows = slices.DeleteFunc(rows, func(c berth.Conference) bool { return c.Owner.Generation > n.Generation })
-	var g errgroup.Group
-	g.SetLimit(signalsAtOnce)
-	for _, c := range rows {
-		g.Go(func() error {
-			_, err := tellConference(ctx, l.Temporal, c.E164, workflows.SignalUnit, workflows.UnitNews{
-				NodeID: n.NodeID, Generation: n.Generation, Incarnation: n.Incarnation, Gone: n.Reason,
-			})
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	news := workflows.UnitNews{NodeID: n.NodeID, Generation: n.Generation, Incarnation: n.Incarnation, Gone: n.Reason}
+	if err := tellConferences(ctx, l.Temporal, rows, workflows.SignalUnit, news); err != nil {
 		return again(berth.CodeUnavailable, "a conference cannot be told", 0, err)
 	}
 	l.Logger.InfoContext(ctx, "conferences were told of their unit", "unit", n.NodeID, "generation", n.Generation,
@@ -183,20 +174,37 @@ func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, room ma
 	if err != nil {
 		return err
 	}
-	var g errgroup.Group
-	g.SetLimit(signalsAtOnce)
-	for _, row := range rows {
-		if left == 0 || row.Zone != "" && room[row.Zone] <= 0 {
-			continue
+	rows = slices.DeleteFunc(rows, func(c berth.Conference) bool {
+		if left == 0 || c.Zone != "" && room[c.Zone] <= 0 {
+			return true
 		}
 		left--
-		if row.Zone != "" {
-			room[row.Zone]--
+		if c.Zone != "" {
+			room[c.Zone]--
 		}
-		g.Go(func() error {
-			_, err := tellConference(ctx, c, row.E164, workflows.SignalRoom, nil)
+		return false
+	})
+	return tellConferences(ctx, c, rows, workflows.SignalRoom, nil)
+}
+
+// firstTold are told one after the other, and the rest at once: the first of many go all their way while it is still free,
+// instead of all of them together.
+const firstTold = 32
+
+// tellConferences signals many.
+func tellConferences(ctx context.Context, c client.Client, rows []berth.Conference, signal string, arg any) error {
+	var g errgroup.Group
+	g.SetLimit(signalsAtOnce)
+	for i, row := range rows {
+		tell := func() error {
+			_, err := tellConference(ctx, c, row.E164, signal, arg)
 			return err
-		})
+		}
+		if i >= firstTold {
+			g.Go(tell)
+		} else if err := tell(); err != nil {
+			return err
+		}
 	}
 	return g.Wait()
 }
