@@ -1,0 +1,95 @@
+package tests
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+)
+
+// berth starts a command in alice's terminal.
+func (s *stack) berth(args ...string) *process {
+	s.tb.Helper()
+	return s.start("berth", args, []string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("alice")})
+}
+
+// says is what a command prints; it has to succeed, or to fail.
+func (s *stack) says(succeeds bool, args ...string) string {
+	s.tb.Helper()
+	p := s.berth(args...)
+	s.eventually(strings.Join(args, " ")+" to end", func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
+	require.Equal(s.tb, succeeds, p.cmd.ProcessState.Success(), "%v: %s", args, p.output())
+	return string(p.output())
+}
+
+// shows waits until a command that goes on has printed something, and answers what that was.
+func (s *stack) shows(p *process, pattern string) {
+	s.tb.Helper()
+	re := regexp.MustCompile(pattern)
+	s.eventually(pattern+" to be shown", func() bool { return re.Match(p.output()) })
+}
+
+// C1, C2, C10, C22 from the terminal: a conference is opened, found, followed while it waits and moves, and ended; who follows it
+// reads why it waits, who was told what, and in the end where it was.
+func TestConferencesFromTheTerminal(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	m := s.meeting()
+	u1 := s.media("u1", 5, "--leave")
+	const number = "8650000001"
+	m.open("8650000009") // the unit takes work
+	made := s.says(true, "conference", "create", number, "--for", "10m", "--title", "all hands", "--max", "7", "--metadata", `{"floor":3}`)
+	require.Regexp(t, `(?m)^`+number+`$`, made)
+	require.Regexp(t, `· open on u1 \(epoch 1\); ends `, made)
+	require.Contains(t, s.says(false, "conference", "create", "8650000003", "--title", "all\x1b[2J"), "title: must be printable")
+	free := strings.Split(s.says(true, "conference", "create"), "\n")
+	require.Regexp(t, `^[1-9][0-9]+$`, free[0], "a free number")
+	require.Contains(t, s.says(false, "conference", "create", number), "the number has another conference")
+	require.Contains(t, s.says(false, "conference", "get", "8650000002"), "there is no such conference")
+
+	var is berth.Conference
+	require.NoError(t, json.Unmarshal([]byte(s.says(true, "conference", "get", number)), &is))
+	require.Equal(t, berth.ConferenceOpen, is.Status)
+	require.Equal(t, 7, is.MaxParticipants)
+	list := s.says(true, "conference", "list", "--unit", "u1", "--status", "open")
+	require.Regexp(t, `^NUMBER +STATUS +UNIT +EPOCH +ENDS +TITLE\n`, list)
+	require.Regexp(t, `(?m)^`+number+` +open +u1 +1 +\d\d:\d\d:\d\d +all hands$`, list)
+	require.Equal(t, 2, strings.Count(s.says(true, "conference", "list", "--limit", "1"), "\n"))
+	require.Equal(t, 1, strings.Count(s.says(true, "conference", "list", "--unit", "u2"), "\n"))
+
+	watch := s.berth("conference", "watch", number)
+	s.shows(watch, `open on u1 \(epoch 1\)`)
+	require.True(t, u1.stop(patience))
+	s.shows(watch, `awaiting-recovery: no node of pool conference can take it: 1 offline`)
+	s.media("u2", 5)
+	s.shows(watch, `open on u2 \(epoch \d+\)`)
+	s.shows(watch, `u2 was told RecoverConference \(epoch \d+\): acknowledged`)
+	s.says(true, "conference", "end", number)
+	s.shows(watch, `ended: released`)
+	s.shows(watch, `· on u2 from \S+ to \S+, epoch \d+ \(released\)`)
+	s.shows(watch, `· on u1 from \S+ to \S+, epoch 1 \(unit_lost\)`)
+	s.shows(watch, `u2 was told ReleaseConference \(epoch \d+\): acknowledged`)
+	<-watch.done
+	require.True(t, watch.cmd.ProcessState.Success())
+
+	is = berth.Conference{}
+	require.NoError(t, json.Unmarshal([]byte(s.says(true, "conference", "get", number)), &is))
+	require.Equal(t, berth.EndReleased, is.End)
+	again := s.says(true, "conference", "create", number)
+	require.Contains(t, again, "open on u2")
+	var earlier berth.Conference
+	require.NoError(t, json.Unmarshal([]byte(s.says(true, "conference", "get", number, "--id", is.ID)), &earlier))
+	require.Equal(t, is, earlier)
+	t.Logf("watch:\n%s", watch.output())
+}
