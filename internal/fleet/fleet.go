@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,7 +186,7 @@ func (o *owner) take(ctx context.Context, e read) {
 		}
 		for _, id := range e.nodes {
 			n, ok := e.got.Nodes[id]
-			recount = recount || !slices.Equal(nodes[id].Capabilities, n.Capabilities)
+			recount = recount || !countsAlike(nodes[id], n)
 			if ok {
 				nodes[id] = n
 			} else {
@@ -197,7 +196,7 @@ func (o *owner) take(ctx context.Context, e read) {
 		next.Nodes = nodes
 	}
 	if recount {
-		next.capable = countCapabilities(next.Nodes)
+		next.count()
 	}
 	if e.all && next.Stale {
 		next.Stale = false

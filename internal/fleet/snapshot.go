@@ -23,18 +23,28 @@ type Snapshot struct {
 	At time.Time
 	// Stale tells that Redis cannot be reached, or was not read yet: the copy may be old, and writes are to be refused.
 	Stale bool
-	// capable counts the nodes that have each capability: heartbeats change it seldom, and jobs ask for it often.
-	capable map[string]int
+	// capable counts the nodes that have each capability, manned the living ones of each pool: heartbeats change them seldom,
+	// and jobs ask for them often.
+	capable, manned map[string]int
 }
 
-func countCapabilities(nodes map[string]berth.Node) map[string]int {
-	out := map[string]int{}
-	for _, n := range nodes {
+// countsAlike tells that count makes the same of both.
+func countsAlike(a, b berth.Node) bool {
+	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && (a.State == berth.NodeDead) == (b.State == berth.NodeDead)
+}
+
+func (s *Snapshot) count() {
+	s.capable, s.manned = map[string]int{}, map[string]int{}
+	for _, n := range s.Nodes {
 		for _, c := range n.Capabilities {
-			out[c]++
+			s.capable[c]++
+		}
+		for _, pool := range n.Pools {
+			if n.State != berth.NodeDead {
+				s.manned[pool]++
+			}
 		}
 	}
-	return out
 }
 
 // Pool is the definition of a pool: the one an operator wrote, or that of the capability of its name.
@@ -45,7 +55,8 @@ func (s *Snapshot) Pool(id string) berth.Pool {
 	return berth.Pool{ID: id, Capabilities: []string{id}}
 }
 
-// Eligible are the pools that serve a language pair, sorted: the pair's own and every defined one that asks for it (L5).
+// Eligible are the pools that serve a language pair, sorted: the pair's own and every defined one that asks for it (L5). One
+// without a living node is none of them while others have some.
 func (s *Snapshot) Eligible(src, tgt string) []string {
 	capability := berth.TranslateCapability(src, tgt)
 	var out []string
@@ -57,12 +68,20 @@ func (s *Snapshot) Eligible(src, tgt string) []string {
 			out = append(out, id)
 		}
 	}
+	if slices.ContainsFunc(out, s.isManned) {
+		out = slices.DeleteFunc(out, func(id string) bool { return !s.isManned(id) })
+	}
 	slices.Sort(out)
 	return out
 }
 
-// Serves tells whether the pool is one of the Eligible, without looking at the others.
+func (s *Snapshot) isManned(poolID string) bool { return s.manned[poolID] > 0 }
+
+// Serves tells whether the pool is one of the Eligible, in most cases without looking at the others.
 func (s *Snapshot) Serves(poolID, src, tgt string) bool {
+	if !s.isManned(poolID) {
+		return slices.Contains(s.Eligible(src, tgt), poolID)
+	}
 	capability := berth.TranslateCapability(src, tgt)
 	if p, defined := s.Pools[poolID]; defined {
 		return p.Serves(capability)
