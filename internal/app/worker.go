@@ -37,7 +37,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 			FlushInterval: cfg.Stream.FlushInterval(), FlushSize: cfg.Stream.FlushSize,
 			TTL: cfg.Stream.TTL(), TrimMaxLen: cfg.Stream.TrimMaxLen, Production: cfg.Production, Logger: logger,
 		}),
-		Slots: slots, Models: llm.NewClient(b.catalog, &http.Client{}, logger), Catalog: b.catalog, Running: running,
+		Slots: slots, Models: llm.NewClient(b.catalog, nil, logger), Catalog: b.catalog, Running: running,
 		Options: activities.TaskOptions{
 			CallTimeout: cfg.Worker.CallTimeout(), Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,
 		},

@@ -207,13 +207,18 @@ func (s *session) middleware(req *http.Request, next option.MiddlewareNext) (*ht
 	if err != nil {
 		return nil, err
 	}
-	body := &guardedBody{ReadCloser: resp.Body, dog: s.dog, limits: s.limits}
+	body := &guardedBody{
+		ReadCloser: resp.Body, dog: s.dog, limits: s.limits, ended: func() bool { return s.result.FinishReason != "" },
+	}
 	resp.Body = body
 	s.result.Stub = resp.Header.Get(StubHeader) == "true"
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	streams := err != nil || media == "text/event-stream"
 	if resp.StatusCode == http.StatusOK && streams {
 		return resp, nil
+	}
+	if resp.StatusCode == http.StatusOK && media == "application/json" {
+		return s.inOnePiece(resp, body)
 	}
 	s.dog.hurry(afterEnd)
 	words, _ := io.ReadAll(io.LimitReader(body, errorBodyBytes)) // what came is enough for the log

@@ -146,6 +146,45 @@ func TestStreamDeliversDeltasInOrder(t *testing.T) {
 	require.Empty(t, p.log.String())
 }
 
+// The next call uses the connection again, and the provider is done with one call before its slot goes to the next.
+func TestACompleteAnswerIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	var connections, answered atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		send(w, content("text"), stopChunk, usageChunk, doneLine)
+		<-time.After(restWait / 10) // it has its own books to close
+		answered.Add(1)
+	}))
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	srv.Start()
+	t.Cleanup(srv.Close)
+	c := clientOf(t, srv.URL, io.Discard)
+	for n := range 5 {
+		_, err := c.Stream(t.Context(), ask(Timeouts{}), ignore)
+		require.NoError(t, err)
+		require.EqualValues(t, n+1, answered.Load())
+	}
+	require.EqualValues(t, 1, connections.Load())
+}
+
+// A provider that does not end its answer behind its last words keeps nobody waiting.
+func TestACompleteAnswerThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		send(w, content("text"), stopChunk, doneLine)
+		<-r.Context().Done()
+	})
+	res, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
+	require.NoError(t, err)
+	require.Equal(t, "text", res.Text)
+	require.Less(t, res.Took, afterEnd)
+}
+
 func TestStreamSendsAnImageAsAPart(t *testing.T) {
 	t.Parallel()
 	var body struct {

@@ -69,6 +69,7 @@ type guardedBody struct {
 	io.ReadCloser
 	dog    *watchdog
 	limits Limits
+	ended  func() bool // the answer is complete
 	total  int64
 	line   int
 	err    error
@@ -103,4 +104,17 @@ func (g *guardedBody) Read(p []byte) (int, error) {
 		return 0, g.err
 	}
 	return n, err
+}
+
+// restWait is how long the end of a complete answer is waited for.
+const restWait = 100 * time.Millisecond
+
+// Close reads a complete answer to its end first. Only then can the connection carry the next call, and only then is the
+// provider done with this one, too: its next may come from whoever is given our slot.
+func (g *guardedBody) Close() error {
+	if g.ended() {
+		g.dog.hurry(restWait)
+		_, _ = io.Copy(io.Discard, io.LimitReader(g, errorBodyBytes)) // whoever says more is cut off
+	}
+	return g.ReadCloser.Close()
 }
