@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -69,6 +70,19 @@ func (s *Server) Kill() {
 	_ = s.cmd.Process.Kill() // it may have ended by itself: Wait tells nothing more
 	_ = s.cmd.Wait()
 	s.cmd = nil
+}
+
+// Pause stops the process, so that it answers nobody and refuses nobody; Resume has it go on where it was.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig os.Signal) {
+	s.tb.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.tb.Fatalf("signal redis-server: %v", err)
+	}
 }
 
 // Restart kills a running process and starts a new one on the same port, ready when it returns.

@@ -1,0 +1,115 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+
+	"berth"
+	"berth/internal/testredis"
+	"berth/workflows"
+)
+
+// Redis hangs, or is dead and comes back with its data, for longer than one try of any step takes. The nodes finish what they
+// have meanwhile, one turn is ended meanwhile, and one goes on afterwards: each listener hears every segment once and in
+// order, and that the turn is done; no run fails, and no slot stays held (A6, A10, L11).
+func TestSegmentsOutliveARedisThatIsAway(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]func(*testredis.Server){
+		"hanging": func(r *testredis.Server) {
+			r.Pause()
+			<-time.After(7 * time.Second)
+			r.Resume()
+		},
+		"dead": func(r *testredis.Server) {
+			r.Kill()
+			<-time.After(9 * time.Second)
+			r.Restart()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := testredis.Start(t, "--appendonly", "yes")
+			s := newStack(t, with("TURN_TIMEOUT_MS=60000", "BERTH_REDIS_ADDR="+redis.Addr()))
+			desks := []*desk{s.desk("a", 8), s.desk("b", 8)}
+			var people []*conversation
+			var turns []string
+			for i := range 3 {
+				c := s.converse(fmt.Sprintf("user-%d", i), fmt.Sprintf("s%d", i))
+				first := c.speak("", 0, "")
+				c.until(first.TurnID, berth.EventTranslation)
+				people, turns = append(people, c), append(turns, first.TurnID)
+			}
+			for _, d := range desks {
+				d.held.Store(true)
+			}
+			jobs := 0
+			for i, c := range people {
+				for index := 1; index < 3; index++ {
+					c.speak(turns[i], index, "")
+					jobs++
+				}
+			}
+			running := make(chan deskJob, jobs)
+			for range jobs {
+				select {
+				case j := <-desks[0].jobs:
+					running <- j
+				case j := <-desks[1].jobs:
+					running <- j
+				case <-time.After(patience):
+					t.Fatal("a job reached no node")
+				}
+			}
+			close(running)
+
+			ended := make(chan error, 1)
+			go func() {
+				<-time.After(time.Second) // Redis is away by now
+				for j := range running {
+					j.answer <- nil
+				}
+				ended <- people[0].FinalizeTurn(context.Background(), turns[0])
+			}()
+			away(redis)
+			back := time.Now()
+			require.NoError(t, <-ended, "ending a turn needs no Redis")
+			for _, d := range desks {
+				d.held.Store(false)
+			}
+			people[1].speak(turns[1], 3, berth.FinalizeManual)
+			require.NoError(t, people[2].FinalizeTurn(t.Context(), turns[2]))
+			for i, c := range people {
+				want := "turn, 0:text 0, 1:text 1, 2:text 2, done(manual 0/3)"
+				if i == 1 {
+					want = "turn, 0:text 0, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)"
+				}
+				require.Equal(t, want, c.until(turns[i], berth.EventDone))
+			}
+			t.Logf("all was told %s after Redis was back", time.Since(back).Round(10*time.Millisecond))
+			for i, c := range people {
+				for _, j := range c.turn(turns[i]).Jobs {
+					require.Equal(t, 1, j.Dispatches, "nothing was done twice")
+				}
+				s.succeeds(workflows.TurnWorkflowID(turns[i]))
+			}
+			s.noSlotsIn(redis, "a", "b")
+			keys, err := redis.Client().Keys(t.Context(), "*scheduler:turn:*").Result()
+			require.NoError(t, err)
+			require.Empty(t, keys, "ended turns are forgotten")
+		})
+	}
+}
+
+// succeeds waits until a workflow's run is over, which must not have failed.
+func (s *stack) succeeds(workflowID string) {
+	s.tb.Helper()
+	s.awaitEnd(workflowID)
+	d, err := s.temporal().DescribeWorkflowExecution(context.Background(), workflowID, "")
+	require.NoError(s.tb, err)
+	require.Equal(s.tb, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, d.GetWorkflowExecutionInfo().GetStatus(), workflowID)
+}
