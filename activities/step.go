@@ -81,7 +81,9 @@ type step struct {
 	writer  *stream.Writer
 	answer  berth.Answer
 	thought bool
-	stage   berth.Stage
+	// announced is set once readers are told that the step is next, or that it starts again.
+	announced atomic.Bool
+	stage     berth.Stage
 	// last is what came of the newest provider call, calls how many there were.
 	last  llm.Result
 	calls int
@@ -100,9 +102,6 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 			s.Logger.Warn("close stream writer", "task", s.in.TaskID, "error", cerr)
 		}
 	}()
-	if err := s.announce(); err != nil {
-		return out, err
-	}
 	messages, err := s.prompt(ctx)
 	if err != nil {
 		return out, err
@@ -155,17 +154,29 @@ func (s *step) firstStage() berth.Stage {
 	}
 }
 
-// announce tells readers that this step is next, or that it starts again.
-func (s *step) announce() error {
-	if !s.attempt.First {
-		return s.writer.Event(berth.Event{
+// announcement tells readers that this step is next, or that it starts again; nothing when they know it. Who need not wait
+// for the model is told with the start: one call to Redis for both.
+func (s *step) announcement() []berth.Event {
+	switch {
+	case s.announced.Swap(true):
+		return nil
+	case !s.attempt.First:
+		return []berth.Event{{
 			Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, msgReset), Status: s.in.Step.PendingStatus(),
-		})
+		}}
+	default:
+		return []berth.Event{{
+			Type: berth.EventStageProgress, Status: s.in.Step.PendingStatus(), Message: text(s.in.Locale, msgWaiting),
+			Queue: s.in.Step.Queue, Model: s.in.Step.Model,
+		}}
 	}
-	return s.writer.Event(berth.Event{
-		Type: berth.EventStageProgress, Status: s.in.Step.PendingStatus(), Message: text(s.in.Locale, msgWaiting),
-		Queue: s.in.Step.Queue, Model: s.in.Step.Model,
-	})
+}
+
+// announce is for who has to wait.
+func (s *step) announce() {
+	if err := s.writer.Event(s.announcement()...); err != nil {
+		s.Logger.Debug("publish that a step is next", "task", s.in.TaskID, "error", err)
+	}
 }
 
 // showPositionEvery is how often somebody who waits for the model is told how many wait before them; who waits
@@ -186,6 +197,7 @@ func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
 			case <-waiting.Done():
 				return
 			case <-tick.C:
+				s.announce()
 				if n := newest.Load(); n != last {
 					last = n
 					s.position(int(n))
@@ -196,8 +208,11 @@ func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
 	defer func() { granted(); shown.Wait() }() // no position after the start
 	return s.Slots.Acquire(ctx, lease.Request{
 		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID,
-		LeaseID:    fmt.Sprintf("%s:%d:%d", s.in.TaskID, s.in.Index, s.attempt.Fence),
-		OnPosition: func(n int) { newest.Store(int64(n)) },
+		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.TaskID, s.in.Index, s.attempt.Fence),
+		OnPosition: func(n int) {
+			s.announce()
+			newest.Store(int64(n))
+		},
 	})
 }
 
@@ -219,18 +234,14 @@ func (s *step) start(ctx context.Context) error {
 			return err
 		}
 	}
-	err := s.writer.Event(berth.Event{
+	return s.writer.Event(append(s.announcement(), berth.Event{
 		Type: berth.EventStart, Queue: s.in.Step.Queue, Model: s.in.Step.Model, Tier: s.in.Tier,
 		TimeoutSec: int(s.in.Timeout / time.Second), RequestID: s.in.RequestID, TraceID: s.in.TraceID,
 		StandIn: s.standIn(),
-	})
-	if err != nil {
-		return err
-	}
-	return s.writer.Event(berth.Event{
+	}, berth.Event{
 		Type: berth.EventStageProgress, Status: status, Message: text(s.in.Locale, msgStage(s.firstStage())),
 		Queue: s.in.Step.Queue, Model: s.in.Step.Model, StandIn: s.standIn(),
-	})
+	})...)
 }
 
 // call asks the model and returns what is to be stored.

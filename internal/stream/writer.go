@@ -56,11 +56,12 @@ const (
 
 // op is one call of the producer on its way to the owner.
 type op struct {
-	kind  opKind
-	text  string
-	at    int64
-	event berth.Event
-	done  chan error // opFlush, opClose
+	kind   opKind
+	text   string
+	at     int64
+	stage  berth.Stage
+	events []berth.Event
+	done   chan error // opFlush, opClose
 }
 
 // Writer starts a writer for the attempt that holds fence. base gives TaskID, ServiceID and Stage of its events.
@@ -93,26 +94,34 @@ func (w *Writer) Token(text string) error {
 	return w.do(op{kind: opToken, text: strings.ToValidUTF8(text, "\uFFFD"), at: time.Now().UnixMilli()})
 }
 
-// Event hands in any event that is neither token nor terminal. Empty TaskID, ServiceID and Stage are filled in.
-func (w *Writer) Event(ev berth.Event) error {
-	if ev.Type == berth.EventDebug && w.prod {
+// Event hands in events that are neither token nor terminal; those of one call leave together. Empty TaskID, ServiceID
+// and Stage are filled in. When one cannot be appended none is.
+func (w *Writer) Event(events ...berth.Event) error {
+	wanted := make([]berth.Event, 0, len(events))
+	for _, ev := range events {
+		if ev.Type == berth.EventDebug && w.prod {
+			continue
+		}
+		if ev.Type.Terminal() || ev.Type == berth.EventGap {
+			return fmt.Errorf("write event: %s cannot be appended", ev.Type)
+		}
+		if ev.Result != nil && !json.Valid(ev.Result) {
+			return fmt.Errorf("write event: result of %s is not JSON", ev.Type)
+		}
+		if ev.TS == 0 {
+			ev.TS = time.Now().UnixMilli()
+		}
+		wanted = append(wanted, ev)
+	}
+	if len(wanted) == 0 {
 		return w.Err()
 	}
-	if ev.Type.Terminal() || ev.Type == berth.EventGap {
-		return fmt.Errorf("write event: %s cannot be appended", ev.Type)
-	}
-	if ev.Result != nil && !json.Valid(ev.Result) {
-		return fmt.Errorf("write event: result of %s is not JSON", ev.Type)
-	}
-	if ev.TS == 0 {
-		ev.TS = time.Now().UnixMilli()
-	}
-	return w.do(op{kind: opEvent, event: ev})
+	return w.do(op{kind: opEvent, events: wanted})
 }
 
 // SetStage changes the stage of what is handed in from now on.
 func (w *Writer) SetStage(stage berth.Stage) {
-	_ = w.do(op{kind: opStage, event: berth.Event{Stage: stage}}) // the next Token or Event tells
+	_ = w.do(op{kind: opStage, stage: stage}) // the next Token or Event tells
 }
 
 // Flush returns when everything handed in before is in Redis.

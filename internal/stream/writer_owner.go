@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -117,15 +118,15 @@ func (o *owner) take(op op) {
 		o.token(op.text, op.at)
 	case opEvent:
 		o.seal()
-		if op.event.Stage == "" {
-			op.event.Stage = o.stage
+		for _, ev := range op.events {
+			ev.Stage = cmp.Or(ev.Stage, o.stage)
+			o.cost += eventCost
+			o.enqueue(pending{ev, eventCost})
 		}
-		o.cost += eventCost
-		o.enqueue(pending{op.event, eventCost})
 	case opStage:
-		if op.event.Stage != o.stage {
+		if op.stage != o.stage {
 			o.seal()
-			o.stage = op.event.Stage
+			o.stage = op.stage
 		}
 	case opFlush, opClose:
 		o.seal()

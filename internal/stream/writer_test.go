@@ -390,6 +390,20 @@ func TestWriterTakesAnyText(t *testing.T) {
 	})
 }
 
+func TestWriterSendsEventsOfOneCallTogether(t *testing.T) {
+	f := &fakeScripts{}
+	inBubble(t, f, Options{Production: true}, nil, func(t *testing.T, w *Writer) {
+		require.NoError(t, w.Event())
+		require.NoError(t, w.Event(berth.Event{Type: berth.EventStart}, berth.Event{Type: berth.EventDebug}, progress))
+		require.Error(t, w.Event(progress, berth.Event{Type: berth.EventDone}))
+		require.NoError(t, w.Flush(t.Context()))
+		require.Len(t, f.trips, 1)
+		require.Len(t, f.trips[0].events, 2)
+		require.Equal(t, berth.EventStart, f.trips[0].events[0].Type)
+		require.Equal(t, berth.EventStageProgress, f.trips[0].events[1].Type)
+	})
+}
+
 func TestWriterRefuses(t *testing.T) {
 	f := &fakeScripts{}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
