@@ -32,10 +32,21 @@ func (s *step) prompt(ctx context.Context) ([]llm.Message, error) {
 
 func (s *step) input(ctx context.Context) (llm.Input, error) {
 	var in llm.Input
+	variables := map[string]string{}
 	for name, id := range s.in.Variables {
-		asset, err := s.Ledger.GetAsset(ctx, s.in.UserID, id)
-		if err != nil {
-			return in, fmt.Errorf("variable %s: %w", name, err)
+		if llm.Reads(s.in.Step.Template, name) {
+			variables[name] = id
+		}
+	}
+	ids := slices.Concat(slices.Collect(maps.Values(variables)), slices.Collect(maps.Values(s.in.Outputs)))
+	assets, err := s.Ledger.GetAssets(ctx, s.in.UserID, ids)
+	if err != nil {
+		return in, fmt.Errorf("variables and outputs: %w", err)
+	}
+	for name, id := range variables {
+		asset, ok := assets[id]
+		if !ok {
+			return in, berth.Errorf(berth.CodeNotFound, "the text or picture of variable %s is gone", name)
 		}
 		if asset.Kind == berth.AssetImage {
 			in.Image = &llm.Image{MediaType: asset.MediaType, Data: asset.Content}
@@ -44,9 +55,9 @@ func (s *step) input(ctx context.Context) (llm.Input, error) {
 		assign(&in, name, string(asset.Content))
 	}
 	for name, id := range s.in.Outputs {
-		asset, err := s.Ledger.GetAsset(ctx, s.in.UserID, id)
-		if err != nil {
-			return in, fmt.Errorf("output of step %s: %w", name, err)
+		asset, ok := assets[id]
+		if !ok {
+			return in, berth.Errorf(berth.CodeNotFound, "the output of step %s is gone", name)
 		}
 		switch name {
 		case berth.StepOCR:

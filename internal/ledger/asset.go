@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,8 +72,11 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 	return a, nil
 }
 
-const selectAsset = `SELECT id, user_id, kind, media_type, name, size, sha256, created_at, content
-	FROM assets WHERE id = $1 AND user_id = $2`
+const (
+	assetColumns = `id, user_id, kind, media_type, name, size, sha256, created_at, content`
+	selectAsset  = `SELECT ` + assetColumns + ` FROM assets WHERE id = $1 AND user_id = $2`
+	selectAssets = `SELECT ` + assetColumns + ` FROM assets WHERE user_id = $1 AND id IN`
+)
 
 // GetAsset answers an asset with its content; CodeNotFound when there is none or it is another user's.
 func (l *Ledger) GetAsset(ctx context.Context, userID, id string) (berth.Asset, error) {
@@ -81,6 +85,27 @@ func (l *Ledger) GetAsset(ctx context.Context, userID, id string) (berth.Asset, 
 	}
 	a, err := scanAsset(l.read.QueryRowContext(ctx, selectAsset, id, userID))
 	return a, translate("get asset", err)
+}
+
+// GetAssets answers those of the user's assets that there are, by their ids, with content.
+func (l *Ledger) GetAssets(ctx context.Context, userID string, ids []string) (map[string]berth.Asset, error) {
+	args, places := []any{userID}, make([]string, 0, len(ids))
+	for _, id := range ids {
+		if storableID(id) {
+			args = append(args, id)
+			places = append(places, "$"+strconv.Itoa(len(args)))
+		}
+	}
+	all := make(map[string]berth.Asset, len(places))
+	if len(places) == 0 || !storableID(userID) {
+		return all, nil
+	}
+	rows, err := l.read.QueryContext(ctx, selectAssets+" ("+strings.Join(places, ", ")+")", args...)
+	found, err := collect("get assets", rows, err, scanAsset)
+	for _, a := range found {
+		all[a.ID] = a
+	}
+	return all, err
 }
 
 // scanner is a row, or the current one of several.
@@ -94,9 +119,12 @@ func scanAsset(row scanner) (berth.Asset, error) {
 	return a, err
 }
 
+// limitThree bounds a query by its third argument. SQLite looks at a bare argument when it plans, and plans anew at each call.
+const limitThree = `LIMIT CAST($3 AS BIGINT)`
+
 const selectResults = `SELECT a.id, a.user_id, a.kind, a.media_type, a.name, a.size, a.sha256, a.created_at, a.content
 	FROM tasks t JOIN assets a ON a.id = t.result_asset_id
-	WHERE t.user_id = $1 AND t.template = $2 AND t.status = 'COMPLETED' ORDER BY t.ended_at DESC LIMIT $3`
+	WHERE t.user_id = $1 AND t.template = $2 AND t.status = 'COMPLETED' ORDER BY t.ended_at DESC ` + limitThree
 
 // LatestResults answers the results of the user's completed tasks of a template, the newest first, with content; a match
 // reads the résumé summaries with it (T22). limit is at most 50.

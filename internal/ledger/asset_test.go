@@ -56,6 +56,25 @@ func TestForeignAndAbsentAssetsLookAlike(t *testing.T) {
 	})
 }
 
+func TestManyAssetsAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		put := func(user, text string) berth.Asset {
+			a, err := l.PutAsset(t.Context(), berth.Asset{UserID: user, Kind: berth.AssetText, Content: []byte(text)})
+			require.NoError(t, err)
+			return a
+		}
+		x, y, bobs := put("alice", "x"), put("alice", "y"), put("bob", "x")
+		got, err := l.GetAssets(t.Context(), "alice", []string{x.ID, bobs.ID, "a_none", "a\x00", y.ID, x.ID})
+		require.NoError(t, err)
+		require.Equal(t, map[string]berth.Asset{x.ID: x, y.ID: y}, got)
+		for _, ask := range [][]string{nil, {"\xff"}} {
+			got, err := l.GetAssets(t.Context(), "alice", ask)
+			require.NoError(t, err)
+			require.Empty(t, got)
+		}
+	})
+}
+
 func TestBadAssets(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		_, err := l.PutAsset(t.Context(), berth.Asset{Kind: berth.AssetText})

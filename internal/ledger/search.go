@@ -50,9 +50,9 @@ func putPassages(ctx context.Context, tx *sql.Tx, a berth.Asset) error {
 const (
 	searchSQLite = `SELECT p.asset_id, p.text, -bm25(passage_index, 0.0, 1.0) AS score
 		FROM passage_index JOIN passages p ON p.id = passage_index.rowid
-		WHERE passage_index MATCH $1 AND p.user_id = $2 ORDER BY score DESC, p.id LIMIT $3`
+		WHERE passage_index MATCH $1 AND p.user_id = $2 ORDER BY score DESC, p.id ` + limitThree
 	searchPostgres = `SELECT asset_id, text, ts_rank(terms, CAST($1 AS tsquery), 1) AS score
-		FROM passages WHERE terms @@ CAST($1 AS tsquery) AND user_id = $2 ORDER BY score DESC, id LIMIT $3`
+		FROM passages WHERE terms @@ CAST($1 AS tsquery) AND user_id = $2 ORDER BY score DESC, id ` + limitThree
 )
 
 // SearchPassages answers the passages of the user's own texts that share most with the query, the best first

@@ -68,6 +68,15 @@ func ReadsInto(t berth.Template) string {
 	return berth.VarJobText
 }
 
+// Reads tells whether the prompt of a step's template is filled from the variable. Pictures are for the step that reads them.
+func Reads(t berth.Template, variable string) bool {
+	picture := variable == berth.VarImage || variable == berth.VarJobImage
+	if t == berth.TemplateJobVision || picture {
+		return t == berth.TemplateJobVision && picture
+	}
+	return slices.ContainsFunc(Variables(t), func(v Variable) bool { return v.Name == variable })
+}
+
 // HasImage tells whether the variables take the vision branch (T2).
 func HasImage(vars map[string]Kind) bool {
 	for _, k := range vars {

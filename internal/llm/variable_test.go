@@ -2,6 +2,7 @@ package llm
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,4 +66,31 @@ func TestEveryTemplateHasVariables(t *testing.T) {
 	require.False(t, HasImage(map[string]Kind{"resume": KindText, "jobText": KindTextAsset}))
 	require.Equal(t, berth.VarResume, ReadsInto(berth.TemplateDetailedResumeSummary))
 	require.Equal(t, berth.VarJobText, ReadsInto(berth.TemplateJobMatch))
+}
+
+// A variable that a step's prompt is filled from and Reads denies would be missing there.
+func TestPromptsReadWhatTheyAreFilledFrom(t *testing.T) {
+	t.Parallel()
+	const mark = "what is looked for"
+	inputs := map[string]Input{
+		berth.VarResume:         {Resume: mark, JobText: "x"},
+		berth.VarJobText:        {Resume: "x", JobText: mark},
+		berth.VarDetailedResume: {Resume: "x", JobText: "x", DetailedResume: mark},
+		berth.VarNotes:          {Resume: "x", JobText: "x", Notes: mark},
+	}
+	for _, tmpl := range stepTemplates() {
+		require.Equal(t, tmpl == berth.TemplateJobVision, Reads(tmpl, berth.VarImage), tmpl)
+		require.Equal(t, tmpl == berth.TemplateJobVision, Reads(tmpl, berth.VarJobImage), tmpl)
+		if tmpl == berth.TemplateJobVision {
+			continue
+		}
+		for name, in := range inputs {
+			messages, err := Prompt(tmpl, berth.LocaleEN, in)
+			require.NoError(t, err)
+			if name == berth.VarDetailedResume && !Reads(tmpl, name) {
+				continue // some have a place for it, but no task of theirs has it
+			}
+			require.Equal(t, strings.Contains(messages[1].Text, mark), Reads(tmpl, name), "%s %s", tmpl, name)
+		}
+	}
 }
