@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/lua"
 )
 
 // MaxGathered is how many defined pools there may be for further ones to be made on request: each pool that a node is in
@@ -60,27 +61,29 @@ func (f *Fleet) GatherZone(ctx context.Context, pool berth.Pool) (changed bool, 
 	})
 }
 
-// fill defines a pool unless it is, and puts into it the nodes that should be in it and are not.
+// fill defines a pool unless it is, and puts into it the nodes that should be in it and are not. Whether it is defined is
+// asked of Redis: the copy may be from before Redis lost its data, and then the pool would stay away.
 func (f *Fleet) fill(ctx context.Context, pool berth.Pool, belongs func(berth.Node) bool) (changed bool, err error) {
-	now := f.Snapshot()
-	var outside []string
-	for id, n := range now.Nodes {
-		if n.State != berth.NodeDead && !slices.Contains(n.Pools, pool.ID) && belongs(n) {
-			outside = append(outside, id)
+	served, outside := false, []string(nil)
+	for id, n := range f.Snapshot().Nodes {
+		if n.State != berth.NodeDead && belongs(n) {
+			served = true
+			if !slices.Contains(n.Pools, pool.ID) {
+				outside = append(outside, id)
+			}
 		}
 	}
-	if len(outside) == 0 {
+	if !served {
 		return false, nil
 	}
 	// What was begun is finished even when the caller does not wait for it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gatherTimeout)
 	defer cancel()
-	if _, defined := now.Pools[pool.ID]; !defined {
-		if _, err := f.scripts.DefinePool(ctx, pool, true); err != nil {
-			return false, err
-		}
+	code, err := f.scripts.DefinePool(ctx, pool, true)
+	if err != nil || code == lua.PoolOK {
+		return err == nil, err // all nodes were moved
 	}
-	return true, f.scripts.MovePools(ctx, outside...)
+	return len(outside) > 0, f.scripts.MovePools(ctx, outside...)
 }
 
 func hasAll(n berth.Node, capabilities []string) bool {
