@@ -95,7 +95,7 @@ func (a *stays) attend(people int) {
 // what it takes to declare a unit dead (that is 84 s with the times that units have); or it was away and has lost nothing.
 // Conferences of healthy units stay there, under their epochs; nobody runs a second copy; what waited for room still gets
 // it; and within 10 s of Redis's return everything is told and taken as before.
-func TestConferencesOutliveRedis(t *testing.T) { // C4, C20, L11, L12
+func TestConferencesWhenRedisIsAwayOrEmpty(t *testing.T) { // C4, C20, L11, L12
 	for name, c := range map[string]struct {
 		away    time.Duration
 		keeps   string // whether Redis keeps its data over a restart
@@ -132,7 +132,11 @@ func TestConferencesOutliveRedis(t *testing.T) { // C4, C20, L11, L12
 				return c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != ""
 			})
 			a.attend(2)
-			s.eventually("all to be told of", func() bool { return a.normal(waits, 2) == nil })
+			var why error
+			s.eventually("all to be told of", func() bool {
+				why = a.normal(waits, 2)
+				return why == nil
+			})
 			require.NoError(t, a.moved())
 			ended := make(chan error)
 			watched, done := context.WithCancel(t.Context())
@@ -165,7 +169,6 @@ func TestConferencesOutliveRedis(t *testing.T) { // C4, C20, L11, L12
 			}
 			back := time.Now()
 			a.attend(3)
-			var why error
 			s.eventually("all to be as before", func() bool {
 				why = a.normal(waits, 3)
 				return why == nil || time.Since(back) > 20*time.Second
