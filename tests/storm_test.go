@@ -193,8 +193,10 @@ func (s *stack) join(t *testing.T, tgt string, from, to int, strategy berth.Stra
 	return out
 }
 
-// begin begins a session's turn, and asks again while berth says so.
+// begin begins a session's turn, and asks again for a while when berth says so.
 func begin(ctx context.Context, c *client.Client, session string) (d client.Dispatch, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for {
 		d, err = c.Dispatch(ctx, session, jobSpec(session, ""))
 		if p := new(client.Problem); !errors.As(err, &p) || p.Status != http.StatusServiceUnavailable {
