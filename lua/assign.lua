@@ -19,35 +19,39 @@
 --   GRACE      {ms}: Redis may have forgotten leases: grants wait
 --   GUARD      the guard is missing: to be checked first
 
--- include fleet
--- include choose
-
 -- LONG ends a row, for a hash with a value of more than 64 bytes is a table; small ones are lists that Redis goes through.
 local LONG = '\n                                                                '
 
 local grace = redis.call('HGET', KEYS[1], 'grace')
 if not grace then return { 'GUARD' } end
-local want = asked()
-if not want then return redis.error_reply('ERR assign: not a number') end
-local stem, lease, now = ARGV[1], ARGV[2], want.now
+local stem, lease = ARGV[1], ARGV[2]
+if not (tonumber(ARGV[3]) and tonumber(ARGV[6])) then return redis.error_reply('ERR assign: not a number') end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local taken = redis.call('HGET', KEYS[2], lease)
 if taken then
-  local id, generation = string.match(taken, '\n([^\n]*)\n([^\n]*)\n')
-  local node = node_of(stem, id)
-  local expiry = node and node.generation == generation and redis.call('ZSCORE', node.slots, lease)
+  local on, of = string.match(taken, '\n([^\n]*)\n([^\n]*)\n')
+  local is = redis.call('HGET', stem .. 'node:runtime:' .. on, 'generation')
+  local expiry = is == of and redis.call('ZSCORE', stem .. 'node:slots:' .. on, lease)
   if expiry and tonumber(expiry) > now then return { 'EXISTS', taken } end
-  redis.call('ZREM', stem .. 'node:slots:' .. id, lease) -- it lapsed: its row is another's from now on
+  redis.call('ZREM', stem .. 'node:slots:' .. on, lease) -- it lapsed: its row is another's from now on
 end
 if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
 
-local node, strategy = pick(want)
-if not node then
-  local seldom = slow()
-  want.missing = seldom.missing(stem, want.required)
-  local reasons = seldom.passed(want, true)
-  return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, want.missing }
+local named = false
+-- include usual
+if not id then
+-- include fleet
+-- include settle
+-- include choose
+  local want, node = asked(now), nil
+  node, strategy = pick(want)
+  if not node then
+    local reasons, missing = refused(want)
+    return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
+  end
+  reserve(want, node, strategy)
+  id, generation = node.id, node.generation
 end
-if want.skipped then slow().passed(want, false) end
-reserve(want, node, strategy)
-redis.call('HSET', KEYS[2], lease, want.pool .. '\n' .. node.id .. '\n' .. node.generation .. '\n' .. strategy .. LONG)
-return { 'OK', node.id, node.generation, strategy }
+redis.call('HSET', KEYS[2], lease, pool .. '\n' .. id .. '\n' .. generation .. '\n' .. strategy .. LONG)
+return { 'OK', id, generation, strategy }

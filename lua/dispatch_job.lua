@@ -30,17 +30,15 @@
 --   GRACE       {ms}: Redis may have forgotten leases: grants wait
 --   GUARD       the guard is missing: to be checked first
 
--- include fleet
--- include choose
-
 local grace = redis.call('HGET', KEYS[1], 'grace')
 if not grace then return { 'GUARD' } end
 local binding, turn, session, job = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local want, keep = asked(), ARGV[11]
-if not (want and tonumber(keep)) then return redis.error_reply('ERR dispatch_job: not a number') end
+local stem, keep = ARGV[1], ARGV[11]
+if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(keep)) then return redis.error_reply('ERR dispatch_job: not a number') end
 local bound = redis.call('GET', binding)
 if bound then return { 'EXISTS', bound } end
-local stem, now = ARGV[1], want.now
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
 local ends = ARGV[10] == '1'
 local known = redis.call('HGET', turn, 'affinity_node_id')
@@ -49,30 +47,35 @@ if not known and not ends then
   if ended and string.find(ended, '\n' .. ARGV[8] .. '\n', 1, true) then return { 'TURN_ENDED' } end
 end
 
-local affine = known or ARGV[13] ~= '' and ARGV[13]
-local node, strategy, affinity, why = nil, '', 'first', ''
-if affine then
-  node, why = usable(want, affine, true)
-  affinity = node and 'hit' or 'miss'
+local named = known or ARGV[13] ~= '' and ARGV[13]
+local affinity, why = named and 'hit' or 'first', ''
+-- include usual
+if not id then
+-- include fleet
+-- include settle
+-- include choose
+  local want, node = asked(now), nil
+  if named then
+    node, why = by_name(want, named)
+    if node then strategy, why = '', '' else affinity = 'miss' end
+  end
+  if not node then node, strategy = pick(want) end
+  if not node then
+    local reasons, missing = refused(want)
+    return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
+  end
+  reserve(want, node, strategy)
+  id, generation = node.id, node.generation
 end
-if not node then node, strategy = pick(want) end
-if not node then
-  local seldom = slow()
-  want.missing = seldom.missing(stem, want.required)
-  local reasons = seldom.passed(want, true)
-  return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, want.missing }
-end
-if want.skipped then slow().passed(want, false) end
-reserve(want, node, strategy)
 if not known and not ends then
-  redis.call('HSET', turn, 'affinity_node_id', affine or node.id)
+  redis.call('HSET', turn, 'affinity_node_id', named or id)
   redis.call('HSET', session, 'current_turn_id', ARGV[8])
   redis.call('EXPIRE', session, '3600')
 end
-local row = ARGV[12] .. ',"node_id":"' .. node.id .. '","generation":' .. node.generation .. ',"lease_id":"' .. want.lease
-  .. '","pool":"' .. want.pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
-  .. '","missed":"' .. (why or '') .. '","created_at_ms":' .. whole(now) .. '}'
+local row = ARGV[12] .. ',"node_id":"' .. id .. '","generation":' .. generation .. ',"lease_id":"' .. ARGV[2]
+  .. '","pool":"' .. pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
+  .. '","missed":"' .. why .. '","created_at_ms":' .. string.format('%d', now) .. '}'
 redis.call('SET', job, row, 'EX', '3600')
 redis.call('SET', binding, row, 'PX', keep)
 redis.call('PUBLISH', stem .. 'job:created', ARGV[9])
-return { 'OK', node.id, node.generation, strategy, affinity, why or '' }
+return { 'OK', id, generation, strategy, affinity, why }

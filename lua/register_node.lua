@@ -76,8 +76,8 @@ if code == 'OK' then
     node = { id = id, key = key, slots = stem .. 'node:slots:' .. id, out = '', pools = '', zone = zone, host = hostname }
   end
   clear_slots(stem, node.slots)
-  node.base, node.active, node.prior, node.unsure = middle(stem, pools), 0, 0, forgotten and now + unsure or 0
-  redis.call('HSET', key, 'base', whole(node.base), 'active', '0', 'prior_leases', '0', 'unavailable_until', '0',
+  node.base, node.active, node.unsure = middle(stem, pools), 0, forgotten and now + unsure or 0
+  redis.call('HSET', key, 'base', whole(node.base), 'unavailable_until', '0',
     'cpu_usage', '0', 'gpu_usage', '0', 'memory_usage', '0', 'current_jobs', '0', 'active_workflows', '0',
     'latency_ms', '0', 'registered_at_ms', whole(now), 'previous', before,
     'unsure_until', whole(node.unsure))
@@ -88,7 +88,7 @@ end
 local counted_before = code == 'EXISTS' and was[4] or ''
 redis.call('HSET', key, 'node_id', id, 'kind', kind, 'generation', whole(generation),
   'host', host, 'pid', pid, 'started_at_ms', started, 'hostname', hostname, 'zone', zone,
-  'capability_lines', capabilities, 'max_concurrent_jobs', whole(slots), 'state', 'ready', 'online', '1', 'out', node.out,
+  'capability_lines', capabilities, 'max_concurrent_jobs', whole(slots), 'state', 'ready', 'online', '1',
   'hold', held, 'last_heartbeat_ms', whole(now), 'updated_at_ms', whole(now), 'refreshed_at_ms', whole(now))
 redis.call('EXPIRE', key, LIFETIME)
 redis.call('HDEL', key, 'departure')

@@ -37,7 +37,7 @@ func choose(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 		rdbs[i] = redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr, PoolSize: 1})
 		defer func() { err = errors.Join(err, rdbs[i].Close()) }()
 	}
-	_, _ = fmt.Fprintf(w, "choose + reserve, %d dispatchers, us a call; baseline an empty EVALSHA; goal >= 0.60 of its throughput, 10 to 10,000 nodes <= 1.3x\n", dispatchers)
+	_, _ = fmt.Fprintf(w, "choose + reserve, %d dispatchers, us a call; baseline an empty EVALSHA of as many keys and arguments; goal >= 0.60 of its throughput, 10 to 10,000 nodes <= 1.3x\n", dispatchers)
 	for _, strategy := range []berth.Strategy{
 		berth.StrategyPowerOfTwo, berth.StrategyLoadBalanced, berth.StrategyRoundRobin, berth.StrategyLocality,
 	} {

@@ -1,16 +1,15 @@
--- Choosing a node and taking its slot, for all strategies (S1-S5, S9, S10, L6, L7, L9). Needs include fleet.
--- What is asked for, `want`: stem, lease, ttl, pool, strategy, random, now, skipped (made here: reason -> how often; nil while
--- no node was passed over), and, nil when nothing of it is asked, own, own_zone, own_host, services, excluded, required.
+-- Choosing a node and taking its slot, for all strategies (S1-S5, S9, S10, L6, L7, L9). Needs includes usual, which decides the
+-- plain cases alike, fleet and settle.
+-- What is asked for, `want`: stem, now, lease, ttl, pool, strategy, random, own, own_zone, own_host, services and
+-- excluded, required (lists, one per line), skipped (filled here: reason -> how often).
 
-local LARGE = 50 -- nodes from which on a pool without a strategy compares two instead of all
 local MOST = 200 -- candidates looked at before giving up; they are passed over for the job's own sake
 
--- asked reads the arguments that the scripts have alike; nil when one is not a number.
-local function asked()
-  local ttl, random = tonumber(ARGV[3]), tonumber(ARGV[6])
-  if not (ttl and random) then return nil end
+-- asked reads the arguments that the scripts have alike.
+local function asked(now)
   local want = {
-    stem = ARGV[1], lease = ARGV[2], ttl = ttl, pool = ARGV[4], strategy = ARGV[5], random = random, now = clock(),
+    stem = ARGV[1], lease = ARGV[2], ttl = tonumber(ARGV[3]), pool = ARGV[4], strategy = ARGV[5], random = tonumber(ARGV[6]),
+    now = now, own = '', own_zone = '', own_host = '', services = '', excluded = '', required = '', skipped = {},
   }
   if ARGV[7] ~= '' then
     want.own, want.own_zone, want.own_host, want.services, want.excluded, want.required =
@@ -19,102 +18,175 @@ local function asked()
   return want
 end
 
--- slow is what few decisions need. It is made when it is asked for: making a function costs every call of the script.
-local slow
-
--- usable is the node when it can take the job; nil and the reason when it cannot. One from the pool's indexes can usually;
--- one asked for by its name may be anywhere.
-local function usable(want, id, named)
-  local node, reason = node_of(want.stem, id), nil
-  if named and node and node.out == 'full' then -- perhaps no longer
-    local seldom = slow()
-    seldom.settle(want.stem, node, seldom.purge(want.stem, node, want.now))
-  end
-  if not node then
-    reason = 'offline'
-  elseif named and not string.find('\n' .. node.pools .. '\n', '\n' .. want.pool .. '\n', 1, true) then
-    reason = 'not_in_pool'
-  elseif want.excluded and string.find(want.excluded, '\n' .. id .. '\n', 1, true) then
-    reason = 'excluded'
-  elseif node.out ~= '' then
-    reason = node.out
-  elseif want.services and want.services ~= '' and slow().lacks(want, node) then
-    reason = 'service_unavailable'
-  else
-    node.leases = leases_of(node, want.now)
-    if node.leases < node.max then return node end
-    reason = 'full'
-  end
-  want.skipped = want.skipped or {}
+local function skip(want, reason)
   want.skipped[reason] = (want.skipped[reason] or 0) + 1
   return nil, reason
 end
 
--- pair is two different ranks of n > 1, by the caller's random number of 52 bits; the lower one first.
+-- usable tells whether the job can go to the node, which is in the pool's index of free ones.
+local function usable(want, id)
+  if want.excluded ~= '' and string.find(want.excluded, '\n' .. id .. '\n', 1, true) then return skip(want, 'excluded') end
+  local node = node_of(want.stem, id)
+  if not node then return skip(want, 'offline') end
+  if node.out ~= '' then return skip(want, node.out) end
+  if want.services ~= '' and tonumber(redis.call('HGET', node.key, 'unavailable_until')) > want.now then
+    for service in string.gmatch(want.services, '[^\n]+') do
+      local till = redis.call('HGET', want.stem .. 'node:unavailable:' .. id, service)
+      if till and tonumber(till) > want.now then return skip(want, 'service_unavailable') end
+    end
+  end
+  node.leases = leases_of(node, want.now)
+  if node.leases >= node.max then return skip(want, 'full') end
+  return node
+end
+
+-- pair is two different ranks of n, by the caller's random number of 52 bits; the lower one first.
 local function pair(want, n)
+  if n == 1 then return 0, 0 end
   local low = want.random % 67108864
   local i = math.floor(low / 67108864 * n)
   local j = math.floor((want.random - low) / 67108864 / 67108864 * (n - 1))
-  if j >= i then return whole(i), whole(j + 1) end
-  return whole(j), whole(i)
+  if j >= i then j = j + 1 end
+  return math.min(i, j), math.max(i, j)
 end
 
-slow = function()
--- include settle
--- include seldom
-  return {
-    settle = settle, purge = purge, purge_due = purge_due, lacks = lacks, another = another, passed = passed, missing = missing,
-  }
+-- by_name is the node by its id, wherever it is; nil and the reason when it cannot take the job.
+local function by_name(want, id)
+  local node = node_of(want.stem, id)
+  if not node then return skip(want, 'offline') end
+  if not string.find('\n' .. node.pools .. '\n', '\n' .. want.pool .. '\n', 1, true) then return skip(want, 'not_in_pool') end
+  if node.out == 'full' then settle(want.stem, node, purge(want.stem, node, want.now)) end -- perhaps no longer
+  return usable(want, id)
+end
+
+-- first is the first usable node of an index, from the lowest score on.
+local function first(want, index)
+  local from, to = 0, 0
+  while from < MOST do
+    local ids = redis.call('ZRANGE', index, from, to, 'WITHSCORES')
+    if #ids == 0 then return nil end
+    for i = 1, #ids, 2 do
+      if tonumber(ids[i + 1]) >= BEHIND then return nil end
+      local node = usable(want, ids[i])
+      if node then return node end
+    end
+    from, to = to + 1, to + 16
+  end
+  return nil
+end
+
+-- two takes the less loaded of two random nodes (S9): the index is in the order of load, so that is the lower rank.
+local function two(want, free, n)
+  local better, other = pair(want, n)
+  local node = usable(want, redis.call('ZRANGE', free, better, better)[1])
+  if node then return node end
+  if other ~= better then node = usable(want, redis.call('ZRANGE', free, other, other)[1]) end
+  return node or first(want, free)
+end
+
+-- near takes the less loaded of two random nodes at a place.
+local function near(want, free, place)
+  local places = pool_key(want.stem, want.pool, 'places')
+  local from, to = '[' .. place, '(' .. place .. '\255'
+  local n = redis.call('ZLEXCOUNT', places, from, to)
+  if n == 0 then return nil end
+  local start, i, j = redis.call('ZLEXCOUNT', places, '-', '(' .. place), pair(want, n)
+  local ids = {}
+  for _, rank in ipairs({ start + i, start + j }) do
+    ids[#ids + 1] = string.match(redis.call('ZRANGE', places, rank, rank)[1], '\1([^\1]*)$')
+  end
+  if (tonumber(redis.call('ZSCORE', free, ids[2])) or 0) < (tonumber(redis.call('ZSCORE', free, ids[1])) or 0) then
+    ids[1], ids[2] = ids[2], ids[1]
+  end
+  local node = usable(want, ids[1]) or usable(want, ids[2])
+  if node then return node end
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', places, from, to, 'LIMIT', 0, MOST)) do
+    node = usable(want, string.match(member, '\1([^\1]*)$'))
+    if node then return node end
+  end
+  return nil
 end
 
 -- choose is the node by the pool's strategy, and the strategy that decided; nil when no node can take the job.
 local function choose(want)
-  local strategy, index = want.strategy, pool_key(want.stem, want.pool, 'free')
-  local id, other
+  local free = pool_key(want.stem, want.pool, 'free')
+  local strategy = want.strategy
   if strategy == 'round-robin' then
-    index = pool_key(want.stem, want.pool, 'ring')
-    id = redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. whole(BEHIND), 'LIMIT', '0', '1')[1]
-  else
-    local rank = '0'
-    if strategy == '' or strategy == 'power-of-two' then
-      local n = redis.call('ZCARD', index)
-      strategy = (strategy ~= '' or n > LARGE) and 'power-of-two' or 'load-balanced'
-      -- The less loaded of two random nodes (S9): the index is in the order of load, so that is the lower rank.
-      if strategy == 'power-of-two' and n > 1 then rank, other = pair(want, n) end
-    elseif want.own and (strategy == 'affinity' or strategy == 'locality') then
-      local node = want.own ~= '' and usable(want, want.own, true)
-      if not node and strategy == 'locality' then
--- include near
-        node = want.own_host ~= '' and near(want, index, want.own_zone .. '\1' .. want.own_host .. '\1')
-        if not node and want.own_zone ~= '' then node = near(want, index, want.own_zone .. '\1') end
-      end
-      if node then return node, strategy end
-    end
-    id = redis.call('ZRANGE', index, rank, rank)[1]
+    return first(want, pool_key(want.stem, want.pool, 'ring')), strategy
   end
-  if not id then return nil, strategy end
-  return usable(want, id) or slow().another(want, index, other), strategy
+  if strategy == '' or strategy == 'power-of-two' then
+    local n = redis.call('ZCARD', free)
+    if n == 0 then return nil, strategy end
+    if strategy == 'power-of-two' or n > LARGE then return two(want, free, n), 'power-of-two' end
+    strategy = 'load-balanced'
+  end
+  if want.own ~= '' and (strategy == 'affinity' or strategy == 'locality') then
+    local node = by_name(want, want.own)
+    if node then return node, strategy end
+  end
+  if strategy == 'locality' then
+    local node = want.own_host ~= '' and near(want, free, want.own_zone .. '\1' .. want.own_host .. '\1')
+    if not node and want.own_zone ~= '' then node = near(want, free, want.own_zone .. '\1') end
+    if node then return node, strategy end
+  end
+  return first(want, free), strategy
 end
 
--- pick chooses; when no node can take the job, it looks whether leases have expired.
+-- passed counts for whom it could not be, and on failure everybody; it answers reasons and numbers in turn.
+local function passed(want, failed)
+  local reasons = {}
+  if failed then
+    local all, kept = redis.call('HGETALL', pool_key(want.stem, want.pool, 'state')), want.skipped
+    want.skipped = { excluded = kept.excluded, service_unavailable = kept.service_unavailable, not_in_pool = kept.not_in_pool }
+    for i = 1, #all, 2 do
+      if all[i] ~= 'turn' and all[i] ~= 'free' and tonumber(all[i + 1]) > 0 then want.skipped[all[i]] = tonumber(all[i + 1]) end
+    end
+    if #want.missing > 0 then want.skipped.capability_missing = 1 end
+  end
+  for reason, n in pairs(want.skipped) do
+    redis.call('HINCRBY', want.stem .. 'stats:excludes', want.pool .. '|' .. reason, whole(n))
+    reasons[#reasons + 1] = reason
+    reasons[#reasons + 1] = whole(n)
+  end
+  return reasons
+end
+
+-- missing names the capabilities of a list, one per line, that no living node has.
+local function missing(stem, required)
+  local asked, out = {}, {}
+  for c in string.gmatch(required, '[^\n]+') do asked[#asked + 1] = c end
+  if #asked == 0 then return out end
+  for i, n in ipairs(redis.call('HMGET', stem .. 'capabilities', unpack(asked))) do
+    if not n then out[#out + 1] = asked[i] end
+  end
+  return out
+end
+
+-- refused is why no node can take the job, reasons and numbers in turn, and what capabilities are missing.
+local function refused(want)
+  want.missing = missing(want.stem, want.required)
+  return passed(want, true), want.missing
+end
+
+-- pick chooses; when no node can take the job, it looks first whether leases have expired.
 local function pick(want)
   local node, strategy = choose(want)
   for _ = 1, 8 do
-    if node or slow().purge_due(want.stem, want.now, 16) == 0 then break end
+    if node or purge_due(want.stem, want.now, 16) == 0 then break end
     node, strategy = choose(want)
   end
   return node, strategy
 end
 
--- reserve takes the slot.
+-- reserve takes the slot, and counts who was passed over for it.
 local function reserve(want, node, strategy)
+  if next(want.skipped) then passed(want, false) end
+  local leases = node.leases + 1
   if strategy == 'round-robin' then
     local turn = redis.call('HINCRBY', pool_key(want.stem, want.pool, 'state'), 'turn', '1')
-    redis.call('ZADD', pool_key(want.stem, want.pool, 'ring'), whole(turn), node.id)
+    redis.call('ZADD', pool_key(want.stem, want.pool, 'ring'), turn, node.id)
   end
   redis.call('ZADD', node.slots, whole(want.now + want.ttl), want.lease)
-  local leases = node.leases + 1
   if leases < node.max then return weigh(want.stem, node, leases) end
-  local seldom = slow()
-  seldom.settle(want.stem, node, seldom.purge(want.stem, node, want.now))
+  settle(want.stem, node, purge(want.stem, node, want.now))
 end

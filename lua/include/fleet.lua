@@ -1,6 +1,6 @@
 -- The fleet as Redis has it, shared by the scripts of nodes, pools and assignments (L1-L4, L7, L9, S1-S11).
 -- Every name is made of the stem that keys.go gives, so that it stays in the cell:
---   node:runtime:{id}        hash  the node; `brief` is what choosing reads of it: see brief_of
+--   node:runtime:{id}        hash  the node; `brief` is what choosing reads of it: see note in include settle
 --   node:runtime:{id}:pools  set   its pools
 --   node:slots:{id}          zset  lease -> expiry, of the current generation
 --   leases                   hash  lease -> what it was given, of those that belong to no job
@@ -11,8 +11,6 @@
 --   pool:{id}:places         zset  the nodes that can be chosen, as zone, host, node in the order of bytes
 --   pool:{id}:state          hash  turn: the last turn given; and how many nodes are free or out, by reason
 --   capabilities             hash  capability -> living nodes that have it
-
--- Every decision runs what follows: making a function costs it, and so does each field and each number Redis has to print.
 
 -- whole prints a whole number without an exponent, alike on every server.
 local function whole(n) return string.format('%d', n) end
