@@ -24,7 +24,7 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 	const over = "8650009999"
 	p.m.open(over)
 	p.eventually("its unit to tell of it", func() bool { return len(ofConference(over, p.claimsOf(""))) > 0 })
-	p.m.end(over, "conference-released")
+	p.finish(over)
 
 	// What the link might hold back for longer still: every row that was ever written comes once more.
 	r.stop()
@@ -106,9 +106,8 @@ func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 	}
 	require.NotEmpty(t, two, "a conference that had two owners")
 	claims := ofConference(two, p.claimsOf(""))
-	for _, c := range claims { // and as the generation before
-		c.generation--
-		claims = append(claims, c)
+	for _, c := range claims { // and as the generation before, and under the epoch before
+		claims = append(claims, claim{c.e164, c.unit, c.generation - 1, c.epoch}, claim{c.e164, c.unit, c.generation, c.epoch - 1})
 	}
 	for what, script := range map[string]*redis.Script{
 		"anybody":        p.altered("put_conference_info", " or is[1] ~= unit or is[2] ~= ARGV[2] or is[3] ~= ARGV[3]"),
