@@ -14,11 +14,11 @@ import (
 // stopped while it writes to SQLite keeps everybody from writing.
 func TestOneOwnerIsHeardInEveryPartition(t *testing.T) {
 	partitioned(t, func(p *partition) {
+		p.again()
 		for _, link := range slices.Sorted(maps.Keys(linkFaults)) {
 			for _, fault := range slices.Sorted(maps.Keys(unitFaults)) {
 				p.round(link, fault)
 			}
-			p.again()
 			if link != "stopped" {
 				p.restart(link)
 			}

@@ -154,8 +154,8 @@ func (p *partition) heardAll(r *recorder) {
 func TestOneOwnerIsHeardAtATime(t *testing.T) {
 	t.Parallel()
 	partitioned(t, func(p *partition) {
-		p.round("cut", "silent")
 		p.again()
+		p.round("cut", "silent")
 		p.round("replies lost", "stopped")
 		p.restart("commands late")
 	})
