@@ -85,6 +85,9 @@ type Ledger interface {
 	SearchConferences(ctx context.Context, q ledger.ConferenceQuery, cursor string, limit int) (found []berth.Conference, next string, err error)
 	NextE164(ctx context.Context, from string) (string, error)
 	CountOwners(ctx context.Context) (map[string]int, error)
+	// FindConferenceKey is what an idempotency key stands for, KeepConferenceKey remembers it; whoever was first counts.
+	FindConferenceKey(ctx context.Context, id string) (ledger.ConferenceKey, error)
+	KeepConferenceKey(ctx context.Context, k ledger.ConferenceKey, instead string) (ledger.ConferenceKey, error)
 	// PutSetting keeps what an operator set about the fleet, ApplySetting writes it to Redis.
 	PutSetting(ctx context.Context, s ledger.Setting) error
 	ApplySetting(ctx context.Context, scripts *lua.Scripts, kind ledger.SettingKind, id string) error

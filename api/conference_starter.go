@@ -52,10 +52,11 @@ func (s *TemporalStarter) CreateConference(
 	req := workflows.CreateRequest{SubmissionID: uuid.NewString(), RequestHash: in.RequestHash, UserID: in.UserID}
 	id := in.RequestHash
 	for range createMost {
-		c, err := s.create(ctx, in, req, id)
+		reply, err := s.create(ctx, in, req, id)
+		c := reply.Conference
 		switch {
 		case err == nil && c.ID == in.ConferenceID:
-			return c, false, nil
+			return c, reply.SubmissionID != req.SubmissionID, nil
 		case err != nil && !oldRefusal(err, req.SubmissionID):
 			return berth.Conference{}, false, numberTaken(err)
 		}
@@ -64,7 +65,7 @@ func (s *TemporalStarter) CreateConference(
 			return berth.Conference{}, false, derr
 		}
 		if !running {
-			id = in.RequestHash + "~" + run
+			id, in.ConferenceID = in.RequestHash+"~"+run, newConferenceID() // the run may have had the other
 			continue
 		}
 		if err != nil { // what was refused is still being taken back
@@ -83,7 +84,7 @@ func (s *TemporalStarter) CreateConference(
 
 func (s *TemporalStarter) create(
 	ctx context.Context, in workflows.ConferenceInput, req workflows.CreateRequest, updateID string,
-) (berth.Conference, error) {
+) (workflows.CreateReply, error) {
 	start := s.Client.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
 		ID:                       workflows.ConferenceWorkflowID(in.Spec.E164),
 		TaskQueue:                workflows.TaskQueueConferences,
@@ -110,7 +111,7 @@ func (s *TemporalStarter) create(
 	if err = asked(err, awayConference); errors.Is(err, errNotRunning) { // it ended between the two
 		err = berth.Errorf(berth.CodeUnavailable, awayConference).With(err)
 	}
-	return reply.Conference, err
+	return reply, err
 }
 
 // numberTaken words the refusal of a number that another conference has, whoever's it is.

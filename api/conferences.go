@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"berth"
@@ -19,7 +18,10 @@ import (
 	"berth/workflows"
 )
 
-type createConferenceInput struct{ Body conferenceBody }
+type createConferenceInput struct {
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Requests of one user with the same key and body are one conference, also when it is over"`
+	Body           conferenceBody
+}
 
 type conferenceBody struct {
 	E164            string          `json:"e164,omitempty" doc:"The number, without the plus; a free one is assigned when none is given" example:"8613800138000"`
@@ -98,7 +100,8 @@ func (s *server) conferences(e *echo.Echo) {
 		Description: "Answers once its unit has acknowledged it or, where that unit was lost meanwhile, once it waits for another; `status` " +
 			"tells. 503 node_full and no_node tell why no unit has room, 502 unit_refused " +
 			"that the unit did not want it: nothing is left of it then (C16). The same number and body again is a replay while the " +
-			"conference lives; 409: the number has another one.",
+			"conference lives; 409: the number has another one. Where a number is to be assigned, only an Idempotency-Key makes asking again safe; " +
+			"422: it was used with another body.",
 		DefaultStatus: http.StatusCreated,
 	}
 	create.Responses = map[string]*huma.Response{
@@ -147,7 +150,7 @@ func (s *server) createConference(ctx context.Context, in *createConferenceInput
 	if err := s.Fleet.Writable(); err != nil { // refused at once (L11)
 		return nil, err
 	}
-	c, replay, err := s.place(ctx, want)
+	c, replay, err := s.place(ctx, want, in.IdempotencyKey)
 	if err != nil {
 		return nil, fmt.Errorf("create conference %s: %w", want.Spec.E164, err)
 	}
@@ -156,25 +159,6 @@ func (s *server) createConference(ctx context.Context, in *createConferenceInput
 		out.Status, out.Body.Replay = http.StatusOK, true
 	}
 	return out, nil
-}
-
-// numbersMost bounds how many assigned numbers are tried when people have taken them by name.
-const numbersMost = 5
-
-// place asks for the conference, under an assigned number when none was given.
-func (s *server) place(ctx context.Context, want workflows.ConferenceInput) (c berth.Conference, replay bool, err error) {
-	if want.Spec.E164 != "" {
-		return s.Starter.CreateConference(ctx, want)
-	}
-	for range numbersMost {
-		if want.Spec.E164, err = s.Ledger.NextE164(ctx, s.Config.NumbersFrom); err != nil {
-			return c, false, err
-		}
-		if c, replay, err = s.Starter.CreateConference(ctx, want); berth.CodeOf(err) != berth.CodeConflict {
-			return c, replay, err
-		}
-	}
-	return c, false, berth.Errorf(berth.CodeUnavailable, "no free number was found; ask again").With(err)
 }
 
 // newConference is what the request asks for; errors name the field (X6).
@@ -206,8 +190,7 @@ func newConference(userID string, b conferenceBody, now time.Time) (workflows.Co
 	}
 	sum := sha256.Sum256(body)
 	return workflows.ConferenceInput{
-		ConferenceID: "c-" + uuid.Must(uuid.NewV7()).String(), UserID: userID, Spec: spec,
-		RequestHash: hex.EncodeToString(sum[:]),
+		ConferenceID: newConferenceID(), UserID: userID, Spec: spec, RequestHash: hex.EncodeToString(sum[:]),
 	}, nil
 }
 

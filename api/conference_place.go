@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/google/uuid"
+
+	"berth"
+	"berth/internal/ledger"
+	"berth/workflows"
+)
+
+// numbersMost bounds how many assigned numbers are tried when people have taken them by name.
+const numbersMost = 5
+
+func newConferenceID() string { return "c-" + uuid.Must(uuid.NewV7()).String() }
+
+// place asks for the conference, under an assigned number when none was given.
+func (s *server) place(ctx context.Context, want workflows.ConferenceInput, key string) (c berth.Conference, replay bool, err error) {
+	if key != "" {
+		return s.placeOnce(ctx, want, key)
+	}
+	if want.Spec.E164 != "" {
+		return s.Starter.CreateConference(ctx, want)
+	}
+	for range numbersMost {
+		if want.Spec.E164, err = s.Ledger.NextE164(ctx, s.Config.NumbersFrom); err != nil {
+			return c, false, err
+		}
+		if c, replay, err = s.Starter.CreateConference(ctx, want); berth.CodeOf(err) != berth.CodeConflict {
+			return c, replay, err
+		}
+	}
+	return c, false, noNumber(err)
+}
+
+func noNumber(err error) error {
+	return berth.Errorf(berth.CodeUnavailable, "no free number was found; ask again").With(err)
+}
+
+// placeOnce is place for a key: what it stands for is written down first, so that whoever asks again after a lost answer, or
+// a crash, finds the same conference. One that was refused left nothing: the key then stands for another.
+func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, key string) (c berth.Conference, replay bool, err error) {
+	named := want.Spec.E164
+	id := sha256.Sum256([]byte(want.UserID + "\x00" + key))
+	k, err := s.Ledger.FindConferenceKey(ctx, hex.EncodeToString(id[:]))
+	used := err == nil
+	if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
+		return c, false, err
+	}
+	k.ID = hex.EncodeToString(id[:])
+	for range numbersMost {
+		if !used {
+			if k, err = s.keepKey(ctx, k, want, named); err != nil {
+				return c, false, err
+			}
+			used = true
+		}
+		if k.RequestHash != want.RequestHash {
+			return c, false, &berth.Error{Code: berth.CodeIdempotencyMismatch, Field: "Idempotency-Key", Message: "was used for another request"}
+		}
+		found, _, serr := s.Ledger.SearchConferences(ctx, ledger.ConferenceQuery{ConferenceID: k.ConferenceID}, "", 1)
+		switch {
+		case serr != nil:
+			return c, false, serr
+		case len(found) == 0 || found[0].Status == berth.ConferenceCreating:
+		case found[0].Status == berth.ConferenceDeleted:
+			used, want.ConferenceID = false, newConferenceID()
+			continue
+		default:
+			return found[0], true, nil
+		}
+		want.ConferenceID, want.Spec.E164 = k.ConferenceID, k.E164
+		c, replay, err = s.Starter.CreateConference(ctx, want)
+		if berth.CodeOf(err) == berth.CodeConflict && named == "" { // somebody took the number by name
+			used, want.ConferenceID = false, newConferenceID()
+			continue
+		}
+		if err == nil && c.ID != k.ConferenceID { // the same request without this key had it made
+			_, err = s.Ledger.KeepConferenceKey(ctx, ledger.ConferenceKey{ID: k.ID, ConferenceID: c.ID, E164: c.E164}, k.ConferenceID)
+		}
+		return c, replay, err
+	}
+	return c, false, noNumber(err)
+}
+
+// keepKey has a key stand for the conference that is wanted, in the place of the one that it stood for.
+func (s *server) keepKey(
+	ctx context.Context, was ledger.ConferenceKey, want workflows.ConferenceInput, e164 string,
+) (ledger.ConferenceKey, error) {
+	if e164 == "" {
+		var err error
+		if e164, err = s.Ledger.NextE164(ctx, s.Config.NumbersFrom); err != nil {
+			return ledger.ConferenceKey{}, err
+		}
+	}
+	return s.Ledger.KeepConferenceKey(ctx, ledger.ConferenceKey{
+		ID: was.ID, RequestHash: want.RequestHash, ConferenceID: want.ConferenceID, E164: e164,
+	}, was.ConferenceID)
+}

@@ -1,0 +1,88 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+)
+
+// keyed asks for a conference under an idempotency key.
+func (h *house) keyed(user, key string, body any) answer {
+	h.t.Helper()
+	return h.call(http.MethodPost, "/v1/conferences", h.token(user), body, "Idempotency-Key", key)
+}
+
+// C16: whoever asks again with the same key gets the same conference, though its number was assigned.
+func TestC16AKeyIsOneConference(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
+	body := doc{"durationMs": 60_000}
+	first := h.keyed("alice", "k1", body)
+	require.Equal(t, http.StatusCreated, first.status, string(first.body))
+	again := h.keyed("alice", "k1", body)
+	require.Equal(t, http.StatusOK, again.status, string(again.body))
+	require.Equal(t, true, again.json(t)["replay"])
+	require.Equal(t, first.json(t)["conferenceId"], again.json(t)["conferenceId"])
+
+	other := h.keyed("alice", "k1", doc{"durationMs": 60_001})
+	require.Equal(t, http.StatusUnprocessableEntity, other.status, string(other.body))
+	require.Equal(t, berth.CodeIdempotencyMismatch, other.problem.Code)
+	require.Equal(t, "Idempotency-Key", other.problem.Field)
+	require.Equal(t, http.StatusBadRequest, h.keyed("alice", strings.Repeat("k", 256), body).status)
+	for _, a := range []answer{h.keyed("alice", "k2", body), h.keyed("bob", "k1", body)} {
+		require.Equal(t, http.StatusCreated, a.status, "another key, another person's key")
+		require.NotEqual(t, first.json(t)["conferenceId"], a.json(t)["conferenceId"])
+	}
+
+	e164 := first.json(t)["e164"].(string)
+	require.Equal(t, http.StatusOK, h.conference(http.MethodDelete, e164, h.token("alice")).status)
+	over := h.keyed("alice", "k1", body)
+	require.Equal(t, http.StatusOK, over.status, "it was made, and is over")
+	require.Equal(t, first.json(t)["conferenceId"], over.json(t)["conferenceId"])
+	require.Equal(t, "ended", over.json(t)["status"])
+}
+
+// C16: the number of a key is written down before anybody is asked: a crash in between makes no second one. What was refused
+// left nothing, and can be asked for again.
+func TestC16AKeyOutlivesWhatWentWrong(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
+	set := func(away, refuse error) {
+		b, giveBack := h.starter.open()
+		defer giveBack()
+		b.away, b.refuse = away, refuse
+	}
+	body := doc{"durationMs": 60_000}
+	set(errDown, nil)
+	require.Equal(t, http.StatusServiceUnavailable, h.keyed("alice", "k1", body).status)
+	set(nil, &api.RefusedError{Code: berth.CodeNodeFull})
+	require.Equal(t, berth.CodeNodeFull, h.keyed("alice", "k1", body).problem.Code)
+	refused := h.conference(http.MethodGet, "9990", h.token("alice")).json(t)
+	require.Equal(t, "deleted", refused["status"], "under the number of the first time")
+
+	set(nil, nil)
+	require.Equal(t, http.StatusCreated, h.meet("bob", meeting(with("e164", "9991"))).status, "somebody takes the next one by name")
+	made := h.keyed("alice", "k1", body)
+	require.Equal(t, http.StatusCreated, made.status, string(made.body))
+	require.NotEqual(t, refused["conferenceId"], made.json(t)["conferenceId"])
+	require.Equal(t, made.json(t)["conferenceId"], h.keyed("alice", "k1", body).json(t)["conferenceId"])
+}
+
+// C16: a number that was given by name, and made before without a key, is the key's from then on.
+func TestC16AKeyForANumber(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	first := h.meet("alice", meeting()).json(t)
+	again := h.keyed("alice", "k1", meeting())
+	require.Equal(t, http.StatusOK, again.status)
+	require.Equal(t, first["conferenceId"], again.json(t)["conferenceId"])
+	require.Equal(t, http.StatusConflict, h.keyed("alice", "k2", meeting(with("title", "retro"))).status)
+	h.conference(http.MethodDelete, number, h.token("alice"))
+	require.Equal(t, first["conferenceId"], h.keyed("alice", "k1", meeting()).json(t)["conferenceId"])
+	require.Equal(t, http.StatusCreated, h.keyed("alice", "k2", meeting(with("title", "retro"))).status, "the number is free")
+}

@@ -1,0 +1,36 @@
+package ledger
+
+import "context"
+
+// ConferenceKey is what an idempotency key of a creation stands for (C16).
+type ConferenceKey struct {
+	ID           string // of user and key
+	RequestHash  string
+	ConferenceID string
+	E164         string
+}
+
+const keepConferenceKey = `INSERT INTO conference_keys (id, request_hash, conference_id, e164) VALUES ($1, $2, $3, $4)
+	ON CONFLICT (id) DO UPDATE SET conference_id = excluded.conference_id, e164 = excluded.e164
+	WHERE conference_keys.conference_id = $5`
+
+// KeepConferenceKey remembers what a key stands for, and answers what it stands for from now on: whoever was first counts,
+// unless that is the conference that k stands instead of.
+func (l *Ledger) KeepConferenceKey(ctx context.Context, k ConferenceKey, instead string) (ConferenceKey, error) {
+	if _, err := l.write.ExecContext(ctx, keepConferenceKey, k.ID, k.RequestHash, k.ConferenceID, k.E164, instead); err != nil {
+		return ConferenceKey{}, translate("keep conference key", err)
+	}
+	return readConferenceKey(l.write.QueryRowContext(ctx, selectConferenceKey, k.ID))
+}
+
+const selectConferenceKey = `SELECT id, request_hash, conference_id, e164 FROM conference_keys WHERE id = $1`
+
+// FindConferenceKey is what a key stands for; CodeNotFound when it was never used.
+func (l *Ledger) FindConferenceKey(ctx context.Context, id string) (ConferenceKey, error) {
+	return readConferenceKey(l.read.QueryRowContext(ctx, selectConferenceKey, id))
+}
+
+func readConferenceKey(row scanner) (k ConferenceKey, err error) {
+	err = row.Scan(&k.ID, &k.RequestHash, &k.ConferenceID, &k.E164)
+	return k, translate("conference key", err)
+}
