@@ -31,6 +31,8 @@ const (
 //   - namespaceCount bounds concurrent long polls: a node has a queue, and a poller, of its own.
 //   - Who waits for a workflow's result is told through a channel of one place; news that finds it full is dropped,
 //     and the waiter learns at the end of its long poll: after a second instead of twenty (seen in 1 of 60 to 500 short workflows).
+//   - A queue that looks for the namespaces of its unfinished tasks at each checkpoint would from then on go through all of them
+//     at every new task; with one namespace there is nothing to tell apart.
 //   - The caches and worker pools are made for large servers; these fit one machine's memory.
 func dynamicConfig(overrides map[string]any) dynamicconfig.StaticClient {
 	const queuePolls, queueWorkers = 5000, 64
@@ -51,7 +53,8 @@ func dynamicConfig(overrides map[string]any) dynamicconfig.StaticClient {
 		dynamicconfig.MatchingRPS.Key():                                         20_000,
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():             true,
 
-		dynamicconfig.HistoryLongPollExpirationInterval.Key(): time.Second,
+		dynamicconfig.HistoryLongPollExpirationInterval.Key():  time.Second,
+		dynamicconfig.QueueShrinkPredicateMaxPendingKeys.Key(): 0,
 
 		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():             4096,
 		dynamicconfig.EventsHostLevelCacheMaxSizeBytes.Key():         16 << 20,
