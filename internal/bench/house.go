@@ -116,6 +116,8 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *house, err err
 	}
 	h.url, h.token = "http://"+cfg.API.Addr, token
 	h.client = client.New(h.url, token)
+	// People have connections of their own. These share a transport, which would keep two and make the others anew.
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = parallel //nolint:errcheck // the standard library's own
 	if err := h.wait(running); err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
