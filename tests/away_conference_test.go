@@ -63,7 +63,7 @@ func (a *stays) normal(waits string, people int) error {
 			return err
 		}
 		if is.Status != berth.ConferenceOpen || is.Owner.NodeID != c.Owner.NodeID || is.Owner.Epoch != c.Owner.Epoch || is.Stale || is.Info == nil {
-			return fmt.Errorf("%s: %s on %v", c.E164, is.Status, is.Owner)
+			return fmt.Errorf("%s: %s on %v, not %v, stale %t, told of: %t", c.E164, is.Status, is.Owner, c.Owner, is.Stale, is.Info != nil)
 		}
 		var live struct{ ParticipantCount int }
 		if err := json.Unmarshal(is.Info.Live, &live); err != nil || live.ParticipantCount != people {
