@@ -414,6 +414,40 @@ func age(t *testing.T, s *lua.Scripts, id string, by time.Duration) {
 	require.NoError(t, s.Redis().ZIncrBy(t.Context(), key, -float64(by.Milliseconds()), id).Err())
 }
 
+// L11: while no API takes heartbeats, nobody's silence counts; afterwards it counts anew.
+func TestSilenceCountsWhileSomebodyListens(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("n1"))
+		require.NoError(t, s.HearNodes(t.Context()))
+		heard := func(ago time.Duration) {
+			t.Helper()
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "heard_ms", redisMs(t, s)-ago.Milliseconds()).Err())
+		}
+		seen := func(ago time.Duration) {
+			t.Helper()
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", redisMs(t, s)-ago.Milliseconds()).Err())
+		}
+		times := berth.DefaultNodeTimes(berth.NodeTranslate)
+		require.Empty(t, sweep(t, s, times, false).Suspects)
+		age(t, s, "n1", time.Minute)
+		seen(time.Hour)
+		heard(4 * time.Second)
+		require.Empty(t, sweep(t, s, times, false).Suspects, "no API was there to hear it")
+		heard(0)
+		require.Empty(t, sweep(t, s, times, false).Suspects, "it has not had its time since")
+		seen(times.Suspect + time.Second)
+		require.Equal(t, []string{"n1"}, sweep(t, s, times, false).Suspects)
+		heard(4 * time.Second)
+		seen(time.Hour)
+		require.Empty(t, sweep(t, s, times, false).Deaths)
+		heard(0)
+		seen(times.Death + time.Second)
+		require.Len(t, sweep(t, s, times, false).Deaths, 1)
+	})
+}
+
 // C21: more than half of ten or more at once is our own fault until it is confirmed or has lasted.
 func TestMassLossIsHeldBack(t *testing.T) {
 	t.Parallel()

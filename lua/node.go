@@ -147,7 +147,7 @@ type SweepRule struct {
 // SweepLimits bound a sweep. The zero values are replaced by the defaults.
 type SweepLimits struct {
 	Batch int           // nodes of each kind declared suspect, or dead, at once; 200
-	Blind time.Duration // a time without sweeps after which silence counts anew; 3 s
+	Blind time.Duration // a time without sweeps, or without HearNodes, after which silence counts anew; 3 s
 	Brake time.Duration // for which a mass loss is held back; 30 s
 }
 
@@ -163,6 +163,12 @@ type Sweep struct {
 type Death struct {
 	NodeID     string
 	Generation int64
+}
+
+// HearNodes notes that somebody takes heartbeats: every API process says so about once a second (L11).
+func (s *Scripts) HearNodes(ctx context.Context) error {
+	_, err := s.code(ctx, "hear_nodes", []string{s.keys.Sweep()})
+	return err
 }
 
 // SweepNodes declares silent nodes suspect and dead, by Redis's clock (L11, C21). Every worker calls it about once a

@@ -1,7 +1,7 @@
 -- sweep_nodes: every worker calls it about once a second; it decides who is suspect, unless report_silent does, and
 -- alone who is dead, by Redis's clock (L11, C21). It also frees expired leases, ends drains at their deadline, and forgets nodes that are long dead.
--- Silence counts from the first sweep after a time without sweeps: what we could not see is nobody's fault. A mass
--- loss, more than half of ten or more of a kind silent, is held back for a time unless it was confirmed otherwise.
+-- Silence counts from the first sweep after a time without sweeps, or without anybody who takes heartbeats: what we could
+-- not see is nobody's fault. A mass loss, more than half of ten or more of a kind silent, is held back for a time unless it was confirmed otherwise.
 --
 -- KEYS[1] the sweep's own state
 -- KEYS[2] nodes with a drain, by deadline
@@ -9,7 +9,7 @@
 -- then for each kind: heartbeats, suspects
 -- ARGV[1] stem of the scheduler's keys
 -- ARGV[2] most nodes to declare suspect, or dead, or to free expired leases of, in this call and each
--- ARGV[3] ms without a sweep after which we were blind
+-- ARGV[3] ms without a sweep, or without an API that takes heartbeats, after which we were blind
 -- ARGV[4] ms for which a mass loss is held back
 -- then for each kind: kind, ms of silence until suspect, until dead, 1 when a mass loss was confirmed
 --
@@ -35,9 +35,9 @@ for i = 5, #ARGV, 4 do
 end
 
 local now = clock()
-local state = redis.call('HMGET', sweep, 'last_ms', 'seen_from_ms')
+local state = redis.call('HMGET', sweep, 'last_ms', 'seen_from_ms', 'heard_ms')
 local seen = tonumber(state[2])
-if not state[1] or now - tonumber(state[1]) > blind then seen = now end
+if now - tonumber(state[1] or 0) > blind or now - tonumber(state[3] or now) > blind then seen = now end
 redis.call('HSET', sweep, 'last_ms', whole(now), 'seen_from_ms', whole(seen))
 
 local suspected, deaths, held = {}, {}, {}

@@ -1,0 +1,43 @@
+package tests
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+	"berth/lua"
+)
+
+// L11: no API is there to take heartbeats, for longer than it takes to declare a unit dead. Nobody is: conferences stay
+// where they are, also those that could not be recovered.
+func TestUnitsOutliveTheAPI(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	m := s.meeting()
+	u1 := s.media("u1", 5)
+	c := m.open("8670000001").Conference
+	frail := m.open("8670000002", func(b *client.ConferenceSpec) { b.Recoverable = new(bool) }).Conference
+	s.api.kill()
+	keys := lua.Keys{}
+	s.eventually("the unit to have been silent for long", func() bool {
+		now, err := s.redis().Time(t.Context()).Result()
+		require.NoError(t, err)
+		for _, key := range []string{keys.NodeBeats(string(berth.NodeMedia)), keys.NodeSuspects(string(berth.NodeMedia))} {
+			if last, err := s.redis().ZScore(t.Context(), key, "u1").Result(); err == nil {
+				return now.Sub(time.UnixMilli(int64(last))) > 2*berth.DefaultNodeTimes(berth.NodeMedia).Death
+			}
+		}
+		t.Fatal("the unit was declared dead")
+		return false
+	})
+	s.startAPI()
+	for _, was := range []berth.Conference{c, frail} {
+		is := m.until(was.E164, "open", ofStatus(berth.ConferenceOpen))
+		require.Equal(t, was.Owner, is.Owner)
+		require.Len(t, is.Segments, 1)
+	}
+	require.Equal(t, map[string]int64{c.E164: c.Owner.Epoch, frail.E164: frail.Owner.Epoch}, u1.runs())
+}
