@@ -275,7 +275,7 @@ func hopeless(err error) bool {
 func (j *job) gaveUp(code berth.Code) string {
 	switch code {
 	case berth.CodeInvalid:
-		return "this segment cannot be translated"
+		return "this segment cannot be translated, " + j.why
 	case berth.CodeNodeFailed:
 		return fmt.Sprintf("attempt %d failed, %s", len(j.failed), j.why)
 	case berth.CodeNoNode:
