@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -217,14 +219,50 @@ func (s *session) middleware(req *http.Request, next option.MiddlewareNext) (*ht
 	if resp.StatusCode == http.StatusOK && streams {
 		return resp, nil
 	}
-	s.dog.hurry(afterEnd)
-	words, _ := io.ReadAll(io.LimitReader(body, errorBodyBytes)) // what came is enough for the log
+	var words []byte
+	if resp.StatusCode == http.StatusOK && media == "application/json" {
+		if words, err = io.ReadAll(io.LimitReader(body, 2*int64(s.limits.OutputBytes))); err != nil {
+			return nil, err
+		}
+		if event := inOnePiece(words); event != nil {
+			_ = resp.Body.Close()
+			resp.Body = io.NopCloser(bytes.NewReader(event))
+			resp.Header.Set("Content-Type", "text/event-stream")
+			return resp, nil
+		}
+	} else {
+		s.dog.hurry(afterEnd)
+		words, _ = io.ReadAll(io.LimitReader(body, errorBodyBytes)) // what came is enough for the log
+	}
 	_ = resp.Body.Close()
 	s.refused = s.statusError(resp, words, time.Now())
 	if resp.StatusCode == http.StatusOK {
 		s.refused.Message = fmt.Sprintf("%s answered with %s instead of a stream of events", s.servedBy, media)
 	}
 	return nil, s.refused
+}
+
+// inOnePiece is the one event that an answer is which came without a stream, as from servers that know none; nil when it is
+// no answer.
+func inOnePiece(answer []byte) []byte {
+	var whole map[string]any
+	if json.Unmarshal(answer, &whole) != nil {
+		return nil
+	}
+	choices, _ := whole["choices"].([]any)
+	for _, c := range choices {
+		choice, ok := c.(map[string]any)
+		if !ok {
+			return nil
+		}
+		choice["delta"] = choice["message"]
+		delete(choice, "message")
+	}
+	event, err := json.Marshal(whole)
+	if err != nil || len(choices) == 0 {
+		return nil
+	}
+	return slices.Concat([]byte("data: "), event, []byte("\n\n"))
 }
 
 // take handles one chunk of the stream.

@@ -97,6 +97,27 @@ func failure(t *testing.T, err error) *CallError {
 	return e
 }
 
+// Servers that know no streams answer in one piece.
+func TestStreamTakesAnAnswerInOnePiece(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		_, _ = io.WriteString(w, `{"id": "1", "object": "chat.completion", "choices": [
+			{"index": 0, "message": {"role": "assistant", "content": "你好,\nworld", "reasoning_content": "Hm."}, "finish_reason": "stop"}
+		], "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}}`)
+	})
+	var got []Delta
+	res, err := p.client.Stream(t.Context(), ask(Timeouts{}), func(d Delta) error {
+		got = append(got, d)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []Delta{{Content: "你好,\nworld", Reasoning: "Hm."}}, got)
+	require.Equal(t, "你好,\nworld", res.Text)
+	require.Equal(t, "stop", res.FinishReason)
+	require.Equal(t, berth.Usage{InputTokens: 11, OutputTokens: 7}, res.Usage)
+}
+
 func TestStreamDeliversDeltasInOrder(t *testing.T) {
 	t.Parallel()
 	var body map[string]any
@@ -277,6 +298,7 @@ func TestStreamTranslatesRefusals(t *testing.T) {
 		"503 seconds":         {503, http.Header{"Retry-After": {"3"}}, "", want{berth.CodeProviderUnavailable, true, 3 * time.Second, ""}},
 		"redirect":            {307, http.Header{"Location": {"http://127.0.0.1:1/"}}, "", want{berth.CodeProviderRejected, false, 0, "307"}},
 		"200 JSON":            {200, http.Header{"Content-Type": {"application/json"}}, "{}", want{berth.CodeProviderRejected, false, 0, "application/json"}},
+		"200 another JSON":    {200, http.Header{"Content-Type": {"application/json"}}, `{"error":{"message":"no"}}`, want{berth.CodeProviderRejected, false, 0, "application/json"}},
 		"200 HTML":            {200, http.Header{"Content-Type": {"text/html"}}, "<html>", want{berth.CodeProviderRejected, false, 0, "text/html"}},
 		"huge body":           {500, nil, strings.Repeat("x", 1<<20), want{berth.CodeProviderUnavailable, true, 0, ""}},
 	} {
