@@ -3,8 +3,11 @@ package stream
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -323,6 +326,47 @@ func TestEventConnectionFallsSilent(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	p.frozen.Store(false)
 	require.Equal(t, []string{"2:b"}, read(t, r, 1))
+}
+
+// A Redis that is away is told of once, however often it is tried, and once when it is back.
+func TestAwayIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	srv := testredis.Start(t)
+	var dials atomic.Int64
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	h := newHouse(t, rdb, HubOptions{})
+	said := make(chan string, 100)
+	hub := NewHub(h.scripts, HubOptions{Logger: slog.New(slog.NewTextHandler(lines(said), nil))})
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error)
+	go func() { over <- hub.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-over) })
+	h.hub = hub
+	ch := h.open("t1")
+	r := h.subscribe(ch, "")
+	h.publish(ch, "a")
+	require.Equal(t, []string{"1:a"}, read(t, r, 1))
+	for range 2 {
+		srv.Kill()
+		before := dials.Load()
+		require.Eventually(t, func() bool { return dials.Load() > before+5 }, 20*time.Second, 10*time.Millisecond)
+		srv.Restart()
+		require.Contains(t, <-said, "event connection lost")
+		require.Contains(t, <-said, "event connection is back")
+	}
+	require.Empty(t, said)
+}
+
+// lines hands over each line of a log.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
 }
 
 // P6: the reply of an append is cut after Redis has done it.

@@ -38,7 +38,7 @@ type order struct {
 // listen holds the one Pub/Sub connection and reads it. Every trouble ends the connection as a whole, so that
 // the switchboard always knows what is subscribed: go-redis's own quiet reconnection would hide what was missed.
 func (h *Hub) listen(ctx context.Context) {
-	wait := retryFirst
+	wait, lost := retryFirst, false
 	for ctx.Err() == nil {
 		conn := connUp{h.scripts.Redis().Subscribe(ctx)}
 		stop := context.AfterFunc(ctx, conn.drop)
@@ -47,16 +47,19 @@ func (h *Hub) listen(ctx context.Context) {
 			conn.drop()
 			return
 		}
-		heard, err := h.receive(ctx, conn.conn)
+		heard, err := h.receive(ctx, conn.conn, lost)
 		stop()
 		conn.drop()
 		if ctx.Err() != nil {
 			return
 		}
-		h.opt.Logger.WarnContext(ctx, "event connection lost", "error", err)
 		if heard {
-			wait = retryFirst
+			wait, lost = retryFirst, false
 		}
+		if !lost { // the next tries are the same trouble
+			h.opt.Logger.WarnContext(ctx, "event connection lost", "error", err)
+		}
+		lost = true
 		if !h.tell(ctx, connDown{}) || !pause(ctx, wait) {
 			return
 		}
@@ -64,11 +67,15 @@ func (h *Hub) listen(ctx context.Context) {
 	}
 }
 
-func (h *Hub) receive(ctx context.Context, conn *redis.PubSub) (heard bool, err error) {
+// receive passes on what is heard; after a loss it tells that there is something to hear again.
+func (h *Hub) receive(ctx context.Context, conn *redis.PubSub, lost bool) (heard bool, err error) {
 	for {
 		reply, err := conn.Receive(ctx)
 		if err != nil {
 			return heard, err
+		}
+		if lost && !heard {
+			h.opt.Logger.InfoContext(ctx, "event connection is back")
 		}
 		heard = true
 		var news any = alive{}
