@@ -48,10 +48,11 @@ func refusedBy(app *temporal.ApplicationError, err error) error {
 	case berth.CodeNodeFull, berth.CodeNoNode:
 		out = &RefusedError{Code: code, Message: app.Message(), Reasons: detail.Reasons, Missing: detail.Missing}
 	default:
+		cause := app.Unwrap() // without the message, which is ours now
 		if _, known := statuses[code]; !known {
-			code = berth.CodeInternal
+			code, cause = berth.CodeInternal, err
 		}
-		out = berth.Errorf(code, "%s", app.Message()).With(err)
+		out = berth.Errorf(code, "%s", app.Message()).With(cause)
 	}
 	if detail.SubmissionID == "" {
 		return out

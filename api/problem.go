@@ -264,12 +264,27 @@ func (s *server) logProblem(ctx context.Context, p *Problem, err error) {
 	if p.Status < http.StatusInternalServerError {
 		return
 	}
-	level := slog.LevelError
-	if errors.Is(err, context.Canceled) || p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode ||
-		p.Code == berth.CodeUnitRefused || p.Code == berth.CodeNodeFailed {
-		level = slog.LevelDebug // the client left, or the fleet has no room or does not want it: no fault of ours
+	s.log.Log(ctx, levelOf(p.Code, err), "request failed", "requestId", p.RequestID, "code", p.Code, "error", err)
+}
+
+// levelOf tells faults of ours from what is refused on purpose, which would be said as often as it is asked for.
+func levelOf(code berth.Code, err error) slog.Level {
+	switch code {
+	case berth.CodeNodeFull, berth.CodeNoNode, berth.CodeUnitRefused, berth.CodeNodeFailed:
+		return slog.LevelDebug // the fleet has no room or does not want it
+	case berth.CodeUnavailable:
+		var e *berth.Error
+		if errors.As(err, &e) && e.Err == nil { // decided so: a grace, or Redis is known to be away
+			return slog.LevelDebug
+		}
+		if !errors.Is(err, context.Canceled) {
+			return slog.LevelWarn // somebody else's fault, which may pass
+		}
 	}
-	s.log.Log(ctx, level, "request failed", "requestId", p.RequestID, "code", p.Code, "error", err)
+	if errors.Is(err, context.Canceled) {
+		return slog.LevelDebug // the client left
+	}
+	return slog.LevelError
 }
 
 // huma's constructors of errors are package variables; this package is the only one that uses huma.

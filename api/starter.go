@@ -97,7 +97,7 @@ func (s *TemporalStarter) refused(ctx context.Context, sub Submission, acc Accep
 		if code == berth.CodeIdempotencyMismatch {
 			return s.replay(ctx, sub, err)
 		}
-		return acc, berth.Errorf(code, "%s", app.Message()).With(err)
+		return acc, berth.Errorf(code, "%s", app.Message()).With(app.Unwrap())
 	default:
 		return acc, unreachable(err)
 	}
