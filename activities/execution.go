@@ -38,7 +38,7 @@ func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (
 	if err != nil {
 		return workflows.AssignReply{}, undecided(err)
 	}
-	if err := refusal(d); err != nil {
+	if err := refusalFor(c.Required, now, d); err != nil {
 		return workflows.AssignReply{}, err
 	}
 	return workflows.AssignReply{

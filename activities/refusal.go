@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
+	"berth/internal/fleet"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -34,6 +35,17 @@ func refusal(d lua.Decision) error {
 	default:
 		return refused(berth.CodeInternal, detail, fmt.Errorf("unknown code %q", d.Code), "the decision was not understood")
 	}
+}
+
+// refusalFor is refusal, and says so where each required capability is on some node and none has all (S4).
+func refusalFor(required []string, now *fleet.Snapshot, d lua.Decision) error {
+	if d.Code == lua.AssignNone && len(d.Missing) == 0 {
+		if lacks, why := now.Apart(required); why != "" {
+			detail := workflows.Refusal{Reasons: d.Passed, Missing: lacks}
+			return refused(berth.CodeNoNode, detail, nil, "no node of pool %s can take it: %s", d.PoolID, why)
+		}
+	}
+	return refusal(d)
 }
 
 // undecided is a decision that could not be asked for, or whose answer was lost.

@@ -55,7 +55,7 @@ func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (be
 		t.Logger.WarnContext(ctx, "job could not be dispatched", "job", in.JobID, "error", err)
 		return berth.Assignment{}, undecided(err)
 	}
-	if err := refusal(d); err != nil {
+	if err := refusalFor(pool.Capabilities, now, d); err != nil {
 		return berth.Assignment{}, err
 	}
 	if d.Existed {

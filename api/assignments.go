@@ -162,7 +162,7 @@ func (s *server) assign(ctx context.Context, in *struct{ Body assignBody }) (*as
 	if err != nil {
 		return nil, fromRedis(err)
 	}
-	if err := refused(d); err != nil {
+	if err := s.refuse(d, c.Required); err != nil {
 		return nil, err
 	}
 	if d.Existed && d.PoolID != c.PoolID {
@@ -171,6 +171,16 @@ func (s *server) assign(ctx context.Context, in *struct{ Body assignBody }) (*as
 		}
 	}
 	return &assignOutput{Body: viewAssignment(id, d.Assignment, c.Hold, d.Existed)}, nil
+}
+
+// refuse is refused, and says so where each capability is on some node and none has all (S4).
+func (s *server) refuse(d lua.Decision, required []string) error {
+	if d.Code == lua.AssignNone && len(d.Missing) == 0 {
+		if lacks, why := s.Fleet.Snapshot().Apart(required); why != "" {
+			return &RefusedError{Code: berth.CodeNoNode, Message: "no node can take it: " + why, Reasons: d.Passed, Missing: lacks}
+		}
+	}
+	return refused(d)
 }
 
 // assignAnew tries again where no node could be chosen because of what was not known yet: a pool of several capabilities

@@ -116,9 +116,11 @@ func TestRequiredCapabilities(t *testing.T) {
 	apart := h.assign(doc{"requiredCapabilities": []string{"gpu", "translate:en-fr"}})
 	require.Equal(t, []string{"translate:en-fr"}, apart.problem.Missing)
 	h.join("fr", with("capabilities", []string{"translate:en-fr"}))
+	h.seen("fr", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 5 })
 	apart = h.assign(doc{"requiredCapabilities": []string{"gpu", "translate:en-fr"}})
 	require.Equal(t, berth.CodeNoNode, apart.problem.Code, "each has something, none has all")
-	require.Empty(t, apart.problem.Missing)
+	require.Equal(t, []string{"translate:en-fr"}, apart.problem.Missing, "what the one that has most of them lacks")
+	require.Equal(t, "no node can take it: no node has all of gpu, translate:en-fr: both comes nearest and lacks translate:en-fr", apart.problem.Detail)
 	require.NotContains(t, h.call(http.MethodGet, "/v1/pools", h.operator(), nil).json(t)["pools"], "gpu+translate:en-fr")
 }
 

@@ -42,7 +42,7 @@ type Problem struct {
 	Field      string       `json:"field,omitempty" doc:"The field of the request that is wrong" example:"variables.jobImage.assetId"`
 	RequestID  string       `json:"requestId,omitempty" doc:"Also in the X-Request-Id header and in our log"`
 	RetryAfter int          `json:"retryAfter,omitempty" doc:"Seconds after which trying again makes sense; also in the Retry-After header"`
-	Missing    []string     `json:"missing,omitempty" doc:"The capabilities that no living node has; on /readyz what could not be reached"`
+	Missing    []string     `json:"missing,omitempty" doc:"The capabilities that no living node has, or that the node lacks which has most of them; on /readyz what could not be reached"`
 	Errors     []FieldError `json:"errors,omitempty" doc:"Every wrong field, when there is more than one"`
 	// Reasons are only with node_full and no_node.
 	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty" doc:"Why nodes were passed over, and how many"`

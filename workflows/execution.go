@@ -91,7 +91,7 @@ type Refusal struct {
 	SubmissionID string `json:"submissionId,omitempty"`
 	// Reasons are why nodes were passed over, with how many (L9).
 	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty"`
-	// Missing are the required capabilities that no living node has (S4).
+	// Missing are the required capabilities that no living node has, or that the one which has most of them lacks (S4).
 	Missing []string `json:"missing,omitempty"`
 }
 

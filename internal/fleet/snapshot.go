@@ -4,8 +4,10 @@ package fleet
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"berth"
@@ -103,6 +105,30 @@ func (s *Snapshot) Strategy(poolID string) berth.Strategy {
 		return now
 	}
 	return berth.StrategyRoundRobin
+}
+
+// Apart tells why several capabilities find no node though each is on a living one: what the node that has most of them
+// lacks, and a sentence for people. Nothing where a living node has them all, or has none.
+func (s *Snapshot) Apart(capabilities []string) (lacks []string, why string) {
+	nearest := ""
+	for id, n := range s.Nodes {
+		if n.State == berth.NodeDead {
+			continue
+		}
+		var without []string
+		for _, c := range capabilities {
+			if !slices.Contains(n.Capabilities, c) {
+				without = append(without, c)
+			}
+		}
+		if nearest == "" || len(without) < len(lacks) || len(without) == len(lacks) && id < nearest {
+			nearest, lacks = id, without
+		}
+	}
+	if len(lacks) == 0 || len(lacks) == len(capabilities) {
+		return nil, ""
+	}
+	return lacks, fmt.Sprintf("no node has all of %s: %s comes nearest and lacks %s", strings.Join(capabilities, ", "), nearest, strings.Join(lacks, ", "))
 }
 
 // State is what the strategy of a dynamic pool is decided by: the mean load and latency of its living nodes (S7).
