@@ -59,9 +59,7 @@ func choice(now *fleet.Snapshot, in workflows.AssignInput) lua.Choice {
 			c.Strategy = berth.StrategyCapability
 		}
 	}
-	if c.Strategy == berth.StrategyDynamic { // asked for where the pool is not switched
-		c.Strategy = berth.StrategyRoundRobin
-	}
+	c.Strategy = now.Settled(w.PoolID, c.Strategy)
 	if len(c.Required) == 0 {
 		c.Required = now.Pool(w.PoolID).Capabilities
 	}

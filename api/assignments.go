@@ -19,7 +19,7 @@ type assignBody struct {
 	LeaseID              string         `json:"leaseId,omitempty" doc:"Your own id: asking again gives the same slot. Without it one is made"`
 	PoolID               string         `json:"poolId,omitempty" doc:"This, or requiredCapabilities"`
 	RequiredCapabilities []string       `json:"requiredCapabilities,omitempty" maxItems:"64" doc:"Only nodes that have all of them (S4)"`
-	Strategy             berth.Strategy `json:"strategy,omitempty" enum:"round-robin,load-balanced,affinity,capability,locality,power-of-two" doc:"Without it the pool's"`
+	Strategy             berth.Strategy `json:"strategy,omitempty" enum:"round-robin,load-balanced,affinity,capability,locality,power-of-two,dynamic" doc:"Without it the pool's; dynamic is what the pool is switched to, or round-robin"`
 	Services             []string       `json:"services,omitempty" maxItems:"32" doc:"They must be available on the node (L10)"`
 	ExcludeNodes         []string       `json:"excludeNodes,omitempty" maxItems:"100" doc:"Not these"`
 	InstanceID           string         `json:"instanceId,omitempty" doc:"The caller's own node, for affinity and locality"`
@@ -109,6 +109,7 @@ func (b assignBody) choice(now *fleet.Snapshot) (lua.Choice, error) {
 			c.Strategy = berth.StrategyCapability
 		}
 	}
+	c.Strategy = now.Settled(c.PoolID, c.Strategy)
 	if c.Hold == 0 {
 		c.Hold = now.Config.LockTimeout
 	}

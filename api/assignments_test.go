@@ -220,7 +220,6 @@ func TestAssignmentsNameTheWrongField(t *testing.T) {
 		"too many capabilities": {doc{"requiredCapabilities": many(65)}, "requiredCapabilities"},
 		"too long together":     {doc{"requiredCapabilities": []string{long[:120] + "1", long[:120] + "2", long[:120] + "3", long[:120] + "4", long[:120] + "5"}}, "requiredCapabilities"},
 		"unknown strategy":      {pool("strategy", "random"), "strategy"},
-		"dynamic":               {pool("strategy", "dynamic"), "strategy"},
 		"wrong service":         {pool("services", []string{"a\nb"}), "services"},
 		"too many services":     {pool("services", many(33)), "services"},
 		"wrong node":            {pool("excludeNodes", []string{"a\x02b"}), "excludeNodes"},
