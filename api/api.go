@@ -106,6 +106,8 @@ type Fleet interface {
 	// Gather has the pool of several capabilities defined when it is first asked for (S4); changed tells that choosing
 	// again may succeed.
 	Gather(ctx context.Context, poolID string, capabilities []string) (changed bool, err error)
+	// CatchUp returns when the snapshot has the configuration that Redis has, or when ctx ends.
+	CatchUp(ctx context.Context)
 }
 
 // Pinger tells whether a dependency answers.

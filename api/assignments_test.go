@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -122,6 +123,65 @@ func TestRequiredCapabilities(t *testing.T) {
 	require.Equal(t, []string{"translate:en-fr"}, apart.problem.Missing, "what the one that has most of them lacks")
 	require.Equal(t, "no node can take it: no node has all of gpu, translate:en-fr: both comes nearest and lacks translate:en-fr", apart.problem.Detail)
 	require.NotContains(t, h.call(http.MethodGet, "/v1/pools", h.operator(), nil).json(t)["pools"], "gpu+translate:en-fr")
+}
+
+// L8, S1, S7: once a change is answered, it holds for what is asked next.
+func TestAssignmentsFollowTheStrategyAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(d *api.Deps) { d.Fleet = slowFleet(t, d) })
+	h.join("n1", with("maxConcurrentJobs", 100))
+	put := func(path string, body doc) {
+		a := h.call(http.MethodPut, path, h.operator(), body)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+	}
+	assigned := func(body doc) string {
+		a := h.assign(body)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		return a.json(t)["strategy"].(string)
+	}
+	for range 5 {
+		for _, strategy := range []string{"locality", "round-robin"} {
+			put("/v1/pools/translate:en-es", doc{"capabilities": []string{"translate:en-es"}, "strategy": strategy})
+			require.Equal(t, strategy, assigned(doc{"poolId": "translate:en-es"}))
+		}
+		put("/v1/pools/translate:en-es", doc{"capabilities": []string{"translate:en-es"}})
+		for _, strategy := range []string{"affinity", "power-of-two"} {
+			put("/v1/config/strategy", doc{"assignmentStrategy": strategy})
+			require.Equal(t, strategy, assigned(doc{"poolId": "translate:en-es"}))
+		}
+	}
+	require.Equal(t, "round-robin", assigned(doc{"poolId": "translate:en-es", "strategy": "dynamic"}), "what a pool is at first")
+	put("/v1/pools/translate:en-es", doc{"capabilities": []string{"translate:en-es"}, "strategy": "dynamic"})
+	_, _, err := h.scripts.SwitchStrategy(t.Context(), "translate:en-es", berth.SystemState{LatencyMs: 1000}, berth.DefaultFleetConfig().Dynamic)
+	require.NoError(t, err)
+	put("/v1/config/strategy", doc{})
+	require.Equal(t, "locality", assigned(doc{"poolId": "translate:en-es", "strategy": "dynamic"}), "what it is switched to")
+}
+
+// slowFleet reads of itself but once.
+func slowFleet(t *testing.T, d *api.Deps) *fleet.Fleet {
+	t.Helper()
+	f := fleet.New(d.Scripts, fleet.Options{Settle: time.Hour, Ping: time.Minute})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	<-f.Ready()
+	return f
+}
+
+// L12: a grace is no fault of ours, however often somebody asks in it.
+func TestAGraceIsNotLogged(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.join("n1")
+	require.NoError(t, h.client.HSet(t.Context(), h.scripts.Keys().Guard(), "grace", time.Now().Add(time.Hour).UnixMilli()).Err())
+	a := h.assign(doc{"poolId": "translate:en-es"})
+	require.Equal(t, http.StatusServiceUnavailable, a.status)
+	require.Equal(t, berth.CodeUnavailable, a.problem.Code)
+	for _, level := range []string{"ERROR", "WARN"} {
+		require.NotContains(t, h.log.String(), `"level":"`+level+`"`)
+	}
 }
 
 // S3, S5: where the caller is.

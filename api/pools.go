@@ -247,7 +247,14 @@ func (s *server) set(ctx context.Context, kind ledger.SettingKind, id string, bo
 		return err
 	}
 	s.log.InfoContext(ctx, "setting of the fleet", "kind", kind, "id", id, "deleted", len(body) == 0, "by", by)
-	return s.apply(ctx, kind, id)
+	if err := s.apply(ctx, kind, id); err != nil {
+		return err
+	}
+	// What is answered holds for what this process decides from then on.
+	seen, cancel := context.WithTimeout(ctx, catchUpTimeout)
+	defer cancel()
+	s.Fleet.CatchUp(seen)
+	return nil
 }
 
 // apply writes a setting that is kept to Redis.
@@ -260,6 +267,9 @@ func (s *server) apply(ctx context.Context, kind ledger.SettingKind, id string) 
 	}
 	return err
 }
+
+// catchUpTimeout is how long a change that holds is kept from being answered.
+const catchUpTimeout = 2 * time.Second
 
 // applyTimeout is for moving ten thousand nodes between pools.
 const applyTimeout = 30 * time.Second

@@ -26,7 +26,7 @@ type Fleet struct {
 	opt     Options
 	now     atomic.Pointer[Snapshot]
 	ready   chan struct{}
-	events  chan any     // to the owner; from the listener and the reader
+	events  chan any     // to the owner; from the listener, the reader and who waits
 	wanted  chan reading // from the owner to the reader
 }
 
@@ -72,6 +72,22 @@ type read struct {
 	got Snapshot
 }
 
+// wait is somebody who wants to know when the configuration was read anew.
+type wait struct{ read chan struct{} }
+
+// CatchUp returns when the snapshot has the configuration that Redis had when it was called, or when ctx ends (L8). While
+// Redis is away, that is its end.
+func (f *Fleet) CatchUp(ctx context.Context) {
+	w := wait{make(chan struct{})}
+	if !f.tell(ctx, w) {
+		return
+	}
+	select {
+	case <-w.read:
+	case <-ctx.Done():
+	}
+}
+
 // reading is what the owner wants read: everything, or some nodes and perhaps the configuration.
 type reading struct {
 	all, config bool
@@ -101,6 +117,8 @@ type owner struct {
 	busy        bool // a reading is under way
 	all, config bool // what is to be read next
 	dirty       map[string]bool
+	waiting     []wait // for the next reading of the configuration
+	served      []wait // by the one that is under way
 	started     bool
 }
 
@@ -140,15 +158,27 @@ func (o *owner) hear(ctx context.Context, e any) {
 		default:
 			o.dirty[e.payload] = true
 		}
+	case wait:
+		o.config, o.waiting = true, append(o.waiting, e)
+		o.ask()
 	case read:
 		o.busy = false
 		if e.err != nil {
 			o.all = true // also what this reading was to bring
+			o.waiting, o.served = append(o.served, o.waiting...), nil
 			o.stale(ctx, e.err)
 			return
 		}
-		if o.connected {
-			o.take(ctx, e)
+		if !o.connected {
+			return
+		}
+		o.take(ctx, e)
+		for _, w := range o.served {
+			close(w.read)
+		}
+		o.served = nil
+		if len(o.waiting) > 0 {
+			o.ask()
 		}
 	}
 }
@@ -165,6 +195,7 @@ func (o *owner) ask() {
 		}
 	}
 	o.busy, o.all, o.config = true, false, false
+	o.waiting, o.served = nil, append(o.served, o.waiting...)
 	clear(o.dirty)
 	o.f.wanted <- r // empty: only one reading is under way
 }

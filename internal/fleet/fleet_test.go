@@ -57,6 +57,60 @@ func spec(id string, capabilities ...string) berth.NodeSpec {
 	}
 }
 
+// L8: who waits for it decides by what was written before, whatever is being read meanwhile.
+func TestCatchUp(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
+	f := fleet.New(s, fleet.Options{Settle: time.Hour, Ping: time.Second}) // of itself it reads once
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = f.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait(); _ = rdb.Close() })
+	require.NoError(t, waitReady(t, f))
+	var others sync.WaitGroup
+	for range 50 {
+		others.Go(func() { f.CatchUp(t.Context()) })
+		for _, strategy := range []berth.Strategy{berth.StrategyRoundRobin, berth.StrategyLocality} {
+			_, err := s.DefinePool(t.Context(), berth.Pool{ID: "p", Strategy: strategy}, false)
+			require.NoError(t, err)
+			f.CatchUp(t.Context())
+			require.Equal(t, strategy, f.Snapshot().Strategy("p"))
+		}
+	}
+	others.Wait()
+	server.Kill()
+	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	f.CatchUp(short) // returns
+}
+
+// S4, S7: what several capabilities lack together, and what dynamic comes to.
+func TestApartAndSettled(t *testing.T) {
+	t.Parallel()
+	s := &fleet.Snapshot{
+		Nodes: map[string]berth.Node{
+			"a": {NodeSpec: berth.NodeSpec{Capabilities: []string{"x"}}},
+			"b": {NodeSpec: berth.NodeSpec{Capabilities: []string{"x", "y"}}},
+			"c": {NodeSpec: berth.NodeSpec{Capabilities: []string{"y", "z"}}},
+			"d": {NodeSpec: berth.NodeSpec{Capabilities: []string{"x", "y", "z"}}, State: berth.NodeDead},
+		},
+		Strategies: map[string]berth.Strategy{"p": berth.StrategyLocality},
+	}
+	lacks, why := s.Apart([]string{"x", "y", "z"})
+	require.Equal(t, []string{"z"}, lacks)
+	require.Equal(t, "no node has all of x, y, z: b comes nearest and lacks z", why)
+	for _, all := range [][]string{{"x", "y"}, {"x"}, {"none"}, {}} {
+		lacks, why = s.Apart(all)
+		require.Empty(t, lacks)
+		require.Empty(t, why)
+	}
+	require.Equal(t, berth.StrategyLocality, s.Settled("p", berth.StrategyDynamic))
+	require.Equal(t, berth.StrategyRoundRobin, s.Settled("q", berth.StrategyDynamic))
+	require.Equal(t, berth.StrategyAffinity, s.Settled("p", berth.StrategyAffinity))
+}
+
 // L8: changes reach the copy by themselves, each part of it.
 func TestSnapshotFollowsRedis(t *testing.T) {
 	t.Parallel()
