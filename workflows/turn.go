@@ -311,7 +311,7 @@ func (t *turn) unbind(ctx workflow.Context, withdraw bool) error {
 func (t *turn) mayFinalize(_ workflow.Context, req FinalizeRequest) error {
 	switch {
 	case req.UserID != t.in.UserID || !t.begun():
-		return refuse(berth.CodeNotFound, "no such turn")
+		return refuse(berth.CodeNotFound, noSuchTurn)
 	case !req.Reason.Ends():
 		return refuse(berth.CodeInvalid, "the reason must be manual or timeout")
 	case t.status != berth.TurnOpen:
@@ -336,6 +336,9 @@ func (t *turn) finalize(ctx workflow.Context, reason berth.Finalize) {
 		t.status, t.reason, t.finalizedAt, t.affinity = berth.TurnFinalized, reason, workflow.Now(ctx), ""
 	}
 }
+
+// noSuchTurn is what is said of another's turn: word for word what the API says of one that never was (X5).
+const noSuchTurn = "there is no such turn"
 
 // refuse is a validator's answer.
 func refuse(code berth.Code, message string) error {

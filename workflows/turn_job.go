@@ -69,7 +69,7 @@ func (t *turn) requested(requestID string) *job {
 func (t *turn) mayDispatch(_ workflow.Context, req DispatchRequest) error {
 	switch {
 	case req.UserID != t.in.UserID || req.SessionID != t.in.SessionID:
-		return refuse(berth.CodeNotFound, "no such turn")
+		return refuse(berth.CodeNotFound, noSuchTurn)
 	case req.RequestID == "" || req.Index < 0 || len(req.Text) > berth.MaxSegmentBytes:
 		return refuse(berth.CodeInvalid, "the request has no id, or its segment is out of bounds")
 	case t.requested(req.RequestID) != nil:
