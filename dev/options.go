@@ -19,7 +19,7 @@ type options struct {
 
 	TemporalUIAddr string   `help:"Address of Temporal's Web UI." name:"temporal-ui-addr" env:"BERTH_TEMPORAL_UI_ADDR" default:"127.0.0.1:8233" group:"Development server"`
 	DataDir        string   `help:"Folder of all data; one server at a time." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth" group:"Development server"`
-	Demo           string   `help:"Simulated nodes, so that turns work at once: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
+	Demo           string   `help:"Simulated nodes and media units, so that turns and conferences work at once: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
 	RunEvents      int      `help:"Events after which Temporal has a long workflow go on in a new run; 0 is Temporal's own limit." name:"temporal-run-events" env:"BERTH_TEMPORAL_RUN_EVENTS" default:"0" group:"Development server"`
 	Only           []string `help:"Run these parts only: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
 }

@@ -127,7 +127,8 @@ Or in a terminal:
     -d '{"serviceId":"demo","template":"job_summary","variables":{"jobText":"Go engineer, Redis and Temporal, Berlin or remote."}}'
 `, o.API.Addr, token, guestName, o.Temporal.Addr)
 	if err == nil && o.runs(partFleet) {
-		_, err = fmt.Fprintln(out, `  echo "good morning, thank you for the water" | bin/berth turn --from en --to es`)
+		_, err = fmt.Fprintln(out, `  echo "good morning, thank you for the water" | bin/berth turn --from en --to es
+  bin/berth conference create --for 10m --watch`)
 	}
 	if err == nil {
 		_, err = fmt.Fprintln(out, "\nCtrl-C stops everything.")

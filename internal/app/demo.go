@@ -15,13 +15,14 @@ import (
 	"berth/internal/config"
 	"berth/internal/node"
 	"berth/internal/telemetry"
+	"berth/internal/unit"
 )
 
 // demoDrain is short: the whole development server stops in ten seconds.
 const demoDrain = 2 * time.Second
 
-// demoFleet are the simulated nodes that a development server starts with (X1).
-func demoFleet() []berth.NodeSpec {
+// demoNodes and demoUnits are the simulated fleet that a development server starts with (X1).
+func demoNodes() []berth.NodeSpec {
 	pairs := []string{"translate:en-es", "translate:es-en", "translate:en-zh", "translate:zh-en", "translate:en-fr", "translate:en-de"}
 	return []berth.NodeSpec{
 		{ID: "demo-1", Kind: berth.NodeTranslate, Zone: "demo-a", Capabilities: pairs, MaxConcurrentJobs: 4},
@@ -30,7 +31,15 @@ func demoFleet() []berth.NodeSpec {
 	}
 }
 
-// RunDemoFleet is a few simulated nodes, registered over HTTP like any others, until ctx ends.
+func demoUnits() []berth.NodeSpec {
+	conferences := []string{berth.CapabilityConference}
+	return []berth.NodeSpec{
+		{ID: "demo-unit-1", Zone: "demo-a", Capabilities: conferences, MaxConcurrentJobs: 10},
+		{ID: "demo-unit-2", Zone: "demo-b", Capabilities: conferences, MaxConcurrentJobs: 10},
+	}
+}
+
+// RunDemoFleet is a few simulated nodes and media units, registered over HTTP like any others, until ctx ends.
 func RunDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
 	token, err := api.IssueToken(cfg.API.AuthSecret, "demo-fleet", []string{api.ScopeNode}, 365*24*time.Hour)
 	if err != nil {
@@ -45,16 +54,29 @@ func RunDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) e
 	}
 	defer c.Close()
 	g, ctx := errgroup.WithContext(ctx)
-	for _, spec := range demoFleet() {
+	web := apiclient.New("http://"+cfg.API.Addr, token)
+	for _, spec := range demoNodes() {
 		if spec.Incarnation, err = node.NewIncarnation(); err != nil {
 			return err
 		}
 		spec.Hostname = spec.Incarnation.Host
 		g.Go(func() error {
 			return node.Run(ctx, node.Options{
-				Spec: spec, API: apiclient.New("http://"+cfg.API.Addr, token), Temporal: c,
+				Spec: spec, API: web, Temporal: c,
 				Driver: node.NewSim(spec.ID, node.SimOptions{Delay: 150 * time.Millisecond}), Drain: demoDrain,
 				Logger: logger,
+			})
+		})
+	}
+	for _, spec := range demoUnits() {
+		own, err := node.NewIncarnation()
+		if err != nil {
+			return err
+		}
+		spec.Hostname = own.Host
+		g.Go(func() error {
+			return unit.Run(ctx, unit.Options{
+				Spec: spec, API: web, Temporal: c, Driver: unit.NewSim(unit.SimOptions{Incarnation: own}), Logger: logger,
 			})
 		})
 	}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/api"
+	"berth/internal/app"
+	"berth/internal/client"
+)
+
+// X1: the first conference works without a media server, and moves when its unit is taken out.
+func TestX1DemoUnits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server := program(t, dir, "--only=redis,temporal,worker,api,fleet", "--database=sqlite:"+dir+"/berth.db")
+	r := awaitReadyFile(t, dir)
+	secret, err := os.ReadFile(app.SecretFile(dir))
+	require.NoError(t, err)
+	token, err := api.IssueToken(strings.TrimSpace(string(secret)), "alice", []string{api.ScopeUser}, time.Hour)
+	require.NoError(t, err)
+	c := client.New("http://"+r.HTTPAddr, token)
+	var made client.Conference
+	require.Eventually(t, func() bool {
+		made, err = c.CreateConference(t.Context(), client.ConferenceSpec{E164: "8613800138000", DurationMs: 600_000})
+		return err == nil
+	}, 30*time.Second, 100*time.Millisecond, "no unit takes it")
+	require.Equal(t, berth.ConferenceOpen, made.Status)
+	require.Regexp(t, "^demo-unit-", made.Owner.NodeID)
+	require.NoError(t, server.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, server.Wait())
+}
