@@ -22,9 +22,9 @@ type Config struct {
 	Database string   `help:"Database: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
 	API      API      `embed:"" group:"API"`
 	Worker   Worker   `embed:"" group:"Worker"`
-	Turn     Turn     `embed:"" group:"Turns"`
+	Turn     Turn     `embed:"" group:"Turns (of API processes)"`
 
-	Conference Conference `embed:"" group:"Conferences"`
+	Conference Conference `embed:"" group:"Conferences (of API processes)"`
 
 	Stream Stream `embed:"" group:"Streams"`
 	Model  Model  `embed:"" group:"Models"`
