@@ -74,7 +74,7 @@ func (s *starter) ReleaseConference(ctx context.Context, e164 string, req workfl
 		return false, b.away
 	}
 	c, ok := b.conferences[e164]
-	if !ok || c.Status.Final() {
+	if !ok || c.Status.Final() || c.ID != req.ConferenceID {
 		return false, berth.Errorf(berth.CodeConflict, "the conference is over")
 	}
 	b.releasedBy = append(b.releasedBy, req.By)

@@ -22,8 +22,7 @@ type ConferenceStarter interface {
 	// replay says that the number has this very request's conference already, which is answered; CodeConflict that it has
 	// another one, CodeUnitRefused that the unit did not want it. Asking again is safe.
 	CreateConference(ctx context.Context, in workflows.ConferenceInput) (c berth.Conference, replay bool, err error)
-	// ReleaseConference ends a number's conference, whatever it is doing (C10, C17); CodeConflict when there is none that
-	// runs. done is false when its unit takes its time: it ends without anybody's doing.
+	// ReleaseConference ends a number's conference, whatever it is doing (C10, C17); CodeConflict when it does not run. done is false when its unit takes its time: it ends without anybody's doing.
 	ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (done bool, err error)
 	// TellConference tells a number's conference what a unit says of it; nothing happens where none runs.
 	TellConference(ctx context.Context, e164 string, news workflows.UnitNews) error
@@ -36,6 +35,9 @@ const (
 	createTimeout = 18 * time.Second
 	// releaseTimeout is how long somebody waits for the release.
 	releaseTimeout = 8 * time.Second
+	// releaseAgain is the pause before a release that was lost is asked for again, releaseTries how often it is asked for.
+	releaseAgain = 200 * time.Millisecond
+	releaseTries = 3
 	// createMost bounds how many conferences of a number that are over are passed by, one of them ending while the next is
 	// being asked for.
 	createMost = 5
@@ -150,25 +152,31 @@ func (s *TemporalStarter) queryConference(ctx context.Context, e164 string) (c b
 }
 
 // ReleaseConference asks the number's workflow to end the conference. Each call is an update of its own: the second is
-// told that it came too late.
+// told that it came too late. Where Temporal has lost the update, with all that the workflow did about it, it is asked for
+// again.
 func (s *TemporalStarter) ReleaseConference(
 	ctx context.Context, e164 string, req workflows.ReleaseRequest,
 ) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	handle, err := s.Client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+	update := client.UpdateWorkflowOptions{
 		WorkflowID: workflows.ConferenceWorkflowID(e164), UpdateID: uuid.NewString(), UpdateName: workflows.UpdateRelease,
 		Args: []any{req}, WaitForStage: client.WorkflowUpdateStageAccepted,
-	})
-	if err == nil {
-		if err = handle.Get(ctx, nil); err != nil && ctx.Err() != nil { // accepted: it will be done
-			return false, nil
+	}
+	for try := 1; ; try++ {
+		handle, err := s.Client.UpdateWorkflow(ctx, update)
+		if err == nil {
+			if err = handle.Get(ctx, nil); err != nil && ctx.Err() != nil { // accepted: it will be done
+				return false, nil
+			}
+		}
+		if err = asked(err, awayConference); errors.Is(err, errNotRunning) {
+			err = overConference(err)
+		}
+		if berth.CodeOf(err) != berth.CodeUnavailable || try == releaseTries || hold(ctx, releaseAgain) != nil {
+			return err == nil, err
 		}
 	}
-	if err = asked(err, awayConference); errors.Is(err, errNotRunning) {
-		err = overConference(err)
-	}
-	return err == nil, err
 }
 
 // TellConference signals the number's workflow.

@@ -27,6 +27,7 @@ type exchange struct {
 	away     error
 	runs     []*meetingRun
 	refuse   error // what the next run is refused with
+	lost     int   // updates that Temporal loses
 	creates  int
 	news     []workflows.UnitNews
 	reported []workflows.ReportInput
@@ -107,6 +108,10 @@ func (r *meetingRun) conference() berth.Conference {
 func (x *exchange) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
 	if x.away != nil {
 		return nil, x.away
+	}
+	if x.lost > 0 {
+		x.lost--
+		return nil, serviceerror.NewUnavailable("unexpected workflow task failure")
 	}
 	if x.last().closed {
 		return nil, serviceerror.NewNotFound("workflow execution already completed")
@@ -241,8 +246,9 @@ func TestEndingConferences(t *testing.T) { // C10
 	require.NoError(t, err)
 	require.NoError(t, s.TellConference(t.Context(), number, workflows.UnitNews{NodeID: "u1", Missing: true}))
 	require.Len(t, x.news, 1)
+	x.lost = 2
 	done, err := release()
-	require.NoError(t, err)
+	require.NoError(t, err, "it is asked for again")
 	require.True(t, done)
 	_, err = release()
 	require.Equal(t, berth.CodeConflict, berth.CodeOf(err))

@@ -108,7 +108,14 @@ func (c *conference) setup(ctx, steady workflow.Context) error {
 	}); err != nil {
 		return err
 	}
-	return workflow.SetUpdateHandler(ctx, UpdateRelease, c.release)
+	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateRelease, c.release, workflow.UpdateHandlerOptions{
+		Validator: func(_ workflow.Context, req ReleaseRequest) error {
+			if req.ConferenceID != "" && req.ConferenceID != in.ConferenceID {
+				return temporal.NewNonRetryableApplicationError("the conference is over", string(berth.CodeConflict), nil)
+			}
+			return nil
+		},
+	})
 }
 
 // listen notes what is heard; it is acted on in the story's own time.

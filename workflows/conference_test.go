@@ -17,12 +17,14 @@ func TestC1LostConferenceIsRecoveredElsewhere(t *testing.T) {
 	t.Parallel()
 	h := newHall(t, "u1", "u2")
 	h.at(time.Minute, func() { h.dies("u1") })
+	var other answersOf[any]
 	h.at(2*time.Minute, func() {
 		is := h.now()
 		require.Equal(t, berth.ConferenceOpen, is.Status)
 		require.Equal(t, "u2", is.Owner.NodeID)
 		require.Equal(t, int64(2), is.Owner.Epoch)
 		require.Zero(t, is.LostAt)
+		h.env.UpdateWorkflow(workflows.UpdateRelease, "other", &other, workflows.ReleaseRequest{ConferenceID: "another"})
 		h.release()
 	})
 	is := h.run()
@@ -32,6 +34,7 @@ func TestC1LostConferenceIsRecoveredElsewhere(t *testing.T) {
 	require.NoError(t, h.created.err)
 	require.Equal(t, berth.ConferenceOpen, h.created.reply.Conference.Status)
 	require.True(t, h.released.answered)
+	require.ErrorContains(t, other.rejected, "over", "the number's conference before")
 	require.Len(t, is.Segments, 2)
 	require.Equal(t, berth.EndUnitLost, is.Segments[0].Reason)
 	require.Equal(t, berth.EndReleased, is.Segments[1].Reason)

@@ -117,6 +117,8 @@ type CreateReply struct {
 // ReleaseRequest is the argument of the release update.
 type ReleaseRequest struct {
 	By string `json:"by"` // user id
+	// ConferenceID, where it is given, has to be the conference's; the validator refuses others as conflict.
+	ConferenceID string `json:"conferenceId"`
 }
 
 // UnitNews is what a conference hears of a unit. One of Gone, Copy and Missing is set.
