@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -71,6 +72,18 @@ func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (be
 		}
 	}
 	return d.Assignment, nil
+}
+
+// CheckHearing tells for how long jobs could be taken without a break. While they cannot, it fails, to be asked again.
+func (t *Turns) CheckHearing(ctx context.Context) (workflows.Hearing, error) {
+	g, err := t.Scripts.CheckGuard(ctx)
+	if err == nil && g.Left > 0 {
+		err = errors.New("Redis may have lost data")
+	}
+	if err != nil {
+		return workflows.Hearing{}, again(berth.CodeUnavailable, "segments cannot be taken now", max(g.Left, 0), err)
+	}
+	return workflows.Hearing{For: -g.Left}, nil
 }
 
 // services are what must be available on a pool's node (L10): each capability, and its kind before the colon.

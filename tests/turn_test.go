@@ -502,5 +502,5 @@ func TestTurnWithoutANode(t *testing.T) {
 	// A1: nothing more is said, so the turn's timer ends it.
 	require.Equal(t, "turn, 0:text 0, done(timeout 0/1)", c.until(begun.TurnID, berth.EventDone))
 	s.awaitEnd(workflows.TurnWorkflowID(begun.TurnID))
-	s.keepWorkflow("turn-timeout", workflows.TurnWorkflowID(begun.TurnID))
+	s.keepWorkflow("turn-timeout-heard", workflows.TurnWorkflowID(begun.TurnID))
 }

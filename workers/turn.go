@@ -24,6 +24,7 @@ func turnWorker(c client.Client, stories Stories, opts Options) worker.Worker {
 		workflows.DispatchJobActivity:  turns.DispatchJob,
 		workflows.ConfirmSlotsActivity: turns.ConfirmSlots,
 		workflows.ReleaseSlotsActivity: turns.ReleaseSlots,
+		workflows.CheckHearingActivity: turns.CheckHearing,
 		workflows.FinalizeTurnActivity: turns.FinalizeTurn,
 		workflows.PublishTurnActivity:  turns.PublishTurn,
 	})

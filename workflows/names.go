@@ -47,6 +47,8 @@ const (
 	ConfirmSlotsActivity = "ConfirmSlots"
 	// ReleaseSlotsActivity gives slots back; local, tried until it succeeds.
 	ReleaseSlotsActivity = "ReleaseSlots"
+	// CheckHearingActivity tells since when jobs could be taken (L11); local, tried until it succeeds.
+	CheckHearingActivity = "CheckHearing"
 	// FinalizeTurnActivity deletes the turn's affinity (A6); local, tried until it succeeds.
 	FinalizeTurnActivity = "FinalizeTurn"
 	// PublishTurnActivity appends the turn's next events to its session's stream, each once; local, tried until it

@@ -120,6 +120,12 @@ type KeptSlot struct {
 	Generation int64 `json:"generation,omitempty"`
 }
 
+// Hearing is the result of CheckHearing.
+type Hearing struct {
+	// For is how long jobs could be taken without a break: since Redis last may have lost data.
+	For time.Duration `json:"for"`
+}
+
 // TurnRef is the argument of FinalizeTurn.
 type TurnRef struct {
 	SessionID string `json:"sessionId"`
@@ -231,6 +237,7 @@ func (t *turn) run(ctx, steady workflow.Context) (berth.Turn, error) {
 
 // takeJobs lets jobs come in until something finalises the turn. Its timer is set anew only when it fires (A1).
 func (t *turn) takeJobs(ctx, steady workflow.Context) error {
+	heard := false
 	for t.status == berth.TurnOpen {
 		left := t.lastSegment.Add(t.in.Timeout).Sub(workflow.Now(ctx))
 		switch {
@@ -244,9 +251,13 @@ func (t *turn) takeJobs(ctx, steady workflow.Context) error {
 			}
 		case ctx.Err() != nil:
 			t.finalize(steady, berth.FinalizeManual)
+		case left <= 0 && !heard:
+			heard = true
+			t.excuse(steady)
 		case left <= 0:
 			t.finalize(steady, berth.FinalizeTimeout)
 		default:
+			heard = false
 			// An error is the cancellation, which the next round sees.
 			_ = waitAtMost(ctx, left, "no further segment", func() bool {
 				return t.status != berth.TurnOpen || t.reasserts.Len() > 0 || len(t.jobs) == 0 && t.refusal != nil
@@ -255,6 +266,32 @@ func (t *turn) takeJobs(ctx, steady workflow.Context) error {
 		}
 	}
 	return nil
+}
+
+// versionSilence is the change that counts only such silence as the speaker's as could have been heard.
+const versionSilence = "silence"
+
+// deaf is how long it takes at least to be told by Redis, when it is away.
+const deaf = time.Second
+
+// excuse has the turn's time begin anew where its speaker could not be heard: while Redis was away, or may have lost data,
+// segments were refused (L11).
+func (t *turn) excuse(ctx workflow.Context) {
+	if workflow.GetVersion(ctx, versionSilence, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return
+	}
+	asked := workflow.Now(ctx)
+	var is Hearing
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), CheckHearingActivity).Get(ctx, &is); err != nil {
+		return // never: it is tried until it succeeds
+	}
+	since := workflow.Now(ctx)
+	if since.Sub(asked) < deaf {
+		since = since.Add(-is.For)
+	}
+	if since.After(t.lastSegment) {
+		t.lastSegment = since
+	}
 }
 
 func (t *turn) decided() bool { return t.deciding == 0 }

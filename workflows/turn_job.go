@@ -106,6 +106,7 @@ func (t *turn) dispatch(ctx workflow.Context, req DispatchRequest) (DispatchRepl
 	j.decided = true
 	if err != nil {
 		j.refusal = t.turnAway(j, req.SubmissionID, err)
+		t.expect(ctx, j)
 		return DispatchReply{}, j.refusal
 	}
 	t.accept(ctx, j, req.Finalize)
@@ -127,6 +128,13 @@ func (t *turn) enter(req DispatchRequest, now time.Time) *job {
 	t.textSize += len(req.Text)
 	t.refusal = nil
 	return j
+}
+
+// expect gives the speaker of a turn that runs the time to ask again for a segment that was refused (A1).
+func (t *turn) expect(ctx workflow.Context, refused *job) {
+	if t.begun() && refused.came.After(t.lastSegment) && workflow.GetVersion(ctx, versionSilence, workflow.DefaultVersion, 1) == 1 {
+		t.lastSegment = refused.came
+	}
 }
 
 // turnAway forgets a job that was refused and tells its submission why.

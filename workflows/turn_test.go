@@ -34,6 +34,7 @@ type utterance struct {
 	confirm    func(workflows.HeldSlots) (workflows.KeptSlots, error)
 	publish    func(workflows.TurnEvents) error
 	unbind     func(workflows.TurnRef) error
+	hear       func() (workflows.Hearing, error)
 	calls      chan any // arguments of the side effects, in the order they happened
 	timers     chan string
 	slow       map[int]time.Duration // segments whose job takes long
@@ -63,6 +64,7 @@ func newUtterance(t *testing.T) *utterance {
 		},
 		publish: func(workflows.TurnEvents) error { return nil },
 		unbind:  func(workflows.TurnRef) error { return nil },
+		hear:    func() (workflows.Hearing, error) { return workflows.Hearing{For: time.Hour}, nil },
 	}
 	register := func(name string, fn any) {
 		u.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
@@ -71,6 +73,7 @@ func newUtterance(t *testing.T) *utterance {
 	register(berth.ActivityTranslate, func(context.Context, berth.JobInput) (berth.JobOutput, error) { return berth.JobOutput{}, nil })
 	register(workflows.ConfirmSlotsActivity, (*activities.Turns)(nil).ConfirmSlots)
 	register(workflows.ReleaseSlotsActivity, func(_ context.Context, in workflows.HeldSlots) error { u.calls <- released(in); return nil })
+	register(workflows.CheckHearingActivity, func(context.Context) (workflows.Hearing, error) { return u.hear() })
 	register(workflows.FinalizeTurnActivity, func(_ context.Context, in workflows.TurnRef) error { u.calls <- in; return u.unbind(in) })
 	register(workflows.PublishTurnActivity, func(_ context.Context, in workflows.TurnEvents) error {
 		u.calls <- in
@@ -640,6 +643,67 @@ func TestTurnTimeoutStartsAnewWithEachSegment(t *testing.T) { // A1
 	require.Empty(t, r.confirmed)
 	// Timers of 30 s each, and one for the slots of each job, which is cancelled as the job ends at once.
 	require.LessOrEqual(t, r.timers, 3+21+21+20, "no timer per segment for the turn's timeout")
+}
+
+// A1, L11: the timeout counts only such silence as could have been heard.
+func TestTurnTimeoutWaitsForWhomItCouldNotHear(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		hear func() func() (workflows.Hearing, error)
+		ends time.Duration
+	}{
+		"a grace ended in between": {func() func() (workflows.Hearing, error) {
+			since := []time.Duration{10 * time.Second, 40 * time.Second}
+			return func() (workflows.Hearing, error) {
+				next := since[0]
+				since = since[1:]
+				return workflows.Hearing{For: next}, nil
+			}
+		}, 50 * time.Second},
+		"Redis is away as it fires": {func() func() (workflows.Hearing, error) {
+			calls := 0
+			return func() (workflows.Hearing, error) {
+				if calls++; calls < 6 { // 3.1 s
+					return workflows.Hearing{}, errors.New("away")
+				}
+				return workflows.Hearing{For: time.Hour}, nil
+			}
+		}, 63 * time.Second},
+		"nothing was amiss": {func() func() (workflows.Hearing, error) {
+			return func() (workflows.Hearing, error) { return workflows.Hearing{For: time.Hour}, nil }
+		}, 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUtterance(t)
+			u.hear = c.hear()
+			u.speak(0, 0)
+			r := u.run()
+			require.NoError(t, r.err)
+			require.Equal(t, berth.FinalizeTimeout, r.turn.Reason)
+			require.InDelta(t, c.ends.Seconds(), r.turn.FinalizedAt.Sub(r.turn.StartedAt).Seconds(), 1)
+		})
+	}
+}
+
+// A1: a refused segment is asked for again; the turn waits for it as for the next one.
+func TestTurnTimeoutStartsAnewWithARefusedSegment(t *testing.T) {
+	t.Parallel()
+	u := newUtterance(t)
+	decide := u.decide
+	u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
+		if in.JobID == "t1-1" {
+			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("all are full", string(berth.CodeNodeFull), nil)
+		}
+		return decide(in)
+	}
+	u.speak(0, 0)
+	u.speak(20*sec, 1)
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Equal(t, berth.FinalizeTimeout, r.turn.Reason)
+	require.Len(t, r.turn.Jobs, 1)
+	require.InDelta(t, 50, r.turn.FinalizedAt.Sub(r.turn.StartedAt).Seconds(), 1)
 }
 
 func TestTurnTimeoutFinalizesByItsOwnSegment(t *testing.T) { // A7
