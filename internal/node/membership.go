@@ -94,14 +94,12 @@ func (a *agent) superseded(ctx context.Context, generation int64) error {
 func (a *agent) leave(ctx context.Context, now membership) {
 	stays := errors.Is(context.Cause(ctx), ErrStay)
 	ctx = context.WithoutCancel(ctx)
-	what := "node is leaving"
-	if stays {
-		what = "node is leaving, and keeps its registration"
-	}
-	a.Logger.Info(what, "generation", now.Generation, "running", a.gate.Running(), "drain", a.Drain)
+	a.Logger.Info("node is leaving", "generation", now.Generation, "running", a.gate.Running(), "drain", a.Drain)
 	end := time.AfterFunc(a.Drain, func() { a.cut(errDrained) })
 	defer end.Stop()
-	if !stays {
+	if stays {
+		a.Logger.Info("node keeps its registration")
+	} else {
 		a.withdraw(ctx, now.Generation)
 		a.gate.awaitQuiet(min(a.quiet, a.Drain))
 	}
