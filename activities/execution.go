@@ -64,7 +64,7 @@ func choice(now *fleet.Snapshot, in workflows.AssignInput) lua.Choice {
 		c.Required = now.Pool(w.PoolID).Capabilities
 	}
 	c.Services = slices.Concat(w.Services, services(berth.Pool{Capabilities: c.Required}))
-	return c
+	return now.Locate(c)
 }
 
 // ConfirmNode holds a taken slot for as long as is left (L7), and in a grace puts it back where Redis lost it (L12). A

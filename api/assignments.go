@@ -23,8 +23,8 @@ type assignBody struct {
 	Services             []string       `json:"services,omitempty" maxItems:"32" doc:"They must be available on the node (L10)"`
 	ExcludeNodes         []string       `json:"excludeNodes,omitempty" maxItems:"100" doc:"Not these"`
 	InstanceID           string         `json:"instanceId,omitempty" doc:"The caller's own node, for affinity and locality"`
-	Host                 string         `json:"host,omitempty" doc:"Where the caller is, for locality"`
-	Zone                 string         `json:"zone,omitempty" doc:"Where the caller is, for locality"`
+	Host                 string         `json:"host,omitempty" doc:"Where the caller is, for locality; by default that of instanceId"`
+	Zone                 string         `json:"zone,omitempty" doc:"Where the caller is, for locality; by default that of host or instanceId"`
 	HoldMs               int64          `json:"holdMs,omitempty" minimum:"1000" maximum:"86400000" doc:"For how long, unless it is renewed; lockTimeoutMs of the fleet's configuration when absent"`
 }
 
@@ -113,7 +113,7 @@ func (b assignBody) choice(now *fleet.Snapshot) (lua.Choice, error) {
 	if c.Hold == 0 {
 		c.Hold = now.Config.LockTimeout
 	}
-	return c, nil
+	return now.Locate(c), nil
 }
 
 // checkPlaces checks what names nodes, services and places.

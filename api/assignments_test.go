@@ -194,6 +194,8 @@ func TestAssignmentsByPlace(t *testing.T) {
 	h.join("a", at("z1", "h1"))
 	h.join("b", at("z1", "h2"))
 	h.join("c", at("z2", "h3"))
+	h.join("d", at("z3", "h1"))
+	h.seen("all", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 4 })
 	for name, tc := range map[string]struct {
 		ask  doc
 		node string
@@ -202,8 +204,14 @@ func TestAssignmentsByPlace(t *testing.T) {
 		"one's own first":     {doc{"strategy": "locality", "instanceId": "c", "zone": "z1", "host": "h1"}, "c"},
 		"one's host":          {doc{"strategy": "locality", "zone": "z1", "host": "h2"}, "b"},
 		"one's zone":          {doc{"strategy": "locality", "zone": "z2", "host": "elsewhere"}, "c"},
-		"not those":           {doc{"excludeNodes": []string{"a", "b"}}, "c"},
-		"not one's own, then": {doc{"strategy": "affinity", "instanceId": "a", "excludeNodes": []string{"a", "c"}}, "b"},
+		"not those":           {doc{"excludeNodes": []string{"a", "b", "d"}}, "c"},
+		"not one's own, then": {doc{"strategy": "affinity", "instanceId": "a", "excludeNodes": []string{"a", "c", "d"}}, "b"},
+
+		"one's host alone":                {doc{"strategy": "locality", "host": "h2"}, "b"},
+		"one's host, whatever the zone":   {doc{"strategy": "locality", "zone": "z2", "host": "h2"}, "b"},
+		"one's host alone, then its zone": {doc{"strategy": "locality", "host": "h2", "excludeNodes": []string{"b"}}, "a"},
+		"one's own's host":                {doc{"strategy": "locality", "instanceId": "a", "excludeNodes": []string{"a"}}, "d"},
+		"one's own's zone":                {doc{"strategy": "locality", "instanceId": "a", "excludeNodes": []string{"a", "d"}}, "b"},
 	} {
 		tc.ask["poolId"] = "translate:en-es"
 		a := h.assign(tc.ask)

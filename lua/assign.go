@@ -36,6 +36,8 @@ type Choice struct {
 	Excluded []string
 	// Own is the caller's own node, OwnZone and OwnHost are where the caller is (S3, S5). Any may be empty.
 	Own, OwnZone, OwnHost string
+	// HostZones are the zones that the host's nodes are said to be in; without any they are looked for in OwnZone.
+	HostZones []string
 	// Random is a uniform whole number below 2^52; 0 has one drawn.
 	Random int64
 	// Hold is for how long the slot is held unless it is confirmed; 0 is Unconfirmed.
@@ -193,14 +195,31 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 	}
 	detail := ""
 	for _, d := range []string{
-		c.Own, c.OwnZone, c.OwnHost, strings.Join(c.Services, "\n"), excluded, strings.Join(unique(c.Required), "\n"),
+		c.Own, strings.Join(c.places(), "\n"), strings.Join(c.Services, "\n"), excluded, strings.Join(unique(c.Required), "\n"),
 	} {
 		detail += d + "\x02"
 	}
-	if len(detail) == 6 { // nothing is asked for
+	if len(detail) == 5 { // nothing is asked for
 		detail = ""
 	}
 	return []any{s.keys.stem(), leaseID, millis(c.Hold), c.PoolID, strategy, c.Random, detail}
+}
+
+// places are what is near the caller, the nearest first, as the index of places begins with them (S5).
+func (c Choice) places() (out []string) {
+	zones := c.HostZones
+	if len(zones) == 0 {
+		zones = []string{c.OwnZone}
+	}
+	for _, zone := range zones {
+		if c.OwnHost != "" {
+			out = append(out, zone+"\x01"+c.OwnHost+"\x01")
+		}
+	}
+	if c.OwnZone != "" {
+		out = append(out, c.OwnZone+"\x01")
+	}
+	return out
 }
 
 // decision reads what both scripts answer alike; done tells that there is nothing more to read.

@@ -69,9 +69,12 @@ func TestAssign(t *testing.T) {
 			choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "other"}, code: lua.AssignOK, node: "b",
 			stats: map[berth.ExcludeReason]int64{berth.ExcludeNotInPool: 1},
 		},
-		"locality: one's own":   {choice: lua.Choice{Strategy: berth.StrategyLocality, Own: "a", OwnZone: "z2", OwnHost: "hb"}, code: lua.AssignOK, node: "a"},
-		"locality: one's host":  {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z1", OwnHost: "ha"}, code: lua.AssignOK, node: "a"},
-		"locality: one's zone":  {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z2", OwnHost: "nowhere"}, code: lua.AssignOK, node: "b"},
+		"locality: one's own":  {choice: lua.Choice{Strategy: berth.StrategyLocality, Own: "a", OwnZone: "z2", OwnHost: "hb"}, code: lua.AssignOK, node: "a"},
+		"locality: one's host": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z1", OwnHost: "ha"}, code: lua.AssignOK, node: "a"},
+		"locality: one's zone": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z2", OwnHost: "nowhere"}, code: lua.AssignOK, node: "b"},
+		"locality: one's host, whatever the zone": {
+			choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z2", OwnHost: "ha", HostZones: []string{"z0", "z1"}}, code: lua.AssignOK, node: "a",
+		},
 		"locality: then anyone": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z9", OwnHost: "nowhere"}, code: lua.AssignOK, node: "b"},
 		"the caller wants another": {
 			choice: lua.Choice{Excluded: []string{"b"}}, code: lua.AssignOK, node: "a",

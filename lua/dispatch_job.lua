@@ -12,8 +12,8 @@
 -- ARGV[4]  pool
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
--- ARGV[7]  '' or, each ended by a \2: the caller's own node, zone and host, the services the work needs and the nodes not to
---          be chosen and the capabilities the pool stands for, these three one per line
+-- ARGV[7]  '' or, each ended by a \2: the caller's own node; the places that are near the caller, the nearest first, the services
+--          the work needs, the nodes not to be chosen and the capabilities the pool stands for, these four one per line
 -- ARGV[8]  turn id
 -- ARGV[9]  job id
 -- ARGV[10] 1 when the job binds nothing: it ends its turn, or is dispatched anew after its end

@@ -86,6 +86,35 @@ func TestCatchUp(t *testing.T) {
 	f.CatchUp(short) // returns
 }
 
+// S5: who says one thing of where they are has said the others.
+func TestLocate(t *testing.T) {
+	t.Parallel()
+	f, s, _ := follow(t)
+	require.NoError(t, waitReady(t, f))
+	for id, place := range map[string][2]string{"a": {"z2", "h1"}, "b": {"z1", "h1"}, "c": {"z2", "h2"}} {
+		node := spec(id, "x")
+		node.Zone, node.Hostname = place[0], place[1]
+		_, err := s.RegisterNode(t.Context(), node, lua.Registration{})
+		require.NoError(t, err)
+	}
+	now := until(t, f, "all", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 3 })
+	for name, c := range map[string]struct{ said, meant lua.Choice }{
+		"nothing":        {},
+		"their node":     {lua.Choice{Own: "a"}, lua.Choice{Own: "a", OwnHost: "h1", OwnZone: "z2", HostZones: []string{"z1", "z2"}}},
+		"an unknown one": {lua.Choice{Own: "x", OwnZone: "z2"}, lua.Choice{Own: "x", OwnZone: "z2"}},
+		"their host":     {lua.Choice{OwnHost: "h2"}, lua.Choice{OwnHost: "h2", OwnZone: "z2", HostZones: []string{"z2"}}},
+		"another zone":   {lua.Choice{OwnHost: "h2", OwnZone: "z9"}, lua.Choice{OwnHost: "h2", OwnZone: "z9", HostZones: []string{"z2"}}},
+		"another host":   {lua.Choice{Own: "a", OwnHost: "h9"}, lua.Choice{Own: "a", OwnHost: "h9"}},
+		"their zone":     {lua.Choice{OwnZone: "z1"}, lua.Choice{OwnZone: "z1"}},
+	} {
+		require.Equal(t, c.meant, now.Locate(c.said), name)
+	}
+	_, err := s.WithdrawNode(t.Context(), "b", 0)
+	require.NoError(t, err)
+	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return s.Nodes["b"].State == berth.NodeDead })
+	require.Equal(t, []string{"z2"}, now.Locate(lua.Choice{OwnHost: "h1"}).HostZones)
+}
+
 // S4, S7: what several capabilities lack together, and what dynamic comes to.
 func TestApartAndSettled(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/lua"
 )
 
 // Snapshot is the fleet at one time. It never changes: whoever has it may read it without asking anybody.
@@ -28,15 +29,18 @@ type Snapshot struct {
 	// capable counts the nodes that have each capability, manned the living ones of each pool: heartbeats change them seldom,
 	// and jobs ask for them often.
 	capable, manned map[string]int
+	// zones are those that the living nodes of each host are in, sorted; more than one are a mistake of who runs them.
+	zones map[string][]string
 }
 
 // countsAlike tells that count makes the same of both.
 func countsAlike(a, b berth.Node) bool {
-	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && (a.State == berth.NodeDead) == (b.State == berth.NodeDead)
+	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && (a.State == berth.NodeDead) == (b.State == berth.NodeDead) &&
+		a.Hostname == b.Hostname && a.Zone == b.Zone
 }
 
 func (s *Snapshot) count() {
-	s.capable, s.manned = map[string]int{}, map[string]int{}
+	s.capable, s.manned, s.zones = map[string]int{}, map[string]int{}, map[string][]string{}
 	for _, n := range s.Nodes {
 		for _, c := range n.Capabilities {
 			s.capable[c]++
@@ -45,6 +49,9 @@ func (s *Snapshot) count() {
 			if n.State != berth.NodeDead {
 				s.manned[pool]++
 			}
+		}
+		if i, known := slices.BinarySearch(s.zones[n.Hostname], n.Zone); !known && n.State != berth.NodeDead {
+			s.zones[n.Hostname] = slices.Insert(s.zones[n.Hostname], i, n.Zone)
 		}
 	}
 }
@@ -110,6 +117,25 @@ func (s *Snapshot) Settled(poolID string, strategy berth.Strategy) berth.Strateg
 		return now
 	}
 	return berth.StrategyRoundRobin
+}
+
+// Locate fills in what is known of where the caller of a choice is (S5): their own node tells its host and zone, and the host
+// in which zones it is, whatever was said of that. What the caller said of host and zone themselves counts first.
+func (s *Snapshot) Locate(c lua.Choice) lua.Choice {
+	if own, known := s.Nodes[c.Own]; known && c.OwnHost == "" {
+		c.OwnHost = own.Hostname
+		if c.OwnZone == "" {
+			c.OwnZone = own.Zone
+		}
+	}
+	if c.OwnHost == "" {
+		return c
+	}
+	c.HostZones = s.zones[c.OwnHost]
+	if c.OwnZone == "" && len(c.HostZones) > 0 {
+		c.OwnZone = c.HostZones[0]
+	}
+	return c
 }
 
 // Apart tells why several capabilities find no node though each is on a living one: what the node that has most of them

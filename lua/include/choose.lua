@@ -1,7 +1,7 @@
 -- Choosing a node and taking its slot, for all strategies (S1-S5, S9, S10, L6, L7, L9). Needs includes usual, which decides the
 -- plain cases alike, fleet and settle.
--- What is asked for, `want`: stem, now, lease, ttl, pool, strategy, random, own, own_zone, own_host, services and
--- excluded, required (lists, one per line), skipped (filled here: reason -> how often).
+-- What is asked for, `want`: stem, now, lease, ttl, pool, strategy, random, own; places, services, excluded and required
+-- (lists, one per line), skipped (filled here: reason -> how often).
 
 local MOST = 200 -- candidates looked at before giving up; they are passed over for the job's own sake
 
@@ -9,11 +9,11 @@ local MOST = 200 -- candidates looked at before giving up; they are passed over 
 local function asked(now)
   local want = {
     stem = ARGV[1], lease = ARGV[2], ttl = tonumber(ARGV[3]), pool = ARGV[4], strategy = ARGV[5], random = tonumber(ARGV[6]),
-    now = now, own = '', own_zone = '', own_host = '', services = '', excluded = '', required = '', skipped = {},
+    now = now, own = '', places = '', services = '', excluded = '', required = '', skipped = {},
   }
   if ARGV[7] ~= '' then
-    want.own, want.own_zone, want.own_host, want.services, want.excluded, want.required =
-      string.match(ARGV[7], '^([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2$')
+    want.own, want.places, want.services, want.excluded, want.required =
+      string.match(ARGV[7], '^([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2$')
   end
   return want
 end
@@ -125,9 +125,10 @@ local function choose(want)
     if node then return node, strategy end
   end
   if strategy == 'locality' then
-    local node = want.own_host ~= '' and near(want, free, want.own_zone .. '\1' .. want.own_host .. '\1')
-    if not node and want.own_zone ~= '' then node = near(want, free, want.own_zone .. '\1') end
-    if node then return node, strategy end
+    for place in string.gmatch(want.places, '[^\n]+') do
+      local node = near(want, free, place)
+      if node then return node, strategy end
+    end
   end
   return first(want, free), strategy
 end
