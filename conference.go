@@ -119,12 +119,15 @@ type Conference struct {
 	Revision int64 `json:"revision"`
 	// LostAt is when its unit was lost, while it waits for recovery; RefusedAt when a unit first refused to recover it;
 	// Waiting is why it waits, for people.
-	LostAt    time.Time           `json:"lostAt,omitzero"`
-	RefusedAt time.Time           `json:"refusedAt,omitzero"`
-	Waiting   string              `json:"waiting,omitempty"`
-	End       ConferenceEnd       `json:"end,omitempty"`
-	Segments  []ConferenceSegment `json:"segments"`
-	Orders    []ConferenceOrder   `json:"orders"` // the last 50
+	LostAt    time.Time `json:"lostAt,omitzero"`
+	RefusedAt time.Time `json:"refusedAt,omitzero"`
+	Waiting   string    `json:"waiting,omitempty"`
+	// Ending is why it is being ended, until its unit has acknowledged that and it is over; EndedBy is who asked for it.
+	Ending   ConferenceEnd       `json:"ending,omitempty"`
+	End      ConferenceEnd       `json:"end,omitempty"`
+	EndedBy  string              `json:"endedBy,omitempty"`
+	Segments []ConferenceSegment `json:"segments"`
+	Orders   []ConferenceOrder   `json:"orders"` // the last 50
 	// OpenedAt is when it was first open, EndedAt when it was over; a conference that was never recovered ended when it
 	// was lost (C22).
 	CreatedAt time.Time `json:"createdAt"`

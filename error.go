@@ -33,6 +33,7 @@ const (
 	CodeNodeFailed          Code = "node_failed"          // the nodes that tried the work failed
 	CodeTurnFinalized       Code = "turn_finalized"       // the turn takes no more jobs
 	CodeUnitRefused         Code = "unit_refused"         // the media unit did not want the conference
+	CodeEnded               Code = "ended"                // the conference was ended before it was open
 	CodeUnreadableImage     Code = "unreadable_image"     // no text could be read from the image
 )
 

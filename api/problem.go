@@ -138,6 +138,7 @@ var statuses = map[berth.Code]int{
 	berth.CodeNoNode:              http.StatusServiceUnavailable,
 	berth.CodeTurnFinalized:       http.StatusConflict,
 	berth.CodeUnitRefused:         http.StatusBadGateway,
+	berth.CodeEnded:               http.StatusConflict,
 	berth.CodeNodeFailed:          http.StatusBadGateway,
 	berth.CodeInternal:            http.StatusInternalServerError,
 }

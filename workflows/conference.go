@@ -159,7 +159,10 @@ func (c *conference) submit(ctx workflow.Context, req CreateRequest) (CreateRepl
 }
 
 // release ends it, whatever it is doing, and answers once that is written everywhere (C10, C17).
-func (c *conference) release(ctx workflow.Context, _ ReleaseRequest) error {
+func (c *conference) release(ctx workflow.Context, req ReleaseRequest) error {
+	if c.ending == "" {
+		c.is.EndedBy = req.By
+	}
 	c.stop(berth.EndReleased)
 	return workflow.Await(ctx, func() bool { return c.saved })
 }
@@ -167,7 +170,7 @@ func (c *conference) release(ctx workflow.Context, _ ReleaseRequest) error {
 // stop has it ended, for the first reason that is given.
 func (c *conference) stop(reason berth.ConferenceEnd) {
 	if c.ending == "" {
-		c.ending = reason
+		c.ending, c.is.Ending = reason, reason
 	}
 }
 

@@ -13,6 +13,11 @@ import (
 const (
 	// lookEvery is how often, while a unit does not acknowledge, it is looked whether it is there at all.
 	lookEvery = 15 * time.Second
+	// lateAfter is how long a unit may take to acknowledge the end before it is told that the conference is ending.
+	lateAfter = time.Second
+	// versionEnding is the change that tells of an end before it is acknowledged: to whoever waits for the creation, and to
+	// everybody else when the unit is late.
+	versionEnding = "ending"
 	// mostAgain is the longest pause between two tries of a command that is tried until it is acknowledged.
 	mostAgain = 30 * time.Second
 )
@@ -22,6 +27,9 @@ func (c *conference) end(ctx workflow.Context) {
 	reason, status := c.ending, berth.ConferenceEnded
 	if c.refusal != nil {
 		status = berth.ConferenceDeleted
+	} else if !c.settled && workflow.GetVersion(ctx, versionEnding, workflow.DefaultVersion, 1) == 1 {
+		c.settled, c.refusal = true, temporal.NewNonRetryableApplicationError("the conference was ended before it was open: "+string(reason),
+			string(berth.CodeEnded), nil, Refusal{SubmissionID: c.firstID})
 	}
 	if a := c.adopting; a != nil {
 		c.giveUpAdoption(ctx, "given up: the conference is over")
@@ -51,7 +59,7 @@ func (c *conference) end(ctx workflow.Context) {
 	if c.slot != nil {
 		c.free, c.slot = append(c.free, *c.slot), nil
 	}
-	c.is.End, c.is.Owner, c.is.Waiting, c.leftover = reason, berth.ConferenceOwner{}, "", nil
+	c.is.Ending, c.is.End, c.is.Owner, c.is.Waiting, c.leftover = "", reason, berth.ConferenceOwner{}, "", nil
 	c.to(ctx, status)
 	c.save(ctx)
 	c.settled, c.saved = true, true
@@ -65,14 +73,18 @@ func (c *conference) releaseOwner(ctx workflow.Context) {
 		return slices.ContainsFunc(c.news, func(n UnitNews) bool {
 			return c.ownedBy(n) && n.Gone != "" && n.Gone != berth.DepartureDrained || c.missed(n)
 		})
+	}, func() {
+		c.outbox = append(c.outbox, c.is.Event(workflow.Now(ctx)))
+		c.save(ctx)
 	}, nil, berth.ActivityReleaseConference, berth.UnitRelease{E164: c.is.E164, Epoch: owner.Epoch})
 	c.answer(berth.ActivityReleaseConference, owner.Epoch, outcome)
 }
 
 // tellUnit has a unit do something until it has acknowledged it. It gives up when the generation is no more: when gone
-// says so, or Redis does. It answers what came of it, `acknowledged` or another; the result is put into out if that is set.
+// says so, or Redis does. late, where it is set, is called once, when there is no answer after lateAfter. It answers what came
+// of it, `acknowledged` or another; the result is put into out if that is set.
 func tellUnit(
-	ctx workflow.Context, unit NodeRef, within time.Duration, gone func() bool, out any, command string, args ...any,
+	ctx workflow.Context, unit NodeRef, within time.Duration, gone func() bool, late func(), out any, command string, args ...any,
 ) string {
 	ctx, cancel := workflow.WithCancel(ctx)
 	defer cancel()
@@ -83,8 +95,19 @@ func tellUnit(
 	})
 	act := workflow.ExecuteActivity(ctx, command, args...)
 	for every := lookEvery; ; every = min(2*every, mostConnect) {
+		wait := every
 		// There is no error: this context is cancelled only when all is over.
-		_ = waitAtMost(ctx, every, "is the unit there", func() bool { return act.IsReady() || gone() })
+		if late != nil {
+			_ = waitAtMost(ctx, lateAfter, "has the unit answered", func() bool { return act.IsReady() || gone() })
+			if wait = 0; !act.IsReady() && !gone() && workflow.GetVersion(ctx, versionEnding, workflow.DefaultVersion, 1) == 1 {
+				late()
+				wait = every - lateAfter
+			}
+			late = nil
+		}
+		if wait > 0 {
+			_ = waitAtMost(ctx, wait, "is the unit there", func() bool { return act.IsReady() || gone() })
+		}
 		failed := act.IsReady()
 		if failed {
 			if err := act.Get(ctx, out); err == nil {

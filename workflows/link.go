@@ -145,7 +145,7 @@ func (l *link) withdraw(ctx workflow.Context, r berth.UnitRelease) {
 
 // tell has the unit do something until it has acknowledged it; false when it is no more.
 func (l *link) tell(ctx workflow.Context, out any, command string, args ...any) bool {
-	return tellUnit(ctx, l.unit, l.in.Command, func() bool { return l.left }, out, command, args...) == "acknowledged"
+	return tellUnit(ctx, l.unit, l.in.Command, func() bool { return l.left }, nil, out, command, args...) == "acknowledged"
 }
 
 // untilTold is for what is to be told to many: it may take its time, and is tried for as long as it takes.

@@ -53,7 +53,7 @@ func (c *conferenceCreate) Run(ctx context.Context) error {
 		return err
 	}
 	fmt.Println(made.E164)
-	fmt.Fprintf(os.Stderr, "· %s; ends %s\n", standing(made.Status, made.Owner, made.Waiting), clock(made.EndAt))
+	fmt.Fprintf(os.Stderr, "· %s; ends %s\n", standing(made.Status, made.Ending, made.Owner, made.Waiting), clock(made.EndAt))
 	if !c.Watch {
 		return nil
 	}
@@ -235,7 +235,7 @@ func (w conferenceWatcher) event(ev berth.ConferenceEvent) {
 		if ev.Owner != nil {
 			owner = *ev.Owner
 		}
-		fmt.Fprintf(w.out, "%s  %s\n", at, standing(ev.Status, owner, ev.Waiting))
+		fmt.Fprintf(w.out, "%s  %s\n", at, standing(ev.Status, ev.Ending, owner, ev.Waiting))
 	}
 }
 
@@ -271,13 +271,16 @@ func (w conferenceWatcher) record(c berth.Conference) {
 }
 
 // standing is a status in words, with who runs the conference or why nobody does.
-func standing(status berth.ConferenceStatus, owner berth.ConferenceOwner, waiting string) string {
+func standing(status berth.ConferenceStatus, ending berth.ConferenceEnd, owner berth.ConferenceOwner, waiting string) string {
 	s := string(status)
 	if owner.NodeID != "" {
 		s += fmt.Sprintf(" on %s (epoch %d)", owner.NodeID, owner.Epoch)
 	}
 	if waiting != "" {
 		s += ": " + printable(waiting)
+	}
+	if ending != "" {
+		s += ", ending: " + string(ending)
 	}
 	return s
 }

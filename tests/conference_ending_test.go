@@ -1,0 +1,53 @@
+package tests
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/unit"
+)
+
+// C10, C17: while a unit hangs, whoever looks sees that the conference is ending, and who waits for one that is ended hears of it.
+func TestConferencesThatEndWhileTheirUnitHangs(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	m := s.meeting()
+	u1 := s.media("u1", 5)
+	m.open("8612000001")
+	u1.fail(unit.FaultHalfDead)
+
+	refused := make(chan error, 1)
+	go func() {
+		_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8612000002", DurationMs: time.Hour.Milliseconds()})
+		refused <- err
+	}()
+	m.until("8612000002", "being created", ofStatus(berth.ConferenceCreating))
+	ended := make(chan error, 2)
+	for _, number := range []string{"8612000001", "8612000002"} {
+		go func() {
+			_, err := m.EndConference(t.Context(), number)
+			ended <- err
+		}()
+	}
+	var p *client.Problem
+	require.ErrorAs(t, <-refused, &p)
+	require.Equal(t, berth.CodeEnded, p.Code)
+	is := m.until("8612000001", "ending", func(c berth.Conference) bool { return c.Ending == berth.EndReleased })
+	require.Equal(t, berth.ConferenceOpen, is.Status)
+	require.Equal(t, "alice", is.EndedBy)
+	require.Equal(t, berth.ActivityReleaseConference, is.Orders[1].Command)
+	require.Empty(t, is.Orders[1].Outcome)
+
+	u1.fail(unit.FaultNone)
+	m.over("8612000001", "conference-ending")
+	m.over("8612000002", "conference-ended-in-creation")
+	for range 2 {
+		require.NoError(t, <-ended)
+	}
+	require.Equal(t, berth.EndReleased, m.until("8612000001", "over", ofStatus(berth.ConferenceEnded)).End)
+	s.noSlots("u1")
+}
