@@ -78,7 +78,7 @@ func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (be
 func (t *Turns) CheckHearing(ctx context.Context) (workflows.Hearing, error) {
 	g, err := t.Scripts.CheckGuard(ctx)
 	if err == nil && g.Left > 0 {
-		err = errors.New("Redis may have lost data")
+		err = errors.New("data may have been lost")
 	}
 	if err != nil {
 		return workflows.Hearing{}, again(berth.CodeUnavailable, "segments cannot be taken now", max(g.Left, 0), err)

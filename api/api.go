@@ -93,7 +93,7 @@ type Ledger interface {
 	ApplySetting(ctx context.Context, scripts *lua.Scripts, kind ledger.SettingKind, id string) error
 	// OrderNode changes the operator's orders for a node, Orders reads them and whether there are any.
 	OrderNode(ctx context.Context, nodeID, by string, change func(berth.NodeOrders) berth.NodeOrders) (berth.NodeOrders, error)
-	Orders(ctx context.Context, nodeID string) (orders berth.NodeOrders, any bool, err error)
+	Orders(ctx context.Context, nodeID string) (orders berth.NodeOrders, ordered bool, err error)
 	Ping(ctx context.Context) error
 }
 

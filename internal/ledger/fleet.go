@@ -98,7 +98,7 @@ func (l *Ledger) OrderNode(
 }
 
 // Orders are the operator's orders for a node, and whether there are any.
-func (l *Ledger) Orders(ctx context.Context, nodeID string) (orders berth.NodeOrders, any bool, err error) {
+func (l *Ledger) Orders(ctx context.Context, nodeID string) (orders berth.NodeOrders, ordered bool, err error) {
 	s, err := l.setting(ctx, SettingNode, nodeID)
 	if err != nil {
 		return berth.NodeOrders{}, false, err
