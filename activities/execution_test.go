@@ -86,6 +86,10 @@ func TestAssignNode(t *testing.T) { // S4, S8, S10
 	require.Equal(t, []string{"paint"}, requireRefused(t, err, berth.CodeNoNode).Missing)
 	_, err = e.AssignNode(t.Context(), assignment("l2", "ocr", "paint"))
 	require.Equal(t, []string{"paint"}, requireRefused(t, err, berth.CodeNoNode).Missing)
+	e.engine(t, "n2", 1, "print")
+	_, err = e.AssignNode(t.Context(), assignment("l2", "ocr", "print", "resize"))
+	require.Equal(t, []string{"print"}, requireRefused(t, err, berth.CodeNoNode).Missing, "each is on a node, and none has all")
+	require.ErrorContains(t, err, "no node has all of ocr, print, resize: n1 comes nearest and lacks print")
 	require.Empty(t, e.Fleet.Snapshot().Pools, "a pool that nobody could be in is not made")
 
 	require.NoError(t, e.ConfirmNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}))
@@ -126,6 +130,14 @@ func TestAssignNodeGoesByTheOperator(t *testing.T) { // S3, S6, S7, L10
 		require.Equal(t, own, reply.NodeID)
 		require.Equal(t, berth.StrategyAffinity, reply.Strategy)
 	}
+	_, _, err = e.Scripts.SwitchStrategy(t.Context(), "p", berth.SystemState{Load: 1}, c.Dynamic)
+	require.NoError(t, err)
+	e.Fleet.CatchUp(t.Context())
+	where = workflows.Where{PoolID: "p", Strategy: berth.StrategyDynamic}
+	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "switched", Where: where})
+	require.NoError(t, err)
+	require.Equal(t, berth.StrategyLoadBalanced, reply.Strategy, "what it is switched to, also when it is asked for by name")
+
 	where = workflows.Where{PoolID: "p", Excluded: []string{"n1"}}
 	code, err := e.Scripts.MarkUnavailable(t.Context(), "n2", "resize", time.Minute)
 	require.NoError(t, err)
