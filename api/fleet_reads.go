@@ -91,7 +91,7 @@ type nodesOutput struct {
 	Body struct {
 		Nodes      []berth.Node `json:"nodes"`
 		NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
-		Stale      bool         `json:"stale" doc:"Redis is away: this is the fleet as it was last seen"`
+		Stale      bool         `json:"stale" doc:"Redis is away, and this is the fleet as it was last seen; or Redis may have lost data, and nodes may be missing"`
 	}
 }
 
@@ -112,7 +112,7 @@ func (s *server) nodeReads() {
 	}, forFleet, s.getNode)
 }
 
-func (s *server) listNodes(_ context.Context, in *nodesInput) (*nodesOutput, error) {
+func (s *server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, error) {
 	l := s.listed()
 	ids, next := page(l.nodes, in.Cursor, in.Limit, func(id string) bool {
 		n := l.of.Nodes[id]
@@ -120,11 +120,17 @@ func (s *server) listNodes(_ context.Context, in *nodesInput) (*nodesOutput, err
 			(in.Pool == "" || slices.Contains(n.Pools, in.Pool))
 	})
 	out := &nodesOutput{}
-	out.Body.Nodes, out.Body.NextCursor, out.Body.Stale = make([]berth.Node, 0, len(ids)), next, l.of.Stale
+	out.Body.Nodes, out.Body.NextCursor, out.Body.Stale = make([]berth.Node, 0, len(ids)), next, l.of.Stale || s.forgetful(ctx)
 	for _, id := range ids {
 		out.Body.Nodes = append(out.Body.Nodes, shown(l.of.Nodes[id]))
 	}
 	return out, nil
+}
+
+// forgetful tells that Redis may have lost nodes that are at work and have not registered again yet (L12).
+func (s *server) forgetful(ctx context.Context) bool {
+	grace, err := s.Scripts.CheckGuard(ctx)
+	return err != nil || grace.Left > 0
 }
 
 func (s *server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error) {

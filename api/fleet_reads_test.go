@@ -36,6 +36,14 @@ func (h *house) pagesAs(token, path, list, id string, query url.Values) (ids []s
 	}
 }
 
+// L12: an empty list is not to be taken for an empty fleet.
+func TestNodesMayBeMissing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	require.NoError(t, h.scripts.Redis().Del(t.Context(), h.scripts.Keys().Guard()).Err())
+	require.Equal(t, doc{"nodes": []any{}, "stale": true}, h.call(http.MethodGet, "/v1/nodes", h.nodeToken(), nil).json(t))
+}
+
 func TestNodesArePaged(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
