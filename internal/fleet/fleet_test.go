@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -179,6 +180,15 @@ func TestSnapshotFollowsRedis(t *testing.T) {
 	now = until(t, f, "a pool without nodes", func(s *fleet.Snapshot) bool { return s.Pools["legal"].ID != "" })
 	require.Equal(t, []string{"fast", "translate:en-es"}, now.Eligible("en", "es"), "it is for nobody while others have nodes")
 	require.False(t, now.Serves("legal", "en", "es"))
+	_, err = s.RegisterNode(t.Context(), spec("n2", "translate:en-es", "glossary:legal"), lua.Registration{})
+	require.NoError(t, err)
+	now = until(t, f, "its first node", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n2"].Pools, "legal") })
+	require.Equal(t, []string{"fast", "legal", "translate:en-es"}, now.Eligible("en", "es"))
+	require.NoError(t, s.HoldNode(t.Context(), "n2", lua.Hold{Cordoned: true}))
+	now = until(t, f, "cordoned", func(s *fleet.Snapshot) bool { return s.Nodes["n2"].Cordoned })
+	require.Equal(t, []string{"fast", "translate:en-es"}, now.Eligible("en", "es"))
+	_, err = s.WithdrawNode(t.Context(), "n2", 0)
+	require.NoError(t, err)
 	_, err = s.WithdrawNode(t.Context(), "n1", 0)
 	require.NoError(t, err)
 	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].State == berth.NodeDead })
@@ -195,8 +205,10 @@ func TestSnapshotFollowsRedis(t *testing.T) {
 	require.NoError(t, err)
 	until(t, f, "switched", func(s *fleet.Snapshot) bool { return s.Strategy("fast") == berth.StrategyLoadBalanced })
 
-	require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Node("n1")).Err())
-	require.NoError(t, s.Redis().Publish(t.Context(), s.Keys().NodeUpdated(), "n1").Err())
+	for _, id := range []string{"n1", "n2"} {
+		require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Node(id)).Err())
+		require.NoError(t, s.Redis().Publish(t.Context(), s.Keys().NodeUpdated(), id).Err())
+	}
 	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 0 })
 	require.False(t, now.Serves("translate:en-es", "en", "es"), "nobody has it any more")
 	require.True(t, now.Serves("fast", "en", "es"), "what is defined stays")

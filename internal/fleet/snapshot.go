@@ -26,16 +26,21 @@ type Snapshot struct {
 	At time.Time
 	// Stale tells that Redis cannot be reached, or was not read yet: the copy may be old, and writes are to be refused.
 	Stale bool
-	// capable counts the nodes that have each capability, manned the living ones of each pool: heartbeats change them seldom,
+	// capable counts the nodes that have each capability, manned those of each pool that work: heartbeats change them seldom,
 	// and jobs ask for them often.
 	capable, manned map[string]int
 	// zones are those that the living nodes of each host are in, sorted; more than one are a mistake of who runs them.
 	zones map[string][]string
 }
 
+// works tells that the node lives and may be given work, now or as soon as it has room.
+func works(n berth.Node) bool {
+	return n.State != berth.NodeDead && !n.Cordoned && n.DrainUntil.IsZero()
+}
+
 // countsAlike tells that count makes the same of both.
 func countsAlike(a, b berth.Node) bool {
-	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && (a.State == berth.NodeDead) == (b.State == berth.NodeDead) &&
+	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && works(a) == works(b) &&
 		a.Hostname == b.Hostname && a.Zone == b.Zone
 }
 
@@ -46,7 +51,7 @@ func (s *Snapshot) count() {
 			s.capable[c]++
 		}
 		for _, pool := range n.Pools {
-			if n.State != berth.NodeDead {
+			if works(n) {
 				s.manned[pool]++
 			}
 		}
@@ -65,7 +70,7 @@ func (s *Snapshot) Pool(id string) berth.Pool {
 }
 
 // Eligible are the pools that serve a language pair, sorted: the pair's own and every defined one that asks for it (L5). One
-// without a living node is none of them while others have some.
+// without a node that works is none of them while others have some.
 func (s *Snapshot) Eligible(src, tgt string) []string {
 	capability := berth.TranslateCapability(src, tgt)
 	var out []string
