@@ -16,8 +16,8 @@ import (
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/openai/openai-go/v3/shared"
 
 	"berth"
 )
@@ -174,7 +174,7 @@ func (s *session) run(parent context.Context, client *http.Client, call Call) er
 	}
 	// The service is made by hand because openai.NewClient reads keys and addresses from the environment.
 	service := openai.NewChatCompletionService(opts...)
-	stream := service.NewStreaming(ctx, param.Override[openai.ChatCompletionNewParams](s.body(call)))
+	stream := service.NewStreaming(ctx, s.params(call))
 	defer func() { _ = stream.Close() }() // the answer is read, or given up: nothing is lost
 
 	for stream.Next() {
@@ -263,6 +263,41 @@ func inOnePiece(answer []byte) []byte {
 		return nil
 	}
 	return slices.Concat([]byte("data: "), event, []byte("\n\n"))
+}
+
+func (s *session) params(call Call) openai.ChatCompletionNewParams {
+	p := openai.ChatCompletionNewParams{
+		Model:         s.modelID,
+		StreamOptions: openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
+	}
+	if s.maxTokensField == maxCompletionTokens {
+		p.MaxCompletionTokens = openai.Int(int64(call.MaxTokens))
+	} else {
+		p.MaxTokens = openai.Int(int64(call.MaxTokens))
+	}
+	if call.JSON && s.jsonMode {
+		p.ResponseFormat.OfJSONObject = &shared.ResponseFormatJSONObjectParam{}
+	}
+	for _, m := range call.Messages {
+		p.Messages = append(p.Messages, m.param())
+	}
+	return p
+}
+
+func (m Message) param() openai.ChatCompletionMessageParamUnion {
+	switch {
+	case m.Role == RoleSystem:
+		return openai.SystemMessage(m.Text)
+	case m.Role == RoleAssistant:
+		return openai.AssistantMessage(m.Text)
+	case m.ImageURL == "":
+		return openai.UserMessage(m.Text)
+	default:
+		return openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
+			openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: m.ImageURL}),
+			openai.TextContentPart(m.Text),
+		})
+	}
 }
 
 // take handles one chunk of the stream.
