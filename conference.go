@@ -96,6 +96,10 @@ func ValidE164(field, v string) error {
 // CapabilityConference is what media units offer.
 const CapabilityConference = "conference"
 
+// ServiceCommands is the service of a media unit that is unavailable for a time when it has not answered a command: it is passed
+// over meanwhile (L10).
+const ServiceCommands = "commands"
+
 // ConferenceOwner is the unit that runs a conference: whoever has an older generation or epoch is stale (C20).
 type ConferenceOwner struct {
 	NodeID      string      `json:"nodeId"`

@@ -43,6 +43,7 @@ func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInp
 	if err := c.free(ctx, in.Release); err != nil {
 		return workflows.PlaceReply{}, err
 	}
+	c.passOver(ctx, in.Silent)
 	events := in.Events
 	d, err := c.assign(ctx, in)
 	if err == nil && d.Code != lua.AssignOK && !in.First {
@@ -72,7 +73,9 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (lua.
 	if err != nil {
 		return lua.Decision{}, err
 	}
-	where := workflows.Where{PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference}}
+	where := workflows.Where{
+		PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference}, Services: []string{berth.ServiceCommands},
+	}
 	zoned := in.Conference.Zone != ""
 	zone := fleet.ZonePool(berth.NodeMedia, berth.CapabilityConference, in.Conference.Zone)
 	if zoned {
@@ -134,6 +137,10 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	if err := c.write(ctx, in.Conference, in.Events, in.FirstEvent); err != nil {
 		return again(berth.CodeUnavailable, "the conference cannot be written", 0, err)
 	}
+	c.passOver(ctx, in.Silent)
+	if owner := in.Conference.Owner.NodeID; in.Answered && !c.Fleet.Snapshot().Nodes[owner].Unavailable[berth.ServiceCommands].IsZero() {
+		c.available(ctx, owner, 0)
+	}
 	if in.Hold != nil {
 		code, err := c.Scripts.SeizeNodeSlot(ctx, in.Hold.Assignment, in.Hold.Left)
 		if err != nil {
@@ -157,6 +164,25 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
 	}
 	return nil
+}
+
+// passOver has units that have not answered passed over for a time: as long as they heartbeat, each would get the next
+// conference first, and keep whoever wants it waiting.
+func (c *Conferences) passOver(ctx context.Context, silent []workflows.NodeRef) {
+	for _, u := range silent {
+		if c.Fleet.Snapshot().Nodes[u.NodeID].Generation == u.Generation {
+			c.Logger.WarnContext(ctx, "a unit has not answered a command and is passed over", "unit", u.NodeID, "generation", u.Generation,
+				"for", workflows.PassOver)
+			c.available(ctx, u.NodeID, workflows.PassOver)
+		}
+	}
+}
+
+// available marks a unit as answering, or for a time as not. It is a hint: what fails is done without.
+func (c *Conferences) available(ctx context.Context, unitID string, again time.Duration) {
+	if _, err := c.Scripts.MarkUnavailable(ctx, unitID, berth.ServiceCommands, again); err != nil {
+		c.Logger.WarnContext(ctx, "a unit cannot be marked", "unit", unitID, "error", err)
+	}
 }
 
 // askForList has a unit asked for its list that Redis has not forgotten: it need not register again, and tells nothing by

@@ -389,3 +389,40 @@ func TestC15ReconcileUnit(t *testing.T) {
 	d.board.said = nil
 	require.Error(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation, Reason: berth.DepartureSilent}))
 }
+
+// L10: a unit that has not answered a command is passed over by everybody for a time, and no longer once it has.
+func TestUnitsThatDoNotAnswerArePassedOver(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	generation := d.unit(t, "u1", "", 9)
+	silent := func(generation int64) func(*workflows.PlaceInput) {
+		return func(in *workflows.PlaceInput) {
+			in.Silent = []workflows.NodeRef{{NodeID: "u1", Generation: generation}}
+		}
+	}
+	marked := func(is bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return d.Fleet.Snapshot().Nodes["u1"].Unavailable[berth.ServiceCommands].IsZero() != is
+		}, 10*time.Second, time.Millisecond)
+	}
+	reply, err := d.PlaceConference(t.Context(), request("1001", silent(generation-1)))
+	require.NoError(t, err)
+	require.Equal(t, "u1", reply.Owner.NodeID, "another generation was silent")
+	reply, err = d.PlaceConference(t.Context(), request("1002", silent(generation)))
+	require.NoError(t, err)
+	require.Equal(t, berth.CodeNoNode, reply.Code)
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceUnavailable: 1}, reply.Refusal.Reasons)
+	marked(true)
+	d.unit(t, "u2", "", 9)
+	reply, err = d.PlaceConference(t.Context(), request("1003"))
+	require.NoError(t, err)
+	require.Equal(t, "u2", reply.Owner.NodeID)
+
+	open := request("1001").Conference
+	open.Status, open.Owner, open.Revision = berth.ConferenceOpen, berth.ConferenceOwner{NodeID: "u1", Generation: generation, Epoch: 1}, 9
+	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: open, FirstEvent: 1}))
+	marked(true)
+	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: open, FirstEvent: 1, Answered: true}))
+	marked(false)
+}

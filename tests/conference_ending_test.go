@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -50,4 +51,30 @@ func TestConferencesThatEndWhileTheirUnitHangs(t *testing.T) {
 	}
 	require.Equal(t, berth.EndReleased, m.until("8612000001", "over", ofStatus(berth.ConferenceEnded)).End)
 	s.noSlots("u1")
+}
+
+// L10: a unit that heartbeats and does not answer keeps one conference waiting, not every next one.
+func TestUnitsThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, with("BERTH_CONFERENCE_COMMAND=1s", "BERTH_CONFERENCE_RETRY=1s"))
+	m := s.meeting()
+	u1 := s.media("u1", 5)
+	m.end(m.open("8613000001").E164, "conference-released")
+	u1.fail(unit.FaultHalfDead)
+	spec := client.ConferenceSpec{E164: "8613000002", DurationMs: time.Hour.Milliseconds()}
+	made, err := m.CreateConference(t.Context(), spec)
+	require.NoError(t, err)
+	require.Equal(t, berth.ConferenceAwaitingRecovery, made.Status)
+	m.until(made.E164, "waiting because of the mark", func(c berth.Conference) bool {
+		return strings.Contains(c.Waiting, "service unavailable")
+	})
+	spec.E164 = "8613000003"
+	_, err = m.CreateConference(t.Context(), spec)
+	var p *client.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, berth.CodeNoNode, p.Code, "refused at once")
+	s.media("u2", 5)
+	m.until(made.E164, "on another unit", on("u2"))
+	u1.fail(unit.FaultNone)
+	m.end(made.E164, "conference-silent-unit")
 }

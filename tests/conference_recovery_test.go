@@ -87,7 +87,9 @@ func TestC10EndedWhateverItDoes(t *testing.T) {
 	}()
 	m.until("8686000003", "being created", ofStatus(berth.ConferenceCreating))
 	end("8686000003", func() {})
-	require.NoError(t, <-created, "its caller is told what became of it")
+	var p *client.Problem
+	require.ErrorAs(t, <-created, &p)
+	require.Equal(t, berth.CodeEnded, p.Code, "its caller is told what became of it")
 	s.eventually("its copy to be released", func() bool { return len(u1.runs()) == 2 })
 	u1.fail(unit.FaultNone)
 

@@ -51,8 +51,10 @@ type conference struct {
 	// doomed are epochs whose copies are not to come back, leftover copies to be released once another one runs.
 	doomed   []int64
 	leftover []Copy
-	// failed are generations that failed it in this round.
-	failed []NodeRef
+	// failed are generations that failed it in this round, silent those that have not answered and are to be passed over by
+	// others, too. unheard is true when there were such since it ran last, answered when its owner has just answered.
+	failed, silent    []NodeRef
+	unheard, answered bool
 
 	// outbox is what the stream has not been told yet, told the number of its last event.
 	outbox []berth.ConferenceEvent
@@ -285,12 +287,14 @@ func (c *conference) revise(ctx workflow.Context) {
 // save writes what it has become, everywhere.
 func (c *conference) save(ctx workflow.Context) {
 	c.revise(ctx)
-	in := SaveInput{Conference: c.is, Events: c.outbox, FirstEvent: c.told + 1, Release: c.free}
+	in := SaveInput{
+		Conference: c.is, Events: c.outbox, FirstEvent: c.told + 1, Release: c.free, Silent: c.silent, Answered: c.answered,
+	}
 	if c.slot != nil && !c.is.Status.Final() {
 		in.Hold = &HeldSlot{Assignment: *c.slot, Left: max(c.is.EndAt.Sub(workflow.Now(ctx)), 0) + time.Minute}
 	}
 	c.told += len(c.outbox)
-	c.outbox, c.free = nil, nil
+	c.outbox, c.free, c.silent, c.answered = nil, nil, nil, false
 	if err := workflow.ExecuteLocalActivity(untilDone(ctx), SaveConferenceActivity, in).Get(ctx, nil); err != nil {
 		workflow.GetLogger(ctx).Error("a conference cannot be saved", "error", err) // never: it is tried until it succeeds
 	}

@@ -20,6 +20,8 @@ const (
 	// placePause and mostPlacePause are the pauses after attempts that Redis or the database did not answer.
 	placePause     = time.Second
 	mostPlacePause = 10 * time.Second
+	// versionSilent is the change that tries again soon when units were passed over for their silence.
+	versionSilent = "silent"
 	// mostPlaceEvents is how many events PlaceConference tells beside those that it is given.
 	mostPlaceEvents = 2
 )
@@ -45,7 +47,7 @@ func (c *conference) place(ctx workflow.Context) {
 	at := workflow.Now(ctx).Truncate(time.Millisecond)
 	c.revise(ctx)
 	in := PlaceInput{
-		Conference: c.is, First: first, Failed: c.failed, Release: c.free, FirstEvent: c.told + 1,
+		Conference: c.is, First: first, Failed: c.failed, Silent: c.silent, Release: c.free, FirstEvent: c.told + 1,
 		Hold: c.in.Rules.Command + placeHold, At: at,
 	}
 	if !first { // a creation is told with its owner
@@ -87,7 +89,7 @@ func (c *conference) place(ctx workflow.Context) {
 // heard notes that the activity has told what was to be told, and given back what was free.
 func (c *conference) heard(reply PlaceReply) {
 	c.told += reply.Events
-	c.outbox, c.free = nil, nil
+	c.outbox, c.free, c.silent = nil, nil, nil
 }
 
 // wait has it try again later: when there is room, and every few minutes besides (C2, C9).
@@ -97,7 +99,12 @@ func (c *conference) wait(ctx workflow.Context, reply PlaceReply) {
 		c.tryAgainSoon(ctx)
 		return
 	}
-	c.retryAt, c.placePause = workflow.Now(ctx).Add(c.in.Rules.Retry), 0
+	pause := c.in.Rules.Retry
+	if hushed := c.unheard || reply.Refusal.Reasons[berth.ExcludeServiceUnavailable] > 0; hushed &&
+		workflow.GetVersion(ctx, versionSilent, workflow.DefaultVersion, 1) == 1 {
+		pause = min(pause, PassOver+time.Second) // nobody tells that a unit is passed over no more
+	}
+	c.retryAt, c.placePause = workflow.Now(ctx).Add(pause), 0
 }
 
 func (c *conference) tryAgainSoon(ctx workflow.Context) {
@@ -157,6 +164,7 @@ func (c *conference) created(ctx workflow.Context) {
 		}
 		c.lose(ctx, berth.EndRefused, outcome)
 	default: // it may run there
+		c.silent, c.unheard = append(c.silent, done.copyRef().NodeRef), true
 		c.withdraw(ctx, done.copyRef())
 		c.lose(ctx, berth.EndUnitLost, outcome)
 	}
@@ -175,6 +183,7 @@ func (c *conference) open(ctx workflow.Context, by *unitCommand) {
 	c.slot = &slot
 	c.is.Owner, c.is.Epoch, c.is.CopyStartedAt = by.to, max(c.is.Epoch, by.to.Epoch), by.startedAt
 	c.is.LostAt, c.is.RefusedAt, c.is.Waiting, c.failed, c.settled = time.Time{}, time.Time{}, "", nil, true
+	c.unheard, c.answered = false, true
 	c.is.Segments = append(slices.Clone(c.is.Segments), berth.ConferenceSegment{
 		NodeID: by.to.NodeID, Generation: by.to.Generation, Epoch: by.to.Epoch, StartedAt: now,
 	})

@@ -154,6 +154,8 @@ type PlaceInput struct {
 	First bool `json:"first,omitempty"`
 	// Failed are generations that failed it in this round.
 	Failed []NodeRef `json:"failed,omitempty"`
+	// Silent are generations that have not answered a command: everybody passes them over for PassOver.
+	Silent []NodeRef `json:"silent,omitempty"`
 	// Release is given back before.
 	Release []berth.Assignment `json:"release,omitempty"`
 	// Events are to be told before what comes of it; FirstEvent is their number.
@@ -188,7 +190,13 @@ type SaveInput struct {
 	FirstEvent int                     `json:"firstEvent"`
 	Hold       *HeldSlot               `json:"hold,omitempty"`
 	Release    []berth.Assignment      `json:"release,omitempty"`
+	Silent     []NodeRef               `json:"silent,omitempty"` // as in PlaceInput
+	// Answered: the owner has just answered a command, and is not passed over any more.
+	Answered bool `json:"answered,omitempty"`
 }
+
+// PassOver is for how long a unit that has not answered a command gets no conferences.
+const PassOver = 30 * time.Second
 
 // AdoptionInput is the argument of PrepareAdoption.
 type AdoptionInput struct {
