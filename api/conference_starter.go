@@ -166,7 +166,8 @@ func (s *TemporalStarter) ReleaseConference(
 	for try := 1; ; try++ {
 		handle, err := s.Client.UpdateWorkflow(ctx, update)
 		if err == nil {
-			if err = handle.Get(ctx, nil); err != nil && ctx.Err() != nil { // accepted: it will be done
+			var late *client.WorkflowUpdateServiceTimeoutOrCanceledError                             // the server's patience ends a moment before ours
+			if err = handle.Get(ctx, nil); errors.As(err, &late) || err != nil && ctx.Err() != nil { // accepted: it will be done
 				return false, nil
 			}
 		}

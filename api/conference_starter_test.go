@@ -27,6 +27,7 @@ type exchange struct {
 	away     error
 	runs     []*meetingRun
 	refuse   error // what the next run is refused with
+	answer   error // to a release that was accepted
 	lost     int   // updates that Temporal loses
 	creates  int
 	news     []workflows.UnitNews
@@ -117,7 +118,7 @@ func (x *exchange) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOpti
 		return nil, serviceerror.NewNotFound("workflow execution already completed")
 	}
 	x.end()
-	return created{}, nil
+	return created{err: x.answer}, nil
 }
 
 func (x *exchange) end() { x.last().status, x.last().closed = berth.ConferenceEnded, true }
@@ -254,4 +255,15 @@ func TestEndingConferences(t *testing.T) { // C10
 	require.Equal(t, berth.CodeConflict, berth.CodeOf(err))
 	require.NoError(t, s.TellConference(t.Context(), number, workflows.UnitNews{NodeID: "u1", Missing: true}), "it is over")
 	require.Len(t, x.news, 1)
+}
+
+// The server may give up waiting a moment before the caller's time is over: what was accepted is done all the same.
+func TestAnEndThatTakesItsTime(t *testing.T) { // C17
+	t.Parallel()
+	x := &exchange{answer: client.NewWorkflowUpdateServiceTimeoutOrCanceledError(errors.New("stream terminated by RST_STREAM"))}
+	_, _, err := x.ask(t, "r1")
+	require.NoError(t, err)
+	done, err := (&api.TemporalStarter{Client: x}).ReleaseConference(t.Context(), number, workflows.ReleaseRequest{By: "alice"})
+	require.NoError(t, err)
+	require.False(t, done)
 }

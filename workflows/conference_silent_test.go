@@ -33,7 +33,11 @@ func TestUnitsThatDoNotAnswer(t *testing.T) {
 	h.run()
 
 	h = newHall(t, "u1") // a refusal is an answer: C9
-	h.at(time.Second, func() { h.unit("u1").answer = nack; h.dies("u1"); h.units = append(h.units, &cmu{id: "u2", generation: 1, room: 1, answer: nack}) })
+	h.at(time.Second, func() {
+		h.unit("u1").answer = nack
+		h.dies("u1")
+		h.units = append(h.units, &cmu{id: "u2", generation: 1, room: 1, answer: nack})
+	})
 	h.at(2*time.Minute, func() {
 		require.Equal(t, berth.ConferenceAwaitingRecovery, h.now().Status)
 		require.Len(t, h.places, 3, "not before the retry")
