@@ -30,6 +30,7 @@ const (
 	CodeInvalidOutput       Code = "invalid_output"       // the model's answer does not fit the schema, nor did its repair (T9)
 	CodeNodeFull            Code = "node_full"            // every node that could take the work is full: try again
 	CodeNoNode              Code = "no_node"              // no node can take the work; the message says why
+	CodeNoLicence           Code = "no_licence"           // as many conferences are alive as there are licences: try again
 	CodeNodeFailed          Code = "node_failed"          // the nodes that tried the work failed
 	CodeTurnFinalized       Code = "turn_finalized"       // the turn takes no more jobs
 	CodeUnitRefused         Code = "unit_refused"         // the media unit did not want the conference

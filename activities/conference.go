@@ -29,11 +29,16 @@ type Conferences struct {
 	// StreamTTL is how long a conference's stream is kept after its end, StreamTrim about how many events it has.
 	StreamTTL  time.Duration
 	StreamTrim int64
+	// Licences is how many conferences may be alive at once, 0 is no limit; WaitingKeepsLicence counts those among them that
+	// wait for recovery (C22).
+	Licences            int
+	WaitingKeepsLicence bool
 }
 
 // PlaceConference takes an epoch and a slot of a media unit, and writes whose the conference is, in the ledger first (C16).
 // Where there is no room, a conference that was open before is written as it waits, and it is looked once more after that:
-// whoever makes room from then on finds it. Called again it decides anew: what is left of the first time lapses.
+// whoever makes room from then on finds it. A licence is as good as room. Called again it decides anew: what is left of the
+// first time lapses.
 func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {
 	select {
 	case <-c.Fleet.Ready():
@@ -45,26 +50,38 @@ func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInp
 	}
 	c.passOver(ctx, in.Silent)
 	events := in.Events
-	d, err := c.assign(ctx, in)
-	if err == nil && d.Code != lua.AssignOK && !in.First {
+	reply, err := c.tryToPlace(ctx, in, events)
+	if err == nil && reply.Code != "" && !in.First {
 		waits := in.Conference
-		if _, waits.Waiting = whyRefused(d); waits.Waiting != in.Conference.Waiting {
+		if waits.Waiting = reply.Message; waits.Waiting != in.Conference.Waiting {
 			events = append(events[:len(events):len(events)], waits.Event(in.At))
 		}
-		if err = c.write(ctx, waits, events, in.FirstEvent); err == nil {
-			d, err = c.assign(ctx, in)
+		if err = c.wait(ctx, waits, events, in); err == nil {
+			reply, err = c.tryToPlace(ctx, in, events)
 		}
 	}
 	if err != nil {
 		return workflows.PlaceReply{}, undecided(err)
 	}
-	if d.Code != lua.AssignOK {
-		code, why := whyRefused(d)
-		return workflows.PlaceReply{
-			Code: code, Message: why, Events: len(events), Refusal: workflows.Refusal{Reasons: d.Passed, Missing: d.Missing},
-		}, nil
+	return reply, nil
+}
+
+// tryToPlace places a conference behind the events that were told already, or answers why it cannot be.
+func (c *Conferences) tryToPlace(ctx context.Context, in workflows.PlaceInput, told []berth.ConferenceEvent) (workflows.PlaceReply, error) {
+	reply, err := c.unlicensed(ctx, in)
+	if err == nil && reply.Code == "" {
+		var d lua.Decision
+		switch d, err = c.assign(ctx, in); {
+		case err != nil:
+		case d.Code == lua.AssignOK:
+			return c.placed(ctx, in, d.Assignment, told)
+		default:
+			reply.Code, reply.Message = whyRefused(d)
+			reply.Refusal = workflows.Refusal{Reasons: d.Passed, Missing: d.Missing}
+		}
 	}
-	return c.placed(ctx, in, d.Assignment, events)
+	reply.Events = len(told)
+	return reply, err
 }
 
 // assign takes an epoch and with it a slot, on a unit of the conference's zone where it has one.
@@ -98,26 +115,31 @@ func conferenceLease(conferenceID string, epoch int64) string {
 	return "conference:" + conferenceID + ":" + strconv.FormatInt(epoch, 10)
 }
 
-// placed writes whose the conference is now.
+// placed writes whose the conference is now, and gives its slot back where that cannot be: no licence is free, or it fails.
 func (c *Conferences) placed(
 	ctx context.Context, in workflows.PlaceInput, slot berth.Assignment, events []berth.ConferenceEvent,
 ) (workflows.PlaceReply, error) {
 	units, err := c.Scripts.ReadNodes(ctx, slot.NodeID)
 	if err != nil {
-		return workflows.PlaceReply{}, undecided(err)
+		return workflows.PlaceReply{}, err
 	}
 	owner := berth.ConferenceOwner{
 		NodeID: slot.NodeID, Generation: slot.Generation, Incarnation: units[slot.NodeID].Incarnation, Epoch: epochOf(slot),
 	}
 	now := workflows.Placed(in.Conference, owner, in.At)
-	events = append(events[:len(events):len(events)], now.Event(in.At))
-	if err := c.write(ctx, now, events, in.FirstEvent); err != nil {
+	reply, err := c.takeLicence(ctx, in, now)
+	if err == nil && reply.Code == "" {
+		reply.Owner, reply.Slot = owner, slot
+		events = append(events[:len(events):len(events)], now.Event(in.At))
+		err = c.write(ctx, now, events, in.FirstEvent)
+	}
+	reply.Events = len(events)
+	if err != nil || reply.Code != "" {
 		if _, rerr := c.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); rerr != nil {
 			c.Logger.WarnContext(ctx, "a slot was left to lapse", "lease", slot.LeaseID, "unit", slot.NodeID, "error", rerr)
 		}
-		return workflows.PlaceReply{}, undecided(err)
 	}
-	return workflows.PlaceReply{Owner: owner, Slot: slot, Events: len(events)}, nil
+	return reply, err
 }
 
 func epochOf(slot berth.Assignment) int64 {
@@ -156,11 +178,15 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	if in.Conference.Status == berth.ConferenceAwaitingConnection {
 		return c.askForList(ctx, in.Conference.Owner)
 	}
-	if !in.Conference.Status.Final() || len(in.Release) == 0 {
+	if !in.Conference.Status.Final() {
 		return nil
 	}
-	zone := c.Fleet.Snapshot().Nodes[in.Release[0].NodeID].Zone
-	if err := wakeWaiting(ctx, c.Ledger, c.Temporal, map[string]int{zone: 1}); err != nil {
+	err := c.wakeUnlicensed(ctx)
+	if err == nil && len(in.Release) > 0 {
+		zone := c.Fleet.Snapshot().Nodes[in.Release[0].NodeID].Zone
+		err = wakeWaiting(ctx, c.Ledger, c.Temporal, map[string]int{zone: 1}, 1)
+	}
+	if err != nil {
 		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
 	}
 	return nil
@@ -200,7 +226,7 @@ func (c *Conferences) write(ctx context.Context, is berth.Conference, events []b
 	if err := c.Ledger.SaveConference(ctx, is); err != nil {
 		return err
 	}
-	if err := c.writeRow(ctx, is); err != nil {
+	if _, err := c.writeRow(ctx, is, c.licence(is)); err != nil {
 		return err
 	}
 	if len(events) == 0 {
@@ -219,23 +245,23 @@ func (c *Conferences) write(ctx context.Context, is berth.Conference, events []b
 	return err
 }
 
-func (c *Conferences) writeRow(ctx context.Context, is berth.Conference) error {
+// writeRow writes a conference to Redis, and answers as the script does.
+func (c *Conferences) writeRow(ctx context.Context, is berth.Conference, licence lua.Licence) (code string, err error) {
 	if is.Status.Final() {
-		_, err := c.Scripts.DropConference(ctx, is.E164, is.ID, is.Epoch)
-		return err
+		return c.Scripts.DropConference(ctx, is.E164, is.ID, is.Epoch)
 	}
 	basic, err := json.Marshal(is.ConferenceSpec)
 	if err != nil {
-		return fmt.Errorf("basic data of a conference: %w", err)
+		return "", fmt.Errorf("basic data of a conference: %w", err)
 	}
-	code, err := c.Scripts.PutConference(ctx, lua.ConferenceRow{
+	code, err = c.Scripts.PutConference(ctx, lua.ConferenceRow{
 		E164: is.E164, ConferenceID: is.ID, NodeID: is.Owner.NodeID, Generation: is.Owner.Generation, Epoch: is.Epoch,
 		Revision: is.Revision, Status: is.Status, StartedAt: is.CopyStartedAt,
-	}, basic)
-	if err == nil && code != lua.ConferenceOK {
+	}, basic, licence)
+	if code == lua.ConferenceStale {
 		c.Logger.WarnContext(ctx, "a conference's row is later than what was to be written", "e164", is.E164, "epoch", is.Epoch, "revision", is.Revision)
 	}
-	return err
+	return code, err
 }
 
 // free gives slots back.

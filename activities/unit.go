@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"go.temporal.io/api/serviceerror"
@@ -12,6 +13,7 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -145,29 +147,35 @@ func (l *Links) WakeWaiting(ctx context.Context, in workflows.NodeRef) error {
 
 // WakeFor tells as many waiting conferences as the units have room for that they should try (C2).
 func (l *Links) WakeFor(ctx context.Context, unitIDs []string) error {
-	units, err := l.Scripts.ReadNodes(ctx, unitIDs...)
+	room, err := roomOf(ctx, l.Scripts, unitIDs)
 	if err != nil {
 		return err
 	}
+	return wakeWaiting(ctx, l.Ledger, l.Temporal, room, math.MaxInt)
+}
+
+// roomOf is how many more conferences the units take, by their zones.
+func roomOf(ctx context.Context, scripts *lua.Scripts, unitIDs []string) (map[string]int, error) {
+	units, err := scripts.ReadNodes(ctx, unitIDs...)
 	room := map[string]int{}
 	for _, u := range units {
 		if u.Kind == berth.NodeMedia && u.Excluded == "" {
 			room[u.Zone] += u.MaxConcurrentJobs - u.Leases
 		}
 	}
-	return wakeWaiting(ctx, l.Ledger, l.Temporal, room)
+	return room, err
 }
 
 // waitingPage is how many of those who wait are looked at: there may be room only in a zone that few of them want.
 const waitingPage = 1000
 
-// wakeWaiting tells waiting conferences that there is room for so many in each zone.
-func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, room map[string]int) error {
+// wakeWaiting tells waiting conferences that there is room for so many in each zone, at most so many of them.
+func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, room map[string]int, most int) error {
 	left := 0
 	for _, n := range room {
 		left += n
 	}
-	if left <= 0 {
+	if left = min(left, most); left <= 0 {
 		return nil
 	}
 	rows, err := l.WaitingConferences(ctx, waitingPage)

@@ -60,7 +60,7 @@ func (s *starter) keep(ctx context.Context, c berth.Conference) error {
 	_, err := s.scripts.PutConference(ctx, lua.ConferenceRow{
 		E164: c.E164, ConferenceID: c.ID, NodeID: c.Owner.NodeID, Generation: c.Owner.Generation, Epoch: c.Epoch,
 		Revision: c.Revision, Status: c.Status, StartedAt: c.OpenedAt,
-	}, c.Metadata)
+	}, c.Metadata, lua.Licence{})
 	if err == nil && c.Status.Final() {
 		_, err = s.scripts.DropConference(ctx, c.E164, c.ID, c.Epoch)
 	}

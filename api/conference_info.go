@@ -49,7 +49,8 @@ type reportOutput struct {
 
 type conferenceStatsOutput struct {
 	Body struct {
-		Stale map[string]int64 `json:"stale" doc:"How often information was dropped because its unit was not the owner (any more), by unit"`
+		Stale    map[string]int64 `json:"stale" doc:"How often information was dropped because its unit was not the owner (any more), by unit"`
+		Licences int              `json:"licences" doc:"How many conferences have a licence (C22)"`
 	}
 }
 
@@ -70,7 +71,7 @@ func (s *server) dataProxy() {
 	}, forOperator, s.reportConferences)
 	register(s, huma.Operation{
 		OperationID: "conference-stats", Method: http.MethodGet, Path: "/v1/stats/conferences", Tags: tags,
-		Summary: "Whose information was dropped",
+		Summary: "Whose information was dropped, and how many licences are in use",
 	}, forOperator, s.conferenceStats)
 }
 
@@ -213,7 +214,11 @@ func (s *server) conferenceStats(ctx context.Context, _ *struct{}) (*conferenceS
 	if err != nil {
 		return nil, fromRedis(err)
 	}
+	used, _, err := s.Scripts.Licences(ctx, "")
+	if err != nil {
+		return nil, fromRedis(err)
+	}
 	out := &conferenceStatsOutput{}
-	out.Body.Stale = stale
+	out.Body.Stale, out.Body.Licences = stale, used
 	return out, nil
 }

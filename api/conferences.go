@@ -98,7 +98,7 @@ func (s *server) conferences(e *echo.Echo) {
 		OperationID: "create-conference", Method: http.MethodPost, Path: "/v1/conferences", Tags: tags,
 		Summary: "Open a conference",
 		Description: "Answers once its unit has acknowledged it or, where that unit was lost meanwhile, once it waits for another; `status` " +
-			"tells. 503 node_full and no_node tell why no unit has room, 502 unit_refused " +
+			"tells. 503 node_full and no_node tell why no unit has room, no_licence that as many are alive as there may be, 502 unit_refused " +
 			"that the unit did not want it: nothing is left of it then (C16). The same number and body again is a replay while the " +
 			"conference lives; 409: the number has another one. Where a number is to be assigned, only an Idempotency-Key makes asking again safe; " +
 			"422: it was used with another body.",

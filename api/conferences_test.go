@@ -168,6 +168,11 @@ func TestConferencesThatAreRefused(t *testing.T) { // C16
 	a = h.meet("alice", meeting())
 	require.Equal(t, berth.CodeNoNode, a.problem.Code)
 	require.Equal(t, []string{berth.CapabilityConference}, a.problem.Missing)
+	refuse(berth.Errorf(berth.CodeNoLicence, "there are 2")) // C22
+	a = h.meet("alice", meeting())
+	require.Equal(t, http.StatusServiceUnavailable, a.status)
+	require.Equal(t, berth.CodeNoLicence, a.problem.Code)
+	require.Equal(t, "1", a.header.Get("Retry-After"))
 	refuse(berth.Errorf(berth.CodeUnitRefused, "unit u1 does not want it: licence"))
 	a = h.meet("alice", meeting())
 	require.Equal(t, http.StatusBadGateway, a.status)

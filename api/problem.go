@@ -136,6 +136,7 @@ var statuses = map[berth.Code]int{
 	berth.CodeUnavailable:         http.StatusServiceUnavailable,
 	berth.CodeNodeFull:            http.StatusServiceUnavailable,
 	berth.CodeNoNode:              http.StatusServiceUnavailable,
+	berth.CodeNoLicence:           http.StatusServiceUnavailable,
 	berth.CodeTurnFinalized:       http.StatusConflict,
 	berth.CodeUnitRefused:         http.StatusBadGateway,
 	berth.CodeEnded:               http.StatusConflict,
@@ -154,7 +155,7 @@ func problemOf(err error, requestID string) *Problem {
 		p.RetryAfter = max(1, int(math.Ceil(retry.After.Seconds())))
 	case p.Code == berth.CodeUnavailable && p.RetryAfter == 0:
 		p.RetryAfter = int(unavailableRetry.Seconds())
-	case p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode:
+	case p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode || p.Code == berth.CodeNoLicence:
 		p.RetryAfter = int(refusedRetry.Seconds())
 	}
 	return p
@@ -271,8 +272,8 @@ func (s *server) logProblem(ctx context.Context, p *Problem, err error) {
 // levelOf tells faults of ours from what is refused on purpose, which would be said as often as it is asked for.
 func levelOf(code berth.Code, err error) slog.Level {
 	switch code {
-	case berth.CodeNodeFull, berth.CodeNoNode, berth.CodeUnitRefused, berth.CodeNodeFailed:
-		return slog.LevelDebug // the fleet has no room or does not want it
+	case berth.CodeNodeFull, berth.CodeNoNode, berth.CodeNoLicence, berth.CodeUnitRefused, berth.CodeNodeFailed:
+		return slog.LevelDebug // there is no room, or the fleet does not want it
 	case berth.CodeUnavailable:
 		var e *berth.Error
 		if errors.As(err, &e) && e.Err == nil { // decided so: a grace, or Redis is known to be away

@@ -8,15 +8,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"berth"
 )
 
 // What the scripts of conferences answer.
 const (
-	ConferenceOK    = "OK"
-	ConferenceStale = "STALE"     // a later decision is there; of information: the writer is not the owner
-	InfoUnknown     = "UNKNOWN"   // put_conference_info: there is no such conference
-	InfoTooLarge    = "TOO_LARGE" // put_conference_info: over berth.MaxConferenceInfo in all
+	ConferenceOK        = "OK"
+	ConferenceStale     = "STALE"      // a later decision is there; of information: the writer is not the owner
+	ConferenceNoLicence = "NO_LICENCE" // put_conference: all licences are in use
+	InfoUnknown         = "UNKNOWN"    // put_conference_info: there is no such conference
+	InfoTooLarge        = "TOO_LARGE"  // put_conference_info: over berth.MaxConferenceInfo in all
 )
 
 // lateWrites is how long after its end a conference's row cannot come back: longer than a connection that is cut holds on
@@ -42,23 +45,47 @@ type ConferenceRow struct {
 	StartedAt    time.Time // of the copy that runs
 }
 
-// PutConference writes a conference's row, with the basic data that survive a change of its owner. It answers
-// ConferenceOK, or ConferenceStale when a later revision is there, or a later conference of the number, or it is over.
-func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json.RawMessage) (code string, err error) {
+// Licence is what a conference's row says of its licence (C22). The zero value is that it has one, whatever others have.
+type Licence struct {
+	Waived bool // it has none while it stands so
+	Limit  int  // how many there are, where it asks for one that it may not have yet
+}
+
+// PutConference writes a conference's row, with the basic data that survive a change of its owner, and its licence. It answers
+// ConferenceOK, or ConferenceStale when a later revision is there, or a later conference of the number, or it is over, or
+// ConferenceNoLicence when it asked and all are in use; nothing changed then.
+func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json.RawMessage, l Licence) (code string, err error) {
 	k := s.keys
 	started := int64(0)
 	if !r.StartedAt.IsZero() {
 		started = r.StartedAt.UnixMilli()
 	}
-	return s.code(ctx, "put_conference", []string{k.Conference(r.E164), k.ConferenceInfo(r.E164), k.ConferenceOver(r.E164)},
-		r.E164, k.units(), r.NodeID, r.Generation, r.Epoch, r.Revision, string(r.Status), started, r.ConferenceID, string(basic))
+	return s.code(ctx, "put_conference",
+		[]string{k.Conference(r.E164), k.ConferenceInfo(r.E164), k.ConferenceOver(r.E164), k.Licences()},
+		r.E164, k.units(), r.NodeID, r.Generation, r.Epoch, r.Revision, string(r.Status), started, r.ConferenceID, string(basic),
+		flag(l.Waived), l.Limit)
+}
+
+// Licences is how many conferences have a licence, and whether this number's is one of them.
+func (s *Scripts) Licences(ctx context.Context, e164 string) (used int, has bool, err error) {
+	var all *redis.IntCmd
+	var one *redis.BoolCmd
+	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		all, one = p.SCard(ctx, s.keys.Licences()), p.SIsMember(ctx, s.keys.Licences(), e164)
+		return nil
+	})
+	if err != nil {
+		return 0, false, fmt.Errorf("read licences: %w", err)
+	}
+	return int(all.Val()), one.Val(), nil
 }
 
 // DropConference forgets a conference that is over. epoch is its last one. It answers ConferenceOK, also when there was
 // nothing, or ConferenceStale when the number is another conference's by now.
 func (s *Scripts) DropConference(ctx context.Context, e164, conferenceID string, epoch int64) (code string, err error) {
 	k := s.keys
-	return s.code(ctx, "drop_conference", []string{k.Conference(e164), k.ConferenceInfo(e164), k.ConferenceOver(e164)},
+	return s.code(ctx, "drop_conference",
+		[]string{k.Conference(e164), k.ConferenceInfo(e164), k.ConferenceOver(e164), k.Licences()},
 		e164, k.units(), conferenceID, epoch, millis(lateWrites))
 }
 

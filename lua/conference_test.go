@@ -27,7 +27,7 @@ func confRow(unit string, generation, epoch, revision int64, set ...func(*lua.Co
 
 func put(t *testing.T, s *lua.Scripts, r lua.ConferenceRow) string {
 	t.Helper()
-	code, err := s.PutConference(t.Context(), r, json.RawMessage(basic))
+	code, err := s.PutConference(t.Context(), r, json.RawMessage(basic), lua.Licence{})
 	require.NoError(t, err)
 	return code
 }

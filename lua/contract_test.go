@@ -237,7 +237,7 @@ func TestChecksComeBeforeWrites(t *testing.T) {
 	writers := regexp.MustCompile(`\b(` + strings.Join(writingFunctions(t), "|") + `)\s*\(`)
 	refusal := regexp.MustCompile(`error_reply|\breturn \{ *'(` + strings.Join([]string{
 		lua.StreamFenced, lua.StreamAbsent, lua.StreamLost, lua.NodeStale, lua.NodeReregister, lua.NodeGone, lua.NodeHeard,
-		lua.GuardUnknown, lua.JobTurnEnded, lua.SessionNoPool,
+		lua.GuardUnknown, lua.JobTurnEnded, lua.SessionNoPool, lua.ConferenceNoLicence,
 	}, "|") + `)'`)
 	for _, name := range scriptNames() {
 		src := scriptFile(t, name)

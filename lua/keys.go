@@ -164,6 +164,9 @@ func (k Keys) ConferenceInfo(e164 string) string { return k.Conference(e164) + "
 // ConferenceOver tells for a while which conference of a number was over last, so that no late write brings it back (C17).
 func (k Keys) ConferenceOver(e164 string) string { return k.Conference(e164) + ":over" }
 
+// Licences is the set of the numbers of conferences that have a licence (C22).
+func (k Keys) Licences() string { return k.name("confex", "licences") }
+
 // units is what the names of UnitConferences begin with; a script appends {unit}/confs.
 func (k Keys) units() string { return k.name("cmu/") }
 

@@ -69,7 +69,11 @@ func (c *conference) place(ctx workflow.Context) {
 	case reply.Code != "" && first:
 		detail := reply.Refusal
 		detail.SubmissionID = c.firstID
-		c.refuse(berth.EndNoRoom, temporal.NewNonRetryableApplicationError(reply.Message, string(reply.Code), nil, detail))
+		reason := berth.EndNoRoom
+		if reply.Code == berth.CodeNoLicence {
+			reason = berth.EndNoLicence
+		}
+		c.refuse(reason, temporal.NewNonRetryableApplicationError(reply.Message, string(reply.Code), nil, detail))
 	case reply.Code != "":
 		c.heard(reply)
 		c.wait(ctx, reply)

@@ -169,7 +169,7 @@ type PlaceInput struct {
 type PlaceReply struct {
 	Owner   berth.ConferenceOwner `json:"owner,omitzero"`
 	Slot    berth.Assignment      `json:"slot,omitzero"`
-	Code    berth.Code            `json:"code,omitempty"` // node_full, no_node or unavailable
+	Code    berth.Code            `json:"code,omitempty"` // node_full, no_node, no_licence or unavailable
 	Message string                `json:"message,omitempty"`
 	Refusal Refusal               `json:"refusal,omitzero"`
 	Events  int                   `json:"events"` // how many were told

@@ -54,6 +54,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 		Conferences: &activities.Conferences{
 			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Temporal: b.temporal, Logger: logger,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
+			Licences: cfg.Conference.Licences, WaitingKeepsLicence: cfg.Conference.WaitingKeepsLicence,
 		},
 		Links: &activities.Links{Temporal: b.temporal, Ledger: b.ledger, Scripts: b.scripts, Logger: logger},
 	}

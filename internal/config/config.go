@@ -24,7 +24,7 @@ type Config struct {
 	Worker   Worker   `embed:"" group:"Worker"`
 	Turn     Turn     `embed:"" group:"Turns (of API processes)"`
 
-	Conference Conference `embed:"" group:"Conferences (of API processes)"`
+	Conference Conference `embed:"" group:"Conferences (of API processes, licences of workers)"`
 
 	Stream Stream `embed:"" group:"Streams"`
 	Model  Model  `embed:"" group:"Models"`

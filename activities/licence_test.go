@@ -1,0 +1,190 @@
+package activities
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/workflows"
+)
+
+// place places a conference, and answers why it could not.
+func (d desk) place(t *testing.T, in workflows.PlaceInput) (workflows.PlaceReply, berth.Code) {
+	t.Helper()
+	reply, err := d.PlaceConference(t.Context(), in)
+	require.NoError(t, err)
+	return reply, reply.Code
+}
+
+// end ends a conference that was placed.
+func (d desk) end(t *testing.T, in workflows.PlaceInput, reply workflows.PlaceReply) {
+	t.Helper()
+	over := workflows.Placed(in.Conference, reply.Owner, in.At)
+	over.Status, over.Owner, over.Revision = berth.ConferenceEnded, berth.ConferenceOwner{}, over.Revision+1
+	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: over, Release: []berth.Assignment{reply.Slot}}))
+}
+
+func (d desk) licences(t *testing.T) int {
+	t.Helper()
+	used, _, err := d.Scripts.Licences(t.Context(), "")
+	require.NoError(t, err)
+	return used
+}
+
+// C22, C16: a creation for which no licence is free leaves nothing: no slot, no row and nothing in the ledger.
+func TestC22CreationWithoutALicence(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	d.Licences, d.WaitingKeepsLicence = 1, true
+	d.unit(t, "u1", "", 9)
+	first := request("1001")
+	held, code := d.place(t, first)
+	require.Empty(t, code)
+	refused, code := d.place(t, request("1002"))
+	require.Equal(t, berth.CodeNoLicence, code)
+	require.Equal(t, "every licence is in use: there are 1, one for each conference", refused.Message)
+	require.Zero(t, refused.Slot)
+
+	// Whoever takes a slot while the last licence goes to another gives it back.
+	second := request("1002")
+	slot, err := d.assign(t.Context(), second)
+	require.NoError(t, err)
+	refused, err = d.placed(t.Context(), second, slot.Assignment, nil)
+	require.NoError(t, err)
+	require.Equal(t, berth.CodeNoLicence, refused.Code)
+	require.Zero(t, refused.Events)
+	require.Equal(t, 1, d.leases(t, "u1"))
+	require.Equal(t, 1, d.licences(t))
+	_, err = d.Ledger.FindConference(t.Context(), "1002")
+	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err))
+	_, ok := d.row(t, "1002")
+	require.False(t, ok)
+
+	_, code = d.place(t, first)
+	require.Empty(t, code, "tried again, it has one")
+	d.end(t, first, held)
+	require.Zero(t, d.licences(t))
+	_, code = d.place(t, second)
+	require.Empty(t, code)
+}
+
+// C22: a conference that waits for recovery keeps its licence, and needs to ask nobody, also where Redis has forgotten it.
+func TestC22WaitingKeepsItsLicence(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	d.Licences, d.WaitingKeepsLicence = 1, true
+	d.unit(t, "u1", "", 1)
+	in := request("1001", waiting)
+	other := request("1002")
+	held, code := d.place(t, other)
+	require.Empty(t, code)
+	_, code = d.place(t, in)
+	require.Equal(t, berth.CodeNodeFull, code, "it waits for room alone")
+	require.Equal(t, 2, d.licences(t))
+	d.end(t, other, held)
+	require.Equal(t, []string{"conference:1001 room"}, d.board.heard())
+	_, code = d.place(t, request("1003"))
+	require.Equal(t, berth.CodeNoLicence, code)
+	key := d.Scripts.Keys().Licences()
+	require.NoError(t, d.Scripts.Redis().Del(t.Context(), key).Err())
+	require.NoError(t, d.Scripts.Redis().SAdd(t.Context(), key, "1003").Err())
+	in.Conference.Revision++
+	found, code := d.place(t, in)
+	require.Empty(t, code)
+	require.Equal(t, 2, found.Events, "that it is lost, and where it is: it never waited for one")
+	require.Equal(t, 2, d.licences(t))
+}
+
+// C22, C2: where it does not keep it, a conference that waits needs a licence as well as room, says what it lacks, and is told
+// when there is one, wherever it came from.
+func TestC22WaitingForALicence(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	d.Licences = 1
+	d.unit(t, "u1", "", 1)
+	zone := func(in *workflows.PlaceInput) { in.Conference.Zone = "there" }
+	was := request("1001", zone)
+	d.unit(t, "u2", "there", 1)
+	lost, code := d.place(t, was)
+	require.Empty(t, code)
+	_, err := d.Scripts.WithdrawNode(t.Context(), "u2", 0)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return d.Fleet.Snapshot().Nodes["u2"].State == berth.NodeDead }, 10*time.Second, time.Millisecond)
+	before := request("1002", waiting)
+	_, code = d.place(t, before)
+	require.Equal(t, berth.CodeNoLicence, code)
+
+	in := request("1001", zone, waiting)
+	in.Conference.Epoch, in.Conference.Revision, in.Release = lost.Owner.Epoch, 5, []berth.Assignment{lost.Slot}
+	_, code = d.place(t, in)
+	require.Equal(t, berth.CodeNoNode, code)
+	require.Zero(t, d.licences(t), "given back")
+	require.Equal(t, []string{"conference:1002 room"}, d.board.heard(), "there is no room in the other one's zone")
+	_, code = d.place(t, in)
+	require.Equal(t, berth.CodeNoNode, code)
+	require.Empty(t, d.board.heard(), "it had none")
+
+	before.Conference.Revision++
+	found, code := d.place(t, before)
+	require.Empty(t, code)
+	require.EqualValues(t, 1, found.Owner.Epoch, "without a licence it takes no epoch and no slot, which whoever waits would be told of")
+	d.unit(t, "u3", "there", 1)
+	in.Conference.Revision++
+	_, code = d.place(t, in)
+	require.Equal(t, berth.CodeNoLicence, code)
+	kept, err := d.Ledger.FindConference(t.Context(), "1001")
+	require.NoError(t, err)
+	require.Contains(t, kept.Waiting, "licence")
+	require.Equal(t, berth.ConferenceAwaitingRecovery, kept.Status)
+
+	d.end(t, before, found)
+	require.Equal(t, []string{"conference:1001 room"}, d.board.heard(), "by the licence: the slot is in another zone")
+	in.Conference.Revision++
+	again, code := d.place(t, in)
+	require.Empty(t, code)
+	require.Equal(t, "u3", again.Owner.NodeID)
+	require.Equal(t, 1, d.licences(t))
+
+	// One that units fail gives its licence back, too, and tells nobody: they would be asked again and again.
+	third := request("1003", waiting)
+	_, code = d.place(t, third)
+	require.Equal(t, berth.CodeNoLicence, code)
+	require.NoError(t, d.Scripts.Redis().Del(t.Context(), d.Scripts.Keys().Licences()).Err())
+	third.Conference.Revision++
+	tried, code := d.place(t, third)
+	require.Empty(t, code)
+	third.Conference.Revision, third.Conference.Epoch, third.Release = 9, tried.Owner.Epoch, []berth.Assignment{tried.Slot}
+	third.Failed = []workflows.NodeRef{{NodeID: tried.Owner.NodeID, Generation: tried.Owner.Generation}}
+	_, code = d.place(t, third)
+	require.Equal(t, berth.CodeNodeFull, code)
+	require.Zero(t, d.licences(t))
+	require.Empty(t, d.board.heard())
+}
+
+// C22, L12: what is alive takes its licence back into a Redis that has lost it, however many there are.
+func TestC22LicencesAreReasserted(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	d.unit(t, "u1", "", 9)
+	var open []berth.Conference
+	for _, number := range []string{"1001", "1002"} {
+		in := request(number)
+		reply, code := d.place(t, in)
+		require.Empty(t, code)
+		open = append(open, workflows.Placed(in.Conference, reply.Owner, in.At))
+	}
+	lost := request("1003", waiting).Conference
+	require.NoError(t, d.Scripts.Redis().Del(t.Context(), d.Scripts.Keys().Licences()).Err())
+	d.Licences = 1
+	for keeps, want := range map[bool]int{false: 2, true: 3} {
+		d.WaitingKeepsLicence = keeps
+		for _, is := range append(open[:2:2], lost) {
+			require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: is}))
+		}
+		require.Equal(t, want, d.licences(t), keeps)
+		_, code := d.place(t, request("1004"))
+		require.Equal(t, berth.CodeNoLicence, code)
+	}
+}
