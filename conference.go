@@ -63,6 +63,7 @@ const (
 	EndNotRecoverable ConferenceEnd = "not_recoverable" // it was marked so (C8)
 	EndUnitLost       ConferenceEnd = "unit_lost"       // of a copy: its unit is dead
 	EndReplaced       ConferenceEnd = "replaced"        // of a copy: an earlier one stays (C7)
+	EndDrained        ConferenceEnd = "drained"         // of a copy: its unit's drain was over (S11)
 )
 
 // ConferenceSpec is what was asked for.

@@ -77,7 +77,7 @@ func (c *conference) hearGone(ctx workflow.Context, n UnitNews) {
 		return // it cannot be moved, and its unit lives
 	}
 	c.leftover = append(c.leftover, c.ownerCopy())
-	c.lose(ctx, berth.EndUnitLost, "its unit is drained")
+	c.lose(ctx, berth.EndDrained, "its unit is drained")
 }
 
 func (c *conference) ownerCopy() Copy {

@@ -497,9 +497,10 @@ func TestDrainedUnit(t *testing.T) {
 		h.news(workflows.UnitNews{NodeID: "u1", Generation: 1, Gone: berth.DepartureDrained})
 	})
 	h.at(2*time.Minute, h.release)
-	h.run()
+	is := h.run()
 	require.Equal(t, recovered, h.statuses)
 	require.Equal(t, []string{"u1.1 1"}, h.withdrawn())
+	require.Equal(t, berth.EndDrained, is.Segments[0].Reason)
 }
 
 // A cancelled run ends its conference.
