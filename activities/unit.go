@@ -98,9 +98,13 @@ func (l *Links) ReconcileUnit(ctx context.Context, in workflows.ReconcileInput) 
 		}
 	}
 	l.Logger.InfoContext(ctx, "a unit's list was compared", "unit", in.Unit.NodeID, "generation", in.Unit.Generation,
-		"listed", len(in.List.Conferences), "expected", len(in.Rows), "unknown", len(out.Withdraw))
+		"listed", len(in.List.Conferences), "expected", len(in.Rows), "unknown", len(out.Withdraw),
+		"released", out.Withdraw[:min(len(out.Withdraw), namesInLog)])
 	return out, nil
 }
+
+// namesInLog is how many copies one line of the log names.
+const namesInLog = 20
 
 // isOpen tells whether the copy is of a conference that is not over.
 func (l *Links) isOpen(ctx context.Context, copied berth.UnitCopy) (bool, error) {
