@@ -76,7 +76,7 @@ func (c *Conferences) tryToPlace(ctx context.Context, in workflows.PlaceInput, t
 		case d.Code == lua.AssignOK:
 			return c.placed(ctx, in, d.Assignment, told)
 		default:
-			reply.Code, reply.Message = whyRefused(d)
+			reply.Code, reply.Message = whyRefused(d, in.Conference.Zone)
 			reply.Refusal = workflows.Refusal{Reasons: d.Passed, Missing: d.Missing}
 		}
 	}
@@ -326,7 +326,10 @@ func lookAtUnit(ctx context.Context, scripts *lua.Scripts, nodeID string) (workf
 }
 
 // whyRefused is the code of a refusal, and what it tells people.
-func whyRefused(d lua.Decision) (berth.Code, string) {
+func whyRefused(d lua.Decision, zone string) (berth.Code, string) {
+	if zone != "" && d.Code == lua.AssignNone && len(d.Passed) == 0 {
+		return berth.CodeNoNode, "no media unit is in zone " + zone
+	}
 	var app *temporal.ApplicationError
 	if errors.As(refusal(d), &app) {
 		return berth.Code(app.Type()), app.Message()

@@ -229,6 +229,7 @@ func TestConferencesOfAZone(t *testing.T) {
 	reply, err = d.PlaceConference(t.Context(), request("1003", zone("nowhere")))
 	require.NoError(t, err)
 	require.Equal(t, berth.CodeNoNode, reply.Code)
+	require.Equal(t, "no media unit is in zone nowhere", reply.Message)
 	require.Len(t, d.Fleet.Snapshot().Pools, 1, "a zone that nobody is in gets no pool")
 
 	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "here", Generation: d.Fleet.Snapshot().Nodes["here"].Generation}))
