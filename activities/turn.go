@@ -74,7 +74,8 @@ func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (be
 	return d.Assignment, nil
 }
 
-// CheckHearing tells for how long jobs could be taken without a break. While they cannot, it fails, to be asked again.
+// CheckHearing tells for how long jobs could be taken without a break: Redis had its data, and API and workers were there. While
+// Redis may have lost data it fails, to be asked again.
 func (t *Turns) CheckHearing(ctx context.Context) (workflows.Hearing, error) {
 	g, err := t.Scripts.CheckGuard(ctx)
 	if err == nil && g.Left > 0 {
@@ -83,7 +84,11 @@ func (t *Turns) CheckHearing(ctx context.Context) (workflows.Hearing, error) {
 	if err != nil {
 		return workflows.Hearing{}, again(berth.CodeUnavailable, "segments cannot be taken now", max(g.Left, 0), err)
 	}
-	return workflows.Hearing{For: -g.Left}, nil
+	seen, err := t.Scripts.SeenFor(ctx)
+	if err != nil {
+		return workflows.Hearing{}, again(berth.CodeUnavailable, "segments cannot be taken now", 0, err)
+	}
+	return workflows.Hearing{For: min(-g.Left, seen)}, nil
 }
 
 // services are what must be available on a pool's node (L10): each capability, and its kind before the colon.

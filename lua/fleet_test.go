@@ -435,9 +435,18 @@ func TestSilenceCountsWhileSomebodyListens(t *testing.T) {
 		seen(time.Hour)
 		heard(4 * time.Second)
 		require.Empty(t, sweep(t, s, times, false).Suspects, "no API was there to hear it")
+		requireSeen := func(least, most time.Duration, why string) {
+			t.Helper()
+			seenFor, err := s.SeenFor(t.Context())
+			require.NoError(t, err)
+			require.LessOrEqual(t, least, seenFor, why)
+			require.GreaterOrEqual(t, most, seenFor, why)
+		}
+		requireSeen(0, 0, "nobody hears")
 		heard(0)
 		require.Empty(t, sweep(t, s, times, false).Suspects, "it has not had its time since")
 		seen(times.Suspect + time.Second)
+		requireSeen(times.Suspect, times.Suspect+30*time.Second, "since then")
 		require.Equal(t, []string{"n1"}, sweep(t, s, times, false).Suspects)
 		heard(4 * time.Second)
 		seen(time.Hour)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"berth"
 )
 
@@ -144,6 +146,34 @@ type SweepRule struct {
 	Confirmed bool // a mass loss of the kind was confirmed by a second way: do not hold it back (C21)
 }
 
+// blind is the default of SweepLimits.Blind.
+const blind = 3 * time.Second
+
+// SeenFor is for how long the fleet has been looked after without a break, by sweeps and by somebody who takes requests; 0
+// when it is not now.
+func (s *Scripts) SeenFor(ctx context.Context) (time.Duration, error) {
+	var now *redis.TimeCmd
+	var state *redis.SliceCmd
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		now, state = p.Time(ctx), p.HMGet(ctx, s.keys.Sweep(), "last_ms", "seen_from_ms", "heard_ms")
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the sweep's state: %w", err)
+	}
+	ago := func(i int, none time.Duration) time.Duration {
+		text, ok := state.Val()[i].(string)
+		if !ok {
+			return none
+		}
+		return now.Val().Sub(msTime(text))
+	}
+	if ago(0, time.Hour) > blind || ago(2, 0) > blind {
+		return 0, nil
+	}
+	return max(ago(1, 0), 0), nil
+}
+
 // SweepLimits bound a sweep. The zero values are replaced by the defaults.
 type SweepLimits struct {
 	Batch int           // nodes of each kind declared suspect, or dead, at once; 200
@@ -179,7 +209,7 @@ func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepR
 		l.Batch = 200
 	}
 	if l.Blind == 0 {
-		l.Blind = 3 * time.Second
+		l.Blind = blind
 	}
 	if l.Brake == 0 {
 		l.Brake = 30 * time.Second

@@ -9,6 +9,7 @@ import (
 	"berth"
 	"berth/internal/client"
 	"berth/lua"
+	"berth/workflows"
 )
 
 // L11: no API is there to take heartbeats, for longer than it takes to declare a unit dead. Nobody is: conferences stay
@@ -40,4 +41,30 @@ func TestUnitsOutliveTheAPI(t *testing.T) {
 		require.Len(t, is.Segments, 1)
 	}
 	require.Equal(t, map[string]int64{c.E164: c.Owner.Epoch, frail.E164: frail.Owner.Epoch}, u1.runs())
+}
+
+// A1, L11: nobody could be heard while no API was there: the turn goes on with the next segment.
+func TestTurnsOutliveTheAPI(t *testing.T) {
+	t.Parallel()
+	const timeout = 5 * time.Second
+	s := newStack(t, with("TURN_TIMEOUT_MS=5000"))
+	s.desk("a", 1)
+	c := s.converse("alice", "s1")
+	began := c.speak("", 0, "")
+	s.api.kill()
+	from, err := s.redis().Time(t.Context()).Result()
+	require.NoError(t, err)
+	s.eventually("the turn's time to be over", func() bool {
+		now, err := s.redis().Time(t.Context()).Result()
+		return err == nil && now.Sub(from) > 2*timeout
+	})
+	s.startAPI()
+	next := c.speak(began.TurnID, 1, berth.FinalizeManual)
+	require.Equal(t, began.TurnID, next.TurnID)
+	s.awaitEnd(workflows.TurnWorkflowID(began.TurnID))
+	turn, err := c.Turn(t.Context(), began.TurnID)
+	require.NoError(t, err)
+	require.Equal(t, berth.FinalizeManual, turn.Reason)
+	require.Len(t, turn.Jobs, 2)
+	s.noSlots("a")
 }

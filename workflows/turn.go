@@ -122,7 +122,7 @@ type KeptSlot struct {
 
 // Hearing is the result of CheckHearing.
 type Hearing struct {
-	// For is how long jobs could be taken without a break: since Redis last may have lost data.
+	// For is how long jobs could be taken without a break; 0 when they cannot now.
 	For time.Duration `json:"for"`
 }
 
@@ -274,8 +274,8 @@ const versionSilence = "silence"
 // deaf is how long it takes at least to be told by Redis, when it is away.
 const deaf = time.Second
 
-// excuse has the turn's time begin anew where its speaker could not be heard: while Redis was away, or may have lost data,
-// segments were refused (L11).
+// excuse has the turn's time begin anew where its speaker could not be heard: while Redis was away or may have lost data, no
+// API was there, or no worker (L11).
 func (t *turn) excuse(ctx workflow.Context) {
 	if workflow.GetVersion(ctx, versionSilence, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return
