@@ -56,7 +56,6 @@ func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, 
 			if k, err = s.keepKey(ctx, k, want, named); err != nil {
 				return c, false, err
 			}
-			used = true
 		}
 		if k.RequestHash != want.RequestHash {
 			return c, false, &berth.Error{Code: berth.CodeIdempotencyMismatch, Field: "Idempotency-Key", Message: "was used for another request"}
