@@ -230,7 +230,8 @@ func TestConferencesOfAZone(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, berth.CodeNoNode, reply.Code)
 	require.Equal(t, "no media unit is in zone nowhere", reply.Message)
-	require.Len(t, d.Fleet.Snapshot().Pools, 1, "a zone that nobody is in gets no pool")
+	require.Eventually(t, func() bool { return len(d.Fleet.Snapshot().Pools) == 1 }, 5*time.Second, time.Millisecond,
+		"a zone that nobody is in gets no pool")
 
 	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "here", Generation: d.Fleet.Snapshot().Nodes["here"].Generation}))
 	require.Empty(t, d.board.heard(), "it waits for another zone")

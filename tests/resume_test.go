@@ -161,7 +161,7 @@ func resumePoints(t *testing.T, s *stack, f *feeder) {
 		require.Equal(t, berth.CodeInvalid, code)
 		require.Equal(t, "Last-Event-ID", field)
 		_, field = s.refused(t, "alice", task, "", "?lastEventId="+id, http.StatusBadRequest)
-		require.Equal(t, "Last-Event-ID", field)
+		require.Equal(t, "lastEventId", field)
 	}
 	_, field := s.refused(t, "alice", task, "", "?fromLatest=maybe", http.StatusBadRequest)
 	require.Equal(t, "fromLatest", field)

@@ -22,6 +22,7 @@ import (
 type wire struct {
 	t          *testing.T
 	env        *testsuite.TestWorkflowEnvironment
+	one        chan struct{} // taken by whoever looks at the rest: activities run side by side
 	did        []string
 	generation int64 // of the unit, as Redis has it
 	rows       []workflows.UnitRow
@@ -34,28 +35,33 @@ type wire struct {
 func newWire(t *testing.T) *wire {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
-	w := &wire{t: t, env: suite.NewTestWorkflowEnvironment(), generation: 3}
+	w := &wire{t: t, env: suite.NewTestWorkflowEnvironment(), one: make(chan struct{}, 1), generation: 3}
 	w.env.SetTestTimeout(20 * time.Second)
 	register := func(name string, fn any) {
 		w.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
 	register(workflows.LoseUnitActivity, func(_ context.Context, n berth.NodeNotice) error {
+		defer w.alone()()
 		w.did = append(w.did, "lose "+string(n.Reason))
 		return nil
 	})
 	register(workflows.ReadUnitActivity, func(context.Context, workflows.NodeRef) (workflows.UnitRows, error) {
+		defer w.alone()()
 		w.did = append(w.did, "read")
 		return workflows.UnitRows{Rows: w.rows}, nil
 	})
 	register(workflows.ReconcileUnitActivity, func(_ context.Context, in workflows.ReconcileInput) (workflows.ReconcileReply, error) {
+		defer w.alone()()
 		w.did, w.reconciled = append(w.did, "reconcile"), in
 		return workflows.ReconcileReply{Withdraw: w.unknown}, nil
 	})
 	register(workflows.WakeWaitingActivity, func(context.Context, workflows.NodeRef) error {
+		defer w.alone()()
 		w.did = append(w.did, "wake")
 		return nil
 	})
 	register(workflows.LookAtUnitActivity, func(context.Context, workflows.NodeRef) (workflows.UnitStand, error) {
+		defer w.alone()()
 		return workflows.UnitStand{Generation: w.generation}, nil
 	})
 	register(berth.ActivityListConferences, func(ctx context.Context) (berth.UnitList, error) {
@@ -72,8 +78,15 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
+// alone waits until nobody else looks at the wire, and keeps others out until leave.
+func (w *wire) alone() (leave func()) {
+	w.one <- struct{}{}
+	return func() { <-w.one }
+}
+
 // told is what the unit says to a command.
 func (w *wire) told(ctx context.Context, what string) error {
+	defer w.alone()()
 	info := activity.GetInfo(ctx)
 	require.Equal(w.t, "node.u1.3", info.TaskQueue)
 	if w.answer != nil {
