@@ -6,6 +6,7 @@
 -- ARGV[2] for how many ms, 0 to make it available again
 -- ARGV[3] channel of updated nodes
 -- ARGV[4] node id
+-- ARGV[5] channel of nodes that can be chosen again: who waits for room is told when a mark is taken away
 --
 -- Returns {code}
 --   OK    marked
@@ -20,8 +21,8 @@ if redis.call('EXISTS', key) == 0 then return { 'GONE' } end
 local now, last = clock(), 0
 if ttl > 0 then
   redis.call('HSET', services, service, whole(now + ttl))
-else
-  redis.call('HDEL', services, service)
+elseif redis.call('HDEL', services, service) == 1 then
+  redis.call('PUBLISH', ARGV[5], ARGV[4])
 end
 local all = redis.call('HGETALL', services)
 for i = 1, #all, 2 do

@@ -121,7 +121,7 @@ func (s *Scripts) HoldNode(ctx context.Context, nodeID string, h Hold) error {
 // NodeGone.
 func (s *Scripts) MarkUnavailable(ctx context.Context, nodeID, service string, ttl time.Duration) (code string, err error) {
 	return s.code(ctx, "mark_unavailable", []string{s.keys.Node(nodeID), s.keys.NodeUnavailable(nodeID)},
-		service, max(0, ttl.Milliseconds()), s.keys.NodeUpdated(), nodeID)
+		service, max(0, ttl.Milliseconds()), s.keys.NodeUpdated(), nodeID, s.keys.NodeFree())
 }
 
 // beatMargin is how much later than it is due a heartbeat may come before a report of silence is believed.

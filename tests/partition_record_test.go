@@ -39,6 +39,12 @@ func oneOwner(taken []claim) error {
 	return nil
 }
 
+// rowKeys and rowArgs are how many KEYS and ARGV put_conference has.
+const (
+	rowKeys = 4
+	rowArgs = 12
+)
+
 // recorder listens to Redis itself: which reports were taken, whoever brought them, and which rows were written, in the one
 // order in which Redis did it.
 type recorder struct {
@@ -99,7 +105,7 @@ func (r *recorder) hear(line string) {
 		generation, _ := strconv.ParseInt(args[keys+4], 10, 64)
 		epoch, _ := strconv.ParseInt(args[keys+5], 10, 64)
 		r.taken = append(r.taken, claim{unit: args[keys+3], generation: generation, epoch: epoch})
-	case len(args) == keys+3+10 && args[2] == "3" && args[keys+1] == args[keys]+":info":
+	case len(args) == keys+rowKeys+rowArgs && args[2] == strconv.Itoa(rowKeys) && args[keys+1] == args[keys]+":info":
 		r.rows = append(r.rows, args[keys:])
 	}
 }
@@ -135,11 +141,11 @@ func unquoted(line string) (out []string) {
 // writeRow writes a recorded row once more, as a network does that held it back.
 func (s *stack) writeRow(script *redis.Script, row []string) string {
 	s.tb.Helper()
-	args := make([]any, 0, len(row))
-	for _, a := range row[3:] {
+	args := make([]any, 0, rowArgs)
+	for _, a := range row[rowKeys:] {
 		args = append(args, a)
 	}
-	code, err := script.Run(context.Background(), s.redis(), row[:3], args...).StringSlice()
+	code, err := script.Run(context.Background(), s.redis(), row[:rowKeys], args...).StringSlice()
 	require.NoError(s.tb, err)
 	return code[0]
 }

@@ -124,6 +124,7 @@ func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 	put := p.altered("put_conference", `  elseif last > revision or last == revision and before > epoch then
     return { 'STALE' }
 `)
+	require.NotEmpty(t, r.rows, "put_conference has other arguments now")
 	broken := p.record()
 	for _, row := range r.rows {
 		if row[0] == (lua.Keys{}).Conference(two) {

@@ -86,7 +86,11 @@ func (c *conferenceList) Run(ctx context.Context) error {
 		if one.Status.Final() {
 			ends = one.EndedAt
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", one.E164, one.Status, unit, one.Epoch, clock(ends), printable(one.Title))
+		status := string(one.Status)
+		if one.Ending != "" && !one.Status.Final() {
+			status += ", ending"
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", one.E164, status, unit, one.Epoch, clock(ends), printable(one.Title))
 	}
 	return out.Flush()
 }

@@ -82,6 +82,12 @@ func TestC2RoomIsTold(t *testing.T) {
 		t.Helper()
 		require.NoError(t, s.HoldNode(t.Context(), "u1", h))
 	}
+	mark := func(t *testing.T, s *lua.Scripts, ttl time.Duration) {
+		t.Helper()
+		code, err := s.MarkUnavailable(t.Context(), "u1", berth.ServiceCommands, ttl)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeOK, code)
+	}
 	slot := func(g int64) berth.Assignment {
 		return berth.Assignment{LeaseID: "a", NodeID: "u1", Generation: g, PoolID: berth.CapabilityConference}
 	}
@@ -130,6 +136,11 @@ func TestC2RoomIsTold(t *testing.T) {
 			func(t *testing.T, s *lua.Scripts, g int64) { t.Helper(); seize(t, s, g, 2*time.Second) },
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); sweepUntil(t, s, 1) },
 			berth.ExcludeFull,
+		},
+		"service available again": {
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); mark(t, s, time.Hour) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); mark(t, s, 0) },
+			"", // only who needs the service passes it over
 		},
 		"no longer suspect": {
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); sweepUntil(t, s, 0) },
