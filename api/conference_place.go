@@ -44,13 +44,14 @@ func noNumber(err error) error {
 // a crash, finds the same conference. One that was refused left nothing: the key then stands for another.
 func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, key string) (c berth.Conference, replay bool, err error) {
 	named := want.Spec.E164
-	id := sha256.Sum256([]byte(want.UserID + "\x00" + key))
-	k, err := s.Ledger.FindConferenceKey(ctx, hex.EncodeToString(id[:]))
+	sum := sha256.Sum256([]byte(want.UserID + "\x00" + key))
+	id := hex.EncodeToString(sum[:])
+	k, err := s.Ledger.FindConferenceKey(ctx, id)
 	used := err == nil
 	if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
 		return c, false, err
 	}
-	k.ID = hex.EncodeToString(id[:])
+	k.ID = id
 	for range numbersMost {
 		if !used {
 			if k, err = s.keepKey(ctx, k, want, named); err != nil {

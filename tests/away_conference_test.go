@@ -112,7 +112,7 @@ func TestConferencesWhenRedisIsAwayOrEmpty(t *testing.T) { // C4, C20, L11, L12
 			redis := testredis.Start(t, "--appendonly", c.keeps)
 			s := newStack(t, with("BERTH_REDIS_ADDR="+redis.Addr()))
 			s.ready.RedisAddr = redis.Addr()
-			s.quickUnits(300, 1000, 2000)
+			s.quickTimes(berth.NodeMedia, 300, 1000, 2000)
 			a := &stays{meeting: s.meeting()}
 			u1, u2, lost := s.media("u1", 2), s.media("u2", 1), s.media("u3", 1)
 			a.units = []*media{u1, u2}

@@ -73,7 +73,7 @@ func TestRedisAwayForLong(t *testing.T) { // L11, L12
 	const away = 42 * time.Second
 	redis := testredis.Start(t, "--appendonly", "yes")
 	s := newStack(t, with("TURN_TIMEOUT_MS=300000", "BERTH_JOB_TIMEOUT=100s", "BERTH_REDIS_ADDR="+redis.Addr()))
-	s.quickTimes(500, 1000, 2000)
+	s.quickTimes(berth.NodeTranslate, 500, 1000, 2000)
 	nodes := map[string]*counter{"a": s.counts("a", 2), "b": s.counts("b", 2)}
 	running := func() (n int64) { return nodes["a"].now.Load() + nodes["b"].now.Load() }
 	operator := s.user("op", "operator")

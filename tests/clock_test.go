@@ -80,7 +80,7 @@ func TestWrongClocks(t *testing.T) { // L7, L11
 		t.Run(clock, func(t *testing.T) {
 			t.Parallel()
 			s := newStack(t, with("TURN_TIMEOUT_MS=3000", "BERTH_TEST_CLOCK="+clock), func(s *stack) { s.programs = map[string]string{"berth": program} })
-			s.quickTimes(300, 1500, 3000)
+			s.quickTimes(berth.NodeTranslate, 300, 1500, 3000)
 			translator := s.translator("shifted", "--sim-delay", "2500ms", "--slots", "1")
 			scripts := lua.New(s.redis(), lua.Keys{})
 			s.afterGrace(scripts)

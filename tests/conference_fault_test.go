@@ -40,7 +40,7 @@ func TestConferencesWhenRedisComesBack(t *testing.T) {
 func TestConferenceEndsWhileItsUnitIsAway(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.quickUnits(1000, 60_000, 120_000)
+	s.quickTimes(berth.NodeMedia, 1000, 60_000, 120_000)
 	m := s.meeting()
 	u1 := s.media("u1", 5)
 	ends, stays := m.open("8670000001").Conference, m.open("8670000002").Conference
@@ -116,15 +116,4 @@ func TestConferenceEndsOtherwiseThanItsWorkerWrote(t *testing.T) {
 	require.Equal(t, berth.EventDone, told[len(told)-1].Type)
 	m.over(c.E164, "conference-ended-otherwise")
 	s.noSlots("u2")
-}
-
-// quickUnits is quickTimes for media units.
-func (s *stack) quickUnits(heartbeat, suspect, death int) {
-	s.tb.Helper()
-	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{
-		"times": map[string]any{"media": map[string]any{
-			"heartbeatIntervalMs": heartbeat, "suspectAfterMs": suspect, "failureDetectionTimeoutMs": death,
-		}},
-	})
-	require.Equal(s.tb, http.StatusOK, status, "%v", out)
 }

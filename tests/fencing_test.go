@@ -40,11 +40,11 @@ func (s *stack) send(method, path, token string, body any) (int, map[string]any)
 	return res.StatusCode, out
 }
 
-// quickTimes has translating nodes found dead sooner, in ms.
-func (s *stack) quickTimes(heartbeat, suspect, death int) {
+// quickTimes has nodes of a kind found dead after other times than the default, in ms.
+func (s *stack) quickTimes(kind berth.NodeKind, heartbeat, suspect, death int) {
 	s.tb.Helper()
 	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{
-		"times": map[string]any{"translate": map[string]any{
+		"times": map[string]any{string(kind): map[string]any{
 			"heartbeatIntervalMs": heartbeat, "suspectAfterMs": suspect, "failureDetectionTimeoutMs": death,
 		}},
 	})
@@ -55,7 +55,7 @@ func (s *stack) quickTimes(heartbeat, suspect, death int) {
 func TestStoppedPastTheirTime(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
-	s.quickTimes(300, 1000, 2000)
+	s.quickTimes(berth.NodeTranslate, 300, 1000, 2000)
 	t.Run("a node's result is refused", func(t *testing.T) { stoppedNode(t, s) })
 	t.Run("a lease is not renewed", func(t *testing.T) { stoppedHolder(t, s) })
 	t.Run("an old generation revives nothing", func(t *testing.T) { oldGeneration(t, s) })

@@ -22,6 +22,7 @@ import (
 	"berth/internal/app"
 	"berth/internal/client"
 	"berth/internal/config"
+	"berth/internal/freeport"
 	"berth/workflows"
 )
 
@@ -82,14 +83,11 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *house, err err
 		return nil, fmt.Errorf("provider: %w", err)
 	}
 	srv := &http.Server{Handler: p, ReadHeaderTimeout: time.Second}
-	free, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	ports, err := freeport.Find(1)
 	if err != nil {
-		return nil, fmt.Errorf("port of the API: %w", err)
+		return nil, err
 	}
-	cfg.API.Addr = free.Addr().String()
-	if err := free.Close(); err != nil {
-		return nil, fmt.Errorf("port of the API: %w", err)
-	}
+	cfg.API.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 	cfg.API.AuthSecret = benchSecret
 	cfg.Database = "sqlite:" + filepath.Join(dir, "berth.db")
 	cfg.Model.LocalURL = "http://" + l.Addr().String() + "/v1"
