@@ -28,7 +28,7 @@ func tryParse(t *testing.T, args ...string) (config.Config, error) {
 	return c.Config, err
 }
 
-func TestDefaultsAreValid(t *testing.T) { // T28
+func TestConfig_Defaults_AreValid(t *testing.T) { // T28
 	t.Parallel()
 	c := parse(t)
 	require.NoError(t, c.Validate())
@@ -38,7 +38,7 @@ func TestDefaultsAreValid(t *testing.T) { // T28
 	require.ErrorContains(t, c.NeedSecret(), "BERTH_AUTH_SECRET")
 }
 
-func TestTheDocumentsNamesAreAccepted(t *testing.T) { // T28
+func TestConfig_UnprefixedVariables_AreAccepted(t *testing.T) { // T28
 	for name, value := range map[string]string{
 		"WORKER_TIMEOUT_MS": "1", "CONCURRENCY_LOCK_TIMEOUT_MS": "2", "QUEUE_MAX_SIZE": "3", "STREAM_FLUSH_INTERVAL_MS": "4",
 		"STREAM_FLUSH_SIZE": "5", "STREAM_TTL_SECONDS": "6", "STREAM_TRIM_MAXLEN": "7", "LLM_DEBUG": "true",
@@ -60,7 +60,7 @@ func TestTheDocumentsNamesAreAccepted(t *testing.T) { // T28
 	require.Equal(t, "z", c.Model.ZhipuKey)
 }
 
-func TestWrongSettingsAreNamed(t *testing.T) { // X6
+func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6
 	t.Parallel()
 	for name, args := range map[string][]string{
 		"BERTH_TEMPORAL_ADDR":    {"--temporal-addr=nowhere"},
@@ -79,7 +79,7 @@ func TestWrongSettingsAreNamed(t *testing.T) { // X6
 	}
 }
 
-func TestPrintHidesSecrets(t *testing.T) {
+func TestPrint_Secrets_AreHidden(t *testing.T) {
 	t.Parallel()
 	c := parse(t, "--auth-secret=0123456789012345678901234567890123456789", "--deepseek-api-key=sk-hidden",
 		"--redis-password=hidden-too", "--database=postgres://berth:hidden3@db/berth", "--provider-keys=OPENAI_API_KEY=hidden4")

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Print writes every setting in force, secrets hidden: variable, value, what it means.
+// Print writes one line for each setting: environment variable, current value and description. Secrets are hidden.
 func (c *Config) Print(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	printStruct(tw, reflect.ValueOf(*c))
@@ -38,7 +38,7 @@ func printStruct(w io.Writer, v reflect.Value) {
 	}
 }
 
-// hidePassword takes the password out of a URL such as a database's.
+// hidePassword removes the password from a URL, such as that of a database.
 func hidePassword(s string) string {
 	if !strings.Contains(s, "://") {
 		return s
