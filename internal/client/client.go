@@ -1,4 +1,4 @@
-// Package client calls berth's HTTP API: for the terminal commands, the benchmarks and the end-to-end tests.
+// Package client calls berth's HTTP API. The terminal commands, the benchmarks and the end-to-end tests use it.
 package client
 
 import (
@@ -16,19 +16,19 @@ import (
 	"berth"
 )
 
-// Client calls one server as one user.
+// Client calls one server with one bearer token.
 type Client struct {
 	base  string
 	token string
 	http  *http.Client
 }
 
-// New makes a client for the server at base, for instance http://127.0.0.1:8080.
+// New returns a client for the server at base, for instance http://127.0.0.1:8080.
 func New(base, token string) *Client {
 	return &Client{base: strings.TrimRight(base, "/"), token: token, http: &http.Client{}}
 }
 
-// Problem is the API's problem details (RFC 9457) as an error.
+// Problem is the error for an API response with problem details (RFC 9457).
 type Problem struct {
 	Status     int        `json:"status"`
 	Title      string     `json:"title"`
@@ -59,7 +59,7 @@ type Submission struct {
 	Variables map[string]any `json:"variables"`
 }
 
-// Acceptance is the answer to a submission.
+// Acceptance is the response to a submission.
 type Acceptance struct {
 	TaskID      string           `json:"taskId"`
 	Status      berth.TaskStatus `json:"status"`
@@ -72,7 +72,7 @@ type Acceptance struct {
 	Replay      bool             `json:"replay"`
 }
 
-// Task is the answer to a status call.
+// Task is the response to GET /v1/tasks/{id}.
 type Task struct {
 	TaskID      string           `json:"taskId"`
 	Status      berth.TaskStatus `json:"status"`
@@ -89,10 +89,10 @@ type Task struct {
 	} `json:"links"`
 }
 
-// AssetRef refers to an uploaded asset in a variable.
+// AssetRef returns the value of a variable that refers to an uploaded asset.
 func AssetRef(id string) map[string]string { return map[string]string{"assetId": id} }
 
-// Submit hands a task in. key is the Idempotency-Key, empty for none.
+// Submit submits a task. key is the Idempotency-Key; if it is empty, none is sent.
 func (c *Client) Submit(ctx context.Context, s Submission, key string) (Acceptance, error) {
 	var out Acceptance
 	header := http.Header{}
@@ -102,19 +102,19 @@ func (c *Client) Submit(ctx context.Context, s Submission, key string) (Acceptan
 	return out, c.call(ctx, http.MethodPost, "/v1/tasks", header, s, &out)
 }
 
-// Get asks for a task's status and result.
+// Get returns a task's status and result.
 func (c *Client) Get(ctx context.Context, taskID string) (Task, error) {
 	var out Task
 	return out, c.call(ctx, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, &out)
 }
 
-// Describe asks for everything the API tells of a task, as JSON.
+// Describe returns the JSON document of a task as the API returns it.
 func (c *Client) Describe(ctx context.Context, taskID string) (json.RawMessage, error) {
 	var out json.RawMessage
 	return out, c.call(ctx, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, &out)
 }
 
-// Cancel asks for a task to be ended.
+// Cancel requests the cancellation of a task.
 func (c *Client) Cancel(ctx context.Context, taskID string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, nil)
 }
@@ -180,7 +180,7 @@ func (c *Client) do(req *http.Request, out any) error {
 	if err != nil {
 		return fmt.Errorf("call %s %s: %w", req.Method, req.URL.Path, err)
 	}
-	defer func() { _ = res.Body.Close() }() // nothing to do about it
+	defer func() { _ = res.Body.Close() }() // an error cannot be handled
 	if err := problem(res); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (c *Client) do(req *http.Request, out any) error {
 		return nil
 	}
 	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
-		return fmt.Errorf("decode answer of %s %s: %w", req.Method, req.URL.Path, err)
+		return fmt.Errorf("decode response of %s %s: %w", req.Method, req.URL.Path, err)
 	}
 	return nil
 }

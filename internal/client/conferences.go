@@ -11,7 +11,7 @@ import (
 	"berth"
 )
 
-// ConferenceSpec is the body of POST /v1/conferences. One of EndAt and DurationMs is needed.
+// ConferenceSpec is the body of POST /v1/conferences. One of EndAt and DurationMs is required.
 type ConferenceSpec struct {
 	E164            string          `json:"e164,omitempty"`
 	Title           string          `json:"title,omitempty"`
@@ -23,11 +23,11 @@ type ConferenceSpec struct {
 	Metadata        json.RawMessage `json:"metadata,omitempty"`
 }
 
-// Conference is a conference as the API answers it.
+// Conference is a conference as the API returns it.
 type Conference struct {
 	berth.Conference
 	Replay bool `json:"replay,omitempty"`
-	// Info and Stale are of GET only.
+	// Info and Stale are set only in responses to GET.
 	Info *struct {
 		Basic json.RawMessage `json:"basic,omitempty"`
 		Live  json.RawMessage `json:"live,omitempty"`
@@ -35,13 +35,13 @@ type Conference struct {
 	Stale bool `json:"stale,omitempty"`
 }
 
-// CreateConference opens a conference (C16). Asking again with the same number and body is safe.
+// CreateConference opens a conference. Retries with the same number and body are idempotent.
 func (c *Client) CreateConference(ctx context.Context, spec ConferenceSpec) (Conference, error) {
 	var out Conference
 	return out, c.call(ctx, http.MethodPost, "/v1/conferences", nil, spec, &out)
 }
 
-// Conference asks for the number's conference, the last unless an id is given.
+// Conference returns a conference of the number: the last one if conferenceID is empty.
 func (c *Client) Conference(ctx context.Context, e164, conferenceID string) (Conference, error) {
 	var out Conference
 	path := conferencePath(e164)
@@ -51,13 +51,14 @@ func (c *Client) Conference(ctx context.Context, e164, conferenceID string) (Con
 	return out, c.call(ctx, http.MethodGet, path, nil, nil, &out)
 }
 
-// EndConference ends the number's conference (C10). HTTP 409: it is over.
+// EndConference ends the number's conference. The error has HTTP status 409 if the conference has already ended.
 func (c *Client) EndConference(ctx context.Context, e164 string) (Conference, error) {
 	var out Conference
 	return out, c.call(ctx, http.MethodDelete, conferencePath(e164), nil, nil, &out)
 }
 
-// Conferences yields one's own conferences, newest first, an operator's everybody's. Empty filters do not matter.
+// Conferences yields the caller's conferences, newest first; with the scope operator, those of all users. An empty filter
+// matches every conference.
 func (c *Client) Conferences(ctx context.Context, status berth.ConferenceStatus, unit string) iter.Seq2[berth.Conference, error] {
 	return func(yield func(berth.Conference, error) bool) {
 		q := url.Values{"limit": {"100"}}
@@ -89,8 +90,8 @@ func (c *Client) Conferences(ctx context.Context, status berth.ConferenceStatus,
 	}
 }
 
-// FollowConference yields the events of the number's stream until that conference is done, reconnecting by itself.
-// Earlier conferences of the number may come first.
+// FollowConference yields the events of the number's stream until the conference has ended. It reconnects
+// automatically. Events of earlier conferences of the number may come first.
 func (c *Client) FollowConference(ctx context.Context, e164, conferenceID string) iter.Seq2[berth.ConferenceEvent, error] {
 	return func(yield func(berth.ConferenceEvent, error) bool) {
 		c.follow(ctx, conferencePath(e164)+"/events", "", func(f frame, err error) bool {

@@ -16,18 +16,18 @@ import (
 	"berth"
 )
 
-// StreamEvent is one event as it came, with the id to resume after.
+// StreamEvent is one event of a task's stream, with its id for Last-Event-ID and its JSON as received.
 type StreamEvent struct {
 	ID    string
 	Event berth.Event
 	Raw   []byte
 }
 
-// maxLine bounds one SSE line: a stored result travels in one.
+// maxLine bounds the length of one SSE line in bytes. A stored result is sent as one line.
 const maxLine = 4 << 20
 
-// Follow yields a task's events from after lastID until the terminal one, reconnecting by itself and resuming
-// with Last-Event-ID. It ends early only with an error that asking again cannot mend, or with ctx.
+// Follow yields a task's events after lastID up to the terminal one. It reconnects automatically and resumes with
+// Last-Event-ID. It ends early only with ctx or with an error that a retry cannot fix.
 func (c *Client) Follow(ctx context.Context, taskID, lastID string) iter.Seq2[StreamEvent, error] {
 	return func(yield func(StreamEvent, error) bool) {
 		c.follow(ctx, taskEvents(taskID), lastID, func(f frame, err error) bool {
@@ -37,7 +37,7 @@ func (c *Client) Follow(ctx context.Context, taskID, lastID string) iter.Seq2[St
 	}
 }
 
-// Events yields the events of one connection; the sequence ends with the connection.
+// Events yields a task's events after lastID over one connection. The sequence ends with the connection.
 func (c *Client) Events(ctx context.Context, taskID, lastID string) iter.Seq2[StreamEvent, error] {
 	return func(yield func(StreamEvent, error) bool) {
 		c.frames(ctx, taskEvents(taskID), lastID, func(f frame, err error) bool { return yield(f.taskEvent(err)) })
@@ -46,27 +46,27 @@ func (c *Client) Events(ctx context.Context, taskID, lastID string) iter.Seq2[St
 
 func taskEvents(taskID string) string { return "/v1/tasks/" + url.PathEscape(taskID) + "/events" }
 
-// follow yields the events of a stream over any number of connections, until yield has enough.
+// follow yields the events of a stream over any number of connections, until yield returns false.
 func (c *Client) follow(ctx context.Context, path, lastID string, yield func(frame, error) bool) {
-	const first = 100 * time.Millisecond
-	pause := first
+	const minPause = 100 * time.Millisecond
+	pause := minPause
 	for {
-		over := false
+		stopped := false
 		var failed error
 		c.frames(ctx, path, lastID, func(f frame, err error) bool {
 			if err != nil {
 				failed = err
 				return false
 			}
-			pause = first
+			pause = minPause
 			if f.id != "" {
 				lastID = f.id
 			}
-			over = !yield(f, nil)
-			return !over
+			stopped = !yield(f, nil)
+			return !stopped
 		})
 		switch {
-		case over:
+		case stopped:
 			return
 		case permanent(failed):
 			yield(frame{}, failed)
@@ -82,11 +82,11 @@ func (c *Client) follow(ctx context.Context, path, lastID string, yield func(fra
 	}
 }
 
-// permanent tells an answer that will stay the same from a lost connection.
+// permanent reports whether a retry would return the same error.
 func permanent(err error) bool {
 	var p *Problem
 	return errors.As(err, &p) && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests ||
-		errors.Is(err, errNoEvent)
+		errors.Is(err, errMalformed)
 }
 
 // frames yields the events of one connection.
@@ -105,7 +105,7 @@ func (c *Client) frames(ctx context.Context, path, lastID string, yield func(fra
 		yield(frame{}, fmt.Errorf("open events: %w", err))
 		return
 	}
-	defer func() { _ = res.Body.Close() }() // nothing to do about it
+	defer func() { _ = res.Body.Close() }() // an error cannot be handled
 	if err := problem(res); err != nil {
 		yield(frame{}, err)
 		return
@@ -113,18 +113,18 @@ func (c *Client) frames(ctx context.Context, path, lastID string, yield func(fra
 	decode(res.Body, yield)
 }
 
-// frame is one event as the wire has it.
+// frame is one Server-Sent Event before its data is decoded.
 type frame struct {
 	id, name string
 	data     []byte
 }
 
-var errNoEvent = errors.New("decode event")
+var errMalformed = errors.New("decode event")
 
-// read takes the event's JSON into v.
+// read decodes the event's JSON into v.
 func (f frame) read(v any) error {
 	if err := json.Unmarshal(f.data, v); err != nil {
-		return fmt.Errorf("%w %s: %w", errNoEvent, f.id, err)
+		return fmt.Errorf("%w %s: %w", errMalformed, f.id, err)
 	}
 	return nil
 }
@@ -139,8 +139,9 @@ func (f frame) taskEvent(err error) (StreamEvent, error) {
 	return ev, err
 }
 
-// decode reads SSE as the WHATWG describes it: fields up to a blank line are one event, several data lines are
-// joined by a newline, lines that begin with a colon are comments. An event cut off by the end is dropped.
+// decode reads Server-Sent Events as defined by the WHATWG HTML standard (section 9.2.6): the fields up to a blank line
+// form one event, multiple data lines are joined by newlines, and lines that start with a colon are comments. An
+// incomplete event at the end of the stream is discarded.
 func decode(r io.Reader, yield func(frame, error) bool) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4096), maxLine)

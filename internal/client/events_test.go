@@ -9,7 +9,7 @@ import (
 	"berth"
 )
 
-func TestDecode(t *testing.T) {
+func TestDecode_StreamCutOff_YieldsCompleteEvents(t *testing.T) {
 	t.Parallel()
 	const wire = ": comment\n\nretry: 1000\n\n" +
 		"id: 1-1\nevent: token\ndata: {\"text\":\"a\"}\n\n" +
@@ -22,7 +22,7 @@ func TestDecode(t *testing.T) {
 		got = append(got, ev)
 		return true
 	})
-	require.Len(t, got, 2, "what the end cut off is no event")
+	require.Len(t, got, 2, "an incomplete event is not yielded")
 	require.Equal(t, "1-1", got[0].ID)
 	require.Equal(t, berth.EventToken, got[0].Event.Type)
 	require.Equal(t, "a", got[0].Event.Text)
@@ -30,7 +30,7 @@ func TestDecode(t *testing.T) {
 	require.Equal(t, "b", got[1].Event.Text)
 }
 
-func TestDecodeRefusesWhatIsNoEvent(t *testing.T) {
+func TestDecode_MalformedJSON_ReturnsPermanentError(t *testing.T) {
 	t.Parallel()
 	var last error
 	decode(strings.NewReader("event: token\ndata: no json\n\n"), func(f frame, err error) bool {

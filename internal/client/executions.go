@@ -21,7 +21,7 @@ type ExecutionSpec struct {
 	DeadlineMs           int64           `json:"deadlineMs,omitempty"`
 }
 
-// AcceptedExecution is the answer to a submitted execution.
+// AcceptedExecution is the response to a submitted execution.
 type AcceptedExecution struct {
 	ExecutionID string                `json:"executionId"`
 	Status      berth.ExecutionStatus `json:"status"`
@@ -29,19 +29,19 @@ type AcceptedExecution struct {
 	Replay      bool                  `json:"replay"`
 }
 
-// Execute has a named executor run on a node (S8). Asking again with the same execution id is safe.
+// Execute starts the execution of a named executor on a node. Retries with the same execution id are idempotent.
 func (c *Client) Execute(ctx context.Context, e ExecutionSpec) (AcceptedExecution, error) {
 	var out AcceptedExecution
 	return out, c.call(ctx, http.MethodPost, "/v1/executions", nil, e, &out)
 }
 
-// Execution asks for an execution's status, attempts and output.
+// Execution returns an execution's status, attempts and output.
 func (c *Client) Execution(ctx context.Context, id string) (berth.Execution, error) {
 	var out berth.Execution
 	return out, c.call(ctx, http.MethodGet, executionPath(id), nil, nil, &out)
 }
 
-// CancelExecution asks an execution to stop. HTTP 409: it has ended.
+// CancelExecution requests the cancellation of an execution. The error has HTTP status 409 if it has already ended.
 func (c *Client) CancelExecution(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, executionPath(id), nil, nil, nil)
 }

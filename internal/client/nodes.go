@@ -13,18 +13,18 @@ import (
 // Registration is the body of POST /v1/nodes.
 type Registration struct {
 	berth.NodeSpec
-	// PreviousGeneration is what the same process had before, 0 for none: after Redis lost its data, what the node still
-	// runs is put back under it (L12).
+	// PreviousGeneration is the generation that the same process had before, 0 for none. After Redis lost its data, the
+	// leases of work that the node still runs are restored under it.
 	PreviousGeneration int64 `json:"previousGeneration,omitempty"`
 }
 
-// Registered is the answer to a registration.
+// Registered is the response to a registration.
 type Registered struct {
 	NodeID     string   `json:"nodeId"`
 	Generation int64    `json:"generation"`
 	TaskQueue  string   `json:"taskQueue"`
 	Pools      []string `json:"pools"`
-	// Existing: the same incarnation was registered already and keeps its generation.
+	// Existing reports that the incarnation was already registered and keeps its generation.
 	Existing            bool  `json:"existing"`
 	HeartbeatIntervalMs int64 `json:"heartbeatIntervalMs"`
 }
@@ -35,30 +35,32 @@ type Heartbeat struct {
 	berth.NodeLoad
 }
 
-// HeartbeatReply is the answer to a heartbeat.
+// HeartbeatReply is the response to a heartbeat.
 type HeartbeatReply struct {
 	HeartbeatIntervalMs int64 `json:"heartbeatIntervalMs"`
-	// Cordoned and DrainUntil are the operator's orders; DrainUntil is zero when the node does not drain.
+	// Cordoned and DrainUntil are operator settings. DrainUntil is zero if the node is not draining.
 	Cordoned   bool      `json:"cordoned"`
 	DrainUntil time.Time `json:"drainUntil,omitzero"`
 }
 
-// RegisterNode registers an incarnation of a node. Asking again is safe. HTTP 409: a later incarnation of the same host
-// has the id.
+// RegisterNode registers an incarnation of a node. Retries are idempotent. The error has HTTP status 409 if a later
+// incarnation on the same host has the id.
 func (c *Client) RegisterNode(ctx context.Context, r Registration) (Registered, error) {
 	var out Registered
 	err := c.call(ctx, http.MethodPost, "/v1/nodes", nil, r, &out)
 	return out, err
 }
 
-// HeartbeatNode tells that a generation lives and how busy it is. HTTP 409: register again.
+// HeartbeatNode sends a heartbeat with the load of a generation. The error has HTTP status 409 if the node must register
+// again.
 func (c *Client) HeartbeatNode(ctx context.Context, nodeID string, h Heartbeat) (HeartbeatReply, error) {
 	var out HeartbeatReply
 	err := c.call(ctx, http.MethodPost, nodePath(nodeID)+"/heartbeat", nil, h, &out)
 	return out, err
 }
 
-// WithdrawNode ends a generation on purpose, whichever lives when it is 0. HTTP 404: there is no such one.
+// WithdrawNode ends a generation of a node, the current one if generation is 0. The error has HTTP status 404 if the node
+// or generation does not exist.
 func (c *Client) WithdrawNode(ctx context.Context, nodeID string, generation int64) error {
 	path := nodePath(nodeID)
 	if generation != 0 {
@@ -67,7 +69,7 @@ func (c *Client) WithdrawNode(ctx context.Context, nodeID string, generation int
 	return c.call(ctx, http.MethodDelete, path, nil, nil, nil)
 }
 
-// Node is a node as the server sees it.
+// Node returns a node's state as the server reports it.
 func (c *Client) Node(ctx context.Context, nodeID string) (berth.Node, error) {
 	var out berth.Node
 	err := c.call(ctx, http.MethodGet, nodePath(nodeID), nil, nil, &out)

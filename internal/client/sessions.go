@@ -16,7 +16,7 @@ type SessionSpec struct {
 	TenantID string `json:"tenantId,omitempty"`
 }
 
-// JobSpec is the body of POST /v1/sessions/{id}/jobs. Without a turn id it begins a turn.
+// JobSpec is the body of POST /v1/sessions/{id}/jobs. A job without a turn id starts a new turn.
 type JobSpec struct {
 	RequestID string         `json:"requestId"`
 	TurnID    string         `json:"turnId,omitempty"`
@@ -25,14 +25,14 @@ type JobSpec struct {
 	Finalize  berth.Finalize `json:"finalize,omitempty"`
 }
 
-// Segment is a piece of an utterance, numbered from 0.
+// Segment is one segment of a turn, numbered from 0.
 type Segment struct {
 	Index   int    `json:"index"`
 	Text    string `json:"text,omitempty"`
 	AssetID string `json:"assetId,omitempty"`
 }
 
-// Dispatch is the answer to a job: where it went.
+// Dispatch is the response to a job: the turn, the job and the node it was dispatched to.
 type Dispatch struct {
 	TurnID     string              `json:"turnId"`
 	JobID      string              `json:"jobId"`
@@ -44,19 +44,19 @@ type Dispatch struct {
 	Replay     bool                `json:"replay"`
 }
 
-// PutSession makes a session or changes its languages.
+// PutSession creates a session or changes its languages.
 func (c *Client) PutSession(ctx context.Context, id string, s SessionSpec) (berth.Session, error) {
 	var out berth.Session
 	return out, c.call(ctx, http.MethodPut, sessionPath(id), nil, s, &out)
 }
 
-// Dispatch hands a segment in and tells which node has it. Asking again with the same request id is safe (L6).
+// Dispatch submits a segment and returns the node it was dispatched to. Retries with the same request id are idempotent.
 func (c *Client) Dispatch(ctx context.Context, sessionID string, j JobSpec) (Dispatch, error) {
 	var out Dispatch
 	return out, c.call(ctx, http.MethodPost, sessionPath(sessionID)+"/jobs", nil, j, &out)
 }
 
-// FinalizeTurn ends a turn by hand (A1).
+// FinalizeTurn finalises a turn with the reason manual.
 func (c *Client) FinalizeTurn(ctx context.Context, turnID string) error {
 	in := struct {
 		Reason berth.Finalize `json:"reason"`
@@ -64,7 +64,7 @@ func (c *Client) FinalizeTurn(ctx context.Context, turnID string) error {
 	return c.call(ctx, http.MethodPost, "/v1/turns/"+url.PathEscape(turnID)+"/finalize", nil, in, nil)
 }
 
-// Turn asks for a turn and its jobs.
+// Turn returns a turn and its jobs.
 func (c *Client) Turn(ctx context.Context, turnID string) (berth.Turn, error) {
 	var out berth.Turn
 	return out, c.call(ctx, http.MethodGet, "/v1/turns/"+url.PathEscape(turnID), nil, nil, &out)
@@ -76,8 +76,8 @@ type SessionEvent struct {
 	Event berth.SessionEvent
 }
 
-// FollowSession yields a session's events from after lastID until ctx ends, reconnecting by itself. fromLatest leaves
-// out what is in the stream already.
+// FollowSession yields a session's events after lastID until ctx ends. It reconnects automatically. With fromLatest,
+// events that are already in the stream are skipped.
 func (c *Client) FollowSession(ctx context.Context, sessionID, lastID string, fromLatest bool) iter.Seq2[SessionEvent, error] {
 	path := sessionPath(sessionID) + "/events"
 	if fromLatest {
