@@ -1,4 +1,4 @@
-// Package freeport finds TCP ports for servers that are started, stopped and started again on the same one.
+// Package freeport finds TCP ports for servers that are stopped and restarted on the same port.
 package freeport
 
 import (
@@ -9,24 +9,23 @@ import (
 	"strconv"
 )
 
-// Ports are taken from below the range that systems take those of outgoing connections from: a server that is down for a
-// moment would find its port in use by somebody's connection.
+// Ports are below the ephemeral range, so that no outgoing connection occupies the port of a server during its restart.
 const (
-	lowest  = 15_000
-	highest = 32_000
-	tries   = 100 // a port
+	minPort         = 15_000
+	maxPort         = 32_000
+	attemptsPerPort = 100
 )
 
-// Find returns n different loopback ports that nobody listens on. Somebody else may take one before the caller does: use
-// them at once.
+// Find returns n different loopback ports that are free at the time of the call. Another process may bind one of them
+// before the caller does, so callers should use them immediately.
 func Find(n int) ([]int, error) {
 	var ports []int
 	var err error
-	for left := n * tries; len(ports) < n; left-- {
+	for left := n * attemptsPerPort; len(ports) < n; left-- {
 		if left == 0 {
 			return nil, fmt.Errorf("find %d free ports: %w", n, err)
 		}
-		port := lowest + rand.IntN(highest-lowest)
+		port := minPort + rand.IntN(maxPort-minPort)
 		if slices.Contains(ports, port) {
 			continue
 		}

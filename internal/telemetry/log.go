@@ -1,4 +1,4 @@
-// Package telemetry makes the loggers of berth's processes.
+// Package telemetry builds the loggers of berth's processes.
 package telemetry
 
 import (
@@ -7,7 +7,8 @@ import (
 	"log/slog"
 )
 
-// Logger writes structured logs from the named level on, as text or JSON.
+// Logger returns a logger that writes records of at least the named level to w, as JSON if format is "json" and as text
+// otherwise.
 func Logger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

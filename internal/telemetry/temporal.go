@@ -7,33 +7,33 @@ import (
 	sdklog "go.temporal.io/sdk/log"
 )
 
-// Temporal is the logger of a Temporal client. What the SDK says of its own goings-on is for debugging, and an activity
-// that returned an error, for it ended, was cancelled or will be tried again, is no error of ours: whoever asked for it
-// tells what it means.
+// Temporal returns the logger for a Temporal client. It lowers the SDK's info messages to debug level, and also the
+// message for an activity that returned an error: activities fail as part of normal operation (cancelled, retried), and
+// the workflow that started the activity handles the error.
 func Temporal(logger *slog.Logger) sdklog.Logger {
-	return sdklog.NewStructuredLogger(slog.New(quieter{logger.With("part", "temporal").Handler()}))
+	return sdklog.NewStructuredLogger(slog.New(sdkHandler{logger.With("part", "temporal").Handler()}))
 }
 
-// quieter lowers what the SDK tells.
-type quieter struct{ slog.Handler }
+// sdkHandler lowers the levels of the SDK's messages.
+type sdkHandler struct{ slog.Handler }
 
-func (q quieter) Enabled(ctx context.Context, level slog.Level) bool {
-	return q.Handler.Enabled(ctx, lowered(level, ""))
+func (h sdkHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.Handler.Enabled(ctx, lowered(level, ""))
 }
 
-func (q quieter) Handle(ctx context.Context, r slog.Record) error {
+func (h sdkHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = lowered(r.Level, r.Message)
-	if !q.Handler.Enabled(ctx, r.Level) {
+	if !h.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}
-	return q.Handler.Handle(ctx, r)
+	return h.Handler.Handle(ctx, r)
 }
 
-func (q quieter) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return quieter{q.Handler.WithAttrs(attrs)}
+func (h sdkHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return sdkHandler{h.Handler.WithAttrs(attrs)}
 }
 
-func (q quieter) WithGroup(name string) slog.Handler { return quieter{q.Handler.WithGroup(name)} }
+func (h sdkHandler) WithGroup(name string) slog.Handler { return sdkHandler{h.Handler.WithGroup(name)} }
 
 func lowered(level slog.Level, message string) slog.Level {
 	switch {

@@ -10,7 +10,7 @@ import (
 	"berth/internal/telemetry"
 )
 
-func TestTemporalTellsWhatAnOperatorNeeds(t *testing.T) {
+func TestTemporal_SDKMessages_OnlyWarningsAndErrorsAreLogged(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log := telemetry.Temporal(slog.New(slog.NewTextHandler(&out, nil)))
