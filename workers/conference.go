@@ -16,11 +16,11 @@ import (
 	"berth/workflows"
 )
 
-func conferenceWorker(c client.Client, stories Stories, opts Options) worker.Worker {
-	conferences := stories.Conferences
+func conferenceWorker(c client.Client, acts Activities, opts Options) worker.Worker {
+	conferences := acts.Conferences
 	w := worker.New(c, workflows.TaskQueueConferences, worker.Options{
 		WorkerStopTimeout:                       opts.Drain,
-		MaxConcurrentWorkflowTaskPollers:        8, // a lost unit has many conferences at once
+		MaxConcurrentWorkflowTaskPollers:        8, // all conferences of a lost unit are recovered at the same time
 		MaxConcurrentLocalActivityExecutionSize: 200,
 		LocalActivityWorkerOnly:                 true,
 		StickyScheduleToStartTimeout:            time.Second,

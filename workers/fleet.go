@@ -15,8 +15,8 @@ import (
 	"berth/workflows"
 )
 
-func executionWorker(c client.Client, stories Stories, opts Options) worker.Worker {
-	executions := stories.Executions
+func executionWorker(c client.Client, acts Activities, opts Options) worker.Worker {
+	executions := acts.Executions
 	w := worker.New(c, workflows.TaskQueueExecutions, worker.Options{
 		WorkerStopTimeout:                       opts.Drain,
 		MaxConcurrentWorkflowTaskPollers:        4,
@@ -32,13 +32,13 @@ func executionWorker(c client.Client, stories Stories, opts Options) worker.Work
 	return w
 }
 
-func linkWorker(c client.Client, stories Stories, opts Options) worker.Worker {
+func linkWorker(c client.Client, acts Activities, opts Options) worker.Worker {
 	w := worker.New(c, workflows.TaskQueueLinks, worker.Options{WorkerStopTimeout: opts.Drain})
 	w.RegisterWorkflowWithOptions(workflows.Reassert, workflow.RegisterOptions{Name: workflows.ReassertWorkflow})
 	w.RegisterWorkflowWithOptions(workflows.Report, workflow.RegisterOptions{Name: workflows.ReportWorkflow})
 	w.RegisterWorkflowWithOptions(workflows.Link, workflow.RegisterOptions{Name: workflows.LinkWorkflow})
 	w.RegisterWorkflowWithOptions(workflows.Probe, workflow.RegisterOptions{Name: workflows.ProbeWorkflow})
-	links := stories.Links
+	links := acts.Links
 	registerActivities(w, map[string]any{
 		workflows.SignalOpenActivity:    links.SignalOpen,
 		workflows.LoseUnitActivity:      links.LoseUnit,

@@ -10,13 +10,13 @@ import (
 	"berth/workflows"
 )
 
-func turnWorker(c client.Client, stories Stories, opts Options) worker.Worker {
-	turns := stories.Turns
+func turnWorker(c client.Client, acts Activities, opts Options) worker.Worker {
+	turns := acts.Turns
 	w := worker.New(c, workflows.TaskQueueTurns, worker.Options{
 		WorkerStopTimeout:                opts.Drain,
 		MaxConcurrentWorkflowTaskPollers: 4,
 		LocalActivityWorkerOnly:          true,
-		// A turn whose worker died goes on with another that soon: somebody waits for its next segment.
+		// A turn whose worker died continues on another worker after this time; the user is waiting for its results.
 		StickyScheduleToStartTimeout: time.Second,
 	})
 	w.RegisterWorkflowWithOptions(workflows.Turn, workflow.RegisterOptions{Name: workflows.TurnWorkflow})

@@ -27,13 +27,14 @@ type ModelQueue struct {
 	Cap   int
 }
 
-// window is how many times a model's cap may wait inside activities of one process, in the model's Redis
-// waiting room; the long tail waits in Temporal's task queue.
+// window bounds the calls of one model that run or wait for a slot in activities of one process, as a multiple of the
+// model's cap. All further calls wait in Temporal's task queue.
 const window = 4
 
-// Options say what a process polls.
+// Options configures what a process polls.
 type Options struct {
-	// Queues selects: "tasks", "turns", "executions", "conferences", "links", a queue, or one queue and model. Empty means everything.
+	// Queues selects the task queues to poll: "tasks", "turns", "executions", "conferences", "links", a queue such as
+	// "q_paid_stream", or one model of a queue. Empty selects all of them.
 	Queues []string
 	Models []ModelQueue
 	// Drain is how long a stopping worker waits for its activities.
@@ -41,8 +42,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Stories are the side effects of every workflow.
-type Stories struct {
+// Activities holds the activities of every workflow.
+type Activities struct {
 	Tasks       *activities.Tasks
 	Turns       *activities.Turns
 	Executions  *activities.Executions
@@ -50,10 +51,10 @@ type Stories struct {
 	Links       *activities.Links
 }
 
-// Run polls until ctx ends or a worker fails for good, then stops all of them, letting running steps finish or
-// hand over within Drain (X7).
-func Run(ctx context.Context, c client.Client, stories Stories, opts Options) error {
-	set, names, err := build(c, stories, opts)
+// Run starts a worker for each selected task queue, polls until ctx ends, and then stops all workers. Running activities
+// get Drain to finish or to hand over their work.
+func Run(ctx context.Context, c client.Client, acts Activities, opts Options) error {
+	set, names, err := build(c, acts, opts)
 	if err != nil {
 		return err
 	}
@@ -71,16 +72,16 @@ func Run(ctx context.Context, c client.Client, stories Stories, opts Options) er
 		}
 		started++
 	}
-	opts.Logger.Info("workers are polling", "queues", names)
+	opts.Logger.Info("workers started", "queues", names)
 	<-ctx.Done()
-	opts.Logger.Info("workers are stopping", "drain", opts.Drain)
+	opts.Logger.Info("workers stopping", "drain", opts.Drain)
 	return nil
 }
 
-func build(c client.Client, stories Stories, opts Options) (set []worker.Worker, names []string, err error) {
+func build(c client.Client, acts Activities, opts Options) (set []worker.Worker, names []string, err error) {
 	for _, q := range []struct {
 		name string
-		make func(client.Client, Stories, Options) worker.Worker
+		make func(client.Client, Activities, Options) worker.Worker
 	}{
 		{workflows.TaskQueueTasks, taskWorker},
 		{workflows.TaskQueueTurns, turnWorker},
@@ -89,7 +90,7 @@ func build(c client.Client, stories Stories, opts Options) (set []worker.Worker,
 		{workflows.TaskQueueLinks, linkWorker},
 	} {
 		if wanted(opts.Queues, q.name, "") {
-			set, names = append(set, q.make(c, stories, opts)), append(names, q.name)
+			set, names = append(set, q.make(c, acts, opts)), append(names, q.name)
 		}
 	}
 	for _, m := range opts.Models {
@@ -97,11 +98,12 @@ func build(c client.Client, stories Stories, opts Options) (set []worker.Worker,
 		if !wanted(opts.Queues, string(m.Queue), name) {
 			continue
 		}
-		set = append(set, modelWorker(c, stories.Tasks, m, opts))
+		set = append(set, modelWorker(c, acts.Tasks, m, opts))
 		names = append(names, name)
 	}
 	if len(set) == 0 {
-		return nil, nil, fmt.Errorf("no task queue that this process can serve matches %s", strings.Join(opts.Queues, ", "))
+		return nil, nil, fmt.Errorf("none of the selected queues (%s) can be served by this process: check --queues and the providers' API keys",
+			strings.Join(opts.Queues, ", "))
 	}
 	return set, names, nil
 }
@@ -110,8 +112,8 @@ func wanted(selected []string, names ...string) bool {
 	return len(selected) == 0 || slices.ContainsFunc(names, func(n string) bool { return n != "" && slices.Contains(selected, n) })
 }
 
-func taskWorker(c client.Client, stories Stories, opts Options) worker.Worker {
-	tasks := stories.Tasks
+func taskWorker(c client.Client, acts Activities, opts Options) worker.Worker {
+	tasks := acts.Tasks
 	w := worker.New(c, workflows.TaskQueueTasks, worker.Options{
 		WorkerStopTimeout:                       opts.Drain,
 		MaxConcurrentWorkflowTaskPollers:        4,
@@ -128,7 +130,7 @@ func taskWorker(c client.Client, stories Stories, opts Options) worker.Worker {
 	return w
 }
 
-// registerActivities binds activities to their wire names.
+// registerActivities registers activities under their wire names.
 func registerActivities(w worker.Worker, byName map[string]any) {
 	for name, fn := range byName {
 		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
@@ -137,7 +139,7 @@ func registerActivities(w worker.Worker, byName map[string]any) {
 
 func modelWorker(c client.Client, tasks *activities.Tasks, m ModelQueue, opts Options) worker.Worker {
 	w := worker.New(c, berth.TaskQueue(m.Queue, m.Model), worker.Options{
-		// A step's own drain ends first, so that it hands over instead of being cut.
+		// Longer than a step's own drain, so that the step can hand over before its context is cancelled.
 		WorkerStopTimeout:                  opts.Drain + 5*time.Second,
 		DisableWorkflowWorker:              true,
 		MaxConcurrentActivityTaskPollers:   2,

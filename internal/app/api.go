@@ -14,7 +14,7 @@ import (
 	"berth/workflows"
 )
 
-// stopGrace is how long a stopping API lets requests finish. Event streams are closed first: clients resume.
+// stopGrace is how long a stopping API waits for open requests. Event streams are closed first: clients reconnect.
 const stopGrace = 5 * time.Second
 
 // RunAPI serves the HTTP API until ctx ends.

@@ -1,5 +1,5 @@
-// Package app puts the rooms of berth together into the processes an operator starts: API, worker and the local
-// model server. It holds no logic of its own.
+// Package app wires berth's packages into the processes that an operator starts: API, worker and model simulator. It
+// contains no logic of its own.
 package app
 
 import (
@@ -26,10 +26,10 @@ import (
 	"berth/lua"
 )
 
-// SecretFile is where a development server keeps the secret of its tokens.
+// SecretFile returns the path of the file in which a development server stores the secret for its tokens.
 func SecretFile(dataDir string) string { return filepath.Join(dataDir, "auth-secret") }
 
-// base is what both API and worker stand on.
+// base holds the connections that both API and worker need.
 type base struct {
 	redis    redis.UniversalClient
 	scripts  *lua.Scripts
@@ -38,7 +38,7 @@ type base struct {
 	temporal client.Client
 }
 
-// connect opens what a process needs. Redis and Temporal may be away: they are reached at first use.
+// connect opens the connections of a process. Redis and Temporal may be unavailable: they are contacted at first use.
 func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 	return b, nil
 }
 
-// close frees what connect opened.
+// close closes the connections opened by connect.
 func (b *base) close(logger *slog.Logger) {
 	if b.temporal != nil {
 		b.temporal.Close()
@@ -81,7 +81,7 @@ func (b *base) close(logger *slog.Logger) {
 		errs = append(errs, b.redis.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
-		logger.Warn("close connections", "error", err)
+		logger.Warn("closing connections failed", "error", err)
 	}
 }
 
@@ -124,13 +124,13 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 func openLedger(ctx context.Context, dsn string, logger *slog.Logger) (*ledger.Ledger, error) {
 	if file, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			return nil, fmt.Errorf("folder of the database: %w", err)
+			return nil, fmt.Errorf("create the database directory: %w", err)
 		}
 	}
 	return ledger.Open(ctx, dsn, logger)
 }
 
-// serve runs an HTTP server until ctx ends, then lets open requests finish for at most grace.
+// serve runs an HTTP server until ctx ends, then gives open requests up to grace to finish.
 func serve(ctx context.Context, srv *http.Server, grace time.Duration, logger *slog.Logger) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", srv.Addr)
 	if err != nil {
@@ -158,5 +158,5 @@ func serve(ctx context.Context, srv *http.Server, grace time.Duration, logger *s
 
 type pinger func(context.Context) error
 
-// Ping asks whether the dependency answers.
+// Ping returns an error if the dependency is unavailable.
 func (p pinger) Ping(ctx context.Context) error { return p(ctx) }

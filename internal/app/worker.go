@@ -22,7 +22,7 @@ import (
 	"berth/workers"
 )
 
-// RunWorker works task queues until ctx ends; running steps finish or are handed over within the drain time.
+// RunWorker polls task queues until ctx ends. Running steps then finish or are handed over within the drain time.
 func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
 	b, err := connect(ctx, cfg, logger)
 	if err != nil {
@@ -44,7 +44,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 		Logger: logger,
 	}
 	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
-	stories := workers.Stories{
+	acts := workers.Activities{
 		Tasks: tasks,
 		Turns: &activities.Turns{
 			Scripts: b.scripts, Fleet: nodes, Logger: logger,
@@ -62,7 +62,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 		Restore: func(ctx context.Context) error {
 			written, err := b.ledger.RestoreFleet(ctx, b.scripts)
 			if written > 0 {
-				logger.InfoContext(ctx, "the operators' settings were written to Redis again", "settings", written)
+				logger.InfoContext(ctx, "operator settings restored to Redis", "settings", written)
 			}
 			return err
 		},
@@ -71,38 +71,38 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 			return workers.ConfirmLoss(ctx, b.temporal, nodes.Snapshot(), kind)
 		},
 		OnGrace: func(ctx context.Context, until time.Time) error { return workers.StartReassert(ctx, b.temporal, until) },
-		OnRoom:  stories.Links.WakeFor,
+		OnRoom:  acts.Links.WakeFor,
 		Logger:  logger,
 	})
-	// What steps stand on outlives them: it ends after the workers have stopped.
-	standing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	below, standing := errgroup.WithContext(standing)
-	below.Go(func() error { return slots.Run(standing) })
-	below.Go(func() error { return running.Run(standing) })
-	below.Go(func() error { return nodes.Run(standing) })
-	below.Go(func() error { return sweeper.Run(standing) })
-	working, cancel := context.WithCancel(ctx)
-	defer cancel()
-	context.AfterFunc(standing, cancel)
-	err = workers.Run(working, b.temporal, stories, workers.Options{
+	// Steps use these services until they finish, so the services stop after the workers.
+	serviceCtx, stopServices := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServices()
+	services, serviceCtx := errgroup.WithContext(serviceCtx)
+	services.Go(func() error { return slots.Run(serviceCtx) })
+	services.Go(func() error { return running.Run(serviceCtx) })
+	services.Go(func() error { return nodes.Run(serviceCtx) })
+	services.Go(func() error { return sweeper.Run(serviceCtx) })
+	workerCtx, stopWorkers := context.WithCancel(ctx)
+	defer stopWorkers()
+	context.AfterFunc(serviceCtx, stopWorkers)
+	err = workers.Run(workerCtx, b.temporal, acts, workers.Options{
 		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain, Logger: logger,
 	})
-	stop()
-	if berr := below.Wait(); err == nil {
-		err = berr
+	stopServices()
+	if serviceErr := services.Wait(); err == nil {
+		err = serviceErr
 	}
 	return err
 }
 
-// modelQueues are those of the models that this process can call. Tasks of the others wait for a worker that can: one
-// without the key would fail them for good.
+// modelQueues returns the queues of the models that this process can call. It must not poll the others: without the API
+// key it would fail their tasks permanently, while another worker may be able to run them.
 func modelQueues(c *llm.Catalog, logger *slog.Logger) []workers.ModelQueue {
 	var out []workers.ModelQueue
 	for _, name := range c.TaskQueues() {
 		queue, model, _ := strings.Cut(name, ".")
 		if err := c.Served(model); err != nil {
-			logger.Warn("not polling: this process cannot call the model", "queue", name, "error", err)
+			logger.Warn("queue not polled: no API key for its model", "queue", name, "error", err)
 			continue
 		}
 		out = append(out, workers.ModelQueue{Queue: berth.Queue(queue), Model: model, Cap: c.Cap(model)})
@@ -110,7 +110,7 @@ func modelQueues(c *llm.Catalog, logger *slog.Logger) []workers.ModelQueue {
 	return out
 }
 
-// processID names this process in lease ids; it is new at every start.
+// processID returns the id of this process in lease ids. It is different at every start.
 func processID() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -119,15 +119,15 @@ func processID() string {
 	return fmt.Sprintf("%s.%d.%d", strings.ReplaceAll(host, "/", "-"), os.Getpid(), time.Now().UnixMilli())
 }
 
-// ModelServer is the local stand-in model's settings.
+// ModelServer holds the settings of the model simulator.
 type ModelServer struct {
-	Addr            string        `help:"Address the model server listens on." name:"model-addr" env:"BERTH_MODEL_ADDR" default:"127.0.0.1:8090"`
-	TokensPerSecond float64       `help:"Speed of the answers; 0 is as fast as possible." name:"model-tokens-per-second" env:"BERTH_MODEL_TOKENS_PER_SECOND" default:"120"`
-	FirstTokenDelay time.Duration `help:"Pause before the first token." name:"model-first-token-delay" env:"BERTH_MODEL_FIRST_TOKEN_DELAY" default:"300ms"`
-	Concurrency     int           `help:"Calls per model at once, above which it answers 429; 0 is no limit." name:"model-concurrency" env:"BERTH_MODEL_CONCURRENCY" default:"0"`
+	Addr            string        `help:"Address the model simulator listens on, host:port." name:"model-addr" env:"BERTH_MODEL_ADDR" default:"127.0.0.1:8090"`
+	TokensPerSecond float64       `help:"Output speed in tokens per second; 0 for no limit." name:"model-tokens-per-second" env:"BERTH_MODEL_TOKENS_PER_SECOND" default:"120"`
+	FirstTokenDelay time.Duration `help:"Delay before the first token." name:"model-first-token-delay" env:"BERTH_MODEL_FIRST_TOKEN_DELAY" default:"300ms"`
+	Concurrency     int           `help:"Maximum concurrent calls per model, above which it returns 429; 0 for no limit." name:"model-concurrency" env:"BERTH_MODEL_CONCURRENCY" default:"0"`
 }
 
-// RunModelServer serves the local stand-in model until ctx ends.
+// RunModelServer serves the model simulator until ctx ends.
 func RunModelServer(ctx context.Context, m ModelServer, logger *slog.Logger) error {
 	srv := &http.Server{
 		Addr: m.Addr, ReadHeaderTimeout: 5 * time.Second,
