@@ -76,14 +76,19 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// CodeOf is the code of the first Error in err's chain, CodeInternal when there is none, empty for nil.
+// CodeOf returns the code of the first Error or Refusal in err's chain, CodeInternal when there is none, and an empty
+// code for nil.
 func CodeOf(err error) Code {
-	if err == nil {
-		return ""
-	}
 	var e *Error
-	if errors.As(err, &e) {
+	var r *Refusal
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &e):
 		return e.Code
+	case errors.As(err, &r):
+		return r.Code
+	default:
+		return CodeInternal
 	}
-	return CodeInternal
 }

@@ -77,7 +77,7 @@ func (c *Conferences) tryToPlace(ctx context.Context, in workflows.PlaceInput, t
 			return c.placed(ctx, in, d.Assignment, told)
 		default:
 			reply.Code, reply.Message = whyRefused(d, in.Conference.Zone)
-			reply.Refusal = workflows.Refusal{Reasons: d.Passed, Missing: d.Missing}
+			reply.Refusal = berth.Refusal{Reasons: d.Passed, Missing: d.Missing}
 		}
 	}
 	reply.Events = len(told)

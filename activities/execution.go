@@ -18,7 +18,7 @@ type Executions struct {
 	Logger  *slog.Logger
 }
 
-// AssignNode chooses a node and takes a slot (S10). A refusal is an application error with a workflows.Refusal.
+// AssignNode chooses a node and takes a slot (S10). A refusal is an application error with a berth.Refusal.
 // Idempotent by lease id as long as the slot is held.
 func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (workflows.AssignReply, error) {
 	select {

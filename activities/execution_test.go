@@ -53,12 +53,12 @@ func assignment(lease string, capabilities ...string) workflows.AssignInput {
 	}}
 }
 
-func requireRefused(t *testing.T, err error, code berth.Code) workflows.Refusal {
+func requireRefused(t *testing.T, err error, code berth.Code) berth.Refusal {
 	t.Helper()
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
 	require.Equal(t, string(code), app.Type(), app.Message())
-	var why workflows.Refusal
+	var why berth.Refusal
 	require.NoError(t, app.Details(&why))
 	return why
 }

@@ -12,14 +12,13 @@ import (
 	"berth"
 	"berth/internal/fleet"
 	"berth/lua"
-	"berth/workflows"
 )
 
 // refusal is why a decision gave no node: an application error whose type is the code (node_full, no_node,
-// unavailable, turn_finalized) and whose detail is a workflows.Refusal. It is nil when the decision gave one. Temporal
+// unavailable, turn_finalized) and whose detail is a berth.Refusal. It is nil when the decision gave one. Temporal
 // does not try it again: its caller knows whether it can wait.
 func refusal(d lua.Decision) error {
-	detail := workflows.Refusal{Reasons: d.Passed, Missing: d.Missing}
+	detail := berth.Refusal{Reasons: d.Passed, Missing: d.Missing}
 	switch d.Code {
 	case lua.AssignOK, lua.AssignExists:
 		return nil
@@ -41,7 +40,7 @@ func refusal(d lua.Decision) error {
 func refusalFor(required []string, now *fleet.Snapshot, d lua.Decision) error {
 	if d.Code == lua.AssignNone && len(d.Missing) == 0 {
 		if lacks, why := now.Apart(required); why != "" {
-			detail := workflows.Refusal{Reasons: d.Passed, Missing: lacks}
+			detail := berth.Refusal{Reasons: d.Passed, Missing: lacks}
 			return refused(berth.CodeNoNode, detail, nil, "no node of pool %s can take it: %s", d.PoolID, why)
 		}
 	}
@@ -52,19 +51,19 @@ func refusalFor(required []string, now *fleet.Snapshot, d lua.Decision) error {
 func undecided(err error) error {
 	var known *berth.Error
 	if errors.As(err, &known) {
-		return refused(known.Code, workflows.Refusal{}, err, "%s", known.Message)
+		return refused(known.Code, berth.Refusal{}, err, "%s", known.Message)
 	}
-	return refused(berth.CodeUnavailable, workflows.Refusal{}, err, "the fleet's state cannot be reached; try again in a few seconds")
+	return refused(berth.CodeUnavailable, berth.Refusal{}, err, "the fleet's state cannot be reached; try again in a few seconds")
 }
 
-func refused(code berth.Code, detail workflows.Refusal, cause error, format string, args ...any) error {
+func refused(code berth.Code, detail berth.Refusal, cause error, format string, args ...any) error {
 	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf(format, args...), string(code), temporal.ApplicationErrorOptions{
 		NonRetryable: true, Cause: hideCause(cause), Details: []any{detail},
 	})
 }
 
 // because tells a refusal's detail to people.
-func because(r workflows.Refusal) string {
+func because(r berth.Refusal) string {
 	var why []string
 	if len(r.Missing) > 0 {
 		why = append(why, "no node has "+strings.Join(r.Missing, ", "))

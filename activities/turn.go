@@ -30,7 +30,7 @@ type Turns struct {
 
 // DispatchJob decides a job's node and takes its slot (A3-A5, L6). Called again for the same dispatch it answers the
 // same; when the slot has lapsed meanwhile, it fails with workflows.ErrorLapsed. A refusal is an application error with a
-// workflows.Refusal, and leaves nothing.
+// berth.Refusal, and leaves nothing.
 func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (berth.Assignment, error) {
 	select {
 	case <-t.Fleet.Ready():
@@ -61,7 +61,7 @@ func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (be
 	}
 	if d.Existed {
 		if d.JobID != in.JobID {
-			return berth.Assignment{}, refused(berth.CodeConflict, workflows.Refusal{}, nil, "the request id belongs to another segment of this session")
+			return berth.Assignment{}, refused(berth.CodeConflict, berth.Refusal{}, nil, "the request id belongs to another segment of this session")
 		}
 		code, _, err := t.Scripts.ConfirmNodeSlot(ctx, d.Assignment, lua.Unconfirmed)
 		if err != nil {

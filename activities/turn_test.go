@@ -126,7 +126,7 @@ func TestDispatchJobRefusals(t *testing.T) { // L9, S4
 	_, err := h.DispatchJob(t.Context(), jobOf("t1", 2))
 	app := applicationError(t, err)
 	require.Equal(t, string(berth.CodeNodeFull), app.Type())
-	var detail workflows.Refusal
+	var detail berth.Refusal
 	require.NoError(t, app.Details(&detail))
 	require.Positive(t, detail.Reasons[berth.ExcludeFull])
 

@@ -9,7 +9,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
-	"berth/workflows"
 )
 
 // errNotRunning is a workflow that does not run, whether it ever did or not.
@@ -35,7 +34,7 @@ func asked(err error, away string) error {
 
 // refusedBy is an application error as the API answers it: its type is the code.
 func refusedBy(app *temporal.ApplicationError, err error) error {
-	var detail workflows.Refusal
+	var detail berth.Refusal
 	if app.HasDetails() {
 		_ = app.Details(&detail) // without one there are no reasons to show
 	}

@@ -12,7 +12,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
-	"berth/workflows"
 )
 
 // What a workflow refused is said once, and is no fault of ours unless something broke.
@@ -20,7 +19,7 @@ func TestRefusalsInTheLog(t *testing.T) {
 	t.Parallel()
 	refused := func(code berth.Code, message string, cause error) error {
 		return asked(fmt.Errorf("update: %w", temporal.NewApplicationErrorWithOptions(message, string(code), temporal.ApplicationErrorOptions{
-			NonRetryable: true, Cause: cause, Details: []any{workflows.Refusal{SubmissionID: "s"}},
+			NonRetryable: true, Cause: cause, Details: []any{berth.Refusal{SubmissionID: "s"}},
 		})), "away")
 	}
 	for name, c := range map[string]struct {

@@ -95,7 +95,7 @@ func (x *exchange) UpdateWithStartWorkflow(
 	if x.refuse != nil {
 		var app *temporal.ApplicationError
 		errors.As(x.refuse, &app)
-		out = created{err: temporal.NewNonRetryableApplicationError(app.Message(), app.Type(), nil, workflows.Refusal{SubmissionID: req.SubmissionID})}
+		out = created{err: temporal.NewNonRetryableApplicationError(app.Message(), app.Type(), nil, berth.Refusal{SubmissionID: req.SubmissionID})}
 		r.status, r.closed = berth.ConferenceDeleted, true
 	}
 	r.outcomes[id] = out

@@ -119,7 +119,7 @@ func (s *server) update(r *run, o client.UpdateWorkflowOptions) outcome {
 		out.reply = first
 	} else if s.full > 0 {
 		s.full--
-		out = outcome{err: temporal.NewNonRetryableApplicationError("full", "node_full", nil, workflows.Refusal{
+		out = outcome{err: temporal.NewNonRetryableApplicationError("full", "node_full", nil, berth.Refusal{
 			SubmissionID: req.SubmissionID, Reasons: map[berth.ExcludeReason]int{"full": 1},
 		})}
 		if len(r.jobs) == 0 {

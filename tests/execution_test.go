@@ -206,7 +206,7 @@ func TestExecutions(t *testing.T) { // S4, S6, S8
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
 	require.Equal(t, string(berth.CodeNoNode), app.Type())
-	var why workflows.Refusal
+	var why berth.Refusal
 	require.NoError(t, app.Details(&why))
 	require.Equal(t, []string{"paint"}, why.Missing)
 

@@ -29,7 +29,7 @@ func (c *conference) end(ctx workflow.Context) {
 		status = berth.ConferenceDeleted
 	} else if !c.settled && workflow.GetVersion(ctx, versionEnding, workflow.DefaultVersion, 1) == 1 {
 		c.settled, c.refusal = true, temporal.NewNonRetryableApplicationError("the conference was ended before it was open: "+string(reason),
-			string(berth.CodeEnded), nil, Refusal{SubmissionID: c.firstID})
+			string(berth.CodeEnded), nil, berth.Refusal{SubmissionID: c.firstID})
 	}
 	if a := c.adopting; a != nil {
 		c.giveUpAdoption(ctx, "given up: the conference is over")

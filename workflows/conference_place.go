@@ -62,7 +62,7 @@ func (c *conference) place(ctx workflow.Context) {
 	switch {
 	case err != nil && first:
 		c.refuse(berth.EndNoRoom, temporal.NewNonRetryableApplicationError(
-			"the conference could not be placed; try again in a few seconds", string(berth.CodeUnavailable), nil, Refusal{SubmissionID: c.firstID}))
+			"the conference could not be placed; try again in a few seconds", string(berth.CodeUnavailable), nil, berth.Refusal{SubmissionID: c.firstID}))
 	case err != nil: // what it did, and told, is not known: it is all done again
 		c.told += len(in.Events) + mostPlaceEvents
 		c.tryAgainSoon(ctx)
@@ -161,7 +161,7 @@ func (c *conference) created(ctx workflow.Context) {
 		c.open(ctx, done)
 	case refused && first:
 		c.refuse(berth.EndRefused, temporal.NewNonRetryableApplicationError("unit "+done.to.NodeID+" "+outcome,
-			string(berth.CodeUnitRefused), nil, Refusal{SubmissionID: c.firstID}))
+			string(berth.CodeUnitRefused), nil, berth.Refusal{SubmissionID: c.firstID}))
 	case refused: // C11: the next one
 		if c.is.RefusedAt.IsZero() {
 			c.is.RefusedAt = workflow.Now(ctx)
@@ -231,7 +231,7 @@ func (c *conference) lose(ctx workflow.Context, reason berth.ConferenceEnd, why 
 		c.to(ctx, berth.ConferenceAwaitingRecovery)
 	case c.is.OpenedAt.IsZero():
 		c.refuse(berth.EndNotRecoverable, temporal.NewNonRetryableApplicationError("the unit was lost: "+why,
-			string(berth.CodeNodeFailed), nil, Refusal{SubmissionID: c.firstID}))
+			string(berth.CodeNodeFailed), nil, berth.Refusal{SubmissionID: c.firstID}))
 	default:
 		c.stop(berth.EndNotRecoverable)
 	}

@@ -171,7 +171,7 @@ type PlaceReply struct {
 	Slot    berth.Assignment      `json:"slot,omitzero"`
 	Code    berth.Code            `json:"code,omitempty"` // node_full, no_node, no_licence or unavailable
 	Message string                `json:"message,omitempty"`
-	Refusal Refusal               `json:"refusal,omitzero"`
+	Refusal berth.Refusal         `json:"refusal,omitzero"`
 	Events  int                   `json:"events"` // how many were told
 }
 

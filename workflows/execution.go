@@ -83,18 +83,6 @@ type AssignReply struct {
 	EnableFailover bool `json:"enableFailover"`
 }
 
-// Refusal is the detail of an application error that tells why no node was chosen: its type is node_full, no_node or
-// unavailable.
-type Refusal struct {
-	// SubmissionID is that of the DispatchRequest or ExecuteRequest that was refused; the workflow sets it. A refused
-	// request may be asked again: the API sees by it that a refusal is an old one, and takes the next update id.
-	SubmissionID string `json:"submissionId,omitempty"`
-	// Reasons are why nodes were passed over, with how many (L9).
-	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty"`
-	// Missing are the required capabilities that no living node has, or that the one which has most of them lacks (S4).
-	Missing []string `json:"missing,omitempty"`
-}
-
 const (
 	// nodeStart is how long a node may take to fetch its work, nodeBeat how long it may be silent meanwhile.
 	nodeStart = 5 * time.Second

@@ -86,7 +86,7 @@ func (e *execution) settle(reply AssignReply, err error) {
 // turnedAway is the refusal as its submission hears it.
 func (e *execution) turnedAway() error {
 	var app *temporal.ApplicationError
-	var detail Refusal
+	var detail berth.Refusal
 	if errors.As(e.refusal, &app) && app.HasDetails() {
 		_ = app.Details(&detail) // without the reasons the refusal is as good
 	}

@@ -135,7 +135,7 @@ func (r *run) start(in workflows.ExecutionInput) (berth.Execution, error) {
 	return is, err
 }
 
-func refuse(code berth.Code, r workflows.Refusal) error {
+func refuse(code berth.Code, r berth.Refusal) error {
 	return temporal.NewApplicationErrorWithOptions("refused", string(code), temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{r}})
 }
 
@@ -163,8 +163,8 @@ func TestExecutionRefused(t *testing.T) { // S4, X6
 		assign error
 		code   berth.Code
 	}{
-		"nobody can":    {refuse(berth.CodeNoNode, workflows.Refusal{Missing: []string{"resize"}}), berth.CodeNoNode},
-		"grace":         {refuse(berth.CodeUnavailable, workflows.Refusal{}), berth.CodeUnavailable},
+		"nobody can":    {refuse(berth.CodeNoNode, berth.Refusal{Missing: []string{"resize"}}), berth.CodeNoNode},
+		"grace":         {refuse(berth.CodeUnavailable, berth.Refusal{}), berth.CodeUnavailable},
 		"a lost answer": {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil), berth.CodeUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestExecutionRefused(t *testing.T) { // S4, X6
 			require.Equal(t, string(c.code), ran.Type(), "the run fails, so that the id can be used again")
 			require.ErrorAs(t, r.submitted.err, &told)
 			require.Equal(t, string(c.code), told.Type())
-			var why workflows.Refusal
+			var why berth.Refusal
 			require.NoError(t, told.Details(&why))
 			require.Equal(t, "r1", why.SubmissionID)
 			if c.code == berth.CodeNoNode {
@@ -201,7 +201,7 @@ func TestExecutionWaitsForRoom(t *testing.T) {
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		at = append(at, r.env.Now())
 		if n < 10 {
-			return workflows.AssignReply{}, refuse([]berth.Code{berth.CodeNodeFull, berth.CodeUnavailable, berth.CodeNoNode}[(n-1)%3], workflows.Refusal{})
+			return workflows.AssignReply{}, refuse([]berth.Code{berth.CodeNodeFull, berth.CodeUnavailable, berth.CodeNoNode}[(n-1)%3], berth.Refusal{})
 		}
 		return give(n, in)
 	}
@@ -303,7 +303,7 @@ func TestExecutionForgivesTheOnlyNode(t *testing.T) {
 	var again time.Time
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		if len(in.Failed) > 0 {
-			return workflows.AssignReply{}, refuse(berth.CodeNoNode, workflows.Refusal{Reasons: map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1}})
+			return workflows.AssignReply{}, refuse(berth.CodeNoNode, berth.Refusal{Reasons: map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1}})
 		}
 		again = r.env.Now()
 		return give(1, in)
@@ -327,7 +327,7 @@ func TestExecutionEndsOnceAtItsDeadline(t *testing.T) {
 	for name, arrange := range map[string]func(*run){
 		"waiting for room": func(r *run) {
 			r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
-				return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+				return workflows.AssignReply{}, refuse(berth.CodeNodeFull, berth.Refusal{})
 			}
 		},
 		"on a node": func(r *run) {
@@ -358,7 +358,7 @@ func TestExecutionCancelled(t *testing.T) {
 	}{
 		"while it waits": {func(r *run) {
 			r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
-				return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+				return workflows.AssignReply{}, refuse(berth.CodeNodeFull, berth.Refusal{})
 			}
 			r.env.RegisterDelayedCallback(r.env.CancelWorkflow, 3*time.Second)
 		}, 0, 3 * time.Second},
@@ -397,7 +397,7 @@ func TestExecutionWithoutAConfirmedSlotLooksAgain(t *testing.T) {
 	give := r.assign
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		if n == 1 {
-			return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+			return workflows.AssignReply{}, refuse(berth.CodeNodeFull, berth.Refusal{})
 		}
 		return give(n, in)
 	}
@@ -434,7 +434,7 @@ func TestExecutionReassertsItsSlot(t *testing.T) {
 	give := r.assign
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		if n < 4 {
-			return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+			return workflows.AssignReply{}, refuse(berth.CodeNodeFull, berth.Refusal{})
 		}
 		return give(n, in)
 	}
@@ -503,7 +503,7 @@ func TestExecutionGoesOnInANewHistory(t *testing.T) {
 	r := newRun(t)
 	r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
 		r.env.SetContinueAsNewSuggested(len(r.assigns) > 3)
-		return workflows.AssignReply{}, refuse(berth.CodeNodeFull, workflows.Refusal{})
+		return workflows.AssignReply{}, refuse(berth.CodeNodeFull, berth.Refusal{})
 	}
 	began := r.env.Now()
 	r.env.ExecuteWorkflow(workflows.ExecutionWorkflow, executionInput())

@@ -142,7 +142,7 @@ func (t *turn) turnAway(j *job, submissionID string, err error) error {
 	t.jobs = slices.DeleteFunc(t.jobs, func(o *job) bool { return o == j })
 	t.textSize -= len(j.text)
 	var app *temporal.ApplicationError
-	code, message, detail := berth.CodeUnavailable, "the decision was not heard of in time; try again", Refusal{}
+	code, message, detail := berth.CodeUnavailable, "the decision was not heard of in time; try again", berth.Refusal{}
 	if errors.As(err, &app) {
 		code, message = berth.Code(app.Type()), app.Message()
 		if app.Type() == ErrorLapsed {

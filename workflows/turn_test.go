@@ -137,7 +137,7 @@ func toFirstNotExcluded(nodes ...string) func(in workflows.DispatchInput) (berth
 
 func refusedWith(code berth.Code) error {
 	return temporal.NewNonRetryableApplicationError("no room", string(code), nil,
-		workflows.Refusal{Reasons: map[berth.ExcludeReason]int{berth.ExcludeFull: 2}, Missing: []string{"gpu"}})
+		berth.Refusal{Reasons: map[berth.ExcludeReason]int{berth.ExcludeFull: 2}, Missing: []string{"gpu"}})
 }
 
 // said is what an update was told.
@@ -442,11 +442,11 @@ func TestTurnWhoseFirstJobIsRefusedNeverWas(t *testing.T) {
 			require.Equal(t, string(c.code), app.Type())
 			require.Equal(t, c.code, first.code())
 			require.ErrorAs(t, first.err, &app)
-			var detail workflows.Refusal
+			var detail berth.Refusal
 			require.NoError(t, app.Details(&detail))
 			require.Equal(t, "sub0", detail.SubmissionID)
 			if name == "full" {
-				require.Equal(t, workflows.Refusal{
+				require.Equal(t, berth.Refusal{
 					SubmissionID: "sub0", Reasons: map[berth.ExcludeReason]int{berth.ExcludeFull: 2}, Missing: []string{"gpu"},
 				}, detail)
 			}
