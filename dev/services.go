@@ -48,7 +48,7 @@ func services(o *options, logger *slog.Logger, failed chan<- error) []part {
 			func(ctx context.Context) error { return awaitReady(ctx, "http://"+o.API.Addr+"/readyz") }),
 		serve(partFleet, failed,
 			func(ctx context.Context) error {
-				return app.RunDemoFleet(ctx, o.Config, logger.With("part", partFleet))
+				return runDemoFleet(ctx, o.Config, logger.With("part", partFleet))
 			},
 			nil),
 	}

@@ -1,4 +1,4 @@
-package app
+package main
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 	"berth/internal/unit"
 )
 
-// demoDrain is short: the whole development server stops in ten seconds.
-const demoDrain = 2 * time.Second
+// fleetDrain is short because the whole development server stops within stopTimeout.
+const fleetDrain = 2 * time.Second
 
-// demoNodes and demoUnits are the simulated fleet that a development server starts with (X1).
+// demoNodes returns the simulated nodes of the demo fleet.
 func demoNodes() []berth.NodeSpec {
 	pairs := []string{"translate:en-es", "translate:es-en", "translate:en-zh", "translate:zh-en", "translate:en-fr", "translate:en-de"}
 	return []berth.NodeSpec{
@@ -31,6 +31,7 @@ func demoNodes() []berth.NodeSpec {
 	}
 }
 
+// demoUnits returns the simulated media units of the demo fleet.
 func demoUnits() []berth.NodeSpec {
 	conferences := []string{berth.CapabilityConference}
 	return []berth.NodeSpec{
@@ -39,8 +40,8 @@ func demoUnits() []berth.NodeSpec {
 	}
 }
 
-// RunDemoFleet is a few simulated nodes and media units, registered over HTTP like any others, until ctx ends.
-func RunDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
+// runDemoFleet runs simulated nodes and media units, registered over HTTP like real ones, until ctx ends.
+func runDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
 	token, err := api.IssueToken(cfg.API.AuthSecret, "demo-fleet", []string{api.ScopeNode}, 365*24*time.Hour)
 	if err != nil {
 		return err
@@ -63,7 +64,7 @@ func RunDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) e
 		g.Go(func() error {
 			return node.Run(ctx, node.Options{
 				Spec: spec, API: web, Temporal: c,
-				Driver: node.NewSim(spec.ID, node.SimOptions{Delay: 150 * time.Millisecond}), Drain: demoDrain,
+				Driver: node.NewSim(spec.ID, node.SimOptions{Delay: 150 * time.Millisecond}), Drain: fleetDrain,
 				Logger: logger,
 			})
 		})
