@@ -57,7 +57,7 @@ func (s *stack) counts(id string, slots int) *counter {
 		Spec: berth.NodeSpec{
 			ID: id, Kind: berth.NodeTranslate, Incarnation: incarnation, Capabilities: []string{enES}, MaxConcurrentJobs: slots,
 		},
-		API: s.user("nodes", "node"), Temporal: s.temporal(), Driver: c, AtOnce: 100, Drain: time.Second, Logger: slog.New(slog.DiscardHandler),
+		API: s.user("nodes", "node"), Temporal: s.temporal(), Driver: c, MaxActivities: 100, Drain: time.Second, Logger: slog.New(slog.DiscardHandler),
 	}
 	var running sync.WaitGroup
 	running.Go(func() { _ = node.Run(ctx, options) }) // how it ends is seen by what it did

@@ -18,7 +18,7 @@ import (
 func (m *media) people(c berth.Conference, n int) {
 	m.s.tb.Helper()
 	m.ask(http.MethodPut, "/conferences/"+c.E164, unit.Copy{
-		UnitCopy: berth.UnitCopy{E164: c.E164, ConferenceID: c.ID, Epoch: c.Owner.Epoch, StartedAt: c.CopyStartedAt}, People: n,
+		UnitCopy: berth.UnitCopy{E164: c.E164, ConferenceID: c.ID, Epoch: c.Owner.Epoch, StartedAt: c.CopyStartedAt}, Participants: n,
 	})
 }
 

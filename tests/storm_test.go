@@ -299,7 +299,7 @@ func TestStormAfterRestart(t *testing.T) {
 	atOnce := s.recoveries(numbers)
 	t.Logf("recoveries at a time, at most: %v", atOnce)
 	for q, n := range atOnce {
-		require.LessOrEqual(t, n, unit.AtOnce, "on %s", q)
+		require.LessOrEqual(t, n, unit.MaxCommands, "on %s", q)
 	}
 }
 

@@ -87,7 +87,7 @@ func (c *mediaCommand) Run(ctx context.Context) error {
 		Spec: berth.NodeSpec{
 			ID: c.ID, Hostname: c.Hostname, Zone: c.Zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: c.Slots,
 		},
-		API: api.client(), Temporal: tc, Driver: driver, Leave: c.Leave, Check: c.Check, Silence: c.Silence, Logger: logger,
+		API: api.client(), Temporal: tc, Driver: driver, WithdrawOnStop: c.Leave, Check: c.Check, UnreachableAfter: c.Silence, Logger: logger,
 	})
 }
 

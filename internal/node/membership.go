@@ -92,7 +92,7 @@ func (a *agent) superseded(ctx context.Context, generation int64) error {
 // leave withdraws the node, does what was sent to it already, and lets running jobs finish within the drain time. A node
 // that keeps its registration leaves what it has not begun to whoever works the queue next.
 func (a *agent) leave(ctx context.Context, now membership) {
-	stays := errors.Is(context.Cause(ctx), ErrStay)
+	stays := errors.Is(context.Cause(ctx), ErrKeepRegistration)
 	ctx = context.WithoutCancel(ctx)
 	a.Logger.Info("node is leaving", "generation", now.Generation, "running", a.gate.Running(), "drain", a.Drain)
 	end := time.AfterFunc(a.Drain, func() { a.cut(errDrained) })

@@ -20,9 +20,9 @@ import (
 	"berth/internal/client"
 )
 
-// ErrStay as the cause of the end of Run's context has the node stop without withdrawing: it is back before anybody
+// ErrKeepRegistration as the cause of the end of Run's context has the node stop without withdrawing: it is back before anybody
 // misses it, or it is missed.
-var ErrStay = errors.New("the node stops and keeps its registration")
+var ErrKeepRegistration = errors.New("the node stops and keeps its registration")
 
 // ErrSuperseded is why a node stops when another process has taken its id over. Two processes under one id would
 // take it from each other for ever.
@@ -39,8 +39,8 @@ type Options struct {
 	// Driver does the jobs of a node. One whose work is another has Work instead.
 	Driver Driver
 	Work   Work
-	// AtOnce is how many activities run at once; 0 is as many as the node has slots.
-	AtOnce int
+	// MaxActivities is how many activities run at once; 0 is as many as the node has slots.
+	MaxActivities int
 	// Drain is how long running jobs may go on when the node stops; 0 is DefaultDrain.
 	Drain  time.Duration
 	Logger *slog.Logger
@@ -72,7 +72,7 @@ func NewIncarnation() (berth.Incarnation, error) {
 	return berth.Incarnation{Host: host, PID: os.Getpid(), StartedAt: time.Now().UnixMilli()}, nil
 }
 
-// Run is the node from its registration until ctx ends; then it withdraws, unless the cause is ErrStay, lets running jobs
+// Run is the node from its registration until ctx ends; then it withdraws, unless the cause is ErrKeepRegistration, lets running jobs
 // finish within the drain time and returns nil. An API or a Temporal that is away is waited for. It fails with ErrSuperseded, with the API's
 // refusal of the first registration (a *client.Problem), or when Temporal refuses the worker for good.
 func Run(ctx context.Context, o Options) error {
@@ -124,12 +124,12 @@ func newAgent(ctx context.Context, o Options) *agent {
 	if o.Spec.Capabilities == nil {
 		o.Spec.Capabilities = []string{}
 	}
-	if o.AtOnce <= 0 {
-		o.AtOnce = o.Spec.MaxConcurrentJobs
+	if o.MaxActivities <= 0 {
+		o.MaxActivities = o.Spec.MaxConcurrentJobs
 	}
 	o.Logger = o.Logger.With("node", o.Spec.ID)
 	hard, cut := context.WithCancelCause(context.WithoutCancel(ctx))
-	gate := NewGate(hard, o.AtOnce, o.Logger)
+	gate := NewGate(hard, o.MaxActivities, o.Logger)
 	if o.Work == nil {
 		o.Work = newJobs(gate, o)
 	}

@@ -149,7 +149,7 @@ func TestNodeThatStaysKeepsItsRegistration(t *testing.T) {
 	n := run(t, reg, func(r *running) { r.until = ctx })
 	w := n.worker()
 	reg.until(func(s *registryState) bool { return len(s.beats) > 0 })
-	stop(ErrStay)
+	stop(ErrKeepRegistration)
 	require.NoError(t, n.end())
 	n.ends(w)
 	var living bool

@@ -146,7 +146,7 @@ func (a *agent) startWorker(r client.Registered) (stopper, error) {
 		DisableEagerActivities:             true,
 		DisableRegistrationAliasing:        true,
 		MaxConcurrentActivityTaskPollers:   1,
-		MaxConcurrentActivityExecutionSize: a.AtOnce,
+		MaxConcurrentActivityExecutionSize: a.MaxActivities,
 		MaxHeartbeatThrottleInterval:       heartbeatEvery,
 		// What runs is ended by the agent, so that the workflow hears of it: a little later than that.
 		WorkerStopTimeout: a.Drain + lastPause,

@@ -14,8 +14,8 @@ import (
 	"berth/internal/node"
 )
 
-// AtOnce is how many commands a unit does at a time, so that it is not stormed when another unit is lost (C3).
-const AtOnce = 8
+// MaxCommands is how many commands a unit does at a time, so that it is not stormed when another unit is lost (C3).
+const MaxCommands = 8
 
 // errLinkDown is why a command ends whose media server was lost meanwhile: nobody knows what became of it.
 var errLinkDown = errors.New("the media server was lost while it was asked")

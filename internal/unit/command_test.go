@@ -33,7 +33,7 @@ func newConsole(t *testing.T, d Driver) *console {
 	link, cut := context.WithCancel(context.Background())
 	t.Cleanup(cut)
 	report := newReporter("u1", d, inc, nil, quietLog)
-	return &console{t: t, commands: newCommands(link, d, inc, report), gate: node.NewGate(context.Background(), AtOnce, quietLog), cut: cut}
+	return &console{t: t, commands: newCommands(link, d, inc, report), gate: node.NewGate(context.Background(), MaxCommands, quietLog), cut: cut}
 }
 
 func (c *console) give(command string, in ...any) (*berth.UnitList, error) {

@@ -33,8 +33,8 @@ type Driver interface {
 // Copy is a conference on the media server.
 type Copy struct {
 	berth.UnitCopy
-	// People is how many take part; it may lag a few seconds behind.
-	People int `json:"people"`
+	// Participants is how many take part; it may lag a few seconds behind.
+	Participants int `json:"people"`
 }
 
 // Live is the live information of a conference, by its top-level fields. They are always the same ones: a change is told
@@ -44,8 +44,8 @@ type Live map[string]json.RawMessage
 // ErrForeign is the error of Find for a room that no unit made, or another one.
 var ErrForeign = errors.New("a room of this number is there and is not the unit's")
 
-// ErrSilent is the error of a driver that plays dead: the unit falls silent instead of withdrawing.
-var ErrSilent = errors.New("the unit is silent")
+// ErrUnresponsive is the error of a driver that plays dead: the unit falls silent instead of withdrawing.
+var ErrUnresponsive = errors.New("the unit is silent")
 
 // Refusal is an error that a command is refused for: nothing was begun, and another unit may do it.
 type Refusal struct{ Reason string }

@@ -133,8 +133,8 @@ func (l *LiveKit) copyOf(r room) (Copy, bool) {
 		return Copy{}, false
 	}
 	return Copy{
-		UnitCopy: berth.UnitCopy{E164: r.Name, ConferenceID: m.ConferenceID, Epoch: m.Epoch, StartedAt: m.StartedAt},
-		People:   r.NumParticipants,
+		UnitCopy:     berth.UnitCopy{E164: r.Name, ConferenceID: m.ConferenceID, Epoch: m.Epoch, StartedAt: m.StartedAt},
+		Participants: r.NumParticipants,
 	}, true
 }
 

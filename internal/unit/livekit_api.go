@@ -33,7 +33,7 @@ type roomService struct {
 
 func newRoomService(u *url.URL, key, secret string) *roomService {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library's own
-	t.MaxIdleConnsPerHost = AtOnce + reportsAtOnce + 1
+	t.MaxIdleConnsPerHost = MaxCommands + maxReports + 1
 	t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
 	return &roomService{
 		base: strings.TrimRight(u.String(), "/") + "/twirp/livekit.RoomService/", key: key, secret: []byte(secret),

@@ -77,7 +77,7 @@ func TestC23TheSentinelTellsRunsApart(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)
 	d := liveKitOf(t, server, "u1")
-	l := alive(t, d, func(o *Options) { o.Silence = time.Second })
+	l := alive(t, d, func(o *Options) { o.UnreachableAfter = time.Second })
 	first := l.member()
 	newConsole(t, d).does(berth.ActivityCreateConference, asked("c1", 3, time.Now()))
 
@@ -146,7 +146,7 @@ func TestParticipantsAreTheLiveInformation(t *testing.T) {
 	require.WithinDuration(t, time.Now(), people[0].JoinedAt, time.Minute)
 	require.Eventually(t, func() bool {
 		_, copies, err := d.List(t.Context())
-		return err == nil && len(copies) == 1 && copies[0].People == 1
+		return err == nil && len(copies) == 1 && copies[0].Participants == 1
 	}, 20*time.Second, 10*time.Millisecond)
 }
 

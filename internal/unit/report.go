@@ -21,9 +21,9 @@ const (
 	// that of the next.
 	reportEvery = time.Second
 	soon        = 20 * time.Millisecond
-	// reportCall bounds a call to the data proxy or the media server, reportsAtOnce how many are open.
-	reportCall    = 3 * time.Second
-	reportsAtOnce = 4
+	// reportCall bounds a call to the data proxy or the media server, maxReports how many are open.
+	reportCall = 3 * time.Second
+	maxReports = 4
 	// awayLongest is the longest pause while the data proxy is away.
 	awayLongest = 5 * time.Second
 	// goneAfter is how many lists in a row a copy is missing from before it counts as ended on purpose.
@@ -209,7 +209,7 @@ func (r *reporter) compare(copies []Copy) []*told {
 			k = &told{}
 			r.known[c.E164] = k
 		}
-		quiet := k.live != nil && c.People == 0 && k.People == 0
+		quiet := k.live != nil && c.Participants == 0 && k.Participants == 0
 		k.Copy, k.missing = c, 0
 		if !k.stale && !quiet && !k.resume.After(begun) {
 			out = append(out, k)
@@ -233,7 +233,7 @@ func (r *reporter) compare(copies []Copy) []*told {
 // tell reports; it answers whether the proxy took or refused everything.
 func (r *reporter) tell(ctx context.Context, generation int64, all []*told) bool {
 	var calls errgroup.Group
-	calls.SetLimit(reportsAtOnce)
+	calls.SetLimit(maxReports)
 	var away atomic.Bool
 	for _, c := range all {
 		calls.Go(func() error {

@@ -111,7 +111,7 @@ func (s *Sim) Copies() []Copy {
 func (s *Sim) Incarnation(context.Context) (inc berth.Incarnation, err error) {
 	s.do(func(st *simState) {
 		if inc = st.incarnation; st.fault == FaultSilent {
-			err = ErrSilent
+			err = ErrUnresponsive
 		}
 	})
 	return inc, err
@@ -178,7 +178,7 @@ func (s *Sim) Create(ctx context.Context, c berth.UnitConference) error {
 
 // Mark writes another epoch on a copy.
 func (s *Sim) Mark(ctx context.Context, c berth.UnitCopy) error {
-	return s.answer(ctx, true, func(st *simState) { st.copies[c.E164] = Copy{c, st.copies[c.E164].People} })
+	return s.answer(ctx, true, func(st *simState) { st.copies[c.E164] = Copy{c, st.copies[c.E164].Participants} })
 }
 
 // Delete ends a copy.
@@ -189,7 +189,7 @@ func (s *Sim) Delete(ctx context.Context, e164 string) error {
 // Live tells how many take part.
 func (s *Sim) Live(ctx context.Context, e164 string) (Live, error) {
 	var people int
-	if err := s.look(ctx, func(st *simState) { people = st.copies[e164].People }); err != nil {
+	if err := s.look(ctx, func(st *simState) { people = st.copies[e164].Participants }); err != nil {
 		return nil, err
 	}
 	return live(map[string]any{"participantCount": people, "simulated": true})

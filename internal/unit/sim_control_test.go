@@ -31,7 +31,7 @@ func TestFaultsOnDemandOverHTTP(t *testing.T) {
 	require.Len(t, view.Conferences, 1)
 	require.Equal(t, sim.Copies(), view.Conferences)
 	require.Equal(t, number, view.Conferences[0].E164)
-	require.Equal(t, 3, view.Conferences[0].People)
+	require.Equal(t, 3, view.Conferences[0].Participants)
 	view, _ = ask(http.MethodDelete, "/conferences/"+number, "")
 	require.Empty(t, view.Conferences)
 	before, _ := ask(http.MethodGet, "/", "")

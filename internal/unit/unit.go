@@ -27,20 +27,20 @@ type Options struct {
 	// Temporal stays open until Run has returned; the caller closes it.
 	Temporal temporalclient.Client
 	Driver   Driver
-	// Leave has the unit withdraw when it stops, so that its conferences are recovered elsewhere at once. Without, it is
+	// WithdrawOnStop has the unit withdraw when it stops, so that its conferences are recovered elsewhere at once. Without, it is
 	// back before it is missed, or it is missed.
-	Leave bool
-	// Check is the time between two looks at the media server, Silence how long it may be unreachable; 0 are the
+	WithdrawOnStop bool
+	// Check is the time between two looks at the media server, UnreachableAfter how long it may be unreachable; 0 are the
 	// defaults.
-	Check, Silence time.Duration
-	Logger         *slog.Logger
+	Check, UnreachableAfter time.Duration
+	Logger                  *slog.Logger
 }
 
 const (
 	// DefaultCheck is the time between two looks at the media server.
 	DefaultCheck = 300 * time.Millisecond
-	// DefaultSilence is how long a media server may be unreachable.
-	DefaultSilence = 2 * time.Second
+	// DefaultUnreachableAfter is how long a media server may be unreachable.
+	DefaultUnreachableAfter = 2 * time.Second
 	// drain is how long commands may go on when the unit stops.
 	drain = 10 * time.Second
 	// refusedPause is waited when a unit that was registered before may not register.
@@ -61,8 +61,8 @@ func Run(ctx context.Context, o Options) error {
 	if o.Check <= 0 {
 		o.Check = DefaultCheck
 	}
-	if o.Silence <= 0 {
-		o.Silence = DefaultSilence
+	if o.UnreachableAfter <= 0 {
+		o.UnreachableAfter = DefaultUnreachableAfter
 	}
 	o.Logger = o.Logger.With("unit", o.Spec.ID)
 	u := &unit{Options: o}
@@ -122,7 +122,7 @@ func (u *unit) await(ctx context.Context) (berth.Incarnation, error) {
 
 // probe asks which run of the media server answers. Two have to fail within the time of silence.
 func (u *unit) probe(ctx context.Context) (berth.Incarnation, error) {
-	ctx, cancel := context.WithTimeout(ctx, min(u.Silence/2, time.Second))
+	ctx, cancel := context.WithTimeout(ctx, min(u.UnreachableAfter/2, time.Second))
 	defer cancel()
 	return u.Driver.Incarnation(ctx)
 }
@@ -135,10 +135,10 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 	defer cut(nil)
 	defer leave(nil)
 	defer context.AfterFunc(ctx, func() {
-		if u.Leave {
+		if u.WithdrawOnStop {
 			leave(context.Cause(ctx))
 		} else {
-			leave(node.ErrStay)
+			leave(node.ErrKeepRegistration)
 		}
 	})()
 	report := newReporter(u.Spec.ID, u.Driver, inc, u.API, u.Logger)
@@ -152,14 +152,14 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 			return
 		}
 		u.Logger.Warn("the link is down", "because", why)
-		if errors.Is(why, ErrSilent) {
-			why = node.ErrStay
+		if errors.Is(why, ErrUnresponsive) {
+			why = node.ErrKeepRegistration
 		}
 		cut(why)
 	})
 	u.Logger.Info("the media server answers", "host", inc.Host, "started", time.UnixMilli(inc.StartedAt))
 	err := u.be(member, node.Options{
-		Spec: spec, API: u.API, Temporal: u.Temporal, Work: newCommands(link, u.Driver, inc, report), AtOnce: AtOnce,
+		Spec: spec, API: u.API, Temporal: u.Temporal, Work: newCommands(link, u.Driver, inc, report), MaxActivities: MaxCommands,
 		Drain: drain, Logger: u.Logger,
 	})
 	cut(nil)
@@ -180,11 +180,11 @@ func (u *unit) watch(ctx context.Context, inc berth.Incarnation) error {
 			return errRestarted
 		case err == nil:
 			since = time.Time{}
-		case errors.Is(err, ErrSilent):
+		case errors.Is(err, ErrUnresponsive):
 			return err
 		case since.IsZero(): // one that failed may be our own standstill
 			since = begun
-		case time.Since(since) >= u.Silence:
+		case time.Since(since) >= u.UnreachableAfter:
 			return fmt.Errorf("%w: %w", errUnreachable, err)
 		}
 	}

@@ -35,7 +35,7 @@ func alive(t *testing.T, d Driver, change ...func(*Options)) *life {
 	l := &life{t: t, stop: stop, members: make(chan *membership), ended: make(chan error, 1)}
 	o := Options{
 		Spec:   berth.NodeSpec{ID: "u1", Kind: berth.NodeMedia, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: 5},
-		Driver: d, Check: 5 * time.Millisecond, Silence: 400 * time.Millisecond, Logger: quietLog,
+		Driver: d, Check: 5 * time.Millisecond, UnreachableAfter: 400 * time.Millisecond, Logger: quietLog,
 	}
 	for _, c := range change {
 		c(&o)
@@ -106,7 +106,7 @@ func TestAUnitIsAMediaNodeOfItsServersIncarnation(t *testing.T) {
 	require.NoError(t, m.Spec.Validate())
 	require.Equal(t, berth.NodeMedia, m.Spec.Kind)
 	require.Equal(t, berth.Incarnation{Host: "here", PID: 1, StartedAt: 1000}, m.Spec.Incarnation)
-	require.Equal(t, 8, m.AtOnce, "C3")
+	require.Equal(t, 8, m.MaxActivities, "C3")
 	require.Equal(t, 5, m.Spec.MaxConcurrentJobs)
 }
 
@@ -129,7 +129,7 @@ func TestASilentUnitComesBackWithItsConferences(t *testing.T) {
 	first := l.member()
 	sim.Put(runs(1, 0))
 	sim.Fail(FaultSilent)
-	require.ErrorIs(t, first.over(t), node.ErrStay, "it does not say that it goes")
+	require.ErrorIs(t, first.over(t), node.ErrKeepRegistration, "it does not say that it goes")
 	sim.Fail(FaultNone)
 	require.Equal(t, first.Spec.Incarnation, l.member().Spec.Incarnation)
 	require.Len(t, sim.Copies(), 1)
@@ -146,10 +146,10 @@ func TestAHalfDeadUnitStaysRegistered(t *testing.T) {
 func TestAStoppedUnitStaysOrLeaves(t *testing.T) {
 	t.Parallel()
 	for _, leave := range []bool{false, true} {
-		l := alive(t, simulated(), func(o *Options) { o.Leave = leave })
+		l := alive(t, simulated(), func(o *Options) { o.WithdrawOnStop = leave })
 		m := l.member()
 		l.stop()
-		require.Equal(t, !leave, errors.Is(m.over(t), node.ErrStay))
+		require.Equal(t, !leave, errors.Is(m.over(t), node.ErrKeepRegistration))
 		require.NoError(t, l.end())
 	}
 }
