@@ -42,19 +42,6 @@ func TestTerminalEvent(t *testing.T) { // T10, T13, T16
 	require.Equal(t, berth.TaskFailed, ev.Status)
 }
 
-func TestStepsOfTemplates(t *testing.T) { // T1, T17
-	t.Parallel()
-	for _, tmpl := range berth.Templates() {
-		plain, image := berth.StepNames(tmpl, false), berth.StepNames(tmpl, true)
-		require.NotEmpty(t, plain, tmpl)
-		require.Equal(t, append([]berth.StepName{berth.StepOCR}, plain...), image, tmpl)
-		require.Equal(t, berth.TemplateJobVision, berth.StepTemplate(tmpl, berth.StepOCR))
-	}
-	require.Equal(t, []berth.StepName{berth.StepSummary, berth.StepMatch}, berth.StepNames(berth.TemplateJobMatch, false))
-	require.Equal(t, berth.TemplateJobSummary, berth.StepTemplate(berth.TemplateJobMatch, berth.StepSummary))
-	require.False(t, berth.KnownTemplate(berth.TemplateJobVision), "a step, not to be submitted")
-}
-
 func TestCodeOf(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")

@@ -1,31 +1,6 @@
 package berth
 
-import (
-	"slices"
-	"time"
-)
-
-// Template names what an LLM task makes (T1).
-type Template string
-
-// The templates a person can submit. TemplateJobVision is a step only: it reads the image of a posting.
-const (
-	TemplateResumeSummary         Template = "resume_summary"
-	TemplateDetailedResumeSummary Template = "detailed_resume_summary"
-	TemplateJobSummary            Template = "job_summary"
-	TemplateResumeCustomize       Template = "resume_customize"
-	TemplateJobMatch              Template = "job_match"
-	TemplateInterviewPrep         Template = "interview_prep"
-	TemplateJobVision             Template = "job_vision"
-)
-
-// Templates lists what can be submitted, in the order a form shows it.
-func Templates() []Template {
-	return []Template{
-		TemplateJobMatch, TemplateInterviewPrep, TemplateResumeCustomize,
-		TemplateResumeSummary, TemplateDetailedResumeSummary, TemplateJobSummary,
-	}
-}
+import "time"
 
 // Tier is what a user's request is served as; fixed when the task is accepted (T18).
 type Tier string
@@ -134,52 +109,6 @@ func (s Step) PendingStatus() TaskStatus {
 		return TaskPending
 	}
 }
-
-// Variable names of a task's input.
-const (
-	VarResume         = "resume"
-	VarJobText        = "jobText"
-	VarJobImage       = "jobImage"
-	VarImage          = "image"
-	VarDetailedResume = "detailedResume"
-	VarNotes          = "notes"
-)
-
-// StepNames is the chain of a template (T17). An image of the input is read first; a match needs the
-// posting's summary. The order is the order of execution.
-func StepNames(t Template, hasImage bool) []StepName {
-	var steps []StepName
-	if hasImage {
-		steps = append(steps, StepOCR)
-	}
-	switch t {
-	case TemplateJobMatch:
-		return append(steps, StepSummary, StepMatch)
-	case TemplateInterviewPrep:
-		return append(steps, StepInterview)
-	case TemplateResumeCustomize:
-		return append(steps, StepCustomize)
-	case TemplateResumeSummary, TemplateDetailedResumeSummary, TemplateJobSummary:
-		return append(steps, StepSummary)
-	default:
-		return nil
-	}
-}
-
-// StepTemplate is the prompt a step of a template uses.
-func StepTemplate(t Template, s StepName) Template {
-	switch {
-	case s == StepOCR:
-		return TemplateJobVision
-	case s == StepSummary && t == TemplateJobMatch:
-		return TemplateJobSummary
-	default:
-		return t
-	}
-}
-
-// KnownTemplate tells whether t can be submitted.
-func KnownTemplate(t Template) bool { return slices.Contains(Templates(), t) }
 
 // Task is one LLM request as the ledger keeps it.
 type Task struct {

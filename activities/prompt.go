@@ -31,10 +31,11 @@ func (s *step) prompt(ctx context.Context) ([]llm.Message, error) {
 }
 
 func (s *step) input(ctx context.Context) (llm.Input, error) {
-	var in llm.Input
+	spec := s.in.Step.Template.Spec()
+	in := llm.Input{Variables: map[string]string{}, Outputs: map[berth.StepName]string{}}
 	variables := map[string]string{}
 	for name, id := range s.in.Variables {
-		if llm.Reads(s.in.Step.Template, name) {
+		if spec.Reads(name) {
 			variables[name] = id
 		}
 	}
@@ -45,48 +46,34 @@ func (s *step) input(ctx context.Context) (llm.Input, error) {
 	}
 	for name, id := range variables {
 		asset, ok := assets[id]
-		if !ok {
-			return in, berth.Errorf(berth.CodeNotFound, "the text or picture of variable %s is gone", name)
-		}
-		if asset.Kind == berth.AssetImage {
+		switch {
+		case !ok:
+			return in, berth.Errorf(berth.CodeNotFound, "the asset of variable %s no longer exists", name)
+		case asset.Kind == berth.AssetImage:
 			in.Image = &llm.Image{MediaType: asset.MediaType, Data: asset.Content}
-			continue
+		default:
+			in.Variables[name] = string(asset.Content)
 		}
-		assign(&in, name, string(asset.Content))
 	}
 	for name, id := range s.in.Outputs {
 		asset, ok := assets[id]
-		if !ok {
-			return in, berth.Errorf(berth.CodeNotFound, "the output of step %s is gone", name)
-		}
-		switch name {
-		case berth.StepOCR:
-			assign(&in, llm.ReadsInto(s.in.Template), string(asset.Content))
-		case berth.StepSummary:
-			in.JobSummary = string(asset.Content)
+		switch {
+		case !ok:
+			return in, berth.Errorf(berth.CodeNotFound, "the output of step %s no longer exists", name)
+		case name == berth.StepOCR:
+			in.Variables[s.in.Template.Spec().ImageText] = string(asset.Content)
+		default:
+			in.Outputs[name] = string(asset.Content)
 		}
 	}
-	if s.in.Step.Name != berth.StepMatch {
+	if !spec.Background {
 		return in, nil
 	}
-	return in, s.gather(ctx, &in)
+	return in, s.addBackground(ctx, &in)
 }
 
-func assign(in *llm.Input, name, value string) {
-	switch name {
-	case berth.VarResume:
-		in.Resume = value
-	case berth.VarJobText:
-		in.JobText = value
-	case berth.VarDetailedResume:
-		in.DetailedResume = value
-	case berth.VarNotes:
-		in.Notes = value
-	}
-}
-
-// gather adds what the user has stored: summaries of résumés and the passages that the posting's words find (T22).
-func (s *step) gather(ctx context.Context, in *llm.Input) error {
+// addBackground adds what the user has stored: summaries of résumés, and the passages that match the posting.
+func (s *step) addBackground(ctx context.Context, in *llm.Input) error {
 	summaries, err := s.Ledger.LatestResults(ctx, s.in.UserID, berth.TemplateResumeSummary, maxSummaries)
 	if err != nil {
 		return fmt.Errorf("stored summaries: %w", err)
@@ -94,9 +81,9 @@ func (s *step) gather(ctx context.Context, in *llm.Input) error {
 	for _, a := range summaries {
 		in.Summaries = append(in.Summaries, string(a.Content))
 	}
-	query := in.JobSummary
+	query := in.Outputs[berth.StepSummary]
 	if query == "" {
-		query = in.JobText
+		query = in.Variables[berth.VarJobText]
 	}
 	passages, err := s.Ledger.SearchPassages(ctx, s.in.UserID, words(query), maxFound)
 	if err != nil {
@@ -107,7 +94,7 @@ func (s *step) gather(ctx context.Context, in *llm.Input) error {
 		if len(in.Passages) == maxPassages {
 			break
 		}
-		// What the prompt holds already tells the model nothing new.
+		// The prompt already contains the texts of this task.
 		if !slices.Contains(given, p.AssetID) {
 			in.Passages = append(in.Passages, p.Text)
 		}

@@ -141,18 +141,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-func (s *step) firstStage() berth.Stage {
-	switch s.in.Step.Name {
-	case berth.StepOCR:
-		return berth.StageOCR
-	case berth.StepSummary:
-		return berth.StageSummary
-	case berth.StepMatch:
-		return berth.StageIngest
-	default:
-		return berth.StageAnswer
-	}
-}
+func (s *step) firstStage() berth.Stage { return s.in.Step.Template.Spec().FirstStage() }
 
 // announcement tells readers that this step is next, or that it starts again; nothing when they know it. Who need not wait
 // for the model is told with the start: one call to Redis for both.
@@ -282,7 +271,7 @@ func (s *step) ask(ctx context.Context, messages []llm.Message, onText func(stri
 
 // stream passes the answer on token by token, with the stages and points the model marks (T10).
 func (s *step) stream(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
-	parser := llm.NewStageParser(s.firstStage())
+	parser := llm.NewStageParser(s.in.Step.Template.Spec())
 	var all strings.Builder
 	handle := func(parts []llm.Piece) error {
 		for _, p := range parts {

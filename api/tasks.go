@@ -186,11 +186,6 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (berth.Asset, er
 	return a, err
 }
 
-// isStream tells whether the task's answer comes token by token: its last step decides.
-func isStream(t berth.Task) bool {
-	return len(t.Steps) > 0 && t.Steps[len(t.Steps)-1].Mode == berth.ModeStream
-}
-
 func (s *server) view(t berth.Task) taskView {
 	v := taskView{
 		TaskID: t.ID, ServiceID: t.ServiceID, Template: t.Template, Locale: t.Locale, Tier: t.Tier,

@@ -32,10 +32,10 @@ type templateView struct {
 }
 
 type variableView struct {
-	Name     string     `json:"name"`
-	Required bool       `json:"required"`
-	Group    string     `json:"group,omitempty" doc:"Of the variables of a group exactly one is given"`
-	Kinds    []llm.Kind `json:"kinds" doc:"text: in the request; text_asset, image_asset: the id of an upload"`
+	Name     string               `json:"name"`
+	Required bool                 `json:"required"`
+	Group    string               `json:"group,omitempty" doc:"Of the variables of a group exactly one is given"`
+	Kinds    []berth.VariableKind `json:"kinds" doc:"text: in the request; text_asset, image_asset: the id of an upload"`
 }
 
 type meOutput struct {
@@ -60,14 +60,9 @@ func (s *server) templates() {
 func (s *server) listTemplates(context.Context, *struct{}) (*templatesOutput, error) {
 	out := &templatesOutput{}
 	for _, t := range berth.Templates() {
-		v := templateView{
-			Template: t, Mode: berth.ModeBatch, Locales: []berth.Locale{berth.LocaleEN, berth.LocaleZH},
-			Variables: []variableView{},
-		}
-		if isStream(berth.Task{Steps: s.Catalog.Plan(t, s.Config.Tier, false)}) {
-			v.Mode = berth.ModeStream
-		}
-		for _, in := range llm.Variables(t) {
+		spec := t.Spec()
+		v := templateView{Template: t, Mode: spec.Mode, Locales: llm.Locales(), Variables: []variableView{}}
+		for _, in := range spec.Variables {
 			v.Variables = append(v.Variables, variableView(in))
 		}
 		out.Body.Templates = append(out.Body.Templates, v)

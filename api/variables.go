@@ -63,14 +63,14 @@ func (Variable) Schema(huma.Registry) *huma.Schema {
 type values struct {
 	texts  map[string]string // still to be stored
 	assets map[string]string // variable to asset
-	kinds  map[string]llm.Kind
+	kinds  map[string]berth.VariableKind
 }
 
 // checkValues finds every fault of the variables before anything is stored. Errors name the field (X6).
 func (s *server) checkValues(ctx context.Context, userID string, t berth.Template, vars map[string]Variable) (values, error) {
-	v := values{texts: map[string]string{}, assets: map[string]string{}, kinds: map[string]llm.Kind{}}
+	v := values{texts: map[string]string{}, assets: map[string]string{}, kinds: map[string]berth.VariableKind{}}
 	for _, name := range sortedNames(vars) {
-		kind := llm.KindText
+		kind := berth.KindText
 		if id := vars[name].AssetID; id != "" {
 			asset, err := s.assetOf(ctx, userID, name, id)
 			if err != nil {
@@ -97,7 +97,7 @@ func (v values) blameAsset(t berth.Template, err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	for _, in := range llm.Variables(t) {
+	for _, in := range t.Spec().Variables {
 		if _, given := v.assets[in.Name]; given && e.Field == "variables."+in.Name && !slices.Contains(in.Kinds, v.kinds[in.Name]) {
 			blamed := *e
 			blamed.Field += ".assetId"
@@ -126,11 +126,11 @@ func (s *server) assetOf(ctx context.Context, userID, name, id string) (berth.As
 	return asset, nil
 }
 
-func assetKind(a berth.Asset) llm.Kind {
+func assetKind(a berth.Asset) berth.VariableKind {
 	if a.Kind == berth.AssetImage {
-		return llm.KindImageAsset
+		return berth.KindImageAsset
 	}
-	return llm.KindTextAsset
+	return berth.KindTextAsset
 }
 
 // checkText refuses what no model should be asked to read and no database can keep.

@@ -65,8 +65,8 @@ func matchInput(hasImage bool) workflows.TaskInput {
 		TaskID: "t1", UserID: "alice", ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
 		Tier: berth.TierPaid, RequestHash: "h1", Deadline: time.Minute, StepTimeout: 30 * time.Second,
 	}
-	for _, name := range berth.StepNames(in.Template, hasImage) {
-		in.Steps = append(in.Steps, berth.Step{Name: name, Template: berth.StepTemplate(in.Template, name), Queue: "q_paid_batch", Model: "m"})
+	for _, step := range in.Template.Spec().Steps(hasImage) {
+		in.Steps = append(in.Steps, berth.Step{Name: step.Name, Template: step.Template, Queue: "q_paid_batch", Model: "m"})
 	}
 	return in
 }

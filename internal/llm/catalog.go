@@ -89,22 +89,18 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	return c, nil
 }
 
-// Plan is the chain of model calls of a template, with queue and model fixed by tier (T2, T17); nil for a template
-// that cannot be submitted.
+// Plan returns the chain of model calls of a template, with queue and model fixed by tier; nil for a template that cannot
+// be submitted.
 func (c *Catalog) Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth.Step {
-	if !berth.KnownTemplate(t) {
-		return nil
-	}
 	var steps []berth.Step
-	for _, name := range berth.StepNames(t, hasImage) {
-		st := berth.StepTemplate(t, name)
-		r := c.cfg.Routes[st]
+	for _, s := range t.Spec().Steps(hasImage) {
+		r := c.cfg.Routes[s.Template]
 		model := r.Free
 		if tier == berth.TierPaid {
 			model = r.Paid
 		}
 		steps = append(steps, berth.Step{
-			Name: name, Template: st, Mode: r.Mode, Queue: berth.QueueFor(tier, r.Mode), Model: model,
+			Name: s.Name, Template: s.Template, Mode: r.Mode, Queue: berth.QueueFor(tier, r.Mode), Model: model,
 		})
 	}
 	return steps

@@ -187,7 +187,7 @@ func (c Config) check(root value) {
 	}
 	for _, t := range sortedKeys(c.Routes) {
 		at, r := root.at("routes", string(t)), c.Routes[t]
-		want := modeOf(t)
+		want := t.Spec().Mode
 		switch {
 		case want == "":
 			at.wrong("no such template")
@@ -204,24 +204,9 @@ func (c Config) check(root value) {
 	if c.Routes == nil {
 		return
 	}
-	for _, t := range stepTemplates() {
+	for _, t := range berth.StepTemplates() {
 		if _, ok := c.Routes[t]; !ok {
 			root.at("routes", string(t)).wrong("is missing")
 		}
-	}
-}
-
-// modeOf is how a template answers: JSON needs a schema, a match is read as it comes.
-func modeOf(t berth.Template) berth.Mode {
-	switch t {
-	case berth.TemplateJobVision:
-		return berth.ModeVision
-	case berth.TemplateJobMatch, berth.TemplateInterviewPrep:
-		return berth.ModeStream
-	case berth.TemplateResumeSummary, berth.TemplateDetailedResumeSummary,
-		berth.TemplateJobSummary, berth.TemplateResumeCustomize:
-		return berth.ModeBatch
-	default:
-		return ""
 	}
 }

@@ -2,7 +2,6 @@ package llm
 
 import (
 	"bytes"
-	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,9 +13,6 @@ import (
 
 	"berth"
 )
-
-//go:embed schemas/*.json
-var schemaFiles embed.FS
 
 const (
 	// maxProblems is how many faults of an answer are named; a model repairs the rest with them.
@@ -32,23 +28,13 @@ type outputSchema struct {
 
 var schemas = compileSchemas()
 
-// batchTemplates lists the templates that answer with JSON.
-func batchTemplates() []berth.Template {
-	return []berth.Template{
-		berth.TemplateResumeSummary, berth.TemplateDetailedResumeSummary,
-		berth.TemplateJobSummary, berth.TemplateResumeCustomize,
-	}
-}
-
-// stepTemplates lists every template a model is called with.
-func stepTemplates() []berth.Template {
-	return append(berth.Templates(), berth.TemplateJobVision)
-}
-
 func compileSchemas() map[berth.Template]outputSchema {
 	all := map[berth.Template]outputSchema{}
-	for _, t := range batchTemplates() {
-		raw, err := schemaFiles.ReadFile("schemas/" + string(t) + ".json")
+	for _, t := range berth.StepTemplates() {
+		if t.Spec().Mode != berth.ModeBatch {
+			continue
+		}
+		raw, err := promptFiles.ReadFile("prompts/" + string(t) + "/schema.json")
 		if err != nil {
 			panic(fmt.Sprintf("read embedded schema: %v", err)) // the binary itself is broken
 		}

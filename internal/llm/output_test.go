@@ -26,9 +26,9 @@ var goodOutputs = map[berth.Template]string{
 
 func TestEveryBatchTemplateHasASchemaThatAcceptsAndRefuses(t *testing.T) {
 	t.Parallel()
-	for _, tm := range stepTemplates() {
+	for _, tm := range berth.StepTemplates() {
 		raw, ok := Schema(tm)
-		require.Equal(t, modeOf(tm) == berth.ModeBatch, ok, tm)
+		require.Equal(t, tm.Spec().Mode == berth.ModeBatch, ok, tm)
 		if !ok {
 			_, err := ValidateOutput(tm, []byte("{}"))
 			require.Error(t, err)

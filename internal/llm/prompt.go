@@ -7,6 +7,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -39,28 +41,34 @@ type Image struct {
 	Data      []byte
 }
 
-// Input is what a prompt can be filled with. Everything in it is data of people or models: in the prompt it stands
-// between document lines and the model is told not to obey it. Passages and Summaries are what a match
-// gathers beforehand (T22).
+// Input is the content of a prompt. All of it comes from users or models: the prompt encloses it in document lines and
+// instructs the model not to follow instructions inside.
 type Input struct {
-	Resume         string
-	JobText        string
-	JobSummary     string // the JSON of a job_summary
-	DetailedResume string
-	Notes          string
-	Passages       []string
-	Summaries      []string
-	Image          *Image
+	// Variables holds the texts of the task's variables by name.
+	Variables map[string]string
+	// Outputs holds what earlier steps of the task produced.
+	Outputs map[berth.StepName]string
+	// Passages and Summaries are the user's stored texts, for templates with Background.
+	Passages  []string
+	Summaries []string
+	Image     *Image
 }
 
 // maxAnswerInRepair bounds how much of a bad answer is shown to the model again, in bytes.
 const maxAnswerInRepair = 32 << 10
 
+// Prompts that are not templates of their own: parts that every prompt may use, and the request for a repair.
+const (
+	sharedPrompts = "shared"
+	repairPrompt  = "repair"
+)
+
 type promptKey struct {
-	template berth.Template
-	locale   berth.Locale
+	name   string // of the directory
+	locale berth.Locale
 }
 
+// promptData is what the prompt files refer to.
 type promptData struct {
 	Input
 	Template berth.Template
@@ -69,35 +77,44 @@ type promptData struct {
 	Answer   string
 }
 
-const templateRepair berth.Template = "repair"
+// Variable returns the text of a variable, "" when the task has none.
+func (d promptData) Variable(name string) string { return d.Variables[name] }
+
+// Output returns what an earlier step produced, "" when the task has no such step.
+func (d promptData) Output(step berth.StepName) string { return d.Outputs[step] }
 
 var prompts = parsePrompts()
 
-// Locales lists the languages there are prompts in (T23).
+// Locales returns the languages that prompts are written in.
 func Locales() []berth.Locale { return []berth.Locale{berth.LocaleEN, berth.LocaleZH} }
 
 func parsePrompts() map[promptKey]*template.Template {
+	names := []string{repairPrompt}
+	for _, t := range berth.StepTemplates() {
+		names = append(names, string(t))
+	}
 	all := map[promptKey]*template.Template{}
 	for _, l := range Locales() {
-		for _, t := range append(stepTemplates(), templateRepair) {
-			dir := "prompts/" + string(l) + "/"
-			tmpl := template.New(string(t)).
-				Funcs(template.FuncMap{"document": document}).
-				Option("missingkey=error")
-			all[promptKey{t, l}] = template.Must(tmpl.ParseFS(promptFiles, dir+"shared.tmpl", dir+string(t)+".tmpl"))
+		for _, name := range names {
+			tmpl := template.New(name).Funcs(template.FuncMap{"document": document}).Option("missingkey=error")
+			all[promptKey{name, l}] = template.Must(tmpl.ParseFS(promptFiles, promptPath(sharedPrompts, l), promptPath(name, l)))
 		}
 	}
 	return all
 }
 
-// Prompt fills the template's prompt in the given language (T23): a system and a user message. It answers with
-// berth.CodeInvalid naming the variable when what the template cannot do without is blank.
+func promptPath(name string, l berth.Locale) string {
+	return "prompts/" + name + "/" + string(l) + ".tmpl"
+}
+
+// Prompt returns the system and the user message of a template in the given language. Its error has berth.CodeInvalid
+// and names the variable when a variable that the template requires is blank.
 func Prompt(t berth.Template, l berth.Locale, in Input) ([]Message, error) {
-	tmpl, ok := prompts[promptKey{t, l}]
-	if !ok || t == templateRepair {
+	tmpl, ok := prompts[promptKey{string(t), l}]
+	if !ok || t.Spec().Name == "" {
 		return nil, berth.Errorf(berth.CodeInternal, "no prompt for template %q in locale %q", t, l)
 	}
-	if err := checkInput(t, in); err != nil {
+	if err := checkInput(t.Spec(), in); err != nil {
 		return nil, err
 	}
 	data := promptData{Input: in, Template: t}
@@ -113,13 +130,13 @@ func Prompt(t berth.Template, l berth.Locale, in Input) ([]Message, error) {
 		return nil, fmt.Errorf("prompt %s.%s: %w", t, l, err)
 	}
 	msg := Message{Role: RoleUser, Text: user}
-	if t == berth.TemplateJobVision {
+	if t.Spec().Mode == berth.ModeVision {
 		msg.ImageURL = dataURL(*in.Image)
 	}
 	return []Message{{Role: RoleSystem, Text: system}, msg}, nil
 }
 
-// RepairPrompt asks the model to give a batch answer again, told what was wrong with it (T9). It follows the
+// RepairPrompt returns the message that asks for a batch answer again and names what was wrong with it. It follows the
 // messages of the first call; problem is the text of ValidateOutput's error.
 func RepairPrompt(t berth.Template, l berth.Locale, badOutput, problem string) Message {
 	if l != berth.LocaleZH {
@@ -127,7 +144,7 @@ func RepairPrompt(t berth.Template, l berth.Locale, badOutput, problem string) M
 	}
 	schema, _ := Schema(t)
 	data := promptData{Template: t, Schema: string(schema), Problem: problem, Answer: shorten(badOutput, maxAnswerInRepair)}
-	text, err := execute(prompts[promptKey{templateRepair, l}], "user", data)
+	text, err := execute(prompts[promptKey{repairPrompt, l}], "user", data)
 	if err != nil {
 		panic(fmt.Sprintf("repair prompt %s: %v", l, err)) // the binary itself is broken; every locale is tested
 	}
@@ -142,27 +159,21 @@ func execute(tmpl *template.Template, name string, data promptData) (string, err
 	return strings.TrimSpace(b.String()), nil
 }
 
-func checkInput(t berth.Template, in Input) error {
-	blank := func(s string) bool { return strings.TrimSpace(s) == "" }
-	switch t {
-	case berth.TemplateJobVision:
+// checkInput returns an error for a required variable without content. The output of an earlier step may take the place
+// of a group: a match can do with the summary of the posting.
+func checkInput(spec berth.TemplateSpec, in Input) error {
+	if spec.Mode == berth.ModeVision {
 		if in.Image == nil || len(in.Image.Data) == 0 {
 			return berth.Invalid(field(berth.VarImage), "has no content")
 		}
-	case berth.TemplateJobSummary:
-		if blank(in.JobText) {
-			return berth.Invalid(field(berth.VarJobText), "has no text")
-		}
-	case berth.TemplateResumeSummary, berth.TemplateDetailedResumeSummary:
-		if blank(in.Resume) {
-			return berth.Invalid(field(berth.VarResume), "has no text")
-		}
-	default:
-		if blank(in.Resume) {
-			return berth.Invalid(field(berth.VarResume), "has no text")
-		}
-		if blank(in.JobText) && blank(in.JobSummary) {
-			return berth.Invalid(field(berth.VarJobText), "has no text")
+		return nil
+	}
+	blank := func(s string) bool { return strings.TrimSpace(s) == "" }
+	for _, v := range spec.Variables {
+		replaceable := v.Name == spec.ImageText && slices.ContainsFunc(slices.Collect(maps.Values(in.Outputs)),
+			func(output string) bool { return !blank(output) })
+		if (v.Required || v.Name == spec.ImageText) && !replaceable && blank(in.Variables[v.Name]) {
+			return berth.Invalid(field(v.Name), "has no text")
 		}
 	}
 	return nil

@@ -9,29 +9,36 @@ import (
 	"berth"
 )
 
+func texts(resume, posting, detailed, notes string) Input {
+	return Input{Variables: map[string]string{
+		berth.VarResume: resume, berth.VarJobText: posting, berth.VarDetailedResume: detailed, berth.VarNotes: notes,
+	}}
+}
+
 func minimal(t berth.Template) Input {
 	switch t {
 	case berth.TemplateJobVision:
-		return Input{Image: &Image{MediaType: "image/png", Data: []byte("png")}}
+		return Input{Image: &Image{MediaType: "image/png", Data: []byte("png")}, Variables: map[string]string{}}
 	case berth.TemplateJobSummary:
-		return Input{JobText: "POSTING-TEXT"}
+		return texts("", "POSTING-TEXT", "", "")
 	case berth.TemplateResumeSummary, berth.TemplateDetailedResumeSummary:
-		return Input{Resume: "RESUME-TEXT"}
+		return texts("RESUME-TEXT", "", "", "")
 	default:
-		return Input{Resume: "RESUME-TEXT", JobText: "POSTING-TEXT"}
+		return texts("RESUME-TEXT", "POSTING-TEXT", "", "")
 	}
 }
 
 func full(t berth.Template) Input {
 	in := minimal(t)
-	in.JobSummary, in.DetailedResume, in.Notes = "SUMMARY-JSON", "DETAILED-TEXT", "NOTES-TEXT"
+	in.Outputs = map[berth.StepName]string{berth.StepSummary: "SUMMARY-JSON"}
+	in.Variables[berth.VarDetailedResume], in.Variables[berth.VarNotes] = "DETAILED-TEXT", "NOTES-TEXT"
 	in.Passages, in.Summaries = []string{"PASSAGE-1", "PASSAGE-2"}, []string{"STORED-1", "STORED-2"}
 	return in
 }
 
 func TestEveryPromptRendersInEveryLocale(t *testing.T) {
 	t.Parallel()
-	for _, tm := range stepTemplates() {
+	for _, tm := range berth.StepTemplates() {
 		for _, l := range Locales() {
 			for name, in := range map[string]Input{"minimal": minimal(tm), "full": full(tm)} {
 				msgs, err := Prompt(tm, l, in)
@@ -53,6 +60,21 @@ func TestEveryPromptRendersInEveryLocale(t *testing.T) {
 				require.Equal(t, l == berth.LocaleZH, strings.Contains(whole, "规则"), "%s %s", tm, l)
 			}
 		}
+	}
+}
+
+func TestPromptDirectories_AreTemplates(t *testing.T) {
+	t.Parallel()
+	dirs, err := promptFiles.ReadDir("prompts")
+	require.NoError(t, err)
+	for _, d := range dirs {
+		if d.Name() == sharedPrompts || d.Name() == repairPrompt {
+			continue
+		}
+		spec := berth.Template(d.Name()).Spec()
+		require.NotEmpty(t, spec.Name, "prompts/%s belongs to no template", d.Name())
+		_, err := promptFiles.Open("prompts/" + d.Name() + "/schema.json")
+		require.Equal(t, spec.Mode == berth.ModeBatch, err == nil, "prompts/%s/schema.json", d.Name())
 	}
 }
 
@@ -95,7 +117,7 @@ func TestMatchPromptShowsTheMarkersTheParserReads(t *testing.T) {
 		require.NoError(t, err)
 		var stages []berth.Stage
 		points := 0
-		for _, piece := range NewStageParser("").Feed(msgs[0].Text + "\n") {
+		for _, piece := range NewStageParser(berth.TemplateJobMatch.Spec()).Feed(msgs[0].Text + "\n") {
 			if piece.Stage != "" {
 				stages = append(stages, piece.Stage)
 			}
@@ -103,7 +125,7 @@ func TestMatchPromptShowsTheMarkersTheParserReads(t *testing.T) {
 				points++
 			}
 		}
-		require.Equal(t, MatchStages(), stages, l)
+		require.Equal(t, berth.TemplateJobMatch.Spec().Stages, stages, l)
 		require.Equal(t, 1, points, l)
 	}
 }
@@ -121,7 +143,7 @@ func TestDocumentsCannotBeForged(t *testing.T) {
 		"broken \xff\xfe text",
 	} {
 		in := minimal(berth.TemplateJobMatch)
-		in.Resume = hostile
+		in.Variables[berth.VarResume] = hostile
 		msgs, err := Prompt(berth.TemplateJobMatch, berth.LocaleEN, in)
 		require.NoError(t, err)
 		require.Equal(t, []Document{
@@ -135,8 +157,8 @@ func TestDocumentsCannotBeForged(t *testing.T) {
 
 func TestPromptRefusesBlankInput(t *testing.T) {
 	t.Parallel()
-	for _, tm := range stepTemplates() {
-		_, err := Prompt(tm, berth.LocaleEN, Input{Resume: " \n", JobText: "\t", Image: &Image{}})
+	for _, tm := range berth.StepTemplates() {
+		_, err := Prompt(tm, berth.LocaleEN, Input{Variables: map[string]string{berth.VarResume: " \n", berth.VarJobText: "\t"}, Image: &Image{}})
 		require.Equal(t, berth.CodeInvalid, berth.CodeOf(err), tm)
 		require.ErrorContains(t, err, "variables.")
 	}

@@ -36,17 +36,16 @@ type Piece struct {
 // out does not depend on how the answer was cut into deltas. Text is held back only while its line could still become
 // a marker. The zero value is not ready; one goroutine may use it.
 type StageParser struct {
+	stages  []berth.Stage
 	stage   berth.Stage
 	line    []byte // the held beginning of the line
 	passing bool   // the line is known to be text
 }
 
-// NewStageParser starts at the stage that holds until the model names one.
-func NewStageParser(fallback berth.Stage) *StageParser { return &StageParser{stage: fallback} }
-
-// MatchStages lists the stages of a match in their order.
-func MatchStages() []berth.Stage {
-	return []berth.Stage{berth.StageIngest, berth.StageCompare, berth.StageScore, berth.StageDeliver}
+// NewStageParser returns a parser for the answer of a template. It starts in the template's first stage and accepts
+// markers of the template's stages only.
+func NewStageParser(spec berth.TemplateSpec) *StageParser {
+	return &StageParser{stages: spec.Stages, stage: spec.FirstStage()}
 }
 
 // Stage is the one the answer stands at.
@@ -73,7 +72,7 @@ func (p *StageParser) Feed(delta string) []Piece {
 		switch {
 		case b == '\n':
 			p.endLine(&out)
-		case !couldBeMark(p.line):
+		case !couldBeMark(p.line, p.stages):
 			out.text(string(p.line))
 			p.line = p.line[:0]
 			p.passing = true
@@ -90,7 +89,7 @@ func (p *StageParser) Close() []Piece {
 }
 
 func (p *StageParser) endLine(out *pieces) {
-	switch mark, ok := parseMark(p.line); {
+	switch mark, ok := parseMark(p.line, p.stages); {
 	case !ok:
 		out.text(string(p.line))
 	default:
@@ -103,7 +102,7 @@ func (p *StageParser) endLine(out *pieces) {
 }
 
 // couldBeMark tells whether a line that begins like this, without its end yet, can still be a marker.
-func couldBeMark(line []byte) bool {
+func couldBeMark(line []byte, stages []berth.Stage) bool {
 	rest := bytes.TrimLeft(line, " \t")
 	if len(line)-len(rest) > maxIndent || len(line) > maxMarkLine {
 		return false
@@ -119,13 +118,13 @@ func couldBeMark(line []byte) bool {
 	}
 	name := string(rest[len(stagePrefix):])
 	return bytes.HasPrefix(rest, []byte(stagePrefix)) &&
-		slices.ContainsFunc(MatchStages(), func(s berth.Stage) bool {
+		slices.ContainsFunc(stages, func(s berth.Stage) bool {
 			whole := string(s) + markEnd
 			return strings.HasPrefix(whole, name) || strings.TrimRight(name, " \t\r") == whole
 		})
 }
 
-func parseMark(line []byte) (Piece, bool) {
+func parseMark(line []byte, stages []berth.Stage) (Piece, bool) {
 	rest := bytes.TrimLeft(line, " \t")
 	if len(line)-len(rest) > maxIndent || len(line) > maxMarkLine {
 		return Piece{}, false
@@ -136,7 +135,7 @@ func parseMark(line []byte) (Piece, bool) {
 	}
 	if name, ok := bytes.CutPrefix(body, []byte(stagePrefix)); ok {
 		s := berth.Stage(name)
-		return Piece{Stage: s}, slices.Contains(MatchStages(), s) && len(rest) <= maxStageLine
+		return Piece{Stage: s}, slices.Contains(stages, s) && len(rest) <= maxStageLine
 	}
 	object, ok := bytes.CutPrefix(body, []byte(pointPrefix))
 	if !ok || len(object) == 0 || object[0] != '{' {

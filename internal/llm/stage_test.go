@@ -26,7 +26,7 @@ Apply.`
 
 // collect feeds an answer cut at the given width and joins neighbouring texts.
 func collect(answer string, width int) ([]Piece, berth.Stage) {
-	p := NewStageParser(berth.StageIngest)
+	p := NewStageParser(berth.TemplateJobMatch.Spec())
 	var all pieces
 	add := func(list []Piece) {
 		for _, piece := range list {
@@ -95,7 +95,7 @@ func TestStageParserLeavesEverythingElseAlone(t *testing.T) {
 // A reader must not wait for text longer than its line could be a marker.
 func TestStageParserDoesNotDelayText(t *testing.T) {
 	t.Parallel()
-	p := NewStageParser(berth.StageIngest)
+	p := NewStageParser(berth.TemplateJobMatch.Spec())
 	feed := func(s string) string {
 		var b strings.Builder
 		for _, piece := range p.Feed(s) {
@@ -140,7 +140,7 @@ func FuzzStageParser(f *testing.F) {
 			}
 		}
 		for line := range strings.Lines(answer) {
-			if _, is := parseMark([]byte(line)); is {
+			if _, is := parseMark([]byte(line), berth.TemplateJobMatch.Spec().Stages); is {
 				marks--
 			} else {
 				kept.WriteString(line)

@@ -12,8 +12,8 @@ import (
 
 func TestCheckVariables(t *testing.T) {
 	t.Parallel()
-	type vars = map[string]Kind
-	const text, stored, image = KindText, KindTextAsset, KindImageAsset
+	type vars = map[string]berth.VariableKind
+	const text, stored, image = berth.KindText, berth.KindTextAsset, berth.KindImageAsset
 	for name, row := range map[string]struct {
 		template berth.Template
 		vars     vars
@@ -60,12 +60,12 @@ func TestCheckVariables(t *testing.T) {
 func TestEveryTemplateHasVariables(t *testing.T) {
 	t.Parallel()
 	for _, tm := range berth.Templates() {
-		require.NotEmpty(t, Variables(tm), tm)
+		require.NotEmpty(t, tm.Spec().Variables, tm)
 	}
-	require.True(t, HasImage(map[string]Kind{"jobImage": KindImageAsset}))
-	require.False(t, HasImage(map[string]Kind{"resume": KindText, "jobText": KindTextAsset}))
-	require.Equal(t, berth.VarResume, ReadsInto(berth.TemplateDetailedResumeSummary))
-	require.Equal(t, berth.VarJobText, ReadsInto(berth.TemplateJobMatch))
+	require.True(t, HasImage(map[string]berth.VariableKind{"jobImage": berth.KindImageAsset}))
+	require.False(t, HasImage(map[string]berth.VariableKind{"resume": berth.KindText, "jobText": berth.KindTextAsset}))
+	require.Equal(t, berth.VarResume, berth.TemplateDetailedResumeSummary.Spec().ImageText)
+	require.Equal(t, berth.VarJobText, berth.TemplateJobMatch.Spec().ImageText)
 }
 
 // A variable that a step's prompt is filled from and Reads denies would be missing there.
@@ -73,24 +73,24 @@ func TestPromptsReadWhatTheyAreFilledFrom(t *testing.T) {
 	t.Parallel()
 	const mark = "what is looked for"
 	inputs := map[string]Input{
-		berth.VarResume:         {Resume: mark, JobText: "x"},
-		berth.VarJobText:        {Resume: "x", JobText: mark},
-		berth.VarDetailedResume: {Resume: "x", JobText: "x", DetailedResume: mark},
-		berth.VarNotes:          {Resume: "x", JobText: "x", Notes: mark},
+		berth.VarResume:         texts(mark, "x", "", ""),
+		berth.VarJobText:        texts("x", mark, "", ""),
+		berth.VarDetailedResume: texts("x", "x", mark, ""),
+		berth.VarNotes:          texts("x", "x", "", mark),
 	}
-	for _, tmpl := range stepTemplates() {
-		require.Equal(t, tmpl == berth.TemplateJobVision, Reads(tmpl, berth.VarImage), tmpl)
-		require.Equal(t, tmpl == berth.TemplateJobVision, Reads(tmpl, berth.VarJobImage), tmpl)
+	for _, tmpl := range berth.StepTemplates() {
+		require.Equal(t, tmpl == berth.TemplateJobVision, tmpl.Spec().Reads(berth.VarImage), tmpl)
+		require.Equal(t, tmpl == berth.TemplateJobVision, tmpl.Spec().Reads(berth.VarJobImage), tmpl)
 		if tmpl == berth.TemplateJobVision {
 			continue
 		}
 		for name, in := range inputs {
 			messages, err := Prompt(tmpl, berth.LocaleEN, in)
 			require.NoError(t, err)
-			if name == berth.VarDetailedResume && !Reads(tmpl, name) {
+			if name == berth.VarDetailedResume && !tmpl.Spec().Reads(name) {
 				continue // some have a place for it, but no task of theirs has it
 			}
-			require.Equal(t, strings.Contains(messages[1].Text, mark), Reads(tmpl, name), "%s %s", tmpl, name)
+			require.Equal(t, strings.Contains(messages[1].Text, mark), tmpl.Spec().Reads(name), "%s %s", tmpl, name)
 		}
 	}
 }
