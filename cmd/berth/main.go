@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"berth/internal/config"
+	"berth/internal/node"
 )
 
 // version is set by the linker at release.
@@ -49,7 +51,7 @@ func main() {
 		kong.Description("A durable dispatcher for scarce capacity. Every flag has an environment variable; `berth config` shows what is in force."),
 		kong.ShortUsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"version": version},
+		kong.Vars{"version": version, "drivers": strings.Join(node.DriverNames(), ",")},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
 	if err := k.Run(); err != nil {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	temporalclient "go.temporal.io/sdk/client"
@@ -31,26 +28,12 @@ type nodeCommand struct {
 	Hostname     string         `help:"Host it is on, for locality. Default: the machine's name."`
 	Drain        time.Duration  `help:"Time that running jobs get to finish when it is stopped." default:"20s"`
 
-	Driver string `help:"Who does the work: ${enum}." enum:"exec,http,sim" required:""`
-
-	Exec string `help:"exec: command per job, run by sh -c: text on standard input, translation on standard output." placeholder:"COMMAND"`
-
-	HTTPURL        string `help:"http: endpoint that a job is posted to; with --http-openai the server's base URL." name:"http-url"`
-	HTTPKey        string `help:"http: bearer token or API key for it." name:"http-key" env:"BERTH_NODE_HTTP_KEY"`
-	HTTPOpenAI     bool   `help:"http: the endpoint speaks the OpenAI chat-completions protocol." name:"http-openai"`
-	Model          string `help:"http: the model that translates, with --http-openai."`
-	MaxTokensField string `help:"http: how the server names the bound of an answer: ${enum}." enum:"max_tokens,max_completion_tokens" default:"max_tokens"`
-
-	SimDelay     time.Duration `help:"sim: time a job takes." name:"sim-delay"`
-	SimFailEvery int           `help:"sim: each n-th job fails." name:"sim-fail-every"`
+	node.DriverFlags `embed:""`
 
 	Temporal  config.Temporal `embed:"" group:"Temporal"`
 	LogLevel  string          `help:"Least log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
 	LogFormat string          `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
 }
-
-// secretSettings are not for the commands of the exec driver.
-var secretSettings = []string{"BERTH_TOKEN=", "BERTH_NODE_HTTP_KEY=", "BERTH_AUTH_SECRET="}
 
 // Run is the node until the context ends and it has drained.
 func (c *nodeCommand) Run(ctx context.Context) error {
@@ -77,14 +60,8 @@ func (c *nodeCommand) Run(ctx context.Context) error {
 		err = errors.New("--slots must be 1 or more")
 	case c.Drain <= 0:
 		err = errors.New("--drain must be above 0")
-	case c.Driver == "exec":
-		driver, err = c.exec()
-	case c.Driver == "http" && c.HTTPOpenAI:
-		driver, err = c.openAI(logger)
-	case c.Driver == "http":
-		driver, err = c.http()
 	default:
-		driver, err = c.sim()
+		driver, err = node.NewDriver(c.DriverFlags, spec, logger)
 	}
 	if err == nil && len(c.Capabilities) == 0 {
 		err = errors.New("--capabilities: must name what the node can do, such as translate:en-es; without, nothing would ever come to it")
@@ -103,47 +80,4 @@ func (c *nodeCommand) Run(ctx context.Context) error {
 	return node.Run(ctx, node.Options{
 		Spec: spec, API: api.client(), Temporal: tc, Driver: driver, Drain: c.Drain, Logger: logger,
 	})
-}
-
-func (c *nodeCommand) exec() (node.Driver, error) {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return slices.ContainsFunc(secretSettings, func(s string) bool { return strings.HasPrefix(v, s) })
-	})
-	d, err := node.NewExec(c.Exec, append(env, "BERTH_NODE_ID="+c.ID))
-	if err != nil {
-		return nil, fmt.Errorf("--exec: %w", err)
-	}
-	return d, nil
-}
-
-func (c *nodeCommand) http() (node.Driver, error) {
-	d, err := node.NewHTTP(c.HTTPURL, c.HTTPKey, c.Slots)
-	if err != nil {
-		return nil, fmt.Errorf("--http-url: %w", err)
-	}
-	return d, nil
-}
-
-func (c *nodeCommand) openAI(logger *slog.Logger) (node.Driver, error) {
-	switch {
-	case c.Model == "":
-		return nil, errors.New("--model: must name the model with --http-openai")
-	case c.Kind == berth.NodeEngine:
-		return nil, errors.New("--http-openai: a chat model translates; it runs no executors")
-	}
-	d, err := node.NewOpenAI(node.OpenAIOptions{
-		BaseURL: c.HTTPURL, Model: c.Model, Key: c.HTTPKey, KeySetting: "BERTH_NODE_HTTP_KEY",
-		MaxTokensField: c.MaxTokensField, Slots: c.Slots, Logger: logger,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("--http-url: %w", err)
-	}
-	return d, nil
-}
-
-func (c *nodeCommand) sim() (node.Driver, error) {
-	if c.SimDelay < 0 || c.SimFailEvery < 0 {
-		return nil, errors.New("--sim-delay and --sim-fail-every must not be negative")
-	}
-	return node.NewSim(c.ID, node.SimOptions{Delay: c.SimDelay, FailEvery: c.SimFailEvery}), nil
 }

@@ -39,6 +39,25 @@ type Exec struct {
 	env     []string
 }
 
+// ExecFlags configure the exec driver.
+type ExecFlags struct {
+	Exec string `help:"exec: command per job, run by sh -c; reads the text from standard input and writes the translation to standard output." placeholder:"COMMAND"`
+}
+
+// secretSettings are the environment variables that commands must not see.
+var secretSettings = []string{"BERTH_TOKEN=", "BERTH_NODE_HTTP_KEY=", "BERTH_AUTH_SECRET="}
+
+func newExecDriver(c driverContext) (Driver, error) {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return slices.ContainsFunc(secretSettings, func(s string) bool { return strings.HasPrefix(v, s) })
+	})
+	d, err := NewExec(c.Exec, append(env, "BERTH_NODE_ID="+c.spec.ID))
+	if err != nil {
+		return nil, fmt.Errorf("--exec: %w", err)
+	}
+	return d, nil
+}
+
 // NewExec makes the driver. env is the commands' environment, as "NAME=value"; what a command should not see, such as
 // tokens, is left out by the caller.
 func NewExec(command string, env []string) (*Exec, error) {

@@ -24,6 +24,26 @@ type HTTP struct {
 	http *http.Client
 }
 
+// HTTPFlags configure the http driver.
+type HTTPFlags struct {
+	HTTPURL        string `help:"http: endpoint that jobs are posted to; with --http-openai the server's base URL." name:"http-url"`
+	HTTPKey        string `help:"http: bearer token or API key for the endpoint." name:"http-key" env:"BERTH_NODE_HTTP_KEY"`
+	HTTPOpenAI     bool   `help:"http: the endpoint speaks the OpenAI chat completions protocol." name:"http-openai"`
+	Model          string `help:"http: model that translates; required with --http-openai."`
+	MaxTokensField string `help:"http: request field that limits the answer's tokens: ${enum}." enum:"max_tokens,max_completion_tokens" default:"max_tokens"`
+}
+
+func newHTTPDriver(c driverContext) (Driver, error) {
+	if c.HTTPOpenAI {
+		return newOpenAIDriver(c)
+	}
+	d, err := NewHTTP(c.HTTPURL, c.HTTPKey, c.spec.MaxConcurrentJobs)
+	if err != nil {
+		return nil, fmt.Errorf("--http-url: %w", err)
+	}
+	return d, nil
+}
+
 // NewHTTP makes the driver. key is sent as bearer token, when there is one; redirects are not followed, so that it goes
 // to the address the operator configured or nowhere.
 func NewHTTP(endpoint, key string, slots int) (*HTTP, error) {

@@ -9,13 +9,6 @@ import (
 	"berth"
 )
 
-// Driver does a node's jobs. Its calls end when their context does, with everything they started. A failure is a
-// *berth.Error: of code invalid when no node could do better with this input, else another node tries.
-type Driver interface {
-	Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error)
-	Execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error)
-}
-
 // jobs is the work of nodes that translate or have executors.
 type jobs struct {
 	driver    Driver

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -57,6 +58,23 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	}
 	hc := httpClient(o.Slots)
 	return &OpenAI{models: llm.NewClient(catalog, hc, o.Logger), http: hc}, nil
+}
+
+func newOpenAIDriver(c driverContext) (Driver, error) {
+	switch {
+	case c.Model == "":
+		return nil, errors.New("--model: required with --http-openai")
+	case c.spec.Kind == berth.NodeEngine:
+		return nil, errors.New("--http-openai: a chat model cannot run executors; use --kind translate")
+	}
+	d, err := NewOpenAI(OpenAIOptions{
+		BaseURL: c.HTTPURL, Model: c.Model, Key: c.HTTPKey, KeySetting: "BERTH_NODE_HTTP_KEY",
+		MaxTokensField: c.MaxTokensField, Slots: c.spec.MaxConcurrentJobs, Logger: c.logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--http-url: %w", err)
+	}
+	return d, nil
 }
 
 // Close drops idle connections.
