@@ -21,11 +21,11 @@ import (
 	"berth/internal/config"
 )
 
-// parallel is how many chains, and how many bare workflows, are under way at once.
+// parallel is the number of chains, and of bare workflows, that run concurrently.
 const parallel = 20
 
-// Chain prints how many chains of three model calls a second go through berth, beside bare workflows of three
-// empty activities through the same Temporal, in turns: what the one leaves behind slows both alike.
+// Chain measures and prints the throughput of chains of three model calls and of bare workflows of three empty activities
+// on the same Temporal. The two alternate, so that both are slowed equally by a growing database.
 func Chain(ctx context.Context, w io.Writer, cfg config.Config, n int) (err error) {
 	const steps, rounds = 3, 4
 	bareOne, stop, err := bareWorkflow(ctx, cfg, steps)
@@ -38,11 +38,11 @@ func Chain(ctx context.Context, w io.Writer, cfg config.Config, n int) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-	var picture bytes.Buffer
-	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
-		return fmt.Errorf("draw picture: %w", err)
+	var posting bytes.Buffer
+	if err := png.Encode(&posting, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
+		return fmt.Errorf("encode image: %w", err)
 	}
-	asset, err := h.client.Upload(ctx, "posting.png", picture.Bytes())
+	asset, err := h.client.Upload(ctx, "posting.png", posting.Bytes())
 	if err != nil {
 		return err
 	}
@@ -67,35 +67,36 @@ func Chain(ctx context.Context, w io.Writer, cfg config.Config, n int) (err erro
 		}
 		return nil
 	}
-	var ours, bare run
+	var measured, baseline run
 	for range rounds {
 		for _, side := range []struct {
 			total *run
 			one   func(context.Context) error
-		}{{&bare, bareOne}, {&ours, chain}} {
-			r, err := together(ctx, n/rounds, parallel, side.one)
+		}{{&baseline, bareOne}, {&measured, chain}} {
+			r, err := concurrently(ctx, n/rounds, parallel, side.one)
 			if err != nil {
 				return err
 			}
 			side.total.took, side.total.wall = append(side.total.took, r.took...), side.total.wall+r.wall
 		}
 	}
-	_, _ = fmt.Fprintf(w, "chains of %d model calls, %d at once, %d in all\n  berth     %.1f/s  %s\n  baseline  %.1f/s  %s  bare workflows of %d empty activities on a task queue of their own\n  ratio     %.2f   goal >= 0.8\n",
-		steps, parallel, n, ours.rate(), ours.took, bare.rate(), bare.took, steps, ours.rate()/bare.rate())
+	_, _ = fmt.Fprintf(w, "chains of %d model calls, %d concurrent, %d in total\n  berth     %.1f/s  %s\n  baseline  %.1f/s  %s  bare workflows of %d empty activities on a task queue of their own\n  ratio     %.2f   goal >= 0.8\n",
+		steps, parallel, n, measured.rate(), measured.took, baseline.rate(), baseline.took, steps, measured.rate()/baseline.rate())
 	return nil
 }
 
-// run is what together measured.
+// run is the result of one measurement: the latency of each call and the total time.
 type run struct {
-	took figures
+	took latencies
 	wall time.Duration
 }
 
+// rate returns calls per second.
 func (r run) rate() float64 { return float64(len(r.took)) / r.wall.Seconds() }
 
-// together calls one n times, at most limit at once.
-func together(ctx context.Context, n, limit int, one func(context.Context) error) (run, error) {
-	took := make(figures, n)
+// concurrently calls one n times, at most limit at the same time.
+func concurrently(ctx context.Context, n, limit int, one func(context.Context) error) (run, error) {
+	took := make(latencies, n)
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(limit)
@@ -113,27 +114,27 @@ func together(ctx context.Context, n, limit int, one func(context.Context) error
 	return run{took: took, wall: time.Since(began)}, err
 }
 
-// bareWorkflows runs the baseline n times, at most limit at once.
+// bareWorkflows runs the baseline workflow n times, at most limit at the same time.
 func bareWorkflows(ctx context.Context, cfg config.Config, n, activities, limit int) (run, error) {
 	one, stop, err := bareWorkflow(ctx, cfg, activities)
 	if err != nil {
 		return run{}, err
 	}
 	defer stop()
-	return together(ctx, n, limit, one)
+	return concurrently(ctx, n, limit, one)
 }
 
-// bareWorkflow is the baseline: one runs a workflow of a few empty activities one after the other, on workers that work until
-// stop. The activities have a task queue of their own, as each model has: on the workflow's own queue Temporal would hand
-// them back with the workflow task and save a write each.
+// bareWorkflow starts workers for the baseline: one runs a workflow of several empty activities in sequence, stop ends
+// the workers. The activities have their own task queue, as each model has: on the workflow's queue Temporal would start
+// them eagerly and save one write each.
 func bareWorkflow(ctx context.Context, cfg config.Config, activities int) (one func(context.Context) error, stop func(), err error) {
 	c, err := dial(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	queue := "bench." + strconv.FormatInt(time.Now().UnixNano(), 36)
-	work := worker.New(c, queue, worker.Options{})
-	work.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
+	workflowWorker := worker.New(c, queue, worker.Options{})
+	workflowWorker.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: queue + ".work", StartToCloseTimeout: time.Minute})
 		for range activities {
 			if err := workflow.ExecuteActivity(ctx, empty).Get(ctx, nil); err != nil {
@@ -142,13 +143,13 @@ func bareWorkflow(ctx context.Context, cfg config.Config, activities int) (one f
 		}
 		return nil
 	}, workflow.RegisterOptions{Name: "Bare"})
-	acting := worker.New(c, queue+".work", worker.Options{DisableWorkflowWorker: true})
-	acting.RegisterActivity(empty)
-	if err := errors.Join(work.Start(), acting.Start()); err != nil {
+	activityWorker := worker.New(c, queue+".work", worker.Options{DisableWorkflowWorker: true})
+	activityWorker.RegisterActivity(empty)
+	if err := errors.Join(workflowWorker.Start(), activityWorker.Start()); err != nil {
 		c.Close()
 		return nil, nil, fmt.Errorf("start workers: %w", err)
 	}
-	stop = func() { acting.Stop(); work.Stop(); c.Close() }
+	stop = func() { activityWorker.Stop(); workflowWorker.Stop(); c.Close() }
 	one = func(ctx context.Context) error {
 		r, err := c.ExecuteWorkflow(ctx, temporal.StartWorkflowOptions{TaskQueue: queue}, "Bare")
 		if err != nil {
@@ -156,7 +157,7 @@ func bareWorkflow(ctx context.Context, cfg config.Config, activities int) (one f
 		}
 		return r.Get(ctx, nil)
 	}
-	if err := one(ctx); err != nil { // the pollers are up and the caches warm
+	if err := one(ctx); err != nil { // starts the pollers and warms the caches
 		stop()
 		return nil, nil, err
 	}

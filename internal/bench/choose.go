@@ -20,24 +20,25 @@ import (
 
 const (
 	dispatchers = 8
-	// chunk is how many calls are timed at a time: their leases are given back before the next, untimed.
+	// chunk is the number of calls timed together. Their leases are released, untimed, before the next chunk.
 	chunk = 1000
-	// chunks are timed for each strategy and size.
+	// chunks is the number of chunks for each strategy and pool size.
 	chunks = 20
 )
 
-// fleetSizes are the pools that choosing is measured in.
+// fleetSizes returns the pool sizes that are measured.
 func fleetSizes() []int { return []int{10, 100, 1000, 10_000} }
 
-// choose prints what choosing a node and taking its slot costs beside an empty script of as many keys and arguments, by
-// the same clients in turn, so that a busy machine disturbs both alike; the ratio is the median of the chunks'.
+// choose measures and prints the cost of choosing a node and reserving a slot, compared with an empty script that has as
+// many keys and arguments. The same clients alternate between the two, so that other load affects both equally; the ratio
+// is the median over all chunks.
 func choose(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 	rdbs := make([]*redis.Client, dispatchers)
 	for i := range rdbs {
 		rdbs[i] = redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr, PoolSize: 1})
 		defer func() { err = errors.Join(err, rdbs[i].Close()) }()
 	}
-	_, _ = fmt.Fprintf(w, "choose + reserve, %d dispatchers, us a call; baseline an empty EVALSHA of as many keys and arguments; goal >= 0.60 of its throughput, 10 to 10,000 nodes <= 1.3x\n", dispatchers)
+	_, _ = fmt.Fprintf(w, "choose + reserve, %d dispatchers, us per call; baseline an empty EVALSHA with as many keys and arguments; goal >= 0.60 of its throughput, 10 to 10,000 nodes <= 1.3x\n", dispatchers)
 	for _, strategy := range []berth.Strategy{
 		berth.StrategyPowerOfTwo, berth.StrategyLoadBalanced, berth.StrategyRoundRobin, berth.StrategyLocality,
 	} {
@@ -50,7 +51,7 @@ func choose(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 			if smallest == 0 {
 				smallest = took
 			}
-			_, _ = fmt.Fprintf(w, "  %-14s %6d nodes  berth %6.1f  baseline %6.1f  ratio %.2f  dearer than the smallest pool %.2fx\n",
+			_, _ = fmt.Fprintf(w, "  %-14s %6d nodes  berth %6.1f  baseline %6.1f  ratio %.2f  relative to the smallest pool %.2fx\n",
 				strategy, nodes, took, took*of, of, took/smallest)
 		}
 	}
@@ -58,7 +59,8 @@ func choose(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 	return nil
 }
 
-// chooseIn measures one strategy in a pool of n nodes: microseconds a call, and the share of the empty script's throughput.
+// chooseIn measures one strategy in a pool of n nodes. It returns microseconds per call and the throughput as a share of
+// the empty script's.
 func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.Strategy) (took, of float64, err error) {
 	clients := make([]*lua.Scripts, len(rdbs))
 	for i, rdb := range rdbs {
@@ -76,17 +78,17 @@ func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.S
 	if err := empty.Load(ctx, rdbs[0]).Err(); err != nil {
 		return 0, 0, fmt.Errorf("load empty script: %w", err)
 	}
-	given := make([]berth.Assignment, chunk)
+	assigned := make([]berth.Assignment, chunk)
 	var calls, ratios []float64
 	for range chunks {
-		idle, err := by(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
+		baseline, err := timeCalls(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
 			return empty.EvalSha(ctx, s.Redis(), []string{"lease:guard", "scheduler:leases"}, "scheduler:",
 				strconv.Itoa(i), 60000, benchPool, "power-of-two", i*7919, "").Err()
 		})
 		if err != nil {
 			return 0, 0, fmt.Errorf("empty script: %w", err)
 		}
-		chosen, err := by(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
+		measured, err := timeCalls(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
 			c := lua.Choice{PoolID: benchPool, Strategy: strategy, Hold: time.Minute}
 			if strategy == berth.StrategyLocality {
 				c.OwnZone, c.OwnHost = "z1", "h7"
@@ -95,15 +97,15 @@ func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.S
 			if err == nil && d.Code != lua.AssignOK {
 				return fmt.Errorf("assign: %s", d.Code)
 			}
-			given[i] = d.Assignment
+			assigned[i] = d.Assignment
 			return err
 		})
 		if err != nil {
 			return 0, 0, err
 		}
-		calls, ratios = append(calls, float64(chosen.Microseconds())/chunk), append(ratios, float64(idle)/float64(chosen))
-		if _, err := by(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
-			_, err := s.ReleaseNodeSlot(ctx, given[i].NodeID, given[i].LeaseID)
+		calls, ratios = append(calls, float64(measured.Microseconds())/chunk), append(ratios, float64(baseline)/float64(measured))
+		if _, err := timeCalls(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
+			_, err := s.ReleaseNodeSlot(ctx, assigned[i].NodeID, assigned[i].LeaseID)
 			return err
 		}); err != nil {
 			return 0, 0, err
@@ -114,7 +116,7 @@ func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.S
 	return calls[len(calls)/2], ratios[len(ratios)/2], nil
 }
 
-// benchPool is the pool, and the capability, of the nodes that are measured.
+// benchPool is the pool and the capability of all nodes of a benchmark.
 const benchPool = "translate:en-es"
 
 func registerBare(ctx context.Context, s *lua.Scripts, i, slots int) error {
@@ -126,8 +128,8 @@ func registerBare(ctx context.Context, s *lua.Scripts, i, slots int) error {
 	return err
 }
 
-// by lets all clients make n calls and tells how long that took.
-func by(ctx context.Context, clients []*lua.Scripts, n int, call func(ctx context.Context, s *lua.Scripts, i int) error) (time.Duration, error) {
+// timeCalls distributes n calls over the clients and returns the total time.
+func timeCalls(ctx context.Context, clients []*lua.Scripts, n int, call func(ctx context.Context, s *lua.Scripts, i int) error) (time.Duration, error) {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	begin := time.Now()
@@ -145,7 +147,7 @@ func by(ctx context.Context, clients []*lua.Scripts, n int, call func(ctx contex
 	return time.Since(begin), err
 }
 
-// memory prints what Redis needs for each node, session and job (with its lease and binding).
+// memory measures and prints the Redis memory used per node, session and job (with its lease and request binding).
 func memory(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 	const n = 10_000
 	rdb := redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr})
@@ -192,7 +194,7 @@ func memory(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(w, "  a %-8s %5d bytes\n", what.name, (now-last)/n)
+		_, _ = fmt.Fprintf(w, "  per %-8s %5d bytes\n", what.name, (now-last)/n)
 		last = now
 	}
 	_, _ = fmt.Fprintln(w)
@@ -202,7 +204,7 @@ func memory(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 func usedMemory(ctx context.Context, rdb *redis.Client) (int64, error) {
 	info, err := rdb.InfoMap(ctx, "memory").Result()
 	if err != nil {
-		return 0, fmt.Errorf("memory of redis: %w", err)
+		return 0, fmt.Errorf("read Redis memory usage: %w", err)
 	}
 	return strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
 }

@@ -22,14 +22,15 @@ import (
 )
 
 const (
-	// segments is how many jobs a measured turn has.
+	// segments is the number of jobs of a measured turn.
 	segments = 6
-	// spoken is how far apart the segments of somebody who speaks are, at least: the job before has ended by then.
-	spoken = 50 * time.Millisecond
+	// spacing is the pause between the segments of a paced turn. It is shorter than between spoken segments and long
+	// enough for the previous job to end.
+	spacing = 50 * time.Millisecond
 )
 
-// Dispatch prints what the fleet and its turns cost: choosing a node, Redis memory, nodes over HTTP, and turns beside bare
-// Temporal.
+// Dispatch measures and prints the cost of choosing a node, Redis memory, turns compared with bare Temporal, and
+// registrations and heartbeats over HTTP.
 func Dispatch(ctx context.Context, w io.Writer, cfg config.Config, turns int) error {
 	if err := choose(ctx, w, cfg); err != nil {
 		return err
@@ -41,22 +42,22 @@ func Dispatch(ctx context.Context, w io.Writer, cfg config.Config, turns int) er
 	if err != nil {
 		return err
 	}
-	return ourTurns(ctx, w, cfg, turns, bare)
+	return turnsOverHTTP(ctx, w, cfg, turns, bare)
 }
 
-// turnFigures are what turns of one side took.
-type turnFigures struct {
-	first   figures // dispatches that begin a turn
-	running figures // dispatches in a running turn, as people speak
-	chased  figures // dispatches in a running turn, each sent with the answer to the one before
-	rate    float64 // turns a second, many at once
+// turnLatencies holds the measurements of berth's turns or of the baseline.
+type turnLatencies struct {
+	first      latencies // dispatches that start a turn
+	paced      latencies // later dispatches, spacing apart
+	backToBack latencies // later dispatches, each sent on the response to the previous one
+	rate       float64   // turns per second, many concurrent
 }
 
-// measureTurns has turns of a few dispatches made: one at a time as people speak, one at a time flat out, many at once.
-// begin names a turn, and answers what makes its i-th dispatch.
-func measureTurns(ctx context.Context, turns int, begin func(turn string) func(i int) error) (turnFigures, error) {
-	var f turnFigures
-	speak := func(name string, pause time.Duration, tell func(i int, d time.Duration)) error {
+// measureTurns runs turns of several dispatches: paced turns and back-to-back turns one at a time, then many concurrent
+// turns. begin starts a turn with the given name and returns the function that makes its i-th dispatch.
+func measureTurns(ctx context.Context, turns int, begin func(turn string) func(i int) error) (turnLatencies, error) {
+	var f turnLatencies
+	runTurn := func(name string, pause time.Duration, record func(i int, d time.Duration)) error {
 		dispatch := begin(name)
 		for i := range segments {
 			if i > 0 {
@@ -68,38 +69,38 @@ func measureTurns(ctx context.Context, turns int, begin func(turn string) func(i
 			if err := dispatch(i); err != nil {
 				return err
 			}
-			tell(i, time.Since(began))
+			record(i, time.Since(began))
 		}
 		return nil
 	}
-	for t := -5; t < turns; t++ { // the first ones warm the caches
+	for t := -5; t < turns; t++ { // the first five warm the caches
 		name := strconv.Itoa(t)
 		err := errors.Join(
-			speak("spoken-"+name, spoken, func(i int, d time.Duration) {
+			runTurn("paced-"+name, spacing, func(i int, d time.Duration) {
 				switch {
 				case t < 0:
 				case i == 0:
 					f.first = append(f.first, d)
 				default:
-					f.running = append(f.running, d)
+					f.paced = append(f.paced, d)
 				}
 			}),
-			speak("chased-"+name, 0, func(i int, d time.Duration) {
+			runTurn("back-to-back-"+name, 0, func(i int, d time.Duration) {
 				if t >= 0 && i > 0 {
-					f.chased = append(f.chased, d)
+					f.backToBack = append(f.backToBack, d)
 				}
 			}),
 		)
 		if err != nil {
-			return turnFigures{}, err
+			return turnLatencies{}, err
 		}
 	}
 	number := make(chan int, turns)
 	for t := range turns {
 		number <- t
 	}
-	all, err := together(ctx, turns, parallel, func(context.Context) error {
-		return speak("many-"+strconv.Itoa(<-number), 0, func(int, time.Duration) {})
+	all, err := concurrently(ctx, turns, parallel, func(context.Context) error {
+		return runTurn("concurrent-"+strconv.Itoa(<-number), 0, func(int, time.Duration) {})
 	})
 	f.rate = all.rate()
 	return f, err
@@ -114,8 +115,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ourTurns runs turns over HTTP on one node that answers at once.
-func ourTurns(ctx context.Context, w io.Writer, cfg config.Config, turns int, bare turnFigures) (err error) {
+// turnsOverHTTP measures turns over HTTP on one node that completes its jobs immediately, and prints them beside bare.
+func turnsOverHTTP(ctx context.Context, w io.Writer, cfg config.Config, turns int, bare turnLatencies) (err error) {
 	h, err := open(ctx, cfg, provider{tokens: 1})
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func ourTurns(ctx context.Context, w io.Writer, cfg config.Config, turns int, ba
 	if err := h.session(ctx); err != nil {
 		return err
 	}
-	ours, err := measureTurns(ctx, turns, func(name string) func(int) error {
+	measured, err := measureTurns(ctx, turns, func(name string) func(int) error {
 		turn := ""
 		return func(i int) error {
 			job := client.JobSpec{RequestID: name + "." + strconv.Itoa(i), TurnID: turn, Segment: client.Segment{Index: i, Text: "hello"}}
@@ -145,21 +146,21 @@ func ourTurns(ctx context.Context, w io.Writer, cfg config.Config, turns int, ba
 		return err
 	}
 	const update = "bare Temporal update with an empty local activity"
-	compare(w, fmt.Sprintf("dispatch of a job in a running turn, segments %s apart, HTTP to node id", spoken), ours.running, bare.running,
+	compare(w, fmt.Sprintf("dispatch of a job in a running turn, segments %s apart, HTTP to node id", spacing), measured.paced, bare.paced,
 		update, "p50 <= 1.5x, p99 <= 2x")
-	compare(w, "the same, each sent with the answer to the one before: its update meets the end of that job", ours.chased, bare.chased,
+	compare(w, "the same back to back: each update arrives while the previous job ends", measured.backToBack, bare.backToBack,
 		update, "none")
-	compare(w, "first dispatch of a turn, HTTP to node id", ours.first, bare.first,
+	compare(w, "first dispatch of a turn, HTTP to node id", measured.first, bare.first,
 		"bare update-with-start with an empty local activity", "none")
-	_, _ = fmt.Fprintf(w, "turns of %d jobs, %d at once, %d in all\n  berth     %.1f/s, each job done by a node, results published in order\n  baseline  %.1f/s  bare workflows of %d updates with an empty local activity\n  ratio     %.2f   goal none\n\n",
-		segments, parallel, turns, ours.rate, bare.rate, segments, ours.rate/bare.rate)
+	_, _ = fmt.Fprintf(w, "turns of %d jobs, %d concurrent, %d in total\n  berth     %.1f/s, each job done by a node, results published in order\n  baseline  %.1f/s  bare workflows of %d updates with an empty local activity\n  ratio     %.2f   goal none\n\n",
+		segments, parallel, turns, measured.rate, bare.rate, segments, measured.rate/bare.rate)
 	return h.nodesOverHTTP(ctx, w)
 }
 
 const benchSession = "bench-session"
 
-// session makes the session that jobs go to, as soon as the API has seen the node.
-func (h *house) session(ctx context.Context) error {
+// session creates the session for the jobs. It retries until the API has a snapshot with the node.
+func (h *stack) session(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -171,14 +172,14 @@ func (h *house) session(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("session: %w", err)
+			return fmt.Errorf("create session: %w", err)
 		case <-tick.C:
 		}
 	}
 }
 
-// node registers a node and answers its jobs at once.
-func (h *house) node(ctx context.Context, id string) (stop func(), err error) {
+// node registers a node that completes its jobs immediately and returns the function that stops it.
+func (h *stack) node(ctx context.Context, id string) (stop func(), err error) {
 	r, err := h.client.RegisterNode(ctx, client.Registration{NodeSpec: benchNode(id, 0, 10_000)})
 	if err != nil {
 		return nil, err
@@ -195,23 +196,23 @@ func (h *house) node(ctx context.Context, id string) (stop func(), err error) {
 		c.Close()
 		return nil, fmt.Errorf("start node: %w", err)
 	}
-	beating, cancel := context.WithCancel(ctx)
-	beats := make(chan struct{})
+	heartbeatCtx, cancel := context.WithCancel(ctx)
+	stopped := make(chan struct{})
 	go func() {
-		defer close(beats)
+		defer close(stopped)
 		tick := time.NewTicker(time.Duration(r.HeartbeatIntervalMs) * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
-			case <-beating.Done():
+			case <-heartbeatCtx.Done():
 				return
 			case <-tick.C:
-				// One that is lost is followed by the next.
-				_, _ = h.client.HeartbeatNode(beating, id, client.Heartbeat{Generation: r.Generation})
+				// A lost heartbeat is not retried: the next one follows.
+				_, _ = h.client.HeartbeatNode(heartbeatCtx, id, client.Heartbeat{Generation: r.Generation})
 			}
 		}
 	}()
-	return func() { cancel(); <-beats; work.Stop(); c.Close() }, nil
+	return func() { cancel(); <-stopped; work.Stop(); c.Close() }, nil
 }
 
 func benchNode(id string, i, slots int) berth.NodeSpec {
@@ -221,8 +222,8 @@ func benchNode(id string, i, slots int) berth.NodeSpec {
 	}
 }
 
-// nodesOverHTTP prints how long registrations and heartbeats take over HTTP with 10,000 nodes registered (L13).
-func (h *house) nodesOverHTTP(ctx context.Context, w io.Writer) error {
+// nodesOverHTTP measures and prints registrations and heartbeats over HTTP with 10,000 nodes.
+func (h *stack) nodesOverHTTP(ctx context.Context, w io.Writer) error {
 	const n = 10_000
 	generations := make([]int64, n)
 	ids := make(chan int, n)
@@ -230,7 +231,7 @@ func (h *house) nodesOverHTTP(ctx context.Context, w io.Writer) error {
 		ids <- i
 	}
 	id := func(i int) string { return "bench-" + strconv.Itoa(i) }
-	registered, err := together(ctx, n, dispatchers, func(ctx context.Context) error {
+	registered, err := concurrently(ctx, n, dispatchers, func(ctx context.Context) error {
 		i := <-ids
 		r, err := h.client.RegisterNode(ctx, client.Registration{NodeSpec: benchNode(id(i), i+1, 4)})
 		generations[i] = r.Generation
@@ -239,33 +240,33 @@ func (h *house) nodesOverHTTP(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	beat := func(ctx context.Context, i int) error {
+	heartbeat := func(ctx context.Context, i int) error {
 		_, err := h.client.HeartbeatNode(ctx, id(i), client.Heartbeat{
 			Generation: generations[i], NodeLoad: berth.NodeLoad{CPUUsage: float64(i % 100), MemoryUsage: 40},
 		})
 		return err
 	}
 	every := berth.DefaultNodeTimes(berth.NodeTranslate).Heartbeat / n
-	paced, err := steadily(ctx, n, every, beat)
+	paced, err := atFixedRate(ctx, n, every, heartbeat)
 	if err != nil {
 		return err
 	}
 	for i := range n {
 		ids <- i
 	}
-	flat, err := together(ctx, n, dispatchers, func(ctx context.Context) error { return beat(ctx, <-ids) })
+	unpaced, err := concurrently(ctx, n, dispatchers, func(ctx context.Context) error { return heartbeat(ctx, <-ids) })
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(w, "nodes over HTTP, up to %d nodes\n  registration  %s  %.0f/s, %d callers flat out   goal p99 < 20ms\n  heartbeat     %s  %.0f/s, at the pace of %d translating nodes   goal p99 < 5ms\n  heartbeat     %s  %.0f/s, %d callers flat out\n\n",
-		n, registered.took, registered.rate(), dispatchers, paced.took, paced.rate(), n, flat.took, flat.rate(), dispatchers)
+	_, _ = fmt.Fprintf(w, "nodes over HTTP, up to %d nodes\n  registration  %s  %.0f/s, %d callers without pauses   goal p99 < 20ms\n  heartbeat     %s  %.0f/s, at the rate of %d translation nodes   goal p99 < 5ms\n  heartbeat     %s  %.0f/s, %d callers without pauses\n\n",
+		n, registered.took, registered.rate(), dispatchers, paced.took, paced.rate(), n, unpaced.took, unpaced.rate(), dispatchers)
 	return nil
 }
 
-// steadily calls one n times, each at its time whether or not the ones before have ended; what is measured counts from that
-// time.
-func steadily(ctx context.Context, n int, every time.Duration, one func(ctx context.Context, i int) error) (run, error) {
-	took := make(figures, n)
+// atFixedRate calls one n times, one call per interval whether or not the previous ones have returned. Latencies are
+// measured from the scheduled time of each call.
+func atFixedRate(ctx context.Context, n int, every time.Duration, one func(ctx context.Context, i int) error) (run, error) {
+	took := make(latencies, n)
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range n {
@@ -283,11 +284,12 @@ func steadily(ctx context.Context, n int, every time.Duration, one func(ctx cont
 	return run{took: took, wall: time.Since(began)}, err
 }
 
-// bareTurns is the baseline: workflows that take updates, each with an empty local activity, and end after the last.
-func bareTurns(ctx context.Context, cfg config.Config, turns int) (turnFigures, error) {
+// bareTurns measures the baseline: workflows that handle updates with an empty local activity each and end after the last
+// one.
+func bareTurns(ctx context.Context, cfg config.Config, turns int) (turnLatencies, error) {
 	c, err := dial(ctx, cfg)
 	if err != nil {
-		return turnFigures{}, err
+		return turnLatencies{}, err
 	}
 	defer c.Close()
 	queue := "bench." + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -295,7 +297,7 @@ func bareTurns(ctx context.Context, cfg config.Config, turns int) (turnFigures, 
 	work.RegisterWorkflowWithOptions(bareTurn, workflow.RegisterOptions{Name: "BareTurn"})
 	work.RegisterActivity(empty)
 	if err := work.Start(); err != nil {
-		return turnFigures{}, fmt.Errorf("start worker: %w", err)
+		return turnLatencies{}, fmt.Errorf("start worker: %w", err)
 	}
 	defer work.Stop()
 	return measureTurns(ctx, turns, func(name string) func(int) error {
@@ -327,7 +329,7 @@ func bareTurns(ctx context.Context, cfg config.Config, turns int) (turnFigures, 
 	})
 }
 
-// bareTurn is a workflow of a few updates.
+// bareTurn is the baseline workflow: it handles one update per segment.
 func bareTurn(ctx workflow.Context) error {
 	done := 0
 	err := workflow.SetUpdateHandler(ctx, "work", func(ctx workflow.Context) error {

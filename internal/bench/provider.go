@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// provider speaks as much of the chat-completions protocol as berth's client needs. Its tokens are the time at
-// which they left, so that a reader can tell how long they took.
+// provider implements the part of the chat-completions protocol that berth's client uses. Each token is the time at which
+// it was sent, in Unix nanoseconds, so that a reader can compute its latency.
 type provider struct {
 	tokens int
 	pause  time.Duration
@@ -33,7 +33,7 @@ func (p provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"id": "bench", "object": "chat.completion.chunk", "created": 1, "model": "bench",
 			"choices": []any{map[string]any{"index": 0, "delta": map[string]any{"content": text}, "finish_reason": finish}},
 		})
-		_, _ = fmt.Fprintf(w, "data: %s\n\n", b) // a reader that left ends the request's context
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", b) // a disconnected reader cancels the request's context
 		_ = flush.Flush()
 	}
 	switch text := string(body); {

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// creators open conferences side by side.
+	// creators is the number of conferences that are opened concurrently.
 	creators = 8
-	// recoveredWithin bounds the wait for all conferences to be open again.
+	// recoveredWithin bounds the wait until all conferences are open again.
 	recoveredWithin = 2 * time.Minute
-	// lostUnit is the unit that is killed.
+	// lostUnit is the id of the unit that is killed.
 	lostUnit = "bench-unit-1"
 )
 
-// Recovery prints what the kill -9 of a media unit costs its conferences: when its death was decided, and when the first, the
-// median and the last of them were open on another unit (C1, C21). The units are processes of this program, with simulated
-// media servers.
+// Recovery kills a media unit with kill -9 and prints when its death was detected and when the first, the median and the
+// last of its conferences were open on another unit. The units are processes of this program with simulated media
+// servers.
 func Recovery(ctx context.Context, w io.Writer, cfg config.Config, conferences int) (err error) {
 	h, err := open(ctx, cfg, provider{tokens: 1})
 	if err != nil {
@@ -39,7 +39,7 @@ func Recovery(ctx context.Context, w io.Writer, cfg config.Config, conferences i
 	if err != nil {
 		return err
 	}
-	defer lost.end()
+	defer lost.kill()
 	ids, err := h.conferences(ctx, conferences)
 	if err != nil {
 		return err
@@ -49,47 +49,47 @@ func Recovery(ctx context.Context, w io.Writer, cfg config.Config, conferences i
 		if err != nil {
 			return err
 		}
-		defer u.end()
+		defer u.kill()
 	}
 	killed := time.Now()
-	lost.end()
-	var known time.Time // when its death was decided, by Redis's clock
-	// Looking more often would cost what is measured.
+	lost.kill()
+	var detected time.Time // by Redis's clock
+	// More frequent polling would slow down the recovery that is measured.
 	if err := until(ctx, time.Minute, time.Second, func() (bool, error) {
 		n, err := h.client.Node(ctx, lostUnit)
-		known = n.UpdatedAt
+		detected = n.UpdatedAt
 		return n.State == berth.NodeDead, err
 	}); err != nil {
-		return fmt.Errorf("the unit's loss is not known: %w", err)
+		return fmt.Errorf("the unit's death was not detected: %w", err)
 	}
 	open, err := h.recovered(ctx, ids)
 	if err != nil {
 		return err
 	}
-	var after figures
+	var after latencies
 	for _, at := range open {
-		after = append(after, at.Sub(known))
+		after = append(after, at.Sub(detected))
 	}
-	_, _ = fmt.Fprintf(w, "kill -9 of a unit with %d conferences, two others with room\n  detection  %s after the kill   goal < 5s\n"+
+	_, _ = fmt.Fprintf(w, "kill -9 of a unit with %d conferences, two others with free capacity\n  detection  %s after the kill   goal < 5s\n"+
 		"  first      %s after detection   goal <= 300ms\n  median     %s\n  last       %s after detection   goal <= 2s\n\n",
-		conferences, round(known.Sub(killed)), round(after.at(0)), round(after.at(0.5)), round(after.at(1)))
+		conferences, round(detected.Sub(killed)), round(after.at(0)), round(after.at(0.5)), round(after.at(1)))
 	return nil
 }
 
-// unitProcess is a unit with a simulated media server.
+// unitProcess is the process of a media unit with a simulated media server.
 type unitProcess struct{ cmd *exec.Cmd }
 
-// end is kill -9; it does nothing to one that is gone.
-func (u unitProcess) end() {
-	_ = u.cmd.Process.Kill() // it may be gone
-	_ = u.cmd.Wait()         // it was killed: there is nothing to learn
+// kill sends SIGKILL. It has no effect on a process that has already ended.
+func (u unitProcess) kill() {
+	_ = u.cmd.Process.Kill() // the process may have ended
+	_ = u.cmd.Wait()         // always an error after SIGKILL
 }
 
-// unit starts a unit and returns once it is registered.
-func (h *house) unit(ctx context.Context, id string, slots int) (u unitProcess, err error) {
+// unit starts a media unit and returns when it is registered.
+func (h *stack) unit(ctx context.Context, id string, slots int) (u unitProcess, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return u, fmt.Errorf("this program: %w", err)
+		return u, fmt.Errorf("find the path of this program: %w", err)
 	}
 	//nolint:gosec // this program itself
 	u.cmd = exec.CommandContext(ctx, self, "media", "--id", id, "--slots", strconv.Itoa(slots), "--driver", "sim", "--api", h.url, "--token", h.token,
@@ -103,14 +103,14 @@ func (h *house) unit(ctx context.Context, id string, slots int) (u unitProcess, 
 		return err == nil && n.State != berth.NodeDead, nil
 	})
 	if err != nil {
-		u.end()
-		return u, fmt.Errorf("unit %s does not come up: %w", id, err)
+		u.kill()
+		return u, fmt.Errorf("unit %s not registered: %w", id, err)
 	}
 	return u, nil
 }
 
-// conferences opens so many, and answers their numbers.
-func (h *house) conferences(ctx context.Context, n int) ([]string, error) {
+// conferences opens n conferences and returns their numbers.
+func (h *stack) conferences(ctx context.Context, n int) ([]string, error) {
 	numbers := make([]string, n)
 	var g errgroup.Group
 	g.SetLimit(creators)
@@ -118,7 +118,7 @@ func (h *house) conferences(ctx context.Context, n int) ([]string, error) {
 		numbers[i] = strconv.Itoa(8_880_000_001 + i)
 		g.Go(func() error {
 			var refused error
-			err := until(ctx, 30*time.Second, 100*time.Millisecond, func() (bool, error) { // the unit is new, too
+			err := until(ctx, 30*time.Second, 100*time.Millisecond, func() (bool, error) { // the API may not know the unit yet
 				_, refused = h.client.CreateConference(ctx, client.ConferenceSpec{E164: numbers[i], DurationMs: time.Hour.Milliseconds()})
 				return refused == nil, nil
 			})
@@ -128,8 +128,9 @@ func (h *house) conferences(ctx context.Context, n int) ([]string, error) {
 	return numbers, g.Wait()
 }
 
-// recovered waits until all are open on another unit than the lost one, and answers when each was, by its record.
-func (h *house) recovered(ctx context.Context, numbers []string) (map[string]time.Time, error) {
+// recovered waits until all conferences are open on a unit other than the lost one, and returns the time from each
+// conference's record.
+func (h *stack) recovered(ctx context.Context, numbers []string) (map[string]time.Time, error) {
 	open := map[string]time.Time{}
 	err := until(ctx, recoveredWithin, time.Second, func() (bool, error) {
 		for c, err := range h.client.Conferences(ctx, berth.ConferenceOpen, "") {
@@ -143,19 +144,19 @@ func (h *house) recovered(ctx context.Context, numbers []string) (map[string]tim
 		return len(open) == len(numbers), nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%d of %d conferences are open again: %w", len(open), len(numbers), err)
+		return nil, fmt.Errorf("only %d of %d conferences were recovered: %w", len(open), len(numbers), err)
 	}
 	return open, nil
 }
 
-// until asks again and again, and fails when that takes too long.
-func until(ctx context.Context, within, every time.Duration, is func() (bool, error)) error {
+// until calls done at an interval until it returns true or an error, and returns an error after the time within.
+func until(ctx context.Context, within, every time.Duration, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		ok, err := is()
+		ok, err := done()
 		if err != nil || ok {
 			return err
 		}

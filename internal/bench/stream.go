@@ -15,8 +15,8 @@ import (
 	"berth/internal/config"
 )
 
-// Stream prints three comparisons: provider chunk to SSE client beside a bare Redis publish, Redis round trips a
-// token, and submission to first token beside a bare workflow with one activity.
+// Stream measures and prints the latency from provider chunk to SSE client compared with a bare Redis publish, the Redis
+// calls per token, and the time from submission to first token compared with a bare workflow with one activity.
 func Stream(ctx context.Context, w io.Writer, cfg config.Config, samples int) (err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr})
 	defer func() { err = errors.Join(err, rdb.Close()) }()
@@ -25,28 +25,28 @@ func Stream(ctx context.Context, w io.Writer, cfg config.Config, samples int) (e
 	if err != nil {
 		return err
 	}
-	// Merging is a choice of delay, so the way itself is measured without it: every token goes out at once.
-	at := cfg
-	at.Stream.FlushSize = 1
-	path, _, err := tokens(ctx, at, rdb, samples, 2*time.Millisecond)
+	// Batching delays tokens on purpose, so the path itself is measured without it.
+	unbatched := cfg
+	unbatched.Stream.FlushSize = 1
+	path, _, err := tokens(ctx, unbatched, rdb, samples, 2*time.Millisecond)
 	if err != nil {
 		return err
 	}
-	compare(w, "provider chunk -> SSE client, unmerged, 500 tokens/s", path, publish, "bare Redis publish -> subscriber", "p50 <= 3x")
+	compare(w, "provider chunk -> SSE client, unbatched, 500 tokens/s", path, publish, "bare Redis publish -> subscriber", "p50 <= 3x")
 
 	for _, rate := range []int{50, 500} {
-		merged, trips, err := tokens(ctx, cfg, rdb, min(samples, 10*rate), time.Second/time.Duration(rate))
+		batched, calls, err := tokens(ctx, cfg, rdb, min(samples, 10*rate), time.Second/time.Duration(rate))
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(w, "merged (%d ms or %d tokens), %d tokens/s\n  provider chunk -> SSE client  %s\n  Redis calls a token           %.3f   goal <= 0.3\n\n",
-			cfg.Stream.FlushIntervalMs, cfg.Stream.FlushSize, rate, merged, trips)
+		_, _ = fmt.Fprintf(w, "batched (%d ms or %d tokens), %d tokens/s\n  provider chunk -> SSE client  %s\n  Redis calls per token         %.3f   goal <= 0.3\n\n",
+			cfg.Stream.FlushIntervalMs, cfg.Stream.FlushSize, rate, batched, calls)
 	}
 	return firstToken(ctx, w, cfg, max(samples/20, 20))
 }
 
-// barePublish is the time from PUBLISH to a subscriber of the same process.
-func barePublish(ctx context.Context, rdb *redis.Client, n int, pause time.Duration) (f figures, err error) {
+// barePublish measures the time from PUBLISH to a subscriber in the same process.
+func barePublish(ctx context.Context, rdb *redis.Client, n int, pause time.Duration) (f latencies, err error) {
 	sub := rdb.Subscribe(ctx, "berth:bench")
 	defer func() { err = errors.Join(err, sub.Close()) }()
 	if _, err := sub.Receive(ctx); err != nil {
@@ -74,9 +74,9 @@ func since(nanos string) time.Duration {
 	return time.Duration(time.Now().UnixNano() - n)
 }
 
-// tokens runs one stream task of n tokens and returns how long each took to the SSE client, and the script calls
-// Redis served a token.
-func tokens(ctx context.Context, cfg config.Config, rdb *redis.Client, n int, pause time.Duration) (f figures, trips float64, err error) {
+// tokens runs one task with a stream of n tokens. It returns the latency of each token to the SSE client and the script
+// calls per token that Redis served.
+func tokens(ctx context.Context, cfg config.Config, rdb *redis.Client, n int, pause time.Duration) (f latencies, calls float64, err error) {
 	h, err := open(ctx, cfg, provider{tokens: n, pause: pause})
 	if err != nil {
 		return nil, 0, err
@@ -86,7 +86,7 @@ func tokens(ctx context.Context, cfg config.Config, rdb *redis.Client, n int, pa
 	if err != nil {
 		return nil, 0, err
 	}
-	acc, err := h.client.Submit(ctx, stream(), "")
+	acc, err := h.client.Submit(ctx, streamTask(), "")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -110,11 +110,11 @@ func tokens(ctx context.Context, cfg config.Config, rdb *redis.Client, n int, pa
 	return f, float64(after-before) / float64(n), nil
 }
 
-// scriptCalls is how many scripts Redis has run: every append is one, renewals of leases are counted too.
+// scriptCalls returns the number of scripts that Redis has run, including lease renewals.
 func scriptCalls(ctx context.Context, rdb *redis.Client) (int64, error) {
 	info, err := rdb.Info(ctx, "commandstats").Result()
 	if err != nil {
-		return 0, fmt.Errorf("command statistics: %w", err)
+		return 0, fmt.Errorf("read Redis command statistics: %w", err)
 	}
 	for line := range strings.Lines(info) {
 		if rest, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
@@ -125,7 +125,7 @@ func scriptCalls(ctx context.Context, rdb *redis.Client) (int64, error) {
 	return 0, nil
 }
 
-// firstToken times a submission over HTTP until its first token is at the SSE client.
+// firstToken measures the time from a submission over HTTP until its first token reaches the SSE client.
 func firstToken(ctx context.Context, w io.Writer, cfg config.Config, n int) (err error) {
 	bare, err := bareWorkflows(ctx, cfg, n, 1, 1)
 	if err != nil {
@@ -136,10 +136,10 @@ func firstToken(ctx context.Context, w io.Writer, cfg config.Config, n int) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-	var ours figures
+	var measured latencies
 	for range n {
 		began := time.Now()
-		acc, err := h.client.Submit(ctx, stream(), "")
+		acc, err := h.client.Submit(ctx, streamTask(), "")
 		if err != nil {
 			return err
 		}
@@ -148,11 +148,11 @@ func firstToken(ctx context.Context, w io.Writer, cfg config.Config, n int) (err
 				return err
 			}
 			if ev.Event.Type == berth.EventToken {
-				ours = append(ours, time.Since(began))
+				measured = append(measured, time.Since(began))
 			}
 		}
 	}
-	compare(w, "submission over HTTP -> first token at the SSE client (provider answers at once)", ours, bare.took,
+	compare(w, "submission over HTTP -> first token at the SSE client (provider without delay)", measured, bare.took,
 		"bare workflow with one empty activity, start to result", "<= 1.5x")
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package bench measures berth beside its baselines: both sides of every ratio in one run, on the same servers.
+// Package bench compares berth with baselines. Both sides of every ratio are measured in one run on the same servers.
 package bench
 
 import (
@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// figures are the latencies of one side.
-type figures []time.Duration
+// latencies holds one measured duration per call.
+type latencies []time.Duration
 
-func (f figures) at(quantile float64) time.Duration {
+func (f latencies) at(quantile float64) time.Duration {
 	if len(f) == 0 {
 		return 0
 	}
@@ -19,7 +19,7 @@ func (f figures) at(quantile float64) time.Duration {
 	return s[min(int(quantile*float64(len(s))), len(s)-1)]
 }
 
-func (f figures) String() string {
+func (f latencies) String() string {
 	return fmt.Sprintf("p50 %s  p99 %s  (%d)", round(f.at(0.5)), round(f.at(0.99)), len(f))
 }
 
@@ -30,10 +30,10 @@ func round(d time.Duration) time.Duration {
 	return d.Round(time.Microsecond)
 }
 
-// compare prints both sides and their ratio beside the goal.
-func compare(w io.Writer, what string, ours, baseline figures, baselineName, goal string) {
+// compare prints the measured latencies, the baseline, their ratio and the goal.
+func compare(w io.Writer, what string, measured, baseline latencies, baselineName, goal string) {
 	_, _ = fmt.Fprintf(w, "%s\n  berth     %s\n  baseline  %s  %s\n  ratio     p50 %.2fx  p99 %.2fx   goal %s\n\n",
-		what, ours, baseline, baselineName, ratio(ours.at(0.5), baseline.at(0.5)), ratio(ours.at(0.99), baseline.at(0.99)), goal)
+		what, measured, baseline, baselineName, ratio(measured.at(0.5), baseline.at(0.5)), ratio(measured.at(0.99), baseline.at(0.99)), goal)
 }
 
 func ratio(a, b time.Duration) float64 {

@@ -28,9 +28,9 @@ import (
 
 const benchSecret = "a-secret-of-one-benchmark-run-only-0123456789"
 
-// house is an API and a worker of this process on the given Redis and Temporal, with a database and a provider
-// of their own.
-type house struct {
+// stack is an API and a worker in this process. They use the given Redis and Temporal and their own database and model
+// provider.
+type stack struct {
 	cfg    config.Config
 	client *client.Client
 	url    string
@@ -38,20 +38,21 @@ type house struct {
 	stop   func() error
 }
 
-// dial connects to the Temporal of the settings, without its chatter.
+// dial connects to Temporal and discards the SDK's log messages.
 func dial(ctx context.Context, cfg config.Config) (temporal.Client, error) {
 	c, err := temporal.DialContext(ctx, temporal.Options{
 		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
 		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("temporal: %w", err)
+		return nil, fmt.Errorf("connect to Temporal: %w", err)
 	}
 	return c, nil
 }
 
-// alone is an error when somebody else works the task queues: tasks would go to their database.
-func alone(ctx context.Context, cfg config.Config) error {
+// requireNoOtherWorkers returns an error if another process polls the task queues, because tasks would run there and use
+// its database.
+func requireNoOtherWorkers(ctx context.Context, cfg config.Config) error {
 	c, err := dial(ctx, cfg)
 	if err != nil {
 		return err
@@ -59,28 +60,28 @@ func alone(ctx context.Context, cfg config.Config) error {
 	defer c.Close()
 	queue, err := c.DescribeTaskQueue(ctx, workflows.TaskQueueTasks, enums.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {
-		return fmt.Errorf("temporal: %w", err)
+		return fmt.Errorf("describe task queue: %w", err)
 	}
 	for _, p := range queue.GetPollers() {
 		if age := time.Since(p.GetLastAccessTime().AsTime()); age < time.Minute && !strings.HasPrefix(p.GetIdentity(), strconv.Itoa(os.Getpid())+"@") {
-			return fmt.Errorf("%s works the task queues at %s: run the benchmark on servers of its own (make bench)", p.GetIdentity(), cfg.Temporal.Addr)
+			return fmt.Errorf("worker %s polls the task queues at %s: run the benchmark on separate servers (make bench)", p.GetIdentity(), cfg.Temporal.Addr)
 		}
 	}
 	return nil
 }
 
-// open starts a house whose provider is p.
-func open(ctx context.Context, cfg config.Config, p provider) (h *house, err error) {
-	if err := alone(ctx, cfg); err != nil {
+// open starts a stack with p as its model provider.
+func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err error) {
+	if err := requireNoOtherWorkers(ctx, cfg); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "berth-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("folder of the benchmark: %w", err)
+		return nil, fmt.Errorf("create temporary directory: %w", err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("provider: %w", err)
+		return nil, fmt.Errorf("start provider: %w", err)
 	}
 	srv := &http.Server{Handler: p, ReadHeaderTimeout: time.Second}
 	ports, err := freeport.Find(1)
@@ -104,7 +105,7 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *house, err err
 	})
 	g.Go(func() error { return app.RunWorker(running, cfg, quiet) })
 	g.Go(func() error { return app.RunAPI(running, cfg, quiet, "bench") })
-	h = &house{cfg: cfg, stop: func() error {
+	h = &stack{cfg: cfg, stop: func() error {
 		cancel()
 		return errors.Join(srv.Close(), g.Wait(), os.RemoveAll(dir))
 	}}
@@ -114,7 +115,7 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *house, err err
 	}
 	h.url, h.token = "http://"+cfg.API.Addr, token
 	h.client = client.New(h.url, token)
-	// People have connections of their own. These share a transport, which would keep two and make the others anew.
+	// Real users each have their own connection. Here they share a transport, which by default keeps only two idle ones.
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = parallel //nolint:errcheck // the standard library's own
 	if err := h.wait(running); err != nil {
 		return nil, errors.Join(err, h.stop())
@@ -122,14 +123,14 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *house, err err
 	return h, nil
 }
 
-// wait returns when a task of every step has run: pollers are up, connections are made, caches are warm.
-func (h *house) wait(ctx context.Context) error {
+// wait returns when a task has run through every step: pollers have started, connections are open, caches are warm.
+func (h *stack) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		acc, err := h.client.Submit(ctx, stream(), "")
+		acc, err := h.client.Submit(ctx, streamTask(), "")
 		if err == nil {
 			for _, err := range h.client.Follow(ctx, acc.TaskID, "") {
 				if err != nil {
@@ -140,13 +141,14 @@ func (h *house) wait(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the API does not come up: %w", err)
+			return fmt.Errorf("API not ready: %w", err)
 		case <-tick.C:
 		}
 	}
 }
 
-func stream() client.Submission {
+// streamTask returns the submission of a task with one streamed step.
+func streamTask() client.Submission {
 	return client.Submission{
 		ServiceID: "bench", Template: "interview_prep", Locale: "en",
 		Variables: map[string]any{"resume": "I write Go.", "jobText": "We look for an engineer who writes Go."},
