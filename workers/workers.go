@@ -20,7 +20,7 @@ import (
 	"berth/workflows"
 )
 
-// ModelQueue is one task queue of model calls and how many calls the model takes at once.
+// ModelQueue is one task queue of model calls and how many concurrent calls the model accepts.
 type ModelQueue struct {
 	Queue berth.Queue
 	Model string

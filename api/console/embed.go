@@ -1,5 +1,5 @@
-// Package console serves berth's page: the built files of dist, which `make console` makes from src and which are
-// part of the binary (T24). A binary built without them serves a page that says how to build them.
+// Package console serves berth's web page. `make console` builds it from src into dist, whose files are embedded in the
+// binary. A binary built without them serves a page with build instructions.
 package console
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// dist holds a placeholder only until the page is built, so that a fresh clone compiles without Node.
+// dist contains only a placeholder until the page is built, so that a fresh clone compiles without Node.
 //
 //go:embed all:dist
 var dist embed.FS
@@ -25,7 +25,7 @@ const (
 	assetDir  = "assets/" // Vite names every file in it by its content's hash
 )
 
-// notBuilt stands in for the page. It has no styles: the page's policy allows none inside a document.
+// notBuilt is served if the page was not built. It has no styles because the security policy forbids inline styles.
 const notBuilt = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>berth</title></head>
 <body><h1>berth</h1>
@@ -34,9 +34,9 @@ const notBuilt = `<!doctype html>
 <p>The API works without it: <a href="/openapi.yaml">openapi.yaml</a></p></body></html>
 `
 
-// Handler serves the page for GET and HEAD. Files named by their hash may be cached for ever, everything else is
-// asked for anew each time and answered with 304 when it is the same. A path that is no file and has no
-// extension is a place within the page. The security policy is the caller's.
+// Handler serves the page for GET and HEAD. Files named by their hash are cached without a time limit; all other
+// responses are revalidated on each request and answered with 304 if unchanged. A path without an extension that is not a
+// file is a view of the page and returns its HTML. The caller sets the security policy.
 func Handler() http.Handler {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {
@@ -81,7 +81,7 @@ func handler(files fs.FS) http.Handler {
 				return
 			}
 			if r.Method == http.MethodGet {
-				_, _ = w.Write(index) // the reader left: nobody to tell
+				_, _ = w.Write(index) // an error means that the client disconnected
 			}
 		}
 	})

@@ -19,7 +19,7 @@ func get(h http.Handler, method, path string, header ...string) *httptest.Respon
 	return rec
 }
 
-func TestBuiltPage(t *testing.T) {
+func TestHandler_BuiltPage_ServesFilesAndViews(t *testing.T) {
 	t.Parallel()
 	h := handler(fstest.MapFS{
 		".gitkeep":              {},
@@ -60,7 +60,7 @@ func TestBuiltPage(t *testing.T) {
 	}
 }
 
-func TestPageIsAskedForAnewAndNotSentTwice(t *testing.T) {
+func TestHandler_SameETag_Returns304(t *testing.T) {
 	t.Parallel()
 	h := handler(fstest.MapFS{"index.html": {Data: []byte("page")}})
 	tag := get(h, http.MethodGet, "/").Header().Get("ETag")
@@ -70,7 +70,7 @@ func TestPageIsAskedForAnewAndNotSentTwice(t *testing.T) {
 	require.Empty(t, rec.Body.String())
 }
 
-func TestOnlyReading(t *testing.T) {
+func TestHandler_OtherMethods_AreRejected(t *testing.T) {
 	t.Parallel()
 	h := handler(fstest.MapFS{"index.html": {Data: []byte("page")}})
 	require.Empty(t, get(h, http.MethodHead, "/").Body.String())
@@ -79,14 +79,14 @@ func TestOnlyReading(t *testing.T) {
 	require.Equal(t, "GET, HEAD", rec.Header().Get("Allow"))
 }
 
-func TestUnbuiltPageSaysHow(t *testing.T) {
+func TestHandler_PageNotBuilt_ServesBuildInstructions(t *testing.T) {
 	t.Parallel()
 	rec := get(handler(fstest.MapFS{".gitkeep": {}}), http.MethodGet, "/")
 	require.Equal(t, http.StatusOK, rec.Code)
 	require.Contains(t, rec.Body.String(), "make console")
 }
 
-func TestEmbeddedPageIsServed(t *testing.T) {
+func TestHandler_EmbeddedFiles_AreServed(t *testing.T) {
 	t.Parallel()
 	rec := get(Handler(), http.MethodGet, "/")
 	require.Equal(t, http.StatusOK, rec.Code)

@@ -1,8 +1,8 @@
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig } from 'vite';
 
-// The page is served under a policy that allows this origin only, so nothing may be inlined: no data: fonts,
-// no inline polyfill. `npm run dev` forwards the API to a berth that runs beside it.
+// The page is served under a policy that allows only its own origin, so nothing may be inlined: no data: fonts,
+// no inline polyfill. `npm run dev` forwards API calls to a local berth server.
 export default defineConfig({
   plugins: [svelte()],
   base: '/',

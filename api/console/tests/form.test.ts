@@ -13,7 +13,7 @@ const match: Template = {
   ],
 };
 
-test('a group is one field that takes text or a picture', () => {
+test('a group of variables is one field that takes text or an image', () => {
   expect(fieldsOf(match)).toEqual([
     { key: 'resume', text: 'resume', image: '', required: true },
     { key: 'jobText', text: 'jobText', image: 'jobImage', required: true },
@@ -21,26 +21,26 @@ test('a group is one field that takes text or a picture', () => {
   ]);
 });
 
-test('a problem is shown at the field it speaks of', () => {
+test('fieldAt maps a problem path to its field', () => {
   expect(fieldAt(match, 'variables.image')).toBe('jobText');
   expect(fieldAt(match, 'variables.resume.assetId')).toBe('resume');
   expect(fieldAt(match, 'serviceId')).toBe('serviceId');
 });
 
-test('a picture beats text, empty fields are left out', async () => {
+test('variablesOf prefers an image to text and omits empty fields', async () => {
   const image = new File(['x'], 'posting.png', { type: 'image/png' });
   const values = { resume: { text: 'me', image: null }, jobText: { text: 'old', image }, notes: emptyValue() };
   expect(await variablesOf(fieldsOf(match), values, async () => 'a_1')).toEqual({ resume: 'me', jobImage: { assetId: 'a_1' } });
 });
 
-test('problem details are read, other bodies are survived', () => {
+test('problemOf parses problem details and tolerates other bodies', () => {
   const p = problemOf(422, JSON.stringify({ title: 'x', detail: 'is missing', code: 'invalid', field: 'variables.resume' }));
   expect([p.status, p.code, p.field, p.message]).toEqual([422, 'invalid', 'variables.resume', 'is missing']);
   expect(problemOf(429, '{"retryAfter":7,"code":"rate_limited"}').retryAfter).toBe(7);
   expect(problemOf(502, '<html>', '3')).toMatchObject({ code: 'http_502', retryAfter: 3, message: 'HTTP 502' });
 });
 
-test('ids are random UUIDs', () => {
+test('newId returns random UUIDs', () => {
   expect(newId()).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
   expect(newId()).not.toBe(newId());
 });

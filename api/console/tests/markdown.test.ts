@@ -1,13 +1,13 @@
 import { render } from 'svelte/server';
 import { expect, test } from 'vitest';
-import { mend, parse } from '../src/lib/markdown';
+import { closeOpen, parse } from '../src/lib/markdown';
 import Markdown from '../src/parts/Markdown.svelte';
 
 /** The elements and attributes of what the page shows for a text, without Svelte's own marks. */
 const html = (text: string) => render(Markdown, { props: { text } }).body.replace(/<!--.*?-->/g, '').replace(/\s+/g, ' ').trim();
 const tags = (text: string) => [...html(text).matchAll(/<([a-z0-9]+)/g)].map((m) => m[1]);
 
-test('what models write becomes elements', () => {
+test('common Markdown becomes elements', () => {
   const out = html('## Strong match\n\n**Go** and `etcd`, *mostly*.\n\n1. one\n2. two\n   - inner\n\n> quoted\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\ncode <b>\n```');
   for (const piece of ['<strong>Go</strong>', '<code>etcd</code>', '<em>mostly</em>', '<ol', '<ul', '<blockquote>', '<th>a', '<td>2', 'code &lt;b>']) {
     expect(out).toContain(piece);
@@ -37,20 +37,20 @@ test('hostile text stays text', () => {
   expect(html('[x](https://example.com/"onmouseover="alert)')).toContain('&quot;onmouseover=&quot;');
 });
 
-test('unfinished text is readable at every cut', () => {
+test('incomplete text is parsed at every length', () => {
   const text = '## Title\n\nSome **bold** and [link](https://example.com/a) with `code`.\n\n- a\n- b\n\n```\nx\n```\n| a |\n|---|\n| 1 |';
   for (let i = 0; i <= text.length; i++) expect(() => parse(text.slice(0, i))).not.toThrow();
 });
 
-test('the last line of unfinished text is mended', () => {
+test('open marks in the last line of incomplete text are closed', () => {
   for (const [open, closed] of [
     ['a **bo', 'a **bo**'], ['a **bold**', 'a **bold**'], ['a **bold*', 'a **bold**'], ['a **', 'a '], ['**a** and *b', '**a** and *b*'],
     ['_Written by', '_Written by_'], ['snake_case', 'snake_case'], ['use `co', 'use `co`'], ['* item', '* item'], ['- **x', '- **x**'],
     ['**a\nplain', '**a\nplain'], ['```\na **b', '```\na **b'], ['2 * 3 = 6', '2 * 3 = 6'], ['', ''],
-  ]) expect(mend(open), open).toBe(closed);
+  ]) expect(closeOpen(open), open).toBe(closed);
 });
 
-test('long hostile text takes no time to speak of', () => {
+test('long hostile text is parsed quickly', () => {
   const started = Date.now();
   for (const unit of ['*', '**a', '_', '`', '[', '[a](', '> ', '- ', '  - ', '|', '\\', '<']) parse(unit.repeat(20_000));
   for (const unit of ['> ', '- ']) parse(Array.from({ length: 400 }, (_, i) => unit.repeat(i % 200) + 'x').join('\n'));

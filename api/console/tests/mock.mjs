@@ -1,5 +1,5 @@
-// A stand-in for berth's API, for the tests of the page only: it accepts tasks, plays a scripted stream and serves
-// the built page under the policy the real server uses. `node tests/mock.mjs [port]` runs it for a look by hand.
+// A simulated API for the tests of the page: it accepts tasks, sends a scripted stream and serves the built page under the
+// security policy of the real server. `node tests/mock.mjs [port]` runs it for manual testing.
 import { createServer } from 'node:http';
 import { readFile } from 'node:fs/promises';
 import { extname, join, normalize } from 'node:path';
@@ -214,7 +214,7 @@ export async function startMock(o = {}) {
     return {
       taskId: t.taskId, template: t.template, locale: t.locale, serviceId: t.serviceId, tier: 'paid', status: t.status, steps: t.steps, stepIndex: t.stepIndex,
       createdAt: t.createdAt, endedAt: t.endedAt, text: t.text, result: t.result, usage: t.usage ?? { inputTokens: 0, outputTokens: 0 }, pollAfterMs: 3000,
-      provider: 'local stand-in', error: t.errorCode ? { code: t.errorCode, message: t.errorMessage } : undefined,
+      provider: 'local simulator', error: t.errorCode ? { code: t.errorCode, message: t.errorMessage } : undefined,
       links: { temporal: `http://127.0.0.1:8233/namespaces/default/workflows/task%3A${t.taskId}` },
     };
   };

@@ -3,7 +3,7 @@ import { Parser, follow, Refused, type Frame } from '../src/lib/sse';
 import { adopt, answerOf, apply, emptyRun } from '../src/lib/task';
 import { startMock, type Mock } from './mock.mjs';
 
-test('any cut of the bytes gives the same frames', () => {
+test('the parser returns the same frames for any split of the bytes', () => {
   const wire = '\ufeff: hello\nretry: 100\n\nid: 1-1\nevent: token\ndata: {"a":\ndata: 1}\n\nid:1-2\r\nevent: token\r\ndata: x\r\n\r\nid: 1-3\rdata: y\r\rdata: cut off';
   const want: Frame[] = [
     { id: '1-1', event: 'token', data: '{"a":\n1}' },
@@ -42,7 +42,7 @@ async function read(mock: Mock, id: string, token = 'good') {
   return { run, ids };
 }
 
-test('a stream cut again and again is read whole, nothing twice', async () => {
+test('a stream that is cut repeatedly is read completely and without duplicates', async () => {
   const mock = await startMock({ pace: 0, cutEvery: 3, replayTooMuch: 2 });
   try {
     const id = mock.create('job_match');
@@ -56,7 +56,7 @@ test('a stream cut again and again is read whole, nothing twice', async () => {
   }
 });
 
-test('without a stream the status is polled until the end', async () => {
+test('follow polls the status until the end if there is no stream', async () => {
   const mock = await startMock({ pace: 0, noStream: true });
   try {
     const id = mock.create('job_match');
@@ -68,7 +68,7 @@ test('without a stream the status is polled until the end', async () => {
   }
 });
 
-test('a refused token ends at once', async () => {
+test('follow stops immediately if the token is rejected', async () => {
   const mock = await startMock({ pace: 0 });
   try {
     const id = mock.create('job_match');

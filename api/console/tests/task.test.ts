@@ -5,13 +5,13 @@ const plan = (template: string, ...names: string[]) =>
   adopt(emptyRun('t1'), { template, status: 'PENDING', stepIndex: 0, steps: names.map((name) => ({ name, model: `model-${name}` })) });
 
 /** Makes frames numbered from 1 in one generation. */
-function told(events: [string, Record<string, unknown>?][], gen = 100) {
+function framesOf(events: [string, Record<string, unknown>?][], gen = 100) {
   return events.map(([event, data], i) => ({
     id: `${gen}-${i + 1}`, event, data: JSON.stringify({ taskId: 't1', serviceId: 's', stage: 'queue', ts: 1000 + i, ...data }),
   }));
 }
 
-const play = (run: Run, frames: ReturnType<typeof told>) => frames.reduce(apply, run);
+const play = (run: Run, frames: ReturnType<typeof framesOf>) => frames.reduce(apply, run);
 
 const chain: [string, Record<string, unknown>?][] = [
   ['queued', { stage: 'queue', position: 3, etaSeconds: 9 }],
@@ -26,8 +26,8 @@ const chain: [string, Record<string, unknown>?][] = [
   ['done', { stage: 'deliver', text: 'The match is good.', usage: { inputTokens: 10, outputTokens: 5 } }],
 ];
 
-test('a chain is told in order', () => {
-  const run = play(plan('job_match', 'ocr', 'summary', 'match'), told(chain));
+test('the events of a chain update its steps in order', () => {
+  const run = play(plan('job_match', 'ocr', 'summary', 'match'), framesOf(chain));
   expect(run.status).toBe('COMPLETED');
   expect(run.ended).toBe(true);
   expect(run.steps.map((s) => s.phase)).toEqual(['done', 'done', 'done']);
@@ -38,16 +38,16 @@ test('a chain is told in order', () => {
   expect(run.usage).toEqual({ inputTokens: 10, outputTokens: 5 });
 });
 
-test('a queued step shows its position until it runs', () => {
-  const frames = told(chain);
+test('a queued step shows its position until it starts', () => {
+  const frames = framesOf(chain);
   let run = apply(plan('job_match', 'ocr', 'summary', 'match'), frames[0]);
   expect(run.steps[0]).toMatchObject({ phase: 'queued', position: 3, etaSeconds: 9 });
   run = apply(run, frames[1]);
   expect(run.steps[0]).toMatchObject({ phase: 'running', position: 0 });
 });
 
-test('resumed at every cut, with the past sent again, the text is the same', () => {
-  const frames = told(chain);
+test('resuming at any event with replayed events gives the same text', () => {
+  const frames = framesOf(chain);
   const whole = play(plan('job_match', 'ocr', 'summary', 'match'), frames);
   for (let cut = 0; cut <= frames.length; cut++) {
     for (let back = 0; back <= cut; back++) {
@@ -58,13 +58,13 @@ test('resumed at every cut, with the past sent again, the text is the same', () 
   }
 });
 
-test('a page reloaded in mid-stream is told the past and attributes it to the steps it belongs to', () => {
+test('a page reloaded in mid-stream assigns replayed events to their steps', () => {
   const fresh = adopt(emptyRun('t1'), {
     template: 'job_match', status: 'STREAMING', stepIndex: 2,
     steps: [{ name: 'ocr' }, { name: 'summary' }, { name: 'match' }],
   });
   expect(fresh.steps.map((s) => s.phase)).toEqual(['done', 'done', 'waiting']);
-  const frames = told([
+  const frames = framesOf([
     ['queued', { stage: 'queue', position: 1 }],
     ['token', { stage: 'ocr', text: 'TEXT OF PICTURE' }],
     ['token', { stage: 'summary', text: 'a summary' }],
@@ -77,8 +77,8 @@ test('a page reloaded in mid-stream is told the past and attributes it to the st
   expect(run.current).toBe(2);
 });
 
-test('reset clears what the lost attempt wrote, and its points go when new ones come', () => {
-  let run = play(plan('job_match', 'summary', 'match'), told([
+test('reset clears the text of the lost attempt, and new points replace its points', () => {
+  let run = play(plan('job_match', 'summary', 'match'), framesOf([
     ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true }, { requirement: 'old', matched: false }] }],
     ['token', { stage: 'deliver', text: 'half an ans' }],
     ['reset', { stage: 'deliver', message: 'the worker was lost' }],
@@ -86,7 +86,7 @@ test('reset clears what the lost attempt wrote, and its points go when new ones 
   expect(answerOf(run)).toBe('');
   expect(run.points).toHaveLength(2);
   expect(run.notices).toEqual([{ kind: 'reset', message: 'the worker was lost' }]);
-  run = play({ ...run, lastId: '' }, told([
+  run = play({ ...run, lastId: '' }, framesOf([
     ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true }] }],
     ['token_batch', { stage: 'deliver', text: 'whole', count: 1 }],
   ]));
@@ -94,8 +94,8 @@ test('reset clears what the lost attempt wrote, and its points go when new ones 
   expect(answerOf(run)).toBe('whole');
 });
 
-test('points told one by one are added up, told again they are replaced', () => {
-  const run = play(plan('job_match', 'match'), told([
+test('single points are added, repeated points replace earlier ones', () => {
+  const run = play(plan('job_match', 'match'), framesOf([
     ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: false }] }],
     ['stage_progress', { stage: 'compare', points: [{ requirement: 'SQL', matched: true }] }],
     ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true, evidence: 'e' }] }],
@@ -103,8 +103,8 @@ test('points told one by one are added up, told again they are replaced', () => 
   expect(run.points.map((p) => [p.requirement, p.matched])).toEqual([['Go', true], ['SQL', true]]);
 });
 
-test('gap is told, keeps the place to resume from, and is over when the whole text arrives', () => {
-  let run = play(plan('interview_prep', 'interview'), told([['token', { stage: 'answer', text: 'a' }]]));
+test('gap is shown, keeps the resume position, and is cleared by the whole text', () => {
+  let run = play(plan('interview_prep', 'interview'), framesOf([['token', { stage: 'answer', text: 'a' }]]));
   run = apply(run, { id: '100-40', event: 'gap', data: '{"type":"gap"}' });
   expect(run.notices.map((n) => n.kind)).toEqual(['gap']);
   expect(run.lastId).toBe('100-40');
@@ -115,21 +115,21 @@ test('gap is told, keeps the place to resume from, and is over when the whole te
   expect(run.notices).toEqual([]);
 });
 
-test('a stream made anew is told from its beginning', () => {
-  let run = play(plan('interview_prep', 'interview'), told([
+test('a re-created stream is replayed from its start', () => {
+  let run = play(plan('interview_prep', 'interview'), framesOf([
     ['token', { stage: 'answer', text: 'one ' }], ['token', { stage: 'answer', text: 'two ' }],
   ]));
   run = apply(run, { id: '200-0', event: 'gap', data: '{}' });
   expect(run.notices).toEqual([]);
-  run = play(run, told([
+  run = play(run, framesOf([
     ['reset', { stage: 'answer' }], ['token_batch', { stage: 'answer', text: 'one two ', count: 2 }],
     ['token', { stage: 'answer', text: 'three' }],
   ], 200));
   expect(answerOf(run)).toBe('one two three');
 });
 
-test('nothing counts after the terminal event', () => {
-  const run = play(plan('interview_prep', 'interview'), told([
+test('events after the terminal event are ignored', () => {
+  const run = play(plan('interview_prep', 'interview'), framesOf([
     ['token', { stage: 'answer', text: 'x' }],
     ['error', { stage: 'answer', code: 'provider_key', message: 'the provider refused our key' }],
     ['token', { stage: 'answer', text: 'late' }],
@@ -141,27 +141,27 @@ test('nothing counts after the terminal event', () => {
   expect(run.lastId).toBe('100-2');
 });
 
-test('a cancelled task is not a failed one', () => {
-  const run = play(plan('job_match', 'summary', 'match'), told([
+test('a cancelled task is not shown as failed', () => {
+  const run = play(plan('job_match', 'summary', 'match'), framesOf([
     ['stage_progress', { stage: 'summary', status: 'SUMMARY_PENDING' }], ['error', { stage: 'summary', code: 'cancelled' }],
   ]));
   expect(run.status).toBe('CANCELLED');
   expect(run.steps.map((s) => s.phase)).toEqual(['stopped', 'stopped']);
 });
 
-test('a batch answer is JSON, also when it comes as a string', () => {
-  const frames = (result: unknown) => told([['done', { stage: 'answer', result }]]);
+test('a batch answer is parsed as JSON, also from a string', () => {
+  const frames = (result: unknown) => framesOf([['done', { stage: 'answer', result }]]);
   expect(play(plan('resume_summary', 'summary'), frames({ headline: 'h' })).result).toEqual({ headline: 'h' });
   expect(play(plan('resume_summary', 'summary'), frames('{"headline":"h"}')).result).toEqual({ headline: 'h' });
 });
 
-test('malformed and unknown events move the place on and change nothing else', () => {
+test('malformed and unknown events advance the position and change nothing else', () => {
   const run = plan('interview_prep', 'interview');
   const next = apply(apply(run, { id: '100-1', event: 'token', data: '{"text": ' }), { id: '100-2', event: 'weather', data: '{}' });
   expect(next).toEqual({ ...run, lastId: '100-2' });
 });
 
-test('polled statuses only move forward and end the run', () => {
+test('a polled status only moves forward and ends the run', () => {
   let run = plan('job_match', 'summary', 'match');
   run = adopt(run, { status: 'MATCH_PENDING', stepIndex: 1 });
   run = adopt(run, { status: 'SUMMARY_PENDING', stepIndex: 0 });
@@ -174,12 +174,12 @@ test('polled statuses only move forward and end the run', () => {
   expect(run.temporalUrl).toBe('');
 });
 
-test('the points of a match come with its text, from the row and from the last event', () => {
+test('the points of a match arrive with its text, from the row and from the last event', () => {
   const result = { points: [{ requirement: 'Go', matched: true }] };
   const point = { requirement: 'Go', matched: true, evidence: '' };
   for (const run of [
     adopt(plan('job_match', 'summary', 'match'), { status: 'COMPLETED', text: '## Hello', result }),
-    play(plan('job_match', 'summary', 'match'), told([['done', { stage: 'deliver', text: '## Hello', result }]])),
+    play(plan('job_match', 'summary', 'match'), framesOf([['done', { stage: 'deliver', text: '## Hello', result }]])),
   ]) {
     expect(answerOf(run)).toBe('## Hello');
     expect(run.points).toEqual([point]);
@@ -187,12 +187,12 @@ test('the points of a match come with its text, from the row and from the last e
   }
 });
 
-test('reducers never touch the run they were given', () => {
+test('reducers do not modify their argument', () => {
   const freeze = <T,>(v: T): T => {
     if (v && typeof v === 'object') Object.values(Object.freeze(v)).forEach(freeze);
     return v;
   };
   let run = freeze(plan('job_match', 'ocr', 'summary', 'match'));
-  for (const f of told(chain)) run = freeze(apply(run, f));
+  for (const f of framesOf(chain)) run = freeze(apply(run, f));
   freeze(adopt(run, { status: 'COMPLETED', stepIndex: 2, text: 'x', usage: { inputTokens: 1, outputTokens: 1 } }));
 });

@@ -1,4 +1,4 @@
-// Two short examples, written for this page: invented people at invented companies.
+// Two short examples written for this page. All names and companies are fictitious.
 import type { Lang } from './i18n.svelte';
 
 interface Example {

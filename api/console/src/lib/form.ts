@@ -1,17 +1,17 @@
-// Which fields a template's form has, and what the filled fields become in a submission.
+// The fields of a template's form, and their conversion into the variables of a submission.
 import type { Template, Variable } from './api';
 
-/** One field of the form: a variable, or a group of which one is given, as text or as a picture. */
+/** One field of the form: a variable, or a group of variables of which one is given, as text or as an image. */
 export interface Field {
   key: string;
-  /** The variable that takes text; empty when only a picture will do. */
+  /** The variable that takes text; empty if only an image is accepted. */
   text: string;
-  /** The variable that takes a picture; empty when only text will do. */
+  /** The variable that takes an image; empty if only text is accepted. */
   image: string;
   required: boolean;
 }
 
-/** What a person put into a field. A picture beats text. */
+/** The content of a field. An image takes precedence over text. */
 export interface Value {
   text: string;
   image: File | null;
@@ -23,7 +23,7 @@ export const isFilled = (v: Value | undefined) => v !== undefined && (v.image !=
 const takesImage = (v: Variable) => v.kinds.some((k) => k.startsWith('image'));
 const takesText = (v: Variable) => v.kinds.some((k) => k.startsWith('text'));
 
-/** fieldsOf is the form of a template, in the API's order. */
+/** fieldsOf returns the form fields of a template, in the API's order. */
 export function fieldsOf(t: Template): Field[] {
   const out: Field[] = [];
   const groups = new Set<string>();
@@ -38,7 +38,7 @@ export function fieldsOf(t: Template): Field[] {
   return out;
 }
 
-/** fieldAt finds the field that a problem's path names, such as variables.jobImage or variables.resume.assetId. */
+/** fieldAt returns the key of the field for a problem's path, such as variables.jobImage or variables.resume.assetId. */
 export function fieldAt(t: Template, path: string): string {
   const name = path.replace(/^variables\./, '').split('.')[0];
   const v = t.variables.find((m) => m.name === name);
@@ -47,7 +47,7 @@ export function fieldAt(t: Template, path: string): string {
   return fieldsOf(t).find((f) => mates.includes(f.key))?.key ?? name;
 }
 
-/** variablesOf makes the submission's variables; upload stores a picture and answers its asset id. */
+/** variablesOf returns the variables of the submission; upload stores an image and returns its asset id. */
 export async function variablesOf(
   fields: Field[], values: Record<string, Value>, upload: (f: File, key: string) => Promise<string>,
 ): Promise<Record<string, string | { assetId: string }>> {

@@ -1,75 +1,75 @@
-// The page's words in both languages. A missing word does not compile: zh has the type of en.
+// The texts of the page in both languages. zh has the type of en, so a missing text is a compile error.
 
 const en = {
-  productLine: 'Put a résumé beside a posting.',
-  productSub: 'Watch the posting being read, summarised and matched, word by word. Close the page whenever you like; the work goes on.',
+  productLine: 'Compare a résumé with a job posting.',
+  productSub: 'Watch the posting being read, summarised and matched, word by word. You can close the page at any time; the work continues.',
   newTask: 'New task', yourTasks: 'Your tasks', signOut: 'Sign out', signedInAs: 'Signed in as', otherLanguage: '中文',
   skip: 'Skip to the content',
 
-  signIn: 'Sign in', token: 'Access token', tokenHint: 'Paste the token that was printed at the start, or make one:',
-  tokenPrivate: 'It stays in this browser until you sign out.',
-  tokenWrong: 'This token is not valid here, or it has expired. Make a new one and paste it.',
-  unreachable: 'The server cannot be reached. Is it running?', checking: 'Checking…',
+  signIn: 'Sign in', token: 'Access token', tokenHint: 'Paste the token printed by make run, or create one:',
+  tokenPrivate: 'The token is stored in this browser until you sign out.',
+  tokenWrong: 'This token is invalid or has expired. Create a new one and paste it.',
+  unreachable: 'Cannot reach the server. Is it running?', checking: 'Checking…',
 
-  what: 'What shall it make?', mode_stream: 'live', mode_batch: 'structured',
-  language: 'Language of the answer', service: 'Service', serviceHint: 'Where the task is counted. Letters, digits, - and _.',
-  start: 'Start', starting: 'Starting…', uploading: 'Uploading the picture…',
+  what: 'What do you need?', mode_stream: 'live', mode_batch: 'structured',
+  language: 'Answer language', service: 'Service', serviceHint: 'The service this task belongs to. Letters, digits, - and _.',
+  start: 'Start', starting: 'Starting…', uploading: 'Uploading the image…',
   tryExample: 'Fill in an example', clear: 'Clear', optional: 'optional', more: 'Add more context',
   upload: 'Open a file', dropText: 'Paste the text here, or drop a text file.',
-  dropBoth: 'Paste the text or a screenshot here, or drop a file.', dropImage: 'Paste a screenshot here, or drop a picture.',
-  dropNow: 'Drop it here', removeImage: 'Remove the picture', imageNote: 'The text will be read from this picture.',
-  chars: 'characters', required: 'This is needed.', notText: 'This file is neither text nor a picture. Copy its text and paste it here.',
-  textOnly: 'This field takes text only.', tooBig: 'This file is over 20 MB.', missingTemplates: 'The templates could not be loaded.', retry: 'Try again',
-  fixErrors: 'Please look at the marked field.',
+  dropBoth: 'Paste the text or a screenshot here, or drop a file.', dropImage: 'Paste a screenshot here, or drop an image.',
+  dropNow: 'Drop it here', removeImage: 'Remove the image', imageNote: 'The text will be read from this image.',
+  chars: 'characters', required: 'This field is required.', notText: 'This file is neither text nor an image. Copy its text and paste it here.',
+  textOnly: 'This field takes text only.', tooBig: 'This file is larger than 20 MB.', missingTemplates: 'Could not load the templates.', retry: 'Try again',
+  fixErrors: 'Check the marked field.',
 
-  f_resume: 'Résumé', f_jobText: 'Job posting', f_jobImage: 'Job posting', f_image: 'Picture',
+  f_resume: 'Résumé', f_jobText: 'Job posting', f_jobImage: 'Job posting', f_image: 'Image',
   f_detailedResume: 'Detailed résumé', f_notes: 'Notes',
-  h_detailedResume: 'A longer version with projects and figures, if you have one.',
-  h_notes: 'Anything the answer should take into account.',
+  h_detailedResume: 'A longer version with projects and numbers, if you have one.',
+  h_notes: 'Anything else the answer should consider.',
 
-  t_job_match: 'Match', d_job_match: 'Holds the résumé against the posting, point by point, with the passages that prove it.',
+  t_job_match: 'Match', d_job_match: 'Compares the résumé with the posting point by point, quoting the passages that support each match.',
   t_interview_prep: 'Interview preparation', d_interview_prep: 'Likely questions for this posting, and how to answer them.',
   t_resume_customize: 'Tailored résumé', d_resume_customize: 'The résumé rewritten for this posting. Nothing is invented.',
-  t_resume_summary: 'Résumé summary', d_resume_summary: 'Who this is, at a glance.',
-  t_detailed_resume_summary: 'Résumé in detail', d_detailed_resume_summary: 'Experience, projects and strengths in full.',
-  t_job_summary: 'Posting summary', d_job_summary: 'What the position asks for, in order.',
+  t_resume_summary: 'Résumé summary', d_resume_summary: 'The candidate at a glance.',
+  t_detailed_resume_summary: 'Detailed résumé summary', d_detailed_resume_summary: 'Experience, projects and strengths in full.',
+  t_job_summary: 'Posting summary', d_job_summary: 'What the position requires, most important first.',
 
   s_PENDING: 'Accepted', s_OCR_PENDING: 'Reading', s_SUMMARY_PENDING: 'Summarising', s_MATCH_PENDING: 'Matching',
   s_STREAMING: 'Writing', s_COMPLETED: 'Done', s_FAILED: 'Failed', s_CANCELLED: 'Cancelled',
 
-  st_ocr: 'Read the picture', st_summary: 'Summarise', st_match: 'Match', st_interview: 'Prepare the interview',
+  st_ocr: 'Read the image', st_summary: 'Summarise', st_match: 'Match', st_interview: 'Prepare the interview',
   st_customize: 'Tailor the résumé', st_answer: 'Answer', st_postingSummary: 'Summarise the posting',
   g_ingest: 'Gather', g_compare: 'Compare', g_score: 'Score', g_deliver: 'Write',
-  waiting: 'Waiting for the step before', queued: 'In the queue', position: 'Position', nextUp: 'Next in the queue', about: 'about',
-  running: 'Working', finished: 'Done', stopped: 'Not run', failed: 'Failed here', cancelledHere: 'Stopped here',
-  via: 'via', steps: 'Steps', showText: 'Show what was read', showSummary: 'Show the summary',
+  waiting: 'Waiting for the previous step', queued: 'In the queue', position: 'Position', nextUp: 'Next in the queue', about: 'about',
+  running: 'Running', finished: 'Done', stopped: 'Not run', failed: 'Failed here', cancelledHere: 'Cancelled here',
+  via: 'via', steps: 'Steps', showText: 'Show the text', showSummary: 'Show the summary',
 
-  answer: 'Answer', evidence: 'Points', matched: 'matched', missing: 'missing', of: 'of', pointsLine: 'points so far are proved by the résumé', pointsDone: 'points of the posting are proved by the résumé',
-  noEvidence: 'Nothing in the résumé shows it.', raw: 'Raw JSON', nothingYet: 'The answer appears here as it is written.',
-  nothingWritten: 'Nothing was written.',
+  answer: 'Answer', evidence: 'Requirements', matched: 'matched', missing: 'missing', of: 'of', pointsLine: 'requirements so far are supported by the résumé', pointsDone: 'requirements are supported by the résumé',
+  noEvidence: 'Not found in the résumé.', raw: 'Raw JSON', nothingYet: 'The answer will appear here as it is written.',
+  nothingWritten: 'No text was written.',
   copy: 'Copy', copied: 'Copied', cancel: 'Cancel', cancelling: 'Cancelling…', temporal: 'Run in Temporal',
   taskId: 'Task', created: 'Started', took: 'Time', tokens: 'Tokens', tokensIn: 'in', tokensOut: 'out', tier_paid: 'paid', tier_free: 'free', tier: 'Tier',
-  standInTitle: 'Written by the local stand-in model.',
-  standIn: 'No provider key is set, so berth derived this answer from your text on this machine. No language model was asked.',
-  reset: 'The worker was lost; starting this step again. Nothing you sent is lost.',
-  resetPast: 'The worker was lost on the way, so a step was started again. Nothing is missing.',
-  gap: 'Part of the text was trimmed before this page could read it. The whole text appears when the task is done.',
-  reconnecting: 'The connection was lost. Resuming where it stopped…', polling: 'Live events cannot be had right now. Asking for the status instead.',
-  cancelled: 'This task was cancelled. What was written until then is kept below.', notFound: 'There is no such task, or it is not yours.',
+  simulatedTitle: 'Simulated answer.',
+  simulated: 'No provider key is set, so the local simulator derived this answer from your text. No language model was called.',
+  reset: 'The worker stopped unexpectedly. This step is starting again; your input is safe.',
+  resetPast: 'A worker stopped unexpectedly and one step was run again. The answer is complete.',
+  gap: 'Part of the text was removed before this page could read it. The full text will appear when the task is done.',
+  reconnecting: 'Connection lost. Reconnecting…', polling: 'Live updates are unavailable. Checking the status regularly instead.',
+  cancelled: 'This task was cancelled. The text written until then is below.', notFound: 'Task not found, or you do not have access to it.',
   back: 'Back to the start', loading: 'Loading…',
   failedTitle: 'This task did not finish.',
 
-  e_deadline_exceeded: 'It took longer than it may.', e_provider_key: 'The model provider refused the key of this server. Its operator has to set a valid one.',
-  e_provider_rejected: 'The model provider refused the request; asking again would not help.',
-  e_provider_unavailable: 'The model provider could not be reached or kept failing. Try again later.',
-  e_invalid_output: 'The model\'s answer did not have the right shape, nor did its second one.',
-  e_unreadable_image: 'No text could be read from the picture. Try a sharper one, or paste the text.',
+  e_deadline_exceeded: 'The task exceeded its time limit.', e_provider_key: 'The model provider rejected this server\'s API key. The operator must set a valid one.',
+  e_provider_rejected: 'The model provider rejected the request. Retrying will not help.',
+  e_provider_unavailable: 'The model provider is unreachable or keeps failing. Try again later.',
+  e_invalid_output: 'The model\'s answer had the wrong format, and so did a second attempt.',
+  e_unreadable_image: 'No text could be read from the image. Try a sharper one, or paste the text.',
   e_rate_limited: 'Too many requests.', e_queue_full: 'The queue is full.', tryIn: 'Try again in', seconds: 's',
-  e_unavailable: 'A part of the server is away. Try again in a moment.', e_internal: 'Something went wrong on the server.',
-  e_forbidden: 'Your token does not allow this.', e_too_large: 'This is too large.', e_unsupported_media: 'This is not a kind of file that can be read.',
-  e_idempotency_mismatch: 'The same id was used for another request.', e_conflict: 'This task is over already.',
+  e_unavailable: 'The server is temporarily unavailable. Try again in a moment.', e_internal: 'Something went wrong on the server.',
+  e_forbidden: 'Your token does not permit this.', e_too_large: 'The content is too large.', e_unsupported_media: 'This file type is not supported.',
+  e_idempotency_mismatch: 'This id was already used for another request.', e_conflict: 'This task has already ended.',
 
-  noTasks: 'Nothing yet. What you start appears here.', allTasks: 'All tasks', older: 'Older', historyFailed: 'The list could not be loaded.',
+  noTasks: 'No tasks yet. Tasks you start will appear here.', allTasks: 'All tasks', older: 'Older', historyFailed: 'Could not load the list.',
   colTask: 'Task', colStatus: 'Status', colWhen: 'Started',
 };
 
@@ -77,38 +77,38 @@ export type Words = typeof en;
 export type Word = keyof Words;
 
 const zh: Words = {
-  productLine: '把简历与职位放在一起。',
-  productSub: '看着职位被识别、概括、逐点匹配，文字随写随现。随时可以关闭页面，任务会继续进行。',
+  productLine: '对照简历与职位描述。',
+  productSub: '实时查看职位的识别、概括与逐条匹配，文字边生成边显示。可以随时关闭页面，任务会继续执行。',
   newTask: '新任务', yourTasks: '我的任务', signOut: '退出', signedInAs: '当前用户', otherLanguage: 'English',
   skip: '跳到正文',
 
-  signIn: '登录', token: '访问令牌', tokenHint: '粘贴启动时打印的令牌，或新建一个：',
-  tokenPrivate: '令牌只保存在此浏览器中，退出即删除。',
+  signIn: '登录', token: '访问令牌', tokenHint: '粘贴 make run 启动时输出的令牌，或新建一个：',
+  tokenPrivate: '令牌只保存在此浏览器中，退出登录后删除。',
   tokenWrong: '令牌无效或已过期。请新建一个并粘贴。',
-  unreachable: '无法连接服务器。它在运行吗？', checking: '正在验证…',
+  unreachable: '无法连接服务器，请确认服务器正在运行。', checking: '正在验证…',
 
-  what: '想要得到什么？', mode_stream: '实时', mode_batch: '结构化',
-  language: '回答语言', service: '服务', serviceHint: '任务归属的服务。字母、数字、- 与 _。',
+  what: '您需要什么？', mode_stream: '实时', mode_batch: '结构化',
+  language: '回答语言', service: '服务', serviceHint: '任务所属的服务，可用字母、数字、- 和 _。',
   start: '开始', starting: '正在提交…', uploading: '正在上传图片…',
   tryExample: '填入示例', clear: '清空', optional: '选填', more: '补充更多信息',
   upload: '打开文件', dropText: '在此粘贴文字，或拖入文本文件。',
   dropBoth: '在此粘贴文字或截图，也可拖入文件。', dropImage: '在此粘贴截图，或拖入图片。',
   dropNow: '松开即可', removeImage: '移除图片', imageNote: '将从这张图片中识别文字。',
-  chars: '字', required: '此项必填。', notText: '该文件既不是文本也不是图片。请复制其中文字粘贴到这里。',
+  chars: '字', required: '此项必填。', notText: '该文件既不是文本也不是图片，请复制其中的文字粘贴到这里。',
   textOnly: '此处只接受文字。', tooBig: '文件超过 20 MB。', missingTemplates: '无法载入模板。', retry: '重试',
-  fixErrors: '请检查标出的字段。',
+  fixErrors: '请检查标记的字段。',
 
   f_resume: '简历', f_jobText: '职位描述', f_jobImage: '职位描述', f_image: '图片',
   f_detailedResume: '详细简历', f_notes: '备注',
   h_detailedResume: '如有更详细的版本（项目、数据），可放在这里。',
   h_notes: '回答时需要考虑的其他内容。',
 
-  t_job_match: '匹配分析', d_job_match: '逐点对照简历与职位，并给出依据原文。',
+  t_job_match: '匹配分析', d_job_match: '逐条对照简历与职位要求，并引用原文作为依据。',
   t_interview_prep: '面试准备', d_interview_prep: '针对该职位的可能问题与回答思路。',
   t_resume_customize: '定制简历', d_resume_customize: '针对职位改写简历，绝不杜撰。',
-  t_resume_summary: '简历概要', d_resume_summary: '一眼看清这个人。',
+  t_resume_summary: '简历概要', d_resume_summary: '快速了解候选人。',
   t_detailed_resume_summary: '简历详细概要', d_detailed_resume_summary: '完整的经历、项目与优势。',
-  t_job_summary: '职位概要', d_job_summary: '职位要求，按主次列出。',
+  t_job_summary: '职位概要', d_job_summary: '按重要程度列出职位要求。',
 
   s_PENDING: '已受理', s_OCR_PENDING: '识别中', s_SUMMARY_PENDING: '概括中', s_MATCH_PENDING: '匹配中',
   s_STREAMING: '撰写中', s_COMPLETED: '已完成', s_FAILED: '失败', s_CANCELLED: '已取消',
@@ -117,39 +117,39 @@ const zh: Words = {
   st_customize: '定制简历', st_answer: '回答', st_postingSummary: '概括职位',
   g_ingest: '收集', g_compare: '对照', g_score: '评分', g_deliver: '撰写',
   waiting: '等待上一步', queued: '排队中', position: '排在第', nextUp: '即将开始', about: '约',
-  running: '进行中', finished: '完成', stopped: '未执行', failed: '在此失败', cancelledHere: '在此停止',
+  running: '进行中', finished: '完成', stopped: '未执行', failed: '在此失败', cancelledHere: '在此取消',
   via: '队列', steps: '步骤', showText: '查看识别出的文字', showSummary: '查看概要',
 
-  answer: '回答', evidence: '对照要点', matched: '符合', missing: '缺少', of: '/', pointsLine: '项要点（目前）在简历中有依据', pointsDone: '项岗位要点在简历中有依据',
-  noEvidence: '简历中没有相关内容。', raw: '原始 JSON', nothingYet: '回答会在这里逐字出现。',
-  nothingWritten: '没有写出内容。',
+  answer: '回答', evidence: '职位要求', matched: '符合', missing: '缺少', of: '/', pointsLine: '项要求（截至目前）在简历中有依据', pointsDone: '项要求在简历中有依据',
+  noEvidence: '简历中没有相关内容。', raw: '原始 JSON', nothingYet: '回答生成时会显示在这里。',
+  nothingWritten: '没有生成任何内容。',
   copy: '复制', copied: '已复制', cancel: '取消任务', cancelling: '正在取消…', temporal: '在 Temporal 中查看',
-  taskId: '任务', created: '开始', took: '用时', tokens: '词元', tokensIn: '输入', tokensOut: '输出', tier_paid: '付费', tier_free: '免费', tier: '级别',
-  standInTitle: '由本地替身模型生成。',
-  standIn: '未设置模型服务密钥，berth 在本机根据您提供的文字推导出此回答，没有调用任何语言模型。',
-  reset: '处理程序丢失，正在重新开始这一步。您提交的内容没有丢失。',
-  resetPast: '途中处理程序丢失，其中一步重新执行过。内容没有缺失。',
-  gap: '部分文字在此页面读取之前已被清理，任务完成后将显示全文。',
-  reconnecting: '连接中断，正在从断点继续…', polling: '暂时无法接收实时事件，改为查询状态。',
-  cancelled: '此任务已取消，下面保留了此前写出的内容。', notFound: '没有这个任务，或它不属于您。',
+  taskId: '任务', created: '开始', took: '用时', tokens: 'Token 数', tokensIn: '输入', tokensOut: '输出', tier_paid: '付费', tier_free: '免费', tier: '级别',
+  simulatedTitle: '模拟回答。',
+  simulated: '未设置模型服务的密钥，此回答由本地模拟器根据您提供的文字推导得出，没有调用任何语言模型。',
+  reset: '处理进程意外停止，正在重新执行这一步。您提交的内容不会丢失。',
+  resetPast: '处理进程曾意外停止，其中一步已重新执行。回答完整无缺。',
+  gap: '部分文字在本页面读取之前已被清理，任务完成后将显示全文。',
+  reconnecting: '连接中断，正在重新连接…', polling: '暂时无法接收实时更新，已改为定期查询状态。',
+  cancelled: '此任务已取消，下面是此前生成的内容。', notFound: '任务不存在，或您无权查看。',
   back: '返回首页', loading: '正在载入…',
   failedTitle: '任务没有完成。',
 
-  e_deadline_exceeded: '超过了允许的时间。', e_provider_key: '模型服务拒绝了本服务器的密钥，需要管理员设置有效的密钥。',
-  e_provider_rejected: '模型服务拒绝了请求，重试也无济于事。',
+  e_deadline_exceeded: '任务超出了时限。', e_provider_key: '模型服务拒绝了本服务器的密钥，需要管理员设置有效的密钥。',
+  e_provider_rejected: '模型服务拒绝了该请求，重试无效。',
   e_provider_unavailable: '模型服务无法连接或持续出错，请稍后再试。',
-  e_invalid_output: '模型的回答格式不对，修正后仍然不对。',
+  e_invalid_output: '模型的回答格式不正确，重试后仍不正确。',
   e_unreadable_image: '无法从图片中识别文字。请换一张更清晰的，或直接粘贴文字。',
   e_rate_limited: '请求过于频繁。', e_queue_full: '队列已满。', tryIn: '请等待', seconds: '秒',
-  e_unavailable: '服务器的一部分暂时不可用，请稍后再试。', e_internal: '服务器出错了。',
-  e_forbidden: '您的令牌没有此权限。', e_too_large: '内容过大。', e_unsupported_media: '无法读取这种文件。',
-  e_idempotency_mismatch: '同一编号已用于另一个请求。', e_conflict: '任务已经结束。',
+  e_unavailable: '服务器暂时不可用，请稍后再试。', e_internal: '服务器出错了。',
+  e_forbidden: '您的令牌没有此权限。', e_too_large: '内容过大。', e_unsupported_media: '不支持这种文件类型。',
+  e_idempotency_mismatch: '该编号已用于另一个请求。', e_conflict: '任务已经结束。',
 
-  noTasks: '还没有任务。开始之后会出现在这里。', allTasks: '全部任务', older: '更早', historyFailed: '无法载入列表。',
+  noTasks: '还没有任务，新建的任务会显示在这里。', allTasks: '全部任务', older: '更早', historyFailed: '无法载入列表。',
   colTask: '任务', colStatus: '状态', colWhen: '开始时间',
 };
 
-/** The words a batch answer's JSON uses for its parts. */
+/** The keys of a batch answer's JSON in Chinese. */
 const keysZh: Record<string, string> = {
   name: '姓名', headline: '一句话', summary: '概要', yearsOfExperience: '工作年限', skillGroups: '技能分组', group: '组', skills: '技能',
   experience: '经历', title: '职位', organisation: '单位', period: '时间', context: '背景', achievements: '成果', what: '内容', result: '结果',
@@ -170,7 +170,7 @@ function initial(): Lang {
 class I18n {
   lang = $state<Lang>(initial());
 
-  /** The words of the language in force. */
+  /** The texts in the current language. */
   get t(): Words {
     return this.lang === 'zh' ? zh : en;
   }
@@ -180,19 +180,19 @@ class I18n {
     localStorage.setItem(kept, this.lang);
   }
 
-  /** A word whose key is made from data: the fallback is shown when there is none. */
+  /** Returns the text for a key built from data, or the fallback if there is none. */
   maybe(key: string, fallback: string): string {
     return (this.t as Record<string, string>)[key] ?? fallback;
   }
 
-  /** A key of a batch answer as a person would write it. */
+  /** Returns a key of a batch answer as a readable label. */
   label(key: string): string {
     if (this.lang === 'zh' && keysZh[key]) return keysZh[key];
     const words = key.replace(/([a-z\d])([A-Z])/g, '$1 $2').replace(/[_-]+/g, ' ').toLowerCase();
     return words.charAt(0).toUpperCase() + words.slice(1);
   }
 
-  /** A duration as people say it. */
+  /** Formats a duration. */
   duration(ms: number): string {
     const s = Math.max(0, ms) / 1000;
     const [unitS, unitM] = this.lang === 'zh' ? [' 秒', ' 分 '] : [' s', ' min '];
@@ -200,7 +200,7 @@ class I18n {
     return Math.floor(s / 60) + unitM + String(Math.floor(s % 60)).padStart(2, '0') + unitS;
   }
 
-  /** A moment: the time of day for today, the date as well before. */
+  /** Formats a time: time of day if it is today, otherwise with the date. */
   when(ms: number): string {
     if (!ms) return '';
     const d = new Date(ms);

@@ -1,5 +1,5 @@
-// A small Markdown reader. It makes a tree, never HTML: Markdown.svelte turns the tree into elements whose text the
-// browser is given as text, so nothing a model writes can become markup. It reads unfinished text as it comes.
+// A small Markdown parser. It returns a tree, never HTML: Markdown.svelte renders the tree as elements with text nodes,
+// so that no model output can become markup. It also parses incomplete text.
 
 export type Inline =
   | { kind: 'text' | 'code'; text: string }
@@ -17,7 +17,7 @@ export type Block =
   | { kind: 'table'; head: Inline[][]; rows: Inline[][][] }
   | { kind: 'rule' };
 
-const deepest = 8; // nesting a hostile text could otherwise drive without end
+const maxDepth = 8; // bounds the recursion for hostile text
 
 const fence = /^\s{0,3}(`{3,}|~{3,})/;
 const heading = /^\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
@@ -26,16 +26,16 @@ const quote = /^\s{0,3}>\s?(.*)$/;
 const item = /^(\s*)([-*+]|\d{1,9}[.)])(?:\s+(.*)|\s*)$/;
 const delimiter = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 
-/** parse reads a whole text, finished or not. */
+/** parse parses a text, complete or not. */
 export function parse(text: string): Block[] {
   return blocks(text.replace(/\r\n?/g, '\n').split('\n'), 0);
 }
 
 /**
- * mend closes what the end of an unfinished text left open in its last line, so that a word which is being written
- * in bold is bold from its first letter and no marks flicker.
+ * closeOpen closes the marks that are still open in the last line of an incomplete text, so that a bold word is bold
+ * from its first letter and no marks flicker.
  */
-export function mend(text: string): string {
+export function closeOpen(text: string): string {
   const at = text.lastIndexOf('\n') + 1;
   if ((text.match(/^\s{0,3}(`{3,}|~{3,})/gm) ?? []).length % 2 === 1) return text;
   const line = text.slice(at).replace(/(?<=\S|^|\s)[*_`]+$/, '');
@@ -78,13 +78,13 @@ function blocks(lines: string[], depth: number): Block[] {
       i++;
       continue;
     }
-    if (quote.test(line) && depth < deepest) {
+    if (quote.test(line) && depth < maxDepth) {
       const body: string[] = [];
       for (; i < lines.length && quote.test(lines[i]); i++) body.push(quote.exec(lines[i])![1]);
       out.push({ kind: 'quote', blocks: blocks(body, depth + 1) });
       continue;
     }
-    if (item.test(line) && depth < deepest) {
+    if (item.test(line) && depth < maxDepth) {
       const [list, next] = readList(lines, i, depth);
       out.push(list);
       i = next;
@@ -106,7 +106,7 @@ function blocks(lines: string[], depth: number): Block[] {
 
 function startsBlock(line: string, depth: number): boolean {
   if (line.trim() === '' || fence.test(line) || heading.test(line) || rule.test(line)) return true;
-  return depth < deepest && (quote.test(line) || item.test(line));
+  return depth < maxDepth && (quote.test(line) || item.test(line));
 }
 
 function readList(lines: string[], from: number, depth: number): [Block, number] {
@@ -124,7 +124,7 @@ function readList(lines: string[], from: number, depth: number): [Block, number]
       continue;
     }
     if (lines[i].trim() === '') {
-      // A blank line ends the list unless the list goes on behind it.
+      // A blank line ends the list unless the list continues after it.
       let k = i;
       while (k < lines.length && lines[k].trim() === '') k++;
       const more = k < lines.length ? item.exec(lines[k]) : null;
@@ -160,13 +160,13 @@ function paragraph(lines: string[]): Inline[] {
   return out;
 }
 
-// One alternative per kind. Each is linear: no group repeats something that can match the same text twice.
+// One alternative per kind. Each matches in linear time: no repeated group can match the same text in two ways.
 const pieces =
   /\\([\\`*_{}[\]()#+\-.!|>~<])|(`+)([^`]+?)\2(?!`)|\*\*(?=\S)([^*]+?)\*\*|__(?=\S)([^_]+?)__(?!\w)|\*(?=\S)([^*\n]+?)\*|(?<!\w)_(?=\S)([^_\n]+?)_(?!\w)|!?\[([^\][]{0,300})\]\(([^()\s]{0,2000})\)|([✅❌])\uFE0F?/g;
 
-/** inline reads the marks within one line; whatever is not understood stays the text it is. */
+/** inline parses the marks within one line; anything else stays text. */
 export function inline(text: string, depth = 0): Inline[] {
-  if (depth > deepest) return [{ kind: 'text', text }];
+  if (depth > maxDepth) return [{ kind: 'text', text }];
   const out: Inline[] = [];
   let end = 0;
   const plain = (s: string) => {
@@ -185,7 +185,7 @@ export function inline(text: string, depth = 0): Inline[] {
     else if (m[3] !== undefined) out.push({ kind: 'code', text: m[3] });
     else if (strong !== undefined) out.push({ kind: 'strong', children: inline(strong, depth + 1) });
     else if (em !== undefined) out.push({ kind: 'em', children: inline(em, depth + 1) });
-    else if (m[0].startsWith('!')) plain(m[8]); // no picture of somebody else's is loaded
+    else if (m[0].startsWith('!')) plain(m[8]); // images from other servers are not loaded
     else if (/^(https?:\/\/|mailto:)/i.test(m[9])) out.push({ kind: 'link', href: m[9], children: inline(m[8], depth + 1) });
     else plain(m[0]);
   }

@@ -1,4 +1,4 @@
-// Who is signed in, and where in the page they are. The token comes from the address once and leaves it at once.
+// The signed-in user and the current view. A token in the address is stored and immediately removed from the address.
 import { Api, Problem, signedOut, type Me } from './api';
 
 const kept = 'berth.token';
@@ -6,11 +6,11 @@ const kept = 'berth.token';
 class Session {
   api = $state.raw<Api | null>(null);
   me = $state.raw<Me | null>(null);
-  /** Why nobody is signed in: the token was refused, or the server is away. */
+  /** Why no user is signed in: the token was rejected or the server is unreachable. */
   trouble = $state<'' | 'wrong' | 'unreachable'>('');
   checking = $state(false);
 
-  /** Takes the token from `#token=…` or from the last visit. */
+  /** Reads the token from `#token=…` or from the last visit. */
   async begin() {
     const m = /^#token=([^&]+)/.exec(location.hash);
     if (m) history.replaceState(null, '', location.pathname + location.search + '#/');
@@ -31,7 +31,7 @@ class Session {
     } catch (err) {
       if (err instanceof Problem && (err.status === 0 || err.status >= 500)) {
         this.trouble = 'unreachable';
-        localStorage.setItem(kept, api.token); // it may be good: a reload tries it again
+        localStorage.setItem(kept, api.token); // it may be valid: a reload tries it again
       } else {
         this.trouble = 'wrong';
         localStorage.removeItem(kept);
@@ -41,7 +41,7 @@ class Session {
     }
   }
 
-  /** Called with any failed call's error: a refused token ends the session. */
+  /** Handles the error of any failed call: a rejected token ends the session. */
   noteRefusal(err: unknown): boolean {
     if (!signedOut(err)) return false;
     this.signOut();

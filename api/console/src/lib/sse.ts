@@ -1,7 +1,7 @@
-// Reading a task's event stream with fetch. EventSource would do the parsing, but it hides the HTTP status (an
-// expired token looks like a network fault), cannot carry a bearer header, and cannot start after a given id.
+// Reads a task's event stream with fetch. EventSource would do the parsing, but it hides the HTTP status (an expired
+// token looks like a network error), cannot send a bearer token, and cannot start after a given id.
 
-/** One event as it came over the wire. */
+/** One event before its data is decoded. */
 export interface Frame {
   id: string;
   event: string;
@@ -9,8 +9,8 @@ export interface Frame {
 }
 
 /**
- * Parser of text/event-stream, fed with text in any cut. Frames without data are dropped and a frame that the end of
- * the connection cut off is never delivered, as the standard says; the resumed connection sends it again.
+ * A parser for text/event-stream that accepts text in pieces of any size. As the WHATWG HTML standard requires, frames
+ * without data and incomplete frames at the end of the connection are discarded; the next connection sends them again.
  */
 export class Parser {
   private buffer = '';
@@ -29,7 +29,7 @@ export class Parser {
     for (;;) {
       const end = this.buffer.search(/[\r\n]/);
       if (end < 0) return out;
-      // A CR at the very end may be the first half of a CRLF.
+      // A CR at the end may be the first half of a CRLF.
       if (this.buffer[end] === '\r' && end + 1 === this.buffer.length) return out;
       const width = this.buffer[end] === '\r' && this.buffer[end + 1] === '\n' ? 2 : 1;
       const line = this.buffer.slice(0, end);
@@ -58,42 +58,42 @@ export class Parser {
   }
 }
 
-/** How the page is connected to a task's events. */
+/** The state of the connection to a task's events. */
 export type Link = 'connecting' | 'live' | 'waiting' | 'polling' | 'closed';
 
-/** What follow needs: everything that touches the outside is handed in, so that tests can be the outside. */
+/** The dependencies of follow, passed as functions so that tests can replace them. */
 export interface FollowOptions {
   url: string;
   headers: () => Record<string, string>;
-  /** The id of the last event that was taken in; empty for none. */
+  /** The id of the last event that was handled; empty for none. */
   lastId: () => string;
   onFrame: (frame: Frame) => void;
   onLink?: (link: Link) => void;
-  /** Whether the terminal event was taken in. */
+  /** Whether the terminal event was handled. */
   ended: () => boolean;
-  /** Asks for the task's status instead; answers the milliseconds until it is worth asking again. */
+  /** Fetches the task's status instead; returns the milliseconds until the next poll. */
   poll: () => Promise<number>;
   signal: AbortSignal;
   fetch?: typeof fetch;
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
-  /** A connection that is silent for so long (heartbeats included) is given up. */
+  /** A connection without data (heartbeats included) for this long is closed. */
   idleMs?: number;
 }
 
-/** The server refused in a way that asking again does not mend. */
+/** The server refused the request and a retry will not help. */
 export class Refused extends Error {
   constructor(readonly status: number) {
     super(`the event stream answered ${status}`);
   }
 }
 
-const firstDelay = 400;
-const longestDelay = 10_000;
+const minDelay = 400;
+const maxDelay = 10_000;
 
 /**
- * follow reads events until the terminal one, reconnecting after the last id taken in. After two failures in a row,
- * or when there is no stream (not opened yet, or expired), it polls the status between attempts. It returns when
- * ended() or aborted, and throws Refused for 401 and 403.
+ * follow reads events up to the terminal one and reconnects after the last handled id. After two consecutive failures,
+ * or if there is no stream (not opened yet, or expired), it polls the status between attempts. It returns when ended()
+ * is true or the signal is aborted, and throws Refused for 401 and 403.
  */
 export async function follow(o: FollowOptions): Promise<void> {
   const sleep = o.sleep ?? pause;
@@ -112,11 +112,11 @@ export async function follow(o: FollowOptions): Promise<void> {
     }
     if (o.ended() || o.signal.aborted) break;
     failures++;
-    let wait = Math.min(longestDelay, firstDelay * 2 ** (failures - 1)) * (0.75 + Math.random() / 2);
+    let wait = Math.min(maxDelay, minDelay * 2 ** (failures - 1)) * (0.75 + Math.random() / 2);
     if (absent || failures > 2) {
       link('polling');
       try {
-        wait = Math.min(wait, Math.max(firstDelay, await o.poll()));
+        wait = Math.min(wait, Math.max(minDelay, await o.poll()));
       } catch (err) {
         if (err instanceof Refused) throw err;
       }
@@ -171,7 +171,7 @@ async function once(o: FollowOptions, live: () => void): Promise<{ frames: numbe
   }
 }
 
-/** pause waits, but no longer than until the browser is online again or the signal fires. */
+/** pause waits until the time has passed, the browser is online again, or the signal is aborted. */
 function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const finish = () => {

@@ -1,5 +1,5 @@
-// What the page knows about one task, and the two pure functions that change it: adopt takes in the answer of
-// GET /v1/tasks/{id}, apply takes in one event. Both return a new Run and never touch the old one.
+// The page's state of one task, and the two pure functions that change it: adopt merges the response of
+// GET /v1/tasks/{id}, apply handles one event. Both return a new Run and leave the old one unchanged.
 import type { Frame } from './sse';
 
 export type Status =
@@ -10,7 +10,7 @@ const order: Status[] = [
   'PENDING', 'OCR_PENDING', 'SUMMARY_PENDING', 'MATCH_PENDING', 'STREAMING', 'COMPLETED', 'FAILED', 'CANCELLED',
 ];
 
-/** isFinal tells whether the status can no longer change. */
+/** isFinal reports whether the status can no longer change. */
 export const isFinal = (s: Status) => s === 'COMPLETED' || s === 'FAILED' || s === 'CANCELLED';
 
 export interface Usage {
@@ -18,7 +18,7 @@ export interface Usage {
   outputTokens: number;
 }
 
-/** One requirement of a posting held against the résumé. */
+/** One requirement of a posting compared with the résumé. */
 export interface Point {
   requirement: string;
   matched: boolean;
@@ -32,21 +32,21 @@ export interface Step {
   model: string;
   queue: string;
   phase: Phase;
-  /** The last stage an event named, and the short text that came with it. */
+  /** The stage of the last event and its message. */
   stage: string;
   message: string;
   position: number;
   etaSeconds: number;
-  /** Milliseconds of the publisher's clock; 0 when not known. */
+  /** Milliseconds of the publisher's clock; 0 if unknown. */
   startedAt: number;
   endedAt: number;
-  /** What the step wrote so far. */
+  /** The text that the step has written so far. */
   text: string;
-  /** Where what it wrote is stored, when the API says so. */
+  /** The asset id of the step's stored output, if the API returned it. */
   outputAssetId: string;
 }
 
-/** Something that happened on the way and is worth a calm line. */
+/** An incident that the page shows as a notice. */
 export interface Notice {
   kind: 'reset' | 'gap';
   message: string;
@@ -60,19 +60,19 @@ export interface Run {
   tier: string;
   status: Status;
   steps: Step[];
-  /** The step the task stands at, as far as anybody told. */
+  /** The index of the task's current step as far as known. */
   current: number;
-  /** The step the events have reached: behind current while a reloaded page is told the past again. */
+  /** The index of the step that the events have reached: behind current while a reloaded page replays the stream. */
   seen: number;
-  /** The id of the last event taken in: where a new connection resumes. */
+  /** The id of the last handled event, after which a new connection resumes. */
   lastId: string;
-  /** Whether the stream's terminal event was taken in, or the task was final when asked for. */
+  /** Whether the terminal event was handled or the task was already final when it was fetched. */
   ended: boolean;
   points: Point[];
-  /** The points are of an attempt that was lost: the next ones replace them. */
+  /** The points belong to a lost attempt: the next ones replace them. */
   pointsStale: boolean;
   notices: Notice[];
-  /** The answer of a batch task; undefined when there is none. */
+  /** The answer of a batch task; undefined if there is none. */
   result: unknown;
   usage: Usage | null;
   error: { code: string; message: string } | null;
@@ -80,7 +80,7 @@ export interface Run {
   endedAt: number;
   temporalUrl: string;
   traceId: string;
-  /** The local stand-in model wrote it, not a language model. */
+  /** The answer comes from the local simulator, not from a language model. */
   standIn: boolean;
   pollAfterMs: number;
 }
@@ -98,10 +98,10 @@ const newStep = (name: string): Step => ({
   startedAt: 0, endedAt: 0, text: '', outputAssetId: '',
 });
 
-/** answerOf is the text of the last step: what the person asked for. */
+/** answerOf returns the text of the last step: the task's answer. */
 export const answerOf = (run: Run) => run.steps.at(-1)?.text ?? '';
 
-/** isBusy tells whether a step of the task may still write. */
+/** isBusy reports whether a step of the task may still write. */
 export const isBusy = (run: Run) => !isFinal(run.status);
 
 // ---- reading loosely typed JSON -------------------------------------------------------------------------------
@@ -121,24 +121,24 @@ function usageOf(v: unknown): Usage | null {
   return usage.inputTokens + usage.outputTokens > 0 ? usage : null;
 }
 
-/** pointsOf reads points; of those with one requirement the last counts, in the place of the first. */
+/** pointsOf parses points; a later point with the same requirement replaces the earlier one in its place. */
 function pointsOf(v: unknown): Point[] {
-  const told = new Map<string, Point>();
+  const byRequirement = new Map<string, Point>();
   for (const p of arr(v).map(obj)) {
     const requirement = str(p.requirement);
-    if (requirement !== '') told.set(requirement, { requirement, matched: p.matched === true, evidence: str(p.evidence) });
+    if (requirement !== '') byRequirement.set(requirement, { requirement, matched: p.matched === true, evidence: str(p.evidence) });
   }
-  return [...told.values()];
+  return [...byRequirement.values()];
 }
 
-/** resultOf separates an answer's text from its JSON; JSON that arrives as a string is read. */
+/** resultOf separates an answer's text from its JSON; JSON in a string is parsed. */
 function resultOf(v: unknown): { text: string; json: unknown } {
   if (typeof v === 'string') {
     if (/^\s*[[{]/.test(v)) {
       try {
         return { text: '', json: JSON.parse(v) };
       } catch {
-        // It only looks like JSON.
+        // Not JSON although it looks like it.
       }
     }
     return { text: v, json: undefined };
@@ -153,17 +153,17 @@ function resultOf(v: unknown): { text: string; json: unknown } {
   return { text: '', json: v };
 }
 
-const saysStandIn = (v: unknown) => typeof v === 'string' && /local[ _-]?stand-?in|本地替身/i.test(v);
+const mentionsSimulator = (v: unknown) => typeof v === 'string' && /local[ _-]?(stand-?in|simulat)|本地(替身|模拟)/i.test(v);
 
 // ---- GET /v1/tasks/{id} ---------------------------------------------------------------------------------------
 
-/** later is the status further along: statuses only move forward, whichever of page and server heard first. */
+/** later returns the more advanced of two statuses: a status only moves forward, whether it came from an event or a poll. */
 const later = (a: Status, b: Status) => (isFinal(a) ? a : order.indexOf(b) > order.indexOf(a) ? b : a);
 
-/** adopt takes in a task as the API tells it. What events told already is kept where the API says less. */
+/** adopt merges a task as returned by the API. Details known from events are kept where the API returns less. */
 export function adopt(run: Run, doc: Doc): Run {
-  const told = str(doc.status) as Status;
-  const status = order.includes(told) ? later(run.status, told) : run.status;
+  const reported = str(doc.status) as Status;
+  const status = order.includes(reported) ? later(run.status, reported) : run.status;
   const index = Math.max(run.current, num(doc.stepIndex));
   const planned = arr(doc.steps).map(obj);
   const steps = (planned.length ? planned : run.steps.map(() => ({}) as Doc)).map((d, i): Step => {
@@ -198,8 +198,8 @@ export function adopt(run: Run, doc: Doc): Run {
     points: points.length ? points : run.points,
     pollAfterMs: num(doc.pollAfterMs) || run.pollAfterMs,
     result: json ?? run.result,
-    standIn: run.standIn || doc.standIn === true || doc.stub === true || saysStandIn(doc.provider) || saysStandIn(text)
-      || planned.some((d) => d.standIn === true || d.stub === true || saysStandIn(d.provider)),
+    standIn: run.standIn || doc.standIn === true || doc.stub === true || mentionsSimulator(doc.provider) || mentionsSimulator(text)
+      || planned.some((d) => d.standIn === true || d.stub === true || mentionsSimulator(d.provider)),
   };
   next = moveTo(next, Math.min(index, Math.max(0, steps.length - 1)), 0);
   if (!isFinal(status)) {
@@ -209,7 +209,7 @@ export function adopt(run: Run, doc: Doc): Run {
     }
     return next;
   }
-  // What the terminal event told is the whole text already.
+  // The terminal event already contained the whole text.
   if (text && !(run.ended && answerOf(run))) next = withStep(next, next.steps.length - 1, { text });
   const failure = str(doc.errorCode) || str(obj(doc.error).code);
   if (failure && status !== 'COMPLETED') {
@@ -218,21 +218,21 @@ export function adopt(run: Run, doc: Doc): Run {
   return finish(next, status, next.endedAt);
 }
 
-/** safeUrl lets a link through only when a browser would open a page with it. */
+/** safeUrl returns a link only if it is an http or https URL. */
 export const safeUrl = (url: string) => (/^(https?:\/\/|\/(?!\/))/i.test(url) ? url : '');
 
 // ---- events ---------------------------------------------------------------------------------------------------
 
-/** parseId reads a stream id `{generation}-{number}`. */
+/** parseId parses a stream id `{generation}-{number}`. */
 function parseId(id: string): { gen: number; seq: number } | null {
   const m = /^(\d+)-(\d+)$/.exec(id);
   return m ? { gen: Number(m[1]), seq: Number(m[2]) } : null;
 }
 
 /**
- * apply takes in one event. An event whose id was passed already changes nothing, so a resumed connection may send
- * too much; one of another generation means that the stream was made anew and is told from its beginning; nothing
- * counts after the terminal event.
+ * apply handles one event. An event at or before the last handled id is ignored, so a resumed connection may send
+ * duplicates. An id of another generation means that the stream was re-created and is replayed from its start. Events
+ * after the terminal one are ignored.
  */
 export function apply(run: Run, frame: Frame): Run {
   if (run.ended) return run;
@@ -260,7 +260,7 @@ export function apply(run: Run, frame: Frame): Run {
     case 'token_batch': return token(next, ev);
     case 'reset': return reset(next, ev);
     case 'gap': {
-      // A stream made anew and told from its first event misses nothing.
+      // A re-created stream that starts with its first event has no gap.
       if (id && id.seq === 0) return next;
       return { ...next, notices: [...next.notices.filter((n) => n.kind !== 'gap'), { kind: 'gap', message: str(ev.message) }] };
     }
@@ -275,7 +275,7 @@ function withStep(run: Run, i: number, change: Partial<Step>): Run {
   return { ...run, steps: run.steps.map((s, k) => (k === i ? { ...s, ...change } : s)) };
 }
 
-/** stepOf is the step an event speaks of, never one before the last event's. */
+/** stepOf returns the index of the step that an event belongs to, never one before that of the previous event. */
 function stepOf(run: Run, ev: Doc): number {
   const find = (name: string) => run.steps.findIndex((s) => s.name === name);
   let i = -1;
@@ -294,14 +294,14 @@ function stepOf(run: Run, ev: Doc): number {
   return Math.max(run.seen, i);
 }
 
-/** moveTo makes step i the current one, unless the task is known to be further: those before it are over. */
+/** moveTo makes step i the current one and marks the earlier ones as done, unless the task is already further. */
 function moveTo(run: Run, i: number, ts: number): Run {
   const steps = run.steps.map((s, k): Step =>
     k < i && (s.phase !== 'done' || !s.endedAt) ? { ...s, phase: 'done', endedAt: s.endedAt || ts } : s);
   return { ...run, steps, current: Math.max(run.current, i) };
 }
 
-/** at moves to the event's step, makes one up when the plan is not known yet, and marks its beginning. */
+/** at moves to the event's step, creates it if the plan is not known yet, and records its start. */
 function at(run: Run, ev: Doc): Run {
   const known = run.steps.length ? run : { ...run, steps: [newStep('answer')] };
   const ts = num(ev.ts);
@@ -313,32 +313,32 @@ function at(run: Run, ev: Doc): Run {
   return next.steps[i].startedAt ? next : withStep(next, i, { startedAt: ts });
 }
 
-/** tell changes the step the events have reached; one that is over stays over. */
-function tell(run: Run, change: Partial<Step>): Run {
+/** update changes the step that the events have reached; a finished step stays finished. */
+function update(run: Run, change: Partial<Step>): Run {
   const step = run.steps[run.seen];
   return withStep(run, run.seen, step.phase === 'done' ? { ...change, phase: 'done', position: 0 } : change);
 }
 
 function queued(run: Run, ev: Doc): Run {
-  return tell(at(run, ev), {
+  return update(at(run, ev), {
     phase: 'queued', position: num(ev.position), etaSeconds: num(ev.etaSeconds), message: str(ev.message),
   });
 }
 
-/** routing takes in what any event may say of how the task is served. */
+/** routing merges the routing fields (queue, model, tier) of an event. */
 function routing(run: Run, ev: Doc): Run {
   return {
     ...run,
     tier: str(ev.tier) || run.tier,
     traceId: str(ev.traceId) || run.traceId,
-    standIn: run.standIn || ev.standIn === true || ev.stub === true || saysStandIn(ev.provider) || saysStandIn(ev.message),
+    standIn: run.standIn || ev.standIn === true || ev.stub === true || mentionsSimulator(ev.provider) || mentionsSimulator(ev.message),
   };
 }
 
 function start(run: Run, ev: Doc): Run {
   const next = routing(at(run, ev), ev);
   const step = next.steps[next.seen];
-  return tell(next, {
+  return update(next, {
     phase: 'running', position: 0, model: str(ev.model) || step.model, queue: str(ev.queue) || step.queue,
     stage: stageOf(ev, step),
   });
@@ -348,27 +348,27 @@ const stageOf = (ev: Doc, step: Step) => (str(ev.stage) && ev.stage !== 'queue' 
 
 function progress(run: Run, ev: Doc): Run {
   const next = start(run, ev);
-  const told = tell(next, { message: str(ev.message) });
+  const updated = update(next, { message: str(ev.message) });
   const points = pointsOf(ev.points);
-  if (!points.length) return told;
-  const kept = told.pointsStale ? [] : told.points;
+  if (!points.length) return updated;
+  const kept = updated.pointsStale ? [] : updated.points;
   const merged = kept.map((p) => points.find((q) => q.requirement === p.requirement) ?? p);
   merged.push(...points.filter((q) => !kept.some((p) => p.requirement === q.requirement)));
-  return { ...told, points: merged, pointsStale: false };
+  return { ...updated, points: merged, pointsStale: false };
 }
 
 function token(run: Run, ev: Doc): Run {
   const next = at(run, ev);
   const step = next.steps[next.seen];
   if (next.seen === next.steps.length - 1) next.status = later(next.status, 'STREAMING');
-  return tell(next, { phase: 'running', position: 0, stage: stageOf(ev, step), text: step.text + str(ev.text) });
+  return update(next, { phase: 'running', position: 0, stage: stageOf(ev, step), text: step.text + str(ev.text) });
 }
 
-/** reset: an attempt was lost, the step starts again; what it wrote no longer counts. */
+/** reset discards the text of a lost attempt; the step starts again. */
 function reset(run: Run, ev: Doc): Run {
   const next = at(run, ev);
   return {
-    ...tell(next, { phase: 'running', position: 0, text: '', message: '' }),
+    ...update(next, { phase: 'running', position: 0, text: '', message: '' }),
     pointsStale: true,
     notices: [...next.notices, { kind: 'reset', message: str(ev.message) }],
   };
@@ -381,7 +381,7 @@ function done(run: Run, ev: Doc): Run {
   const whole = str(ev.text) || text;
   if (whole) {
     next = withStep(next, next.steps.length - 1, { text: whole });
-    // The whole text is here: nothing is missing any more.
+    // The terminal event contains the whole text, so the gap is closed.
     next.notices = next.notices.filter((n) => n.kind !== 'gap');
   }
   const points = pointsOf(ev.points ?? obj(ev.result).points);
@@ -389,7 +389,7 @@ function done(run: Run, ev: Doc): Run {
   next.pointsStale = false;
   next.result = json ?? next.result;
   next.usage = usageOf(ev.usage) ?? next.usage;
-  next.standIn = next.standIn || saysStandIn(whole);
+  next.standIn = next.standIn || mentionsSimulator(whole);
   return finish(next, 'COMPLETED', num(ev.ts));
 }
 
@@ -399,7 +399,7 @@ function failed(run: Run, ev: Doc): Run {
   return finish(next, code === 'cancelled' ? 'CANCELLED' : 'FAILED', num(ev.ts));
 }
 
-/** finish closes the run: what ran is done, failed or stopped, and nothing more is taken in. */
+/** finish ends the run: the running step is done, failed or stopped, and further events are ignored. */
 function finish(run: Run, status: Status, ts: number): Run {
   const last: Phase = status === 'COMPLETED' ? 'done' : status === 'FAILED' ? 'failed' : 'stopped';
   const steps = run.steps.map((s, i): Step => {
