@@ -57,7 +57,7 @@ const (
 	EndTime           ConferenceEnd = "end_time"        // its end time came (C5)
 	EndByUnit         ConferenceEnd = "ended_by_unit"   // its unit ended it on purpose (C15)
 	EndRefused        ConferenceEnd = "refused"         // the unit refused the first creation (C16)
-	EndNoRoom         ConferenceEnd = "no_room"         // no unit had room for the first creation (C16)
+	EndNoCapacity         ConferenceEnd = "no_room"         // no unit had room for the first creation (C16)
 	EndNoLicence      ConferenceEnd = "no_licence"      // no licence was free for the first creation (C22)
 	EndNotRecovered   ConferenceEnd = "not_recovered"   // recovery kept being refused (C9)
 	EndNotRecoverable ConferenceEnd = "not_recoverable" // it was marked so (C8)

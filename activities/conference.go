@@ -48,7 +48,7 @@ func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInp
 	if err := c.free(ctx, in.Release); err != nil {
 		return workflows.PlaceReply{}, err
 	}
-	c.passOver(ctx, in.Silent)
+	c.passOver(ctx, in.Unresponsive)
 	events := in.Events
 	reply, err := c.tryToPlace(ctx, in, events)
 	if err == nil && reply.Code != "" && !in.First {
@@ -159,7 +159,7 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	if err := c.write(ctx, in.Conference, in.Events, in.FirstEvent); err != nil {
 		return again(berth.CodeUnavailable, "the conference cannot be written", 0, err)
 	}
-	c.passOver(ctx, in.Silent)
+	c.passOver(ctx, in.Unresponsive)
 	if owner := in.Conference.Owner.NodeID; in.Answered && !c.Fleet.Snapshot().Nodes[owner].Unavailable[berth.ServiceCommands].IsZero() {
 		c.available(ctx, owner, 0)
 	}
@@ -198,8 +198,8 @@ func (c *Conferences) passOver(ctx context.Context, silent []workflows.NodeRef) 
 	for _, u := range silent {
 		if c.Fleet.Snapshot().Nodes[u.NodeID].Generation == u.Generation {
 			c.Logger.WarnContext(ctx, "a unit has not answered a command and is passed over", "unit", u.NodeID, "generation", u.Generation,
-				"for", workflows.PassOver)
-			c.available(ctx, u.NodeID, workflows.PassOver)
+				"for", workflows.SkipUnresponsiveFor)
+			c.available(ctx, u.NodeID, workflows.SkipUnresponsiveFor)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func (c *Conferences) askForList(ctx context.Context, owner berth.ConferenceOwne
 	if err != nil || stand.Generation != owner.Generation {
 		return err
 	}
-	return c.TellLink(ctx, workflows.LinkWord{Unit: workflows.NodeRef{NodeID: owner.NodeID, Generation: owner.Generation}})
+	return c.NotifyLink(ctx, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: owner.NodeID, Generation: owner.Generation}})
 }
 
 // write writes a conference to the ledger, to Redis, and to its stream.
@@ -292,8 +292,8 @@ func (c *Conferences) PrepareAdoption(ctx context.Context, in workflows.Adoption
 	return workflows.AdoptionReply{Epoch: epoch, Slot: slot, Gone: code != lua.NodeSlotHeld}, nil
 }
 
-// TellLink starts a unit's link where it does not run, and tells it. Idempotent.
-func (c *Conferences) TellLink(ctx context.Context, in workflows.LinkWord) error {
+// NotifyLink starts a unit's link where it does not run, and tells it. Idempotent.
+func (c *Conferences) NotifyLink(ctx context.Context, in workflows.LinkRequest) error {
 	signal, arg := workflows.SignalWithdraw, any(in.Withdraw)
 	if in.Withdraw == nil {
 		signal, arg = workflows.SignalNotice, berth.NodeNotice{
@@ -309,20 +309,20 @@ func (c *Conferences) TellLink(ctx context.Context, in workflows.LinkWord) error
 	return nil
 }
 
-// LookAtUnit reads which generation of a unit lives.
-func (c *Conferences) LookAtUnit(ctx context.Context, in workflows.NodeRef) (workflows.UnitStand, error) {
+// ReadUnitState reads which generation of a unit lives.
+func (c *Conferences) ReadUnitState(ctx context.Context, in workflows.NodeRef) (workflows.UnitState, error) {
 	return lookAtUnit(ctx, c.Scripts, in.NodeID)
 }
 
-func lookAtUnit(ctx context.Context, scripts *lua.Scripts, nodeID string) (workflows.UnitStand, error) {
+func lookAtUnit(ctx context.Context, scripts *lua.Scripts, nodeID string) (workflows.UnitState, error) {
 	units, err := scripts.ReadNodes(ctx, nodeID)
 	if err != nil {
-		return workflows.UnitStand{}, again(berth.CodeUnavailable, "the unit cannot be looked at", 0, err)
+		return workflows.UnitState{}, again(berth.CodeUnavailable, "the unit cannot be looked at", 0, err)
 	}
 	if u, ok := units[nodeID]; ok && u.State != berth.NodeDead {
-		return workflows.UnitStand{Generation: u.Generation}, nil
+		return workflows.UnitState{Generation: u.Generation}, nil
 	}
-	return workflows.UnitStand{}, nil
+	return workflows.UnitState{}, nil
 }
 
 // whyRefused is the code of a refusal, and what it tells people.

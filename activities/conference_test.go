@@ -26,7 +26,7 @@ type switchboard struct {
 	client.Client
 	said chan string
 	gone []string // numbers without a running workflow
-	news chan workflows.UnitNews
+	news chan workflows.UnitNotice
 }
 
 func (s *switchboard) SignalWorkflow(_ context.Context, id, _, signal string, arg any) error {
@@ -37,7 +37,7 @@ func (s *switchboard) SignalWorkflow(_ context.Context, id, _, signal string, ar
 		return errors.New("Temporal is away")
 	}
 	s.said <- id + " " + signal
-	if n, ok := arg.(workflows.UnitNews); ok {
+	if n, ok := arg.(workflows.UnitNotice); ok {
 		s.news <- n
 	}
 	return nil
@@ -66,7 +66,7 @@ func conferences(t *testing.T) desk {
 	l, err := ledger.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "berth.db"), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	board := &switchboard{said: make(chan string, 1000), news: make(chan workflows.UnitNews, 1000)}
+	board := &switchboard{said: make(chan string, 1000), news: make(chan workflows.UnitNotice, 1000)}
 	return desk{
 		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Temporal: board, Logger: x.Logger, StreamTTL: time.Hour},
 		&Links{Temporal: board, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, board, x,
@@ -203,10 +203,10 @@ func TestC7SlotsOfCopies(t *testing.T) {
 		Conference: open, Hold: &workflows.HeldSlot{Assignment: reply.Slot, Left: time.Hour},
 	}))
 	require.Equal(t, 1, d.leases(t, "u1"))
-	stand, err := d.LookAtUnit(t.Context(), workflows.NodeRef{NodeID: "u1"})
+	stand, err := d.ReadUnitState(t.Context(), workflows.NodeRef{NodeID: "u1"})
 	require.NoError(t, err)
 	require.Equal(t, generation, stand.Generation)
-	stand, err = d.LookAtUnit(t.Context(), workflows.NodeRef{NodeID: "u2"})
+	stand, err = d.ReadUnitState(t.Context(), workflows.NodeRef{NodeID: "u2"})
 	require.NoError(t, err)
 	require.Zero(t, stand.Generation)
 }
@@ -399,7 +399,7 @@ func TestUnitsThatDoNotAnswerArePassedOver(t *testing.T) {
 	generation := d.unit(t, "u1", "", 9)
 	silent := func(generation int64) func(*workflows.PlaceInput) {
 		return func(in *workflows.PlaceInput) {
-			in.Silent = []workflows.NodeRef{{NodeID: "u1", Generation: generation}}
+			in.Unresponsive = []workflows.NodeRef{{NodeID: "u1", Generation: generation}}
 		}
 	}
 	marked := func(is bool) {

@@ -85,7 +85,7 @@ func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) erro
 
 // ReleaseNode gives a slot back, and tells when its node fell silent (L11). Idempotent.
 func (e *Executions) ReleaseNode(ctx context.Context, slot workflows.HeldSlot) error {
-	if err := reportSilent(ctx, e.Scripts, e.Fleet, e.Logger, slot); err != nil {
+	if err := reportUnresponsive(ctx, e.Scripts, e.Fleet, e.Logger, slot); err != nil {
 		return err
 	}
 	if _, err := e.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {

@@ -171,7 +171,7 @@ func TestReleaseNodeTellsOfSilence(t *testing.T) {
 	for i, silent := range []bool{false, true} {
 		reply, err := e.AssignNode(t.Context(), assignment(fmt.Sprint("l", i), "resize"))
 		require.NoError(t, err)
-		require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Silent: silent}))
+		require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Unresponsive: silent}))
 	}
 	_, err := e.AssignNode(t.Context(), assignment("l9", "resize"))
 	require.Equal(t, 1, requireRefused(t, err, berth.CodeNoNode).Reasons[berth.ExcludeSuspect])

@@ -29,7 +29,7 @@ type Turns struct {
 }
 
 // DispatchJob decides a job's node and takes its slot (A3-A5, L6). Called again for the same dispatch it answers the
-// same; when the slot has lapsed meanwhile, it fails with workflows.ErrorLapsed. A refusal is an application error with a
+// same; when the slot has lapsed meanwhile, it fails with workflows.ErrorExpired. A refusal is an application error with a
 // berth.Refusal, and leaves nothing.
 func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (berth.Assignment, error) {
 	select {
@@ -68,27 +68,27 @@ func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (be
 			return berth.Assignment{}, undecided(err)
 		}
 		if code != lua.NodeSlotHeld {
-			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("the slot has lapsed", workflows.ErrorLapsed, nil)
+			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("the slot has lapsed", workflows.ErrorExpired, nil)
 		}
 	}
 	return d.Assignment, nil
 }
 
-// CheckHearing tells for how long jobs could be taken without a break: Redis had its data, and API and workers were there. While
+// CheckAvailability tells for how long jobs could be taken without a break: Redis had its data, and API and workers were there. While
 // Redis may have lost data it fails, to be asked again.
-func (t *Turns) CheckHearing(ctx context.Context) (workflows.Hearing, error) {
+func (t *Turns) CheckAvailability(ctx context.Context) (workflows.Availability, error) {
 	g, err := t.Scripts.CheckGuard(ctx)
 	if err == nil && g.Left > 0 {
 		err = errors.New("data may have been lost")
 	}
 	if err != nil {
-		return workflows.Hearing{}, again(berth.CodeUnavailable, "segments cannot be taken now", max(g.Left, 0), err)
+		return workflows.Availability{}, again(berth.CodeUnavailable, "segments cannot be taken now", max(g.Left, 0), err)
 	}
 	seen, err := t.Scripts.SeenFor(ctx)
 	if err != nil {
-		return workflows.Hearing{}, again(berth.CodeUnavailable, "segments cannot be taken now", 0, err)
+		return workflows.Availability{}, again(berth.CodeUnavailable, "segments cannot be taken now", 0, err)
 	}
-	return workflows.Hearing{For: min(-g.Left, seen)}, nil
+	return workflows.Availability{For: min(-g.Left, seen)}, nil
 }
 
 // services are what must be available on a pool's node (L10): each capability, and its kind before the colon.
@@ -116,8 +116,8 @@ func excluded(now *fleet.Snapshot, failed []workflows.NodeRef) []string {
 
 // ConfirmSlots holds slots for as long as their jobs may take (L7), and in a grace puts back those that Redis lost (L12).
 // Idempotent.
-func (t *Turns) ConfirmSlots(ctx context.Context, in workflows.HeldSlots) (workflows.KeptSlots, error) {
-	var out workflows.KeptSlots
+func (t *Turns) ConfirmSlots(ctx context.Context, in workflows.HeldSlots) (workflows.ConfirmedSlots, error) {
+	var out workflows.ConfirmedSlots
 	for _, slot := range in.Slots {
 		code, generation, err := t.Scripts.ConfirmNodeSlot(ctx, slot.Assignment, slot.Left)
 		if err != nil {
@@ -130,7 +130,7 @@ func (t *Turns) ConfirmSlots(ctx context.Context, in workflows.HeldSlots) (workf
 			}
 			t.Logger.Log(ctx, level, "slot of a running job is lost", "job", slot.JobID, "node", slot.NodeID, "code", code)
 		}
-		out.Slots = append(out.Slots, workflows.KeptSlot{Held: code == lua.NodeSlotHeld, Generation: generation})
+		out.Slots = append(out.Slots, workflows.ConfirmedSlot{Held: code == lua.NodeSlotHeld, Generation: generation})
 	}
 	return out, nil
 }
@@ -138,7 +138,7 @@ func (t *Turns) ConfirmSlots(ctx context.Context, in workflows.HeldSlots) (workf
 // ReleaseSlots gives slots back (L7), and tells which nodes fell silent (L11). Idempotent.
 func (t *Turns) ReleaseSlots(ctx context.Context, in workflows.HeldSlots) error {
 	for _, slot := range in.Slots {
-		if err := reportSilent(ctx, t.Scripts, t.Fleet, t.Logger, slot); err != nil {
+		if err := reportUnresponsive(ctx, t.Scripts, t.Fleet, t.Logger, slot); err != nil {
 			return err
 		}
 		if _, err := t.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
@@ -148,9 +148,9 @@ func (t *Turns) ReleaseSlots(ctx context.Context, in workflows.HeldSlots) error 
 	return nil
 }
 
-// reportSilent tells of a node that fell silent over its work, before its slot is given to another.
-func reportSilent(ctx context.Context, s *lua.Scripts, f *fleet.Fleet, logger *slog.Logger, slot workflows.HeldSlot) error {
-	if !slot.Silent {
+// reportUnresponsive tells of a node that fell silent over its work, before its slot is given to another.
+func reportUnresponsive(ctx context.Context, s *lua.Scripts, f *fleet.Fleet, logger *slog.Logger, slot workflows.HeldSlot) error {
+	if !slot.Unresponsive {
 		return nil
 	}
 	code, err := s.ReportSilent(ctx, slot.NodeID, slot.Generation, f.Snapshot().Config.TimesOf)

@@ -104,7 +104,7 @@ func TestDispatchJobTakesASlot(t *testing.T) { // A3-A5, L6
 	require.NoError(t, h.ReleaseSlots(t.Context(), workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: first}, {Assignment: first}}}))
 	require.Equal(t, 1, h.leases(first.NodeID))
 	_, err = h.DispatchJob(t.Context(), jobOf("t1", 0))
-	require.Equal(t, workflows.ErrorLapsed, applicationError(t, err).Type(), "its slot is another's by now")
+	require.Equal(t, workflows.ErrorExpired, applicationError(t, err).Type(), "its slot is another's by now")
 	anew := jobOf("t1", 0)
 	anew.Dispatch = 2
 	_, err = h.DispatchJob(t.Context(), anew)
@@ -215,7 +215,7 @@ func TestReleaseSlotsTellsOfSilence(t *testing.T) {
 	}
 	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
-	fell := workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a, Silent: true}}}
+	fell := workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a, Unresponsive: true}}}
 	fallSilent(t, h.Scripts, "n1", berth.NodeTranslate, time.Second)
 	require.NoError(t, h.ReleaseSlots(t.Context(), fell))
 	require.Equal(t, berth.NodeReady, state())
@@ -278,7 +278,7 @@ func TestConfirmSlots(t *testing.T) { // L7
 		{Assignment: a, Left: time.Hour}, {Assignment: stranger, Left: time.Hour}, {Assignment: gone, Left: time.Hour},
 	}})
 	require.NoError(t, err)
-	require.Equal(t, []workflows.KeptSlot{{Held: true, Generation: a.Generation}, {Generation: a.Generation}, {}}, kept.Slots)
+	require.Equal(t, []workflows.ConfirmedSlot{{Held: true, Generation: a.Generation}, {Generation: a.Generation}, {}}, kept.Slots)
 	until, err := h.Scripts.Redis().ZScore(t.Context(), h.Scripts.Keys().NodeSlots("n1"), a.LeaseID).Result()
 	require.NoError(t, err)
 	require.Greater(t, until, float64(time.Now().Add(30*time.Minute).UnixMilli()))

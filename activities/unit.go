@@ -17,8 +17,8 @@ import (
 	"berth/workflows"
 )
 
-// LookAtUnit reads which generation of a unit lives.
-func (l *Links) LookAtUnit(ctx context.Context, in workflows.NodeRef) (workflows.UnitStand, error) {
+// ReadUnitState reads which generation of a unit lives.
+func (l *Links) ReadUnitState(ctx context.Context, in workflows.NodeRef) (workflows.UnitState, error) {
 	return lookAtUnit(ctx, l.Scripts, in.NodeID)
 }
 
@@ -30,7 +30,7 @@ func (l *Links) LoseUnit(ctx context.Context, n berth.NodeNotice) error {
 		return again(berth.CodeUnavailable, "the unit's conferences cannot be read", 0, err)
 	}
 	rows = slices.DeleteFunc(rows, func(c berth.Conference) bool { return c.Owner.Generation > n.Generation })
-	news := workflows.UnitNews{NodeID: n.NodeID, Generation: n.Generation, Incarnation: n.Incarnation, Gone: n.Reason}
+	news := workflows.UnitNotice{NodeID: n.NodeID, Generation: n.Generation, Incarnation: n.Incarnation, Gone: n.Reason}
 	if err := tellConferences(ctx, l.Temporal, rows, workflows.SignalUnit, news); err != nil {
 		return again(berth.CodeUnavailable, "a conference cannot be told", 0, err)
 	}
@@ -69,7 +69,7 @@ func (l *Links) ReconcileUnit(ctx context.Context, in workflows.ReconcileInput) 
 				return err
 			}
 			if known {
-				known, err = tellConference(ctx, l.Temporal, copied.E164, workflows.SignalUnit, workflows.UnitNews{
+				known, err = tellConference(ctx, l.Temporal, copied.E164, workflows.SignalUnit, workflows.UnitNotice{
 					NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, Incarnation: in.List.Incarnation, Copy: &copied,
 				})
 			}
@@ -82,7 +82,7 @@ func (l *Links) ReconcileUnit(ctx context.Context, in workflows.ReconcileInput) 
 			continue
 		}
 		g.Go(func() error {
-			_, err := tellConference(ctx, l.Temporal, row.E164, workflows.SignalUnit, workflows.UnitNews{
+			_, err := tellConference(ctx, l.Temporal, row.E164, workflows.SignalUnit, workflows.UnitNotice{
 				NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, Incarnation: in.List.Incarnation, Missing: true, Epoch: row.Epoch,
 			})
 			return err
@@ -196,7 +196,7 @@ func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, room ma
 		}
 		return false
 	})
-	return tellConferences(ctx, c, rows, workflows.SignalRoom, nil)
+	return tellConferences(ctx, c, rows, workflows.SignalCapacity, nil)
 }
 
 // firstTold are told one after the other, and the rest at once: the first of many go all their way while it is still free,

@@ -86,7 +86,7 @@ func (s *starter) ReleaseConference(ctx context.Context, e164 string, req workfl
 	return true, s.keep(ctx, c.Conference)
 }
 
-func (s *starter) TellConference(_ context.Context, _ string, news workflows.UnitNews) error {
+func (s *starter) TellConference(_ context.Context, _ string, news workflows.UnitNotice) error {
 	b, giveBack := s.open()
 	defer giveBack()
 	if b.away != nil {
@@ -96,7 +96,7 @@ func (s *starter) TellConference(_ context.Context, _ string, news workflows.Uni
 	return nil
 }
 
-func (s *starter) ReportUnits(_ context.Context, units []workflows.ReportUnit) error {
+func (s *starter) ReportUnits(_ context.Context, units []workflows.NodeRef) error {
 	b, giveBack := s.open()
 	defer giveBack()
 	if b.away != nil {

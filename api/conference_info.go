@@ -140,7 +140,7 @@ func (s *server) endedByUnit(ctx context.Context, e164 string, info berth.Confer
 	if len(found) == 0 || found[0].Owner.NodeID != info.NodeID || found[0].Owner.Epoch != info.Epoch {
 		return berth.Errorf(berth.CodeUnavailable, "the conference is changing; tell it again")
 	}
-	if err := s.Starter.TellConference(ctx, e164, workflows.UnitNews{
+	if err := s.Starter.TellConference(ctx, e164, workflows.UnitNotice{
 		NodeID: info.NodeID, Generation: info.Generation, Incarnation: found[0].Owner.Incarnation, Missing: true, Epoch: info.Epoch,
 	}); err != nil {
 		return fmt.Errorf("tell conference %s of its end: %w", e164, err)
@@ -190,7 +190,7 @@ func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOut
 		return nil, err
 	}
 	out := &reportOutput{}
-	var units []workflows.ReportUnit
+	var units []workflows.NodeRef
 	nodes := s.Fleet.Snapshot().Nodes
 	for _, id := range slices.Sorted(maps.Keys(owners)) {
 		if n, ok := nodes[id]; !ok || n.State == berth.NodeDead {
@@ -198,7 +198,7 @@ func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOut
 			continue
 		}
 		out.Body.Conferences += owners[id]
-		units = append(units, workflows.ReportUnit{NodeID: id, Generation: nodes[id].Generation})
+		units = append(units, workflows.NodeRef{NodeID: id, Generation: nodes[id].Generation})
 	}
 	out.Body.Units = len(units)
 	for round := range slices.Chunk(units, workflows.MaxReportUnits) {

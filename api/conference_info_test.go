@@ -91,7 +91,7 @@ func TestUnitsThatEndAConference(t *testing.T) { // C15, C19
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	b, giveBack := h.starter.open()
 	defer giveBack()
-	require.Equal(t, []workflows.UnitNews{{
+	require.Equal(t, []workflows.UnitNotice{{
 		NodeID: "u1", Generation: 1, Incarnation: berth.Incarnation{Host: "h", PID: 7, StartedAt: 9}, Missing: true, Epoch: 1,
 	}}, b.news, "only its owner ends it")
 }
@@ -161,7 +161,7 @@ func TestUnitsAreAskedToReport(t *testing.T) { // C18
 	waitFor(t, "the units to be known", func() bool { return len(h.fleet.Snapshot().Nodes) == 3 })
 	require.Equal(t, doc{"units": 2.0, "conferences": 3.0, "lost": 1.0}, report())
 	b, giveBack := h.starter.open()
-	require.Equal(t, [][]workflows.ReportUnit{{{NodeID: "u1", Generation: g1}, {NodeID: "u2", Generation: g2}}}, b.reports)
+	require.Equal(t, [][]workflows.NodeRef{{{NodeID: "u1", Generation: g1}, {NodeID: "u2", Generation: g2}}}, b.reports)
 	b.away = errDown
 	giveBack()
 	require.Equal(t, http.StatusServiceUnavailable, h.call(http.MethodPost, "/v1/conferences/report", h.operator(), nil).status)

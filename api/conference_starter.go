@@ -25,9 +25,9 @@ type ConferenceStarter interface {
 	// ReleaseConference ends a number's conference, whatever it is doing (C10, C17); CodeConflict when it does not run. done is false when its unit takes its time: it ends without anybody's doing.
 	ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (done bool, err error)
 	// TellConference tells a number's conference what a unit says of it; nothing happens where none runs.
-	TellConference(ctx context.Context, e164 string, news workflows.UnitNews) error
+	TellConference(ctx context.Context, e164 string, news workflows.UnitNotice) error
 	// ReportUnits has units tell the data proxy everything they run (C18). It returns once that is certain to be asked.
-	ReportUnits(ctx context.Context, units []workflows.ReportUnit) error
+	ReportUnits(ctx context.Context, units []workflows.NodeRef) error
 }
 
 const (
@@ -181,7 +181,7 @@ func (s *TemporalStarter) ReleaseConference(
 }
 
 // TellConference signals the number's workflow.
-func (s *TemporalStarter) TellConference(ctx context.Context, e164 string, news workflows.UnitNews) error {
+func (s *TemporalStarter) TellConference(ctx context.Context, e164 string, news workflows.UnitNotice) error {
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
 	err := asked(s.Client.SignalWorkflow(ctx, workflows.ConferenceWorkflowID(e164), "", workflows.SignalUnit, news), awayConference)
@@ -192,7 +192,7 @@ func (s *TemporalStarter) TellConference(ctx context.Context, e164 string, news 
 }
 
 // ReportUnits starts one workflow for them all.
-func (s *TemporalStarter) ReportUnits(ctx context.Context, units []workflows.ReportUnit) error {
+func (s *TemporalStarter) ReportUnits(ctx context.Context, units []workflows.NodeRef) error {
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
 	_, err := s.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{

@@ -30,7 +30,7 @@ type exchange struct {
 	answer   error // to a release that was accepted
 	lost     int   // updates that Temporal loses
 	creates  int
-	news     []workflows.UnitNews
+	news     []workflows.UnitNotice
 	reported []workflows.ReportInput
 }
 
@@ -151,7 +151,7 @@ func (x *exchange) SignalWorkflow(_ context.Context, _, _, _ string, arg any) er
 	if x.away != nil || x.last().closed {
 		return errors.Join(x.away, serviceerror.NewNotFound("no such workflow"))
 	}
-	x.news = append(x.news, arg.(workflows.UnitNews))
+	x.news = append(x.news, arg.(workflows.UnitNotice))
 	return nil
 }
 
@@ -225,7 +225,7 @@ func TestConferencesWhileTemporalIsAway(t *testing.T) { // L11
 	_, rerr := s.ReleaseConference(t.Context(), number, workflows.ReleaseRequest{By: "alice"})
 	for _, err := range []error{
 		err, rerr,
-		s.ReportUnits(t.Context(), []workflows.ReportUnit{{NodeID: "u1"}}),
+		s.ReportUnits(t.Context(), []workflows.NodeRef{{NodeID: "u1"}}),
 	} {
 		require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
 	}
@@ -245,7 +245,7 @@ func TestEndingConferences(t *testing.T) { // C10
 	require.Equal(t, berth.CodeConflict, berth.CodeOf(err))
 	_, _, err = x.ask(t, "r1")
 	require.NoError(t, err)
-	require.NoError(t, s.TellConference(t.Context(), number, workflows.UnitNews{NodeID: "u1", Missing: true}))
+	require.NoError(t, s.TellConference(t.Context(), number, workflows.UnitNotice{NodeID: "u1", Missing: true}))
 	require.Len(t, x.news, 1)
 	x.lost = 2
 	done, err := release()
@@ -253,7 +253,7 @@ func TestEndingConferences(t *testing.T) { // C10
 	require.True(t, done)
 	_, err = release()
 	require.Equal(t, berth.CodeConflict, berth.CodeOf(err))
-	require.NoError(t, s.TellConference(t.Context(), number, workflows.UnitNews{NodeID: "u1", Missing: true}), "it is over")
+	require.NoError(t, s.TellConference(t.Context(), number, workflows.UnitNotice{NodeID: "u1", Missing: true}), "it is over")
 	require.Len(t, x.news, 1)
 }
 

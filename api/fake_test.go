@@ -28,8 +28,8 @@ type book struct {
 	refuse      error // what the next ones are refused with
 	releasedBy  []string
 	slow        bool // units take their time to release
-	news        []workflows.UnitNews
-	reports     [][]workflows.ReportUnit
+	news        []workflows.UnitNotice
+	reports     [][]workflows.NodeRef
 }
 
 type storedTurn struct {

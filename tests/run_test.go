@@ -34,7 +34,7 @@ func TestLongConferencesAndLinksGoOn(t *testing.T) {
 	id := workflows.ConferenceWorkflowID(c.E164)
 	first := s.runOf(temporal, id)
 	s.eventually("a new run", func() bool {
-		require.NoError(t, temporal.SignalWorkflow(t.Context(), id, "", workflows.SignalRoom, nil))
+		require.NoError(t, temporal.SignalWorkflow(t.Context(), id, "", workflows.SignalCapacity, nil))
 		return s.runOf(temporal, id) != first
 	})
 	s.keepRun("conference-went-on", id, first)
@@ -79,7 +79,7 @@ func TestReportsAndProbesOfLostUnits(t *testing.T) {
 		return run
 	}
 	here, lost := workflows.NodeRef{NodeID: "u1", Generation: c.Owner.Generation}, workflows.NodeRef{NodeID: "u2", Generation: 1}
-	report := start("report:some", workflows.ReportWorkflow, workflows.ReportInput{Units: []workflows.ReportUnit{workflows.ReportUnit(here), workflows.ReportUnit(lost)}})
+	report := start("report:some", workflows.ReportWorkflow, workflows.ReportInput{Units: []workflows.NodeRef{here, lost}})
 	some := start("probe:some", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []workflows.NodeRef{here, lost}})
 	none := start("probe:none", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []workflows.NodeRef{lost}})
 	var answered int
@@ -89,7 +89,7 @@ func TestReportsAndProbesOfLostUnits(t *testing.T) {
 	require.Zero(t, answered)
 	var told workflows.ReportResult
 	require.NoError(t, report.Get(t.Context(), &told))
-	require.Equal(t, workflows.ReportResult{Asked: 2, Silent: []workflows.ReportUnit{workflows.ReportUnit(lost)}}, told)
+	require.Equal(t, workflows.ReportResult{Asked: 2, Unresponsive: []workflows.NodeRef{lost}}, told)
 	s.keepWorkflow("report-some", report.GetID())
 	s.keepWorkflow("probe-some", some.GetID())
 	s.keepWorkflow("probe-none", none.GetID())

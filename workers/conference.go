@@ -30,8 +30,8 @@ func conferenceWorker(c client.Client, acts Activities, opts Options) worker.Wor
 		workflows.PlaceConferenceActivity: conferences.PlaceConference,
 		workflows.SaveConferenceActivity:  conferences.SaveConference,
 		workflows.PrepareAdoptionActivity: conferences.PrepareAdoption,
-		workflows.TellLinkActivity:        conferences.TellLink,
-		workflows.LookAtUnitActivity:      conferences.LookAtUnit,
+		workflows.NotifyLinkActivity:        conferences.NotifyLink,
+		workflows.ReadUnitStateActivity:      conferences.ReadUnitState,
 	})
 	return w
 }
@@ -71,7 +71,7 @@ func ConfirmLoss(ctx context.Context, c client.Client, now *fleet.Snapshot, kind
 	}
 	rand.Shuffle(len(silent), func(i, j int) { silent[i], silent[j] = silent[j], silent[i] })
 	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: "probe:" + uuid.NewString(), TaskQueue: workflows.TaskQueueLinks, WorkflowExecutionTimeout: 10 * time.Second,
+		ID: workflows.ProbeWorkflowID(uuid.NewString()), TaskQueue: workflows.TaskQueueLinks, WorkflowExecutionTimeout: 10 * time.Second,
 	}, workflows.ProbeWorkflow, workflows.ProbeInput{Units: silent[:min(len(silent), probed)]})
 	if err != nil {
 		return false, fmt.Errorf("ask silent units: %w", err)

@@ -45,7 +45,7 @@ func linkWorker(c client.Client, acts Activities, opts Options) worker.Worker {
 		workflows.ReadUnitActivity:      links.ReadUnit,
 		workflows.ReconcileUnitActivity: links.ReconcileUnit,
 		workflows.WakeWaitingActivity:   links.WakeWaiting,
-		workflows.LookAtUnitActivity:    links.LookAtUnit,
+		workflows.ReadUnitStateActivity:    links.ReadUnitState,
 	})
 	return w
 }

@@ -24,7 +24,7 @@ func turnWorker(c client.Client, acts Activities, opts Options) worker.Worker {
 		workflows.DispatchJobActivity:  turns.DispatchJob,
 		workflows.ConfirmSlotsActivity: turns.ConfirmSlots,
 		workflows.ReleaseSlotsActivity: turns.ReleaseSlots,
-		workflows.CheckHearingActivity: turns.CheckHearing,
+		workflows.CheckAvailabilityActivity: turns.CheckAvailability,
 		workflows.FinalizeTurnActivity: turns.FinalizeTurn,
 		workflows.PublishTurnActivity:  turns.PublishTurn,
 	})

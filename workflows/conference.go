@@ -61,7 +61,7 @@ type conference struct {
 	told   int
 
 	// What was heard and not acted on yet.
-	news     []UnitNews
+	news     []UnitNotice
 	room     bool
 	reassert bool
 	ending   berth.ConferenceEnd
@@ -91,7 +91,7 @@ func (c *conference) setup(ctx, steady workflow.Context) error {
 	}
 	if r := in.Resumed; r != nil {
 		c.settled, c.firstID, c.is, c.slot, c.told = true, r.SubmissionID, r.Conference, r.Slot, r.Events
-		c.doomed, c.leftover, c.retryAt, c.connectBy = r.Doomed, r.Leftover, r.RetryAt, r.ConnectBy
+		c.doomed, c.leftover, c.retryAt, c.connectBy = r.Fenced, r.Stale, r.RetryAt, r.ConnectBy
 	} else {
 		c.to(ctx, berth.ConferenceCreating)
 	}
@@ -124,13 +124,13 @@ func (c *conference) setup(ctx, steady workflow.Context) error {
 func (c *conference) listen(ctx, steady workflow.Context) {
 	workflow.Go(steady, func(ctx workflow.Context) {
 		for {
-			var n UnitNews
+			var n UnitNotice
 			workflow.GetSignalChannel(ctx, SignalUnit).Receive(ctx, &n)
 			c.news = append(c.news, n)
 		}
 	})
 	workflow.Go(steady, func(ctx workflow.Context) {
-		for workflow.GetSignalChannel(ctx, SignalRoom).Receive(ctx, nil) {
+		for workflow.GetSignalChannel(ctx, SignalCapacity).Receive(ctx, nil) {
 			c.room = true
 		}
 	})
@@ -288,7 +288,7 @@ func (c *conference) revise(ctx workflow.Context) {
 func (c *conference) save(ctx workflow.Context) {
 	c.revise(ctx)
 	in := SaveInput{
-		Conference: c.is, Events: c.outbox, FirstEvent: c.told + 1, Release: c.free, Silent: c.silent, Answered: c.answered,
+		Conference: c.is, Events: c.outbox, FirstEvent: c.told + 1, Release: c.free, Unresponsive: c.silent, Answered: c.answered,
 	}
 	if c.slot != nil && !c.is.Status.Final() {
 		in.Hold = &HeldSlot{Assignment: *c.slot, Left: max(c.is.EndAt.Sub(workflow.Now(ctx)), 0) + time.Minute}
@@ -326,7 +326,7 @@ func (c *conference) mayGoOn(ctx workflow.Context) bool {
 
 // heardAll tells whether no signal waits to be noted.
 func (c *conference) heardAll(ctx workflow.Context) bool {
-	for _, name := range []string{SignalUnit, SignalRoom, SignalReassert} {
+	for _, name := range []string{SignalUnit, SignalCapacity, SignalReassert} {
 		if workflow.GetSignalChannel(ctx, name).Len() > 0 {
 			return false
 		}
@@ -338,7 +338,7 @@ func (c *conference) heardAll(ctx workflow.Context) bool {
 func (c *conference) goOn(ctx workflow.Context) error {
 	in := c.in
 	in.Resumed = &ConferenceProgress{
-		SubmissionID: c.firstID, Conference: c.is, Slot: c.slot, Events: c.told, Doomed: c.doomed, Leftover: c.leftover,
+		SubmissionID: c.firstID, Conference: c.is, Slot: c.slot, Events: c.told, Fenced: c.doomed, Stale: c.leftover,
 		RetryAt: c.retryAt, ConnectBy: c.connectBy,
 	}
 	return workflow.NewContinueAsNewError(ctx, ConferenceWorkflow, in)

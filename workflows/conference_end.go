@@ -15,9 +15,6 @@ const (
 	lookEvery = 15 * time.Second
 	// lateAfter is how long a unit may take to acknowledge the end before it is told that the conference is ending.
 	lateAfter = time.Second
-	// versionEnding is the change that tells of an end before it is acknowledged: to whoever waits for the creation, and to
-	// everybody else when the unit is late.
-	versionEnding = "ending"
 	// mostAgain is the longest pause between two tries of a command that is tried until it is acknowledged.
 	mostAgain = 30 * time.Second
 )
@@ -27,7 +24,7 @@ func (c *conference) end(ctx workflow.Context) {
 	reason, status := c.ending, berth.ConferenceEnded
 	if c.refusal != nil {
 		status = berth.ConferenceDeleted
-	} else if !c.settled && workflow.GetVersion(ctx, versionEnding, workflow.DefaultVersion, 1) == 1 {
+	} else if !c.settled && workflow.GetVersion(ctx, versionAnnounceEnd, workflow.DefaultVersion, 1) == 1 {
 		c.settled, c.refusal = true, temporal.NewNonRetryableApplicationError("the conference was ended before it was open: "+string(reason),
 			string(berth.CodeEnded), nil, berth.Refusal{SubmissionID: c.firstID})
 	}
@@ -70,7 +67,7 @@ func (c *conference) releaseOwner(ctx workflow.Context) {
 	owner := c.ownerCopy()
 	c.order(ctx, berth.ActivityReleaseConference, owner.NodeRef, owner.Epoch)
 	outcome := tellUnit(ctx, owner.NodeRef, c.in.Rules.Command, func() bool {
-		return slices.ContainsFunc(c.news, func(n UnitNews) bool {
+		return slices.ContainsFunc(c.news, func(n UnitNotice) bool {
 			return c.ownedBy(n) && n.Gone != "" && n.Gone != berth.DepartureDrained || c.missed(n)
 		})
 	}, func() {
@@ -99,7 +96,7 @@ func tellUnit(
 		// There is no error: this context is cancelled only when all is over.
 		if late != nil {
 			_ = waitAtMost(ctx, lateAfter, "has the unit answered", func() bool { return act.IsReady() || gone() })
-			if wait = 0; !act.IsReady() && !gone() && workflow.GetVersion(ctx, versionEnding, workflow.DefaultVersion, 1) == 1 {
+			if wait = 0; !act.IsReady() && !gone() && workflow.GetVersion(ctx, versionAnnounceEnd, workflow.DefaultVersion, 1) == 1 {
 				late()
 				wait = every - lateAfter
 			}
@@ -119,8 +116,8 @@ func tellUnit(
 		if gone() {
 			return "lost: the unit is gone"
 		}
-		var stand UnitStand
-		if err := workflow.ExecuteLocalActivity(untilDone(ctx), LookAtUnitActivity, unit).Get(ctx, &stand); err != nil || stand.Generation != unit.Generation {
+		var stand UnitState
+		if err := workflow.ExecuteLocalActivity(untilDone(ctx), ReadUnitStateActivity, unit).Get(ctx, &stand); err != nil || stand.Generation != unit.Generation {
 			return "lost: the unit is gone"
 		}
 		if failed {

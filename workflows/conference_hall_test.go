@@ -33,7 +33,7 @@ type hall struct {
 
 	places    []workflows.PlaceInput
 	saves     []workflows.SaveInput
-	words     []workflows.LinkWord
+	words     []workflows.LinkRequest
 	adoptions []workflows.AdoptionInput
 	commands  []unitCall
 	reports   []string
@@ -85,17 +85,17 @@ func newHall(t *testing.T, units ...string) *hall {
 	register(workflows.PlaceConferenceActivity, h.place)
 	register(workflows.SaveConferenceActivity, h.save)
 	register(workflows.PrepareAdoptionActivity, h.prepare)
-	register(workflows.TellLinkActivity, func(_ context.Context, in workflows.LinkWord) error {
+	register(workflows.NotifyLinkActivity, func(_ context.Context, in workflows.LinkRequest) error {
 		defer h.alone()()
 		h.words = append(h.words, in)
 		return nil
 	})
-	register(workflows.LookAtUnitActivity, func(_ context.Context, in workflows.NodeRef) (workflows.UnitStand, error) {
+	register(workflows.ReadUnitStateActivity, func(_ context.Context, in workflows.NodeRef) (workflows.UnitState, error) {
 		defer h.alone()()
 		if u := h.unit(in.NodeID); u != nil {
-			return workflows.UnitStand{Generation: u.generation}, nil
+			return workflows.UnitState{Generation: u.generation}, nil
 		}
-		return workflows.UnitStand{}, nil
+		return workflows.UnitState{}, nil
 	})
 	for _, command := range []string{
 		berth.ActivityCreateConference, berth.ActivityRecoverConference, berth.ActivityAdoptConference, berth.ActivityReleaseConference,
@@ -143,18 +143,18 @@ func (h *hall) release() {
 	h.env.UpdateWorkflow(workflows.UpdateRelease, "release", &h.released, workflows.ReleaseRequest{By: "olga"})
 }
 
-func (h *hall) news(n workflows.UnitNews) { h.env.SignalWorkflow(workflows.SignalUnit, n) }
+func (h *hall) news(n workflows.UnitNotice) { h.env.SignalWorkflow(workflows.SignalUnit, n) }
 
 // dies has a generation declared dead, and its unit vanish.
 func (h *hall) dies(id string) {
 	u := h.unit(id)
 	h.units = slices.DeleteFunc(h.units, func(o *cmu) bool { return o == u })
-	h.news(workflows.UnitNews{NodeID: id, Generation: u.generation, Incarnation: incarnation(id, 1), Gone: berth.DepartureSilent})
+	h.news(workflows.UnitNotice{NodeID: id, Generation: u.generation, Incarnation: incarnation(id, 1), Gone: berth.DepartureSilent})
 }
 
 // lists has a unit's list name the copy.
 func (h *hall) lists(id string, generation, epoch int64, startedAt time.Time) {
-	h.news(workflows.UnitNews{NodeID: id, Generation: generation, Incarnation: incarnation(id, 1), Copy: &berth.UnitCopy{
+	h.news(workflows.UnitNotice{NodeID: id, Generation: generation, Incarnation: incarnation(id, 1), Copy: &berth.UnitCopy{
 		E164: number, ConferenceID: "c1", Epoch: epoch, StartedAt: startedAt,
 	}})
 }

@@ -10,13 +10,13 @@ import (
 	"berth"
 )
 
-func (n UnitNews) unit() NodeRef { return NodeRef{NodeID: n.NodeID, Generation: n.Generation} }
+func (n UnitNotice) unit() NodeRef { return NodeRef{NodeID: n.NodeID, Generation: n.Generation} }
 
-func (n UnitNews) copyRef() Copy { return Copy{NodeRef: n.unit(), Epoch: n.Copy.Epoch} }
+func (n UnitNotice) copyRef() Copy { return Copy{NodeRef: n.unit(), Epoch: n.Copy.Epoch} }
 
 // audible is the first news that can be acted on; -1 when there is none. While a copy is being adopted, others wait.
 func (c *conference) audible() int {
-	return slices.IndexFunc(c.news, func(n UnitNews) bool { return n.Copy == nil || c.adopting == nil })
+	return slices.IndexFunc(c.news, func(n UnitNotice) bool { return n.Copy == nil || c.adopting == nil })
 }
 
 // hear acts on the next news of a unit.
@@ -35,18 +35,18 @@ func (c *conference) hear(ctx workflow.Context) {
 }
 
 // ownedBy tells whether the news is of the owner, or of a later generation of it.
-func (c *conference) ownedBy(n UnitNews) bool {
+func (c *conference) ownedBy(n UnitNotice) bool {
 	return c.is.Owner.NodeID == n.NodeID && c.is.Owner.Generation <= n.Generation
 }
 
 // missed tells whether the news is that the owner does not run it.
-func (c *conference) missed(n UnitNews) bool {
+func (c *conference) missed(n UnitNotice) bool {
 	return n.Missing && c.ownedBy(n) && (n.Epoch == 0 || n.Epoch == c.is.Owner.Epoch)
 }
 
 // hearMissing acts on a list that lacks the conference, or on the unit's word: the same process ended it on purpose,
 // another one lost it (C15). One that was begun after the list was asked for has another epoch.
-func (c *conference) hearMissing(ctx workflow.Context, n UnitNews) {
+func (c *conference) hearMissing(ctx workflow.Context, n UnitNotice) {
 	switch {
 	case !c.missed(n):
 	case c.is.Owner.Incarnation == n.Incarnation:
@@ -62,7 +62,7 @@ func (c *conference) hearMissing(ctx workflow.Context, n UnitNews) {
 }
 
 // hearGone acts on the end of a generation (C1), or of its drain.
-func (c *conference) hearGone(ctx workflow.Context, n UnitNews) {
+func (c *conference) hearGone(ctx workflow.Context, n UnitNotice) {
 	if a := c.adopting; a != nil && a.to.NodeID == n.NodeID && a.to.Generation <= n.Generation && n.Gone != berth.DepartureDrained {
 		c.giveUpAdoption(ctx, "lost: its unit is gone")
 	}
@@ -86,7 +86,7 @@ func (c *conference) ownerCopy() Copy {
 }
 
 // hearCopy acts on a copy that a unit has (C7, C15).
-func (c *conference) hearCopy(ctx workflow.Context, n UnitNews) {
+func (c *conference) hearCopy(ctx workflow.Context, n UnitNotice) {
 	o, copied := c.is.Owner, *n.Copy
 	switch {
 	case copied.ConferenceID != "" && copied.ConferenceID != c.is.ID, slices.Contains(c.doomed, copied.Epoch):
@@ -103,7 +103,7 @@ func (c *conference) hearCopy(ctx workflow.Context, n UnitNews) {
 }
 
 // confirm notes that the owner runs it, perhaps as another generation of the same process (C4).
-func (c *conference) confirm(ctx workflow.Context, n UnitNews) {
+func (c *conference) confirm(ctx workflow.Context, n UnitNotice) {
 	same := c.is.Owner.Generation >= n.Generation
 	if same && c.is.Status != berth.ConferenceAwaitingConnection {
 		return
@@ -134,7 +134,7 @@ func (c *conference) confirm(ctx workflow.Context, n UnitNews) {
 }
 
 // adopt has a unit that returned with an earlier copy, or the only one, keep it under a new epoch (C7).
-func (c *conference) adopt(ctx workflow.Context, n UnitNews) {
+func (c *conference) adopt(ctx workflow.Context, n UnitNotice) {
 	var reply AdoptionReply
 	err := workflow.ExecuteLocalActivity(untilDone(ctx), PrepareAdoptionActivity, AdoptionInput{
 		E164: c.is.E164, ConferenceID: c.is.ID, Unit: n.unit(), Hold: c.in.Rules.Command + placeHold,
@@ -191,7 +191,7 @@ func (c *conference) withdraw(ctx workflow.Context, copied Copy) {
 	c.doom(copied.Epoch)
 	c.order(ctx, berth.ActivityReleaseConference, copied.NodeRef, copied.Epoch)
 	c.answer(berth.ActivityReleaseConference, copied.Epoch, "left to the unit's link")
-	err := workflow.ExecuteLocalActivity(untilDone(ctx), TellLinkActivity, LinkWord{
+	err := workflow.ExecuteLocalActivity(untilDone(ctx), NotifyLinkActivity, LinkRequest{
 		Unit: copied.NodeRef, Withdraw: &berth.UnitRelease{E164: c.is.E164, Epoch: copied.Epoch},
 	}).Get(ctx, nil)
 	if err != nil {
@@ -226,8 +226,8 @@ func (c *conference) reassertRow(ctx workflow.Context) {
 // lookForUnit looks whether the unit is there whose list does not come. One that did not register again will not be
 // declared dead: Redis has forgotten it. One that need not is asked for its list.
 func (c *conference) lookForUnit(ctx workflow.Context) {
-	var stand UnitStand
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), LookAtUnitActivity, c.ownerCopy().NodeRef).Get(ctx, &stand); err != nil {
+	var stand UnitState
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), ReadUnitStateActivity, c.ownerCopy().NodeRef).Get(ctx, &stand); err != nil {
 		return // never: it is tried until it succeeds
 	}
 	switch stand.Generation {
@@ -235,7 +235,7 @@ func (c *conference) lookForUnit(ctx workflow.Context) {
 		c.lose(ctx, berth.EndUnitLost, "its unit did not come back")
 		return
 	case c.is.Owner.Generation:
-		if err := workflow.ExecuteLocalActivity(untilDone(ctx), TellLinkActivity, LinkWord{Unit: c.ownerCopy().NodeRef}).Get(ctx, nil); err != nil {
+		if err := workflow.ExecuteLocalActivity(untilDone(ctx), NotifyLinkActivity, LinkRequest{Unit: c.ownerCopy().NodeRef}).Get(ctx, nil); err != nil {
 			return
 		}
 	}

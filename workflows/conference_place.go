@@ -20,8 +20,6 @@ const (
 	// placePause and mostPlacePause are the pauses after attempts that Redis or the database did not answer.
 	placePause     = time.Second
 	mostPlacePause = 10 * time.Second
-	// versionSilent is the change that tries again soon when units were passed over for their silence.
-	versionSilent = "silent"
 	// mostPlaceEvents is how many events PlaceConference tells beside those that it is given.
 	mostPlaceEvents = 2
 )
@@ -47,7 +45,7 @@ func (c *conference) place(ctx workflow.Context) {
 	at := workflow.Now(ctx).Truncate(time.Millisecond)
 	c.revise(ctx)
 	in := PlaceInput{
-		Conference: c.is, First: first, Failed: c.failed, Silent: c.silent, Release: c.free, FirstEvent: c.told + 1,
+		Conference: c.is, First: first, Failed: c.failed, Unresponsive: c.silent, Release: c.free, FirstEvent: c.told + 1,
 		Hold: c.in.Rules.Command + placeHold, At: at,
 	}
 	if !first { // a creation is told with its owner
@@ -61,7 +59,7 @@ func (c *conference) place(ctx workflow.Context) {
 	c.is.Revision++ // the activity's, if it placed it
 	switch {
 	case err != nil && first:
-		c.refuse(berth.EndNoRoom, temporal.NewNonRetryableApplicationError(
+		c.refuse(berth.EndNoCapacity, temporal.NewNonRetryableApplicationError(
 			"the conference could not be placed; try again in a few seconds", string(berth.CodeUnavailable), nil, berth.Refusal{SubmissionID: c.firstID}))
 	case err != nil: // what it did, and told, is not known: it is all done again
 		c.told += len(in.Events) + mostPlaceEvents
@@ -69,7 +67,7 @@ func (c *conference) place(ctx workflow.Context) {
 	case reply.Code != "" && first:
 		detail := reply.Refusal
 		detail.SubmissionID = c.firstID
-		reason := berth.EndNoRoom
+		reason := berth.EndNoCapacity
 		if reply.Code == berth.CodeNoLicence {
 			reason = berth.EndNoLicence
 		}
@@ -105,8 +103,8 @@ func (c *conference) wait(ctx workflow.Context, reply PlaceReply) {
 	}
 	pause := c.in.Rules.Retry
 	if hushed := c.unheard || reply.Refusal.Reasons[berth.ExcludeServiceUnavailable] > 0; hushed &&
-		workflow.GetVersion(ctx, versionSilent, workflow.DefaultVersion, 1) == 1 {
-		pause = min(pause, PassOver+time.Second) // nobody tells that a unit is passed over no more
+		workflow.GetVersion(ctx, versionRetrySkipped, workflow.DefaultVersion, 1) == 1 {
+		pause = min(pause, SkipUnresponsiveFor+time.Second) // nobody tells that a unit is passed over no more
 	}
 	c.retryAt, c.placePause = workflow.Now(ctx).Add(pause), 0
 }

@@ -17,10 +17,10 @@ func TestUnitsThatDoNotAnswer(t *testing.T) {
 	h.unit("u1").answer = silent
 	h.at(time.Minute, h.release)
 	h.run()
-	require.Equal(t, []workflows.NodeRef{{NodeID: "u1", Generation: 1}}, h.places[1].Silent)
-	require.Empty(t, h.places[0].Silent)
+	require.Equal(t, []workflows.NodeRef{{NodeID: "u1", Generation: 1}}, h.places[1].Unresponsive)
+	require.Empty(t, h.places[0].Unresponsive)
 	require.True(t, h.saves[0].Answered)
-	require.Empty(t, h.saves[0].Silent, "it was told already")
+	require.Empty(t, h.saves[0].Unresponsive, "it was told already")
 	require.False(t, h.saves[len(h.saves)-1].Answered)
 
 	h = newHall(t, "u1")
@@ -29,7 +29,7 @@ func TestUnitsThatDoNotAnswer(t *testing.T) {
 		require.Equal(t, berth.ConferenceAwaitingRecovery, h.now().Status)
 		h.unit("u1").answer = nil
 	})
-	h.at(workflows.PassOver+11*time.Second, func() { require.Equal(t, berth.ConferenceOpen, h.now().Status); h.release() })
+	h.at(workflows.SkipUnresponsiveFor+11*time.Second, func() { require.Equal(t, berth.ConferenceOpen, h.now().Status); h.release() })
 	h.run()
 
 	h = newHall(t, "u1") // a refusal is an answer: C9
@@ -41,7 +41,7 @@ func TestUnitsThatDoNotAnswer(t *testing.T) {
 	h.at(2*time.Minute, func() {
 		require.Equal(t, berth.ConferenceAwaitingRecovery, h.now().Status)
 		require.Len(t, h.places, 3, "not before the retry")
-		require.Empty(t, h.places[2].Silent)
+		require.Empty(t, h.places[2].Unresponsive)
 		h.release()
 	})
 	h.run()

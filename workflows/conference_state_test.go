@@ -61,11 +61,11 @@ func TestC13EverythingInEveryStatus(t *testing.T) {
 			map[string]string{creating: moved, recovering: "awaiting-recovery creating", open: moved, connecting: moved},
 		},
 		"another unit is dead": {
-			func(h *hall) { h.news(workflows.UnitNews{NodeID: "u9", Generation: 1, Gone: berth.DepartureSilent}) }, nil,
+			func(h *hall) { h.news(workflows.UnitNotice{NodeID: "u9", Generation: 1, Gone: berth.DepartureSilent}) }, nil,
 		},
 		"an older generation of its unit is dead": {
 			func(h *hall) {
-				h.news(workflows.UnitNews{NodeID: h.owner().NodeID, Generation: h.owner().Generation - 1, Gone: berth.DepartureSilent})
+				h.news(workflows.UnitNotice{NodeID: h.owner().NodeID, Generation: h.owner().Generation - 1, Gone: berth.DepartureSilent})
 			}, nil,
 		},
 		"its unit is drained": {
@@ -86,7 +86,7 @@ func TestC13EverythingInEveryStatus(t *testing.T) {
 		},
 		"another conference's copy is listed": {
 			func(h *hall) {
-				h.news(workflows.UnitNews{NodeID: "u2", Generation: 1, Copy: &berth.UnitCopy{E164: number, ConferenceID: "c0", Epoch: 1}})
+				h.news(workflows.UnitNotice{NodeID: "u2", Generation: 1, Copy: &berth.UnitCopy{E164: number, ConferenceID: "c0", Epoch: 1}})
 			}, nil,
 		},
 		"gone from the list of the same incarnation": {
@@ -99,10 +99,10 @@ func TestC13EverythingInEveryStatus(t *testing.T) {
 		},
 		"gone, an earlier epoch of it": {func(h *hall) { h.missing(1, -7) }, nil},
 		"there is room": {
-			func(h *hall) { h.unit("u2").room = 10; h.env.SignalWorkflow(workflows.SignalRoom, nil) },
+			func(h *hall) { h.unit("u2").room = 10; h.env.SignalWorkflow(workflows.SignalCapacity, nil) },
 			map[string]string{waiting: "creating open"},
 		},
-		"room is said, and there is none": {func(h *hall) { h.env.SignalWorkflow(workflows.SignalRoom, nil) }, nil},
+		"room is said, and there is none": {func(h *hall) { h.env.SignalWorkflow(workflows.SignalCapacity, nil) }, nil},
 		"Redis lost the row": {
 			func(h *hall) { h.env.SignalWorkflow(workflows.SignalReassert, nil) },
 			map[string]string{open: "awaiting-connection"},
@@ -154,12 +154,12 @@ func (h *hall) owner() berth.ConferenceOwner {
 
 // gone has the owner's generation end, or its drain.
 func (h *hall) gone(why berth.Departure) {
-	h.news(workflows.UnitNews{NodeID: h.owner().NodeID, Generation: h.owner().Generation, Gone: why})
+	h.news(workflows.UnitNotice{NodeID: h.owner().NodeID, Generation: h.owner().Generation, Gone: why})
 }
 
 // missing has a run of the owner's media server say that it has no such conference, or none of an epoch.
 func (h *hall) missing(run, epoch int64) {
-	h.news(workflows.UnitNews{
+	h.news(workflows.UnitNotice{
 		NodeID: h.owner().NodeID, Generation: h.owner().Generation, Incarnation: incarnation(h.owner().NodeID, run), Missing: true, Epoch: epoch,
 	})
 }
@@ -210,14 +210,14 @@ func TestC13AnyStory(t *testing.T) {
 						}
 					}
 				case what == "missing":
-					h.news(workflows.UnitNews{
+					h.news(workflows.UnitNotice{
 						NodeID: id, Generation: u.generation, Incarnation: incarnation(id, epoch%2), Missing: true, Epoch: epoch,
 					})
 				case what == "full":
 					u.room = 0
 				case what == "room":
 					u.room = 10
-					h.env.SignalWorkflow(workflows.SignalRoom, nil)
+					h.env.SignalWorkflow(workflows.SignalCapacity, nil)
 				default:
 					u.answer = map[string]func(string) error{"refuses": refuses, "silent": quiet, "answers": nil}[what]
 				}

@@ -53,12 +53,12 @@ func TestC2WaitsForRoom(t *testing.T) {
 		require.Equal(t, berth.ConferenceAwaitingRecovery, is.Status)
 		require.Equal(t, "no room", is.Waiting)
 		require.Zero(t, is.Owner)
-		h.env.SignalWorkflow(workflows.SignalRoom, nil)
+		h.env.SignalWorkflow(workflows.SignalCapacity, nil)
 	})
 	h.at(time.Minute+2*time.Second, func() {
 		require.Len(t, h.places, 3, "tried, and waits again")
 		h.unit("u2").room = 1
-		h.env.SignalWorkflow(workflows.SignalRoom, nil)
+		h.env.SignalWorkflow(workflows.SignalCapacity, nil)
 	})
 	h.at(time.Minute+3*time.Second, func() {
 		require.Equal(t, "u2", h.now().Owner.NodeID)
@@ -117,7 +117,7 @@ func TestC4UnitIsAskedForItsList(t *testing.T) {
 	h.at(time.Minute, func() { h.env.SignalWorkflow(workflows.SignalReassert, nil) })
 	h.at(time.Minute+11*time.Second, func() {
 		require.Len(t, h.words, 1)
-		require.Equal(t, workflows.LinkWord{Unit: workflows.NodeRef{NodeID: "u1", Generation: 1}}, h.words[0])
+		require.Equal(t, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: "u1", Generation: 1}}, h.words[0])
 		h.lists("u1", 1, 1, h.now().CopyStartedAt)
 	})
 	h.at(time.Minute+12*time.Second, func() { require.Equal(t, berth.ConferenceOpen, h.now().Status) })
@@ -178,7 +178,7 @@ func TestC7LaterCopyIsReleased(t *testing.T) {
 	h.at(time.Minute, func() { h.lists("u2", 1, 0, h.env.Now()) })
 	h.at(2*time.Minute, func() {
 		require.Equal(t, "u1", h.now().Owner.NodeID)
-		h.news(workflows.UnitNews{NodeID: "u2", Generation: 1, Copy: &berth.UnitCopy{
+		h.news(workflows.UnitNotice{NodeID: "u2", Generation: 1, Copy: &berth.UnitCopy{
 			E164: number, ConferenceID: "c0", Epoch: 0, StartedAt: h.env.Now().Add(-time.Hour),
 		}})
 		h.lists("u2", 1, 0, h.env.Now().Add(-time.Hour)) // doomed by now
@@ -273,7 +273,7 @@ func TestC8NotRecoverable(t *testing.T) {
 	legacy := func(in *workflows.ConferenceInput) { in.Spec.Recoverable = false }
 	h := newHall(t, "u1", "u2")
 	h.at(time.Minute, func() {
-		h.news(workflows.UnitNews{NodeID: "u1", Generation: 1, Gone: berth.DepartureDrained})
+		h.news(workflows.UnitNotice{NodeID: "u1", Generation: 1, Gone: berth.DepartureDrained})
 	})
 	h.at(2*time.Minute, func() { require.Equal(t, berth.ConferenceOpen, h.now().Status, "a drain is no death"); h.dies("u1") })
 	is := h.run(legacy)
@@ -376,8 +376,8 @@ func TestC11NextUnit(t *testing.T) {
 // C14: the same process ended it on purpose; another one lost it.
 func TestC14IncarnationTells(t *testing.T) {
 	t.Parallel()
-	missing := func(n int64) workflows.UnitNews {
-		return workflows.UnitNews{NodeID: "u1", Generation: 2, Incarnation: incarnation("u1", n), Missing: true, Epoch: 1}
+	missing := func(n int64) workflows.UnitNotice {
+		return workflows.UnitNotice{NodeID: "u1", Generation: 2, Incarnation: incarnation("u1", n), Missing: true, Epoch: 1}
 	}
 	h := newHall(t, "u1", "u2")
 	h.at(time.Minute, func() { h.news(missing(1)) })
@@ -422,7 +422,7 @@ func TestC16RefusedCreation(t *testing.T) {
 
 	h = newHall(t)
 	is = h.run()
-	require.Equal(t, berth.EndNoRoom, is.End)
+	require.Equal(t, berth.EndNoCapacity, is.End)
 	require.Equal(t, berth.ConferenceDeleted, is.Status)
 	requireAppError(t, h.created.err, berth.CodeNodeFull)
 	require.Empty(t, h.names())
@@ -458,10 +458,10 @@ func TestC17Release(t *testing.T) {
 			}
 			return nil
 		}
-		h.news(workflows.UnitNews{NodeID: "u2", Generation: 1, Incarnation: incarnation("u2", 1), Missing: true, Epoch: 1})
-		h.news(workflows.UnitNews{NodeID: "u1", Generation: 1, Incarnation: incarnation("u1", 1), Missing: true, Epoch: 9})
-		h.news(workflows.UnitNews{NodeID: "u2", Generation: 1, Gone: berth.DepartureSilent})
-		h.news(workflows.UnitNews{NodeID: "u1", Generation: 0, Gone: berth.DepartureSilent})
+		h.news(workflows.UnitNotice{NodeID: "u2", Generation: 1, Incarnation: incarnation("u2", 1), Missing: true, Epoch: 1})
+		h.news(workflows.UnitNotice{NodeID: "u1", Generation: 1, Incarnation: incarnation("u1", 1), Missing: true, Epoch: 9})
+		h.news(workflows.UnitNotice{NodeID: "u2", Generation: 1, Gone: berth.DepartureSilent})
+		h.news(workflows.UnitNotice{NodeID: "u1", Generation: 0, Gone: berth.DepartureSilent})
 	})
 	h.at(time.Minute+time.Second, func() { require.Equal(t, berth.ConferenceOpen, h.now().Status); h.release() })
 	h.at(time.Minute+2*time.Second, func() { require.False(t, h.released.answered, "not before it is acknowledged") })
@@ -494,7 +494,7 @@ func TestDrainedUnit(t *testing.T) {
 	h := newHall(t, "u1", "u2")
 	h.at(time.Minute, func() {
 		h.unit("u1").room = 0
-		h.news(workflows.UnitNews{NodeID: "u1", Generation: 1, Gone: berth.DepartureDrained})
+		h.news(workflows.UnitNotice{NodeID: "u1", Generation: 1, Gone: berth.DepartureDrained})
 	})
 	h.at(2*time.Minute, h.release)
 	is := h.run()

@@ -6,63 +6,6 @@ import (
 	"berth"
 )
 
-// Wire names of conferences and links.
-const (
-	// ConferenceWorkflow is the workflow type of a conference.
-	ConferenceWorkflow = "Conference"
-	// TaskQueueConferences is the task queue of conference workflows.
-	TaskQueueConferences = "conferences"
-	// UpdateCreate answers once the conference is open, or was refused (C16). Its id is the request hash.
-	UpdateCreate = "create"
-	// UpdateRelease ends the conference, whatever it is doing, and answers once it has ended (C10, C17).
-	UpdateRelease = "release"
-	// QueryConference answers a berth.Conference.
-	QueryConference = "conference"
-	// SignalUnit tells what became of a unit or what its list says: UnitNews.
-	SignalUnit = "unit"
-	// SignalRoom tells that there may be room: who waits tries now (C2).
-	SignalRoom = "room"
-
-	// LinkWorkflow is the workflow type that looks after one unit: what was lost with it, and what it brings (C15).
-	LinkWorkflow = "Link"
-	// SignalNotice tells a link workflow of a berth.NodeNotice.
-	SignalNotice = "notice"
-	// SignalWithdraw has a link workflow release a copy on its unit, until that has acknowledged it: a berth.UnitRelease.
-	SignalWithdraw = "withdraw"
-	// ProbeWorkflow is the workflow type that asks silent units whether they are there (C21).
-	ProbeWorkflow = "Probe"
-)
-
-// The activities of conferences and links; all are local.
-const (
-	// PlaceConferenceActivity takes an epoch and a slot, and writes whose the conference is now; one try.
-	PlaceConferenceActivity = "PlaceConference"
-	// SaveConferenceActivity writes a conference to the ledger, to Redis and to its stream; tried until it succeeds.
-	SaveConferenceActivity = "SaveConference"
-	// PrepareAdoptionActivity takes an epoch, and a slot for a copy that is there; tried until it succeeds.
-	PrepareAdoptionActivity = "PrepareAdoption"
-	// TellLinkActivity has a unit's link release a copy, or ask for the unit's list; tried until it succeeds.
-	TellLinkActivity = "TellLink"
-	// LookAtUnitActivity reads how a unit stands; tried until it succeeds.
-	LookAtUnitActivity = "LookAtUnit"
-	// LoseUnitActivity tells the conferences of a generation that it is gone; tried until it succeeds.
-	LoseUnitActivity = "LoseUnit"
-	// ReadUnitActivity reads which conferences a unit should run; tried until it succeeds.
-	ReadUnitActivity = "ReadUnit"
-	// ReconcileUnitActivity tells conferences what a unit's list says of them; tried until it succeeds.
-	ReconcileUnitActivity = "ReconcileUnit"
-	// WakeWaitingActivity tells waiting conferences that a unit has room; tried until it succeeds.
-	WakeWaitingActivity = "WakeWaiting"
-)
-
-// ConferenceWorkflowID is the workflow id of the conference that has a number.
-func ConferenceWorkflowID(e164 string) string { return "conference:" + e164 }
-
-// LinkWorkflowID is the workflow id of a unit's link.
-func LinkWorkflowID(nodeID string, generation int64) string {
-	return "link:" + berth.NodeTaskQueue(nodeID, generation)[len("node."):]
-}
-
 // ConferenceInput starts a conference.
 type ConferenceInput struct {
 	ConferenceID string               `json:"conferenceId"`
@@ -80,8 +23,8 @@ type ConferenceProgress struct {
 	Conference   berth.Conference  `json:"conference"`
 	Slot         *berth.Assignment `json:"slot,omitempty"`
 	Events       int               `json:"events"`
-	Doomed       []int64           `json:"doomed,omitempty"`
-	Leftover     []Copy            `json:"leftover,omitempty"`
+	Fenced       []int64           `json:"doomed,omitempty"`
+	Stale        []Copy            `json:"leftover,omitempty"`
 	RetryAt      time.Time         `json:"retryAt,omitzero"`
 	ConnectBy    time.Time         `json:"connectBy,omitzero"`
 }
@@ -121,8 +64,8 @@ type ReleaseRequest struct {
 	ConferenceID string `json:"conferenceId"`
 }
 
-// UnitNews is what a conference hears of a unit. One of Gone, Copy and Missing is set.
-type UnitNews struct {
+// UnitNotice is what a conference hears of a unit. One of Gone, Copy and Missing is set.
+type UnitNotice struct {
 	NodeID      string            `json:"nodeId"`
 	Generation  int64             `json:"generation"`
 	Incarnation berth.Incarnation `json:"incarnation"`
@@ -154,8 +97,8 @@ type PlaceInput struct {
 	First bool `json:"first,omitempty"`
 	// Failed are generations that failed it in this round.
 	Failed []NodeRef `json:"failed,omitempty"`
-	// Silent are generations that have not answered a command: everybody passes them over for PassOver.
-	Silent []NodeRef `json:"silent,omitempty"`
+	// Unresponsive are generations that have not answered a command: everybody passes them over for SkipUnresponsiveFor.
+	Unresponsive []NodeRef `json:"silent,omitempty"`
 	// Release is given back before.
 	Release []berth.Assignment `json:"release,omitempty"`
 	// Events are to be told before what comes of it; FirstEvent is their number.
@@ -185,18 +128,18 @@ func Placed(c berth.Conference, owner berth.ConferenceOwner, at time.Time) berth
 // SaveInput is the argument of SaveConference. A conference that is over is forgotten in Redis, and one that waits is
 // told that there is room.
 type SaveInput struct {
-	Conference berth.Conference        `json:"conference"`
-	Events     []berth.ConferenceEvent `json:"events,omitempty"`
-	FirstEvent int                     `json:"firstEvent"`
-	Hold       *HeldSlot               `json:"hold,omitempty"`
-	Release    []berth.Assignment      `json:"release,omitempty"`
-	Silent     []NodeRef               `json:"silent,omitempty"` // as in PlaceInput
+	Conference   berth.Conference        `json:"conference"`
+	Events       []berth.ConferenceEvent `json:"events,omitempty"`
+	FirstEvent   int                     `json:"firstEvent"`
+	Hold         *HeldSlot               `json:"hold,omitempty"`
+	Release      []berth.Assignment      `json:"release,omitempty"`
+	Unresponsive []NodeRef               `json:"silent,omitempty"` // as in PlaceInput
 	// Answered: the owner has just answered a command, and is not passed over any more.
 	Answered bool `json:"answered,omitempty"`
 }
 
-// PassOver is for how long a unit that has not answered a command gets no conferences.
-const PassOver = 30 * time.Second
+// SkipUnresponsiveFor is for how long a unit that has not answered a command gets no conferences.
+const SkipUnresponsiveFor = 30 * time.Second
 
 // AdoptionInput is the argument of PrepareAdoption.
 type AdoptionInput struct {
@@ -213,14 +156,14 @@ type AdoptionReply struct {
 	Gone  bool             `json:"gone,omitempty"` // the generation is no more
 }
 
-// LinkWord is the argument of TellLink: what to release, or nothing to have the unit's list asked for.
-type LinkWord struct {
+// LinkRequest is the argument of NotifyLink: what to release, or nothing to have the unit's list asked for.
+type LinkRequest struct {
 	Unit     NodeRef            `json:"unit"`
 	Withdraw *berth.UnitRelease `json:"withdraw,omitempty"`
 }
 
-// UnitStand is how a unit stands now: its generation that lives, 0 when none does.
-type UnitStand struct {
+// UnitState is how a unit stands now: its generation that lives, 0 when none does.
+type UnitState struct {
 	Generation int64 `json:"generation"`
 }
 

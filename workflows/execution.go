@@ -210,7 +210,7 @@ func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessag
 	var out berth.ExecuteOutput
 	if err := act.Get(ctx, &out); err != nil {
 		e.is.Attempts[len(e.is.Attempts)-1].Error = attemptError(err)
-		e.slot.silent = fellSilent(err)
+		e.slot.silent = missedHeartbeats(err)
 		return nil, err
 	}
 	return out.Output, nil

@@ -177,7 +177,7 @@ func (e *execution) release(ctx workflow.Context) {
 		ScheduleToCloseTimeout: max(e.slot.until.Sub(workflow.Now(ctx)), time.Second),
 		StartToCloseTimeout:    5 * time.Second,
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second},
-	}), ReleaseNodeActivity, HeldSlot{Assignment: e.slot.Assignment, Silent: e.slot.silent}).Get(ctx, nil)
+	}), ReleaseNodeActivity, HeldSlot{Assignment: e.slot.Assignment, Unresponsive: e.slot.silent}).Get(ctx, nil)
 	if err != nil {
 		workflow.GetLogger(ctx).Warn("the slot was left to lapse", "lease", e.slot.LeaseID, "node", e.slot.NodeID, "error", err)
 	}

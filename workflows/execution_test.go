@@ -66,7 +66,7 @@ func newRun(t *testing.T) *run {
 	})
 	register(workflows.ReleaseNodeActivity, func(_ context.Context, a workflows.HeldSlot) error {
 		r.released = append(r.released, a.LeaseID)
-		r.silent = append(r.silent, a.Silent)
+		r.silent = append(r.silent, a.Unresponsive)
 		return nil
 	})
 	register(berth.ActivityExecute, func(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {

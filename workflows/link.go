@@ -93,7 +93,7 @@ func (l *link) hear(ctx workflow.Context) {
 	n := l.notices[0]
 	l.notices = l.notices[1:]
 	if n.Reason != berth.ArrivalRegistered {
-		if err := workflow.ExecuteLocalActivity(untilTold(ctx), LoseUnitActivity, n).Get(ctx, nil); err != nil {
+		if err := workflow.ExecuteLocalActivity(untilDoneWithin(ctx, fanOutTimeout), LoseUnitActivity, n).Get(ctx, nil); err != nil {
 			workflow.GetLogger(ctx).Error("a unit's loss cannot be told", "error", err) // never: it is tried until it succeeds
 		}
 		return
@@ -107,7 +107,7 @@ func (l *link) hear(ctx workflow.Context) {
 // linkUp reconciles with the unit: what it runs, what it should run, and what it has room for (C15).
 func (l *link) linkUp(ctx workflow.Context) {
 	var known UnitRows
-	if err := workflow.ExecuteLocalActivity(untilTold(ctx), ReadUnitActivity, l.unit).Get(ctx, &known); err != nil {
+	if err := workflow.ExecuteLocalActivity(untilDoneWithin(ctx, fanOutTimeout), ReadUnitActivity, l.unit).Get(ctx, &known); err != nil {
 		return // never: it is tried until it succeeds
 	}
 	var list berth.UnitList
@@ -115,7 +115,7 @@ func (l *link) linkUp(ctx workflow.Context) {
 		return
 	}
 	var unwanted ReconcileReply
-	if err := workflow.ExecuteLocalActivity(untilTold(ctx), ReconcileUnitActivity, ReconcileInput{
+	if err := workflow.ExecuteLocalActivity(untilDoneWithin(ctx, fanOutTimeout), ReconcileUnitActivity, ReconcileInput{
 		Unit: l.unit, Rows: known.Rows, List: list,
 	}).Get(ctx, &unwanted); err != nil {
 		return
@@ -126,7 +126,7 @@ func (l *link) linkUp(ctx workflow.Context) {
 	if !l.tell(ctx, nil, berth.ActivityReportConferences, berth.UnitReport{}) {
 		return
 	}
-	if err := workflow.ExecuteLocalActivity(untilTold(ctx), WakeWaitingActivity, l.unit).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteLocalActivity(untilDoneWithin(ctx, fanOutTimeout), WakeWaitingActivity, l.unit).Get(ctx, nil); err != nil {
 		return
 	}
 }
@@ -146,14 +146,6 @@ func (l *link) withdraw(ctx workflow.Context, r berth.UnitRelease) {
 // tell has the unit do something until it has acknowledged it; false when it is no more.
 func (l *link) tell(ctx workflow.Context, out any, command string, args ...any) bool {
 	return tellUnit(ctx, l.unit, l.in.Command, func() bool { return l.left }, nil, out, command, args...) == "acknowledged"
-}
-
-// untilTold is for what is to be told to many: it may take its time, and is tried for as long as it takes.
-func untilTold(ctx workflow.Context) workflow.Context {
-	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		StartToCloseTimeout: time.Minute, ScheduleToCloseTimeout: forever,
-		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
-	})
 }
 
 // probeWithin is how long a unit may take to answer a probe.

@@ -60,9 +60,9 @@ func newWire(t *testing.T) *wire {
 		w.did = append(w.did, "wake")
 		return nil
 	})
-	register(workflows.LookAtUnitActivity, func(context.Context, workflows.NodeRef) (workflows.UnitStand, error) {
+	register(workflows.ReadUnitStateActivity, func(context.Context, workflows.NodeRef) (workflows.UnitState, error) {
 		defer w.alone()()
-		return workflows.UnitStand{Generation: w.generation}, nil
+		return workflows.UnitState{Generation: w.generation}, nil
 	})
 	register(berth.ActivityListConferences, func(ctx context.Context) (berth.UnitList, error) {
 		return w.list, w.told(ctx, "list")

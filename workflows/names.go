@@ -1,99 +1,39 @@
-// Package workflows tells berth's stories as deterministic Temporal workflows. It does no I/O: side effects
-// are activities, named here and bound in package workers.
+// Package workflows holds berth's Temporal workflows. They are deterministic and do no I/O: side effects are activities,
+// which are named here, implemented in package activities and bound in package workers.
 package workflows
 
-import "strconv"
+import (
+	"strconv"
 
-// Wire names. They are in histories, so they never change their meaning.
-const (
-	// TaskWorkflow is the workflow type of an LLM task.
-	TaskWorkflow = "Task"
-	// TaskQueueTasks is the task queue of task workflows.
-	TaskQueueTasks = "tasks"
-	// UpdateSubmit is the update that answers a submission once the task is accepted. Its id is the request
-	// hash, so that equal submissions share one outcome.
-	UpdateSubmit = "submit"
-
-	// AcceptTaskActivity writes the task's row and opens its stream; local, a few tries.
-	AcceptTaskActivity = "AcceptTask"
-	// WithdrawTaskActivity takes back what a failed acceptance may have left; local, tried until it succeeds.
-	WithdrawTaskActivity = "WithdrawTask"
-	// RunStepActivity makes one model call on the step's own task queue.
-	RunStepActivity = "RunStep"
-	// FinishTaskActivity is the compare-and-set that decides how a task ended (T13); local, tried until it succeeds.
-	FinishTaskActivity = "FinishTask"
-	// PublishEndActivity copies the decision into the stream's terminal event; local, tried until it succeeds.
-	PublishEndActivity = "PublishEnd"
+	"berth"
 )
 
-// Wire names of turns.
+// This file has every name by which workflows and their activities are known to Temporal. They are part of recorded
+// histories: a name is never changed, and never given another meaning. The activities that nodes and media units run on
+// their own task queues are named in package berth, for programs that implement them.
+
+// Workflow types.
 const (
-	// TurnWorkflow is the workflow type of a turn (A1).
-	TurnWorkflow = "Turn"
-	// TaskQueueTurns is the task queue of turn workflows.
-	TaskQueueTurns = "turns"
-	// UpdateDispatch hands a job in and answers once its node is decided. Its id is the request id.
-	UpdateDispatch = "dispatch"
-	// UpdateFinalize ends the turn and answers at once; the jobs it still has come to their end.
-	UpdateFinalize = "finalize"
-	// QueryTurn answers a berth.Turn.
-	QueryTurn = "turn"
-	// SignalReassert has a workflow put back into Redis what it holds there (L12).
-	SignalReassert = "reassert"
-
-	// DispatchJobActivity decides a job's node and takes its slot, in one script; local, one try.
-	DispatchJobActivity = "DispatchJob"
-	// ConfirmSlotsActivity holds the slots of running jobs until their timeout (L7); local, tried until it succeeds.
-	ConfirmSlotsActivity = "ConfirmSlots"
-	// ReleaseSlotsActivity gives slots back; local, tried until it succeeds.
-	ReleaseSlotsActivity = "ReleaseSlots"
-	// CheckHearingActivity tells since when jobs could be taken (L11); local, tried until it succeeds.
-	CheckHearingActivity = "CheckHearing"
-	// FinalizeTurnActivity deletes the turn's affinity (A6); local, tried until it succeeds.
-	FinalizeTurnActivity = "FinalizeTurn"
-	// PublishTurnActivity appends the turn's next events to its session's stream, each once; local, tried until it
-	// succeeds.
-	PublishTurnActivity = "PublishTurn"
-
-	// ErrorLapsed is the type of DispatchJob's error when the same dispatch was decided earlier, in a call whose answer
-	// was lost, and its slot has lapsed since: the next dispatch number decides anew.
-	ErrorLapsed = "lapsed"
+	TaskWorkflow       = "Task"       // one LLM request
+	TurnWorkflow       = "Turn"       // one utterance of a live translation
+	ExecutionWorkflow  = "Execution"  // one durable run of a named executor
+	ConferenceWorkflow = "Conference" // one conference
+	LinkWorkflow       = "Link"       // what concerns one generation of a media unit
+	ReassertWorkflow   = "Reassert"   // signals every open workflow after Redis lost data
+	ReportWorkflow     = "Report"     // asks media units to report all their conferences to the data proxy
+	ProbeWorkflow      = "Probe"      // counts the media units that respond to a command
 )
 
-// Wire names of executions and of what looks after the fleet.
+// Task queues of workflows. Those of model calls and nodes are built by berth.TaskQueue and berth.NodeTaskQueue.
 const (
-	// ExecutionWorkflow is the workflow type of a named executor's durable run (S8).
-	ExecutionWorkflow = "Execution"
-	// TaskQueueExecutions is the task queue of execution workflows.
-	TaskQueueExecutions = "executions"
-	// UpdateExecute answers once the execution is accepted or refused. Its id is the request hash.
-	UpdateExecute = "execute"
-	// QueryExecution answers a berth.Execution.
-	QueryExecution = "execution"
-	// AssignNodeActivity chooses a node and takes a slot, in one script; local, one try.
-	AssignNodeActivity = "AssignNode"
-	// ConfirmNodeActivity holds a taken slot for as long as its work may take; local, tried for seconds.
-	ConfirmNodeActivity = "ConfirmNode"
-	// ReleaseNodeActivity gives a slot back; local, tried until it succeeds or the slot has lapsed.
-	ReleaseNodeActivity = "ReleaseNode"
-
-	// ReassertWorkflow is the workflow type that signals every open workflow after Redis lost data (L12).
-	ReassertWorkflow = "Reassert"
-	// TaskQueueLinks is the task queue of what looks after the fleet.
-	TaskQueueLinks = "links"
-	// SignalOpenActivity signals the open workflows; tried until it succeeds.
-	SignalOpenActivity = "SignalOpen"
+	TaskQueueTasks       = "tasks"
+	TaskQueueTurns       = "turns"
+	TaskQueueExecutions  = "executions"
+	TaskQueueConferences = "conferences"
+	TaskQueueLinks       = "links" // Link, Reassert, Report and Probe
 )
 
-// Search attributes, so that the Temporal UI can find a person's runs.
-const (
-	SearchUser     = "berthUser"
-	SearchService  = "berthService"
-	SearchTemplate = "berthTemplate"
-	SearchSession  = "berthSession"
-	// SearchConference is the id of a conference: numbers are used again.
-	SearchConference = "berthConference"
-)
+// Workflow ids.
 
 // TaskWorkflowID is the workflow id of a task.
 func TaskWorkflowID(taskID string) string { return "task:" + taskID }
@@ -104,8 +44,154 @@ func TurnWorkflowID(turnID string) string { return "turn:" + turnID }
 // ExecutionWorkflowID is the workflow id of an execution.
 func ExecutionWorkflowID(executionID string) string { return "execution:" + executionID }
 
-// ReassertWorkflowID is the workflow id of the reassertion after the grace that ends at graceUntil, in Unix ms of
+// ConferenceWorkflowID is the workflow id of the current conference of a number.
+func ConferenceWorkflowID(e164 string) string { return "conference:" + e164 }
+
+// LinkWorkflowID is the workflow id of the link to one generation of a media unit.
+func LinkWorkflowID(nodeID string, generation int64) string {
+	return "link:" + berth.NodeTaskQueue(nodeID, generation)[len("node."):]
+}
+
+// ReassertWorkflowID is the workflow id of the reassertion after the grace period that ends at graceUntil, in Unix ms of
 // Redis's clock.
 func ReassertWorkflowID(graceUntil int64) string {
 	return "reassert:" + strconv.FormatInt(graceUntil, 10)
 }
+
+// ReportWorkflowID is the workflow id of a report; id is unique.
+func ReportWorkflowID(id string) string { return "report:" + id }
+
+// ProbeWorkflowID is the workflow id of a probe; id is unique.
+func ProbeWorkflowID(id string) string { return "probe:" + id }
+
+// Updates.
+const (
+	// UpdateSubmit returns once the task is accepted or refused. Its id is the request hash, so that equal submissions
+	// share one outcome.
+	UpdateSubmit = "submit"
+	// UpdateDispatch submits a segment and returns once its node is chosen. Its id is the request id.
+	UpdateDispatch = "dispatch"
+	// UpdateFinalize ends the turn and returns immediately; running jobs are completed.
+	UpdateFinalize = "finalize"
+	// UpdateExecute returns once the execution is accepted or refused. Its id is the request hash.
+	UpdateExecute = "execute"
+	// UpdateCreate returns once the conference is open or refused. Its id is the request hash.
+	UpdateCreate = "create"
+	// UpdateRelease ends the conference in any state and returns once it has ended.
+	UpdateRelease = "release"
+)
+
+// Queries.
+const (
+	QueryTurn       = "turn"       // returns a berth.Turn
+	QueryExecution  = "execution"  // returns a berth.Execution
+	QueryConference = "conference" // returns a berth.Conference
+)
+
+// Signals.
+const (
+	// SignalReassert makes a workflow restore in Redis what it holds there. It has no argument.
+	SignalReassert = "reassert"
+	// SignalUnit sends a conference a UnitNotice.
+	SignalUnit = "unit"
+	// SignalCapacity makes a conference that waits for recovery try immediately. It has no argument.
+	SignalCapacity = "room"
+	// SignalNotice sends a link a berth.NodeNotice.
+	SignalNotice = "notice"
+	// SignalWithdraw makes a link release a copy on its unit: a berth.UnitRelease.
+	SignalWithdraw = "withdraw"
+)
+
+// Activities of tasks. RunStep runs on the task queue of its step, the others are local.
+const (
+	// AcceptTaskActivity writes the task's row and opens its stream; a few attempts.
+	AcceptTaskActivity = "AcceptTask"
+	// WithdrawTaskActivity removes what a failed acceptance may have left; retried until it succeeds.
+	WithdrawTaskActivity = "WithdrawTask"
+	// RunStepActivity makes one model call.
+	RunStepActivity = "RunStep"
+	// FinishTaskActivity decides by compare-and-set how the task ended; retried until it succeeds.
+	FinishTaskActivity = "FinishTask"
+	// PublishEndActivity copies that decision into the stream's terminal event; retried until it succeeds.
+	PublishEndActivity = "PublishEnd"
+)
+
+// Activities of turns; all are local.
+const (
+	// DispatchJobActivity chooses a job's node and reserves its slot in one script; one attempt.
+	DispatchJobActivity = "DispatchJob"
+	// ConfirmSlotsActivity holds the slots of running jobs until their timeout; retried until it succeeds.
+	ConfirmSlotsActivity = "ConfirmSlots"
+	// ReleaseSlotsActivity releases slots; retried until it succeeds.
+	ReleaseSlotsActivity = "ReleaseSlots"
+	// CheckAvailabilityActivity returns for how long segments could be submitted; retried until it succeeds.
+	CheckAvailabilityActivity = "CheckHearing"
+	// FinalizeTurnActivity deletes the turn's affinity; retried until it succeeds.
+	FinalizeTurnActivity = "FinalizeTurn"
+	// PublishTurnActivity appends the turn's next events to its session's stream, each once; retried until it succeeds.
+	PublishTurnActivity = "PublishTurn"
+)
+
+// Activities of executions; all are local.
+const (
+	// AssignNodeActivity chooses a node and reserves a slot in one script; one attempt.
+	AssignNodeActivity = "AssignNode"
+	// ConfirmNodeActivity holds a reserved slot until the work's timeout; retried for seconds.
+	ConfirmNodeActivity = "ConfirmNode"
+	// ReleaseNodeActivity releases a slot; retried until it succeeds or the slot has expired.
+	ReleaseNodeActivity = "ReleaseNode"
+)
+
+// Activities of conferences; all are local.
+const (
+	// PlaceConferenceActivity takes an epoch and a slot, and writes the new owner; one attempt.
+	PlaceConferenceActivity = "PlaceConference"
+	// SaveConferenceActivity writes a conference to the ledger, to Redis and to its stream; retried until it succeeds.
+	SaveConferenceActivity = "SaveConference"
+	// PrepareAdoptionActivity takes an epoch, and a slot for an existing copy; retried until it succeeds.
+	PrepareAdoptionActivity = "PrepareAdoption"
+	// NotifyLinkActivity makes a unit's link release a copy or request the unit's list; retried until it succeeds.
+	NotifyLinkActivity = "TellLink"
+	// ReadUnitStateActivity reads the registered generation of a unit; retried until it succeeds. Links use it, too.
+	ReadUnitStateActivity = "LookAtUnit"
+)
+
+// Activities of links; all are local and retried until they succeed.
+const (
+	// LoseUnitActivity notifies the conferences of a generation that it has ended.
+	LoseUnitActivity = "LoseUnit"
+	// ReadUnitActivity reads which conferences a unit should run.
+	ReadUnitActivity = "ReadUnit"
+	// ReconcileUnitActivity notifies conferences of what a unit's list states about them.
+	ReconcileUnitActivity = "ReconcileUnit"
+	// WakeWaitingActivity notifies waiting conferences that a unit has capacity.
+	WakeWaitingActivity = "WakeWaiting"
+)
+
+// SignalOpenActivity signals the open workflows for Reassert; it heartbeats and is retried until it succeeds.
+const SignalOpenActivity = "SignalOpen"
+
+// ErrorExpired is the type of DispatchJob's error when the same dispatch was decided by an earlier call whose reply was
+// lost, and its slot has expired since: the workflow decides again under the next dispatch number.
+const ErrorExpired = "lapsed"
+
+// Search attributes, by which the Temporal UI finds the runs of a user.
+const (
+	SearchUser     = "berthUser"
+	SearchService  = "berthService"
+	SearchTemplate = "berthTemplate"
+	SearchSession  = "berthSession"
+	// SearchConference is the id of a conference, because numbers are reused.
+	SearchConference = "berthConference"
+)
+
+// Change ids of workflow.GetVersion. All have one version; runs that began before it have workflow.DefaultVersion.
+const (
+	// versionAvailability ends a turn by timeout only when its segments could have been submitted during all of it.
+	versionAvailability = "silence"
+	// versionRetrySkipped retries a recovery early when units were skipped because they did not respond.
+	versionRetrySkipped = "silent"
+	// versionAnnounceEnd announces a conference's end before the unit has acknowledged it: to a caller that waits for the
+	// creation, and on the stream when the unit is late.
+	versionAnnounceEnd = "ending"
+)

@@ -9,31 +9,19 @@ import (
 	"berth"
 )
 
-// ReportWorkflow is the workflow type that has units report what they run to the data proxy (C18).
-const ReportWorkflow = "Report"
-
 // MaxReportUnits is how many units one report asks.
 const MaxReportUnits = 500
 
-// ReportWorkflowID is the workflow id of one such round.
-func ReportWorkflowID(id string) string { return "report:" + id }
-
 // ReportInput starts a round.
 type ReportInput struct {
-	Units []ReportUnit `json:"units"` // at most MaxReportUnits
-}
-
-// ReportUnit is a unit that is to report.
-type ReportUnit struct {
-	NodeID     string `json:"nodeId"`
-	Generation int64  `json:"generation"`
+	Units []NodeRef `json:"units"` // at most MaxReportUnits
 }
 
 // ReportResult is what came of it.
 type ReportResult struct {
 	Asked int `json:"asked"`
-	// Silent did not answer in time. Whoever is lost is noticed by the sweep, and whoever comes back reports everything.
-	Silent []ReportUnit `json:"silent,omitempty"`
+	// Unresponsive did not answer in time. Whoever is lost is noticed by the sweep, and whoever comes back reports everything.
+	Unresponsive []NodeRef `json:"silent,omitempty"`
 }
 
 // Report asks every unit on its own task queue for full information of all that it runs, all at once.
@@ -55,7 +43,7 @@ func Report(ctx workflow.Context, in ReportInput) (ReportResult, error) {
 			return out, err
 		}
 		if err != nil {
-			out.Silent = append(out.Silent, in.Units[i])
+			out.Unresponsive = append(out.Unresponsive, in.Units[i])
 		}
 	}
 	return out, nil

@@ -37,13 +37,13 @@ func TestReportAsksEveryUnitOnItsOwnQueue(t *testing.T) { // C18
 	}, activity.RegisterOptions{Name: berth.ActivityReportConferences})
 	var in workflows.ReportInput
 	for i := range int64(50) {
-		in.Units = append(in.Units, workflows.ReportUnit{NodeID: fmt.Sprint("u", i), Generation: i})
+		in.Units = append(in.Units, workflows.NodeRef{NodeID: fmt.Sprint("u", i), Generation: i})
 	}
 	env.ExecuteWorkflow(workflows.Report, in)
 	require.NoError(t, env.GetWorkflowError())
 	var out workflows.ReportResult
 	require.NoError(t, env.GetWorkflowResult(&out))
-	require.Equal(t, workflows.ReportResult{Asked: len(in.Units), Silent: in.Units[1:2]}, out)
+	require.Equal(t, workflows.ReportResult{Asked: len(in.Units), Unresponsive: in.Units[1:2]}, out)
 	asked := <-held
 	require.Len(t, asked, len(in.Units))
 	require.Equal(t, 3, asked[berth.NodeTaskQueue("u2", 2)], "asked again")

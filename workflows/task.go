@@ -276,15 +276,3 @@ func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
 func (t *task) await(ctx workflow.Context) error {
 	return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
 }
-
-// forever is how long what must happen is tried. It has to be said: local activities that name only the time of one try get
-// no more than that for all of them.
-const forever = 10 * 365 * 24 * time.Hour
-
-// untilDone is for the steps that must happen whatever is down: they are tried for as long as it takes.
-func untilDone(ctx workflow.Context) workflow.Context {
-	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		StartToCloseTimeout: 5 * time.Second, ScheduleToCloseTimeout: forever,
-		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
-	})
-}

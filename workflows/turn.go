@@ -100,8 +100,8 @@ type NodeRef struct {
 type HeldSlot struct {
 	berth.Assignment
 	Left time.Duration `json:"left,omitempty"`
-	// Silent tells whoever gives it back that the generation did not take the work, or was not heard of while it had it.
-	Silent bool `json:"silent,omitempty"`
+	// Unresponsive tells whoever gives it back that the generation did not take the work, or was not heard of while it had it.
+	Unresponsive bool `json:"silent,omitempty"`
 }
 
 // HeldSlots is the argument of ConfirmSlots and ReleaseSlots.
@@ -109,19 +109,19 @@ type HeldSlots struct {
 	Slots []HeldSlot `json:"slots"`
 }
 
-// KeptSlots is the result of ConfirmSlots, in the order of its argument.
-type KeptSlots struct {
-	Slots []KeptSlot `json:"slots"`
+// ConfirmedSlots is the result of ConfirmSlots, in the order of its argument.
+type ConfirmedSlots struct {
+	Slots []ConfirmedSlot `json:"slots"`
 }
 
-// KeptSlot tells whether a slot is held, and the node's generation now.
-type KeptSlot struct {
+// ConfirmedSlot tells whether a slot is held, and the node's generation now.
+type ConfirmedSlot struct {
 	Held       bool  `json:"held,omitempty"`
 	Generation int64 `json:"generation,omitempty"`
 }
 
-// Hearing is the result of CheckHearing.
-type Hearing struct {
+// Availability is the result of CheckAvailability.
+type Availability struct {
 	// For is how long jobs could be taken without a break; 0 when they cannot now.
 	For time.Duration `json:"for"`
 }
@@ -268,21 +268,18 @@ func (t *turn) takeJobs(ctx, steady workflow.Context) error {
 	return nil
 }
 
-// versionSilence is the change that counts only such silence as the speaker's as could have been heard.
-const versionSilence = "silence"
-
 // deaf is how long it takes at least to be told by Redis, when it is away.
 const deaf = time.Second
 
 // excuse has the turn's time begin anew where its speaker could not be heard: while Redis was away or may have lost data, no
 // API was there, or no worker (L11).
 func (t *turn) excuse(ctx workflow.Context) {
-	if workflow.GetVersion(ctx, versionSilence, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	if workflow.GetVersion(ctx, versionAvailability, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return
 	}
 	asked := workflow.Now(ctx)
-	var is Hearing
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), CheckHearingActivity).Get(ctx, &is); err != nil {
+	var is Availability
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), CheckAvailabilityActivity).Get(ctx, &is); err != nil {
 		return // never: it is tried until it succeeds
 	}
 	since := workflow.Now(ctx)
@@ -328,14 +325,6 @@ func (t *turn) await(ctx workflow.Context, done func() bool) error {
 		t.reassert(ctx)
 	}
 	return nil
-}
-
-// waitAtMost waits until something is so, for d at most, and leaves no timer behind that would wake the turn for nothing.
-func waitAtMost(ctx workflow.Context, d time.Duration, why string, so func() bool) error {
-	timed, cancel := workflow.WithCancel(ctx)
-	defer cancel()
-	timer := workflow.NewTimerWithOptions(timed, d, workflow.TimerOptions{Summary: why})
-	return workflow.Await(ctx, func() bool { return so() || timer.IsReady() })
 }
 
 // unbind has Redis forget the turn's node (A6).

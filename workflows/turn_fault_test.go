@@ -220,7 +220,7 @@ func TestTurnPassesOverALapsedDecision(t *testing.T) { // L6
 	decide := u.decide
 	u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
 		if in.Dispatch < 3 {
-			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("lapsed", workflows.ErrorLapsed, nil)
+			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("lapsed", workflows.ErrorExpired, nil)
 		}
 		return decide(in)
 	}
@@ -262,15 +262,15 @@ func TestTurnReassertsWhatRedisLost(t *testing.T) { // L12
 	u.takes(0, 25*time.Second)
 	u.speak(sec, 1)
 	asked := 0
-	u.confirm = func(in workflows.HeldSlots) (workflows.KeptSlots, error) {
+	u.confirm = func(in workflows.HeldSlots) (workflows.ConfirmedSlots, error) {
 		asked++
 		switch asked {
 		case 2:
-			return workflows.KeptSlots{}, errors.New("away")
+			return workflows.ConfirmedSlots{}, errors.New("away")
 		case 3, 4: // the node has not registered again yet
-			return workflows.KeptSlots{Slots: make([]workflows.KeptSlot, len(in.Slots))}, nil
+			return workflows.ConfirmedSlots{Slots: make([]workflows.ConfirmedSlot, len(in.Slots))}, nil
 		default:
-			return workflows.KeptSlots{Slots: []workflows.KeptSlot{{Held: true, Generation: int64(asked)}}}, nil
+			return workflows.ConfirmedSlots{Slots: []workflows.ConfirmedSlot{{Held: true, Generation: int64(asked)}}}, nil
 		}
 	}
 	for _, at := range []time.Duration{10 * time.Second, 15 * time.Second} {

@@ -132,7 +132,7 @@ func (t *turn) enter(req DispatchRequest, now time.Time) *job {
 
 // expect gives the speaker of a turn that runs the time to ask again for a segment that was refused (A1).
 func (t *turn) expect(ctx workflow.Context, refused *job) {
-	if t.begun() && refused.came.After(t.lastSegment) && workflow.GetVersion(ctx, versionSilence, workflow.DefaultVersion, 1) == 1 {
+	if t.begun() && refused.came.After(t.lastSegment) && workflow.GetVersion(ctx, versionAvailability, workflow.DefaultVersion, 1) == 1 {
 		t.lastSegment = refused.came
 	}
 }
@@ -145,7 +145,7 @@ func (t *turn) turnAway(j *job, submissionID string, err error) error {
 	code, message, detail := berth.CodeUnavailable, "the decision was not heard of in time; try again", berth.Refusal{}
 	if errors.As(err, &app) {
 		code, message = berth.Code(app.Type()), app.Message()
-		if app.Type() == ErrorLapsed {
+		if app.Type() == ErrorExpired {
 			code = berth.CodeUnavailable
 		}
 		if app.HasDetails() {
@@ -195,7 +195,7 @@ func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 			Summary:                segment(j.Index, in.Dispatch),
 		}), DispatchJobActivity, in).Get(ctx, &a)
 		var app *temporal.ApplicationError
-		if errors.As(err, &app) && app.Type() == ErrorLapsed && in.Dispatch <= j.Dispatches+lapsedMost {
+		if errors.As(err, &app) && app.Type() == ErrorExpired && in.Dispatch <= j.Dispatches+lapsedMost {
 			continue
 		}
 		if err != nil {
@@ -223,7 +223,7 @@ func segment(index, dispatch int) string {
 func (t *turn) work(ctx workflow.Context, j *job) {
 	for {
 		text, err := t.translate(ctx, j)
-		t.giveBack(j, fellSilent(err))
+		t.giveBack(j, missedHeartbeats(err))
 		if err == nil {
 			j.Status, j.Text = berth.JobDone, text
 			break
@@ -250,7 +250,7 @@ func (t *turn) blame(j *job, err error) {
 	j.failed = append(j.failed, failed)
 	j.excluded, j.forgiven = slices.Clone(j.failed), nil
 	j.why = fmt.Sprintf("on %s: %s", j.NodeID, attemptError(err))
-	if fellSilent(err) && !slices.Contains(t.silent, failed) {
+	if missedHeartbeats(err) && !slices.Contains(t.silent, failed) {
 		t.silent = append(t.silent, failed)
 	}
 }
@@ -267,8 +267,8 @@ func (t *turn) forgive(j *job) {
 	}
 }
 
-// fellSilent tells that a node did not take its work, or was not heard of while it had it.
-func fellSilent(err error) bool {
+// missedHeartbeats tells that a node did not take its work, or was not heard of while it had it.
+func missedHeartbeats(err error) bool {
 	var timeout *temporal.TimeoutError
 	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
 }

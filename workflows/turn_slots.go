@@ -74,7 +74,7 @@ func (t *turn) confirmSlots(ctx workflow.Context) {
 			in.Slots = append(in.Slots, HeldSlot{Assignment: j.slot, Left: max(j.until.Sub(now), 0) + holdMargin})
 		}
 	}
-	var kept KeptSlots
+	var kept ConfirmedSlots
 	if err := workflow.ExecuteLocalActivity(untilDone(ctx), ConfirmSlotsActivity, in).Get(ctx, &kept); err != nil {
 		return // never: it is tried until it succeeds
 	}
@@ -116,7 +116,7 @@ func (t *turn) reassert(ctx workflow.Context) {
 // giveBack gives up the job's slot, and tells on the way that its node fell silent.
 func (t *turn) giveBack(j *job, silent bool) {
 	j.holds, j.confirmAt = false, time.Time{}
-	t.release(HeldSlot{Assignment: j.slot, Silent: silent})
+	t.release(HeldSlot{Assignment: j.slot, Unresponsive: silent})
 }
 
 // release gives a slot back, soon: nobody waits for it.

@@ -31,10 +31,10 @@ type utterance struct {
 	// What the scripts and nodes do; each may be replaced before the run.
 	decide     func(workflows.DispatchInput) (berth.Assignment, error)
 	translate  func(node string, in berth.JobInput) (berth.JobOutput, error)
-	confirm    func(workflows.HeldSlots) (workflows.KeptSlots, error)
+	confirm    func(workflows.HeldSlots) (workflows.ConfirmedSlots, error)
 	publish    func(workflows.TurnEvents) error
 	unbind     func(workflows.TurnRef) error
-	hear       func() (workflows.Hearing, error)
+	hear       func() (workflows.Availability, error)
 	calls      chan any // arguments of the side effects, in the order they happened
 	timers     chan string
 	slow       map[int]time.Duration // segments whose job takes long
@@ -55,16 +55,16 @@ func newUtterance(t *testing.T) *utterance {
 		translate: func(node string, in berth.JobInput) (berth.JobOutput, error) {
 			return berth.JobOutput{Text: in.Text + " by " + node}, nil
 		},
-		confirm: func(in workflows.HeldSlots) (workflows.KeptSlots, error) {
-			var out workflows.KeptSlots
+		confirm: func(in workflows.HeldSlots) (workflows.ConfirmedSlots, error) {
+			var out workflows.ConfirmedSlots
 			for _, s := range in.Slots {
-				out.Slots = append(out.Slots, workflows.KeptSlot{Held: true, Generation: s.Generation})
+				out.Slots = append(out.Slots, workflows.ConfirmedSlot{Held: true, Generation: s.Generation})
 			}
 			return out, nil
 		},
 		publish: func(workflows.TurnEvents) error { return nil },
 		unbind:  func(workflows.TurnRef) error { return nil },
-		hear:    func() (workflows.Hearing, error) { return workflows.Hearing{For: time.Hour}, nil },
+		hear:    func() (workflows.Availability, error) { return workflows.Availability{For: time.Hour}, nil },
 	}
 	register := func(name string, fn any) {
 		u.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
@@ -73,7 +73,7 @@ func newUtterance(t *testing.T) *utterance {
 	register(berth.ActivityTranslate, func(context.Context, berth.JobInput) (berth.JobOutput, error) { return berth.JobOutput{}, nil })
 	register(workflows.ConfirmSlotsActivity, (*activities.Turns)(nil).ConfirmSlots)
 	register(workflows.ReleaseSlotsActivity, func(_ context.Context, in workflows.HeldSlots) error { u.calls <- released(in); return nil })
-	register(workflows.CheckHearingActivity, func(context.Context) (workflows.Hearing, error) { return u.hear() })
+	register(workflows.CheckAvailabilityActivity, func(context.Context) (workflows.Availability, error) { return u.hear() })
 	register(workflows.FinalizeTurnActivity, func(_ context.Context, in workflows.TurnRef) error { u.calls <- in; return u.unbind(in) })
 	register(workflows.PublishTurnActivity, func(_ context.Context, in workflows.TurnEvents) error {
 		u.calls <- in
@@ -218,7 +218,7 @@ func (u *utterance) schedule() {
 	}
 	u.env.OnActivity(berth.ActivityTranslate, mock.Anything, mock.Anything).Return(translate).Maybe()
 	u.env.OnActivity(workflows.ConfirmSlotsActivity, mock.Anything, mock.Anything).After(u.confirming).
-		Return(func(_ context.Context, in workflows.HeldSlots) (workflows.KeptSlots, error) {
+		Return(func(_ context.Context, in workflows.HeldSlots) (workflows.ConfirmedSlots, error) {
 			u.calls <- confirmed(in)
 			return u.confirm(in)
 		}).Maybe()
@@ -279,7 +279,7 @@ func (u *utterance) run() told {
 		case released:
 			for _, s := range c.Slots {
 				out.released = append(out.released, s.LeaseID)
-				if s.Silent {
+				if s.Unresponsive {
 					out.silent = append(out.silent, s.LeaseID)
 				}
 				delete(taken, s.LeaseID)
@@ -649,28 +649,28 @@ func TestTurnTimeoutStartsAnewWithEachSegment(t *testing.T) { // A1
 func TestTurnTimeoutWaitsForWhomItCouldNotHear(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		hear func() func() (workflows.Hearing, error)
+		hear func() func() (workflows.Availability, error)
 		ends time.Duration
 	}{
-		"a grace ended in between": {func() func() (workflows.Hearing, error) {
+		"a grace ended in between": {func() func() (workflows.Availability, error) {
 			since := []time.Duration{10 * time.Second, 40 * time.Second}
-			return func() (workflows.Hearing, error) {
+			return func() (workflows.Availability, error) {
 				next := since[0]
 				since = since[1:]
-				return workflows.Hearing{For: next}, nil
+				return workflows.Availability{For: next}, nil
 			}
 		}, 50 * time.Second},
-		"Redis is away as it fires": {func() func() (workflows.Hearing, error) {
+		"Redis is away as it fires": {func() func() (workflows.Availability, error) {
 			calls := 0
-			return func() (workflows.Hearing, error) {
+			return func() (workflows.Availability, error) {
 				if calls++; calls < 6 { // 3.1 s
-					return workflows.Hearing{}, errors.New("away")
+					return workflows.Availability{}, errors.New("away")
 				}
-				return workflows.Hearing{For: time.Hour}, nil
+				return workflows.Availability{For: time.Hour}, nil
 			}
 		}, 63 * time.Second},
-		"nothing was amiss": {func() func() (workflows.Hearing, error) {
-			return func() (workflows.Hearing, error) { return workflows.Hearing{For: time.Hour}, nil }
+		"nothing was amiss": {func() func() (workflows.Availability, error) {
+			return func() (workflows.Availability, error) { return workflows.Availability{For: time.Hour}, nil }
 		}, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,38 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+)
+
+const (
+	// noDeadline is the schedule-to-close timeout of a local activity that is retried until it succeeds. The SDK requires
+	// one: without it, the timeout of one attempt bounds all attempts together.
+	noDeadline = 10 * 365 * 24 * time.Hour
+	// attemptTimeout bounds one attempt of a local activity that calls Redis or the database a few times.
+	attemptTimeout = 5 * time.Second
+	// fanOutTimeout bounds one attempt of a local activity that signals many workflows.
+	fanOutTimeout = time.Minute
+)
+
+// untilDone returns a context whose local activities are retried until they succeed, whatever is unavailable.
+func untilDone(ctx workflow.Context) workflow.Context { return untilDoneWithin(ctx, attemptTimeout) }
+
+// untilDoneWithin is untilDone with another timeout of one attempt.
+func untilDoneWithin(ctx workflow.Context, attempt time.Duration) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		StartToCloseTimeout: attempt, ScheduleToCloseTimeout: noDeadline,
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
+	})
+}
+
+// waitAtMost waits until done returns true, for d at most. It cancels its timer, which would otherwise wake the workflow
+// later. Its only error is the context's cancellation.
+func waitAtMost(ctx workflow.Context, d time.Duration, summary string, done func() bool) error {
+	timed, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	timer := workflow.NewTimerWithOptions(timed, d, workflow.TimerOptions{Summary: summary})
+	return workflow.Await(ctx, func() bool { return done() || timer.IsReady() })
+}
