@@ -125,15 +125,15 @@ func (p *Publisher) End(ctx context.Context, ch lua.Channel, ev berth.Event) (al
 }
 
 func (p *Publisher) wanted(ev berth.Event) bool {
-	return ev.Type != berth.EventDebug || !p.opt.Production
+	return !ev.Type.DevelopmentOnly() || !p.opt.Production
 }
 
 func entryOf(ch lua.Channel, ev berth.Event) (lua.StreamEntry, error) {
-	if ev.Type.Terminal() || ev.Type == berth.EventGap {
+	if !ev.Type.Appendable() {
 		return lua.StreamEntry{}, fmt.Errorf("publish events: %s cannot be appended", ev.Type)
 	}
 	data, err := encode(addressed(ch, ev))
-	return lua.StreamEntry{Type: ev.Type, Once: ev.Type == berth.EventStart, Data: data}, err
+	return lua.StreamEntry{Type: ev.Type, Once: ev.Type.Once(), Data: data}, err
 }
 
 // addressed fills in the ids every event carries.

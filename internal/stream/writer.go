@@ -99,10 +99,10 @@ func (w *Writer) Token(text string) error {
 func (w *Writer) Event(events ...berth.Event) error {
 	wanted := make([]berth.Event, 0, len(events))
 	for _, ev := range events {
-		if ev.Type == berth.EventDebug && w.prod {
+		if ev.Type.DevelopmentOnly() && w.prod {
 			continue
 		}
-		if ev.Type.Terminal() || ev.Type == berth.EventGap {
+		if !ev.Type.Appendable() {
 			return fmt.Errorf("write event: %s cannot be appended", ev.Type)
 		}
 		if ev.Result != nil && !json.Valid(ev.Result) {
