@@ -110,6 +110,29 @@ func (p Pool) Serves(capability string) bool {
 	return p.ID == capability && len(p.Capabilities) == 0 || slices.Contains(p.Capabilities, capability)
 }
 
+// Matches reports whether a node belongs to the pool.
+func (p Pool) Matches(n NodeSpec) bool {
+	return (p.Kind == "" || p.Kind == n.Kind) && (p.Zone == "" || p.Zone == n.Zone) &&
+		!slices.ContainsFunc(p.Capabilities, func(c string) bool { return !slices.Contains(n.Capabilities, c) })
+}
+
+// Requirements state which nodes a piece of work can be given to.
+type Requirements struct {
+	PoolID string `json:"poolId"`
+	// Capabilities are required of the node, instead of those of the pool's definition. A pool of several capabilities is
+	// created on demand.
+	Capabilities []string `json:"capabilities,omitempty"`
+	// Strategy is used instead of the pool's.
+	Strategy Strategy `json:"strategy,omitempty"`
+	// Services must be available on the node, in addition to those of its capabilities.
+	Services []string `json:"services,omitempty"`
+	Excluded []string `json:"excluded,omitempty"` // ids of nodes
+	// Own is the caller's own node, OwnZone and OwnHost are the caller's location.
+	Own     string `json:"own,omitempty"`
+	OwnZone string `json:"ownZone,omitempty"`
+	OwnHost string `json:"ownHost,omitempty"`
+}
+
 // RoutingHash is the stable hash by which a session's pool is chosen (L5); FNV-1a of 32 bits.
 func RoutingHash(key string) uint32 {
 	h := fnv.New32a()

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
 
 	"berth"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
+	"berth/internal/placement"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -24,6 +24,7 @@ type Conferences struct {
 	Ledger   *ledger.Ledger
 	Scripts  *lua.Scripts
 	Fleet    *fleet.Fleet
+	Placer   *placement.Placer
 	Temporal client.Client
 	Logger   *slog.Logger
 	// StreamTTL is how long a conference's stream is kept after its end, StreamTrim about how many events it has.
@@ -40,11 +41,6 @@ type Conferences struct {
 // whoever makes room from then on finds it. A licence is as good as room. Called again it decides anew: what is left of the
 // first time lapses.
 func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {
-	select {
-	case <-c.Fleet.Ready():
-	case <-ctx.Done():
-		return workflows.PlaceReply{}, undecided(ctx.Err())
-	}
 	if err := c.free(ctx, in.Release); err != nil {
 		return workflows.PlaceReply{}, err
 	}
@@ -61,7 +57,7 @@ func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInp
 		}
 	}
 	if err != nil {
-		return workflows.PlaceReply{}, undecided(err)
+		return workflows.PlaceReply{}, refused(err)
 	}
 	return reply, nil
 }
@@ -70,14 +66,13 @@ func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInp
 func (c *Conferences) tryToPlace(ctx context.Context, in workflows.PlaceInput, told []berth.ConferenceEvent) (workflows.PlaceReply, error) {
 	reply, err := c.unlicensed(ctx, in)
 	if err == nil && reply.Code == "" {
-		var d lua.Decision
-		switch d, err = c.assign(ctx, in); {
-		case err != nil:
-		case d.Code == lua.AssignOK:
-			return c.placed(ctx, in, d.Assignment, told)
-		default:
-			reply.Code, reply.Message = whyRefused(d, in.Conference.Zone)
-			reply.Refusal = berth.Refusal{Reasons: d.Passed, Missing: d.Missing}
+		var slot berth.Assignment
+		var refusal *berth.Refusal
+		switch slot, err = c.assign(ctx, in); {
+		case errors.As(err, &refusal):
+			reply.Code, reply.Message, reply.Refusal, err = refusal.Code, refusal.Error(), *refusal, nil
+		case err == nil:
+			return c.placed(ctx, in, slot, told)
 		}
 	}
 	reply.Events = len(told)
@@ -85,29 +80,23 @@ func (c *Conferences) tryToPlace(ctx context.Context, in workflows.PlaceInput, t
 }
 
 // assign takes an epoch and with it a slot, on a unit of the conference's zone where it has one.
-func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (lua.Decision, error) {
+func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (berth.Assignment, error) {
 	epoch, err := c.Ledger.NextEpoch(ctx, in.Conference.E164)
 	if err != nil {
-		return lua.Decision{}, err
+		return berth.Assignment{}, err
 	}
-	where := workflows.Where{
-		PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference}, Services: []string{berth.ServiceCommands},
+	zone := in.Conference.Zone
+	slot, err := c.Placer.Assign(ctx, conferenceLease(in.Conference.ID, epoch), placement.Request{
+		Requirements: berth.Requirements{
+			PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference}, Services: []string{berth.ServiceCommands},
+		},
+		Kind: berth.NodeMedia, Zone: zone, Failed: generations(in.Failed), Hold: in.Hold,
+	})
+	var refusal *berth.Refusal
+	if errors.As(err, &refusal) && zone != "" && refusal.Code == berth.CodeNoNode && len(refusal.Reasons) == 0 {
+		refusal.Message = "no media unit is registered in zone " + zone
 	}
-	zoned := in.Conference.Zone != ""
-	zone := fleet.ZonePool(berth.NodeMedia, berth.CapabilityConference, in.Conference.Zone)
-	if zoned {
-		where.PoolID = zone.ID
-	}
-	lease := conferenceLease(in.Conference.ID, epoch)
-	wanted := workflows.AssignInput{Where: where, Failed: in.Failed, Hold: in.Hold}
-	d, err := c.Scripts.Assign(ctx, lease, choice(c.Fleet.Snapshot(), wanted))
-	if err == nil && zoned && d.Code == lua.AssignNone {
-		var changed bool
-		if changed, err = c.Fleet.GatherZone(ctx, zone); changed && err == nil {
-			d, err = c.Scripts.Assign(ctx, lease, choice(c.Fleet.Snapshot(), wanted))
-		}
-	}
-	return d, err
+	return slot, err
 }
 
 // conferenceLease is the lease of the room that the copy with this epoch has on its unit.
@@ -323,16 +312,4 @@ func lookAtUnit(ctx context.Context, scripts *lua.Scripts, nodeID string) (workf
 		return workflows.UnitState{Generation: u.Generation}, nil
 	}
 	return workflows.UnitState{}, nil
-}
-
-// whyRefused is the code of a refusal, and what it tells people.
-func whyRefused(d lua.Decision, zone string) (berth.Code, string) {
-	if zone != "" && d.Code == lua.AssignNone && len(d.Passed) == 0 {
-		return berth.CodeNoNode, "no media unit is in zone " + zone
-	}
-	var app *temporal.ApplicationError
-	if errors.As(refusal(d), &app) {
-		return berth.Code(app.Type()), app.Message()
-	}
-	return "", ""
 }

@@ -68,7 +68,7 @@ func conferences(t *testing.T) desk {
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	board := &switchboard{said: make(chan string, 1000), news: make(chan workflows.UnitNotice, 1000)}
 	return desk{
-		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Temporal: board, Logger: x.Logger, StreamTTL: time.Hour},
+		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Placer: x.Placer, Temporal: board, Logger: x.Logger, StreamTTL: time.Hour},
 		&Links{Temporal: board, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, board, x,
 	}
 }
@@ -229,7 +229,7 @@ func TestConferencesOfAZone(t *testing.T) {
 	reply, err = d.PlaceConference(t.Context(), request("1003", zone("nowhere")))
 	require.NoError(t, err)
 	require.Equal(t, berth.CodeNoNode, reply.Code)
-	require.Equal(t, "no media unit is in zone nowhere", reply.Message)
+	require.Equal(t, "no media unit is registered in zone nowhere", reply.Message)
 	require.Eventually(t, func() bool { return len(d.Fleet.Snapshot().Pools) == 1 }, 5*time.Second, time.Millisecond,
 		"a zone that nobody is in gets no pool")
 

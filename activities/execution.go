@@ -3,10 +3,10 @@ package activities
 import (
 	"context"
 	"log/slog"
-	"slices"
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/placement"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -15,56 +15,30 @@ import (
 type Executions struct {
 	Scripts *lua.Scripts
 	Fleet   *fleet.Fleet
+	Placer  *placement.Placer
 	Logger  *slog.Logger
 }
 
-// AssignNode chooses a node and takes a slot (S10). A refusal is an application error with a berth.Refusal.
-// Idempotent by lease id as long as the slot is held.
+// AssignNode chooses a node and takes a slot. A refusal is an application error with a berth.Refusal as its detail.
+// Idempotent by lease id while the slot is held.
 func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (workflows.AssignReply, error) {
-	select {
-	case <-e.Fleet.Ready():
-	case <-ctx.Done():
-		return workflows.AssignReply{}, undecided(ctx.Err())
-	}
-	now := e.Fleet.Snapshot()
-	c := choice(now, in)
-	d, err := e.Scripts.Assign(ctx, in.LeaseID, c)
-	if err == nil && d.Code == lua.AssignNone && len(d.Missing) == 0 {
-		var changed bool
-		if changed, err = e.Fleet.Gather(ctx, c.PoolID, c.Required); changed && err == nil {
-			d, err = e.Scripts.Assign(ctx, in.LeaseID, c)
-		}
-	}
+	a, err := e.Placer.Assign(ctx, in.LeaseID, placement.Request{
+		Requirements: in.Where, Failed: generations(in.Failed), Hold: in.Hold,
+	})
 	if err != nil {
-		return workflows.AssignReply{}, undecided(err)
+		return workflows.AssignReply{}, refused(err)
 	}
-	if err := refusalFor(c.Required, now, d); err != nil {
-		return workflows.AssignReply{}, err
-	}
-	return workflows.AssignReply{
-		Assignment: d.Assignment, MaxRetries: now.Config.MaxRetries, EnableFailover: now.Config.EnableFailover,
-	}, nil
+	config := e.Fleet.Snapshot().Config
+	return workflows.AssignReply{Assignment: a, MaxRetries: config.MaxRetries, EnableFailover: config.EnableFailover}, nil
 }
 
-// choice is what a node is chosen by, with the strategy that the pool has now unless another is asked for.
-func choice(now *fleet.Snapshot, in workflows.AssignInput) lua.Choice {
-	w := in.Where
-	c := lua.Choice{
-		PoolID: w.PoolID, Strategy: w.Strategy, Required: w.Capabilities,
-		Excluded: slices.Concat(w.Excluded, excluded(now, in.Failed)),
-		Own:      w.Own, OwnZone: w.OwnZone, OwnHost: w.OwnHost, Hold: in.Hold,
+// generations returns the nodes as placement knows them.
+func generations(nodes []workflows.NodeRef) []placement.Generation {
+	var out []placement.Generation
+	for _, n := range nodes {
+		out = append(out, placement.Generation(n))
 	}
-	if c.Strategy == "" {
-		if c.Strategy = now.Strategy(w.PoolID); len(w.Capabilities) > 0 && now.Pool(w.PoolID).Strategy == "" {
-			c.Strategy = berth.StrategyCapability
-		}
-	}
-	c.Strategy = now.Settled(w.PoolID, c.Strategy)
-	if len(c.Required) == 0 {
-		c.Required = now.Pool(w.PoolID).Capabilities
-	}
-	c.Services = slices.Concat(w.Services, services(berth.Pool{Capabilities: c.Required}))
-	return now.Locate(c)
+	return out
 }
 
 // ConfirmNode holds a taken slot for as long as is left (L7), and in a grace puts it back where Redis lost it (L12). A

@@ -14,6 +14,7 @@ import (
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/placement"
 	"berth/internal/testredis"
 	"berth/lua"
 	"berth/workflows"
@@ -32,7 +33,7 @@ func executions(t *testing.T) (*Executions, *testredis.Server) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait(); _ = rdb.Close() })
-	return &Executions{Scripts: s, Fleet: f, Logger: slog.New(slog.DiscardHandler)}, server
+	return &Executions{Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: slog.New(slog.DiscardHandler)}, server
 }
 
 // engine registers an engine, started anew each time.
@@ -48,7 +49,7 @@ func (e *Executions) engine(t *testing.T, id string, slots int, capabilities ...
 }
 
 func assignment(lease string, capabilities ...string) workflows.AssignInput {
-	return workflows.AssignInput{LeaseID: lease, Where: workflows.Where{
+	return workflows.AssignInput{LeaseID: lease, Where: berth.Requirements{
 		PoolID: berth.CapabilityPool(capabilities...).ID, Capabilities: capabilities,
 	}}
 }
@@ -89,7 +90,7 @@ func TestAssignNode(t *testing.T) { // S4, S8, S10
 	e.engine(t, "n2", 1, "print")
 	_, err = e.AssignNode(t.Context(), assignment("l2", "ocr", "print", "resize"))
 	require.Equal(t, []string{"print"}, requireRefused(t, err, berth.CodeNoNode).Missing, "each is on a node, and none has all")
-	require.ErrorContains(t, err, "no node has all of ocr, print, resize: n1 comes nearest and lacks print")
+	require.ErrorContains(t, err, "no node has all of ocr, print, resize; the closest node n1 lacks print")
 	require.Empty(t, e.Fleet.Snapshot().Pools, "a pool that nobody could be in is not made")
 
 	require.NoError(t, e.ConfirmNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}))
@@ -117,7 +118,7 @@ func TestAssignNodeGoesByTheOperator(t *testing.T) { // S3, S6, S7, L10
 		return e.Fleet.Snapshot().Config.MaxRetries == 7 && len(e.Fleet.Snapshot().Pools) == 1
 	}, 10*time.Second, time.Millisecond)
 
-	where := workflows.Where{PoolID: "p"}
+	where := berth.Requirements{PoolID: "p"}
 	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "l1", Where: where})
 	require.NoError(t, err)
 	require.Equal(t, 7, reply.MaxRetries)
@@ -133,12 +134,12 @@ func TestAssignNodeGoesByTheOperator(t *testing.T) { // S3, S6, S7, L10
 	_, _, err = e.Scripts.SwitchStrategy(t.Context(), "p", berth.SystemState{Load: 1}, c.Dynamic)
 	require.NoError(t, err)
 	e.Fleet.CatchUp(t.Context())
-	where = workflows.Where{PoolID: "p", Strategy: berth.StrategyDynamic}
+	where = berth.Requirements{PoolID: "p", Strategy: berth.StrategyDynamic}
 	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "switched", Where: where})
 	require.NoError(t, err)
 	require.Equal(t, berth.StrategyLoadBalanced, reply.Strategy, "what it is switched to, also when it is asked for by name")
 
-	where = workflows.Where{PoolID: "p", Excluded: []string{"n1"}}
+	where = berth.Requirements{PoolID: "p", Excluded: []string{"n1"}}
 	code, err := e.Scripts.MarkUnavailable(t.Context(), "n2", "resize", time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, lua.NodeOK, code)
@@ -213,7 +214,8 @@ func TestAssignNodeBeforeTheFleetIsRead(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
 	s := lua.New(rdb, lua.Keys{})
-	e := &Executions{Scripts: s, Fleet: fleet.New(s, fleet.Options{}), Logger: slog.New(slog.DiscardHandler)}
+	f := fleet.New(s, fleet.Options{})
+	e := &Executions{Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: slog.New(slog.DiscardHandler)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := e.AssignNode(ctx, assignment("l1", "resize"))

@@ -51,7 +51,7 @@ func TestC22CreationWithoutALicence(t *testing.T) {
 	second := request("1002")
 	slot, err := d.assign(t.Context(), second)
 	require.NoError(t, err)
-	refused, err = d.placed(t.Context(), second, slot.Assignment, nil)
+	refused, err = d.placed(t.Context(), second, slot, nil)
 	require.NoError(t, err)
 	require.Equal(t, berth.CodeNoLicence, refused.Code)
 	require.Zero(t, refused.Events)

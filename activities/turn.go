@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/placement"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -22,6 +21,7 @@ import (
 type Turns struct {
 	Scripts *lua.Scripts
 	Fleet   *fleet.Fleet
+	Placer  *placement.Placer
 	Logger  *slog.Logger
 	// StreamTTL is how long a session's stream is kept after its last event, StreamTrim about how many events it has.
 	StreamTTL  time.Duration
@@ -32,46 +32,31 @@ type Turns struct {
 // same; when the slot has lapsed meanwhile, it fails with workflows.ErrorExpired. A refusal is an application error with a
 // berth.Refusal, and leaves nothing.
 func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (berth.Assignment, error) {
-	select {
-	case <-t.Fleet.Ready():
-	case <-ctx.Done():
-		return berth.Assignment{}, undecided(ctx.Err())
-	}
-	now := t.Fleet.Snapshot()
-	pool := now.Pool(in.PoolID)
-	call := lua.JobCall{
+	a, err := t.Placer.Dispatch(ctx, placement.Job{
 		SessionID: in.SessionID, TurnID: in.TurnID, JobID: in.JobID, RequestID: in.RequestID, Dispatch: in.Dispatch,
 		EndsTurn: in.EndsTurn, AffinityNodeID: in.AffinityNodeID,
-		Choice: lua.Choice{
-			PoolID: in.PoolID, Strategy: now.Strategy(in.PoolID), Required: pool.Capabilities, Services: services(pool),
-			Excluded: excluded(now, slices.Concat(in.Excluded, in.Avoided)),
-		},
+	}, placement.Request{
+		Requirements: berth.Requirements{PoolID: in.PoolID}, Failed: generations(in.Excluded), Avoided: generations(in.Avoided),
+	})
+	switch {
+	case err != nil:
+		if berth.CodeOf(err) == berth.CodeInternal {
+			t.Logger.WarnContext(ctx, "job dispatch failed", "job", in.JobID, "error", err)
+		}
+		return berth.Assignment{}, refused(err)
+	case !a.Existed:
+		return a, nil
+	case a.JobID != in.JobID:
+		return berth.Assignment{}, refused(berth.Errorf(berth.CodeConflict, "the request id belongs to another segment of this session"))
 	}
-	d, err := t.Scripts.DispatchJob(ctx, call)
-	if err == nil && len(in.Avoided) > 0 && (d.Code == lua.AssignFull || d.Code == lua.AssignNone) {
-		call.Excluded = excluded(now, in.Excluded)
-		d, err = t.Scripts.DispatchJob(ctx, call)
-	}
+	code, _, err := t.Scripts.ConfirmNodeSlot(ctx, a, lua.Unconfirmed)
 	if err != nil {
-		t.Logger.WarnContext(ctx, "job could not be dispatched", "job", in.JobID, "error", err)
-		return berth.Assignment{}, undecided(err)
+		return berth.Assignment{}, refused(err)
 	}
-	if err := refusalFor(pool.Capabilities, now, d); err != nil {
-		return berth.Assignment{}, err
+	if code != lua.NodeSlotHeld {
+		return berth.Assignment{}, temporal.NewNonRetryableApplicationError("the slot has expired", workflows.ErrorExpired, nil)
 	}
-	if d.Existed {
-		if d.JobID != in.JobID {
-			return berth.Assignment{}, refused(berth.CodeConflict, berth.Refusal{}, nil, "the request id belongs to another segment of this session")
-		}
-		code, _, err := t.Scripts.ConfirmNodeSlot(ctx, d.Assignment, lua.Unconfirmed)
-		if err != nil {
-			return berth.Assignment{}, undecided(err)
-		}
-		if code != lua.NodeSlotHeld {
-			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("the slot has lapsed", workflows.ErrorExpired, nil)
-		}
-	}
-	return d.Assignment, nil
+	return a, nil
 }
 
 // CheckAvailability tells for how long jobs could be taken without a break: Redis had its data, and API and workers were there. While
@@ -89,29 +74,6 @@ func (t *Turns) CheckAvailability(ctx context.Context) (workflows.Availability, 
 		return workflows.Availability{}, again(berth.CodeUnavailable, "segments cannot be taken now", 0, err)
 	}
 	return workflows.Availability{For: min(-g.Left, seen)}, nil
-}
-
-// services are what must be available on a pool's node (L10): each capability, and its kind before the colon.
-func services(p berth.Pool) []string {
-	var out []string
-	for _, c := range p.Capabilities {
-		out = append(out, c)
-		if kind, _, ok := strings.Cut(c, ":"); ok {
-			out = append(out, kind)
-		}
-	}
-	return out
-}
-
-// excluded are the nodes that are still the generation that failed.
-func excluded(now *fleet.Snapshot, failed []workflows.NodeRef) []string {
-	var out []string
-	for _, f := range failed {
-		if now.Nodes[f.NodeID].Generation <= f.Generation && !slices.Contains(out, f.NodeID) {
-			out = append(out, f.NodeID)
-		}
-	}
-	return out
 }
 
 // ConfirmSlots holds slots for as long as their jobs may take (L7), and in a grace puts back those that Redis lost (L12).

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/placement"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -54,7 +55,7 @@ func TestTurnEffectsWhoseAnswerIsLost(t *testing.T) {
 	h := newTurnHouse(t, "n1")
 	scripts, armed := h.cutScripts()
 	cut := &Turns{
-		Scripts: scripts, Fleet: h.Fleet, Logger: slog.New(slog.DiscardHandler), StreamTTL: time.Hour, StreamTrim: 1000,
+		Scripts: scripts, Fleet: h.Fleet, Placer: placement.New(scripts, h.Fleet), Logger: slog.New(slog.DiscardHandler), StreamTTL: time.Hour, StreamTrim: 1000,
 	}
 	// The scripts are in the server's cache, so that the answer that is cut is the decision's.
 	warm, err := h.DispatchJob(t.Context(), jobOf("t0", 0))
@@ -106,10 +107,10 @@ func TestExecutionEffectsWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
 	scripts, armed := h.cutScripts()
-	whole := &Executions{Scripts: h.Scripts, Fleet: h.Fleet, Logger: slog.New(slog.DiscardHandler)}
-	cut := &Executions{Scripts: scripts, Fleet: h.Fleet, Logger: whole.Logger}
+	whole := &Executions{Scripts: h.Scripts, Fleet: h.Fleet, Placer: h.Placer, Logger: slog.New(slog.DiscardHandler)}
+	cut := &Executions{Scripts: scripts, Fleet: h.Fleet, Placer: placement.New(scripts, h.Fleet), Logger: whole.Logger}
 	in := func(lease string) workflows.AssignInput {
-		return workflows.AssignInput{LeaseID: lease, Where: workflows.Where{PoolID: enES}}
+		return workflows.AssignInput{LeaseID: lease, Where: berth.Requirements{PoolID: enES}}
 	}
 	held := func(r workflows.AssignReply) workflows.HeldSlot {
 		return workflows.HeldSlot{Assignment: r.Assignment, Left: time.Hour}

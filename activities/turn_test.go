@@ -16,6 +16,7 @@ import (
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/placement"
 	"berth/internal/testredis"
 	"berth/lua"
 	"berth/workflows"
@@ -38,8 +39,9 @@ func newTurnHouse(t *testing.T, nodes ...string) turnHouse {
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
+	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Ping: 100 * time.Millisecond, Logger: logger})
 	h := turnHouse{t: t, server: server, Turns: &Turns{
-		Scripts: s, Fleet: fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Ping: 100 * time.Millisecond, Logger: logger}), Logger: logger,
+		Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: logger,
 		StreamTTL: time.Hour, StreamTrim: 1000,
 	}}
 	for _, id := range nodes {
@@ -256,7 +258,8 @@ func TestTurnEffectsWhileRedisIsAway(t *testing.T) {
 func TestDispatchJobWaitsForTheFirstReading(t *testing.T) {
 	t.Parallel()
 	s := lua.New(nil, lua.Keys{})
-	turns := &Turns{Scripts: s, Fleet: fleet.New(s, fleet.Options{}), Logger: slog.New(slog.DiscardHandler)}
+	f := fleet.New(s, fleet.Options{})
+	turns := &Turns{Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: slog.New(slog.DiscardHandler)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := turns.DispatchJob(ctx, jobOf("t1", 0))

@@ -21,6 +21,7 @@ import (
 	"berth/api/console"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
+	"berth/internal/placement"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -103,9 +104,8 @@ type Fleet interface {
 	Snapshot() *fleet.Snapshot
 	// Writable answers nil, or CodeUnavailable while Redis is away (L11).
 	Writable() error
-	// Gather has the pool of several capabilities defined when it is first asked for (S4); changed tells that choosing
-	// again may succeed.
-	Gather(ctx context.Context, poolID string, capabilities []string) (changed bool, err error)
+	// Ready is closed after the first reading.
+	Ready() <-chan struct{}
 	// CatchUp returns when the snapshot has the configuration that Redis has, or when ctx ends.
 	CatchUp(ctx context.Context)
 }
@@ -158,6 +158,7 @@ type server struct {
 	log      *slog.Logger
 	verifier Verifier
 	tickets  hs256
+	placer   *placement.Placer
 	doc      huma.API
 	rules    map[string]rule // written by New only
 	listing  atomic.Pointer[listing]
@@ -236,6 +237,7 @@ func newServer(d Deps) (*server, error) {
 		d.Clock = time.Now
 	}
 	s := &server{Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{}}
+	s.placer = placement.New(d.Scripts, d.Fleet)
 	s.tickets = hs256{secret: []byte(c.AuthSecret), audience: c.Audience, issuer: c.Issuer, clock: d.Clock}
 	if s.verifier == nil {
 		s.verifier = s.tickets

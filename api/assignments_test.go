@@ -121,7 +121,7 @@ func TestRequiredCapabilities(t *testing.T) {
 	apart = h.assign(doc{"requiredCapabilities": []string{"gpu", "translate:en-fr"}})
 	require.Equal(t, berth.CodeNoNode, apart.problem.Code, "each has something, none has all")
 	require.Equal(t, []string{"translate:en-fr"}, apart.problem.Missing, "what the one that has most of them lacks")
-	require.Equal(t, "no node can take it: no node has all of gpu, translate:en-fr: both comes nearest and lacks translate:en-fr", apart.problem.Detail)
+	require.Equal(t, "no eligible node of pool gpu+translate:en-fr: no node has all of gpu, translate:en-fr; the closest node both lacks translate:en-fr", apart.problem.Detail)
 	require.NotContains(t, h.call(http.MethodGet, "/v1/pools", h.operator(), nil).json(t)["pools"], "gpu+translate:en-fr")
 }
 

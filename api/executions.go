@@ -119,7 +119,7 @@ func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error
 	ex := workflows.ExecutionInput{
 		ExecutionID: b.ExecutionID, UserID: userID, Executor: b.Executor, Input: b.Input,
 		Timeout: time.Duration(b.TimeoutMs) * time.Millisecond, Deadline: time.Duration(b.DeadlineMs) * time.Millisecond,
-		Where: workflows.Where{
+		Where: berth.Requirements{
 			PoolID: b.PoolID, Strategy: b.Strategy, Own: b.InstanceID, OwnHost: b.Host, OwnZone: b.Zone,
 		},
 	}

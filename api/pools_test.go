@@ -92,7 +92,7 @@ func TestPoolThatMatchesNothing(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, refused.status)
 		require.Equal(t, berth.CodeNoNode, refused.problem.Code)
 		require.Equal(t, []string{"tpu"}, refused.problem.Missing)
-		require.Contains(t, refused.problem.Detail, "no living node has tpu")
+		require.Contains(t, refused.problem.Detail, "no registered node has tpu")
 		require.Equal(t, "1", refused.header.Get("Retry-After"))
 	}
 	ask() // perhaps before the API's copy knows of the pool

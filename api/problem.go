@@ -23,7 +23,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"berth"
-	"berth/lua"
 )
 
 // problemType is the media type of every error body (RFC 9457).
@@ -107,20 +106,6 @@ func (e *RefusedError) Error() string {
 	}
 }
 
-// refused is what came of a choice of a node, as an error; nil when there is one. A grace after Redis lost data is
-// unavailable for as long as it lasts (L12).
-func refused(d lua.Decision) error {
-	switch d.Code {
-	case lua.AssignFull:
-		return &RefusedError{Code: berth.CodeNodeFull, Reasons: d.Passed, Missing: d.Missing}
-	case lua.AssignNone:
-		return &RefusedError{Code: berth.CodeNoNode, Reasons: d.Passed, Missing: d.Missing}
-	case lua.GuardGrace:
-		return &RetryError{Err: berth.Errorf(berth.CodeUnavailable, "Redis lost data; nodes are given again in a few seconds"), After: d.Wait}
-	}
-	return nil
-}
-
 // statuses is the one map from codes to HTTP statuses. Codes only a terminal event carries are not here.
 var statuses = map[berth.Code]int{
 	berth.CodeInvalid:             http.StatusBadRequest,
@@ -150,7 +135,10 @@ func problemOf(err error, requestID string) *Problem {
 	p := describe(err)
 	p.Type, p.Title, p.RequestID = "about:blank", http.StatusText(p.Status), requestID
 	var retry *RetryError
+	var refusal *berth.Refusal
 	switch {
+	case errors.As(err, &refusal) && refusal.RetryAfter > 0:
+		p.RetryAfter = max(1, int(math.Ceil(refusal.RetryAfter.Seconds())))
 	case errors.As(err, &retry):
 		p.RetryAfter = max(1, int(math.Ceil(retry.After.Seconds())))
 	case p.Code == berth.CodeUnavailable && p.RetryAfter == 0:
@@ -166,6 +154,12 @@ func describe(err error) *Problem {
 	if errors.As(err, &p) {
 		c := *p
 		return &c
+	}
+	var refusal *berth.Refusal
+	if errors.As(err, &refusal) {
+		return &Problem{
+			Status: statuses[refusal.Code], Detail: refusal.Error(), Code: refusal.Code, Reasons: refusal.Reasons, Missing: refusal.Missing,
+		}
 	}
 	var r *RefusedError
 	if errors.As(err, &r) {
@@ -276,7 +270,8 @@ func levelOf(code berth.Code, err error) slog.Level {
 		return slog.LevelDebug // there is no room, or the fleet does not want it
 	case berth.CodeUnavailable:
 		var e *berth.Error
-		if errors.As(err, &e) && e.Err == nil { // decided so: a grace, or Redis is known to be away
+		var refusal *berth.Refusal
+		if errors.As(err, &e) && e.Err == nil || errors.As(err, &refusal) { // decided so: a grace, or Redis is known to be away
 			return slog.LevelDebug
 		}
 		if !errors.Is(err, context.Canceled) {

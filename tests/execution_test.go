@@ -104,7 +104,7 @@ func submit(t *testing.T, c temporalclient.Client, id, executor string, set ...f
 	t.Helper()
 	in := workflows.ExecutionInput{
 		ExecutionID: id, UserID: "alice", Executor: executor, Input: json.RawMessage(fmt.Sprintf("%q", id)), RequestHash: "h-" + id,
-		Where: workflows.Where{PoolID: executor, Capabilities: []string{executor}}, Timeout: time.Minute, Deadline: 2 * time.Minute,
+		Where: berth.Requirements{PoolID: executor, Capabilities: []string{executor}}, Timeout: time.Minute, Deadline: 2 * time.Minute,
 	}
 	for _, f := range set {
 		f(&in)

@@ -15,12 +15,12 @@ import (
 
 // ExecutionInput starts an execution (S8).
 type ExecutionInput struct {
-	ExecutionID string          `json:"executionId"`
-	UserID      string          `json:"userId"`
-	Executor    string          `json:"executor"`
-	Input       json.RawMessage `json:"input,omitempty"`
-	RequestHash string          `json:"requestHash"`
-	Where       Where           `json:"where"`
+	ExecutionID string             `json:"executionId"`
+	UserID      string             `json:"userId"`
+	Executor    string             `json:"executor"`
+	Input       json.RawMessage    `json:"input,omitempty"`
+	RequestHash string             `json:"requestHash"`
+	Where       berth.Requirements `json:"where"`
 	// Timeout is how long one node may take, Deadline how long all of it may from acceptance, waiting included.
 	Timeout  time.Duration `json:"timeout"`
 	Deadline time.Duration `json:"deadline"`
@@ -38,22 +38,6 @@ type ExecutionProgress struct {
 	Failed       []NodeRef                `json:"failed,omitempty"`
 }
 
-// Where says which node work may go to.
-type Where struct {
-	PoolID string `json:"poolId"`
-	// Capabilities are what the pool stands for: what is missing is named (S4). A pool of several is defined when it is
-	// first asked for.
-	Capabilities []string `json:"capabilities,omitempty"`
-	// Strategy overrules the pool's.
-	Strategy berth.Strategy `json:"strategy,omitempty"`
-	Services []string       `json:"services,omitempty"`
-	Excluded []string       `json:"excluded,omitempty"`
-	// Own is the caller's own node, OwnZone and OwnHost are where the caller is (S3, S5).
-	Own     string `json:"own,omitempty"`
-	OwnZone string `json:"ownZone,omitempty"`
-	OwnHost string `json:"ownHost,omitempty"`
-}
-
 // ExecuteRequest is the argument of the execute update.
 type ExecuteRequest struct {
 	SubmissionID string `json:"submissionId"`
@@ -69,8 +53,8 @@ type ExecuteReply struct {
 
 // AssignInput is the argument of AssignNode.
 type AssignInput struct {
-	LeaseID string `json:"leaseId"`
-	Where   Where  `json:"where"`
+	LeaseID string             `json:"leaseId"`
+	Where   berth.Requirements `json:"where"`
 	// Failed are generations that failed the work: those nodes are passed over until they have registered anew.
 	Failed []NodeRef     `json:"failed,omitempty"`
 	Hold   time.Duration `json:"hold,omitempty"` // unless it is confirmed; 0 is lua.Unconfirmed

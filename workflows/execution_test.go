@@ -102,7 +102,7 @@ func (a *answersOf[T]) Complete(v any, err error) {
 func executionInput() workflows.ExecutionInput {
 	return workflows.ExecutionInput{
 		ExecutionID: "x1", UserID: "alice", Executor: "resize", Input: json.RawMessage(`{"w":1}`), RequestHash: "h1",
-		Where:   workflows.Where{PoolID: "resize", Capabilities: []string{"resize"}, Own: "n7", OwnHost: "h", OwnZone: "z"},
+		Where:   berth.Requirements{PoolID: "resize", Capabilities: []string{"resize"}, Own: "n7", OwnHost: "h", OwnZone: "z"},
 		Timeout: time.Minute, Deadline: 10 * time.Minute,
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"berth/internal/fleet"
 	"berth/internal/lease"
 	"berth/internal/llm"
+	"berth/internal/placement"
 	"berth/internal/sim"
 	"berth/internal/stream"
 	"berth/workers"
@@ -44,15 +45,16 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 		Logger: logger,
 	}
 	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
+	placer := placement.New(b.scripts, nodes)
 	acts := workers.Activities{
 		Tasks: tasks,
 		Turns: &activities.Turns{
-			Scripts: b.scripts, Fleet: nodes, Logger: logger,
+			Scripts: b.scripts, Fleet: nodes, Placer: placer, Logger: logger,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 		},
-		Executions: &activities.Executions{Scripts: b.scripts, Fleet: nodes, Logger: logger},
+		Executions: &activities.Executions{Scripts: b.scripts, Fleet: nodes, Placer: placer, Logger: logger},
 		Conferences: &activities.Conferences{
-			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Temporal: b.temporal, Logger: logger,
+			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Temporal: b.temporal, Logger: logger,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 			Licences: cfg.Conference.Licences, WaitingKeepsLicence: cfg.Conference.WaitingKeepsLicence,
 		},

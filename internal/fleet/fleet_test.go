@@ -128,13 +128,13 @@ func TestApartAndSettled(t *testing.T) {
 		},
 		Strategies: map[string]berth.Strategy{"p": berth.StrategyLocality},
 	}
-	lacks, why := s.Apart([]string{"x", "y", "z"})
+	closest, lacks := s.Closest([]string{"x", "y", "z"})
 	require.Equal(t, []string{"z"}, lacks)
-	require.Equal(t, "no node has all of x, y, z: b comes nearest and lacks z", why)
+	require.Equal(t, "b", closest)
 	for _, all := range [][]string{{"x", "y"}, {"x"}, {"none"}, {}} {
-		lacks, why = s.Apart(all)
+		closest, lacks = s.Closest(all)
 		require.Empty(t, lacks)
-		require.Empty(t, why)
+		require.Empty(t, closest)
 	}
 	require.Equal(t, berth.StrategyLocality, s.Settled("p", berth.StrategyDynamic))
 	require.Equal(t, berth.StrategyRoundRobin, s.Settled("q", berth.StrategyDynamic))

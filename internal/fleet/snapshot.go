@@ -4,10 +4,8 @@ package fleet
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"berth"
@@ -143,10 +141,9 @@ func (s *Snapshot) Locate(c lua.Choice) lua.Choice {
 	return c
 }
 
-// Apart tells why several capabilities find no node though each is on a living one: what the node that has most of them
-// lacks, and a sentence for people. Nothing where a living node has them all, or has none.
-func (s *Snapshot) Apart(capabilities []string) (lacks []string, why string) {
-	nearest := ""
+// Closest returns the registered node that lacks the fewest of the capabilities, and which ones it lacks. It returns nothing
+// where a node has all of them, or no node has any.
+func (s *Snapshot) Closest(capabilities []string) (nodeID string, lacks []string) {
 	for id, n := range s.Nodes {
 		if n.State == berth.NodeDead {
 			continue
@@ -157,14 +154,14 @@ func (s *Snapshot) Apart(capabilities []string) (lacks []string, why string) {
 				without = append(without, c)
 			}
 		}
-		if nearest == "" || len(without) < len(lacks) || len(without) == len(lacks) && id < nearest {
-			nearest, lacks = id, without
+		if nodeID == "" || len(without) < len(lacks) || len(without) == len(lacks) && id < nodeID {
+			nodeID, lacks = id, without
 		}
 	}
 	if len(lacks) == 0 || len(lacks) == len(capabilities) {
-		return nil, ""
+		return "", nil
 	}
-	return lacks, fmt.Sprintf("no node has all of %s: %s comes nearest and lacks %s", strings.Join(capabilities, ", "), nearest, strings.Join(lacks, ", "))
+	return nodeID, lacks
 }
 
 // State is what the strategy of a dynamic pool is decided by: the mean load and latency of its living nodes (S7).

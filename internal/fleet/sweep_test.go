@@ -358,36 +358,6 @@ func TestNothingIsSweptBeforeTheFirstReading(t *testing.T) {
 	require.Zero(t, s.Redis().Exists(t.Context(), s.Keys().Sweep(), s.Keys().Guard()).Val())
 }
 
-// S4: a pool of several capabilities comes into being when it is asked for, and only where it has a node.
-func TestGather(t *testing.T) {
-	t.Parallel()
-	f, s, _ := follow(t)
-	require.NoError(t, waitReady(t, f))
-	register(t, s, "n1", "a", "b", "c")
-	register(t, s, "n2", "a")
-	until(t, f, "registered", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 2 })
-	gather := func(pool string, capabilities ...string) bool {
-		changed, err := f.Gather(t.Context(), pool, capabilities)
-		require.NoError(t, err)
-		return changed
-	}
-	require.False(t, gather("a", "a"), "one capability needs no definition")
-	require.False(t, gather("mine", "a", "b"), "not the pool of these capabilities")
-	require.False(t, gather("a+x", "a", "x"), "nobody would be in it")
-	require.True(t, gather("a+b", "b", "a"))
-	now := until(t, f, "gathered", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n1"].Pools, "a+b") && len(s.Pools) == 1 })
-	require.NotContains(t, now.Nodes["n2"].Pools, "a+b")
-	require.False(t, gather("a+b", "a", "b"), "all are in it")
-
-	// Who defined it did not get as far as moving the nodes.
-	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ConfigAnchors(), "b", "b+c").Err())
-	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ConfigPools(), "b+c", `{"poolId":"b+c","capabilities":["b","c"]}`).Err())
-	require.NoError(t, s.Redis().Publish(t.Context(), s.Keys().ConfigUpdated(), "pools").Err())
-	until(t, f, "defined", func(s *fleet.Snapshot) bool { return len(s.Pools) == 2 })
-	require.True(t, gather("b+c", "b", "c"))
-	until(t, f, "filled", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n1"].Pools, "b+c") })
-}
-
 // C21: a mass loss is held back until it is confirmed by a second way; where that says otherwise, nobody is declared dead.
 func TestC21MassLossIsConfirmed(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,212 @@
+// Package placement chooses the node for a piece of work and takes one of its slots. It is the only caller of the scripts
+// that do so: it builds the choice from the caller's requirements, the pool's definition and the fleet's configuration,
+// creates pools that are defined on demand, retries after that, and returns a berth.Refusal when no node can take the work.
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"berth"
+	"berth/internal/fleet"
+	"berth/lua"
+)
+
+// Fleet is the snapshot that a choice is built from; *fleet.Fleet implements it.
+type Fleet interface {
+	// Snapshot returns the fleet as it was last read; never nil.
+	Snapshot() *fleet.Snapshot
+	// Ready is closed after the first reading.
+	Ready() <-chan struct{}
+}
+
+// Placer places work on nodes.
+type Placer struct {
+	scripts *lua.Scripts
+	fleet   Fleet
+}
+
+// New returns a Placer that decides by the scripts and the snapshots of f.
+func New(scripts *lua.Scripts, f Fleet) *Placer { return &Placer{scripts, f} }
+
+// Request describes work to be placed.
+type Request struct {
+	berth.Requirements
+	// Zone limits the choice to the zone's nodes of Kind that have the first required capability.
+	Kind berth.NodeKind
+	Zone string
+	// Failed generations are excluded until their nodes register again.
+	Failed []Generation
+	// Avoided generations are excluded unless no other node can take the work.
+	Avoided []Generation
+	// Hold is how long the slot is held unless it is confirmed; 0 means lua.Unconfirmed.
+	Hold time.Duration
+}
+
+// Generation is one registration of a node.
+type Generation struct {
+	NodeID     string
+	Generation int64
+}
+
+// Job is a job of a turn; its fields are those of lua.JobCall without the choice.
+type Job struct {
+	SessionID, TurnID, JobID, RequestID string
+	Dispatch                            int
+	EndsTurn                            bool
+	AffinityNodeID                      string
+}
+
+// Assign takes a slot under the lease id. Idempotent by lease id while the slot is held. It returns a *berth.Refusal when
+// no slot can be taken now.
+func (p *Placer) Assign(ctx context.Context, leaseID string, r Request) (berth.Assignment, error) {
+	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) { return p.scripts.Assign(ctx, leaseID, c) })
+}
+
+// Dispatch takes a slot for a job, on the node of its turn if that can take it. Idempotent by session, request and dispatch
+// number. It returns a *berth.Refusal when no slot can be taken now, and CodeTurnFinalized when the turn takes no more jobs.
+func (p *Placer) Dispatch(ctx context.Context, j Job, r Request) (berth.Assignment, error) {
+	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) {
+		return p.scripts.DispatchJob(ctx, lua.JobCall{
+			SessionID: j.SessionID, TurnID: j.TurnID, JobID: j.JobID, RequestID: j.RequestID, Dispatch: j.Dispatch,
+			EndsTurn: j.EndsTurn, AffinityNodeID: j.AffinityNodeID, Choice: c,
+		})
+	})
+}
+
+// script takes a slot by a choice, or reports why there is none.
+type script func(lua.Choice) (lua.Decision, error)
+
+func (p *Placer) place(ctx context.Context, r Request, run script) (berth.Assignment, error) {
+	select {
+	case <-p.fleet.Ready():
+	case <-ctx.Done():
+		return berth.Assignment{}, ctx.Err()
+	}
+	d, required, err := p.decide(ctx, r, slices.Concat(r.Failed, r.Avoided), run)
+	if err == nil && len(r.Avoided) > 0 && (d.Code == lua.AssignFull || d.Code == lua.AssignNone) {
+		d, required, err = p.decide(ctx, r, r.Failed, run)
+	}
+	if err != nil {
+		return berth.Assignment{}, err
+	}
+	if err := refusal(d, required, p.fleet.Snapshot()); err != nil {
+		return berth.Assignment{}, err
+	}
+	return d.Assignment, nil
+}
+
+// decide runs the script, and runs it again where no node was found because this process did not know the pool yet or
+// because the pool had to be created first. It also returns the capabilities that were required.
+func (p *Placer) decide(ctx context.Context, r Request, excluded []Generation, run script) (lua.Decision, []string, error) {
+	now := p.fleet.Snapshot()
+	pool := r.pool(now)
+	c := choice(now, pool, r, excluded)
+	d, err := run(c)
+	if err != nil || d.Code != lua.AssignNone {
+		return d, c.Required, err
+	}
+	changed := false
+	if _, known := now.Pools[pool.ID]; !known && len(r.Capabilities) == 0 {
+		var found berth.Pool
+		if found, changed, err = p.scripts.FindPool(ctx, pool.ID); changed {
+			pool = found
+		}
+	} else if len(d.Missing) == 0 {
+		changed, err = p.Gather(ctx, pool)
+	}
+	if err != nil || !changed {
+		return d, c.Required, err
+	}
+	c = choice(p.fleet.Snapshot(), pool, r, excluded)
+	d, err = run(c)
+	return d, c.Required, err
+}
+
+// pool returns the pool that the request asks for, with the capabilities that its nodes must have.
+func (r Request) pool(now *fleet.Snapshot) berth.Pool {
+	switch {
+	case len(r.Capabilities) == 0:
+		return now.Pool(r.PoolID)
+	case r.Zone != "":
+		return ZonePool(r.Kind, r.Capabilities[0], r.Zone)
+	}
+	return berth.Pool{ID: r.PoolID, Capabilities: r.Capabilities, Strategy: now.Pools[r.PoolID].Strategy}
+}
+
+// choice is what the script decides by. The strategy is the first of: the requested one, the pool's, capability where
+// capabilities were requested, the fleet's. Every service that a capability of the pool depends on must be available.
+func choice(now *fleet.Snapshot, pool berth.Pool, r Request, excluded []Generation) lua.Choice {
+	c := lua.Choice{
+		PoolID: pool.ID, Required: pool.Capabilities, Strategy: r.Strategy,
+		Services: slices.Concat(r.Services, services(pool.Capabilities)),
+		Excluded: slices.Concat(r.Excluded, current(now, excluded)),
+		Own:      r.Own, OwnZone: r.OwnZone, OwnHost: r.OwnHost, Hold: r.Hold,
+	}
+	if c.Strategy == "" {
+		c.Strategy = pool.Strategy
+	}
+	if c.Strategy == "" && len(r.Capabilities) > 0 {
+		c.Strategy = berth.StrategyCapability
+	}
+	if c.Strategy == "" {
+		c.Strategy = now.Config.AssignmentStrategy
+	}
+	c.Strategy = now.Settled(pool.ID, c.Strategy)
+	return now.Locate(c)
+}
+
+// services returns the services that a node needs for its capabilities: each capability, and its kind before the colon.
+func services(capabilities []string) []string {
+	var out []string
+	for _, c := range capabilities {
+		out = append(out, c)
+		if kind, _, ok := strings.Cut(c, ":"); ok {
+			out = append(out, kind)
+		}
+	}
+	return out
+}
+
+// current returns the ids of the nodes that have not registered again since the given generations.
+func current(now *fleet.Snapshot, generations []Generation) []string {
+	var out []string
+	for _, g := range generations {
+		if now.Nodes[g.NodeID].Generation <= g.Generation && !slices.Contains(out, g.NodeID) {
+			out = append(out, g.NodeID)
+		}
+	}
+	return out
+}
+
+// refusal returns why a decision gave no node; nil when it gave one.
+func refusal(d lua.Decision, required []string, now *fleet.Snapshot) error {
+	r := &berth.Refusal{PoolID: d.PoolID, Reasons: d.Passed, Missing: d.Missing}
+	switch d.Code {
+	case lua.AssignOK, lua.AssignExists:
+		return nil
+	case lua.AssignFull:
+		r.Code = berth.CodeNodeFull
+	case lua.AssignNone:
+		r.Code = berth.CodeNoNode
+		if len(d.Missing) > 0 {
+			break
+		}
+		if node, lacks := now.Closest(required); len(lacks) > 0 {
+			r.Missing = lacks
+			r.Message = fmt.Sprintf("no eligible node of pool %s: no node has all of %s; the closest node %s lacks %s",
+				d.PoolID, strings.Join(required, ", "), node, strings.Join(lacks, ", "))
+		}
+	case lua.GuardGrace:
+		r.Code, r.RetryAfter = berth.CodeUnavailable, d.Wait
+	case lua.JobTurnEnded:
+		return berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized")
+	default:
+		return berth.Errorf(berth.CodeInternal, "internal error").With(errors.New("unknown decision code " + d.Code))
+	}
+	return r
+}

@@ -1,0 +1,337 @@
+package placement_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"berth"
+	"berth/internal/fleet"
+	"berth/internal/placement"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const timeout = 10 * time.Second
+
+// fixture is a Placer on a real Redis, with a fleet that follows it.
+type fixture struct {
+	*placement.Placer
+	t       *testing.T
+	scripts *lua.Scripts
+	fleet   *fleet.Fleet
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	server := testredis.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
+	_, err := s.MarkNew(t.Context())
+	require.NoError(t, err)
+	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = f.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait(); _ = rdb.Close() })
+	return &fixture{Placer: placement.New(s, f), t: t, scripts: s, fleet: f}
+}
+
+// register registers a node of zone z1, and waits until the snapshot has it.
+func (x *fixture) register(id string, slots int, capabilities ...string) int64 {
+	x.t.Helper()
+	r, err := x.scripts.RegisterNode(x.t.Context(), berth.NodeSpec{
+		ID: id, Kind: berth.NodeTranslate, Zone: "z1", MaxConcurrentJobs: slots, Capabilities: capabilities,
+		Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixNano()},
+	}, lua.Registration{})
+	require.NoError(x.t, err)
+	x.until("node "+id+" registered", func(s *fleet.Snapshot) bool { return s.Nodes[id].Generation == r.Generation })
+	return r.Generation
+}
+
+func (x *fixture) until(what string, is func(s *fleet.Snapshot) bool) {
+	x.t.Helper()
+	require.Eventually(x.t, func() bool { return is(x.fleet.Snapshot()) }, timeout, time.Millisecond, what)
+}
+
+// define defines a pool, and waits until the snapshot has it.
+func (x *fixture) define(p berth.Pool) {
+	x.t.Helper()
+	_, err := x.scripts.DefinePool(x.t.Context(), p, false)
+	require.NoError(x.t, err)
+	x.until("pool "+p.ID+" defined", func(s *fleet.Snapshot) bool { return s.Pools[p.ID].ID == p.ID })
+}
+
+func (x *fixture) markUnavailable(node, service string) {
+	x.t.Helper()
+	code, err := x.scripts.MarkUnavailable(x.t.Context(), node, service, time.Minute)
+	require.NoError(x.t, err)
+	require.Equal(x.t, lua.NodeOK, code)
+}
+
+func inPool(id string) placement.Request {
+	return placement.Request{Requirements: berth.Requirements{PoolID: id}}
+}
+
+func capable(capabilities ...string) placement.Request {
+	p := berth.CapabilityPool(capabilities...)
+	return placement.Request{Requirements: berth.Requirements{PoolID: p.ID, Capabilities: p.Capabilities}}
+}
+
+func requireRefused(t *testing.T, err error, code berth.Code) *berth.Refusal {
+	t.Helper()
+	var r *berth.Refusal
+	require.ErrorAs(t, err, &r)
+	require.Equal(t, code, r.Code, r.Error())
+	return r
+}
+
+// L10: a service that a capability of the pool depends on must be available, however the pool was asked for and whether the
+// request names services of its own. Jobs of turns and executions did so; assignments by the API ignored it.
+func TestAssign_ServiceOfPoolsCapabilityUnavailable_NodeExcluded(t *testing.T) {
+	t.Parallel()
+	for _, service := range []string{"ocr:zh", "ocr"} {
+		t.Run(service, func(t *testing.T) {
+			t.Parallel()
+			x := newFixture(t)
+			x.register("n1", 100, "ocr:zh", "gpu")
+			x.register("n2", 100, "ocr:zh", "gpu")
+			x.define(berth.Pool{ID: "defined", Capabilities: []string{"ocr:zh"}})
+			x.markUnavailable("n1", service)
+			both := inPool("ocr:zh")
+			both.Services = []string{"other"}
+			for name, r := range map[string]placement.Request{
+				"pool of a capability": inPool("ocr:zh"), "defined pool": inPool("defined"), "required capability": capable("ocr:zh"),
+				"required capabilities": capable("gpu", "ocr:zh"), "own services too": both,
+			} {
+				for i := range 4 {
+					a, err := x.Assign(t.Context(), fmt.Sprint(name, i), r)
+					require.NoError(t, err, name)
+					require.Equal(t, "n2", a.NodeID, name)
+				}
+			}
+			a, err := x.Assign(t.Context(), "free of it", capable("gpu"))
+			require.NoError(t, err)
+			require.Equal(t, "n1", a.NodeID, "its capability does not depend on the service")
+			x.markUnavailable("n2", "other")
+			_, err = x.Assign(t.Context(), "none left", both)
+			require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceUnavailable: 2}, requireRefused(t, err, berth.CodeNoNode).Reasons)
+		})
+	}
+}
+
+// S3, S7: the requested strategy comes before the pool's, that before capability, that before the fleet's.
+func TestAssign_StrategyOfRequestPoolOrFleet_FirstOneDecides(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 100, "a", "b")
+	config := berth.DefaultFleetConfig()
+	config.AssignmentStrategy = berth.StrategyRoundRobin
+	require.NoError(t, x.scripts.PutFleetConfig(t.Context(), config))
+	x.define(berth.Pool{ID: "own", Capabilities: []string{"a"}, Strategy: berth.StrategyPowerOfTwo})
+	x.define(berth.Pool{ID: "dynamic", Capabilities: []string{"a"}, Strategy: berth.StrategyDynamic})
+	_, _, err := x.scripts.SwitchStrategy(t.Context(), "dynamic", berth.SystemState{LatencyMs: 1000}, config.Dynamic)
+	require.NoError(t, err)
+	x.fleet.CatchUp(t.Context())
+	asked := inPool("own")
+	asked.Strategy = berth.StrategyLocality
+	for name, tc := range map[string]struct {
+		request placement.Request
+		want    berth.Strategy
+	}{
+		"requested":             {asked, berth.StrategyLocality},
+		"the pool's":            {inPool("own"), berth.StrategyPowerOfTwo},
+		"a dynamic pool's":      {inPool("dynamic"), berth.StrategyLocality},
+		"required capabilities": {capable("a", "b"), berth.StrategyLoadBalanced},
+		"the fleet's":           {inPool("a"), berth.StrategyRoundRobin},
+	} {
+		a, err := x.Assign(t.Context(), name, tc.request)
+		require.NoError(t, err, name)
+		require.Equal(t, tc.want, a.Strategy, name)
+	}
+}
+
+// A refusal goes by the definition of a pool that this process has not read yet: its name is no missing capability.
+func TestAssign_PoolUnknownToSnapshot_RefusedByDefinitionInRedis(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 100, "a")
+	behind := placement.New(x.scripts, stopped{x.fleet.Snapshot()})
+	x.define(berth.Pool{ID: "new", Capabilities: []string{"a"}})
+	r := inPool("new")
+	r.Excluded = []string{"n1"}
+	_, err := behind.Assign(t.Context(), "l1", r)
+	refused := requireRefused(t, err, berth.CodeNoNode)
+	require.Empty(t, refused.Missing)
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1}, refused.Reasons)
+	_, err = behind.Assign(t.Context(), "l2", inPool("never defined"))
+	require.Equal(t, []string{"never defined"}, requireRefused(t, err, berth.CodeNoNode).Missing)
+}
+
+// stopped is a fleet that is not read any more.
+type stopped struct{ snapshot *fleet.Snapshot }
+
+func (s stopped) Snapshot() *fleet.Snapshot { return s.snapshot }
+
+func (s stopped) Ready() <-chan struct{} {
+	ready := make(chan struct{})
+	close(ready)
+	return ready
+}
+
+// S4: a pool of several capabilities, or of a zone, is created by the first request for it.
+func TestAssign_PoolOnDemand_CreatedByFirstRequest(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 1, "a", "b")
+	x.register("n2", 1, "a")
+	a, err := x.Assign(t.Context(), "l1", capable("b", "a"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"n1", "a+b"}, []string{a.NodeID, a.PoolID})
+	_, err = x.Assign(t.Context(), "l2", capable("a", "b"))
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, requireRefused(t, err, berth.CodeNodeFull).Reasons)
+
+	zone := capable("a")
+	zone.Kind, zone.Zone = berth.NodeTranslate, "z1"
+	a, err = x.Assign(t.Context(), "l3", zone)
+	require.NoError(t, err)
+	require.Equal(t, []string{"n2", "a:zone:z1"}, []string{a.NodeID, a.PoolID})
+	zone.Zone = "z2"
+	_, err = x.Assign(t.Context(), "l4", zone)
+	require.Empty(t, requireRefused(t, err, berth.CodeNoNode).Reasons)
+	require.NotContains(t, x.fleet.Snapshot().Pools, "a:zone:z2", "no node would be in it")
+}
+
+// S4: where each capability is on some node and no node has all, the refusal names the closest node.
+func TestAssign_CapabilitiesOnDifferentNodes_RefusalNamesClosest(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 1, "a", "b")
+	x.register("n2", 1, "c")
+	_, err := x.Assign(t.Context(), "l1", capable("a", "b", "c"))
+	refused := requireRefused(t, err, berth.CodeNoNode)
+	require.Equal(t, []string{"c"}, refused.Missing)
+	require.Equal(t, "no eligible node of pool a+b+c: no node has all of a, b, c; the closest node n1 lacks c", refused.Error())
+	require.Empty(t, x.fleet.Snapshot().Pools)
+}
+
+// A11: failed generations are excluded, avoided ones only while another node can take the work.
+func TestAssign_GenerationFailedOrAvoided_OtherNodePreferred(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	n1 := placement.Generation{NodeID: "n1", Generation: x.register("n1", 1, "a")}
+	n2 := placement.Generation{NodeID: "n2", Generation: x.register("n2", 1, "a")}
+	r := inPool("a")
+	r.Failed, r.Avoided = []placement.Generation{n1, n1}, []placement.Generation{n2}
+	a, err := x.Assign(t.Context(), "l1", r)
+	require.NoError(t, err)
+	require.Equal(t, "n2", a.NodeID, "avoided, and the only one left")
+	_, err = x.Assign(t.Context(), "l2", r)
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1, berth.ExcludeFull: 1}, requireRefused(t, err, berth.CodeNodeFull).Reasons)
+	x.register("n1", 1, "a")
+	a, err = x.Assign(t.Context(), "l2", r)
+	require.NoError(t, err)
+	require.Equal(t, "n1", a.NodeID, "it has registered again")
+}
+
+// L12: nothing is assigned while Redis may have lost data.
+func TestAssign_GraceAfterDataLoss_RefusedForItsRest(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 1, "a")
+	require.NoError(t, x.scripts.Redis().HSet(t.Context(), x.scripts.Keys().Guard(), "grace", time.Now().Add(time.Hour).UnixMilli()).Err())
+	_, err := x.Assign(t.Context(), "l1", inPool("a"))
+	require.InDelta(t, time.Hour, requireRefused(t, err, berth.CodeUnavailable).RetryAfter, float64(time.Minute))
+}
+
+func TestAssign_FleetNeverRead_ReturnsWhenContextEnds(t *testing.T) {
+	t.Parallel()
+	s := lua.New(nil, lua.Keys{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := placement.New(s, fleet.New(s, fleet.Options{})).Assign(ctx, "l1", inPool("a"))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// S4: a pool of several capabilities is created for those of its own id, and only where a node belongs to it.
+func TestGather_PoolOnDemand_CreatedAndFilled(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 4, "a", "b", "c")
+	x.register("n2", 4, "a")
+	gather := func(pool string, capabilities ...string) bool {
+		changed, err := x.Gather(t.Context(), berth.Pool{ID: pool, Capabilities: capabilities})
+		require.NoError(t, err)
+		return changed
+	}
+	require.False(t, gather("a", "a"), "one capability needs no definition")
+	require.False(t, gather("mine", "a", "b"), "not the pool of these capabilities")
+	require.False(t, gather("a+x", "a", "x"), "no node would be in it")
+	require.True(t, gather("a+b", "b", "a"))
+	x.until("gathered", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n1"].Pools, "a+b") && len(s.Pools) == 1 })
+	require.NotContains(t, x.fleet.Snapshot().Nodes["n2"].Pools, "a+b")
+	require.False(t, gather("a+b", "a", "b"), "all nodes are members")
+
+	// The process that defined it did not move the nodes.
+	keys, rdb := x.scripts.Keys(), x.scripts.Redis()
+	require.NoError(t, rdb.HSet(t.Context(), keys.ConfigAnchors(), "b", "b+c").Err())
+	require.NoError(t, rdb.HSet(t.Context(), keys.ConfigPools(), "b+c", `{"poolId":"b+c","capabilities":["b","c"]}`).Err())
+	require.NoError(t, rdb.Publish(t.Context(), keys.ConfigUpdated(), "pools").Err())
+	x.until("defined", func(s *fleet.Snapshot) bool { return len(s.Pools) == 2 })
+	require.True(t, gather("b+c", "b", "c"))
+	x.until("filled", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n1"].Pools, "b+c") })
+}
+
+// L12: a Redis that lost its data notifies no process. The pool of a zone is created again by the first request for it, even
+// while the snapshot still says that it is defined.
+func TestGather_RedisLostZonePool_CreatedAgain(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 4, "a")
+	pool := placement.ZonePool(berth.NodeTranslate, "a", "z1")
+	gather := func() bool {
+		changed, err := x.Gather(t.Context(), pool)
+		require.NoError(t, err)
+		return changed
+	}
+	gathered := func(s *fleet.Snapshot) bool {
+		return slices.Contains(s.Nodes["n1"].Pools, pool.ID) && len(s.Pools) == 1
+	}
+	require.True(t, gather())
+	x.until("gathered", gathered)
+	require.False(t, gather(), "all nodes are members")
+
+	require.NoError(t, x.scripts.Redis().FlushAll(t.Context()).Err())
+	x.register("n1", 4, "a")
+	x.until("registered again", func(s *fleet.Snapshot) bool { return !slices.Contains(s.Nodes["n1"].Pools, pool.ID) })
+	require.Contains(t, x.fleet.Snapshot().Pools, pool.ID, "no process was notified that it is gone")
+	require.True(t, gather())
+	x.until("gathered again", gathered)
+
+	// The snapshot may even be from before the node registered again.
+	require.NoError(t, x.scripts.Redis().FlushAll(t.Context()).Err())
+	require.True(t, gather())
+	x.register("n1", 4, "a")
+	nodes, err := x.scripts.ReadNodes(t.Context(), "n1")
+	require.NoError(t, err)
+	require.Contains(t, nodes["n1"].Pools, pool.ID)
+}
+
+func TestZonePool_ZoneWithSpecialCharacters_IDIsValid(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "conference:zone:eu-1", placement.ZonePool(berth.NodeMedia, "conference", "eu-1").ID)
+	p := placement.ZonePool(berth.NodeMedia, "conference", "Zürich & more")
+	require.NoError(t, p.Validate())
+	require.Equal(t, "Zürich & more", p.Zone)
+	require.NotEqual(t, p.ID, placement.ZonePool(berth.NodeMedia, "conference", "Zürich").ID)
+}
