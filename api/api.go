@@ -89,9 +89,9 @@ type Ledger interface {
 	// FindConferenceKey is what an idempotency key stands for, KeepConferenceKey remembers it; whoever was first counts.
 	FindConferenceKey(ctx context.Context, id string) (ledger.ConferenceKey, error)
 	KeepConferenceKey(ctx context.Context, k ledger.ConferenceKey, instead string) (ledger.ConferenceKey, error)
-	// PutSetting keeps what an operator set about the fleet, ApplySetting writes it to Redis.
+	// PutSetting keeps what an operator set about the fleet; fleet.ApplySetting writes it to Redis.
 	PutSetting(ctx context.Context, s ledger.Setting) error
-	ApplySetting(ctx context.Context, scripts *lua.Scripts, kind ledger.SettingKind, id string) error
+	fleet.SettingStore
 	// OrderNode changes the operator's orders for a node, Orders reads them and whether there are any.
 	OrderNode(ctx context.Context, nodeID, by string, change func(berth.NodeOrders) berth.NodeOrders) (berth.NodeOrders, error)
 	Orders(ctx context.Context, nodeID string) (orders berth.NodeOrders, ordered bool, err error)

@@ -40,7 +40,7 @@ func (h *house) pagesAs(token, path, list, id string, query url.Values) (ids []s
 func TestNodesMayBeMissing(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	require.NoError(t, h.scripts.Redis().Del(t.Context(), h.scripts.Keys().Guard()).Err())
+	require.NoError(t, h.client.Del(t.Context(), h.scripts.Keys().Guard()).Err())
 	require.Equal(t, doc{"nodes": []any{}, "stale": true}, h.call(http.MethodGet, "/v1/nodes", h.nodeToken(), nil).json(t))
 }
 
@@ -156,7 +156,7 @@ func TestFleetWhileRedisIsAway(t *testing.T) {
 	h.seen("back", func(s *fleet.Snapshot) bool { return !s.Stale })
 	require.Equal(t, http.StatusConflict, h.beat("n1", g).status, "register again")
 	require.GreaterOrEqual(t, h.join("n1"), g, "generations never go back")
-	written, err := h.ledger.RestoreFleet(t.Context(), h.scripts)
+	written, err := fleet.RestoreSettings(t.Context(), h.ledger, h.scripts)
 	require.NoError(t, err)
 	require.Equal(t, 4, written)
 	pool := h.call(http.MethodGet, "/v1/pools/fast", op, nil).json(t)

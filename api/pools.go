@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/fleet"
 	"berth/internal/ledger"
 )
 
@@ -261,7 +262,7 @@ func (s *server) set(ctx context.Context, kind ledger.SettingKind, id string, bo
 func (s *server) apply(ctx context.Context, kind ledger.SettingKind, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyTimeout)
 	defer cancel()
-	err := s.Ledger.ApplySetting(ctx, s.Scripts, kind, id)
+	err := fleet.ApplySetting(ctx, s.Ledger, s.Scripts, kind, id)
 	if berth.CodeOf(err) == berth.CodeUnavailable || outOfReach(err) {
 		return berth.Errorf(berth.CodeUnavailable, "the change is kept, and does not hold yet: ask again").With(err)
 	}

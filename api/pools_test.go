@@ -15,7 +15,6 @@ import (
 	"berth/api"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
-	"berth/lua"
 )
 
 // L4, L8, L9: an operator defines a pool, looks at it, changes it and takes it back.
@@ -151,8 +150,8 @@ func TestPoolsNameTheWrongField(t *testing.T) {
 // cutOff keeps settings and does not reach Redis with them.
 type cutOff struct{ *ledger.Ledger }
 
-func (cutOff) ApplySetting(context.Context, *lua.Scripts, ledger.SettingKind, string) error {
-	return context.DeadlineExceeded
+func (cutOff) Setting(context.Context, ledger.SettingKind, string) (ledger.Setting, error) {
+	return ledger.Setting{}, context.DeadlineExceeded
 }
 
 // P6: a change that was kept and did not reach Redis is told so, and is made up for.
@@ -162,7 +161,7 @@ func TestAChangeThatDidNotReachRedis(t *testing.T) {
 	a := h.call(http.MethodPut, "/v1/tenants/acme/pool", h.operator(), doc{"poolId": "fast"})
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Contains(t, a.problem.Detail, "the change is kept")
-	written, err := h.ledger.RestoreFleet(t.Context(), h.scripts)
+	written, err := fleet.RestoreSettings(t.Context(), h.ledger, h.scripts)
 	require.NoError(t, err)
 	require.Equal(t, 1, written)
 	h.seen("bound", func(s *fleet.Snapshot) bool { return s.Tenants["acme"] == "fast" })

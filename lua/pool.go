@@ -268,6 +268,44 @@ func (s *Scripts) Services(ctx context.Context) (json.RawMessage, error) {
 	return b, nil
 }
 
+// StoredSettings are the operators' settings that Redis has; ids are mapped to true.
+type StoredSettings struct {
+	Pools, Tenants, Nodes map[string]bool
+	Strategy, Services    bool
+}
+
+// StoredSettings reads which operators' settings Redis has; of those of nodes only the named ones.
+func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs ...string) (StoredSettings, error) {
+	var pools, tenants *redis.StringSliceCmd
+	var strategy, services *redis.IntCmd
+	nodes := make([]*redis.IntCmd, len(nodeIDs))
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		pools, tenants = p.HKeys(ctx, s.keys.ConfigPools()), p.HKeys(ctx, s.keys.ConfigTenants())
+		strategy, services = p.Exists(ctx, s.keys.ConfigStrategy()), p.Exists(ctx, s.keys.ConfigServices())
+		for i, id := range nodeIDs {
+			nodes[i] = p.Exists(ctx, s.keys.NodeHold(id))
+		}
+		return nil
+	})
+	if err != nil {
+		return StoredSettings{}, fmt.Errorf("read the fleet's settings in Redis: %w", err)
+	}
+	out := StoredSettings{
+		Pools: map[string]bool{}, Tenants: map[string]bool{}, Nodes: map[string]bool{},
+		Strategy: strategy.Val() == 1, Services: services.Val() == 1,
+	}
+	for _, id := range pools.Val() {
+		out.Pools[id] = true
+	}
+	for _, id := range tenants.Val() {
+		out.Tenants[id] = true
+	}
+	for i, id := range nodeIDs {
+		out.Nodes[id] = nodes[i].Val() == 1
+	}
+	return out, nil
+}
+
 // configure writes and tells in one transaction.
 func (s *Scripts) configure(ctx context.Context, what string, write func(redis.Pipeliner)) error {
 	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {

@@ -62,7 +62,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 	}
 	sweeper := fleet.NewSweeper(nodes, fleet.SweeperOptions{
 		Restore: func(ctx context.Context) error {
-			written, err := b.ledger.RestoreFleet(ctx, b.scripts)
+			written, err := fleet.RestoreSettings(ctx, b.ledger, b.scripts)
 			if written > 0 {
 				logger.InfoContext(ctx, "operator settings restored to Redis", "settings", written)
 			}

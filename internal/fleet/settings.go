@@ -1,0 +1,148 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"berth"
+	"berth/internal/ledger"
+	"berth/lua"
+)
+
+// SettingStore keeps what operators set about the fleet; *ledger.Ledger is one.
+type SettingStore interface {
+	// Settings returns all settings; those that are still to be deleted from Redis have no body.
+	Settings(ctx context.Context) ([]ledger.Setting, error)
+	// Setting returns one setting. Version is 0 where there is none.
+	Setting(ctx context.Context, kind ledger.SettingKind, id string) (ledger.Setting, error)
+	// MarkApplied notes that Redis has this version of a setting.
+	MarkApplied(ctx context.Context, s ledger.Setting) error
+}
+
+// ApplySetting writes a setting from the store to Redis. After each write it reads the setting again, so that of several
+// concurrent changes Redis ends up with the one in the store. The next call, or RestoreSettings, makes up for a failure.
+func ApplySetting(ctx context.Context, store SettingStore, scripts *lua.Scripts, kind ledger.SettingKind, id string) error {
+	s, err := store.Setting(ctx, kind, id)
+	if err != nil || s.Version == 0 {
+		return err
+	}
+	for {
+		if err := writeSetting(ctx, scripts, s); err != nil {
+			return fmt.Errorf("write %s %s to Redis: %w", kind, id, err)
+		}
+		current, err := store.Setting(ctx, kind, id)
+		if err != nil {
+			return err
+		}
+		if current.Version == s.Version {
+			return store.MarkApplied(ctx, s)
+		}
+		s = current
+	}
+}
+
+func writeSetting(ctx context.Context, scripts *lua.Scripts, s ledger.Setting) error {
+	deleted := len(s.Body) == 0
+	switch s.Kind {
+	case ledger.SettingPool:
+		if deleted {
+			return scripts.DeletePool(ctx, s.ID)
+		}
+		var p berth.Pool
+		if err := json.Unmarshal(s.Body, &p); err != nil {
+			return err
+		}
+		_, err := scripts.DefinePool(ctx, p, false)
+		return err
+	case ledger.SettingTenant:
+		var pool string
+		if !deleted {
+			if err := json.Unmarshal(s.Body, &pool); err != nil {
+				return err
+			}
+		}
+		return scripts.BindTenant(ctx, s.ID, pool)
+	case ledger.SettingStrategy:
+		c := berth.DefaultFleetConfig()
+		if !deleted {
+			if err := json.Unmarshal(s.Body, &c); err != nil {
+				return err
+			}
+		}
+		return scripts.PutFleetConfig(ctx, c)
+	case ledger.SettingNode:
+		var orders berth.NodeOrders
+		if !deleted {
+			if err := json.Unmarshal(s.Body, &orders); err != nil {
+				return err
+			}
+		}
+		hold := lua.Hold{Cordoned: orders.Cordoned}
+		if !orders.DrainUntil.IsZero() {
+			hold.Drain = max(time.Until(orders.DrainUntil), time.Millisecond)
+		}
+		return scripts.HoldNode(ctx, s.ID, hold)
+	default:
+		if deleted {
+			return scripts.PutServices(ctx, json.RawMessage(`{}`))
+		}
+		return scripts.PutServices(ctx, s.Body)
+	}
+}
+
+// RestoreSettings writes to Redis the settings that it does not have: all of them after a loss of data, and changes that
+// did not reach it. It does not overwrite what Redis has. It returns how many settings it wrote. It may be called at any
+// time and by any number of processes; when nothing is missing it costs one query and one round trip.
+func RestoreSettings(ctx context.Context, store SettingStore, scripts *lua.Scripts) (int, error) {
+	settings, err := store.Settings(ctx)
+	if err != nil || len(settings) == 0 {
+		return 0, err
+	}
+	present, err := presentSettings(ctx, scripts, settings)
+	if err != nil {
+		return 0, err
+	}
+	written := 0
+	for i, s := range settings {
+		if s.Applied && present[i] {
+			continue
+		}
+		if err := ApplySetting(ctx, store, scripts, s.Kind, s.ID); err != nil {
+			return written, err
+		}
+		written++
+	}
+	return written, nil
+}
+
+// presentSettings reports for each setting whether Redis has one of its kind and id.
+func presentSettings(ctx context.Context, scripts *lua.Scripts, settings []ledger.Setting) ([]bool, error) {
+	var nodes []string
+	for _, s := range settings {
+		if s.Kind == ledger.SettingNode {
+			nodes = append(nodes, s.ID)
+		}
+	}
+	in, err := scripts.StoredSettings(ctx, nodes...)
+	if err != nil {
+		return nil, err
+	}
+	present := make([]bool, len(settings))
+	for i, s := range settings {
+		switch s.Kind {
+		case ledger.SettingPool:
+			present[i] = in.Pools[s.ID]
+		case ledger.SettingTenant:
+			present[i] = in.Tenants[s.ID]
+		case ledger.SettingStrategy:
+			present[i] = in.Strategy
+		case ledger.SettingServices:
+			present[i] = in.Services
+		case ledger.SettingNode:
+			present[i] = in.Nodes[s.ID]
+		}
+	}
+	return present, nil
+}

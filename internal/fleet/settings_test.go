@@ -1,0 +1,290 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"berth"
+	"berth/internal/fleet"
+	"berth/internal/ledger"
+	"berth/internal/testdb"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+func openLedger(t *testing.T, dsn string) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Open(context.Background(), dsn, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	return l
+}
+
+// eachLedger runs f against an empty ledger of both kinds, each with its own keys of one Redis.
+func eachLedger(t *testing.T, f func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client)) {
+	t.Helper()
+	t.Parallel()
+	server := testredis.Start(t)
+	testdb.Each(t, func(t *testing.T, dsn string) {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+		t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+		f(t, openLedger(t, dsn), lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)}), rdb)
+	})
+}
+
+// set puts a setting into the ledger; a nil value deletes it.
+func set(t *testing.T, l *ledger.Ledger, kind ledger.SettingKind, id string, v any) ledger.Setting {
+	t.Helper()
+	s := ledger.Setting{Kind: kind, ID: id, By: "olga"}
+	if v != nil {
+		b, err := json.Marshal(v)
+		require.NoError(t, err)
+		s.Body = b
+	}
+	require.NoError(t, l.PutSetting(t.Context(), s))
+	s, err := l.Setting(t.Context(), kind, id)
+	require.NoError(t, err)
+	return s
+}
+
+func fastPool() berth.Pool {
+	return berth.Pool{ID: "fast", Capabilities: []string{"gpu", "translate:en-es"}, Strategy: berth.StrategyRoundRobin}
+}
+
+// wipe forgets everything of the scripts' cell.
+func wipe(t *testing.T, rdb *redis.Client, s *lua.Scripts) {
+	t.Helper()
+	keys, err := rdb.Keys(t.Context(), "{"+s.Keys().Cell+"}*").Result()
+	require.NoError(t, err)
+	require.NoError(t, rdb.Del(t.Context(), keys...).Err())
+}
+
+// L8, L12: every kind of setting reaches Redis, and comes back after a wipe, with the nodes in their pools.
+func TestSettingsReachRedisAndComeBack(t *testing.T) {
+	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
+		ctx := t.Context()
+		config := berth.DefaultFleetConfig()
+		config.MaxRetries = 7
+		set(t, l, ledger.SettingPool, "fast", fastPool())
+		set(t, l, ledger.SettingTenant, "acme", "fast")
+		set(t, l, ledger.SettingStrategy, "", config)
+		before := set(t, l, ledger.SettingServices, "", map[string]int{"asr": 1})
+		require.False(t, before.Applied)
+		require.Equal(t, "olga", before.By)
+		for _, kind := range []ledger.SettingKind{ledger.SettingPool, ledger.SettingTenant, ledger.SettingStrategy, ledger.SettingServices} {
+			id := map[ledger.SettingKind]string{ledger.SettingPool: "fast", ledger.SettingTenant: "acme"}[kind]
+			require.NoError(t, fleet.ApplySetting(ctx, l, s, kind, id))
+			now, err := l.Setting(ctx, kind, id)
+			require.NoError(t, err)
+			require.True(t, now.Applied, kind)
+		}
+		all := func() {
+			t.Helper()
+			pools, err := s.Pools(ctx)
+			require.NoError(t, err)
+			require.Equal(t, map[string]berth.Pool{"fast": fastPool()}, pools)
+			tenants, err := s.Tenants(ctx)
+			require.NoError(t, err)
+			require.Equal(t, map[string]string{"acme": "fast"}, tenants)
+			c, err := s.FleetConfig(ctx)
+			require.NoError(t, err)
+			require.Equal(t, config, c)
+			services, err := s.Services(ctx)
+			require.NoError(t, err)
+			require.JSONEq(t, `{"asr":1}`, string(services))
+		}
+		all()
+		written, err := fleet.RestoreSettings(ctx, l, s)
+		require.NoError(t, err)
+		require.Zero(t, written, "nothing is missing")
+
+		wipe(t, rdb, s)
+		_, err = s.RegisterNode(ctx, berth.NodeSpec{
+			ID: "n1", Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
+			Capabilities: fastPool().Capabilities,
+		}, lua.Registration{})
+		require.NoError(t, err)
+		written, err = fleet.RestoreSettings(ctx, l, s)
+		require.NoError(t, err)
+		require.Equal(t, 4, written)
+		all()
+		counts, err := s.CountPool(ctx, "fast")
+		require.NoError(t, err)
+		require.Equal(t, 1, counts.Free, "who registered meanwhile is in its pool")
+	})
+}
+
+// S11, L12: an operator's orders for a node change one by one, reach Redis, and come back after a wipe, before the node does or
+// after it.
+func TestOrdersReachRedisAndComeBack(t *testing.T) {
+	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
+		ctx := t.Context()
+		incarnation := berth.Incarnation{Host: "h", PID: 1, StartedAt: 1}
+		register := func(id string) {
+			t.Helper()
+			_, err := s.RegisterNode(ctx, berth.NodeSpec{
+				ID: id, Kind: berth.NodeTranslate, Incarnation: incarnation, Capabilities: fastPool().Capabilities,
+			}, lua.Registration{})
+			require.NoError(t, err)
+		}
+		order := func(id string, change func(*berth.NodeOrders)) {
+			t.Helper()
+			_, err := l.OrderNode(ctx, id, "olga", func(o berth.NodeOrders) berth.NodeOrders { change(&o); return o })
+			require.NoError(t, err)
+			require.NoError(t, fleet.ApplySetting(ctx, l, s, ledger.SettingNode, id))
+		}
+		read := func(id string) berth.Node {
+			t.Helper()
+			nodes, err := s.ReadNodes(ctx, id)
+			require.NoError(t, err)
+			return nodes[id]
+		}
+		until := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+		for _, id := range []string{"early", "late", "free"} {
+			register(id)
+			order(id, func(o *berth.NodeOrders) { o.Cordoned = true })
+		}
+		order("late", func(o *berth.NodeOrders) { o.DrainUntil = until })
+		order("free", func(o *berth.NodeOrders) { o.Cordoned = false })
+		stands := func() {
+			t.Helper()
+			require.Equal(t, berth.ExcludeCordoned, read("early").Excluded)
+			late := read("late")
+			require.True(t, late.Cordoned)
+			require.Equal(t, berth.ExcludeDraining, late.Excluded)
+			require.WithinDuration(t, until, late.DrainUntil, time.Minute)
+			require.Empty(t, read("free").Excluded)
+		}
+		stands()
+		_, ordered, err := l.Orders(ctx, "free")
+		require.NoError(t, err)
+		require.False(t, ordered, "none are none")
+		written, err := fleet.RestoreSettings(ctx, l, s)
+		require.NoError(t, err)
+		require.Zero(t, written, "nothing is missing")
+
+		wipe(t, rdb, s)
+		register("early")
+		register("free")
+		written, err = fleet.RestoreSettings(ctx, l, s)
+		require.NoError(t, err)
+		require.Equal(t, 2, written)
+		register("late")
+		stands()
+	})
+}
+
+// What is in Redis stays, whatever the ledger has.
+func TestRestoreKeepsWhatIsThere(t *testing.T) {
+	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
+		set(t, l, ledger.SettingTenant, "acme", "fast")
+		set(t, l, ledger.SettingTenant, "umbrella", "fast")
+		for _, id := range []string{"acme", "umbrella"} {
+			require.NoError(t, fleet.ApplySetting(t.Context(), l, s, ledger.SettingTenant, id))
+		}
+		require.NoError(t, s.BindTenant(t.Context(), "acme", "other"))
+		require.NoError(t, s.BindTenant(t.Context(), "umbrella", ""))
+		written, err := fleet.RestoreSettings(t.Context(), l, s)
+		require.NoError(t, err)
+		require.Equal(t, 1, written)
+		tenants, err := s.Tenants(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"acme": "other", "umbrella": "fast"}, tenants)
+	})
+}
+
+// A change that did not reach Redis is made up for, a deletion too.
+func TestRestoreMakesUpForLostWrites(t *testing.T) {
+	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
+		ctx := t.Context()
+		set(t, l, ledger.SettingPool, "fast", fastPool())
+		set(t, l, ledger.SettingTenant, "acme", "fast")
+		written, err := fleet.RestoreSettings(ctx, l, s)
+		require.NoError(t, err)
+		require.Equal(t, 2, written)
+
+		changed := fastPool()
+		changed.Strategy = berth.StrategyPowerOfTwo
+		first := set(t, l, ledger.SettingPool, "fast", changed)
+		second := set(t, l, ledger.SettingTenant, "acme", nil)
+		require.Empty(t, second.Body)
+		written, err = fleet.RestoreSettings(ctx, l, s)
+		require.NoError(t, err)
+		require.Equal(t, 2, written)
+		pools, err := s.Pools(ctx)
+		require.NoError(t, err)
+		require.Equal(t, changed, pools["fast"])
+		tenants, err := s.Tenants(ctx)
+		require.NoError(t, err)
+		require.Empty(t, tenants)
+		left, err := l.Settings(ctx)
+		require.NoError(t, err)
+		require.Len(t, left, 1, "what is deleted is deleted here too")
+		require.Equal(t, first.Version, left[0].Version)
+		require.Greater(t, set(t, l, ledger.SettingTenant, "acme", "fast").Version, second.Version-1, "versions rise over a deletion")
+	})
+}
+
+// Whoever changes one pool at the same time: in the end Redis has what the ledger has.
+func TestChangesAtOnceEndAlike(t *testing.T) {
+	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
+		ctx := t.Context()
+		for round := range 5 {
+			var g errgroup.Group
+			for i := range 8 {
+				g.Go(func() error {
+					p := berth.Pool{ID: "fast", Capabilities: []string{fmt.Sprintf("c%d-%d", round, i)}}
+					body, err := json.Marshal(p)
+					if err != nil {
+						return err
+					}
+					if i == 5 {
+						body = nil
+					}
+					if err := l.PutSetting(ctx, ledger.Setting{Kind: ledger.SettingPool, ID: "fast", Body: body}); err != nil {
+						return err
+					}
+					return fleet.ApplySetting(ctx, l, s, ledger.SettingPool, "fast")
+				})
+			}
+			require.NoError(t, g.Wait())
+			kept, err := l.Setting(ctx, ledger.SettingPool, "fast")
+			require.NoError(t, err)
+			pools, err := s.Pools(ctx)
+			require.NoError(t, err)
+			if len(kept.Body) == 0 {
+				require.Empty(t, pools)
+				continue
+			}
+			require.True(t, kept.Applied)
+			b, err := json.Marshal(pools["fast"])
+			require.NoError(t, err)
+			require.JSONEq(t, string(kept.Body), string(b))
+		}
+	})
+}
+
+// L11: a Redis that is away is an error, and nothing is lost by it.
+func TestRestoreWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
+	l := openLedger(t, "sqlite:"+t.TempDir()+"/berth.db")
+	set(t, l, ledger.SettingTenant, "acme", "fast")
+	server.Kill()
+	_, err := fleet.RestoreSettings(t.Context(), l, s)
+	require.Error(t, err)
+	require.Error(t, fleet.ApplySetting(t.Context(), l, s, ledger.SettingTenant, "acme"))
+	server.Restart()
+	written, err := fleet.RestoreSettings(t.Context(), l, s)
+	require.NoError(t, err)
+	require.Equal(t, 1, written)
+}
