@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -57,19 +58,20 @@ type desk struct {
 	links *Links
 	board *switchboard
 	x     *Executions
+	redis *redis.Client
 }
 
 // conferences are the activities on a real Redis and a ledger, with a fleet that follows it.
 func conferences(t *testing.T) desk {
 	t.Helper()
-	x, _ := executions(t)
+	x, server := executions(t)
 	l, err := ledger.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "berth.db"), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	board := &switchboard{said: make(chan string, 1000), news: make(chan workflows.UnitNotice, 1000)}
 	return desk{
 		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Placer: x.Placer, Temporal: board, Logger: x.Logger, StreamTTL: time.Hour},
-		&Links{Temporal: board, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, board, x,
+		&Links{Temporal: board, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, board, x, server.Client(),
 	}
 }
 
@@ -196,7 +198,7 @@ func TestC7SlotsOfCopies(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, gone.Gone)
 
-	require.NoError(t, d.Scripts.Redis().Del(t.Context(), d.Scripts.Keys().NodeSlots("u1")).Err())
+	require.NoError(t, d.redis.Del(t.Context(), d.Scripts.Keys().NodeSlots("u1")).Err())
 	open := workflows.Placed(request("1001").Conference, reply.Owner, time.Now())
 	open.Status = berth.ConferenceOpen
 	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{

@@ -166,9 +166,9 @@ func TestAssignNodePassesFailedGenerationsOver(t *testing.T) {
 // L11: nothing new goes to a node that fell silent over its work and whose heartbeat is overdue.
 func TestReleaseNodeTellsOfSilence(t *testing.T) {
 	t.Parallel()
-	e, _ := executions(t)
+	e, server := executions(t)
 	e.engine(t, "n1", 9, "resize")
-	fallSilent(t, e.Scripts, "n1", berth.NodeEngine, 32*time.Second)
+	fallSilent(t, server, e.Scripts, "n1", berth.NodeEngine, 32*time.Second)
 	for i, silent := range []bool{false, true} {
 		reply, err := e.AssignNode(t.Context(), assignment(fmt.Sprint("l", i), "resize"))
 		require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestExecutionsWhenRedisIsLost(t *testing.T) {
 	}, lua.Registration{Previous: generation})
 	require.NoError(t, err)
 	require.NoError(t, e.ConfirmNode(t.Context(), held))
-	require.NoError(t, e.Scripts.Redis().HSet(t.Context(), e.Scripts.Keys().Guard(), "grace", "0").Err()) // as if it were over
+	require.NoError(t, server.Client().HSet(t.Context(), e.Scripts.Keys().Guard(), "grace", "0").Err()) // as if it were over
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
 	requireRefused(t, err, berth.CodeNodeFull)
 }

@@ -88,8 +88,8 @@ func TestC22WaitingKeepsItsLicence(t *testing.T) {
 	_, code = d.place(t, request("1003"))
 	require.Equal(t, berth.CodeNoLicence, code)
 	key := d.Scripts.Keys().Licences()
-	require.NoError(t, d.Scripts.Redis().Del(t.Context(), key).Err())
-	require.NoError(t, d.Scripts.Redis().SAdd(t.Context(), key, "1003").Err())
+	require.NoError(t, d.redis.Del(t.Context(), key).Err())
+	require.NoError(t, d.redis.SAdd(t.Context(), key, "1003").Err())
 	in.Conference.Revision++
 	found, code := d.place(t, in)
 	require.Empty(t, code)
@@ -151,7 +151,7 @@ func TestC22WaitingForALicence(t *testing.T) {
 	third := request("1003", waiting)
 	_, code = d.place(t, third)
 	require.Equal(t, berth.CodeNoLicence, code)
-	require.NoError(t, d.Scripts.Redis().Del(t.Context(), d.Scripts.Keys().Licences()).Err())
+	require.NoError(t, d.redis.Del(t.Context(), d.Scripts.Keys().Licences()).Err())
 	third.Conference.Revision++
 	tried, code := d.place(t, third)
 	require.Empty(t, code)
@@ -176,7 +176,7 @@ func TestC22LicencesAreReasserted(t *testing.T) {
 		open = append(open, workflows.Placed(in.Conference, reply.Owner, in.At))
 	}
 	lost := request("1003", waiting).Conference
-	require.NoError(t, d.Scripts.Redis().Del(t.Context(), d.Scripts.Keys().Licences()).Err())
+	require.NoError(t, d.redis.Del(t.Context(), d.Scripts.Keys().Licences()).Err())
 	d.Licences = 1
 	for keeps, want := range map[bool]int{false: 2, true: 3} {
 		d.WaitingKeepsLicence = keeps

@@ -3,8 +3,10 @@ package activities
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
+	"berth/internal/redisconn"
 	"berth/lua"
 )
 
@@ -36,12 +38,12 @@ func NewRunning(scripts *lua.Scripts, logger *slog.Logger) *Running {
 // Run owns the table until ctx ends.
 func (r *Running) Run(ctx context.Context) error {
 	defer close(r.done)
-	sub := r.scripts.Redis().Subscribe(ctx, r.scripts.Keys().TasksEnded())
-	defer func() {
-		if err := sub.Close(); err != nil {
-			r.logger.Debug("close subscription", "error", err)
-		}
-	}()
+	ends := redisconn.NewListener(r.scripts, redisconn.ListenerOptions{
+		Name: "task ends", Channels: []string{r.scripts.Keys().TasksEnded()}, Logger: r.logger,
+	})
+	var listening sync.WaitGroup
+	listening.Go(func() { ends.Run(ctx) })
+	defer listening.Wait()
 	calls := map[string]map[uint64]context.CancelCauseFunc{}
 	for {
 		select {
@@ -57,12 +59,11 @@ func (r *Running) Run(ctx context.Context) error {
 			if len(calls[e.taskID]) == 0 {
 				delete(calls, e.taskID)
 			}
-		case msg, ok := <-sub.Channel():
-			if !ok {
-				return nil
-			}
-			for _, cancel := range calls[msg.Payload] {
-				cancel(errEnded)
+		case e := <-ends.Events():
+			if m, ok := e.(redisconn.Message); ok {
+				for _, cancel := range calls[m.Payload] {
+					cancel(errEnded)
+				}
 			}
 		}
 	}
@@ -89,7 +90,7 @@ func (r *Running) Watch(ctx context.Context, taskID string, id uint64) (watched 
 func (r *Running) Tell(ctx context.Context, taskID string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := r.scripts.Redis().Publish(ctx, r.scripts.Keys().TasksEnded(), taskID).Err(); err != nil {
+	if err := r.scripts.PublishTaskEnd(ctx, taskID); err != nil {
 		r.logger.Debug("tell workers that a task is over", "task", taskID, "error", err)
 	}
 }

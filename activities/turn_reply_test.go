@@ -97,7 +97,7 @@ func TestTurnEffectsWhoseAnswerIsLost(t *testing.T) {
 	twice("finalize", func() error {
 		return cut.FinalizeTurn(t.Context(), workflows.TurnRef{SessionID: "s1", TurnID: "t1"})
 	})
-	n, err := h.Scripts.Redis().Exists(t.Context(), h.Scripts.Keys().Turn("t1")).Result()
+	n, err := h.server.Client().Exists(t.Context(), h.Scripts.Keys().Turn("t1")).Result()
 	require.NoError(t, err)
 	require.Zero(t, n)
 }

@@ -198,12 +198,13 @@ func TestDispatchJobAvoidsSilentNodes(t *testing.T) {
 }
 
 // fallSilent moves a node's last heartbeat into the past, as Redis's clock would by going on while somebody sweeps.
-func fallSilent(t *testing.T, s *lua.Scripts, id string, kind berth.NodeKind, since time.Duration) {
+func fallSilent(t *testing.T, server *testredis.Server, s *lua.Scripts, id string, kind berth.NodeKind, since time.Duration) {
 	t.Helper()
-	now, err := s.Redis().Time(t.Context()).Result()
+	rdb := server.Client()
+	now, err := rdb.Time(t.Context()).Result()
 	require.NoError(t, err)
-	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "last_ms", now.UnixMilli(), "seen_from_ms", 1).Err())
-	require.NoError(t, s.Redis().ZIncrBy(t.Context(), s.Keys().NodeBeats(string(kind)), -float64(since.Milliseconds()), id).Err())
+	require.NoError(t, rdb.HSet(t.Context(), s.Keys().Sweep(), "last_ms", now.UnixMilli(), "seen_from_ms", 1).Err())
+	require.NoError(t, rdb.ZIncrBy(t.Context(), s.Keys().NodeBeats(string(kind)), -float64(since.Milliseconds()), id).Err())
 }
 
 // L11: other turns' jobs need not find out that a node fell silent, each by itself; a node that is heard of is not hurt.
@@ -218,10 +219,10 @@ func TestReleaseSlotsTellsOfSilence(t *testing.T) {
 	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
 	fell := workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a, Unresponsive: true}}}
-	fallSilent(t, h.Scripts, "n1", berth.NodeTranslate, time.Second)
+	fallSilent(t, h.server, h.Scripts, "n1", berth.NodeTranslate, time.Second)
 	require.NoError(t, h.ReleaseSlots(t.Context(), fell))
 	require.Equal(t, berth.NodeReady, state())
-	fallSilent(t, h.Scripts, "n1", berth.NodeTranslate, 6*time.Second)
+	fallSilent(t, h.server, h.Scripts, "n1", berth.NodeTranslate, 6*time.Second)
 	require.NoError(t, h.ReleaseSlots(t.Context(), workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a}}}))
 	require.Equal(t, berth.NodeReady, state())
 	require.NoError(t, h.ReleaseSlots(t.Context(), fell))
@@ -282,7 +283,7 @@ func TestConfirmSlots(t *testing.T) { // L7
 	}})
 	require.NoError(t, err)
 	require.Equal(t, []workflows.ConfirmedSlot{{Held: true, Generation: a.Generation}, {Generation: a.Generation}, {}}, kept.Slots)
-	until, err := h.Scripts.Redis().ZScore(t.Context(), h.Scripts.Keys().NodeSlots("n1"), a.LeaseID).Result()
+	until, err := h.server.Client().ZScore(t.Context(), h.Scripts.Keys().NodeSlots("n1"), a.LeaseID).Result()
 	require.NoError(t, err)
 	require.Greater(t, until, float64(time.Now().Add(30*time.Minute).UnixMilli()))
 	require.Contains(t, warnings.String(), "code=LOST")
@@ -330,7 +331,7 @@ func TestPublishTurnOnce(t *testing.T) { // A10
 	require.Len(t, entries, 2)
 	for i, e := range entries {
 		var ev berth.SessionEvent
-		require.NoError(t, json.Unmarshal([]byte(e.Values[lua.StreamField].(string)), &ev))
+		require.NoError(t, json.Unmarshal([]byte(e.Data), &ev))
 		require.InDelta(t, time.Now().UnixMilli(), ev.TS, 60_000)
 		ev.TS = 0
 		require.Equal(t, in.Events[i], ev)

@@ -51,8 +51,10 @@ func Sources() map[string]string {
 // Keys is how this Redis's keys are named.
 func (s *Scripts) Keys() Keys { return s.keys }
 
-// Redis is the client the scripts run on, for the plain commands beside them (XRANGE, SUBSCRIBE).
-func (s *Scripts) Redis() redis.UniversalClient { return s.rdb }
+// Subscribe opens a Pub/Sub connection; see redisconn.Listener, which is how it is used.
+func (s *Scripts) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return s.rdb.Subscribe(ctx, channels...)
+}
 
 // Load puts every script into Redis's cache, so that the first calls do not carry the sources. Those that take node
 // slots are left out: see runGuarded.

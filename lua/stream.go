@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"berth"
 )
 
@@ -22,8 +20,8 @@ const (
 	StreamLost   = "LOST"   // append_events: Redis came back with older data than it had confirmed
 )
 
-// StreamField is the field of a stream entry that holds the event's JSON.
-const StreamField = "e"
+// streamField is the field of a stream entry that holds the event's JSON.
+const streamField = "e"
 
 // Channel names one task's stream of events (T12).
 type Channel struct{ UserID, ServiceID, TaskID string }
@@ -108,6 +106,14 @@ func NewAppendID() string {
 	return hex.EncodeToString(b[:])
 }
 
+// PublishTaskEnd notifies the workers that a task was cancelled or has timed out; see Keys.TasksEnded.
+func (s *Scripts) PublishTaskEnd(ctx context.Context, taskID string) error {
+	if err := s.rdb.Publish(ctx, s.keys.TasksEnded(), taskID).Err(); err != nil {
+		return fmt.Errorf("publish the end of a task: %w", err)
+	}
+	return nil
+}
+
 // EndStream appends the terminal event and closes the stream for good: both keys live ttl longer and the stream
 // is trimmed to about trim entries (0: not at all). Not fenced, since the database decided the end (T13); a second
 // call changes nothing. Codes: StreamOK, StreamEnded, StreamAbsent.
@@ -127,11 +133,14 @@ func (s *Scripts) StreamState(ctx context.Context, ch Channel) (StreamState, err
 	return m.state(), nil
 }
 
+// StoredEvent is an entry of a stream: its id and the event's JSON, empty where the entry has none.
+type StoredEvent struct{ ID, Data string }
+
 // ReadStream reads a stream's metadata and, after it, up to count entries behind the id after ("" from the
 // oldest) in one round trip. When the state says ended and fewer than count entries came, there are no more.
 func (s *Scripts) ReadStream(
 	ctx context.Context, ch Channel, after string, count int64,
-) (StreamState, []redis.XMessage, error) {
+) (StreamState, []StoredEvent, error) {
 	start := "-"
 	if after != "" {
 		start = "(" + after
@@ -146,7 +155,12 @@ func (s *Scripts) ReadStream(
 	if err := meta.Scan(&m); err != nil {
 		return StreamState{}, nil, fmt.Errorf("read stream state: %w", err)
 	}
-	return m.state(), entries.Val(), nil
+	events := make([]StoredEvent, len(entries.Val()))
+	for i, e := range entries.Val() {
+		data, _ := e.Values[streamField].(string)
+		events[i] = StoredEvent{ID: e.ID, Data: data}
+	}
+	return m.state(), events, nil
 }
 
 type streamMeta struct {

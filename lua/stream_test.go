@@ -78,7 +78,7 @@ func (c streamCase) look() string {
 	entries, err := c.rdb.XRange(ctx, c.stream, "-", "+").Result()
 	require.NoError(c.t, err)
 	for _, e := range entries {
-		data, _ := e.Values[lua.StreamField].(string)
+		data, _ := e.Values["e"].(string)
 		out = append(out, e.ID+"="+data)
 	}
 	return strings.Join(out, " ")
@@ -331,7 +331,7 @@ func TestEndStreamTrims(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, lua.StreamState{Exists: true, Ended: true, Fence: 1, LastID: last}, state)
 		require.Len(t, newest, 1)
-		require.Equal(t, "bye", newest[0].Values[lua.StreamField])
+		require.Equal(t, "bye", newest[0].Data)
 
 		left, err := rdb.PTTL(t.Context(), c.stream).Result()
 		require.NoError(t, err)

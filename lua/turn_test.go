@@ -42,7 +42,7 @@ func (c sessionCase) said() (out []string) {
 	_, entries, err := c.s.ReadStream(c.t.Context(), c.ch, "", 10_000)
 	require.NoError(c.t, err)
 	for _, e := range entries {
-		out = append(out, e.Values[lua.StreamField].(string))
+		out = append(out, e.Data)
 	}
 	return out
 }

@@ -88,7 +88,7 @@ func TestWrongClocks(t *testing.T) { // L7, L11
 			c := s.converse("alice", "s1")
 			first := c.speak("", 0, "")
 			slot := func() time.Duration { // how long it is held from now
-				until, err := scripts.Redis().ZScore(t.Context(), scripts.Keys().NodeSlots("shifted"), first.JobID+":1").Result()
+				until, err := s.redis().ZScore(t.Context(), scripts.Keys().NodeSlots("shifted"), first.JobID+":1").Result()
 				if errors.Is(err, redis.Nil) {
 					return 0
 				}

@@ -150,7 +150,7 @@ func TestC18EveryOwnerIsAsked(t *testing.T) {
 	s.eventually("the old copy to be told and dropped", func() bool { return dropped() > 0 })
 
 	for _, c := range all {
-		require.NoError(t, scripts.Redis().Del(t.Context(), scripts.Keys().ConferenceInfo(c.E164)).Err())
+		require.NoError(t, s.redis().Del(t.Context(), scripts.Keys().ConferenceInfo(c.E164)).Err())
 	}
 	before := dropped()
 	status, asked := s.send(http.MethodPost, "/v1/conferences/report", s.token("alice"), nil)

@@ -189,7 +189,7 @@ func (w *town) agree() error {
 		if !same(runs, owns) {
 			bad("%s runs %v, and owns %v", u.id, runs, owns)
 		}
-		if held, err := w.scripts.Redis().ZRange(ctx, w.scripts.Keys().NodeSlots(u.id), 0, -1).Result(); err != nil {
+		if held, err := w.rdb.ZRange(ctx, w.scripts.Keys().NodeSlots(u.id), 0, -1).Result(); err != nil {
 			return err
 		} else if !same(held, holds) {
 			bad("%s: slots are held for %v, not %v", u.id, held, holds)
@@ -211,7 +211,7 @@ func (w *town) agree() error {
 // rows are the conferences that Redis has.
 func (w *town) rows(ctx context.Context) (map[string]lua.ConferenceRow, error) {
 	out := map[string]lua.ConferenceRow{}
-	keys := w.scripts.Redis().Scan(ctx, 0, w.scripts.Keys().Conference("*"), 1000).Iterator()
+	keys := w.rdb.Scan(ctx, 0, w.scripts.Keys().Conference("*"), 1000).Iterator()
 	for keys.Next(ctx) {
 		_, name, _ := strings.Cut(keys.Val(), "confex/")
 		e164, of, _ := strings.Cut(name, ":") // its information is of the number, too
@@ -294,7 +294,7 @@ func (w *town) everyDisagreementIsSeen(t *testing.T) {
 	for _, row = range rows {
 	}
 	at := slices.IndexFunc(w.units, func(u simulated) bool { return u.id != row.NodeID })
-	redis, keys := w.scripts.Redis(), w.scripts.Keys()
+	redis, keys := w.rdb, w.scripts.Keys()
 	do := func(cmds ...string) {
 		args := make([]any, len(cmds))
 		for i, c := range cmds {
@@ -397,7 +397,7 @@ func (w *town) streams(t *testing.T) map[string][]berth.ConferenceEvent {
 	out := map[string][]berth.ConferenceEvent{}
 	for n := range rooms {
 		ch := lua.ConferenceChannel(fmt.Sprintf("host-%d", n), fmt.Sprint(8650000001+n))
-		entries, err := w.scripts.Redis().XRange(t.Context(), w.scripts.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID), "-", "+").Result()
+		entries, err := w.rdb.XRange(t.Context(), w.scripts.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID), "-", "+").Result()
 		require.NoError(t, err)
 		for _, e := range entries {
 			var ev berth.ConferenceEvent

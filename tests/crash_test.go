@@ -16,6 +16,7 @@ import (
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/workflowservice/v1"
@@ -38,6 +39,7 @@ type town struct {
 	urls  []string
 	units []simulated
 	// scripts and frontend are the test's own ways to Redis and Temporal.
+	rdb      *redis.Client
 	scripts  *lua.Scripts
 	frontend temporalclient.Client
 }
@@ -58,7 +60,8 @@ func newTown(t *testing.T) *town {
 	t.Helper()
 	w := &town{stack: &stack{tb: t, dir: t.TempDir()}, store: testredis.Start(t, "--appendonly", "yes")}
 	t.Cleanup(w.killAll)
-	w.scripts = lua.New(w.store.Client(), lua.Keys{})
+	w.rdb = w.store.Client()
+	w.scripts = lua.New(w.rdb, lua.Keys{})
 	database := testdb.Start(t)
 	temporal := freeAddr(t)
 	link := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "redis", "127.0.0.1:0", w.store.Addr())

@@ -260,7 +260,7 @@ func TestExecutionOutlivesALateNode(t *testing.T) {
 	require.NoError(t, err)
 	<-n1.started
 
-	require.NoError(t, n1.scripts.Redis().FlushAll(t.Context()).Err())
+	require.NoError(t, s.redis().FlushAll(t.Context()).Err())
 	s.afterGrace(n1.scripts)
 	_, err = submit(t, c, "too-early", "echo")
 	var app *temporal.ApplicationError
@@ -272,13 +272,13 @@ func TestExecutionOutlivesALateNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, berth.ExecutionWaiting, reply.Status, "nothing new, until what it had is put back")
 	s.eventually("the slot to be put back", func() bool { return n1.slots() == 1 })
-	held, err := n1.scripts.Redis().ZRange(t.Context(), n1.scripts.Keys().NodeSlots("n1"), 0, -1).Result()
+	held, err := s.redis().ZRange(t.Context(), n1.scripts.Keys().NodeSlots("n1"), 0, -1).Result()
 	require.NoError(t, err)
 	require.Equal(t, []string{"execution:long:1"}, held)
 	s.eventually("the node to be sure", func() bool {
-		until, err := n1.scripts.Redis().HGet(t.Context(), n1.scripts.Keys().Node("n1"), "unsure_until").Int64()
+		until, err := s.redis().HGet(t.Context(), n1.scripts.Keys().Node("n1"), "unsure_until").Int64()
 		require.NoError(t, err)
-		now, err := n1.scripts.Redis().Time(t.Context()).Result()
+		now, err := s.redis().Time(t.Context()).Result()
 		return err == nil && now.UnixMilli() > until
 	})
 	require.Equal(t, berth.ExecutionWaiting, executionStatus(t, c, "second").Status, "it is full, as it was")
@@ -301,7 +301,7 @@ func TestExecutionOutlivesLosses(t *testing.T) {
 	require.NoError(t, err)
 	<-n1.started
 
-	require.NoError(t, n1.scripts.Redis().FlushAll(t.Context()).Err())
+	require.NoError(t, s.redis().FlushAll(t.Context()).Err())
 	n1.register() // as at its next heartbeat
 	n1.poll()
 	s.eventually("the slot to be put back", func() bool { return n1.slots() == 1 })

@@ -401,11 +401,11 @@ func TestTurns(t *testing.T) {
 		job := desks[first.NodeID].next(s)
 		slots := lua.New(s.redis(), lua.Keys{})
 		s.eventually("the slot to be confirmed", func() bool {
-			until, err := slots.Redis().ZScore(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Result()
+			until, err := s.redis().ZScore(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Result()
 			return err == nil && until > float64(time.Now().Add(10*time.Second).UnixMilli())
 		})
 		// L12: told that Redis may have lost data, the turn puts the slot back.
-		scripts := slots.Redis()
+		scripts := s.redis()
 		require.NoError(t, scripts.ZRem(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Err())
 		require.NoError(t, scripts.HSet(t.Context(), slots.Keys().Guard(), "grace", time.Now().Add(time.Second).UnixMilli()).Err())
 		require.NoError(t, s.temporal().SignalWorkflow(t.Context(), workflows.TurnWorkflowID(first.TurnID), "", workflows.SignalReassert, nil))

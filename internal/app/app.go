@@ -22,6 +22,7 @@ import (
 	"berth/internal/config"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/redisconn"
 	"berth/internal/telemetry"
 	"berth/lua"
 )
@@ -48,10 +49,10 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 	if b.catalog, err = catalog(cfg.Model); err != nil {
 		return nil, err
 	}
-	if b.redis, err = redisClient(cfg.Redis); err != nil {
+	if b.redis, err = redisconn.Open(cfg.Redis.Addr, cfg.Redis.Password); err != nil {
 		return nil, err
 	}
-	redis.SetLogger(redisLog{logger.With("part", "redis")})
+	redisconn.LogTo(logger.With("part", "redis"))
 	b.scripts = lua.New(b.redis, lua.Keys{Cell: cfg.Redis.Cell})
 	if b.ledger, err = openLedger(ctx, cfg.Database, logger); err != nil {
 		b.close(logger)
@@ -93,32 +94,6 @@ func catalog(m config.Model) (*llm.Catalog, error) {
 	keys := map[string]string{"DEEPSEEK_API_KEY": m.DeepSeekKey, "ZHIPUAI_API_KEY": m.ZhipuKey}
 	maps.Copy(keys, m.ProviderKeys)
 	return llm.NewCatalog(routing, llm.Settings{Keys: keys, LocalURL: m.LocalURL})
-}
-
-func redisClient(r config.Redis) (redis.UniversalClient, error) {
-	opts := &redis.Options{Addr: r.Addr}
-	if strings.Contains(r.Addr, "://") {
-		var err error
-		if opts, err = redis.ParseURL(r.Addr); err != nil {
-			return nil, fmt.Errorf("--redis-addr (BERTH_REDIS_ADDR): %w", err)
-		}
-	}
-	if r.Password != "" {
-		opts.Password = r.Password
-	}
-	// A Redis that is away is answered with 503 at once (L11); the callers know how to try again.
-	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = 2*time.Second, 3*time.Second, 3*time.Second
-	opts.MaxRetries, opts.DialerRetries = 1, 1
-	opts.ContextTimeoutEnabled = true
-	return redis.NewClient(opts), nil
-}
-
-// redisLog is what the Redis client says of single connections: the callers tell what it means.
-type redisLog struct{ *slog.Logger }
-
-// Printf logs one line.
-func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
-	l.DebugContext(ctx, "redis client", "says", fmt.Sprintf(format, v...))
 }
 
 func openLedger(ctx context.Context, dsn string, logger *slog.Logger) (*ledger.Ledger, error) {

@@ -81,8 +81,8 @@ func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.S
 	assigned := make([]berth.Assignment, chunk)
 	var calls, ratios []float64
 	for range chunks {
-		baseline, err := timeCalls(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
-			return empty.EvalSha(ctx, s.Redis(), []string{"lease:guard", "scheduler:leases"}, "scheduler:",
+		baseline, err := timeCalls(ctx, rdbs, chunk, func(ctx context.Context, rdb *redis.Client, i int) error {
+			return empty.EvalSha(ctx, rdb, []string{"lease:guard", "scheduler:leases"}, "scheduler:",
 				strconv.Itoa(i), 60000, benchPool, "power-of-two", i*7919, "").Err()
 		})
 		if err != nil {
@@ -129,7 +129,7 @@ func registerBare(ctx context.Context, s *lua.Scripts, i, slots int) error {
 }
 
 // timeCalls distributes n calls over the clients and returns the total time.
-func timeCalls(ctx context.Context, clients []*lua.Scripts, n int, call func(ctx context.Context, s *lua.Scripts, i int) error) (time.Duration, error) {
+func timeCalls[C any](ctx context.Context, clients []C, n int, call func(ctx context.Context, client C, i int) error) (time.Duration, error) {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	begin := time.Now()

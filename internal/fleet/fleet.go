@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/pause"
+	"berth/internal/redisconn"
 	"berth/lua"
 )
 
@@ -26,7 +28,8 @@ type Fleet struct {
 	opt     Options
 	now     atomic.Pointer[Snapshot]
 	ready   chan struct{}
-	events  chan any     // to the owner; from the listener, the reader and who waits
+	changes *redisconn.Listener
+	events  chan any     // to the owner; from the reader and who waits
 	wanted  chan reading // from the owner to the reader
 }
 
@@ -43,8 +46,13 @@ func New(scripts *lua.Scripts, opt Options) *Fleet {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
+	k := scripts.Keys()
 	f := &Fleet{
 		scripts: scripts, opt: opt,
+		changes: redisconn.NewListener(scripts, redisconn.ListenerOptions{
+			Name: "fleet changes", Channels: []string{k.NodeUpdated(), k.PoolUpdated(), k.ConfigUpdated()},
+			Ping: opt.Ping, Logger: opt.Logger,
+		}),
 		ready: make(chan struct{}), events: make(chan any, 256), wanted: make(chan reading, 1),
 	}
 	f.now.Store(&Snapshot{Config: berth.DefaultFleetConfig(), Stale: true})
@@ -97,12 +105,8 @@ type reading struct {
 // Run follows Redis until ctx ends, and returns nil then. The goroutine that calls it owns the snapshot and does no I/O.
 func (f *Fleet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	k := f.scripts.Keys()
-	heard := &listener{
-		redis: f.scripts.Redis(), channels: []string{k.NodeUpdated(), k.PoolUpdated(), k.ConfigUpdated()}, ping: f.opt.Ping, tell: f.tell,
-	}
 	var others sync.WaitGroup
-	others.Go(func() { heard.run(ctx) })
+	others.Go(func() { f.changes.Run(ctx) })
 	others.Go(func() { f.reader(ctx) })
 	f.own(ctx)
 	cancel()
@@ -136,28 +140,34 @@ func (f *Fleet) own(ctx context.Context) {
 			o.ask()
 		case <-reload.C:
 			o.all = true
+		case e := <-f.changes.Events():
+			o.changed(ctx, e)
 		case e := <-f.events:
 			o.hear(ctx, e)
 		}
 	}
 }
 
-func (o *owner) hear(ctx context.Context, e any) {
-	k := o.f.scripts.Keys()
+// changed handles what the listener reports.
+func (o *owner) changed(ctx context.Context, e redisconn.Event) {
 	switch e := e.(type) {
-	case up:
+	case redisconn.Up:
 		o.connected, o.all = true, true
 		o.ask()
-	case down:
+	case redisconn.Down:
 		o.connected = false
-		o.stale(ctx, e.err)
-	case touched:
-		switch e.channel {
-		case k.ConfigUpdated():
+		o.stale(ctx, e.Err)
+	case redisconn.Message:
+		if e.Channel == o.f.scripts.Keys().ConfigUpdated() {
 			o.config = true
-		default:
-			o.dirty[e.payload] = true
+		} else {
+			o.dirty[e.Payload] = true
 		}
+	}
+}
+
+func (o *owner) hear(ctx context.Context, e any) {
+	switch e := e.(type) {
 	case wait:
 		o.config, o.waiting = true, append(o.waiting, e)
 		o.ask()
@@ -258,7 +268,7 @@ func (f *Fleet) reader(ctx context.Context) {
 			return
 		case r := <-f.wanted:
 			got, err := f.read(ctx, r)
-			if err != nil && !pause(ctx, f.opt.Settle) {
+			if err != nil && !pause.For(ctx, f.opt.Settle) {
 				return
 			}
 			if !f.tell(ctx, read{r, err, got}) {
@@ -318,17 +328,6 @@ func (f *Fleet) read(ctx context.Context, r reading) (out Snapshot, err error) {
 func (f *Fleet) tell(ctx context.Context, e any) bool {
 	select {
 	case f.events <- e:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
 		return true
 	case <-ctx.Done():
 		return false

@@ -144,7 +144,8 @@ func TestApartAndSettled(t *testing.T) {
 // L8: changes reach the copy by themselves, each part of it.
 func TestSnapshotFollowsRedis(t *testing.T) {
 	t.Parallel()
-	f, s, _ := follow(t)
+	f, s, server := follow(t)
+	rdb := server.Client()
 	require.NoError(t, waitReady(t, f))
 	require.NoError(t, f.Writable())
 	r, err := s.RegisterNode(t.Context(), spec("n1", "translate:en-es", "gpu"), lua.Registration{})
@@ -206,8 +207,8 @@ func TestSnapshotFollowsRedis(t *testing.T) {
 	until(t, f, "switched", func(s *fleet.Snapshot) bool { return s.Strategy("fast") == berth.StrategyLoadBalanced })
 
 	for _, id := range []string{"n1", "n2"} {
-		require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Node(id)).Err())
-		require.NoError(t, s.Redis().Publish(t.Context(), s.Keys().NodeUpdated(), id).Err())
+		require.NoError(t, rdb.Del(t.Context(), s.Keys().Node(id)).Err())
+		require.NoError(t, rdb.Publish(t.Context(), s.Keys().NodeUpdated(), id).Err())
 	}
 	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 0 })
 	require.False(t, now.Serves("translate:en-es", "en", "es"), "nobody has it any more")
@@ -251,9 +252,9 @@ func TestSnapshotWhileRedisIsAway(t *testing.T) {
 // L11: a Redis that is there and silent is away too.
 func TestASilentRedisIsAway(t *testing.T) {
 	t.Parallel()
-	f, s, _ := follow(t)
+	f, _, server := follow(t)
 	require.NoError(t, waitReady(t, f))
-	require.NoError(t, s.Redis().Do(t.Context(), "CLIENT", "PAUSE", "1500", "ALL").Err())
+	require.NoError(t, server.Client().Do(t.Context(), "CLIENT", "PAUSE", "1500", "ALL").Err())
 	until(t, f, "stale", func(s *fleet.Snapshot) bool { return s.Stale })
 	until(t, f, "back", func(s *fleet.Snapshot) bool { return !s.Stale })
 }

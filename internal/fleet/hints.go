@@ -5,9 +5,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"berth"
+	"berth/internal/pause"
+	"berth/internal/redisconn"
 )
 
 const (
@@ -20,26 +23,35 @@ const (
 // listen is the goroutine that hears what makes a look worth while before its time. A message may be lost: after each
 // connection everything is looked at.
 func (s *Sweeper) listen(ctx context.Context) {
-	k := s.fleet.scripts.Keys()
-	l := &listener{redis: s.fleet.scripts.Redis(), channels: []string{k.OutboxFilled()}, ping: s.fleet.opt.Ping}
+	outbox, free := s.fleet.scripts.Keys().OutboxFilled(), s.fleet.scripts.Keys().NodeFree()
+	channels := []string{outbox}
 	if s.opt.OnRoom != nil {
-		l.channels = append(l.channels, k.NodeFree())
+		channels = append(channels, free)
 	}
-	l.tell = func(ctx context.Context, e any) bool {
-		switch e := e.(type) {
-		case up:
-			s.wake()
-			s.room(ctx, "")
-		case touched:
-			if e.channel == k.OutboxFilled() {
+	l := redisconn.NewListener(s.fleet.scripts, redisconn.ListenerOptions{
+		Name: "fleet hints", Channels: channels, Ping: s.fleet.opt.Ping, Logger: s.opt.Logger,
+	})
+	var listening sync.WaitGroup
+	listening.Go(func() { l.Run(ctx) })
+	defer listening.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-l.Events():
+			switch e := e.(type) {
+			case redisconn.Up:
 				s.wake()
-			} else if s.lives(e.payload) {
-				s.room(ctx, e.payload)
+				s.room(ctx, "")
+			case redisconn.Message:
+				if e.Channel == outbox {
+					s.wake()
+				} else if s.lives(e.Payload) {
+					s.room(ctx, e.Payload)
+				}
 			}
 		}
-		return ctx.Err() == nil
 	}
-	l.run(ctx)
 }
 
 // wake has the outbox looked at now.
@@ -82,7 +94,7 @@ func (s *Sweeper) tellOfRoom(ctx context.Context) {
 				return
 			}
 		}
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return
 		}
 		for more := true; more; {

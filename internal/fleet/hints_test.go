@@ -12,26 +12,26 @@ import (
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/testredis"
 	"berth/lua"
 )
 
 // seldom is a sweeper that looks by itself once, and then never in a test's time; it returns when that hears hints.
-func seldom(t *testing.T, f *fleet.Fleet, s *lua.Scripts, opt fleet.SweeperOptions) {
+func seldom(t *testing.T, f *fleet.Fleet, s *lua.Scripts, server *testredis.Server, opt fleet.SweeperOptions) {
 	t.Helper()
-	before := listeners(t, s)
+	rdb := server.Client()
+	listeners := func() int64 {
+		n, err := rdb.PubSubNumSub(t.Context(), s.Keys().OutboxFilled()).Result()
+		require.NoError(t, err)
+		return n[s.Keys().OutboxFilled()]
+	}
+	before := listeners()
 	opt.Every = time.Hour
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = fleet.NewSweeper(f, opt).Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	require.Eventually(t, func() bool { return listeners(t, s) == before+1 }, patience, time.Millisecond)
-}
-
-func listeners(t *testing.T, s *lua.Scripts) int64 {
-	t.Helper()
-	n, err := s.Redis().PubSubNumSub(t.Context(), s.Keys().OutboxFilled()).Result()
-	require.NoError(t, err)
-	return n[s.Keys().OutboxFilled()]
+	require.Eventually(t, func() bool { return listeners() == before+1 }, patience, time.Millisecond)
 }
 
 // await is the next of a channel.
@@ -48,11 +48,11 @@ func await[T any](t *testing.T, from <-chan T, what string) (v T) {
 // A registration and a withdrawal are taken up when they happen, not at the next look, and by one of the processes.
 func TestNoticesAreTakenUpAtOnce(t *testing.T) {
 	t.Parallel()
-	f, s, _ := follow(t)
+	f, s, server := follow(t)
 	require.NoError(t, waitReady(t, f))
 	notices := make(chan berth.NodeNotice, 100)
 	for range 3 {
-		seldom(t, f, s, fleet.SweeperOptions{OnNotice: func(_ context.Context, n berth.NodeNotice) error {
+		seldom(t, f, s, server, fleet.SweeperOptions{OnNotice: func(_ context.Context, n berth.NodeNotice) error {
 			notices <- n
 			return nil
 		}})
@@ -155,13 +155,13 @@ func TestC2RoomIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, s, _ := follow(t)
+			f, s, server := follow(t)
 			require.NoError(t, waitReady(t, f))
 			told := make(chan []string, 100)
 			r, err := s.RegisterNode(t.Context(), unit(1), lua.Registration{})
 			require.NoError(t, err)
 			until(t, f, "registered", func(now *fleet.Snapshot) bool { return len(now.Nodes) == 1 })
-			seldom(t, f, s, fleet.SweeperOptions{OnRoom: func(_ context.Context, ids []string) error { told <- ids; return nil }})
+			seldom(t, f, s, server, fleet.SweeperOptions{OnRoom: func(_ context.Context, ids []string) error { told <- ids; return nil }})
 			require.Equal(t, []string{"u1"}, await(t, told, "the connection"))
 			c.lose(t, s, r.Generation)
 			now, err := s.ReadNodes(t.Context(), "u1")

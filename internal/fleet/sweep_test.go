@@ -245,9 +245,9 @@ func TestSweeperWhenRedisIsLost(t *testing.T) {
 		"restarted with its data": {
 			args: []string{"--appendonly", "yes", "--appendfsync", "always"}, lose: outlast, outed: 1,
 		},
-		"flushed": {lose: func(t *testing.T, s *lua.Scripts, _ *testredis.Server, _ *journal) {
+		"flushed": {lose: func(t *testing.T, _ *lua.Scripts, server *testredis.Server, _ *journal) {
 			t.Helper()
-			require.NoError(t, s.Redis().FlushAll(t.Context()).Err())
+			require.NoError(t, server.Client().FlushAll(t.Context()).Err())
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,7 +355,7 @@ func TestNothingIsSweptBeforeTheFirstReading(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, fleet.NewSweeper(fleet.New(s, fleet.Options{}), fleet.SweeperOptions{}).Run(ctx))
-	require.Zero(t, s.Redis().Exists(t.Context(), s.Keys().Sweep(), s.Keys().Guard()).Val())
+	require.Zero(t, server.Client().Exists(t.Context(), s.Keys().Sweep(), s.Keys().Guard()).Val())
 }
 
 // C21: a mass loss is held back until it is confirmed by a second way; where that says otherwise, nobody is declared dead.

@@ -2,10 +2,11 @@ package lease
 
 import (
 	"context"
+	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"berth/internal/pause"
+	"berth/internal/redisconn"
 	"berth/lua"
 )
 
@@ -130,7 +131,7 @@ func (o *owner) giveBack(model string, leases ...string) {
 		var next time.Duration
 		var err error
 		for wait := firstBackoff; ; wait = min(2*wait, s.opts.RenewEvery) {
-			if next, err = s.giveBack(model, leases...); err == nil || !pause(ctx, wait) {
+			if next, err = s.giveBack(model, leases...); err == nil || !pause.For(ctx, wait) {
 				break
 			}
 		}
@@ -142,41 +143,24 @@ func (o *owner) giveBack(model string, leases ...string) {
 	})
 }
 
-// pause waits; false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// listen hears the grants to this process until ctx ends. A lost connection is noticed and made again by the client,
-// and confirmed to us again.
+// listen passes the grants to this process on to the owner until ctx ends.
 func (s *Slots) listen(ctx context.Context) {
-	sub := s.scripts.Redis().Subscribe(ctx, s.scripts.Keys().Wake(s.opts.ProcessID))
-	defer func() {
-		if err := sub.Close(); err != nil {
-			s.opts.Logger.Debug("close the wake subscription", "error", err)
-		}
-	}()
-	messages := sub.ChannelWithSubscriptions(redis.WithChannelSize(1024))
+	l := redisconn.NewListener(s.scripts, redisconn.ListenerOptions{
+		Name: "model slots", Channels: []string{s.scripts.Keys().Wake(s.opts.ProcessID)}, Logger: s.opts.Logger,
+	})
+	var listening sync.WaitGroup
+	listening.Go(func() { l.Run(ctx) })
+	defer listening.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case m, ok := <-messages:
-			if !ok {
-				return
-			}
-			switch m := m.(type) {
-			case *redis.Subscription:
+		case e := <-l.Events():
+			switch e := e.(type) {
+			case redisconn.Up:
 				s.post((*owner).heard)
-			case *redis.Message:
-				w, err := lua.ParseWakening(m.Payload)
+			case redisconn.Message:
+				w, err := lua.ParseWakening(e.Payload)
 				if err != nil {
 					s.opts.Logger.Error("unreadable wake message", "error", err)
 					continue

@@ -28,11 +28,11 @@ func TestSlotsOfAKilledProcess(t *testing.T) {
 	l.cut() // as after kill -9: no renewal, no release
 	killed := time.Now()
 	waiters := []*pending{begin(t, other, "m"), begin(t, other, "m")}
-	expiries, err := c.scripts.Redis().ZRangeWithScores(t.Context(), c.keys.ModelHolders("m"), 0, -1).Result()
+	expiries, err := c.redis.ZRangeWithScores(t.Context(), c.keys.ModelHolders("m"), 0, -1).Result()
 	require.NoError(t, err)
 	for i, w := range waiters {
 		w.granted()
-		now, err := c.scripts.Redis().Time(t.Context()).Result()
+		now, err := c.redis.Time(t.Context()).Result()
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, now.UnixMilli(), int64(expiries[i].Score), "not before the lease expired")
 	}
@@ -65,7 +65,7 @@ func TestUnclaimedGrantLapsesAndTheLateOneKeepsItsPlace(t *testing.T) {
 
 	l.heal()
 	require.Eventually(t, func() bool { // it comes back
-		rank, err := c.scripts.Redis().ZRange(context.Background(), c.keys.ModelWaiters("m"), 0, 0).Result()
+		rank, err := c.redis.ZRange(context.Background(), c.keys.ModelWaiters("m"), 0, 0).Result()
 		return err == nil && len(rank) == 1 && c.count(c.keys.ModelWaiters("m")) == 2
 	}, patience, time.Millisecond)
 	slot.Release()
@@ -165,7 +165,7 @@ func TestToldFirstCatchesAnEarlyGrant(t *testing.T) {
 	slot := begin(t, holder, "m").granted()
 	next := begin(t, other, "m")
 	next.waits(0)
-	require.NoError(t, c.scripts.Redis().Del(t.Context(), c.keys.ModelHolders("m")).Err())
+	require.NoError(t, c.redis.Del(t.Context(), c.keys.ModelHolders("m")).Err())
 	_, _, err := c.scripts.ReleaseSlot(t.Context(), "m", 1, lua.SlotTimes{TTL: time.Second, Grant: time.Second}, "nobody")
 	require.NoError(t, err)
 	require.ErrorIs(t, toldFirst(t, slot, next), errEarly)
@@ -174,7 +174,7 @@ func TestToldFirstCatchesAnEarlyGrant(t *testing.T) {
 // expiry is when the lease of the model's only holder expires by Redis's clock, in ms.
 func (c *cell) expiry(model string) float64 {
 	c.t.Helper()
-	z, err := c.scripts.Redis().ZRangeWithScores(context.Background(), c.keys.ModelHolders(model), 0, 0).Result()
+	z, err := c.redis.ZRangeWithScores(context.Background(), c.keys.ModelHolders(model), 0, 0).Result()
 	require.NoError(c.t, err)
 	require.Len(c.t, z, 1)
 	return z[0].Score
@@ -199,7 +199,7 @@ func TestALeaseThatExpiredInRedisIsLost(t *testing.T) {
 	c := newCell(t)
 	s, _ := c.slots(c.server.Addr(), 1, short(5*time.Second, 50*time.Millisecond, time.Second))
 	slot := begin(t, s, "m").granted()
-	require.NoError(t, c.scripts.Redis().Del(t.Context(), c.keys.ModelHolders("m")).Err())
+	require.NoError(t, c.redis.Del(t.Context(), c.keys.ModelHolders("m")).Err())
 	_, cause := ends(t, slot)
 	require.ErrorIs(t, cause, lease.ErrLost)
 	slot.Release()
@@ -235,7 +235,7 @@ func TestRedisWiped(t *testing.T) {
 	t.Parallel()
 	wipes := map[string]func(t *testing.T, c *cell){
 		"restart without data": func(_ *testing.T, c *cell) { c.server.Restart() },
-		"flush":                func(t *testing.T, c *cell) { require.NoError(t, c.scripts.Redis().FlushAll(t.Context()).Err()) },
+		"flush":                func(t *testing.T, c *cell) { require.NoError(t, c.redis.FlushAll(t.Context()).Err()) },
 	}
 	for name, wipe := range wipes {
 		t.Run(name, func(t *testing.T) {

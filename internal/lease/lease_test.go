@@ -45,7 +45,7 @@ func TestSlotsPassInOrderOfArrival(t *testing.T) {
 
 func (c *cell) count(key string) int64 {
 	c.t.Helper()
-	n, err := c.scripts.Redis().ZCard(context.Background(), key).Result()
+	n, err := c.redis.ZCard(context.Background(), key).Result()
 	require.NoError(c.t, err)
 	return n
 }

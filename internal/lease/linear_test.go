@@ -157,7 +157,7 @@ type client func(ctx context.Context, in opInput) (opOutput, error)
 var calm = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 
 // scripted is the real thing.
-func scripted(s *lua.Scripts, slots int) client {
+func scripted(_ *redis.Client, s *lua.Scripts, slots int) client {
 	return func(ctx context.Context, in opInput) (opOutput, error) {
 		switch in.kind {
 		case opAcquire:
@@ -178,18 +178,18 @@ func scripted(s *lua.Scripts, slots int) client {
 
 // counted is the broken thing: it counts, then adds, in calls of its own, as a lock kept in a plain set does. Nobody adds
 // for the first time before all of the clients have counted, so that the gap shows on any machine.
-func counted(clients int) func(*lua.Scripts, int) client {
+func counted(clients int) func(*redis.Client, *lua.Scripts, int) client {
 	var counting sync.WaitGroup
 	counting.Add(clients)
-	return func(s *lua.Scripts, slots int) client {
-		whole := scripted(s, slots)
+	return func(rdb *redis.Client, s *lua.Scripts, slots int) client {
+		whole := scripted(rdb, s, slots)
 		var first sync.Once
 		return func(ctx context.Context, in opInput) (opOutput, error) {
 			if in.kind != opAcquire {
 				return whole(ctx, in)
 			}
 			holders := s.Keys().ModelHolders(in.model)
-			n, err := s.Redis().ZCard(ctx, holders).Result()
+			n, err := rdb.ZCard(ctx, holders).Result()
 			first.Do(func() {
 				counting.Done()
 				counting.Wait()
@@ -201,7 +201,7 @@ func counted(clients int) func(*lua.Scripts, int) client {
 				return whole(ctx, in)
 			}
 			until := float64(time.Now().Add(time.Hour).UnixMilli())
-			added, err := s.Redis().ZAdd(ctx, holders, redis.Z{Score: until, Member: in.lease}).Result()
+			added, err := rdb.ZAdd(ctx, holders, redis.Z{Score: until, Member: in.lease}).Result()
 			if added == 0 {
 				return opOutput{code: lua.SlotHeld}, err
 			}
@@ -221,7 +221,7 @@ type history struct {
 const clients = 12
 
 // record lets the clients work through a link that is disturbed all the while.
-func record(t *testing.T, seed uint64, slots int, dial func(*lua.Scripts, int) client) history {
+func record(t *testing.T, seed uint64, slots int, dial func(*redis.Client, *lua.Scripts, int) client) history {
 	t.Helper()
 	const rounds, models = 4, 3
 	c := newCell(t)
@@ -237,7 +237,7 @@ func record(t *testing.T, seed uint64, slots int, dial func(*lua.Scripts, int) c
 			Addr: l.addr(), MaxRetries: -1, PoolSize: 2, ReadTimeout: 60 * time.Millisecond, DialTimeout: time.Second,
 		})
 		t.Cleanup(func() { _ = rdb.Close() })
-		call := dial(lua.New(rdb, c.keys), slots)
+		call := dial(rdb, lua.New(rdb, c.keys), slots)
 		rnd := rand.New(rand.NewPCG(seed, uint64(id)))
 		do := func(in opInput) opOutput {
 			op := porcupine.Operation{ClientId: id, Input: in, Call: int64(time.Since(began))}

@@ -36,13 +36,15 @@ type cell struct {
 	t       *testing.T
 	server  *testredis.Server
 	keys    lua.Keys
+	redis   *redis.Client
 	scripts *lua.Scripts
 }
 
 func newCell(t *testing.T) *cell {
 	t.Helper()
 	c := &cell{t: t, server: testredis.Start(t), keys: lua.Keys{Cell: testredis.Cell(t)}}
-	c.scripts = lua.New(c.server.Client(), c.keys)
+	c.redis = c.server.Client()
+	c.scripts = lua.New(c.redis, c.keys)
 	_, err := c.scripts.MarkNew(t.Context())
 	require.NoError(t, err)
 	return c

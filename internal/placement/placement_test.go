@@ -28,6 +28,7 @@ const timeout = 10 * time.Second
 type fixture struct {
 	*placement.Placer
 	t       *testing.T
+	redis   *redis.Client
 	scripts *lua.Scripts
 	fleet   *fleet.Fleet
 }
@@ -44,7 +45,7 @@ func newFixture(t *testing.T) *fixture {
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait(); _ = rdb.Close() })
-	return &fixture{Placer: placement.New(s, f), t: t, scripts: s, fleet: f}
+	return &fixture{Placer: placement.New(s, f), t: t, redis: rdb, scripts: s, fleet: f}
 }
 
 // register registers a node of zone z1, and waits until the snapshot has it.
@@ -249,7 +250,7 @@ func TestAssign_GraceAfterDataLoss_RefusedForItsRest(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	x.register("n1", 1, "a")
-	require.NoError(t, x.scripts.Redis().HSet(t.Context(), x.scripts.Keys().Guard(), "grace", time.Now().Add(time.Hour).UnixMilli()).Err())
+	require.NoError(t, x.redis.HSet(t.Context(), x.scripts.Keys().Guard(), "grace", time.Now().Add(time.Hour).UnixMilli()).Err())
 	_, err := x.Assign(t.Context(), "l1", inPool("a"))
 	require.InDelta(t, time.Hour, requireRefused(t, err, berth.CodeUnavailable).RetryAfter, float64(time.Minute))
 }
@@ -283,7 +284,7 @@ func TestGather_PoolOnDemand_CreatedAndFilled(t *testing.T) {
 	require.False(t, gather("a+b", "a", "b"), "all nodes are members")
 
 	// The process that defined it did not move the nodes.
-	keys, rdb := x.scripts.Keys(), x.scripts.Redis()
+	keys, rdb := x.scripts.Keys(), x.redis
 	require.NoError(t, rdb.HSet(t.Context(), keys.ConfigAnchors(), "b", "b+c").Err())
 	require.NoError(t, rdb.HSet(t.Context(), keys.ConfigPools(), "b+c", `{"poolId":"b+c","capabilities":["b","c"]}`).Err())
 	require.NoError(t, rdb.Publish(t.Context(), keys.ConfigUpdated(), "pools").Err())
@@ -311,7 +312,7 @@ func TestGather_RedisLostZonePool_CreatedAgain(t *testing.T) {
 	x.until("gathered", gathered)
 	require.False(t, gather(), "all nodes are members")
 
-	require.NoError(t, x.scripts.Redis().FlushAll(t.Context()).Err())
+	require.NoError(t, x.redis.FlushAll(t.Context()).Err())
 	x.register("n1", 4, "a")
 	x.until("registered again", func(s *fleet.Snapshot) bool { return !slices.Contains(s.Nodes["n1"].Pools, pool.ID) })
 	require.Contains(t, x.fleet.Snapshot().Pools, pool.ID, "no process was notified that it is gone")
@@ -319,7 +320,7 @@ func TestGather_RedisLostZonePool_CreatedAgain(t *testing.T) {
 	x.until("gathered again", gathered)
 
 	// The snapshot may even be from before the node registered again.
-	require.NoError(t, x.scripts.Redis().FlushAll(t.Context()).Err())
+	require.NoError(t, x.redis.FlushAll(t.Context()).Err())
 	require.True(t, gather())
 	x.register("n1", 4, "a")
 	nodes, err := x.scripts.ReadNodes(t.Context(), "n1")

@@ -310,7 +310,7 @@ func TestEventConnectionFallsSilent(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
 	p, rdb := newProxy(t, srv.Addr())
-	h := newHouse(t, rdb, HubOptions{PingEvery: 20 * time.Millisecond})
+	h := newHouse(t, rdb, HubOptions{Ping: 20 * time.Millisecond})
 	direct := newHouse(t, srv.Client(), HubOptions{})
 	direct.scripts = h.scripts
 	direct.pub = NewPublisher(lua.New(direct.rdb, h.scripts.Keys()), Options{})
@@ -355,8 +355,8 @@ func TestAwayIsSaidOnce(t *testing.T) {
 		before := dials.Load()
 		require.Eventually(t, func() bool { return dials.Load() > before+5 }, 20*time.Second, 10*time.Millisecond)
 		srv.Restart()
-		require.Contains(t, <-said, "event connection lost")
-		require.Contains(t, <-said, "event connection is back")
+		require.Contains(t, <-said, "redis subscription lost")
+		require.Contains(t, <-said, "redis subscription restored")
 	}
 	require.Empty(t, said)
 }

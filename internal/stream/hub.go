@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	"berth"
+	"berth/internal/redisconn"
 	"berth/lua"
 )
 
@@ -18,43 +21,40 @@ type HubOptions struct {
 	ReplayChunk int64 // 128
 	// SubscribeTimeout bounds how long a new reader waits for its subscription.
 	SubscribeTimeout time.Duration // 5 s
-	// PingEvery is how often the connection is tried; silent for twice that long, it is made anew.
-	PingEvery time.Duration // 5 s
-	Logger    *slog.Logger  // slog.Default()
+	// Ping is redisconn.ListenerOptions.Ping.
+	Ping   time.Duration
+	Logger *slog.Logger // slog.Default()
 }
 
 func (o HubOptions) withDefaults() HubOptions {
 	o.ReaderBuffer = cmp.Or(o.ReaderBuffer, 32)
 	o.ReplayChunk = cmp.Or(o.ReplayChunk, 128)
 	o.SubscribeTimeout = cmp.Or(o.SubscribeTimeout, 5*time.Second)
-	o.PingEvery = cmp.Or(o.PingEvery, 5*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	return o
 }
 
-// Hub serves the readers of one process over one Pub/Sub connection, whatever their number (T15). What Redis
-// publishes only wakes and shortens: the stream is what counts, and a reader that missed anything reads it there.
+// Hub serves the readers of one process over one Pub/Sub connection, whatever their number. A published message only
+// saves a read: the Redis stream is authoritative, and a reader that missed a message reads it there.
 type Hub struct {
-	scripts *lua.Scripts
-	opt     HubOptions
+	scripts  *lua.Scripts
+	opt      HubOptions
+	listener *redisconn.Listener
 
 	joins  chan *Reader
 	leaves chan *Reader
-	events chan any // from the connection: connUp, connDown, confirmed, *message, alive
-	orders chan order
-	obeyed chan struct{}
 	done   chan struct{}
 }
 
-// NewHub makes a Hub; Run serves it.
+// NewHub returns a Hub that serves readers while Run runs.
 func NewHub(scripts *lua.Scripts, opt HubOptions) *Hub {
+	opt = opt.withDefaults()
 	return &Hub{
-		scripts: scripts, opt: opt.withDefaults(),
-		joins: make(chan *Reader), leaves: make(chan *Reader),
-		events: make(chan any, 256), orders: make(chan order, 1), obeyed: make(chan struct{}, 1),
-		done: make(chan struct{}),
+		scripts: scripts, opt: opt,
+		listener: redisconn.NewListener(scripts, redisconn.ListenerOptions{Name: "streams", Ping: opt.Ping, Logger: opt.Logger}),
+		joins:    make(chan *Reader), leaves: make(chan *Reader), done: make(chan struct{}),
 	}
 }
 
@@ -109,210 +109,105 @@ func unavailable(err error) error {
 	return berth.Errorf(berth.CodeUnavailable, "events cannot be read at the moment").With(err)
 }
 
-// Run serves the hub until ctx ends; readers then get ErrClosed. It must be called once.
+// Run serves the hub until ctx ends; readers then get ErrClosed. It is called once.
 func (h *Hub) Run(ctx context.Context) error {
 	defer close(h.done)
 	ctx, cancel := context.WithCancel(ctx)
-	gone := make(chan struct{}, 2)
-	go func() { h.listen(ctx); gone <- struct{}{} }()
-	go func() { h.obey(ctx); gone <- struct{}{} }()
-	newSwitchboard(h).run(ctx)
+	var listening sync.WaitGroup
+	listening.Go(func() { h.listener.Run(ctx) })
+	h.serve(ctx)
 	cancel()
-	<-gone
-	<-gone
+	listening.Wait()
 	return nil
 }
 
-// topic is one channel and its readers.
+// topic is one channel with its readers.
 type topic struct {
-	name    string
-	state   topicState
+	live    bool // the subscription is confirmed
 	readers []*Reader
 }
 
-type topicState int
+// topics are the channels with readers, by name. Only the goroutine of Run uses them; it does no I/O.
+type topics map[string]*topic
 
-const (
-	topicWanted     topicState = iota // to be subscribed
-	topicSubscribed                   // asked for, not confirmed
-	topicLive                         // confirmed: its events come in
-	topicLeaving                      // given up, not confirmed
-)
-
-// switchboard is the hub's owner goroutine: it alone knows topics and their readers, and does no I/O.
-// A channel's subscription is changed only after the last change was confirmed, so that a confirmation is
-// never taken for another's.
-type switchboard struct {
-	h      *Hub
-	topics map[string]*topic
-	conn   connUp              // the connection in use; zero while there is none
-	sub    map[string]struct{} // channels to subscribe
-	unsub  map[string]struct{} // channels to give up
-	ping   bool
-	silent bool      // the connection gave no sign of life for too long
-	busy   bool      // an order is being carried out
-	seen   time.Time // when the connection last gave a sign of life
+// message is one published event, shared by all readers of its channel.
+type message struct {
+	at   position
+	item Item
 }
 
-func newSwitchboard(h *Hub) *switchboard {
-	return &switchboard{
-		h: h, topics: map[string]*topic{}, sub: map[string]struct{}{}, unsub: map[string]struct{}{},
-	}
-}
-
-func (s *switchboard) run(ctx context.Context) {
-	tick := time.NewTicker(s.h.opt.PingEvery)
-	defer tick.Stop()
+func (h *Hub) serve(ctx context.Context) {
+	t := topics{}
 	for {
-		s.order()
 		select {
 		case <-ctx.Done():
 			return
-		case r := <-s.h.joins:
-			s.join(r)
-		case r := <-s.h.leaves:
-			s.leave(r)
-		case e := <-s.h.events:
-			s.event(e)
-		case <-s.h.obeyed:
-			s.busy = false
-		case now := <-tick.C:
-			s.tick(now)
+		case r := <-h.joins:
+			h.join(t, r)
+		case r := <-h.leaves:
+			h.leave(t, r)
+		case e := <-h.listener.Events():
+			h.handle(ctx, t, e)
 		}
 	}
 }
 
-func (s *switchboard) join(r *Reader) {
-	t := s.topics[r.channel]
+func (h *Hub) join(all topics, r *Reader) {
+	t := all[r.channel]
 	if t == nil {
-		t = &topic{name: r.channel}
-		s.topics[r.channel] = t
-		s.sub[t.name] = struct{}{}
+		t = &topic{}
+		all[r.channel] = t
+		h.listener.Subscribe(r.channel)
 	}
 	r.index = len(t.readers)
 	t.readers = append(t.readers, r)
-	delete(s.unsub, t.name)
-	if t.state == topicLive {
+	if t.live {
 		r.catchUp()
 	}
 }
 
-func (s *switchboard) leave(r *Reader) {
-	t := s.topics[r.channel]
+func (h *Hub) leave(all topics, r *Reader) {
+	t := all[r.channel]
 	last := len(t.readers) - 1
 	t.readers[r.index] = t.readers[last]
 	t.readers[r.index].index = r.index
 	t.readers[last] = nil
 	t.readers = t.readers[:last]
-	if last > 0 {
-		return
-	}
-	t.readers = nil
-	switch t.state {
-	case topicWanted:
-		delete(s.sub, t.name)
-		delete(s.topics, t.name)
-	case topicLive:
-		s.unsub[t.name] = struct{}{}
-	case topicSubscribed, topicLeaving: // the confirmation decides
+	if last == 0 {
+		delete(all, r.channel)
+		h.listener.Unsubscribe(r.channel)
 	}
 }
 
-func (s *switchboard) event(e any) {
-	s.seen = time.Now()
+// handle passes messages on to readers. Every confirmation of a subscription sends the channel's readers into replay:
+// what was published before it was not received.
+func (h *Hub) handle(ctx context.Context, all topics, e redisconn.Event) {
 	switch e := e.(type) {
-	case *message:
-		if t := s.topics[e.channel]; t != nil {
+	case redisconn.Message:
+		t := all[e.Channel]
+		if t == nil {
+			return
+		}
+		id, data, ok := strings.Cut(e.Payload, " ")
+		at, valid := parsePosition(id)
+		if !ok || !valid {
+			h.opt.Logger.WarnContext(ctx, "invalid event message", "channel", e.Channel)
+			return
+		}
+		m := &message{at, newItem(id, []byte(data))}
+		for _, r := range t.readers {
+			r.offer(m)
+		}
+	case redisconn.Confirmed:
+		if t := all[e.Channel]; t != nil {
+			t.live = true
 			for _, r := range t.readers {
-				r.offer(e)
+				r.catchUp()
 			}
 		}
-	case confirmed:
-		s.confirmed(e)
-	case connUp:
-		s.conn = e
-	case connDown:
-		s.down()
-	}
-}
-
-func (s *switchboard) confirmed(c confirmed) {
-	t := s.topics[c.channel]
-	if t == nil {
-		return
-	}
-	switch {
-	case c.subscribed && t.state == topicSubscribed:
-		t.state = topicLive
-		if len(t.readers) == 0 {
-			s.unsub[t.name] = struct{}{}
+	case redisconn.Down:
+		for _, t := range all {
+			t.live = false
 		}
-		for _, r := range t.readers {
-			r.catchUp()
-		}
-	case !c.subscribed && t.state == topicLeaving && len(t.readers) == 0:
-		delete(s.topics, t.name)
-	case !c.subscribed && t.state == topicLeaving:
-		t.state = topicWanted
-		s.sub[t.name] = struct{}{}
 	}
-}
-
-// down starts over: every channel with readers is wanted on the next connection.
-func (s *switchboard) down() {
-	s.conn, s.ping, s.silent = connUp{}, false, false
-	clear(s.unsub)
-	for name, t := range s.topics {
-		if len(t.readers) == 0 {
-			delete(s.topics, name)
-			delete(s.sub, name)
-			continue
-		}
-		t.state = topicWanted
-		s.sub[name] = struct{}{}
-	}
-}
-
-func (s *switchboard) tick(now time.Time) {
-	if s.conn.conn == nil {
-		return
-	}
-	if now.Sub(s.seen) > 2*s.h.opt.PingEvery {
-		s.h.opt.Logger.Warn("event connection is silent, making a new one", "for", now.Sub(s.seen))
-		s.silent = true
-		return
-	}
-	s.ping = true
-}
-
-// order hands the connection what is to be done, when there is anything and the last order is done.
-func (s *switchboard) order() {
-	if s.busy || s.conn.conn == nil || len(s.sub) == 0 && len(s.unsub) == 0 && !s.ping && !s.silent {
-		return
-	}
-	o := order{conn: s.conn, ping: s.ping, drop: s.silent, sub: some(s.sub), unsub: some(s.unsub)}
-	for _, name := range o.sub {
-		s.topics[name].state = topicSubscribed
-		delete(s.sub, name)
-	}
-	for _, name := range o.unsub {
-		s.topics[name].state = topicLeaving
-		delete(s.unsub, name)
-	}
-	s.ping, s.silent, s.busy = false, false, true
-	s.h.orders <- o // has room: one order at a time
-}
-
-// orderMost bounds the channels of one SUBSCRIBE.
-const orderMost = 1000
-
-func some(set map[string]struct{}) []string {
-	var names []string
-	for name := range set {
-		if len(names) == orderMost {
-			break
-		}
-		names = append(names, name)
-	}
-	return names
 }

@@ -266,8 +266,7 @@ func TestPublisherAnswers(t *testing.T) {
 	require.True(t, state.Ended)
 	var types []berth.EventType
 	for _, e := range events {
-		data, _ := e.Values[lua.StreamField].(string)
-		types = append(types, eventType([]byte(data)))
+		types = append(types, eventType([]byte(e.Data)))
 	}
 	require.Equal(t, []berth.EventType{berth.EventStart, berth.EventStageProgress, berth.EventStageProgress, berth.EventDone}, types)
 }

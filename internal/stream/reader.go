@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"berth"
+	"berth/internal/pause"
 	"berth/lua"
 )
 
@@ -46,7 +45,7 @@ type Reader struct {
 	lost    bool     // what the client saw is gone, and nothing has come since: say so at once
 	over    bool     // nothing comes after chunk
 	joined  bool     // the switchboard knows it
-	chunk   []redis.XMessage
+	chunk   []lua.StoredEvent
 	backoff time.Duration
 }
 
@@ -226,7 +225,7 @@ func (r *Reader) catch(ctx context.Context) error {
 		return nil
 	}
 	r.backoff = min(max(2*r.backoff, retryFirst), retryMost)
-	if !pause(ctx, r.backoff) {
+	if !pause.For(ctx, r.backoff) {
 		return ctx.Err()
 	}
 	return nil
@@ -284,23 +283,22 @@ func (r *Reader) drain() {
 func (r *Reader) pop() (Item, bool) {
 	e := r.chunk[0]
 	at, ok := parsePosition(e.ID)
-	data, isText := e.Values[lua.StreamField].(string)
-	if !ok || !isText || !r.at.before(at) {
+	if !ok || e.Data == "" || !r.at.before(at) {
 		r.advance()
 		return Item{}, false
 	}
 	if r.broken || !r.at.next(at) {
 		r.broken = false
 		r.at = position{at.gen, at.seq - 1}
-		return r.gap([]byte(data)), true
+		return r.gap([]byte(e.Data)), true
 	}
 	r.advance()
-	return r.give(at, newItem(e.ID, []byte(data))), true
+	return r.give(at, newItem(e.ID, []byte(e.Data))), true
 }
 
 // advance lets go of the chunk when it is used up.
 func (r *Reader) advance() {
-	r.chunk[0] = redis.XMessage{}
+	r.chunk[0] = lua.StoredEvent{}
 	if r.chunk = r.chunk[1:]; len(r.chunk) == 0 {
 		r.chunk = nil
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/pause"
 	"berth/lua"
 )
 
@@ -77,7 +78,7 @@ func (s *sender) append(ctx context.Context, events []pending) error {
 		}
 		s.pub.opt.Logger.WarnContext(ctx, "stream append failed, trying again", "taskId", s.ch.TaskID,
 			"fence", s.fence, "restored", restored, "in", wait, "error", err)
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return context.Cause(ctx)
 		}
 		wait = min(2*wait, retryMost)
@@ -181,16 +182,4 @@ func (s *sender) entries(events []pending) ([]lua.StreamEntry, error) {
 // final tells whether trying again cannot help.
 func final(err error) bool {
 	return errors.Is(err, ErrFenced) || errors.Is(err, ErrEnded)
-}
-
-// pause waits d and tells whether ctx still runs.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

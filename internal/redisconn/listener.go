@@ -1,0 +1,254 @@
+package redisconn
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth/internal/pause"
+)
+
+// The reconnection policy of all listeners.
+const (
+	defaultPing  = 3 * time.Second
+	firstBackoff = 50 * time.Millisecond // doubles up to maxBackoff; a connection that worked resets it
+	maxBackoff   = time.Second
+	writeTimeout = 5 * time.Second // of one SUBSCRIBE, UNSUBSCRIBE or PING
+)
+
+// ErrNoReply is why a connection was given up on which Redis did not reply to a ping.
+var ErrNoReply = errors.New("redis does not reply")
+
+// Subscriber opens Pub/Sub connections. A Redis client and *lua.Scripts are Subscribers.
+type Subscriber interface {
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// Event is what a Listener reports: Up, Down, Confirmed or Message.
+type Event any
+
+type (
+	// Up reports a connection on which all of ListenerOptions.Channels are confirmed. What was published before it may
+	// have been missed. A Listener without such channels does not report it.
+	Up struct{}
+	// Down reports that the connection was lost, or could not be made. The Listener reconnects and subscribes to the
+	// same channels; until that is confirmed, messages are missed.
+	Down struct{ Err error }
+	// Confirmed reports that the messages of a channel are received from now on. One follows each call of Subscribe, and
+	// each Down.
+	Confirmed struct{ Channel string }
+	// Message is a message that was published on a channel.
+	Message struct{ Channel, Payload string }
+)
+
+// ListenerOptions are the settings of a Listener. Zero values take the defaults named.
+type ListenerOptions struct {
+	// Name names the subscription in logs.
+	Name string
+	// Channels are subscribed for as long as Run runs.
+	Channels []string
+	// Ping is the time without a message after which Redis is pinged; when it does not reply within the same time, the
+	// connection is lost. Default 3 s.
+	Ping   time.Duration
+	Logger *slog.Logger // default slog.Default()
+}
+
+// Listener holds one Pub/Sub connection, and reports what happens on it, in order, to the goroutine that reads Events.
+// Every failure ends the connection as a whole and is reported as Down. The reconnection of go-redis itself would hide
+// that messages may have been missed.
+type Listener struct {
+	redis   Subscriber
+	opt     ListenerOptions
+	events  chan Event
+	changed chan struct{} // capacity 1: subs has something to send
+
+	mu   sync.Mutex
+	subs subscriptions
+}
+
+// NewListener returns a Listener that connects when Run is called.
+func NewListener(r Subscriber, opt ListenerOptions) *Listener {
+	opt.Ping = cmp.Or(opt.Ping, defaultPing)
+	if opt.Logger == nil {
+		opt.Logger = slog.Default()
+	}
+	return &Listener{
+		redis: r, opt: opt, events: make(chan Event, 1024), changed: make(chan struct{}, 1),
+		subs: newSubscriptions(opt.Channels),
+	}
+}
+
+// Events returns what happens on the connection. It has to be read while Run runs; it is never closed.
+func (l *Listener) Events() <-chan Event { return l.events }
+
+// Subscribe subscribes to a channel; Confirmed follows. It does not block, and does nothing where the channel is
+// subscribed already.
+func (l *Listener) Subscribe(channel string) { l.update(func(s *subscriptions) { s.add(channel) }) }
+
+// Unsubscribe gives up a channel. It does not block. Events that the channel had before may still follow.
+func (l *Listener) Unsubscribe(channel string) {
+	l.update(func(s *subscriptions) { s.remove(channel) })
+}
+
+func (l *Listener) update(f func(*subscriptions)) {
+	l.mu.Lock()
+	f(&l.subs)
+	send := l.subs.due()
+	l.mu.Unlock()
+	if send {
+		select {
+		case l.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Run keeps the connection until ctx ends. It is called once.
+func (l *Listener) Run(ctx context.Context) {
+	backoff, lost := firstBackoff, false
+	for {
+		received, err := l.connect(ctx, lost)
+		if ctx.Err() != nil {
+			return
+		}
+		if received {
+			backoff, lost = firstBackoff, false
+		}
+		if !lost { // log an outage once
+			l.opt.Logger.WarnContext(ctx, "redis subscription lost", "subscription", l.opt.Name, "error", err)
+		}
+		lost = true
+		if !l.report(ctx, Down{err}) || !pause.For(ctx, backoff) {
+			return
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// connect makes one connection and serves it until it fails; received reports whether Redis replied on it at all.
+func (l *Listener) connect(ctx context.Context, lost bool) (received bool, err error) {
+	ctx, fail := context.WithCancelCause(ctx)
+	conn := l.redis.Subscribe(ctx)
+	shut := sync.OnceFunc(func() { _ = conn.Close() })
+	context.AfterFunc(ctx, shut)
+	l.update(func(s *subscriptions) { s.reset() })
+	c := &connection{PubSub: conn, made: time.Now()}
+	var sender sync.WaitGroup
+	sender.Go(func() { fail(l.send(ctx, c)) })
+	received, err = l.receive(ctx, c, lost)
+	fail(err)
+	shut()
+	sender.Wait()
+	return received, context.Cause(ctx)
+}
+
+// connection is one Pub/Sub connection, with the time of the last reply.
+type connection struct {
+	*redis.PubSub
+	made time.Time
+	last atomic.Int64 // since made
+}
+
+func (c *connection) idle() time.Duration { return time.Since(c.made) - time.Duration(c.last.Load()) }
+
+func (l *Listener) receive(ctx context.Context, c *connection, lost bool) (received bool, err error) {
+	for {
+		reply, err := c.Receive(ctx)
+		if err != nil {
+			return received, err
+		}
+		c.last.Store(int64(time.Since(c.made)))
+		if lost && !received {
+			l.opt.Logger.InfoContext(ctx, "redis subscription restored", "subscription", l.opt.Name)
+		}
+		received = true
+		var e Event
+		switch m := reply.(type) {
+		case *redis.Subscription:
+			l.update(func(s *subscriptions) { e, err = s.confirmed(m.Channel, m.Kind == "subscribe") })
+			if err != nil {
+				return received, err
+			}
+		case *redis.Message:
+			e = Message{m.Channel, m.Payload}
+		}
+		if e != nil && !l.report(ctx, e) {
+			return received, ctx.Err()
+		}
+	}
+}
+
+// send subscribes, unsubscribes and pings until the connection ends, or has to.
+func (l *Listener) send(ctx context.Context, c *connection) error {
+	timer := time.NewTimer(l.opt.Ping)
+	defer timer.Stop()
+	pinged := false
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.changed:
+			if err := l.sendChanges(ctx, c); err != nil {
+				return err
+			}
+		case <-timer.C:
+			idle, slowReader := c.idle(), len(l.events) == cap(l.events)
+			switch {
+			case idle < l.opt.Ping || slowReader:
+				pinged = false
+				timer.Reset(max(l.opt.Ping-idle, l.opt.Ping/10))
+			case pinged:
+				return ErrNoReply
+			default:
+				if err := within(ctx, func(ctx context.Context) error { return c.Ping(ctx) }); err != nil {
+					return err
+				}
+				pinged = true
+				timer.Reset(l.opt.Ping)
+			}
+		}
+	}
+}
+
+func (l *Listener) sendChanges(ctx context.Context, c *connection) error {
+	for {
+		l.mu.Lock()
+		join, leave := l.subs.take()
+		l.mu.Unlock()
+		if len(join)+len(leave) == 0 {
+			return nil
+		}
+		if len(leave) > 0 {
+			if err := within(ctx, func(ctx context.Context) error { return c.Unsubscribe(ctx, leave...) }); err != nil {
+				return err
+			}
+		}
+		if len(join) > 0 {
+			if err := within(ctx, func(ctx context.Context) error { return c.PubSub.Subscribe(ctx, join...) }); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func within(ctx context.Context, write func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return write(ctx)
+}
+
+// report hands an event to the reader of Events; false when ctx has ended.
+func (l *Listener) report(ctx context.Context, e Event) bool {
+	select {
+	case l.events <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
