@@ -11,8 +11,8 @@ import (
 
 	"berth"
 	"berth/api"
-	"berth/internal/app"
 	"berth/internal/client"
+	"berth/internal/devserver"
 )
 
 // X1: the first conference works without a media server, and moves when its unit is taken out.
@@ -21,7 +21,7 @@ func TestX1DemoUnits(t *testing.T) {
 	dir := t.TempDir()
 	server := program(t, dir, "--only=redis,temporal,worker,api,fleet", "--database=sqlite:"+dir+"/berth.db")
 	r := awaitReadyFile(t, dir)
-	secret, err := os.ReadFile(app.SecretFile(dir))
+	secret, err := os.ReadFile(devserver.SecretFile(dir))
 	require.NoError(t, err)
 	token, err := api.IssueToken(strings.TrimSpace(string(secret)), "alice", []string{api.ScopeUser}, time.Hour)
 	require.NoError(t, err)

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"berth/internal/devserver"
 )
 
 const (
@@ -60,12 +62,12 @@ func run(o *options) (err error) {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 
-	release, err := claimDataDir(o.DataDir)
+	release, err := devserver.Claim(o.DataDir)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := errors.Join(withdraw(o), choosePorts(o)); err != nil {
+	if err := errors.Join(devserver.RemoveReady(o.DataDir), choosePorts(o)); err != nil {
 		return err
 	}
 	o.connect()
@@ -89,7 +91,7 @@ func run(o *options) (err error) {
 	if err := announce(os.Stdout, o, time.Since(began)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, withdraw(o)) }()
+	defer func() { err = errors.Join(err, devserver.RemoveReady(o.DataDir)) }()
 	if err := invite(os.Stdout, o); err != nil {
 		return err
 	}

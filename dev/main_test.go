@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/internal/devserver"
 	"berth/internal/freeport"
 )
 
@@ -197,7 +198,7 @@ func program(t *testing.T, dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func awaitReadyFile(t *testing.T, dir string) (r readiness) {
+func awaitReadyFile(t *testing.T, dir string) (r devserver.Ready) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
@@ -207,7 +208,7 @@ func awaitReadyFile(t *testing.T, dir string) (r readiness) {
 	return r
 }
 
-func readReady(dir string) (r readiness, err error) {
+func readReady(dir string) (r devserver.Ready, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, "ready.json")) //nolint:gosec // the test's own folder
 	if err != nil {
 		return r, err

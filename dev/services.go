@@ -16,6 +16,7 @@ import (
 	"berth/api"
 	"berth/dev/port"
 	"berth/internal/app"
+	"berth/internal/devserver"
 	"berth/internal/ledger"
 )
 
@@ -94,7 +95,7 @@ func awaitReady(ctx context.Context, url string) error {
 
 // secret takes the secret of tokens from the settings or the data folder, where the first start leaves one.
 func (o *options) secret() error {
-	file := app.SecretFile(o.DataDir)
+	file := devserver.SecretFile(o.DataDir)
 	if err := o.ReadSecretFile(file); err != nil || o.API.AuthSecret != "" {
 		return err
 	}

@@ -74,12 +74,12 @@ func TestConferencesFromTheTerminal(t *testing.T) {
 	s.shows(watch, `awaiting-recovery: no node of pool conference can take it: 1 offline`)
 	s.media("u2", 5)
 	s.shows(watch, `open on u2 \(epoch \d+\)`)
-	s.shows(watch, `u2 was told RecoverConference \(epoch \d+\): acknowledged`)
+	s.shows(watch, `RecoverConference to u2 \(epoch \d+\): acknowledged`)
 	s.says(true, "conference", "end", number)
 	s.shows(watch, `ended: released`)
 	s.shows(watch, `· on u2 from \S+ to \S+, epoch \d+ \(released\)`)
 	s.shows(watch, `· on u1 from \S+ to \S+, epoch 1 \(unit_lost\)`)
-	s.shows(watch, `u2 was told ReleaseConference \(epoch \d+\): acknowledged`)
+	s.shows(watch, `ReleaseConference to u2 \(epoch \d+\): acknowledged`)
 	<-watch.done
 	require.True(t, watch.cmd.ProcessState.Success())
 

@@ -331,16 +331,16 @@ func TestNodeRefusesWrongSettings(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--exec: the exec driver needs a command":               {"--driver", "exec"},
 		`--http-url: "nowhere" is no http or https URL`:         {"--driver", "http", "--http-url", "nowhere"},
-		"--model: must name the model with --http-openai":       {"--driver", "http", "--http-url", "http://x", "--http-openai"},
-		"a chat model translates; it runs no executors":         {"--driver", "http", "--http-url", "http://x", "--http-openai", "--model", "m", "--kind", "engine"},
+		"--model is required with --http-openai":                {"--driver", "http", "--http-url", "http://x", "--http-openai"},
+		"a chat model cannot run executors":                     {"--driver", "http", "--http-url", "http://x", "--http-openai", "--model", "m", "--kind", "engine"},
 		"--slots must be 1 or more":                             {"--driver", "sim", "--slots", "0"},
 		"--drain must be above 0":                               {"--driver", "sim", "--drain", "0s"},
 		"--sim-delay and --sim-fail-every must not be negative": {"--driver", "sim", "--sim-delay=-1s"},
 		"capabilities": {"--driver", "sim", "--capabilities", "translate:en"},
 		"nodeId":       {"--driver", "sim", "--capabilities", "translate:en-es", "--id", "n 1"},
-		"--capabilities: must name what the node can do": {"--driver", "sim"},
-		`--api: "not-a-url" is no http or https URL`:     {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "not-a-url"},
-		`--api: "localhost:8080" is no http`:             {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "localhost:8080"},
+		"--capabilities: at least one is required":        {"--driver", "sim"},
+		`--api (BERTH_URL): invalid URL "not-a-url"`:      {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "not-a-url"},
+		`--api (BERTH_URL): invalid URL "localhost:8080"`: {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "localhost:8080"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		cmd := exec.CommandContext(ctx, filepath.Join("..", "bin", "berth"), append([]string{"node", "--token", "x", "--id", "n1"}, args...)...)

@@ -8,48 +8,48 @@ import (
 )
 
 type benchCommands struct {
-	Stream   benchStream   `cmd:"" help:"Provider chunk to SSE client, and submission to first token."`
-	Chain    benchChain    `cmd:"" help:"Chains a second beside bare workflows."`
-	Dispatch benchDispatch `cmd:"" help:"Choosing nodes, turns and nodes over HTTP, Redis memory."`
-	Recovery benchRecovery `cmd:"" help:"kill -9 of a media unit with many conferences: detection, and first to last re-creation."`
+	Stream   benchStream   `cmd:"" help:"Measure provider chunk to SSE client, and submission to first token."`
+	Chain    benchChain    `cmd:"" help:"Measure chains per second beside bare workflows."`
+	Dispatch benchDispatch `cmd:"" help:"Measure node selection, turns, node calls over HTTP, and Redis memory."`
+	Recovery benchRecovery `cmd:"" help:"Measure detection and re-creation after kill -9 of a media unit with many conferences."`
 }
 
 type benchRecovery struct {
 	settings
-	Conferences int `help:"Conferences of the unit that is killed." default:"100"`
+	Conferences int `help:"Run this many conferences on the unit that is killed." default:"100"`
 }
 
-// Run measures against the Redis and Temporal of the settings.
+// Run measures on the Redis and Temporal of the settings.
 func (c *benchRecovery) Run(ctx context.Context) error {
 	return bench.Recovery(ctx, os.Stdout, c.Config, c.Conferences)
 }
 
 type benchDispatch struct {
 	settings
-	Turns int `help:"Turns of six jobs a measurement." default:"200"`
+	Turns int `help:"Run this many turns of six jobs per measurement." default:"200"`
 }
 
-// Run measures against the Redis and Temporal of the settings.
+// Run measures on the Redis and Temporal of the settings.
 func (c *benchDispatch) Run(ctx context.Context) error {
 	return bench.Dispatch(ctx, os.Stdout, c.Config, c.Turns)
 }
 
 type benchStream struct {
 	settings
-	Samples int `help:"Tokens a measurement." default:"2000"`
+	Samples int `help:"Send this many tokens per measurement." default:"2000"`
 }
 
-// Run measures against the Redis and Temporal of the settings.
+// Run measures on the Redis and Temporal of the settings.
 func (c *benchStream) Run(ctx context.Context) error {
 	return bench.Stream(ctx, os.Stdout, c.Config, c.Samples)
 }
 
 type benchChain struct {
 	settings
-	Chains int `help:"Chains in all." default:"400"`
+	Chains int `help:"Run this many chains." default:"400"`
 }
 
-// Run measures against the Redis and Temporal of the settings.
+// Run measures on the Redis and Temporal of the settings.
 func (c *benchChain) Run(ctx context.Context) error {
 	return bench.Chain(ctx, os.Stdout, c.Config, c.Chains)
 }

@@ -22,20 +22,20 @@ type conferenceCommands struct {
 	List   conferenceList   `cmd:"" help:"List conferences, newest first."`
 	Get    conferenceGet    `cmd:"" help:"Print a conference as JSON."`
 	End    conferenceEnd    `cmd:"" help:"End a conference."`
-	Watch  conferenceWatch  `cmd:"" help:"Follow a conference: where it runs, why it waits, who was told what."`
+	Watch  conferenceWatch  `cmd:"" help:"Follow a conference: its unit, why it waits, the commands that were sent."`
 }
 
 type conferenceCreate struct {
 	server      `embed:""`
-	Number      string          `arg:"" optional:"" help:"Its number in international form without the plus; a free one by default."`
-	For         time.Duration   `help:"How long it lasts." default:"30m"`
-	Until       time.Time       `help:"When it ends, instead of --for: 2006-01-02T15:04:05Z." placeholder:"TIME"`
-	Title       string          `help:"What it is about."`
-	Max         int             `help:"Most participants; 0 is no limit."`
-	Zone        string          `help:"Only units of this zone."`
-	Recoverable bool            `help:"Recover it when its unit is lost." default:"true" negatable:""`
-	Metadata    json.RawMessage `help:"Any JSON, kept with it." placeholder:"JSON"`
-	Watch       bool            `help:"Follow it afterwards."`
+	Number      string          `arg:"" optional:"" help:"Use this number, in international form without the plus. Default: a free number."`
+	For         time.Duration   `help:"End it after this time." default:"30m"`
+	Until       time.Time       `help:"End it at this time instead of after --for: 2006-01-02T15:04:05Z." placeholder:"TIME"`
+	Title       string          `help:"Set the title."`
+	Max         int             `help:"Limit the number of participants; 0 means no limit."`
+	Zone        string          `help:"Use only units of this zone."`
+	Recoverable bool            `help:"Recover it after its unit is lost." default:"true" negatable:""`
+	Metadata    json.RawMessage `help:"Store this JSON with it." placeholder:"JSON"`
+	Watch       bool            `help:"Follow it after it was created."`
 }
 
 // Run opens the conference and prints its number.
@@ -47,13 +47,16 @@ func (c *conferenceCreate) Run(ctx context.Context) error {
 	if c.Until.IsZero() {
 		spec.DurationMs = c.For.Milliseconds()
 	}
-	api := c.client()
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
 	made, err := api.CreateConference(ctx, spec)
 	if err != nil {
 		return err
 	}
 	fmt.Println(made.E164)
-	fmt.Fprintf(os.Stderr, "· %s; ends %s\n", standing(made.Status, made.Ending, made.Owner, made.Waiting), clock(made.EndAt))
+	fmt.Fprintf(os.Stderr, "· %s; ends %s\n", formatStatus(made.Status, made.Ending, made.Owner, made.Waiting), clock(made.EndAt))
 	if !c.Watch {
 		return nil
 	}
@@ -62,17 +65,21 @@ func (c *conferenceCreate) Run(ctx context.Context) error {
 
 type conferenceList struct {
 	server `embed:""`
-	Status berth.ConferenceStatus `help:"Only of this status: ${enum}." enum:",creating,open,awaiting-connection,awaiting-recovery,ended,deleted" default:""`
-	Unit   string                 `help:"Only on this unit."`
-	Limit  int                    `help:"At most so many." default:"50"`
+	Status berth.ConferenceStatus `help:"List only conferences of this status: ${enum}." enum:",${conference_statuses}" default:""`
+	Unit   string                 `help:"List only conferences on this unit."`
+	Limit  int                    `help:"Maximum number of results." default:"50"`
 }
 
-// Run prints one's own conferences, with a token of the scope operator everybody's.
+// Run prints the caller's conferences, or those of all users with a token of scope operator.
 func (c *conferenceList) Run(ctx context.Context) error {
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "NUMBER\tSTATUS\tUNIT\tEPOCH\tENDS\tTITLE")
 	n := 0
-	for one, err := range c.client().Conferences(ctx, c.Status, c.Unit) {
+	for one, err := range api.Conferences(ctx, c.Status, c.Unit) {
 		if err != nil {
 			return errors.Join(out.Flush(), err)
 		}
@@ -97,13 +104,17 @@ func (c *conferenceList) Run(ctx context.Context) error {
 
 type conferenceGet struct {
 	server `embed:""`
-	Number string `arg:"" help:"Its number."`
-	ID     string `help:"An earlier conference of the number." name:"id"`
+	Number string `arg:"" help:"Number of the conference."`
+	ID     string `help:"Print an earlier conference of this number." name:"id"`
 }
 
 // Run prints the conference as JSON.
 func (c *conferenceGet) Run(ctx context.Context) error {
-	one, err := c.client().Conference(ctx, c.Number, c.ID)
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	one, err := api.Conference(ctx, c.Number, c.ID)
 	if err != nil {
 		return err
 	}
@@ -117,35 +128,43 @@ func (c *conferenceGet) Run(ctx context.Context) error {
 
 type conferenceEnd struct {
 	server `embed:""`
-	Number string `arg:"" help:"Its number."`
+	Number string `arg:"" help:"Number of the conference."`
 }
 
-// Run ends the conference, whatever it is doing.
+// Run ends the conference in any state.
 func (c *conferenceEnd) Run(ctx context.Context) error {
-	one, err := c.client().EndConference(ctx, c.Number)
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	one, err := api.EndConference(ctx, c.Number)
 	if err != nil {
 		return err
 	}
 	if !one.Status.Final() {
-		fmt.Fprintln(os.Stderr, "· it is ending; its unit takes its time")
+		fmt.Fprintln(os.Stderr, "· ending; its unit has not acknowledged the release yet")
 	}
 	return nil
 }
 
 type conferenceWatch struct {
 	server `embed:""`
-	Number string `arg:"" help:"Its number."`
+	Number string `arg:"" help:"Number of the conference."`
 }
 
 // Run follows the conference to its end.
 func (c *conferenceWatch) Run(ctx context.Context) error {
-	return watchConference(ctx, c.client(), c.Number, os.Stdout)
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	return watchConference(ctx, api, c.Number, os.Stdout)
 }
 
-// ordersEvery is how often it is looked what units were told and have answered: not each of that is an event.
-const ordersEvery = 2 * time.Second
+// pollInterval is the time between two reads of the conference: not every command and acknowledgement is an event.
+const pollInterval = 2 * time.Second
 
-// watchConference prints what becomes of the number's last conference until it is over.
+// watchConference prints the events and commands of the number's last conference until it has ended.
 func watchConference(ctx context.Context, api *client.Client, e164 string, out io.Writer) error {
 	now, err := api.Conference(ctx, e164, "")
 	if err != nil {
@@ -163,7 +182,7 @@ func watchConference(ctx context.Context, api *client.Client, e164 string, out i
 				return err
 			}
 			if ev.ConferenceID != now.ID && ev.Type != berth.EventGap {
-				continue // an earlier one of the number
+				continue // an earlier conference of this number
 			}
 			select {
 			case events <- ev:
@@ -173,7 +192,7 @@ func watchConference(ctx context.Context, api *client.Client, e164 string, out i
 		}
 		return nil
 	})
-	look := time.NewTicker(ordersEvery)
+	look := time.NewTicker(pollInterval)
 	defer look.Stop()
 	for {
 		select {
@@ -181,7 +200,7 @@ func watchConference(ctx context.Context, api *client.Client, e164 string, out i
 			if !more {
 				return g.Wait()
 			}
-			if now, err = lookAgain(ctx, api, now); err != nil {
+			if now, err = reread(ctx, api, now); err != nil {
 				return err
 			}
 			w.event(ev)
@@ -192,7 +211,7 @@ func watchConference(ctx context.Context, api *client.Client, e164 string, out i
 			}
 			w.orders(now.Orders, time.UnixMilli(ev.TS))
 		case <-look.C:
-			if now, err = lookAgain(ctx, api, now); err != nil {
+			if now, err = reread(ctx, api, now); err != nil {
 				return err
 			}
 			w.orders(now.Orders, time.Time{})
@@ -200,24 +219,24 @@ func watchConference(ctx context.Context, api *client.Client, e164 string, out i
 	}
 }
 
-// lookAgain is the conference now; as it was, while the API is away.
-func lookAgain(ctx context.Context, api *client.Client, was client.Conference) (client.Conference, error) {
-	now, err := api.Conference(ctx, was.E164, was.ID)
+// reread returns the conference, or previous while the API is unavailable.
+func reread(ctx context.Context, api *client.Client, previous client.Conference) (client.Conference, error) {
+	now, err := api.Conference(ctx, previous.E164, previous.ID)
 	var p *client.Problem
 	switch {
 	case err == nil:
 		return now, nil
 	case ctx.Err() != nil, errors.As(err, &p) && p.Status < http.StatusInternalServerError:
-		return was, err
+		return previous, err
 	default:
-		return was, nil
+		return previous, nil
 	}
 }
 
-// conferenceWatcher prints what has not been printed yet.
+// conferenceWatcher prints events and commands once.
 type conferenceWatcher struct {
 	out io.Writer
-	// shown is what was last printed of each order: the outcome, empty while there was none.
+	// shown holds the outcome that was last printed for each command, empty while it had none.
 	shown map[orderKey]string
 }
 
@@ -231,7 +250,7 @@ func (w conferenceWatcher) event(ev berth.ConferenceEvent) {
 	at := clock(time.UnixMilli(ev.TS))
 	switch ev.Type {
 	case berth.EventGap:
-		fmt.Fprintln(w.out, "· part of the history is no longer kept")
+		fmt.Fprintln(w.out, "· part of the history is no longer stored")
 	case berth.EventDone:
 		fmt.Fprintf(w.out, "%s  %s: %s\n", at, ev.Status, ev.End)
 	default:
@@ -239,11 +258,11 @@ func (w conferenceWatcher) event(ev berth.ConferenceEvent) {
 		if ev.Owner != nil {
 			owner = *ev.Owner
 		}
-		fmt.Fprintf(w.out, "%s  %s\n", at, standing(ev.Status, ev.Ending, owner, ev.Waiting))
+		fmt.Fprintf(w.out, "%s  %s\n", at, formatStatus(ev.Status, ev.Ending, owner, ev.Waiting))
 	}
 }
 
-// orders prints what units were told until then and have answered since it was last printed.
+// orders prints commands that were sent until then and are new or have a new outcome. A zero time means no limit.
 func (w conferenceWatcher) orders(all []berth.ConferenceOrder, until time.Time) {
 	for _, o := range all {
 		if !until.IsZero() && o.At.After(until) {
@@ -259,11 +278,11 @@ func (w conferenceWatcher) orders(all []berth.ConferenceOrder, until time.Time) 
 		if outcome == "" {
 			outcome = "…"
 		}
-		fmt.Fprintf(w.out, "%s    %s was told %s (epoch %d): %s\n", clock(o.At), o.NodeID, o.Command, o.Epoch, printable(outcome))
+		fmt.Fprintf(w.out, "%s    %s to %s (epoch %d): %s\n", clock(o.At), o.Command, o.NodeID, o.Epoch, printable(outcome))
 	}
 }
 
-// record prints where it was.
+// record prints the units that ran the conference.
 func (w conferenceWatcher) record(c berth.Conference) {
 	for _, s := range c.Segments {
 		reason := ""
@@ -274,8 +293,8 @@ func (w conferenceWatcher) record(c berth.Conference) {
 	}
 }
 
-// standing is a status in words, with who runs the conference or why nobody does.
-func standing(status berth.ConferenceStatus, ending berth.ConferenceEnd, owner berth.ConferenceOwner, waiting string) string {
+// formatStatus returns a status with the unit that runs the conference, or the reason why none does.
+func formatStatus(status berth.ConferenceStatus, ending berth.ConferenceEnd, owner berth.ConferenceOwner, waiting string) string {
 	s := string(status)
 	if owner.NodeID != "" {
 		s += fmt.Sprintf(" on %s (epoch %d)", owner.NodeID, owner.Epoch)
@@ -289,7 +308,7 @@ func standing(status berth.ConferenceStatus, ending berth.ConferenceEnd, owner b
 	return s
 }
 
-// clock is a time as people read it: of today without the day.
+// clock formats a time in the local time zone, without the date if that is today.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -1,17 +1,21 @@
-// Command berth is the one binary of the house: it serves the API, works task queues, and is the terminal client.
+// Command berth serves the API, polls task queues, runs node agents and is the terminal client.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
+	"berth"
+	"berth/api"
 	"berth/internal/config"
 	"berth/internal/node"
 )
@@ -20,27 +24,27 @@ import (
 var version = "dev"
 
 type commands struct {
-	API        apiCommand         `cmd:"" name:"api" help:"Serve the HTTP API and the console."`
-	Worker     workerCommand      `cmd:"" help:"Work task queues."`
-	Node       nodeCommand        `cmd:"" help:"Be a node: register, work jobs with a driver, drain when stopped."`
-	Media      mediaCommand       `cmd:"" help:"Be a media unit: run conferences on the media server beside it."`
-	Token      tokenCommand       `cmd:"" help:"Print a bearer token."`
-	Task       taskCommands       `cmd:"" help:"Submit, watch, get and cancel tasks from the terminal."`
-	Turn       turnCommand        `cmd:"" help:"Speak in a live-translation session from the terminal."`
-	Conference conferenceCommands `cmd:"" help:"Open, watch, list and end conferences from the terminal."`
-	Sim        simCommands        `cmd:"" help:"Stand-ins for what is not here."`
-	Bench      benchCommands      `cmd:"" help:"Measure berth beside its baselines, on running servers."`
-	Config     configCommand      `cmd:"" help:"Print the settings in force, secrets hidden."`
+	API        apiCommand         `cmd:"" name:"api" help:"Serve the HTTP API and the page."`
+	Worker     workerCommand      `cmd:"" help:"Run workflows and activities from task queues."`
+	Node       nodeCommand        `cmd:"" help:"Run a node agent: register, run jobs with a driver, drain on stop."`
+	Media      mediaCommand       `cmd:"" help:"Run a media unit agent: keep conferences on a media server."`
+	Token      tokenCommand       `cmd:"" help:"Issue a bearer token."`
+	Task       taskCommands       `cmd:"" help:"Submit, watch, get and cancel tasks."`
+	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`
+	Conference conferenceCommands `cmd:"" help:"Open, watch, list and end conferences."`
+	Sim        simCommands        `cmd:"" help:"Run simulators."`
+	Bench      benchCommands      `cmd:"" help:"Measure berth beside its baselines on running servers."`
+	Config     configCommand      `cmd:"" help:"Print the settings in use, without secrets."`
 	Version    kong.VersionFlag   `help:"Print the version."`
 }
 
-// settings is embedded by every command that runs a part of the server.
+// settings is embedded by every command that runs a server process.
 type settings struct {
 	config.Config `embed:""`
 }
 
 func main() {
-	// The first signal asks for a graceful stop, the second ends the process at once.
+	// The first signal starts a graceful stop, the second ends the process immediately.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -48,10 +52,10 @@ func main() {
 	var cmd commands
 	k := kong.Parse(&cmd,
 		kong.Name("berth"),
-		kong.Description("A durable dispatcher for scarce capacity. Every flag has an environment variable; `berth config` shows what is in force."),
+		kong.Description("A durable dispatcher for scarce capacity. Most flags have an environment variable; `berth config` prints the settings in use."),
 		kong.ShortUsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"version": version, "drivers": strings.Join(node.DriverNames(), ",")},
+		enums(),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
 	if err := k.Run(); err != nil {
@@ -59,6 +63,31 @@ func main() {
 			os.Exit(130)
 		}
 		fmt.Fprintln(os.Stderr, "berth:", err)
+		if call := new(url.Error); errors.As(err, &call) {
+			fmt.Fprintln(os.Stderr, "berth: set BERTH_URL if the API has another address")
+		}
 		os.Exit(1)
 	}
+}
+
+// enums returns the variables of flags: values that come from the domain's tables.
+func enums() kong.Vars {
+	return kong.Vars{
+		"version":             version,
+		"templates":           join(berth.Templates()),
+		"locales":             join([]berth.Locale{berth.LocaleEN, berth.LocaleZH}),
+		"conference_statuses": join(berth.ConferenceStatuses()),
+		// A media unit has a command of its own.
+		"node_kinds": join(slices.DeleteFunc(berth.NodeKinds(), func(k berth.NodeKind) bool { return k == berth.NodeMedia })),
+		"drivers":    strings.Join(node.DriverNames(), ","),
+		"scopes":     strings.Join([]string{api.ScopeUser, api.ScopeNode, api.ScopeOperator}, ","),
+	}
+}
+
+func join[T ~string](values []T) string {
+	s := make([]string, len(values))
+	for i, v := range values {
+		s[i] = string(v)
+	}
+	return strings.Join(s, ",")
 }

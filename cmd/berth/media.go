@@ -13,42 +13,39 @@ import (
 	temporalclient "go.temporal.io/sdk/client"
 
 	"berth"
-	"berth/internal/config"
 	"berth/internal/node"
 	"berth/internal/telemetry"
 	"berth/internal/unit"
 )
 
-// mediaCommand keeps the contract of docs/units.md.
+// mediaCommand implements the contract in docs/units.md.
 type mediaCommand struct {
-	URL   string `help:"The API." name:"api" aliases:"url" env:"BERTH_URL" default:"http://127.0.0.1:8080"`
-	Token string `help:"Bearer token with the scope node, see 'berth token --scopes node'." env:"BERTH_TOKEN" required:""`
+	agentServer `embed:""`
 
-	ID       string `help:"Id of the unit; a process that registers under it later takes it over." name:"id" env:"BERTH_UNIT_ID" required:""`
-	Slots    int    `help:"Conferences it runs at once." default:"50"`
-	Zone     string `help:"Zone it is in: conferences of a zone stay in it."`
-	Hostname string `help:"Host it is on. Default: the machine's name."`
-	Leave    bool   `help:"When stopped, withdraw, so that its conferences are recovered elsewhere at once. Without it, it is to be back before it is missed."`
+	ID       string `help:"Register with this id. A process that registers with it later replaces this one." name:"id" env:"BERTH_UNIT_ID" required:""`
+	Slots    int    `help:"Run at most this many conferences." default:"50"`
+	Zone     string `help:"Zone of the unit. Conferences with a zone run only on units of that zone."`
+	Hostname string `help:"Host of the unit. Default: the machine's name."`
+	Leave    bool   `help:"Withdraw on stop, so that the conferences are recovered elsewhere immediately. Otherwise a restart within the detection time keeps them."`
 
-	Check   time.Duration `help:"Time between two looks at the media server." default:"300ms"`
-	Silence time.Duration `help:"How long the media server may be unreachable before its conferences are given up." default:"2s"`
+	Check   time.Duration `help:"Check the media server at this interval." default:"300ms"`
+	Silence time.Duration `help:"Give up the conferences after the media server was unreachable for this time." default:"2s"`
 
-	Driver string `help:"The media server: ${enum}." enum:"livekit,sim" required:""`
+	Driver string `help:"Kind of media server: ${enum}." enum:"livekit,sim" required:""`
 
 	LivekitURL    string `help:"livekit: its URL, for instance http://127.0.0.1:7880." name:"livekit-url" env:"LIVEKIT_URL"`
 	LivekitKey    string `help:"livekit: API key." name:"livekit-key" env:"LIVEKIT_API_KEY"`
 	LivekitSecret string `help:"livekit: the key's secret." name:"livekit-secret" env:"LIVEKIT_API_SECRET"`
 
-	SimFault   unit.Fault    `help:"sim: what it does wrong from the start: silent, half-dead, refuse or slow." name:"sim-fault" enum:",silent,half-dead,refuse,slow" default:""`
-	SimDelay   time.Duration `help:"sim: time a command takes." name:"sim-delay"`
-	SimControl string        `help:"sim: address that serves faults on demand over HTTP." name:"sim-control" placeholder:"HOST:PORT"`
+	SimFault   unit.Fault    `help:"sim: start with this fault: silent, half-dead, refuse or slow." name:"sim-fault" enum:",silent,half-dead,refuse,slow" default:""`
+	SimDelay   time.Duration `help:"sim: run each command for this time." name:"sim-delay"`
+	SimControl string        `help:"sim: serve an HTTP API for faults on this address." name:"sim-control" placeholder:"HOST:PORT"`
 
-	Temporal  config.Temporal `embed:"" group:"Temporal"`
-	LogLevel  string          `help:"Least log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
-	LogFormat string          `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
+	LogLevel  string `help:"Minimum log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
+	LogFormat string `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
 }
 
-// Run is the unit until the context ends.
+// Run runs the agent until the context ends.
 func (c *mediaCommand) Run(ctx context.Context) error {
 	logger, err := telemetry.Logger(os.Stderr, c.LogLevel, c.LogFormat)
 	if err != nil {
@@ -60,8 +57,8 @@ func (c *mediaCommand) Run(ctx context.Context) error {
 	case c.Check <= 0 || c.Silence < 2*c.Check:
 		return errors.New("--check must be above 0, and --silence at least twice as long")
 	}
-	api := server{c.URL, c.Token}
-	if err := api.check("--api"); err != nil {
+	api, err := c.client()
+	if err != nil {
 		return err
 	}
 	own, err := node.NewIncarnation()
@@ -87,7 +84,7 @@ func (c *mediaCommand) Run(ctx context.Context) error {
 		Spec: berth.NodeSpec{
 			ID: c.ID, Hostname: c.Hostname, Zone: c.Zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: c.Slots,
 		},
-		API: api.client(), Temporal: tc, Driver: driver, WithdrawOnStop: c.Leave, Check: c.Check, UnreachableAfter: c.Silence, Logger: logger,
+		API: api, Temporal: tc, Driver: driver, WithdrawOnStop: c.Leave, Check: c.Check, UnreachableAfter: c.Silence, Logger: logger,
 	})
 }
 
@@ -112,7 +109,7 @@ func (c *mediaCommand) driver(ctx context.Context, logger *slog.Logger, own bert
 		return nil, nil, fmt.Errorf("--sim-control: %w", err)
 	}
 	control := &http.Server{Handler: d.Control(), ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = control.Serve(l) }() // until it is closed
-	logger.Info("simulated media server takes orders", "addr", l.Addr().String())
+	go func() { _ = control.Serve(l) }() // returns when closed
+	logger.Info("simulated media server accepts faults", "addr", l.Addr().String())
 	return d, func() { _ = control.Close() }, nil
 }

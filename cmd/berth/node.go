@@ -10,39 +10,36 @@ import (
 	temporalclient "go.temporal.io/sdk/client"
 
 	"berth"
-	"berth/internal/config"
 	"berth/internal/node"
 	"berth/internal/telemetry"
 )
 
-// nodeCommand keeps the contract of docs/nodes.md.
+// nodeCommand implements the contract in docs/nodes.md.
 type nodeCommand struct {
-	URL   string `help:"The API." name:"api" aliases:"url" env:"BERTH_URL" default:"http://127.0.0.1:8080"`
-	Token string `help:"Bearer token with the scope node, see 'berth token --scopes node'." env:"BERTH_TOKEN" required:""`
+	agentServer `embed:""`
 
-	ID           string         `help:"Id of the node; a process that registers under it later takes it over." name:"id" env:"BERTH_NODE_ID" required:""`
-	Kind         berth.NodeKind `help:"What its capacity is good for: ${enum}." enum:"translate,engine" default:"translate"`
-	Capabilities []string       `help:"What it can do: language pairs such as translate:en-es, names of executors. At least one."`
-	Slots        int            `help:"Jobs it does at once." default:"4"`
-	Zone         string         `help:"Zone it is in, for locality."`
-	Hostname     string         `help:"Host it is on, for locality. Default: the machine's name."`
-	Drain        time.Duration  `help:"Time that running jobs get to finish when it is stopped." default:"20s"`
+	ID           string         `help:"Register with this id. A process that registers with it later replaces this one." name:"id" env:"BERTH_NODE_ID" required:""`
+	Kind         berth.NodeKind `help:"Kind of the node: ${enum}." enum:"${node_kinds}" default:"translate"`
+	Capabilities []string       `help:"Capabilities: language pairs such as translate:en-es, or names of executors. At least one."`
+	Slots        int            `help:"Run at most this many jobs at the same time." default:"4"`
+	Zone         string         `help:"Zone of the node, for locality."`
+	Hostname     string         `help:"Host of the node, for locality. Default: the machine's name."`
+	Drain        time.Duration  `help:"On stop, let running jobs finish for at most this time." default:"20s"`
 
 	node.DriverFlags `embed:""`
 
-	Temporal  config.Temporal `embed:"" group:"Temporal"`
-	LogLevel  string          `help:"Least log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
-	LogFormat string          `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
+	LogLevel  string `help:"Minimum log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
+	LogFormat string `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
 }
 
-// Run is the node until the context ends and it has drained.
+// Run runs the agent until the context ends and its jobs have drained.
 func (c *nodeCommand) Run(ctx context.Context) error {
 	logger, err := telemetry.Logger(os.Stderr, c.LogLevel, c.LogFormat)
 	if err != nil {
 		return err
 	}
-	api := server{c.URL, c.Token}
-	if err := api.check("--api"); err != nil {
+	api, err := c.client()
+	if err != nil {
 		return err
 	}
 	spec := berth.NodeSpec{
@@ -64,7 +61,7 @@ func (c *nodeCommand) Run(ctx context.Context) error {
 		driver, err = node.NewDriver(c.DriverFlags, spec, logger)
 	}
 	if err == nil && len(c.Capabilities) == 0 {
-		err = errors.New("--capabilities: must name what the node can do, such as translate:en-es; without, nothing would ever come to it")
+		err = errors.New("--capabilities: at least one is required, for instance translate:en-es; a node without capabilities receives no jobs")
 	}
 	if err != nil {
 		return err
@@ -78,6 +75,6 @@ func (c *nodeCommand) Run(ctx context.Context) error {
 	}
 	defer tc.Close()
 	return node.Run(ctx, node.Options{
-		Spec: spec, API: api.client(), Temporal: tc, Driver: driver, Drain: c.Drain, Logger: logger,
+		Spec: spec, API: api, Temporal: tc, Driver: driver, Drain: c.Drain, Logger: logger,
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"berth/api"
 	"berth/internal/app"
+	"berth/internal/devserver"
 	"berth/internal/telemetry"
 )
 
@@ -20,8 +21,8 @@ func (c *apiCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What an API holds for its open streams stays for hours, and it makes little garbage beside it: half of Go's usual
-	// headroom saves a quarter of its memory (P12). An operator's GOGC wins.
+	// Memory for open streams is kept for hours, with little garbage beside it: half of Go's default headroom saves a
+	// quarter of it. GOGC overrides this.
 	if usual := debug.SetGCPercent(50); usual != 100 {
 		debug.SetGCPercent(usual)
 	}
@@ -40,18 +41,18 @@ func (c *workerCommand) Run(ctx context.Context) error {
 }
 
 type tokenCommand struct {
-	User       string        `help:"User the token speaks for." required:""`
-	Scopes     []string      `help:"Scopes: ${enum}." enum:"user,node,operator" default:"user"`
-	TTL        time.Duration `help:"How long it is valid." default:"24h"`
-	AuthSecret string        `help:"HS256 secret, the API's." env:"BERTH_AUTH_SECRET"`
-	DataDir    string        `help:"Data folder of a development server whose secret is used when none is given." env:"BERTH_DATA_DIR" default:".berth"`
+	User       string        `help:"Issue the token to this user." required:""`
+	Scopes     []string      `help:"Grant these scopes: ${enum}." enum:"${scopes}" default:"user"`
+	TTL        time.Duration `help:"Let the token expire after this time." default:"24h"`
+	AuthSecret string        `help:"Sign with this HS256 secret, the API's." env:"BERTH_AUTH_SECRET"`
+	DataDir    string        `help:"Read the secret from this data directory of a development server if none is set." env:"BERTH_DATA_DIR" default:".berth"`
 }
 
-// Run prints the bare token on standard output.
+// Run prints the token on standard output.
 func (c *tokenCommand) Run() error {
 	cfg := settings{}
 	cfg.API.AuthSecret = c.AuthSecret
-	if err := cfg.ReadSecretFile(app.SecretFile(c.DataDir)); err != nil {
+	if err := cfg.ReadSecretFile(devserver.SecretFile(c.DataDir)); err != nil {
 		return err
 	}
 	if err := cfg.NeedSecret(); err != nil {
@@ -71,12 +72,12 @@ type configCommand struct{ settings }
 func (c *configCommand) Run() error { return c.Print(os.Stdout) }
 
 type simCommands struct {
-	Model simModelCommand `cmd:"" help:"Serve the local stand-in model (OpenAI chat-completions protocol)."`
+	Model simModelCommand `cmd:"" help:"Serve the simulated model (OpenAI chat-completions protocol)."`
 }
 
 type simModelCommand struct {
 	app.ModelServer `embed:""`
-	LogLevel        string `help:"Least log level." env:"BERTH_LOG_LEVEL" default:"info"`
+	LogLevel        string `help:"Minimum log level." env:"BERTH_LOG_LEVEL" default:"info"`
 }
 
 // Run serves until the context ends.

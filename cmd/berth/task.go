@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
 
@@ -18,49 +17,36 @@ import (
 
 type taskCommands struct {
 	Submit taskSubmit `cmd:"" help:"Submit a task."`
-	Watch  taskWatch  `cmd:"" help:"Follow a task: stage, position, live tokens."`
+	Watch  taskWatch  `cmd:"" help:"Follow a task: position, stage, tokens."`
 	Get    taskGet    `cmd:"" help:"Print a task's status and result as JSON."`
 	Cancel taskCancel `cmd:"" help:"Cancel a task."`
 }
 
-// server is whom the terminal commands talk to.
-type server struct {
-	URL   string `help:"The API." name:"url" env:"BERTH_URL" default:"http://127.0.0.1:8080"`
-	Token string `help:"Bearer token, see 'berth token'." env:"BERTH_TOKEN" required:""`
-}
-
-// check tells at once what no trying again would mend.
-func (s server) check(flag string) error {
-	if u, err := url.Parse(s.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%s: %q is no http or https URL", flag, s.URL)
-	}
-	return nil
-}
-
-func (s server) client() *client.Client { return client.New(s.URL, s.Token) }
-
 type taskSubmit struct {
 	server   `embed:""`
-	Template berth.Template `help:"Template, for instance job_match." required:""`
-	Locale   berth.Locale   `help:"Language: en or zh." default:"en"`
-	Service  string         `help:"Service the task belongs to." default:"career"`
-	ID       string         `help:"Task id of your own; submitting it again replays." name:"id"`
-	Resume   string         `help:"Résumé, a text file or an image." type:"existingfile"`
-	Job      string         `help:"Posting, a text file or an image." type:"existingfile"`
-	Detailed string         `help:"Detailed résumé, a text file." type:"existingfile"`
-	Notes    string         `help:"Notes for the model."`
-	Watch    bool           `help:"Follow the task afterwards."`
+	Template berth.Template `help:"Use this template: ${enum}." enum:"${templates}" required:""`
+	Locale   berth.Locale   `help:"Answer in this language: ${enum}." enum:"${locales}" default:"en"`
+	Service  string         `help:"Account the task to this service." default:"career"`
+	ID       string         `help:"Use this task id. Submitting the same task again returns the first one." name:"id"`
+	Resume   string         `help:"Read the résumé from this text file or image." type:"existingfile"`
+	Job      string         `help:"Read the posting from this text file or image." type:"existingfile"`
+	Detailed string         `help:"Read the detailed résumé from this text file." type:"existingfile"`
+	Notes    string         `help:"Add notes for the model."`
+	Watch    bool           `help:"Follow the task after it was submitted."`
 }
 
-// Run uploads what are files, submits, and prints the task id.
+// Run uploads the files, submits the task and prints its id.
 func (c *taskSubmit) Run(ctx context.Context) error {
-	api := c.client()
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
 	variables := map[string]any{}
 	add := func(file, textVar, imageVar string) error {
 		if file == "" {
 			return nil
 		}
-		b, err := os.ReadFile(file) //nolint:gosec // the person's own file
+		b, err := os.ReadFile(file) //nolint:gosec // the user's own file
 		if err != nil {
 			return err
 		}
@@ -105,10 +91,14 @@ type taskWatch struct {
 
 // Run follows the task to its end.
 func (c *taskWatch) Run(ctx context.Context) error {
-	return follow(ctx, c.client(), c.ID, os.Stdout, os.Stderr)
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	return follow(ctx, api, c.ID, os.Stdout, os.Stderr)
 }
 
-// follow writes the answer to out as it comes and everything about it to info. Its error is the task's.
+// follow writes the text to out as it arrives, and progress to info. It returns the error with which the task ended.
 func follow(ctx context.Context, api *client.Client, id string, out, info io.Writer) error {
 	wrote := false
 	for ev, err := range api.Follow(ctx, id, "") {
@@ -122,17 +112,17 @@ func follow(ctx context.Context, api *client.Client, id string, out, info io.Wri
 		case berth.EventQueued:
 			before := ""
 			if e.Position != nil {
-				before = fmt.Sprintf(": %d before you", *e.Position)
+				before = fmt.Sprintf(": %d ahead", *e.Position)
 			}
 			fmt.Fprintf(info, "· queued%s (%s, %s)\n", before, e.Queue, e.Model)
 		case berth.EventStart:
-			fmt.Fprintf(info, "· started on %s%s\n", e.Model, standIn(e.StandIn))
+			fmt.Fprintf(info, "· started on %s%s\n", e.Model, simulated(e.StandIn))
 		case berth.EventStageProgress:
 			progress(info, e, wrote)
 		case berth.EventReset:
 			fmt.Fprintf(info, "\n· %s\n", e.Message)
 		case berth.EventGap:
-			fmt.Fprintln(info, "\n· part of the history is no longer kept")
+			fmt.Fprintln(info, "\n· part of the history is no longer stored")
 		case berth.EventError:
 			return fmt.Errorf("task %s: %s (%s)", strings.ToLower(string(e.Status)), e.Message, e.Code)
 		case berth.EventDone:
@@ -154,7 +144,7 @@ func progress(info io.Writer, e berth.Event, wrote bool) {
 		fmt.Fprintf(info, "  %s %s  %s\n", mark, printable(p.Requirement), printable(p.Evidence))
 	}
 	if e.Message != "" {
-		fmt.Fprintf(info, "· %s: %s%s\n", e.Stage, e.Message, standIn(e.StandIn))
+		fmt.Fprintf(info, "· %s: %s%s\n", e.Stage, e.Message, simulated(e.StandIn))
 	}
 }
 
@@ -176,14 +166,14 @@ func finished(e berth.Event, wrote bool, out, info io.Writer) error {
 	return nil
 }
 
-func standIn(is bool) string {
-	if is {
-		return " (local stand-in model)"
+func simulated(yes bool) string {
+	if yes {
+		return " (simulated model)"
 	}
 	return ""
 }
 
-// printable takes control characters out of a model's text: a terminal would obey them.
+// printable removes control characters from a text of a model or another user: a terminal would execute them.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || (r >= ' ' && r != 0x7f && (r < 0x80 || r > 0x9f)) {
@@ -200,7 +190,11 @@ type taskGet struct {
 
 // Run prints the task as JSON.
 func (c *taskGet) Run(ctx context.Context) error {
-	t, err := c.client().Describe(ctx, c.ID)
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	t, err := api.Describe(ctx, c.ID)
 	if err != nil {
 		return err
 	}
@@ -217,5 +211,11 @@ type taskCancel struct {
 	ID     string `arg:"" help:"Task id."`
 }
 
-// Run asks for the task's end.
-func (c *taskCancel) Run(ctx context.Context) error { return c.client().Cancel(ctx, c.ID) }
+// Run requests the cancellation of the task.
+func (c *taskCancel) Run(ctx context.Context) error {
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	return api.Cancel(ctx, c.ID)
+}

@@ -19,30 +19,33 @@ import (
 
 type turnCommand struct {
 	server  `embed:""`
-	Session string `help:"Session; a new one by default." name:"session"`
-	From    string `help:"Language that is spoken." default:"en"`
-	To      string `help:"Language that is wanted." default:"es"`
-	Speaker string `help:"Who speaks." default:"me"`
-	Tenant  string `help:"Tenant of the session."`
+	Session string `help:"Use this session. Default: a new one." name:"session"`
+	From    string `help:"Translate from this language." default:"en"`
+	To      string `help:"Translate to this language." default:"es"`
+	Speaker string `help:"Set the speaker of the segments." default:"me"`
+	Tenant  string `help:"Set the tenant of the session."`
 }
 
-// Help tells how to speak.
+// Help describes the input and output.
 func (c *turnCommand) Help() string {
-	return "Each line is a segment of the utterance; an empty line ends the utterance, and so does a pause of TURN_TIMEOUT_MS. " +
-		"Translations come back in order, each with the node that did it. The end of the input ends the conversation."
+	return "Each line of the input is a segment of a turn. An empty line ends the turn, and so does a pause of TURN_TIMEOUT_MS. " +
+		"Translations are printed in order, each with the node that translated it. The command ends with the input."
 }
 
-// Run speaks what comes on standard input.
+// Run sends the lines of standard input.
 func (c *turnCommand) Run(ctx context.Context) error {
 	if c.Session == "" {
 		c.Session = "terminal-" + uuid.NewString()[:8]
 	}
-	api := c.client()
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
 	s, err := api.PutSession(ctx, c.Session, client.SessionSpec{SrcLang: c.From, TgtLang: c.To, TenantID: c.Tenant})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "· session %s, %s to %s by pool %s; an empty line ends the utterance, Ctrl-D the conversation\n",
+	fmt.Fprintf(os.Stderr, "· session %s, %s to %s, pool %s; an empty line ends the turn, Ctrl-D the command\n",
 		s.ID, c.From, c.To, s.PreferredPool)
 	t := conversation{
 		api: api, session: c.Session, speaker: c.Speaker, out: os.Stdout, info: os.Stderr,
@@ -51,12 +54,12 @@ func (c *turnCommand) Run(ctx context.Context) error {
 	return t.run(ctx, os.Stdin)
 }
 
-// conversation is what one person says in a session, and what comes back.
+// conversation sends the segments of one speaker in a session and prints the results.
 type conversation struct {
 	api              *client.Client
 	session, speaker string
 	out, info        io.Writer
-	// begun are the turns of this conversation, told to the listener; closed when nothing more will be said.
+	// begun passes the ids of started turns to listen. It is closed after the last segment.
 	begun chan string
 	turn  string
 	index int
@@ -75,11 +78,11 @@ func (t *conversation) run(ctx context.Context, in io.Reader) error {
 	return errors.Join(err, g.Wait())
 }
 
-// speak sends line by line until the input ends.
+// speak sends each line until the input ends.
 func (t *conversation) speak(ctx context.Context, in io.Reader) error {
 	lines := make(chan string)
 	var failed error
-	go func() { // reading the terminal cannot be interrupted: it is left behind when ctx ends
+	go func() { // reading a terminal cannot be interrupted: the goroutine may outlive ctx
 		defer close(lines)
 		s := bufio.NewScanner(in)
 		s.Buffer(nil, berth.MaxSegmentBytes)
@@ -111,16 +114,16 @@ func (t *conversation) line(ctx context.Context, text string) error {
 	if text == "" {
 		return t.finalize(ctx)
 	}
-	err := t.say(ctx, text)
-	if problemCode(err) == berth.CodeTurnFinalized { // the pause ended it: this begins another
+	err := t.send(ctx, text)
+	if problemCode(err) == berth.CodeTurnFinalized { // it timed out: start another turn
 		t.turn = ""
-		err = t.say(ctx, text)
+		err = t.send(ctx, text)
 	}
 	return err
 }
 
-// say hands one segment in, asking again while there is no room.
-func (t *conversation) say(ctx context.Context, text string) error {
+// send submits one segment and retries while no node has a free slot.
+func (t *conversation) send(ctx context.Context, text string) error {
 	if t.turn == "" {
 		t.index = 0
 	}
@@ -132,7 +135,7 @@ func (t *conversation) say(ctx context.Context, text string) error {
 		d, err := t.api.Dispatch(ctx, t.session, job)
 		var p *client.Problem
 		if errors.As(err, &p) && p.RetryAfter > 0 && p.Code != berth.CodeRateLimited {
-			fmt.Fprintf(t.info, "· %s; asking again in %d s\n", p.Detail, p.RetryAfter)
+			fmt.Fprintf(t.info, "· %s; retrying in %d s\n", p.Detail, p.RetryAfter)
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -172,7 +175,7 @@ func problemCode(err error) berth.Code {
 	return ""
 }
 
-// listen prints what comes back, until every turn that was begun is done.
+// listen prints results until every turn that was started is done.
 func (t *conversation) listen(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -222,22 +225,22 @@ func (t *conversation) listen(ctx context.Context) error {
 }
 
 func (t *conversation) show(e berth.SessionEvent) {
-	who, segment := "", 0
+	speaker, segment := "", 0
 	if e.Index != nil {
 		segment = *e.Index
 	}
 	if e.SpeakerID != "" && e.SpeakerID != t.speaker {
-		who = printable(e.SpeakerID) + ": "
+		speaker = printable(e.SpeakerID) + ": "
 	}
 	switch e.Type {
 	case berth.EventTranslation:
-		fmt.Fprintf(t.out, "%s%s\n", who, printable(e.Text))
+		fmt.Fprintf(t.out, "%s%s\n", speaker, printable(e.Text))
 		fmt.Fprintf(t.info, "  ↳ segment %d by %s\n", segment, e.NodeID)
 	case berth.EventTranslationFailed:
 		fmt.Fprintf(t.info, "  ✗ segment %d: %s (%s)\n", segment, printable(e.Message), e.Code)
 	case berth.EventDone:
-		fmt.Fprintf(t.info, "· %sutterance over (%s): %d segments, %d failed\n", who, e.Reason, e.Jobs, e.Failed)
+		fmt.Fprintf(t.info, "· %sturn done (%s): %d segments, %d failed\n", speaker, e.Reason, e.Jobs, e.Failed)
 	case berth.EventGap:
-		fmt.Fprintln(t.info, "· part of the history is no longer kept")
+		fmt.Fprintln(t.info, "· part of the history is no longer stored")
 	}
 }

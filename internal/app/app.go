@@ -27,9 +27,6 @@ import (
 	"berth/lua"
 )
 
-// SecretFile returns the path of the file in which a development server stores the secret for its tokens.
-func SecretFile(dataDir string) string { return filepath.Join(dataDir, "auth-secret") }
-
 // base holds the connections that both API and worker need.
 type base struct {
 	redis    redis.UniversalClient

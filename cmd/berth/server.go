@@ -1,0 +1,125 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"berth/api"
+	"berth/internal/client"
+	"berth/internal/config"
+	"berth/internal/devserver"
+)
+
+const (
+	// defaultURL is the address of an API with default settings. It is used when only a token is set.
+	defaultURL = "http://127.0.0.1:8080"
+	// devUser is the user of tokens for a development server, the same as on the page that it opens.
+	devUser = "alice"
+	// devTokenTTL is long because a node may run for months. The token is only held in memory.
+	devTokenTTL = 365 * 24 * time.Hour
+)
+
+// server is the API that a terminal command calls.
+type server struct {
+	URL     string `help:"Call the API at this URL. Default: the development server that runs in --data-dir, or http://127.0.0.1:8080 if a token is set." name:"url" env:"BERTH_URL" placeholder:"URL"`
+	Token   string `help:"Send this bearer token (see 'berth token'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
+	DataDir string `help:"Look for a development server in this data directory." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
+}
+
+// client returns a client of the API that is set, or of the development server that runs in DataDir.
+func (s server) client() (*client.Client, error) {
+	t, err := s.target("--url")
+	if err != nil {
+		return nil, err
+	}
+	return client.New(t.url, t.token), nil
+}
+
+// target is an API with a token for it.
+type target struct {
+	url, token string
+	// temporal is the Temporal frontend of a development server, and empty for any other API.
+	temporal string
+}
+
+// target returns what is set, completed by the development server that runs in DataDir. urlFlag is the name of the
+// flag for URL in errors.
+func (s server) target(urlFlag string) (target, error) {
+	t := target{url: strings.TrimRight(s.URL, "/"), token: s.Token}
+	if t.url != "" {
+		if u, err := url.Parse(t.url); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return target{}, fmt.Errorf("%s (BERTH_URL): invalid URL %q; it must start with http:// or https://", urlFlag, s.URL)
+		}
+	}
+	if t.url != "" && t.token != "" {
+		return t, nil
+	}
+	found, err := s.development()
+	switch {
+	case err != nil && t.url != "":
+		return target{}, fmt.Errorf("no token: set BERTH_TOKEN (`berth token` issues one): %w", err)
+	case err != nil && t.token != "":
+		t.url = defaultURL
+		return t, nil
+	case err != nil:
+		return target{}, fmt.Errorf("no server address: set BERTH_URL and BERTH_TOKEN, or start `make run` in this directory: %w", err)
+	case t.url != "" && t.url != found.url:
+		return target{}, fmt.Errorf("no token: set BERTH_TOKEN (`berth token` issues one): the development server in %s is at %s, not at %s",
+			s.DataDir, found.url, t.url)
+	case t.token != "":
+		found.token = t.token
+	}
+	return found, nil
+}
+
+// development returns the development server that runs in DataDir, with a token of all scopes.
+func (s server) development() (target, error) {
+	ready, err := devserver.Running(s.DataDir)
+	switch {
+	case errors.Is(err, devserver.ErrNone):
+		return target{}, fmt.Errorf("no development server runs in %s", s.DataDir)
+	case errors.Is(err, devserver.ErrStopped):
+		return target{}, fmt.Errorf("the development server in %s (pid %d) has stopped", s.DataDir, ready.PID)
+	case err != nil:
+		return target{}, err
+	case ready.HTTPAddr == "":
+		return target{}, fmt.Errorf("the development server in %s runs without its API", s.DataDir)
+	}
+	secret, err := os.ReadFile(devserver.SecretFile(s.DataDir))
+	if err != nil {
+		return target{}, fmt.Errorf("secret of the development server: %w", err)
+	}
+	token, err := api.IssueToken(strings.TrimSpace(string(secret)), devUser, []string{api.ScopeUser, api.ScopeNode, api.ScopeOperator}, devTokenTTL)
+	if err != nil {
+		return target{}, err
+	}
+	return target{url: "http://" + ready.HTTPAddr, token: token, temporal: ready.TemporalAddr}, nil
+}
+
+// agentServer is the API and the Temporal server of a node or media unit.
+type agentServer struct {
+	URL      string          `help:"Register at the API with this URL. Default: the development server that runs in --data-dir, or http://127.0.0.1:8080 if a token is set." name:"api" aliases:"url" env:"BERTH_URL" placeholder:"URL"`
+	Token    string          `help:"Send this bearer token of scope node (see 'berth token --scopes node'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
+	DataDir  string          `help:"Look for a development server in this data directory." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
+	Temporal config.Temporal `embed:"" group:"Temporal"`
+}
+
+// defaultTemporalAddr is the default of --temporal-addr.
+const defaultTemporalAddr = "127.0.0.1:7233"
+
+// client returns a client of the API. If that is a development server, Temporal is set to that server's frontend
+// unless it was set already.
+func (s *agentServer) client() (*client.Client, error) {
+	t, err := server{s.URL, s.Token, s.DataDir}.target("--api")
+	if err != nil {
+		return nil, err
+	}
+	if t.temporal != "" && s.Temporal.Addr == defaultTemporalAddr {
+		s.Temporal.Addr = t.temporal
+	}
+	return client.New(t.url, t.token), nil
+}
