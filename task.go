@@ -135,7 +135,6 @@ type Task struct {
 	Usage         Usage     `json:"usage"`
 	TraceID       string    `json:"traceId,omitempty"`
 	RequestID     string    `json:"requestId,omitempty"`
-	RunID         string    `json:"runId,omitempty"`
 	CreatedAt     time.Time `json:"createdAt"`
 	UpdatedAt     time.Time `json:"updatedAt"`
 	DeadlineAt    time.Time `json:"deadlineAt"`

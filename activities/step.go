@@ -380,13 +380,20 @@ func (s *step) logCall(ctx context.Context, code berth.Code) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	err := s.Ledger.FailedCall(ctx, ledger.ModelCall{
-		TaskID: s.in.TaskID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
-		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider, Usage: s.last.Usage,
-		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(), Code: code,
-	})
+	call := s.modelCall()
+	call.Code = code
+	err := s.Ledger.FailedCall(ctx, call)
 	if err != nil {
 		s.Logger.Warn("log failed call", "task", s.in.TaskID, "error", err)
+	}
+}
+
+// modelCall describes the newest provider call for the usage log.
+func (s *step) modelCall() ledger.ModelCall {
+	return ledger.ModelCall{
+		TaskID: s.in.TaskID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
+		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider, Usage: s.last.Usage,
+		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(),
 	}
 }
 
@@ -405,10 +412,7 @@ func (s *step) finish(ctx context.Context, output berth.Asset) (workflows.StepOu
 		return workflows.StepOutput{}, err
 	}
 	id, err := s.Ledger.FinishStep(ctx, ledger.StepResult{
-		TaskID: s.in.TaskID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
-		Output: output, Usage: s.last.Usage, Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider,
-		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(),
-		NextStatus: s.in.NextStatus,
+		ModelCall: s.modelCall(), Output: output, NextStatus: s.in.NextStatus,
 	})
 	if err != nil {
 		return workflows.StepOutput{}, err

@@ -278,7 +278,7 @@ func (h *house) task(user, id string, steps ...berth.Step) berth.Task {
 	t, _, err := h.ledger.CreateTask(h.t.Context(), berth.Task{
 		ID: id, UserID: user, ServiceID: "svc", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
 		Tier: berth.TierPaid, Steps: steps, Variables: map[string]string{}, DeadlineAt: time.Now().Add(time.Hour),
-		RequestID: "r1", RunID: "run-1",
+		RequestID: "r1",
 	})
 	require.NoError(h.t, err)
 	return t

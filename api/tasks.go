@@ -191,7 +191,7 @@ func (s *server) view(t berth.Task) taskView {
 		TaskID: t.ID, ServiceID: t.ServiceID, Template: t.Template, Locale: t.Locale, Tier: t.Tier,
 		Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex, Variables: t.Variables,
 		Usage: t.Usage, PollAfterMs: milliseconds(pollAfter(t)), TraceID: t.TraceID, RequestID: t.RequestID,
-		Links:     taskLinks{Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.workflowLink(workflows.TaskWorkflowID(t.ID), t.RunID)},
+		Links:     taskLinks{Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.workflowLink(workflows.TaskWorkflowID(t.ID), "")},
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, DeadlineAt: t.DeadlineAt, EndedAt: t.EndedAt,
 	}
 	if v.Variables == nil {

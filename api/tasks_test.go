@@ -271,7 +271,7 @@ func TestGetTask(t *testing.T) {
 	require.Equal(t, "current", steps[0].(map[string]any)["state"])
 	require.Equal(t, "waiting", steps[1].(map[string]any)["state"])
 	links, _ := d["links"].(map[string]any)
-	require.Equal(t, "http://ui.test:8233/namespaces/default/workflows/task:t1/run-1/history", links["temporal"])
+	require.Equal(t, "http://ui.test:8233/namespaces/default/workflows/task:t1", links["temporal"])
 
 	h.finish(task, "all <b>good</b>")
 	d = h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)
@@ -313,8 +313,9 @@ func TestPollIntervalShortensAsTheEndNears(t *testing.T) {
 		a, err := h.ledger.BeginAttempt(t.Context(), "t1", i, status)
 		require.NoError(t, err)
 		_, err = h.ledger.FinishStep(t.Context(), ledger.StepResult{
-			TaskID: "t1", Step: i, Name: task.Steps[i].Name, Fence: a.Fence, NextStatus: berth.TaskMatchPending,
-			Output: berth.Asset{UserID: "alice", Kind: berth.AssetResult, MediaType: "text/plain", Content: []byte("x")},
+			ModelCall:  ledger.ModelCall{TaskID: "t1", Step: i, Name: task.Steps[i].Name, Fence: a.Fence},
+			NextStatus: berth.TaskMatchPending,
+			Output:     berth.Asset{UserID: "alice", Kind: berth.AssetResult, MediaType: "text/plain", Content: []byte("x")},
 		})
 		require.NoError(t, err)
 		got = append(got, poll())

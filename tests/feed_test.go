@@ -96,8 +96,10 @@ func (f *feeder) finish(ctx context.Context, task berth.Task, fence int64, text 
 	}
 	output := berth.Asset{Kind: berth.AssetResult, MediaType: berth.AnswerMediaType, Content: content}
 	output.ID, err = f.ledger.FinishStep(ctx, ledger.StepResult{
-		TaskID: task.ID, Name: berth.StepCustomize, Fence: fence, Output: output,
-		Queue: task.Steps[0].Queue, Model: task.Steps[0].Model,
+		ModelCall: ledger.ModelCall{
+			TaskID: task.ID, Name: berth.StepCustomize, Fence: fence, Queue: task.Steps[0].Queue, Model: task.Steps[0].Model,
+		},
+		Output: output,
 	})
 	if err != nil {
 		return err

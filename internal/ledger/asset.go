@@ -39,8 +39,23 @@ func (l *Ledger) PutAsset(ctx context.Context, a berth.Asset) (berth.Asset, erro
 	return out, err
 }
 
-const insertAsset = `INSERT INTO assets (id, user_id, kind, media_type, name, size, sha256, created_at, content)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING`
+var assetColumns = columns[berth.Asset]{
+	{"id", func(a *berth.Asset) any { return &a.ID }},
+	{"user_id", func(a *berth.Asset) any { return &a.UserID }},
+	{"kind", func(a *berth.Asset) any { return &a.Kind }},
+	{"media_type", func(a *berth.Asset) any { return &a.MediaType }},
+	{"name", func(a *berth.Asset) any { return &a.Name }},
+	{"size", func(a *berth.Asset) any { return &a.Size }},
+	{"sha256", func(a *berth.Asset) any { return &a.SHA256 }},
+	{"created_at", func(a *berth.Asset) any { return storedTime{&a.CreatedAt} }},
+	{"content", func(a *berth.Asset) any { return &a.Content }},
+}
+
+var (
+	insertAsset  = assetColumns.insert("assets") + ` ON CONFLICT (id) DO NOTHING`
+	selectAsset  = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE id = $1 AND user_id = $2`
+	selectAssets = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE user_id = $1 AND id IN`
+)
 
 func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, error) {
 	if !storableID(a.UserID) {
@@ -56,15 +71,14 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 	a.ID, a.Size, a.SHA256 = AssetID(a.UserID, a.Kind, a.Content), int64(len(a.Content)), hex.EncodeToString(sum[:])
 	a.Name, a.MediaType = plain(a.Name), plain(a.MediaType)
 	a.CreatedAt = fromMillis(time.Now().UnixMilli())
-	res, err := tx.ExecContext(ctx, insertAsset, a.ID, a.UserID, a.Kind, a.MediaType, a.Name, a.Size, a.SHA256,
-		millis(a.CreatedAt), a.Content)
+	res, err := tx.ExecContext(ctx, insertAsset, assetColumns.values(&a)...)
 	if err != nil {
 		return a, err
 	}
 	if n, err := res.RowsAffected(); err != nil {
 		return a, err
 	} else if n == 0 {
-		return scanAsset(tx.QueryRowContext(ctx, selectAsset, a.ID, a.UserID))
+		return assetColumns.scan(tx.QueryRowContext(ctx, selectAsset, a.ID, a.UserID))
 	}
 	if a.Kind == berth.AssetText {
 		return a, putPassages(ctx, tx, a)
@@ -72,18 +86,12 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 	return a, nil
 }
 
-const (
-	assetColumns = `id, user_id, kind, media_type, name, size, sha256, created_at, content`
-	selectAsset  = `SELECT ` + assetColumns + ` FROM assets WHERE id = $1 AND user_id = $2`
-	selectAssets = `SELECT ` + assetColumns + ` FROM assets WHERE user_id = $1 AND id IN`
-)
-
 // GetAsset answers an asset with its content; CodeNotFound when there is none or it is another user's.
 func (l *Ledger) GetAsset(ctx context.Context, userID, id string) (berth.Asset, error) {
 	if !storableID(userID) || !storableID(id) {
 		return berth.Asset{}, translate("get asset", sql.ErrNoRows)
 	}
-	a, err := scanAsset(l.read.QueryRowContext(ctx, selectAsset, id, userID))
+	a, err := assetColumns.scan(l.read.QueryRowContext(ctx, selectAsset, id, userID))
 	return a, translate("get asset", err)
 }
 
@@ -101,28 +109,17 @@ func (l *Ledger) GetAssets(ctx context.Context, userID string, ids []string) (ma
 		return all, nil
 	}
 	rows, err := l.read.QueryContext(ctx, selectAssets+" ("+strings.Join(places, ", ")+")", args...)
-	found, err := collect("get assets", rows, err, scanAsset)
+	found, err := collect("get assets", rows, err, assetColumns.scan)
 	for _, a := range found {
 		all[a.ID] = a
 	}
 	return all, err
 }
 
-// scanner is a row, or the current one of several.
-type scanner interface{ Scan(dest ...any) error }
-
-func scanAsset(row scanner) (berth.Asset, error) {
-	var a berth.Asset
-	var created int64
-	err := row.Scan(&a.ID, &a.UserID, &a.Kind, &a.MediaType, &a.Name, &a.Size, &a.SHA256, &created, &a.Content)
-	a.CreatedAt = fromMillis(created)
-	return a, err
-}
-
 // limitThree bounds a query by its third argument. SQLite looks at a bare argument when it plans, and plans anew at each call.
 const limitThree = `LIMIT CAST($3 AS BIGINT)`
 
-const selectResults = `SELECT a.id, a.user_id, a.kind, a.media_type, a.name, a.size, a.sha256, a.created_at, a.content
+var selectResults = `SELECT ` + assetColumns.names("a.") + `
 	FROM tasks t JOIN assets a ON a.id = t.result_asset_id
 	WHERE t.user_id = $1 AND t.template = $2 AND t.status = 'COMPLETED' ORDER BY t.ended_at DESC ` + limitThree
 
@@ -130,7 +127,7 @@ const selectResults = `SELECT a.id, a.user_id, a.kind, a.media_type, a.name, a.s
 // reads the résumé summaries with it (T22). limit is at most 50.
 func (l *Ledger) LatestResults(ctx context.Context, userID string, template berth.Template, limit int) ([]berth.Asset, error) {
 	rows, err := l.read.QueryContext(ctx, selectResults, userID, template, clamp(limit, 50))
-	return collect("list latest results", rows, err, scanAsset)
+	return collect("list latest results", rows, err, assetColumns.scan)
 }
 
 // collect reads all rows of a query.

@@ -26,8 +26,8 @@ type Attempt struct {
 // lockTask reads the task and the furthest step that was begun, and keeps every other writer of the task waiting until
 // the transaction ends. What is read after it in the transaction is therefore current.
 func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, id string) (t berth.Task, begun int, err error) {
-	t, err = scanTaskAnd(tx.QueryRowContext(ctx,
-		`SELECT `+taskColumns+`, begun_step FROM tasks WHERE id = $1`+l.dialect.forUpdate, id), &begun)
+	t, err = taskColumns.scanWith(tx.QueryRowContext(ctx,
+		`SELECT `+taskColumns.names("")+`, begun_step FROM tasks WHERE id = $1`+l.dialect.forUpdate, id), &begun)
 	return t, begun, err
 }
 
@@ -102,22 +102,12 @@ func (l *Ledger) SetStatus(ctx context.Context, taskID string, fence int64, stat
 	})
 }
 
-// StepResult is a finished step with the usage of the model call that finished it.
+// StepResult is a finished step: the model call that finished it and what it produced.
 type StepResult struct {
-	TaskID string
-	Step   int
-	Name   berth.StepName
-	// Fence is that of the attempt.
-	Fence int64
-	// Call is the number of the model call within the attempt, see ModelCall.
-	Call int
-	// Output is what the step made; it is stored as an asset of the task's user.
-	Output                              berth.Asset
-	Usage                               berth.Usage
-	Queue                               berth.Queue
-	Model, Provider                     string
-	LatencyMs, FirstTokenMs, CostMicros int64
-	// NextStatus is where the task stands now; empty leaves the status as it is.
+	ModelCall
+	// Output is stored as an asset of the task's user.
+	Output berth.Asset
+	// NextStatus is the task's new status; empty leaves it unchanged.
 	NextStatus berth.TaskStatus
 }
 
@@ -168,11 +158,8 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 		VALUES ($1, $2, $3, $4, $5, $6)`, t.ID, r.Step, r.Name, r.Fence, asset.ID, now); err != nil {
 		return "", err
 	}
-	if _, err := writeUsage(ctx, tx, t, ModelCall{
-		TaskID: t.ID, Step: r.Step, Name: r.Name, Fence: r.Fence, Call: r.Call, Queue: r.Queue, Model: r.Model,
-		Provider: r.Provider, Usage: r.Usage, LatencyMs: r.LatencyMs, FirstTokenMs: r.FirstTokenMs,
-		CostMicros: r.CostMicros, Success: true,
-	}); err != nil {
+	r.Success, r.Code = true, ""
+	if _, err := writeUsage(ctx, tx, t, r.ModelCall); err != nil {
 		return "", err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, step_index = $3, input_tokens = input_tokens + $4,

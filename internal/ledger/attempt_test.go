@@ -46,7 +46,7 @@ func TestTheChainFromFirstStepToEnd(t *testing.T) {
 		require.False(t, calls[2].At.IsZero())
 		calls[2].At = task.EndedAt
 		require.Equal(t, ModelCall{
-			TaskID: task.ID, Step: 2, Name: berth.StepMatch, Fence: 3, Queue: "q_paid_stream", Model: "model-of-match",
+			TaskID: task.ID, UserID: task.UserID, ServiceID: task.ServiceID, Step: 2, Name: berth.StepMatch, Fence: 3, Queue: "q_paid_stream", Model: "model-of-match",
 			Provider: "local", Usage: berth.Usage{InputTokens: 10, OutputTokens: 3}, LatencyMs: 70, FirstTokenMs: 20,
 			CostMicros: 1234, Success: true,
 		}, calls[2])
@@ -228,7 +228,7 @@ func TestBadAttempts(t *testing.T) {
 		}
 		_, err := l.BeginAttempt(ctx, "t_none", 0, berth.TaskPending)
 		requireCode(t, berth.CodeNotFound, err)
-		_, err = l.FinishStep(ctx, StepResult{TaskID: "t_none"})
+		_, err = l.FinishStep(ctx, StepResult{ModelCall: ModelCall{TaskID: "t_none"}})
 		requireCode(t, berth.CodeNotFound, err)
 		requireCode(t, berth.CodeNotFound, l.SetStatus(ctx, "t_none", 1, berth.TaskStreaming))
 		requireCode(t, berth.CodeNotFound, l.FailedCall(ctx, ModelCall{TaskID: "t_none"}))

@@ -44,15 +44,27 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-const insertAudit = `INSERT INTO audit_log (event, task_id, service_id, queue_id, user_id, detail, created_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7)`
+var auditColumns = columns[AuditEntry]{
+	{"event", func(e *AuditEntry) any { return &e.Event }},
+	{"task_id", func(e *AuditEntry) any { return &e.TaskID }},
+	{"service_id", func(e *AuditEntry) any { return &e.ServiceID }},
+	{"queue_id", func(e *AuditEntry) any { return &e.Queue }},
+	{"user_id", func(e *AuditEntry) any { return &e.UserID }},
+	{"detail", func(e *AuditEntry) any { return storedJSON{&e.Detail} }},
+	{"created_at", func(e *AuditEntry) any { return storedTime{&e.At} }},
+}
+
+var (
+	insertAudit = auditColumns.insert("audit_log")
+	selectAudit = `SELECT ` + auditColumns.names("") + ` FROM audit_log WHERE task_id = $1 ORDER BY id`
+)
 
 func writeAudit(ctx context.Context, db execer, e AuditEntry) error {
 	if len(e.Detail) == 0 {
 		e.Detail = json.RawMessage("{}")
 	}
-	_, err := db.ExecContext(ctx, insertAudit, e.Event, plain(e.TaskID), plain(e.ServiceID), e.Queue, plain(e.UserID),
-		string(e.Detail), time.Now().UnixMilli())
+	e.TaskID, e.ServiceID, e.UserID, e.At = plain(e.TaskID), plain(e.ServiceID), plain(e.UserID), time.Now()
+	_, err := db.ExecContext(ctx, insertAudit, auditColumns.values(&e)...)
 	return err
 }
 
@@ -69,18 +81,8 @@ func taskEntry(ev AuditEvent, t berth.Task, step int, detail map[string]any) Aud
 	return e
 }
 
-const selectAudit = `SELECT event, task_id, service_id, queue_id, user_id, detail, created_at
-	FROM audit_log WHERE task_id = $1 ORDER BY id`
-
-// AuditTrail answers the audit rows of a task, the oldest first.
+// AuditTrail returns the audit rows of a task, the oldest first.
 func (l *Ledger) AuditTrail(ctx context.Context, taskID string) ([]AuditEntry, error) {
 	rows, err := l.read.QueryContext(ctx, selectAudit, taskID)
-	return collect("read audit", rows, err, func(row scanner) (AuditEntry, error) {
-		var e AuditEntry
-		var detail string
-		var at int64
-		err := row.Scan(&e.Event, &e.TaskID, &e.ServiceID, &e.Queue, &e.UserID, &detail, &at)
-		e.Detail, e.At = json.RawMessage(detail), fromMillis(at)
-		return e, err
-	})
+	return collect("read audit", rows, err, auditColumns.scan)
 }

@@ -17,8 +17,8 @@ type End struct {
 	Message       string
 }
 
-const endTask = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
-	error_message = $5, updated_at = $6, ended_at = $6 WHERE id = $1 AND ended_at = 0 RETURNING ` + taskColumns
+var endTask = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
+	error_message = $5, updated_at = $6, ended_at = $6 WHERE id = $1 AND ended_at = 0 RETURNING ` + taskColumns.names("")
 
 // FinishTask ends a task by one compare-and-set (T13): of all calls, from wherever they come, the first decides and the
 // others change nothing. All get the row as it was decided; won is true for the deciding call only, and false as well
@@ -30,12 +30,12 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 	err = l.inTx(ctx, "finish task", func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, endTask, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
 			time.Now().UnixMilli())
-		ended, err := collect("end task", rows, err, scanTask)
+		ended, err := collect("end task", rows, err, taskColumns.scan)
 		if err != nil {
 			return err
 		}
 		if len(ended) == 0 {
-			t, err = scanTask(tx.QueryRowContext(ctx, selectTask, e.TaskID))
+			t, err = taskColumns.scan(tx.QueryRowContext(ctx, selectTask, e.TaskID))
 			return err
 		}
 		t, won = ended[0], true

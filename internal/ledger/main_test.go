@@ -62,10 +62,12 @@ func create(tb testing.TB, l *Ledger, t berth.Task) berth.Task {
 
 func result(t berth.Task, step int, fence int64, text string) StepResult {
 	return StepResult{
-		TaskID: t.ID, Step: step, Name: t.Steps[step].Name, Fence: fence,
+		ModelCall: ModelCall{
+			TaskID: t.ID, Step: step, Name: t.Steps[step].Name, Fence: fence,
+			Usage: berth.Usage{InputTokens: 10, OutputTokens: 3}, Model: t.Steps[step].Model, Provider: "local",
+			Queue: t.Steps[step].Queue, LatencyMs: 70, FirstTokenMs: 20, CostMicros: 1234,
+		},
 		Output: berth.Asset{Kind: berth.AssetResult, MediaType: "text/plain", Content: []byte(text)},
-		Usage:  berth.Usage{InputTokens: 10, OutputTokens: 3}, Model: t.Steps[step].Model, Provider: "local",
-		Queue: t.Steps[step].Queue, LatencyMs: 70, FirstTokenMs: 20, CostMicros: 1234,
 	}
 }
 

@@ -8,15 +8,22 @@ import (
 	"berth"
 )
 
-const sessionColumns = `id, user_id, tenant_id, src_lang, tgt_lang, routing_key, updated_at`
+var sessionColumns = columns[berth.Session]{
+	{"id", func(s *berth.Session) any { return &s.ID }},
+	{"user_id", func(s *berth.Session) any { return &s.UserID }},
+	{"tenant_id", func(s *berth.Session) any { return &s.TenantID }},
+	{"src_lang", func(s *berth.Session) any { return &s.SrcLang }},
+	{"tgt_lang", func(s *berth.Session) any { return &s.TgtLang }},
+	{"routing_key", func(s *berth.Session) any { return &s.RoutingKey }},
+	{"updated_at", func(s *berth.Session) any { return storedTime{&s.UpdatedAt} }},
+}
 
-// The condition leaves another user's session as it is, and unseen: no row comes back.
-const putSession = `INSERT INTO sessions (id, user_id, tenant_id, src_lang, tgt_lang, routing_key, created_at, updated_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $7)
+// The condition leaves another user's session unchanged and returns no row for it.
+var putSession = sessionColumns.insert("sessions", [2]string{"created_at", "$7"}) + `
 	ON CONFLICT (id) DO UPDATE SET tenant_id = excluded.tenant_id, src_lang = excluded.src_lang,
 		tgt_lang = excluded.tgt_lang, routing_key = excluded.routing_key, updated_at = excluded.updated_at
 	WHERE sessions.user_id = excluded.user_id
-	RETURNING ` + sessionColumns
+	RETURNING ` + sessionColumns.names("")
 
 // PutSession stores a session, or changes the user's own of that id; CodeNotFound when the id is another user's. What
 // Redis decides of a session (pool, current turn) is no part of it.
@@ -27,26 +34,19 @@ func (l *Ledger) PutSession(ctx context.Context, s berth.Session) (berth.Session
 	if !storableID(s.UserID) {
 		return s, berth.Invalid("userId", "must not be empty")
 	}
-	stored, err := scanSession(l.write.QueryRowContext(ctx, putSession, s.ID, s.UserID, plain(s.TenantID), plain(s.SrcLang),
-		plain(s.TgtLang), plain(s.RoutingKey), time.Now().UnixMilli()))
+	s.TenantID, s.SrcLang, s.TgtLang, s.RoutingKey = plain(s.TenantID), plain(s.SrcLang), plain(s.TgtLang), plain(s.RoutingKey)
+	s.UpdatedAt = time.Now()
+	stored, err := sessionColumns.scan(l.write.QueryRowContext(ctx, putSession, sessionColumns.values(&s)...))
 	return stored, translate("put session", err)
 }
 
-const selectSession = `SELECT ` + sessionColumns + ` FROM sessions WHERE id = $1 AND user_id = $2`
+var selectSession = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE id = $1 AND user_id = $2`
 
 // GetSession answers a session of this user; CodeNotFound when there is none or it is another user's.
 func (l *Ledger) GetSession(ctx context.Context, userID, id string) (berth.Session, error) {
 	if !storableID(id) || !storableID(userID) {
 		return berth.Session{}, translate("get session", sql.ErrNoRows)
 	}
-	s, err := scanSession(l.read.QueryRowContext(ctx, selectSession, id, userID))
+	s, err := sessionColumns.scan(l.read.QueryRowContext(ctx, selectSession, id, userID))
 	return s, translate("get session", err)
-}
-
-func scanSession(row scanner) (berth.Session, error) {
-	var s berth.Session
-	var updated int64
-	err := row.Scan(&s.ID, &s.UserID, &s.TenantID, &s.SrcLang, &s.TgtLang, &s.RoutingKey, &updated)
-	s.UpdatedAt = fromMillis(updated)
-	return s, err
 }

@@ -28,7 +28,35 @@ type ModelCall struct {
 	Success    bool
 	Code       berth.Code // why it failed
 	At         time.Time
+	// UserID and ServiceID are those of the task.
+	UserID, ServiceID string
 }
+
+var usageColumns = columns[ModelCall]{
+	{"task_id", func(c *ModelCall) any { return &c.TaskID }},
+	{"step", func(c *ModelCall) any { return &c.Step }},
+	{"fence", func(c *ModelCall) any { return &c.Fence }},
+	{"call_no", func(c *ModelCall) any { return &c.Call }},
+	{"name", func(c *ModelCall) any { return &c.Name }},
+	{"user_id", func(c *ModelCall) any { return &c.UserID }},
+	{"service_id", func(c *ModelCall) any { return &c.ServiceID }},
+	{"queue_id", func(c *ModelCall) any { return &c.Queue }},
+	{"model", func(c *ModelCall) any { return &c.Model }},
+	{"provider", func(c *ModelCall) any { return &c.Provider }},
+	{"input_tokens", func(c *ModelCall) any { return &c.Usage.InputTokens }},
+	{"output_tokens", func(c *ModelCall) any { return &c.Usage.OutputTokens }},
+	{"latency_ms", func(c *ModelCall) any { return &c.LatencyMs }},
+	{"first_token_ms", func(c *ModelCall) any { return &c.FirstTokenMs }},
+	{"cost_micros", func(c *ModelCall) any { return &c.CostMicros }},
+	{"success", func(c *ModelCall) any { return &c.Success }},
+	{"error_code", func(c *ModelCall) any { return &c.Code }},
+	{"created_at", func(c *ModelCall) any { return storedTime{&c.At} }},
+}
+
+var (
+	insertUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (task_id, step, fence, call_no) DO NOTHING`
+	selectUsage = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE task_id = $1 ORDER BY step, fence, call_no`
+)
 
 // FailedCall logs a model call that gave no usable answer. Unlike FinishStep it is never refused for coming late, for
 // the money is spent; a task that has ended keeps its sums, though. Repeating it changes nothing.
@@ -50,16 +78,10 @@ func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 	})
 }
 
-const insertUsage = `INSERT INTO usage_log (task_id, step, fence, call_no, name, user_id, service_id, queue_id, model,
-	provider, input_tokens, output_tokens, latency_ms, first_token_ms, cost_micros, success, error_code, created_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-	ON CONFLICT (task_id, step, fence, call_no) DO NOTHING`
-
-// writeUsage tells whether the row is new.
+// writeUsage reports whether the row is new.
 func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (bool, error) {
-	res, err := tx.ExecContext(ctx, insertUsage, t.ID, c.Step, c.Fence, c.Call, c.Name, t.UserID, t.ServiceID, c.Queue,
-		c.Model, c.Provider, c.Usage.InputTokens, c.Usage.OutputTokens, c.LatencyMs, c.FirstTokenMs, c.CostMicros,
-		c.Success, c.Code, time.Now().UnixMilli())
+	c.TaskID, c.UserID, c.ServiceID, c.At = t.ID, t.UserID, t.ServiceID, time.Now()
+	res, err := tx.ExecContext(ctx, insertUsage, usageColumns.values(&c)...)
 	if err != nil {
 		return false, err
 	}
@@ -67,20 +89,8 @@ func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (boo
 	return n > 0, err
 }
 
-const selectUsage = `SELECT task_id, step, fence, call_no, name, queue_id, model, provider, input_tokens,
-	output_tokens, latency_ms, first_token_ms, cost_micros, success, error_code, created_at
-	FROM usage_log WHERE task_id = $1 ORDER BY step, fence, call_no`
-
-// ModelCalls answers the usage log of a task in the order of its calls.
+// ModelCalls returns the usage log of a task in the order of its calls.
 func (l *Ledger) ModelCalls(ctx context.Context, taskID string) ([]ModelCall, error) {
 	rows, err := l.read.QueryContext(ctx, selectUsage, taskID)
-	return collect("read usage", rows, err, func(row scanner) (ModelCall, error) {
-		var c ModelCall
-		var at int64
-		err := row.Scan(&c.TaskID, &c.Step, &c.Fence, &c.Call, &c.Name, &c.Queue, &c.Model, &c.Provider,
-			&c.Usage.InputTokens, &c.Usage.OutputTokens, &c.LatencyMs, &c.FirstTokenMs, &c.CostMicros, &c.Success,
-			&c.Code, &at)
-		c.At = fromMillis(at)
-		return c, err
-	})
+	return collect("read usage", rows, err, usageColumns.scan)
 }

@@ -1,0 +1,133 @@
+package ledger
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// columns lists a table's columns with the field of T that each belongs to. Insert, select and scan all follow this one
+// list, so a new column is one entry here beside its migration.
+type columns[T any] []column[T]
+
+type column[T any] struct {
+	name string
+	// field returns a pointer to the field, wrapped in a stored where the database's form differs.
+	field func(*T) any
+}
+
+// stored converts between a field and the form in which the database keeps it.
+type stored interface {
+	driver.Valuer
+	sql.Scanner
+}
+
+// names returns the columns for a SELECT, each with the prefix of its table's alias.
+func (cs columns[T]) names(prefix string) string {
+	names := make([]string, len(cs))
+	for i, c := range cs {
+		names[i] = prefix + c.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// insert returns the INSERT of one row with values as its arguments. constants are further columns with fixed values.
+func (cs columns[T]) insert(table string, constants ...[2]string) string {
+	names, places := cs.names(""), make([]string, len(cs))
+	for i := range cs {
+		places[i] = "$" + strconv.Itoa(i+1)
+	}
+	for _, c := range constants {
+		names += ", " + c[0]
+		places = append(places, c[1])
+	}
+	return "INSERT INTO " + table + " (" + names + ") VALUES (" + strings.Join(places, ", ") + ")"
+}
+
+// values returns the arguments of insert.
+func (cs columns[T]) values(v *T) []any {
+	args := make([]any, len(cs))
+	for i, c := range cs {
+		if args[i] = c.field(v); !isStored(args[i]) {
+			args[i] = reflect.ValueOf(args[i]).Elem().Interface()
+		}
+	}
+	return args
+}
+
+func isStored(field any) bool {
+	_, ok := field.(stored)
+	return ok
+}
+
+// scan reads a row of a SELECT of names.
+func (cs columns[T]) scan(row scanner) (T, error) { return cs.scanWith(row) }
+
+// scanWith reads a row that has further columns behind those of the list.
+func (cs columns[T]) scanWith(row scanner, more ...any) (T, error) {
+	var v T
+	fields := make([]any, len(cs), len(cs)+len(more))
+	for i, c := range cs {
+		fields[i] = c.field(&v)
+	}
+	err := row.Scan(append(fields, more...)...)
+	return v, err
+}
+
+// scanner is a row, or the current one of several.
+type scanner interface{ Scan(dest ...any) error }
+
+// storedTime keeps a time as Unix milliseconds, 0 for the zero time.
+type storedTime struct{ t *time.Time }
+
+func (s storedTime) Value() (driver.Value, error) { return millis(*s.t), nil }
+
+func (s storedTime) Scan(src any) error {
+	ms, ok := src.(int64)
+	if !ok {
+		return fmt.Errorf("time is a %T, not an integer", src)
+	}
+	*s.t = fromMillis(ms)
+	return nil
+}
+
+// storedJSON keeps what v points to as JSON text.
+type storedJSON struct{ v any }
+
+func (s storedJSON) Value() (driver.Value, error) {
+	b, err := json.Marshal(s.v)
+	return string(b), err
+}
+
+func (s storedJSON) Scan(src any) error {
+	switch src := src.(type) {
+	case string:
+		return json.Unmarshal([]byte(src), s.v)
+	case []byte:
+		return json.Unmarshal(src, s.v)
+	default:
+		return fmt.Errorf("JSON is a %T, not text", src)
+	}
+}
+
+// storedReference keeps an empty id as NULL.
+type storedReference struct{ id *string }
+
+func (s storedReference) Value() (driver.Value, error) {
+	if *s.id == "" {
+		return nil, nil
+	}
+	return *s.id, nil
+}
+
+func (s storedReference) Scan(src any) error {
+	var id sql.NullString
+	err := id.Scan(src)
+	*s.id = id.String
+	return err
+}
