@@ -1,345 +1,369 @@
 package workflows
 
 import (
-	"slices"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
 )
 
-const (
-	// mostOrders is how many orders a conference remembers, mostSegments how many units it was on.
-	mostOrders   = 50
-	mostSegments = 200
-	// connectDefault is ConferenceRules.Connect where that is 0: longer than a grace, and a heartbeat, last.
-	connectDefault = 10 * time.Second
-	// mostConnect is the longest pause between two looks at a unit that is there and whose list does not come.
-	mostConnect = 5 * time.Minute
-	// perEvent is more than is numbered between two events of the history.
-	perEvent = 16
-	// lastEvent is the number of the event that tells the end, whatever was told before: it is told once.
-	lastEvent = 1 << 40
-)
-
-// Conference runs one conference, on one unit after the other until it is over (C1-C22). Its result is its record.
+// Conference runs one conference, on one media unit after another, until it ends. Its result is its detail record.
+// Cancelling the run ends the conference like a release: its unit still receives the release command.
 func Conference(ctx workflow.Context, in ConferenceInput) (berth.Conference, error) {
-	// Whoever cancels it ends it: what it has on units is released all the same.
-	steady, _ := workflow.NewDisconnectedContext(ctx)
+	detached, _ := workflow.NewDisconnectedContext(ctx)
 	c := &conference{in: in}
-	if err := c.setup(ctx, steady); err != nil {
+	if err := c.setup(ctx, detached); err != nil {
 		return berth.Conference{}, err
 	}
-	return c.run(steady)
+	return c.run(detached)
 }
 
+// conference is the state of one run. record is what queries return and the ledger stores; the rest is how the workflow
+// works on it, grouped by concern.
 type conference struct {
-	in      ConferenceInput
-	is      berth.Conference
-	firstID string
-	// settled is true once the creation can be answered: it is open, refused, or has to wait.
-	settled bool
-	refusal error
-	// saved is true once its end is written.
-	saved bool
+	in     ConferenceInput
+	record berth.Conference
 
-	// slot is that of the owner's copy, free those of copies that were lost.
-	slot *berth.Assignment
-	free []berth.Assignment
-	// doomed are epochs whose copies are not to come back, leftover copies to be released once another one runs.
-	doomed   []int64
-	leftover []Copy
-	// failed are generations that failed it in this round, silent those that have not answered and are to be passed over by
-	// others, too. unheard is true when there were such since it ran last, answered when its owner has just answered.
-	failed, silent    []NodeRef
-	unheard, answered bool
-
-	// outbox is what the stream has not been told yet, told the number of its last event.
-	outbox []berth.ConferenceEvent
-	told   int
-
-	// What was heard and not acted on yet.
-	news     []UnitNotice
-	room     bool
-	reassert bool
-	ending   berth.ConferenceEnd
-
-	// creating and adopting are the commands in flight.
-	creating, adopting *unitCommand
-
-	retryAt   time.Time // of the next attempt to recover it
-	connectBy time.Time // when its unit is looked at
-	pause     time.Duration
-	// placePause is the last pause while Redis or the database did not answer.
-	placePause time.Duration
-	over       workflow.Future // its end time
-	alarm      workflow.Future
-	alarmAt    time.Time
-	disarm     workflow.CancelFunc
+	submission submission // reply to the create update
+	inbox      inbox      // signals that were received and not handled yet
+	outbox     outbox     // events that were not published yet
+	inFlight   inFlight   // commands to units that were not acknowledged yet
+	placement  placement  // search for a unit
+	connection connection // wait for the unit's list
+	slots      slots      // capacity held on units
+	copies     copies     // copies on units that are not the owner's
+	ending     ending     // why, and whether, it ends
+	timer      timer      // the next thing to do without an event
 }
 
-func (c *conference) setup(ctx, steady workflow.Context) error {
-	in := c.in
-	if in.ConferenceID == "" || in.Spec.E164 == "" || in.UserID == "" || in.Rules.Retry <= 0 || in.Rules.GiveUp <= 0 || in.Rules.Command <= 0 {
-		return temporal.NewNonRetryableApplicationError("conference input lacks an id, number, user or rule", string(berth.CodeInternal), nil)
-	}
-	c.is = berth.Conference{
-		ConferenceSpec: in.Spec, ID: in.ConferenceID, UserID: in.UserID,
-		Segments: []berth.ConferenceSegment{}, Orders: []berth.ConferenceOrder{}, CreatedAt: workflow.Now(ctx),
-	}
-	if r := in.Resumed; r != nil {
-		c.settled, c.firstID, c.is, c.slot, c.told = true, r.SubmissionID, r.Conference, r.Slot, r.Events
-		c.doomed, c.leftover, c.retryAt, c.connectBy = r.Fenced, r.Stale, r.RetryAt, r.ConnectBy
-	} else {
-		c.to(ctx, berth.ConferenceCreating)
-	}
-	c.over = workflow.NewTimerWithOptions(steady, max(c.is.EndAt.Sub(workflow.Now(ctx)), 0), workflow.TimerOptions{Summary: "end time"})
-	if err := workflow.SetQueryHandler(ctx, QueryConference, func() (berth.Conference, error) { return c.is, nil }); err != nil {
-		return err
-	}
-	c.listen(ctx, steady)
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, UpdateCreate, c.submit, workflow.UpdateHandlerOptions{
-		Validator: func(_ workflow.Context, req CreateRequest) error {
-			if req.RequestHash != in.RequestHash {
-				return temporal.NewNonRetryableApplicationError("the number is in use", string(berth.CodeConflict), nil)
-			}
-			return nil
-		},
-	}); err != nil {
-		return err
-	}
-	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateRelease, c.release, workflow.UpdateHandlerOptions{
-		Validator: func(_ workflow.Context, req ReleaseRequest) error {
-			if req.ConferenceID != "" && req.ConferenceID != in.ConferenceID {
-				return temporal.NewNonRetryableApplicationError("the conference is over", string(berth.CodeConflict), nil)
-			}
-			return nil
-		},
-	})
-}
-
-// listen notes what is heard; it is acted on in the story's own time.
-func (c *conference) listen(ctx, steady workflow.Context) {
-	workflow.Go(steady, func(ctx workflow.Context) {
-		for {
-			var n UnitNotice
-			workflow.GetSignalChannel(ctx, SignalUnit).Receive(ctx, &n)
-			c.news = append(c.news, n)
-		}
-	})
-	workflow.Go(steady, func(ctx workflow.Context) {
-		for workflow.GetSignalChannel(ctx, SignalCapacity).Receive(ctx, nil) {
-			c.room = true
-		}
-	})
-	workflow.Go(steady, func(ctx workflow.Context) {
-		for workflow.GetSignalChannel(ctx, SignalReassert).Receive(ctx, nil) {
-			c.reassert = true
-		}
-	})
-	workflow.Go(steady, func(steady workflow.Context) {
-		ctx.Done().Receive(steady, nil)
-		c.stop(berth.EndReleased)
-	})
-}
-
-// submit answers once the conference is open, refused, or has to wait for recovery already. Equal submissions share the
-// update, and so the reply.
-func (c *conference) submit(ctx workflow.Context, req CreateRequest) (CreateReply, error) {
-	if c.firstID == "" {
-		c.firstID = req.SubmissionID
-	}
-	if err := workflow.Await(ctx, func() bool { return c.settled }); err != nil {
-		return CreateReply{}, err
-	}
-	if c.refusal != nil {
-		return CreateReply{}, c.refusal
-	}
-	return CreateReply{SubmissionID: c.firstID, Conference: c.is}, nil
-}
-
-// release ends it, whatever it is doing, and answers once that is written everywhere (C10, C17).
-func (c *conference) release(ctx workflow.Context, req ReleaseRequest) error {
-	if c.ending == "" {
-		c.is.EndedBy = req.By
-	}
-	c.stop(berth.EndReleased)
-	return workflow.Await(ctx, func() bool { return c.saved })
-}
-
-// stop has it ended, for the first reason that is given.
-func (c *conference) stop(reason berth.ConferenceEnd) {
-	if c.ending == "" {
-		c.ending, c.is.Ending = reason, reason
-	}
-}
-
+// run takes the conference through its life cycle. These are all transitions (berth.ConferenceStatus.CanBecome):
+//
+//	status               event                                            next status
+//	none                 accepted                                         creating
+//	creating             the unit acknowledged                            open
+//	creating             first creation refused, or no capacity for it    deleted
+//	creating             unit lost, or recovery refused                   awaiting-recovery
+//	open                 unit lost                                        awaiting-recovery
+//	open                 Redis lost the row                               awaiting-connection
+//	awaiting-connection  on its unit's list                               open
+//	awaiting-connection  unit lost, or restarted without the conference   awaiting-recovery
+//	awaiting-recovery    a unit has capacity                              creating
+//	any of these         a former unit returned with an earlier copy      open
+//	any of these         released, end time, ended by its unit, or lost   ended
+//	                     for good
 func (c *conference) run(ctx workflow.Context) (berth.Conference, error) {
 	if c.in.Resumed == nil {
 		c.place(ctx)
 	}
-	for !c.is.Status.Final() {
-		if act := c.next(ctx); act != nil {
-			act(ctx)
+	for !c.record.Status.Final() {
+		if step := c.next(ctx); step != nil {
+			step(ctx)
 			continue
 		}
-		c.arm(ctx)
-		if c.mayGoOn(ctx) {
-			return c.is, c.goOn(ctx)
+		c.setTimer(ctx)
+		if c.canContinueAsNew(ctx) {
+			return c.record, c.continueAsNew(ctx)
 		}
-		// There is no error: this context is never cancelled.
+		// No error: this context is never cancelled.
 		_ = workflow.Await(ctx, func() bool { return c.next(ctx) != nil })
 	}
-	_ = workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) && c.heardAll(ctx) })
-	for _, n := range c.news { // nobody else will hear of them
-		if n.Copy != nil {
-			c.withdraw(ctx, n.copyRef())
-		}
-	}
-	return c.is, nil
+	return c.ended(ctx)
 }
 
-// next is what there is to do now; nil when it has to wait.
-func (c *conference) next(ctx workflow.Context) func(workflow.Context) {
-	now := workflow.Now(ctx)
-	idle := c.creating == nil && c.adopting == nil
-	switch {
-	case c.ending != "":
-		return c.end
-	case c.over.IsReady():
-		return func(workflow.Context) { c.stop(berth.EndTime) }
-	case c.creating != nil && c.creating.act.IsReady():
-		return c.created
-	case c.adopting != nil && c.adopting.act.IsReady():
-		return c.adopted
-	case c.reassert:
-		return c.reassertRow
-	case c.audible() >= 0:
-		return c.hear
-	case c.is.Status == berth.ConferenceAwaitingRecovery && idle && (c.room || !now.Before(c.due())):
-		return c.recoverNow
-	case c.is.Status == berth.ConferenceAwaitingConnection && !now.Before(c.connectBy):
-		return c.lookForUnit
+// step handles one event, and may change the status.
+type step func(workflow.Context)
+
+// next returns what there is to do now, or nil when the conference has to wait. The end precedes everything else.
+func (c *conference) next(ctx workflow.Context) step {
+	if c.ending.reason != "" {
+		return c.end // -> ended, deleted
+	}
+	if c.ending.timer.IsReady() {
+		return c.endTimeReached
+	}
+	switch c.record.Status {
+	case berth.ConferenceCreating:
+		return c.whileCreating() // -> open, awaiting-recovery
+	case berth.ConferenceOpen:
+		return c.whileOpen() // -> awaiting-connection, awaiting-recovery
+	case berth.ConferenceAwaitingConnection:
+		return c.whileAwaitingConnection(workflow.Now(ctx)) // -> open, awaiting-recovery
+	case berth.ConferenceAwaitingRecovery:
+		return c.whileAwaitingRecovery(workflow.Now(ctx)) // -> creating, open
+	default:
+		return nil
+	}
+}
+
+// whileCreating waits for the unit's reply to the creation or recovery.
+func (c *conference) whileCreating() step {
+	if c.inFlight.creation.replied() {
+		return c.creationReplied
+	}
+	return c.nextEvent()
+}
+
+// whileOpen waits until the unit is lost, or Redis loses the row.
+func (c *conference) whileOpen() step { return c.nextEvent() }
+
+// whileAwaitingConnection waits for the unit's list, and checks at intervals whether the unit is registered at all.
+func (c *conference) whileAwaitingConnection(now time.Time) step {
+	if event := c.nextEvent(); event != nil {
+		return event
+	}
+	if !now.Before(c.connection.checkAt) {
+		return c.checkUnit
 	}
 	return nil
 }
 
-// due is when something is to be done about a conference that waits.
-func (c *conference) due() time.Time {
-	if giveUp := c.is.RefusedAt.Add(c.in.Rules.GiveUp); !c.is.RefusedAt.IsZero() && giveUp.Before(c.retryAt) {
-		return giveUp
+// whileAwaitingRecovery tries to place the conference when there may be capacity, and at intervals.
+func (c *conference) whileAwaitingRecovery(now time.Time) step {
+	if event := c.nextEvent(); event != nil {
+		return event
 	}
-	return c.retryAt
+	if !c.inFlight.any() && (c.inbox.capacity || !now.Before(c.recoveryDue())) {
+		return c.recover
+	}
+	return nil
 }
 
-// arm has the one timer go off when something is due, besides the end time's.
-func (c *conference) arm(ctx workflow.Context) {
-	at, why := time.Time{}, ""
+// nextEvent returns the handler of the next event that can occur in every status.
+func (c *conference) nextEvent() step {
 	switch {
-	case c.creating != nil || c.adopting != nil:
-	case c.is.Status == berth.ConferenceAwaitingRecovery:
-		at, why = c.due(), "next attempt"
-	case c.is.Status == berth.ConferenceAwaitingConnection:
-		at, why = c.connectBy, "its unit's list"
+	case c.inFlight.adoption.replied():
+		return c.adoptionReplied
+	case c.inbox.reassert:
+		return c.restoreRow
+	case c.nextNotice() >= 0:
+		return c.handleNotice
+	default:
+		return nil
 	}
-	if at.Equal(c.alarmAt) {
+}
+
+// creationReplied handles the unit's reply to a creation or recovery. A refused creation ends the conference; after a
+// refused recovery the next unit is tried.
+func (c *conference) creationReplied(ctx workflow.Context) {
+	command := c.inFlight.creation
+	c.inFlight.creation = nil
+	err := command.reply.Get(ctx, nil)
+	outcome, refused := outcomeOf(err)
+	c.setOutcome(command.name, command.owner.Epoch, outcome)
+	switch {
+	case err == nil:
+		c.opened(ctx, command)
+	case refused && command.name == berth.ActivityCreateConference:
+		c.refuse(berth.EndRefused, berth.CodeUnitRefused, "unit "+command.owner.NodeID+" "+outcome)
+	case refused:
+		if c.record.RefusedAt.IsZero() {
+			c.record.RefusedAt = workflow.Now(ctx)
+		}
+		c.lost(ctx, berth.EndRefused, outcome)
+	default: // the copy may exist there
+		c.placement.unresponsive = append(c.placement.unresponsive, command.copyRef().NodeRef)
+		c.placement.skippedUnits = true
+		c.withdraw(ctx, command.copyRef())
+		c.lost(ctx, berth.EndUnitLost, outcome)
+	}
+	if err != nil {
+		c.placement.failed = append(c.placement.failed, command.copyRef().NodeRef)
+	}
+}
+
+// opened makes the unit that acknowledged the command the owner. Other copies are released.
+func (c *conference) opened(ctx workflow.Context, command *unitCommand) {
+	now := workflow.Now(ctx)
+	if c.record.OpenedAt.IsZero() {
+		c.record.OpenedAt = now
+	}
+	slot := command.slot
+	c.slots.owner = &slot
+	c.record.Owner, c.record.CopyStartedAt = command.owner, command.startedAt
+	c.record.Epoch = max(c.record.Epoch, command.owner.Epoch)
+	c.record.LostAt, c.record.RefusedAt, c.record.Waiting = time.Time{}, time.Time{}, ""
+	c.placement.succeeded()
+	c.submission.settled = true
+	c.addSegment(command.owner, now)
+	c.changeStatus(ctx, berth.ConferenceOpen)
+	for _, stale := range c.copies.stale {
+		if stale.NodeID != command.owner.NodeID {
+			c.withdraw(ctx, stale)
+		}
+	}
+	c.copies.stale = nil
+	c.save(ctx)
+}
+
+// lost takes the conference from its unit, which is dead, was drained, refused it or did not reply. It is not saved here:
+// the next step is the recovery or, for a conference that is not recoverable, the end, and either writes it.
+func (c *conference) lost(ctx workflow.Context, reason berth.ConferenceEnd, why string) {
+	now := workflow.Now(ctx)
+	if creation := c.inFlight.creation; creation != nil {
+		c.abandonCreation("lost: " + why)
+		c.copies.fence(creation.owner.Epoch)
+	}
+	c.closeSegment(now, reason)
+	c.slots.releaseOwner()
+	c.record.Owner, c.record.Waiting, c.placement.retryAt = berth.ConferenceOwner{}, why, now
+	if c.record.LostAt.IsZero() {
+		c.record.LostAt = now
+	}
+	switch {
+	case c.record.Recoverable:
+		c.changeStatus(ctx, berth.ConferenceAwaitingRecovery)
+	case c.record.OpenedAt.IsZero():
+		c.refuse(berth.EndNotRecoverable, berth.CodeNodeFailed, "the unit was lost: "+why)
+	default:
+		c.requestEnd(berth.EndNotRecoverable)
+	}
+}
+
+// recover tries to place the conference again, unless units have refused it for too long.
+func (c *conference) recover(ctx workflow.Context) {
+	if !c.record.RefusedAt.IsZero() && !workflow.Now(ctx).Before(c.record.RefusedAt.Add(c.in.Rules.GiveUp)) {
+		c.requestEnd(berth.EndNotRecovered)
 		return
 	}
-	if c.disarm != nil && !c.alarm.IsReady() {
-		c.disarm()
-	}
-	c.alarm, c.disarm, c.alarmAt = nil, nil, at
-	if !at.IsZero() && at.Before(c.is.EndAt) {
-		timed, cancel := workflow.WithCancel(ctx)
-		c.disarm = cancel
-		c.alarm = workflow.NewTimerWithOptions(timed, max(at.Sub(workflow.Now(ctx)), 0), workflow.TimerOptions{Summary: why})
-	}
+	c.inbox.capacity = false
+	c.place(ctx)
 }
 
-// to takes it to a status, and notes the event. C13 knows no others: what it forbids is a fault of ours, and is not done.
-func (c *conference) to(ctx workflow.Context, status berth.ConferenceStatus) bool {
-	if c.is.Status != status && !c.is.Status.CanBecome(status) {
-		workflow.GetLogger(ctx).Error("a conference cannot become this", "status", c.is.Status, "next", status)
-		return false
+// restoreRow writes the row into a Redis that may have lost it. An open conference then waits for its unit's list.
+func (c *conference) restoreRow(ctx workflow.Context) {
+	c.inbox.reassert = false
+	if c.record.Status == berth.ConferenceOpen {
+		c.connection.pause = c.in.Rules.Connect
+		if c.connection.pause == 0 {
+			c.connection.pause = connectDefault
+		}
+		c.connection.checkAt = workflow.Now(ctx).Add(c.connection.pause)
+		c.changeStatus(ctx, berth.ConferenceAwaitingConnection)
 	}
-	c.is.Status = status
-	c.outbox = append(c.outbox, c.is.Event(workflow.Now(ctx)))
-	return true
+	c.save(ctx)
 }
 
-// revise numbers what is written next, and the events that are told next. A worker may have written what it died before it
-// could say, and it may be done otherwise now, for more was heard: that has to count as later, and the history has grown.
-func (c *conference) revise(ctx workflow.Context) {
-	r := ConferenceProgress{}
-	if c.in.Resumed != nil {
-		r = *c.in.Resumed
+// returned makes a unit that returned with an earlier copy, or with the only one, the owner: it keeps the copy under a new
+// epoch.
+func (c *conference) returned(ctx workflow.Context, n UnitNotice) {
+	var reply AdoptionReply
+	err := workflow.ExecuteLocalActivity(untilDone(ctx), PrepareAdoptionActivity, AdoptionInput{
+		E164: c.record.E164, ConferenceID: c.record.ID, Unit: n.unit(), Hold: c.in.Rules.Command + holdSlack,
+	}).Get(ctx, &reply)
+	if err != nil || reply.Gone {
+		return // the unit's next generation lists the copies that it still has
 	}
-	grown := perEvent * workflow.GetInfo(ctx).GetCurrentHistoryLength()
-	c.is.Revision = max(c.is.Revision+1, r.Conference.Revision+int64(grown))
-	c.told = max(c.told, r.Events+grown)
-	if c.is.Status.Final() {
-		c.told = lastEvent - len(c.outbox)
-	}
+	c.record.Epoch = reply.Epoch
+	owner := berth.ConferenceOwner{NodeID: n.NodeID, Generation: n.Generation, Incarnation: n.Incarnation, Epoch: reply.Epoch}
+	c.inFlight.adoption = c.command(ctx, berth.ActivityAdoptConference, owner, reply.Slot, n.Copy.StartedAt)
+	c.inFlight.adoption.formerEpoch = n.Copy.Epoch
 }
 
-// save writes what it has become, everywhere.
-func (c *conference) save(ctx workflow.Context) {
-	c.revise(ctx)
-	in := SaveInput{
-		Conference: c.is, Events: c.outbox, FirstEvent: c.told + 1, Release: c.free, Unresponsive: c.silent, Answered: c.answered,
+// adoptionReplied handles the unit's reply to an adoption. The later copy, whether it runs or is still being created, is
+// released.
+func (c *conference) adoptionReplied(ctx workflow.Context) {
+	command := c.inFlight.adoption
+	err := command.reply.Get(ctx, nil)
+	outcome, _ := outcomeOf(err)
+	if err != nil {
+		c.abandonAdoption(ctx, outcome)
+		c.copies.fence(command.formerEpoch)
+		c.withdraw(ctx, command.copyRef())
+		return
 	}
-	if c.slot != nil && !c.is.Status.Final() {
-		in.Hold = &HeldSlot{Assignment: *c.slot, Left: max(c.is.EndAt.Sub(workflow.Now(ctx)), 0) + time.Minute}
-	}
-	c.told += len(c.outbox)
-	c.outbox, c.free, c.silent, c.answered = nil, nil, nil, false
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), SaveConferenceActivity, in).Get(ctx, nil); err != nil {
-		workflow.GetLogger(ctx).Error("a conference cannot be saved", "error", err) // never: it is tried until it succeeds
-	}
-}
-
-// order notes what a unit is told.
-func (c *conference) order(ctx workflow.Context, command string, unit NodeRef, epoch int64) {
-	c.is.Orders = append(slices.Clone(c.is.Orders), berth.ConferenceOrder{
-		At: workflow.Now(ctx), Command: command, NodeID: unit.NodeID, Generation: unit.Generation, Epoch: epoch,
-	})
-	c.is.Orders = c.is.Orders[max(0, len(c.is.Orders)-mostOrders):]
-}
-
-// answer notes what a unit said to the last such order.
-func (c *conference) answer(command string, epoch int64, outcome string) {
-	for i, o := range slices.Backward(c.is.Orders) {
-		if o.Command == command && o.Epoch == epoch && o.Outcome == "" {
-			c.is.Orders[i].Outcome = clipText(outcome, 200)
-			return
+	c.inFlight.adoption = nil
+	c.setOutcome(command.name, command.owner.Epoch, outcome)
+	if c.record.Owner.NodeID != "" {
+		c.withdraw(ctx, c.ownerCopy())
+		c.abandonCreation("replaced by an earlier copy")
+		c.closeSegment(workflow.Now(ctx), berth.EndReplaced)
+		if c.slots.owner != nil {
+			c.slots.releasable = append(c.slots.releasable, *c.slots.owner)
 		}
 	}
+	c.opened(ctx, command)
+	c.requestReport(ctx)
 }
 
-// mayGoOn tells whether a new history can begin here: nothing is in flight, and nobody waits for an answer.
-func (c *conference) mayGoOn(ctx workflow.Context) bool {
-	return workflow.GetInfo(ctx).GetContinueAsNewSuggested() && c.settled && c.creating == nil && c.adopting == nil &&
-		len(c.news) == 0 && c.heardAll(ctx) && workflow.AllHandlersFinished(ctx)
-}
+func (c *conference) endTimeReached(workflow.Context) { c.requestEnd(berth.EndTime) }
 
-// heardAll tells whether no signal waits to be noted.
-func (c *conference) heardAll(ctx workflow.Context) bool {
-	for _, name := range []string{SignalUnit, SignalCapacity, SignalReassert} {
-		if workflow.GetSignalChannel(ctx, name).Len() > 0 {
-			return false
+// end releases every copy and slot, and writes the record. The record of a conference that was not recovered ends when its
+// unit was lost.
+func (c *conference) end(ctx workflow.Context) {
+	reason, status := c.ending.reason, berth.ConferenceEnded
+	if c.submission.refusal != nil {
+		status = berth.ConferenceDeleted
+	} else if !c.submission.settled && workflow.GetVersion(ctx, versionAnnounceEnd, workflow.DefaultVersion, 1) == 1 {
+		c.submission.settled = true
+		c.submission.refuse(berth.CodeEnded, "the conference was ended before it was open: "+string(reason))
+	}
+	if adoption := c.inFlight.adoption; adoption != nil {
+		c.abandonAdoption(ctx, outcomeEnded)
+		c.copies.fence(adoption.formerEpoch)
+		c.withdraw(ctx, adoption.copyRef())
+	}
+	c.abandonCreation(outcomeEnded)
+	for _, stale := range c.copies.stale {
+		c.withdraw(ctx, stale)
+	}
+	if c.record.Owner.NodeID != "" && (reason == berth.EndReleased || reason == berth.EndTime) {
+		c.releaseOwner(ctx)
+	}
+	c.record.EndedAt = workflow.Now(ctx)
+	endedAt := c.record.EndedAt
+	if !c.record.LostAt.IsZero() {
+		c.record.EndedAt = c.record.LostAt
+		if reason == berth.EndTime {
+			reason = berth.EndNotRecovered
 		}
 	}
-	return true
+	c.closeSegment(endedAt, reason)
+	c.slots.releaseOwner()
+	c.record.Ending, c.record.End, c.record.Owner, c.record.Waiting = "", reason, berth.ConferenceOwner{}, ""
+	c.copies.stale = nil
+	c.changeStatus(ctx, status)
+	c.save(ctx)
+	c.submission.settled, c.ending.saved = true, true
 }
 
-// goOn starts a new history for a conference that lasts.
-func (c *conference) goOn(ctx workflow.Context) error {
+// ended completes the run: open updates return, and copies that were listed too late are released, because no other
+// process receives these notices.
+func (c *conference) ended(ctx workflow.Context) (berth.Conference, error) {
+	_ = workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) && c.allSignalsReceived(ctx) })
+	for _, n := range c.inbox.notices {
+		if n.Copy != nil {
+			c.withdraw(ctx, n.copyRef())
+		}
+	}
+	return c.record, nil
+}
+
+// refuse ends a first creation: the caller receives the error, and everything is rolled back.
+func (c *conference) refuse(reason berth.ConferenceEnd, code berth.Code, message string) {
+	c.submission.refuse(code, message)
+	c.requestEnd(reason)
+}
+
+// requestEnd makes the conference end; the first reason is kept.
+func (c *conference) requestEnd(reason berth.ConferenceEnd) {
+	if c.ending.reason == "" {
+		c.ending.reason, c.record.Ending = reason, reason
+	}
+}
+
+// canContinueAsNew reports whether a new history can begin here: no command is in flight and no update is open.
+func (c *conference) canContinueAsNew(ctx workflow.Context) bool {
+	return workflow.GetInfo(ctx).GetContinueAsNewSuggested() && c.submission.settled && !c.inFlight.any() &&
+		len(c.inbox.notices) == 0 && c.allSignalsReceived(ctx) && workflow.AllHandlersFinished(ctx)
+}
+
+// continueAsNew returns the error that starts the next run with the state of this one.
+func (c *conference) continueAsNew(ctx workflow.Context) error {
 	in := c.in
 	in.Resumed = &ConferenceProgress{
-		SubmissionID: c.firstID, Conference: c.is, Slot: c.slot, Events: c.told, Fenced: c.doomed, Stale: c.leftover,
-		RetryAt: c.retryAt, ConnectBy: c.connectBy,
+		SubmissionID: c.submission.id, Conference: c.record, Slot: c.slots.owner, Events: c.outbox.published,
+		Fenced: c.copies.fenced, Stale: c.copies.stale, RetryAt: c.placement.retryAt, ConnectBy: c.connection.checkAt,
 	}
 	return workflow.NewContinueAsNewError(ctx, ConferenceWorkflow, in)
 }

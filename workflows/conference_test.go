@@ -34,7 +34,7 @@ func TestC1LostConferenceIsRecoveredElsewhere(t *testing.T) {
 	require.NoError(t, h.created.err)
 	require.Equal(t, berth.ConferenceOpen, h.created.reply.Conference.Status)
 	require.True(t, h.released.answered)
-	require.ErrorContains(t, other.rejected, "over", "the number's conference before")
+	require.ErrorContains(t, other.rejected, "has ended", "the number's conference before")
 	require.Len(t, is.Segments, 2)
 	require.Equal(t, berth.EndUnitLost, is.Segments[0].Reason)
 	require.Equal(t, berth.EndReleased, is.Segments[1].Reason)
@@ -368,7 +368,7 @@ func TestC11NextUnit(t *testing.T) {
 		outcomes = append(outcomes, o.NodeID+": "+o.Outcome)
 	}
 	require.Equal(t, []string{
-		"u1: acknowledged", "u2: refused: no licence", "u3: lost: the node did not finish in time", "u3: left to the unit's link",
+		"u1: acknowledged", "u2: refused: no licence", "u3: lost: the node did not finish in time", "u3: sent through the unit's link",
 		"u4: acknowledged", "u4: acknowledged",
 	}, outcomes)
 }

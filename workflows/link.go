@@ -10,40 +10,75 @@ import (
 	"berth"
 )
 
-// commandDefault is LinkInput.Command where that is 0.
-const commandDefault = 10 * time.Second
+// LinkInput starts a link.
+type LinkInput struct {
+	NodeID     string        `json:"nodeId"`
+	Generation int64         `json:"generation"`
+	Command    time.Duration `json:"command"` // how long the unit may take to reply; 0 is 10 s
+	// Withdraw are copies still to be released, from the previous run.
+	Withdraw []berth.UnitRelease `json:"withdraw,omitempty"`
+}
 
-// Link looks after one generation of a unit: it tells its conferences what became of it, reconciles with it when it is
-// there, and has it release what is not to run on it, until that is acknowledged or the generation is no more (C15). It ends
-// when there is nothing to do, and begins again when there is.
+// UnitRows is the result of ReadUnit: what a unit should run, read before its list is requested.
+type UnitRows struct {
+	Rows []UnitRow `json:"rows,omitempty"`
+}
+
+// UnitRow is a conference that a unit should run.
+type UnitRow struct {
+	E164  string `json:"e164"`
+	Epoch int64  `json:"epoch"`
+}
+
+// ReconcileInput is the argument of ReconcileUnit.
+type ReconcileInput struct {
+	Unit NodeRef        `json:"unit"`
+	Rows []UnitRow      `json:"rows,omitempty"`
+	List berth.UnitList `json:"list"`
+}
+
+// ReconcileReply is the result of ReconcileUnit: the copies of no open conference.
+type ReconcileReply struct {
+	Withdraw []berth.UnitRelease `json:"withdraw,omitempty"`
+}
+
+// linkCommandDefault is LinkInput.Command where that is 0.
+const linkCommandDefault = 10 * time.Second
+
+// Link handles what concerns one generation of a media unit. When the unit registers, it reconciles the unit's list with
+// berth's conferences; when the generation ends, it notifies the unit's conferences; and it releases copies on the unit
+// until that is acknowledged or the generation has ended. It ends when there is nothing to do; the next signal starts it
+// again.
 func Link(ctx workflow.Context, in LinkInput) error {
 	if in.NodeID == "" || in.Generation == 0 {
 		return temporal.NewNonRetryableApplicationError("link input lacks a unit", string(berth.CodeInternal), nil)
 	}
 	if in.Command <= 0 {
-		in.Command = commandDefault
+		in.Command = linkCommandDefault
 	}
 	l := &link{in: in, unit: NodeRef{NodeID: in.NodeID, Generation: in.Generation}}
+	l.receiveSignals(ctx)
+	for _, r := range in.Withdraw {
+		l.withdraw(ctx, r)
+	}
 	return l.run(ctx)
 }
 
 type link struct {
-	in      LinkInput
-	unit    NodeRef
-	notices []berth.NodeNotice
-	// open are the copies that the unit has not acknowledged the release of.
-	open []berth.UnitRelease
-	// left is true once the generation is no more.
-	left bool
+	in       LinkInput
+	unit     NodeRef
+	notices  []berth.NodeNotice
+	releases []berth.UnitRelease // that the unit has not acknowledged yet
+	gone     bool                // the generation has ended
 }
 
-func (l *link) run(ctx workflow.Context) error {
+func (l *link) receiveSignals(ctx workflow.Context) {
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
 			var n berth.NodeNotice
 			workflow.GetSignalChannel(ctx, SignalNotice).Receive(ctx, &n)
 			l.notices = append(l.notices, n)
-			l.left = l.left || departs(n)
+			l.gone = l.gone || n.Reason != berth.ArrivalRegistered && n.Reason != berth.DepartureDrained
 		}
 	})
 	workflow.Go(ctx, func(ctx workflow.Context) {
@@ -53,120 +88,99 @@ func (l *link) run(ctx workflow.Context) error {
 			l.withdraw(ctx, r)
 		}
 	})
-	for _, r := range l.in.Withdraw {
-		l.withdraw(ctx, r)
-	}
+}
+
+// run handles notices until there are none and every release is acknowledged.
+func (l *link) run(ctx workflow.Context) error {
 	for {
 		if err := workflow.Await(ctx, func() bool {
-			return len(l.notices) > 0 || l.heardAll(ctx) && (len(l.open) == 0 || l.tooLong(ctx))
+			return len(l.notices) > 0 || l.allSignalsReceived(ctx) && (len(l.releases) == 0 || l.historyIsLong(ctx))
 		}); err != nil {
 			return err
 		}
 		switch {
 		case len(l.notices) > 0:
-			l.hear(ctx)
-		case len(l.open) == 0:
+			l.handleNotice(ctx)
+		case len(l.releases) == 0:
 			return nil
 		default:
 			in := l.in
-			in.Withdraw = l.open
+			in.Withdraw = l.releases
 			return workflow.NewContinueAsNewError(ctx, LinkWorkflow, in)
 		}
 	}
 }
 
-// heardAll tells whether no signal waits to be noted.
-func (l *link) heardAll(ctx workflow.Context) bool {
+// allSignalsReceived reports whether no signal is buffered.
+func (l *link) allSignalsReceived(ctx workflow.Context) bool {
 	return workflow.GetSignalChannel(ctx, SignalNotice).Len() == 0 && workflow.GetSignalChannel(ctx, SignalWithdraw).Len() == 0
 }
 
-func (l *link) tooLong(ctx workflow.Context) bool {
+func (l *link) historyIsLong(ctx workflow.Context) bool {
 	return workflow.GetInfo(ctx).GetContinueAsNewSuggested()
 }
 
-func departs(n berth.NodeNotice) bool {
-	return n.Reason != berth.ArrivalRegistered && n.Reason != berth.DepartureDrained
-}
-
-// hear acts on the oldest notice. Of several arrivals one is as good as all.
-func (l *link) hear(ctx workflow.Context) {
+// handleNotice handles the oldest notice. One reconciliation serves all registrations that were notified before it.
+func (l *link) handleNotice(ctx workflow.Context) {
 	n := l.notices[0]
 	l.notices = l.notices[1:]
 	if n.Reason != berth.ArrivalRegistered {
 		if err := workflow.ExecuteLocalActivity(untilDoneWithin(ctx, fanOutTimeout), LoseUnitActivity, n).Get(ctx, nil); err != nil {
-			workflow.GetLogger(ctx).Error("a unit's loss cannot be told", "error", err) // never: it is tried until it succeeds
+			workflow.GetLogger(ctx).Error("conferences not notified of their unit's loss", "error", err) // unreachable: retried until it succeeds
 		}
 		return
 	}
 	l.notices = slices.DeleteFunc(l.notices, func(n berth.NodeNotice) bool { return n.Reason == berth.ArrivalRegistered })
-	if !l.left {
-		l.linkUp(ctx)
+	if !l.gone {
+		l.reconcile(ctx)
 	}
 }
 
-// linkUp reconciles with the unit: what it runs, what it should run, and what it has room for (C15).
-func (l *link) linkUp(ctx workflow.Context) {
-	var known UnitRows
-	if err := workflow.ExecuteLocalActivity(untilDoneWithin(ctx, fanOutTimeout), ReadUnitActivity, l.unit).Get(ctx, &known); err != nil {
-		return // never: it is tried until it succeeds
+// reconcile compares what the unit runs with what it should run, makes it release other copies and report the rest to the
+// data proxy, and finally offers its capacity to waiting conferences.
+func (l *link) reconcile(ctx workflow.Context) {
+	local := untilDoneWithin(ctx, fanOutTimeout)
+	var expected UnitRows
+	if err := workflow.ExecuteLocalActivity(local, ReadUnitActivity, l.unit).Get(ctx, &expected); err != nil {
+		return // unreachable: retried until it succeeds
 	}
 	var list berth.UnitList
-	if !l.tell(ctx, &list, berth.ActivityListConferences) {
+	if !l.command(ctx, &list, berth.ActivityListConferences) {
 		return
 	}
-	var unwanted ReconcileReply
-	if err := workflow.ExecuteLocalActivity(untilDoneWithin(ctx, fanOutTimeout), ReconcileUnitActivity, ReconcileInput{
-		Unit: l.unit, Rows: known.Rows, List: list,
-	}).Get(ctx, &unwanted); err != nil {
+	var unknown ReconcileReply
+	if err := workflow.ExecuteLocalActivity(local, ReconcileUnitActivity, ReconcileInput{
+		Unit: l.unit, Rows: expected.Rows, List: list,
+	}).Get(ctx, &unknown); err != nil {
 		return
 	}
-	for _, r := range unwanted.Withdraw {
+	for _, r := range unknown.Withdraw {
 		l.withdraw(ctx, r)
 	}
-	if !l.tell(ctx, nil, berth.ActivityReportConferences, berth.UnitReport{}) {
+	if !l.command(ctx, nil, berth.ActivityReportConferences, berth.UnitReport{}) {
 		return
 	}
-	if err := workflow.ExecuteLocalActivity(untilDoneWithin(ctx, fanOutTimeout), WakeWaitingActivity, l.unit).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteLocalActivity(local, WakeWaitingActivity, l.unit).Get(ctx, nil); err != nil {
 		return
 	}
 }
 
-// withdraw has the unit release a copy, beside everything else.
+// withdraw makes the unit release a copy, in a coroutine of its own.
 func (l *link) withdraw(ctx workflow.Context, r berth.UnitRelease) {
-	if slices.Contains(l.open, r) {
+	if slices.Contains(l.releases, r) {
 		return
 	}
-	l.open = append(l.open, r)
+	l.releases = append(l.releases, r)
 	workflow.Go(ctx, func(ctx workflow.Context) {
-		l.tell(ctx, nil, berth.ActivityReleaseConference, r)
-		l.open = slices.DeleteFunc(l.open, func(o berth.UnitRelease) bool { return o == r })
+		l.command(ctx, nil, berth.ActivityReleaseConference, r)
+		l.releases = slices.DeleteFunc(l.releases, func(o berth.UnitRelease) bool { return o == r })
 	})
 }
 
-// tell has the unit do something until it has acknowledged it; false when it is no more.
-func (l *link) tell(ctx workflow.Context, out any, command string, args ...any) bool {
-	return tellUnit(ctx, l.unit, l.in.Command, func() bool { return l.left }, nil, out, command, args...) == "acknowledged"
-}
-
-// probeWithin is how long a unit may take to answer a probe.
-const probeWithin = 2 * time.Second
-
-// Probe asks units that are silent for something, and answers how many did it: if any did, it is us who do not hear (C21).
-func Probe(ctx workflow.Context, in ProbeInput) (int, error) {
-	answered, left := 0, len(in.Units)
-	for _, u := range in.Units {
-		workflow.Go(ctx, func(ctx workflow.Context) {
-			defer func() { left-- }()
-			err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-				TaskQueue:              berth.NodeTaskQueue(u.NodeID, u.Generation),
-				ScheduleToCloseTimeout: probeWithin,
-				RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-			}), berth.ActivityListConferences).Get(ctx, nil)
-			if !temporal.IsTimeoutError(err) {
-				answered++ // a refusal is an answer too
-			}
-		})
+// command sends the unit a command until it is acknowledged; it returns false if the generation has ended before.
+func (l *link) command(ctx workflow.Context, result any, name string, args ...any) bool {
+	c := &reliableCommand{
+		unit: l.unit, timeout: l.in.Command, name: name, args: args, result: result, lost: func() bool { return l.gone },
 	}
-	err := workflow.Await(ctx, func() bool { return left == 0 })
-	return answered, err
+	return c.run(ctx) == outcomeAcknowledged
 }

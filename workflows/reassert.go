@@ -7,14 +7,14 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// ReassertInput starts a reassertion after Redis lost data (L12).
+// ReassertInput is the argument of Reassert.
 type ReassertInput struct {
-	// GraceUntil names the grace, in Unix ms of Redis's clock: one run per grace.
+	// GraceUntil is the end of the grace period in Unix ms of Redis's clock; there is one run per grace period.
 	GraceUntil int64 `json:"graceUntil"`
 }
 
-// Reassert has every open workflow put back into Redis what it holds there. Those that are so young that they cannot be
-// found yet confirm their slots by themselves.
+// Reassert makes every open workflow restore in Redis what it holds there, after Redis lost data. Workflows that are too
+// young to be listed confirm their slots anyway.
 func Reassert(ctx workflow.Context, in ReassertInput) error {
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ScheduleToCloseTimeout: time.Hour,

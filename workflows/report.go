@@ -9,26 +9,27 @@ import (
 	"berth"
 )
 
-// MaxReportUnits is how many units one report asks.
+// MaxReportUnits is the maximum number of units of one report.
 const MaxReportUnits = 500
 
-// ReportInput starts a round.
+// ReportInput is the argument of Report.
 type ReportInput struct {
 	Units []NodeRef `json:"units"` // at most MaxReportUnits
 }
 
-// ReportResult is what came of it.
+// ReportResult is the result of Report.
 type ReportResult struct {
 	Asked int `json:"asked"`
-	// Unresponsive did not answer in time. Whoever is lost is noticed by the sweep, and whoever comes back reports everything.
+	// Unresponsive are the units that did not reply in time. They need no retry: a unit that reconnects reports everything,
+	// and the sweep declares the others dead.
 	Unresponsive []NodeRef `json:"silent,omitempty"`
 }
 
-// Report asks every unit on its own task queue for full information of all that it runs, all at once.
+// Report makes every unit report full information of its conferences to the data proxy, concurrently.
 func Report(ctx workflow.Context, in ReportInput) (ReportResult, error) {
-	asked := make([]workflow.Future, len(in.Units))
+	replies := make([]workflow.Future, len(in.Units))
 	for i, u := range in.Units {
-		asked[i] = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		replies[i] = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 			TaskQueue:              berth.NodeTaskQueue(u.NodeID, u.Generation),
 			ScheduleToStartTimeout: 10 * time.Second,
 			StartToCloseTimeout:    30 * time.Second,
@@ -37,8 +38,8 @@ func Report(ctx workflow.Context, in ReportInput) (ReportResult, error) {
 		}), berth.ActivityReportConferences, berth.UnitReport{})
 	}
 	out := ReportResult{Asked: len(in.Units)}
-	for i, f := range asked {
-		err := f.Get(ctx, nil)
+	for i, reply := range replies {
+		err := reply.Get(ctx, nil)
 		if temporal.IsCanceledError(err) {
 			return out, err
 		}

@@ -13,35 +13,35 @@ type ConferenceInput struct {
 	Spec         berth.ConferenceSpec `json:"spec"`
 	RequestHash  string               `json:"requestHash"`
 	Rules        ConferenceRules      `json:"rules"`
-	// Resumed is where the run before this one stood.
+	// Resumed is the state of the previous run, which continued as new.
 	Resumed *ConferenceProgress `json:"resumed,omitempty"`
 }
 
-// ConferenceProgress is what a conference hands to its next run.
+// ConferenceRules are the times of recovery.
+type ConferenceRules struct {
+	Retry   time.Duration `json:"retry"`   // between attempts without an event; 5 min
+	GiveUp  time.Duration `json:"giveUp"`  // from the first refusal of a recovery; 30 min
+	Command time.Duration `json:"command"` // how long a unit may take to acknowledge; 10 s
+	// Connect is how long a unit may take to list the conference after Redis lost data; 0 is 10 s.
+	Connect time.Duration `json:"connect,omitempty"`
+}
+
+// ConferenceProgress is the state that a run hands to the next one.
 type ConferenceProgress struct {
 	SubmissionID string            `json:"submissionId"`
 	Conference   berth.Conference  `json:"conference"`
 	Slot         *berth.Assignment `json:"slot,omitempty"`
-	Events       int               `json:"events"`
+	Events       int               `json:"events"` // number of the last published event
 	Fenced       []int64           `json:"doomed,omitempty"`
 	Stale        []Copy            `json:"leftover,omitempty"`
 	RetryAt      time.Time         `json:"retryAt,omitzero"`
 	ConnectBy    time.Time         `json:"connectBy,omitzero"`
 }
 
-// Copy is a conference on one generation of a unit, under the epoch it was told.
+// Copy is a conference on one generation of a unit, under the epoch that the unit was sent.
 type Copy struct {
 	NodeRef
 	Epoch int64 `json:"epoch"`
-}
-
-// ConferenceRules are the times of recovery (C9).
-type ConferenceRules struct {
-	Retry   time.Duration `json:"retry"`   // between attempts that nobody asked for; 5 min
-	GiveUp  time.Duration `json:"giveUp"`  // from the first refusal of a recovery; 30 min
-	Command time.Duration `json:"command"` // how long a unit may take to acknowledge; 10 s
-	// Connect is how long, after Redis lost data, a unit may take to be there again (C4); 0 is 10 s.
-	Connect time.Duration `json:"connect,omitempty"`
 }
 
 // CreateRequest is the argument of the create update.
@@ -51,7 +51,7 @@ type CreateRequest struct {
 	UserID       string `json:"userId"`
 }
 
-// CreateReply is the outcome of the create update.
+// CreateReply is the result of the create update.
 type CreateReply struct {
 	SubmissionID string           `json:"submissionId"`
 	Conference   berth.Conference `json:"conference"`
@@ -60,52 +60,43 @@ type CreateReply struct {
 // ReleaseRequest is the argument of the release update.
 type ReleaseRequest struct {
 	By string `json:"by"` // user id
-	// ConferenceID, where it is given, has to be the conference's; the validator refuses others as conflict.
+	// ConferenceID, if set, must be the conference's; the validator rejects others as conflict.
 	ConferenceID string `json:"conferenceId"`
 }
 
-// UnitNotice is what a conference hears of a unit. One of Gone, Copy and Missing is set.
+// UnitNotice is the argument of the unit signal. Exactly one of Gone, Copy and Missing is set.
 type UnitNotice struct {
 	NodeID      string            `json:"nodeId"`
 	Generation  int64             `json:"generation"`
 	Incarnation berth.Incarnation `json:"incarnation"`
-	// Gone is why the generation is no more.
+	// Gone is why the generation has ended.
 	Gone berth.Departure `json:"gone,omitempty"`
-	// Copy is what the unit's list says of this conference.
+	// Copy is the conference's entry on the unit's list.
 	Copy *berth.UnitCopy `json:"copy,omitempty"`
-	// Missing: the unit runs no such conference: its list lacks what it had, or it says itself that it ended it. From
-	// another than the owner it means nothing (C17).
+	// Missing indicates that the unit does not run the conference: its list lacks it, or the unit reported that it ended
+	// the conference. It is ignored unless the unit is the owner.
 	Missing bool `json:"missing,omitempty"`
-	// Epoch, where it is set, is the only one that Missing is said of (C20).
+	// Epoch, if set, is the only epoch to which Missing applies.
 	Epoch int64 `json:"epoch,omitempty"`
-}
-
-// LinkInput starts a link.
-type LinkInput struct {
-	NodeID     string        `json:"nodeId"`
-	Generation int64         `json:"generation"`
-	Command    time.Duration `json:"command"` // how long the unit may take to answer; 0 is 10 s
-	// Withdraw are copies still to be released; from the run before this one.
-	Withdraw []berth.UnitRelease `json:"withdraw,omitempty"`
 }
 
 // PlaceInput is the argument of PlaceConference.
 type PlaceInput struct {
-	// Conference is how it stands, without an owner.
+	// Conference is the current record, without an owner.
 	Conference berth.Conference `json:"conference"`
-	// First: it was never placed. Refused, it leaves nothing.
+	// First indicates a creation: if it is refused, nothing is written.
 	First bool `json:"first,omitempty"`
-	// Failed are generations that failed it in this round.
+	// Failed are generations that are excluded, because they failed this conference.
 	Failed []NodeRef `json:"failed,omitempty"`
-	// Unresponsive are generations that have not answered a command: everybody passes them over for SkipUnresponsiveFor.
+	// Unresponsive are generations that did not reply to a command. They receive no conferences for SkipUnresponsiveFor.
 	Unresponsive []NodeRef `json:"silent,omitempty"`
-	// Release is given back before.
+	// Release are slots that are released first.
 	Release []berth.Assignment `json:"release,omitempty"`
-	// Events are to be told before what comes of it; FirstEvent is their number.
+	// Events are published before those of the placement; FirstEvent is the number of the first one.
 	Events     []berth.ConferenceEvent `json:"events,omitempty"`
 	FirstEvent int                     `json:"firstEvent"`
 	Hold       time.Duration           `json:"hold"` // of the slot, until the copy runs
-	At         time.Time               `json:"at"`   // the copy's start, as the controller stamps it
+	At         time.Time               `json:"at"`   // the copy's start
 }
 
 // PlaceReply is the result of PlaceConference: the owner, or why there is none.
@@ -115,82 +106,50 @@ type PlaceReply struct {
 	Code    berth.Code            `json:"code,omitempty"` // node_full, no_node, no_licence or unavailable
 	Message string                `json:"message,omitempty"`
 	Refusal berth.Refusal         `json:"refusal,omitzero"`
-	Events  int                   `json:"events"` // how many were told
+	Events  int                   `json:"events"` // how many were published
 }
 
-// Placed is the conference with the owner it was given.
+// Placed returns the conference with a new owner, in status creating.
 func Placed(c berth.Conference, owner berth.ConferenceOwner, at time.Time) berth.Conference {
 	c.Status, c.Owner, c.Epoch, c.CopyStartedAt, c.Waiting = berth.ConferenceCreating, owner, owner.Epoch, at, ""
 	c.Revision++
 	return c
 }
 
-// SaveInput is the argument of SaveConference. A conference that is over is forgotten in Redis, and one that waits is
-// told that there is room.
+// SaveInput is the argument of SaveConference.
 type SaveInput struct {
 	Conference   berth.Conference        `json:"conference"`
 	Events       []berth.ConferenceEvent `json:"events,omitempty"`
-	FirstEvent   int                     `json:"firstEvent"`
+	FirstEvent   int                     `json:"firstEvent"` // number of the first event
 	Hold         *HeldSlot               `json:"hold,omitempty"`
 	Release      []berth.Assignment      `json:"release,omitempty"`
 	Unresponsive []NodeRef               `json:"silent,omitempty"` // as in PlaceInput
-	// Answered: the owner has just answered a command, and is not passed over any more.
+	// Answered indicates that the owner has acknowledged a command, so that it is no longer treated as unresponsive.
 	Answered bool `json:"answered,omitempty"`
 }
-
-// SkipUnresponsiveFor is for how long a unit that has not answered a command gets no conferences.
-const SkipUnresponsiveFor = 30 * time.Second
 
 // AdoptionInput is the argument of PrepareAdoption.
 type AdoptionInput struct {
 	E164         string        `json:"e164"`
 	ConferenceID string        `json:"conferenceId"`
 	Unit         NodeRef       `json:"unit"`
-	Hold         time.Duration `json:"hold"`
+	Hold         time.Duration `json:"hold"` // of the slot, until the unit has acknowledged
 }
 
 // AdoptionReply is the result of PrepareAdoption.
 type AdoptionReply struct {
 	Epoch int64            `json:"epoch"`
 	Slot  berth.Assignment `json:"slot"`
-	Gone  bool             `json:"gone,omitempty"` // the generation is no more
+	Gone  bool             `json:"gone,omitempty"` // the generation has ended
 }
 
-// LinkRequest is the argument of NotifyLink: what to release, or nothing to have the unit's list asked for.
+// LinkRequest is the argument of TellLink: the copy to release, or none to request the unit's list.
 type LinkRequest struct {
 	Unit     NodeRef            `json:"unit"`
 	Withdraw *berth.UnitRelease `json:"withdraw,omitempty"`
 }
 
-// UnitState is how a unit stands now: its generation that lives, 0 when none does.
+// UnitState is the result of LookAtUnit.
 type UnitState struct {
-	Generation int64 `json:"generation"`
-}
-
-// UnitRows is what a unit should run, as far as was known before its list was asked for.
-type UnitRows struct {
-	Rows []UnitRow `json:"rows,omitempty"`
-}
-
-// UnitRow is a conference that ran on a unit.
-type UnitRow struct {
-	E164  string `json:"e164"`
-	Epoch int64  `json:"epoch"`
-}
-
-// ReconcileInput is the argument of ReconcileUnit.
-type ReconcileInput struct {
-	Unit NodeRef        `json:"unit"`
-	Rows []UnitRow      `json:"rows,omitempty"`
-	List berth.UnitList `json:"list"`
-}
-
-// ReconcileReply is the result of ReconcileUnit: the copies that nobody wants.
-type ReconcileReply struct {
-	Withdraw []berth.UnitRelease `json:"withdraw,omitempty"`
-}
-
-// ProbeInput is the argument of Probe.
-type ProbeInput struct {
-	Units []NodeRef `json:"units"`
+	Generation int64 `json:"generation"` // the registered generation; 0 when there is none
 }

@@ -1,0 +1,134 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"berth"
+)
+
+// setup validates the input and registers the query, update and signal handlers. Handlers only record what they receive;
+// run acts on it.
+func (c *conference) setup(ctx, detached workflow.Context) error {
+	if err := c.in.validate(); err != nil {
+		return err
+	}
+	c.record = berth.Conference{
+		ConferenceSpec: c.in.Spec, ID: c.in.ConferenceID, UserID: c.in.UserID,
+		Segments: []berth.ConferenceSegment{}, Orders: []berth.ConferenceOrder{}, CreatedAt: workflow.Now(ctx),
+	}
+	if c.in.Resumed != nil {
+		c.resume(*c.in.Resumed)
+	} else {
+		c.changeStatus(ctx, berth.ConferenceCreating)
+	}
+	left := max(c.record.EndAt.Sub(workflow.Now(ctx)), 0)
+	c.ending.timer = workflow.NewTimerWithOptions(detached, left, workflow.TimerOptions{Summary: "end time"})
+	if err := workflow.SetQueryHandler(ctx, QueryConference, func() (berth.Conference, error) { return c.record, nil }); err != nil {
+		return err
+	}
+	c.receiveSignals(ctx, detached)
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, UpdateCreate, c.create, workflow.UpdateHandlerOptions{
+		Validator: c.validateCreate,
+	}); err != nil {
+		return err
+	}
+	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateRelease, c.release, workflow.UpdateHandlerOptions{
+		Validator: c.validateRelease,
+	})
+}
+
+func (in ConferenceInput) validate() error {
+	if in.ConferenceID == "" || in.Spec.E164 == "" || in.UserID == "" || in.Rules.Retry <= 0 || in.Rules.GiveUp <= 0 || in.Rules.Command <= 0 {
+		return temporal.NewNonRetryableApplicationError("conference input lacks an id, number, user or rule", string(berth.CodeInternal), nil)
+	}
+	return nil
+}
+
+// resume restores the state of the previous run.
+func (c *conference) resume(from ConferenceProgress) {
+	c.record, c.slots.owner, c.outbox.published = from.Conference, from.Slot, from.Events
+	c.submission = submission{id: from.SubmissionID, settled: true}
+	c.copies = copies{fenced: from.Fenced, stale: from.Stale}
+	c.placement.retryAt, c.connection.checkAt = from.RetryAt, from.ConnectBy
+}
+
+// receiveSignals stores signals in the inbox. A cancellation of the run is handled as a release.
+func (c *conference) receiveSignals(ctx, detached workflow.Context) {
+	workflow.Go(detached, func(ctx workflow.Context) {
+		for {
+			var n UnitNotice
+			workflow.GetSignalChannel(ctx, SignalUnit).Receive(ctx, &n)
+			c.inbox.notices = append(c.inbox.notices, n)
+		}
+	})
+	workflow.Go(detached, func(ctx workflow.Context) {
+		for workflow.GetSignalChannel(ctx, SignalCapacity).Receive(ctx, nil) {
+			c.inbox.capacity = true
+		}
+	})
+	workflow.Go(detached, func(ctx workflow.Context) {
+		for workflow.GetSignalChannel(ctx, SignalReassert).Receive(ctx, nil) {
+			c.inbox.reassert = true
+		}
+	})
+	workflow.Go(detached, func(detached workflow.Context) {
+		ctx.Done().Receive(detached, nil)
+		c.requestEnd(berth.EndReleased)
+	})
+}
+
+// allSignalsReceived reports whether every signal is in the inbox.
+func (c *conference) allSignalsReceived(ctx workflow.Context) bool {
+	for _, name := range []string{SignalUnit, SignalCapacity, SignalReassert} {
+		if workflow.GetSignalChannel(ctx, name).Len() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// validateCreate rejects a request for the same number that is not the one that created the conference.
+func (c *conference) validateCreate(_ workflow.Context, req CreateRequest) error {
+	if req.RequestHash != c.in.RequestHash {
+		return temporal.NewNonRetryableApplicationError("the number is in use", string(berth.CodeConflict), nil)
+	}
+	return nil
+}
+
+// create returns once the conference is open, refused or waiting for recovery. Equal requests share the update, and so
+// the reply.
+func (c *conference) create(ctx workflow.Context, req CreateRequest) (CreateReply, error) {
+	if c.submission.id == "" {
+		c.submission.id = req.SubmissionID
+	}
+	if err := workflow.Await(ctx, func() bool { return c.submission.settled }); err != nil {
+		return CreateReply{}, err
+	}
+	if c.submission.refusal != nil {
+		return CreateReply{}, c.submission.refusal
+	}
+	return CreateReply{SubmissionID: c.submission.id, Conference: c.record}, nil
+}
+
+// validateRelease rejects a request for an earlier conference of the number.
+func (c *conference) validateRelease(_ workflow.Context, req ReleaseRequest) error {
+	if req.ConferenceID != "" && req.ConferenceID != c.in.ConferenceID {
+		return temporal.NewNonRetryableApplicationError("the conference has ended", string(berth.CodeConflict), nil)
+	}
+	return nil
+}
+
+// release ends the conference in any status, and returns once the end is written everywhere.
+func (c *conference) release(ctx workflow.Context, req ReleaseRequest) error {
+	if c.ending.reason == "" {
+		c.record.EndedBy = req.By
+	}
+	c.requestEnd(berth.EndReleased)
+	return workflow.Await(ctx, func() bool { return c.ending.saved })
+}
+
+// connectDefault is ConferenceRules.Connect where that is 0. It exceeds a grace period and a unit's heartbeat interval.
+const connectDefault = 10 * time.Second
