@@ -169,8 +169,8 @@ func DefaultNodeTimes(k NodeKind) NodeTimes {
 	}
 }
 
-// NodeOrders are the operator's for a node, kept apart from its health and over its registrations (S11).
-type NodeOrders struct {
+// NodeSettings are the operator's for a node, kept apart from its health and over its registrations (S11).
+type NodeSettings struct {
 	Cordoned   bool      `json:"cordoned"`
 	DrainUntil time.Time `json:"drainUntil,omitzero"` // when it is to be empty; zero when it is not drained
 }
@@ -180,11 +180,11 @@ type Departure string
 
 // The departures. A generation has at most one of the first three.
 const (
-	DepartureSilent     Departure = "silent"     // no heartbeat for the death time
-	DepartureSuperseded Departure = "superseded" // another incarnation registered under the same id
-	DepartureWithdrawn  Departure = "withdrawn"  // it said so, or the operator removed it
-	DepartureDrained    Departure = "drained"    // the drain's deadline passed: move what is left; it lives on
-	ArrivalRegistered   Departure = "registered" // a new generation that asked for reconciliation
+	DepartureUnresponsive Departure = "silent"     // no heartbeat for the death time
+	DepartureSuperseded   Departure = "superseded" // another incarnation registered under the same id
+	DepartureWithdrawn    Departure = "withdrawn"  // it said so, or the operator removed it
+	DepartureDrained      Departure = "drained"    // the drain's deadline passed: move what is left; it lives on
+	ArrivalRegistered     Departure = "registered" // a new generation that asked for reconciliation
 )
 
 // NodeNotice is an entry of the fleet's outbox: what befell a generation, kept until somebody has taken it up.

@@ -142,8 +142,8 @@ func RoutingHash(key string) uint32 {
 
 // PoolCounts is how many members of a pool can be chosen, and how many are passed over for what reason.
 type PoolCounts struct {
-	Free   int                   `json:"free"`
-	Passed map[ExcludeReason]int `json:"passed"`
+	Free     int                   `json:"free"`
+	Excluded map[ExcludeReason]int `json:"passed"`
 }
 
 // Affinity tells how a turn's affinity took part in a decision (A3-A5).

@@ -328,7 +328,7 @@ func TestC1LoseUnit(t *testing.T) {
 		case <-ctx.Done():
 		}
 	}()
-	require.NoError(t, d.links.LoseUnit(ctx, berth.NodeNotice{NodeID: "u1", Generation: 3, Kind: berth.NodeMedia, Reason: berth.DepartureSilent}))
+	require.NoError(t, d.links.LoseUnit(ctx, berth.NodeNotice{NodeID: "u1", Generation: 3, Kind: berth.NodeMedia, Reason: berth.DepartureUnresponsive}))
 	require.Len(t, board.told, many-1, "not the one that a later generation has")
 	for i := range firstTold {
 		require.Equal(t, workflows.ConferenceWorkflowID(strconv.Itoa(1000+i)), <-board.told)
@@ -387,11 +387,11 @@ func TestC15ReconcileUnit(t *testing.T) {
 	// C1: whoever owns is told; an older generation's loss means nothing to it.
 	require.NoError(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation - 1, Reason: berth.DepartureSuperseded}))
 	require.Empty(t, d.board.heard())
-	require.NoError(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation, Reason: berth.DepartureSilent}))
+	require.NoError(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation, Reason: berth.DepartureUnresponsive}))
 	require.Equal(t, []string{"conference:1000 unit", "conference:1002 unit"}, d.board.heard())
-	require.Equal(t, berth.DepartureSilent, (<-d.board.news).Gone)
+	require.Equal(t, berth.DepartureUnresponsive, (<-d.board.news).Gone)
 	d.board.said = nil
-	require.Error(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation, Reason: berth.DepartureSilent}))
+	require.Error(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation, Reason: berth.DepartureUnresponsive}))
 }
 
 // L10: a unit that has not answered a command is passed over by everybody for a time, and no longer once it has.

@@ -93,8 +93,8 @@ type Ledger interface {
 	PutSetting(ctx context.Context, s ledger.Setting) error
 	fleet.SettingStore
 	// OrderNode changes the operator's orders for a node, Orders reads them and whether there are any.
-	OrderNode(ctx context.Context, nodeID, by string, change func(berth.NodeOrders) berth.NodeOrders) (berth.NodeOrders, error)
-	Orders(ctx context.Context, nodeID string) (orders berth.NodeOrders, ordered bool, err error)
+	OrderNode(ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings) (berth.NodeSettings, error)
+	Orders(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error)
 	Ping(ctx context.Context) error
 }
 

@@ -30,7 +30,7 @@ func (s *server) listed() *listing {
 	}
 	l := &listing{of: now, nodes: slices.Sorted(maps.Keys(now.Nodes)), counts: map[string]berth.PoolCounts{}, living: map[string]bool{}}
 	for id := range now.Pools {
-		l.counts[id] = berth.PoolCounts{Passed: map[berth.ExcludeReason]int{}}
+		l.counts[id] = berth.PoolCounts{Excluded: map[berth.ExcludeReason]int{}}
 	}
 	for _, n := range now.Nodes {
 		if n.State != berth.NodeDead {
@@ -43,10 +43,10 @@ func (s *server) listed() *listing {
 			if n.Excluded == "" {
 				c.Free++
 			} else {
-				if c.Passed == nil {
-					c.Passed = map[berth.ExcludeReason]int{}
+				if c.Excluded == nil {
+					c.Excluded = map[berth.ExcludeReason]int{}
 				}
-				c.Passed[n.Excluded]++
+				c.Excluded[n.Excluded]++
 			}
 			l.counts[id] = c
 		}

@@ -84,7 +84,7 @@ type drainInput struct {
 type ordersOutput struct {
 	Body struct {
 		NodeID string `json:"nodeId"`
-		berth.NodeOrders
+		berth.NodeSettings
 	}
 }
 
@@ -129,15 +129,15 @@ func (s *server) nodes(*echo.Echo) {
 			within = time.Duration(*in.Body.WithinMs) * time.Millisecond
 		}
 		until := s.Clock().Add(within).UTC().Truncate(time.Millisecond)
-		return s.orderNode(ctx, in.ID, func(o *berth.NodeOrders) { o.DrainUntil = until })
+		return s.orderNode(ctx, in.ID, func(o *berth.NodeSettings) { o.DrainUntil = until })
 	})
 	for _, order := range []struct {
 		name, summary string
-		change        func(*berth.NodeOrders)
+		change        func(*berth.NodeSettings)
 	}{
-		{"cordon", "Give a node no new work", func(o *berth.NodeOrders) { o.Cordoned = true }},
-		{"uncordon", "Give a node new work again; undoes a drain, too", func(o *berth.NodeOrders) { *o = berth.NodeOrders{} }},
-		{"undrain", "Undo a drain", func(o *berth.NodeOrders) { o.DrainUntil = time.Time{} }},
+		{"cordon", "Give a node no new work", func(o *berth.NodeSettings) { o.Cordoned = true }},
+		{"uncordon", "Give a node new work again; undoes a drain, too", func(o *berth.NodeSettings) { *o = berth.NodeSettings{} }},
+		{"undrain", "Undo a drain", func(o *berth.NodeSettings) { o.DrainUntil = time.Time{} }},
 	} {
 		register(s, huma.Operation{
 			OperationID: order.name + "-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/" + order.name,
@@ -248,7 +248,7 @@ func (s *server) withdrawNode(ctx context.Context, in *withdrawInput) (*struct{}
 }
 
 // orderNode changes the operator's orders for a node that is there, or that has some.
-func (s *server) orderNode(ctx context.Context, id string, change func(*berth.NodeOrders)) (*ordersOutput, error) {
+func (s *server) orderNode(ctx context.Context, id string, change func(*berth.NodeSettings)) (*ordersOutput, error) {
 	if err := s.writableNode(id); err != nil {
 		return nil, err
 	}
@@ -267,7 +267,7 @@ func (s *server) orderNode(ctx context.Context, id string, change func(*berth.No
 	by := callOf(ctx).user.UserID
 	out := &ordersOutput{}
 	out.Body.NodeID = id
-	out.Body.NodeOrders, err = s.Ledger.OrderNode(ctx, id, by, func(o berth.NodeOrders) berth.NodeOrders { change(&o); return o })
+	out.Body.NodeSettings, err = s.Ledger.OrderNode(ctx, id, by, func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
 	if err != nil {
 		return nil, err
 	}

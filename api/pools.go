@@ -224,14 +224,14 @@ func (s *server) poolNow(ctx context.Context, id string) (poolView, error) {
 }
 
 func viewPool(p berth.Pool, defined bool, counts berth.PoolCounts) poolView {
-	if counts.Passed == nil {
-		counts.Passed = map[berth.ExcludeReason]int{}
+	if counts.Excluded == nil {
+		counts.Excluded = map[berth.ExcludeReason]int{}
 	}
 	v := poolView{
 		PoolID: p.ID, Kind: p.Kind, Capabilities: slices.Concat([]string{}, p.Capabilities), Zone: p.Zone, Strategy: p.Strategy,
 		Defined: defined, Members: counts.Free, Counts: &counts,
 	}
-	for _, n := range counts.Passed {
+	for _, n := range counts.Excluded {
 		v.Members += n
 	}
 	return v

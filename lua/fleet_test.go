@@ -312,14 +312,14 @@ func TestSweepNodes(t *testing.T) {
 		require.Equal(t, berth.NodeDead, n.State)
 		require.Equal(t, berth.ExcludeOffline, n.Excluded)
 		require.Zero(t, n.Leases, "they vanish with the generation")
-		require.Equal(t, berth.PoolCounts{Passed: map[berth.ExcludeReason]int{berth.ExcludeOffline: 1}}, counts(t, s, pair))
+		require.Equal(t, berth.PoolCounts{Excluded: map[berth.ExcludeReason]int{berth.ExcludeOffline: 1}}, counts(t, s, pair))
 		require.Empty(t, sweep(t, s, fast, true).Deaths)
 		notices, left, err := s.TakeOutbox(t.Context(), 10, 0)
 		require.NoError(t, err)
 		require.Equal(t, 1, left)
 		require.Equal(t, berth.NodeNotice{
 			NodeID: "n1", Generation: g, Kind: berth.NodeTranslate, Incarnation: spec("n1").Incarnation,
-			Reason: berth.DepartureSilent, At: notices[0].At, Receipt: notices[0].Receipt,
+			Reason: berth.DepartureUnresponsive, At: notices[0].At, Receipt: notices[0].Receipt,
 		}, notices[0])
 		same, _, err := s.TakeOutbox(t.Context(), 10, 0)
 		require.NoError(t, err)
@@ -390,7 +390,7 @@ func TestReportSilent(t *testing.T) {
 			require.Equal(t, lua.NodeOK, report("n1", g))
 			require.Equal(t, lua.NodeHeard, report("n2", n2))
 			require.Equal(t, berth.NodeSuspect, node(t, s, "n1").State)
-			require.Equal(t, berth.PoolCounts{Free: 1, Passed: map[berth.ExcludeReason]int{berth.ExcludeSuspect: 1}}, counts(t, s, pair))
+			require.Equal(t, berth.PoolCounts{Free: 1, Excluded: map[berth.ExcludeReason]int{berth.ExcludeSuspect: 1}}, counts(t, s, pair))
 		}
 		require.Equal(t, 1, node(t, s, "n1").Leases, "a suspect keeps its leases")
 		require.Empty(t, sweep(t, s, berth.DefaultNodeTimes(berth.NodeTranslate), false).Deaths, "it has its whole time")
@@ -591,7 +591,7 @@ func TestDeadNodesAreForgotten(t *testing.T) {
 		ids, err := s.NodeIDs(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, ids)
-		require.Equal(t, berth.PoolCounts{Passed: map[berth.ExcludeReason]int{}}, counts(t, s, pair))
+		require.Equal(t, berth.PoolCounts{Excluded: map[berth.ExcludeReason]int{}}, counts(t, s, pair))
 		left, err := s.Redis().Keys(t.Context(), "{"+s.Keys().Cell+"}:*").Result()
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{s.Keys().Guard(), s.Keys().Sweep(), s.Keys().Outbox(), s.Keys().PoolState(pair)}, left)

@@ -123,10 +123,10 @@ func (s *Scripts) CountPool(ctx context.Context, poolID string) (berth.PoolCount
 	if err != nil {
 		return berth.PoolCounts{}, fmt.Errorf("count pool %s: %w", poolID, err)
 	}
-	out := berth.PoolCounts{Free: int(number(f["free"])), Passed: map[berth.ExcludeReason]int{}}
+	out := berth.PoolCounts{Free: int(number(f["free"])), Excluded: map[berth.ExcludeReason]int{}}
 	for reason, n := range f {
 		if reason != "free" && reason != "turn" && number(n) > 0 {
-			out.Passed[berth.ExcludeReason(reason)] = int(number(n))
+			out.Excluded[berth.ExcludeReason(reason)] = int(number(n))
 		}
 	}
 	return out, nil

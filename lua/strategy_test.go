@@ -307,7 +307,7 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 	for _, p := range pools {
 		got, err := s.CountPool(ctx, p)
 		require.NoError(t, err)
-		require.Equal(t, berth.PoolCounts{Free: len(f.members(p, true)), Passed: f.passed(p)}, got)
+		require.Equal(t, berth.PoolCounts{Free: len(f.members(p, true)), Excluded: f.passed(p)}, got)
 	}
 }
 

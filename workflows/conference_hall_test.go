@@ -149,7 +149,7 @@ func (h *hall) news(n workflows.UnitNotice) { h.env.SignalWorkflow(workflows.Sig
 func (h *hall) dies(id string) {
 	u := h.unit(id)
 	h.units = slices.DeleteFunc(h.units, func(o *cmu) bool { return o == u })
-	h.news(workflows.UnitNotice{NodeID: id, Generation: u.generation, Incarnation: incarnation(id, 1), Gone: berth.DepartureSilent})
+	h.news(workflows.UnitNotice{NodeID: id, Generation: u.generation, Incarnation: incarnation(id, 1), Gone: berth.DepartureUnresponsive})
 }
 
 // lists has a unit's list name the copy.

@@ -57,15 +57,17 @@ func TestC13EverythingInEveryStatus(t *testing.T) {
 		next map[string]string // the statuses that follow at once, by the one before; nothing where it is not named
 	}{
 		"its unit is dead": {
-			func(h *hall) { h.gone(berth.DepartureSilent) },
+			func(h *hall) { h.gone(berth.DepartureUnresponsive) },
 			map[string]string{creating: moved, recovering: "awaiting-recovery creating", open: moved, connecting: moved},
 		},
 		"another unit is dead": {
-			func(h *hall) { h.news(workflows.UnitNotice{NodeID: "u9", Generation: 1, Gone: berth.DepartureSilent}) }, nil,
+			func(h *hall) {
+				h.news(workflows.UnitNotice{NodeID: "u9", Generation: 1, Gone: berth.DepartureUnresponsive})
+			}, nil,
 		},
 		"an older generation of its unit is dead": {
 			func(h *hall) {
-				h.news(workflows.UnitNotice{NodeID: h.owner().NodeID, Generation: h.owner().Generation - 1, Gone: berth.DepartureSilent})
+				h.news(workflows.UnitNotice{NodeID: h.owner().NodeID, Generation: h.owner().Generation - 1, Gone: berth.DepartureUnresponsive})
 			}, nil,
 		},
 		"its unit is drained": {

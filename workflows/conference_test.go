@@ -460,8 +460,8 @@ func TestC17Release(t *testing.T) {
 		}
 		h.news(workflows.UnitNotice{NodeID: "u2", Generation: 1, Incarnation: incarnation("u2", 1), Missing: true, Epoch: 1})
 		h.news(workflows.UnitNotice{NodeID: "u1", Generation: 1, Incarnation: incarnation("u1", 1), Missing: true, Epoch: 9})
-		h.news(workflows.UnitNotice{NodeID: "u2", Generation: 1, Gone: berth.DepartureSilent})
-		h.news(workflows.UnitNotice{NodeID: "u1", Generation: 0, Gone: berth.DepartureSilent})
+		h.news(workflows.UnitNotice{NodeID: "u2", Generation: 1, Gone: berth.DepartureUnresponsive})
+		h.news(workflows.UnitNotice{NodeID: "u1", Generation: 0, Gone: berth.DepartureUnresponsive})
 	})
 	h.at(time.Minute+time.Second, func() { require.Equal(t, berth.ConferenceOpen, h.now().Status); h.release() })
 	h.at(time.Minute+2*time.Second, func() { require.False(t, h.released.answered, "not before it is acknowledged") })

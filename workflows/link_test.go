@@ -154,7 +154,7 @@ func TestC17ReleaseIsToldUntilAcknowledged(t *testing.T) {
 // C1: the conferences of a unit that is gone are told so at once, also while the unit is being asked for something.
 func TestC1UnitGone(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []berth.Departure{berth.DepartureSilent, berth.DepartureSuperseded, berth.DepartureWithdrawn} {
+	for _, reason := range []berth.Departure{berth.DepartureUnresponsive, berth.DepartureSuperseded, berth.DepartureWithdrawn} {
 		w := newWire(t)
 		w.answer = busy
 		w.at(0, workflows.SignalWithdraw, berth.UnitRelease{E164: "1001", Epoch: 4})

@@ -57,7 +57,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return hub.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
-	g.Go(func() error { return fleet.Hear(ctx, b.scripts) })
+	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })
 	g.Go(func() error { return serve(ctx, api.NewServer(e, cfg.API.Addr), stopGrace, logger) })
 	return g.Wait()
 }

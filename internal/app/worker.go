@@ -72,9 +72,9 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 		Confirm: func(ctx context.Context, kind berth.NodeKind) (bool, error) {
 			return workers.ConfirmLoss(ctx, b.temporal, nodes.Snapshot(), kind)
 		},
-		OnGrace: func(ctx context.Context, until time.Time) error { return workers.StartReassert(ctx, b.temporal, until) },
-		OnRoom:  acts.Links.WakeFor,
-		Logger:  logger,
+		OnGrace:    func(ctx context.Context, until time.Time) error { return workers.StartReassert(ctx, b.temporal, until) },
+		OnCapacity: acts.Links.WakeFor,
+		Logger:     logger,
 	})
 	// Steps use these services until they finish, so the services stop after the workers.
 	serviceCtx, stopServices := context.WithCancel(context.WithoutCancel(ctx))

@@ -136,9 +136,9 @@ func TestApartAndSettled(t *testing.T) {
 		require.Empty(t, lacks)
 		require.Empty(t, closest)
 	}
-	require.Equal(t, berth.StrategyLocality, s.Settled("p", berth.StrategyDynamic))
-	require.Equal(t, berth.StrategyRoundRobin, s.Settled("q", berth.StrategyDynamic))
-	require.Equal(t, berth.StrategyAffinity, s.Settled("p", berth.StrategyAffinity))
+	require.Equal(t, berth.StrategyLocality, s.ResolveStrategy("p", berth.StrategyDynamic))
+	require.Equal(t, berth.StrategyRoundRobin, s.ResolveStrategy("q", berth.StrategyDynamic))
+	require.Equal(t, berth.StrategyAffinity, s.ResolveStrategy("p", berth.StrategyAffinity))
 }
 
 // L8: changes reach the copy by themselves, each part of it.

@@ -25,7 +25,7 @@ const (
 func (s *Sweeper) listen(ctx context.Context) {
 	outbox, free := s.fleet.scripts.Keys().OutboxFilled(), s.fleet.scripts.Keys().NodeFree()
 	channels := []string{outbox}
-	if s.opt.OnRoom != nil {
+	if s.opt.OnCapacity != nil {
 		channels = append(channels, free)
 	}
 	l := redisconn.NewListener(s.fleet.scripts, redisconn.ListenerOptions{
@@ -76,9 +76,9 @@ func (s *Sweeper) room(ctx context.Context, id string) {
 	}
 }
 
-// tellOfRoom is the goroutine of OnRoom. What it could not tell it tries again.
+// tellOfRoom is the goroutine of OnCapacity. What it could not tell it tries again.
 func (s *Sweeper) tellOfRoom(ctx context.Context) {
-	if s.opt.OnRoom == nil {
+	if s.opt.OnCapacity == nil {
 		return
 	}
 	away := outage{logger: s.opt.Logger, part: "room of units", after: 3}
@@ -109,7 +109,7 @@ func (s *Sweeper) tellOfRoom(ctx context.Context) {
 			continue
 		}
 		telling, cancel := context.WithTimeout(ctx, callbackTimeout)
-		err := s.opt.OnRoom(telling, slices.Sorted(maps.Keys(due)))
+		err := s.opt.OnCapacity(telling, slices.Sorted(maps.Keys(due)))
 		cancel()
 		away.note(ctx, err)
 		if wait = s.opt.Every; err == nil {

@@ -161,7 +161,7 @@ func TestC2RoomIsTold(t *testing.T) {
 			r, err := s.RegisterNode(t.Context(), unit(1), lua.Registration{})
 			require.NoError(t, err)
 			until(t, f, "registered", func(now *fleet.Snapshot) bool { return len(now.Nodes) == 1 })
-			seldom(t, f, s, server, fleet.SweeperOptions{OnRoom: func(_ context.Context, ids []string) error { told <- ids; return nil }})
+			seldom(t, f, s, server, fleet.SweeperOptions{OnCapacity: func(_ context.Context, ids []string) error { told <- ids; return nil }})
 			require.Equal(t, []string{"u1"}, await(t, told, "the connection"))
 			c.lose(t, s, r.Generation)
 			now, err := s.ReadNodes(t.Context(), "u1")
@@ -202,7 +202,7 @@ func TestC2RoomAfterAConnection(t *testing.T) {
 	register(t, s, "n1", "c")
 	until(t, f, "registered", func(now *fleet.Snapshot) bool { return len(now.Nodes) == 4 })
 	told, tries := make(chan []string, 100), 0
-	sweeping(t, f, fleet.SweeperOptions{OnRoom: func(_ context.Context, ids []string) error {
+	sweeping(t, f, fleet.SweeperOptions{OnCapacity: func(_ context.Context, ids []string) error {
 		if tries++; tries < 3 {
 			return errors.New("not now")
 		}

@@ -73,7 +73,7 @@ func writeSetting(ctx context.Context, scripts *lua.Scripts, s ledger.Setting) e
 		}
 		return scripts.PutFleetConfig(ctx, c)
 	case ledger.SettingNode:
-		var orders berth.NodeOrders
+		var orders berth.NodeSettings
 		if !deleted {
 			if err := json.Unmarshal(s.Body, &orders); err != nil {
 				return err

@@ -135,9 +135,9 @@ func TestOrdersReachRedisAndComeBack(t *testing.T) {
 			}, lua.Registration{})
 			require.NoError(t, err)
 		}
-		order := func(id string, change func(*berth.NodeOrders)) {
+		order := func(id string, change func(*berth.NodeSettings)) {
 			t.Helper()
-			_, err := l.OrderNode(ctx, id, "olga", func(o berth.NodeOrders) berth.NodeOrders { change(&o); return o })
+			_, err := l.OrderNode(ctx, id, "olga", func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
 			require.NoError(t, err)
 			require.NoError(t, fleet.ApplySetting(ctx, l, s, ledger.SettingNode, id))
 		}
@@ -150,10 +150,10 @@ func TestOrdersReachRedisAndComeBack(t *testing.T) {
 		until := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 		for _, id := range []string{"early", "late", "free"} {
 			register(id)
-			order(id, func(o *berth.NodeOrders) { o.Cordoned = true })
+			order(id, func(o *berth.NodeSettings) { o.Cordoned = true })
 		}
-		order("late", func(o *berth.NodeOrders) { o.DrainUntil = until })
-		order("free", func(o *berth.NodeOrders) { o.Cordoned = false })
+		order("late", func(o *berth.NodeSettings) { o.DrainUntil = until })
+		order("free", func(o *berth.NodeSettings) { o.Cordoned = false })
 		stands := func() {
 			t.Helper()
 			require.Equal(t, berth.ExcludeCordoned, read("early").Excluded)

@@ -108,11 +108,11 @@ func (s *Snapshot) Strategy(poolID string) berth.Strategy {
 	if strategy == "" {
 		strategy = s.Config.AssignmentStrategy
 	}
-	return s.Settled(poolID, strategy)
+	return s.ResolveStrategy(poolID, strategy)
 }
 
-// Settled is the strategy itself, and for dynamic what the pool is switched to: round-robin where it is not.
-func (s *Snapshot) Settled(poolID string, strategy berth.Strategy) berth.Strategy {
+// ResolveStrategy is the strategy itself, and for dynamic what the pool is switched to: round-robin where it is not.
+func (s *Snapshot) ResolveStrategy(poolID string, strategy berth.Strategy) berth.Strategy {
 	if strategy != berth.StrategyDynamic {
 		return strategy
 	}

@@ -32,10 +32,10 @@ type SweeperOptions struct {
 	// Confirm asks by a second way whether a kind's nodes, more than half of them silent at once, are lost, or whether it is us
 	// who do not hear them (C21). It is asked again and again while the loss is held back. Confirmed, the silent nodes are dead.
 	Confirm func(ctx context.Context, kind berth.NodeKind) (bool, error)
-	// OnRoom is told of media units that may have room again, whatever gave it to them: lost units' conferences may wait for
+	// OnCapacity is told of media units that may have room again, whatever gave it to them: lost units' conferences may wait for
 	// it (C2). Every process is told.
-	OnRoom func(ctx context.Context, unitIDs []string) error
-	Logger *slog.Logger
+	OnCapacity func(ctx context.Context, unitIDs []string) error
+	Logger     *slog.Logger
 }
 
 // Sweeper is one process's part in looking after the fleet; every worker process has one, and they need not know of each

@@ -166,7 +166,7 @@ func TestSweepersDeclareOnceAndHandOver(t *testing.T) {
 	started := map[string]bool{}
 	for range len(calls) {
 		c := <-calls
-		require.Equal(t, berth.DepartureSilent, c.notice.Reason)
+		require.Equal(t, berth.DepartureUnresponsive, c.notice.Reason)
 		require.Equal(t, dead[c.notice.NodeID], c.notice.Generation)
 		started[fmt.Sprintf("%s.%d", c.notice.NodeID, c.notice.Generation)] = true
 	}

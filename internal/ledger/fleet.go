@@ -21,7 +21,7 @@ const (
 	SettingTenant   SettingKind = "tenant"   // the pool's id, a JSON text
 	SettingStrategy SettingKind = "strategy" // berth.FleetConfig
 	SettingServices SettingKind = "services" // any JSON object
-	SettingNode     SettingKind = "node"     // berth.NodeOrders; written by OrderNode
+	SettingNode     SettingKind = "node"     // berth.NodeSettings; written by OrderNode
 )
 
 // Setting is something an operator set about the fleet.
@@ -61,22 +61,22 @@ func (l *Ledger) PutSetting(ctx context.Context, s Setting) error {
 // OrderNode changes the operator's orders for a node from what stands to what change makes of it (S11), and answers that.
 // Redis has them after fleet.ApplySetting.
 func (l *Ledger) OrderNode(
-	ctx context.Context, nodeID, by string, change func(berth.NodeOrders) berth.NodeOrders,
-) (berth.NodeOrders, error) {
+	ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings,
+) (berth.NodeSettings, error) {
 	for {
 		was, err := l.Setting(ctx, SettingNode, nodeID)
 		if err != nil {
-			return berth.NodeOrders{}, err
+			return berth.NodeSettings{}, err
 		}
 		orders, err := ordersIn(was)
 		if err != nil {
-			return berth.NodeOrders{}, err
+			return berth.NodeSettings{}, err
 		}
 		orders = change(orders)
 		var body []byte
-		if orders != (berth.NodeOrders{}) {
+		if orders != (berth.NodeSettings{}) {
 			if body, err = json.Marshal(orders); err != nil {
-				return berth.NodeOrders{}, fmt.Errorf("orders of a node: %w", err)
+				return berth.NodeSettings{}, fmt.Errorf("orders of a node: %w", err)
 			}
 		}
 		var written int64
@@ -95,16 +95,16 @@ func (l *Ledger) OrderNode(
 }
 
 // Orders are the operator's orders for a node, and whether there are any.
-func (l *Ledger) Orders(ctx context.Context, nodeID string) (orders berth.NodeOrders, ordered bool, err error) {
+func (l *Ledger) Orders(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error) {
 	s, err := l.Setting(ctx, SettingNode, nodeID)
 	if err != nil {
-		return berth.NodeOrders{}, false, err
+		return berth.NodeSettings{}, false, err
 	}
 	orders, err = ordersIn(s)
 	return orders, s.Version > 0, err
 }
 
-func ordersIn(s Setting) (o berth.NodeOrders, err error) {
+func ordersIn(s Setting) (o berth.NodeSettings, err error) {
 	if len(s.Body) > 0 {
 		err = json.Unmarshal(s.Body, &o)
 	}

@@ -156,7 +156,7 @@ func choice(now *fleet.Snapshot, pool berth.Pool, r Request, excluded []Generati
 	if c.Strategy == "" {
 		c.Strategy = now.Config.AssignmentStrategy
 	}
-	c.Strategy = now.Settled(pool.ID, c.Strategy)
+	c.Strategy = now.ResolveStrategy(pool.ID, c.Strategy)
 	return now.Locate(c)
 }
 

@@ -7,17 +7,17 @@ import (
 	"berth/lua"
 )
 
-// hearEvery is how often an API process says that it takes heartbeats: well within lua.SweepLimits.Blind.
-const hearEvery = time.Second
+// announceEvery is how often an API process says that it takes heartbeats: well within lua.SweepLimits.Blind.
+const announceEvery = time.Second
 
 // Hear tells the sweepers that this process takes heartbeats, until ctx ends, and returns nil then: while no API does, no
 // node is declared dead for its silence (L11).
-func Hear(ctx context.Context, scripts *lua.Scripts) error {
-	tick := time.NewTicker(hearEvery)
+func AnnounceAPI(ctx context.Context, scripts *lua.Scripts) error {
+	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for {
 		// A failure needs no word: without Redis no heartbeat is taken either.
-		telling, cancel := context.WithTimeout(ctx, hearEvery)
+		telling, cancel := context.WithTimeout(ctx, announceEvery)
 		_ = scripts.HearNodes(telling)
 		cancel()
 		select {
