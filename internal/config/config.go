@@ -62,7 +62,7 @@ type Worker struct {
 	Drain         time.Duration `help:"Time a stopping worker gives its model calls to finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s"`
 	TimeoutMs     int64         `help:"Maximum duration of a step in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000"`
 	LockTimeoutMs int64         `help:"Maximum time one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
-	QueueMaxSize  int           `help:"Maximum number of waiting tasks per queue." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
+	QueueMaxSize  int           `help:"Maximum number of waiting tasks per queue; not applied yet." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
 }
 
 // Turn holds the settings of live translation.
