@@ -138,7 +138,7 @@ func (s *stack) startAPI() {
 func (s *stack) startWorker(args ...string) *process {
 	s.tb.Helper()
 	p := s.start("berth", append([]string{"worker"}, args...), s.settings)
-	s.eventually("the worker to poll", func() bool { return bytes.Contains(p.output(), []byte("workers are polling")) })
+	s.eventually("the worker to poll", func() bool { return bytes.Contains(p.output(), []byte("workers started")) })
 	return p
 }
 
