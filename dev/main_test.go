@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestSecondOnTheSameFolderIsRefused(t *testing.T) {
+func TestServer_DataDirectoryInUse_SecondIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first := program(t, dir, "--only=redis")
@@ -56,7 +56,7 @@ func TestSecondOnTheSameFolderIsRefused(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestKilledProcessLeavesNothingBehind(t *testing.T) {
+func TestServer_Killed_ChildrenEndAndNextStarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first := program(t, dir, "--only=redis,temporal,ui")
@@ -84,7 +84,7 @@ func TestKilledProcessLeavesNothingBehind(t *testing.T) {
 	require.NoError(t, second.Wait())
 }
 
-func TestPortsInUseAreNamedWithTheirSettings(t *testing.T) {
+func TestServer_PortInUse_SettingIsNamed(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestPortsInUseAreNamedWithTheirSettings(t *testing.T) {
 	require.Contains(t, string(out), "BERTH_TEMPORAL_ADDR")
 }
 
-func TestBadSettingsAreNamed(t *testing.T) {
+func TestServer_InvalidSetting_IsNamed(t *testing.T) {
 	t.Parallel()
 	for flag, setting := range map[string]string{
 		"--only=reddis":                "BERTH_DEV_ONLY",
@@ -117,7 +117,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 	}
 }
 
-func TestPartsStopInReverseOrderAndAFailedStartStopsTheRest(t *testing.T) {
+func TestParts_StopOrFailedStart_StopInReverseOrder(t *testing.T) {
 	t.Parallel()
 	var order []string
 	fake := func(name string, err error) part {
@@ -141,7 +141,7 @@ func TestPartsStopInReverseOrderAndAFailedStartStopsTheRest(t *testing.T) {
 	require.Equal(t, []string{"start a", "stop a"}, order)
 }
 
-func TestServedPart(t *testing.T) {
+func TestPart_EndsUnexpectedly_IsReported(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error, 1)
 	ended := errors.New("ended")

@@ -15,7 +15,7 @@ import (
 
 // X6: whatever is wrong with a call about conferences is said, with the field that it is in, and nothing of it is done: no run, no
 // row, no slot, no word in what is there.
-func TestBadConferenceInput(t *testing.T) {
+func TestConference_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	u1, m := s.media("u1", 2), s.meeting()

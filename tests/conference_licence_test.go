@@ -15,7 +15,7 @@ import (
 
 // C22: as many conferences are alive as there are licences. One that waits for recovery keeps its licence, or gives it back and
 // is recovered when there is one again, whatever gave it that. None is lost with Redis's data, and none is left over.
-func TestC22LicencesAreKeptWhileWaiting(t *testing.T) {
+func TestConference_LicencesExhausted_LimitHolds(t *testing.T) {
 	t.Parallel()
 	for _, keeps := range []bool{true, false} {
 		t.Run(fmt.Sprint(keeps), func(t *testing.T) {

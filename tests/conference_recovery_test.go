@@ -14,7 +14,7 @@ import (
 
 // C11: a unit that refuses a recovery is followed by the next one, at once. C9, C22: when all of them refuse, and go on doing so,
 // the conference is given up in the end; its record ends at the failure, and tells when it was to end.
-func TestC9C11UnitsThatRefuse(t *testing.T) {
+func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_RETRY=500ms", "BERTH_CONFERENCE_GIVE_UP=4s"))
 	m := s.meeting()
@@ -64,7 +64,7 @@ func TestC9C11UnitsThatRefuse(t *testing.T) {
 
 // C10: whoever holds a conference, or an administrator, ends it whatever it is doing: while it is created, open, without room and
 // recovered by a unit that hangs. What units have of it goes.
-func TestC10EndedWhateverItDoes(t *testing.T) {
+func TestConference_EndedInAnyState_CopiesAreReleased(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_COMMAND=5s"))
 	m := s.meeting()

@@ -139,7 +139,7 @@ func (s *stack) link(name, id string, generation int64) {
 	s.keepWorkflow(name, workflows.LinkWorkflowID(id, generation))
 }
 
-func TestConferences(t *testing.T) { // C1, C2, C7, C10, C15, C16, C17
+func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, C7, C10, C15, C16, C17
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()
@@ -195,7 +195,7 @@ func TestConferences(t *testing.T) { // C1, C2, C7, C10, C15, C16, C17
 	s.noSlots("u1", "u2")
 }
 
-func TestConferencesThatTheirUnitEnds(t *testing.T) { // C5, C8, C14, C15
+func TestConference_UnitEndsOrRestarts_ReasonIsRecorded(t *testing.T) { // C5, C8, C14, C15
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()
@@ -226,7 +226,7 @@ func TestConferencesThatTheirUnitEnds(t *testing.T) { // C5, C8, C14, C15
 	s.noSlots("u1")
 }
 
-func TestConferencesWhenRedisIsWiped(t *testing.T) { // C4, L12
+func TestConference_RedisWiped_OwnersAreRestored(t *testing.T) { // C4, L12
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()

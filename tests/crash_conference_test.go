@@ -452,7 +452,7 @@ func (w *town) everyConference(t *testing.T, l *load, accepted []met) {
 }
 
 // The test of the test: whatever may be wrong with a conference that is over is seen.
-func TestWhatIsWrongWithConferencesIsSeen(t *testing.T) {
+func TestCrashCheck_WrongConferenceStates_AreDetected(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.UnixMilli(0).Add(time.Duration(s) * time.Second) }
 	right := func() (berth.Conference, []berth.ConferenceEvent) {

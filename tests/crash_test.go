@@ -141,7 +141,7 @@ func (w *town) whole() {
 // P2 for turns, executions, conferences and the slots of nodes: under steady load everything is killed and started again, one
 // or two at a time. Nothing that was accepted is lost, said twice or out of order; each turn, execution and conference ends
 // once; what is to stay open does, on one unit at a time; no slot is kept, no run stays open, and every history is replayed.
-func TestCrashesUnderLoad(t *testing.T) { // X7, L7, A10, A11, C1, C4, C7, C10, C13-C17, C20, C22; P1, P2
+func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A11, C1, C4, C7, C10, C13-C17, C20, C22; P1, P2
 	seed := streamSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	w := newTown(t)

@@ -168,7 +168,7 @@ func (s *stack) afterGrace(scripts *lua.Scripts) {
 	})
 }
 
-func TestExecutions(t *testing.T) { // S4, S6, S8
+func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6, S8
 	t.Parallel()
 	s := newStack(t)
 	c := s.temporal()
@@ -250,7 +250,7 @@ func TestExecutions(t *testing.T) { // S4, S6, S8
 }
 
 // L12, P5: the node beats so seldom that it registers again only after the grace. What it runs still keeps its slot.
-func TestExecutionOutlivesALateNode(t *testing.T) {
+func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	c := s.temporal()
@@ -291,7 +291,7 @@ func TestExecutionOutlivesALateNode(t *testing.T) {
 
 // L12, P2: in the middle of an execution Redis forgets everything, and later the worker is killed. The slot is put back,
 // once for all by one reassertion, and the execution comes to its one end.
-func TestExecutionOutlivesLosses(t *testing.T) {
+func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	c := s.temporal()

@@ -52,7 +52,7 @@ func (s *stack) quickTimes(kind berth.NodeKind, heartbeat, suspect, death int) {
 }
 
 // P4, P10: whoever stood still past its time and goes on changes nothing.
-func TestStoppedPastTheirTime(t *testing.T) {
+func TestFencing_StoppedPastDeadline_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
 	s.quickTimes(berth.NodeTranslate, 300, 1000, 2000)
@@ -195,7 +195,7 @@ func oldGeneration(t *testing.T, s *stack) {
 
 // P4 for conferences: a unit stands still past its time and its conferences are recovered elsewhere. Whatever it says as whom it
 // was is dropped and counted, the acknowledgement of a creation comes too late, and it is told to release what is not its own.
-func TestUnitStoppedPastItsTime(t *testing.T) { // C7, C16, C17, C20
+func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7, C16, C17, C20
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()

@@ -49,7 +49,7 @@ func (m *meeting) one(e164 string) berth.Conference {
 }
 
 // C1, C2, C6, C7, C23 with three LiveKit servers and 30 conferences. Which rooms there are is asked of LiveKit itself.
-func TestThirtyConferencesOnThreeLiveKitServers(t *testing.T) {
+func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	t.Parallel()
 	const conferences, slots = 30, 15
 	s := newStack(t)

@@ -52,7 +52,7 @@ func (h *hall) epochs() map[string]int64 {
 }
 
 // C1, C6, C7, C14, C23, on real LiveKit servers, asked themselves which rooms they have.
-func TestConferencesOnLiveKit(t *testing.T) {
+func TestLiveKit_ConferenceLifeCycle_RoomsFollow(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()

@@ -162,7 +162,7 @@ func gone(t *testing.T, pids []int) {
 	}
 }
 
-func TestNode(t *testing.T) {
+func TestNode_DriversAndShutdowns_JobsEndAsDocumented(t *testing.T) {
 	t.Parallel()
 	f := newFleetStack(t)
 	gates := map[string]gate{}
@@ -299,7 +299,7 @@ func TestNode(t *testing.T) {
 	})
 }
 
-func TestNodeWorksOnWhileTheAPIIsAway(t *testing.T) {
+func TestNode_APIUnavailable_ContinuesAndReregisters(t *testing.T) {
 	t.Parallel()
 	f := newFleetStack(t)
 	f.api.kill()
@@ -326,12 +326,12 @@ func TestNodeWorksOnWhileTheAPIIsAway(t *testing.T) {
 	}, patience, 20*time.Millisecond, "a wiped Redis knows it again, under a higher generation")
 }
 
-func TestNodeRefusesWrongSettings(t *testing.T) {
+func TestNode_InvalidSettings_AreNamed(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"--exec: the exec driver needs a command":               {"--driver", "exec"},
 		`--http-url: "nowhere" is no http or https URL`:         {"--driver", "http", "--http-url", "nowhere"},
-		"--model is required with --http-openai":                {"--driver", "http", "--http-url", "http://x", "--http-openai"},
+		"--model: required with --http-openai":                  {"--driver", "http", "--http-url", "http://x", "--http-openai"},
 		"a chat model cannot run executors":                     {"--driver", "http", "--http-url", "http://x", "--http-openai", "--model", "m", "--kind", "engine"},
 		"--slots must be 1 or more":                             {"--driver", "sim", "--slots", "0"},
 		"--drain must be above 0":                               {"--driver", "sim", "--drain", "0s"},
@@ -352,8 +352,8 @@ func TestNodeRefusesWrongSettings(t *testing.T) {
 	}
 }
 
-// TestNodeInTypeScript installs, builds and runs the example, as its README says.
-func TestNodeInTypeScript(t *testing.T) {
+// TestNode_TypeScriptExample_KeepsTheContract installs, builds and runs the example, as its README says.
+func TestNode_TypeScriptExample_KeepsTheContract(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Fatal("the example needs Node 20.3 or newer with npm")

@@ -45,7 +45,7 @@ func pageIn(l berth.Locale) pageWords {
 	}
 }
 
-func TestPage(t *testing.T) { // T16, T24; P17
+func TestPage_TaskInBrowser_ShowsStreamAndResult(t *testing.T) { // T16, T24; P17
 	t.Parallel()
 	locales := map[berth.Locale]pageWords{berth.LocaleEN: pageIn(berth.LocaleEN), berth.LocaleZH: pageIn(berth.LocaleZH)}
 	hostile := newHold(hostileEnd)

@@ -12,7 +12,7 @@ import (
 
 // Every way of partitioning a controller, with every way of losing a unit (C20, P4). The database is PostgreSQL: a process that is
 // stopped while it writes to SQLite keeps everybody from writing.
-func TestOneOwnerIsHeardInEveryPartition(t *testing.T) {
+func TestPartition_EveryLinkAndFault_OneOwnerIsAccepted(t *testing.T) {
 	partitioned(t, func(p *partition) {
 		p.again()
 		for _, link := range slices.Sorted(maps.Keys(linkFaults)) {

@@ -150,9 +150,9 @@ func (p *partition) heardAll(r *recorder) {
 }
 
 // One of two controllers is partitioned from Redis while units die, fall silent, and return with old copies (the many ways
-// are in TestOneOwnerIsHeardInEveryPartition).
+// are in TestPartition_EveryLinkAndFault_OneOwnerIsAccepted).
 // Whoever is heard of a conference is its one owner, and after another one was heard never again (C20, P4).
-func TestOneOwnerIsHeardAtATime(t *testing.T) {
+func TestPartition_LinksCut_OneOwnerIsAccepted(t *testing.T) {
 	t.Parallel()
 	partitioned(t, func(p *partition) {
 		p.again()

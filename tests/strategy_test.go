@@ -139,7 +139,7 @@ func (y *yard) once(t *testing.T, n int, ask map[string]any, by berth.Strategy) 
 }
 
 // S1-S5, S9: each strategy that a pool can be given does what its row says, for who asks over HTTP.
-func TestStrategiesOverHTTP(t *testing.T) {
+func TestStrategy_EachOverHTTP_ChoosesAsDocumented(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	for strategy, does := range map[berth.Strategy]func(t *testing.T, ask map[string]any){
@@ -215,7 +215,7 @@ func TestStrategiesOverHTTP(t *testing.T) {
 
 // S7: a dynamic pool goes by what its nodes report; each switch is seen in the pool and in the log, and decides the next
 // assignment.
-func TestDynamicStrategyOverHTTP(t *testing.T) {
+func TestStrategy_Dynamic_SwitchesWithReports(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	y.order(t, http.MethodPut, "/v1/config/strategy", map[string]any{

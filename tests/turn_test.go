@@ -249,7 +249,7 @@ func problem(t *testing.T, err error) *client.Problem {
 }
 
 // A1-A8, A10 over HTTP, with real processes and two nodes.
-func TestTurns(t *testing.T) {
+func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
 	a, b := s.desk("a", 8), s.desk("b", 8)
@@ -474,7 +474,7 @@ func TestTurns(t *testing.T) {
 }
 
 // A turn whose first job finds no node never was; the same request begins it later.
-func TestTurnWithoutANode(t *testing.T) {
+func TestTurn_NoNode_SameRequestStartsItLater(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=1500"))
 	a := s.desk("a", 1)

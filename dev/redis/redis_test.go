@@ -17,7 +17,7 @@ import (
 	"berth/internal/freeport"
 )
 
-func TestRealServerKeepsDataAndComesBack(t *testing.T) {
+func TestRedis_Killed_RestartsWithItsData(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal("redis-server is not installed: apt-get install redis-server")
 	}
@@ -45,7 +45,7 @@ func TestRealServerKeepsDataAndComesBack(t *testing.T) {
 	require.Equal(t, "yes", c.Get(t.Context(), "kept").Val())
 }
 
-func TestRealServerThatCannotStart(t *testing.T) {
+func TestRedis_CannotStart_ErrorSaysWhy(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, l.Close()) }()
@@ -53,7 +53,7 @@ func TestRealServerThatCannotStart(t *testing.T) {
 	require.ErrorContains(t, err, "redis.log")
 }
 
-func TestEmbeddedWhereNoneIsInstalled(t *testing.T) {
+func TestRedis_NotInstalled_EmbeddedServerRuns(t *testing.T) {
 	t.Setenv("PATH", "")
 	addr := freeAddr(t)
 	s, err := redis.Start(t.Context(), redis.Options{Addr: addr, Dir: t.TempDir()})

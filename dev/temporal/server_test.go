@@ -23,7 +23,7 @@ import (
 	"berth/internal/freeport"
 )
 
-func TestWorkflowSurvivesARestartOnTheSameFile(t *testing.T) {
+func TestTemporal_RestartedOnTheSameFile_WorkflowContinues(t *testing.T) {
 	ctx := t.Context()
 	o := options(t)
 	o.DBFile = filepath.Join(t.TempDir(), "temporal.db")
@@ -59,7 +59,7 @@ func TestWorkflowSurvivesARestartOnTheSameFile(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond)
 }
 
-func TestTwoServersSideBySideEachWithItsWebUI(t *testing.T) {
+func TestTemporal_TwoServers_EachServesItsWebUI(t *testing.T) {
 	for _, name := range []string{"first", "second"} {
 		o := options(t)
 		o.Namespace = name
@@ -82,7 +82,7 @@ func TestTwoServersSideBySideEachWithItsWebUI(t *testing.T) {
 	}
 }
 
-func TestSearchAttributesAreAddedToAnOlderFile(t *testing.T) {
+func TestTemporal_OlderFile_SearchAttributesAreAdded(t *testing.T) {
 	o := options(t)
 	o.DBFile = filepath.Join(t.TempDir(), "temporal.db")
 	s, err := temporal.Start(t.Context(), o)

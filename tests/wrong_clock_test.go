@@ -74,7 +74,7 @@ func shifted(sec, mono int64) int64 {
 
 // P9: API, worker and node with clocks five minutes off, or jumping by ten. Slots are held for as long as Redis's clock
 // says, who is silent is found dead in time and nobody else, and turns, executions and leases come to their ends.
-func TestWrongClocks(t *testing.T) { // L7, L11
+func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 	program := wrongClock(t)
 	for _, clock := range []string{"ahead", "behind", "jumping"} {
 		t.Run(clock, func(t *testing.T) {

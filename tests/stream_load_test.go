@@ -27,7 +27,7 @@ import (
 	"berth/internal/stream"
 )
 
-func TestThousandStreamsCutAtRandomBytes(t *testing.T) { // T15; P11
+func TestStream_ThousandReadersCut_ResumeWithoutLoss(t *testing.T) { // T15; P11
 	s := newStack(t)
 	f := newFeeder(s, stream.Options{FlushInterval: time.Millisecond, FlushSize: 4})
 	cutStreams(t, s, f, 1000, 300, streamSeed(t))
@@ -299,7 +299,7 @@ func (f *feeder) subscriptions(t *testing.T) int {
 	return len(names)
 }
 
-func TestTenThousandReaders(t *testing.T) { // T15; P12
+func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	n := allowFiles(t, 10_000)
 	bare := bareEcho(t, n)
 	t.Logf("bare echo:  %s", bare)

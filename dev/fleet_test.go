@@ -16,7 +16,7 @@ import (
 )
 
 // X1: the first conference works without a media server, and moves when its unit is taken out.
-func TestX1DemoUnits(t *testing.T) {
+func TestDemoFleet_ConferenceIsCreated_RunsOnADemoUnit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	server := program(t, dir, "--only=redis,temporal,worker,api,fleet", "--database=sqlite:"+dir+"/berth.db")

@@ -98,7 +98,7 @@ func watch(tb testing.TB, c *client.Client, id string, each func(*seen)) *seen {
 	return s
 }
 
-func TestChainFromPictureToLastToken(t *testing.T) { // T8, T10, T11, T16, T17, T22, T23, T27
+func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T11, T16, T17, T22, T23, T27
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
 	for _, locale := range []berth.Locale{berth.LocaleEN, berth.LocaleZH} {
@@ -157,7 +157,7 @@ func TestChainFromPictureToLastToken(t *testing.T) { // T8, T10, T11, T16, T17, 
 // squeeze takes white space out: a passage may be wrapped otherwise than in its file.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), "") }
 
-func TestEveryTemplateAnswers(t *testing.T) { // T1, T9, T23
+func TestTask_EveryTemplate_Completes(t *testing.T) { // T1, T9, T23
 	t.Parallel()
 	s := newStack(t)
 	c := s.user("bob")
@@ -186,7 +186,7 @@ func TestEveryTemplateAnswers(t *testing.T) { // T1, T9, T23
 	}
 }
 
-func TestModelCapHoldsOverTwoWorkers(t *testing.T) { // T3, T4, T29
+func TestTask_TwoWorkers_ModelCapHolds(t *testing.T) { // T3, T4, T29
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 400}),
 		with("BERTH_ROUTING_FILE="+routing(t, map[string]int{"deepseek-chat": 1, "deepseek-reasoner": 2})))
@@ -228,7 +228,7 @@ func (s *stack) noSlotHeld() {
 	})
 }
 
-func TestMatchGathersWhatTheUserHasStored(t *testing.T) { // T22
+func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22
 	t.Parallel()
 	s := newStack(t)
 	prompts := make(chan string, 100)

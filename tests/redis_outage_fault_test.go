@@ -69,7 +69,7 @@ func (s *stack) counts(id string, slots int) *counter {
 // P5: Redis is away for twenty-one times what it takes to declare a node dead (that is seven minutes with the times that
 // translating nodes have). Work is refused at once, nobody is declared dead, what runs goes on, and when Redis is back
 // everything is as it was within 10 s: no slot is given twice, as the nodes themselves count.
-func TestRedisAwayForLong(t *testing.T) { // L11, L12
+func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 	const away = 42 * time.Second
 	redis := testredis.Start(t, "--appendonly", "yes")
 	s := newStack(t, with("TURN_TIMEOUT_MS=300000", "BERTH_JOB_TIMEOUT=100s", "BERTH_REDIS_ADDR="+redis.Addr()))

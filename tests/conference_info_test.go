@@ -39,7 +39,7 @@ func (m *meeting) attended(e164 string, n int) (basic json.RawMessage) {
 
 // C20: what an overtaken unit says is dropped and counted, and a new owner begins with the basic data. C19: after the API
 // was away everything is told again. C22: the record has a segment for each unit.
-func TestConferenceInformationIsItsOwners(t *testing.T) {
+func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()
@@ -95,7 +95,7 @@ func TestConferenceInformationIsItsOwners(t *testing.T) {
 
 // C4, C16, P2: controller, Redis and Temporal are killed, and a unit with them: what ran elsewhere never noticed, and what was
 // orphaned is recovered. C22: one that nobody recovers ends at the failure, and keeps its planned end.
-func TestConferencesOutliveTheController(t *testing.T) {
+func TestConference_ControllerKilled_StaysOrRecovers(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()

@@ -60,7 +60,7 @@ func (c *crew) read(r *quickReader) error {
 	}
 }
 
-func TestStalledReadersAmongQuickOnes(t *testing.T) { // P13
+func TestStream_StalledReaders_OthersAreNotDelayed(t *testing.T) { // P13
 	const (
 		streams, quickPer, stalledPer = 10, 20, 5
 		alone, together               = 60, 120 // events of the two phases, 10 a second

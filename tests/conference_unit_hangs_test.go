@@ -13,7 +13,7 @@ import (
 )
 
 // C10, C17: while a unit hangs, whoever looks sees that the conference is ending, and who waits for one that is ended hears of it.
-func TestConferencesThatEndWhileTheirUnitHangs(t *testing.T) {
+func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()
@@ -54,7 +54,7 @@ func TestConferencesThatEndWhileTheirUnitHangs(t *testing.T) {
 }
 
 // L10: a unit that heartbeats and does not answer keeps one conference waiting, not every next one.
-func TestUnitsThatDoNotAnswer(t *testing.T) {
+func TestUnit_DoesNotAcknowledge_NextConferenceSkipsIt(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_COMMAND=1s", "BERTH_CONFERENCE_RETRY=1s"))
 	m := s.meeting()

@@ -13,7 +13,7 @@ import (
 // streaming tells when the first tokens of the match have come.
 func streaming(s *seen) bool { return len(s.text) > 0 }
 
-func TestWorkerKilledMidStream(t *testing.T) { // T13, T16, T17, L7; P2
+func TestTask_WorkerKilledMidStream_StreamCompletesOnce(t *testing.T) { // T13, T16, T17, L7; P2
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
 	c := s.user("alice")
@@ -38,7 +38,7 @@ func TestWorkerKilledMidStream(t *testing.T) { // T13, T16, T17, L7; P2
 	s.keep("task-worker-killed", acc.TaskID)
 }
 
-func TestEverythingKilledAndStartedAgain(t *testing.T) { // X1, X7, T16; P2
+func TestTask_AllProcessesKilled_Completes(t *testing.T) { // X1, X7, T16; P2
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
 	c := s.user("alice")
@@ -68,7 +68,7 @@ func TestEverythingKilledAndStartedAgain(t *testing.T) { // X1, X7, T16; P2
 	s.noSlotHeld()
 }
 
-func TestWorkerStopsGracefully(t *testing.T) { // X7
+func TestWorker_StoppedDuringCall_TaskCompletesElsewhere(t *testing.T) { // X7
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 100}), with("BERTH_DRAIN=1s"))
 	c := s.user("alice")
@@ -89,7 +89,7 @@ func TestWorkerStopsGracefully(t *testing.T) { // X7
 	s.noSlotHeld()
 }
 
-func TestAPIRestartLosesNoReader(t *testing.T) { // T15, X7
+func TestStream_APIRestarts_ReaderMissesNothing(t *testing.T) { // T15, X7
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
 	c := s.user("alice")
@@ -112,7 +112,7 @@ func TestAPIRestartLosesNoReader(t *testing.T) { // T15, X7
 	require.Equal(t, got.last.Text, trim(got.text), "nothing lost, nothing repeated")
 }
 
-func TestCancelStopsTheModelAndEndsOnce(t *testing.T) { // T13, T25
+func TestTask_Cancelled_ModelCallStops(t *testing.T) { // T13, T25
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 100}))
 	c := s.user("alice")
@@ -140,7 +140,7 @@ func TestCancelStopsTheModelAndEndsOnce(t *testing.T) { // T13, T25
 	s.noSlotHeld()
 }
 
-func TestRedisEmptiedMidStream(t *testing.T) { // L12, T13
+func TestTask_RedisEmptiedMidStream_Completes(t *testing.T) { // L12, T13
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 200}))
 	c := s.user("alice")

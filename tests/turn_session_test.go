@@ -17,7 +17,7 @@ import (
 )
 
 // One request is one job, however often and however many at once ask for it (L6, P7).
-func TestOneRequestIsOneJob(t *testing.T) {
+func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
 	d := s.desk("a", 100)
@@ -86,7 +86,7 @@ func TestOneRequestIsOneJob(t *testing.T) {
 }
 
 // A request that is refused in a running turn is asked again under the same id until a node has room.
-func TestARefusalIsNotForEver(t *testing.T) {
+func TestTurn_SegmentRefused_RetryIsAccepted(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
 	d := s.desk("a", 1)
@@ -116,7 +116,7 @@ func TestARefusalIsNotForEver(t *testing.T) {
 
 // Redis loses everything in mid-conversation: segments are taken again within 10 s, on the turn's node unless that came
 // back last, the listener goes on, and nothing is lost or said twice (P5, L12).
-func TestConversationOutlivesRedisData(t *testing.T) {
+func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *testredis.Server){
 		"wiped": func(t *testing.T, r *testredis.Server) {
@@ -195,7 +195,7 @@ func (s *stack) noSlotsIn(redis *testredis.Server, ids ...string) {
 }
 
 // What is wrong is said clearly, and nothing is half done (X6, X5).
-func TestBadTurns(t *testing.T) {
+func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
 	s.desk("a", 8)
@@ -248,7 +248,7 @@ func TestBadTurns(t *testing.T) {
 }
 
 // A session that changes its languages ends its turns' intake: their nodes speak the old ones (L5).
-func TestLanguagesChangeBetweenTurns(t *testing.T) {
+func TestSession_LanguagesChange_OpenTurnTakesNoMore(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
 	s.desk("a", 8)

@@ -70,7 +70,7 @@ func told(accepted map[string]segments, heard []berth.SessionEvent) error {
 }
 
 // The test of the test: whatever a listener may miss or hear too often is seen.
-func TestWhatIsToldWrongIsSeen(t *testing.T) {
+func TestEventCheck_WrongEvents_AreDetected(t *testing.T) {
 	t.Parallel()
 	accepted := map[string]segments{"t1": {0: "a", 1: "b", 3: "c"}, "t2": {0: "d"}}
 	say := func(turn string, kind berth.EventType, index int, text string) berth.SessionEvent {

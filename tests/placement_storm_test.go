@@ -84,7 +84,7 @@ func (n *stubborn) beat(ctx context.Context) error {
 // P19, first half: 92 sessions of one user begin a turn each, on fresh nodes that go on reporting the load of the time before
 // the first of them; two nodes come when a third of the sessions has, and have reported nothing at all. The 31 s are as short
 // as the machine can make them: it is the reports that count, and there are as many of them, all stale.
-func TestStormOfJoins(t *testing.T) {
+func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 	t.Parallel()
 	const early, late, joins, reports, slots = 6, 2, 92, 3, 50
 	seed := streamSeed(t)
@@ -249,7 +249,7 @@ func (m *meeting) moved(numbers []string, units map[string]*media) {
 // P19, second half: the controller is killed with units that have all its 50 conferences, and again with one that has a part
 // of them, and started again. What the units lost is spread evenly over the others, and none is given more than eight at a
 // time (C3).
-func TestStormAfterRestart(t *testing.T) {
+func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 	t.Parallel()
 	const conferences, slots = 50, 50
 	s := newStack(t)

@@ -42,7 +42,7 @@ func (s *stack) shows(p *process, pattern string) {
 
 // C1, C2, C10, C22 from the terminal: a conference is opened, found, followed while it waits and moves, and ended; who follows it
 // reads why it waits, who was told what, and in the end where it was.
-func TestConferencesFromTheTerminal(t *testing.T) {
+func TestCLI_ConferenceCommands_ShowTheLifeCycle(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()

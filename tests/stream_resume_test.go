@@ -83,7 +83,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestStreamsResumeWherever(t *testing.T) { // T15, T16; P11
+func TestStream_ConnectionCut_ResumesAtAnyPoint(t *testing.T) { // T15, T16; P11
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 400}))
 	f := newFeeder(s, stream.Options{FlushInterval: time.Millisecond, FlushSize: 4})

@@ -22,7 +22,7 @@ func (s *stack) translator(id string, args ...string) *process {
 
 // A node is killed, or stopped, with jobs on it: they are done elsewhere, and the listener hears each segment once, in its
 // place (A11, P2). What a stopped one says of them when it goes on counts for nothing (P4).
-func TestTurnOutlivesItsNode(t *testing.T) {
+func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestTurnOutlivesItsNode(t *testing.T) {
 	}
 }
 
-func TestTurnOutlivesItsWorker(t *testing.T) { // P2
+func TestTurn_WorkerDies_Continues(t *testing.T) { // P2
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
 	a := s.desk("a", 8)
@@ -87,7 +87,7 @@ func TestTurnOutlivesItsWorker(t *testing.T) { // P2
 }
 
 // Everything but the nodes is killed in mid-turn: the job that runs goes on, and so does the turn.
-func TestTurnOutlivesEverything(t *testing.T) { // X7, P2
+func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
 	a := s.desk("a", 8)

@@ -17,7 +17,7 @@ import (
 
 // C4, L12: a Redis that comes back with its data has forgotten no unit: nobody registers again, and the unit is asked at
 // once what it runs.
-func TestConferencesWhenRedisComesBack(t *testing.T) {
+func TestConference_RedisRestartsWithData_KeepsItsOwner(t *testing.T) {
 	t.Parallel()
 	redis := testredis.Start(t, "--appendonly", "yes")
 	s := newStack(t, with("BERTH_REDIS_ADDR="+redis.Addr(), "BERTH_CONFERENCE_CONNECT=10m"))
@@ -37,7 +37,7 @@ func TestConferencesWhenRedisComesBack(t *testing.T) {
 
 // C15, C19: a unit's media server is away for less than it takes to declare it dead, and a conference ends on it meanwhile. It
 // comes back as the same generation, and is asked what it runs all the same.
-func TestConferenceEndsWhileItsUnitIsAway(t *testing.T) {
+func TestConference_EndsDuringUnitOutage_EndIsDetected(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.quickTimes(berth.NodeMedia, 1000, 60_000, 120_000)
@@ -60,7 +60,7 @@ func TestConferenceEndsWhileItsUnitIsAway(t *testing.T) {
 
 // P2: a worker dies between what it wrote of a recovery and saying so, and the conference is ended before another worker
 // does it again: it does otherwise then. What it writes counts all the same, and its end is told, once.
-func TestConferenceEndsOtherwiseThanItsWorkerWrote(t *testing.T) {
+func TestConference_WorkerDiesDuringRecovery_EndsOnce(t *testing.T) {
 	t.Parallel()
 	redis := testredis.Start(t)
 	database := testdb.Postgres(t)

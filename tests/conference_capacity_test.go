@@ -15,7 +15,7 @@ import (
 
 // C2: conferences that wait are recovered the moment a unit has room, whatever gave it that: nobody ends a conference, no unit
 // registers, and no time is to pass.
-func TestC2RoomThatAppears(t *testing.T) {
+func TestConference_CapacityAppears_WaitingOnesRecover(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_RETRY=1h"))
 	m, operator, scripts := s.meeting(), s.token("op", "operator"), lua.New(s.redis(), lua.Keys{})

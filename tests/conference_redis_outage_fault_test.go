@@ -95,7 +95,7 @@ func (a *stays) attend(people int) {
 // what it takes to declare a unit dead (that is 84 s with the times that units have); or it was away and has lost nothing.
 // Conferences of healthy units stay there, under their epochs; nobody runs a second copy; what waited for room still gets
 // it; and within 10 s of Redis's return everything is told and taken as before.
-func TestConferencesWhenRedisIsAwayOrEmpty(t *testing.T) { // C4, C20, L11, L12
+func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C4, C20, L11, L12
 	for name, c := range map[string]struct {
 		away    time.Duration
 		keeps   string // whether Redis keeps its data over a restart

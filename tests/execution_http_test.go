@@ -13,7 +13,7 @@ import (
 )
 
 // S8 over HTTP: an execution that nobody can do is refused and may be asked again, one that ended never runs again.
-func TestExecuteOverHTTP(t *testing.T) {
+func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	c := s.user("alice")

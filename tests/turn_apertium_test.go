@@ -38,7 +38,7 @@ func spanish(t *testing.T, text string) string {
 // Two Apertium nodes behind one pool. Two people speak at once in one session, each in long utterances that are cut for
 // their length: two turns, each on its node. The node of one is killed in mid-turn: nothing is lost, repeated or out of
 // order, and each turn ends once (A1-A8, A10, A11).
-func TestTwoApertiumNodes(t *testing.T) {
+func TestTurn_TwoApertiumNodes_SpeakersKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
 	nodes := map[string]*process{"n1": s.apertium("n1"), "n2": s.apertium("n2")}

@@ -23,7 +23,7 @@ func (s *stack) runOf(c temporalclient.Client, workflowID string) string {
 
 // P1: a conference that has become long goes on in a new run, which knows what the first one did: it waits, and is recovered. A
 // link that has much to tell goes on as well, and tells it until it is acknowledged.
-func TestLongConferencesAndLinksGoOn(t *testing.T) {
+func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, func(s *stack) { s.infraSettings = append(s.infraSettings, "BERTH_TEMPORAL_RUN_EVENTS=60") })
 	m, temporal := s.meeting(), s.temporal()
@@ -67,7 +67,7 @@ func TestLongConferencesAndLinksGoOn(t *testing.T) {
 }
 
 // C18, C21: units that are there answer a report and a probe, and those that are not are named, or not counted.
-func TestReportsAndProbesOfLostUnits(t *testing.T) {
+func TestUnit_Lost_ReportsAndProbesNameIt(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.media("u1", 5)

@@ -14,7 +14,7 @@ import (
 
 // L11: no API is there to take heartbeats, for longer than it takes to declare a unit dead. Nobody is: conferences stay
 // where they are, also those that could not be recovered.
-func TestUnitsOutliveTheAPI(t *testing.T) {
+func TestUnit_APIKilled_ConferencesStay(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()
@@ -44,7 +44,7 @@ func TestUnitsOutliveTheAPI(t *testing.T) {
 }
 
 // A1, L11: nobody could be heard while no API was there: the turn goes on with the next segment.
-func TestTurnsOutliveTheAPI(t *testing.T) {
+func TestTurn_APIKilled_JobsComplete(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Second
 	s := newStack(t, with("TURN_TIMEOUT_MS=5000"))

@@ -17,7 +17,7 @@ import (
 // Redis hangs, or is dead and comes back with its data, for longer than one try of any step takes. The nodes finish what they
 // have meanwhile, one turn is ended meanwhile, and one goes on afterwards: each listener hears every segment once and in
 // order, and that the turn is done; no run fails, and no slot stays held (A6, A10, L11).
-func TestSegmentsOutliveARedisThatIsAway(t *testing.T) {
+func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]func(*testredis.Server){
 		"hanging": func(r *testredis.Server) {

@@ -35,7 +35,7 @@ func routing(tb testing.TB, caps map[string]int) string {
 	return file
 }
 
-func TestBadInputIsAnsweredClearly(t *testing.T) { // X6, T26
+func TestTask_InvalidInput_RejectedWithField(t *testing.T) { // X6, T26
 	t.Parallel()
 	s := newStack(t)
 	c := s.user("alice")
@@ -88,7 +88,7 @@ func TestBadInputIsAnsweredClearly(t *testing.T) { // X6, T26
 	require.Zero(t, s.stats().Total.Calls, "nothing was begun")
 }
 
-func TestSubmittingAgain(t *testing.T) { // T7
+func TestTask_SubmittedAgain_FirstIsReturned(t *testing.T) { // T7
 	t.Parallel()
 	s := newStack(t)
 	c := s.user("alice")
@@ -117,7 +117,7 @@ func TestSubmittingAgain(t *testing.T) { // T7
 	require.Equal(t, berth.CodeConflict, p.Code)
 }
 
-func TestProviderFaultsEndClearly(t *testing.T) { // T9, T21
+func TestTask_ProviderFails_RetriedOrEndsWithCode(t *testing.T) { // T9, T21
 	t.Parallel()
 	s := newStack(t)
 	c := s.user("alice")
@@ -157,7 +157,7 @@ func TestProviderFaultsEndClearly(t *testing.T) { // T9, T21
 	s.noSlotHeld()
 }
 
-func TestProviderAwayEndsClearly(t *testing.T) { // T21
+func TestTask_ProviderUnreachable_EndsWithCode(t *testing.T) { // T21
 	t.Parallel()
 	s := newStack(t, with("BERTH_LOCAL_MODEL_URL=http://"+freeAddr(t)+"/v1"))
 	c := s.user("alice")
@@ -180,7 +180,7 @@ func mustRead(tb testing.TB, file string) []byte {
 	return b
 }
 
-func TestRedisAwayRefusesWritesAtOnce(t *testing.T) { // L11
+func TestTask_RedisUnavailable_SubmissionIsRefused(t *testing.T) { // L11
 	t.Parallel()
 	server := testredis.Start(t, "--appendonly", "yes")
 	s := newStack(t, with("BERTH_REDIS_ADDR="+server.Addr()))

@@ -60,7 +60,7 @@ func (s *stack) watch(id string, slots int, delay time.Duration) *watched {
 
 // C3: a unit with many conferences dies, and all have to go to one other. It does a few at a time; each is asked of it once, and
 // those that have to wait for that are not given up.
-func TestC3AUnitIsNotStormed(t *testing.T) {
+func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
 	t.Parallel()
 	const conferences, takes = 60, 400 * time.Millisecond
 	s := newStack(t)
@@ -92,7 +92,7 @@ func TestC3AUnitIsNotStormed(t *testing.T) {
 
 // C6: a recovered conference keeps the end time it was given, is recovered by a command of its own, and goes on without
 // anybody in it until then.
-func TestC6ItsEndTimeStays(t *testing.T) {
+func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()
@@ -125,7 +125,7 @@ func TestC6ItsEndTimeStays(t *testing.T) {
 
 // C18: the data proxy has lost what it knew of the conferences. Each owner is asked for everything; a unit that has an old copy of
 // another's conference tells that as well, and is not heard.
-func TestC18EveryOwnerIsAsked(t *testing.T) {
+func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	m := s.meeting()
@@ -175,7 +175,7 @@ func TestC18EveryOwnerIsAsked(t *testing.T) {
 
 // C19: a unit has lost its way to the data proxy. When it is back it tells everything again, and removes what vanished
 // meanwhile.
-func TestC19WhatVanishedMeanwhileIsRemoved(t *testing.T) {
+func TestConference_EndsWhileAPIUnreachable_IsRemoved(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{"times": map[string]any{

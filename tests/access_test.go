@@ -12,7 +12,7 @@ import (
 )
 
 // Whoever asks for what is another's hears word for word what they hear of what is not there: ids may be guesses (X5).
-func TestForeignIsAsUnknown(t *testing.T) {
+func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
 	s.desk("a", 8)
