@@ -1,4 +1,4 @@
-# `make help` lists the targets. Each does its own set-up.
+# `make help` lists the targets. Each installs what it needs.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -20,28 +20,39 @@ PAGE_SOURCES := $(shell find api/console -type d \( -name node_modules -o -name 
 GO_FILES = $$(find . -name '*.go' -not -path '*/node_modules/*')
 
 .PHONY: help
-help: ## Show this list
+help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: ## Start everything in one process: Temporal, Redis, database, model, workers, API and page
+run: ## Start everything in one process: Temporal, Redis, database, model, workers, API, page
 	@scripts/setup.sh run
-	@$(MAKE) --no-print-directory page build
+	@$(MAKE) --no-print-directory build
 	@exec bin/berth-dev
 
-# Temporal's SDK takes a workflow that computes for a second for a deadlock, and on a machine that is busy with the race
-# detector any may.
+# Without TEMPORAL_DEBUG, Temporal's SDK fails a workflow task that computes for a second, and on a machine that is busy
+# with the race detector any of them may. The parts run at the same time: most tests of ./tests wait.
 .PHONY: test
 test: export TEMPORAL_DEBUG = 1
-test: ## Run all tests with the race detector, against real servers
+test: ## Run all tests with the race detector, on real servers
 	@scripts/setup.sh test
-	@$(MAKE) --no-print-directory page build
-	$(GO) test -race -p 2 -timeout 20m ./...
+	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory --keep-going -j4 test-stack test-units test-dev test-page
+
+.PHONY: test-stack test-units test-dev test-page
+test-stack:
+	$(GO) test -race -parallel 8 -timeout 20m ./tests
+
+test-units:
+	$(GO) test -race -p 2 -timeout 20m $$($(GO) list ./... | grep -v '^berth/tests$$')
+
+test-dev:
 	cd dev && $(GO) test -p 1 -timeout 10m ./...
-	@if command -v npm >/dev/null 2>&1; then cd api/console && npm test --silent; else echo "test: no npm, the page's own tests are left out" >&2; fi
+
+test-page:
+	@if command -v npm >/dev/null 2>&1; then cd api/console && npm test --silent; else echo "test: npm not found, skipping the tests of the page" >&2; fi
 
 .PHONY: check
-check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check format, lint, workflow determinism, generated files and modules
+check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check format, lint, determinism of workflows, generated files, modules
 	@scripts/setup.sh test
 	@unformatted=$$($(GOFUMPT) -l $(GO_FILES)); test -z "$$unformatted" || { echo "not formatted (make fmt):" $$unformatted >&2; exit 1; }
 	$(GOLANGCI) run ./...
@@ -56,31 +67,31 @@ fmt: $(GOFUMPT) ## Format the Go files
 	@$(GOFUMPT) -l -w $(GO_FILES)
 
 .PHONY: generate
-generate: ## Write the generated files anew (api/openapi.yaml)
+generate: ## Regenerate api/openapi.yaml
 	$(GO) test -count=1 -run 'TestDescriptionIsTheOneCheckedIn' ./api -update
 
 .PHONY: build
-build: ## Build bin/berth and bin/berth-dev
+build: page ## Build bin/berth and bin/berth-dev, with the page if Node is installed
 	@test -x bin/berth-dev || echo "build: the first build compiles Temporal's server and takes several minutes; later ones take seconds"
 	@mkdir -p bin
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/berth ./cmd/berth
 	cd dev && $(GO) build -ldflags '$(LDFLAGS)' -o ../bin/berth-dev .
 
 .PHONY: bench
-bench: build ## Measure berth beside its baselines
+bench: build ## Measure berth against its baselines
 	@scripts/bench.sh
 
 .PHONY: proof
 proof: export TEMPORAL_DEBUG = 1
-proof: build ## Run the long fault tests; SEED=n repeats a run
+proof: build ## Run the long fault tests and list all failures; SEED=n repeats a run
 	@scripts/setup.sh test
-	SEED=$(SEED) $(GO) test -race -p 1 -timeout 60m -tags faults ./tests ./lua
+	@SEED=$(SEED) GO=$(GO) scripts/proof.sh
 
 .PHONY: console
-console: ## Build the page (needs Node 20.19 or newer)
+console: ## Build the page; fail without Node 20.19 or newer
 	@scripts/console.sh
 
-# What run and test need: the page when its sources changed and Node is there.
+# Builds the page if its sources changed and Node is installed.
 .PHONY: page
 page: $(PAGE)
 
@@ -88,11 +99,11 @@ $(PAGE): $(PAGE_SOURCES)
 	@scripts/console.sh try
 
 .PHONY: setup
-setup: ## Install what runs and tests need besides Go (Debian as root)
+setup: ## Install everything that tests need besides Go (on Debian, as root)
 	@scripts/setup.sh test
 
 $(GOLANGCI):
-	@echo "check: building golangci-lint, some minutes, once"
+	@echo "check: building golangci-lint once, this takes some minutes"
 	@GOBIN=$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(TOOLS)/golangci-lint $@
 

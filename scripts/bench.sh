@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs `berth bench` on a Redis and a Temporal of its own, on free ports, in a folder that is gone afterwards. Each
-# benchmark gets fresh servers: what one leaves behind would slow the next.
+# Runs `berth bench` with its own Redis and Temporal on free ports, in a temporary directory. Each benchmark gets fresh
+# servers, because the data of one would slow the next.
 # Usage: scripts/bench.sh [stream|chain|dispatch|recovery]...   (default: all)
 set -eu
 

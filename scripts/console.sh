@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the page into api/console/dist. With "try", a machine without a fitting Node is told how to get the page
-# and goes on: the server then says so where the page would be. Usage: scripts/console.sh [try]
+# Builds the page into api/console/dist. With "try", a missing or too old Node is reported and is not an error: the server
+# then serves build instructions instead of the page. Usage: scripts/console.sh [try]
 set -eu
 
 cd "$(dirname "$0")/../api/console"

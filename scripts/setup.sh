@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what `make run` or `make test` needs besides Go, where that is possible: on Debian and its children, as root.
-# Elsewhere it says in one line what to install. Usage: scripts/setup.sh run|test
+# Installs what `make run` or `make test` needs besides Go on Debian and its derivatives, as root. On other systems it
+# lists what to install. Usage: scripts/setup.sh run|test
 set -eu
 
 purpose=${1:-run}
@@ -25,7 +25,7 @@ if has apt-get && [ "$(id -u)" = 0 ]; then
 	echo "setup: installing$missing"
 	export DEBIAN_FRONTEND=noninteractive
 	# shellcheck disable=SC2086 # a list of words
-	if (apt-get update -q && apt-get install -q -y --no-install-recommends $missing) >/tmp/berth-setup.$$.log 2>&1; then
+	if (apt-get -q -o DPkg::Lock::Timeout=300 update && apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends $missing) >/tmp/berth-setup.$$.log 2>&1; then
 		rm -f /tmp/berth-setup.$$.log
 		exit 0
 	fi
@@ -33,6 +33,6 @@ if has apt-get && [ "$(id -u)" = 0 ]; then
 	rm -f /tmp/berth-setup.$$.log
 fi
 
-echo "setup: please install$missing (Debian names; e.g. sudo apt-get install$missing, or brew install redis tesseract tesseract-lang postgresql chromium)" >&2
-# berth runs without them: the embedded Redis steps in, and images cannot be read. Its tests do not.
+echo "setup: install$missing (Debian names; e.g. sudo apt-get install$missing, or brew install redis tesseract tesseract-lang postgresql chromium)" >&2
+# berth runs without them, with an embedded Redis and without reading images. The tests need all of them.
 [ "$purpose" = run ]
