@@ -181,7 +181,7 @@ func (c *Catalog) endpoint(model string) (endpoint, error) {
 	p := c.cfg.Providers[m.Provider]
 	ep := endpoint{
 		servedBy: m.Provider, baseURL: p.BaseURL, key: c.settings.Keys[p.KeySetting], keySetting: p.KeySetting,
-		modelID: m.ID, maxTokensField: p.MaxTokensField, jsonMode: m.JSONMode,
+		modelID: m.ID, maxTokensField: p.MaxTokensField, jsonMode: m.JSONMode == nil || *m.JSONMode,
 	}
 	if u := c.settings.BaseURLs[m.Provider]; u != "" {
 		ep.baseURL = u

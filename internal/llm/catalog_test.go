@@ -201,14 +201,14 @@ func load(t *testing.T, path string) Config {
 func TestLoadConfigNamesThePathOfTheWrongValue(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ from, to, want string }{
-		{"cap: 5", "cap: five", "models.deepseek-chat.cap (line 25): must be a whole number from 1 to 10000"},
+		{"cap: 5", "cap: five", "models.deepseek-chat.cap (line 25): got string, want integer"},
 		{"cap: 5", "cap: 0", "models.deepseek-chat.cap"},
-		{"cap: 5", "caps: 5", "models.deepseek-chat.caps (line 25): unknown field"},
-		{"cap: 5", "provider: zhipu", "models.deepseek-chat.provider (line 25): is given twice"},
+		{"cap: 5", "caps: 5", "models.deepseek-chat (line 24): additional properties 'caps' not allowed"},
+		{"cap: 5", "provider: zhipu", `line 25: mapping key "provider" already defined at line 24`},
 		{"provider: deepseek", "provider: deepsea", `models.deepseek-chat.provider (line 24): no provider "deepsea"`},
-		{"provider: deepseek", "id: x", "models.deepseek-chat.provider: is missing"},
+		{"provider: deepseek", "id: x", "models.deepseek-chat (line 24): missing property 'provider'"},
 		{"firstByte: 60s", "firstByte: 60", "models.deepseek-chat.timeouts.firstByte"},
-		{"firstByte: 60s", "first: 60s", "models.deepseek-chat.timeouts.first"},
+		{"firstByte: 60s", "first: 60s", "models.deepseek-chat.timeouts (line 27): additional properties 'first'"},
 		{"{input: 0.28", "{input: -1", "models.deepseek-chat.price.input"},
 		{"{input: 0.28", "{input: .nan", "models.deepseek-chat.price.input"},
 		{"maxOutputTokens: 8192", "maxOutputTokens: [1]", "models.deepseek-chat.maxOutputTokens"},
@@ -217,15 +217,15 @@ func TestLoadConfigNamesThePathOfTheWrongValue(t *testing.T) {
 		{"https://api.deepseek.com", "https://me:pw@api.deepseek.com", "providers.deepseek.baseURL"},
 		{"keySetting: DEEPSEEK_API_KEY", "keySetting: sk-abc", "providers.deepseek.keySetting"},
 		{"keySetting: DEEPSEEK_API_KEY", "maxTokensField: tokens", "providers.deepseek.maxTokensField"},
-		{"baseURL: https://api.deepseek.com", "keyOptional: true", "providers.deepseek.baseURL: is missing"},
-		{"  deepseek-chat:", "  deepseek/chat:", "models.deepseek/chat"},
+		{"baseURL: https://api.deepseek.com", "keyOptional: true", "providers.deepseek (line 11): missing property 'baseURL'"},
+		{"  deepseek-chat:", "  deepseek/chat:", "'deepseek/chat' does not match pattern"},
 		{"job_summary: {mode: batch, paid: deepseek-chat", "job_summary: {mode: batch, paid: gpt", `routes.job_summary.paid (line 50): no model "gpt"`},
 		{"job_summary: {mode: batch", "job_summary: {mode: stream", "routes.job_summary.mode"},
 		{"job_summary: {mode: batch", "job_summary: {mode: fast", "routes.job_summary.mode"},
 		{"  job_summary:", "  job_digest:", "routes.job_digest"},
-		{"  job_summary:", "  job_digest:", "routes.job_summary: is missing"},
-		{"models:", "model:", "models: is missing"},
-		{"providers:\n", "providers: none\nx:\n", "providers (line 9): must be a mapping"},
+		{"  job_summary:", "  job_digest:", "routes.job_summary (line 48): missing"},
+		{"models:", "model:", "missing property 'models'"},
+		{"providers:\n", "providers: none\nx:\n", "providers (line 9): got string, want object"},
 	} {
 		_, err := LoadConfig(rewrite(t, row.from, row.to))
 		require.ErrorContains(t, err, row.want, "%s -> %s", row.from, row.to)

@@ -12,58 +12,58 @@ import (
 //go:embed routing.yaml
 var builtinRouting []byte
 
-// Config is a routing file: providers, models, and which model serves which template (T2, T27).
+// Config is a routing file: providers, models, and the model that serves each template.
 type Config struct {
-	Providers map[string]ProviderConfig
-	Models    map[string]ModelConfig
-	Routes    map[berth.Template]Route
+	Providers map[string]ProviderConfig `yaml:"providers"`
+	Models    map[string]ModelConfig    `yaml:"models"`
+	Routes    map[berth.Template]Route  `yaml:"routes"`
 }
 
 // ProviderConfig is one server of the OpenAI chat-completions protocol.
 type ProviderConfig struct {
-	BaseURL string
-	// KeySetting names the setting that holds the API key, for instance DEEPSEEK_API_KEY. Empty: it needs none.
-	KeySetting string
-	// KeyOptional: it is called without a key when none is set.
-	KeyOptional bool
-	// MaxTokensField is how it names the bound of the answer: max_tokens or max_completion_tokens.
-	MaxTokensField string
+	BaseURL string `yaml:"baseURL"`
+	// KeySetting names the setting that holds the API key, for instance DEEPSEEK_API_KEY. Empty for a provider without keys.
+	KeySetting string `yaml:"keySetting"`
+	// KeyOptional allows calls without a key when none is set.
+	KeyOptional bool `yaml:"keyOptional"`
+	// MaxTokensField is the provider's name for the bound of the answer: max_tokens or max_completion_tokens.
+	MaxTokensField string `yaml:"maxTokensField"`
 }
 
 // ModelConfig is one model of a provider.
 type ModelConfig struct {
-	Provider string
-	// ID is what the provider calls the model.
-	ID string
-	// Cap is how many calls may run at once, over all processes (T4).
-	Cap             int
-	MaxOutputTokens int
-	Timeouts        Timeouts
-	Price           Price
-	// JSONMode: it understands response_format json_object.
-	JSONMode bool
+	Provider string `yaml:"provider"`
+	// ID is the provider's name for the model, by default the model's name in the file.
+	ID string `yaml:"id"`
+	// Cap is the maximum number of concurrent calls over all processes.
+	Cap             int      `yaml:"cap"`
+	MaxOutputTokens int      `yaml:"maxOutputTokens"`
+	Timeouts        Timeouts `yaml:"timeouts"`
+	Price           Price    `yaml:"price"`
+	// JSONMode: the model accepts response_format json_object. True by default.
+	JSONMode *bool `yaml:"jsonMode"`
 }
 
-// Timeouts bound a silent provider: until the answer's first byte, and between two reads of it.
+// Timeouts bound how long a provider may send nothing: before the first byte of an answer, and between two reads of it.
 type Timeouts struct {
-	FirstByte time.Duration
-	Idle      time.Duration
+	FirstByte time.Duration `yaml:"firstByte"`
+	Idle      time.Duration `yaml:"idle"`
 }
 
 // Price is in US dollars per million tokens; zero for a free model.
 type Price struct {
-	Input  float64
-	Output float64
+	Input  float64 `yaml:"input"`
+	Output float64 `yaml:"output"`
 }
 
-// Route is who serves a template, by tier.
+// Route names the model that serves a template, by tier.
 type Route struct {
-	Mode berth.Mode
-	Paid string
-	Free string
+	Mode berth.Mode `yaml:"mode"`
+	Paid string     `yaml:"paid"`
+	Free string     `yaml:"free"`
 }
 
-// What a routing file may leave out.
+// Defaults of a routing file.
 const (
 	DefaultCap             = 5
 	DefaultMaxOutputTokens = 8192
@@ -71,8 +71,16 @@ const (
 	DefaultIdle            = 60 * time.Second
 )
 
-// LoadConfig reads a routing file, the built-in one for an empty path. Its error names the path of every
-// wrong value and the line it is on.
+// Values of ProviderConfig.MaxTokensField.
+const (
+	maxTokens           = "max_tokens"
+	maxCompletionTokens = "max_completion_tokens"
+)
+
+const maxTimeout = time.Hour
+
+// LoadConfig reads a routing file, the built-in one for an empty path. Its error names the path and line of each
+// invalid value.
 func LoadConfig(path string) (Config, error) {
 	if path == "" {
 		return parseConfig("routing.yaml", builtinRouting)
@@ -84,7 +92,7 @@ func LoadConfig(path string) (Config, error) {
 	return parseConfig(path, b)
 }
 
-// KeySettings lists the settings that may hold API keys, sorted.
+// KeySettings returns the settings that may hold API keys, sorted.
 func (c Config) KeySettings() []string {
 	set := map[string]bool{}
 	for _, p := range c.Providers {
@@ -95,118 +103,82 @@ func (c Config) KeySettings() []string {
 	return sortedKeys(set)
 }
 
-func parseConfig(file string, src []byte) (Config, error) {
-	root, err := parseYAML(file, src)
+func parseConfig(name string, src []byte) (Config, error) {
+	file, err := parseRoutingFile(name, src)
 	if err != nil {
 		return Config{}, err
 	}
 	var c Config
-	root.object(map[string]func(value){
-		"providers": func(v value) {
-			c.Providers = map[string]ProviderConfig{}
-			v.entries(func(name string, v value) { c.Providers[name] = v.provider() })
-		},
-		"models": func(v value) {
-			c.Models = map[string]ModelConfig{}
-			v.entries(func(name string, v value) { c.Models[name] = v.model(name) })
-		},
-		"routes": func(v value) {
-			c.Routes = map[berth.Template]Route{}
-			v.entries(func(name string, v value) { c.Routes[berth.Template(name)] = v.route() })
-		},
-	}, "providers", "models", "routes")
-	c.check(root)
-	if err := root.err(); err != nil {
-		return Config{}, err
+	if err := file.root.Decode(&c); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return c, nil
+	c.setDefaults()
+	c.check(file)
+	return c, file.err()
 }
 
-func (v value) provider() ProviderConfig {
-	p := ProviderConfig{MaxTokensField: maxTokens}
-	v.object(map[string]func(value){
-		"baseURL":        func(v value) { p.BaseURL = v.url() },
-		"keySetting":     func(v value) { p.KeySetting = v.matching(settingName, "the name of a setting, like DEEPSEEK_API_KEY") },
-		"keyOptional":    func(v value) { p.KeyOptional = v.boolean() },
-		"maxTokensField": func(v value) { p.MaxTokensField = v.oneOf(maxTokens, maxCompletionTokens) },
-	}, "baseURL")
-	return p
-}
-
-func (v value) model(name string) ModelConfig {
-	m := ModelConfig{
-		ID: name, Cap: DefaultCap, MaxOutputTokens: DefaultMaxOutputTokens, JSONMode: true,
-		Timeouts: Timeouts{FirstByte: DefaultFirstByte, Idle: DefaultIdle},
+func (c Config) setDefaults() {
+	for name, p := range c.Providers {
+		setDefault(&p.MaxTokensField, maxTokens)
+		c.Providers[name] = p
 	}
-	v.object(map[string]func(value){
-		"provider":        func(v value) { m.Provider = v.text() },
-		"id":              func(v value) { m.ID = v.text() },
-		"cap":             func(v value) { m.Cap = v.integer(1, 10_000) },
-		"maxOutputTokens": func(v value) { m.MaxOutputTokens = v.integer(1, 1_000_000) },
-		"jsonMode":        func(v value) { m.JSONMode = v.boolean() },
-		"timeouts": func(v value) {
-			v.object(map[string]func(value){
-				"firstByte": func(v value) { m.Timeouts.FirstByte = v.duration() },
-				"idle":      func(v value) { m.Timeouts.Idle = v.duration() },
-			})
-		},
-		"price": func(v value) {
-			v.object(map[string]func(value){
-				"input":  func(v value) { m.Price.Input = v.price() },
-				"output": func(v value) { m.Price.Output = v.price() },
-			})
-		},
-	}, "provider")
-	return m
+	for name, m := range c.Models {
+		setDefault(&m.ID, name)
+		setDefault(&m.Cap, DefaultCap)
+		setDefault(&m.MaxOutputTokens, DefaultMaxOutputTokens)
+		setDefault(&m.Timeouts.FirstByte, DefaultFirstByte)
+		setDefault(&m.Timeouts.Idle, DefaultIdle)
+		c.Models[name] = m
+	}
 }
 
-func (v value) route() Route {
-	var r Route
-	v.object(map[string]func(value){
-		"mode": func(v value) {
-			r.Mode = berth.Mode(v.oneOf(string(berth.ModeStream), string(berth.ModeBatch), string(berth.ModeVision)))
-		},
-		"paid": func(v value) { r.Paid = v.text() },
-		"free": func(v value) { r.Free = v.text() },
-	}, "mode", "paid", "free")
-	return r
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
 }
 
-// check is what no single value can tell: names that must exist, and modes that fit their templates.
-func (c Config) check(root value) {
-	for _, name := range sortedKeys(c.Models) {
-		at := root.at("models", name)
-		if !modelName.MatchString(name) {
-			at.wrong("a model's name has letters, digits, dot, dash and underscore only, at most 64; its provider's name for it goes into id")
+// check reports what the schema cannot: names without a definition, modes that differ from their template's, and values
+// of their own grammar.
+func (c Config) check(file *routingFile) {
+	for _, name := range sortedKeys(c.Providers) {
+		if err := checkBaseURL(c.Providers[name].BaseURL); err != nil {
+			file.invalid([]string{"providers", name, "baseURL"}, "%s", err)
 		}
-		if p := c.Models[name].Provider; p != "" {
-			if _, ok := c.Providers[p]; !ok {
-				at.at("provider").wrong("no provider %q under providers", p)
+	}
+	for _, name := range sortedKeys(c.Models) {
+		m := c.Models[name]
+		if _, ok := c.Providers[m.Provider]; !ok {
+			file.invalid([]string{"models", name, "provider"}, "no provider %q under providers", m.Provider)
+		}
+		for field, d := range map[string]time.Duration{"firstByte": m.Timeouts.FirstByte, "idle": m.Timeouts.Idle} {
+			if d <= 0 || d > maxTimeout {
+				file.invalid([]string{"models", name, "timeouts", field}, "must be more than 0 and at most %s", maxTimeout)
 			}
 		}
 	}
 	for _, t := range sortedKeys(c.Routes) {
-		at, r := root.at("routes", string(t)), c.Routes[t]
-		want := t.Spec().Mode
-		switch {
-		case want == "":
-			at.wrong("no such template")
-			continue
-		case r.Mode != "" && r.Mode != want:
-			at.at("mode").wrong("%s answers as %s", t, want)
-		}
-		for _, tier := range []struct{ name, model string }{{"paid", r.Paid}, {"free", r.Free}} {
-			if _, ok := c.Models[tier.model]; !ok && tier.model != "" {
-				at.at(tier.name).wrong("no model %q under models", tier.model)
-			}
-		}
-	}
-	if c.Routes == nil {
-		return
+		c.checkRoute(file, t, c.Routes[t])
 	}
 	for _, t := range berth.StepTemplates() {
 		if _, ok := c.Routes[t]; !ok {
-			root.at("routes", string(t)).wrong("is missing")
+			file.invalid([]string{"routes", string(t)}, "missing")
+		}
+	}
+}
+
+func (c Config) checkRoute(file *routingFile, t berth.Template, r Route) {
+	switch mode := t.Spec().Mode; {
+	case mode == "":
+		file.invalid([]string{"routes", string(t)}, "unknown template")
+		return
+	case r.Mode != mode:
+		file.invalid([]string{"routes", string(t), "mode"}, "the mode of %s is %s", t, mode)
+	}
+	for _, tier := range []struct{ name, model string }{{"paid", r.Paid}, {"free", r.Free}} {
+		if _, ok := c.Models[tier.model]; !ok {
+			file.invalid([]string{"routes", string(t), tier.name}, "no model %q under models", tier.model)
 		}
 	}
 }

@@ -34,22 +34,28 @@ func compileSchemas() map[berth.Template]outputSchema {
 		if t.Spec().Mode != berth.ModeBatch {
 			continue
 		}
-		raw, err := promptFiles.ReadFile("prompts/" + string(t) + "/schema.json")
+		name := "prompts/" + string(t) + "/schema.json"
+		raw, err := promptFiles.ReadFile(name)
 		if err != nil {
-			panic(fmt.Sprintf("read embedded schema: %v", err)) // the binary itself is broken
+			panic(fmt.Sprintf("read embedded schema: %v", err)) // a batch template without a schema cannot work
 		}
-		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-		if err != nil {
-			panic(fmt.Sprintf("schema %s: %v", t, err))
-		}
-		c := jsonschema.NewCompiler()
-		c.DefaultDraft(jsonschema.Draft2020)
-		if err := c.AddResource(string(t)+".json", doc); err != nil {
-			panic(fmt.Sprintf("schema %s: %v", t, err))
-		}
-		all[t] = outputSchema{raw: bytes.TrimSpace(raw), compiled: c.MustCompile(string(t) + ".json")}
+		all[t] = outputSchema{raw: bytes.TrimSpace(raw), compiled: compileSchema(name, raw)}
 	}
 	return all
+}
+
+// compileSchema compiles an embedded schema, draft 2020-12. It panics when the schema is invalid.
+func compileSchema(name string, raw []byte) *jsonschema.Schema {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		panic(fmt.Sprintf("schema %s: %v", name, err))
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	if err := c.AddResource(name, doc); err != nil {
+		panic(fmt.Sprintf("schema %s: %v", name, err))
+	}
+	return c.MustCompile(name)
 }
 
 // Schema is the JSON schema (draft 2020-12) a batch template's answer must fit; false for the other templates (T9).
@@ -119,28 +125,19 @@ func objects(text []byte) (found []json.RawMessage, fault error) {
 	return found, fault
 }
 
-// problems names the faults of an answer one by one, with the place of each.
+// english formats the messages of the schema library.
+var english = message.NewPrinter(language.English)
+
+// problems describes the violations of a schema, each with its place.
 func problems(err error) string {
-	var ve *jsonschema.ValidationError
-	if !errors.As(err, &ve) {
-		return err.Error()
-	}
-	p := message.NewPrinter(language.English)
 	var out []string
-	var walk func(e *jsonschema.ValidationError)
-	walk = func(e *jsonschema.ValidationError) {
-		for _, cause := range e.Causes {
-			walk(cause)
+	for _, p := range schemaProblems(err) {
+		at := "at the top"
+		if len(p.path) > 0 {
+			at = "at /" + strings.Join(p.path, "/")
 		}
-		if len(e.Causes) == 0 {
-			at := "at the top"
-			if len(e.InstanceLocation) > 0 {
-				at = "at /" + strings.Join(e.InstanceLocation, "/")
-			}
-			out = append(out, shorten(at+": "+e.ErrorKind.LocalizedString(p), 300))
-		}
+		out = append(out, shorten(at+": "+p.message, 300))
 	}
-	walk(ve)
 	if extra := len(out) - maxProblems; extra > 0 {
 		out = append(out[:maxProblems], fmt.Sprintf("and %d more", extra))
 	}

@@ -1,0 +1,126 @@
+package llm
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed routing.schema.json
+var routingSchemaFile []byte
+
+var routingSchema = compileSchema("routing.schema.json", routingSchemaFile)
+
+// routingFile is a parsed routing file that collects the errors in it.
+type routingFile struct {
+	name string
+	root *yaml.Node
+	errs []error
+}
+
+// parseRoutingFile parses one YAML document and validates it against routing.schema.json.
+func parseRoutingFile(name string, src []byte) (*routingFile, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(src))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%s: empty file", name)
+		}
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: contains more than one document", name)
+	}
+	f := &routingFile{name: name, root: doc.Content[0]}
+	var value any
+	if err := f.root.Decode(&value); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, p := range schemaProblems(routingSchema.Validate(value)) {
+		f.invalid(p.path, "%s", p.message)
+	}
+	return f, f.err()
+}
+
+func (f *routingFile) err() error { return errors.Join(f.errs...) }
+
+// invalid records an error at a value. A path that the file does not contain gets the line of its parent.
+func (f *routingFile) invalid(path []string, format string, args ...any) {
+	at := f.name
+	if len(path) > 0 {
+		at += ": " + strings.Join(path, ".")
+	}
+	f.errs = append(f.errs, fmt.Errorf("%s (line %d): %s", at, f.line(path), fmt.Sprintf(format, args...)))
+}
+
+func (f *routingFile) line(path []string) int {
+	node := f.root
+	for _, key := range path {
+		next := child(node, key)
+		if next == nil {
+			break
+		}
+		node = next
+	}
+	return node.Line
+}
+
+// child returns the value of a mapping's key, nil when there is none.
+func child(node *yaml.Node, key string) *yaml.Node {
+	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == key {
+			return node.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// checkBaseURL rejects addresses that would send calls, or a key, elsewhere than the operator reads.
+func checkBaseURL(s string) error {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "":
+		return errors.New("must be a URL such as https://api.example.com/v1")
+	case u.User != nil:
+		return errors.New("must not contain a user or password: keys belong into settings")
+	case u.RawQuery != "" || u.Fragment != "":
+		return errors.New("must not contain a query or fragment")
+	}
+	return nil
+}
+
+// schemaProblem is one violation of a JSON schema.
+type schemaProblem struct {
+	path    []string
+	message string
+}
+
+// schemaProblems returns the violations that a validation found, nil when err is nil.
+func schemaProblems(err error) []schemaProblem {
+	var invalid *jsonschema.ValidationError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &invalid):
+		return []schemaProblem{{message: err.Error()}}
+	}
+	var out []schemaProblem
+	var walk func(e *jsonschema.ValidationError)
+	walk = func(e *jsonschema.ValidationError) {
+		for _, cause := range e.Causes {
+			walk(cause)
+		}
+		if len(e.Causes) == 0 {
+			out = append(out, schemaProblem{path: e.InstanceLocation, message: e.ErrorKind.LocalizedString(english)})
+		}
+	}
+	walk(invalid)
+	return out
+}
