@@ -8,38 +8,38 @@ import (
 	"testing"
 	"time"
 
-	"github.com/openai/openai-go/v3/option"
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/sim"
 )
 
-func TestCapRefusesWithRetryAfter(t *testing.T) {
+func TestConcurrencyLimit_Reached_RefusesWithRetryAfter(t *testing.T) {
 	t.Parallel()
-	s := start(t, sim.Options{Concurrency: 2, RetryAfter: 3 * time.Second})
+	s := start(t, sim.Options{Concurrency: 2})
+	s.fault(t, `{"model":"m","kind":"stall","after":3,"times":2}`)
 	ctx, leave := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			_, _ = s.stream(ctx, question("m", sentence), option.WithHeader("X-Berth-Fault", "stall; after=3"))
+			_, _ = s.stream(ctx, question("m", sentence))
 		})
 	}
 	s.await(t, func(st sim.Stats) bool { return st.Models["m"].InFlight == 2 })
 	_, err := s.client.Chat.Completions.New(t.Context(), question("m", sentence))
 	apiErr := requireStatus(t, err, http.StatusTooManyRequests)
-	require.Equal(t, "3", apiErr.Response.Header.Get("Retry-After"))
+	require.Equal(t, "1", apiErr.Response.Header.Get("Retry-After"))
 	_, err = s.client.Chat.Completions.New(t.Context(), question("another", sentence))
-	require.NoError(t, err, "the cap is each model's own")
+	require.NoError(t, err, "each model has its own limit")
 	leave()
 	wg.Wait()
 	st := s.await(t, func(st sim.Stats) bool { return st.Models["m"].InFlight == 0 })
 	require.Equal(t, sim.Counts{Calls: 3, PeakInFlight: 2, Cancelled: 2, Refused: 1, Faults: 2}, st.Models["m"])
 	require.Equal(t, 3, st.Total.PeakInFlight)
 	_, err = s.client.Chat.Completions.New(t.Context(), question("m", sentence))
-	require.NoError(t, err, "places come back")
+	require.NoError(t, err, "slots are released")
 }
 
-func TestCancellationIsSeenAtOnce(t *testing.T) {
+func TestCaller_Leaves_CallIsCancelled(t *testing.T) {
 	t.Parallel()
 	for during, opt := range map[string]sim.Options{
 		"first token": {FirstTokenDelay: time.Hour}, "pace": {TokensPerSecond: 0.01},
@@ -58,7 +58,7 @@ func TestCancellationIsSeenAtOnce(t *testing.T) {
 	}
 }
 
-func TestPace(t *testing.T) {
+func TestTokensPerSecond_Set_PacesTheAnswer(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{TokensPerSecond: 500, FirstTokenDelay: 20 * time.Millisecond})
 	begin := time.Now()
@@ -68,7 +68,7 @@ func TestPace(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(begin), least, "%d chunks", got.chunks)
 }
 
-func TestFaults(t *testing.T) {
+func TestFault_EachKind_StreamedAndWhole(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{})
 	plain, err := s.stream(t.Context(), question("m", sentence))
@@ -103,7 +103,7 @@ func TestFaults(t *testing.T) {
 					}
 				}
 				got, err := run(t.Context(), model)
-				require.NoError(t, err, "the fault is over")
+				require.NoError(t, err, "the fault is used up")
 				require.Equal(t, plain.content, got.content)
 			})
 		}
@@ -119,7 +119,7 @@ func TestFaults(t *testing.T) {
 				require.True(t, strings.HasPrefix(plain.content, got.content))
 			}
 			s.await(t, func(st sim.Stats) bool { return st.Models[model].InFlight == 0 })
-			require.Zero(t, s.stats(t).Models[model].Cancelled, "we cut, not the caller")
+			require.Zero(t, s.stats(t).Models[model].Cancelled, "the simulator cut, not the caller")
 		})
 		for _, kind := range []string{sim.FaultStall, sim.FaultEndless} {
 			t.Run(name+kind, func(t *testing.T) {
@@ -162,12 +162,13 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestEndlessGoesOn(t *testing.T) {
+func TestEndlessFault_Stream_RepeatsUntilTheCallerLeaves(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{})
+	s.fault(t, `{"kind":"endless"}`)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	st := s.client.Chat.Completions.NewStreaming(ctx, question("m", sentence), option.WithHeader("X-Berth-Fault", "endless"))
+	st := s.client.Chat.Completions.NewStreaming(ctx, question("m", sentence))
 	for range 5000 {
 		require.True(t, st.Next(), st.Err())
 	}
@@ -176,9 +177,10 @@ func TestEndlessGoesOn(t *testing.T) {
 	s.await(t, func(st sim.Stats) bool { return st.Models["m"].Cancelled == 1 })
 }
 
-func TestFaultsOfTheBoard(t *testing.T) {
+func TestFault_UntilCleared_AppliesToEveryCall(t *testing.T) {
 	t.Parallel()
-	s := start(t, sim.Options{Faults: []sim.Fault{{Kind: sim.Fault500, Times: -1}}})
+	s := start(t, sim.Options{})
+	s.fault(t, `{"kind":"500","times":-1}`)
 	for range 3 {
 		_, err := s.client.Chat.Completions.New(t.Context(), question("m", sentence))
 		requireStatus(t, err, http.StatusInternalServerError)
@@ -186,6 +188,4 @@ func TestFaultsOfTheBoard(t *testing.T) {
 	s.call(t, http.MethodDelete, "/sim/faults", "", http.StatusNoContent, nil)
 	_, err := s.client.Chat.Completions.New(t.Context(), question("m", sentence))
 	require.NoError(t, err)
-	_, err = s.client.Chat.Completions.New(t.Context(), question("m", sentence), option.WithHeader("X-Berth-Fault", "flood"))
-	requireStatus(t, err, http.StatusBadRequest)
 }

@@ -19,12 +19,12 @@ import (
 	"berth/internal/sim"
 )
 
-// ask puts a prompt of package llm to a stand-in by its HTTP handler and returns the answer's text.
-// input is a prompt's input of a résumé and a posting, "" for none.
+// input returns a prompt's input of a résumé and a posting, "" for none.
 func input(resume, posting string) llm.Input {
 	return llm.Input{Variables: map[string]string{berth.VarResume: resume, berth.VarJobText: posting}}
 }
 
+// ask sends a prompt of package llm to a simulator's handler and returns the answer's text.
 func ask(t require.TestingT, h http.Handler, template berth.Template, l berth.Locale, in llm.Input) string {
 	messages, err := llm.Prompt(template, l, in)
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func file(t require.TestingT, name string) string {
 	return string(b)
 }
 
-// readMatch takes a match apart as berth does, and checks that every stage comes once and in order.
+// readMatch parses a match as berth does and checks that every stage comes once and in order.
 func readMatch(t require.TestingT, text string) (points []berth.MatchPoint, shown string) {
 	p := llm.NewStageParser(berth.TemplateJobMatch.Spec())
 	var stages []berth.Stage
@@ -82,7 +82,10 @@ func readMatch(t require.TestingT, text string) (points []berth.MatchPoint, show
 	return points, shown
 }
 
-// vocabulary is written down apart from the stand-in's dictionary: skills by their English and Chinese spellings.
+// simulated is how answers state that they are simulated.
+var simulated = regexp.MustCompile(`Simulated answer|模拟回答`)
+
+// vocabulary are skills by their English and Chinese spellings.
 var vocabulary = []struct{ en, zh string }{
 	{"Go", "Go"},
 	{"Java", "Java"},
@@ -115,7 +118,7 @@ var vocabulary = []struct{ en, zh string }{
 	{"QuuxDB2", "QuuxDB2"}, // in no dictionary
 }
 
-// names tells whether a text names a skill in either language: as a word of its own where it is Latin.
+// names reports whether a text names a skill in either language, as a word of its own where it is Latin.
 func names(text string, i int) bool {
 	for _, s := range []string{vocabulary[i].en, vocabulary[i].zh} {
 		if regexp.MustCompile("(?:^|[^A-Za-z0-9+#])" + regexp.QuoteMeta(s) + "(?:$|[^A-Za-z0-9+#])").MatchString(text) {
@@ -125,17 +128,17 @@ func names(text string, i int) bool {
 	return false
 }
 
-func TestMatchIsTrueOfBothTexts(t *testing.T) {
+func TestMatch_AnyTexts_PointsAreTrueOfBoth(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
 	rapid.Check(t, func(t *rapid.T) {
 		set := rapid.SliceOfNDistinct(rapid.IntRange(0, len(vocabulary)-1), 1, 12, rapid.ID[int])
 		asked, had := set.Draw(t, "asked"), set.Draw(t, "had")
-		postingZH, resumeZH := rapid.Bool().Draw(t, "postingZH"), rapid.Bool().Draw(t, "resumeZH")
+		zh := rapid.Bool().Draw(t, "zh") // both texts: the simulator translates nothing
 		locale := rapid.SampledFrom(llm.Locales()).Draw(t, "locale")
 		posting := "Engineer\nSome Company · Some Town\n\nRequirements\n"
 		for _, i := range asked {
-			if postingZH {
+			if zh {
 				posting += "- 熟悉 " + vocabulary[i].zh + "；\n"
 			} else {
 				posting += "- Good knowledge of " + vocabulary[i].en + "\n"
@@ -144,11 +147,11 @@ func TestMatchIsTrueOfBothTexts(t *testing.T) {
 		resume := "A Person\nDeveloper\n\nExperience\nDeveloper, Some Firm, 2019 - 2021\n"
 		for n, i := range had {
 			line := "- Worked with " + vocabulary[i].en + " every day\n"
-			if resumeZH {
+			if zh {
 				line = "- 使用 " + vocabulary[i].zh + " 完成日常工作\n"
 			}
 			if n == len(had)-1 {
-				line = "\nSkills\n" + vocabulary[i].en + ", 其他\n"
+				line = "\nSkills\n" + map[bool]string{false: vocabulary[i].en, true: vocabulary[i].zh}[zh] + ", 其他\n"
 			}
 			resume += line
 		}
@@ -161,19 +164,19 @@ func TestMatchIsTrueOfBothTexts(t *testing.T) {
 					inResume = inResume || names(resume, i)
 				}
 			}
-			require.True(t, inPosting, "%s is not asked for in\n%s", p.Requirement, posting)
+			require.True(t, inPosting, "%s is not required by\n%s", p.Requirement, posting)
 			require.Equal(t, inResume, p.Matched, "%s against\n%s", p.Requirement, resume)
 			require.Equal(t, p.Matched, p.Evidence != "")
 			require.Contains(t, resume, p.Evidence, "evidence is word for word")
 		}
 		for _, i := range asked {
 			require.True(t, slices.ContainsFunc(points, func(p berth.MatchPoint) bool { return names(p.Requirement, i) }),
-				"%s is asked for and not looked at", vocabulary[i].en)
+				"%s is required but not compared", vocabulary[i].en)
 		}
 	})
 }
 
-func TestMatchOfTheExamples(t *testing.T) {
+func TestMatch_Examples_FindsTheirSkills(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
 	for _, c := range []struct {
@@ -181,8 +184,8 @@ func TestMatchOfTheExamples(t *testing.T) {
 		matched, missing []string
 		score            string
 	}{
-		{berth.LocaleEN, []string{"Go", "PostgreSQL", "Redis", "Docker", "gRPC", "Python"}, []string{"Kafka", "Kubernetes", "Terraform", "Temporal"}, "**Overall: 67/100** (8 of 12 required"},
-		{berth.LocaleZH, []string{"Go / Java", "MySQL", "Redis", "Docker", "微服务", "团队协作"}, []string{"Kafka", "Kubernetes", "分布式系统", "Elasticsearch"}, "**总分：75/100**（硬性要求 9 / 12"},
+		{berth.LocaleEN, []string{"Go", "PostgreSQL", "Redis", "Docker", "gRPC", "Python"}, []string{"Kafka", "Kubernetes in production", "Terraform", "distributed systems"}, "**Overall: 73/100**"},
+		{berth.LocaleZH, []string{"Go", "Java", "MySQL", "Redis", "Docker", "微服务架构", "团队协作精神"}, []string{"Kafka", "Kubernetes", "分布式系统", "Elasticsearch"}, "**总分：77/100**"},
 	} {
 		t.Run(string(c.locale), func(t *testing.T) {
 			t.Parallel()
@@ -201,10 +204,10 @@ func TestMatchOfTheExamples(t *testing.T) {
 			require.Subset(t, matched, c.matched)
 			require.Subset(t, missing, c.missing)
 			require.Contains(t, shown, c.score)
-			require.Equal(t, 1, strings.Count(shown, "stand-in"), "it names itself in one line")
+			require.Equal(t, 1, len(simulated.FindAllString(shown, -1)), "one notice")
 			require.Equal(t, text, ask(t, h, berth.TemplateJobMatch, c.locale, in), "the same input, the same answer")
 
-			// the chain: the match on the summary alone finds the same points
+			// In a chain, the match on the summary alone finds the same points.
 			summary := ask(t, h, berth.TemplateJobSummary, c.locale, input("", in.Variables[berth.VarJobText]))
 			chained, _ := readMatch(t, ask(t, h, berth.TemplateJobMatch, c.locale, llm.Input{
 				Variables: map[string]string{berth.VarResume: in.Variables[berth.VarResume]}, Outputs: map[berth.StepName]string{berth.StepSummary: summary},
@@ -214,7 +217,7 @@ func TestMatchOfTheExamples(t *testing.T) {
 	}
 }
 
-func TestStoredTextsAreHintsNotProof(t *testing.T) {
+func TestMatch_StoredTexts_AreHintsNotProof(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
 	in := input("A Person\n\nExperience\n- Worked with Redis", "Engineer\n\nRequirements\n- Kafka\n- Rust\n- Redis")
@@ -224,14 +227,14 @@ func TestStoredTextsAreHintsNotProof(t *testing.T) {
 		{Requirement: "Kafka"}, {Requirement: "Rust"}, {Requirement: "Redis", Matched: true, Evidence: "Worked with Redis"},
 	}, points)
 	require.Contains(t, shown, "a stored text says: “Ran a Kafka cluster for a year”")
-	require.Contains(t, shown, "**Rust**: no proof")
+	require.Contains(t, shown, "**Rust**: no passage")
 
 	in.Variables[berth.VarDetailedResume] = "Experience\n- Wrote Rust at night"
 	points, _ = readMatch(t, ask(t, h, berth.TemplateJobMatch, berth.LocaleEN, in))
 	require.Equal(t, berth.MatchPoint{Requirement: "Rust", Matched: true, Evidence: "Wrote Rust at night"}, points[1])
 }
 
-func TestAnswersFitTheirSchemas(t *testing.T) {
+func TestBatchAnswer_AnyTexts_FitsItsSchema(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
 	texts := map[string]llm.Input{
@@ -258,7 +261,7 @@ func TestAnswersFitTheirSchemas(t *testing.T) {
 					text := ask(t, h, template, l, in)
 					_, err := llm.ValidateOutput(template, []byte(text))
 					require.NoError(t, err, "%s: %s", template, text)
-					require.Contains(t, text, "stand-in")
+					require.Regexp(t, simulated, text)
 				}
 				readMatch(t, ask(t, h, berth.TemplateJobMatch, l, in))
 			})
@@ -266,7 +269,7 @@ func TestAnswersFitTheirSchemas(t *testing.T) {
 	}
 }
 
-func TestRepairIsAnsweredWithTheSameObject(t *testing.T) {
+func TestRepair_AfterABrokenAnswer_ReturnsTheSameObject(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
 	messages, err := llm.Prompt(berth.TemplateJobSummary, berth.LocaleZH, input("", file(t, "posting-zh.txt")))
@@ -276,30 +279,19 @@ func TestRepairIsAnsweredWithTheSameObject(t *testing.T) {
 	require.Equal(t, first, again)
 }
 
-func TestInterviewPrepUsesBothTexts(t *testing.T) {
+func TestInterviewPrep_Examples_QuotesTheResume(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
 	for _, l := range llm.Locales() {
 		in := input(file(t, "resume-"+string(l)+".txt"), file(t, "posting-"+string(l)+".txt"))
 		text := ask(t, h, berth.TemplateInterviewPrep, l, in)
-		require.Equal(t, 5, strings.Count(text, "\n## "))
+		require.Equal(t, 5, strings.Count("\n"+text, "\n## "))
 		questions := regexp.MustCompile(`(?m)^\d+\. `).FindAllString(text, -1)
 		require.GreaterOrEqual(t, len(questions), 8)
 		require.LessOrEqual(t, len(questions), 10)
 		for _, quote := range regexp.MustCompile(`(?m)^   - .*?“([^”]+)”`).FindAllStringSubmatch(text, -1) {
 			require.Contains(t, in.Variables[berth.VarResume], quote[1])
 		}
-		require.Equal(t, 1, strings.Count(text, "stand-in"))
+		require.Len(t, simulated.FindAllString(text, -1), 1)
 	}
-}
-
-func TestLocaleAndTemplateLines(t *testing.T) {
-	t.Parallel()
-	h := sim.ModelServer(sim.Options{})
-	text := askMessages(t, h, []llm.Message{
-		{Role: llm.RoleSystem, Text: "berth-template: job_summary\nberth-locale: zh\nSummarise."},
-		{Role: llm.RoleUser, Text: "Deck Hand\nBlue Line · Oslo\nRequirements\n- Norwegian and Excel"},
-	})
-	require.Contains(t, text, "Blue Line招聘Deck Hand")
-	require.Contains(t, text, "替身模型")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTesseractReadsTheExamplePostings(t *testing.T) {
+func TestTesseract_ExamplePostings_ReadsTheirTexts(t *testing.T) {
 	t.Parallel()
 	read := Tesseract("tesseract", 2*time.Minute, 2)
 	for _, name := range []string{"posting-en", "posting-zh"} {
@@ -26,31 +26,31 @@ func TestTesseractReadsTheExamplePostings(t *testing.T) {
 	}
 }
 
-func TestSimilarityTellsTextsApart(t *testing.T) {
+func TestSimilarity_DifferentTexts_IsLow(t *testing.T) {
 	t.Parallel()
 	require.InDelta(t, 1.0, similarity("a b", "ab"), 1e-9)
 	require.Less(t, similarity(string(example(t, "posting-en.txt")), string(example(t, "resume-en.txt"))), 0.6)
 }
 
-func TestTesseractSaysWhatIsMissing(t *testing.T) {
+func TestTesseract_NotInstalled_ErrorNamesThePackages(t *testing.T) {
 	t.Parallel()
 	_, err := Tesseract("tesseract-that-is-not-there", time.Second, 1)(t.Context(), example(t, "posting-en.png"))
 	require.ErrorIs(t, err, ErrNoTesseract)
 	require.ErrorContains(t, err, "apt-get install tesseract-ocr")
 }
 
-func TestTesseractIsBoundInTimeAndNumber(t *testing.T) {
+func TestTesseract_TimeoutOrCancelled_ReturnsTheCause(t *testing.T) {
 	t.Parallel()
 	_, err := Tesseract("tesseract", time.Nanosecond, 1)(t.Context(), example(t, "posting-en.png"))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = Tesseract("tesseract", time.Minute, 0)(gone, nil) // no place will ever be free
+	_, err = Tesseract("tesseract", time.Minute, 0)(gone, nil) // no slot ever becomes free
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestTidy(t *testing.T) {
+func TestTidy_RawOutput_BecomesPlainLines(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, in, want string }{
 		{"spaces between Chinese", "高 级 后 端 工程 师\n", "高级后端工程师"},
@@ -77,7 +77,7 @@ func example(t *testing.T, name string) []byte {
 	return b
 }
 
-// similarity is 1 less the edit distance of two texts over the longer one's length; white space does not count.
+// similarity returns 1 minus the edit distance of two texts relative to the longer one, without white space.
 func similarity(a, b string) float64 {
 	strip := func(s string) []rune {
 		return []rune(strings.Map(func(r rune) rune {

@@ -1,115 +1,93 @@
 package sim
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
-	"strconv"
+	"regexp"
 	"strings"
 	"time"
 )
 
-// reply is one answer on its way out.
+// reply is one answer on its way to the caller.
 type reply struct {
-	chunk        chatResponse // what every chunk repeats
-	stream       bool
-	includeUsage bool
-	fault        Fault
-	thoughts     []string
-	tokens       []string
-	finish       string
-	usage        usage
-	perToken     time.Duration
-	firstDelay   time.Duration
+	head                 map[string]any // fields of every chunk
+	fault                Fault
+	stream, includeUsage bool
+	thoughts, tokens     []string // reasoning and content
+	finish               string
+	usage                map[string]any
+	perToken, firstDelay time.Duration
 }
 
 func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
 	rep := &reply{
-		chunk: chatResponse{
-			ID: "chatcmpl-berth-" + strconv.Itoa(number), Created: time.Now().Unix(), Model: req.Model,
-			SystemFingerprint: fingerprint, Object: "chat.completion",
+		head: map[string]any{
+			"id": fmt.Sprintf("chatcmpl-sim-%d", number), "created": time.Now().Unix(), "model": req.Model,
+			"system_fingerprint": fingerprint,
 		},
-		stream: req.Stream, fault: fault, finish: "stop",
-		includeUsage: req.Stream && req.StreamOptions != nil && req.StreamOptions.IncludeUsage,
+		stream: req.Stream, includeUsage: req.StreamOptions.IncludeUsage, fault: fault, finish: "stop",
+		tokens: splitTokens(ans.text),
 	}
-	if thinks(req.Model) {
-		rep.thoughts = cutTokens(ans.reasoning)
+	if strings.Contains(req.Model, "reasoner") || strings.Contains(req.Model, "thinking") {
+		rep.thoughts = splitTokens(ans.reasoning)
 	}
-	rep.tokens = cutTokens(ans.text)
 	if fault.Kind == FaultBadJSON {
 		rep.tokens = rep.tokens[:len(rep.tokens)/2]
 	}
-	limit := req.MaxCompletionTokens
-	if limit <= 0 {
-		limit = req.MaxTokens
-	}
-	if n := len(rep.thoughts) + len(rep.tokens); limit > 0 && n > limit && fault.Kind != FaultEndless {
+	limit := max(req.MaxTokens, req.MaxCompletionTokens)
+	if limit > 0 && len(rep.thoughts)+len(rep.tokens) > limit && fault.Kind != FaultEndless {
 		rep.finish = "length"
 		rep.thoughts = rep.thoughts[:min(len(rep.thoughts), limit)]
 		rep.tokens = rep.tokens[:limit-len(rep.thoughts)]
 	}
-	rep.usage = usage{
-		PromptTokens: promptTokens(req.Messages), CompletionTokens: len(rep.thoughts) + len(rep.tokens),
+	const perMessage, perImage = 4, 765 // tokens, about what providers count
+	prompt, completion := 0, len(rep.thoughts)+len(rep.tokens)
+	for _, m := range req.Messages {
+		prompt += perMessage + len(splitTokens(m.Text)) + perImage*len(m.Images)
 	}
-	rep.usage.TotalTokens = rep.usage.PromptTokens + rep.usage.CompletionTokens
-	if len(rep.thoughts) > 0 {
-		rep.usage.Details = &completionDetail{ReasoningTokens: len(rep.thoughts)}
+	rep.usage = map[string]any{
+		"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
+		"completion_tokens_details": map[string]int{"reasoning_tokens": len(rep.thoughts)},
 	}
 	return rep
 }
 
-// thinks tells whether a model of this name sends reasoning_content before its answer.
-func thinks(model string) bool {
-	return strings.Contains(model, "reasoner") || strings.Contains(model, "thinking")
-}
-
-const imageTokens = 765 // what a picture of this size costs elsewhere
-
-func promptTokens(messages []chatMessage) int {
-	n := 0
-	for _, m := range messages {
-		n += 4 + len(cutTokens(m.Text)) + imageTokens*len(m.Images)
-	}
-	return n
-}
-
-// send writes the answer at its pace. It ends early only when the caller left, or by a panic when the fault is a cut.
-func (rep *reply) send(w http.ResponseWriter, r *http.Request) outcome {
+// send writes the answer at its pace. It returns early if the caller leaves, and panics with http.ErrAbortHandler to cut
+// the connection.
+func (rep *reply) send(w http.ResponseWriter, r *http.Request) ending {
 	p := &pacer{ctx: r.Context(), perToken: rep.perToken}
-	if !p.rest(rep.firstDelay) {
-		return left
-	}
-	p.start = time.Now()
 	write := rep.sendWhole
 	if rep.stream {
 		write = rep.sendStream
 	}
-	if !write(w, p) {
-		return left
+	if p.sleep(rep.firstDelay) {
+		p.start = time.Now()
+		if write(w, p) {
+			return completed
+		}
 	}
-	return complete
+	return cancelled
 }
 
-// breakAt is after how many answer tokens stall or cut strikes, -1 when neither does.
+// breakAt returns the number of content tokens before a stall or cut, -1 without such a fault.
 func (rep *reply) breakAt() int {
-	switch rep.fault.Kind {
-	case FaultCut:
-		if rep.fault.After <= 0 {
-			return len(rep.tokens) / 2
-		}
-		return min(rep.fault.After, len(rep.tokens))
-	case FaultStall:
+	switch {
+	case rep.fault.Kind == FaultCut && rep.fault.After <= 0:
+		return len(rep.tokens) / 2
+	case rep.fault.Kind == FaultCut, rep.fault.Kind == FaultStall:
 		return min(max(rep.fault.After, 0), len(rep.tokens))
 	default:
 		return -1
 	}
 }
 
-// strike plays stall or cut. It does not return from a cut.
-func (rep *reply) strike(p *pacer) {
+// breakOff cuts the connection or waits until the caller leaves.
+func (rep *reply) breakOff(p *pacer) {
 	if rep.fault.Kind == FaultCut {
-		panic(http.ErrAbortHandler) // the server's way to break the connection off
+		panic(http.ErrAbortHandler)
 	}
 	<-p.ctx.Done()
 }
@@ -117,111 +95,75 @@ func (rep *reply) strike(p *pacer) {
 func (rep *reply) sendStream(w http.ResponseWriter, p *pacer) bool {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
-	out := &eventWriter{buf: bufio.NewWriterSize(w, 4<<10), ctl: http.NewResponseController(w)}
-	rep.chunk.Object = "chat.completion.chunk"
-	empty := ""
-	ok := out.event(rep.delta(&payload{Role: "assistant", Content: &empty}, nil))
+	rep.head["object"] = "chat.completion.chunk"
+	ok := rep.sendDelta(w, map[string]any{"role": "assistant", "content": ""}, nil)
 	for i := 0; ok && i < len(rep.thoughts); i++ {
-		ok = p.token() && out.event(rep.delta(&payload{Reasoning: &rep.thoughts[i]}, nil))
+		ok = p.next() && rep.sendDelta(w, map[string]any{"reasoning_content": rep.thoughts[i]}, nil)
 	}
-	strikeAt := rep.breakAt()
+	breakAt := rep.breakAt()
 	for i := 0; ok; i++ {
-		if i == strikeAt {
-			rep.strike(p)
+		if i == breakAt {
+			rep.breakOff(p)
 			return false
 		}
-		if i == len(rep.tokens) && (rep.fault.Kind != FaultEndless || len(rep.tokens) == 0) {
+		if i >= len(rep.tokens) && (rep.fault.Kind != FaultEndless || len(rep.tokens) == 0) {
 			break
 		}
-		ok = p.token() && out.event(rep.delta(&payload{Content: &rep.tokens[i%len(rep.tokens)]}, nil))
+		ok = p.next() && rep.sendDelta(w, map[string]any{"content": rep.tokens[i%len(rep.tokens)]}, nil)
 	}
-	ok = ok && out.event(rep.delta(&payload{}, &rep.finish))
+	ok = ok && rep.sendDelta(w, map[string]any{}, rep.finish)
 	if ok && rep.includeUsage && rep.fault.Kind != FaultNoUsage {
-		last := rep.chunk
-		last.Choices = []choice{}
-		last.Usage = &rep.usage
-		ok = out.event(last)
+		rep.head["choices"], rep.head["usage"] = []any{}, rep.usage
+		ok = sendEvent(w, rep.head)
 	}
-	return ok && out.done()
+	return ok && sendData(w, []byte("[DONE]"))
 }
 
-func (rep *reply) delta(d *payload, finish *string) chatResponse {
-	c := rep.chunk
-	c.Choices = []choice{{Delta: d, FinishReason: finish}}
-	return c
+func (rep *reply) sendDelta(w http.ResponseWriter, delta map[string]any, finish any) bool {
+	rep.head["choices"] = []any{map[string]any{"index": 0, "delta": delta, "finish_reason": finish}}
+	return sendEvent(w, rep.head)
 }
 
-// sendWhole answers in one piece, after the time its tokens take.
+// sendWhole answers in one piece, after the time that its tokens take. Stall, cut and endless strike in the middle of it.
 func (rep *reply) sendWhole(w http.ResponseWriter, p *pacer) bool {
 	for range len(rep.thoughts) + len(rep.tokens) {
-		if !p.token() {
+		if !p.next() {
 			return false
 		}
 	}
-	text := strings.Join(rep.tokens, "")
-	message := &payload{Role: "assistant", Content: &text}
+	message := map[string]any{"role": "assistant", "content": strings.Join(rep.tokens, "")}
 	if len(rep.thoughts) > 0 {
-		thoughts := strings.Join(rep.thoughts, "")
-		message.Reasoning = &thoughts
+		message["reasoning_content"] = strings.Join(rep.thoughts, "")
 	}
-	res := rep.chunk
-	res.Choices = []choice{{Message: message, FinishReason: &rep.finish}}
+	rep.head["object"] = "chat.completion"
+	rep.head["choices"] = []any{map[string]any{"index": 0, "message": message, "finish_reason": rep.finish}}
 	if rep.fault.Kind != FaultNoUsage {
-		res.Usage = &rep.usage
+		rep.head["usage"] = rep.usage
 	}
 	switch rep.fault.Kind {
 	case FaultStall, FaultCut, FaultEndless:
-		return rep.sendBroken(w, p, res)
+		b, _ := json.Marshal(rep.head) // strings and numbers always marshal
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(b[:len(b)/2])
+		_ = http.NewResponseController(w).Flush()
+		rep.breakOff(p)
+		return false
 	}
-	writeJSON(w, http.StatusOK, res)
+	writeJSON(w, http.StatusOK, rep.head)
 	return p.ctx.Err() == nil
 }
 
-// sendBroken sends the first half of an unstreamed answer and then stalls, cuts, or goes on for ever.
-func (rep *reply) sendBroken(w http.ResponseWriter, p *pacer, res chatResponse) bool {
-	b, err := json.Marshal(res)
-	if err != nil {
-		return false // strings and numbers always marshal
-	}
-	at := strings.Index(string(b), `"content":"`) + len(`"content":"`)
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b[:at])
-	ctl := http.NewResponseController(w)
-	_ = ctl.Flush()
-	if rep.fault.Kind != FaultEndless {
-		rep.strike(p)
-		return false
-	}
-	for p.ctx.Err() == nil && p.token() {
-		if _, err := w.Write([]byte("and so on ")); err != nil {
-			return false
-		}
-		_ = ctl.Flush()
-	}
-	return false
-}
-
-// eventWriter writes server-sent events, each at once.
-type eventWriter struct {
-	buf *bufio.Writer
-	ctl *http.ResponseController
-}
-
-func (e *eventWriter) event(v any) bool {
+func sendEvent(w http.ResponseWriter, v any) bool {
 	b, err := json.Marshal(v)
-	return err == nil && e.data(b)
+	return err == nil && sendData(w, b)
 }
 
-func (e *eventWriter) done() bool { return e.data([]byte("[DONE]")) }
-
-func (e *eventWriter) data(b []byte) bool {
-	_, _ = e.buf.WriteString("data: ")
-	_, _ = e.buf.Write(b)
-	_, _ = e.buf.WriteString("\n\n")
-	return e.buf.Flush() == nil && e.ctl.Flush() == nil
+func sendData(w http.ResponseWriter, b []byte) bool {
+	_, err := w.Write(bytes.Join([][]byte{[]byte("data: "), b, []byte("\n\n")}, nil))
+	return err == nil && http.NewResponseController(w).Flush() == nil
 }
 
-// pacer lets tokens out at their times. A token that is late does not delay those after it.
+// pacer releases tokens at their times; a late token does not delay those after it.
 type pacer struct {
 	ctx      context.Context
 	perToken time.Duration
@@ -229,16 +171,13 @@ type pacer struct {
 	sent     int
 }
 
-// token waits for the next token's time; false when the caller left.
-func (p *pacer) token() bool {
+// next waits for the next token's time; it returns false if the caller left.
+func (p *pacer) next() bool {
 	p.sent++
-	if p.perToken <= 0 {
-		return p.ctx.Err() == nil
-	}
-	return p.rest(time.Until(p.start.Add(time.Duration(p.sent) * p.perToken)))
+	return p.sleep(time.Until(p.start.Add(time.Duration(p.sent) * p.perToken)))
 }
 
-func (p *pacer) rest(d time.Duration) bool {
+func (p *pacer) sleep(d time.Duration) bool {
 	if d <= 0 {
 		return p.ctx.Err() == nil
 	}
@@ -251,3 +190,10 @@ func (p *pacer) rest(d time.Duration) bool {
 		return false
 	}
 }
+
+// token matches text about as models stream it: one or two Chinese characters, a word of up to 8 characters with the
+// space before it, or any other character.
+var token = regexp.MustCompile(`\p{Han}{1,2}| ?[^\p{Han}\s\pP\pS]{1,8}|(?s:.)`)
+
+// splitTokens cuts a text into tokens; joined, they are the text.
+func splitTokens(text string) []string { return token.FindAllString(text, -1) }

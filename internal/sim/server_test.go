@@ -22,7 +22,7 @@ import (
 	"berth/internal/sim"
 )
 
-// server is a stand-in behind a real socket, and the official client of the protocol.
+// server is a simulator behind a real socket, with the protocol's official client.
 type server struct {
 	*httptest.Server
 	client openai.Client
@@ -65,6 +65,11 @@ func (s *server) call(t *testing.T, method, path, body string, status int, out a
 	return res.Header
 }
 
+func (s *server) fault(t *testing.T, fault string) {
+	t.Helper()
+	s.call(t, http.MethodPost, "/sim/faults", fault, http.StatusOK, nil)
+}
+
 func question(model, text string) openai.ChatCompletionNewParams {
 	return openai.ChatCompletionNewParams{
 		Model: model, Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)},
@@ -85,7 +90,7 @@ func (s *server) stream(ctx context.Context, p openai.ChatCompletionNewParams, o
 	defer func() { _ = st.Close() }()
 	for st.Next() {
 		c := st.Current()
-		out.fingerprint = c.SystemFingerprint //nolint:staticcheck // the stand-in is known by it
+		out.fingerprint = c.SystemFingerprint //nolint:staticcheck // marks simulated answers
 		if c.Usage.TotalTokens > 0 {
 			out.usage = c.Usage
 		}
@@ -107,24 +112,24 @@ func (s *server) stream(ctx context.Context, p openai.ChatCompletionNewParams, o
 	return out, st.Err()
 }
 
-func TestWholeAnswer(t *testing.T) {
+func TestCompletion_NotStreamed_IsCompleteAndMarked(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{})
 	var raw *http.Response
 	res, err := s.client.Chat.Completions.New(t.Context(), question("some-model", sentence), option.WithResponseInto(&raw))
 	require.NoError(t, err)
 	require.Equal(t, "true", raw.Header.Get("X-Berth-Stand-In"))
-	require.Equal(t, "berth-stand-in", res.SystemFingerprint) //nolint:staticcheck // the stand-in is known by it
+	require.Equal(t, "berth-stand-in", res.SystemFingerprint) //nolint:staticcheck // marks simulated answers
 	require.Equal(t, "some-model", res.Model)
 	require.Equal(t, "stop", res.Choices[0].FinishReason)
 	require.Contains(t, res.Choices[0].Message.Content, "Go, Redis, Kubernetes")
-	require.Contains(t, res.Choices[0].Message.Content, "local stand-in model")
+	require.Contains(t, res.Choices[0].Message.Content, "Simulated answer")
 	require.Positive(t, res.Usage.PromptTokens)
 	require.Equal(t, res.Usage.TotalTokens, res.Usage.PromptTokens+res.Usage.CompletionTokens)
 	require.EqualValues(t, 1, s.stats(t).Models["some-model"].Completed)
 }
 
-func TestStreamedAnswerIsTheWholeOne(t *testing.T) {
+func TestCompletion_Streamed_EqualsTheWholeAnswer(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{})
 	p := question("deepseek-chat", sentence)
@@ -143,7 +148,7 @@ func TestStreamedAnswerIsTheWholeOne(t *testing.T) {
 	p.StreamOptions = openai.ChatCompletionStreamOptionsParam{}
 	got, err = s.stream(t.Context(), p)
 	require.NoError(t, err)
-	require.Zero(t, got.usage.TotalTokens, "usage comes when it is asked for")
+	require.Zero(t, got.usage.TotalTokens, "usage is sent on request")
 
 	p.MaxTokens = param.NewOpt[int64](7)
 	got, err = s.stream(t.Context(), p)
@@ -152,20 +157,19 @@ func TestStreamedAnswerIsTheWholeOne(t *testing.T) {
 	require.True(t, strings.HasPrefix(whole.Choices[0].Message.Content, got.content))
 }
 
-func TestReasonerThinksBeforeItAnswers(t *testing.T) {
+func TestReasoningModel_Stream_SendsReasoningFirst(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{})
 	p := question("deepseek-reasoner", "Skipper\n\nRequirements\n- Go\n- Rust")
-	p.Messages = append([]openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Task: job_summary")}, p.Messages...)
 	p.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: param.NewOpt(true)}
 	got, err := s.stream(t.Context(), p)
 	require.NoError(t, err)
-	require.Contains(t, got.reasoning, "2 requirements")
+	require.Contains(t, got.reasoning, "requirements")
 	require.NotContains(t, got.content, got.reasoning)
 	require.Positive(t, got.usage.CompletionTokensDetails.ReasoningTokens)
 }
 
-func TestJSONAnswers(t *testing.T) {
+func TestJSON_ObjectOrSchema_AnswerFits(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{})
 	p := question("deepseek-chat", sentence)
@@ -174,28 +178,40 @@ func TestJSONAnswers(t *testing.T) {
 	require.NoError(t, err)
 	var free map[string]any
 	require.NoError(t, json.Unmarshal([]byte(res.Choices[0].Message.Content), &free))
-	require.Equal(t, []any{"Go", "Redis", "Kubernetes"}, free["skills"])
+	require.Equal(t, []any{"Go", "Redis", "Kubernetes"}, free["names"])
+	require.Contains(t, free["answer"], "Simulated answer")
 
-	p.ResponseFormat = openai.ChatCompletionNewParamsResponseFormatUnion{
-		OfJSONSchema: &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
-			Name: "x", Schema: map[string]any{
-				"type": "object", "additionalProperties": false, "required": []string{"skills", "level", "count", "who"},
-				"properties": map[string]any{
-					"skills": map[string]any{"type": "array", "items": map[string]any{"type": "string"}},
-					"level":  map[string]any{"enum": []string{"junior", "senior"}},
-					"count":  map[string]any{"type": "integer", "minimum": 3},
-					"who":    map[string]any{"$ref": "#/$defs/who"},
-				},
-				"$defs": map[string]any{"who": map[string]any{"type": "object", "required": []string{"name"}, "properties": map[string]any{"name": map[string]any{"type": []string{"string", "null"}}}}},
-			},
-		}},
+	withSchema := func(schema map[string]any) (*openai.ChatCompletion, error) {
+		p.ResponseFormat = openai.ChatCompletionNewParamsResponseFormatUnion{
+			OfJSONSchema: &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "x", Schema: schema}},
+		}
+		return s.client.Chat.Completions.New(t.Context(), p)
 	}
-	res, err = s.client.Chat.Completions.New(t.Context(), p)
+	res, err = withSchema(map[string]any{
+		"type": "object", "additionalProperties": false, "required": []string{"skills", "level", "count", "who"},
+		"properties": map[string]any{
+			"skills": map[string]any{"type": "array", "items": map[string]any{"type": "string"}},
+			"level":  map[string]any{"enum": []string{"junior", "senior"}},
+			"count":  map[string]any{"type": "integer", "minimum": 3},
+			"who":    map[string]any{"$ref": "#/$defs/who"},
+		},
+		"$defs": map[string]any{"who": map[string]any{"type": "object", "required": []string{"name"}, "properties": map[string]any{"nick": map[string]any{"type": []string{"string", "null"}}, "name": map[string]any{"type": "string"}}}},
+	})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"skills":["Go","Redis","Kubernetes"],"level":"junior","count":3,"who":{"name":null}}`, res.Choices[0].Message.Content)
+	require.JSONEq(t, `{"skills":["Go","Redis","Kubernetes"],"level":"junior","count":3,"who":{"name":"We look for somebody who knows Go, Redis and Kubernetes, and who likes quiet nights and clear words","nick":null}}`,
+		res.Choices[0].Message.Content)
+
+	for name, schema := range map[string]map[string]any{
+		"cannot fill": {"type": "object", "required": []string{"a"}, "properties": map[string]any{"a": map[string]any{"type": "string", "pattern": "^[0-9]+$"}}},
+		"object":      {"type": "string"},
+		"schema":      {"type": "object", "properties": map[string]any{"a": map[string]any{"$ref": "file:///etc/passwd"}}},
+	} {
+		_, err = withSchema(schema)
+		require.Contains(t, requireStatus(t, err, http.StatusBadRequest).Message, name)
+	}
 }
 
-func TestPictures(t *testing.T) {
+func TestImage_DataURL_IsReadByOCR(t *testing.T) {
 	t.Parallel()
 	seen := make(chan []byte, 1)
 	s := start(t, sim.Options{OCR: func(_ context.Context, img []byte) (string, error) {
@@ -206,7 +222,7 @@ func TestPictures(t *testing.T) {
 	ask := func(url string) (*openai.ChatCompletion, error) {
 		p := question("glm-4.1v-thinking-flash", "")
 		p.Messages = []openai.ChatCompletionMessageParamUnion{
-			openai.SystemMessage("Task: job_vision"),
+			openai.SystemMessage("Transcribe images."),
 			openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
 				openai.TextContentPart("Transcribe."),
 				openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: url}),
@@ -218,7 +234,7 @@ func TestPictures(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, png, <-seen)
 	require.True(t, strings.HasPrefix(res.Choices[0].Message.Content, "Deck Hand\nNorwegian\n"))
-	require.Contains(t, res.Choices[0].Message.Content, "stand-in")
+	require.Contains(t, res.Choices[0].Message.Content, "Simulated answer")
 
 	for _, url := range []string{
 		"https://example.org/a.png", "data:image/png;base64,%%%", "data:image/png,abc", "",
@@ -229,9 +245,9 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-func TestPictureWithoutTesseract(t *testing.T) {
+func TestImage_TesseractMissing_ErrorNamesThePackages(t *testing.T) {
 	t.Parallel()
-	s := start(t, sim.Options{TesseractPath: "tesseract-that-is-not-there"})
+	s := start(t, sim.Options{OCR: sim.Tesseract("no-such-tesseract", time.Second, 1)})
 	_, err := s.client.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
 		Model: "m", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
 			openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{
@@ -242,7 +258,7 @@ func TestPictureWithoutTesseract(t *testing.T) {
 	require.Contains(t, requireStatus(t, err, http.StatusServiceUnavailable).Message, "apt-get install tesseract-ocr")
 }
 
-func TestPictureWithoutText(t *testing.T) {
+func TestImage_WithoutText_AnswersAsThePromptAsks(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{OCR: func(context.Context, []byte) (string, error) { return " \n", nil }})
 	body := `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` +
@@ -252,7 +268,7 @@ func TestPictureWithoutText(t *testing.T) {
 	require.Contains(t, w.Body.String(), `"content":"[no text]"`)
 }
 
-func TestBadRequests(t *testing.T) {
+func TestBadRequest_EachKind_ReturnsAProtocolError(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{})
 	for _, c := range []struct {
@@ -267,6 +283,7 @@ func TestBadRequests(t *testing.T) {
 		{http.MethodPost, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":[{"type":"sound"}]}]}`, 400},
 		{http.MethodPost, "/v1/embeddings", `{}`, 404},
 		{http.MethodPost, "/sim/faults", `{"kind":"flood"}`, 400},
+		{http.MethodGet, "/sim/faults", ``, 404},
 		{http.MethodPost, "/sim/faults", `{"kind":"429","colour":"red"}`, 400},
 	} {
 		var res struct {
@@ -280,17 +297,7 @@ func TestBadRequests(t *testing.T) {
 	require.Zero(t, s.stats(t).Total.InFlight)
 }
 
-func TestModels(t *testing.T) {
-	t.Parallel()
-	s := start(t, sim.Options{Models: []string{"a", "b"}})
-	page, err := s.client.Models.List(t.Context())
-	require.NoError(t, err)
-	require.Len(t, page.Data, 2)
-	require.Equal(t, "a", page.Data[0].ID)
-	s.call(t, http.MethodGet, "/models", "", http.StatusOK, nil)
-}
-
-func TestTooLargeRequest(t *testing.T) {
+func TestRequest_TooLarge_Returns413(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
 	w := httptest.NewRecorder()
@@ -320,6 +327,6 @@ func (s *server) await(t *testing.T, holds func(sim.Stats) bool) sim.Stats {
 		}
 		<-tick.C
 	}
-	require.Fail(t, "it did not come to that", "%+v", st)
+	require.Fail(t, "condition not reached", "%+v", st)
 	return st
 }
