@@ -69,7 +69,7 @@ func (t *Turns) CheckAvailability(ctx context.Context) (workflows.Availability, 
 	if err != nil {
 		return workflows.Availability{}, again(berth.CodeUnavailable, "segments cannot be taken now", max(g.Left, 0), err)
 	}
-	seen, err := t.Scripts.SeenFor(ctx)
+	seen, err := t.Scripts.ObservedFor(ctx)
 	if err != nil {
 		return workflows.Availability{}, again(berth.CodeUnavailable, "segments cannot be taken now", 0, err)
 	}
@@ -115,7 +115,7 @@ func reportUnresponsive(ctx context.Context, s *lua.Scripts, f *fleet.Fleet, log
 	if !slot.Unresponsive {
 		return nil
 	}
-	code, err := s.ReportSilent(ctx, slot.NodeID, slot.Generation, f.Snapshot().Config.TimesOf)
+	code, err := s.ReportUnresponsive(ctx, slot.NodeID, slot.Generation, f.Snapshot().Config.TimesOf)
 	if err != nil {
 		return again(berth.CodeUnavailable, "the fleet's state cannot be reached", 0, err)
 	}

@@ -92,9 +92,9 @@ type Ledger interface {
 	// PutSetting keeps what an operator set about the fleet; fleet.ApplySetting writes it to Redis.
 	PutSetting(ctx context.Context, s ledger.Setting) error
 	fleet.SettingStore
-	// OrderNode changes the operator's orders for a node, Orders reads them and whether there are any.
-	OrderNode(ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings) (berth.NodeSettings, error)
-	Orders(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error)
+	// ChangeNodeSettings changes the operator's orders for a node, Orders reads them and whether there are any.
+	ChangeNodeSettings(ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings) (berth.NodeSettings, error)
+	NodeSettings(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error)
 	Ping(ctx context.Context) error
 }
 

@@ -89,9 +89,9 @@ func (s *stories) Dispatch(ctx context.Context, job api.JobCall) (workflows.Disp
 	case err != nil:
 		return workflows.DispatchReply{}, false, err
 	case d.Code == lua.AssignFull:
-		return workflows.DispatchReply{}, false, &api.RefusedError{Code: berth.CodeNodeFull, Reasons: d.Passed}
+		return workflows.DispatchReply{}, false, &api.RefusedError{Code: berth.CodeNodeFull, Reasons: d.Reasons}
 	case d.Code != lua.AssignOK:
-		return workflows.DispatchReply{}, false, &api.RefusedError{Code: berth.CodeNoNode, Reasons: d.Passed, Missing: d.Missing}
+		return workflows.DispatchReply{}, false, &api.RefusedError{Code: berth.CodeNoNode, Reasons: d.Reasons, Missing: d.Missing}
 	}
 	b.turns[t.ID] = t
 	t.Jobs = append(t.Jobs, berth.TurnJob{

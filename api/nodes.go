@@ -257,7 +257,7 @@ func (s *server) orderNode(ctx context.Context, id string, change func(*berth.No
 		return nil, fromRedis(err)
 	}
 	if _, known := nodes[id]; !known {
-		switch _, ordered, err := s.Ledger.Orders(ctx, id); {
+		switch _, ordered, err := s.Ledger.NodeSettings(ctx, id); {
 		case err != nil:
 			return nil, err
 		case !ordered:
@@ -267,7 +267,7 @@ func (s *server) orderNode(ctx context.Context, id string, change func(*berth.No
 	by := callOf(ctx).user.UserID
 	out := &ordersOutput{}
 	out.Body.NodeID = id
-	out.Body.NodeSettings, err = s.Ledger.OrderNode(ctx, id, by, func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
+	out.Body.NodeSettings, err = s.Ledger.ChangeNodeSettings(ctx, id, by, func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
 	if err != nil {
 		return nil, err
 	}

@@ -213,7 +213,7 @@ func (s *server) poolNow(ctx context.Context, id string) (poolView, error) {
 		v.StrategyNow = s.Fleet.Snapshot().Config.AssignmentStrategy
 	}
 	if v.StrategyNow == berth.StrategyDynamic {
-		is, err := s.Scripts.StrategyOf(ctx, id)
+		is, err := s.Scripts.CurrentStrategy(ctx, id)
 		if err != nil {
 			return v, err
 		}

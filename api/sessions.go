@@ -165,7 +165,7 @@ func (s *server) liveSession(ctx context.Context, userID, id string) (berth.Sess
 // it; and returns the session with it.
 func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision string, _ berth.Session, err error) {
 	fleet := s.Fleet.Snapshot()
-	decision, pool, err := s.Scripts.DecideSessionPool(ctx, lua.PoolQuestion{
+	decision, pool, err := s.Scripts.DecideSessionPool(ctx, lua.SessionPoolRequest{
 		SessionID: sn.ID, UserID: sn.UserID, TenantID: sn.TenantID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang,
 		RoutingKey: sn.RoutingKey, TenantPool: fleet.Tenants[sn.TenantID], Eligible: fleet.Eligible(sn.SrcLang, sn.TgtLang),
 		Affinity: s.Config.SessionAffinity,

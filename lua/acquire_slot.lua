@@ -21,7 +21,7 @@
 --   order, position: 0 unless waiting; next: ms until a slot may become free unheard, 0 when nobody waits;
 --   now: Redis's clock in ms
 
--- include room
+-- include queue
 
 local lease = ARGV[1]
 local room = {

@@ -21,9 +21,6 @@ const (
 	JobTurnEnded = "TURN_ENDED" // dispatch_job: the turn was finalised, and the job would bind it again
 )
 
-// Unconfirmed is how long a slot is held for work that nobody has confirmed yet (L7).
-const Unconfirmed = 5 * time.Second
-
 // Choice is what a node is chosen by.
 type Choice struct {
 	PoolID   string
@@ -48,8 +45,8 @@ type Choice struct {
 type Decision struct {
 	Code string // AssignOK, AssignExists, AssignFull, AssignNone, JobTurnEnded or GuardGrace
 	berth.Assignment
-	// Passed is why nodes of the pool could not be chosen, with how many; AssignFull and AssignNone only.
-	Passed map[berth.ExcludeReason]int
+	// Reasons are the reasons why nodes of the pool could not be chosen, with the number of nodes; AssignFull and AssignNone only.
+	Reasons map[berth.ExcludeReason]int
 	// Missing are the required capabilities that no living node has (S4); AssignFull and AssignNone only.
 	Missing []string
 	// Wait is for how long nothing is granted; GuardGrace only.
@@ -232,9 +229,9 @@ func decision(res []any) (d Decision, done bool) {
 		return d, true
 	case AssignFull, AssignNone:
 		reasons, _ := textList(res[1])
-		d.Passed = map[berth.ExcludeReason]int{}
+		d.Reasons = map[berth.ExcludeReason]int{}
 		for i := 0; i+1 < len(reasons); i += 2 {
-			d.Passed[berth.ExcludeReason(reasons[i])] = int(number(reasons[i+1]))
+			d.Reasons[berth.ExcludeReason(reasons[i])] = int(number(reasons[i+1]))
 		}
 		d.Missing, _ = textList(res[2])
 		return d, true

@@ -117,7 +117,7 @@ func TestAssign(t *testing.T) {
 				d := assign(t, s, "l", c.choice)
 				require.Equal(t, c.code, d.Code)
 				require.Equal(t, c.node, d.NodeID)
-				require.Equal(t, c.passed, d.Passed)
+				require.Equal(t, c.passed, d.Reasons)
 				require.ElementsMatch(t, c.missing, d.Missing)
 				stats, err := s.ExcludeStats(t.Context())
 				require.NoError(t, err)
@@ -390,7 +390,7 @@ func TestDispatchJobIsIdempotent(t *testing.T) {
 			d := dispatch(t, s, job("t9", i))
 			if i == 1 {
 				require.Equal(t, lua.AssignFull, d.Code)
-				require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1, berth.ExcludeOffline: 1}, d.Passed)
+				require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1, berth.ExcludeOffline: 1}, d.Reasons)
 				_, ok, err := s.FindJob(t.Context(), job("t9", i).JobID)
 				require.NoError(t, err)
 				require.False(t, ok, "nothing half done")
@@ -541,25 +541,25 @@ func TestDecideSessionPool(t *testing.T) {
 		before map[string]string
 		bound  string
 		lost   bool
-		q      lua.PoolQuestion
+		q      lua.SessionPoolRequest
 		code   string
 		pool   string
 	}{
-		"new: the stable hash":           {q: lua.PoolQuestion{Affinity: true, Eligible: []string{"p1", "p2", "p3"}}, code: lua.SessionNew, pool: hashed},
-		"new: the first":                 {q: lua.PoolQuestion{Eligible: []string{"p3", "p2"}}, code: lua.SessionNew, pool: "p3"},
-		"new: the tenant's":              {bound: "p2", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
-		"the tenant's is not eligible":   {bound: "p9", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"the tenant's is just defined":   {bound: "new", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "new"},
-		"the tenant is bound no more":    {q: lua.PoolQuestion{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"the binding may be lost":        {lost: true, q: lua.PoolQuestion{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
-		"the tenant's is for others":     {bound: "fr", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"kept, and just defined":         {before: map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "new"}, bound: "new", q: lua.PoolQuestion{Eligible: []string{"p1"}}, code: lua.SessionExists, pool: "new"},
-		"kept":                           {before: en, q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
-		"kept beats the tenant's":        {before: en, bound: "p1", q: lua.PoolQuestion{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
-		"no longer eligible":             {before: en, bound: "p3", q: lua.PoolQuestion{Eligible: []string{"p1", "p3"}}, code: lua.SessionNew, pool: "p3"},
-		"another pair":                   {before: en, q: lua.PoolQuestion{TgtLang: "fr", Eligible: []string{"p1", "p2"}}, code: lua.SessionReset, pool: "p1"},
-		"none":                           {before: en, q: lua.PoolQuestion{}, code: lua.SessionNoPool},
-		"a turn came before the session": {before: map[string]string{"current_turn_id": "t"}, q: lua.PoolQuestion{Eligible: []string{"p1"}}, code: lua.SessionNew, pool: "p1"},
+		"new: the stable hash":           {q: lua.SessionPoolRequest{Affinity: true, Eligible: []string{"p1", "p2", "p3"}}, code: lua.SessionNew, pool: hashed},
+		"new: the first":                 {q: lua.SessionPoolRequest{Eligible: []string{"p3", "p2"}}, code: lua.SessionNew, pool: "p3"},
+		"new: the tenant's":              {bound: "p2", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
+		"the tenant's is not eligible":   {bound: "p9", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"the tenant's is just defined":   {bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "new"},
+		"the tenant is bound no more":    {q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"the binding may be lost":        {lost: true, q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
+		"the tenant's is for others":     {bound: "fr", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"kept, and just defined":         {before: map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "new"}, bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionExists, pool: "new"},
+		"kept":                           {before: en, q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
+		"kept beats the tenant's":        {before: en, bound: "p1", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
+		"no longer eligible":             {before: en, bound: "p3", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p3"}}, code: lua.SessionNew, pool: "p3"},
+		"another pair":                   {before: en, q: lua.SessionPoolRequest{TgtLang: "fr", Eligible: []string{"p1", "p2"}}, code: lua.SessionReset, pool: "p1"},
+		"none":                           {before: en, q: lua.SessionPoolRequest{}, code: lua.SessionNoPool},
+		"a turn came before the session": {before: map[string]string{"current_turn_id": "t"}, q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionNew, pool: "p1"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -700,7 +700,7 @@ func TestSwitchStrategy(t *testing.T) {
 		got, _, err := s.SwitchStrategy(t.Context(), "p", berth.SystemState{Load: 1}, rule)
 		require.NoError(t, err)
 		require.Equal(t, berth.StrategyRoundRobin, got.Strategy, "not so soon")
-		now, err := s.StrategyOf(t.Context(), "p")
+		now, err := s.CurrentStrategy(t.Context(), "p")
 		require.NoError(t, err)
 		require.Equal(t, got, now)
 		trace, err := s.StrategySwitches(t.Context(), "p")

@@ -8,7 +8,7 @@
 --   OK     leases may be granted; left: since how many ms, as a negative number
 --   GRACE  not for left ms
 
--- include room
+-- include queue
 
 local ttl = tonumber(ARGV[1])
 if not ttl then return redis.error_reply('ERR check_guard: not a number') end

@@ -27,7 +27,7 @@ const (
 const lateWrites = time.Hour
 
 const (
-	mostLiveFields   = 1000
+	maxLiveFields    = 1000
 	conferenceLive   = "live:"
 	conferenceBasic  = "basic"
 	conferenceFields = "owner generation epoch revision status start_ms conference_id"
@@ -61,7 +61,7 @@ func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json
 		started = r.StartedAt.UnixMilli()
 	}
 	return s.code(ctx, "put_conference",
-		[]string{k.Conference(r.E164), k.ConferenceInfo(r.E164), k.ConferenceOver(r.E164), k.Licences()},
+		[]string{k.Conference(r.E164), k.ConferenceInfo(r.E164), k.ConferenceEnded(r.E164), k.Licences()},
 		r.E164, k.units(), r.NodeID, r.Generation, r.Epoch, r.Revision, string(r.Status), started, r.ConferenceID, string(basic),
 		flag(l.Waived), l.Limit)
 }
@@ -85,7 +85,7 @@ func (s *Scripts) Licences(ctx context.Context, e164 string) (used int, has bool
 func (s *Scripts) DropConference(ctx context.Context, e164, conferenceID string, epoch int64) (code string, err error) {
 	k := s.keys
 	return s.code(ctx, "drop_conference",
-		[]string{k.Conference(e164), k.ConferenceInfo(e164), k.ConferenceOver(e164), k.Licences()},
+		[]string{k.Conference(e164), k.ConferenceInfo(e164), k.ConferenceEnded(e164), k.Licences()},
 		e164, k.units(), conferenceID, epoch, millis(lateWrites))
 }
 
@@ -109,8 +109,8 @@ func (s *Scripts) PutConferenceInfo(ctx context.Context, e164 string, in berth.C
 	if err := json.Unmarshal(in.Live, &fields); err != nil || fields == nil {
 		return "", berth.Invalid("live", "must be a JSON object").With(err)
 	}
-	if len(fields) > mostLiveFields {
-		return "", berth.Invalid("live", "must have at most %d fields", mostLiveFields)
+	if len(fields) > maxLiveFields {
+		return "", berth.Invalid("live", "must have at most %d fields", maxLiveFields)
 	}
 	k := s.keys
 	args := []any{in.NodeID, in.Generation, in.Epoch, flag(in.Full), berth.MaxConferenceInfo}

@@ -148,7 +148,7 @@ func TestC17DropConference(t *testing.T) {
 		require.False(t, ok)
 		require.Equal(t, lua.ConferenceOK, drop("c1", 5), "late")
 		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 7, 1, other)), "the last one that was over is remembered")
-		require.Positive(t, s.Redis().PTTL(t.Context(), s.Keys().ConferenceOver("8613800000001")).Val(), "for a while")
+		require.Positive(t, s.Redis().PTTL(t.Context(), s.Keys().ConferenceEnded("8613800000001")).Val(), "for a while")
 	})
 }
 

@@ -236,7 +236,7 @@ func TestChecksComeBeforeWrites(t *testing.T) {
 	t.Parallel()
 	writers := regexp.MustCompile(`\b(` + strings.Join(writingFunctions(t), "|") + `)\s*\(`)
 	refusal := regexp.MustCompile(`error_reply|\breturn \{ *'(` + strings.Join([]string{
-		lua.StreamFenced, lua.StreamAbsent, lua.StreamLost, lua.NodeStale, lua.NodeReregister, lua.NodeGone, lua.NodeHeard,
+		lua.StreamFenced, lua.StreamAbsent, lua.StreamLost, lua.NodeStale, lua.NodeReregister, lua.NodeGone, lua.NodeResponsive,
 		lua.GuardUnknown, lua.JobTurnEnded, lua.SessionNoPool, lua.ConferenceNoLicence,
 	}, "|") + `)'`)
 	for _, name := range scriptNames() {

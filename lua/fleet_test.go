@@ -103,7 +103,7 @@ var fast = berth.NodeTimes{Heartbeat: 20 * time.Millisecond, Suspect: 60 * time.
 
 func sweep(t *testing.T, s *lua.Scripts, times berth.NodeTimes, confirmed bool) lua.Sweep {
 	t.Helper()
-	out, err := s.SweepNodes(t.Context(), lua.SweepLimits{Brake: time.Hour},
+	out, err := s.SweepNodes(t.Context(), lua.SweepLimits{MassLossDelay: time.Hour},
 		lua.SweepRule{Kind: berth.NodeTranslate, Times: times, Confirmed: confirmed})
 	require.NoError(t, err)
 	return out
@@ -301,7 +301,7 @@ func TestSweepNodes(t *testing.T) {
 		require.Equal(t, berth.ExcludeSuspect, node(t, s, "n1").Excluded)
 		d := assign(t, s, "b", lua.Choice{})
 		require.Equal(t, lua.AssignNone, d.Code)
-		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeSuspect: 1}, d.Passed)
+		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeSuspect: 1}, d.Reasons)
 		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}))
 		require.Equal(t, berth.NodeReady, node(t, s, "n1").State)
 		require.Equal(t, 1, counts(t, s, pair).Free)
@@ -364,7 +364,7 @@ func TestReportSilent(t *testing.T) {
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 		report := func(id string, generation int64) string {
-			code, err := s.ReportSilent(t.Context(), id, generation, berth.DefaultNodeTimes)
+			code, err := s.ReportUnresponsive(t.Context(), id, generation, berth.DefaultNodeTimes)
 			require.NoError(t, err)
 			return code
 		}
@@ -372,14 +372,14 @@ func TestReportSilent(t *testing.T) {
 		require.Equal(t, lua.NodeGone, report("n0", 1))
 		require.Equal(t, lua.NodeGone, report("n1", g-1), "another generation did")
 		age(t, s, "n1", 6100*time.Millisecond)
-		require.Equal(t, lua.NodeHeard, report("n1", g), "nobody sweeps, so nobody could have seen it")
+		require.Equal(t, lua.NodeResponsive, report("n1", g), "nobody sweeps, so nobody could have seen it")
 		sweep(t, s, berth.DefaultNodeTimes(berth.NodeTranslate), false)
-		require.Equal(t, lua.NodeHeard, report("n1", g), "silence counts from the first sweep")
+		require.Equal(t, lua.NodeResponsive, report("n1", g), "silence counts from the first sweep")
 		long := redisMs(t, s) - 600_000
 		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", long).Err())
 		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}))
 		age(t, s, "n1", 5*time.Second)
-		require.Equal(t, lua.NodeHeard, report("n1", g), "its heartbeat may be on its way")
+		require.Equal(t, lua.NodeResponsive, report("n1", g), "its heartbeat may be on its way")
 		require.Equal(t, berth.NodeReady, node(t, s, "n1").State)
 		a := assign(t, s, "a", lua.Choice{})
 		require.Equal(t, lua.AssignOK, a.Code)
@@ -388,7 +388,7 @@ func TestReportSilent(t *testing.T) {
 		n2 := register(t, s, spec("n2")).Generation
 		for range 2 { // told twice as well as once
 			require.Equal(t, lua.NodeOK, report("n1", g))
-			require.Equal(t, lua.NodeHeard, report("n2", n2))
+			require.Equal(t, lua.NodeResponsive, report("n2", n2))
 			require.Equal(t, berth.NodeSuspect, node(t, s, "n1").State)
 			require.Equal(t, berth.PoolCounts{Free: 1, Excluded: map[berth.ExcludeReason]int{berth.ExcludeSuspect: 1}}, counts(t, s, pair))
 		}
@@ -420,7 +420,7 @@ func TestSilenceCountsWhileSomebodyListens(t *testing.T) {
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("n1"))
-		require.NoError(t, s.HearNodes(t.Context()))
+		require.NoError(t, s.MarkListening(t.Context()))
 		heard := func(ago time.Duration) {
 			t.Helper()
 			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "heard_ms", redisMs(t, s)-ago.Milliseconds()).Err())
@@ -437,7 +437,7 @@ func TestSilenceCountsWhileSomebodyListens(t *testing.T) {
 		require.Empty(t, sweep(t, s, times, false).Suspects, "no API was there to hear it")
 		requireSeen := func(least, most time.Duration, why string) {
 			t.Helper()
-			seenFor, err := s.SeenFor(t.Context())
+			seenFor, err := s.ObservedFor(t.Context())
 			require.NoError(t, err)
 			require.LessOrEqual(t, least, seenFor, why)
 			require.GreaterOrEqual(t, most, seenFor, why)
@@ -480,7 +480,7 @@ func TestMassLossIsHeldBack(t *testing.T) {
 			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 				times := berth.NodeTimes{Suspect: time.Minute, Death: 2 * time.Minute}
 				call := func() lua.Sweep {
-					out, err := s.SweepNodes(t.Context(), lua.SweepLimits{Brake: c.brake},
+					out, err := s.SweepNodes(t.Context(), lua.SweepLimits{MassLossDelay: c.brake},
 						lua.SweepRule{Kind: berth.NodeTranslate, Times: times, Confirmed: c.confirmed})
 					require.NoError(t, err)
 					return out
@@ -529,7 +529,7 @@ func TestHoldNode(t *testing.T) {
 		require.True(t, n.Cordoned)
 		require.Equal(t, berth.NodeReady, n.State)
 		require.Equal(t, berth.ExcludeCordoned, n.Excluded)
-		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeCordoned: 1}, assign(t, s, "a", lua.Choice{}).Passed)
+		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeCordoned: 1}, assign(t, s, "a", lua.Choice{}).Reasons)
 
 		n = hold(lua.Hold{Cordoned: true, Drain: time.Hour})
 		require.InDelta(t, 3600, time.UnixMilli(redisMs(t, s)).Sub(n.DrainUntil).Abs().Seconds(), 5)
@@ -568,7 +568,7 @@ func TestMarkUnavailable(t *testing.T) {
 		require.Equal(t, lua.NodeOK, mark("n1", "asr", time.Hour))
 		require.Equal(t, lua.NodeOK, mark("n1", "tts", 30*time.Millisecond))
 		need := func(service string) lua.Decision { return assign(t, s, "l", lua.Choice{Services: []string{service}}) }
-		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceUnavailable: 1}, need("asr").Passed)
+		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceUnavailable: 1}, need("asr").Reasons)
 		require.Eventually(t, func() bool { return need("tts").Code == lua.AssignOK }, 5*time.Second, time.Millisecond)
 		require.Equal(t, lua.AssignExists, need("asr").Code)
 		require.Equal(t, lua.NodeOK, mark("n1", "asr", 0))
@@ -647,7 +647,7 @@ func TestKeysStayInTheCell(t *testing.T) {
 	sweep(t, s, fast, false)
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", 1).Err())
 	age(t, s, "n1", time.Hour)
-	reported, err := s.ReportSilent(t.Context(), "n1", g, berth.DefaultNodeTimes)
+	reported, err := s.ReportUnresponsive(t.Context(), "n1", g, berth.DefaultNodeTimes)
 	require.NoError(t, err)
 	require.Equal(t, lua.NodeOK, reported)
 	_, _, err = s.SwitchStrategy(t.Context(), "all", berth.SystemState{Load: 1}, berth.DefaultFleetConfig().Dynamic)

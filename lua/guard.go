@@ -14,16 +14,6 @@ const (
 	GuardUnknown = "GUARD" // there is no guard: check_guard has to write it
 )
 
-// NodeGrace is how long nothing is granted on nodes after Redis lost data or was replaced (L12): within it
-// ConfirmNodeSlot puts back the slots of those who hold them. It should be the lease time of model slots, with
-// which it shares the guard.
-const NodeGrace = 5 * time.Second
-
-// NodeUnsure is how long a node gets no new leases after it has registered as one that Redis has forgotten, perhaps after
-// the grace: within it ConfirmNodeSlot puts back its slots (L12). Their holders try once a second meanwhile; with it, and
-// the 5 s after which translating nodes are back at the latest, everything is normal within 10 s.
-const NodeUnsure = 3 * time.Second
-
 // Grace is the last time for which a Redis that may have forgotten leases grants nothing.
 type Grace struct {
 	// Until is its end by Redis's clock, which names it; zero when there never was one.

@@ -166,7 +166,7 @@ func TestHeartbeatsOfAnyAge(t *testing.T) {
 			"report": func(rt *rapid.T) {
 				n := w.current[id.Draw(rt, "id")]
 				g := n.Generation - rapid.Int64Range(0, 1).Draw(rt, "earlier")
-				code, err := w.s.ReportSilent(rt.Context(), n.ID, g, func(berth.NodeKind) berth.NodeTimes { return wireTimes })
+				code, err := w.s.ReportUnresponsive(rt.Context(), n.ID, g, func(berth.NodeKind) berth.NodeTimes { return wireTimes })
 				require.NoError(rt, err)
 				now, err := w.s.ReadNodes(rt.Context(), n.ID)
 				require.NoError(rt, err)

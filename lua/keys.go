@@ -161,8 +161,8 @@ func (k Keys) Conference(e164 string) string { return k.name("confex/" + e164) }
 // ConferenceInfo is the hash of a conference's basic data and live information, which the data proxy alone writes (C20).
 func (k Keys) ConferenceInfo(e164 string) string { return k.Conference(e164) + ":info" }
 
-// ConferenceOver tells for a while which conference of a number was over last, so that no late write brings it back (C17).
-func (k Keys) ConferenceOver(e164 string) string { return k.Conference(e164) + ":over" }
+// ConferenceEnded tells for a while which conference of a number was over last, so that no late write brings it back (C17).
+func (k Keys) ConferenceEnded(e164 string) string { return k.Conference(e164) + ":over" }
 
 // Licences is the set of the numbers of conferences that have a licence (C22).
 func (k Keys) Licences() string { return k.name("confex", "licences") }

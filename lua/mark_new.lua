@@ -7,7 +7,7 @@
 --   OK      the guard is written, grants begin at once
 --   EXISTS  there was a guard already: nothing changed
 
--- include room
+-- include queue
 
 if redis.call('EXISTS', KEYS[1]) == 1 then return { 'EXISTS' } end
 redis.call('HSET', KEYS[1], 'run', server(), 'grace', '0')

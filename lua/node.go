@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,7 +22,7 @@ const (
 	NodeStale      = "STALE"      // register_node: a later incarnation of the same host is registered
 	NodeReregister = "REREGISTER" // heartbeat_node: unknown, dead or superseded generation
 	NodeGone       = "GONE"       // no such node, or not this generation
-	NodeHeard      = "HEARD"      // report_silent: its heartbeat is not overdue
+	NodeResponsive = "HEARD"      // report_silent: its heartbeat is not overdue
 	NodesSwept     = "SWEPT"      // sweep_nodes
 	OutboxTaken    = "TAKEN"      // take_outbox
 )
@@ -124,19 +125,16 @@ func (s *Scripts) MarkUnavailable(ctx context.Context, nodeID, service string, t
 		service, max(0, ttl.Milliseconds()), s.keys.NodeUpdated(), nodeID, s.keys.NodeFree())
 }
 
-// beatMargin is how much later than it is due a heartbeat may come before a report of silence is believed.
-const beatMargin = time.Second
-
-// ReportSilent tells that a generation did not take its work, or fell silent over it. It is suspect at once when its
-// heartbeat is overdue too (L11); times are those of its kind. It answers NodeOK when it is suspect, NodeHeard or NodeGone.
-func (s *Scripts) ReportSilent(
+// ReportUnresponsive tells that a generation did not take its work, or fell silent over it. It is suspect at once when its
+// heartbeat is overdue too (L11); times are those of its kind. It answers NodeOK when it is suspect, NodeResponsive or NodeGone.
+func (s *Scripts) ReportUnresponsive(
 	ctx context.Context, nodeID string, generation int64, times func(berth.NodeKind) berth.NodeTimes,
 ) (code string, err error) {
 	args := []any{s.keys.stem(), nodeID, generation}
 	for _, kind := range berth.NodeKinds() {
-		args = append(args, string(kind), millis(times(kind).Heartbeat+beatMargin))
+		args = append(args, string(kind), millis(times(kind).Heartbeat+HeartbeatMargin))
 	}
-	return s.code(ctx, "report_silent", []string{s.keys.Node(nodeID), s.keys.Sweep()}, args...)
+	return s.code(ctx, "report_unresponsive", []string{s.keys.Node(nodeID), s.keys.Sweep()}, args...)
 }
 
 // SweepRule is what the sweep decides one kind by.
@@ -146,12 +144,9 @@ type SweepRule struct {
 	Confirmed bool // a mass loss of the kind was confirmed by a second way: do not hold it back (C21)
 }
 
-// blind is the default of SweepLimits.Blind.
-const blind = 3 * time.Second
-
-// SeenFor is for how long the fleet has been looked after without a break, by sweeps and by somebody who takes requests; 0
+// ObservedFor is for how long the fleet has been looked after without a break, by sweeps and by somebody who takes requests; 0
 // when it is not now.
-func (s *Scripts) SeenFor(ctx context.Context) (time.Duration, error) {
+func (s *Scripts) ObservedFor(ctx context.Context) (time.Duration, error) {
 	var now *redis.TimeCmd
 	var state *redis.SliceCmd
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -168,7 +163,7 @@ func (s *Scripts) SeenFor(ctx context.Context) (time.Duration, error) {
 		}
 		return now.Val().Sub(msTime(text))
 	}
-	if ago(0, time.Hour) > blind || ago(2, 0) > blind {
+	if ago(0, time.Hour) > MaxSweepGap || ago(2, 0) > MaxSweepGap {
 		return 0, nil
 	}
 	return max(ago(1, 0), 0), nil
@@ -176,9 +171,9 @@ func (s *Scripts) SeenFor(ctx context.Context) (time.Duration, error) {
 
 // SweepLimits bound a sweep. The zero values are replaced by the defaults.
 type SweepLimits struct {
-	Batch int           // nodes of each kind declared suspect, or dead, at once; 200
-	Blind time.Duration // a time without sweeps, or without HearNodes, after which silence counts anew; 3 s
-	Brake time.Duration // for which a mass loss is held back; 30 s
+	Batch         int           // maximum number of nodes of each kind declared suspect, and dead; 200
+	MaxGap        time.Duration // default MaxSweepGap
+	MassLossDelay time.Duration // default MassLossDelay
 }
 
 // Sweep is what a sweep decided.
@@ -195,9 +190,9 @@ type Death struct {
 	Generation int64
 }
 
-// HearNodes notes that somebody takes heartbeats: every API process says so about once a second (L11).
-func (s *Scripts) HearNodes(ctx context.Context) error {
-	_, err := s.code(ctx, "hear_nodes", []string{s.keys.Sweep()})
+// MarkListening notes that somebody takes heartbeats: every API process says so about once a second (L11).
+func (s *Scripts) MarkListening(ctx context.Context) error {
+	_, err := s.code(ctx, "mark_listening", []string{s.keys.Sweep()})
 	return err
 }
 
@@ -205,18 +200,12 @@ func (s *Scripts) HearNodes(ctx context.Context) error {
 // second; more often does no harm.
 func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepRule) (Sweep, error) {
 	const name = "sweep_nodes"
-	if l.Batch == 0 {
-		l.Batch = 200
-	}
-	if l.Blind == 0 {
-		l.Blind = blind
-	}
-	if l.Brake == 0 {
-		l.Brake = 30 * time.Second
-	}
+	l.Batch = cmp.Or(l.Batch, 200)
+	l.MaxGap = cmp.Or(l.MaxGap, MaxSweepGap)
+	l.MassLossDelay = cmp.Or(l.MassLossDelay, MassLossDelay)
 	k := s.keys
 	keys := []string{k.Sweep(), k.NodesDraining(), k.NodesDead()}
-	args := []any{k.stem(), l.Batch, millis(l.Blind), millis(l.Brake)}
+	args := []any{k.stem(), l.Batch, millis(l.MaxGap), millis(l.MassLossDelay)}
 	for _, r := range rules {
 		keys = append(keys, k.NodeBeats(string(r.Kind)), k.NodeSuspects(string(r.Kind)))
 		args = append(args, string(r.Kind), millis(r.Times.Suspect), millis(r.Times.Death), flag(r.Confirmed))

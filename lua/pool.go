@@ -175,8 +175,8 @@ func (s *Scripts) SwitchStrategy(
 	return StrategyState{berth.Strategy(f[1]), msTime(f[2])}, berth.Strategy(f[3]), nil
 }
 
-// StrategyOf reads a dynamic pool's strategy without deciding it.
-func (s *Scripts) StrategyOf(ctx context.Context, poolID string) (StrategyState, error) {
+// CurrentStrategy reads a dynamic pool's strategy without deciding it.
+func (s *Scripts) CurrentStrategy(ctx context.Context, poolID string) (StrategyState, error) {
 	f, err := s.rdb.HGetAll(ctx, s.keys.PoolStrategy(poolID)).Result()
 	if err != nil {
 		return StrategyState{}, fmt.Errorf("read strategy of pool %s: %w", poolID, err)

@@ -17,7 +17,7 @@
 --   RELEASED  none of them holds or waits any more; count = how many held a slot that had not expired;
 --             next = ms until a slot may become free unheard, such as by an unclaimed grant; 0 when nobody waits
 
--- include room
+-- include queue
 
 local room = {
   guard = KEYS[1], holders = KEYS[2], waiters = KEYS[3], waiting = KEYS[4], state = KEYS[5],

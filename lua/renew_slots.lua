@@ -14,7 +14,7 @@
 --   holders  for each HELD (renewed or reinstated) or LOST
 --   waiters  for each {code, position, order} as acquire_slot answers: HELD, GRANTED or WAITING
 
--- include room
+-- include queue
 
 local ttl, grant, wake = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 if not (ttl and grant) then return redis.error_reply('ERR renew_slots: not a number') end

@@ -15,8 +15,8 @@ const (
 	SessionNoPool = "NO_POOL" // no pool is eligible
 )
 
-// PoolQuestion is what a session's pool is decided by (L5).
-type PoolQuestion struct {
+// SessionPoolRequest is what a session's pool is decided by (L5).
+type SessionPoolRequest struct {
 	SessionID, SrcLang, TgtLang string
 	// UserID owns the session, on behalf of TenantID where that is set; both are kept with the decision. The pool that the
 	// tenant is bound to is read where it is decided, so that a binding counts from then on; it is taken when it serves
@@ -32,7 +32,7 @@ type PoolQuestion struct {
 
 // DecideSessionPool keeps or decides the pool of a session's jobs (L5). It answers SessionExists, SessionReset or
 // SessionNew with the pool, or SessionNoPool and nothing changed.
-func (s *Scripts) DecideSessionPool(ctx context.Context, q PoolQuestion) (code, pool string, err error) {
+func (s *Scripts) DecideSessionPool(ctx context.Context, q SessionPoolRequest) (code, pool string, err error) {
 	const name = "decide_session_pool"
 	hash := int64(-1)
 	if q.Affinity {

@@ -49,7 +49,7 @@ type SlotReply struct {
 // AcquireSlot takes a slot, claims a granted one, or joins the waiting room (T4, L7). Idempotent by lease id.
 func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error) {
 	const name = "acquire_slot"
-	res, err := s.run(ctx, name, s.roomKeys(c.Model), c.Lease, c.Model, c.Cap,
+	res, err := s.run(ctx, name, s.modelKeys(c.Model), c.Lease, c.Model, c.Cap,
 		millis(c.Times.TTL), millis(c.Times.Grant), s.keys.Wake(""), c.Order)
 	if err != nil {
 		return SlotReply{}, err
@@ -77,7 +77,7 @@ func (s *Scripts) ReleaseSlot(
 	for _, l := range leases {
 		args = append(args, l)
 	}
-	res, err := s.run(ctx, name, s.roomKeys(model), args...)
+	res, err := s.run(ctx, name, s.modelKeys(model), args...)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -120,7 +120,7 @@ func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLea
 	keys := []string{s.keys.Guard()}
 	args := []any{millis(t.TTL), millis(t.Grant), s.keys.Wake("")}
 	for _, m := range models {
-		keys = append(keys, s.roomKeys(m.Model)[1:]...)
+		keys = append(keys, s.modelKeys(m.Model)[1:]...)
 		args = append(args, m.Model, m.Cap, len(m.Holders), len(m.Waiters))
 		for _, l := range m.Holders {
 			args = append(args, l)
@@ -155,32 +155,32 @@ func (s *Scripts) MarkNew(ctx context.Context) (string, error) {
 	return code, nil
 }
 
-// Wakening is the message on a process's wake channel: a slot was granted to one of its waiters.
-type Wakening struct {
+// Grant is the message on a process's wake channel: a slot was granted to one of its waiters.
+type Grant struct {
 	Model   string
 	Lease   string
 	Order   int64 // see SlotCall
 	Expires int64 // Redis's clock in ms: unclaimed, the grant goes to the next then
 }
 
-// ParseWakening reads a message of a wake channel.
-func ParseWakening(payload string) (Wakening, error) {
+// ParseGrant reads a message of a wake channel.
+func ParseGrant(payload string) (Grant, error) {
 	f := strings.SplitN(payload, "\n", 4)
 	if len(f) != 4 {
-		return Wakening{}, fmt.Errorf("wake message %q has no four lines", payload)
+		return Grant{}, fmt.Errorf("wake message %q has no four lines", payload)
 	}
 	order, err := strconv.ParseInt(f[0], 10, 64)
 	if err != nil {
-		return Wakening{}, fmt.Errorf("order of wake message: %w", err)
+		return Grant{}, fmt.Errorf("order of wake message: %w", err)
 	}
 	expires, err := strconv.ParseInt(f[1], 10, 64)
 	if err != nil {
-		return Wakening{}, fmt.Errorf("expiry of wake message: %w", err)
+		return Grant{}, fmt.Errorf("expiry of wake message: %w", err)
 	}
-	return Wakening{Model: f[2], Lease: f[3], Order: order, Expires: expires}, nil
+	return Grant{Model: f[2], Lease: f[3], Order: order, Expires: expires}, nil
 }
 
-func (s *Scripts) roomKeys(model string) []string {
+func (s *Scripts) modelKeys(model string) []string {
 	k := s.keys
 	return []string{k.Guard(), k.ModelHolders(model), k.ModelWaiters(model), k.ModelWaiting(model), k.ModelState(model)}
 }

@@ -149,7 +149,7 @@ func wakes(t *testing.T, s *lua.Scripts, processes ...string) func() []string {
 			if m.Payload == "end" {
 				return leases
 			}
-			w, err := lua.ParseWakening(m.Payload)
+			w, err := lua.ParseGrant(m.Payload)
 			require.NoError(t, err)
 			require.Equal(t, "m", w.Model)
 			require.Equal(t, s.Keys().Wake(processOf(w.Lease)), m.Channel)

@@ -284,10 +284,10 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 		if want == nil {
 			require.Contains(t, []string{lua.AssignFull, lua.AssignNone}, d.Code, "selection %d", k)
 			for _, own := range []berth.ExcludeReason{berth.ExcludeByCaller, berth.ExcludeServiceUnavailable, berth.ExcludeNotInPool} {
-				delete(d.Passed, own)
+				delete(d.Reasons, own)
 			}
-			require.Equal(t, f.passed(c.PoolID), d.Passed, "selection %d: reasons", k)
-			require.Equal(t, d.Passed[berth.ExcludeFull] > 0, d.Code == lua.AssignFull)
+			require.Equal(t, f.passed(c.PoolID), d.Reasons, "selection %d: reasons", k)
+			require.Equal(t, d.Reasons[berth.ExcludeFull] > 0, d.Code == lua.AssignFull)
 			continue
 		}
 		require.Equal(t, lua.AssignOK, d.Code, "selection %d", k)

@@ -1,4 +1,4 @@
--- sweep_nodes: every worker calls it about once a second; it decides who is suspect, unless report_silent does, and
+-- sweep_nodes: every worker calls it about once a second; it decides who is suspect, unless report_unresponsive does, and
 -- alone who is dead, by Redis's clock (L11, C21). It also frees expired leases, ends drains at their deadline, and forgets nodes that are long dead.
 -- Silence counts from the first sweep after a time without sweeps, or without anybody who takes heartbeats: what we could
 -- not see is nobody's fault. A mass loss, more than half of ten or more of a kind silent, is held back for a time unless it

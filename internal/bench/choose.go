@@ -167,7 +167,7 @@ func memory(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 	}{
 		{"node", func(i int) error { return registerBare(ctx, s, i, berth.DefaultMaxConcurrentJobs) }},
 		{"session", func(i int) error {
-			_, _, err := s.DecideSessionPool(ctx, lua.PoolQuestion{
+			_, _, err := s.DecideSessionPool(ctx, lua.SessionPoolRequest{
 				SessionID: fmt.Sprintf("session-%05d", i), SrcLang: "en", TgtLang: "es", RoutingKey: "tenant-1", UserID: "alice",
 				Eligible: []string{benchPool}, Affinity: true,
 			})

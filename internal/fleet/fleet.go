@@ -315,7 +315,7 @@ func (f *Fleet) read(ctx context.Context, r reading) (out Snapshot, err error) {
 	}
 	out.Strategies = map[string]berth.Strategy{}
 	for _, id := range whole.DynamicPools() {
-		is, err := s.StrategyOf(ctx, id)
+		is, err := s.CurrentStrategy(ctx, id)
 		if err != nil {
 			return out, err
 		}

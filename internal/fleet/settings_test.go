@@ -137,7 +137,7 @@ func TestOrdersReachRedisAndComeBack(t *testing.T) {
 		}
 		order := func(id string, change func(*berth.NodeSettings)) {
 			t.Helper()
-			_, err := l.OrderNode(ctx, id, "olga", func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
+			_, err := l.ChangeNodeSettings(ctx, id, "olga", func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
 			require.NoError(t, err)
 			require.NoError(t, fleet.ApplySetting(ctx, l, s, ledger.SettingNode, id))
 		}
@@ -164,7 +164,7 @@ func TestOrdersReachRedisAndComeBack(t *testing.T) {
 			require.Empty(t, read("free").Excluded)
 		}
 		stands()
-		_, ordered, err := l.Orders(ctx, "free")
+		_, ordered, err := l.NodeSettings(ctx, "free")
 		require.NoError(t, err)
 		require.False(t, ordered, "none are none")
 		written, err := fleet.RestoreSettings(ctx, l, s)

@@ -260,7 +260,7 @@ func TestSweeperWhenRedisIsLost(t *testing.T) {
 			log, events := newJournal(), make(chan string, 1000)
 			failures := 3
 			sweeping(t, f, fleet.SweeperOptions{
-				Logger: log.logger(), Limits: lua.SweepLimits{Blind: 100 * time.Millisecond},
+				Logger: log.logger(), Limits: lua.SweepLimits{MaxGap: 100 * time.Millisecond},
 				Restore: func(ctx context.Context) error {
 					if failures--; failures%3 != 0 {
 						return errors.New("the database is away")
@@ -373,7 +373,7 @@ func TestC21MassLossIsConfirmed(t *testing.T) {
 			}
 			asked := make(chan berth.NodeKind, 1000)
 			sweeping(t, f, fleet.SweeperOptions{
-				Limits: lua.SweepLimits{Brake: time.Hour},
+				Limits: lua.SweepLimits{MassLossDelay: time.Hour},
 				Confirm: func(_ context.Context, kind berth.NodeKind) (bool, error) {
 					asked <- kind
 					if len(asked) == 1 {

@@ -160,7 +160,7 @@ func (s *Slots) listen(ctx context.Context) {
 			case redisconn.Up:
 				s.post((*owner).heard)
 			case redisconn.Message:
-				w, err := lua.ParseWakening(e.Payload)
+				w, err := lua.ParseGrant(e.Payload)
 				if err != nil {
 					s.opts.Logger.Error("unreadable wake message", "error", err)
 					continue

@@ -17,6 +17,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -27,7 +28,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"berth"
 	"berth/lua"
 )
 
@@ -46,19 +46,17 @@ var ErrClosed = errors.New("the process gives up its slots")
 type Options struct {
 	// ProcessID is unique to this run of the process and has no slash; it begins every lease id. Default random.
 	ProcessID string
-	// TTL is how long a lease lasts without renewal. Default 5 s.
+	// TTL is how long a lease lasts without renewal. Default lua.ModelLease.
 	TTL time.Duration
-	// RenewEvery is the time between renewals. Default 0.3 TTL.
+	// RenewEvery is the time between renewals. Default 0.3 TTL: a lease outlasts two renewals that fail.
 	RenewEvery time.Duration
-	// GrantTTL is how long a slot stays reserved for a waiter of a process that does not answer. Default 1 s.
+	// GrantTTL is how long a slot stays reserved for a waiter that does not claim it. Default lua.ModelGrant.
 	GrantTTL time.Duration
 	// MaxHold bounds how long one slot is held, renewed or not (L7: 300 s). 0 is no bound.
 	MaxHold time.Duration
 	// Caps is how many slots a model has now: read at every call, by many goroutines, the owner too: it must not block.
 	// 0 grants nothing for the time being; negative means that there is no such model.
 	Caps func(model string) int
-	// OnWait hears how long a granted request waited. Called from the goroutine of Acquire; may be nil.
-	OnWait func(r Request, waited time.Duration)
 	Logger *slog.Logger
 }
 
@@ -68,9 +66,6 @@ type Request struct {
 	// LeaseID says what the slot is for; a process prefix and a number make it unique, so that two attempts at the
 	// same work never share a lease. It may be empty.
 	LeaseID string
-	// UserID and Queue will weigh in the order of service; plain arrival for now.
-	UserID string
-	Queue  berth.Queue
 	// OnPosition hears how many are served before this request, when it begins to wait and whenever that
 	// changes. Called from the goroutine of Acquire; may be nil.
 	OnPosition func(position int)
@@ -96,15 +91,9 @@ func New(scripts *lua.Scripts, opts Options) *Slots {
 		opts.ProcessID = hex.EncodeToString(b[:])
 	}
 	opts.ProcessID = strings.ReplaceAll(opts.ProcessID, "/", "-")
-	if opts.TTL <= 0 {
-		opts.TTL = 5 * time.Second
-	}
-	if opts.RenewEvery <= 0 {
-		opts.RenewEvery = opts.TTL * 3 / 10
-	}
-	if opts.GrantTTL <= 0 {
-		opts.GrantTTL = time.Second
-	}
+	opts.TTL = cmp.Or(opts.TTL, lua.ModelLease)
+	opts.RenewEvery = cmp.Or(opts.RenewEvery, opts.TTL*3/10)
+	opts.GrantTTL = cmp.Or(opts.GrantTTL, lua.ModelGrant)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -136,9 +125,6 @@ func (s *Slots) Acquire(ctx context.Context, r Request) (*Slot, error) {
 	for {
 		select {
 		case slot := <-e.granted:
-			if s.opts.OnWait != nil {
-				s.opts.OnWait(r, slot.WaitedFor())
-			}
 			return slot, nil
 		case p := <-e.positions:
 			if r.OnPosition != nil {

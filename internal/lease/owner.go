@@ -202,7 +202,7 @@ func (o *owner) told(e *entry, sent time.Time, r lua.SlotReply) {
 }
 
 // woken takes in a grant that Redis announced.
-func (o *owner) woken(w lua.Wakening) {
+func (o *owner) woken(w lua.Grant) {
 	e, ok := o.entries[w.Lease]
 	switch {
 	case !ok:

@@ -21,7 +21,7 @@ const (
 	SettingTenant   SettingKind = "tenant"   // the pool's id, a JSON text
 	SettingStrategy SettingKind = "strategy" // berth.FleetConfig
 	SettingServices SettingKind = "services" // any JSON object
-	SettingNode     SettingKind = "node"     // berth.NodeSettings; written by OrderNode
+	SettingNode     SettingKind = "node"     // berth.NodeSettings; written by ChangeNodeSettings
 )
 
 // Setting is something an operator set about the fleet.
@@ -58,9 +58,9 @@ func (l *Ledger) PutSetting(ctx context.Context, s Setting) error {
 	})
 }
 
-// OrderNode changes the operator's orders for a node from what stands to what change makes of it (S11), and answers that.
+// ChangeNodeSettings changes the operator's orders for a node from what stands to what change makes of it (S11), and answers that.
 // Redis has them after fleet.ApplySetting.
-func (l *Ledger) OrderNode(
+func (l *Ledger) ChangeNodeSettings(
 	ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings,
 ) (berth.NodeSettings, error) {
 	for {
@@ -95,7 +95,7 @@ func (l *Ledger) OrderNode(
 }
 
 // Orders are the operator's orders for a node, and whether there are any.
-func (l *Ledger) Orders(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error) {
+func (l *Ledger) NodeSettings(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error) {
 	s, err := l.Setting(ctx, SettingNode, nodeID)
 	if err != nil {
 		return berth.NodeSettings{}, false, err

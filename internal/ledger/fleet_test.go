@@ -17,7 +17,7 @@ func TestOrdersAtOnce(t *testing.T) {
 		until := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()
 		for i := range 20 {
 			g.Go(func() error {
-				_, err := l.OrderNode(t.Context(), "n1", "olga", func(o berth.NodeSettings) berth.NodeSettings {
+				_, err := l.ChangeNodeSettings(t.Context(), "n1", "olga", func(o berth.NodeSettings) berth.NodeSettings {
 					if i%2 == 0 {
 						o.Cordoned = true
 					} else {
@@ -29,7 +29,7 @@ func TestOrdersAtOnce(t *testing.T) {
 			})
 		}
 		require.NoError(t, g.Wait())
-		orders, _, err := l.Orders(t.Context(), "n1")
+		orders, _, err := l.NodeSettings(t.Context(), "n1")
 		require.NoError(t, err)
 		require.Equal(t, berth.NodeSettings{Cordoned: true, DrainUntil: until}, orders)
 	})

@@ -185,7 +185,7 @@ func current(now *fleet.Snapshot, generations []Generation) []string {
 
 // refusal returns why a decision gave no node; nil when it gave one.
 func refusal(d lua.Decision, required []string, now *fleet.Snapshot) error {
-	r := &berth.Refusal{PoolID: d.PoolID, Reasons: d.Passed, Missing: d.Missing}
+	r := &berth.Refusal{PoolID: d.PoolID, Reasons: d.Reasons, Missing: d.Missing}
 	switch d.Code {
 	case lua.AssignOK, lua.AssignExists:
 		return nil

@@ -19,11 +19,11 @@ func TestRefusal_EachDecision_CodeAndMessage(t *testing.T) { // S4, L9, L12
 		want     error
 	}{
 		"full": {
-			lua.Decision{Code: lua.AssignFull, Assignment: given, Passed: map[berth.ExcludeReason]int{"full": 2, "suspect": 1}},
+			lua.Decision{Code: lua.AssignFull, Assignment: given, Reasons: map[berth.ExcludeReason]int{"full": 2, "suspect": 1}},
 			&berth.Refusal{Code: berth.CodeNodeFull, PoolID: "gpu+ocr", Reasons: map[berth.ExcludeReason]int{"full": 2, "suspect": 1}},
 		},
 		"capability missing": {
-			lua.Decision{Code: lua.AssignNone, Assignment: given, Passed: map[berth.ExcludeReason]int{"capability_missing": 1}, Missing: []string{"ocr"}},
+			lua.Decision{Code: lua.AssignNone, Assignment: given, Reasons: map[berth.ExcludeReason]int{"capability_missing": 1}, Missing: []string{"ocr"}},
 			&berth.Refusal{
 				Code: berth.CodeNoNode, PoolID: "gpu+ocr", Missing: []string{"ocr"},
 				Reasons: map[berth.ExcludeReason]int{"capability_missing": 1},

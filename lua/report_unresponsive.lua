@@ -1,4 +1,4 @@
--- report_silent: a generation did not take its work, or was not heard of while it had it. It is suspect at once, and gets
+-- report_unresponsive: a generation did not take its work, or was not heard of while it had it. It is suspect at once, and gets
 -- no new work, when its heartbeat is overdue too (L11): a healthy node is not hurt by the bad luck of one job. The next
 -- heartbeat makes it ready again; its death is declared as if the sweep had seen it. What we could not see is nobody's
 -- fault here either: silence counts from the first sweep after a time without sweeps.
@@ -24,7 +24,7 @@ local stem, id, generation = ARGV[1], ARGV[2], ARGV[3]
 local overdue = {}
 for i = 4, #ARGV, 2 do
   overdue[ARGV[i]] = tonumber(ARGV[i + 1])
-  if not overdue[ARGV[i]] then return redis.error_reply('ERR report_silent: not a number') end
+  if not overdue[ARGV[i]] then return redis.error_reply('ERR report_unresponsive: not a number') end
 end
 local node = stand_of(node_of(stem, id))
 if not node or node.generation ~= generation or node.state == 'dead' then return { 'GONE' } end

@@ -1,4 +1,4 @@
--- hear_nodes: every API process says about once a second that it takes heartbeats. While none does, silence is nobody's
+-- mark_listening: every API process says about once a second that it takes heartbeats. While none does, silence is nobody's
 -- fault (L11).
 --
 -- KEYS[1] the sweep's own state
