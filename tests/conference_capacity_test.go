@@ -73,7 +73,7 @@ func TestConference_CapacityAppears_WaitingOnesRecover(t *testing.T) {
 	require.True(t, lost.stop(patience))
 	for _, e164 := range waiting {
 		m.until(e164, "without room", func(c berth.Conference) bool {
-			return c.Status == berth.ConferenceAwaitingRecovery && len(c.Waiting) > len("its unit is gone: withdrawn")
+			return c.Status == berth.ConferenceAwaitingRecovery && len(c.Waiting) > len("the unit was lost: withdrawn")
 		})
 	}
 	for _, w := range ways {

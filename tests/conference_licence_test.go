@@ -56,7 +56,7 @@ func licencesAreKept(t *testing.T, keeps bool) {
 	u1.kill()
 	for _, e164 := range lost {
 		m.until(e164, "without room", func(c berth.Conference) bool {
-			return c.Status == berth.ConferenceAwaitingRecovery && !strings.HasPrefix(c.Waiting, "its unit")
+			return c.Status == berth.ConferenceAwaitingRecovery && !strings.HasPrefix(c.Waiting, "the unit")
 		})
 	}
 	var instead []string

@@ -187,7 +187,7 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 	require.Equal(t, berth.ExecutionCompleted, over.Status)
 	require.Equal(t, `"over"`, string(over.Output))
 	require.Len(t, over.Attempts, 2)
-	require.Equal(t, "the node did not take the work", over.Attempts[0].Error)
+	require.Equal(t, "the node did not accept the work in time", over.Attempts[0].Error)
 	require.NotEqual(t, "mute", over.NodeID)
 
 	_, err = mute.scripts.WithdrawNode(t.Context(), "mute", 0)

@@ -169,7 +169,7 @@ func (r *reliableCommand) run(ctx workflow.Context) string {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           berth.NodeTaskQueue(r.unit.NodeID, r.unit.Generation),
 		StartToCloseTimeout: r.timeout,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 500 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: maxCommandPause},
+		RetryPolicy:         backoff(500*time.Millisecond, maxCommandPause),
 	})
 	reply := workflow.ExecuteActivity(ctx, r.name, r.args...)
 	for interval := unitCheckInterval; ; interval = min(2*interval, maxConnectPause) {

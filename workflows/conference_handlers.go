@@ -3,7 +3,6 @@ package workflows
 import (
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -41,8 +40,9 @@ func (c *conference) setup(ctx, detached workflow.Context) error {
 }
 
 func (in ConferenceInput) validate() error {
-	if in.ConferenceID == "" || in.Spec.E164 == "" || in.UserID == "" || in.Rules.Retry <= 0 || in.Rules.GiveUp <= 0 || in.Rules.Command <= 0 {
-		return temporal.NewNonRetryableApplicationError("conference input lacks an id, number, user or rule", string(berth.CodeInternal), nil)
+	identified := in.ConferenceID != "" && in.Spec.E164 != "" && in.UserID != ""
+	if !identified || in.Rules.Retry <= 0 || in.Rules.GiveUp <= 0 || in.Rules.Command <= 0 {
+		return refuse(berth.CodeInternal, "conference input lacks an id, number, user or rule")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (c *conference) allSignalsReceived(ctx workflow.Context) bool {
 // validateCreate rejects a request for the same number that is not the one that created the conference.
 func (c *conference) validateCreate(_ workflow.Context, req CreateRequest) error {
 	if req.RequestHash != c.in.RequestHash {
-		return temporal.NewNonRetryableApplicationError("the number is in use", string(berth.CodeConflict), nil)
+		return refuse(berth.CodeConflict, "the number is in use")
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (c *conference) create(ctx workflow.Context, req CreateRequest) (CreateRepl
 // validateRelease rejects a request for an earlier conference of the number.
 func (c *conference) validateRelease(_ workflow.Context, req ReleaseRequest) error {
 	if req.ConferenceID != "" && req.ConferenceID != c.in.ConferenceID {
-		return temporal.NewNonRetryableApplicationError("the conference has ended", string(berth.CodeConflict), nil)
+		return refuse(berth.CodeConflict, "the conference has ended")
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func (c *conference) connected(ctx workflow.Context, n UnitNotice) {
 func (c *conference) checkUnit(ctx workflow.Context) {
 	owner := c.ownerCopy().NodeRef
 	var unit UnitState
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), ReadUnitStateActivity, owner).Get(ctx, &unit); err != nil {
+	if workflow.ExecuteLocalActivity(untilDone(ctx), ReadUnitStateActivity, owner).Get(ctx, &unit) != nil {
 		return // unreachable: retried until it succeeds
 	}
 	switch unit.Generation {
@@ -137,7 +137,7 @@ func (c *conference) checkUnit(ctx workflow.Context) {
 		c.lost(ctx, berth.EndUnitLost, "the unit did not register again")
 		return
 	case owner.Generation:
-		if err := workflow.ExecuteLocalActivity(untilDone(ctx), NotifyLinkActivity, LinkRequest{Unit: owner}).Get(ctx, nil); err != nil {
+		if workflow.ExecuteLocalActivity(untilDone(ctx), NotifyLinkActivity, LinkRequest{Unit: owner}).Get(ctx, nil) != nil {
 			return
 		}
 	}

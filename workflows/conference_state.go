@@ -145,7 +145,8 @@ func (c *conference) setTimer(ctx workflow.Context) {
 	if !at.IsZero() && at.Before(c.record.EndAt) {
 		timed, cancel := workflow.WithCancel(ctx)
 		c.timer.cancel = cancel
-		c.timer.fires = workflow.NewTimerWithOptions(timed, max(at.Sub(workflow.Now(ctx)), 0), workflow.TimerOptions{Summary: summary})
+		left := max(at.Sub(workflow.Now(ctx)), 0)
+		c.timer.fires = workflow.NewTimerWithOptions(timed, left, workflow.TimerOptions{Summary: summary})
 	}
 }
 

@@ -13,72 +13,21 @@ import (
 	"berth"
 )
 
-// ExecutionInput starts an execution (S8).
-type ExecutionInput struct {
-	ExecutionID string             `json:"executionId"`
-	UserID      string             `json:"userId"`
-	Executor    string             `json:"executor"`
-	Input       json.RawMessage    `json:"input,omitempty"`
-	RequestHash string             `json:"requestHash"`
-	Where       berth.Requirements `json:"where"`
-	// Timeout is how long one node may take, Deadline how long all of it may from acceptance, waiting included.
-	Timeout  time.Duration `json:"timeout"`
-	Deadline time.Duration `json:"deadline"`
-	// Resumed is where the run before this one stood: a long wait for room is told in several histories.
-	Resumed *ExecutionProgress `json:"resumed,omitempty"`
-}
-
-// ExecutionProgress is what an accepted execution that waits hands to its next run.
-type ExecutionProgress struct {
-	SubmissionID string                   `json:"submissionId"`
-	StartedAt    time.Time                `json:"startedAt"`
-	NodeID       string                   `json:"nodeId,omitempty"`
-	Strategy     berth.Strategy           `json:"strategy,omitempty"`
-	Attempts     []berth.ExecutionAttempt `json:"attempts,omitempty"`
-	Failed       []NodeRef                `json:"failed,omitempty"`
-}
-
-// ExecuteRequest is the argument of the execute update.
-type ExecuteRequest struct {
-	SubmissionID string `json:"submissionId"`
-	RequestHash  string `json:"requestHash"`
-}
-
-// ExecuteReply is the outcome of the execute update: accepted, perhaps on a node already.
-type ExecuteReply struct {
-	SubmissionID string                `json:"submissionId"`
-	Status       berth.ExecutionStatus `json:"status"`
-	NodeID       string                `json:"nodeId,omitempty"`
-}
-
-// AssignInput is the argument of AssignNode.
-type AssignInput struct {
-	LeaseID string             `json:"leaseId"`
-	Where   berth.Requirements `json:"where"`
-	// Failed are generations that failed the work: those nodes are passed over until they have registered anew.
-	Failed []NodeRef     `json:"failed,omitempty"`
-	Hold   time.Duration `json:"hold,omitempty"` // unless it is confirmed; 0 is lua.Unconfirmed
-}
-
-// AssignReply is the result of AssignNode: the slot, and what the operator wants of failures now (S6).
-type AssignReply struct {
-	berth.Assignment
-	MaxRetries     int  `json:"maxRetries"`
-	EnableFailover bool `json:"enableFailover"`
-}
-
 const (
-	// nodeStart is how long a node may take to fetch its work, nodeBeat how long it may be silent meanwhile.
-	nodeStart = 5 * time.Second
-	nodeBeat  = 10 * time.Second
-	// slotSlack is how much longer than its work a slot is held: the work has to be fetched, and its end told.
+	// nodeAcceptTimeout is how long a node may take to accept its work, nodeHeartbeatTimeout how long its heartbeats may be
+	// missing while it runs the work.
+	nodeAcceptTimeout    = 5 * time.Second
+	nodeHeartbeatTimeout = 10 * time.Second
+	// slotSlack is how much longer than its work a slot is held, because the work has to be accepted and its result reported.
 	slotSlack = 10 * time.Second
-	// stopPatience is how long a cancelled node is given to say that it has stopped.
-	stopPatience = 10 * time.Second
+	// stopTimeout is how long a node may take to report that it has stopped cancelled work.
+	stopTimeout = 10 * time.Second
+	// maxErrorBytes bounds the text of a node's error.
+	maxErrorBytes = 500
 )
 
-// Execution runs a named executor on a node, and on another when that one fails or dies. One that failed or was
-// cancelled ends its run the same way, with the berth.Execution as the failure's detail.
+// Execution runs a named executor on a node, and on another one when that fails or dies. A failed or cancelled execution
+// fails or cancels its run, with the berth.Execution as the failure's detail.
 func Execution(ctx workflow.Context, in ExecutionInput) (berth.Execution, error) {
 	e := &execution{in: in}
 	if err := e.setup(ctx); err != nil {
@@ -88,14 +37,15 @@ func Execution(ctx workflow.Context, in ExecutionInput) (berth.Execution, error)
 }
 
 type execution struct {
-	in      ExecutionInput
-	is      berth.Execution
-	firstID string
-	// settled is true once the execution was accepted or refused.
-	settled bool
+	in     ExecutionInput
+	state  berth.Execution
+	failed []NodeRef // nodes that failed it and are excluded
+	slot   nodeSlot
+
+	// The outcome of the execute update.
+	firstID string // SubmissionID of the first request
+	settled bool   // accepted or refused
 	refusal error
-	failed  []NodeRef // nodes that are passed over, for they failed it
-	slot    nodeSlot
 }
 
 func (e *execution) setup(ctx workflow.Context) error {
@@ -103,17 +53,17 @@ func (e *execution) setup(ctx workflow.Context) error {
 	if in.ExecutionID == "" || in.Executor == "" || in.Where.PoolID == "" || in.Timeout <= 0 || in.Deadline <= 0 {
 		return executionError(berth.CodeInternal, "execution input lacks an id, executor, pool, timeout or deadline")
 	}
-	e.is = berth.Execution{
+	e.state = berth.Execution{
 		ID: in.ExecutionID, UserID: in.UserID, Executor: in.Executor, PoolID: in.Where.PoolID,
 		Status: berth.ExecutionWaiting, Attempts: []berth.ExecutionAttempt{}, StartedAt: workflow.Now(ctx),
 	}
 	if r := in.Resumed; r != nil {
 		e.settled, e.firstID, e.failed = true, r.SubmissionID, r.Failed
-		e.is.StartedAt, e.is.NodeID, e.is.Strategy = r.StartedAt, r.NodeID, r.Strategy
-		e.is.Attempts = append(e.is.Attempts, r.Attempts...)
+		e.state.StartedAt, e.state.NodeID, e.state.Strategy = r.StartedAt, r.NodeID, r.Strategy
+		e.state.Attempts = append(e.state.Attempts, r.Attempts...)
 	}
 	e.slot.change = workflow.NewMutex(ctx)
-	if err := workflow.SetQueryHandler(ctx, QueryExecution, func() (berth.Execution, error) { return e.is, nil }); err != nil {
+	if err := workflow.SetQueryHandler(ctx, QueryExecution, func() (berth.Execution, error) { return e.state, nil }); err != nil {
 		return err
 	}
 	workflow.Go(ctx, func(ctx workflow.Context) {
@@ -131,7 +81,8 @@ func (e *execution) setup(ctx workflow.Context) error {
 	})
 }
 
-// submit answers once the execution is accepted or refused. Equal submissions share the update, and so the reply.
+// submit is the execute update. It returns once the execution is accepted or refused. Equal submissions share the update,
+// and so the reply.
 func (e *execution) submit(ctx workflow.Context, req ExecuteRequest) (ExecuteReply, error) {
 	if e.firstID == "" {
 		e.firstID = req.SubmissionID
@@ -140,22 +91,22 @@ func (e *execution) submit(ctx workflow.Context, req ExecuteRequest) (ExecuteRep
 		return ExecuteReply{}, err
 	}
 	if e.refusal != nil {
-		return ExecuteReply{}, e.turnedAway()
+		return ExecuteReply{}, e.refusalError()
 	}
-	return ExecuteReply{SubmissionID: e.firstID, Status: e.is.Status, NodeID: e.is.NodeID}, nil
+	return ExecuteReply{SubmissionID: e.firstID, Status: e.state.Status, NodeID: e.state.NodeID}, nil
 }
 
 func (e *execution) run(ctx workflow.Context) (berth.Execution, error) {
-	out, err := e.work(ctx)
+	out, err := e.tryNodes(ctx)
 	if refused := e.refusal != nil && !temporal.IsCanceledError(err); !refused && !workflow.IsContinueAsNewError(err) {
 		err = e.end(ctx, out, err)
 	}
-	e.release(ctx) // after the end is told: Redis may be away
+	e.release(ctx) // after the end is recorded, because Redis may be unavailable
 	return e.finish(ctx, err)
 }
 
-// work tries one node after the other.
-func (e *execution) work(ctx workflow.Context) (json.RawMessage, error) {
+// tryNodes tries one node after another until one succeeds or the execution fails.
+func (e *execution) tryNodes(ctx workflow.Context) (json.RawMessage, error) {
 	for {
 		reply, err := e.place(ctx)
 		if err != nil {
@@ -171,21 +122,21 @@ func (e *execution) work(ctx workflow.Context) (json.RawMessage, error) {
 	}
 }
 
-// try has one node do the work.
+// try runs the executor on one node.
 func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessage, error) {
-	e.is.Status, e.is.NodeID, e.is.Strategy = berth.ExecutionRunning, reply.NodeID, reply.Strategy
-	e.is.Attempts = append(e.is.Attempts, berth.ExecutionAttempt{NodeID: reply.NodeID, Generation: reply.Generation})
+	e.state.Status, e.state.NodeID, e.state.Strategy = berth.ExecutionRunning, reply.NodeID, reply.Strategy
+	e.state.Attempts = append(e.state.Attempts, berth.ExecutionAttempt{NodeID: reply.NodeID, Generation: reply.Generation})
 	act := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              reply.TaskQueue(),
-		ScheduleToStartTimeout: nodeStart,
+		ScheduleToStartTimeout: nodeAcceptTimeout,
 		StartToCloseTimeout:    e.timeout(ctx),
-		HeartbeatTimeout:       nodeBeat,
-		// Another try on this queue would go to the same node, perhaps a dead one: the next one is elsewhere.
+		HeartbeatTimeout:       nodeHeartbeatTimeout,
+		// A retry on this queue would go to the same node, which may be dead.
 		RetryPolicy:         &temporal.RetryPolicy{MaximumAttempts: 1},
 		WaitForCancellation: true,
 		Summary:             e.in.Executor,
 	}), berth.ActivityExecute, berth.ExecuteInput{
-		ExecutionID: e.in.ExecutionID, Executor: e.in.Executor, Attempt: len(e.is.Attempts), Input: e.in.Input,
+		ExecutionID: e.in.ExecutionID, Executor: e.in.Executor, Attempt: len(e.state.Attempts), Input: e.in.Input,
 	})
 	e.await(ctx, act)
 	if !act.IsReady() {
@@ -193,15 +144,15 @@ func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessag
 	}
 	var out berth.ExecuteOutput
 	if err := act.Get(ctx, &out); err != nil {
-		e.is.Attempts[len(e.is.Attempts)-1].Error = attemptError(err)
-		e.slot.silent = missedHeartbeats(err)
+		e.state.Attempts[len(e.state.Attempts)-1].Error = attemptError(err)
+		e.slot.unresponsive = unresponsive(err)
 		return nil, err
 	}
 	return out.Output, nil
 }
 
-// await waits for the node, and after a cancellation for a while until it has stopped: its slot is not to be given to
-// another while it is at work.
+// await waits for the node. After a cancellation it waits up to stopTimeout for the node to stop, so that the slot is not
+// assigned while the node is still busy.
 func (e *execution) await(ctx workflow.Context, act workflow.Future) {
 	done := func(workflow.Future) {}
 	workflow.NewSelector(ctx).AddFuture(act, done).
@@ -211,94 +162,94 @@ func (e *execution) await(ctx workflow.Context, act workflow.Future) {
 	}
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	workflow.NewSelector(ctx).AddFuture(act, done).AddFuture(workflow.NewTimer(ctx, stopPatience), done).Select(ctx)
+	workflow.NewSelector(ctx).AddFuture(act, done).AddFuture(workflow.NewTimer(ctx, stopTimeout), done).Select(ctx)
 }
 
-// timeout is how long a node may take from now on.
+// timeout returns how long a node may take from now on.
 func (e *execution) timeout(ctx workflow.Context) time.Duration {
 	return max(min(e.in.Timeout, e.left(ctx)), time.Millisecond)
 }
 
-// left is the time until the deadline, which counts from acceptance.
+// left returns the time until the deadline.
 func (e *execution) left(ctx workflow.Context) time.Duration {
-	return e.is.StartedAt.Add(e.in.Deadline).Sub(workflow.Now(ctx))
+	return e.state.StartedAt.Add(e.in.Deadline).Sub(workflow.Now(ctx))
 }
 
-// failover decides what follows a node's failure: nil has another one try.
+// failover handles a node's failure. It returns nil if another node is to be tried, and otherwise the execution's error.
 func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error) error {
 	var app *temporal.ApplicationError
 	switch {
 	case ctx.Err() != nil:
 		return temporal.NewCanceledError()
 	case errors.As(err, &app) && app.NonRetryable() && app.Type() == string(berth.CodeInvalid):
-		return executionError(berth.CodeInvalid, attemptError(err)) // it would be as wrong elsewhere
+		return executionError(berth.CodeInvalid, attemptError(err)) // every node would reject it
 	case e.left(ctx) <= 0:
 		return executionError(berth.CodeDeadlineExceeded, "the execution did not finish before its deadline")
-	case !reply.EnableFailover || len(e.is.Attempts) > reply.MaxRetries:
+	case !reply.EnableFailover || len(e.state.Attempts) > reply.MaxRetries:
 		return executionError(berth.CodeNodeFailed,
-			fmt.Sprintf("attempt %d failed, on %s: %s", len(e.is.Attempts), reply.NodeID, attemptError(err)))
+			fmt.Sprintf("attempt %d failed, on %s: %s", len(e.state.Attempts), reply.NodeID, attemptError(err)))
 	}
 	e.release(ctx)
-	e.is.Status = berth.ExecutionWaiting
+	e.state.Status = berth.ExecutionWaiting
 	e.failed = append(e.failed, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation})
 	return nil
 }
 
-// end writes how it ended into the execution, and answers what its run ends with.
+// end records how the execution ended, and returns the error of its run.
 func (e *execution) end(ctx workflow.Context, out json.RawMessage, err error) error {
 	var app *temporal.ApplicationError
 	if err == nil && len(out) > berth.MaxExecutionBytes {
-		err = executionError(berth.CodeTooLarge, fmt.Sprintf("the output is over %d bytes", berth.MaxExecutionBytes))
+		err = executionError(berth.CodeTooLarge, fmt.Sprintf("the output exceeds the limit of %d bytes", berth.MaxExecutionBytes))
 	}
-	e.is.EndedAt = workflow.Now(ctx)
+	e.state.EndedAt = workflow.Now(ctx)
 	switch {
 	case err == nil:
-		e.is.Status, e.is.Output = berth.ExecutionCompleted, out
+		e.state.Status, e.state.Output = berth.ExecutionCompleted, out
 		return nil
 	case temporal.IsCanceledError(err):
-		e.is.Status, e.is.Code, e.is.Message = berth.ExecutionCancelled, berth.CodeCancelled, "the execution was cancelled"
-		return temporal.NewCanceledError(e.is)
+		e.state.Status, e.state.Code, e.state.Message = berth.ExecutionCancelled, berth.CodeCancelled, "the execution was cancelled"
+		return temporal.NewCanceledError(e.state)
 	case errors.As(err, &app):
-		e.is.Code, e.is.Message = berth.Code(app.Type()), app.Message()
+		e.state.Code, e.state.Message = berth.Code(app.Type()), app.Message()
 	default:
-		e.is.Code, e.is.Message = berth.CodeInternal, "the execution failed unexpectedly"
+		e.state.Code, e.state.Message = berth.CodeInternal, "the execution failed unexpectedly"
 	}
-	e.is.Status = berth.ExecutionFailed
-	return temporal.NewApplicationErrorWithOptions(e.is.Message, string(e.is.Code), temporal.ApplicationErrorOptions{
-		NonRetryable: true, Cause: err, Details: []any{e.is},
+	e.state.Status = berth.ExecutionFailed
+	return temporal.NewApplicationErrorWithOptions(e.state.Message, string(e.state.Code), temporal.ApplicationErrorOptions{
+		NonRetryable: true, Cause: err, Details: []any{e.state},
 	})
 }
 
-// finish lets open updates answer before the run ends.
+// finish waits for open updates to return before the run ends.
 func (e *execution) finish(ctx workflow.Context, err error) (berth.Execution, error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	if werr := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); werr != nil {
 		return berth.Execution{}, werr
 	}
-	return e.is, err
+	return e.state, err
 }
 
-// executionError is an end that trying again would not mend.
+// executionError returns an error that a retry would not fix.
 func executionError(code berth.Code, message string) error {
 	return temporal.NewNonRetryableApplicationError(message, string(code), nil)
 }
 
-// attemptError tells people why a node failed, in one short line.
+// attemptError describes in one short line why a node failed.
 func attemptError(err error) string {
 	var app *temporal.ApplicationError
 	var timeout *temporal.TimeoutError
 	switch {
 	case errors.As(err, &app):
-		return clipText(plain(app.Message()), 500)
+		return clipText(printable(app.Message()), maxErrorBytes)
 	case temporal.IsCanceledError(err):
-		return "the node gave the work back"
+		return "the node cancelled the work"
 	case !errors.As(err, &timeout):
-		return "the node's answer could not be read"
+		return "the node's response could not be decoded"
 	case timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
-		return "the node did not take the work"
+		return "the node did not accept the work in time"
 	case timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT:
-		return "the node fell silent"
+		return "the node missed heartbeats"
 	default:
 		return "the node did not finish in time"
 	}

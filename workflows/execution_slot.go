@@ -15,33 +15,33 @@ import (
 )
 
 const (
-	// firstPause and mostPause are the pauses between two tries to find a node with room.
-	firstPause = 200 * time.Millisecond
-	mostPause  = 5 * time.Second
-	// grudge is how long a node that failed the execution is passed over when no other one can take it: it may be the
-	// only one there is.
-	grudge = 10 * time.Second
-	// reassertWithin is how long, after Redis lost data, an execution's slot is tried to be put back: longer than the
-	// heartbeats of engines are apart, for the node registers again with its next one. putBackEach is the pause between
-	// two tries: a node that is back gets no new work for longer than that.
-	reassertWithin = 40 * time.Second
-	putBackEach    = time.Second
+	// minAssignPause and maxAssignPause bound the pause between two attempts to find a node with capacity.
+	minAssignPause = 200 * time.Millisecond
+	maxAssignPause = 5 * time.Second
+	// excludeFailedFor is how long a node that failed the execution is excluded while no other node is eligible: it may be
+	// the only one.
+	excludeFailedFor = 10 * time.Second
+	// restoreSlotFor is how long the slot is restored after Redis lost data. It exceeds the heartbeat interval of engines,
+	// because a node registers again with its next heartbeat. restoreSlotPause is the pause between two attempts; a node
+	// that has registered again receives no new work for longer than that.
+	restoreSlotFor   = 40 * time.Second
+	restoreSlotPause = time.Second
 )
 
-// nodeSlot is the slot that an execution holds. Confirming and giving back exclude each other: in a grace, a confirmation
-// puts the slot back.
+// nodeSlot is the slot that an execution holds. change serialises confirmation and release, because a confirmation in a
+// grace period would restore a slot that was just released.
 type nodeSlot struct {
-	change workflow.Mutex
-	held   bool
-	silent bool // the node fell silent on the work
 	berth.Assignment
-	until time.Time
+	change       workflow.Mutex
+	held         bool
+	until        time.Time
+	unresponsive bool // the node did not accept the work, or missed heartbeats
 }
 
-// place takes a slot, waiting for one until the deadline. The first answer of all settles whether the execution is
-// accepted: it is when a node has room, or could have.
+// place reserves a slot, and waits for one until the deadline. The first reply decides whether the execution is accepted:
+// it is when a node has capacity, or may have it later.
 func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
-	since, pause := workflow.Now(ctx), firstPause
+	since, pause := workflow.Now(ctx), minAssignPause
 	for {
 		reply, err := e.assign(ctx)
 		if !e.settled {
@@ -53,28 +53,28 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 		if temporal.IsCanceledError(err) || ctx.Err() != nil {
 			return reply, temporal.NewCanceledError()
 		}
-		if refusalCode(err) == berth.CodeNoNode && workflow.Now(ctx).Sub(since) >= grudge {
+		if refusalCode(err) == berth.CodeNoNode && workflow.Now(ctx).Sub(since) >= excludeFailedFor {
 			e.failed = nil
 		}
 		left := e.left(ctx)
 		if left <= 0 {
-			return reply, executionError(berth.CodeDeadlineExceeded, fmt.Sprintf("the execution found no node before its deadline: %v", refusalMessage(err)))
+			return reply, executionError(berth.CodeDeadlineExceeded, "no node was available before the deadline: "+refusalMessage(err))
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			return reply, e.goOn(ctx)
+			return reply, e.continueAsNew(ctx)
 		}
 		if err := workflow.Sleep(ctx, min(pause, left)); err != nil {
 			return reply, err
 		}
-		pause = min(2*pause, mostPause)
+		pause = min(2*pause, maxAssignPause)
 	}
 }
 
-// settle accepts or refuses the execution. One that is refused never was: its state stays as it began.
+// settle accepts or refuses the execution. A refused one keeps its initial state.
 func (e *execution) settle(reply AssignReply, err error) {
 	switch code := refusalCode(err); {
 	case code == "":
-		e.is.Status, e.is.NodeID = berth.ExecutionRunning, reply.NodeID
+		e.state.Status, e.state.NodeID = berth.ExecutionRunning, reply.NodeID
 	case temporal.IsCanceledError(err):
 		e.refusal = executionError(berth.CodeCancelled, "the execution was cancelled")
 	case code != berth.CodeNodeFull:
@@ -83,20 +83,20 @@ func (e *execution) settle(reply AssignReply, err error) {
 	e.settled = true
 }
 
-// turnedAway is the refusal as its submission hears it.
-func (e *execution) turnedAway() error {
+// refusalError returns the refusal for the submission that was refused.
+func (e *execution) refusalError() error {
 	var app *temporal.ApplicationError
 	var detail berth.Refusal
 	if errors.As(e.refusal, &app) && app.HasDetails() {
-		_ = app.Details(&detail) // without the reasons the refusal is as good
+		_ = app.Details(&detail) // the reasons are optional
 	}
 	detail.SubmissionID = e.firstID
 	return temporal.NewNonRetryableApplicationError(refusalMessage(e.refusal), string(refusalCode(e.refusal)), nil, detail)
 }
 
-// assign makes one try to take a slot, and holds it for as long as its work may take.
+// assign makes one attempt to reserve a slot, and holds it for as long as the work may take.
 func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
-	lease := fmt.Sprintf("execution:%s:%d", e.in.ExecutionID, len(e.is.Attempts)+1)
+	lease := fmt.Sprintf("execution:%s:%d", e.in.ExecutionID, len(e.state.Attempts)+1)
 	var reply AssignReply
 	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		ScheduleToCloseTimeout: time.Second,
@@ -107,10 +107,10 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 	case err == nil:
 	case errors.As(err, &app) || temporal.IsCanceledError(err):
 		return AssignReply{}, err
-	default: // an answer that was lost: the slot lapses unless the next try finds it
-		return AssignReply{}, executionError(berth.CodeUnavailable, "the fleet's state cannot be reached; try again in a few seconds")
+	default: // the reply was lost: the slot expires unless the next attempt finds it
+		return AssignReply{}, executionError(berth.CodeUnavailable, "node assignment is unavailable; retry in a few seconds")
 	}
-	e.slot.held, e.slot.silent, e.slot.Assignment = true, false, reply.Assignment
+	e.slot.held, e.slot.unresponsive, e.slot.Assignment = true, false, reply.Assignment
 	e.slot.until = workflow.Now(ctx).Add(e.timeout(ctx) + slotSlack)
 	if err := e.confirm(ctx, 2*time.Second); err != nil {
 		e.release(ctx)
@@ -119,37 +119,37 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 	return reply, nil
 }
 
-// confirm holds the slot until its time; within is for how long that is tried.
+// confirm holds the slot until its time. It retries for within at most.
 func (e *execution) confirm(ctx workflow.Context, within time.Duration) error {
 	return workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		ScheduleToCloseTimeout: within,
 		StartToCloseTimeout:    time.Second,
-		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: time.Second},
+		RetryPolicy:            backoff(100*time.Millisecond, time.Second),
 	}), ConfirmNodeActivity, HeldSlot{Assignment: e.slot.Assignment, Left: e.slot.until.Sub(workflow.Now(ctx))}).Get(ctx, nil)
 }
 
-// reassert puts the slot back into a Redis that lost it (L12). The node may have to register again first.
+// reassert restores the slot in a Redis that lost it. The node may have to register again first.
 func (e *execution) reassert(ctx workflow.Context) {
-	lease, until := e.slot.LeaseID, workflow.Now(ctx).Add(reassertWithin)
+	lease, until := e.slot.LeaseID, workflow.Now(ctx).Add(restoreSlotFor)
 	for {
-		err := e.putBack(ctx, lease)
+		err := e.restoreSlot(ctx, lease)
 		if err == nil {
 			return
 		}
 		var app *temporal.ApplicationError
 		gone := errors.As(err, &app) && app.NonRetryable()
 		if gone || ctx.Err() != nil || workflow.Now(ctx).After(until) {
-			workflow.GetLogger(ctx).Warn("the slot could not be put back", "lease", lease, "node", e.slot.NodeID, "error", err)
+			workflow.GetLogger(ctx).Warn("slot not restored", "lease", lease, "node", e.slot.NodeID, "error", err)
 			return
 		}
-		if err := workflow.Sleep(ctx, putBackEach); err != nil {
-			return // cancelled: the slot is given back
+		if err := workflow.Sleep(ctx, restoreSlotPause); err != nil {
+			return // cancelled: the slot is released
 		}
 	}
 }
 
-// putBack is one try, short enough that an end that comes meanwhile can give the slot back soon.
-func (e *execution) putBack(ctx workflow.Context, lease string) error {
+// restoreSlot makes one attempt, which is short because it delays the release of the slot when the execution ends.
+func (e *execution) restoreSlot(ctx workflow.Context, lease string) error {
 	if err := e.slot.change.Lock(ctx); err != nil {
 		return err
 	}
@@ -160,8 +160,8 @@ func (e *execution) putBack(ctx workflow.Context, lease string) error {
 	return e.confirm(ctx, 2*time.Second)
 }
 
-// release gives the slot back if there is one, and tells on the way that its node fell silent, even when the execution is cancelled. It lapses by itself, so there is no use in trying
-// for longer than that.
+// release releases the slot if there is one, and reports its node if that was unresponsive, even when the execution is
+// cancelled. It is retried until the slot would expire anyway.
 func (e *execution) release(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
@@ -176,24 +176,24 @@ func (e *execution) release(ctx workflow.Context) {
 	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		ScheduleToCloseTimeout: max(e.slot.until.Sub(workflow.Now(ctx)), time.Second),
 		StartToCloseTimeout:    5 * time.Second,
-		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second},
-	}), ReleaseNodeActivity, HeldSlot{Assignment: e.slot.Assignment, Unresponsive: e.slot.silent}).Get(ctx, nil)
+		RetryPolicy:            backoff(100*time.Millisecond, 10*time.Second),
+	}), ReleaseNodeActivity, HeldSlot{Assignment: e.slot.Assignment, Unresponsive: e.slot.unresponsive}).Get(ctx, nil)
 	if err != nil {
-		workflow.GetLogger(ctx).Warn("the slot was left to lapse", "lease", e.slot.LeaseID, "node", e.slot.NodeID, "error", err)
+		workflow.GetLogger(ctx).Warn("slot not released; it expires", "lease", e.slot.LeaseID, "node", e.slot.NodeID, "error", err)
 	}
 }
 
-// goOn starts a new history for an execution that waits.
-func (e *execution) goOn(ctx workflow.Context) error {
+// continueAsNew returns the error that starts the next run of an execution that waits.
+func (e *execution) continueAsNew(ctx workflow.Context) error {
 	in := e.in
 	in.Resumed = &ExecutionProgress{
-		SubmissionID: e.firstID, StartedAt: e.is.StartedAt, NodeID: e.is.NodeID, Strategy: e.is.Strategy,
-		Attempts: e.is.Attempts, Failed: e.failed,
+		SubmissionID: e.firstID, StartedAt: e.state.StartedAt, NodeID: e.state.NodeID, Strategy: e.state.Strategy,
+		Attempts: e.state.Attempts, Failed: e.failed,
 	}
 	return workflow.NewContinueAsNewError(ctx, ExecutionWorkflow, in)
 }
 
-// refusalCode is what an activity refused with; CodeInternal when it failed otherwise, empty for nil.
+// refusalCode returns the code of an activity's refusal; CodeInternal when it failed otherwise, empty for nil.
 func refusalCode(err error) berth.Code {
 	var app *temporal.ApplicationError
 	switch {
@@ -211,23 +211,23 @@ func refusalMessage(err error) string {
 	if errors.As(err, &app) {
 		return app.Message()
 	}
-	return "the fleet's state cannot be reached"
+	return "node assignment is unavailable"
 }
 
-// plain is a text of others as one printable line.
-func plain(text string) string {
+// printable returns text from outside as one printable line.
+func printable(text string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool {
 		return !unicode.IsGraphic(r) || unicode.IsSpace(r)
 	}), " ")
 }
 
-// clipText keeps a text of others short: histories hold small facts only (T26).
-func clipText(text string, most int) string {
-	if len(text) <= most {
+// clipText cuts text from outside to limit bytes and an ellipsis, because histories hold small values only.
+func clipText(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
 	}
-	return strings.TrimSpace(text[:most]) + "…"
+	return strings.TrimSpace(text[:limit]) + "…"
 }

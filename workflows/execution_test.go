@@ -239,10 +239,10 @@ func TestExecutionFailsOver(t *testing.T) { // S6, S8
 		message  string
 		errors   []string
 	}{
-		"until one succeeds": {failures: []func() error{silent, broken, broken}, errors: []string{"the node fell silent", "out of memory", "out of memory", ""}},
+		"until one succeeds": {failures: []func() error{silent, broken, broken}, errors: []string{"the node missed heartbeats", "out of memory", "out of memory", ""}},
 		"at most maxRetries times": {
-			failures: []func() error{broken, broken, broken, silent}, code: berth.CodeNodeFailed, message: "attempt 4 failed, on n4: the node fell silent",
-			errors: []string{"out of memory", "out of memory", "out of memory", "the node fell silent"},
+			failures: []func() error{broken, broken, broken, silent}, code: berth.CodeNodeFailed, message: "attempt 4 failed, on n4: the node missed heartbeats",
+			errors: []string{"out of memory", "out of memory", "out of memory", "the node missed heartbeats"},
 		},
 		"not at all without failover": {
 			failures: []func() error{broken}, config: func(r *workflows.AssignReply) { r.EnableFailover = false },
@@ -288,7 +288,7 @@ func TestExecutionFailsOver(t *testing.T) { // S6, S8
 				require.Equal(t, fmt.Sprintf("execution:x1:%d", i+1), r.assigns[i].LeaseID)
 				require.Len(t, r.assigns[i].Failed, i, "nodes that failed it are passed over")
 				require.Equal(t, r.assigns[i].LeaseID, r.released[i])
-				require.Equal(t, a.Error == "the node fell silent", r.silent[i])
+				require.Equal(t, a.Error == "the node missed heartbeats", r.silent[i])
 			}
 			require.Len(t, r.released, len(c.errors))
 		})

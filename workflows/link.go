@@ -125,8 +125,9 @@ func (l *link) handleNotice(ctx workflow.Context) {
 	n := l.notices[0]
 	l.notices = l.notices[1:]
 	if n.Reason != berth.ArrivalRegistered {
-		if err := workflow.ExecuteLocalActivity(untilDoneWithin(ctx, fanOutTimeout), LoseUnitActivity, n).Get(ctx, nil); err != nil {
-			workflow.GetLogger(ctx).Error("conferences not notified of their unit's loss", "error", err) // unreachable: retried until it succeeds
+		local := untilDoneWithin(ctx, fanOutTimeout)
+		if err := workflow.ExecuteLocalActivity(local, LoseUnitActivity, n).Get(ctx, nil); err != nil { // unreachable
+			workflow.GetLogger(ctx).Error("conferences not notified of their unit's loss", "error", err)
 		}
 		return
 	}

@@ -24,8 +24,13 @@ func untilDone(ctx workflow.Context) workflow.Context { return untilDoneWithin(c
 func untilDoneWithin(ctx workflow.Context, attempt time.Duration) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		StartToCloseTimeout: attempt, ScheduleToCloseTimeout: noDeadline,
-		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
+		RetryPolicy: backoff(100*time.Millisecond, 5*time.Second),
 	})
+}
+
+// backoff returns a retry policy without a limit of attempts. The interval doubles with each one.
+func backoff(initial, maximum time.Duration) *temporal.RetryPolicy {
+	return &temporal.RetryPolicy{InitialInterval: initial, BackoffCoefficient: 2, MaximumInterval: maximum}
 }
 
 // waitAtMost waits until done returns true, for d at most. It cancels its timer, which would otherwise wake the workflow

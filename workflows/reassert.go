@@ -3,7 +3,6 @@ package workflows
 import (
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 )
 
@@ -20,6 +19,6 @@ func Reassert(ctx workflow.Context, in ReassertInput) error {
 		ScheduleToCloseTimeout: time.Hour,
 		StartToCloseTimeout:    10 * time.Minute,
 		HeartbeatTimeout:       10 * time.Second,
-		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 200 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
+		RetryPolicy:            backoff(200*time.Millisecond, 5*time.Second),
 	}), SignalOpenActivity, in).Get(ctx, nil)
 }

@@ -7,21 +7,33 @@ import (
 )
 
 const (
-	// maxTurnText bounds the texts of all segments of a turn, in bytes: what one history carries.
+	// maxTurnText bounds the texts of all segments of a turn, in bytes, because one history holds them.
 	maxTurnText = 1 << 20
-	// maxTurnResult bounds the translations that a turn's result and query carry, in bytes of JSON, so that with all else
-	// they stay below what Temporal takes; those beyond are left out, and in the stream as all are.
+	// maxTurnResult bounds the translations in a turn's result and query, in bytes of JSON, so that both stay below
+	// Temporal's limit on payloads. Translations beyond it are omitted there; the stream has all.
 	maxTurnResult = 1 << 20
-	// publishMost bounds the events that one activity appends.
-	publishMost = 64
+	// maxPublishedEvents bounds the events that one activity appends.
+	maxPublishedEvents = 64
 )
 
-// tell puts what has become of the segments into the outbox, in their order (A10), and at the end, once, that the turn is
-// done. A missing segment is waited for until the turn takes no more.
-func (t *turn) tell() {
-	for ; t.told < len(t.jobs); t.told++ {
-		j := t.jobs[t.told]
-		if !j.over() || !t.closed && j.Index != t.told {
+// turnStream is what the session's stream has received of the turn.
+type turnStream struct {
+	closed     bool // no more jobs can come
+	unbound    bool // the affinity is deleted
+	done       bool // the done event is in outbox or published
+	reported   int  // jobs whose result is in outbox or published
+	outbox     []berth.SessionEvent
+	published  int  // events
+	publishing bool // a coroutine publishes the outbox
+}
+
+// publishResults publishes the results of finished jobs in the order of their segments, and finally, once, that the turn
+// is done. A missing segment delays the later ones until the turn accepts no more jobs.
+func (t *turn) publishResults() {
+	s := &t.stream
+	for ; s.reported < len(t.jobs); s.reported++ {
+		j := t.jobs[s.reported]
+		if !j.finished() || !s.closed && j.Index != s.reported {
 			return
 		}
 		ev := berth.SessionEvent{
@@ -32,8 +44,8 @@ func (t *turn) tell() {
 		}
 		t.publish(ev)
 	}
-	if t.unbound && !t.done {
-		t.done = true
+	if s.unbound && !s.done {
+		s.done = true
 		done := berth.SessionEvent{Type: berth.EventDone, Reason: t.reason, Jobs: len(t.jobs)}
 		for _, j := range t.jobs {
 			if j.Status == berth.JobFailed {
@@ -44,30 +56,31 @@ func (t *turn) tell() {
 	}
 }
 
-// publish has an event appended to the session's stream, soon, and after all that came before.
+// publish appends an event to the session's stream, after all earlier ones. It does not block.
 func (t *turn) publish(ev berth.SessionEvent) {
+	s := &t.stream
 	ev.SessionID, ev.TurnID = t.in.SessionID, t.in.TurnID
-	t.outbox = append(t.outbox, ev)
-	if t.publishing {
+	s.outbox = append(s.outbox, ev)
+	if s.publishing {
 		return
 	}
-	t.publishing = true
-	workflow.Go(t.steady, func(ctx workflow.Context) {
-		defer func() { t.publishing = false }()
-		for len(t.outbox) > 0 {
-			batch := t.outbox[:min(len(t.outbox), publishMost)]
-			t.outbox = t.outbox[len(batch):]
+	s.publishing = true
+	workflow.Go(t.detached, func(ctx workflow.Context) {
+		defer func() { s.publishing = false }()
+		for len(s.outbox) > 0 {
+			batch := s.outbox[:min(len(s.outbox), maxPublishedEvents)]
+			s.outbox = s.outbox[len(batch):]
 			if err := workflow.ExecuteLocalActivity(untilDone(ctx), PublishTurnActivity, TurnEvents{
-				UserID: t.in.UserID, SessionID: t.in.SessionID, TurnID: t.in.TurnID, First: t.published + 1, Events: batch,
+				UserID: t.in.UserID, SessionID: t.in.SessionID, TurnID: t.in.TurnID, First: s.published + 1, Events: batch,
 			}).Get(ctx, nil); err != nil {
-				return // never: it is tried until it succeeds
+				return // unreachable: retried until it succeeds
 			}
-			t.published += len(batch)
+			s.published += len(batch)
 		}
 	})
 }
 
-// snapshot is the turn as it is now.
+// snapshot returns the current state of the turn.
 func (t *turn) snapshot() berth.Turn {
 	out := berth.Turn{
 		ID: t.in.TurnID, SessionID: t.in.SessionID, UserID: t.in.UserID, SrcLang: t.in.SrcLang, TgtLang: t.in.TgtLang,
@@ -83,7 +96,7 @@ func (t *turn) snapshot() berth.Turn {
 		if row.Dispatches > 1 {
 			row.Affinity, row.Missed = "", ""
 		}
-		if size += mostJSON(row.Text); size > maxTurnResult {
+		if size += maxJSONLen(row.Text); size > maxTurnResult {
 			row.Text = ""
 		}
 		out.Jobs = append(out.Jobs, row)
@@ -91,8 +104,8 @@ func (t *turn) snapshot() berth.Turn {
 	return out
 }
 
-// mostJSON bounds the bytes of a text as JSON.
-func mostJSON(s string) int {
+// maxJSONLen returns an upper bound of the bytes of a text as JSON.
+func maxJSONLen(s string) int {
 	n := len(s)
 	for i := range len(s) {
 		switch c := s[i]; {

@@ -121,8 +121,8 @@ func TestTurnReturnsToTheNodeThatFailed(t *testing.T) { // A11
 		"and it was only slow":   {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil), 1, "turn, 0:text 0 by n1, done(manual 0/1)", ""},
 		"and it always fails":    {errors.New("exit\x1b[1m status 3:\n broken"), 99, "turn, 0:node_failed, done(manual 1/1)", "attempt 4 failed, on n1: exit [1m status 3: broken"},
 		"and it says a lot":      {errors.New(strings.Repeat("word ", 1000)), 99, "turn, 0:node_failed, done(manual 1/1)", "attempt 4 failed, on n1: word"},
-		"but not to a dead one":  {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil), 99, "turn, 0:no_node, done(manual 1/1)", "attempt 1 had failed, on n1: the node fell silent"},
-		"nor to one that is off": {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), 99, "turn, 0:no_node, done(manual 1/1)", "attempt 1 had failed, on n1: the node did not take the work"},
+		"but not to a dead one":  {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil), 99, "turn, 0:no_node, done(manual 1/1)", "attempt 1 had failed, on n1: the node missed heartbeats"},
+		"nor to one that is off": {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), 99, "turn, 0:no_node, done(manual 1/1)", "attempt 1 had failed, on n1: the node did not accept the work in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -206,7 +206,7 @@ func TestTurnWaitsForRoom(t *testing.T) {
 			require.NoError(t, r.err)
 			require.Equal(t, c.heard, r.heard())
 			if c.refusals > 100 {
-				require.Equal(t, "no node had room for this segment in time; attempt 1 had failed, on n1: gone", r.events[1].Message)
+				require.Equal(t, "no node had capacity for this segment in time; attempt 1 had failed, on n1: gone", r.events[1].Message)
 				// 0.2 + 0.4 + 0.8 + 1.6 s, then every 2 s until two minutes have passed
 				require.InDelta(t, 64, asked.Load(), 3)
 			}

@@ -8,39 +8,51 @@ import (
 )
 
 const (
-	// confirmAfter is how old a job is when its slot is confirmed: before an unconfirmed one ends (L7), and later than
-	// most jobs do.
+	// confirmAfter is the age of a job at which its slot is confirmed: before an unconfirmed slot expires, and after most
+	// jobs have finished.
 	confirmAfter = 2 * time.Second
-	// reassertFor is how long, after Redis lost data, a slot is tried to be put back on a node that has not registered
-	// again yet: longer than the grace lasts and than the heartbeats of translating nodes are apart.
-	reassertFor = 8 * time.Second
+	// restoreFor is how long after a loss of data in Redis a slot is restored on a node that has not registered again yet.
+	// It exceeds the grace period and the heartbeat interval of translating nodes.
+	restoreFor = 8 * time.Second
 	// holdMargin is how much longer than its job may take a slot is held.
 	holdMargin = 5 * time.Second
 )
 
-// holdSlot notes the slot that a dispatch took. It is confirmed later, if the job still runs then.
-func (t *turn) holdSlot(ctx workflow.Context, j *job) {
-	now := workflow.Now(ctx)
-	j.holds, j.until, j.confirmAt = true, now.Add(takeWithin+t.in.JobTimeout), now.Add(confirmAfter)
-	t.keepSlots()
+// turnSlots is the bookkeeping of the slots that running jobs hold.
+type turnSlots struct {
+	reasserts    workflow.ReceiveChannel
+	restoreUntil time.Time
+	confirming   bool       // a coroutine confirms slots
+	releasable   []HeldSlot // to be released
+	releasing    bool       // a coroutine releases them
 }
 
-// keepSlots starts the coroutine that confirms slots, unless there is one.
-func (t *turn) keepSlots() {
-	if t.keeping {
+// idle reports whether no coroutine confirms or releases slots.
+func (s *turnSlots) idle() bool { return !s.confirming && !s.releasing }
+
+// holdSlot records the slot of a dispatched job. It is confirmed later if the job still runs then.
+func (t *turn) holdSlot(ctx workflow.Context, j *job) {
+	now := workflow.Now(ctx)
+	j.held, j.until, j.confirmAt = true, now.Add(acceptTimeout+t.in.JobTimeout), now.Add(confirmAfter)
+	t.startConfirming()
+}
+
+// startConfirming starts the coroutine that confirms slots when they are due, unless it runs. It ends when none is left.
+func (t *turn) startConfirming() {
+	if t.slots.confirming {
 		return
 	}
-	t.keeping = true
-	workflow.Go(t.steady, func(ctx workflow.Context) {
-		defer func() { t.keeping = false }()
+	t.slots.confirming = true
+	workflow.Go(t.detached, func(ctx workflow.Context) {
+		defer func() { t.slots.confirming = false }()
 		for {
 			due := t.nextConfirm()
 			if due.IsZero() {
 				return
 			}
 			if left := due.Sub(workflow.Now(ctx)); left > 0 {
-				// There is no error: this context is never cancelled.
-				_ = waitAtMost(ctx, left, "a job that takes long", func() bool {
+				// No error: this context is never cancelled.
+				_ = waitAtMost(ctx, left, "confirm slots", func() bool {
 					next := t.nextConfirm()
 					return next.IsZero() || next.Before(due)
 				})
@@ -51,88 +63,89 @@ func (t *turn) keepSlots() {
 	})
 }
 
-// nextConfirm is when the next slot is to be confirmed; zero when none is.
+// nextConfirm returns when the next slot is to be confirmed; zero when there is none.
 func (t *turn) nextConfirm() (next time.Time) {
 	for _, j := range t.jobs {
-		if j.holds && !j.confirmAt.IsZero() && (next.IsZero() || j.confirmAt.Before(next)) {
+		if j.held && !j.confirmAt.IsZero() && (next.IsZero() || j.confirmAt.Before(next)) {
 			next = j.confirmAt
 		}
 	}
 	return next
 }
 
-// confirmSlots holds all slots that nobody has confirmed yet, in one activity. Those of a node that is gone are tried
-// again while it may still come back (L12); a slot that was lost is not missed, for its job runs on.
+// confirmSlots confirms all unconfirmed slots in one activity. Those of a node that is not registered are retried while it
+// may register again; after that a lost slot has no effect on its job, which continues.
 func (t *turn) confirmSlots(ctx workflow.Context) {
 	now := workflow.Now(ctx)
-	var open []*job
+	var jobs []*job
 	var in HeldSlots
 	for _, j := range t.jobs {
-		if j.holds && !j.confirmAt.IsZero() {
+		if j.held && !j.confirmAt.IsZero() {
 			j.confirmAt = time.Time{}
-			open = append(open, j)
+			jobs = append(jobs, j)
 			in.Slots = append(in.Slots, HeldSlot{Assignment: j.slot, Left: max(j.until.Sub(now), 0) + holdMargin})
 		}
 	}
-	var kept ConfirmedSlots
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), ConfirmSlotsActivity, in).Get(ctx, &kept); err != nil {
-		return // never: it is tried until it succeeds
+	var confirmed ConfirmedSlots
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), ConfirmSlotsActivity, in).Get(ctx, &confirmed); err != nil {
+		return // unreachable: retried until it succeeds
 	}
 	now = workflow.Now(ctx)
-	for i, slot := range kept.Slots {
-		j := open[i]
+	for i, slot := range confirmed.Slots {
+		j := jobs[i]
 		switch {
-		case !j.holds || j.slot.LeaseID != in.Slots[i].LeaseID:
+		case !j.held || j.slot.LeaseID != in.Slots[i].LeaseID:
 			if slot.Held {
-				t.release(in.Slots[i]) // it ended meanwhile, and what came after its release may have put it back
+				t.releaseSlot(in.Slots[i]) // released meanwhile, and possibly restored by the confirmation
 			}
 		case slot.Held:
 			j.slot.Generation = slot.Generation
-		case now.Before(t.reassertTill):
+		case now.Before(t.slots.restoreUntil):
 			j.confirmAt = now.Add(time.Second)
 		}
 	}
 }
 
-// reassert has the slots of running jobs put back into Redis, when a signal says that it may have lost them (L12).
-func (t *turn) reassert(ctx workflow.Context) {
-	told := false
-	for t.reasserts.ReceiveAsync(nil) {
-		told = true
+// handleReassert restores the slots of running jobs in Redis if a signal indicates that it may have lost them.
+func (t *turn) handleReassert(ctx workflow.Context) {
+	received := false
+	for t.slots.reasserts.ReceiveAsync(nil) {
+		received = true
 	}
-	if !told {
+	if !received {
 		return
 	}
 	now := workflow.Now(ctx)
-	t.reassertTill = now.Add(reassertFor)
+	t.slots.restoreUntil = now.Add(restoreFor)
 	for _, j := range t.jobs {
-		if j.holds {
+		if j.held {
 			j.confirmAt = now
 		}
 	}
-	t.keepSlots()
+	t.startConfirming()
 }
 
-// giveBack gives up the job's slot, and tells on the way that its node fell silent.
-func (t *turn) giveBack(j *job, silent bool) {
-	j.holds, j.confirmAt = false, time.Time{}
-	t.release(HeldSlot{Assignment: j.slot, Unresponsive: silent})
+// releaseJob releases the job's slot, and reports its node if that was unresponsive.
+func (t *turn) releaseJob(j *job, unresponsive bool) {
+	j.held, j.confirmAt = false, time.Time{}
+	t.releaseSlot(HeldSlot{Assignment: j.slot, Unresponsive: unresponsive})
 }
 
-// release gives a slot back, soon: nobody waits for it.
-func (t *turn) release(slot HeldSlot) {
-	t.ended = append(t.ended, slot)
-	if t.releasing {
+// releaseSlot releases a slot. It does not block.
+func (t *turn) releaseSlot(slot HeldSlot) {
+	s := &t.slots
+	s.releasable = append(s.releasable, slot)
+	if s.releasing {
 		return
 	}
-	t.releasing = true
-	workflow.Go(t.steady, func(ctx workflow.Context) {
-		defer func() { t.releasing = false }()
-		for len(t.ended) > 0 {
-			in := HeldSlots{Slots: slices.Clone(t.ended)}
-			t.ended = nil
+	s.releasing = true
+	workflow.Go(t.detached, func(ctx workflow.Context) {
+		defer func() { s.releasing = false }()
+		for len(s.releasable) > 0 {
+			in := HeldSlots{Slots: slices.Clone(s.releasable)}
+			s.releasable = nil
 			if err := workflow.ExecuteLocalActivity(untilDone(ctx), ReleaseSlotsActivity, in).Get(ctx, nil); err != nil {
-				return // never: it is tried until it succeeds
+				return // unreachable: retried until it succeeds
 			}
 		}
 	})

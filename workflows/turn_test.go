@@ -490,7 +490,7 @@ func TestTurnThatNobodySpeaksInFails(t *testing.T) {
 	u := newUtterance(t)
 	early := u.finalize(sec, berth.FinalizeManual)
 	r := u.run()
-	require.ErrorContains(t, r.err, "no job came")
+	require.ErrorContains(t, r.err, "no job was submitted")
 	require.Equal(t, berth.CodeNotFound, early.code())
 	require.Empty(t, r.calls)
 }

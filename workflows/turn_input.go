@@ -1,0 +1,126 @@
+package workflows
+
+import (
+	"time"
+
+	"berth"
+)
+
+// TurnInput starts a turn.
+type TurnInput struct {
+	TurnID    string `json:"turnId"`
+	SessionID string `json:"sessionId"`
+	UserID    string `json:"userId"`
+	SrcLang   string `json:"srcLang"`
+	TgtLang   string `json:"tgtLang"`
+	// Timeout finalises the turn that long after its last segment. JobTimeout is how long one node may take for one job.
+	Timeout    time.Duration `json:"timeout"`
+	JobTimeout time.Duration `json:"jobTimeout"`
+}
+
+// DispatchRequest is the argument of the dispatch update.
+type DispatchRequest struct {
+	// SubmissionID is unique per HTTP request. DispatchReply and berth.Refusal return it, so that the API can distinguish
+	// its own outcome from an earlier one of the same update id.
+	SubmissionID string `json:"submissionId"`
+	// UserID and SessionID must be the turn's; the validator rejects others as not_found.
+	UserID    string `json:"userId"`
+	SessionID string `json:"sessionId"`
+	// SrcLang and TgtLang are the session's as read by the API, and PoolID belongs to them. If they differ from the turn's,
+	// the validator rejects the request as conflict, because the pool's nodes serve other languages.
+	SrcLang string `json:"srcLang"`
+	TgtLang string `json:"tgtLang"`
+	// RequestID identifies the job, whatever the update's id: that is the request id, followed by a number after a stored
+	// refusal. A request whose job exists, or is being dispatched, has the first request's outcome; its other fields are
+	// ignored.
+	RequestID string `json:"requestId"`
+	// RequestHash distinguishes another body with the same request id; the API compares it with the outcome's.
+	RequestHash string         `json:"requestHash"`
+	Index       int            `json:"index"`
+	SpeakerID   string         `json:"speakerId,omitempty"`
+	Text        string         `json:"text"`
+	Finalize    berth.Finalize `json:"finalize,omitempty"`
+	// PoolID is the session's preferred pool as read by the API.
+	PoolID string `json:"poolId"`
+}
+
+// DispatchReply is the result of the dispatch update: the first dispatch of the job.
+type DispatchReply struct {
+	SubmissionID string `json:"submissionId"`
+	RequestHash  string `json:"requestHash"`
+	TurnID       string `json:"turnId"`
+	berth.Assignment
+}
+
+// FinalizeRequest is the argument of the finalize update.
+type FinalizeRequest struct {
+	// UserID must be the turn's; the validator rejects others as not_found.
+	UserID string         `json:"userId"`
+	Reason berth.Finalize `json:"reason"`
+}
+
+// FinalizeReply is the result of the finalize update.
+type FinalizeReply struct {
+	Status berth.TurnStatus `json:"status"`
+	Reason berth.Finalize   `json:"reason"`
+	Jobs   int              `json:"jobs"`
+}
+
+// DispatchInput is the argument of DispatchJob.
+type DispatchInput struct {
+	SessionID string `json:"sessionId"`
+	TurnID    string `json:"turnId"`
+	JobID     string `json:"jobId"`
+	RequestID string `json:"requestId"`
+	Dispatch  int    `json:"dispatch"`
+	// EndsTurn indicates that the job binds no node, because it ends its turn or the turn has ended.
+	EndsTurn bool   `json:"endsTurn,omitempty"`
+	PoolID   string `json:"poolId"`
+	// AffinityNodeID is the turn's node as known to the workflow; the script restores it if Redis has lost it.
+	AffinityNodeID string `json:"affinityNodeId,omitempty"`
+	// Excluded are generations that failed the job. A node that has registered again since is eligible.
+	Excluded []NodeRef `json:"excluded,omitempty"`
+	// Avoided are generations that did not respond on another job of the turn, or failed this one earlier. They are chosen
+	// only if no other node has capacity.
+	Avoided []NodeRef `json:"avoided,omitempty"`
+}
+
+// HeldSlots is the argument of ConfirmSlots and ReleaseSlots.
+type HeldSlots struct {
+	Slots []HeldSlot `json:"slots"`
+}
+
+// ConfirmedSlots is the result of ConfirmSlots, in the order of its argument.
+type ConfirmedSlots struct {
+	Slots []ConfirmedSlot `json:"slots"`
+}
+
+// ConfirmedSlot is the state of one slot.
+type ConfirmedSlot struct {
+	Held       bool  `json:"held,omitempty"`
+	Generation int64 `json:"generation,omitempty"` // the node's current generation
+}
+
+// Availability is the result of CheckHearing.
+type Availability struct {
+	// For is for how long segments could be submitted without interruption; 0 when they cannot be now.
+	For time.Duration `json:"for"`
+}
+
+// TurnRef is the argument of FinalizeTurn.
+type TurnRef struct {
+	SessionID string `json:"sessionId"`
+	TurnID    string `json:"turnId"`
+	// Withdraw indicates that the turn never began. A decision whose reply was lost may have bound a node, and the turn id
+	// may be used again.
+	Withdraw bool `json:"withdraw,omitempty"`
+}
+
+// TurnEvents is the argument of PublishTurn: events numbered from First, each of which is appended once.
+type TurnEvents struct {
+	UserID    string               `json:"userId"`
+	SessionID string               `json:"sessionId"`
+	TurnID    string               `json:"turnId"`
+	First     int                  `json:"first"`
+	Events    []berth.SessionEvent `json:"events"`
+}
