@@ -262,7 +262,9 @@ func newDocument(e *echo.Echo) huma.API {
 		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"},
 		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: the events of one task, session or conference, for a minute"},
 	}
-	return humaecho.New(e, cfg)
+	doc := humaecho.New(e, cfg)
+	describeEnums(doc.OpenAPI().Components.Schemas)
+	return doc
 }
 
 // apiVersion is the version of the description, not of the program.

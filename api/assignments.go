@@ -19,7 +19,7 @@ type assignBody struct {
 	LeaseID              string         `json:"leaseId,omitempty" doc:"Client-supplied id; a retry with it returns the same slot. Generated when absent"`
 	PoolID               string         `json:"poolId,omitempty" doc:"The pool to choose from. Exactly one of poolId and requiredCapabilities must be set"`
 	RequiredCapabilities []string       `json:"requiredCapabilities,omitempty" maxItems:"64" doc:"Choose from the nodes that have all of these capabilities"`
-	Strategy             berth.Strategy `json:"strategy,omitempty" enum:"round-robin,load-balanced,affinity,capability,locality,power-of-two,dynamic" doc:"Default: the pool's strategy. dynamic means the strategy that the pool is switched to, or round-robin"`
+	Strategy             berth.Strategy `json:"strategy,omitempty" doc:"Default: the pool's strategy. dynamic means the strategy that the pool is switched to, or round-robin"`
 	Services             []string       `json:"services,omitempty" maxItems:"32" doc:"Services that must be available on the node, in addition to those of its capabilities"`
 	ExcludeNodes         []string       `json:"excludeNodes,omitempty" maxItems:"100" doc:"Ids of nodes that must not be chosen"`
 	InstanceID           string         `json:"instanceId,omitempty" doc:"Id of the caller's own node, for the strategies affinity and locality"`

@@ -77,7 +77,7 @@ type conferenceInfo struct {
 }
 
 type conferencesInput struct {
-	Status berth.ConferenceStatus `query:"status" enum:"creating,open,awaiting-connection,awaiting-recovery,ended,deleted"`
+	Status berth.ConferenceStatus `query:"status"`
 	Unit   string                 `query:"unit" maxLength:"128" doc:"Only those that this unit owns now"`
 	Limit  int                    `query:"limit" minimum:"1" maximum:"100" default:"20"`
 	Cursor string                 `query:"cursor" maxLength:"512" doc:"nextCursor of the page before"`

@@ -25,7 +25,7 @@ type executeBody struct {
 	Input                json.RawMessage `json:"input,omitempty" doc:"What the executor gets, any JSON, at most 256 KiB"`
 	PoolID               string          `json:"poolId,omitempty" doc:"Where; by default the nodes that have the executor and the required capabilities. The pool is taken at its word: see to it that its nodes have the executor"`
 	RequiredCapabilities []string        `json:"requiredCapabilities,omitempty" maxItems:"64" doc:"What the node needs to have besides the executor (S4)"`
-	Strategy             berth.Strategy  `json:"strategy,omitempty" enum:"round-robin,load-balanced,affinity,capability,locality,power-of-two,dynamic" doc:"By default the pool's"`
+	Strategy             berth.Strategy  `json:"strategy,omitempty" doc:"By default the pool's"`
 	TimeoutMs            int64           `json:"timeoutMs,omitempty" minimum:"1" maximum:"86400000" default:"300000" doc:"How long one node may take"`
 	DeadlineMs           int64           `json:"deadlineMs,omitempty" minimum:"1" maximum:"86400000" default:"900000" doc:"How long all of it may take, waiting for a node included"`
 	InstanceID           string          `json:"instanceId,omitempty" doc:"Your own node, for affinity and locality (S3, S5)"`

@@ -19,7 +19,7 @@ import (
 
 // configView is berth.FleetConfig with times in milliseconds. What a PUT leaves out has its default.
 type configView struct {
-	AssignmentStrategy berth.Strategy              `json:"assignmentStrategy,omitempty" enum:"round-robin,load-balanced,affinity,capability,locality,power-of-two,dynamic" doc:"Of pools without one of their own; absent: load-balanced in small pools, power-of-two in large ones"`
+	AssignmentStrategy berth.Strategy              `json:"assignmentStrategy,omitempty" doc:"Of pools without one of their own; absent: load-balanced in small pools, power-of-two in large ones"`
 	MemoryWeight       float64                     `json:"memoryWeight" required:"false" doc:"What memory counts in the load, beside cpu"`
 	LockTimeoutMs      int64                       `json:"lockTimeoutMs" required:"false" minimum:"0" maximum:"86400000" doc:"Of an assignment that names none"`
 	MaxRetries         int                         `json:"maxRetries" required:"false"`

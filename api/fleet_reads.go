@@ -82,8 +82,8 @@ type PageQuery struct {
 
 type nodesInput struct {
 	PageQuery
-	Kind  berth.NodeKind  `query:"kind" enum:"translate,media,engine"`
-	State berth.NodeState `query:"state" enum:"ready,suspect,dead"`
+	Kind  berth.NodeKind  `query:"kind"`
+	State berth.NodeState `query:"state"`
 	Pool  string          `query:"pool" maxLength:"512" doc:"Only its members"`
 }
 

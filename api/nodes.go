@@ -17,7 +17,7 @@ import (
 // registerBody is what a node says of itself (L3, C14). berth.NodeSpec.Validate has the rules.
 type registerBody struct {
 	NodeID             string          `json:"nodeId" doc:"1 to 128 letters, digits, dots, dashes and underscores"`
-	Kind               berth.NodeKind  `json:"kind" enum:"translate,media,engine"`
+	Kind               berth.NodeKind  `json:"kind"`
 	Incarnation        incarnationBody `json:"incarnation" doc:"Tells one run of the process from the next"`
 	Hostname           string          `json:"hostname,omitempty" doc:"For the strategy locality"`
 	Zone               string          `json:"zone,omitempty" doc:"For the strategy locality, and for pools of a zone"`

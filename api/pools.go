@@ -21,10 +21,10 @@ import (
 // poolView is a pool: what is defined of it, which is what PUT takes, and how it does.
 type poolView struct {
 	PoolID       string         `json:"poolId,omitempty" readOnly:"true"`
-	Kind         berth.NodeKind `json:"kind,omitempty" enum:"translate,media,engine" doc:"Nodes of this kind only"`
+	Kind         berth.NodeKind `json:"kind,omitempty" doc:"Nodes of this kind only"`
 	Capabilities []string       `json:"capabilities,omitempty" doc:"Nodes that have all of them"`
 	Zone         string         `json:"zone,omitempty" doc:"Nodes of this zone only"`
-	Strategy     berth.Strategy `json:"strategy,omitempty" enum:"round-robin,load-balanced,affinity,capability,locality,power-of-two,dynamic" doc:"How its node is chosen; without one the fleet's"`
+	Strategy     berth.Strategy `json:"strategy,omitempty" doc:"How its node is chosen; without one the fleet's"`
 
 	Defined     bool                   `json:"defined" readOnly:"true" doc:"False: the pool that a capability is by itself"`
 	Members     int                    `json:"members" readOnly:"true"`

@@ -29,7 +29,7 @@ type submitInput struct {
 type submitBody struct {
 	TaskID    string              `json:"taskId,omitempty" pattern:"^[A-Za-z0-9_.@-]{1,64}$" doc:"Your own id for the task; without it one is made"`
 	ServiceID string              `json:"serviceId" pattern:"^[A-Za-z0-9_.@-]{1,64}$" doc:"The service the task is for"`
-	Template  berth.Template      `json:"template" enum:"job_match,interview_prep,resume_customize,resume_summary,detailed_resume_summary,job_summary"`
+	Template  berth.Template      `json:"template"`
 	Locale    berth.Locale        `json:"locale,omitempty" enum:"en,zh" default:"en" doc:"Language of prompts and answer"`
 	Variables map[string]Variable `json:"variables" maxProperties:"8" doc:"See GET /v1/templates for what a template takes"`
 }

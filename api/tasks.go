@@ -25,7 +25,7 @@ type taskView struct {
 	Template  berth.Template    `json:"template"`
 	Locale    berth.Locale      `json:"locale"`
 	Tier      berth.Tier        `json:"tier"`
-	Status    berth.TaskStatus  `json:"status" enum:"PENDING,OCR_PENDING,SUMMARY_PENDING,MATCH_PENDING,STREAMING,COMPLETED,FAILED,CANCELLED"`
+	Status    berth.TaskStatus  `json:"status"`
 	Steps     []stepView        `json:"steps" doc:"The chain, in order"`
 	StepIndex int               `json:"stepIndex" doc:"The step it stands at"`
 	Variables map[string]string `json:"variables" doc:"Variable to asset id"`

@@ -44,7 +44,7 @@ type jobView struct {
 	Generation int64               `json:"generation"`
 	PoolID     string              `json:"poolId"`
 	Strategy   berth.Strategy      `json:"strategy,omitempty" doc:"What decided; absent when the turn's affinity did"`
-	Affinity   berth.Affinity      `json:"affinity" enum:"first,hit,miss" doc:"first: later jobs of the turn follow it; hit: the turn's node; miss: that could not take it"`
+	Affinity   berth.Affinity      `json:"affinity" doc:"first: later jobs of the turn follow it; hit: the turn's node; miss: that could not take it"`
 	Missed     berth.ExcludeReason `json:"missed,omitempty" doc:"Why the turn's node could not take it"`
 	Replay     bool                `json:"replay" doc:"The answer of an earlier call with this request id; nothing was done"`
 }

@@ -1,0 +1,49 @@
+package api
+
+import (
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"berth"
+)
+
+// enumTypes are the types whose values are listed in the description and checked in requests. The lists are those of package
+// berth. A field with an enum tag of its own, such as one that may be empty, keeps it.
+var enumTypes = []func(huma.Registry){
+	enumOf(berth.Strategies()),
+	enumOf(berth.NodeKinds()),
+	enumOf(berth.NodeStates()),
+	enumOf(berth.Affinities()),
+	enumOf(berth.ExcludeReasons()),
+	enumOf(berth.ConferenceStatuses()),
+	enumOf(berth.TaskStatuses()),
+	enumOf(berth.Templates()),
+	enumOf(berth.VariableKinds()),
+}
+
+// describeEnums makes the schema of each enum's type list its values.
+func describeEnums(r huma.Registry) {
+	for _, describe := range enumTypes {
+		describe(r)
+	}
+}
+
+func enumOf[T ~string](values []T) func(huma.Registry) {
+	list := make([]any, len(values))
+	for i, v := range values {
+		list[i] = string(v)
+	}
+	enumValues[reflect.TypeFor[T]()] = list
+	return func(r huma.Registry) { r.RegisterTypeAlias(reflect.TypeFor[T](), reflect.TypeFor[enum[T]]()) }
+}
+
+var enumValues = map[reflect.Type][]any{} // written at initialization only
+
+// enum replaces T in schemas.
+type enum[T ~string] string
+
+// Schema returns a string with the values of T.
+func (enum[T]) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Enum: enumValues[reflect.TypeFor[T]()]}
+}
