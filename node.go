@@ -3,12 +3,13 @@ package berth
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// NodeKind tells what a node's capacity is good for; each kind has its own times.
+// NodeKind is the kind of work that a node takes; each kind has its own times.
 type NodeKind string
 
 // The kinds of nodes.
@@ -21,24 +22,35 @@ const (
 // NodeKinds lists all kinds.
 func NodeKinds() []NodeKind { return []NodeKind{NodeTranslate, NodeMedia, NodeEngine} }
 
-// NodeState is a node's health, decided by the sweep alone. What the operator decided is kept apart (S11).
+// validate returns CodeInvalid for the field unless k is a kind of node.
+func (k NodeKind) validate(field string) error {
+	if !slices.Contains(NodeKinds(), k) {
+		return Invalid(field, "invalid kind %q; must be one of %v", k, NodeKinds())
+	}
+	return nil
+}
+
+// NodeState is a node's health, which only the sweep changes. It is independent of the operator's NodeSettings.
 type NodeState string
 
 // The states of a generation. NodeDead is final for it.
 const (
 	NodeReady   NodeState = "ready"
-	NodeSuspect NodeState = "suspect" // silent: no new work
-	NodeDead    NodeState = "dead"    // silent for too long, withdrawn, or superseded
+	NodeSuspect NodeState = "suspect" // missed heartbeats: no new work
+	NodeDead    NodeState = "dead"    // missed heartbeats for too long, withdrawn, or superseded
 )
 
-// DefaultMaxConcurrentJobs is a node's capacity when it does not name one (L3).
+// NodeStates lists all states.
+func NodeStates() []NodeState { return []NodeState{NodeReady, NodeSuspect, NodeDead} }
+
+// DefaultMaxConcurrentJobs is a node's capacity when it does not state one.
 const DefaultMaxConcurrentJobs = 4
 
-// Incarnation tells one run of a node's process from the next (C14).
+// Incarnation identifies one run of a node's process.
 type Incarnation struct {
 	Host      string `json:"host"`
 	PID       int    `json:"pid"`
-	StartedAt int64  `json:"startedAt"` // Unix ms, by the node's clock; compared with that of the same host only
+	StartedAt int64  `json:"startedAt"` // Unix ms, by the node's clock; compared only with those of the same host
 }
 
 // NodeLoad is what a node reports with a heartbeat.
@@ -51,7 +63,7 @@ type NodeLoad struct {
 	LatencyMs       float64 `json:"latencyMs"`
 }
 
-// Validate tells the first field that is out of range, as CodeInvalid.
+// Validate returns CodeInvalid for the first field that is out of range.
 func (l NodeLoad) Validate() error {
 	for _, p := range []struct {
 		field string
@@ -67,12 +79,12 @@ func (l NodeLoad) Validate() error {
 	case l.ActiveWorkflows < 0:
 		return Invalid("activeWorkflows", "must not be negative")
 	case !(l.LatencyMs >= 0 && l.LatencyMs < 1e9):
-		return Invalid("latencyMs", "must be milliseconds, not negative")
+		return Invalid("latencyMs", "must be milliseconds from 0 to 1e9")
 	}
 	return nil
 }
 
-// NodeSpec is what a node says of itself when it registers.
+// NodeSpec describes a node in its registration.
 type NodeSpec struct {
 	ID                string      `json:"nodeId"`
 	Kind              NodeKind    `json:"kind"`
@@ -83,26 +95,24 @@ type NodeSpec struct {
 	MaxConcurrentJobs int         `json:"maxConcurrentJobs"` // 0: DefaultMaxConcurrentJobs
 }
 
-// Bounds of a registration. What a node costs with each lease and heartbeat grows with its capabilities.
+// Bounds of a registration. The cost of each lease and heartbeat grows with the node's capabilities.
 const (
 	MaxCapabilities    = 64
 	MaxNodeConcurrency = 100_000
 	maxName            = 128
 )
 
-// Validate tells the first field that is wrong, as CodeInvalid.
+// Validate returns CodeInvalid for the first invalid field.
 func (s NodeSpec) Validate() error {
 	if err := ValidID("nodeId", s.ID); err != nil {
 		return err
 	}
-	switch s.Kind {
-	case NodeTranslate, NodeMedia, NodeEngine:
-	default:
-		return Invalid("kind", "must be translate, media or engine")
+	if err := s.Kind.validate("kind"); err != nil {
+		return err
 	}
 	switch {
 	case s.Incarnation.Host == "" || !plainText(s.Incarnation.Host):
-		return Invalid("incarnation.host", "must name the host")
+		return Invalid("incarnation.host", "must be the name of the host")
 	case s.Incarnation.PID <= 0:
 		return Invalid("incarnation.pid", "must be a process id")
 	case s.Incarnation.StartedAt <= 0:
@@ -114,7 +124,7 @@ func (s NodeSpec) Validate() error {
 	case s.MaxConcurrentJobs < 0 || s.MaxConcurrentJobs > MaxNodeConcurrency:
 		return Invalid("maxConcurrentJobs", "must be 1 to %d", MaxNodeConcurrency)
 	case len(s.Capabilities) > MaxCapabilities:
-		return Invalid("capabilities", "must be at most %d", MaxCapabilities)
+		return Invalid("capabilities", "exceed the limit of %d", MaxCapabilities)
 	}
 	for _, c := range s.Capabilities {
 		if err := ValidCapability("capabilities", c); err != nil {
@@ -124,40 +134,39 @@ func (s NodeSpec) Validate() error {
 	return nil
 }
 
-// Node is a registered node as Redis has it.
+// Node is a registered node as stored in Redis.
 type Node struct {
 	NodeSpec
 	Generation int64         `json:"generation"`
 	State      NodeState     `json:"state"`
-	Excluded   ExcludeReason `json:"excluded,omitempty"` // why it is passed over now; empty when it can be chosen
+	Excluded   ExcludeReason `json:"excluded,omitempty"` // why it is excluded now; empty when it can be chosen
 	Cordoned   bool          `json:"cordoned"`
 	DrainUntil time.Time     `json:"drainUntil,omitzero"` // set while it drains
 	Pools      []string      `json:"pools"`
 	Load       NodeLoad      `json:"load"`
-	Leases     int           `json:"leases"` // live slots when it was read
-	// Unavailable are the services that are passed over, until when by Redis's clock (L10).
-	Unavailable map[string]time.Time `json:"unavailable,omitempty" doc:"Services that are passed over, and until when"`
-	// RegisteredAt, HeartbeatAt and UpdatedAt are Redis's clock.
+	Leases     int           `json:"leases"` // slots in use when it was read
+	// Unavailable maps the node's unavailable services to the time, by Redis's clock, at which they become available again.
+	Unavailable map[string]time.Time `json:"unavailable,omitempty" doc:"Unavailable services of the node, and when they become available again"`
+	// RegisteredAt, HeartbeatAt and UpdatedAt are times of Redis's clock.
 	RegisteredAt time.Time `json:"registeredAt"`
 	HeartbeatAt  time.Time `json:"heartbeatAt"`
 	UpdatedAt    time.Time `json:"updatedAt"`
 }
 
-// NodeTaskQueue is the Temporal task queue of one generation of a node: what is sent to a dead generation reaches
-// nobody.
+// NodeTaskQueue returns the Temporal task queue of one generation of a node. No process polls the queue of a dead generation.
 func NodeTaskQueue(nodeID string, generation int64) string {
 	return "node." + nodeID + "." + strconv.FormatInt(generation, 10)
 }
 
-// NodeTimes are the times of one kind of node. Death - Suspect should be at least Heartbeat, so that a mass loss
-// shows as a whole before the first of it is declared dead (C21).
+// NodeTimes are the times of one kind of node. Death - Suspect should be at least Heartbeat, so that all nodes of a mass loss
+// are suspect before the first of them is declared dead.
 type NodeTimes struct {
 	Heartbeat time.Duration `json:"heartbeatInterval"`
 	Suspect   time.Duration `json:"suspectAfter"`
 	Death     time.Duration `json:"failureDetectionTimeout"`
 }
 
-// DefaultNodeTimes are the times of a kind: the documents' for engines (S6), under 5 s for media units (C21).
+// DefaultNodeTimes returns the default times of a kind. The death of a media unit is detected within 5 s.
 func DefaultNodeTimes(k NodeKind) NodeTimes {
 	switch k {
 	case NodeMedia:
@@ -169,25 +178,25 @@ func DefaultNodeTimes(k NodeKind) NodeTimes {
 	}
 }
 
-// NodeSettings are the operator's for a node, kept apart from its health and over its registrations (S11).
+// NodeSettings are the operator's settings for a node. They are independent of its health and survive its registrations.
 type NodeSettings struct {
 	Cordoned   bool      `json:"cordoned"`
-	DrainUntil time.Time `json:"drainUntil,omitzero"` // when it is to be empty; zero when it is not drained
+	DrainUntil time.Time `json:"drainUntil,omitzero"` // deadline of the drain; zero when it is not draining
 }
 
-// Departure is why a generation ended, or another reason to look after what a node was running.
+// Departure is the event that a NodeNotice reports: why a generation ended, or another reason to check what a node runs.
 type Departure string
 
 // The departures. A generation has at most one of the first three.
 const (
 	DepartureUnresponsive Departure = "silent"     // no heartbeat for the death time
 	DepartureSuperseded   Departure = "superseded" // another incarnation registered under the same id
-	DepartureWithdrawn    Departure = "withdrawn"  // it said so, or the operator removed it
-	DepartureDrained      Departure = "drained"    // the drain's deadline passed: move what is left; it lives on
+	DepartureWithdrawn    Departure = "withdrawn"  // on its own request, or removed by the operator
+	DepartureDrained      Departure = "drained"    // the drain's deadline has passed; the node is alive, and what it still runs is moved
 	ArrivalRegistered     Departure = "registered" // a new generation that asked for reconciliation
 )
 
-// NodeNotice is an entry of the fleet's outbox: what befell a generation, kept until somebody has taken it up.
+// NodeNotice is an entry of the fleet's outbox: an event of a generation, kept until a process has handled it.
 type NodeNotice struct {
 	NodeID      string      `json:"nodeId"`
 	Generation  int64       `json:"generation"`
@@ -201,10 +210,10 @@ type NodeNotice struct {
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// ValidID tells whether v can be the id of a node, session, turn, job or request; if not, an error that names field.
+// ValidID returns CodeInvalid for the field unless v can be the id of a node, session, turn, job or request.
 func ValidID(field, v string) error {
 	if !idPattern.MatchString(v) {
-		return Invalid(field, "must be 1 to 128 letters, digits, dots, dashes and underscores, beginning with a letter or digit")
+		return Invalid(field, "must be 1 to 128 letters, digits, dots, dashes and underscores, and start with a letter or digit")
 	}
 	return nil
 }
@@ -213,15 +222,15 @@ var capabilityPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$
 
 const translatePrefix = "translate:"
 
-// ValidCapability tells whether v can be a capability. One that begins with `translate:` has to be a language pair.
+// ValidCapability returns CodeInvalid for the field unless v can be a capability. After `translate:` a language pair is required.
 func ValidCapability(field, v string) error {
 	if !capabilityPattern.MatchString(v) {
-		return Invalid(field, "%q: must be 1 to 128 letters, digits and ._:/-, beginning with a letter or digit", v)
+		return Invalid(field, "%q: must be 1 to 128 letters, digits and ._:/-, and start with a letter or digit", v)
 	}
 	if pair, ok := strings.CutPrefix(v, translatePrefix); ok {
 		src, tgt, ok := strings.Cut(pair, "-")
 		if !ok || strings.Contains(tgt, "-") {
-			return Invalid(field, "%q: a language pair is written translate:zh-en", v)
+			return Invalid(field, "%q: must be a language pair such as translate:zh-en", v)
 		}
 		if err := ValidLanguage(field, src); err != nil {
 			return err
@@ -231,14 +240,14 @@ func ValidCapability(field, v string) error {
 	return nil
 }
 
-// TranslateCapability names the language pair, for instance translate:zh-en.
+// TranslateCapability returns the capability of a language pair, such as translate:zh-en.
 func TranslateCapability(src, tgt string) string { return translatePrefix + src + "-" + tgt }
 
-// ValidLanguage tells whether v is a language code: ISO 639-1, or one of the three-letter codes in common use that
-// have none.
+// ValidLanguage returns CodeInvalid for the field unless v is a language code: ISO 639-1, or one of the commonly used
+// three-letter codes of languages without one.
 func ValidLanguage(field, v string) error {
 	if len(v) < 2 || len(v) > 3 || !strings.Contains(languages, " "+v+" ") {
-		return Invalid(field, "%q is no language code (ISO 639-1, such as en or zh)", v)
+		return Invalid(field, "invalid language code %q; use ISO 639-1, such as en or zh", v)
 	}
 	return nil
 }
@@ -250,7 +259,7 @@ const languages = " aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo 
 	"te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu " +
 	"ast ceb fil hsb haw hmn kab mai nan pap szl yue wuu zgh "
 
-// ValidPlace tells whether v can be a host or a zone; empty is none.
+// ValidPlace returns CodeInvalid for the field unless v can be a host or a zone, which may be empty.
 func ValidPlace(field, v string) error {
 	if !plainText(v) {
 		return Invalid(field, "must be printable and at most %d bytes", maxName)
@@ -258,7 +267,7 @@ func ValidPlace(field, v string) error {
 	return nil
 }
 
-// plainText is what hosts and zones may be: printable, no line breaks, and short.
+// plainText reports whether s can be a host or a zone: short and printable, without line breaks.
 func plainText(s string) bool {
 	if len(s) > maxName {
 		return false
@@ -271,5 +280,5 @@ func plainText(s string) bool {
 	return true
 }
 
-// String names the generation in logs.
+// String returns the id of the generation for logs.
 func (n Node) String() string { return fmt.Sprintf("%s.%d", n.ID, n.Generation) }

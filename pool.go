@@ -7,29 +7,74 @@ import (
 	"time"
 )
 
-// Strategy is how a pool's node is chosen (S1-S9).
+// Strategy is how a node of a pool is chosen.
 type Strategy string
 
-// The strategies. The empty one is load-balanced in small pools and power-of-two in large ones.
+// The strategies. An empty one means load-balanced in small pools and power-of-two in large ones.
 const (
 	StrategyRoundRobin   Strategy = "round-robin"
 	StrategyLoadBalanced Strategy = "load-balanced"
 	StrategyAffinity     Strategy = "affinity"
-	StrategyCapability   Strategy = "capability" // load-balanced among the nodes that have every required capability
+	StrategyCapability   Strategy = "capability"
 	StrategyLocality     Strategy = "locality"
 	StrategyPowerOfTwo   Strategy = "power-of-two"
-	StrategyDynamic      Strategy = "dynamic" // switches by load and latency (S7)
+	StrategyDynamic      Strategy = "dynamic"
 )
+
+// strategies is the table of strategies, in the order of documentation. Validation, the OpenAPI description and the scripts'
+// arguments derive from it; lua/include/choose.lua implements each script.
+var strategies = []struct {
+	name   Strategy
+	script Strategy // the strategy that the scripts run for it
+	doc    string
+}{
+	{StrategyRoundRobin, StrategyRoundRobin, "the node that was chosen longest ago"},
+	{StrategyLoadBalanced, StrategyLoadBalanced, "the node with the lowest load"},
+	{StrategyAffinity, StrategyAffinity, "the caller's own node, otherwise the node with the lowest load"},
+	{StrategyCapability, StrategyLoadBalanced, "the node with the lowest load that has every required capability"},
+	{StrategyLocality, StrategyLocality, "the caller's own node, otherwise one on its host, otherwise one in its zone, otherwise the node with the lowest load"},
+	{StrategyPowerOfTwo, StrategyPowerOfTwo, "the node with the lower load of two random ones"},
+	{StrategyDynamic, StrategyRoundRobin, "round-robin, load-balanced or locality, switched by the load and latency of the pool"},
+}
 
 // Strategies lists what a pool can be given.
 func Strategies() []Strategy {
-	return []Strategy{
-		StrategyRoundRobin, StrategyLoadBalanced, StrategyAffinity, StrategyCapability,
-		StrategyLocality, StrategyPowerOfTwo, StrategyDynamic,
+	var out []Strategy
+	for _, s := range strategies {
+		out = append(out, s.name)
 	}
+	return out
 }
 
-// ExcludeReason is why a node was passed over (L9).
+// Script returns the strategy that the scripts run for s, which is s itself for most.
+func (s Strategy) Script() Strategy {
+	for _, row := range strategies {
+		if row.name == s {
+			return row.script
+		}
+	}
+	return s
+}
+
+// Description returns how s chooses a node, as a phrase for documentation.
+func (s Strategy) Description() string {
+	for _, row := range strategies {
+		if row.name == s {
+			return row.doc
+		}
+	}
+	return ""
+}
+
+// validate returns CodeInvalid for the field unless s is empty or a strategy.
+func (s Strategy) validate(field string) error {
+	if s != "" && !slices.Contains(Strategies(), s) {
+		return Invalid(field, "invalid strategy %q", s)
+	}
+	return nil
+}
+
+// ExcludeReason is why a node was excluded from a choice.
 type ExcludeReason string
 
 // The reasons.
@@ -42,7 +87,7 @@ const (
 	ExcludeServiceUnavailable ExcludeReason = "service_unavailable"
 	ExcludeCordoned           ExcludeReason = "cordoned"
 	ExcludeDraining           ExcludeReason = "draining"
-	ExcludeByCaller           ExcludeReason = "excluded" // the caller asked for another one
+	ExcludeByCaller           ExcludeReason = "excluded" // the request excluded the node
 )
 
 // ExcludeReasons lists all reasons.
@@ -53,8 +98,8 @@ func ExcludeReasons() []ExcludeReason {
 	}
 }
 
-// Pool is the nodes that have all of its capabilities and are of its kind and zone, where those are set. Every
-// capability is by itself a pool of that name, until a pool of the name is defined otherwise.
+// Pool is the set of nodes that have all of its capabilities and are of its kind and zone, where those are set. Each
+// capability is implicitly a pool of the same name unless a pool of that name is defined.
 type Pool struct {
 	ID           string   `json:"poolId"`
 	Kind         NodeKind `json:"kind,omitempty"`
@@ -63,21 +108,23 @@ type Pool struct {
 	Strategy     Strategy `json:"strategy,omitempty"`
 }
 
-// Validate tells the first field that is wrong, as CodeInvalid.
+// Validate returns CodeInvalid for the first invalid field.
 func (p Pool) Validate() error {
 	if p.ID == "" || len(p.ID) > maxPoolID {
 		return Invalid("poolId", "must be 1 to %d bytes", maxPoolID)
 	}
 	for part := range strings.SplitSeq(p.ID, poolJoin) {
 		if !capabilityPattern.MatchString(part) {
-			return Invalid("poolId", "must be letters, digits and ._:/-, beginning with a letter or digit")
+			return Invalid("poolId", "must consist of letters, digits and ._:/-, and start with a letter or digit")
 		}
 	}
-	if p.Kind != "" && !slices.Contains(NodeKinds(), p.Kind) {
-		return Invalid("kind", "must be translate, media or engine")
+	if p.Kind != "" {
+		if err := p.Kind.validate("kind"); err != nil {
+			return err
+		}
 	}
 	if len(p.Capabilities) > MaxCapabilities {
-		return Invalid("capabilities", "must be at most %d", MaxCapabilities)
+		return Invalid("capabilities", "exceed the limit of %d", MaxCapabilities)
 	}
 	for _, c := range p.Capabilities {
 		if err := ValidCapability("capabilities", c); err != nil {
@@ -87,10 +134,7 @@ func (p Pool) Validate() error {
 	if !plainText(p.Zone) {
 		return Invalid("zone", "must be printable and at most %d bytes", maxName)
 	}
-	if p.Strategy != "" && !slices.Contains(Strategies(), p.Strategy) {
-		return Invalid("strategy", "%q is no strategy", p.Strategy)
-	}
-	return nil
+	return p.Strategy.validate("strategy")
 }
 
 const (
@@ -98,14 +142,14 @@ const (
 	maxPoolID = 512
 )
 
-// CapabilityPool is the pool of the nodes that have every capability (S4). With one capability it needs no
-// definition; with several its id is the same whatever their order.
+// CapabilityPool returns the pool of the nodes that have every capability. With one capability it needs no definition; with
+// several, its id does not depend on their order.
 func CapabilityPool(capabilities ...string) Pool {
 	c := slices.Compact(slices.Sorted(slices.Values(capabilities)))
 	return Pool{ID: strings.Join(c, poolJoin), Capabilities: c, Strategy: StrategyCapability}
 }
 
-// Serves tells whether the pool's nodes all have the capability.
+// Serves reports whether all nodes of the pool have the capability.
 func (p Pool) Serves(capability string) bool {
 	return p.ID == capability && len(p.Capabilities) == 0 || slices.Contains(p.Capabilities, capability)
 }
@@ -133,48 +177,51 @@ type Requirements struct {
 	OwnHost string `json:"ownHost,omitempty"`
 }
 
-// RoutingHash is the stable hash by which a session's pool is chosen (L5); FNV-1a of 32 bits.
+// RoutingHash returns the stable hash by which a session's pool is chosen: 32-bit FNV-1a.
 func RoutingHash(key string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key)) // never fails
 	return h.Sum32()
 }
 
-// PoolCounts is how many members of a pool can be chosen, and how many are passed over for what reason.
+// PoolCounts is how many members of a pool can be chosen, and how many are excluded for each reason.
 type PoolCounts struct {
 	Free     int                   `json:"free"`
 	Excluded map[ExcludeReason]int `json:"passed"`
 }
 
-// Affinity tells how a turn's affinity took part in a decision (A3-A5).
+// Affinity is the part that a turn's affinity had in a decision.
 type Affinity string
 
-// The values; empty for what belongs to no turn.
+// The values; empty for work outside of turns.
 const (
-	AffinityFirst Affinity = "first" // this job's node is the turn's from now on, or would be if it did not end the turn
-	AffinityHit   Affinity = "hit"   // the turn's node
-	AffinityMiss  Affinity = "miss"  // the turn's node could not take it: ordinary selection
+	AffinityFirst Affinity = "first" // the turn had no node: this job's node becomes the turn's unless the job ends it
+	AffinityHit   Affinity = "hit"   // the turn's node was chosen
+	AffinityMiss  Affinity = "miss"  // the turn's node could not take the job; another was chosen by the strategy
 )
 
-// Assignment is a slot of a node, taken.
+// Affinities lists all values of work inside of turns.
+func Affinities() []Affinity { return []Affinity{AffinityFirst, AffinityHit, AffinityMiss} }
+
+// Assignment is a slot of a node that was taken.
 type Assignment struct {
 	LeaseID    string   `json:"leaseId"`
 	JobID      string   `json:"jobId,omitempty"`
 	NodeID     string   `json:"nodeId"`
 	Generation int64    `json:"generation"`
 	PoolID     string   `json:"poolId"`
-	Strategy   Strategy `json:"strategy,omitempty"` // that decided; empty when affinity did
+	Strategy   Strategy `json:"strategy,omitempty"` // that chose the node; empty when the affinity did
 	Affinity   Affinity `json:"affinity,omitempty"`
-	// Missed is why the turn's node could not take the job; with AffinityMiss only.
+	// Missed is why the turn's node could not take the job; set with AffinityMiss only.
 	Missed ExcludeReason `json:"missed,omitempty"`
-	// Existed tells that an earlier call had taken it: the same request again.
+	// Existed is true when an earlier call of the same request took the slot.
 	Existed bool `json:"-"`
 }
 
-// TaskQueue is where the work goes.
+// TaskQueue returns the Temporal task queue of the node.
 func (a Assignment) TaskQueue() string { return NodeTaskQueue(a.NodeID, a.Generation) }
 
-// Session is one user's live translation as Redis has it (L5).
+// Session is a user's live translation as stored in Redis.
 type Session struct {
 	ID            string    `json:"sessionId"`
 	UserID        string    `json:"userId"`
@@ -187,27 +234,27 @@ type Session struct {
 	UpdatedAt     time.Time `json:"updatedAt"`
 }
 
-// FleetConfig is what operators may change at run time about how work is assigned (S6, L8).
+// FleetConfig is the configuration of assignment that operators can change at run time.
 type FleetConfig struct {
-	AssignmentStrategy Strategy               `json:"assignmentStrategy,omitempty"` // of pools without one of their own
+	AssignmentStrategy Strategy               `json:"assignmentStrategy,omitempty"` // for pools without their own
 	MemoryWeight       float64                `json:"memoryWeight"`
-	LockTimeout        time.Duration          `json:"lockTimeout"` // of an engine's assignment
+	LockTimeout        time.Duration          `json:"lockTimeout"` // lifetime of an assignment by default
 	MaxRetries         int                    `json:"maxRetries"`
 	EnableFailover     bool                   `json:"enableFailover"`
-	Times              map[NodeKind]NodeTimes `json:"times,omitempty"` // kinds left out have DefaultNodeTimes
+	Times              map[NodeKind]NodeTimes `json:"times,omitempty"` // absent kinds have DefaultNodeTimes
 	Dynamic            DynamicRule            `json:"dynamic"`
 }
 
-// DynamicRule is when a pool whose strategy is dynamic switches (S7).
+// DynamicRule states when a pool whose strategy is dynamic switches. Each threshold has hysteresis.
 type DynamicRule struct {
-	LoadHigh    float64       `json:"loadHigh"`    // over it: load-balanced
-	LoadLow     float64       `json:"loadLow"`     // and until it is under this
-	LatencyHigh float64       `json:"latencyHigh"` // ms; over it: locality
-	LatencyLow  float64       `json:"latencyLow"`  // ms; and until it is under this
-	Dwell       time.Duration `json:"dwell"`       // the least time between two switches
+	LoadHigh    float64       `json:"loadHigh"`    // above it: load-balanced
+	LoadLow     float64       `json:"loadLow"`     // until the load is below it
+	LatencyHigh float64       `json:"latencyHigh"` // ms; above it: locality
+	LatencyLow  float64       `json:"latencyLow"`  // ms; until the latency is below it
+	Dwell       time.Duration `json:"dwell"`       // minimum time between two switches
 }
 
-// DefaultFleetConfig is the documents' (S6, S7).
+// DefaultFleetConfig returns the configuration of a fleet that no operator has configured.
 func DefaultFleetConfig() FleetConfig {
 	return FleetConfig{
 		MemoryWeight: 0.5, LockTimeout: 300 * time.Second, MaxRetries: 3, EnableFailover: true,
@@ -215,7 +262,7 @@ func DefaultFleetConfig() FleetConfig {
 	}
 }
 
-// TimesOf are the times of a kind.
+// TimesOf returns the times of a kind.
 func (c FleetConfig) TimesOf(k NodeKind) NodeTimes {
 	if t, ok := c.Times[k]; ok {
 		return t
@@ -223,11 +270,12 @@ func (c FleetConfig) TimesOf(k NodeKind) NodeTimes {
 	return DefaultNodeTimes(k)
 }
 
-// Validate tells the first field that is wrong, as CodeInvalid.
+// Validate returns CodeInvalid for the first invalid field.
 func (c FleetConfig) Validate() error {
+	if err := c.AssignmentStrategy.validate("assignmentStrategy"); err != nil {
+		return err
+	}
 	switch d := c.Dynamic; {
-	case c.AssignmentStrategy != "" && !slices.Contains(Strategies(), c.AssignmentStrategy):
-		return Invalid("assignmentStrategy", "%q is no strategy", c.AssignmentStrategy)
 	case !(c.MemoryWeight >= 0 && c.MemoryWeight <= 10):
 		return Invalid("memoryWeight", "must be 0 to 10")
 	case c.LockTimeout < time.Second || c.LockTimeout > 24*time.Hour:
@@ -235,24 +283,24 @@ func (c FleetConfig) Validate() error {
 	case c.MaxRetries < 0 || c.MaxRetries > 100:
 		return Invalid("maxRetries", "must be 0 to 100")
 	case !(d.LoadLow > 0 && d.LoadLow <= d.LoadHigh && d.LoadHigh <= 1):
-		return Invalid("dynamic.loadLow", "must be over 0, not over loadHigh, which must not be over 1")
+		return Invalid("dynamic.loadLow", "must be above 0 and at most loadHigh, which must be at most 1")
 	case !(d.LatencyLow > 0 && d.LatencyLow <= d.LatencyHigh):
-		return Invalid("dynamic.latencyLow", "must be over 0 and not over latencyHigh")
+		return Invalid("dynamic.latencyLow", "must be above 0 and at most latencyHigh")
 	case d.Dwell < 0:
 		return Invalid("dynamic.dwell", "must not be negative")
 	}
 	for k, t := range c.Times {
-		if !slices.Contains(NodeKinds(), k) {
-			return Invalid("times", "%q is no kind of node", k)
+		if err := k.validate("times"); err != nil {
+			return err
 		}
 		if t.Heartbeat <= 0 || t.Suspect <= t.Heartbeat || t.Death <= t.Suspect {
-			return Invalid("times", "%s: heartbeatInterval, suspectAfter and failureDetectionTimeout must rise", k)
+			return Invalid("times", "%s: must satisfy 0 < heartbeatInterval < suspectAfter < failureDetectionTimeout", k)
 		}
 	}
 	return nil
 }
 
-// SystemState is what a dynamic pool's strategy is decided by (S7).
+// SystemState is the state of a pool by which its dynamic strategy switches.
 type SystemState struct {
 	Load      float64 `json:"load"` // 0-1
 	LatencyMs float64 `json:"latencyMs"`

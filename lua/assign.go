@@ -182,10 +182,6 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 	if c.Hold == 0 {
 		c.Hold = Unconfirmed
 	}
-	strategy := string(c.Strategy)
-	if c.Strategy == berth.StrategyCapability {
-		strategy = string(berth.StrategyLoadBalanced)
-	}
 	excluded := ""
 	if len(c.Excluded) > 0 {
 		excluded = "\n" + strings.Join(c.Excluded, "\n") + "\n"
@@ -199,7 +195,7 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 	if len(detail) == 5 { // nothing is asked for
 		detail = ""
 	}
-	return []any{s.keys.stem(), leaseID, millis(c.Hold), c.PoolID, strategy, c.Random, detail}
+	return []any{s.keys.stem(), leaseID, millis(c.Hold), c.PoolID, string(c.Strategy.Script()), c.Random, detail}
 }
 
 // places are what is near the caller, the nearest first, as the index of places begins with them (S5).
