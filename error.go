@@ -3,60 +3,120 @@ package berth
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
 )
 
-// Code is a stable, machine-readable name of what went wrong. Clients may switch on it (X4).
+// Code is a stable, machine-readable name of an error. Clients may switch on it.
 type Code string
 
-// The codes of the HTTP API and of terminal error events.
+// The codes of the HTTP API, of results and of terminal events. Each has a row in the table codes.
 const (
-	CodeInvalid             Code = "invalid"              // a field of the request is wrong; Field names it
-	CodeUnauthenticated     Code = "unauthenticated"      // no token, or one that does not verify
-	CodeForbidden           Code = "forbidden"            // the token lacks the scope
-	CodeNotFound            Code = "not_found"            // no such thing, or not yours
-	CodeConflict            Code = "conflict"             // the thing is in a state that forbids this
-	CodeIdempotencyMismatch Code = "idempotency_mismatch" // the same id or key with another body
-	CodeTooLarge            Code = "too_large"            // the body is over the limit
-	CodeUnsupportedMedia    Code = "unsupported_media"    // the upload is not of a kind we read
-	CodeRateLimited         Code = "rate_limited"         // too many requests of this user
-	CodeQueueFull           Code = "queue_full"           // the queue's bound is reached
-	CodeUnavailable         Code = "unavailable"          // Redis, Temporal or the database cannot be reached: try again
-	CodeInternal            Code = "internal"             // our fault; the log has it
-	CodeDeadlineExceeded    Code = "deadline_exceeded"    // the task outlived its deadline (T20)
-	CodeCancelled           Code = "cancelled"            // somebody cancelled the task (T25)
-	CodeProviderKey         Code = "provider_key"         // the provider refused our key (T21)
-	CodeProviderRejected    Code = "provider_rejected"    // the provider refused the request; trying again would not help
-	CodeProviderUnavailable Code = "provider_unavailable" // the provider could not be reached or kept failing
-	CodeInvalidOutput       Code = "invalid_output"       // the model's answer does not fit the schema, nor did its repair (T9)
-	CodeNodeFull            Code = "node_full"            // every node that could take the work is full: try again
-	CodeNoNode              Code = "no_node"              // no node can take the work; the message says why
-	CodeNoLicence           Code = "no_licence"           // as many conferences are alive as there are licences: try again
-	CodeNodeFailed          Code = "node_failed"          // the nodes that tried the work failed
-	CodeTurnFinalized       Code = "turn_finalized"       // the turn takes no more jobs
-	CodeUnitRefused         Code = "unit_refused"         // the media unit did not want the conference
-	CodeEnded               Code = "ended"                // the conference was ended before it was open
-	CodeUnreadableImage     Code = "unreadable_image"     // no text could be read from the image
+	CodeInvalid             Code = "invalid"
+	CodeUnauthenticated     Code = "unauthenticated"
+	CodeForbidden           Code = "forbidden"
+	CodeNotFound            Code = "not_found"
+	CodeConflict            Code = "conflict"
+	CodeIdempotencyMismatch Code = "idempotency_mismatch"
+	CodeTooLarge            Code = "too_large"
+	CodeUnsupportedMedia    Code = "unsupported_media"
+	CodeRateLimited         Code = "rate_limited"
+	CodeQueueFull           Code = "queue_full"
+	CodeUnavailable         Code = "unavailable"
+	CodeInternal            Code = "internal"
+	CodeDeadlineExceeded    Code = "deadline_exceeded"
+	CodeCancelled           Code = "cancelled"
+	CodeProviderKey         Code = "provider_key"
+	CodeProviderRejected    Code = "provider_rejected"
+	CodeProviderUnavailable Code = "provider_unavailable"
+	CodeInvalidOutput       Code = "invalid_output"
+	CodeNodeFull            Code = "node_full"
+	CodeNoNode              Code = "no_node"
+	CodeNoLicence           Code = "no_licence"
+	CodeNodeFailed          Code = "node_failed"
+	CodeTurnFinalized       Code = "turn_finalized"
+	CodeUnitRefused         Code = "unit_refused"
+	CodeEnded               Code = "ended"
+	CodeUnreadableImage     Code = "unreadable_image"
 )
 
-// Error is a failure with a code for machines and a message for people. What is wrapped is logged, never shown.
+// CodeInfo is everything that the API, its description and its clients derive from a code.
+type CodeInfo struct {
+	Code   Code
+	Status int // HTTP status; 0 for a code of results and terminal events only
+	// RetryAfter is how long a client should wait before it retries when the error does not state a time; 0 means that a
+	// retry of the same request fails again.
+	RetryAfter  time.Duration
+	Level       slog.Level // of the log line of a request that fails with the code
+	Description string
+}
+
+const debug = slog.LevelDebug
+
+// codes has one row per code. A new code needs a constant above and a row here.
+var codes = []CodeInfo{
+	{CodeInvalid, http.StatusBadRequest, 0, debug, "a field of the request is invalid; `field` names it"},
+	{CodeUnauthenticated, http.StatusUnauthorized, 0, debug, "no token, or an invalid one"},
+	{CodeForbidden, http.StatusForbidden, 0, debug, "the token lacks the scope"},
+	{CodeNotFound, http.StatusNotFound, 0, debug, "not found, or owned by another user"},
+	{CodeConflict, http.StatusConflict, 0, debug, "the current state forbids the request"},
+	{CodeIdempotencyMismatch, http.StatusUnprocessableEntity, 0, debug, "the id or key was used for another request"},
+	{CodeTooLarge, http.StatusRequestEntityTooLarge, 0, debug, "the body or a field exceeds its limit"},
+	{CodeUnsupportedMedia, http.StatusUnsupportedMediaType, 0, debug, "the media type is not supported"},
+	{CodeRateLimited, http.StatusTooManyRequests, time.Second, debug, "too many requests of this user"},
+	{CodeQueueFull, http.StatusTooManyRequests, time.Second, debug, "the queue has reached its limit"},
+	{CodeUnavailable, http.StatusServiceUnavailable, 2 * time.Second, slog.LevelWarn, "Redis, Temporal or the database is unavailable"},
+	{CodeInternal, http.StatusInternalServerError, 0, slog.LevelError, "internal error; the server log has it under the request id"},
+	{CodeDeadlineExceeded, 0, 0, debug, "the work exceeded its deadline"},
+	{CodeCancelled, http.StatusConflict, 0, debug, "the work was cancelled"},
+	{CodeProviderKey, 0, 0, debug, "the model provider rejected the server's key"},
+	{CodeProviderRejected, 0, 0, debug, "the model provider rejected the request"},
+	{CodeProviderUnavailable, 0, 0, debug, "the model provider could not be reached or kept failing"},
+	{CodeInvalidOutput, 0, 0, debug, "the model output does not match the schema, even after a repair"},
+	{CodeNodeFull, http.StatusServiceUnavailable, time.Second, debug, "every eligible node is full"},
+	{CodeNoNode, http.StatusServiceUnavailable, time.Second, debug, "no node is eligible; `detail` states why"},
+	{CodeNoLicence, http.StatusServiceUnavailable, time.Second, debug, "every conference licence is in use"},
+	{CodeNodeFailed, http.StatusBadGateway, 0, debug, "every node that tried the work failed"},
+	{CodeTurnFinalized, http.StatusConflict, 0, debug, "the turn accepts no more jobs"},
+	{CodeUnitRefused, http.StatusBadGateway, 0, debug, "the media unit refused the conference"},
+	{CodeEnded, http.StatusConflict, 0, debug, "the conference was ended before it was open"},
+	{CodeUnreadableImage, 0, 0, debug, "no text could be read from the image"},
+}
+
+var codeInfo = func() map[Code]CodeInfo {
+	m := map[Code]CodeInfo{}
+	for _, c := range codes {
+		m[c.Code] = c
+	}
+	return m
+}()
+
+// Codes returns all codes, in the order of their table.
+func Codes() []CodeInfo { return codes }
+
+// Info returns the row of a code; a zero one when the code is unknown.
+func (c Code) Info() CodeInfo { return codeInfo[c] }
+
+// Error is an error with a code for clients and a message for users. The wrapped error is logged and never shown.
 type Error struct {
 	Code    Code
-	Field   string // the field of the request that is wrong; empty when none is
+	Field   string // the invalid field of the request, if any
 	Message string
 	Err     error
 }
 
-// Errorf makes an Error whose message may be shown to the caller.
+// Errorf returns an Error whose message is shown to the caller.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid is bad input in the named field.
+// Invalid returns a CodeInvalid error of the named field.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// With returns a copy that wraps err.
+// With returns a copy of e that wraps err.
 func (e *Error) With(err error) *Error {
 	c := *e
 	c.Err = err

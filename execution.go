@@ -5,31 +5,36 @@ import (
 	"time"
 )
 
-// ExecutionStatus is where an execution stands.
+// ExecutionStatus is the state of an execution.
 type ExecutionStatus string
 
 // The statuses of an execution.
 const (
-	ExecutionWaiting   ExecutionStatus = "waiting" // for a node with room
+	ExecutionWaiting   ExecutionStatus = "waiting" // for a node with a free slot
 	ExecutionRunning   ExecutionStatus = "running"
 	ExecutionCompleted ExecutionStatus = "completed"
 	ExecutionFailed    ExecutionStatus = "failed"
 	ExecutionCancelled ExecutionStatus = "cancelled"
 )
 
-// MaxExecutionBytes is how large the input, and the output, of an execution may be.
+// Final reports whether the execution has ended.
+func (s ExecutionStatus) Final() bool {
+	return s == ExecutionCompleted || s == ExecutionFailed || s == ExecutionCancelled
+}
+
+// MaxExecutionBytes limits the input and the output of an execution.
 const MaxExecutionBytes = 256 << 10
 
-// Execution is one durable run of a named executor (S8) as its workflow tells it.
+// Execution is the state of one durable run of a named executor.
 type Execution struct {
 	ID       string          `json:"executionId"`
 	UserID   string          `json:"userId"`
 	Executor string          `json:"executor"`
 	Status   ExecutionStatus `json:"status"`
-	NodeID   string          `json:"nodeId,omitempty"` // where it runs or ran last
+	NodeID   string          `json:"nodeId,omitempty"` // of the last attempt
 	PoolID   string          `json:"poolId"`
 	Strategy Strategy        `json:"strategy,omitempty"`
-	// Attempts are the nodes it was given to, in order; the last one's Error is empty when it succeeded or still runs.
+	// Attempts are in order; the last one's Error is empty while it runs and when it succeeded.
 	Attempts  []ExecutionAttempt `json:"attempts"`
 	Output    json.RawMessage    `json:"output,omitempty"`
 	Code      Code               `json:"code,omitempty"`
@@ -38,14 +43,14 @@ type Execution struct {
 	EndedAt   time.Time          `json:"endedAt,omitzero"`
 }
 
-// ExecutionAttempt is one node's try.
+// ExecutionAttempt is one attempt of an execution on one generation of a node.
 type ExecutionAttempt struct {
 	NodeID     string `json:"nodeId"`
 	Generation int64  `json:"generation"`
 	Error      string `json:"error,omitempty"`
 }
 
-// ExecuteInput is what a node's executor gets.
+// ExecuteInput is the input of a node's executor.
 type ExecuteInput struct {
 	ExecutionID string          `json:"executionId"`
 	Executor    string          `json:"executor"`
@@ -53,7 +58,7 @@ type ExecuteInput struct {
 	Input       json.RawMessage `json:"input,omitempty"`
 }
 
-// ExecuteOutput is what it made.
+// ExecuteOutput is the result of a node's executor.
 type ExecuteOutput struct {
 	Output json.RawMessage `json:"output,omitempty"`
 }

@@ -208,16 +208,6 @@ type NodeNotice struct {
 	Receipt string `json:"-"`
 }
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-
-// ValidID returns CodeInvalid for the field unless v can be the id of a node, session, turn, job or request.
-func ValidID(field, v string) error {
-	if !idPattern.MatchString(v) {
-		return Invalid(field, "must be 1 to 128 letters, digits, dots, dashes and underscores, and start with a letter or digit")
-	}
-	return nil
-}
-
 var capabilityPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$`)
 
 const translatePrefix = "translate:"

@@ -22,54 +22,28 @@ import (
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/internal/placement"
+	"berth/internal/starter"
 	"berth/lua"
 	"berth/workflows"
 )
 
-// Starter starts, asks and ends workflows. Those of tasks: errors carry a berth.Code: CodeUnavailable when Temporal
-// cannot be reached, CodeIdempotencyMismatch and CodeConflict as the contract says; a RetryError around them
-// says when to come back.
+// Starter starts workflows and talks to them; *starter.Starter is one, and documents the methods.
 type Starter interface {
-	// SubmitTask starts the task's workflow, or asks the one that runs under this id, and returns what was
-	// accepted first. Asking again after a lost reply is safe (T7).
-	SubmitTask(ctx context.Context, sub Submission) (Acceptance, error)
-	// CancelTask asks the task's workflow to stop (T25); it does not wait for its end.
+	SubmitTask(ctx context.Context, sub starter.Submission) (starter.Acceptance, error)
 	CancelTask(ctx context.Context, taskID string) error
-	TurnStarter
-	ExecutionStarter
-	ConferenceStarter
-}
 
-// Submission is one checked request for a task. Its variables are assets of the user already (T26).
-type Submission struct {
-	TaskID      string            `json:"taskId"`
-	UserID      string            `json:"userId"`
-	ServiceID   string            `json:"serviceId"`
-	Template    berth.Template    `json:"template"`
-	Locale      berth.Locale      `json:"locale"`
-	Tier        berth.Tier        `json:"tier"`
-	Steps       []berth.Step      `json:"steps"`
-	Variables   map[string]string `json:"variables"`
-	RequestHash string            `json:"requestHash"`
-	IdemKey     string            `json:"idemKey,omitempty"`
-	RequestID   string            `json:"requestId"`
-	TraceID     string            `json:"traceId"`
-}
+	Dispatch(ctx context.Context, job starter.JobCall) (reply workflows.DispatchReply, replay bool, err error)
+	FinalizeTurn(ctx context.Context, turnID string, req workflows.FinalizeRequest) (workflows.FinalizeReply, error)
+	GetTurn(ctx context.Context, turnID string) (berth.Turn, error)
 
-// Acceptance is what a task was accepted as. UserID and RequestHash are those of the task that holds the id:
-// the API compares them with the submission, so a foreign id or another body is refused here.
-type Acceptance struct {
-	TaskID      string           `json:"taskId"`
-	UserID      string           `json:"userId"`
-	RequestHash string           `json:"requestHash"`
-	Status      berth.TaskStatus `json:"status"`
-	Queue       berth.Queue      `json:"queue"`
-	Model       string           `json:"model"`
-	Tier        berth.Tier       `json:"tier"`
-	Position    int              `json:"position"`
-	EtaSeconds  int              `json:"etaSeconds"`
-	// Replay says that the id was accepted before this call.
-	Replay bool `json:"replay"`
+	SubmitExecution(ctx context.Context, in workflows.ExecutionInput) (reply workflows.ExecuteReply, replay bool, err error)
+	GetExecution(ctx context.Context, id string) (berth.Execution, error)
+	CancelExecution(ctx context.Context, id string) error
+
+	CreateConference(ctx context.Context, in workflows.ConferenceInput) (c berth.Conference, replay bool, err error)
+	ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (done bool, err error)
+	SignalConference(ctx context.Context, e164, signal string, arg any) (running bool, err error)
+	ReportUnits(ctx context.Context, units []workflows.NodeRef) error
 }
 
 // Ledger is what the API reads and stores; *ledger.Ledger is one.

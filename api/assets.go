@@ -65,7 +65,7 @@ func (s *server) assets(e *echo.Echo) {
 
 func idParam() *huma.Param {
 	return &huma.Param{
-		Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: idPattern},
+		Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: berth.IDPattern},
 	}
 }
 
@@ -251,7 +251,7 @@ func unsupported(msg string) *berth.Error {
 
 // download sends an asset so that no browser takes it for a page of ours.
 func (s *server) download(c echo.Context) error {
-	if err := checkID("id", c.Param("id")); err != nil {
+	if err := berth.ValidID("id", c.Param("id")); err != nil {
 		return err
 	}
 	ctx := c.Request().Context()

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"berth"
@@ -138,7 +137,7 @@ func (s *server) assign(ctx context.Context, in *struct{ Body assignBody }) (*as
 	}
 	id := in.Body.LeaseID
 	if id == "" {
-		id = uuid.NewString()
+		id = berth.NewID("")
 	}
 	if err := berth.ValidID("leaseId", id); err != nil {
 		return nil, err

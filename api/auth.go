@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -29,11 +28,6 @@ const (
 	ticketAudience  = "events"
 	leeway          = 5 * time.Second
 )
-
-// idPattern is what ids of tasks, services and users are made of: it keeps them whole in keys, paths and headers.
-const idPattern = `^[A-Za-z0-9_.@-]{1,64}$`
-
-var validID = regexp.MustCompile(idPattern)
 
 // Principal is who calls.
 type Principal struct {
@@ -62,8 +56,8 @@ type claims struct {
 
 // IssueToken makes an HS256 bearer token for user with the given scopes, valid for ttl from now.
 func IssueToken(secret, user string, scopes []string, ttl time.Duration) (string, error) {
-	if !validID.MatchString(user) {
-		return "", berth.Invalid("user", "must match %s", idPattern)
+	if err := berth.ValidID("user", user); err != nil {
+		return "", err
 	}
 	now := time.Now()
 	return sign(secret, claims{
@@ -109,9 +103,6 @@ func (v hs256) parse(token, audience, issuer string) (claims, error) {
 			reason = "the token has expired"
 		}
 		return claims{}, berth.Errorf(berth.CodeUnauthenticated, "%s", reason)
-	}
-	if !validID.MatchString(c.Subject) {
-		return claims{}, berth.Errorf(berth.CodeUnauthenticated, "the token's subject must match %s", idPattern)
 	}
 	return c, nil
 }
@@ -266,19 +257,11 @@ func (s *server) authenticate(c echo.Context, r rule) (Principal, error) {
 	if err != nil {
 		return Principal{}, fmt.Errorf("verify token: %w", err)
 	}
-	if !validID.MatchString(p.UserID) {
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the token's subject must match %s", idPattern)
+	if berth.ValidID("sub", p.UserID) != nil {
+		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the token's subject must match %s", berth.IDPattern)
 	}
 	return p, nil
 }
 
 // routeKey names a route as the router does.
 func routeKey(method, path string) string { return method + " " + path }
-
-// checkID refuses an id that cannot be one before it gets into a query or a key.
-func checkID(field, id string) error {
-	if !validID.MatchString(id) {
-		return berth.Invalid(field, "must match %s", idPattern)
-	}
-	return nil
-}

@@ -19,7 +19,7 @@ type storedConference struct {
 }
 
 // CreateConference opens the conference on unit u1, as the workflow does once everybody has agreed.
-func (s *starter) CreateConference(ctx context.Context, in workflows.ConferenceInput) (berth.Conference, bool, error) {
+func (s *fakeStarter) CreateConference(ctx context.Context, in workflows.ConferenceInput) (berth.Conference, bool, error) {
 	b, giveBack := s.open()
 	defer giveBack()
 	if b.away != nil {
@@ -53,7 +53,7 @@ func (s *starter) CreateConference(ctx context.Context, in workflows.ConferenceI
 }
 
 // keep writes the conference down and tells of it, as the workflow does at each transition.
-func (s *starter) keep(ctx context.Context, c berth.Conference) error {
+func (s *fakeStarter) keep(ctx context.Context, c berth.Conference) error {
 	if err := s.ledger.SaveConference(ctx, c); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *starter) keep(ctx context.Context, c berth.Conference) error {
 	return err
 }
 
-func (s *starter) ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (bool, error) {
+func (s *fakeStarter) ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (bool, error) {
 	b, giveBack := s.open()
 	defer giveBack()
 	if b.away != nil {
@@ -86,17 +86,17 @@ func (s *starter) ReleaseConference(ctx context.Context, e164 string, req workfl
 	return true, s.keep(ctx, c.Conference)
 }
 
-func (s *starter) TellConference(_ context.Context, _ string, news workflows.UnitNotice) error {
+func (s *fakeStarter) SignalConference(_ context.Context, _, _ string, news any) (bool, error) {
 	b, giveBack := s.open()
 	defer giveBack()
 	if b.away != nil {
-		return b.away
+		return false, b.away
 	}
-	b.news = append(b.news, news)
-	return nil
+	b.news = append(b.news, news.(workflows.UnitNotice))
+	return true, nil
 }
 
-func (s *starter) ReportUnits(_ context.Context, units []workflows.NodeRef) error {
+func (s *fakeStarter) ReportUnits(_ context.Context, units []workflows.NodeRef) error {
 	b, giveBack := s.open()
 	defer giveBack()
 	if b.away != nil {

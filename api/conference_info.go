@@ -140,7 +140,7 @@ func (s *server) endedByUnit(ctx context.Context, e164 string, info berth.Confer
 	if len(found) == 0 || found[0].Owner.NodeID != info.NodeID || found[0].Owner.Epoch != info.Epoch {
 		return berth.Errorf(berth.CodeUnavailable, "the conference is changing; tell it again")
 	}
-	if err := s.Starter.TellConference(ctx, e164, workflows.UnitNotice{
+	if _, err := s.Starter.SignalConference(ctx, e164, workflows.SignalUnit, workflows.UnitNotice{
 		NodeID: info.NodeID, Generation: info.Generation, Incarnation: found[0].Owner.Incarnation, Missing: true, Epoch: info.Epoch,
 	}); err != nil {
 		return fmt.Errorf("tell conference %s of its end: %w", e164, err)

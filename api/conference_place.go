@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"github.com/google/uuid"
-
 	"berth"
 	"berth/internal/ledger"
 	"berth/workflows"
@@ -14,8 +12,6 @@ import (
 
 // numbersMost bounds how many assigned numbers are tried when people have taken them by name.
 const numbersMost = 5
-
-func newConferenceID() string { return "c-" + uuid.Must(uuid.NewV7()).String() }
 
 // place asks for the conference, under an assigned number when none was given.
 func (s *server) place(ctx context.Context, want workflows.ConferenceInput, key string) (c berth.Conference, replay bool, err error) {
@@ -67,7 +63,7 @@ func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, 
 			return c, false, serr
 		case len(found) == 0 || found[0].Status == berth.ConferenceCreating:
 		case found[0].Status == berth.ConferenceDeleted:
-			used, want.ConferenceID = false, newConferenceID()
+			used, want.ConferenceID = false, berth.NewID("c-")
 			continue
 		default:
 			return found[0], true, nil
@@ -75,7 +71,7 @@ func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, 
 		want.ConferenceID, want.Spec.E164 = k.ConferenceID, k.E164
 		c, replay, err = s.Starter.CreateConference(ctx, want)
 		if berth.CodeOf(err) == berth.CodeConflict && named == "" { // somebody took the number by name
-			used, want.ConferenceID = false, newConferenceID()
+			used, want.ConferenceID = false, berth.NewID("c-")
 			continue
 		}
 		if err == nil && c.ID != k.ConferenceID { // the same request without this key had it made

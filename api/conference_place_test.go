@@ -60,7 +60,7 @@ func TestC16AKeyOutlivesWhatWentWrong(t *testing.T) {
 	body := doc{"durationMs": 60_000}
 	set(errDown, nil)
 	require.Equal(t, http.StatusServiceUnavailable, h.keyed("alice", "k1", body).status)
-	set(nil, &api.RefusedError{Code: berth.CodeNodeFull})
+	set(nil, &berth.Refusal{Code: berth.CodeNodeFull})
 	require.Equal(t, berth.CodeNodeFull, h.keyed("alice", "k1", body).problem.Code)
 	refused := h.conference(http.MethodGet, "9990", h.token("alice")).json(t)
 	require.Equal(t, "deleted", refused["status"], "under the number of the first time")

@@ -190,7 +190,7 @@ func newConference(userID string, b conferenceBody, now time.Time) (workflows.Co
 	}
 	sum := sha256.Sum256(body)
 	return workflows.ConferenceInput{
-		ConferenceID: newConferenceID(), UserID: userID, Spec: spec, RequestHash: hex.EncodeToString(sum[:]),
+		ConferenceID: berth.NewID("c-"), UserID: userID, Spec: spec, RequestHash: hex.EncodeToString(sum[:]),
 	}, nil
 }
 

@@ -158,13 +158,13 @@ func TestConferencesThatAreRefused(t *testing.T) { // C16
 		defer giveBack()
 		b.refuse = err
 	}
-	refuse(&api.RefusedError{Code: berth.CodeNodeFull, Reasons: map[berth.ExcludeReason]int{berth.ExcludeFull: 2}})
+	refuse(&berth.Refusal{Code: berth.CodeNodeFull, Reasons: map[berth.ExcludeReason]int{berth.ExcludeFull: 2}})
 	a := h.meet("alice", meeting())
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Equal(t, berth.CodeNodeFull, a.problem.Code)
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 2}, a.problem.Reasons)
 	require.NotEmpty(t, a.header.Get("Retry-After"))
-	refuse(&api.RefusedError{Code: berth.CodeNoNode, Missing: []string{berth.CapabilityConference}})
+	refuse(&berth.Refusal{Code: berth.CodeNoNode, Missing: []string{berth.CapabilityConference}})
 	a = h.meet("alice", meeting())
 	require.Equal(t, berth.CodeNoNode, a.problem.Code)
 	require.Equal(t, []string{berth.CapabilityConference}, a.problem.Missing)

@@ -29,7 +29,7 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
 	deps := api.Deps{
-		Starter: &starter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: catalog,
+		Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: catalog,
 		Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
 		Redis: &pinger{}, Temporal: &pinger{}, Config: api.Config{AuthSecret: secret},
 		Logger: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
@@ -112,7 +112,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			deps := api.Deps{
-				Starter: &starter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
+				Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
 				Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
 				Redis: &pinger{}, Temporal: &pinger{}, Config: api.Config{AuthSecret: secret},
 				Logger: slog.New(slog.DiscardHandler),

@@ -51,7 +51,7 @@ func (s *server) taskEvents(c echo.Context) error {
 // followTask checks what is asked for. There is no follower for a client that has seen the end: it is answered.
 func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, error) {
 	id := c.Param("id")
-	if err := checkID("id", id); err != nil {
+	if err := berth.ValidID("id", id); err != nil {
 		return nil, err
 	}
 	after, fromLatest, err := resumePoint(c.Request())

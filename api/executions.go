@@ -7,11 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/google/uuid"
 
 	"berth"
 	"berth/workflows"
@@ -140,7 +138,7 @@ func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error
 	sum := sha256.Sum256(body)
 	ex.RequestHash = hex.EncodeToString(sum[:])
 	if ex.ExecutionID == "" {
-		ex.ExecutionID = "e-" + uuid.Must(uuid.NewV7()).String()
+		ex.ExecutionID = berth.NewID("e-")
 	}
 	return ex, nil
 }
@@ -198,7 +196,7 @@ func (s *server) cancelExecution(ctx context.Context, in *executionInput) (*exec
 	if err != nil {
 		return nil, err
 	}
-	if finalExecution(ex) {
+	if ex.Status.Final() {
 		return nil, berth.Errorf(berth.CodeConflict, "the execution has already ended as %s", ex.Status)
 	}
 	if err := s.Starter.CancelExecution(ctx, in.ID); err != nil {
@@ -217,7 +215,7 @@ func (s *server) ownExecution(ctx context.Context, id string) (berth.Execution, 
 		return ex, fmt.Errorf("get execution %s: %w", id, err)
 	}
 	if user := callOf(ctx).user; ex.UserID != user.UserID && !user.Operator() {
-		return berth.Execution{}, noExecution()
+		return berth.Execution{}, berth.Errorf(berth.CodeNotFound, "execution not found")
 	}
 	return ex, nil
 }
@@ -230,13 +228,5 @@ func (s *server) viewExecution(ex berth.Execution) *executionOutput {
 		Execution: ex, Links: workflowLinks{Temporal: s.workflowLink(workflows.ExecutionWorkflowID(ex.ID), "")},
 	}}
 }
-
-func finalExecution(ex berth.Execution) bool {
-	return slices.Contains([]berth.ExecutionStatus{
-		berth.ExecutionCompleted, berth.ExecutionFailed, berth.ExecutionCancelled,
-	}, ex.Status)
-}
-
-func noExecution() error { return berth.Errorf(berth.CodeNotFound, "there is no such execution") }
 
 func executionPath(id string) string { return "/v1/executions/" + id }

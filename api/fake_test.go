@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"berth"
-	"berth/api"
+	"berth/internal/starter"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -55,7 +55,7 @@ func (s *stories) open() (b *book, giveBack func()) {
 	return b, func() { s.held <- b }
 }
 
-func (s *stories) Dispatch(ctx context.Context, job api.JobCall) (workflows.DispatchReply, bool, error) {
+func (s *stories) Dispatch(ctx context.Context, job starter.JobCall) (workflows.DispatchReply, bool, error) {
 	b, giveBack := s.open()
 	defer giveBack()
 	b.dispatches++
@@ -89,9 +89,9 @@ func (s *stories) Dispatch(ctx context.Context, job api.JobCall) (workflows.Disp
 	case err != nil:
 		return workflows.DispatchReply{}, false, err
 	case d.Code == lua.AssignFull:
-		return workflows.DispatchReply{}, false, &api.RefusedError{Code: berth.CodeNodeFull, Reasons: d.Reasons}
+		return workflows.DispatchReply{}, false, &berth.Refusal{Code: berth.CodeNodeFull, Reasons: d.Reasons}
 	case d.Code != lua.AssignOK:
-		return workflows.DispatchReply{}, false, &api.RefusedError{Code: berth.CodeNoNode, Reasons: d.Reasons, Missing: d.Missing}
+		return workflows.DispatchReply{}, false, &berth.Refusal{Code: berth.CodeNoNode, Reasons: d.Reasons, Missing: d.Missing}
 	}
 	b.turns[t.ID] = t
 	t.Jobs = append(t.Jobs, berth.TurnJob{

@@ -24,6 +24,7 @@ import (
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/internal/testredis"
 	"berth/lua"
@@ -33,8 +34,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "a secret of the tests, long enough for HS256"
 
-// starter accepts tasks straight into the ledger, as the workflow does.
-type starter struct {
+// fakeStarter accepts tasks straight into the ledger, as the workflow does.
+type fakeStarter struct {
 	*stories
 	ledger  *ledger.Ledger
 	down    atomic.Bool
@@ -44,10 +45,10 @@ type starter struct {
 
 var errDown = berth.Errorf(berth.CodeUnavailable, "Temporal cannot be reached; try again")
 
-func (s *starter) SubmitTask(ctx context.Context, sub api.Submission) (api.Acceptance, error) {
+func (s *fakeStarter) SubmitTask(ctx context.Context, sub starter.Submission) (starter.Acceptance, error) {
 	s.submits.Add(1)
 	if s.down.Load() {
-		return api.Acceptance{}, errDown
+		return starter.Acceptance{}, errDown
 	}
 	t, created, err := s.ledger.CreateTask(ctx, berth.Task{
 		ID: sub.TaskID, UserID: sub.UserID, ServiceID: sub.ServiceID, Template: sub.Template, Locale: sub.Locale,
@@ -55,15 +56,15 @@ func (s *starter) SubmitTask(ctx context.Context, sub api.Submission) (api.Accep
 		RequestID: sub.RequestID, TraceID: sub.TraceID, DeadlineAt: time.Now().Add(time.Hour),
 	})
 	if err != nil {
-		return api.Acceptance{}, err
+		return starter.Acceptance{}, err
 	}
-	return api.Acceptance{
+	return starter.Acceptance{
 		TaskID: t.ID, UserID: t.UserID, RequestHash: t.RequestHash, Status: t.Status, Queue: t.Steps[0].Queue,
 		Model: t.Steps[0].Model, Tier: t.Tier, Replay: !created,
 	}, nil
 }
 
-func (s *starter) CancelTask(_ context.Context, taskID string) error {
+func (s *fakeStarter) CancelTask(_ context.Context, taskID string) error {
 	if s.down.Load() {
 		return errDown
 	}
@@ -91,7 +92,7 @@ func (p redisPinger) Ping(ctx context.Context) error { return p.c.Ping(ctx).Err(
 type house struct {
 	t        *testing.T
 	base     string
-	starter  *starter
+	starter  *fakeStarter
 	ledger   *ledger.Ledger
 	redis    *testredis.Server
 	client   *redis.Client
@@ -119,7 +120,7 @@ func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
-	h.starter = &starter{stories: newStories(h.scripts), ledger: h.ledger, cancels: make(chan string, 8)}
+	h.starter = &fakeStarter{stories: newStories(h.scripts), ledger: h.ledger, cancels: make(chan string, 8)}
 	deps := api.Deps{
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
 		Scripts: h.scripts, Fleet: h.fleet, Redis: redisPinger{h.client}, Temporal: h.temporal, Logger: logger,
@@ -307,8 +308,8 @@ func channel(t berth.Task) lua.Channel {
 // full refuses with a time to come back at.
 type full struct{ api.Starter }
 
-func (full) SubmitTask(context.Context, api.Submission) (api.Acceptance, error) {
-	return api.Acceptance{}, &api.RetryError{
+func (full) SubmitTask(context.Context, starter.Submission) (starter.Acceptance, error) {
+	return starter.Acceptance{}, &api.RetryError{
 		Err: berth.Errorf(berth.CodeQueueFull, "the queue is full"), After: 7*time.Second + time.Millisecond,
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"berth"
@@ -65,8 +64,8 @@ func (s *server) begin(next echo.HandlerFunc) echo.HandlerFunc {
 func (s *server) newCall(c echo.Context) *call {
 	req := c.Request()
 	id := req.Header.Get(echo.HeaderXRequestID)
-	if !validID.MatchString(id) {
-		id = uuid.NewString()
+	if berth.ValidID("", id) != nil {
+		id = berth.NewID("")
 	}
 	cl := &call{server: s, began: time.Now(), requestID: id, traceID: traceID(req.Header.Get("traceparent"))}
 	c.SetRequest(req.WithContext(context.WithValue(req.Context(), callKey{}, cl)))

@@ -6,10 +6,8 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -27,9 +25,6 @@ import (
 
 // problemType is the media type of every error body (RFC 9457).
 const problemType = "application/problem+json"
-
-// unavailableRetry is how long a client is asked to wait when something we need cannot be reached.
-const unavailableRetry = 2 * time.Second
 
 // Problem is the body of every error answer (X4, RFC 9457). Clients switch on Code.
 type Problem struct {
@@ -72,127 +67,58 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// RefusedError is work that no node takes now (S4, L9); the answer is 503 with the reasons and the missing capabilities.
-type RefusedError struct {
-	Code    berth.Code // berth.CodeNodeFull or berth.CodeNoNode
-	Message string     // empty: worded by the reasons
-	Reasons map[berth.ExcludeReason]int
-	Missing []string
-}
-
-// refusedRetry is when a refused caller may try again: a slot may be free any moment.
-const refusedRetry = time.Second
-
-func (e *RefusedError) Error() string {
-	if e.Message != "" {
-		return e.Message
-	}
-	why := make([]string, 0, len(e.Reasons)+1)
-	if len(e.Missing) > 0 {
-		why = append(why, "no living node has "+strings.Join(e.Missing, ", "))
-	}
-	for _, r := range slices.Sorted(maps.Keys(e.Reasons)) {
-		if r != berth.ExcludeCapabilityMissing || len(e.Missing) == 0 {
-			why = append(why, fmt.Sprintf("%s: %d", strings.ReplaceAll(string(r), "_", " "), e.Reasons[r]))
-		}
-	}
-	switch {
-	case e.Code == berth.CodeNodeFull:
-		return "every node that could take it is full: " + strings.Join(why, ", ")
-	case len(why) == 0:
-		return "no node can take it: the pool has no nodes"
-	default:
-		return "no node can take it: " + strings.Join(why, ", ")
-	}
-}
-
-// statuses is the one map from codes to HTTP statuses. Codes only a terminal event carries are not here.
-var statuses = map[berth.Code]int{
-	berth.CodeInvalid:             http.StatusBadRequest,
-	berth.CodeUnauthenticated:     http.StatusUnauthorized,
-	berth.CodeForbidden:           http.StatusForbidden,
-	berth.CodeNotFound:            http.StatusNotFound,
-	berth.CodeConflict:            http.StatusConflict,
-	berth.CodeIdempotencyMismatch: http.StatusUnprocessableEntity,
-	berth.CodeTooLarge:            http.StatusRequestEntityTooLarge,
-	berth.CodeUnsupportedMedia:    http.StatusUnsupportedMediaType,
-	berth.CodeRateLimited:         http.StatusTooManyRequests,
-	berth.CodeQueueFull:           http.StatusTooManyRequests,
-	berth.CodeUnavailable:         http.StatusServiceUnavailable,
-	berth.CodeNodeFull:            http.StatusServiceUnavailable,
-	berth.CodeNoNode:              http.StatusServiceUnavailable,
-	berth.CodeNoLicence:           http.StatusServiceUnavailable,
-	berth.CodeTurnFinalized:       http.StatusConflict,
-	berth.CodeUnitRefused:         http.StatusBadGateway,
-	berth.CodeEnded:               http.StatusConflict,
-	berth.CodeNodeFailed:          http.StatusBadGateway,
-	berth.CodeInternal:            http.StatusInternalServerError,
-}
-
-// problemOf is the only place where an error becomes an answer. Messages of berth.Error are shown; what they
-// wrap, and every other error, is not.
+// problemOf is the only place where an error becomes a response. The messages of berth.Error and berth.Refusal are shown;
+// what they wrap and all other errors are not.
 func problemOf(err error, requestID string) *Problem {
 	p := describe(err)
 	p.Type, p.Title, p.RequestID = "about:blank", http.StatusText(p.Status), requestID
+	after := p.Code.Info().RetryAfter
 	var retry *RetryError
 	var refusal *berth.Refusal
 	switch {
-	case errors.As(err, &refusal) && refusal.RetryAfter > 0:
-		p.RetryAfter = max(1, int(math.Ceil(refusal.RetryAfter.Seconds())))
 	case errors.As(err, &retry):
-		p.RetryAfter = max(1, int(math.Ceil(retry.After.Seconds())))
-	case p.Code == berth.CodeUnavailable && p.RetryAfter == 0:
-		p.RetryAfter = int(unavailableRetry.Seconds())
-	case p.Code == berth.CodeNodeFull || p.Code == berth.CodeNoNode || p.Code == berth.CodeNoLicence:
-		p.RetryAfter = int(refusedRetry.Seconds())
+		after = retry.After
+	case errors.As(err, &refusal) && refusal.RetryAfter > 0:
+		after = refusal.RetryAfter
+	}
+	if p.RetryAfter == 0 && after > 0 {
+		p.RetryAfter = max(1, int(math.Ceil(after.Seconds())))
 	}
 	return p
 }
 
 func describe(err error) *Problem {
 	var p *Problem
-	if errors.As(err, &p) {
+	var r *berth.Refusal
+	var e *berth.Error
+	var he *echo.HTTPError
+	switch {
+	case errors.As(err, &p):
 		c := *p
 		return &c
-	}
-	var refusal *berth.Refusal
-	if errors.As(err, &refusal) {
-		return &Problem{
-			Status: statuses[refusal.Code], Detail: refusal.Error(), Code: refusal.Code, Reasons: refusal.Reasons, Missing: refusal.Missing,
-		}
-	}
-	var r *RefusedError
-	if errors.As(err, &r) {
-		return &Problem{Status: statuses[r.Code], Detail: r.Error(), Code: r.Code, Reasons: r.Reasons, Missing: r.Missing}
-	}
-	var e *berth.Error
-	if errors.As(err, &e) {
-		status, ok := statuses[e.Code]
-		if !ok {
-			status = http.StatusInternalServerError
-		}
-		if e.Code == berth.CodeInternal {
+	case errors.As(err, &r):
+		return &Problem{Status: r.Code.Info().Status, Detail: r.Error(), Code: r.Code, Reasons: r.Reasons, Missing: r.Missing}
+	case errors.As(err, &e):
+		info := e.Code.Info()
+		if info.Status == 0 || e.Code == berth.CodeInternal {
 			return internalProblem()
 		}
-		return &Problem{Status: status, Detail: e.Message, Code: e.Code, Field: e.Field}
-	}
-	var he *echo.HTTPError
-	if errors.As(err, &he) {
+		return &Problem{Status: info.Status, Detail: e.Message, Code: e.Code, Field: e.Field}
+	case errors.As(err, &he):
 		return statusProblem(he.Code, strings.ToLower(http.StatusText(he.Code)))
-	}
-	if outOfReach(err) {
+	case outOfReach(err):
 		return &Problem{
-			Status: http.StatusServiceUnavailable, Code: berth.CodeUnavailable,
-			Detail: "something we need cannot be reached; try again",
+			Status: http.StatusServiceUnavailable, Code: berth.CodeUnavailable, Detail: "a dependency is unavailable; retry later",
 		}
+	default:
+		return internalProblem()
 	}
-	return internalProblem()
 }
 
 func internalProblem() *Problem {
 	return &Problem{
 		Status: http.StatusInternalServerError, Code: berth.CodeInternal,
-		Detail: "our fault; the log has it under this request id",
+		Detail: "internal error; see the server log for this request id",
 	}
 }
 
@@ -233,7 +159,7 @@ func redisAway(err error) bool {
 
 // unavailable marks a failure of a named dependency.
 func unavailable(what string, err error) error {
-	return berth.Errorf(berth.CodeUnavailable, "%s cannot be reached; try again", what).With(err)
+	return berth.Errorf(berth.CodeUnavailable, "%s is unavailable; retry later", what).With(err)
 }
 
 // fail is the error handler of the router: raw handlers, middleware, 404 and 405 end here.
@@ -257,31 +183,22 @@ func (s *server) fail(err error, c echo.Context) {
 }
 
 func (s *server) logProblem(ctx context.Context, p *Problem, err error) {
-	if p.Status < http.StatusInternalServerError {
-		return
-	}
 	s.log.Log(ctx, levelOf(p.Code, err), "request failed", "requestId", p.RequestID, "code", p.Code, "error", err)
 }
 
-// levelOf tells faults of ours from what is refused on purpose, which would be said as often as it is asked for.
+// levelOf returns the level of the code, except where nothing is wrong: the client has left, or the request was rejected on
+// purpose while Redis is known to be unavailable.
 func levelOf(code berth.Code, err error) slog.Level {
-	switch code {
-	case berth.CodeNodeFull, berth.CodeNoNode, berth.CodeNoLicence, berth.CodeUnitRefused, berth.CodeNodeFailed:
-		return slog.LevelDebug // there is no room, or the fleet does not want it
-	case berth.CodeUnavailable:
-		var e *berth.Error
-		var refusal *berth.Refusal
-		if errors.As(err, &e) && e.Err == nil || errors.As(err, &refusal) { // decided so: a grace, or Redis is known to be away
-			return slog.LevelDebug
-		}
-		if !errors.Is(err, context.Canceled) {
-			return slog.LevelWarn // somebody else's fault, which may pass
-		}
+	var e *berth.Error
+	var r *berth.Refusal
+	switch {
+	case errors.Is(err, context.Canceled):
+		return slog.LevelDebug
+	case code == berth.CodeUnavailable && (errors.As(err, &r) || errors.As(err, &e) && e.Err == nil):
+		return slog.LevelDebug
+	default:
+		return code.Info().Level
 	}
-	if errors.Is(err, context.Canceled) {
-		return slog.LevelDebug // the client left
-	}
-	return slog.LevelError
 }
 
 // huma's constructors of errors are package variables; this package is the only one that uses huma.

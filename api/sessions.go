@@ -197,7 +197,7 @@ func (s *server) nobodyServes(ctx context.Context, sn berth.Session) error {
 		return &RetryError{Err: berth.Errorf(berth.CodeUnavailable, "Redis may have lost data: its nodes are not all back yet"), After: grace.Left}
 	}
 	capability := berth.TranslateCapability(sn.SrcLang, sn.TgtLang)
-	return &RefusedError{
+	return &berth.Refusal{
 		Code: berth.CodeNoNode, Message: "no pool serves " + capability, Missing: []string{capability},
 	}
 }

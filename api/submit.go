@@ -3,20 +3,18 @@ package api
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base32"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/google/uuid"
 
 	"berth"
 	"berth/internal/llm"
+	"berth/internal/starter"
 	"berth/lua"
 )
 
@@ -27,8 +25,8 @@ type submitInput struct {
 }
 
 type submitBody struct {
-	TaskID    string              `json:"taskId,omitempty" pattern:"^[A-Za-z0-9_.@-]{1,64}$" doc:"Your own id for the task; without it one is made"`
-	ServiceID string              `json:"serviceId" pattern:"^[A-Za-z0-9_.@-]{1,64}$" doc:"The service the task is for"`
+	TaskID    string              `json:"taskId,omitempty" maxLength:"128" doc:"Your own id for the task; without it one is made"`
+	ServiceID string              `json:"serviceId" maxLength:"128" doc:"The service the task is for"`
 	Template  berth.Template      `json:"template"`
 	Locale    berth.Locale        `json:"locale,omitempty" enum:"en,zh" default:"en" doc:"Language of prompts and answer"`
 	Variables map[string]Variable `json:"variables" maxProperties:"8" doc:"See GET /v1/templates for what a template takes"`
@@ -77,8 +75,13 @@ func (s *server) submitRoute() {
 func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
 	cl := callOf(ctx)
 	user, b := cl.user.UserID, in.Body
-	if b.TaskID == "." || b.TaskID == ".." { // clients would resolve the path away
-		return nil, berth.Invalid("taskId", "must not be %q", b.TaskID)
+	if b.TaskID != "" {
+		if err := berth.ValidID("taskId", b.TaskID); err != nil {
+			return nil, err
+		}
+	}
+	if err := berth.ValidID("serviceId", b.ServiceID); err != nil {
+		return nil, err
 	}
 	if b.ServiceID == lua.SessionService || b.ServiceID == lua.ConferenceService { // their streams are other things'
 		return nil, berth.Invalid("serviceId", "must not be %q", b.ServiceID)
@@ -95,7 +98,7 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if err != nil {
 		return nil, err
 	}
-	sub := Submission{
+	sub := starter.Submission{
 		UserID: user, ServiceID: b.ServiceID, Template: b.Template, Locale: b.Locale, Tier: s.Config.Tier,
 		Variables: assets, IdemKey: in.IdempotencyKey, RequestID: cl.requestID, TraceID: cl.traceID,
 	}
@@ -120,16 +123,16 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 
 // identify finds the task's id: the client's, one derived from its key, or a new one. A task of this user that
 // holds the id already is returned for a replay; one that failed or was cancelled never is (T7).
-func (s *server) identify(ctx context.Context, sub *Submission, clientID string) (berth.Task, bool, error) {
+func (s *server) identify(ctx context.Context, sub *starter.Submission, clientID string) (berth.Task, bool, error) {
 	if clientID == "" && sub.IdemKey == "" {
-		sub.TaskID = "t_" + uuid.Must(uuid.NewV7()).String()
+		sub.TaskID = berth.NewID("t_")
 		return berth.Task{}, false, nil
 	}
 	// each failed task of a key passes the key on to the next id; the bound is against a broken client
 	for n := range maxRetriesOfKey {
 		sub.TaskID = clientID
 		if clientID == "" {
-			sub.TaskID = derivedID(sub.UserID, sub.IdemKey, n)
+			sub.TaskID = berth.DerivedID("t_", sub.UserID, sub.IdemKey, strconv.Itoa(n))
 		}
 		t, err := s.Ledger.GetUserTask(ctx, sub.UserID, sub.TaskID)
 		switch {
@@ -156,7 +159,7 @@ func (s *server) identify(ctx context.Context, sub *Submission, clientID string)
 const maxRetriesOfKey = 16
 
 // answer compares what holds the id with what was asked for.
-func answer(sub Submission, acc Acceptance) (*submitOutput, error) {
+func answer(sub starter.Submission, acc starter.Acceptance) (*submitOutput, error) {
 	if acc.UserID != sub.UserID {
 		return nil, &berth.Error{Code: berth.CodeConflict, Field: "taskId", Message: "this id is taken"}
 	}
@@ -176,7 +179,7 @@ func answer(sub Submission, acc Acceptance) (*submitOutput, error) {
 	return out, nil
 }
 
-func replay(sub Submission, id string, status berth.TaskStatus, poll time.Duration) (*submitOutput, error) {
+func replay(sub starter.Submission, id string, status berth.TaskStatus, poll time.Duration) (*submitOutput, error) {
 	key := sub.IdemKey
 	if key == "" {
 		key = sub.RequestHash
@@ -189,7 +192,7 @@ func replay(sub Submission, id string, status berth.TaskStatus, poll time.Durati
 	return out, nil
 }
 
-func mismatch(sub Submission) error {
+func mismatch(sub starter.Submission) error {
 	field := "taskId"
 	if sub.IdemKey != "" {
 		field = "Idempotency-Key"
@@ -200,19 +203,13 @@ func mismatch(sub Submission) error {
 }
 
 // requestHash tells submissions apart by what they ask for. Texts count by content: their assets' ids do.
-func requestHash(sub Submission) (string, error) {
+func requestHash(sub starter.Submission) (string, error) {
 	b, err := json.Marshal([]any{"v1", sub.UserID, sub.ServiceID, sub.Template, sub.Locale, sub.Variables})
 	if err != nil {
 		return "", fmt.Errorf("hash request: %w", err)
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:]), nil
-}
-
-// derivedID is the n-th task id of a user's idempotency key. The user's part keeps keys of users apart.
-func derivedID(userID, key string, n int) string {
-	sum := sha256.Sum256([]byte(userID + "\x00" + key + "\x00" + strconv.Itoa(n)))
-	return "t_" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:20]))
 }
 
 func taskPath(id string) string { return "/v1/tasks/" + id }

@@ -13,7 +13,7 @@ import (
 
 type ticketInput struct {
 	Body struct {
-		TaskID    string `json:"taskId,omitempty" pattern:"^[A-Za-z0-9_.@-]{1,64}$" doc:"One of taskId, sessionId and e164"`
+		TaskID    string `json:"taskId,omitempty" maxLength:"128" doc:"One of taskId, sessionId and e164"`
 		SessionID string `json:"sessionId,omitempty" maxLength:"128"`
 		E164      string `json:"e164,omitempty" maxLength:"15" doc:"Of a conference"`
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
+	"berth/internal/starter"
 	"berth/workflows"
 )
 
@@ -132,8 +133,8 @@ func (s *server) dispatchJob(ctx context.Context, in *jobInput) (*jobOutput, err
 	}}, nil
 }
 
-func (s *server) jobCall(sn berth.Session, b jobBody) (JobCall, error) {
-	call := JobCall{
+func (s *server) jobCall(sn berth.Session, b jobBody) (starter.JobCall, error) {
+	call := starter.JobCall{
 		Running: b.TurnID != "",
 		Turn: workflows.TurnInput{
 			TurnID: b.TurnID, SessionID: sn.ID, UserID: sn.UserID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang,
@@ -144,21 +145,17 @@ func (s *server) jobCall(sn berth.Session, b jobBody) (JobCall, error) {
 			Index: b.Segment.Index, SpeakerID: b.SpeakerID, Text: b.Segment.Text, Finalize: b.Finalize, PoolID: sn.PreferredPool,
 		},
 	}
-	setDefault(&call.Turn.TurnID, turnID(sn.ID, b.RequestID))
+	if b.TurnID == "" { // a retry after a lost response finds the same turn
+		call.Turn.TurnID = berth.DerivedID("t-", sn.ID, b.RequestID)
+	}
 	var err error
 	call.Request.RequestHash, err = jobHash(call)
 	return call, err
 }
 
-// turnID is the id of the turn that a request begins: asking again after a lost reply meets the same turn.
-func turnID(sessionID, requestID string) string {
-	sum := sha256.Sum256([]byte(sessionID + "\x00" + requestID))
-	return "t-" + hex.EncodeToString(sum[:13])
-}
-
 // jobHash tells requests apart by what they ask for. An uploaded text is the same as the text itself, and the turn that
 // a request has begun the same as none.
-func jobHash(call JobCall) (string, error) {
+func jobHash(call starter.JobCall) (string, error) {
 	r := call.Request
 	b, err := json.Marshal([]any{"v1", r.UserID, r.SessionID, call.Turn.TurnID, r.Index, r.SpeakerID, r.Text, r.Finalize})
 	if err != nil {
@@ -188,7 +185,7 @@ func checkJob(b *jobBody) error {
 	case sg.AssetID != "" && sg.Text != "":
 		return berth.Invalid("segment", "takes a text or an assetId, not both")
 	case sg.AssetID != "":
-		return checkID("segment.assetId", sg.AssetID)
+		return berth.ValidID("segment.assetId", sg.AssetID)
 	case sg.Text == "":
 		return berth.Invalid("segment.text", "is missing")
 	default:
@@ -257,7 +254,7 @@ func (s *server) getTurn(ctx context.Context, in *turnInput) (*turnOutput, error
 		return nil, fmt.Errorf("get turn %s: %w", in.ID, err)
 	}
 	if user := callOf(ctx).user; t.UserID != user.UserID && !user.Operator() {
-		return nil, noTurn(nil)
+		return nil, berth.Errorf(berth.CodeNotFound, "turn not found")
 	}
 	return &turnOutput{Body: turnView{
 		Turn: t, Links: workflowLinks{Temporal: s.workflowLink(workflows.TurnWorkflowID(t.ID), "")},

@@ -110,7 +110,7 @@ func (v values) blameAsset(t berth.Template, err error) error {
 // assetOf reads an asset a variable refers to; foreign and missing ones are alike.
 func (s *server) assetOf(ctx context.Context, userID, name, id string) (berth.Asset, error) {
 	field := "variables." + name + ".assetId"
-	if err := checkID(field, id); err != nil {
+	if err := berth.ValidID(field, id); err != nil {
 		return berth.Asset{}, err
 	}
 	asset, err := s.Ledger.GetAsset(ctx, userID, id)

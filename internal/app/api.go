@@ -10,6 +10,7 @@ import (
 	"berth/api"
 	"berth/internal/config"
 	"berth/internal/fleet"
+	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/workflows"
 )
@@ -29,7 +30,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version
 	defer b.close(logger)
 	hub := stream.NewHub(b.scripts, stream.HubOptions{Logger: logger})
 	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
-	starter := &api.TemporalStarter{
+	starter := &starter.Starter{
 		Client: b.temporal, Tasks: b.ledger,
 		Deadline: cfg.API.TaskDeadline, StepTimeout: cfg.Worker.StepTimeout(),
 	}

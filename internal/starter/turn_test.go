@@ -1,4 +1,4 @@
-package api_test
+package starter_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
-	"berth/api"
+	"berth/internal/starter"
 	"berth/workflows"
 )
 
@@ -144,28 +144,35 @@ func (s *server) GetWorkflowUpdateHandle(o client.GetWorkflowUpdateHandleOptions
 	return outcome{err: serviceerror.NewNotFound("update not found")}
 }
 
-func (s *server) QueryWorkflow(context.Context, string, string, string, ...any) (converter.EncodedValue, error) {
+func (s *server) QueryWorkflowWithOptions(
+	context.Context, *client.QueryWorkflowWithOptionsRequest,
+) (*client.QueryWorkflowWithOptionsResponse, error) {
 	r := s.last()
 	if s.away != nil || r == nil {
 		return nil, errors.Join(s.away, serviceerror.NewNotFound("workflow not found"))
 	}
-	return value{berth.Turn{ID: r.in.TurnID, UserID: r.in.UserID, Jobs: make([]berth.TurnJob, len(r.jobs)), Reason: berth.FinalizeTimeout}}, nil
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: value{turn: berth.Turn{
+		ID: r.in.TurnID, UserID: r.in.UserID, Jobs: make([]berth.TurnJob, len(r.jobs)), Reason: berth.FinalizeTimeout,
+	}}}, nil
 }
 
-type value struct{ turn berth.Turn }
+type value struct {
+	converter.EncodedValue
+	turn berth.Turn
+}
 
-func (value) HasValue() bool     { return true }
 func (v value) Get(to any) error { *to.(*berth.Turn) = v.turn; return nil }
+
 func refused(err error) []string {
-	var r *api.RefusedError
+	var r *berth.Refusal
 	_ = errors.As(err, &r)
 	return []string{string(r.Code)}
 }
 func (s *server) finish()           { s.last().closed = true }
-func through(s *server) api.Starter { return &api.TemporalStarter{Client: s} }
+func through(s *server) *starter.Starter { return &starter.Starter{Client: s} }
 
-func call(request string, change ...func(*api.JobCall)) api.JobCall {
-	c := api.JobCall{
+func call(request string, change ...func(*starter.JobCall)) starter.JobCall {
+	c := starter.JobCall{
 		Turn:    workflows.TurnInput{TurnID: "t", SessionID: "s1", UserID: "alice"},
 		Request: workflows.DispatchRequest{UserID: "alice", SessionID: "s1", RequestID: request, RequestHash: "hash of " + request},
 	}
@@ -175,7 +182,7 @@ func call(request string, change ...func(*api.JobCall)) api.JobCall {
 	return c
 }
 
-func running(c *api.JobCall) { c.Running = true }
+func running(c *starter.JobCall) { c.Running = true }
 
 func TestRefusedRequestsCanBeAskedAgain(t *testing.T) {
 	t.Parallel()
@@ -207,7 +214,7 @@ func TestRefusedRequestsCanBeAskedAgain(t *testing.T) {
 		}
 		decided := s.calls
 		for _, c := range []struct {
-			call api.JobCall
+			call starter.JobCall
 			want workflows.DispatchReply
 		}{{call("r1"), first}, {call("r1", running), first}, {call("r2", running), second}} {
 			got, replay, err := through(s).Dispatch(ctx, c.call)
@@ -216,10 +223,10 @@ func TestRefusedRequestsCanBeAskedAgain(t *testing.T) {
 			require.Equal(t, c.want, got)
 		}
 		require.LessOrEqual(t, s.calls, decided+1, "at most one is asked under an id that the run has not seen")
-		other := func(c *api.JobCall) { c.Request.RequestHash = "another" }
+		other := func(c *starter.JobCall) { c.Request.RequestHash = "another" }
 		_, _, err = through(s).Dispatch(ctx, call("r1", other))
 		require.Equal(t, berth.CodeIdempotencyMismatch, berth.CodeOf(err))
-		foreign := func(c *api.JobCall) {
+		foreign := func(c *starter.JobCall) {
 			c.Turn.UserID, c.Request.UserID, c.Request.RequestHash = "bob", "bob", "bob's"
 		}
 		for _, request := range []string{"r1", "r2", "r3"} {

@@ -1,4 +1,4 @@
-package api_test
+package starter_test
 
 import (
 	"context"
@@ -17,9 +17,11 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
-	"berth/api"
+	"berth/internal/starter"
 	"berth/workflows"
 )
+
+const number = "8613800138000"
 
 // exchange stands for Temporal and one number's workflow: its runs, and what each update of a run came to.
 type exchange struct {
@@ -143,8 +145,10 @@ type state struct {
 
 func (s state) Get(to any) error { *to.(*berth.Conference) = s.c; return nil }
 
-func (x *exchange) QueryWorkflow(context.Context, string, string, string, ...any) (converter.EncodedValue, error) {
-	return state{c: x.last().conference()}, x.away
+func (x *exchange) QueryWorkflowWithOptions(
+	context.Context, *client.QueryWorkflowWithOptionsRequest,
+) (*client.QueryWorkflowWithOptionsResponse, error) {
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: state{c: x.last().conference()}}, x.away
 }
 
 func (x *exchange) SignalWorkflow(_ context.Context, _, _, _ string, arg any) error {
@@ -163,7 +167,7 @@ func (x *exchange) ExecuteWorkflow(_ context.Context, _ client.StartWorkflowOpti
 // ask asks for a conference; every call is another one's.
 func (x *exchange) ask(t *testing.T, request string) (berth.Conference, bool, error) {
 	t.Helper()
-	return (&api.TemporalStarter{Client: x}).CreateConference(t.Context(), workflows.ConferenceInput{
+	return (&starter.Starter{Client: x}).CreateConference(t.Context(), workflows.ConferenceInput{
 		ConferenceID: fmt.Sprint("c-", x.creates), UserID: "alice", RequestHash: request, Spec: berth.ConferenceSpec{E164: number},
 	})
 }
@@ -202,7 +206,7 @@ func TestRefusedConferencesCanBeAskedForAgain(t *testing.T) { // C16
 	x := &exchange{refuse: temporal.NewNonRetryableApplicationError("every unit is full", "node_full", nil)}
 	for n := range 3 {
 		_, _, err := x.ask(t, "r1")
-		var refusal *api.RefusedError
+		var refusal *berth.Refusal
 		require.ErrorAs(t, err, &refusal)
 		require.Equal(t, berth.CodeNodeFull, refusal.Code)
 		require.Len(t, x.runs, n+1, "asked anew each time")
@@ -220,7 +224,7 @@ func TestRefusedConferencesCanBeAskedForAgain(t *testing.T) { // C16
 func TestConferencesWhileTemporalIsAway(t *testing.T) { // L11
 	t.Parallel()
 	x := &exchange{away: errors.New("connection refused")}
-	s := &api.TemporalStarter{Client: x}
+	s := &starter.Starter{Client: x}
 	_, _, err := x.ask(t, "r1")
 	_, rerr := s.ReleaseConference(t.Context(), number, workflows.ReleaseRequest{By: "alice"})
 	for _, err := range []error{
@@ -237,7 +241,7 @@ func TestConferencesWhileTemporalIsAway(t *testing.T) { // L11
 func TestEndingConferences(t *testing.T) { // C10
 	t.Parallel()
 	x := &exchange{}
-	s := &api.TemporalStarter{Client: x}
+	s := &starter.Starter{Client: x}
 	release := func() (bool, error) {
 		return s.ReleaseConference(t.Context(), number, workflows.ReleaseRequest{By: "alice"})
 	}
@@ -245,7 +249,9 @@ func TestEndingConferences(t *testing.T) { // C10
 	require.Equal(t, berth.CodeConflict, berth.CodeOf(err))
 	_, _, err = x.ask(t, "r1")
 	require.NoError(t, err)
-	require.NoError(t, s.TellConference(t.Context(), number, workflows.UnitNotice{NodeID: "u1", Missing: true}))
+	running, err := s.SignalConference(t.Context(), number, workflows.SignalUnit, workflows.UnitNotice{NodeID: "u1", Missing: true})
+	require.NoError(t, err)
+	require.True(t, running)
 	require.Len(t, x.news, 1)
 	x.lost = 2
 	done, err := release()
@@ -253,7 +259,9 @@ func TestEndingConferences(t *testing.T) { // C10
 	require.True(t, done)
 	_, err = release()
 	require.Equal(t, berth.CodeConflict, berth.CodeOf(err))
-	require.NoError(t, s.TellConference(t.Context(), number, workflows.UnitNotice{NodeID: "u1", Missing: true}), "it is over")
+	running, err = s.SignalConference(t.Context(), number, workflows.SignalUnit, workflows.UnitNotice{NodeID: "u1", Missing: true})
+	require.NoError(t, err)
+	require.False(t, running)
 	require.Len(t, x.news, 1)
 }
 
@@ -263,7 +271,7 @@ func TestAnEndThatTakesItsTime(t *testing.T) { // C17
 	x := &exchange{answer: client.NewWorkflowUpdateServiceTimeoutOrCanceledError(errors.New("stream terminated by RST_STREAM"))}
 	_, _, err := x.ask(t, "r1")
 	require.NoError(t, err)
-	done, err := (&api.TemporalStarter{Client: x}).ReleaseConference(t.Context(), number, workflows.ReleaseRequest{By: "alice"})
+	done, err := (&starter.Starter{Client: x}).ReleaseConference(t.Context(), number, workflows.ReleaseRequest{By: "alice"})
 	require.NoError(t, err)
 	require.False(t, done)
 }

@@ -1,0 +1,101 @@
+package starter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+
+	"berth"
+	"berth/workflows"
+)
+
+// SubmitExecution starts an execution and returns once it is accepted or refused; a *berth.Refusal when no node is
+// capable. replay reports that it was accepted before; CodeIdempotencyMismatch that the user's execution with this id is
+// another one, CodeConflict that the id is another user's. Calls with the same request are idempotent.
+func (s *Starter) SubmitExecution(
+	ctx context.Context, in workflows.ExecutionInput,
+) (reply workflows.ExecuteReply, replay bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	submission := berth.NewID("")
+	u := update{
+		workflowID: workflows.ExecutionWorkflowID(in.ExecutionID), name: workflows.UpdateExecute, id: in.RequestHash,
+		submission: submission, arg: workflows.ExecuteRequest{SubmissionID: submission, RequestHash: in.RequestHash},
+		start: &start{
+			id: workflows.ExecutionWorkflowID(in.ExecutionID), queue: workflows.TaskQueueExecutions,
+			name: workflows.ExecutionWorkflow, input: in, summary: fmt.Sprintf("%s for %s", in.Executor, in.UserID),
+			reuse:       enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+			taskTimeout: 5 * time.Second,
+			search:      map[string]string{workflows.SearchUser: in.UserID},
+		},
+	}
+	reply, err = submit[workflows.ExecuteReply](ctx, s, u)
+	if isNotRunning(err) { // an execution that was accepted never runs again under its id; a refused one never existed
+		switch _, err = s.GetExecution(ctx, in.ExecutionID); {
+		case err == nil:
+			err = mismatch("executionId")
+		case berth.CodeOf(err) == berth.CodeNotFound:
+			u.start.reuse = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
+			if reply, err = submit[workflows.ExecuteReply](ctx, s, u); isNotRunning(err) {
+				err = unavailable(err)
+			}
+		}
+	}
+	if berth.CodeOf(err) == berth.CodeIdempotencyMismatch {
+		err = s.executionConflict(ctx, in)
+	}
+	return reply, err == nil && reply.SubmissionID != submission, err
+}
+
+// executionConflict is the error of an id that is in use: another user learns no more than that.
+func (s *Starter) executionConflict(ctx context.Context, in workflows.ExecutionInput) error {
+	switch ex, err := s.GetExecution(ctx, in.ExecutionID); {
+	case err != nil:
+		return err
+	case ex.UserID != in.UserID:
+		return &berth.Error{Code: berth.CodeConflict, Field: "executionId", Message: "this id is taken"}
+	default:
+		return mismatch("executionId")
+	}
+}
+
+// GetExecution returns any user's execution, for as long as Temporal keeps its workflow; CodeNotFound when there is none.
+func (s *Starter) GetExecution(ctx context.Context, id string) (ex berth.Execution, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var closed enums.WorkflowExecutionStatus
+	for _, reject := range []enums.QueryRejectCondition{
+		enums.QUERY_REJECT_CONDITION_NOT_COMPLETED_CLEANLY, enums.QUERY_REJECT_CONDITION_NONE,
+	} {
+		var status enums.WorkflowExecutionStatus
+		ex, status, err = query[berth.Execution](ctx, s, workflows.ExecutionWorkflowID(id), workflows.QueryExecution, reject)
+		if isNotRunning(err) {
+			err = noExecution()
+		}
+		if err != nil || status == enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED {
+			break
+		}
+		closed = status
+	}
+	switch {
+	case err != nil || closed == enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED || ex.Status.Final():
+	case closed == enums.WORKFLOW_EXECUTION_STATUS_FAILED: // it was refused
+		return berth.Execution{}, noExecution()
+	default:
+		ex.Status, ex.Code, ex.Message = berth.ExecutionFailed, berth.CodeInternal, "the workflow was ended outside of berth"
+	}
+	return ex, err
+}
+
+func noExecution() error { return berth.Errorf(berth.CodeNotFound, "execution not found") }
+
+// CancelExecution requests cancellation; CodeConflict when the execution has ended.
+func (s *Starter) CancelExecution(ctx context.Context, id string) error {
+	err := s.cancel(ctx, workflows.ExecutionWorkflowID(id))
+	if isNotRunning(err) {
+		return berth.Errorf(berth.CodeConflict, "the execution has already ended").With(err)
+	}
+	return err
+}

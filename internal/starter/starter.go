@@ -1,0 +1,99 @@
+// Package starter holds every call that starts, updates, queries, signals or cancels a workflow. Its errors carry a
+// berth.Code or are a *berth.Refusal; no error type of Temporal leaves it.
+package starter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+)
+
+// Starter makes the calls. Only Client is needed for everything but tasks.
+type Starter struct {
+	Client client.Client
+	Tasks  TaskReader
+	// Deadline limits a task from its acceptance, StepTimeout one of its steps.
+	Deadline    time.Duration
+	StepTimeout time.Duration
+}
+
+// Ping returns nil when Temporal responds.
+func (s *Starter) Ping(ctx context.Context) error {
+	if _, err := s.Client.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
+		return fmt.Errorf("temporal: %w", err)
+	}
+	return nil
+}
+
+// start describes a workflow that an update starts unless it is running.
+type start struct {
+	id, queue, name string
+	input           any
+	summary         string // shown in the Temporal UI
+	reuse           enums.WorkflowIdReusePolicy
+	taskTimeout     time.Duration
+	search          map[string]string // search attributes
+}
+
+func (s *Starter) operation(w *start) client.WithStartWorkflowOperation {
+	var attributes []temporal.SearchAttributeUpdate
+	for name, value := range w.search {
+		attributes = append(attributes, temporal.NewSearchAttributeKeyKeyword(name).ValueSet(value))
+	}
+	return s.Client.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
+		ID: w.id, TaskQueue: w.queue, WorkflowTaskTimeout: w.taskTimeout, StaticSummary: w.summary,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    w.reuse,
+		TypedSearchAttributes:    temporal.NewSearchAttributes(attributes...),
+	}, w.name, w.input)
+}
+
+// query returns the answer of a workflow's query. Unless closed is unspecified, reject excluded the run because of it.
+func query[R any](
+	ctx context.Context, s *Starter, workflowID, name string, reject enums.QueryRejectCondition,
+) (result R, closed enums.WorkflowExecutionStatus, err error) {
+	value, err := s.Client.QueryWorkflowWithOptions(ctx, &client.QueryWorkflowWithOptionsRequest{
+		WorkflowID: workflowID, QueryType: name, QueryRejectCondition: reject,
+	})
+	switch {
+	case err != nil:
+	case value.QueryRejected != nil:
+		return result, value.QueryRejected.GetStatus(), nil
+	default:
+		err = value.QueryResult.Get(&result)
+	}
+	return result, closed, outcome(err)
+}
+
+// signal reports whether the workflow was running to receive the signal.
+func (s *Starter) signal(ctx context.Context, workflowID, name string, arg any) (running bool, err error) {
+	switch err := outcome(s.Client.SignalWorkflow(ctx, workflowID, "", name, arg)); {
+	case err == nil:
+		return true, nil
+	case isNotRunning(err):
+		return false, nil
+	default:
+		return false, fmt.Errorf("signal %s: %w", workflowID, err)
+	}
+}
+
+// cancel requests cancellation; errNotRunning when the workflow has ended.
+func (s *Starter) cancel(ctx context.Context, workflowID string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return outcome(s.Client.CancelWorkflow(ctx, workflowID, ""))
+}
+
+// callTimeout bounds calls that wait for a workflow's first decision at most.
+const callTimeout = 10 * time.Second
+
+// mismatch is the error of an id that was used for another request.
+func mismatch(field string) error {
+	return &berth.Error{Code: berth.CodeIdempotencyMismatch, Field: field, Message: "was used for another request"}
+}

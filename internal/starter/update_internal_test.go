@@ -1,0 +1,51 @@
+package starter
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+)
+
+func TestOutcome_TemporalError_BecomesCodeWithCause(t *testing.T) {
+	t.Parallel()
+	refused := func(code berth.Code, message string, cause error) error {
+		return fmt.Errorf("update: %w", temporal.NewApplicationErrorWithOptions(message, string(code), temporal.ApplicationErrorOptions{
+			NonRetryable: true, Cause: cause, Details: []any{berth.Refusal{SubmissionID: "s"}},
+		}))
+	}
+	for name, c := range map[string]struct {
+		err  error
+		code berth.Code
+		text string
+	}{
+		"grace":          {refused("unavailable", "Redis may have lost data", nil), "unavailable", "unavailable: Redis may have lost data"},
+		"Redis failed":   {refused("unavailable", "no state", errors.New("EOF")), "unavailable", "unavailable: no state: EOF"},
+		"full":           {refused("node_full", "every node is full", nil), "node_full", "every node is full"},
+		"not found":      {refused("not_found", "turn not found", nil), "not_found", "not_found: turn not found"},
+		"unit's refusal": {refused(berth.ErrorRefused, "no licence", nil), "unit_refused", "unit_refused: no licence"},
+		"unknown code": {
+			refused("surprise", "what now", nil), "internal", "internal: what now: update: what now (type: surprise, retryable: false)",
+		},
+		"Temporal unreachable": {
+			errors.New("connection refused"), "unavailable",
+			"unavailable: Temporal did not confirm the request; retry with the same id: connection refused",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := outcome(c.err)
+			require.Equal(t, c.code, berth.CodeOf(err))
+			require.EqualError(t, err, c.text)
+		})
+	}
+	require.NoError(t, outcome(nil))
+	require.ErrorIs(t, outcome(serviceerror.NewNotFound("gone")), errNotRunning)
+	require.True(t, refusedEarlier(outcome(refused("node_full", "full", nil)), "another"))
+	require.False(t, refusedEarlier(outcome(refused("node_full", "full", nil)), "s"))
+}
