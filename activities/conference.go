@@ -9,24 +9,23 @@ import (
 	"strconv"
 	"time"
 
-	"go.temporal.io/sdk/client"
-
 	"berth"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/internal/placement"
+	"berth/internal/starter"
 	"berth/lua"
 	"berth/workflows"
 )
 
 // Conferences are the side effects of conferences.
 type Conferences struct {
-	Ledger   *ledger.Ledger
-	Scripts  *lua.Scripts
-	Fleet    *fleet.Fleet
-	Placer   *placement.Placer
-	Temporal client.Client
-	Logger   *slog.Logger
+	Ledger  *ledger.Ledger
+	Scripts *lua.Scripts
+	Fleet   *fleet.Fleet
+	Placer  *placement.Placer
+	Starter *starter.Starter
+	Logger  *slog.Logger
 	// StreamTTL is how long a conference's stream is kept after its end, StreamTrim about how many events it has.
 	StreamTTL  time.Duration
 	StreamTrim int64
@@ -173,7 +172,7 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	err := c.wakeUnlicensed(ctx)
 	if err == nil && len(in.Release) > 0 {
 		zone := c.Fleet.Snapshot().Nodes[in.Release[0].NodeID].Zone
-		err = wakeWaiting(ctx, c.Ledger, c.Temporal, map[string]int{zone: 1}, 1)
+		err = wakeWaiting(ctx, c.Ledger, c.Starter, map[string]int{zone: 1}, 1)
 	}
 	if err != nil {
 		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
@@ -289,10 +288,7 @@ func (c *Conferences) NotifyLink(ctx context.Context, in workflows.LinkRequest) 
 			NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, Kind: berth.NodeMedia, Reason: berth.ArrivalRegistered,
 		}
 	}
-	_, err := c.Temporal.SignalWithStartWorkflow(ctx, workflows.LinkWorkflowID(in.Unit.NodeID, in.Unit.Generation), signal, arg,
-		client.StartWorkflowOptions{TaskQueue: workflows.TaskQueueLinks}, workflows.LinkWorkflow,
-		workflows.LinkInput{NodeID: in.Unit.NodeID, Generation: in.Unit.Generation})
-	if err != nil {
+	if err := c.Starter.SignalLink(ctx, in.Unit, signal, arg); err != nil {
 		return again(berth.CodeUnavailable, "the unit's link cannot be told", 0, err)
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
+	"berth/internal/starter"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -70,8 +71,8 @@ func conferences(t *testing.T) desk {
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	board := &switchboard{said: make(chan string, 1000), news: make(chan workflows.UnitNotice, 1000)}
 	return desk{
-		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Placer: x.Placer, Temporal: board, Logger: x.Logger, StreamTTL: time.Hour},
-		&Links{Temporal: board, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, board, x, server.Client(),
+		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Placer: x.Placer, Starter: &starter.Starter{Client: board}, Logger: x.Logger, StreamTTL: time.Hour},
+		&Links{Starter: &starter.Starter{Client: board}, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, board, x, server.Client(),
 	}
 }
 
@@ -287,11 +288,11 @@ func (f few) SignalWorkflow(ctx context.Context, id, _, _ string, _ any) error {
 	case f.under <- struct{}{}:
 		defer func() { <-f.under }()
 	default:
-		if len(f.told) < firstTold {
+		if len(f.told) < starter.SequentialSignals {
 			return errors.New("two at once")
 		}
 	}
-	if len(f.told) >= firstTold {
+	if len(f.told) >= starter.SequentialSignals {
 		select {
 		case f.pair <- struct{}{}:
 		case <-f.pair:
@@ -307,7 +308,7 @@ func (f few) SignalWorkflow(ctx context.Context, id, _, _ string, _ any) error {
 func TestC1LoseUnit(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
-	const many = firstTold + 20
+	const many = starter.SequentialSignals + 20
 	for i := range many {
 		c := request(strconv.Itoa(1000 + i)).Conference
 		c.Owner = berth.ConferenceOwner{NodeID: "u1", Generation: 3, Epoch: 1}
@@ -319,7 +320,7 @@ func TestC1LoseUnit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	board := few{told: make(chan string, many), under: make(chan struct{}, 1), pair: make(chan struct{})}
-	d.links.Temporal = board
+	d.links.Starter = &starter.Starter{Client: board}
 	rest := make(chan struct{}) // the odd one's pair
 	go func() {
 		defer close(rest)
@@ -330,7 +331,7 @@ func TestC1LoseUnit(t *testing.T) {
 	}()
 	require.NoError(t, d.links.LoseUnit(ctx, berth.NodeNotice{NodeID: "u1", Generation: 3, Kind: berth.NodeMedia, Reason: berth.DepartureUnresponsive}))
 	require.Len(t, board.told, many-1, "not the one that a later generation has")
-	for i := range firstTold {
+	for i := range starter.SequentialSignals {
 		require.Equal(t, workflows.ConferenceWorkflowID(strconv.Itoa(1000+i)), <-board.told)
 	}
 	cancel()

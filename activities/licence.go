@@ -86,5 +86,5 @@ func (c *Conferences) wakeUnlicensed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return wakeWaiting(ctx, c.Ledger, c.Temporal, room, c.Licences-used)
+	return wakeWaiting(ctx, c.Ledger, c.Starter, room, c.Licences-used)
 }

@@ -18,6 +18,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/testsuite"
 
+	"berth/internal/starter"
 	"berth/workflows"
 )
 
@@ -69,13 +70,13 @@ func TestSignalOpen(t *testing.T) { // L12
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var told sync.Map
-			l := &Links{Logger: slog.New(slog.DiscardHandler), Temporal: pages{signal: func(id string) error {
+			l := &Links{Logger: slog.New(slog.DiscardHandler), Starter: &starter.Starter{Client: pages{signal: func(id string) error {
 				told.Store(id, true)
 				if strings.HasSuffix(id, "-1") {
 					return serviceerror.NewNotFound("it has ended")
 				}
 				return nil
-			}}}
+			}}}}
 			var suite testsuite.WorkflowTestSuite
 			env := suite.NewTestActivityEnvironment()
 			env.RegisterActivity(l)
@@ -99,15 +100,15 @@ func TestSignalOpen(t *testing.T) { // L12
 
 func TestSignalOpenIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	l := &Links{Logger: slog.New(slog.DiscardHandler), Temporal: pages{signal: func(id string) error {
+	l := &Links{Logger: slog.New(slog.DiscardHandler), Starter: &starter.Starter{Client: pages{signal: func(id string) error {
 		if id == "turn:1-2" {
 			return errors.New("busy")
 		}
 		return nil
-	}}}
+	}}}}
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(l)
 	_, err := env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: 1})
-	require.ErrorContains(t, err, "a workflow cannot be signalled")
+	require.ErrorContains(t, err, "the open workflows cannot be signalled")
 }

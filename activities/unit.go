@@ -3,16 +3,14 @@ package activities
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
-	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
 	"berth"
 	"berth/internal/ledger"
+	"berth/internal/starter"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -31,7 +29,7 @@ func (l *Links) LoseUnit(ctx context.Context, n berth.NodeNotice) error {
 	}
 	rows = slices.DeleteFunc(rows, func(c berth.Conference) bool { return c.Owner.Generation > n.Generation })
 	news := workflows.UnitNotice{NodeID: n.NodeID, Generation: n.Generation, Incarnation: n.Incarnation, Gone: n.Reason}
-	if err := tellConferences(ctx, l.Temporal, rows, workflows.SignalUnit, news); err != nil {
+	if err := l.Starter.SignalConferences(ctx, numbersOf(rows), workflows.SignalUnit, news); err != nil {
 		return again(berth.CodeUnavailable, "a conference cannot be told", 0, err)
 	}
 	l.Logger.InfoContext(ctx, "conferences were told of their unit", "unit", n.NodeID, "generation", n.Generation,
@@ -69,7 +67,7 @@ func (l *Links) ReconcileUnit(ctx context.Context, in workflows.ReconcileInput) 
 				return err
 			}
 			if known {
-				known, err = tellConference(ctx, l.Temporal, copied.E164, workflows.SignalUnit, workflows.UnitNotice{
+				known, err = l.Starter.SignalConference(ctx, copied.E164, workflows.SignalUnit, workflows.UnitNotice{
 					NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, Incarnation: in.List.Incarnation, Copy: &copied,
 				})
 			}
@@ -82,7 +80,7 @@ func (l *Links) ReconcileUnit(ctx context.Context, in workflows.ReconcileInput) 
 			continue
 		}
 		g.Go(func() error {
-			_, err := tellConference(ctx, l.Temporal, row.E164, workflows.SignalUnit, workflows.UnitNotice{
+			_, err := l.Starter.SignalConference(ctx, row.E164, workflows.SignalUnit, workflows.UnitNotice{
 				NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, Incarnation: in.List.Incarnation, Missing: true, Epoch: row.Epoch,
 			})
 			return err
@@ -155,7 +153,7 @@ func (l *Links) WakeFor(ctx context.Context, unitIDs []string) error {
 	if err != nil {
 		return err
 	}
-	return wakeWaiting(ctx, l.Ledger, l.Temporal, room, math.MaxInt)
+	return wakeWaiting(ctx, l.Ledger, l.Starter, room, math.MaxInt)
 }
 
 // roomOf is how many more conferences the units take, by their zones.
@@ -174,12 +172,12 @@ func roomOf(ctx context.Context, scripts *lua.Scripts, unitIDs []string) (map[st
 const waitingPage = 1000
 
 // wakeWaiting tells waiting conferences that there is room for so many in each zone, at most so many of them.
-func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, room map[string]int, most int) error {
+func wakeWaiting(ctx context.Context, l *ledger.Ledger, st *starter.Starter, room map[string]int, maxSignals int) error {
 	left := 0
 	for _, n := range room {
 		left += n
 	}
-	if left = min(left, most); left <= 0 {
+	if left = min(left, maxSignals); left <= 0 {
 		return nil
 	}
 	rows, err := l.WaitingConferences(ctx, waitingPage)
@@ -196,40 +194,13 @@ func wakeWaiting(ctx context.Context, l *ledger.Ledger, c client.Client, room ma
 		}
 		return false
 	})
-	return tellConferences(ctx, c, rows, workflows.SignalCapacity, nil)
+	return st.SignalConferences(ctx, numbersOf(rows), workflows.SignalCapacity, nil)
 }
 
-// firstTold are told one after the other, and the rest at once: the first of many go all their way while it is still free,
-// instead of all of them together.
-const firstTold = 32
-
-// tellConferences signals many.
-func tellConferences(ctx context.Context, c client.Client, rows []berth.Conference, signal string, arg any) error {
-	var g errgroup.Group
-	g.SetLimit(signalsAtOnce)
+func numbersOf(rows []berth.Conference) []string {
+	numbers := make([]string, len(rows))
 	for i, row := range rows {
-		tell := func() error {
-			_, err := tellConference(ctx, c, row.E164, signal, arg)
-			return err
-		}
-		if i >= firstTold {
-			g.Go(tell)
-		} else if err := tell(); err != nil {
-			return err
-		}
+		numbers[i] = row.E164
 	}
-	return g.Wait()
-}
-
-// tellConference signals the conference that has a number now; false when there is none.
-func tellConference(ctx context.Context, c client.Client, e164, signal string, arg any) (bool, error) {
-	err := c.SignalWorkflow(ctx, workflows.ConferenceWorkflowID(e164), "", signal, arg)
-	var gone *serviceerror.NotFound
-	switch {
-	case errors.As(err, &gone):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("signal conference %s: %w", e164, err)
-	}
-	return true, nil
+	return numbers
 }

@@ -74,7 +74,7 @@ func TestAssignmentsAreLeases(t *testing.T) {
 	require.Equal(t, http.StatusConflict, lost.status)
 	require.Equal(t, http.StatusConflict, h.renew("l1", a.json(t)).status, "what was given back cannot be taken by renewing it")
 	made := h.assign(doc{"requiredCapabilities": []string{"translate:en-es"}}).json(t)
-	require.Len(t, made["leaseId"], 36)
+	require.Len(t, made["leaseId"], 32)
 	require.Equal(t, "load-balanced", made["strategy"], "S4")
 	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/nodes/n1", h.operator(), nil).status)
 	require.Equal(t, http.StatusConflict, h.renew(made["leaseId"].(string), nil).status, "it went with its node")

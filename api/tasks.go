@@ -68,7 +68,7 @@ type taskLinks struct {
 }
 
 type taskInput struct {
-	ID string `path:"id" maxLength:"128"`
+	ID string `path:"id" pattern:"^[A-Za-z0-9_.@-]{1,128}$"`
 }
 
 type taskOutput struct{ Body taskView }

@@ -84,7 +84,7 @@ func TestSubmitNamesTheWrongField(t *testing.T) {
 		"bad locale":          {match(with("locale", "fr")), 400, "locale"},
 		"no service":          {match(without("serviceId")), 400, "serviceId"},
 		"service of slashes":  {match(with("serviceId", "a/b")), 400, "serviceId"},
-		"service too long":    {match(with("serviceId", strings.Repeat("a", 65))), 400, "serviceId"},
+		"service too long":    {match(with("serviceId", strings.Repeat("a", 129))), 400, "serviceId"},
 		"bad task id":         {match(with("taskId", "a b")), 400, "taskId"},
 		"task id of dots":     {match(with("taskId", "..")), 400, "taskId"},
 		"task id of newlines": {match(with("taskId", "a\n")), 400, "taskId"},

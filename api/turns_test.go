@@ -46,7 +46,7 @@ func TestJobsOfATurn(t *testing.T) { // A1, A3, A7
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	d := a.json(t)
 	turn, _ := d["turnId"].(string)
-	require.Regexp(t, `^t-[0-9a-f]{26}$`, turn)
+	require.Regexp(t, `^t-[a-z2-7]{32}$`, turn)
 	require.Equal(t, turn+"-0", d["jobId"])
 	require.Equal(t, "n1", d["nodeId"])
 	require.Equal(t, "first", d["affinity"])

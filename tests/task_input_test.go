@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/api"
 	"berth/internal/client"
 	"berth/internal/sim"
+	"berth/internal/starter"
 	"berth/internal/testredis"
 )
 
@@ -202,8 +202,8 @@ func TestTask_RedisUnavailable_SubmissionIsRefused(t *testing.T) { // L11
 	require.Equal(t, berth.CodeNotFound, p.Code, "nothing half done")
 
 	// The API asked Redis first. A task whose acceptance fails later is taken back by its workflow.
-	starter := starter.Starter{Client: s.temporal(), Deadline: time.Minute, StepTimeout: time.Minute}
-	_, err = starter.SubmitTask(t.Context(), starter.Submission{
+	st := starter.Starter{Client: s.temporal(), Deadline: time.Minute, StepTimeout: time.Minute}
+	_, err = st.SubmitTask(t.Context(), starter.Submission{
 		TaskID: "late", UserID: "alice", ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
 		Tier: berth.TierPaid, Variables: map[string]string{"jobText": "a_1"}, RequestHash: "hash",
 		Steps: []berth.Step{{Name: berth.StepSummary, Template: berth.TemplateJobSummary, Queue: "q_paid_batch", Model: "deepseek-chat"}},

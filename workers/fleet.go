@@ -1,13 +1,6 @@
 package workers
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"time"
-
-	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -45,23 +38,7 @@ func linkWorker(c client.Client, acts Activities, opts Options) worker.Worker {
 		workflows.ReadUnitActivity:      links.ReadUnit,
 		workflows.ReconcileUnitActivity: links.ReconcileUnit,
 		workflows.WakeWaitingActivity:   links.WakeWaiting,
-		workflows.ReadUnitStateActivity:    links.ReadUnitState,
+		workflows.ReadUnitStateActivity: links.ReadUnitState,
 	})
 	return w
-}
-
-// StartReassert starts the reassertion after the grace that ends at until, by Redis's clock (L12). Whoever comes second
-// finds it started, which is as good.
-func StartReassert(ctx context.Context, c client.Client, until time.Time) error {
-	grace := until.UnixMilli()
-	_, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: workflows.ReassertWorkflowID(grace), TaskQueue: workflows.TaskQueueLinks,
-		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
-		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-	}, workflows.ReassertWorkflow, workflows.ReassertInput{GraceUntil: grace})
-	var started *serviceerror.WorkflowExecutionAlreadyStarted
-	if err != nil && !errors.As(err, &started) {
-		return fmt.Errorf("start reassertion: %w", err)
-	}
-	return nil
 }

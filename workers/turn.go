@@ -21,12 +21,12 @@ func turnWorker(c client.Client, acts Activities, opts Options) worker.Worker {
 	})
 	w.RegisterWorkflowWithOptions(workflows.Turn, workflow.RegisterOptions{Name: workflows.TurnWorkflow})
 	registerActivities(w, map[string]any{
-		workflows.DispatchJobActivity:  turns.DispatchJob,
-		workflows.ConfirmSlotsActivity: turns.ConfirmSlots,
-		workflows.ReleaseSlotsActivity: turns.ReleaseSlots,
+		workflows.DispatchJobActivity:       turns.DispatchJob,
+		workflows.ConfirmSlotsActivity:      turns.ConfirmSlots,
+		workflows.ReleaseSlotsActivity:      turns.ReleaseSlots,
 		workflows.CheckAvailabilityActivity: turns.CheckAvailability,
-		workflows.FinalizeTurnActivity: turns.FinalizeTurn,
-		workflows.PublishTurnActivity:  turns.PublishTurn,
+		workflows.FinalizeTurnActivity:      turns.FinalizeTurn,
+		workflows.PublishTurnActivity:       turns.PublishTurn,
 	})
 	return w
 }

@@ -19,6 +19,7 @@ import (
 	"berth/internal/llm"
 	"berth/internal/placement"
 	"berth/internal/sim"
+	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/workers"
 )
@@ -44,6 +45,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 		},
 		Logger: logger,
 	}
+	calls := &starter.Starter{Client: b.temporal}
 	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
 	placer := placement.New(b.scripts, nodes)
 	acts := workers.Activities{
@@ -54,11 +56,11 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 		},
 		Executions: &activities.Executions{Scripts: b.scripts, Fleet: nodes, Placer: placer, Logger: logger},
 		Conferences: &activities.Conferences{
-			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Temporal: b.temporal, Logger: logger,
+			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Starter: calls, Logger: logger,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 			Licences: cfg.Conference.Licences, WaitingKeepsLicence: cfg.Conference.WaitingKeepsLicence,
 		},
-		Links: &activities.Links{Temporal: b.temporal, Ledger: b.ledger, Scripts: b.scripts, Logger: logger},
+		Links: &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Logger: logger},
 	}
 	sweeper := fleet.NewSweeper(nodes, fleet.SweeperOptions{
 		Restore: func(ctx context.Context) error {
@@ -68,11 +70,11 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 			}
 			return err
 		},
-		OnNotice: func(ctx context.Context, n berth.NodeNotice) error { return workers.StartLink(ctx, b.temporal, n) },
+		OnNotice: calls.NotifyLink,
 		Confirm: func(ctx context.Context, kind berth.NodeKind) (bool, error) {
-			return workers.ConfirmLoss(ctx, b.temporal, nodes.Snapshot(), kind)
+			return calls.ConfirmLoss(ctx, nodes.Snapshot().Nodes, kind)
 		},
-		OnGrace:    func(ctx context.Context, until time.Time) error { return workers.StartReassert(ctx, b.temporal, until) },
+		OnGrace:    calls.StartReassert,
 		OnCapacity: acts.Links.WakeFor,
 		Logger:     logger,
 	})

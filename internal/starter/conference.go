@@ -141,9 +141,9 @@ func (s *Starter) SignalConference(ctx context.Context, e164, signal string, arg
 const (
 	// maxSignals is how many workflows are signalled at the same time.
 	maxSignals = 32
-	// sequentialSignals are sent one after the other: where many conferences recover, the first have found a unit before
-	// the rest compete for one.
-	sequentialSignals = 32
+	// SequentialSignals is how many of the signals of SignalConferences are sent one after the other: where many
+	// conferences recover, the first have found a unit before the rest compete for one.
+	SequentialSignals = 32
 )
 
 // SignalConferences signals the conferences of many numbers; those without a running one are skipped.
@@ -155,7 +155,7 @@ func (s *Starter) SignalConferences(ctx context.Context, numbers []string, signa
 			_, err := s.SignalConference(ctx, e164, signal, arg)
 			return err
 		}
-		if i >= sequentialSignals {
+		if i >= SequentialSignals {
 			g.Go(send)
 		} else if err := send(); err != nil {
 			return err
