@@ -406,7 +406,7 @@ func TestNode_TypeScriptExample_KeepsTheContract(t *testing.T) {
 
 	require.True(t, node.stop(patience), node.tail())
 	require.Equal(t, 0, node.cmd.ProcessState.ExitCode(), node.tail())
-	require.Contains(t, string(node.output()), "node has left")
+	require.Contains(t, string(node.output()), "node stopped")
 	n, err := f.fleet.Node(t.Context(), "ts-1")
 	require.True(t, notFound(err) || n.State == berth.NodeDead, "it withdrew")
 }

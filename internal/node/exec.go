@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// exitInvalid is sysexits.h's EX_DATAERR: the input is wrong, and no other node would do better with it.
+	// exitInvalid is EX_DATAERR of sysexits.h: the input is invalid, so that no other node could do better.
 	exitInvalid = 65
-	// stderrKept is how much of the end of a command's standard error is kept, messageBytes how much of its last line
-	// is told.
+	// stderrKept is how much of the end of a command's standard error is kept, messageBytes the maximum length of a
+	// message made from it.
 	stderrKept   = 4 << 10
 	messageBytes = 300
-	// afterKill is how long the pipes of a command that has ended are waited for.
+	// afterKill is how long to wait for the pipes of a command that has ended.
 	afterKill = time.Second
 )
 
-// Exec is a driver that runs a command per job with `sh -c`, in a process group of its own: text in on standard input,
-// text out on standard output. Exit status 65 is an invalid input, any other but 0 a failure, told by the last line of
-// standard error. When the job ends early, the whole group is killed.
+// Exec is a driver that runs a command per job with `sh -c`, in its own process group: it reads the text from standard
+// input and writes the result to standard output. Exit status 65 is an invalid input, any other status except 0 a failure;
+// the last line of standard error is the message. When the job ends early, the whole group is killed.
 type Exec struct {
 	command string
 	env     []string
@@ -58,8 +58,7 @@ func newExecDriver(c driverContext) (Driver, error) {
 	return d, nil
 }
 
-// NewExec makes the driver. env is the commands' environment, as "NAME=value"; what a command should not see, such as
-// tokens, is left out by the caller.
+// NewExec returns the driver. env is the commands' environment as "NAME=value"; the caller leaves out secrets.
 func NewExec(command string, env []string) (*Exec, error) {
 	if strings.TrimSpace(command) == "" {
 		return nil, errors.New("the exec driver needs a command")
@@ -67,10 +66,10 @@ func NewExec(command string, env []string) (*Exec, error) {
 	return &Exec{command: command, env: slices.Clip(slices.Clone(env))}, nil
 }
 
-// Translate has the command translate the segment. The line break at the end of the input is ours, those at the end of
-// the output are dropped, as a shell's $(…) does.
+// Translate runs the command on a segment. It adds a line break to the input and removes those at the end of the output,
+// like a shell's $(…).
 func (e *Exec) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
-	// Beyond the text's own bound there may be the line breaks that are dropped.
+	// The removed line breaks may exceed the text's limit.
 	out, err := e.run(ctx, []byte(in.Text+"\n"), berth.MaxSegmentBytes+2, map[string]string{
 		"BERTH_SESSION_ID": in.SessionID, "BERTH_TURN_ID": in.TurnID, "BERTH_JOB_ID": in.JobID,
 		"BERTH_DISPATCH": strconv.Itoa(in.Dispatch), "BERTH_INDEX": strconv.Itoa(in.Index), "BERTH_SPEAKER_ID": in.SpeakerID,
@@ -85,7 +84,7 @@ func (e *Exec) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutpu
 	return berth.JobOutput{Text: strings.TrimRight(string(out), "\r\n")}, nil
 }
 
-// Execute has the command run the executor: JSON in, JSON or nothing out.
+// Execute runs the command as an executor: JSON on standard input, JSON or nothing on standard output.
 func (e *Exec) Execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
 	input := in.Input
 	if len(input) == 0 {
@@ -104,18 +103,18 @@ func (e *Exec) Execute(ctx context.Context, in berth.ExecuteInput) (berth.Execut
 	return berth.ExecuteOutput{Output: out}, nil
 }
 
-var errTooMuchOutput = errors.New("too much output")
+var errTooMuchOutput = errors.New("output limit exceeded")
 
-func (e *Exec) run(ctx context.Context, stdin []byte, most int, vars map[string]string) ([]byte, error) {
+func (e *Exec) run(ctx context.Context, stdin []byte, limit int, vars map[string]string) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", e.command) //nolint:gosec // the operator's own command; what comes from jobs is in variables and on standard input
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", e.command) //nolint:gosec // configured by the operator; job data goes only into variables and standard input
 	cmd.Env = e.env
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		cmd.Env = append(cmd.Env, name+"="+strings.ReplaceAll(vars[name], "\x00", ""))
 	}
-	out := &bounded{most: most, over: func() { cancel(errTooMuchOutput) }}
-	last := &tail{most: stderrKept}
+	out := &bounded{limit: limit, exceeded: func() { cancel(errTooMuchOutput) }}
+	last := &tail{limit: stderrKept}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), out, last
 	cmd.SysProcAttr = ownGroup()
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
@@ -123,20 +122,20 @@ func (e *Exec) run(ctx context.Context, stdin []byte, most int, vars map[string]
 	err := cmd.Run()
 	switch {
 	case errors.Is(context.Cause(ctx), errTooMuchOutput):
-		return nil, berth.Errorf(berth.CodeNodeFailed, "the command's output is over %d bytes", most-2)
+		return nil, berth.Errorf(berth.CodeNodeFailed, "the command's output exceeds the limit of %d bytes", limit-2)
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("run command: %w", ctx.Err())
 	case errors.Is(err, exec.ErrWaitDelay):
-		// It has ended and something it started has not: its output may be half of it.
-		_ = killGroup(cmd.Process.Pid) // the failure is told either way
-		return nil, berth.Errorf(berth.CodeNodeFailed, "the command left a process behind that holds its output")
+		// The command has ended but a process it started has not: the output may be incomplete.
+		_ = killGroup(cmd.Process.Pid) // the job fails either way
+		return nil, berth.Errorf(berth.CodeNodeFailed, "a process started by the command still holds its output open")
 	case err != nil:
 		return nil, failure(err, last.line())
 	}
 	return out.kept, nil
 }
 
-// killGroup ends a process and all of its group.
+// killGroup kills a process group.
 func killGroup(leader int) error {
 	if err := syscall.Kill(-leader, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
 		return err
@@ -144,14 +143,14 @@ func killGroup(leader int) error {
 	return os.ErrProcessDone
 }
 
-// failure words why a command failed, by the last line of its standard error.
+// failure converts the error of a command, with the last line of its standard error as message.
 func failure(err error, line string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		return berth.Errorf(berth.CodeNodeFailed, "the command could not be run").With(err)
+		return berth.Errorf(berth.CodeNodeFailed, "the command could not be started").With(err)
 	}
 	if line == "" {
-		line = "the command ended with " + exit.Error()
+		line = "the command failed: " + exit.Error()
 	}
 	if exit.ExitCode() == exitInvalid {
 		return berth.Errorf(berth.CodeInvalid, "%s", line)
@@ -159,44 +158,44 @@ func failure(err error, line string) error {
 	return berth.Errorf(berth.CodeNodeFailed, "%s", line).With(exit)
 }
 
-// bounded keeps what is written up to a bound, and tells when there is more.
+// bounded keeps what is written up to a limit and calls exceeded beyond it.
 type bounded struct {
-	kept []byte
-	most int
-	over func()
+	kept     []byte
+	limit    int
+	exceeded func()
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if len(b.kept)+len(p) > b.most {
-		b.over()
+	if len(b.kept)+len(p) > b.limit {
+		b.exceeded()
 	} else {
 		b.kept = append(b.kept, p...)
 	}
-	return len(p), nil // a command that is being killed need not see a broken pipe first
+	return len(p), nil // the command is killed; it need not see a broken pipe before
 }
 
 // tail keeps the end of what is written.
 type tail struct {
-	kept []byte
-	most int
+	kept  []byte
+	limit int
 }
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.kept = append(t.kept, p...)
-	if extra := len(t.kept) - t.most; extra > 0 {
+	if extra := len(t.kept) - t.limit; extra > 0 {
 		t.kept = append(t.kept[:0], t.kept[extra:]...)
 	}
 	return len(p), nil
 }
 
-// line is the last line that is not empty, fit for a message.
+// line returns the last line that is not empty.
 func (t *tail) line() string {
 	text := strings.TrimSpace(strings.ToValidUTF8(string(t.kept), ""))
-	return shown(text[strings.LastIndexByte(text, '\n')+1:])
+	return printable(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// shown makes words of others fit for a message: short, printable, on one line.
-func shown(s string) string {
+// printable makes foreign text fit for a message: short, printable, on one line.
+func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -18,7 +18,7 @@ import (
 
 func command(t *testing.T, line string, env ...string) *Exec {
 	t.Helper()
-	d, err := NewExec(line, append([]string{"PATH=" + os.Getenv("PATH")}, env...)) //nolint:forbidigo // what the test's commands are found by
+	d, err := NewExec(line, append([]string{"PATH=" + os.Getenv("PATH")}, env...)) //nolint:forbidigo // the test's commands need it
 	require.NoError(t, err)
 	return d
 }
@@ -27,7 +27,7 @@ var segment = berth.JobInput{
 	SessionID: "s1", TurnID: "t1", JobID: "t1-0", Dispatch: 2, Index: 0, SpeakerID: "anna", SrcLang: "en", TgtLang: "es", Text: "hello",
 }
 
-func TestExecTranslates(t *testing.T) {
+func TestExec_Translate_ReturnsTheCommandsOutput(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ line, text, want string }{
 		"what it reads":                {`cat`, "hello", "hello"},
@@ -52,7 +52,7 @@ func TestExecTranslates(t *testing.T) {
 	}
 }
 
-func TestExecSaysWhatWentWrong(t *testing.T) {
+func TestExec_CommandFails_ErrorHasCodeAndMessage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		line    string
@@ -60,14 +60,14 @@ func TestExecSaysWhatWentWrong(t *testing.T) {
 		message string
 	}{
 		"the last line of standard error": {`echo first >&2; echo 'no dictionary for it' >&2; echo >&2; exit 3`, berth.CodeNodeFailed, "no dictionary for it"},
-		"nothing on standard error":       {`exit 3`, berth.CodeNodeFailed, "the command ended with exit status 3"},
-		"a signal":                        {`kill -TERM $$`, berth.CodeNodeFailed, "the command ended with signal: terminated"},
+		"nothing on standard error":       {`exit 3`, berth.CodeNodeFailed, "the command failed: exit status 3"},
+		"a signal":                        {`kill -TERM $$`, berth.CodeNodeFailed, "the command failed: signal: terminated"},
 		"an invalid input":                {`echo 'not a sentence' >&2; exit 65`, berth.CodeInvalid, "not a sentence"},
 		"no such command":                 {`/no/such/command`, berth.CodeNodeFailed, "not found"},
 		"not text":                        {`printf '\377\376'`, berth.CodeNodeFailed, "not UTF-8"},
-		"too much":                        {`head -c 70000 /dev/zero | tr '\0' x`, berth.CodeNodeFailed, "over 65536 bytes"},
-		"without end":                     {`yes`, berth.CodeNodeFailed, "over 65536 bytes"},
-		"a process left behind":           {`cat; sleep 600 &`, berth.CodeNodeFailed, "left a process behind"},
+		"too much":                        {`head -c 70000 /dev/zero | tr '\0' x`, berth.CodeNodeFailed, "limit of 65536 bytes"},
+		"without end":                     {`yes`, berth.CodeNodeFailed, "limit of 65536 bytes"},
+		"a process left behind":           {`cat; sleep 600 &`, berth.CodeNodeFailed, "holds its output open"},
 		"signs that no message has":       {`printf 'a\033[31mb\tc' >&2; exit 1`, berth.CodeNodeFailed, "a[31mb c"},
 		"much on standard error":          {`yes 'a long complaint' | head -c 1000000 >&2; printf '\nthe end' >&2; exit 1`, berth.CodeNodeFailed, "the end"},
 	} {
@@ -81,12 +81,12 @@ func TestExecSaysWhatWentWrong(t *testing.T) {
 	}
 }
 
-func TestExecKillsEverythingWhenTheJobEnds(t *testing.T) {
+func TestExec_JobCancelled_KillsTheProcessGroup(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	// A child, a grandchild in the background, and a shell that takes no notice of a polite signal.
+	// A child, a grandchild in the background, and a shell that ignores SIGTERM.
 	d := command(t, fmt.Sprintf(`trap '' TERM; (sleep 601 & echo $! >>%[1]s; wait) & sleep 602 & echo $! >>%[1]s; echo $$ >>%[1]s; wait`, pids))
 	go func() {
 		_, err := d.Translate(ctx, segment)
@@ -109,7 +109,7 @@ func TestExecKillsEverythingWhenTheJobEnds(t *testing.T) {
 	}
 }
 
-func TestExecEndsWithItsDeadline(t *testing.T) {
+func TestExec_DeadlineExceeded_Returns(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -117,7 +117,7 @@ func TestExecEndsWithItsDeadline(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestExecExecutes(t *testing.T) {
+func TestExec_Execute_PassesJSON(t *testing.T) {
 	t.Parallel()
 	in := berth.ExecuteInput{ExecutionID: "e1", Executor: "report", Attempt: 3, Input: json.RawMessage(`{"a":[1,"ü"]}`)}
 	out, err := command(t, `printf '{"in":'; cat; printf ',"as":"%s %s %s"}' "$BERTH_EXECUTOR" "$BERTH_EXECUTION_ID" "$BERTH_ATTEMPT"`).Execute(t.Context(), in)
@@ -137,10 +137,10 @@ func TestExecExecutes(t *testing.T) {
 	require.Equal(t, berth.CodeNodeFailed, berth.CodeOf(err))
 
 	_, err = command(t, `head -c 300000 /dev/zero | tr '\0' 1`).Execute(t.Context(), in)
-	require.ErrorContains(t, err, "over 262144 bytes")
+	require.ErrorContains(t, err, "limit of 262144 bytes")
 }
 
-func TestExecNeedsACommand(t *testing.T) {
+func TestNewExec_NoCommand_Fails(t *testing.T) {
 	t.Parallel()
 	_, err := NewExec("  ", nil)
 	require.Error(t, err)
@@ -159,7 +159,7 @@ func readPIDs(file string) (out []int) {
 	return out
 }
 
-// alive tells a running process from one that has ended, waited for or not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"berth"
 )
 
-// ActivityHeader tells an endpoint of the http driver which activity it is asked for.
+// ActivityHeader is the request header that names the activity to an endpoint of the http driver.
 const ActivityHeader = "Berth-Activity"
 
-// HTTP is a driver that posts the activity's input as JSON to an endpoint, which answers the activity's output. An answer
-// of 400, 413, 415 or 422 is an invalid input, any other but 200 a failure. A call has as long as the job has.
+// HTTP is a driver that posts the activity's input as JSON to an endpoint, which returns the activity's output. Status 400,
+// 413, 415 or 422 is an invalid input, any other status except 200 a failure. The job's context bounds the call.
 type HTTP struct {
 	url  string
 	key  string
@@ -44,8 +44,8 @@ func newHTTPDriver(c driverContext) (Driver, error) {
 	return d, nil
 }
 
-// NewHTTP makes the driver. key is sent as bearer token, when there is one; redirects are not followed, so that it goes
-// to the address the operator configured or nowhere.
+// NewHTTP returns the driver. key, if not empty, is sent as bearer token. Redirects are not followed, so that the key
+// reaches only the configured address.
 func NewHTTP(endpoint, key string, slots int) (*HTTP, error) {
 	if err := checkURL(endpoint); err != nil {
 		return nil, err
@@ -56,12 +56,12 @@ func NewHTTP(endpoint, key string, slots int) (*HTTP, error) {
 func checkURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return fmt.Errorf("%q is no http or https URL", s)
+		return fmt.Errorf("invalid http or https URL %q", s)
 	}
 	return nil
 }
 
-// httpClient keeps a connection per slot and has no timeout of its own: the job's context ends a call.
+// httpClient returns a client that keeps a connection per slot. It has no timeout: the job's context bounds a call.
 func httpClient(slots int) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library's own
 	t.MaxIdleConnsPerHost = max(slots, 1)
@@ -71,10 +71,10 @@ func httpClient(slots int) *http.Client {
 	}
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (h *HTTP) Close() { h.http.CloseIdleConnections() }
 
-// Translate posts the berth.JobInput; the answer is a berth.JobOutput.
+// Translate posts a berth.JobInput and reads a berth.JobOutput.
 func (h *HTTP) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
 	var out struct {
 		Text *string `json:"text"`
@@ -83,25 +83,24 @@ func (h *HTTP) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutpu
 		return berth.JobOutput{}, err
 	}
 	if out.Text == nil {
-		return berth.JobOutput{}, berth.Errorf(berth.CodeNodeFailed, "the endpoint's answer has no text")
+		return berth.JobOutput{}, berth.Errorf(berth.CodeNodeFailed, "the endpoint's response has no text")
 	}
 	return berth.JobOutput{Text: *out.Text}, nil
 }
 
-// Execute posts the berth.ExecuteInput; the answer is a berth.ExecuteOutput.
+// Execute posts a berth.ExecuteInput and reads a berth.ExecuteOutput.
 func (h *HTTP) Execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
 	var out berth.ExecuteOutput
 	err := h.post(ctx, berth.ActivityExecute, in, &out, berth.MaxExecutionBytes)
 	return out, err
 }
 
-// escaped is how much longer a text can be as JSON, and wrapped how much an answer may hold beside it.
 const (
-	escaped = 6
-	wrapped = 4 << 10
+	escapeFactor = 6       // maximum growth of a text as JSON
+	envelope     = 4 << 10 // bytes of a response besides the text
 )
 
-func (h *HTTP) post(ctx context.Context, activity string, in, out any, most int) error {
+func (h *HTTP) post(ctx context.Context, activity string, in, out any, maxText int) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", activity, err)
@@ -120,25 +119,25 @@ func (h *HTTP) post(ctx context.Context, activity string, in, out any, most int)
 	if err != nil {
 		return unreachable(ctx, err)
 	}
-	defer func() { _ = res.Body.Close() }() // the answer is read, or given up
+	defer func() { _ = res.Body.Close() }() // the response was read, or is discarded
 	if res.StatusCode != http.StatusOK {
 		return refusal(res)
 	}
-	limit := int64(escaped*most + wrapped)
-	answer, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
+	limit := int64(escapeFactor*maxText + envelope)
+	body, err = io.ReadAll(io.LimitReader(res.Body, limit+1))
 	switch {
 	case err != nil:
 		return unreachable(ctx, err)
-	case int64(len(answer)) > limit:
-		return berth.Errorf(berth.CodeNodeFailed, "the endpoint's answer is over %d bytes", limit)
+	case int64(len(body)) > limit:
+		return berth.Errorf(berth.CodeNodeFailed, "the endpoint's response exceeds the limit of %d bytes", limit)
 	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return berth.Errorf(berth.CodeNodeFailed, "the endpoint's answer is not the JSON it should be").With(err)
+	if err := json.Unmarshal(body, out); err != nil {
+		return berth.Errorf(berth.CodeNodeFailed, "the endpoint's response is not valid JSON of the expected form").With(err)
 	}
 	return nil
 }
 
-// unreachable is a call without an answer, or with half of one.
+// unreachable converts the error of a call without a complete response.
 func unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("call the endpoint: %w", ctx.Err())
@@ -147,18 +146,18 @@ func unreachable(ctx context.Context, err error) error {
 	if errors.As(err, &u) {
 		err = u.Err // without the address
 	}
-	return berth.Errorf(berth.CodeNodeFailed, "the endpoint cannot be reached, or broke off").With(err)
+	return berth.Errorf(berth.CodeNodeFailed, "the endpoint is unreachable or closed the connection").With(err)
 }
 
 func refusal(res *http.Response) error {
-	words, _ := io.ReadAll(io.LimitReader(res.Body, messageBytes)) // what came is enough for a message
+	detail, _ := io.ReadAll(io.LimitReader(res.Body, messageBytes)) // a partial body is enough for a message
 	code := berth.CodeNodeFailed
 	switch res.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		code = berth.CodeInvalid
 	}
-	e := berth.Errorf(code, "the endpoint answered %d", res.StatusCode)
-	if s := shown(string(words)); s != "" {
+	e := berth.Errorf(code, "the endpoint returned status %d", res.StatusCode)
+	if s := printable(string(detail)); s != "" {
 		e.Message += ": " + s
 	}
 	return e

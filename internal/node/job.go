@@ -9,7 +9,7 @@ import (
 	"berth"
 )
 
-// jobs is the work of nodes that translate or have executors.
+// jobs is the Work of nodes that translate or run executors.
 type jobs struct {
 	driver    Driver
 	executors bool
@@ -21,7 +21,7 @@ func newJobs(g *Gate, o Options) *jobs {
 	return &jobs{driver: o.Driver, executors: o.Spec.Kind == berth.NodeEngine, gate: g}
 }
 
-// Register registers translation, and executors where the node has some.
+// Register registers translation, and executors for nodes of kind engine.
 func (j *jobs) Register(w Registry, _ *Gate, _ int64) {
 	w.RegisterActivityWithOptions(j.translate, activity.RegisterOptions{Name: berth.ActivityTranslate})
 	if j.executors {
@@ -29,7 +29,7 @@ func (j *jobs) Register(w Registry, _ *Gate, _ int64) {
 	}
 }
 
-// Load counts the jobs that run.
+// Load returns the number of running jobs, and of the executors among them.
 func (j *jobs) Load() (running, executing int) { return j.gate.Running(), int(j.executing.Load()) }
 
 // translate is the activity berth.ActivityTranslate.
@@ -37,7 +37,7 @@ func (j *jobs) translate(ctx context.Context, in berth.JobInput) (berth.JobOutpu
 	return Do(ctx, j.gate, in.JobID, func(ctx context.Context) (berth.JobOutput, error) {
 		out, err := j.driver.Translate(ctx, in)
 		if err == nil {
-			err = tooLong(len(out.Text), berth.MaxSegmentBytes)
+			err = checkLength(len(out.Text), berth.MaxSegmentBytes)
 		}
 		return out, err
 	})
@@ -50,15 +50,15 @@ func (j *jobs) execute(ctx context.Context, in berth.ExecuteInput) (berth.Execut
 	return Do(ctx, j.gate, in.ExecutionID, func(ctx context.Context) (berth.ExecuteOutput, error) {
 		out, err := j.driver.Execute(ctx, in)
 		if err == nil {
-			err = tooLong(len(out.Output), berth.MaxExecutionBytes)
+			err = checkLength(len(out.Output), berth.MaxExecutionBytes)
 		}
 		return out, err
 	})
 }
 
-func tooLong(n, most int) error {
-	if n > most {
-		return berth.Errorf(berth.CodeNodeFailed, "the output has %d bytes, over %d", n, most)
+func checkLength(n, limit int) error {
+	if n > limit {
+		return berth.Errorf(berth.CodeNodeFailed, "the output of %d bytes exceeds the limit of %d bytes", n, limit)
 	}
 	return nil
 }

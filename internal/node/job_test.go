@@ -18,7 +18,7 @@ import (
 	"berth"
 )
 
-// does is a driver that does what a test wants.
+// does is a driver that calls a test's function.
 type does func(ctx context.Context, in berth.JobInput) (string, error)
 
 func (d does) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
@@ -31,7 +31,7 @@ func (d does) Execute(ctx context.Context, in berth.ExecuteInput) (berth.Execute
 	return berth.ExecuteOutput{Output: []byte(`"` + text + `"`)}, err
 }
 
-// environment runs activities as a worker would.
+// environment runs activities like a worker.
 func environment(t *testing.T, slots int, d does) (*testsuite.TestActivityEnvironment, *jobs, context.CancelCauseFunc) {
 	t.Helper()
 	hard, cut := context.WithCancelCause(context.Background())
@@ -50,7 +50,7 @@ func environmentOf(j *jobs) *testsuite.TestActivityEnvironment {
 	return env
 }
 
-func TestJobOutcomes(t *testing.T) {
+func TestJob_EachFailure_IsConverted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		text    string
@@ -61,7 +61,7 @@ func TestJobOutcomes(t *testing.T) {
 	}{
 		"done":                 {text: "hola"},
 		"as long as it may be": {text: strings.Repeat("x", berth.MaxSegmentBytes)},
-		"too long":             {text: strings.Repeat("x", berth.MaxSegmentBytes+1), kind: "node_failed", message: "the output has 65537 bytes, over 65536"},
+		"too long":             {text: strings.Repeat("x", berth.MaxSegmentBytes+1), kind: "node_failed", message: "the output of 65537 bytes exceeds the limit of 65536 bytes"},
 		"an invalid input":     {err: berth.Invalid("text", "is no text"), kind: "invalid", final: true, message: "is no text"},
 		"a failure":            {err: berth.Errorf(berth.CodeNodeFailed, "out of words").With(errors.New("secret")), kind: "node_failed", message: "out of words"},
 		"a model's failure":    {err: berth.Errorf(berth.CodeProviderUnavailable, "no model"), kind: "node_failed", message: "no model"},
@@ -88,7 +88,7 @@ func TestJobOutcomes(t *testing.T) {
 	}
 }
 
-func TestExecuteOutcomes(t *testing.T) {
+func TestExecute_Executor_ReturnsOutputWithinTheLimit(t *testing.T) {
 	t.Parallel()
 	env, j, _ := environment(t, 1, func(_ context.Context, in berth.JobInput) (string, error) {
 		if in.Text == "big" {
@@ -102,11 +102,11 @@ func TestExecuteOutcomes(t *testing.T) {
 	require.NoError(t, value.Get(&out))
 	require.JSONEq(t, `"report"`, string(out.Output))
 	_, err = env.ExecuteActivity(berth.ActivityExecute, berth.ExecuteInput{Executor: "big"})
-	require.ErrorContains(t, err, "over 262144")
+	require.ErrorContains(t, err, "limit of 262144")
 	require.Zero(t, j.executing.Load())
 }
 
-func TestJobsThatOutlastTheDrainAreTriedElsewhere(t *testing.T) {
+func TestJob_OutlastsDrain_FailsRetryably(t *testing.T) {
 	t.Parallel()
 	began := make(chan struct{})
 	env, _, cut := environment(t, 1, func(ctx context.Context, _ berth.JobInput) (string, error) {
@@ -126,7 +126,7 @@ func TestJobsThatOutlastTheDrainAreTriedElsewhere(t *testing.T) {
 	require.Equal(t, errDrained.Error(), failed.Message())
 }
 
-func TestRunningJobsTellThatTheyLive(t *testing.T) {
+func TestJob_Running_SendsHeartbeats(t *testing.T) {
 	t.Parallel()
 	heard := make(chan struct{}, 10)
 	env, _, _ := environment(t, 1, func(ctx context.Context, _ berth.JobInput) (string, error) {
@@ -145,7 +145,7 @@ func TestRunningJobsTellThatTheyLive(t *testing.T) {
 	require.Equal(t, "heard", out.Text)
 }
 
-func TestNoMoreJobsAtOnceThanSlots(t *testing.T) {
+func TestGate_MoreJobsThanSlots_Wait(t *testing.T) {
 	t.Parallel()
 	const slots, all = 3, 30
 	var now, most atomic.Int64
@@ -175,7 +175,7 @@ func TestNoMoreJobsAtOnceThanSlots(t *testing.T) {
 	require.Equal(t, int64(slots), most.Load())
 }
 
-func TestQuietEndsAfterTheLastArrival(t *testing.T) {
+func TestGate_AwaitQuiet_EndsAfterTheLastArrival(t *testing.T) {
 	t.Parallel()
 	env, j, _ := environment(t, 1, func(context.Context, berth.JobInput) (string, error) { return "", nil })
 	_, err := env.ExecuteActivity(berth.ActivityTranslate, segment)

@@ -11,10 +11,10 @@ import (
 	"berth"
 )
 
-// meter measures the host's load between two heartbeats. What cannot be measured here counts as 0.
+// meter measures the host's load between two heartbeats. Values that cannot be measured are 0.
 type meter struct {
 	last cpu.TimesStat
-	// latency is the mean round trip of the last heartbeats in ms: how far away the node is (S7).
+	// latency is the moving average of the heartbeats' round trip in ms.
 	latency float64
 }
 
@@ -24,11 +24,11 @@ func newMeter() *meter {
 	return m
 }
 
-// latencyWeight is what the newest round trip counts in the mean.
+// latencyWeight is the weight of the newest round trip in the average.
 const latencyWeight = 0.2
 
-// took notes a heartbeat's round trip.
-func (m *meter) took(d time.Duration) {
+// addRoundTrip records a heartbeat's round trip.
+func (m *meter) addRoundTrip(d time.Duration) {
 	ms := float64(d.Microseconds()) / 1000
 	if m.latency == 0 {
 		m.latency = ms
@@ -44,22 +44,22 @@ func (m *meter) read(ctx context.Context, w Work) berth.NodeLoad {
 	}
 }
 
-// cpu is how much of the host's processors was in use since the last call, 0-100.
+// cpu returns the use of the host's processors since the last call, 0-100.
 func (m *meter) cpu(ctx context.Context) float64 {
 	times, err := cpu.TimesWithContext(ctx, false)
 	if err != nil || len(times) == 0 {
 		return 0
 	}
-	before, now := m.last, times[0]
+	previous, now := m.last, times[0]
 	m.last = now
-	all := total(now) - total(before)
+	all := total(now) - total(previous)
 	if all <= 0 {
 		return 0
 	}
-	return percent(100 * (1 - (now.Idle+now.Iowait-before.Idle-before.Iowait)/all))
+	return percent(100 * (1 - (now.Idle+now.Iowait-previous.Idle-previous.Iowait)/all))
 }
 
-// total leaves guests out: they are counted in user and nice already.
+// total omits guest times, which user and nice already include.
 func total(t cpu.TimesStat) float64 {
 	return t.User + t.System + t.Idle + t.Nice + t.Iowait + t.Irq + t.Softirq + t.Steal
 }

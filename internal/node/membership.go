@@ -17,25 +17,25 @@ type membership struct {
 	worker stopper
 }
 
-// stopper is a worker that polls. Stop returns when its jobs have ended.
+// stopper is a polling worker. Stop returns when its jobs have ended.
 type stopper interface{ Stop() }
 
-// join registers and polls. last is what the node was before, for a first registration nothing. It tries until both
-// are done, ctx ends, or trying is of no use.
+// join registers the node and starts polling. last is the previous membership, empty for the first registration. It
+// retries until both succeed, ctx ends, or the error is permanent.
 func (a *agent) join(ctx context.Context, last membership) (membership, error) {
 	for {
 		next, err := a.tryJoin(ctx, last)
 		if err == nil {
-			a.answered()
+			a.succeeded()
 			return next, nil
 		}
-		if ctx.Err() != nil || errors.Is(err, ErrSuperseded) || (last.Generation == 0 && final(err)) { // at the start it is the settings that are wrong
+		if ctx.Err() != nil || errors.Is(err, ErrSuperseded) || (last.Generation == 0 && permanent(err)) { // wrong settings
 			return membership{}, err
 		}
 		select {
 		case <-ctx.Done():
 			return membership{}, ctx.Err()
-		case <-time.After(a.silent("cannot register yet", err)):
+		case <-time.After(a.failedCall("register", err)):
 		}
 	}
 }
@@ -43,7 +43,7 @@ func (a *agent) join(ctx context.Context, last membership) (membership, error) {
 func (a *agent) tryJoin(ctx context.Context, last membership) (membership, error) {
 	call, cancel := context.WithTimeout(ctx, lastPause)
 	defer cancel()
-	// A node that registers without polling would be sent work that nobody does.
+	// A node that registers but cannot poll would be sent jobs that never start.
 	if err := a.healthy(call); err != nil {
 		return membership{}, fmt.Errorf("reach Temporal: %w", err)
 	}
@@ -60,7 +60,7 @@ func (a *agent) tryJoin(ctx context.Context, last membership) (membership, error
 	if err != nil {
 		return membership{}, fmt.Errorf("register node %s: %w", a.Spec.ID, err)
 	}
-	a.follow(reg.HeartbeatIntervalMs)
+	a.setInterval(reg.HeartbeatIntervalMs)
 	if reg.Generation == last.Generation {
 		return membership{reg, last.worker}, nil
 	}
@@ -68,13 +68,13 @@ func (a *agent) tryJoin(ctx context.Context, last membership) (membership, error
 	if err != nil {
 		return membership{}, fmt.Errorf("work task queue %s: %w", reg.TaskQueue, err)
 	}
-	a.Logger.Info("node is ready", "generation", reg.Generation, "queue", reg.TaskQueue, "pools", reg.Pools,
+	a.Logger.Info("node registered", "generation", reg.Generation, "queue", reg.TaskQueue, "pools", reg.Pools,
 		"slots", a.Spec.MaxConcurrentJobs, "previous", last.Generation)
 	return membership{reg, w}, nil
 }
 
-// superseded is ErrSuperseded when another process lives under the node's id since. A process of the same host that
-// began earlier is refused by the registration itself; one of another host would only be superseded in its turn.
+// superseded returns ErrSuperseded if another process is registered under the node's id. The registration itself refuses
+// only an earlier process of the same host; two processes on different hosts would supersede each other.
 func (a *agent) superseded(ctx context.Context, generation int64) error {
 	n, err := a.API.Node(ctx, a.Spec.ID)
 	var refused *client.Problem
@@ -89,23 +89,23 @@ func (a *agent) superseded(ctx context.Context, generation int64) error {
 	return nil
 }
 
-// leave withdraws the node, does what was sent to it already, and lets running jobs finish within the drain time. A node
-// that keeps its registration leaves what it has not begun to whoever works the queue next.
+// leave withdraws the node, runs the jobs that were already dispatched, and lets running jobs finish within the drain
+// time. With ErrKeepRegistration, jobs that have not started stay in the queue for the node's next process.
 func (a *agent) leave(ctx context.Context, now membership) {
-	stays := errors.Is(context.Cause(ctx), ErrKeepRegistration)
+	keep := errors.Is(context.Cause(ctx), ErrKeepRegistration)
 	ctx = context.WithoutCancel(ctx)
-	a.Logger.Info("node is leaving", "generation", now.Generation, "running", a.gate.Running(), "drain", a.Drain)
+	a.Logger.Info("node stopping", "generation", now.Generation, "running", a.gate.Running(), "drain", a.Drain)
 	end := time.AfterFunc(a.Drain, func() { a.cut(errDrained) })
 	defer end.Stop()
-	if stays {
-		a.Logger.Info("node keeps its registration")
+	if keep {
+		a.Logger.Info("node registration kept")
 	} else {
 		a.withdraw(ctx, now.Generation)
 		a.gate.awaitQuiet(min(a.quiet, a.Drain))
 	}
 	now.worker.Stop()
 	a.retired.Wait()
-	a.Logger.Info("node has left", "generation", now.Generation)
+	a.Logger.Info("node stopped", "generation", now.Generation)
 }
 
 func (a *agent) withdraw(ctx context.Context, generation int64) {
@@ -113,20 +113,20 @@ func (a *agent) withdraw(ctx context.Context, generation int64) {
 	defer cancel()
 	for {
 		err := a.API.WithdrawNode(ctx, a.Spec.ID, generation)
-		if err == nil || final(err) { // refused: the generation is over already
+		if err == nil || permanent(err) { // refused: the generation has already ended
 			return
 		}
 		select {
 		case <-ctx.Done():
-			a.Logger.Warn("could not withdraw: the node will be missed", "error", err)
+			a.Logger.Warn("withdrawal failed; the node will be declared dead", "error", err)
 			return
 		case <-time.After(a.backoff(err)):
 		}
 	}
 }
 
-// final tells a refusal that asking again would not change.
-func final(err error) bool {
+// permanent reports whether an error is a refusal that a retry would not change.
+func permanent(err error) bool {
 	var p *client.Problem
 	if !errors.As(err, &p) {
 		return false

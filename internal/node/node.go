@@ -1,6 +1,6 @@
-// Package node is what runs beside a node's capacity: it registers the node, tells how busy it is, and works the
-// node's own task queue with a driver (L3, A11, S8). It needs berth's HTTP API and Temporal, no Redis. The contract it
-// keeps is docs/nodes.md; a node in another language keeps the same.
+// Package node is the agent that runs beside a node's capacity: it registers the node, sends heartbeats with its load, and
+// works the node's own task queue with a driver. It needs berth's HTTP API and Temporal, but not Redis. It implements the
+// contract in docs/nodes.md; nodes in other languages implement the same contract.
 package node
 
 import (
@@ -20,61 +20,62 @@ import (
 	"berth/internal/client"
 )
 
-// ErrKeepRegistration as the cause of the end of Run's context has the node stop without withdrawing: it is back before anybody
-// misses it, or it is missed.
-var ErrKeepRegistration = errors.New("the node stops and keeps its registration")
+// ErrKeepRegistration, as the cause of the cancellation of Run's context, stops the node without withdrawing it. The node
+// returns before its heartbeat timeout, or is declared dead.
+var ErrKeepRegistration = errors.New("node stopped; its registration stays")
 
-// ErrSuperseded is why a node stops when another process has taken its id over. Two processes under one id would
-// take it from each other for ever.
+// ErrSuperseded is the error of a node whose id another process has registered. Registering again would make the two
+// processes supersede each other indefinitely.
 var ErrSuperseded = errors.New("another process has registered under this node id")
 
 // Options describe one node.
 type Options struct {
-	// Spec is what the node says of itself. Each run needs an incarnation of its own, see NewIncarnation.
+	// Spec is what the node registers with. Each run needs its own incarnation, see NewIncarnation.
 	Spec berth.NodeSpec
 	// API is called with a token of scope node.
 	API *client.Client
 	// Temporal stays open until Run has returned; the caller closes it.
 	Temporal temporalclient.Client
-	// Driver does the jobs of a node. One whose work is another has Work instead.
+	// Driver runs the jobs of a node. A node with other activities sets Work instead.
 	Driver Driver
 	Work   Work
-	// MaxActivities is how many activities run at once; 0 is as many as the node has slots.
+	// MaxActivities is the maximum number of concurrent activities; 0 is the number of the node's slots.
 	MaxActivities int
-	// Drain is how long running jobs may go on when the node stops; 0 is DefaultDrain.
+	// Drain is how long running jobs may continue when the node stops; 0 is DefaultDrain.
 	Drain  time.Duration
 	Logger *slog.Logger
 }
 
-// DefaultDrain is how long running jobs may go on when a node stops.
+// DefaultDrain is how long running jobs may continue when a node stops.
 const DefaultDrain = 20 * time.Second
 
 const (
-	// quietTime is how long a withdrawn node must have got nothing before it stops polling: what was dispatched before
-	// reaches the queue within one workflow task.
+	// quietTime is how long a withdrawn node must receive no job before it stops polling: jobs dispatched earlier reach
+	// the queue within one workflow task.
 	quietTime = time.Second
-	// withdrawTime bounds the attempts to withdraw from an API that may be away, too.
+	// withdrawTime bounds the attempts to withdraw while the API is unreachable.
 	withdrawTime = 3 * time.Second
 	// Pauses after failed calls.
 	firstPause = 200 * time.Millisecond
 	lastPause  = 5 * time.Second
-	// Bounds of what is believed of an interval or a Retry-After.
-	shortestInterval = 50 * time.Millisecond
-	longestInterval  = 5 * time.Minute
+	// Bounds of the heartbeat interval that the server may set.
+	minInterval = 50 * time.Millisecond
+	maxInterval = 5 * time.Minute
 )
 
-// NewIncarnation names this run of this process (C14).
+// NewIncarnation returns the identity of this run of this process.
 func NewIncarnation() (berth.Incarnation, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return berth.Incarnation{}, fmt.Errorf("name of this host: %w", err)
+		return berth.Incarnation{}, fmt.Errorf("read host name: %w", err)
 	}
 	return berth.Incarnation{Host: host, PID: os.Getpid(), StartedAt: time.Now().UnixMilli()}, nil
 }
 
-// Run is the node from its registration until ctx ends; then it withdraws, unless the cause is ErrKeepRegistration, lets running jobs
-// finish within the drain time and returns nil. An API or a Temporal that is away is waited for. It fails with ErrSuperseded, with the API's
-// refusal of the first registration (a *client.Problem), or when Temporal refuses the worker for good.
+// Run registers the node and works until ctx ends. Then it withdraws, unless the cause is ErrKeepRegistration, lets running
+// jobs finish within the drain time and returns nil. It waits while the API or Temporal is unreachable. It fails with
+// ErrSuperseded, with the API's refusal of the first registration (a *client.Problem), or when Temporal permanently
+// rejects the worker.
 func Run(ctx context.Context, o Options) error {
 	if err := o.Spec.Validate(); err != nil {
 		return err
@@ -88,25 +89,25 @@ func Run(ctx context.Context, o Options) error {
 	return a.run(ctx)
 }
 
-// agent is a running node. Its fields belong to the goroutine of run, but for the gate and the work.
+// agent is a running node. Only the goroutine of run uses its fields, apart from gate and Work.
 type agent struct {
 	Options
 	gate  *Gate
-	cut   context.CancelCauseFunc // ends the jobs that are left
+	cut   context.CancelCauseFunc // cancels the remaining jobs
 	meter *meter
-	// failed hears when the worker of a generation has failed for good.
+	// failed receives the permanent failure of a generation's worker.
 	failed chan workerFailure
-	// retired are the workers of generations that are over, as long as they have jobs.
+	// retired are the workers of earlier generations that still run jobs.
 	retired sync.WaitGroup
 
 	healthy func(context.Context) error
 	work    func(client.Registered) (stopper, error)
 	quiet   time.Duration
 
-	every  time.Duration // between heartbeats, as the server said last
-	outage time.Time     // since when the API does not answer as it should; zero while it does
-	pause  time.Duration
-	orders string // the operator's, as logged last
+	interval time.Duration // between heartbeats, as the server last set it
+	outage   time.Time     // start of the current API outage; zero without one
+	pause    time.Duration
+	settings string // operator settings, as last logged
 }
 
 type workerFailure struct {
@@ -134,7 +135,7 @@ func newAgent(ctx context.Context, o Options) *agent {
 		o.Work = newJobs(gate, o)
 	}
 	return &agent{
-		Options: o, every: berth.DefaultNodeTimes(o.Spec.Kind).Heartbeat, cut: cut, gate: gate, meter: newMeter(),
+		Options: o, interval: berth.DefaultNodeTimes(o.Spec.Kind).Heartbeat, cut: cut, gate: gate, meter: newMeter(),
 		failed: make(chan workerFailure, 1), quiet: quietTime,
 	}
 }
@@ -163,28 +164,28 @@ func (a *agent) run(ctx context.Context) error {
 			return fmt.Errorf("work task queue %s: %w", now.TaskQueue, f.err)
 		case <-beat.C:
 		}
-		wait, again := a.beat(ctx, now)
-		if again {
+		wait, expired := a.beat(ctx, now)
+		if expired {
 			next, err := a.join(ctx, now)
 			if err != nil && ctx.Err() == nil {
 				a.leave(ctx, now)
 				return err
 			}
 			if err == nil {
-				now, wait = a.move(now, next), 0
+				now, wait = a.replace(now, next), 0
 			}
 		}
 		beat.Reset(wait)
 	}
 }
 
-// move goes on under the next generation; the jobs of the last one finish beside it.
-func (a *agent) move(last, next membership) membership {
+// replace continues under the next generation, while the jobs of the last one finish.
+func (a *agent) replace(last, next membership) membership {
 	if next.Generation == last.Generation {
 		return membership{next.Registered, last.worker}
 	}
 	a.retired.Go(func() {
-		// What was sent to the last generation before anybody knew that it was over is still worth doing.
+		// Jobs that were dispatched before the last generation's end became known are still valid.
 		select {
 		case <-time.After(a.quiet):
 		case <-a.gate.hard.Done():
@@ -194,9 +195,10 @@ func (a *agent) move(last, next membership) membership {
 	return next
 }
 
-// beat tells how busy the node is. again: the generation is over, register anew; else wait before the next.
-func (a *agent) beat(ctx context.Context, now membership) (wait time.Duration, again bool) {
-	call, cancel := context.WithTimeout(ctx, min(max(a.every, time.Second), lastPause))
+// beat sends a heartbeat with the node's load. It returns the time until the next one, or expired if the generation has
+// ended and the node must register again.
+func (a *agent) beat(ctx context.Context, now membership) (wait time.Duration, expired bool) {
+	call, cancel := context.WithTimeout(ctx, min(max(a.interval, time.Second), lastPause))
 	defer cancel()
 	begun := time.Now()
 	reply, err := a.API.HeartbeatNode(call, a.Spec.ID, client.Heartbeat{
@@ -205,42 +207,43 @@ func (a *agent) beat(ctx context.Context, now membership) (wait time.Duration, a
 	var refused *client.Problem
 	switch {
 	case err == nil:
-		a.meter.took(time.Since(begun))
-		a.answered()
-		a.note(reply)
-		a.follow(reply.HeartbeatIntervalMs)
-		// Never later than asked for, and not all nodes of a fleet at once.
-		return a.every - rand.N(a.every/10), false
+		a.meter.addRoundTrip(time.Since(begun))
+		a.succeeded()
+		a.logSettings(reply)
+		a.setInterval(reply.HeartbeatIntervalMs)
+		// Earlier than required, and jittered across the nodes of a fleet.
+		return a.interval - rand.N(a.interval/10), false
 	case ctx.Err() != nil:
 		return 0, false
 	case errors.As(err, &refused) && refused.Status == http.StatusConflict:
-		a.Logger.Warn("the registration is over: registering again", "generation", now.Generation)
+		a.Logger.Warn("registration expired; registering again", "generation", now.Generation)
 		return 0, true
 	default:
-		return min(a.silent("heartbeat failed", err), a.every), false
+		return min(a.failedCall("heartbeat", err), a.interval), false
 	}
 }
 
-// silent notes that a call failed, says so once per outage, and answers how long to wait before the next.
-func (a *agent) silent(what string, err error) time.Duration {
+// failedCall logs a failed call, as a warning once per outage, and returns the pause before the next attempt.
+func (a *agent) failedCall(call string, err error) time.Duration {
 	wait := a.backoff(err)
 	if a.outage.IsZero() {
 		a.outage = time.Now()
-		a.Logger.Warn("the node goes on by itself and keeps trying", "because", what, "error", err)
+		a.Logger.Warn("API unreachable; retrying", "call", call, "error", err)
 	} else {
-		a.Logger.Debug("still no answer", "because", what, "error", err)
+		a.Logger.Debug("API still unreachable", "call", call, "error", err)
 	}
 	return wait
 }
 
-func (a *agent) answered() {
+// succeeded ends an outage.
+func (a *agent) succeeded() {
 	if !a.outage.IsZero() {
-		a.Logger.Info("answered again", "after", time.Since(a.outage).Round(time.Millisecond))
+		a.Logger.Info("API reachable again", "outage", time.Since(a.outage).Round(time.Millisecond))
 	}
 	a.outage, a.pause = time.Time{}, 0
 }
 
-// backoff is the next pause: twice the last, or what the server asks for, and different on every node.
+// backoff returns the next pause: twice the last or the server's Retry-After, with jitter.
 func (a *agent) backoff(err error) time.Duration {
 	a.pause = min(max(firstPause, 2*a.pause), lastPause)
 	wait := a.pause
@@ -251,24 +254,24 @@ func (a *agent) backoff(err error) time.Duration {
 	return wait/2 + rand.N(wait/2)
 }
 
-// follow takes the server's interval over; without one it stays as it is.
-func (a *agent) follow(ms int64) {
+// setInterval adopts the server's heartbeat interval; 0 keeps the current one.
+func (a *agent) setInterval(ms int64) {
 	if ms > 0 {
-		a.every = min(max(time.Duration(min(ms, longestInterval.Milliseconds()))*time.Millisecond, shortestInterval), longestInterval)
+		a.interval = min(max(time.Duration(min(ms, maxInterval.Milliseconds()))*time.Millisecond, minInterval), maxInterval)
 	}
 }
 
-// note logs the operator's orders when they change. The scheduler keeps to them; the node only works on.
-func (a *agent) note(r client.HeartbeatReply) {
-	orders := ""
+// logSettings logs operator settings when they change. The scheduler enforces them; the node keeps working.
+func (a *agent) logSettings(r client.HeartbeatReply) {
+	settings := ""
 	switch {
 	case !r.DrainUntil.IsZero():
-		orders = "drain until " + r.DrainUntil.Format(time.RFC3339)
+		settings = "drain until " + r.DrainUntil.Format(time.RFC3339)
 	case r.Cordoned:
-		orders = "cordoned"
+		settings = "cordoned"
 	}
-	if orders != a.orders {
-		a.Logger.Info("the operator's orders changed", "now", orders, "before", a.orders)
-		a.orders = orders
+	if settings != a.settings {
+		a.Logger.Info("operator settings changed", "settings", settings, "previous", a.settings)
+		a.settings = settings
 	}
 }

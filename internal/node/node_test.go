@@ -16,7 +16,7 @@ import (
 	"berth/internal/client"
 )
 
-// running is an agent that runs against a registry, with workers that only note that they poll.
+// running is an agent that runs against a registry, with fake workers.
 type running struct {
 	*agent
 	t       *testing.T
@@ -79,12 +79,12 @@ func run(t *testing.T, r *registry, change ...func(*running)) *running {
 	go func() { out.ended <- out.run(out.until) }()
 	t.Cleanup(func() {
 		cancel()
-		_ = out.end() // what it ended with is the test's own matter
+		_ = out.end() // tests that expect an error check it themselves
 	})
 	return out
 }
 
-// end is what Run returned.
+// end waits for Run and returns its error.
 func (r *running) end() error {
 	r.t.Helper()
 	select {
@@ -117,7 +117,7 @@ func (r *running) ends(w *fakeWorker) {
 	}
 }
 
-func TestNodeRegistersAndTellsItsLoad(t *testing.T) {
+func TestNode_Running_RegistersAndSendsItsLoad(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	n := run(t, reg)
@@ -142,7 +142,7 @@ func TestNodeRegistersAndTellsItsLoad(t *testing.T) {
 	reg.do(func(s *registryState) { require.Equal(t, []int64{101}, s.withdrawn) })
 }
 
-func TestNodeThatStaysKeepsItsRegistration(t *testing.T) {
+func TestNode_StoppedWithErrKeepRegistration_StaysRegistered(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	ctx, stop := context.WithCancelCause(context.Background())
@@ -157,7 +157,7 @@ func TestNodeThatStaysKeepsItsRegistration(t *testing.T) {
 	require.True(t, living)
 }
 
-func TestNodeFollowsTheInterval(t *testing.T) {
+func TestNode_ServerSetsInterval_IsAdoptedWithinBounds(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	reg.do(func(s *registryState) { s.intervalMs = time.Hour.Milliseconds() })
@@ -166,29 +166,28 @@ func TestNodeFollowsTheInterval(t *testing.T) {
 	reg.until(func(s *registryState) bool { return len(s.beats) == 1 })
 	n.stop()
 	require.NoError(t, n.end())
-	require.Equal(t, longestInterval, n.every)
+	require.Equal(t, maxInterval, n.interval)
 
-	n.follow(0)
-	require.Equal(t, longestInterval, n.every, "an answer without one leaves it as it is")
-	n.follow(1)
-	require.Equal(t, shortestInterval, n.every)
-	n.follow(1 << 62)
-	require.Equal(t, longestInterval, n.every)
+	n.setInterval(0)
+	require.Equal(t, maxInterval, n.interval, "a reply without an interval keeps it")
+	n.setInterval(1)
+	require.Equal(t, minInterval, n.interval)
+	n.setInterval(1 << 62)
+	require.Equal(t, maxInterval, n.interval)
 }
 
-// S11: the operator's orders are in the log once they come, and when they are undone.
-func TestNodeTellsTheOperatorsOrders(t *testing.T) {
+func TestNode_OperatorSettingsChange_AreLogged(t *testing.T) { // S11
 	t.Parallel()
 	reg := newRegistry(t)
 	lines := make(logged, 100)
 	n := run(t, reg, func(r *running) { r.Logger = slog.New(slog.NewTextHandler(lines, nil)) })
 	n.worker()
 	reg.do(func(s *registryState) { s.reply.DrainUntil = time.Unix(1_800_000_000, 0).UTC() })
-	lines.until(t, `now="drain until 2027-01-15T08:00:00Z" before=""`)
+	lines.until(t, `settings="drain until 2027-01-15T08:00:00Z" previous=""`)
 	reg.do(func(s *registryState) { s.reply = client.HeartbeatReply{Cordoned: true} })
-	lines.until(t, `now=cordoned before="drain until`)
+	lines.until(t, `settings=cordoned previous="drain until`)
 	reg.do(func(s *registryState) { s.reply = client.HeartbeatReply{} })
-	lines.until(t, `now="" before=cordoned`)
+	lines.until(t, `settings="" previous=cordoned`)
 	n.stop()
 	require.NoError(t, n.end())
 }
@@ -215,7 +214,7 @@ func (l logged) until(t *testing.T, text string) {
 	}
 }
 
-func TestNodeRegistersAgainWhenItIsTold(t *testing.T) {
+func TestNode_HeartbeatConflict_RegistersAgain(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	n := run(t, reg)
@@ -238,7 +237,7 @@ func TestNodeRegistersAgainWhenItIsTold(t *testing.T) {
 	}
 }
 
-func TestNodeLeavesOnlyWhenTheLastGenerationIsDone(t *testing.T) {
+func TestNode_EarlierGenerationHasJobs_StopsAfterThem(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	job := make(chan struct{})
@@ -268,7 +267,7 @@ func TestNodeLeavesOnlyWhenTheLastGenerationIsDone(t *testing.T) {
 	require.NoError(t, n.end())
 }
 
-func TestNodeWaitsForTheAPI(t *testing.T) {
+func TestNode_APIUnavailable_RetriesAndKeepsWorking(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	reg.do(func(s *registryState) { s.away = http.StatusServiceUnavailable })
@@ -279,7 +278,7 @@ func TestNodeWaitsForTheAPI(t *testing.T) {
 	w := n.worker()
 	reg.until(func(s *registryState) bool { return len(s.beats) > 0 })
 
-	// Away again: it works on under its generation.
+	// Unavailable again: the node keeps working under its generation.
 	var before int
 	reg.do(func(s *registryState) { s.away, before = http.StatusBadGateway, s.calls })
 	reg.until(func(s *registryState) bool { return s.calls > before+2 })
@@ -288,12 +287,12 @@ func TestNodeWaitsForTheAPI(t *testing.T) {
 	require.Empty(t, n.started)
 	select {
 	case <-w.stopped:
-		t.Fatal("the worker was stopped while the API was away")
+		t.Fatal("the worker was stopped while the API was unavailable")
 	default:
 	}
 }
 
-func TestNodeRegistersOnlyWhenItCanWork(t *testing.T) {
+func TestNode_TemporalUnreachable_DoesNotRegister(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	n := run(t, reg, func(r *running) { r.healthy.Store(false); r.broken.Store(true) })
@@ -304,14 +303,14 @@ func TestNodeRegistersOnlyWhenItCanWork(t *testing.T) {
 	n.healthy.Store(true)
 	reg.until(func(s *registryState) bool { return len(s.registered) > 1 })
 	reg.do(func(s *registryState) {
-		require.Empty(t, s.beats, "it does not say that it lives while it cannot poll")
+		require.Empty(t, s.beats, "no heartbeats while it cannot poll")
 	})
 	n.broken.Store(false)
 	require.Equal(t, "node.n1.101", n.worker().TaskQueue)
 	reg.until(func(s *registryState) bool { return len(s.beats) > 0 })
 }
 
-func TestNodeStopsWhenItsFirstRegistrationIsRefused(t *testing.T) {
+func TestNode_FirstRegistrationRefused_Fails(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
 		reg := newRegistry(t)
@@ -323,7 +322,7 @@ func TestNodeStopsWhenItsFirstRegistrationIsRefused(t *testing.T) {
 	}
 }
 
-func TestNodeKeepsTryingWhenALaterRegistrationIsRefused(t *testing.T) {
+func TestNode_LaterRegistrationRefused_Retries(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	n := run(t, reg)
@@ -335,15 +334,15 @@ func TestNodeKeepsTryingWhenALaterRegistrationIsRefused(t *testing.T) {
 	require.Equal(t, int64(102), n.worker().Generation)
 }
 
-func TestNodeStopsWhenItIsSuperseded(t *testing.T) {
+func TestNode_Superseded_Stops(t *testing.T) {
 	t.Parallel()
-	t.Run("by a later process of its host", func(t *testing.T) {
+	t.Run("by a later process of the same host", func(t *testing.T) {
 		t.Parallel()
 		reg := newRegistry(t)
 		reg.do(func(s *registryState) { s.refuse = http.StatusConflict })
 		require.ErrorIs(t, run(t, reg).end(), ErrSuperseded)
 	})
-	t.Run("by a process elsewhere", func(t *testing.T) {
+	t.Run("by a process on another host", func(t *testing.T) {
 		t.Parallel()
 		reg := newRegistry(t)
 		n := run(t, reg)
@@ -358,18 +357,18 @@ func TestNodeStopsWhenItIsSuperseded(t *testing.T) {
 		require.ErrorContains(t, err, "process 7 on there")
 		n.ends(w)
 		reg.do(func(s *registryState) {
-			require.True(t, s.living, "the other one goes on")
+			require.True(t, s.living, "the other process stays registered")
 			require.Len(t, s.registered, 1)
 		})
 	})
 }
 
-func TestNodeEndsWithItsWorker(t *testing.T) {
+func TestNode_WorkerFailsPermanently_Fails(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	n := run(t, reg)
 	w := n.worker()
-	n.failed <- workerFailure{generation: 1, err: errors.New("long over")}
+	n.failed <- workerFailure{generation: 1, err: errors.New("earlier generation")}
 	reg.until(func(s *registryState) bool { return len(s.beats) > 2 })
 	n.failed <- workerFailure{w.Generation, errors.New("namespace not found")}
 	require.ErrorContains(t, n.end(), "namespace not found")
@@ -377,7 +376,7 @@ func TestNodeEndsWithItsWorker(t *testing.T) {
 	reg.do(func(s *registryState) { require.Equal(t, []int64{101}, s.withdrawn) })
 }
 
-func TestNodeLeavesWithoutTheAPI(t *testing.T) {
+func TestNode_StoppedWithoutAPI_StopsWithinTheDrain(t *testing.T) {
 	t.Parallel()
 	reg := newRegistry(t)
 	n := run(t, reg, func(r *running) { r.Drain = 300 * time.Millisecond })
@@ -388,13 +387,13 @@ func TestNodeLeavesWithoutTheAPI(t *testing.T) {
 	n.ends(w)
 }
 
-func TestNodeChecksItsSpec(t *testing.T) {
+func TestRun_InvalidSpec_Fails(t *testing.T) {
 	t.Parallel()
 	err := Run(t.Context(), Options{Spec: berth.NodeSpec{ID: "n 1", Kind: berth.NodeTranslate}})
 	require.Equal(t, berth.CodeInvalid, berth.CodeOf(err))
 }
 
-func TestBackoffGrowsAndIsBounded(t *testing.T) {
+func TestBackoff_RepeatedFailures_GrowsWithinBounds(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t.Context(), Options{Logger: slog.New(slog.DiscardHandler), Driver: NewSim("n", SimOptions{})})
 	defer a.cut(nil)
@@ -402,8 +401,8 @@ func TestBackoffGrowsAndIsBounded(t *testing.T) {
 		require.LessOrEqual(t, a.backoff(errors.New("x")), lastPause)
 	}
 	require.GreaterOrEqual(t, a.backoff(errors.New("x")), lastPause/2)
-	a.answered()
+	a.succeeded()
 	require.Less(t, a.backoff(errors.New("x")), firstPause)
-	require.GreaterOrEqual(t, a.backoff(&client.Problem{RetryAfter: 3}), 1500*time.Millisecond, "the server's wish counts")
+	require.GreaterOrEqual(t, a.backoff(&client.Problem{RetryAfter: 3}), 1500*time.Millisecond, "Retry-After is honoured")
 	require.LessOrEqual(t, a.backoff(&client.Problem{RetryAfter: 1 << 40}), lastPause)
 }

@@ -14,7 +14,7 @@ import (
 	"berth/internal/client"
 )
 
-// registry is the node's side of the API, under a test's control. Its state has one owner goroutine.
+// registry is a fake of the API that a test controls. One goroutine owns its state.
 type registry struct {
 	t     *testing.T
 	state chan func(*registryState)
@@ -24,13 +24,13 @@ type registry struct {
 type registryState struct {
 	generation int64
 	living     bool
-	spec       client.Registration // as registered last
+	spec       client.Registration // last registered
 	beats      []client.Heartbeat
 	registered []client.Registration
 	withdrawn  []int64
 	calls      int
-	away       int // HTTP status of every answer while it is not 0
-	refuse     int // HTTP status of registrations while it is not 0
+	away       int // HTTP status of every response if not 0
+	refuse     int // HTTP status of registrations if not 0
 	intervalMs int64
 	reply      client.HeartbeatReply
 }
@@ -62,7 +62,7 @@ func newRegistry(t *testing.T) *registry {
 	return r
 }
 
-// do runs f with the state; nothing else touches it meanwhile.
+// do runs f with exclusive access to the state.
 func (r *registry) do(f func(*registryState)) {
 	done := make(chan struct{})
 	r.state <- func(s *registryState) { f(s); close(done) }

@@ -16,11 +16,11 @@ import (
 	"berth"
 )
 
-// SimMark ends every text of the simulated node, so that nobody takes it for a translation (T27).
+// SimMark ends every text of the simulated node, which marks it as simulated.
 const SimMark = " [sim]"
 
-// Sim is a driver that stands in for a real one: it translates word by word what its small dictionary knows, between
-// English, Spanish, Chinese, French and German, and leaves the rest as it is.
+// Sim is a simulated driver. It translates word by word with a small dictionary of English, Spanish, Chinese, French and
+// German, and keeps unknown words.
 type Sim struct {
 	node  string
 	opts  SimOptions
@@ -31,7 +31,7 @@ type Sim struct {
 type SimOptions struct {
 	// Delay is how long a job takes.
 	Delay time.Duration
-	// FailEvery has each n-th job fail; 0 none.
+	// FailEvery fails every n-th job; 0 for none.
 	FailEvery int
 }
 
@@ -48,10 +48,10 @@ func newSimDriver(c driverContext) (Driver, error) {
 	return NewSim(c.spec.ID, SimOptions{Delay: c.SimDelay, FailEvery: c.SimFailEvery}), nil
 }
 
-// NewSim makes the driver of the node with that id.
+// NewSim returns the driver of the node with that id.
 func NewSim(nodeID string, o SimOptions) *Sim { return &Sim{node: nodeID, opts: o} }
 
-// Translate looks the words up.
+// Translate looks up every word.
 func (s *Sim) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
 	if err := s.work(ctx); err != nil {
 		return berth.JobOutput{}, err
@@ -59,7 +59,7 @@ func (s *Sim) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput
 	return berth.JobOutput{Text: lookUp(in.Text, in.SrcLang, in.TgtLang) + SimMark}, nil
 }
 
-// Execute answers the executor's name, its input and the node's id.
+// Execute returns the executor's name, its input and the node's id.
 func (s *Sim) Execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
 	if err := s.work(ctx); err != nil {
 		return berth.ExecuteOutput{}, err
@@ -95,7 +95,7 @@ func (s *Sim) work(ctx context.Context) error {
 //go:embed words.tsv
 var wordTable string
 
-// dictionaries holds a dictionary per language pair, as "en-es".
+// dictionaries returns the dictionaries by language pair, such as "en-es".
 var dictionaries = sync.OnceValue(func() map[string]dictionary {
 	rows := strings.Split(strings.TrimSpace(wordTable), "\n")
 	languages := strings.Split(rows[0], "\t")
@@ -113,7 +113,7 @@ var dictionaries = sync.OnceValue(func() map[string]dictionary {
 	return out
 })
 
-// none is written where a language has no word for it.
+// none marks a missing word in the table.
 const none = "-"
 
 // dictionary maps lower-case words to those of another language. longest is the length of its longest entry in runes.
@@ -122,7 +122,7 @@ type dictionary struct {
 	longest int
 }
 
-// with adds a word; the first meaning counts.
+// with adds a word; the first meaning wins.
 func (d dictionary) with(from, to string) dictionary {
 	if d.words == nil {
 		d.words = map[string]string{}
@@ -135,8 +135,8 @@ func (d dictionary) with(from, to string) dictionary {
 	return d
 }
 
-// match is the longest entry that text begins with, and how many of its runes it takes. Where words are written
-// apart, an entry ends with a word.
+// match returns the longest entry that text begins with, and its length in runes. In scripts that separate words, an
+// entry ends at the end of a word.
 func (d dictionary) match(text []rune) (to string, taken int) {
 	for n := min(d.longest, len(text)); n > 0; n-- {
 		if n < len(text) && inWord(text[n-1]) && inWord(text[n]) {
@@ -149,12 +149,12 @@ func (d dictionary) match(text []rune) (to string, taken int) {
 	return "", 0
 }
 
-// inWord tells a letter of a script that writes words apart.
+// inWord reports whether r is a letter of a script that separates words.
 func inWord(r rune) bool {
 	return (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '\'') && !unicode.Is(unicode.Han, r)
 }
 
-// lookUp translates word by word. Between words of scripts that write them apart there is a space, elsewhere none.
+// lookUp translates word by word, with spaces between words only in scripts that separate them.
 func lookUp(text, src, tgt string) string {
 	d := dictionaries()[src+"-"+tgt]
 	in := []rune(text)
@@ -171,7 +171,7 @@ func lookUp(text, src, tgt string) string {
 	for i := 0; i < len(in); {
 		to, n := d.match(in[i:])
 		switch {
-		case n == 0: // a word nobody knows, a space or a sign
+		case n == 0: // an unknown word, a space or a sign
 			n = 1
 			for inWord(in[i]) && i+n < len(in) && inWord(in[i+n]) {
 				n++

@@ -11,7 +11,7 @@ import (
 	"berth"
 )
 
-func TestSimTranslates(t *testing.T) {
+func TestSim_Translate_KnownWords(t *testing.T) {
 	t.Parallel()
 	sim := NewSim("n1", SimOptions{})
 	for _, c := range []struct{ src, tgt, text, want string }{
@@ -34,7 +34,7 @@ func TestSimTranslates(t *testing.T) {
 	}
 }
 
-func TestSimFaultsOnDemand(t *testing.T) {
+func TestSim_FailEvery_FailsEveryNthJob(t *testing.T) {
 	t.Parallel()
 	sim := NewSim("n1", SimOptions{FailEvery: 3})
 	var failed []int
@@ -47,7 +47,7 @@ func TestSimFaultsOnDemand(t *testing.T) {
 	require.Equal(t, []int{2, 5}, failed)
 }
 
-func TestSimEndsWithItsJob(t *testing.T) {
+func TestSim_DeadlineExceeded_Returns(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -55,7 +55,7 @@ func TestSimEndsWithItsJob(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestSimExecutes(t *testing.T) {
+func TestSim_Execute_ReturnsItsInput(t *testing.T) {
 	t.Parallel()
 	out, err := NewSim("n1", SimOptions{}).Execute(t.Context(), berth.ExecuteInput{Executor: "report", Input: json.RawMessage(`{"a":1}`)})
 	require.NoError(t, err)

@@ -16,11 +16,11 @@ import (
 	"berth/internal/client"
 )
 
-// Work is what is done with what a node's task queue brings.
+// Work implements the activities of a node's task queue.
 type Work interface {
-	// Register has the worker of one generation do it. Every activity goes through Do.
+	// Register registers the activities with the worker of one generation. Every activity calls Do.
 	Register(w Registry, g *Gate, generation int64)
-	// Load is how much is being done now, and how many executors are among it.
+	// Load returns the number of running jobs, and of the executors among them.
 	Load() (running, executing int)
 }
 
@@ -29,33 +29,33 @@ type Registry interface {
 	RegisterActivityWithOptions(activity any, options activity.RegisterOptions)
 }
 
-// errDrained is why activities end that outlast the drain.
-var errDrained = errors.New("the node stopped before the job was done")
+// errDrained is the failure of activities that outlast the drain time.
+var errDrained = errors.New("the node stopped before the job finished")
 
-// heartbeatEvery is how often a running activity is told to Temporal; it takes a silent job for lost after 5 s (A11).
+// heartbeatEvery is the interval of a running activity's heartbeats; Temporal treats it as lost after 5 s without one.
 const heartbeatEvery = time.Second
 
-// Gate lets what the workers of all generations get through: so many at once, until the node has to end.
+// Gate limits the concurrent activities of all generations' workers and cancels them when the node has to end.
 type Gate struct {
 	slots chan struct{}
-	// hard ends when nothing may go on.
+	// hard ends when running activities must end.
 	hard    context.Context
-	arrived chan struct{} // a hint that something came
+	arrived chan struct{} // a hint that an activity was delivered
 	log     *slog.Logger
 
 	running atomic.Int64
 }
 
-// NewGate makes a gate for so many activities at once; all end with hard.
-func NewGate(hard context.Context, atOnce int, log *slog.Logger) *Gate {
-	return &Gate{slots: make(chan struct{}, atOnce), hard: hard, arrived: make(chan struct{}, 1), log: log}
+// NewGate returns a gate for at most limit concurrent activities; the end of hard cancels them.
+func NewGate(hard context.Context, limit int, log *slog.Logger) *Gate {
+	return &Gate{slots: make(chan struct{}, limit), hard: hard, arrived: make(chan struct{}, 1), log: log}
 }
 
-// Running is how many activities are at work.
+// Running returns the number of running activities.
 func (g *Gate) Running() int { return int(g.running.Load()) }
 
-// Do runs an activity's work when there is room for it, keeps Temporal told that it lives, and words its failure for the
-// workflow. id names it in the log.
+// Do runs an activity's work in a free slot of the gate, sends its heartbeats, and converts its failure for the workflow.
+// id identifies the activity in the log.
 func Do[T any](ctx context.Context, g *Gate, id string, work func(context.Context) (T, error)) (out T, err error) {
 	select {
 	case g.arrived <- struct{}{}:
@@ -68,7 +68,7 @@ func Do[T any](ctx context.Context, g *Gate, id string, work func(context.Contex
 	go func() { defer close(beating); heartbeat(ctx) }()
 	defer func() { cancel(nil); <-beating }()
 
-	select { // the generation before may still have some
+	select { // the previous generation may still hold slots
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
 	case <-ctx.Done():
@@ -81,7 +81,7 @@ func Do[T any](ctx context.Context, g *Gate, id string, work func(context.Contex
 		g.log.Warn("job failed", "job", id, "took", time.Since(begun), "error", err)
 		return out, outcome(ctx, err)
 	}
-	g.log.Debug("job done", "job", id, "took", time.Since(begun))
+	g.log.Debug("job finished", "job", id, "took", time.Since(begun))
 	return out, nil
 }
 
@@ -98,13 +98,13 @@ func heartbeat(ctx context.Context) {
 	}
 }
 
-// outcome is the failure as the workflow gets it: worded already, cancelled, invalid (no node could do better), or
-// node_failed (another one may).
+// outcome converts a failure for the workflow: an application error as it is, cancelled, invalid (no other node could do
+// better), or node_failed (another node may succeed).
 func outcome(ctx context.Context, err error) error {
-	var worded *temporal.ApplicationError
+	var converted *temporal.ApplicationError
 	switch {
-	case errors.As(err, &worded):
-		return worded
+	case errors.As(err, &converted):
+		return converted
 	case errors.Is(context.Cause(ctx), errDrained):
 		return temporal.NewApplicationError(errDrained.Error(), string(berth.CodeNodeFailed))
 	case ctx.Err() != nil:
@@ -121,7 +121,7 @@ func outcome(ctx context.Context, err error) error {
 	return temporal.NewApplicationError(message, string(berth.CodeNodeFailed))
 }
 
-// awaitQuiet returns when nothing has come for d.
+// awaitQuiet returns when no activity was delivered for d.
 func (g *Gate) awaitQuiet(d time.Duration) {
 	quiet := time.NewTimer(d)
 	defer quiet.Stop()
@@ -137,8 +137,8 @@ func (g *Gate) awaitQuiet(d time.Duration) {
 	}
 }
 
-// startWorker polls a generation's task queue. Ten thousand such queues are cheap to serve only without a workflow
-// poller and with one activity poller each.
+// startWorker starts a worker for a generation's task queue. It has no workflow poller and one activity poller, which
+// keeps ten thousand such queues affordable for the server.
 func (a *agent) startWorker(r client.Registered) (stopper, error) {
 	w := worker.New(a.Temporal, r.TaskQueue, worker.Options{
 		Identity:                           fmt.Sprintf("%s.%d@%s", a.Spec.ID, r.Generation, a.Spec.Incarnation.Host),
@@ -148,12 +148,12 @@ func (a *agent) startWorker(r client.Registered) (stopper, error) {
 		MaxConcurrentActivityTaskPollers:   1,
 		MaxConcurrentActivityExecutionSize: a.MaxActivities,
 		MaxHeartbeatThrottleInterval:       heartbeatEvery,
-		// What runs is ended by the agent, so that the workflow hears of it: a little later than that.
+		// The agent cancels running jobs first, so that the workflow gets their failures.
 		WorkerStopTimeout: a.Drain + lastPause,
 		OnFatalError: func(err error) {
 			select {
 			case a.failed <- workerFailure{r.Generation, err}:
-			default: // the first is enough
+			default: // only the first failure matters
 			}
 		},
 	})
