@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// ConferenceStatus is where a conference stands (C13).
+// ConferenceStatus is the status of a conference.
 type ConferenceStatus string
 
 // The statuses of a conference. The last two are final.
 const (
-	ConferenceCreating           ConferenceStatus = "creating"            // a unit was chosen and asked
+	ConferenceCreating           ConferenceStatus = "creating"            // a unit was chosen and received the command
 	ConferenceOpen               ConferenceStatus = "open"                // its unit runs it
-	ConferenceAwaitingConnection ConferenceStatus = "awaiting-connection" // its unit's list has to tell (C4)
+	ConferenceAwaitingConnection ConferenceStatus = "awaiting-connection" // Redis lost its row; its unit's list confirms it
 	ConferenceAwaitingRecovery   ConferenceStatus = "awaiting-recovery"   // its unit is lost
 	ConferenceEnded              ConferenceStatus = "ended"
-	ConferenceDeleted            ConferenceStatus = "deleted" // never opened: refused, or no room
+	ConferenceDeleted            ConferenceStatus = "deleted" // never opened: refused, or no capacity
 )
 
 // ConferenceStatuses lists all statuses.
@@ -27,54 +27,50 @@ func ConferenceStatuses() []ConferenceStatus {
 	}
 }
 
-// Final tells whether nothing follows.
+// Final reports whether no other status can follow.
 func (s ConferenceStatus) Final() bool { return s == ConferenceEnded || s == ConferenceDeleted }
 
-// CanBecome tells whether C13 knows the transition; the empty status is that of no conference.
-func (s ConferenceStatus) CanBecome(next ConferenceStatus) bool {
-	switch s {
-	case "":
-		return next == ConferenceCreating
-	case ConferenceCreating:
-		return slices.Contains([]ConferenceStatus{ConferenceOpen, ConferenceDeleted, ConferenceAwaitingRecovery, ConferenceEnded}, next)
-	case ConferenceOpen:
-		return slices.Contains([]ConferenceStatus{ConferenceAwaitingRecovery, ConferenceAwaitingConnection, ConferenceEnded}, next)
-	case ConferenceAwaitingConnection:
-		return slices.Contains([]ConferenceStatus{ConferenceOpen, ConferenceAwaitingRecovery, ConferenceEnded}, next)
-	case ConferenceAwaitingRecovery:
-		return slices.Contains([]ConferenceStatus{ConferenceCreating, ConferenceOpen, ConferenceEnded}, next)
-	default:
-		return false
-	}
+// conferenceTransitions lists the statuses that can follow each status; the empty one is that of a new conference.
+var conferenceTransitions = map[ConferenceStatus][]ConferenceStatus{
+	"":                           {ConferenceCreating},
+	ConferenceCreating:           {ConferenceOpen, ConferenceDeleted, ConferenceAwaitingRecovery, ConferenceEnded},
+	ConferenceOpen:               {ConferenceAwaitingRecovery, ConferenceAwaitingConnection, ConferenceEnded},
+	ConferenceAwaitingConnection: {ConferenceOpen, ConferenceAwaitingRecovery, ConferenceEnded},
+	ConferenceAwaitingRecovery:   {ConferenceCreating, ConferenceOpen, ConferenceEnded},
 }
 
-// ConferenceEnd is why a conference is over, or a copy of it.
+// CanBecome reports whether a conference with this status can change to next.
+func (s ConferenceStatus) CanBecome(next ConferenceStatus) bool {
+	return slices.Contains(conferenceTransitions[s], next)
+}
+
+// ConferenceEnd is why a conference, or one copy of it, has ended.
 type ConferenceEnd string
 
 // The ends.
 const (
-	EndReleased       ConferenceEnd = "released"        // by whoever holds it, or an administrator (C10)
-	EndTime           ConferenceEnd = "end_time"        // its end time came (C5)
-	EndByUnit         ConferenceEnd = "ended_by_unit"   // its unit ended it on purpose (C15)
-	EndRefused        ConferenceEnd = "refused"         // the unit refused the first creation (C16)
-	EndNoCapacity         ConferenceEnd = "no_room"         // no unit had room for the first creation (C16)
-	EndNoLicence      ConferenceEnd = "no_licence"      // no licence was free for the first creation (C22)
-	EndNotRecovered   ConferenceEnd = "not_recovered"   // recovery kept being refused (C9)
-	EndNotRecoverable ConferenceEnd = "not_recoverable" // it was marked so (C8)
-	EndUnitLost       ConferenceEnd = "unit_lost"       // of a copy: its unit is dead
-	EndReplaced       ConferenceEnd = "replaced"        // of a copy: an earlier one stays (C7)
-	EndDrained        ConferenceEnd = "drained"         // of a copy: its unit's drain was over (S11)
+	EndReleased       ConferenceEnd = "released"        // by its user or an administrator
+	EndTime           ConferenceEnd = "end_time"        // its end time was reached
+	EndByUnit         ConferenceEnd = "ended_by_unit"   // its unit ended it intentionally
+	EndRefused        ConferenceEnd = "refused"         // the unit refused the first creation
+	EndNoCapacity     ConferenceEnd = "no_room"         // no unit had capacity for the first creation
+	EndNoLicence      ConferenceEnd = "no_licence"      // no licence was free for the first creation
+	EndNotRecovered   ConferenceEnd = "not_recovered"   // every recovery was refused, or the end time was reached first
+	EndNotRecoverable ConferenceEnd = "not_recoverable" // its unit was lost and it is not recoverable
+	EndUnitLost       ConferenceEnd = "unit_lost"       // of a copy: its unit was lost
+	EndReplaced       ConferenceEnd = "replaced"        // of a copy: an earlier copy was kept
+	EndDrained        ConferenceEnd = "drained"         // of a copy: its unit was drained
 )
 
-// ConferenceSpec is what was asked for.
+// ConferenceSpec is what the caller requested.
 type ConferenceSpec struct {
 	E164            string          `json:"e164"` // digits, without the plus
 	Title           string          `json:"title,omitempty"`
 	MaxParticipants int             `json:"maxParticipants,omitempty"` // 0: no limit
 	EndAt           time.Time       `json:"endAt"`
-	Recoverable     bool            `json:"recoverable"` // C8
+	Recoverable     bool            `json:"recoverable"` // whether it is re-created when its unit is lost
 	Zone            string          `json:"zone,omitempty"`
-	Metadata        json.RawMessage `json:"metadata,omitempty"` // basic data that survives a change of owner (C20)
+	Metadata        json.RawMessage `json:"metadata,omitempty"` // basic data that survives a change of owner
 }
 
 // Bounds of a conference.
@@ -87,7 +83,7 @@ const (
 
 var e164Pattern = regexp.MustCompile(`^[1-9][0-9]{3,14}$`)
 
-// ValidE164 tells whether v is a number in international form without the plus.
+// ValidE164 returns an error that names field unless v is an E.164 number without the plus.
 func ValidE164(field, v string) error {
 	if !e164Pattern.MatchString(v) {
 		return Invalid(field, "must be an E.164 number without the plus: 4 to 15 digits, the first not 0")
@@ -95,14 +91,14 @@ func ValidE164(field, v string) error {
 	return nil
 }
 
-// CapabilityConference is what media units offer.
+// CapabilityConference is the capability of media units.
 const CapabilityConference = "conference"
 
-// ServiceCommands is the service of a media unit that is unavailable for a time when it has not answered a command: it is passed
-// over meanwhile (L10).
+// ServiceCommands is the service of a media unit that is marked unavailable for a period when the unit did not reply to a
+// command; the unit is excluded meanwhile.
 const ServiceCommands = "commands"
 
-// ConferenceOwner is the unit that runs a conference: whoever has an older generation or epoch is stale (C20).
+// ConferenceOwner is the unit that runs a conference. A unit with an older generation or epoch is stale.
 type ConferenceOwner struct {
 	NodeID      string      `json:"nodeId"`
 	Generation  int64       `json:"generation"`
@@ -110,38 +106,39 @@ type ConferenceOwner struct {
 	Epoch       int64       `json:"epoch"`
 }
 
-// Conference is a conference as its workflow tells it, and its detail record once it is over (C22).
+// Conference is the state of a conference and, once it has ended, its detail record.
 type Conference struct {
 	ConferenceSpec
-	ID     string           `json:"conferenceId"` // numbers are used again, this is not
+	ID     string           `json:"conferenceId"` // unique; numbers are reused
 	UserID string           `json:"userId"`
 	Status ConferenceStatus `json:"status"`
-	Owner  ConferenceOwner  `json:"owner,omitzero"` // while there is one
-	// CopyStartedAt is the controller's stamp of the copy that runs: the earlier one stays (C7).
+	Owner  ConferenceOwner  `json:"owner,omitzero"` // empty while there is none
+	// CopyStartedAt is when berth started the owner's copy. Of two copies the one that started first is kept.
 	CopyStartedAt time.Time `json:"copyStartedAt,omitzero"`
-	// Epoch is the highest it had: that of its owner, or of the one it lost. With Revision, which rises with each change,
-	// it orders what is written of the conference.
+	// Epoch is the highest epoch of the conference: that of its owner or, while there is none, of the last one. Revision
+	// increases with each change. Together they order the writes of the conference.
 	Epoch    int64 `json:"epoch"`
 	Revision int64 `json:"revision"`
-	// LostAt is when its unit was lost, while it waits for recovery; RefusedAt when a unit first refused to recover it;
-	// Waiting is why it waits, for people.
+	// LostAt is when its unit was lost, RefusedAt when a unit first refused to recover it, and Waiting the reason why it
+	// waits for recovery, in plain words.
 	LostAt    time.Time `json:"lostAt,omitzero"`
 	RefusedAt time.Time `json:"refusedAt,omitzero"`
 	Waiting   string    `json:"waiting,omitempty"`
-	// Ending is why it is being ended, until its unit has acknowledged that and it is over; EndedBy is who asked for it.
+	// Ending is why it is ending, until its unit has acknowledged the release. End is why it has ended. EndedBy is the user
+	// who requested the end.
 	Ending   ConferenceEnd       `json:"ending,omitempty"`
 	End      ConferenceEnd       `json:"end,omitempty"`
 	EndedBy  string              `json:"endedBy,omitempty"`
 	Segments []ConferenceSegment `json:"segments"`
 	Orders   []ConferenceOrder   `json:"orders"` // the last 50
-	// OpenedAt is when it was first open, EndedAt when it was over; a conference that was never recovered ended when it
-	// was lost (C22).
+	// OpenedAt is when it was first open, EndedAt when it ended. A conference that was not recovered ended when its unit was
+	// lost.
 	CreatedAt time.Time `json:"createdAt"`
 	OpenedAt  time.Time `json:"openedAt,omitzero"`
 	EndedAt   time.Time `json:"endedAt,omitzero"`
 }
 
-// ConferenceSegment is the time that one unit ran it (C22).
+// ConferenceSegment is the period during which one unit ran a conference.
 type ConferenceSegment struct {
 	NodeID     string        `json:"nodeId"`
 	Generation int64         `json:"generation"`
@@ -151,45 +148,45 @@ type ConferenceSegment struct {
 	Reason     ConferenceEnd `json:"reason,omitempty"`
 }
 
-// ConferenceOrder is what a unit was told, and what it said.
+// ConferenceOrder is a command that was sent to a unit.
 type ConferenceOrder struct {
 	At         time.Time `json:"at"`
 	Command    string    `json:"command"` // the activity's name
 	NodeID     string    `json:"nodeId"`
 	Generation int64     `json:"generation"`
 	Epoch      int64     `json:"epoch"`
-	Outcome    string    `json:"outcome,omitempty"` // empty while there is none: acknowledged, refused: …, lost: …
+	Outcome    string    `json:"outcome,omitempty"` // acknowledged, "refused: …" or "lost: …"; empty while there is none
 }
 
-// The commands to a media unit: activities on its own task queue. The acknowledgement is the result, NACK an
-// application error of type ErrorRefused. All are idempotent.
+// Commands to a media unit: activities on its own task queue, with the input and result given here. An error of type
+// ErrorRefused is a negative acknowledgement. All commands are idempotent.
 const (
 	ActivityCreateConference  = "CreateConference"  // UnitConference -> nothing
-	ActivityRecoverConference = "RecoverConference" // UnitConference -> nothing (C6)
-	ActivityAdoptConference   = "AdoptConference"   // UnitConference -> nothing: it stays, under a new epoch (C7)
-	ActivityReleaseConference = "ReleaseConference" // UnitRelease -> nothing, also when there is none
+	ActivityRecoverConference = "RecoverConference" // UnitConference -> nothing; other than a creation, it follows a loss
+	ActivityAdoptConference   = "AdoptConference"   // UnitConference -> nothing; keeps a copy under a new epoch
+	ActivityReleaseConference = "ReleaseConference" // UnitRelease -> nothing, also if there is no copy
 	ActivityListConferences   = "ListConferences"   // nothing -> UnitList
-	ActivityReportConferences = "ReportConferences" // UnitReport -> nothing: the unit reports full information to the data proxy
-	// ErrorRefused is the type of a unit's NACK.
+	ActivityReportConferences = "ReportConferences" // UnitReport -> nothing; reports full information to the data proxy
+	// ErrorRefused is the type of a unit's negative acknowledgement.
 	ErrorRefused = "refused"
 )
 
-// UnitConference is a conference as a unit is told it.
+// UnitConference is the argument of the commands that create, recover or adopt a conference.
 type UnitConference struct {
 	ConferenceSpec
 	ConferenceID string `json:"conferenceId"`
 	Epoch        int64  `json:"epoch"`
-	// StartedAt is the controller's stamp of this copy; the unit keeps it and lists it.
+	// StartedAt is when berth started this copy. The unit stores it and returns it in its list.
 	StartedAt time.Time `json:"startedAt"`
 }
 
-// UnitRelease is what a unit is to release: copies with a higher epoch stay.
+// UnitRelease is the argument of ReleaseConference. Copies with a higher epoch are kept.
 type UnitRelease struct {
 	E164  string `json:"e164"`
 	Epoch int64  `json:"epoch"`
 }
 
-// UnitList is what a unit runs.
+// UnitList is the result of ListConferences.
 type UnitList struct {
 	Incarnation Incarnation `json:"incarnation"`
 	Conferences []UnitCopy  `json:"conferences"`
@@ -203,22 +200,23 @@ type UnitCopy struct {
 	StartedAt    time.Time `json:"startedAt"`
 }
 
-// UnitReport says whose full information is asked for; empty: all that the unit runs (C18, C19).
+// UnitReport is the argument of ReportConferences: the numbers to report; empty for all conferences of the unit.
 type UnitReport struct {
 	E164 []string `json:"e164,omitempty"`
 }
 
-// ConferenceInfo is what a unit tells the data proxy of a conference (C20).
+// ConferenceInfo is what a unit reports to the data proxy about a conference.
 type ConferenceInfo struct {
 	NodeID     string `json:"nodeId"`
 	Generation int64  `json:"generation"`
 	Epoch      int64  `json:"epoch"`
-	// Full replaces the live information, otherwise its top-level fields are merged.
+	// Full replaces the live information; otherwise the top-level fields of Live are merged into it.
 	Full bool            `json:"full"`
 	Live json.RawMessage `json:"live"` // an object
-	// Ended: the unit runs it no more, and not because it was told so: ended on purpose (C15, C19). Live is empty then.
+	// Ended indicates that the unit ended the conference without a release command. Live is empty then.
 	Ended bool `json:"ended,omitempty"`
 }
 
-// EventConference is the event of a conference's stream: its status changed. EventDone ends the stream's conference.
+// EventConference is the event of a conference's stream when its status, owner or reason to wait has changed. EventDone
+// follows when the conference has ended.
 const EventConference EventType = "conference"

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// TerminalEvent is the one event that ends a task's stream, made from its row and, when it completed, the
-// stored result (T13). The worker publishes it, and the API answers late readers with the same (T16).
+// TerminalEvent returns the one event that ends a task's stream, made from its row and, if it completed, the stored
+// result. The worker publishes it, and the API sends the same event to late readers.
 func TerminalEvent(t Task, result Asset) (Event, error) {
 	ev := Event{
 		TaskID: t.ID, ServiceID: t.ServiceID, Stage: StageDeliver, TS: t.EndedAt.UnixMilli(), Status: t.Status,
@@ -24,8 +24,8 @@ func TerminalEvent(t Task, result Asset) (Event, error) {
 	return ev, nil
 }
 
-// Result splits a stored result into what people read and what programs read: a batch task has only JSON, a
-// stream task its text and, where the match found points, those as JSON.
+// Result returns the text and the JSON of a stored result. A batch task has only JSON; a stream task has text and, if the
+// match found points, these as JSON.
 func Result(a Asset) (text string, data json.RawMessage, err error) {
 	switch a.MediaType {
 	case JSONMediaType:

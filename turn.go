@@ -2,18 +2,18 @@ package berth
 
 import "time"
 
-// Finalize tells whether a segment ends its turn, and why (A1, A7).
+// Finalize is how a segment was finalised, which decides whether it ends its turn.
 type Finalize string
 
-// How a segment was cut. Only FinalizeManual and FinalizeTimeout end the turn.
+// The values of Finalize. Only FinalizeManual and FinalizeTimeout end the turn.
 const (
 	FinalizeNone        Finalize = ""
-	FinalizeMaxDuration Finalize = "max_duration" // cut for its length: the utterance goes on
+	FinalizeMaxDuration Finalize = "max_duration" // split at the maximum duration; the utterance continues
 	FinalizeManual      Finalize = "manual"
 	FinalizeTimeout     Finalize = "timeout"
 )
 
-// Ends tells whether the turn ends with it.
+// Ends reports whether the segment ends its turn.
 func (f Finalize) Ends() bool { return f == FinalizeManual || f == FinalizeTimeout }
 
 // Finalizes lists all values.
@@ -21,34 +21,34 @@ func Finalizes() []Finalize {
 	return []Finalize{FinalizeNone, FinalizeMaxDuration, FinalizeManual, FinalizeTimeout}
 }
 
-// TurnStatus is where a turn stands.
+// TurnStatus is the status of a turn.
 type TurnStatus string
 
-// The statuses of a turn. A finalized turn takes no more jobs; those it has still come to their end.
+// The statuses of a turn. A finalized turn accepts no more jobs; its running jobs are completed.
 const (
 	TurnOpen      TurnStatus = "open"
 	TurnFinalized TurnStatus = "finalized"
 )
 
-// JobStatus is where a job stands.
+// JobStatus is the status of a job.
 type JobStatus string
 
 // The statuses of a job.
 const (
-	JobRunning JobStatus = "running" // dispatched, or being dispatched anew
+	JobRunning JobStatus = "running" // dispatched, or being dispatched again
 	JobDone    JobStatus = "done"
 	JobFailed  JobStatus = "failed"
 )
 
-// Bounds of a turn: what one workflow's history and one message carry well.
+// Limits of a turn, given by the size of a workflow's history and of one message.
 const (
-	// MaxSegments is how many jobs a turn takes.
+	// MaxSegments is the maximum number of jobs of a turn.
 	MaxSegments = 1000
-	// MaxSegmentBytes is how long the text of a segment, and of its translation, may be.
+	// MaxSegmentBytes is the maximum length of the text of a segment, and of its translation, in bytes.
 	MaxSegmentBytes = 64 << 10
 )
 
-// Turn is one utterance as its workflow tells it.
+// Turn is the state of one utterance.
 type Turn struct {
 	ID        string     `json:"turnId"`
 	SessionID string     `json:"sessionId"`
@@ -56,9 +56,9 @@ type Turn struct {
 	SrcLang   string     `json:"srcLang"`
 	TgtLang   string     `json:"tgtLang"`
 	Status    TurnStatus `json:"status"`
-	// Reason is how it was finalised; empty while it is open.
+	// Reason is how the turn was finalised; empty while it is open.
 	Reason Finalize `json:"reason,omitempty"`
-	// AffinityNodeID is the node its jobs follow (A2); empty once it is finalised (A6).
+	// AffinityNodeID is the node that later jobs prefer; empty once the turn is finalised.
 	AffinityNodeID string    `json:"affinityNodeId,omitempty"`
 	Jobs           []TurnJob `json:"jobs"` // by index
 	StartedAt      time.Time `json:"startedAt"`
@@ -75,31 +75,30 @@ type TurnJob struct {
 	Status    JobStatus `json:"status"`
 	NodeID    string    `json:"nodeId"` // of the last dispatch
 	PoolID    string    `json:"poolId"`
-	// Affinity and Missed are left out of a job that was dispatched again: its node is another dispatch's.
+	// Affinity and Missed describe the first dispatch; they are absent from a job that was dispatched again.
 	Affinity Affinity      `json:"affinity,omitempty"`
 	Missed   ExcludeReason `json:"missed,omitempty"`
-	// Dispatches counts how often it was dispatched: more than once when a node failed it or died (A11).
+	// Dispatches is how often the job was dispatched: more than once if a node failed it or died.
 	Dispatches int    `json:"dispatches"`
 	Text       string `json:"text,omitempty"` // the translation
 	Code       Code   `json:"code,omitempty"` // of a failed job
 	Message    string `json:"message,omitempty"`
 }
 
-// The events of a session's stream, beside EventGap. EventDone is the one that ends a turn; the session's stream
-// goes on after it.
+// The events of a session's stream, besides EventGap. EventDone ends a turn; the session's stream continues after it.
 const (
 	EventTurn              EventType = "turn"               // a turn began
-	EventTranslation       EventType = "translation"        // a segment's result, in segment order (A10)
-	EventTranslationFailed EventType = "translation_failed" // a segment that no node could do, in its place
+	EventTranslation       EventType = "translation"        // a segment's result, in segment order
+	EventTranslationFailed EventType = "translation_failed" // a segment that no node could translate, in its place
 )
 
 // SessionEvent is one event of a session's stream. Type, SessionID, TurnID and TS are always set; the other fields
-// belong to the types named beside them and are left out elsewhere.
+// belong to the types in the comment above them and are absent elsewhere.
 type SessionEvent struct {
 	Type      EventType `json:"type"`
 	SessionID string    `json:"sessionId"`
 	TurnID    string    `json:"turnId"`
-	TS        int64     `json:"ts"` // the publisher's clock in Unix milliseconds; for people, never for a decision
+	TS        int64     `json:"ts"` // the publisher's clock in Unix milliseconds; informational
 	// turn, translation, translation_failed
 	SpeakerID string `json:"speakerId,omitempty"`
 	// translation, translation_failed
@@ -117,21 +116,20 @@ type SessionEvent struct {
 	Failed int      `json:"failed,omitempty"`
 }
 
-// What a node is asked to do: the activity types it registers on its own task queue, in any Temporal SDK. Inputs and
-// outputs are JSON.
+// Activity types that a node registers on its own task queue, with any Temporal SDK. Inputs and outputs are JSON.
 const (
-	// ActivityTranslate does one job of a turn: JobInput to JobOutput.
+	// ActivityTranslate runs one job of a turn: JobInput -> JobOutput.
 	ActivityTranslate = "Translate"
-	// ActivityExecute runs one named executor (S8): ExecuteInput to ExecuteOutput.
+	// ActivityExecute runs one named executor: ExecuteInput -> ExecuteOutput.
 	ActivityExecute = "Execute"
 )
 
-// JobInput is one segment to be translated.
+// JobInput is the argument of Translate: one segment.
 type JobInput struct {
 	SessionID string `json:"sessionId"`
 	TurnID    string `json:"turnId"`
 	JobID     string `json:"jobId"`
-	// Dispatch counts the dispatches of the job from 1.
+	// Dispatch is the number of this dispatch of the job, from 1.
 	Dispatch  int    `json:"dispatch"`
 	Index     int    `json:"index"`
 	SpeakerID string `json:"speakerId,omitempty"`
@@ -140,7 +138,7 @@ type JobInput struct {
 	Text      string `json:"text"`
 }
 
-// JobOutput is what came of it.
+// JobOutput is the result of Translate.
 type JobOutput struct {
 	Text string `json:"text"`
 }
