@@ -126,7 +126,7 @@ func (d desk) leases(t *testing.T, id string) int {
 }
 
 // C12, C16: room is reserved and the row written, in the ledger and in Redis, and told.
-func TestC16PlaceConference(t *testing.T) {
+func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	generation := d.unit(t, "u1", "", 1)
@@ -182,7 +182,7 @@ func TestC16PlaceConference(t *testing.T) {
 }
 
 // C7, L12: a copy that is there takes its slot, whatever else is; C4: so does one that goes on.
-func TestC7SlotsOfCopies(t *testing.T) {
+func TestPrepareAdoption_UnitRegistered_SlotIsHeld(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	generation := d.unit(t, "u1", "", 1)
@@ -215,7 +215,7 @@ func TestC7SlotsOfCopies(t *testing.T) {
 }
 
 // A conference with a zone is on a unit of that zone; what a zone is called does not matter.
-func TestConferencesOfAZone(t *testing.T) {
+func TestPlaceConference_Zone_OnlyItsUnits(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	d.unit(t, "here", "", 9)
@@ -247,7 +247,7 @@ func TestConferencesOfAZone(t *testing.T) {
 }
 
 // C2: as many are told as there is room for, those that have waited longest, however many wait for a zone without any.
-func TestC2WakeFor(t *testing.T) {
+func TestWakeFor_Capacity_NotifiesThatManyWaiting(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	now := time.Now().UTC().Truncate(time.Millisecond)
@@ -305,7 +305,7 @@ func (f few) SignalWorkflow(ctx context.Context, id, _, _ string, _ any) error {
 }
 
 // C1: of many conferences that are lost at once the first are told one after the other, the rest side by side, and all are.
-func TestC1LoseUnit(t *testing.T) {
+func TestLoseUnit_GenerationEnds_NotifiesItsConferences(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	const many = starter.SequentialSignals + 20
@@ -339,7 +339,7 @@ func TestC1LoseUnit(t *testing.T) {
 }
 
 // C15: every conference of a list is told what the list says; those that nobody knows are to be released.
-func TestC15ReconcileUnit(t *testing.T) {
+func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	generation := d.unit(t, "u1", "", 9)
@@ -396,7 +396,7 @@ func TestC15ReconcileUnit(t *testing.T) {
 }
 
 // L10: a unit that has not answered a command is passed over by everybody for a time, and no longer once it has.
-func TestUnitsThatDoNotAnswerArePassedOver(t *testing.T) {
+func TestPlaceConference_UnresponsiveUnit_IsSkipped(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	generation := d.unit(t, "u1", "", 9)

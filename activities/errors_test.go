@@ -19,7 +19,7 @@ import (
 	"berth/internal/stream"
 )
 
-func TestTranslate(t *testing.T) { // T21
+func TestTranslate_Failure_BecomesApplicationError(t *testing.T) { // T21
 	t.Parallel()
 	over, end := context.WithCancelCause(t.Context())
 	end(errEnded)
@@ -60,7 +60,7 @@ func TestTranslate(t *testing.T) { // T21
 	require.NoError(t, translate(t.Context(), nil))
 }
 
-func TestTranslateKeepsHistoriesSmall(t *testing.T) { // T26
+func TestTranslate_LongCause_IsCut(t *testing.T) { // T26
 	t.Parallel()
 	long := errors.New(strings.Repeat("résumé ", 1000))
 	var app *temporal.ApplicationError

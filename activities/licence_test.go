@@ -34,7 +34,7 @@ func (d desk) licences(t *testing.T) int {
 }
 
 // C22, C16: a creation for which no licence is free leaves nothing: no slot, no row and nothing in the ledger.
-func TestC22CreationWithoutALicence(t *testing.T) {
+func TestPlaceConference_NoLicence_IsRefused(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	d.Licences, d.WaitingKeepsLicence = 1, true
@@ -71,7 +71,7 @@ func TestC22CreationWithoutALicence(t *testing.T) {
 }
 
 // C22: a conference that waits for recovery keeps its licence, and needs to ask nobody, also where Redis has forgotten it.
-func TestC22WaitingKeepsItsLicence(t *testing.T) {
+func TestPlaceConference_WaitingKeepsLicence_OthersAreRefused(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	d.Licences, d.WaitingKeepsLicence = 1, true
@@ -99,7 +99,7 @@ func TestC22WaitingKeepsItsLicence(t *testing.T) {
 
 // C22, C2: where it does not keep it, a conference that waits needs a licence as well as room, says what it lacks, and is told
 // when there is one, wherever it came from.
-func TestC22WaitingForALicence(t *testing.T) {
+func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	d.Licences = 1
@@ -164,7 +164,7 @@ func TestC22WaitingForALicence(t *testing.T) {
 }
 
 // C22, L12: what is alive takes its licence back into a Redis that has lost it, however many there are.
-func TestC22LicencesAreReasserted(t *testing.T) {
+func TestSaveConference_RedisLosesLicences_AreRestored(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
 	d.unit(t, "u1", "", 9)

@@ -56,7 +56,7 @@ func (p pages) SignalWorkflow(_ context.Context, id, run, name string, arg any) 
 	return p.signal(id)
 }
 
-func TestSignalOpen(t *testing.T) { // L12
+func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 	t.Parallel()
 	for name, c := range map[string]struct {
 		from  any // heartbeat details
@@ -98,7 +98,7 @@ func TestSignalOpen(t *testing.T) { // L12
 	}
 }
 
-func TestSignalOpenIsTriedAgain(t *testing.T) {
+func TestSignalOpen_Retried_ContinuesAtItsPage(t *testing.T) {
 	t.Parallel()
 	l := &Links{Logger: slog.New(slog.DiscardHandler), Starter: &starter.Starter{Client: pages{signal: func(id string) error {
 		if id == "turn:1-2" {

@@ -50,7 +50,7 @@ func (h turnHouse) cutScripts() (s *lua.Scripts, armed *atomic.Bool) {
 }
 
 // P6: Redis has done it and the answer is lost; asked again, nothing happens twice.
-func TestTurnEffectsWhoseAnswerIsLost(t *testing.T) {
+func TestTurns_ReplyLost_AreIdempotent(t *testing.T) {
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
 	scripts, armed := h.cutScripts()
@@ -103,7 +103,7 @@ func TestTurnEffectsWhoseAnswerIsLost(t *testing.T) {
 }
 
 // P6 for executions and leases.
-func TestExecutionEffectsWhoseAnswerIsLost(t *testing.T) {
+func TestExecutions_ReplyLost_AreIdempotent(t *testing.T) {
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
 	scripts, armed := h.cutScripts()

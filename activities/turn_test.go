@@ -84,7 +84,7 @@ func applicationError(t *testing.T, err error) *temporal.ApplicationError {
 	return app
 }
 
-func TestDispatchJobTakesASlot(t *testing.T) { // A3-A5, L6
+func TestDispatchJob_NodeHasCapacity_ReservesASlot(t *testing.T) { // A3-A5, L6
 	t.Parallel()
 	h := newTurnHouse(t, "n1", "n2")
 	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
@@ -118,7 +118,7 @@ func TestDispatchJobTakesASlot(t *testing.T) { // A3-A5, L6
 	require.Equal(t, string(berth.CodeConflict), applicationError(t, err).Type(), "a request id of another job")
 }
 
-func TestDispatchJobRefusals(t *testing.T) { // L9, S4
+func TestDispatchJob_NoNode_ReportsTheReasons(t *testing.T) { // L9, S4
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
 	for i := range 2 {
@@ -142,7 +142,7 @@ func TestDispatchJobRefusals(t *testing.T) { // L9, S4
 	require.Contains(t, app.Message(), "translate:en-xx")
 }
 
-func TestDispatchJobHeedsUnavailableServices(t *testing.T) { // L10
+func TestDispatchJob_ServiceUnavailable_NodeIsExcluded(t *testing.T) { // L10
 	t.Parallel()
 	for _, service := range []string{"translate", enES} {
 		t.Run(service, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestDispatchJobHeedsUnavailableServices(t *testing.T) { // L10
 }
 
 // A11: the generation that failed does not get the job again; the node may, once it has registered anew.
-func TestDispatchJobExcludesGenerations(t *testing.T) {
+func TestDispatchJob_FailedGeneration_IsExcludedUntilItRegistersAgain(t *testing.T) {
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
 	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
@@ -179,7 +179,7 @@ func TestDispatchJobExcludesGenerations(t *testing.T) {
 }
 
 // A node that fell silent on another job is taken only when there is no other.
-func TestDispatchJobAvoidsSilentNodes(t *testing.T) {
+func TestDispatchJob_AvoidedNode_IsChosenOnlyIfAlone(t *testing.T) {
 	t.Parallel()
 	h := newTurnHouse(t, "n1", "n2")
 	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
@@ -208,7 +208,7 @@ func fallSilent(t *testing.T, server *testredis.Server, s *lua.Scripts, id strin
 }
 
 // L11: other turns' jobs need not find out that a node fell silent, each by itself; a node that is heard of is not hurt.
-func TestReleaseSlotsTellsOfSilence(t *testing.T) {
+func TestReleaseSlots_UnresponsiveNode_IsReported(t *testing.T) {
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
 	state := func() berth.NodeState {
@@ -233,7 +233,7 @@ func TestReleaseSlotsTellsOfSilence(t *testing.T) {
 }
 
 // L11: what is refused while Redis is away leaves the decision open; everything that has to happen is tried again.
-func TestTurnEffectsWhileRedisIsAway(t *testing.T) {
+func TestTurns_RedisUnavailable_FailRetryably(t *testing.T) {
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
 	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
@@ -256,7 +256,7 @@ func TestTurnEffectsWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-func TestDispatchJobWaitsForTheFirstReading(t *testing.T) {
+func TestDispatchJob_FleetNotRead_Waits(t *testing.T) {
 	t.Parallel()
 	s := lua.New(nil, lua.Keys{})
 	f := fleet.New(s, fleet.Options{})
@@ -267,7 +267,7 @@ func TestDispatchJobWaitsForTheFirstReading(t *testing.T) {
 	require.Equal(t, string(berth.CodeUnavailable), applicationError(t, err).Type())
 }
 
-func TestConfirmSlots(t *testing.T) { // L7
+func TestConfirmSlots_HeldAndLost_ReportsEach(t *testing.T) { // L7
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
 	var warnings strings.Builder
@@ -297,7 +297,7 @@ func TestConfirmSlots(t *testing.T) { // L7
 	require.Empty(t, warnings.String(), "a node that leaves lets its job finish")
 }
 
-func TestFinalizeAndWithdraw(t *testing.T) { // A6
+func TestFinalizeTurn_FinalizedOrWithdrawn_DeletesAffinity(t *testing.T) { // A6
 	t.Parallel()
 	h := newTurnHouse(t, "n1")
 	ref := workflows.TurnRef{SessionID: "s1", TurnID: "t1", Withdraw: true}
@@ -315,7 +315,7 @@ func TestFinalizeAndWithdraw(t *testing.T) { // A6
 	require.Equal(t, string(berth.CodeTurnFinalized), applicationError(t, err).Type())
 }
 
-func TestPublishTurnOnce(t *testing.T) { // A10
+func TestPublishTurn_Repeated_AppendsOnce(t *testing.T) { // A10
 	t.Parallel()
 	h := newTurnHouse(t)
 	zero := 0

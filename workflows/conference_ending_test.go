@@ -9,15 +9,16 @@ import (
 	"berth"
 )
 
-// C10, C17: an end that a unit does not acknowledge is told before it is done: that it is ending, who asked for it, and the order.
-func TestC17EndingIsTold(t *testing.T) {
+// C10, C17: while a unit does not acknowledge the release, the record and the stream show the reason, the requester and the
+// command.
+func TestConference_UnitDelaysRelease_EndIsAnnounced(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, "u1")
-	h.at(time.Minute, func() { h.unit("u1").answer = silent; h.release() })
+	h := newConferenceTest(t, "u1")
+	h.at(time.Minute, func() { h.unit("u1").reply = noReply; h.release() })
 	h.at(time.Minute+2*time.Second, func() {
-		require.False(t, h.released.answered)
+		require.False(t, h.released.returned)
 		is := h.saves[len(h.saves)-1].Conference
-		require.Equal(t, h.now(), is, "it is written as it is")
+		require.Equal(t, h.conference(), is, "it is written as it is")
 		require.Equal(t, berth.ConferenceOpen, is.Status)
 		require.Equal(t, berth.EndReleased, is.Ending)
 		require.Equal(t, "olga", is.EndedBy)
@@ -28,34 +29,34 @@ func TestC17EndingIsTold(t *testing.T) {
 		events := h.saves[len(h.saves)-1].Events
 		require.Equal(t, berth.EndReleased, events[len(events)-1].Ending)
 	})
-	h.at(2*time.Minute, func() { h.unit("u1").answer = nil })
+	h.at(2*time.Minute, func() { h.unit("u1").reply = nil })
 	is := h.run()
 	require.Equal(t, berth.EndReleased, is.End)
 	require.Empty(t, is.Ending)
 	require.Equal(t, "olga", is.EndedBy)
 	require.Equal(t, "acknowledged", is.Orders[len(is.Orders)-1].Outcome)
 
-	h = newHall(t, "u1")
+	h = newConferenceTest(t, "u1")
 	h.at(time.Minute, h.release)
 	h.run()
 	for _, s := range h.saves {
-		require.Empty(t, s.Conference.Ending, "a unit that answers at once costs nothing more")
+		require.Empty(t, s.Conference.Ending, "nothing is announced when the unit replies immediately")
 	}
 }
 
-// C10: whoever waits for a conference that is ended meanwhile hears of that at once, not when its unit has acknowledged.
-func TestC10EndedBeforeItIsOpen(t *testing.T) {
+// C10: a caller that waits for the creation is notified of the end immediately, not when the unit has acknowledged.
+func TestConference_ReleasedBeforeOpen_CreateFailsImmediately(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, "u1")
-	h.unit("u1").answer = silent
+	h := newConferenceTest(t, "u1")
+	h.unit("u1").reply = noReply
 	h.slow(berth.ActivityCreateConference, 9*time.Second)
 	h.at(time.Second, h.release)
 	h.at(2*time.Second, func() {
-		require.True(t, h.created.answered)
+		require.True(t, h.created.returned)
 		requireAppError(t, h.created.err, berth.CodeEnded)
-		require.False(t, h.released.answered)
+		require.False(t, h.released.returned)
 	})
-	h.at(time.Minute, func() { h.unit("u1").answer = nil })
+	h.at(time.Minute, func() { h.unit("u1").reply = nil })
 	is := h.run()
 	require.Equal(t, berth.ConferenceEnded, is.Status)
 	require.Equal(t, berth.EndReleased, is.End)

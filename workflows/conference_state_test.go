@@ -14,8 +14,8 @@ import (
 	"berth/workflows"
 )
 
-// C13: exactly these transitions, and no others.
-func TestC13Transitions(t *testing.T) {
+// C13: exactly these transitions.
+func TestConferenceStatus_CanBecome_OnlyTheTransitionsOfTheTable(t *testing.T) {
 	t.Parallel()
 	allowed := map[berth.ConferenceStatus]string{
 		"":                                 "creating",
@@ -36,91 +36,98 @@ func TestC13Transitions(t *testing.T) {
 	}
 }
 
-// C13: in each status, everything that can be heard is heard: exactly what the row says follows at once, and no other. The hall
-// checks besides that each transition that the stream is told is a known one.
-func TestC13EverythingInEveryStatus(t *testing.T) {
+// C13: in each status, each event leads immediately to exactly the statuses in its row. The environment also requires every
+// published transition to be a valid one.
+func TestConference_EachEventInEachStatus_LeadsToTheListedStatuses(t *testing.T) {
 	t.Parallel()
 	const creating, recovering, open, waiting, connecting = "creating", "recovering", "open", "awaiting-recovery", "awaiting-connection"
-	statuses := map[string]func(h *hall){
-		creating: func(h *hall) { h.slow(berth.ActivityCreateConference, 4*time.Second) },
-		recovering: func(h *hall) {
+	statuses := map[string]func(h *conferenceTest){
+		creating: func(h *conferenceTest) { h.slow(berth.ActivityCreateConference, 4*time.Second) },
+		recovering: func(h *conferenceTest) {
 			h.slow(berth.ActivityRecoverConference, 4*time.Second)
-			h.at(time.Second, func() { h.dies("u1"); h.units = append(h.units, &cmu{id: "u1", generation: 2}) })
+			h.at(time.Second, func() { h.dies("u1"); h.units = append(h.units, &fakeUnit{id: "u1", generation: 2}) })
 		},
-		open:       func(*hall) {},
-		waiting:    func(h *hall) { h.at(time.Second, func() { h.dies("u1") }); h.unit("u2").room = 0 },
-		connecting: func(h *hall) { h.at(time.Second, func() { h.env.SignalWorkflow(workflows.SignalReassert, nil) }) },
+		open:    func(*conferenceTest) {},
+		waiting: func(h *conferenceTest) { h.at(time.Second, func() { h.dies("u1") }); h.unit("u2").capacity = 0 },
+		connecting: func(h *conferenceTest) {
+			h.at(time.Second, func() { h.env.SignalWorkflow(workflows.SignalReassert, nil) })
+		},
 	}
-	moved := "awaiting-recovery creating open" // to u2, which acknowledges at once
+	moved := "awaiting-recovery creating open" // to u2, which acknowledges immediately
 	heard := map[string]struct {
-		tell func(h *hall)
-		next map[string]string // the statuses that follow at once, by the one before; nothing where it is not named
+		tell func(h *conferenceTest)
+		next map[string]string // the statuses that follow, by the status before; none by default
 	}{
 		"its unit is dead": {
-			func(h *hall) { h.gone(berth.DepartureUnresponsive) },
+			func(h *conferenceTest) { h.gone(berth.DepartureUnresponsive) },
 			map[string]string{creating: moved, recovering: "awaiting-recovery creating", open: moved, connecting: moved},
 		},
 		"another unit is dead": {
-			func(h *hall) {
-				h.news(workflows.UnitNotice{NodeID: "u9", Generation: 1, Gone: berth.DepartureUnresponsive})
+			func(h *conferenceTest) {
+				h.notify(workflows.UnitNotice{NodeID: "u9", Generation: 1, Gone: berth.DepartureUnresponsive})
 			}, nil,
 		},
 		"an older generation of its unit is dead": {
-			func(h *hall) {
-				h.news(workflows.UnitNotice{NodeID: h.owner().NodeID, Generation: h.owner().Generation - 1, Gone: berth.DepartureUnresponsive})
+			func(h *conferenceTest) {
+				h.notify(workflows.UnitNotice{NodeID: h.owner().NodeID, Generation: h.owner().Generation - 1, Gone: berth.DepartureUnresponsive})
 			}, nil,
 		},
 		"its unit is drained": {
-			func(h *hall) { h.gone(berth.DepartureDrained) },
+			func(h *conferenceTest) { h.gone(berth.DepartureDrained) },
 			map[string]string{creating: moved, recovering: "awaiting-recovery creating", open: moved, connecting: moved},
 		},
 		"on its unit's list": {
-			func(h *hall) { h.lists(h.owner().NodeID, h.owner().Generation, h.now().Epoch, h.now().CopyStartedAt) },
+			func(h *conferenceTest) {
+				h.lists(h.owner().NodeID, h.owner().Generation, h.conference().Epoch, h.conference().CopyStartedAt)
+			},
 			map[string]string{connecting: "open"},
 		},
 		"an earlier copy is listed": { // C7
-			func(h *hall) { h.lists("u2", 1, -1, h.env.Now().Add(-time.Hour)) },
+			func(h *conferenceTest) { h.lists("u2", 1, -1, h.env.Now().Add(-time.Hour)) },
 			map[string]string{creating: "open", waiting: "open", connecting: "open"},
 		},
-		"a later copy is listed": { // the only one, where it waits
-			func(h *hall) { h.lists("u2", 1, -2, h.env.Now().Add(time.Hour)) },
+		"a later copy is listed": { // it is the only one while the conference awaits recovery
+			func(h *conferenceTest) { h.lists("u2", 1, -2, h.env.Now().Add(time.Hour)) },
 			map[string]string{waiting: "open"},
 		},
 		"another conference's copy is listed": {
-			func(h *hall) {
-				h.news(workflows.UnitNotice{NodeID: "u2", Generation: 1, Copy: &berth.UnitCopy{E164: number, ConferenceID: "c0", Epoch: 1}})
+			func(h *conferenceTest) {
+				h.notify(workflows.UnitNotice{NodeID: "u2", Generation: 1, Copy: &berth.UnitCopy{E164: number, ConferenceID: "c0", Epoch: 1}})
 			}, nil,
 		},
 		"gone from the list of the same incarnation": {
-			func(h *hall) { h.missing(1, 0) },
+			func(h *conferenceTest) { h.missing(1, 0) },
 			map[string]string{creating: "ended", recovering: "ended", open: "ended", connecting: "ended"},
 		},
 		"gone from the list of another incarnation": {
-			func(h *hall) { h.missing(2, 0) },
+			func(h *conferenceTest) { h.missing(2, 0) },
 			map[string]string{creating: moved, recovering: "awaiting-recovery creating", open: moved, connecting: moved},
 		},
-		"gone, an earlier epoch of it": {func(h *hall) { h.missing(1, -7) }, nil},
-		"there is room": {
-			func(h *hall) { h.unit("u2").room = 10; h.env.SignalWorkflow(workflows.SignalCapacity, nil) },
+		"gone, an earlier epoch of it": {func(h *conferenceTest) { h.missing(1, -7) }, nil},
+		"capacity is signalled": {
+			func(h *conferenceTest) {
+				h.unit("u2").capacity = 10
+				h.env.SignalWorkflow(workflows.SignalCapacity, nil)
+			},
 			map[string]string{waiting: "creating open"},
 		},
-		"room is said, and there is none": {func(h *hall) { h.env.SignalWorkflow(workflows.SignalCapacity, nil) }, nil},
+		"capacity is signalled without any": {func(h *conferenceTest) { h.env.SignalWorkflow(workflows.SignalCapacity, nil) }, nil},
 		"Redis lost the row": {
-			func(h *hall) { h.env.SignalWorkflow(workflows.SignalReassert, nil) },
+			func(h *conferenceTest) { h.env.SignalWorkflow(workflows.SignalReassert, nil) },
 			map[string]string{open: "awaiting-connection"},
 		},
 		"an administrator ends it": {
-			func(h *hall) { h.release() },
+			func(h *conferenceTest) { h.release() },
 			map[string]string{creating: "ended", recovering: "ended", open: "ended", waiting: "ended", connecting: "ended"},
 		},
 	}
 	for status, prepare := range statuses {
 		for name, what := range heard {
-			h := newHall(t, "u1", "u2")
+			h := newConferenceTest(t, "u1", "u2")
 			prepare(h)
 			before := 0
 			h.at(2*time.Second, func() {
-				require.Equal(t, berth.ConferenceStatus(strings.Replace(status, recovering, creating, 1)), h.now().Status, name)
+				require.Equal(t, berth.ConferenceStatus(strings.Replace(status, recovering, creating, 1)), h.conference().Status, name)
 				before = len(h.statuses)
 				what.tell(h)
 			})
@@ -129,7 +136,7 @@ func TestC13EverythingInEveryStatus(t *testing.T) {
 			is := h.run()
 			require.Equal(t, is.Status, h.statuses[len(h.statuses)-1])
 			require.Equal(t, 1, count(h.statuses, berth.ConferenceEnded), "one end")
-			if next < 0 { // it was over by then
+			if next < 0 { // it has ended before
 				next = len(h.statuses)
 			}
 			var followed []string
@@ -138,7 +145,7 @@ func TestC13EverythingInEveryStatus(t *testing.T) {
 			}
 			require.Equal(t, what.next[status], strings.Join(followed, " "), "%s: %s", status, name)
 		}
-		h := newHall(t, "u1", "u2")
+		h := newConferenceTest(t, "u1", "u2")
 		prepare(h)
 		is := h.run(func(in *workflows.ConferenceInput) { in.Spec.EndAt = h.env.Now().Add(2500 * time.Millisecond) })
 		require.Equal(t, berth.ConferenceEnded, is.Status, "%s: its end time comes", status)
@@ -146,22 +153,22 @@ func TestC13EverythingInEveryStatus(t *testing.T) {
 	}
 }
 
-// owner is whoever has it, u1 where nobody does.
-func (h *hall) owner() berth.ConferenceOwner {
-	if o := h.now().Owner; o.NodeID != "" {
+// owner returns the owner, or u1 if there is none.
+func (h *conferenceTest) owner() berth.ConferenceOwner {
+	if o := h.conference().Owner; o.NodeID != "" {
 		return o
 	}
 	return berth.ConferenceOwner{NodeID: "u1", Generation: 1}
 }
 
-// gone has the owner's generation end, or its drain.
-func (h *hall) gone(why berth.Departure) {
-	h.news(workflows.UnitNotice{NodeID: h.owner().NodeID, Generation: h.owner().Generation, Gone: why})
+// gone notifies the conference that the owner's generation, or its drain, has ended.
+func (h *conferenceTest) gone(why berth.Departure) {
+	h.notify(workflows.UnitNotice{NodeID: h.owner().NodeID, Generation: h.owner().Generation, Gone: why})
 }
 
-// missing has a run of the owner's media server say that it has no such conference, or none of an epoch.
-func (h *hall) missing(run, epoch int64) {
-	h.news(workflows.UnitNotice{
+// missing notifies the conference that a run of the owner's process does not have it, or not under an epoch.
+func (h *conferenceTest) missing(run, epoch int64) {
+	h.notify(workflows.UnitNotice{
 		NodeID: h.owner().NodeID, Generation: h.owner().Generation, Incarnation: incarnation(h.owner().NodeID, run), Missing: true, Epoch: epoch,
 	})
 }
@@ -175,12 +182,12 @@ func count(list []berth.ConferenceStatus, s berth.ConferenceStatus) (n int) {
 	return n
 }
 
-// C13, C17, L7: whatever happens in whatever order, the conference goes its known ways to one end, gives every slot back, and
-// every copy that was begun was released, or its unit is gone.
-func TestC13AnyStory(t *testing.T) {
+// C13, C17, L7: for any sequence of events, the conference makes only valid transitions, ends once and releases every slot, and
+// every copy that was created is released unless its unit is gone.
+func TestConference_RandomEvents_EndOnceAndReleaseEverything(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		h := newHall(t, "u1", "u2", "u3")
+		h := newConferenceTest(t, "u1", "u2", "u3")
 		dead := map[string]bool{} // generations
 		die := func(id string) {
 			if u := h.unit(id); u != nil {
@@ -200,7 +207,7 @@ func TestC13AnyStory(t *testing.T) {
 				case what == "reassert":
 					h.env.SignalWorkflow(workflows.SignalReassert, nil)
 				case what == "returns" && u == nil:
-					h.units = append(h.units, &cmu{id: id, generation: 100 + epoch, room: 10})
+					h.units = append(h.units, &fakeUnit{id: id, generation: 100 + epoch, capacity: 10})
 				case u == nil:
 				case what == "dies":
 					die(id)
@@ -212,22 +219,22 @@ func TestC13AnyStory(t *testing.T) {
 						}
 					}
 				case what == "missing":
-					h.news(workflows.UnitNotice{
+					h.notify(workflows.UnitNotice{
 						NodeID: id, Generation: u.generation, Incarnation: incarnation(id, epoch%2), Missing: true, Epoch: epoch,
 					})
 				case what == "full":
-					u.room = 0
+					u.capacity = 0
 				case what == "room":
-					u.room = 10
+					u.capacity = 10
 					h.env.SignalWorkflow(workflows.SignalCapacity, nil)
 				default:
-					u.answer = map[string]func(string) error{"refuses": refuses, "silent": quiet, "answers": nil}[what]
+					u.reply = map[string]func(string) error{"refuses": refuseExceptReleases, "silent": noReplyExceptReleases, "answers": nil}[what]
 				}
 			})
 		}
 		is := h.run()
 		if is.End == berth.EndByUnit {
-			return // the story told so of copies that ran
+			return // reported by units whose copies ran, so they were not released
 		}
 		released := map[string]bool{}
 		for _, w := range h.withdrawn() {
@@ -242,9 +249,9 @@ func TestC13AnyStory(t *testing.T) {
 			ref := fmt.Sprintf("%s.%d %d", o.NodeID, o.Generation, o.Epoch)
 			begun := o.Command != berth.ActivityReleaseConference && !strings.HasPrefix(o.Outcome, "refused")
 			if begun && !released[ref] && !dead[berth.NodeTaskQueue(o.NodeID, o.Generation)] {
-				// Its process has another generation by now, which was told; or it was lost with the process.
+				// The process has registered again and received the release, or the copy was lost with the process.
 				u := h.unit(o.NodeID)
-				require.True(t, u == nil || u.generation != o.Generation || lostCopy(is, o.Epoch), "%s of %s was left there", o.Command, ref)
+				require.True(t, u == nil || u.generation != o.Generation || lostCopy(is, o.Epoch), "%s of %s was not released", o.Command, ref)
 			}
 		}
 	})
@@ -256,17 +263,17 @@ func lostCopy(is berth.Conference, epoch int64) bool {
 	})
 }
 
-// refuses and quiet are units that do all the same release what they are told to.
-func refuses(command string) error {
+// refuseExceptReleases and noReplyExceptReleases acknowledge releases only.
+func refuseExceptReleases(command string) error {
 	if command == berth.ActivityReleaseConference {
 		return nil
 	}
 	return nack(command)
 }
 
-func quiet(command string) error {
+func noReplyExceptReleases(command string) error {
 	if command == berth.ActivityReleaseConference {
 		return nil
 	}
-	return silent(command)
+	return noReply(command)
 }

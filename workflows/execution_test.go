@@ -23,17 +23,17 @@ import (
 
 // run is one run of the Execution workflow against recorded activities.
 type run struct {
-	t         *testing.T
-	env       *testsuite.TestWorkflowEnvironment
-	assigns   []workflows.AssignInput
-	confirms  []workflows.HeldSlot
-	released  []string // lease ids
-	silent    []bool   // of released, whether the node fell silent
-	executed  []berth.ExecuteInput
-	assign    func(n int, in workflows.AssignInput) (workflows.AssignReply, error)
-	confirm   func(n int) error
-	execute   func(ctx context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error)
-	submitted answersOf[workflows.ExecuteReply]
+	t            *testing.T
+	env          *testsuite.TestWorkflowEnvironment
+	assigns      []workflows.AssignInput
+	confirms     []workflows.HeldSlot
+	released     []string // lease ids
+	unresponsive []bool   // of released, whether the node was unresponsive
+	executed     []berth.ExecuteInput
+	assign       func(n int, in workflows.AssignInput) (workflows.AssignReply, error)
+	confirm      func(n int) error
+	execute      func(ctx context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error)
+	submitted    updateResult[workflows.ExecuteReply]
 }
 
 func newRun(t *testing.T) *run {
@@ -66,7 +66,7 @@ func newRun(t *testing.T) *run {
 	})
 	register(workflows.ReleaseNodeActivity, func(_ context.Context, a workflows.HeldSlot) error {
 		r.released = append(r.released, a.LeaseID)
-		r.silent = append(r.silent, a.Unresponsive)
+		r.unresponsive = append(r.unresponsive, a.Unresponsive)
 		return nil
 	})
 	register(berth.ActivityExecute, func(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
@@ -78,22 +78,22 @@ func newRun(t *testing.T) *run {
 	return r
 }
 
-func (r *run) submit(hash, id string, a *answersOf[workflows.ExecuteReply]) {
+func (r *run) submit(hash, id string, a *updateResult[workflows.ExecuteReply]) {
 	r.env.UpdateWorkflow(workflows.UpdateExecute, "u-"+id, a, workflows.ExecuteRequest{SubmissionID: id, RequestHash: hash})
 }
 
-// answersOf collects what an update was told.
-type answersOf[T any] struct {
+// updateResult collects the outcome of an update.
+type updateResult[T any] struct {
 	rejected error
 	reply    T
 	err      error
-	answered bool
+	returned bool
 }
 
-func (a *answersOf[T]) Accept()          {}
-func (a *answersOf[T]) Reject(err error) { a.rejected = err }
-func (a *answersOf[T]) Complete(v any, err error) {
-	a.answered, a.err = true, err
+func (a *updateResult[T]) Accept()          {}
+func (a *updateResult[T]) Reject(err error) { a.rejected = err }
+func (a *updateResult[T]) Complete(v any, err error) {
+	a.returned, a.err = true, err
 	if r, ok := v.(T); ok {
 		a.reply = r
 	}
@@ -107,7 +107,7 @@ func executionInput() workflows.ExecutionInput {
 	}
 }
 
-// start runs it to its end and answers what the query says then, which is what the run ended with.
+// start runs the execution to its end and returns the result of the query, which must equal the outcome of the run.
 func (r *run) start(in workflows.ExecutionInput) (berth.Execution, error) {
 	r.t.Helper()
 	r.env.ExecuteWorkflow(workflows.ExecutionWorkflow, in)
@@ -129,7 +129,7 @@ func (r *run) start(in workflows.ExecutionInput) (berth.Execution, error) {
 	default:
 		return is, err
 	}
-	if detail.ID != "" { // refused: the detail says why
+	if detail.ID != "" { // refused: the detail gives the reason
 		require.Equal(r.t, is, detail, "the run's end carries the execution")
 	}
 	return is, err
@@ -139,7 +139,7 @@ func refuse(code berth.Code, r berth.Refusal) error {
 	return temporal.NewApplicationErrorWithOptions("refused", string(code), temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{r}})
 }
 
-func TestExecutionRunsOnANode(t *testing.T) { // S8
+func TestExecution_NodeHasCapacity_RunsOnIt(t *testing.T) { // S8
 	t.Parallel()
 	r := newRun(t)
 	is, err := r.start(executionInput())
@@ -157,7 +157,7 @@ func TestExecutionRunsOnANode(t *testing.T) { // S8
 	require.Equal(t, []berth.ExecuteInput{{ExecutionID: "x1", Executor: "resize", Attempt: 1, Input: json.RawMessage(`{"w":1}`)}}, r.executed)
 }
 
-func TestExecutionRefused(t *testing.T) { // S4, X6
+func TestExecution_NoEligibleNode_IsRefused(t *testing.T) { // S4, X6
 	t.Parallel()
 	for name, c := range map[string]struct {
 		assign error
@@ -193,7 +193,7 @@ func TestExecutionRefused(t *testing.T) { // S4, X6
 	}
 }
 
-func TestExecutionWaitsForRoom(t *testing.T) {
+func TestExecution_NodesFull_WaitsForCapacity(t *testing.T) {
 	t.Parallel()
 	r := newRun(t)
 	var at []time.Time
@@ -205,7 +205,7 @@ func TestExecutionWaitsForRoom(t *testing.T) {
 		}
 		return give(n, in)
 	}
-	var second, other answersOf[workflows.ExecuteReply]
+	var second, other updateResult[workflows.ExecuteReply]
 	r.env.RegisterDelayedCallback(func() {
 		r.submit("h1", "r2", &second)
 		r.submit("h2", "r3", &other)
@@ -225,7 +225,7 @@ func TestExecutionWaitsForRoom(t *testing.T) {
 	require.Equal(t, []time.Duration{200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 5000 * ms, 5000 * ms, 5000 * ms, 5000 * ms}, pauses)
 }
 
-func TestExecutionFailsOver(t *testing.T) { // S6, S8
+func TestExecution_NodeFails_RunsOnAnother(t *testing.T) { // S6, S8
 	t.Parallel()
 	silent := func() error { return temporal.NewHeartbeatTimeoutError() }
 	broken := func() error { return temporal.NewApplicationError("out of memory", "oom") }
@@ -288,15 +288,15 @@ func TestExecutionFailsOver(t *testing.T) { // S6, S8
 				require.Equal(t, fmt.Sprintf("execution:x1:%d", i+1), r.assigns[i].LeaseID)
 				require.Len(t, r.assigns[i].Failed, i, "nodes that failed it are passed over")
 				require.Equal(t, r.assigns[i].LeaseID, r.released[i])
-				require.Equal(t, a.Error == "the node missed heartbeats", r.silent[i])
+				require.Equal(t, a.Error == "the node missed heartbeats", r.unresponsive[i])
 			}
 			require.Len(t, r.released, len(c.errors))
 		})
 	}
 }
 
-// The only node that can do the work gets another chance, after a while.
-func TestExecutionForgivesTheOnlyNode(t *testing.T) {
+// The only eligible node is tried again after a pause.
+func TestExecution_OnlyNodeFailed_IsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRun(t)
 	give := r.assign
@@ -322,7 +322,7 @@ func TestExecutionForgivesTheOnlyNode(t *testing.T) {
 	require.GreaterOrEqual(t, again.Sub(failed), 10*time.Second)
 }
 
-func TestExecutionEndsOnceAtItsDeadline(t *testing.T) {
+func TestExecution_Deadline_EndsOnce(t *testing.T) {
 	t.Parallel()
 	for name, arrange := range map[string]func(*run){
 		"waiting for room": func(r *run) {
@@ -349,7 +349,7 @@ func TestExecutionEndsOnceAtItsDeadline(t *testing.T) {
 	}
 }
 
-func TestExecutionCancelled(t *testing.T) {
+func TestExecution_Cancelled_StopsTheNodeAndEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		arrange  func(*run)
@@ -390,8 +390,8 @@ func TestExecutionCancelled(t *testing.T) {
 	}
 }
 
-// L7: a slot that could not be held is not worked on.
-func TestExecutionWithoutAConfirmedSlotLooksAgain(t *testing.T) {
+// L7: no work is sent to a node whose slot could not be confirmed.
+func TestExecution_SlotNotConfirmed_AssignsAgain(t *testing.T) {
 	t.Parallel()
 	r := newRun(t)
 	give := r.assign
@@ -413,7 +413,7 @@ func TestExecutionWithoutAConfirmedSlotLooksAgain(t *testing.T) {
 	require.Equal(t, []string{"execution:x1:1", "execution:x1:1"}, r.released)
 }
 
-func TestExecutionOutputIsBounded(t *testing.T) {
+func TestExecution_OutputTooLarge_Fails(t *testing.T) {
 	t.Parallel()
 	r := newRun(t)
 	r.execute = func(context.Context, int, berth.ExecuteInput) (berth.ExecuteOutput, error) {
@@ -427,8 +427,8 @@ func TestExecutionOutputIsBounded(t *testing.T) {
 	require.Len(t, r.released, 1)
 }
 
-// L12: on a signal the slot is put back; not when nothing is held, and never after it was given back.
-func TestExecutionReassertsItsSlot(t *testing.T) {
+// L12: on a signal the slot is restored, unless none is held or it was released.
+func TestExecution_RedisLosesSlot_IsRestored(t *testing.T) {
 	t.Parallel()
 	r := newRun(t)
 	give := r.assign
@@ -451,9 +451,9 @@ func TestExecutionReassertsItsSlot(t *testing.T) {
 	require.Equal(t, []string{"execution:x1:1"}, r.released)
 }
 
-// L12: engines register again with their next heartbeat, which may be half a minute off; an end that comes meanwhile waits
-// for nobody.
-func TestExecutionWaitsForItsNodeToComeBack(t *testing.T) {
+// L12: engines register again with their next heartbeat, up to half a minute later; an end in the meantime does not wait for
+// it.
+func TestExecution_NodeNotRegisteredYet_SlotIsRestoredLater(t *testing.T) {
 	t.Parallel()
 	for name, work := range map[string]time.Duration{"runs on": time.Minute, "ends meanwhile": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -478,8 +478,8 @@ func TestExecutionWaitsForItsNodeToComeBack(t *testing.T) {
 	}
 }
 
-// L12: a slot that is being put back is given back afterwards, not before: it would stay for nobody.
-func TestExecutionGivesBackWhatItPutBack(t *testing.T) {
+// L12: a slot that is being restored is released afterwards, not before: otherwise it would stay held.
+func TestExecution_EndsWhileRestoring_SlotIsReleased(t *testing.T) {
 	t.Parallel()
 	r := newRun(t)
 	r.env.OnActivity(berth.ActivityExecute, mock.Anything, mock.Anything).After(10*time.Second).Return(berth.ExecuteOutput{}, nil)
@@ -497,8 +497,8 @@ func TestExecutionGivesBackWhatItPutBack(t *testing.T) {
 	require.Len(t, r.released, 1)
 }
 
-// A long wait goes on in a new history, as the same execution.
-func TestExecutionGoesOnInANewHistory(t *testing.T) {
+// A long wait continues as new, as the same execution.
+func TestExecution_LongWait_ContinuesAsNew(t *testing.T) {
 	t.Parallel()
 	r := newRun(t)
 	r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
@@ -528,7 +528,7 @@ func TestExecutionGoesOnInANewHistory(t *testing.T) {
 	require.WithinDuration(t, began, r.env.Now(), 10*time.Second)
 }
 
-func TestExecutionInputIsChecked(t *testing.T) {
+func TestExecution_InvalidInput_Fails(t *testing.T) {
 	t.Parallel()
 	for _, breaks := range []func(*workflows.ExecutionInput){
 		func(in *workflows.ExecutionInput) { in.ExecutionID = "" },
@@ -547,7 +547,7 @@ func TestExecutionInputIsChecked(t *testing.T) {
 	}
 }
 
-func TestReassertSignalsWhatIsOpen(t *testing.T) { // L12
+func TestReassert_RedisLostData_SignalsOpenWorkflows(t *testing.T) { // L12
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()

@@ -18,95 +18,95 @@ import (
 	"berth/workflows"
 )
 
-// wire is a world for one link: what it does, in order, and a unit at its other end.
-type wire struct {
+// linkTest is the environment of one link: a simulated unit, and a record of the steps in their order.
+type linkTest struct {
 	t          *testing.T
 	env        *testsuite.TestWorkflowEnvironment
-	one        chan struct{} // taken by whoever looks at the rest: activities run side by side
-	did        []string
-	generation int64 // of the unit, as Redis has it
+	mu         chan struct{} // guards the rest: activities run concurrently
+	steps      []string
+	generation int64 // of the unit, in Redis
 	rows       []workflows.UnitRow
 	list       berth.UnitList
 	unknown    []berth.UnitRelease
 	reconciled workflows.ReconcileInput
-	answer     func(command string) error
+	reply      func(command string) error
 }
 
-func newWire(t *testing.T) *wire {
+func newLinkTest(t *testing.T) *linkTest {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
-	w := &wire{t: t, env: suite.NewTestWorkflowEnvironment(), one: make(chan struct{}, 1), generation: 3}
+	w := &linkTest{t: t, env: suite.NewTestWorkflowEnvironment(), mu: make(chan struct{}, 1), generation: 3}
 	w.env.SetTestTimeout(20 * time.Second)
 	register := func(name string, fn any) {
 		w.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
 	register(workflows.LoseUnitActivity, func(_ context.Context, n berth.NodeNotice) error {
-		defer w.alone()()
-		w.did = append(w.did, "lose "+string(n.Reason))
+		defer w.lock()()
+		w.steps = append(w.steps, "lose "+string(n.Reason))
 		return nil
 	})
 	register(workflows.ReadUnitActivity, func(context.Context, workflows.NodeRef) (workflows.UnitRows, error) {
-		defer w.alone()()
-		w.did = append(w.did, "read")
+		defer w.lock()()
+		w.steps = append(w.steps, "read")
 		return workflows.UnitRows{Rows: w.rows}, nil
 	})
 	register(workflows.ReconcileUnitActivity, func(_ context.Context, in workflows.ReconcileInput) (workflows.ReconcileReply, error) {
-		defer w.alone()()
-		w.did, w.reconciled = append(w.did, "reconcile"), in
+		defer w.lock()()
+		w.steps, w.reconciled = append(w.steps, "reconcile"), in
 		return workflows.ReconcileReply{Withdraw: w.unknown}, nil
 	})
 	register(workflows.WakeWaitingActivity, func(context.Context, workflows.NodeRef) error {
-		defer w.alone()()
-		w.did = append(w.did, "wake")
+		defer w.lock()()
+		w.steps = append(w.steps, "wake")
 		return nil
 	})
 	register(workflows.ReadUnitStateActivity, func(context.Context, workflows.NodeRef) (workflows.UnitState, error) {
-		defer w.alone()()
+		defer w.lock()()
 		return workflows.UnitState{Generation: w.generation}, nil
 	})
 	register(berth.ActivityListConferences, func(ctx context.Context) (berth.UnitList, error) {
-		return w.list, w.told(ctx, "list")
+		return w.list, w.command(ctx, "list")
 	})
 	register(berth.ActivityReportConferences, func(ctx context.Context, in berth.UnitReport) error {
 		require.Empty(t, in.E164, "all of them")
-		return w.told(ctx, "report")
+		return w.command(ctx, "report")
 	})
 	register(berth.ActivityReleaseConference, func(ctx context.Context, in berth.UnitRelease) error {
-		return w.told(ctx, fmt.Sprintf("release %s %d", in.E164, in.Epoch))
+		return w.command(ctx, fmt.Sprintf("release %s %d", in.E164, in.Epoch))
 	})
 	w.env.RegisterWorkflowWithOptions(workflows.Link, workflow.RegisterOptions{Name: workflows.LinkWorkflow})
 	return w
 }
 
-// alone waits until nobody else looks at the wire, and keeps others out until leave.
-func (w *wire) alone() (leave func()) {
-	w.one <- struct{}{}
-	return func() { <-w.one }
+// lock locks the environment and returns the function that unlocks it.
+func (w *linkTest) lock() (unlock func()) {
+	w.mu <- struct{}{}
+	return func() { <-w.mu }
 }
 
-// told is what the unit says to a command.
-func (w *wire) told(ctx context.Context, what string) error {
-	defer w.alone()()
+// command records a command and returns the unit's reply.
+func (w *linkTest) command(ctx context.Context, what string) error {
+	defer w.lock()()
 	info := activity.GetInfo(ctx)
 	require.Equal(w.t, "node.u1.3", info.TaskQueue)
-	if w.answer != nil {
-		if err := w.answer(what); err != nil {
+	if w.reply != nil {
+		if err := w.reply(what); err != nil {
 			return err
 		}
 	}
-	w.did = append(w.did, what)
+	w.steps = append(w.steps, what)
 	return nil
 }
 
-func (w *wire) at(d time.Duration, signal string, arg any) {
+func (w *linkTest) at(d time.Duration, signal string, arg any) {
 	w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(signal, arg) }, d)
 }
 
-func (w *wire) notice(d time.Duration, reason berth.Departure) {
+func (w *linkTest) notice(d time.Duration, reason berth.Departure) {
 	w.at(d, workflows.SignalNotice, berth.NodeNotice{NodeID: "u1", Generation: 3, Kind: berth.NodeMedia, Reason: reason})
 }
 
-func (w *wire) run() {
+func (w *linkTest) run() {
 	w.t.Helper()
 	w.env.ExecuteWorkflow(workflows.LinkWorkflow, workflows.LinkInput{NodeID: "u1", Generation: 3})
 	require.True(w.t, w.env.IsWorkflowCompleted())
@@ -115,30 +115,30 @@ func (w *wire) run() {
 
 func busy(string) error { return temporal.NewApplicationError("not now", "busy") }
 
-// C15: the unit is asked for its list, after what it should run was read; what nobody knows is released there; it reports
-// everything; and those who wait are told of its room.
-func TestC15LinkUp(t *testing.T) {
+// C15: the link reads what the unit should run, requests its list, releases unknown copies there, makes it report everything,
+// and offers its capacity to waiting conferences.
+func TestLink_UnitRegisters_IsReconciled(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
+	w := newLinkTest(t)
 	w.rows = []workflows.UnitRow{{E164: "1001", Epoch: 4}}
 	w.list = berth.UnitList{Incarnation: incarnation("u1", 1), Conferences: []berth.UnitCopy{{E164: "1002", Epoch: 7}}}
 	w.unknown = []berth.UnitRelease{{E164: "1002", Epoch: 7}}
-	for range 5 { // a hundred conferences may ask for it at once
+	for range 5 { // a hundred conferences may request it concurrently
 		w.notice(0, berth.ArrivalRegistered)
 	}
 	w.run()
 	require.Equal(t, workflows.ReconcileInput{Unit: workflows.NodeRef{NodeID: "u1", Generation: 3}, Rows: w.rows, List: w.list}, w.reconciled)
-	require.Equal(t, []string{"read", "list", "reconcile"}, w.did[:3])
-	require.ElementsMatch(t, []string{"release 1002 7", "report", "wake"}, w.did[3:])
-	require.Less(t, slices.Index(w.did, "report"), slices.Index(w.did, "wake"))
+	require.Equal(t, []string{"read", "list", "reconcile"}, w.steps[:3])
+	require.ElementsMatch(t, []string{"release 1002 7", "report", "wake"}, w.steps[3:])
+	require.Less(t, slices.Index(w.steps, "report"), slices.Index(w.steps, "wake"))
 }
 
-// C17: a release is told until it is acknowledged, however long that takes; the same one is told once.
-func TestC17ReleaseIsToldUntilAcknowledged(t *testing.T) {
+// C17: a release is retried until it is acknowledged, without a deadline; the same release is sent once.
+func TestLink_ReleaseFails_RetriedUntilAcknowledged(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
+	w := newLinkTest(t)
 	tries := 0
-	w.answer = func(what string) error {
+	w.reply = func(what string) error {
 		if tries++; tries < 40 {
 			return busy(what)
 		}
@@ -148,41 +148,41 @@ func TestC17ReleaseIsToldUntilAcknowledged(t *testing.T) {
 		w.at(0, workflows.SignalWithdraw, berth.UnitRelease{E164: "1001", Epoch: 4})
 	}
 	w.run()
-	require.Equal(t, []string{"release 1001 4"}, w.did)
+	require.Equal(t, []string{"release 1001 4"}, w.steps)
 }
 
-// C1: the conferences of a unit that is gone are told so at once, also while the unit is being asked for something.
-func TestC1UnitGone(t *testing.T) {
+// C1: the conferences of a lost unit are notified immediately, also while a command to the unit is in flight.
+func TestLink_UnitGone_ConferencesAreNotified(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []berth.Departure{berth.DepartureUnresponsive, berth.DepartureSuperseded, berth.DepartureWithdrawn} {
-		w := newWire(t)
-		w.answer = busy
+		w := newLinkTest(t)
+		w.reply = busy
 		w.at(0, workflows.SignalWithdraw, berth.UnitRelease{E164: "1001", Epoch: 4})
 		w.notice(0, berth.ArrivalRegistered)
 		w.notice(3*time.Second, reason)
 		w.run()
-		require.Equal(t, []string{"read", "lose " + string(reason)}, w.did)
+		require.Equal(t, []string{"read", "lose " + string(reason)}, w.steps)
 	}
-	w := newWire(t)
+	w := newLinkTest(t)
 	w.notice(0, berth.DepartureDrained)
 	w.notice(0, berth.ArrivalRegistered)
 	w.run()
-	require.Equal(t, []string{"lose drained", "read", "list", "reconcile", "report", "wake"}, w.did, "a drained unit lives")
+	require.Equal(t, []string{"lose drained", "read", "list", "reconcile", "report", "wake"}, w.steps, "a drained unit lives")
 }
 
-// A unit that Redis has forgotten, and whose end nobody will tell, is not told for ever.
-func TestLinkOfAForgottenUnitEnds(t *testing.T) {
+// A unit that Redis lost is never declared dead; its commands are not retried indefinitely.
+func TestLink_UnitNotRegistered_Ends(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
-	w.answer, w.generation = busy, 0
+	w := newLinkTest(t)
+	w.reply, w.generation = busy, 0
 	w.at(0, workflows.SignalWithdraw, berth.UnitRelease{E164: "1001", Epoch: 4})
 	w.notice(0, berth.ArrivalRegistered)
 	w.run()
-	require.Equal(t, []string{"read"}, w.did)
+	require.Equal(t, []string{"read"}, w.steps)
 }
 
-// C21: one silent unit that answers is enough for us not to believe that all are lost; a refusal is an answer.
-func TestC21Probe(t *testing.T) {
+// C21: the units that reply are counted; a refusal is a reply.
+func TestProbe_UnitsReply_AreCounted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answers map[string]func() error

@@ -11,11 +11,11 @@ import (
 	"berth/workflows"
 )
 
-// stories are the workflow types, the prefix of their recorded histories, and how many there are at least.
-var stories = []struct {
+// corpora lists the workflow types, the prefix of their recorded histories, and the minimum number of these.
+var corpora = []struct {
 	name, prefix string
 	fn           any
-	least        int
+	minimum      int
 }{
 	{workflows.TaskWorkflow, "task", workflows.Task, 5},
 	{workflows.TurnWorkflow, "turn", workflows.Turn, 10},
@@ -33,50 +33,50 @@ func replayer(name string, fn any) worker.WorkflowReplayer {
 	return r
 }
 
-// corpus is every recorded history of a workflow type; an empty one is a failure, not a pass.
-func corpus(t *testing.T, prefix string, least int) []string {
+// corpus returns every recorded history of a workflow type. Too few are a failure: an empty corpus must not pass.
+func corpus(t *testing.T, prefix string, minimum int) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", prefix+"-*.json"))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(files), least, "recorded histories of %s are missing: go test ./tests -record", prefix)
+	require.GreaterOrEqual(t, len(files), minimum, "recorded histories of %s are missing: go test ./tests -record", prefix)
 	return files
 }
 
-func TestRecordedHistoriesReplay(t *testing.T) { // P1
+func TestWorkflows_RecordedHistories_Replay(t *testing.T) { // P1
 	t.Parallel()
-	for _, s := range stories {
-		for _, f := range corpus(t, s.prefix, s.least) {
+	for _, s := range corpora {
+		for _, f := range corpus(t, s.prefix, s.minimum) {
 			require.NoError(t, replayer(s.name, s.fn).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
 		}
 	}
 }
 
-// later is another story: sleeping first is a command that no recorded history has.
-func later[I, O any](story func(workflow.Context, I) (O, error)) any {
+// sleepFirst returns a workflow that sleeps first, which is a command that no recorded history has.
+func sleepFirst[I, O any](run func(workflow.Context, I) (O, error)) any {
 	return func(ctx workflow.Context, in I) (out O, err error) {
 		if err := workflow.Sleep(ctx, 1); err != nil {
 			return out, err
 		}
-		return story(ctx, in)
+		return run(ctx, in)
 	}
 }
 
-func TestReplayCatchesAnotherStory(t *testing.T) { // P1: the test of the test
+func TestWorkflows_ChangedCommands_DoNotReplay(t *testing.T) { // P1: proves that the test above can fail
 	t.Parallel()
-	others := map[string]any{
-		workflows.TaskWorkflow: later(workflows.Task), workflows.TurnWorkflow: later(workflows.Turn),
-		workflows.ExecutionWorkflow: later(workflows.Execution), workflows.ConferenceWorkflow: later(workflows.Conference),
-		workflows.ReportWorkflow: later(workflows.Report), workflows.ProbeWorkflow: later(workflows.Probe),
-		workflows.LinkWorkflow: later(func(ctx workflow.Context, in workflows.LinkInput) (any, error) {
+	changed := map[string]any{
+		workflows.TaskWorkflow: sleepFirst(workflows.Task), workflows.TurnWorkflow: sleepFirst(workflows.Turn),
+		workflows.ExecutionWorkflow: sleepFirst(workflows.Execution), workflows.ConferenceWorkflow: sleepFirst(workflows.Conference),
+		workflows.ReportWorkflow: sleepFirst(workflows.Report), workflows.ProbeWorkflow: sleepFirst(workflows.Probe),
+		workflows.LinkWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.LinkInput) (any, error) {
 			return nil, workflows.Link(ctx, in)
 		}),
-		workflows.ReassertWorkflow: later(func(ctx workflow.Context, in workflows.ReassertInput) (any, error) {
+		workflows.ReassertWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.ReassertInput) (any, error) {
 			return nil, workflows.Reassert(ctx, in)
 		}),
 	}
-	for _, s := range stories {
-		for _, f := range corpus(t, s.prefix, s.least) {
-			require.Error(t, replayer(s.name, others[s.name]).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
+	for _, s := range corpora {
+		for _, f := range corpus(t, s.prefix, s.minimum) {
+			require.Error(t, replayer(s.name, changed[s.name]).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
 		}
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"berth/workflows"
 )
 
-func TestReportAsksEveryUnitOnItsOwnQueue(t *testing.T) { // C18
+func TestReport_Units_EachIsAskedOnItsOwnQueue(t *testing.T) { // C18
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
-	held := make(chan map[string]int, 1) // how often each queue was asked
+	held := make(chan map[string]int, 1) // commands per queue
 	held <- map[string]int{}
 	env.RegisterActivityWithOptions(func(ctx context.Context, in berth.UnitReport) error {
 		require.Empty(t, in.E164, "everything")

@@ -16,7 +16,7 @@ import (
 	"berth/workflows"
 )
 
-func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
+func TestTurn_NodeFails_ContinuesWithoutIt(t *testing.T) { // A4, A11
 	t.Parallel()
 	for name, failure := range map[string]error{
 		"it says so":             errors.New("no such model"),
@@ -30,7 +30,7 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u := newUtterance(t)
+			u := newTurnTest(t)
 			u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
 				switch {
 				case node == "n1" && in.Index == 1 && failure == nil:
@@ -40,12 +40,12 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 				}
 				return berth.JobOutput{Text: fmt.Sprint(in.Index, node)}, nil
 			}
-			u.speak(0, 0)
-			broken := u.speak(sec, 1)
+			u.submit(0, 0)
+			broken := u.submit(sec, 1)
 			if name == "it fails after the end" {
 				u.takes(1, 10*time.Second)
 			}
-			u.speak(2*sec, 2)
+			u.submit(2*sec, 2)
 			u.finalize(5*sec, berth.FinalizeManual)
 			r := u.run()
 			require.NoError(t, r.err)
@@ -55,8 +55,8 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 			if silent {
 				after = "n2"
 			}
-			require.Equal(t, "turn, 0:0n1, 1:1n2, 2:2"+after+", done(manual 0/3)", r.heard())
-			require.Equal(t, "n1", broken.job(t).NodeID, "the one who spoke was told long ago")
+			require.Equal(t, "turn, 0:0n1, 1:1n2, 2:2"+after+", done(manual 0/3)", r.stream())
+			require.Equal(t, "n1", broken.job(t).NodeID, "the reply of the update is unchanged")
 			last := r.dispatches[len(r.dispatches)-1]
 			if name != "it fails after the end" {
 				last = r.dispatches[2]
@@ -69,25 +69,25 @@ func TestTurnGoesOnWithoutTheNodeThatFailed(t *testing.T) { // A4, A11
 			require.Equal(t, "t1-1", last.JobID)
 			require.Equal(t, 2, last.Dispatch)
 			require.Equal(t, []workflows.NodeRef{{NodeID: "n1", Generation: 7}}, last.Excluded)
-			require.Equal(t, silent, len(last.Avoided) > 0, "what fell silent is avoided by all jobs of the turn")
+			require.Equal(t, silent, len(last.Avoided) > 0, "what was unresponsive is avoided by all jobs of the turn")
 			require.Equal(t, 2, r.turn.Jobs[1].Dispatches)
 			require.Equal(t, "n2", r.turn.Jobs[1].NodeID)
 			require.Empty(t, r.turn.Jobs[1].Affinity, "the first dispatch's is not this node's")
 			require.Equal(t, berth.AffinityFirst, r.turn.Jobs[0].Affinity)
 			require.ElementsMatch(t, []string{"t1-0:1", "t1-1:1", "t1-1:2", "t1-2:1"}, r.released)
 			if silent {
-				require.Equal(t, []string{"t1-1:1"}, r.silent, "told once, on the way")
+				require.Equal(t, []string{"t1-1:1"}, r.unresponsive, "reported once")
 			} else {
-				require.Empty(t, r.silent)
+				require.Empty(t, r.unresponsive)
 			}
 		})
 	}
 }
 
-func TestTurnGivesAJobUpAfterFourNodes(t *testing.T) {
+func TestTurn_FourNodesFail_JobIsGivenUp(t *testing.T) {
 	t.Parallel()
-	u := newUtterance(t)
-	u.decide = toFirstOf("n1", "n2", "n3", "n4", "n5")
+	u := newTurnTest(t)
+	u.decide = firstOf("n1", "n2", "n3", "n4", "n5")
 	u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
 		if in.Index == 1 {
 			return berth.JobOutput{}, errors.New("no such model")
@@ -95,12 +95,12 @@ func TestTurnGivesAJobUpAfterFourNodes(t *testing.T) {
 		return berth.JobOutput{Text: fmt.Sprint(in.Index, node)}, nil
 	}
 	for i := range 3 {
-		u.speak(time.Duration(i)*sec, i)
+		u.submit(time.Duration(i)*sec, i)
 	}
 	u.finalize(10*sec, berth.FinalizeManual)
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Equal(t, "turn, 0:0n1, 1:node_failed, 2:2n1, done(manual 1/3)", r.heard())
+	require.Equal(t, "turn, 0:0n1, 1:node_failed, 2:2n1, done(manual 1/3)", r.stream())
 	require.Equal(t, "attempt 4 failed, on n4: no such model", r.events[2].Message)
 	require.Equal(t, r.events[2].Message, r.turn.Jobs[1].Message)
 	require.Equal(t, "n4", r.events[2].NodeID)
@@ -109,13 +109,13 @@ func TestTurnGivesAJobUpAfterFourNodes(t *testing.T) {
 	require.Equal(t, berth.CodeNodeFailed, r.turn.Jobs[1].Code)
 }
 
-// The only node there is may try again what it failed, others first: for about two seconds each time.
-func TestTurnReturnsToTheNodeThatFailed(t *testing.T) { // A11
+// The only node may run a job again that it failed; other nodes are preferred for about two seconds each time.
+func TestTurn_NoOtherNode_JobReturnsToTheNodeThatFailed(t *testing.T) { // A11
 	t.Parallel()
 	for name, c := range map[string]struct {
-		failure       error
-		failures      int
-		heard, reason string
+		failure        error
+		failures       int
+		stream, reason string
 	}{
 		"and it does it":         {errors.New("simulated fault"), 3, "turn, 0:text 0 by n1, done(manual 0/1)", ""},
 		"and it was only slow":   {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil), 1, "turn, 0:text 0 by n1, done(manual 0/1)", ""},
@@ -126,8 +126,8 @@ func TestTurnReturnsToTheNodeThatFailed(t *testing.T) { // A11
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u := newUtterance(t)
-			u.decide = toFirstOf("n1")
+			u := newTurnTest(t)
+			u.decide = firstOf("n1")
 			tries := 0
 			translate := u.translate
 			var began time.Time
@@ -142,10 +142,10 @@ func TestTurnReturnsToTheNodeThatFailed(t *testing.T) { // A11
 				}
 				return translate(node, in)
 			}
-			u.speak(0, 0, cut(berth.FinalizeManual))
+			u.submit(0, 0, cut(berth.FinalizeManual))
 			r := u.run()
 			require.NoError(t, r.err)
-			require.Equal(t, c.heard, r.heard())
+			require.Equal(t, c.stream, r.stream())
 			require.Contains(t, r.events[1].Message, c.reason)
 			require.Equal(t, r.turn.Jobs[0].Message, r.events[1].Message)
 			require.Less(t, len(r.events[1].Message), 600)
@@ -157,32 +157,32 @@ func TestTurnReturnsToTheNodeThatFailed(t *testing.T) { // A11
 	}
 }
 
-func TestTurnGivesAHopelessJobUpAtOnce(t *testing.T) {
+func TestTurn_NodeRejectsSegment_JobIsGivenUpImmediately(t *testing.T) {
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	u.translate = func(string, berth.JobInput) (berth.JobOutput, error) {
 		return berth.JobOutput{}, temporal.NewNonRetryableApplicationError("not a language", string(berth.CodeInvalid), nil)
 	}
-	u.speak(0, 0, cut(berth.FinalizeManual))
+	u.submit(0, 0, cut(berth.FinalizeManual))
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Equal(t, "turn, 0:invalid, done(manual 1/1)", r.heard())
+	require.Equal(t, "turn, 0:invalid, done(manual 1/1)", r.stream())
 	require.Len(t, r.dispatches, 1)
 	require.Equal(t, "this segment cannot be translated, on n1: not a language", r.events[1].Message)
 }
 
-func TestTurnWaitsForRoom(t *testing.T) {
+func TestTurn_NoCapacity_FailedJobWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		refusals int64
-		heard    string
+		stream   string
 	}{
 		"a while": {6, "turn, 0:text 0 by n2, 1:text 1 by n1, done(manual 0/2)"},
 		"forever": {1 << 40, "turn, 0:no_node, 1:text 1 by n1, done(manual 1/2)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u := newUtterance(t)
+			u := newTurnTest(t)
 			u.in.Timeout = 10 * time.Minute
 			var asked atomic.Int64
 			decide := u.decide
@@ -199,12 +199,12 @@ func TestTurnWaitsForRoom(t *testing.T) {
 				}
 				return translate(node, in)
 			}
-			u.speak(0, 0)
-			u.speak(sec, 1)
+			u.submit(0, 0)
+			u.submit(sec, 1)
 			u.finalize(2*sec, berth.FinalizeManual)
 			r := u.run()
 			require.NoError(t, r.err)
-			require.Equal(t, c.heard, r.heard())
+			require.Equal(t, c.stream, r.stream())
 			if c.refusals > 100 {
 				require.Equal(t, "no node had capacity for this segment in time; attempt 1 had failed, on n1: gone", r.events[1].Message)
 				// 0.2 + 0.4 + 0.8 + 1.6 s, then every 2 s until two minutes have passed
@@ -214,9 +214,9 @@ func TestTurnWaitsForRoom(t *testing.T) {
 	}
 }
 
-func TestTurnPassesOverALapsedDecision(t *testing.T) { // L6
+func TestTurn_DecisionExpired_NextDispatchDecides(t *testing.T) { // L6
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	decide := u.decide
 	u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
 		if in.Dispatch < 3 {
@@ -224,22 +224,22 @@ func TestTurnPassesOverALapsedDecision(t *testing.T) { // L6
 		}
 		return decide(in)
 	}
-	first := u.speak(0, 0, cut(berth.FinalizeManual))
+	first := u.submit(0, 0, cut(berth.FinalizeManual))
 	r := u.run()
 	require.NoError(t, r.err)
 	require.Equal(t, "t1-0:3", first.job(t).LeaseID)
 	require.Equal(t, 3, r.turn.Jobs[0].Dispatches)
 }
 
-func TestTurnConfirmsSlotsOfLongJobs(t *testing.T) { // L7
+func TestTurn_LongJob_SlotIsConfirmed(t *testing.T) { // L7
 	t.Parallel()
-	u := newUtterance(t)
-	u.speak(0, 0) // short
+	u := newTurnTest(t)
+	u.submit(0, 0) // short
 	for i := 1; i <= 3; i++ {
-		u.speak(time.Duration(i)*100*time.Millisecond, i)
+		u.submit(time.Duration(i)*100*time.Millisecond, i)
 		u.takes(i, 20*time.Second)
 	}
-	u.speak(10*sec, 4)
+	u.submit(10*sec, 4)
 	u.takes(4, 3*time.Second)
 	u.finalize(25*sec, berth.FinalizeManual)
 	r := u.run()
@@ -255,12 +255,12 @@ func TestTurnConfirmsSlotsOfLongJobs(t *testing.T) { // L7
 	require.Equal(t, "t1-4", r.confirmed[1].Slots[0].JobID)
 }
 
-func TestTurnReassertsWhatRedisLost(t *testing.T) { // L12
+func TestTurn_RedisLosesSlots_AreRestored(t *testing.T) { // L12
 	t.Parallel()
-	u := newUtterance(t)
-	u.speak(0, 0)
+	u := newTurnTest(t)
+	u.submit(0, 0)
 	u.takes(0, 25*time.Second)
-	u.speak(sec, 1)
+	u.submit(sec, 1)
 	asked := 0
 	u.confirm = func(in workflows.HeldSlots) (workflows.ConfirmedSlots, error) {
 		asked++
@@ -279,7 +279,7 @@ func TestTurnReassertsWhatRedisLost(t *testing.T) { // L12
 	u.finalize(12*sec, berth.FinalizeManual)
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, done(manual 0/2)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, done(manual 0/2)", r.stream())
 	// By the timer at 2 s; by the signal at 10 s with one repetition and two returns; by the signal at 15 s.
 	require.Len(t, r.confirmed, 6)
 	for _, c := range r.confirmed {
@@ -288,12 +288,12 @@ func TestTurnReassertsWhatRedisLost(t *testing.T) { // L12
 	require.Equal(t, int64(5), r.confirmed[5].Slots[0].Generation, "the generation that it was put back on")
 }
 
-// A slot that was given back while it was being confirmed is given back once more: in a grace the confirmation may have
-// come last.
-func TestTurnGivesBackWhatAConfirmationRevived(t *testing.T) { // L12
+// A slot that was released while it was being confirmed is released again: in a grace period the confirmation may have
+// restored it.
+func TestTurn_ConfirmationRestoresReleasedSlot_IsReleasedAgain(t *testing.T) { // L12
 	t.Parallel()
-	u := newUtterance(t)
-	u.speak(0, 0, cut(berth.FinalizeManual))
+	u := newTurnTest(t)
+	u.submit(0, 0, cut(berth.FinalizeManual))
 	u.takes(0, 5*time.Second)
 	u.confirming = 10 * time.Second
 	r := u.run()
@@ -301,13 +301,13 @@ func TestTurnGivesBackWhatAConfirmationRevived(t *testing.T) { // L12
 	require.Equal(t, []string{"t1-0:1", "t1-0:1"}, r.released)
 }
 
-func TestTurnSaysEverythingOnceWhateverFails(t *testing.T) { // A10
+func TestTurn_ActivitiesFail_EachEventIsPublishedOnce(t *testing.T) { // A10
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	var calls atomic.Int64
 	u.publish = func(in workflows.TurnEvents) error {
 		switch calls.Add(1) {
-		case 1, 3, 4, 7: // some of which have appended, and lost the reply
+		case 1, 3, 4, 7: // some of them have appended and lost the reply
 			return errors.New("away")
 		}
 		return nil
@@ -320,12 +320,12 @@ func TestTurnSaysEverythingOnceWhateverFails(t *testing.T) { // A10
 		return nil
 	}
 	for i := range 5 {
-		u.speak(time.Duration(i)*sec, i)
+		u.submit(time.Duration(i)*sec, i)
 	}
 	u.finalize(6*sec, berth.FinalizeManual)
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, 2:text 2 by n1, 3:text 3 by n1, 4:text 4 by n1, done(manual 0/5)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, 2:text 2 by n1, 3:text 3 by n1, 4:text 4 by n1, done(manual 0/5)", r.stream())
 	firsts := map[int]string{}
 	for _, call := range r.calls {
 		if c, ok := call.(workflows.TurnEvents); ok {
@@ -337,9 +337,9 @@ func TestTurnSaysEverythingOnceWhateverFails(t *testing.T) { // A10
 	}
 }
 
-func TestTurnOutlastsALongOutage(t *testing.T) { // A10, L11
+func TestTurn_LongOutage_IsCompleted(t *testing.T) { // A10, L11
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	away := 0
 	u.publish = func(workflows.TurnEvents) error {
 		if away++; away <= 20 { // more than two minutes
@@ -347,38 +347,38 @@ func TestTurnOutlastsALongOutage(t *testing.T) { // A10, L11
 		}
 		return nil
 	}
-	u.speak(0, 0)
-	u.speak(sec, 1)
+	u.submit(0, 0)
+	u.submit(sec, 1)
 	u.finalize(2*sec, berth.FinalizeManual)
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, done(manual 0/2)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, done(manual 0/2)", r.stream())
 }
 
-func TestTurnCancelledFromOutsideComesToItsEnd(t *testing.T) {
+func TestTurn_RunCancelled_IsCompleted(t *testing.T) {
 	t.Parallel()
-	u := newUtterance(t)
-	u.speak(0, 0)
-	u.speak(sec, 1)
+	u := newTurnTest(t)
+	u.submit(0, 0)
+	u.submit(sec, 1)
 	u.takes(1, time.Minute)
-	u.speak(2*sec, 2)
+	u.submit(2*sec, 2)
 	u.env.RegisterDelayedCallback(u.env.CancelWorkflow, 5*sec)
-	late := u.speak(6*sec, 3)
+	late := u.submit(6*sec, 3)
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Equal(t, "turn, 0:text 0 by n1, 1:cancelled, 2:text 2 by n1, done(manual 1/3)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, 1:cancelled, 2:text 2 by n1, done(manual 1/3)", r.stream())
 	require.Len(t, r.finalized, 1)
 	require.Contains(t, r.released, "t1-1:1")
 	require.False(t, late.done)
 }
 
-// A decision that is under way when the run is cancelled comes to its end first: it may hold a slot.
-func TestTurnCancelledInMidDecision(t *testing.T) {
+// A decision in progress when the run is cancelled is completed first, because it may hold a slot.
+func TestTurn_CancelledDuringDispatch_SlotIsReleased(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]bool{"taken": false, "refused": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u := newUtterance(t)
+			u := newTurnTest(t)
 			u.hard = "r0"
 			decide := u.decide
 			u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
@@ -387,7 +387,7 @@ func TestTurnCancelledInMidDecision(t *testing.T) {
 				}
 				return decide(in)
 			}
-			first := u.speak(0, 0)
+			first := u.submit(0, 0)
 			u.env.RegisterDelayedCallback(u.env.CancelWorkflow, 100*time.Millisecond)
 			r := u.run()
 			if refuse {
@@ -398,15 +398,15 @@ func TestTurnCancelledInMidDecision(t *testing.T) {
 			}
 			require.NoError(t, r.err)
 			require.Equal(t, "n1", first.job(t).NodeID)
-			require.Equal(t, "turn, 0:cancelled, done(manual 1/1)", r.heard())
+			require.Equal(t, "turn, 0:cancelled, done(manual 1/1)", r.stream())
 			require.Equal(t, []string{"t1-0:1"}, r.released)
 		})
 	}
 }
 
-func TestTurnRefusesBrokenInput(t *testing.T) {
+func TestTurn_InvalidInput_Fails(t *testing.T) {
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	u.in.Timeout = 0
 	require.ErrorContains(t, u.run().err, "lacks")
 }

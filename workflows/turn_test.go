@@ -23,35 +23,35 @@ import (
 	"berth/workflows"
 )
 
-// utterance is one run of the Turn workflow against recorded activities and nodes n1, n2, …
-type utterance struct {
+// turnTest is one run of the Turn workflow against recorded activities and nodes n1, n2, …
+type turnTest struct {
 	t   *testing.T
 	env *testsuite.TestWorkflowEnvironment
 	in  workflows.TurnInput
-	// What the scripts and nodes do; each may be replaced before the run.
+	// Simulated scripts and nodes; a test may replace each before the run.
 	decide     func(workflows.DispatchInput) (berth.Assignment, error)
 	translate  func(node string, in berth.JobInput) (berth.JobOutput, error)
 	confirm    func(workflows.HeldSlots) (workflows.ConfirmedSlots, error)
 	publish    func(workflows.TurnEvents) error
 	unbind     func(workflows.TurnRef) error
-	hear       func() (workflows.Availability, error)
-	calls      chan any // arguments of the side effects, in the order they happened
+	available  func() (workflows.Availability, error)
+	calls      chan any // arguments of the activities, in their order
 	timers     chan string
-	slow       map[int]time.Duration // segments whose job takes long
-	confirming time.Duration         // how long a confirmation takes
-	hard       string                // the request whose decision takes half a second
+	slow       map[int]time.Duration // duration of a job by segment
+	confirming time.Duration         // duration of a confirmation
+	hard       string                // request whose decision takes half a second
 }
 
-func newUtterance(t *testing.T) *utterance {
+func newTurnTest(t *testing.T) *turnTest {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
-	u := &utterance{
+	u := &turnTest{
 		t: t, env: suite.NewTestWorkflowEnvironment(), calls: make(chan any, 10_000), timers: make(chan string, 10_000),
 		slow: map[int]time.Duration{},
 		in: workflows.TurnInput{
 			TurnID: "t1", SessionID: "s1", UserID: "alice", SrcLang: "en", TgtLang: "es", Timeout: 30 * time.Second, JobTimeout: time.Minute,
 		},
-		decide: toFirstOf("n1", "n2", "n3", "n4"),
+		decide: firstOf("n1", "n2", "n3", "n4"),
 		translate: func(node string, in berth.JobInput) (berth.JobOutput, error) {
 			return berth.JobOutput{Text: in.Text + " by " + node}, nil
 		},
@@ -62,9 +62,9 @@ func newUtterance(t *testing.T) *utterance {
 			}
 			return out, nil
 		},
-		publish: func(workflows.TurnEvents) error { return nil },
-		unbind:  func(workflows.TurnRef) error { return nil },
-		hear:    func() (workflows.Availability, error) { return workflows.Availability{For: time.Hour}, nil },
+		publish:   func(workflows.TurnEvents) error { return nil },
+		unbind:    func(workflows.TurnRef) error { return nil },
+		available: func() (workflows.Availability, error) { return workflows.Availability{For: time.Hour}, nil },
 	}
 	register := func(name string, fn any) {
 		u.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
@@ -73,7 +73,7 @@ func newUtterance(t *testing.T) *utterance {
 	register(berth.ActivityTranslate, func(context.Context, berth.JobInput) (berth.JobOutput, error) { return berth.JobOutput{}, nil })
 	register(workflows.ConfirmSlotsActivity, (*activities.Turns)(nil).ConfirmSlots)
 	register(workflows.ReleaseSlotsActivity, func(_ context.Context, in workflows.HeldSlots) error { u.calls <- released(in); return nil })
-	register(workflows.CheckAvailabilityActivity, func(context.Context) (workflows.Availability, error) { return u.hear() })
+	register(workflows.CheckAvailabilityActivity, func(context.Context) (workflows.Availability, error) { return u.available() })
 	register(workflows.FinalizeTurnActivity, func(_ context.Context, in workflows.TurnRef) error { u.calls <- in; return u.unbind(in) })
 	register(workflows.PublishTurnActivity, func(_ context.Context, in workflows.TurnEvents) error {
 		u.calls <- in
@@ -89,9 +89,9 @@ type (
 	released  workflows.HeldSlots
 )
 
-// toFirstOf decides as the activity does: the turn's node, else the first that is not excluded, at first without those
-// that are avoided.
-func toFirstOf(nodes ...string) func(in workflows.DispatchInput) (berth.Assignment, error) {
+// firstOf decides as the activity does: the turn's node, otherwise the first one that is not excluded, preferring
+// nodes that are not avoided.
+func firstOf(nodes ...string) func(in workflows.DispatchInput) (berth.Assignment, error) {
 	decide := toFirstNotExcluded(nodes...)
 	return func(in workflows.DispatchInput) (berth.Assignment, error) {
 		others := in
@@ -140,19 +140,19 @@ func refusedWith(code berth.Code) error {
 		berth.Refusal{Reasons: map[berth.ExcludeReason]int{berth.ExcludeFull: 2}, Missing: []string{"gpu"}})
 }
 
-// said is what an update was told.
-type said struct {
+// jobResult collects the outcome of an update.
+type jobResult struct {
 	rejected error
 	reply    any
 	err      error
 	done     bool
 }
 
-func (a *said) Accept()                   {}
-func (a *said) Reject(err error)          { a.rejected = err }
-func (a *said) Complete(v any, err error) { a.reply, a.err, a.done = v, err, true }
+func (a *jobResult) Accept()                   {}
+func (a *jobResult) Reject(err error)          { a.rejected = err }
+func (a *jobResult) Complete(v any, err error) { a.reply, a.err, a.done = v, err, true }
 
-func (a *said) code() berth.Code {
+func (a *jobResult) code() berth.Code {
 	err := a.err
 	if a.rejected != nil {
 		err = a.rejected
@@ -164,7 +164,7 @@ func (a *said) code() berth.Code {
 	return ""
 }
 
-func (a *said) job(t *testing.T) workflows.DispatchReply {
+func (a *jobResult) job(t *testing.T) workflows.DispatchReply {
 	t.Helper()
 	require.NoError(t, a.rejected)
 	require.NoError(t, a.err)
@@ -180,8 +180,8 @@ func under(request string) change {
 	return func(r *workflows.DispatchRequest) { r.RequestID, r.SubmissionID = request, "again" }
 }
 
-// speak hands a segment in at a time; its update id is its own.
-func (u *utterance) speak(at time.Duration, index int, changes ...change) *said {
+// speak submits a segment at a time, with an update id of its own.
+func (u *turnTest) submit(at time.Duration, index int, changes ...change) *jobResult {
 	req := workflows.DispatchRequest{
 		SubmissionID: fmt.Sprintf("sub%d", index), UserID: u.in.UserID, SessionID: u.in.SessionID, SrcLang: u.in.SrcLang, TgtLang: u.in.TgtLang,
 		RequestID: fmt.Sprintf("r%d", index), RequestHash: fmt.Sprintf("h%d", index), Index: index, SpeakerID: "bob",
@@ -190,24 +190,24 @@ func (u *utterance) speak(at time.Duration, index int, changes ...change) *said 
 	for _, c := range changes {
 		c(&req)
 	}
-	a := &said{}
+	a := &jobResult{}
 	u.env.RegisterDelayedCallback(func() { u.env.UpdateWorkflow(workflows.UpdateDispatch, "", a, req) }, at)
 	return a
 }
 
-func (u *utterance) finalize(at time.Duration, reason berth.Finalize) *said {
-	a := &said{}
+func (u *turnTest) finalize(at time.Duration, reason berth.Finalize) *jobResult {
+	a := &jobResult{}
 	u.env.RegisterDelayedCallback(func() {
 		u.env.UpdateWorkflow(workflows.UpdateFinalize, "", a, workflows.FinalizeRequest{UserID: u.in.UserID, Reason: reason})
 	}, at)
 	return a
 }
 
-// takes makes a segment's job take that long on whatever node.
-func (u *utterance) takes(index int, d time.Duration) { u.slow[index] = d }
+// takes sets the duration of a segment's job on every node.
+func (u *turnTest) takes(index int, d time.Duration) { u.slow[index] = d }
 
-// schedule has the environment's clock wait for slow jobs and decisions.
-func (u *utterance) schedule() {
+// schedule makes the environment's clock wait for slow jobs and decisions.
+func (u *turnTest) schedule() {
 	translate := func(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
 		u.calls <- in
 		return u.translate(strings.Split(activity.GetInfo(ctx).TaskQueue, ".")[1], in)
@@ -233,26 +233,26 @@ func (u *utterance) schedule() {
 	u.env.OnActivity(workflows.DispatchJobActivity, mock.Anything, mock.Anything).Return(decide).Maybe()
 }
 
-// told is all that a run did.
-type told struct {
-	turn       berth.Turn
-	err        error
-	calls      []any
-	dispatches []workflows.DispatchInput
-	events     []berth.SessionEvent
-	finalized  []workflows.TurnRef
-	confirmed  []workflows.HeldSlots
-	released   []string
-	silent     []string // those of released whose node fell silent
-	timers     int
+// turnEffects is all that a run did.
+type turnEffects struct {
+	turn         berth.Turn
+	err          error
+	calls        []any
+	dispatches   []workflows.DispatchInput
+	events       []berth.SessionEvent
+	finalized    []workflows.TurnRef
+	confirmed    []workflows.HeldSlots
+	released     []string
+	unresponsive []string // those of released whose node was unresponsive
+	timers       int
 }
 
-func (u *utterance) run() told {
+func (u *turnTest) run() turnEffects {
 	u.t.Helper()
 	u.schedule()
 	u.env.ExecuteWorkflow(workflows.Turn, u.in)
 	require.True(u.t, u.env.IsWorkflowCompleted())
-	out := told{err: u.env.GetWorkflowError(), timers: len(u.timers)}
+	out := turnEffects{err: u.env.GetWorkflowError(), timers: len(u.timers)}
 	if out.err == nil {
 		require.NoError(u.t, u.env.GetWorkflowResult(&out.turn))
 	}
@@ -267,7 +267,7 @@ func (u *utterance) run() told {
 			taken[fmt.Sprintf("%s:%d", c.JobID, c.Dispatch)] = true
 		case workflows.TurnEvents:
 			for i, ev := range c.Events {
-				if c.First+i > len(out.events) { // appended before: the script leaves it out
+				if c.First+i > len(out.events) { // appended before: the script ignores it
 					require.Equal(u.t, len(out.events)+1, c.First+i, "events are numbered without holes")
 					out.events = append(out.events, ev)
 				}
@@ -280,7 +280,7 @@ func (u *utterance) run() told {
 			for _, s := range c.Slots {
 				out.released = append(out.released, s.LeaseID)
 				if s.Unresponsive {
-					out.silent = append(out.silent, s.LeaseID)
+					out.unresponsive = append(out.unresponsive, s.LeaseID)
 				}
 				delete(taken, s.LeaseID)
 			}
@@ -290,8 +290,8 @@ func (u *utterance) run() told {
 	return out
 }
 
-// heard is the listener's stream in short.
-func (r told) heard() string {
+// stream returns the published events in short form.
+func (r turnEffects) stream() string {
 	var out []string
 	for _, ev := range r.events {
 		switch ev.Type {
@@ -310,17 +310,17 @@ func (r told) heard() string {
 
 const sec = time.Second
 
-func TestTurnFollowsItsNodeToTheEnd(t *testing.T) { // A1, A3, A6, A7
+func TestTurn_JobsFollowAffinity_UntilFinalized(t *testing.T) { // A1, A3, A6, A7
 	t.Parallel()
-	u := newUtterance(t)
-	first := u.speak(0, 0)
-	second := u.speak(sec, 1, cut(berth.FinalizeMaxDuration))
-	last := u.speak(2*sec, 2, cut(berth.FinalizeManual))
+	u := newTurnTest(t)
+	first := u.submit(0, 0)
+	second := u.submit(sec, 1, cut(berth.FinalizeMaxDuration))
+	last := u.submit(2*sec, 2, cut(berth.FinalizeManual))
 	u.takes(2, sec)
-	after := u.speak(2*sec+time.Millisecond, 3)
+	after := u.submit(2*sec+time.Millisecond, 3)
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, 2:text 2 by n1, done(manual 0/3)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, 2:text 2 by n1, done(manual 0/3)", r.stream())
 	for _, ev := range r.events {
 		require.Equal(t, "s1", ev.SessionID)
 		require.Equal(t, "t1", ev.TurnID)
@@ -355,14 +355,14 @@ func TestTurnFollowsItsNodeToTheEnd(t *testing.T) { // A1, A3, A6, A7
 	require.Empty(t, r.confirmed, "short jobs cost no confirmation")
 }
 
-func TestTurnRestoresOrder(t *testing.T) { // A10
+func TestTurn_ResultsOutOfOrder_ArePublishedInOrder(t *testing.T) { // A10
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	for i, d := range []time.Duration{9 * time.Second, 7 * time.Second, 5 * time.Second, time.Second} {
-		u.speak(time.Duration(i)*100*time.Millisecond, i)
+		u.submit(time.Duration(i)*100*time.Millisecond, i)
 		u.takes(i, d)
 	}
-	u.speak(10*sec, 5) // there is no segment 4: passed over at the end, and waited for until then
+	u.submit(10*sec, 5) // there is no segment 4: waited for until the end, then skipped
 	u.finalize(20*sec, berth.FinalizeManual)
 	var halfway berth.Turn
 	published := 0
@@ -374,7 +374,7 @@ func TestTurnRestoresOrder(t *testing.T) { // A10
 	}, 15*sec)
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, 2:text 2 by n1, 3:text 3 by n1, 5:text 5 by n1, done(manual 0/5)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, 2:text 2 by n1, 3:text 3 by n1, 5:text 5 by n1, done(manual 0/5)", r.stream())
 	require.Equal(t, "n1", halfway.AffinityNodeID)
 	require.Equal(t, berth.TurnOpen, halfway.Status)
 	require.Len(t, halfway.Jobs, 5)
@@ -385,12 +385,12 @@ func TestTurnRestoresOrder(t *testing.T) { // A10
 	}
 }
 
-// A gap that closes after the end's call is not waited for, and what still runs is told in its place.
-func TestTurnTellsTheRestAsItComes(t *testing.T) { // A10
+// After the end a missing segment is not waited for, and results of running jobs follow in order.
+func TestTurn_SegmentMissing_LaterResultsFollowTheEnd(t *testing.T) { // A10
 	t.Parallel()
-	u := newUtterance(t)
-	u.speak(0, 1)
-	u.speak(0, 4)
+	u := newTurnTest(t)
+	u.submit(0, 1)
+	u.submit(0, 4)
 	u.takes(4, 20*time.Second)
 	u.finalize(5*sec, berth.FinalizeManual)
 	early := false
@@ -405,7 +405,7 @@ func TestTurnTellsTheRestAsItComes(t *testing.T) { // A10
 	}, 10*sec)
 	r := u.run()
 	require.True(t, early)
-	require.Equal(t, "turn, 1:text 1 by n1, 4:text 4 by n1, done(manual 0/2)", r.heard())
+	require.Equal(t, "turn, 1:text 1 by n1, 4:text 4 by n1, done(manual 0/2)", r.stream())
 	batches := 0
 	for _, call := range r.calls {
 		if _, ok := call.(workflows.TurnEvents); ok {
@@ -415,7 +415,7 @@ func TestTurnTellsTheRestAsItComes(t *testing.T) { // A10
 	require.Equal(t, 3, batches, "the first translation does not wait for the second")
 }
 
-func TestTurnWhoseFirstJobIsRefusedNeverWas(t *testing.T) {
+func TestTurn_FirstJobRefused_RunFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err  error
@@ -424,8 +424,8 @@ func TestTurnWhoseFirstJobIsRefusedNeverWas(t *testing.T) {
 	}{
 		"full":    {refusedWith(berth.CodeNodeFull), berth.CodeNodeFull, nil},
 		"no node": {refusedWith(berth.CodeNoNode), berth.CodeNoNode, nil},
-		// The script may have decided, and bound the turn.
-		"unheard of": {refusedWith(berth.CodeUnavailable), berth.CodeUnavailable, []workflows.TurnRef{{SessionID: "s1", TurnID: "t1", Withdraw: true}}},
+		// The script may have decided and bound the turn.
+		"reply lost": {refusedWith(berth.CodeUnavailable), berth.CodeUnavailable, []workflows.TurnRef{{SessionID: "s1", TurnID: "t1", Withdraw: true}}},
 		"too late": {
 			temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil), berth.CodeUnavailable,
 			[]workflows.TurnRef{{SessionID: "s1", TurnID: "t1", Withdraw: true}},
@@ -433,9 +433,9 @@ func TestTurnWhoseFirstJobIsRefusedNeverWas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u := newUtterance(t)
+			u := newTurnTest(t)
 			u.decide = func(workflows.DispatchInput) (berth.Assignment, error) { return berth.Assignment{}, c.err }
-			first := u.speak(0, 0)
+			first := u.submit(0, 0)
 			r := u.run()
 			var app *temporal.ApplicationError
 			require.ErrorAs(t, r.err, &app)
@@ -457,9 +457,9 @@ func TestTurnWhoseFirstJobIsRefusedNeverWas(t *testing.T) {
 	}
 }
 
-func TestTurnBeginsWithTheNextJobWhenTheFirstWasRefused(t *testing.T) {
+func TestTurn_NextJobAfterRefusal_BeginsTheTurn(t *testing.T) {
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	asked := 0
 	decide := u.decide
 	u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
@@ -470,24 +470,24 @@ func TestTurnBeginsWithTheNextJobWhenTheFirstWasRefused(t *testing.T) {
 	}
 	tries := 0
 	u.unbind = func(ref workflows.TurnRef) error {
-		if tries++; ref.Withdraw && tries < 4 { // Redis is away for a moment
+		if tries++; ref.Withdraw && tries < 4 { // Redis is unavailable for a moment
 			return errors.New("away")
 		}
 		return nil
 	}
-	first := u.speak(0, 0)
-	again := u.speak(300*time.Millisecond, 0, under("r0"))
+	first := u.submit(0, 0)
+	again := u.submit(300*time.Millisecond, 0, under("r0"))
 	u.finalize(2*sec, berth.FinalizeManual)
 	r := u.run()
 	require.NoError(t, r.err)
 	require.Equal(t, berth.CodeUnavailable, first.code())
 	require.Equal(t, "again", again.job(t).SubmissionID)
-	require.Equal(t, "turn, 0:text 0 by n1, done(manual 0/1)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, done(manual 0/1)", r.stream())
 }
 
-func TestTurnThatNobodySpeaksInFails(t *testing.T) {
+func TestTurn_NoJobSubmitted_RunFails(t *testing.T) {
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	early := u.finalize(sec, berth.FinalizeManual)
 	r := u.run()
 	require.ErrorContains(t, r.err, "no job was submitted")
@@ -495,18 +495,18 @@ func TestTurnThatNobodySpeaksInFails(t *testing.T) {
 	require.Empty(t, r.calls)
 }
 
-func TestTurnKnowsItsRequests(t *testing.T) { // L6
+func TestTurn_RepeatedRequest_HasTheFirstOutcome(t *testing.T) { // L6
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	u.hard = "r1"
-	first := u.speak(0, 0)
-	again := u.speak(sec, 7, under("r0"))
-	slow := u.speak(2*sec, 1)
-	meanwhile := u.speak(2*sec+100*time.Millisecond, 8, under("r1"), func(r *workflows.DispatchRequest) { r.SrcLang = "fr" })
-	taken := u.speak(2*sec+200*time.Millisecond, 1, under("r9"))
+	first := u.submit(0, 0)
+	again := u.submit(sec, 7, under("r0"))
+	slow := u.submit(2*sec, 1)
+	meanwhile := u.submit(2*sec+100*time.Millisecond, 8, under("r1"), func(r *workflows.DispatchRequest) { r.SrcLang = "fr" })
+	taken := u.submit(2*sec+200*time.Millisecond, 1, under("r9"))
 	u.takes(0, 10*time.Second)
 	u.finalize(5*sec, berth.FinalizeTimeout)
-	late := u.speak(6*sec, 0, under("r0"))
+	late := u.submit(6*sec, 0, under("r0"))
 	r := u.run()
 	require.NoError(t, r.err)
 	require.Equal(t, first.job(t), again.job(t))
@@ -518,10 +518,10 @@ func TestTurnKnowsItsRequests(t *testing.T) { // L6
 	require.Len(t, r.turn.Jobs, 2)
 }
 
-// A refused request leaves nothing: neither its place nor its id is taken, and the turn goes on.
-func TestTurnRefusedJobMayBeAskedAgain(t *testing.T) {
+// A refused request leaves nothing: its index and id are free, and the turn continues.
+func TestTurn_JobRefused_CanBeSubmittedAgain(t *testing.T) {
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	asked := 0
 	decide := u.decide
 	u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
@@ -530,25 +530,25 @@ func TestTurnRefusedJobMayBeAskedAgain(t *testing.T) {
 		}
 		return decide(in)
 	}
-	u.speak(0, 0)
-	refused := u.speak(sec, 1, cut(berth.FinalizeManual))
-	again := u.speak(2*sec, 1, cut(berth.FinalizeManual), under("r1"))
+	u.submit(0, 0)
+	refused := u.submit(sec, 1, cut(berth.FinalizeManual))
+	again := u.submit(2*sec, 1, cut(berth.FinalizeManual), under("r1"))
 	r := u.run()
 	require.NoError(t, r.err)
 	require.Equal(t, berth.CodeNodeFull, refused.code())
 	require.Equal(t, "again", again.job(t).SubmissionID)
-	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, done(manual 0/2)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, 1:text 1 by n1, done(manual 0/2)", r.stream())
 	require.Equal(t, 1, r.dispatches[2].Dispatch)
 }
 
-func TestTurnValidatesJobs(t *testing.T) { // A1, X6
+func TestTurn_InvalidJob_IsRejected(t *testing.T) { // A1, X6
 	t.Parallel()
-	u := newUtterance(t)
-	u.speak(0, 0)
-	for i := range 15 { // almost all the text that a turn takes
-		u.speak(0, 900+i, func(r *workflows.DispatchRequest) { r.Text = strings.Repeat("x", berth.MaxSegmentBytes) })
+	u := newTurnTest(t)
+	u.submit(0, 0)
+	for i := range 15 { // almost the limit of a turn
+		u.submit(0, 900+i, func(r *workflows.DispatchRequest) { r.Text = strings.Repeat("x", berth.MaxSegmentBytes) })
 	}
-	answers := map[string]*said{}
+	answers := map[string]*jobResult{}
 	wants := map[string]berth.Code{}
 	for name, c := range map[string]struct {
 		code   berth.Code
@@ -565,7 +565,7 @@ func TestTurnValidatesJobs(t *testing.T) { // A1, X6
 		"too much in all":  {berth.CodeConflict, func(r *workflows.DispatchRequest) { r.Text = strings.Repeat("x", berth.MaxSegmentBytes) }},
 		"the last that is": {"", func(r *workflows.DispatchRequest) { r.Index = berth.MaxSegments - 1 }},
 	} {
-		answers[name], wants[name] = u.speak(sec, 50+len(answers), c.change), c.code
+		answers[name], wants[name] = u.submit(sec, 50+len(answers), c.change), c.code
 	}
 	u.finalize(3*sec, berth.FinalizeManual)
 	r := u.run()
@@ -583,15 +583,15 @@ func TestTurnValidatesJobs(t *testing.T) { // A1, X6
 	require.Positive(t, kept)
 }
 
-// What a turn answers stays below what Temporal takes, whatever its texts are.
-func TestTurnResultIsBounded(t *testing.T) {
+// The result of a turn stays below Temporal's limit for every text.
+func TestTurn_LongTranslations_ResultIsBounded(t *testing.T) {
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	u.translate = func(_ string, in berth.JobInput) (berth.JobOutput, error) {
 		return berth.JobOutput{Text: strings.Repeat([]string{"<", "\u2028", "\\", "\x00", "é"}[in.Index%5], berth.MaxSegmentBytes/3)}, nil
 	}
 	for i := range 40 {
-		u.speak(time.Duration(i)*100*time.Millisecond, i)
+		u.submit(time.Duration(i)*100*time.Millisecond, i)
 	}
 	u.finalize(10*sec, berth.FinalizeManual)
 	r := u.run()
@@ -605,13 +605,13 @@ func TestTurnResultIsBounded(t *testing.T) {
 	}
 }
 
-func TestTurnFinalizeCalls(t *testing.T) { // A1
+func TestTurn_Finalize_EndsOnce(t *testing.T) { // A1
 	t.Parallel()
-	u := newUtterance(t)
-	u.speak(0, 0)
+	u := newTurnTest(t)
+	u.submit(0, 0)
 	u.takes(0, 20*time.Second)
 	wrong := u.finalize(sec, berth.FinalizeMaxDuration)
-	stranger := &said{}
+	stranger := &jobResult{}
 	u.env.RegisterDelayedCallback(func() {
 		u.env.UpdateWorkflow(workflows.UpdateFinalize, "", stranger, workflows.FinalizeRequest{UserID: "mallory", Reason: berth.FinalizeManual})
 	}, sec)
@@ -624,16 +624,16 @@ func TestTurnFinalizeCalls(t *testing.T) { // A1
 	require.Equal(t, workflows.FinalizeReply{Status: berth.TurnFinalized, Reason: berth.FinalizeTimeout, Jobs: 1}, once.reply)
 	require.Equal(t, berth.CodeTurnFinalized, twice.code())
 	require.ErrorContains(t, twice.rejected, "finalized (timeout)", "it tells how it ended")
-	require.Equal(t, "turn, 0:text 0 by n1, done(timeout 0/1)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, done(timeout 0/1)", r.stream())
 	require.Len(t, r.finalized, 1)
 }
 
-func TestTurnTimeoutStartsAnewWithEachSegment(t *testing.T) { // A1
+func TestTurn_Segment_RestartsTheTimeout(t *testing.T) { // A1
 	t.Parallel()
-	u := newUtterance(t)
-	u.speak(0, 0)
+	u := newTurnTest(t)
+	u.submit(0, 0)
 	for i := 1; i <= 20; i++ {
-		u.speak(time.Duration(i)*2*sec, i)
+		u.submit(time.Duration(i)*2*sec, i)
 	}
 	r := u.run()
 	require.NoError(t, r.err)
@@ -641,12 +641,12 @@ func TestTurnTimeoutStartsAnewWithEachSegment(t *testing.T) { // A1
 	require.Equal(t, 70*time.Second, r.turn.FinalizedAt.Sub(r.turn.StartedAt).Round(time.Second), "30 s after the last segment, at 40 s")
 	require.Len(t, r.turn.Jobs, 21)
 	require.Empty(t, r.confirmed)
-	// Timers of 30 s each, and one for the slots of each job, which is cancelled as the job ends at once.
+	// Timers of 30 s each, and one for the slots of each job, which is cancelled because the job ends immediately.
 	require.LessOrEqual(t, r.timers, 3+21+21+20, "no timer per segment for the turn's timeout")
 }
 
-// A1, L11: the timeout counts only such silence as could have been heard.
-func TestTurnTimeoutWaitsForWhomItCouldNotHear(t *testing.T) {
+// A1, L11: the timeout restarts after an outage during which no segment could be submitted.
+func TestTurn_OutageDuringTimeout_IsExtended(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		hear func() func() (workflows.Availability, error)
@@ -675,9 +675,9 @@ func TestTurnTimeoutWaitsForWhomItCouldNotHear(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u := newUtterance(t)
-			u.hear = c.hear()
-			u.speak(0, 0)
+			u := newTurnTest(t)
+			u.available = c.hear()
+			u.submit(0, 0)
 			r := u.run()
 			require.NoError(t, r.err)
 			require.Equal(t, berth.FinalizeTimeout, r.turn.Reason)
@@ -686,10 +686,10 @@ func TestTurnTimeoutWaitsForWhomItCouldNotHear(t *testing.T) {
 	}
 }
 
-// A1: a refused segment is asked for again; the turn waits for it as for the next one.
-func TestTurnTimeoutStartsAnewWithARefusedSegment(t *testing.T) {
+// A1: a refused segment may be submitted again; the turn waits for it as for the next one.
+func TestTurn_SegmentRefused_RestartsTheTimeout(t *testing.T) {
 	t.Parallel()
-	u := newUtterance(t)
+	u := newTurnTest(t)
 	decide := u.decide
 	u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
 		if in.JobID == "t1-1" {
@@ -697,8 +697,8 @@ func TestTurnTimeoutStartsAnewWithARefusedSegment(t *testing.T) {
 		}
 		return decide(in)
 	}
-	u.speak(0, 0)
-	u.speak(20*sec, 1)
+	u.submit(0, 0)
+	u.submit(20*sec, 1)
 	r := u.run()
 	require.NoError(t, r.err)
 	require.Equal(t, berth.FinalizeTimeout, r.turn.Reason)
@@ -706,13 +706,13 @@ func TestTurnTimeoutStartsAnewWithARefusedSegment(t *testing.T) {
 	require.InDelta(t, 50, r.turn.FinalizedAt.Sub(r.turn.StartedAt).Seconds(), 1)
 }
 
-func TestTurnTimeoutFinalizesByItsOwnSegment(t *testing.T) { // A7
+func TestTurn_TimeoutSegment_FinalizesTheTurn(t *testing.T) { // A7
 	t.Parallel()
-	u := newUtterance(t)
-	only := u.speak(0, 0, cut(berth.FinalizeTimeout))
+	u := newTurnTest(t)
+	only := u.submit(0, 0, cut(berth.FinalizeTimeout))
 	r := u.run()
 	require.NoError(t, r.err)
 	require.Equal(t, berth.AffinityFirst, only.job(t).Affinity)
 	require.True(t, r.dispatches[0].EndsTurn, "it binds nothing")
-	require.Equal(t, "turn, 0:text 0 by n1, done(timeout 0/1)", r.heard())
+	require.Equal(t, "turn, 0:text 0 by n1, done(timeout 0/1)", r.stream())
 }

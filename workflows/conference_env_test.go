@@ -22,36 +22,36 @@ import (
 
 const number = "8613800000001"
 
-// hall is a world for one conference: units with room, and everything it is told or writes.
-type hall struct {
+// conferenceTest is the environment of one conference: simulated units, and a record of all it sends and writes.
+type conferenceTest struct {
 	t     *testing.T
 	env   *testsuite.TestWorkflowEnvironment
-	one   chan struct{} // held by whoever looks at the rest: activities run beside the callbacks
-	units []*cmu
+	mu    chan struct{} // guards the rest: activities run concurrently with callbacks
+	units []*fakeUnit
 	epoch int64
 	held  map[string]string // lease -> unit
 
-	places    []workflows.PlaceInput
-	saves     []workflows.SaveInput
-	words     []workflows.LinkRequest
-	adoptions []workflows.AdoptionInput
-	commands  []unitCall
-	reports   []string
-	statuses  []berth.ConferenceStatus // each new one, as its stream tells
-	events    int                      // the number of the last one
-	cut       bool                     // what is placed is written and told, and the reply is lost
+	places       []workflows.PlaceInput
+	saves        []workflows.SaveInput
+	linkRequests []workflows.LinkRequest
+	adoptions    []workflows.AdoptionInput
+	commands     []unitCall
+	reports      []string
+	statuses     []berth.ConferenceStatus // each new one, as published
+	events       int                      // number of the last one
+	replyLost    bool                     // a placement is written and published, and its reply is lost
 
-	created  answersOf[workflows.CreateReply]
-	released answersOf[any]
+	created  updateResult[workflows.CreateReply]
+	released updateResult[any]
 }
 
-// cmu is a unit: answer is what it says to a command; nil is an acknowledgement.
-type cmu struct {
+// fakeUnit is a simulated unit. reply returns its reply to a command; nil acknowledges all.
+type fakeUnit struct {
 	id         string
 	generation int64
-	room       int
-	full       berth.Code // what it is passed over with while there is no room; node_full
-	answer     func(command string) error
+	capacity   int
+	full       berth.Code // code of the refusal while there is no capacity; node_full by default
+	reply      func(command string) error
 }
 
 // unitCall is a command that reached a unit.
@@ -67,17 +67,17 @@ func incarnation(unit string, n int64) berth.Incarnation {
 
 func nack(string) error { return temporal.NewApplicationError("no licence", berth.ErrorRefused) }
 
-// silent is a unit that never answers.
-func silent(string) error { return context.DeadlineExceeded }
+// noReply makes a unit reply to no command.
+func noReply(string) error { return context.DeadlineExceeded }
 
-// newHall is a hall with units that have room for ten each.
-func newHall(t *testing.T, units ...string) *hall {
+// newConferenceTest returns an environment with units that have capacity for ten conferences each.
+func newConferenceTest(t *testing.T, units ...string) *conferenceTest {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
-	h := &hall{t: t, env: suite.NewTestWorkflowEnvironment(), one: make(chan struct{}, 1), held: map[string]string{}}
+	h := &conferenceTest{t: t, env: suite.NewTestWorkflowEnvironment(), mu: make(chan struct{}, 1), held: map[string]string{}}
 	h.env.SetTestTimeout(20 * time.Second)
 	for _, id := range units {
-		h.units = append(h.units, &cmu{id: id, generation: 1, room: 10})
+		h.units = append(h.units, &fakeUnit{id: id, generation: 1, capacity: 10})
 	}
 	register := func(name string, fn any) {
 		h.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
@@ -86,12 +86,12 @@ func newHall(t *testing.T, units ...string) *hall {
 	register(workflows.SaveConferenceActivity, h.save)
 	register(workflows.PrepareAdoptionActivity, h.prepare)
 	register(workflows.NotifyLinkActivity, func(_ context.Context, in workflows.LinkRequest) error {
-		defer h.alone()()
-		h.words = append(h.words, in)
+		defer h.lock()()
+		h.linkRequests = append(h.linkRequests, in)
 		return nil
 	})
 	register(workflows.ReadUnitStateActivity, func(_ context.Context, in workflows.NodeRef) (workflows.UnitState, error) {
-		defer h.alone()()
+		defer h.lock()()
 		if u := h.unit(in.NodeID); u != nil {
 			return workflows.UnitState{Generation: u.generation}, nil
 		}
@@ -103,7 +103,7 @@ func newHall(t *testing.T, units ...string) *hall {
 		register(command, func(ctx context.Context, in berth.UnitConference) error { return h.command(ctx, command, in) })
 	}
 	register(berth.ActivityReportConferences, func(ctx context.Context, in berth.UnitReport) error {
-		defer h.alone()()
+		defer h.lock()()
 		h.reports = append(h.reports, activity.GetInfo(ctx).TaskQueue+" "+strings.Join(in.E164, " "))
 		return nil
 	})
@@ -112,7 +112,7 @@ func newHall(t *testing.T, units ...string) *hall {
 	return h
 }
 
-func (h *hall) unit(id string) *cmu {
+func (h *conferenceTest) unit(id string) *fakeUnit {
 	for _, u := range h.units {
 		if u.id == id {
 			return u
@@ -121,63 +121,65 @@ func (h *hall) unit(id string) *cmu {
 	return nil
 }
 
-func (h *hall) at(d time.Duration, f func()) {
+func (h *conferenceTest) at(d time.Duration, f func()) {
 	h.env.RegisterDelayedCallback(func() {
-		defer h.alone()()
+		defer h.lock()()
 		f()
 	}, d)
 }
 
-// alone waits until nobody else looks at the hall, and keeps others out until leave.
-func (h *hall) alone() (leave func()) {
-	h.one <- struct{}{}
-	return func() { <-h.one }
+// lock locks the environment and returns the function that unlocks it.
+func (h *conferenceTest) lock() (unlock func()) {
+	h.mu <- struct{}{}
+	return func() { <-h.mu }
 }
 
-func (h *hall) submit(hash, id string, a *answersOf[workflows.CreateReply]) {
+func (h *conferenceTest) submit(hash, id string, a *updateResult[workflows.CreateReply]) {
 	h.env.UpdateWorkflow(workflows.UpdateCreate, "u-"+id, a, workflows.CreateRequest{SubmissionID: id, RequestHash: hash, UserID: "alice"})
 }
 
-// release has somebody end it.
-func (h *hall) release() {
+// release ends the conference by request of olga.
+func (h *conferenceTest) release() {
 	h.env.UpdateWorkflow(workflows.UpdateRelease, "release", &h.released, workflows.ReleaseRequest{By: "olga"})
 }
 
-func (h *hall) news(n workflows.UnitNotice) { h.env.SignalWorkflow(workflows.SignalUnit, n) }
-
-// dies has a generation declared dead, and its unit vanish.
-func (h *hall) dies(id string) {
-	u := h.unit(id)
-	h.units = slices.DeleteFunc(h.units, func(o *cmu) bool { return o == u })
-	h.news(workflows.UnitNotice{NodeID: id, Generation: u.generation, Incarnation: incarnation(id, 1), Gone: berth.DepartureUnresponsive})
+func (h *conferenceTest) notify(n workflows.UnitNotice) {
+	h.env.SignalWorkflow(workflows.SignalUnit, n)
 }
 
-// lists has a unit's list name the copy.
-func (h *hall) lists(id string, generation, epoch int64, startedAt time.Time) {
-	h.news(workflows.UnitNotice{NodeID: id, Generation: generation, Incarnation: incarnation(id, 1), Copy: &berth.UnitCopy{
+// dies removes a unit and notifies the conference of its death.
+func (h *conferenceTest) dies(id string) {
+	u := h.unit(id)
+	h.units = slices.DeleteFunc(h.units, func(o *fakeUnit) bool { return o == u })
+	h.notify(workflows.UnitNotice{NodeID: id, Generation: u.generation, Incarnation: incarnation(id, 1), Gone: berth.DepartureUnresponsive})
+}
+
+// lists notifies the conference of a copy on a unit's list.
+func (h *conferenceTest) lists(id string, generation, epoch int64, startedAt time.Time) {
+	h.notify(workflows.UnitNotice{NodeID: id, Generation: generation, Incarnation: incarnation(id, 1), Copy: &berth.UnitCopy{
 		E164: number, ConferenceID: "c1", Epoch: epoch, StartedAt: startedAt,
 	}})
 }
 
-func (h *hall) place(_ context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {
-	defer h.alone()()
+func (h *conferenceTest) place(_ context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {
+	defer h.lock()()
 	h.places = append(h.places, in)
 	for _, slot := range in.Release {
 		delete(h.held, slot.LeaseID)
 	}
-	h.tell(in.FirstEvent, in.Events)
+	h.publish(in.FirstEvent, in.Events)
 	for _, u := range h.units {
-		if u.room == 0 || slices.Contains(in.Failed, workflows.NodeRef{NodeID: u.id, Generation: u.generation}) {
+		if u.capacity == 0 || slices.Contains(in.Failed, workflows.NodeRef{NodeID: u.id, Generation: u.generation}) {
 			continue
 		}
 		h.epoch++
 		slot := berth.Assignment{LeaseID: fmt.Sprintf("conference:c1:%d", h.epoch), NodeID: u.id, Generation: u.generation, PoolID: "conference"}
 		h.held[slot.LeaseID] = u.id
 		owner := berth.ConferenceOwner{NodeID: u.id, Generation: u.generation, Incarnation: incarnation(u.id, 1), Epoch: h.epoch}
-		h.tell(in.FirstEvent+len(in.Events), []berth.ConferenceEvent{workflows.Placed(in.Conference, owner, in.At).Event(in.At)})
-		if h.cut {
+		h.publish(in.FirstEvent+len(in.Events), []berth.ConferenceEvent{workflows.Placed(in.Conference, owner, in.At).Event(in.At)})
+		if h.replyLost {
 			delete(h.held, slot.LeaseID)
-			return workflows.PlaceReply{}, errors.New("the reply is cut off")
+			return workflows.PlaceReply{}, errors.New("the reply is lost")
 		}
 		return workflows.PlaceReply{Owner: owner, Slot: slot, Events: len(in.Events) + 1}, nil
 	}
@@ -187,11 +189,11 @@ func (h *hall) place(_ context.Context, in workflows.PlaceInput) (workflows.Plac
 			code = u.full
 		}
 	}
-	return workflows.PlaceReply{Code: code, Message: "no room", Events: len(in.Events)}, nil
+	return workflows.PlaceReply{Code: code, Message: "no capacity", Events: len(in.Events)}, nil
 }
 
-func (h *hall) save(_ context.Context, in workflows.SaveInput) error {
-	defer h.alone()()
+func (h *conferenceTest) save(_ context.Context, in workflows.SaveInput) error {
+	defer h.lock()()
 	h.saves = append(h.saves, in)
 	for _, slot := range in.Release {
 		delete(h.held, slot.LeaseID)
@@ -199,12 +201,13 @@ func (h *hall) save(_ context.Context, in workflows.SaveInput) error {
 	if in.Hold != nil {
 		h.held[in.Hold.LeaseID] = in.Hold.NodeID
 	}
-	h.tell(in.FirstEvent, in.Events)
+	h.publish(in.FirstEvent, in.Events)
 	return nil
 }
 
-// tell is the stream: it leaves out numbers that it has had, and each new status has to be one that C13 knows.
-func (h *hall) tell(first int, events []berth.ConferenceEvent) {
+// publish is the stream. It ignores events whose number it has received, and requires each new status to be a transition of
+// C13.
+func (h *conferenceTest) publish(first int, events []berth.ConferenceEvent) {
 	for i, ev := range events {
 		if first+i <= h.events {
 			continue
@@ -221,8 +224,8 @@ func (h *hall) tell(first int, events []berth.ConferenceEvent) {
 	}
 }
 
-func (h *hall) prepare(_ context.Context, in workflows.AdoptionInput) (workflows.AdoptionReply, error) {
-	defer h.alone()()
+func (h *conferenceTest) prepare(_ context.Context, in workflows.AdoptionInput) (workflows.AdoptionReply, error) {
+	defer h.lock()()
 	h.adoptions = append(h.adoptions, in)
 	u := h.unit(in.Unit.NodeID)
 	h.epoch++
@@ -236,42 +239,42 @@ func (h *hall) prepare(_ context.Context, in workflows.AdoptionInput) (workflows
 	return workflows.AdoptionReply{Epoch: h.epoch, Slot: slot}, nil
 }
 
-func (h *hall) command(ctx context.Context, command string, in berth.UnitConference) error {
-	defer h.alone()()
+func (h *conferenceTest) command(ctx context.Context, command string, in berth.UnitConference) error {
+	defer h.lock()()
 	queue := activity.GetInfo(ctx).TaskQueue
 	h.commands = append(h.commands, unitCall{command, queue, in})
 	for _, u := range h.units {
 		if queue != berth.NodeTaskQueue(u.id, u.generation) {
 			continue
 		}
-		if u.answer != nil {
-			if err := u.answer(command); err != nil {
-				return h.say(err)
+		if u.reply != nil {
+			if err := u.reply(command); err != nil {
+				return h.response(err)
 			}
 		}
 		return nil
 	}
-	return h.say(context.DeadlineExceeded) // nobody is there
+	return h.response(context.DeadlineExceeded) // there is no such unit
 }
 
-// say is how a unit's answer reaches its caller; silence is a timeout.
-func (h *hall) say(err error) error {
-	if err == context.DeadlineExceeded { //nolint:errorlint // it is ours
+// response returns a unit's error as its caller receives it; no reply is a timeout.
+func (h *conferenceTest) response(err error) error {
+	if err == context.DeadlineExceeded { //nolint:errorlint // never wrapped
 		return temporal.NewTimeoutError(1, nil) // start to close
 	}
 	return err
 }
 
-func (h *hall) names() (out []string) {
+func (h *conferenceTest) commandNames() (out []string) {
 	for _, c := range h.commands {
 		out = append(out, fmt.Sprintf("%s %s %d", strings.TrimSuffix(c.command, "Conference"), strings.TrimPrefix(c.queue, "node."), c.in.Epoch))
 	}
 	return out
 }
 
-// withdrawn is what links were told to release.
-func (h *hall) withdrawn() (out []string) {
-	for _, w := range h.words {
+// withdrawn returns the copies that links were asked to release.
+func (h *conferenceTest) withdrawn() (out []string) {
+	for _, w := range h.linkRequests {
 		if w.Withdraw != nil {
 			out = append(out, fmt.Sprintf("%s.%d %d", w.Unit.NodeID, w.Unit.Generation, w.Withdraw.Epoch))
 		}
@@ -283,7 +286,7 @@ func rules() workflows.ConferenceRules {
 	return workflows.ConferenceRules{Retry: 5 * time.Minute, GiveUp: 30 * time.Minute, Command: 10 * time.Second}
 }
 
-func (h *hall) input(set ...func(*workflows.ConferenceInput)) workflows.ConferenceInput {
+func (h *conferenceTest) input(set ...func(*workflows.ConferenceInput)) workflows.ConferenceInput {
 	in := workflows.ConferenceInput{
 		ConferenceID: "c1", UserID: "alice", RequestHash: "h1", Rules: rules(),
 		Spec: berth.ConferenceSpec{E164: number, Title: "stand-up", EndAt: h.env.Now().Add(4 * time.Hour), Recoverable: true},
@@ -294,8 +297,8 @@ func (h *hall) input(set ...func(*workflows.ConferenceInput)) workflows.Conferen
 	return in
 }
 
-// now is the conference as it stands.
-func (h *hall) now() berth.Conference {
+// conference returns the current record.
+func (h *conferenceTest) conference() berth.Conference {
 	h.t.Helper()
 	var is berth.Conference
 	v, err := h.env.QueryWorkflow(workflows.QueryConference)
@@ -304,8 +307,8 @@ func (h *hall) now() berth.Conference {
 	return is
 }
 
-// run runs it to its end and answers its record, which the ledger has too.
-func (h *hall) run(set ...func(*workflows.ConferenceInput)) berth.Conference {
+// run runs the conference to its end and returns its record, which must equal the saved one.
+func (h *conferenceTest) run(set ...func(*workflows.ConferenceInput)) berth.Conference {
 	h.t.Helper()
 	h.env.ExecuteWorkflow(workflows.ConferenceWorkflow, h.input(set...))
 	require.True(h.t, h.env.IsWorkflowCompleted())
@@ -315,7 +318,7 @@ func (h *hall) run(set ...func(*workflows.ConferenceInput)) berth.Conference {
 	require.True(h.t, is.Status.Final())
 	last := h.saves[len(h.saves)-1]
 	require.Equal(h.t, is, last.Conference, "C22: the ledger has the record")
-	require.Empty(h.t, h.held, "every slot is given back")
+	require.Empty(h.t, h.held, "every slot is released")
 	require.Zero(h.t, is.Owner)
 	revisions := int64(0)
 	for _, s := range h.saves {
@@ -333,8 +336,8 @@ var (
 	}
 )
 
-// slow has units take their time over a command.
-func (h *hall) slow(command string, d time.Duration) {
+// slow delays the reply of all units to a command.
+func (h *conferenceTest) slow(command string, d time.Duration) {
 	h.env.OnActivity(command, mock.Anything, mock.Anything).Return(
 		func(ctx context.Context, in berth.UnitConference) error { return h.command(ctx, command, in) },
 	).After(d)

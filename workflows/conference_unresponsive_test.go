@@ -1,0 +1,49 @@
+package workflows_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/workflows"
+)
+
+// A unit that does not reply is marked, so that it receives no other conferences, and is tried again soon if it is the only
+// one.
+func TestConference_UnitDoesNotReply_IsSkippedAndRetriedSoon(t *testing.T) {
+	t.Parallel()
+	h := newConferenceTest(t, "u1", "u2")
+	h.unit("u1").reply = noReply
+	h.at(time.Minute, h.release)
+	h.run()
+	require.Equal(t, []workflows.NodeRef{{NodeID: "u1", Generation: 1}}, h.places[1].Unresponsive)
+	require.Empty(t, h.places[0].Unresponsive)
+	require.True(t, h.saves[0].Answered)
+	require.Empty(t, h.saves[0].Unresponsive, "it was marked already")
+	require.False(t, h.saves[len(h.saves)-1].Answered)
+
+	h = newConferenceTest(t, "u1")
+	h.unit("u1").reply = noReply
+	h.at(10*time.Second, func() {
+		require.Equal(t, berth.ConferenceAwaitingRecovery, h.conference().Status)
+		h.unit("u1").reply = nil
+	})
+	h.at(workflows.SkipUnresponsiveFor+11*time.Second, func() { require.Equal(t, berth.ConferenceOpen, h.conference().Status); h.release() })
+	h.run()
+
+	h = newConferenceTest(t, "u1") // a refusal is a reply: C9
+	h.at(time.Second, func() {
+		h.unit("u1").reply = nack
+		h.dies("u1")
+		h.units = append(h.units, &fakeUnit{id: "u2", generation: 1, capacity: 1, reply: nack})
+	})
+	h.at(2*time.Minute, func() {
+		require.Equal(t, berth.ConferenceAwaitingRecovery, h.conference().Status)
+		require.Len(t, h.places, 3, "not before the retry")
+		require.Empty(t, h.places[2].Unresponsive)
+		h.release()
+	})
+	h.run()
+}
