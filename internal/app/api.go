@@ -37,7 +37,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
 		Scripts: b.scripts, Fleet: nodes,
-		Redis:    pinger(func(ctx context.Context) error { return b.redis.Ping(ctx).Err() }),
+		Redis:    b.pingRedis,
 		Temporal: starter,
 		Config: api.Config{
 			AuthSecret: cfg.API.AuthSecret, MaxUploadBytes: cfg.API.MaxUploadBytes,

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
@@ -29,11 +29,12 @@ import (
 
 // base holds the connections that both API and worker need.
 type base struct {
-	redis    redis.UniversalClient
-	scripts  *lua.Scripts
-	ledger   *ledger.Ledger
-	catalog  *llm.Catalog
-	temporal client.Client
+	redis     io.Closer
+	pingRedis pinger
+	scripts   *lua.Scripts
+	ledger    *ledger.Ledger
+	catalog   *llm.Catalog
+	temporal  client.Client
 }
 
 // connect opens the connections of a process. Redis and Temporal may be unavailable: they are contacted at first use.
@@ -46,11 +47,13 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 	if b.catalog, err = catalog(cfg.Model); err != nil {
 		return nil, err
 	}
-	if b.redis, err = redisconn.Open(cfg.Redis.Addr, cfg.Redis.Password); err != nil {
+	redisClient, err := redisconn.Open(cfg.Redis.Addr, cfg.Redis.Password)
+	if err != nil {
 		return nil, err
 	}
+	b.redis, b.pingRedis = redisClient, func(ctx context.Context) error { return redisClient.Ping(ctx).Err() }
 	redisconn.LogTo(logger.With("part", "redis"))
-	b.scripts = lua.New(b.redis, lua.Keys{Cell: cfg.Redis.Cell})
+	b.scripts = lua.New(redisClient, lua.Keys{Cell: cfg.Redis.Cell})
 	if b.ledger, err = openLedger(ctx, cfg.Database, logger); err != nil {
 		b.close(logger)
 		return nil, err

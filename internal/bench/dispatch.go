@@ -19,6 +19,7 @@ import (
 	"berth"
 	"berth/internal/client"
 	"berth/internal/config"
+	"berth/internal/pause"
 )
 
 const (
@@ -57,12 +58,12 @@ type turnLatencies struct {
 // turns. begin starts a turn with the given name and returns the function that makes its i-th dispatch.
 func measureTurns(ctx context.Context, turns int, begin func(turn string) func(i int) error) (turnLatencies, error) {
 	var f turnLatencies
-	runTurn := func(name string, pause time.Duration, record func(i int, d time.Duration)) error {
+	runTurn := func(name string, between time.Duration, record func(i int, d time.Duration)) error {
 		dispatch := begin(name)
 		for i := range segments {
 			if i > 0 {
-				if err := sleep(ctx, pause); err != nil {
-					return err
+				if !pause.For(ctx, between) {
+					return ctx.Err()
 				}
 			}
 			began := time.Now()
@@ -104,15 +105,6 @@ func measureTurns(ctx context.Context, turns int, begin func(turn string) func(i
 	})
 	f.rate = all.rate()
 	return f, err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // turnsOverHTTP measures turns over HTTP on one node that completes its jobs immediately, and prints them beside bare.
@@ -271,7 +263,7 @@ func atFixedRate(ctx context.Context, n int, every time.Duration, one func(ctx c
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range n {
 		due := began.Add(time.Duration(i) * every)
-		if err := sleep(ctx, time.Until(due)); err != nil {
+		if !pause.For(ctx, time.Until(due)) {
 			break
 		}
 		g.Go(func() error {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/pause"
 )
 
 // StreamEvent is one event of a task's stream, with its id for Last-Event-ID and its JSON as received.
@@ -48,8 +49,8 @@ func taskEvents(taskID string) string { return "/v1/tasks/" + url.PathEscape(tas
 
 // follow yields the events of a stream over any number of connections, until yield returns false.
 func (c *Client) follow(ctx context.Context, path, lastID string, yield func(frame, error) bool) {
-	const minPause = 100 * time.Millisecond
-	pause := minPause
+	const minWait, maxWait = 100 * time.Millisecond, 3 * time.Second
+	wait := minWait
 	for {
 		stopped := false
 		var failed error
@@ -58,7 +59,7 @@ func (c *Client) follow(ctx context.Context, path, lastID string, yield func(fra
 				failed = err
 				return false
 			}
-			pause = minPause
+			wait = minWait
 			if f.id != "" {
 				lastID = f.id
 			}
@@ -72,13 +73,11 @@ func (c *Client) follow(ctx context.Context, path, lastID string, yield func(fra
 			yield(frame{}, failed)
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, wait) {
 			yield(frame{}, ctx.Err())
 			return
-		case <-time.After(pause):
-			pause = min(2*pause, 3*time.Second)
 		}
+		wait = min(2*wait, maxWait)
 	}
 }
 

@@ -153,7 +153,7 @@ function resultOf(v: unknown): { text: string; json: unknown } {
   return { text: '', json: v };
 }
 
-const mentionsSimulator = (v: unknown) => typeof v === 'string' && /local[ _-]?(stand-?in|simulat)|本地(替身|模拟)/i.test(v);
+const mentionsSimulator = (v: unknown) => typeof v === 'string' && /local[ _-]?stand-?in|simulated answer|本地替身|模拟回答/i.test(v);
 
 // ---- GET /v1/tasks/{id} ---------------------------------------------------------------------------------------
 
