@@ -32,8 +32,9 @@ files "$@" | WORDS=scripts/words.txt REV=$rev MODE=$mode exec perl -w -e '
     my ($re, $use) = split /\t/, $_, 2;
     push @words, [$re, qr/$re/i, $use, 0];
   }
-  # A requirement id in parentheses or after a comma, as in "(L12)" or "(C1, C21)", in code that is not a test.
-  my $ids = ["requirement ids outside tests", qr/\((?:[^()]*, )?(?:A(?:1[01]|[1-9])|L(?:1[0-3]|[1-9])|T(?:[12]\d|[1-9])|C(?:1\d|2[0-3]|[1-9])|S(?:1[01]|[1-9])|X[1-9]|B(?:1[0-2]|[1-9])|P(?:1\d|[1-9]))(?:[,;][^()]*)?\)/, "say what it means; ids are for tests and docs\/requirements.md", 0];
+  # A requirement id in parentheses, as in "(L12)" or "(C1, C21)", or anywhere in a comment, in code that is not a test.
+  my $id = qr/(?:A(?:1[01]|[1-9])|L(?:1[0-3]|[1-9])|T(?:[12]\d|[1-9])|C(?:1\d|2[0-3]|[1-9])|S(?:1[01]|[1-9])|X[1-9]|B(?:1[0-2]|[1-9])|P(?:1\d|[1-9]))(?![\w.])/;
+  my $ids = ["requirement ids outside tests", qr/\((?:[^()]*, )?$id(?:[-,;:][^()]*)?\)|(?:\/\/|\/\*|^ *--|--\s|#\s).*\b$id/, "say what it means; ids are for tests and docs\/requirements.md", 0];
   my $found = 0;
   while (my $file = <STDIN>) {
     chomp $file;
