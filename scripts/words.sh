@@ -46,7 +46,8 @@ files "$@" | WORDS=scripts/words.txt REV=$rev MODE=$mode exec perl -w -e '
       for my $w (@words, ($code && !$test) ? $ids : ()) {
         while ($line =~ /$w->[1]/g) {
           $w->[3]++; $found++;
-          print "$file:$.: \"$&\" -> $w->[2]\n" if $mode eq "list";
+          my $hit = length $& > 40 ? "..." . substr($&, -20) : $&;
+          print "$file:$.: \"$hit\" -> $w->[2]\n" if $mode eq "list";
         }
       }
     }
