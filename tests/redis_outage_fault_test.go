@@ -148,7 +148,7 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 		require.NoError(t, err)
 		require.Equal(t, before[id].Generation, now.Generation, "nobody had to register again")
 	}
-	require.False(t, bytes.Contains(s.worker.output(), []byte("nodes were declared dead")))
-	require.False(t, bytes.Contains(s.worker.output(), []byte("notice of a node")))
+	require.False(t, bytes.Contains(s.worker.output(), []byte("nodes declared dead")))
+	require.False(t, bytes.Contains(s.worker.output(), []byte("node notice")))
 	s.noSlotsIn(redis, "a", "b")
 }

@@ -131,7 +131,7 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 			require.NoError(t, err)
 			require.Equal(t, berth.NodeReady, n.State)
 			require.InDelta(t, 0, s.clock(t).Sub(n.HeartbeatAt).Seconds(), 2, "by Redis's clock")
-			notices := strings.Count(string(s.worker.output()), "nodes were declared dead")
+			notices := strings.Count(string(s.worker.output()), "nodes declared dead")
 			require.Equal(t, 1, notices)
 			last, err := c.Dispatch(t.Context(), c.id, jobSpec("last", berth.FinalizeManual))
 			require.NoError(t, err)

@@ -7,15 +7,15 @@ import (
 	"berth/lua"
 )
 
-// Hear tells the sweepers that this process takes heartbeats, until ctx ends, and returns nil then: while no API does, no
-// node is declared dead for its silence (L11).
+// AnnounceAPI reports to the sweepers, until ctx ends, that this process accepts heartbeats; it returns nil then. While no API
+// process does, no node is declared dead for missing heartbeats.
 func AnnounceAPI(ctx context.Context, scripts *lua.Scripts) error {
 	tick := time.NewTicker(lua.ListeningEvery)
 	defer tick.Stop()
 	for {
-		// A failure needs no word: without Redis no heartbeat is taken either.
-		telling, cancel := context.WithTimeout(ctx, lua.ListeningEvery)
-		_ = scripts.MarkListening(telling)
+		// A failure needs no log line: without Redis, heartbeats are not accepted either.
+		callCtx, cancel := context.WithTimeout(ctx, lua.ListeningEvery)
+		_ = scripts.MarkListening(callCtx)
 		cancel()
 		select {
 		case <-tick.C:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,26 +15,27 @@ import (
 	"berth/lua"
 )
 
-// Options are how a Fleet follows Redis. The zero values are replaced by the defaults.
+// Options are the settings of a Fleet. Zero values take the defaults named.
 type Options struct {
-	Settle time.Duration // changes within it are read together; 250 ms
-	Ping   time.Duration // silence after which Redis is asked whether it is there; a second one later it is away; 500 ms
-	Reload time.Duration // everything is read again after it, in case a message was lost; 1 min
+	Settle time.Duration // changes within this time are read together; 250 ms
+	Ping   time.Duration // see redisconn.ListenerOptions; 500 ms
+	Reload time.Duration // interval at which everything is read again, in case a message was lost; 1 min
 	Logger *slog.Logger
 }
 
-// Fleet follows what Redis has of the fleet. Many may read it; Run is called once.
+// Fleet keeps a Snapshot up to date. It is safe for concurrent use; Run is called once.
 type Fleet struct {
-	scripts *lua.Scripts
-	opt     Options
-	now     atomic.Pointer[Snapshot]
-	ready   chan struct{}
-	changes *redisconn.Listener
-	events  chan any     // to the owner; from the reader and who waits
-	wanted  chan reading // from the owner to the reader
+	scripts  *lua.Scripts
+	opt      Options
+	snapshot atomic.Pointer[Snapshot]
+	ready    chan struct{}
+	changes  *redisconn.Listener
+	replies  chan reply   // from the reader to the updater
+	catchUps chan catchUp // from callers of CatchUp to the updater
+	requests chan request // from the updater to the reader
 }
 
-// New makes a Fleet whose first snapshot is empty and stale.
+// New returns a Fleet whose first snapshot is empty and stale.
 func New(scripts *lua.Scripts, opt Options) *Fleet {
 	for _, d := range []struct {
 		value *time.Duration
@@ -53,81 +55,84 @@ func New(scripts *lua.Scripts, opt Options) *Fleet {
 			Name: "fleet changes", Channels: []string{k.NodeUpdated(), k.PoolUpdated(), k.ConfigUpdated()},
 			Ping: opt.Ping, Logger: opt.Logger,
 		}),
-		ready: make(chan struct{}), events: make(chan any, 256), wanted: make(chan reading, 1),
+		ready: make(chan struct{}), replies: make(chan reply), catchUps: make(chan catchUp), requests: make(chan request, 1),
 	}
-	f.now.Store(&Snapshot{Config: berth.DefaultFleetConfig(), Stale: true})
+	f.snapshot.Store(&Snapshot{Config: berth.DefaultFleetConfig(), Stale: true})
 	return f
 }
 
-// Snapshot is the fleet as it was last read; never nil.
-func (f *Fleet) Snapshot() *Snapshot { return f.now.Load() }
+// Snapshot returns the fleet as it was last read; never nil.
+func (f *Fleet) Snapshot() *Snapshot { return f.snapshot.Load() }
 
-// Ready is closed when the fleet was read for the first time.
+// Ready returns a channel that is closed after the first reading.
 func (f *Fleet) Ready() <-chan struct{} { return f.ready }
 
-// Writable answers nil, or CodeUnavailable while Redis is away: writes are refused at once then (L11).
+// Writable returns CodeUnavailable while Redis is unavailable, so that a write is refused without waiting for a timeout.
 func (f *Fleet) Writable() error {
 	if f.Snapshot().Stale {
-		return berth.Errorf(berth.CodeUnavailable, "the fleet's state cannot be reached; try again in a few seconds")
+		return berth.Errorf(berth.CodeUnavailable, "the fleet's state is unavailable; retry in a few seconds")
 	}
 	return nil
 }
 
-// read is what the reader tells the owner.
-type read struct {
-	reading
-	err error
-	got Snapshot
-}
-
-// wait is somebody who wants to know when the configuration was read anew.
-type wait struct{ read chan struct{} }
-
-// CatchUp returns when the snapshot has the configuration that Redis had when it was called, or when ctx ends (L8). While
-// Redis is away, that is its end.
-func (f *Fleet) CatchUp(ctx context.Context) {
-	w := wait{make(chan struct{})}
-	if !f.tell(ctx, w) {
-		return
-	}
-	select {
-	case <-w.read:
-	case <-ctx.Done():
-	}
-}
-
-// reading is what the owner wants read: everything, or some nodes and perhaps the configuration.
-type reading struct {
+// request is what the reader is to read: everything, or some nodes and optionally the configuration.
+type request struct {
 	all, config bool
 	nodes       []string
 }
 
-// Run follows Redis until ctx ends, and returns nil then. The goroutine that calls it owns the snapshot and does no I/O.
+// reply is what the reader has read.
+type reply struct {
+	request
+	read Snapshot
+	err  error
+}
+
+// catchUp is closed after the next reading of the configuration.
+type catchUp chan struct{}
+
+// CatchUp returns when the snapshot has at least the configuration that Redis had at the time of the call, or when ctx ends.
+// While Redis is unavailable, only ctx ends it.
+func (f *Fleet) CatchUp(ctx context.Context) {
+	done := make(catchUp)
+	select {
+	case f.catchUps <- done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// Run follows Redis until ctx ends, and returns nil then. Its goroutine alone replaces the snapshot, and does no I/O.
 func (f *Fleet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var others sync.WaitGroup
 	others.Go(func() { f.changes.Run(ctx) })
 	others.Go(func() { f.reader(ctx) })
-	f.own(ctx)
+	f.update(ctx)
 	cancel()
 	others.Wait()
 	return nil
 }
 
-// owner is the state of the goroutine that owns the snapshot.
-type owner struct {
-	f           *Fleet
-	connected   bool
-	busy        bool // a reading is under way
-	all, config bool // what is to be read next
-	dirty       map[string]bool
-	waiting     []wait // for the next reading of the configuration
-	served      []wait // by the one that is under way
-	started     bool
+// updater is the state of the goroutine that replaces the snapshot.
+type updater struct {
+	*Fleet
+	connected bool
+	reading   bool // a request is at the reader
+	// What the next request asks for.
+	all, config bool
+	nodes       map[string]bool
+	// Callers of CatchUp, by the request that they wait for.
+	waiting, served []catchUp
+	started         bool
 }
 
-func (f *Fleet) own(ctx context.Context) {
-	o := &owner{f: f, dirty: map[string]bool{}}
+func (f *Fleet) update(ctx context.Context) {
+	u := &updater{Fleet: f, nodes: map[string]bool{}}
 	settle := time.NewTicker(f.opt.Settle)
 	defer settle.Stop()
 	reload := time.NewTicker(f.opt.Reload)
@@ -137,141 +142,137 @@ func (f *Fleet) own(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-settle.C:
-			o.ask()
+			u.request()
 		case <-reload.C:
-			o.all = true
+			u.all = true
 		case e := <-f.changes.Events():
-			o.changed(ctx, e)
-		case e := <-f.events:
-			o.hear(ctx, e)
+			u.handleEvent(ctx, e)
+		case c := <-f.catchUps:
+			u.config, u.waiting = true, append(u.waiting, c)
+			u.request()
+		case r := <-f.replies:
+			u.handleReply(ctx, r)
 		}
 	}
 }
 
-// changed handles what the listener reports.
-func (o *owner) changed(ctx context.Context, e redisconn.Event) {
+func (u *updater) handleEvent(ctx context.Context, e redisconn.Event) {
 	switch e := e.(type) {
 	case redisconn.Up:
-		o.connected, o.all = true, true
-		o.ask()
+		u.connected, u.all = true, true
+		u.request()
 	case redisconn.Down:
-		o.connected = false
-		o.stale(ctx, e.Err)
+		u.connected = false
+		u.markStale(ctx, e.Err)
 	case redisconn.Message:
-		if e.Channel == o.f.scripts.Keys().ConfigUpdated() {
-			o.config = true
+		if e.Channel == u.scripts.Keys().ConfigUpdated() {
+			u.config = true
 		} else {
-			o.dirty[e.Payload] = true
+			u.nodes[e.Payload] = true
 		}
 	}
 }
 
-func (o *owner) hear(ctx context.Context, e any) {
-	switch e := e.(type) {
-	case wait:
-		o.config, o.waiting = true, append(o.waiting, e)
-		o.ask()
-	case read:
-		o.busy = false
-		if e.err != nil {
-			o.all = true // also what this reading was to bring
-			o.waiting, o.served = append(o.served, o.waiting...), nil
-			o.stale(ctx, e.err)
-			return
-		}
-		if !o.connected {
-			return
-		}
-		o.take(ctx, e)
-		for _, w := range o.served {
-			close(w.read)
-		}
-		o.served = nil
-		if len(o.waiting) > 0 {
-			o.ask()
-		}
-	}
-}
-
-// ask has the reader read what has changed, unless it is busy or Redis is away.
-func (o *owner) ask() {
-	if o.busy || !o.connected || !o.all && !o.config && len(o.dirty) == 0 {
+func (u *updater) handleReply(ctx context.Context, r reply) {
+	u.reading = false
+	if r.err != nil {
+		u.all = true // includes what this request asked for
+		u.waiting, u.served = append(u.served, u.waiting...), nil
+		u.markStale(ctx, r.err)
 		return
 	}
-	r := reading{all: o.all, config: o.all || o.config}
-	if !o.all {
-		for id := range o.dirty {
+	if !u.connected {
+		return
+	}
+	u.apply(ctx, r)
+	for _, done := range u.served {
+		close(done)
+	}
+	u.served = nil
+	if len(u.waiting) > 0 {
+		u.request()
+	}
+}
+
+// request sends what has changed to the reader, unless it is busy or Redis is unavailable.
+func (u *updater) request() {
+	if u.reading || !u.connected || !u.all && !u.config && len(u.nodes) == 0 {
+		return
+	}
+	r := request{all: u.all, config: u.all || u.config}
+	if !u.all {
+		for id := range u.nodes {
 			r.nodes = append(r.nodes, id)
 		}
 	}
-	o.busy, o.all, o.config = true, false, false
-	o.waiting, o.served = nil, append(o.served, o.waiting...)
-	clear(o.dirty)
-	o.f.wanted <- r // empty: only one reading is under way
+	u.reading, u.all, u.config = true, false, false
+	u.waiting, u.served = nil, append(u.served, u.waiting...)
+	clear(u.nodes)
+	u.requests <- r // does not block: it has room for the one request
 }
 
-// take makes the next snapshot of the last one and what was read.
-func (o *owner) take(ctx context.Context, e read) {
-	next := *o.f.Snapshot()
-	if e.config {
-		next.Pools, next.Tenants, next.Config = e.got.Pools, e.got.Tenants, e.got.Config
-		next.Services, next.Strategies = e.got.Services, e.got.Strategies
+// apply replaces the snapshot by one with what was read.
+func (u *updater) apply(ctx context.Context, r reply) {
+	next := *u.Snapshot()
+	if r.config {
+		next.Pools, next.Tenants, next.Config = r.read.Pools, r.read.Tenants, r.read.Config
+		next.Services, next.Strategies = r.read.Services, r.read.Strategies
 	}
-	recount := e.all
-	if e.all {
-		next.Nodes = e.got.Nodes
-	} else if len(e.nodes) > 0 {
-		nodes := make(map[string]berth.Node, len(next.Nodes)+len(e.got.Nodes))
-		for id, n := range next.Nodes {
-			nodes[id] = n
-		}
-		for _, id := range e.nodes {
-			n, ok := e.got.Nodes[id]
-			recount = recount || !countsAlike(nodes[id], n)
+	recount := r.all
+	if r.all {
+		next.Nodes = r.read.Nodes
+	} else if len(r.nodes) > 0 {
+		nodes := make(map[string]berth.Node, len(next.Nodes)+len(r.nodes))
+		maps.Copy(nodes, next.Nodes)
+		next.Nodes = nodes
+		for _, id := range r.nodes {
+			n, ok := r.read.Nodes[id]
+			recount = recount || !sameCounts(next.Nodes[id], n)
 			if ok {
-				nodes[id] = n
+				next.Nodes[id] = n
 			} else {
-				delete(nodes, id)
+				delete(next.Nodes, id)
 			}
 		}
-		next.Nodes = nodes
 	}
 	if recount {
 		next.count()
 	}
-	if e.all && next.Stale {
+	if r.all && next.Stale {
 		next.Stale = false
-		o.f.opt.Logger.InfoContext(ctx, "fleet state is current", "nodes", len(next.Nodes))
+		u.opt.Logger.InfoContext(ctx, "fleet state is current", "nodes", len(next.Nodes))
 	}
-	next.At = e.got.At
-	o.f.now.Store(&next)
-	if !o.started {
-		o.started = true
-		close(o.f.ready)
+	next.At = r.read.At
+	u.snapshot.Store(&next)
+	if !u.started {
+		u.started = true
+		close(u.ready)
 	}
 }
 
-func (o *owner) stale(ctx context.Context, err error) {
-	if was := o.f.Snapshot(); !was.Stale {
-		next := *was
+func (u *updater) markStale(ctx context.Context, err error) {
+	if previous := u.Snapshot(); !previous.Stale {
+		next := *previous
 		next.Stale = true
-		o.f.now.Store(&next)
-		o.f.opt.Logger.WarnContext(ctx, "fleet state is stale: Redis is away", "error", err)
+		u.snapshot.Store(&next)
+		u.opt.Logger.WarnContext(ctx, "Redis unavailable: fleet state is stale", "error", err)
 	}
 }
 
-// reader reads what the owner wants, one reading at a time.
+// reader reads what the updater requests, one request at a time.
 func (f *Fleet) reader(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case r := <-f.wanted:
+		case r := <-f.requests:
 			got, err := f.read(ctx, r)
 			if err != nil && !pause.For(ctx, f.opt.Settle) {
 				return
 			}
-			if !f.tell(ctx, read{r, err, got}) {
+			select {
+			case f.replies <- reply{r, got, err}:
+			case <-ctx.Done():
 				return
 			}
 		}
@@ -280,7 +281,7 @@ func (f *Fleet) reader(ctx context.Context) {
 
 const readTimeout = 5 * time.Second
 
-func (f *Fleet) read(ctx context.Context, r reading) (out Snapshot, err error) {
+func (f *Fleet) read(ctx context.Context, r request) (out Snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	s := f.scripts
@@ -315,21 +316,11 @@ func (f *Fleet) read(ctx context.Context, r reading) (out Snapshot, err error) {
 	}
 	out.Strategies = map[string]berth.Strategy{}
 	for _, id := range whole.DynamicPools() {
-		is, err := s.CurrentStrategy(ctx, id)
+		state, err := s.CurrentStrategy(ctx, id)
 		if err != nil {
 			return out, err
 		}
-		out.Strategies[id] = is.Strategy
+		out.Strategies[id] = state.Strategy
 	}
 	return out, nil
-}
-
-// tell gives the owner an event, and tells whether it may go on.
-func (f *Fleet) tell(ctx context.Context, e any) bool {
-	select {
-	case f.events <- e:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -1,5 +1,6 @@
-// Package fleet keeps a read-only copy of what Redis has of nodes, pools, tenants and configuration, so that reading
-// costs no round trip and answers while Redis is away (L1, L8, L11). Nothing is decided by it: decisions are scripts.
+// Package fleet keeps a read-only snapshot of the nodes, pools, tenants and configuration in Redis, so that reads need no
+// round trip and are served while Redis is unavailable. It also sweeps the fleet for nodes that missed heartbeats, and
+// writes the operators' settings to Redis. The snapshot decides nothing: decisions are scripts.
 package fleet
 
 import (
@@ -12,45 +13,45 @@ import (
 	"berth/lua"
 )
 
-// Snapshot is the fleet at one time. It never changes: whoever has it may read it without asking anybody.
+// Snapshot is the fleet at one time. It is immutable.
 type Snapshot struct {
 	Nodes      map[string]berth.Node
-	Pools      map[string]berth.Pool     // the defined ones
-	Strategies map[string]berth.Strategy // that the dynamic pools have now
+	Pools      map[string]berth.Pool     // the defined pools
+	Strategies map[string]berth.Strategy // current strategies of the dynamic pools
 	Tenants    map[string]string         // tenant -> pool
 	Config     berth.FleetConfig
 	Services   json.RawMessage
-	// At is this process's time of the last reading, zero before the first; for people, never for a decision.
+	// At is this process's time of the last reading, for display only; zero before the first.
 	At time.Time
-	// Stale tells that Redis cannot be reached, or was not read yet: the copy may be old, and writes are to be refused.
+	// Stale is true while Redis is unavailable, and before the first reading: the snapshot may be old, and writes are refused.
 	Stale bool
-	// capable counts the nodes that have each capability, manned those of each pool that work: heartbeats change them seldom,
-	// and jobs ask for them often.
-	capable, manned map[string]int
-	// zones are those that the living nodes of each host are in, sorted; more than one are a mistake of who runs them.
+	// capable counts the nodes with each capability, usable the nodes of each pool that take work. Heartbeats rarely change
+	// them, and every session reads them.
+	capable, usable map[string]int
+	// zones lists the zones of each host's registered nodes, sorted. More than one is a configuration error.
 	zones map[string][]string
 }
 
-// works tells that the node lives and may be given work, now or as soon as it has room.
-func works(n berth.Node) bool {
+// takesWork reports whether the node can be given work, now or when it has a free slot.
+func takesWork(n berth.Node) bool {
 	return n.State != berth.NodeDead && !n.Cordoned && n.DrainUntil.IsZero()
 }
 
-// countsAlike tells that count makes the same of both.
-func countsAlike(a, b berth.Node) bool {
-	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && works(a) == works(b) &&
+// sameCounts reports whether count treats both alike.
+func sameCounts(a, b berth.Node) bool {
+	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && takesWork(a) == takesWork(b) &&
 		a.Hostname == b.Hostname && a.Zone == b.Zone
 }
 
 func (s *Snapshot) count() {
-	s.capable, s.manned, s.zones = map[string]int{}, map[string]int{}, map[string][]string{}
+	s.capable, s.usable, s.zones = map[string]int{}, map[string]int{}, map[string][]string{}
 	for _, n := range s.Nodes {
 		for _, c := range n.Capabilities {
 			s.capable[c]++
 		}
 		for _, pool := range n.Pools {
-			if works(n) {
-				s.manned[pool]++
+			if takesWork(n) {
+				s.usable[pool]++
 			}
 		}
 		if i, known := slices.BinarySearch(s.zones[n.Hostname], n.Zone); !known && n.State != berth.NodeDead {
@@ -59,7 +60,7 @@ func (s *Snapshot) count() {
 	}
 }
 
-// Pool is the definition of a pool: the one an operator wrote, or that of the capability of its name.
+// Pool returns the definition of a pool, or the implicit one of the capability of that name.
 func (s *Snapshot) Pool(id string) berth.Pool {
 	if p, ok := s.Pools[id]; ok {
 		return p
@@ -67,8 +68,8 @@ func (s *Snapshot) Pool(id string) berth.Pool {
 	return berth.Pool{ID: id, Capabilities: []string{id}}
 }
 
-// Eligible are the pools that serve a language pair, sorted: the pair's own and every defined one that asks for it (L5). One
-// without a node that works is none of them while others have some.
+// Eligible returns the pools that serve a language pair, sorted: the pair's implicit pool and every defined pool that requires
+// it. Pools without a node that takes work are left out unless all are such.
 func (s *Snapshot) Eligible(src, tgt string) []string {
 	capability := berth.TranslateCapability(src, tgt)
 	var out []string
@@ -80,18 +81,18 @@ func (s *Snapshot) Eligible(src, tgt string) []string {
 			out = append(out, id)
 		}
 	}
-	if slices.ContainsFunc(out, s.isManned) {
-		out = slices.DeleteFunc(out, func(id string) bool { return !s.isManned(id) })
+	if slices.ContainsFunc(out, s.isUsable) {
+		out = slices.DeleteFunc(out, func(id string) bool { return !s.isUsable(id) })
 	}
 	slices.Sort(out)
 	return out
 }
 
-func (s *Snapshot) isManned(poolID string) bool { return s.manned[poolID] > 0 }
+func (s *Snapshot) isUsable(poolID string) bool { return s.usable[poolID] > 0 }
 
-// Serves tells whether the pool is one of the Eligible, in most cases without looking at the others.
+// Serves reports whether Eligible has the pool, in most cases without computing the others.
 func (s *Snapshot) Serves(poolID, src, tgt string) bool {
-	if !s.isManned(poolID) {
+	if !s.isUsable(poolID) {
 		return slices.Contains(s.Eligible(src, tgt), poolID)
 	}
 	capability := berth.TranslateCapability(src, tgt)
@@ -101,8 +102,8 @@ func (s *Snapshot) Serves(poolID, src, tgt string) bool {
 	return poolID == capability && s.capable[capability] > 0
 }
 
-// Strategy is how a pool's node is chosen now: its own strategy, else that of the fleet; where that is dynamic, what it
-// has been switched to (S6, S7). Empty leaves it to the size of the pool.
+// Strategy returns the current strategy of a pool: its own, otherwise the fleet's, resolved. An empty one leaves it to the size
+// of the pool.
 func (s *Snapshot) Strategy(poolID string) berth.Strategy {
 	strategy := s.Pool(poolID).Strategy
 	if strategy == "" {
@@ -111,19 +112,19 @@ func (s *Snapshot) Strategy(poolID string) berth.Strategy {
 	return s.ResolveStrategy(poolID, strategy)
 }
 
-// ResolveStrategy is the strategy itself, and for dynamic what the pool is switched to: round-robin where it is not.
+// ResolveStrategy returns the strategy itself or, for dynamic, the one that the pool is switched to: round-robin at first.
 func (s *Snapshot) ResolveStrategy(poolID string, strategy berth.Strategy) berth.Strategy {
 	if strategy != berth.StrategyDynamic {
 		return strategy
 	}
-	if now, ok := s.Strategies[poolID]; ok {
-		return now
+	if current, ok := s.Strategies[poolID]; ok {
+		return current
 	}
-	return berth.StrategyRoundRobin
+	return strategy.Script()
 }
 
-// Locate fills in what is known of where the caller of a choice is (S5): their own node tells its host and zone, and the host
-// in which zones it is, whatever was said of that. What the caller said of host and zone themselves counts first.
+// Locate completes the location of the caller of a choice: the host and zone default to those of the caller's own node, and
+// the zone to that of the host.
 func (s *Snapshot) Locate(c lua.Choice) lua.Choice {
 	if own, known := s.Nodes[c.Own]; known && c.OwnHost == "" {
 		c.OwnHost = own.Hostname
@@ -164,10 +165,10 @@ func (s *Snapshot) Closest(capabilities []string) (nodeID string, lacks []string
 	return nodeID, lacks
 }
 
-// State is what the strategy of a dynamic pool is decided by: the mean load and latency of its living nodes (S7).
+// State returns the mean load and latency of a pool's ready nodes, by which a dynamic strategy switches.
 func (s *Snapshot) State(poolID string) berth.SystemState { return s.States(poolID)[poolID] }
 
-// States are the states of several pools, found in one pass over the nodes.
+// States returns the states of several pools in one pass over the nodes.
 func (s *Snapshot) States(poolIDs ...string) map[string]berth.SystemState {
 	sums, members := make(map[string]berth.SystemState, len(poolIDs)), make(map[string]float64, len(poolIDs))
 	for _, id := range poolIDs {
@@ -196,7 +197,7 @@ func (s *Snapshot) States(poolIDs ...string) map[string]berth.SystemState {
 	return sums
 }
 
-// PoolIDs are all pools: the defined ones and those that nodes are in, sorted.
+// PoolIDs returns all pools, sorted: the defined ones and those that have nodes.
 func (s *Snapshot) PoolIDs() []string {
 	ids := map[string]bool{}
 	for id := range s.Pools {
@@ -210,7 +211,7 @@ func (s *Snapshot) PoolIDs() []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// DynamicPools are the pools whose strategy has to be decided from time to time, sorted (S7).
+// DynamicPools returns the pools whose strategy is dynamic, sorted.
 func (s *Snapshot) DynamicPools() []string {
 	return slices.DeleteFunc(s.PoolIDs(), func(id string) bool {
 		strategy := s.Pool(id).Strategy

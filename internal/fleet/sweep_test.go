@@ -154,7 +154,7 @@ func TestSweepersDeclareOnceAndHandOver(t *testing.T) {
 	}, patience, 5*time.Millisecond, "the outbox is taken up")
 
 	declared := map[string]int{}
-	for _, l := range log.all(t, "nodes were declared dead") {
+	for _, l := range log.all(t, "nodes declared dead") {
 		for _, d := range l["nodes"].([]any) {
 			declared[d.(map[string]any)["NodeID"].(string)]++
 		}
@@ -171,8 +171,8 @@ func TestSweepersDeclareOnceAndHandOver(t *testing.T) {
 		started[fmt.Sprintf("%s.%d", c.notice.NodeID, c.notice.Generation)] = true
 	}
 	require.Len(t, started, len(dead), "one recovery each, whoever begins it")
-	require.GreaterOrEqual(t, len(log.all(t, "notice was not taken up")), len(dead), "a refused one was left there")
-	require.NotEmpty(t, log.all(t, "notice of a node")[0]["reason"])
+	require.GreaterOrEqual(t, len(log.all(t, "node notice not handled")), len(dead), "a refused one was left there")
+	require.NotEmpty(t, log.all(t, "node notice")[0]["reason"])
 
 	for id, generation := range dead {
 		said, err := s.HeartbeatNode(t.Context(), id, generation, berth.NodeLoad{}, 0.5)
@@ -295,16 +295,16 @@ func TestSweeperWhenRedisIsLost(t *testing.T) {
 			until(t, f, "as before", func(s *fleet.Snapshot) bool {
 				return !s.Stale && len(s.Config.Times) > 0 && s.Nodes["n1"].State == berth.NodeReady
 			})
-			require.Empty(t, log.all(t, "nodes were declared dead"))
+			require.Empty(t, log.all(t, "nodes declared dead"))
 			require.Eventually(t, func() bool { // what was said of the last event may come behind it
-				return len(log.all(t, "the fleet is looked after again")) == c.outed+2
+				return len(log.all(t, "fleet maintenance works again")) == c.outed+2
 			}, patience, time.Millisecond, "also the two restorations that failed at first")
 			away := 0
-			for _, l := range log.all(t, "the fleet cannot be looked after") {
-				if l["part"] == "sweep" {
+			for _, l := range log.all(t, "fleet maintenance failed") {
+				if l["task"] == "sweep" {
 					away++
 				} else {
-					require.Equal(t, "recovery after a grace", l["part"])
+					require.Equal(t, "recovery after a grace", l["task"])
 				}
 			}
 			require.Equal(t, c.outed, away)
@@ -319,7 +319,7 @@ func outlast(t *testing.T, _ *lua.Scripts, server *testredis.Server, log *journa
 	server.Kill()
 	gone := time.Now()
 	require.Eventually(t, func() bool {
-		return time.Since(gone) > 3*fast.Death && len(log.all(t, "the fleet cannot be looked after")) > 1
+		return time.Since(gone) > 3*fast.Death && len(log.all(t, "fleet maintenance failed")) > 1
 	}, patience, time.Millisecond)
 	server.Restart()
 }

@@ -14,14 +14,13 @@ import (
 )
 
 const (
-	// roomyMost are the units that the listener may be ahead of who tells of their room.
-	roomyMost = 1024
-	// outOfStep is the longest pause before room is told of: those that pause longer find it taken.
-	outOfStep = 50 * time.Millisecond
+	// maxCapacityEvents is how many units with free slots the listener may be ahead of their delivery.
+	maxCapacityEvents = 1024
+	// maxDelay is the longest random delay of a delivery: processes with a longer one find the slots taken.
+	maxDelay = 50 * time.Millisecond
 )
 
-// listen is the goroutine that hears what makes a look worth while before its time. A message may be lost: after each
-// connection everything is looked at.
+// listen wakes the delivery of notices and of free capacity. Messages may be lost, so each connection triggers a full check.
 func (s *Sweeper) listen(ctx context.Context) {
 	outbox, free := s.fleet.scripts.Keys().OutboxFilled(), s.fleet.scripts.Keys().NodeFree()
 	channels := []string{outbox}
@@ -42,54 +41,54 @@ func (s *Sweeper) listen(ctx context.Context) {
 			switch e := e.(type) {
 			case redisconn.Up:
 				s.wake()
-				s.room(ctx, "")
+				s.reportCapacity(ctx, "")
 			case redisconn.Message:
 				if e.Channel == outbox {
 					s.wake()
-				} else if s.lives(e.Payload) {
-					s.room(ctx, e.Payload)
+				} else if s.isKnownUnit(e.Payload) {
+					s.reportCapacity(ctx, e.Payload)
 				}
 			}
 		}
 	}
 }
 
-// wake has the outbox looked at now.
+// wake makes deliver read the outbox now.
 func (s *Sweeper) wake() {
 	select {
 	case s.filled <- struct{}{}:
-	default: // it is awake
+	default:
 	}
 }
 
-// lives tells whether a node is a unit that was there before. One that was not has registered: its link tells of its room,
-// once it is known what it runs already (C15).
-func (s *Sweeper) lives(id string) bool {
+// isKnownUnit reports whether a node is a media unit of the snapshot. The capacity of one that has just registered is reported
+// by its link, after that knows which conferences the unit runs.
+func (s *Sweeper) isKnownUnit(id string) bool {
 	n := s.fleet.Snapshot().Nodes[id]
 	return n.Kind == berth.NodeMedia && n.State != berth.NodeDead
 }
 
-func (s *Sweeper) room(ctx context.Context, id string) {
+func (s *Sweeper) reportCapacity(ctx context.Context, id string) {
 	select {
-	case s.roomy <- id:
+	case s.capacity <- id:
 	case <-ctx.Done():
 	}
 }
 
-// tellOfRoom is the goroutine of OnCapacity. What it could not tell it tries again.
-func (s *Sweeper) tellOfRoom(ctx context.Context) {
+// deliverCapacity calls OnCapacity until ctx ends, and retries what failed.
+func (s *Sweeper) deliverCapacity(ctx context.Context) {
 	if s.opt.OnCapacity == nil {
 		return
 	}
-	away := outage{logger: s.opt.Logger, part: "room of units", after: 3}
+	outages := outage{logger: s.opt.Logger, task: "free capacity of units", after: 3}
 	due := map[string]bool{}
 	wait := time.Duration(0)
 	for {
 		if len(due) == 0 {
 			select {
-			case id := <-s.roomy:
-				s.add(due, id)
-				wait = rand.N(outOfStep)
+			case id := <-s.capacity:
+				s.addUnits(due, id)
+				wait = rand.N(maxDelay)
 			case <-ctx.Done():
 				return
 			}
@@ -99,8 +98,8 @@ func (s *Sweeper) tellOfRoom(ctx context.Context) {
 		}
 		for more := true; more; {
 			select {
-			case id := <-s.roomy:
-				s.add(due, id)
+			case id := <-s.capacity:
+				s.addUnits(due, id)
 			default:
 				more = false
 			}
@@ -108,24 +107,24 @@ func (s *Sweeper) tellOfRoom(ctx context.Context) {
 		if len(due) == 0 { // there are no units
 			continue
 		}
-		telling, cancel := context.WithTimeout(ctx, callbackTimeout)
-		err := s.opt.OnCapacity(telling, slices.Sorted(maps.Keys(due)))
+		callCtx, cancel := context.WithTimeout(ctx, callbackTimeout)
+		err := s.opt.OnCapacity(callCtx, slices.Sorted(maps.Keys(due)))
 		cancel()
-		away.note(ctx, err)
+		outages.note(ctx, err)
 		if wait = s.opt.Every; err == nil {
 			clear(due)
 		}
 	}
 }
 
-// add adds a unit, or all that live.
-func (s *Sweeper) add(due map[string]bool, id string) {
+// addUnits adds a unit, or all known units for an empty id.
+func (s *Sweeper) addUnits(due map[string]bool, id string) {
 	if id != "" {
 		due[id] = true
 		return
 	}
 	for id := range s.fleet.Snapshot().Nodes {
-		if s.lives(id) {
+		if s.isKnownUnit(id) {
 			due[id] = true
 		}
 	}
