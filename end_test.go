@@ -13,7 +13,7 @@ import (
 
 func TestTerminalEvent(t *testing.T) { // T10, T13, T16
 	t.Parallel()
-	task := berth.Task{ID: "t", ServiceID: "s", Status: berth.TaskCompleted, Usage: berth.Usage{InputTokens: 1, OutputTokens: 2}}
+	task := berth.Task{TaskPlan: berth.TaskPlan{TaskRequest: berth.TaskRequest{ID: "t", ServiceID: "s"}}, Status: berth.TaskCompleted, Usage: berth.Usage{InputTokens: 1, OutputTokens: 2}}
 	answer, err := json.Marshal(berth.Answer{Text: "good", Points: []berth.MatchPoint{{Requirement: "Go", Matched: true}}})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {

@@ -110,35 +110,47 @@ func (s Step) PendingStatus() TaskStatus {
 	}
 }
 
-// Task is one LLM request as the ledger keeps it.
+// TaskRequest is the part of a task that is the same from its submission through the workflow to the ledger's row and
+// the response: a fact about a task that all of them need belongs here.
+type TaskRequest struct {
+	ID        string   `json:"taskId"`
+	ServiceID string   `json:"serviceId"`
+	Template  Template `json:"template"`
+	Locale    Locale   `json:"locale"`
+	Tier      Tier     `json:"tier"`
+	// Variables maps a variable's name to the asset that holds its value.
+	Variables map[string]string `json:"variables" doc:"Asset id of each variable"`
+	TraceID   string            `json:"traceId,omitempty"`
+	RequestID string            `json:"requestId,omitempty"`
+}
+
+// TaskPlan is a request that was checked and routed. It never changes.
+type TaskPlan struct {
+	TaskRequest
+	UserID string `json:"userId"`
+	// Steps is the chain of model calls.
+	Steps []Step `json:"steps"`
+	// RequestHash distinguishes requests that were submitted with the same id.
+	RequestHash string `json:"requestHash"`
+}
+
+// Task is one LLM request as the ledger stores it.
 type Task struct {
-	ID        string     `json:"taskId"`
-	UserID    string     `json:"userId"`
-	ServiceID string     `json:"serviceId"`
-	Template  Template   `json:"template"`
-	Locale    Locale     `json:"locale"`
-	Tier      Tier       `json:"tier"`
-	Status    TaskStatus `json:"status"`
-	// Steps is the chain fixed at acceptance; StepIndex is the step it stands at.
-	Steps     []Step `json:"steps"`
-	StepIndex int    `json:"stepIndex"`
-	// Variables maps a variable's name to the asset that holds its value (T26).
-	Variables map[string]string `json:"variables"`
-	// RequestHash tells two submissions with one id apart.
-	RequestHash string `json:"-"`
-	// Fence rises with every attempt at a model call of this task; what an older attempt writes is refused (T13).
-	Fence int64 `json:"-"`
-	// ResultAssetID holds the answer: text for a stream, JSON for a batch task. Empty until completed.
-	ResultAssetID string    `json:"resultAssetId,omitempty"`
-	ErrorCode     Code      `json:"errorCode,omitempty"`
-	ErrorMessage  string    `json:"errorMessage,omitempty"`
-	Usage         Usage     `json:"usage"`
-	TraceID       string    `json:"traceId,omitempty"`
-	RequestID     string    `json:"requestId,omitempty"`
-	CreatedAt     time.Time `json:"createdAt"`
-	UpdatedAt     time.Time `json:"updatedAt"`
-	DeadlineAt    time.Time `json:"deadlineAt"`
-	EndedAt       time.Time `json:"endedAt,omitzero"`
+	TaskPlan
+	Status TaskStatus
+	// StepIndex is the current step.
+	StepIndex int
+	// Fence rises with every attempt at a model call of this task; writes of older attempts are rejected.
+	Fence int64
+	// ResultAssetID is the stored result: text for a stream task, JSON for a batch task. Empty until the task completed.
+	ResultAssetID string
+	ErrorCode     Code
+	ErrorMessage  string
+	Usage         Usage
+	CreatedAt     time.Time
+	UpdatedAt     time.Time
+	DeadlineAt    time.Time
+	EndedAt       time.Time
 }
 
 // Usage is what model calls consumed; best effort, some providers report none (T19).

@@ -29,7 +29,7 @@ const heartbeatEvery = 2 * time.Second
 // stores it. Idempotent by (task, step): a step that is recorded answers with what it stored; an older attempt is
 // fenced out of stream and ledger alike (T13).
 func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.StepOutput, error) {
-	attempt, err := a.Ledger.BeginAttempt(ctx, in.TaskID, in.Index, in.Step.PendingStatus())
+	attempt, err := a.Ledger.BeginAttempt(ctx, in.ID, in.Index, in.Step.PendingStatus())
 	switch {
 	case err != nil:
 		return workflows.StepOutput{}, translate(ctx, err)
@@ -38,7 +38,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	case attempt.Final:
 		return workflows.StepOutput{}, translate(ctx, errEnded)
 	}
-	ctx, stop := a.attend(ctx, in.TaskID, attempt.Fence)
+	ctx, stop := a.attend(ctx, in.ID, attempt.Fence)
 	defer stop()
 	s := &step{Tasks: a, in: in, attempt: attempt}
 	s.stage = s.firstStage()
@@ -90,16 +90,16 @@ type step struct {
 }
 
 func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
-	ch := channel(s.in.UserID, s.in.ServiceID, s.in.TaskID)
+	ch := channel(s.in.UserID, s.in.ServiceID, s.in.ID)
 	s.writer = s.Streams.Writer(ctx, ch, s.attempt.Fence, berth.Event{
-		TaskID: s.in.TaskID, ServiceID: s.in.ServiceID, Stage: s.firstStage(),
-	}, func(ctx context.Context) (bool, error) { return s.Ledger.StillOurs(ctx, s.in.TaskID, s.attempt.Fence) })
+		TaskID: s.in.ID, ServiceID: s.in.ServiceID, Stage: s.firstStage(),
+	}, func(ctx context.Context) (bool, error) { return s.Ledger.StillOurs(ctx, s.in.ID, s.attempt.Fence) })
 	defer func() {
 		// After a success everything is flushed already; after a failure the rest is worth one short try.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if cerr := s.writer.Close(closing); cerr != nil && err == nil {
-			s.Logger.Warn("close stream writer", "task", s.in.TaskID, "error", cerr)
+			s.Logger.Warn("close stream writer", "task", s.in.ID, "error", cerr)
 		}
 	}()
 	messages, err := s.prompt(ctx)
@@ -164,7 +164,7 @@ func (s *step) announcement() []berth.Event {
 // announce is for who has to wait.
 func (s *step) announce() {
 	if err := s.writer.Event(s.announcement()...); err != nil {
-		s.Logger.Debug("publish that a step is next", "task", s.in.TaskID, "error", err)
+		s.Logger.Debug("publish that a step is next", "task", s.in.ID, "error", err)
 	}
 }
 
@@ -197,7 +197,7 @@ func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
 	defer func() { granted(); shown.Wait() }() // no position after the start
 	return s.Slots.Acquire(ctx, lease.Request{
 		Model:   s.in.Step.Model,
-		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.TaskID, s.in.Index, s.attempt.Fence),
+		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.ID, s.in.Index, s.attempt.Fence),
 		OnPosition: func(n int) {
 			s.announce()
 			newest.Store(int64(n))
@@ -210,7 +210,7 @@ func (s *step) position(n int) {
 		Type: berth.EventQueued, Stage: berth.StageQueue, Position: &n, Queue: s.in.Step.Queue, Model: s.in.Step.Model,
 	})
 	if err != nil {
-		s.Logger.Debug("publish position", "task", s.in.TaskID, "error", err)
+		s.Logger.Debug("publish position", "task", s.in.ID, "error", err)
 	}
 }
 
@@ -219,7 +219,7 @@ func (s *step) start(ctx context.Context) error {
 	status := s.in.Step.PendingStatus()
 	if s.in.Step.Mode == berth.ModeStream {
 		status = berth.TaskStreaming
-		if err := s.Ledger.SetStatus(ctx, s.in.TaskID, s.attempt.Fence, status); err != nil {
+		if err := s.Ledger.SetStatus(ctx, s.in.ID, s.attempt.Fence, status); err != nil {
 			return err
 		}
 	}
@@ -367,7 +367,7 @@ func (s *step) failed(ctx context.Context, err error) error {
 	var call *llm.CallError
 	if errors.As(err, &call) && call.Retryable {
 		if werr := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Code: call.Code, Message: text(s.in.Locale, msgRetry)}); werr != nil {
-			s.Logger.Debug("publish retry", "task", s.in.TaskID, "error", werr)
+			s.Logger.Debug("publish retry", "task", s.in.ID, "error", werr)
 		}
 	}
 	return err
@@ -384,14 +384,14 @@ func (s *step) logCall(ctx context.Context, code berth.Code) {
 	call.Code = code
 	err := s.Ledger.FailedCall(ctx, call)
 	if err != nil {
-		s.Logger.Warn("log failed call", "task", s.in.TaskID, "error", err)
+		s.Logger.Warn("log failed call", "task", s.in.ID, "error", err)
 	}
 }
 
 // modelCall describes the newest provider call for the usage log.
 func (s *step) modelCall() ledger.ModelCall {
 	return ledger.ModelCall{
-		TaskID: s.in.TaskID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
+		TaskID: s.in.ID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
 		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider, Usage: s.last.Usage,
 		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(),
 	}

@@ -47,10 +47,7 @@ func channel(userID, serviceID, taskID string) lua.Channel {
 func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflows.AcceptReply, error) {
 	now := time.Now()
 	row, created, err := a.Ledger.CreateTask(ctx, berth.Task{
-		ID: in.TaskID, UserID: in.UserID, ServiceID: in.ServiceID, Template: in.Template, Locale: in.Locale,
-		Tier: in.Tier, Status: berth.TaskPending, Steps: in.Steps, Variables: in.Variables,
-		RequestHash: in.RequestHash, RequestID: in.RequestID, TraceID: in.TraceID,
-		CreatedAt: now, UpdatedAt: now, DeadlineAt: now.Add(in.Deadline),
+		TaskPlan: in.TaskPlan, Status: berth.TaskPending, CreatedAt: now, DeadlineAt: now.Add(in.Deadline),
 	})
 	if err != nil {
 		return workflows.AcceptReply{}, translate(ctx, err)
@@ -62,7 +59,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	if row.Status.Final() {
 		return reply, nil
 	}
-	ch := channel(in.UserID, in.ServiceID, in.TaskID)
+	ch := channel(in.UserID, in.ServiceID, in.ID)
 	if err := a.Streams.Open(ctx, ch, row.Fence, row.DeadlineAt); err != nil {
 		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "the event stream cannot be opened", 0, err)
 	}

@@ -29,7 +29,7 @@ import (
 
 // Starter starts workflows and talks to them; *starter.Starter is one, and documents the methods.
 type Starter interface {
-	SubmitTask(ctx context.Context, sub starter.Submission) (starter.Acceptance, error)
+	SubmitTask(ctx context.Context, plan berth.TaskPlan) (task berth.Task, replay bool, err error)
 	CancelTask(ctx context.Context, taskID string) error
 
 	Dispatch(ctx context.Context, job starter.JobCall) (reply workflows.DispatchReply, replay bool, err error)

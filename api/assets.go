@@ -31,8 +31,8 @@ const (
 	maxSide   = 20_000
 	// drainFactor times the limit is read and thrown away, so that a browser in the middle of a body that is
 	// too large reads our answer instead of a reset connection.
-	drainFactor = 4
-	accepted    = "image/png, image/jpeg, image/webp, or text in UTF-8"
+	drainFactor   = 4
+	acceptedMedia = "image/png, image/jpeg, image/webp, or text in UTF-8"
 )
 
 func (s *server) assets(e *echo.Echo) {
@@ -198,17 +198,17 @@ func inspect(content []byte) (berth.Asset, error) {
 	case strings.HasPrefix(a.MediaType, "text/"):
 		return textAsset(content)
 	}
-	return berth.Asset{}, unsupported(fmt.Sprintf("the file looks like %s; accepted are %s", a.MediaType, accepted))
+	return berth.Asset{}, unsupported(fmt.Sprintf("the file looks like %s; accepted are %s", a.MediaType, acceptedMedia))
 }
 
 func checkImage(content []byte, format string) error {
 	cfg, got, err := image.DecodeConfig(bytes.NewReader(content))
 	if err != nil || got != format || cfg.Width <= 0 || cfg.Height <= 0 {
-		e := unsupported(fmt.Sprintf("the %s image cannot be decoded; accepted are %s", strings.ToUpper(format), accepted))
+		e := unsupported(fmt.Sprintf("the %s image cannot be decoded; accepted are %s", strings.ToUpper(format), acceptedMedia))
 		return e.With(err)
 	}
 	if !complete(content, format) {
-		return unsupported(fmt.Sprintf("the %s image is cut off; accepted are %s", strings.ToUpper(format), accepted))
+		return unsupported(fmt.Sprintf("the %s image is cut off; accepted are %s", strings.ToUpper(format), acceptedMedia))
 	}
 	if cfg.Width > maxSide || cfg.Height > maxSide || cfg.Width*cfg.Height > maxPixels {
 		return &berth.Error{
@@ -235,7 +235,7 @@ func complete(content []byte, format string) bool {
 func textAsset(content []byte) (berth.Asset, error) {
 	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
 	if !utf8.Valid(content) || bytes.ContainsRune(content, 0) {
-		return berth.Asset{}, unsupported("a text must be UTF-8; accepted are " + accepted)
+		return berth.Asset{}, unsupported("a text must be UTF-8; accepted are " + acceptedMedia)
 	}
 	if err := checkText("file", string(content)); err != nil {
 		return berth.Asset{}, err

@@ -207,7 +207,7 @@ func TestNoRequestBreaksTheServer(t *testing.T) { // P14
 				}
 				if a.status == http.StatusAccepted && path == "/v1/tasks" { // the events of an open task would never end
 					id, _ := a.json(t)["taskId"].(string)
-					h.finish(berth.Task{ID: id, UserID: "alice"}, "answer")
+					h.finish(berth.Task{TaskPlan: berth.TaskPlan{TaskRequest: berth.TaskRequest{ID: id}, UserID: "alice"}}, "answer")
 				}
 				drainCancels(h)
 			}

@@ -24,7 +24,6 @@ import (
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/internal/llm"
-	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/internal/testredis"
 	"berth/lua"
@@ -45,23 +44,13 @@ type fakeStarter struct {
 
 var errDown = berth.Errorf(berth.CodeUnavailable, "Temporal cannot be reached; try again")
 
-func (s *fakeStarter) SubmitTask(ctx context.Context, sub starter.Submission) (starter.Acceptance, error) {
+func (s *fakeStarter) SubmitTask(ctx context.Context, plan berth.TaskPlan) (berth.Task, bool, error) {
 	s.submits.Add(1)
 	if s.down.Load() {
-		return starter.Acceptance{}, errDown
+		return berth.Task{}, false, errDown
 	}
-	t, created, err := s.ledger.CreateTask(ctx, berth.Task{
-		ID: sub.TaskID, UserID: sub.UserID, ServiceID: sub.ServiceID, Template: sub.Template, Locale: sub.Locale,
-		Tier: sub.Tier, Steps: sub.Steps, Variables: sub.Variables, RequestHash: sub.RequestHash,
-		RequestID: sub.RequestID, TraceID: sub.TraceID, DeadlineAt: time.Now().Add(time.Hour),
-	})
-	if err != nil {
-		return starter.Acceptance{}, err
-	}
-	return starter.Acceptance{
-		TaskID: t.ID, UserID: t.UserID, RequestHash: t.RequestHash, Status: t.Status, Queue: t.Steps[0].Queue,
-		Model: t.Steps[0].Model, Tier: t.Tier, Replay: !created,
-	}, nil
+	t, created, err := s.ledger.CreateTask(ctx, berth.Task{TaskPlan: plan, DeadlineAt: time.Now().Add(time.Hour)})
+	return t, !created, err
 }
 
 func (s *fakeStarter) CancelTask(_ context.Context, taskID string) error {
@@ -277,9 +266,14 @@ func (h *house) task(user, id string, steps ...berth.Step) berth.Task {
 		}
 	}
 	t, _, err := h.ledger.CreateTask(h.t.Context(), berth.Task{
-		ID: id, UserID: user, ServiceID: "svc", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
-		Tier: berth.TierPaid, Steps: steps, Variables: map[string]string{}, DeadlineAt: time.Now().Add(time.Hour),
-		RequestID: "r1",
+		TaskPlan: berth.TaskPlan{
+			TaskRequest: berth.TaskRequest{
+				ID: id, ServiceID: "svc", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN, Tier: berth.TierPaid,
+				Variables: map[string]string{}, RequestID: "r1",
+			},
+			UserID: user, Steps: steps,
+		},
+		DeadlineAt: time.Now().Add(time.Hour),
 	})
 	require.NoError(h.t, err)
 	return t
@@ -308,8 +302,8 @@ func channel(t berth.Task) lua.Channel {
 // full refuses with a time to come back at.
 type full struct{ api.Starter }
 
-func (full) SubmitTask(context.Context, starter.Submission) (starter.Acceptance, error) {
-	return starter.Acceptance{}, &api.RetryError{
+func (full) SubmitTask(context.Context, berth.TaskPlan) (berth.Task, bool, error) {
+	return berth.Task{}, false, &api.RetryError{
 		Err: berth.Errorf(berth.CodeQueueFull, "the queue is full"), After: 7*time.Second + time.Millisecond,
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,22 +15,21 @@ import (
 
 	"berth"
 	"berth/internal/llm"
-	"berth/internal/starter"
 	"berth/lua"
 )
 
 // submitInput is a request for a task.
 type submitInput struct {
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Submissions of one user with the same key and body are one task. With taskId given, that is the task's identity."`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Requests of one user with the same key and body create one task. When taskId is set, it identifies the task instead."`
 	Body           submitBody
 }
 
 type submitBody struct {
-	TaskID    string              `json:"taskId,omitempty" maxLength:"128" doc:"Your own id for the task; without it one is made"`
-	ServiceID string              `json:"serviceId" maxLength:"128" doc:"The service the task is for"`
+	TaskID    string              `json:"taskId,omitempty" maxLength:"128" doc:"Client-chosen id; generated when omitted"`
+	ServiceID string              `json:"serviceId" maxLength:"128" doc:"Service that the task belongs to"`
 	Template  berth.Template      `json:"template"`
-	Locale    berth.Locale        `json:"locale,omitempty" enum:"en,zh" default:"en" doc:"Language of prompts and answer"`
-	Variables map[string]Variable `json:"variables" maxProperties:"8" doc:"See GET /v1/templates for what a template takes"`
+	Locale    berth.Locale        `json:"locale,omitempty" enum:"en,zh" default:"en" doc:"Language of the prompts and the answer"`
+	Variables map[string]Variable `json:"variables" maxProperties:"8" doc:"Inputs of the template, see GET /v1/templates"`
 }
 
 type submitOutput struct {
@@ -38,31 +38,31 @@ type submitOutput struct {
 	Body     submitAnswer
 }
 
-// submitAnswer answers a submission: 202 for a new task, 200 with replay for one that was accepted before (T7).
+// submitAnswer is the response to a submission: 202 for a new task, 200 with replay for one that was accepted before.
 type submitAnswer struct {
 	TaskID      string           `json:"taskId"`
 	Status      berth.TaskStatus `json:"status"`
 	Queue       berth.Queue      `json:"queue,omitempty"`
 	Model       string           `json:"model,omitempty"`
 	Tier        berth.Tier       `json:"tier,omitempty"`
-	Position    int              `json:"position" doc:"Place in the queue, 0 when not known"`
-	EtaSeconds  int              `json:"etaSeconds" doc:"Estimate until the first step starts, 0 when not known"`
-	PollAfterMs int              `json:"pollAfterMs,omitempty" doc:"Ask for the status again after this many milliseconds"`
+	Position    int              `json:"position" doc:"Position in the queue, 0 when unknown"`
+	EtaSeconds  int              `json:"etaSeconds" doc:"Estimated time until the first step starts, 0 when unknown"`
+	PollAfterMs int              `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	EventsURL   string           `json:"eventsUrl"`
-	Replay      bool             `json:"replay,omitempty" doc:"The task was accepted before; nothing was started"`
-	IdemKey     string           `json:"idemKey,omitempty" doc:"What made this a replay"`
+	Replay      bool             `json:"replay,omitempty" doc:"The task had already been accepted; nothing was started"`
+	IdemKey     string           `json:"idemKey,omitempty" doc:"Key that identified the replay"`
 }
 
 func (s *server) submitRoute() {
 	op := huma.Operation{
 		OperationID: "submit-task", Method: http.MethodPost, Path: "/v1/tasks", Tags: []string{"tasks"},
 		Summary:       "Submit a task",
-		Description:   "Answers at once; the work goes on with nobody connected (T8).",
+		Description:   "Returns immediately. The task runs whether or not a client is connected.",
 		DefaultStatus: http.StatusAccepted,
 	}
 	op.Responses = map[string]*huma.Response{
 		"200": {
-			Description: "Accepted before: a replay",
+			Description: "The task had already been accepted",
 			Content: map[string]*huma.MediaType{
 				"application/json": {Schema: s.schemaOf(submitAnswer{})},
 			},
@@ -74,7 +74,7 @@ func (s *server) submitRoute() {
 
 func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
 	cl := callOf(ctx)
-	user, b := cl.user.UserID, in.Body
+	b := in.Body
 	if b.TaskID != "" {
 		if err := berth.ValidID("taskId", b.TaskID); err != nil {
 			return nil, err
@@ -83,128 +83,130 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if err := berth.ValidID("serviceId", b.ServiceID); err != nil {
 		return nil, err
 	}
-	if b.ServiceID == lua.SessionService || b.ServiceID == lua.ConferenceService { // their streams are other things'
+	if b.ServiceID == lua.SessionService || b.ServiceID == lua.ConferenceService { // streams of sessions and conferences
 		return nil, berth.Invalid("serviceId", "must not be %q", b.ServiceID)
 	}
-	vals, err := s.checkValues(ctx, user, b.Template, b.Variables)
+	vals, err := s.checkValues(ctx, cl.user.UserID, b.Template, b.Variables)
 	if err != nil {
 		return nil, err
 	}
-	// without Redis nothing can be streamed or leased: refuse before anything is written (L11)
+	// Without Redis nothing can be streamed or leased: reject before anything is written.
 	if err := s.Redis.Ping(ctx); err != nil {
 		return nil, unavailable("Redis", err)
 	}
-	assets, err := s.store(ctx, user, vals)
+	assets, err := s.store(ctx, cl.user.UserID, vals)
 	if err != nil {
 		return nil, err
 	}
-	sub := starter.Submission{
-		UserID: user, ServiceID: b.ServiceID, Template: b.Template, Locale: b.Locale, Tier: s.Config.Tier,
-		Variables: assets, IdemKey: in.IdempotencyKey, RequestID: cl.requestID, TraceID: cl.traceID,
+	plan := berth.TaskPlan{
+		TaskRequest: berth.TaskRequest{
+			ServiceID: b.ServiceID, Template: b.Template, Locale: b.Locale, Tier: s.Config.Tier, Variables: assets,
+			RequestID: cl.requestID, TraceID: cl.traceID,
+		},
+		UserID: cl.user.UserID,
+		Steps:  s.Catalog.Plan(b.Template, s.Config.Tier, llm.HasImage(vals.kinds)),
 	}
-	if sub.RequestHash, err = requestHash(sub); err != nil {
+	if plan.RequestHash, err = requestHash(plan); err != nil {
 		return nil, err
 	}
-	sub.Steps = s.Catalog.Plan(b.Template, sub.Tier, llm.HasImage(vals.kinds))
-
-	known, found, err := s.identify(ctx, &sub, b.TaskID)
-	if err != nil {
-		return nil, err
-	}
-	if found {
-		return replay(sub, known.ID, known.Status, pollAfter(known))
-	}
-	acc, err := s.Starter.SubmitTask(ctx, sub)
-	if err != nil {
-		return nil, fmt.Errorf("submit task %s: %w", sub.TaskID, err)
-	}
-	return answer(sub, acc)
+	return s.accept(ctx, plan, b.TaskID, in.IdempotencyKey)
 }
 
-// identify finds the task's id: the client's, one derived from its key, or a new one. A task of this user that
-// holds the id already is returned for a replay; one that failed or was cancelled never is (T7).
-func (s *server) identify(ctx context.Context, sub *starter.Submission, clientID string) (berth.Task, bool, error) {
-	if clientID == "" && sub.IdemKey == "" {
-		sub.TaskID = berth.NewID("t_")
-		return berth.Task{}, false, nil
+// accept starts the task, or finds the one that the same request started before.
+func (s *server) accept(ctx context.Context, plan berth.TaskPlan, clientID, key string) (*submitOutput, error) {
+	id, known, err := s.identify(ctx, plan, clientID, key)
+	if err != nil {
+		return nil, err
 	}
-	// each failed task of a key passes the key on to the next id; the bound is against a broken client
-	for n := range maxRetriesOfKey {
-		sub.TaskID = clientID
-		if clientID == "" {
-			sub.TaskID = berth.DerivedID("t_", sub.UserID, sub.IdemKey, strconv.Itoa(n))
+	plan.ID = id
+	task, replayed := known, known.ID != ""
+	if !replayed {
+		if task, replayed, err = s.Starter.SubmitTask(ctx, plan); err != nil {
+			return nil, fmt.Errorf("submit task %s: %w", id, err)
 		}
-		t, err := s.Ledger.GetUserTask(ctx, sub.UserID, sub.TaskID)
+	}
+	switch {
+	case task.UserID != plan.UserID:
+		return nil, &berth.Error{Code: berth.CodeConflict, Field: "taskId", Message: "task id is already in use"}
+	case task.RequestHash != plan.RequestHash:
+		return nil, mismatch(key)
+	case replayed:
+		return replay(task, cmp.Or(key, plan.RequestHash)), nil
+	default:
+		return accepted(task), nil
+	}
+}
+
+// identify returns the task's id: the client's, one derived from its key, or a new one. When a task of this user with
+// the same request already has the id, it is returned too; a task that failed or was cancelled never is.
+func (s *server) identify(ctx context.Context, plan berth.TaskPlan, clientID, key string) (id string, known berth.Task, err error) {
+	if clientID == "" && key == "" {
+		return berth.NewID("t_"), berth.Task{}, nil
+	}
+	// Each failed task of a key passes the key on to the next id. The bound stops a client that always fails.
+	for n := range maxRetriesOfKey {
+		id := clientID
+		if id == "" {
+			id = berth.DerivedID("t_", plan.UserID, key, strconv.Itoa(n))
+		}
+		t, err := s.Ledger.GetUserTask(ctx, plan.UserID, id)
 		switch {
 		case berth.CodeOf(err) == berth.CodeNotFound:
-			return berth.Task{}, false, nil
+			return id, berth.Task{}, nil
 		case err != nil:
-			return berth.Task{}, false, err
-		case t.RequestHash != sub.RequestHash:
-			return berth.Task{}, false, mismatch(*sub)
+			return "", berth.Task{}, err
+		case t.RequestHash != plan.RequestHash:
+			return "", berth.Task{}, mismatch(key)
 		case t.Status != berth.TaskFailed && t.Status != berth.TaskCancelled:
-			return t, true, nil
+			return id, t, nil
 		case clientID != "":
-			return berth.Task{}, false, &berth.Error{
+			return "", berth.Task{}, &berth.Error{
 				Code: berth.CodeConflict, Field: "taskId",
-				Message: "the task of this id has ended as " + string(t.Status) + "; submit under another id",
+				Message: fmt.Sprintf("task already finished (status %s); submit with another id", t.Status),
 			}
 		}
 	}
-	return berth.Task{}, false, &berth.Error{
-		Code: berth.CodeConflict, Field: "Idempotency-Key", Message: "every task of this key failed; use another key",
+	return "", berth.Task{}, &berth.Error{
+		Code: berth.CodeConflict, Field: "Idempotency-Key", Message: "all tasks of this key failed; use another key",
 	}
 }
 
 const maxRetriesOfKey = 16
 
-// answer compares what holds the id with what was asked for.
-func answer(sub starter.Submission, acc starter.Acceptance) (*submitOutput, error) {
-	if acc.UserID != sub.UserID {
-		return nil, &berth.Error{Code: berth.CodeConflict, Field: "taskId", Message: "this id is taken"}
+func accepted(t berth.Task) *submitOutput {
+	step := t.Steps[t.StepIndex]
+	return &submitOutput{
+		Status: http.StatusAccepted, Location: taskPath(t.ID),
+		Body: submitAnswer{
+			TaskID: t.ID, Status: t.Status, Queue: step.Queue, Model: step.Model, Tier: t.Tier,
+			PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
+		},
 	}
-	if acc.RequestHash != sub.RequestHash {
-		return nil, mismatch(sub)
-	}
-	poll := pollAfter(berth.Task{Status: acc.Status, Steps: sub.Steps})
-	if acc.Replay {
-		return replay(sub, acc.TaskID, acc.Status, poll)
-	}
-	out := &submitOutput{Status: http.StatusAccepted, Location: taskPath(acc.TaskID)}
-	out.Body = submitAnswer{
-		TaskID: acc.TaskID, Status: acc.Status, Queue: acc.Queue, Model: acc.Model, Tier: acc.Tier,
-		Position: acc.Position, EtaSeconds: acc.EtaSeconds, PollAfterMs: milliseconds(poll),
-		EventsURL: taskPath(acc.TaskID) + "/events",
-	}
-	return out, nil
 }
 
-func replay(sub starter.Submission, id string, status berth.TaskStatus, poll time.Duration) (*submitOutput, error) {
-	key := sub.IdemKey
-	if key == "" {
-		key = sub.RequestHash
+func replay(t berth.Task, key string) *submitOutput {
+	return &submitOutput{
+		Status: http.StatusOK, Location: taskPath(t.ID),
+		Body: submitAnswer{
+			TaskID: t.ID, Status: t.Status, PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
+			Replay: true, IdemKey: key,
+		},
 	}
-	out := &submitOutput{Status: http.StatusOK, Location: taskPath(id)}
-	out.Body = submitAnswer{
-		TaskID: id, Status: status, PollAfterMs: milliseconds(poll), EventsURL: taskPath(id) + "/events",
-		Replay: true, IdemKey: key,
-	}
-	return out, nil
 }
 
-func mismatch(sub starter.Submission) error {
+func mismatch(key string) error {
 	field := "taskId"
-	if sub.IdemKey != "" {
+	if key != "" {
 		field = "Idempotency-Key"
 	}
 	return &berth.Error{
-		Code: berth.CodeIdempotencyMismatch, Field: field, Message: "was used for another request",
+		Code: berth.CodeIdempotencyMismatch, Field: field, Message: "already used for a different request",
 	}
 }
 
-// requestHash tells submissions apart by what they ask for. Texts count by content: their assets' ids do.
-func requestHash(sub starter.Submission) (string, error) {
-	b, err := json.Marshal([]any{"v1", sub.UserID, sub.ServiceID, sub.Template, sub.Locale, sub.Variables})
+// requestHash identifies what a request asks for. Texts are compared by content, which their asset ids represent.
+func requestHash(plan berth.TaskPlan) (string, error) {
+	b, err := json.Marshal([]any{"v1", plan.UserID, plan.ServiceID, plan.Template, plan.Locale, plan.Variables})
 	if err != nil {
 		return "", fmt.Errorf("hash request: %w", err)
 	}

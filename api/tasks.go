@@ -20,24 +20,17 @@ import (
 
 // taskView is a task as its owner sees it.
 type taskView struct {
-	TaskID    string            `json:"taskId"`
-	ServiceID string            `json:"serviceId"`
-	Template  berth.Template    `json:"template"`
-	Locale    berth.Locale      `json:"locale"`
-	Tier      berth.Tier        `json:"tier"`
-	Status    berth.TaskStatus  `json:"status"`
-	Steps     []stepView        `json:"steps" doc:"The chain, in order"`
-	StepIndex int               `json:"stepIndex" doc:"The step it stands at"`
-	Variables map[string]string `json:"variables" doc:"Variable to asset id"`
-	Text      string            `json:"text,omitempty" doc:"The answer of a stream task"`
-	Result    json.RawMessage   `json:"result,omitempty" doc:"The answer of a batch task; beside the text of a match the points it found"`
-	Error     *taskError        `json:"error,omitempty"`
-	StandIn   bool              `json:"standIn,omitempty" doc:"berth's local stand-in answered in a model's place"`
-	Usage     berth.Usage       `json:"usage"`
-	// PollAfterMs shortens as the end nears (T9); absent once the task is final.
-	PollAfterMs int       `json:"pollAfterMs,omitempty" doc:"Ask again after this many milliseconds"`
-	TraceID     string    `json:"traceId,omitempty"`
-	RequestID   string    `json:"requestId,omitempty"`
+	berth.TaskRequest
+	Status    berth.TaskStatus `json:"status"`
+	Steps     []stepView       `json:"steps" doc:"The chain of model calls, in order"`
+	StepIndex int              `json:"stepIndex" doc:"Index of the current step"`
+	Text      string           `json:"text,omitempty" doc:"The answer of a stream task"`
+	Result    json.RawMessage  `json:"result,omitempty" doc:"The answer of a batch task; for a match the points found"`
+	Error     *taskError       `json:"error,omitempty"`
+	StandIn   bool             `json:"standIn,omitempty" doc:"The local simulator served at least one step"`
+	Usage     berth.Usage      `json:"usage"`
+	// PollAfterMs shortens as the end nears; absent once the task is final.
+	PollAfterMs int       `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	Links       taskLinks `json:"links"`
 	CreatedAt   time.Time `json:"createdAt"`
 	UpdatedAt   time.Time `json:"updatedAt"`
@@ -188,10 +181,11 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (berth.Asset, er
 
 func (s *server) view(t berth.Task) taskView {
 	v := taskView{
-		TaskID: t.ID, ServiceID: t.ServiceID, Template: t.Template, Locale: t.Locale, Tier: t.Tier,
-		Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex, Variables: t.Variables,
-		Usage: t.Usage, PollAfterMs: milliseconds(pollAfter(t)), TraceID: t.TraceID, RequestID: t.RequestID,
-		Links:     taskLinks{Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.workflowLink(workflows.TaskWorkflowID(t.ID), "")},
+		TaskRequest: t.TaskRequest, Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
+		Usage: t.Usage, PollAfterMs: milliseconds(pollAfter(t)),
+		Links: taskLinks{
+			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.workflowLink(workflows.TaskWorkflowID(t.ID), ""),
+		},
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, DeadlineAt: t.DeadlineAt, EndedAt: t.EndedAt,
 	}
 	if v.Variables == nil {

@@ -69,12 +69,18 @@ func newFeeder(s *stack, o stream.Options) *feeder {
 // create puts the row of an accepted task into the ledger. It has one step, which streams.
 func (f *feeder) create(ctx context.Context, user, id string) (berth.Task, error) {
 	task, _, err := f.ledger.CreateTask(ctx, berth.Task{
-		ID: id, UserID: user, ServiceID: "career", Template: berth.TemplateResumeCustomize, Locale: berth.LocaleEN,
-		Tier: berth.TierPaid, Variables: map[string]string{}, DeadlineAt: time.Now().Add(time.Hour),
-		Steps: []berth.Step{{
-			Name: berth.StepCustomize, Template: berth.TemplateResumeCustomize, Mode: berth.ModeStream,
-			Queue: berth.QueueFor(berth.TierPaid, berth.ModeStream), Model: "deepseek-reasoner",
-		}},
+		TaskPlan: berth.TaskPlan{
+			TaskRequest: berth.TaskRequest{
+				ID: id, ServiceID: "career", Template: berth.TemplateResumeCustomize, Locale: berth.LocaleEN,
+				Tier: berth.TierPaid, Variables: map[string]string{},
+			},
+			UserID: user,
+			Steps: []berth.Step{{
+				Name: berth.StepCustomize, Template: berth.TemplateResumeCustomize, Mode: berth.ModeStream,
+				Queue: berth.QueueFor(berth.TierPaid, berth.ModeStream), Model: "deepseek-reasoner",
+			}},
+		},
+		DeadlineAt: time.Now().Add(time.Hour),
 	})
 	return task, err
 }

@@ -203,9 +203,12 @@ func TestTask_RedisUnavailable_SubmissionIsRefused(t *testing.T) { // L11
 
 	// The API asked Redis first. A task whose acceptance fails later is taken back by its workflow.
 	st := starter.Starter{Client: s.temporal(), Deadline: time.Minute, StepTimeout: time.Minute}
-	_, err = st.SubmitTask(t.Context(), starter.Submission{
-		TaskID: "late", UserID: "alice", ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
-		Tier: berth.TierPaid, Variables: map[string]string{"jobText": "a_1"}, RequestHash: "hash",
+	_, _, err = st.SubmitTask(t.Context(), berth.TaskPlan{
+		TaskRequest: berth.TaskRequest{
+			ID: "late", ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
+			Tier: berth.TierPaid, Variables: map[string]string{"jobText": "a_1"},
+		},
+		UserID: "alice", RequestHash: "hash",
 		Steps: []berth.Step{{Name: berth.StepSummary, Template: berth.TemplateJobSummary, Queue: "q_paid_batch", Model: "deepseek-chat"}},
 	})
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err), "%v", err)

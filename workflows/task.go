@@ -11,20 +11,10 @@ import (
 	"berth"
 )
 
-// TaskInput is a submission as the API checked and routed it: ids and small facts only (T26).
+// TaskInput is the argument of Task: a checked and routed request.
 type TaskInput struct {
-	TaskID      string            `json:"taskId"`
-	UserID      string            `json:"userId"`
-	ServiceID   string            `json:"serviceId"`
-	Template    berth.Template    `json:"template"`
-	Locale      berth.Locale      `json:"locale"`
-	Tier        berth.Tier        `json:"tier"`
-	Steps       []berth.Step      `json:"steps"`
-	Variables   map[string]string `json:"variables"`
-	RequestHash string            `json:"requestHash"`
-	RequestID   string            `json:"requestId,omitempty"`
-	TraceID     string            `json:"traceId,omitempty"`
-	// Deadline counts from acceptance, StepTimeout from a step's start (T20).
+	berth.TaskPlan
+	// Deadline counts from acceptance, StepTimeout from a step's start.
 	Deadline    time.Duration `json:"deadline"`
 	StepTimeout time.Duration `json:"stepTimeout"`
 }
@@ -60,21 +50,14 @@ type AcceptReply struct {
 
 // StepInput is the argument of RunStep.
 type StepInput struct {
-	TaskID    string            `json:"taskId"`
-	UserID    string            `json:"userId"`
-	ServiceID string            `json:"serviceId"`
-	Template  berth.Template    `json:"template"`
-	Locale    berth.Locale      `json:"locale"`
-	Tier      berth.Tier        `json:"tier"`
-	Variables map[string]string `json:"variables"`
-	Index     int               `json:"index"`
-	Step      berth.Step        `json:"step"`
-	// Outputs are the assets of the finished steps by name.
+	berth.TaskRequest
+	UserID string     `json:"userId"`
+	Index  int        `json:"index"`
+	Step   berth.Step `json:"step"`
+	// Outputs maps finished steps to the assets they stored.
 	Outputs map[berth.StepName]string `json:"outputs,omitempty"`
 	// NextStatus is the task's status once this step is recorded; empty after the last one.
 	NextStatus berth.TaskStatus `json:"nextStatus,omitempty"`
-	RequestID  string           `json:"requestId,omitempty"`
-	TraceID    string           `json:"traceId,omitempty"`
 	Timeout    time.Duration    `json:"timeout"`
 	DeadlineAt time.Time        `json:"deadlineAt"`
 }
@@ -124,7 +107,7 @@ type task struct {
 }
 
 func (t *task) setup(ctx workflow.Context) error {
-	if t.in.TaskID == "" || len(t.in.Steps) == 0 {
+	if t.in.ID == "" || len(t.in.Steps) == 0 {
 		return temporal.NewNonRetryableApplicationError("task input has no id or no steps", string(berth.CodeInternal), nil)
 	}
 	t.outputs = map[berth.StepName]string{}
@@ -179,7 +162,7 @@ func (t *task) accept(ctx workflow.Context) (AcceptReply, error) {
 func (t *task) withdraw(ctx workflow.Context) error {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), WithdrawTaskActivity, TaskRef{TaskID: t.in.TaskID}).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), WithdrawTaskActivity, TaskRef{TaskID: t.in.ID}).Get(ctx, nil); err != nil {
 		return err
 	}
 	if err := t.await(ctx); err != nil {
@@ -192,10 +175,7 @@ func (t *task) withdraw(ctx workflow.Context) error {
 func (t *task) steps(ctx workflow.Context) error {
 	for i, step := range t.in.Steps {
 		in := StepInput{
-			TaskID: t.in.TaskID, UserID: t.in.UserID, ServiceID: t.in.ServiceID,
-			Template: t.in.Template, Locale: t.in.Locale, Tier: t.in.Tier, Variables: t.in.Variables,
-			Index: i, Step: step, Outputs: t.outputs,
-			RequestID: t.in.RequestID, TraceID: t.in.TraceID,
+			TaskRequest: t.in.TaskRequest, UserID: t.in.UserID, Index: i, Step: step, Outputs: t.outputs,
 			Timeout: t.in.StepTimeout, DeadlineAt: t.accepted.DeadlineAt,
 		}
 		if i+1 < len(t.in.Steps) {
@@ -227,7 +207,7 @@ func (t *task) steps(ctx workflow.Context) error {
 
 // end translates how the chain ended into the decision that the ledger is asked to make.
 func (t *task) end(ctx workflow.Context, err error) EndInput {
-	end := EndInput{TaskID: t.in.TaskID, Status: berth.TaskFailed}
+	end := EndInput{TaskID: t.in.ID, Status: berth.TaskFailed}
 	var app *temporal.ApplicationError
 	var timeout *temporal.TimeoutError
 	switch {
@@ -256,7 +236,7 @@ func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	if err := workflow.ExecuteLocalActivity(untilDone(ctx), FinishTaskActivity, end).Get(ctx, &res); err != nil {
 		return TaskResult{}, err
 	}
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), PublishEndActivity, TaskRef{TaskID: t.in.TaskID}).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), PublishEndActivity, TaskRef{TaskID: t.in.ID}).Get(ctx, nil); err != nil {
 		return TaskResult{}, err
 	}
 	if err := t.await(ctx); err != nil {

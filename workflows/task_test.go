@@ -62,8 +62,13 @@ func newStory(t *testing.T) *story {
 
 func matchInput(hasImage bool) workflows.TaskInput {
 	in := workflows.TaskInput{
-		TaskID: "t1", UserID: "alice", ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
-		Tier: berth.TierPaid, RequestHash: "h1", Deadline: time.Minute, StepTimeout: 30 * time.Second,
+		TaskPlan: berth.TaskPlan{
+			TaskRequest: berth.TaskRequest{
+				ID: "t1", ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN, Tier: berth.TierPaid,
+			},
+			UserID: "alice", RequestHash: "h1",
+		},
+		Deadline: time.Minute, StepTimeout: 30 * time.Second,
 	}
 	for _, step := range in.Template.Spec().Steps(hasImage) {
 		in.Steps = append(in.Steps, berth.Step{Name: step.Name, Template: step.Template, Queue: "q_paid_batch", Model: "m"})
@@ -226,6 +231,6 @@ func TestTaskSubmitAnswersOnceAccepted(t *testing.T) { // T7, T8
 func TestTaskInputWithoutStepsIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newStory(t)
-	_, err := s.run(workflows.TaskInput{TaskID: "t1"})
+	_, err := s.run(workflows.TaskInput{TaskPlan: berth.TaskPlan{TaskRequest: berth.TaskRequest{ID: "t1"}}})
 	require.ErrorContains(t, err, "no id or no steps")
 }

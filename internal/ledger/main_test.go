@@ -41,14 +41,20 @@ func chain() berth.Task {
 	}
 	now := time.Now()
 	return berth.Task{
-		ID: "t_" + rand.Text(), UserID: "alice", ServiceID: "jobs", Template: berth.TemplateJobMatch,
-		Locale: berth.LocaleEN, Tier: berth.TierPaid, Status: berth.TaskPending,
-		Steps: []berth.Step{
-			step(berth.StepOCR, berth.ModeVision), step(berth.StepSummary, berth.ModeBatch),
-			step(berth.StepMatch, berth.ModeStream),
+		TaskPlan: berth.TaskPlan{
+			TaskRequest: berth.TaskRequest{
+				ID: "t_" + rand.Text(), ServiceID: "jobs", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+				Tier: berth.TierPaid, Variables: map[string]string{berth.VarResume: "a_resume"},
+				TraceID: "trace", RequestID: "request",
+			},
+			UserID: "alice",
+			Steps: []berth.Step{
+				step(berth.StepOCR, berth.ModeVision), step(berth.StepSummary, berth.ModeBatch),
+				step(berth.StepMatch, berth.ModeStream),
+			},
+			RequestHash: "hash",
 		},
-		Variables: map[string]string{berth.VarResume: "a_resume"}, RequestHash: "hash", TraceID: "trace",
-		RequestID: "request", CreatedAt: now, DeadlineAt: now.Add(time.Hour),
+		Status: berth.TaskPending, CreatedAt: now, DeadlineAt: now.Add(time.Hour),
 	}
 }
 
