@@ -2,7 +2,6 @@ package tests
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -10,35 +9,6 @@ import (
 
 	"berth"
 )
-
-// berth starts a command in alice's terminal.
-func (s *stack) berth(args ...string) *process {
-	s.tb.Helper()
-	return s.start("berth", args, []string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("alice")})
-}
-
-// says is what a command prints; it has to succeed, or to fail.
-func (s *stack) says(succeeds bool, args ...string) string {
-	s.tb.Helper()
-	p := s.berth(args...)
-	s.eventually(strings.Join(args, " ")+" to end", func() bool {
-		select {
-		case <-p.done:
-			return true
-		default:
-			return false
-		}
-	})
-	require.Equal(s.tb, succeeds, p.cmd.ProcessState.Success(), "%v: %s", args, p.output())
-	return string(p.output())
-}
-
-// shows waits until a command that goes on has printed something, and answers what that was.
-func (s *stack) shows(p *process, pattern string) {
-	s.tb.Helper()
-	re := regexp.MustCompile(pattern)
-	s.eventually(pattern+" to be shown", func() bool { return re.Match(p.output()) })
-}
 
 // C1, C2, C10, C22 from the terminal: a conference is opened, found, followed while it waits and moves, and ended; who follows it
 // reads why it waits, who was told what, and in the end where it was.

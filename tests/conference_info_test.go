@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"testing"
@@ -13,29 +12,6 @@ import (
 	"berth/internal/unit"
 	"berth/lua"
 )
-
-// people has the simulated media server say that so many take part.
-func (m *media) people(c berth.Conference, n int) {
-	m.s.tb.Helper()
-	m.ask(http.MethodPut, "/conferences/"+c.E164, unit.Copy{
-		UnitCopy: berth.UnitCopy{E164: c.E164, ConferenceID: c.ID, Epoch: c.Owner.Epoch, StartedAt: c.CopyStartedAt}, Participants: n,
-	})
-}
-
-// attended waits until the data proxy has so many participants.
-func (m *meeting) attended(e164 string, n int) (basic json.RawMessage) {
-	m.s.tb.Helper()
-	m.s.eventually(e164+" to be attended", func() bool {
-		got, err := m.Conference(context.Background(), e164, "")
-		if err != nil || got.Info == nil {
-			return false
-		}
-		var live struct{ ParticipantCount *int }
-		basic = got.Info.Basic
-		return json.Unmarshal(got.Info.Live, &live) == nil && live.ParticipantCount != nil && *live.ParticipantCount == n
-	})
-	return basic
-}
 
 // C20: what an overtaken unit says is dropped and counted, and a new owner begins with the basic data. C19: after the API
 // was away everything is told again. C22: the record has a segment for each unit.

@@ -1,143 +1,17 @@
 package tests
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/enums/v1"
 
 	"berth"
 	"berth/internal/client"
 	"berth/internal/unit"
 	"berth/lua"
-	"berth/workflows"
 )
-
-// media is a media unit in a process of its own, with a simulated media server.
-type media struct {
-	*process
-	s       *stack
-	id      string
-	control string
-}
-
-func (s *stack) media(id string, slots int, args ...string) *media {
-	s.tb.Helper()
-	m := &media{s: s, id: id, control: freeAddr(s.tb)}
-	m.run(slots, args...)
-	return m
-}
-
-// run starts its process, for the first time or anew.
-func (m *media) run(slots int, args ...string) {
-	m.s.tb.Helper()
-	m.process = m.s.start("berth", append([]string{
-		"media", "--id", m.id, "--slots", fmt.Sprint(slots), "--driver", "sim", "--sim-control", m.control, "--check", "100ms",
-	}, args...), append([]string{"BERTH_URL=http://" + m.s.httpAddr, "BERTH_TOKEN=" + m.s.token("units", "node")}, m.s.settings...))
-	m.s.awaitNode(m.id)
-}
-
-// ask asks the simulated media server for something, and answers the numbers that it runs.
-func (m *media) ask(method, path string, body any) (runs map[string]int64) {
-	m.s.tb.Helper()
-	b, err := json.Marshal(body)
-	require.NoError(m.s.tb, err)
-	req, err := http.NewRequestWithContext(context.Background(), method, "http://"+m.control+path, bytes.NewReader(b))
-	require.NoError(m.s.tb, err)
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(m.s.tb, err)
-	defer func() { _ = res.Body.Close() }()
-	require.Equal(m.s.tb, http.StatusOK, res.StatusCode)
-	var is struct{ Conferences []unit.Copy }
-	require.NoError(m.s.tb, json.NewDecoder(res.Body).Decode(&is))
-	runs = map[string]int64{}
-	for _, c := range is.Conferences {
-		runs[c.E164] = c.Epoch
-	}
-	return runs
-}
-
-func (m *media) runs() map[string]int64 { return m.ask(http.MethodGet, "/", nil) }
-
-func (m *media) fail(f unit.Fault) { m.ask(http.MethodPut, "/fault", map[string]any{"fault": f}) }
-
-// meeting is a client's conferences.
-type meeting struct {
-	*client.Client
-	s *stack
-}
-
-func (s *stack) meeting() *meeting { return &meeting{Client: s.user("alice"), s: s} }
-
-func (m *meeting) open(e164 string, set ...func(*client.ConferenceSpec)) client.Conference {
-	m.s.tb.Helper()
-	spec := client.ConferenceSpec{E164: e164, Title: e164, DurationMs: time.Hour.Milliseconds()}
-	for _, f := range set {
-		f(&spec)
-	}
-	var made client.Conference
-	m.s.eventually(e164+" to be created", func() (ok bool) { // units and Redis may be new
-		var err error
-		made, err = m.CreateConference(context.Background(), spec)
-		return err == nil
-	})
-	return made
-}
-
-// until waits until the conference is as it should be.
-func (m *meeting) until(e164, what string, is func(berth.Conference) bool) (c berth.Conference) {
-	m.s.tb.Helper()
-	m.s.eventually(e164+" to be "+what, func() bool {
-		got, err := m.Conference(context.Background(), e164, "")
-		c = got.Conference
-		return err == nil && is(c)
-	})
-	return c
-}
-
-func on(id string) func(berth.Conference) bool {
-	return func(c berth.Conference) bool { return c.Status == berth.ConferenceOpen && c.Owner.NodeID == id }
-}
-
-func ofStatus(s berth.ConferenceStatus) func(berth.Conference) bool {
-	return func(c berth.Conference) bool { return c.Status == s }
-}
-
-// end ends the conference and keeps its history.
-func (m *meeting) end(e164, name string) {
-	m.s.tb.Helper()
-	_, err := m.EndConference(context.Background(), e164)
-	require.NoError(m.s.tb, err)
-	m.over(e164, name)
-}
-
-// over waits for the conference's run to be over and keeps its history; it tells what it cost.
-func (m *meeting) over(e164, name string) {
-	m.s.tb.Helper()
-	id := workflows.ConferenceWorkflowID(e164)
-	m.s.awaitEnd(id)
-	tasks, h := 0, m.s.history(context.Background(), m.s.temporal(), id, "")
-	for _, ev := range h.GetEvents() {
-		if ev.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
-			tasks++
-		}
-	}
-	m.s.tb.Logf("%s: %d workflow tasks, %d events", name, tasks, len(h.GetEvents()))
-	m.s.keepWorkflow(name, id)
-}
-
-// link waits for the link of a unit's generation to be over and keeps its history.
-func (s *stack) link(name, id string, generation int64) {
-	s.tb.Helper()
-	s.awaitEnd(workflows.LinkWorkflowID(id, generation))
-	s.keepWorkflow(name, workflows.LinkWorkflowID(id, generation))
-}
 
 func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, C7, C10, C15, C16, C17
 	t.Parallel()

@@ -2,13 +2,9 @@ package tests
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,45 +14,9 @@ import (
 
 	"berth"
 	"berth/internal/client"
-	"berth/internal/node"
 	"berth/internal/unit"
 	"berth/lua"
 )
-
-// watched is a media unit in the test's process that notes what its media server is asked for.
-type watched struct {
-	*unit.Sim
-	now, most atomic.Int64
-	made      chan berth.UnitConference
-}
-
-// Create notes how many are being made at once.
-func (w *watched) Create(ctx context.Context, c berth.UnitConference) error {
-	n := w.now.Add(1)
-	defer w.now.Add(-1)
-	for most := w.most.Load(); n > most && !w.most.CompareAndSwap(most, n); most = w.most.Load() {
-	}
-	w.made <- c
-	return w.Sim.Create(ctx, c)
-}
-
-// watch starts a unit whose commands take so long.
-func (s *stack) watch(id string, slots int, delay time.Duration) *watched {
-	s.tb.Helper()
-	incarnation, err := node.NewIncarnation()
-	require.NoError(s.tb, err)
-	w := &watched{Sim: unit.NewSim(unit.SimOptions{Incarnation: incarnation, Delay: delay}), made: make(chan berth.UnitConference, 1000)}
-	ctx, stop := context.WithCancel(context.Background())
-	options := unit.Options{
-		Spec: berth.NodeSpec{ID: id, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: slots},
-		API:  s.user("units", "node"), Temporal: s.temporal(), Driver: w, Logger: slog.New(slog.DiscardHandler),
-	}
-	var running sync.WaitGroup
-	running.Go(func() { _ = unit.Run(ctx, options) }) // how it ends is seen by what it did
-	s.tb.Cleanup(func() { stop(); running.Wait() })
-	s.awaitNode(id)
-	return w
-}
 
 // C3: a unit with many conferences dies, and all have to go to one other. It does a few at a time; each is asked of it once, and
 // those that have to wait for that are not given up.

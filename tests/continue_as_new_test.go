@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -12,14 +11,6 @@ import (
 	"berth/internal/unit"
 	"berth/workflows"
 )
-
-// runOf is the workflow's run now.
-func (s *stack) runOf(c temporalclient.Client, workflowID string) string {
-	s.tb.Helper()
-	is, err := c.DescribeWorkflowExecution(context.Background(), workflowID, "")
-	require.NoError(s.tb, err)
-	return is.GetWorkflowExecutionInfo().GetExecution().GetRunId()
-}
 
 // P1: a conference that has become long goes on in a new run, which knows what the first one did: it waits, and is recovered. A
 // link that has much to tell goes on as well, and tells it until it is acknowledged.

@@ -1,9 +1,6 @@
 package tests
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,161 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
-	"go.temporal.io/sdk/activity"
-	temporalclient "go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/worker"
 
 	"berth"
-	"berth/lua"
 	"berth/workflows"
 )
-
-// engine is a node of the test's own: it polls its queue and does what the executor's name says.
-type engine struct {
-	s          *stack
-	scripts    *lua.Scripts
-	spec       berth.NodeSpec
-	generation int64
-	started    chan berth.ExecuteInput
-	finish     chan struct{} // lets one "wait" end
-}
-
-// engine registers a node of so many slots for the executors of these tests, and polls unless it is mute.
-func (s *stack) engine(id string, slots int, mute bool) *engine {
-	s.tb.Helper()
-	e := &engine{
-		s: s, scripts: lua.New(s.redis(), lua.Keys{}), started: make(chan berth.ExecuteInput, 100), finish: make(chan struct{}, 100),
-		spec: berth.NodeSpec{
-			ID: id, Kind: berth.NodeEngine, MaxConcurrentJobs: slots, Capabilities: []string{"echo", "wait", "refuse", "break"},
-			Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixMilli()},
-		},
-	}
-	if e.register(); !mute {
-		e.poll()
-	}
-	return e
-}
-
-// poll has the node take what is sent to its generation; to an older one it still answers for what it took.
-func (e *engine) poll() {
-	e.s.tb.Helper()
-	w := worker.New(e.s.temporal(), berth.NodeTaskQueue(e.spec.ID, e.generation), worker.Options{DisableWorkflowWorker: true})
-	w.RegisterActivityWithOptions(e.execute, activity.RegisterOptions{Name: berth.ActivityExecute})
-	require.NoError(e.s.tb, w.Start())
-	e.s.tb.Cleanup(w.Stop)
-}
-
-// register makes the node known, as a new generation where Redis does not know it.
-func (e *engine) register() {
-	e.s.tb.Helper()
-	r, err := e.scripts.RegisterNode(context.Background(), e.spec, lua.Registration{Previous: e.generation})
-	require.NoError(e.s.tb, err)
-	e.generation = r.Generation
-}
-
-func (e *engine) execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
-	e.started <- in
-	switch in.Executor {
-	case "wait":
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-e.finish:
-				return berth.ExecuteOutput{Output: in.Input}, nil
-			case <-ctx.Done():
-				return berth.ExecuteOutput{}, ctx.Err()
-			case <-tick.C:
-				activity.RecordHeartbeat(ctx)
-			}
-		}
-	case "refuse":
-		return berth.ExecuteOutput{}, temporal.NewNonRetryableApplicationError("no width", string(berth.CodeInvalid), nil)
-	case "break":
-		return berth.ExecuteOutput{}, errors.New("out of memory")
-	default:
-		return berth.ExecuteOutput{Output: in.Input}, nil
-	}
-}
-
-// slots is how many slots of the node are held.
-func (e *engine) slots() int {
-	n, err := e.scripts.ReadNodes(context.Background(), e.spec.ID)
-	if err != nil {
-		return -1
-	}
-	return n[e.spec.ID].Leases
-}
-
-// submit starts an execution as the API does, and answers what its caller is told.
-func submit(t *testing.T, c temporalclient.Client, id, executor string, set ...func(*workflows.ExecutionInput)) (workflows.ExecuteReply, error) {
-	t.Helper()
-	in := workflows.ExecutionInput{
-		ExecutionID: id, UserID: "alice", Executor: executor, Input: json.RawMessage(fmt.Sprintf("%q", id)), RequestHash: "h-" + id,
-		Where: berth.Requirements{PoolID: executor, Capabilities: []string{executor}}, Timeout: time.Minute, Deadline: 2 * time.Minute,
-	}
-	for _, f := range set {
-		f(&in)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	start := c.NewWithStartWorkflowOperation(temporalclient.StartWorkflowOptions{
-		ID: workflows.ExecutionWorkflowID(id), TaskQueue: workflows.TaskQueueExecutions,
-		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY,
-		WorkflowTaskTimeout:      5 * time.Second,
-	}, workflows.ExecutionWorkflow, in)
-	handle, err := c.UpdateWithStartWorkflow(ctx, temporalclient.UpdateWithStartWorkflowOptions{
-		StartWorkflowOperation: start,
-		UpdateOptions: temporalclient.UpdateWorkflowOptions{
-			UpdateID: in.RequestHash, UpdateName: workflows.UpdateExecute, WaitForStage: temporalclient.WorkflowUpdateStageCompleted,
-			Args: []any{workflows.ExecuteRequest{SubmissionID: id, RequestHash: in.RequestHash}},
-		},
-	})
-	var reply workflows.ExecuteReply
-	if err == nil {
-		err = handle.Get(ctx, &reply)
-	}
-	return reply, err
-}
-
-// ended waits for the execution's end and answers it, however it ended.
-func ended(t *testing.T, c temporalclient.Client, id string) (is berth.Execution) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	err := c.GetWorkflow(ctx, workflows.ExecutionWorkflowID(id), "").Get(ctx, &is)
-	var app *temporal.ApplicationError
-	var canceled *temporal.CanceledError
-	switch {
-	case errors.As(err, &app):
-		require.NoError(t, app.Details(&is))
-	case errors.As(err, &canceled):
-		require.NoError(t, canceled.Details(&is))
-	default:
-		require.NoError(t, err)
-	}
-	return is
-}
-
-func executionStatus(t *testing.T, c temporalclient.Client, id string) (is berth.Execution) {
-	t.Helper()
-	v, err := c.QueryWorkflow(t.Context(), workflows.ExecutionWorkflowID(id), "", workflows.QueryExecution)
-	if err == nil {
-		require.NoError(t, v.Get(&is))
-	}
-	return is
-}
-
-// afterGrace waits until slots are granted.
-func (s *stack) afterGrace(scripts *lua.Scripts) {
-	s.tb.Helper()
-	s.eventually("the grace to be over", func() bool {
-		g, err := scripts.CheckGuard(context.Background())
-		return err == nil && g.Left <= 0
-	})
-}
 
 func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6, S8
 	t.Parallel()

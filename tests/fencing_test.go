@@ -23,34 +23,6 @@ import (
 	"berth/workflows"
 )
 
-// send makes a call that the client does not know, and answers status and body.
-func (s *stack) send(method, path, token string, body any) (int, map[string]any) {
-	s.tb.Helper()
-	b, err := json.Marshal(body)
-	require.NoError(s.tb, err)
-	req, err := http.NewRequestWithContext(context.Background(), method, "http://"+s.httpAddr+path, bytes.NewReader(b))
-	require.NoError(s.tb, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(s.tb, err)
-	defer func() { _ = res.Body.Close() }()
-	var out map[string]any
-	_ = json.NewDecoder(res.Body).Decode(&out) // some answers have none
-	return res.StatusCode, out
-}
-
-// quickTimes has nodes of a kind found dead after other times than the default, in ms.
-func (s *stack) quickTimes(kind berth.NodeKind, heartbeat, suspect, death int) {
-	s.tb.Helper()
-	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{
-		"times": map[string]any{string(kind): map[string]any{
-			"heartbeatIntervalMs": heartbeat, "suspectAfterMs": suspect, "failureDetectionTimeoutMs": death,
-		}},
-	})
-	require.Equal(s.tb, http.StatusOK, status, "%v", out)
-}
-
 // P4, P10: whoever stood still past its time and goes on changes nothing.
 func TestFencing_StoppedPastDeadline_ChangesNothing(t *testing.T) {
 	t.Parallel()

@@ -1,55 +1,10 @@
 package tests
 
 import (
-	"context"
-	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"berth/internal/testlivekit"
-	"berth/internal/unit"
 )
-
-// hall is a media unit in a process of its own, beside a LiveKit server.
-type hall struct {
-	*process
-	*testlivekit.Server
-	s     *stack
-	id    string
-	rooms *unit.LiveKit
-}
-
-func (s *stack) hall(id string, slots int) *hall {
-	s.tb.Helper()
-	h := &hall{Server: testlivekit.Start(s.tb), s: s, id: id}
-	h.process = s.start("berth", []string{
-		"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "livekit", "--livekit-url", h.URL(),
-		"--livekit-key", testlivekit.Key, "--livekit-secret", testlivekit.Secret,
-	}, append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("units", "node")}, s.settings...))
-	var err error
-	h.rooms, err = unit.NewLiveKit(unit.LiveKitOptions{URL: h.URL(), Key: testlivekit.Key, Secret: testlivekit.Secret, Unit: id})
-	require.NoError(s.tb, err)
-	s.tb.Cleanup(h.rooms.Close)
-	s.awaitNode(id)
-	return h
-}
-
-// epochs asks the LiveKit server which conferences have a room there, and under which epoch; nothing when it does not answer.
-func (h *hall) epochs() map[string]int64 {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_, copies, err := h.rooms.List(ctx)
-	if err != nil {
-		return nil
-	}
-	out := map[string]int64{}
-	for _, c := range copies {
-		out[c.E164] = c.Epoch
-	}
-	return out
-}
 
 // C1, C6, C7, C14, C23, on real LiveKit servers, asked themselves which rooms they have.
 func TestLiveKit_ConferenceLifeCycle_RoomsFollow(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/enums/v1"
 
 	"berth"
 	"berth/internal/testredis"
@@ -103,13 +102,4 @@ func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 			require.Empty(t, keys, "ended turns are forgotten")
 		})
 	}
-}
-
-// succeeds waits until a workflow's run is over, which must not have failed.
-func (s *stack) succeeds(workflowID string) {
-	s.tb.Helper()
-	s.awaitEnd(workflowID)
-	d, err := s.temporal().DescribeWorkflowExecution(context.Background(), workflowID, "")
-	require.NoError(s.tb, err)
-	require.Equal(s.tb, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, d.GetWorkflowExecutionInfo().GetStatus(), workflowID)
 }

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,18 +13,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"berth"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
 	temporalclient "go.temporal.io/sdk/client"
 
+	"berth/api"
 	"berth/internal/client"
 	"berth/internal/freeport"
 	"berth/internal/sim"
+	"berth/internal/testredis"
+	"berth/lua"
+	"berth/workflows"
 )
 
 const secret = "a-secret-of-tests-that-is-long-enough-for-hs256"
@@ -282,4 +292,172 @@ func freeAddr(tb testing.TB) string {
 	ports, err := freeport.Find(1)
 	require.NoError(tb, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
+}
+
+// send makes a call that the client does not know, and answers status and body.
+func (s *stack) send(method, path, token string, body any) (int, map[string]any) {
+	s.tb.Helper()
+	b, err := json.Marshal(body)
+	require.NoError(s.tb, err)
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://"+s.httpAddr+path, bytes.NewReader(b))
+	require.NoError(s.tb, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(s.tb, err)
+	defer func() { _ = res.Body.Close() }()
+	var out map[string]any
+	_ = json.NewDecoder(res.Body).Decode(&out) // some answers have none
+	return res.StatusCode, out
+}
+
+// quickTimes has nodes of a kind found dead after other times than the default, in ms.
+func (s *stack) quickTimes(kind berth.NodeKind, heartbeat, suspect, death int) {
+	s.tb.Helper()
+	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{
+		"times": map[string]any{string(kind): map[string]any{
+			"heartbeatIntervalMs": heartbeat, "suspectAfterMs": suspect, "failureDetectionTimeoutMs": death,
+		}},
+	})
+	require.Equal(s.tb, http.StatusOK, status, "%v", out)
+}
+
+// token is a user's bearer token, of scope user when no other is named.
+func (s *stack) token(user string, scopes ...string) string {
+	s.tb.Helper()
+	if len(scopes) == 0 {
+		scopes = []string{"user"}
+	}
+	token, err := api.IssueToken(secret, user, scopes, time.Hour)
+	require.NoError(s.tb, err)
+	return token
+}
+
+func problem(t *testing.T, err error) *client.Problem {
+	t.Helper()
+	var p *client.Problem
+	require.ErrorAs(t, err, &p)
+	return p
+}
+
+// berth starts a command in alice's terminal.
+func (s *stack) berth(args ...string) *process {
+	s.tb.Helper()
+	return s.start("berth", args, []string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("alice")})
+}
+
+// says is what a command prints; it has to succeed, or to fail.
+func (s *stack) says(succeeds bool, args ...string) string {
+	s.tb.Helper()
+	p := s.berth(args...)
+	s.eventually(strings.Join(args, " ")+" to end", func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
+	require.Equal(s.tb, succeeds, p.cmd.ProcessState.Success(), "%v: %s", args, p.output())
+	return string(p.output())
+}
+
+// shows waits until a command that goes on has printed something, and answers what that was.
+func (s *stack) shows(p *process, pattern string) {
+	s.tb.Helper()
+	re := regexp.MustCompile(pattern)
+	s.eventually(pattern+" to be shown", func() bool { return re.Match(p.output()) })
+}
+
+// closed tells whether a workflow's last run is over.
+func (s *stack) closed(workflowID string) bool {
+	c, err := temporalclient.Dial(temporalclient.Options{HostPort: s.ready.TemporalAddr, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	d, err := c.DescribeWorkflowExecution(context.Background(), workflowID, "")
+	return err == nil && d.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING
+}
+
+func (s *stack) awaitEnd(workflowID string) {
+	s.tb.Helper()
+	s.eventually(workflowID+" to end", func() bool { return s.closed(workflowID) })
+}
+
+// succeeds waits until a workflow's run is over, which must not have failed.
+func (s *stack) succeeds(workflowID string) {
+	s.tb.Helper()
+	s.awaitEnd(workflowID)
+	d, err := s.temporal().DescribeWorkflowExecution(context.Background(), workflowID, "")
+	require.NoError(s.tb, err)
+	require.Equal(s.tb, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, d.GetWorkflowExecutionInfo().GetStatus(), workflowID)
+}
+
+// runOf is the workflow's run now.
+func (s *stack) runOf(c temporalclient.Client, workflowID string) string {
+	s.tb.Helper()
+	is, err := c.DescribeWorkflowExecution(context.Background(), workflowID, "")
+	require.NoError(s.tb, err)
+	return is.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+}
+
+// link waits for the link of a unit's generation to be over and keeps its history.
+func (s *stack) link(name, id string, generation int64) {
+	s.tb.Helper()
+	s.awaitEnd(workflows.LinkWorkflowID(id, generation))
+	s.keepWorkflow(name, workflows.LinkWorkflowID(id, generation))
+}
+
+// afterGrace waits until slots are granted.
+func (s *stack) afterGrace(scripts *lua.Scripts) {
+	s.tb.Helper()
+	s.eventually("the grace to be over", func() bool {
+		g, err := scripts.CheckGuard(context.Background())
+		return err == nil && g.Left <= 0
+	})
+}
+
+// noSlots waits until no slot of the nodes is held.
+func (s *stack) noSlots(ids ...string) {
+	s.tb.Helper()
+	scripts := lua.New(s.redis(), lua.Keys{})
+	s.eventually("all slots to be given back", func() bool {
+		nodes, err := scripts.ReadNodes(context.Background(), ids...)
+		if err != nil {
+			return false
+		}
+		for _, n := range nodes {
+			if n.Leases > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// noSlotsIn is noSlots in a Redis of the test's own.
+func (s *stack) noSlotsIn(redis *testredis.Server, ids ...string) {
+	s.tb.Helper()
+	own := *s
+	own.ready.RedisAddr = redis.Addr()
+	own.noSlots(ids...)
+}
+
+// noSlotHeld waits until no model's lease is held.
+func (s *stack) noSlotHeld() {
+	s.tb.Helper()
+	rdb := s.redis()
+	s.eventually("all slots to be free", func() bool {
+		keys, err := rdb.Keys(context.Background(), "model:*:holders").Result()
+		if err != nil {
+			return false
+		}
+		for _, k := range keys {
+			if n, err := rdb.ZCard(context.Background(), k).Result(); err != nil || n > 0 {
+				return false
+			}
+		}
+		return true
+	})
 }

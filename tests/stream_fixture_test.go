@@ -224,17 +224,6 @@ func (s *stack) listener(user, task string) *listener {
 	return &listener{addr: s.httpAddr, token: s.token(user), task: task, from: "127.0.0.2"}
 }
 
-// token is a user's bearer token, of scope user when no other is named.
-func (s *stack) token(user string, scopes ...string) string {
-	s.tb.Helper()
-	if len(scopes) == 0 {
-		scopes = []string{"user"}
-	}
-	token, err := api.IssueToken(secret, user, scopes, time.Hour)
-	require.NoError(s.tb, err)
-	return token
-}
-
 // request is what a client of the stream sends.
 func (l *listener) request() []byte {
 	b := fmt.Appendf(nil, "GET /v1/tasks/%s/events%s HTTP/1.1\r\nHost: berth\r\nAuthorization: Bearer %s\r\n", l.task, l.query, l.token)

@@ -3,15 +3,11 @@ package tests
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,84 +15,6 @@ import (
 	"berth/internal/client"
 	"berth/internal/sim"
 )
-
-func example(tb testing.TB, name string) []byte {
-	tb.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "examples", name)) //nolint:gosec // our own examples
-	require.NoError(tb, err)
-	return b
-}
-
-// submitMatch hands in a job_match of the example picture and résumé.
-func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string) client.Acceptance {
-	tb.Helper()
-	picture := "posting-" + string(locale) + ".png"
-	image, err := c.Upload(tb.Context(), picture, example(tb, picture))
-	require.NoError(tb, err)
-	acc, err := c.Submit(tb.Context(), client.Submission{
-		TaskID: id, ServiceID: "career", Template: berth.TemplateJobMatch, Locale: locale,
-		Variables: map[string]any{
-			"jobImage": client.AssetRef(image),
-			"resume":   string(example(tb, "resume-"+string(locale)+".txt")),
-		},
-	}, "")
-	require.NoError(tb, err)
-	return acc
-}
-
-// seen is what one reader saw of a task's stream.
-type seen struct {
-	events   []client.StreamEvent
-	text     string // of tokens since the last reset
-	statuses []berth.TaskStatus
-	points   []berth.MatchPoint
-	resets   int
-	last     berth.Event
-}
-
-func (s *seen) add(ev client.StreamEvent) {
-	s.events = append(s.events, ev)
-	e := ev.Event
-	switch e.Type {
-	case berth.EventToken, berth.EventTokenBatch:
-		s.text += e.Text
-	case berth.EventReset:
-		s.text, s.points = "", nil
-		s.resets++
-	case berth.EventStageProgress:
-		s.points = append(s.points, e.Points...)
-	}
-	if e.Status != "" && (len(s.statuses) == 0 || s.statuses[len(s.statuses)-1] != e.Status) {
-		s.statuses = append(s.statuses, e.Status)
-	}
-	s.last = e
-}
-
-func (s *seen) count(typ berth.EventType) (n int) {
-	for _, ev := range s.events {
-		if ev.Event.Type == typ {
-			n++
-		}
-	}
-	return n
-}
-
-// watch follows a task to its end. each, if any, may look at every event as it comes.
-func watch(tb testing.TB, c *client.Client, id string, each func(*seen)) *seen {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
-	defer cancel()
-	s := &seen{}
-	for ev, err := range c.Follow(ctx, id, "") {
-		require.NoError(tb, err)
-		s.add(ev)
-		if each != nil {
-			each(s)
-		}
-	}
-	require.True(tb, s.last.Type.Terminal(), "the stream ends with a terminal event, not %s", s.last.Type)
-	return s
-}
 
 func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T11, T16, T17, T22, T23, T27
 	t.Parallel()
@@ -208,24 +126,6 @@ func TestTask_TwoWorkers_ModelCapHolds(t *testing.T) { // T3, T4, T29
 	require.Equal(t, 1, st.Models["deepseek-chat"].PeakInFlight)
 	require.Equal(t, 2, st.Models["deepseek-reasoner"].PeakInFlight)
 	s.noSlotHeld()
-}
-
-// noSlotHeld waits until no model's lease is held.
-func (s *stack) noSlotHeld() {
-	s.tb.Helper()
-	rdb := s.redis()
-	s.eventually("all slots to be free", func() bool {
-		keys, err := rdb.Keys(context.Background(), "model:*:holders").Result()
-		if err != nil {
-			return false
-		}
-		for _, k := range keys {
-			if n, err := rdb.ZCard(context.Background(), k).Result(); err != nil || n > 0 {
-				return false
-			}
-		}
-		return true
-	})
 }
 
 func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22

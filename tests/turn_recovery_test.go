@@ -11,15 +11,6 @@ import (
 	"berth/workflows"
 )
 
-// translator runs `berth node` with the simulated driver.
-func (s *stack) translator(id string, args ...string) *process {
-	s.tb.Helper()
-	p := s.start("berth", append([]string{"node", "--id", id, "--capabilities", enES, "--driver", "sim"}, args...),
-		append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("nodes", "node")}, s.settings...))
-	s.awaitNode(id)
-	return p
-}
-
 // A node is killed, or stopped, with jobs on it: they are done elsewhere, and the listener hears each segment once, in its
 // place (A11, P2). What a stopped one says of them when it goes on counts for nothing (P4).
 func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {

@@ -170,30 +170,6 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 	}
 }
 
-// speakPolitely hands a segment in, and while it is refused comes back when it is told to.
-func (c *conversation) speakPolitely(turn string, index int) client.Dispatch {
-	c.s.tb.Helper()
-	for {
-		out, err := c.trySpeak(turn, index, "")
-		if err == nil {
-			return out
-		}
-		var p *client.Problem
-		require.ErrorAs(c.s.tb, err, &p)
-		require.Equal(c.s.tb, http.StatusServiceUnavailable, p.Status, "%v", err)
-		require.Positive(c.s.tb, p.RetryAfter)
-		<-time.After(time.Duration(p.RetryAfter) * time.Second)
-	}
-}
-
-// noSlotsIn is noSlots in a Redis of the test's own.
-func (s *stack) noSlotsIn(redis *testredis.Server, ids ...string) {
-	s.tb.Helper()
-	own := *s
-	own.ready.RedisAddr = redis.Addr()
-	own.noSlots(ids...)
-}
-
 // What is wrong is said clearly, and nothing is half done (X6, X5).
 func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	t.Parallel()

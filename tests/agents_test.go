@@ -1,0 +1,317 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+
+	"berth"
+	"berth/internal/node"
+	"berth/internal/testlivekit"
+	"berth/internal/unit"
+	"berth/lua"
+)
+
+const enES = "translate:en-es"
+
+func (s *stack) awaitNode(id string) {
+	s.tb.Helper()
+	operator := s.user("op", "operator")
+	s.eventually("node "+id+" to be ready", func() bool {
+		n, err := operator.Node(context.Background(), id)
+		return err == nil && n.State == berth.NodeReady
+	})
+}
+
+type deskJob struct {
+	in     berth.JobInput
+	answer chan error
+}
+
+// desk is a translating node whose jobs the test does: by itself at once, or by hand when it is held.
+type desk struct {
+	id   string
+	held atomic.Bool
+	jobs chan deskJob
+	stop context.CancelFunc
+}
+
+// Translate says who translated.
+func (d *desk) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
+	out := berth.JobOutput{Text: in.Text + " @" + d.id}
+	if !d.held.Load() {
+		return out, nil
+	}
+	job := deskJob{in, make(chan error, 1)}
+	d.jobs <- job
+	select {
+	case err := <-job.answer:
+		return out, err
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
+}
+
+func (d *desk) Execute(context.Context, berth.ExecuteInput) (berth.ExecuteOutput, error) {
+	return berth.ExecuteOutput{}, errors.New("a desk translates")
+}
+
+// next is the next job that reaches a held desk.
+func (d *desk) next(s *stack) deskJob {
+	s.tb.Helper()
+	select {
+	case job := <-d.jobs:
+		return job
+	case <-time.After(patience):
+		s.tb.Fatalf("no job reached %s", d.id)
+		return deskJob{}
+	}
+}
+
+// desk starts a node of the test's own and waits until jobs can go to it.
+func (s *stack) desk(id string, slots int) *desk {
+	s.tb.Helper()
+	incarnation, err := node.NewIncarnation()
+	require.NoError(s.tb, err)
+	ctx, stop := context.WithCancel(context.Background())
+	d := &desk{id: id, jobs: make(chan deskJob, 1000), stop: stop}
+	options := node.Options{
+		Spec: berth.NodeSpec{
+			ID: id, Kind: berth.NodeTranslate, Incarnation: incarnation, Capabilities: []string{enES}, MaxConcurrentJobs: slots,
+		},
+		API: s.user("nodes", "node"), Temporal: s.temporal(), Driver: d, Drain: time.Second, Logger: slog.New(slog.DiscardHandler),
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = node.Run(ctx, options) }) // how it ends is seen by what it did
+	s.tb.Cleanup(func() { stop(); running.Wait() })
+	s.awaitNode(id)
+	return d
+}
+
+// translator runs `berth node` with the simulated driver.
+func (s *stack) translator(id string, args ...string) *process {
+	s.tb.Helper()
+	p := s.start("berth", append([]string{"node", "--id", id, "--capabilities", enES, "--driver", "sim"}, args...),
+		append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("nodes", "node")}, s.settings...))
+	s.awaitNode(id)
+	return p
+}
+
+// engine is a node of the test's own: it polls its queue and does what the executor's name says.
+type engine struct {
+	s          *stack
+	scripts    *lua.Scripts
+	spec       berth.NodeSpec
+	generation int64
+	started    chan berth.ExecuteInput
+	finish     chan struct{} // lets one "wait" end
+}
+
+// poll has the node take what is sent to its generation; to an older one it still answers for what it took.
+func (e *engine) poll() {
+	e.s.tb.Helper()
+	w := worker.New(e.s.temporal(), berth.NodeTaskQueue(e.spec.ID, e.generation), worker.Options{DisableWorkflowWorker: true})
+	w.RegisterActivityWithOptions(e.execute, activity.RegisterOptions{Name: berth.ActivityExecute})
+	require.NoError(e.s.tb, w.Start())
+	e.s.tb.Cleanup(w.Stop)
+}
+
+// register makes the node known, as a new generation where Redis does not know it.
+func (e *engine) register() {
+	e.s.tb.Helper()
+	r, err := e.scripts.RegisterNode(context.Background(), e.spec, lua.Registration{Previous: e.generation})
+	require.NoError(e.s.tb, err)
+	e.generation = r.Generation
+}
+
+func (e *engine) execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+	e.started <- in
+	switch in.Executor {
+	case "wait":
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-e.finish:
+				return berth.ExecuteOutput{Output: in.Input}, nil
+			case <-ctx.Done():
+				return berth.ExecuteOutput{}, ctx.Err()
+			case <-tick.C:
+				activity.RecordHeartbeat(ctx)
+			}
+		}
+	case "refuse":
+		return berth.ExecuteOutput{}, temporal.NewNonRetryableApplicationError("no width", string(berth.CodeInvalid), nil)
+	case "break":
+		return berth.ExecuteOutput{}, errors.New("out of memory")
+	default:
+		return berth.ExecuteOutput{Output: in.Input}, nil
+	}
+}
+
+// slots is how many slots of the node are held.
+func (e *engine) slots() int {
+	n, err := e.scripts.ReadNodes(context.Background(), e.spec.ID)
+	if err != nil {
+		return -1
+	}
+	return n[e.spec.ID].Leases
+}
+
+// engine registers a node of so many slots for the executors of these tests, and polls unless it is mute.
+func (s *stack) engine(id string, slots int, mute bool) *engine {
+	s.tb.Helper()
+	e := &engine{
+		s: s, scripts: lua.New(s.redis(), lua.Keys{}), started: make(chan berth.ExecuteInput, 100), finish: make(chan struct{}, 100),
+		spec: berth.NodeSpec{
+			ID: id, Kind: berth.NodeEngine, MaxConcurrentJobs: slots, Capabilities: []string{"echo", "wait", "refuse", "break"},
+			Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixMilli()},
+		},
+	}
+	if e.register(); !mute {
+		e.poll()
+	}
+	return e
+}
+
+// people has the simulated media server say that so many take part.
+func (m *media) people(c berth.Conference, n int) {
+	m.s.tb.Helper()
+	m.ask(http.MethodPut, "/conferences/"+c.E164, unit.Copy{
+		UnitCopy: berth.UnitCopy{E164: c.E164, ConferenceID: c.ID, Epoch: c.Owner.Epoch, StartedAt: c.CopyStartedAt}, Participants: n,
+	})
+}
+
+// media is a media unit in a process of its own, with a simulated media server.
+type media struct {
+	*process
+	s       *stack
+	id      string
+	control string
+}
+
+// run starts its process, for the first time or anew.
+func (m *media) run(slots int, args ...string) {
+	m.s.tb.Helper()
+	m.process = m.s.start("berth", append([]string{
+		"media", "--id", m.id, "--slots", fmt.Sprint(slots), "--driver", "sim", "--sim-control", m.control, "--check", "100ms",
+	}, args...), append([]string{"BERTH_URL=http://" + m.s.httpAddr, "BERTH_TOKEN=" + m.s.token("units", "node")}, m.s.settings...))
+	m.s.awaitNode(m.id)
+}
+
+// ask asks the simulated media server for something, and answers the numbers that it runs.
+func (m *media) ask(method, path string, body any) (runs map[string]int64) {
+	m.s.tb.Helper()
+	b, err := json.Marshal(body)
+	require.NoError(m.s.tb, err)
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://"+m.control+path, bytes.NewReader(b))
+	require.NoError(m.s.tb, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(m.s.tb, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(m.s.tb, http.StatusOK, res.StatusCode)
+	var is struct{ Conferences []unit.Copy }
+	require.NoError(m.s.tb, json.NewDecoder(res.Body).Decode(&is))
+	runs = map[string]int64{}
+	for _, c := range is.Conferences {
+		runs[c.E164] = c.Epoch
+	}
+	return runs
+}
+
+func (m *media) runs() map[string]int64 { return m.ask(http.MethodGet, "/", nil) }
+
+func (m *media) fail(f unit.Fault) { m.ask(http.MethodPut, "/fault", map[string]any{"fault": f}) }
+
+func (s *stack) media(id string, slots int, args ...string) *media {
+	s.tb.Helper()
+	m := &media{s: s, id: id, control: freeAddr(s.tb)}
+	m.run(slots, args...)
+	return m
+}
+
+// watched is a media unit in the test's process that notes what its media server is asked for.
+type watched struct {
+	*unit.Sim
+	now, most atomic.Int64
+	made      chan berth.UnitConference
+}
+
+// Create notes how many are being made at once.
+func (w *watched) Create(ctx context.Context, c berth.UnitConference) error {
+	n := w.now.Add(1)
+	defer w.now.Add(-1)
+	for most := w.most.Load(); n > most && !w.most.CompareAndSwap(most, n); most = w.most.Load() {
+	}
+	w.made <- c
+	return w.Sim.Create(ctx, c)
+}
+
+// watch starts a unit whose commands take so long.
+func (s *stack) watch(id string, slots int, delay time.Duration) *watched {
+	s.tb.Helper()
+	incarnation, err := node.NewIncarnation()
+	require.NoError(s.tb, err)
+	w := &watched{Sim: unit.NewSim(unit.SimOptions{Incarnation: incarnation, Delay: delay}), made: make(chan berth.UnitConference, 1000)}
+	ctx, stop := context.WithCancel(context.Background())
+	options := unit.Options{
+		Spec: berth.NodeSpec{ID: id, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: slots},
+		API:  s.user("units", "node"), Temporal: s.temporal(), Driver: w, Logger: slog.New(slog.DiscardHandler),
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = unit.Run(ctx, options) }) // how it ends is seen by what it did
+	s.tb.Cleanup(func() { stop(); running.Wait() })
+	s.awaitNode(id)
+	return w
+}
+
+// hall is a media unit in a process of its own, beside a LiveKit server.
+type hall struct {
+	*process
+	*testlivekit.Server
+	s     *stack
+	id    string
+	rooms *unit.LiveKit
+}
+
+// epochs asks the LiveKit server which conferences have a room there, and under which epoch; nothing when it does not answer.
+func (h *hall) epochs() map[string]int64 {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_, copies, err := h.rooms.List(ctx)
+	if err != nil {
+		return nil
+	}
+	out := map[string]int64{}
+	for _, c := range copies {
+		out[c.E164] = c.Epoch
+	}
+	return out
+}
+
+func (s *stack) hall(id string, slots int) *hall {
+	s.tb.Helper()
+	h := &hall{Server: testlivekit.Start(s.tb), s: s, id: id}
+	h.process = s.start("berth", []string{
+		"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "livekit", "--livekit-url", h.URL(),
+		"--livekit-key", testlivekit.Key, "--livekit-secret", testlivekit.Secret,
+	}, append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("units", "node")}, s.settings...))
+	var err error
+	h.rooms, err = unit.NewLiveKit(unit.LiveKitOptions{URL: h.URL(), Key: testlivekit.Key, Secret: testlivekit.Secret, Unit: id})
+	require.NoError(s.tb, err)
+	s.tb.Cleanup(h.rooms.Close)
+	s.awaitNode(id)
+	return h
+}

@@ -1,0 +1,364 @@
+package tests
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	temporalclient "go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+	"berth/internal/client"
+	"berth/workflows"
+)
+
+func example(tb testing.TB, name string) []byte {
+	tb.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "examples", name)) //nolint:gosec // our own examples
+	require.NoError(tb, err)
+	return b
+}
+
+// submitMatch hands in a job_match of the example picture and résumé.
+func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string) client.Acceptance {
+	tb.Helper()
+	picture := "posting-" + string(locale) + ".png"
+	image, err := c.Upload(tb.Context(), picture, example(tb, picture))
+	require.NoError(tb, err)
+	acc, err := c.Submit(tb.Context(), client.Submission{
+		TaskID: id, ServiceID: "career", Template: berth.TemplateJobMatch, Locale: locale,
+		Variables: map[string]any{
+			"jobImage": client.AssetRef(image),
+			"resume":   string(example(tb, "resume-"+string(locale)+".txt")),
+		},
+	}, "")
+	require.NoError(tb, err)
+	return acc
+}
+
+// seen is what one reader saw of a task's stream.
+type seen struct {
+	events   []client.StreamEvent
+	text     string // of tokens since the last reset
+	statuses []berth.TaskStatus
+	points   []berth.MatchPoint
+	resets   int
+	last     berth.Event
+}
+
+func (s *seen) add(ev client.StreamEvent) {
+	s.events = append(s.events, ev)
+	e := ev.Event
+	switch e.Type {
+	case berth.EventToken, berth.EventTokenBatch:
+		s.text += e.Text
+	case berth.EventReset:
+		s.text, s.points = "", nil
+		s.resets++
+	case berth.EventStageProgress:
+		s.points = append(s.points, e.Points...)
+	}
+	if e.Status != "" && (len(s.statuses) == 0 || s.statuses[len(s.statuses)-1] != e.Status) {
+		s.statuses = append(s.statuses, e.Status)
+	}
+	s.last = e
+}
+
+func (s *seen) count(typ berth.EventType) (n int) {
+	for _, ev := range s.events {
+		if ev.Event.Type == typ {
+			n++
+		}
+	}
+	return n
+}
+
+// watch follows a task to its end. each, if any, may look at every event as it comes.
+func watch(tb testing.TB, c *client.Client, id string, each func(*seen)) *seen {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
+	defer cancel()
+	s := &seen{}
+	for ev, err := range c.Follow(ctx, id, "") {
+		require.NoError(tb, err)
+		s.add(ev)
+		if each != nil {
+			each(s)
+		}
+	}
+	require.True(tb, s.last.Type.Terminal(), "the stream ends with a terminal event, not %s", s.last.Type)
+	return s
+}
+
+// speakPolitely hands a segment in, and while it is refused comes back when it is told to.
+func (c *conversation) speakPolitely(turn string, index int) client.Dispatch {
+	c.s.tb.Helper()
+	for {
+		out, err := c.trySpeak(turn, index, "")
+		if err == nil {
+			return out
+		}
+		var p *client.Problem
+		require.ErrorAs(c.s.tb, err, &p)
+		require.Equal(c.s.tb, http.StatusServiceUnavailable, p.Status, "%v", err)
+		require.Positive(c.s.tb, p.RetryAfter)
+		<-time.After(time.Duration(p.RetryAfter) * time.Second)
+	}
+}
+
+// conversation is one user's session with its listener.
+type conversation struct {
+	*client.Client
+	s    *stack
+	id   string
+	said chan client.SessionEvent
+	all  []client.SessionEvent
+}
+
+// speak hands a segment in, again and again while berth asks for that.
+func (c *conversation) speak(turn string, index int, f berth.Finalize) client.Dispatch {
+	c.s.tb.Helper()
+	var out client.Dispatch
+	c.s.eventually(fmt.Sprintf("segment %d of turn %q to be taken", index, turn), func() bool {
+		var err error
+		out, err = c.trySpeak(turn, index, f)
+		if p := new(client.Problem); errors.As(err, &p) {
+			require.Equal(c.s.tb, http.StatusServiceUnavailable, p.Status, "%v", err)
+		}
+		return err == nil
+	})
+	return out
+}
+
+func (c *conversation) trySpeak(turn string, index int, f berth.Finalize) (client.Dispatch, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return c.Dispatch(ctx, c.id, client.JobSpec{
+		RequestID: fmt.Sprintf("%s.%s.%d", c.id, turn, index), TurnID: turn, SpeakerID: "bob",
+		Segment: client.Segment{Index: index, Text: fmt.Sprintf("text %d", index)}, Finalize: f,
+	})
+}
+
+// until collects what the listener hears until the turn is done.
+func (c *conversation) until(turn string, done berth.EventType) string {
+	c.s.tb.Helper()
+	for {
+		for _, ev := range c.all {
+			if ev.Event.TurnID == turn && ev.Event.Type == done {
+				return c.heard(turn)
+			}
+		}
+		select {
+		case ev := <-c.said:
+			c.all = append(c.all, ev)
+		case <-time.After(patience):
+			c.s.tb.Fatalf("no %s of turn %s, but %s", done, turn, c.heard(turn))
+		}
+	}
+}
+
+// heard is what the listener heard of a turn so far, in short.
+func (c *conversation) heard(turn string) string {
+	var out []string
+	for _, ev := range c.all {
+		if ev.Event.TurnID != turn {
+			continue
+		}
+		switch e := ev.Event; e.Type {
+		case berth.EventDone:
+			out = append(out, fmt.Sprintf("done(%s %d/%d)", e.Reason, e.Failed, e.Jobs))
+		case berth.EventTranslation:
+			text, _, _ := strings.Cut(e.Text, " @")
+			out = append(out, fmt.Sprintf("%d:%s", *e.Index, text))
+		case berth.EventTranslationFailed:
+			out = append(out, fmt.Sprintf("%d:%s", *e.Index, e.Code))
+		default:
+			out = append(out, string(e.Type))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func (c *conversation) turn(id string) berth.Turn {
+	c.s.tb.Helper()
+	out, err := c.Turn(context.Background(), id)
+	require.NoError(c.s.tb, err)
+	return out
+}
+
+func (s *stack) converse(user, id string) *conversation {
+	s.tb.Helper()
+	c := &conversation{Client: s.user(user), s: s, id: id, said: make(chan client.SessionEvent, 1000)}
+	s.eventually("a pool for "+id, func() bool {
+		_, err := c.PutSession(context.Background(), id, client.SessionSpec{SrcLang: "en", TgtLang: "es"})
+		return err == nil
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() {
+		for ev, err := range c.FollowSession(ctx, id, "", false) {
+			if err != nil {
+				return
+			}
+			c.said <- ev
+		}
+	})
+	s.tb.Cleanup(func() { cancel(); following.Wait() })
+	return c
+}
+
+// jobSpec is a segment that begins a turn.
+func jobSpec(requestID string, f berth.Finalize) client.JobSpec {
+	return client.JobSpec{RequestID: requestID, Segment: client.Segment{Text: "hello"}, Finalize: f}
+}
+
+// submit starts an execution as the API does, and answers what its caller is told.
+func submit(t *testing.T, c temporalclient.Client, id, executor string, set ...func(*workflows.ExecutionInput)) (workflows.ExecuteReply, error) {
+	t.Helper()
+	in := workflows.ExecutionInput{
+		ExecutionID: id, UserID: "alice", Executor: executor, Input: json.RawMessage(fmt.Sprintf("%q", id)), RequestHash: "h-" + id,
+		Where: berth.Requirements{PoolID: executor, Capabilities: []string{executor}}, Timeout: time.Minute, Deadline: 2 * time.Minute,
+	}
+	for _, f := range set {
+		f(&in)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	start := c.NewWithStartWorkflowOperation(temporalclient.StartWorkflowOptions{
+		ID: workflows.ExecutionWorkflowID(id), TaskQueue: workflows.TaskQueueExecutions,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY,
+		WorkflowTaskTimeout:      5 * time.Second,
+	}, workflows.ExecutionWorkflow, in)
+	handle, err := c.UpdateWithStartWorkflow(ctx, temporalclient.UpdateWithStartWorkflowOptions{
+		StartWorkflowOperation: start,
+		UpdateOptions: temporalclient.UpdateWorkflowOptions{
+			UpdateID: in.RequestHash, UpdateName: workflows.UpdateExecute, WaitForStage: temporalclient.WorkflowUpdateStageCompleted,
+			Args: []any{workflows.ExecuteRequest{SubmissionID: id, RequestHash: in.RequestHash}},
+		},
+	})
+	var reply workflows.ExecuteReply
+	if err == nil {
+		err = handle.Get(ctx, &reply)
+	}
+	return reply, err
+}
+
+// ended waits for the execution's end and answers it, however it ended.
+func ended(t *testing.T, c temporalclient.Client, id string) (is berth.Execution) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := c.GetWorkflow(ctx, workflows.ExecutionWorkflowID(id), "").Get(ctx, &is)
+	var app *temporal.ApplicationError
+	var canceled *temporal.CanceledError
+	switch {
+	case errors.As(err, &app):
+		require.NoError(t, app.Details(&is))
+	case errors.As(err, &canceled):
+		require.NoError(t, canceled.Details(&is))
+	default:
+		require.NoError(t, err)
+	}
+	return is
+}
+
+func executionStatus(t *testing.T, c temporalclient.Client, id string) (is berth.Execution) {
+	t.Helper()
+	v, err := c.QueryWorkflow(t.Context(), workflows.ExecutionWorkflowID(id), "", workflows.QueryExecution)
+	if err == nil {
+		require.NoError(t, v.Get(&is))
+	}
+	return is
+}
+
+// meeting is a client's conferences.
+type meeting struct {
+	*client.Client
+	s *stack
+}
+
+func (s *stack) meeting() *meeting { return &meeting{Client: s.user("alice"), s: s} }
+
+func (m *meeting) open(e164 string, set ...func(*client.ConferenceSpec)) client.Conference {
+	m.s.tb.Helper()
+	spec := client.ConferenceSpec{E164: e164, Title: e164, DurationMs: time.Hour.Milliseconds()}
+	for _, f := range set {
+		f(&spec)
+	}
+	var made client.Conference
+	m.s.eventually(e164+" to be created", func() (ok bool) { // units and Redis may be new
+		var err error
+		made, err = m.CreateConference(context.Background(), spec)
+		return err == nil
+	})
+	return made
+}
+
+// until waits until the conference is as it should be.
+func (m *meeting) until(e164, what string, is func(berth.Conference) bool) (c berth.Conference) {
+	m.s.tb.Helper()
+	m.s.eventually(e164+" to be "+what, func() bool {
+		got, err := m.Conference(context.Background(), e164, "")
+		c = got.Conference
+		return err == nil && is(c)
+	})
+	return c
+}
+
+// end ends the conference and keeps its history.
+func (m *meeting) end(e164, name string) {
+	m.s.tb.Helper()
+	_, err := m.EndConference(context.Background(), e164)
+	require.NoError(m.s.tb, err)
+	m.over(e164, name)
+}
+
+// over waits for the conference's run to be over and keeps its history; it tells what it cost.
+func (m *meeting) over(e164, name string) {
+	m.s.tb.Helper()
+	id := workflows.ConferenceWorkflowID(e164)
+	m.s.awaitEnd(id)
+	tasks, h := 0, m.s.history(context.Background(), m.s.temporal(), id, "")
+	for _, ev := range h.GetEvents() {
+		if ev.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			tasks++
+		}
+	}
+	m.s.tb.Logf("%s: %d workflow tasks, %d events", name, tasks, len(h.GetEvents()))
+	m.s.keepWorkflow(name, id)
+}
+
+// attended waits until the data proxy has so many participants.
+func (m *meeting) attended(e164 string, n int) (basic json.RawMessage) {
+	m.s.tb.Helper()
+	m.s.eventually(e164+" to be attended", func() bool {
+		got, err := m.Conference(context.Background(), e164, "")
+		if err != nil || got.Info == nil {
+			return false
+		}
+		var live struct{ ParticipantCount *int }
+		basic = got.Info.Basic
+		return json.Unmarshal(got.Info.Live, &live) == nil && live.ParticipantCount != nil && *live.ParticipantCount == n
+	})
+	return basic
+}
+
+func on(id string) func(berth.Conference) bool {
+	return func(c berth.Conference) bool { return c.Status == berth.ConferenceOpen && c.Owner.NodeID == id }
+}
+
+func ofStatus(s berth.ConferenceStatus) func(berth.Conference) bool {
+	return func(c berth.Conference) bool { return c.Status == s }
+}
