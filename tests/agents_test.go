@@ -26,6 +26,9 @@ import (
 
 const enES = "translate:en-es"
 
+// pair returns the capability of the test's nodes.
+func (s *stack) pair() string { return berth.TranslateCapability("en", s.language) }
+
 func (s *stack) awaitNode(id string) {
 	s.tb.Helper()
 	operator := s.user("op", "operator")
@@ -89,7 +92,7 @@ func (s *stack) desk(id string, slots int) *desk {
 	d := &desk{id: id, jobs: make(chan deskJob, 1000), stop: stop}
 	options := node.Options{
 		Spec: berth.NodeSpec{
-			ID: id, Kind: berth.NodeTranslate, Incarnation: incarnation, Capabilities: []string{enES}, MaxConcurrentJobs: slots,
+			ID: id, Kind: berth.NodeTranslate, Incarnation: incarnation, Capabilities: []string{s.pair()}, MaxConcurrentJobs: slots,
 		},
 		API: s.user("nodes", "node"), Temporal: s.temporal(), Driver: d, Drain: time.Second, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -206,7 +209,7 @@ type media struct {
 func (m *media) run(slots int, args ...string) {
 	m.s.tb.Helper()
 	m.process = m.s.start("berth", append([]string{
-		"media", "--id", m.id, "--slots", fmt.Sprint(slots), "--driver", "sim", "--sim-control", m.control, "--check", "100ms",
+		"media", "--id", m.id, "--slots", fmt.Sprint(slots), "--driver", "sim", "--sim-control", m.control, "--check", "100ms", "--zone", m.s.zone,
 	}, args...), append([]string{"BERTH_URL=http://" + m.s.httpAddr, "BERTH_TOKEN=" + m.s.token("units", "node")}, m.s.settings...))
 	m.s.awaitNode(m.id)
 }
@@ -267,7 +270,7 @@ func (s *stack) watch(id string, slots int, delay time.Duration) *watched {
 	w := &watched{Sim: unit.NewSim(unit.SimOptions{Incarnation: incarnation, Delay: delay}), made: make(chan berth.UnitConference, 1000)}
 	ctx, stop := context.WithCancel(context.Background())
 	options := unit.Options{
-		Spec: berth.NodeSpec{ID: id, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: slots},
+		Spec: berth.NodeSpec{ID: id, Zone: s.zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: slots},
 		API:  s.user("units", "node"), Temporal: s.temporal(), Driver: w, Logger: slog.New(slog.DiscardHandler),
 	}
 	var running sync.WaitGroup

@@ -201,7 +201,7 @@ func (s *stack) converse(user, id string) *conversation {
 	s.tb.Helper()
 	c := &conversation{Client: s.user(user), s: s, id: id, said: make(chan client.SessionEvent, 1000)}
 	s.eventually("a pool for "+id, func() bool {
-		_, err := c.PutSession(context.Background(), id, client.SessionSpec{SrcLang: "en", TgtLang: "es"})
+		_, err := c.PutSession(context.Background(), id, client.SessionSpec{SrcLang: "en", TgtLang: s.language})
 		return err == nil
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -293,7 +293,7 @@ func (s *stack) meeting() *meeting { return &meeting{Client: s.user("alice"), s:
 
 func (m *meeting) open(e164 string, set ...func(*client.ConferenceSpec)) client.Conference {
 	m.s.tb.Helper()
-	spec := client.ConferenceSpec{E164: e164, Title: e164, DurationMs: time.Hour.Milliseconds()}
+	spec := client.ConferenceSpec{E164: e164, Title: e164, DurationMs: time.Hour.Milliseconds(), Zone: m.s.zone}
 	for _, f := range set {
 		f(&spec)
 	}

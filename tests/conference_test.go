@@ -14,10 +14,9 @@ import (
 )
 
 func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, C7, C10, C15, C16, C17
-	t.Parallel()
-	s := newStack(t)
+	s := shareStack(t)
 	m := s.meeting()
-	u1 := s.media("u1", 5)
+	u1 := s.media("returns-u1", 5)
 	a := m.open("8610000001")
 	require.Equal(t, berth.ConferenceOpen, a.Status)
 	require.Equal(t, map[string]int64{"8610000001": 1}, u1.runs())
@@ -25,14 +24,14 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 	require.Empty(t, u1.runs())
 
 	u1.fail(unit.FaultRefuse)
-	_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8610000002", DurationMs: time.Hour.Milliseconds()})
+	_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8610000002", DurationMs: time.Hour.Milliseconds(), Zone: s.zone})
 	require.Error(t, err)
 	m.over("8610000002", "conference-refused")
 	u1.fail(unit.FaultNone)
 
 	first, second := m.open("8610000001"), m.open("8610000003")
 	require.EqualValues(t, 2, first.Owner.Epoch, "C20: a number that is used again")
-	u2 := s.media("u2", 1)
+	u2 := s.media("returns-u2", 1)
 	u1.fail(unit.FaultSilent)
 	waits, moved := "", ""
 	s.eventually("one to be recovered, and one to wait", func() bool {
@@ -42,7 +41,7 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 			if err == nil && ofStatus(berth.ConferenceAwaitingRecovery)(c.Conference) && c.Waiting != "" {
 				waits = n
 			}
-			if err == nil && on("u2")(c.Conference) {
+			if err == nil && on("returns-u2")(c.Conference) {
 				moved = n
 			}
 		}
@@ -50,54 +49,53 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 	})
 	require.Len(t, u2.runs(), 1)
 	m.end(moved, "conference-recovered")
-	m.until(waits, "on u2 as soon as there is room (C2)", on("u2"))
+	m.until(waits, "on u2 as soon as there is room (C2)", on("returns-u2"))
 	require.Len(t, u1.runs(), 2, "it runs both all the same")
 
 	u1.fail(unit.FaultNone)
-	back := m.until(waits, "the earlier copy again (C7)", on("u1"))
+	back := m.until(waits, "the earlier copy again (C7)", on("returns-u1"))
 	require.Equal(t, back.Epoch, back.Owner.Epoch)
 	s.eventually("only the earlier copy to be left", func() bool {
 		return len(u2.runs()) == 0 && len(u1.runs()) == 1 && u1.runs()[waits] == back.Epoch
 	})
-	s.link("link-lost", "u1", second.Owner.Generation)
-	s.link("link-returned", "u1", back.Owner.Generation)
+	s.link("link-lost", "returns-u1", second.Owner.Generation)
+	s.link("link-returned", "returns-u1", back.Owner.Generation)
 	row, ok, err := lua.New(s.redis(), lua.Keys{}).ConferenceRow(t.Context(), waits)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, back.Epoch, row.Epoch)
 	m.end(waits, "conference-adopted")
-	s.noSlots("u1", "u2")
+	s.noSlots("returns-u1", "returns-u2")
 }
 
 func TestConference_UnitEndsOrRestarts_ReasonIsRecorded(t *testing.T) { // C5, C8, C14, C15
-	t.Parallel()
-	s := newStack(t)
+	s := shareStack(t)
 	m := s.meeting()
-	u1 := s.media("u1", 5)
-	m.open("8610000001")
-	u1.ask(http.MethodDelete, "/conferences/8610000001", nil)
-	is := m.until("8610000001", "ended by its unit", ofStatus(berth.ConferenceEnded))
+	u1 := s.media("ends-u1", 5)
+	m.open("8611000001")
+	u1.ask(http.MethodDelete, "/conferences/8611000001", nil)
+	is := m.until("8611000001", "ended by its unit", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndByUnit, is.End)
-	m.over("8610000001", "conference-ended-by-unit")
+	m.over("8611000001", "conference-ended-by-unit")
 
-	m.open("8610000002", func(c *client.ConferenceSpec) { c.DurationMs = 3000 })
-	is = m.until("8610000002", "over", ofStatus(berth.ConferenceEnded))
+	m.open("8611000002", func(c *client.ConferenceSpec) { c.DurationMs = 3000 })
+	is = m.until("8611000002", "over", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndTime, is.End)
-	m.over("8610000002", "conference-end-time")
+	m.over("8611000002", "conference-end-time")
 
-	lost := m.open("8610000003")
+	lost := m.open("8611000003")
 	no := false
-	m.open("8610000004", func(c *client.ConferenceSpec) { c.Recoverable = &no })
+	m.open("8611000004", func(c *client.ConferenceSpec) { c.Recoverable = &no })
 	u1.ask(http.MethodPost, "/restart", nil)
-	is = m.until("8610000003", "on the next run of its media server", func(c berth.Conference) bool {
-		return on("u1")(c) && c.Owner.Generation > lost.Owner.Generation
+	is = m.until("8611000003", "on the next run of its media server", func(c berth.Conference) bool {
+		return on("ends-u1")(c) && c.Owner.Generation > lost.Owner.Generation
 	})
 	require.NotEqual(t, lost.Owner.Incarnation, is.Owner.Incarnation)
-	is = m.until("8610000004", "ended with its unit", ofStatus(berth.ConferenceEnded))
+	is = m.until("8611000004", "ended with its unit", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndNotRecoverable, is.End)
-	m.over("8610000004", "conference-not-recoverable")
-	m.end("8610000003", "conference-restarted")
-	s.noSlots("u1")
+	m.over("8611000004", "conference-not-recoverable")
+	m.end("8611000003", "conference-restarted")
+	s.noSlots("ends-u1")
 }
 
 func TestConference_RedisWiped_OwnersAreRestored(t *testing.T) { // C4, L12

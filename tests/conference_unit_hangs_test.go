@@ -14,16 +14,15 @@ import (
 
 // C10, C17: while a unit hangs, whoever looks sees that the conference is ending, and who waits for one that is ended hears of it.
 func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
+	s := shareStack(t)
 	m := s.meeting()
-	u1 := s.media("u1", 5)
+	u1 := s.media("hangs-u1", 5)
 	m.open("8612000001")
 	u1.fail(unit.FaultHalfDead)
 
 	refused := make(chan error, 1)
 	go func() {
-		_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8612000002", DurationMs: time.Hour.Milliseconds()})
+		_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8612000002", DurationMs: time.Hour.Milliseconds(), Zone: s.zone})
 		refused <- err
 	}()
 	m.until("8612000002", "being created", ofStatus(berth.ConferenceCreating))
@@ -50,7 +49,7 @@ func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 		require.NoError(t, <-ended)
 	}
 	require.Equal(t, berth.EndReleased, m.until("8612000001", "over", ofStatus(berth.ConferenceEnded)).End)
-	s.noSlots("u1")
+	s.noSlots("hangs-u1")
 }
 
 // L10: a unit that heartbeats and does not answer keeps one conference waiting, not every next one.

@@ -21,20 +21,19 @@ import (
 // C3: a unit with many conferences dies, and all have to go to one other. It does a few at a time; each is asked of it once, and
 // those that have to wait for that are not given up.
 func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
-	t.Parallel()
 	const conferences, takes = 60, 400 * time.Millisecond
-	s := newStack(t)
+	s := shareStack(t)
 	m := s.meeting()
-	u1 := s.media("u1", conferences)
+	u1 := s.media("large-u1", conferences)
 	var all []string
 	for i := range conferences {
 		all = append(all, m.open(fmt.Sprint(8680000001+i)).E164)
 	}
-	u2 := s.watch("u2", conferences, takes)
+	u2 := s.watch("large-u2", conferences, takes)
 	u1.kill()
 	began := time.Now()
 	for _, e164 := range all {
-		is := m.until(e164, "on u2", on("u2"))
+		is := m.until(e164, "on u2", on("large-u2"))
 		require.Len(t, is.Orders, 2, "C3: %v", is.Orders)
 		require.Equal(t, berth.ActivityRecoverConference, is.Orders[1].Command)
 		require.Equal(t, "acknowledged", is.Orders[1].Outcome)
@@ -53,23 +52,22 @@ func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
 // C6: a recovered conference keeps the end time it was given, is recovered by a command of its own, and goes on without
 // anybody in it until then.
 func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
+	s := shareStack(t)
 	m := s.meeting()
-	u1 := s.media("u1", 2)
+	u1 := s.media("time-u1", 2)
 	c := m.open("8681000001", func(c *client.ConferenceSpec) { c.DurationMs = 12_000 }).Conference
 	lasts := m.open("8681000002").Conference
-	u2 := s.watch("u2", 2, 0)
+	u2 := s.watch("time-u2", 2, 0)
 	u1.kill()
 	for _, was := range []berth.Conference{c, lasts} {
-		is := m.until(was.E164, "on u2", on("u2"))
+		is := m.until(was.E164, "on u2", on("time-u2"))
 		require.Equal(t, was.EndAt, is.EndAt)
 		require.Equal(t, was.ID, is.ID)
 		var told []string
 		for _, o := range is.Orders {
 			told = append(told, o.Command+" "+o.NodeID)
 		}
-		require.Equal(t, []string{"CreateConference u1", "RecoverConference u2"}, told)
+		require.Equal(t, []string{"CreateConference time-u1", "RecoverConference time-u2"}, told)
 	}
 	for range 2 {
 		told := <-u2.made
@@ -79,7 +77,7 @@ func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 	require.Equal(t, berth.EndTime, is.End, "not for being empty")
 	require.False(t, is.EndedAt.Before(c.EndAt))
 	require.WithinDuration(t, c.EndAt, is.EndedAt, 5*time.Second)
-	require.Equal(t, berth.ConferenceOpen, m.until(lasts.E164, "on u2", on("u2")).Status)
+	require.Equal(t, berth.ConferenceOpen, m.until(lasts.E164, "on u2", on("time-u2")).Status)
 	require.Len(t, u2.Copies(), 1)
 }
 

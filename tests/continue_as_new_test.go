@@ -59,17 +59,16 @@ func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 
 // C18, C21: units that are there answer a report and a probe, and those that are not are named, or not counted.
 func TestUnit_Lost_ReportsAndProbesNameIt(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	s.media("u1", 5)
-	c := s.meeting().open("8640000001")
+	s := shareStack(t)
+	s.media("lost-u1", 5)
+	c := s.meeting().open("8641000001")
 	temporal := s.temporal()
 	start := func(id, name string, in any) temporalclient.WorkflowRun {
 		run, err := temporal.ExecuteWorkflow(t.Context(), temporalclient.StartWorkflowOptions{ID: id, TaskQueue: workflows.TaskQueueLinks}, name, in)
 		require.NoError(t, err)
 		return run
 	}
-	here, lost := workflows.NodeRef{NodeID: "u1", Generation: c.Owner.Generation}, workflows.NodeRef{NodeID: "u2", Generation: 1}
+	here, lost := workflows.NodeRef{NodeID: "lost-u1", Generation: c.Owner.Generation}, workflows.NodeRef{NodeID: "lost-u2", Generation: 1}
 	report := start("report:some", workflows.ReportWorkflow, workflows.ReportInput{Units: []workflows.NodeRef{here, lost}})
 	some := start("probe:some", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []workflows.NodeRef{here, lost}})
 	none := start("probe:none", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []workflows.NodeRef{lost}})

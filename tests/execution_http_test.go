@@ -14,10 +14,9 @@ import (
 
 // S8 over HTTP: an execution that nobody can do is refused and may be asked again, one that ended never runs again.
 func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
+	s := shareStack(t)
 	c := s.user("alice")
-	spec := client.ExecutionSpec{ExecutionID: "e1", Executor: "echo", Input: json.RawMessage(`{"pages": [1, 2]}`), DeadlineMs: 60_000}
+	spec := client.ExecutionSpec{ExecutionID: "http-e1", Executor: "echo", Input: json.RawMessage(`{"pages": [1, 2]}`), DeadlineMs: 60_000}
 	for range 3 {
 		_, err := c.Execute(t.Context(), spec)
 		p := problem(t, err)
@@ -30,14 +29,14 @@ func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 		}
 		require.Equal(t, berth.CodeNoNode, p.Code)
 		require.Contains(t, p.Detail, "echo", "what is missing is named")
-		_, err = c.Execution(t.Context(), "e1")
+		_, err = c.Execution(t.Context(), "http-e1")
 		require.Equal(t, http.StatusNotFound, problem(t, err).Status, "what was refused never was")
-		require.Equal(t, http.StatusNotFound, problem(t, c.CancelExecution(t.Context(), "e1")).Status)
+		require.Equal(t, http.StatusNotFound, problem(t, c.CancelExecution(t.Context(), "http-e1")).Status)
 	}
-	n := s.engine("n1", 1, false)
+	n := s.engine("http-n1", 1, false)
 	first, err := c.Execute(t.Context(), spec)
 	require.NoError(t, err)
-	require.Equal(t, client.AcceptedExecution{ExecutionID: "e1", Status: berth.ExecutionRunning, NodeID: "n1"}, first)
+	require.Equal(t, client.AcceptedExecution{ExecutionID: "http-e1", Status: berth.ExecutionRunning, NodeID: "http-n1"}, first)
 	<-n.started
 	ended := func(id string, status berth.ExecutionStatus) (is berth.Execution) {
 		s.eventually(id+" to end", func() bool {
@@ -46,7 +45,7 @@ func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 		})
 		return is
 	}
-	is := ended("e1", berth.ExecutionCompleted)
+	is := ended("http-e1", berth.ExecutionCompleted)
 	require.JSONEq(t, string(spec.Input), string(is.Output))
 	require.Len(t, is.Attempts, 1)
 	first.Replay, first.Status = true, berth.ExecutionCompleted
@@ -56,21 +55,21 @@ func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 		require.Equal(t, first, again)
 	}
 
-	broken := client.ExecutionSpec{ExecutionID: "e2", Executor: "refuse"}
+	broken := client.ExecutionSpec{ExecutionID: "http-e2", Executor: "refuse"}
 	_, err = c.Execute(t.Context(), broken)
 	require.NoError(t, err)
 	<-n.started
-	require.Equal(t, berth.CodeInvalid, ended("e2", berth.ExecutionFailed).Code)
+	require.Equal(t, berth.CodeInvalid, ended("http-e2", berth.ExecutionFailed).Code)
 	again, err := c.Execute(t.Context(), broken)
 	require.NoError(t, err)
 	require.True(t, again.Replay, "a failed one does not run again")
 
-	waiting := client.ExecutionSpec{ExecutionID: "e3", Executor: "wait"}
+	waiting := client.ExecutionSpec{ExecutionID: "http-e3", Executor: "wait"}
 	_, err = c.Execute(t.Context(), waiting)
 	require.NoError(t, err)
 	<-n.started
 	mallory := s.user("mallory")
-	for _, id := range []string{"e1", "e2", "e3"} {
+	for _, id := range []string{"http-e1", "http-e2", "http-e3"} {
 		other := client.ExecutionSpec{ExecutionID: id, Executor: "echo"}
 		_, err = c.Execute(t.Context(), other)
 		require.Equal(t, http.StatusUnprocessableEntity, problem(t, err).Status, id)
@@ -86,9 +85,9 @@ func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 	queued, err := c.Execute(t.Context(), client.ExecutionSpec{Executor: "echo"})
 	require.NoError(t, err)
 	require.Equal(t, berth.ExecutionWaiting, queued.Status, "full is accepted and waits")
-	require.NoError(t, c.CancelExecution(t.Context(), "e3"))
-	require.Equal(t, berth.CodeCancelled, ended("e3", berth.ExecutionCancelled).Code)
-	require.Equal(t, http.StatusConflict, problem(t, c.CancelExecution(t.Context(), "e3")).Status)
+	require.NoError(t, c.CancelExecution(t.Context(), "http-e3"))
+	require.Equal(t, berth.CodeCancelled, ended("http-e3", berth.ExecutionCancelled).Code)
+	require.Equal(t, http.StatusConflict, problem(t, c.CancelExecution(t.Context(), "http-e3")).Status)
 	again, err = c.Execute(t.Context(), waiting)
 	require.NoError(t, err)
 	require.True(t, again.Replay, "a cancelled one does not run again")

@@ -168,16 +168,15 @@ func oldGeneration(t *testing.T, s *stack) {
 // P4 for conferences: a unit stands still past its time and its conferences are recovered elsewhere. Whatever it says as whom it
 // was is dropped and counted, the acknowledgement of a creation comes too late, and it is told to release what is not its own.
 func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7, C16, C17, C20
-	t.Parallel()
-	s := newStack(t)
+	s := shareStack(t)
 	m := s.meeting()
-	u1 := s.media("u1", 5)
+	u1 := s.media("stop-u1", 5)
 	stays, ends := m.open("8660000001").Conference, m.open("8660000002").Conference
 	u1.fail(unit.FaultSlow)
 	const late = "8660000003"
 	answered := make(chan error, 1)
 	go func() {
-		_, err := m.CreateConference(context.Background(), client.ConferenceSpec{E164: late, DurationMs: time.Hour.Milliseconds()})
+		_, err := m.CreateConference(context.Background(), client.ConferenceSpec{E164: late, DurationMs: time.Hour.Milliseconds(), Zone: s.zone})
 		answered <- err
 	}()
 	tc := s.temporal()
@@ -186,12 +185,12 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 		return err == nil && len(d.GetPendingActivities()) == 1 && d.GetPendingActivities()[0].GetState() == enums.PENDING_ACTIVITY_STATE_STARTED
 	})
 	require.NoError(t, u1.cmd.Process.Signal(syscall.SIGSTOP))
-	u2 := s.media("u2", 5)
+	u2 := s.media("stop-u2", 5)
 	for _, e164 := range []string{stays.E164, ends.E164, late} {
-		m.until(e164, "on u2", on("u2"))
+		m.until(e164, "on u2", on("stop-u2"))
 	}
 	require.NoError(t, <-answered)
-	owned := m.until(late, "on u2", on("u2")).Owner
+	owned := m.until(late, "on u2", on("stop-u2")).Owner
 	begun := owned.Epoch - 1
 	m.end(ends.E164, "conference-recovered")
 
@@ -202,7 +201,7 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 			{Full: true, Live: json.RawMessage(`{"participantCount":9}`)}, // information
 			{Ended: true}, // C17: a release notice
 		} {
-			in.NodeID, in.Generation, in.Epoch = "u1", stays.Owner.Generation, epoch
+			in.NodeID, in.Generation, in.Epoch = "stop-u1", stays.Owner.Generation, epoch
 			require.Equal(t, status, problem(t, units.ReportConference(t.Context(), e164, in)).Status)
 			if status == http.StatusConflict {
 				said++
@@ -217,15 +216,15 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	stale()
 	require.NoError(t, u1.cmd.Process.Signal(syscall.SIGCONT))
 	s.eventually("the late creation to be done", func() bool {
-		return bytes.Contains(u1.output(), []byte(`"job done" unit=u1 node=u1 job=`+late))
+		return bytes.Contains(u1.output(), []byte(`"job done" unit=stop-u1 node=stop-u1 job=`+late))
 	})
 	stale()
-	back := m.until(stays.E164, "the earlier copy again (C7)", on("u1"))
+	back := m.until(stays.E164, "the earlier copy again (C7)", on("stop-u1"))
 	s.eventually("each to be on one unit", func() bool { // u1 is told to release what is over, and what it created too late
 		return maps.Equal(u1.runs(), map[string]int64{stays.E164: back.Owner.Epoch}) && maps.Equal(u2.runs(), map[string]int64{late: owned.Epoch})
 	})
 	stale()
-	require.Equal(t, owned, m.until(late, "still on u2", on("u2")).Owner)
+	require.Equal(t, owned, m.until(late, "still on u2", on("stop-u2")).Owner)
 	require.Greater(t, back.Owner.Epoch, stays.Owner.Epoch)
 	m.attended(stays.E164, 0) // what its unit has told, not what was said for it
 	var dropped struct{ Stale map[string]int }
@@ -234,15 +233,15 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	b, err := json.Marshal(stats)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(b, &dropped))
-	require.GreaterOrEqual(t, dropped.Stale["u1"], said, "counted")
+	require.GreaterOrEqual(t, dropped.Stale["stop-u1"], said, "counted")
 	lines := bytes.Count(s.api.output(), []byte(`msg="information dropped: its unit is not the owner"`))
 	require.GreaterOrEqual(t, lines, said, "and logged")
-	for _, o := range m.until(late, "still on u2", on("u2")).Orders {
-		if o.NodeID == "u1" && o.Command == berth.ActivityCreateConference {
+	for _, o := range m.until(late, "still on u2", on("stop-u2")).Orders {
+		if o.NodeID == "stop-u1" && o.Command == berth.ActivityCreateConference {
 			require.Contains(t, o.Outcome, "lost", "nobody took its acknowledgement")
 		}
 	}
 	m.end(stays.E164, "conference-adopted")
 	m.end(late, "conference-stopped-creation")
-	s.noSlots("u1", "u2")
+	s.noSlots("stop-u1", "stop-u2")
 }

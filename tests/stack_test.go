@@ -57,6 +57,9 @@ type stack struct {
 	settings, infraSettings []string
 	// programs are run in place of those in bin.
 	programs map[string]string
+	// language is the one that the test's nodes translate to, and zone that of its media units and conferences; a zone is
+	// only set where stacks are shared.
+	language, zone string
 }
 
 // option changes a stack before it starts.
@@ -79,13 +82,20 @@ func modelHandler(o sim.Options) http.Handler {
 	return sim.ModelServer(o)
 }
 
-// newStack starts everything and stops it when the test ends.
+// newStack starts a stack for one test and stops it when the test ends.
 func newStack(tb testing.TB, opts ...option) *stack {
 	tb.Helper()
-	s := &stack{tb: tb, dir: tb.TempDir(), httpAddr: freeAddr(tb)}
+	s := prepareStack(tb, tb.TempDir(), opts...)
+	tb.Cleanup(s.close)
+	s.boot()
+	return s
+}
+
+// prepareStack returns a stack with its settings and model server. Nothing else runs yet.
+func prepareStack(tb testing.TB, dir string, opts ...option) *stack {
+	tb.Helper()
+	s := &stack{tb: tb, dir: dir, httpAddr: freeAddr(tb), language: "es"}
 	s.model = httptest.NewServer(modelHandler(sim.Options{}))
-	tb.Cleanup(s.model.Close)
-	tb.Cleanup(s.killAll)
 	for _, o := range opts {
 		o(s)
 	}
@@ -98,24 +108,40 @@ func newStack(tb testing.TB, opts ...option) *stack {
 		"BERTH_DATABASE=sqlite:" + filepath.Join(s.dir, "berth.db"), "BERTH_AUTH_SECRET=" + secret,
 		"BERTH_LOCAL_MODEL_URL=" + s.model.URL + "/v1", "BERTH_LOG_LEVEL=debug",
 	}, s.settings...)
-	s.startInfra()
-	s.startAPI()
-	s.worker = s.startWorker()
-	tb.Cleanup(func() {
-		if !tb.Failed() {
-			s.replayAll()
-		}
-	})
 	return s
 }
 
-// killAll ends every process that was started; a failed test shows what each said last.
+// boot starts Temporal, Redis, the API and a worker, and waits until they serve.
+func (s *stack) boot() {
+	s.tb.Helper()
+	s.startInfra()
+	s.startAPI()
+	s.worker = s.startWorker()
+}
+
+// close replays all histories unless the test failed, and stops every process.
+func (s *stack) close() {
+	defer s.model.Close()
+	defer s.killAll()
+	if !s.tb.Failed() {
+		s.replayAll()
+	}
+}
+
+// killAll kills every process that was started, and logs the last output of each if the test failed.
 func (s *stack) killAll() {
 	for _, p := range s.started {
 		p.kill()
-		if s.tb.Failed() {
-			s.tb.Logf("--- %s\n%s", p.name, p.tail())
-		}
+	}
+	if s.tb.Failed() {
+		s.logTails(s.tb)
+	}
+}
+
+// logTails logs the last output of every process that was started.
+func (s *stack) logTails(tb testing.TB) {
+	for _, p := range s.started {
+		tb.Logf("--- %s\n%s", p.name, p.tail())
 	}
 }
 

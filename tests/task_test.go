@@ -76,8 +76,7 @@ func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T
 func squeeze(s string) string { return strings.Join(strings.Fields(s), "") }
 
 func TestTask_EveryTemplate_Completes(t *testing.T) { // T1, T9, T23
-	t.Parallel()
-	s := newStack(t)
+	s := shareStack(t)
 	c := s.user("bob")
 	posting, resume := string(example(t, "posting-en.txt")), string(example(t, "resume-en.txt"))
 	for _, tmpl := range berth.Templates() {

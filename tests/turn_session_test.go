@@ -18,11 +18,10 @@ import (
 
 // One request is one job, however often and however many at once ask for it (L6, P7).
 func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
-	d := s.desk("a", 100)
+	s := shareStack(t)
+	d := s.desk("dup-a", 100)
 	d.held.Store(true)
-	c := s.converse("alice", "s1")
+	c := s.converse("alice", "dup-s1")
 	ask := func(spec client.JobSpec) (fresh int, same client.Dispatch) {
 		const n = 100
 		type answer struct {
@@ -82,16 +81,15 @@ func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
 	_, err = c.Dispatch(t.Context(), c.id, other)
 	require.Equal(t, berth.CodeIdempotencyMismatch, problem(t, err).Code)
 	require.Empty(t, d.jobs, "nobody did it twice")
-	s.noSlots("a")
+	s.noSlots("dup-a")
 }
 
 // A request that is refused in a running turn is asked again under the same id until a node has room.
 func TestTurn_SegmentRefused_RetryIsAccepted(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
-	d := s.desk("a", 1)
+	s := shareStack(t)
+	d := s.desk("refuse-a", 1)
 	d.held.Store(true)
-	c := s.converse("alice", "s1")
+	c := s.converse("alice", "refuse-s1")
 	first := c.speak("", 0, "")
 	job := d.next(s)
 	for range 3 {
@@ -103,7 +101,7 @@ func TestTurn_SegmentRefused_RetryIsAccepted(t *testing.T) {
 	require.Equal(t, berth.TurnOpen, c.turn(first.TurnID).Status, "what was refused ended nothing")
 	job.answer <- nil
 	d.held.Store(false)
-	s.noSlots("a")
+	s.noSlots("refuse-a")
 	second := c.speak(first.TurnID, 1, berth.FinalizeManual)
 	require.False(t, second.Replay)
 	require.Equal(t, "turn, 0:text 0, 1:text 1, done(manual 0/2)", c.until(first.TurnID, berth.EventDone))
@@ -172,36 +170,35 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 
 // What is wrong is said clearly, and nothing is half done (X6, X5).
 func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
-	s.desk("a", 8)
-	c := s.converse("alice", "s1")
+	s := shareStack(t)
+	s.desk("invalid-a", 8)
+	c := s.converse("alice", "invalid-s1")
 	put := func(who *client.Client, id, src, tgt string) *client.Problem {
 		_, err := who.PutSession(t.Context(), id, client.SessionSpec{SrcLang: src, TgtLang: tgt})
 		return problem(t, err)
 	}
-	p := put(c.Client, "s9", "en", "klingon")
+	p := put(c.Client, "invalid-s9", "en", "klingon")
 	require.Equal(t, http.StatusBadRequest, p.Status)
 	require.Equal(t, "tgtLang", p.Field)
 	s.eventually("the grace of a new Redis to be over", func() bool {
-		p = put(c.Client, "s9", "en", "zh")
+		p = put(c.Client, "invalid-s9", "en", "zh")
 		return p.Code != berth.CodeUnavailable
 	})
 	require.Equal(t, berth.CodeNoNode, p.Code)
 	require.Contains(t, p.Detail, "translate:en-zh", "a pair that nobody serves is named")
-	require.Equal(t, http.StatusNotFound, put(s.user("mallory"), "s1", "en", "es").Status)
+	require.Equal(t, http.StatusNotFound, put(s.user("mallory"), "invalid-s1", "en", s.language).Status)
 
 	first := c.speak("", 0, "")
-	mallory := s.converse("mallory", "s2")
+	mallory := s.converse("mallory", "invalid-s2")
 	_, err := mallory.trySpeak(first.TurnID, 1, "")
 	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "a turn's id does not open it")
-	_, err = mallory.Dispatch(t.Context(), "s2", client.JobSpec{
-		RequestID: "s1..0", TurnID: first.TurnID, Segment: client.Segment{Text: "text 0"},
+	_, err = mallory.Dispatch(t.Context(), "invalid-s2", client.JobSpec{
+		RequestID: "invalid-s1..0", TurnID: first.TurnID, Segment: client.Segment{Text: "text 0"},
 	})
 	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "nor does a request id that it knows")
-	_, err = mallory.Dispatch(t.Context(), "s1", client.JobSpec{RequestID: "r", Segment: client.Segment{Text: "x"}})
+	_, err = mallory.Dispatch(t.Context(), "invalid-s1", client.JobSpec{RequestID: "r", Segment: client.Segment{Text: "x"}})
 	require.Equal(t, http.StatusNotFound, problem(t, err).Status)
-	other := s.converse("alice", "s3")
+	other := s.converse("alice", "invalid-s3")
 	_, err = other.trySpeak(first.TurnID, 1, "")
 	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "a turn belongs to its session")
 
@@ -225,13 +222,12 @@ func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 
 // A session that changes its languages ends its turns' intake: their nodes speak the old ones (L5).
 func TestSession_LanguagesChange_OpenTurnTakesNoMore(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
-	s.desk("a", 8)
-	c := s.converse("alice", "s1")
+	s := shareStack(t)
+	s.desk("change-a", 8)
+	c := s.converse("alice", "change-s1")
 	first := c.speak("", 0, "")
 	_, err := s.user("nodes", "node").RegisterNode(t.Context(), client.Registration{NodeSpec: berth.NodeSpec{
-		ID: "fr", Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
+		ID: "change-fr", Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
 		Capabilities: []string{"translate:en-fr"}, MaxConcurrentJobs: 4,
 	}})
 	require.NoError(t, err)
@@ -243,7 +239,7 @@ func TestSession_LanguagesChange_OpenTurnTakesNoMore(t *testing.T) {
 	require.Equal(t, berth.CodeConflict, problem(t, err).Code)
 	fresh, err := c.Dispatch(t.Context(), c.id, client.JobSpec{RequestID: "r9", Segment: client.Segment{Text: "x"}, Finalize: berth.FinalizeManual})
 	require.NoError(t, err)
-	require.Equal(t, "fr", fresh.NodeID)
+	require.Equal(t, "change-fr", fresh.NodeID)
 	require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
 	require.Equal(t, fmt.Sprintf("turn, 0:text 0, done(%s 0/1)", berth.FinalizeManual), c.until(first.TurnID, berth.EventDone))
 }
