@@ -15,7 +15,7 @@ import (
 	"berth/internal/devserver"
 )
 
-// X1: the first conference works without a media server, and moves when its unit is taken out.
+// X1: the first conference works without a media server.
 func TestDemoFleet_ConferenceIsCreated_RunsOnADemoUnit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -30,7 +30,7 @@ func TestDemoFleet_ConferenceIsCreated_RunsOnADemoUnit(t *testing.T) {
 	require.Eventually(t, func() bool {
 		made, err = c.CreateConference(t.Context(), client.ConferenceSpec{E164: "8613800138000", DurationMs: 600_000})
 		return err == nil
-	}, 30*time.Second, 100*time.Millisecond, "no unit takes it")
+	}, 30*time.Second, 100*time.Millisecond, "no unit accepts it")
 	require.Equal(t, berth.ConferenceOpen, made.Status)
 	require.Regexp(t, "^demo-unit-", made.Owner.NodeID)
 	require.NoError(t, server.Process.Signal(syscall.SIGTERM))

@@ -12,13 +12,13 @@ import (
 	"berth/internal/freeport"
 )
 
-// portPatience covers the moment in which the kernel still ends the children of a killed predecessor.
-const portPatience = 500 * time.Millisecond
+// portWait is the time in which the kernel ends the children of a killed predecessor.
+const portWait = 500 * time.Millisecond
 
-// choosePorts fails when an address is in use, naming its setting, before anything has started. A port of 0
-// becomes a free one.
+// choosePorts replaces port 0 with a free port. It returns an error that names the setting if an address is in use, before
+// any part has started.
 func choosePorts(o *options) error {
-	deadline := time.Now().Add(portPatience)
+	deadline := time.Now().Add(portWait)
 	for {
 		busy, err := tryPorts(o)
 		if err != nil {
@@ -28,9 +28,9 @@ func choosePorts(o *options) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("in use: %s: stop what listens there, or set another address", strings.Join(busy, ", "))
+			return fmt.Errorf("address in use: %s: stop the process that listens there, or set another address", strings.Join(busy, ", "))
 		}
-		time.Sleep(portPatience / 10)
+		time.Sleep(portWait / 10)
 	}
 }
 
@@ -43,7 +43,7 @@ func tryPorts(o *options) (busy []string, err error) {
 			}
 			*a.addr = net.JoinHostPort(host, strconv.Itoa(free[0]))
 		}
-		// All are held until the last was tried: two settings with one port are noticed, too.
+		// All listeners stay open until the last was tried, so that two settings with the same port are reported.
 		l, err := net.Listen("tcp", *a.addr) //nolint:noctx // listening does not block
 		if errors.Is(err, syscall.EADDRINUSE) {
 			busy = append(busy, fmt.Sprintf("%s (%s)", *a.addr, a.env))

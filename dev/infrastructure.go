@@ -17,7 +17,7 @@ import (
 	"berth/lua"
 )
 
-// infrastructure is what berth stands on, in starting order.
+// infrastructure returns the servers that berth needs, in starting order.
 func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []part {
 	return []part{
 		{name: partRedis, start: func(ctx context.Context) (func(context.Context) error, error) {
@@ -34,7 +34,7 @@ func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []pa
 				}
 			}
 			if s.Embedded() {
-				fmt.Fprintln(os.Stderr, "NOTICE: redis-server is not installed; an embedded stand-in runs instead, slower and empty after a restart. "+
+				fmt.Fprintln(os.Stderr, "NOTICE: redis-server is not installed; using an embedded server, which is slower and loses its data on restart. "+
 					"Install it: apt-get install redis-server, or brew install redis")
 			}
 			return func(context.Context) error { s.Stop(); return nil }, nil
@@ -61,7 +61,7 @@ func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []pa
 	}
 }
 
-// markNew tells the workers that this Redis never held anything: they need not wait for leases to run out (L12).
+// markNew marks this Redis as new, so that workers do not wait for leases of an earlier one to expire.
 func markNew(ctx context.Context, o *options) (err error) {
 	c := goredis.NewClient(&goredis.Options{Addr: o.Redis.Addr})
 	defer func() { err = errors.Join(err, c.Close()) }()
@@ -69,7 +69,7 @@ func markNew(ctx context.Context, o *options) (err error) {
 	return err
 }
 
-// within lets a stop that knows no deadline be left behind at one.
+// within returns a stop function that returns at the latest when its context ends, for one without a deadline.
 func within(stop func() error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ended := make(chan error, 1)

@@ -1,5 +1,5 @@
-// Command berth-dev runs everything in one process: a Temporal server with its Web UI, Redis, the database,
-// the local model server, workers and API (X1). Its data stays in one folder over restarts.
+// Command berth-dev runs everything in one process: a Temporal server with its Web UI, Redis, the database, the
+// simulated model, workers, the API and a demo fleet. Its data stays in one directory across restarts.
 package main
 
 import (
@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// stopTimeout bounds a graceful stop (X7).
+	// stopTimeout bounds a graceful stop.
 	stopTimeout = 10 * time.Second
-	// startTimeout bounds the wait for one part to serve.
+	// startTimeout bounds the start of one part.
 	startTimeout = 30 * time.Second
-	// gcPercent spends a little more on garbage collection for much less memory at rest.
+	// gcPercent trades a little more garbage collection for much less memory when idle.
 	gcPercent = 50
 )
 
@@ -33,7 +33,7 @@ func main() {
 	var o options
 	kong.Parse(&o,
 		kong.Name("berth-dev"),
-		kong.Description("Everything berth needs in one process, for development. A port of 0 takes a free one."),
+		kong.Description("Run everything that berth needs in one process, for development. Port 0 means a free port."),
 		kong.ShortUsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// run serves until the first signal, a second one ends the process at once.
+// run serves until the first signal. A second signal ends the process immediately.
 func run(o *options) (err error) {
 	began := time.Now()
 	if os.Getenv("GOGC") == "" {
@@ -97,7 +97,7 @@ func run(o *options) (err error) {
 	}
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(os.Stderr, "stopping; Ctrl-C again ends at once")
+		fmt.Fprintln(os.Stderr, "stopping; press Ctrl-C again to end immediately")
 		return nil
 	case err := <-failed:
 		return err

@@ -22,7 +22,7 @@ import (
 	"berth/internal/freeport"
 )
 
-// asProgram makes the test binary behave as berth-dev, so that tests start real processes without a build of their own.
+// asProgram makes the test binary behave as berth-dev, so that tests can start real processes without another build.
 const asProgram = "BERTH_DEV_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -73,7 +73,7 @@ func TestServer_Killed_ChildrenEndAndNextStarts(t *testing.T) {
 		return err != nil
 	}, 5*time.Second, 10*time.Millisecond, "redis-server outlived the process that started it")
 
-	// The old ready.json is still there: the new process takes it away before it starts anything.
+	// The old ready.json still exists: the new process removes it before it starts anything.
 	second := program(t, dir, "--only=redis,temporal,ui",
 		"--temporal-addr="+r.TemporalAddr, "--temporal-ui-addr="+r.TemporalUIAddr, "--redis-addr="+r.RedisAddr)
 	require.Eventually(t, func() bool {
@@ -93,7 +93,7 @@ func TestServer_PortInUse_SettingIsNamed(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, string(out), l.Addr().String()+" (BERTH_TEMPORAL_ADDR)")
 
-	// Two settings with one port are a conflict, too.
+	// Two settings with the same port are a conflict.
 	free, err := freeport.Find(1)
 	require.NoError(t, err)
 	same := net.JoinHostPort("127.0.0.1", strconv.Itoa(free[0]))
@@ -136,8 +136,8 @@ func TestParts_StopOrFailedStart_StopInReverseOrder(t *testing.T) {
 	require.Equal(t, []string{"start a", "start b", "stop b", "stop a"}, order)
 
 	order = nil
-	_, err = start(t.Context(), []part{fake("a", nil), fake("b", errors.New("no room"))}, logger)
-	require.EqualError(t, err, "b: no room")
+	_, err = start(t.Context(), []part{fake("a", nil), fake("b", errors.New("disk full"))}, logger)
+	require.EqualError(t, err, "b: disk full")
 	require.Equal(t, []string{"start a", "stop a"}, order)
 }
 
@@ -158,7 +158,7 @@ func TestPart_EndsUnexpectedly_IsReported(t *testing.T) {
 	stop, err := p.start(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, stop(t.Context()))
-	require.Empty(t, failed, "a stop that was asked for is no failure")
+	require.Empty(t, failed, "a requested stop must not be reported")
 
 	_, err = p.start(t.Context())
 	require.NoError(t, err)
@@ -171,7 +171,7 @@ func TestPart_EndsUnexpectedly_IsReported(t *testing.T) {
 	require.ErrorIs(t, err, ended, "a part that ends before it is ready fails to start")
 }
 
-// command is berth-dev on dir, every port free unless args say otherwise.
+// command returns berth-dev on dir, with free ports unless args set them.
 func command(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -209,7 +209,7 @@ func awaitReadyFile(t *testing.T, dir string) (r devserver.Ready) {
 }
 
 func readReady(dir string) (r devserver.Ready, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, "ready.json")) //nolint:gosec // the test's own folder
+	b, err := os.ReadFile(filepath.Join(dir, "ready.json")) //nolint:gosec // the test's own directory
 	if err != nil {
 		return r, err
 	}

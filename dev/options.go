@@ -12,16 +12,16 @@ import (
 	"berth/internal/config"
 )
 
-// options are berth's own settings and those of what surrounds it here.
+// options are the settings of berth and of the development server.
 type options struct {
 	config.Config   `embed:""`
 	app.ModelServer `embed:"" group:"Development server"`
 
-	TemporalUIAddr string   `help:"Address of Temporal's Web UI." name:"temporal-ui-addr" env:"BERTH_TEMPORAL_UI_ADDR" default:"127.0.0.1:8233" group:"Development server"`
-	DataDir        string   `help:"Folder of all data; one server at a time." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth" group:"Development server"`
-	Demo           string   `help:"Simulated nodes and media units, so that turns and conferences work at once: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
-	RunEvents      int      `help:"Events after which Temporal has a long workflow go on in a new run; 0 is Temporal's own limit." name:"temporal-run-events" env:"BERTH_TEMPORAL_RUN_EVENTS" default:"0" group:"Development server"`
-	Only           []string `help:"Run these parts only: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
+	TemporalUIAddr string   `help:"Serve Temporal's Web UI on this address." name:"temporal-ui-addr" env:"BERTH_TEMPORAL_UI_ADDR" default:"127.0.0.1:8233" group:"Development server"`
+	DataDir        string   `help:"Keep all data in this directory. Only one server can use it at a time." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth" group:"Development server"`
+	Demo           string   `help:"Run simulated nodes and media units, so that turns and conferences work immediately: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
+	RunEvents      int      `help:"Let long workflows continue as new after this many events; 0 means Temporal's default." name:"temporal-run-events" env:"BERTH_TEMPORAL_RUN_EVENTS" default:"0" group:"Development server"`
+	Only           []string `help:"Run only these parts: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
 }
 
 // The parts, in starting order.
@@ -39,7 +39,7 @@ func partNames() []string {
 	return []string{partRedis, partTemporal, partUI, partModel, partWorker, partAPI, partFleet}
 }
 
-// address is one that somebody here will listen on.
+// address is a setting for an address on which a part listens.
 type address struct {
 	part, env string
 	addr      *string
@@ -63,30 +63,30 @@ func (o *options) runs(part string) bool {
 	return part != partFleet || o.Demo == "on"
 }
 
-// validate says what is wrong with a setting, naming it.
+// validate returns an error that names the first invalid setting.
 func (o *options) validate() error {
 	for _, p := range o.Only {
 		if !slices.Contains(partNames(), p) {
-			return fmt.Errorf("settings: --only (BERTH_DEV_ONLY): %q is no part; known: %s", p, strings.Join(partNames(), ", "))
+			return fmt.Errorf("settings: --only (BERTH_DEV_ONLY): unknown part %q; must be one of %s", p, strings.Join(partNames(), ", "))
 		}
 	}
 	if o.runs(partUI) && !o.runs(partTemporal) {
-		return fmt.Errorf("settings: --only (BERTH_DEV_ONLY): ui needs temporal")
+		return fmt.Errorf("settings: --only (BERTH_DEV_ONLY): the part ui requires the part temporal")
 	}
 	for _, a := range o.addresses() {
 		_, port, err := net.SplitHostPort(*a.addr)
 		if err != nil {
-			return fmt.Errorf("settings: %s: %q is not host:port", a.env, *a.addr)
+			return fmt.Errorf("settings: %s: invalid address %q; must be host:port", a.env, *a.addr)
 		}
 		if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-			return fmt.Errorf("settings: %s: %q is no port", a.env, port)
+			return fmt.Errorf("settings: %s: invalid port %q", a.env, port)
 		}
 	}
 	return o.Validate()
 }
 
-// connect points berth's own settings at what runs here, where they were not set otherwise. It is called when
-// the ports are known.
+// connect sets berth's settings to the parts that run here, unless they were set explicitly. It must be called after the
+// ports are known.
 func (o *options) connect() {
 	if o.Database == "sqlite:.berth/berth.db" {
 		o.Database = "sqlite:" + filepath.Join(o.DataDir, "berth.db")

@@ -20,11 +20,11 @@ import (
 	"berth/internal/ledger"
 )
 
-// drain is the longest a stopping worker lets model calls finish here, where the whole stop has ten seconds;
-// what is left goes on at the next start.
+// drain bounds the time that model calls get to finish when a worker stops, because the whole server stops within
+// stopTimeout. Other calls continue after the next start.
 const drain = 3 * time.Second
 
-// guestName and guestTTL are of the token that is printed at start.
+// guestName and guestTTL are the user and the lifetime of the token that is printed at the start.
 const (
 	guestName = "alice"
 	guestTTL  = 24 * time.Hour
@@ -33,7 +33,7 @@ const (
 // version is set by the linker at release.
 var version = "dev"
 
-// services are berth's own parts in starting order. What ends by itself is told to failed.
+// services returns berth's own parts in starting order. The error of a part that ends unexpectedly is sent to failed.
 func services(o *options, logger *slog.Logger, failed chan<- error) []part {
 	return []part{
 		serve(partModel, failed,
@@ -55,8 +55,8 @@ func services(o *options, logger *slog.Logger, failed chan<- error) []part {
 	}
 }
 
-// migrate brings the database up to date before workers and API open it: two at once on a new file would wait for
-// each other's locks.
+// migrate updates the database schema before workers and the API open the database: concurrent migrations of a new file
+// would wait for each other's locks.
 func (o *options) migrate(ctx context.Context, logger *slog.Logger) error {
 	if !o.runs(partWorker) && !o.runs(partAPI) {
 		return nil
@@ -68,7 +68,7 @@ func (o *options) migrate(ctx context.Context, logger *slog.Logger) error {
 	return l.Close()
 }
 
-// awaitReady asks until the API says that all it needs can be reached.
+// awaitReady waits until the API reports that its dependencies are available.
 func awaitReady(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -76,7 +76,7 @@ func awaitReady(ctx context.Context, url string) error {
 		code := 0
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
-			return fmt.Errorf("ask for readiness: %w", err)
+			return fmt.Errorf("readiness request: %w", err)
 		}
 		if res, err := http.DefaultClient.Do(req); err == nil {
 			code = res.StatusCode
@@ -87,13 +87,13 @@ func awaitReady(ctx context.Context, url string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s answered %d: %w", url, code, ctx.Err())
+			return fmt.Errorf("%s returned status %d: %w", url, code, ctx.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// secret takes the secret of tokens from the settings or the data folder, where the first start leaves one.
+// secret sets the secret of tokens from the settings or the data directory. The first start writes a new secret there.
 func (o *options) secret() error {
 	file := devserver.SecretFile(o.DataDir)
 	if err := o.ReadSecretFile(file); err != nil || o.API.AuthSecret != "" {
@@ -108,7 +108,7 @@ func (o *options) secret() error {
 	return nil
 }
 
-// invite prints what to try first, with a token that does for a day.
+// invite prints commands to try first, with a token that is valid for guestTTL.
 func invite(out io.Writer, o *options) error {
 	if !o.runs(partAPI) {
 		return nil
@@ -117,20 +117,24 @@ func invite(out io.Writer, o *options) error {
 	if err != nil {
 		return fmt.Errorf("issue token: %w", err)
 	}
+	fleet := ""
+	if o.runs(partFleet) {
+		fleet = `  echo "good morning, thank you for the water" | bin/berth turn --from en --to es
+  bin/berth conference create --for 10m --watch
+`
+	}
 	_, err = fmt.Fprintf(out, `
 Open the page, signed in as %[3]s:
   http://%[1]s/#token=%[2]s
 
-Or in a terminal:
-  export BERTH_URL=http://%[1]s BERTH_TEMPORAL_ADDR=%[4]s BERTH_TOKEN=%[2]s
+Or run in this directory:
   bin/berth task submit --template job_match --resume examples/resume-en.txt --job examples/posting-en.png --watch
+%[5]s
+Or in any terminal:
+  export BERTH_URL=http://%[1]s BERTH_TEMPORAL_ADDR=%[4]s BERTH_TOKEN=%[2]s
   curl -H "Authorization: Bearer $BERTH_TOKEN" -H 'Content-Type: application/json' $BERTH_URL/v1/tasks \
     -d '{"serviceId":"demo","template":"job_summary","variables":{"jobText":"Go engineer, Redis and Temporal, Berlin or remote."}}'
-`, o.API.Addr, token, guestName, o.Temporal.Addr)
-	if err == nil && o.runs(partFleet) {
-		_, err = fmt.Fprintln(out, `  echo "good morning, thank you for the water" | bin/berth turn --from en --to es
-  bin/berth conference create --for 10m --watch`)
-	}
+`, o.API.Addr, token, guestName, o.Temporal.Addr, fleet)
 	if err == nil {
 		_, err = fmt.Fprintln(out, "\nCtrl-C stops everything.")
 	}

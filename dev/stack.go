@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// part is one of the things that run in this process.
+// part is a server that runs in this process.
 type part struct {
 	name string
-	// start returns when the part serves, and what stops it: within the context's time, once.
+	// start returns when the part serves. stop must be called once; it returns at the latest when its context ends.
 	start func(ctx context.Context) (stop func(ctx context.Context) error, err error)
 }
 
-// serve makes a part of a function that blocks until its context ends. ready returns when it serves; nil
-// means at once.
+// serve returns a part that runs a function which blocks until its context ends. ready returns when the part serves; nil
+// means immediately. An unexpected end is sent to failed.
 func serve(name string, failed chan<- error, run, ready func(ctx context.Context) error) part {
 	return part{name: name, start: func(ctx context.Context) (func(context.Context) error, error) {
 		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -65,19 +65,19 @@ func serve(name string, failed chan<- error, run, ready func(ctx context.Context
 
 func orUnknown(err error) error {
 	if err == nil {
-		return errors.New("no reason given")
+		return errors.New("ended without an error")
 	}
 	return err
 }
 
-// stack is what runs, in starting order.
+// stack holds the running parts in starting order.
 type stack struct {
 	parts  []part
 	stops  []func(context.Context) error
 	logger *slog.Logger
 }
 
-// start brings the parts up one after the other; when one fails or ctx ends, those that run are stopped again.
+// start starts the parts one after the other. If one fails or ctx ends, the running parts are stopped.
 func start(ctx context.Context, parts []part, logger *slog.Logger) (*stack, error) {
 	s := &stack{logger: logger}
 	for _, p := range parts {
@@ -93,8 +93,8 @@ func start(ctx context.Context, parts []part, logger *slog.Logger) (*stack, erro
 	return s, nil
 }
 
-// stop ends the parts in the reverse order: first those that take work, last those that keep it. A part that
-// outlives the common time is left behind and named in the error.
+// stop stops the parts in reverse order, within one common time limit. The error names the parts that did not stop in
+// time.
 func (s *stack) stop(within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

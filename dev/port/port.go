@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// AwaitOpen returns nil as soon as something accepts connections at addr, the context's error when it ends first.
+// AwaitOpen returns nil as soon as a process accepts connections at addr, or the context's error if it ends first.
 func AwaitOpen(ctx context.Context, addr string) error {
 	var d net.Dialer
 	for {

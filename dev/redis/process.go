@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// supervise owns the redis-server process until running ends: starts it, starts it again when it ends by
-// itself, and stops it. failed takes the first end that nobody asked for. It closes ended last.
+// supervise runs the redis-server process until running ends, and restarts it after an unexpected exit. It sends the
+// error of the first such exit to failed. It closes ended last.
 func supervise(running context.Context, binary string, args []string, logger *slog.Logger, ended chan<- struct{}, failed chan<- error) {
-	// The system ends the child when the thread that started it ends, so the thread is ours alone.
+	// The kernel kills the child when the thread that started it ends, so that thread must not be reused.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(ended)
@@ -29,7 +29,7 @@ func supervise(running context.Context, binary string, args []string, logger *sl
 		case failed <- err:
 		default:
 		}
-		logger.Warn("redis-server ended by itself: starting it again", "error", err)
+		logger.Warn("redis-server exited unexpectedly; restarting", "error", err)
 		select {
 		case <-running.Done():
 			return

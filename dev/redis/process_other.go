@@ -4,6 +4,6 @@ package redis
 
 import "syscall"
 
-// ownProcess keeps a terminal's Ctrl-C from the child, so that it is stopped after those who use it. Only
-// Linux can also end it when we are killed.
+// ownProcess returns attributes that keep a terminal's Ctrl-C from the child, so that it is stopped after its
+// users. Only Linux can also kill it when this process is killed.
 func ownProcess() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

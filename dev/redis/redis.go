@@ -1,5 +1,5 @@
-// Package redis runs a Redis for development: the real redis-server where it is installed, with an
-// append-only file, otherwise an embedded one that forgets everything at its end (X1).
+// Package redis runs a Redis for development: redis-server with an append-only file if it is installed, otherwise an
+// embedded server that keeps its data in memory only.
 package redis
 
 import (
@@ -21,23 +21,23 @@ import (
 const (
 	readyTimeout = 10 * time.Second
 	pingTimeout  = time.Second
-	// stopTimeout is how long redis-server may take to write its file before it is killed.
+	// stopTimeout bounds the time in which redis-server writes its file before it is killed.
 	stopTimeout = 3 * time.Second
-	// restartPause keeps a redis-server that cannot run from being started without rest.
+	// restartPause is the time between an exit of redis-server and its restart.
 	restartPause = 200 * time.Millisecond
 )
 
-// Options say where Redis listens and keeps its data.
+// Options configure a Redis server.
 type Options struct {
 	// Addr is host:port; the port may not be 0.
 	Addr string
-	// Dir is made when absent; it takes the append-only file and the log.
+	// Dir is created if it does not exist. It contains the append-only file and the log.
 	Dir string
-	// Logger is told when redis-server ended by itself and was started again. Nil discards it.
+	// Logger logs unexpected exits of redis-server. Nil discards them.
 	Logger *slog.Logger
 }
 
-// Server is a running Redis. Stop it once.
+// Server is a running Redis. Call Stop once.
 type Server struct {
 	embedded *miniredis.Miniredis
 
@@ -45,8 +45,8 @@ type Server struct {
 	ended  chan struct{}
 }
 
-// Start returns when Redis answers. A redis-server that ends by itself is started again on the same data,
-// and it dies with this process (on Linux whatever way that ends).
+// Start starts Redis and returns when it replies. A redis-server that exits unexpectedly is restarted on the same data.
+// It ends with this process; on Linux also when this process is killed.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -56,7 +56,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return startEmbedded(o)
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("redis folder: %w", err)
+		return nil, fmt.Errorf("redis directory: %w", err)
 	}
 	args, err := arguments(o)
 	if err != nil {
@@ -76,10 +76,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Embedded tells that redis-server was not found and nothing survives a restart.
+// Embedded reports whether redis-server was not found, so that no data survives a restart.
 func (s *Server) Embedded() bool { return s.embedded != nil }
 
-// Stop lets Redis write its file and returns when it has ended, after three seconds at most.
+// Stop lets Redis write its file and returns when it has ended, at most three seconds later.
 func (s *Server) Stop() {
 	if s.embedded != nil {
 		s.embedded.Close()
@@ -91,7 +91,7 @@ func (s *Server) Stop() {
 
 func startEmbedded(o Options) (*Server, error) {
 	m := miniredis.NewMiniRedis()
-	// Without it keys would expire only when a test says so.
+	// By default, keys expire only when a test advances the time.
 	m.ClockTTL(true)
 	if err := m.StartAddr(o.Addr); err != nil {
 		return nil, fmt.Errorf("start embedded redis: %w", err)
@@ -109,7 +109,7 @@ func arguments(o Options) ([]string, error) {
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("redis folder: %w", err)
+		return nil, fmt.Errorf("redis directory: %w", err)
 	}
 	return []string{
 		"--bind", host, "--port", port,
@@ -119,7 +119,7 @@ func arguments(o Options) ([]string, error) {
 	}, nil
 }
 
-// awaitPong asks until Redis has loaded its file and answers.
+// awaitPong waits until Redis has loaded its file and replies.
 func awaitPong(ctx context.Context, addr string, failed <-chan error) error {
 	for {
 		err := ping(ctx, addr)
@@ -154,7 +154,7 @@ func ping(ctx context.Context, addr string) error {
 		return err
 	}
 	if !strings.HasPrefix(line, "+PONG") {
-		return fmt.Errorf("answers %q", strings.TrimSpace(line))
+		return fmt.Errorf("unexpected reply to PING: %q", strings.TrimSpace(line))
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 	"berth/dev/temporal"
 )
 
-// BenchmarkWorkflow is the price of an empty workflow, and of one with an activity, one after the other (the
-// latency of its hops) and sixteen at once (throughput), with Temporal's own poll rate for comparison.
+// BenchmarkWorkflow measures an empty workflow, and of one with an activity, one after the other (the
+// latency of its hops) and sixteen concurrently (throughput), with Temporal's own poll rate for comparison.
 func BenchmarkWorkflow(b *testing.B) {
 	settings := map[string]map[string]any{
 		"tuned": nil,
@@ -91,7 +91,7 @@ func oneActivity(ctx workflow.Context) error {
 	return workflow.ExecuteActivity(ctx, nothing).Get(ctx, nil)
 }
 
-// cpuTime is what this process, server and worker together, has used: it tells little of a busy machine's load.
+// cpuTime returns the CPU time of this process, server and worker together. It depends little on other load.
 func cpuTime(b *testing.B) time.Duration {
 	var r syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &r))

@@ -14,11 +14,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// retention is how long the histories of closed workflows stay readable in the Web UI.
+// retention is the time for which histories of closed workflows are kept.
 const retention = 7 * 24 * time.Hour
 
-// databaseConfig is a private database in memory for an empty file name. In a file, what the server acknowledged
-// survives the death of the process, however it comes; a power cut may take the last moments with it, for a sync at each
+// databaseConfig returns a private database in memory for an empty file name. In a file, what the server acknowledged
+// survives any end of the process. A power failure may lose the last moments, because a sync at each
 // commit would cost every workflow several milliseconds (measured: 2 ms each).
 func databaseConfig(file string) *config.SQL {
 	if file == "" {
@@ -37,7 +37,7 @@ func databaseConfig(file string) *config.SQL {
 	}
 }
 
-// prepareDatabase makes schema and namespace where they are missing.
+// prepareDatabase creates the schema and the namespace if they do not exist.
 func prepareDatabase(cfg *config.Config, o Options) error {
 	if o.DBFile != "" {
 		if err := createFile(o.DBFile); err != nil {
@@ -55,7 +55,7 @@ func prepareDatabase(cfg *config.Config, o Options) error {
 	return nil
 }
 
-// createFile makes the schema under another name first, so that a start killed half way leaves no file that
+// createFile creates the schema under another name first, so that a start that was killed leaves no file that
 // looks complete.
 func createFile(file string) error {
 	if _, err := os.Stat(file); err == nil {

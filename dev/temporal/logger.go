@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/server/common/log/tag"
 )
 
-// logger hands Temporal's log to slog.
+// logger writes the log of Temporal to slog.
 type logger struct{ slog *slog.Logger }
 
 func newLogger(l *slog.Logger) log.Logger { return logger{slog: l} }
@@ -38,7 +38,7 @@ func (l logger) Panic(msg string, tags ...tag.Tag) {
 	panic(msg)
 }
 
-// Fatal ends the process, as the server expects; the reason goes to standard error, too, because the log is
+// Fatal exits the process, as the server expects. It also writes the reason to standard error, because the log is
 // usually a file.
 func (l logger) Fatal(msg string, tags ...tag.Tag) {
 	l.write(slog.LevelError, msg, tags)

@@ -1,5 +1,5 @@
 // Package temporal runs a Temporal server and its Web UI inside this process, for development and tests:
-// SQLite in a file or in memory, one history shard, loopback only between the services (X1).
+// SQLite in a file or in memory, one history shard, loopback only between the services.
 package temporal
 
 import (
@@ -23,29 +23,29 @@ import (
 // startTimeout bounds a start whose context has no deadline; a start takes well under a second.
 const startTimeout = 30 * time.Second
 
-// Options say where the server listens and keeps its data.
+// Options configure a server.
 type Options struct {
 	// FrontendAddr is host:port of the gRPC frontend; the port may not be 0.
 	FrontendAddr string
-	// UIAddr is host:port of the Web UI; empty leaves it out.
+	// UIAddr is host:port of the Web UI; if empty, it does not run.
 	UIAddr string
-	// DBFile is the SQLite file, made when absent. Empty keeps everything in memory.
+	// DBFile is the SQLite file, created if it does not exist. If empty, everything is kept in memory.
 	DBFile string
-	// Namespace is made when absent; empty means "default".
+	// Namespace is created if it does not exist; empty means "default".
 	Namespace string
-	// Logger takes the server's own log. Nil discards it.
+	// Logger receives the server's log. Nil discards it.
 	Logger *slog.Logger
 	// DynamicConfig overrides the development settings, by Temporal's setting names.
 	DynamicConfig map[string]any
 }
 
-// Server is a running Temporal server. Stop it once.
+// Server is a running Temporal server. Call Stop once.
 type Server struct {
 	server server.Server
 	ui     *webUI
 }
 
-// SearchAttributes are berth's, all registered in the namespace before Start returns.
+// SearchAttributes returns the search attributes that Start registers in the namespace.
 func SearchAttributes() map[string]enumspb.IndexedValueType {
 	return map[string]enumspb.IndexedValueType{
 		"berthConference": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
@@ -56,8 +56,8 @@ func SearchAttributes() map[string]enumspb.IndexedValueType {
 	}
 }
 
-// Start brings up the server and its Web UI and returns when the frontend answers for the namespace and the
-// UI accepts connections. Both addresses must be free: the UI's library ends the process when its is not.
+// Start starts the server and its Web UI and returns when the frontend serves the namespace and the UI accepts
+// connections. Both addresses must be free: the library of the UI exits the process if its address is in use.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Namespace == "" {
 		o.Namespace = "default"
@@ -99,7 +99,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// Stop ends the UI, then the server; the database file is complete afterwards.
+// Stop stops the UI, then the server. The database file is complete afterwards.
 func (s *Server) Stop() error {
 	if s.ui != nil {
 		s.ui.stop()
@@ -114,11 +114,11 @@ func newServer(cfg *config.Config, hosts map[primitives.ServiceName]static.Hosts
 	logger := newLogger(o.Logger)
 	authorizer, err := authorization.GetAuthorizerFromConfig(&cfg.Global.Authorization)
 	if err != nil {
-		return nil, fmt.Errorf("make temporal authorizer: %w", err)
+		return nil, fmt.Errorf("create temporal authorizer: %w", err)
 	}
 	claims, err := authorization.GetClaimMapperFromConfig(&cfg.Global.Authorization, logger)
 	if err != nil {
-		return nil, fmt.Errorf("make temporal claim mapper: %w", err)
+		return nil, fmt.Errorf("create temporal claim mapper: %w", err)
 	}
 	srv, err := server.NewServer(
 		server.WithConfig(cfg),
@@ -130,19 +130,19 @@ func newServer(cfg *config.Config, hosts map[primitives.ServiceName]static.Hosts
 		server.WithDynamicConfigClient(dynamicConfig(o.DynamicConfig)),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("make temporal server: %w", err)
+		return nil, fmt.Errorf("create temporal server: %w", err)
 	}
 	return srv, nil
 }
 
-// awaitNamespace waits until the frontend knows the namespace and adds the search attributes that an older
-// database file lacks.
+// awaitNamespace waits until the frontend serves the namespace, and adds search attributes that an older database file
+// does not have.
 func awaitNamespace(ctx context.Context, addr string, o Options) error {
 	c, err := client.NewLazyClient(client.Options{
 		HostPort: addr, Namespace: o.Namespace, Logger: sdklog.NewStructuredLogger(o.Logger),
 	})
 	if err != nil {
-		return fmt.Errorf("make temporal client: %w", err)
+		return fmt.Errorf("create temporal client: %w", err)
 	}
 	defer c.Close()
 

@@ -38,7 +38,7 @@ func TestTemporal_RestartedOnTheSameFile_WorkflowContinues(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Stop())
 
-	// Other internal ports, the same database: the workflow goes on and can be found by its attribute.
+	// Other internal ports, the same database: the workflow continues and can be found by its attribute.
 	s, err = temporal.Start(ctx, o)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Stop()) }()
