@@ -15,11 +15,11 @@ import (
 func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
-	s.desk("a", 8)
+	s.testNode("a", 8)
 	s.engine("e", 1, false)
 	s.media("u", 1)
-	alice := s.converse("alice", "s1")
-	open, over := alice.speak("", 0, ""), client.Dispatch{}
+	alice := s.session("alice", "s1")
+	open, over := alice.submit("", 0, ""), client.Dispatch{}
 	s.eventually("a turn to be over", func() (ok bool) {
 		var err error
 		over, err = alice.Dispatch(t.Context(), alice.id, jobSpec("over", berth.FinalizeManual))
@@ -28,10 +28,10 @@ func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 	asset, err := alice.Upload(t.Context(), "note.txt", []byte("mine"))
 	require.NoError(t, err)
 	task := submitMatch(t, alice.Client, berth.LocaleEN, "")
-	s.meeting().open("8651230001")
+	s.conferences().open("8651230001")
 	execution, err := alice.Execute(t.Context(), client.ExecutionSpec{ExecutionID: "x1", Executor: "wait"})
 	require.NoError(t, err)
-	s.converse("mallory", "s2")
+	s.session("mallory", "s2")
 
 	mallory := s.token("mallory")
 	job := func(turn, assetID string) map[string]any {

@@ -38,26 +38,26 @@ func (s *stack) awaitNode(id string) {
 	})
 }
 
-type deskJob struct {
+type testJob struct {
 	in     berth.JobInput
 	answer chan error
 }
 
 // desk is a translating node whose jobs the test does: by itself at once, or by hand when it is held.
-type desk struct {
+type testNode struct {
 	id   string
 	held atomic.Bool
-	jobs chan deskJob
+	jobs chan testJob
 	stop context.CancelFunc
 }
 
 // Translate says who translated.
-func (d *desk) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
+func (d *testNode) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
 	out := berth.JobOutput{Text: in.Text + " @" + d.id}
 	if !d.held.Load() {
 		return out, nil
 	}
-	job := deskJob{in, make(chan error, 1)}
+	job := testJob{in, make(chan error, 1)}
 	d.jobs <- job
 	select {
 	case err := <-job.answer:
@@ -67,29 +67,29 @@ func (d *desk) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutpu
 	}
 }
 
-func (d *desk) Execute(context.Context, berth.ExecuteInput) (berth.ExecuteOutput, error) {
+func (d *testNode) Execute(context.Context, berth.ExecuteInput) (berth.ExecuteOutput, error) {
 	return berth.ExecuteOutput{}, errors.New("a desk translates")
 }
 
 // next is the next job that reaches a held desk.
-func (d *desk) next(s *stack) deskJob {
+func (d *testNode) next(s *stack) testJob {
 	s.tb.Helper()
 	select {
 	case job := <-d.jobs:
 		return job
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		s.tb.Fatalf("no job reached %s", d.id)
-		return deskJob{}
+		return testJob{}
 	}
 }
 
 // desk starts a node of the test's own and waits until jobs can go to it.
-func (s *stack) desk(id string, slots int) *desk {
+func (s *stack) testNode(id string, slots int) *testNode {
 	s.tb.Helper()
 	incarnation, err := node.NewIncarnation()
 	require.NoError(s.tb, err)
 	ctx, stop := context.WithCancel(context.Background())
-	d := &desk{id: id, jobs: make(chan deskJob, 1000), stop: stop}
+	d := &testNode{id: id, jobs: make(chan testJob, 1000), stop: stop}
 	options := node.Options{
 		Spec: berth.NodeSpec{
 			ID: id, Kind: berth.NodeTranslate, Incarnation: incarnation, Capabilities: []string{s.pair()}, MaxConcurrentJobs: slots,
@@ -190,7 +190,7 @@ func (s *stack) engine(id string, slots int, mute bool) *engine {
 }
 
 // people has the simulated media server say that so many take part.
-func (m *media) people(c berth.Conference, n int) {
+func (m *media) setParticipants(c berth.Conference, n int) {
 	m.s.tb.Helper()
 	m.ask(http.MethodPut, "/conferences/"+c.E164, unit.Copy{
 		UnitCopy: berth.UnitCopy{E164: c.E164, ConferenceID: c.ID, Epoch: c.Owner.Epoch, StartedAt: c.CopyStartedAt}, Participants: n,
@@ -246,28 +246,28 @@ func (s *stack) media(id string, slots int, args ...string) *media {
 }
 
 // watched is a media unit in the test's process that notes what its media server is asked for.
-type watched struct {
+type observedUnit struct {
 	*unit.Sim
-	now, most atomic.Int64
-	made      chan berth.UnitConference
+	running, peak atomic.Int64
+	made          chan berth.UnitConference
 }
 
 // Create notes how many are being made at once.
-func (w *watched) Create(ctx context.Context, c berth.UnitConference) error {
-	n := w.now.Add(1)
-	defer w.now.Add(-1)
-	for most := w.most.Load(); n > most && !w.most.CompareAndSwap(most, n); most = w.most.Load() {
+func (w *observedUnit) Create(ctx context.Context, c berth.UnitConference) error {
+	n := w.running.Add(1)
+	defer w.running.Add(-1)
+	for most := w.peak.Load(); n > most && !w.peak.CompareAndSwap(most, n); most = w.peak.Load() {
 	}
 	w.made <- c
 	return w.Sim.Create(ctx, c)
 }
 
 // watch starts a unit whose commands take so long.
-func (s *stack) watch(id string, slots int, delay time.Duration) *watched {
+func (s *stack) observedUnit(id string, slots int, delay time.Duration) *observedUnit {
 	s.tb.Helper()
 	incarnation, err := node.NewIncarnation()
 	require.NoError(s.tb, err)
-	w := &watched{Sim: unit.NewSim(unit.SimOptions{Incarnation: incarnation, Delay: delay}), made: make(chan berth.UnitConference, 1000)}
+	w := &observedUnit{Sim: unit.NewSim(unit.SimOptions{Incarnation: incarnation, Delay: delay}), made: make(chan berth.UnitConference, 1000)}
 	ctx, stop := context.WithCancel(context.Background())
 	options := unit.Options{
 		Spec: berth.NodeSpec{ID: id, Zone: s.zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: slots},
@@ -281,7 +281,7 @@ func (s *stack) watch(id string, slots int, delay time.Duration) *watched {
 }
 
 // hall is a media unit in a process of its own, beside a LiveKit server.
-type hall struct {
+type liveKitUnit struct {
 	*process
 	*testlivekit.Server
 	s     *stack
@@ -290,7 +290,7 @@ type hall struct {
 }
 
 // epochs asks the LiveKit server which conferences have a room there, and under which epoch; nothing when it does not answer.
-func (h *hall) epochs() map[string]int64 {
+func (h *liveKitUnit) epochs() map[string]int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_, copies, err := h.rooms.List(ctx)
@@ -304,9 +304,9 @@ func (h *hall) epochs() map[string]int64 {
 	return out
 }
 
-func (s *stack) hall(id string, slots int) *hall {
+func (s *stack) liveKitUnit(id string, slots int) *liveKitUnit {
 	s.tb.Helper()
-	h := &hall{Server: testlivekit.Start(s.tb), s: s, id: id}
+	h := &liveKitUnit{Server: testlivekit.Start(s.tb), s: s, id: id}
 	h.process = s.start("berth", []string{
 		"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "livekit", "--livekit-url", h.URL(),
 		"--livekit-key", testlivekit.Key, "--livekit-secret", testlivekit.Secret,

@@ -17,7 +17,7 @@ import (
 func TestUnit_APIKilled_ConferencesStay(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("u1", 5)
 	c := m.open("8670000001").Conference
 	frail := m.open("8670000002", func(b *client.ConferenceSpec) { b.Recoverable = new(bool) }).Conference
@@ -36,7 +36,7 @@ func TestUnit_APIKilled_ConferencesStay(t *testing.T) {
 	})
 	s.startAPI()
 	for _, was := range []berth.Conference{c, frail} {
-		is := m.until(was.E164, "open", ofStatus(berth.ConferenceOpen))
+		is := m.await(was.E164, "open", ofStatus(berth.ConferenceOpen))
 		require.Equal(t, was.Owner, is.Owner)
 		require.Len(t, is.Segments, 1)
 	}
@@ -48,9 +48,9 @@ func TestTurn_APIKilled_JobsComplete(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Second
 	s := newStack(t, with("TURN_TIMEOUT_MS=5000"))
-	s.desk("a", 1)
-	c := s.converse("alice", "s1")
-	began := c.speak("", 0, "")
+	s.testNode("a", 1)
+	c := s.session("alice", "s1")
+	began := c.submit("", 0, "")
 	s.api.kill()
 	from, err := s.redis().Time(t.Context()).Result()
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestTurn_APIKilled_JobsComplete(t *testing.T) {
 		return err == nil && now.Sub(from) > 2*timeout
 	})
 	s.startAPI()
-	next := c.speak(began.TurnID, 1, berth.FinalizeManual)
+	next := c.submit(began.TurnID, 1, berth.FinalizeManual)
 	require.Equal(t, began.TurnID, next.TurnID)
 	s.awaitEnd(workflows.TurnWorkflowID(began.TurnID))
 	turn, err := c.Turn(t.Context(), began.TurnID)

@@ -102,10 +102,10 @@ func watch(tb testing.TB, c *client.Client, id string, each func(*seen)) *seen {
 }
 
 // speakPolitely hands a segment in, and while it is refused comes back when it is told to.
-func (c *conversation) speakPolitely(turn string, index int) client.Dispatch {
+func (c *session) submitAfterPause(turn string, index int) client.Dispatch {
 	c.s.tb.Helper()
 	for {
-		out, err := c.trySpeak(turn, index, "")
+		out, err := c.trySubmit(turn, index, "")
 		if err == nil {
 			return out
 		}
@@ -118,21 +118,21 @@ func (c *conversation) speakPolitely(turn string, index int) client.Dispatch {
 }
 
 // conversation is one user's session with its listener.
-type conversation struct {
+type session struct {
 	*client.Client
-	s    *stack
-	id   string
-	said chan client.SessionEvent
-	all  []client.SessionEvent
+	s      *stack
+	id     string
+	events chan client.SessionEvent
+	all    []client.SessionEvent
 }
 
 // speak hands a segment in, again and again while berth asks for that.
-func (c *conversation) speak(turn string, index int, f berth.Finalize) client.Dispatch {
+func (c *session) submit(turn string, index int, f berth.Finalize) client.Dispatch {
 	c.s.tb.Helper()
 	var out client.Dispatch
 	c.s.eventually(fmt.Sprintf("segment %d of turn %q to be taken", index, turn), func() bool {
 		var err error
-		out, err = c.trySpeak(turn, index, f)
+		out, err = c.trySubmit(turn, index, f)
 		if p := new(client.Problem); errors.As(err, &p) {
 			require.Equal(c.s.tb, http.StatusServiceUnavailable, p.Status, "%v", err)
 		}
@@ -141,7 +141,7 @@ func (c *conversation) speak(turn string, index int, f berth.Finalize) client.Di
 	return out
 }
 
-func (c *conversation) trySpeak(turn string, index int, f berth.Finalize) (client.Dispatch, error) {
+func (c *session) trySubmit(turn string, index int, f berth.Finalize) (client.Dispatch, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return c.Dispatch(ctx, c.id, client.JobSpec{
@@ -151,25 +151,25 @@ func (c *conversation) trySpeak(turn string, index int, f berth.Finalize) (clien
 }
 
 // until collects what the listener hears until the turn is done.
-func (c *conversation) until(turn string, done berth.EventType) string {
+func (c *session) await(turn string, done berth.EventType) string {
 	c.s.tb.Helper()
 	for {
 		for _, ev := range c.all {
 			if ev.Event.TurnID == turn && ev.Event.Type == done {
-				return c.heard(turn)
+				return c.received(turn)
 			}
 		}
 		select {
-		case ev := <-c.said:
+		case ev := <-c.events:
 			c.all = append(c.all, ev)
-		case <-time.After(patience):
-			c.s.tb.Fatalf("no %s of turn %s, but %s", done, turn, c.heard(turn))
+		case <-time.After(maxWait):
+			c.s.tb.Fatalf("no %s of turn %s, but %s", done, turn, c.received(turn))
 		}
 	}
 }
 
 // heard is what the listener heard of a turn so far, in short.
-func (c *conversation) heard(turn string) string {
+func (c *session) received(turn string) string {
 	var out []string
 	for _, ev := range c.all {
 		if ev.Event.TurnID != turn {
@@ -190,16 +190,16 @@ func (c *conversation) heard(turn string) string {
 	return strings.Join(out, ", ")
 }
 
-func (c *conversation) turn(id string) berth.Turn {
+func (c *session) turn(id string) berth.Turn {
 	c.s.tb.Helper()
 	out, err := c.Turn(context.Background(), id)
 	require.NoError(c.s.tb, err)
 	return out
 }
 
-func (s *stack) converse(user, id string) *conversation {
+func (s *stack) session(user, id string) *session {
 	s.tb.Helper()
-	c := &conversation{Client: s.user(user), s: s, id: id, said: make(chan client.SessionEvent, 1000)}
+	c := &session{Client: s.user(user), s: s, id: id, events: make(chan client.SessionEvent, 1000)}
 	s.eventually("a pool for "+id, func() bool {
 		_, err := c.PutSession(context.Background(), id, client.SessionSpec{SrcLang: "en", TgtLang: s.language})
 		return err == nil
@@ -211,7 +211,7 @@ func (s *stack) converse(user, id string) *conversation {
 			if err != nil {
 				return
 			}
-			c.said <- ev
+			c.events <- ev
 		}
 	})
 	s.tb.Cleanup(func() { cancel(); following.Wait() })
@@ -258,7 +258,7 @@ func submit(t *testing.T, c temporalclient.Client, id, executor string, set ...f
 // ended waits for the execution's end and answers it, however it ended.
 func ended(t *testing.T, c temporalclient.Client, id string) (is berth.Execution) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	err := c.GetWorkflow(ctx, workflows.ExecutionWorkflowID(id), "").Get(ctx, &is)
 	var app *temporal.ApplicationError
@@ -284,14 +284,14 @@ func executionStatus(t *testing.T, c temporalclient.Client, id string) (is berth
 }
 
 // meeting is a client's conferences.
-type meeting struct {
+type conferences struct {
 	*client.Client
 	s *stack
 }
 
-func (s *stack) meeting() *meeting { return &meeting{Client: s.user("alice"), s: s} }
+func (s *stack) conferences() *conferences { return &conferences{Client: s.user("alice"), s: s} }
 
-func (m *meeting) open(e164 string, set ...func(*client.ConferenceSpec)) client.Conference {
+func (m *conferences) open(e164 string, set ...func(*client.ConferenceSpec)) client.Conference {
 	m.s.tb.Helper()
 	spec := client.ConferenceSpec{E164: e164, Title: e164, DurationMs: time.Hour.Milliseconds(), Zone: m.s.zone}
 	for _, f := range set {
@@ -307,7 +307,7 @@ func (m *meeting) open(e164 string, set ...func(*client.ConferenceSpec)) client.
 }
 
 // until waits until the conference is as it should be.
-func (m *meeting) until(e164, what string, is func(berth.Conference) bool) (c berth.Conference) {
+func (m *conferences) await(e164, what string, is func(berth.Conference) bool) (c berth.Conference) {
 	m.s.tb.Helper()
 	m.s.eventually(e164+" to be "+what, func() bool {
 		got, err := m.Conference(context.Background(), e164, "")
@@ -318,15 +318,15 @@ func (m *meeting) until(e164, what string, is func(berth.Conference) bool) (c be
 }
 
 // end ends the conference and keeps its history.
-func (m *meeting) end(e164, name string) {
+func (m *conferences) end(e164, name string) {
 	m.s.tb.Helper()
 	_, err := m.EndConference(context.Background(), e164)
 	require.NoError(m.s.tb, err)
-	m.over(e164, name)
+	m.awaitEnd(e164, name)
 }
 
 // over waits for the conference's run to be over and keeps its history; it tells what it cost.
-func (m *meeting) over(e164, name string) {
+func (m *conferences) awaitEnd(e164, name string) {
 	m.s.tb.Helper()
 	id := workflows.ConferenceWorkflowID(e164)
 	m.s.awaitEnd(id)
@@ -337,11 +337,11 @@ func (m *meeting) over(e164, name string) {
 		}
 	}
 	m.s.tb.Logf("%s: %d workflow tasks, %d events", name, tasks, len(h.GetEvents()))
-	m.s.keepWorkflow(name, id)
+	m.s.saveHistory(name, id)
 }
 
 // attended waits until the data proxy has so many participants.
-func (m *meeting) attended(e164 string, n int) (basic json.RawMessage) {
+func (m *conferences) awaitParticipants(e164 string, n int) (basic json.RawMessage) {
 	m.s.tb.Helper()
 	m.s.eventually(e164+" to be attended", func() bool {
 		got, err := m.Conference(context.Background(), e164, "")

@@ -18,7 +18,7 @@ import (
 func TestConference_CapacityAppears_WaitingOnesRecover(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_RETRY=1h"))
-	m, operator, scripts := s.meeting(), s.token("op", "operator"), lua.New(s.redis(), lua.Keys{})
+	m, operator, scripts := s.conferences(), s.token("op", "operator"), lua.New(s.redis(), lua.Keys{})
 	order := func(id, what string) {
 		status, out := s.send(http.MethodPost, "/v1/nodes/"+id+"/"+what, operator, map[string]any{})
 		require.Equal(t, http.StatusOK, status, "%v", out)
@@ -70,9 +70,9 @@ func TestConference_CapacityAppears_WaitingOnesRecover(t *testing.T) {
 		w.lose(w.id)
 		s.eventually(w.id+" to be without room", func() bool { return look(w.id).Excluded != "" })
 	}
-	require.True(t, lost.stop(patience))
+	require.True(t, lost.stop(maxWait))
 	for _, e164 := range waiting {
-		m.until(e164, "without room", func(c berth.Conference) bool {
+		m.await(e164, "without room", func(c berth.Conference) bool {
 			return c.Status == berth.ConferenceAwaitingRecovery && len(c.Waiting) > len("the unit was lost: withdrawn")
 		})
 	}

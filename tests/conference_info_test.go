@@ -18,17 +18,17 @@ import (
 func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("u1", 5)
 	c := m.open("8630000001", func(c *client.ConferenceSpec) { c.Metadata = json.RawMessage(`{"room":"A"}`) }).Conference
-	u1.people(c, 3)
-	basic := m.attended(c.E164, 3)
+	u1.setParticipants(c, 3)
+	basic := m.awaitParticipants(c.E164, 3)
 	require.Contains(t, string(basic), `"room"`)
 
 	u2 := s.media("u2", 5)
 	u1.fail(unit.FaultSilent)
-	moved := m.until(c.E164, "on u2", on("u2"))
-	require.JSONEq(t, string(basic), string(m.attended(c.E164, 0)), "only the basic data stay")
+	moved := m.await(c.E164, "on u2", on("u2"))
+	require.JSONEq(t, string(basic), string(m.awaitParticipants(c.E164, 0)), "only the basic data stay")
 	units := s.user("units", "node")
 	late := berth.ConferenceInfo{NodeID: "u1", Generation: c.Owner.Generation, Epoch: c.Owner.Epoch, Full: true, Live: json.RawMessage(`{"participantCount":3}`)}
 	for range 2 {
@@ -39,13 +39,13 @@ func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 	dropped, err := lua.New(s.redis(), lua.Keys{}).StaleInfo(t.Context())
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, dropped["u1"], int64(3))
-	m.attended(c.E164, 0)
+	m.awaitParticipants(c.E164, 0)
 
 	s.api.kill()
-	u2.people(moved, 2)
+	u2.setParticipants(moved, 2)
 	require.NoError(t, s.redis().Del(t.Context(), lua.Keys{}.ConferenceInfo(c.E164)).Err())
 	s.startAPI()
-	m.attended(c.E164, 2)
+	m.awaitParticipants(c.E164, 2)
 	u1.kill()
 	m.end(c.E164, "conference-told")
 
@@ -60,13 +60,13 @@ func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 	require.Equal(t, "u2", is.Segments[1].NodeID)
 	require.Equal(t, berth.EndReleased, is.Segments[1].Reason)
 	require.False(t, is.Segments[1].StartedAt.Before(is.Segments[0].EndedAt))
-	var told []string
+	var sent []string
 	for _, o := range is.Orders {
-		told = append(told, o.Command+" "+o.NodeID+" "+o.Outcome)
+		sent = append(sent, o.Command+" "+o.NodeID+" "+o.Outcome)
 	}
 	require.Equal(t, []string{
 		"CreateConference u1 acknowledged", "RecoverConference u2 acknowledged", "ReleaseConference u2 acknowledged",
-	}, told)
+	}, sent)
 }
 
 // C4, C16, P2: controller, Redis and Temporal are killed, and a unit with them: what ran elsewhere never noticed, and what was
@@ -74,12 +74,12 @@ func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 func TestConference_ControllerKilled_StaysOrRecovers(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("u1", 1)
 	m.open("8630000001")
 	_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8630000004", DurationMs: 60_000})
 	require.Equal(t, berth.CodeNodeFull, problem(t, err).Code, "C16")
-	m.over("8630000004", "conference-no-room")
+	m.awaitEnd("8630000004", "conference-no-room")
 	u2 := s.media("u2", 5, "--leave")
 	stays := m.open("8630000002")
 	require.Equal(t, "u2", stays.Owner.NodeID)
@@ -89,17 +89,17 @@ func TestConference_ControllerKilled_StaysOrRecovers(t *testing.T) {
 	s.startInfra()
 	s.startAPI()
 	s.worker = s.startWorker()
-	m.until("8630000001", "recovered", on("u2"))
-	m.until("8630000002", "open", on("u2"))
+	m.await("8630000001", "recovered", on("u2"))
+	m.await("8630000002", "open", on("u2"))
 	require.Equal(t, stays.Owner.Epoch, u2.runs()["8630000002"], "it stayed")
 	m.end("8630000001", "conference-controller-killed")
 
 	lost := m.open("8630000003", func(c *client.ConferenceSpec) { c.DurationMs = 5000 })
-	require.True(t, u2.stop(patience))
-	is := m.until(lost.E164, "over", ofStatus(berth.ConferenceEnded))
+	require.True(t, u2.stop(maxWait))
+	is := m.await(lost.E164, "over", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndNotRecovered, is.End)
 	require.Equal(t, lost.EndAt, is.EndAt)
 	require.True(t, is.EndedAt.Before(is.EndAt), "at the failure")
-	m.over(lost.E164, "conference-not-recovered")
+	m.awaitEnd(lost.E164, "conference-not-recovered")
 	m.end("8630000002", "conference-ended-in-wait")
 }

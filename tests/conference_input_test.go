@@ -18,10 +18,10 @@ import (
 func TestConference_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	u1, m := s.media("u1", 2), s.meeting()
+	u1, m := s.media("u1", 2), s.conferences()
 	c := m.open("8684000001").Conference
-	u1.people(c, 3)
-	m.attended(c.E164, 3)
+	u1.setParticipants(c, 3)
+	m.awaitParticipants(c.E164, 3)
 	tokens := map[string]string{
 		"alice": s.token("alice"), "bob": s.token("bob"), "node": s.token("units", "node"), "operator": s.token("op", "operator"), "nobody": "no.such.token",
 	}
@@ -36,7 +36,7 @@ func TestConference_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	}
 	const one, all = "/v1/conferences/8684000001", "/v1/conferences"
 	wanted := doc{"e164": "8684000002", "durationMs": 60_000}
-	told := doc{"nodeId": "u1", "generation": c.Owner.Generation, "epoch": c.Owner.Epoch, "live": doc{"participantCount": 9}}
+	sent := doc{"nodeId": "u1", "generation": c.Owner.Generation, "epoch": c.Owner.Epoch, "live": doc{"participantCount": 9}}
 	for name, bad := range map[string]struct {
 		who, method, path string
 		body              any
@@ -73,18 +73,18 @@ func TestConference_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 		"no such status":                {"alice", "GET", all + "?status=lost", nil, 400, berth.CodeInvalid, "status"},
 		"an odd unit":                   {"alice", "GET", all + "?unit=a%20b", nil, 400, berth.CodeInvalid, "unit"},
 		"too long a page":               {"alice", "GET", all + "?limit=101", nil, 400, berth.CodeInvalid, "limit"},
-		"word of a stranger":            {"node", "POST", one + "/info", with(told, "nodeId", "stranger"), 409, berth.CodeConflict, "epoch"},
-		"word of another generation":    {"node", "POST", one + "/info", with(told, "generation", 7), 409, berth.CodeConflict, "epoch"},
-		"word under another epoch":      {"node", "POST", one + "/info", with(told, "epoch", c.Epoch+1), 409, berth.CodeConflict, "epoch"},
-		"the end, by a stranger":        {"node", "POST", one + "/info", with(with(told, "nodeId", "stranger"), "ended", true), 409, berth.CodeConflict, "epoch"},
-		"word of no conference":         {"node", "POST", all + "/8684000009/info", told, 404, berth.CodeNotFound, ""},
-		"word of no number":             {"node", "POST", all + "/x/info", told, 400, berth.CodeInvalid, "e164"},
-		"word of nobody":                {"node", "POST", one + "/info", with(told, "nodeId", ""), 400, berth.CodeInvalid, "nodeId"},
-		"word under no epoch":           {"node", "POST", one + "/info", with(told, "epoch", 0), 400, berth.CodeInvalid, "epoch"},
-		"an epoch of text":              {"node", "POST", one + "/info", with(told, "epoch", "1"), 400, berth.CodeInvalid, "epoch"},
-		"word that is a list":           {"node", "POST", one + "/info", with(told, "live", []int{1}), 400, berth.CodeInvalid, "live"},
-		"too much to tell":              {"node", "POST", one + "/info", with(told, "live", doc{"a": strings.Repeat("x", berth.MaxConferenceInfo)}), 413, berth.CodeTooLarge, "live"},
-		"a person tells":                {"alice", "POST", one + "/info", told, 403, berth.CodeForbidden, ""},
+		"word of a stranger":            {"node", "POST", one + "/info", with(sent, "nodeId", "stranger"), 409, berth.CodeConflict, "epoch"},
+		"word of another generation":    {"node", "POST", one + "/info", with(sent, "generation", 7), 409, berth.CodeConflict, "epoch"},
+		"word under another epoch":      {"node", "POST", one + "/info", with(sent, "epoch", c.Epoch+1), 409, berth.CodeConflict, "epoch"},
+		"the end, by a stranger":        {"node", "POST", one + "/info", with(with(sent, "nodeId", "stranger"), "ended", true), 409, berth.CodeConflict, "epoch"},
+		"word of no conference":         {"node", "POST", all + "/8684000009/info", sent, 404, berth.CodeNotFound, ""},
+		"word of no number":             {"node", "POST", all + "/x/info", sent, 400, berth.CodeInvalid, "e164"},
+		"word of nobody":                {"node", "POST", one + "/info", with(sent, "nodeId", ""), 400, berth.CodeInvalid, "nodeId"},
+		"word under no epoch":           {"node", "POST", one + "/info", with(sent, "epoch", 0), 400, berth.CodeInvalid, "epoch"},
+		"an epoch of text":              {"node", "POST", one + "/info", with(sent, "epoch", "1"), 400, berth.CodeInvalid, "epoch"},
+		"word that is a list":           {"node", "POST", one + "/info", with(sent, "live", []int{1}), 400, berth.CodeInvalid, "live"},
+		"too much to tell":              {"node", "POST", one + "/info", with(sent, "live", doc{"a": strings.Repeat("x", berth.MaxConferenceInfo)}), 413, berth.CodeTooLarge, "live"},
+		"a person tells":                {"alice", "POST", one + "/info", sent, 403, berth.CodeForbidden, ""},
 		"a node asks all to report":     {"node", "POST", all + "/report", nil, 403, berth.CodeForbidden, ""},
 		"a person reads the operators'": {"alice", "GET", "/v1/stats/conferences", nil, 403, berth.CodeForbidden, ""},
 	} {
@@ -110,7 +110,7 @@ func TestConference_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, there, e164)
 	}
-	m.attended(c.E164, 3)
+	m.awaitParticipants(c.E164, 3)
 	is, err := m.Conference(t.Context(), c.E164, "")
 	require.NoError(t, err)
 	require.Equal(t, c.Revision, is.Revision, "nothing came of all that")

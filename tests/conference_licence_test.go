@@ -28,7 +28,7 @@ func TestConference_LicencesExhausted_LimitHolds(t *testing.T) {
 func licencesAreKept(t *testing.T, keeps bool) {
 	s := newStack(t, with("BERTH_CONFERENCE_LICENCES=2", fmt.Sprintf("BERTH_CONFERENCE_WAITING_KEEPS_LICENCE=%t", keeps),
 		"BERTH_CONFERENCE_RETRY=1h"))
-	m := s.meeting()
+	m := s.conferences()
 	here := func(c *client.ConferenceSpec) { c.Zone = "here" }
 	lost := []string{"8690000001", "8690000002"}
 	refused := func(e164 string) {
@@ -50,12 +50,12 @@ func licencesAreKept(t *testing.T, keeps bool) {
 		require.Equal(t, "u1", m.open(e164, here).Owner.NodeID)
 	}
 	refused("8690000003")
-	m.over("8690000003", "conference-no-licence")
+	m.awaitEnd("8690000003", "conference-no-licence")
 	licences(2)
 
 	u1.kill()
 	for _, e164 := range lost {
-		m.until(e164, "without room", func(c berth.Conference) bool {
+		m.await(e164, "without room", func(c berth.Conference) bool {
 			return c.Status == berth.ConferenceAwaitingRecovery && !strings.HasPrefix(c.Waiting, "the unit")
 		})
 	}
@@ -73,7 +73,7 @@ func licencesAreKept(t *testing.T, keeps bool) {
 	u3 := s.media("u3", 3, "--zone", "here")
 	for _, e164 := range instead {
 		for _, waits := range lost {
-			m.until(waits, "without a licence, or there", func(c berth.Conference) bool {
+			m.await(waits, "without a licence, or there", func(c berth.Conference) bool {
 				return on("u3")(c) || c.Status == berth.ConferenceAwaitingRecovery && strings.Contains(c.Waiting, "licence")
 			})
 		}
@@ -83,14 +83,14 @@ func licencesAreKept(t *testing.T, keeps bool) {
 		s.eventually("one of them to be recovered with its licence", func() bool { return len(u3.runs()) == before+1 })
 	}
 	for _, e164 := range lost {
-		m.until(e164, "recovered", on("u3"))
+		m.await(e164, "recovered", on("u3"))
 	}
 	licences(2)
 
 	require.NoError(t, s.redis().FlushAll(t.Context()).Err())
 	licences(2)
 	for _, e164 := range lost {
-		m.until(e164, "open again", on("u3"))
+		m.await(e164, "open again", on("u3"))
 	}
 	refused("8690000004")
 

@@ -22,11 +22,11 @@ func TestConference_RedisRestartsWithData_KeepsItsOwner(t *testing.T) {
 	redis := testredis.Start(t, "--appendonly", "yes")
 	s := newStack(t, with("BERTH_REDIS_ADDR="+redis.Addr(), "BERTH_CONFERENCE_CONNECT=10m"))
 	s.ready.RedisAddr = redis.Addr()
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("u1", 5)
 	c := m.open("8670000001").Conference
 	redis.Restart()
-	is := m.until(c.E164, "open again after its unit's list was awaited", func(is berth.Conference) bool {
+	is := m.await(c.E164, "open again after its unit's list was awaited", func(is berth.Conference) bool {
 		return is.Status == berth.ConferenceOpen && is.Revision > c.Revision+1
 	})
 	require.Equal(t, c.Owner, is.Owner)
@@ -40,18 +40,18 @@ func TestConference_RedisRestartsWithData_KeepsItsOwner(t *testing.T) {
 func TestConference_EndsDuringUnitOutage_EndIsDetected(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.quickTimes(berth.NodeMedia, 1000, 60_000, 120_000)
-	m := s.meeting()
+	s.setTimes(berth.NodeMedia, 1000, 60_000, 120_000)
+	m := s.conferences()
 	u1 := s.media("u1", 5)
 	ends, stays := m.open("8670000001").Conference, m.open("8670000002").Conference
 	u1.fail(unit.FaultSilent)
 	s.eventually("the unit to have let go of its media server", func() bool { return bytes.Contains(u1.output(), []byte("node has left")) })
 	u1.ask(http.MethodDelete, "/conferences/"+ends.E164, nil)
 	u1.fail(unit.FaultNone)
-	is := m.until(ends.E164, "over", ofStatus(berth.ConferenceEnded))
+	is := m.await(ends.E164, "over", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndByUnit, is.End)
-	m.over(ends.E164, "conference-ended-unseen")
-	is = m.until(stays.E164, "open", on("u1"))
+	m.awaitEnd(ends.E164, "conference-ended-unseen")
+	is = m.await(stays.E164, "open", on("u1"))
 	require.Equal(t, stays.Owner, is.Owner)
 	s.link("link-back-in-time", "u1", stays.Owner.Generation)
 	m.end(stays.E164, "conference-unit-away")
@@ -66,22 +66,22 @@ func TestConference_WorkerDiesDuringRecovery_EndsOnce(t *testing.T) {
 	database := testdb.Postgres(t)
 	s := newStack(t, with("BERTH_REDIS_ADDR="+redis.Addr(), "BERTH_DATABASE="+database))
 	s.ready.RedisAddr = redis.Addr()
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("u1", 1)
 	c := m.open("8670000001").Conference
-	var told []berth.ConferenceEvent
-	listening, deaf := context.WithTimeout(t.Context(), patience)
-	defer deaf()
-	heard := make(chan error, 1)
+	var sent []berth.ConferenceEvent
+	listening, cancel := context.WithTimeout(t.Context(), maxWait)
+	defer cancel()
+	received := make(chan error, 1)
 	go func() {
 		for ev, err := range m.FollowConference(listening, c.E164, c.ID) {
 			if err != nil {
-				heard <- err
+				received <- err
 				return
 			}
-			told = append(told, ev)
+			sent = append(sent, ev)
 		}
-		heard <- nil
+		received <- nil
 	}()
 	s.media("u2", 1)
 	db, err := pgx.Connect(t.Context(), database)
@@ -110,10 +110,10 @@ func TestConference_WorkerDiesDuringRecovery_EndsOnce(t *testing.T) {
 	go func() { _, err := m.EndConference(context.Background(), c.E164); ended <- err }()
 	s.worker = s.startWorker() // it is given the work only when the other has not done it in time
 	require.NoError(t, <-ended)
-	is := m.until(c.E164, "over", ofStatus(berth.ConferenceEnded))
+	is := m.await(c.E164, "over", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndReleased, is.End)
-	require.NoError(t, <-heard)
-	require.Equal(t, berth.EventDone, told[len(told)-1].Type)
-	m.over(c.E164, "conference-ended-otherwise")
+	require.NoError(t, <-received)
+	require.Equal(t, berth.EventDone, sent[len(sent)-1].Type)
+	m.awaitEnd(c.E164, "conference-ended-otherwise")
 	s.noSlots("u2")
 }

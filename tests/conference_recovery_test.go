@@ -17,7 +17,7 @@ import (
 func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_RETRY=500ms", "BERTH_CONFERENCE_GIVE_UP=4s"))
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("u1", 5)
 	first, second := m.open("8685000001").Conference, m.open("8685000002").Conference
 	u2, u3 := s.media("u2", 5), s.media("u3", 1)
@@ -36,7 +36,7 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	})
 	require.Contains(t, u3.runs(), kept.E164)
 
-	is := m.until(lost.E164, "given up", ofStatus(berth.ConferenceEnded))
+	is := m.await(lost.E164, "given up", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndNotRecovered, is.End)
 	require.Equal(t, lost.EndAt, is.EndAt, "C22: as it was planned")
 	require.Len(t, is.Segments, 1)
@@ -56,7 +56,7 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	status, record := s.send(http.MethodGet, "/v1/conferences/"+lost.E164+"/record", s.token("alice"), nil)
 	require.Equal(t, http.StatusOK, status)
 	require.EqualValues(t, berth.EndNotRecovered, record["end"])
-	m.over(lost.E164, "conference-refused-recovery")
+	m.awaitEnd(lost.E164, "conference-refused-recovery")
 	m.end(kept.E164, "conference-recovered")
 	u1.kill()
 	s.noSlots("u2", "u3")
@@ -67,13 +67,13 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 func TestConference_EndedInAnyState_CopiesAreReleased(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_COMMAND=5s"))
-	m := s.meeting()
+	m := s.conferences()
 	operator := s.user("op", "operator")
 	end := func(e164 string, meanwhile func()) {
 		_, err := operator.EndConference(t.Context(), e164)
 		require.NoError(t, err)
 		meanwhile()
-		is := m.until(e164, "over", ofStatus(berth.ConferenceEnded))
+		is := m.await(e164, "over", ofStatus(berth.ConferenceEnded))
 		require.Equal(t, berth.EndReleased, is.End)
 		s.awaitEnd("conference:" + e164)
 	}
@@ -85,7 +85,7 @@ func TestConference_EndedInAnyState_CopiesAreReleased(t *testing.T) {
 		_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8686000003", DurationMs: 60_000})
 		created <- err
 	}()
-	m.until("8686000003", "being created", ofStatus(berth.ConferenceCreating))
+	m.await("8686000003", "being created", ofStatus(berth.ConferenceCreating))
 	end("8686000003", func() {})
 	var p *client.Problem
 	require.ErrorAs(t, <-created, &p)

@@ -22,7 +22,7 @@ import (
 
 // stays is a meeting whose conferences are on healthy units, and have to stay there.
 type stays struct {
-	*meeting
+	*conferences
 	units []*media
 	held  []berth.Conference // as they were
 }
@@ -56,7 +56,7 @@ func (a *stays) moved() error {
 
 // normal is whether everything is as before: each conference is open where it was, its unit's word is taken, and the one
 // that waits for room still waits.
-func (a *stays) normal(waits string, people int) error {
+func (a *stays) normal(waits string, users int) error {
 	for _, c := range a.held {
 		is, err := a.Conference(context.Background(), c.E164, "")
 		if err != nil {
@@ -66,8 +66,8 @@ func (a *stays) normal(waits string, people int) error {
 			return fmt.Errorf("%s: %s on %v, not %v, stale %t, told of: %t", c.E164, is.Status, is.Owner, c.Owner, is.Stale, is.Info != nil)
 		}
 		var live struct{ ParticipantCount int }
-		if err := json.Unmarshal(is.Info.Live, &live); err != nil || live.ParticipantCount != people {
-			return fmt.Errorf("%s: %s is told of it, not %d", c.E164, is.Info.Live, people)
+		if err := json.Unmarshal(is.Info.Live, &live); err != nil || live.ParticipantCount != users {
+			return fmt.Errorf("%s: %s is told of it, not %d", c.E164, is.Info.Live, users)
 		}
 	}
 	is, err := a.Conference(context.Background(), waits, "")
@@ -81,11 +81,11 @@ func (a *stays) normal(waits string, people int) error {
 }
 
 // attend has so many people take part in each conference: its unit has something to tell.
-func (a *stays) attend(people int) {
+func (a *stays) attend(users int) {
 	for _, u := range a.units {
 		for _, c := range a.held {
 			if c.Owner.NodeID == u.id {
-				u.people(c, people)
+				u.setParticipants(c, users)
 			}
 		}
 	}
@@ -112,8 +112,8 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			redis := testredis.Start(t, "--appendonly", c.keeps)
 			s := newStack(t, with("BERTH_REDIS_ADDR="+redis.Addr()))
 			s.ready.RedisAddr = redis.Addr()
-			s.quickTimes(berth.NodeMedia, 300, 1000, 2000)
-			a := &stays{meeting: s.meeting()}
+			s.setTimes(berth.NodeMedia, 300, 1000, 2000)
+			a := &stays{conferences: s.conferences()}
 			u1, u2, lost := s.media("u1", 2), s.media("u2", 1), s.media("u3", 1)
 			a.units = []*media{u1, u2}
 			s.afterGrace(lua.New(redis.Client(), lua.Keys{}))
@@ -128,7 +128,7 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			}
 			require.Len(t, a.held, 3)
 			lost.kill()
-			a.until(waits, "waiting for room", func(c berth.Conference) bool {
+			a.await(waits, "waiting for room", func(c berth.Conference) bool {
 				return c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != ""
 			})
 			a.attend(2)
@@ -139,14 +139,14 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			})
 			require.NoError(t, a.moved())
 			ended := make(chan error)
-			watched, done := context.WithCancel(t.Context())
+			observedUnit, done := context.WithCancel(t.Context())
 			defer done()
 			go func() { // from now on nothing moves, at no time
 				for {
 					err := a.moved()
 					select {
 					case <-time.After(50 * time.Millisecond):
-					case <-watched.Done():
+					case <-observedUnit.Done():
 						ended <- err
 						return
 					}
@@ -179,7 +179,7 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			require.Less(t, time.Since(back), 10*time.Second)
 
 			late := s.media("u4", 1)
-			is := a.until(waits, "on the unit that has room", on("u4"))
+			is := a.await(waits, "on the unit that has room", on("u4"))
 			require.Equal(t, map[string]int64{waits: is.Owner.Epoch}, late.runs())
 			t.Logf("the one that waited had room %s after that", time.Since(back).Round(10*time.Millisecond))
 			done()
@@ -247,18 +247,18 @@ func (a *stays) everyMoveIsSeen(t *testing.T, waits string) {
 	runs := maps.Clone(other.runs())
 	second := c
 	second.Owner.Epoch++
-	other.people(second, 1)
+	other.setParticipants(second, 1)
 	require.Error(t, a.moved(), "a second copy")
 	other.ask(http.MethodDelete, "/conferences/"+c.E164, nil)
 	require.Equal(t, runs, other.runs())
 	require.NoError(t, a.moved())
 	for _, u := range a.units {
 		if u.id == c.Owner.NodeID {
-			u.people(second, 3)
+			u.setParticipants(second, 3)
 			require.Error(t, a.moved(), "another epoch")
 			u.ask(http.MethodDelete, "/conferences/"+c.E164, nil)
 			require.Error(t, a.moved(), "none")
-			u.people(c, 3)
+			u.setParticipants(c, 3)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, C7, C10, C15, C16, C17
 	s := shareStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("returns-u1", 5)
 	a := m.open("8610000001")
 	require.Equal(t, berth.ConferenceOpen, a.Status)
@@ -26,7 +26,7 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 	u1.fail(unit.FaultRefuse)
 	_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8610000002", DurationMs: time.Hour.Milliseconds(), Zone: s.zone})
 	require.Error(t, err)
-	m.over("8610000002", "conference-refused")
+	m.awaitEnd("8610000002", "conference-refused")
 	u1.fail(unit.FaultNone)
 
 	first, second := m.open("8610000001"), m.open("8610000003")
@@ -49,11 +49,11 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 	})
 	require.Len(t, u2.runs(), 1)
 	m.end(moved, "conference-recovered")
-	m.until(waits, "on u2 as soon as there is room (C2)", on("returns-u2"))
+	m.await(waits, "on u2 as soon as there is room (C2)", on("returns-u2"))
 	require.Len(t, u1.runs(), 2, "it runs both all the same")
 
 	u1.fail(unit.FaultNone)
-	back := m.until(waits, "the earlier copy again (C7)", on("returns-u1"))
+	back := m.await(waits, "the earlier copy again (C7)", on("returns-u1"))
 	require.Equal(t, back.Epoch, back.Owner.Epoch)
 	s.eventually("only the earlier copy to be left", func() bool {
 		return len(u2.runs()) == 0 && len(u1.runs()) == 1 && u1.runs()[waits] == back.Epoch
@@ -70,30 +70,30 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 
 func TestConference_UnitEndsOrRestarts_ReasonIsRecorded(t *testing.T) { // C5, C8, C14, C15
 	s := shareStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("ends-u1", 5)
 	m.open("8611000001")
 	u1.ask(http.MethodDelete, "/conferences/8611000001", nil)
-	is := m.until("8611000001", "ended by its unit", ofStatus(berth.ConferenceEnded))
+	is := m.await("8611000001", "ended by its unit", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndByUnit, is.End)
-	m.over("8611000001", "conference-ended-by-unit")
+	m.awaitEnd("8611000001", "conference-ended-by-unit")
 
 	m.open("8611000002", func(c *client.ConferenceSpec) { c.DurationMs = 3000 })
-	is = m.until("8611000002", "over", ofStatus(berth.ConferenceEnded))
+	is = m.await("8611000002", "over", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndTime, is.End)
-	m.over("8611000002", "conference-end-time")
+	m.awaitEnd("8611000002", "conference-end-time")
 
 	lost := m.open("8611000003")
 	no := false
 	m.open("8611000004", func(c *client.ConferenceSpec) { c.Recoverable = &no })
 	u1.ask(http.MethodPost, "/restart", nil)
-	is = m.until("8611000003", "on the next run of its media server", func(c berth.Conference) bool {
+	is = m.await("8611000003", "on the next run of its media server", func(c berth.Conference) bool {
 		return on("ends-u1")(c) && c.Owner.Generation > lost.Owner.Generation
 	})
 	require.NotEqual(t, lost.Owner.Incarnation, is.Owner.Incarnation)
-	is = m.until("8611000004", "ended with its unit", ofStatus(berth.ConferenceEnded))
+	is = m.await("8611000004", "ended with its unit", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndNotRecoverable, is.End)
-	m.over("8611000004", "conference-not-recoverable")
+	m.awaitEnd("8611000004", "conference-not-recoverable")
 	m.end("8611000003", "conference-restarted")
 	s.noSlots("ends-u1")
 }
@@ -101,21 +101,21 @@ func TestConference_UnitEndsOrRestarts_ReasonIsRecorded(t *testing.T) { // C5, C
 func TestConference_RedisWiped_OwnersAreRestored(t *testing.T) { // C4, L12
 	t.Parallel()
 	s := newStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("u1", 5)
 	before := m.open("8610000001")
 	orphan := s.media("u2", 5)
 	u1.fail(unit.FaultRefuse)
 	m.open("8610000002") // refused on u1 or not, it is on u2 in the end
 	u1.fail(unit.FaultNone)
-	m.until("8610000002", "on u2", on("u2"))
+	m.await("8610000002", "on u2", on("u2"))
 	require.NoError(t, s.redis().FlushAll(t.Context()).Err())
 	orphan.kill()
-	after := m.until("8610000001", "open again", func(c berth.Conference) bool {
+	after := m.await("8610000001", "open again", func(c berth.Conference) bool {
 		return on("u1")(c) && c.Owner.Generation != before.Owner.Generation
 	})
 	require.Equal(t, before.Owner.Epoch, after.Owner.Epoch, "it stayed")
-	m.until("8610000002", "recovered", on("u1"))
+	m.await("8610000002", "recovered", on("u1"))
 	s.eventually("two slots of u1 to be held", func() bool {
 		nodes, err := lua.New(s.redis(), lua.Keys{}).ReadNodes(t.Context(), "u1")
 		return err == nil && nodes["u1"].Leases == 2

@@ -15,7 +15,7 @@ import (
 // C10, C17: while a unit hangs, whoever looks sees that the conference is ending, and who waits for one that is ended hears of it.
 func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 	s := shareStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("hangs-u1", 5)
 	m.open("8612000001")
 	u1.fail(unit.FaultHalfDead)
@@ -25,7 +25,7 @@ func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 		_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8612000002", DurationMs: time.Hour.Milliseconds(), Zone: s.zone})
 		refused <- err
 	}()
-	m.until("8612000002", "being created", ofStatus(berth.ConferenceCreating))
+	m.await("8612000002", "being created", ofStatus(berth.ConferenceCreating))
 	ended := make(chan error, 2)
 	for _, number := range []string{"8612000001", "8612000002"} {
 		go func() {
@@ -36,19 +36,19 @@ func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 	var p *client.Problem
 	require.ErrorAs(t, <-refused, &p)
 	require.Equal(t, berth.CodeEnded, p.Code)
-	is := m.until("8612000001", "ending", func(c berth.Conference) bool { return c.Ending == berth.EndReleased })
+	is := m.await("8612000001", "ending", func(c berth.Conference) bool { return c.Ending == berth.EndReleased })
 	require.Equal(t, berth.ConferenceOpen, is.Status)
 	require.Equal(t, "alice", is.EndedBy)
 	require.Equal(t, berth.ActivityReleaseConference, is.Orders[1].Command)
 	require.Empty(t, is.Orders[1].Outcome)
 
 	u1.fail(unit.FaultNone)
-	m.over("8612000001", "conference-ending")
-	m.over("8612000002", "conference-ended-in-creation")
+	m.awaitEnd("8612000001", "conference-ending")
+	m.awaitEnd("8612000002", "conference-ended-in-creation")
 	for range 2 {
 		require.NoError(t, <-ended)
 	}
-	require.Equal(t, berth.EndReleased, m.until("8612000001", "over", ofStatus(berth.ConferenceEnded)).End)
+	require.Equal(t, berth.EndReleased, m.await("8612000001", "over", ofStatus(berth.ConferenceEnded)).End)
 	s.noSlots("hangs-u1")
 }
 
@@ -56,7 +56,7 @@ func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 func TestUnit_DoesNotAcknowledge_NextConferenceSkipsIt(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_COMMAND=1s", "BERTH_CONFERENCE_RETRY=1s"))
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("u1", 5)
 	m.end(m.open("8613000001").E164, "conference-released")
 	u1.fail(unit.FaultHalfDead)
@@ -64,7 +64,7 @@ func TestUnit_DoesNotAcknowledge_NextConferenceSkipsIt(t *testing.T) {
 	made, err := m.CreateConference(t.Context(), spec)
 	require.NoError(t, err)
 	require.Equal(t, berth.ConferenceAwaitingRecovery, made.Status)
-	m.until(made.E164, "waiting because of the mark", func(c berth.Conference) bool {
+	m.await(made.E164, "waiting because of the mark", func(c berth.Conference) bool {
 		return strings.Contains(c.Waiting, "service unavailable")
 	})
 	spec.E164 = "8613000003"
@@ -73,7 +73,7 @@ func TestUnit_DoesNotAcknowledge_NextConferenceSkipsIt(t *testing.T) {
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, berth.CodeNoNode, p.Code, "refused at once")
 	s.media("u2", 5)
-	m.until(made.E164, "on another unit", on("u2"))
+	m.await(made.E164, "on another unit", on("u2"))
 	u1.fail(unit.FaultNone)
 	m.end(made.E164, "conference-silent-unit")
 }

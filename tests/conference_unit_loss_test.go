@@ -23,24 +23,24 @@ import (
 func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
 	const conferences, takes = 60, 400 * time.Millisecond
 	s := shareStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("large-u1", conferences)
 	var all []string
 	for i := range conferences {
 		all = append(all, m.open(fmt.Sprint(8680000001+i)).E164)
 	}
-	u2 := s.watch("large-u2", conferences, takes)
+	u2 := s.observedUnit("large-u2", conferences, takes)
 	u1.kill()
 	began := time.Now()
 	for _, e164 := range all {
-		is := m.until(e164, "on u2", on("large-u2"))
+		is := m.await(e164, "on u2", on("large-u2"))
 		require.Len(t, is.Orders, 2, "C3: %v", is.Orders)
 		require.Equal(t, berth.ActivityRecoverConference, is.Orders[1].Command)
 		require.Equal(t, "acknowledged", is.Orders[1].Outcome)
 	}
-	t.Logf("%d conferences were made by one unit in %s, at most %d at once", conferences, time.Since(began).Round(100*time.Millisecond), u2.most.Load())
-	require.LessOrEqual(t, u2.most.Load(), int64(unit.MaxCommands))
-	require.Greater(t, u2.most.Load(), int64(unit.MaxCommands/2), "and not one by one")
+	t.Logf("%d conferences were made by one unit in %s, at most %d at once", conferences, time.Since(began).Round(100*time.Millisecond), u2.peak.Load())
+	require.LessOrEqual(t, u2.peak.Load(), int64(unit.MaxCommands))
+	require.Greater(t, u2.peak.Load(), int64(unit.MaxCommands/2), "and not one by one")
 	require.Len(t, u2.made, conferences, "each was made once")
 	order := make([]string, 0, conferences)
 	for range conferences {
@@ -53,31 +53,31 @@ func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
 // anybody in it until then.
 func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 	s := shareStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("time-u1", 2)
 	c := m.open("8681000001", func(c *client.ConferenceSpec) { c.DurationMs = 12_000 }).Conference
 	lasts := m.open("8681000002").Conference
-	u2 := s.watch("time-u2", 2, 0)
+	u2 := s.observedUnit("time-u2", 2, 0)
 	u1.kill()
 	for _, was := range []berth.Conference{c, lasts} {
-		is := m.until(was.E164, "on u2", on("time-u2"))
+		is := m.await(was.E164, "on u2", on("time-u2"))
 		require.Equal(t, was.EndAt, is.EndAt)
 		require.Equal(t, was.ID, is.ID)
-		var told []string
+		var sent []string
 		for _, o := range is.Orders {
-			told = append(told, o.Command+" "+o.NodeID)
+			sent = append(sent, o.Command+" "+o.NodeID)
 		}
-		require.Equal(t, []string{"CreateConference time-u1", "RecoverConference time-u2"}, told)
+		require.Equal(t, []string{"CreateConference time-u1", "RecoverConference time-u2"}, sent)
 	}
 	for range 2 {
-		told := <-u2.made
-		require.Equal(t, map[string]time.Time{c.E164: c.EndAt, lasts.E164: lasts.EndAt}[told.E164], told.EndAt, "its unit is told so, too")
+		sent := <-u2.made
+		require.Equal(t, map[string]time.Time{c.E164: c.EndAt, lasts.E164: lasts.EndAt}[sent.E164], sent.EndAt, "its unit is told so, too")
 	}
-	is := m.until(c.E164, "over", ofStatus(berth.ConferenceEnded))
+	is := m.await(c.E164, "over", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndTime, is.End, "not for being empty")
 	require.False(t, is.EndedAt.Before(c.EndAt))
 	require.WithinDuration(t, c.EndAt, is.EndedAt, 5*time.Second)
-	require.Equal(t, berth.ConferenceOpen, m.until(lasts.E164, "on u2", on("time-u2")).Status)
+	require.Equal(t, berth.ConferenceOpen, m.await(lasts.E164, "on u2", on("time-u2")).Status)
 	require.Len(t, u2.Copies(), 1)
 }
 
@@ -86,19 +86,19 @@ func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	units := map[string]*media{"u1": s.media("u1", 2), "u2": s.media("u2", 2)}
 	former := m.open("8682000001").Conference
 	m.end(former.E164, "conference-released")
 	var all []berth.Conference
 	for i := range 4 {
 		c := m.open(fmt.Sprint(8682000001 + i)).Conference
-		units[c.Owner.NodeID].people(c, i+1)
-		m.attended(c.E164, i+1)
+		units[c.Owner.NodeID].setParticipants(c, i+1)
+		m.awaitParticipants(c.E164, i+1)
 		all = append(all, c)
 	}
 	other := map[string]string{"u1": "u2", "u2": "u1"}[all[0].Owner.NodeID]
-	units[other].people(former, 99)
+	units[other].setParticipants(former, 99)
 	scripts := lua.New(s.redis(), lua.Keys{})
 	dropped := func() int64 {
 		n, err := scripts.StaleInfo(t.Context())
@@ -119,13 +119,13 @@ func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 	require.EqualValues(t, 4, asked["conferences"])
 	require.EqualValues(t, 0, asked["lost"])
 	for i, c := range all {
-		m.attended(c.E164, i+1)
+		m.awaitParticipants(c.E164, i+1)
 		got, err := m.Conference(t.Context(), c.E164, "")
 		require.NoError(t, err)
 		require.Contains(t, string(got.Info.Live), `"simulated":true`, "everything, also what has not changed")
 	}
 	s.eventually("the old copy to be told again and dropped", func() bool { return dropped() > before })
-	m.attended(all[0].E164, 1)
+	m.awaitParticipants(all[0].E164, 1)
 	for _, c := range all {
 		m.end(c.E164, "conference-released")
 	}
@@ -143,34 +143,34 @@ func TestConference_EndsWhileAPIUnreachable_IsRemoved(t *testing.T) {
 	way := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "api", "127.0.0.1:0", s.httpAddr)
 	require.NoError(t, way.Start())
 	t.Cleanup(way.Stop)
-	m := s.meeting()
+	m := s.conferences()
 	direct := s.httpAddr
 	s.httpAddr = way.Listen
 	u1 := s.media("u1", 5)
 	s.httpAddr = direct
 	stays, quiet, vanishes := m.open("8683000001").Conference, m.open("8683000002").Conference, m.open("8683000003").Conference
-	u1.people(stays, 3)
-	m.attended(stays.E164, 3)
-	m.attended(quiet.E164, 0)
+	u1.setParticipants(stays, 3)
+	m.awaitParticipants(stays.E164, 3)
+	m.awaitParticipants(quiet.E164, 0)
 
 	way.Stop()
-	u1.people(stays, 5)
+	u1.setParticipants(stays, 5)
 	s.eventually("it to be missed", func() bool { return bytes.Contains(u1.output(), []byte("the data proxy is away")) })
 	u1.ask(http.MethodDelete, "/conferences/"+vanishes.E164, nil)
 	keys := lua.Keys{}
 	require.NoError(t, s.redis().Del(t.Context(), keys.ConferenceInfo(stays.E164), keys.ConferenceInfo(quiet.E164)).Err())
-	require.Equal(t, berth.ConferenceOpen, m.until(vanishes.E164, "known as open", on("u1")).Status, "nobody can know")
+	require.Equal(t, berth.ConferenceOpen, m.await(vanishes.E164, "known as open", on("u1")).Status, "nobody can know")
 	require.NoError(t, way.Start())
 
-	m.attended(stays.E164, 5)
-	m.attended(quiet.E164, 0)
-	is := m.until(vanishes.E164, "removed", ofStatus(berth.ConferenceEnded))
+	m.awaitParticipants(stays.E164, 5)
+	m.awaitParticipants(quiet.E164, 0)
+	is := m.await(vanishes.E164, "removed", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndByUnit, is.End)
 	_, there, err := lua.New(s.redis(), keys).ConferenceRow(t.Context(), vanishes.E164)
 	require.NoError(t, err)
 	require.False(t, there)
 	for _, c := range []berth.Conference{stays, quiet} {
-		require.Equal(t, c.Owner, m.until(c.E164, "as it was", on("u1")).Owner)
+		require.Equal(t, c.Owner, m.await(c.E164, "as it was", on("u1")).Owner)
 	}
 	require.True(t, maps.Equal(u1.runs(), map[string]int64{stays.E164: stays.Owner.Epoch, quiet.E164: quiet.Owner.Epoch}))
 }

@@ -17,20 +17,20 @@ import (
 func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, func(s *stack) { s.infraSettings = append(s.infraSettings, "BERTH_TEMPORAL_RUN_EVENTS=60") })
-	m, temporal := s.meeting(), s.temporal()
+	m, temporal := s.conferences(), s.temporal()
 	u1 := s.media("u1", 5, "--leave")
 	c := m.open("8640000001")
-	require.True(t, u1.stop(patience))
-	m.until(c.E164, "without room", func(c berth.Conference) bool { return c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != "" })
+	require.True(t, u1.stop(maxWait))
+	m.await(c.E164, "without room", func(c berth.Conference) bool { return c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != "" })
 	id := workflows.ConferenceWorkflowID(c.E164)
 	first := s.runOf(temporal, id)
 	s.eventually("a new run", func() bool {
 		require.NoError(t, temporal.SignalWorkflow(t.Context(), id, "", workflows.SignalCapacity, nil))
 		return s.runOf(temporal, id) != first
 	})
-	s.keepRun("conference-went-on", id, first)
+	s.saveRun("conference-went-on", id, first)
 	u2 := s.media("u2", 5)
-	is := m.until(c.E164, "recovered", on("u2"))
+	is := m.await(c.E164, "recovered", on("u2"))
 	require.Equal(t, map[string]int64{c.E164: is.Epoch}, u2.runs())
 	require.Len(t, is.Segments, 2)
 	require.Equal(t, c.EndAt, is.EndAt)
@@ -51,17 +51,17 @@ func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 		}
 	}
 	s.eventually("a new run", func() bool { return s.runOf(temporal, link) != first })
-	s.keepRun("link-went-on", link, first)
+	s.saveRun("link-went-on", link, first)
 	u2.fail(unit.FaultNone)
 	s.awaitEnd(link)
-	s.keepWorkflow("link-resumed", link)
+	s.saveHistory("link-resumed", link)
 }
 
 // C18, C21: units that are there answer a report and a probe, and those that are not are named, or not counted.
 func TestUnit_Lost_ReportsAndProbesNameIt(t *testing.T) {
 	s := shareStack(t)
 	s.media("lost-u1", 5)
-	c := s.meeting().open("8641000001")
+	c := s.conferences().open("8641000001")
 	temporal := s.temporal()
 	start := func(id, name string, in any) temporalclient.WorkflowRun {
 		run, err := temporal.ExecuteWorkflow(t.Context(), temporalclient.StartWorkflowOptions{ID: id, TaskQueue: workflows.TaskQueueLinks}, name, in)
@@ -77,10 +77,10 @@ func TestUnit_Lost_ReportsAndProbesNameIt(t *testing.T) {
 	require.Equal(t, 1, answered)
 	require.NoError(t, none.Get(t.Context(), &answered))
 	require.Zero(t, answered)
-	var told workflows.ReportResult
-	require.NoError(t, report.Get(t.Context(), &told))
-	require.Equal(t, workflows.ReportResult{Asked: 2, Unresponsive: []workflows.NodeRef{lost}}, told)
-	s.keepWorkflow("report-some", report.GetID())
-	s.keepWorkflow("probe-some", some.GetID())
-	s.keepWorkflow("probe-none", none.GetID())
+	var sent workflows.ReportResult
+	require.NoError(t, report.Get(t.Context(), &sent))
+	require.Equal(t, workflows.ReportResult{Asked: 2, Unresponsive: []workflows.NodeRef{lost}}, sent)
+	s.saveHistory("report-some", report.GetID())
+	s.saveHistory("probe-some", some.GetID())
+	s.saveHistory("probe-none", none.GetID())
 }

@@ -78,7 +78,7 @@ type room struct {
 
 // open has a conference accepted, and has somebody listen to it.
 func (r *room) open(spec client.ConferenceSpec) (id string, err error) {
-	for until := time.Now().Add(patient); ; {
+	for until := time.Now().Add(requestWait); ; {
 		made, err := insist(r.load, r.rng, r.apis, func(ctx context.Context, c *client.Client) (client.Conference, error) {
 			return c.CreateConference(ctx, spec)
 		})
@@ -102,7 +102,7 @@ func (r *room) open(spec client.ConferenceSpec) (id string, err error) {
 				return
 			}
 			if ev.ConferenceID == id {
-				r.told <- ev
+				r.sent <- ev
 			}
 		}
 	})
@@ -134,7 +134,7 @@ func (r *room) hold(ctx context.Context, m met) error {
 	if err != nil {
 		return fmt.Errorf("end of %s: %w", m.id, err)
 	}
-	for until := time.Now().Add(patient); time.Now().Before(until); <-time.After(thinks) {
+	for until := time.Now().Add(requestWait); time.Now().Before(until); <-time.After(thinks) {
 		if m.finish == byUnit {
 			r.leave(r.number)
 		}

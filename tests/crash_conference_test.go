@@ -51,7 +51,7 @@ func (u simulated) ask(method, path string, body any) ([]unit.Copy, error) {
 }
 
 // unit makes parts of a media unit: its process, and its media server, which falls silent and comes back with what it ran.
-func (w *town) unit(id, url string, slots int) []*part {
+func (w *cluster) unit(id, url string, slots int) []*part {
 	u := simulated{id, freeAddr(w.tb)}
 	w.units = append(w.units, u)
 	fail := func(f unit.Fault) func() {
@@ -68,7 +68,7 @@ func (w *town) unit(id, url string, slots int) []*part {
 }
 
 // leave has everybody leave a conference: the unit that runs it ends it.
-func (w *town) leave(e164 string) {
+func (w *cluster) leave(e164 string) {
 	for _, u := range w.units {
 		_, _ = u.ask(http.MethodDelete, "/conferences/"+e164, nil) // who is away does not run it, or not for long
 	}
@@ -100,7 +100,7 @@ func (c copies) twice() error {
 }
 
 // observe looks at the units until ctx ends, and answers which copies they have had.
-func (w *town) observe(ctx context.Context) <-chan copies {
+func (w *cluster) observe(ctx context.Context) <-chan copies {
 	out := make(chan copies, 1)
 	go func() {
 		seen := copies{}
@@ -119,7 +119,7 @@ func (w *town) observe(ctx context.Context) <-chan copies {
 
 // agree holds against each other what is said of conferences: the ledger, their workflows, Redis, and the units themselves,
 // which run those that are open, where they are open, and nothing else. No room is held for another.
-func (w *town) agree() error {
+func (w *cluster) agree() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	var wrong []error
@@ -209,7 +209,7 @@ func (w *town) agree() error {
 }
 
 // rows are the conferences that Redis has.
-func (w *town) rows(ctx context.Context) (map[string]lua.ConferenceRow, error) {
+func (w *cluster) rows(ctx context.Context) (map[string]lua.ConferenceRow, error) {
 	out := map[string]lua.ConferenceRow{}
 	keys := w.rdb.Scan(ctx, 0, w.scripts.Keys().Conference("*"), 1000).Iterator()
 	for keys.Next(ctx) {
@@ -232,7 +232,7 @@ func same[T cmp.Ordered](a, b []T) bool {
 }
 
 // agreed waits until all agree, and answers how long that took.
-func (w *town) agreed(within time.Duration) time.Duration {
+func (w *cluster) agreed(within time.Duration) time.Duration {
 	w.tb.Helper()
 	for began := time.Now(); ; <-time.After(thinks) {
 		err := w.agree()
@@ -247,7 +247,7 @@ func (w *town) agreed(within time.Duration) time.Duration {
 
 // keptOnly waits until only those conferences are left that nobody ended, and everything is as it should be; it answers all
 // that were accepted.
-func (w *town) keptOnly(t *testing.T, l *load, calm time.Time) (accepted []met) {
+func (w *cluster) keptOnly(t *testing.T, l *load, calm time.Time) (accepted []met) {
 	t.Helper()
 	for {
 		select {
@@ -259,8 +259,8 @@ func (w *town) keptOnly(t *testing.T, l *load, calm time.Time) (accepted []met) 
 		}
 		break
 	}
-	w.whole()
-	w.agreed(patience)
+	w.awaitReady()
+	w.agreed(maxWait)
 	// Until then a slot is held for a copy of which nobody knows what became of it: a command, and 20 s.
 	t.Logf("units, workflows, ledger and Redis agreed %s after the last start", time.Since(calm).Round(10*time.Millisecond))
 	rows, err := w.rows(t.Context())
@@ -275,7 +275,7 @@ func (w *town) keptOnly(t *testing.T, l *load, calm time.Time) (accepted []met) 
 }
 
 // release has those that were kept released.
-func (w *town) release(t *testing.T, accepted []met) {
+func (w *cluster) release(t *testing.T, accepted []met) {
 	t.Helper()
 	for _, m := range accepted {
 		if m.finish == kept {
@@ -286,7 +286,7 @@ func (w *town) release(t *testing.T, accepted []met) {
 }
 
 // everyDisagreementIsSeen is the test of the test: each thing that may be wrong is done, and undone.
-func (w *town) everyDisagreementIsSeen(t *testing.T) {
+func (w *cluster) everyDisagreementIsSeen(t *testing.T) {
 	t.Helper()
 	rows, err := w.rows(t.Context())
 	require.NoError(t, err)
@@ -334,12 +334,12 @@ func (w *town) everyDisagreementIsSeen(t *testing.T) {
 		require.Error(t, w.agree(), what)
 		change[1]()
 	}
-	w.agreed(patience)
+	w.agreed(maxWait)
 }
 
 // overOnce holds what is left of a conference that is over, and all that was told of it, against what it should be: one end,
 // which is the last thing told, no two units at a time, and no step that C13 does not know.
-func overOnce(is berth.Conference, told []berth.ConferenceEvent) error {
+func overOnce(is berth.Conference, sent []berth.ConferenceEvent) error {
 	var wrong []error
 	bad := func(format string, args ...any) {
 		wrong = append(wrong, fmt.Errorf("conference %s of %s: "+format, append([]any{is.ID, is.E164}, args...)...))
@@ -358,26 +358,26 @@ func overOnce(is berth.Conference, told []berth.ConferenceEvent) error {
 	var status berth.ConferenceStatus
 	epoch = 0
 	done := 0
-	for i, ev := range told {
+	for i, ev := range sent {
 		if ev.Type == berth.EventDone {
 			done++
-			if i != len(told)-1 || ev.Status != is.Status || ev.End != is.End {
-				bad("%d of %d events: done, %s (%q), and it is %s (%q)", i, len(told), ev.Status, ev.End, is.Status, is.End)
+			if i != len(sent)-1 || ev.Status != is.Status || ev.End != is.End {
+				bad("%d of %d events: done, %s (%q), and it is %s (%q)", i, len(sent), ev.Status, ev.End, is.Status, is.End)
 			}
 		}
 		if ev.Status != status && !status.CanBecome(ev.Status) {
-			bad("%d of %d events: %q became %q", i, len(told), status, ev.Status)
+			bad("%d of %d events: %q became %q", i, len(sent), status, ev.Status)
 		}
 		status = ev.Status
 		if ev.Owner != nil {
 			if ev.Owner.Epoch < epoch {
-				bad("%d of %d events: epoch %d after %d", i, len(told), ev.Owner.Epoch, epoch)
+				bad("%d of %d events: epoch %d after %d", i, len(sent), ev.Owner.Epoch, epoch)
 			}
 			epoch = ev.Owner.Epoch
 		}
 	}
 	if done != 1 {
-		bad("%d terminal events in %d", done, len(told))
+		bad("%d terminal events in %d", done, len(sent))
 	}
 	return errors.Join(wrong...)
 }
@@ -392,7 +392,7 @@ func (f finish) finished(is berth.Conference) bool {
 }
 
 // streams are the events of every conference, as they are kept.
-func (w *town) streams(t *testing.T) map[string][]berth.ConferenceEvent {
+func (w *cluster) streams(t *testing.T) map[string][]berth.ConferenceEvent {
 	t.Helper()
 	out := map[string][]berth.ConferenceEvent{}
 	for n := range rooms {
@@ -410,20 +410,20 @@ func (w *town) streams(t *testing.T) map[string][]berth.ConferenceEvent {
 
 // everyConference holds that everything that was accepted ended once, as it was to end, with a record, and that whoever
 // listened heard all that was told.
-func (w *town) everyConference(t *testing.T, l *load, accepted []met) {
+func (w *cluster) everyConference(t *testing.T, l *load, accepted []met) {
 	t.Helper()
 	ledger := map[string]berth.Conference{}
 	for c, err := range client.New(w.urls[0], w.token("op", "operator")).Conferences(t.Context(), "", "") {
 		require.NoError(t, err)
 		ledger[c.ID] = c
 	}
-	heard := map[string][]berth.ConferenceEvent{}
-	for close(l.told); ; {
-		ev, more := <-l.told
+	received := map[string][]berth.ConferenceEvent{}
+	for close(l.sent); ; {
+		ev, more := <-l.sent
 		if !more {
 			break
 		}
-		heard[ev.ConferenceID] = append(heard[ev.ConferenceID], ev)
+		received[ev.ConferenceID] = append(received[ev.ConferenceID], ev)
 	}
 	stored := w.streams(t)
 	ends := map[string]int{}
@@ -436,7 +436,7 @@ func (w *town) everyConference(t *testing.T, l *load, accepted []met) {
 		c, ok := ledger[m.id]
 		require.True(t, ok, "%s is lost", m.id)
 		require.True(t, m.finish.finished(c), "%s, %s: %s (%s)", m.id, m.finish, c.Status, c.End)
-		require.Equal(t, stored[m.id], heard[m.id], "what was told of %s, and what was heard", m.id)
+		require.Equal(t, stored[m.id], received[m.id], "what was told of %s, and what was heard", m.id)
 		status, record := w.send(http.MethodGet, "/v1/conferences/"+m.e164+"/record?conferenceId="+m.id, w.token("op", "operator"), nil)
 		require.Equal(t, http.StatusOK, status)
 		require.Len(t, record["segments"], len(c.Segments))
@@ -448,7 +448,7 @@ func (w *town) everyConference(t *testing.T, l *load, accepted []met) {
 	t.Logf("%d conferences were accepted, and ran on %d units one after the other; %d in all ended: %v; %d times a number was still closing",
 		len(accepted), segments, len(ledger), ends, l.closing.Load())
 	require.Greater(t, segments, len(accepted), "some were recovered")
-	require.Len(t, slices.Collect(maps.Keys(heard)), len(accepted))
+	require.Len(t, slices.Collect(maps.Keys(received)), len(accepted))
 }
 
 // The test of the test: whatever may be wrong with a conference that is over is seen.
@@ -471,8 +471,8 @@ func TestCrashCheck_WrongConferenceStates_AreDetected(t *testing.T) {
 			{Type: berth.EventDone, Status: berth.ConferenceEnded, End: berth.EndReleased},
 		}
 	}
-	is, told := right()
-	require.NoError(t, overOnce(is, told))
+	is, sent := right()
+	require.NoError(t, overOnce(is, sent))
 	for what, change := range map[string]func(*berth.Conference, *[]berth.ConferenceEvent){
 		"not over":           func(c *berth.Conference, _ *[]berth.ConferenceEvent) { c.Status = berth.ConferenceOpen },
 		"no reason":          func(c *berth.Conference, _ *[]berth.ConferenceEvent) { c.End = "" },
@@ -489,9 +489,9 @@ func TestCrashCheck_WrongConferenceStates_AreDetected(t *testing.T) {
 		"an older owner":     func(_ *berth.Conference, e *[]berth.ConferenceEvent) { (*e)[5].Owner.Epoch = 1 },
 		"nothing":            func(_ *berth.Conference, e *[]berth.ConferenceEvent) { *e = nil },
 	} {
-		is, told := right()
-		change(&is, &told)
-		require.Error(t, overOnce(is, told), what)
+		is, sent := right()
+		change(&is, &sent)
+		require.Error(t, overOnce(is, sent), what)
 	}
 	seen := copies{}
 	seen.add("1", 1, "a")

@@ -23,10 +23,10 @@ type load struct {
 	seed uint64
 
 	answers  chan answered // of everybody
-	heard    chan client.SessionEvent
+	received chan client.SessionEvent
 	retries  atomic.Int64
 	met      chan met // conferences
-	told     chan berth.ConferenceEvent
+	sent     chan berth.ConferenceEvent
 	closing  atomic.Int64      // how often a number's last run was not over yet
 	leave    func(e164 string) // has everybody leave a conference
 	speaking sync.WaitGroup
@@ -43,7 +43,7 @@ type answered struct {
 }
 
 // patient is how long one segment is asked for again.
-const patient = 2 * time.Minute
+const requestWait = 2 * time.Minute
 
 // refusedFor tells that berth said no for good.
 func refusedFor(err error) *client.Problem {
@@ -56,7 +56,7 @@ func refusedFor(err error) *client.Problem {
 
 // insist calls berth through any API until it has answered.
 func insist[T any](l *load, rng *rand.Rand, apis []*client.Client, call func(context.Context, *client.Client) (T, error)) (out T, err error) {
-	for until := time.Now().Add(patient); ; l.retries.Add(1) {
+	for until := time.Now().Add(requestWait); ; l.retries.Add(1) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		out, err = call(ctx, apis[rng.IntN(len(apis))])
 		cancel()
@@ -68,7 +68,7 @@ func insist[T any](l *load, rng *rand.Rand, apis []*client.Client, call func(con
 }
 
 // converse has one person speak in turns until ctx ends, and one listen until listening ends.
-func (l *load) converse(ctx, listening context.Context, n uint64) {
+func (l *load) session(ctx, listening context.Context, n uint64) {
 	user, id := fmt.Sprintf("user-%d", n), fmt.Sprintf("session-%d", n)
 	rng := rand.New(rand.NewPCG(l.seed, n))
 	apis := l.apis(user)
@@ -86,7 +86,7 @@ func (l *load) converse(ctx, listening context.Context, n uint64) {
 				}
 				return
 			}
-			l.heard <- ev
+			l.received <- ev
 		}
 	})
 	l.speaking.Go(func() {

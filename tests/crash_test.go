@@ -32,7 +32,7 @@ import (
 
 // town is a berth of which every process is one of several, or has its data in a file: each can be killed and started
 // again by itself.
-type town struct {
+type cluster struct {
 	*stack
 	store *testredis.Server
 	parts []*part
@@ -51,14 +51,14 @@ type part struct {
 }
 
 // runs makes a part of a program.
-func (w *town) runs(name, bin string, args, env []string) *part {
+func (w *cluster) runs(name, bin string, args, env []string) *part {
 	var p *process
 	return &part{name: name, kill: func() { p.kill() }, start: func() { p = w.stack.start(bin, args, env) }}
 }
 
-func newTown(t *testing.T) *town {
+func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	w := &town{stack: &stack{tb: t, dir: t.TempDir()}, store: testredis.Start(t, "--appendonly", "yes")}
+	w := &cluster{stack: &stack{tb: t, dir: t.TempDir()}, store: testredis.Start(t, "--appendonly", "yes")}
 	t.Cleanup(w.killAll)
 	w.rdb = w.store.Client()
 	w.scripts = lua.New(w.rdb, lua.Keys{})
@@ -112,13 +112,13 @@ func newTown(t *testing.T) *town {
 			p.start()
 		}
 	}
-	w.whole()
+	w.awaitReady()
 	w.frontend = w.temporal()
 	return w
 }
 
 // whole waits until everything works.
-func (w *town) whole() {
+func (w *cluster) awaitReady() {
 	w.tb.Helper()
 	for _, url := range w.urls {
 		w.eventually(url+" to be ready", func() bool {
@@ -144,10 +144,10 @@ func (w *town) whole() {
 func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A11, C1, C4, C7, C10, C13-C17, C20, C22; P1, P2
 	seed := streamSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	w := newTown(t)
+	w := newCluster(t)
 	l := &load{
-		seed: seed, answers: make(chan answered, 10_000), heard: make(chan client.SessionEvent, 100_000),
-		met: make(chan met, 10_000), told: make(chan berth.ConferenceEvent, 100_000), leave: w.leave,
+		seed: seed, answers: make(chan answered, 10_000), received: make(chan client.SessionEvent, 100_000),
+		met: make(chan met, 10_000), sent: make(chan berth.ConferenceEvent, 100_000), leave: w.leave,
 		apis: func(user string, scopes ...string) (out []*client.Client) {
 			for _, url := range w.urls {
 				out = append(out, client.New(url, w.token(user, append(scopes, "user", "node")...)))
@@ -156,9 +156,9 @@ func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A1
 		},
 	}
 	speaking, quiet := context.WithCancel(t.Context())
-	listening, deaf := context.WithCancel(t.Context())
+	listening, cancel := context.WithCancel(t.Context())
 	for n := range uint64(4) {
-		l.converse(speaking, listening, n)
+		l.session(speaking, listening, n)
 	}
 	l.speaking.Go(func() { l.execute(speaking) })
 	for n := range uint64(rooms) {
@@ -182,18 +182,18 @@ func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A1
 	require.Greater(t, segments, 50)
 	require.NotEmpty(t, executions)
 
-	var heard []berth.SessionEvent
+	var received []berth.SessionEvent
 	done := map[string]bool{}
-	for left := time.After(patience); len(done) < len(accepted); {
+	for left := time.After(maxWait); len(done) < len(accepted); {
 		select {
-		case ev := <-l.heard:
-			heard = append(heard, ev.Event)
+		case ev := <-l.received:
+			received = append(received, ev.Event)
 			if ev.Event.Type == berth.EventDone {
 				done[ev.Event.TurnID] = true
 			}
 		case <-left:
-			deaf()
-			require.NoError(t, told(accepted, heard))
+			cancel()
+			require.NoError(t, checkEvents(accepted, received))
 		}
 	}
 	t.Logf("every turn was done %s after the last segment", time.Since(silent).Round(10*time.Millisecond))
@@ -205,33 +205,33 @@ func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A1
 	w.release(t, conferences)
 	w.noneOpen(t)
 	over := time.Now()
-	w.whole() // no slot is held and every node can be chosen
+	w.awaitReady() // no slot is held and every node can be chosen
 	t.Logf("every slot was free %s after the last run had ended", time.Since(over).Round(10*time.Millisecond))
 	require.Less(t, time.Since(over), 16*time.Second+5*time.Second, "the longest lease of a job, and 5 s")
-	deaf()
+	cancel()
 	l.hearing.Wait()
-	for close(l.heard); ; {
-		ev, more := <-l.heard
+	for close(l.received); ; {
+		ev, more := <-l.received
 		if !more {
 			break
 		}
-		heard = append(heard, ev.Event)
+		received = append(received, ev.Event)
 	}
 	failed := 0
-	for _, ev := range heard {
+	for _, ev := range received {
 		if ev.Type == berth.EventTranslationFailed {
 			failed++
 		}
 	}
 	t.Logf("%d segments were told as failed", failed)
-	require.NoError(t, told(accepted, heard))
+	require.NoError(t, checkEvents(accepted, received))
 	require.NoError(t, w.agree())
 	w.everyConference(t, l, conferences)
 	w.replayAll()
 }
 
 // crash kills parts at random and starts them again.
-func (w *town) crash(t *testing.T, rng *rand.Rand, during time.Duration) {
+func (w *cluster) crash(t *testing.T, rng *rand.Rand, during time.Duration) {
 	t.Helper()
 	kills := map[string]int{}
 	for until := time.Now().Add(during); time.Now().Before(until); {
@@ -277,7 +277,7 @@ func (l *load) accepted(t *testing.T) (turns map[string]segments, executions []s
 }
 
 // ended waits until every execution has come to its end.
-func (w *town) ended(t *testing.T, ids []string) {
+func (w *cluster) ended(t *testing.T, ids []string) {
 	t.Helper()
 	c := client.New(w.urls[1], w.token("operations", "user", "node"))
 	ends := map[berth.ExecutionStatus]int{}
@@ -298,7 +298,7 @@ func (w *town) ended(t *testing.T, ids []string) {
 }
 
 // noneOpen waits until no run is open.
-func (w *town) noneOpen(t *testing.T) {
+func (w *cluster) noneOpen(t *testing.T) {
 	t.Helper()
 	w.eventually("every run to end", func() bool {
 		list, err := w.frontend.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: `ExecutionStatus = "Running"`})

@@ -16,11 +16,11 @@ type segments map[int]string
 
 // told holds what a session's listener heard against what was accepted: every accepted segment of every turn once and
 // in order, as its translation or told as failed, between one beginning and one end, and nothing else.
-func told(accepted map[string]segments, heard []berth.SessionEvent) error {
+func checkEvents(accepted map[string]segments, received []berth.SessionEvent) error {
 	var wrong []error
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
 	byTurn := map[string][]berth.SessionEvent{}
-	for _, ev := range heard {
+	for _, ev := range received {
 		if ev.Type != berth.EventGap {
 			byTurn[ev.TurnID] = append(byTurn[ev.TurnID], ev)
 		}
@@ -89,14 +89,14 @@ func TestEventCheck_WrongEvents_AreDetected(t *testing.T) {
 		say("t1", berth.EventTranslationFailed, 1, ""), say("t2", berth.EventTranslation, 0, "d"),
 		say("t1", berth.EventTranslation, 3, "c"), say("t1", berth.EventDone, 3, ""), say("t2", berth.EventDone, 1, ""),
 	}
-	require.NoError(t, told(accepted, right))
+	require.NoError(t, checkEvents(accepted, right))
 	for i, ev := range right {
 		if ev.Type == berth.EventGap {
 			continue
 		}
-		require.Error(t, told(accepted, slices.Delete(slices.Clone(right), i, i+1)), "without %d", i)
+		require.Error(t, checkEvents(accepted, slices.Delete(slices.Clone(right), i, i+1)), "without %d", i)
 		for at := range right {
-			require.Error(t, told(accepted, slices.Insert(slices.Clone(right), at, ev)), "%d once more at %d", i, at)
+			require.Error(t, checkEvents(accepted, slices.Insert(slices.Clone(right), at, ev)), "%d once more at %d", i, at)
 		}
 	}
 	for what, change := range map[string]func([]berth.SessionEvent){
@@ -107,6 +107,6 @@ func TestEventCheck_WrongEvents_AreDetected(t *testing.T) {
 	} {
 		h := slices.Clone(right)
 		change(h)
-		require.Error(t, told(accepted, h), what)
+		require.Error(t, checkEvents(accepted, h), what)
 	}
 }

@@ -87,12 +87,12 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 			return false
 		}
 		require.NotEqual(t, broken.Attempts[0].NodeID, broken.Attempts[1].NodeID)
-		s.keepWorkflow("execution-broken", workflows.ExecutionWorkflowID(id))
+		s.saveHistory("execution-broken", workflows.ExecutionWorkflowID(id))
 		return true
 	})
 	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 && n2.slots() == 0 })
 	for _, id := range []string{"done", "over", "wrong", "nobody", "hold-n1", "waits"} {
-		s.keepWorkflow("execution-"+strings.ReplaceAll(id, "hold-n1", "cancelled"), workflows.ExecutionWorkflowID(id))
+		s.saveHistory("execution-"+strings.ReplaceAll(id, "hold-n1", "cancelled"), workflows.ExecutionWorkflowID(id))
 	}
 }
 
@@ -133,7 +133,7 @@ func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 	require.Len(t, ended(t, c, "long").Attempts, 1)
 	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "second").Status)
 	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 })
-	s.keepWorkflow("execution-late-node", workflows.ExecutionWorkflowID("long"))
+	s.saveHistory("execution-late-node", workflows.ExecutionWorkflowID("long"))
 }
 
 // L12, P2: in the middle of an execution Redis forgets everything, and later the worker is killed. The slot is put back,
@@ -184,6 +184,6 @@ func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 		}
 		return len(graces) > 0 && len(graces) == len(seen)
 	})
-	s.keepWorkflow("execution-reasserted", workflows.ExecutionWorkflowID("long"))
-	s.keepWorkflow("reassert-open", graces[0])
+	s.saveHistory("execution-reasserted", workflows.ExecutionWorkflowID("long"))
+	s.saveHistory("reassert-open", graces[0])
 }

@@ -27,7 +27,7 @@ import (
 func TestFencing_StoppedPastDeadline_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
-	s.quickTimes(berth.NodeTranslate, 300, 1000, 2000)
+	s.setTimes(berth.NodeTranslate, 300, 1000, 2000)
 	t.Run("a node's result is refused", func(t *testing.T) { stoppedNode(t, s) })
 	t.Run("a lease is not renewed", func(t *testing.T) { stoppedHolder(t, s) })
 	t.Run("an old generation revives nothing", func(t *testing.T) { oldGeneration(t, s) })
@@ -44,8 +44,8 @@ func stoppedNode(t *testing.T, s *stack) {
 			append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("nodes", "node"), "BERTH_LOG_LEVEL=debug"}, s.settings...))
 		s.awaitNode(id)
 	}
-	c := s.converse("alice", "s1")
-	first := c.speak("", 0, "")
+	c := s.session("alice", "s1")
+	first := c.submit("", 0, "")
 	workers := func() []string {
 		b, _ := os.ReadFile(filepath.Join(dir, first.JobID)) // not there yet
 		return strings.Fields(string(b))
@@ -53,7 +53,7 @@ func stoppedNode(t *testing.T, s *stack) {
 	s.eventually("the job to run", func() bool { return len(workers()) == 1 })
 	victim := nodes[first.NodeID]
 	require.NoError(t, victim.cmd.Process.Signal(syscall.SIGSTOP))
-	c.until(first.TurnID, berth.EventTranslation)
+	c.await(first.TurnID, berth.EventTranslation)
 	require.Len(t, workers(), 2)
 	operator := s.user("op", "operator")
 	s.eventually("the node to be declared dead", func() bool {
@@ -72,9 +72,9 @@ func stoppedNode(t *testing.T, s *stack) {
 		return err == nil && back.State == berth.NodeReady
 	})
 	require.Greater(t, back.Generation, first.Generation)
-	c.speak(first.TurnID, 1, berth.FinalizeManual)
+	c.submit(first.TurnID, 1, berth.FinalizeManual)
 	require.Equal(t, "turn, 0:text 0, said by n1, 1:text 1, said by n1, done(manual 0/2)",
-		strings.ReplaceAll(c.until(first.TurnID, berth.EventDone), "n2", "n1"), "the listener hears each once")
+		strings.ReplaceAll(c.await(first.TurnID, berth.EventDone), "n2", "n1"), "the listener hears each once")
 	turn := c.turn(first.TurnID)
 	require.NotEqual(t, first.NodeID, turn.Jobs[0].NodeID)
 	require.Contains(t, turn.Jobs[0].Text, "said by "+turn.Jobs[0].NodeID)
@@ -88,7 +88,7 @@ func stoppedNode(t *testing.T, s *stack) {
 	require.Equal(t, 2, done, "one result per segment")
 	s.noSlots("n1", "n2")
 	for _, p := range nodes {
-		require.True(t, p.stop(patience))
+		require.True(t, p.stop(maxWait))
 	}
 }
 
@@ -169,7 +169,7 @@ func oldGeneration(t *testing.T, s *stack) {
 // was is dropped and counted, the acknowledgement of a creation comes too late, and it is told to release what is not its own.
 func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7, C16, C17, C20
 	s := shareStack(t)
-	m := s.meeting()
+	m := s.conferences()
 	u1 := s.media("stop-u1", 5)
 	stays, ends := m.open("8660000001").Conference, m.open("8660000002").Conference
 	u1.fail(unit.FaultSlow)
@@ -187,10 +187,10 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	require.NoError(t, u1.cmd.Process.Signal(syscall.SIGSTOP))
 	u2 := s.media("stop-u2", 5)
 	for _, e164 := range []string{stays.E164, ends.E164, late} {
-		m.until(e164, "on u2", on("stop-u2"))
+		m.await(e164, "on u2", on("stop-u2"))
 	}
 	require.NoError(t, <-answered)
-	owned := m.until(late, "on u2", on("stop-u2")).Owner
+	owned := m.await(late, "on u2", on("stop-u2")).Owner
 	begun := owned.Epoch - 1
 	m.end(ends.E164, "conference-recovered")
 
@@ -219,14 +219,14 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 		return bytes.Contains(u1.output(), []byte(`"job done" unit=stop-u1 node=stop-u1 job=`+late))
 	})
 	stale()
-	back := m.until(stays.E164, "the earlier copy again (C7)", on("stop-u1"))
+	back := m.await(stays.E164, "the earlier copy again (C7)", on("stop-u1"))
 	s.eventually("each to be on one unit", func() bool { // u1 is told to release what is over, and what it created too late
 		return maps.Equal(u1.runs(), map[string]int64{stays.E164: back.Owner.Epoch}) && maps.Equal(u2.runs(), map[string]int64{late: owned.Epoch})
 	})
 	stale()
-	require.Equal(t, owned, m.until(late, "still on u2", on("stop-u2")).Owner)
+	require.Equal(t, owned, m.await(late, "still on u2", on("stop-u2")).Owner)
 	require.Greater(t, back.Owner.Epoch, stays.Owner.Epoch)
-	m.attended(stays.E164, 0) // what its unit has told, not what was said for it
+	m.awaitParticipants(stays.E164, 0) // what its unit has told, not what was said for it
 	var dropped struct{ Stale map[string]int }
 	status, stats := s.send(http.MethodGet, "/v1/stats/conferences", s.token("op", "operator"), nil)
 	require.Equal(t, http.StatusOK, status)
@@ -236,7 +236,7 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	require.GreaterOrEqual(t, dropped.Stale["stop-u1"], said, "counted")
 	lines := bytes.Count(s.api.output(), []byte(`msg="information dropped: its unit is not the owner"`))
 	require.GreaterOrEqual(t, lines, said, "and logged")
-	for _, o := range m.until(late, "still on u2", on("stop-u2")).Orders {
+	for _, o := range m.await(late, "still on u2", on("stop-u2")).Orders {
 		if o.NodeID == "stop-u1" && o.Command == berth.ActivityCreateConference {
 			require.Contains(t, o.Outcome, "lost", "nobody took its acknowledgement")
 		}

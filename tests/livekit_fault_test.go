@@ -14,10 +14,10 @@ import (
 )
 
 // halls are the units of a test.
-type halls []*hall
+type liveKitUnits []*liveKitUnit
 
 // rooms asks every LiveKit server, and answers who has a room of each conference; false when one of them did not answer.
-func (all halls) rooms() (where map[string][]string, ok bool) {
+func (all liveKitUnits) rooms() (where map[string][]string, ok bool) {
 	where = map[string][]string{}
 	for _, h := range all {
 		epochs := h.epochs()
@@ -32,7 +32,7 @@ func (all halls) rooms() (where map[string][]string, ok bool) {
 }
 
 // apart is whether each conference has a room, and one only.
-func (all halls) apart(conferences int) bool {
+func (all liveKitUnits) apart(conferences int) bool {
 	where, ok := all.rooms()
 	for _, ids := range where {
 		ok = ok && len(ids) == 1
@@ -41,7 +41,7 @@ func (all halls) apart(conferences int) bool {
 }
 
 // one is the conference that a number has now.
-func (m *meeting) one(e164 string) berth.Conference {
+func (m *conferences) one(e164 string) berth.Conference {
 	m.s.tb.Helper()
 	got, err := m.Conference(context.Background(), e164, "")
 	require.NoError(m.s.tb, err)
@@ -53,8 +53,8 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	t.Parallel()
 	const conferences, slots = 30, 15
 	s := newStack(t)
-	m := s.meeting()
-	all := halls{s.hall("u1", slots), s.hall("u2", slots), s.hall("u3", slots)}
+	m := s.conferences()
+	all := liveKitUnits{s.liveKitUnit("u1", slots), s.liveKitUnit("u2", slots), s.liveKitUnit("u3", slots)}
 	ends := map[string]time.Time{}
 	for i := range conferences {
 		c := m.open(fmt.Sprint(8640000001 + i))
@@ -73,7 +73,7 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	})
 	for e164, epoch := range all[0].epochs() {
 		require.Greater(t, epoch, old[e164], "C7: it is told a later epoch")
-		m.until(e164, "on u1", on("u1"))
+		m.await(e164, "on u1", on("u1"))
 	}
 
 	// A server is killed. What it had is on the others as soon as that is known.
@@ -81,12 +81,12 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	require.NotEmpty(t, lost)
 	all[1].Server.Kill()
 	killed := time.Now()
-	left := halls{all[0], all[2]}
+	left := liveKitUnits{all[0], all[2]}
 	s.eventually("all rooms to be on the other two", func() bool { return left.apart(conferences) })
 	there := time.Now()
 	known, last := there, killed
 	for e164 := range lost {
-		c := m.until(e164, "open", ofStatus(berth.ConferenceOpen))
+		c := m.await(e164, "open", ofStatus(berth.ConferenceOpen))
 		require.Equal(t, ends[e164], c.EndAt, "C6")
 		segments := c.Segments[len(c.Segments)-2:]
 		require.Equal(t, "u2", segments[0].NodeID)
@@ -122,11 +122,11 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 		s.eventually("one that waited to come", func() bool { return all[:1].apart(slots) && len(waits()) == len(ends)-slots })
 	}
 	all[1].Restart()
-	back := halls{all[0], all[1]}
+	back := liveKitUnits{all[0], all[1]}
 	s.eventually("all to have a room", func() bool { return back.apart(len(ends)) })
 	all[2].Restart()
 	for e164 := range ends {
-		is := m.until(e164, "open", ofStatus(berth.ConferenceOpen))
+		is := m.await(e164, "open", ofStatus(berth.ConferenceOpen))
 		require.NotEqual(t, "u3", is.Owner.NodeID)
 		m.end(e164, "conference-moved")
 	}

@@ -10,31 +10,31 @@ import (
 func TestLiveKit_ConferenceLifeCycle_RoomsFollow(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	m := s.meeting()
-	u1 := s.hall("u1", 5)
+	m := s.conferences()
+	u1 := s.liveKitUnit("u1", 5)
 	numbers := []string{"8620000001", "8620000002"}
 	for _, n := range numbers {
 		m.open(n)
 	}
 	require.Len(t, u1.epochs(), 2)
-	u2 := s.hall("u2", 5)
+	u2 := s.liveKitUnit("u2", 5)
 
 	u1.Pause()
 	for _, n := range numbers {
-		is := m.until(n, "on u2", on("u2"))
+		is := m.await(n, "on u2", on("u2"))
 		require.Equal(t, is.Owner.Epoch, u2.epochs()[n])
 	}
 	u1.Continue()
 	kept := map[string]int64{}
 	for _, n := range numbers {
-		kept[n] = m.until(n, "the earlier copy again", on("u1")).Owner.Epoch
+		kept[n] = m.await(n, "the earlier copy again", on("u1")).Owner.Epoch
 	}
 	s.eventually("one room per conference to be left", func() bool { return u2.epochs() != nil && len(u2.epochs()) == 0 })
 	require.Equal(t, kept, u1.epochs(), "under their new epochs")
 
 	u1.Server.Kill()
 	for _, n := range numbers {
-		is := m.until(n, "on u2", on("u2"))
+		is := m.await(n, "on u2", on("u2"))
 		require.Greater(t, is.Owner.Epoch, kept[n])
 		require.Equal(t, is.Owner.Epoch, u2.epochs()[n])
 		require.Len(t, is.Segments, 4)
@@ -42,7 +42,7 @@ func TestLiveKit_ConferenceLifeCycle_RoomsFollow(t *testing.T) {
 	u1.Restart()
 	s.awaitNode("u1")
 	for _, n := range numbers {
-		m.until(n, "on u2 still", on("u2"))
+		m.await(n, "on u2 still", on("u2"))
 		m.end(n, "conference-livekit")
 	}
 	require.Empty(t, u2.epochs())

@@ -113,7 +113,7 @@ func (f *fleetStack) registered(t *testing.T, id string) (n berth.Node) {
 		var err error
 		n, err = f.fleet.Node(t.Context(), id)
 		return err == nil && n.State == berth.NodeReady && n.Load.MemoryUsage > 0
-	}, patience, 20*time.Millisecond, "node %s", id)
+	}, maxWait, 20*time.Millisecond, "node %s", id)
 	return n
 }
 
@@ -147,7 +147,7 @@ func (g gate) running(t *testing.T, commands int) (pids []int) {
 			pids = append(pids, pid)
 		}
 		return err == nil && len(pids) == 2*commands
-	}, patience, 10*time.Millisecond)
+	}, maxWait, 10*time.Millisecond)
 	return pids
 }
 
@@ -158,7 +158,7 @@ func gone(t *testing.T, pids []int) {
 			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			_, state, _ := strings.Cut(string(b), ") ")
 			return err != nil || strings.HasPrefix(state, "Z")
-		}, patience, 10*time.Millisecond, "process %d", pid)
+		}, maxWait, 10*time.Millisecond, "process %d", pid)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestNode_DriversAndShutdowns_JobsEndAsDocumented(t *testing.T) {
 		require.Eventually(t, func() bool {
 			second = f.registered(t, "moved")
 			return second.Generation > first.Generation
-		}, patience, 20*time.Millisecond)
+		}, maxWait, 20*time.Millisecond)
 		require.Equal(t, first.Incarnation, second.Incarnation)
 		next := f.send(t, berth.NodeTaskQueue("moved", second.Generation), "two")
 		gates["moved"].open(t)
@@ -239,7 +239,7 @@ func TestNode_DriversAndShutdowns_JobsEndAsDocumented(t *testing.T) {
 		require.Eventually(t, func() bool {
 			n, err := f.fleet.Node(t.Context(), "drained")
 			return notFound(err) || (err == nil && n.State == berth.NodeDead)
-		}, patience, 10*time.Millisecond)
+		}, maxWait, 10*time.Millisecond)
 		late := f.send(t, queue, "late") // dispatched before anybody knew
 		gates["drained"].open(t)
 		require.Equal(t, "SLOW", translated(t, run))
@@ -304,26 +304,26 @@ func TestNode_APIUnavailable_ContinuesAndReregisters(t *testing.T) {
 	f := newFleetStack(t)
 	f.api.kill()
 	node := f.startNode("n1", "--driver", "sim")
-	require.Eventually(t, func() bool { return strings.Contains(string(node.output()), "cannot register yet") }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(string(node.output()), "cannot register yet") }, maxWait, 10*time.Millisecond)
 	f.startAPI()
 	before := f.registered(t, "n1")
 	queue := berth.NodeTaskQueue("n1", before.Generation)
 	require.Equal(t, "hola [sim]", translated(t, f.send(t, queue, "hello")))
 
 	f.api.kill()
-	require.Eventually(t, func() bool { return strings.Contains(string(node.output()), "heartbeat failed") }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(string(node.output()), "heartbeat failed") }, maxWait, 10*time.Millisecond)
 	require.Equal(t, "hola [sim]", translated(t, f.send(t, queue, "hello")))
 	f.startAPI()
 	require.Eventually(t, func() bool {
 		n, err := f.fleet.Node(t.Context(), "n1")
 		return err == nil && n.HeartbeatAt.After(before.HeartbeatAt) && n.Generation == before.Generation
-	}, patience, 20*time.Millisecond, "it goes on under its generation")
+	}, maxWait, 20*time.Millisecond, "it goes on under its generation")
 
 	require.NoError(t, f.redis().FlushAll(t.Context()).Err())
 	require.Eventually(t, func() bool {
 		n, err := f.fleet.Node(t.Context(), "n1")
 		return err == nil && n.State == berth.NodeReady && n.Generation > before.Generation
-	}, patience, 20*time.Millisecond, "a wiped Redis knows it again, under a higher generation")
+	}, maxWait, 20*time.Millisecond, "a wiped Redis knows it again, under a higher generation")
 }
 
 func TestNode_InvalidSettings_AreNamed(t *testing.T) {
@@ -342,7 +342,7 @@ func TestNode_InvalidSettings_AreNamed(t *testing.T) {
 		`--api (BERTH_URL): invalid URL "not-a-url"`:      {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "not-a-url"},
 		`--api (BERTH_URL): invalid URL "localhost:8080"`: {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "localhost:8080"},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 		cmd := exec.CommandContext(ctx, filepath.Join("..", "bin", "berth"), append([]string{"node", "--token", "x", "--id", "n1"}, args...)...)
 		out, err := cmd.CombinedOutput()
 		cancel()
@@ -401,10 +401,10 @@ func TestNode_TypeScriptExample_KeepsTheContract(t *testing.T) {
 	require.Eventually(t, func() bool {
 		second = f.registered(t, "ts-1")
 		return second.Generation > first.Generation
-	}, patience, 20*time.Millisecond, "it registers again when it is told")
+	}, maxWait, 20*time.Millisecond, "it registers again when it is told")
 	require.Equal(t, "hola", translated(t, f.send(t, berth.NodeTaskQueue("ts-1", second.Generation), "hello")))
 
-	require.True(t, node.stop(patience), node.tail())
+	require.True(t, node.stop(maxWait), node.tail())
 	require.Equal(t, 0, node.cmd.ProcessState.ExitCode(), node.tail())
 	require.Contains(t, string(node.output()), "node stopped")
 	n, err := f.fleet.Node(t.Context(), "ts-1")

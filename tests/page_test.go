@@ -68,7 +68,7 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	if locale == berth.LocaleZH {
 		b.do(chromedp.Click(`header button[lang="zh-Hans"]`, chromedp.NodeVisible))
 	}
-	b.until("the page's language", `document.documentElement.lang === %s`, w.lang)
+	b.await("the page's language", `document.documentElement.lang === %s`, w.lang)
 
 	b.do(chromedp.Click(`input[name="template"][value="job_match"]`))
 	upload := func(field, file string) {
@@ -78,24 +78,24 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	}
 	upload("jobText", "posting-"+string(locale)+".png")
 	upload("resume", "resume-"+string(locale)+".txt")
-	b.until("the picture to be shown", `document.querySelector('.sheet figure img')?.naturalWidth > 0`)
-	b.until("the résumé to be read in", `document.querySelector('#field-resume').value.length === %s`, len([]rune(string(example(t, "resume-"+string(locale)+".txt")))))
-	b.until("the answer's language to be the page's", `document.querySelector('#locale').value === %s`, locale)
+	b.await("the picture to be shown", `document.querySelector('.sheet figure img')?.naturalWidth > 0`)
+	b.await("the résumé to be read in", `document.querySelector('#field-resume').value.length === %s`, len([]rune(string(example(t, "resume-"+string(locale)+".txt")))))
+	b.await("the answer's language to be the page's", `document.querySelector('#locale').value === %s`, locale)
 	b.shoot(user + "-form")
 	b.do(chromedp.Click(`form button.primary`))
 
-	b.until("the task's place", `location.hash.startsWith('#/tasks/') && document.querySelector('.task') !== null`)
+	b.await("the task's place", `location.hash.startsWith('#/tasks/') && document.querySelector('.task') !== null`)
 	id := strings.TrimPrefix(ask[string](b, `location.hash`), "#/tasks/")
 	require.Equal(t, w.steps, ask[[]string](b, `[...document.querySelectorAll('.chain > li h3')].map((h) => h.firstChild.textContent)`))
-	b.until("the chain to reach the match", `document.querySelectorAll('.chain > li.done').length === 2`)
+	b.await("the chain to reach the match", `document.querySelectorAll('.chain > li.done').length === 2`)
 
 	w.early.wait(t)
 	heading := trim(strings.Trim(w.early.at, "#\n"))
-	b.until("the first tokens", `document.querySelector('.prose')?.textContent.includes(%s)`, heading)
+	b.await("the first tokens", `document.querySelector('.prose')?.textContent.includes(%s)`, heading)
 	first := b.answer()
 	close(w.early.goOn)
 	w.middle.wait(t)
-	b.until("more tokens", `document.querySelector('.prose').textContent.includes(%s)`, trim(strings.Trim(w.middle.at, "#\n")))
+	b.await("more tokens", `document.querySelector('.prose').textContent.includes(%s)`, trim(strings.Trim(w.middle.at, "#\n")))
 	half, points := b.answer(), b.points()
 	require.True(t, strings.HasPrefix(half, first), "what was written stays")
 	require.Greater(t, len(half), len(first))
@@ -103,36 +103,36 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	b.shoot(user + "-middle")
 
 	b.do(chromedp.Reload())
-	b.until("the same text after a reload", `document.querySelector('.prose.live') !== null && [...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '') === %s`, half)
+	b.await("the same text after a reload", `document.querySelector('.prose.live') !== null && [...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '') === %s`, half)
 	require.Equal(t, points, b.points())
 	require.Zero(t, ask[int](b, `document.querySelectorAll('.notice:not(.standin)').length`), "nothing was lost, so nothing is told")
 	close(w.middle.goOn)
-	b.until("the end", `document.querySelector('.task .status.completed')?.textContent === %s`, w.done)
+	b.await("the end", `document.querySelector('.task .status.completed')?.textContent === %s`, w.done)
 
 	task, err := s.user(user).Get(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, berth.TaskCompleted, task.Status)
-	whole := plain(task.Text)
-	require.Equal(t, whole, b.answer(), "the page shows the stored answer, once and whole")
-	require.True(t, strings.HasPrefix(whole, half))
+	awaitReady := plain(task.Text)
+	require.Equal(t, awaitReady, b.answer(), "the page shows the stored answer, once and whole")
+	require.True(t, strings.HasPrefix(awaitReady, half))
 	require.Equal(t, points, b.points())
 	require.Len(t, points, strings.Count(task.Text, "\n- ✅")+strings.Count(task.Text, "\n- ❌"))
 	require.Equal(t, 3, ask[int](b, `document.querySelectorAll('.chain > li.done').length`))
 	require.NotEmpty(t, task.Links.Temporal)
 	require.Equal(t, task.Links.Temporal, ask[string](b, `document.querySelector('.task a.button').href`))
 	b.do(chromedp.Click(`.chain li:nth-child(2) summary`))
-	b.until("the summary of the posting", `document.querySelector('.chain .written') !== null`)
+	b.await("the summary of the posting", `document.querySelector('.chain .written') !== null`)
 	b.shoot(user + "-done")
 
 	b.do(chromedp.Click(`nav a[href="#/tasks"]`))
 	row := fmt.Sprintf(`.history .tasks a[href="#/tasks/%s"]`, id)
-	b.until("the task in the history", `document.querySelector(%s) !== null`, row)
+	b.await("the task in the history", `document.querySelector(%s) !== null`, row)
 	require.Equal(t, w.template, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.name').textContent`, row)))
 	require.Equal(t, w.done, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.status').textContent`, row)))
 	b.shoot(user + "-history")
 	b.do(chromedp.Click(row))
-	b.until("the stored answer", `document.querySelector('.task .status.completed') !== null && document.querySelector('.prose') !== null`)
-	require.Equal(t, whole, b.answer())
+	b.await("the stored answer", `document.querySelector('.task .status.completed') !== null && document.querySelector('.prose') !== null`)
+	require.Equal(t, awaitReady, b.answer())
 	b.quiet()
 }
 
@@ -163,15 +163,15 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	id := submit(berth.TemplateJobMatch, map[string]any{"resume": resume, "jobText": posting})
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
 	last.wait(t)
-	b.until("the forged events as text", `document.querySelector('.prose')?.textContent.includes(%s)`, hostileEnd)
+	b.await("the forged events as text", `document.querySelector('.prose')?.textContent.includes(%s)`, hostileEnd)
 	require.True(t, ask[bool](b, `document.querySelector('.task .status.streaming') !== null`), "a forged end is no end")
 	require.Contains(t, b.answer(), plain("event: done\ndata: {"))
 	require.Len(t, b.points(), 1, "a point told twice is one point")
 	require.Zero(t, ask[int](b, tags))
 	close(last.goOn)
-	b.until("the end", `document.querySelector('.task .status.completed') !== null`)
+	b.await("the end", `document.querySelector('.task .status.completed') !== null`)
 	b.do(chromedp.Click(`.chain details summary`))
-	b.until("the summary of the posting", `document.querySelector('.chain details .written')?.textContent.includes('<script>')`)
+	b.await("the summary of the posting", `document.querySelector('.chain details .written')?.textContent.includes('<script>')`)
 	task, err := c.Get(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, trim(hostileText), task.Text)
@@ -180,7 +180,7 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 
 	id = submit(berth.TemplateResumeSummary, map[string]any{"resume": resume})
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
-	b.until("the summary of the résumé", `document.querySelector('.task .status.completed') !== null && document.querySelector('.reading')?.textContent.includes(%s)`, hostileSign)
+	b.await("the summary of the résumé", `document.querySelector('.task .status.completed') !== null && document.querySelector('.reading')?.textContent.includes(%s)`, hostileSign)
 	require.Zero(t, ask[int](b, tags))
 	require.True(t, ask[bool](b, `window.ran === undefined`), "nothing ran")
 	b.shoot("hostile-summary")
@@ -217,12 +217,12 @@ func newHold(at string) *hold {
 // wait returns when an answer stands at the hold.
 func (h *hold) wait(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), maxWait)
 	defer cancel()
 	select {
 	case <-h.reached:
 	case <-ctx.Done():
-		tb.Fatalf("waited %s for the model to say %q", patience, h.at)
+		tb.Fatalf("waited %s for the model to say %q", maxWait, h.at)
 	}
 }
 
@@ -377,7 +377,7 @@ func openTab(t *testing.T, browser context.Context) *tab {
 
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, maxWait)
 	defer cancel()
 	require.NoError(b, chromedp.Do(ctx, actions...))
 }
@@ -385,7 +385,7 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 // ask evaluates JavaScript in the page.
 func ask[T any](b *tab, expression string) T {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, maxWait)
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 	require.NoError(b, err, expression)
@@ -394,7 +394,7 @@ func ask[T any](b *tab, expression string) T {
 
 // until waits for a condition in the page; its %s become JavaScript literals of the arguments. The library's own polling
 // would need eval, which the page's policy forbids.
-func (b *tab) until(what, condition string, args ...any) {
+func (b *tab) await(what, condition string, args ...any) {
 	b.Helper()
 	for i, a := range args {
 		literal, err := json.Marshal(a)
@@ -402,7 +402,7 @@ func (b *tab) until(what, condition string, args ...any) {
 		args[i] = literal
 	}
 	expression := fmt.Sprintf("Boolean("+condition+")", args...)
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, maxWait)
 	defer cancel()
 	tick := time.NewTicker(30 * time.Millisecond)
 	defer tick.Stop()
@@ -414,7 +414,7 @@ func (b *tab) until(what, condition string, args ...any) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			b.Fatalf("waited %s for %s: %s", patience, what, expression)
+			b.Fatalf("waited %s for %s: %s", maxWait, what, expression)
 		}
 	}
 }
@@ -425,7 +425,7 @@ func (b *tab) signIn(s *stack, user string) {
 	token, err := api.IssueToken(secret, user, []string{"user"}, time.Hour)
 	require.NoError(b, err)
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#token=" + token))
-	b.until("the sign-in", `document.querySelector('.who')?.textContent.includes(%s) && document.querySelectorAll('input[name="template"]').length > 0`, user)
+	b.await("the sign-in", `document.querySelector('.who')?.textContent.includes(%s) && document.querySelectorAll('input[name="template"]').length > 0`, user)
 	require.NotContains(b, ask[string](b, `location.href`), token, "the token leaves the address")
 }
 
@@ -479,7 +479,7 @@ func (b *tab) shoot(name string) {
 			as = append(as, chromedp.EmulateMobile)
 		}
 		b.do(chromedp.EmulateViewport(width, 900, as...))
-		b.until("the fonts", `document.fonts.status === 'loaded' && innerWidth === %s`, width)
+		b.await("the fonts", `document.fonts.status === 'loaded' && innerWidth === %s`, width)
 		height := ask[int64](b, `document.documentElement.scrollHeight`)
 		b.do(chromedp.EmulateViewport(width, max(900, height), as...))
 		png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())

@@ -29,7 +29,7 @@ import (
 // the time what they took themselves for, ever.
 type partition struct {
 	*stack
-	m     *meeting
+	m     *conferences
 	rng   *rand.Rand
 	link  *toxiproxy.Proxy
 	far   *process // the worker behind the link
@@ -47,7 +47,7 @@ func newPartition(t *testing.T, opts ...option) *partition {
 	t.Helper()
 	p := &partition{stack: newStack(t, opts...), rng: rand.New(rand.NewPCG(streamSeed(t), 0)), claims: make(chan map[claim]bool, 1)}
 	p.claims <- map[claim]bool{}
-	p.m = p.meeting()
+	p.m = p.conferences()
 	p.link = toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "redis", "127.0.0.1:0", p.ready.RedisAddr)
 	require.NoError(t, p.link.Start())
 	t.Cleanup(p.link.Stop)

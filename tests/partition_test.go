@@ -48,8 +48,8 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 	_, there, err := lua.New(p.redis(), lua.Keys{}).ConferenceRow(t.Context(), over)
 	require.NoError(t, err)
 	require.False(t, there, "what is over is not brought back")
-	heard := late.count.Load()
-	p.eventually("owners to be heard after that", func() bool { return late.count.Load() > heard+20 })
+	received := late.count.Load()
+	p.eventually("owners to be heard after that", func() bool { return late.count.Load() > received+20 })
 	quiet()
 	p.talking.Wait()
 	late.stop()
@@ -74,19 +74,19 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 }
 
 // known holds that everybody who was heard was told by the conference to be its owner.
-func (p *partition) known(t *testing.T, heard map[claim]bool) {
+func (p *partition) known(t *testing.T, received map[claim]bool) {
 	t.Helper()
-	told := map[claim]bool{}
+	sent := map[claim]bool{}
 	for c, err := range p.m.Conferences(t.Context(), "", "") {
 		require.NoError(t, err)
 		for _, o := range c.Orders {
 			if o.Command != berth.ActivityReleaseConference {
-				told[claim{c.E164, o.NodeID, 0, o.Epoch}] = true
+				sent[claim{c.E164, o.NodeID, 0, o.Epoch}] = true
 			}
 		}
 	}
-	for c := range heard {
-		require.True(t, told[c], "%+v was heard, and nobody made it the owner", c)
+	for c := range received {
+		require.True(t, sent[c], "%+v was heard, and nobody made it the owner", c)
 	}
 }
 

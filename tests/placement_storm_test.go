@@ -104,7 +104,7 @@ func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, uint64(berth.RoutingHash(tgt))))
 			pool := berth.TranslateCapability("en", tgt)
-			nodes, told, memory := map[string]*stubborn{}, map[string]berth.NodeLoad{}, 80*rng.Float64()
+			nodes, sent, memory := map[string]*stubborn{}, map[string]berth.NodeLoad{}, 80*rng.Float64()
 			add := func() {
 				id := fmt.Sprintf("%s-%d", tgt, len(nodes))
 				nodes[id] = s.stubborn(c, id, pool, slots, berth.NodeLoad{CPUUsage: 2 * rng.Float64(), MemoryUsage: memory + rng.Float64()})
@@ -112,7 +112,7 @@ func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 			tell := func() {
 				for id, n := range nodes {
 					require.NoError(t, n.beat(t.Context()))
-					told[id] = n.report
+					sent[id] = n.report
 				}
 			}
 			for range early {
@@ -130,7 +130,7 @@ func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 				for node, n := range s.join(t, tgt, from, to, strategy) {
 					got[node] += n
 				}
-				herd[believed(told)] += to - from
+				herd[believed(sent)] += to - from
 				if i > 0 {
 					tell()
 					continue
@@ -150,11 +150,11 @@ func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 }
 
 // believed is the node that all go to for who believes the reports.
-func believed(told map[string]berth.NodeLoad) string {
+func believed(sent map[string]berth.NodeLoad) string {
 	load := func(id string) float64 {
-		return told[id].CPUUsage + told[id].MemoryUsage/2 + float64(told[id].CurrentJobs)
+		return sent[id].CPUUsage + sent[id].MemoryUsage/2 + float64(sent[id].CurrentJobs)
 	}
-	return slices.MinFunc(slices.Sorted(maps.Keys(told)), func(a, b string) int { return cmp.Compare(load(a), load(b)) })
+	return slices.MinFunc(slices.Sorted(maps.Keys(sent)), func(a, b string) int { return cmp.Compare(load(a), load(b)) })
 }
 
 // join has sessions begin a turn each, some at once, and answers how many went to which node.
@@ -195,7 +195,7 @@ func (s *stack) join(t *testing.T, tgt string, from, to int, strategy berth.Stra
 
 // begin begins a session's turn, and asks again for a while when berth says so.
 func begin(ctx context.Context, c *client.Client, session string) (d client.Dispatch, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	for {
 		d, err = c.Dispatch(ctx, session, jobSpec(session, ""))
@@ -220,7 +220,7 @@ func shares(units map[string]*media) map[string]int {
 }
 
 // create opens conferences, some at once, and answers their numbers.
-func (m *meeting) create(t *testing.T, first, n int) []string {
+func (m *conferences) create(t *testing.T, first, n int) []string {
 	t.Helper()
 	var g errgroup.Group
 	g.SetLimit(8)
@@ -237,10 +237,10 @@ func (m *meeting) create(t *testing.T, first, n int) []string {
 }
 
 // moved waits until all conferences are open on one of the units.
-func (m *meeting) moved(numbers []string, units map[string]*media) {
+func (m *conferences) moved(numbers []string, units map[string]*media) {
 	m.s.tb.Helper()
 	for _, e164 := range numbers {
-		m.until(e164, "open on one that lives", func(c berth.Conference) bool {
+		m.await(e164, "open on one that lives", func(c berth.Conference) bool {
 			return c.Status == berth.ConferenceOpen && units[c.Owner.NodeID] != nil
 		})
 	}
@@ -253,7 +253,7 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 	t.Parallel()
 	const conferences, slots = 50, 50
 	s := newStack(t)
-	m, op := s.meeting(), s.user("op", "operator")
+	m, op := s.conferences(), s.user("op", "operator")
 	units := map[string]*media{}
 	add := func(n int) {
 		for range n {
@@ -268,11 +268,11 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 	require.LessOrEqual(t, float64(highest), most*mean)
 	add(4)
 	for _, lost := range [][]string{{"u1", "u2", "u3"}, {"u4"}} {
-		had, told, orphans := shares(units), map[string]berth.NodeLoad{}, 0
+		had, sent, orphans := shares(units), map[string]berth.NodeLoad{}, 0
 		for id := range units {
 			n, err := op.Node(t.Context(), id)
 			require.NoError(t, err)
-			told[id] = n.Load
+			sent[id] = n.Load
 		}
 		killed := time.Now()
 		s.worker.kill()
@@ -281,7 +281,7 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 			units[id].kill()
 			orphans += had[id]
 			delete(units, id)
-			delete(told, id)
+			delete(sent, id)
 		}
 		require.Positive(t, orphans)
 		s.startAPI()
@@ -289,7 +289,7 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 		m.moved(numbers, units)
 		now := shares(units)
 		highest, mean := busiest(now, len(units))
-		herd := had[believed(told)] + orphans
+		herd := had[believed(sent)] + orphans
 		t.Logf("%v killed with the controller, %d conferences recovered in %s: busiest %d, mean %.1f, %v; who believes the reports: %d",
 			lost, orphans, time.Since(killed).Round(100*time.Millisecond), highest, mean, now, herd)
 		require.InDelta(t, conferences, mean*float64(len(units)), 0)

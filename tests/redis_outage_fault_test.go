@@ -25,14 +25,14 @@ import (
 
 // counter is a node's driver that counts what it is given at once; jobs end when they are let go.
 type counter struct {
-	now, most atomic.Int64
-	gone      chan struct{}
+	running, peak atomic.Int64
+	gone          chan struct{}
 }
 
 func (c *counter) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
-	n := c.now.Add(1)
-	defer c.now.Add(-1)
-	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	n := c.running.Add(1)
+	defer c.running.Add(-1)
+	for most := c.peak.Load(); n > most && !c.peak.CompareAndSwap(most, n); most = c.peak.Load() {
 	}
 	select {
 	case <-c.gone:
@@ -73,9 +73,9 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 	const away = 42 * time.Second
 	redis := testredis.Start(t, "--appendonly", "yes")
 	s := newStack(t, with("TURN_TIMEOUT_MS=300000", "BERTH_JOB_TIMEOUT=100s", "BERTH_REDIS_ADDR="+redis.Addr()))
-	s.quickTimes(berth.NodeTranslate, 500, 1000, 2000)
+	s.setTimes(berth.NodeTranslate, 500, 1000, 2000)
 	nodes := map[string]*counter{"a": s.counts("a", 2), "b": s.counts("b", 2)}
-	running := func() (n int64) { return nodes["a"].now.Load() + nodes["b"].now.Load() }
+	running := func() (n int64) { return nodes["a"].running.Load() + nodes["b"].running.Load() }
 	operator := s.user("op", "operator")
 	before := map[string]berth.Node{}
 	for id := range nodes {
@@ -84,7 +84,7 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 		before[id] = n
 	}
 	s.afterGrace(lua.New(redis.Client(), lua.Keys{}))
-	c := s.converse("alice", "s1")
+	c := s.session("alice", "s1")
 	var turns []client.Dispatch
 	for i := range 4 { // the last one's slot is not confirmed yet when Redis goes
 		if i == 3 {
@@ -137,13 +137,13 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 	require.Less(t, time.Since(back), 10*time.Second)
 	for _, d := range turns {
 		require.NoError(t, c.FinalizeTurn(t.Context(), d.TurnID))
-		require.Equal(t, "turn, 0:hello, done(manual 0/1)", c.until(d.TurnID, berth.EventDone))
+		require.Equal(t, "turn, 0:hello, done(manual 0/1)", c.await(d.TurnID, berth.EventDone))
 		require.Equal(t, 1, c.turn(d.TurnID).Jobs[0].Dispatches, "nothing was done twice")
 		s.awaitEnd(workflows.TurnWorkflowID(d.TurnID))
 	}
-	require.Equal(t, "turn, 0:hello, done(manual 0/1)", c.until(last.TurnID, berth.EventDone))
+	require.Equal(t, "turn, 0:hello, done(manual 0/1)", c.await(last.TurnID, berth.EventDone))
 	for id, n := range nodes {
-		require.LessOrEqual(t, n.most.Load(), int64(2), "%s was given more at once than it has slots", id)
+		require.LessOrEqual(t, n.peak.Load(), int64(2), "%s was given more at once than it has slots", id)
 		now, err := operator.Node(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, before[id].Generation, now.Generation, "nobody had to register again")

@@ -34,33 +34,33 @@ func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 			t.Parallel()
 			redis := testredis.Start(t, "--appendonly", "yes")
 			s := newStack(t, with("TURN_TIMEOUT_MS=60000", "BERTH_REDIS_ADDR="+redis.Addr()))
-			desks := []*desk{s.desk("a", 8), s.desk("b", 8)}
-			var people []*conversation
+			testNodes := []*testNode{s.testNode("a", 8), s.testNode("b", 8)}
+			var users []*session
 			var turns []string
 			for i := range 3 {
-				c := s.converse(fmt.Sprintf("user-%d", i), fmt.Sprintf("s%d", i))
-				first := c.speak("", 0, "")
-				c.until(first.TurnID, berth.EventTranslation)
-				people, turns = append(people, c), append(turns, first.TurnID)
+				c := s.session(fmt.Sprintf("user-%d", i), fmt.Sprintf("s%d", i))
+				first := c.submit("", 0, "")
+				c.await(first.TurnID, berth.EventTranslation)
+				users, turns = append(users, c), append(turns, first.TurnID)
 			}
-			for _, d := range desks {
+			for _, d := range testNodes {
 				d.held.Store(true)
 			}
 			jobs := 0
-			for i, c := range people {
+			for i, c := range users {
 				for index := 1; index < 3; index++ {
-					c.speak(turns[i], index, "")
+					c.submit(turns[i], index, "")
 					jobs++
 				}
 			}
-			running := make(chan deskJob, jobs)
+			running := make(chan testJob, jobs)
 			for range jobs {
 				select {
-				case j := <-desks[0].jobs:
+				case j := <-testNodes[0].jobs:
 					running <- j
-				case j := <-desks[1].jobs:
+				case j := <-testNodes[1].jobs:
 					running <- j
-				case <-time.After(patience):
+				case <-time.After(maxWait):
 					t.Fatal("a job reached no node")
 				}
 			}
@@ -72,25 +72,25 @@ func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 				for j := range running {
 					j.answer <- nil
 				}
-				ended <- people[0].FinalizeTurn(context.Background(), turns[0])
+				ended <- users[0].FinalizeTurn(context.Background(), turns[0])
 			}()
 			away(redis)
 			back := time.Now()
 			require.NoError(t, <-ended, "ending a turn needs no Redis")
-			for _, d := range desks {
+			for _, d := range testNodes {
 				d.held.Store(false)
 			}
-			people[1].speak(turns[1], 3, berth.FinalizeManual)
-			require.NoError(t, people[2].FinalizeTurn(t.Context(), turns[2]))
-			for i, c := range people {
+			users[1].submit(turns[1], 3, berth.FinalizeManual)
+			require.NoError(t, users[2].FinalizeTurn(t.Context(), turns[2]))
+			for i, c := range users {
 				want := "turn, 0:text 0, 1:text 1, 2:text 2, done(manual 0/3)"
 				if i == 1 {
 					want = "turn, 0:text 0, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)"
 				}
-				require.Equal(t, want, c.until(turns[i], berth.EventDone))
+				require.Equal(t, want, c.await(turns[i], berth.EventDone))
 			}
 			t.Logf("all was told %s after Redis was back", time.Since(back).Round(10*time.Millisecond))
-			for i, c := range people {
+			for i, c := range users {
 				for _, j := range c.turn(turns[i]).Jobs {
 					require.Equal(t, 1, j.Dispatches, "nothing was done twice")
 				}

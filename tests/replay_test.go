@@ -86,19 +86,19 @@ func (s *stack) history(ctx context.Context, c temporalclient.Client, id, run st
 }
 
 // keep writes the history of a finished task into the corpus under a name, when asked to.
-func (s *stack) keep(name, taskID string) {
+func (s *stack) saveTask(name, taskID string) {
 	s.tb.Helper()
-	s.keepWorkflow(name, workflows.TaskWorkflowID(taskID))
+	s.saveHistory(name, workflows.TaskWorkflowID(taskID))
 }
 
 // keepWorkflow is keep for any workflow.
-func (s *stack) keepWorkflow(name, workflowID string) {
+func (s *stack) saveHistory(name, workflowID string) {
 	s.tb.Helper()
-	s.keepRun(name, workflowID, "")
+	s.saveRun(name, workflowID, "")
 }
 
 // keepRun is keepWorkflow for another run than the last.
-func (s *stack) keepRun(name, workflowID, runID string) {
+func (s *stack) saveRun(name, workflowID, runID string) {
 	s.tb.Helper()
 	file := filepath.Join("..", "workflows", "testdata", name+".json")
 	if _, err := os.Stat(file); err == nil || !*record {

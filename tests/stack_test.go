@@ -221,12 +221,12 @@ func (s *stack) fault(f sim.Fault) {
 	require.Less(s.tb, res.StatusCode, 300)
 }
 
-const patience = 60 * time.Second
+const maxWait = 60 * time.Second
 
 // eventually waits for a condition; a test that outwaits its patience shows what the processes said.
 func (s *stack) eventually(what string, ok func() bool) {
 	s.tb.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(maxWait)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -234,7 +234,7 @@ func (s *stack) eventually(what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			s.tb.Fatalf("waited %s for %s", patience, what)
+			s.tb.Fatalf("waited %s for %s", maxWait, what)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func (s *stack) send(method, path, token string, body any) (int, map[string]any)
 }
 
 // quickTimes has nodes of a kind found dead after other times than the default, in ms.
-func (s *stack) quickTimes(kind berth.NodeKind, heartbeat, suspect, death int) {
+func (s *stack) setTimes(kind berth.NodeKind, heartbeat, suspect, death int) {
 	s.tb.Helper()
 	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{
 		"times": map[string]any{string(kind): map[string]any{
@@ -367,15 +367,15 @@ func problem(t *testing.T, err error) *client.Problem {
 }
 
 // berth starts a command in alice's terminal.
-func (s *stack) berth(args ...string) *process {
+func (s *stack) startCLI(args ...string) *process {
 	s.tb.Helper()
 	return s.start("berth", args, []string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("alice")})
 }
 
 // says is what a command prints; it has to succeed, or to fail.
-func (s *stack) says(succeeds bool, args ...string) string {
+func (s *stack) runCLI(succeeds bool, args ...string) string {
 	s.tb.Helper()
-	p := s.berth(args...)
+	p := s.startCLI(args...)
 	s.eventually(strings.Join(args, " ")+" to end", func() bool {
 		select {
 		case <-p.done:
@@ -389,7 +389,7 @@ func (s *stack) says(succeeds bool, args ...string) string {
 }
 
 // shows waits until a command that goes on has printed something, and answers what that was.
-func (s *stack) shows(p *process, pattern string) {
+func (s *stack) awaitOutput(p *process, pattern string) {
 	s.tb.Helper()
 	re := regexp.MustCompile(pattern)
 	s.eventually(pattern+" to be shown", func() bool { return re.Match(p.output()) })
@@ -432,7 +432,7 @@ func (s *stack) runOf(c temporalclient.Client, workflowID string) string {
 func (s *stack) link(name, id string, generation int64) {
 	s.tb.Helper()
 	s.awaitEnd(workflows.LinkWorkflowID(id, generation))
-	s.keepWorkflow(name, workflows.LinkWorkflowID(id, generation))
+	s.saveHistory(name, workflows.LinkWorkflowID(id, generation))
 }
 
 // afterGrace waits until slots are granted.

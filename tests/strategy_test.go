@@ -15,7 +15,7 @@ import (
 )
 
 // yard is a small fleet of engines that do nothing, and an operator who says how they are chosen.
-type yard struct {
+type engineFleet struct {
 	*stack
 	operator, node string
 	fleet          *client.Client
@@ -23,20 +23,20 @@ type yard struct {
 	leases         map[string]bool
 }
 
-const yardSlots = 8
+const engineSlots = 8
 
 // newYard has three engines of 8 slots: a1 and a2 of zone a on hosts h1 and h2, b1 of zone b on h3, which alone has gpu.
-func newYard(t *testing.T) *yard {
+func newEngineFleet(t *testing.T) *engineFleet {
 	t.Helper()
 	s := newStack(t)
-	y := &yard{
+	y := &engineFleet{
 		stack: s, operator: s.token("op", "operator"), node: s.token("nodes", "node"), fleet: s.user("nodes", "node"),
 		generations: map[string]int64{}, leases: map[string]bool{},
 	}
 	for i, id := range []string{"a1", "a2", "b1"} {
 		n := berth.NodeSpec{
 			ID: id, Kind: berth.NodeEngine, Hostname: fmt.Sprintf("h%d", i+1), Zone: id[:1], Capabilities: []string{"work"},
-			MaxConcurrentJobs: yardSlots, Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixMilli()},
+			MaxConcurrentJobs: engineSlots, Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixMilli()},
 		}
 		if id == "b1" {
 			n.Capabilities = append(n.Capabilities, "gpu")
@@ -50,7 +50,7 @@ func newYard(t *testing.T) *yard {
 }
 
 // report has every node tell how busy it is.
-func (y *yard) report(t *testing.T, loads map[string]berth.NodeLoad) {
+func (y *engineFleet) report(t *testing.T, loads map[string]berth.NodeLoad) {
 	t.Helper()
 	for id, l := range loads {
 		_, err := y.fleet.HeartbeatNode(t.Context(), id, client.Heartbeat{Generation: y.generations[id], NodeLoad: l})
@@ -59,7 +59,7 @@ func (y *yard) report(t *testing.T, loads map[string]berth.NodeLoad) {
 }
 
 // order is an operator's call that must succeed.
-func (y *yard) order(t *testing.T, method, path string, body any) map[string]any {
+func (y *engineFleet) operate(t *testing.T, method, path string, body any) map[string]any {
 	t.Helper()
 	status, out := y.send(method, path, y.operator, body)
 	require.Equal(t, http.StatusOK, status, "%s %s: %v", method, path, out)
@@ -67,15 +67,15 @@ func (y *yard) order(t *testing.T, method, path string, body any) map[string]any
 }
 
 // pool defines the pool of all that work, with a strategy, and waits until assignments go by it.
-func (y *yard) pool(t *testing.T, strategy berth.Strategy) map[string]any {
+func (y *engineFleet) pool(t *testing.T, strategy berth.Strategy) map[string]any {
 	t.Helper()
 	id := "by-" + string(strategy)
-	y.order(t, http.MethodPut, "/v1/pools/"+id, map[string]any{"capabilities": []string{"work"}, "strategy": strategy})
-	is := y.order(t, http.MethodGet, "/v1/pools/"+id, nil)
+	y.operate(t, http.MethodPut, "/v1/pools/"+id, map[string]any{"capabilities": []string{"work"}, "strategy": strategy})
+	is := y.operate(t, http.MethodGet, "/v1/pools/"+id, nil)
 	require.EqualValues(t, 3, is["members"])
 	require.EqualValues(t, strategy, is["strategy"])
 	y.eventually("the pool to be among those that the API knows by heart", func() bool {
-		for _, p := range y.order(t, http.MethodGet, "/v1/pools", nil)["pools"].([]any) {
+		for _, p := range y.operate(t, http.MethodGet, "/v1/pools", nil)["pools"].([]any) {
 			if p := p.(map[string]any); p["poolId"] == id && p["strategy"] == string(strategy) {
 				return true
 			}
@@ -98,7 +98,7 @@ func also(ask map[string]any, more ...any) map[string]any {
 }
 
 // take takes a slot and keeps it; it answers whose, and the strategy that decided.
-func (y *yard) take(t *testing.T, ask map[string]any) (node, strategy string) {
+func (y *engineFleet) assign(t *testing.T, ask map[string]any) (node, strategy string) {
 	t.Helper()
 	status, out := y.send(http.MethodPost, "/v1/assignments", y.node, also(ask))
 	require.Equal(t, http.StatusOK, status, "%v", out)
@@ -107,7 +107,7 @@ func (y *yard) take(t *testing.T, ask map[string]any) (node, strategy string) {
 }
 
 // refused is why there is no slot to be had.
-func (y *yard) refused(t *testing.T, ask map[string]any, code berth.Code) (problem map[string]any) {
+func (y *engineFleet) refused(t *testing.T, ask map[string]any, code berth.Code) (problem map[string]any) {
 	t.Helper()
 	status, out := y.send(http.MethodPost, "/v1/assignments", y.node, also(ask))
 	require.Equal(t, http.StatusServiceUnavailable, status, "%v", out)
@@ -116,7 +116,7 @@ func (y *yard) refused(t *testing.T, ask map[string]any, code berth.Code) (probl
 }
 
 // back gives everything back.
-func (y *yard) back(t *testing.T) {
+func (y *engineFleet) releaseAll(t *testing.T) {
 	t.Helper()
 	for id := range y.leases {
 		status, out := y.send(http.MethodDelete, "/v1/assignments/"+url.PathEscape(id), y.node, nil)
@@ -126,14 +126,14 @@ func (y *yard) back(t *testing.T) {
 }
 
 // once is n assignments, each given back before the next; it answers how many went where.
-func (y *yard) once(t *testing.T, n int, ask map[string]any, by berth.Strategy) map[string]int {
+func (y *engineFleet) assignEach(t *testing.T, n int, ask map[string]any, by berth.Strategy) map[string]int {
 	t.Helper()
 	got := map[string]int{}
 	for range n {
-		node, strategy := y.take(t, ask)
+		node, strategy := y.assign(t, ask)
 		require.EqualValues(t, by, strategy)
 		got[node]++
-		y.back(t)
+		y.releaseAll(t)
 	}
 	return got
 }
@@ -141,53 +141,53 @@ func (y *yard) once(t *testing.T, n int, ask map[string]any, by berth.Strategy) 
 // S1-S5, S9: each strategy that a pool can be given does what its row says, for who asks over HTTP.
 func TestStrategy_EachOverHTTP_ChoosesAsDocumented(t *testing.T) {
 	t.Parallel()
-	y := newYard(t)
+	y := newEngineFleet(t)
 	for strategy, does := range map[berth.Strategy]func(t *testing.T, ask map[string]any){
 		berth.StrategyRoundRobin: func(t *testing.T, ask map[string]any) {
-			require.Equal(t, map[string]int{"a1": 7, "a2": 7, "b1": 7}, y.once(t, 21, ask, berth.StrategyRoundRobin), "one after the other")
+			require.Equal(t, map[string]int{"a1": 7, "a2": 7, "b1": 7}, y.assignEach(t, 21, ask, berth.StrategyRoundRobin), "one after the other")
 		},
 		berth.StrategyLoadBalanced: func(t *testing.T, ask map[string]any) {
-			require.Equal(t, map[string]int{"a2": 10}, y.once(t, 10, ask, berth.StrategyLoadBalanced), "the lowest load")
+			require.Equal(t, map[string]int{"a2": 10}, y.assignEach(t, 10, ask, berth.StrategyLoadBalanced), "the lowest load")
 			got := map[string]int{}
-			for range 2 * yardSlots {
-				node, _ := y.take(t, ask)
+			for range 2 * engineSlots {
+				node, _ := y.assign(t, ask)
 				got[node]++
 			}
 			require.Positive(t, got["a1"], "slots that are taken count at once")
 			require.Greater(t, got["a2"], got["a1"])
 			require.Greater(t, got["a1"], got["b1"])
-			for range yardSlots {
-				y.take(t, ask)
+			for range engineSlots {
+				y.assign(t, ask)
 			}
 			require.Equal(t, map[string]any{"full": 3.0}, y.refused(t, ask, berth.CodeNodeFull)["reasons"], "S10")
 		},
 		berth.StrategyPowerOfTwo: func(t *testing.T, ask map[string]any) {
-			got := y.once(t, 200, ask, berth.StrategyPowerOfTwo)
+			got := y.assignEach(t, 200, ask, berth.StrategyPowerOfTwo)
 			require.Zero(t, got["b1"], "the busiest is in no pair the better one")
 			require.Greater(t, got["a2"], got["a1"], "the idlest in two pairs of three")
 			require.Positive(t, got["a1"])
 		},
 		berth.StrategyAffinity: func(t *testing.T, ask map[string]any) {
 			own := also(ask, "instanceId", "b1")
-			for range yardSlots {
-				node, strategy := y.take(t, own)
+			for range engineSlots {
+				node, strategy := y.assign(t, own)
 				require.Equal(t, "b1", node)
 				require.EqualValues(t, berth.StrategyAffinity, strategy)
 			}
-			node, _ := y.take(t, own)
+			node, _ := y.assign(t, own)
 			require.Equal(t, "a2", node, "the first that has room")
-			y.back(t)
-			y.order(t, http.MethodPost, "/v1/nodes/b1/cordon", nil)
-			node, _ = y.take(t, own)
+			y.releaseAll(t)
+			y.operate(t, http.MethodPost, "/v1/nodes/b1/cordon", nil)
+			node, _ = y.assign(t, own)
 			require.Equal(t, "a2", node)
-			y.order(t, http.MethodPost, "/v1/nodes/b1/uncordon", nil)
-			passed := y.order(t, http.MethodGet, "/v1/stats/excludes", nil)["pools"].(map[string]any)["by-affinity"]
+			y.operate(t, http.MethodPost, "/v1/nodes/b1/uncordon", nil)
+			passed := y.operate(t, http.MethodGet, "/v1/stats/excludes", nil)["pools"].(map[string]any)["by-affinity"]
 			require.Equal(t, map[string]any{"full": 1.0, "cordoned": 1.0}, passed, "L9: why it was not its own")
 		},
 		berth.StrategyCapability: func(t *testing.T, ask map[string]any) {
-			require.Equal(t, map[string]int{"a2": 3}, y.once(t, 3, ask, berth.StrategyLoadBalanced), "among those that can, the lowest load")
+			require.Equal(t, map[string]int{"a2": 3}, y.assignEach(t, 3, ask, berth.StrategyLoadBalanced), "among those that can, the lowest load")
 			both := map[string]any{"requiredCapabilities": []string{"gpu", "work"}}
-			require.Equal(t, map[string]int{"b1": 3}, y.once(t, 3, both, berth.StrategyLoadBalanced))
+			require.Equal(t, map[string]int{"b1": 3}, y.assignEach(t, 3, both, berth.StrategyLoadBalanced))
 			none := y.refused(t, map[string]any{"requiredCapabilities": []string{"tpu", "work"}}, berth.CodeNoNode)
 			require.Equal(t, []any{"tpu"}, none["missing"])
 		},
@@ -202,13 +202,13 @@ func TestStrategy_EachOverHTTP_ChoosesAsDocumented(t *testing.T) {
 				{[]any{"zone", "b"}, "b1"},
 				{[]any{"zone", "c"}, "a2"},
 			} {
-				require.Equal(t, map[string]int{tc.node: 3}, y.once(t, 3, also(ask, tc.where...), berth.StrategyLocality), "%v", tc.where)
+				require.Equal(t, map[string]int{tc.node: 3}, y.assignEach(t, 3, also(ask, tc.where...), berth.StrategyLocality), "%v", tc.where)
 			}
 		},
 	} {
 		t.Run(string(strategy), func(t *testing.T) {
 			does(t, y.pool(t, strategy))
-			y.back(t)
+			y.releaseAll(t)
 		})
 	}
 }
@@ -217,11 +217,11 @@ func TestStrategy_EachOverHTTP_ChoosesAsDocumented(t *testing.T) {
 // assignment.
 func TestStrategy_Dynamic_SwitchesWithReports(t *testing.T) {
 	t.Parallel()
-	y := newYard(t)
-	y.order(t, http.MethodPut, "/v1/config/strategy", map[string]any{
+	y := newEngineFleet(t)
+	y.operate(t, http.MethodPut, "/v1/config/strategy", map[string]any{
 		"assignmentStrategy": "dynamic", "dynamic": map[string]any{"loadHigh": 0.7, "loadLow": 0.6, "dwellMs": 100},
 	})
-	is := y.order(t, http.MethodGet, "/v1/config/strategy", nil)
+	is := y.operate(t, http.MethodGet, "/v1/config/strategy", nil)
 	require.Equal(t, "dynamic", is["assignmentStrategy"])
 	require.EqualValues(t, 100, is["dynamic"].(map[string]any)["latencyHighMs"], "what was left out has its default")
 	ask := y.pool(t, berth.StrategyDynamic)
@@ -245,26 +245,26 @@ func TestStrategy_Dynamic_SwitchesWithReports(t *testing.T) {
 		for _, pool := range []string{"by-dynamic", "work"} { // its own strategy, and the fleet's
 			y.eventually(fmt.Sprintf("step %d of %s", i, pool), func() bool {
 				y.report(t, of(step.report))
-				return y.order(t, http.MethodGet, "/v1/pools/"+pool, nil)["strategyNow"] == string(step.to)
+				return y.operate(t, http.MethodGet, "/v1/pools/"+pool, nil)["strategyNow"] == string(step.to)
 			})
 		}
-		last := y.order(t, http.MethodGet, "/v1/pools/by-dynamic", nil)["switches"].([]any)[0].(map[string]any)
+		last := y.operate(t, http.MethodGet, "/v1/pools/by-dynamic", nil)["switches"].([]any)[0].(map[string]any)
 		require.EqualValues(t, was, last["from"])
 		require.EqualValues(t, step.to, last["to"])
 		require.InDelta(t, step.report.LatencyMs, last["by"].(map[string]any)["latencyMs"], 0.1)
 		require.InDelta(t, step.report.CPUUsage/100, last["by"].(map[string]any)["load"], 0.01)
 		y.eventually("assignments to go by it", func() bool {
-			_, by := y.take(t, also(ask, "zone", "b"))
-			y.back(t)
+			_, by := y.assign(t, also(ask, "zone", "b"))
+			y.releaseAll(t)
 			return by == string(step.to)
 		})
 		if step.to == berth.StrategyLocality {
-			require.Equal(t, map[string]int{"b1": 3}, y.once(t, 3, also(ask, "zone", "b"), step.to))
+			require.Equal(t, map[string]int{"b1": 3}, y.assignEach(t, 3, also(ask, "zone", "b"), step.to))
 		}
 		require.Contains(t, string(y.worker.output()), fmt.Sprintf("pool=by-dynamic from=%s to=%s", was, step.to))
 		was = step.to
 	}
-	require.Len(t, y.order(t, http.MethodGet, "/v1/pools/by-dynamic", nil)["switches"], 3)
+	require.Len(t, y.operate(t, http.MethodGet, "/v1/pools/by-dynamic", nil)["switches"], 3)
 	require.Equal(t, 3, bytes.Count(y.worker.output(), []byte("pool=by-dynamic from=")), "each is logged once")
-	require.Equal(t, map[string]int{"a1": 2, "a2": 2, "b1": 2}, y.once(t, 6, ask, berth.StrategyRoundRobin))
+	require.Equal(t, map[string]int{"a1": 2, "a2": 2, "b1": 2}, y.assignEach(t, 6, ask, berth.StrategyRoundRobin))
 }

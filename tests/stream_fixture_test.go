@@ -132,7 +132,7 @@ var words = []string{
 }
 
 // speak writes the whole stream of a task, from opening to end: tokens, stages and now and then a new beginning.
-func (f *feeder) speak(ctx context.Context, task berth.Task, rng *rand.Rand, tokens int) error {
+func (f *feeder) stream(ctx context.Context, task berth.Task, rng *rand.Rand, tokens int) error {
 	fence, err := f.begin(ctx, task)
 	if err != nil {
 		return err

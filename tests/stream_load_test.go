@@ -263,7 +263,7 @@ func (f *feeder) idleStreams(t *testing.T, n int) []berth.Task {
 }
 
 // tell sends one token to every task.
-func (f *feeder) tell(ctx context.Context, tasks []berth.Task, text string) error {
+func (f *feeder) publish(ctx context.Context, tasks []berth.Task, text string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	for _, task := range tasks {
@@ -326,7 +326,7 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 				require.NoError(t, c.await(time.Minute, ": heartbeat"))
 			}
 		},
-		func(text string) { require.NoError(t, f.tell(t.Context(), tasks, text)) })
+		func(text string) { require.NoError(t, f.publish(t.Context(), tasks, text)) })
 	all, subscribed := f.connections(t)
 	t.Logf("berth api:  %s", m)
 	t.Logf("ratio:      all open %.2f, idle %.2f, events %.2f; per reader idle %.1f KiB, bare %.1f KiB",

@@ -36,15 +36,15 @@ func cutStreams(t *testing.T, s *stack, f *feeder, n, tokens int, seed uint64) {
 	var cuts, events atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for i, task := range tasks {
-		told := make(chan struct{})
+		sent := make(chan struct{})
 		g.Go(func() error {
-			defer close(told)
-			return f.speak(ctx, task, rand.New(rand.NewPCG(seed, uint64(i))), tokens)
+			defer close(sent)
+			return f.stream(ctx, task, rand.New(rand.NewPCG(seed, uint64(i))), tokens)
 		})
 		g.Go(func() error {
 			rng := rand.New(rand.NewPCG(seed, uint64(n+i)))
 			if rng.IntN(5) == 0 {
-				<-told
+				<-sent
 			}
 			l := &listener{addr: s.httpAddr, token: token, task: task.ID, from: fmt.Sprintf("127.0.0.%d", 2+i%200)}
 			c, err := l.followCut(ctx, rng)
@@ -114,11 +114,11 @@ func realTasksCut(t *testing.T, s *stack, seed uint64) {
 }
 
 // told is a task whose whole stream is there.
-func (f *feeder) told(t *testing.T, id string, tokens int) berth.Task {
+func (f *feeder) streamTask(t *testing.T, id string, tokens int) berth.Task {
 	t.Helper()
 	task, err := f.create(t.Context(), "alice", id)
 	require.NoError(t, err)
-	require.NoError(t, f.speak(t.Context(), task, rand.New(rand.NewPCG(1, 2)), tokens))
+	require.NoError(t, f.stream(t.Context(), task, rand.New(rand.NewPCG(1, 2)), tokens))
 	return task
 }
 
@@ -145,7 +145,7 @@ func (s *stack) refused(t *testing.T, user string, task berth.Task, after, query
 }
 
 func resumePoints(t *testing.T, s *stack, f *feeder) {
-	task := f.told(t, "points", 60)
+	task := f.streamTask(t, "points", 60)
 	all := s.read(t, task, "", "")
 	for i, ev := range all[:len(all)-1] {
 		require.Equal(t, all[i+1:], s.read(t, task, ev.id, ""))
@@ -207,7 +207,7 @@ func fromLatest(t *testing.T, s *stack, f *feeder) {
 }
 
 func trimmed(t *testing.T, s *stack, f *feeder) {
-	task := f.told(t, "trimmed", 200)
+	task := f.streamTask(t, "trimmed", 200)
 	all := s.read(t, task, "", "")
 	ch := channel(task)
 	require.NoError(t, f.redis.XTrimMaxLen(t.Context(), f.scripts.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID), 10).Err())
@@ -221,7 +221,7 @@ func trimmed(t *testing.T, s *stack, f *feeder) {
 }
 
 func expired(t *testing.T, s *stack, f *feeder) {
-	task := f.told(t, "expired", 60)
+	task := f.streamTask(t, "expired", 60)
 	all := s.read(t, task, "", "")
 	ch, keys := channel(task), f.scripts.Keys()
 	require.EqualValues(t, 2, f.redis.Del(t.Context(),

@@ -35,7 +35,7 @@ func TestTask_WorkerKilledMidStream_StreamCompletesOnce(t *testing.T) { // T13, 
 	require.Equal(t, 2, s.stats().Models["deepseek-reasoner"].Calls, "finished steps are not repeated")
 	require.Equal(t, 1, s.stats().Models["deepseek-chat"].Calls)
 	s.noSlotHeld()
-	s.keep("task-worker-killed", acc.TaskID)
+	s.saveTask("task-worker-killed", acc.TaskID)
 }
 
 func TestTask_AllProcessesKilled_Completes(t *testing.T) { // X1, X7, T16; P2
@@ -136,7 +136,7 @@ func TestTask_Cancelled_ModelCallStops(t *testing.T) { // T13, T25
 	require.NoError(t, err)
 	require.Equal(t, berth.TaskCancelled, task.Status)
 	require.Error(t, c.Cancel(t.Context(), acc.TaskID), "it is over")
-	s.keep("task-cancelled", acc.TaskID)
+	s.saveTask("task-cancelled", acc.TaskID)
 	s.noSlotHeld()
 }
 

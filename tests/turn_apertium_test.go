@@ -42,7 +42,7 @@ func TestTurn_TwoApertiumNodes_SpeakersKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
 	nodes := map[string]*process{"n1": s.apertium("n1"), "n2": s.apertium("n2")}
-	c := s.converse("alice", "s1")
+	c := s.session("alice", "s1")
 	lines := []string{
 		"The ship is in the harbour.", "The captain reads an old book.", "We wait for the night.", "The sea is quiet.",
 		"My sister works in a hospital.", "The train leaves at eight.", "Thank you for the water.", "The house has a red door.",
@@ -70,7 +70,7 @@ func TestTurn_TwoApertiumNodes_SpeakersKeepTheirOrder(t *testing.T) {
 		require.Equal(t, ann.NodeID, say("ann", ann.TurnID, i, berth.FinalizeMaxDuration).NodeID)
 		require.Equal(t, ben.NodeID, say("benjamin", ben.TurnID, i, berth.FinalizeMaxDuration).NodeID)
 	}
-	c.until(ann.TurnID, berth.EventTranslation)
+	c.await(ann.TurnID, berth.EventTranslation)
 	victim := nodes[ann.NodeID]
 	say("ann", ann.TurnID, 3, berth.FinalizeMaxDuration)
 	victim.kill()
@@ -80,17 +80,17 @@ func TestTurn_TwoApertiumNodes_SpeakersKeepTheirOrder(t *testing.T) {
 	}
 	say("ann", ann.TurnID, 7, berth.FinalizeManual)
 	say("benjamin", ben.TurnID, 6, berth.FinalizeManual)
-	c.until(ann.TurnID, berth.EventDone)
-	c.until(ben.TurnID, berth.EventDone)
+	c.await(ann.TurnID, berth.EventDone)
+	c.await(ben.TurnID, berth.EventDone)
 	s.awaitEnd(workflows.TurnWorkflowID(ann.TurnID))
 	s.awaitEnd(workflows.TurnWorkflowID(ben.TurnID))
 	s.noSlots("n1", "n2")
-	var heard []berth.SessionEvent
+	var received []berth.SessionEvent
 	for _, ev := range c.all {
 		require.NotEqual(t, berth.EventTranslationFailed, ev.Event.Type)
-		heard = append(heard, ev.Event)
+		received = append(received, ev.Event)
 	}
-	require.NoError(t, told(accepted, heard))
+	require.NoError(t, checkEvents(accepted, received))
 	redone := 0
 	for _, j := range c.turn(ann.TurnID).Jobs {
 		if j.Dispatches > 1 {

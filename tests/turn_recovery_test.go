@@ -20,35 +20,35 @@ func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {
 			t.Parallel()
 			s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
 			nodes := map[string]*process{"n1": s.translator("n1", "--sim-delay", "1s"), "n2": s.translator("n2", "--sim-delay", "1s")}
-			c := s.converse("alice", "s1")
-			first := c.speak("", 0, "")
-			c.until(first.TurnID, berth.EventTranslation)
-			require.Equal(t, first.NodeID, c.speak(first.TurnID, 1, "").NodeID)
+			c := s.session("alice", "s1")
+			first := c.submit("", 0, "")
+			c.await(first.TurnID, berth.EventTranslation)
+			require.Equal(t, first.NodeID, c.submit(first.TurnID, 1, "").NodeID)
 			victim := nodes[first.NodeID]
 			require.NoError(t, victim.cmd.Process.Signal(signal))
-			require.Equal(t, first.NodeID, c.speak(first.TurnID, 2, berth.FinalizeMaxDuration).NodeID, "nobody knows yet")
+			require.Equal(t, first.NodeID, c.submit(first.TurnID, 2, berth.FinalizeMaxDuration).NodeID, "nobody knows yet")
 			s.eventually("the jobs to go elsewhere", func() bool {
 				jobs := c.turn(first.TurnID).Jobs
 				return jobs[1].Dispatches == 2 && jobs[2].Dispatches == 2
 			})
-			next := c.speak(first.TurnID, 3, "")
+			next := c.submit(first.TurnID, 3, "")
 			require.NotEqual(t, first.NodeID, next.NodeID, "the turn knows now, before the fleet does")
 			require.Equal(t, berth.AffinityMiss, next.Affinity)
 			require.Equal(t, first.NodeID, c.turn(first.TurnID).AffinityNodeID, "A4: written once")
 			if signal == syscall.SIGSTOP {
 				require.NoError(t, victim.cmd.Process.Signal(syscall.SIGCONT))
 			}
-			c.speak(first.TurnID, 4, berth.FinalizeManual)
+			c.submit(first.TurnID, 4, berth.FinalizeManual)
 			all := "turn, 0:text 0 [sim], 1:text 1 [sim], 2:text 2 [sim], 3:text 3 [sim], 4:text 4 [sim], done(manual 0/5)"
-			require.Equal(t, all, c.until(first.TurnID, berth.EventDone))
+			require.Equal(t, all, c.await(first.TurnID, berth.EventDone))
 			s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 			s.noSlots("n1", "n2")
-			s.keepWorkflow("turn-node-"+name, workflows.TurnWorkflowID(first.TurnID))
+			s.saveHistory("turn-node-"+name, workflows.TurnWorkflowID(first.TurnID))
 
 			other, err := c.Dispatch(t.Context(), c.id, jobSpec("another-turn", berth.FinalizeManual))
 			require.NoError(t, err)
-			c.until(other.TurnID, berth.EventDone)
-			require.Equal(t, all, c.heard(first.TurnID), "and nothing more")
+			c.await(other.TurnID, berth.EventDone)
+			require.Equal(t, all, c.received(first.TurnID), "and nothing more")
 		})
 	}
 }
@@ -56,37 +56,37 @@ func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {
 func TestTurn_WorkerDies_Continues(t *testing.T) { // P2
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
-	a := s.desk("a", 8)
-	c := s.converse("alice", "s1")
+	a := s.testNode("a", 8)
+	c := s.session("alice", "s1")
 	a.held.Store(true)
-	first := c.speak("", 0, "")
+	first := c.submit("", 0, "")
 	job := a.next(s)
 	s.worker.kill()
 	job.answer <- nil // while nobody looks after the turn
 	s.worker = s.startWorker()
 	for i := 1; i < 4; i++ {
-		require.Equal(t, berth.AffinityHit, c.speak(first.TurnID, i, "").Affinity)
+		require.Equal(t, berth.AffinityHit, c.submit(first.TurnID, i, "").Affinity)
 	}
 	for range 3 {
 		a.next(s).answer <- nil
 	}
 	require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
-	require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)", c.until(first.TurnID, berth.EventDone))
+	require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)", c.await(first.TurnID, berth.EventDone))
 	s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 	s.noSlots("a")
-	s.keepWorkflow("turn-worker-killed", workflows.TurnWorkflowID(first.TurnID))
+	s.saveHistory("turn-worker-killed", workflows.TurnWorkflowID(first.TurnID))
 }
 
 // Everything but the nodes is killed in mid-turn: the job that runs goes on, and so does the turn.
 func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
-	a := s.desk("a", 8)
-	c := s.converse("alice", "s1")
-	first := c.speak("", 0, "")
-	c.until(first.TurnID, berth.EventTranslation)
+	a := s.testNode("a", 8)
+	c := s.session("alice", "s1")
+	first := c.submit("", 0, "")
+	c.await(first.TurnID, berth.EventTranslation)
 	a.held.Store(true)
-	c.speak(first.TurnID, 1, "")
+	c.submit(first.TurnID, 1, "")
 	job := a.next(s)
 	for _, p := range []*process{s.worker, s.api, s.infra} {
 		p.kill()
@@ -96,13 +96,13 @@ func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	s.worker = s.startWorker()
 	a.held.Store(false)
 	job.answer <- nil
-	last := c.speak(first.TurnID, 2, berth.FinalizeManual)
+	last := c.submit(first.TurnID, 2, berth.FinalizeManual)
 	require.Equal(t, berth.AffinityHit, last.Affinity)
-	require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, done(manual 0/3)", strings.ReplaceAll(c.until(first.TurnID, berth.EventDone), "gap, ", ""))
+	require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, done(manual 0/3)", strings.ReplaceAll(c.await(first.TurnID, berth.EventDone), "gap, ", ""))
 	for _, j := range c.turn(first.TurnID).Jobs {
 		require.Equal(t, 1, j.Dispatches, "nothing was done twice")
 	}
 	s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 	s.noSlots("a")
-	s.keepWorkflow("turn-everything-killed", workflows.TurnWorkflowID(first.TurnID))
+	s.saveHistory("turn-everything-killed", workflows.TurnWorkflowID(first.TurnID))
 }

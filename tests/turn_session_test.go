@@ -19,9 +19,9 @@ import (
 // One request is one job, however often and however many at once ask for it (L6, P7).
 func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
 	s := shareStack(t)
-	d := s.desk("dup-a", 100)
+	d := s.testNode("dup-a", 100)
 	d.held.Store(true)
-	c := s.converse("alice", "dup-s1")
+	c := s.session("alice", "dup-s1")
 	ask := func(spec client.JobSpec) (fresh int, same client.Dispatch) {
 		const n = 100
 		type answer struct {
@@ -73,7 +73,7 @@ func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
 	require.Equal(t, berth.CodeIdempotencyMismatch, problem(t, err).Code)
 	require.Equal(t, http.StatusUnprocessableEntity, problem(t, err).Status)
 	require.NoError(t, c.FinalizeTurn(t.Context(), begun.TurnID))
-	require.Equal(t, "turn, 0:one, 1:two, done(manual 0/2)", c.until(begun.TurnID, berth.EventDone))
+	require.Equal(t, "turn, 0:one, 1:two, done(manual 0/2)", c.await(begun.TurnID, berth.EventDone))
 	s.eventually("the run to end", func() bool { return s.closed(workflows.TurnWorkflowID(begun.TurnID)) })
 	fresh, again := ask(first)
 	require.Zero(t, fresh)
@@ -87,13 +87,13 @@ func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
 // A request that is refused in a running turn is asked again under the same id until a node has room.
 func TestTurn_SegmentRefused_RetryIsAccepted(t *testing.T) {
 	s := shareStack(t)
-	d := s.desk("refuse-a", 1)
+	d := s.testNode("refuse-a", 1)
 	d.held.Store(true)
-	c := s.converse("alice", "refuse-s1")
-	first := c.speak("", 0, "")
+	c := s.session("alice", "refuse-s1")
+	first := c.submit("", 0, "")
 	job := d.next(s)
 	for range 3 {
-		_, err := c.trySpeak(first.TurnID, 1, berth.FinalizeManual)
+		_, err := c.trySubmit(first.TurnID, 1, berth.FinalizeManual)
 		p := problem(t, err)
 		require.Equal(t, berth.CodeNodeFull, p.Code)
 		require.Equal(t, http.StatusServiceUnavailable, p.Status)
@@ -102,11 +102,11 @@ func TestTurn_SegmentRefused_RetryIsAccepted(t *testing.T) {
 	job.answer <- nil
 	d.held.Store(false)
 	s.noSlots("refuse-a")
-	second := c.speak(first.TurnID, 1, berth.FinalizeManual)
+	second := c.submit(first.TurnID, 1, berth.FinalizeManual)
 	require.False(t, second.Replay)
-	require.Equal(t, "turn, 0:text 0, 1:text 1, done(manual 0/2)", c.until(first.TurnID, berth.EventDone))
+	require.Equal(t, "turn, 0:text 0, 1:text 1, done(manual 0/2)", c.await(first.TurnID, berth.EventDone))
 	s.eventually("the run to end", func() bool { return s.closed(workflows.TurnWorkflowID(first.TurnID)) })
-	again, err := c.trySpeak(first.TurnID, 1, berth.FinalizeManual)
+	again, err := c.trySubmit(first.TurnID, 1, berth.FinalizeManual)
 	require.NoError(t, err)
 	require.True(t, again.Replay)
 	require.Equal(t, second.JobID, again.JobID)
@@ -130,19 +130,19 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 			t.Parallel()
 			redis := testredis.Start(t)
 			s := newStack(t, with("TURN_TIMEOUT_MS=30000", "BERTH_REDIS_ADDR="+redis.Addr()))
-			desks := map[string]*desk{"a": s.desk("a", 8), "b": s.desk("b", 8)}
-			c := s.converse("alice", "s1")
-			first := c.speak("", 0, "")
-			c.until(first.TurnID, berth.EventTranslation)
-			for _, d := range desks {
+			testNodes := map[string]*testNode{"a": s.testNode("a", 8), "b": s.testNode("b", 8)}
+			c := s.session("alice", "s1")
+			first := c.submit("", 0, "")
+			c.await(first.TurnID, berth.EventTranslation)
+			for _, d := range testNodes {
 				d.held.Store(true)
 			}
-			require.Equal(t, first.NodeID, c.speak(first.TurnID, 1, "").NodeID)
-			running := desks[first.NodeID].next(s) // a job that runs while it happens
+			require.Equal(t, first.NodeID, c.submit(first.TurnID, 1, "").NodeID)
+			running := testNodes[first.NodeID].next(s) // a job that runs while it happens
 
 			lose(t, redis)
 			began := time.Now()
-			next := c.speakPolitely(first.TurnID, 2)
+			next := c.submitAfterPause(first.TurnID, 2)
 			took := time.Since(began).Round(10 * time.Millisecond)
 			t.Logf("the next segment was taken %s after the loss", took)
 			require.Less(t, took, 10*time.Second)
@@ -151,14 +151,14 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 				require.Equal(t, berth.AffinityMiss, next.Affinity)
 				require.Equal(t, berth.ExcludeFull, next.Missed)
 			}
-			later := desks[next.NodeID].next(s)
-			for _, d := range desks {
+			later := testNodes[next.NodeID].next(s)
+			for _, d := range testNodes {
 				d.held.Store(false)
 			}
 			later.answer <- nil
 			running.answer <- nil
-			c.speak(first.TurnID, 3, berth.FinalizeManual)
-			require.Equal(t, "turn, 0:text 0, gap, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)", c.until(first.TurnID, berth.EventDone),
+			c.submit(first.TurnID, 3, berth.FinalizeManual)
+			require.Equal(t, "turn, 0:text 0, gap, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)", c.await(first.TurnID, berth.EventDone),
 				"the listener is told that history was lost, and misses nothing")
 			for _, j := range c.turn(first.TurnID).Jobs {
 				require.Equal(t, 1, j.Dispatches, "nothing was done twice")
@@ -171,8 +171,8 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 // What is wrong is said clearly, and nothing is half done (X6, X5).
 func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	s := shareStack(t)
-	s.desk("invalid-a", 8)
-	c := s.converse("alice", "invalid-s1")
+	s.testNode("invalid-a", 8)
+	c := s.session("alice", "invalid-s1")
 	put := func(who *client.Client, id, src, tgt string) *client.Problem {
 		_, err := who.PutSession(t.Context(), id, client.SessionSpec{SrcLang: src, TgtLang: tgt})
 		return problem(t, err)
@@ -188,9 +188,9 @@ func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	require.Contains(t, p.Detail, "translate:en-zh", "a pair that nobody serves is named")
 	require.Equal(t, http.StatusNotFound, put(s.user("mallory"), "invalid-s1", "en", s.language).Status)
 
-	first := c.speak("", 0, "")
-	mallory := s.converse("mallory", "invalid-s2")
-	_, err := mallory.trySpeak(first.TurnID, 1, "")
+	first := c.submit("", 0, "")
+	mallory := s.session("mallory", "invalid-s2")
+	_, err := mallory.trySubmit(first.TurnID, 1, "")
 	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "a turn's id does not open it")
 	_, err = mallory.Dispatch(t.Context(), "invalid-s2", client.JobSpec{
 		RequestID: "invalid-s1..0", TurnID: first.TurnID, Segment: client.Segment{Text: "text 0"},
@@ -198,8 +198,8 @@ func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "nor does a request id that it knows")
 	_, err = mallory.Dispatch(t.Context(), "invalid-s1", client.JobSpec{RequestID: "r", Segment: client.Segment{Text: "x"}})
 	require.Equal(t, http.StatusNotFound, problem(t, err).Status)
-	other := s.converse("alice", "invalid-s3")
-	_, err = other.trySpeak(first.TurnID, 1, "")
+	other := s.session("alice", "invalid-s3")
+	_, err = other.trySubmit(first.TurnID, 1, "")
 	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "a turn belongs to its session")
 
 	for name, spec := range map[string]client.JobSpec{
@@ -215,17 +215,17 @@ func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	require.Len(t, c.turn(first.TurnID).Jobs, 1)
 	require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
 	require.Equal(t, berth.CodeTurnFinalized, problem(t, c.FinalizeTurn(t.Context(), first.TurnID)).Code, "finalising twice")
-	_, err = c.trySpeak(first.TurnID, 1, "")
+	_, err = c.trySubmit(first.TurnID, 1, "")
 	require.Equal(t, berth.CodeTurnFinalized, problem(t, err).Code, "a job for a finished turn")
-	require.Equal(t, "turn, 0:text 0, done(manual 0/1)", c.until(first.TurnID, berth.EventDone))
+	require.Equal(t, "turn, 0:text 0, done(manual 0/1)", c.await(first.TurnID, berth.EventDone))
 }
 
 // A session that changes its languages ends its turns' intake: their nodes speak the old ones (L5).
 func TestSession_LanguagesChange_OpenTurnTakesNoMore(t *testing.T) {
 	s := shareStack(t)
-	s.desk("change-a", 8)
-	c := s.converse("alice", "change-s1")
-	first := c.speak("", 0, "")
+	s.testNode("change-a", 8)
+	c := s.session("alice", "change-s1")
+	first := c.submit("", 0, "")
 	_, err := s.user("nodes", "node").RegisterNode(t.Context(), client.Registration{NodeSpec: berth.NodeSpec{
 		ID: "change-fr", Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
 		Capabilities: []string{"translate:en-fr"}, MaxConcurrentJobs: 4,
@@ -235,11 +235,11 @@ func TestSession_LanguagesChange_OpenTurnTakesNoMore(t *testing.T) {
 		sn, err := c.PutSession(t.Context(), c.id, client.SessionSpec{SrcLang: "en", TgtLang: "fr"})
 		return err == nil && sn.PreferredPool == "translate:en-fr"
 	})
-	_, err = c.trySpeak(first.TurnID, 1, "")
+	_, err = c.trySubmit(first.TurnID, 1, "")
 	require.Equal(t, berth.CodeConflict, problem(t, err).Code)
 	fresh, err := c.Dispatch(t.Context(), c.id, client.JobSpec{RequestID: "r9", Segment: client.Segment{Text: "x"}, Finalize: berth.FinalizeManual})
 	require.NoError(t, err)
 	require.Equal(t, "change-fr", fresh.NodeID)
 	require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
-	require.Equal(t, fmt.Sprintf("turn, 0:text 0, done(%s 0/1)", berth.FinalizeManual), c.until(first.TurnID, berth.EventDone))
+	require.Equal(t, fmt.Sprintf("turn, 0:text 0, done(%s 0/1)", berth.FinalizeManual), c.await(first.TurnID, berth.EventDone))
 }

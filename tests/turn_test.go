@@ -19,119 +19,119 @@ import (
 func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=30000"))
-	a, b := s.desk("a", 8), s.desk("b", 8)
-	desks := map[string]*desk{"a": a, "b": b}
+	a, b := s.testNode("a", 8), s.testNode("b", 8)
+	testNodes := map[string]*testNode{"a": a, "b": b}
 
 	t.Run("an utterance follows its node and comes back in order", func(t *testing.T) { // A1-A4, A6, A7, A10
-		c := s.converse("alice", "s1")
-		for _, d := range desks {
+		c := s.session("alice", "s1")
+		for _, d := range testNodes {
 			d.held.Store(true)
 		}
-		first := c.speak("", 0, berth.FinalizeNone)
+		first := c.submit("", 0, berth.FinalizeNone)
 		require.Equal(t, berth.AffinityFirst, first.Affinity)
-		again, err := c.trySpeak("", 0, berth.FinalizeNone)
+		again, err := c.trySubmit("", 0, berth.FinalizeNone)
 		require.NoError(t, err)
 		require.True(t, again.Replay)
 		again.Replay = false
 		require.Equal(t, first, again, "asking again meets the same turn and job")
 		for i := 1; i < 5; i++ {
-			next := c.speak(first.TurnID, i, berth.FinalizeMaxDuration)
+			next := c.submit(first.TurnID, i, berth.FinalizeMaxDuration)
 			require.Equal(t, first.NodeID, next.NodeID)
 			require.Equal(t, berth.AffinityHit, next.Affinity)
 		}
-		last := c.speak(first.TurnID, 5, berth.FinalizeManual)
+		last := c.submit(first.TurnID, 5, berth.FinalizeManual)
 		require.Equal(t, first.NodeID, last.NodeID, "the segment that ends the turn follows, too")
 		turn := c.turn(first.TurnID)
 		require.Equal(t, berth.TurnFinalized, turn.Status)
 		require.Empty(t, turn.AffinityNodeID)
-		_, err = c.trySpeak(first.TurnID, 6, berth.FinalizeNone)
+		_, err = c.trySubmit(first.TurnID, 6, berth.FinalizeNone)
 		require.Equal(t, berth.CodeTurnFinalized, problem(t, err).Code)
 
-		jobs := make([]deskJob, 6)
+		jobs := make([]testJob, 6)
 		for range jobs {
-			job := desks[first.NodeID].next(s)
+			job := testNodes[first.NodeID].next(s)
 			jobs[job.in.Index] = job
 		}
 		for i := range jobs { // the last comes first
 			jobs[len(jobs)-1-i].answer <- nil
 		}
-		require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, 3:text 3, 4:text 4, 5:text 5, done(manual 0/6)", c.until(first.TurnID, berth.EventDone))
-		for _, d := range desks {
+		require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, 3:text 3, 4:text 4, 5:text 5, done(manual 0/6)", c.await(first.TurnID, berth.EventDone))
+		for _, d := range testNodes {
 			d.held.Store(false)
 		}
 		s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
-		stored, err := c.trySpeak("", 0, berth.FinalizeNone)
+		stored, err := c.trySubmit("", 0, berth.FinalizeNone)
 		require.NoError(t, err)
 		require.Equal(t, first.JobID, stored.JobID, "also when the turn is over")
-		_, err = c.trySpeak(first.TurnID, 7, berth.FinalizeNone)
+		_, err = c.trySubmit(first.TurnID, 7, berth.FinalizeNone)
 		require.Equal(t, berth.CodeTurnFinalized, problem(t, err).Code)
 		require.Equal(t, http.StatusConflict, problem(t, c.FinalizeTurn(t.Context(), first.TurnID)).Status)
 		s.noSlots("a", "b")
-		s.keepWorkflow("turn-in-order", workflows.TurnWorkflowID(first.TurnID))
+		s.saveHistory("turn-in-order", workflows.TurnWorkflowID(first.TurnID))
 	})
 
 	t.Run("two people in one session are two turns", func(t *testing.T) { // A8
-		c := s.converse("alice", "s2")
-		one := c.speak("", 0, "")
+		c := s.session("alice", "s2")
+		one := c.submit("", 0, "")
 		two, err := c.Dispatch(t.Context(), c.id, client.JobSpec{RequestID: "other", SpeakerID: "eve", Segment: client.Segment{Text: "hello"}})
 		require.NoError(t, err)
 		require.NotEqual(t, one.TurnID, two.TurnID)
 		require.Equal(t, berth.AffinityFirst, two.Affinity)
 		for i := 1; i < 4; i++ {
-			require.Equal(t, one.NodeID, c.speak(one.TurnID, i, "").NodeID)
-			require.Equal(t, two.NodeID, c.speak(two.TurnID, i, "").NodeID)
+			require.Equal(t, one.NodeID, c.submit(one.TurnID, i, "").NodeID)
+			require.Equal(t, two.NodeID, c.submit(two.TurnID, i, "").NodeID)
 		}
 		require.NoError(t, c.FinalizeTurn(t.Context(), one.TurnID))
-		require.Equal(t, two.NodeID, c.speak(two.TurnID, 4, berth.FinalizeTimeout).NodeID)
-		require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)", c.until(one.TurnID, berth.EventDone))
-		require.Equal(t, "turn, 0:hello, 1:text 1, 2:text 2, 3:text 3, 4:text 4, done(timeout 0/5)", c.until(two.TurnID, berth.EventDone))
+		require.Equal(t, two.NodeID, c.submit(two.TurnID, 4, berth.FinalizeTimeout).NodeID)
+		require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)", c.await(one.TurnID, berth.EventDone))
+		require.Equal(t, "turn, 0:hello, 1:text 1, 2:text 2, 3:text 3, 4:text 4, done(timeout 0/5)", c.await(two.TurnID, berth.EventDone))
 	})
 
 	t.Run("a node that fails is followed by another", func(t *testing.T) { // A11
-		c := s.converse("alice", "s3")
-		for _, d := range desks {
+		c := s.session("alice", "s3")
+		for _, d := range testNodes {
 			d.held.Store(true)
 		}
-		first := c.speak("", 0, "")
-		job := desks[first.NodeID].next(s)
+		first := c.submit("", 0, "")
+		job := testNodes[first.NodeID].next(s)
 		job.answer <- berth.Errorf(berth.CodeNodeFailed, "out of memory")
-		other := map[string]*desk{"a": b, "b": a}[first.NodeID]
+		other := map[string]*testNode{"a": b, "b": a}[first.NodeID]
 		redone := other.next(s)
 		require.Equal(t, 2, redone.in.Dispatch)
 		redone.answer <- nil
-		c.speak(first.TurnID, 1, berth.FinalizeManual)
-		desks[first.NodeID].next(s).answer <- berth.Invalid("text", "is no language")
-		for _, d := range desks {
+		c.submit(first.TurnID, 1, berth.FinalizeManual)
+		testNodes[first.NodeID].next(s).answer <- berth.Invalid("text", "is no language")
+		for _, d := range testNodes {
 			d.held.Store(false)
 		}
-		require.Equal(t, "turn, 0:text 0, 1:invalid, done(manual 1/2)", c.until(first.TurnID, berth.EventDone))
+		require.Equal(t, "turn, 0:text 0, 1:invalid, done(manual 1/2)", c.await(first.TurnID, berth.EventDone))
 		s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 		s.noSlots("a", "b")
-		s.keepWorkflow("turn-node-failed", workflows.TurnWorkflowID(first.TurnID))
+		s.saveHistory("turn-node-failed", workflows.TurnWorkflowID(first.TurnID))
 	})
 
 	t.Run("nodes that failed try again, and at the end it is told why", func(t *testing.T) { // A11
-		c := s.converse("alice", "s3b")
-		for _, d := range desks {
+		c := s.session("alice", "s3b")
+		for _, d := range testNodes {
 			d.held.Store(true)
 		}
-		first := c.speak("", 0, berth.FinalizeManual)
+		first := c.submit("", 0, berth.FinalizeManual)
 		var last string
 		for dispatch, reason := range []string{"out of memory", "no such model", "still no memory", "exit status 3:\n broken"} {
-			var job deskJob
+			var job testJob
 			select {
 			case job = <-a.jobs:
 				last = "a"
 			case job = <-b.jobs:
 				last = "b"
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				t.Fatal("no node tries again")
 			}
 			require.Equal(t, dispatch+1, job.in.Dispatch)
 			job.answer <- berth.Errorf(berth.CodeNodeFailed, "%s", reason)
 		}
-		require.Equal(t, "turn, 0:node_failed, done(manual 1/1)", c.until(first.TurnID, berth.EventDone))
-		for _, d := range desks {
+		require.Equal(t, "turn, 0:node_failed, done(manual 1/1)", c.await(first.TurnID, berth.EventDone))
+		for _, d := range testNodes {
 			d.held.Store(false)
 		}
 		s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
@@ -139,33 +139,33 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "attempt 4 failed, on "+last+": exit status 3: broken", turn.Jobs[0].Message)
 		s.noSlots("a", "b")
-		s.keepWorkflow("turn-nodes-failed", workflows.TurnWorkflowID(first.TurnID))
+		s.saveHistory("turn-nodes-failed", workflows.TurnWorkflowID(first.TurnID))
 	})
 
 	t.Run("a run that is cancelled says what became of its turn", func(t *testing.T) {
-		c := s.converse("alice", "s4")
-		for _, d := range desks {
+		c := s.session("alice", "s4")
+		for _, d := range testNodes {
 			d.held.Store(true)
 		}
-		first := c.speak("", 0, "")
-		desks[first.NodeID].next(s)
+		first := c.submit("", 0, "")
+		testNodes[first.NodeID].next(s)
 		require.NoError(t, s.temporal().CancelWorkflow(t.Context(), workflows.TurnWorkflowID(first.TurnID), ""))
-		require.Equal(t, "turn, 0:cancelled, done(manual 1/1)", c.until(first.TurnID, berth.EventDone))
-		for _, d := range desks {
+		require.Equal(t, "turn, 0:cancelled, done(manual 1/1)", c.await(first.TurnID, berth.EventDone))
+		for _, d := range testNodes {
 			d.held.Store(false)
 		}
 		s.noSlots("a", "b")
 		s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
-		s.keepWorkflow("turn-cancelled", workflows.TurnWorkflowID(first.TurnID))
+		s.saveHistory("turn-cancelled", workflows.TurnWorkflowID(first.TurnID))
 	})
 
 	t.Run("a long job keeps its slot", func(t *testing.T) { // L7
-		c := s.converse("alice", "s5")
-		for _, d := range desks {
+		c := s.session("alice", "s5")
+		for _, d := range testNodes {
 			d.held.Store(true)
 		}
-		first := c.speak("", 0, berth.FinalizeManual)
-		job := desks[first.NodeID].next(s)
+		first := c.submit("", 0, berth.FinalizeManual)
+		job := testNodes[first.NodeID].next(s)
 		slots := lua.New(s.redis(), lua.Keys{})
 		s.eventually("the slot to be confirmed", func() bool {
 			until, err := s.redis().ZScore(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Result()
@@ -179,24 +179,24 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		s.eventually("the slot to be put back", func() bool {
 			return scripts.ZScore(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Err() == nil
 		})
-		for _, d := range desks {
+		for _, d := range testNodes {
 			d.held.Store(false)
 		}
 		job.answer <- nil
-		require.Equal(t, "turn, 0:text 0, done(manual 0/1)", c.until(first.TurnID, berth.EventDone))
+		require.Equal(t, "turn, 0:text 0, done(manual 0/1)", c.await(first.TurnID, berth.EventDone))
 		s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 		s.noSlots("a", "b")
-		s.keepWorkflow("turn-long-job", workflows.TurnWorkflowID(first.TurnID))
+		s.saveHistory("turn-long-job", workflows.TurnWorkflowID(first.TurnID))
 	})
 
 	t.Run("a drain's deadline cuts nothing", func(t *testing.T) { // S11
-		c := s.converse("alice", "s7")
-		for _, d := range desks {
+		c := s.session("alice", "s7")
+		for _, d := range testNodes {
 			d.held.Store(true)
 		}
-		first := c.speak("", 0, "")
-		other := map[string]*desk{"a": b, "b": a}[first.NodeID]
-		job := desks[first.NodeID].next(s)
+		first := c.submit("", 0, "")
+		other := map[string]*testNode{"a": b, "b": a}[first.NodeID]
+		job := testNodes[first.NodeID].next(s)
 		order := func(what string) {
 			status, out := s.send(http.MethodPost, "/v1/nodes/"+first.NodeID+"/"+what, s.token("op", "operator"), map[string]any{"withinMs": 1000})
 			require.Equal(t, http.StatusOK, status, out)
@@ -211,32 +211,32 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, berth.ExcludeDraining, n.Excluded, "it stays out")
 		require.Equal(t, 1, n.Leases)
-		require.Equal(t, other.id, c.speak(first.TurnID, 1, berth.FinalizeManual).NodeID)
+		require.Equal(t, other.id, c.submit(first.TurnID, 1, berth.FinalizeManual).NodeID)
 		other.next(s).answer <- nil
 		job.answer <- nil
-		require.Equal(t, "turn, 0:text 0, 1:text 1, done(manual 0/2)", c.until(first.TurnID, berth.EventDone))
+		require.Equal(t, "turn, 0:text 0, 1:text 1, done(manual 0/2)", c.await(first.TurnID, berth.EventDone))
 		turn, err := c.Turn(t.Context(), first.TurnID)
 		require.NoError(t, err)
 		require.Equal(t, first.NodeID, turn.Jobs[0].NodeID)
 		require.Equal(t, 1, turn.Jobs[0].Dispatches)
-		for _, d := range desks {
+		for _, d := range testNodes {
 			d.held.Store(false)
 		}
 		order("undrain")
 	})
 
 	t.Run("what is not there and what is not yours", func(t *testing.T) {
-		c, mallory := s.converse("alice", "s6"), s.user("mallory")
-		mine := c.speak("", 0, "")
-		_, err := c.trySpeak("t-none", 1, "")
+		c, mallory := s.session("alice", "s6"), s.user("mallory")
+		mine := c.submit("", 0, "")
+		_, err := c.trySubmit("t-none", 1, "")
 		require.Equal(t, http.StatusNotFound, problem(t, err).Status)
 		_, err = mallory.Turn(t.Context(), mine.TurnID)
 		require.Equal(t, http.StatusNotFound, problem(t, err).Status)
 		require.Equal(t, http.StatusNotFound, problem(t, mallory.FinalizeTurn(t.Context(), mine.TurnID)).Status)
-		_, err = c.trySpeak(mine.TurnID, 0, "") // another request, the same place
+		_, err = c.trySubmit(mine.TurnID, 0, "") // another request, the same place
 		require.Equal(t, berth.CodeConflict, problem(t, err).Code)
 		require.NoError(t, c.FinalizeTurn(t.Context(), mine.TurnID))
-		c.until(mine.TurnID, berth.EventDone)
+		c.await(mine.TurnID, berth.EventDone)
 	})
 }
 
@@ -244,10 +244,10 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 func TestTurn_NoNode_SameRequestStartsItLater(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=1500"))
-	a := s.desk("a", 1)
-	c := s.converse("alice", "s1")
+	a := s.testNode("a", 1)
+	c := s.session("alice", "s1")
 	a.held.Store(true)
-	busy := c.speak("", 0, berth.FinalizeManual)
+	busy := c.submit("", 0, berth.FinalizeManual)
 	job := a.next(s)
 	refused := client.JobSpec{RequestID: "r1", Segment: client.Segment{Text: "text 0"}}
 	for range 2 {
@@ -257,17 +257,17 @@ func TestTurn_NoNode_SameRequestStartsItLater(t *testing.T) {
 	never := sha256.Sum256([]byte(c.id + "\x00" + refused.RequestID)) // nobody is told of a turn that never was
 	run := workflows.TurnWorkflowID("t-" + hex.EncodeToString(never[:])[:26])
 	s.awaitEnd(run)
-	s.keepWorkflow("turn-refused", run)
+	s.saveHistory("turn-refused", run)
 	a.held.Store(false)
 	job.answer <- nil
-	c.until(busy.TurnID, berth.EventDone)
+	c.await(busy.TurnID, berth.EventDone)
 	s.noSlots("a")
 	begun, err := c.Dispatch(t.Context(), c.id, refused)
 	require.NoError(t, err)
 	require.False(t, begun.Replay)
 
 	// A1: nothing more is said, so the turn's timer ends it.
-	require.Equal(t, "turn, 0:text 0, done(timeout 0/1)", c.until(begun.TurnID, berth.EventDone))
+	require.Equal(t, "turn, 0:text 0, done(timeout 0/1)", c.await(begun.TurnID, berth.EventDone))
 	s.awaitEnd(workflows.TurnWorkflowID(begun.TurnID))
-	s.keepWorkflow("turn-timeout-heard", workflows.TurnWorkflowID(begun.TurnID))
+	s.saveHistory("turn-timeout-heard", workflows.TurnWorkflowID(begun.TurnID))
 }

@@ -80,13 +80,13 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 		t.Run(clock, func(t *testing.T) {
 			t.Parallel()
 			s := newStack(t, with("TURN_TIMEOUT_MS=3000", "BERTH_TEST_CLOCK="+clock), func(s *stack) { s.programs = map[string]string{"berth": program} })
-			s.quickTimes(berth.NodeTranslate, 300, 1500, 3000)
+			s.setTimes(berth.NodeTranslate, 300, 1500, 3000)
 			translator := s.translator("shifted", "--sim-delay", "2500ms", "--slots", "1")
 			scripts := lua.New(s.redis(), lua.Keys{})
 			s.afterGrace(scripts)
 
-			c := s.converse("alice", "s1")
-			first := c.speak("", 0, "")
+			c := s.session("alice", "s1")
+			first := c.submit("", 0, "")
 			slot := func() time.Duration { // how long it is held from now
 				until, err := s.redis().ZScore(t.Context(), scripts.Keys().NodeSlots("shifted"), first.JobID+":1").Result()
 				if errors.Is(err, redis.Nil) {
@@ -99,7 +99,7 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 			require.InDelta(t, lua.Unconfirmed.Seconds(), held.Seconds(), 1.5)
 			s.eventually("the slot to be confirmed", func() bool { return slot() > 10*time.Second })
 			require.InDelta(t, 40, slot().Seconds(), 5, "the job's timeout and what is added to it")
-			require.Equal(t, "turn, 0:text 0 [sim], done(timeout 0/1)", c.until(first.TurnID, berth.EventDone))
+			require.Equal(t, "turn, 0:text 0 [sim], done(timeout 0/1)", c.await(first.TurnID, berth.EventDone))
 			require.Equal(t, 1, c.turn(first.TurnID).Jobs[0].Dispatches)
 			s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 			s.noSlots("shifted")
@@ -135,7 +135,7 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 			require.Equal(t, 1, notices)
 			last, err := c.Dispatch(t.Context(), c.id, jobSpec("last", berth.FinalizeManual))
 			require.NoError(t, err)
-			require.Equal(t, "turn, 0:hola [sim], done(manual 0/1)", c.until(last.TurnID, berth.EventDone))
+			require.Equal(t, "turn, 0:hola [sim], done(manual 0/1)", c.await(last.TurnID, berth.EventDone))
 			for _, p := range []*process{s.api, s.worker, translator} {
 				require.Greater(t, p.wrongBy(t).Abs(), 4*time.Minute, "the test of the test: its clock is wrong")
 			}
