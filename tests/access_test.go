@@ -11,7 +11,7 @@ import (
 	"berth/internal/client"
 )
 
-// Whoever asks for what is another's hears word for word what they hear of what is not there: ids may be guesses (X5).
+// X5: a user who requests a resource of another user gets exactly the response for an unknown one: ids may be guessed.
 func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
@@ -53,11 +53,11 @@ func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 		"turn for a job":       {method: "POST", path: "/v1/sessions/s2/jobs", body: func(id string) any { return job(id, "") }, ids: []string{open.TurnID, over.TurnID}},
 		"session":              {method: "GET", path: "/v1/sessions/{id}", ids: []string{"s1"}},
 		"session for a job":    {method: "POST", path: "/v1/sessions/{id}/jobs", body: func(string) any { return job("", "") }, ids: []string{"s1"}},
-		"session to hear":      {method: "GET", path: "/v1/sessions/{id}/events", ids: []string{"s1"}},
+		"session events":       {method: "GET", path: "/v1/sessions/{id}/events", ids: []string{"s1"}},
 		"session for a ticket": {method: "POST", path: "/v1/tickets", body: func(id string) any { return map[string]any{"sessionId": id} }, ids: []string{"s1"}},
 		"task":                 {method: "GET", path: "/v1/tasks/{id}", ids: []string{task.TaskID}},
 		"task to cancel":       {method: "DELETE", path: "/v1/tasks/{id}", ids: []string{task.TaskID}},
-		"task to hear":         {method: "GET", path: "/v1/tasks/{id}/events", ids: []string{task.TaskID}},
+		"task events":          {method: "GET", path: "/v1/tasks/{id}/events", ids: []string{task.TaskID}},
 		"task for a ticket":    {method: "POST", path: "/v1/tickets", body: func(id string) any { return map[string]any{"taskId": id} }, ids: []string{task.TaskID}},
 		"asset":                {method: "GET", path: "/v1/assets/{id}", ids: []string{asset}},
 		"asset for a job": {
@@ -66,7 +66,7 @@ func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 		"conference":              {method: "GET", path: "/v1/conferences/{id}", ids: []string{"8651230001"}, unknown: "8651230002"},
 		"conference to end":       {method: "DELETE", path: "/v1/conferences/{id}", ids: []string{"8651230001"}, unknown: "8651230002"},
 		"conference's record":     {method: "GET", path: "/v1/conferences/{id}/record", ids: []string{"8651230001"}, unknown: "8651230002"},
-		"conference to hear":      {method: "GET", path: "/v1/conferences/{id}/events", ids: []string{"8651230001"}, unknown: "8651230002"},
+		"conference events":       {method: "GET", path: "/v1/conferences/{id}/events", ids: []string{"8651230001"}, unknown: "8651230002"},
 		"conference for a ticket": {method: "POST", path: "/v1/tickets", body: func(id string) any { return map[string]any{"e164": id} }, ids: []string{"8651230001"}, unknown: "8651230002"},
 		"execution":               {method: "GET", path: "/v1/executions/{id}", ids: []string{execution.ExecutionID}},
 		"execution to cancel":     {method: "DELETE", path: "/v1/executions/{id}", ids: []string{execution.ExecutionID}},
@@ -96,6 +96,6 @@ func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 	}
 	status, _ := s.send(http.MethodPut, "/v1/sessions/s1", mallory, map[string]any{"srcLang": "en", "tgtLang": "es"})
 	require.Equal(t, http.StatusNotFound, status)
-	require.NoError(t, alice.FinalizeTurn(t.Context(), open.TurnID), "nobody else has ended it")
-	require.NoError(t, alice.CancelExecution(t.Context(), execution.ExecutionID), "nobody else has cancelled it")
+	require.NoError(t, alice.FinalizeTurn(t.Context(), open.TurnID), "no other user has ended it")
+	require.NoError(t, alice.CancelExecution(t.Context(), execution.ExecutionID), "no other user has cancelled it")
 }

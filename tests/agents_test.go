@@ -43,7 +43,7 @@ type testJob struct {
 	answer chan error
 }
 
-// desk is a translating node whose jobs the test does: by itself at once, or by hand when it is held.
+// testNode is a translating node in the test's process. It completes jobs immediately, or, while held, when the test says so.
 type testNode struct {
 	id   string
 	held atomic.Bool
@@ -51,7 +51,7 @@ type testNode struct {
 	stop context.CancelFunc
 }
 
-// Translate says who translated.
+// Translate appends the node to the text.
 func (d *testNode) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
 	out := berth.JobOutput{Text: in.Text + " @" + d.id}
 	if !d.held.Load() {
@@ -68,10 +68,10 @@ func (d *testNode) Translate(ctx context.Context, in berth.JobInput) (berth.JobO
 }
 
 func (d *testNode) Execute(context.Context, berth.ExecuteInput) (berth.ExecuteOutput, error) {
-	return berth.ExecuteOutput{}, errors.New("a desk translates")
+	return berth.ExecuteOutput{}, errors.New("this node only translates")
 }
 
-// next is the next job that reaches a held desk.
+// next returns the next job that reaches a held node.
 func (d *testNode) next(s *stack) testJob {
 	s.tb.Helper()
 	select {
@@ -83,7 +83,7 @@ func (d *testNode) next(s *stack) testJob {
 	}
 }
 
-// desk starts a node of the test's own and waits until jobs can go to it.
+// testNode starts a node in the test's process and waits until it can receive jobs.
 func (s *stack) testNode(id string, slots int) *testNode {
 	s.tb.Helper()
 	incarnation, err := node.NewIncarnation()
@@ -189,7 +189,7 @@ func (s *stack) engine(id string, slots int, mute bool) *engine {
 	return e
 }
 
-// people has the simulated media server say that so many take part.
+// setParticipants sets the number of participants that the simulated media server reports for a conference.
 func (m *media) setParticipants(c berth.Conference, n int) {
 	m.s.tb.Helper()
 	m.ask(http.MethodPut, "/conferences/"+c.E164, unit.Copy{
@@ -205,7 +205,7 @@ type media struct {
 	control string
 }
 
-// run starts its process, for the first time or anew.
+// run starts or restarts its process.
 func (m *media) run(slots int, args ...string) {
 	m.s.tb.Helper()
 	m.process = m.s.start("berth", append([]string{
@@ -252,7 +252,7 @@ type observedUnit struct {
 	made          chan berth.UnitConference
 }
 
-// Create notes how many are being made at once.
+// Create counts concurrent calls.
 func (w *observedUnit) Create(ctx context.Context, c berth.UnitConference) error {
 	n := w.running.Add(1)
 	defer w.running.Add(-1)

@@ -12,8 +12,8 @@ import (
 	"berth/workflows"
 )
 
-// L11: no API is there to take heartbeats, for longer than it takes to declare a unit dead. Nobody is: conferences stay
-// where they are, also those that could not be recovered.
+// L11: no API accepts heartbeats for longer than the detection time. No unit is declared dead: conferences stay where they
+// are, also those that cannot be recovered.
 func TestUnit_APIKilled_ConferencesStay(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -43,7 +43,7 @@ func TestUnit_APIKilled_ConferencesStay(t *testing.T) {
 	require.Equal(t, map[string]int64{c.E164: c.Owner.Epoch, frail.E164: frail.Owner.Epoch}, u1.runs())
 }
 
-// A1, L11: nobody could be heard while no API was there: the turn goes on with the next segment.
+// A1, L11: no node could send heartbeats while no API was running. The turn continues with the next segment.
 func TestTurn_APIKilled_JobsComplete(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Second

@@ -30,7 +30,7 @@ func example(tb testing.TB, name string) []byte {
 	return b
 }
 
-// submitMatch hands in a job_match of the example picture and résumé.
+// submitMatch submits a job_match with the example image and résumé.
 func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string) client.Acceptance {
 	tb.Helper()
 	picture := "posting-" + string(locale) + ".png"
@@ -101,7 +101,7 @@ func watch(tb testing.TB, c *client.Client, id string, each func(*seen)) *seen {
 	return s
 }
 
-// speakPolitely hands a segment in, and while it is refused comes back when it is told to.
+// submitAfterPause submits a segment, and retries it after the pause that a refusal asks for.
 func (c *session) submitAfterPause(turn string, index int) client.Dispatch {
 	c.s.tb.Helper()
 	for {
@@ -126,7 +126,7 @@ type session struct {
 	all    []client.SessionEvent
 }
 
-// speak hands a segment in, again and again while berth asks for that.
+// submit submits a segment and retries it while the API asks for that.
 func (c *session) submit(turn string, index int, f berth.Finalize) client.Dispatch {
 	c.s.tb.Helper()
 	var out client.Dispatch
@@ -150,7 +150,7 @@ func (c *session) trySubmit(turn string, index int, f berth.Finalize) (client.Di
 	})
 }
 
-// until collects what the listener hears until the turn is done.
+// await collects events until the turn has one of type done, and returns them in short form.
 func (c *session) await(turn string, done berth.EventType) string {
 	c.s.tb.Helper()
 	for {
@@ -168,7 +168,7 @@ func (c *session) await(turn string, done berth.EventType) string {
 	}
 }
 
-// heard is what the listener heard of a turn so far, in short.
+// received returns the events of a turn so far in short form.
 func (c *session) received(turn string) string {
 	var out []string
 	for _, ev := range c.all {
@@ -223,7 +223,7 @@ func jobSpec(requestID string, f berth.Finalize) client.JobSpec {
 	return client.JobSpec{RequestID: requestID, Segment: client.Segment{Text: "hello"}, Finalize: f}
 }
 
-// submit starts an execution as the API does, and answers what its caller is told.
+// submit starts an execution as the API does, and returns the reply.
 func submit(t *testing.T, c temporalclient.Client, id, executor string, set ...func(*workflows.ExecutionInput)) (workflows.ExecuteReply, error) {
 	t.Helper()
 	in := workflows.ExecutionInput{
@@ -325,7 +325,7 @@ func (m *conferences) end(e164, name string) {
 	m.awaitEnd(e164, name)
 }
 
-// over waits for the conference's run to be over and keeps its history; it tells what it cost.
+// awaitEnd waits for the end of the conference's run, logs its length and saves its history.
 func (m *conferences) awaitEnd(e164, name string) {
 	m.s.tb.Helper()
 	id := workflows.ConferenceWorkflowID(e164)

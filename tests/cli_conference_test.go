@@ -10,8 +10,8 @@ import (
 	"berth"
 )
 
-// C1, C2, C10, C22 from the terminal: a conference is opened, found, followed while it waits and moves, and ended; who follows it
-// reads why it waits, who was told what, and in the end where it was.
+// C1, C2, C10, C22 in the terminal: a conference is created, listed, followed while it waits and moves, and ended. The output
+// shows why it waits, the commands that were sent, and finally its segments.
 func TestCLI_ConferenceCommands_ShowTheLifeCycle(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

@@ -13,8 +13,8 @@ import (
 	"berth/lua"
 )
 
-// C2: conferences that wait are recovered the moment a unit has room, whatever gave it that: nobody ends a conference, no unit
-// registers, and no time is to pass.
+// C2: waiting conferences are recovered as soon as a unit has capacity, for each cause of that except the end of a conference
+// and a registration, without waiting for a retry.
 func TestConference_CapacityAppears_WaitingOnesRecover(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_RETRY=1h"))
@@ -54,7 +54,7 @@ func TestConference_CapacityAppears_WaitingOnesRecover(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, lua.NodeExists, r.Code)
 		}},
-		{"lease lapsed", "d", func(id string) { seize(id, time.Hour) }, func(id string) { seize(id, time.Millisecond) }},
+		{"lease expired", "d", func(id string) { seize(id, time.Hour) }, func(id string) { seize(id, time.Millisecond) }},
 		{"no longer suspect", "e", func(string) { silent.fail(unit.FaultSilent) }, func(string) { silent.fail(unit.FaultNone) }},
 	}
 	lost := s.media("lost", len(ways), "--leave")

@@ -13,8 +13,8 @@ import (
 	"berth/lua"
 )
 
-// C20: what an overtaken unit says is dropped and counted, and a new owner begins with the basic data. C19: after the API
-// was away everything is told again. C22: the record has a segment for each unit.
+// C20: reports of a former owner are dropped and counted, and a new owner starts with the basic data. C19: after an outage of
+// the API, everything is reported again. C22: the record has a segment for each unit.
 func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -69,8 +69,8 @@ func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 	}, sent)
 }
 
-// C4, C16, P2: controller, Redis and Temporal are killed, and a unit with them: what ran elsewhere never noticed, and what was
-// orphaned is recovered. C22: one that nobody recovers ends at the failure, and keeps its planned end.
+// C4, C16, P2: controller, Redis and Temporal are killed together with a unit: conferences on other units are not affected,
+// and orphaned ones are recovered. C22: one that cannot be recovered ends at the failure, and keeps its planned end.
 func TestConference_ControllerKilled_StaysOrRecovers(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

@@ -13,8 +13,8 @@ import (
 	"berth/internal/client"
 )
 
-// C22: as many conferences are alive as there are licences. One that waits for recovery keeps its licence, or gives it back and
-// is recovered when there is one again, whatever gave it that. None is lost with Redis's data, and none is left over.
+// C22: the number of conferences alive is limited by the licences. A waiting conference keeps its licence, or releases it and
+// is recovered when a licence is free again. A loss of Redis's data neither loses nor adds licences.
 func TestConference_LicencesExhausted_LimitHolds(t *testing.T) {
 	t.Parallel()
 	for _, keeps := range []bool{true, false} {
@@ -65,7 +65,7 @@ func licencesAreKept(t *testing.T, keeps bool) {
 		refused("8690000004")
 	} else {
 		licences(0)
-		for i := range lost { // others take what they gave back
+		for i := range lost { // others use the released licences
 			instead = append(instead, m.open(fmt.Sprint(8690000005+i)).E164)
 		}
 		refused("8690000004")

@@ -15,8 +15,8 @@ import (
 	"berth/internal/unit"
 )
 
-// C4, L12: a Redis that comes back with its data has forgotten no unit: nobody registers again, and the unit is asked at
-// once what it runs.
+// C4, L12: after a restart with its data, Redis knows all units: none registers again, and each is asked for its list
+// immediately.
 func TestConference_RedisRestartsWithData_KeepsItsOwner(t *testing.T) {
 	t.Parallel()
 	redis := testredis.Start(t, "--appendonly", "yes")
@@ -35,8 +35,8 @@ func TestConference_RedisRestartsWithData_KeepsItsOwner(t *testing.T) {
 	s.noSlots("u1")
 }
 
-// C15, C19: a unit's media server is away for less than it takes to declare it dead, and a conference ends on it meanwhile. It
-// comes back as the same generation, and is asked what it runs all the same.
+// C15, C19: a media server is unreachable for less than the detection time, and a conference ends on it meanwhile. It returns as
+// the same generation, and its unit is asked for its list nevertheless.
 func TestConference_EndsDuringUnitOutage_EndIsDetected(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -58,8 +58,8 @@ func TestConference_EndsDuringUnitOutage_EndIsDetected(t *testing.T) {
 	s.noSlots("u1")
 }
 
-// P2: a worker dies between what it wrote of a recovery and saying so, and the conference is ended before another worker
-// does it again: it does otherwise then. What it writes counts all the same, and its end is told, once.
+// P2: a worker dies after it wrote a step of a recovery and before it reported the result, and the conference is ended before
+// another worker repeats the step. What the first worker wrote stays valid, and the end is published once.
 func TestConference_WorkerDiesDuringRecovery_EndsOnce(t *testing.T) {
 	t.Parallel()
 	redis := testredis.Start(t)

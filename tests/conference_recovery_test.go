@@ -12,8 +12,8 @@ import (
 	"berth/internal/unit"
 )
 
-// C11: a unit that refuses a recovery is followed by the next one, at once. C9, C22: when all of them refuse, and go on doing so,
-// the conference is given up in the end; its record ends at the failure, and tells when it was to end.
+// C11: after a refusal, the next unit is tried immediately. C9, C22: if all units keep refusing, the conference is given up.
+// Its record ends at the failure and contains the planned end.
 func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_RETRY=500ms", "BERTH_CONFERENCE_GIVE_UP=4s"))
@@ -62,8 +62,8 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	s.noSlots("u2", "u3")
 }
 
-// C10: whoever holds a conference, or an administrator, ends it whatever it is doing: while it is created, open, without room and
-// recovered by a unit that hangs. What units have of it goes.
+// C10: the owner or an operator can end a conference in any state: while it is created, open, waiting, or recovered by a unit that
+// hangs. All copies on units are released.
 func TestConference_EndedInAnyState_CopiesAreReleased(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_COMMAND=5s"))
@@ -89,7 +89,7 @@ func TestConference_EndedInAnyState_CopiesAreReleased(t *testing.T) {
 	end("8686000003", func() {})
 	var p *client.Problem
 	require.ErrorAs(t, <-created, &p)
-	require.Equal(t, berth.CodeEnded, p.Code, "its caller is told what became of it")
+	require.Equal(t, berth.CodeEnded, p.Code, "its caller gets the reason")
 	s.eventually("its copy to be released", func() bool { return len(u1.runs()) == 2 })
 	u1.fail(unit.FaultNone)
 

@@ -27,8 +27,7 @@ type stays struct {
 	held  []berth.Conference // as they were
 }
 
-// moved tells what happened that nobody had a reason for: who runs a copy that is not where it was, or under another
-// epoch, and whose copy is gone.
+// moved returns an error if a copy is on another unit or has another epoch than before, or is missing, without a reason.
 func (a *stays) moved() error {
 	var wrong []error
 	seen := map[string]bool{}
@@ -63,11 +62,11 @@ func (a *stays) normal(waits string, users int) error {
 			return err
 		}
 		if is.Status != berth.ConferenceOpen || is.Owner.NodeID != c.Owner.NodeID || is.Owner.Epoch != c.Owner.Epoch || is.Stale || is.Info == nil {
-			return fmt.Errorf("%s: %s on %v, not %v, stale %t, told of: %t", c.E164, is.Status, is.Owner, c.Owner, is.Stale, is.Info != nil)
+			return fmt.Errorf("%s: %s on %v, not %v, stale %t, has info: %t", c.E164, is.Status, is.Owner, c.Owner, is.Stale, is.Info != nil)
 		}
 		var live struct{ ParticipantCount int }
 		if err := json.Unmarshal(is.Info.Live, &live); err != nil || live.ParticipantCount != users {
-			return fmt.Errorf("%s: %s is told of it, not %d", c.E164, is.Info.Live, users)
+			return fmt.Errorf("%s: live data %s, not %d participants", c.E164, is.Info.Live, users)
 		}
 	}
 	is, err := a.Conference(context.Background(), waits, "")
@@ -80,7 +79,7 @@ func (a *stays) normal(waits string, users int) error {
 	return nil
 }
 
-// attend has so many people take part in each conference: its unit has something to tell.
+// attend sets the number of participants of each conference, so that its unit has something to report.
 func (a *stays) attend(users int) {
 	for _, u := range a.units {
 		for _, c := range a.held {
@@ -91,10 +90,10 @@ func (a *stays) attend(users int) {
 	}
 }
 
-// P5 for conferences. Redis loses everything, in mid-run, with a restart, or after having been away for twenty-one times
-// what it takes to declare a unit dead (that is 84 s with the times that units have); or it was away and has lost nothing.
-// Conferences of healthy units stay there, under their epochs; nobody runs a second copy; what waited for room still gets
-// it; and within 10 s of Redis's return everything is told and taken as before.
+// P5 for conferences. Redis loses all data while running, in a restart, or in an outage of twenty-one times the detection time
+// (that is 84 s with the default times of units); or the outage is that long and loses nothing. Conferences on healthy units
+// stay there with their epochs; no unit runs a second copy; conferences that wait for capacity still get it; and after the
+// outage everything is reported and accepted as before.
 func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C4, C20, L11, L12
 	for name, c := range map[string]struct {
 		away    time.Duration
@@ -133,7 +132,7 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			})
 			a.attend(2)
 			var why error
-			s.eventually("all to be told of", func() bool {
+			s.eventually("all to be reported", func() bool {
 				why = a.normal(waits, 2)
 				return why == nil
 			})
@@ -185,7 +184,7 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			done()
 			require.NoError(t, <-ended)
 			require.NotRegexp(t, `declared dead.*\b(u1|u2)\b`, string(s.worker.output()[said:]))
-			require.Regexp(t, `declared dead.*\bu3\b`, string(s.worker.output()), "whoever is, is named")
+			require.Regexp(t, `declared dead.*\bu3\b`, string(s.worker.output()), "the log names the dead unit")
 			for _, c := range a.held {
 				require.Len(t, a.one(c.E164).Segments, 1, "it was on one unit all the time")
 			}
@@ -201,7 +200,7 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 	}
 }
 
-// whileAway holds what is answered while Redis is away: what is written is refused at once, and what is read is the ledger's.
+// whileAway checks responses while Redis is unavailable: writes are refused immediately, and reads return the ledger's data.
 func (a *stays) whileAway(t *testing.T, waits string, away time.Duration) {
 	t.Helper()
 	gone, slowest, asked := time.Now(), time.Duration(0), 0

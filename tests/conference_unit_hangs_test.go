@@ -12,7 +12,7 @@ import (
 	"berth/internal/unit"
 )
 
-// C10, C17: while a unit hangs, whoever looks sees that the conference is ending, and who waits for one that is ended hears of it.
+// C10, C17: while a unit hangs, readers see that the conference is ending, and a caller that waits for its creation gets the error.
 func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 	s := shareStack(t)
 	m := s.conferences()
@@ -71,7 +71,7 @@ func TestUnit_DoesNotAcknowledge_NextConferenceSkipsIt(t *testing.T) {
 	_, err = m.CreateConference(t.Context(), spec)
 	var p *client.Problem
 	require.ErrorAs(t, err, &p)
-	require.Equal(t, berth.CodeNoNode, p.Code, "refused at once")
+	require.Equal(t, berth.CodeNoNode, p.Code, "refused immediately")
 	s.media("u2", 5)
 	m.await(made.E164, "on another unit", on("u2"))
 	u1.fail(unit.FaultNone)

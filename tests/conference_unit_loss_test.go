@@ -38,7 +38,7 @@ func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
 		require.Equal(t, berth.ActivityRecoverConference, is.Orders[1].Command)
 		require.Equal(t, "acknowledged", is.Orders[1].Outcome)
 	}
-	t.Logf("%d conferences were made by one unit in %s, at most %d at once", conferences, time.Since(began).Round(100*time.Millisecond), u2.peak.Load())
+	t.Logf("%d conferences were created by one unit in %s, at most %d concurrently", conferences, time.Since(began).Round(100*time.Millisecond), u2.peak.Load())
 	require.LessOrEqual(t, u2.peak.Load(), int64(unit.MaxCommands))
 	require.Greater(t, u2.peak.Load(), int64(unit.MaxCommands/2), "and not one by one")
 	require.Len(t, u2.made, conferences, "each was made once")
@@ -49,8 +49,7 @@ func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
 	require.ElementsMatch(t, all, order)
 }
 
-// C6: a recovered conference keeps the end time it was given, is recovered by a command of its own, and goes on without
-// anybody in it until then.
+// C6: a recovered conference keeps its end time, is recovered by RecoverConference, and continues without participants until then.
 func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 	s := shareStack(t)
 	m := s.conferences()
@@ -71,7 +70,7 @@ func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 	}
 	for range 2 {
 		sent := <-u2.made
-		require.Equal(t, map[string]time.Time{c.E164: c.EndAt, lasts.E164: lasts.EndAt}[sent.E164], sent.EndAt, "its unit is told so, too")
+		require.Equal(t, map[string]time.Time{c.E164: c.EndAt, lasts.E164: lasts.EndAt}[sent.E164], sent.EndAt, "its unit gets the end time")
 	}
 	is := m.await(c.E164, "over", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndTime, is.End, "not for being empty")
@@ -81,8 +80,8 @@ func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 	require.Len(t, u2.Copies(), 1)
 }
 
-// C18: the data proxy has lost what it knew of the conferences. Each owner is asked for everything; a unit that has an old copy of
-// another's conference tells that as well, and is not heard.
+// C18: Redis lost the information about conferences. Each owner is asked for a full report; a unit with an old copy of another
+// unit's conference reports that as well, and its report is dropped.
 func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -105,7 +104,7 @@ func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 		require.NoError(t, err)
 		return n[other]
 	}
-	s.eventually("the old copy to be told and dropped", func() bool { return dropped() > 0 })
+	s.eventually("the old copy to be reported and dropped", func() bool { return dropped() > 0 })
 
 	for _, c := range all {
 		require.NoError(t, s.redis().Del(t.Context(), scripts.Keys().ConferenceInfo(c.E164)).Err())
@@ -124,7 +123,7 @@ func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(got.Info.Live), `"simulated":true`, "everything, also what has not changed")
 	}
-	s.eventually("the old copy to be told again and dropped", func() bool { return dropped() > before })
+	s.eventually("the old copy to be reported again and dropped", func() bool { return dropped() > before })
 	m.awaitParticipants(all[0].E164, 1)
 	for _, c := range all {
 		m.end(c.E164, "conference-released")
@@ -159,7 +158,7 @@ func TestConference_EndsWhileAPIUnreachable_IsRemoved(t *testing.T) {
 	u1.ask(http.MethodDelete, "/conferences/"+vanishes.E164, nil)
 	keys := lua.Keys{}
 	require.NoError(t, s.redis().Del(t.Context(), keys.ConferenceInfo(stays.E164), keys.ConferenceInfo(quiet.E164)).Err())
-	require.Equal(t, berth.ConferenceOpen, m.await(vanishes.E164, "known as open", on("u1")).Status, "nobody can know")
+	require.Equal(t, berth.ConferenceOpen, m.await(vanishes.E164, "known as open", on("u1")).Status, "no process can detect it")
 	require.NoError(t, way.Start())
 
 	m.awaitParticipants(stays.E164, 5)

@@ -12,8 +12,8 @@ import (
 	"berth/workflows"
 )
 
-// P1: a conference that has become long goes on in a new run, which knows what the first one did: it waits, and is recovered. A
-// link that has much to tell goes on as well, and tells it until it is acknowledged.
+// P1: a conference with a long history continues as new and keeps its state: it waits, and is recovered. A link with many
+// commands to send also continues as new and sends them until they are acknowledged.
 func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, func(s *stack) { s.infraSettings = append(s.infraSettings, "BERTH_TEMPORAL_RUN_EVENTS=60") })

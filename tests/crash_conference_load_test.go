@@ -17,7 +17,7 @@ import (
 type finish string
 
 const (
-	byPeople   finish = "released by its people"
+	byPeople   finish = "released by its users"
 	byOperator finish = "ended by an administrator"
 	byClock    finish = "at its end time"
 	byUnit     finish = "ended on its unit"
@@ -35,11 +35,11 @@ const (
 	// rooms are the numbers that conferences are held under, one after the other; under the first ones each stays open.
 	rooms     = 9
 	keptRooms = 4
-	// thinks is how long somebody waits before looking again.
+	// thinks is the pause between two reads.
 	thinks = 200 * time.Millisecond
 )
 
-// host opens one conference after the other under one number until ctx ends, and has listeners hear each until it is over or
+// host opens one conference after the other with one number until ctx ends. A reader follows each until it has ended or
 // listening ends.
 func (l *load) host(ctx, listening context.Context, n uint64) {
 	rng := rand.New(rand.NewPCG(l.seed, 2000+n))
@@ -76,7 +76,7 @@ type room struct {
 	apis, operators []*client.Client
 }
 
-// open has a conference accepted, and has somebody listen to it.
+// open creates a conference and starts a reader of its events.
 func (r *room) open(spec client.ConferenceSpec) (id string, err error) {
 	for until := time.Now().Add(requestWait); ; {
 		made, err := insist(r.load, r.rng, r.apis, func(ctx context.Context, c *client.Client) (client.Conference, error) {
@@ -93,7 +93,7 @@ func (r *room) open(spec client.ConferenceSpec) (id string, err error) {
 		id = made.ID
 		break
 	}
-	r.hearing.Go(func() {
+	r.readers.Go(func() {
 		for ev, err := range r.apis[0].FollowConference(r.listening, r.number, id) {
 			if err != nil {
 				if r.listening.Err() == nil {
@@ -120,7 +120,7 @@ func (r *room) hold(ctx context.Context, m met) error {
 			return c.EndConference(ctx, r.number)
 		})
 		if p := refusedFor(err); p != nil && p.Code == berth.CodeConflict {
-			return nil // a reply was lost: it is over
+			return nil // a reply was lost: it has ended
 		}
 		return err
 	}

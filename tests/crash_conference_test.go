@@ -29,7 +29,7 @@ import (
 // simulated is the simulated media server of a unit: what it runs is asked of it itself.
 type simulated struct{ id, control string }
 
-// ask asks it, and answers what it runs, or that it is away.
+// ask sends a request to the simulated media server and returns the copies that it runs.
 func (u simulated) ask(method, path string, body any) ([]unit.Copy, error) {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -50,7 +50,7 @@ func (u simulated) ask(method, path string, body any) ([]unit.Copy, error) {
 	return is.Conferences, json.NewDecoder(res.Body).Decode(&is)
 }
 
-// unit makes parts of a media unit: its process, and its media server, which falls silent and comes back with what it ran.
+// unit returns the parts of a media unit: its process, and its media server, which becomes unreachable and returns with its copies.
 func (w *cluster) unit(id, url string, slots int) []*part {
 	u := simulated{id, freeAddr(w.tb)}
 	w.units = append(w.units, u)
@@ -67,10 +67,10 @@ func (w *cluster) unit(id, url string, slots int) []*part {
 	}
 }
 
-// leave has everybody leave a conference: the unit that runs it ends it.
+// leave removes all participants from a conference, so that its unit ends it.
 func (w *cluster) leave(e164 string) {
 	for _, u := range w.units {
-		_, _ = u.ask(http.MethodDelete, "/conferences/"+e164, nil) // who is away does not run it, or not for long
+		_, _ = u.ask(http.MethodDelete, "/conferences/"+e164, nil) // an unreachable unit does not run it, or not for long
 	}
 }
 
@@ -86,7 +86,7 @@ func (c copies) add(e164 string, epoch int64, unit string) {
 	}
 }
 
-// twice tells which epochs two units have had: whoever has an epoch is the owner while the conference has that.
+// twice returns an error if two units had the same epoch: the owner of an epoch is the owner while the conference has it.
 func (c copies) twice() error {
 	var wrong []error
 	for e164, epochs := range c {
@@ -117,8 +117,8 @@ func (w *cluster) observe(ctx context.Context) <-chan copies {
 	return out
 }
 
-// agree holds against each other what is said of conferences: the ledger, their workflows, Redis, and the units themselves,
-// which run those that are open, where they are open, and nothing else. No room is held for another.
+// agree compares the ledger, the workflows, Redis and the units: units run the open conferences where these are open, and
+// nothing else. No slot is held for other conferences.
 func (w *cluster) agree() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -245,8 +245,7 @@ func (w *cluster) agreed(within time.Duration) time.Duration {
 	}
 }
 
-// keptOnly waits until only those conferences are left that nobody ended, and everything is as it should be; it answers all
-// that were accepted.
+// keptOnly waits until only conferences that were not ended are left and all sources agree. It returns all that were accepted.
 func (w *cluster) keptOnly(t *testing.T, l *load, calm time.Time) (accepted []met) {
 	t.Helper()
 	for {
@@ -261,7 +260,7 @@ func (w *cluster) keptOnly(t *testing.T, l *load, calm time.Time) (accepted []me
 	}
 	w.awaitReady()
 	w.agreed(maxWait)
-	// Until then a slot is held for a copy of which nobody knows what became of it: a command, and 20 s.
+	// A slot is held for a copy with an unknown state for the time of a command and 20 s.
 	t.Logf("units, workflows, ledger and Redis agreed %s after the last start", time.Since(calm).Round(10*time.Millisecond))
 	rows, err := w.rows(t.Context())
 	require.NoError(t, err)
@@ -337,8 +336,8 @@ func (w *cluster) everyDisagreementIsSeen(t *testing.T) {
 	w.agreed(maxWait)
 }
 
-// overOnce holds what is left of a conference that is over, and all that was told of it, against what it should be: one end,
-// which is the last thing told, no two units at a time, and no step that C13 does not know.
+// overOnce compares an ended conference with its events: there is one end, which is the last event, never two units at a time,
+// and no transition that C13 does not allow.
 func overOnce(is berth.Conference, sent []berth.ConferenceEvent) error {
 	var wrong []error
 	bad := func(format string, args ...any) {
@@ -408,8 +407,8 @@ func (w *cluster) streams(t *testing.T) map[string][]berth.ConferenceEvent {
 	return out
 }
 
-// everyConference holds that everything that was accepted ended once, as it was to end, with a record, and that whoever
-// listened heard all that was told.
+// everyConference checks that every accepted conference ended once, for the expected reason, with a record, and that its reader
+// received all its events.
 func (w *cluster) everyConference(t *testing.T, l *load, accepted []met) {
 	t.Helper()
 	ledger := map[string]berth.Conference{}
@@ -436,14 +435,14 @@ func (w *cluster) everyConference(t *testing.T, l *load, accepted []met) {
 		c, ok := ledger[m.id]
 		require.True(t, ok, "%s is lost", m.id)
 		require.True(t, m.finish.finished(c), "%s, %s: %s (%s)", m.id, m.finish, c.Status, c.End)
-		require.Equal(t, stored[m.id], received[m.id], "what was told of %s, and what was heard", m.id)
+		require.Equal(t, stored[m.id], received[m.id], "published and received events of %s", m.id)
 		status, record := w.send(http.MethodGet, "/v1/conferences/"+m.e164+"/record?conferenceId="+m.id, w.token("op", "operator"), nil)
 		require.Equal(t, http.StatusOK, status)
 		require.Len(t, record["segments"], len(c.Segments))
 		segments += len(c.Segments)
 	}
 	for id := range stored {
-		require.Contains(t, ledger, id, "told of one that nobody knows")
+		require.Contains(t, ledger, id, "an event of an unknown conference")
 	}
 	t.Logf("%d conferences were accepted, and ran on %d units one after the other; %d in all ended: %v; %d times a number was still closing",
 		len(accepted), segments, len(ledger), ends, l.closing.Load())
@@ -451,7 +450,7 @@ func (w *cluster) everyConference(t *testing.T, l *load, accepted []met) {
 	require.Len(t, slices.Collect(maps.Keys(received)), len(accepted))
 }
 
-// The test of the test: whatever may be wrong with a conference that is over is seen.
+// Each possible error in an ended conference is detected.
 func TestCrashCheck_WrongConferenceStates_AreDetected(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.UnixMilli(0).Add(time.Duration(s) * time.Second) }

@@ -17,20 +17,20 @@ import (
 	"berth/internal/client"
 )
 
-// load is steady work of several people, handed in to any of the APIs and asked again until berth has answered.
+// load is steady work of several users. They send each request to a random API and retry it until they get a definite response.
 type load struct {
 	apis func(user string, scopes ...string) []*client.Client
 	seed uint64
 
-	answers  chan answered // of everybody
+	answers  chan answered // of all users
 	received chan client.SessionEvent
 	retries  atomic.Int64
 	met      chan met // conferences
 	sent     chan berth.ConferenceEvent
 	closing  atomic.Int64      // how often a number's last run was not over yet
-	leave    func(e164 string) // has everybody leave a conference
+	leave    func(e164 string) // removes all participants from a conference
 	speaking sync.WaitGroup
-	hearing  sync.WaitGroup
+	readers  sync.WaitGroup
 }
 
 // answered is what berth accepted: a segment of a turn, or an execution; or why the test has failed.
@@ -45,7 +45,7 @@ type answered struct {
 // patient is how long one segment is asked for again.
 const requestWait = 2 * time.Minute
 
-// refusedFor tells that berth said no for good.
+// refusedFor returns the problem if the request was refused permanently.
 func refusedFor(err error) *client.Problem {
 	var p *client.Problem
 	if errors.As(err, &p) && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests {
@@ -78,7 +78,7 @@ func (l *load) session(ctx, listening context.Context, n uint64) {
 		l.answers <- answered{err: fmt.Errorf("session %s: %w", id, err)}
 		return
 	}
-	l.hearing.Go(func() {
+	l.readers.Go(func() {
 		for ev, err := range apis[n%uint64(len(apis))].FollowSession(listening, id, "", false) {
 			if err != nil {
 				if listening.Err() == nil {
@@ -99,7 +99,7 @@ func (l *load) session(ctx, listening context.Context, n uint64) {
 	})
 }
 
-// turn speaks one turn to its end. One that berth has ended meanwhile, for it heard nothing for too long, is over.
+// turn submits a turn to its end. A turn that timed out meanwhile is treated as finished.
 func (l *load) turn(rng *rand.Rand, apis []*client.Client, session string, n int) error {
 	segments, end, turn := 1+rng.IntN(6), rng.IntN(4), ""
 	for i := range segments {

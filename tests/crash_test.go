@@ -30,8 +30,8 @@ import (
 	"berth/lua"
 )
 
-// town is a berth of which every process is one of several, or has its data in a file: each can be killed and started
-// again by itself.
+// cluster is a berth with several instances of each process, or with data in files: each part can be killed and restarted on
+// its own.
 type cluster struct {
 	*stack
 	store *testredis.Server
@@ -209,7 +209,7 @@ func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A1
 	t.Logf("every slot was free %s after the last run had ended", time.Since(over).Round(10*time.Millisecond))
 	require.Less(t, time.Since(over), 16*time.Second+5*time.Second, "the longest lease of a job, and 5 s")
 	cancel()
-	l.hearing.Wait()
+	l.readers.Wait()
 	for close(l.received); ; {
 		ev, more := <-l.received
 		if !more {
@@ -223,7 +223,7 @@ func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A1
 			failed++
 		}
 	}
-	t.Logf("%d segments were told as failed", failed)
+	t.Logf("%d segments were reported as failed", failed)
 	require.NoError(t, checkEvents(accepted, received))
 	require.NoError(t, w.agree())
 	w.everyConference(t, l, conferences)

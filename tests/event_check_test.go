@@ -11,11 +11,11 @@ import (
 	"berth"
 )
 
-// segments are what of a turn was accepted: by index, the translation that is to be heard.
+// segments are the accepted segments of a turn: by index, the expected translation.
 type segments map[int]string
 
-// told holds what a session's listener heard against what was accepted: every accepted segment of every turn once and
-// in order, as its translation or told as failed, between one beginning and one end, and nothing else.
+// checkEvents compares the events of a session's reader with the accepted segments: every segment of every turn appears once and
+// in order, translated or failed, between one start and one end of its turn, and nothing else does.
 func checkEvents(accepted map[string]segments, received []berth.SessionEvent) error {
 	var wrong []error
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
@@ -28,7 +28,7 @@ func checkEvents(accepted map[string]segments, received []berth.SessionEvent) er
 	for id, events := range byTurn {
 		want, known := accepted[id]
 		if !known {
-			bad("turn %s: nobody spoke in it", id)
+			bad("turn %s: no segment was accepted", id)
 			continue
 		}
 		if events[0].Type != berth.EventTurn {
@@ -63,13 +63,13 @@ func checkEvents(accepted map[string]segments, received []berth.SessionEvent) er
 	}
 	for id := range accepted {
 		if byTurn[id] == nil {
-			bad("turn %s: nothing of it was heard", id)
+			bad("turn %s: no event was received", id)
 		}
 	}
 	return errors.Join(wrong...)
 }
 
-// The test of the test: whatever a listener may miss or hear too often is seen.
+// Each missing or repeated event is detected.
 func TestEventCheck_WrongEvents_AreDetected(t *testing.T) {
 	t.Parallel()
 	accepted := map[string]segments{"t1": {0: "a", 1: "b", 3: "c"}, "t2": {0: "d"}}
@@ -96,7 +96,7 @@ func TestEventCheck_WrongEvents_AreDetected(t *testing.T) {
 		}
 		require.Error(t, checkEvents(accepted, slices.Delete(slices.Clone(right), i, i+1)), "without %d", i)
 		for at := range right {
-			require.Error(t, checkEvents(accepted, slices.Insert(slices.Clone(right), at, ev)), "%d once more at %d", i, at)
+			require.Error(t, checkEvents(accepted, slices.Insert(slices.Clone(right), at, ev)), "%d repeated at %d", i, at)
 		}
 	}
 	for what, change := range map[string]func([]berth.SessionEvent){

@@ -12,7 +12,7 @@ import (
 	"berth/internal/client"
 )
 
-// S8 over HTTP: an execution that nobody can do is refused and may be asked again, one that ended never runs again.
+// S8 over HTTP: an execution that no node supports is refused and may be retried; one that has ended never runs again.
 func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 	s := shareStack(t)
 	c := s.user("alice")

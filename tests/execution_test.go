@@ -49,7 +49,7 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 	require.Equal(t, berth.CodeInvalid, wrong.Code)
 	require.Len(t, wrong.Attempts, 1)
 
-	_, err = submit(t, c, "nobody", "paint")
+	_, err = submit(t, c, "unsupported", "paint")
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
 	require.Equal(t, string(berth.CodeNoNode), app.Type())
@@ -91,8 +91,8 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 		return true
 	})
 	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 && n2.slots() == 0 })
-	for _, id := range []string{"done", "over", "wrong", "nobody", "hold-n1", "waits"} {
-		s.saveHistory("execution-"+strings.ReplaceAll(id, "hold-n1", "cancelled"), workflows.ExecutionWorkflowID(id))
+	for _, id := range []string{"done", "over", "wrong", "unsupported", "hold-n1", "waits"} {
+		s.saveHistory("execution-"+strings.NewReplacer("hold-n1", "cancelled", "unsupported", "nobody").Replace(id), workflows.ExecutionWorkflowID(id))
 	}
 }
 
@@ -117,8 +117,8 @@ func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 	n1.poll()
 	reply, err := submit(t, c, "second", "echo")
 	require.NoError(t, err)
-	require.Equal(t, berth.ExecutionWaiting, reply.Status, "nothing new, until what it had is put back")
-	s.eventually("the slot to be put back", func() bool { return n1.slots() == 1 })
+	require.Equal(t, berth.ExecutionWaiting, reply.Status, "no new job until its slot is restored")
+	s.eventually("the slot to be restored", func() bool { return n1.slots() == 1 })
 	held, err := s.redis().ZRange(t.Context(), n1.scripts.Keys().NodeSlots("n1"), 0, -1).Result()
 	require.NoError(t, err)
 	require.Equal(t, []string{"execution:long:1"}, held)
@@ -136,8 +136,8 @@ func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 	s.saveHistory("execution-late-node", workflows.ExecutionWorkflowID("long"))
 }
 
-// L12, P2: in the middle of an execution Redis forgets everything, and later the worker is killed. The slot is put back,
-// once for all by one reassertion, and the execution comes to its one end.
+// L12, P2: Redis loses its data during an execution, and later the worker is killed. One reassertion restores the slot, and the
+// execution ends once.
 func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -151,7 +151,7 @@ func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 	require.NoError(t, s.redis().FlushAll(t.Context()).Err())
 	n1.register() // as at its next heartbeat
 	n1.poll()
-	s.eventually("the slot to be put back", func() bool { return n1.slots() == 1 })
+	s.eventually("the slot to be restored", func() bool { return n1.slots() == 1 })
 	s.afterGrace(n1.scripts)
 	reply, err := submit(t, c, "second", "echo")
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 	require.Equal(t, berth.ExecutionCompleted, long.Status)
 	require.Len(t, long.Attempts, 1)
 	require.Equal(t, long, executionStatus(t, c, "long"))
-	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "second").Status, "in the slot that was given back")
+	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "second").Status, "in the released slot")
 	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 })
 
 	var graces []string

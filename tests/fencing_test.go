@@ -23,7 +23,7 @@ import (
 	"berth/workflows"
 )
 
-// P4, P10: whoever stood still past its time and goes on changes nothing.
+// P4, P10: a process that was stopped for longer than its deadline changes nothing when it continues.
 func TestFencing_StoppedPastDeadline_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
@@ -33,8 +33,8 @@ func TestFencing_StoppedPastDeadline_ChangesNothing(t *testing.T) {
 	t.Run("an old generation revives nothing", func(t *testing.T) { oldGeneration(t, s) })
 }
 
-// stoppedNode stops a node in mid-job until it is declared dead and another has done the job. Its command ends meanwhile,
-// so that it goes on with a result in its hands.
+// stoppedNode stops a node during a job until it is declared dead and another node has run the job. Its command ends meanwhile,
+// so that it continues with a result.
 func stoppedNode(t *testing.T, s *stack) {
 	dir := t.TempDir()
 	command := fmt.Sprintf(`read line; echo $BERTH_NODE_ID >>'%[1]s/'$BERTH_JOB_ID; sleep 1; echo "$line, said by $BERTH_NODE_ID"`, dir)
@@ -74,7 +74,7 @@ func stoppedNode(t *testing.T, s *stack) {
 	require.Greater(t, back.Generation, first.Generation)
 	c.submit(first.TurnID, 1, berth.FinalizeManual)
 	require.Equal(t, "turn, 0:text 0, said by n1, 1:text 1, said by n1, done(manual 0/2)",
-		strings.ReplaceAll(c.await(first.TurnID, berth.EventDone), "n2", "n1"), "the listener hears each once")
+		strings.ReplaceAll(c.await(first.TurnID, berth.EventDone), "n2", "n1"), "the reader receives each once")
 	turn := c.turn(first.TurnID)
 	require.NotEqual(t, first.NodeID, turn.Jobs[0].NodeID)
 	require.Contains(t, turn.Jobs[0].Text, "said by "+turn.Jobs[0].NodeID)
@@ -92,7 +92,7 @@ func stoppedNode(t *testing.T, s *stack) {
 	}
 }
 
-// stoppedHolder lets a holder fall silent until its slot is another's: no renewal and no release of its own touches that.
+// stoppedHolder lets a holder's lease expire until another caller has its slot: its renewals and releases do not affect that.
 func stoppedHolder(t *testing.T, s *stack) {
 	token := s.token("nodes", "node")
 	_, err := s.user("nodes", "node").RegisterNode(t.Context(), client.Registration{NodeSpec: berth.NodeSpec{
@@ -161,12 +161,12 @@ func oldGeneration(t *testing.T, s *stack) {
 	s.eventually("one recovery to begin", func() bool {
 		return bytes.Contains(s.worker.output(), fmt.Appendf(nil, "node=twice generation=%d kind=translate reason=silent", now))
 	})
-	require.Equal(t, 1, strings.Count(string(s.worker.output()), "node=twice generation="+fmt.Sprint(now)), "told once")
+	require.Equal(t, 1, strings.Count(string(s.worker.output()), "node=twice generation="+fmt.Sprint(now)), "notified once")
 	require.Greater(t, register(2), now, "only by registering again")
 }
 
-// P4 for conferences: a unit stands still past its time and its conferences are recovered elsewhere. Whatever it says as whom it
-// was is dropped and counted, the acknowledgement of a creation comes too late, and it is told to release what is not its own.
+// P4 for conferences: a unit is stopped for longer than its deadline and its conferences are recovered elsewhere. Its reports with
+// the old epochs are dropped and counted, its late creation is not acknowledged, and it is asked to release stale copies.
 func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7, C16, C17, C20
 	s := shareStack(t)
 	m := s.conferences()
@@ -220,13 +220,13 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	})
 	stale()
 	back := m.await(stays.E164, "the earlier copy again (C7)", on("stop-u1"))
-	s.eventually("each to be on one unit", func() bool { // u1 is told to release what is over, and what it created too late
+	s.eventually("each to be on one unit", func() bool { // u1 is asked to release ended and late copies
 		return maps.Equal(u1.runs(), map[string]int64{stays.E164: back.Owner.Epoch}) && maps.Equal(u2.runs(), map[string]int64{late: owned.Epoch})
 	})
 	stale()
 	require.Equal(t, owned, m.await(late, "still on u2", on("stop-u2")).Owner)
 	require.Greater(t, back.Owner.Epoch, stays.Owner.Epoch)
-	m.awaitParticipants(stays.E164, 0) // what its unit has told, not what was said for it
+	m.awaitParticipants(stays.E164, 0) // the report of its unit, not the dropped one
 	var dropped struct{ Stale map[string]int }
 	status, stats := s.send(http.MethodGet, "/v1/stats/conferences", s.token("op", "operator"), nil)
 	require.Equal(t, http.StatusOK, status)
@@ -238,7 +238,7 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	require.GreaterOrEqual(t, lines, said, "and logged")
 	for _, o := range m.await(late, "still on u2", on("stop-u2")).Orders {
 		if o.NodeID == "stop-u1" && o.Command == berth.ActivityCreateConference {
-			require.Contains(t, o.Outcome, "lost", "nobody took its acknowledgement")
+			require.Contains(t, o.Outcome, "lost", "its acknowledgement was not accepted")
 		}
 	}
 	m.end(stays.E164, "conference-adopted")

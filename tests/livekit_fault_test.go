@@ -62,7 +62,7 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	}
 	require.True(t, all.apart(conferences))
 
-	// A server stands still. Its conferences are on the others, until it goes on with its old rooms: those stay.
+	// A server is stopped. Its conferences move, until it continues with its old rooms: those stay.
 	old := all[0].epochs()
 	require.NotEmpty(t, old)
 	all[0].Pause()
@@ -72,7 +72,7 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 		return all.apart(conferences) && len(all[0].epochs()) == len(old)
 	})
 	for e164, epoch := range all[0].epochs() {
-		require.Greater(t, epoch, old[e164], "C7: it is told a later epoch")
+		require.Greater(t, epoch, old[e164], "C7: it gets a later epoch")
 		m.await(e164, "on u1", on("u1"))
 	}
 
@@ -101,7 +101,7 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 		len(lost), conferences, known.Sub(killed), last.Sub(known), there.Sub(known))
 	require.Less(t, there.Sub(known), 2*time.Second, "within the detection time + 2 s")
 
-	// Another is killed: half of them have no room, and come one by one as others end, or all at once to a new server.
+	// Another server is killed: half of its conferences have no unit, and recover one by one as others end, or together on a new server.
 	all[2].Server.Kill()
 	waits := func() (out []string) {
 		for e164 := range ends {

@@ -75,7 +75,7 @@ func executeOn(ctx workflow.Context, queue string, in berth.ExecuteInput) (out b
 	return out, err
 }
 
-// send hands a text to whoever works the queue.
+// send starts a job on the queue.
 func (f *fleetStack) send(t *testing.T, queue, text string) temporalclient.WorkflowRun {
 	t.Helper()
 	run, err := f.probes.ExecuteWorkflow(t.Context(), temporalclient.StartWorkflowOptions{TaskQueue: "probes"}, translateOn, queue,
@@ -106,7 +106,7 @@ func (f *fleetStack) nodeSettings() []string {
 	return append([]string{"BERTH_URL=http://" + f.httpAddr, "BERTH_TOKEN=" + f.token("nodes", "node"), "BERTH_LOG_LEVEL=debug"}, f.settings...)
 }
 
-// registered waits until the node is registered and has told of itself, and answers it.
+// registered waits until the node is registered and has sent a heartbeat, and returns it.
 func (f *fleetStack) registered(t *testing.T, id string) (n berth.Node) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -122,7 +122,7 @@ func (f *fleetStack) queueOf(t *testing.T, id string) string {
 	return berth.NodeTaskQueue(id, f.registered(t, id).Generation)
 }
 
-// gate is a file without which gated commands do not go on.
+// gate is a file for which gated commands wait.
 type gate string
 
 func (f *fleetStack) gate(name string) gate { return gate(filepath.Join(f.dir, "gate-"+name)) }
@@ -199,7 +199,7 @@ func TestNode_DriversAndShutdowns_JobsEndAsDocumented(t *testing.T) {
 			require.Len(t, strings.Split(text, "\n"), 2)
 		}
 	})
-	t.Run("says what went wrong", func(t *testing.T) {
+	t.Run("reports errors", func(t *testing.T) {
 		t.Parallel()
 		queue := f.queueOf(t, "faulty")
 		for text, want := range map[string]struct {
@@ -247,7 +247,7 @@ func TestNode_DriversAndShutdowns_JobsEndAsDocumented(t *testing.T) {
 		<-drained.done
 		require.Equal(t, 0, drained.cmd.ProcessState.ExitCode(), drained.tail())
 	})
-	t.Run("gives back what outlasts the drain", func(t *testing.T) {
+	t.Run("releases jobs that outlast the drain", func(t *testing.T) {
 		t.Parallel()
 		run := f.send(t, f.queueOf(t, "cut"), "endless")
 		pids := gates["cut"].running(t, 1)
@@ -317,7 +317,7 @@ func TestNode_APIUnavailable_ContinuesAndReregisters(t *testing.T) {
 	require.Eventually(t, func() bool {
 		n, err := f.fleet.Node(t.Context(), "n1")
 		return err == nil && n.HeartbeatAt.After(before.HeartbeatAt) && n.Generation == before.Generation
-	}, maxWait, 20*time.Millisecond, "it goes on under its generation")
+	}, maxWait, 20*time.Millisecond, "it continues with its generation")
 
 	require.NoError(t, f.redis().FlushAll(t.Context()).Err())
 	require.Eventually(t, func() bool {
@@ -401,7 +401,7 @@ func TestNode_TypeScriptExample_KeepsTheContract(t *testing.T) {
 	require.Eventually(t, func() bool {
 		second = f.registered(t, "ts-1")
 		return second.Generation > first.Generation
-	}, maxWait, 20*time.Millisecond, "it registers again when it is told")
+	}, maxWait, 20*time.Millisecond, "it registers again when requested")
 	require.Equal(t, "hola", translated(t, f.send(t, berth.NodeTaskQueue("ts-1", second.Generation), "hello")))
 
 	require.True(t, node.stop(maxWait), node.tail())

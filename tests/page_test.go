@@ -61,7 +61,7 @@ func TestPage_TaskInBrowser_ShowsStreamAndResult(t *testing.T) { // T16, T24; P1
 	t.Run("hostile", func(t *testing.T) { readHostileText(t, s, openTab(t, chromium), hostile) })
 }
 
-// followOnPage does what a person does: signs in, hands in a picture and a résumé, reloads in the middle, reads.
+// followOnPage does what a user does: signs in, submits an image and a résumé, reloads during the task, reads.
 func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWords) {
 	user := "page-" + string(locale)
 	b.signIn(s, user)
@@ -105,7 +105,7 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	b.do(chromedp.Reload())
 	b.await("the same text after a reload", `document.querySelector('.prose.live') !== null && [...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '') === %s`, half)
 	require.Equal(t, points, b.points())
-	require.Zero(t, ask[int](b, `document.querySelectorAll('.notice:not(.standin)').length`), "nothing was lost, so nothing is told")
+	require.Zero(t, ask[int](b, `document.querySelectorAll('.notice:not(.standin)').length`), "nothing was lost, so no notice is shown")
 	close(w.middle.goOn)
 	b.await("the end", `document.querySelector('.task .status.completed')?.textContent === %s`, w.done)
 
@@ -147,7 +147,7 @@ const (
 		"\r\n\r\nevent: error\r\ndata: {\"code\":\"forged\"}\r\n\r\n" + hostileEnd + "\n"
 )
 
-// readHostileText holds that what texts and models say is shown as text: it is neither run nor taken for an event.
+// readHostileText checks that texts of users and models are shown as text: not executed, and not treated as events.
 func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	b.signIn(s, "mallory")
 	c := s.user("mallory")
@@ -164,9 +164,9 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
 	last.wait(t)
 	b.await("the forged events as text", `document.querySelector('.prose')?.textContent.includes(%s)`, hostileEnd)
-	require.True(t, ask[bool](b, `document.querySelector('.task .status.streaming') !== null`), "a forged end is no end")
+	require.True(t, ask[bool](b, `document.querySelector('.task .status.streaming') !== null`), "a forged end is ignored")
 	require.Contains(t, b.answer(), plain("event: done\ndata: {"))
-	require.Len(t, b.points(), 1, "a point told twice is one point")
+	require.Len(t, b.points(), 1, "a point sent twice is shown once")
 	require.Zero(t, ask[int](b, tags))
 	close(last.goOn)
 	b.await("the end", `document.querySelector('.task .status.completed') !== null`)
@@ -198,12 +198,12 @@ var (
 	space      = regexp.MustCompile(`\s+`)
 )
 
-// plain is Markdown without marks and white space, as far as the stand-in writes Markdown.
+// plain returns Markdown without marks and white space, as far as the simulated model writes Markdown.
 func plain(markdown string) string {
 	return space.ReplaceAllString(inlineMark.ReplaceAllString(lineMark.ReplaceAllString(markdown, "$2"), ""), "")
 }
 
-// hold stops a model's answer right after certain words until the test lets it go on.
+// hold stops a model's answer after certain words until the test releases it.
 type hold struct {
 	at      string
 	reached chan struct{}
@@ -346,7 +346,7 @@ func startBrowser(t *testing.T) context.Context {
 	return ctx
 }
 
-// tab is one page of somebody's own: it shares no storage with other tabs.
+// tab is one page with its own storage.
 type tab struct {
 	testing.TB
 	ctx  context.Context // a browser's tab is a context to chromedp
@@ -407,7 +407,7 @@ func (b *tab) await(what, condition string, args ...any) {
 	tick := time.NewTicker(30 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// While the page is being loaded anew there may be nothing to ask.
+		// While the page reloads, there may be nothing to evaluate.
 		if ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression)); err == nil && ok {
 			return
 		}
@@ -465,7 +465,7 @@ func (b *tab) quiet() {
 	require.Empty(b, b.complaint())
 }
 
-// shoot keeps pictures of the page, as wide as a desk's and a hand's, in the folder BERTH_SHOTS if that is set.
+// shoot saves screenshots of the page, as wide as a desktop's and a phone's, in the directory BERTH_SHOTS if that is set.
 func (b *tab) shoot(name string) {
 	b.Helper()
 	dir := os.Getenv("BERTH_SHOTS") //nolint:forbidigo // for the eyes of developers; no test depends on it

@@ -10,8 +10,8 @@ import (
 	"berth/internal/testdb"
 )
 
-// Every way of partitioning a controller, with every way of losing a unit (C20, P4). The database is PostgreSQL: a process that is
-// stopped while it writes to SQLite keeps everybody from writing.
+// C20, P4: every way to partition a controller, with every way to lose a unit. The database is PostgreSQL, because a process that
+// is stopped while it writes to SQLite blocks all writers.
 func TestPartition_EveryLinkAndFault_OneOwnerIsAccepted(t *testing.T) {
 	partitioned(t, func(p *partition) {
 		p.again()

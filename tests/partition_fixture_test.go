@@ -98,7 +98,7 @@ func (p *partition) talk(ctx context.Context) {
 	}
 }
 
-// count notes what became of a report; the recorder notes those that were taken.
+// count counts the result of a report; the recorder notes the accepted ones.
 func (p *partition) count(err error) {
 	var no *client.Problem
 	switch {
@@ -134,7 +134,7 @@ func (p *partition) know(ctx context.Context, asked *http.Client, operator *clie
 	for _, c := range is.Conferences {
 		claims[claim{c.E164, id, now.Generation, c.Epoch}] = true
 	}
-	for c := range maps.Clone(claims) { // an old copy as the new generation, as one that has not been told yet
+	for c := range maps.Clone(claims) { // an old copy reported as the new generation, as before its release
 		if c.unit == id {
 			claims[claim{c.e164, id, now.Generation, c.epoch}] = true
 		}
@@ -240,7 +240,7 @@ func (p *partition) round(link, fault string) {
 		})
 	}
 	switch {
-	case link == "stopped": // it goes on with what it had decided before all that
+	case link == "stopped": // it continues with its earlier decisions
 		elsewhere()
 		p.heal(link)
 		back()
@@ -257,11 +257,11 @@ func (p *partition) round(link, fault string) {
 	p.settled()
 }
 
-// restart has a media server start anew in no time while the link is disturbed.
+// restart restarts a media server immediately while the link is disturbed.
 func (p *partition) restart(link string) {
 	p.tb.Helper()
 	u := p.units[p.owners()[p.names[p.rng.IntN(len(p.names))]]]
-	p.tb.Logf("link: %s; %s starts anew", link, u.id)
+	p.tb.Logf("link: %s; %s restarts", link, u.id)
 	operator := p.user("op", "operator")
 	was, err := operator.Node(context.Background(), u.id)
 	require.NoError(p.tb, err)
@@ -307,7 +307,7 @@ func (p *partition) settled() {
 	})
 }
 
-// finish ends a conference. The far worker may still have been in the middle of something: then it is asked again.
+// finish ends a conference, and retries while the far worker is still working on it.
 func (p *partition) finish(e164 string) (was client.Conference) {
 	p.tb.Helper()
 	p.eventually(e164+" to be ended", func() (ok bool) {
@@ -320,7 +320,7 @@ func (p *partition) finish(e164 string) (was client.Conference) {
 	return was
 }
 
-// again ends a conference and opens another one under its number: its epochs go on (C20).
+// again ends a conference and opens another one with its number: its epochs continue (C20).
 func (p *partition) again() {
 	p.tb.Helper()
 	e164 := p.names[p.rng.IntN(len(p.names))]

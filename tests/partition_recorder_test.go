@@ -22,8 +22,8 @@ type claim struct {
 	generation, epoch int64
 }
 
-// oneOwner is the error of the first report that was taken though a later owner's was taken before, or under an epoch that
-// is another unit's. A unit that registered again goes on under its epoch (C4).
+// oneOwner returns an error for the first report that was accepted after one of a later owner, or with another unit's epoch. A unit
+// that registered again continues with its epoch (C4).
 func oneOwner(taken []claim) error {
 	last := map[string]claim{}
 	for i, c := range taken {
@@ -45,8 +45,7 @@ const (
 	rowArgs = 12
 )
 
-// recorder listens to Redis itself: which reports were taken, whoever brought them, and which rows were written, in the one
-// order in which Redis did it.
+// recorder monitors Redis itself: which reports were accepted and which rows were written, in the order of execution.
 type recorder struct {
 	conn  net.Conn
 	done  chan struct{}
@@ -76,14 +75,14 @@ func (s *stack) record() *recorder {
 			if err != nil {
 				return
 			}
-			r.hear(line)
+			r.note(line)
 		}
 	}()
 	return r
 }
 
-// hear notes one line: a script's call is followed by what the script did.
-func (r *recorder) hear(line string) {
+// note processes one line of the monitor: the call of a script is followed by its commands.
+func (r *recorder) note(line string) {
 	_, rest, _ := strings.Cut(line, "] ")
 	args := unquoted(rest)
 	const keys = 3 // of evalsha, its hash and their number
@@ -110,7 +109,7 @@ func (r *recorder) hear(line string) {
 	}
 }
 
-// pending tells whether the last report has not been taken yet.
+// pending reports whether the last report has not been accepted yet.
 func (r *recorder) pending() bool { return len(r.taken) > 0 && r.taken[len(r.taken)-1].e164 == "" }
 
 // stop ends the recording: what it holds may be read.
@@ -138,7 +137,7 @@ func unquoted(line string) (out []string) {
 	return out
 }
 
-// writeRow writes a recorded row once more, as a network does that held it back.
+// writeRow writes a recorded row again, like a network that delivers it late.
 func (s *stack) writeRow(script *redis.Script, row []string) string {
 	s.tb.Helper()
 	args := make([]any, 0, rowArgs)

@@ -12,7 +12,7 @@ import (
 	"berth/lua"
 )
 
-// partitioned is the story; its rounds are pairs of a fault of the link and one of a unit.
+// partitioned runs the rounds, which are pairs of a fault of the link and one of a unit, and checks the record.
 func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 	p := newPartition(t, opts...)
 	r := p.record()
@@ -23,10 +23,10 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 	rounds(p)
 	const over = "8650009999"
 	p.m.open(over)
-	p.eventually("its unit to tell of it", func() bool { return len(ofConference(over, p.claimsOf(""))) > 0 })
+	p.eventually("its unit to report it", func() bool { return len(ofConference(over, p.claimsOf(""))) > 0 })
 	p.finish(over)
 
-	// What the link might hold back for longer still: every row that was ever written comes once more.
+	// What the link might delay for longer: every row that was ever written is delivered again.
 	r.stop()
 	late := p.record()
 	put := redis.NewScript(lua.Sources()["put_conference"])
@@ -44,12 +44,12 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 	for _, row := range r.rows {
 		codes[p.writeRow(put, row)]++
 	}
-	require.Equal(t, before, rows(), "the same row once more is no change, and older ones are refused")
+	require.Equal(t, before, rows(), "the same row again is no change, and older ones are refused")
 	_, there, err := lua.New(p.redis(), lua.Keys{}).ConferenceRow(t.Context(), over)
 	require.NoError(t, err)
 	require.False(t, there, "what is over is not brought back")
 	received := late.count.Load()
-	p.eventually("owners to be heard after that", func() bool { return late.count.Load() > received+20 })
+	p.eventually("reports of owners to be accepted after that", func() bool { return late.count.Load() > received+20 })
 	quiet()
 	p.talking.Wait()
 	late.stop()
@@ -64,7 +64,7 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 			owners[c.e164]++
 		}
 	}
-	t.Logf("taken %d reports of %d owners (by number %v), refused %d, unsaid %d; %d rows were written, late once more: %v",
+	t.Logf("taken %d reports of %d owners (by number %v), refused %d, unsaid %d; %d rows were written, late again: %v",
 		len(taken), len(epochs), owners, p.refused.Load(), p.unsaid.Load(), len(r.rows), codes)
 	require.Greater(t, len(epochs), 2*partitionConferences, "owners have changed")
 	require.Greater(t, len(taken), 200)
@@ -73,7 +73,7 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 	p.brokenVariants(t, r)
 }
 
-// known holds that everybody who was heard was told by the conference to be its owner.
+// known checks that every unit whose report was accepted had been made the owner.
 func (p *partition) known(t *testing.T, received map[claim]bool) {
 	t.Helper()
 	sent := map[claim]bool{}
@@ -86,11 +86,11 @@ func (p *partition) known(t *testing.T, received map[claim]bool) {
 		}
 	}
 	for c := range received {
-		require.True(t, sent[c], "%+v was heard, and nobody made it the owner", c)
+		require.True(t, sent[c], "%+v was accepted without being the owner", c)
 	}
 }
 
-// brokenVariants is the test of the test: with a check taken out of the scripts, two owners are heard in turn.
+// brokenVariants removes checks from the scripts: the reports of two owners are then accepted alternately, and detected.
 func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 	t.Helper()
 	fenced := redis.NewScript(lua.Sources()["put_conference_info"])
@@ -118,7 +118,7 @@ func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 		for _, c := range slices.Concat(claims, claims) {
 			p.say(script, c)
 		}
-		p.heardAll(broken)
+		p.readAll(broken)
 		require.Error(t, oneOwner(broken.taken), "without a look at %s", what)
 	}
 	put := p.altered("put_conference", `  elseif last > revision or last == revision and before > epoch then
@@ -134,24 +134,24 @@ func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 			}
 		}
 	}
-	p.heardAll(broken)
+	p.readAll(broken)
 	taken := slices.Concat(ofConference(two, r.taken), broken.taken)
 	require.Error(t, oneOwner(taken), "with rows in any order")
 }
 
-// heardAll waits until the recorder has heard of everything up to now, and stops it.
-func (p *partition) heardAll(r *recorder) {
+// readAll waits until the recorder has read everything up to now, and stops it.
+func (p *partition) readAll(r *recorder) {
 	p.tb.Helper()
-	last := claim{"last", "nobody", 1, 1}
+	last := claim{"last", "none", 1, 1}
 	require.NoError(p.tb, p.redis().HSet(context.Background(), lua.Keys{}.Conference(last.e164), "owner", last.unit, "generation", 1, "epoch", 1).Err())
 	p.say(redis.NewScript(lua.Sources()["put_conference_info"]), last)
-	p.eventually("the recorder to hear", func() bool { is := r.last.Load(); return is != nil && *is == last })
+	p.eventually("the recorder to read the last report", func() bool { is := r.last.Load(); return is != nil && *is == last })
 	r.stop()
 }
 
-// One of two controllers is partitioned from Redis while units die, fall silent, and return with old copies (the many ways
-// are in TestPartition_EveryLinkAndFault_OneOwnerIsAccepted).
-// Whoever is heard of a conference is its one owner, and after another one was heard never again (C20, P4).
+// C20, P4: one of two controllers is partitioned from Redis while units die, miss heartbeats, and return with old copies
+// (TestPartition_EveryLinkAndFault_OneOwnerIsAccepted covers all combinations). Only the one owner's reports are accepted, and
+// never again after another owner's.
 func TestPartition_LinksCut_OneOwnerIsAccepted(t *testing.T) {
 	t.Parallel()
 	partitioned(t, func(p *partition) {

@@ -38,7 +38,7 @@ func busiest(shares map[string]int, units int) (highest int, mean float64) {
 	return highest, float64(sum) / float64(units)
 }
 
-// stubborn is a node of the test's own that keeps every job it gets, and reports what it is told to, however busy it is.
+// stubborn is a node in the test's process that keeps every job, and reports a fixed load.
 type stubborn struct {
 	id         string
 	api        *client.Client
@@ -81,9 +81,9 @@ func (n *stubborn) beat(ctx context.Context) error {
 	return err
 }
 
-// P19, first half: 92 sessions of one user begin a turn each, on fresh nodes that go on reporting the load of the time before
-// the first of them; two nodes come when a third of the sessions has, and have reported nothing at all. The 31 s are as short
-// as the machine can make them: it is the reports that count, and there are as many of them, all stale.
+// P19, first half: 92 sessions of one user start a turn each, on new nodes that keep reporting the load from before the first of
+// them. Two nodes register after a third of the sessions and have reported no load. The 31 s are as short as possible: only the
+// number of reports matters, and all of them are stale.
 func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 	t.Parallel()
 	const early, late, joins, reports, slots = 6, 2, 92, 3, 50
@@ -157,7 +157,7 @@ func believed(sent map[string]berth.NodeLoad) string {
 	return slices.MinFunc(slices.Sorted(maps.Keys(sent)), func(a, b string) int { return cmp.Compare(load(a), load(b)) })
 }
 
-// join has sessions begin a turn each, some at once, and answers how many went to which node.
+// join starts a turn in each of the sessions, some concurrently, and returns the number per node.
 func (s *stack) join(t *testing.T, tgt string, from, to int, strategy berth.Strategy) map[string]int {
 	t.Helper()
 	if strategy == berth.StrategyCapability {
@@ -193,7 +193,7 @@ func (s *stack) join(t *testing.T, tgt string, from, to int, strategy berth.Stra
 	return out
 }
 
-// begin begins a session's turn, and asks again for a while when berth says so.
+// begin starts a turn in a session, and retries for a while when the API asks for that.
 func begin(ctx context.Context, c *client.Client, session string) (d client.Dispatch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -219,7 +219,7 @@ func shares(units map[string]*media) map[string]int {
 	return out
 }
 
-// create opens conferences, some at once, and answers their numbers.
+// create opens conferences, some concurrently, and returns their numbers.
 func (m *conferences) create(t *testing.T, first, n int) []string {
 	t.Helper()
 	var g errgroup.Group
@@ -303,7 +303,7 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 	}
 }
 
-// recoveries tells how many recoveries ran on each unit at a time, by the histories of the conferences.
+// recoveries returns the peak number of concurrent recoveries per unit, from the histories of the conferences.
 func (s *stack) recoveries(numbers []string) (atOnce map[string]int) {
 	s.tb.Helper()
 	type change struct {

@@ -23,7 +23,7 @@ import (
 	"berth/workflows"
 )
 
-// counter is a node's driver that counts what it is given at once; jobs end when they are let go.
+// counter is a driver that counts concurrent jobs; jobs end when they are released.
 type counter struct {
 	running, peak atomic.Int64
 	gone          chan struct{}
@@ -46,7 +46,7 @@ func (c *counter) Execute(context.Context, berth.ExecuteInput) (berth.ExecuteOut
 	return berth.ExecuteOutput{}, errors.New("it translates")
 }
 
-// counts starts a node that would do any number of jobs at once, and says it has so many slots.
+// counts starts a node that accepts any number of jobs and registers with the given number of slots.
 func (s *stack) counts(id string, slots int) *counter {
 	s.tb.Helper()
 	incarnation, err := node.NewIncarnation()
@@ -66,9 +66,9 @@ func (s *stack) counts(id string, slots int) *counter {
 	return c
 }
 
-// P5: Redis is away for twenty-one times what it takes to declare a node dead (that is seven minutes with the times that
-// translating nodes have). Work is refused at once, nobody is declared dead, what runs goes on, and when Redis is back
-// everything is as it was within 10 s: no slot is given twice, as the nodes themselves count.
+// P5: Redis is unavailable for twenty-one times the detection time (that is seven minutes with the default times of translating
+// nodes). Work is refused immediately, no node is declared dead, running jobs continue, and when Redis is available again,
+// everything is as before: no slot is granted twice, as counted by the nodes.
 func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 	const away = 42 * time.Second
 	redis := testredis.Start(t, "--appendonly", "yes")
@@ -143,10 +143,10 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 	}
 	require.Equal(t, "turn, 0:hello, done(manual 0/1)", c.await(last.TurnID, berth.EventDone))
 	for id, n := range nodes {
-		require.LessOrEqual(t, n.peak.Load(), int64(2), "%s was given more at once than it has slots", id)
+		require.LessOrEqual(t, n.peak.Load(), int64(2), "%s got more concurrent jobs than it has slots", id)
 		now, err := operator.Node(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, before[id].Generation, now.Generation, "nobody had to register again")
+		require.Equal(t, before[id].Generation, now.Generation, "no node had to register again")
 	}
 	require.False(t, bytes.Contains(s.worker.output(), []byte("nodes declared dead")))
 	require.False(t, bytes.Contains(s.worker.output(), []byte("node notice")))

@@ -13,9 +13,9 @@ import (
 	"berth/workflows"
 )
 
-// Redis hangs, or is dead and comes back with its data, for longer than one try of any step takes. The nodes finish what they
-// have meanwhile, one turn is ended meanwhile, and one goes on afterwards: each listener hears every segment once and in
-// order, and that the turn is done; no run fails, and no slot stays held (A6, A10, L11).
+// A6, A10, L11: Redis hangs, or is killed and returns with its data, for longer than one attempt of any step. The nodes finish
+// their jobs, one turn is ended meanwhile, and one continues afterwards: each reader receives every segment once and in
+// order, and the end of the turn; no run fails, and no slot stays held.
 func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]func(*testredis.Server){
@@ -68,7 +68,7 @@ func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 
 			ended := make(chan error, 1)
 			go func() {
-				<-time.After(time.Second) // Redis is away by now
+				<-time.After(time.Second) // Redis is unavailable now
 				for j := range running {
 					j.answer <- nil
 				}
@@ -89,7 +89,7 @@ func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 				}
 				require.Equal(t, want, c.await(turns[i], berth.EventDone))
 			}
-			t.Logf("all was told %s after Redis was back", time.Since(back).Round(10*time.Millisecond))
+			t.Logf("all was published %s after Redis was available again", time.Since(back).Round(10*time.Millisecond))
 			for i, c := range users {
 				for _, j := range c.turn(turns[i]).Jobs {
 					require.Equal(t, 1, j.Dispatches, "nothing was done twice")

@@ -70,7 +70,7 @@ func with(settings ...string) option {
 	return func(s *stack) { s.settings = append(s.settings, settings...) }
 }
 
-// withModel replaces the stand-in model's options.
+// withModel replaces the options of the simulated model.
 func withModel(o sim.Options) option {
 	return func(s *stack) {
 		s.model.Config.Handler = modelHandler(o)
@@ -153,7 +153,7 @@ func (s *stack) startInfra() {
 	}
 	s.infra = s.start("berth-dev", nil, s.infraSettings)
 	s.eventually("Temporal and Redis to be ready", func() bool {
-		b, err := os.ReadFile(file) //nolint:gosec // the test's own folder
+		b, err := os.ReadFile(file) //nolint:gosec // the test's own directory
 		return err == nil && json.Unmarshal(b, &s.ready) == nil
 	})
 }
@@ -388,14 +388,14 @@ func (s *stack) runCLI(succeeds bool, args ...string) string {
 	return string(p.output())
 }
 
-// shows waits until a command that goes on has printed something, and answers what that was.
+// awaitOutput waits until the output of a running command matches the pattern.
 func (s *stack) awaitOutput(p *process, pattern string) {
 	s.tb.Helper()
 	re := regexp.MustCompile(pattern)
 	s.eventually(pattern+" to be shown", func() bool { return re.Match(p.output()) })
 }
 
-// closed tells whether a workflow's last run is over.
+// closed reports whether the last run of a workflow has ended.
 func (s *stack) closed(workflowID string) bool {
 	c, err := temporalclient.Dial(temporalclient.Options{HostPort: s.ready.TemporalAddr, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -411,7 +411,7 @@ func (s *stack) awaitEnd(workflowID string) {
 	s.eventually(workflowID+" to end", func() bool { return s.closed(workflowID) })
 }
 
-// succeeds waits until a workflow's run is over, which must not have failed.
+// succeeds waits until a workflow's run has ended, which must not have failed.
 func (s *stack) succeeds(workflowID string) {
 	s.tb.Helper()
 	s.awaitEnd(workflowID)
@@ -448,7 +448,7 @@ func (s *stack) afterGrace(scripts *lua.Scripts) {
 func (s *stack) noSlots(ids ...string) {
 	s.tb.Helper()
 	scripts := lua.New(s.redis(), lua.Keys{})
-	s.eventually("all slots to be given back", func() bool {
+	s.eventually("all slots to be released", func() bool {
 		nodes, err := scripts.ReadNodes(context.Background(), ids...)
 		if err != nil {
 			return false

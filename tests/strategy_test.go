@@ -49,7 +49,7 @@ func newEngineFleet(t *testing.T) *engineFleet {
 	return y
 }
 
-// report has every node tell how busy it is.
+// report sends a heartbeat with a load for each node.
 func (y *engineFleet) report(t *testing.T, loads map[string]berth.NodeLoad) {
 	t.Helper()
 	for id, l := range loads {
@@ -125,7 +125,7 @@ func (y *engineFleet) releaseAll(t *testing.T) {
 	}
 }
 
-// once is n assignments, each given back before the next; it answers how many went where.
+// assignEach requests n assignments and releases each before the next. It returns the number per node.
 func (y *engineFleet) assignEach(t *testing.T, n int, ask map[string]any, by berth.Strategy) map[string]int {
 	t.Helper()
 	got := map[string]int{}
@@ -153,7 +153,7 @@ func TestStrategy_EachOverHTTP_ChoosesAsDocumented(t *testing.T) {
 				node, _ := y.assign(t, ask)
 				got[node]++
 			}
-			require.Positive(t, got["a1"], "slots that are taken count at once")
+			require.Positive(t, got["a1"], "held slots count immediately")
 			require.Greater(t, got["a2"], got["a1"])
 			require.Greater(t, got["a1"], got["b1"])
 			for range engineSlots {

@@ -151,8 +151,8 @@ func procAddr(a netip.AddrPort) string {
 	return fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], a.Port())
 }
 
-// allowFiles raises the limit of open files for this process and those it starts. It returns how many readers
-// there can be, and says so when they are fewer than asked for.
+// allowFiles raises the limit of open files for this process and its children. It returns how many readers are possible, and
+// logs if these are fewer than requested.
 func allowFiles(t *testing.T, readers int) int {
 	t.Helper()
 	const others = 500
@@ -349,7 +349,7 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	again.leave()
 	s.eventually("every subscription to be gone again", func() bool { return f.subscriptions(t) == 0 })
 	s.eventually("every connection to be closed again", func() bool { return standing(t, s.httpAddr, crowdNetwork) == 0 })
-	t.Logf("as many readers once more: %.1f MiB", float64(second)/(1<<20))
+	t.Logf("as many readers again: %.1f MiB", float64(second)/(1<<20))
 
 	require.NoError(t, s.api.cmd.Process.Signal(syscall.SIGQUIT)) // a Go program says what all its goroutines do
 	<-s.api.done

@@ -18,8 +18,8 @@ import (
 	"berth/internal/stream"
 )
 
-// cutStreams writes as many streams at once and reads each over connections that break at random bytes; some
-// readers are there before the stream is open, others come when it is over.
+// cutStreams writes n streams concurrently and reads each over connections that break at random bytes. Some readers connect
+// before the stream is open, others after its end.
 func cutStreams(t *testing.T, s *stack, f *feeder, n, tokens int, seed uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -75,7 +75,7 @@ func cutStreams(t *testing.T, s *stack, f *feeder, n, tokens int, seed uint64) {
 	}
 }
 
-// soon bounds what must come at once.
+// soon returns a context for reads that must not wait.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -113,7 +113,7 @@ func realTasksCut(t *testing.T, s *stack, seed uint64) {
 	require.NoError(t, g.Wait())
 }
 
-// told is a task whose whole stream is there.
+// streamTask returns a task with a complete stream.
 func (f *feeder) streamTask(t *testing.T, id string, tokens int) berth.Task {
 	t.Helper()
 	task, err := f.create(t.Context(), "alice", id)

@@ -135,7 +135,7 @@ func TestTask_ProviderFails_RetriedOrEndsWithCode(t *testing.T) { // T9, T21
 	}
 	got := run(sim.Fault{Kind: sim.Fault401})
 	require.Equal(t, berth.EventError, got.last.Type)
-	require.Equal(t, berth.CodeProviderKey, got.last.Code, "a key error says so, and is not tried again")
+	require.Equal(t, berth.CodeProviderKey, got.last.Code, "a key error is reported and not retried")
 
 	got = run(sim.Fault{Kind: sim.Fault500, Times: 2})
 	require.Equal(t, berth.EventDone, got.last.Type, got.last.Message)
@@ -169,7 +169,7 @@ func TestTask_ProviderUnreachable_EndsWithCode(t *testing.T) { // T21
 	got := watch(t, c, acc.TaskID, nil)
 	require.Equal(t, berth.EventError, got.last.Type)
 	require.Equal(t, berth.CodeProviderUnavailable, got.last.Code)
-	require.NotContains(t, got.last.Message, "dial", "the message is for people")
+	require.NotContains(t, got.last.Message, "dial", "the message is for users")
 	s.noSlotHeld()
 }
 
@@ -201,7 +201,7 @@ func TestTask_RedisUnavailable_SubmissionIsRefused(t *testing.T) { // L11
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, berth.CodeNotFound, p.Code, "nothing half done")
 
-	// The API asked Redis first. A task whose acceptance fails later is taken back by its workflow.
+	// The API checks Redis first. A task whose acceptance fails later is withdrawn by its workflow.
 	st := starter.Starter{Client: s.temporal(), Deadline: time.Minute, StepTimeout: time.Minute}
 	_, _, err = st.SubmitTask(t.Context(), berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
@@ -214,7 +214,7 @@ func TestTask_RedisUnavailable_SubmissionIsRefused(t *testing.T) { // L11
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err), "%v", err)
 	_, err = c.Get(t.Context(), "late")
 	require.ErrorAs(t, err, &p)
-	require.Equal(t, berth.CodeNotFound, p.Code, "taken back")
+	require.Equal(t, berth.CodeNotFound, p.Code, "withdrawn")
 	s.saveTask("task-withdrawn", "late")
 
 	server.Restart()

@@ -10,7 +10,7 @@ import (
 	"berth/internal/sim"
 )
 
-// streaming tells when the first tokens of the match have come.
+// streaming reports whether the first tokens of the match have arrived.
 func streaming(s *seen) bool { return len(s.text) > 0 }
 
 func TestTask_WorkerKilledMidStream_StreamCompletesOnce(t *testing.T) { // T13, T16, T17, L7; P2
@@ -28,7 +28,7 @@ func TestTask_WorkerKilledMidStream_StreamCompletesOnce(t *testing.T) { // T13, 
 	})
 	require.True(t, killed)
 	require.Equal(t, berth.EventDone, got.last.Type, got.last.Message)
-	require.Equal(t, 1, got.resets, "readers hear of the attempt that was lost")
+	require.Equal(t, 1, got.resets, "readers are notified of the lost attempt")
 	require.Equal(t, got.last.Text, trim(got.text))
 	require.Equal(t, 1, got.count(berth.EventStart))
 	require.Equal(t, 1, got.count(berth.EventDone))
@@ -135,7 +135,7 @@ func TestTask_Cancelled_ModelCallStops(t *testing.T) { // T13, T25
 	task, err := c.Get(t.Context(), acc.TaskID)
 	require.NoError(t, err)
 	require.Equal(t, berth.TaskCancelled, task.Status)
-	require.Error(t, c.Cancel(t.Context(), acc.TaskID), "it is over")
+	require.Error(t, c.Cancel(t.Context(), acc.TaskID), "it has ended")
 	s.saveTask("task-cancelled", acc.TaskID)
 	s.noSlotHeld()
 }

@@ -35,9 +35,9 @@ func spanish(t *testing.T, text string) string {
 	return strings.TrimRight(string(out), "\n")
 }
 
-// Two Apertium nodes behind one pool. Two people speak at once in one session, each in long utterances that are cut for
-// their length: two turns, each on its node. The node of one is killed in mid-turn: nothing is lost, repeated or out of
-// order, and each turn ends once (A1-A8, A10, A11).
+// A1-A8, A10, A11: two Apertium nodes in one pool. Two speakers talk at the same time in one session, each in long turns of several
+// segments, each turn on its node. The node of one is killed during a turn: nothing is lost, repeated or out of order, and each
+// turn ends once.
 func TestTurn_TwoApertiumNodes_SpeakersKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
@@ -102,7 +102,7 @@ func TestTurn_TwoApertiumNodes_SpeakersKeepTheirOrder(t *testing.T) {
 	s.visible(t, c.id, ann, ben)
 }
 
-// visible holds that whoever looks at Temporal's pages finds the session's runs, and in each which node did what.
+// visible checks that Temporal's pages list the session's runs, and show in each the node of each job.
 func (s *stack) visible(t *testing.T, session string, turns ...client.Dispatch) {
 	t.Helper()
 	tc := s.temporal()

@@ -11,8 +11,8 @@ import (
 	"berth/workflows"
 )
 
-// A node is killed, or stopped, with jobs on it: they are done elsewhere, and the listener hears each segment once, in its
-// place (A11, P2). What a stopped one says of them when it goes on counts for nothing (P4).
+// A11, P2: a node is killed, or stopped, with jobs on it: other nodes run them, and the reader receives each segment once and in
+// order. P4: results of a stopped node that continues later are ignored.
 func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
@@ -26,7 +26,7 @@ func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {
 			require.Equal(t, first.NodeID, c.submit(first.TurnID, 1, "").NodeID)
 			victim := nodes[first.NodeID]
 			require.NoError(t, victim.cmd.Process.Signal(signal))
-			require.Equal(t, first.NodeID, c.submit(first.TurnID, 2, berth.FinalizeMaxDuration).NodeID, "nobody knows yet")
+			require.Equal(t, first.NodeID, c.submit(first.TurnID, 2, berth.FinalizeMaxDuration).NodeID, "not detected yet")
 			s.eventually("the jobs to go elsewhere", func() bool {
 				jobs := c.turn(first.TurnID).Jobs
 				return jobs[1].Dispatches == 2 && jobs[2].Dispatches == 2
@@ -62,7 +62,7 @@ func TestTurn_WorkerDies_Continues(t *testing.T) { // P2
 	first := c.submit("", 0, "")
 	job := a.next(s)
 	s.worker.kill()
-	job.answer <- nil // while nobody looks after the turn
+	job.answer <- nil // while no worker runs the turn
 	s.worker = s.startWorker()
 	for i := 1; i < 4; i++ {
 		require.Equal(t, berth.AffinityHit, c.submit(first.TurnID, i, "").Affinity)
@@ -77,7 +77,7 @@ func TestTurn_WorkerDies_Continues(t *testing.T) { // P2
 	s.saveHistory("turn-worker-killed", workflows.TurnWorkflowID(first.TurnID))
 }
 
-// Everything but the nodes is killed in mid-turn: the job that runs goes on, and so does the turn.
+// Everything but the nodes is killed during a turn: the running job continues, and so does the turn.
 func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))

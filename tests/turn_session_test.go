@@ -16,7 +16,7 @@ import (
 	"berth/workflows"
 )
 
-// One request is one job, however often and however many at once ask for it (L6, P7).
+// L6, P7: one request is one job, even if it is sent many times and concurrently.
 func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
 	s := shareStack(t)
 	d := s.testNode("dup-a", 100)
@@ -32,7 +32,7 @@ func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
 		for range n {
 			go func() {
 				var a answer
-				for range 20 { // a hundred at once may be more than one turn is asked at a time: 503, ask again
+				for range 20 { // a hundred concurrent requests may exceed the limit of a turn: retry on 503
 					a.Dispatch, a.err = c.Dispatch(context.Background(), c.id, spec)
 					if p := new(client.Problem); !errors.As(a.err, &p) || p.Status != http.StatusServiceUnavailable {
 						break
@@ -57,7 +57,7 @@ func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
 	}
 	first := client.JobSpec{RequestID: "r0", Segment: client.Segment{Text: "one"}}
 	fresh, begun := ask(first)
-	require.LessOrEqual(t, fresh, 1, "an answer that was lost is told as a replay")
+	require.LessOrEqual(t, fresh, 1, "a lost response is repeated as a replay")
 	next := client.JobSpec{RequestID: "r1", TurnID: begun.TurnID, Segment: client.Segment{Index: 1, Text: "two"}}
 	fresh, second := ask(next)
 	require.LessOrEqual(t, fresh, 1)
@@ -77,14 +77,14 @@ func TestTurn_ConcurrentDuplicates_OneJob(t *testing.T) {
 	s.eventually("the run to end", func() bool { return s.closed(workflows.TurnWorkflowID(begun.TurnID)) })
 	fresh, again := ask(first)
 	require.Zero(t, fresh)
-	require.Equal(t, begun, again, "also after the turn is over")
+	require.Equal(t, begun, again, "also after the turn has ended")
 	_, err = c.Dispatch(t.Context(), c.id, other)
 	require.Equal(t, berth.CodeIdempotencyMismatch, problem(t, err).Code)
-	require.Empty(t, d.jobs, "nobody did it twice")
+	require.Empty(t, d.jobs, "no node ran it twice")
 	s.noSlots("dup-a")
 }
 
-// A request that is refused in a running turn is asked again under the same id until a node has room.
+// A request that is refused in a running turn is retried with the same id until a node has a free slot.
 func TestTurn_SegmentRefused_RetryIsAccepted(t *testing.T) {
 	s := shareStack(t)
 	d := s.testNode("refuse-a", 1)
@@ -112,8 +112,8 @@ func TestTurn_SegmentRefused_RetryIsAccepted(t *testing.T) {
 	require.Equal(t, second.JobID, again.JobID)
 }
 
-// Redis loses everything in mid-conversation: segments are taken again within 10 s, on the turn's node unless that came
-// back last, the listener goes on, and nothing is lost or said twice (P5, L12).
+// P5, L12: Redis loses all data during a turn: segments are accepted again, on the turn's node unless that registered last, the
+// reader continues, and nothing is lost or repeated.
 func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *testredis.Server){
@@ -147,7 +147,7 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 			t.Logf("the next segment was taken %s after the loss", took)
 			require.Less(t, took, 10*time.Second)
 			require.Equal(t, first.NodeID, c.turn(first.TurnID).AffinityNodeID, "the turn still knows its node")
-			if next.NodeID != first.NodeID { // it was back a moment ago, and gets nothing new until its slots are put back
+			if next.NodeID != first.NodeID { // it registered a moment ago, and gets no jobs until its slots are restored
 				require.Equal(t, berth.AffinityMiss, next.Affinity)
 				require.Equal(t, berth.ExcludeFull, next.Missed)
 			}
@@ -159,7 +159,7 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 			running.answer <- nil
 			c.submit(first.TurnID, 3, berth.FinalizeManual)
 			require.Equal(t, "turn, 0:text 0, gap, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)", c.await(first.TurnID, berth.EventDone),
-				"the listener is told that history was lost, and misses nothing")
+				"the reader is notified of lost history, and misses nothing")
 			for _, j := range c.turn(first.TurnID).Jobs {
 				require.Equal(t, 1, j.Dispatches, "nothing was done twice")
 			}
@@ -168,7 +168,7 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 	}
 }
 
-// What is wrong is said clearly, and nothing is half done (X6, X5).
+// X5, X6: an invalid request is rejected with a clear error and has no partial effect.
 func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	s := shareStack(t)
 	s.testNode("invalid-a", 8)
@@ -185,7 +185,7 @@ func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 		return p.Code != berth.CodeUnavailable
 	})
 	require.Equal(t, berth.CodeNoNode, p.Code)
-	require.Contains(t, p.Detail, "translate:en-zh", "a pair that nobody serves is named")
+	require.Contains(t, p.Detail, "translate:en-zh", "an unsupported pair is named")
 	require.Equal(t, http.StatusNotFound, put(s.user("mallory"), "invalid-s1", "en", s.language).Status)
 
 	first := c.submit("", 0, "")

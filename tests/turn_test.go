@@ -22,7 +22,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 	a, b := s.testNode("a", 8), s.testNode("b", 8)
 	testNodes := map[string]*testNode{"a": a, "b": b}
 
-	t.Run("an utterance follows its node and comes back in order", func(t *testing.T) { // A1-A4, A6, A7, A10
+	t.Run("a turn stays on its node and its results are in order", func(t *testing.T) { // A1-A4, A6, A7, A10
 		c := s.session("alice", "s1")
 		for _, d := range testNodes {
 			d.held.Store(true)
@@ -33,7 +33,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, again.Replay)
 		again.Replay = false
-		require.Equal(t, first, again, "asking again meets the same turn and job")
+		require.Equal(t, first, again, "a retry returns the same turn and job")
 		for i := 1; i < 5; i++ {
 			next := c.submit(first.TurnID, i, berth.FinalizeMaxDuration)
 			require.Equal(t, first.NodeID, next.NodeID)
@@ -62,7 +62,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 		stored, err := c.trySubmit("", 0, berth.FinalizeNone)
 		require.NoError(t, err)
-		require.Equal(t, first.JobID, stored.JobID, "also when the turn is over")
+		require.Equal(t, first.JobID, stored.JobID, "also after the turn has ended")
 		_, err = c.trySubmit(first.TurnID, 7, berth.FinalizeNone)
 		require.Equal(t, berth.CodeTurnFinalized, problem(t, err).Code)
 		require.Equal(t, http.StatusConflict, problem(t, c.FinalizeTurn(t.Context(), first.TurnID)).Status)
@@ -70,7 +70,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		s.saveHistory("turn-in-order", workflows.TurnWorkflowID(first.TurnID))
 	})
 
-	t.Run("two people in one session are two turns", func(t *testing.T) { // A8
+	t.Run("two speakers in one session have two turns", func(t *testing.T) { // A8
 		c := s.session("alice", "s2")
 		one := c.submit("", 0, "")
 		two, err := c.Dispatch(t.Context(), c.id, client.JobSpec{RequestID: "other", SpeakerID: "eve", Segment: client.Segment{Text: "hello"}})
@@ -100,7 +100,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		require.Equal(t, 2, redone.in.Dispatch)
 		redone.answer <- nil
 		c.submit(first.TurnID, 1, berth.FinalizeManual)
-		testNodes[first.NodeID].next(s).answer <- berth.Invalid("text", "is no language")
+		testNodes[first.NodeID].next(s).answer <- berth.Invalid("text", "unknown language")
 		for _, d := range testNodes {
 			d.held.Store(false)
 		}
@@ -110,7 +110,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		s.saveHistory("turn-node-failed", workflows.TurnWorkflowID(first.TurnID))
 	})
 
-	t.Run("nodes that failed try again, and at the end it is told why", func(t *testing.T) { // A11
+	t.Run("failed nodes are retried, and the last error is reported", func(t *testing.T) { // A11
 		c := s.session("alice", "s3b")
 		for _, d := range testNodes {
 			d.held.Store(true)
@@ -142,7 +142,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		s.saveHistory("turn-nodes-failed", workflows.TurnWorkflowID(first.TurnID))
 	})
 
-	t.Run("a run that is cancelled says what became of its turn", func(t *testing.T) {
+	t.Run("a cancelled run reports the end of its turn", func(t *testing.T) {
 		c := s.session("alice", "s4")
 		for _, d := range testNodes {
 			d.held.Store(true)
@@ -171,12 +171,12 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 			until, err := s.redis().ZScore(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Result()
 			return err == nil && until > float64(time.Now().Add(10*time.Second).UnixMilli())
 		})
-		// L12: told that Redis may have lost data, the turn puts the slot back.
+		// L12: after a signal that Redis may have lost data, the turn restores the slot.
 		scripts := s.redis()
 		require.NoError(t, scripts.ZRem(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Err())
 		require.NoError(t, scripts.HSet(t.Context(), slots.Keys().Guard(), "grace", time.Now().Add(time.Second).UnixMilli()).Err())
 		require.NoError(t, s.temporal().SignalWorkflow(t.Context(), workflows.TurnWorkflowID(first.TurnID), "", workflows.SignalReassert, nil))
-		s.eventually("the slot to be put back", func() bool {
+		s.eventually("the slot to be restored", func() bool {
 			return scripts.ZScore(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Err() == nil
 		})
 		for _, d := range testNodes {
@@ -240,7 +240,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 	})
 }
 
-// A turn whose first job finds no node never was; the same request begins it later.
+// A turn whose first job finds no node is not started; the same request starts it later.
 func TestTurn_NoNode_SameRequestStartsItLater(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=1500"))
@@ -254,7 +254,7 @@ func TestTurn_NoNode_SameRequestStartsItLater(t *testing.T) {
 		_, err := c.Dispatch(t.Context(), c.id, refused)
 		require.Equal(t, berth.CodeNodeFull, problem(t, err).Code)
 	}
-	never := sha256.Sum256([]byte(c.id + "\x00" + refused.RequestID)) // nobody is told of a turn that never was
+	never := sha256.Sum256([]byte(c.id + "\x00" + refused.RequestID)) // the id of the turn that was not started
 	run := workflows.TurnWorkflowID("t-" + hex.EncodeToString(never[:])[:26])
 	s.awaitEnd(run)
 	s.saveHistory("turn-refused", run)
@@ -266,7 +266,7 @@ func TestTurn_NoNode_SameRequestStartsItLater(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, begun.Replay)
 
-	// A1: nothing more is said, so the turn's timer ends it.
+	// A1: no more segments arrive, so the turn's timer ends it.
 	require.Equal(t, "turn, 0:text 0, done(timeout 0/1)", c.await(begun.TurnID, berth.EventDone))
 	s.awaitEnd(workflows.TurnWorkflowID(begun.TurnID))
 	s.saveHistory("turn-timeout-heard", workflows.TurnWorkflowID(begun.TurnID))
