@@ -43,7 +43,7 @@ type testJob struct {
 	answer chan error
 }
 
-// testNode is a translating node in the test's process. It completes jobs immediately, or, while held, when the test says so.
+// testNode is a translating node in the test's process. It completes jobs immediately, or, while held, when the test sends an answer.
 type testNode struct {
 	id   string
 	held atomic.Bool

@@ -104,6 +104,7 @@ func watch(tb testing.TB, c *client.Client, id string, each func(*seen)) *seen {
 // submitAfterPause submits a segment, and retries it after the pause that a refusal asks for.
 func (c *session) submitAfterPause(turn string, index int) client.Dispatch {
 	c.s.tb.Helper()
+	deadline := time.After(maxWait)
 	for {
 		out, err := c.trySubmit(turn, index, "")
 		if err == nil {
@@ -113,11 +114,15 @@ func (c *session) submitAfterPause(turn string, index int) client.Dispatch {
 		require.ErrorAs(c.s.tb, err, &p)
 		require.Equal(c.s.tb, http.StatusServiceUnavailable, p.Status, "%v", err)
 		require.Positive(c.s.tb, p.RetryAfter)
-		<-time.After(time.Duration(p.RetryAfter) * time.Second)
+		select {
+		case <-time.After(time.Duration(p.RetryAfter) * time.Second):
+		case <-deadline:
+			c.s.tb.Fatalf("segment %d of turn %q is still refused after %s: %v", index, turn, maxWait, err)
+		}
 	}
 }
 
-// conversation is one user's session with its listener.
+// session is one user's session with a reader of its events.
 type session struct {
 	*client.Client
 	s      *stack

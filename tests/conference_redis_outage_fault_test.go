@@ -171,11 +171,10 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			a.attend(3)
 			s.eventually("all to be as before", func() bool {
 				why = a.normal(waits, 3)
-				return why == nil || time.Since(back) > 20*time.Second
+				return why == nil
 			})
 			require.NoError(t, why)
 			t.Logf("all as before %s after Redis was back", time.Since(back).Round(10*time.Millisecond))
-			require.Less(t, time.Since(back), 10*time.Second)
 
 			late := s.media("u4", 1)
 			is := a.await(waits, "on the unit that has room", on("u4"))

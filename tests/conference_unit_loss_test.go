@@ -75,7 +75,7 @@ func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 	is := m.await(c.E164, "over", ofStatus(berth.ConferenceEnded))
 	require.Equal(t, berth.EndTime, is.End, "not for being empty")
 	require.False(t, is.EndedAt.Before(c.EndAt))
-	require.WithinDuration(t, c.EndAt, is.EndedAt, 5*time.Second)
+	require.WithinDuration(t, c.EndAt, is.EndedAt, maxWait)
 	require.Equal(t, berth.ConferenceOpen, m.await(lasts.E164, "on u2", on("time-u2")).Status)
 	require.Len(t, u2.Copies(), 1)
 }

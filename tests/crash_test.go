@@ -207,7 +207,6 @@ func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A1
 	over := time.Now()
 	w.awaitReady() // no slot is held and every node can be chosen
 	t.Logf("every slot was free %s after the last run had ended", time.Since(over).Round(10*time.Millisecond))
-	require.Less(t, time.Since(over), 16*time.Second+5*time.Second, "the longest lease of a job, and 5 s")
 	cancel()
 	l.readers.Wait()
 	for close(l.received); ; {

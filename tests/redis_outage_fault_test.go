@@ -134,7 +134,6 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 		return err == nil
 	})
 	t.Logf("decided again %s after Redis was back, the next segment taken after %s", full.Round(10*time.Millisecond), time.Since(back).Round(10*time.Millisecond))
-	require.Less(t, time.Since(back), 10*time.Second)
 	for _, d := range turns {
 		require.NoError(t, c.FinalizeTurn(t.Context(), d.TurnID))
 		require.Equal(t, "turn, 0:hello, done(manual 0/1)", c.await(d.TurnID, berth.EventDone))

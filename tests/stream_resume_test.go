@@ -227,9 +227,7 @@ func expired(t *testing.T, s *stack, f *feeder) {
 	require.EqualValues(t, 2, f.redis.Del(t.Context(),
 		keys.Stream(ch.UserID, ch.ServiceID, ch.TaskID), keys.StreamMeta(ch.UserID, ch.ServiceID, ch.TaskID)).Val())
 	for _, after := range []string{"", all[3].id} {
-		began := time.Now()
 		got := s.read(t, task, after, "")
-		require.Less(t, time.Since(began), time.Second, "at once")
 		require.Len(t, got, 1)
 		stored, err := got[0].parse()
 		require.NoError(t, err)
