@@ -1,9 +1,10 @@
-// Package api is berth's HTTP side: JSON calls described and validated by huma, events and assets as raw
-// handlers described by hand in the same document, one writer of problem details for all (X4). It keeps no
-// state: any number of processes serve the same tasks (X9).
+// Package api serves berth's HTTP API. JSON calls are described and validated by huma; events and assets have raw handlers
+// that are described by hand in the same OpenAPI document. All errors become problem details in one place. The package
+// keeps no state: any number of processes serve the same tasks.
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ type Starter interface {
 	ReportUnits(ctx context.Context, units []workflows.NodeRef) error
 }
 
-// Ledger is what the API reads and stores; *ledger.Ledger is one.
+// Ledger stores what the API needs to keep; *ledger.Ledger is one.
 type Ledger interface {
 	PutAsset(ctx context.Context, a berth.Asset) (berth.Asset, error)
 	GetAsset(ctx context.Context, userID, id string) (berth.Asset, error)
@@ -55,12 +56,12 @@ type Ledger interface {
 	FinishedSteps(ctx context.Context, taskID string) ([]ledger.FinishedStep, error)
 	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
 	GetSession(ctx context.Context, userID, id string) (berth.Session, error)
-	// SearchConferences is a page of conferences, the newest first; NextE164 a free number, CountOwners how many
-	// conferences each unit owns.
+	// SearchConferences returns a page of conferences, newest first, NextE164 a free number, and CountOwners the number of
+	// conferences that each unit owns.
 	SearchConferences(ctx context.Context, q ledger.ConferenceQuery, cursor string, limit int) (found []berth.Conference, next string, err error)
 	NextE164(ctx context.Context, from string) (string, error)
 	CountOwners(ctx context.Context) (map[string]int, error)
-	// FindConferenceKey is what an idempotency key stands for, KeepConferenceKey remembers it; whoever was first counts.
+	// FindConferenceKey returns the conference of an idempotency key, KeepConferenceKey stores it unless the key has one.
 	FindConferenceKey(ctx context.Context, id string) (ledger.ConferenceKey, error)
 	KeepConferenceKey(ctx context.Context, k ledger.ConferenceKey, instead string) (ledger.ConferenceKey, error)
 	// PutSetting keeps what an operator set about the fleet; fleet.ApplySetting writes it to Redis.
@@ -72,45 +73,45 @@ type Ledger interface {
 	Ping(ctx context.Context) error
 }
 
-// Fleet is what reads about the fleet are answered from, without asking Redis; *fleet.Fleet is one.
+// Fleet is the fleet as this process last read it from Redis; *fleet.Fleet is one.
 type Fleet interface {
-	// Snapshot is the fleet as it was last read; never nil.
+	// Snapshot never returns nil.
 	Snapshot() *fleet.Snapshot
-	// Writable answers nil, or CodeUnavailable while Redis is away (L11).
+	// Writable returns nil, or CodeUnavailable while Redis is unavailable.
 	Writable() error
-	// Ready is closed after the first reading.
+	// Ready is closed after the first read.
 	Ready() <-chan struct{}
-	// CatchUp returns when the snapshot has the configuration that Redis has, or when ctx ends.
+	// CatchUp returns when the snapshot has Redis's current configuration, or when ctx ends.
 	CatchUp(ctx context.Context)
 }
 
-// Pinger tells whether a dependency answers.
+// Pinger checks whether a dependency responds.
 type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
-// Config is what an operator sets. Zero values take the defaults named here.
+// Config holds the settings of an operator. Zero values have the defaults stated here.
 type Config struct {
 	AuthSecret        string                    // HS256 secret of tokens and tickets; required
 	Audience          string                    // of bearer tokens: "berth"
-	Issuer            string                    // of bearer tokens; empty: not checked
+	Issuer            string                    // of bearer tokens; empty: any
 	TicketTTL         time.Duration             // 60 s
 	MaxUploadBytes    int64                     // 10 MiB
 	HeartbeatInterval time.Duration             // of event streams: 15 s
-	BodyTimeout       time.Duration             // for sending a JSON body: 15 s; an upload has four times that
+	BodyTimeout       time.Duration             // to receive a JSON body: 15 s; four times that for an upload
 	TemporalUIURL     string                    // for links; empty: none
 	TemporalNamespace string                    // for links: "default"
-	Tier              berth.Tier                // what tasks are served as until credits decide (T18): paid
-	TurnTimeout       time.Duration             // a turn ends that long after its last segment (A1): 10 s
-	JobTimeout        time.Duration             // longest one node may take for one job: 30 s
-	Conferences       workflows.ConferenceRules // how they are recovered (C9): every 5 min, for 30 min; 10 s for a command
-	NumbersFrom       string                    // first of the numbers that conferences are assigned: 8881000000
-	SessionAffinity   bool                      // sessions are spread over the pools that serve them; else the first has all (L5)
+	Tier              berth.Tier                // of all tasks: paid
+	TurnTimeout       time.Duration             // from a turn's last segment to its end: 10 s
+	JobTimeout        time.Duration             // limit of one job on one node: 30 s
+	Conferences       workflows.ConferenceRules // recovery: every 5 min, for 30 min; 10 s for a command
+	NumbersFrom       string                    // first number that is assigned to conferences: 8881000000
+	SessionAffinity   bool                      // spreads sessions over the pools that serve them; otherwise the first pool takes all
 	Production        bool
 	Version           string
 }
 
-// Deps is what the API stands on. All but Verifier, Metrics and Clock are required.
+// Deps are the dependencies of the API. All but Verifier, Metrics and Clock are required.
 type Deps struct {
 	Starter  Starter
 	Ledger   Ledger
@@ -133,16 +134,17 @@ type server struct {
 	verifier Verifier
 	tickets  hs256
 	placer   *placement.Placer
+	echo     *echo.Echo
 	doc      huma.API
 	rules    map[string]rule // written by New only
 	listing  atomic.Pointer[listing]
-	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as they were last read
+	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 }
 
-// minProductionSecret is what HS256 needs to be as strong as its hash.
+// minProductionSecret is the length of a secret, in bytes, that makes HS256 as strong as its hash.
 const minProductionSecret = 32
 
-// New builds the router with every route, its description and its rule of access.
+// New returns a router with all routes, their descriptions and their access rules.
 func New(d Deps) (*echo.Echo, error) {
 	s, err := newServer(d)
 	if err != nil {
@@ -152,31 +154,31 @@ func New(d Deps) (*echo.Echo, error) {
 	e.HideBanner, e.HidePort = true, true
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
-	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // what the server says of broken clients
+	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // errors of broken clients
 	e.Use(s.begin, s.rescue, unescape, s.guard, s.bound)
-	s.doc = newDocument(e)
-	s.tasks(e)
-	s.events(e)
-	s.sessions()
-	s.turns()
-	s.executions()
-	s.conferences(e)
-	s.sessionEventsRoute(e)
-	s.assets(e)
-	s.ticketsRoute()
-	s.templates()
-	s.nodes(e)
-	s.pools(e)
-	s.fleetConfig(e)
-	s.assignments(e)
-	if err := s.operations(e); err != nil {
+	s.echo, s.doc = e, newDocument(e)
+	s.taskRoutes()
+	s.taskEventRoute()
+	s.sessionRoutes()
+	s.turnRoutes()
+	s.executionRoutes()
+	s.conferenceRoutes()
+	s.sessionEventRoute()
+	s.assetRoutes()
+	s.ticketRoute()
+	s.templateRoutes()
+	s.nodeRoutes()
+	s.poolRoutes()
+	s.fleetConfigRoutes()
+	s.assignmentRoutes()
+	if err := s.operationRoutes(); err != nil {
 		return nil, err
 	}
 	page := console.Handler()
 	e.RouteNotFound("/*", func(c echo.Context) error { return s.elsewhere(c, page) })
 	for _, r := range e.Routes() {
 		if _, ok := s.rules[routeKey(r.Method, r.Path)]; !ok && r.Method != echo.RouteNotFound {
-			return nil, fmt.Errorf("route %s %s has no rule of access", r.Method, r.Path)
+			return nil, fmt.Errorf("route %s %s has no access rule", r.Method, r.Path)
 		}
 	}
 	return e, nil
@@ -185,25 +187,25 @@ func New(d Deps) (*echo.Echo, error) {
 func newServer(d Deps) (*server, error) {
 	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Scripts == nil ||
 		d.Fleet == nil || d.Redis == nil || d.Temporal == nil || d.Logger == nil {
-		return nil, errors.New("api: a dependency is missing")
+		return nil, errors.New("api: every dependency but Verifier, Metrics and Clock is required")
 	}
 	c := &d.Config
 	if c.AuthSecret == "" || (c.Production && len(c.AuthSecret) < minProductionSecret) {
-		return nil, fmt.Errorf("api: the secret of tokens must be set, in production with %d bytes or more", minProductionSecret)
+		return nil, fmt.Errorf("api: set AuthSecret, in production to at least %d bytes", minProductionSecret)
 	}
-	setDefault(&c.Audience, defaultAudience)
-	setDefault(&c.TicketTTL, time.Minute)
-	setDefault(&c.MaxUploadBytes, 10<<20)
-	setDefault(&c.HeartbeatInterval, 15*time.Second)
-	setDefault(&c.BodyTimeout, 15*time.Second)
-	setDefault(&c.TemporalNamespace, "default")
-	setDefault(&c.Tier, berth.TierPaid)
-	setDefault(&c.TurnTimeout, 10*time.Second)
-	setDefault(&c.JobTimeout, 30*time.Second)
-	setDefault(&c.Conferences.Retry, 5*time.Minute)
-	setDefault(&c.Conferences.GiveUp, 30*time.Minute)
-	setDefault(&c.Conferences.Command, 10*time.Second)
-	setDefault(&c.NumbersFrom, "8881000000")
+	c.Audience = cmp.Or(c.Audience, defaultAudience)
+	c.TicketTTL = cmp.Or(c.TicketTTL, time.Minute)
+	c.MaxUploadBytes = cmp.Or(c.MaxUploadBytes, 10<<20)
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 15*time.Second)
+	c.BodyTimeout = cmp.Or(c.BodyTimeout, 15*time.Second)
+	c.TemporalNamespace = cmp.Or(c.TemporalNamespace, "default")
+	c.Tier = cmp.Or(c.Tier, berth.TierPaid)
+	c.TurnTimeout = cmp.Or(c.TurnTimeout, 10*time.Second)
+	c.JobTimeout = cmp.Or(c.JobTimeout, 30*time.Second)
+	c.Conferences.Retry = cmp.Or(c.Conferences.Retry, 5*time.Minute)
+	c.Conferences.GiveUp = cmp.Or(c.Conferences.GiveUp, 30*time.Minute)
+	c.Conferences.Command = cmp.Or(c.Conferences.Command, 10*time.Second)
+	c.NumbersFrom = cmp.Or(c.NumbersFrom, "8881000000")
 	if err := berth.ValidE164("NumbersFrom", c.NumbersFrom); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
@@ -219,42 +221,36 @@ func newServer(d Deps) (*server, error) {
 	return s, nil
 }
 
-func setDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
-}
-
-// newDocument is huma without its own routes: the description is served by us, and nothing from a CDN.
+// newDocument returns huma without its own routes, whose pages load scripts from a CDN.
 func newDocument(e *echo.Echo) huma.API {
 	cfg := huma.DefaultConfig("berth", apiVersion)
-	cfg.Info.Description = "A durable dispatcher for scarce capacity: LLM tasks, their events and their assets."
+	cfg.Info.Description = "A durable dispatcher for scarce capacity: language model tasks, translation sessions, executions on nodes, and " +
+		"conferences on media units." + describeCodes()
 	cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", ""
 	cfg.CreateHooks = nil
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"},
-		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: the events of one task, session or conference, for a minute"},
+		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: describeScopes()},
+		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: opens the events of one task, session or conference, for a minute"},
 	}
 	doc := humaecho.New(e, cfg)
 	describeEnums(doc.OpenAPI().Components.Schemas)
 	return doc
 }
 
-// apiVersion is the version of the description, not of the program.
+// apiVersion is the version of the OpenAPI description, not of the program.
 const apiVersion = "1.0.0"
 
-// register adds a JSON call: huma checks and describes it, r guards it.
+// register adds a JSON call, which huma validates and describes. r states who may call it.
 func register[I, O any](s *server, op huma.Operation, r rule, handler func(context.Context, *I) (*O, error)) {
 	describeAccess(&op, r)
-	op.MaxBodyBytes = maxBodyBytes + 1 // readBody is the limit
+	op.MaxBodyBytes = maxBodyBytes + 1 // readBody enforces the limit
 	op.BodyReadTimeout = -1
 	s.rules[routeKey(op.Method, echoPath(op.Path))] = r
 	huma.Register(s.doc, op, handler)
 }
 
-// route adds a raw handler with a description written by hand.
-func (s *server) route(e *echo.Echo, op huma.Operation, r rule, handler echo.HandlerFunc) {
+// route adds a raw handler with its own description.
+func (s *server) route(op huma.Operation, r rule, handler echo.HandlerFunc) {
 	r.raw = true
 	describeAccess(&op, r)
 	if _, ok := op.Responses["default"]; !ok {
@@ -262,7 +258,7 @@ func (s *server) route(e *echo.Echo, op huma.Operation, r rule, handler echo.Han
 	}
 	s.rules[routeKey(op.Method, echoPath(op.Path))] = r
 	s.doc.OpenAPI().AddOperation(&op)
-	e.Add(op.Method, echoPath(op.Path), handler)
+	s.echo.Add(op.Method, echoPath(op.Path), handler)
 }
 
 func describeAccess(op *huma.Operation, r rule) {
@@ -272,7 +268,7 @@ func describeAccess(op *huma.Operation, r rule) {
 	if len(r.scopes) == 0 {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
-	for _, scope := range r.scopes { // any one of them
+	for _, scope := range r.scopes { // one of them suffices
 		op.Security = append(op.Security, map[string][]string{"bearer": {scope}})
 	}
 	if r.ticket != noTicket {
@@ -287,16 +283,16 @@ func (s *server) problemResponse() *huma.Response {
 	}
 }
 
-// echoPath is an OpenAPI path as the router writes it.
+// echoPath returns an OpenAPI path in the router's syntax.
 func echoPath(path string) string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
 
-// consolePolicy lets the page run its own scripts and styles only (P17).
+// consolePolicy restricts the page to its own scripts and styles.
 const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; " +
 	"font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// elsewhere serves the page and its files for every path that is no part of the API.
+// elsewhere serves the page and its files on every path outside the API.
 func (s *server) elsewhere(c echo.Context, page http.Handler) error {
 	req := c.Request()
 	if allowed := s.allowed(c); len(allowed) > 0 {
@@ -305,16 +301,16 @@ func (s *server) elsewhere(c echo.Context, page http.Handler) error {
 	}
 	reading := req.Method == http.MethodGet || req.Method == http.MethodHead
 	if !reading || req.URL.Path == "/v1" || strings.HasPrefix(req.URL.Path, "/v1/") || req.URL.Path == "/metrics" {
-		return berth.Errorf(berth.CodeNotFound, "no such route")
+		return berth.Errorf(berth.CodeNotFound, "route not found")
 	}
 	h := c.Response().Header()
 	h.Set(echo.HeaderContentSecurityPolicy, consolePolicy)
-	h.Del(echo.HeaderCacheControl) // the page knows which of its files never change
+	h.Del(echo.HeaderCacheControl) // the page sets its own: some of its files never change
 	page.ServeHTTP(c.Response(), req)
 	return nil
 }
 
-// allowed lists the methods a path has. The router, with a route for whatever is not found, no longer tells.
+// allowed returns the methods of a path. With a route for unknown paths, the router does not report them.
 func (s *server) allowed(c echo.Context) []string {
 	var methods []string
 	probe := c.Echo().NewContext(c.Request(), nil)

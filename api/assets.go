@@ -35,9 +35,9 @@ const (
 	acceptedMedia = "image/png, image/jpeg, image/webp, or text in UTF-8"
 )
 
-func (s *server) assets(e *echo.Echo) {
+func (s *server) assetRoutes() {
 	file := &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "PNG, JPEG or WebP, or text in UTF-8"}
-	s.route(e, huma.Operation{
+	s.route(huma.Operation{
 		OperationID: "upload-asset", Method: http.MethodPost, Path: "/v1/assets", Tags: []string{"assets"},
 		Summary: "Store an image or a text, to be used in a task's variables",
 		Description: "The content decides what it is, whatever the request claims. 413 over the size limit, " +
@@ -52,7 +52,7 @@ func (s *server) assets(e *echo.Echo) {
 			Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(assetView{})}},
 		}},
 	}, forUser, s.upload)
-	s.route(e, huma.Operation{
+	s.route(huma.Operation{
 		OperationID: "get-asset", Method: http.MethodGet, Path: "/v1/assets/{id}", Tags: []string{"assets"},
 		Summary:    "The content of one's own asset",
 		Parameters: []*huma.Param{idParam()},

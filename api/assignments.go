@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/labstack/echo/v4"
 
 	"berth"
 	"berth/internal/placement"
@@ -50,7 +49,7 @@ type releaseInput struct {
 	LeaseID string `path:"leaseId"`
 }
 
-func (s *server) assignments(*echo.Echo) {
+func (s *server) assignmentRoutes() {
 	tags := []string{"assignments"}
 	register(s, huma.Operation{
 		OperationID: "assign", Method: http.MethodPost, Path: "/v1/assignments", Tags: tags,

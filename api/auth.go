@@ -14,14 +14,38 @@ import (
 	"berth"
 )
 
-// Scopes of a token (X5).
+// The scopes of a token. Each has a row in the table scopes.
 const (
 	ScopeUser     = "user"
 	ScopeNode     = "node"
 	ScopeOperator = "operator"
 )
 
-// What tokens made by IssueToken carry, and what is expected of others unless configured.
+var scopes = []struct{ name, allows string }{
+	{ScopeUser, "submit work and read one's own"},
+	{ScopeNode, "run a node or media unit: register, send heartbeats, report"},
+	{ScopeOperator, "see every user's work and manage the fleet"},
+}
+
+// Scopes returns the names of all scopes.
+func Scopes() []string {
+	var names []string
+	for _, s := range scopes {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+func describeScopes() string {
+	var b strings.Builder
+	b.WriteString("Scopes:")
+	for _, s := range scopes {
+		fmt.Fprintf(&b, " `%s` (%s)", s.name, s.allows)
+	}
+	return b.String()
+}
+
+// Claims of the tokens of IssueToken, expected of all tokens unless configured otherwise.
 const (
 	defaultAudience = "berth"
 	defaultIssuer   = "berth"
@@ -29,18 +53,18 @@ const (
 	leeway          = 5 * time.Second
 )
 
-// Principal is who calls.
+// Principal is the authenticated caller.
 type Principal struct {
 	UserID    string
 	Scopes    []string
 	ExpiresAt time.Time
 }
 
-// Operator tells whether the caller may see everybody's.
+// Operator reports whether the caller may see every user's work.
 func (p Principal) Operator() bool { return slices.Contains(p.Scopes, ScopeOperator) }
 
-// Verifier turns a bearer token into its owner, or fails with berth.CodeUnauthenticated. The built-in one
-// knows HS256; one for JWKS or OIDC takes its place through Deps.Verifier.
+// Verifier returns the owner of a bearer token, or CodeUnauthenticated. The built-in one verifies HS256; set Deps.Verifier
+// for JWKS or OIDC.
 type Verifier interface {
 	Verify(ctx context.Context, token string) (Principal, error)
 }
@@ -48,13 +72,13 @@ type Verifier interface {
 type claims struct {
 	jwt.RegisteredClaims
 	Scope string `json:"scope,omitempty"`
-	// what a ticket is for: one of them
+	// one of these is set in a ticket
 	Task       string `json:"task,omitempty"`
 	Session    string `json:"session,omitempty"`
 	Conference string `json:"conference,omitempty"`
 }
 
-// IssueToken makes an HS256 bearer token for user with the given scopes, valid for ttl from now.
+// IssueToken returns an HS256 bearer token for user with the given scopes that expires after ttl.
 func IssueToken(secret, user string, scopes []string, ttl time.Duration) (string, error) {
 	if err := berth.ValidID("user", user); err != nil {
 		return "", err
@@ -80,7 +104,7 @@ func sign(secret string, c claims) (string, error) {
 	return t, nil
 }
 
-// hs256 verifies tokens and tickets made with one shared secret; the audience tells them apart.
+// hs256 verifies tokens and tickets that were signed with one shared secret. Their audiences differ.
 type hs256 struct {
 	secret           []byte
 	audience, issuer string
@@ -98,7 +122,7 @@ func (v hs256) parse(token, audience, issuer string) (claims, error) {
 	var c claims
 	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return v.secret, nil }, opts...)
 	if err != nil {
-		reason := "the token does not verify"
+		reason := "the token is invalid"
 		if errors.Is(err, jwt.ErrTokenExpired) {
 			reason = "the token has expired"
 		}
@@ -107,7 +131,7 @@ func (v hs256) parse(token, audience, issuer string) (claims, error) {
 	return c, nil
 }
 
-// Verify accepts bearer tokens, never tickets.
+// Verify implements Verifier. It rejects tickets.
 func (v hs256) Verify(_ context.Context, token string) (Principal, error) {
 	c, err := v.parse(token, v.audience, v.issuer)
 	if err != nil {
@@ -116,10 +140,10 @@ func (v hs256) Verify(_ context.Context, token string) (Principal, error) {
 	return Principal{UserID: c.Subject, Scopes: strings.Fields(c.Scope), ExpiresAt: c.ExpiresAt.Time}, nil
 }
 
-// ticketKind is whose events a ticket opens.
+// ticketKind states whose events a ticket opens.
 type ticketKind string
 
-// The kinds; a route without one takes no tickets.
+// The kinds. A route without one accepts no tickets.
 const (
 	noTicket         ticketKind = ""
 	ticketTask       ticketKind = "task"
@@ -127,7 +151,7 @@ const (
 	ticketConference ticketKind = "conference"
 )
 
-// opens is the claim that says which one a ticket of this kind opens.
+// opens returns the claim with the id that a ticket of this kind opens.
 func (c *claims) opens(kind ticketKind) *string {
 	switch kind {
 	case ticketSession:
@@ -139,8 +163,8 @@ func (c *claims) opens(kind ticketKind) *string {
 	}
 }
 
-// ticket makes a token that opens the events of one task, session or conference and nothing else. What an operator may
-// see beyond their own, their ticket opens, too.
+// ticket returns a token that opens the events of one task, session or conference and nothing else. An operator's ticket
+// opens those of any user.
 func (v hs256) ticket(who Principal, kind ticketKind, id string, ttl time.Duration) (string, time.Time, error) {
 	now := v.clock()
 	expires := now.Add(ttl).Truncate(time.Second)
@@ -159,14 +183,14 @@ func (v hs256) ticket(who Principal, kind ticketKind, id string, ttl time.Durati
 	return t, expires, err
 }
 
-// redeem tells whose ticket for the task, session or conference this is.
+// redeem returns the owner of a ticket for the task, session or conference.
 func (v hs256) redeem(ticket string, kind ticketKind, id string) (Principal, error) {
 	c, err := v.parse(ticket, ticketAudience, "")
 	if err != nil {
 		return Principal{}, err
 	}
 	if opens := *c.opens(kind); opens == "" || opens != id {
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the ticket is for something else")
+		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the ticket opens other events")
 	}
 	scopes := []string{ScopeUser}
 	if c.Scope == ScopeOperator {
@@ -175,30 +199,30 @@ func (v hs256) redeem(ticket string, kind ticketKind, id string) (Principal, err
 	return Principal{UserID: c.Subject, Scopes: scopes, ExpiresAt: c.ExpiresAt.Time}, nil
 }
 
-// rule says who may call a route. A route without a rule stops New.
+// rule states who may call a route and how its body is read. New fails for a route without one.
 type rule struct {
-	public bool       // nobody is asked for a token
-	scopes []string   // one of them opens it; none: any valid token
-	ticket ticketKind // a ticket in the query opens it, too
-	raw    bool       // the handler reads the body itself
-	stream bool       // the answer has no end in time
+	public bool       // no token is needed
+	scopes []string   // one of them is needed; none: any valid token
+	ticket ticketKind // a ticket in the query is accepted instead
+	raw    bool       // the handler reads the body
+	stream bool       // the response has no time limit
 }
 
-// The rules that routes share.
+// The rules that several routes share.
 var (
 	forUser     = rule{scopes: []string{ScopeUser}}
-	forUsers    = rule{scopes: []string{ScopeUser, ScopeOperator}} // one's own; an operator sees everybody's
+	forUsers    = rule{scopes: []string{ScopeUser, ScopeOperator}} // an operator may see every user's
 	forNode     = rule{scopes: []string{ScopeNode}}
 	forOperator = rule{scopes: []string{ScopeOperator}}
 	forFleet    = rule{scopes: []string{ScopeNode, ScopeOperator}}
 )
 
-// takes tells whether a token with these scopes opens the route.
-func (r rule) takes(scopes []string) bool {
+// allows reports whether a token with these scopes may call the route.
+func (r rule) allows(scopes []string) bool {
 	return len(r.scopes) == 0 || slices.ContainsFunc(r.scopes, func(s string) bool { return slices.Contains(scopes, s) })
 }
 
-// guard authenticates and authorises every request before anything of its body is read (X5).
+// guard authenticates and authorises every request before its body is read.
 func (s *server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if err := s.admit(c); err != nil {
@@ -208,10 +232,10 @@ func (s *server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// admit says whether the request may go on, and notes whose it is.
+// admit checks the caller of a request and records it in the call.
 func (s *server) admit(c echo.Context) error {
 	r, known := s.rules[routeKey(c.Request().Method, c.Path())]
-	if !known || r.public { // unknown: the router's own 404 or 405
+	if !known || r.public { // an unknown route is the router's 404 or 405
 		return nil
 	}
 	var p Principal
@@ -229,7 +253,7 @@ func (s *server) admit(c echo.Context) error {
 		c.Response().Header().Set(echo.HeaderWWWAuthenticate, challenge)
 		return err
 	}
-	if !r.takes(p.Scopes) {
+	if !r.allows(p.Scopes) {
 		c.Response().Header().Set(echo.HeaderWWWAuthenticate,
 			fmt.Sprintf(`Bearer realm="berth", error="insufficient_scope", scope=%q`, strings.Join(r.scopes, " ")))
 		return berth.Errorf(berth.CodeForbidden, "the token lacks the scope %s", strings.Join(r.scopes, " or "))
@@ -241,17 +265,17 @@ func (s *server) admit(c echo.Context) error {
 func (s *server) authenticate(c echo.Context, r rule) (Principal, error) {
 	header := c.Request().Header.Values(echo.HeaderAuthorization)
 	if len(header) > 1 {
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "more than one Authorization header")
+		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "send one Authorization header")
 	}
 	if len(header) == 0 {
 		if t := c.QueryParam("ticket"); r.ticket != noTicket && t != "" {
 			return s.tickets.redeem(t, r.ticket, c.ParamValues()[0])
 		}
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is needed")
+		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
 	}
 	scheme, token, _ := strings.Cut(header[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is needed")
+		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
 	}
 	p, err := s.verifier.Verify(c.Request().Context(), strings.TrimSpace(token))
 	if err != nil {
@@ -263,5 +287,5 @@ func (s *server) authenticate(c echo.Context, r rule) (Principal, error) {
 	return p, nil
 }
 
-// routeKey names a route as the router does.
+// routeKey is the key of a route in rules.
 func routeKey(method, path string) string { return method + " " + path }

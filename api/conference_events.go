@@ -15,8 +15,8 @@ import (
 	"berth/lua"
 )
 
-func (s *server) conferenceEventsRoute(e *echo.Echo) {
-	s.route(e, huma.Operation{
+func (s *server) conferenceEventRoute() {
+	s.route(huma.Operation{
 		OperationID: "conference-events", Method: http.MethodGet, Path: "/v1/conferences/{e164}/events", Tags: []string{"events"},
 		Summary: "What becomes of a conference, as it happens (Server-Sent Events)",
 		Description: "Each event has `id`, `event` (conference, done, gap) and `data`, one JSON object (schema ConferenceEvent). " +

@@ -54,8 +54,8 @@ type conferenceStatsOutput struct {
 	}
 }
 
-// dataProxy are the routes by which units tell what happens in their conferences (C18-C20).
-func (s *server) dataProxy() {
+// conferenceInfoRoutes registers the routes by which units tell what happens in their conferences (C18-C20).
+func (s *server) conferenceInfoRoutes() {
 	tags := []string{"conferences"}
 	register(s, huma.Operation{
 		OperationID: "put-conference-info", Method: http.MethodPost, Path: "/v1/conferences/{e164}/info", Tags: tags,
@@ -177,7 +177,7 @@ func (s *server) readInfo(ctx context.Context, c berth.Conference) (info *confer
 			info = nil
 		}
 	}
-	if outOfReach(err) {
+	if unreachable(err) {
 		return nil, true, nil
 	}
 	return info, false, err

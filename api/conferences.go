@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/labstack/echo/v4"
 
 	"berth"
 	"berth/internal/ledger"
@@ -92,7 +91,7 @@ type conferencesOutput struct {
 
 type recordOutput struct{ Body berth.Conference }
 
-func (s *server) conferences(e *echo.Echo) {
+func (s *server) conferenceRoutes() {
 	tags := []string{"conferences"}
 	create := huma.Operation{
 		OperationID: "create-conference", Method: http.MethodPost, Path: "/v1/conferences", Tags: tags,
@@ -137,8 +136,8 @@ func (s *server) conferences(e *echo.Echo) {
 		Summary:     "The detail record of a conference that is over, with a segment per unit (C22)",
 		Description: "404 while it is not over.",
 	}, forUsers, s.conferenceRecord)
-	s.dataProxy()
-	s.conferenceEventsRoute(e)
+	s.conferenceInfoRoutes()
+	s.conferenceEventRoute()
 }
 
 func (s *server) createConference(ctx context.Context, in *createConferenceInput) (*createConferenceOutput, error) {

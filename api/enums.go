@@ -11,6 +11,7 @@ import (
 // enumTypes are the types whose values are listed in the description and checked in requests. The lists are those of package
 // berth. A field with an enum tag of its own, such as one that may be empty, keeps it.
 var enumTypes = []func(huma.Registry){
+	enumOf(codeNames()),
 	enumOf(berth.Strategies()),
 	enumOf(berth.NodeKinds()),
 	enumOf(berth.NodeStates()),
@@ -46,4 +47,11 @@ type enum[T ~string] string
 // Schema returns a string with the values of T.
 func (enum[T]) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Enum: enumValues[reflect.TypeFor[T]()]}
+}
+
+func codeNames() (names []berth.Code) {
+	for _, c := range berth.Codes() {
+		names = append(names, c.Code)
+	}
+	return names
 }

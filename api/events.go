@@ -16,8 +16,8 @@ import (
 // storedEventID is the id of a terminal event that was made from the row because its stream is gone.
 const storedEventID = "end"
 
-func (s *server) events(e *echo.Echo) {
-	s.route(e, huma.Operation{
+func (s *server) taskEventRoute() {
+	s.route(huma.Operation{
 		OperationID: "task-events", Method: http.MethodGet, Path: "/v1/tasks/{id}/events", Tags: []string{"events"},
 		Summary: "A task's events as they happen (Server-Sent Events)",
 		Description: "Each event has `id`, `event` (queued, start, token, token_batch, stage_progress, reset, gap, debug, " +

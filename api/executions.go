@@ -54,7 +54,7 @@ type executionView struct {
 	Links workflowLinks `json:"links"`
 }
 
-func (s *server) executions() {
+func (s *server) executionRoutes() {
 	register(s, huma.Operation{
 		OperationID: "submit-execution", Method: http.MethodPost, Path: "/v1/executions", Tags: []string{"executions"},
 		Summary: "Run a named executor durably on a node",

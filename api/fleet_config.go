@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/labstack/echo/v4"
 
 	"berth"
 	"berth/internal/ledger"
@@ -103,8 +102,8 @@ type statsOutput struct {
 	}
 }
 
-// fleetConfig are the routes of what operators change at run time, and of what they look at (S6, L5, L8, L9).
-func (s *server) fleetConfig(*echo.Echo) {
+// fleetConfigRoutes registers the routes of what operators change at run time, and of what they look at (S6, L5, L8, L9).
+func (s *server) fleetConfigRoutes() {
 	register(s, huma.Operation{
 		OperationID: "bind-tenant", Method: http.MethodPut, Path: "/v1/tenants/{id}/pool", Tags: []string{"pools"},
 		Summary: "Give a tenant's sessions a pool", Description: "It counts when a session's pool is being decided, where it serves the language pair.",

@@ -102,7 +102,7 @@ type nodeView struct {
 	Stale bool `json:"stale" doc:"Redis is away: this is the node as it was last seen"`
 }
 
-func (s *server) nodeReads() {
+func (s *server) nodeReadRoutes() {
 	register(s, huma.Operation{
 		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: []string{"nodes"},
 		Summary: "The nodes by id, those included that died within the last hour",
@@ -159,7 +159,7 @@ func latest[T any](now *fleet.Snapshot, seen T, read func() (T, error)) (value T
 		return seen, true, nil
 	}
 	value, err = read()
-	if outOfReach(err) {
+	if unreachable(err) {
 		return seen, true, nil
 	}
 	return value, false, err

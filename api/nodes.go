@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/labstack/echo/v4"
 
 	"berth"
 	"berth/internal/ledger"
@@ -104,9 +103,9 @@ type unavailableOutput struct {
 	}
 }
 
-// nodes are the routes of the registry. Registration and heartbeat are one script each, without a walk over the fleet
+// nodeRoutes registers the routes of the registry. Registration and heartbeat are one script each, without a walk over the fleet
 // (L3, L13).
-func (s *server) nodes(*echo.Echo) {
+func (s *server) nodeRoutes() {
 	register(s, huma.Operation{
 		OperationID: "register-node", Method: http.MethodPost, Path: "/v1/nodes", Tags: []string{"nodes"},
 		Summary:     "Register a node",
@@ -150,7 +149,7 @@ func (s *server) nodes(*echo.Echo) {
 		OperationID: "mark-service-unavailable", Method: http.MethodPut, Path: "/v1/nodes/{id}/services/{service}/unavailable",
 		Tags: []string{"nodes"}, Summary: "Have a node's service passed over for a time",
 	}, forFleet, s.markUnavailable)
-	s.nodeReads()
+	s.nodeReadRoutes()
 }
 
 // defaultDrain is a drain's time when none is named.
@@ -323,7 +322,7 @@ var errNoNode = berth.Errorf(berth.CodeNotFound, "there is no such node, or not 
 
 // fromRedis names what is away; other failures stay what they are.
 func fromRedis(err error) error {
-	if outOfReach(err) {
+	if unreachable(err) {
 		return unavailable("Redis", err)
 	}
 	return err

@@ -18,22 +18,22 @@ import (
 // checkTimeout is how long a dependency may take to answer /readyz.
 const checkTimeout = 2 * time.Second
 
-// operations are the routes of those who run berth. Called last: the description is complete then.
-func (s *server) operations(e *echo.Echo) error {
+// operationRoutes registers the routes of those who run berth. Called last: the description is complete then.
+func (s *server) operationRoutes() error {
 	public := rule{public: true}
-	s.route(e, huma.Operation{
+	s.route(huma.Operation{
 		OperationID: "healthz", Method: http.MethodGet, Path: "/healthz", Tags: []string{"operations"},
 		Summary: "The process lives", Responses: s.ok("application/json", "ok"),
 	}, public, func(c echo.Context) error {
 		return c.JSON(http.StatusOK, map[string]string{"status": "ok", "version": s.Config.Version})
 	})
-	s.route(e, huma.Operation{
+	s.route(huma.Operation{
 		OperationID: "readyz", Method: http.MethodGet, Path: "/readyz", Tags: []string{"operations"},
 		Summary:   "Redis, database and Temporal answer; 503 names what is missing",
 		Responses: s.ok("application/json", "Everything answers"),
 	}, public, s.ready)
 	if s.Metrics != nil {
-		s.route(e, huma.Operation{
+		s.route(huma.Operation{
 			OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"operations"},
 			Summary: "Prometheus metrics", Responses: s.ok("text/plain", "Metrics"),
 		}, public, echo.WrapHandler(s.Metrics))
@@ -42,11 +42,11 @@ func (s *server) operations(e *echo.Echo) error {
 	serve := func(mediaType string, body *[]byte) echo.HandlerFunc {
 		return func(c echo.Context) error { return c.Blob(http.StatusOK, mediaType, *body) }
 	}
-	s.route(e, huma.Operation{
+	s.route(huma.Operation{
 		OperationID: "openapi-yaml", Method: http.MethodGet, Path: "/openapi.yaml", Tags: []string{"operations"},
 		Summary: "This description", Responses: s.ok("application/yaml", "OpenAPI 3.1"),
 	}, public, serve("application/yaml", &yaml))
-	s.route(e, huma.Operation{
+	s.route(huma.Operation{
 		OperationID: "openapi-json", Method: http.MethodGet, Path: "/openapi.json", Tags: []string{"operations"},
 		Summary: "This description as JSON", Responses: s.ok("application/json", "OpenAPI 3.1"),
 	}, public, serve("application/json", &doc))

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/labstack/echo/v4"
 
 	"berth"
 	"berth/internal/fleet"
@@ -54,8 +53,8 @@ type poolsOutput struct {
 	}
 }
 
-// pools are the routes of pools (S7, L8, L9).
-func (s *server) pools(*echo.Echo) {
+// poolRoutes registers the routes of pools (S7, L8, L9).
+func (s *server) poolRoutes() {
 	tags := []string{"pools"}
 	register(s, huma.Operation{
 		OperationID: "list-pools", Method: http.MethodGet, Path: "/v1/pools", Tags: tags,
@@ -263,7 +262,7 @@ func (s *server) apply(ctx context.Context, kind ledger.SettingKind, id string) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyTimeout)
 	defer cancel()
 	err := fleet.ApplySetting(ctx, s.Ledger, s.Scripts, kind, id)
-	if berth.CodeOf(err) == berth.CodeUnavailable || outOfReach(err) {
+	if berth.CodeOf(err) == berth.CodeUnavailable || unreachable(err) {
 		return berth.Errorf(berth.CodeUnavailable, "the change is kept, and does not hold yet: ask again").With(err)
 	}
 	return err

@@ -6,58 +6,56 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
-	"github.com/redis/go-redis/v9"
 
 	"berth"
+	"berth/internal/redisconn"
 )
 
 // problemType is the media type of every error body (RFC 9457).
 const problemType = "application/problem+json"
 
-// Problem is the body of every error answer (X4, RFC 9457). Clients switch on Code.
+// Problem is the body of every error response (RFC 9457). Clients switch on Code.
 type Problem struct {
-	Type       string       `json:"type" doc:"Always about:blank: Code says what it is" example:"about:blank"`
-	Title      string       `json:"title" doc:"The status in words"`
-	Status     int          `json:"status" doc:"The HTTP status"`
-	Detail     string       `json:"detail" doc:"What went wrong, for people"`
-	Code       berth.Code   `json:"code" doc:"What went wrong, for machines" example:"invalid"`
-	Field      string       `json:"field,omitempty" doc:"The field of the request that is wrong" example:"variables.jobImage.assetId"`
-	RequestID  string       `json:"requestId,omitempty" doc:"Also in the X-Request-Id header and in our log"`
-	RetryAfter int          `json:"retryAfter,omitempty" doc:"Seconds after which trying again makes sense; also in the Retry-After header"`
-	Missing    []string     `json:"missing,omitempty" doc:"The capabilities that no living node has, or that the node lacks which has most of them; on /readyz what could not be reached"`
-	Errors     []FieldError `json:"errors,omitempty" doc:"Every wrong field, when there is more than one"`
-	// Reasons are only with node_full and no_node.
-	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty" doc:"Why nodes were passed over, and how many"`
+	Type       string                      `json:"type" doc:"Always about:blank; use code instead" example:"about:blank"`
+	Title      string                      `json:"title" doc:"Text of the status"`
+	Status     int                         `json:"status" doc:"The HTTP status"`
+	Detail     string                      `json:"detail" doc:"What is wrong, for users"`
+	Code       berth.Code                  `json:"code" doc:"What is wrong, for programs"`
+	Field      string                      `json:"field,omitempty" doc:"The invalid field of the request" example:"variables.jobImage.assetId"`
+	RequestID  string                      `json:"requestId,omitempty" doc:"Also in the X-Request-Id header and in the server log"`
+	RetryAfter int                         `json:"retryAfter,omitempty" doc:"Seconds to wait before a retry; also in the Retry-After header"`
+	Missing    []string                    `json:"missing,omitempty" doc:"Required capabilities that no registered node has, or that the closest node lacks; on /readyz the unavailable dependencies"`
+	Errors     []FieldError                `json:"errors,omitempty" doc:"All invalid fields when there is more than one"`
+	Reasons    map[berth.ExcludeReason]int `json:"reasons,omitempty" doc:"With node_full and no_node: how many nodes were excluded, by reason"`
 }
 
-// FieldError is one wrong field of a request.
+// FieldError is one invalid field of a request.
 type FieldError struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
 }
 
-// Error is the detail; with GetStatus it makes a Problem a huma.StatusError.
+// Error returns the detail. With GetStatus it makes a Problem a huma.StatusError.
 func (p *Problem) Error() string { return p.Detail }
 
-// GetStatus is the HTTP status.
+// GetStatus returns the HTTP status.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType makes huma send the problem's own media type.
+// ContentType returns the media type that huma sends a problem with.
 func (p *Problem) ContentType(string) string { return problemType }
 
-// RetryError says when trying again makes sense; the answer carries it as Retry-After.
+// RetryError states when a retry can succeed; the response carries it as Retry-After.
 type RetryError struct {
 	Err   error
 	After time.Duration
@@ -106,7 +104,7 @@ func describe(err error) *Problem {
 		return &Problem{Status: info.Status, Detail: e.Message, Code: e.Code, Field: e.Field}
 	case errors.As(err, &he):
 		return statusProblem(he.Code, strings.ToLower(http.StatusText(he.Code)))
-	case outOfReach(err):
+	case unreachable(err):
 		return &Problem{
 			Status: http.StatusServiceUnavailable, Code: berth.CodeUnavailable, Detail: "a dependency is unavailable; retry later",
 		}
@@ -122,7 +120,7 @@ func internalProblem() *Problem {
 	}
 }
 
-// statusProblem is for refusals that come from the router or from huma as a bare status.
+// statusProblem returns the problem of an error that the router or huma reports as a status only.
 func statusProblem(status int, detail string) *Problem {
 	p := &Problem{Status: status, Detail: detail, Code: berth.CodeInvalid}
 	switch {
@@ -132,7 +130,7 @@ func statusProblem(status int, detail string) *Problem {
 		p.Code = berth.CodeTooLarge
 	case status == http.StatusUnsupportedMediaType:
 		p.Code = berth.CodeUnsupportedMedia
-	case status == http.StatusUnprocessableEntity: // huma's validation: one code, one status
+	case status == http.StatusUnprocessableEntity: // of huma's validation
 		p.Status = http.StatusBadRequest
 	case status >= http.StatusInternalServerError:
 		return internalProblem()
@@ -140,29 +138,19 @@ func statusProblem(status int, detail string) *Problem {
 	return p
 }
 
-// outOfReach tells a dependency that cannot be reached, or does not answer in time, from our own fault.
-func outOfReach(err error) bool {
+// unreachable reports whether err means that a dependency is unavailable or did not respond in time.
+func unreachable(err error) bool {
 	var ne net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.As(err, &ne) || redisAway(err)
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.As(err, &ne) || redisconn.Unavailable(err)
 }
 
-// redisAway tells the answers of a Redis that cannot serve now, and of its client, from those to a wrong command.
-func redisAway(err error) bool {
-	if errors.Is(err, io.EOF) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
-		return true
-	}
-	return slices.ContainsFunc([]string{
-		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "OOM", "BUSY", "max number of clients",
-	}, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
-}
-
-// unavailable marks a failure of a named dependency.
+// unavailable returns CodeUnavailable for the named dependency.
 func unavailable(what string, err error) error {
 	return berth.Errorf(berth.CodeUnavailable, "%s is unavailable; retry later", what).With(err)
 }
 
-// fail is the error handler of the router: raw handlers, middleware, 404 and 405 end here.
+// fail is the router's error handler: for raw handlers, middleware, 404 and 405.
 func (s *server) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
@@ -171,14 +159,14 @@ func (s *server) fail(err error, c echo.Context) {
 	s.logProblem(c.Request().Context(), p, err)
 	body, merr := json.Marshal(p)
 	if merr != nil {
-		s.log.ErrorContext(c.Request().Context(), "marshal problem", "error", merr)
+		s.log.ErrorContext(c.Request().Context(), "problem not encoded", "error", merr)
 		return
 	}
 	if p.RetryAfter > 0 {
 		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(p.RetryAfter))
 	}
 	if werr := c.Blob(p.Status, problemType, body); werr != nil {
-		s.log.DebugContext(c.Request().Context(), "write problem", "error", werr)
+		s.log.DebugContext(c.Request().Context(), "problem not sent", "error", werr)
 	}
 }
 
@@ -201,7 +189,7 @@ func levelOf(code berth.Code, err error) slog.Level {
 	}
 }
 
-// huma's constructors of errors are package variables; this package is the only one that uses huma.
+// huma's error constructors are package variables; only this package uses huma.
 func init() {
 	huma.DefaultArrayNullable = false
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
@@ -225,10 +213,26 @@ func init() {
 	}
 }
 
-// maxFieldErrors bounds the answer to a request that is wrong everywhere.
+// describeCodes lists the codes of problems.
+func describeCodes() string {
+	var b strings.Builder
+	b.WriteString("\n\nErrors are problem details with a `code`:\n")
+	for _, c := range berth.Codes() {
+		if c.Status == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n- `%s` (%d): %s", c.Code, c.Status, c.Description)
+		if c.RetryAfter > 0 {
+			b.WriteString("; retry later")
+		}
+	}
+	return b.String()
+}
+
+// maxFieldErrors limits how many invalid fields a response lists.
 const maxFieldErrors = 20
 
-// humaProblem names the fields huma found wrong, as a client wrote them, without echoing their values.
+// humaProblem lists the fields that huma rejected under the client's names, without their values.
 func humaProblem(status int, msg string, errs []error) *Problem {
 	p := statusProblem(status, msg)
 	for _, err := range errs {
@@ -249,7 +253,7 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 	return p
 }
 
-// fieldName turns huma's location (body.variables.resume, query.limit) into the client's field.
+// fieldName returns the client's name of a huma location such as body.variables.resume or query.limit.
 func fieldName(location string) string {
 	for _, prefix := range []string{"body.", "query.", "path.", "header."} {
 		if rest, ok := strings.CutPrefix(location, prefix); ok {
@@ -259,7 +263,7 @@ func fieldName(location string) string {
 	return location
 }
 
-// fieldError words what huma found.
+// fieldError rewords some of huma's messages.
 func fieldError(location, msg string) FieldError {
 	field := fieldName(location)
 	rest, missing := strings.CutPrefix(msg, "expected required property ")
@@ -269,8 +273,8 @@ func fieldError(location, msg string) FieldError {
 	case missing:
 		return FieldError{field + "." + name, "is missing"}
 	case strings.HasSuffix(msg, "but matched none"):
-		return FieldError{field, `must be a text or {"assetId": "…"}`}
-	case strings.Contains(msg, ` one of ", `): // that nothing is as good as leaving it out need not be said
+		return FieldError{field, `must be a string or {"assetId": "…"}`}
+	case strings.Contains(msg, ` one of ", `): // hide the empty value, which is equivalent to none
 		return FieldError{field, strings.Replace(msg, ` one of ", `, ` one of "`, 1)}
 	case strings.HasPrefix(msg, "unknown content type"):
 		return FieldError{field, "must be application/json"}

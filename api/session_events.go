@@ -17,8 +17,8 @@ import (
 // sessionStreamTTL is how long a session's stream is kept behind its last event.
 const sessionStreamTTL = time.Hour
 
-func (s *server) sessionEventsRoute(e *echo.Echo) {
-	s.route(e, huma.Operation{
+func (s *server) sessionEventRoute() {
+	s.route(huma.Operation{
 		OperationID: "session-events", Method: http.MethodGet, Path: "/v1/sessions/{id}/events", Tags: []string{"events"},
 		Summary: "What a session's turns bring, as it happens (Server-Sent Events)",
 		Description: "Each event has `id`, `event` (turn, translation, translation_failed, done, gap) and `data`, one JSON " +

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -43,7 +44,7 @@ type sessionInput struct {
 
 type sessionOutput struct{ Body sessionView }
 
-func (s *server) sessions() {
+func (s *server) sessionRoutes() {
 	register(s, huma.Operation{
 		OperationID: "put-session", Method: http.MethodPut, Path: "/v1/sessions/{id}", Tags: []string{"sessions"},
 		Summary: "Make a session of live translation, or change its languages",
@@ -96,8 +97,7 @@ func newSession(userID string, in *putSessionInput) (berth.Session, error) {
 	if sn.TgtLang == sn.SrcLang {
 		return sn, berth.Invalid("tgtLang", "is what is spoken already: nothing is to be translated")
 	}
-	setDefault(&sn.RoutingKey, sn.TenantID)
-	setDefault(&sn.RoutingKey, sn.ID)
+	sn.RoutingKey = cmp.Or(sn.RoutingKey, sn.TenantID, sn.ID)
 	if sn.TenantID != "" {
 		if err := berth.ValidID("tenantId", sn.TenantID); err != nil {
 			return sn, err

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/labstack/echo/v4"
 
 	"berth"
 	"berth/internal/llm"
@@ -86,7 +85,7 @@ type cancelOutput struct {
 	}
 }
 
-func (s *server) tasks(*echo.Echo) {
+func (s *server) taskRoutes() {
 	s.submitRoute()
 	register(s, huma.Operation{
 		OperationID: "get-task", Method: http.MethodGet, Path: "/v1/tasks/{id}", Tags: []string{"tasks"},

@@ -46,7 +46,7 @@ type meOutput struct {
 	}
 }
 
-func (s *server) templates() {
+func (s *server) templateRoutes() {
 	register(s, huma.Operation{
 		OperationID: "list-templates", Method: http.MethodGet, Path: "/v1/templates", Tags: []string{"tasks"},
 		Summary: "What can be submitted, and what each template takes",

@@ -33,7 +33,7 @@ type ticketView struct {
 }
 
 // ticketsRoute is for browsers, whose EventSource cannot send a header (X5).
-func (s *server) ticketsRoute() {
+func (s *server) ticketRoute() {
 	register(s, huma.Operation{
 		OperationID: "create-ticket", Method: http.MethodPost, Path: "/v1/tickets", Tags: []string{"events"},
 		Summary:       "A short-lived ticket that opens the events of one task, session or conference and nothing else",

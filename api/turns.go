@@ -82,7 +82,7 @@ type workflowLinks struct {
 	Temporal string `json:"temporal,omitempty" doc:"The run in the Temporal UI"`
 }
 
-func (s *server) turns() {
+func (s *server) turnRoutes() {
 	register(s, huma.Operation{
 		OperationID: "dispatch-job", Method: http.MethodPost, Path: "/v1/sessions/{id}/jobs", Tags: []string{"sessions"},
 		Summary: "Hand in a segment: which node translates it is decided before the answer",

@@ -80,7 +80,7 @@ func enums() kong.Vars {
 		// A media unit has a command of its own.
 		"node_kinds": join(slices.DeleteFunc(berth.NodeKinds(), func(k berth.NodeKind) bool { return k == berth.NodeMedia })),
 		"drivers":    strings.Join(node.DriverNames(), ","),
-		"scopes":     strings.Join([]string{api.ScopeUser, api.ScopeNode, api.ScopeOperator}, ","),
+		"scopes":     strings.Join(api.Scopes(), ","),
 	}
 }
 
