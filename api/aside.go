@@ -2,9 +2,8 @@ package api
 
 import "runtime/debug"
 
-// aside calls f on a goroutine of its own and waits for it. A stack keeps the size that its deepest call needed, and
-// that of a reader lives as long as the reader: a call of the database or of Redis would double it (P12). A panic of
-// f is its error.
+// aside calls f on another goroutine and waits for it. A goroutine's stack keeps the size of its deepest call, and a
+// reader's lasts as long as the reader: a call of the database or Redis would double it. A panic of f becomes its error.
 func aside[T any](f func() (T, error)) (T, error) {
 	var v T
 	var err error

@@ -18,37 +18,26 @@ import (
 func (s *server) conferenceEventRoute() {
 	s.route(huma.Operation{
 		OperationID: "conference-events", Method: http.MethodGet, Path: "/v1/conferences/{e164}/events", Tags: []string{"events"},
-		Summary: "What becomes of a conference, as it happens (Server-Sent Events)",
+		Summary: "Stream conference events (Server-Sent Events)",
 		Description: "Each event has `id`, `event` (conference, done, gap) and `data`, one JSON object (schema ConferenceEvent). " +
-			"The stream closes behind the `done` of the number's last conference; asked to resume behind that, it answers 204. " +
-			"Earlier conferences of the same number and owner may come before it. A lost connection resumes behind " +
-			"Last-Event-ID with nothing lost or repeated; `gap` says that history was trimmed, or lost. A conference that is " +
-			"over and whose stream has gone gives its stored end. Comments are heartbeats.",
+			"The stream closes after the `done` of the number's last conference; resuming after that returns 204. " +
+			"Events of the user's earlier conferences with the same number can precede it. A lost connection resumes after " +
+			"Last-Event-ID without loss or repetition; `gap` means that history was trimmed or lost. When the stream of an " +
+			"ended conference has expired, its stored end is sent. Comments are heartbeats.",
 		Parameters: append([]*huma.Param{{
 			Name: "e164", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
 		}}, resumeParams()...),
 		Responses: map[string]*huma.Response{
 			"200": {
-				Description: "Events until the conference is over",
+				Description: "Events until the conference has ended",
 				Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: s.schemaOf(berth.ConferenceEvent{})}},
 			},
-			"204": {Description: "The end was seen already"},
+			"204": {Description: "The client has the last event"},
 		},
-	}, rule{scopes: forUsers.scopes, ticket: ticketConference, stream: true}, s.conferenceEvents)
+	}, rule{scopes: forUsers.scopes, ticket: ticketConference, stream: true}, s.follow(s.followConference))
 }
 
-// conferenceEvents keeps its frame small, as taskEvents does.
-func (s *server) conferenceEvents(c echo.Context) error {
-	ctx, cancel := streamContext(c.Request().Context())
-	defer cancel()
-	f, err := aside(func() (*follower, error) { return s.followConference(ctx, c) })
-	if err != nil || f == nil {
-		return err
-	}
-	return f.over(ctx, f.run(ctx))
-}
-
-// followConference checks what is asked for. There is no follower for a client that has seen the end: it is answered.
+// followConference returns nil when the client has the last event; the response is sent then.
 func (s *server) followConference(ctx context.Context, c echo.Context) (*follower, error) {
 	after, fromLatest, err := resumePoint(c.Request())
 	if err != nil {
@@ -68,25 +57,25 @@ func (s *server) followConference(ctx context.Context, c echo.Context) (*followe
 	return &follower{s: s, feed: feed, after: after, fromLatest: fromLatest && !feed.final, out: newEventWriter(c)}, nil
 }
 
-// conferenceFeed is what becomes of one conference. Its stream is its number's, which does not end.
+// conferenceFeed has the events of one conference, from its number's stream, which does not end.
 type conferenceFeed struct {
 	s     *server
 	ch    lua.Channel
 	id    string
-	final bool // the conference was over when it was last looked at
+	final bool // the conference had ended when it was last read
 }
 
 func (f *conferenceFeed) channel() lua.Channel { return f.ch }
 
 func (f *conferenceFeed) settled() bool { return f.final }
 
-// seen tells whether the client has everything of a conference that is over.
+// seen reports whether the client has all events of an ended conference.
 func (f *conferenceFeed) seen(ctx context.Context, after string) bool {
 	if !f.final || after == "" || after == storedEventID {
 		return f.final && after == storedEventID
 	}
 	state, err := f.s.Scripts.StreamState(ctx, f.ch)
-	return err == nil && state.Exists && state.LastID == after // while Redis is away the stored end is sent
+	return err == nil && state.Exists && state.LastID == after // while Redis is unavailable the stored end is sent
 }
 
 func (f *conferenceFeed) ends(item stream.Item) bool {
@@ -97,7 +86,7 @@ func (f *conferenceFeed) ends(item stream.Item) bool {
 	return json.Unmarshal(item.Data, &ev) == nil && ev.ConferenceID == f.id
 }
 
-// subscribe opens the stream where there is none, unless nothing will come any more.
+// subscribe opens a stream that does not exist, unless the conference has ended.
 func (f *conferenceFeed) subscribe(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error) {
 	r, err := f.s.Hub.Follow(ctx, f.ch, after, fromLatest)
 	if f.final || !errors.Is(err, stream.ErrAbsent) {
@@ -109,7 +98,7 @@ func (f *conferenceFeed) subscribe(ctx context.Context, after string, fromLatest
 	return f.s.Hub.Follow(ctx, f.ch, after, fromLatest)
 }
 
-// last is the end of a conference that is over, made from its record.
+// last returns the end of an ended conference, made from its record.
 func (f *conferenceFeed) last(ctx context.Context) (*stream.Item, error) {
 	found, _, err := f.s.Ledger.SearchConferences(ctx, ledger.ConferenceQuery{ConferenceID: f.id}, "", 1)
 	if err != nil || len(found) == 0 {

@@ -18,18 +18,18 @@ import (
 )
 
 type infoInput struct {
-	E164 string `path:"e164" doc:"The number, without the plus"`
+	E164 string `path:"e164" doc:"The number without the plus"`
 	Body infoBody
 }
 
-// infoBody is berth.ConferenceInfo.
+// infoBody has the fields of berth.ConferenceInfo.
 type infoBody struct {
-	NodeID     string          `json:"nodeId" doc:"The unit that tells it"`
+	NodeID     string          `json:"nodeId" doc:"The reporting unit"`
 	Generation int64           `json:"generation" minimum:"1" maximum:"9007199254740991"`
-	Epoch      int64           `json:"epoch" minimum:"1" maximum:"9007199254740991" doc:"Under which the unit was told of the conference"`
-	Full       bool            `json:"full,omitempty" doc:"This is all there is; otherwise its top-level fields are merged into what was told before"`
-	Live       json.RawMessage `json:"live,omitempty" doc:"A JSON object, at most 256 KiB; a field that is null is removed"`
-	Ended      bool            `json:"ended,omitempty" doc:"The unit runs it no more, though nobody told it to stop: it was ended there on purpose (C15)"`
+	Epoch      int64           `json:"epoch" minimum:"1" maximum:"9007199254740991" doc:"Epoch of the unit's copy"`
+	Full       bool            `json:"full,omitempty" doc:"Replaces earlier information; otherwise the top-level fields are merged into it"`
+	Live       json.RawMessage `json:"live,omitempty" doc:"A JSON object, at most 256 KiB; null fields are removed"`
+	Ended      bool            `json:"ended,omitempty" doc:"The conference was ended on the unit on purpose, without a command"`
 }
 
 type infoOutput struct {
@@ -41,37 +41,37 @@ type infoOutput struct {
 
 type reportOutput struct {
 	Body struct {
-		Units       int `json:"units" doc:"That are asked"`
-		Conferences int `json:"conferences" doc:"That they own"`
-		Lost        int `json:"lost" doc:"Units that own conferences and are not there: what becomes of these is being decided"`
+		Units       int `json:"units" doc:"Number of units that will report"`
+		Conferences int `json:"conferences" doc:"Number of conferences they own"`
+		Lost        int `json:"lost" doc:"Number of units that own conferences and are not registered: their conferences are being recovered"`
 	}
 }
 
 type conferenceStatsOutput struct {
 	Body struct {
-		Stale    map[string]int64 `json:"stale" doc:"How often information was dropped because its unit was not the owner (any more), by unit"`
-		Licences int              `json:"licences" doc:"How many conferences have a licence (C22)"`
+		Stale    map[string]int64 `json:"stale" doc:"How often information was rejected because its unit was not the owner, by unit"`
+		Licences int              `json:"licences" doc:"Number of licences in use"`
 	}
 }
 
-// conferenceInfoRoutes registers the routes by which units tell what happens in their conferences (C18-C20).
+// conferenceInfoRoutes registers the routes by which units report on their conferences.
 func (s *server) conferenceInfoRoutes() {
 	tags := []string{"conferences"}
 	register(s, huma.Operation{
 		OperationID: "put-conference-info", Method: http.MethodPost, Path: "/v1/conferences/{e164}/info", Tags: tags,
-		Summary: "Tell what happens in a conference",
-		Description: "Only its owner's word counts: 409 conflict when the unit, its generation or the epoch is not that of the " +
-			"owner now; 404 when no such conference is known.",
+		Summary: "Report information about a conference",
+		Description: "Accepted from the owner only: 409 `conflict` when the unit, its generation or the epoch is not the current " +
+			"owner's; 404 when the conference is unknown.",
 	}, forNode, s.putConferenceInfo)
 	register(s, huma.Operation{
 		OperationID: "report-conferences", Method: http.MethodPost, Path: "/v1/conferences/report", Tags: tags,
-		Summary:       "Have every unit tell everything again",
-		Description:   "For when information was lost (C18). Answers once it is certain that the units will be asked.",
+		Summary:       "Request a full report from every unit",
+		Description:   "Use it when information was lost. Returns once the requests to the units are durable.",
 		DefaultStatus: http.StatusAccepted,
 	}, forOperator, s.reportConferences)
 	register(s, huma.Operation{
 		OperationID: "conference-stats", Method: http.MethodGet, Path: "/v1/stats/conferences", Tags: tags,
-		Summary: "Whose information was dropped, and how many licences are in use",
+		Summary: "Get rejected reports by unit and the number of licences in use",
 	}, forOperator, s.conferenceStats)
 }
 
@@ -89,7 +89,7 @@ func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOut
 	}
 	switch code {
 	case lua.InfoUnknown:
-		return nil, berth.Errorf(berth.CodeNotFound, "there is no such conference")
+		return nil, berth.Errorf(berth.CodeNotFound, "conference not found")
 	case lua.InfoTooLarge:
 		return nil, tooMuchInfo()
 	case lua.ConferenceStale:
@@ -131,19 +131,19 @@ func newInfo(in *infoInput) (berth.ConferenceInfo, error) {
 	return info, nil
 }
 
-// endedByUnit tells the conference that its owner has ended it. Asking again does no harm.
+// endedByUnit notifies the conference that its owner has ended it. Idempotent.
 func (s *server) endedByUnit(ctx context.Context, e164 string, info berth.ConferenceInfo) error {
 	found, _, err := s.Ledger.SearchConferences(ctx, ledger.ConferenceQuery{E164: e164}, "", 1)
 	if err != nil {
 		return err
 	}
 	if len(found) == 0 || found[0].Owner.NodeID != info.NodeID || found[0].Owner.Epoch != info.Epoch {
-		return berth.Errorf(berth.CodeUnavailable, "the conference is changing; tell it again")
+		return berth.Errorf(berth.CodeUnavailable, "the conference is changing its owner; retry")
 	}
 	if _, err := s.Starter.SignalConference(ctx, e164, workflows.SignalUnit, workflows.UnitNotice{
 		NodeID: info.NodeID, Generation: info.Generation, Incarnation: found[0].Owner.Incarnation, Missing: true, Epoch: info.Epoch,
 	}); err != nil {
-		return fmt.Errorf("tell conference %s of its end: %w", e164, err)
+		return fmt.Errorf("notify conference %s of its end: %w", e164, err)
 	}
 	s.log.InfoContext(ctx, "conference ended by its unit", "e164", e164, "unit", info.NodeID, "epoch", info.Epoch)
 	return nil
@@ -151,23 +151,23 @@ func (s *server) endedByUnit(ctx context.Context, e164 string, info berth.Confer
 
 func tooMuchInfo() error {
 	return &berth.Error{
-		Code: berth.CodeTooLarge, Field: "live", Message: fmt.Sprintf("may have at most %d bytes in all", berth.MaxConferenceInfo),
+		Code: berth.CodeTooLarge, Field: "live", Message: fmt.Sprintf("exceeds the limit of %d bytes in total", berth.MaxConferenceInfo),
 	}
 }
 
-// logStale tells whose word was dropped and whose counts (C20); the script has counted it.
+// logStale logs a rejected report with the current owner; the script has counted it.
 func (s *server) logStale(ctx context.Context, e164 string, info berth.ConferenceInfo) {
 	owner, _, err := s.Scripts.ConferenceRow(ctx, e164)
 	if err != nil {
-		s.log.DebugContext(ctx, "owner not read", "e164", e164, "error", err)
+		s.log.DebugContext(ctx, "conference owner not read", "e164", e164, "error", err)
 	}
-	s.log.WarnContext(ctx, "information dropped: its unit is not the owner", "e164", e164,
+	s.log.WarnContext(ctx, "report rejected: unit is not the owner", "e164", e164,
 		"unit", info.NodeID, "generation", info.Generation, "epoch", info.Epoch,
 		"owner", owner.NodeID, "ownerGeneration", owner.Generation, "ownerEpoch", owner.Epoch)
 }
 
-// readInfo is what the data proxy has of a conference; stale: Redis cannot be asked (L11). Information of another
-// conference of the same number is none.
+// readInfo returns the data proxy's information about a conference, but not that of another conference of the number.
+// stale reports that Redis is unavailable.
 func (s *server) readInfo(ctx context.Context, c berth.Conference) (info *conferenceInfo, stale bool, err error) {
 	row, ok, err := s.Scripts.ConferenceRow(ctx, c.E164)
 	if err == nil && ok && row.ConferenceID == c.ID {
@@ -183,7 +183,7 @@ func (s *server) readInfo(ctx context.Context, c berth.Conference) (info *confer
 	return info, false, err
 }
 
-// reportConferences asks the units that own conferences and live, some hundreds in a round.
+// reportConferences requests reports from all registered units that own conferences, in batches.
 func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOutput, error) {
 	owners, err := s.Ledger.CountOwners(ctx)
 	if err != nil {
@@ -203,7 +203,7 @@ func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOut
 	out.Body.Units = len(units)
 	for round := range slices.Chunk(units, workflows.MaxReportUnits) {
 		if err := s.Starter.ReportUnits(ctx, round); err != nil {
-			return nil, fmt.Errorf("ask %d units to report: %w", len(round), err)
+			return nil, fmt.Errorf("request reports of %d units: %w", len(round), err)
 		}
 	}
 	return out, nil

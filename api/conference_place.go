@@ -10,10 +10,10 @@ import (
 	"berth/workflows"
 )
 
-// numbersMost bounds how many assigned numbers are tried when people have taken them by name.
-const numbersMost = 5
+// maxNumbers limits how many numbers are tried when other requests take the assigned ones.
+const maxNumbers = 5
 
-// place asks for the conference, under an assigned number when none was given.
+// place creates the conference, with an assigned number when none was given.
 func (s *server) place(ctx context.Context, want workflows.ConferenceInput, key string) (c berth.Conference, replay bool, err error) {
 	if key != "" {
 		return s.placeOnce(ctx, want, key)
@@ -21,7 +21,7 @@ func (s *server) place(ctx context.Context, want workflows.ConferenceInput, key 
 	if want.Spec.E164 != "" {
 		return s.Starter.CreateConference(ctx, want)
 	}
-	for range numbersMost {
+	for range maxNumbers {
 		if want.Spec.E164, err = s.Ledger.NextE164(ctx, s.Config.NumbersFrom); err != nil {
 			return c, false, err
 		}
@@ -33,11 +33,11 @@ func (s *server) place(ctx context.Context, want workflows.ConferenceInput, key 
 }
 
 func noNumber(err error) error {
-	return berth.Errorf(berth.CodeUnavailable, "no free number was found; ask again").With(err)
+	return berth.Errorf(berth.CodeUnavailable, "no free number found; retry").With(err)
 }
 
-// placeOnce is place for a key: what it stands for is written down first, so that whoever asks again after a lost answer, or
-// a crash, finds the same conference. One that was refused left nothing: the key then stands for another.
+// placeOnce is place for an idempotency key. The key's conference is stored first, so that a retry after a lost response or
+// a crash finds it. A refused conference leaves nothing: the key then has another one.
 func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, key string) (c berth.Conference, replay bool, err error) {
 	named := want.Spec.E164
 	sum := sha256.Sum256([]byte(want.UserID + "\x00" + key))
@@ -48,7 +48,7 @@ func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, 
 		return c, false, err
 	}
 	k.ID = id
-	for range numbersMost {
+	for range maxNumbers {
 		if !used {
 			if k, err = s.keepKey(ctx, k, want, named); err != nil {
 				return c, false, err
@@ -70,11 +70,11 @@ func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, 
 		}
 		want.ConferenceID, want.Spec.E164 = k.ConferenceID, k.E164
 		c, replay, err = s.Starter.CreateConference(ctx, want)
-		if berth.CodeOf(err) == berth.CodeConflict && named == "" { // somebody took the number by name
+		if berth.CodeOf(err) == berth.CodeConflict && named == "" { // another request took the number
 			used, want.ConferenceID = false, berth.NewID("c-")
 			continue
 		}
-		if err == nil && c.ID != k.ConferenceID { // the same request without this key had it made
+		if err == nil && c.ID != k.ConferenceID { // the same request without this key created it
 			_, err = s.Ledger.KeepConferenceKey(ctx, ledger.ConferenceKey{ID: k.ID, ConferenceID: c.ID, E164: c.E164}, k.ConferenceID)
 		}
 		return c, replay, err
@@ -82,7 +82,7 @@ func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, 
 	return c, false, noNumber(err)
 }
 
-// keepKey has a key stand for the conference that is wanted, in the place of the one that it stood for.
+// keepKey stores the conference of a key, in place of an earlier one.
 func (s *server) keepKey(
 	ctx context.Context, was ledger.ConferenceKey, want workflows.ConferenceInput, e164 string,
 ) (ledger.ConferenceKey, error) {

@@ -3,8 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,19 +16,19 @@ import (
 )
 
 type createConferenceInput struct {
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Requests of one user with the same key and body are one conference, also when it is over"`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Requests of one user with the same key and body create one conference, even after it has ended"`
 	Body           conferenceBody
 }
 
 type conferenceBody struct {
-	E164            string          `json:"e164,omitempty" doc:"The number, without the plus; a free one is assigned when none is given" example:"8613800138000"`
-	Title           string          `json:"title,omitempty" doc:"For people, at most 200 bytes"`
+	E164            string          `json:"e164,omitempty" doc:"The number without the plus; by default a free one is assigned" example:"8613800138000"`
+	Title           string          `json:"title,omitempty" doc:"Display name, at most 200 bytes"`
 	MaxParticipants int             `json:"maxParticipants,omitempty" minimum:"0" maximum:"10000" doc:"0: no limit"`
-	EndAt           time.Time       `json:"endAt,omitzero" doc:"When it ends, recovered or not, at most 30 days from now; this or durationMs"`
-	DurationMs      int64           `json:"durationMs,omitempty" minimum:"1" maximum:"2592000000" doc:"How long it lasts; this or endAt"`
-	Recoverable     *bool           `json:"recoverable,omitempty" default:"true" doc:"false: it ends when its unit is lost (C8)"`
+	EndAt           time.Time       `json:"endAt,omitzero" doc:"When the conference ends, at most 30 days from now; give this or durationMs"`
+	DurationMs      int64           `json:"durationMs,omitempty" minimum:"1" maximum:"2592000000" doc:"Duration; give this or endAt"`
+	Recoverable     *bool           `json:"recoverable,omitempty" default:"true" doc:"false: the conference ends when its unit is lost"`
 	Zone            string          `json:"zone,omitempty" doc:"Only units of this zone"`
-	Metadata        json.RawMessage `json:"metadata,omitempty" doc:"Any JSON, at most 16 KiB; it survives a change of unit (C20)"`
+	Metadata        json.RawMessage `json:"metadata,omitempty" doc:"Any JSON, at most 16 KiB; kept across a change of unit"`
 }
 
 type createConferenceOutput struct {
@@ -39,21 +37,21 @@ type createConferenceOutput struct {
 	Body     conferenceView
 }
 
-// conferenceView is a conference as whoever holds it sees it.
+// conferenceView is a conference in a response.
 type conferenceView struct {
 	berth.Conference
-	Replay    bool          `json:"replay,omitempty" doc:"It was made before by the same request"`
-	EventsURL string        `json:"eventsUrl" doc:"What becomes of it, as Server-Sent Events"`
+	Replay    bool          `json:"replay,omitempty" doc:"An earlier request created it"`
+	EventsURL string        `json:"eventsUrl" doc:"Its events, as Server-Sent Events"`
 	Links     workflowLinks `json:"links"`
 }
 
 type conferenceInput struct {
-	E164         string `path:"e164" doc:"The number, without the plus"`
-	ConferenceID string `query:"conferenceId" maxLength:"128" doc:"An earlier conference of the number; without it the last"`
+	E164         string `path:"e164" doc:"The number without the plus"`
+	ConferenceID string `query:"conferenceId" maxLength:"128" doc:"An earlier conference of the number; default: the last"`
 }
 
 type releaseConferenceInput struct {
-	E164 string `path:"e164" doc:"The number, without the plus"`
+	E164 string `path:"e164" doc:"The number without the plus"`
 }
 
 type conferenceOutput struct {
@@ -64,20 +62,20 @@ type conferenceOutput struct {
 type getConferenceOutput struct {
 	Body struct {
 		conferenceView
-		Info  *conferenceInfo `json:"info,omitempty" doc:"What the data proxy has of it; absent when it has nothing"`
-		Stale bool            `json:"stale" doc:"Redis is away: this is the conference as it was last written down, without its information"`
+		Info  *conferenceInfo `json:"info,omitempty" doc:"Information from the data proxy; absent when there is none"`
+		Stale bool            `json:"stale" doc:"Redis is unavailable: the stored conference without its information"`
 	}
 }
 
-// conferenceInfo is what the data proxy has of a conference (C20).
+// conferenceInfo is the data proxy's information about a conference.
 type conferenceInfo struct {
-	Basic json.RawMessage `json:"basic,omitempty" doc:"Survives a change of unit"`
-	Live  json.RawMessage `json:"live,omitempty" doc:"What its unit last told"`
+	Basic json.RawMessage `json:"basic,omitempty" doc:"Kept across a change of unit"`
+	Live  json.RawMessage `json:"live,omitempty" doc:"Last reported by its unit"`
 }
 
 type conferencesInput struct {
 	Status berth.ConferenceStatus `query:"status"`
-	Unit   string                 `query:"unit" maxLength:"128" doc:"Only those that this unit owns now"`
+	Unit   string                 `query:"unit" maxLength:"128" doc:"Only conferences that this unit owns"`
 	Limit  int                    `query:"limit" minimum:"1" maximum:"100" default:"20"`
 	Cursor string                 `query:"cursor" maxLength:"512" doc:"nextCursor of the page before"`
 }
@@ -96,16 +94,16 @@ func (s *server) conferenceRoutes() {
 	create := huma.Operation{
 		OperationID: "create-conference", Method: http.MethodPost, Path: "/v1/conferences", Tags: tags,
 		Summary: "Open a conference",
-		Description: "Answers once its unit has acknowledged it or, where that unit was lost meanwhile, once it waits for another; `status` " +
-			"tells. 503 node_full and no_node tell why no unit has room, no_licence that as many are alive as there may be, 502 unit_refused " +
-			"that the unit did not want it: nothing is left of it then (C16). The same number and body again is a replay while the " +
-			"conference lives; 409: the number has another one. Where a number is to be assigned, only an Idempotency-Key makes asking again safe; " +
-			"422: it was used with another body.",
+		Description: "Returns once the unit has acknowledged the conference or, where that unit was lost during the call, once the " +
+			"conference waits for another one; see `status`. 503 `node_full` and `no_node` state why no unit is available, `no_licence` that " +
+			"every licence is in use; 502 `unit_refused`: the unit refused it. Nothing remains of a refused conference. The same number and " +
+			"body again is a replay until the conference ends; 409: the number has another conference. Without a number, retries are " +
+			"idempotent only with an Idempotency-Key; 422: the key was used with another body.",
 		DefaultStatus: http.StatusCreated,
 	}
 	create.Responses = map[string]*huma.Response{
 		"200": {
-			Description: "Made before: a replay",
+			Description: "Created by an earlier request: a replay",
 			Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(conferenceView{})}},
 		},
 		"default": s.problemResponse(),
@@ -113,19 +111,19 @@ func (s *server) conferenceRoutes() {
 	register(s, create, forUser, s.createConference)
 	register(s, huma.Operation{
 		OperationID: "list-conferences", Method: http.MethodGet, Path: "/v1/conferences", Tags: tags,
-		Summary: "One's own conferences, newest first; an operator's list has everybody's",
+		Summary: "List your conferences, newest first; an operator's list has every user's",
 	}, forUsers, s.listConferences)
 	register(s, huma.Operation{
 		OperationID: "get-conference", Method: http.MethodGet, Path: "/v1/conferences/{e164}", Tags: tags,
-		Summary: "A conference: where it runs, why it waits, who was told what, and what its unit tells of it",
+		Summary: "Get a conference: its owner, why it waits, the commands to its units and its unit's information",
 	}, forUsers, s.getConference)
 	register(s, huma.Operation{
 		OperationID: "end-conference", Method: http.MethodDelete, Path: "/v1/conferences/{e164}", Tags: tags,
-		Summary:     "End a conference, whatever it is doing (C10)",
-		Description: "Answers once its unit has released it; 202 when that takes longer, for instance while the unit is silent: it will. 409 when it is over.",
+		Summary:     "End a conference in any state",
+		Description: "Returns once the unit has released it; 202 when that takes longer, for instance while the unit is unresponsive: the conference ends without another call. 409 when it has ended.",
 		Responses: map[string]*huma.Response{
 			"202": {
-				Description: "It is ending",
+				Description: "The conference is ending",
 				Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(conferenceView{})}},
 			},
 			"default": s.problemResponse(),
@@ -133,8 +131,8 @@ func (s *server) conferenceRoutes() {
 	}, forUsers, s.endConference)
 	register(s, huma.Operation{
 		OperationID: "conference-record", Method: http.MethodGet, Path: "/v1/conferences/{e164}/record", Tags: tags,
-		Summary:     "The detail record of a conference that is over, with a segment per unit (C22)",
-		Description: "404 while it is not over.",
+		Summary:     "Get the detail record of an ended conference, with a segment per unit",
+		Description: "404 until the conference has ended.",
 	}, forUsers, s.conferenceRecord)
 	s.conferenceInfoRoutes()
 	s.conferenceEventRoute()
@@ -146,7 +144,7 @@ func (s *server) createConference(ctx context.Context, in *createConferenceInput
 		return nil, err
 	}
 	want.Rules = s.Config.Conferences
-	if err := s.Fleet.Writable(); err != nil { // refused at once (L11)
+	if err := s.Fleet.Writable(); err != nil {
 		return nil, err
 	}
 	c, replay, err := s.place(ctx, want, in.IdempotencyKey)
@@ -160,7 +158,7 @@ func (s *server) createConference(ctx context.Context, in *createConferenceInput
 	return out, nil
 }
 
-// newConference is what the request asks for; errors name the field (X6).
+// newConference returns the requested conference; errors name the field.
 func newConference(userID string, b conferenceBody, now time.Time) (workflows.ConferenceInput, error) {
 	if err := checkConference(b, now); err != nil {
 		return workflows.ConferenceInput{}, err
@@ -176,25 +174,19 @@ func newConference(userID string, b conferenceBody, now time.Time) (workflows.Co
 	var metadata bytes.Buffer
 	if len(b.Metadata) > 0 && string(b.Metadata) != "null" {
 		if err := json.Compact(&metadata, b.Metadata); err != nil {
-			return workflows.ConferenceInput{}, berth.Invalid("metadata", "is no JSON").With(err)
+			return workflows.ConferenceInput{}, berth.Invalid("metadata", "must be JSON").With(err)
 		}
 		spec.Metadata = metadata.Bytes()
 	}
-	// What was asked for, not when: a duration asked for again is the same request.
-	asked := spec
-	asked.EndAt = b.EndAt.UTC().Truncate(time.Millisecond)
-	body, err := json.Marshal([]any{"v1", userID, asked, b.DurationMs})
-	if err != nil {
-		return workflows.ConferenceInput{}, fmt.Errorf("hash request: %w", err)
-	}
-	sum := sha256.Sum256(body)
-	return workflows.ConferenceInput{
-		ConferenceID: berth.NewID("c-"), UserID: userID, Spec: spec, RequestHash: hex.EncodeToString(sum[:]),
-	}, nil
+	// A retry has the same duration, not the same end.
+	requested := spec
+	requested.EndAt = b.EndAt.UTC().Truncate(time.Millisecond)
+	hash, err := hashRequest(userID, requested, b.DurationMs)
+	return workflows.ConferenceInput{ConferenceID: berth.NewID("c-"), UserID: userID, Spec: spec, RequestHash: hash}, err
 }
 
-// conferenceMost is how far ahead a conference may end.
-const conferenceMost = 30 * 24 * time.Hour
+// maxConferenceTime is how far in the future a conference may end.
+const maxConferenceTime = 30 * 24 * time.Hour
 
 func checkConference(b conferenceBody, now time.Time) error {
 	if b.E164 != "" {
@@ -208,14 +200,14 @@ func checkConference(b conferenceBody, now time.Time) error {
 	case !b.EndAt.IsZero() && b.DurationMs != 0:
 		return berth.Invalid("durationMs", "give endAt or durationMs, not both")
 	case b.EndAt.IsZero() && b.DurationMs == 0:
-		return berth.Invalid("endAt", "is missing: give it or durationMs")
+		return berth.Invalid("endAt", "is missing: give endAt or durationMs")
 	case b.DurationMs == 0 && !b.EndAt.After(now):
 		return berth.Invalid("endAt", "is in the past")
-	case b.DurationMs == 0 && b.EndAt.After(now.Add(conferenceMost)):
+	case b.DurationMs == 0 && b.EndAt.After(now.Add(maxConferenceTime)):
 		return berth.Invalid("endAt", "must be at most 30 days from now")
 	case len(b.Metadata) > berth.MaxConferenceMetadata:
 		return &berth.Error{
-			Code: berth.CodeTooLarge, Field: "metadata", Message: fmt.Sprintf("may have at most %d bytes", berth.MaxConferenceMetadata),
+			Code: berth.CodeTooLarge, Field: "metadata", Message: fmt.Sprintf("exceeds the limit of %d bytes", berth.MaxConferenceMetadata),
 		}
 	}
 	return berth.ValidPlace("zone", b.Zone)
@@ -227,10 +219,8 @@ func (s *server) listConferences(ctx context.Context, in *conferencesInput) (*co
 	if user.Operator() {
 		q.UserID = ""
 	}
-	if in.Unit != "" {
-		if err := berth.ValidID("unit", in.Unit); err != nil {
-			return nil, err
-		}
+	if err := optionalID("unit", in.Unit); err != nil {
+		return nil, err
 	}
 	found, next, err := s.Ledger.SearchConferences(ctx, q, in.Cursor, in.Limit)
 	if err != nil {
@@ -264,7 +254,7 @@ func (s *server) endConference(ctx context.Context, in *releaseConferenceInput) 
 		return nil, err
 	}
 	by := callOf(ctx).user.UserID
-	// One that is over as far as the ledger knows is asked, too: its run may have lost its end with all else it had just done.
+	// Also when the ledger has its end: Temporal may have lost the end with the workflow's last steps.
 	done, err := s.Starter.ReleaseConference(ctx, c.E164, workflows.ReleaseRequest{By: by, ConferenceID: c.ID})
 	if err != nil {
 		return nil, fmt.Errorf("end conference %s: %w", c.ID, err)
@@ -286,21 +276,19 @@ func (s *server) conferenceRecord(ctx context.Context, in *conferenceInput) (*re
 		return nil, err
 	}
 	if !c.Status.Final() {
-		return nil, berth.Errorf(berth.CodeNotFound, "the conference is not over: there is no record yet")
+		return nil, berth.Errorf(berth.CodeNotFound, "the conference has not ended; its record does not exist yet")
 	}
 	return &recordOutput{Body: whole(c)}, nil
 }
 
-// ownConference is a conference of the number that the caller may see, the last unless an id is given; missing and
-// foreign ones are alike.
+// ownConference returns a conference of the number that the caller may see: the last one unless an id is given. A missing
+// one and another user's have the same error.
 func (s *server) ownConference(ctx context.Context, e164, id string) (berth.Conference, error) {
 	if err := berth.ValidE164("e164", e164); err != nil {
 		return berth.Conference{}, err
 	}
-	if id != "" {
-		if err := berth.ValidID("conferenceId", id); err != nil {
-			return berth.Conference{}, err
-		}
+	if err := optionalID("conferenceId", id); err != nil {
+		return berth.Conference{}, err
 	}
 	q := ledger.ConferenceQuery{UserID: callOf(ctx).user.UserID, E164: e164, ConferenceID: id}
 	if callOf(ctx).user.Operator() {
@@ -311,7 +299,7 @@ func (s *server) ownConference(ctx context.Context, e164, id string) (berth.Conf
 	case err != nil:
 		return berth.Conference{}, err
 	case len(found) == 0:
-		return berth.Conference{}, berth.Errorf(berth.CodeNotFound, "there is no such conference")
+		return berth.Conference{}, berth.Errorf(berth.CodeNotFound, "conference not found")
 	default:
 		return found[0], nil
 	}
@@ -324,7 +312,7 @@ func (s *server) viewConference(c berth.Conference) conferenceView {
 	}
 }
 
-// whole is the conference with empty lists in the place of none.
+// whole replaces missing lists by empty ones.
 func whole(c berth.Conference) berth.Conference {
 	if c.Segments == nil {
 		c.Segments = []berth.ConferenceSegment{}

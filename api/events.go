@@ -13,42 +13,30 @@ import (
 	"berth/lua"
 )
 
-// storedEventID is the id of a terminal event that was made from the row because its stream is gone.
+// storedEventID is the id of a terminal event that was read from the database because its stream is gone.
 const storedEventID = "end"
 
 func (s *server) taskEventRoute() {
 	s.route(huma.Operation{
 		OperationID: "task-events", Method: http.MethodGet, Path: "/v1/tasks/{id}/events", Tags: []string{"events"},
-		Summary: "A task's events as they happen (Server-Sent Events)",
+		Summary: "Stream a task's events (Server-Sent Events)",
 		Description: "Each event has `id`, `event` (queued, start, token, token_batch, stage_progress, reset, gap, debug, " +
-			"then exactly one done or error) and `data`, one JSON object (schema Event). A lost connection resumes behind " +
-			"Last-Event-ID with nothing lost or repeated; `gap` says that history was trimmed. Comments are heartbeats. " +
-			"The stream closes behind the terminal event; asked to resume behind that, it answers 204. A task that is " +
-			"over and whose stream has gone gives its stored terminal event.",
+			"then exactly one done or error) and `data`, one JSON object (schema Event). A lost connection resumes after " +
+			"Last-Event-ID without loss or repetition; `gap` means that history was trimmed. Comments are heartbeats. " +
+			"The stream closes after the terminal event; resuming after that returns 204. When the stream of an ended " +
+			"task has expired, its stored terminal event is sent.",
 		Parameters: append([]*huma.Param{idParam()}, resumeParams()...),
 		Responses: map[string]*huma.Response{
 			"200": {
-				Description: "Events until the terminal one",
+				Description: "Events up to the terminal one",
 				Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: s.schemaOf(berth.Event{})}},
 			},
-			"204": {Description: "The terminal event was seen already"},
+			"204": {Description: "The client has the terminal event"},
 		},
-	}, rule{scopes: []string{ScopeUser}, ticket: ticketTask, stream: true}, s.taskEvents)
+	}, rule{scopes: []string{ScopeUser}, ticket: ticketTask, stream: true}, s.follow(s.followTask))
 }
 
-// taskEvents keeps its frame small, as all do that a reader stands on while it waits: with a write on top its stack
-// fits into 8 KiB, as long as deep calls are made aside (P12).
-func (s *server) taskEvents(c echo.Context) error {
-	ctx, cancel := streamContext(c.Request().Context())
-	defer cancel()
-	f, err := aside(func() (*follower, error) { return s.followTask(ctx, c) })
-	if err != nil || f == nil {
-		return err
-	}
-	return f.over(ctx, f.run(ctx))
-}
-
-// followTask checks what is asked for. There is no follower for a client that has seen the end: it is answered.
+// followTask returns nil when the client has the terminal event; the response is sent then.
 func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, error) {
 	id := c.Param("id")
 	if err := berth.ValidID("id", id); err != nil {
@@ -74,11 +62,11 @@ func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, err
 	return &follower{s: s, feed: t, after: after, fromLatest: fromLatest, out: newEventWriter(c)}, nil
 }
 
-// taskFeed is one task's events: they end with the task.
+// taskFeed has the events of one task, which end with the task.
 type taskFeed struct {
 	s     *server
 	ch    lua.Channel
-	final bool // the task was over when it was last looked at
+	final bool // the task had ended when it was last read
 }
 
 func (t *taskFeed) channel() lua.Channel { return t.ch }
@@ -91,7 +79,7 @@ func (t *taskFeed) subscribe(ctx context.Context, after string, fromLatest bool)
 	return t.s.Hub.Subscribe(ctx, t.ch, after, fromLatest)
 }
 
-// last is the terminal event of a task that is over, made from its row (T16).
+// last returns the terminal event of an ended task, made from its row.
 func (t *taskFeed) last(ctx context.Context) (*stream.Item, error) {
 	task, err := t.s.Ledger.GetUserTask(ctx, t.ch.UserID, t.ch.TaskID)
 	if err != nil {
@@ -106,7 +94,7 @@ func (t *taskFeed) last(ctx context.Context) (*stream.Item, error) {
 	}
 	ev, err := berth.TerminalEvent(task, asset)
 	if err != nil {
-		return nil, berth.Errorf(berth.CodeInternal, "make the stored event").With(err)
+		return nil, berth.Errorf(berth.CodeInternal, "build the stored event").With(err)
 	}
 	data, err := json.Marshal(ev)
 	if err != nil {

@@ -391,7 +391,7 @@ func TestStalledReaderIsCutOffAndResumes(t *testing.T) { // P13
 		require.True(t, ok, "the quick one is not held up")
 	}
 	waitFor(t, "the stalled reader is cut off", func() bool {
-		return strings.Contains(h.log.String(), "event stream cut")
+		return strings.Contains(h.log.String(), "event stream interrupted")
 	})
 	require.Less(t, time.Since(start), 10*time.Second)
 

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,17 +16,17 @@ import (
 type executeInput struct{ Body executeBody }
 
 type executeBody struct {
-	ExecutionID          string          `json:"executionId,omitempty" doc:"Your own id for the execution: asking again with it is safe. Without it one is made"`
-	Executor             string          `json:"executor" doc:"What is to run: a capability of the node"`
-	Input                json.RawMessage `json:"input,omitempty" doc:"What the executor gets, any JSON, at most 256 KiB"`
-	PoolID               string          `json:"poolId,omitempty" doc:"Where; by default the nodes that have the executor and the required capabilities. The pool is taken at its word: see to it that its nodes have the executor"`
-	RequiredCapabilities []string        `json:"requiredCapabilities,omitempty" maxItems:"64" doc:"What the node needs to have besides the executor (S4)"`
-	Strategy             berth.Strategy  `json:"strategy,omitempty" doc:"By default the pool's"`
-	TimeoutMs            int64           `json:"timeoutMs,omitempty" minimum:"1" maximum:"86400000" default:"300000" doc:"How long one node may take"`
-	DeadlineMs           int64           `json:"deadlineMs,omitempty" minimum:"1" maximum:"86400000" default:"900000" doc:"How long all of it may take, waiting for a node included"`
-	InstanceID           string          `json:"instanceId,omitempty" doc:"Your own node, for affinity and locality (S3, S5)"`
-	Host                 string          `json:"host,omitempty" maxLength:"128" doc:"Where you are, for locality"`
-	Zone                 string          `json:"zone,omitempty" maxLength:"128" doc:"Where you are, for locality"`
+	ExecutionID          string          `json:"executionId,omitempty" doc:"Your own id for the execution; retries with the same id are idempotent. Without it one is generated"`
+	Executor             string          `json:"executor" doc:"The executor to run: a capability of the node"`
+	Input                json.RawMessage `json:"input,omitempty" doc:"Input of the executor: any JSON, at most 256 KiB"`
+	PoolID               string          `json:"poolId,omitempty" doc:"The pool; by default all nodes with the executor and the required capabilities. Nodes of the pool are not checked for the executor"`
+	RequiredCapabilities []string        `json:"requiredCapabilities,omitempty" maxItems:"64" doc:"Capabilities that the node needs besides the executor"`
+	Strategy             berth.Strategy  `json:"strategy,omitempty" doc:"Default: the pool's"`
+	TimeoutMs            int64           `json:"timeoutMs,omitempty" minimum:"1" maximum:"86400000" default:"300000" doc:"Limit of one attempt"`
+	DeadlineMs           int64           `json:"deadlineMs,omitempty" minimum:"1" maximum:"86400000" default:"900000" doc:"Limit of all attempts, including the wait for a node"`
+	InstanceID           string          `json:"instanceId,omitempty" doc:"The caller's own node, for affinity and locality"`
+	Host                 string          `json:"host,omitempty" maxLength:"128" doc:"The caller's location, for locality"`
+	Zone                 string          `json:"zone,omitempty" maxLength:"128" doc:"The caller's location, for locality"`
 }
 
 type executeOutput struct {
@@ -38,9 +36,9 @@ type executeOutput struct {
 
 type executeView struct {
 	ExecutionID string                `json:"executionId"`
-	Status      berth.ExecutionStatus `json:"status" enum:"waiting,running,completed,failed,cancelled" doc:"How it stood when it was accepted; in a replay how it stands now"`
-	NodeID      string                `json:"nodeId,omitempty" doc:"Where it runs; absent while it waits for a node with room"`
-	Replay      bool                  `json:"replay" doc:"It was accepted before; nothing was started"`
+	Status      berth.ExecutionStatus `json:"status" enum:"waiting,running,completed,failed,cancelled" doc:"Status at acceptance; in a replay the current one"`
+	NodeID      string                `json:"nodeId,omitempty" doc:"The node; absent while the execution waits for one"`
+	Replay      bool                  `json:"replay" doc:"The execution was accepted before; nothing was started"`
 }
 
 type executionInput struct {
@@ -57,19 +55,19 @@ type executionView struct {
 func (s *server) executionRoutes() {
 	register(s, huma.Operation{
 		OperationID: "submit-execution", Method: http.MethodPost, Path: "/v1/executions", Tags: []string{"executions"},
-		Summary: "Run a named executor durably on a node",
-		Description: "A node that fails or dies is followed by another one, as often as the fleet's configuration says (S8). While " +
-			"every node is full it waits; 503 `no_node` says that no node is capable, and names what is missing.",
+		Summary: "Run an executor durably on a node",
+		Description: "Runs the executor on another node when one fails or dies, as often as the fleet's configuration allows. While " +
+			"every node is full the execution waits; 503 `no_node`: no node is capable, `missing` states why.",
 		DefaultStatus: http.StatusAccepted,
 	}, forUser, s.submitExecution)
 	register(s, huma.Operation{
 		OperationID: "get-execution", Method: http.MethodGet, Path: "/v1/executions/{id}", Tags: []string{"executions"},
-		Summary: "An execution, its attempts and its output",
+		Summary: "Get an execution, its attempts and its output",
 	}, forUsers, s.getExecution)
 	register(s, huma.Operation{
 		OperationID: "cancel-execution", Method: http.MethodDelete, Path: "/v1/executions/{id}", Tags: []string{"executions"},
 		Summary:       "Cancel an execution",
-		Description:   "Answers with how it stood; its node is told to stop. 409 when it has ended.",
+		Description:   "Returns the status before the cancellation; the node is asked to stop. 409 when the execution has ended.",
 		DefaultStatus: http.StatusAccepted,
 	}, forUsers, s.cancelExecution)
 }
@@ -79,7 +77,7 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Fleet.Writable(); err != nil { // refused at once (L11)
+	if err := s.Fleet.Writable(); err != nil {
 		return nil, err
 	}
 	reply, replay, err := s.Starter.SubmitExecution(ctx, ex)
@@ -97,13 +95,13 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 	}, nil
 }
 
-// executionNow is how an execution that was accepted before stands now: the first answer is an old one.
+// executionNow updates the reply of an execution that was accepted before with its current status.
 func (s *server) executionNow(
 	ctx context.Context, id string, accepted workflows.ExecuteReply,
 ) (workflows.ExecuteReply, error) {
 	now, err := s.Starter.GetExecution(ctx, id)
 	switch {
-	case berth.CodeOf(err) == berth.CodeNotFound: // Temporal has just forgotten it
+	case berth.CodeOf(err) == berth.CodeNotFound: // Temporal has just deleted it
 		return accepted, nil
 	case err != nil:
 		return accepted, fmt.Errorf("get execution %s: %w", id, err)
@@ -112,7 +110,7 @@ func (s *server) executionNow(
 	return accepted, nil
 }
 
-// newExecution is what the request asks for; errors name the field (X6).
+// newExecution returns the requested execution; errors name the field.
 func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error) {
 	ex := workflows.ExecutionInput{
 		ExecutionID: b.ExecutionID, UserID: userID, Executor: b.Executor, Input: b.Input,
@@ -127,27 +125,21 @@ func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error
 	if b.PoolID == "" {
 		pool := berth.CapabilityPool(append([]string{b.Executor}, b.RequiredCapabilities...)...)
 		if err := pool.Validate(); err != nil {
-			return ex, berth.Invalid("requiredCapabilities", "are too long together").With(err)
+			return ex, berth.Invalid("requiredCapabilities", "exceed the length limit of a pool id together").With(err)
 		}
 		ex.Where.PoolID, ex.Where.Capabilities = pool.ID, pool.Capabilities
 	}
-	body, err := json.Marshal([]any{"v1", ex.UserID, ex.Executor, ex.Input, ex.Where, ex.Timeout, ex.Deadline})
-	if err != nil {
-		return ex, fmt.Errorf("hash request: %w", err)
-	}
-	sum := sha256.Sum256(body)
-	ex.RequestHash = hex.EncodeToString(sum[:])
 	if ex.ExecutionID == "" {
 		ex.ExecutionID = berth.NewID("e-")
 	}
-	return ex, nil
+	var err error
+	ex.RequestHash, err = hashRequest(ex.UserID, ex.Executor, ex.Input, ex.Where, ex.Timeout, ex.Deadline)
+	return ex, err
 }
 
 func checkExecution(b executeBody) error {
-	if b.ExecutionID != "" {
-		if err := berth.ValidID("executionId", b.ExecutionID); err != nil {
-			return err
-		}
+	if err := optionalID("executionId", b.ExecutionID); err != nil {
+		return err
 	}
 	if err := berth.ValidCapability("executor", b.Executor); err != nil {
 		return err
@@ -159,21 +151,19 @@ func checkExecution(b executeBody) error {
 	}
 	if b.PoolID != "" {
 		if len(b.RequiredCapabilities) > 0 {
-			return berth.Invalid("poolId", "give the pool or the required capabilities, not both")
+			return berth.Invalid("poolId", "give poolId or requiredCapabilities, not both")
 		}
 		if err := (berth.Pool{ID: b.PoolID}).Validate(); err != nil {
 			return err
 		}
 	}
-	if b.InstanceID != "" {
-		if err := berth.ValidID("instanceId", b.InstanceID); err != nil {
-			return err
-		}
+	if err := optionalID("instanceId", b.InstanceID); err != nil {
+		return err
 	}
 	switch {
 	case len(b.Input) > berth.MaxExecutionBytes:
 		return &berth.Error{
-			Code: berth.CodeTooLarge, Field: "input", Message: fmt.Sprintf("may have at most %d bytes", berth.MaxExecutionBytes),
+			Code: berth.CodeTooLarge, Field: "input", Message: fmt.Sprintf("exceeds the limit of %d bytes", berth.MaxExecutionBytes),
 		}
 	case !printable(b.Host):
 		return berth.Invalid("host", "must be printable")
@@ -197,7 +187,7 @@ func (s *server) cancelExecution(ctx context.Context, in *executionInput) (*exec
 		return nil, err
 	}
 	if ex.Status.Final() {
-		return nil, berth.Errorf(berth.CodeConflict, "the execution has already ended as %s", ex.Status)
+		return nil, berth.Errorf(berth.CodeConflict, "the execution has already ended (status %s)", ex.Status)
 	}
 	if err := s.Starter.CancelExecution(ctx, in.ID); err != nil {
 		return nil, fmt.Errorf("cancel execution %s: %w", in.ID, err)
@@ -205,7 +195,7 @@ func (s *server) cancelExecution(ctx context.Context, in *executionInput) (*exec
 	return s.viewExecution(ex), nil
 }
 
-// ownExecution is an execution that the caller may see; missing and foreign ones are alike.
+// ownExecution returns an execution that the caller may see. A missing one and another user's have the same error.
 func (s *server) ownExecution(ctx context.Context, id string) (berth.Execution, error) {
 	if err := berth.ValidID("id", id); err != nil {
 		return berth.Execution{}, err

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/pause"
 	"berth/internal/stream"
 	"berth/lua"
 )
 
-// Hub gives readers of streams of events; *stream.Hub is one.
+// Hub returns readers of event streams; *stream.Hub is one.
 type Hub interface {
 	// Subscribe reads a task's stream, which ends with the task.
 	Subscribe(ctx context.Context, ch lua.Channel, after string, fromLatest bool) (*stream.Reader, error)
@@ -23,31 +25,31 @@ type Hub interface {
 }
 
 const (
-	// absentWait is how often a stream is looked for while it is not there: before a workflow opened it, or after
-	// Redis lost it.
+	// absentWait is the first pause between two attempts to open a stream that does not exist: before a workflow has opened
+	// it, or after Redis lost it.
 	absentWait    = 100 * time.Millisecond
 	absentWaitMax = 2 * time.Second
-	// headerResume and queryResume say behind which event a stream is resumed.
+	// headerResume and queryResume name the event after which a stream resumes.
 	headerResume = "Last-Event-ID"
 	queryResume  = "lastEventId"
 )
 
-// resumeParams describes how every stream of events is resumed.
+// resumeParams describes the parameters of every event stream.
 func resumeParams() []*huma.Param {
 	text := func(name, in, doc string) *huma.Param {
 		return &huma.Param{Name: name, In: in, Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	return []*huma.Param{
-		text(headerResume, "header", "Resume behind this event"),
-		text(queryResume, "query", "The same, for clients that cannot set a header"),
+		text(headerResume, "header", "Resume after this event"),
+		text(queryResume, "query", "Same as Last-Event-ID, for clients that cannot set a header"),
 		{
-			Name: "fromLatest", In: "query", Description: "1: only what happens from now on",
+			Name: "fromLatest", In: "query", Description: "1: only new events",
 			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"0", "1"}},
 		},
 	}
 }
 
-// resumePoint reads where to go on; the header is the browser's own, so it wins.
+// resumePoint returns where the client resumes. The header, which browsers set, takes precedence.
 func resumePoint(req *http.Request) (after string, fromLatest bool, err error) {
 	q := req.URL.Query()
 	after = req.Header.Get(headerResume)
@@ -64,20 +66,20 @@ func resumePoint(req *http.Request) (after string, fromLatest bool, err error) {
 	return after, fromLatest, nil
 }
 
-// feed is where the events of one client come from.
+// feed is the source of one client's events.
 type feed interface {
 	channel() lua.Channel
-	// subscribe answers stream.ErrAbsent when there is no stream (yet).
+	// subscribe returns stream.ErrAbsent when the stream does not exist (yet).
 	subscribe(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error)
-	// ends tells whether nothing comes behind this event.
+	// ends reports whether this is the last event.
 	ends(item stream.Item) bool
-	// last is the event that ends a feed whose stream has gone; nil while more can come.
+	// last returns the last event of an ended feed, for one whose stream is gone; nil while the feed has not ended.
 	last(ctx context.Context) (*stream.Item, error)
-	// settled tells that the feed was over when it was last looked at: perhaps there is nothing to send.
+	// settled reports whether the feed had ended when it was last read: there may be nothing to send.
 	settled() bool
 }
 
-// follower brings one client to the end of one feed.
+// follower sends one feed to one client.
 type follower struct {
 	s          *server
 	feed       feed
@@ -86,7 +88,21 @@ type follower struct {
 	out        *eventWriter
 }
 
-// run returns when the client has the terminal event, or left, or is too slow; or when the stream cannot be read.
+// follow returns the handler of an event stream. It keeps its frame small, as do all functions in which a reader waits: with
+// a write on top the stack fits into 8 KiB, provided that deep calls are made aside.
+func (s *server) follow(open func(context.Context, echo.Context) (*follower, error)) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		ctx, cancel := streamContext(c.Request().Context())
+		defer cancel()
+		f, err := aside(func() (*follower, error) { return open(ctx, c) })
+		if err != nil || f == nil {
+			return err
+		}
+		return f.finish(ctx, f.run(ctx))
+	}
+}
+
+// run returns when the client has the last event, has disconnected or is too slow, or when the stream cannot be read.
 func (f *follower) run(ctx context.Context) error {
 	for wait := absentWait; ; wait = min(2*wait, absentWaitMax) {
 		r, err := aside(func() (*stream.Reader, error) { return f.feed.subscribe(ctx, f.after, f.fromLatest) })
@@ -95,15 +111,15 @@ func (f *follower) run(ctx context.Context) error {
 			r.Close()
 		}
 		if berth.CodeOf(err) == berth.CodeUnavailable && f.feed.settled() && !f.out.opened {
-			if over, serr := f.sendStored(ctx); over {
-				return serr // Redis is away, and what it could tell is in the database, too
+			if ended, serr := f.sendStored(ctx); ended {
+				return serr // Redis is unavailable, and the database has the last event, too
 			}
 		}
 		if err == nil || !errors.Is(err, stream.ErrAbsent) {
 			return err
 		}
-		f.fromLatest = false // what comes once the stream is there is new
-		if over, err := f.sendStored(ctx); over || err != nil {
+		f.fromLatest = false // all events of a stream that is opened later are new
+		if ended, err := f.sendStored(ctx); ended || err != nil {
 			return err
 		}
 		if err := f.pause(ctx, wait); err != nil {
@@ -112,25 +128,25 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// over ends the request. What was begun cannot be answered any more: the client resumes.
-func (f *follower) over(ctx context.Context, err error) error {
+// finish ends the request. A response that has begun cannot become an error: the client resumes.
+func (f *follower) finish(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case f.out.c.Response().Committed:
-		if !errors.Is(err, context.Canceled) { // a write that failed ends ctx, too
-			f.s.log.InfoContext(ctx, "event stream cut",
+		if !errors.Is(err, context.Canceled) { // also the effect of a failed write
+			f.s.log.InfoContext(ctx, "event stream interrupted",
 				"requestId", callOf(ctx).requestID, "service", f.feed.channel().ServiceID, "id", f.feed.channel().TaskID, "error", err)
 		}
 		return nil
 	case errors.Is(err, stream.ErrClosed):
-		return unavailable("the event hub", err) // this process stops
+		return unavailable("the event hub", err) // this process is stopping
 	default:
 		return named(err, f.out.c.Request())
 	}
 }
 
-// named has an error about the resume point name the parameter that the client gave it by.
+// named makes an error about the resume point name the parameter that the client used.
 func named(err error, req *http.Request) error {
 	var wrong *berth.Error
 	if errors.As(err, &wrong) && wrong.Field == headerResume && req.Header.Get(headerResume) == "" {
@@ -139,7 +155,7 @@ func named(err error, req *http.Request) error {
 	return err
 }
 
-// pump writes what the reader gives; nil behind the terminal event, stream.ErrAbsent when the stream vanished.
+// pump sends the reader's events; nil after the last one, stream.ErrAbsent when the stream is gone.
 func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 	if !f.feed.settled() {
 		if err := f.out.open(); err != nil {
@@ -169,7 +185,7 @@ func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 			if err := f.out.heartbeat(); err != nil {
 				return err
 			}
-			if over, err := f.check(ctx, r); over || err != nil {
+			if ended, err := f.check(ctx, r); ended || err != nil {
 				return err
 			}
 		default:
@@ -178,20 +194,20 @@ func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 	}
 }
 
-// check finds out, after a silent heartbeat, whether anything can still come. A stream that is gone while its feed goes
-// on will be restored by its writer, and then the same reader goes on.
-func (f *follower) check(ctx context.Context, r *stream.Reader) (over bool, err error) {
+// check reports, after a heartbeat without events, whether the feed has ended. When the stream is gone while its feed
+// continues, the writer restores it and the same reader continues.
+func (f *follower) check(ctx context.Context, r *stream.Reader) (ended bool, err error) {
 	switch err := r.Check(ctx); {
 	case errors.Is(err, stream.ErrAbsent):
 		return f.sendStored(ctx)
 	case errors.Is(err, io.EOF):
 		return true, f.end(ctx)
-	default: // Redis away: the reader tries again by itself
+	default: // Redis is unavailable: the reader retries
 		return false, nil
 	}
 }
 
-// end is for a stream that had nothing behind the client's id but its end.
+// end handles a stream that had only its end after the client's id.
 func (f *follower) end(ctx context.Context) error {
 	switch {
 	case f.out.opened:
@@ -204,8 +220,8 @@ func (f *follower) end(ctx context.Context) error {
 	}
 }
 
-// sendStored sends the event that ends a feed which is over.
-func (f *follower) sendStored(ctx context.Context) (over bool, err error) {
+// sendStored sends the last event of a feed that has ended.
+func (f *follower) sendStored(ctx context.Context) (ended bool, err error) {
 	item, err := f.feed.last(ctx)
 	if err != nil || item == nil {
 		return false, err
@@ -213,17 +229,13 @@ func (f *follower) sendStored(ctx context.Context) (over bool, err error) {
 	return true, f.out.event(item.ID, item.Event, item.Data)
 }
 
-// pause waits for a stream that is not there yet, the client kept informed.
+// pause waits for a stream that does not exist yet, and sends heartbeats.
 func (f *follower) pause(ctx context.Context, d time.Duration) error {
 	if err := f.out.open(); err != nil {
 		return err
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
+	if !pause.For(ctx, d) {
 		return ctx.Err()
-	case <-t.C:
 	}
 	if time.Since(f.out.written) >= f.s.Config.HeartbeatInterval {
 		return f.out.heartbeat()

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// maxBodyBytes bounds JSON bodies: a handful of texts of maxTextBytes each, escaped.
+	// maxBodyBytes limits JSON bodies: a few escaped texts of maxTextBytes each.
 	maxBodyBytes = 4 << 20
-	// callTimeout bounds the work behind a request; event streams have no end in time.
+	// callTimeout limits the handling of a request; event streams have no limit.
 	callTimeout = 20 * time.Second
 )
 
-// call is what the house knows about one request; every handler finds it in its context.
+// call is the state of one request. It is in the request's context.
 type call struct {
 	server    *server
 	began     time.Time
@@ -40,7 +40,7 @@ type call struct {
 
 type callKey struct{}
 
-// callOf is the call of a request's context; an empty one outside of a request.
+// callOf returns the call of a request's context; an empty one outside a request.
 func callOf(ctx context.Context) *call {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c
@@ -48,8 +48,8 @@ func callOf(ctx context.Context) *call {
 	return &call{}
 }
 
-// begin gives the request its ids, the headers every answer has, and its line in the log. The query is never
-// logged: it may hold a ticket.
+// begin sets the request's ids and the headers of all responses, and logs the request. The query is never logged: it may
+// contain a ticket.
 func (s *server) begin(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		cl := s.newCall(c)
@@ -86,7 +86,7 @@ func (s *server) logCall(c echo.Context, cl *call) {
 		"bytes", c.Response().Size, "user", cl.user.UserID, "took", time.Since(cl.began))
 }
 
-// traceID is the trace of a W3C traceparent header, or a new one.
+// traceID returns the trace id of a W3C traceparent header, or a new one.
 func traceID(traceparent string) string {
 	parts := strings.Split(traceparent, "-")
 	if len(parts) >= 4 && len(parts[1]) == 32 {
@@ -99,7 +99,7 @@ func traceID(traceparent string) string {
 	return hex.EncodeToString(b[:])
 }
 
-// errPanic keeps what a handler panicked with for the log.
+// errPanic is a handler's panic, for the log.
 type errPanic struct {
 	value any
 	stack []byte
@@ -107,7 +107,7 @@ type errPanic struct {
 
 func (e *errPanic) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
 
-// rescue turns a panic into a problem.
+// rescue turns a panic into an error.
 func (s *server) rescue(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
@@ -120,15 +120,15 @@ func (s *server) rescue(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 			err = &errPanic{value: v, stack: debug.Stack()}
 			if c.Response().Committed {
-				s.log.ErrorContext(c.Request().Context(), "panic after the answer began", "error", err)
+				s.log.ErrorContext(c.Request().Context(), "panic after the response began", "error", err)
 			}
 		}()
 		return next(c)
 	}
 }
 
-// bound limits body, time to send it and time to answer. JSON bodies are read here, whole, so that the
-// deadline of the slow sender never becomes one of the handler.
+// bound limits the body, the time to receive it and the time to handle the request. JSON bodies are read here completely, so
+// that the deadline of a slow client does not apply to the handler.
 func (s *server) bound(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := s.rules[routeKey(c.Request().Method, c.Path())]
@@ -147,8 +147,7 @@ func (s *server) bound(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// unescape decodes path parameters, which the router leaves as they were sent where they hold escapes: ids of pools have
-// slashes and colons.
+// unescape decodes path parameters, which the router leaves escaped: ids of pools contain slashes and colons.
 func unescape(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if c.Request().URL.RawPath != "" {
@@ -173,7 +172,7 @@ func (s *server) readBody(c echo.Context) error {
 		return tooLarge(maxBodyBytes)
 	}
 	rc := http.NewResponseController(c.Response())
-	// a writer without deadlines is a test's: there is no slow sender there
+	// only writers of tests have no deadlines
 	_ = rc.SetReadDeadline(time.Now().Add(s.Config.BodyTimeout))
 	body, err := io.ReadAll(io.LimitReader(req.Body, maxBodyBytes+1))
 	if err != nil {
@@ -183,19 +182,19 @@ func (s *server) readBody(c echo.Context) error {
 		return tooLarge(maxBodyBytes)
 	}
 	if !utf8.Valid(body) {
-		return berth.Errorf(berth.CodeInvalid, "the body is not UTF-8")
+		return berth.Errorf(berth.CodeInvalid, "the body must be UTF-8")
 	}
-	// all is read; otherwise the deadline stays, for the server still reads on before it closes
+	// after an error the deadline stays: the server reads the rest before it closes the connection
 	_ = rc.SetReadDeadline(time.Time{})
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	return nil
 }
 
 func tooLarge(limit int64) error {
-	return berth.Errorf(berth.CodeTooLarge, "the body may have at most %d bytes", limit)
+	return berth.Errorf(berth.CodeTooLarge, "the body exceeds the limit of %d bytes", limit)
 }
 
-// bodyError is for bodies that did not arrive: too slow, cut off, or badly framed.
+// bodyError is the error of a body that was not received: too slow, incomplete or malformed.
 func bodyError(err error) error {
 	var ne net.Error
 	if errors.As(err, &ne) && ne.Timeout() {

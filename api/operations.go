@@ -15,27 +15,27 @@ import (
 	"berth"
 )
 
-// checkTimeout is how long a dependency may take to answer /readyz.
+// checkTimeout limits the checks of /readyz.
 const checkTimeout = 2 * time.Second
 
-// operationRoutes registers the routes of those who run berth. Called last: the description is complete then.
+// operationRoutes registers the routes of operators. It is called last because it serves the complete description.
 func (s *server) operationRoutes() error {
 	public := rule{public: true}
 	s.route(huma.Operation{
 		OperationID: "healthz", Method: http.MethodGet, Path: "/healthz", Tags: []string{"operations"},
-		Summary: "The process lives", Responses: s.ok("application/json", "ok"),
+		Summary: "Check that the process is alive", Responses: s.ok("application/json", "ok"),
 	}, public, func(c echo.Context) error {
 		return c.JSON(http.StatusOK, map[string]string{"status": "ok", "version": s.Config.Version})
 	})
 	s.route(huma.Operation{
 		OperationID: "readyz", Method: http.MethodGet, Path: "/readyz", Tags: []string{"operations"},
-		Summary:   "Redis, database and Temporal answer; 503 names what is missing",
-		Responses: s.ok("application/json", "Everything answers"),
+		Summary:   "Check that Redis, the database and Temporal respond; 503 names those that do not",
+		Responses: s.ok("application/json", "Everything responds"),
 	}, public, s.ready)
 	if s.Metrics != nil {
 		s.route(huma.Operation{
 			OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"operations"},
-			Summary: "Prometheus metrics", Responses: s.ok("text/plain", "Metrics"),
+			Summary: "Get Prometheus metrics", Responses: s.ok("text/plain", "Metrics"),
 		}, public, echo.WrapHandler(s.Metrics))
 	}
 	var yaml, doc []byte
@@ -44,11 +44,11 @@ func (s *server) operationRoutes() error {
 	}
 	s.route(huma.Operation{
 		OperationID: "openapi-yaml", Method: http.MethodGet, Path: "/openapi.yaml", Tags: []string{"operations"},
-		Summary: "This description", Responses: s.ok("application/yaml", "OpenAPI 3.1"),
+		Summary: "Get this description as YAML", Responses: s.ok("application/yaml", "OpenAPI 3.1"),
 	}, public, serve("application/yaml", &yaml))
 	s.route(huma.Operation{
 		OperationID: "openapi-json", Method: http.MethodGet, Path: "/openapi.json", Tags: []string{"operations"},
-		Summary: "This description as JSON", Responses: s.ok("application/json", "OpenAPI 3.1"),
+		Summary: "Get this description as JSON", Responses: s.ok("application/json", "OpenAPI 3.1"),
 	}, public, serve("application/json", &doc))
 	var err error
 	if yaml, err = s.doc.OpenAPI().YAML(); err != nil {
@@ -66,7 +66,7 @@ func (s *server) ok(mediaType, description string) map[string]*huma.Response {
 	}}
 }
 
-// ready asks everything we depend on at once.
+// ready checks all dependencies concurrently.
 func (s *server) ready(c echo.Context) error {
 	checks := map[string]Pinger{"redis": s.Redis, "database": s.Ledger, "temporal": s.Temporal}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), checkTimeout)
@@ -93,6 +93,6 @@ func (s *server) ready(c echo.Context) error {
 	slices.Sort(missing)
 	return &Problem{
 		Status: http.StatusServiceUnavailable, Code: berth.CodeUnavailable, Missing: missing,
-		Detail: "cannot be reached: " + strings.Join(missing, ", "),
+		Detail: "unavailable: " + strings.Join(missing, ", "),
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// streamWriteBuffer is the kernel's send buffer of an event stream. A small one makes a reader that has stalled
-// visible: with the default, megabytes of events vanish into the kernel before a write deadline can strike (P13).
+// streamWriteBuffer is the size of the kernel's send buffer of an event stream. A small buffer reveals a stalled reader: with
+// the default, the kernel accepts megabytes of events before a write deadline can expire.
 const streamWriteBuffer = 32 << 10
 
 type connKey struct{}
 
 type drainKey struct{}
 
-// NewServer makes the HTTP server of an API made by New. Its Shutdown lets calls finish and ends event streams,
-// whose clients resume elsewhere (X7).
+// NewServer returns the HTTP server of a router returned by New. Its Shutdown lets calls finish and ends event streams,
+// whose clients resume on another process.
 func NewServer(e *echo.Echo, addr string) *http.Server {
 	drain, stop := context.WithCancel(context.Background())
 	srv := &http.Server{
@@ -35,7 +35,7 @@ func NewServer(e *echo.Echo, addr string) *http.Server {
 	return srv
 }
 
-// streamContext ends with the request or when the server begins to stop, whichever is first.
+// streamContext returns a context that ends with the request or when the server begins to stop.
 func streamContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	drain, ok := ctx.Value(drainKey{}).(context.Context)
@@ -46,13 +46,13 @@ func streamContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
-// shrinkWriteBuffer prepares the connection of a request for a stream.
+// shrinkWriteBuffer sets the send buffer of a request's connection to streamWriteBuffer.
 func shrinkWriteBuffer(ctx context.Context) {
 	conn, _ := ctx.Value(connKey{}).(net.Conn)
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = t.NetConn()
 	}
 	if t, ok := conn.(interface{ SetWriteBuffer(bytes int) error }); ok {
-		_ = t.SetWriteBuffer(streamWriteBuffer) // an optimisation; the deadline works without
+		_ = t.SetWriteBuffer(streamWriteBuffer) // the deadline works without it
 	}
 }

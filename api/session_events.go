@@ -14,38 +14,27 @@ import (
 	"berth/lua"
 )
 
-// sessionStreamTTL is how long a session's stream is kept behind its last event.
+// sessionStreamTTL is how long a session's stream is kept after its last event.
 const sessionStreamTTL = time.Hour
 
 func (s *server) sessionEventRoute() {
 	s.route(huma.Operation{
 		OperationID: "session-events", Method: http.MethodGet, Path: "/v1/sessions/{id}/events", Tags: []string{"events"},
-		Summary: "What a session's turns bring, as it happens (Server-Sent Events)",
+		Summary: "Stream the events of a session's turns (Server-Sent Events)",
 		Description: "Each event has `id`, `event` (turn, translation, translation_failed, done, gap) and `data`, one JSON " +
 			"object (schema SessionEvent). The events of a turn come in the order of its segments and end with exactly one " +
-			"done; several turns share the stream, which does not end. A lost connection resumes behind Last-Event-ID with " +
-			"nothing lost or repeated; `gap` says that history was trimmed, or lost. Comments are heartbeats.",
+			"done; several turns share the stream, which does not end. A lost connection resumes after Last-Event-ID without " +
+			"loss or repetition; `gap` means that history was trimmed or lost. Comments are heartbeats.",
 		Parameters: append([]*huma.Param{{
 			Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
 		}}, resumeParams()...),
 		Responses: map[string]*huma.Response{
 			"200": {
-				Description: "Events without an end",
+				Description: "Events until the client disconnects",
 				Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: s.schemaOf(berth.SessionEvent{})}},
 			},
 		},
-	}, rule{scopes: []string{ScopeUser}, ticket: ticketSession, stream: true}, s.sessionEvents)
-}
-
-// sessionEvents keeps its frame small, as taskEvents does.
-func (s *server) sessionEvents(c echo.Context) error {
-	ctx, cancel := streamContext(c.Request().Context())
-	defer cancel()
-	f, err := aside(func() (*follower, error) { return s.followSession(ctx, c) })
-	if err != nil {
-		return err
-	}
-	return f.over(ctx, f.run(ctx))
+	}, rule{scopes: []string{ScopeUser}, ticket: ticketSession, stream: true}, s.follow(s.followSession))
 }
 
 func (s *server) followSession(ctx context.Context, c echo.Context) (*follower, error) {
@@ -65,7 +54,7 @@ func (s *server) followSession(ctx context.Context, c echo.Context) (*follower, 
 	}, nil
 }
 
-// sessionFeed is what the turns of one session bring. It has no end.
+// sessionFeed has the events of one session's turns. It has no end.
 type sessionFeed struct {
 	s  *server
 	ch lua.Channel
@@ -79,8 +68,8 @@ func (n *sessionFeed) ends(stream.Item) bool { return false }
 
 func (n *sessionFeed) last(context.Context) (*stream.Item, error) { return nil, nil }
 
-// subscribe opens the stream where there is none: a listener may well be there before the first turn. One that was there
-// before the stream was lost hears of the gap at once, for its id is of another generation (T15).
+// subscribe opens a stream that does not exist: a client may connect before the first turn. A client from before the stream
+// was lost receives a gap immediately, because its id is of another generation.
 func (n *sessionFeed) subscribe(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error) {
 	r, err := n.s.Hub.Follow(ctx, n.ch, after, fromLatest)
 	if !errors.Is(err, stream.ErrAbsent) {

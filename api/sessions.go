@@ -14,7 +14,7 @@ import (
 // sessionView is a session as its user sees it.
 type sessionView struct {
 	berth.Session
-	EventsURL string `json:"eventsUrl" doc:"What its turns bring, in order, as Server-Sent Events"`
+	EventsURL string `json:"eventsUrl" doc:"The events of its turns, in order, as Server-Sent Events"`
 }
 
 func viewSession(sn berth.Session) sessionView {
@@ -24,17 +24,17 @@ func viewSession(sn berth.Session) sessionView {
 type putSessionInput struct {
 	ID   string `path:"id" maxLength:"128" doc:"Your own id for the session"`
 	Body struct {
-		SrcLang    string `json:"srcLang" doc:"What is spoken, ISO 639-1" example:"en"`
-		TgtLang    string `json:"tgtLang" doc:"What is heard, ISO 639-1" example:"es"`
-		TenantID   string `json:"tenantId,omitempty" doc:"On whose behalf: an operator may have bound the tenant to a pool"`
-		RoutingKey string `json:"routingKey,omitempty" doc:"Sessions of one key go to one pool; by default the tenant's id, else the session's"`
+		SrcLang    string `json:"srcLang" doc:"Spoken language, ISO 639-1" example:"en"`
+		TgtLang    string `json:"tgtLang" doc:"Language of the translation, ISO 639-1" example:"es"`
+		TenantID   string `json:"tenantId,omitempty" doc:"An operator can bind the tenant to a pool"`
+		RoutingKey string `json:"routingKey,omitempty" doc:"Sessions with the same key use the same pool. Default: the tenant's id, or the session's without a tenant"`
 	}
 }
 
 type putSessionOutput struct {
 	Body struct {
 		sessionView
-		Decision string `json:"decision" enum:"NEW,EXISTS,RESET" doc:"The pool was decided, kept, or decided anew because the languages changed (L5)"`
+		Decision string `json:"decision" enum:"NEW,EXISTS,RESET" doc:"The pool was chosen, kept, or chosen again because the languages changed"`
 	}
 }
 
@@ -47,13 +47,13 @@ type sessionOutput struct{ Body sessionView }
 func (s *server) sessionRoutes() {
 	register(s, huma.Operation{
 		OperationID: "put-session", Method: http.MethodPut, Path: "/v1/sessions/{id}", Tags: []string{"sessions"},
-		Summary: "Make a session of live translation, or change its languages",
-		Description: "The pool of its nodes is decided now and kept while the languages stay and the pool serves them (L5). " +
-			"503 `no_node` names the language pair that nobody serves.",
+		Summary: "Create a live translation session or change its languages",
+		Description: "Chooses the session's pool, which is kept until the languages change or the pool no longer serves them. " +
+			"503 `no_node`: no pool serves the language pair, which `missing` names.",
 	}, forUser, s.putSession)
 	register(s, huma.Operation{
 		OperationID: "get-session", Method: http.MethodGet, Path: "/v1/sessions/{id}", Tags: []string{"sessions"},
-		Summary: "A session, its pool and its current turn",
+		Summary: "Get a session, its pool and its current turn",
 	}, forUser, s.getSession)
 }
 
@@ -62,11 +62,11 @@ func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessi
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Fleet.Writable(); err != nil { // before anything is written (L11)
+	if err := s.Fleet.Writable(); err != nil { // before anything is written
 		return nil, err
 	}
 	if len(s.Fleet.Snapshot().Eligible(sn.SrcLang, sn.TgtLang)) == 0 {
-		return nil, s.nobodyServes(ctx, sn)
+		return nil, s.notServed(ctx, sn)
 	}
 	if sn, err = s.Ledger.PutSession(ctx, sn); err != nil {
 		return nil, noSession(err)
@@ -79,7 +79,7 @@ func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessi
 	return out, nil
 }
 
-// newSession is what the request asks for; errors name the field.
+// newSession returns the requested session; errors name the field.
 func newSession(userID string, in *putSessionInput) (berth.Session, error) {
 	b := in.Body
 	sn := berth.Session{
@@ -95,7 +95,7 @@ func newSession(userID string, in *putSessionInput) (berth.Session, error) {
 		return sn, err
 	}
 	if sn.TgtLang == sn.SrcLang {
-		return sn, berth.Invalid("tgtLang", "is what is spoken already: nothing is to be translated")
+		return sn, berth.Invalid("tgtLang", "must differ from srcLang")
 	}
 	sn.RoutingKey = cmp.Or(sn.RoutingKey, sn.TenantID, sn.ID)
 	if sn.TenantID != "" {
@@ -106,7 +106,7 @@ func newSession(userID string, in *putSessionInput) (berth.Session, error) {
 	return sn, berth.ValidID("routingKey", sn.RoutingKey)
 }
 
-// getSession answers from the row, and adds what Redis has decided, if it can be asked (L11).
+// getSession reads the row, and adds the pool from Redis unless Redis is unavailable.
 func (s *server) getSession(ctx context.Context, in *sessionInput) (*sessionOutput, error) {
 	if err := berth.ValidID("id", in.ID); err != nil {
 		return nil, err
@@ -121,14 +121,13 @@ func (s *server) getSession(ctx context.Context, in *sessionInput) (*sessionOutp
 	return &sessionOutput{Body: viewSession(sn)}, nil
 }
 
-// decided is a session as its row has it with what Redis has decided of it.
+// decided adds to a session's row what Redis has decided.
 func decided(row, found berth.Session) berth.Session {
 	row.PreferredPool, row.CurrentTurnID, row.UpdatedAt = found.PreferredPool, found.CurrentTurnID, found.UpdatedAt
 	return row
 }
 
-// knownSession is a session as Redis has it: one read. It is empty when Redis has none of this id; CodeNotFound when it
-// is another user's.
+// knownSession reads a session from Redis: an empty one when Redis has none, CodeNotFound when it is another user's.
 func (s *server) knownSession(ctx context.Context, userID, id string) (berth.Session, error) {
 	if err := berth.ValidID("id", id); err != nil {
 		return berth.Session{}, err
@@ -144,8 +143,8 @@ func (s *server) knownSession(ctx context.Context, userID, id string) (berth.Ses
 	}
 }
 
-// liveSession is a session with a pool that serves it: as Redis has it, or decided again where Redis has lost it or the
-// pool no longer serves its languages (L5, L12).
+// liveSession returns a session with a pool that serves it. The pool is chosen again where Redis lost the session or the
+// pool no longer serves its languages.
 func (s *server) liveSession(ctx context.Context, userID, id string) (berth.Session, error) {
 	sn, err := s.knownSession(ctx, userID, id)
 	if err != nil {
@@ -161,8 +160,8 @@ func (s *server) liveSession(ctx context.Context, userID, id string) (berth.Sess
 	return sn, err
 }
 
-// decidePool decides a session's pool from the fleet as it is known here, but for its tenant's pool, which is as Redis has
-// it; and returns the session with it.
+// decidePool chooses a session's pool from this process's snapshot of the fleet, except for its tenant's pool, which it
+// reads from Redis.
 func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision string, _ berth.Session, err error) {
 	fleet := s.Fleet.Snapshot()
 	decision, pool, err := s.Scripts.DecideSessionPool(ctx, lua.SessionPoolRequest{
@@ -174,27 +173,26 @@ func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision str
 		return "", sn, unavailable("Redis", err)
 	}
 	if decision == lua.SessionNoPool {
-		return "", sn, s.nobodyServes(ctx, sn)
+		return "", sn, s.notServed(ctx, sn)
 	}
 	found, ok, err := s.Scripts.FindSession(ctx, sn.ID)
 	if err != nil {
 		return "", sn, unavailable("Redis", err)
 	}
-	if !ok { // lost again meanwhile: the decision is as good
+	if !ok { // lost again: the decision remains valid
 		sn.PreferredPool = pool
 		return decision, sn, nil
 	}
 	return decision, decided(sn, found), nil
 }
 
-// nobodyServes refuses a language pair; but for as long as Redis may have lost its nodes, whether anybody serves the pair
-// is not known (L12).
-func (s *server) nobodyServes(ctx context.Context, sn berth.Session) error {
+// notServed returns the refusal of a language pair, or CodeUnavailable while Redis may have lost the nodes that serve it.
+func (s *server) notServed(ctx context.Context, sn berth.Session) error {
 	switch grace, err := s.Scripts.CheckGuard(ctx); {
 	case err != nil:
 		return unavailable("Redis", err)
 	case grace.Left > 0:
-		return &RetryError{Err: berth.Errorf(berth.CodeUnavailable, "Redis may have lost data: its nodes are not all back yet"), After: grace.Left}
+		return &berth.Refusal{Code: berth.CodeUnavailable, RetryAfter: grace.Left}
 	}
 	capability := berth.TranslateCapability(sn.SrcLang, sn.TgtLang)
 	return &berth.Refusal{
@@ -202,12 +200,12 @@ func (s *server) nobodyServes(ctx context.Context, sn berth.Session) error {
 	}
 }
 
-// noSession words the ledger's answer: missing and foreign sessions are alike.
+// noSession returns the same error for a missing session and for another user's.
 func noSession(err error) error {
 	if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
 		return err
 	}
-	return berth.Errorf(berth.CodeNotFound, "there is no such session").With(err)
+	return berth.Errorf(berth.CodeNotFound, "session not found").With(err)
 }
 
 func sessionPath(id string) string { return "/v1/sessions/" + id }

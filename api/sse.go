@@ -11,11 +11,10 @@ import (
 	"berth"
 )
 
-// writeTimeout is how long one event may take to leave. A client that does not read is cut off then, frees what
-// it held, and may resume (P13).
+// writeTimeout limits the time to send one event. A client that does not read is disconnected then and can resume.
 const writeTimeout = 5 * time.Second
 
-// retryHint is what a browser waits before it connects again.
+// retryHint is a browser's pause before it reconnects.
 const retryHint = "retry: 1000\n\n"
 
 // eventWriter writes Server-Sent Events to one client.
@@ -28,7 +27,7 @@ type eventWriter struct {
 }
 
 func newEventWriter(c echo.Context) *eventWriter {
-	// the writer beneath echo's: echo's own Flush hides that flushing failed
+	// use the writer below echo's: echo's Flush hides errors
 	return &eventWriter{c: c, rc: http.NewResponseController(c.Response().Writer)}
 }
 
@@ -47,14 +46,14 @@ func (w *eventWriter) open() error {
 	return w.write([]byte(retryHint))
 }
 
-// nothing answers a client that has seen the end: browsers stop asking on 204.
+// nothing responds to a client that has the last event: browsers stop reconnecting on 204.
 func (w *eventWriter) nothing() error {
 	w.opened = true
 	return w.c.NoContent(http.StatusNoContent)
 }
 
-// event writes one event. Whatever the bytes of data are, they cannot forge another one: each of their lines is
-// a data line, and name and id are cut at anything that could end theirs (P17).
+// event writes one event. No data can forge another event: each of its lines becomes a data line, and name and id are cut
+// at the first line break.
 func (w *eventWriter) event(id string, name berth.EventType, data []byte) error {
 	if err := w.open(); err != nil {
 		return err
@@ -83,7 +82,7 @@ func (w *eventWriter) event(id string, name berth.EventType, data []byte) error 
 	return err
 }
 
-// maxKeptBuffer is what a writer keeps between events; a whole result is not.
+// maxKeptBuffer is the largest buffer that is kept between events.
 const maxKeptBuffer = 8 << 10
 
 func oneLine(s string) string {
@@ -95,7 +94,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// heartbeat keeps proxies from closing an idle stream, and finds clients that are gone.
+// heartbeat keeps proxies from closing an idle stream, and detects clients that are gone.
 func (w *eventWriter) heartbeat() error {
 	if err := w.open(); err != nil {
 		return err
@@ -104,7 +103,7 @@ func (w *eventWriter) heartbeat() error {
 }
 
 func (w *eventWriter) write(b []byte) error {
-	// a writer without deadlines is a test's
+	// only writers of tests have no deadlines
 	_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := w.c.Response().Write(b); err != nil {
 		return fmt.Errorf("write event: %w", err)

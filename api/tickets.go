@@ -13,9 +13,9 @@ import (
 
 type ticketInput struct {
 	Body struct {
-		TaskID    string `json:"taskId,omitempty" maxLength:"128" doc:"One of taskId, sessionId and e164"`
+		TaskID    string `json:"taskId,omitempty" maxLength:"128" doc:"Give one of taskId, sessionId and e164"`
 		SessionID string `json:"sessionId,omitempty" maxLength:"128"`
-		E164      string `json:"e164,omitempty" maxLength:"15" doc:"Of a conference"`
+		E164      string `json:"e164,omitempty" maxLength:"15" doc:"The conference's number"`
 	}
 }
 
@@ -28,15 +28,15 @@ type ticketView struct {
 	TaskID    string    `json:"taskId,omitempty"`
 	SessionID string    `json:"sessionId,omitempty"`
 	E164      string    `json:"e164,omitempty"`
-	ExpiresAt time.Time `json:"expiresAt" doc:"An open stream outlives it; a new connection needs a new ticket"`
-	EventsURL string    `json:"eventsUrl" doc:"With the ticket in it, for EventSource"`
+	ExpiresAt time.Time `json:"expiresAt" doc:"An open stream continues after it; a new connection needs a new ticket"`
+	EventsURL string    `json:"eventsUrl" doc:"Contains the ticket, for EventSource"`
 }
 
-// ticketsRoute is for browsers, whose EventSource cannot send a header (X5).
+// ticketRoute registers the route for browsers, whose EventSource cannot send a header.
 func (s *server) ticketRoute() {
 	register(s, huma.Operation{
 		OperationID: "create-ticket", Method: http.MethodPost, Path: "/v1/tickets", Tags: []string{"events"},
-		Summary:       "A short-lived ticket that opens the events of one task, session or conference and nothing else",
+		Summary:       "Create a short-lived ticket for the events of one task, session or conference",
 		DefaultStatus: http.StatusCreated,
 	}, forUsers, s.createTicket)
 }
@@ -47,9 +47,9 @@ func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketOutp
 	var path string
 	switch {
 	case b.TaskID != "" && b.SessionID != "":
-		return nil, berth.Invalid("sessionId", "a ticket is for a task or for a session, not both")
+		return nil, berth.Invalid("sessionId", "give taskId or sessionId, not both")
 	case b.E164 != "" && b.TaskID+b.SessionID != "":
-		return nil, berth.Invalid("e164", "a ticket is for one thing")
+		return nil, berth.Invalid("e164", "give one of taskId, sessionId and e164")
 	case b.TaskID != "":
 		if _, err := s.Ledger.GetUserTask(ctx, who.UserID, b.TaskID); err != nil {
 			return nil, err

@@ -2,9 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"unicode/utf8"
@@ -22,32 +19,32 @@ type jobInput struct {
 }
 
 type jobBody struct {
-	RequestID string         `json:"requestId" doc:"Your own id for this request: asking again with it is safe"`
-	TurnID    string         `json:"turnId,omitempty" doc:"The turn that the segment belongs to; without it one begins"`
-	SpeakerID string         `json:"speakerId,omitempty" doc:"Who speaks; comes back with the events"`
+	RequestID string         `json:"requestId" doc:"Your own id for this request; retries with the same id are idempotent"`
+	TurnID    string         `json:"turnId,omitempty" doc:"The segment's turn; without it a new turn starts"`
+	SpeakerID string         `json:"speakerId,omitempty" doc:"The speaker; repeated in the events"`
 	Segment   segment        `json:"segment"`
 	Finalize  berth.Finalize `json:"finalize,omitempty" enum:",max_duration,manual,timeout" doc:"How the segment was cut: manual and timeout end the turn, max_duration does not"`
 }
 
 type segment struct {
-	Index   int    `json:"index" minimum:"0" maximum:"999" doc:"Its place in the turn: results come in this order"`
-	Text    string `json:"text,omitempty" doc:"What was said, at most 64 KiB"`
-	AssetID string `json:"assetId,omitempty" doc:"Instead of text: a text that was uploaded"`
+	Index   int    `json:"index" minimum:"0" maximum:"999" doc:"Position in the turn; results are in this order"`
+	Text    string `json:"text,omitempty" doc:"The spoken text, at most 64 KiB"`
+	AssetID string `json:"assetId,omitempty" doc:"An uploaded text, instead of text"`
 }
 
 type jobOutput struct{ Body jobView }
 
-// jobView is where a job went.
+// jobView is a dispatched job.
 type jobView struct {
 	TurnID     string              `json:"turnId"`
 	JobID      string              `json:"jobId"`
 	NodeID     string              `json:"nodeId"`
 	Generation int64               `json:"generation"`
 	PoolID     string              `json:"poolId"`
-	Strategy   berth.Strategy      `json:"strategy,omitempty" doc:"What decided; absent when the turn's affinity did"`
-	Affinity   berth.Affinity      `json:"affinity" doc:"first: later jobs of the turn follow it; hit: the turn's node; miss: that could not take it"`
-	Missed     berth.ExcludeReason `json:"missed,omitempty" doc:"Why the turn's node could not take it"`
-	Replay     bool                `json:"replay" doc:"The answer of an earlier call with this request id; nothing was done"`
+	Strategy   berth.Strategy      `json:"strategy,omitempty" doc:"The strategy that chose the node; absent with affinity hit"`
+	Affinity   berth.Affinity      `json:"affinity" doc:"first: the turn's later jobs use the same node; hit: the turn's node; miss: the turn's node was not available"`
+	Missed     berth.ExcludeReason `json:"missed,omitempty" doc:"Why the turn's node was not available"`
+	Replay     bool                `json:"replay" doc:"The result of an earlier call with this request id"`
 }
 
 type finalizeInput struct {
@@ -62,7 +59,7 @@ type finalizeOutput struct {
 		TurnID string           `json:"turnId"`
 		Status berth.TurnStatus `json:"status" enum:"open,finalized"`
 		Reason berth.Finalize   `json:"reason"`
-		Jobs   int              `json:"jobs" doc:"How many the turn has; those that run come to their end"`
+		Jobs   int              `json:"jobs" doc:"Number of the turn's jobs; running ones continue"`
 	}
 }
 
@@ -77,7 +74,7 @@ type turnView struct {
 	Links workflowLinks `json:"links"`
 }
 
-// workflowLinks lead to a workflow's page.
+// workflowLinks are the links to a workflow.
 type workflowLinks struct {
 	Temporal string `json:"temporal,omitempty" doc:"The run in the Temporal UI"`
 }
@@ -85,29 +82,29 @@ type workflowLinks struct {
 func (s *server) turnRoutes() {
 	register(s, huma.Operation{
 		OperationID: "dispatch-job", Method: http.MethodPost, Path: "/v1/sessions/{id}/jobs", Tags: []string{"sessions"},
-		Summary: "Hand in a segment: which node translates it is decided before the answer",
-		Description: "Without `turnId` a turn begins (A1). The translation comes over the session's events, in the order of " +
-			"the segments. 503 `node_full` and `no_node` say why no node takes it; asking again with the same `requestId` is safe. " +
-			"404: no such session or turn; 409 `turn_finalized`: the turn takes no more jobs, `conflict`: the index is taken.",
+		Summary: "Submit a segment and return the node that translates it",
+		Description: "Without `turnId` a new turn starts. The session's events deliver the translations in the order of the " +
+			"segments. 503 `node_full` and `no_node` state why no node is available; retries with the same `requestId` are idempotent. " +
+			"404: session or turn not found; 409 `turn_finalized`: the turn accepts no more jobs, `conflict`: the index is taken.",
 	}, forUser, s.dispatchJob)
 	register(s, huma.Operation{
 		OperationID: "finalize-turn", Method: http.MethodPost, Path: "/v1/turns/{id}/finalize", Tags: []string{"sessions"},
 		Summary:     "End a turn",
-		Description: "Jobs that run come to their end. 409 `turn_finalized` when it has been ended before: after a lost answer that means that it is done. `detail` tells by what it ended.",
+		Description: "Running jobs continue. 409 `turn_finalized` when the turn has already ended, also by an earlier call whose response was lost; `detail` states what ended it.",
 	}, forUser, s.finalizeTurn)
 	register(s, huma.Operation{
 		OperationID: "get-turn", Method: http.MethodGet, Path: "/v1/turns/{id}", Tags: []string{"sessions"},
-		Summary: "A turn and its jobs",
+		Summary: "Get a turn and its jobs",
 	}, forUsers, s.getTurn)
 }
 
-// dispatchJob costs one read of Redis and one update of the turn's workflow: no more, for people wait while they speak.
+// dispatchJob makes one read of Redis and one update of the turn's workflow. Speakers wait for it: add no more.
 func (s *server) dispatchJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	user := callOf(ctx).user.UserID
 	if err := checkJob(&in.Body); err != nil {
 		return nil, err
 	}
-	if err := s.Fleet.Writable(); err != nil { // refused at once (L11)
+	if err := s.Fleet.Writable(); err != nil {
 		return nil, err
 	}
 	sn, err := s.liveSession(ctx, user, in.ID)
@@ -149,41 +146,29 @@ func (s *server) jobCall(sn berth.Session, b jobBody) (starter.JobCall, error) {
 		call.Turn.TurnID = berth.DerivedID("t-", sn.ID, b.RequestID)
 	}
 	var err error
-	call.Request.RequestHash, err = jobHash(call)
+	// An uploaded text equals the text itself, and the turn that a request started equals none.
+	r := call.Request
+	call.Request.RequestHash, err = hashRequest(r.UserID, r.SessionID, call.Turn.TurnID, r.Index, r.SpeakerID, r.Text, r.Finalize)
 	return call, err
 }
 
-// jobHash tells requests apart by what they ask for. An uploaded text is the same as the text itself, and the turn that
-// a request has begun the same as none.
-func jobHash(call starter.JobCall) (string, error) {
-	r := call.Request
-	b, err := json.Marshal([]any{"v1", r.UserID, r.SessionID, call.Turn.TurnID, r.Index, r.SpeakerID, r.Text, r.Finalize})
-	if err != nil {
-		return "", fmt.Errorf("hash request: %w", err)
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:]), nil
-}
-
-// maxSpeakerBytes bounds the name of who speaks.
+// maxSpeakerBytes limits the name of a speaker.
 const maxSpeakerBytes = 128
 
-// checkJob finds what huma's description cannot say; errors name the field (X6).
+// checkJob makes the checks that the schema cannot express; errors name the field.
 func checkJob(b *jobBody) error {
 	if err := berth.ValidID("requestId", b.RequestID); err != nil {
 		return err
 	}
-	if b.TurnID != "" {
-		if err := berth.ValidID("turnId", b.TurnID); err != nil {
-			return err
-		}
+	if err := optionalID("turnId", b.TurnID); err != nil {
+		return err
 	}
 	if len(b.SpeakerID) > maxSpeakerBytes || !printable(b.SpeakerID) {
 		return berth.Invalid("speakerId", "must be printable and at most %d bytes", maxSpeakerBytes)
 	}
 	switch sg := b.Segment; {
 	case sg.AssetID != "" && sg.Text != "":
-		return berth.Invalid("segment", "takes a text or an assetId, not both")
+		return berth.Invalid("segment", "give text or assetId, not both")
 	case sg.AssetID != "":
 		return berth.ValidID("segment.assetId", sg.AssetID)
 	case sg.Text == "":
@@ -193,17 +178,17 @@ func checkJob(b *jobBody) error {
 	}
 }
 
-// checkSegment refuses texts that are none, or that no message should carry.
+// checkSegment rejects long and invalid texts.
 func checkSegment(field, text string) error {
 	if len(text) > berth.MaxSegmentBytes {
 		return &berth.Error{
-			Code: berth.CodeTooLarge, Field: field, Message: fmt.Sprintf("a segment may have at most %d bytes", berth.MaxSegmentBytes),
+			Code: berth.CodeTooLarge, Field: field, Message: fmt.Sprintf("exceeds the limit of %d bytes", berth.MaxSegmentBytes),
 		}
 	}
 	return checkText(field, text)
 }
 
-// printable tells whether a name can be shown on one line.
+// printable reports whether a name fits on one line of text.
 func printable(name string) bool {
 	for _, r := range name {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError || r == '\u2028' || r == '\u2029' {
@@ -213,17 +198,17 @@ func printable(name string) bool {
 	return true
 }
 
-// segmentText reads an uploaded text of the user's own.
+// segmentText reads a text that the user uploaded.
 func (s *server) segmentText(ctx context.Context, userID, assetID string) (string, error) {
 	const field = "segment.assetId"
 	a, err := s.Ledger.GetAsset(ctx, userID, assetID)
 	switch {
 	case berth.CodeOf(err) == berth.CodeNotFound:
-		return "", berth.Invalid(field, "no such asset")
+		return "", berth.Invalid(field, "asset not found")
 	case err != nil:
 		return "", err
 	case a.Kind != berth.AssetText:
-		return "", &berth.Error{Code: berth.CodeUnsupportedMedia, Field: field, Message: "the asset is no text"}
+		return "", &berth.Error{Code: berth.CodeUnsupportedMedia, Field: field, Message: "the asset is not a text"}
 	}
 	return string(a.Content), checkSegment(field, string(a.Content))
 }

@@ -1,0 +1,28 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"berth"
+)
+
+// hashRequest returns a hash of what a request asks for. Requests with equal parts are the same request.
+func hashRequest(parts ...any) (string, error) {
+	b, err := json.Marshal(append([]any{"v1"}, parts...))
+	if err != nil {
+		return "", fmt.Errorf("hash request: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// optionalID returns a CodeInvalid error that names field when id is neither empty nor valid.
+func optionalID(field, id string) error {
+	if id == "" {
+		return nil
+	}
+	return berth.ValidID(field, id)
+}
