@@ -1,21 +1,21 @@
--- append_events: appends events to an open stream and publishes each, in one round trip (T12, T13).
+-- append_events: append events to an open stream and publish each, in one round trip.
 --
 -- KEYS[1]  meta hash
 -- KEYS[2]  stream
 -- ARGV[1]  Pub/Sub channel
--- ARGV[2]  fence of the caller: an older one than the stream's is refused, a newer one raises it
+-- ARGV[2]  fence of the caller: one lower than the stream's is rejected, a higher one raises it
 -- ARGV[3]  append id: a call repeated after a lost reply changes nothing (the last 16 are remembered)
--- ARGV[4]  id of the last entry the caller knows was stored, or ''
--- ARGV[5…] pairs: event type if it may be in the stream once only, else ''; the event as JSON
+-- ARGV[4]  id of the last entry that the caller knows is stored, or ''
+-- ARGV[5…] pairs: event type if it may be in the stream only once, else ''; the event as JSON
 --
 -- Each event becomes entry {gen}-{seq} with field e = JSON, and the message "{id} {json}" on the channel.
 --
 -- Returns {code, last id}
---   OK      appended (or had been, by the same append id)
+--   OK      appended, or appended before with the same append id
 --   FENCED  a newer attempt writes this stream; nothing was appended
---   ENDED   the terminal event is in; nothing was appended
+--   ENDED   the stream has its terminal event; nothing was appended
 --   ABSENT  never opened, expired, or lost with Redis's data; nothing was appended
---   LOST    Redis came back with older data than the caller was told it had; nothing was appended
+--   LOST    Redis has lost entries that it had confirmed to the caller; nothing was appended
 local meta, stream = KEYS[1], KEYS[2]
 local channel, fence, append_id, known = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local REMEMBERED = 16

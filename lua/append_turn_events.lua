@@ -1,23 +1,23 @@
--- append_turn_events: appends the next events of a turn to its session's stream and publishes each (A10). The stream is
--- opened when it is not there; it never ends. A turn numbers its events from 1: what was appended before is left out, so
--- that a call repeated after a lost reply changes nothing. Where Redis has lost the stream, a new generation of ids goes
--- on with the number that is given.
+-- append_turn_events: append the next events of a turn to its session's stream and publish each. The stream is opened if
+-- there is none; it never ends. A turn numbers its events from 1. Events that were appended before are left out, so that
+-- a call repeated after a lost reply changes nothing. Where Redis has lost the stream, a new generation of ids continues
+-- with the given number.
 --
--- KEYS[1]  meta hash: state, gen, seq, fence as in open_stream; turns: the turns of the last 64, one per line, newest
---          first; turn:{id}: the number of its last event
+-- KEYS[1]  meta hash: state, gen, seq, fence as in open_stream; turns: the last 64 turns, one per line, newest first;
+--          turn:{id}: the number of its last event
 -- KEYS[2]  stream
 -- ARGV[1]  Pub/Sub channel
 -- ARGV[2]  turn id
 -- ARGV[3]  number of the first event
--- ARGV[4]  ms that both keys are kept from now
--- ARGV[5]  length the stream is trimmed to, about; 0 leaves it whole
+-- ARGV[4]  ms for which both keys are kept from now
+-- ARGV[5]  approximate length to which the stream is trimmed; 0 leaves it whole
 -- ARGV[6…] events as JSON
 --
 -- Each event becomes entry {gen}-{seq} with field e = JSON, and the message "{id} {json}" on the channel.
 --
 -- Returns {code, last id}
---   OK     appended, or had been
---   ENDED  what is there is no session's stream: it has an end; nothing changed
+--   OK     appended, now or before
+--   ENDED  the stream has an end, so it is not a session's; nothing changed
 local meta, stream = KEYS[1], KEYS[2]
 local channel, turn, number, ttl, trim = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 if not (number and ttl and trim) then return redis.error_reply('ERR append_turn_events: not a number') end

@@ -12,49 +12,49 @@ import (
 	"berth"
 )
 
-// What the scripts that choose a node and take its slot answer, beside GuardGrace.
+// Codes of the scripts that choose a node and take its slot, beside GuardGrace.
 const (
 	AssignOK     = "OK"
-	AssignExists = "EXISTS"     // an earlier call took it
-	AssignFull   = "NODE_FULL"  // all nodes that could are full
-	AssignNone   = "NO_NODE"    // no node can
-	JobTurnEnded = "TURN_ENDED" // dispatch_job: the turn was finalised, and the job would bind it again
+	AssignExists = "EXISTS"     // taken by an earlier call
+	AssignFull   = "NODE_FULL"  // every suitable node is full
+	AssignNone   = "NO_NODE"    // no node is suitable
+	JobTurnEnded = "TURN_ENDED" // dispatch_job: the turn was finalized, and the job would bind it again
 )
 
-// Choice is what a node is chosen by.
+// Choice has the criteria by which a node is chosen.
 type Choice struct {
 	PoolID   string
-	Strategy berth.Strategy // the pool's, resolved: dynamic has no place here
-	// Required are the capabilities that the pool stands for: what is missing is named when there is no node (S4).
+	Strategy berth.Strategy // the pool's; a dynamic one has to be resolved
+	// Required are the capabilities of the pool's nodes; the missing ones are reported when there is no node.
 	Required []string
-	// Services must be available on the node (L10).
+	// Services must be available on the node.
 	Services []string
 	// Excluded nodes are not chosen, such as one that just failed this work.
 	Excluded []string
-	// Own is the caller's own node, OwnZone and OwnHost are where the caller is (S3, S5). Any may be empty.
+	// Own is the caller's own node; OwnZone and OwnHost are the caller's zone and host. Any may be empty.
 	Own, OwnZone, OwnHost string
-	// HostZones are the zones that the host's nodes are said to be in; without any they are looked for in OwnZone.
+	// HostZones are the zones of the host's nodes; by default OwnZone.
 	HostZones []string
-	// Random is a uniform whole number below 2^52; 0 has one drawn.
+	// Random is a uniform whole number below 2^52; 0 means a new one.
 	Random int64
-	// Hold is for how long the slot is held unless it is confirmed; 0 is Unconfirmed.
+	// Hold is how long the slot is held unless it is confirmed; 0 means Unconfirmed.
 	Hold time.Duration
 }
 
-// Decision is what came of a choice.
+// Decision is the result of a choice.
 type Decision struct {
 	Code string // AssignOK, AssignExists, AssignFull, AssignNone, JobTurnEnded or GuardGrace
 	berth.Assignment
-	// Reasons are the reasons why nodes of the pool could not be chosen, with the number of nodes; AssignFull and AssignNone only.
+	// Reasons counts the nodes of the pool that could not be chosen, by reason; AssignFull and AssignNone only.
 	Reasons map[berth.ExcludeReason]int
-	// Missing are the required capabilities that no living node has (S4); AssignFull and AssignNone only.
+	// Missing are the required capabilities that no registered node has; AssignFull and AssignNone only.
 	Missing []string
-	// Wait is for how long nothing is granted; GuardGrace only.
+	// Wait is how long nothing is granted; GuardGrace only.
 	Wait time.Duration
 }
 
-// Assign chooses a node of a pool and takes one of its slots, in one decision (S10). Idempotent by lease id as long as
-// the slot is held.
+// Assign chooses a node of a pool and takes one of its slots, in one decision. Idempotent by lease id for as long as the slot
+// is held.
 func (s *Scripts) Assign(ctx context.Context, leaseID string, c Choice) (Decision, error) {
 	const name = "assign"
 	res, err := s.runGuarded(ctx, name, []string{s.keys.Guard(), s.keys.NodeLeases()}, s.choiceArgs(leaseID, c)...)
@@ -86,7 +86,7 @@ func (s *Scripts) Assign(ctx context.Context, leaseID string, c Choice) (Decisio
 	return Decision{}, replyError(name, res)
 }
 
-// FindLease is what Assign gave to a lease; ok is false when it was given back, or lapsed a while ago.
+// FindLease returns the assignment of a lease of Assign; ok is false when it was released, or expired some time ago.
 func (s *Scripts) FindLease(ctx context.Context, leaseID string) (a berth.Assignment, ok bool, err error) {
 	v, err := s.rdb.HGet(ctx, s.keys.NodeLeases(), leaseID).Result()
 	if isNil(err) {
@@ -112,24 +112,24 @@ func leaseRow(leaseID, row string) (berth.Assignment, bool) {
 // JobCall is a job of a turn to be dispatched.
 type JobCall struct {
 	SessionID, TurnID, JobID, RequestID string
-	// Dispatch counts the dispatches of the job from 1: a job whose node died is dispatched anew (L6).
+	// Dispatch counts the dispatches of the job from 1: a job whose node died is dispatched again.
 	Dispatch int
-	// EndsTurn tells that the job's segment finalises the turn, or that the turn is finalised: it follows the affinity
-	// and binds none (A3, A7).
+	// EndsTurn indicates that the job's segment finalizes the turn, or that the turn is finalized: the job uses the turn's
+	// affinity and does not set it.
 	EndsTurn bool
-	// AffinityNodeID is the turn's node as its workflow knows it: where Redis has lost it, it is put back (L12).
+	// AffinityNodeID is the turn's node according to its workflow: where Redis has lost it, it is restored.
 	AffinityNodeID string
-	// KeepBinding is how long the same request gets the same answer; at least 30 s, which 0 means.
+	// KeepBinding is how long the same request gets the same result; at least 30 s.
 	KeepBinding time.Duration
 	Choice
 }
 
-// LeaseID is the lease of the job's slot.
+// LeaseID returns the lease of the job's slot.
 func (j JobCall) LeaseID() string { return j.JobID + ":" + strconv.Itoa(j.Dispatch) }
 
-// DispatchJob decides the node of a turn's job: the turn's node if it can take it (A5), else by the pool's strategy. In
+// DispatchJob chooses the node of a turn's job: the turn's node if it can take the job, else one by the pool's strategy. In
 // the same decision it takes the slot, writes job and request binding, and with the turn's first job the affinity and
-// the session's current turn (A3, L6). Idempotent by session, request and dispatch number.
+// the session's current turn. Idempotent by session, request and dispatch number.
 func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) {
 	const name = "dispatch_job"
 	k := s.keys
@@ -192,13 +192,13 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 	} {
 		detail += d + "\x02"
 	}
-	if len(detail) == 5 { // nothing is asked for
+	if len(detail) == 5 { // no criteria
 		detail = ""
 	}
 	return []any{s.keys.stem(), leaseID, millis(c.Hold), c.PoolID, string(c.Strategy.Script()), c.Random, detail}
 }
 
-// places are what is near the caller, the nearest first, as the index of places begins with them (S5).
+// places returns the prefixes in the index of places that are near the caller, nearest first.
 func (c Choice) places() (out []string) {
 	zones := c.HostZones
 	if len(zones) == 0 {
@@ -215,7 +215,7 @@ func (c Choice) places() (out []string) {
 	return out
 }
 
-// decision reads what both scripts answer alike; done tells that there is nothing more to read.
+// decision parses what both scripts return in the same form; done reports whether the reply has nothing else.
 func decision(res []any) (d Decision, done bool) {
 	d.Code, _ = res[0].(string)
 	switch d.Code {
@@ -235,24 +235,24 @@ func decision(res []any) (d Decision, done bool) {
 	return d, false
 }
 
-// What confirm_node_slot and release_node_slot answer.
+// Codes of confirm_node_slot, seize_node_slot and release_node_slot.
 const (
 	NodeSlotHeld     = "OK"
-	NodeSlotLost     = "LOST" // it had expired or was given back
+	NodeSlotLost     = "LOST" // expired or released
 	NodeSlotReleased = "RELEASED"
 )
 
-// ConfirmNodeSlot holds a taken slot until ttl from now, such as the job's timeout (L7). It answers NodeSlotHeld,
-// NodeSlotLost, or NodeGone when the slot vanished with the generation. In a grace after Redis lost data it puts the
-// slot back, also on the new generation of the same process; generation is the node's now (L12).
+// ConfirmNodeSlot holds a taken slot for ttl, such as the job's timeout. It returns NodeSlotHeld, NodeSlotLost, or NodeGone
+// when the slot was deleted with the generation. In a grace after Redis lost data it restores the slot, also on the new
+// generation of the same process; generation is the node's current one.
 func (s *Scripts) ConfirmNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, generation int64, err error) {
 	const name = "confirm_node_slot"
-	k, given := s.keys, ""
+	k, assignment := s.keys, ""
 	if a.JobID == "" {
-		given = a.PoolID + "\n" + string(a.Strategy)
+		assignment = a.PoolID + "\n" + string(a.Strategy)
 	}
 	res, err := s.run(ctx, name, []string{k.Node(a.NodeID), k.NodeSlots(a.NodeID), k.Guard(), k.NodeLeases()},
-		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), given)
+		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), assignment)
 	if err != nil {
 		return "", 0, err
 	}
@@ -263,7 +263,7 @@ func (s *Scripts) ConfirmNodeSlot(ctx context.Context, a berth.Assignment, ttl t
 	return f[0], number(f[1]), nil
 }
 
-// ReleaseNodeSlot gives a slot back (L7). Idempotent; held tells whether it still held one.
+// ReleaseNodeSlot releases a slot. Idempotent; held reports whether the lease still held one.
 func (s *Scripts) ReleaseNodeSlot(ctx context.Context, nodeID, leaseID string) (held bool, err error) {
 	const name = "release_node_slot"
 	res, err := s.run(ctx, name, []string{s.keys.NodeSlots(nodeID), s.keys.NodeLeases()}, s.keys.stem(), nodeID, leaseID)
@@ -271,15 +271,9 @@ func (s *Scripts) ReleaseNodeSlot(ctx context.Context, nodeID, leaseID string) (
 		return false, err
 	}
 	if len(res) == 2 && res[0] == NodeSlotReleased {
-		n, ok := res[1].(int64)
-		return n == 1, numberError(ok, name, res)
+		if n, ok := res[1].(int64); ok {
+			return n == 1, nil
+		}
 	}
 	return false, replyError(name, res)
-}
-
-func numberError(ok bool, name string, res []any) error {
-	if ok {
-		return nil
-	}
-	return replyError(name, res)
 }

@@ -1,26 +1,27 @@
--- assign: choose a node of a pool and take one of its slots, in one decision (S10, L7). Idempotent by lease id.
+-- assign: choose a node of a pool and take one of its slots, in one decision. Idempotent by lease id.
 --
 -- KEYS[1]  guard
--- KEYS[2]  what leases were given: lease -> pool, node, generation, strategy, one per line; more lines mean nothing
+-- KEYS[2]  assignments by lease: pool, node, generation and strategy, one per line; further lines are padding
 -- ARGV[1]  stem of the scheduler's keys
 -- ARGV[2]  lease id
--- ARGV[3]  ms the slot is held unless it is confirmed
+-- ARGV[3]  ms for which the slot is held unless it is confirmed
 -- ARGV[4]  pool
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
--- ARGV[7]  '' or, each ended by a \2: the caller's own node; the places that are near the caller, the nearest first, the services
---          the work needs, the nodes not to be chosen and the capabilities the pool stands for, these four one per line
+-- ARGV[7]  '' or five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
+--          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities
 --
 -- Returns {code, …}
 --   OK         {node, generation, strategy}: taken
---   EXISTS     {assignment}: an earlier call took it: pool, node, generation, strategy, one per line
---   NODE_FULL  {reasons, missing}: all nodes that could are full; reasons and numbers in turn
---   NO_NODE    {reasons, missing}: no node can; missing: capabilities that no living node has
---   GRACE      {ms}: Redis may have forgotten leases: grants wait
---   GUARD      the guard is missing: to be checked first
+--   EXISTS     {assignment}: taken by an earlier call: pool, node, generation and strategy, one per line
+--   NODE_FULL  {reasons, missing}: every suitable node is full; reasons and numbers of nodes, alternating
+--   NO_NODE    {reasons, missing}: no node is suitable; missing: capabilities that no registered node has
+--   GRACE      {ms}: Redis may have lost leases: nothing is granted for this time
+--   GUARD      there is no guard: run check_guard first
 
--- LONG ends a row, for a hash with a value of more than 64 bytes is a table; small ones are lists that Redis goes through.
-local LONG = '\n                                                                '
+-- PADDING ends a row. A hash with a value of more than 64 bytes is a hash table; a smaller one is a list, which Redis
+-- searches from its start.
+local PADDING = '\n                                                                '
 
 local grace = redis.call('HGET', KEYS[1], 'grace')
 if not grace then return { 'GUARD' } end
@@ -28,15 +29,16 @@ local stem, lease = ARGV[1], ARGV[2]
 if not (tonumber(ARGV[3]) and tonumber(ARGV[6])) then return redis.error_reply('ERR assign: not a number') end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local taken = redis.call('HGET', KEYS[2], lease)
+local taken, expired = redis.call('HGET', KEYS[2], lease), nil
 if taken then
-  local on, of = string.match(taken, '\n([^\n]*)\n([^\n]*)\n')
-  local is = redis.call('HGET', stem .. 'node:runtime:' .. on, 'generation')
-  local expiry = is == of and redis.call('ZSCORE', stem .. 'node:slots:' .. on, lease)
+  local node, generation = string.match(taken, '\n([^\n]*)\n([^\n]*)\n')
+  local current = redis.call('HGET', stem .. 'node:runtime:' .. node, 'generation')
+  expired = stem .. 'node:slots:' .. node
+  local expiry = current == generation and redis.call('ZSCORE', expired, lease)
   if expiry and tonumber(expiry) > now then return { 'EXISTS', taken } end
-  redis.call('ZREM', stem .. 'node:slots:' .. on, lease) -- it lapsed: its row is another's from now on
 end
 if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
+if expired then redis.call('ZREM', expired, lease) end -- the lease's row gets another node
 
 local named = false
 -- include usual
@@ -53,5 +55,5 @@ if not id then
   reserve(want, node, strategy)
   id, generation = node.id, node.generation
 end
-redis.call('HSET', KEYS[2], lease, pool .. '\n' .. id .. '\n' .. generation .. '\n' .. strategy .. LONG)
+redis.call('HSET', KEYS[2], lease, pool .. '\n' .. id .. '\n' .. generation .. '\n' .. strategy .. PADDING)
 return { 'OK', id, generation, strategy }

@@ -1,12 +1,13 @@
--- check_guard: see whether this Redis is the one that knows every lease, and open a grace when it may not be (L12).
--- Run before a server sees the scripts that take node slots: a server that has them in its cache was checked.
+-- check_guard: determine whether this Redis is the one that has every lease, and open a grace when it may not be. It runs
+-- before a server gets the scripts that take node slots: a server with these in its cache has been checked.
 --
 -- KEYS[1] guard
 -- ARGV[1] ms of grace to open
 --
--- Returns {code, left, until}; until: Redis's ms at which the last grace ends or ended, its name; 0 when there was none
---   OK     leases may be granted; left: since how many ms, as a negative number
---   GRACE  not for left ms
+-- Returns {code, left, until}; until: Redis's ms at which the last grace ends or ended, which identifies it, 0 when there
+-- was none
+--   OK     leases may be granted; left: a negative number, the ms since the end of the grace
+--   GRACE  leases may be granted in left ms
 
 -- include queue
 

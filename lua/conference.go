@@ -13,17 +13,17 @@ import (
 	"berth"
 )
 
-// What the scripts of conferences answer.
+// Codes of the scripts of conferences.
 const (
 	ConferenceOK        = "OK"
-	ConferenceStale     = "STALE"      // a later decision is there; of information: the writer is not the owner
+	ConferenceStale     = "STALE"      // there is a later decision; for information: the writer is not the owner
 	ConferenceNoLicence = "NO_LICENCE" // put_conference: all licences are in use
 	InfoUnknown         = "UNKNOWN"    // put_conference_info: there is no such conference
-	InfoTooLarge        = "TOO_LARGE"  // put_conference_info: over berth.MaxConferenceInfo in all
+	InfoTooLarge        = "TOO_LARGE"  // put_conference_info: more than berth.MaxConferenceInfo in total
 )
 
-// lateWrites is how long after its end a conference's row cannot come back: longer than a connection that is cut holds on
-// to what was sent.
+// lateWrites is how long after its end a conference's row cannot be written again: longer than a broken connection may keep
+// a command.
 const lateWrites = time.Hour
 
 const (
@@ -33,27 +33,27 @@ const (
 	conferenceFields = "owner generation epoch revision status start_ms conference_id"
 )
 
-// ConferenceRow is what Redis has of a conference (C12).
+// ConferenceRow is a conference as stored in Redis.
 type ConferenceRow struct {
 	E164         string
 	ConferenceID string
-	NodeID       string // empty when nobody owns it
+	NodeID       string // empty when no unit owns it
 	Generation   int64
 	Epoch        int64
-	Revision     int64 // orders what is written of one conference
+	Revision     int64 // orders the writes of one conference
 	Status       berth.ConferenceStatus
-	StartedAt    time.Time // of the copy that runs
+	StartedAt    time.Time // of the running copy
 }
 
-// Licence is what a conference's row says of its licence (C22). The zero value is that it has one, whatever others have.
+// Licence is the licence that PutConference grants. The zero value grants one, whatever their number.
 type Licence struct {
-	Waived bool // it has none while it stands so
-	Limit  int  // how many there are, where it asks for one that it may not have yet
+	Waived bool // the conference has none in this state
+	Limit  int  // number of licences, where the conference may not have one yet
 }
 
-// PutConference writes a conference's row, with the basic data that survive a change of its owner, and its licence. It answers
-// ConferenceOK, or ConferenceStale when a later revision is there, or a later conference of the number, or it is over, or
-// ConferenceNoLicence when it asked and all are in use; nothing changed then.
+// PutConference writes a conference's row, the basic data that survive a change of its owner, and its licence. It returns
+// ConferenceOK; ConferenceStale when there is a later revision, or a later conference of the number, or it has ended; or
+// ConferenceNoLicence when it needs a licence and all are in use. Nothing changed in these cases.
 func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json.RawMessage, l Licence) (code string, err error) {
 	k := s.keys
 	started := int64(0)
@@ -66,7 +66,7 @@ func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json
 		flag(l.Waived), l.Limit)
 }
 
-// Licences is how many conferences have a licence, and whether this number's is one of them.
+// Licences returns how many conferences have a licence, and whether the conference of this number has one.
 func (s *Scripts) Licences(ctx context.Context, e164 string) (used int, has bool, err error) {
 	var all *redis.IntCmd
 	var one *redis.BoolCmd
@@ -80,8 +80,8 @@ func (s *Scripts) Licences(ctx context.Context, e164 string) (used int, has bool
 	return int(all.Val()), one.Val(), nil
 }
 
-// DropConference forgets a conference that is over. epoch is its last one. It answers ConferenceOK, also when there was
-// nothing, or ConferenceStale when the number is another conference's by now.
+// DropConference deletes an ended conference. epoch is its last one. It returns ConferenceOK, also when there was no such
+// conference, or ConferenceStale when the number belongs to another conference now.
 func (s *Scripts) DropConference(ctx context.Context, e164, conferenceID string, epoch int64) (code string, err error) {
 	k := s.keys
 	return s.code(ctx, "drop_conference",
@@ -89,18 +89,17 @@ func (s *Scripts) DropConference(ctx context.Context, e164, conferenceID string,
 		e164, k.units(), conferenceID, epoch, millis(lateWrites))
 }
 
-// SeizeNodeSlot holds a slot of a generation until ttl from now for work that it runs already, also beyond its capacity
-// and in a grace (L12). It answers NodeSlotHeld, or NodeGone and nothing changed.
+// SeizeNodeSlot holds a slot of a generation for ttl, for work that it runs already, also beyond its capacity and in a
+// grace. It returns NodeSlotHeld, or NodeGone when nothing changed.
 func (s *Scripts) SeizeNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, err error) {
 	k := s.keys
 	return s.code(ctx, "seize_node_slot", []string{k.NodeSlots(a.NodeID), k.NodeLeases()},
 		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), a.PoolID)
 }
 
-// PutConferenceInfo takes live information from a conference's owner (C20): all of it, or top-level fields, of which null
-// removes one. That the unit ended it changes nothing here: whether the unit may say so is answered. It answers
-// ConferenceOK, ConferenceStale (dropped and counted), InfoUnknown or InfoTooLarge; CodeInvalid when Live is no JSON
-// object.
+// PutConferenceInfo writes live information from a conference's owner: all of it, or top-level fields, of which null removes
+// one. With Ended it changes nothing, and only checks that the unit is the owner. It returns ConferenceOK, ConferenceStale
+// (dropped and counted), InfoUnknown or InfoTooLarge; CodeInvalid when Live is not a JSON object.
 func (s *Scripts) PutConferenceInfo(ctx context.Context, e164 string, in berth.ConferenceInfo) (code string, err error) {
 	var fields map[string]json.RawMessage
 	if in.Ended {
@@ -123,7 +122,7 @@ func (s *Scripts) PutConferenceInfo(ctx context.Context, e164 string, in berth.C
 	return s.code(ctx, "put_conference_info", []string{k.Conference(e164), k.ConferenceInfo(e164), k.StaleInfo()}, args...)
 }
 
-// ConferenceInfo is a conference's basic data and its live information, both JSON objects; ok is false when there is no
+// ConferenceInfo returns a conference's basic data and its live information, both JSON objects; ok is false when there is no
 // such conference.
 func (s *Scripts) ConferenceInfo(ctx context.Context, e164 string) (basic, live json.RawMessage, ok bool, err error) {
 	all, err := s.rdb.HGetAll(ctx, s.keys.ConferenceInfo(e164)).Result()
@@ -146,14 +145,14 @@ func (s *Scripts) ConferenceInfo(ctx context.Context, e164 string) (basic, live 
 	return json.RawMessage(all[conferenceBasic]), live, true, nil
 }
 
-// ConferenceRow reads a conference's row; ok is false when there is none.
+// ConferenceRow returns a conference's row; ok is false when there is none.
 func (s *Scripts) ConferenceRow(ctx context.Context, e164 string) (r ConferenceRow, ok bool, err error) {
 	v, err := s.rdb.HMGet(ctx, s.keys.Conference(e164), strings.Fields(conferenceFields)...).Result()
 	if err != nil {
 		return r, false, fmt.Errorf("read conference: %w", err)
 	}
 	f, ok := textList(v)
-	if !ok { // a field that is not there is nil
+	if !ok { // a missing field is nil
 		return r, false, nil
 	}
 	return ConferenceRow{
@@ -162,7 +161,7 @@ func (s *Scripts) ConferenceRow(ctx context.Context, e164 string) (r ConferenceR
 	}, true, nil
 }
 
-// UnitConferences are the numbers of the conferences that a unit owns, in no order.
+// UnitConferences returns the numbers of the conferences that a unit owns, in no particular order.
 func (s *Scripts) UnitConferences(ctx context.Context, nodeID string) ([]string, error) {
 	out, err := s.rdb.SMembers(ctx, s.keys.UnitConferences(nodeID)).Result()
 	if err != nil {
@@ -171,7 +170,7 @@ func (s *Scripts) UnitConferences(ctx context.Context, nodeID string) ([]string,
 	return out, nil
 }
 
-// StaleInfo is how many messages of each unit were dropped because it was not the owner (C20).
+// StaleInfo returns by unit how many messages were dropped because it was not the owner.
 func (s *Scripts) StaleInfo(ctx context.Context) (map[string]int64, error) {
 	all, err := s.rdb.HGetAll(ctx, s.keys.StaleInfo()).Result()
 	if err != nil {

@@ -1,22 +1,22 @@
--- confirm_node_slot: hold a taken slot for longer, such as until the job's timeout (L7). After Redis lost data it puts
--- back the slot of whoever held it, within the grace (L12) or the time that the node is unsure, also for the generation
--- that the node's process had before.
+-- confirm_node_slot: hold a taken slot for longer, such as until the job's timeout. After Redis lost data it restores the
+-- slot of its holder, within the grace or the time in which the node is unsure, also for the previous generation of the
+-- node's process.
 --
 -- KEYS[1] node
 -- KEYS[2] its slots
 -- KEYS[3] guard
--- KEYS[4] what leases were given
+-- KEYS[4] assignments by lease
 -- ARGV[1] stem of the scheduler's keys
 -- ARGV[2] node id
 -- ARGV[3] generation
 -- ARGV[4] lease id
--- ARGV[5] ms from now until when it is held
--- ARGV[6] what the lease was given, to be put back with it: pool and strategy, one per line; '' for jobs
+-- ARGV[5] ms from now for which the slot is held
+-- ARGV[6] pool and strategy of the assignment, one per line, to be restored with the slot; '' for jobs
 --
--- Returns {code, generation}; the node's generation
+-- Returns {code, generation}: the node's current generation
 --   OK    held
---   LOST  it had expired or was given back: the slot may be another's
---   GONE  the node is unknown, dead, or another generation, and the slot with it
+--   LOST  the lease expired or was released: another lease may have the slot
+--   GONE  the node is unknown, dead, or another generation, and its slots are gone
 
 -- include fleet
 -- include settle
@@ -24,7 +24,7 @@
 local key, slots, guard, given = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local stem, id, generation, lease, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 if not ttl then return redis.error_reply('ERR confirm_node_slot: not a number') end
-local node = stand_of(node_of(stem, id))
+local node = state_of(node_of(stem, id))
 if not node or node.state == 'dead' then return { 'GONE', '0' } end
 local now = clock()
 local grace = redis.call('HGET', guard, 'grace')

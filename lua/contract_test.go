@@ -250,7 +250,7 @@ func TestChecksComeBeforeWrites(t *testing.T) {
 		}
 		require.NotRegexp(t, refusal, body[first:], "%s.lua refuses after it has written", name)
 	}
-	require.Regexp(t, writers, "hand_out(room, now, {})")
+	require.Regexp(t, writers, "grant_free_slots(queue, now, {})")
 	require.NotRegexp(t, writers, "next_time(1)")
 	require.Regexp(t, refusal, "return { 'FENCED', last }")
 }

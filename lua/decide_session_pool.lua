@@ -1,24 +1,24 @@
--- decide_session_pool: which pool a session's jobs go to (L5). Kept while the language pair is the same and the pool
--- is still eligible; else the tenant's override, the stable hash, or the first.
+-- decide_session_pool: decide which pool a session's jobs use. The pool is kept while the language pair is the same and
+-- the pool is eligible; else it is the tenant's, the one of the stable hash, or the first.
 --
 -- KEYS[1] session
--- KEYS[2] pools that tenants are bound to
+-- KEYS[2] pools to which tenants are bound
 -- KEYS[3] definitions of pools
 -- KEYS[4] guard
 -- ARGV[1] source language
 -- ARGV[2] target language
 -- ARGV[3] routing key
 -- ARGV[4] hash of the routing key, -1 for the first eligible pool
--- ARGV[5] what the pair's nodes can: the tenant's pool counts when it is eligible, or was just defined to ask for this
+-- ARGV[5] capability of the language pair: the tenant's pool is used when it is eligible, or its definition asks for this
 -- ARGV[6] channel of updated sessions
--- ARGV[7] user whose session it is
--- ARGV[8] tenant, ''
--- ARGV[9] pool that the tenant was bound to when the caller last looked, ''; holds while Redis may have forgotten bindings
+-- ARGV[7] user who owns the session
+-- ARGV[8] tenant or ''
+-- ARGV[9] pool to which the tenant was bound when the caller last read it, or '': used while Redis may have lost bindings
 -- ARGV[10...] eligible pools
 --
 -- Returns {code, pool}
 --   EXISTS   kept
---   RESET    the language pair has changed: decided anew
+--   RESET    the language pair has changed; decided
 --   NEW      decided
 --   NO_POOL  no pool is eligible; nothing changed
 
@@ -37,22 +37,22 @@ for i = 10, #ARGV do
   override = override or ARGV[i] == bound
 end
 if #eligible == 0 then return { 'NO_POOL', '' } end
-if bound and not override then -- the caller may not have heard of it yet
+if bound and not override then -- the caller may not have read the definition yet
   local definition = redis.call('HGET', KEYS[3], bound)
   for _, capability in ipairs(definition and cjson.decode(definition).capabilities or {}) do
     override = override or capability == ARGV[5]
   end
 end
-local was = redis.call('HMGET', session, 'src_lang', 'tgt_lang', 'preferred_pool')
-local changed = was[1] and (was[1] ~= src or was[2] ~= tgt)
-if was[3] and not changed then
-  local kept = override and bound == was[3]
+local current = redis.call('HMGET', session, 'src_lang', 'tgt_lang', 'preferred_pool')
+local changed = current[1] and (current[1] ~= src or current[2] ~= tgt)
+if current[3] and not changed then
+  local kept = override and bound == current[3]
   for _, pool in ipairs(eligible) do
-    kept = kept or pool == was[3]
+    kept = kept or pool == current[3]
   end
   if kept then
     redis.call('EXPIRE', session, 3600)
-    return { 'EXISTS', was[3] }
+    return { 'EXISTS', current[3] }
   end
 end
 

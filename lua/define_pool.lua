@@ -1,27 +1,27 @@
--- define_pool: write or delete a pool's definition, and where it is looked up from (L4, L8). Nodes move afterwards.
+-- define_pool: write or delete a pool's definition, and index it. The caller moves the nodes afterwards.
 --
 -- KEYS[1] definitions of pools: pool -> JSON
 -- KEYS[2] anchors: capability -> pools that may select nodes with it, one per line
 -- ARGV[1] pool
 -- ARGV[2] definition as JSON, '' to delete it
--- ARGV[3] 1 to keep a definition that is there
+-- ARGV[3] 1 to keep an existing definition
 -- ARGV[4] channel of updated configuration
 --
 -- Returns {code}
 --   OK      written or deleted
---   EXISTS  there was one, and it was to be kept; nothing changed
+--   EXISTS  there is the same definition, or one to be kept; nothing changed
 
 local pools, anchors, id, definition = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local was = redis.call('HGET', pools, id)
-if was and (ARGV[3] == '1' or was == definition) then return { 'EXISTS' } end
+local existing = redis.call('HGET', pools, id)
+if existing and (ARGV[3] == '1' or existing == definition) then return { 'EXISTS' } end
 
 -- A pool is looked up from one of its capabilities, or for every node when it asks for none.
 local function anchor_of(json)
   local c = cjson.decode(json).capabilities
   return type(c) == 'table' and c[1] or ''
 end
-if was then
-  local anchor, left = anchor_of(was), {}
+if existing then
+  local anchor, left = anchor_of(existing), {}
   for line in string.gmatch(redis.call('HGET', anchors, anchor) or '', '[^\n]+') do
     if line ~= id then left[#left + 1] = line end
   end

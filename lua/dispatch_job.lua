@@ -1,5 +1,5 @@
--- dispatch_job: choose the node of a turn's job, take its slot, write job, request binding and, with the turn's first
--- job, the affinity, in one decision (A1-A8, L6, S10). Idempotent by (request, dispatch number).
+-- dispatch_job: choose the node of a turn's job, take its slot, and write job, request binding and, with the turn's first
+-- job, the affinity, in one decision. Idempotent by request and dispatch number.
 --
 -- KEYS[1]  guard
 -- KEYS[2]  binding of the request and dispatch number
@@ -8,27 +8,27 @@
 -- KEYS[5]  job
 -- ARGV[1]  stem of the scheduler's keys
 -- ARGV[2]  lease id
--- ARGV[3]  ms the slot is held unless it is confirmed
+-- ARGV[3]  ms for which the slot is held unless it is confirmed
 -- ARGV[4]  pool
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
--- ARGV[7]  '' or, each ended by a \2: the caller's own node; the places that are near the caller, the nearest first, the services
---          the work needs, the nodes not to be chosen and the capabilities the pool stands for, these four one per line
+-- ARGV[7]  '' or five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
+--          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities
 -- ARGV[8]  turn id
 -- ARGV[9]  job id
--- ARGV[10] 1 when the job binds nothing: it ends its turn, or is dispatched anew after its end
--- ARGV[11] ms the binding is kept
--- ARGV[12] what is known of the job, JSON without its closing brace
--- ARGV[13] node that the turn is known to be bound to, '': put back where Redis has lost it (L12)
+-- ARGV[10] 1 when the job does not bind the turn: it ends the turn, or is dispatched again after its end
+-- ARGV[11] ms for which the binding is kept
+-- ARGV[12] known fields of the job, JSON without the closing brace
+-- ARGV[13] node to which the turn is bound according to its workflow, or '': restored where Redis has lost it
 --
 -- Returns {code, …}
 --   OK          {node, generation, strategy, affinity, why}: affinity first, hit or miss; why it missed
---   EXISTS      {job}: as JSON, as an earlier call left it
---   NODE_FULL   {reasons, missing}: all nodes that could are full; reasons and numbers in turn
---   NO_NODE     {reasons, missing}: no node can; missing: capabilities that no living node has
---   TURN_ENDED  the turn was finalised, and the job would bind it again
---   GRACE       {ms}: Redis may have forgotten leases: grants wait
---   GUARD       the guard is missing: to be checked first
+--   EXISTS      {job}: as JSON, as an earlier call wrote it
+--   NODE_FULL   {reasons, missing}: every suitable node is full; reasons and numbers of nodes, alternating
+--   NO_NODE     {reasons, missing}: no node is suitable; missing: capabilities that no registered node has
+--   TURN_ENDED  the turn was finalized, and the job would bind it again
+--   GRACE       {ms}: Redis may have lost leases: nothing is granted for this time
+--   GUARD       there is no guard: run check_guard first
 
 local grace = redis.call('HGET', KEYS[1], 'grace')
 if not grace then return { 'GUARD' } end
@@ -56,7 +56,7 @@ if not id then
 -- include choose
   local want, node = asked(now), nil
   if named then
-    node, why = by_name(want, named)
+    node, why = by_id(want, named)
     if node then strategy, why = '', '' else affinity = 'miss' end
   end
   if not node then node, strategy = pick(want) end

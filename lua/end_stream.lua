@@ -1,17 +1,17 @@
--- end_stream: appends the terminal event and closes the stream for good (T13). It is not fenced: the database
--- has decided the end, and only its winner calls this. Calling it again changes nothing.
+-- end_stream: append the terminal event and close the stream. It is not fenced: the database has decided the end, and only
+-- the caller whose decision it was calls this. Idempotent.
 --
 -- KEYS[1]  meta hash
 -- KEYS[2]  stream
 -- ARGV[1]  Pub/Sub channel
 -- ARGV[2]  the terminal event as JSON
--- ARGV[3]  time to live of both keys from now, ms
--- ARGV[4]  length the stream is trimmed to, about; 0 leaves it whole
+-- ARGV[3]  time to live of both keys from now, in ms
+-- ARGV[4]  approximate length to which the stream is trimmed; 0 leaves it whole
 --
 -- Returns {code, last id}
 --   OK      appended, published, closed
---   ENDED   was closed before; nothing was appended
---   ABSENT  no such stream; nothing was appended
+--   ENDED   closed before; nothing was appended
+--   ABSENT  there is no such stream; nothing was appended
 local meta, stream = KEYS[1], KEYS[2]
 local channel, event, ttl, trim = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 

@@ -1,15 +1,15 @@
--- finalize_turn: end a turn's affinity (A6). Nothing of it can be brought back: a job that is dispatched late finds the
--- turn among the session's last ended ones. Idempotent.
+-- finalize_turn: delete a turn's affinity. It cannot be restored: a job that is dispatched late finds the turn among the
+-- last ended turns of the session. Idempotent.
 --
 -- KEYS[1] turn
 -- KEYS[2] session
 -- ARGV[1] turn id
 -- ARGV[2] channel of updated sessions
--- ARGV[3] 1 when the turn never began: it is not remembered as ended, for its id may be used again
+-- ARGV[3] 1 when the turn never began: it is not remembered as ended, since its id may be used again
 --
--- Returns {code, node}; the turn's node, '' when it had none
+-- Returns {code, node}: the turn's node, '' when it had none
 --   OK     ended now
---   ENDED  was ended before
+--   ENDED  ended before
 
 local turn, session, id, withdraw = KEYS[1], KEYS[2], ARGV[1], ARGV[3] == '1'
 local node = redis.call('HGET', turn, 'affinity_node_id')

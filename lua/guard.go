@@ -8,22 +8,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What check_guard answers, and what the scripts that take slots answer instead of a slot (L12).
+// Codes of check_guard, which the scripts that take slots also return instead of a slot.
 const (
-	GuardGrace   = "GRACE" // Redis may have forgotten leases: nothing is granted for a time
-	GuardUnknown = "GUARD" // there is no guard: check_guard has to write it
+	GuardGrace   = "GRACE" // Redis may have lost leases: nothing is granted for a time
+	GuardUnknown = "GUARD" // there is no guard: CheckGuard has to write it
 )
 
-// Grace is the last time for which a Redis that may have forgotten leases grants nothing.
+// Grace is a time for which a Redis that may have lost leases grants nothing.
 type Grace struct {
-	// Until is its end by Redis's clock, which names it; zero when there never was one.
+	// Until is its end by Redis's clock, which identifies it; zero when there never was one.
 	Until time.Time
-	// Left is how long it still lasts; negative is how long it has been over.
+	// Left is how long it still lasts; negative: the time since its end.
 	Left time.Duration
 }
 
-// CheckGuard sees whether this Redis is the one that knows every lease, and opens a grace of NodeGrace when it may
-// not be. It answers the last grace, whether it is over or not.
+// CheckGuard determines whether this Redis is the one that has every lease, and opens a grace of NodeGrace when it may not
+// be. It returns the last grace, whether or not it has ended.
 func (s *Scripts) CheckGuard(ctx context.Context) (Grace, error) {
 	const name = "check_guard"
 	res, err := s.run(ctx, name, []string{s.keys.Guard()}, millis(NodeGrace))
@@ -40,12 +40,12 @@ func (s *Scripts) CheckGuard(ctx context.Context) (Grace, error) {
 	return Grace{}, replyError(name, res)
 }
 
-// guarded are the scripts that may grant only where the guard was checked.
+// guarded reports whether a script may grant only where the guard was checked.
 func guarded(name string) bool { return name == "assign" || name == "dispatch_job" }
 
-// runGuarded runs a script that may grant only where the guard was checked. Asking the server for its run id each
-// time would cost a tenth of a decision, so the server's script cache tells: it is empty in a new process and not
-// replicated, and these scripts enter it here only, after the check.
+// runGuarded runs a script that may grant only where the guard was checked. Reading the server's run id each time would
+// cost a tenth of a decision. Instead, the server's script cache shows whether it was checked: the cache is empty in a new
+// process and is not replicated, and these scripts enter it only here, after the check.
 func (s *Scripts) runGuarded(ctx context.Context, name string, keys []string, args ...any) ([]any, error) {
 	sc := s.byID[name]
 	for checked := false; ; checked = true {

@@ -1,8 +1,8 @@
--- heartbeat_node: a node says that it lives and how busy it is (L3, S2). Touches the node and its pools only, whatever
--- the size of the fleet.
+-- heartbeat_node: take a heartbeat of a node, with its load. The cost depends on the node's pools, not on the size of the
+-- fleet.
 --
 -- KEYS[1]  node
--- KEYS[2]  the operator's orders for it
+-- KEYS[2]  operator settings of the node
 -- ARGV[1]  stem of the scheduler's keys
 -- ARGV[2]  node id
 -- ARGV[3]  generation
@@ -23,23 +23,23 @@
 -- include settle
 -- include pools
 
-local BLUR = 5 -- points of load within which reports are alike: samples of idle hosts differ by that
+local JITTER = 5 -- points of load within which reports are treated as equal: samples of idle hosts differ by that
 
 local key = KEYS[1]
 local stem, id, generation = ARGV[1], ARGV[2], ARGV[3]
 local cpu, memory, weight = tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[10])
 local jobs, workflows, random = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[11])
 if not (cpu and memory and weight and jobs and workflows and random) then return redis.error_reply('ERR heartbeat_node: not a number') end
-local node = stand_of(node_of(stem, id))
+local node = state_of(node_of(stem, id))
 if not node or node.generation ~= generation or node.state == 'dead' then return { 'REREGISTER', '', '', '' } end
 
 local now = clock()
 local leases = purge(stem, node, now)
 local more = redis.call('HMGET', key, 'refreshed_at_ms', 'kind')
 local refreshed, kind = tonumber(more[1]), more[2]
--- Reports that are nearly alike change places from one to the next: work that ends before the next comes would all go to the
--- one whose sample was lower by a percent.
-node.base = math.floor(1000 * (cpu + memory * weight) + 0.5) + BLUR * random
+-- Nearly equal reports get a random order: otherwise all work that ends before the next report would go to the node whose
+-- sample was lower by one percent.
+node.base = math.floor(1000 * (cpu + memory * weight) + 0.5) + JITTER * random
 node.active = math.max(jobs, workflows)
 if node.state == 'suspect' then
   node.state = 'ready'

@@ -1,15 +1,15 @@
--- hold_node: the operator's orders for a node, kept apart from its health and over its registrations (S11). They are all
--- said at once, and may be said of a node that has not registered yet, as after Redis lost its data (L12).
+-- hold_node: replace the operator settings of a node, which are kept apart from its health and across registrations. The
+-- node need not be registered.
 --
 -- KEYS[1] node
--- KEYS[2] the operator's orders for it
+-- KEYS[2] operator settings of the node
 -- ARGV[1] stem of the scheduler's keys
 -- ARGV[2] node id
 -- ARGV[3] 1 when it is cordoned
 -- ARGV[4] ms until the deadline of its drain, 0 when it does not drain
 --
 -- Returns {code}
---   OK  the orders stand
+--   OK  written
 
 -- include fleet
 -- include settle
@@ -18,7 +18,7 @@
 local hold_key, stem, id, cordoned, within = KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
 if not within then return redis.error_reply('ERR hold_node: not a number') end
 local drains = within > 0
-local node = redis.call('EXISTS', KEYS[1]) == 1 and stand_of(node_of(stem, id))
+local node = redis.call('EXISTS', KEYS[1]) == 1 and state_of(node_of(stem, id))
 
 local now = clock()
 redis.call('DEL', hold_key)

@@ -11,8 +11,8 @@ var includes embed.FS
 
 var includeLine = regexp.MustCompile(`(?m)^-- include (\w+)$`)
 
-// withIncludes puts include/<name>.lua in the place of each line `-- include <name>`: local functions that
-// several scripts share, so that a rule such as the order of service is written once. Includes may include others.
+// withIncludes replaces each line `-- include <name>` by include/<name>.lua: local functions that several scripts share,
+// so that a rule such as the order of service is written once. Includes may include others.
 func withIncludes(src string) string {
 	return includeLine.ReplaceAllStringFunc(src, func(line string) string {
 		name := includeLine.FindStringSubmatch(line)[1]

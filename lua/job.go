@@ -12,7 +12,7 @@ import (
 	"berth"
 )
 
-// jobRow is a job as Redis has it; the script adds everything from NodeID on.
+// jobRow is a job as stored in Redis; the script adds everything from NodeID on.
 type jobRow struct {
 	JobID      string `json:"job_id"`
 	SessionID  string `json:"session_id"`
@@ -29,7 +29,7 @@ type jobRow struct {
 	CreatedAt  int64  `json:"created_at_ms,omitempty"`
 }
 
-// JobState is a dispatched job as Redis has it, for those who look; its workflow is the truth.
+// JobState is a dispatched job as stored in Redis, for display; its workflow is authoritative.
 type JobState struct {
 	SessionID, TurnID, RequestID string
 	Dispatch                     int
@@ -37,7 +37,7 @@ type JobState struct {
 	berth.Assignment
 }
 
-// FindJob reads a job; ok is false when Redis has none of that id (any more).
+// FindJob returns a job; ok is false when Redis does not have it, or no longer has it.
 func (s *Scripts) FindJob(ctx context.Context, jobID string) (j JobState, ok bool, err error) {
 	v, err := s.rdb.Get(ctx, s.keys.Job(jobID)).Result()
 	if isNil(err) {

@@ -1,6 +1,6 @@
-// Package lua holds the atomic Redis scripts that decide everything processes share, one file each,
-// and the typed Go method that runs each of them (L1). One script is one decision: every check comes before
-// the first write, the time is Redis's own, and randomness is passed in.
+// Package lua has the atomic Redis scripts that decide everything that processes share, one file each, with the typed Go
+// method that runs each of them, and typed methods for plain commands. One script is one decision: every check comes
+// before the first write, the time is Redis's own, and randomness is passed in.
 package lua
 
 import (
@@ -22,7 +22,7 @@ type Scripts struct {
 	byID map[string]*redis.Script
 }
 
-// New prepares every embedded script. It does not touch Redis.
+// New prepares every embedded script. It does not call Redis.
 func New(rdb redis.UniversalClient, keys Keys) *Scripts {
 	s := &Scripts{rdb: rdb, keys: keys, byID: map[string]*redis.Script{}}
 	for name, src := range Sources() {
@@ -31,7 +31,7 @@ func New(rdb redis.UniversalClient, keys Keys) *Scripts {
 	return s
 }
 
-// Sources is the text of every script by its name, without ".lua", with what it includes.
+// Sources returns the text of every script with its includes, by name without ".lua".
 func Sources() map[string]string {
 	entries, err := sources.ReadDir(".")
 	if err != nil {
@@ -48,7 +48,7 @@ func Sources() map[string]string {
 	return out
 }
 
-// Keys is how this Redis's keys are named.
+// Keys returns the names of the keys in this Redis.
 func (s *Scripts) Keys() Keys { return s.keys }
 
 // Subscribe opens a Pub/Sub connection; see redisconn.Listener, which is how it is used.
@@ -56,8 +56,8 @@ func (s *Scripts) Subscribe(ctx context.Context, channels ...string) *redis.PubS
 	return s.rdb.Subscribe(ctx, channels...)
 }
 
-// Load puts every script into Redis's cache, so that the first calls do not carry the sources. Those that take node
-// slots are left out: see runGuarded.
+// Load puts every script into Redis's cache, so that the first calls do not send the sources, except those that take node
+// slots: see runGuarded.
 func (s *Scripts) Load(ctx context.Context) error {
 	for name, sc := range s.byID {
 		if guarded(name) {
@@ -86,7 +86,7 @@ func (s *Scripts) run(ctx context.Context, name string, keys []string, args ...a
 	return res, nil
 }
 
-// replyError says that a script answered in a shape its method does not know: a version mix-up.
+// replyError returns the error for a reply that the method of the script does not know, such as one of another version.
 func replyError(name string, res []any) error {
 	return fmt.Errorf("script %s: unexpected reply %v", name, res)
 }

@@ -1,7 +1,7 @@
--- mark_listening: every API process says about once a second that it takes heartbeats. While none does, silence is nobody's
--- fault (L11).
+-- mark_listening: note that an API process accepts heartbeats. Every API process calls it about once a second. While none
+-- does, missed heartbeats prove nothing about the nodes.
 --
--- KEYS[1] the sweep's own state
+-- KEYS[1] state of the sweep
 --
 -- Returns {code}
 --   OK  noted

@@ -1,11 +1,10 @@
--- mark_new: say that this Redis never held anything, so that nothing has to be waited for (L12).
--- For whoever just made the Redis with empty data: a guard that is there is kept.
+-- mark_new: declare that this Redis is new and empty, so that no grace is needed. An existing guard is kept.
 --
 -- KEYS[1] guard
 --
 -- Returns {code}:
---   OK      the guard is written, grants begin at once
---   EXISTS  there was a guard already: nothing changed
+--   OK      the guard is written; slots are granted immediately
+--   EXISTS  there was a guard; nothing changed
 
 -- include queue
 

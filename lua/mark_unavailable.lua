@@ -1,15 +1,15 @@
--- mark_unavailable: a service of a node cannot be used for a time; it is passed over meanwhile (L10).
+-- mark_unavailable: mark a service of a node as unavailable for a time; work that needs it does not go to the node.
 --
 -- KEYS[1] node
 -- KEYS[2] unavailable services of the node: service -> until, Redis's ms
 -- ARGV[1] service
--- ARGV[2] for how many ms, 0 to make it available again
+-- ARGV[2] time in ms, 0 to remove the mark
 -- ARGV[3] channel of updated nodes
 -- ARGV[4] node id
--- ARGV[5] channel of nodes that can be chosen again: who waits for room is told when a mark is taken away
+-- ARGV[5] channel of nodes with free capacity: a removed mark is published there, too
 --
 -- Returns {code}
---   OK    marked
+--   OK    done
 --   GONE  there is no such node; nothing changed
 
 -- include fleet

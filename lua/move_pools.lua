@@ -1,12 +1,12 @@
--- move_pools: put nodes into the pools whose selectors take them, and out of the others, each at once from all its old
--- pools to all its new ones (L4). Called for the nodes that a changed definition may concern.
+-- move_pools: move nodes to the pools whose selectors match them; each moves from all its old pools to all its new ones
+-- in one step. Called for the nodes that a changed definition may affect.
 --
 -- KEYS[1]    definitions of pools, to name the cell
 -- ARGV[1]    stem of the scheduler's keys
 -- ARGV[2...] node ids
 --
 -- Returns {code, moved}
---   OK  moved: how many nodes changed their pools
+--   OK  moved: the number of nodes whose pools changed
 
 -- include fleet
 -- include settle

@@ -15,24 +15,24 @@ import (
 	"berth"
 )
 
-// What the scripts of nodes answer.
+// Codes of the scripts of nodes.
 const (
 	NodeOK         = "OK"
 	NodeExists     = "EXISTS"     // register_node: the same incarnation as before
 	NodeStale      = "STALE"      // register_node: a later incarnation of the same host is registered
 	NodeReregister = "REREGISTER" // heartbeat_node: unknown, dead or superseded generation
-	NodeGone       = "GONE"       // no such node, or not this generation
-	NodeResponsive = "HEARD"      // report_silent: its heartbeat is not overdue
+	NodeGone       = "GONE"       // no such node, or another generation
+	NodeResponsive = "HEARD"      // report_unresponsive: its heartbeat is not overdue
 	NodesSwept     = "SWEPT"      // sweep_nodes
 	OutboxTaken    = "TAKEN"      // take_outbox
 )
 
-// Registration is a node's registration beyond what it says of itself.
+// Registration is what a registration has beside the node's own description.
 type Registration struct {
-	// Previous is the generation the same process had before, 0 for none: in a grace after Redis lost data its
-	// leases can be put back (L12). One that Redis does not know opens a grace of its own, NodeUnsure.
+	// Previous is the generation that the same process had before, 0 for none: in a grace after Redis lost data its leases
+	// can be restored. One that Redis does not know makes the node unsure for NodeUnsure.
 	Previous int64
-	// Announce has the arrival told in the outbox, for those who reconcile with it: what it did while it was away is not known.
+	// Announce puts the registration into the outbox, for reconciliation: what the node did meanwhile is not known.
 	Announce bool
 }
 
@@ -43,8 +43,8 @@ type RegisterReply struct {
 	Pools      []string
 }
 
-// RegisterNode registers an incarnation of a node and puts it into its pools (L3, L4). Idempotent while the
-// incarnation lives. spec has to be valid.
+// RegisterNode registers an incarnation of a node and adds it to its pools. Idempotent for as long as the incarnation is
+// registered. spec has to be valid.
 func (s *Scripts) RegisterNode(ctx context.Context, spec berth.NodeSpec, r Registration) (RegisterReply, error) {
 	const name = "register_node"
 	slots := spec.MaxConcurrentJobs
@@ -71,18 +71,18 @@ func (s *Scripts) RegisterNode(ctx context.Context, spec berth.NodeSpec, r Regis
 	return RegisterReply{Code: f[0], Generation: generation, Pools: splitLines(f[2])}, nil
 }
 
-// HeartbeatReply is what heartbeat_node answers. Everything but the code is zero with NodeReregister.
+// HeartbeatReply is the result of HeartbeatNode. Everything but the code is zero with NodeReregister.
 type HeartbeatReply struct {
 	Code string // NodeOK, or NodeReregister and nothing changed
 	Kind berth.NodeKind
-	// Cordoned and DrainUntil are the operator's orders as they stand (S11); DrainUntil is Redis's clock, zero when the
-	// node does not drain.
+	// Cordoned and DrainUntil are the current operator settings; DrainUntil is by Redis's clock, zero when the node does not
+	// drain.
 	Cordoned   bool
 	DrainUntil time.Time
 }
 
-// HeartbeatNode tells that a generation lives and how busy it is (L3). memoryWeight is what its memory counts in its
-// load (S2); loads that are nearly alike change places from one report to the next.
+// HeartbeatNode takes a generation's heartbeat with its load. memoryWeight is the weight of memory in the load. Nearly equal
+// loads get a random order.
 func (s *Scripts) HeartbeatNode(
 	ctx context.Context, nodeID string, generation int64, l berth.NodeLoad, memoryWeight float64,
 ) (HeartbeatReply, error) {
@@ -99,34 +99,35 @@ func (s *Scripts) HeartbeatNode(
 	return HeartbeatReply{Code: f[0], Kind: berth.NodeKind(f[1]), Cordoned: f[2] != "", DrainUntil: msTime(f[3])}, nil
 }
 
-// WithdrawNode ends a generation on purpose; 0 ends whichever lives. It answers NodeOK or NodeGone.
+// WithdrawNode ends a generation on request, with 0 the current one. It returns NodeOK or NodeGone.
 func (s *Scripts) WithdrawNode(ctx context.Context, nodeID string, generation int64) (code string, err error) {
 	return s.code(ctx, "withdraw_node", []string{s.keys.Node(nodeID)}, s.keys.stem(), nodeID, generation)
 }
 
-// Hold is what an operator wants of a node (S11): no new work. The zero value lets it have some.
+// Hold has the operator settings that keep new work from a node. The zero value allows new work.
 type Hold struct {
 	Cordoned bool
-	// Drain is the time in which it is to be empty, 0 when it need not be; then the outbox tells what is left to be moved.
+	// Drain is the time until the deadline of a drain, 0 for none. At the deadline the outbox gets a notice, so that the
+	// remaining work is moved.
 	Drain time.Duration
 }
 
-// HoldNode has the operator's orders for a node stand as they are given, whether or not it is registered.
+// HoldNode replaces the operator settings of a node, whether or not it is registered.
 func (s *Scripts) HoldNode(ctx context.Context, nodeID string, h Hold) error {
 	_, err := s.code(ctx, "hold_node", []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)},
 		s.keys.stem(), nodeID, h.Cordoned, max(0, h.Drain.Milliseconds()))
 	return err
 }
 
-// MarkUnavailable has a service of a node passed over for a time, or no longer when it is 0 (L10). It answers NodeOK or
-// NodeGone.
+// MarkUnavailable marks a service of a node as unavailable for ttl; 0 removes the mark. It returns NodeOK or NodeGone.
 func (s *Scripts) MarkUnavailable(ctx context.Context, nodeID, service string, ttl time.Duration) (code string, err error) {
 	return s.code(ctx, "mark_unavailable", []string{s.keys.Node(nodeID), s.keys.NodeUnavailable(nodeID)},
 		service, max(0, ttl.Milliseconds()), s.keys.NodeUpdated(), nodeID, s.keys.NodeFree())
 }
 
-// ReportUnresponsive tells that a generation did not take its work, or fell silent over it. It is suspect at once when its
-// heartbeat is overdue too (L11); times are those of its kind. It answers NodeOK when it is suspect, NodeResponsive or NodeGone.
+// ReportUnresponsive reports that a generation did not start its work, or missed heartbeats while running it. It becomes
+// suspect when its own heartbeat is overdue too; times returns the times of a kind. It returns NodeOK when the node is
+// suspect, NodeResponsive or NodeGone.
 func (s *Scripts) ReportUnresponsive(
 	ctx context.Context, nodeID string, generation int64, times func(berth.NodeKind) berth.NodeTimes,
 ) (code string, err error) {
@@ -137,15 +138,15 @@ func (s *Scripts) ReportUnresponsive(
 	return s.code(ctx, "report_unresponsive", []string{s.keys.Node(nodeID), s.keys.Sweep()}, args...)
 }
 
-// SweepRule is what the sweep decides one kind by.
+// SweepRule has the rules of the sweep for one kind of node.
 type SweepRule struct {
 	Kind      berth.NodeKind
 	Times     berth.NodeTimes
-	Confirmed bool // a mass loss of the kind was confirmed by a second way: do not hold it back (C21)
+	Confirmed bool // a mass loss of the kind was confirmed in another way: do not hold it back
 }
 
-// ObservedFor is for how long the fleet has been looked after without a break, by sweeps and by somebody who takes requests; 0
-// when it is not now.
+// ObservedFor returns for how long there have been sweeps, and API processes that accept heartbeats, without a gap; 0 when
+// there is one now.
 func (s *Scripts) ObservedFor(ctx context.Context) (time.Duration, error) {
 	var now *redis.TimeCmd
 	var state *redis.SliceCmd
@@ -169,19 +170,19 @@ func (s *Scripts) ObservedFor(ctx context.Context) (time.Duration, error) {
 	return max(ago(1, 0), 0), nil
 }
 
-// SweepLimits bound a sweep. The zero values are replaced by the defaults.
+// SweepLimits bound a sweep. Zero values take the defaults named.
 type SweepLimits struct {
 	Batch         int           // maximum number of nodes of each kind declared suspect, and dead; 200
 	MaxGap        time.Duration // default MaxSweepGap
 	MassLossDelay time.Duration // default MassLossDelay
 }
 
-// Sweep is what a sweep decided.
+// Sweep is the result of a sweep.
 type Sweep struct {
 	Suspects []string
 	Deaths   []Death
-	Held     []berth.NodeKind // kinds whose losses are held back for now (C21)
-	Purged   int              // nodes looked at for expired leases
+	Held     []berth.NodeKind // kinds whose losses are held back
+	Purged   int              // nodes checked for expired leases
 }
 
 // Death is a generation that was declared dead.
@@ -190,14 +191,14 @@ type Death struct {
 	Generation int64
 }
 
-// MarkListening notes that somebody takes heartbeats: every API process says so about once a second (L11).
+// MarkListening notes that an API process accepts heartbeats; each does so every ListeningEvery.
 func (s *Scripts) MarkListening(ctx context.Context) error {
 	_, err := s.code(ctx, "mark_listening", []string{s.keys.Sweep()})
 	return err
 }
 
-// SweepNodes declares silent nodes suspect and dead, by Redis's clock (L11, C21). Every worker calls it about once a
-// second; more often does no harm.
+// SweepNodes declares nodes without heartbeats suspect and dead, by Redis's clock. Every worker calls it about once a second;
+// it is idempotent.
 func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepRule) (Sweep, error) {
 	const name = "sweep_nodes"
 	l.Batch = cmp.Or(l.Batch, 200)
@@ -240,14 +241,14 @@ func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepR
 	return out, nil
 }
 
-// TakeOutbox forgets the notices with the receipts and takes the oldest that are left, at most limit; left is how many
-// there are, those that others have taken included. For the time mine nobody else gets them; after it a notice comes again,
-// until its receipt is given.
+// TakeOutbox deletes the notices with the given receipts and takes the oldest of the others, at most limit; left is the
+// number of notices in the outbox, including taken ones. For the time reserved no other caller gets the same notices; then
+// a notice is taken again, until its receipt is given.
 func (s *Scripts) TakeOutbox(
-	ctx context.Context, limit int, mine time.Duration, receipts ...string,
+	ctx context.Context, limit int, reserved time.Duration, receipts ...string,
 ) (notices []berth.NodeNotice, left int, err error) {
 	const name = "take_outbox"
-	args := []any{limit, mine.Milliseconds()}
+	args := []any{limit, reserved.Milliseconds()}
 	for _, r := range receipts {
 		args = append(args, r)
 	}
@@ -286,7 +287,7 @@ func parseNotice(entry string) (berth.NodeNotice, error) {
 	return n, nil
 }
 
-// code runs a script that answers a code alone.
+// code runs a script that returns only a code.
 func (s *Scripts) code(ctx context.Context, name string, keys []string, args ...any) (string, error) {
 	res, err := s.run(ctx, name, keys, args...)
 	if err != nil {

@@ -1,18 +1,18 @@
--- open_stream: makes the metadata of a task's stream from the task's row, or raises the fence of an open one (T13).
--- Nothing can be appended to a stream that was not opened here. Each opening has a generation, the Redis time in
--- ms and higher than any the keys have seen; entries are numbered {gen}-1, {gen}-2, … without holes.
+-- open_stream: create the metadata of a task's stream from the task's row, or raise the fence of an open one. Nothing can
+-- be appended to a stream that was not opened here. Each opening has a generation: the Redis time in ms, higher than
+-- any generation in the keys. Entries are numbered {gen}-1, {gen}-2, … without gaps.
 --
 -- KEYS[1]  meta hash: state, gen, seq, fence, recent, once:{type}
 -- KEYS[2]  stream
 -- ARGV[1]  fence of the caller
--- ARGV[2]  safety time to live, ms: keys of a task that never ends do not stay
--- ARGV[3]  id of the last entry the caller knows was stored, or ''. When the open stream stands before it, Redis
---          came back with older data: a new generation starts, so that no id is given out twice
+-- ARGV[2]  time to live in ms, so that the keys of a task that never ends expire
+-- ARGV[3]  id of the last entry that the caller knows was stored, or ''. When the open stream ends before it, Redis has
+--          lost data: a new generation starts, so that no id is used twice
 --
 -- Returns {code, last id}
 --   OK      opened, or a new generation started
---   EXISTS  was open; its fence is now the higher of both
---   ENDED   the terminal event is in: it stays closed
+--   EXISTS  open already; its fence is the higher of both
+--   ENDED   the stream has its terminal event and stays closed
 local meta, stream = KEYS[1], KEYS[2]
 local fence, ttl, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 

@@ -13,17 +13,17 @@ import (
 	"berth"
 )
 
-// What the scripts of pools and strategies answer.
+// Codes of the scripts of pools and strategies.
 const (
 	PoolOK           = "OK"
-	PoolExists       = "EXISTS"   // define_pool: there was the same, or one to be kept
+	PoolExists       = "EXISTS"   // define_pool: there was the same definition, or one to be kept
 	StrategySwitched = "SWITCHED" // switch_strategy
 	StrategyKept     = "KEPT"
 )
 
-// DefinePool writes a pool's definition and moves the nodes that it concerns (L4, L8). With keep, a definition that is
-// there stays. It answers PoolOK or PoolExists. p has to be valid. Nodes that register meanwhile go by the new
-// definition at once, the others move in batches; a call that failed half way is simply repeated.
+// DefinePool writes a pool's definition and moves the nodes that it affects. With keep, an existing definition stays. It
+// returns PoolOK or PoolExists. p has to be valid. Nodes that register meanwhile use the new definition immediately, the
+// others move in batches; a call that failed halfway can be repeated.
 func (s *Scripts) DefinePool(ctx context.Context, p berth.Pool, keep bool) (code string, err error) {
 	p.Capabilities = unique(p.Capabilities)
 	b, err := json.Marshal(p)
@@ -33,7 +33,7 @@ func (s *Scripts) DefinePool(ctx context.Context, p berth.Pool, keep bool) (code
 	return s.definePool(ctx, p.ID, string(b), keep)
 }
 
-// DeletePool takes a pool's definition back. A pool named like a capability goes on as the pool of that capability.
+// DeletePool deletes a pool's definition. A pool named like a capability continues as the pool of that capability.
 func (s *Scripts) DeletePool(ctx context.Context, poolID string) error {
 	_, err := s.definePool(ctx, poolID, "", false)
 	return err
@@ -53,7 +53,7 @@ func (s *Scripts) definePool(ctx context.Context, id, definition string, keep bo
 	return code, s.MovePools(ctx, ids...)
 }
 
-// MovePools puts nodes into the pools whose selectors take them, and out of the others (L4).
+// MovePools moves nodes to the pools whose selectors match them.
 func (s *Scripts) MovePools(ctx context.Context, nodeIDs ...string) error {
 	for batch := range slices.Chunk(nodeIDs, 100) {
 		args := []any{s.keys.stem()}
@@ -67,7 +67,7 @@ func (s *Scripts) MovePools(ctx context.Context, nodeIDs ...string) error {
 	return nil
 }
 
-// Pools reads the defined pools.
+// Pools returns the defined pools by id.
 func (s *Scripts) Pools(ctx context.Context) (map[string]berth.Pool, error) {
 	rows, err := s.rdb.HGetAll(ctx, s.keys.ConfigPools()).Result()
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Scripts) Pools(ctx context.Context) (map[string]berth.Pool, error) {
 	return out, nil
 }
 
-// FindPool reads one defined pool; ok is false when nobody defined it.
+// FindPool returns one defined pool; ok is false when it is not defined.
 func (s *Scripts) FindPool(ctx context.Context, poolID string) (p berth.Pool, ok bool, err error) {
 	row, err := s.rdb.HGet(ctx, s.keys.ConfigPools(), poolID).Bytes()
 	if isNil(err) {
@@ -99,7 +99,7 @@ func (s *Scripts) FindPool(ctx context.Context, poolID string) (p berth.Pool, ok
 	return p, true, nil
 }
 
-// MissingCapabilities are those of the list that no living node has.
+// MissingCapabilities returns the capabilities of the list that no registered node has.
 func (s *Scripts) MissingCapabilities(ctx context.Context, capabilities ...string) ([]string, error) {
 	if len(capabilities) == 0 {
 		return nil, nil
@@ -117,7 +117,7 @@ func (s *Scripts) MissingCapabilities(ctx context.Context, capabilities ...strin
 	return missing, nil
 }
 
-// CountPool tells how many of a pool's nodes can be chosen, and why not the others (L9).
+// CountPool returns how many of a pool's nodes can be chosen, and why the others cannot.
 func (s *Scripts) CountPool(ctx context.Context, poolID string) (berth.PoolCounts, error) {
 	f, err := s.rdb.HGetAll(ctx, s.keys.PoolState(poolID)).Result()
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Scripts) CountPool(ctx context.Context, poolID string) (berth.PoolCount
 	return out, nil
 }
 
-// ExcludeStats is how often nodes were passed over, by pool and reason (L9): a node the work would have gone to, and
+// ExcludeStats returns how often nodes were excluded, by pool and reason: a node to which the work would have gone, and
 // every node of the pool when no node could take it.
 func (s *Scripts) ExcludeStats(ctx context.Context) (map[string]map[berth.ExcludeReason]int64, error) {
 	rows, err := s.rdb.HGetAll(ctx, s.keys.ExcludeStats()).Result()
@@ -150,45 +150,45 @@ func (s *Scripts) ExcludeStats(ctx context.Context) (map[string]map[berth.Exclud
 	return out, nil
 }
 
-// StrategyState is a dynamic pool's strategy as it stands.
+// StrategyState is the current strategy of a dynamic pool.
 type StrategyState struct {
 	Strategy berth.Strategy
 	Since    time.Time // of the last switch, by Redis's clock; zero before the first
 }
 
-// SwitchStrategy decides the strategy of a dynamic pool (S7). before is what it was; it differs from what is answered
-// when this very call switched.
+// SwitchStrategy decides the strategy of a dynamic pool. before is the previous strategy, which differs from the returned one
+// when this call switched.
 func (s *Scripts) SwitchStrategy(
 	ctx context.Context, poolID string, by berth.SystemState, r berth.DynamicRule,
-) (is StrategyState, before berth.Strategy, err error) {
+) (state StrategyState, before berth.Strategy, err error) {
 	const name = "switch_strategy"
 	res, err := s.run(ctx, name, []string{s.keys.PoolStrategy(poolID), s.keys.PoolSwitches(poolID)},
 		poolID, by.Load, by.LatencyMs, r.LoadHigh, r.LoadLow, r.LatencyHigh, r.LatencyLow, r.Dwell.Milliseconds(),
 		s.keys.ConfigUpdated())
 	if err != nil {
-		return is, "", err
+		return state, "", err
 	}
 	f, ok := texts(res, 4)
 	if !ok || f[0] != StrategySwitched && f[0] != StrategyKept {
-		return is, "", replyError(name, res)
+		return state, "", replyError(name, res)
 	}
 	return StrategyState{berth.Strategy(f[1]), msTime(f[2])}, berth.Strategy(f[3]), nil
 }
 
-// CurrentStrategy reads a dynamic pool's strategy without deciding it.
+// CurrentStrategy returns a dynamic pool's strategy without deciding it.
 func (s *Scripts) CurrentStrategy(ctx context.Context, poolID string) (StrategyState, error) {
 	f, err := s.rdb.HGetAll(ctx, s.keys.PoolStrategy(poolID)).Result()
 	if err != nil {
 		return StrategyState{}, fmt.Errorf("read strategy of pool %s: %w", poolID, err)
 	}
-	is := StrategyState{berth.Strategy(f["strategy"]), msTime(f["since_ms"])}
-	if is.Strategy == "" {
-		is.Strategy = berth.StrategyRoundRobin
+	state := StrategyState{berth.Strategy(f["strategy"]), msTime(f["since_ms"])}
+	if state.Strategy == "" {
+		state.Strategy = berth.StrategyRoundRobin
 	}
-	return is, nil
+	return state, nil
 }
 
-// StrategySwitches are a dynamic pool's last 50 switches, newest first (S7).
+// StrategySwitches returns a dynamic pool's last 50 switches, newest first.
 func (s *Scripts) StrategySwitches(ctx context.Context, poolID string) ([]berth.StrategySwitch, error) {
 	rows, err := s.rdb.LRange(ctx, s.keys.PoolSwitches(poolID), 0, -1).Result()
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *Scripts) StrategySwitches(ctx context.Context, poolID string) ([]berth.
 	return out, nil
 }
 
-// BindTenant binds a tenant's sessions to a pool, or frees them with an empty one (L5, L8).
+// BindTenant binds a tenant's sessions to a pool; an empty one removes the binding.
 func (s *Scripts) BindTenant(ctx context.Context, tenantID, poolID string) error {
 	return s.configure(ctx, "tenants", func(p redis.Pipeliner) {
 		if poolID == "" {
@@ -217,7 +217,7 @@ func (s *Scripts) BindTenant(ctx context.Context, tenantID, poolID string) error
 	})
 }
 
-// Tenants reads the pools that tenants are bound to.
+// Tenants returns the pools to which tenants are bound, by tenant.
 func (s *Scripts) Tenants(ctx context.Context) (map[string]string, error) {
 	out, err := s.rdb.HGetAll(ctx, s.keys.ConfigTenants()).Result()
 	if err != nil {
@@ -226,7 +226,7 @@ func (s *Scripts) Tenants(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// PutFleetConfig writes how work is assigned (S6, L8). c has to be valid.
+// PutFleetConfig writes the configuration of the fleet. c has to be valid.
 func (s *Scripts) PutFleetConfig(ctx context.Context, c berth.FleetConfig) error {
 	b, err := json.Marshal(c)
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *Scripts) PutFleetConfig(ctx context.Context, c berth.FleetConfig) error
 	return s.configure(ctx, "strategy", func(p redis.Pipeliner) { p.Set(ctx, s.keys.ConfigStrategy(), b, 0) })
 }
 
-// FleetConfig reads how work is assigned; the defaults where nobody wrote it.
+// FleetConfig returns the configuration of the fleet, the defaults where none was written.
 func (s *Scripts) FleetConfig(ctx context.Context) (berth.FleetConfig, error) {
 	c := berth.DefaultFleetConfig()
 	b, err := s.rdb.Get(ctx, s.keys.ConfigStrategy()).Bytes()
@@ -251,12 +251,12 @@ func (s *Scripts) FleetConfig(ctx context.Context) (berth.FleetConfig, error) {
 	return c, nil
 }
 
-// PutServices writes the configuration of the core services, any JSON (L8).
+// PutServices writes the configuration of the core services, any JSON.
 func (s *Scripts) PutServices(ctx context.Context, doc json.RawMessage) error {
 	return s.configure(ctx, "services", func(p redis.Pipeliner) { p.Set(ctx, s.keys.ConfigServices(), []byte(doc), 0) })
 }
 
-// Services reads the configuration of the core services; nil when there is none.
+// Services returns the configuration of the core services; nil when there is none.
 func (s *Scripts) Services(ctx context.Context) (json.RawMessage, error) {
 	b, err := s.rdb.Get(ctx, s.keys.ConfigServices()).Bytes()
 	if isNil(err) {
@@ -268,13 +268,13 @@ func (s *Scripts) Services(ctx context.Context) (json.RawMessage, error) {
 	return b, nil
 }
 
-// StoredSettings are the operators' settings that Redis has; ids are mapped to true.
+// StoredSettings are the operator settings that Redis has; the ids of those map to true.
 type StoredSettings struct {
 	Pools, Tenants, Nodes map[string]bool
 	Strategy, Services    bool
 }
 
-// StoredSettings reads which operators' settings Redis has; of those of nodes only the named ones.
+// StoredSettings returns which operator settings Redis has; of the settings of nodes it checks only the named ones.
 func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs ...string) (StoredSettings, error) {
 	var pools, tenants *redis.StringSliceCmd
 	var strategy, services *redis.IntCmd
@@ -306,7 +306,7 @@ func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs ...string) (Stored
 	return out, nil
 }
 
-// configure writes and tells in one transaction.
+// configure writes and publishes the change in one transaction.
 func (s *Scripts) configure(ctx context.Context, what string, write func(redis.Pipeliner)) error {
 	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		write(p)

@@ -1,29 +1,29 @@
--- put_conference_info: the data proxy's only way to write. It takes a conference's live information from its owner alone:
--- whoever has another generation or epoch is stale, is refused, and is counted (C20).
+-- put_conference_info: write a conference's live information on behalf of its owner. A message from a unit with another
+-- generation or epoch is stale: it is rejected and counted. No other script writes live information.
 --
 -- KEYS[1]  row, as in put_conference
 -- KEYS[2]  information, as in put_conference
--- KEYS[3]  refused messages by unit
+-- KEYS[3]  rejected messages by unit
 -- ARGV[1]  unit that writes
 -- ARGV[2]  its generation
--- ARGV[3]  the epoch it was told
+-- ARGV[3]  the epoch that it was assigned
 -- ARGV[4]  1 when this replaces all live information
--- ARGV[5]  most bytes of live information
--- ARGV[6…] a field's name and its JSON, one after the other; '' for one that goes
+-- ARGV[5]  maximum number of bytes of live information
+-- ARGV[6…] a field's name and its JSON, alternating; '' deletes the field
 --
 -- Returns {code}
 --   OK         written
---   STALE      not the owner's; counted, nothing else changed
+--   STALE      the unit is not the owner; counted, nothing else changed
 --   UNKNOWN    there is no such conference; nothing changed
---   TOO_LARGE  there would be too much; nothing changed
+--   TOO_LARGE  the information would exceed the limit; nothing changed
 
-local row, info, unit, full, most = KEYS[1], KEYS[2], ARGV[1], ARGV[4] == '1', tonumber(ARGV[5])
-if not most then return redis.error_reply('ERR put_conference_info: not a number') end
-local is = redis.call('HMGET', row, 'owner', 'generation', 'epoch')
+local row, info, unit, full, max_size = KEYS[1], KEYS[2], ARGV[1], ARGV[4] == '1', tonumber(ARGV[5])
+if not max_size then return redis.error_reply('ERR put_conference_info: not a number') end
+local current = redis.call('HMGET', row, 'owner', 'generation', 'epoch')
 local code, size = 'OK', 0
-if not is[1] then
+if not current[1] then
   code = 'UNKNOWN'
-elseif is[1] == '' or is[1] ~= unit or is[2] ~= ARGV[2] or is[3] ~= ARGV[3] then
+elseif current[1] == '' or current[1] ~= unit or current[2] ~= ARGV[2] or current[3] ~= ARGV[3] then
   code = 'STALE'
 else
   if not full then size = tonumber(redis.call('HGET', info, 'size') or '0') end
@@ -34,7 +34,7 @@ else
     end
     if ARGV[i + 1] ~= '' then size = size + #ARGV[i] + #ARGV[i + 1] end
   end
-  if size > most then code = 'TOO_LARGE' end
+  if size > max_size then code = 'TOO_LARGE' end
 end
 
 if code == 'STALE' then redis.call('HINCRBY', KEYS[3], unit, 1) end

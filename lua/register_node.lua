@@ -1,11 +1,11 @@
--- register_node: a node's process says that it is there and what it can do (L3, L4).
--- The same incarnation registering again keeps its generation, unless that was declared dead: dead is final. Another
--- one gets a higher generation, and what the old one held is gone. Generations are at least the server's milliseconds,
--- so that they do not go back in a Redis that was wiped (L12). A generation that the process had and Redis does not know
--- was forgotten with its leases: the node gets no new ones for a time, in which they can be put back.
+-- register_node: register a node's process with what it can do.
+-- The same incarnation keeps its generation when it registers again, unless that was declared dead: death is final.
+-- Another incarnation gets a higher generation, and the leases of the old one are deleted. Generations are at least the
+-- server's milliseconds, so that they do not decrease in a Redis that lost its data. A previous generation that Redis
+-- does not know was lost with its leases: for a time the node gets no new ones, so that they can be restored.
 --
 -- KEYS[1]  node
--- KEYS[2]  the operator's orders for the node
+-- KEYS[2]  operator settings of the node
 -- KEYS[3]  heartbeats of its kind
 -- KEYS[4]  suspects of its kind
 -- KEYS[5]  dead nodes
@@ -19,22 +19,22 @@
 -- ARGV[8]  zone
 -- ARGV[9]  capabilities, one per line
 -- ARGV[10] slots
--- ARGV[11] generation it had before, 0 when none: its leases can be reinstated in a grace
--- ARGV[12] 1 when its arrival is to be told in the outbox, also that of a generation which was away only for a moment
--- ARGV[13] ms for which a node whose leases were forgotten gets no new ones
+-- ARGV[11] generation that the process had before, 0 for none
+-- ARGV[12] 1 to put the registration into the outbox, also when the generation stays the same
+-- ARGV[13] ms for which a node whose leases were lost gets no new ones
 --
 -- Returns {code, generation, pools}; pools one per line
 --   OK      registered as a new generation
---   EXISTS  the same incarnation as before, brought up to date
+--   EXISTS  the same incarnation as before, updated
 --   STALE   a later incarnation of the same host is registered; nothing changed
 
 -- include fleet
 -- include settle
 -- include pools
 
--- middle is the load of the middle one of those that can be chosen in the first pool that has some. A node that has reported
--- nothing yet counts as that: taken for idle, it would get all new work.
-local function middle(stem, pools)
+-- median returns the median load of the nodes that can be chosen in the first pool that has any. A node that has not reported
+-- its load yet is treated as loaded like that: an idle node would get all new work.
+local function median(stem, pools)
   for _, pool in ipairs(pools) do
     local free = pool_key(stem, pool, 'free')
     local rank = math.floor(redis.call('ZCARD', free) / 2)
@@ -50,21 +50,21 @@ local hostname, zone, capabilities, slots, before = ARGV[7], ARGV[8], ARGV[9], t
 local unsure = tonumber(ARGV[13])
 if not (slots and tonumber(started) and tonumber(before) and unsure) then return redis.error_reply('ERR register_node: not a number') end
 
-local was = redis.call('HMGET', key, 'host', 'pid', 'started_at_ms', 'capability_lines', 'kind')
-local node = stand_of(node_of(stem, id))
-local same = node and was[1] == host and was[2] == pid and was[3] == started and was[5] == kind
-local living = node and node.state ~= 'dead'
+local registered = redis.call('HMGET', key, 'host', 'pid', 'started_at_ms', 'capability_lines', 'kind')
+local node = state_of(node_of(stem, id))
+local same = node and registered[1] == host and registered[2] == pid and registered[3] == started and registered[5] == kind
+local alive = node and node.state ~= 'dead'
 local forgotten = tonumber(before) > (node and tonumber(node.generation) or 0)
-if living and not same and was[1] == host and tonumber(started) < tonumber(was[3]) then
+if alive and not same and registered[1] == host and tonumber(started) < tonumber(registered[3]) then
   return { 'STALE', node.generation, node.pools }
 end
 
 local now = clock()
 local code, generation = 'OK', now
-if same and living and not forgotten then
+if same and alive and not forgotten then
   code, generation = 'EXISTS', tonumber(node.generation)
 else
-  if living then bury(stem, node, now, 'superseded') end
+  if alive then end_generation(stem, node, now, 'superseded') end
   if node then generation = math.max(tonumber(node.generation) + 1, now) end
 end
 
@@ -76,16 +76,16 @@ if code == 'OK' then
     node = { id = id, key = key, slots = stem .. 'node:slots:' .. id, out = '', pools = '', zone = zone, host = hostname }
   end
   clear_slots(stem, node.slots)
-  node.base, node.active, node.unsure = middle(stem, pools), 0, forgotten and now + unsure or 0
+  node.base, node.active, node.unsure = median(stem, pools), 0, forgotten and now + unsure or 0
   redis.call('HSET', key, 'base', whole(node.base), 'unavailable_until', '0',
     'cpu_usage', '0', 'gpu_usage', '0', 'memory_usage', '0', 'current_jobs', '0', 'active_workflows', '0',
     'latency_ms', '0', 'registered_at_ms', whole(now), 'previous', before,
     'unsure_until', whole(node.unsure))
 end
 if node.zone ~= zone or node.host ~= hostname then
-  move(stem, node, {}, 0) -- its place in the pools is another
+  move(stem, node, {}, 0) -- its place has changed
 end
-local counted_before = code == 'EXISTS' and was[4] or ''
+local counted_before = code == 'EXISTS' and registered[4] or ''
 redis.call('HSET', key, 'node_id', id, 'kind', kind, 'generation', whole(generation),
   'host', host, 'pid', pid, 'started_at_ms', started, 'hostname', hostname, 'zone', zone,
   'capability_lines', capabilities, 'max_concurrent_jobs', whole(slots), 'state', 'ready', 'online', '1',

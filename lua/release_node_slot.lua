@@ -1,13 +1,13 @@
--- release_node_slot: give a slot of a node back (L7). Idempotent: a lease that is not there is not missed.
+-- release_node_slot: release a slot of a node. Idempotent: an unknown lease is not an error.
 --
 -- KEYS[1] its slots
--- KEYS[2] what leases were given
+-- KEYS[2] assignments by lease
 -- ARGV[1] stem of the scheduler's keys
 -- ARGV[2] node id
 -- ARGV[3] lease id
 --
 -- Returns {code, held}
---   RELEASED  held: 1 when it held a slot that had not expired
+--   RELEASED  held: 1 when the lease held a slot and had not expired
 
 -- include fleet
 
@@ -18,7 +18,7 @@ redis.call('HDEL', KEYS[2], lease)
 if redis.call('ZREM', KEYS[1], lease) == 1 then
   local node = node_of(stem, id)
   if node and node.out == '' then
-    weigh(stem, node, leases_of(node, now))
+    update_load(stem, node, leases_of(node, now))
   elseif node then
 -- include settle
     settle(stem, node, purge(stem, node, now))

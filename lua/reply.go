@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// texts are the first n fields of a reply, all of them texts.
+// texts returns the first n fields of a reply, all of which have to be strings.
 func texts(res []any, n int) ([]string, bool) {
 	if len(res) < n {
 		return nil, false
@@ -36,7 +36,7 @@ func splitLines(s string) []string {
 	return strings.Split(s, "\n")
 }
 
-// unique is the list without repetitions, sorted.
+// unique returns the list sorted and without duplicates.
 func unique(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
 func flag(b bool) string {
@@ -46,7 +46,7 @@ func flag(b bool) string {
 	return "0"
 }
 
-// number reads what a script wrote; what is not there is 0.
+// number parses a number that a script wrote; a missing one is 0.
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n
@@ -57,7 +57,7 @@ func float(s string) float64 {
 	return f
 }
 
-// msTime reads Redis's milliseconds; 0 is the zero time.
+// msTime parses Redis's milliseconds; 0 is the zero time.
 func msTime(s string) time.Time {
 	n := number(s)
 	if n == 0 {

@@ -1,10 +1,10 @@
--- report_unresponsive: a generation did not take its work, or was not heard of while it had it. It is suspect at once, and gets
--- no new work, when its heartbeat is overdue too (L11): a healthy node is not hurt by the bad luck of one job. The next
--- heartbeat makes it ready again; its death is declared as if the sweep had seen it. What we could not see is nobody's
--- fault here either: silence counts from the first sweep after a time without sweeps.
+-- report_unresponsive: report that a generation did not start its work, or missed heartbeats while running it. When its own
+-- heartbeat is overdue too, it becomes suspect and gets no new work: one failed job does not exclude a healthy node. Its
+-- next heartbeat makes it ready again; its death is declared as if the sweep had made it suspect. As in sweep_nodes, the
+-- time of heartbeats counts from the first sweep after a gap without sweeps.
 --
 -- KEYS[1] node
--- KEYS[2] the sweep's own state
+-- KEYS[2] state of the sweep
 -- ARGV[1] stem of the scheduler's keys
 -- ARGV[2] node id
 -- ARGV[3] generation
@@ -12,7 +12,7 @@
 --
 -- Returns {code}
 --   OK    suspect, now or before
---   HEARD its heartbeat is not overdue, or nobody could have seen it: nothing changed
+--   HEARD its heartbeat is not overdue, or could not have been received: nothing changed
 --   GONE  unknown, dead or another generation: nothing changed
 
 -- include fleet
@@ -26,7 +26,7 @@ for i = 4, #ARGV, 2 do
   overdue[ARGV[i]] = tonumber(ARGV[i + 1])
   if not overdue[ARGV[i]] then return redis.error_reply('ERR report_unresponsive: not a number') end
 end
-local node = stand_of(node_of(stem, id))
+local node = state_of(node_of(stem, id))
 if not node or node.generation ~= generation or node.state == 'dead' then return { 'GONE' } end
 if node.state == 'suspect' then return { 'OK' } end
 

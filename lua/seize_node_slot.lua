@@ -1,13 +1,13 @@
--- seize_node_slot: hold a slot of one node for work that it runs already, also when it is full or Redis had lost the slot
--- (L12, C7). The work is there whatever is counted, so counting it is what keeps others away. Idempotent.
+-- seize_node_slot: hold a slot of one node for work that it runs already, also when the node is full or Redis had lost the
+-- slot: counting the work keeps other work away. Idempotent.
 --
 -- KEYS[1] its slots
--- KEYS[2] what leases were given
+-- KEYS[2] assignments by lease
 -- ARGV[1] stem of the scheduler's keys
 -- ARGV[2] node id
 -- ARGV[3] generation
 -- ARGV[4] lease id
--- ARGV[5] ms from now until when it is held
+-- ARGV[5] ms from now for which the slot is held
 -- ARGV[6] pool
 --
 -- Returns {code}
@@ -19,7 +19,7 @@
 
 local slots, given, stem, id, lease, ttl = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[4], tonumber(ARGV[5])
 if not ttl then return redis.error_reply('ERR seize_node_slot: not a number') end
-local node = stand_of(node_of(stem, id))
+local node = state_of(node_of(stem, id))
 if not node or node.state == 'dead' or node.generation ~= ARGV[3] then return { 'GONE' } end
 
 local now = clock()

@@ -7,7 +7,7 @@ import (
 	"berth"
 )
 
-// What decide_session_pool answers.
+// Codes of decide_session_pool.
 const (
 	SessionExists = "EXISTS"  // kept
 	SessionReset  = "RESET"   // the language pair has changed
@@ -15,23 +15,23 @@ const (
 	SessionNoPool = "NO_POOL" // no pool is eligible
 )
 
-// SessionPoolRequest is what a session's pool is decided by (L5).
+// SessionPoolRequest is the input of DecideSessionPool.
 type SessionPoolRequest struct {
 	SessionID, SrcLang, TgtLang string
-	// UserID owns the session, on behalf of TenantID where that is set; both are kept with the decision. The pool that the
-	// tenant is bound to is read where it is decided, so that a binding counts from then on; it is taken when it serves
-	// the languages.
+	// UserID owns the session, on behalf of TenantID where that is set; both are stored with the decision. The script reads
+	// the pool to which the tenant is bound, so that a new binding takes effect immediately; it uses the pool if that
+	// serves the languages.
 	UserID, TenantID string
-	RoutingKey       string // the tenant's id, or whatever else keeps together
-	// TenantPool is what the tenant was bound to when the caller last looked: it holds while Redis may have lost the
-	// binding (L12).
+	RoutingKey       string // the tenant's id, or another key of sessions that use the same pool
+	// TenantPool is the pool to which the tenant was bound when the caller last read it: it is used while Redis may have
+	// lost the binding.
 	TenantPool string
-	Eligible   []string // in an order that is the same everywhere
+	Eligible   []string // in the same order in all processes
 	Affinity   bool     // choose by a stable hash of the routing key; else the first eligible pool
 }
 
-// DecideSessionPool keeps or decides the pool of a session's jobs (L5). It answers SessionExists, SessionReset or
-// SessionNew with the pool, or SessionNoPool and nothing changed.
+// DecideSessionPool keeps or decides the pool of a session's jobs. It returns SessionExists, SessionReset or SessionNew with
+// the pool, or SessionNoPool when nothing changed.
 func (s *Scripts) DecideSessionPool(ctx context.Context, q SessionPoolRequest) (code, pool string, err error) {
 	const name = "decide_session_pool"
 	hash := int64(-1)
@@ -56,7 +56,7 @@ func (s *Scripts) DecideSessionPool(ctx context.Context, q SessionPoolRequest) (
 	return f[0], f[1], nil
 }
 
-// FindSession reads a session; ok is false when Redis has none of that id (any more).
+// FindSession returns a session; ok is false when Redis does not have it, or no longer has it.
 func (s *Scripts) FindSession(ctx context.Context, sessionID string) (out berth.Session, ok bool, err error) {
 	f, err := s.rdb.HGetAll(ctx, s.keys.Session(sessionID)).Result()
 	if err != nil {

@@ -8,45 +8,45 @@ import (
 	"time"
 )
 
-// What the slot scripts answer.
+// Codes of the slot scripts.
 const (
 	SlotHeld     = "HELD"     // held already, or granted before and claimed now: renewed for the lease time
 	SlotGranted  = "GRANTED"  // held from now on, for the lease time
-	SlotWaiting  = "WAITING"  // in the waiting room
+	SlotWaiting  = "WAITING"  // in the queue
 	SlotLost     = "LOST"     // renew_slots: the lease had expired
 	SlotReleased = "RELEASED" // release_slot
 	SlotsRenewed = "RENEWED"  // renew_slots
-	GuardOK      = "OK"       // mark_new: grants begin at once
-	GuardExists  = "EXISTS"   // mark_new: this Redis has a history, which is kept
+	GuardOK      = "OK"       // mark_new: slots are granted immediately
+	GuardExists  = "EXISTS"   // mark_new: this Redis had a guard, which is kept
 )
 
-// SlotTimes are the times of model leases. Every process of a cell should have the same.
+// SlotTimes are the times of model leases. All processes of a cell have to use the same.
 type SlotTimes struct {
-	TTL   time.Duration // how long a lease lasts without renewal, and TTL - Grant a waiter (at least TTL / 2)
+	TTL   time.Duration // how long a lease lasts without renewal; a waiter lasts TTL - Grant, at least TTL / 2
 	Grant time.Duration // how long a slot stays reserved for a waiter that does not claim it
 }
 
-// SlotCall names a lease of a model. Lease ids are `{process}/{rest}`, which is how a script knows whom to wake.
+// SlotCall is a request for a slot of a model. Lease ids are `{process}/{rest}`: a grant is published to the process.
 type SlotCall struct {
 	Model string
-	Cap   int // slots of the model; may differ from call to call: a lower one revokes nothing
+	Cap   int // slots of the model; may differ between calls: a lower one revokes nothing
 	Lease string
-	Order int64 // place in the order of service the lease had before, 0 for a new one
+	Order int64 // place in the order of service that the lease had before, 0 for a new one
 	Times SlotTimes
 }
 
-// SlotReply is how one lease stands.
+// SlotReply is the state of one lease.
 type SlotReply struct {
 	Code     string // SlotHeld, SlotGranted or SlotWaiting
-	Position int    // how many are served before it; waiting only
-	Order    int64  // to bring along when it has to enter again; waiting only
-	// Next is when a slot may become free without anybody being told, such as the expiry of a dead holder's
-	// lease: whoever waits asks again then. 0 when nobody waits. Not set in the replies of RenewSlots.
+	Position int    // number of leases before it; waiting only
+	Order    int64  // to pass when it enters the queue again; waiting only
+	// Next is the time until a slot may become free without a notification, such as by the expiry of a dead holder's
+	// lease: a waiter renews then. 0 when no lease waits. Not set in the replies of RenewSlots.
 	Next time.Duration
-	Now  int64 // Redis's clock in ms when it answered; not set in the replies of RenewSlots
+	Now  int64 // Redis's clock in ms at the call; not set in the replies of RenewSlots
 }
 
-// AcquireSlot takes a slot, claims a granted one, or joins the waiting room (T4, L7). Idempotent by lease id.
+// AcquireSlot takes a slot, claims a granted one, or enters the queue. Idempotent by lease id.
 func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error) {
 	const name = "acquire_slot"
 	res, err := s.run(ctx, name, s.modelKeys(c.Model), c.Lease, c.Model, c.Cap,
@@ -67,8 +67,8 @@ func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error
 	return r, nil
 }
 
-// ReleaseSlot gives back leases of a model, whether they hold or wait, and hands what became free to the next
-// waiters (T4). Idempotent. held is how many of them held a slot that had not expired; next as in SlotReply.
+// ReleaseSlot releases leases of a model, whether they hold or wait, and grants the free slots to the next waiters.
+// Idempotent. held is the number of leases that held a slot and had not expired; next as in SlotReply.
 func (s *Scripts) ReleaseSlot(
 	ctx context.Context, model string, slots int, t SlotTimes, leases ...string,
 ) (held int, next time.Duration, err error) {
@@ -96,25 +96,25 @@ type ModelLeases struct {
 	Model   string
 	Cap     int
 	Holders []string
-	Waiters []Waiter // in the order in which new ones shall enter
+	Waiters []Waiter // in the order in which new ones enter the queue
 }
 
-// Waiter is a lease that waits, with the order it was given (0: none yet).
+// Waiter is a lease that waits, with its order (0: none yet).
 type Waiter struct {
 	Lease string
 	Order int64
 }
 
-// ModelRenewal answers a ModelLeases entry by entry.
+// ModelRenewal is the result for a ModelLeases, entry by entry.
 type ModelRenewal struct {
 	Next    time.Duration // see SlotReply
 	Holders []string      // SlotHeld or SlotLost
 	Waiters []SlotReply
 }
 
-// RenewSlots renews everything a process has, of all models, in one call (L7): holders, waiters' claims and their
-// places. now is Redis's clock in ms. An expired holder is lost; only in the grace after Redis lost data or was
-// replaced are holders reinstated (L12). It also serves with no models: it opens that grace.
+// RenewSlots renews all leases of a process, of all models, in one call: it renews holders, claims grants and keeps the
+// places of waiters. now is Redis's clock in ms. An expired holder is lost, except in the grace after Redis lost data or
+// was replaced: then it is restored. A call without models opens that grace, if it is due.
 func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLeases) (now int64, out []ModelRenewal, err error) {
 	const name = "renew_slots"
 	keys := []string{s.keys.Guard()}
@@ -140,8 +140,8 @@ func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLea
 	return now, out, nil
 }
 
-// MarkNew tells that this Redis was just made with empty data, so that nobody can hold anything and the first grants
-// need not wait one lease time (L12). It answers GuardOK, or GuardExists when the Redis has a history.
+// MarkNew declares that this Redis is new and empty, so that no lease can exist and slots are granted without a grace. It
+// returns GuardOK, or GuardExists when the Redis has a guard.
 func (s *Scripts) MarkNew(ctx context.Context) (string, error) {
 	const name = "mark_new"
 	res, err := s.run(ctx, name, []string{s.keys.Guard()})
@@ -155,19 +155,19 @@ func (s *Scripts) MarkNew(ctx context.Context) (string, error) {
 	return code, nil
 }
 
-// Grant is the message on a process's wake channel: a slot was granted to one of its waiters.
+// Grant is a message on a process's wake channel: a slot was granted to one of its waiters.
 type Grant struct {
 	Model   string
 	Lease   string
 	Order   int64 // see SlotCall
-	Expires int64 // Redis's clock in ms: unclaimed, the grant goes to the next then
+	Expires int64 // Redis's clock in ms; a grant that is not claimed by then goes to the next waiter
 }
 
-// ParseGrant reads a message of a wake channel.
+// ParseGrant parses a message of a wake channel.
 func ParseGrant(payload string) (Grant, error) {
 	f := strings.SplitN(payload, "\n", 4)
 	if len(f) != 4 {
-		return Grant{}, fmt.Errorf("wake message %q has no four lines", payload)
+		return Grant{}, fmt.Errorf("wake message %q does not have four lines", payload)
 	}
 	order, err := strconv.ParseInt(f[0], 10, 64)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Scripts) modelKeys(model string) []string {
 	return []string{k.Guard(), k.ModelHolders(model), k.ModelWaiters(model), k.ModelWaiting(model), k.ModelState(model)}
 }
 
-// slotReply reads the leading {code, position, order} of res.
+// slotReply parses the leading {code, position, order} of res.
 func slotReply(res []any) (SlotReply, bool) {
 	if len(res) < 3 {
 		return SlotReply{}, false
@@ -248,7 +248,7 @@ func modelRenewal(v any) (r ModelRenewal, ok bool) {
 	return r, true
 }
 
-// wholeNumber reads a number that a script printed because it may be too large for a Lua integer reply.
+// wholeNumber parses a number that a script formats as a string because it may be too large for an integer reply.
 func wholeNumber(v any) (int64, bool) {
 	s, ok := v.(string)
 	if !ok {

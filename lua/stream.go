@@ -10,49 +10,49 @@ import (
 	"berth"
 )
 
-// What the stream scripts answer.
+// Codes of the stream scripts.
 const (
 	StreamOK     = "OK"
-	StreamExists = "EXISTS" // open_stream: was open already
+	StreamExists = "EXISTS" // open_stream: open already
 	StreamFenced = "FENCED" // append_events: a newer attempt writes this stream
-	StreamEnded  = "ENDED"  // the terminal event is in
+	StreamEnded  = "ENDED"  // the stream has its terminal event
 	StreamAbsent = "ABSENT" // never opened, expired, or lost with Redis's data
-	StreamLost   = "LOST"   // append_events: Redis came back with older data than it had confirmed
+	StreamLost   = "LOST"   // append_events: Redis has lost entries that it had confirmed
 )
 
 // streamField is the field of a stream entry that holds the event's JSON.
 const streamField = "e"
 
-// Channel names one task's stream of events (T12).
+// Channel identifies the event stream of one task.
 type Channel struct{ UserID, ServiceID, TaskID string }
 
-// SessionService is the service id of sessions' channels; no task can have it.
+// SessionService is the service id of the channels of sessions; no task can have it.
 const SessionService = "session"
 
-// SessionChannel names the stream of what a session's turns bring. It never ends.
+// SessionChannel identifies the stream of the events of a session's turns. It never ends.
 func SessionChannel(userID, sessionID string) Channel {
 	return Channel{UserID: userID, ServiceID: SessionService, TaskID: sessionID}
 }
 
-// ConferenceService is the service id of conferences' channels; no task can have it.
+// ConferenceService is the service id of the channels of conferences; no task can have it.
 const ConferenceService = "conference"
 
-// ConferenceChannel names the stream of what becomes of a user's conferences of one number. It never ends.
+// ConferenceChannel identifies the stream of the events of a user's conferences of one number. It never ends.
 func ConferenceChannel(userID, e164 string) Channel {
 	return Channel{UserID: userID, ServiceID: ConferenceService, TaskID: e164}
 }
 
-// StreamEntry is one event to append. An entry with Once set is left out when one of its Type is in the stream.
+// StreamEntry is one event to append. With Once it is left out when the stream has an event of its Type.
 type StreamEntry struct {
 	Type berth.EventType
 	Once bool
 	Data string // the event as JSON
 }
 
-// AppendResult is the answer of AppendEvents. LastID is the stream's newest id, `{gen}-{seq}`; empty when absent.
+// AppendResult is the result of AppendEvents. LastID is the stream's newest id, `{gen}-{seq}`; empty when absent.
 type AppendResult struct{ Code, LastID string }
 
-// StreamState is what a stream's metadata says. LastID is the newest id given out, `{gen}-0` before the first.
+// StreamState is the metadata of a stream. LastID is the newest id that was assigned, `{gen}-0` before the first.
 type StreamState struct {
 	Exists bool
 	Ended  bool
@@ -60,29 +60,27 @@ type StreamState struct {
 	LastID string
 }
 
-// OpenStream opens the stream of a task that the database says is open (T13), or raises the fence of an open
-// one. Both keys expire after safetyTTL unless EndStream sets another time. It answers StreamOK, StreamExists
-// or StreamEnded.
+// OpenStream opens the stream of a task that is open according to the database, or raises the fence of an open stream.
+// Both keys expire after safetyTTL unless EndStream sets another time. It returns StreamOK, StreamExists or StreamEnded.
 func (s *Scripts) OpenStream(ctx context.Context, ch Channel, fence int64, safetyTTL time.Duration) (string, error) {
 	return s.ReopenStream(ctx, ch, fence, safetyTTL, "")
 }
 
-// ReopenStream is OpenStream for a caller that was told known is stored: where Redis has lost it, a new
-// generation begins, so that readers who saw the lost entries notice.
+// ReopenStream is OpenStream for a caller to which the entry known was confirmed. Where Redis has lost it, a new generation
+// begins, by which readers of the lost entries notice the loss.
 func (s *Scripts) ReopenStream(ctx context.Context, ch Channel, fence int64, safetyTTL time.Duration, known string) (string, error) {
 	code, _, err := s.streamReply(ctx, "open_stream", ch, fence, millis(safetyTTL), known)
 	return code, err
 }
 
-// AppendEvents appends events in order and publishes each, in one round trip (T12). Repeated by the client
-// after a lost reply it still appends once. Codes: StreamOK, StreamFenced, StreamEnded, StreamAbsent.
+// AppendEvents appends events in order and publishes each, in one round trip. When the Redis client repeats the call after
+// a lost reply, the events are appended once. Codes: StreamOK, StreamFenced, StreamEnded, StreamAbsent.
 func (s *Scripts) AppendEvents(ctx context.Context, ch Channel, fence int64, events []StreamEntry) (AppendResult, error) {
 	return s.AppendOnce(ctx, ch, fence, NewAppendID(), "", events)
 }
 
-// AppendOnce is AppendEvents for a caller that retries by itself: calls with the same appendID take effect once.
-// known, if not empty, is the id of the last entry the caller was told is stored; StreamLost means that Redis
-// no longer has it.
+// AppendOnce is AppendEvents for a caller that retries: calls with the same appendID take effect once. known, if not empty,
+// is the id of the last entry that was confirmed to the caller; StreamLost means that Redis no longer has it.
 func (s *Scripts) AppendOnce(
 	ctx context.Context, ch Channel, fence int64, appendID, known string, events []StreamEntry,
 ) (AppendResult, error) {
@@ -99,7 +97,7 @@ func (s *Scripts) AppendOnce(
 	return AppendResult{Code: code, LastID: last}, err
 }
 
-// NewAppendID makes an id for AppendOnce.
+// NewAppendID returns a new id for AppendOnce.
 func NewAppendID() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -114,9 +112,9 @@ func (s *Scripts) PublishTaskEnd(ctx context.Context, taskID string) error {
 	return nil
 }
 
-// EndStream appends the terminal event and closes the stream for good: both keys live ttl longer and the stream
-// is trimmed to about trim entries (0: not at all). Not fenced, since the database decided the end (T13); a second
-// call changes nothing. Codes: StreamOK, StreamEnded, StreamAbsent.
+// EndStream appends the terminal event and closes the stream. Both keys expire after ttl, and the stream is trimmed to about
+// trim entries (0: not trimmed). It is not fenced, since the database decided the end; a second call changes nothing.
+// Codes: StreamOK, StreamEnded, StreamAbsent.
 func (s *Scripts) EndStream(
 	ctx context.Context, ch Channel, event string, ttl time.Duration, trim int64,
 ) (code, lastID string, err error) {
@@ -136,8 +134,8 @@ func (s *Scripts) StreamState(ctx context.Context, ch Channel) (StreamState, err
 // StoredEvent is an entry of a stream: its id and the event's JSON, empty where the entry has none.
 type StoredEvent struct{ ID, Data string }
 
-// ReadStream reads a stream's metadata and, after it, up to count entries behind the id after ("" from the
-// oldest) in one round trip. When the state says ended and fewer than count entries came, there are no more.
+// ReadStream reads a stream's metadata and then up to count entries after the given id ("": from the oldest), in one round
+// trip. When the stream has ended and fewer than count entries are returned, there are no more.
 func (s *Scripts) ReadStream(
 	ctx context.Context, ch Channel, after string, count int64,
 ) (StreamState, []StoredEvent, error) {
@@ -181,7 +179,7 @@ func (s *Scripts) metaKey(ch Channel) string {
 	return s.keys.StreamMeta(ch.UserID, ch.ServiceID, ch.TaskID)
 }
 
-// streamReply runs one of the stream scripts and takes its {code, id} apart.
+// streamReply runs one of the stream scripts and parses its {code, id}.
 func (s *Scripts) streamReply(ctx context.Context, name string, ch Channel, args ...any) (code, id string, err error) {
 	keys := []string{s.metaKey(ch), s.keys.Stream(ch.UserID, ch.ServiceID, ch.TaskID)}
 	res, err := s.run(ctx, name, keys, args...)
@@ -198,5 +196,5 @@ func (s *Scripts) streamReply(ctx context.Context, name string, ch Channel, args
 	return "", "", replyError(name, res)
 }
 
-// millis is d for PEXPIRE, which deletes a key at 0.
+// millis returns d in ms, at least 1: PEXPIRE deletes a key at 0.
 func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }

@@ -1,30 +1,30 @@
--- sweep_nodes: every worker calls it about once a second; it decides who is suspect, unless report_unresponsive does, and
--- alone who is dead, by Redis's clock (L11, C21). It also frees expired leases, ends drains at their deadline, and forgets nodes that are long dead.
--- Silence counts from the first sweep after a time without sweeps, or without anybody who takes heartbeats: what we could
--- not see is nobody's fault. A mass loss, more than half of ten or more of a kind silent, is held back for a time unless it
--- was confirmed otherwise.
+-- sweep_nodes: declare nodes suspect and dead by their last heartbeat, in Redis's clock. Every worker calls it about once a
+-- second. Only this script declares nodes dead; report_unresponsive also makes them suspect. It also removes expired
+-- leases, ends drains at their deadline, and deletes nodes that died long ago. The time of heartbeats counts from the first
+-- sweep after a gap without sweeps, or without an API process that accepts heartbeats: heartbeats missed in the gap prove
+-- nothing. A mass loss, more than half of ten or more nodes of a kind, is held back for a time unless it was confirmed.
 --
--- KEYS[1] the sweep's own state
+-- KEYS[1] state of the sweep
 -- KEYS[2] nodes with a drain, by deadline
 -- KEYS[3] dead nodes
 -- then for each kind: heartbeats, suspects
 -- ARGV[1] stem of the scheduler's keys
--- ARGV[2] most nodes to declare suspect, or dead, or to free expired leases of, in this call and each
--- ARGV[3] ms without a sweep, or without an API that takes heartbeats, after which we were blind
+-- ARGV[2] maximum number of nodes to declare suspect, to declare dead, and to remove expired leases of
+-- ARGV[3] ms without a sweep, or without an API process that accepts heartbeats, that make a gap
 -- ARGV[4] ms for which a mass loss is held back
--- then for each kind: kind, ms of silence until suspect, until dead, 1 when a mass loss was confirmed
+-- then for each kind: kind, ms without a heartbeat until suspect, until dead, 1 when a mass loss was confirmed
 --
 -- Returns {code, suspects, deaths, held, purged}
---   SWEPT  suspects: nodes declared suspect; deaths: {node, generation} of each declared dead, one per line;
---          held: kinds whose losses are held back; purged: nodes visited for expired leases
+--   SWEPT  suspects: nodes declared suspect; deaths: node and generation of each declared dead, one per line;
+--          held: kinds whose losses are held back; purged: number of nodes checked for expired leases
 
 -- include fleet
 -- include settle
 -- include pools
 
 local sweep, draining, dead = KEYS[1], KEYS[2], KEYS[3]
-local stem, limit, blind, brake = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-if not (limit and blind and brake) then return redis.error_reply('ERR sweep_nodes: not a number') end
+local stem, limit, max_gap, mass_loss_delay = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if not (limit and max_gap and mass_loss_delay) then return redis.error_reply('ERR sweep_nodes: not a number') end
 local kinds = {}
 for i = 5, #ARGV, 4 do
   local kind = {
@@ -37,19 +37,19 @@ end
 
 local now = clock()
 local state = redis.call('HMGET', sweep, 'last_ms', 'seen_from_ms', 'heard_ms')
-local seen = tonumber(state[2])
-if now - tonumber(state[1] or 0) > blind or now - tonumber(state[3] or now) > blind then seen = now end
-redis.call('HSET', sweep, 'last_ms', whole(now), 'seen_from_ms', whole(seen))
+local observed = tonumber(state[2])
+if now - tonumber(state[1] or 0) > max_gap or now - tonumber(state[3] or now) > max_gap then observed = now end
+redis.call('HSET', sweep, 'last_ms', whole(now), 'seen_from_ms', whole(observed))
 
 local suspected, deaths, held = {}, {}, {}
 for _, kind in ipairs(kinds) do
-  if now - seen > kind.suspect then
-    local silent = redis.call('ZRANGEBYSCORE', kind.beats, '-inf', whole(now - kind.suspect), 'WITHSCORES', 'LIMIT', 0, limit)
-    for i = 1, #silent, 2 do
-      local node = stand_of(node_of(stem, silent[i]))
-      redis.call('ZREM', kind.beats, silent[i])
+  if now - observed > kind.suspect then
+    local overdue = redis.call('ZRANGEBYSCORE', kind.beats, '-inf', whole(now - kind.suspect), 'WITHSCORES', 'LIMIT', 0, limit)
+    for i = 1, #overdue, 2 do
+      local node = state_of(node_of(stem, overdue[i]))
+      redis.call('ZREM', kind.beats, overdue[i])
       if node then
-        redis.call('ZADD', kind.suspects, whole(tonumber(silent[i + 1])), node.id)
+        redis.call('ZADD', kind.suspects, whole(tonumber(overdue[i + 1])), node.id)
         redis.call('HSET', node.key, 'state', 'suspect', 'updated_at_ms', whole(now))
         node.state = 'suspect'
         settle(stem, node, leases_of(node, now))
@@ -68,20 +68,20 @@ for _, kind in ipairs(kinds) do
       since = now
       redis.call('HSET', sweep, held_since, whole(now))
     end
-    hold = not kind.confirmed and now - since < brake
+    hold = not kind.confirmed and now - since < mass_loss_delay
   else
     redis.call('HDEL', sweep, held_since)
   end
-  if now - seen > kind.death then
+  if now - observed > kind.death then
     local due = redis.call('ZRANGEBYSCORE', kind.suspects, '-inf', whole(now - kind.death), 'LIMIT', 0, limit)
     if hold and #due > 0 then
       held[#held + 1] = kind.name
     elseif not hold then
       for _, id in ipairs(due) do
-        local node = stand_of(node_of(stem, id))
+        local node = state_of(node_of(stem, id))
         redis.call('ZREM', kind.suspects, id)
         if node then
-          bury(stem, node, now, 'silent')
+          end_generation(stem, node, now, 'silent')
           deaths[#deaths + 1] = id .. '\n' .. node.generation
         end
       end
@@ -94,7 +94,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', draining, '-inf', whole(now), 'L
   if redis.call('EXISTS', stem .. 'node:runtime:' .. id) == 1 then notify(stem, id, now, 'drained') end
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', dead, '-inf', whole(now - LIFETIME * 1000), 'LIMIT', 0, limit)) do
-  local node = stand_of(node_of(stem, id))
+  local node = state_of(node_of(stem, id))
   redis.call('ZREM', dead, id)
   if node and node.state == 'dead' then
     move(stem, node, {}, 0)

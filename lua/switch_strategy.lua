@@ -1,16 +1,16 @@
--- switch_strategy: decide the strategy of a dynamic pool by load and latency, with hysteresis and a least time between
--- two switches, and leave a trace of each switch (S7).
+-- switch_strategy: decide the strategy of a dynamic pool by load and latency, with hysteresis and a minimum time between
+-- two switches, and record each switch.
 --
--- KEYS[1] the pool's strategy now
+-- KEYS[1] the pool's current strategy
 -- KEYS[2] its last switches
 -- ARGV[1] pool
 -- ARGV[2] load, 0-1
 -- ARGV[3] latency in ms
--- ARGV[4] load over which it is load-balanced
--- ARGV[5] load under which it is no longer
--- ARGV[6] latency over which it is locality
--- ARGV[7] latency under which it is no longer
--- ARGV[8] least ms between two switches
+-- ARGV[4] load above which it becomes load-balanced
+-- ARGV[5] load below which it no longer is
+-- ARGV[6] latency above which it becomes locality
+-- ARGV[7] latency below which it no longer is
+-- ARGV[8] minimum time in ms between two switches
 -- ARGV[9] channel of updated configuration
 --
 -- Returns {code, strategy, since, before}
@@ -26,18 +26,18 @@ if not (load and latency and load_high and load_low and late_high and late_low a
   return redis.error_reply('ERR switch_strategy: not a number')
 end
 local state = redis.call('HMGET', KEYS[1], 'strategy', 'since_ms')
-local is, since = state[1] or 'round-robin', tonumber(state[2] or '0')
+local current, since = state[1] or 'round-robin', tonumber(state[2] or '0')
 local to = 'round-robin'
-if load > load_high or (is == 'load-balanced' and load >= load_low) then
+if load > load_high or (current == 'load-balanced' and load >= load_low) then
   to = 'load-balanced'
-elseif latency > late_high or (is == 'locality' and latency >= late_low) then
+elseif latency > late_high or (current == 'locality' and latency >= late_low) then
   to = 'locality'
 end
 local now = clock()
-if to == is or now - since < dwell then return { 'KEPT', is, whole(since), is } end
+if to == current or now - since < dwell then return { 'KEPT', current, whole(since), current } end
 
 redis.call('HSET', KEYS[1], 'strategy', to, 'since_ms', whole(now))
-redis.call('LPUSH', KEYS[2], table.concat({ is, to, string.format('%.4f', load), string.format('%.1f', latency), whole(now) }, '\n'))
+redis.call('LPUSH', KEYS[2], table.concat({ current, to, string.format('%.4f', load), string.format('%.1f', latency), whole(now) }, '\n'))
 redis.call('LTRIM', KEYS[2], 0, 49)
 redis.call('PUBLISH', ARGV[9], 'strategies')
-return { 'SWITCHED', to, whole(now), is }
+return { 'SWITCHED', to, whole(now), current }

@@ -1,21 +1,20 @@
--- take_outbox: take what befell generations, oldest first, and forget what was taken up. An entry stays until its receipt
--- comes: whoever dies between taking and doing loses nothing. Until a time has passed nobody else gets it: all who hear
--- of it look at once, and one of them is enough.
+-- take_outbox: delete the handled notices from the outbox and take the oldest of the others. A notice stays until its
+-- receipt is given, so that none is lost with a process that took it. For a time no other caller gets the same notice.
 --
 -- KEYS[1] outbox
--- ARGV[1] most entries to take
--- ARGV[2] ms for which they are the caller's
--- ARGV[3...] entries to forget
+-- ARGV[1] maximum number of notices to take
+-- ARGV[2] ms for which no other caller gets them
+-- ARGV[3...] notices to delete
 --
 -- Returns {code, entries, left}
---   TAKEN  entries as JSON; left = how many there are, these and those of others included
+--   TAKEN  entries: notices as JSON; left: the number of notices in the outbox, including taken ones
 
 -- include fleet
 
-local outbox, most, mine = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
-if not (most and mine) then return redis.error_reply('ERR take_outbox: not a number') end
+local outbox, limit, reserved = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+if not (limit and reserved) then return redis.error_reply('ERR take_outbox: not a number') end
 for i = 3, #ARGV do redis.call('ZREM', outbox, ARGV[i]) end
 local now, entries = clock(), {}
-if most > 0 then entries = redis.call('ZRANGEBYSCORE', outbox, '-inf', whole(now), 'LIMIT', 0, most) end
-for _, entry in ipairs(entries) do redis.call('ZADD', outbox, whole(now + mine), entry) end
+if limit > 0 then entries = redis.call('ZRANGEBYSCORE', outbox, '-inf', whole(now), 'LIMIT', 0, limit) end
+for _, entry in ipairs(entries) do redis.call('ZADD', outbox, whole(now + reserved), entry) end
 return { 'TAKEN', entries, redis.call('ZCARD', outbox) }

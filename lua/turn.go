@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// What finalize_turn answers.
+// Codes of finalize_turn.
 const (
 	TurnFinalized = "OK"
-	TurnEnded     = "ENDED" // was ended before
+	TurnEnded     = "ENDED" // ended before
 )
 
-// FinalizeTurn deletes a turn's affinity (A6) and answers TurnFinalized with the node it was bound to, or TurnEnded.
-// Idempotent. From then on no job binds the turn again.
+// FinalizeTurn deletes a turn's affinity and returns TurnFinalized with the node to which it was bound, or TurnEnded.
+// Idempotent. Afterwards no job binds the turn again.
 func (s *Scripts) FinalizeTurn(ctx context.Context, sessionID, turnID string) (code, nodeID string, err error) {
 	return s.finalizeTurn(ctx, sessionID, turnID, false)
 }
 
-// WithdrawTurn deletes what a decision that was not heard of may have left of a turn that never began: its id may be
-// used again.
+// WithdrawTurn deletes what a decision with a lost reply may have stored about a turn that never began: its id may be used
+// again.
 func (s *Scripts) WithdrawTurn(ctx context.Context, sessionID, turnID string) (code, nodeID string, err error) {
 	return s.finalizeTurn(ctx, sessionID, turnID, true)
 }
@@ -37,10 +37,10 @@ func (s *Scripts) finalizeTurn(ctx context.Context, sessionID, turnID string, wi
 	return f[0], f[1], nil
 }
 
-// AppendTurnEvents appends events of a turn, numbered from first, to its session's stream, which it opens when it is not
-// there, and publishes each in the same round trip. What was appended before is left out. The stream is kept ttl
-// longer and trimmed to about trim entries (0: not at all). Codes: StreamOK, or StreamEnded when the channel's stream
-// is not a session's.
+// AppendTurnEvents appends events of a turn, numbered from first, to its session's stream, and publishes each in the same
+// round trip. It opens the stream if there is none, and leaves out events that were appended before. The stream expires
+// after ttl and is trimmed to about trim entries (0: not trimmed). Codes: StreamOK, or StreamEnded when the channel's
+// stream is not a session's.
 func (s *Scripts) AppendTurnEvents(
 	ctx context.Context, ch Channel, turnID string, first int, events []string, ttl time.Duration, trim int64,
 ) (AppendResult, error) {

@@ -12,7 +12,7 @@ import (
 	"berth"
 )
 
-// NodeIDs are the registered nodes, suspects and those that died within the last hour included, sorted.
+// NodeIDs returns the ids of the registered nodes, including suspects and nodes that died within the last hour, sorted.
 func (s *Scripts) NodeIDs(ctx context.Context) ([]string, error) {
 	keys := []string{s.keys.NodesDead()}
 	for _, kind := range berth.NodeKinds() {
@@ -35,15 +35,15 @@ func (s *Scripts) NodeIDs(ctx context.Context) ([]string, error) {
 	return unique(ids), nil
 }
 
-// readAtOnce is how many nodes are read in one go. Redis answers a pipeline as a whole: one of five hundred nodes keeps everybody
-// else waiting for ten milliseconds, heartbeats too (L13).
-const readAtOnce = 32
+// readBatch is how many nodes one pipeline reads. Redis runs a pipeline as a whole: one of five hundred nodes delays all
+// other commands, such as heartbeats, by ten milliseconds.
+const readBatch = 32
 
-// ReadNodes reads nodes by id, in batches; those that do not exist are left out.
+// ReadNodes returns nodes by id, read in batches; the result omits those that do not exist.
 func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]berth.Node, error) {
 	out := make(map[string]berth.Node, len(ids))
 	var marked []string
-	for batch := range slices.Chunk(ids, readAtOnce) {
+	for batch := range slices.Chunk(ids, readBatch) {
 		rows := make([]*redis.MapStringStringCmd, len(batch))
 		holds := make([]*redis.MapStringStringCmd, len(batch))
 		leases := make([]*redis.IntCmd, len(batch))
@@ -70,9 +70,9 @@ func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]bert
 	return out, s.readUnavailable(ctx, out, marked)
 }
 
-// readUnavailable reads which services of nodes cannot be used now (L10): few nodes have such, so only these are asked.
+// readUnavailable reads which services of the given nodes are unavailable: few nodes have any, so only these are read.
 func (s *Scripts) readUnavailable(ctx context.Context, nodes map[string]berth.Node, ids []string) error {
-	for batch := range slices.Chunk(ids, readAtOnce) {
+	for batch := range slices.Chunk(ids, readBatch) {
 		rows := make([]*redis.MapStringStringCmd, len(batch))
 		var now *redis.TimeCmd
 		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -122,7 +122,7 @@ func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
 	}
 }
 
-// brief reads of what the scripts decide by, as include/settle.lua notes it, why a node cannot be chosen and its pools.
+// brief parses the fields that write_brief in include/settle.lua writes: why the node cannot be chosen, and its pools.
 func brief(row string) (excluded berth.ExcludeReason, pools []string) {
 	f := strings.SplitN(row, "\n", 6)
 	if len(f) < 6 {

@@ -56,7 +56,7 @@ type Options struct {
 	MaxHold time.Duration
 	// Caps is how many slots a model has now: read at every call, by many goroutines, the owner too: it must not block.
 	// 0 grants nothing for the time being; negative means that there is no such model.
-	Caps func(model string) int
+	Caps   func(model string) int
 	Logger *slog.Logger
 }
 

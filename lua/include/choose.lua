@@ -1,11 +1,11 @@
--- Choosing a node and taking its slot, for all strategies (S1-S5, S9, S10, L6, L7, L9). Needs includes usual, which decides the
--- plain cases alike, fleet and settle.
--- What is asked for, `want`: stem, now, lease, ttl, pool, strategy, random, own; places, services, excluded and required
--- (lists, one per line), skipped (filled here: reason -> how often).
+-- Choosing a node and taking its slot, for all strategies. Needs includes usual, which decides the plain cases in the same
+-- way, fleet and settle.
+-- The request is `want`: stem, now, lease, ttl, pool, strategy, random, own; places, services, excluded and required
+-- (lists, one item per line), skipped (filled here: reason -> number of nodes).
 
-local MOST = 200 -- candidates looked at before giving up; they are passed over for the job's own sake
+local MAX_CANDIDATES = 200 -- candidates that the job itself excludes, before the search ends
 
--- asked reads the arguments that the scripts have alike.
+-- asked returns the request from the arguments that assign and dispatch_job share.
 local function asked(now)
   local want = {
     stem = ARGV[1], lease = ARGV[2], ttl = tonumber(ARGV[3]), pool = ARGV[4], strategy = ARGV[5], random = tonumber(ARGV[6]),
@@ -23,7 +23,7 @@ local function skip(want, reason)
   return nil, reason
 end
 
--- usable tells whether the job can go to the node, which is in the pool's index of free ones.
+-- usable returns the node if it can take the job, else nil and the reason. The node is in the pool's index of free ones.
 local function usable(want, id)
   if want.excluded ~= '' and string.find(want.excluded, '\n' .. id .. '\n', 1, true) then return skip(want, 'excluded') end
   local node = node_of(want.stem, id)
@@ -40,7 +40,7 @@ local function usable(want, id)
   return node
 end
 
--- pair is two different ranks of n, by the caller's random number of 52 bits; the lower one first.
+-- pair returns two different ranks below n, by the caller's random number of 52 bits; the lower one first.
 local function pair(want, n)
   if n == 1 then return 0, 0 end
   local low = want.random % 67108864
@@ -50,19 +50,19 @@ local function pair(want, n)
   return math.min(i, j), math.max(i, j)
 end
 
--- by_name is the node by its id, wherever it is; nil and the reason when it cannot take the job.
-local function by_name(want, id)
+-- by_id returns the node with the id if it can take the job, else nil and the reason.
+local function by_id(want, id)
   local node = node_of(want.stem, id)
   if not node then return skip(want, 'offline') end
   if not string.find('\n' .. node.pools .. '\n', '\n' .. want.pool .. '\n', 1, true) then return skip(want, 'not_in_pool') end
-  if node.out == 'full' then settle(want.stem, node, purge(want.stem, node, want.now)) end -- perhaps no longer
+  if node.out == 'full' then settle(want.stem, node, purge(want.stem, node, want.now)) end -- leases may have expired
   return usable(want, id)
 end
 
--- first is the first usable node of an index, from the lowest score on.
+-- first returns the usable node with the lowest score in an index.
 local function first(want, index)
   local from, to = 0, 0
-  while from < MOST do
+  while from < MAX_CANDIDATES do
     local ids = redis.call('ZRANGE', index, from, to, 'WITHSCORES')
     if #ids == 0 then return nil end
     for i = 1, #ids, 2 do
@@ -75,7 +75,7 @@ local function first(want, index)
   return nil
 end
 
--- two takes the less loaded of two random nodes (S9): the index is in the order of load, so that is the lower rank.
+-- two returns the less loaded of two random nodes. The index is ordered by load, so that is the one with the lower rank.
 local function two(want, free, n)
   local better, other = pair(want, n)
   local node = usable(want, redis.call('ZRANGE', free, better, better)[1])
@@ -84,7 +84,7 @@ local function two(want, free, n)
   return node or first(want, free)
 end
 
--- near takes the less loaded of two random nodes at a place.
+-- near returns the less loaded of two random nodes at a place.
 local function near(want, free, place)
   local places = pool_key(want.stem, want.pool, 'places')
   local from, to = '[' .. place, '(' .. place .. '\255'
@@ -100,14 +100,14 @@ local function near(want, free, place)
   end
   local node = usable(want, ids[1]) or usable(want, ids[2])
   if node then return node end
-  for _, member in ipairs(redis.call('ZRANGEBYLEX', places, from, to, 'LIMIT', 0, MOST)) do
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', places, from, to, 'LIMIT', 0, MAX_CANDIDATES)) do
     node = usable(want, string.match(member, '\1([^\1]*)$'))
     if node then return node end
   end
   return nil
 end
 
--- choose is the node by the pool's strategy, and the strategy that decided; nil when no node can take the job.
+-- choose returns the node by the pool's strategy, and the strategy that decided; nil when no node can take the job.
 local function choose(want)
   local free = pool_key(want.stem, want.pool, 'free')
   local strategy = want.strategy
@@ -121,7 +121,7 @@ local function choose(want)
     strategy = 'load-balanced'
   end
   if want.own ~= '' and (strategy == 'affinity' or strategy == 'locality') then
-    local node = by_name(want, want.own)
+    local node = by_id(want, want.own)
     if node then return node, strategy end
   end
   if strategy == 'locality' then
@@ -133,8 +133,9 @@ local function choose(want)
   return first(want, free), strategy
 end
 
--- passed counts for whom it could not be, and on failure everybody; it answers reasons and numbers in turn.
-local function passed(want, failed)
+-- count_skipped counts the skipped nodes, and on failure all nodes of the pool, in the statistics. It returns reasons and
+-- numbers, alternating.
+local function count_skipped(want, failed)
   local reasons = {}
   if failed then
     local all, kept = redis.call('HGETALL', pool_key(want.stem, want.pool, 'state')), want.skipped
@@ -152,7 +153,7 @@ local function passed(want, failed)
   return reasons
 end
 
--- missing names the capabilities of a list, one per line, that no living node has.
+-- missing returns the capabilities of a list, one per line, that no registered node has.
 local function missing(stem, required)
   local asked, out = {}, {}
   for c in string.gmatch(required, '[^\n]+') do asked[#asked + 1] = c end
@@ -163,13 +164,13 @@ local function missing(stem, required)
   return out
 end
 
--- refused is why no node can take the job, reasons and numbers in turn, and what capabilities are missing.
+-- refused returns why no node can take the job, reasons and numbers alternating, and the missing capabilities.
 local function refused(want)
   want.missing = missing(want.stem, want.required)
-  return passed(want, true), want.missing
+  return count_skipped(want, true), want.missing
 end
 
--- pick chooses; when no node can take the job, it looks first whether leases have expired.
+-- pick chooses a node; when none can take the job, it removes expired leases and chooses again.
 local function pick(want)
   local node, strategy = choose(want)
   for _ = 1, 8 do
@@ -179,15 +180,15 @@ local function pick(want)
   return node, strategy
 end
 
--- reserve takes the slot, and counts who was passed over for it.
+-- reserve takes the slot, and counts the nodes that were skipped for it.
 local function reserve(want, node, strategy)
-  if next(want.skipped) then passed(want, false) end
+  if next(want.skipped) then count_skipped(want, false) end
   local leases = node.leases + 1
   if strategy == 'round-robin' then
     local turn = redis.call('HINCRBY', pool_key(want.stem, want.pool, 'state'), 'turn', '1')
     redis.call('ZADD', pool_key(want.stem, want.pool, 'ring'), turn, node.id)
   end
   redis.call('ZADD', node.slots, whole(want.now + want.ttl), want.lease)
-  if leases < node.max then return weigh(want.stem, node, leases) end
+  if leases < node.max then return update_load(want.stem, node, leases) end
   settle(want.stem, node, purge(want.stem, node, want.now))
 end

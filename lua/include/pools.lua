@@ -1,9 +1,9 @@
--- Which pools a node is in, and how it moves between them (L4). Needs includes fleet and settle.
+-- The pools of a node, and its moves between them. Needs includes fleet and settle.
 --   config:pools    hash  pool -> its definition as JSON
---   config:anchors  hash  capability -> the defined pools to be looked at for nodes that have it, one per line;
---                         field '' for pools that ask for no capability
+--   config:anchors  hash  capability -> the defined pools to be matched with nodes that have it, one per line;
+--                         field '' for pools without a capability
 
-local LIFETIME = 3600 -- s, of node and pool keys, refreshed (L2)
+local LIFETIME = 3600 -- s, of node and pool keys; heartbeats refresh it
 
 local function lines(list)
   local out = {}
@@ -15,7 +15,7 @@ local function has_line(list, line)
   return string.find('\n' .. list .. '\n', '\n' .. line .. '\n', 1, true) ~= nil
 end
 
--- selects tells whether the pool's definition takes the node.
+-- selects reports whether the pool's definition matches the node.
 local function selects(pool, kind, zone, capabilities)
   if pool.kind and pool.kind ~= '' and pool.kind ~= kind then return false end
   if pool.zone and pool.zone ~= '' and pool.zone ~= zone then return false end
@@ -27,8 +27,8 @@ local function selects(pool, kind, zone, capabilities)
   return true
 end
 
--- pools_of are the pools whose selectors take the node. A capability is a pool by itself unless one is defined by
--- that name.
+-- pools_of returns the pools whose selectors match the node. A capability is a pool of its own unless a pool of that name
+-- is defined.
 local function pools_of(stem, kind, zone, capabilities)
   local asked, own = { '' }, lines(capabilities)
   for _, c in ipairs(own) do asked[#asked + 1] = c end
@@ -89,9 +89,9 @@ local function refresh_pools(stem, pools)
   end
 end
 
--- move takes the node from its old pools to the new ones and answers whether anything changed.
+-- move moves the node from its old pools to the new ones and returns whether anything changed.
 local function move(stem, node, new, leases)
-  stand_of(node)
+  state_of(node)
   local old, keep, changed = lines(node.pools), {}, false
   for _, pool in ipairs(new) do keep[pool] = true end
   for _, pool in ipairs(old) do
@@ -109,7 +109,7 @@ local function move(stem, node, new, leases)
     end
   end
   node.pools = table.concat(new, '\n')
-  note(node)
+  write_brief(node)
   redis.call('DEL', node.key .. ':pools')
   if #new > 0 then
     redis.call('SADD', node.key .. ':pools', unpack(new))
@@ -120,7 +120,7 @@ local function move(stem, node, new, leases)
   return changed
 end
 
--- count_capabilities keeps how many living nodes have what.
+-- count_capabilities adds to the number of registered nodes that have the capabilities.
 local function count_capabilities(stem, capabilities, by)
   for _, c in ipairs(lines(capabilities)) do
     if redis.call('HINCRBY', stem .. 'capabilities', c, by) <= 0 then
@@ -129,7 +129,7 @@ local function count_capabilities(stem, capabilities, by)
   end
 end
 
--- notify leaves what befell a generation in the outbox, until somebody has taken it up, and tells that it is there.
+-- notify adds a notice about a generation to the outbox, where it stays until it is handled, and publishes that.
 local function notify(stem, id, now, reason)
   local v = redis.call('HMGET', stem .. 'node:runtime:' .. id, 'generation', 'kind', 'host', 'pid', 'started_at_ms')
   redis.call('ZADD', stem .. 'outbox', whole(now), cjson.encode({
@@ -138,8 +138,9 @@ local function notify(stem, id, now, reason)
   redis.call('PUBLISH', stem .. 'outbox:filled', id)
 end
 
--- bury ends the node's generation: its slots vanish, it is in no index of free nodes, and the outbox tells.
-local function bury(stem, node, now, reason)
+-- end_generation ends the node's generation: it deletes its slots, removes it from the indexes of free nodes, and adds a
+-- notice to the outbox.
+local function end_generation(stem, node, now, reason)
   local v = redis.call('HMGET', node.key, 'kind', 'capability_lines')
   clear_slots(stem, node.slots)
   redis.call('ZREM', stem .. 'node:due', node.id)

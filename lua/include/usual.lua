@@ -1,9 +1,9 @@
--- The usual decision, which is nearly every one: nothing particular is asked for, and the node that is looked at first can take
--- the job and has room for more. It is the one that include choose would make, and a test holds them together; functions and
--- tables would cost here as much as all else that Redis does. Needs stem, now, and named: a node to be looked at first, or false.
--- Leaves id, generation and strategy of the node whose slot was taken; id is nil when include choose has to decide.
+-- The usual decision, which nearly all are: nothing special is requested, and the first candidate can take the job and has
+-- capacity for more. It decides as include choose would; a test compares them. It uses no functions and no tables, which
+-- would cost as much as everything else that Redis does here. Needs stem, now, and named: a node to try first, or false.
+-- Sets id, generation and strategy of the node whose slot was taken; id is nil when include choose has to decide.
 
-local LARGE = 50 -- nodes from which on a pool without a strategy compares two instead of all
+local LARGE = 50 -- nodes above which a pool without a strategy compares two of them instead of all
 
 local id, generation, pool, strategy = nil, nil, ARGV[4], ARGV[5]
 if ARGV[7] == '' then
