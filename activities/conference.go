@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"berth"
@@ -18,7 +19,7 @@ import (
 	"berth/workflows"
 )
 
-// Conferences are the side effects of conferences.
+// Conferences are the activities of conferences.
 type Conferences struct {
 	Ledger  *ledger.Ledger
 	Scripts *lua.Scripts
@@ -26,32 +27,32 @@ type Conferences struct {
 	Placer  *placement.Placer
 	Starter *starter.Starter
 	Logger  *slog.Logger
-	// StreamTTL is how long a conference's stream is kept after its end, StreamTrim about how many events it has.
+	// StreamTTL is how long a conference's stream is kept after its end, StreamTrim its approximate number of events.
 	StreamTTL  time.Duration
 	StreamTrim int64
-	// Licences is how many conferences may be alive at once, 0 is no limit; WaitingKeepsLicence counts those among them that
-	// wait for recovery (C22).
+	// Licences is how many conferences may exist at the same time; 0 is no limit. WaitingKeepsLicence includes those that
+	// wait for recovery.
 	Licences            int
 	WaitingKeepsLicence bool
 }
 
-// PlaceConference takes an epoch and a slot of a media unit, and writes whose the conference is, in the ledger first (C16).
-// Where there is no room, a conference that was open before is written as it waits, and it is looked once more after that:
-// whoever makes room from then on finds it. A licence is as good as room. Called again it decides anew: what is left of the
-// first time lapses.
+// PlaceConference takes an epoch and a slot of a media unit, and writes the new owner, to the ledger first. Without
+// capacity or a licence, a conference that was open before is written as waiting and then tried once more, so that it
+// cannot miss capacity that becomes free in between. Not idempotent: another call takes another slot, and that of the
+// first one expires.
 func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {
-	if err := c.free(ctx, in.Release); err != nil {
+	if err := c.releaseSlots(ctx, in.Release); err != nil {
 		return workflows.PlaceReply{}, err
 	}
-	c.passOver(ctx, in.Unresponsive)
+	c.markUnresponsive(ctx, in.Unresponsive)
 	events := in.Events
 	reply, err := c.tryToPlace(ctx, in, events)
 	if err == nil && reply.Code != "" && !in.First {
-		waits := in.Conference
-		if waits.Waiting = reply.Message; waits.Waiting != in.Conference.Waiting {
-			events = append(events[:len(events):len(events)], waits.Event(in.At))
+		waiting := in.Conference
+		if waiting.Waiting = reply.Message; waiting.Waiting != in.Conference.Waiting {
+			events = append(events[:len(events):len(events)], waiting.Event(in.At))
 		}
-		if err = c.wait(ctx, waits, events, in); err == nil {
+		if err = c.writeWaiting(ctx, waiting, events, in); err == nil {
 			reply, err = c.tryToPlace(ctx, in, events)
 		}
 	}
@@ -61,9 +62,12 @@ func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInp
 	return reply, nil
 }
 
-// tryToPlace places a conference behind the events that were told already, or answers why it cannot be.
-func (c *Conferences) tryToPlace(ctx context.Context, in workflows.PlaceInput, told []berth.ConferenceEvent) (workflows.PlaceReply, error) {
-	reply, err := c.unlicensed(ctx, in)
+// tryToPlace makes one attempt, and returns the owner or the reason why there is none. published are the events that were
+// published before.
+func (c *Conferences) tryToPlace(
+	ctx context.Context, in workflows.PlaceInput, published []berth.ConferenceEvent,
+) (workflows.PlaceReply, error) {
+	reply, err := c.checkLicence(ctx, in)
 	if err == nil && reply.Code == "" {
 		var slot berth.Assignment
 		var refusal *berth.Refusal
@@ -71,14 +75,14 @@ func (c *Conferences) tryToPlace(ctx context.Context, in workflows.PlaceInput, t
 		case errors.As(err, &refusal):
 			reply.Code, reply.Message, reply.Refusal, err = refusal.Code, refusal.Error(), *refusal, nil
 		case err == nil:
-			return c.placed(ctx, in, slot, told)
+			return c.placed(ctx, in, slot, published)
 		}
 	}
-	reply.Events = len(told)
+	reply.Events = len(published)
 	return reply, err
 }
 
-// assign takes an epoch and with it a slot, on a unit of the conference's zone where it has one.
+// assign takes an epoch and, under it, a slot on a unit, which is in the conference's zone if it has one.
 func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (berth.Assignment, error) {
 	epoch, err := c.Ledger.NextEpoch(ctx, in.Conference.E164)
 	if err != nil {
@@ -87,7 +91,8 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (bert
 	zone := in.Conference.Zone
 	slot, err := c.Placer.Assign(ctx, conferenceLease(in.Conference.ID, epoch), placement.Request{
 		Requirements: berth.Requirements{
-			PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference}, Services: []string{berth.ServiceCommands},
+			PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference},
+			Services: []string{berth.ServiceCommands},
 		},
 		Kind: berth.NodeMedia, Zone: zone, Failed: generations(in.Failed), Hold: in.Hold,
 	})
@@ -98,12 +103,7 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (bert
 	return slot, err
 }
 
-// conferenceLease is the lease of the room that the copy with this epoch has on its unit.
-func conferenceLease(conferenceID string, epoch int64) string {
-	return "conference:" + conferenceID + ":" + strconv.FormatInt(epoch, 10)
-}
-
-// placed writes whose the conference is now, and gives its slot back where that cannot be: no licence is free, or it fails.
+// placed writes the new owner. It releases the slot if that fails or no licence is free.
 func (c *Conferences) placed(
 	ctx context.Context, in workflows.PlaceInput, slot berth.Assignment, events []berth.ConferenceEvent,
 ) (workflows.PlaceReply, error) {
@@ -114,107 +114,130 @@ func (c *Conferences) placed(
 	owner := berth.ConferenceOwner{
 		NodeID: slot.NodeID, Generation: slot.Generation, Incarnation: units[slot.NodeID].Incarnation, Epoch: epochOf(slot),
 	}
-	now := workflows.Placed(in.Conference, owner, in.At)
-	reply, err := c.takeLicence(ctx, in, now)
+	placed := workflows.Placed(in.Conference, owner, in.At)
+	reply, err := c.takeLicence(ctx, in, placed)
 	if err == nil && reply.Code == "" {
 		reply.Owner, reply.Slot = owner, slot
-		events = append(events[:len(events):len(events)], now.Event(in.At))
-		err = c.write(ctx, now, events, in.FirstEvent)
+		events = append(events[:len(events):len(events)], placed.Event(in.At))
+		err = c.write(ctx, placed, events, in.FirstEvent)
 	}
 	reply.Events = len(events)
 	if err != nil || reply.Code != "" {
 		if _, rerr := c.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); rerr != nil {
-			c.Logger.WarnContext(ctx, "a slot was left to lapse", "lease", slot.LeaseID, "unit", slot.NodeID, "error", rerr)
+			c.Logger.WarnContext(ctx, "slot not released; it expires", "lease", slot.LeaseID, "unit", slot.NodeID, "error", rerr)
 		}
 	}
 	return reply, err
 }
 
-func epochOf(slot berth.Assignment) int64 {
-	for i := len(slot.LeaseID) - 1; i >= 0; i-- {
-		if slot.LeaseID[i] == ':' {
-			n, _ := strconv.ParseInt(slot.LeaseID[i+1:], 10, 64) // conferenceLease wrote it
-			return n
-		}
-	}
-	return 0
+// conferenceLease returns the lease id of the slot of the copy with this epoch.
+func conferenceLease(conferenceID string, epoch int64) string {
+	return "conference:" + conferenceID + ":" + strconv.FormatInt(epoch, 10)
 }
 
-// SaveConference writes a conference to the ledger, to Redis and to its stream, and holds its slot or gives slots back. One
-// that is over is forgotten in Redis, and one that waits is told that there is room (C2). Where a unit's list has to tell, the
-// unit is asked for it. Idempotent.
+// epochOf returns the epoch in a lease id that conferenceLease returned.
+func epochOf(slot berth.Assignment) int64 {
+	epoch, _ := strconv.ParseInt(slot.LeaseID[strings.LastIndexByte(slot.LeaseID, ':')+1:], 10, 64)
+	return epoch
+}
+
+// SaveConference writes a conference to the ledger, to Redis and to its stream, holds the owner's slot and releases other
+// slots. It removes an ended conference from Redis and notifies waiting conferences of its capacity. If the conference
+// awaits its unit's list, it requests that list. Idempotent.
 func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput) error {
 	if err := c.write(ctx, in.Conference, in.Events, in.FirstEvent); err != nil {
-		return again(berth.CodeUnavailable, "the conference cannot be written", 0, err)
+		return unavailable("conference not written", err)
 	}
-	c.passOver(ctx, in.Unresponsive)
-	if owner := in.Conference.Owner.NodeID; in.Answered && !c.Fleet.Snapshot().Nodes[owner].Unavailable[berth.ServiceCommands].IsZero() {
-		c.available(ctx, owner, 0)
+	c.markUnresponsive(ctx, in.Unresponsive)
+	if in.Answered {
+		c.markResponsive(ctx, in.Conference.Owner.NodeID)
 	}
-	if in.Hold != nil {
-		code, err := c.Scripts.SeizeNodeSlot(ctx, in.Hold.Assignment, in.Hold.Left)
-		if err != nil {
-			return again(berth.CodeUnavailable, "the unit's slot cannot be held", 0, err)
-		}
-		if code != lua.NodeSlotHeld { // its death is told, or its next generation lists the conference
-			c.Logger.WarnContext(ctx, "the slot of a conference is lost", "lease", in.Hold.LeaseID, "unit", in.Hold.NodeID)
-		}
-	}
-	if err := c.free(ctx, in.Release); err != nil {
+	if err := c.holdSlot(ctx, in.Hold); err != nil {
 		return err
 	}
-	if in.Conference.Status == berth.ConferenceAwaitingConnection {
-		return c.askForList(ctx, in.Conference.Owner)
+	if err := c.releaseSlots(ctx, in.Release); err != nil {
+		return err
 	}
-	if !in.Conference.Status.Final() {
+	switch {
+	case in.Conference.Status == berth.ConferenceAwaitingConnection:
+		return c.requestList(ctx, in.Conference.Owner)
+	case in.Conference.Status.Final():
+		return c.offerCapacity(ctx, in.Release)
+	default:
 		return nil
 	}
-	err := c.wakeUnlicensed(ctx)
-	if err == nil && len(in.Release) > 0 {
-		zone := c.Fleet.Snapshot().Nodes[in.Release[0].NodeID].Zone
-		err = wakeWaiting(ctx, c.Ledger, c.Starter, map[string]int{zone: 1}, 1)
+}
+
+// holdSlot holds the owner's slot. A slot that is lost has no effect: the death of its unit is reported, or the unit's
+// next generation lists the conference.
+func (c *Conferences) holdSlot(ctx context.Context, slot *workflows.HeldSlot) error {
+	if slot == nil {
+		return nil
 	}
+	code, err := c.Scripts.SeizeNodeSlot(ctx, slot.Assignment, slot.Left)
 	if err != nil {
-		return again(berth.CodeUnavailable, "those who wait cannot be told", 0, err)
+		return unavailable("slot not held", err)
+	}
+	if code != lua.NodeSlotHeld {
+		c.Logger.WarnContext(ctx, "conference has lost its slot", "lease", slot.LeaseID, "unit", slot.NodeID)
 	}
 	return nil
 }
 
-// passOver has units that have not answered passed over for a time: as long as they heartbeat, each would get the next
-// conference first, and keep whoever wants it waiting.
-func (c *Conferences) passOver(ctx context.Context, silent []workflows.NodeRef) {
-	for _, u := range silent {
+// offerCapacity notifies waiting conferences of the licence and the slot of one that has ended.
+func (c *Conferences) offerCapacity(ctx context.Context, released []berth.Assignment) error {
+	err := c.offerLicences(ctx)
+	if err == nil && len(released) > 0 {
+		zone := c.Fleet.Snapshot().Nodes[released[0].NodeID].Zone
+		err = wakeWaiting(ctx, c.Ledger, c.Starter, map[string]int{zone: 1}, 1)
+	}
+	if err != nil {
+		return unavailable("waiting conferences not notified", err)
+	}
+	return nil
+}
+
+// markUnresponsive excludes units that did not reply to a command for a period. Without it, a unit that still sends
+// heartbeats would be chosen for the next conference, too.
+func (c *Conferences) markUnresponsive(ctx context.Context, units []workflows.NodeRef) {
+	for _, u := range units {
 		if c.Fleet.Snapshot().Nodes[u.NodeID].Generation == u.Generation {
-			c.Logger.WarnContext(ctx, "a unit has not answered a command and is passed over", "unit", u.NodeID, "generation", u.Generation,
-				"for", workflows.SkipUnresponsiveFor)
-			c.available(ctx, u.NodeID, workflows.SkipUnresponsiveFor)
+			c.Logger.WarnContext(ctx, "unit did not reply to a command and is skipped", "unit", u.NodeID,
+				"generation", u.Generation, "for", workflows.SkipUnresponsiveFor)
+			c.markUnavailable(ctx, u.NodeID, workflows.SkipUnresponsiveFor)
 		}
 	}
 }
 
-// available marks a unit as answering, or for a time as not. It is a hint: what fails is done without.
-func (c *Conferences) available(ctx context.Context, unitID string, again time.Duration) {
-	if _, err := c.Scripts.MarkUnavailable(ctx, unitID, berth.ServiceCommands, again); err != nil {
-		c.Logger.WarnContext(ctx, "a unit cannot be marked", "unit", unitID, "error", err)
+// markResponsive removes the mark of a unit that has one.
+func (c *Conferences) markResponsive(ctx context.Context, unitID string) {
+	if !c.Fleet.Snapshot().Nodes[unitID].Unavailable[berth.ServiceCommands].IsZero() {
+		c.markUnavailable(ctx, unitID, 0)
 	}
 }
 
-// askForList has a unit asked for its list that Redis has not forgotten: it need not register again, and tells nothing by
-// itself (C4).
-func (c *Conferences) askForList(ctx context.Context, owner berth.ConferenceOwner) error {
-	stand, err := lookAtUnit(ctx, c.Scripts, owner.NodeID)
-	if err != nil || stand.Generation != owner.Generation {
+// markUnavailable marks a unit for a period; 0 removes the mark. It is a hint, so an error is only logged.
+func (c *Conferences) markUnavailable(ctx context.Context, unitID string, period time.Duration) {
+	if _, err := c.Scripts.MarkUnavailable(ctx, unitID, berth.ServiceCommands, period); err != nil {
+		c.Logger.WarnContext(ctx, "unit not marked", "unit", unitID, "for", period, "error", err)
+	}
+}
+
+// requestList requests the list of a unit that Redis still knows: such a unit does not register again.
+func (c *Conferences) requestList(ctx context.Context, owner berth.ConferenceOwner) error {
+	unit, err := readUnitState(ctx, c.Scripts, owner.NodeID)
+	if err != nil || unit.Generation != owner.Generation {
 		return err
 	}
 	return c.NotifyLink(ctx, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: owner.NodeID, Generation: owner.Generation}})
 }
 
-// write writes a conference to the ledger, to Redis, and to its stream.
-func (c *Conferences) write(ctx context.Context, is berth.Conference, events []berth.ConferenceEvent, first int) error {
-	if err := c.Ledger.SaveConference(ctx, is); err != nil {
+// write writes a conference to the ledger and to Redis, and appends the events, of which first is the first's number.
+func (c *Conferences) write(ctx context.Context, conf berth.Conference, events []berth.ConferenceEvent, first int) error {
+	if err := c.Ledger.SaveConference(ctx, conf); err != nil {
 		return err
 	}
-	if _, err := c.writeRow(ctx, is, c.licence(is)); err != nil {
+	if _, err := c.writeRow(ctx, conf, c.licence(conf)); err != nil {
 		return err
 	}
 	if len(events) == 0 {
@@ -224,50 +247,49 @@ func (c *Conferences) write(ctx context.Context, is berth.Conference, events []b
 	for i, ev := range events {
 		b, err := json.Marshal(ev)
 		if err != nil {
-			return fmt.Errorf("event of a conference: %w", err)
+			return fmt.Errorf("event of conference %s: %w", conf.E164, err)
 		}
 		lines[i] = string(b)
 	}
-	ttl := max(time.Until(is.EndAt), 0) + c.StreamTTL
-	_, err := c.Scripts.AppendTurnEvents(ctx, lua.ConferenceChannel(is.UserID, is.E164), is.ID, first, lines, ttl, c.StreamTrim)
+	ttl := max(time.Until(conf.EndAt), 0) + c.StreamTTL
+	_, err := c.Scripts.AppendTurnEvents(ctx, lua.ConferenceChannel(conf.UserID, conf.E164), conf.ID, first, lines, ttl, c.StreamTrim)
 	return err
 }
 
-// writeRow writes a conference to Redis, and answers as the script does.
-func (c *Conferences) writeRow(ctx context.Context, is berth.Conference, licence lua.Licence) (code string, err error) {
-	if is.Status.Final() {
-		return c.Scripts.DropConference(ctx, is.E164, is.ID, is.Epoch)
+// writeRow writes a conference to Redis, or removes an ended one, and returns the script's code.
+func (c *Conferences) writeRow(ctx context.Context, conf berth.Conference, licence lua.Licence) (code string, err error) {
+	if conf.Status.Final() {
+		return c.Scripts.DropConference(ctx, conf.E164, conf.ID, conf.Epoch)
 	}
-	basic, err := json.Marshal(is.ConferenceSpec)
+	basic, err := json.Marshal(conf.ConferenceSpec)
 	if err != nil {
-		return "", fmt.Errorf("basic data of a conference: %w", err)
+		return "", fmt.Errorf("basic data of conference %s: %w", conf.E164, err)
 	}
 	code, err = c.Scripts.PutConference(ctx, lua.ConferenceRow{
-		E164: is.E164, ConferenceID: is.ID, NodeID: is.Owner.NodeID, Generation: is.Owner.Generation, Epoch: is.Epoch,
-		Revision: is.Revision, Status: is.Status, StartedAt: is.CopyStartedAt,
+		E164: conf.E164, ConferenceID: conf.ID, NodeID: conf.Owner.NodeID, Generation: conf.Owner.Generation,
+		Epoch: conf.Epoch, Revision: conf.Revision, Status: conf.Status, StartedAt: conf.CopyStartedAt,
 	}, basic, licence)
 	if code == lua.ConferenceStale {
-		c.Logger.WarnContext(ctx, "a conference's row is later than what was to be written", "e164", is.E164, "epoch", is.Epoch, "revision", is.Revision)
+		c.Logger.WarnContext(ctx, "stale conference row not written", "e164", conf.E164, "epoch", conf.Epoch, "revision", conf.Revision)
 	}
 	return code, err
 }
 
-// free gives slots back.
-func (c *Conferences) free(ctx context.Context, slots []berth.Assignment) error {
+func (c *Conferences) releaseSlots(ctx context.Context, slots []berth.Assignment) error {
 	for _, slot := range slots {
 		if _, err := c.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
-			return again(berth.CodeUnavailable, "slots cannot be given back", 0, err)
+			return unavailable("slot not released", err)
 		}
 	}
 	return nil
 }
 
-// PrepareAdoption takes an epoch, and a slot for the copy, which is there whatever else is (C7). Called again it takes
-// another epoch; the slot of the first one lapses.
+// PrepareAdoption takes an epoch, and a slot for an existing copy, which may exceed the unit's capacity. Not idempotent:
+// another call takes another epoch, and the slot of the first one expires.
 func (c *Conferences) PrepareAdoption(ctx context.Context, in workflows.AdoptionInput) (workflows.AdoptionReply, error) {
 	epoch, err := c.Ledger.NextEpoch(ctx, in.E164)
 	if err != nil {
-		return workflows.AdoptionReply{}, again(berth.CodeUnavailable, "no epoch can be had", 0, err)
+		return workflows.AdoptionReply{}, unavailable("no epoch", err)
 	}
 	slot := berth.Assignment{
 		LeaseID: conferenceLease(in.ConferenceID, epoch), NodeID: in.Unit.NodeID, Generation: in.Unit.Generation,
@@ -275,12 +297,12 @@ func (c *Conferences) PrepareAdoption(ctx context.Context, in workflows.Adoption
 	}
 	code, err := c.Scripts.SeizeNodeSlot(ctx, slot, in.Hold)
 	if err != nil {
-		return workflows.AdoptionReply{}, again(berth.CodeUnavailable, "the unit's slot cannot be held", 0, err)
+		return workflows.AdoptionReply{}, unavailable("slot not held", err)
 	}
 	return workflows.AdoptionReply{Epoch: epoch, Slot: slot, Gone: code != lua.NodeSlotHeld}, nil
 }
 
-// NotifyLink starts a unit's link where it does not run, and tells it. Idempotent.
+// NotifyLink signals a unit's link, and starts it if it is not running. Idempotent.
 func (c *Conferences) NotifyLink(ctx context.Context, in workflows.LinkRequest) error {
 	signal, arg := workflows.SignalWithdraw, any(in.Withdraw)
 	if in.Withdraw == nil {
@@ -289,20 +311,20 @@ func (c *Conferences) NotifyLink(ctx context.Context, in workflows.LinkRequest) 
 		}
 	}
 	if err := c.Starter.SignalLink(ctx, in.Unit, signal, arg); err != nil {
-		return again(berth.CodeUnavailable, "the unit's link cannot be told", 0, err)
+		return unavailable("link of the unit not notified", err)
 	}
 	return nil
 }
 
-// ReadUnitState reads which generation of a unit lives.
+// ReadUnitState returns the registered generation of a unit.
 func (c *Conferences) ReadUnitState(ctx context.Context, in workflows.NodeRef) (workflows.UnitState, error) {
-	return lookAtUnit(ctx, c.Scripts, in.NodeID)
+	return readUnitState(ctx, c.Scripts, in.NodeID)
 }
 
-func lookAtUnit(ctx context.Context, scripts *lua.Scripts, nodeID string) (workflows.UnitState, error) {
+func readUnitState(ctx context.Context, scripts *lua.Scripts, nodeID string) (workflows.UnitState, error) {
 	units, err := scripts.ReadNodes(ctx, nodeID)
 	if err != nil {
-		return workflows.UnitState{}, again(berth.CodeUnavailable, "the unit cannot be looked at", 0, err)
+		return workflows.UnitState{}, unavailable("unit not read", err)
 	}
 	if u, ok := units[nodeID]; ok && u.State != berth.NodeDead {
 		return workflows.UnitState{Generation: u.Generation}, nil

@@ -23,61 +23,61 @@ import (
 	"berth/workflows"
 )
 
-// switchboard is a Temporal that notes who is signalled.
-type switchboard struct {
+// fakeTemporal records signals.
+type fakeTemporal struct {
 	client.Client
-	said chan string
-	gone []string // numbers without a running workflow
-	news chan workflows.UnitNotice
+	signals chan string
+	gone    []string // numbers without a running workflow
+	notices chan workflows.UnitNotice
 }
 
-func (s *switchboard) SignalWorkflow(_ context.Context, id, _, signal string, arg any) error {
+func (s *fakeTemporal) SignalWorkflow(_ context.Context, id, _, signal string, arg any) error {
 	if slices.Contains(s.gone, id) {
 		return serviceerror.NewNotFound("no such workflow")
 	}
-	if s.said == nil {
+	if s.signals == nil {
 		return errors.New("Temporal is away")
 	}
-	s.said <- id + " " + signal
+	s.signals <- id + " " + signal
 	if n, ok := arg.(workflows.UnitNotice); ok {
-		s.news <- n
+		s.notices <- n
 	}
 	return nil
 }
 
-// heard is who was signalled since, in the order of their names.
-func (s *switchboard) heard() (out []string) {
-	for len(s.said) > 0 {
-		out = append(out, <-s.said)
+// signalled returns the signals since the last call, sorted.
+func (s *fakeTemporal) signalled() (out []string) {
+	for len(s.signals) > 0 {
+		out = append(out, <-s.signals)
 	}
 	slices.Sort(out)
 	return out
 }
 
-type desk struct {
+type conferenceTest struct {
 	*Conferences
-	links *Links
-	board *switchboard
-	x     *Executions
-	redis *redis.Client
+	links    *Links
+	temporal *fakeTemporal
+	x        *Executions
+	redis    *redis.Client
 }
 
-// conferences are the activities on a real Redis and a ledger, with a fleet that follows it.
-func conferences(t *testing.T) desk {
+// conferences returns the activities on a real Redis and ledger, with a fleet that follows Redis.
+func conferences(t *testing.T) conferenceTest {
 	t.Helper()
 	x, server := executions(t)
 	l, err := ledger.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "berth.db"), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	board := &switchboard{said: make(chan string, 1000), news: make(chan workflows.UnitNotice, 1000)}
-	return desk{
-		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Placer: x.Placer, Starter: &starter.Starter{Client: board}, Logger: x.Logger, StreamTTL: time.Hour},
-		&Links{Starter: &starter.Starter{Client: board}, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, board, x, server.Client(),
+	temporal := &fakeTemporal{signals: make(chan string, 1000), notices: make(chan workflows.UnitNotice, 1000)}
+	return conferenceTest{
+		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Placer: x.Placer, Starter: &starter.Starter{Client: temporal}, Logger: x.Logger, StreamTTL: time.Hour},
+		&Links{Starter: &starter.Starter{Client: temporal}, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, temporal, x, server.Client(),
 	}
 }
 
 // unit registers a media unit.
-func (d desk) unit(t *testing.T, id, zone string, slots int) int64 {
+func (d conferenceTest) unit(t *testing.T, id, zone string, slots int) int64 {
 	t.Helper()
 	r, err := d.Scripts.RegisterNode(t.Context(), berth.NodeSpec{
 		ID: id, Kind: berth.NodeMedia, MaxConcurrentJobs: slots, Capabilities: []string{berth.CapabilityConference}, Zone: zone,
@@ -88,7 +88,7 @@ func (d desk) unit(t *testing.T, id, zone string, slots int) int64 {
 	return r.Generation
 }
 
-// request is a first placement of a conference of alice's.
+// request returns the first placement of a conference of alice.
 func request(e164 string, set ...func(*workflows.PlaceInput)) workflows.PlaceInput {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	in := workflows.PlaceInput{
@@ -104,28 +104,28 @@ func request(e164 string, set ...func(*workflows.PlaceInput)) workflows.PlaceInp
 	return in
 }
 
-// waiting is a placement of a conference that was lost.
+// waiting returns a placement of a conference that was lost.
 func waiting(in *workflows.PlaceInput) {
 	in.First = false
 	in.Conference.Status, in.Conference.LostAt = berth.ConferenceAwaitingRecovery, in.At
 	in.Events = []berth.ConferenceEvent{in.Conference.Event(in.At)}
 }
 
-func (d desk) row(t *testing.T, e164 string) (lua.ConferenceRow, bool) {
+func (d conferenceTest) row(t *testing.T, e164 string) (lua.ConferenceRow, bool) {
 	t.Helper()
 	r, ok, err := d.Scripts.ConferenceRow(t.Context(), e164)
 	require.NoError(t, err)
 	return r, ok
 }
 
-func (d desk) leases(t *testing.T, id string) int {
+func (d conferenceTest) leases(t *testing.T, id string) int {
 	t.Helper()
 	nodes, err := d.Scripts.ReadNodes(t.Context(), id)
 	require.NoError(t, err)
 	return nodes[id].Leases
 }
 
-// C12, C16: room is reserved and the row written, in the ledger and in Redis, and told.
+// C12, C16: a slot is reserved, the row is written to the ledger and to Redis, and the event is published.
 func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
@@ -157,7 +157,7 @@ func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 	_, ok = d.row(t, "1002")
 	require.False(t, ok)
 
-	// What ends gives its room back, and one that waits is told.
+	// An end releases the slot and notifies a waiting conference.
 	w, err := d.PlaceConference(t.Context(), request("1003", waiting))
 	require.NoError(t, err)
 	require.Equal(t, berth.CodeNodeFull, w.Code)
@@ -171,7 +171,7 @@ func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 		require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{
 			Conference: over, Release: []berth.Assignment{reply.Slot}, FirstEvent: 2, Events: []berth.ConferenceEvent{over.Event(in.At)},
 		}))
-		require.Equal(t, []string{"conference:1003 room"}, d.board.heard(), "C2")
+		require.Equal(t, []string{"conference:1003 room"}, d.temporal.signalled(), "C2")
 	}
 	_, ok = d.row(t, "1001")
 	require.False(t, ok, "C17")
@@ -181,7 +181,7 @@ func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 	require.Len(t, said, 2)
 }
 
-// C7, L12: a copy that is there takes its slot, whatever else is; C4: so does one that goes on.
+// C7, L12: an existing copy takes a slot beyond the capacity; C4: so does one that continues.
 func TestPrepareAdoption_UnitRegistered_SlotIsHeld(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
@@ -214,7 +214,7 @@ func TestPrepareAdoption_UnitRegistered_SlotIsHeld(t *testing.T) {
 	require.Zero(t, stand.Generation)
 }
 
-// A conference with a zone is on a unit of that zone; what a zone is called does not matter.
+// A conference with a zone is placed on a unit of that zone, for any name of a zone.
 func TestPlaceConference_Zone_OnlyItsUnits(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
@@ -237,16 +237,16 @@ func TestPlaceConference_Zone_OnlyItsUnits(t *testing.T) {
 		"a zone that nobody is in gets no pool")
 
 	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "here", Generation: d.Fleet.Snapshot().Nodes["here"].Generation}))
-	require.Empty(t, d.board.heard(), "it waits for another zone")
+	require.Empty(t, d.temporal.signalled(), "it waits for another zone")
 	generation := d.unit(t, "there2", "Málaga 2", 1)
 	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "there2", Generation: generation}))
-	require.Equal(t, []string{"conference:1002 room"}, d.board.heard())
+	require.Equal(t, []string{"conference:1002 room"}, d.temporal.signalled())
 	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waiting))
 	require.NoError(t, err)
 	require.Equal(t, "there2", reply.Owner.NodeID)
 }
 
-// C2: as many are told as there is room for, those that have waited longest, however many wait for a zone without any.
+// C2: as many conferences are notified as there is capacity for, the longest waiting first, however many wait for a full zone.
 func TestWakeFor_Capacity_NotifiesThatManyWaiting(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
@@ -270,16 +270,16 @@ func TestWakeFor_Capacity_NotifiesThatManyWaiting(t *testing.T) {
 	}, time.Hour)
 	require.NoError(t, err)
 	require.NoError(t, d.links.WakeFor(t.Context(), []string{"here", "there", "full", "unknown"}))
-	require.Equal(t, []string{"conference:1100 room", "conference:1102 room"}, d.board.heard())
+	require.Equal(t, []string{"conference:1100 room", "conference:1102 room"}, d.temporal.signalled())
 	require.NoError(t, d.links.WakeFor(t.Context(), nil))
-	require.Empty(t, d.board.heard())
+	require.Empty(t, d.temporal.signalled())
 }
 
-// few is a Temporal that takes the first signals only one at a time, and the others only in pairs.
+// few is a Temporal that accepts the first signals one at a time, and the others in pairs.
 type few struct {
 	client.Client
-	told  chan string   // who was signalled
-	under chan struct{} // has one token while a signal is under way
+	told  chan string   // signalled workflows
+	under chan struct{} // holds one token while a signal is in flight
 	pair  chan struct{}
 }
 
@@ -304,7 +304,7 @@ func (f few) SignalWorkflow(ctx context.Context, id, _, _ string, _ any) error {
 	return nil
 }
 
-// C1: of many conferences that are lost at once the first are told one after the other, the rest side by side, and all are.
+// C1: of many lost conferences the first are notified sequentially, the rest concurrently, and all of them are.
 func TestLoseUnit_GenerationEnds_NotifiesItsConferences(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
@@ -319,26 +319,26 @@ func TestLoseUnit_GenerationEnds_NotifiesItsConferences(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	board := few{told: make(chan string, many), under: make(chan struct{}, 1), pair: make(chan struct{})}
-	d.links.Starter = &starter.Starter{Client: board}
-	rest := make(chan struct{}) // the odd one's pair
+	temporal := few{told: make(chan string, many), under: make(chan struct{}, 1), pair: make(chan struct{})}
+	d.links.Starter = &starter.Starter{Client: temporal}
+	rest := make(chan struct{}) // completes the last pair
 	go func() {
 		defer close(rest)
 		select {
-		case board.pair <- struct{}{}:
+		case temporal.pair <- struct{}{}:
 		case <-ctx.Done():
 		}
 	}()
 	require.NoError(t, d.links.LoseUnit(ctx, berth.NodeNotice{NodeID: "u1", Generation: 3, Kind: berth.NodeMedia, Reason: berth.DepartureUnresponsive}))
-	require.Len(t, board.told, many-1, "not the one that a later generation has")
+	require.Len(t, temporal.told, many-1, "not the one that a later generation has")
 	for i := range starter.SequentialSignals {
-		require.Equal(t, workflows.ConferenceWorkflowID(strconv.Itoa(1000+i)), <-board.told)
+		require.Equal(t, workflows.ConferenceWorkflowID(strconv.Itoa(1000+i)), <-temporal.told)
 	}
 	cancel()
 	<-rest
 }
 
-// C15: every conference of a list is told what the list says; those that nobody knows are to be released.
+// C15: every conference of a list is notified of its entry; unknown copies are returned for release.
 func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
@@ -350,7 +350,7 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 		require.NoError(t, err)
 		is := workflows.Placed(in.Conference, reply.Owner, in.At)
 		is.Status, is.Revision = berth.ConferenceOpen, is.Revision+1
-		if i == 3 { // over, and a late write left its row
+		if i == 3 { // ended, and a late write left its row
 			is.Status, is.Owner = berth.ConferenceEnded, berth.ConferenceOwner{}
 			require.NoError(t, d.Ledger.SaveConference(t.Context(), is))
 			continue
@@ -361,7 +361,7 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 	require.NoError(t, err)
 	require.Equal(t, []workflows.UnitRow{{E164: "1000", Epoch: 1}, {E164: "1001", Epoch: 1}, {E164: "1002", Epoch: 1}}, known.Rows)
 
-	d.board.gone = []string{"conference:1001"}
+	d.temporal.gone = []string{"conference:1001"}
 	reply, err := d.links.ReconcileUnit(t.Context(), workflows.ReconcileInput{Unit: unit, Rows: known.Rows, List: berth.UnitList{
 		Conferences: []berth.UnitCopy{
 			{E164: "1000", ConferenceID: "c-1000", Epoch: 1}, {E164: "1001", ConferenceID: "c-1001", Epoch: 1}, // its workflow has just ended
@@ -370,10 +370,10 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 	}})
 	require.NoError(t, err)
 	require.Equal(t, []berth.UnitRelease{{E164: "1001", Epoch: 1}, {E164: "2000", Epoch: 3}, {E164: "1000", Epoch: 0}}, reply.Withdraw)
-	require.Equal(t, []string{"conference:1000 unit", "conference:1002 unit"}, d.board.heard())
+	require.Equal(t, []string{"conference:1000 unit", "conference:1002 unit"}, d.temporal.signalled())
 	told := map[bool]string{}
 	for range 2 {
-		n := <-d.board.news
+		n := <-d.temporal.notices
 		require.Equal(t, generation, n.Generation)
 		if n.Copy != nil {
 			told[false] = n.Copy.E164
@@ -385,17 +385,17 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 	_, ok := d.row(t, "1003")
 	require.False(t, ok, "what a late write left is forgotten")
 
-	// C1: whoever owns is told; an older generation's loss means nothing to it.
+	// C1: the owner's conferences are notified; the loss of an older generation has no effect.
 	require.NoError(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation - 1, Reason: berth.DepartureSuperseded}))
-	require.Empty(t, d.board.heard())
+	require.Empty(t, d.temporal.signalled())
 	require.NoError(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation, Reason: berth.DepartureUnresponsive}))
-	require.Equal(t, []string{"conference:1000 unit", "conference:1002 unit"}, d.board.heard())
-	require.Equal(t, berth.DepartureUnresponsive, (<-d.board.news).Gone)
-	d.board.said = nil
+	require.Equal(t, []string{"conference:1000 unit", "conference:1002 unit"}, d.temporal.signalled())
+	require.Equal(t, berth.DepartureUnresponsive, (<-d.temporal.notices).Gone)
+	d.temporal.signals = nil
 	require.Error(t, d.links.LoseUnit(t.Context(), berth.NodeNotice{NodeID: "u1", Generation: generation, Reason: berth.DepartureUnresponsive}))
 }
 
-// L10: a unit that has not answered a command is passed over by everybody for a time, and no longer once it has.
+// L10: a unit that did not reply to a command is skipped for a period, until it acknowledges one.
 func TestPlaceConference_UnresponsiveUnit_IsSkipped(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)

@@ -14,14 +14,14 @@ import (
 	"berth/internal/stream"
 )
 
-// errStopping ends a call because this worker is going away; the step runs again elsewhere at once.
-var errStopping = errors.New("worker is stopping")
+// errStopping ends a call because this worker is shutting down; the step runs again on another worker immediately.
+var errStopping = errors.New("worker is shutting down")
 
-// errEnded ends a call because its task was decided meanwhile: cancelled or out of time.
-var errEnded = errors.New("task is over")
+// errEnded ends a call because its task has ended meanwhile: it was cancelled or reached its deadline.
+var errEnded = errors.New("task has ended")
 
-// translate is the one place where a failure becomes what Temporal acts on: an application error whose type is
-// the code, retryable or not (T21). cause is why the call's context ended, if it did.
+// translate returns the failure of a step as the application error by which Temporal decides about a retry. Its type is the
+// code.
 func translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -30,9 +30,9 @@ func translate(ctx context.Context, err error) error {
 	var known *berth.Error
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errEnded), errors.Is(err, errEnded), errors.Is(err, stream.ErrEnded):
-		return final(berth.CodeCancelled, "the task is over", err)
+		return final(berth.CodeCancelled, "the task has ended", err)
 	case errors.Is(cause, errStopping):
-		return again(berth.CodeUnavailable, "the worker is stopping", time.Millisecond, err)
+		return again(berth.CodeUnavailable, "the worker is shutting down", time.Millisecond, err)
 	case errors.Is(cause, lease.ErrLost), errors.Is(err, lease.ErrLost):
 		return again(berth.CodeUnavailable, "the model's slot was lost", 0, err)
 	case errors.Is(err, stream.ErrFenced):
@@ -54,19 +54,44 @@ func translate(ctx context.Context, err error) error {
 	}
 }
 
-// final is a failure that trying again would not mend.
-func final(code berth.Code, message string, err error) error {
-	return temporal.NewNonRetryableApplicationError(message, string(code), hideCause(err))
+// refused returns the error of a placement as an application error whose type is the code and whose detail is the
+// berth.Refusal. Temporal does not retry it: the workflow decides whether it can wait. An error without a code means that
+// the outcome is unknown.
+func refused(err error) error {
+	detail, message := &berth.Refusal{Code: berth.CodeUnavailable}, "the fleet's state is unavailable; retry in a few seconds"
+	var refusal *berth.Refusal
+	var known *berth.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refusal):
+		detail, message, err = refusal, refusal.Error(), nil
+	case errors.As(err, &known):
+		detail, message = &berth.Refusal{Code: known.Code}, known.Message
+	}
+	return temporal.NewApplicationErrorWithOptions(message, string(detail.Code), temporal.ApplicationErrorOptions{
+		NonRetryable: true, Cause: hideCause(err), Details: []any{*detail},
+	})
 }
 
-// again is a failure that Temporal retries, after the given pause when one is known.
+// unavailable returns a failure of Redis, the database or Temporal. Temporal retries it.
+func unavailable(message string, err error) error {
+	return again(berth.CodeUnavailable, message, 0, err)
+}
+
+// again returns a failure that Temporal retries, after the given pause if it is positive.
 func again(code berth.Code, message string, after time.Duration, err error) error {
 	return temporal.NewApplicationErrorWithOptions(message, string(code), temporal.ApplicationErrorOptions{
 		Cause: hideCause(err), NextRetryDelay: after,
 	})
 }
 
-// hideCause keeps the wrapped text short: histories hold small facts only (T26).
+// final returns a failure that Temporal does not retry.
+func final(code berth.Code, message string, err error) error {
+	return temporal.NewNonRetryableApplicationError(message, string(code), hideCause(err))
+}
+
+// hideCause returns an error with the text of err, cut to a length that suits a history.
 func hideCause(err error) error {
 	if err == nil {
 		return nil
@@ -75,5 +100,5 @@ func hideCause(err error) error {
 	if len(text) > 500 {
 		text = text[:500] + "…"
 	}
-	return errors.New(strings.ToValidUTF8(text, "\uFFFD")) // protobuf carries nothing else
+	return errors.New(strings.ToValidUTF8(text, "\uFFFD")) // protobuf requires it
 }

@@ -43,7 +43,7 @@ func TestTranslate_Failure_BecomesApplicationError(t *testing.T) { // T21
 		"fenced by the stream":  {err: fmt.Errorf("write: %w", stream.ErrFenced), code: berth.CodeConflict, final: true},
 		"the stream has ended":  {err: stream.ErrEnded, code: berth.CodeCancelled, final: true},
 		"a lost slot":           {err: fmt.Errorf("call: %w", lease.ErrLost), code: berth.CodeUnavailable},
-		"the task is over":      {ctx: over, err: context.Canceled, code: berth.CodeCancelled, final: true},
+		"the task has ended":    {ctx: over, err: context.Canceled, code: berth.CodeCancelled, final: true},
 		"this worker is going":  {ctx: stopping, err: context.Canceled, code: berth.CodeUnavailable, after: time.Millisecond},
 		"something nobody knew": {err: errors.New("surprise"), code: berth.CodeInternal},
 	} {

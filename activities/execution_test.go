@@ -168,7 +168,7 @@ func TestReleaseNodeTellsOfSilence(t *testing.T) {
 	t.Parallel()
 	e, server := executions(t)
 	e.engine(t, "n1", 9, "resize")
-	fallSilent(t, server, e.Scripts, "n1", berth.NodeEngine, 32*time.Second)
+	ageHeartbeat(t, server, e.Scripts, "n1", berth.NodeEngine, 32*time.Second)
 	for i, silent := range []bool{false, true} {
 		reply, err := e.AssignNode(t.Context(), assignment(fmt.Sprint("l", i), "resize"))
 		require.NoError(t, err)

@@ -10,8 +10,8 @@ import (
 	"berth/workflows"
 )
 
-// place places a conference, and answers why it could not.
-func (d desk) place(t *testing.T, in workflows.PlaceInput) (workflows.PlaceReply, berth.Code) {
+// place places a conference and returns the reason if it is refused.
+func (d conferenceTest) place(t *testing.T, in workflows.PlaceInput) (workflows.PlaceReply, berth.Code) {
 	t.Helper()
 	reply, err := d.PlaceConference(t.Context(), in)
 	require.NoError(t, err)
@@ -19,21 +19,21 @@ func (d desk) place(t *testing.T, in workflows.PlaceInput) (workflows.PlaceReply
 }
 
 // end ends a conference that was placed.
-func (d desk) end(t *testing.T, in workflows.PlaceInput, reply workflows.PlaceReply) {
+func (d conferenceTest) end(t *testing.T, in workflows.PlaceInput, reply workflows.PlaceReply) {
 	t.Helper()
 	over := workflows.Placed(in.Conference, reply.Owner, in.At)
 	over.Status, over.Owner, over.Revision = berth.ConferenceEnded, berth.ConferenceOwner{}, over.Revision+1
 	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: over, Release: []berth.Assignment{reply.Slot}}))
 }
 
-func (d desk) licences(t *testing.T) int {
+func (d conferenceTest) licences(t *testing.T) int {
 	t.Helper()
 	used, _, err := d.Scripts.Licences(t.Context(), "")
 	require.NoError(t, err)
 	return used
 }
 
-// C22, C16: a creation for which no licence is free leaves nothing: no slot, no row and nothing in the ledger.
+// C22, C16: a creation without a free licence leaves nothing: no slot, no row and nothing in the ledger.
 func TestPlaceConference_NoLicence_IsRefused(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
@@ -44,10 +44,10 @@ func TestPlaceConference_NoLicence_IsRefused(t *testing.T) {
 	require.Empty(t, code)
 	refused, code := d.place(t, request("1002"))
 	require.Equal(t, berth.CodeNoLicence, code)
-	require.Equal(t, "every licence is in use: there are 1, one for each conference", refused.Message)
+	require.Equal(t, "every licence is in use: 1, one for each conference", refused.Message)
 	require.Zero(t, refused.Slot)
 
-	// Whoever takes a slot while the last licence goes to another gives it back.
+	// A slot that was reserved while another conference took the last licence is released.
 	second := request("1002")
 	slot, err := d.assign(t.Context(), second)
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestPlaceConference_NoLicence_IsRefused(t *testing.T) {
 	require.Empty(t, code)
 }
 
-// C22: a conference that waits for recovery keeps its licence, and needs to ask nobody, also where Redis has forgotten it.
+// C22: a conference that waits for recovery keeps its licence, also when Redis lost it.
 func TestPlaceConference_WaitingKeepsLicence_OthersAreRefused(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
@@ -84,7 +84,7 @@ func TestPlaceConference_WaitingKeepsLicence_OthersAreRefused(t *testing.T) {
 	require.Equal(t, berth.CodeNodeFull, code, "it waits for room alone")
 	require.Equal(t, 2, d.licences(t))
 	d.end(t, other, held)
-	require.Equal(t, []string{"conference:1001 room"}, d.board.heard())
+	require.Equal(t, []string{"conference:1001 room"}, d.temporal.signalled())
 	_, code = d.place(t, request("1003"))
 	require.Equal(t, berth.CodeNoLicence, code)
 	key := d.Scripts.Keys().Licences()
@@ -97,8 +97,8 @@ func TestPlaceConference_WaitingKeepsLicence_OthersAreRefused(t *testing.T) {
 	require.Equal(t, 2, d.licences(t))
 }
 
-// C22, C2: where it does not keep it, a conference that waits needs a licence as well as room, says what it lacks, and is told
-// when there is one, wherever it came from.
+// C22, C2: if it does not keep it, a waiting conference needs a licence as well as capacity, reports which one is missing, and
+// is notified of a free licence, whatever released it.
 func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)
@@ -121,10 +121,10 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	_, code = d.place(t, in)
 	require.Equal(t, berth.CodeNoNode, code)
 	require.Zero(t, d.licences(t), "given back")
-	require.Equal(t, []string{"conference:1002 room"}, d.board.heard(), "there is no room in the other one's zone")
+	require.Equal(t, []string{"conference:1002 room"}, d.temporal.signalled(), "there is no room in the other one's zone")
 	_, code = d.place(t, in)
 	require.Equal(t, berth.CodeNoNode, code)
-	require.Empty(t, d.board.heard(), "it had none")
+	require.Empty(t, d.temporal.signalled(), "it had none")
 
 	before.Conference.Revision++
 	found, code := d.place(t, before)
@@ -140,14 +140,14 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	require.Equal(t, berth.ConferenceAwaitingRecovery, kept.Status)
 
 	d.end(t, before, found)
-	require.Equal(t, []string{"conference:1001 room"}, d.board.heard(), "by the licence: the slot is in another zone")
+	require.Equal(t, []string{"conference:1001 room"}, d.temporal.signalled(), "by the licence: the slot is in another zone")
 	in.Conference.Revision++
 	again, code := d.place(t, in)
 	require.Empty(t, code)
 	require.Equal(t, "u3", again.Owner.NodeID)
 	require.Equal(t, 1, d.licences(t))
 
-	// One that units fail gives its licence back, too, and tells nobody: they would be asked again and again.
+	// A conference that units failed releases its licence without notifying others, which would fail in the same way.
 	third := request("1003", waiting)
 	_, code = d.place(t, third)
 	require.Equal(t, berth.CodeNoLicence, code)
@@ -160,10 +160,10 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	_, code = d.place(t, third)
 	require.Equal(t, berth.CodeNodeFull, code)
 	require.Zero(t, d.licences(t))
-	require.Empty(t, d.board.heard())
+	require.Empty(t, d.temporal.signalled())
 }
 
-// C22, L12: what is alive takes its licence back into a Redis that has lost it, however many there are.
+// C22, L12: open conferences restore their licences in a Redis that lost them, even beyond the limit.
 func TestSaveConference_RedisLosesLicences_AreRestored(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)

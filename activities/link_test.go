@@ -22,7 +22,7 @@ import (
 	"berth/workflows"
 )
 
-// pages is a Temporal whose visibility has three pages, and which knows no other page.
+// pages is a Temporal whose visibility has three pages and rejects other tokens.
 type pages struct {
 	client.Client
 	signal func(id string) error
@@ -110,5 +110,5 @@ func TestSignalOpen_Retried_ContinuesAtItsPage(t *testing.T) {
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(l)
 	_, err := env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: 1})
-	require.ErrorContains(t, err, "the open workflows cannot be signalled")
+	require.ErrorContains(t, err, "open workflows not signalled")
 }

@@ -18,13 +18,13 @@ import (
 	"berth/workflows"
 )
 
-// cutting is a connection that, once armed, hears the server's next answer and dies without passing it on.
-type cutting struct {
+// lossyConn is a connection that, once armed, receives the server's next reply and closes without passing it on.
+type lossyConn struct {
 	net.Conn
 	armed *atomic.Bool
 }
 
-func (c cutting) Read(b []byte) (int, error) {
+func (c lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.armed.CompareAndSwap(true, false) {
 		_ = c.Close() // it may be closed
@@ -33,15 +33,15 @@ func (c cutting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// cutScripts run on a Redis whose next answer is lost once armed.
-func (h turnHouse) cutScripts() (s *lua.Scripts, armed *atomic.Bool) {
+// lossyScripts returns scripts on a Redis whose next reply is lost once armed.
+func (h turnTest) lossyScripts() (s *lua.Scripts, armed *atomic.Bool) {
 	h.t.Helper()
 	armed = new(atomic.Bool)
 	rdb := redis.NewClient(&redis.Options{
 		Addr: h.server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, PoolSize: 1,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			return cutting{conn, armed}, err
+			return lossyConn{conn, armed}, err
 		},
 	})
 	h.t.Cleanup(func() { _ = rdb.Close() })
@@ -49,15 +49,15 @@ func (h turnHouse) cutScripts() (s *lua.Scripts, armed *atomic.Bool) {
 	return lua.New(rdb, h.Scripts.Keys()), armed
 }
 
-// P6: Redis has done it and the answer is lost; asked again, nothing happens twice.
+// P6: Redis has executed the script and its reply is lost; a retry changes nothing.
 func TestTurns_ReplyLost_AreIdempotent(t *testing.T) {
 	t.Parallel()
-	h := newTurnHouse(t, "n1")
-	scripts, armed := h.cutScripts()
+	h := newTurnTest(t, "n1")
+	scripts, armed := h.lossyScripts()
 	cut := &Turns{
 		Scripts: scripts, Fleet: h.Fleet, Placer: placement.New(scripts, h.Fleet), Logger: slog.New(slog.DiscardHandler), StreamTTL: time.Hour, StreamTrim: 1000,
 	}
-	// The scripts are in the server's cache, so that the answer that is cut is the decision's.
+	// The scripts are cached by the server, so that the lost reply is that of the decision.
 	warm, err := h.DispatchJob(t.Context(), jobOf("t0", 0))
 	require.NoError(t, err)
 	slots := func(a berth.Assignment) workflows.HeldSlots {
@@ -102,11 +102,11 @@ func TestTurns_ReplyLost_AreIdempotent(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// P6 for executions and leases.
+// P6 for executions.
 func TestExecutions_ReplyLost_AreIdempotent(t *testing.T) {
 	t.Parallel()
-	h := newTurnHouse(t, "n1")
-	scripts, armed := h.cutScripts()
+	h := newTurnTest(t, "n1")
+	scripts, armed := h.lossyScripts()
 	whole := &Executions{Scripts: h.Scripts, Fleet: h.Fleet, Placer: h.Placer, Logger: slog.New(slog.DiscardHandler)}
 	cut := &Executions{Scripts: scripts, Fleet: h.Fleet, Placer: placement.New(scripts, h.Fleet), Logger: whole.Logger}
 	in := func(lease string) workflows.AssignInput {

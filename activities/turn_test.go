@@ -24,14 +24,14 @@ import (
 
 const enES = "translate:en-es"
 
-// turnHouse is the side effects of turns over a real Redis, with translating nodes.
-type turnHouse struct {
+// turnTest is the activities of turns on a real Redis, with translating nodes.
+type turnTest struct {
 	*Turns
 	t      *testing.T
 	server *testredis.Server
 }
 
-func newTurnHouse(t *testing.T, nodes ...string) turnHouse {
+func newTurnTest(t *testing.T, nodes ...string) turnTest {
 	t.Helper()
 	server := testredis.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
@@ -40,7 +40,7 @@ func newTurnHouse(t *testing.T, nodes ...string) turnHouse {
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
 	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Ping: 100 * time.Millisecond, Logger: logger})
-	h := turnHouse{t: t, server: server, Turns: &Turns{
+	h := turnTest{t: t, server: server, Turns: &Turns{
 		Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: logger,
 		StreamTTL: time.Hour, StreamTrim: 1000,
 	}}
@@ -54,7 +54,7 @@ func newTurnHouse(t *testing.T, nodes ...string) turnHouse {
 	return h
 }
 
-func (h turnHouse) register(id string, startedAt int64) int64 {
+func (h turnTest) register(id string, startedAt int64) int64 {
 	h.t.Helper()
 	r, err := h.Scripts.RegisterNode(h.t.Context(), berth.NodeSpec{
 		ID: id, Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: startedAt},
@@ -64,7 +64,7 @@ func (h turnHouse) register(id string, startedAt int64) int64 {
 	return r.Generation
 }
 
-func (h turnHouse) leases(id string) int {
+func (h turnTest) leases(id string) int {
 	h.t.Helper()
 	nodes, err := h.Scripts.ReadNodes(h.t.Context(), id)
 	require.NoError(h.t, err)
@@ -86,7 +86,7 @@ func applicationError(t *testing.T, err error) *temporal.ApplicationError {
 
 func TestDispatchJob_NodeHasCapacity_ReservesASlot(t *testing.T) { // A3-A5, L6
 	t.Parallel()
-	h := newTurnHouse(t, "n1", "n2")
+	h := newTurnTest(t, "n1", "n2")
 	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
 	require.Equal(t, berth.AffinityFirst, first.Affinity)
@@ -120,7 +120,7 @@ func TestDispatchJob_NodeHasCapacity_ReservesASlot(t *testing.T) { // A3-A5, L6
 
 func TestDispatchJob_NoNode_ReportsTheReasons(t *testing.T) { // L9, S4
 	t.Parallel()
-	h := newTurnHouse(t, "n1")
+	h := newTurnTest(t, "n1")
 	for i := range 2 {
 		_, err := h.DispatchJob(t.Context(), jobOf("t1", i))
 		require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestDispatchJob_ServiceUnavailable_NodeIsExcluded(t *testing.T) { // L10
 	for _, service := range []string{"translate", enES} {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
-			h := newTurnHouse(t, "n1", "n2")
+			h := newTurnTest(t, "n1", "n2")
 			_, err := h.Scripts.MarkUnavailable(t.Context(), "n1", service, time.Hour)
 			require.NoError(t, err)
 			for i := range 2 {
@@ -159,10 +159,10 @@ func TestDispatchJob_ServiceUnavailable_NodeIsExcluded(t *testing.T) { // L10
 	}
 }
 
-// A11: the generation that failed does not get the job again; the node may, once it has registered anew.
+// A11: the generation that failed the job is excluded; its node is eligible once it has registered again.
 func TestDispatchJob_FailedGeneration_IsExcludedUntilItRegistersAgain(t *testing.T) {
 	t.Parallel()
-	h := newTurnHouse(t, "n1")
+	h := newTurnTest(t, "n1")
 	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
 	anew := jobOf("t1", 0)
@@ -178,10 +178,10 @@ func TestDispatchJob_FailedGeneration_IsExcludedUntilItRegistersAgain(t *testing
 	}, 10*time.Second, 5*time.Millisecond)
 }
 
-// A node that fell silent on another job is taken only when there is no other.
+// A node that was unresponsive on another job is chosen only if there is no other.
 func TestDispatchJob_AvoidedNode_IsChosenOnlyIfAlone(t *testing.T) {
 	t.Parallel()
-	h := newTurnHouse(t, "n1", "n2")
+	h := newTurnTest(t, "n1", "n2")
 	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
 	wants := []string{"n2", "n2", "n1"}
@@ -197,8 +197,8 @@ func TestDispatchJob_AvoidedNode_IsChosenOnlyIfAlone(t *testing.T) {
 	}
 }
 
-// fallSilent moves a node's last heartbeat into the past, as Redis's clock would by going on while somebody sweeps.
-func fallSilent(t *testing.T, server *testredis.Server, s *lua.Scripts, id string, kind berth.NodeKind, since time.Duration) {
+// ageHeartbeat moves a node's last heartbeat into the past.
+func ageHeartbeat(t *testing.T, server *testredis.Server, s *lua.Scripts, id string, kind berth.NodeKind, since time.Duration) {
 	t.Helper()
 	rdb := server.Client()
 	now, err := rdb.Time(t.Context()).Result()
@@ -207,10 +207,10 @@ func fallSilent(t *testing.T, server *testredis.Server, s *lua.Scripts, id strin
 	require.NoError(t, rdb.ZIncrBy(t.Context(), s.Keys().NodeBeats(string(kind)), -float64(since.Milliseconds()), id).Err())
 }
 
-// L11: other turns' jobs need not find out that a node fell silent, each by itself; a node that is heard of is not hurt.
+// L11: an unresponsive node is reported, so that jobs of other turns avoid it; a node that heartbeats is not affected.
 func TestReleaseSlots_UnresponsiveNode_IsReported(t *testing.T) {
 	t.Parallel()
-	h := newTurnHouse(t, "n1")
+	h := newTurnTest(t, "n1")
 	state := func() berth.NodeState {
 		nodes, err := h.Scripts.ReadNodes(t.Context(), "n1")
 		require.NoError(t, err)
@@ -219,10 +219,10 @@ func TestReleaseSlots_UnresponsiveNode_IsReported(t *testing.T) {
 	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
 	fell := workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a, Unresponsive: true}}}
-	fallSilent(t, h.server, h.Scripts, "n1", berth.NodeTranslate, time.Second)
+	ageHeartbeat(t, h.server, h.Scripts, "n1", berth.NodeTranslate, time.Second)
 	require.NoError(t, h.ReleaseSlots(t.Context(), fell))
 	require.Equal(t, berth.NodeReady, state())
-	fallSilent(t, h.server, h.Scripts, "n1", berth.NodeTranslate, 6*time.Second)
+	ageHeartbeat(t, h.server, h.Scripts, "n1", berth.NodeTranslate, 6*time.Second)
 	require.NoError(t, h.ReleaseSlots(t.Context(), workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a}}}))
 	require.Equal(t, berth.NodeReady, state())
 	require.NoError(t, h.ReleaseSlots(t.Context(), fell))
@@ -232,10 +232,10 @@ func TestReleaseSlots_UnresponsiveNode_IsReported(t *testing.T) {
 	require.Equal(t, string(berth.CodeNoNode), applicationError(t, err).Type())
 }
 
-// L11: what is refused while Redis is away leaves the decision open; everything that has to happen is tried again.
+// L11: while Redis is unavailable a dispatch is refused and may be retried, and all other activities fail retryably.
 func TestTurns_RedisUnavailable_FailRetryably(t *testing.T) {
 	t.Parallel()
-	h := newTurnHouse(t, "n1")
+	h := newTurnTest(t, "n1")
 	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
 	h.server.Kill()
@@ -269,7 +269,7 @@ func TestDispatchJob_FleetNotRead_Waits(t *testing.T) {
 
 func TestConfirmSlots_HeldAndLost_ReportsEach(t *testing.T) { // L7
 	t.Parallel()
-	h := newTurnHouse(t, "n1")
+	h := newTurnTest(t, "n1")
 	var warnings strings.Builder
 	h.Logger = slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	a, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
@@ -299,7 +299,7 @@ func TestConfirmSlots_HeldAndLost_ReportsEach(t *testing.T) { // L7
 
 func TestFinalizeTurn_FinalizedOrWithdrawn_DeletesAffinity(t *testing.T) { // A6
 	t.Parallel()
-	h := newTurnHouse(t, "n1")
+	h := newTurnTest(t, "n1")
 	ref := workflows.TurnRef{SessionID: "s1", TurnID: "t1", Withdraw: true}
 	_, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
@@ -317,7 +317,7 @@ func TestFinalizeTurn_FinalizedOrWithdrawn_DeletesAffinity(t *testing.T) { // A6
 
 func TestPublishTurn_Repeated_AppendsOnce(t *testing.T) { // A10
 	t.Parallel()
-	h := newTurnHouse(t)
+	h := newTurnTest(t)
 	zero := 0
 	in := workflows.TurnEvents{UserID: "alice", SessionID: "s1", TurnID: "t1", First: 1, Events: []berth.SessionEvent{
 		{Type: berth.EventTurn, SessionID: "s1", TurnID: "t1", SpeakerID: "bob"},
