@@ -37,7 +37,7 @@ type Conferences struct {
 }
 
 // PlaceConference takes an epoch and a slot of a media unit, and writes the new owner, to the ledger first. Without
-// capacity or a licence, a conference that was open before is written as waiting and then tried once more, so that it
+// capacity or a licence, a conference that was open before is written as waiting and then tried again, so that it
 // cannot miss capacity that becomes free in between. Not idempotent: another call takes another slot, and that of the
 // first one expires.
 func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {

@@ -36,7 +36,7 @@ func (s *fakeTemporal) SignalWorkflow(_ context.Context, id, _, signal string, a
 		return serviceerror.NewNotFound("no such workflow")
 	}
 	if s.signals == nil {
-		return errors.New("Temporal is away")
+		return errors.New("Temporal is unavailable")
 	}
 	s.signals <- id + " " + signal
 	if n, ok := arg.(workflows.UnitNotice); ok {
@@ -234,7 +234,7 @@ func TestPlaceConference_Zone_OnlyItsUnits(t *testing.T) {
 	require.Equal(t, berth.CodeNoNode, reply.Code)
 	require.Equal(t, "no media unit is registered in zone nowhere", reply.Message)
 	require.Eventually(t, func() bool { return len(d.Fleet.Snapshot().Pools) == 1 }, 5*time.Second, time.Millisecond,
-		"a zone that nobody is in gets no pool")
+		"a zone without units gets no pool")
 
 	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "here", Generation: d.Fleet.Snapshot().Nodes["here"].Generation}))
 	require.Empty(t, d.temporal.signalled(), "it waits for another zone")
@@ -278,9 +278,9 @@ func TestWakeFor_Capacity_NotifiesThatManyWaiting(t *testing.T) {
 // few is a Temporal that accepts the first signals one at a time, and the others in pairs.
 type few struct {
 	client.Client
-	told  chan string   // signalled workflows
-	under chan struct{} // holds one token while a signal is in flight
-	pair  chan struct{}
+	notified chan string   // signalled workflows
+	under    chan struct{} // holds one token while a signal is in flight
+	pair     chan struct{}
 }
 
 func (f few) SignalWorkflow(ctx context.Context, id, _, _ string, _ any) error {
@@ -288,11 +288,11 @@ func (f few) SignalWorkflow(ctx context.Context, id, _, _ string, _ any) error {
 	case f.under <- struct{}{}:
 		defer func() { <-f.under }()
 	default:
-		if len(f.told) < starter.SequentialSignals {
-			return errors.New("two at once")
+		if len(f.notified) < starter.SequentialSignals {
+			return errors.New("two concurrent signals")
 		}
 	}
-	if len(f.told) >= starter.SequentialSignals {
+	if len(f.notified) >= starter.SequentialSignals {
 		select {
 		case f.pair <- struct{}{}:
 		case <-f.pair:
@@ -300,7 +300,7 @@ func (f few) SignalWorkflow(ctx context.Context, id, _, _ string, _ any) error {
 			return ctx.Err()
 		}
 	}
-	f.told <- id
+	f.notified <- id
 	return nil
 }
 
@@ -319,7 +319,7 @@ func TestLoseUnit_GenerationEnds_NotifiesItsConferences(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	temporal := few{told: make(chan string, many), under: make(chan struct{}, 1), pair: make(chan struct{})}
+	temporal := few{notified: make(chan string, many), under: make(chan struct{}, 1), pair: make(chan struct{})}
 	d.links.Starter = &starter.Starter{Client: temporal}
 	rest := make(chan struct{}) // completes the last pair
 	go func() {
@@ -330,9 +330,9 @@ func TestLoseUnit_GenerationEnds_NotifiesItsConferences(t *testing.T) {
 		}
 	}()
 	require.NoError(t, d.links.LoseUnit(ctx, berth.NodeNotice{NodeID: "u1", Generation: 3, Kind: berth.NodeMedia, Reason: berth.DepartureUnresponsive}))
-	require.Len(t, temporal.told, many-1, "not the one that a later generation has")
+	require.Len(t, temporal.notified, many-1, "not the one that a later generation has")
 	for i := range starter.SequentialSignals {
-		require.Equal(t, workflows.ConferenceWorkflowID(strconv.Itoa(1000+i)), <-temporal.told)
+		require.Equal(t, workflows.ConferenceWorkflowID(strconv.Itoa(1000+i)), <-temporal.notified)
 	}
 	cancel()
 	<-rest
@@ -371,17 +371,17 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 	require.NoError(t, err)
 	require.Equal(t, []berth.UnitRelease{{E164: "1001", Epoch: 1}, {E164: "2000", Epoch: 3}, {E164: "1000", Epoch: 0}}, reply.Withdraw)
 	require.Equal(t, []string{"conference:1000 unit", "conference:1002 unit"}, d.temporal.signalled())
-	told := map[bool]string{}
+	notified := map[bool]string{}
 	for range 2 {
 		n := <-d.temporal.notices
 		require.Equal(t, generation, n.Generation)
 		if n.Copy != nil {
-			told[false] = n.Copy.E164
+			notified[false] = n.Copy.E164
 		} else {
-			told[n.Missing] = fmt.Sprint(n.Epoch)
+			notified[n.Missing] = fmt.Sprint(n.Epoch)
 		}
 	}
-	require.Equal(t, map[bool]string{false: "1000", true: "1"}, told)
+	require.Equal(t, map[bool]string{false: "1000", true: "1"}, notified)
 	_, ok := d.row(t, "1003")
 	require.False(t, ok, "what a late write left is forgotten")
 

@@ -120,7 +120,7 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	in.Conference.Epoch, in.Conference.Revision, in.Release = lost.Owner.Epoch, 5, []berth.Assignment{lost.Slot}
 	_, code = d.place(t, in)
 	require.Equal(t, berth.CodeNoNode, code)
-	require.Zero(t, d.licences(t), "given back")
+	require.Zero(t, d.licences(t), "released")
 	require.Equal(t, []string{"conference:1002 room"}, d.temporal.signalled(), "there is no room in the other one's zone")
 	_, code = d.place(t, in)
 	require.Equal(t, berth.CodeNoNode, code)
@@ -129,7 +129,7 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	before.Conference.Revision++
 	found, code := d.place(t, before)
 	require.Empty(t, code)
-	require.EqualValues(t, 1, found.Owner.Epoch, "without a licence it takes no epoch and no slot, which whoever waits would be told of")
+	require.EqualValues(t, 1, found.Owner.Epoch, "without a licence it takes no epoch and no slot, whose release would notify waiting conferences")
 	d.unit(t, "u3", "there", 1)
 	in.Conference.Revision++
 	_, code = d.place(t, in)

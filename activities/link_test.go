@@ -69,9 +69,9 @@ func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var told sync.Map
+			var signalled sync.Map
 			l := &Links{Logger: slog.New(slog.DiscardHandler), Starter: &starter.Starter{Client: pages{signal: func(id string) error {
-				told.Store(id, true)
+				signalled.Store(id, true)
 				if strings.HasSuffix(id, "-1") {
 					return serviceerror.NewNotFound("it has ended")
 				}
@@ -92,7 +92,7 @@ func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 				}
 			}
 			got := map[string]bool{}
-			told.Range(func(id, _ any) bool { got[id.(string)] = true; return true })
+			signalled.Range(func(id, _ any) bool { got[id.(string)] = true; return true })
 			require.Equal(t, want, got)
 		})
 	}

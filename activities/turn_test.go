@@ -107,9 +107,9 @@ func TestDispatchJob_NodeHasCapacity_ReservesASlot(t *testing.T) { // A3-A5, L6
 	require.Equal(t, 1, h.leases(first.NodeID))
 	_, err = h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.Equal(t, workflows.ErrorExpired, applicationError(t, err).Type(), "its slot is another's by now")
-	anew := jobOf("t1", 0)
-	anew.Dispatch = 2
-	_, err = h.DispatchJob(t.Context(), anew)
+	redispatch := jobOf("t1", 0)
+	redispatch.Dispatch = 2
+	_, err = h.DispatchJob(t.Context(), redispatch)
 	require.NoError(t, err)
 
 	other := jobOf("t2", 5)
@@ -132,9 +132,9 @@ func TestDispatchJob_NoNode_ReportsTheReasons(t *testing.T) { // L9, S4
 	require.NoError(t, app.Details(&detail))
 	require.Positive(t, detail.Reasons[berth.ExcludeFull])
 
-	nobody := jobOf("t2", 0)
-	nobody.PoolID = "translate:en-xx"
-	_, err = h.DispatchJob(t.Context(), nobody)
+	unassigned := jobOf("t2", 0)
+	unassigned.PoolID = "translate:en-xx"
+	_, err = h.DispatchJob(t.Context(), unassigned)
 	app = applicationError(t, err)
 	require.Equal(t, string(berth.CodeNoNode), app.Type())
 	require.NoError(t, app.Details(&detail))
@@ -165,15 +165,15 @@ func TestDispatchJob_FailedGeneration_IsExcludedUntilItRegistersAgain(t *testing
 	h := newTurnTest(t, "n1")
 	first, err := h.DispatchJob(t.Context(), jobOf("t1", 0))
 	require.NoError(t, err)
-	anew := jobOf("t1", 0)
-	anew.Dispatch, anew.AffinityNodeID = 2, "n1"
-	anew.Excluded = []workflows.NodeRef{{NodeID: "n1", Generation: first.Generation}, {NodeID: "n1", Generation: first.Generation - 1}}
-	_, err = h.DispatchJob(t.Context(), anew)
+	redispatch := jobOf("t1", 0)
+	redispatch.Dispatch, redispatch.AffinityNodeID = 2, "n1"
+	redispatch.Excluded = []workflows.NodeRef{{NodeID: "n1", Generation: first.Generation}, {NodeID: "n1", Generation: first.Generation - 1}}
+	_, err = h.DispatchJob(t.Context(), redispatch)
 	require.Equal(t, string(berth.CodeNoNode), applicationError(t, err).Type())
 
 	generation := h.register("n1", 2)
 	require.Eventually(t, func() bool {
-		a, err := h.DispatchJob(t.Context(), anew)
+		a, err := h.DispatchJob(t.Context(), redispatch)
 		return err == nil && a.Generation == generation
 	}, 10*time.Second, 5*time.Millisecond)
 }

@@ -49,9 +49,9 @@ type conference struct {
 //	awaiting-connection  on its unit's list                               open
 //	awaiting-connection  unit lost, or restarted without the conference   awaiting-recovery
 //	awaiting-recovery    a unit has capacity                              creating
-//	any of these         a former unit returned with an earlier copy      open
-//	any of these         released, end time, ended by its unit, or lost   ended
-//	                     for good
+//	any of these         a unit returned with an earlier copy             open
+//	any of these         released, end time, ended by its unit,           ended
+//	                     not recoverable, or recovery given up
 func (c *conference) run(ctx workflow.Context) (berth.Conference, error) {
 	if c.in.Resumed == nil {
 		c.place(ctx)
@@ -74,7 +74,7 @@ func (c *conference) run(ctx workflow.Context) (berth.Conference, error) {
 // step handles one event, and may change the status.
 type step func(workflow.Context)
 
-// next returns what there is to do now, or nil when the conference has to wait. The end precedes everything else.
+// next returns the step for the current status, or nil when the conference has to wait. The end precedes everything else.
 func (c *conference) next(ctx workflow.Context) step {
 	if c.ending.reason != "" {
 		return c.end // -> ended, deleted
@@ -96,7 +96,7 @@ func (c *conference) next(ctx workflow.Context) step {
 	}
 }
 
-// whileCreating waits for the unit's reply to the creation or recovery.
+// whileCreating: a unit was sent the creation or recovery, and its reply decides.
 func (c *conference) whileCreating() step {
 	if c.inFlight.creation.replied() {
 		return c.creationReplied
@@ -104,10 +104,10 @@ func (c *conference) whileCreating() step {
 	return c.nextEvent()
 }
 
-// whileOpen waits until the unit is lost, or Redis loses the row.
+// whileOpen: the owner runs the conference until a notice reports otherwise.
 func (c *conference) whileOpen() step { return c.nextEvent() }
 
-// whileAwaitingConnection waits for the unit's list, and checks at intervals whether the unit is registered at all.
+// whileAwaitingConnection: the unit's list decides. If it does not arrive, the unit's registration is checked at intervals.
 func (c *conference) whileAwaitingConnection(now time.Time) step {
 	if event := c.nextEvent(); event != nil {
 		return event
@@ -118,13 +118,13 @@ func (c *conference) whileAwaitingConnection(now time.Time) step {
 	return nil
 }
 
-// whileAwaitingRecovery tries to place the conference when there may be capacity, and at intervals.
+// whileAwaitingRecovery: another unit is tried when there may be capacity, and at intervals.
 func (c *conference) whileAwaitingRecovery(now time.Time) step {
 	if event := c.nextEvent(); event != nil {
 		return event
 	}
 	if !c.inFlight.any() && (c.inbox.capacity || !now.Before(c.recoveryDue())) {
-		return c.recover
+		return c.retryRecovery
 	}
 	return nil
 }
@@ -220,8 +220,8 @@ func (c *conference) lost(ctx workflow.Context, reason berth.ConferenceEnd, why 
 	}
 }
 
-// recover tries to place the conference again, unless units have refused it for too long.
-func (c *conference) recover(ctx workflow.Context) {
+// retryRecovery tries to place the conference again, unless units have refused it for too long.
+func (c *conference) retryRecovery(ctx workflow.Context) {
 	if !c.record.RefusedAt.IsZero() && !workflow.Now(ctx).Before(c.record.RefusedAt.Add(c.in.Rules.GiveUp)) {
 		c.requestEnd(berth.EndNotRecovered)
 		return

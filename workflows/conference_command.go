@@ -13,7 +13,7 @@ import (
 
 const (
 	// createStart is how long a unit may take to receive a first creation, because a caller waits for it. A recovery may
-	// take as long as any command: many are sent at once, a unit runs few at a time, and its death is reported.
+	// take as long as any command: many are sent concurrently, and a unit runs few at a time, and its death is reported.
 	createStart = 3 * time.Second
 	// lateAfter is how long a unit may take to acknowledge a release before the end is announced.
 	lateAfter = time.Second

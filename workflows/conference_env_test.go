@@ -254,7 +254,7 @@ func (h *conferenceTest) command(ctx context.Context, command string, in berth.U
 		}
 		return nil
 	}
-	return h.response(context.DeadlineExceeded) // there is no such unit
+	return h.response(context.DeadlineExceeded) // unit not found
 }
 
 // response returns a unit's error as its caller receives it; no reply is a timeout.

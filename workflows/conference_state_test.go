@@ -54,7 +54,7 @@ func TestConference_EachEventInEachStatus_LeadsToTheListedStatuses(t *testing.T)
 		},
 	}
 	moved := "awaiting-recovery creating open" // to u2, which acknowledges immediately
-	heard := map[string]struct {
+	events := map[string]struct {
 		tell func(h *conferenceTest)
 		next map[string]string // the statuses that follow, by the status before; none by default
 	}{
@@ -122,7 +122,7 @@ func TestConference_EachEventInEachStatus_LeadsToTheListedStatuses(t *testing.T)
 		},
 	}
 	for status, prepare := range statuses {
-		for name, what := range heard {
+		for name, what := range events {
 			h := newConferenceTest(t, "u1", "u2")
 			prepare(h)
 			before := 0

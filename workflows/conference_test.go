@@ -87,7 +87,7 @@ func TestConference_RedisLosesRow_OpenAgainWhenListed(t *testing.T) {
 		require.Equal(t, int64(7), is.Owner.Generation)
 		require.Equal(t, int64(1), is.Owner.Epoch)
 		hold := h.saves[len(h.saves)-1].Hold
-		require.Equal(t, int64(7), hold.Generation, "the slot is put back")
+		require.Equal(t, int64(7), hold.Generation, "the slot is restored")
 		require.Equal(t, "conference:c1:1", hold.LeaseID)
 		h.release()
 	})
@@ -276,7 +276,7 @@ func TestConference_NotRecoverable_EndsWithItsUnit(t *testing.T) {
 		h.notify(workflows.UnitNotice{NodeID: "u1", Generation: 1, Gone: berth.DepartureDrained})
 	})
 	h.at(2*time.Minute, func() {
-		require.Equal(t, berth.ConferenceOpen, h.conference().Status, "a drain is no death")
+		require.Equal(t, berth.ConferenceOpen, h.conference().Status, "a drain does not move a conference that is not recoverable")
 		h.dies("u1")
 	})
 	is := h.run(legacy)

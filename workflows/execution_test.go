@@ -163,9 +163,9 @@ func TestExecution_NoEligibleNode_IsRefused(t *testing.T) { // S4, X6
 		assign error
 		code   berth.Code
 	}{
-		"nobody can":    {refuse(berth.CodeNoNode, berth.Refusal{Missing: []string{"resize"}}), berth.CodeNoNode},
-		"grace":         {refuse(berth.CodeUnavailable, berth.Refusal{}), berth.CodeUnavailable},
-		"a lost answer": {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil), berth.CodeUnavailable},
+		"no capable node": {refuse(berth.CodeNoNode, berth.Refusal{Missing: []string{"resize"}}), berth.CodeNoNode},
+		"grace":           {refuse(berth.CodeUnavailable, berth.Refusal{}), berth.CodeUnavailable},
+		"a lost answer":   {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil), berth.CodeUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,13 +175,13 @@ func TestExecution_NoEligibleNode_IsRefused(t *testing.T) { // S4, X6
 			}
 			is, err := r.start(executionInput())
 			require.Equal(t, berth.ExecutionWaiting, is.Status, "it never was")
-			var ran, told *temporal.ApplicationError
-			require.ErrorAs(t, err, &ran)
-			require.Equal(t, string(c.code), ran.Type(), "the run fails, so that the id can be used again")
-			require.ErrorAs(t, r.submitted.err, &told)
-			require.Equal(t, string(c.code), told.Type())
+			var failure, reply *temporal.ApplicationError
+			require.ErrorAs(t, err, &failure)
+			require.Equal(t, string(c.code), failure.Type(), "the run fails, so that the id can be used again")
+			require.ErrorAs(t, r.submitted.err, &reply)
+			require.Equal(t, string(c.code), reply.Type())
 			var why berth.Refusal
-			require.NoError(t, told.Details(&why))
+			require.NoError(t, reply.Details(&why))
 			require.Equal(t, "r1", why.SubmissionID)
 			if c.code == berth.CodeNoNode {
 				require.Equal(t, []string{"resize"}, why.Missing)
@@ -213,7 +213,7 @@ func TestExecution_NodesFull_WaitsForCapacity(t *testing.T) {
 	is, err := r.start(executionInput())
 	require.NoError(t, err)
 	require.Equal(t, workflows.ExecuteReply{SubmissionID: "r1", Status: berth.ExecutionWaiting}, r.submitted.reply, "full is accepted")
-	require.Equal(t, "r1", second.reply.SubmissionID, "a replay hears of the first submission")
+	require.Equal(t, "r1", second.reply.SubmissionID, "a replay returns the first submission")
 	require.ErrorContains(t, other.rejected, "another request has this id")
 	require.Equal(t, berth.ExecutionCompleted, is.Status)
 	var pauses []time.Duration
@@ -266,7 +266,7 @@ func TestExecution_NodeFails_RunsOnAnother(t *testing.T) { // S6, S8
 			fine := r.execute
 			r.execute = func(ctx context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
 				require.Equal(t, n, in.Attempt)
-				require.Len(t, r.released, n-1, "the slot of the one before was given back")
+				require.Len(t, r.released, n-1, "the slot of the previous node was released")
 				if n <= len(c.failures) {
 					return berth.ExecuteOutput{}, c.failures[n-1]()
 				}
@@ -286,7 +286,7 @@ func TestExecution_NodeFails_RunsOnAnother(t *testing.T) { // S6, S8
 			for i, a := range is.Attempts {
 				require.Equal(t, c.errors[i], a.Error)
 				require.Equal(t, fmt.Sprintf("execution:x1:%d", i+1), r.assigns[i].LeaseID)
-				require.Len(t, r.assigns[i].Failed, i, "nodes that failed it are passed over")
+				require.Len(t, r.assigns[i].Failed, i, "nodes that failed it are excluded")
 				require.Equal(t, r.assigns[i].LeaseID, r.released[i])
 				require.Equal(t, a.Error == "the node missed heartbeats", r.unresponsive[i])
 			}

@@ -9,8 +9,8 @@ import (
 )
 
 // This file has every name by which workflows and their activities are known to Temporal. They are part of recorded
-// histories: a name is never changed, and never given another meaning. The activities that nodes and media units run on
-// their own task queues are named in package berth, for programs that implement them.
+// histories: a name is never changed, and never given another meaning. The activities of nodes and media units, on their
+// own task queues, are named in package berth, for programs that implement them.
 
 // Workflow types.
 const (

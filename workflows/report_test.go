@@ -31,7 +31,7 @@ func TestReport_Units_EachIsAskedOnItsOwnQueue(t *testing.T) { // C18
 		case queue == berth.NodeTaskQueue("u1", 1):
 			return temporal.NewNonRetryableApplicationError("no", berth.ErrorRefused, nil)
 		case queue == berth.NodeTaskQueue("u2", 2) && asked[queue] < 3:
-			return errors.New("the data proxy is away")
+			return errors.New("the data proxy is unavailable")
 		}
 		return nil
 	}, activity.RegisterOptions{Name: berth.ActivityReportConferences})
@@ -46,5 +46,5 @@ func TestReport_Units_EachIsAskedOnItsOwnQueue(t *testing.T) { // C18
 	require.Equal(t, workflows.ReportResult{Asked: len(in.Units), Unresponsive: in.Units[1:2]}, out)
 	asked := <-held
 	require.Len(t, asked, len(in.Units))
-	require.Equal(t, 3, asked[berth.NodeTaskQueue("u2", 2)], "asked again")
+	require.Equal(t, 3, asked[berth.NodeTaskQueue("u2", 2)], "retried")
 }

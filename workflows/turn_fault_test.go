@@ -19,10 +19,10 @@ import (
 func TestTurn_NodeFails_ContinuesWithoutIt(t *testing.T) { // A4, A11
 	t.Parallel()
 	for name, failure := range map[string]error{
-		"it says so":             errors.New("no such model"),
+		"it reports an error":    errors.New("no such model"),
 		"it is no such node":     temporal.NewNonRetryableApplicationError("no such activity", "ActivityNotRegisteredError", nil),
 		"it does not take it":    temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil),
-		"it falls silent":        temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil),
+		"it misses heartbeats":   temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil),
 		"it takes too long":      temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil),
 		"it is being stopped":    temporal.NewCanceledError(),
 		"it says far too much":   nil,
@@ -220,7 +220,7 @@ func TestTurn_DecisionExpired_NextDispatchDecides(t *testing.T) { // L6
 	decide := u.decide
 	u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
 		if in.Dispatch < 3 {
-			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("lapsed", workflows.ErrorExpired, nil)
+			return berth.Assignment{}, temporal.NewNonRetryableApplicationError("the slot has expired", workflows.ErrorExpired, nil)
 		}
 		return decide(in)
 	}
@@ -244,7 +244,7 @@ func TestTurn_LongJob_SlotIsConfirmed(t *testing.T) { // L7
 	u.finalize(25*sec, berth.FinalizeManual)
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Len(t, r.confirmed, 2, "all that run, at once")
+	require.Len(t, r.confirmed, 2, "all running jobs, in one call")
 	require.Len(t, r.confirmed[0].Slots, 3)
 	for _, s := range r.confirmed[0].Slots {
 		require.NotEmpty(t, s.LeaseID)
@@ -285,7 +285,7 @@ func TestTurn_RedisLosesSlots_AreRestored(t *testing.T) { // L12
 	for _, c := range r.confirmed {
 		require.Len(t, c.Slots, 1)
 	}
-	require.Equal(t, int64(5), r.confirmed[5].Slots[0].Generation, "the generation that it was put back on")
+	require.Equal(t, int64(5), r.confirmed[5].Slots[0].Generation, "the generation on which it was restored")
 }
 
 // A slot that was released while it was being confirmed is released again: in a grace period the confirmation may have

@@ -189,7 +189,7 @@ func (t *turn) accept(ctx workflow.Context, j *job, finalize berth.Finalize) {
 }
 
 // decide chooses the node of the job's next dispatch. A decision whose reply was lost, and whose slot has expired since,
-// counts as a dispatch.
+// is counted as a dispatch.
 func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 	in := DispatchInput{
 		SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, RequestID: j.RequestID,

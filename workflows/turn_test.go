@@ -286,7 +286,7 @@ func (u *turnTest) run() turnEffects {
 			}
 		}
 	}
-	require.Empty(u.t, taken, "every slot is given back")
+	require.Empty(u.t, taken, "every slot is released")
 	return out
 }
 
@@ -623,7 +623,7 @@ func TestTurn_Finalize_EndsOnce(t *testing.T) { // A1
 	require.Equal(t, berth.CodeNotFound, stranger.code())
 	require.Equal(t, workflows.FinalizeReply{Status: berth.TurnFinalized, Reason: berth.FinalizeTimeout, Jobs: 1}, once.reply)
 	require.Equal(t, berth.CodeTurnFinalized, twice.code())
-	require.ErrorContains(t, twice.rejected, "finalized (timeout)", "it tells how it ended")
+	require.ErrorContains(t, twice.rejected, "finalized (timeout)", "it states how the turn ended")
 	require.Equal(t, "turn, 0:text 0 by n1, done(timeout 0/1)", r.stream())
 	require.Len(t, r.finalized, 1)
 }
@@ -649,8 +649,8 @@ func TestTurn_Segment_RestartsTheTimeout(t *testing.T) { // A1
 func TestTurn_OutageDuringTimeout_IsExtended(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		hear func() func() (workflows.Availability, error)
-		ends time.Duration
+		available func() func() (workflows.Availability, error)
+		ends      time.Duration
 	}{
 		"a grace ended in between": {func() func() (workflows.Availability, error) {
 			since := []time.Duration{10 * time.Second, 40 * time.Second}
@@ -660,7 +660,7 @@ func TestTurn_OutageDuringTimeout_IsExtended(t *testing.T) {
 				return workflows.Availability{For: next}, nil
 			}
 		}, 50 * time.Second},
-		"Redis is away as it fires": {func() func() (workflows.Availability, error) {
+		"Redis is unavailable when it fires": {func() func() (workflows.Availability, error) {
 			calls := 0
 			return func() (workflows.Availability, error) {
 				if calls++; calls < 6 { // 3.1 s
@@ -676,7 +676,7 @@ func TestTurn_OutageDuringTimeout_IsExtended(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := newTurnTest(t)
-			u.available = c.hear()
+			u.available = c.available()
 			u.submit(0, 0)
 			r := u.run()
 			require.NoError(t, r.err)
