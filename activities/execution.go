@@ -23,7 +23,7 @@ type Executions struct {
 // Idempotent by lease id while the slot is held.
 func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (workflows.AssignReply, error) {
 	a, err := e.Placer.Assign(ctx, in.LeaseID, placement.Request{
-		Requirements: in.Where, Failed: generations(in.Failed), Hold: in.Hold,
+		Requirements: in.Where, Failed: generations(in.Failed),
 	})
 	if err != nil {
 		return workflows.AssignReply{}, refused(err)

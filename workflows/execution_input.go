@@ -52,8 +52,6 @@ type AssignInput struct {
 	Where   berth.Requirements `json:"where"`
 	// Failed are generations that failed the work. Their nodes are excluded until they have registered again.
 	Failed []NodeRef `json:"failed,omitempty"`
-	// Hold is for how long an unconfirmed slot is held; 0 is lua.Unconfirmed.
-	Hold time.Duration `json:"hold,omitempty"`
 }
 
 // AssignReply is the result of AssignNode: the slot, and the current failover settings.
