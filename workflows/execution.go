@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -22,8 +21,6 @@ const (
 	slotSlack = 10 * time.Second
 	// stopTimeout is how long a node may take to report that it has stopped cancelled work.
 	stopTimeout = 10 * time.Second
-	// maxErrorBytes bounds the text of a node's error.
-	maxErrorBytes = 500
 )
 
 // Execution runs a named executor on a node, and on another one when that fails or dies. A failed or cancelled execution
@@ -51,7 +48,7 @@ type execution struct {
 func (e *execution) setup(ctx workflow.Context) error {
 	in := e.in
 	if in.ExecutionID == "" || in.Executor == "" || in.Where.PoolID == "" || in.Timeout <= 0 || in.Deadline <= 0 {
-		return executionError(berth.CodeInternal, "execution input lacks an id, executor, pool, timeout or deadline")
+		return refuse(berth.CodeInternal, "execution input lacks an id, executor, pool, timeout or deadline")
 	}
 	e.state = berth.Execution{
 		ID: in.ExecutionID, UserID: in.UserID, Executor: in.Executor, PoolID: in.Where.PoolID,
@@ -74,7 +71,7 @@ func (e *execution) setup(ctx workflow.Context) error {
 	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateExecute, e.submit, workflow.UpdateHandlerOptions{
 		Validator: func(_ workflow.Context, req ExecuteRequest) error {
 			if req.RequestHash != in.RequestHash {
-				return executionError(berth.CodeIdempotencyMismatch, "another request has this id")
+				return refuse(berth.CodeIdempotencyMismatch, "another request has this id")
 			}
 			return nil
 		},
@@ -182,11 +179,11 @@ func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error)
 	case ctx.Err() != nil:
 		return temporal.NewCanceledError()
 	case errors.As(err, &app) && app.NonRetryable() && app.Type() == string(berth.CodeInvalid):
-		return executionError(berth.CodeInvalid, attemptError(err)) // every node would reject it
+		return refuse(berth.CodeInvalid, attemptError(err)) // every node would reject it
 	case e.left(ctx) <= 0:
-		return executionError(berth.CodeDeadlineExceeded, "the execution did not finish before its deadline")
+		return refuse(berth.CodeDeadlineExceeded, "the execution did not finish before its deadline")
 	case !reply.EnableFailover || len(e.state.Attempts) > reply.MaxRetries:
-		return executionError(berth.CodeNodeFailed,
+		return refuse(berth.CodeNodeFailed,
 			fmt.Sprintf("attempt %d failed, on %s: %s", len(e.state.Attempts), reply.NodeID, attemptError(err)))
 	}
 	e.release(ctx)
@@ -199,7 +196,7 @@ func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error)
 func (e *execution) end(ctx workflow.Context, out json.RawMessage, err error) error {
 	var app *temporal.ApplicationError
 	if err == nil && len(out) > berth.MaxExecutionBytes {
-		err = executionError(berth.CodeTooLarge, fmt.Sprintf("the output exceeds the limit of %d bytes", berth.MaxExecutionBytes))
+		err = refuse(berth.CodeTooLarge, fmt.Sprintf("the output exceeds the limit of %d bytes", berth.MaxExecutionBytes))
 	}
 	e.state.EndedAt = workflow.Now(ctx)
 	switch {
@@ -228,29 +225,4 @@ func (e *execution) finish(ctx workflow.Context, err error) (berth.Execution, er
 		return berth.Execution{}, werr
 	}
 	return e.state, err
-}
-
-// executionError returns an error that a retry would not fix.
-func executionError(code berth.Code, message string) error {
-	return temporal.NewNonRetryableApplicationError(message, string(code), nil)
-}
-
-// attemptError describes in one short line why a node failed.
-func attemptError(err error) string {
-	var app *temporal.ApplicationError
-	var timeout *temporal.TimeoutError
-	switch {
-	case errors.As(err, &app):
-		return clipText(printable(app.Message()), maxErrorBytes)
-	case temporal.IsCanceledError(err):
-		return "the node cancelled the work"
-	case !errors.As(err, &timeout):
-		return "the node's response could not be decoded"
-	case timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
-		return "the node did not accept the work in time"
-	case timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT:
-		return "the node missed heartbeats"
-	default:
-		return "the node did not finish in time"
-	}
 }

@@ -3,10 +3,7 @@ package workflows
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -58,7 +55,7 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 		}
 		left := e.left(ctx)
 		if left <= 0 {
-			return reply, executionError(berth.CodeDeadlineExceeded, "no node was available before the deadline: "+refusalMessage(err))
+			return reply, refuse(berth.CodeDeadlineExceeded, "no node was available before the deadline: "+refusalMessage(err))
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			return reply, e.continueAsNew(ctx)
@@ -76,7 +73,7 @@ func (e *execution) settle(reply AssignReply, err error) {
 	case code == "":
 		e.state.Status, e.state.NodeID = berth.ExecutionRunning, reply.NodeID
 	case temporal.IsCanceledError(err):
-		e.refusal = executionError(berth.CodeCancelled, "the execution was cancelled")
+		e.refusal = refuse(berth.CodeCancelled, "the execution was cancelled")
 	case code != berth.CodeNodeFull:
 		e.refusal = err
 	}
@@ -108,7 +105,7 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 	case errors.As(err, &app) || temporal.IsCanceledError(err):
 		return AssignReply{}, err
 	default: // the reply was lost: the slot expires unless the next attempt finds it
-		return AssignReply{}, executionError(berth.CodeUnavailable, "node assignment is unavailable; retry in a few seconds")
+		return AssignReply{}, refuse(berth.CodeUnavailable, "node assignment is unavailable; retry in a few seconds")
 	}
 	e.slot.held, e.slot.unresponsive, e.slot.Assignment = true, false, reply.Assignment
 	e.slot.until = workflow.Now(ctx).Add(e.timeout(ctx) + slotSlack)
@@ -191,43 +188,4 @@ func (e *execution) continueAsNew(ctx workflow.Context) error {
 		Attempts: e.state.Attempts, Failed: e.failed,
 	}
 	return workflow.NewContinueAsNewError(ctx, ExecutionWorkflow, in)
-}
-
-// refusalCode returns the code of an activity's refusal; CodeInternal when it failed otherwise, empty for nil.
-func refusalCode(err error) berth.Code {
-	var app *temporal.ApplicationError
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &app):
-		return berth.Code(app.Type())
-	default:
-		return berth.CodeInternal
-	}
-}
-
-func refusalMessage(err error) string {
-	var app *temporal.ApplicationError
-	if errors.As(err, &app) {
-		return app.Message()
-	}
-	return "node assignment is unavailable"
-}
-
-// printable returns text from outside as one printable line.
-func printable(text string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool {
-		return !unicode.IsGraphic(r) || unicode.IsSpace(r)
-	}), " ")
-}
-
-// clipText cuts text from outside to limit bytes and an ellipsis, because histories hold small values only.
-func clipText(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return strings.TrimSpace(text[:limit]) + "…"
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -51,7 +50,7 @@ const linkCommandDefault = 10 * time.Second
 // again.
 func Link(ctx workflow.Context, in LinkInput) error {
 	if in.NodeID == "" || in.Generation == 0 {
-		return temporal.NewNonRetryableApplicationError("link input lacks a unit", string(berth.CodeInternal), nil)
+		return refuse(berth.CodeInternal, "link input lacks a unit")
 	}
 	if in.Command <= 0 {
 		in.Command = linkCommandDefault

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -52,7 +51,7 @@ type turn struct {
 
 func (t *turn) setup(ctx workflow.Context) error {
 	if t.in.TurnID == "" || t.in.SessionID == "" || t.in.UserID == "" || t.in.Timeout <= 0 || t.in.JobTimeout <= 0 {
-		return temporal.NewNonRetryableApplicationError("turn input lacks an id or a timeout", string(berth.CodeInternal), nil)
+		return refuse(berth.CodeInternal, "turn input lacks an id or a timeout")
 	}
 	t.status, t.startedAt = berth.TurnOpen, workflow.Now(ctx)
 	t.lastSegment = t.startedAt
@@ -169,7 +168,7 @@ func (t *turn) endWithoutJobs(ctx, detached workflow.Context) (bool, error) {
 	case ctx.Err() != nil:
 		return true, ctx.Err()
 	default:
-		return true, temporal.NewNonRetryableApplicationError("no job was submitted", string(berth.CodeDeadlineExceeded), nil)
+		return true, refuse(berth.CodeDeadlineExceeded, "no job was submitted")
 	}
 }
 
@@ -222,8 +221,3 @@ func (t *turn) finalize(ctx workflow.Context, reason berth.Finalize) {
 // TurnNotFound is the text for another user's turn. It equals the API's text for a turn that never existed, so that the
 // reply does not reveal which turns exist.
 const TurnNotFound = "turn not found"
-
-// refuse is the error of a validator.
-func refuse(code berth.Code, message string) error {
-	return temporal.NewNonRetryableApplicationError(message, string(code), nil)
-}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -271,18 +270,6 @@ func (t *turn) readmit(j *job) {
 			j.avoided = append(j.avoided, n)
 		}
 	}
-}
-
-// unresponsive reports whether a node did not accept its work, or missed heartbeats while running it.
-func unresponsive(err error) bool {
-	var timeout *temporal.TimeoutError
-	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
-}
-
-// permanent reports whether the node rejected the segment itself, so that every node would.
-func permanent(err error) bool {
-	var app *temporal.ApplicationError
-	return errors.As(err, &app) && app.NonRetryable() && app.Type() == string(berth.CodeInvalid)
 }
 
 // failureMessage describes for the user why the job failed.

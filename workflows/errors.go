@@ -1,0 +1,93 @@
+package workflows
+
+import (
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+)
+
+// maxErrorBytes bounds the text of a node's error.
+const maxErrorBytes = 500
+
+// refuse returns an error whose type is the code, which a retry would not fix.
+func refuse(code berth.Code, message string) error {
+	return temporal.NewNonRetryableApplicationError(message, string(code), nil)
+}
+
+// refusalCode returns the code of an activity's refusal; CodeInternal when it failed otherwise, empty for nil.
+func refusalCode(err error) berth.Code {
+	var app *temporal.ApplicationError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &app):
+		return berth.Code(app.Type())
+	default:
+		return berth.CodeInternal
+	}
+}
+
+// refusalMessage returns the text of an activity's refusal.
+func refusalMessage(err error) string {
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) {
+		return app.Message()
+	}
+	return "node assignment is unavailable"
+}
+
+// printable returns text from outside as one printable line.
+func printable(text string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool {
+		return !unicode.IsGraphic(r) || unicode.IsSpace(r)
+	}), " ")
+}
+
+// clipText cuts text from outside to limit bytes and an ellipsis, because histories hold small values only.
+func clipText(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return strings.TrimSpace(text[:limit]) + "…"
+}
+
+// unresponsive reports whether a node did not accept its work, or missed heartbeats while running it.
+func unresponsive(err error) bool {
+	var timeout *temporal.TimeoutError
+	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
+}
+
+// permanent reports whether the node rejected the segment itself, so that every node would.
+func permanent(err error) bool {
+	var app *temporal.ApplicationError
+	return errors.As(err, &app) && app.NonRetryable() && app.Type() == string(berth.CodeInvalid)
+}
+
+// attemptError describes in one short line why a node failed.
+func attemptError(err error) string {
+	var app *temporal.ApplicationError
+	var timeout *temporal.TimeoutError
+	switch {
+	case errors.As(err, &app):
+		return clipText(printable(app.Message()), maxErrorBytes)
+	case temporal.IsCanceledError(err):
+		return "the node cancelled the work"
+	case !errors.As(err, &timeout):
+		return "the node's response could not be decoded"
+	case timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
+		return "the node did not accept the work in time"
+	case timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT:
+		return "the node missed heartbeats"
+	default:
+		return "the node did not finish in time"
+	}
+}
