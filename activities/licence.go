@@ -45,7 +45,7 @@ func (c *Conferences) takeLicence(
 
 func (c *Conferences) noLicence() workflows.PlaceReply {
 	return workflows.PlaceReply{
-		Code: berth.CodeNoLicence, Message: fmt.Sprintf("every licence is in use: %d, one for each conference", c.Licences),
+		Code: berth.CodeNoLicence, Message: fmt.Sprintf("no free licence: all %d are in use, one for each conference", c.Licences),
 	}
 }
 

@@ -44,7 +44,7 @@ func TestPlaceConference_NoLicence_IsRefused(t *testing.T) {
 	require.Empty(t, code)
 	refused, code := d.place(t, request("1002"))
 	require.Equal(t, berth.CodeNoLicence, code)
-	require.Equal(t, "every licence is in use: 1, one for each conference", refused.Message)
+	require.Equal(t, "no free licence: all 1 are in use, one for each conference", refused.Message)
 	require.Zero(t, refused.Slot)
 
 	// A slot that was reserved while another conference took the last licence is released.

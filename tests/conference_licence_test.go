@@ -36,7 +36,7 @@ func licencesAreKept(t *testing.T, keeps bool) {
 		p := problem(t, err)
 		require.Equal(t, http.StatusServiceUnavailable, p.Status)
 		require.Equal(t, berth.CodeNoLicence, p.Code)
-		require.Contains(t, p.Detail, "there are 2")
+		require.Contains(t, p.Detail, "all 2 are in use")
 	}
 	licences := func(want int) {
 		t.Helper()
