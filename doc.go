@@ -1,6 +1,6 @@
-// Package berth holds the nouns of a durable dispatcher for scarce capacity: tasks, steps, events,
-// and the error codes its HTTP API answers with. It imports the standard library only, and
-// every other package of the house may import it.
+// Package berth holds the domain types of a durable dispatcher for scarce capacity: tasks, turns, conferences, nodes,
+// their events, and the error codes of the HTTP API. It imports the standard library only; every other package may
+// import it.
 //
-// Words follow the glossary of docs/architecture.md. Ids such as T4 name the requirement a rule comes from.
+// docs/architecture.md defines the terms.
 package berth

@@ -2,7 +2,7 @@ package berth
 
 import "time"
 
-// Tier is what a user's request is served as; fixed when the task is accepted (T18).
+// Tier is the service level of a request, fixed when the task is accepted.
 type Tier string
 
 // The two tiers.
@@ -11,23 +11,23 @@ const (
 	TierFree Tier = "free"
 )
 
-// Mode is the experience of a model call: tokens as they come, one JSON answer, or reading an image.
+// Mode is the form of a model call: a streamed answer, one JSON answer, or the text of an image.
 type Mode string
 
-// The modes. ModeBatch and ModeVision answer once, ModeStream token by token.
+// The modes. ModeBatch and ModeVision return one result, ModeStream tokens.
 const (
 	ModeStream Mode = "stream"
 	ModeBatch  Mode = "batch"
 	ModeVision Mode = "vision"
 )
 
-// Queue is experience mode x tier (T2), for instance q_paid_stream.
+// Queue combines tier and mode, for instance q_paid_stream.
 type Queue string
 
-// QueueFor names the queue of a tier and mode.
+// QueueFor returns the queue of a tier and mode.
 func QueueFor(tier Tier, mode Mode) Queue { return Queue("q_" + string(tier) + "_" + string(mode)) }
 
-// Queues lists the six queues from the highest weight to the lowest (T4).
+// Queues returns the six queues from the highest weight to the lowest.
 func Queues() []Queue {
 	return []Queue{
 		QueueFor(TierPaid, ModeStream), QueueFor(TierPaid, ModeBatch), QueueFor(TierPaid, ModeVision),
@@ -35,19 +35,20 @@ func Queues() []Queue {
 	}
 }
 
-// TaskQueue is the Temporal task queue of one queue and model (T3): an exhausted model never blocks another.
+// TaskQueue returns the Temporal task queue of a queue and model. Each model has its own, so that an exhausted model
+// does not block others.
 func TaskQueue(q Queue, model string) string { return string(q) + "." + model }
 
-// Locale is the language prompts and answers are in (T23).
+// Locale is the language of prompts and answers.
 type Locale string
 
-// The locales with prompts of their own.
+// The supported locales.
 const (
 	LocaleEN Locale = "en"
 	LocaleZH Locale = "zh"
 )
 
-// TaskStatus is where a task stands (T17). Statuses only move forward, and the last three are final.
+// TaskStatus is the status of a task. Statuses only move forward, and the last three are final.
 type TaskStatus string
 
 // The statuses of a task.
@@ -62,12 +63,12 @@ const (
 	TaskCancelled      TaskStatus = "CANCELLED"
 )
 
-// Final tells whether the status can no longer change.
+// Final reports whether the status can no longer change.
 func (s TaskStatus) Final() bool {
 	return s == TaskCompleted || s == TaskFailed || s == TaskCancelled
 }
 
-// TaskStatuses lists all statuses.
+// TaskStatuses returns all statuses in their order.
 func TaskStatuses() []TaskStatus {
 	return []TaskStatus{
 		TaskPending, TaskOCRPending, TaskSummaryPending, TaskMatchPending, TaskStreaming,
@@ -75,7 +76,7 @@ func TaskStatuses() []TaskStatus {
 	}
 }
 
-// StepName names one model call of a task. It keys the step's effects: (task, step) happens once.
+// StepName is the name of one model call of a task.
 type StepName string
 
 // The steps.
@@ -87,7 +88,7 @@ const (
 	StepCustomize StepName = "customize"
 )
 
-// Step is one model call as it was planned when the task was accepted: routing is fixed there.
+// Step is one model call with the routing that was fixed when the task was accepted.
 type Step struct {
 	Name     StepName `json:"name"`
 	Template Template `json:"template"`
@@ -96,7 +97,7 @@ type Step struct {
 	Model    string   `json:"model"`
 }
 
-// PendingStatus is the task's status while it waits for this step's model.
+// PendingStatus returns the status of a task that waits for this step's model.
 func (s Step) PendingStatus() TaskStatus {
 	switch s.Name {
 	case StepOCR:
@@ -153,18 +154,18 @@ type Task struct {
 	EndedAt       time.Time
 }
 
-// Usage is what model calls consumed; best effort, some providers report none (T19).
+// Usage is what model calls consumed. It is estimated for providers that report none.
 type Usage struct {
 	InputTokens  int64 `json:"inputTokens"`
 	OutputTokens int64 `json:"outputTokens"`
 }
 
-// Add is the sum of both.
+// Add returns the sum of both.
 func (u Usage) Add(o Usage) Usage {
 	return Usage{InputTokens: u.InputTokens + o.InputTokens, OutputTokens: u.OutputTokens + o.OutputTokens}
 }
 
-// AssetKind tells what an asset holds.
+// AssetKind is the kind of an asset's content.
 type AssetKind string
 
 // The kinds of assets.
@@ -174,7 +175,7 @@ const (
 	AssetResult AssetKind = "result"
 )
 
-// Asset is an image or text kept by id (T26). Content is left out of listings.
+// Asset is a stored image or text.
 type Asset struct {
 	ID        string    `json:"assetId"`
 	UserID    string    `json:"userId"`

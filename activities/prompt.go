@@ -12,16 +12,16 @@ import (
 	"berth/internal/llm"
 )
 
-// How much gathered context goes into a prompt (T22).
+// Bounds of the background in a prompt.
 const (
 	maxPassages  = 6
 	maxFound     = 30
 	maxSummaries = 3
-	// maxQuery bounds the text whose words are searched for.
+	// maxQuery bounds the text that a search uses, in bytes.
 	maxQuery = 4000
 )
 
-// prompt loads what the step needs by id and fills its template.
+// prompt loads the step's inputs by id and fills its template.
 func (s *step) prompt(ctx context.Context) ([]llm.Message, error) {
 	in, err := s.input(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *step) addBackground(ctx context.Context, in *llm.Input) error {
 	return nil
 }
 
-// words are the values of a JSON summary, or the text itself.
+// words returns the values of a JSON summary, or the text itself.
 func words(text string) string {
 	var v any
 	if json.Unmarshal([]byte(text), &v) == nil {

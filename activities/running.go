@@ -10,9 +10,9 @@ import (
 	"berth/lua"
 )
 
-// Running knows the calls of this process by task, so that one can be stopped the moment its task is cancelled.
-// The news is a hint: whoever misses it is refused at its next append, or hears it with its next heartbeat.
-// One goroutine owns the table; Run is that goroutine.
+// Running registers the model calls of this process by task, so that a call stops as soon as its task is cancelled.
+// The notification is a hint: a call that misses it is rejected at its next append or cancelled by its next heartbeat.
+// Run owns the table.
 type Running struct {
 	scripts *lua.Scripts
 	logger  *slog.Logger
@@ -27,7 +27,7 @@ type entry struct {
 	id     uint64
 }
 
-// NewRunning makes a table that listens on the scripts' Redis once Run is called.
+// NewRunning returns an empty table. It receives notifications while Run runs.
 func NewRunning(scripts *lua.Scripts, logger *slog.Logger) *Running {
 	return &Running{
 		scripts: scripts, logger: logger,
@@ -35,7 +35,7 @@ func NewRunning(scripts *lua.Scripts, logger *slog.Logger) *Running {
 	}
 }
 
-// Run owns the table until ctx ends.
+// Run maintains the table until ctx ends.
 func (r *Running) Run(ctx context.Context) error {
 	defer close(r.done)
 	ends := redisconn.NewListener(r.scripts, redisconn.ListenerOptions{
@@ -69,7 +69,7 @@ func (r *Running) Run(ctx context.Context) error {
 	}
 }
 
-// Watch returns a context that is cancelled when the task ends elsewhere. stop must be called.
+// Watch returns a context that is cancelled when another process ends the task. The caller must call stop.
 func (r *Running) Watch(ctx context.Context, taskID string, id uint64) (watched context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	e := entry{taskID: taskID, cancel: cancel, id: id}
@@ -86,11 +86,11 @@ func (r *Running) Watch(ctx context.Context, taskID string, id uint64) (watched 
 	}
 }
 
-// Tell lets every worker hear that a task is over.
-func (r *Running) Tell(ctx context.Context, taskID string) {
+// NotifyEnd notifies all workers that a task has ended.
+func (r *Running) NotifyEnd(ctx context.Context, taskID string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := r.scripts.PublishTaskEnd(ctx, taskID); err != nil {
-		r.logger.Debug("tell workers that a task is over", "task", taskID, "error", err)
+		r.logger.Debug("end of task not published to the workers", "task", taskID, "error", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package activities holds the side effects of the workflows' stories, one file a story. Every activity is
-// idempotent by (task, step): what it writes is keyed so, and an older attempt's writes are refused.
+// Package activities implements the side effects of the workflows, one file per workflow. Every activity is idempotent:
+// its writes are keyed by what they belong to, and those of an older attempt are rejected.
 package activities
 
 import (
@@ -19,15 +19,15 @@ import (
 
 // TaskOptions are the settings of model calls.
 type TaskOptions struct {
-	// CallTimeout is the longest one call may hold its model's slot (L7).
+	// CallTimeout is the longest time for which one call may hold its model's slot.
 	CallTimeout time.Duration
-	// Drain is how long a stopping worker lets a call go on.
+	// Drain is how long a call may continue on a worker that stops.
 	Drain time.Duration
-	// Debug publishes debug events outside production (T14).
+	// Debug publishes debug events, except in production.
 	Debug bool
 }
 
-// Tasks are the side effects of the Task workflow.
+// Tasks implements the activities of the Task workflow.
 type Tasks struct {
 	Ledger  *ledger.Ledger
 	Streams *stream.Publisher
@@ -43,7 +43,7 @@ func channel(userID, serviceID, taskID string) lua.Channel {
 	return lua.Channel{UserID: userID, ServiceID: serviceID, TaskID: taskID}
 }
 
-// AcceptTask writes the task's row and opens its stream from it. Called again it finds both (T7).
+// AcceptTask writes the task's row and opens its event stream. It is idempotent.
 func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflows.AcceptReply, error) {
 	now := time.Now()
 	row, created, err := a.Ledger.CreateTask(ctx, berth.Task{
@@ -53,7 +53,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 		return workflows.AcceptReply{}, translate(ctx, err)
 	}
 	if row.UserID != in.UserID || row.RequestHash != in.RequestHash {
-		return workflows.AcceptReply{}, final(berth.CodeIdempotencyMismatch, "another request has this id", nil)
+		return workflows.AcceptReply{}, final(berth.CodeIdempotencyMismatch, "task id is already used for a different request", nil)
 	}
 	reply := workflows.AcceptReply{Status: row.Status, Created: created, DeadlineAt: row.DeadlineAt}
 	if row.Status.Final() {
@@ -61,23 +61,22 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	}
 	ch := channel(in.UserID, in.ServiceID, in.ID)
 	if err := a.Streams.Open(ctx, ch, row.Fence, row.DeadlineAt); err != nil {
-		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "the event stream cannot be opened", 0, err)
+		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "event stream not opened", 0, err)
 	}
 	queued := a.event(row, berth.EventQueued, berth.StageQueue)
 	queued.Queue, queued.Model, queued.Tier, queued.Status = in.Steps[0].Queue, in.Steps[0].Model, in.Tier, in.Steps[0].PendingStatus()
 	if err := a.Streams.Publish(ctx, ch, row.Fence, queued); err != nil {
-		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "the event stream cannot be written", 0, err)
+		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "event not written to the stream", 0, err)
 	}
 	return reply, nil
 }
 
-// WithdrawTask takes back the row of an acceptance that did not succeed.
+// WithdrawTask deletes the row of an acceptance that failed.
 func (a *Tasks) WithdrawTask(ctx context.Context, ref workflows.TaskRef) error {
 	return translate(ctx, a.Ledger.WithdrawTask(ctx, ref.TaskID))
 }
 
-// FinishTask is the compare-and-set that decides how a task ended (T13); whoever comes second gets the first
-// one's decision.
+// FinishTask ends the task by a compare-and-set and returns its outcome. Later calls return the outcome of the first.
 func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflows.TaskResult, error) {
 	row, _, err := a.Ledger.FinishTask(ctx, ledger.End{
 		TaskID: in.TaskID, Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code, Message: in.Message,
@@ -86,13 +85,13 @@ func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflow
 		return workflows.TaskResult{}, translate(ctx, err)
 	}
 	if row.Status != berth.TaskCompleted {
-		a.Running.Tell(ctx, in.TaskID)
+		a.Running.NotifyEnd(ctx, in.TaskID)
 	}
 	return workflows.TaskResult{Status: row.Status, ResultAssetID: row.ResultAssetID, Code: row.ErrorCode}, nil
 }
 
-// PublishEnd copies the row's decision into the stream's one terminal event. A stream that is gone (Redis lost
-// it) needs none: its readers are served from the row (T16).
+// PublishEnd appends the stream's terminal event, made from the row. A stream that Redis has lost needs none: its readers
+// are served from the row.
 func (a *Tasks) PublishEnd(ctx context.Context, ref workflows.TaskRef) error {
 	row, err := a.Ledger.GetTask(ctx, ref.TaskID)
 	if err != nil {
@@ -110,7 +109,7 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref workflows.TaskRef) error {
 	}
 	_, err = a.Streams.End(ctx, channel(row.UserID, row.ServiceID, row.ID), ev)
 	if err != nil && !errors.Is(err, stream.ErrAbsent) {
-		return again(berth.CodeUnavailable, "the terminal event cannot be written", 0, err)
+		return again(berth.CodeUnavailable, "terminal event not written to the stream", 0, err)
 	}
 	return nil
 }

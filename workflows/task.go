@@ -19,7 +19,7 @@ type TaskInput struct {
 	StepTimeout time.Duration `json:"stepTimeout"`
 }
 
-// TaskResult is how a task ended.
+// TaskResult is the outcome of a task.
 type TaskResult struct {
 	Status        berth.TaskStatus `json:"status"`
 	ResultAssetID string           `json:"resultAssetId,omitempty"`
@@ -28,7 +28,7 @@ type TaskResult struct {
 
 // SubmitRequest is the argument of the submit update.
 type SubmitRequest struct {
-	// SubmissionID is unique per HTTP request: whoever gets another one's id back has made a replay.
+	// SubmissionID is unique per HTTP request: a reply with another id marks a replay.
 	SubmissionID string `json:"submissionId"`
 	RequestHash  string `json:"requestHash"`
 }
@@ -37,7 +37,7 @@ type SubmitRequest struct {
 type SubmitReply struct {
 	SubmissionID string           `json:"submissionId"`
 	Status       berth.TaskStatus `json:"status"`
-	// Replay: the row was there before this run, a later submission of a task that is over.
+	// Replay: the row existed before this run; the task had already ended.
 	Replay bool `json:"replay,omitempty"`
 }
 
@@ -81,12 +81,12 @@ type TaskRef struct {
 	TaskID string `json:"taskId"`
 }
 
-// stepAttempts bounds how often one model call is made: with the intervals of stepRetry about 45 s of a
-// provider that is away, or eight workers killed under one call.
+// stepAttempts bounds how often one model call is attempted: with the intervals of the retry policy it covers about 45 s
+// of an unavailable provider, or eight killed workers.
 const stepAttempts = 8
 
-// Task runs one LLM request: accepted, step after step, and ended exactly once. A task that failed or was
-// cancelled ends its run the same way, so that the Temporal UI shows it; the ledger's row is the truth.
+// Task runs one LLM request: it accepts the task, runs its steps in order and ends it exactly once. The run of a failed or
+// cancelled task ends the same way, so that the Temporal UI shows it; the ledger's row is authoritative.
 func Task(ctx workflow.Context, in TaskInput) (TaskResult, error) {
 	t := &task{in: in}
 	if err := t.setup(ctx); err != nil {
@@ -114,14 +114,14 @@ func (t *task) setup(ctx workflow.Context) error {
 	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateSubmit, t.submit, workflow.UpdateHandlerOptions{
 		Validator: func(_ workflow.Context, req SubmitRequest) error {
 			if req.RequestHash != t.in.RequestHash {
-				return temporal.NewNonRetryableApplicationError("another request has this id", string(berth.CodeIdempotencyMismatch), nil)
+				return temporal.NewNonRetryableApplicationError("task id is already used for a different request", string(berth.CodeIdempotencyMismatch), nil)
 			}
 			return nil
 		},
 	})
 }
 
-// submit answers once the task is accepted or refused. Equal submissions share the update, and so the reply.
+// submit returns once the task is accepted or refused. Equal submissions share the update and its reply.
 func (t *task) submit(ctx workflow.Context, req SubmitRequest) (SubmitReply, error) {
 	if t.firstID == "" {
 		t.firstID = req.SubmissionID
@@ -142,7 +142,7 @@ func (t *task) run(ctx workflow.Context) (TaskResult, error) {
 		return TaskResult{}, t.withdraw(ctx)
 	}
 	if t.accepted.Status.Final() {
-		// The id was used before and its run is no longer kept: the row answers.
+		// The id was used before and its run is no longer retained: the row has the outcome.
 		return TaskResult{Status: t.accepted.Status}, t.await(ctx)
 	}
 	err := t.steps(ctx)
@@ -158,7 +158,7 @@ func (t *task) accept(ctx workflow.Context) (AcceptReply, error) {
 	return reply, err
 }
 
-// withdraw takes back a row that a failed acceptance may have left, and fails the run with the refusal.
+// withdraw deletes the row that a failed acceptance may have left, and fails the run with the refusal.
 func (t *task) withdraw(ctx workflow.Context) error {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
@@ -171,7 +171,7 @@ func (t *task) withdraw(ctx workflow.Context) error {
 	return t.refusal
 }
 
-// steps runs the chain. A finished step is recorded in the ledger and never repeated (T17).
+// steps runs the chain. A finished step is recorded in the ledger and never repeated.
 func (t *task) steps(ctx workflow.Context) error {
 	for i, step := range t.in.Steps {
 		in := StepInput{
@@ -205,7 +205,7 @@ func (t *task) steps(ctx workflow.Context) error {
 	return nil
 }
 
-// end translates how the chain ended into the decision that the ledger is asked to make.
+// end translates the error of the chain, if any, into the task's outcome.
 func (t *task) end(ctx workflow.Context, err error) EndInput {
 	end := EndInput{TaskID: t.in.ID, Status: berth.TaskFailed}
 	var app *temporal.ApplicationError
@@ -216,7 +216,7 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 	case temporal.IsCanceledError(err) || ctx.Err() != nil:
 		end.Status, end.Code, end.Message = berth.TaskCancelled, berth.CodeCancelled, "the task was cancelled"
 	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT:
-		end.Code, end.Message = berth.CodeUnavailable, "the workers of this model kept being lost"
+		end.Code, end.Message = berth.CodeUnavailable, "workers of this model stopped repeatedly"
 	case errors.As(err, &timeout):
 		end.Code, end.Message = berth.CodeDeadlineExceeded, "the task did not finish before its deadline"
 	case errors.As(err, &app):
@@ -227,8 +227,8 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 	return end
 }
 
-// finish has the ledger decide, then copies the decision into the stream: done, cancel and timeout can never
-// both win (T13). It runs even when the workflow is cancelled.
+// finish records the outcome in the ledger, then publishes what the ledger decided: of done, cancelled and timed out only
+// one can be recorded. It runs even when the workflow is cancelled.
 func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
@@ -252,7 +252,7 @@ func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	}
 }
 
-// await lets open updates answer before the run ends.
+// await waits until open updates have replied, so that the run can end.
 func (t *task) await(ctx workflow.Context) error {
 	return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
 }

@@ -225,7 +225,7 @@ func TestTaskSubmitAnswersOnceAccepted(t *testing.T) { // T7, T8
 	require.NoError(t, first.err)
 	require.Equal(t, workflows.SubmitReply{SubmissionID: "r1", Status: berth.TaskPending}, first.reply)
 	require.Equal(t, "r1", second.reply.SubmissionID, "a replay hears of the first submission")
-	require.ErrorContains(t, other.rejected, "another request has this id")
+	require.ErrorContains(t, other.rejected, "task id is already used for a different request")
 }
 
 func TestTaskInputWithoutStepsIsRefused(t *testing.T) {

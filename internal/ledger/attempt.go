@@ -71,8 +71,8 @@ func (l *Ledger) BeginAttempt(ctx context.Context, taskID string, step int, stat
 	return a, nil
 }
 
-// StillOurs tells whether the task is open and this fence its newest.
-func (l *Ledger) StillOurs(ctx context.Context, taskID string, fence int64) (bool, error) {
+// OwnsTask tells whether the task is open and this fence its newest.
+func (l *Ledger) OwnsTask(ctx context.Context, taskID string, fence int64) (bool, error) {
 	var one int
 	err := l.read.QueryRowContext(ctx,
 		`SELECT 1 FROM tasks WHERE id = $1 AND fence = $2 AND ended_at = 0`, taskID, fence).Scan(&one)

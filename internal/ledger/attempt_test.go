@@ -100,7 +100,7 @@ func TestAnOlderAttemptIsRefused(t *testing.T) {
 
 func requireOurs(t *testing.T, l *Ledger, id string, fence int64, want bool) {
 	t.Helper()
-	ours, err := l.StillOurs(t.Context(), id, fence)
+	ours, err := l.OwnsTask(t.Context(), id, fence)
 	require.NoError(t, err)
 	require.Equal(t, want, ours)
 }

@@ -1,0 +1,140 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth"
+	"berth/internal/llm"
+)
+
+// call asks the model and returns the result to store.
+func (s *step) call(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
+	if s.Options.Debug {
+		if err := s.writer.Event(berth.Event{Type: berth.EventDebug, Message: fmt.Sprintf("%d messages to %s", len(messages), s.in.Step.Model)}); err != nil {
+			return berth.Asset{}, err
+		}
+	}
+	switch s.in.Step.Mode {
+	case berth.ModeStream:
+		return s.stream(ctx, messages)
+	case berth.ModeVision:
+		return s.read(ctx, messages)
+	default:
+		return s.structured(ctx, messages)
+	}
+}
+
+// ask makes one provider call within the step's slot and passes its text to onText as it arrives.
+func (s *step) ask(ctx context.Context, messages []llm.Message, onText func(string) error) (string, error) {
+	res, err := s.Models.Stream(ctx, llm.Call{
+		Model: s.in.Step.Model, Messages: messages, JSON: s.in.Step.Mode == berth.ModeBatch,
+	}, func(d llm.Delta) error {
+		if d.Reasoning != "" && !s.reasoned {
+			s.reasoned = true
+			return s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, msgThinking)})
+		}
+		if d.Content == "" || onText == nil {
+			return s.writer.Err()
+		}
+		return onText(d.Content)
+	})
+	s.last = res
+	s.calls++
+	return res.Text, err
+}
+
+// stream publishes the answer token by token, with the stages and points that the model marks.
+func (s *step) stream(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
+	parser := llm.NewStageParser(s.in.Step.Template.Spec())
+	var all strings.Builder
+	handle := func(parts []llm.Piece) error {
+		for _, p := range parts {
+			if err := s.part(p, &all); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	_, err := s.ask(ctx, messages, func(delta string) error { return handle(parser.Feed(delta)) })
+	if err == nil {
+		err = handle(parser.Close())
+	}
+	if err != nil {
+		return berth.Asset{}, err
+	}
+	s.answer.Text = strings.TrimSpace(all.String())
+	if s.answer.Text == "" {
+		return berth.Asset{}, &llm.CallError{Code: berth.CodeInvalidOutput, Retryable: true, Message: "the model returned an empty answer"}
+	}
+	b, err := json.Marshal(s.answer)
+	if err != nil {
+		return berth.Asset{}, fmt.Errorf("encode answer: %w", err)
+	}
+	return s.result(berth.AnswerMediaType, b), nil
+}
+
+func (s *step) part(p llm.Piece, all *strings.Builder) error {
+	switch {
+	case p.Stage == s.stage:
+		return nil // already announced
+	case p.Stage != "":
+		s.stage = p.Stage
+		s.writer.SetStage(p.Stage)
+		return s.writer.Event(berth.Event{Type: berth.EventStageProgress, Stage: p.Stage, Message: text(s.in.Locale, msgStage(p.Stage))})
+	case p.Point != nil:
+		if slices.ContainsFunc(s.answer.Points, func(q berth.MatchPoint) bool { return q.Requirement == p.Point.Requirement }) {
+			return nil // the model repeats itself
+		}
+		s.answer.Points = append(s.answer.Points, *p.Point)
+		return s.writer.Event(berth.Event{Type: berth.EventStageProgress, Points: []berth.MatchPoint{*p.Point}})
+	default:
+		all.WriteString(p.Text)
+		return s.writer.Token(p.Text)
+	}
+}
+
+// read transcribes the image.
+func (s *step) read(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
+	answer, err := s.ask(ctx, messages, nil)
+	if err != nil {
+		return berth.Asset{}, err
+	}
+	if llm.NoText(answer) {
+		return berth.Asset{}, berth.Errorf(berth.CodeUnreadableImage, "no text could be read from the image")
+	}
+	return s.result(berth.TextMediaType, []byte(answer)), nil
+}
+
+// structured validates a batch answer against its template's schema, with one repair attempt.
+func (s *step) structured(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
+	answer, err := s.ask(ctx, messages, nil)
+	if err != nil {
+		return berth.Asset{}, err
+	}
+	data, err := llm.ValidateOutput(s.in.Step.Template, []byte(answer))
+	if err == nil {
+		return s.result(berth.JSONMediaType, data), nil
+	}
+	s.logCall(ctx, berth.CodeInvalidOutput)
+	if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, msgRepair)}); err != nil {
+		return berth.Asset{}, err
+	}
+	repair := llm.RepairPrompt(s.in.Step.Template, s.in.Locale, answer, err.Error())
+	if answer, err = s.ask(ctx, append(messages, repair), nil); err != nil {
+		return berth.Asset{}, err
+	}
+	if data, err = llm.ValidateOutput(s.in.Step.Template, []byte(answer)); err != nil {
+		return berth.Asset{}, berth.Errorf(berth.CodeInvalidOutput, "model output does not match the schema").With(err)
+	}
+	return s.result(berth.JSONMediaType, data), nil
+}
+
+func (s *step) result(mediaType string, content []byte) berth.Asset {
+	return berth.Asset{
+		UserID: s.in.UserID, Kind: berth.AssetResult, MediaType: mediaType, Content: content, Size: int64(len(content)),
+	}
+}

@@ -1,0 +1,111 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"berth"
+	"berth/internal/lease"
+	"berth/internal/llm"
+)
+
+// showPositionEvery is the interval at which readers are notified of the step's position in the queue. A step that gets
+// its slot sooner publishes no position.
+const showPositionEvery = 500 * time.Millisecond
+
+// acquire waits for the model's slot and meanwhile publishes the position.
+func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
+	var newest atomic.Int64
+	newest.Store(-1)
+	waiting, granted := context.WithCancel(ctx)
+	var shown sync.WaitGroup
+	shown.Go(func() {
+		tick := time.NewTicker(showPositionEvery)
+		defer tick.Stop()
+		for last := int64(-1); ; {
+			select {
+			case <-waiting.Done():
+				return
+			case <-tick.C:
+				s.announce()
+				if n := newest.Load(); n != last {
+					last = n
+					s.position(int(n))
+				}
+			}
+		}
+	})
+	defer func() { granted(); shown.Wait() }() // no position after the start
+	return s.Slots.Acquire(ctx, lease.Request{
+		Model:   s.in.Step.Model,
+		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.ID, s.in.Index, s.attempt.Fence),
+		OnPosition: func(n int) {
+			s.announce()
+			newest.Store(int64(n))
+		},
+	})
+}
+
+func (s *step) position(n int) {
+	err := s.writer.Event(berth.Event{
+		Type: berth.EventQueued, Stage: berth.StageQueue, Position: &n, Queue: s.in.Step.Queue, Model: s.in.Step.Model,
+	})
+	if err != nil {
+		s.Logger.Debug("queue position not published", "task", s.in.ID, "error", err)
+	}
+}
+
+// start publishes the routing decision, once per task, and moves a stream task to STREAMING.
+func (s *step) start(ctx context.Context) error {
+	status := s.in.Step.PendingStatus()
+	if s.in.Step.Mode == berth.ModeStream {
+		status = berth.TaskStreaming
+		if err := s.Ledger.SetStatus(ctx, s.in.ID, s.attempt.Fence, status); err != nil {
+			return err
+		}
+	}
+	return s.writer.Event(append(s.announcement(), berth.Event{
+		Type: berth.EventStart, Queue: s.in.Step.Queue, Model: s.in.Step.Model, Tier: s.in.Tier,
+		TimeoutSec: int(s.in.Timeout / time.Second), RequestID: s.in.RequestID, TraceID: s.in.TraceID,
+		StandIn: s.standIn(),
+	}, berth.Event{
+		Type: berth.EventStageProgress, Status: status, Message: text(s.in.Locale, msgStage(s.firstStage())),
+		Queue: s.in.Step.Queue, Model: s.in.Step.Model, StandIn: s.standIn(),
+	})...)
+}
+
+// announcement returns the events that notify readers that this step is next, or that it starts again; none when they
+// know it. A step that need not wait publishes them with its start, in one call to Redis.
+func (s *step) announcement() []berth.Event {
+	switch {
+	case s.announced.Swap(true):
+		return nil
+	case !s.attempt.First:
+		return []berth.Event{{
+			Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, msgReset), Status: s.in.Step.PendingStatus(),
+		}}
+	default:
+		return []berth.Event{{
+			Type: berth.EventStageProgress, Status: s.in.Step.PendingStatus(), Message: text(s.in.Locale, msgWaiting),
+			Queue: s.in.Step.Queue, Model: s.in.Step.Model,
+		}}
+	}
+}
+
+// announce publishes the announcement of a step that has to wait.
+func (s *step) announce() {
+	if err := s.writer.Event(s.announcement()...); err != nil {
+		s.Logger.Debug("step announcement not published", "task", s.in.ID, "error", err)
+	}
+}
+
+func (s *step) firstStage() berth.Stage { return s.in.Step.Template.Spec().FirstStage() }
+
+// standIn reports whether the local simulator serves the step's model.
+func (s *step) standIn() bool {
+	m, ok := s.Catalog.Model(s.in.Step.Model)
+	return ok && m.ServedBy == llm.LocalProvider
+}
