@@ -13,8 +13,8 @@ import (
 	"berth"
 )
 
-// CallError is a model call that failed, translated once for everything above (T21). It wraps a *berth.Error, so that
-// berth.CodeOf works on it; Message may be shown to people and never holds a key or the provider's own words.
+// CallError is the error of a failed model call. It wraps a *berth.Error, so that berth.CodeOf works on it. Message may be
+// shown to users and never contains a key or text from the provider.
 type CallError struct {
 	Code      berth.Code
 	Retryable bool

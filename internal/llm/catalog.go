@@ -8,7 +8,7 @@ import (
 	"berth"
 )
 
-// LocalProvider is what answers of the local model server are named after, wherever people see them (T27).
+// LocalProvider is the provider's name in answers of the model simulator.
 const LocalProvider = "local stand-in"
 
 // Settings is what a deployment adds to a routing file. None of it is logged.
@@ -31,7 +31,7 @@ type Model struct {
 	MaxOutputTokens int
 	Timeouts        Timeouts
 	Price           Price
-	// ServedBy is who answers: the provider, LocalProvider, or nobody ("") when a key is missing.
+	// ServedBy is the provider that serves the model, LocalProvider, or empty if a key is missing.
 	ServedBy string
 }
 
@@ -71,7 +71,7 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	}
 	for _, name := range sortedKeys(s.BaseURLs) {
 		if _, ok := cfg.Providers[name]; !ok {
-			return nil, fmt.Errorf("base URL of provider %q: there is no such provider", name)
+			return nil, fmt.Errorf("base URL of provider %q: provider not found", name)
 		}
 		if s.BaseURLs[name] == "" {
 			continue
@@ -106,7 +106,7 @@ func (c *Catalog) Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth
 	return steps
 }
 
-// TaskQueues lists every Temporal task queue a plan can name, sorted (T3).
+// TaskQueues returns every Temporal task queue that a plan can name, sorted.
 func (c *Catalog) TaskQueues() []string {
 	set := map[string]bool{}
 	for _, r := range c.cfg.Routes {
@@ -145,7 +145,7 @@ func (c *Catalog) Model(name string) (Model, bool) {
 	return out, true
 }
 
-// Cap is how many calls of a model may run at once (T4); DefaultCap for one the catalog does not know.
+// Cap returns the maximum number of concurrent calls of a model, DefaultCap for a model that is not in the catalog.
 func (c *Catalog) Cap(model string) int {
 	if m, ok := c.cfg.Models[model]; ok {
 		return m.Cap
@@ -153,7 +153,8 @@ func (c *Catalog) Cap(model string) int {
 	return DefaultCap
 }
 
-// Served tells whether this process can call a model: an error, with CodeProviderKey, says what setting is missing.
+// Served returns nil if this process can call a model, and otherwise an error with CodeProviderKey that names the missing
+// setting.
 func (c *Catalog) Served(model string) error {
 	_, err := c.endpoint(model)
 	return err
@@ -162,7 +163,7 @@ func (c *Catalog) Served(model string) error {
 // KeySettings lists the settings that may hold API keys, sorted.
 func (c *Catalog) KeySettings() []string { return c.cfg.KeySettings() }
 
-// endpoint is where calls of a model go.
+// endpoint is the server that receives the calls of a model.
 type endpoint struct {
 	servedBy       string
 	baseURL        string

@@ -22,7 +22,7 @@ import (
 	"berth"
 )
 
-// What a stand-in puts into its answers, so that nobody takes it for the model it stands in for (T27).
+// The header and the fingerprint by which a model simulator identifies its answers.
 const (
 	StubHeader      = "X-Berth-Stand-In"
 	StubFingerprint = "berth-stand-in"
@@ -45,30 +45,31 @@ type Call struct {
 	Timeouts Timeouts
 }
 
-// Delta is a piece of an answer as it came. Reasoning is progress, not answer (T10).
+// Delta is a piece of a streamed answer. Reasoning is progress and not part of the answer.
 type Delta struct {
 	Content   string
 	Reasoning string
 }
 
-// Result is an answer, or beside an error what came of it.
+// Result is an answer or, beside an error, the part of it that was received.
 type Result struct {
 	// Text is the whole answer without its reasoning.
 	Text string
-	// Usage is the provider's own count, or when Estimated a guess from the texts' lengths (T19).
+	// Usage is the provider's count or, if Estimated, an estimate from the lengths of the texts.
 	Usage     berth.Usage
 	Estimated bool
-	// FinishReason is the provider's: "stop", or "length" when the bound cut the answer.
+	// FinishReason is the provider's: "stop", or "length" if the answer was truncated.
 	FinishReason string
-	// Provider is who answered, LocalProvider for the local model server. Stub: it said that it is a stand-in.
+	// Provider is the provider that answered, LocalProvider for the model simulator. Stub reports that the server
+	// identified itself as a simulator.
 	Provider string
 	Stub     bool
-	// FirstToken is the time to the first delta, 0 when none came; Took is the whole call's.
+	// FirstToken is the time to the first delta, 0 if there was none; Took is the duration of the whole call.
 	FirstToken time.Duration
 	Took       time.Duration
 }
 
-// Client calls models. It neither waits for capacity nor retries: its callers do. It may be used from everywhere.
+// Client calls models. It neither waits for capacity nor retries; its callers do. It is safe for concurrent use.
 type Client struct {
 	catalog *Catalog
 	http    *http.Client
@@ -76,8 +77,8 @@ type Client struct {
 	limits  Limits
 }
 
-// NewClient makes a client; a nil httpClient stands for NewHTTPClient's. Redirects are never followed: a key goes to the
-// address the operator configured or nowhere.
+// NewClient returns a client. If httpClient is nil, NewHTTPClient's is used. Redirects are not followed, so that a key is
+// sent only to the address that the operator configured.
 func NewClient(catalog *Catalog, httpClient *http.Client, logger *slog.Logger) *Client {
 	if httpClient == nil {
 		httpClient = NewHTTPClient()
@@ -101,9 +102,9 @@ func (c *Client) WithLimits(l Limits) *Client {
 	return &n
 }
 
-// Stream makes the call and hands every delta to on, in order, from this goroutine. An error of on ends the call and is
-// returned as it is. When ctx ends, the provider's stream is closed at once and the error wraps context.Cause(ctx). Every
-// other error is a *CallError.
+// Stream makes the call and passes every delta to on, in order, from this goroutine. An error of on ends the call and is
+// returned unchanged. When ctx ends, the provider's stream is closed immediately and the error wraps context.Cause(ctx).
+// Every other error is a *CallError.
 func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (Result, error) {
 	model, ok := c.catalog.Model(call.Model)
 	if !ok {
@@ -172,7 +173,7 @@ func (s *session) run(parent context.Context, client *http.Client, call Call) er
 	if s.key != "" {
 		opts = append(opts, option.WithAPIKey(s.key))
 	}
-	// The service is made by hand because openai.NewClient reads keys and addresses from the environment.
+	// Not openai.NewClient, because that reads keys and addresses from the environment.
 	service := openai.NewChatCompletionService(opts...)
 	stream := service.NewStreaming(ctx, s.params(call))
 	defer func() { _ = stream.Close() }() // the answer is read, or given up: nothing is lost
@@ -357,7 +358,7 @@ func reasoning(d openai.ChatCompletionChunkChoiceDelta) string {
 	return ""
 }
 
-// judge tells whether an answer that came to its end can be used. Besides OpenAI's finish reasons it knows DeepSeek's
+// judge returns nil if a complete answer can be used. Besides OpenAI's finish reasons it handles DeepSeek's
 // insufficient_system_resource and GLM's network_error and sensitive.
 func (s *session) judge() error {
 	switch reason := s.result.FinishReason; {

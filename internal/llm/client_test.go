@@ -193,7 +193,7 @@ func TestACompleteAnswerIsReadToItsEnd(t *testing.T) {
 	require.EqualValues(t, 1, connections.Load())
 }
 
-// A provider that does not end its answer behind its last words keeps nobody waiting.
+// A provider that does not end its stream after the answer delays no caller.
 func TestACompleteAnswerThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -290,7 +290,7 @@ func TestStreamTranslatesRefusals(t *testing.T) {
 		"429 milliseconds":    {429, http.Header{"Retry-After-Ms": {"250"}}, "", want{berth.CodeProviderUnavailable, true, 250 * time.Millisecond, ""}},
 		"429 past":            {429, http.Header{"Retry-After": {"Mon, 02 Jan 2006 15:04:05 GMT"}}, "", want{berth.CodeProviderUnavailable, true, 0, ""}},
 		"429 nonsense":        {429, http.Header{"Retry-After": {"soon"}}, "", want{berth.CodeProviderUnavailable, true, 0, ""}},
-		"429 for ever":        {429, http.Header{"Retry-After": {"1e300"}}, "", want{berth.CodeProviderUnavailable, true, time.Hour, ""}},
+		"429 without end":     {429, http.Header{"Retry-After": {"1e300"}}, "", want{berth.CodeProviderUnavailable, true, time.Hour, ""}},
 		"429 out of quota":    {429, http.Header{"Retry-After": {"7"}}, jsonError("insufficient_quota"), want{berth.CodeProviderRejected, false, 0, "credit"}},
 		"429 Zhipu's balance": {429, nil, jsonError("1113"), want{berth.CodeProviderRejected, false, 0, "credit"}},
 		"500":                 {500, nil, jsonError(""), want{berth.CodeProviderUnavailable, true, 0, "500"}},
@@ -321,7 +321,7 @@ func TestStreamTranslatesRefusals(t *testing.T) {
 			require.Equal(t, row.status, e.Status)
 			require.Equal(t, "deepseek-chat", e.Model)
 			require.Contains(t, e.Message, row.want.says)
-			require.EqualValues(t, 1, calls.Load(), "the client never retries by itself")
+			require.EqualValues(t, 1, calls.Load(), "the client never retries")
 			require.Less(t, p.log.Len(), 1500)
 		})
 	}
@@ -535,7 +535,7 @@ func TestStreamStopsAtOnceWhenItsContextEnds(t *testing.T) {
 	})
 	require.ErrorIs(t, err, lost)
 	var e *CallError
-	require.False(t, errors.As(err, &e), "our own end is no failure of the provider")
+	require.False(t, errors.As(err, &e), "a cancelled context is not reported as a failure of the provider")
 	require.Equal(t, "first", res.Text)
 	require.True(t, res.Estimated)
 	<-gone
@@ -559,10 +559,10 @@ func TestStreamStopsWhenItsReaderFails(t *testing.T) {
 // A slow reader is not a silent provider.
 func TestWatchdogRestsWhileTheReaderIsBusy(t *testing.T) {
 	t.Parallel()
-	heard := make(chan struct{}, 2)
+	received := make(chan struct{}, 2)
 	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		send(w, content("a"))
-		<-heard
+		<-received
 		send(w, content("b"), stopChunk, doneLine)
 	})
 	idle := 500 * time.Millisecond
@@ -570,7 +570,7 @@ func TestWatchdogRestsWhileTheReaderIsBusy(t *testing.T) {
 		if d.Content == "a" {
 			<-time.After(idle + idle/2) // being busy for longer than the timeout is what is tested
 		}
-		heard <- struct{}{}
+		received <- struct{}{}
 		return nil
 	})
 	require.NoError(t, err)

@@ -1,6 +1,5 @@
-// Package llm knows which model serves which template (routing.yaml), what the models are asked (prompts), what
-// shape their answers must have (schemas), and how they are called: one client for every server that speaks the
-// OpenAI chat-completions protocol (T1, T2, T9, T10, T21-T23, T27).
+// Package llm contains the routing of templates to models (routing.yaml), the prompts and the schemas of answers, and a
+// client for every server that speaks the OpenAI chat-completions protocol.
 //
-// Nothing here waits for capacity, retries, or writes anywhere: the activities do.
+// The package does not wait for capacity, retry or store anything; the activities do.
 package llm

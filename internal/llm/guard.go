@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Limits bound what one call may send us, whatever the provider does (P16).
+// Limits bound the size of the response of one call.
 type Limits struct {
 	OutputBytes int   // the answer's text and reasoning together
 	LineBytes   int   // one line of the event stream
-	WireBytes   int64 // everything, the protocol's own words included
+	WireBytes   int64 // the whole response including the protocol
 }
 
-// DefaultLimits leave room for the longest answer a model of today gives.
+// DefaultLimits returns limits above the longest answers of current models.
 func DefaultLimits() Limits {
 	return Limits{OutputBytes: 2 << 20, LineBytes: 1 << 20, WireBytes: 64 << 20}
 }
 
-// watchdog ends a call whose provider fell silent, by cancelling its context with the reason. It counts only while we
-// wait for the provider, not while the answer's reader is busy. One goroutine uses it.
+// watchdog ends a call whose provider stops sending, by cancelling its context with the reason. Only the time spent
+// waiting for the provider counts, not the time in which the answer's reader is busy. One goroutine uses it.
 type watchdog struct {
 	timer *time.Timer
 	begun atomic.Bool // read by the timer's goroutine
@@ -40,7 +40,7 @@ func startWatchdog(cancel context.CancelCauseFunc, t Timeouts) *watchdog {
 	return w
 }
 
-// wait is called before each read; until the first byte, the time given for it runs on.
+// wait is called before each read. It does not restart the timeout for the first byte.
 func (w *watchdog) wait() {
 	if w.begun.Load() {
 		w.timer.Reset(w.idle)
@@ -106,15 +106,15 @@ func (g *guardedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// restWait is how long the end of a complete answer is waited for.
+// restWait bounds the wait for the end of the stream after a complete answer.
 const restWait = 100 * time.Millisecond
 
-// Close reads a complete answer to its end first. Only then can the connection carry the next call, and only then is the
-// provider done with this one, too: its next may come from whoever is given our slot.
+// Close first reads a complete answer to the end of the stream. Only then can the connection be reused, and only then has
+// the provider finished this call, so that the next holder of the slot does not exceed the provider's limit.
 func (g *guardedBody) Close() error {
 	if g.ended() {
 		g.dog.hurry(restWait)
-		_, _ = io.Copy(io.Discard, io.LimitReader(g, errorBodyBytes)) // whoever says more is cut off
+		_, _ = io.Copy(io.Discard, io.LimitReader(g, errorBodyBytes)) // further data is discarded
 	}
 	return g.ReadCloser.Close()
 }

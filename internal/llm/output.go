@@ -58,15 +58,15 @@ func compileSchema(name string, raw []byte) *jsonschema.Schema {
 	return c.MustCompile(name)
 }
 
-// Schema is the JSON schema (draft 2020-12) a batch template's answer must fit; false for the other templates (T9).
+// Schema returns the JSON schema (draft 2020-12) of a batch template's answer, and false for other templates.
 func Schema(t berth.Template) (json.RawMessage, bool) {
 	s, ok := schemas[t]
 	return s.raw, ok
 }
 
-// ValidateOutput finds the JSON object in a model's answer, bare, in a code fence or with text around it, and holds it
-// against the template's schema. It returns the object without white space. Its error has berth.CodeInvalidOutput, and its text says what
-// is wrong and where, plainly enough for RepairPrompt to send it back to the model (T9).
+// ValidateOutput finds the JSON object in a model's answer, bare, in a code fence or surrounded by text, and validates it
+// against the template's schema. It returns the object without white space. The error has berth.CodeInvalidOutput; its text
+// states what is wrong and where, so that RepairPrompt can send it to the model.
 func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
 	schema, ok := schemas[t]
 	if !ok {

@@ -198,7 +198,7 @@ func document(name, text string) string {
 	return fmt.Sprintf("<document name=%q id=%q>\n%s\n</document id=%q>", name, id, text, id)
 }
 
-// Documents reads back the documents of a prompt in their order; the local model server answers from them (T27).
+// Documents returns the documents of a prompt in order. The model simulator derives its answers from them.
 func Documents(prompt string) []Document {
 	var docs []Document
 	for {

@@ -26,8 +26,7 @@ type Piece struct {
 	Point *berth.MatchPoint
 }
 
-// StageParser takes the markers of the job_match prompt out of a model's answer as it streams in (T10). A marker is a
-// line of its own:
+// StageParser removes the markers of the job_match prompt from a streamed answer. A marker is a separate line:
 //
 //	<<stage:compare>>                                              one of ingest, compare, score, deliver
 //	<<point {"requirement":"…","matched":true,"evidence":"…"}>>    one berth.MatchPoint
@@ -101,7 +100,7 @@ func (p *StageParser) endLine(out *pieces) {
 	p.line = p.line[:0]
 }
 
-// couldBeMark tells whether a line that begins like this, without its end yet, can still be a marker.
+// couldBeMark reports whether an incomplete line can still become a marker.
 func couldBeMark(line []byte, stages []berth.Stage) bool {
 	rest := bytes.TrimLeft(line, " \t")
 	if len(line)-len(rest) > maxIndent || len(line) > maxMarkLine {

@@ -20,11 +20,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errMissing is the one line that a machine without PostgreSQL gets.
+// errMissing is the error on a machine without PostgreSQL.
 var errMissing = errors.New("PostgreSQL is not installed: `apt-get install postgresql`")
 
-// keeper runs PostgreSQL for as long as its standard input is open. The test binary holds the other end, so the
-// server and its folder go away however the test binary ends, even by kill -9.
+// keeper runs PostgreSQL as long as its standard input is open. The test binary holds the other end, so the server and
+// its directory are removed however the test binary ends, even by kill -9.
 const keeper = `"$2" -D "$1/data" -k "$1" -c listen_addresses= -c fsync=off \
 	-c full_page_writes=off -c max_connections=200 -c shared_buffers=64MB </dev/null &
 pid=$!
@@ -42,7 +42,7 @@ var shared = sync.OnceValues(func() (*Server, error) {
 	return s, s.run("")
 })
 
-// Server is one running PostgreSQL on a Unix socket in a folder of its own, with fsync off.
+// Server is a PostgreSQL server on a Unix socket in its own directory, with fsync off.
 type Server struct {
 	dir      string
 	postgres string
@@ -51,7 +51,7 @@ type Server struct {
 	life     *os.File // closing it ends the server
 }
 
-// Start runs a server of the test's own, one that it may Kill and Restart, until the test ends.
+// Start runs a server for one test, which may Kill and Restart it, until the test ends.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
 	s, err := prepare()
@@ -61,7 +61,7 @@ func Start(tb testing.TB) *Server {
 	tb.Cleanup(func() {
 		s.Kill()
 		if err := os.RemoveAll(s.dir); err != nil {
-			tb.Errorf("remove the folder of PostgreSQL: %v", err)
+			tb.Errorf("remove the directory of PostgreSQL: %v", err)
 		}
 	})
 	if err := s.run("keep"); err != nil {
@@ -70,7 +70,7 @@ func Start(tb testing.TB) *Server {
 	return s
 }
 
-// Kill ends the server at once, as a crash would; it does nothing when none runs.
+// Kill ends the server immediately, like a crash. It has no effect if the server is not running.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
@@ -122,7 +122,7 @@ func (s *Server) dsn(database string) string {
 	return "postgres:///" + database + "?" + q.Encode()
 }
 
-// prepare makes the folder and an empty cluster in it.
+// prepare creates the directory and an empty database cluster in it.
 func prepare() (*Server, error) {
 	initdb, err := find("initdb")
 	if err != nil {
@@ -134,7 +134,7 @@ func prepare() (*Server, error) {
 	}
 	dir, err := os.MkdirTemp("", "berth-pg-")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for PostgreSQL: %w", err)
+		return nil, fmt.Errorf("create a directory for PostgreSQL: %w", err)
 	}
 	as, err := unprivileged(dir)
 	if err != nil {
@@ -149,8 +149,8 @@ func prepare() (*Server, error) {
 	return &Server{dir: dir, postgres: postgres, as: as}, nil
 }
 
-// run starts the keeper and waits until the server answers. folder is "keep" when the caller removes it.
-func (s *Server) run(folder string) error {
+// run starts the keeper and waits until the server accepts connections. dir is "keep" if the caller removes the directory.
+func (s *Server) run(dir string) error {
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the log of PostgreSQL: %w", err)
@@ -158,10 +158,10 @@ func (s *Server) run(folder string) error {
 	defer func() { _ = log.Close() }() // the child has its own
 	stdin, life, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("make a pipe: %w", err)
+		return fmt.Errorf("create a pipe: %w", err)
 	}
 	defer func() { _ = stdin.Close() }()
-	cmd := exec.Command("/bin/sh", "-c", keeper, "keeper", s.dir, s.postgres, folder) //nolint:gosec // fixed program
+	cmd := exec.Command("/bin/sh", "-c", keeper, "keeper", s.dir, s.postgres, dir) //nolint:gosec // fixed program
 	cmd.Dir, cmd.SysProcAttr, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.dir, s.as, stdin, log, log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start PostgreSQL: %w", err)
@@ -201,8 +201,8 @@ func find(program string) (string, error) {
 	return slices.Max(found), nil
 }
 
-// unprivileged gives the folder to the user postgres when we are root, as whom PostgreSQL refuses to run. A session
-// of its own keeps a Ctrl-C in the terminal from the keeper, which has the folder to remove.
+// unprivileged gives the directory to the user postgres if the process runs as root, which PostgreSQL refuses. The
+// separate session protects the keeper from a Ctrl-C in the terminal, because it has to remove the directory.
 func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	as := &syscall.SysProcAttr{Setsid: true}
 	if os.Getuid() != 0 {
@@ -221,7 +221,7 @@ func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 		return nil, fmt.Errorf("group id of postgres: %w", err)
 	}
 	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
-		return nil, fmt.Errorf("hand the folder to postgres: %w", err)
+		return nil, fmt.Errorf("change the owner of the directory: %w", err)
 	}
 	as.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return as, nil

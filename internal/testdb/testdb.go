@@ -1,5 +1,5 @@
-// Package testdb gives tests fresh databases of both kinds that berth runs on: a SQLite file, and a database
-// of a PostgreSQL server that is started from the installed binaries for the test binary alone.
+// Package testdb provides empty databases for tests: a SQLite file, and a database of a PostgreSQL server that is started
+// from the installed binaries for the test binary.
 package testdb
 
 import (
@@ -19,12 +19,12 @@ func Each(t *testing.T, f func(t *testing.T, dsn string)) {
 	}
 }
 
-// Kinds is how to make an empty database of every kind, by its name.
+// Kinds returns a function for each kind of database that creates an empty one.
 func Kinds() map[string]func(testing.TB) string {
 	return map[string]func(testing.TB) string{"sqlite": SQLite, "postgres": Postgres}
 }
 
-// SQLite names a database file that does not exist yet, in a folder that goes with the test.
+// SQLite returns the name of a new database file in the test's temporary directory.
 func SQLite(tb testing.TB) string {
 	tb.Helper()
 	return "sqlite:" + filepath.Join(tb.TempDir(), "berth.db")
