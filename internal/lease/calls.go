@@ -10,10 +10,10 @@ import (
 	"berth/lua"
 )
 
-// rounding is what whole milliseconds can hide: Redis's clock is cut off when an expiry is computed.
+// rounding is the error of a time in whole milliseconds: Redis's clock is truncated when an expiry is computed.
 const rounding = time.Millisecond
 
-// redisClock is the last proof of how Redis's clock stands against ours: it showed ms no earlier than sent.
+// redisClock relates Redis's clock to the local one: Redis's clock showed ms no earlier than the local time sent.
 type redisClock struct {
 	ms   int64
 	sent time.Time
@@ -25,13 +25,13 @@ func (c *redisClock) seen(ms int64, sent time.Time) {
 	}
 }
 
-// local is a time that is no later than the moment Redis's clock shows ms; false when there is no proof younger
-// than age, so that clocks that drift apart do no harm.
+// local returns a local time that is no later than the moment at which Redis's clock shows ms. It returns false if the
+// last relation is older than age, which bounds the effect of clock drift.
 func (c *redisClock) local(ms int64, age time.Duration) (time.Time, bool) {
 	return c.sent.Add(time.Duration(ms-c.ms)*time.Millisecond - rounding), !c.sent.IsZero() && time.Since(c.sent) < age
 }
 
-// call runs I/O beside the owner; what it returns is done by the owner afterwards.
+// call runs I/O in its own goroutine; the owner runs the function that it returns.
 func (o *owner) call(timeout time.Duration, f func(context.Context) func(*owner)) {
 	o.calls++
 	io, s := o.io, o.Slots
@@ -46,8 +46,8 @@ func (o *owner) call(timeout time.Duration, f func(context.Context) func(*owner)
 	}()
 }
 
-// acquire asks for a slot, claims one that was granted, or enters the waiting room again. It is tried once: when it
-// fails the next renewal does the same, for all at once.
+// acquire requests a slot, claims a granted one, or enters the waiting room again. It is not retried: the next renewal
+// does the same for all entries.
 func (o *owner) acquire(e *entry) {
 	c := lua.SlotCall{
 		Model: e.model, Cap: o.cap(e.model), Lease: e.lease, Order: e.order, Times: o.times,
@@ -58,19 +58,19 @@ func (o *owner) acquire(e *entry) {
 		r, err := scripts.AcquireSlot(ctx, c)
 		return func(o *owner) {
 			if !o.answered("acquire", err) {
-				if o.entries[e.lease] != e { // it may have been carried out after it was given back
-					o.giveBack(e.model, e.lease)
+				if o.entries[e.lease] != e { // the call may have run after the release
+					o.release(e.model, e.lease)
 				}
 				return
 			}
 			o.clock.seen(r.Now, sent)
-			o.told(e, sent, r)
+			o.replied(e, sent, r)
 			o.waits(r.Next)
 		}
 	})
 }
 
-// claim confirms a grant that is in use already. When it fails the next renewal tries again.
+// claim confirms a grant that is already in use. If it fails, the next renewal retries it.
 func (o *owner) claim(e *entry) {
 	m := lua.ModelLeases{Model: e.model, Cap: o.cap(e.model), Holders: []string{e.lease}}
 	o.renewal([]lua.ModelLeases{m}, [][]*entry{{e}}, func(*owner) {})
@@ -99,7 +99,7 @@ func (o *owner) renewal(models []lua.ModelLeases, entries [][]*entry, after func
 					o.renewed(entries[i][j], sent, code)
 				}
 				for j, r := range m.Waiters {
-					o.told(entries[i][len(m.Holders)+j], sent, r)
+					o.replied(entries[i][len(m.Holders)+j], sent, r)
 				}
 				o.waits(m.Next)
 				o.watch(models[i].Model, m.Next)
@@ -108,30 +108,30 @@ func (o *owner) renewal(models []lua.ModelLeases, entries [][]*entry, after func
 	})
 }
 
-// renewed takes in the renewal of a held slot.
+// renewed handles the result of renewing a held slot.
 func (o *owner) renewed(e *entry, sent time.Time, code string) {
 	if code == lua.SlotLost && o.entries[e.lease] != e {
-		return // given back while the call was under way
+		return // released while the call was in flight
 	}
-	o.told(e, sent, lua.SlotReply{Code: code})
+	o.replied(e, sent, lua.SlotReply{Code: code})
 }
 
-// giveBack releases leases of a model: one try. next is as in lua.SlotReply.
-func (s *Slots) giveBack(model string, leases ...string) (next time.Duration, err error) {
+// release releases leases of a model in one attempt. next is as in lua.SlotReply.
+func (s *Slots) release(model string, leases ...string) (next time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.TTL/2)
 	defer cancel()
 	_, next, err = s.scripts.ReleaseSlot(ctx, model, s.cap(model), s.times, leases...)
 	return next, err //nolint:wrapcheck // logged by the owner only
 }
 
-// giveBack releases leases of a model beside the owner, and again until they must have expired anyway.
-func (o *owner) giveBack(model string, leases ...string) {
+// release releases leases of a model in the background. It retries until they must have expired.
+func (o *owner) release(model string, leases ...string) {
 	s := o.Slots
 	o.call(o.opts.TTL, func(ctx context.Context) func(*owner) {
 		var next time.Duration
 		var err error
 		for wait := firstBackoff; ; wait = min(2*wait, s.opts.RenewEvery) {
-			if next, err = s.giveBack(model, leases...); err == nil || !pause.For(ctx, wait) {
+			if next, err = s.release(model, leases...); err == nil || !pause.For(ctx, wait) {
 				break
 			}
 		}
@@ -143,7 +143,7 @@ func (o *owner) giveBack(model string, leases ...string) {
 	})
 }
 
-// listen passes the grants to this process on to the owner until ctx ends.
+// listen forwards the grants for this process to the owner until ctx ends.
 func (s *Slots) listen(ctx context.Context) {
 	l := redisconn.NewListener(s.scripts, redisconn.ListenerOptions{
 		Name: "model slots", Channels: []string{s.scripts.Keys().Wake(s.opts.ProcessID)}, Logger: s.opts.Logger,
@@ -158,7 +158,7 @@ func (s *Slots) listen(ctx context.Context) {
 		case e := <-l.Events():
 			switch e := e.(type) {
 			case redisconn.Up:
-				s.post((*owner).heard)
+				s.post((*owner).subscribed)
 			case redisconn.Message:
 				w, err := lua.ParseGrant(e.Payload)
 				if err != nil {

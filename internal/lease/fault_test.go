@@ -14,7 +14,7 @@ import (
 )
 
 // L7, T4: a process that is killed keeps its slots until they expire, and no longer than 6 s.
-func TestSlotsOfAKilledProcess(t *testing.T) {
+func TestSlots_ProcessKilled_FreeWithinLeaseTime(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	l := c.link()
@@ -41,7 +41,7 @@ func TestSlotsOfAKilledProcess(t *testing.T) {
 }
 
 // T4: a grant that is not claimed goes to the next after GrantTTL, and who was late has its place again.
-func TestUnclaimedGrantLapsesAndTheLateOneKeepsItsPlace(t *testing.T) {
+func TestGrant_NotClaimed_ExpiresAndWaiterKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	l := c.link()
@@ -75,8 +75,8 @@ func TestUnclaimedGrantLapsesAndTheLateOneKeepsItsPlace(t *testing.T) {
 	third.granted().Release()
 }
 
-// A wake-up that arrives when its grant has lapsed starts nothing.
-func TestALateWakeStartsNothing(t *testing.T) {
+// A wake-up that arrives when its grant has expired starts nothing.
+func TestWake_AfterExpiry_StartsNothing(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	l := c.link()
@@ -104,7 +104,7 @@ func TestALateWakeStartsNothing(t *testing.T) {
 	select {
 	case <-busy.C:
 	case <-first.slot:
-		require.Fail(t, "started on a grant that had lapsed")
+		require.Fail(t, "started on an expired grant")
 	}
 	running.Add(-1)
 	slot.Release()
@@ -115,8 +115,8 @@ func TestALateWakeStartsNothing(t *testing.T) {
 	slot.Release()
 }
 
-// P4, L7: whatever keeps a holder from renewing, it is told before anybody else gets the slot.
-func TestTheHolderIsToldBeforeTheSlotPasses(t *testing.T) {
+// P4, L7: whatever prevents a holder from renewing, its context ends before the slot is granted again.
+func TestHolder_CannotRenew_ContextEndsBeforeNextGrant(t *testing.T) {
 	t.Parallel()
 	type fault func(t *testing.T, c *cell, l *link)
 	faults := map[string]fault{
@@ -150,13 +150,13 @@ func TestTheHolderIsToldBeforeTheSlotPasses(t *testing.T) {
 			next := begin(t, other, "m")
 			next.waits(0)
 			disturb(t, c, l)
-			require.NoError(t, toldFirst(t, slot, next), "the holder hears of it after the next one has the slot")
+			require.NoError(t, cancelledFirst(t, slot, next), "the holder's context ends after the slot was granted again")
 		})
 	}
 }
 
 // The test of the test above: a slot that Redis gives away early.
-func TestToldFirstCatchesAnEarlyGrant(t *testing.T) {
+func TestHolder_GrantTooEarly_IsDetected(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	times := short(1500*time.Millisecond, 1400*time.Millisecond, 500*time.Millisecond)
@@ -166,9 +166,9 @@ func TestToldFirstCatchesAnEarlyGrant(t *testing.T) {
 	next := begin(t, other, "m")
 	next.waits(0)
 	require.NoError(t, c.redis.Del(t.Context(), c.keys.ModelHolders("m")).Err())
-	_, _, err := c.scripts.ReleaseSlot(t.Context(), "m", 1, lua.SlotTimes{TTL: time.Second, Grant: time.Second}, "nobody")
+	_, _, err := c.scripts.ReleaseSlot(t.Context(), "m", 1, lua.SlotTimes{TTL: time.Second, Grant: time.Second}, "other")
 	require.NoError(t, err)
-	require.ErrorIs(t, toldFirst(t, slot, next), errEarly)
+	require.ErrorIs(t, cancelledFirst(t, slot, next), errEarly)
 }
 
 // expiry is when the lease of the model's only holder expires by Redis's clock, in ms.
@@ -182,8 +182,8 @@ func (c *cell) expiry(model string) float64 {
 
 var errEarly = errors.New("granted while the holder did not know")
 
-// toldFirst waits for the next grant and tells whether the holder had been told by then, and why.
-func toldFirst(t *testing.T, slot *lease.Slot, next *pending) error {
+// cancelledFirst waits for the next grant and returns the cause if the holder's context had ended by then.
+func cancelledFirst(t *testing.T, slot *lease.Slot, next *pending) error {
 	t.Helper()
 	next.granted()
 	if slot.Context().Err() == nil {
@@ -193,8 +193,8 @@ func toldFirst(t *testing.T, slot *lease.Slot, next *pending) error {
 	return nil
 }
 
-// A stopped holder whose link is well but who does not renew (its process stood still) finds out by the answer.
-func TestALeaseThatExpiredInRedisIsLost(t *testing.T) {
+// A holder whose process was paused, so that it could not renew, detects the loss by the next reply.
+func TestHolder_LeaseExpiredInRedis_IsLost(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	s, _ := c.slots(c.server.Addr(), 1, short(5*time.Second, 50*time.Millisecond, time.Second))
@@ -206,8 +206,8 @@ func TestALeaseThatExpiredInRedisIsLost(t *testing.T) {
 	begin(t, s, "m").granted().Release()
 }
 
-// L11: while Redis is away requests wait; soon after its return they are served.
-func TestRedisAway(t *testing.T) {
+// L11: while Redis is unavailable requests wait; soon after its return they are served.
+func TestAcquire_RedisUnavailable_WaitsForItsReturn(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	s, _ := c.slots(c.server.Addr(), 1, short(600*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond))
@@ -230,8 +230,8 @@ func TestRedisAway(t *testing.T) {
 	waiting.granted().Release() // woken: the subscription is back too, or at the latest by a renewal
 }
 
-// L12: Redis comes back without its data. Who held goes on, nobody else gets the slot, everybody keeps the order.
-func TestRedisWiped(t *testing.T) {
+// L12: Redis restarts without its data. Holders continue, no other request gets their slots, waiters keep their order.
+func TestSlots_RedisLosesData_HoldersAndOrderRemain(t *testing.T) {
 	t.Parallel()
 	wipes := map[string]func(t *testing.T, c *cell){
 		"restart without data": func(_ *testing.T, c *cell) { c.server.Restart() },

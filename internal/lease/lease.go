@@ -1,19 +1,18 @@
-// Package lease holds one process's leases on models' concurrent calls (T4, L7): it takes slots, waits for them
-// in the model's waiting room in Redis, renews all of them in one call, and tells a holder to stop before its
-// lease can pass to anybody else.
+// Package lease manages one process's leases on the concurrent calls of models. It acquires slots, waits for them in the
+// model's waiting room in Redis, renews all of them in one call, and cancels a holder's context before its slot can be
+// granted to another one.
 //
-// One goroutine, the owner, has all state and does no I/O. Calls to Redis run in goroutines of their own and
-// report back to it, so that a call that hangs never delays the loss of a lease.
+// One goroutine, the owner, holds all state and does no I/O. Calls to Redis run in their own goroutines and report back to
+// it, so that a hanging call never delays the detection of a lost lease.
 //
 // # When a slot may be used
 //
-// A lease is used until a local, monotonic time that is never later than its expiry in Redis. For an answer to our
-// own call that time is counted from before the call was sent. For a grant, of which a Pub/Sub message tells, it is
-// the expiry in the message taken over to our clock by the last answer of Redis: an answer that says "Redis's clock
-// is N", to a call sent at s, proves that N came no earlier than s, so expiry E comes no earlier than s + (E - N).
-// Hence a waiter starts on the message alone and claims the grant meanwhile; a message that arrives too late starts
-// nothing, and the waiter asks again with the place it had. From every such time a margin is taken off, in which
-// the holder can stop.
+// A lease is used until a local, monotonic time that is never later than its expiry in Redis. For a reply to a call of this
+// process, that time is computed from the moment before the call was sent. For a grant announced by a Pub/Sub message, it
+// is the expiry in the message, converted to the local clock by the last reply of Redis: a reply "Redis's clock is N" to a
+// call sent at s proves that N was no earlier than s, so expiry E is no earlier than s + (E - N). Therefore a waiter starts
+// on the message alone and claims the grant meanwhile. A message that arrives too late starts nothing, and the waiter
+// retries with its previous place. A margin is subtracted from each such time, in which the holder can stop.
 package lease
 
 import (
@@ -31,18 +30,18 @@ import (
 	"berth/lua"
 )
 
-// ErrLost is the cause of a slot's ended context when its lease could not be renewed in time: somebody else may
-// hold the slot soon, so the call it was for must stop (L7).
+// ErrLost is the cause of a slot's context if its lease could not be renewed in time. Another process may get the slot
+// soon, so the call must stop.
 var ErrLost = errors.New("the lease on the model's slot was lost")
 
-// ErrHeldTooLong is the cause when a slot was held longer than Options.MaxHold.
+// ErrHeldTooLong is the cause of a slot's context if it was held longer than Options.MaxHold.
 var ErrHeldTooLong = errors.New("the model's slot was held too long")
 
-// ErrClosed says that Run has ended; also the cause for slots that were held then.
-var ErrClosed = errors.New("the process gives up its slots")
+// ErrClosed means that Run has ended. It is also the cause of the contexts of slots that were held at that time.
+var ErrClosed = errors.New("the process releases its slots")
 
-// Options are the settings of New. Zero values take the defaults named; all processes of a cell should agree on
-// TTL and GrantTTL.
+// Options configures New. Zero values select the defaults stated below. All processes of a cell should have the same TTL
+// and GrantTTL.
 type Options struct {
 	// ProcessID is unique to this run of the process and has no slash; it begins every lease id. Default random.
 	ProcessID string
@@ -52,26 +51,26 @@ type Options struct {
 	RenewEvery time.Duration
 	// GrantTTL is how long a slot stays reserved for a waiter that does not claim it. Default lua.ModelGrant.
 	GrantTTL time.Duration
-	// MaxHold bounds how long one slot is held, renewed or not (L7: 300 s). 0 is no bound.
+	// MaxHold bounds how long one slot is held, renewed or not. 0 means no bound.
 	MaxHold time.Duration
-	// Caps is how many slots a model has now: read at every call, by many goroutines, the owner too: it must not block.
-	// 0 grants nothing for the time being; negative means that there is no such model.
+	// Caps returns the current number of slots of a model. It is called by many goroutines and must not block. 0 grants
+	// nothing for the time being; a negative number means that the model does not exist.
 	Caps   func(model string) int
 	Logger *slog.Logger
 }
 
-// Request asks for one slot.
+// Request is a request for one slot.
 type Request struct {
 	Model string
-	// LeaseID says what the slot is for; a process prefix and a number make it unique, so that two attempts at the
+	// LeaseID describes the purpose of the slot. A process prefix and a number make it unique, so that two attempts at the
 	// same work never share a lease. It may be empty.
 	LeaseID string
-	// OnPosition hears how many are served before this request, when it begins to wait and whenever that
-	// changes. Called from the goroutine of Acquire; may be nil.
+	// OnPosition is called with the number of requests ahead when this request begins to wait and whenever it changes,
+	// from the goroutine of Acquire. It may be nil.
 	OnPosition func(position int)
 }
 
-// Slots are the model slots of one process.
+// Slots holds the model slots of one process.
 type Slots struct {
 	scripts *lua.Scripts
 	opts    Options
@@ -83,7 +82,7 @@ type Slots struct {
 	done    chan struct{}
 }
 
-// New makes the slots of a process; they are served while Run runs.
+// New returns the slots of a process. They are served while Run runs.
 func New(scripts *lua.Scripts, opts Options) *Slots {
 	if opts.ProcessID == "" {
 		var b [8]byte
@@ -108,14 +107,14 @@ func New(scripts *lua.Scripts, opts Options) *Slots {
 	}
 }
 
-// Ready is closed when Redis has confirmed that this process hears its grants. Slots can be acquired before.
+// Ready is closed when Redis has confirmed the subscription to the grants of this process. Slots can be acquired before.
 func (s *Slots) Ready() <-chan struct{} { return s.ready }
 
-// Acquire waits for a slot of the model and returns it, or an error when ctx ends (it then leaves the waiting room)
-// or Run has ended (ErrClosed). While Redis is away it keeps trying (L11). The slot's context is a child of ctx.
+// Acquire waits for a slot of the model and returns it. It returns an error if ctx ends (the request then leaves the waiting
+// room) or Run has ended (ErrClosed). While Redis is unavailable it retries. The slot's context is a child of ctx.
 func (s *Slots) Acquire(ctx context.Context, r Request) (*Slot, error) {
 	if r.Model == "" || s.opts.Caps(r.Model) < 0 {
-		return nil, fmt.Errorf("acquire a slot: there is no model %q", r.Model)
+		return nil, fmt.Errorf("acquire a slot: unknown model %q", r.Model)
 	}
 	e := s.entry(ctx, r)
 	if err := s.send(ctx, func(o *owner) { o.enter(e) }); err != nil {
@@ -156,10 +155,10 @@ func (s *Slots) entry(ctx context.Context, r Request) *entry {
 	}
 }
 
-// cap is how many slots the model has now.
+// cap returns the current number of slots of a model.
 func (s *Slots) cap(model string) int { return max(0, s.opts.Caps(model)) }
 
-// send gives the owner something to do, or tells that ctx or Run has ended.
+// send passes a function to the owner. It returns an error if ctx or Run has ended.
 func (s *Slots) send(ctx context.Context, f func(*owner)) error {
 	select {
 	case <-s.done:
@@ -176,7 +175,7 @@ func (s *Slots) send(ctx context.Context, f func(*owner)) error {
 	}
 }
 
-// post gives the owner something to do; after Run has ended there is nothing left to do.
+// post passes a function to the owner. After Run has ended it has no effect.
 func (s *Slots) post(f func(*owner)) {
 	select {
 	case s.events <- f:

@@ -14,7 +14,7 @@ import (
 	"berth/internal/lease"
 )
 
-func TestSlotsPassInOrderOfArrival(t *testing.T) {
+func TestSlots_ManyWaiters_ServedInOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	a, _ := c.slots(c.server.Addr(), 1)
@@ -50,7 +50,7 @@ func (c *cell) count(key string) int64 {
 	return n
 }
 
-func TestPositionsAreToldAsTheyChange(t *testing.T) {
+func TestPosition_Changes_IsReported(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	s, _ := c.slots(c.server.Addr(), 1, short(5*time.Second, 20*time.Millisecond, time.Second))
@@ -68,7 +68,7 @@ func TestPositionsAreToldAsTheyChange(t *testing.T) {
 	third.granted().Release()
 }
 
-func TestModelsDoNotMeet(t *testing.T) {
+func TestSlots_TwoModels_AreIndependent(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	s, _ := c.slots(c.server.Addr(), 1)
@@ -78,7 +78,7 @@ func TestModelsDoNotMeet(t *testing.T) {
 	one.Release()
 }
 
-func TestWhoeverGivesUpLeavesTheRoom(t *testing.T) {
+func TestAcquire_ContextEnds_LeavesWaitingRoom(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	s, _ := c.slots(c.server.Addr(), 1)
@@ -95,17 +95,17 @@ func TestWhoeverGivesUpLeavesTheRoom(t *testing.T) {
 	begin(t, s, "m").granted().Release()
 }
 
-func TestAcquireRefusesUnknownModels(t *testing.T) {
+func TestAcquire_UnknownModel_ReturnsError(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	s, _ := c.slots(c.server.Addr(), -1)
 	_, err := s.Acquire(t.Context(), lease.Request{Model: "m"})
-	require.ErrorContains(t, err, `no model "m"`)
+	require.ErrorContains(t, err, `unknown model "m"`)
 	_, err = s.Acquire(t.Context(), lease.Request{})
 	require.Error(t, err)
 }
 
-func TestRunsEndReleasesEverything(t *testing.T) {
+func TestRun_ContextEnds_ReleasesEverything(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	a, stop := c.slots(c.server.Addr(), 1)
@@ -127,7 +127,7 @@ func TestRunsEndReleasesEverything(t *testing.T) {
 }
 
 // L7: the longest one call may hold a slot.
-func TestMaxHold(t *testing.T) {
+func TestSlot_HeldTooLong_ContextEnds(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	s, _ := c.slots(c.server.Addr(), 1, short(400*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond),
@@ -142,7 +142,7 @@ func TestMaxHold(t *testing.T) {
 	next.granted().Release() // whether the holder releases or not
 }
 
-func TestNeverOverTheCap(t *testing.T) {
+func TestSlots_ManyProcesses_NeverExceedCap(t *testing.T) {
 	t.Parallel()
 	const slots, processes, workers, rounds = 3, 4, 12, 8
 	seed := uint64(time.Now().UnixNano())

@@ -47,7 +47,7 @@ type opOutput struct {
 }
 
 // semaphore is the model's state: who holds (sorted), who waits as lease:order in the order of service, and the last
-// order given. It is a value, so it can be compared. An order nobody was told yet is 0.
+// order given. It is a value, so it can be compared. An order that was not returned yet is 0.
 type semaphore struct {
 	holders, waiters string
 	last             int64
@@ -58,7 +58,7 @@ type waiter struct {
 	order int64
 }
 
-// step is what one call does, all at once, and whether got can be its answer.
+// step returns the state after one atomic call, and whether got can be its reply.
 func (s semaphore) step(slots int, in opInput, got opOutput) (semaphore, bool) {
 	holders, waiters := strings.Fields(s.holders), parseWaiters(s.waiters)
 	is := func(l string) bool { return l == in.lease }
@@ -100,7 +100,7 @@ func (s semaphore) step(slots int, in opInput, got opOutput) (semaphore, bool) {
 	return s, got.unknown || got == want
 }
 
-// orderFits tells whether the i-th waiter can have the order, by its neighbours.
+// orderFits reports whether the i-th waiter can have the order, by its neighbours.
 func orderFits(waiters []waiter, i int, order int64) bool {
 	for j, w := range waiters {
 		if w.order != 0 && (j < i && w.order >= order || j > i && w.order <= order) {
@@ -176,8 +176,8 @@ func scripted(_ *redis.Client, s *lua.Scripts, slots int) client {
 	}
 }
 
-// counted is the broken thing: it counts, then adds, in calls of its own, as a lock kept in a plain set does. Nobody adds
-// for the first time before all of the clients have counted, so that the gap shows on any machine.
+// counted is the broken variant: it counts and then adds in separate calls, like a lock in a plain set. No client adds for
+// the first time before all clients have counted, so that the race occurs on any machine.
 func counted(clients int) func(*redis.Client, *lua.Scripts, int) client {
 	var counting sync.WaitGroup
 	counting.Add(clients)
@@ -214,10 +214,10 @@ func counted(clients int) func(*redis.Client, *lua.Scripts, int) client {
 type history struct {
 	ops     []porcupine.Operation
 	unknown int
-	most    int64 // holders at once, by Redis
+	most    int64 // concurrent holders, by Redis
 }
 
-// clients work at once in a history.
+// clients work concurrently in a history.
 const clients = 12
 
 // record lets the clients work through a link that is disturbed all the while.
@@ -258,7 +258,7 @@ func record(t *testing.T, seed uint64, slots int, dial func(*redis.Client, *lua.
 			for round := range rounds {
 				model := "m" + strconv.Itoa(id%models)
 				lease := "p" + strconv.Itoa(id) + "/" + strconv.Itoa(round)
-				for range 1 + rnd.IntN(3) { // asked again: still waiting, or claimed, or sent again after no answer
+				for range 1 + rnd.IntN(3) { // retried: still waiting, or claimed, or sent again after no answer
 					do(opInput{opAcquire, model, lease})
 				}
 				if rnd.IntN(2) == 0 {
@@ -325,7 +325,7 @@ func disturb(ctx context.Context, l *link, rnd *rand.Rand) {
 }
 
 // P3: whatever the link does, the clients saw one semaphore.
-func TestTheSemaphoreIsLinearizable(t *testing.T) {
+func TestSemaphore_FaultyNetwork_IsLinearizable(t *testing.T) {
 	t.Parallel()
 	const slots = 2
 	seed := uint64(time.Now().UnixNano())
@@ -334,9 +334,9 @@ func TestTheSemaphoreIsLinearizable(t *testing.T) {
 	const histories = 20
 	for i := range uint64(histories) {
 		h := record(t, seed+i, slots, scripted)
-		require.LessOrEqual(t, h.most, int64(slots), "holders at once")
+		require.LessOrEqual(t, h.most, int64(slots), "concurrent holders")
 		result, info := porcupine.CheckOperationsVerbose(semaphoreModel(slots), h.ops, 10*time.Second)
-		if result == porcupine.Unknown { // too many open calls at once to try every order
+		if result == porcupine.Unknown { // too many concurrent calls to try every order
 			undecided++
 			continue
 		}
@@ -353,14 +353,14 @@ func TestTheSemaphoreIsLinearizable(t *testing.T) {
 }
 
 // The test of the test: counting and then adding in two calls lets more in than there are slots.
-func TestANonAtomicSemaphoreIsCaught(t *testing.T) {
+func TestSemaphore_NonAtomicVariant_IsCaught(t *testing.T) {
 	t.Parallel()
 	const slots = 2
 	caught := false
 	for i := uint64(0); i < 10 && !caught; i++ {
 		h := record(t, i, slots, counted(clients))
 		caught = porcupine.CheckOperationsTimeout(semaphoreModel(slots), h.ops, 10*time.Second) == porcupine.Illegal
-		t.Logf("most holders at once: %d, caught: %v", h.most, caught)
+		t.Logf("most concurrent holders: %d, caught: %v", h.most, caught)
 	}
 	require.True(t, caught)
 }

@@ -159,7 +159,7 @@ func begin(t *testing.T, s *lease.Slots, model string) *pending {
 	return p
 }
 
-// waits returns when the request is told the position.
+// waits returns when the request has received the position.
 func (p *pending) waits(position int) {
 	p.t.Helper()
 	limit := time.After(patience)
@@ -174,7 +174,7 @@ func (p *pending) waits(position int) {
 		case err := <-p.err:
 			require.NoError(p.t, err)
 		case <-limit:
-			require.Fail(p.t, "not told the position", "%d", position)
+			require.Fail(p.t, "position not received", "%d", position)
 		}
 	}
 }

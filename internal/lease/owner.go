@@ -11,10 +11,10 @@ import (
 
 const (
 	firstBackoff = 50 * time.Millisecond // after the first failed call to Redis; doubles up to RenewEvery
-	soonest      = 5 * time.Millisecond  // between two renewals that waiters ask for
-	renewalsMax  = 4                     // in flight: more than one only while Redis hangs
+	minRenewGap  = 5 * time.Millisecond  // between two renewals that waiters request
+	maxRenewals  = 4                     // in flight; more than one only while Redis hangs
 	closingTime  = 3 * time.Second       // for the last calls to Redis when Run ends
-	stoppingTime = time.Second           // for the holders to stop and release by themselves before that
+	stoppingTime = time.Second           // for the holders to stop and release before that
 )
 
 // owner is the state of Slots; only the goroutine of Run touches it.
@@ -23,18 +23,18 @@ type owner struct {
 	io       context.Context // of calls to Redis; outlives Run's context so that the end can release
 	entries  map[string]*entry
 	holding  map[string]*entry
-	watched  map[string]bool // models on which somebody was granted a slot that may lapse
+	watched  map[string]bool // models with a grant that may expire
 	clock    redisClock
 	tickAt   time.Time // next renewal
-	pokeAt   time.Time // an earlier one for the sake of waiters; zero is none
+	pokeAt   time.Time // an earlier one requested by waiters; zero for none
 	failures int
 	renewals int // in flight
 	calls    int // of any kind in flight
 	closing  bool
 }
 
-// Run serves the slots until ctx ends; then it cancels and releases what is held and waits, and returns nil. It may
-// be called once.
+// Run serves the slots until ctx ends. Then it cancels and releases all held and waiting entries and returns nil. It may be
+// called once.
 func (s *Slots) Run(ctx context.Context) error {
 	io, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -45,7 +45,7 @@ func (s *Slots) Run(ctx context.Context) error {
 		entries: map[string]*entry{},
 		holding: map[string]*entry{},
 		watched: map[string]bool{},
-		tickAt:  time.Now(), // the first renewal, of nothing, reads Redis's clock and opens a grace if need be
+		tickAt:  time.Now(), // the first, empty renewal reads Redis's clock and starts a grace period if needed
 	}
 	go s.listen(io)
 	timer := time.NewTimer(0)
@@ -64,7 +64,7 @@ func (s *Slots) Run(ctx context.Context) error {
 	}
 }
 
-// next is when something is due, whatever happens until then.
+// next returns the time of the next due action.
 func (o *owner) next() time.Time {
 	at := o.tickAt
 	if !o.pokeAt.IsZero() && o.pokeAt.Before(at) && o.renewals == 0 {
@@ -92,20 +92,20 @@ func (o *owner) due(now time.Time) {
 	if poke || !o.tickAt.After(now) {
 		o.tickAt = now.Add(o.opts.RenewEvery)
 		o.pokeAt = time.Time{}
-		if o.renewals < renewalsMax {
+		if o.renewals < maxRenewals {
 			o.renew()
 		}
 	}
 }
 
-// poke asks for a renewal of everything at the given time or before.
+// poke schedules a renewal of everything at the given time or earlier.
 func (o *owner) poke(at time.Time) {
 	if o.pokeAt.IsZero() || at.Before(o.pokeAt) {
 		o.pokeAt = at
 	}
 }
 
-// enter begins a request.
+// enter adds a request.
 func (o *owner) enter(e *entry) {
 	if o.closing {
 		e.cancel(ErrClosed)
@@ -115,15 +115,15 @@ func (o *owner) enter(e *entry) {
 	o.acquire(e)
 }
 
-// leave ends a request whose caller no longer waits; a slot that was granted meanwhile goes back.
+// leave removes a request whose caller no longer waits. A slot that was granted meanwhile is released.
 func (o *owner) leave(e *entry) {
 	if o.entries[e.lease] == e {
 		o.remove(e)
-		o.giveBack(e.model, e.lease)
+		o.release(e.model, e.lease)
 	}
 }
 
-// forget drops a slot that its holder is giving back, so that it is not renewed again.
+// forget removes a slot that its holder is releasing, so that it is not renewed again.
 func (o *owner) forget(e *entry) {
 	o.calls++ // its holder's, until released
 	if o.entries[e.lease] == e {
@@ -131,20 +131,20 @@ func (o *owner) forget(e *entry) {
 	}
 }
 
-// released takes in how the holder's own call went.
+// released handles the result of the holder's own release.
 func (o *owner) released(e *entry, next time.Duration, err error) {
 	o.calls--
 	if o.answered("release", err) {
 		o.watch(e.model, next)
 	} else {
-		o.giveBack(e.model, e.lease)
+		o.release(e.model, e.lease)
 	}
 }
 
-// lose takes a slot away from its holder. It is not given back: the rest of the lease is the holder's time to stop.
-func (o *owner) lose(e *entry, why string) {
+// lose ends a slot's context. The lease is not released: its remaining time is for the holder to stop.
+func (o *owner) lose(e *entry, reason string) {
 	if !e.ending {
-		o.opts.Logger.Warn("model slot lost", "why", why, "model", e.model, "lease", e.lease)
+		o.opts.Logger.Warn("model slot lost", "reason", reason, "model", e.model, "lease", e.lease)
 	}
 	e.cancel(ErrLost)
 	o.remove(e)
@@ -172,11 +172,11 @@ func (o *owner) hold(e *entry, until time.Time) {
 	e.granted <- &Slot{slots: o.Slots, entry: e, waited: now.Sub(e.since)}
 }
 
-// told takes in what Redis said about a lease, in answer to a call that was sent at the given time.
-func (o *owner) told(e *entry, sent time.Time, r lua.SlotReply) {
+// replied handles Redis's reply about a lease, for a call that was sent at the given time.
+func (o *owner) replied(e *entry, sent time.Time, r lua.SlotReply) {
 	if o.entries[e.lease] != e {
-		// It was given up while the call was under way, which may have brought it back.
-		o.giveBack(e.model, e.lease)
+		// It was removed while the call was in flight, which may have re-created it.
+		o.release(e.model, e.lease)
 		return
 	}
 	switch r.Code {
@@ -184,14 +184,14 @@ func (o *owner) told(e *entry, sent time.Time, r lua.SlotReply) {
 		now, until := time.Now(), sent.Add(o.opts.TTL-rounding-o.margin)
 		switch {
 		case e.holding && !now.Before(e.until):
-			o.lose(e, "this process stood still") // even if Redis has it renewed: it was not ours for a while
+			o.lose(e, "this process was paused") // even if Redis renewed it: the lease had expired in between
 		case e.holding || now.Before(until):
 			o.hold(e, until)
 		default:
 			o.poke(now)
 		}
 	case lua.SlotWaiting:
-		if e.holding { // the answer is from before the grant we heard of
+		if e.holding { // the reply is older than the grant
 			return
 		}
 		e.order = r.Order
@@ -201,13 +201,13 @@ func (o *owner) told(e *entry, sent time.Time, r lua.SlotReply) {
 	}
 }
 
-// woken takes in a grant that Redis announced.
+// woken handles a grant announced by Redis.
 func (o *owner) woken(w lua.Grant) {
 	e, ok := o.entries[w.Lease]
 	switch {
 	case !ok:
-		o.giveBack(w.Model, w.Lease)
-	case e.holding: // an answer was quicker
+		o.release(w.Model, w.Lease)
+	case e.holding: // a reply was faster
 	default:
 		e.order = w.Order
 		if until, ok := o.clock.local(w.Expires, o.opts.TTL); ok && time.Now().Before(until.Add(-o.margin)) {
@@ -219,9 +219,8 @@ func (o *owner) woken(w lua.Grant) {
 	}
 }
 
-// heard is called when the subscription to the wake channel is confirmed, the first time or again: what was
-// announced meanwhile was not heard.
-func (o *owner) heard() {
+// subscribed is called when a subscription to the wake channel is confirmed. Grants announced before were missed.
+func (o *owner) subscribed() {
 	select {
 	case <-o.ready:
 	default:
@@ -232,30 +231,30 @@ func (o *owner) heard() {
 	}
 }
 
-// waits notes in how many milliseconds a waiter of this process should ask again.
+// waits records in how many milliseconds a waiter of this process should retry.
 func (o *owner) waits(next time.Duration) {
 	if next > 0 && len(o.entries) > len(o.holding) {
-		o.poke(time.Now().Add(max(next, soonest)))
+		o.poke(time.Now().Add(max(next, minRenewGap)))
 	}
 }
 
-// watch sees to it that a grant we brought about is handed on if nobody claims it: those who wait behind it may not
-// know of it before their next renewal.
+// watch ensures that a grant made by a call of this process is passed on if it is not claimed: the next waiters may not
+// notice its expiry before their next renewal.
 func (o *owner) watch(model string, next time.Duration) {
 	if next > 0 && next <= o.opts.GrantTTL && !o.closing {
 		o.watched[model] = true
-		o.poke(time.Now().Add(max(next, soonest)))
+		o.poke(time.Now().Add(max(next, minRenewGap)))
 	}
 }
 
-// answered notes whether Redis answered, and when to try again if not.
+// answered records whether Redis replied and, if not, when to retry.
 func (o *owner) answered(what string, err error) bool {
 	if err == nil {
 		o.failures = 0
 		return true
 	}
 	if o.failures == 0 {
-		o.opts.Logger.Warn("redis does not answer for model slots", "call", what, "error", err)
+		o.opts.Logger.Warn("redis unavailable for model slots", "call", what, "error", err)
 	}
 	wait := min(firstBackoff<<min(o.failures, 10), o.opts.RenewEvery)
 	o.failures++
@@ -263,7 +262,7 @@ func (o *owner) answered(what string, err error) bool {
 	return false
 }
 
-// everything is what this process has, by model, waiters in the order of their arrival here, and what it watches.
+// everything returns the entries of this process by model, waiters in order of arrival, and the watched models.
 func (o *owner) everything() (models []lua.ModelLeases, entries [][]*entry) {
 	all := make([]*entry, 0, len(o.entries))
 	for _, e := range o.entries {
@@ -309,13 +308,13 @@ func compareBool(a, b bool) int {
 	}
 }
 
-// close gives everything up: waiters at once, holders when they have stopped, and waits for the last answers.
+// close releases everything: waiters immediately, holders after they have stopped. It waits for the last replies.
 func (o *owner) close(timer *time.Timer) {
 	o.closing = true
 	for _, e := range o.entries {
 		e.cancel(ErrClosed)
 	}
-	o.giveBackAll(func(e *entry) bool { return !e.holding })
+	o.releaseAll(func(e *entry) bool { return !e.holding })
 	timer.Reset(closingTime)
 	stopped := time.NewTimer(stoppingTime)
 	defer stopped.Stop()
@@ -324,15 +323,15 @@ func (o *owner) close(timer *time.Timer) {
 		case f := <-o.events:
 			f(o)
 		case <-stopped.C:
-			o.giveBackAll(func(*entry) bool { return true })
+			o.releaseAll(func(*entry) bool { return true })
 		case <-timer.C:
-			o.opts.Logger.Warn("redis does not answer: model slots are left to expire", "calls", o.calls)
+			o.opts.Logger.Warn("redis unavailable; model slots left to expire", "calls", o.calls)
 			return
 		}
 	}
 }
 
-func (o *owner) giveBackAll(which func(*entry) bool) {
+func (o *owner) releaseAll(which func(*entry) bool) {
 	leases := map[string][]string{}
 	for _, e := range o.entries {
 		if which(e) {
@@ -341,6 +340,6 @@ func (o *owner) giveBackAll(which func(*entry) bool) {
 		}
 	}
 	for model, l := range leases {
-		o.giveBack(model, l...)
+		o.release(model, l...)
 	}
 }

@@ -14,30 +14,29 @@ type Slot struct {
 	released atomic.Bool
 }
 
-// Context ends when the slot may no longer be used; context.Cause tells why: ErrLost, ErrHeldTooLong, ErrClosed, or
-// the cause of Acquire's own context. It ends a little before anybody else can be granted the slot, which is the
-// time there is to stop (P4). Release ends it too.
+// Context ends when the slot may no longer be used. Its cause is ErrLost, ErrHeldTooLong, ErrClosed, or the cause of
+// Acquire's context. It ends shortly before the slot can be granted again, which leaves the holder time to stop. Release
+// ends it too.
 func (s *Slot) Context() context.Context { return s.entry.ctx }
 
-// WaitedFor is the time between Acquire's call and the grant.
+// WaitedFor returns the time between the call of Acquire and the grant.
 func (s *Slot) WaitedFor() time.Duration { return s.waited }
 
-// Release gives the slot to the next waiter and returns when Redis has confirmed that. It waits for one answer
-// only: what failed is tried again behind its back until the lease has expired anyway. Only the first call does
-// anything.
+// Release passes the slot to the next waiter and returns when Redis has confirmed it. It waits for one reply; a failed
+// release is retried in the background until the lease has expired. Further calls have no effect.
 func (s *Slot) Release() {
 	if s.released.Swap(true) {
 		return
 	}
 	s.entry.cancel(context.Canceled)
 	s.slots.post(func(o *owner) { o.forget(s.entry) })
-	// Here and not beside the owner, since the next waiter waits for it.
-	next, err := s.slots.giveBack(s.entry.model, s.entry.lease)
+	// Not in the background, because the next waiter is waiting for it.
+	next, err := s.slots.release(s.entry.model, s.entry.lease)
 	s.slots.post(func(o *owner) { o.released(s.entry, next, err) })
 }
 
-// entry is one request as the owner keeps it: waiting until it has a slot, then holding until it is removed.
-// The owner alone touches the fields below the line; the others never change.
+// entry is the owner's record of a request: waiting until it has a slot, then holding until it is removed. Only the owner
+// accesses the fields below the line; the others never change.
 type entry struct {
 	number    int64 // of arrival in this process
 	lease     string
@@ -45,8 +44,8 @@ type entry struct {
 	since     time.Time
 	ctx       context.Context // the slot's
 	cancel    context.CancelCauseFunc
-	granted   chan *Slot // room for the one grant
-	positions chan int   // room for the newest
+	granted   chan *Slot // buffers the grant
+	positions chan int   // buffers the latest position
 	// ---
 	order    int64 // place in the order of service, 0 until known
 	position int
@@ -56,7 +55,7 @@ type entry struct {
 	ending   bool      // holding: hardStop has passed
 }
 
-// show tells the waiting caller its position, replacing one it has not read yet.
+// show sends the waiting caller its position and replaces one that it has not read yet.
 func (e *entry) show(position int) {
 	if position == e.position {
 		return
@@ -66,10 +65,10 @@ func (e *entry) show(position int) {
 	case <-e.positions:
 	default:
 	}
-	e.positions <- position // the owner is the only sender and has just made room
+	e.positions <- position // does not block: the owner is the only sender and has just emptied the buffer
 }
 
-// stops is when a held slot has to be given up as things stand.
+// stops returns when a held slot must stop being used.
 func (e *entry) stops() time.Time {
 	if !e.ending && !e.hardStop.IsZero() && e.hardStop.Before(e.until) {
 		return e.hardStop
