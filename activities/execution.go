@@ -41,13 +41,13 @@ func generations(nodes []workflows.NodeRef) []placement.Generation {
 	return out
 }
 
-// ConfirmNode holds a taken slot for as long as is left (L7), and in a grace puts it back where Redis lost it (L12). A
-// node that is not known, perhaps not yet again, is worth another try; a slot that is another's is not.
+// ConfirmNode extends the lease of a slot to the time left. In a grace it restores the slot if Redis lost it. The error is
+// retryable while the node is not registered, because it may register again, and final when the slot is lost.
 func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) error {
 	code, generation, err := e.Scripts.ConfirmNodeSlot(ctx, s.Assignment, s.Left)
 	switch {
 	case err != nil:
-		return again(berth.CodeUnavailable, "the fleet's state cannot be reached", 0, err)
+		return again(berth.CodeUnavailable, "the fleet's state is unavailable", 0, err)
 	case code == lua.NodeSlotHeld:
 		return nil
 	case code == lua.NodeGone && generation == 0:
@@ -57,13 +57,13 @@ func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) erro
 	}
 }
 
-// ReleaseNode gives a slot back, and tells when its node fell silent (L11). Idempotent.
+// ReleaseNode releases a slot, and first reports a node that missed heartbeats during the work. Idempotent.
 func (e *Executions) ReleaseNode(ctx context.Context, slot workflows.HeldSlot) error {
 	if err := reportUnresponsive(ctx, e.Scripts, e.Fleet, e.Logger, slot); err != nil {
 		return err
 	}
 	if _, err := e.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
-		return again(berth.CodeUnavailable, "the slot could not be given back", 0, err)
+		return again(berth.CodeUnavailable, "the slot could not be released", 0, err)
 	}
 	return nil
 }

@@ -16,16 +16,16 @@ import (
 	"berth/internal/ledger"
 )
 
-// configView is berth.FleetConfig with times in milliseconds. What a PUT leaves out has its default.
+// configView is berth.FleetConfig with times in milliseconds. Fields that a PUT omits take their defaults.
 type configView struct {
-	AssignmentStrategy berth.Strategy              `json:"assignmentStrategy,omitempty" doc:"Of pools without one of their own; absent: load-balanced in small pools, power-of-two in large ones"`
-	MemoryWeight       float64                     `json:"memoryWeight" required:"false" doc:"What memory counts in the load, beside cpu"`
-	LockTimeoutMs      int64                       `json:"lockTimeoutMs" required:"false" minimum:"0" maximum:"86400000" doc:"Of an assignment that names none"`
+	AssignmentStrategy berth.Strategy              `json:"assignmentStrategy,omitempty" doc:"Strategy of pools without their own. Absent: load-balanced in small pools, power-of-two in large ones"`
+	MemoryWeight       float64                     `json:"memoryWeight" required:"false" doc:"Weight of memory usage in the load of a node, relative to CPU usage"`
+	LockTimeoutMs      int64                       `json:"lockTimeoutMs" required:"false" minimum:"0" maximum:"86400000" doc:"Default lifetime of the lease of an assignment"`
 	MaxRetries         int                         `json:"maxRetries" required:"false"`
 	EnableFailover     bool                        `json:"enableFailover" required:"false"`
-	Times              map[berth.NodeKind]timeView `json:"times" required:"false" doc:"By kind of node; kinds left out have their defaults"`
-	Dynamic            dynamicView                 `json:"dynamic" required:"false" doc:"When a dynamic pool switches (S7)"`
-	Stale              bool                        `json:"stale" readOnly:"true" doc:"Redis is away: this is what was last seen"`
+	Times              map[berth.NodeKind]timeView `json:"times" required:"false" doc:"Times by kind of node; omitted kinds have their defaults"`
+	Dynamic            dynamicView                 `json:"dynamic" required:"false" doc:"When a dynamic pool switches its strategy"`
+	Stale              bool                        `json:"stale" readOnly:"true" doc:"Redis is unavailable: this is the last known value"`
 }
 
 type timeView struct {
@@ -35,11 +35,11 @@ type timeView struct {
 }
 
 type dynamicView struct {
-	LoadHigh      float64 `json:"loadHigh" required:"false" doc:"0 to 1; over it: load-balanced"`
-	LoadLow       float64 `json:"loadLow" required:"false" doc:"And until it is under this"`
-	LatencyHighMs float64 `json:"latencyHighMs" required:"false" doc:"Over it: locality"`
-	LatencyLowMs  float64 `json:"latencyLowMs" required:"false" doc:"And until it is under this"`
-	DwellMs       int64   `json:"dwellMs" required:"false" minimum:"0" maximum:"86400000" doc:"The least time between two switches"`
+	LoadHigh      float64 `json:"loadHigh" required:"false" doc:"0 to 1. Above it the pool is load-balanced"`
+	LoadLow       float64 `json:"loadLow" required:"false" doc:"Load below which a load-balanced pool switches back"`
+	LatencyHighMs float64 `json:"latencyHighMs" required:"false" doc:"Above it the pool uses locality"`
+	LatencyLowMs  float64 `json:"latencyLowMs" required:"false" doc:"Latency below which a pool with locality switches back"`
+	DwellMs       int64   `json:"dwellMs" required:"false" minimum:"0" maximum:"86400000" doc:"Minimum time between two switches"`
 }
 
 type configInput struct {
@@ -50,11 +50,11 @@ type configInput struct {
 type configOutput struct{ Body configView }
 
 type tenantInput struct {
-	ID string `path:"id" doc:"The tenant"`
+	ID string `path:"id" doc:"Tenant id"`
 }
 
 type bindInput struct {
-	ID   string `path:"id" doc:"The tenant"`
+	ID   string `path:"id" doc:"Tenant id"`
 	Body struct {
 		PoolID string `json:"poolId"`
 	}
@@ -64,53 +64,53 @@ type bindOutput struct {
 	Body struct {
 		TenantID string `json:"tenantId"`
 		PoolID   string `json:"poolId"`
-		Members  int    `json:"members" doc:"Of the pool now"`
+		Members  int    `json:"members" doc:"Number of members of the pool"`
 	}
 }
 
 // document is any JSON object.
 type document json.RawMessage
 
-// Schema lets every object through.
+// Schema accepts every object.
 func (document) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}
 }
 
-// UnmarshalJSON keeps the text.
+// UnmarshalJSON stores the text.
 func (d *document) UnmarshalJSON(b []byte) error {
 	*d = bytes.Clone(b)
 	return nil
 }
 
-// MarshalJSON gives it back.
+// MarshalJSON returns the text.
 func (d document) MarshalJSON() ([]byte, error) { return d, nil }
 
 type servicesInput struct{ Body document }
 
 type servicesOutput struct {
-	Stale string `header:"Berth-Stale" doc:"true: Redis is away, and this is what was last seen"`
+	Stale string `header:"Berth-Stale" doc:"true: Redis is unavailable, and this is the last known value"`
 	Body  document
 }
 
-// maxServicesBytes bounds the configuration of the core services, which every process keeps a copy of.
+// maxServicesBytes limits the configuration of the core services, which every process keeps in memory.
 const maxServicesBytes = 256 << 10
 
 type statsOutput struct {
 	Body struct {
-		Pools map[string]map[berth.ExcludeReason]int64 `json:"pools" doc:"How often nodes were passed over, by pool and reason"`
-		Stale bool                                     `json:"stale" doc:"Redis is away: this is what was last seen"`
+		Pools map[string]map[berth.ExcludeReason]int64 `json:"pools" doc:"Number of times that nodes were excluded, by pool and reason"`
+		Stale bool                                     `json:"stale" doc:"Redis is unavailable: this is the last known value"`
 	}
 }
 
-// fleetConfigRoutes registers the routes of what operators change at run time, and of what they look at (S6, L5, L8, L9).
+// fleetConfigRoutes registers the routes of the configuration that operators change at run time, and of statistics.
 func (s *server) fleetConfigRoutes() {
 	register(s, huma.Operation{
 		OperationID: "bind-tenant", Method: http.MethodPut, Path: "/v1/tenants/{id}/pool", Tags: []string{"pools"},
-		Summary: "Give a tenant's sessions a pool", Description: "It counts when a session's pool is being decided, where it serves the language pair.",
+		Summary: "Bind a tenant to a pool", Description: "The tenant's new sessions use the pool where it serves their language pair.",
 	}, forOperator, s.bindTenant)
 	register(s, huma.Operation{
 		OperationID: "free-tenant", Method: http.MethodDelete, Path: "/v1/tenants/{id}/pool", Tags: []string{"pools"},
-		Summary: "Let a tenant's sessions have any pool", DefaultStatus: http.StatusNoContent,
+		Summary: "Unbind a tenant from its pool", DefaultStatus: http.StatusNoContent,
 	}, forOperator, func(ctx context.Context, in *tenantInput) (*struct{}, error) {
 		if err := berth.ValidID("tenantId", in.ID); err != nil {
 			return nil, err
@@ -119,23 +119,23 @@ func (s *server) fleetConfigRoutes() {
 	})
 	register(s, huma.Operation{
 		OperationID: "get-strategy", Method: http.MethodGet, Path: "/v1/config/strategy", Tags: []string{"config"},
-		Summary: "How work is assigned",
+		Summary: "Get the configuration of assignment",
 	}, forOperator, s.getStrategy)
 	register(s, huma.Operation{
 		OperationID: "put-strategy", Method: http.MethodPut, Path: "/v1/config/strategy", Tags: []string{"config"},
-		Summary: "Change how work is assigned", Description: "What is left out has its default.",
+		Summary: "Replace the configuration of assignment", Description: "Omitted fields take their defaults.",
 	}, forOperator, s.putStrategy)
 	register(s, huma.Operation{
 		OperationID: "get-services", Method: http.MethodGet, Path: "/v1/config/services", Tags: []string{"config"},
-		Summary: "The configuration of the core services",
+		Summary: "Get the configuration of the core services",
 	}, forOperator, s.getServices)
 	register(s, huma.Operation{
 		OperationID: "put-services", Method: http.MethodPut, Path: "/v1/config/services", Tags: []string{"config"},
-		Summary: "Change the configuration of the core services: any JSON object",
+		Summary: "Replace the configuration of the core services", Description: "Any JSON object.",
 	}, forOperator, s.putServices)
 	register(s, huma.Operation{
 		OperationID: "exclude-stats", Method: http.MethodGet, Path: "/v1/stats/excludes", Tags: []string{"pools"},
-		Summary: "Why nodes were passed over",
+		Summary: "Count the exclusions of nodes by pool and reason",
 	}, forOperator, s.excludeStats)
 }
 
@@ -176,7 +176,7 @@ func (s *server) getStrategy(ctx context.Context, _ *struct{}) (*configOutput, e
 
 func (s *server) putStrategy(ctx context.Context, in *configInput) (*configOutput, error) {
 	v := viewConfig(berth.DefaultFleetConfig())
-	if err := json.Unmarshal(in.RawBody, &v); err != nil { // huma has read it before, without our defaults
+	if err := json.Unmarshal(in.RawBody, &v); err != nil { // huma has validated it, but without the defaults
 		return nil, berth.Invalid("body", "must be a JSON object").With(err)
 	}
 	c := v.config()
@@ -193,7 +193,7 @@ func (s *server) putStrategy(ctx context.Context, in *configInput) (*configOutpu
 	return &configOutput{Body: effective(c)}, nil
 }
 
-// inView names the fields of configView for those of berth.FleetConfig.
+// inView replaces fields of berth.FleetConfig by those of configView.
 func inView(err error) error {
 	var e *berth.Error
 	if errors.As(err, &e) && slices.Contains([]string{"lockTimeout", "dynamic.latencyLow", "dynamic.dwell"}, e.Field) {
@@ -221,7 +221,7 @@ func viewConfig(c berth.FleetConfig) configView {
 	return v
 }
 
-// effective is the configuration with the times that hold for kinds it leaves out.
+// effective returns the configuration with the default times of omitted kinds filled in.
 func effective(c berth.FleetConfig) configView {
 	times := map[berth.NodeKind]berth.NodeTimes{}
 	for _, kind := range berth.NodeKinds() {
@@ -270,7 +270,7 @@ func (s *server) getServices(ctx context.Context, _ *struct{}) (*servicesOutput,
 func (s *server) putServices(ctx context.Context, in *servicesInput) (*servicesOutput, error) {
 	if len(in.Body) > maxServicesBytes {
 		return nil, &berth.Error{
-			Code: berth.CodeTooLarge, Field: "body", Message: fmt.Sprintf("may have at most %d bytes", maxServicesBytes),
+			Code: berth.CodeTooLarge, Field: "body", Message: fmt.Sprintf("exceeds the limit of %d bytes", maxServicesBytes),
 		}
 	}
 	if err := s.set(ctx, ledger.SettingServices, "", json.RawMessage(in.Body)); err != nil {
@@ -279,7 +279,7 @@ func (s *server) putServices(ctx context.Context, in *servicesInput) (*servicesO
 	return &servicesOutput{Body: in.Body}, nil
 }
 
-// excludeStats asks Redis, and remembers what it said for when it is away.
+// excludeStats returns the statistics of Redis, or the last known ones while it is unavailable.
 func (s *server) excludeStats(ctx context.Context, _ *struct{}) (*statsOutput, error) {
 	last := map[string]map[berth.ExcludeReason]int64{}
 	if seen := s.stats.Load(); seen != nil {

@@ -12,17 +12,17 @@ import (
 	"berth/internal/fleet"
 )
 
-// listing is the order and the sums of one snapshot, made when a list first needs them: pages of the same snapshot share
-// them, and nothing is sorted for who does not ask.
+// listing is the sorted ids and the counts of one snapshot. The first list request computes it, and pages of the same snapshot
+// share it.
 type listing struct {
 	of     *fleet.Snapshot
 	nodes  []string // sorted
 	pools  []string // sorted
 	counts map[string]berth.PoolCounts
-	living map[string]bool // capabilities that a living node has
+	living map[string]bool // capabilities of registered nodes
 }
 
-// listed is the fleet as it was last read, with its listing.
+// listed returns the listing of the current snapshot.
 func (s *server) listed() *listing {
 	now := s.Fleet.Snapshot()
 	if l := s.listing.Load(); l != nil && l.of == now {
@@ -56,7 +56,7 @@ func (s *server) listed() *listing {
 	return l
 }
 
-// page is the ids behind the cursor that keep wants, at most limit, and the cursor of the next page.
+// page returns at most limit ids after the cursor for which keep is true, and the cursor of the next page.
 func page(ids []string, cursor string, limit int, keep func(id string) bool) (out []string, next string) {
 	from, exact := slices.BinarySearch(ids, cursor)
 	if exact {
@@ -74,24 +74,24 @@ func page(ids []string, cursor string, limit int, keep func(id string) bool) (ou
 	return out, ""
 }
 
-// PageQuery is the page of a list of the fleet, ordered by id.
+// PageQuery selects a page of a list that is ordered by id.
 type PageQuery struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Cursor string `query:"cursor" maxLength:"512" doc:"nextCursor of the page before"`
+	Cursor string `query:"cursor" maxLength:"512" doc:"nextCursor of the previous page"`
 }
 
 type nodesInput struct {
 	PageQuery
 	Kind  berth.NodeKind  `query:"kind"`
 	State berth.NodeState `query:"state"`
-	Pool  string          `query:"pool" maxLength:"512" doc:"Only its members"`
+	Pool  string          `query:"pool" maxLength:"512" doc:"Only members of this pool"`
 }
 
 type nodesOutput struct {
 	Body struct {
 		Nodes      []berth.Node `json:"nodes"`
 		NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
-		Stale      bool         `json:"stale" doc:"Redis is away, and this is the fleet as it was last seen; or Redis may have lost data, and nodes may be missing"`
+		Stale      bool         `json:"stale" doc:"Redis is unavailable and this is the last known state; or Redis may have lost data, and nodes may be missing"`
 	}
 }
 
@@ -99,16 +99,16 @@ type nodeOutput struct{ Body nodeView }
 
 type nodeView struct {
 	berth.Node
-	Stale bool `json:"stale" doc:"Redis is away: this is the node as it was last seen"`
+	Stale bool `json:"stale" doc:"Redis is unavailable: this is the last known state of the node"`
 }
 
 func (s *server) nodeReadRoutes() {
 	register(s, huma.Operation{
 		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: []string{"nodes"},
-		Summary: "The nodes by id, those included that died within the last hour",
+		Summary: "List the nodes by id, including those that died within the last hour",
 	}, forFleet, s.listNodes)
 	register(s, huma.Operation{
-		OperationID: "get-node", Method: http.MethodGet, Path: "/v1/nodes/{id}", Tags: []string{"nodes"}, Summary: "A node",
+		OperationID: "get-node", Method: http.MethodGet, Path: "/v1/nodes/{id}", Tags: []string{"nodes"}, Summary: "Get a node",
 	}, forFleet, s.getNode)
 }
 
@@ -120,15 +120,15 @@ func (s *server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, e
 			(in.Pool == "" || slices.Contains(n.Pools, in.Pool))
 	})
 	out := &nodesOutput{}
-	out.Body.Nodes, out.Body.NextCursor, out.Body.Stale = make([]berth.Node, 0, len(ids)), next, l.of.Stale || s.forgetful(ctx)
+	out.Body.Nodes, out.Body.NextCursor, out.Body.Stale = make([]berth.Node, 0, len(ids)), next, l.of.Stale || s.mayLackNodes(ctx)
 	for _, id := range ids {
 		out.Body.Nodes = append(out.Body.Nodes, shown(l.of.Nodes[id]))
 	}
 	return out, nil
 }
 
-// forgetful tells that Redis may have lost nodes that are at work and have not registered again yet (L12).
-func (s *server) forgetful(ctx context.Context) bool {
+// mayLackNodes reports whether Redis may have lost nodes that have not registered again yet.
+func (s *server) mayLackNodes(ctx context.Context) bool {
 	grace, err := s.Scripts.CheckGuard(ctx)
 	return err != nil || grace.Left > 0
 }
@@ -147,13 +147,13 @@ func (s *server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 	case ok:
 		return &nodeOutput{Body: nodeView{Node: shown(n), Stale: stale}}, nil
 	case stale:
-		return nil, unavailable("Redis", nil) // it may have come meanwhile
+		return nil, unavailable("Redis", nil) // it may have registered since
 	default:
 		return nil, errNoNode
 	}
 }
 
-// latest is what Redis has now, so that a change just made shows; while it is away, what was last seen (L11).
+// latest returns the value in Redis, which includes the latest changes, or the last known one while Redis is unavailable.
 func latest[T any](now *fleet.Snapshot, seen T, read func() (T, error)) (value T, stale bool, err error) {
 	if now.Stale {
 		return seen, true, nil
@@ -165,7 +165,7 @@ func latest[T any](now *fleet.Snapshot, seen T, read func() (T, error)) (value T
 	return value, false, err
 }
 
-// shown is the node with empty lists in the place of none.
+// shown returns the node with empty lists instead of null.
 func shown(n berth.Node) berth.Node {
 	n.Capabilities, n.Pools = slices.Concat([]string{}, n.Capabilities), slices.Concat([]string{}, n.Pools)
 	return n

@@ -13,38 +13,38 @@ import (
 	"berth/lua"
 )
 
-// registerBody is what a node says of itself (L3, C14). berth.NodeSpec.Validate has the rules.
+// registerBody is the registration of a node. berth.NodeSpec.Validate has the rules.
 type registerBody struct {
 	NodeID             string          `json:"nodeId" doc:"1 to 128 letters, digits, dots, dashes and underscores"`
 	Kind               berth.NodeKind  `json:"kind"`
-	Incarnation        incarnationBody `json:"incarnation" doc:"Tells one run of the process from the next"`
+	Incarnation        incarnationBody `json:"incarnation" doc:"Identifies one run of the node process"`
 	Hostname           string          `json:"hostname,omitempty" doc:"For the strategy locality"`
-	Zone               string          `json:"zone,omitempty" doc:"For the strategy locality, and for pools of a zone"`
-	Capabilities       []string        `json:"capabilities,omitempty" doc:"For instance translate:en-es"`
-	SupportedExecutors []string        `json:"supportedExecutors,omitempty" doc:"Another name for capabilities (S4)"`
-	MaxConcurrentJobs  int             `json:"maxConcurrentJobs,omitempty" minimum:"1" maximum:"100000" default:"4" doc:"Slots"`
-	PreviousGeneration int64           `json:"previousGeneration,omitempty" minimum:"0" maximum:"9007199254740991" doc:"The generation the same process had before: after Redis lost its data, what the node still runs is put back under it"`
+	Zone               string          `json:"zone,omitempty" doc:"For the strategy locality and for pools of a zone"`
+	Capabilities       []string        `json:"capabilities,omitempty" doc:"For example translate:en-es"`
+	SupportedExecutors []string        `json:"supportedExecutors,omitempty" doc:"Alias of capabilities"`
+	MaxConcurrentJobs  int             `json:"maxConcurrentJobs,omitempty" minimum:"1" maximum:"100000" default:"4" doc:"Number of slots"`
+	PreviousGeneration int64           `json:"previousGeneration,omitempty" minimum:"0" maximum:"9007199254740991" doc:"Previous generation of the same process. After Redis lost its data, the work that the node still runs is restored by it"`
 }
 
 type incarnationBody struct {
 	Host      string `json:"host"`
 	PID       int    `json:"pid" minimum:"1" maximum:"9007199254740991"`
-	StartedAt int64  `json:"startedAt" minimum:"1" maximum:"9007199254740991" doc:"Unix milliseconds, by the node's clock"`
+	StartedAt int64  `json:"startedAt" minimum:"1" maximum:"9007199254740991" doc:"Unix milliseconds by the node's clock"`
 }
 
 type registerOutput struct{ Body registration }
 
 type registration struct {
 	NodeID              string   `json:"nodeId"`
-	Generation          int64    `json:"generation" doc:"Every heartbeat carries it"`
-	TaskQueue           string   `json:"taskQueue" doc:"Temporal's, to be polled for work"`
+	Generation          int64    `json:"generation" doc:"Must be sent with each heartbeat"`
+	TaskQueue           string   `json:"taskQueue" doc:"Temporal task queue to poll for work"`
 	HeartbeatIntervalMs int64    `json:"heartbeatIntervalMs"`
 	Pools               []string `json:"pools"`
-	Existing            bool     `json:"existing" doc:"The same incarnation was registered: it keeps its generation"`
+	Existing            bool     `json:"existing" doc:"True if the same incarnation was registered already; it keeps its generation"`
 }
 
 type heartbeatInput struct {
-	ID   string `path:"id" doc:"The node"`
+	ID   string `path:"id" doc:"Node id"`
 	Body struct {
 		Generation      int64   `json:"generation" minimum:"1" maximum:"9007199254740991"`
 		CPUUsage        float64 `json:"cpuUsage,omitempty" doc:"0 to 100"`
@@ -58,29 +58,29 @@ type heartbeatInput struct {
 
 type heartbeatOutput struct {
 	Body struct {
-		HeartbeatIntervalMs int64     `json:"heartbeatIntervalMs" doc:"From now on; an operator may change it"`
+		HeartbeatIntervalMs int64     `json:"heartbeatIntervalMs" doc:"Interval of the following heartbeats; an operator may change it"`
 		Cordoned            bool      `json:"cordoned"`
-		DrainUntil          time.Time `json:"drainUntil,omitzero" doc:"Be done by then"`
+		DrainUntil          time.Time `json:"drainUntil,omitzero" doc:"Deadline of the drain; absent unless the node is draining"`
 	}
 }
 
 type nodeInput struct {
-	ID string `path:"id" doc:"The node"`
+	ID string `path:"id" doc:"Node id"`
 }
 
 type withdrawInput struct {
-	ID         string `path:"id" doc:"The node"`
-	Generation int64  `query:"generation" minimum:"0" maximum:"9007199254740991" doc:"Only if it is this one; 0: whichever lives"`
+	ID         string `path:"id" doc:"Node id"`
+	Generation int64  `query:"generation" minimum:"0" maximum:"9007199254740991" doc:"Withdraw only this generation; 0 means the current one"`
 }
 
 type drainInput struct {
-	ID   string `path:"id" doc:"The node"`
+	ID   string `path:"id" doc:"Node id"`
 	Body *struct {
-		WithinMs *int64 `json:"withinMs,omitempty" minimum:"0" maximum:"86400000" doc:"Time to be done in, 5 minutes unless given; conferences that are left then are moved, jobs go on"`
+		WithinMs *int64 `json:"withinMs,omitempty" minimum:"0" maximum:"86400000" doc:"Time until the deadline of the drain, 5 minutes by default. Conferences that are left then are moved; jobs finish"`
 	}
 }
 
-type ordersOutput struct {
+type settingsOutput struct {
 	Body struct {
 		NodeID string `json:"nodeId"`
 		berth.NodeSettings
@@ -88,10 +88,10 @@ type ordersOutput struct {
 }
 
 type unavailableInput struct {
-	ID      string `path:"id" doc:"The node"`
+	ID      string `path:"id" doc:"Node id"`
 	Service string `path:"service"`
 	Body    struct {
-		TTLMs int64 `json:"ttlMs" minimum:"0" maximum:"2592000000" doc:"For how long; 0: available again"`
+		TTLMs int64 `json:"ttlMs" minimum:"0" maximum:"2592000000" doc:"Duration in milliseconds; 0 makes the service available again"`
 	}
 }
 
@@ -103,59 +103,59 @@ type unavailableOutput struct {
 	}
 }
 
-// nodeRoutes registers the routes of the registry. Registration and heartbeat are one script each, without a walk over the fleet
-// (L3, L13).
+// nodeRoutes registers the routes of nodes. Registration and heartbeat run one script each, whose cost does not depend on the number
+// of nodes.
 func (s *server) nodeRoutes() {
 	register(s, huma.Operation{
 		OperationID: "register-node", Method: http.MethodPost, Path: "/v1/nodes", Tags: []string{"nodes"},
 		Summary:     "Register a node",
-		Description: "Asking again is safe: the same incarnation keeps its generation. 409: a later incarnation of the same host has the id.",
+		Description: "Retries are idempotent: the same incarnation keeps its generation. 409: a later incarnation of the same host is registered under this id.",
 	}, forNode, s.registerNode)
 	register(s, huma.Operation{
 		OperationID: "heartbeat-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/heartbeat", Tags: []string{"nodes"},
-		Summary: "Tell that a node lives, and how busy it is", Description: "409: the generation is unknown, dead or superseded. Register again.",
+		Summary: "Send a heartbeat", Description: "409: the generation is unknown, dead or superseded; register again.",
 	}, forNode, s.heartbeatNode)
 	register(s, huma.Operation{
 		OperationID: "withdraw-node", Method: http.MethodDelete, Path: "/v1/nodes/{id}", Tags: []string{"nodes"},
-		Summary: "End a node's generation on purpose", DefaultStatus: http.StatusNoContent,
+		Summary: "Withdraw a node", DefaultStatus: http.StatusNoContent,
 	}, forFleet, s.withdrawNode)
 	register(s, huma.Operation{
 		OperationID: "drain-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/drain", Tags: []string{"nodes"},
-		Summary: "Give a node no new work, and have what is left at a time moved",
-	}, forOperator, func(ctx context.Context, in *drainInput) (*ordersOutput, error) {
+		Summary: "Drain a node: assign no new work, and move its conferences at the deadline",
+	}, forOperator, func(ctx context.Context, in *drainInput) (*settingsOutput, error) {
 		within := defaultDrain
 		if in.Body != nil && in.Body.WithinMs != nil {
 			within = time.Duration(*in.Body.WithinMs) * time.Millisecond
 		}
 		until := s.Clock().Add(within).UTC().Truncate(time.Millisecond)
-		return s.orderNode(ctx, in.ID, func(o *berth.NodeSettings) { o.DrainUntil = until })
+		return s.changeSettings(ctx, in.ID, func(o *berth.NodeSettings) { o.DrainUntil = until })
 	})
 	for _, order := range []struct {
 		name, summary string
 		change        func(*berth.NodeSettings)
 	}{
-		{"cordon", "Give a node no new work", func(o *berth.NodeSettings) { o.Cordoned = true }},
-		{"uncordon", "Give a node new work again; undoes a drain, too", func(o *berth.NodeSettings) { *o = berth.NodeSettings{} }},
-		{"undrain", "Undo a drain", func(o *berth.NodeSettings) { o.DrainUntil = time.Time{} }},
+		{"cordon", "Cordon a node: assign no new work", func(o *berth.NodeSettings) { o.Cordoned = true }},
+		{"uncordon", "Uncordon a node, and cancel its drain", func(o *berth.NodeSettings) { *o = berth.NodeSettings{} }},
+		{"undrain", "Cancel the drain of a node", func(o *berth.NodeSettings) { o.DrainUntil = time.Time{} }},
 	} {
 		register(s, huma.Operation{
 			OperationID: order.name + "-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/" + order.name,
 			Tags: []string{"nodes"}, Summary: order.summary,
-		}, forOperator, func(ctx context.Context, in *nodeInput) (*ordersOutput, error) {
-			return s.orderNode(ctx, in.ID, order.change)
+		}, forOperator, func(ctx context.Context, in *nodeInput) (*settingsOutput, error) {
+			return s.changeSettings(ctx, in.ID, order.change)
 		})
 	}
 	register(s, huma.Operation{
 		OperationID: "mark-service-unavailable", Method: http.MethodPut, Path: "/v1/nodes/{id}/services/{service}/unavailable",
-		Tags: []string{"nodes"}, Summary: "Have a node's service passed over for a time",
+		Tags: []string{"nodes"}, Summary: "Mark a node's service as temporarily unavailable",
 	}, forFleet, s.markUnavailable)
 	s.nodeReadRoutes()
 }
 
-// defaultDrain is a drain's time when none is named.
+// defaultDrain is the default time of a drain.
 const defaultDrain = 5 * time.Minute
 
-// spec is the registration as the fleet knows it, checked.
+// spec validates the body and returns the registration.
 func (b registerBody) spec() (berth.NodeSpec, error) {
 	spec := berth.NodeSpec{
 		ID: b.NodeID, Kind: b.Kind, Incarnation: berth.Incarnation(b.Incarnation), Hostname: b.Hostname, Zone: b.Zone,
@@ -163,10 +163,10 @@ func (b registerBody) spec() (berth.NodeSpec, error) {
 	}
 	if len(b.SupportedExecutors) > 0 {
 		if len(b.Capabilities) > 0 {
-			return spec, berth.Invalid("supportedExecutors", "is another name for capabilities: give one of them")
+			return spec, berth.Invalid("supportedExecutors", "is an alias of capabilities; set only one of them")
 		}
 		if len(b.SupportedExecutors) > berth.MaxCapabilities {
-			return spec, berth.Invalid("supportedExecutors", "must be at most %d", berth.MaxCapabilities)
+			return spec, berth.Invalid("supportedExecutors", "exceed the limit of %d", berth.MaxCapabilities)
 		}
 		for _, c := range b.SupportedExecutors {
 			if err := berth.ValidCapability("supportedExecutors", c); err != nil {
@@ -187,7 +187,7 @@ func (s *server) registerNode(ctx context.Context, in *struct{ Body registerBody
 		return nil, err
 	}
 	r, err := s.Scripts.RegisterNode(ctx, spec, lua.Registration{
-		Previous: in.Body.PreviousGeneration, Announce: spec.Kind == berth.NodeMedia, // what it runs is to be compared (C15)
+		Previous: in.Body.PreviousGeneration, Announce: spec.Kind == berth.NodeMedia, // its conferences are reconciled
 	})
 	if err != nil {
 		return nil, fromRedis(err)
@@ -221,20 +221,20 @@ func (s *server) heartbeatNode(ctx context.Context, in *heartbeatInput) (*heartb
 	if err := s.Fleet.Writable(); err != nil {
 		return nil, err
 	}
-	now := s.Fleet.Snapshot()
-	said, err := s.Scripts.HeartbeatNode(ctx, in.ID, b.Generation, load, now.Config.MemoryWeight)
+	config := s.Fleet.Snapshot().Config
+	reply, err := s.Scripts.HeartbeatNode(ctx, in.ID, b.Generation, load, config.MemoryWeight)
 	if err != nil {
 		return nil, fromRedis(err)
 	}
-	if said.Code == lua.NodeReregister {
+	if reply.Code == lua.NodeReregister {
 		return nil, &berth.Error{
 			Code: berth.CodeConflict, Field: "generation",
-			Message: "this generation is unknown, dead or superseded: register again",
+			Message: "generation is unknown, dead or superseded; register again",
 		}
 	}
 	out := &heartbeatOutput{}
-	out.Body.HeartbeatIntervalMs = now.Config.TimesOf(said.Kind).Heartbeat.Milliseconds()
-	out.Body.Cordoned, out.Body.DrainUntil = said.Cordoned, said.DrainUntil
+	out.Body.HeartbeatIntervalMs = config.TimesOf(reply.Kind).Heartbeat.Milliseconds()
+	out.Body.Cordoned, out.Body.DrainUntil = reply.Cordoned, reply.DrainUntil
 	return out, nil
 }
 
@@ -246,8 +246,8 @@ func (s *server) withdrawNode(ctx context.Context, in *withdrawInput) (*struct{}
 	return nil, found(code, err)
 }
 
-// orderNode changes the operator's orders for a node that is there, or that has some.
-func (s *server) orderNode(ctx context.Context, id string, change func(*berth.NodeSettings)) (*ordersOutput, error) {
+// changeSettings changes the operator's settings for a node that is registered or has settings already.
+func (s *server) changeSettings(ctx context.Context, id string, change func(*berth.NodeSettings)) (*settingsOutput, error) {
 	if err := s.writableNode(id); err != nil {
 		return nil, err
 	}
@@ -264,20 +264,20 @@ func (s *server) orderNode(ctx context.Context, id string, change func(*berth.No
 		}
 	}
 	by := callOf(ctx).user.UserID
-	out := &ordersOutput{}
+	out := &settingsOutput{}
 	out.Body.NodeID = id
 	out.Body.NodeSettings, err = s.Ledger.ChangeNodeSettings(ctx, id, by, func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
 	if err != nil {
 		return nil, err
 	}
-	s.log.InfoContext(ctx, "orders for a node", "node", id, "cordoned", out.Body.Cordoned, "drainUntil", out.Body.DrainUntil, "by", by)
+	s.log.InfoContext(ctx, "node settings changed", "node", id, "cordoned", out.Body.Cordoned, "drainUntil", out.Body.DrainUntil, "by", by)
 	if err := s.apply(ctx, ledger.SettingNode, id); err != nil {
 		return nil, err
 	}
 	if nodes, err = s.Scripts.ReadNodes(ctx, id); err != nil {
 		return nil, fromRedis(err)
 	}
-	if n, known := nodes[id]; known { // a drain's deadline by Redis's clock, which is the one that counts
+	if n, known := nodes[id]; known { // the deadline of a drain by Redis's clock, which decides
 		out.Body.DrainUntil = n.DrainUntil
 	}
 	return out, nil
@@ -299,7 +299,7 @@ func (s *server) markUnavailable(ctx context.Context, in *unavailableInput) (*un
 	return out, nil
 }
 
-// writableNode tells whether something may be done to a node of that id now.
+// writableNode returns an error unless id can be the id of a node and Redis is available.
 func (s *server) writableNode(id string) error {
 	if err := berth.ValidID("nodeId", id); err != nil {
 		return err
@@ -307,7 +307,7 @@ func (s *server) writableNode(id string) error {
 	return s.Fleet.Writable()
 }
 
-// found is a script's answer about one node, as an error.
+// found translates the reply of a script about one node into an error.
 func found(code string, err error) error {
 	if err != nil {
 		return fromRedis(err)
@@ -318,9 +318,9 @@ func found(code string, err error) error {
 	return nil
 }
 
-var errNoNode = berth.Errorf(berth.CodeNotFound, "there is no such node, or not this generation of it")
+var errNoNode = berth.Errorf(berth.CodeNotFound, "node or generation not found")
 
-// fromRedis names what is away; other failures stay what they are.
+// fromRedis reports that Redis is unavailable where that is the cause, and returns other errors unchanged.
 func fromRedis(err error) error {
 	if unreachable(err) {
 		return unavailable("Redis", err)

@@ -17,29 +17,29 @@ import (
 	"berth/internal/ledger"
 )
 
-// poolView is a pool: what is defined of it, which is what PUT takes, and how it does.
+// poolView is a pool: its definition, which is what PUT takes, and its state.
 type poolView struct {
 	PoolID       string         `json:"poolId,omitempty" readOnly:"true"`
-	Kind         berth.NodeKind `json:"kind,omitempty" doc:"Nodes of this kind only"`
-	Capabilities []string       `json:"capabilities,omitempty" doc:"Nodes that have all of them"`
-	Zone         string         `json:"zone,omitempty" doc:"Nodes of this zone only"`
-	Strategy     berth.Strategy `json:"strategy,omitempty" doc:"How its node is chosen; without one the fleet's"`
+	Kind         berth.NodeKind `json:"kind,omitempty" doc:"Restricts the pool to nodes of this kind"`
+	Capabilities []string       `json:"capabilities,omitempty" doc:"Capabilities that every node of the pool has"`
+	Zone         string         `json:"zone,omitempty" doc:"Restricts the pool to nodes of this zone"`
+	Strategy     berth.Strategy `json:"strategy,omitempty" doc:"How a node of the pool is chosen. Default: assignmentStrategy of the fleet configuration"`
 
-	Defined     bool                   `json:"defined" readOnly:"true" doc:"False: the pool that a capability is by itself"`
+	Defined     bool                   `json:"defined" readOnly:"true" doc:"False for the implicit pool of a capability"`
 	Members     int                    `json:"members" readOnly:"true"`
-	Counts      *berth.PoolCounts      `json:"counts,omitempty" readOnly:"true" doc:"How many members can be chosen, and why not the others"`
-	Missing     []string               `json:"missing,omitempty" readOnly:"true" doc:"Its capabilities that no living node has"`
-	StrategyNow berth.Strategy         `json:"strategyNow,omitempty" readOnly:"true" doc:"What a dynamic pool has been switched to, or what holds anyway; absent: load-balanced in small pools, power-of-two in large ones"`
-	Switches    []berth.StrategySwitch `json:"switches,omitempty" readOnly:"true" doc:"The last ones of a dynamic pool, newest first"`
-	Stale       bool                   `json:"stale" readOnly:"true" doc:"Redis is away: this is the pool as it was last seen"`
+	Counts      *berth.PoolCounts      `json:"counts,omitempty" readOnly:"true" doc:"Number of members that can be chosen, and of those that are excluded, by reason"`
+	Missing     []string               `json:"missing,omitempty" readOnly:"true" doc:"Capabilities of the pool that no registered node has"`
+	StrategyNow berth.Strategy         `json:"strategyNow,omitempty" readOnly:"true" doc:"The current strategy; for a dynamic pool the one it is switched to. Absent: load-balanced in small pools, power-of-two in large ones"`
+	Switches    []berth.StrategySwitch `json:"switches,omitempty" readOnly:"true" doc:"Last strategy switches of a dynamic pool, newest first"`
+	Stale       bool                   `json:"stale" readOnly:"true" doc:"Redis is unavailable: this is the last known state of the pool"`
 }
 
 type poolInput struct {
-	ID string `path:"id" doc:"The pool; escaped where it holds a slash"`
+	ID string `path:"id" doc:"Pool id; a slash in it must be escaped"`
 }
 
 type putPoolInput struct {
-	ID   string `path:"id" doc:"The pool; escaped where it holds a slash"`
+	ID   string `path:"id" doc:"Pool id; a slash in it must be escaped"`
 	Body poolView
 }
 
@@ -49,33 +49,34 @@ type poolsOutput struct {
 	Body struct {
 		Pools      []poolView `json:"pools"`
 		NextCursor string     `json:"nextCursor,omitempty" doc:"Absent on the last page"`
-		Stale      bool       `json:"stale" doc:"Redis is away: these are the pools as they were last seen"`
+		Stale      bool       `json:"stale" doc:"Redis is unavailable: this is the last known state of the pools"`
 	}
 }
 
-// poolRoutes registers the routes of pools (S7, L8, L9).
+// poolRoutes registers the routes of pools.
 func (s *server) poolRoutes() {
 	tags := []string{"pools"}
 	register(s, huma.Operation{
 		OperationID: "list-pools", Method: http.MethodGet, Path: "/v1/pools", Tags: tags,
-		Summary: "The pools by id: those defined, and those that capabilities of nodes are by themselves",
+		Summary: "List the pools by id: the defined ones, and the implicit ones of capabilities",
 	}, forOperator, s.listPools)
 	register(s, huma.Operation{
 		OperationID: "get-pool", Method: http.MethodGet, Path: "/v1/pools/{id}", Tags: tags,
-		Summary: "A pool: who can be chosen, who is passed over and why, how the node is chosen now",
+		Summary: "Get a pool with its counts of eligible and excluded nodes and its current strategy",
 	}, forOperator, s.getPool)
 	register(s, huma.Operation{
 		OperationID: "put-pool", Method: http.MethodPut, Path: "/v1/pools/{id}", Tags: tags,
-		Summary: "Define a pool and move the nodes it concerns", Description: "The answer tells how many members it has, and which of its capabilities no living node has.",
+		Summary:     "Define a pool",
+		Description: "Moves the nodes that belong to it. The response has its number of members, and its capabilities that no registered node has.\n\n" + strategyList(),
 	}, forOperator, s.putPool)
 	register(s, huma.Operation{
 		OperationID: "delete-pool", Method: http.MethodDelete, Path: "/v1/pools/{id}", Tags: tags,
-		Summary: "Take a pool's definition back", Description: "A pool named like a capability goes on as the pool of that capability.",
+		Summary: "Delete a pool", Description: "A pool that is named like a capability remains as the implicit pool of that capability.",
 		DefaultStatus: http.StatusNoContent,
 	}, forOperator, s.deletePool)
 }
 
-// checkPool tells whether id can be a pool's; where it reads like a language pair it has to be one.
+// checkPool returns CodeInvalid for the field unless id can be the id of a pool. After `translate:` a language pair is required.
 func checkPool(field, id string) error {
 	err := berth.Pool{ID: id}.Validate()
 	for part := range strings.SplitSeq(id, "+") {
@@ -86,7 +87,7 @@ func checkPool(field, id string) error {
 	return inField(err, field)
 }
 
-// inField has an error about a request name the field that the request has.
+// inField replaces the field of a berth.Error by the one of the request.
 func inField(err error, field string) error {
 	var e *berth.Error
 	if errors.As(err, &e) {
@@ -117,13 +118,13 @@ func (s *server) getPool(ctx context.Context, in *poolInput) (*poolOutput, error
 	case err != nil:
 		return nil, err
 	case !stale && !v.Defined && v.Members == 0:
-		return nil, berth.Errorf(berth.CodeNotFound, "there is no such pool")
+		return nil, berth.Errorf(berth.CodeNotFound, "pool not found")
 	case !stale:
 		return &poolOutput{Body: v}, nil
 	}
 	l := s.listed()
 	if _, ok := l.counts[in.ID]; !ok {
-		return nil, unavailable("Redis", nil) // it may have been defined meanwhile
+		return nil, unavailable("Redis", nil) // it may have been defined since
 	}
 	v = l.pool(in.ID)
 	v.Stale = true
@@ -136,7 +137,7 @@ func (s *server) putPool(ctx context.Context, in *putPoolInput) (*poolOutput, er
 		return nil, err
 	}
 	if b.PoolID != "" && b.PoolID != in.ID {
-		return nil, berth.Invalid("poolId", "is not that of the path")
+		return nil, berth.Invalid("poolId", "does not match the path")
 	}
 	p := berth.Pool{
 		ID: in.ID, Kind: b.Kind, Capabilities: slices.Concat([]string{}, b.Capabilities), Zone: b.Zone, Strategy: b.Strategy,
@@ -170,12 +171,12 @@ func (s *server) deletePool(ctx context.Context, in *poolInput) (*struct{}, erro
 		return nil, fromRedis(err)
 	}
 	if !defined {
-		return nil, berth.Errorf(berth.CodeNotFound, "there is no such pool, or nobody defined it")
+		return nil, berth.Errorf(berth.CodeNotFound, "pool not found, or not defined")
 	}
 	return nil, s.set(ctx, ledger.SettingPool, in.ID, nil)
 }
 
-// pool is how the snapshot has it.
+// pool returns a pool of the snapshot.
 func (l *listing) pool(id string) poolView {
 	p, defined := l.of.Pools[id]
 	v := viewPool(l.of.Pool(id), defined, l.counts[id])
@@ -191,7 +192,7 @@ func (l *listing) pool(id string) poolView {
 	return v
 }
 
-// poolNow is how Redis has it.
+// poolNow returns a pool as stored in Redis.
 func (s *server) poolNow(ctx context.Context, id string) (poolView, error) {
 	p, defined, err := s.Scripts.FindPool(ctx, id)
 	if err != nil {
@@ -212,11 +213,11 @@ func (s *server) poolNow(ctx context.Context, id string) (poolView, error) {
 		v.StrategyNow = s.Fleet.Snapshot().Config.AssignmentStrategy
 	}
 	if v.StrategyNow == berth.StrategyDynamic {
-		is, err := s.Scripts.CurrentStrategy(ctx, id)
+		state, err := s.Scripts.CurrentStrategy(ctx, id)
 		if err != nil {
 			return v, err
 		}
-		v.StrategyNow = is.Strategy
+		v.StrategyNow = state.Strategy
 	}
 	v.Switches, err = s.Scripts.StrategySwitches(ctx, id)
 	return v, err
@@ -236,8 +237,8 @@ func viewPool(p berth.Pool, defined bool, counts berth.PoolCounts) poolView {
 	return v
 }
 
-// set keeps a setting in the ledger and writes it to Redis: the first is what counts in the end, the second what
-// counts for decisions (L8). What was begun is finished even when the caller has gone.
+// set stores a setting in the ledger, which is authoritative, and writes it to Redis, where decisions read it. A write that
+// has begun is finished even when the client disconnects.
 func (s *server) set(ctx context.Context, kind ledger.SettingKind, id string, body json.RawMessage) error {
 	if err := s.Fleet.Writable(); err != nil {
 		return err
@@ -246,30 +247,40 @@ func (s *server) set(ctx context.Context, kind ledger.SettingKind, id string, bo
 	if err := s.Ledger.PutSetting(ctx, ledger.Setting{Kind: kind, ID: id, Body: body, By: by}); err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "setting of the fleet", "kind", kind, "id", id, "deleted", len(body) == 0, "by", by)
+	s.log.InfoContext(ctx, "fleet setting changed", "kind", kind, "id", id, "deleted", len(body) == 0, "by", by)
 	if err := s.apply(ctx, kind, id); err != nil {
 		return err
 	}
-	// What is answered holds for what this process decides from then on.
+	// The decisions of this process after the response use the new setting.
 	seen, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
 	s.Fleet.CatchUp(seen)
 	return nil
 }
 
-// apply writes a setting that is kept to Redis.
+// apply writes a stored setting to Redis.
 func (s *server) apply(ctx context.Context, kind ledger.SettingKind, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyTimeout)
 	defer cancel()
 	err := fleet.ApplySetting(ctx, s.Ledger, s.Scripts, kind, id)
 	if berth.CodeOf(err) == berth.CodeUnavailable || unreachable(err) {
-		return berth.Errorf(berth.CodeUnavailable, "the change is kept, and does not hold yet: ask again").With(err)
+		return berth.Errorf(berth.CodeUnavailable, "change saved but not yet applied; retry").With(err)
 	}
 	return err
 }
 
-// catchUpTimeout is how long a change that holds is kept from being answered.
+// catchUpTimeout limits how long a response waits for the snapshot to have the change.
 const catchUpTimeout = 2 * time.Second
 
-// applyTimeout is for moving ten thousand nodes between pools.
+// applyTimeout is enough to move ten thousand nodes between pools.
 const applyTimeout = 30 * time.Second
+
+// strategyList returns a Markdown list of the strategies.
+func strategyList() string {
+	var b strings.Builder
+	b.WriteString("Strategies:\n\n")
+	for _, s := range berth.Strategies() {
+		fmt.Fprintf(&b, "- `%s`: %s\n", s, s.Description())
+	}
+	return b.String()
+}

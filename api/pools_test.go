@@ -160,7 +160,7 @@ func TestAChangeThatDidNotReachRedis(t *testing.T) {
 	h := newHouse(t, func(d *api.Deps) { d.Ledger = cutOff{d.Ledger.(*ledger.Ledger)} })
 	a := h.call(http.MethodPut, "/v1/tenants/acme/pool", h.operator(), doc{"poolId": "fast"})
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	require.Contains(t, a.problem.Detail, "the change is kept")
+	require.Contains(t, a.problem.Detail, "change saved but not yet applied")
 	written, err := fleet.RestoreSettings(t.Context(), h.ledger, h.scripts)
 	require.NoError(t, err)
 	require.Equal(t, 1, written)
