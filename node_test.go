@@ -22,7 +22,7 @@ func wrong(t *testing.T, err error) string {
 	return e.Field
 }
 
-func TestNodeSpecValidate(t *testing.T) {
+func TestNodeSpec_Validate_InvalidFieldNamed(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		set   func(s *berth.NodeSpec)
@@ -57,7 +57,7 @@ func TestNodeSpecValidate(t *testing.T) {
 	}
 }
 
-func TestNodeLoadValidate(t *testing.T) {
+func TestNodeLoad_Validate_InvalidFieldNamed(t *testing.T) {
 	t.Parallel()
 	for field, l := range map[string]berth.NodeLoad{
 		"":                {CPUUsage: 100, GPUUsage: 0, MemoryUsage: 50, LatencyMs: 3},
@@ -72,7 +72,7 @@ func TestNodeLoadValidate(t *testing.T) {
 	}
 }
 
-func TestValidLanguage(t *testing.T) {
+func TestValidLanguage_Codes_AcceptedOrRefused(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"en", "zh", "es", "yue", "fil"} {
 		require.NoError(t, berth.ValidLanguage("srcLang", code))
@@ -82,7 +82,7 @@ func TestValidLanguage(t *testing.T) {
 	}
 }
 
-func TestPoolValidate(t *testing.T) {
+func TestPool_Validate_InvalidFieldNamed(t *testing.T) {
 	t.Parallel()
 	p := berth.CapabilityPool("b", "a", "b")
 	require.Equal(t, berth.Pool{ID: "a+b", Capabilities: []string{"a", "b"}, Strategy: berth.StrategyCapability}, p)
@@ -102,7 +102,7 @@ func TestPoolValidate(t *testing.T) {
 	require.Equal(t, "poolId", wrong(t, berth.Pool{ID: "a+"}.Validate()))
 }
 
-func TestFleetConfigValidate(t *testing.T) {
+func TestFleetConfig_Validate_InvalidFieldNamed(t *testing.T) {
 	t.Parallel()
 	good := berth.DefaultFleetConfig()
 	require.NoError(t, good.Validate())

@@ -36,7 +36,7 @@ func executions(t *testing.T) (*Executions, *testredis.Server) {
 	return &Executions{Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: slog.New(slog.DiscardHandler)}, server
 }
 
-// engine registers an engine, started anew each time.
+// engine registers an engine, as a new incarnation each time.
 func (e *Executions) engine(t *testing.T, id string, slots int, capabilities ...string) int64 {
 	t.Helper()
 	r, err := e.Scripts.RegisterNode(t.Context(), berth.NodeSpec{
@@ -64,7 +64,7 @@ func requireRefused(t *testing.T, err error, code berth.Code) berth.Refusal {
 	return why
 }
 
-func TestAssignNode(t *testing.T) { // S4, S8, S10
+func TestAssignNode_Capabilities_SlotTakenOrRefusedWithReasons(t *testing.T) { // S4, S8, S10
 	t.Parallel()
 	e, _ := executions(t)
 	generation := e.engine(t, "n1", 1, "resize", "ocr")
@@ -91,7 +91,7 @@ func TestAssignNode(t *testing.T) { // S4, S8, S10
 	_, err = e.AssignNode(t.Context(), assignment("l2", "ocr", "print", "resize"))
 	require.Equal(t, []string{"print"}, requireRefused(t, err, berth.CodeNoNode).Missing, "each is on a node, and none has all")
 	require.ErrorContains(t, err, "no node has all of ocr, print, resize; the closest node n1 lacks print")
-	require.Empty(t, e.Fleet.Snapshot().Pools, "a pool that nobody could be in is not made")
+	require.Empty(t, e.Fleet.Snapshot().Pools, "a pool without a matching node is not created")
 
 	require.NoError(t, e.ConfirmNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}))
 	require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}))
@@ -104,7 +104,7 @@ func TestAssignNode(t *testing.T) { // S4, S8, S10
 	require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}))
 }
 
-func TestAssignNodeGoesByTheOperator(t *testing.T) { // S3, S6, S7, L10
+func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S7, L10
 	t.Parallel()
 	e, _ := executions(t)
 	c := berth.DefaultFleetConfig()
@@ -148,8 +148,8 @@ func TestAssignNodeGoesByTheOperator(t *testing.T) { // S3, S6, S7, L10
 		requireRefused(t, err, berth.CodeNoNode).Reasons)
 }
 
-// A node that failed the work is passed over until it has started again.
-func TestAssignNodePassesFailedGenerationsOver(t *testing.T) {
+// A node that failed the work is excluded until it registers again.
+func TestAssignNode_GenerationFailed_ExcludedUntilRegisteredAgain(t *testing.T) {
 	t.Parallel()
 	e, _ := executions(t)
 	old := e.engine(t, "n1", 9, "resize")
@@ -163,8 +163,8 @@ func TestAssignNodePassesFailedGenerationsOver(t *testing.T) {
 	require.Greater(t, reply.Generation, old)
 }
 
-// L11: nothing new goes to a node that fell silent over its work and whose heartbeat is overdue.
-func TestReleaseNodeTellsOfSilence(t *testing.T) {
+// L11: a node that missed heartbeats during its work, and whose heartbeat is overdue, gets no new work.
+func TestReleaseNode_NodeUnresponsive_BecomesSuspect(t *testing.T) {
 	t.Parallel()
 	e, server := executions(t)
 	e.engine(t, "n1", 9, "resize")
@@ -178,9 +178,9 @@ func TestReleaseNodeTellsOfSilence(t *testing.T) {
 	require.Equal(t, 1, requireRefused(t, err, berth.CodeNoNode).Reasons[berth.ExcludeSuspect])
 }
 
-// L11, L12: nothing is assigned while Redis is away or may have forgotten; a held slot is put back, once its node is there
-// again.
-func TestExecutionsWhenRedisIsLost(t *testing.T) {
+// L11, L12: nothing is assigned while Redis is unavailable or may have lost data; a held slot is restored once its node has
+// registered again.
+func TestExecutions_RedisLostData_SlotRestored(t *testing.T) {
 	t.Parallel()
 	e, server := executions(t)
 	generation := e.engine(t, "n1", 1, "resize")
@@ -209,7 +209,7 @@ func TestExecutionsWhenRedisIsLost(t *testing.T) {
 	requireRefused(t, err, berth.CodeNodeFull)
 }
 
-func TestAssignNodeBeforeTheFleetIsRead(t *testing.T) {
+func TestAssignNode_FleetNeverRead_Unavailable(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -31,8 +31,8 @@ func (h *house) release(lease string) answer {
 	return h.call(http.MethodDelete, "/v1/assignments/"+lease, h.nodeToken(), nil)
 }
 
-// S10, L7: a slot is taken, found again, renewed and given back.
-func TestAssignmentsAreLeases(t *testing.T) {
+// S10, L7: a slot is taken, found again, renewed and released.
+func TestAssignment_Lifecycle_TakenRenewedReleased(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	g := h.join("n1", with("maxConcurrentJobs", 1))
@@ -80,8 +80,8 @@ func TestAssignmentsAreLeases(t *testing.T) {
 	require.Equal(t, http.StatusConflict, h.renew(made["leaseId"].(string), nil).status, "it went with its node")
 }
 
-// L7: who does not renew loses the slot.
-func TestAssignmentsLapse(t *testing.T) {
+// L7: a lease that is not renewed expires.
+func TestAssignment_NotRenewed_SlotLost(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.join("n1", with("maxConcurrentJobs", 1))
@@ -93,8 +93,8 @@ func TestAssignmentsLapse(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.renew("l2", nil).status)
 }
 
-// S4: only nodes that have every required capability, whether or not anybody asked for these together before.
-func TestRequiredCapabilities(t *testing.T) {
+// S4: only nodes with every required capability are chosen, also by the first request for the combination.
+func TestAssign_SeveralCapabilities_OnlyNodesWithAllChosen(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	for i := range 3 {
@@ -125,8 +125,8 @@ func TestRequiredCapabilities(t *testing.T) {
 	require.NotContains(t, h.call(http.MethodGet, "/v1/pools", h.operator(), nil).json(t)["pools"], "gpu+translate:en-fr")
 }
 
-// L8, S1, S7: once a change is answered, it holds for what is asked next.
-func TestAssignmentsFollowTheStrategyAtOnce(t *testing.T) {
+// L8, S1, S7: requests after the response to a change use the new setting.
+func TestAssign_StrategyChanged_NextDecisionUsesIt(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(d *api.Deps) { d.Fleet = slowFleet(t, d) })
 	h.join("n1", with("maxConcurrentJobs", 100))
@@ -158,7 +158,7 @@ func TestAssignmentsFollowTheStrategyAtOnce(t *testing.T) {
 	require.Equal(t, "locality", assigned(doc{"poolId": "translate:en-es", "strategy": "dynamic"}), "what it is switched to")
 }
 
-// slowFleet reads of itself but once.
+// slowFleet reads automatically only once.
 func slowFleet(t *testing.T, d *api.Deps) *fleet.Fleet {
 	t.Helper()
 	f := fleet.New(d.Scripts, fleet.Options{Settle: time.Hour, Ping: time.Minute})
@@ -170,8 +170,8 @@ func slowFleet(t *testing.T, d *api.Deps) *fleet.Fleet {
 	return f
 }
 
-// L12: a grace is no fault of ours, however often somebody asks in it.
-func TestAGraceIsNotLogged(t *testing.T) {
+// L12: a refusal in a grace is not an internal error, and is not logged as one.
+func TestAssign_DuringGrace_RefusedWithoutErrorLog(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.join("n1")
@@ -185,7 +185,7 @@ func TestAGraceIsNotLogged(t *testing.T) {
 }
 
 // S3, S5: where the caller is.
-func TestAssignmentsByPlace(t *testing.T) {
+func TestAssign_CallersLocation_NearNodeChosen(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	at := func(zone, host string) func(doc) {
@@ -220,8 +220,8 @@ func TestAssignmentsByPlace(t *testing.T) {
 	}
 }
 
-// S10: however many ask at once, nobody gets more than there is.
-func TestTheLastSlotIsTakenOnce(t *testing.T) {
+// S10: concurrent requests never take more slots than there are.
+func TestAssign_ConcurrentRequests_NoSlotTakenTwice(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.join("n1", with("maxConcurrentJobs", 3))
@@ -243,8 +243,8 @@ func TestTheLastSlotIsTakenOnce(t *testing.T) {
 	require.Equal(t, map[string]int{"n1": 3, "n2": 4}, taken)
 }
 
-// L12: after Redis lost its data, who holds a slot puts it back once the node has registered again.
-func TestAssignmentsAfterAWipe(t *testing.T) {
+// L12: after Redis lost its data, the holder of a slot restores it once the node has registered again.
+func TestRenew_RedisLostData_SlotRestoredAfterNodeRegisters(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	g := h.join("n1", with("maxConcurrentJobs", 1))
@@ -267,7 +267,7 @@ func TestAssignmentsAfterAWipe(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).status)
 }
 
-func TestAssignmentsNameTheWrongField(t *testing.T) {
+func TestAssignments_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.join("n1")

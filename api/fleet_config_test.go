@@ -12,7 +12,7 @@ import (
 )
 
 // S6: the documents' values hold until an operator changes them; what a change leaves out has its default.
-func TestStrategyConfiguration(t *testing.T) {
+func TestPutStrategy_ValidConfiguration_Replaced(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	const path = "/v1/config/strategy"
@@ -54,7 +54,7 @@ func TestStrategyConfiguration(t *testing.T) {
 	require.Equal(t, berth.DefaultFleetConfig(), kept)
 }
 
-func TestStrategyConfigurationNamesTheWrongField(t *testing.T) {
+func TestPutStrategy_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	times := func(heartbeat, suspect, death int) doc {
@@ -99,7 +99,7 @@ func TestStrategyConfigurationNamesTheWrongField(t *testing.T) {
 }
 
 // L8: the configuration of the core services is any JSON object, kept as it was written.
-func TestServicesConfiguration(t *testing.T) {
+func TestPutServices_JSONObject_Replaced(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	const path = "/v1/config/services"
@@ -124,7 +124,7 @@ func TestServicesConfiguration(t *testing.T) {
 }
 
 // L5: a tenant's pool.
-func TestTenantsHavePools(t *testing.T) {
+func TestBindTenant_BoundAndUnbound_SnapshotFollows(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.join("n1")
@@ -150,7 +150,7 @@ func TestTenantsHavePools(t *testing.T) {
 }
 
 // L9: why nodes were passed over is counted.
-func TestExcludeStatistics(t *testing.T) {
+func TestExcludeStats_NodesExcluded_CountedByReason(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.join("n1")

@@ -36,15 +36,15 @@ func (h *house) pagesAs(token, path, list, id string, query url.Values) (ids []s
 	}
 }
 
-// L12: an empty list is not to be taken for an empty fleet.
-func TestNodesMayBeMissing(t *testing.T) {
+// L12: while Redis may have lost data, an empty list does not mean an empty fleet.
+func TestListNodes_DuringGrace_MarkedStale(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	require.NoError(t, h.client.Del(t.Context(), h.scripts.Keys().Guard()).Err())
 	require.Equal(t, doc{"nodes": []any{}, "stale": true}, h.call(http.MethodGet, "/v1/nodes", h.nodeToken(), nil).json(t))
 }
 
-func TestNodesArePaged(t *testing.T) {
+func TestListNodes_SeveralPages_EveryNodeOnce(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	none := h.call(http.MethodGet, "/v1/nodes", h.nodeToken(), nil).json(t)
@@ -99,7 +99,7 @@ func TestNodesArePaged(t *testing.T) {
 
 // L11: while Redis is away, reads answer from the last copy and say so, and writes are refused at once; all is well
 // when it is back. It comes back empty, so nodes register again and what operators set is brought back (L12).
-func TestFleetWhileRedisIsAway(t *testing.T) {
+func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	g := h.join("n1")

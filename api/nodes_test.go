@@ -57,7 +57,7 @@ func (h *house) beat(id string, generation int64, change ...func(doc)) answer {
 }
 
 // L3, L4: a node registers, tells how it does, and leaves.
-func TestNodeRegistersBeatsAndLeaves(t *testing.T) {
+func TestNode_Lifecycle_RegistersHeartbeatsWithdraws(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n1", with("hostname", "h1"), with("zone", "z1")))
@@ -101,7 +101,7 @@ func TestNodeRegistersBeatsAndLeaves(t *testing.T) {
 }
 
 // P10: heartbeats that must change nothing tell the node to register again.
-func TestHeartbeatsOfOthersAreRefused(t *testing.T) {
+func TestHeartbeat_UnknownGeneration_MustRegisterAgain(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	old := h.join("n1")
@@ -124,7 +124,7 @@ func TestHeartbeatsOfOthersAreRefused(t *testing.T) {
 }
 
 // S4: engines name their capabilities supportedExecutors.
-func TestEnginesNameTheirExecutors(t *testing.T) {
+func TestRegister_SupportedExecutors_AreCapabilities(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("e1", without("capabilities"), with("kind", "engine"),
@@ -134,7 +134,7 @@ func TestEnginesNameTheirExecutors(t *testing.T) {
 	require.EqualValues(t, 30_000, a.json(t)["heartbeatIntervalMs"], "S6")
 }
 
-func TestRegistrationNamesTheWrongField(t *testing.T) {
+func TestRegister_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	incarnation := func(key string, v any) func(doc) {
@@ -208,7 +208,7 @@ func many(n int) []string {
 	return out
 }
 
-func TestHeartbeatNamesTheWrongField(t *testing.T) {
+func TestHeartbeat_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	g := h.join("n1")
@@ -243,7 +243,7 @@ func TestHeartbeatNamesTheWrongField(t *testing.T) {
 }
 
 // S11: the operator's orders are kept apart from health, over registrations, and reach the node with its heartbeats.
-func TestOrdersForANode(t *testing.T) {
+func TestNodeSettings_CordonAndDrain_NodeExcluded(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	g := h.join("n1")
@@ -295,7 +295,7 @@ func TestOrdersForANode(t *testing.T) {
 }
 
 // L10: a service of a node is passed over for a time.
-func TestServiceIsUnavailableForATime(t *testing.T) {
+func TestMarkUnavailable_Service_NodeExcludedUntilItExpires(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.join("n1")

@@ -18,7 +18,7 @@ import (
 )
 
 // L4, L8, L9: an operator defines a pool, looks at it, changes it and takes it back.
-func TestPoolsAreDefinedAndTakenBack(t *testing.T) {
+func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	op := h.operator()
@@ -76,7 +76,7 @@ func TestPoolsAreDefinedAndTakenBack(t *testing.T) {
 }
 
 // A pool that matches nothing can be defined; the answer tells what is missing, and so does who asks it for a node.
-func TestPoolThatMatchesNothing(t *testing.T) {
+func TestAssign_PoolWithoutMatchingNode_MissingCapabilityNamed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.join("n1")
@@ -104,7 +104,7 @@ func TestPoolThatMatchesNothing(t *testing.T) {
 	require.Empty(t, h.call(http.MethodGet, "/v1/pools/dream", h.operator(), nil).json(t)["missing"])
 }
 
-func TestPoolsNameTheWrongField(t *testing.T) {
+func TestPutPool_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	long := strings.Repeat("a", 129)
@@ -155,7 +155,7 @@ func (cutOff) Setting(context.Context, ledger.SettingKind, string) (ledger.Setti
 }
 
 // P6: a change that was kept and did not reach Redis is told so, and is made up for.
-func TestAChangeThatDidNotReachRedis(t *testing.T) {
+func TestSetting_RedisWriteFails_SavedAndRetryRequested(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(d *api.Deps) { d.Ledger = cutOff{d.Ledger.(*ledger.Ledger)} })
 	a := h.call(http.MethodPut, "/v1/tenants/acme/pool", h.operator(), doc{"poolId": "fast"})

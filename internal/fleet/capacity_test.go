@@ -16,7 +16,7 @@ import (
 	"berth/lua"
 )
 
-// seldom is a sweeper that looks by itself once, and then never in a test's time; it returns when that hears hints.
+// seldom starts a sweeper that sweeps once, and then not during a test; it returns when that has subscribed to the hints.
 func seldom(t *testing.T, f *fleet.Fleet, s *lua.Scripts, server *testredis.Server, opt fleet.SweeperOptions) {
 	t.Helper()
 	rdb := server.Client()
@@ -34,7 +34,7 @@ func seldom(t *testing.T, f *fleet.Fleet, s *lua.Scripts, server *testredis.Serv
 	require.Eventually(t, func() bool { return listeners() == before+1 }, patience, time.Millisecond)
 }
 
-// await is the next of a channel.
+// await returns the next value of a channel.
 func await[T any](t *testing.T, from <-chan T, what string) (v T) {
 	t.Helper()
 	select {
@@ -45,8 +45,8 @@ func await[T any](t *testing.T, from <-chan T, what string) (v T) {
 	return v
 }
 
-// A registration and a withdrawal are taken up when they happen, not at the next look, and by one of the processes.
-func TestNoticesAreTakenUpAtOnce(t *testing.T) {
+// A registration and a withdrawal are delivered immediately, not with the next sweep, and by one of the processes.
+func TestSweeper_NodeRegistersOrWithdraws_NoticeDeliveredOnceImmediately(t *testing.T) {
 	t.Parallel()
 	f, s, server := follow(t)
 	require.NoError(t, waitReady(t, f))
@@ -70,8 +70,8 @@ func TestNoticesAreTakenUpAtOnce(t *testing.T) {
 	require.Empty(t, notices, "each by one")
 }
 
-// C2: whatever gives a unit room again is told at once. A unit that has registered is left to its link (C15).
-func TestC2RoomIsTold(t *testing.T) {
+// C2: every event that gives a unit a free slot is delivered immediately. The link of a unit that has registered reports its capacity (C15).
+func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 	t.Parallel()
 	unit := func(slots int) berth.NodeSpec {
 		u := spec("u1", berth.CapabilityConference)
@@ -122,7 +122,7 @@ func TestC2RoomIsTold(t *testing.T) {
 			},
 			berth.ExcludeFull,
 		},
-		"slot given back": {
+		"slot released": {
 			func(t *testing.T, s *lua.Scripts, g int64) { t.Helper(); seize(t, s, g, time.Hour) },
 			func(t *testing.T, s *lua.Scripts, g int64) {
 				t.Helper()
@@ -132,7 +132,7 @@ func TestC2RoomIsTold(t *testing.T) {
 			},
 			berth.ExcludeFull,
 		},
-		"lease lapsed": {
+		"lease expired": {
 			func(t *testing.T, s *lua.Scripts, g int64) { t.Helper(); seize(t, s, g, 2*time.Second) },
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); sweepUntil(t, s, 1) },
 			berth.ExcludeFull,
@@ -140,7 +140,7 @@ func TestC2RoomIsTold(t *testing.T) {
 		"service available again": {
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); mark(t, s, time.Hour) },
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); mark(t, s, 0) },
-			"", // only who needs the service passes it over
+			"", // only work that needs the service excludes it
 		},
 		"no longer suspect": {
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); sweepUntil(t, s, 0) },
@@ -187,9 +187,9 @@ func sweepUntil(t *testing.T, s *lua.Scripts, purged int) {
 	}, patience, time.Millisecond)
 }
 
-// C2, C15: after a connection all units are told of, for what was missed; what cannot be told is told again. A node
-// that is no unit, or a unit that has just registered, is nobody's room.
-func TestC2RoomAfterAConnection(t *testing.T) {
+// C2, C15: after a connection the capacity of all units is delivered, because messages may have been missed; failures are retried.
+// Nodes that are not media units, and units that have just registered, are left out.
+func TestSweeper_ListenerConnects_CapacityOfAllUnitsDelivered(t *testing.T) {
 	t.Parallel()
 	f, s, _ := follow(t)
 	require.NoError(t, waitReady(t, f))

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // go-redis tells every refused connection
+	logging.Disable() // go-redis logs every refused connection
 	goleak.VerifyTestMain(m)
 }
 
@@ -58,13 +58,13 @@ func spec(id string, capabilities ...string) berth.NodeSpec {
 	}
 }
 
-// L8: who waits for it decides by what was written before, whatever is being read meanwhile.
-func TestCatchUp(t *testing.T) {
+// L8: after CatchUp the snapshot has what was written before, whatever is being read concurrently.
+func TestCatchUp_ConfigurationWritten_SnapshotHasIt(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
-	f := fleet.New(s, fleet.Options{Settle: time.Hour, Ping: time.Second}) // of itself it reads once
+	f := fleet.New(s, fleet.Options{Settle: time.Hour, Ping: time.Second}) // it reads automatically only once
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(ctx) })
@@ -87,8 +87,8 @@ func TestCatchUp(t *testing.T) {
 	f.CatchUp(short) // returns
 }
 
-// S5: who says one thing of where they are has said the others.
-func TestLocate(t *testing.T) {
+// S5: one part of a location determines the others.
+func TestLocate_PartOfLocationGiven_RestCompleted(t *testing.T) {
 	t.Parallel()
 	f, s, _ := follow(t)
 	require.NoError(t, waitReady(t, f))
@@ -116,8 +116,8 @@ func TestLocate(t *testing.T) {
 	require.Equal(t, []string{"z2"}, now.Locate(lua.Choice{OwnHost: "h1"}).HostZones)
 }
 
-// S4, S7: what several capabilities lack together, and what dynamic comes to.
-func TestApartAndSettled(t *testing.T) {
+// S4, S7: the closest node for several capabilities, and the current strategy of a dynamic pool.
+func TestSnapshot_CapabilitiesOrDynamicStrategy_ClosestNodeAndStrategyResolved(t *testing.T) {
 	t.Parallel()
 	s := &fleet.Snapshot{
 		Nodes: map[string]berth.Node{
@@ -141,8 +141,8 @@ func TestApartAndSettled(t *testing.T) {
 	require.Equal(t, berth.StrategyAffinity, s.ResolveStrategy("p", berth.StrategyAffinity))
 }
 
-// L8: changes reach the copy by themselves, each part of it.
-func TestSnapshotFollowsRedis(t *testing.T) {
+// L8: changes of every part reach the snapshot automatically.
+func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	t.Parallel()
 	f, s, server := follow(t)
 	rdb := server.Client()
@@ -225,9 +225,8 @@ func waitReady(t *testing.T, f *fleet.Fleet) error {
 	}
 }
 
-// L11: while Redis is away the last copy answers, marked stale, and writes are refused; all is well when it is back,
-// with what changed meanwhile.
-func TestSnapshotWhileRedisIsAway(t *testing.T) {
+// L11: while Redis is unavailable the last snapshot is served, marked stale, and writes are refused; afterwards it is current again.
+func TestSnapshot_RedisUnavailable_StaleUntilRestored(t *testing.T) {
 	t.Parallel()
 	f, s, server := follow(t)
 	require.NoError(t, waitReady(t, f))
@@ -249,8 +248,8 @@ func TestSnapshotWhileRedisIsAway(t *testing.T) {
 	until(t, f, "registered again", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 1 })
 }
 
-// L11: a Redis that is there and silent is away too.
-func TestASilentRedisIsAway(t *testing.T) {
+// L11: a Redis that accepts connections and does not reply is unavailable.
+func TestSnapshot_RedisUnresponsive_Stale(t *testing.T) {
 	t.Parallel()
 	f, _, server := follow(t)
 	require.NoError(t, waitReady(t, f))
@@ -259,8 +258,8 @@ func TestASilentRedisIsAway(t *testing.T) {
 	until(t, f, "back", func(s *fleet.Snapshot) bool { return !s.Stale })
 }
 
-// A fleet that is not read yet says so.
-func TestBeforeTheFirstReading(t *testing.T) {
+// A fleet that was not read yet is stale.
+func TestSnapshot_BeforeFirstReading_StaleWithDefaults(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })

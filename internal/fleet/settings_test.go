@@ -68,7 +68,7 @@ func wipe(t *testing.T, rdb *redis.Client, s *lua.Scripts) {
 }
 
 // L8, L12: every kind of setting reaches Redis, and comes back after a wipe, with the nodes in their pools.
-func TestSettingsReachRedisAndComeBack(t *testing.T) {
+func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		ctx := t.Context()
 		config := berth.DefaultFleetConfig()
@@ -124,7 +124,7 @@ func TestSettingsReachRedisAndComeBack(t *testing.T) {
 
 // S11, L12: an operator's orders for a node change one by one, reach Redis, and come back after a wipe, before the node does or
 // after it.
-func TestOrdersReachRedisAndComeBack(t *testing.T) {
+func TestRestoreSettings_RedisLostData_NodeSettingsRestored(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		ctx := t.Context()
 		incarnation := berth.Incarnation{Host: "h", PID: 1, StartedAt: 1}
@@ -183,7 +183,7 @@ func TestOrdersReachRedisAndComeBack(t *testing.T) {
 }
 
 // What is in Redis stays, whatever the ledger has.
-func TestRestoreKeepsWhatIsThere(t *testing.T) {
+func TestRestoreSettings_RedisHasSetting_NotOverwritten(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		set(t, l, ledger.SettingTenant, "acme", "fast")
 		set(t, l, ledger.SettingTenant, "umbrella", "fast")
@@ -202,7 +202,7 @@ func TestRestoreKeepsWhatIsThere(t *testing.T) {
 }
 
 // A change that did not reach Redis is made up for, a deletion too.
-func TestRestoreMakesUpForLostWrites(t *testing.T) {
+func TestRestoreSettings_WriteFailedBefore_Written(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		ctx := t.Context()
 		set(t, l, ledger.SettingPool, "fast", fastPool())
@@ -234,7 +234,7 @@ func TestRestoreMakesUpForLostWrites(t *testing.T) {
 }
 
 // Whoever changes one pool at the same time: in the end Redis has what the ledger has.
-func TestChangesAtOnceEndAlike(t *testing.T) {
+func TestApplySetting_ConcurrentChanges_RedisMatchesStore(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		ctx := t.Context()
 		for round := range 5 {
@@ -273,7 +273,7 @@ func TestChangesAtOnceEndAlike(t *testing.T) {
 }
 
 // L11: a Redis that is away is an error, and nothing is lost by it.
-func TestRestoreWhileRedisIsAway(t *testing.T) {
+func TestRestoreSettings_RedisUnavailable_Fails(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})

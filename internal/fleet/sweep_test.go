@@ -115,7 +115,7 @@ func beats(t *testing.T, s *lua.Scripts, ids ...string) (stop func()) {
 
 // P10: two sweepers declare each death once, and each notice comes until somebody has taken it up, so that recovery that
 // is named by the generation starts once; a dead generation's late heartbeats revive nothing.
-func TestSweepersDeclareOnceAndHandOver(t *testing.T) {
+func TestSweeper_SeveralProcesses_DeathDeclaredOnceAndDelivered(t *testing.T) {
 	t.Parallel()
 	f, s, _ := follow(t)
 	require.NoError(t, waitReady(t, f))
@@ -188,7 +188,7 @@ func TestSweepersDeclareOnceAndHandOver(t *testing.T) {
 }
 
 // S7: a dynamic pool is switched by what its nodes report, visibly, and the log says so.
-func TestSweeperSwitchesDynamicPools(t *testing.T) {
+func TestSweeper_LoadOrLatencyHigh_DynamicPoolSwitches(t *testing.T) {
 	t.Parallel()
 	f, s, _ := follow(t)
 	require.NoError(t, waitReady(t, f))
@@ -232,9 +232,9 @@ func TestSweeperSwitchesDynamicPools(t *testing.T) {
 	require.Len(t, log.all(t, "pool switched its strategy"), 3)
 }
 
-// L11, L12: while Redis is away nobody is declared dead and the log tells it once; a Redis that lost everything gets the
-// operator's configuration back first and then has everything else reasserted, once for each grace.
-func TestSweeperWhenRedisIsLost(t *testing.T) {
+// L11, L12: while Redis is unavailable no node is declared dead, and it is logged once. In a Redis that lost its data the operator's
+// configuration is restored first and then everything else, once for each grace.
+func TestSweeper_RedisLostData_SettingsRestoredOncePerGrace(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args  []string
@@ -324,8 +324,8 @@ func outlast(t *testing.T, _ *lua.Scripts, server *testredis.Server, log *journa
 	server.Restart()
 }
 
-// A callback that hangs does not blind the sweep.
-func TestSweepGoesOnWhileACallbackHangs(t *testing.T) {
+// A callback that hangs does not delay the sweep.
+func TestSweeper_CallbackHangs_SweepContinues(t *testing.T) {
 	t.Parallel()
 	f, s, _ := follow(t)
 	require.NoError(t, waitReady(t, f))
@@ -348,7 +348,7 @@ func TestSweepGoesOnWhileACallbackHangs(t *testing.T) {
 }
 
 // A fleet that was never read is not swept: its times may not be the operator's.
-func TestNothingIsSweptBeforeTheFirstReading(t *testing.T) {
+func TestSweeper_FleetNeverRead_NothingSwept(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
@@ -358,8 +358,8 @@ func TestNothingIsSweptBeforeTheFirstReading(t *testing.T) {
 	require.Zero(t, server.Client().Exists(t.Context(), s.Keys().Sweep(), s.Keys().Guard()).Val())
 }
 
-// C21: a mass loss is held back until it is confirmed by a second way; where that says otherwise, nobody is declared dead.
-func TestC21MassLossIsConfirmed(t *testing.T) {
+// C21: a mass loss is held back until it is confirmed by other means; unless it is, no node is declared dead.
+func TestSweeper_MassLoss_HeldBackUntilConfirmed(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]bool{"lost": true, "ours": false} {
 		t.Run(name, func(t *testing.T) {
