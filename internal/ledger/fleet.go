@@ -12,10 +12,10 @@ import (
 	"berth"
 )
 
-// SettingKind is what a setting of the fleet is about.
+// SettingKind is the kind of a setting of the fleet.
 type SettingKind string
 
-// The kinds of settings (L8). Those of the fleet as a whole have no id.
+// The kinds of settings. Those of the whole fleet have no id.
 const (
 	SettingPool     SettingKind = "pool"     // berth.Pool
 	SettingTenant   SettingKind = "tenant"   // the pool's id, a JSON text
@@ -24,33 +24,33 @@ const (
 	SettingNode     SettingKind = "node"     // berth.NodeSettings; written by ChangeNodeSettings
 )
 
-// Setting is something an operator set about the fleet.
+// Setting is one operator setting of the fleet.
 type Setting struct {
 	Kind SettingKind
 	ID   string
-	// Body is valid for its kind; empty, it is deleted.
+	// Body is valid for its kind. An empty one means that the setting is deleted.
 	Body json.RawMessage
 	By   string
-	// Version and UpdatedAt are the ledger's.
+	// Version and UpdatedAt are set by the ledger.
 	Version   int64
 	UpdatedAt time.Time
-	// Applied tells whether Redis has it.
+	// Applied reports whether Redis has this version.
 	Applied bool
 }
 
-// A version is at least the time in ms, so that it rises even where the row was deleted in between.
+// A version is at least the time in ms, so that it increases even if the row was deleted in between.
 const putSetting = `INSERT INTO settings (kind, id, body, version, applied, updated_by, updated_at)
 	VALUES ($1, $2, $3, $4, 0, $5, $4) ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body,
 	version = CASE WHEN settings.version < excluded.version THEN excluded.version ELSE settings.version + 1 END,
 	updated_by = excluded.updated_by, updated_at = excluded.updated_at`
 
-// PutSetting keeps what an operator set. Redis has it after fleet.ApplySetting.
+// PutSetting stores a setting. Redis has it after fleet.ApplySetting.
 func (l *Ledger) PutSetting(ctx context.Context, s Setting) error {
 	if !slices.Contains([]SettingKind{SettingPool, SettingTenant, SettingStrategy, SettingServices, SettingNode}, s.Kind) {
-		return berth.Invalid("kind", "is no kind of setting")
+		return berth.Invalid("kind", "is not a kind of setting")
 	}
 	if whole := s.Kind == SettingStrategy || s.Kind == SettingServices; whole != (s.ID == "") || plain(s.ID) != s.ID {
-		return berth.Invalid("id", "does not name such a setting")
+		return berth.Invalid("id", "is not valid for this kind of setting")
 	}
 	return l.inTx(ctx, "put setting", func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, putSetting, s.Kind, s.ID, string(s.Body), time.Now().UnixMilli(), plain(s.By))
@@ -58,53 +58,53 @@ func (l *Ledger) PutSetting(ctx context.Context, s Setting) error {
 	})
 }
 
-// ChangeNodeSettings changes the operator's orders for a node from what stands to what change makes of it (S11), and answers that.
-// Redis has them after fleet.ApplySetting.
+// ChangeNodeSettings replaces the operator settings of a node by the result of change, and returns it. change may be called
+// again after a concurrent change. Redis has the settings after fleet.ApplySetting.
 func (l *Ledger) ChangeNodeSettings(
 	ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings,
 ) (berth.NodeSettings, error) {
 	for {
-		was, err := l.Setting(ctx, SettingNode, nodeID)
+		current, err := l.Setting(ctx, SettingNode, nodeID)
 		if err != nil {
 			return berth.NodeSettings{}, err
 		}
-		orders, err := ordersIn(was)
+		settings, err := nodeSettings(current)
 		if err != nil {
 			return berth.NodeSettings{}, err
 		}
-		orders = change(orders)
+		settings = change(settings)
 		var body []byte
-		if orders != (berth.NodeSettings{}) {
-			if body, err = json.Marshal(orders); err != nil {
-				return berth.NodeSettings{}, fmt.Errorf("orders of a node: %w", err)
+		if settings != (berth.NodeSettings{}) {
+			if body, err = json.Marshal(settings); err != nil {
+				return berth.NodeSettings{}, fmt.Errorf("settings of a node: %w", err)
 			}
 		}
 		var written int64
-		err = l.inTx(ctx, "order node", func(tx *sql.Tx) error {
+		err = l.inTx(ctx, "change node settings", func(tx *sql.Tx) error {
 			res, err := tx.ExecContext(ctx, putSetting+` WHERE settings.version = $6`,
-				SettingNode, nodeID, string(body), time.Now().UnixMilli(), plain(by), was.Version)
+				SettingNode, nodeID, string(body), time.Now().UnixMilli(), plain(by), current.Version)
 			if err == nil {
 				written, err = res.RowsAffected()
 			}
 			return err
 		})
-		if err != nil || written > 0 { // else somebody else gave an order meanwhile
-			return orders, err
+		if err != nil || written > 0 { // else the settings were changed concurrently: retry
+			return settings, err
 		}
 	}
 }
 
-// Orders are the operator's orders for a node, and whether there are any.
-func (l *Ledger) NodeSettings(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error) {
+// NodeSettings returns the operator settings of a node, and whether there are any.
+func (l *Ledger) NodeSettings(ctx context.Context, nodeID string) (settings berth.NodeSettings, ok bool, err error) {
 	s, err := l.Setting(ctx, SettingNode, nodeID)
 	if err != nil {
 		return berth.NodeSettings{}, false, err
 	}
-	orders, err = ordersIn(s)
-	return orders, s.Version > 0, err
+	settings, err = nodeSettings(s)
+	return settings, s.Version > 0, err
 }
 
-func ordersIn(s Setting) (o berth.NodeSettings, err error) {
+func nodeSettings(s Setting) (o berth.NodeSettings, err error) {
 	if len(s.Body) > 0 {
 		err = json.Unmarshal(s.Body, &o)
 	}
@@ -122,7 +122,7 @@ func scanSetting(row scanner) (Setting, error) {
 	return s, err
 }
 
-// Settings are all settings, by kind and id; those that are still to be deleted from Redis have no body.
+// Settings returns all settings, by kind and id; those that are still to be deleted from Redis have no body.
 func (l *Ledger) Settings(ctx context.Context) ([]Setting, error) {
 	rows, err := l.read.QueryContext(ctx, selectSettings+` ORDER BY kind, id`)
 	return collect("read settings", rows, err, scanSetting)

@@ -41,7 +41,7 @@ func randomTokens(rnd *rand.Rand, n int) []string {
 }
 
 // say writes the tokens, a stage_progress among them now and then, and ends the stream.
-func (h house) say(ctx context.Context, ch lua.Channel, texts []string, between func(i int)) error {
+func (h fixture) say(ctx context.Context, ch lua.Channel, texts []string, between func(i int)) error {
 	w := h.pub.Writer(ctx, ch, 1, testBase, func(context.Context) (bool, error) { return true, nil })
 	for i, text := range texts {
 		if between != nil {
@@ -64,7 +64,7 @@ func (h house) say(ctx context.Context, ch lua.Channel, texts []string, between 
 }
 
 // P11: streams cut at random points and resumed with Last-Event-ID.
-func TestStreamsAreResumedWhole(t *testing.T) {
+func TestStream_CutAtRandomPoints_ResumesComplete(t *testing.T) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -81,7 +81,7 @@ func TestStreamsAreResumedWhole(t *testing.T) {
 func resumeStreams(t *testing.T, rdb *redis.Client, streams int) {
 	t.Helper()
 	rnd := seeded(t)
-	h := newHouse(t, rdb, HubOptions{ReaderBuffer: 4, ReplayChunk: 8})
+	h := newFixture(t, rdb, HubOptions{ReaderBuffer: 4, ReplayChunk: 8})
 	h.pub.opt.FlushInterval = 2 * time.Millisecond // many small events
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -111,7 +111,7 @@ func resumeStreams(t *testing.T, rdb *redis.Client, streams int) {
 }
 
 // cutAndResume is a client whose connection breaks again and again, between events and while it waits.
-func (h house) cutAndResume(ctx context.Context, ch lua.Channel, dice *rand.Rand) (*transcript, int, error) {
+func (h fixture) cutAndResume(ctx context.Context, ch lua.Channel, dice *rand.Rand) (*transcript, int, error) {
 	tr := &transcript{}
 	for cuts := 0; ; cuts++ {
 		r, err := h.hub.Subscribe(ctx, ch, tr.after(), dice.IntN(2) == 0 && tr.events > 0)
@@ -133,7 +133,7 @@ func (h house) cutAndResume(ctx context.Context, ch lua.Channel, dice *rand.Rand
 }
 
 // The test of the test: a transcript with an event lost, repeated or out of order is noticed.
-func TestTranscriptNotices(t *testing.T) {
+func TestTranscript_WrongEvents_AreDetected(t *testing.T) {
 	t.Parallel()
 	for ids, ok := range map[string]bool{
 		"5-1 5-2 5-3": true, "5-1 5-3": false, "5-1 5-2 5-2": false, "5-2": false, "5-1 5-3 5-2": false, "5-1 6-1": false,
@@ -149,10 +149,10 @@ func TestTranscriptNotices(t *testing.T) {
 }
 
 // P13: readers that do not read cost the others nothing, and catch up without loss.
-func TestStalledReaders(t *testing.T) {
+func TestReaders_SomeDoNotRead_OthersAreNotDelayed(t *testing.T) {
 	t.Parallel()
 	rnd := seeded(t)
-	h := newHouse(t, testredis.Start(t).Client(), HubOptions{ReaderBuffer: 4, ReplayChunk: 16})
+	h := newFixture(t, testredis.Start(t).Client(), HubOptions{ReaderBuffer: 4, ReplayChunk: 16})
 	h.pub.opt.FlushSize = 1
 	ch := h.open("t1")
 	texts := randomTokens(rnd, 3000)
@@ -197,7 +197,7 @@ func TestStalledReaders(t *testing.T) {
 }
 
 // midway starts readers and a writer, calls fault when half the tokens are written, and returns what the readers got.
-func (h house) midway(rnd *rand.Rand, fault func()) (want string, got []*transcript) {
+func (h fixture) midway(rnd *rand.Rand, fault func()) (want string, got []*transcript) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
@@ -226,10 +226,10 @@ func (h house) midway(rnd *rand.Rand, fault func()) (want string, got []*transcr
 	return strings.Join(texts, ""), got
 }
 
-func TestRedisRestartsWithItsData(t *testing.T) {
+func TestStream_RedisRestartsWithItsData_NoEventIsLost(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	h := newHouse(t, srv.Client(), HubOptions{})
+	h := newFixture(t, srv.Client(), HubOptions{})
 	want, got := h.midway(seeded(t), srv.Restart)
 	for _, tr := range got {
 		require.Equal(t, want, tr.text.String())
@@ -237,10 +237,10 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 	}
 }
 
-func TestRedisRestartsEmpty(t *testing.T) {
+func TestStream_RedisRestartsEmpty_IsRestored(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
-	h := newHouse(t, srv.Client(), HubOptions{})
+	h := newFixture(t, srv.Client(), HubOptions{})
 	want, got := h.midway(seeded(t), srv.Restart)
 	for _, tr := range got {
 		require.Equal(t, want, tr.text.String())
@@ -249,10 +249,10 @@ func TestRedisRestartsEmpty(t *testing.T) {
 	}
 }
 
-func TestRedisForgetsWithoutANoise(t *testing.T) {
+func TestStream_KeysDeleted_IsRestored(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client()
-	h := newHouse(t, rdb, HubOptions{})
+	h := newFixture(t, rdb, HubOptions{})
 	want, got := h.midway(seeded(t), func() { require.NoError(t, rdb.FlushAll(t.Context()).Err()) })
 	for _, tr := range got {
 		require.Equal(t, want, tr.text.String())
@@ -261,10 +261,10 @@ func TestRedisForgetsWithoutANoise(t *testing.T) {
 }
 
 // Redis comes back with older data than it had confirmed, as after a lost append-only tail or a failover.
-func TestRedisComesBackOlder(t *testing.T) {
+func TestStream_RedisReturnsWithOlderData_IsRestored(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client()
-	h := newHouse(t, rdb, HubOptions{})
+	h := newFixture(t, rdb, HubOptions{})
 	want, got := h.midway(seeded(t), func() {
 		ch := lua.Channel{UserID: "alice", ServiceID: "web", TaskID: "t1"}
 		at := position{gen: h.gen(ch), seq: 5}
@@ -290,10 +290,10 @@ func TestRedisComesBackOlder(t *testing.T) {
 	}
 }
 
-func TestEventConnectionIsCut(t *testing.T) {
+func TestHub_ConnectionCut_ReadersReplay(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client()
-	h := newHouse(t, rdb, HubOptions{})
+	h := newFixture(t, rdb, HubOptions{})
 	want, got := h.midway(seeded(t), func() {
 		for range 5 {
 			require.NoError(t, rdb.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
@@ -306,12 +306,12 @@ func TestEventConnectionIsCut(t *testing.T) {
 }
 
 // A connection that is open and silent is found by its ping and made anew.
-func TestEventConnectionFallsSilent(t *testing.T) {
+func TestHub_ConnectionWithoutReplies_IsReplaced(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
 	p, rdb := newProxy(t, srv.Addr())
-	h := newHouse(t, rdb, HubOptions{Ping: 20 * time.Millisecond})
-	direct := newHouse(t, srv.Client(), HubOptions{})
+	h := newFixture(t, rdb, HubOptions{Ping: 20 * time.Millisecond})
+	direct := newFixture(t, srv.Client(), HubOptions{})
 	direct.scripts = h.scripts
 	direct.pub = NewPublisher(lua.New(direct.rdb, h.scripts.Keys()), Options{})
 	ch := direct.open("t1")
@@ -329,7 +329,7 @@ func TestEventConnectionFallsSilent(t *testing.T) {
 }
 
 // A Redis that is away is told of once, however often it is tried, and once when it is back.
-func TestAwayIsSaidOnce(t *testing.T) {
+func TestHub_RedisUnavailable_IsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
 	var dials atomic.Int64
@@ -338,7 +338,7 @@ func TestAwayIsSaidOnce(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, network, addr)
 	}})
 	t.Cleanup(func() { _ = rdb.Close() })
-	h := newHouse(t, rdb, HubOptions{})
+	h := newFixture(t, rdb, HubOptions{})
 	said := make(chan string, 100)
 	hub := NewHub(h.scripts, HubOptions{Logger: slog.New(slog.NewTextHandler(lines(said), nil))})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -370,11 +370,11 @@ func (l lines) Write(b []byte) (int, error) {
 }
 
 // P6: the reply of an append is cut after Redis has done it.
-func TestAppendWithItsReplyCut(t *testing.T) {
+func TestAppend_ReplyLost_EventsAreAppendedOnce(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
 	p, rdb := newProxy(t, srv.Addr())
-	h := newHouse(t, srv.Client(), HubOptions{})
+	h := newFixture(t, srv.Client(), HubOptions{})
 	pub := NewPublisher(lua.New(rdb, h.scripts.Keys()), Options{})
 	ch := h.open("t1")
 	require.NoError(t, pub.Publish(t.Context(), ch, 1, progress)) // connected, script loaded

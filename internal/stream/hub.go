@@ -13,9 +13,9 @@ import (
 	"berth/lua"
 )
 
-// HubOptions say how readers are served. Zero fields take the defaults named beside them.
+// HubOptions are the settings of a Hub. Zero fields take the defaults named.
 type HubOptions struct {
-	// ReaderBuffer is how many live events wait for a reader; one that is slower reads the rest from Redis.
+	// ReaderBuffer is how many live events are buffered for a reader; one that is slower reads the rest from Redis.
 	ReaderBuffer int // 32
 	// ReplayChunk is how many events a replay reads at a time.
 	ReplayChunk int64 // 128
@@ -58,19 +58,19 @@ func NewHub(scripts *lua.Scripts, opt HubOptions) *Hub {
 	}
 }
 
-// Subscribe starts reading a stream behind the entry with id after, the client's Last-Event-ID. Empty means from
-// the oldest entry, or with fromLatest from now on; an ended stream then gives its terminal event. after wins over
-// fromLatest, as reconnecting clients repeat their address.
+// Subscribe starts reading a stream after the entry with the id after, the client's Last-Event-ID. Empty means from the
+// oldest entry, or with fromLatest from now on; an ended stream then returns its terminal event. after takes precedence
+// over fromLatest, because reconnecting clients repeat their URL.
 //
-// An id the stream does not know (ahead of it, or of another generation) gets a gap event and all there is; one that
-// is no id is berth.CodeInvalid. ErrAbsent: there is no stream. berth.CodeUnavailable: Redis did not answer.
-// The Reader must be closed.
+// An id that is not in the stream (later than its end, or of another generation) gets a gap event and all entries; an
+// invalid one is berth.CodeInvalid. ErrAbsent: there is no stream. berth.CodeUnavailable: Redis did not reply. The Reader
+// has to be closed.
 func (h *Hub) Subscribe(ctx context.Context, ch lua.Channel, after string, fromLatest bool) (*Reader, error) {
 	return h.subscribe(ctx, ch, after, fromLatest, false)
 }
 
-// Follow is Subscribe for the stream of a session, which goes on behind every terminal event: that one ends a turn. Its
-// gaps are a berth.SessionEvent, and come at once, even when there is nothing behind them yet.
+// Follow is Subscribe for the stream of a session, which continues after terminal events: these end a turn. A gap is a
+// berth.SessionEvent, and is returned immediately, even when no event follows yet.
 func (h *Hub) Follow(ctx context.Context, ch lua.Channel, after string, fromLatest bool) (*Reader, error) {
 	return h.subscribe(ctx, ch, after, fromLatest, true)
 }
@@ -106,7 +106,7 @@ func (h *Hub) subscribe(ctx context.Context, ch lua.Channel, after string, fromL
 }
 
 func unavailable(err error) error {
-	return berth.Errorf(berth.CodeUnavailable, "events cannot be read at the moment").With(err)
+	return berth.Errorf(berth.CodeUnavailable, "events cannot be read; retry later").With(err)
 }
 
 // Run serves the hub until ctx ends; readers then get ErrClosed. It is called once.

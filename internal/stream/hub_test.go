@@ -16,9 +16,9 @@ import (
 	"berth/lua"
 )
 
-func TestReaderReplaysThenFollows(t *testing.T) {
+func TestReader_StreamHasEvents_ReplaysThenFollows(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, testredis.Start(t).Client(), HubOptions{ReplayChunk: 2})
+	h := newFixture(t, testredis.Start(t).Client(), HubOptions{ReplayChunk: 2})
 	ch := h.open("t1")
 	h.publish(ch, "a", "b", "c", "d", "e")
 	r := h.subscribe(ch, "")
@@ -36,9 +36,9 @@ func TestReaderReplaysThenFollows(t *testing.T) {
 	requireEOF(t, again)
 }
 
-func TestSubscribeFromLatest(t *testing.T) {
+func TestSubscribe_FromLatest_SkipsStoredEvents(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, testredis.Start(t).Client(), HubOptions{})
+	h := newFixture(t, testredis.Start(t).Client(), HubOptions{})
 	ch := h.open("t1")
 	h.publish(ch, "a", "b")
 	r, err := h.hub.Subscribe(t.Context(), ch, "", true)
@@ -60,10 +60,10 @@ func TestSubscribeFromLatest(t *testing.T) {
 }
 
 // Ids that do not follow on what is there: P11.
-func TestSubscribeWithStrangeIDs(t *testing.T) {
+func TestSubscribe_UnknownID_ReturnsGapAndAllEvents(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client()
-	h := newHouse(t, rdb, HubOptions{})
+	h := newFixture(t, rdb, HubOptions{})
 	ch := h.open("t1")
 	h.publish(ch, "a", "b", "c", "d", "e")
 	stream := h.scripts.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID)
@@ -106,19 +106,19 @@ func TestSubscribeWithStrangeIDs(t *testing.T) {
 }
 
 // A future id on a stream nothing was appended to: the gap comes with the first event.
-func TestFutureIDOnAnEmptyStream(t *testing.T) {
+func TestSubscribe_FutureIDOnEmptyStream_GapComesWithFirstEvent(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, testredis.Start(t).Client(), HubOptions{})
+	h := newFixture(t, testredis.Start(t).Client(), HubOptions{})
 	ch := h.open("t1")
 	r := h.subscribe(ch, fmt.Sprintf("%d-6", h.gen(ch)))
 	h.publish(ch, "a", "b")
 	require.Equal(t, []string{"gap@0", "1:a", "2:b"}, read(t, r, 3))
 }
 
-func TestSubscribeWithoutStream(t *testing.T) {
+func TestSubscribe_NoStream_Fails(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
-	h := newHouse(t, srv.Client(), HubOptions{SubscribeTimeout: 100 * time.Millisecond})
+	h := newFixture(t, srv.Client(), HubOptions{SubscribeTimeout: 100 * time.Millisecond})
 	_, err := h.hub.Subscribe(t.Context(), lua.Channel{UserID: "alice", ServiceID: "web", TaskID: "t1"}, "", false)
 	require.ErrorIs(t, err, ErrAbsent)
 
@@ -135,10 +135,10 @@ func TestSubscribeWithoutStream(t *testing.T) {
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
 }
 
-func TestHubUsesOneConnectionAndLeavesNothing(t *testing.T) {
+func TestHub_ManyReaders_UsesOneConnection(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client()
-	h := newHouse(t, rdb, HubOptions{})
+	h := newFixture(t, rdb, HubOptions{})
 	const streams, each = 100, 20
 	var readers []*Reader
 	for i := range streams {
@@ -180,10 +180,10 @@ func pubsub(t *testing.T, rdb *redis.Client) []string {
 	return []string{fmt.Sprintf("subscriptions: %d", len(channels)), fmt.Sprintf("connections: %d", strings.Count(clients, "\n"))}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheck_StreamStates_AreReported(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client()
-	h := newHouse(t, rdb, HubOptions{})
+	h := newFixture(t, rdb, HubOptions{})
 	ch := h.open("t1")
 	h.publish(ch, "a")
 	r := h.subscribe(ch, "")
@@ -212,7 +212,7 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, r.Check(t.Context()), "EOF")
 }
 
-func TestHubStops(t *testing.T) {
+func TestHub_Stops_ReadersGetErrClosed(t *testing.T) {
 	t.Parallel()
 	scripts := lua.New(testredis.Start(t).Client(), lua.Keys{Cell: testredis.Cell(t)})
 	hub := NewHub(scripts, HubOptions{})
@@ -232,9 +232,9 @@ func TestHubStops(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-func TestPublisherAnswers(t *testing.T) {
+func TestPublisher_StreamStates_ReturnsErrors(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, testredis.Start(t).Client(), HubOptions{})
+	h := newFixture(t, testredis.Start(t).Client(), HubOptions{})
 	ctx := t.Context()
 	absent := lua.Channel{UserID: "a", ServiceID: "b", TaskID: "c"}
 	progress := berth.Event{Type: berth.EventStageProgress}

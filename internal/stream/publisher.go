@@ -11,18 +11,18 @@ import (
 	"berth/lua"
 )
 
-// Options say how events are published. Zero fields take the defaults named beside them.
+// Options are the settings of a Publisher. Zero fields take the defaults named.
 type Options struct {
-	// FlushInterval and FlushSize merge tokens: a batch leaves when it is that old or holds that many (T11).
+	// FlushInterval and FlushSize merge tokens: a batch is sent at that age or size.
 	FlushInterval time.Duration // 400 ms
 	FlushSize     int           // 8
-	// TTL is how long an ended stream can still be read, 2 to 5 minutes (T13).
+	// TTL is how long an ended stream can still be read, 2 to 5 minutes.
 	TTL time.Duration // 3 min
 	// TrimMaxLen is about how many entries an ended stream keeps; 0 keeps all.
 	TrimMaxLen int64
-	// MaxPending bounds the bytes of a Writer that Redis has not confirmed; beyond it the producer waits.
+	// MaxPending limits the bytes of a Writer that Redis has not confirmed; above it the producer blocks.
 	MaxPending int // 1 MiB
-	// Production drops debug events (T14).
+	// Production drops debug events.
 	Production bool
 	Logger     *slog.Logger // slog.Default()
 }
@@ -38,31 +38,31 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// keepAfterDeadline is how long the keys of a task outlive its deadline if its end never reaches Redis.
+// keepAfterDeadline is how long the keys of a task outlast its deadline if its end never reaches Redis.
 const keepAfterDeadline = time.Hour
 
-// scripts is what a Publisher needs of package lua.
+// scripts are the methods of lua.Scripts that a Publisher uses.
 type scripts interface {
 	ReopenStream(ctx context.Context, ch lua.Channel, fence int64, safetyTTL time.Duration, known string) (string, error)
 	AppendOnce(ctx context.Context, ch lua.Channel, fence int64, appendID, known string, events []lua.StreamEntry) (lua.AppendResult, error)
 	EndStream(ctx context.Context, ch lua.Channel, event string, ttl time.Duration, trim int64) (code, lastID string, err error)
 }
 
-// Publisher appends events to tasks' streams. It holds no state of its own; all methods may be called at once.
+// Publisher appends events to tasks' streams. It has no state; all methods may be called concurrently.
 type Publisher struct {
 	scripts scripts
 	opt     Options
 }
 
-// NewPublisher makes a Publisher.
+// NewPublisher returns a Publisher.
 func NewPublisher(scripts *lua.Scripts, opt Options) *Publisher { return newPublisher(scripts, opt) }
 
 func newPublisher(s scripts, opt Options) *Publisher {
 	return &Publisher{scripts: s, opt: opt.withDefaults()}
 }
 
-// Open makes the stream of a task that the ledger says is open, or raises the fence of an open one. It returns
-// ErrEnded when the terminal event is in. The keys live at least until an hour after deadline.
+// Open creates the stream of a task that is open according to the ledger, or raises the fence of an open stream. It returns
+// ErrEnded when the stream has its terminal event. The keys expire an hour after deadline, or later.
 func (p *Publisher) Open(ctx context.Context, ch lua.Channel, fence int64, deadline time.Time) error {
 	return p.reopen(ctx, ch, fence, deadline, "")
 }
@@ -79,9 +79,9 @@ func (p *Publisher) reopen(ctx context.Context, ch lua.Channel, fence int64, dea
 	return nil
 }
 
-// Publish appends events in one round trip. Terminal events are refused: End appends those. `start` is appended
-// at most once per stream, `debug` never in production. Errors: ErrFenced, ErrEnded, ErrAbsent, or Redis's; after
-// the last it is unknown whether the events are in, and another call may repeat them.
+// Publish appends events in one round trip. Terminal events are rejected: End appends them. `start` is appended at most once
+// per stream, `debug` never in production. Errors: ErrFenced, ErrEnded, ErrAbsent, or those of Redis, after which the events
+// may have been appended, and another call may repeat them.
 func (p *Publisher) Publish(ctx context.Context, ch lua.Channel, fence int64, events ...berth.Event) error {
 	entries := make([]lua.StreamEntry, 0, len(events))
 	for _, ev := range events {
@@ -104,11 +104,11 @@ func (p *Publisher) Publish(ctx context.Context, ch lua.Channel, fence int64, ev
 	return codeError(res.Code)
 }
 
-// End appends the terminal event and closes the stream. already says that it was closed before, and nothing
-// was appended. ErrAbsent means there is no stream to end: readers get the result from the ledger.
+// End appends the terminal event and closes the stream. already reports that it was closed before, and nothing was
+// appended. ErrAbsent means that there is no stream: readers get the result from the ledger.
 func (p *Publisher) End(ctx context.Context, ch lua.Channel, ev berth.Event) (already bool, err error) {
 	if !ev.Type.Terminal() {
-		return false, fmt.Errorf("end stream: %s is no terminal event", ev.Type)
+		return false, fmt.Errorf("end stream: %s is not a terminal event", ev.Type)
 	}
 	data, err := encode(addressed(ch, ev))
 	if err != nil {
@@ -136,7 +136,7 @@ func entryOf(ch lua.Channel, ev berth.Event) (lua.StreamEntry, error) {
 	return lua.StreamEntry{Type: ev.Type, Once: ev.Type.Once(), Data: data}, err
 }
 
-// addressed fills in the ids every event carries.
+// addressed sets the ids that every event has.
 func addressed(ch lua.Channel, ev berth.Event) berth.Event {
 	ev.TaskID = cmp.Or(ev.TaskID, ch.TaskID)
 	ev.ServiceID = cmp.Or(ev.ServiceID, ch.ServiceID)

@@ -14,7 +14,7 @@ import (
 	"berth/lua"
 )
 
-// Item is one event as a reader gets it. Data is the event's JSON on one line; it is shared, do not change it.
+// Item is one event of a stream. Data is the event's JSON on one line; it is shared and must not be changed.
 type Item struct {
 	ID    string
 	Event berth.EventType
@@ -23,28 +23,28 @@ type Item struct {
 
 func newItem(id string, data []byte) Item { return Item{ID: id, Event: eventType(data), Data: data} }
 
-// Reader reads one stream: what was there, then what comes. It belongs to one goroutine, except for Close.
+// Reader reads one stream: the stored events, then live ones. It is for one goroutine, except for Close.
 //
-// The hub offers live events and never waits: when the buffer is full, a connection was lost or a subscription has
-// just been confirmed, it marks the reader as behind, and the reader itself catches up from the stream.
+// The hub offers live events and never blocks: when the buffer is full or the subscription was just confirmed, it marks the
+// reader as behind, and the reader itself replays the stream.
 type Reader struct {
 	hub     *Hub
 	ch      lua.Channel
 	channel string
-	index   int // among the readers of its topic; the switchboard's
+	index   int // among the readers of its topic; used by the hub's loop
 
 	endless bool // terminal events end turns, not the stream
 
-	live   chan *message // nil messages only wake
+	live   chan *message // a nil message only wakes the reader
 	behind atomic.Bool   // set by the hub, cleared before a replay
 	closed atomic.Bool
 
-	at      position // the last event given out
-	replay  bool     // read the stream before going on
-	broken  bool     // what comes next does not follow on at, whatever its number: say so
-	lost    bool     // what the client saw is gone, and nothing has come since: say so at once
-	over    bool     // nothing comes after chunk
-	joined  bool     // the switchboard knows it
+	at      position // the last event that was returned
+	replay  bool     // read the stream before live events
+	broken  bool     // the next event does not follow on at, whatever its number: return a gap
+	lost    bool     // the events up to at are lost, and none follows yet: return a gap immediately
+	ended   bool     // no event follows chunk
+	joined  bool     // the hub has it
 	chunk   []lua.StoredEvent
 	backoff time.Duration
 }
@@ -56,8 +56,8 @@ func newReader(h *Hub, ch lua.Channel, at position) *Reader {
 	}
 }
 
-// attach waits until the hub offers the stream's events and reads the first chunk. Nothing more can come to an
-// ended stream, so that is read only.
+// attach waits until the hub offers the stream's events, and reads the first chunk. An ended stream gets no more events and
+// needs no subscription.
 func (r *Reader) attach(ctx context.Context, ended bool) error {
 	if !ended {
 		if err := r.join(ctx); err != nil {
@@ -74,7 +74,7 @@ func (r *Reader) attach(ctx context.Context, ended bool) error {
 	return nil
 }
 
-// join makes the reader known to the hub and waits for the subscription's confirmation.
+// join adds the reader to the hub and waits for the subscription's confirmation.
 func (r *Reader) join(ctx context.Context) error {
 	confirmed, cancel := context.WithTimeoutCause(ctx, r.hub.opt.SubscribeTimeout,
 		unavailable(errors.New("no confirmation of the subscription in time")))
@@ -99,10 +99,10 @@ func (r *Reader) join(ctx context.Context) error {
 	return nil
 }
 
-// Next returns the next event. It waits until there is one or ctx ends; after the terminal event it returns io.EOF.
-// A ctx that ended loses nothing: call Next again. While Redis cannot be reached, or has lost the stream, Next goes
-// on waiting; Check tells the latter. A gap event's id is the one before the event that follows it, so that
-// resuming behind it loses nothing.
+// Next returns the next event. It waits until there is one or ctx ends; after the terminal event it returns io.EOF. When ctx
+// ends no event is lost: Next can be called again. While Redis is unavailable, or has lost the stream, Next keeps waiting;
+// Check reports the latter. The id of a gap event is the one before the event that follows it, so that a client can resume
+// after it without a loss.
 func (r *Reader) Next(ctx context.Context) (Item, error) {
 	for {
 		if r.behind.Load() {
@@ -116,10 +116,10 @@ func (r *Reader) Next(ctx context.Context) (Item, error) {
 			if item, ok := r.pop(); ok {
 				return item, nil
 			}
-		case r.over:
+		case r.ended:
 			return Item{}, io.EOF
 		case r.replay:
-			if err := r.catch(ctx); err != nil {
+			if err := r.replayChunk(ctx); err != nil {
 				return Item{}, err
 			}
 		default:
@@ -131,12 +131,12 @@ func (r *Reader) Next(ctx context.Context) (Item, error) {
 	}
 }
 
-// Check asks Redis whether the stream is still there, in one cheap round trip; call it when Next has given nothing
-// for a heartbeat, between two calls of Next. nil: go on. ErrAbsent: the stream is gone, ask the ledger; should the
-// task still be open, its writer will restore the stream and Next gives what comes then. io.EOF: ended, and all was
-// given out. Anything else is Redis's. If something was missed, the next call of Next reads it.
+// Check checks in one cheap round trip whether the stream exists; call it between two calls of Next when Next has returned
+// nothing for a heartbeat interval. nil: the stream is open. ErrAbsent: the stream does not exist, and the ledger has the
+// outcome of the task; if the task is open, its writer will restore the stream and Next returns what follows. io.EOF: the
+// stream has ended, and all events were returned. Other errors are from Redis. The next call of Next reads missed events.
 func (r *Reader) Check(ctx context.Context) error {
-	if r.over && len(r.chunk) == 0 {
+	if r.ended && len(r.chunk) == 0 {
 		return io.EOF
 	}
 	state, err := r.hub.scripts.StreamState(ctx, r.ch)
@@ -150,7 +150,7 @@ func (r *Reader) Check(ctx context.Context) error {
 	switch {
 	case len(r.chunk) > 0:
 	case r.at == last && state.Ended:
-		r.over = true
+		r.ended = true
 		return io.EOF
 	case r.at != last && last.seq > 0:
 		r.replay = true
@@ -158,7 +158,7 @@ func (r *Reader) Check(ctx context.Context) error {
 	return nil
 }
 
-// Close leaves the stream. What the reader held is freed; Next must not be called again.
+// Close ends the subscription. Next must not be called again.
 func (r *Reader) Close() {
 	if !r.joined || r.closed.Swap(true) {
 		return
@@ -169,10 +169,10 @@ func (r *Reader) Close() {
 	}
 }
 
-// offer gives the reader a live event, or marks it as behind. The hub's owner calls it; it never waits.
+// offer gives the reader a live event, or marks it as behind. The hub's loop calls it; it never blocks.
 func (r *Reader) offer(m *message) {
 	if r.behind.Load() {
-		return // its replay, not begun yet, will find the event in the stream
+		return // its next replay reads the event from the stream
 	}
 	select {
 	case r.live <- m:
@@ -181,8 +181,8 @@ func (r *Reader) offer(m *message) {
 	}
 }
 
-// catchUp marks the reader as behind and wakes it. A full buffer needs no waking: its reader looks at the mark
-// after every event.
+// catchUp marks the reader as behind and wakes it. With a full buffer no wake-up is needed: the reader checks the mark after
+// every event.
 func (r *Reader) catchUp() {
 	r.behind.Store(true)
 	select {
@@ -191,7 +191,7 @@ func (r *Reader) catchUp() {
 	}
 }
 
-// wait takes the next live event.
+// wait returns the next live event.
 func (r *Reader) wait(ctx context.Context) (Item, bool, error) {
 	select {
 	case m := <-r.live:
@@ -199,9 +199,9 @@ func (r *Reader) wait(ctx context.Context) (Item, bool, error) {
 		case m == nil || !r.at.before(m.at) && m.at.gen == r.at.gen:
 			return Item{}, false, nil
 		case r.at.next(m.at) && !r.broken:
-			return r.give(m.at, m.item), true, nil
+			return r.deliver(m.at, m.item), true, nil
 		default:
-			r.replay = true // something is missing, or another generation began: the stream tells
+			r.replay = true // an event is missing, or another generation began: read the stream
 			return Item{}, false, nil
 		}
 	case <-r.hub.done:
@@ -211,8 +211,8 @@ func (r *Reader) wait(ctx context.Context) (Item, bool, error) {
 	}
 }
 
-// catch replays, and goes on trying while Redis does not answer.
-func (r *Reader) catch(ctx context.Context) error {
+// replayChunk reads the next chunk; when Redis fails it pauses and returns nil, so that Next retries.
+func (r *Reader) replayChunk(ctx context.Context) error {
 	err := r.fill(ctx)
 	switch {
 	case err == nil:
@@ -221,19 +221,19 @@ func (r *Reader) catch(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, ErrAbsent):
-		r.replay = false // a writer may restore it, and then publishes
+		r.replay = false // a writer may restore it and then publishes
 		return nil
 	}
-	r.backoff = min(max(2*r.backoff, retryFirst), retryMost)
+	r.backoff = min(max(2*r.backoff, firstBackoff), maxBackoff)
 	if !pause.For(ctx, r.backoff) {
 		return ctx.Err()
 	}
 	return nil
 }
 
-// fill reads the next chunk behind the reader's position. It leaves r.replay set unless it reached the end.
+// fill reads the next chunk after the reader's position. It leaves r.replay set unless it reached the end.
 func (r *Reader) fill(ctx context.Context) error {
-	r.behind.Store(false) // before reading: what comes from here on is offered again
+	r.behind.Store(false) // before reading, so that later events are offered again
 	r.drain()
 	after := ""
 	if r.at != (position{}) {
@@ -251,7 +251,7 @@ func (r *Reader) fill(ctx context.Context) error {
 		return fmt.Errorf("stream state: bad id %q", state.LastID)
 	}
 	if last.before(r.at) {
-		r.at, r.broken = position{}, true // a future id: give all there is
+		r.at, r.broken = position{}, true // an id later than the end of the stream: return all entries
 		return r.fill(ctx)
 	}
 	r.chunk = entries
@@ -262,13 +262,13 @@ func (r *Reader) fill(ctx context.Context) error {
 		return ErrAbsent // expired between the two reads
 	}
 	if r.endless && len(entries) == 0 && (r.broken || r.at != position{} && r.at != last) {
-		r.at, r.broken, r.lost = last, false, true // a task goes on soon; here it may be long until somebody speaks
+		r.at, r.broken, r.lost = last, false, true // the next event of a session may be far away
 	}
-	r.replay, r.over = false, state.Ended
+	r.replay, r.ended = false, state.Ended
 	return nil
 }
 
-// drain drops live events: the stream, read after this, has them.
+// drain drops live events; the stream, which is read afterwards, has them.
 func (r *Reader) drain() {
 	for {
 		select {
@@ -279,7 +279,7 @@ func (r *Reader) drain() {
 	}
 }
 
-// pop gives the chunk's next event, or a gap before it.
+// pop returns the chunk's next event, or a gap before it.
 func (r *Reader) pop() (Item, bool) {
 	e := r.chunk[0]
 	at, ok := parsePosition(e.ID)
@@ -293,10 +293,10 @@ func (r *Reader) pop() (Item, bool) {
 		return r.gap([]byte(e.Data)), true
 	}
 	r.advance()
-	return r.give(at, newItem(e.ID, []byte(e.Data))), true
+	return r.deliver(at, newItem(e.ID, []byte(e.Data))), true
 }
 
-// advance lets go of the chunk when it is used up.
+// advance removes the chunk's first entry.
 func (r *Reader) advance() {
 	r.chunk[0] = lua.StoredEvent{}
 	if r.chunk = r.chunk[1:]; len(r.chunk) == 0 {
@@ -304,22 +304,22 @@ func (r *Reader) advance() {
 	}
 }
 
-func (r *Reader) give(at position, item Item) Item {
+func (r *Reader) deliver(at position, item Item) Item {
 	r.at = at
 	if item.Event.Terminal() && !r.endless {
-		r.over, r.chunk = true, nil
+		r.ended, r.chunk = true, nil
 	}
 	return item
 }
 
-// gap says that history before the reader's next event is missing. Its stage, or its turn, is that event's, where there
+// gap returns the event for missing history before the reader's next event. It has that event's stage or turn, where there
 // is one already.
 func (r *Reader) gap(next []byte) Item {
 	var after struct {
 		Stage  berth.Stage `json:"stage"`
 		TurnID string      `json:"turnId"`
 	}
-	_ = json.Unmarshal(next, &after) // without them the gap is as good
+	_ = json.Unmarshal(next, &after) // they are optional
 	var gap any = berth.Event{
 		Type: berth.EventGap, TaskID: r.ch.TaskID, ServiceID: r.ch.ServiceID, Stage: after.Stage, TS: time.Now().UnixMilli(),
 	}

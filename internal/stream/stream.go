@@ -1,11 +1,11 @@
-// Package stream carries a task's events from the process that runs a model call to the people who watch it.
+// Package stream carries a task's events from the process that runs a model call to the clients that read them.
 //
 // A Publisher appends events to the task's Redis stream and publishes them in the same round trip; its Writer
-// merges the tokens of one model call (T11). A Hub holds one Pub/Sub connection for any number of Readers; each
-// Reader replays what it missed from the stream and then follows live, in order, without loss or repetition (T15).
+// merges the tokens of one model call. A Hub holds one Pub/Sub connection for any number of Readers; each Reader
+// replays what it missed from the stream and then follows live, in order, without loss or repetition.
 //
 // Entry ids are `{gen}-{seq}`: gen is the Redis time at which the stream was opened, seq counts from 1 without
-// holes. So a reader sees by arithmetic whether something between two entries is missing.
+// gaps, so that a reader can compute whether an entry between two others is missing.
 package stream
 
 import (
@@ -19,16 +19,16 @@ import (
 	"berth"
 )
 
-// What keeps a writer or reader from its stream. All are final for the call that got them.
+// Errors of writers and readers. A retry of the same call cannot succeed.
 var (
-	// ErrFenced says that a newer attempt of the task writes the stream: stop at once (T13).
+	// ErrFenced means that a newer attempt of the task writes the stream: stop immediately.
 	ErrFenced = errors.New("stream: a newer attempt writes this stream")
-	// ErrEnded says that the task has ended: nothing can be appended any more.
+	// ErrEnded means that the task has ended: nothing can be appended any more.
 	ErrEnded = errors.New("stream: ended")
-	// ErrAbsent says that there is no stream: never opened, expired, or lost with Redis's data. The ledger
-	// knows what became of the task.
+	// ErrAbsent means that there is no stream: never opened, expired, or lost with Redis's data. The ledger has the
+	// outcome of the task.
 	ErrAbsent = errors.New("stream: absent")
-	// ErrClosed says that the writer, reader or hub was closed before.
+	// ErrClosed means that the writer, reader or hub is closed.
 	ErrClosed = errors.New("stream: closed")
 )
 
@@ -39,7 +39,7 @@ func (p position) String() string {
 	return strconv.FormatUint(p.gen, 10) + "-" + strconv.FormatUint(p.seq, 10)
 }
 
-// next tells whether q is the entry directly behind p. From the zero position that is the first of any generation.
+// next reports whether q is the entry directly after p. After the zero position that is the first of any generation.
 func (p position) next(q position) bool {
 	return q.seq == p.seq+1 && (q.gen == p.gen || p == position{})
 }
@@ -67,7 +67,7 @@ func digits(s string) bool {
 	return s != ""
 }
 
-// eventType reads the type of an event's JSON. Events of this house begin with it.
+// eventType returns the type of an event's JSON, with which events of berth begin.
 func eventType(data []byte) berth.EventType {
 	const lead = `{"type":"`
 	if rest, ok := strings.CutPrefix(string(data[:min(len(data), 64)]), lead); ok {
@@ -76,11 +76,11 @@ func eventType(data []byte) berth.EventType {
 		}
 	}
 	var e struct{ Type berth.EventType }
-	_ = json.Unmarshal(data, &e) // what is no event has no type
+	_ = json.Unmarshal(data, &e) // other data has no type
 	return e.Type
 }
 
-// encode makes the JSON of an event. Times are set where they are missing.
+// encode returns the JSON of an event. A missing time is set.
 func encode(ev berth.Event) (string, error) {
 	if ev.TS == 0 {
 		ev.TS = time.Now().UnixMilli()

@@ -13,20 +13,20 @@ import (
 	"berth/lua"
 )
 
-// Writer publishes one attempt's tokens and events in the order they are handed in. Tokens are merged (T11):
+// Writer publishes one attempt's tokens and events in the order of the calls. Tokens are merged:
 //
-//   - the first token goes out at once, as `token`;
-//   - so does any later token that finds nothing waiting, nothing under way and the last tokens FlushInterval ago
-//     or longer: there is nothing it could be merged with inside the window;
-//   - every other token joins a `token_batch`, which leaves when it holds FlushSize tokens or when FlushInterval
-//     has passed since tokens were last sent, whichever is first;
+//   - the first token is sent immediately, as `token`;
+//   - so is a later token when nothing is buffered or being sent, and the last tokens were sent FlushInterval ago or
+//     longer: there is nothing with which it could be merged;
+//   - every other token joins a `token_batch`, which is sent when it has FlushSize tokens or when FlushInterval has
+//     passed since tokens were last sent, whichever is first;
 //   - any other event first sends the tokens before it, in the same round trip.
 //
-// While a round trip is under way full batches queue up and the last one goes on filling; all that wait then
-// leave together. So Redis's slowness never reaches the producer before Options.MaxPending bytes wait; then
-// Token blocks until there is room. While Redis cannot be reached the Writer keeps trying until its context ends.
+// During a round trip full batches queue up and the last one continues to fill; then all are sent together. A slow Redis
+// does not block the producer until Options.MaxPending bytes are buffered; then Token blocks until there is space. While
+// Redis is unavailable the Writer retries until its context ends.
 //
-// One goroutine owns what waits and does no I/O, another talks to Redis. Close must be called, or ctx must end.
+// One goroutine owns the buffers and does no I/O, another calls Redis. Close must be called, or ctx must end.
 type Writer struct {
 	ops     chan op
 	stopped chan struct{}
@@ -38,10 +38,10 @@ type Writer struct {
 	trips  atomic.Int64
 }
 
-// Stats counts what a Writer did.
+// Stats are the counters of a Writer.
 type Stats struct {
-	Tokens     int64 // tokens handed in
-	RoundTrips int64 // calls to Redis, repeated ones included
+	Tokens     int64 // calls of Token with text
+	RoundTrips int64 // calls to Redis, including retries
 }
 
 type opKind int
@@ -54,7 +54,7 @@ const (
 	opClose
 )
 
-// op is one call of the producer on its way to the owner.
+// op is one call of the producer, for the owner.
 type op struct {
 	kind   opKind
 	text   string
@@ -64,11 +64,11 @@ type op struct {
 	done   chan error // opFlush, opClose
 }
 
-// Writer starts a writer for the attempt that holds fence. base gives TaskID, ServiceID and Stage of its events.
+// Writer starts a writer for the attempt with the fence. base has TaskID, ServiceID and Stage of its events.
 //
-// reopen is asked when the stream is gone (a wiped Redis): it says whether the ledger still has the task open and
-// the fence is still ours. On true the stream is opened again and readers get a `reset` and the whole text so far
-// as one token_batch; on false the writer stops with ErrEnded.
+// reopen is called when Redis has lost the stream: it reports whether the task is open according to the ledger and the
+// fence is still the attempt's. If so, the stream is opened again and readers get a `reset` and the whole text so far as one
+// token_batch; if not, the writer stops with ErrEnded.
 func (p *Publisher) Writer(
 	ctx context.Context, ch lua.Channel, fence int64, base berth.Event, reopen func(context.Context) (bool, error),
 ) *Writer {
@@ -84,8 +84,8 @@ func (p *Publisher) Writer(
 	return w
 }
 
-// Token hands in the next piece of text. It waits for Redis only when MaxPending bytes are unconfirmed. Invalid
-// UTF-8 is replaced. It returns why the writer stopped, if it did: ErrFenced, ErrEnded, ErrClosed or ctx's cause.
+// Token writes the next piece of text. It blocks only while MaxPending bytes are unconfirmed. Invalid UTF-8 is replaced. It
+// returns why the writer stopped, if it did: ErrFenced, ErrEnded, ErrClosed or ctx's cause.
 func (w *Writer) Token(text string) error {
 	if text == "" {
 		return w.Err()
@@ -94,8 +94,8 @@ func (w *Writer) Token(text string) error {
 	return w.do(op{kind: opToken, text: strings.ToValidUTF8(text, "\uFFFD"), at: time.Now().UnixMilli()})
 }
 
-// Event hands in events that are neither token nor terminal; those of one call leave together. Empty TaskID, ServiceID
-// and Stage are filled in. When one cannot be appended none is.
+// Event writes events that are neither tokens nor terminal; those of one call are sent together. Empty TaskID, ServiceID and
+// Stage are set. When one of them cannot be appended, none is.
 func (w *Writer) Event(events ...berth.Event) error {
 	wanted := make([]berth.Event, 0, len(events))
 	for _, ev := range events {
@@ -119,19 +119,19 @@ func (w *Writer) Event(events ...berth.Event) error {
 	return w.do(op{kind: opEvent, events: wanted})
 }
 
-// SetStage changes the stage of what is handed in from now on.
+// SetStage sets the stage of later tokens and events.
 func (w *Writer) SetStage(stage berth.Stage) {
-	_ = w.do(op{kind: opStage, stage: stage}) // the next Token or Event tells
+	_ = w.do(op{kind: opStage, stage: stage}) // the next Token or Event returns the error
 }
 
-// Flush returns when everything handed in before is in Redis.
+// Flush returns when Redis has confirmed everything that was written before.
 func (w *Writer) Flush(ctx context.Context) error {
 	done := make(chan error, 1)
 	return w.await(ctx, op{kind: opFlush, done: done})
 }
 
-// Close flushes and stops the writer. When ctx ends first, what Redis has not confirmed is given up and ctx's
-// error returned. A writer that had stopped by itself returns why. Closing again returns the same.
+// Close flushes and stops the writer. When ctx ends first, it drops what Redis has not confirmed and returns ctx's error. For
+// a writer that had stopped before it returns the reason. A second call returns the same.
 func (w *Writer) Close(ctx context.Context) error {
 	done := make(chan error, 1)
 	err := w.await(ctx, op{kind: opClose, done: done})
@@ -140,13 +140,13 @@ func (w *Writer) Close(ctx context.Context) error {
 	if first := w.Err(); first != nil {
 		return first
 	}
-	if errors.Is(err, ErrClosed) { // cleanly, by an earlier call
+	if errors.Is(err, ErrClosed) { // closed without an error by an earlier call
 		return nil
 	}
 	return err
 }
 
-// Err tells why the writer stopped before Close; nil while it runs and after a clean Close.
+// Err returns why the writer stopped before Close; nil while it runs and after a Close without an error.
 func (w *Writer) Err() error {
 	if err := w.err.Load(); err != nil {
 		return *err
@@ -154,19 +154,19 @@ func (w *Writer) Err() error {
 	return nil
 }
 
-// Done is closed when the writer has stopped: nothing more can be written, so the producer may stop as well.
+// Done is closed when the writer has stopped: nothing more can be written, so the producer should stop too.
 func (w *Writer) Done() <-chan struct{} { return w.stopped }
 
-// Stats counts what was done so far.
+// Stats returns the current counters.
 func (w *Writer) Stats() Stats { return Stats{Tokens: w.tokens.Load(), RoundTrips: w.trips.Load()} }
 
-// do hands an op to the owner, or says why there is none any more.
+// do passes an op to the owner, or returns why the writer has stopped.
 func (w *Writer) do(o op) error {
 	select {
 	case w.ops <- o:
 		return nil
 	case <-w.stopped:
-		return w.gone()
+		return w.stopError()
 	}
 }
 
@@ -174,7 +174,7 @@ func (w *Writer) await(ctx context.Context, o op) error {
 	select {
 	case w.ops <- o:
 	case <-w.stopped:
-		return w.gone()
+		return w.stopError()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -186,14 +186,14 @@ func (w *Writer) await(ctx context.Context, o op) error {
 		case err := <-o.done:
 			return err
 		default:
-			return w.gone()
+			return w.stopError()
 		}
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (w *Writer) gone() error {
+func (w *Writer) stopError() error {
 	if err := w.Err(); err != nil {
 		return err
 	}

@@ -9,13 +9,12 @@ import (
 	"berth"
 )
 
-// What leaves in one round trip, and what one batch of tokens may hold, at most: Redis runs a script to its end,
-// so its pieces stay small.
+// Limits of one round trip and of one batch of tokens. Redis runs a script without interruption, so they are small.
 const (
 	tripEvents = 64
 	tripBytes  = 256 << 10
 	batchBytes = 16 << 10
-	eventCost  = 128 // what an event without text counts for in MaxPending
+	eventCost  = 128 // bytes of an event without text in MaxPending
 )
 
 // pending is one event that Redis has not confirmed.
@@ -36,26 +35,26 @@ type owner struct {
 	opt Options
 
 	stage berth.Stage
-	queue []pending // ready to leave
-	batch batch     // still filling
-	cost  int       // of queue, batch and what is under way
+	queue []pending // ready to be sent
+	batch batch     // not full yet
+	cost  int       // of queue, batch and underway
 
 	work     chan []pending
 	results  chan error
 	underway []pending
 
 	timer    *time.Timer
-	due      time.Time // when the filling batch leaves at the latest
-	sentAt   time.Time // when tokens last left
-	started  bool      // the first token is out
-	queued   int64     // events put into the queue so far
+	due      time.Time // latest time to send the batch
+	sentAt   time.Time // when tokens were last sent
+	started  bool      // the first token was sent
+	queued   int64     // events queued so far
 	acked    int64     // events confirmed so far
 	waiting  []flushed
 	closing  bool
 	hasToken bool // the queue holds tokens
 }
 
-// batch is a token_batch that fills.
+// batch is a token_batch that is not full yet.
 type batch struct {
 	text               strings.Builder
 	count              int
@@ -72,7 +71,7 @@ func (o *owner) run(ctx context.Context) {
 	for {
 		o.send()
 		if o.closing && o.underway == nil && len(o.queue) == 0 {
-			o.answer(nil)
+			o.notify(nil)
 			return
 		}
 		ops := o.w.ops
@@ -99,13 +98,13 @@ func (o *owner) run(ctx context.Context) {
 	}
 }
 
-// stop ends the writer early: err is for everybody who waits or will ask.
+// stop ends the writer early with err, for all current and later callers.
 func (o *owner) stop(err error) {
 	o.w.err.Store(&err)
-	o.answer(err)
+	o.notify(err)
 }
 
-func (o *owner) answer(err error) {
+func (o *owner) notify(err error) {
 	for _, f := range o.waiting {
 		f.done <- err
 	}
@@ -136,7 +135,7 @@ func (o *owner) take(op op) {
 	}
 }
 
-// token decides whether the text leaves at once or waits for company; see Writer.
+// token decides whether the text is sent immediately or joins a batch; see Writer.
 func (o *owner) token(text string, at int64) {
 	o.cost += len(text)
 	now := time.Now()
@@ -160,7 +159,7 @@ func (o *owner) token(text string, at int64) {
 	}
 }
 
-// seal moves the filling batch to the queue.
+// seal moves the batch to the queue.
 func (o *owner) seal() {
 	if o.batch.count == 0 {
 		return
@@ -180,7 +179,7 @@ func (o *owner) enqueue(p pending) {
 	o.queued++
 }
 
-// send hands the queue to the sender when that is free.
+// send passes the queue to the sender when that is idle.
 func (o *owner) send() {
 	if o.underway != nil || len(o.queue) == 0 {
 		return
@@ -199,7 +198,7 @@ func (o *owner) send() {
 	o.work <- o.underway
 }
 
-// confirm takes note that what was under way is in Redis.
+// confirm notes that Redis has the events that were sent.
 func (o *owner) confirm() {
 	for _, p := range o.underway {
 		o.cost -= p.cost
@@ -212,7 +211,7 @@ func (o *owner) confirm() {
 	o.release()
 }
 
-// release answers whoever waited for what is confirmed now. A Close is answered when the loop ends.
+// release notifies the callers of Flush whose events are confirmed. Close is notified when the loop ends.
 func (o *owner) release() {
 	kept := o.waiting[:0]
 	for _, f := range o.waiting {

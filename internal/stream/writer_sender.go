@@ -13,14 +13,14 @@ import (
 	"berth/lua"
 )
 
-// Between tries while Redis or the ledger cannot be reached.
+// Backoff while Redis or the ledger is unavailable.
 const (
-	retryFirst = 50 * time.Millisecond
-	retryMost  = 2 * time.Second
+	firstBackoff = 50 * time.Millisecond
+	maxBackoff   = 2 * time.Second
 )
 
-// sender is the goroutine of a Writer that talks to Redis. It keeps the text that Redis confirmed, to say it
-// again when Redis lost it.
+// sender is the goroutine of a Writer that calls Redis. It keeps the text that Redis confirmed, to append it again when Redis
+// has lost it.
 type sender struct {
 	pub    *Publisher
 	ch     lua.Channel
@@ -40,7 +40,7 @@ type sender struct {
 func (s *sender) run(ctx context.Context, work <-chan []pending, results chan<- error) {
 	for events := range work {
 		err := s.append(ctx, events)
-		results <- err // has room: one piece of work is under way at a time
+		results <- err // does not block: there is one piece of work at a time
 		if err != nil {
 			return
 		}
@@ -52,17 +52,17 @@ func (s *sender) append(ctx context.Context, events []pending) error {
 	if err != nil {
 		return err
 	}
-	id, wait, restored := lua.NewAppendID(), retryFirst, false
+	id, wait, restored := lua.NewAppendID(), firstBackoff, false
 	for {
 		err := s.try(ctx, id, entries)
 		if err == nil {
-			s.note(events)
+			s.record(events)
 			return nil
 		}
 		if errors.Is(err, ErrAbsent) {
 			err = s.restore(ctx)
 			if err == nil {
-				if entries, err = s.entries(append(s.retold(), events...)); err != nil {
+				if entries, err = s.entries(append(s.replayed(), events...)); err != nil {
 					return err
 				}
 				id = lua.NewAppendID()
@@ -70,22 +70,22 @@ func (s *sender) append(ctx context.Context, events []pending) error {
 					restored = true
 					continue
 				}
-				err = errors.New("lost again after it was restored")
+				err = errors.New("stream lost again after it was restored")
 			}
 		}
 		if final(err) {
 			return err
 		}
-		s.pub.opt.Logger.WarnContext(ctx, "stream append failed, trying again", "taskId", s.ch.TaskID,
+		s.pub.opt.Logger.WarnContext(ctx, "stream append failed; retrying", "taskId", s.ch.TaskID,
 			"fence", s.fence, "restored", restored, "in", wait, "error", err)
 		if !pause.For(ctx, wait) {
 			return context.Cause(ctx)
 		}
-		wait = min(2*wait, retryMost)
+		wait = min(2*wait, maxBackoff)
 	}
 }
 
-// try is one round trip.
+// try makes one round trip.
 func (s *sender) try(ctx context.Context, id string, entries []lua.StreamEntry) error {
 	s.trips.Add(1)
 	res, err := s.pub.scripts.AppendOnce(ctx, s.ch, s.fence, id, s.known, entries)
@@ -102,14 +102,14 @@ func (s *sender) try(ctx context.Context, id string, entries []lua.StreamEntry) 
 	return nil
 }
 
-// restore opens the stream again if the ledger says that the task is open and the fence still ours.
+// restore opens the stream again if the task is open according to the ledger and the fence is still the attempt's.
 func (s *sender) restore(ctx context.Context) error {
 	if s.reopen == nil {
 		return ErrEnded
 	}
 	ours, err := s.reopen(ctx)
 	if err != nil {
-		return fmt.Errorf("ask whether to reopen the stream: %w", err)
+		return fmt.Errorf("check whether to reopen the stream: %w", err)
 	}
 	if !ours {
 		return ErrEnded
@@ -122,8 +122,8 @@ func (s *sender) restore(ctx context.Context) error {
 	return nil
 }
 
-// retold is what readers of a restored stream get before anything new.
-func (s *sender) retold() []pending {
+// replayed returns the events that readers of a restored stream get before new ones.
+func (s *sender) replayed() []pending {
 	again := []pending{{event: berth.Event{Type: berth.EventReset, TS: time.Now().UnixMilli(), Message: "restored"}}}
 	if s.count == 0 {
 		return again
@@ -134,8 +134,8 @@ func (s *sender) retold() []pending {
 	}})
 }
 
-// note remembers confirmed text. A reset of the producer makes it void.
-func (s *sender) note(events []pending) {
+// record keeps confirmed text. A reset of the producer deletes it.
+func (s *sender) record(events []pending) {
 	for _, p := range events {
 		e := p.event
 		switch e.Type {
@@ -179,7 +179,7 @@ func (s *sender) entries(events []pending) ([]lua.StreamEntry, error) {
 	return entries, nil
 }
 
-// final tells whether trying again cannot help.
+// final reports whether a retry cannot succeed.
 func final(err error) bool {
 	return errors.Is(err, ErrFenced) || errors.Is(err, ErrEnded)
 }

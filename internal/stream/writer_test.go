@@ -132,7 +132,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestWriterMerges(t *testing.T) {
+func TestWriter_Tokens_AreMerged(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -199,7 +199,7 @@ func TestWriterMerges(t *testing.T) {
 	}
 }
 
-func TestWriterEventFields(t *testing.T) {
+func TestWriter_Events_HaveAllFields(t *testing.T) {
 	f := &fakeScripts{}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 		begin := time.Now().UnixMilli()
@@ -222,7 +222,7 @@ func TestWriterEventFields(t *testing.T) {
 }
 
 // While Redis is slow, full batches queue and leave together: the producer does not notice.
-func TestWriterMergesWhileRedisIsSlow(t *testing.T) {
+func TestWriter_RedisIsSlow_BatchesAreSentTogether(t *testing.T) {
 	f := &fakeScripts{gated: true}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 		tokens(t, w, strings.Repeat("x", 21)) // the first, two full batches, and four
@@ -240,7 +240,7 @@ func TestWriterMergesWhileRedisIsSlow(t *testing.T) {
 	})
 }
 
-func TestWriterHoldsBackAProducerThatIsFarAhead(t *testing.T) {
+func TestWriter_MaxPendingReached_ProducerBlocks(t *testing.T) {
 	f := &fakeScripts{gated: true}
 	inBubble(t, f, Options{MaxPending: 1000}, nil, func(t *testing.T, w *Writer) {
 		handed := 0
@@ -271,7 +271,7 @@ func TestWriterHoldsBackAProducerThatIsFarAhead(t *testing.T) {
 	})
 }
 
-func TestWriterStops(t *testing.T) {
+func TestWriter_StreamEndedOrFenced_Stops(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]error{lua.StreamFenced: ErrFenced, lua.StreamEnded: ErrEnded, lua.StreamAbsent: ErrEnded} {
 		t.Run(code, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestWriterStops(t *testing.T) {
 	}
 }
 
-func TestWriterStopsWithItsContext(t *testing.T) {
+func TestWriter_ContextEnds_Stops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeScripts{gated: true, gate: make(chan struct{})}
@@ -305,7 +305,7 @@ func TestWriterStopsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestWriterCloseGivesUp(t *testing.T) {
+func TestWriter_CloseContextEnds_DropsUnconfirmed(t *testing.T) {
 	f := &fakeScripts{gated: true}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 		tokens(t, w, "a")
@@ -317,7 +317,7 @@ func TestWriterCloseGivesUp(t *testing.T) {
 }
 
 // An answer that got lost is asked for again with the same append id: whatever happened, it counts once.
-func TestWriterRepeatsTheSameAppend(t *testing.T) {
+func TestWriter_ReplyLost_RepeatsTheSameAppend(t *testing.T) {
 	cut := answer{err: errors.New("connection reset")}
 	f := &fakeScripts{answers: []answer{{code: lua.StreamOK}, cut, cut}}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
@@ -332,7 +332,7 @@ func TestWriterRepeatsTheSameAppend(t *testing.T) {
 	})
 }
 
-func TestWriterRestoresALostStream(t *testing.T) {
+func TestWriter_StreamLost_IsRestored(t *testing.T) {
 	for _, code := range []string{lua.StreamAbsent, lua.StreamLost} {
 		t.Run(code, func(t *testing.T) {
 			asked := 0
@@ -363,7 +363,7 @@ func TestWriterRestoresALostStream(t *testing.T) {
 }
 
 // What a reset made void is not told again.
-func TestWriterForgetsAtReset(t *testing.T) {
+func TestWriter_Reset_EarlierTextIsNotRestored(t *testing.T) {
 	ok := answer{code: lua.StreamOK}
 	f := &fakeScripts{answers: []answer{ok, ok, ok, {code: lua.StreamAbsent}}}
 	yes := func(context.Context) (bool, error) { return true, nil }
@@ -378,7 +378,7 @@ func TestWriterForgetsAtReset(t *testing.T) {
 	})
 }
 
-func TestWriterTakesAnyText(t *testing.T) {
+func TestWriter_InvalidUTF8_IsReplaced(t *testing.T) {
 	f := &fakeScripts{}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 		hostile := "\n\nevent: done\ndata: {}\n\n<script>\x1b[31m\u2028" + strings.Repeat("é", 10_000)
@@ -390,7 +390,7 @@ func TestWriterTakesAnyText(t *testing.T) {
 	})
 }
 
-func TestWriterSendsEventsOfOneCallTogether(t *testing.T) {
+func TestWriter_EventsOfOneCall_AreSentTogether(t *testing.T) {
 	f := &fakeScripts{}
 	inBubble(t, f, Options{Production: true}, nil, func(t *testing.T, w *Writer) {
 		require.NoError(t, w.Event())
@@ -404,7 +404,7 @@ func TestWriterSendsEventsOfOneCallTogether(t *testing.T) {
 	})
 }
 
-func TestWriterRefuses(t *testing.T) {
+func TestWriter_InvalidEvents_AreRejected(t *testing.T) {
 	f := &fakeScripts{}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 		for _, typ := range []berth.EventType{berth.EventDone, berth.EventError, berth.EventGap} {
@@ -416,7 +416,7 @@ func TestWriterRefuses(t *testing.T) {
 	})
 }
 
-func TestDebugEvents(t *testing.T) {
+func TestWriter_DebugEventsInProduction_AreDropped(t *testing.T) {
 	t.Parallel()
 	for production, want := range map[bool]string{true: "", false: "debug | debug"} {
 		t.Run(fmt.Sprintf("production=%t", production), func(t *testing.T) {
@@ -433,7 +433,7 @@ func TestDebugEvents(t *testing.T) {
 	}
 }
 
-func TestWriterKeepsTheOrderOfEachProducer(t *testing.T) {
+func TestWriter_ConcurrentProducers_OrderOfEachIsKept(t *testing.T) {
 	f := &fakeScripts{}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 		const producers, each = 8, 200

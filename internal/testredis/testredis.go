@@ -1,5 +1,4 @@
-// Package testredis starts real redis-server processes for tests, each on a free loopback port and with
-// a folder of its own.
+// Package testredis starts real redis-server processes for tests, each on a free loopback port and with its own directory.
 package testredis
 
 import (
@@ -21,7 +20,7 @@ import (
 	"berth/internal/freeport"
 )
 
-// Server is one running redis-server without persistence: Restart brings it back empty.
+// Server is one running redis-server without persistence: after Restart it is empty.
 type Server struct {
 	tb   testing.TB
 	port int
@@ -48,10 +47,10 @@ func Start(tb testing.TB, extra ...string) *Server {
 	return s
 }
 
-// Addr is host:port; it stays the same over restarts.
+// Addr returns host:port; it stays the same across restarts.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// Client connects to the server until the test ends.
+// Client returns a client that is closed when the test ends.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
 	s.tb.Cleanup(func() {
@@ -62,17 +61,17 @@ func (s *Server) Client() *redis.Client {
 	return c
 }
 
-// Kill ends the process with SIGKILL; it does nothing when none runs.
+// Kill ends the process with SIGKILL, if it runs.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // it may have ended by itself: Wait tells nothing more
+	_ = s.cmd.Process.Kill() // it may have exited already
 	_ = s.cmd.Wait()
 	s.cmd = nil
 }
 
-// Pause stops the process, so that it answers nobody and refuses nobody; Resume has it go on where it was.
+// Pause suspends the process: connections stay open and get no replies, until Resume.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.
@@ -108,13 +107,13 @@ func (s *Server) Restart() {
 	for c.Ping(ctx).Err() != nil {
 		select {
 		case <-ctx.Done():
-			s.tb.Fatalf("redis-server did not come up: %s", out.String())
+			s.tb.Fatalf("redis-server did not start: %s", out.String())
 		case <-tick.C:
 		}
 	}
 }
 
-// Cell is a random key prefix, so that tests can share a server without meeting.
+// Cell returns a random key prefix, so that tests can share a server.
 func Cell(tb testing.TB) string {
 	tb.Helper()
 	b := make([]byte, 6)

@@ -21,8 +21,8 @@ import (
 	"berth/lua"
 )
 
-// house is a publisher and a running hub on a real Redis.
-type house struct {
+// fixture is a publisher and a running hub on a real Redis.
+type fixture struct {
 	t       *testing.T
 	rdb     *redis.Client
 	scripts *lua.Scripts
@@ -30,12 +30,12 @@ type house struct {
 	hub     *Hub
 }
 
-func newHouse(t *testing.T, rdb *redis.Client, hub HubOptions) house {
+func newFixture(t *testing.T, rdb *redis.Client, hub HubOptions) fixture {
 	t.Helper()
 	scripts := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	quiet := slog.New(slog.DiscardHandler)
 	hub.Logger = quiet
-	h := house{t: t, rdb: rdb, scripts: scripts, pub: NewPublisher(scripts, Options{Logger: quiet}), hub: NewHub(scripts, hub)}
+	h := fixture{t: t, rdb: rdb, scripts: scripts, pub: NewPublisher(scripts, Options{Logger: quiet}), hub: NewHub(scripts, hub)}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error)
 	go func() { stopped <- h.hub.Run(ctx) }()
@@ -47,7 +47,7 @@ func newHouse(t *testing.T, rdb *redis.Client, hub HubOptions) house {
 }
 
 // open makes the stream of a task.
-func (h house) open(task string) lua.Channel {
+func (h fixture) open(task string) lua.Channel {
 	h.t.Helper()
 	ch := lua.Channel{UserID: "alice", ServiceID: "web", TaskID: task}
 	require.NoError(h.t, h.pub.Open(h.t.Context(), ch, 1, time.Now().Add(time.Hour)))
@@ -55,7 +55,7 @@ func (h house) open(task string) lua.Channel {
 }
 
 // publish appends one stage_progress with that message.
-func (h house) publish(ch lua.Channel, messages ...string) {
+func (h fixture) publish(ch lua.Channel, messages ...string) {
 	h.t.Helper()
 	for _, m := range messages {
 		ev := berth.Event{Type: berth.EventStageProgress, Stage: berth.StageScore, Message: m}
@@ -63,14 +63,14 @@ func (h house) publish(ch lua.Channel, messages ...string) {
 	}
 }
 
-func (h house) end(ch lua.Channel) {
+func (h fixture) end(ch lua.Channel) {
 	h.t.Helper()
 	already, err := h.pub.End(h.t.Context(), ch, berth.Event{Type: berth.EventDone, Message: "bye"})
 	require.NoError(h.t, err)
 	require.False(h.t, already)
 }
 
-func (h house) subscribe(ch lua.Channel, after string) *Reader {
+func (h fixture) subscribe(ch lua.Channel, after string) *Reader {
 	h.t.Helper()
 	r, err := h.hub.Subscribe(h.t.Context(), ch, after, false)
 	require.NoError(h.t, err)
@@ -78,7 +78,7 @@ func (h house) subscribe(ch lua.Channel, after string) *Reader {
 	return r
 }
 
-func (h house) gen(ch lua.Channel) uint64 {
+func (h fixture) gen(ch lua.Channel) uint64 {
 	h.t.Helper()
 	state, err := h.scripts.StreamState(h.t.Context(), ch)
 	require.NoError(h.t, err)
