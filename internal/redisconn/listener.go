@@ -155,8 +155,6 @@ type connection struct {
 	last atomic.Int64 // since made
 }
 
-func (c *connection) idle() time.Duration { return time.Since(c.made) - time.Duration(c.last.Load()) }
-
 func (l *Listener) receive(ctx context.Context, c *connection, lost bool) (received bool, err error) {
 	for {
 		reply, err := c.Receive(ctx)
@@ -188,7 +186,7 @@ func (l *Listener) receive(ctx context.Context, c *connection, lost bool) (recei
 func (l *Listener) send(ctx context.Context, c *connection) error {
 	timer := time.NewTimer(l.opt.Ping)
 	defer timer.Stop()
-	pinged := false
+	var pinged time.Duration // when the last ping was sent, since the connection was made
 	for {
 		select {
 		case <-ctx.Done():
@@ -198,18 +196,19 @@ func (l *Listener) send(ctx context.Context, c *connection) error {
 				return err
 			}
 		case <-timer.C:
-			idle, slowReader := c.idle(), len(l.events) == cap(l.events)
+			now, last := time.Since(c.made), time.Duration(c.last.Load())
 			switch {
-			case idle < l.opt.Ping || slowReader:
-				pinged = false
-				timer.Reset(max(l.opt.Ping-idle, l.opt.Ping/10))
-			case pinged:
+			case len(l.events) == cap(l.events): // the reader of Events is slow, not Redis
+				timer.Reset(l.opt.Ping)
+			case pinged > last:
 				return ErrNoReply
+			case now-last < l.opt.Ping:
+				timer.Reset(l.opt.Ping - (now - last))
 			default:
+				pinged = now
 				if err := within(ctx, func(ctx context.Context) error { return c.Ping(ctx) }); err != nil {
 					return err
 				}
-				pinged = true
 				timer.Reset(l.opt.Ping)
 			}
 		}

@@ -169,3 +169,13 @@ func TestSubscriptions_ManyChannels_AreSentInBatches(t *testing.T) {
 	slices.Sort(sizes)
 	require.Equal(t, []int{1, maxChannels, maxChannels}, sizes)
 }
+
+func TestListener_NoMessages_KeepsConnection(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	l := listen(t, server, "a")
+	require.Equal(t, Up{}, next(t, l, false))
+	idle := time.Now()
+	require.Eventually(t, func() bool { return time.Since(idle) > 10*l.opt.Ping }, timeout, time.Millisecond)
+	require.Empty(t, l.events)
+}
