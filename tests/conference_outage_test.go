@@ -45,7 +45,7 @@ func TestConference_EndsDuringUnitOutage_EndIsDetected(t *testing.T) {
 	u1 := s.media("u1", 5)
 	ends, stays := m.open("8670000001").Conference, m.open("8670000002").Conference
 	u1.fail(unit.FaultSilent)
-	s.eventually("the unit to have let go of its media server", func() bool { return bytes.Contains(u1.output(), []byte("node has left")) })
+	s.eventually("the unit to have let go of its media server", func() bool { return bytes.Contains(u1.output(), []byte("node stopped")) })
 	u1.ask(http.MethodDelete, "/conferences/"+ends.E164, nil)
 	u1.fail(unit.FaultNone)
 	is := m.await(ends.E164, "over", ofStatus(berth.ConferenceEnded))

@@ -45,7 +45,7 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	for _, o := range is.Orders {
 		if o.Command == berth.ActivityRecoverConference {
 			require.Equal(t, "u2", o.NodeID)
-			require.Contains(t, o.Outcome, "refused: it refuses, as it was told")
+			require.Contains(t, o.Outcome, "refused: refused by a simulated fault")
 			refusals = append(refusals, o)
 		}
 	}

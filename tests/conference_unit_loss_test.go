@@ -154,7 +154,7 @@ func TestConference_EndsWhileAPIUnreachable_IsRemoved(t *testing.T) {
 
 	way.Stop()
 	u1.setParticipants(stays, 5)
-	s.eventually("it to be missed", func() bool { return bytes.Contains(u1.output(), []byte("the data proxy is away")) })
+	s.eventually("it to be missed", func() bool { return bytes.Contains(u1.output(), []byte("data proxy unavailable")) })
 	u1.ask(http.MethodDelete, "/conferences/"+vanishes.E164, nil)
 	keys := lua.Keys{}
 	require.NoError(t, s.redis().Del(t.Context(), keys.ConferenceInfo(stays.E164), keys.ConferenceInfo(quiet.E164)).Err())

@@ -63,7 +63,7 @@ func stoppedNode(t *testing.T, s *stack) {
 
 	require.NoError(t, victim.cmd.Process.Signal(syscall.SIGCONT))
 	s.eventually("it to have said its result", func() bool {
-		return strings.Contains(string(victim.output()), fmt.Sprintf(`"job done" node=%s job=%s`, first.NodeID, first.JobID))
+		return strings.Contains(string(victim.output()), fmt.Sprintf(`"job finished" node=%s job=%s`, first.NodeID, first.JobID))
 	})
 	var back berth.Node
 	s.eventually("it to be back as another generation", func() bool {
@@ -216,7 +216,7 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	stale()
 	require.NoError(t, u1.cmd.Process.Signal(syscall.SIGCONT))
 	s.eventually("the late creation to be done", func() bool {
-		return bytes.Contains(u1.output(), []byte(`"job done" unit=stop-u1 node=stop-u1 job=`+late))
+		return bytes.Contains(u1.output(), []byte(`"job finished" unit=stop-u1 node=stop-u1 job=`+late))
 	})
 	stale()
 	back := m.await(stays.E164, "the earlier copy again (C7)", on("stop-u1"))

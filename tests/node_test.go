@@ -304,14 +304,14 @@ func TestNode_APIUnavailable_ContinuesAndReregisters(t *testing.T) {
 	f := newFleetStack(t)
 	f.api.kill()
 	node := f.startNode("n1", "--driver", "sim")
-	require.Eventually(t, func() bool { return strings.Contains(string(node.output()), "cannot register yet") }, maxWait, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(string(node.output()), "call=register") }, maxWait, 10*time.Millisecond)
 	f.startAPI()
 	before := f.registered(t, "n1")
 	queue := berth.NodeTaskQueue("n1", before.Generation)
 	require.Equal(t, "hola [sim]", translated(t, f.send(t, queue, "hello")))
 
 	f.api.kill()
-	require.Eventually(t, func() bool { return strings.Contains(string(node.output()), "heartbeat failed") }, maxWait, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(string(node.output()), "call=heartbeat") }, maxWait, 10*time.Millisecond)
 	require.Equal(t, "hola [sim]", translated(t, f.send(t, queue, "hello")))
 	f.startAPI()
 	require.Eventually(t, func() bool {

@@ -2,5 +2,5 @@ package testlivekit
 
 import "syscall"
 
-// endWithUs ends the server with the test binary, however that ends.
-func endWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// killWithParent kills the server when the test binary ends, even if that is killed.
+func killWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,5 @@ package testlivekit
 
 import "syscall"
 
-// endWithUs would end the server with the test binary; only Linux can.
-func endWithUs() *syscall.SysProcAttr { return nil }
+// killWithParent does nothing: only Linux can end the server with the test binary.
+func killWithParent() *syscall.SysProcAttr { return nil }

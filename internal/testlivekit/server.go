@@ -1,4 +1,4 @@
-// Package testlivekit starts real LiveKit servers for tests, each on free loopback ports and with rooms of its own.
+// Package testlivekit starts LiveKit servers for tests, each on free loopback ports.
 package testlivekit
 
 import (
@@ -18,19 +18,19 @@ import (
 	"berth/internal/freeport"
 )
 
-// Version is the server's, as scripts/livekit.sh builds it.
+// Version is the server version that scripts/livekit.sh builds.
 const Version = "v1.13.5"
 
-// Key and Secret are what every server of a test takes.
+// Key and Secret are the credentials of every server.
 const (
 	Key    = "testkey"
-	Secret = "a-secret-for-tests-and-nothing-else" //nolint:gosec // of servers that live as long as a test
+	Secret = "a-secret-for-tests-and-nothing-else" //nolint:gosec // of servers that run only during a test
 )
 
-// ready bounds the wait for a server's first answer: machines that run many tests at once are slow.
+// ready is the timeout for a server's first response, generous for machines that run many tests concurrently.
 const ready = 60 * time.Second
 
-// Server is one LiveKit process; Restart brings it back without its rooms.
+// Server is one LiveKit process. Restart loses its rooms.
 type Server struct {
 	tb    testing.TB
 	bin   string
@@ -39,7 +39,7 @@ type Server struct {
 	out   bytes.Buffer
 }
 
-// Start runs a server until the test ends. A machine without one fails the test.
+// Start runs a server until the test ends. It fails the test if no server is installed.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
 	bin, err := find()
@@ -67,13 +67,13 @@ func find() (string, error) {
 	if bin, err := exec.LookPath("livekit-server"); err == nil {
 		return bin, nil
 	}
-	return "", errors.New("no LiveKit server: scripts/livekit.sh builds one")
+	return "", errors.New("LiveKit server not found: build it with scripts/livekit.sh")
 }
 
-// URL is where the server answers; it stays the same over restarts.
+// URL returns the server's address, which restarts keep.
 func (s *Server) URL() string { return fmt.Sprintf("http://127.0.0.1:%d", s.ports[0]) }
 
-// PID is the process id; 0 when none runs.
+// PID returns the process id, 0 if no process runs.
 func (s *Server) PID() int {
 	if s.cmd == nil {
 		return 0
@@ -81,20 +81,20 @@ func (s *Server) PID() int {
 	return s.cmd.Process.Pid
 }
 
-// Kill ends the process with SIGKILL; it does nothing when none runs.
+// Kill kills the process, if one runs.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // it may have ended by itself: Wait tells nothing more
+	_ = s.cmd.Process.Kill() // it may have exited already
 	_ = s.cmd.Wait()
 	s.cmd = nil
 }
 
-// Pause stops the process, Continue has it go on where it was, with its rooms.
+// Pause suspends the process; Continue resumes it with its rooms.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Continue has a paused process go on.
+// Continue resumes a paused process.
 func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig os.Signal) {
@@ -104,7 +104,7 @@ func (s *Server) signal(sig os.Signal) {
 	}
 }
 
-// Restart kills a running process and starts a new one on the same ports, ready when it returns.
+// Restart kills a running process, starts a new one on the same ports, and waits until it is ready.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
@@ -114,7 +114,7 @@ func (s *Server) Restart() {
 	s.cmd = exec.Command(s.bin)
 	s.cmd.Env = append(os.Environ(), "LIVEKIT_CONFIG="+config)
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
-	s.cmd.SysProcAttr = endWithUs()
+	s.cmd.SysProcAttr = killWithParent()
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil
 		s.tb.Fatalf("start the LiveKit server: %v", err)
@@ -122,7 +122,7 @@ func (s *Server) Restart() {
 	s.await()
 }
 
-// await returns when the server answers; with what it said when it does not.
+// await returns when the server responds, or fails the test with the server's output.
 func (s *Server) await() {
 	s.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), ready)
@@ -133,7 +133,7 @@ func (s *Server) await() {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL(), http.NoBody)
 		if err != nil {
-			s.tb.Fatalf("ask the LiveKit server: %v", err)
+			s.tb.Fatalf("call the LiveKit server: %v", err)
 		}
 		if res, err := http1.Do(req); err == nil {
 			_ = res.Body.Close()
@@ -141,8 +141,8 @@ func (s *Server) await() {
 		}
 		select {
 		case <-ctx.Done():
-			s.Kill() // what it said is complete then
-			s.tb.Fatalf("the LiveKit server did not come up: %s", s.out.String())
+			s.Kill() // completes its output
+			s.tb.Fatalf("the LiveKit server did not start: %s", s.out.String())
 		case <-tick.C:
 		}
 	}

@@ -172,14 +172,14 @@ func (r *reporter) round(ctx context.Context) time.Duration {
 	}
 	if r.tell(ctx, generation, r.compare(copies)) {
 		if r.pause > 0 {
-			r.log.Info("the data proxy is back")
+			r.log.Info("data proxy available again")
 		}
 		r.pause = 0
 		return r.every
 	}
 	// Whatever changes meanwhile is told when it is back, and what vanished as well (C19).
 	if ctx.Err() == nil && r.pause == 0 {
-		r.log.Warn("the data proxy is away: all conferences will be reported again")
+		r.log.Warn("data proxy unavailable; all conferences will be reported again")
 	}
 	r.everything.Store(true)
 	r.pause = min(max(2*r.pause, r.every), awayLongest)

@@ -127,7 +127,7 @@ func (s *Sim) answer(ctx context.Context, begins bool, f func(*simState)) error 
 		return ctx.Err()
 	}
 	if begins && s.Fault() == FaultRefuse {
-		return refuse("it refuses, as it was told")
+		return refuse("refused by a simulated fault")
 	}
 	return s.look(ctx, f)
 }
