@@ -56,7 +56,7 @@ func (c *console) does(command string, in any) {
 	require.NoError(c.t, err)
 }
 
-// refuses is a command that has to be refused, and why.
+// refuses runs a command that must be refused for this reason.
 func (c *console) refuses(command string, in any, why string) {
 	c.t.Helper()
 	_, err := c.give(command, in)
@@ -139,9 +139,9 @@ func testCommands(t *testing.T, driver func(*testing.T) Driver) {
 	t.Run("what is not there is not adopted", func(t *testing.T) {
 		t.Parallel()
 		c := newConsole(t, driver(t))
-		c.refuses(berth.ActivityAdoptConference, asked("c1", 6, late), "no copy of it here")
+		c.refuses(berth.ActivityAdoptConference, asked("c1", 6, late), "no copy of it")
 		c.does(berth.ActivityCreateConference, asked("c1", 3, early))
-		c.refuses(berth.ActivityAdoptConference, asked("c2", 6, late), "no copy of it here")
+		c.refuses(berth.ActivityAdoptConference, asked("c2", 6, late), "no copy of it")
 		require.Equal(t, listed("c1", 3, early), c.copies())
 	})
 	t.Run("a release ends what is not later", func(t *testing.T) {
@@ -155,7 +155,7 @@ func testCommands(t *testing.T, driver func(*testing.T) Driver) {
 		require.Empty(t, c.copies())
 		c.does(berth.ActivityReleaseConference, release(3))
 	})
-	t.Run("what is asked wrongly is refused", func(t *testing.T) {
+	t.Run("invalid input is refused", func(t *testing.T) {
 		t.Parallel()
 		c := newConsole(t, driver(t))
 		for why, change := range map[string]func(*berth.UnitConference){
@@ -180,17 +180,17 @@ func simulated() *Sim {
 	return NewSim(SimOptions{Incarnation: berth.Incarnation{Host: "here", PID: 1, StartedAt: 1000}})
 }
 
-func TestCommandsOnASimulatedUnit(t *testing.T) {
+func TestCommands_SimulatedUnit_FollowTheEpochs(t *testing.T) {
 	t.Parallel()
 	testCommands(t, func(*testing.T) Driver { return simulated() })
 }
 
-func TestARefusingUnitSaysSo(t *testing.T) {
+func TestCommands_UnitRefuses_ReturnARefusal(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	c := newConsole(t, sim)
 	sim.Fail(FaultRefuse)
-	c.refuses(berth.ActivityCreateConference, asked("c1", 1, time.Now()), "refuses")
+	c.refuses(berth.ActivityCreateConference, asked("c1", 1, time.Now()), "refused by a simulated fault")
 	require.Empty(t, sim.Copies())
 	sim.Fail(FaultNone)
 	c.does(berth.ActivityCreateConference, asked("c1", 1, time.Now()))
@@ -198,8 +198,8 @@ func TestARefusingUnitSaysSo(t *testing.T) {
 	c.does(berth.ActivityReleaseConference, release(1))
 }
 
-// What hangs ends with the link, and not as a refusal: a copy may exist.
-func TestCommandsEndWithTheLink(t *testing.T) {
+// A hanging command ends with the link, but not as a refusal: a copy may exist.
+func TestCommands_LinkLost_EndWithoutARefusal(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	c := newConsole(t, sim)
@@ -223,7 +223,7 @@ func TestCommandsEndWithTheLink(t *testing.T) {
 	}
 }
 
-func TestCommandsOfOneNumberTakeTurns(t *testing.T) {
+func TestCommands_SameNumber_RunInOrder(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	c := newConsole(t, sim)
@@ -233,7 +233,7 @@ func TestCommandsOfOneNumberTakeTurns(t *testing.T) {
 		_, err := c.give(berth.ActivityCreateConference, asked("c1", 1, time.Now()))
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return len(c.commands.turns[stripe(number, len(c.commands.turns))]) == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(c.commands.locks[stripe(number, len(c.commands.locks))]) == 1 }, 20*time.Second, time.Millisecond)
 	go func() {
 		_, err := c.give(berth.ActivityReleaseConference, release(1))
 		ended <- err
@@ -242,10 +242,10 @@ func TestCommandsOfOneNumberTakeTurns(t *testing.T) {
 	sim.Fail(FaultNone)
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
-	require.Empty(t, sim.Copies(), "the release came after the creation it was sent after")
+	require.Empty(t, sim.Copies(), "the release ran after the creation")
 }
 
-func TestAListOfAnotherRunIsNone(t *testing.T) {
+func TestList_AnotherRunOfTheServer_Fails(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	c := newConsole(t, sim)

@@ -9,52 +9,51 @@ import (
 	"berth"
 )
 
-// Driver commands one media server. The rules of epochs are above it: it is told plain things, one at a time for each
-// number. Calls end with their context.
+// Driver controls one media server. Its callers enforce the rules of epochs and make one call at a time per number.
+// Calls return when their context ends.
 type Driver interface {
-	// Incarnation names the run of the media server that answers now, so that the next one has another (C14). The first
-	// call of a run may leave a mark there.
+	// Incarnation identifies the current run of the media server; every run has its own. The first call of a run may
+	// leave a mark on the server.
 	Incarnation(ctx context.Context) (berth.Incarnation, error)
-	// List is what the server runs for this unit, as it tells itself, and which run of it said so.
+	// List returns the conferences that the server runs for this unit, and the incarnation of the server.
 	List(ctx context.Context) (berth.Incarnation, []Copy, error)
-	// Find is the copy of a conference; ok is false when there is none. ErrForeign: the number is in use there by somebody
-	// else.
+	// Find returns the copy of a conference; ok is false if there is none. ErrForeign: another unit uses the number there.
 	Find(ctx context.Context, e164 string) (c Copy, ok bool, err error)
-	// Create starts a conference; there is none of its number. It stays until its end time, also without anybody in it.
+	// Create starts a conference whose number is free. It stays until its end time, even without participants.
 	Create(ctx context.Context, c berth.UnitConference) error
-	// Mark writes another owner's epoch and start on a copy. The next Find and List have it.
+	// Mark writes another owner's epoch and start to a copy. The next Find and List return them.
 	Mark(ctx context.Context, c berth.UnitCopy) error
-	// Delete ends a copy; none is fine.
+	// Delete ends a copy; it is idempotent.
 	Delete(ctx context.Context, e164 string) error
-	// Live is what is known of a copy now. The same state makes the same bytes.
+	// Live returns the live information of a copy. Equal states have equal bytes.
 	Live(ctx context.Context, e164 string) (Live, error)
 }
 
 // Copy is a conference on the media server.
 type Copy struct {
 	berth.UnitCopy
-	// Participants is how many take part; it may lag a few seconds behind.
+	// Participants is their number; it may be a few seconds old.
 	Participants int `json:"people"`
 }
 
-// Live is the live information of a conference, by its top-level fields. They are always the same ones: a change is told
-// as the fields that changed.
+// Live is the live information of a conference by its top-level fields. The set of fields is fixed: a change is reported as
+// the fields that changed.
 type Live map[string]json.RawMessage
 
-// ErrForeign is the error of Find for a room that no unit made, or another one.
-var ErrForeign = errors.New("a room of this number is there and is not the unit's")
+// ErrForeign is the error of Find for a room that another unit, or no unit, created.
+var ErrForeign = errors.New("the media server has a room of this number that is not the unit's")
 
-// ErrUnresponsive is the error of a driver that plays dead: the unit falls silent instead of withdrawing.
-var ErrUnresponsive = errors.New("the unit is silent")
+// ErrUnresponsive is the error of a driver that simulates a dead unit: the unit stops without withdrawing.
+var ErrUnresponsive = errors.New("simulated unresponsive unit")
 
-// Refusal is an error that a command is refused for: nothing was begun, and another unit may do it.
+// Refusal is the error of a refused command: nothing was started, so that another unit may run it.
 type Refusal struct{ Reason string }
 
 func (r *Refusal) Error() string { return r.Reason }
 
 func refuse(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
 
-// Misconfigured is an error that no waiting mends: the server's address or key is wrong.
+// Misconfigured is a permanent error: the server's address or key is wrong.
 type Misconfigured struct{ Reason string }
 
 func (m *Misconfigured) Error() string { return m.Reason }

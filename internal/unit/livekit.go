@@ -16,42 +16,41 @@ import (
 )
 
 const (
-	// sentinelPrefix and the unit's id name the room that tells one run of a LiveKit server from the next: it has its rooms
-	// in memory. No number begins like that.
+	// sentinelPrefix and the unit's id name the room that identifies a run of a LiveKit server, which keeps its rooms in
+	// memory. No number starts with the prefix.
 	sentinelPrefix = "berth.unit."
-	// sentinelSeconds is how long it stays empty: ten years.
+	// sentinelSeconds is how long the empty room stays: ten years.
 	sentinelSeconds = 10 * 365 * 24 * 3600
-	// endSlack is added to a room's timeouts, so that it is the conference that ends and not its room: LiveKit counts from
-	// the begun second.
+	// endSlack is added to a room's timeouts, so that the conference ends before its room: LiveKit counts from the started
+	// second.
 	endSlack = 2 * time.Second
-	// markedWithin bounds the wait for a room's list entry to show what was written to it.
+	// markedWithin bounds the wait until lists show a room's new metadata, read every markedEvery.
 	markedWithin, markedEvery = 2 * time.Second, 5 * time.Millisecond
-	// liveBytes is what the participants of one conference may take of berth.MaxConferenceInfo.
+	// liveBytes limits the participants' share of berth.MaxConferenceInfo.
 	liveBytes = berth.MaxConferenceInfo - 16<<10
 )
 
-// LiveKitOptions say where a LiveKit server is.
+// LiveKitOptions identify a LiveKit server.
 type LiveKitOptions struct {
-	// URL is http, https, ws or wss. One unit per server, and a server without Redis: a room that moved to another server
-	// would not have been lost with this one.
+	// URL is http, https, ws or wss. A server has one unit and no Redis: rooms must not move to another server.
 	URL, Key, Secret string
-	// Unit is the id of the unit; rooms of others are left alone.
+	// Unit is the id of the unit; rooms of other units are ignored.
 	Unit string
 }
 
-// LiveKit is a driver for a LiveKit server by its room service API (C23). It remembers nothing: the server's rooms carry
-// what there is to know, so that nothing is lost with the agent.
+// LiveKit is a driver for the room service API of a LiveKit server. It is stateless: the rooms' metadata holds everything,
+// so that nothing is lost with the agent.
 type LiveKit struct {
 	api  *roomService
 	host string
 	unit string
 }
 
-// NewLiveKit makes the driver.
+// NewLiveKit returns the driver.
 func NewLiveKit(o LiveKitOptions) (*LiveKit, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("%q is no URL of a LiveKit server", o.URL)
+		return nil, fmt.Errorf("invalid LiveKit URL %q", o.URL)
 	}
 	switch u.Scheme {
 	case "ws":
@@ -60,15 +59,15 @@ func NewLiveKit(o LiveKitOptions) (*LiveKit, error) {
 		u.Scheme = "https"
 	case "http", "https":
 	default:
-		return nil, fmt.Errorf("%q is no http, https, ws or wss URL", o.URL)
+		return nil, fmt.Errorf("invalid LiveKit URL %q: scheme must be http, https, ws or wss", o.URL)
 	}
 	if o.Key == "" || o.Secret == "" {
-		return nil, errors.New("a LiveKit server needs a key and its secret")
+		return nil, errors.New("LiveKit key and secret are required")
 	}
 	return &LiveKit{api: newRoomService(u, o.Key, o.Secret), host: u.Host, unit: o.Unit}, nil
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (l *LiveKit) Close() { l.api.http.CloseIdleConnections() }
 
 // mark is the metadata of a conference's room.
@@ -81,7 +80,7 @@ type mark struct {
 
 func (l *LiveKit) sentinel() string { return sentinelPrefix + l.unit }
 
-// Incarnation is that of the LiveKit process, by its sentinel room: made with the first call of each run.
+// Incarnation returns that of the LiveKit process, from the sentinel room that the first call of each run creates.
 func (l *LiveKit) Incarnation(ctx context.Context) (berth.Incarnation, error) {
 	rooms, err := l.api.list(ctx, l.sentinel())
 	if err != nil {
@@ -97,17 +96,17 @@ func (l *LiveKit) Incarnation(ctx context.Context) (berth.Incarnation, error) {
 	return l.incarnation(made), nil
 }
 
-// incarnation has the sentinel's own id in the place of the process id, which nobody else can tell us.
+// incarnation uses a hash of the sentinel's id as process id, because the API does not expose the real one.
 func (l *LiveKit) incarnation(sentinel room) berth.Incarnation {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(sentinel.SID)) // a hash takes everything
+	_, _ = h.Write([]byte(sentinel.SID)) // a hash never fails
 	return berth.Incarnation{Host: l.host, PID: int(h.Sum32()&math.MaxInt32) | 1, StartedAt: sentinel.created()}
 }
 
-// errNoSentinel is what a list says right after the server was started anew.
-var errNoSentinel = errors.New("the LiveKit server was started anew")
+// errNoSentinel is the error of a list right after the server has restarted.
+var errNoSentinel = errors.New("the LiveKit server has restarted")
 
-// List reads the server's rooms and the sentinel in one call.
+// List reads the server's rooms, with the sentinel, in one call.
 func (l *LiveKit) List(ctx context.Context) (inc berth.Incarnation, out []Copy, err error) {
 	rooms, err := l.api.list(ctx)
 	if err != nil {
@@ -126,7 +125,7 @@ func (l *LiveKit) List(ctx context.Context) (inc berth.Incarnation, out []Copy, 
 	return inc, out, nil
 }
 
-// copyOf is the conference of a room, if the unit made it.
+// copyOf returns the conference of a room that the unit created.
 func (l *LiveKit) copyOf(r room) (Copy, bool) {
 	var m mark
 	if berth.ValidE164("name", r.Name) != nil || json.Unmarshal([]byte(r.Metadata), &m) != nil || m.Epoch <= 0 || m.Unit != l.unit {
@@ -151,7 +150,7 @@ func (l *LiveKit) Find(ctx context.Context, e164 string) (Copy, bool, error) {
 	return c, true, nil
 }
 
-// Create makes the room. LiveKit closes rooms that are empty for long: these stay until the end time (C6).
+// Create creates the room, with timeouts that keep it until the end time even if it is empty.
 func (l *LiveKit) Create(ctx context.Context, c berth.UnitConference) error {
 	metadata, err := l.metadata(copyOf(c))
 	if err != nil {
@@ -164,13 +163,13 @@ func (l *LiveKit) Create(ctx context.Context, c berth.UnitConference) error {
 	if err != nil {
 		return err
 	}
-	if made.Metadata != metadata { // somebody else's since the look
+	if made.Metadata != metadata { // created by another process since Find
 		return ErrForeign
 	}
 	return nil
 }
 
-// Mark writes the room's metadata and waits until lists have it.
+// Mark writes the room's metadata and waits until lists show it.
 func (l *LiveKit) Mark(ctx context.Context, c berth.UnitCopy) error {
 	metadata, err := l.metadata(c)
 	if err != nil {
@@ -187,11 +186,11 @@ func (l *LiveKit) Mark(ctx context.Context, c berth.UnitCopy) error {
 		case err != nil:
 			return err
 		case !ok:
-			return errors.New("the room ended meanwhile")
+			return errors.New("the room has ended")
 		case now.Epoch >= c.Epoch:
 			return nil
 		case !wait(ctx, markedEvery):
-			return fmt.Errorf("the room does not show its new epoch: %w", ctx.Err())
+			return fmt.Errorf("the room list does not show the new epoch: %w", ctx.Err())
 		}
 	}
 }
@@ -204,17 +203,17 @@ func (l *LiveKit) metadata(c berth.UnitCopy) (string, error) {
 	return string(b), nil
 }
 
-// Delete ends the room and sends its people away.
+// Delete ends the room and disconnects its participants.
 func (l *LiveKit) Delete(ctx context.Context, e164 string) error {
 	err := l.api.remove(ctx, e164)
-	var no *twirpError
-	if errors.As(err, &no) && no.Code == "not_found" {
+	var failed *twirpError
+	if errors.As(err, &failed) && failed.Code == "not_found" {
 		return nil
 	}
 	return err
 }
 
-// Live has who takes part. A conference whose participants do not fit has the first ones and how many were left out.
+// Live returns the participants, the first ones and the number of the others if they exceed liveBytes.
 func (l *LiveKit) Live(ctx context.Context, e164 string) (Live, error) {
 	all, err := l.api.participants(ctx, e164)
 	if err != nil {
@@ -223,7 +222,7 @@ func (l *LiveKit) Live(ctx context.Context, e164 string) (Live, error) {
 	slices.SortFunc(all, func(a, b participant) int {
 		return cmp.Or(cmp.Compare(a.JoinedAt, b.JoinedAt), cmp.Compare(a.Identity, b.Identity))
 	})
-	people := make([]json.RawMessage, 0, len(all))
+	shown := make([]json.RawMessage, 0, len(all))
 	bytes := 0
 	for _, p := range all {
 		b, err := json.Marshal(struct {
@@ -239,9 +238,9 @@ func (l *LiveKit) Live(ctx context.Context, e164 string) (Live, error) {
 		if bytes += len(b) + 1; bytes > liveBytes {
 			break
 		}
-		people = append(people, b)
+		shown = append(shown, b)
 	}
-	return live(map[string]any{"participants": people, "participantCount": len(all), "leftOut": len(all) - len(people)})
+	return live(map[string]any{"participants": shown, "participantCount": len(all), "leftOut": len(all) - len(shown)})
 }
 
 // live encodes the fields of live information.

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// tokenTTL is how long a call's token is valid; clocks of two hosts may differ by as much.
+	// tokenTTL is the validity of a call's token, and the tolerated difference of two hosts' clocks.
 	tokenTTL = 10 * time.Minute
-	// answerBytes bounds what is read of an answer: ten thousand participants with all their tracks.
-	answerBytes = 64 << 20
+	// maxResponse is the limit of a response: ten thousand participants with all their tracks.
+	maxResponse = 64 << 20
 )
 
-// roomService calls LiveKit's room service: JSON over its Twirp routes.
+// roomService calls LiveKit's room service as JSON over Twirp.
 type roomService struct {
 	base   string
 	key    string
@@ -55,10 +55,10 @@ type room struct {
 	Metadata        string `json:"metadata"`
 	NumParticipants int    `json:"num_participants"`
 	CreationTime    int64  `json:"creation_time,string"`    // Unix seconds
-	CreationTimeMs  int64  `json:"creation_time_ms,string"` // older servers have none
+	CreationTimeMs  int64  `json:"creation_time_ms,string"` // not sent by older servers
 }
 
-// created is in Unix ms.
+// created returns the creation time in Unix milliseconds.
 func (r room) created() int64 {
 	if r.CreationTimeMs > 0 {
 		return r.CreationTimeMs
@@ -74,7 +74,7 @@ type participant struct {
 	JoinedAt   int64  `json:"joined_at,string"` // Unix seconds
 }
 
-// twirpError is the server's answer that is none.
+// twirpError is an error response.
 type twirpError struct {
 	Status int    `json:"-"`
 	Code   string `json:"code"`
@@ -82,10 +82,10 @@ type twirpError struct {
 }
 
 func (e *twirpError) Error() string {
-	return fmt.Sprintf("the LiveKit server answered %d %s: %s", e.Status, e.Code, e.Msg)
+	return fmt.Sprintf("the LiveKit server returned %d %s: %s", e.Status, e.Code, e.Msg)
 }
 
-// list has the rooms of these names, or all.
+// list returns the rooms of these names, all rooms without names.
 func (s *roomService) list(ctx context.Context, names ...string) ([]room, error) {
 	var out struct {
 		Rooms []room `json:"rooms"`
@@ -96,17 +96,18 @@ func (s *roomService) list(ctx context.Context, names ...string) ([]room, error)
 	return out.Rooms, s.call(ctx, "ListRooms", "", in, &out)
 }
 
-// create makes a room, or answers the one that is there as it is. What the server refuses, or never got, is a *Refusal.
+// create creates a room, or returns the existing one unchanged. It fails with a *Refusal if the server refused the call or
+// did not receive it.
 func (s *roomService) create(ctx context.Context, in createRoom) (room, error) {
 	var out room
 	err := s.call(ctx, "CreateRoom", "", in, &out)
-	var no *twirpError
+	var failed *twirpError
 	var dial *net.OpError
 	switch {
-	case errors.As(err, &no) && no.Status < http.StatusInternalServerError:
-		return out, &Refusal{no.Error()}
+	case errors.As(err, &failed) && failed.Status < http.StatusInternalServerError:
+		return out, &Refusal{failed.Error()}
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return out, &Refusal{"the LiveKit server does not answer"}
+		return out, &Refusal{"the LiveKit server is unreachable"}
 	}
 	return out, err
 }
@@ -136,7 +137,7 @@ func (s *roomService) participants(ctx context.Context, name string) ([]particip
 	return out.Participants, s.call(ctx, "ListParticipants", name, in, &out)
 }
 
-// call posts one request. asAdmin names the room that the call needs a grant for.
+// call sends one request. asAdmin names the room that the call needs an admin grant for.
 func (s *roomService) call(ctx context.Context, method, asAdmin string, in, out any) error {
 	token, err := s.token(asAdmin)
 	if err != nil {
@@ -156,36 +157,36 @@ func (s *roomService) call(ctx context.Context, method, asAdmin string, in, out 
 	if err != nil {
 		return fmt.Errorf("call the LiveKit server: %w", err)
 	}
-	defer func() { _ = res.Body.Close() }() // the answer is read, or given up
-	answer, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))
+	defer func() { _ = res.Body.Close() }() // the response was read, or is discarded
+	response, err := io.ReadAll(io.LimitReader(res.Body, maxResponse))
 	if err != nil {
-		return fmt.Errorf("read %s of the LiveKit server: %w", method, err)
+		return fmt.Errorf("read the LiveKit response to %s: %w", method, err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return refusal(res.StatusCode, answer)
+		return responseError(res.StatusCode, response)
 	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("read %s of the LiveKit server: %w", method, err)
+	if err := json.Unmarshal(response, out); err != nil {
+		return fmt.Errorf("read the LiveKit response to %s: %w", method, err)
 	}
 	return nil
 }
 
-// refusal words an answer that is not 200. A server that does not know the key, or has no room service, is another one
-// than was meant.
-func refusal(status int, answer []byte) error {
+// responseError returns the error of a response whose status is not 200. A server that does not know the key, or has no
+// room service, is not the configured one.
+func responseError(status int, response []byte) error {
 	e := &twirpError{Status: status}
-	if json.Unmarshal(answer, e) != nil {
-		e.Msg = strings.TrimSpace(strings.ToValidUTF8(string(answer[:min(len(answer), 200)]), ""))
+	if json.Unmarshal(response, e) != nil {
+		e.Msg = strings.TrimSpace(strings.ToValidUTF8(string(response[:min(len(response), 200)]), ""))
 	}
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound && e.Code != "not_found":
-		// LiveKit's words have the token in them.
-		return &Misconfigured{fmt.Sprintf("URL, key or secret are not those of the LiveKit server: it answered %d", status)}
+		// LiveKit's message contains the token.
+		return &Misconfigured{fmt.Sprintf("wrong URL, key or secret: the LiveKit server returned %d", status)}
 	}
 	return e
 }
 
-// token grants what the room service asks for.
+// token returns a token with the grants that the room service requires.
 func (s *roomService) token(asAdmin string) (string, error) {
 	grants := map[string]any{"roomCreate": true, "roomList": true}
 	if asAdmin != "" {

@@ -23,7 +23,7 @@ func liveKitOf(t *testing.T, s *testlivekit.Server, unit string) *LiveKit {
 	return d
 }
 
-func TestCommandsOnLiveKit(t *testing.T) {
+func TestCommands_LiveKit_FollowTheEpochs(t *testing.T) {
 	t.Parallel()
 	testCommands(t, func(t *testing.T) Driver {
 		t.Helper()
@@ -32,7 +32,7 @@ func TestCommandsOnLiveKit(t *testing.T) {
 }
 
 // Rooms carry what there is to know: another agent of the same unit finds everything.
-func TestLiveKitRemembersForTheAgent(t *testing.T) {
+func TestLiveKit_AgentRestarts_RoomsKeepTheirEpochs(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)
 	before := liveKitOf(t, server, "u1")
@@ -54,7 +54,7 @@ func TestLiveKitRemembersForTheAgent(t *testing.T) {
 	require.Len(t, after.copies(), 1)
 }
 
-func TestC6RoomsStayEmptyUntilTheEndTime(t *testing.T) {
+func TestLiveKit_EmptyRoom_StaysUntilTheEndTime(t *testing.T) { // C6
 	t.Parallel()
 	server := testlivekit.Start(t)
 	d := liveKitOf(t, server, "u1")
@@ -73,7 +73,7 @@ func TestC6RoomsStayEmptyUntilTheEndTime(t *testing.T) {
 	require.Equal(t, 5, out.Rooms[0].MaxParticipants)
 }
 
-func TestC23TheSentinelTellsRunsApart(t *testing.T) {
+func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 	t.Parallel()
 	server := testlivekit.Start(t)
 	d := liveKitOf(t, server, "u1")
@@ -105,7 +105,7 @@ func TestC23TheSentinelTellsRunsApart(t *testing.T) {
 }
 
 // Between a server's start and its first sentinel nobody may take its rooms for ended.
-func TestAListWithoutTheSentinelIsNone(t *testing.T) {
+func TestLiveKit_ListWithoutSentinel_Fails(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)
 	d := liveKitOf(t, server, "u1")
@@ -117,7 +117,7 @@ func TestAListWithoutTheSentinelIsNone(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestParticipantsAreTheLiveInformation(t *testing.T) {
+func TestLiveKit_Participants_AreTheLiveInformation(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)
 	d := liveKitOf(t, server, "u1")
@@ -164,7 +164,7 @@ func join(ctx context.Context, t *testing.T, s *testlivekit.Server, identity str
 	require.NoError(t, err)
 }
 
-func TestLiveKitSettingsAreChecked(t *testing.T) {
+func TestNewLiveKit_InvalidSettings_Fails(t *testing.T) {
 	t.Parallel()
 	for _, o := range []LiveKitOptions{
 		{URL: "", Key: "k", Secret: "s"}, {URL: "redis://x", Key: "k", Secret: "s"}, {URL: "http://x", Secret: "s"}, {URL: "http://x", Key: "k"},
@@ -178,7 +178,7 @@ func TestLiveKitSettingsAreChecked(t *testing.T) {
 	require.Equal(t, "media.example:7443", d.host)
 }
 
-func TestAWrongKeyIsNoReasonToWait(t *testing.T) {
+func TestLiveKit_WrongKey_FailsPermanently(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)
 	for name, o := range map[string]LiveKitOptions{
@@ -191,18 +191,18 @@ func TestAWrongKeyIsNoReasonToWait(t *testing.T) {
 		_, err = d.Incarnation(t.Context())
 		var wrong *Misconfigured
 		require.ErrorAs(t, err, &wrong, name)
-		require.NotContains(t, err.Error(), "eyJ", "no token is told")
+		require.NotContains(t, err.Error(), "eyJ", "the error contains no token")
 		d.Close()
 	}
 }
 
 // Nothing was begun on a server that is not there: another unit may take the conference at once.
-func TestAServerThatIsGoneRefuses(t *testing.T) {
+func TestLiveKit_ServerUnreachable_RefusesCommands(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)
 	c := newConsole(t, liveKitOf(t, server, "u1"))
 	server.Kill()
-	c.refuses(berth.ActivityCreateConference, asked("c1", 1, time.Now()), "could not be asked")
+	c.refuses(berth.ActivityCreateConference, asked("c1", 1, time.Now()), "is unreachable")
 	_, err := c.commands.driver.(*LiveKit).api.create(t.Context(), createRoom{Name: number})
 	var no *Refusal
 	require.ErrorAs(t, err, &no)

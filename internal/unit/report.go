@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// reportEvery is how often the media server is asked for what changed; soon is how long news of one command waits for
-	// that of the next.
+	// reportEvery is the interval of reads of the media server; soon is how long the notice of one command waits for the
+	// next.
 	reportEvery = time.Second
 	soon        = 20 * time.Millisecond
-	// reportCall bounds a call to the data proxy or the media server, maxReports how many are open.
+	// reportCall is the timeout of calls to the data proxy and the media server, maxReports the maximum of concurrent ones.
 	reportCall = 3 * time.Second
 	maxReports = 4
-	// awayLongest is the longest pause while the data proxy is away.
-	awayLongest = 5 * time.Second
-	// goneAfter is how many lists in a row a copy is missing from before it counts as ended on purpose.
+	// maxPause is the maximum pause while the data proxy is unavailable.
+	maxPause = 5 * time.Second
+	// goneAfter is the number of consecutive lists without a copy after which it is treated as ended on purpose.
 	goneAfter = 2
-	// patience is how often a copy that the proxy takes for a stale one is told again, after twice the time each: after a
-	// command or a registration its word may come before that of its conference.
-	patience = 5
+	// maxRefusals is how often a report refused as stale is repeated, with doubling pauses: after a command or a
+	// registration, the report may arrive before the conference's new state.
+	maxRefusals = 5
 )
 
-// proxy is the data proxy's side of the API.
+// proxy is the data proxy, a part of the API.
 type proxy interface {
 	ReportConference(ctx context.Context, e164 string, in berth.ConferenceInfo) error
 }
 
-// reporter tells the data proxy what goes on in the conferences of one link (C18-C20): all of it for those it was asked
-// to and after the proxy was away, else what changed.
+// reporter sends the live information of one link's conferences to the data proxy: all of it on request and after the
+// proxy was unavailable, otherwise the changes.
 type reporter struct {
 	node        string
 	driver      Driver
@@ -49,65 +49,65 @@ type reporter struct {
 	every       time.Duration
 
 	generation atomic.Int64 // 0 before the first registration
-	running    atomic.Int64 // copies on the list
-	everything atomic.Bool  // all is to be told anew
-	news       chan news
+	running    atomic.Int64 // copies on the server
+	everything atomic.Bool  // send everything again
+	notices    chan notice
 
 	// The rest belongs to run.
-	known map[string]*told
-	under int64 // generation that known is for
+	known map[string]*reported
+	under int64 // generation of known
 	pause time.Duration
 }
 
-// news is what the commands tell the reporter.
-type news struct {
-	e164  string
-	epoch int64
-	over  bool
-	again bool
+// notice is sent by commands to the reporter.
+type notice struct {
+	e164     string
+	epoch    int64
+	released bool
+	repeat   bool
 }
 
-// told is what the data proxy was told of a copy.
-type told struct {
+// reported is what the data proxy knows of a copy.
+type reported struct {
 	Copy
 	live    Live      // nil: nothing yet
-	stale   bool      // the proxy takes nothing of it from us
-	refused int       // how often in a row it did not
-	resume  time.Time // it is not told of before
-	missing int       // lists in a row without it
+	stale   bool      // the proxy refuses its reports
+	refused int       // consecutive refusals
+	resume  time.Time // no reports before
+	missing int       // consecutive lists without it
 }
 
-// anew has everything told again.
-func (c *told) anew() { c.live, c.stale, c.refused, c.resume = nil, false, 0, time.Time{} }
+// reset makes the next report complete.
+func (c *reported) reset() { c.live, c.stale, c.refused, c.resume = nil, false, 0, time.Time{} }
 
 func newReporter(nodeID string, d Driver, inc berth.Incarnation, api proxy, log *slog.Logger) *reporter {
 	return &reporter{
 		node: nodeID, driver: d, incarnation: inc, api: api, log: log, every: reportEvery,
-		news: make(chan news, 1024), known: map[string]*told{},
+		notices: make(chan notice, 1024), known: map[string]*reported{},
 	}
 }
 
-// begun tells of a copy that was created, taken over or adopted.
-func (r *reporter) begun(e164 string, epoch int64) { r.hear(news{e164: e164, epoch: epoch}) }
+// begun notes a copy that was created, taken over or adopted.
+func (r *reporter) begun(e164 string, epoch int64) { r.notify(notice{e164: e164, epoch: epoch}) }
 
-// over tells of a copy that was released: it did not end on purpose.
-func (r *reporter) over(e164 string) { r.hear(news{e164: e164, over: true}) }
+// released notes a copy that was released: it did not end on purpose.
+func (r *reporter) released(e164 string) { r.notify(notice{e164: e164, released: true}) }
 
-// again has the full information of these copies reported, or of all (C18).
-func (r *reporter) again(e164s []string) {
+// repeat reports the full information of these copies again, or of all if there are none.
+func (r *reporter) repeat(e164s []string) {
 	if len(e164s) == 0 {
 		r.everything.Store(true)
-		r.hear(news{})
+		r.notify(notice{})
 	}
 	for _, e164 := range e164s {
-		r.hear(news{e164: e164, again: true})
+		r.notify(notice{e164: e164, repeat: true})
 	}
 }
 
-// hear never holds a command up. What does not fit is made good by telling everything: an end told twice is refused.
-func (r *reporter) hear(n news) {
+// notify never blocks a command. If the channel is full, everything is reported again; reports are idempotent.
+func (r *reporter) notify(n notice) {
 	select {
-	case r.news <- n:
+	case r.notices <- n:
 	default:
 		r.everything.Store(true)
 	}
@@ -117,47 +117,47 @@ func (r *reporter) hear(n news) {
 func (r *reporter) run(ctx context.Context) {
 	next := time.NewTimer(0)
 	defer next.Stop()
-	hastened := false
+	early := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case n := <-r.news:
+		case n := <-r.notices:
 			r.note(n)
-			if !hastened && r.pause == 0 {
+			if !early && r.pause == 0 {
 				next.Reset(soon)
-				hastened = true
+				early = true
 			}
 		case <-next.C:
-			hastened = false
+			early = false
 			next.Reset(r.round(ctx))
 		}
 	}
 }
 
-func (r *reporter) note(n news) {
+func (r *reporter) note(n notice) {
 	c := r.known[n.e164]
 	switch {
 	case n.e164 == "":
-	case n.over:
+	case n.released:
 		delete(r.known, n.e164)
-	case n.again:
+	case n.repeat:
 		if c != nil {
-			c.anew()
+			c.reset()
 		}
 	default:
-		r.known[n.e164] = &told{Copy: Copy{UnitCopy: berth.UnitCopy{E164: n.e164, Epoch: n.epoch}}}
+		r.known[n.e164] = &reported{Copy: Copy{UnitCopy: berth.UnitCopy{E164: n.e164, Epoch: n.epoch}}}
 	}
 }
 
-// round asks the media server once and tells what is to be told; it answers when to do so again.
+// round reads the media server once, reports changes, and returns the time until the next round.
 func (r *reporter) round(ctx context.Context) time.Duration {
-	r.takeNews()
+	r.takeNotices()
 	call, cancel := context.WithTimeout(ctx, reportCall)
 	now, copies, err := r.driver.List(call)
 	cancel()
 	if err != nil || now != r.incarnation {
-		return r.every // whether the link is up is not for the reporter to find out
+		return r.every // the unit's own probes detect a lost link
 	}
 	r.running.Store(int64(len(copies)))
 	generation := r.generation.Load()
@@ -167,29 +167,29 @@ func (r *reporter) round(ctx context.Context) time.Duration {
 	if r.everything.Swap(false) || generation != r.under {
 		r.under = generation
 		for _, c := range r.known {
-			c.anew()
+			c.reset()
 		}
 	}
-	if r.tell(ctx, generation, r.compare(copies)) {
+	if r.send(ctx, generation, r.compare(copies)) {
 		if r.pause > 0 {
 			r.log.Info("data proxy available again")
 		}
 		r.pause = 0
 		return r.every
 	}
-	// Whatever changes meanwhile is told when it is back, and what vanished as well (C19).
+	// Changes during the outage, and copies that vanish, are reported afterwards.
 	if ctx.Err() == nil && r.pause == 0 {
 		r.log.Warn("data proxy unavailable; all conferences will be reported again")
 	}
 	r.everything.Store(true)
-	r.pause = min(max(2*r.pause, r.every), awayLongest)
+	r.pause = min(max(2*r.pause, r.every), maxPause)
 	return r.pause
 }
 
-func (r *reporter) takeNews() {
+func (r *reporter) takeNotices() {
 	for {
 		select {
-		case n := <-r.news:
+		case n := <-r.notices:
 			r.note(n)
 		default:
 			return
@@ -197,16 +197,16 @@ func (r *reporter) takeNews() {
 	}
 }
 
-// compare brings what is known up to the list, and answers which copies there is something to tell of.
-func (r *reporter) compare(copies []Copy) []*told {
-	var out []*told
+// compare updates what is known from the list and returns the copies to report.
+func (r *reporter) compare(copies []Copy) []*reported {
+	var out []*reported
 	begun := time.Now()
 	listed := make(map[string]bool, len(copies))
 	for _, c := range copies {
 		listed[c.E164] = true
 		k := r.known[c.E164]
 		if k == nil || k.Epoch != c.Epoch {
-			k = &told{}
+			k = &reported{}
 			r.known[c.E164] = k
 		}
 		quiet := k.live != nil && c.Participants == 0 && k.Participants == 0
@@ -230,15 +230,15 @@ func (r *reporter) compare(copies []Copy) []*told {
 	return out
 }
 
-// tell reports; it answers whether the proxy took or refused everything.
-func (r *reporter) tell(ctx context.Context, generation int64, all []*told) bool {
+// send reports all copies, and reports whether the proxy accepted or refused each of them.
+func (r *reporter) send(ctx context.Context, generation int64, all []*reported) bool {
 	var calls errgroup.Group
 	calls.SetLimit(maxReports)
-	var away atomic.Bool
+	var unavailable atomic.Bool
 	for _, c := range all {
 		calls.Go(func() error {
-			if !away.Load() && !r.one(ctx, generation, c) {
-				away.Store(true)
+			if !unavailable.Load() && !r.one(ctx, generation, c) {
+				unavailable.Store(true)
 			}
 			return nil
 		})
@@ -249,11 +249,11 @@ func (r *reporter) tell(ctx context.Context, generation int64, all []*told) bool
 			delete(r.known, c.E164)
 		}
 	}
-	return !away.Load()
+	return !unavailable.Load()
 }
 
-// one tells of one copy; false: the proxy is away. A copy that has ended is stale once that is told.
-func (r *reporter) one(ctx context.Context, generation int64, c *told) bool {
+// one reports one copy; it returns false if the proxy is unavailable. An ended copy is stale once its end is reported.
+func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool {
 	ctx, cancel := context.WithTimeout(ctx, reportCall)
 	defer cancel()
 	info := berth.ConferenceInfo{NodeID: r.node, Generation: generation, Epoch: c.Epoch}
@@ -263,7 +263,7 @@ func (r *reporter) one(ctx context.Context, generation int64, c *told) bool {
 	} else {
 		var err error
 		if live, err = r.driver.Live(ctx, c.E164); err != nil {
-			return true // the next round asks again
+			return true // the next round retries
 		}
 		if info.Live, info.Full = difference(c.live, live); info.Live == nil {
 			return true
@@ -282,32 +282,33 @@ func (r *reporter) one(ctx context.Context, generation int64, c *told) bool {
 	case http.StatusConflict, http.StatusNotFound:
 		c.live, c.resume = nil, time.Now().Add(r.every<<c.refused)
 		c.refused++
-		if c.stale = info.Ended || c.refused > patience; c.stale {
-			r.log.Info("the data proxy takes nothing of a copy: it is not the owner's", "conference", c.E164, "epoch", c.Epoch, "generation", generation)
+		if c.stale = info.Ended || c.refused > maxRefusals; c.stale {
+			r.log.Info("data proxy refuses reports of a copy that is not the owner's", "conference", c.E164, "epoch", c.Epoch, "generation", generation)
 		}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
-	default: // it would not take it next time either
-		r.log.Warn("the data proxy refused a report", "conference", c.E164, "error", err)
+	default: // a retry would be refused, too
+		r.log.Warn("data proxy refused a report", "conference", c.E164, "error", err)
 		c.live, c.stale = live, info.Ended
 	}
 	return true
 }
 
-// difference is what is to be told when was has been, as one object: nil when nothing is; full when nothing was told.
-func difference(was, now Live) (change json.RawMessage, full bool) {
+// difference returns the fields of now that differ from previous as one object, nil if none does. full reports whether
+// there was no previous report.
+func difference(previous, now Live) (change json.RawMessage, full bool) {
 	out := Live{}
 	for name, value := range now {
-		if was == nil || !bytes.Equal(was[name], value) {
+		if previous == nil || !bytes.Equal(previous[name], value) {
 			out[name] = value
 		}
 	}
-	if was != nil && len(out) == 0 {
+	if previous != nil && len(out) == 0 {
 		return nil, false
 	}
 	b, err := json.Marshal(out)
 	if err != nil {
-		return nil, false // a driver that makes no JSON tells nothing
+		return nil, false // invalid JSON of a driver is not reported
 	}
-	return b, was == nil
+	return b, previous == nil
 }

@@ -15,10 +15,11 @@ import (
 	"berth/internal/client"
 )
 
-// fakeProxy is the data proxy under a test's control; its state goes round in a channel.
+// fakeProxy is a data proxy that a test controls.
 type fakeProxy struct {
 	t     *testing.T
-	state chan *proxyState
+	mu    sync.Mutex
+	state proxyState
 }
 
 type proxyState struct {
@@ -34,15 +35,13 @@ type report struct {
 
 func newProxy(t *testing.T) *fakeProxy {
 	t.Helper()
-	p := &fakeProxy{t: t, state: make(chan *proxyState, 1)}
-	p.state <- &proxyState{}
-	return p
+	return &fakeProxy{t: t}
 }
 
 func (p *fakeProxy) do(f func(*proxyState)) {
-	s := <-p.state
-	defer func() { p.state <- s }()
-	f(s)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(&p.state)
 }
 
 func (p *fakeProxy) ReportConference(_ context.Context, e164 string, in berth.ConferenceInfo) (err error) {
@@ -57,7 +56,7 @@ func (p *fakeProxy) ReportConference(_ context.Context, e164 string, in berth.Co
 
 func (p *fakeProxy) answers(err error) { p.do(func(s *proxyState) { s.answer = err }) }
 
-// take waits for n reports and takes them.
+// take waits for n reports and removes them.
 func (p *fakeProxy) take(n int) (out []report) {
 	p.t.Helper()
 	require.Eventually(p.t, func() (enough bool) {
@@ -72,7 +71,7 @@ func (p *fakeProxy) take(n int) (out []report) {
 	return out
 }
 
-// quiet is true when nothing is reported in some rounds.
+// quiet requires that nothing is reported in 20 rounds.
 func (p *fakeProxy) quiet(r *reporter) {
 	p.t.Helper()
 	require.Never(p.t, func() (some bool) {
@@ -81,7 +80,7 @@ func (p *fakeProxy) quiet(r *reporter) {
 	}, 20*r.every, r.every)
 }
 
-// reporting is a reporter at work, fast.
+// reporting runs a reporter with short rounds.
 func reporting(t *testing.T, sim *Sim) (*reporter, *fakeProxy) {
 	t.Helper()
 	p := newProxy(t)
@@ -110,7 +109,7 @@ func isLive(t *testing.T, r report, full bool, want string) {
 	require.JSONEq(t, want, string(r.Live))
 }
 
-func TestAllIsReportedOnceAndThenWhatChanges(t *testing.T) {
+func TestReporter_NewCopies_ReportsAllThenChanges(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	sim.Put(runs(3, 0))
@@ -128,7 +127,7 @@ func TestAllIsReportedOnceAndThenWhatChanges(t *testing.T) {
 	require.Equal(t, int64(1), r.running.Load())
 }
 
-func TestAllIsReportedAgainForANewOwner(t *testing.T) {
+func TestReporter_NewEpoch_ReportsAllAgain(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	sim.Put(runs(3, 1))
@@ -144,7 +143,7 @@ func TestAllIsReportedAgainForANewOwner(t *testing.T) {
 	require.Equal(t, int64(8), again.Generation)
 }
 
-func TestNothingIsReportedBeforeTheUnitIsRegistered(t *testing.T) {
+func TestReporter_NotRegistered_ReportsNothing(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	sim.Put(runs(3, 1))
@@ -155,7 +154,7 @@ func TestNothingIsReportedBeforeTheUnitIsRegistered(t *testing.T) {
 	p.quiet(r)
 }
 
-func TestC18AllIsReportedWhenAskedFor(t *testing.T) {
+func TestReporter_Requested_ReportsAllAgain(t *testing.T) { // C18
 	t.Parallel()
 	sim := simulated()
 	sim.Put(runs(3, 1))
@@ -164,17 +163,17 @@ func TestC18AllIsReportedWhenAskedFor(t *testing.T) {
 	sim.Put(other)
 	r, p := reporting(t, sim)
 	p.take(2)
-	r.again([]string{number})
+	r.repeat([]string{number})
 	isLive(t, p.take(1)[0], true, `{"participantCount":1,"simulated":true}`)
-	r.again(nil)
+	r.repeat(nil)
 	for _, one := range p.take(2) {
 		require.True(t, one.Full)
 	}
-	r.again([]string{"49301"}) // nothing of it is here
+	r.repeat([]string{"49301"}) // nothing of it is here
 	p.quiet(r)
 }
 
-func TestC19AllIsReportedAgainAfterTheProxyWasAway(t *testing.T) {
+func TestReporter_ProxyWasUnavailable_ReportsAllAgain(t *testing.T) { // C19
 	t.Parallel()
 	for name, away := range map[string]error{
 		"no answer": errors.New("connection refused"),
@@ -215,7 +214,7 @@ func TestC19AllIsReportedAgainAfterTheProxyWasAway(t *testing.T) {
 	}
 }
 
-func TestC20NothingMoreIsReportedOfAStaleCopy(t *testing.T) {
+func TestReporter_StaleCopy_StopsReporting(t *testing.T) { // C20
 	t.Parallel()
 	for _, status := range []int{http.StatusConflict, http.StatusNotFound} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
@@ -226,7 +225,7 @@ func TestC20NothingMoreIsReportedOfAStaleCopy(t *testing.T) {
 			p.take(1)
 			p.answers(&client.Problem{Status: status})
 			sim.Put(runs(3, 2))
-			const calls = 1 + 1 + patience
+			const calls = 1 + 1 + maxRefusals
 			require.Eventually(t, func() (tried bool) {
 				p.do(func(s *proxyState) { tried = s.calls == calls })
 				return tried
@@ -236,7 +235,7 @@ func TestC20NothingMoreIsReportedOfAStaleCopy(t *testing.T) {
 			require.Never(t, func() (more bool) {
 				p.do(func(s *proxyState) { more = s.calls > calls })
 				return more
-			}, r.every<<(patience+2), r.every)
+			}, r.every<<(maxRefusals+2), r.every)
 			r.begun(number, 3)
 			isLive(t, p.take(1)[0], true, `{"participantCount":3,"simulated":true}`)
 		})
@@ -244,7 +243,7 @@ func TestC20NothingMoreIsReportedOfAStaleCopy(t *testing.T) {
 }
 
 // The word of an adopted copy may come before that of its conference.
-func TestACopyThatIsRefusedForAMomentIsToldAgain(t *testing.T) {
+func TestReporter_RefusedBriefly_RepeatsTheReport(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	_, p := reporting(t, sim)
@@ -258,7 +257,7 @@ func TestACopyThatIsRefusedForAMomentIsToldAgain(t *testing.T) {
 	isLive(t, p.take(1)[0], true, `{"participantCount":2,"simulated":true}`)
 }
 
-func TestAReportThatIsNotTakenIsNotRepeated(t *testing.T) {
+func TestReporter_ReportInvalid_IsNotRepeated(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	sim.Put(runs(3, 1))
@@ -276,7 +275,7 @@ func TestAReportThatIsNotTakenIsNotRepeated(t *testing.T) {
 	isLive(t, p.take(1)[0], false, `{"participantCount":3}`)
 }
 
-func TestC15AnEndOnPurposeIsTold(t *testing.T) {
+func TestReporter_CopyEndedOnPurpose_ReportsTheEnd(t *testing.T) { // C15
 	t.Parallel()
 	sim := simulated()
 	sim.Put(runs(3, 1))
@@ -290,7 +289,7 @@ func TestC15AnEndOnPurposeIsTold(t *testing.T) {
 	p.quiet(r)
 }
 
-func TestAReleaseAndALostServerAreNoEndsOnPurpose(t *testing.T) {
+func TestReporter_ReleaseOrLostServer_ReportsNoEnd(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	sim.Put(runs(3, 1))
@@ -298,7 +297,7 @@ func TestAReleaseAndALostServerAreNoEndsOnPurpose(t *testing.T) {
 	p.take(1)
 	sim.do(func(st *simState) { // no list in between
 		delete(st.copies, number)
-		r.over(number)
+		r.released(number)
 	})
 	p.quiet(r)
 	sim.Put(runs(4, 1))
@@ -307,16 +306,16 @@ func TestAReleaseAndALostServerAreNoEndsOnPurpose(t *testing.T) {
 	p.quiet(r)
 }
 
-func TestNewsNeverHoldACommandUp(t *testing.T) {
+func TestReporter_ChannelFull_DoesNotBlockCommands(t *testing.T) {
 	t.Parallel()
 	r := newReporter("u1", simulated(), berth.Incarnation{}, nil, quietLog)
-	for range 2 * cap(r.news) {
+	for range 2 * cap(r.notices) {
 		r.begun(number, 1)
 	}
 	require.True(t, r.everything.Load())
 }
 
-func TestDifference(t *testing.T) {
+func TestDifference_Fields_OnlyChanged(t *testing.T) {
 	t.Parallel()
 	a := Live{"x": json.RawMessage(`1`), "y": json.RawMessage(`2`)}
 	change, full := difference(nil, a)

@@ -4,21 +4,22 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"berth"
 )
 
-// Fault is what a simulated unit does wrong.
+// Fault is a misbehaviour of a simulated unit.
 type Fault string
 
 // The faults.
 const (
-	FaultNone     Fault = ""          // it does well; after FaultSilent it comes back with what it ran
-	FaultSilent   Fault = "silent"    // it says nothing and does nothing, and its conferences go on
-	FaultHalfDead Fault = "half-dead" // its heartbeats go on and its commands hang
-	FaultRefuse   Fault = "refuse"    // it refuses to create, recover and adopt
-	FaultSlow     Fault = "slow"      // its commands take SimOptions.Slow
+	FaultNone     Fault = ""          // none; after FaultSilent the unit returns with its conferences
+	FaultSilent   Fault = "silent"    // no heartbeats and no commands; its conferences continue
+	FaultHalfDead Fault = "half-dead" // heartbeats continue, commands hang
+	FaultRefuse   Fault = "refuse"    // refuses to create, recover and adopt
+	FaultSlow     Fault = "slow"      // commands take SimOptions.Slow
 )
 
 // Faults lists all faults.
@@ -26,46 +27,46 @@ func Faults() []Fault { return []Fault{FaultNone, FaultSilent, FaultHalfDead, Fa
 
 // SimOptions describe a simulated media server.
 type SimOptions struct {
-	// Incarnation is that of its first run.
+	// Incarnation is that of the first run.
 	Incarnation berth.Incarnation
-	// Delay is how long each command takes, Slow how long with FaultSlow; 0 is 2 s.
+	// Delay is how long each command takes, Slow what FaultSlow adds; 0 is 2 s.
 	Delay, Slow time.Duration
 }
 
-// Sim is a driver with a media server of its own, in memory. Its state goes round in a channel: who has it is the owner.
+// Sim is a driver with a simulated media server in memory.
 type Sim struct {
 	opts  SimOptions
-	state chan *simState
+	mu    sync.Mutex
+	state simState
 }
 
 type simState struct {
 	fault       Fault
 	incarnation berth.Incarnation
 	copies      map[string]Copy
-	changed     chan struct{} // closed and made anew with each fault
+	changed     chan struct{} // closed and replaced with each fault
 }
 
 const slowByDefault = 2 * time.Second
 
-// NewSim makes a media server that has just been started.
+// NewSim returns a media server that has just started.
 func NewSim(o SimOptions) *Sim {
-	s := &Sim{opts: o, state: make(chan *simState, 1)}
+	s := &Sim{opts: o, state: simState{
+		incarnation: o.Incarnation, copies: map[string]Copy{}, changed: make(chan struct{}),
+	}}
 	if s.opts.Slow <= 0 {
 		s.opts.Slow = slowByDefault
-	}
-	s.state <- &simState{
-		incarnation: o.Incarnation, copies: map[string]Copy{}, changed: make(chan struct{}),
 	}
 	return s
 }
 
 func (s *Sim) do(f func(*simState)) {
-	st := <-s.state
-	defer func() { s.state <- st }()
-	f(st)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.state)
 }
 
-// Fail has the server do something wrong from now on, or well again.
+// Fail sets the fault from now on; FaultNone ends it.
 func (s *Sim) Fail(f Fault) {
 	s.do(func(st *simState) {
 		st.fault = f
@@ -74,13 +75,13 @@ func (s *Sim) Fail(f Fault) {
 	})
 }
 
-// Fault is what it does wrong now.
+// Fault returns the current fault.
 func (s *Sim) Fault() (f Fault) {
 	s.do(func(st *simState) { f = st.fault })
 	return f
 }
 
-// Restart is another run of the server: what it ran is lost (C14).
+// Restart starts another run of the server: its conferences are lost.
 func (s *Sim) Restart() {
 	s.do(func(st *simState) {
 		st.incarnation.PID++
@@ -89,13 +90,13 @@ func (s *Sim) Restart() {
 	})
 }
 
-// Put has the server run a copy that nobody asked for, or another one of its number.
+// Put adds a copy without a command, or replaces the copy of its number.
 func (s *Sim) Put(c Copy) { s.do(func(st *simState) { st.copies[c.E164] = c }) }
 
-// End ends a copy on purpose, as its people would.
+// End ends a copy on purpose, as its participants would.
 func (s *Sim) End(e164 string) { s.do(func(st *simState) { delete(st.copies, e164) }) }
 
-// Copies is what the server runs, by number.
+// Copies returns the server's conferences, sorted by number.
 func (s *Sim) Copies() []Copy {
 	out := []Copy{}
 	s.do(func(st *simState) {
@@ -107,7 +108,7 @@ func (s *Sim) Copies() []Copy {
 	return out
 }
 
-// Incarnation is that of the server, not of the process it is simulated in.
+// Incarnation returns that of the simulated server, not of this process.
 func (s *Sim) Incarnation(context.Context) (inc berth.Incarnation, err error) {
 	s.do(func(st *simState) {
 		if inc = st.incarnation; st.fault == FaultSilent {
@@ -117,8 +118,8 @@ func (s *Sim) Incarnation(context.Context) (inc berth.Incarnation, err error) {
 	return inc, err
 }
 
-// answer waits as long as the server takes for a command, then runs f. begins: the command may be refused.
-func (s *Sim) answer(ctx context.Context, begins bool, f func(*simState)) error {
+// run waits as long as a command takes, then runs f. Only commands that start something may be refused.
+func (s *Sim) run(ctx context.Context, starts bool, f func(*simState)) error {
 	takes := s.opts.Delay
 	if s.Fault() == FaultSlow {
 		takes += s.opts.Slow
@@ -126,13 +127,13 @@ func (s *Sim) answer(ctx context.Context, begins bool, f func(*simState)) error 
 	if takes > 0 && !wait(ctx, takes) {
 		return ctx.Err()
 	}
-	if begins && s.Fault() == FaultRefuse {
+	if starts && s.Fault() == FaultRefuse {
 		return refuse("refused by a simulated fault")
 	}
 	return s.look(ctx, f)
 }
 
-// look runs f, at once unless the server hangs: then it answers when the fault ends.
+// look runs f, immediately unless the server hangs: then when the fault ends.
 func (s *Sim) look(ctx context.Context, f func(*simState)) error {
 	for {
 		var hang chan struct{}
@@ -154,7 +155,7 @@ func (s *Sim) look(ctx context.Context, f func(*simState)) error {
 	}
 }
 
-// List is what the server runs.
+// List returns the server's conferences.
 func (s *Sim) List(ctx context.Context) (inc berth.Incarnation, out []Copy, err error) {
 	err = s.look(ctx, func(st *simState) {
 		inc = st.incarnation
@@ -165,7 +166,7 @@ func (s *Sim) List(ctx context.Context) (inc berth.Incarnation, out []Copy, err 
 	return inc, out, err
 }
 
-// Find is the copy of a number.
+// Find returns the copy of a number.
 func (s *Sim) Find(ctx context.Context, e164 string) (c Copy, ok bool, err error) {
 	err = s.look(ctx, func(st *simState) { c, ok = st.copies[e164] })
 	return c, ok, err
@@ -173,20 +174,20 @@ func (s *Sim) Find(ctx context.Context, e164 string) (c Copy, ok bool, err error
 
 // Create starts a copy.
 func (s *Sim) Create(ctx context.Context, c berth.UnitConference) error {
-	return s.answer(ctx, true, func(st *simState) { st.copies[c.E164] = Copy{UnitCopy: copyOf(c)} })
+	return s.run(ctx, true, func(st *simState) { st.copies[c.E164] = Copy{UnitCopy: copyOf(c)} })
 }
 
-// Mark writes another epoch on a copy.
+// Mark writes another epoch to a copy.
 func (s *Sim) Mark(ctx context.Context, c berth.UnitCopy) error {
-	return s.answer(ctx, true, func(st *simState) { st.copies[c.E164] = Copy{c, st.copies[c.E164].Participants} })
+	return s.run(ctx, true, func(st *simState) { st.copies[c.E164] = Copy{c, st.copies[c.E164].Participants} })
 }
 
 // Delete ends a copy.
 func (s *Sim) Delete(ctx context.Context, e164 string) error {
-	return s.answer(ctx, false, func(st *simState) { delete(st.copies, e164) })
+	return s.run(ctx, false, func(st *simState) { delete(st.copies, e164) })
 }
 
-// Live tells how many take part.
+// Live returns the number of participants.
 func (s *Sim) Live(ctx context.Context, e164 string) (Live, error) {
 	var people int
 	if err := s.look(ctx, func(st *simState) { people = st.copies[e164].Participants }); err != nil {

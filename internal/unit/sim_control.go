@@ -8,7 +8,7 @@ import (
 	"berth"
 )
 
-// simView is what the control tells of a simulated media server.
+// simView is the state of a simulated media server.
 type simView struct {
 	Fault       Fault             `json:"fault"`
 	Incarnation berth.Incarnation `json:"incarnation"`
@@ -17,8 +17,8 @@ type simView struct {
 
 const controlBytes = 64 << 10
 
-// Control serves faults on demand over HTTP, for whoever tests with a simulated unit in another process:
-// GET / is its state, PUT /fault {"fault": …}, POST /restart, PUT and DELETE /conferences/{e164}. Each answers the state.
+// Control returns a handler for faults on demand, for tests with a simulated unit in another process: GET / returns the
+// state; PUT /fault {"fault": …}, POST /restart, PUT and DELETE /conferences/{e164} change it and return it.
 func (s *Sim) Control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { s.show(w) })
@@ -59,7 +59,7 @@ func (s *Sim) Control() http.Handler {
 
 func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, controlBytes)).Decode(into); err != nil {
-		http.Error(w, "the body is not the JSON it should be", http.StatusBadRequest)
+		http.Error(w, "the body is not valid JSON of the expected form", http.StatusBadRequest)
 		return false
 	}
 	return true
@@ -69,5 +69,5 @@ func (s *Sim) show(w http.ResponseWriter) {
 	out := simView{Conferences: s.Copies()}
 	s.do(func(st *simState) { out.Fault, out.Incarnation = st.fault, st.incarnation })
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // who went away is not told
+	_ = json.NewEncoder(w).Encode(out) // fails only if the caller has left
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFaultsOnDemandOverHTTP(t *testing.T) {
+func TestControl_FaultsOverHTTP_Apply(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	ask := func(method, path, body string) (view simView, status int) {

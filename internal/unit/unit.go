@@ -1,6 +1,6 @@
-// Package unit is what runs beside a media server: a node of kind media whose work are conferences (C1-C23). It keeps a
-// link for the media server, not for itself: when the server is lost the unit withdraws at once, and what it ran is
-// recovered elsewhere. The contract it keeps is docs/units.md.
+// Package unit is the agent that runs beside a media server: a node of kind media whose jobs are conferences. Its
+// registration represents the media server: when the server is lost, the unit withdraws immediately and its conferences
+// are recovered elsewhere. It implements the contract in docs/units.md.
 package unit
 
 import (
@@ -20,42 +20,42 @@ import (
 
 // Options describe one unit.
 type Options struct {
-	// Spec is what the unit says of itself; kind and incarnation are filled in.
+	// Spec is what the unit registers with; Run sets kind and incarnation.
 	Spec berth.NodeSpec
 	// API is called with a token of scope node.
 	API *client.Client
 	// Temporal stays open until Run has returned; the caller closes it.
 	Temporal temporalclient.Client
 	Driver   Driver
-	// WithdrawOnStop has the unit withdraw when it stops, so that its conferences are recovered elsewhere at once. Without, it is
-	// back before it is missed, or it is missed.
+	// WithdrawOnStop withdraws the unit when it stops, so that its conferences are recovered elsewhere immediately. Without
+	// it, the unit returns before its heartbeat timeout or is declared dead.
 	WithdrawOnStop bool
-	// Check is the time between two looks at the media server, UnreachableAfter how long it may be unreachable; 0 are the
-	// defaults.
+	// Check is the interval of probes of the media server, UnreachableAfter how long it may be unreachable; 0 is the
+	// default.
 	Check, UnreachableAfter time.Duration
 	Logger                  *slog.Logger
 }
 
 const (
-	// DefaultCheck is the time between two looks at the media server.
+	// DefaultCheck is the interval of probes of the media server.
 	DefaultCheck = 300 * time.Millisecond
 	// DefaultUnreachableAfter is how long a media server may be unreachable.
 	DefaultUnreachableAfter = 2 * time.Second
-	// drain is how long commands may go on when the unit stops.
+	// drain is how long commands may continue when the unit stops.
 	drain = 10 * time.Second
-	// refusedPause is waited when a unit that was registered before may not register.
+	// refusedPause is the pause after a refused registration of a unit that was registered before.
 	refusedPause = 5 * time.Second
 )
 
-// Why a link is down.
+// Reasons for the loss of a link.
 var (
-	errRestarted   = errors.New("the media server was started anew")
+	errRestarted   = errors.New("the media server has restarted")
 	errUnreachable = errors.New("the media server is unreachable")
 )
 
-// Run is the unit until ctx ends. A media server, an API or a Temporal that is away is waited for. It fails with
+// Run runs the unit until ctx ends. It waits while the media server, the API or Temporal is unreachable. It fails with
 // node.ErrSuperseded, with a refusal of the first registration (a *client.Problem), with *Misconfigured before the media
-// server has ever answered, or when Temporal refuses the worker for good.
+// server's first response, or when Temporal permanently rejects the worker.
 func Run(ctx context.Context, o Options) error {
 	o.Spec.Kind = berth.NodeMedia
 	if o.Check <= 0 {
@@ -70,11 +70,11 @@ func Run(ctx context.Context, o Options) error {
 	return u.run(ctx)
 }
 
-// unit is a running unit; its fields belong to the goroutine of run.
+// unit is a running unit; only the goroutine of run uses its fields.
 type unit struct {
 	Options
 	be     func(context.Context, node.Options) error // node.Run
-	joined bool                                      // it was registered once
+	joined bool                                      // it was registered at least once
 }
 
 func (u *unit) run(ctx context.Context) error {
@@ -93,17 +93,16 @@ func (u *unit) run(ctx context.Context) error {
 		case !u.joined || !errors.As(err, &refused):
 			return err
 		}
-		u.Logger.Warn("may not register now: trying again", "error", err)
+		u.Logger.Warn("registration refused; retrying", "error", err)
 		if !wait(ctx, refusedPause) {
 			return nil
 		}
 	}
 }
 
-// await is the incarnation of the media server once it answers, or nothing once ctx has ended. It fails only when waiting
-// is of no use.
+// await waits for the media server and returns its incarnation, empty if ctx ended. It fails only on permanent errors.
 func (u *unit) await(ctx context.Context) (berth.Incarnation, error) {
-	for said := false; ctx.Err() == nil; wait(ctx, u.Check) {
+	for logged := false; ctx.Err() == nil; wait(ctx, u.Check) {
 		inc, err := u.probe(ctx)
 		if err == nil {
 			return inc, nil
@@ -112,24 +111,24 @@ func (u *unit) await(ctx context.Context) (berth.Incarnation, error) {
 		if !u.joined && errors.As(err, &wrong) {
 			return berth.Incarnation{}, err
 		}
-		if !said {
+		if !logged {
 			u.Logger.Warn("waiting for the media server", "error", err)
-			said = true
+			logged = true
 		}
 	}
 	return berth.Incarnation{}, nil
 }
 
-// probe asks which run of the media server answers. Two have to fail within the time of silence.
+// probe returns the incarnation of the media server. Its timeout allows for two failures within UnreachableAfter.
 func (u *unit) probe(ctx context.Context) (berth.Incarnation, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(u.UnreachableAfter/2, time.Second))
 	defer cancel()
 	return u.Driver.Incarnation(ctx)
 }
 
-// session is the time that the link is up: the unit as a node, the reporter, and the eye on the media server.
+// session runs the unit while the link is up: the node, the reporter, and the probes of the media server.
 func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
-	// The link is there for commands that are still running when the unit stops.
+	// Commands that are still running when the unit stops need the link.
 	link, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	member, leave := context.WithCancelCause(link)
 	defer cut(nil)
@@ -147,17 +146,17 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 	var around sync.WaitGroup
 	around.Go(func() { report.run(link) })
 	around.Go(func() {
-		why := u.watch(link, inc)
-		if why == nil {
+		reason := u.watch(link, inc)
+		if reason == nil {
 			return
 		}
-		u.Logger.Warn("the link is down", "because", why)
-		if errors.Is(why, ErrUnresponsive) {
-			why = node.ErrKeepRegistration
+		u.Logger.Warn("media server link lost", "reason", reason)
+		if errors.Is(reason, ErrUnresponsive) {
+			reason = node.ErrKeepRegistration
 		}
-		cut(why)
+		cut(reason)
 	})
-	u.Logger.Info("the media server answers", "host", inc.Host, "started", time.UnixMilli(inc.StartedAt))
+	u.Logger.Info("media server link established", "host", inc.Host, "started", time.UnixMilli(inc.StartedAt))
 	err := u.be(member, node.Options{
 		Spec: spec, API: u.API, Temporal: u.Temporal, Work: newCommands(link, u.Driver, inc, report), MaxActivities: MaxCommands,
 		Drain: drain, Logger: u.Logger,
@@ -168,9 +167,9 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 	return err
 }
 
-// watch looks at the media server until ctx ends, or answers why the link is down.
+// watch probes the media server until ctx ends, or returns the reason for the loss of the link.
 func (u *unit) watch(ctx context.Context, inc berth.Incarnation) error {
-	var since time.Time // of the first look in a row that failed
+	var since time.Time // start of the first of consecutive failed probes
 	for wait(ctx, u.Check) {
 		begun := time.Now()
 		now, err := u.probe(ctx)
@@ -182,7 +181,7 @@ func (u *unit) watch(ctx context.Context, inc berth.Incarnation) error {
 			since = time.Time{}
 		case errors.Is(err, ErrUnresponsive):
 			return err
-		case since.IsZero(): // one that failed may be our own standstill
+		case since.IsZero(): // a single failure may be a pause of this process
 			since = begun
 		case time.Since(since) >= u.UnreachableAfter:
 			return fmt.Errorf("%w: %w", errUnreachable, err)
@@ -191,7 +190,7 @@ func (u *unit) watch(ctx context.Context, inc berth.Incarnation) error {
 	return nil
 }
 
-// wait is false when ctx ended first.
+// wait sleeps for d and reports whether ctx is still active.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

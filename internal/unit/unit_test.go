@@ -99,7 +99,7 @@ func (m *membership) over(t *testing.T) error {
 	}
 }
 
-func TestAUnitIsAMediaNodeOfItsServersIncarnation(t *testing.T) {
+func TestUnit_ServerAnswers_RegistersItsIncarnation(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	m := alive(t, sim).member()
@@ -110,7 +110,7 @@ func TestAUnitIsAMediaNodeOfItsServersIncarnation(t *testing.T) {
 	require.Equal(t, 5, m.Spec.MaxConcurrentJobs)
 }
 
-func TestC14AQuickRestartOfTheServerDropsTheLink(t *testing.T) {
+func TestUnit_ServerRestartsQuickly_LinkIsLost(t *testing.T) { // C14
 	t.Parallel()
 	sim := simulated()
 	l := alive(t, sim)
@@ -122,20 +122,20 @@ func TestC14AQuickRestartOfTheServerDropsTheLink(t *testing.T) {
 	require.Greater(t, second.Spec.Incarnation.StartedAt, first.Spec.Incarnation.StartedAt)
 }
 
-func TestASilentUnitComesBackWithItsConferences(t *testing.T) {
+func TestUnit_UnresponsiveFault_ReturnsWithItsConferences(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	l := alive(t, sim)
 	first := l.member()
 	sim.Put(runs(1, 0))
 	sim.Fail(FaultSilent)
-	require.ErrorIs(t, first.over(t), node.ErrKeepRegistration, "it does not say that it goes")
+	require.ErrorIs(t, first.over(t), node.ErrKeepRegistration, "it does not withdraw")
 	sim.Fail(FaultNone)
 	require.Equal(t, first.Spec.Incarnation, l.member().Spec.Incarnation)
 	require.Len(t, sim.Copies(), 1)
 }
 
-func TestAHalfDeadUnitStaysRegistered(t *testing.T) {
+func TestUnit_HalfDeadFault_StaysRegistered(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	m := alive(t, sim).member()
@@ -143,7 +143,7 @@ func TestAHalfDeadUnitStaysRegistered(t *testing.T) {
 	require.Never(t, func() bool { return m.ctx.Err() != nil }, 300*time.Millisecond, 10*time.Millisecond)
 }
 
-func TestAStoppedUnitStaysOrLeaves(t *testing.T) {
+func TestUnit_Stopped_WithdrawsOnlyOnRequest(t *testing.T) {
 	t.Parallel()
 	for _, leave := range []bool{false, true} {
 		l := alive(t, simulated(), func(o *Options) { o.WithdrawOnStop = leave })
@@ -174,7 +174,7 @@ func (a *away) becomes(err error) {
 	a.err <- err
 }
 
-func TestAnUnreachableServerIsWaitedForAndThenGivenUp(t *testing.T) {
+func TestUnit_ServerUnreachable_LinkIsLostAfterTheLimit(t *testing.T) {
 	t.Parallel()
 	server := &away{simulated(), make(chan error, 1)}
 	server.err <- errors.New("refused")
@@ -189,7 +189,7 @@ func TestAnUnreachableServerIsWaitedForAndThenGivenUp(t *testing.T) {
 	require.Equal(t, m.Spec.Incarnation, l.member().Spec.Incarnation, "the same run is back")
 }
 
-func TestWrongSettingsEndAUnitThatNeverWorked(t *testing.T) {
+func TestUnit_WrongSettingsAtStart_Fails(t *testing.T) {
 	t.Parallel()
 	server := &away{simulated(), make(chan error, 1)}
 	server.err <- &Misconfigured{"wrong key"}
@@ -201,7 +201,7 @@ func TestWrongSettingsEndAUnitThatNeverWorked(t *testing.T) {
 	require.ErrorAs(t, l.end(), &refused)
 }
 
-func TestASupersededUnitEnds(t *testing.T) {
+func TestUnit_Superseded_Fails(t *testing.T) {
 	t.Parallel()
 	l := alive(t, simulated())
 	l.member().end <- node.ErrSuperseded
