@@ -234,7 +234,7 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(b, &dropped))
 	require.GreaterOrEqual(t, dropped.Stale["stop-u1"], said, "counted")
-	lines := bytes.Count(s.api.output(), []byte(`msg="information dropped: its unit is not the owner"`))
+	lines := bytes.Count(s.api.output(), []byte(`msg="report rejected: unit is not the owner"`))
 	require.GreaterOrEqual(t, lines, said, "and logged")
 	for _, o := range m.await(late, "still on u2", on("stop-u2")).Orders {
 		if o.NodeID == "stop-u1" && o.Command == berth.ActivityCreateConference {

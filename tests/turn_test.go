@@ -1,8 +1,6 @@
 package tests
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"testing"
 	"time"
@@ -254,8 +252,7 @@ func TestTurn_NoNode_SameRequestStartsItLater(t *testing.T) {
 		_, err := c.Dispatch(t.Context(), c.id, refused)
 		require.Equal(t, berth.CodeNodeFull, problem(t, err).Code)
 	}
-	never := sha256.Sum256([]byte(c.id + "\x00" + refused.RequestID)) // the id of the turn that was not started
-	run := workflows.TurnWorkflowID("t-" + hex.EncodeToString(never[:])[:26])
+	run := workflows.TurnWorkflowID(berth.DerivedID("t-", c.id, refused.RequestID)) // of the turn that was not started
 	s.awaitEnd(run)
 	s.saveHistory("turn-refused", run)
 	a.held.Store(false)
