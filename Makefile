@@ -58,7 +58,7 @@ check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check format, lint, determinis
 	$(GOLANGCI) run ./...
 	cd dev && $(GOLANGCI) run ./...
 	$(WORKFLOWCHECK) ./workflows/...
-	$(GO) test -count=1 -run 'TestDescriptionIsTheOneCheckedIn' ./api
+	$(GO) test -count=1 -run 'TestDescription_Generated_EqualsCheckedIn' ./api
 	$(GO) mod tidy -diff
 	cd dev && $(GO) mod tidy -diff
 
@@ -68,7 +68,7 @@ fmt: $(GOFUMPT) ## Format the Go files
 
 .PHONY: generate
 generate: ## Regenerate api/openapi.yaml
-	$(GO) test -count=1 -run 'TestDescriptionIsTheOneCheckedIn' ./api -update
+	$(GO) test -count=1 -run 'TestDescription_Generated_EqualsCheckedIn' ./api -update
 
 .PHONY: build
 build: page ## Build bin/berth and bin/berth-dev, with the page if Node is installed

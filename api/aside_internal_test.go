@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAside(t *testing.T) {
+func TestAside_Panic_BecomesError(t *testing.T) {
 	t.Parallel()
 	v, err := aside(func() (int, error) { return 7, nil })
 	require.NoError(t, err)
@@ -21,5 +21,5 @@ func TestAside(t *testing.T) {
 	var p *errPanic
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, "deep down", p.value)
-	require.Contains(t, string(p.stack), "TestAside", "the log says where")
+	require.Contains(t, string(p.stack), "TestAside_Panic_BecomesError", "the log says where")
 }

@@ -54,7 +54,7 @@ func form(t *testing.T, field, name string, content []byte) (body *bytes.Buffer,
 	return body, w.FormDataContentType()
 }
 
-func (h *house) upload(user, name string, content []byte) answer {
+func (h *harness) upload(user, name string, content []byte) answer {
 	h.t.Helper()
 	body, ct := form(h.t, "file", name, content)
 	return h.do(h.request(http.MethodPost, "/v1/assets", h.token(user), body, "Content-Type", ct))
@@ -62,7 +62,7 @@ func (h *house) upload(user, name string, content []byte) answer {
 
 func TestUploadDecidesByContent(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	var jpg, gifs bytes.Buffer
 	small := image.NewPaletted(image.Rect(0, 0, 4, 4), color.Palette{color.Black, color.White})
 	require.NoError(t, jpeg.Encode(&jpg, small, nil))
@@ -135,7 +135,7 @@ func boundary(t *testing.T, contentType string) string {
 
 func TestUploadOfBrokenForms(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	good, ct := form(t, "file", "a.txt", []byte("hello"))
 	other, otherCT := form(t, "picture", "a.txt", []byte("hello"))
 	twice := strings.Replace(good.String(), "--"+boundary(t, ct)+"--", good.String(), 1)
@@ -171,7 +171,7 @@ func TestUploadOfBrokenForms(t *testing.T) {
 
 func TestDownloadIsOneOwnAndHarmless(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	html := []byte("<script>alert(1)</script>")
 	id, _ := h.upload("alice", "x.html", html).json(t)["assetId"].(string)
 	a := h.do(h.request(http.MethodGet, "/v1/assets/"+id, h.token("alice"), nil))

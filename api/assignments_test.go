@@ -16,17 +16,17 @@ import (
 	"berth/internal/fleet"
 )
 
-func (h *house) assign(body any) answer {
+func (h *harness) assign(body any) answer {
 	h.t.Helper()
 	return h.call(http.MethodPost, "/v1/assignments", h.nodeToken(), body)
 }
 
-func (h *house) renew(lease string, body any) answer {
+func (h *harness) renew(lease string, body any) answer {
 	h.t.Helper()
 	return h.call(http.MethodPut, "/v1/assignments/"+lease, h.nodeToken(), body)
 }
 
-func (h *house) release(lease string) answer {
+func (h *harness) release(lease string) answer {
 	h.t.Helper()
 	return h.call(http.MethodDelete, "/v1/assignments/"+lease, h.nodeToken(), nil)
 }
@@ -34,7 +34,7 @@ func (h *house) release(lease string) answer {
 // S10, L7: a slot is taken, found again, renewed and released.
 func TestAssignment_Lifecycle_TakenRenewedReleased(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	g := h.join("n1", with("maxConcurrentJobs", 1))
 	a := h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es", "holdMs": 60_000})
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
@@ -83,7 +83,7 @@ func TestAssignment_Lifecycle_TakenRenewedReleased(t *testing.T) {
 // L7: a lease that is not renewed expires.
 func TestAssignment_NotRenewed_SlotLost(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.join("n1", with("maxConcurrentJobs", 1))
 	require.Equal(t, http.StatusOK, h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es", "holdMs": 1000}).status)
 	require.Eventually(t, func() bool {
@@ -96,7 +96,7 @@ func TestAssignment_NotRenewed_SlotLost(t *testing.T) {
 // S4: only nodes with every required capability are chosen, also by the first request for the combination.
 func TestAssign_SeveralCapabilities_OnlyNodesWithAllChosen(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for i := range 3 {
 		h.join(fmt.Sprintf("n%d", i))
 	}
@@ -128,7 +128,7 @@ func TestAssign_SeveralCapabilities_OnlyNodesWithAllChosen(t *testing.T) {
 // L8, S1, S7: requests after the response to a change use the new setting.
 func TestAssign_StrategyChanged_NextDecisionUsesIt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(d *api.Deps) { d.Fleet = slowFleet(t, d) })
+	h := newHarness(t, func(d *api.Deps) { d.Fleet = slowFleet(t, d) })
 	h.join("n1", with("maxConcurrentJobs", 100))
 	put := func(path string, body doc) {
 		a := h.call(http.MethodPut, path, h.operator(), body)
@@ -173,7 +173,7 @@ func slowFleet(t *testing.T, d *api.Deps) *fleet.Fleet {
 // L12: a refusal in a grace is not an internal error, and is not logged as one.
 func TestAssign_DuringGrace_RefusedWithoutErrorLog(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.join("n1")
 	require.NoError(t, h.client.HSet(t.Context(), h.scripts.Keys().Guard(), "grace", time.Now().Add(time.Hour).UnixMilli()).Err())
 	a := h.assign(doc{"poolId": "translate:en-es"})
@@ -187,7 +187,7 @@ func TestAssign_DuringGrace_RefusedWithoutErrorLog(t *testing.T) {
 // S3, S5: where the caller is.
 func TestAssign_CallersLocation_NearNodeChosen(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	at := func(zone, host string) func(doc) {
 		return func(d doc) { d["zone"], d["hostname"], d["maxConcurrentJobs"] = zone, host, 50 }
 	}
@@ -223,7 +223,7 @@ func TestAssign_CallersLocation_NearNodeChosen(t *testing.T) {
 // S10: concurrent requests never take more slots than there are.
 func TestAssign_ConcurrentRequests_NoSlotTakenTwice(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.join("n1", with("maxConcurrentJobs", 3))
 	h.join("n2", with("maxConcurrentJobs", 4))
 	answers := make([]answer, 40)
@@ -246,7 +246,7 @@ func TestAssign_ConcurrentRequests_NoSlotTakenTwice(t *testing.T) {
 // L12: after Redis lost its data, the holder of a slot restores it once the node has registered again.
 func TestRenew_RedisLostData_SlotRestoredAfterNodeRegisters(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	g := h.join("n1", with("maxConcurrentJobs", 1))
 	held := h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es"}).json(t)
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
@@ -269,7 +269,7 @@ func TestRenew_RedisLostData_SlotRestoredAfterNodeRegisters(t *testing.T) {
 
 func TestAssignments_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.join("n1")
 	pool := func(key string, v any) doc { return doc{"poolId": "translate:en-es", key: v} }
 	long := strings.Repeat("a", 129)

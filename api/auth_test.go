@@ -98,9 +98,9 @@ func claim(key string, v any) func(jwt.MapClaims) {
 	}
 }
 
-func TestEveryRouteRefusesWhoMayNot(t *testing.T) { // P15
+func TestRoutes_TokenWithoutScope_AreRejected(t *testing.T) { // P15
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.finish(h.task("alice", "t1"), "the secret answer of alice")
 	_, err := h.ledger.PutSession(t.Context(), berth.Session{ID: "t1", UserID: "alice", SrcLang: "en", TgtLang: "es"})
 	require.NoError(t, err)
@@ -200,9 +200,9 @@ func swapPayload(a, b string) string {
 	return strings.Join([]string{x[0], y[1], x[2]}, ".")
 }
 
-func TestTicketOpensOneTasksEventsOnly(t *testing.T) {
+func TestTicket_OtherTask_IsRejected(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.finish(h.task("alice", "t1"), "answer one")
 	h.finish(h.task("alice", "t2"), "answer two")
 	h.finish(h.task("bob", "t3"), "answer three")
@@ -223,11 +223,11 @@ func TestTicketOpensOneTasksEventsOnly(t *testing.T) {
 	require.NotContains(t, h.log.String(), ticket, "the query is not logged")
 }
 
-func TestTicketExpires(t *testing.T) {
+func TestTicket_Expired_IsRejected(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.finish(h.task("alice", "t1"), "answer")
-	old := newHouse(t, func(d *api.Deps) {
+	old := newHarness(t, func(d *api.Deps) {
 		d.Clock = func() time.Time { return time.Now().Add(-2 * time.Minute) }
 	})
 	old.task("alice", "t1")
@@ -238,7 +238,7 @@ func TestTicketExpires(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, url, "", nil).status)
 }
 
-func TestIssueTokenRefusesOddUsers(t *testing.T) {
+func TestIssueToken_InvalidUser_Fails(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "a b", "a:b", "a/b", strings.Repeat("a", 129)} {
 		_, err := api.IssueToken(secret, user, nil, time.Hour)

@@ -14,7 +14,7 @@ import (
 )
 
 // announce appends what a conference is now to its number's stream, as its workflow does; n counts its events from 1.
-func (h *house) announce(c berth.Conference, n int) {
+func (h *harness) announce(c berth.Conference, n int) {
 	h.t.Helper()
 	b, err := json.Marshal(c.Event(time.Now()))
 	require.NoError(h.t, err)
@@ -24,7 +24,7 @@ func (h *house) announce(c berth.Conference, n int) {
 }
 
 // opened is a conference of alice's that is open and said so.
-func (h *house) opened() berth.Conference {
+func (h *harness) opened() berth.Conference {
 	h.t.Helper()
 	require.Equal(h.t, http.StatusCreated, h.meet("alice", meeting()).status)
 	c := h.change(number, func(*berth.Conference) {})
@@ -38,9 +38,9 @@ func ends(c *berth.Conference) {
 
 const eventsPath = "/v1/conferences/" + number + "/events"
 
-func TestEventsOfAConference(t *testing.T) {
+func TestConferenceEvents_Conference_StreamsUntilDone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.opened()
 	owner, operator := h.open(eventsPath, h.token("alice")), h.open(eventsPath, h.operator())
 	require.Equal(t, "text/event-stream; charset=utf-8", owner.res.Header.Get("Content-Type"))
@@ -72,9 +72,9 @@ func TestEventsOfAConference(t *testing.T) {
 	require.Equal(t, "fromLatest", bad.problem.Field)
 }
 
-func TestANumbersNextConferenceGoesOnInItsStream(t *testing.T) {
+func TestConferenceEvents_NumberReused_ContinueInItsStream(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	first := h.opened()
 	h.announce(h.change(number, ends), 2)
 	second := h.opened()
@@ -85,9 +85,9 @@ func TestANumbersNextConferenceGoesOnInItsStream(t *testing.T) {
 	require.Equal(t, []string{"done"}, names(s.rest()))
 }
 
-func TestEventsOfAConferenceThatRedisHasLost(t *testing.T) { // P5, L11
+func TestConferenceEvents_RedisLostStream_SendStoredEnd(t *testing.T) { // P5, L11
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.opened()
 	s := h.open(eventsPath, h.token("alice"))
 	s.take(1)
@@ -112,9 +112,9 @@ func TestEventsOfAConferenceThatRedisHasLost(t *testing.T) { // P5, L11
 	}
 }
 
-func TestTicketsOfConferences(t *testing.T) { // X5
+func TestTicket_Conference_OpensItsEventsOnly(t *testing.T) { // X5
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.opened()
 	h.announce(h.change(number, ends), 2)
 	for name, token := range map[string]string{"owner": h.token("alice"), "operator": h.operator()} {

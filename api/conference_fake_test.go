@@ -20,8 +20,8 @@ type storedConference struct {
 
 // CreateConference opens the conference on unit u1, as the workflow does once everybody has agreed.
 func (s *fakeStarter) CreateConference(ctx context.Context, in workflows.ConferenceInput) (berth.Conference, bool, error) {
-	b, giveBack := s.open()
-	defer giveBack()
+	b, unlock := s.open()
+	defer unlock()
 	if b.away != nil {
 		return berth.Conference{}, false, b.away
 	}
@@ -68,8 +68,8 @@ func (s *fakeStarter) keep(ctx context.Context, c berth.Conference) error {
 }
 
 func (s *fakeStarter) ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (bool, error) {
-	b, giveBack := s.open()
-	defer giveBack()
+	b, unlock := s.open()
+	defer unlock()
 	if b.away != nil {
 		return false, b.away
 	}
@@ -87,8 +87,8 @@ func (s *fakeStarter) ReleaseConference(ctx context.Context, e164 string, req wo
 }
 
 func (s *fakeStarter) SignalConference(_ context.Context, _, _ string, news any) (bool, error) {
-	b, giveBack := s.open()
-	defer giveBack()
+	b, unlock := s.open()
+	defer unlock()
 	if b.away != nil {
 		return false, b.away
 	}
@@ -97,8 +97,8 @@ func (s *fakeStarter) SignalConference(_ context.Context, _, _ string, news any)
 }
 
 func (s *fakeStarter) ReportUnits(_ context.Context, units []workflows.NodeRef) error {
-	b, giveBack := s.open()
-	defer giveBack()
+	b, unlock := s.open()
+	defer unlock()
 	if b.away != nil {
 		return b.away
 	}
@@ -107,10 +107,10 @@ func (s *fakeStarter) ReportUnits(_ context.Context, units []workflows.NodeRef) 
 }
 
 // change makes a transition of a conference, as its workflow does, and tells of it.
-func (h *house) change(e164 string, f func(c *berth.Conference)) berth.Conference {
+func (h *harness) change(e164 string, f func(c *berth.Conference)) berth.Conference {
 	h.t.Helper()
-	b, giveBack := h.starter.open()
-	defer giveBack()
+	b, unlock := h.starter.open()
+	defer unlock()
 	c := b.conferences[e164]
 	c.Revision++
 	f(&c.Conference)

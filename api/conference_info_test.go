@@ -21,26 +21,26 @@ func info(live any, change ...func(doc)) doc {
 	return d
 }
 
-func (h *house) tell(e164 string, body any) answer {
+func (h *harness) tell(e164 string, body any) answer {
 	h.t.Helper()
 	return h.call(http.MethodPost, "/v1/conferences/"+e164+"/info", h.nodeToken(), body)
 }
 
-func (h *house) live() any {
+func (h *harness) live() any {
 	h.t.Helper()
 	return h.conference(http.MethodGet, number, h.token("alice")).json(h.t)["info"].(doc)["live"]
 }
 
-func (h *house) dropped() any {
+func (h *harness) dropped() any {
 	h.t.Helper()
 	a := h.call(http.MethodGet, "/v1/stats/conferences", h.operator(), nil)
 	require.Equal(h.t, http.StatusOK, a.status, string(a.body))
 	return a.json(h.t)["stale"]
 }
 
-func TestOnlyTheOwnersWordCounts(t *testing.T) { // C20
+func TestConferenceInfo_NotOwner_IsRejected(t *testing.T) { // C20
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	require.Equal(t, http.StatusCreated, h.meet("alice", meeting(with("metadata", doc{"room": "A"}))).status)
 	require.Equal(t, doc{}, h.dropped())
 	a := h.tell(number, info(doc{"participants": []any{"ana"}, "locked": false}, with("full", true)))
@@ -79,9 +79,9 @@ func TestOnlyTheOwnersWordCounts(t *testing.T) { // C20
 	require.Equal(t, doc{"u1": 3.0, "u2": 1.0}, h.dropped())
 }
 
-func TestUnitsThatEndAConference(t *testing.T) { // C15, C19
+func TestConferenceInfo_EndedByUnit_EndsConference(t *testing.T) { // C15, C19
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	require.Equal(t, http.StatusCreated, h.meet("alice", meeting()).status)
 	h.change(number, func(c *berth.Conference) { c.Owner.Incarnation = berth.Incarnation{Host: "h", PID: 7, StartedAt: 9} })
 	ended := with("ended", true)
@@ -89,16 +89,16 @@ func TestUnitsThatEndAConference(t *testing.T) { // C15, C19
 	require.Equal(t, http.StatusConflict, h.tell(number, info(nil, ended, with("nodeId", "u2"))).status)
 	a := h.tell(number, info(doc{}, ended))
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
-	b, giveBack := h.starter.open()
-	defer giveBack()
+	b, unlock := h.starter.open()
+	defer unlock()
 	require.Equal(t, []workflows.UnitNotice{{
 		NodeID: "u1", Generation: 1, Incarnation: berth.Incarnation{Host: "h", PID: 7, StartedAt: 9}, Missing: true, Epoch: 1,
 	}}, b.news, "only its owner ends it")
 }
 
-func TestBadInformation(t *testing.T) { // X6
+func TestConferenceInfo_InvalidBody_NamesField(t *testing.T) { // X6
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	require.Equal(t, http.StatusCreated, h.meet("alice", meeting()).status)
 	known := doc{"a": strings.Repeat("a", 100)}
 	require.Equal(t, http.StatusOK, h.tell(number, info(known)).status)
@@ -140,9 +140,9 @@ func TestBadInformation(t *testing.T) { // X6
 	require.NotEmpty(t, a.header.Get("Retry-After"))
 }
 
-func TestUnitsAreAskedToReport(t *testing.T) { // C18
+func TestReportConferences_RegisteredUnits_AreRequested(t *testing.T) { // C18
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	report := func() doc {
 		a := h.call(http.MethodPost, "/v1/conferences/report", h.operator(), nil)
 		require.Equal(t, http.StatusAccepted, a.status, string(a.body))
@@ -160,9 +160,9 @@ func TestUnitsAreAskedToReport(t *testing.T) { // C18
 	h.join("idle", with("kind", "media"))
 	waitFor(t, "the units to be known", func() bool { return len(h.fleet.Snapshot().Nodes) == 3 })
 	require.Equal(t, doc{"units": 2.0, "conferences": 3.0, "lost": 1.0}, report())
-	b, giveBack := h.starter.open()
+	b, unlock := h.starter.open()
 	require.Equal(t, [][]workflows.NodeRef{{{NodeID: "u1", Generation: g1}, {NodeID: "u2", Generation: g2}}}, b.reports)
 	b.away = errDown
-	giveBack()
+	unlock()
 	require.Equal(t, http.StatusServiceUnavailable, h.call(http.MethodPost, "/v1/conferences/report", h.operator(), nil).status)
 }

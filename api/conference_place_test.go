@@ -12,15 +12,15 @@ import (
 )
 
 // keyed asks for a conference under an idempotency key.
-func (h *house) keyed(user, key string, body any) answer {
+func (h *harness) keyed(user, key string, body any) answer {
 	h.t.Helper()
 	return h.call(http.MethodPost, "/v1/conferences", h.token(user), body, "Idempotency-Key", key)
 }
 
 // C16: whoever asks again with the same key gets the same conference, though its number was assigned.
-func TestC16AKeyIsOneConference(t *testing.T) {
+func TestCreateConference_SameKey_IsOneConference(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
+	h := newHarness(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
 	body := doc{"durationMs": 60_000}
 	first := h.keyed("alice", "k1", body)
 	require.Equal(t, http.StatusCreated, first.status, string(first.body))
@@ -49,12 +49,12 @@ func TestC16AKeyIsOneConference(t *testing.T) {
 
 // C16: the number of a key is written down before anybody is asked: a crash in between makes no second one. What was refused
 // left nothing, and can be asked for again.
-func TestC16AKeyOutlivesWhatWentWrong(t *testing.T) {
+func TestCreateConference_KeyAfterFailure_FindsConference(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
+	h := newHarness(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
 	set := func(away, refuse error) {
-		b, giveBack := h.starter.open()
-		defer giveBack()
+		b, unlock := h.starter.open()
+		defer unlock()
 		b.away, b.refuse = away, refuse
 	}
 	body := doc{"durationMs": 60_000}
@@ -74,9 +74,9 @@ func TestC16AKeyOutlivesWhatWentWrong(t *testing.T) {
 }
 
 // C16: a number that was given by name, and made before without a key, is the key's from then on.
-func TestC16AKeyForANumber(t *testing.T) {
+func TestCreateConference_KeyWithNumber_IsOneConference(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	first := h.meet("alice", meeting()).json(t)
 	again := h.keyed("alice", "k1", meeting())
 	require.Equal(t, http.StatusOK, again.status)

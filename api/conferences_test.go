@@ -24,19 +24,19 @@ func meeting(change ...func(doc)) doc {
 	return d
 }
 
-func (h *house) meet(user string, body any) answer {
+func (h *harness) meet(user string, body any) answer {
 	h.t.Helper()
 	return h.call(http.MethodPost, "/v1/conferences", h.token(user), body)
 }
 
-func (h *house) conference(method, path, token string) answer {
+func (h *harness) conference(method, path, token string) answer {
 	h.t.Helper()
 	return h.call(method, "/v1/conferences/"+path, token, nil)
 }
 
-func TestConferences(t *testing.T) { // C16, C10, C22
+func TestConference_Lifecycle_IsVisible(t *testing.T) { // C16, C10, C22
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	alice, operator := h.token("alice"), h.operator()
 	before := time.Now()
 	a := h.meet("alice", meeting(with("maxParticipants", 20), with("zone", "z1"), with("metadata", doc{"room": "A"})))
@@ -73,8 +73,8 @@ func TestConferences(t *testing.T) { // C16, C10, C22
 	require.Equal(t, http.StatusNotFound, h.conference(http.MethodDelete, number, bob).status)
 
 	slow := func(is bool) {
-		b, giveBack := h.starter.open()
-		defer giveBack()
+		b, unlock := h.starter.open()
+		defer unlock()
 		b.slow = is
 	}
 	slow(true)
@@ -86,9 +86,9 @@ func TestConferences(t *testing.T) { // C16, C10, C22
 	require.Equal(t, http.StatusOK, over.status, string(over.body))
 	require.Equal(t, "ended", over.json(t)["status"])
 	require.Equal(t, "released", over.json(t)["end"])
-	b, giveBack := h.starter.open()
+	b, unlock := h.starter.open()
 	require.Equal(t, []string{"alice", "olga"}, b.releasedBy)
-	giveBack()
+	unlock()
 	again := h.conference(http.MethodDelete, number, alice)
 	require.Equal(t, http.StatusConflict, again.status)
 	record := h.conference(http.MethodGet, number+"/record", alice)
@@ -106,9 +106,9 @@ func TestConferences(t *testing.T) { // C16, C10, C22
 	require.Equal(t, http.StatusConflict, h.conference(http.MethodDelete, number, alice).status, "not bob's")
 }
 
-func TestAskingForAConferenceAgain(t *testing.T) { // C16
+func TestCreateConference_SameBody_IsReplay(t *testing.T) { // C16
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	first := h.meet("alice", meeting(with("metadata", `{"a": 1}`))).json(t)
 	again := h.meet("alice", `{"metadata": "{\"a\": 1}", "durationMs": 1800000, "title": "stand-up", "e164": "`+number+`"}`)
 	require.Equal(t, http.StatusOK, again.status, string(again.body))
@@ -130,9 +130,9 @@ func TestAskingForAConferenceAgain(t *testing.T) { // C16
 	require.Equal(t, http.StatusCreated, next.status, "the same request, and another conference")
 }
 
-func TestNumbersAreAssigned(t *testing.T) { // C16
+func TestCreateConference_NoNumber_AssignsOne(t *testing.T) { // C16
 	t.Parallel()
-	h := newHouse(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
+	h := newHarness(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
 	taken := h.meet("bob", meeting(with("e164", "9992")))
 	require.Equal(t, http.StatusCreated, taken.status)
 	var got []any
@@ -150,12 +150,12 @@ func TestNumbersAreAssigned(t *testing.T) { // C16
 	require.Equal(t, berth.CodeUnavailable, full.problem.Code)
 }
 
-func TestConferencesThatAreRefused(t *testing.T) { // C16
+func TestCreateConference_NoUnit_StatesReasons(t *testing.T) { // C16
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	refuse := func(err error) {
-		b, giveBack := h.starter.open()
-		defer giveBack()
+		b, unlock := h.starter.open()
+		defer unlock()
 		b.refuse = err
 	}
 	refuse(&berth.Refusal{Code: berth.CodeNodeFull, Reasons: map[berth.ExcludeReason]int{berth.ExcludeFull: 2}})
@@ -185,9 +185,9 @@ func TestConferencesThatAreRefused(t *testing.T) { // C16
 	require.Equal(t, http.StatusCreated, h.meet("alice", meeting()).status)
 }
 
-func TestBadConferences(t *testing.T) { // X6
+func TestCreateConference_InvalidBody_NamesField(t *testing.T) { // X6
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	endAt := func(d time.Duration) func(doc) {
 		return func(b doc) {
 			delete(b, "durationMs")
@@ -231,9 +231,9 @@ func TestBadConferences(t *testing.T) { // X6
 			require.Equal(t, c.field, a.problem.Field, string(a.body))
 		})
 	}
-	b, giveBack := h.starter.open()
+	b, unlock := h.starter.open()
 	require.Len(t, b.conferences, 2, "nothing half done")
-	giveBack()
+	unlock()
 	for _, path := range []string{"x", "+86", "0123456", number + "?conferenceId=a%20b"} {
 		require.Equal(t, http.StatusBadRequest, h.conference(http.MethodGet, path, h.token("alice")).status, path)
 	}
@@ -241,9 +241,9 @@ func TestBadConferences(t *testing.T) { // X6
 	require.Equal(t, http.StatusNotFound, h.conference(http.MethodDelete, number, h.token("alice")).status)
 }
 
-func TestListsOfConferences(t *testing.T) {
+func TestListConferences_Filters_SelectOwnConferences(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	var mine []string
 	for range 5 {
 		d := h.meet("alice", doc{"durationMs": 60_000}).json(t)
@@ -274,13 +274,13 @@ func TestListsOfConferences(t *testing.T) {
 	}
 }
 
-func TestConferencesWhileSomethingIsAway(t *testing.T) { // L11
+func TestConferences_DependencyUnavailable_Return503(t *testing.T) { // L11
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	require.Equal(t, http.StatusCreated, h.meet("alice", meeting()).status)
-	b, giveBack := h.starter.open()
+	b, unlock := h.starter.open()
 	b.away = errDown
-	giveBack()
+	unlock()
 	for _, a := range []answer{
 		h.meet("alice", doc{"durationMs": 1000}),
 		h.conference(http.MethodDelete, number, h.token("alice")),
@@ -298,7 +298,7 @@ func TestConferencesWhileSomethingIsAway(t *testing.T) { // L11
 	waitFor(t, "Redis to be missed", func() bool { return h.fleet.Writable() != nil })
 	a = h.meet("alice", doc{"durationMs": 1000})
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	b, giveBack = h.starter.open()
-	defer giveBack()
+	b, unlock = h.starter.open()
+	defer unlock()
 	require.Len(t, b.conferences, 1)
 }

@@ -42,9 +42,9 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	return e
 }
 
-func TestDescriptionIsTheOneCheckedIn(t *testing.T) {
+func TestDescription_Generated_EqualsCheckedIn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	got := h.do(h.request(http.MethodGet, "/openapi.yaml", "", nil))
 	require.Equal(t, http.StatusOK, got.status)
 	if *update {
@@ -58,7 +58,7 @@ func TestDescriptionIsTheOneCheckedIn(t *testing.T) {
 var pathParam = regexp.MustCompile(`:(\w+)`)
 
 // described reads method and path of every operation out of the description itself.
-func described(t *testing.T, h *house) []string {
+func described(t *testing.T, h *harness) []string {
 	t.Helper()
 	spec := h.do(h.request(http.MethodGet, "/openapi.json", "", nil)).json(t)
 	var out []string
@@ -75,9 +75,9 @@ func described(t *testing.T, h *house) []string {
 	return out
 }
 
-func TestRoutesAreTheDescription(t *testing.T) {
+func TestDescription_Routes_AreAllDescribed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	var routes []string
 	for _, r := range idle(t).Routes() {
 		if r.Method != echo.RouteNotFound {
@@ -88,7 +88,7 @@ func TestRoutesAreTheDescription(t *testing.T) {
 	require.GreaterOrEqual(t, len(routes), 15)
 }
 
-func TestEnumsOfTheDescription(t *testing.T) {
+func TestDescription_Enums_ListDomainValues(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("openapi.yaml")
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestEnumsOfTheDescription(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNew_InvalidConfig_Fails(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*api.Deps){
 		"no secret":                  func(d *api.Deps) { d.Config.AuthSecret = "" },
@@ -126,9 +126,9 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestEveryAnswerCarriesTheSafeHeaders(t *testing.T) {
+func TestServer_EveryResponse_HasSecurityHeaders(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for _, path := range []string{"/", "/some/page", "/healthz", "/v1/me", "/v1/nowhere", "/openapi.yaml"} {
 		a := h.do(h.request(http.MethodGet, path, "", nil))
 		require.NotEmpty(t, a.header.Get("X-Request-Id"), path)
@@ -141,9 +141,9 @@ func TestEveryAnswerCarriesTheSafeHeaders(t *testing.T) {
 	require.Contains(t, string(h.do(h.request(http.MethodGet, "/tasks/t1", "", nil)).body), "<title>berth", "the page serves its own paths")
 }
 
-func TestRequestIDs(t *testing.T) {
+func TestServer_RequestID_IsKeptOrGenerated(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	a := h.do(h.request(http.MethodGet, "/v1/me", "", nil, "X-Request-Id", "abc-1"))
 	require.Equal(t, "abc-1", a.header.Get("X-Request-Id"))
 	require.Equal(t, "abc-1", a.problem.RequestID)
@@ -152,9 +152,9 @@ func TestRequestIDs(t *testing.T) {
 	require.NotEmpty(t, a.problem.RequestID)
 }
 
-func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
+func TestServer_UnknownPathOrMethod_ReturnsProblem(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for _, tc := range []struct {
 		method, path string
 		status       int
@@ -175,9 +175,9 @@ func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
 	}
 }
 
-func TestReadyNamesWhatIsMissing(t *testing.T) {
+func TestReadyz_DependencyUnavailable_NamesIt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	require.Equal(t, http.StatusOK, h.do(h.request(http.MethodGet, "/readyz", "", nil)).status)
 	h.temporal.fail()
 	h.redis.Kill()
@@ -189,20 +189,20 @@ func TestReadyNamesWhatIsMissing(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.do(h.request(http.MethodGet, "/healthz", "", nil)).status)
 }
 
-func TestMetricsAreAHook(t *testing.T) {
+func TestMetrics_Handler_IsServedWhenSet(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	require.Equal(t, "up 1\n", string(h.do(h.request(http.MethodGet, "/metrics", "", nil)).body))
-	without := newHouse(t, func(d *api.Deps) { d.Metrics = nil })
+	without := newHarness(t, func(d *api.Deps) { d.Metrics = nil })
 	require.Equal(t, http.StatusNotFound, without.do(without.request(http.MethodGet, "/metrics", "", nil)).status)
 }
 
 // panics is a ledger that breaks.
 type panics struct{ api.Ledger }
 
-func TestPanicsAreProblems(t *testing.T) {
+func TestServer_HandlerPanics_ReturnsProblem(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(d *api.Deps) { d.Ledger = panics{} })
+	h := newHarness(t, func(d *api.Deps) { d.Ledger = panics{} })
 	for _, path := range []string{"/v1/tasks/t1", "/v1/tasks/t1/events", "/v1/assets/a1"} {
 		a := h.do(h.request(http.MethodGet, path, h.token("alice"), nil))
 		require.Equal(t, http.StatusInternalServerError, a.status, path)
@@ -214,7 +214,7 @@ func TestPanicsAreProblems(t *testing.T) {
 
 func TestTemplatesAndMe(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	a := h.call(http.MethodGet, "/v1/templates", h.token("alice"), nil)
 	require.Equal(t, http.StatusOK, a.status)
 	list, _ := a.json(t)["templates"].([]any)

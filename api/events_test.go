@@ -30,7 +30,7 @@ type sse struct {
 // message is one event as a browser would dispatch it.
 type message struct{ id, event, data string }
 
-func (h *house) open(path, token string, header ...string) *sse {
+func (h *harness) open(path, token string, header ...string) *sse {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	req := h.request(http.MethodGet, path, token, nil, header...).WithContext(ctx)
@@ -94,7 +94,7 @@ func names(ms []message) []string {
 	return out
 }
 
-func (h *house) publish(task berth.Task, events ...berth.Event) {
+func (h *harness) publish(task berth.Task, events ...berth.Event) {
 	h.t.Helper()
 	for i := range events {
 		events[i].Stage = berth.StageDeliver
@@ -103,7 +103,7 @@ func (h *house) publish(task berth.Task, events ...berth.Event) {
 }
 
 // running is a task with an open stream.
-func (h *house) running(user, id string) berth.Task {
+func (h *harness) running(user, id string) berth.Task {
 	h.t.Helper()
 	task := h.task(user, id)
 	require.NoError(h.t, h.pub.Open(h.t.Context(), channel(task), 1, time.Now().Add(time.Hour)))
@@ -113,16 +113,16 @@ func (h *house) running(user, id string) berth.Task {
 func token(text string) berth.Event { return berth.Event{Type: berth.EventToken, Text: text} }
 
 // end ends the row and then the stream, as the workflow does.
-func (h *house) end(task berth.Task) {
+func (h *harness) end(task berth.Task) {
 	h.t.Helper()
 	h.finish(task, "whole")
 	_, err := h.pub.End(h.t.Context(), channel(task), berth.Event{Type: berth.EventDone, Stage: berth.StageDeliver, Text: "whole"})
 	require.NoError(h.t, err)
 }
 
-func TestEventsReplayThenLiveThenClose(t *testing.T) { // T10, T15
+func TestTaskEvents_RunningTask_ReplayThenContinueThenClose(t *testing.T) { // T10, T15
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	h.publish(task, berth.Event{Type: berth.EventQueued, Position: new(2)}, token("a"))
 	s := h.open("/v1/tasks/t1/events", h.token("alice"))
@@ -147,9 +147,9 @@ func TestEventsReplayThenLiveThenClose(t *testing.T) { // T10, T15
 	require.Equal(t, []string{"done"}, names(s.rest()), "closed behind the terminal event")
 }
 
-func TestEventsResumeWithoutLossOrRepetition(t *testing.T) {
+func TestTaskEvents_Resume_LosesAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	for i := range 10 {
 		h.publish(task, token(fmt.Sprint(i)))
@@ -170,9 +170,9 @@ func TestEventsResumeWithoutLossOrRepetition(t *testing.T) {
 	require.Equal(t, []string{"done"}, names(latest))
 }
 
-func TestEventsFromLatest(t *testing.T) {
+func TestTaskEvents_FromLatest_SkipHistory(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	h.publish(task, token("old"))
 	s := h.open("/v1/tasks/t1/events?fromLatest=1", h.token("alice"))
@@ -182,9 +182,9 @@ func TestEventsFromLatest(t *testing.T) {
 	require.Contains(t, m.data, "new")
 }
 
-func TestEventsSayWhenHistoryWasTrimmed(t *testing.T) {
+func TestTaskEvents_HistoryTrimmed_SendGap(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	for i := range 20 {
 		h.publish(task, token(fmt.Sprint(i)))
@@ -201,9 +201,9 @@ func TestEventsSayWhenHistoryWasTrimmed(t *testing.T) {
 	require.Equal(t, got[1:], again, "resuming behind the gap loses nothing")
 }
 
-func TestEventsOfAFinishedTaskComeFromItsRow(t *testing.T) { // T16
+func TestTaskEvents_StreamExpired_SendStoredEnd(t *testing.T) { // T16
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.finish(h.task("alice", "t1"), "the answer")
 	for _, header := range [][]string{nil, {"Last-Event-ID", "1-7"}} {
 		got := h.open("/v1/tasks/t1/events", h.token("alice"), header...).rest()
@@ -229,9 +229,9 @@ func TestEventsOfAFinishedTaskComeFromItsRow(t *testing.T) { // T16
 	require.Contains(t, got[0].data, `"code":"cancelled"`)
 }
 
-func TestEventsOfAFinishedTaskNeedNoRedis(t *testing.T) { // T16, L11
+func TestTaskEvents_EndedTaskWithoutRedis_SendStoredEnd(t *testing.T) { // T16, L11
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.finish(h.task("alice", "t1"), "the answer")
 	h.redis.Kill()
 	for _, header := range [][]string{nil, {"Last-Event-ID", "1-7"}} {
@@ -241,9 +241,9 @@ func TestEventsOfAFinishedTaskNeedNoRedis(t *testing.T) { // T16, L11
 	}
 }
 
-func TestEventsWaitForAStreamThatIsNotThereYet(t *testing.T) {
+func TestTaskEvents_NoStreamYet_WaitForIt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.task("alice", "t1")
 	s := h.open("/v1/tasks/t1/events", h.token("alice"))
 	require.Equal(t, http.StatusOK, s.res.StatusCode)
@@ -253,9 +253,9 @@ func TestEventsWaitForAStreamThatIsNotThereYet(t *testing.T) {
 	require.Equal(t, []string{"token", "done"}, names(s.rest()))
 }
 
-func TestEventsWhoseStreamVanishesEndWithTheRow(t *testing.T) {
+func TestTaskEvents_StreamLost_EndWithTheRow(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	h.publish(task, token("a"))
 	s := h.open("/v1/tasks/t1/events", h.token("alice"))
@@ -268,9 +268,9 @@ func TestEventsWhoseStreamVanishesEndWithTheRow(t *testing.T) {
 	require.Contains(t, got[0].data, "the answer")
 }
 
-func TestEventsSurviveRedisRestart(t *testing.T) { // L11
+func TestTaskEvents_RedisRestarts_Continue(t *testing.T) { // L11
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	h.publish(task, token("a"))
 	s := h.open("/v1/tasks/t1/events", h.token("alice"))
@@ -285,9 +285,9 @@ func TestEventsSurviveRedisRestart(t *testing.T) { // L11
 	require.Equal(t, "done", got[len(got)-1].event)
 }
 
-func TestHeartbeats(t *testing.T) {
+func TestTaskEvents_NoEvents_SendHeartbeats(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	s := h.open("/v1/tasks/t1/events", h.token("alice"))
 	done := make(chan []message, 1)
@@ -297,9 +297,9 @@ func TestHeartbeats(t *testing.T) {
 	require.GreaterOrEqual(t, s.comments, 2)
 }
 
-func TestBadResumePoints(t *testing.T) {
+func TestTaskEvents_InvalidResumePoint_NamesField(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.running("alice", "t1")
 	for _, id := range []string{"garbage", "1", "1-2-3", "-1", "99999999999999999999999-1", "1-x", "<script>"} {
 		a := h.do(h.request(http.MethodGet, "/v1/tasks/t1/events", h.token("alice"), nil, "Last-Event-ID", id))
@@ -316,9 +316,9 @@ func TestBadResumePoints(t *testing.T) {
 	require.Equal(t, "fromLatest", a.problem.Field)
 }
 
-func TestHostileTokensForgeNothing(t *testing.T) { // P17
+func TestTaskEvents_HostileText_ForgesNoEvent(t *testing.T) { // P17
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	hostile := []string{
 		"a\n\nevent: done\ndata: {\"text\":\"forged\"}\n\n", "\r\n\r\nid: 9-9\r\nevent: error\r\n\r\n", "\x1b[31mred", "<script>alert(1)</script>",
@@ -339,9 +339,9 @@ func TestHostileTokensForgeNothing(t *testing.T) { // P17
 	require.Equal(t, "done", got[len(hostile)].event)
 }
 
-func TestLeavingFreesEverything(t *testing.T) {
+func TestTaskEvents_ClientDisconnects_ReleaseEverything(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	h.publish(task, token("a"))
 	const n = 20
@@ -365,9 +365,9 @@ func TestLeavingFreesEverything(t *testing.T) {
 	waitFor(t, "no subscription is left", func() bool { return subscribers() == 0 })
 }
 
-func TestStalledReaderIsCutOffAndResumes(t *testing.T) { // P13
+func TestTaskEvents_StalledReader_IsDisconnectedAndResumes(t *testing.T) { // P13
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.running("alice", "t1")
 	conn, err := net.Dial("tcp", strings.TrimPrefix(h.base, "http://"))
 	require.NoError(t, err)
@@ -415,9 +415,9 @@ func TestStalledReaderIsCutOffAndResumes(t *testing.T) { // P13
 	require.Greater(t, len(rest), 1)
 }
 
-func TestShutdownEndsStreamsAndTheyResume(t *testing.T) { // X7
+func TestTaskEvents_Shutdown_EndsAndResumes(t *testing.T) { // X7
 	t.Parallel()
-	h := newHouse(t, func(d *api.Deps) { d.Config.HeartbeatInterval = time.Minute })
+	h := newHarness(t, func(d *api.Deps) { d.Config.HeartbeatInterval = time.Minute })
 	task := h.running("alice", "t1")
 	h.publish(task, token("a"))
 	s := h.open("/v1/tasks/t1/events", h.token("alice"))

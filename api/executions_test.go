@@ -11,7 +11,7 @@ import (
 	"berth"
 )
 
-func TestExecutions(t *testing.T) { // S8
+func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	t.Parallel()
 	h := talking(t)
 	alice := h.token("alice")
@@ -25,8 +25,8 @@ func TestExecutions(t *testing.T) { // S8
 	require.Equal(t, false, a.json(t)["replay"])
 
 	stored := func(id string) *storedExecution {
-		b, giveBack := h.starter.open()
-		defer giveBack()
+		b, unlock := h.starter.open()
+		defer unlock()
 		return b.executions[id]
 	}
 	in := stored(id).in
@@ -78,18 +78,18 @@ func TestExecutions(t *testing.T) { // S8
 
 	full["timeoutMs"] = 1000
 	for _, end := range []berth.ExecutionStatus{berth.ExecutionCancelled, berth.ExecutionCompleted} {
-		b, giveBack := h.starter.open()
+		b, unlock := h.starter.open()
 		b.executions["e1"].Status, b.executions["e1"].NodeID = end, "n7"
-		giveBack()
+		unlock()
 		again = submit(full)
 		require.Equal(t, http.StatusAccepted, again.status, string(again.body))
 		require.Equal(t, doc{"executionId": "e1", "status": string(end), "nodeId": "n7", "replay": true}, again.json(t), "how it stands now")
 	}
 }
 
-func TestBadExecutions(t *testing.T) { // X6
+func TestSubmitExecution_InvalidBody_NamesField(t *testing.T) { // X6
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	good := func(change ...func(doc)) doc {
 		d := doc{"executor": "render"}
 		for _, c := range change {

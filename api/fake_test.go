@@ -11,9 +11,9 @@ import (
 	"berth/workflows"
 )
 
-// stories stands for the workflows of turns and executions: what they keep is in one map, nodes are decided by the real
-// scripts. Whoever holds the book may use it.
-type stories struct {
+// fakeWorkflows simulates the workflows of turns, executions and conferences. Nodes are chosen by the real scripts. held has
+// the state while no call uses it.
+type fakeWorkflows struct {
 	scripts *lua.Scripts
 	held    chan *book
 }
@@ -43,21 +43,21 @@ type storedExecution struct {
 	in workflows.ExecutionInput
 }
 
-func newStories(scripts *lua.Scripts) *stories {
-	s := &stories{scripts: scripts, held: make(chan *book, 1)}
+func newFakeWorkflows(scripts *lua.Scripts) *fakeWorkflows {
+	s := &fakeWorkflows{scripts: scripts, held: make(chan *book, 1)}
 	s.held <- &book{turns: map[string]*storedTurn{}, executions: map[string]*storedExecution{}, conferences: map[string]*storedConference{}}
 	return s
 }
 
-// open is the book, to be given back.
-func (s *stories) open() (b *book, giveBack func()) {
+// open returns the state and locks it until unlock is called.
+func (s *fakeWorkflows) open() (b *book, unlock func()) {
 	b = <-s.held
 	return b, func() { s.held <- b }
 }
 
-func (s *stories) Dispatch(ctx context.Context, job starter.JobCall) (workflows.DispatchReply, bool, error) {
-	b, giveBack := s.open()
-	defer giveBack()
+func (s *fakeWorkflows) Dispatch(ctx context.Context, job starter.JobCall) (workflows.DispatchReply, bool, error) {
+	b, unlock := s.open()
+	defer unlock()
 	b.dispatches++
 	if b.away != nil {
 		return workflows.DispatchReply{}, false, b.away
@@ -105,11 +105,11 @@ func (s *stories) Dispatch(ctx context.Context, job starter.JobCall) (workflows.
 	return t.outcomes[req.RequestID], false, nil
 }
 
-func (s *stories) FinalizeTurn(
+func (s *fakeWorkflows) FinalizeTurn(
 	_ context.Context, turnID string, req workflows.FinalizeRequest,
 ) (workflows.FinalizeReply, error) {
-	b, giveBack := s.open()
-	defer giveBack()
+	b, unlock := s.open()
+	defer unlock()
 	if b.away != nil {
 		return workflows.FinalizeReply{}, b.away
 	}
@@ -124,9 +124,9 @@ func (s *stories) FinalizeTurn(
 	return workflows.FinalizeReply{Status: t.Status, Reason: t.Reason, Jobs: len(t.Jobs)}, nil
 }
 
-func (s *stories) GetTurn(_ context.Context, turnID string) (berth.Turn, error) {
-	b, giveBack := s.open()
-	defer giveBack()
+func (s *fakeWorkflows) GetTurn(_ context.Context, turnID string) (berth.Turn, error) {
+	b, unlock := s.open()
+	defer unlock()
 	if b.away != nil {
 		return berth.Turn{}, b.away
 	}
@@ -137,11 +137,11 @@ func (s *stories) GetTurn(_ context.Context, turnID string) (berth.Turn, error) 
 	return t.Turn, nil
 }
 
-func (s *stories) SubmitExecution(
+func (s *fakeWorkflows) SubmitExecution(
 	_ context.Context, in workflows.ExecutionInput,
 ) (workflows.ExecuteReply, bool, error) {
-	b, giveBack := s.open()
-	defer giveBack()
+	b, unlock := s.open()
+	defer unlock()
 	if b.away != nil {
 		return workflows.ExecuteReply{}, false, b.away
 	}
@@ -160,9 +160,9 @@ func (s *stories) SubmitExecution(
 	return workflows.ExecuteReply{Status: berth.ExecutionWaiting}, false, nil
 }
 
-func (s *stories) GetExecution(_ context.Context, id string) (berth.Execution, error) {
-	b, giveBack := s.open()
-	defer giveBack()
+func (s *fakeWorkflows) GetExecution(_ context.Context, id string) (berth.Execution, error) {
+	b, unlock := s.open()
+	defer unlock()
 	if b.away != nil {
 		return berth.Execution{}, b.away
 	}
@@ -173,9 +173,9 @@ func (s *stories) GetExecution(_ context.Context, id string) (berth.Execution, e
 	return ex.Execution, nil
 }
 
-func (s *stories) CancelExecution(_ context.Context, id string) error {
-	b, giveBack := s.open()
-	defer giveBack()
+func (s *fakeWorkflows) CancelExecution(_ context.Context, id string) error {
+	b, unlock := s.open()
+	defer unlock()
 	if b.away != nil {
 		return b.away
 	}

@@ -14,7 +14,7 @@ import (
 // S6: the documents' values hold until an operator changes them; what a change leaves out has its default.
 func TestPutStrategy_ValidConfiguration_Replaced(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	const path = "/v1/config/strategy"
 	get := func() doc { return h.call(http.MethodGet, path, h.operator(), nil).json(t) }
 	defaults := get()
@@ -56,7 +56,7 @@ func TestPutStrategy_ValidConfiguration_Replaced(t *testing.T) {
 
 func TestPutStrategy_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	times := func(heartbeat, suspect, death int) doc {
 		return doc{"times": doc{"media": doc{
 			"heartbeatIntervalMs": heartbeat, "suspectAfterMs": suspect, "failureDetectionTimeoutMs": death,
@@ -101,7 +101,7 @@ func TestPutStrategy_InvalidRequest_FieldNamed(t *testing.T) {
 // L8: the configuration of the core services is any JSON object, kept as it was written.
 func TestPutServices_JSONObject_Replaced(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	const path = "/v1/config/services"
 	require.JSONEq(t, `{}`, string(h.call(http.MethodGet, path, h.operator(), nil).body))
 	text := `{"asr": {"url": "http://a", "weights": [1, 2.50, 9007199254740993]}, "stale": "mine"}`
@@ -126,7 +126,7 @@ func TestPutServices_JSONObject_Replaced(t *testing.T) {
 // L5: a tenant's pool.
 func TestBindTenant_BoundAndUnbound_SnapshotFollows(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.join("n1")
 	a := h.call(http.MethodPut, "/v1/tenants/acme/pool", h.operator(), doc{"poolId": "translate:en-es"})
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
@@ -152,7 +152,7 @@ func TestBindTenant_BoundAndUnbound_SnapshotFollows(t *testing.T) {
 // L9: why nodes were passed over is counted.
 func TestExcludeStats_NodesExcluded_CountedByReason(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.join("n1")
 	for range 3 {
 		h.assign(doc{"poolId": "translate:en-es"})

@@ -13,12 +13,12 @@ import (
 )
 
 // pages reads a list to its end and answers the ids.
-func (h *house) pages(path, list, id string, query url.Values) (ids []string, calls int) {
+func (h *harness) pages(path, list, id string, query url.Values) (ids []string, calls int) {
 	h.t.Helper()
 	return h.pagesAs(h.operator(), path, list, id, query)
 }
 
-func (h *house) pagesAs(token, path, list, id string, query url.Values) (ids []string, calls int) {
+func (h *harness) pagesAs(token, path, list, id string, query url.Values) (ids []string, calls int) {
 	h.t.Helper()
 	for {
 		a := h.call(http.MethodGet, path+"?"+query.Encode(), token, nil)
@@ -39,14 +39,14 @@ func (h *house) pagesAs(token, path, list, id string, query url.Values) (ids []s
 // L12: while Redis may have lost data, an empty list does not mean an empty fleet.
 func TestListNodes_DuringGrace_MarkedStale(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	require.NoError(t, h.client.Del(t.Context(), h.scripts.Keys().Guard()).Err())
 	require.Equal(t, doc{"nodes": []any{}, "stale": true}, h.call(http.MethodGet, "/v1/nodes", h.nodeToken(), nil).json(t))
 }
 
 func TestListNodes_SeveralPages_EveryNodeOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	none := h.call(http.MethodGet, "/v1/nodes", h.nodeToken(), nil).json(t)
 	require.Equal(t, doc{"nodes": []any{}, "stale": false}, none)
 	var all, engines, fr []string
@@ -101,7 +101,7 @@ func TestListNodes_SeveralPages_EveryNodeOnce(t *testing.T) {
 // when it is back. It comes back empty, so nodes register again and what operators set is brought back (L12).
 func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	g := h.join("n1")
 	op := h.operator()
 	put := func(path string, body any) answer { return h.call(http.MethodPut, path, op, body) }

@@ -164,9 +164,9 @@ func dig(d doc, path ...string) (doc, bool) {
 	return d, true
 }
 
-func TestNoRequestBreaksTheServer(t *testing.T) { // P14
+func TestServer_RandomRequests_NeverFail(t *testing.T) { // P14
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.finish(h.task("alice", "t1"), "answer")
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -217,16 +217,16 @@ func TestNoRequestBreaksTheServer(t *testing.T) { // P14
 	require.NotContains(t, h.log.String(), `"level":"ERROR"`)
 }
 
-func drainCancels(h *house) {
+func drainCancels(h *harness) {
 	select {
 	case <-h.starter.cancels:
 	default:
 	}
 }
 
-func TestOversizedRequests(t *testing.T) { // P14
+func TestServer_OversizedRequest_IsRejected(t *testing.T) { // P14
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	eleven := strings.Repeat("a", 11<<20)
 	token := h.token("alice")
 	for name, body := range map[string]io.Reader{
@@ -249,9 +249,9 @@ func TestOversizedRequests(t *testing.T) { // P14
 	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/me", token, nil).status)
 }
 
-func TestSlowBodiesAreGivenUp(t *testing.T) { // P14
+func TestServer_SlowBody_TimesOut(t *testing.T) { // P14
 	t.Parallel()
-	h := newHouse(t, func(d *api.Deps) { d.Config.BodyTimeout = 100 * time.Millisecond })
+	h := newHarness(t, func(d *api.Deps) { d.Config.BodyTimeout = 100 * time.Millisecond })
 	for _, path := range []string{"/v1/tasks", "/v1/assets"} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(h.base, "http://"))
 		require.NoError(t, err)

@@ -35,7 +35,7 @@ const secret = "a secret of the tests, long enough for HS256"
 
 // fakeStarter accepts tasks straight into the ledger, as the workflow does.
 type fakeStarter struct {
-	*stories
+	*fakeWorkflows
 	ledger  *ledger.Ledger
 	down    atomic.Bool
 	submits atomic.Int64
@@ -77,8 +77,8 @@ type redisPinger struct{ c *redis.Client }
 
 func (p redisPinger) Ping(ctx context.Context) error { return p.c.Ping(ctx).Err() }
 
-// house is a whole API over a real Redis and a real database, with no workflow behind it.
-type house struct {
+// harness is a whole API over a real Redis and a real database, with no workflow behind it.
+type harness struct {
 	t        *testing.T
 	base     string
 	starter  *fakeStarter
@@ -94,9 +94,9 @@ type house struct {
 	http     *http.Client
 }
 
-func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
+func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	t.Helper()
-	h := &house{t: t, redis: testredis.Start(t), temporal: &pinger{}, log: newLog()}
+	h := &harness{t: t, redis: testredis.Start(t), temporal: &pinger{}, log: newLog()}
 	logger := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
@@ -109,7 +109,7 @@ func newHouse(t *testing.T, change ...func(*api.Deps)) *house {
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
-	h.starter = &fakeStarter{stories: newStories(h.scripts), ledger: h.ledger, cancels: make(chan string, 8)}
+	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan string, 8)}
 	deps := api.Deps{
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
 		Scripts: h.scripts, Fleet: h.fleet, Redis: redisPinger{h.client}, Temporal: h.temporal, Logger: logger,
@@ -173,7 +173,7 @@ func (l *logBuffer) String() string {
 	return buf.String()
 }
 
-func (h *house) token(user string, scopes ...string) string {
+func (h *harness) token(user string, scopes ...string) string {
 	h.t.Helper()
 	if len(scopes) == 0 {
 		scopes = []string{api.ScopeUser}
@@ -198,7 +198,7 @@ func (a answer) json(t *testing.T) map[string]any {
 	return m
 }
 
-func (h *house) request(method, path, token string, body io.Reader, header ...string) *http.Request {
+func (h *harness) request(method, path, token string, body io.Reader, header ...string) *http.Request {
 	h.t.Helper()
 	req, err := http.NewRequestWithContext(h.t.Context(), method, h.base+path, body)
 	require.NoError(h.t, err)
@@ -211,7 +211,7 @@ func (h *house) request(method, path, token string, body io.Reader, header ...st
 	return req
 }
 
-func (h *house) do(req *http.Request) answer {
+func (h *harness) do(req *http.Request) answer {
 	h.t.Helper()
 	res, err := h.http.Do(req)
 	require.NoError(h.t, err)
@@ -226,7 +226,7 @@ func (h *house) do(req *http.Request) answer {
 }
 
 // call sends a value, or a string as it is, as JSON.
-func (h *house) call(method, path, token string, body any, header ...string) answer {
+func (h *harness) call(method, path, token string, body any, header ...string) answer {
 	h.t.Helper()
 	var r io.Reader
 	switch b := body.(type) {
@@ -257,7 +257,7 @@ func match(change ...func(doc)) doc {
 }
 
 // task puts a task of the user into the ledger.
-func (h *house) task(user, id string, steps ...berth.Step) berth.Task {
+func (h *harness) task(user, id string, steps ...berth.Step) berth.Task {
 	h.t.Helper()
 	if len(steps) == 0 {
 		steps = []berth.Step{
@@ -280,7 +280,7 @@ func (h *house) task(user, id string, steps ...berth.Step) berth.Task {
 }
 
 // finish ends a task with a result.
-func (h *house) finish(t berth.Task, content string) berth.Task {
+func (h *harness) finish(t berth.Task, content string) berth.Task {
 	h.t.Helper()
 	mediaType := "text/plain; charset=utf-8"
 	if strings.HasPrefix(content, "{") {

@@ -29,12 +29,12 @@ func agent(id string, change ...func(doc)) doc {
 	return d
 }
 
-func (h *house) nodeToken() string { return h.token("agent", api.ScopeNode) }
+func (h *harness) nodeToken() string { return h.token("agent", api.ScopeNode) }
 
-func (h *house) operator() string { return h.token("olga", api.ScopeOperator) }
+func (h *harness) operator() string { return h.token("olga", api.ScopeOperator) }
 
 // join registers a node over HTTP and answers its generation.
-func (h *house) join(id string, change ...func(doc)) int64 {
+func (h *harness) join(id string, change ...func(doc)) int64 {
 	h.t.Helper()
 	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent(id, change...))
 	require.Equal(h.t, http.StatusOK, a.status, string(a.body))
@@ -42,12 +42,12 @@ func (h *house) join(id string, change ...func(doc)) int64 {
 }
 
 // seen waits until the API's copy of the fleet is so.
-func (h *house) seen(what string, is func(s *fleet.Snapshot) bool) {
+func (h *harness) seen(what string, is func(s *fleet.Snapshot) bool) {
 	h.t.Helper()
 	require.Eventually(h.t, func() bool { return is(h.fleet.Snapshot()) }, patience, time.Millisecond, what)
 }
 
-func (h *house) beat(id string, generation int64, change ...func(doc)) answer {
+func (h *harness) beat(id string, generation int64, change ...func(doc)) answer {
 	h.t.Helper()
 	d := doc{"generation": generation, "cpuUsage": 10, "memoryUsage": 20, "currentJobs": 1, "latencyMs": 3.5}
 	for _, c := range change {
@@ -59,7 +59,7 @@ func (h *house) beat(id string, generation int64, change ...func(doc)) answer {
 // L3, L4: a node registers, tells how it does, and leaves.
 func TestNode_Lifecycle_RegistersHeartbeatsWithdraws(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n1", with("hostname", "h1"), with("zone", "z1")))
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	d := a.json(t)
@@ -103,7 +103,7 @@ func TestNode_Lifecycle_RegistersHeartbeatsWithdraws(t *testing.T) {
 // P10: heartbeats that must change nothing tell the node to register again.
 func TestHeartbeat_UnknownGeneration_MustRegisterAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	old := h.join("n1")
 	now := h.join("n1", func(d doc) { d["incarnation"].(doc)["startedAt"] = 1_700_000_000_001 })
 	require.Greater(t, now, old)
@@ -126,7 +126,7 @@ func TestHeartbeat_UnknownGeneration_MustRegisterAgain(t *testing.T) {
 // S4: engines name their capabilities supportedExecutors.
 func TestRegister_SupportedExecutors_AreCapabilities(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("e1", without("capabilities"), with("kind", "engine"),
 		with("supportedExecutors", []string{"http", "llm"})))
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
@@ -136,7 +136,7 @@ func TestRegister_SupportedExecutors_AreCapabilities(t *testing.T) {
 
 func TestRegister_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	incarnation := func(key string, v any) func(doc) {
 		return func(d doc) { d["incarnation"].(doc)[key] = v }
 	}
@@ -210,7 +210,7 @@ func many(n int) []string {
 
 func TestHeartbeat_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	g := h.join("n1")
 	for name, tc := range map[string]struct {
 		change func(doc)
@@ -245,7 +245,7 @@ func TestHeartbeat_InvalidRequest_FieldNamed(t *testing.T) {
 // S11: the operator's orders are kept apart from health, over registrations, and reach the node with its heartbeats.
 func TestNodeSettings_CordonAndDrain_NodeExcluded(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	g := h.join("n1")
 	order := func(what string, body any) answer {
 		return h.call(http.MethodPost, "/v1/nodes/n1/"+what, h.operator(), body)
@@ -297,7 +297,7 @@ func TestNodeSettings_CordonAndDrain_NodeExcluded(t *testing.T) {
 // L10: a service of a node is passed over for a time.
 func TestMarkUnavailable_Service_NodeExcludedUntilItExpires(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.join("n1")
 	path := "/v1/nodes/n1/services/tts/unavailable"
 	ask := doc{"poolId": "translate:en-es", "services": []string{"tts"}}

@@ -20,7 +20,7 @@ import (
 // L4, L8, L9: an operator defines a pool, looks at it, changes it and takes it back.
 func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	op := h.operator()
 	h.join("n1", with("capabilities", []string{"translate:en-es", "gpu"}), with("zone", "z1"))
 	h.join("n2", with("capabilities", []string{"translate:en-es", "gpu"}))
@@ -78,7 +78,7 @@ func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 // A pool that matches nothing can be defined; the answer tells what is missing, and so does who asks it for a node.
 func TestAssign_PoolWithoutMatchingNode_MissingCapabilityNamed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.join("n1")
 	a := h.call(http.MethodPut, "/v1/pools/dream", h.operator(), doc{"capabilities": []string{"translate:en-es", "tpu"}, "strategy": "locality"})
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
@@ -106,7 +106,7 @@ func TestAssign_PoolWithoutMatchingNode_MissingCapabilityNamed(t *testing.T) {
 
 func TestPutPool_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	long := strings.Repeat("a", 129)
 	for name, tc := range map[string]struct {
 		id    string
@@ -157,7 +157,7 @@ func (cutOff) Setting(context.Context, ledger.SettingKind, string) (ledger.Setti
 // P6: a change that was kept and did not reach Redis is told so, and is made up for.
 func TestSetting_RedisWriteFails_SavedAndRetryRequested(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(d *api.Deps) { d.Ledger = cutOff{d.Ledger.(*ledger.Ledger)} })
+	h := newHarness(t, func(d *api.Deps) { d.Ledger = cutOff{d.Ledger.(*ledger.Ledger)} })
 	a := h.call(http.MethodPut, "/v1/tenants/acme/pool", h.operator(), doc{"poolId": "fast"})
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Contains(t, a.problem.Detail, "change saved but not yet applied")

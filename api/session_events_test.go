@@ -16,7 +16,7 @@ import (
 )
 
 // said appends events of a turn of alice's session s1, as its workflow does; it counts them from first.
-func (h *house) said(turn string, first int, events ...berth.SessionEvent) {
+func (h *harness) said(turn string, first int, events ...berth.SessionEvent) {
 	h.t.Helper()
 	data := make([]string, len(events))
 	for i, ev := range events {
@@ -31,7 +31,7 @@ func (h *house) said(turn string, first int, events ...berth.SessionEvent) {
 }
 
 // speak says a whole turn of n segments.
-func (h *house) speak(turn string, n int) {
+func (h *harness) speak(turn string, n int) {
 	h.t.Helper()
 	events := []berth.SessionEvent{{Type: berth.EventTurn}}
 	for i := range n {
@@ -51,9 +51,9 @@ func (s *sse) take(n int) []message {
 	return all
 }
 
-func listening(t *testing.T, change ...func(*api.Deps)) *house {
+func listening(t *testing.T, change ...func(*api.Deps)) *harness {
 	t.Helper()
-	h := newHouse(t, change...)
+	h := newHarness(t, change...)
 	_, err := h.ledger.PutSession(t.Context(), berth.Session{ID: "s1", UserID: "alice", SrcLang: "en", TgtLang: "es"})
 	require.NoError(t, err)
 	return h
@@ -61,7 +61,7 @@ func listening(t *testing.T, change ...func(*api.Deps)) *house {
 
 const s1Events = "/v1/sessions/s1/events"
 
-func TestSeveralTurnsThroughOneStream(t *testing.T) { // A8, A10
+func TestSessionEvents_SeveralTurns_ShareOneStream(t *testing.T) { // A8, A10
 	t.Parallel()
 	h := listening(t)
 	early := h.open(s1Events, h.token("alice")) // before the first turn
@@ -87,7 +87,7 @@ func TestSeveralTurnsThroughOneStream(t *testing.T) { // A8, A10
 	require.Equal(t, whole[4:], latest.take(6), "done did not end it")
 }
 
-func TestSessionEventsResume(t *testing.T) { // T15
+func TestSessionEvents_Resume_LosesNothing(t *testing.T) { // T15
 	t.Parallel()
 	h := listening(t)
 	h.speak("t-a", 4)
@@ -109,7 +109,7 @@ func TestSessionEventsResume(t *testing.T) { // T15
 	require.Equal(t, []string{"gap", "turn", "translation"}, names(future), "a future id gets all there is")
 }
 
-func TestSessionEventsSayWhatWasTrimmedOrLost(t *testing.T) { // T15, P5
+func TestSessionEvents_HistoryTrimmedOrLost_SendGap(t *testing.T) { // T15, P5
 	t.Parallel()
 	h := listening(t)
 	h.speak("t-a", 8)
@@ -129,7 +129,7 @@ func TestSessionEventsSayWhatWasTrimmedOrLost(t *testing.T) { // T15, P5
 	require.Equal(t, []string{"gap", "turn", "translation", "done"}, names(s.take(4)), "the same listener goes on")
 }
 
-func TestReturningListenersHearOfALossBeforeAnybodySpeaks(t *testing.T) { // T15, P5
+func TestSessionEvents_StreamLost_ReturningClientGetsGapFirst(t *testing.T) { // T15, P5
 	t.Parallel()
 	h := listening(t)
 	h.speak("t-a", 2)
@@ -151,7 +151,7 @@ func TestReturningListenersHearOfALossBeforeAnybodySpeaks(t *testing.T) { // T15
 	}
 }
 
-func TestListenersSurviveRedis(t *testing.T) { // L11
+func TestSessionEvents_RedisRestarts_Continue(t *testing.T) { // L11
 	t.Parallel()
 	h := listening(t)
 	h.speak("t-a", 1)
@@ -167,7 +167,7 @@ func TestListenersSurviveRedis(t *testing.T) { // L11
 	require.Equal(t, []string{"turn", "translation", "done"}, names(h.open(s1Events, h.token("alice")).take(3)))
 }
 
-func TestListenersOfASilentSessionHearHeartbeats(t *testing.T) {
+func TestSessionEvents_NoEvents_SendHeartbeats(t *testing.T) {
 	t.Parallel()
 	h := listening(t)
 	s := h.open(s1Events, h.token("alice"))
@@ -178,7 +178,7 @@ func TestListenersOfASilentSessionHearHeartbeats(t *testing.T) {
 	require.GreaterOrEqual(t, s.comments, 2)
 }
 
-func TestTicketsOfSessions(t *testing.T) { // X5
+func TestTicket_Session_OpensItsEventsOnly(t *testing.T) { // X5
 	t.Parallel()
 	h := listening(t)
 	h.task("alice", "s1") // a task of the same name
@@ -217,9 +217,9 @@ func TestTicketsOfSessions(t *testing.T) { // X5
 	}
 }
 
-func TestNoTaskHasTheStreamOfSomethingElse(t *testing.T) {
+func TestSubmit_ReservedService_IsRejected(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for _, service := range []string{lua.SessionService, lua.ConferenceService} {
 		a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(with("taskId", "s1"), with("serviceId", service)))
 		require.Equal(t, http.StatusBadRequest, a.status)
@@ -227,7 +227,7 @@ func TestNoTaskHasTheStreamOfSomethingElse(t *testing.T) {
 	}
 }
 
-func TestShutdownEndsListening(t *testing.T) { // X7
+func TestSessionEvents_Shutdown_End(t *testing.T) { // X7
 	t.Parallel()
 	h := listening(t, func(d *api.Deps) { d.Config.HeartbeatInterval = time.Minute })
 	h.speak("t-a", 0)

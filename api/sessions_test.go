@@ -14,7 +14,7 @@ import (
 )
 
 // node registers a translating node and waits until the API knows of it.
-func (h *house) node(id string, capabilities ...string) berth.Node {
+func (h *harness) node(id string, capabilities ...string) berth.Node {
 	h.t.Helper()
 	r, err := h.scripts.RegisterNode(h.t.Context(), berth.NodeSpec{
 		ID: id, Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
@@ -26,7 +26,7 @@ func (h *house) node(id string, capabilities ...string) berth.Node {
 }
 
 // session makes a session, English to Spanish unless languages are given.
-func (h *house) session(user, id string, languages ...string) answer {
+func (h *harness) session(user, id string, languages ...string) answer {
 	h.t.Helper()
 	if len(languages) == 0 {
 		languages = []string{"en", "es"}
@@ -34,9 +34,9 @@ func (h *house) session(user, id string, languages ...string) answer {
 	return h.call(http.MethodPut, "/v1/sessions/"+id, h.token(user), doc{"srcLang": languages[0], "tgtLang": languages[1]})
 }
 
-func TestSessionGetsAPool(t *testing.T) { // L5
+func TestPutSession_LanguagePair_GetsPool(t *testing.T) { // L5
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.node("n1", "translate:en-es", "translate:en-fr")
 	a := h.session("alice", "s1")
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
@@ -59,9 +59,9 @@ func TestSessionGetsAPool(t *testing.T) { // L5
 	require.Equal(t, "translate:en-fr", got.json(t)["preferredPool"])
 }
 
-func TestSessionOfATenant(t *testing.T) { // L5, L8
+func TestPutSession_Tenant_GetsItsPool(t *testing.T) { // L5, L8
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.node("n1", "translate:en-es", "gpu")
 	_, err := h.scripts.DefinePool(t.Context(), berth.Pool{ID: "zz-fast", Capabilities: []string{"translate:en-es", "gpu"}}, false)
 	require.NoError(t, err)
@@ -82,9 +82,9 @@ func TestSessionOfATenant(t *testing.T) { // L5, L8
 	require.Equal(t, "acme", h.call(http.MethodGet, "/v1/sessions/s2", h.token("alice"), nil).json(t)["tenantId"])
 }
 
-func TestATenantsPoolCountsAtOnce(t *testing.T) { // L5, L8
+func TestPutSession_TenantJustBound_GetsItsPool(t *testing.T) { // L5, L8
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.node("n1", "translate:en-es", "gpu")
 	root := h.token("root", "operator")
 	put := func(path string, body doc) {
@@ -104,9 +104,9 @@ func TestATenantsPoolCountsAtOnce(t *testing.T) { // L5, L8
 	}
 }
 
-func TestSessionAffinitySpreadsByTheRoutingKey(t *testing.T) { // L5
+func TestPutSession_SessionAffinity_SpreadsByRoutingKey(t *testing.T) { // L5
 	t.Parallel()
-	h := newHouse(t, func(d *api.Deps) { d.Config.SessionAffinity = true })
+	h := newHarness(t, func(d *api.Deps) { d.Config.SessionAffinity = true })
 	h.node("n1", "translate:en-es")
 	_, err := h.scripts.DefinePool(t.Context(), berth.Pool{ID: "other", Capabilities: []string{"translate:en-es"}}, false)
 	require.NoError(t, err)
@@ -121,9 +121,9 @@ func TestSessionAffinitySpreadsByTheRoutingKey(t *testing.T) { // L5
 	require.Len(t, kept, 1)
 }
 
-func TestSessionsAreTheirUsers(t *testing.T) { // X5
+func TestSessions_OtherUser_ReturnNotFound(t *testing.T) { // X5
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.node("n1", "translate:en-es", "translate:en-fr")
 	h.session("alice", "s1")
 	require.Equal(t, http.StatusNotFound, h.session("bob", "s1", "en", "fr").status)
@@ -145,9 +145,9 @@ func TestSessionsAreTheirUsers(t *testing.T) { // X5
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("bob"), job("r1")).status)
 }
 
-func TestBadSessions(t *testing.T) { // X6
+func TestPutSession_InvalidBody_NamesField(t *testing.T) { // X6
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.node("n1", "translate:en-es")
 	good := func(change ...func(doc)) doc {
 		d := doc{"srcLang": "en", "tgtLang": "es"}
@@ -190,9 +190,9 @@ func TestBadSessions(t *testing.T) { // X6
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil).status, "nothing half done")
 }
 
-func TestSessionsWhileRedisIsAway(t *testing.T) { // L11
+func TestSessions_RedisUnavailable_Return503(t *testing.T) { // L11
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.node("n1", "translate:en-es")
 	h.session("alice", "s1")
 	h.redis.Kill()
@@ -230,7 +230,7 @@ func TestSessionsWhileRedisIsAway(t *testing.T) { // L11
 }
 
 // unguarded ends the grace that follows a loss of data, so that a test need not wait for its end.
-func (h *house) unguarded() {
+func (h *harness) unguarded() {
 	h.t.Helper()
 	_, err := h.scripts.CheckGuard(h.t.Context())
 	require.NoError(h.t, err)

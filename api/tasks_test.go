@@ -24,7 +24,7 @@ func variable(key string, v any) func(doc) {
 
 func TestSubmitAnswersAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(), "X-Request-Id", "req-1",
 		"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	require.Equal(t, http.StatusAccepted, a.status, string(a.body))
@@ -54,7 +54,7 @@ func TestSubmitAnswersAtOnce(t *testing.T) {
 
 func TestSubmitOfAnImageStartsAtOCR(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
 	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(func(d doc) {
 		d["variables"] = doc{"resume": "I write Go.", "jobImage": doc{"assetId": image}}
@@ -66,7 +66,7 @@ func TestSubmitOfAnImageStartsAtOCR(t *testing.T) {
 
 func TestSubmitNamesTheWrongField(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
 	foreign := h.upload("bob", "posting.png", pngOf(t, 9, 9)).json(t)["assetId"]
 	for name, tc := range map[string]struct {
@@ -126,7 +126,7 @@ func TestSubmitNamesTheWrongField(t *testing.T) {
 
 func TestSubmitOfOtherMediaTypes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(), "Content-Type", "application/xml")
 	require.Equal(t, http.StatusUnsupportedMediaType, a.status, string(a.body))
 	require.Equal(t, berth.CodeUnsupportedMedia, a.problem.Code)
@@ -134,7 +134,7 @@ func TestSubmitOfOtherMediaTypes(t *testing.T) {
 
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	alice, bob := h.token("alice"), h.token("bob")
 	first := h.call(http.MethodPost, "/v1/tasks", alice, match(with("taskId", "t1")))
 	require.Equal(t, http.StatusAccepted, first.status)
@@ -166,7 +166,7 @@ func TestReplay(t *testing.T) {
 
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	submit := func(user string, body doc) answer {
 		return h.call(http.MethodPost, "/v1/tasks", h.token(user), body, "Idempotency-Key", "order 66")
 	}
@@ -197,7 +197,7 @@ func TestIdempotencyKey(t *testing.T) {
 
 func TestManyIdenticalSubmissionsAreOneTask(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	const n = 20
 	token := h.token("alice")
 	answers := make(chan answer, n)
@@ -221,7 +221,7 @@ func TestManyIdenticalSubmissionsAreOneTask(t *testing.T) {
 
 func TestSubmitWithoutWhatItNeeds(t *testing.T) {
 	t.Parallel()
-	check := func(t *testing.T, h *house, a answer) {
+	check := func(t *testing.T, h *harness, a answer) {
 		t.Helper()
 		require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
 		require.Equal(t, berth.CodeUnavailable, a.problem.Code)
@@ -233,7 +233,7 @@ func TestSubmitWithoutWhatItNeeds(t *testing.T) {
 	}
 	t.Run("Temporal", func(t *testing.T) {
 		t.Parallel()
-		h := newHouse(t)
+		h := newHarness(t)
 		h.starter.down.Store(true)
 		check(t, h, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(with("taskId", "t1"))))
 		h.starter.down.Store(false)
@@ -241,7 +241,7 @@ func TestSubmitWithoutWhatItNeeds(t *testing.T) {
 	})
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
-		h := newHouse(t)
+		h := newHarness(t)
 		h.redis.Kill()
 		check(t, h, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match()))
 		require.Zero(t, h.starter.submits.Load(), "nothing half done")
@@ -250,7 +250,7 @@ func TestSubmitWithoutWhatItNeeds(t *testing.T) {
 	})
 	t.Run("retry", func(t *testing.T) {
 		t.Parallel()
-		h := newHouse(t, func(d *api.Deps) { d.Starter = full{d.Starter} })
+		h := newHarness(t, func(d *api.Deps) { d.Starter = full{d.Starter} })
 		a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match())
 		require.Equal(t, http.StatusTooManyRequests, a.status)
 		require.Equal(t, "8", a.header.Get("Retry-After"))
@@ -261,7 +261,7 @@ func TestSubmitWithoutWhatItNeeds(t *testing.T) {
 
 func TestGetTask(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.task("alice", "t1")
 	d := h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)
 	require.Equal(t, "PENDING", d["status"])
@@ -302,7 +302,7 @@ func TestGetTask(t *testing.T) {
 
 func TestPollIntervalShortensAsTheEndNears(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	ocr := berth.Step{Name: berth.StepOCR, Mode: berth.ModeVision, Queue: "q_paid_vision", Model: "v"}
 	task := h.task("alice", "t1", append([]berth.Step{ocr}, h.task("alice", "t0").Steps...)...)
 	poll := func() any {
@@ -328,7 +328,7 @@ func TestPollIntervalShortensAsTheEndNears(t *testing.T) {
 
 func TestListTasks(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for _, id := range []string{"t1", "t2", "t3"} {
 		h.task("alice", id)
 	}
@@ -362,7 +362,7 @@ func TestListTasks(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.task("alice", "t1")
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, "/v1/tasks/t1", h.token("bob"), nil).status)
 	require.Empty(t, h.starter.cancels)

@@ -239,7 +239,7 @@ func (s *server) getTurn(ctx context.Context, in *turnInput) (*turnOutput, error
 		return nil, fmt.Errorf("get turn %s: %w", in.ID, err)
 	}
 	if user := callOf(ctx).user; t.UserID != user.UserID && !user.Operator() {
-		return nil, berth.Errorf(berth.CodeNotFound, "turn not found")
+		return nil, berth.Errorf(berth.CodeNotFound, workflows.TurnNotFound)
 	}
 	return &turnOutput{Body: turnView{
 		Turn: t, Links: workflowLinks{Temporal: s.workflowLink(workflows.TurnWorkflowID(t.ID), "")},

@@ -23,10 +23,10 @@ func job(requestID string, change ...func(doc)) doc {
 
 func segment(key string, v any) func(doc) { return func(d doc) { d["segment"].(doc)[key] = v } }
 
-// talking is a house with a node for English to Spanish and alice's session s1.
-func talking(t *testing.T, change ...func(*api.Deps)) *house {
+// talking is a harness with a node for English to Spanish and alice's session s1.
+func talking(t *testing.T, change ...func(*api.Deps)) *harness {
 	t.Helper()
-	h := newHouse(t, change...)
+	h := newHarness(t, change...)
 	h.node("n1", "translate:en-es")
 	h.unguarded()
 	a := h.session("alice", "s1")
@@ -34,12 +34,12 @@ func talking(t *testing.T, change ...func(*api.Deps)) *house {
 	return h
 }
 
-func (h *house) job(body doc) answer {
+func (h *harness) job(body doc) answer {
 	h.t.Helper()
 	return h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), body)
 }
 
-func TestJobsOfATurn(t *testing.T) { // A1, A3, A7
+func TestDispatchJob_Turn_FollowsAffinity(t *testing.T) { // A1, A3, A7
 	t.Parallel()
 	h := talking(t)
 	a := h.job(job("r1", with("speakerId", "Ana María")))
@@ -80,7 +80,7 @@ func TestJobsOfATurn(t *testing.T) { // A1, A3, A7
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/turns/t-unknown", h.token("alice"), nil).status)
 }
 
-func TestAskingAgainIsTheSameJob(t *testing.T) { // L6, P6
+func TestDispatchJob_SameRequest_IsOneJob(t *testing.T) { // L6, P6
 	t.Parallel()
 	h := talking(t)
 	first := h.job(job("r1")).json(t)
@@ -109,7 +109,7 @@ func TestAskingAgainIsTheSameJob(t *testing.T) { // L6, P6
 	require.Equal(t, first, h.job(job("r1")).json(t), "also after the turn is over")
 }
 
-func TestManyOfOneRequestAreOneJob(t *testing.T) { // P7
+func TestDispatchJob_ConcurrentRetries_AreOneJob(t *testing.T) { // P7
 	t.Parallel()
 	h := talking(t)
 	const n = 20
@@ -130,7 +130,7 @@ func TestManyOfOneRequestAreOneJob(t *testing.T) { // P7
 	require.Len(t, jobs, 1)
 }
 
-func TestBadJobs(t *testing.T) { // X6
+func TestDispatchJob_InvalidBody_NamesField(t *testing.T) { // X6
 	t.Parallel()
 	h := talking(t)
 	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
@@ -179,12 +179,12 @@ func TestBadJobs(t *testing.T) { // X6
 			require.NotContains(t, a.problem.Detail, `", `, "nothing is listed as a choice")
 		})
 	}
-	b, giveBack := h.starter.open()
-	defer giveBack()
+	b, unlock := h.starter.open()
+	defer unlock()
 	require.Zero(t, b.dispatches, "nothing half done")
 }
 
-func TestRefusedJobsSayWhy(t *testing.T) { // L9, S4
+func TestDispatchJob_NoNode_StatesReasons(t *testing.T) { // L9, S4
 	t.Parallel()
 	h := talking(t)
 	for i := range 4 {
@@ -198,9 +198,9 @@ func TestRefusedJobsSayWhy(t *testing.T) { // L9, S4
 	require.NotContains(t, h.log.String(), `"level":"ERROR"`, "a full fleet is no fault of ours")
 }
 
-func TestPoolsThatNoLongerServeAreLeft(t *testing.T) { // L5
+func TestDispatchJob_PoolNoLongerServes_ChoosesAnother(t *testing.T) { // L5
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.node("n1", "translate:en-es", "gpu")
 	_, err := h.scripts.DefinePool(t.Context(), berth.Pool{ID: "a-fast", Capabilities: []string{"translate:en-es", "gpu"}}, false)
 	require.NoError(t, err)
@@ -215,7 +215,7 @@ func TestPoolsThatNoLongerServeAreLeft(t *testing.T) { // L5
 	require.Equal(t, "translate:en-es", a.json(t)["poolId"])
 }
 
-func TestSessionsThatRedisHasLost(t *testing.T) { // L12
+func TestDispatchJob_RedisLostSession_IsRestored(t *testing.T) { // L12
 	t.Parallel()
 	h := talking(t)
 	turn := h.job(job("r1")).json(t)["turnId"]
@@ -229,7 +229,7 @@ func TestSessionsThatRedisHasLost(t *testing.T) { // L12
 	require.Equal(t, "alice", d["userId"])
 }
 
-func TestFinalize(t *testing.T) { // A1
+func TestFinalizeTurn_OpenTurn_Ends(t *testing.T) { // A1
 	t.Parallel()
 	h := talking(t)
 	turn, _ := h.job(job("r1")).json(t)["turnId"].(string)
@@ -255,13 +255,13 @@ func TestFinalize(t *testing.T) { // A1
 	require.Equal(t, http.StatusBadRequest, h.call(http.MethodGet, "/v1/turns/a%20b", h.token("alice"), nil).status)
 }
 
-func TestTurnsWhileTemporalIsAway(t *testing.T) { // L11
+func TestTurns_TemporalUnavailable_Return503(t *testing.T) { // L11
 	t.Parallel()
 	h := talking(t)
 	turn, _ := h.job(job("r1")).json(t)["turnId"].(string)
-	b, giveBack := h.starter.open()
+	b, unlock := h.starter.open()
 	b.away = errDown
-	giveBack()
+	unlock()
 	for _, a := range []answer{
 		h.job(job("r2")),
 		h.call(http.MethodPost, "/v1/turns/"+turn+"/finalize", h.token("alice"), nil),

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
+	"berth/internal/pause"
 	"berth/workflows"
 )
 
@@ -127,7 +128,7 @@ func (s *Starter) ReleaseConference(
 		if err = outcome(err); isNotRunning(err) {
 			err = berth.Errorf(berth.CodeConflict, "the conference has ended").With(err)
 		}
-		if berth.CodeOf(err) != berth.CodeUnavailable || try == releaseTries || pause(ctx, releasePause) != nil {
+		if berth.CodeOf(err) != berth.CodeUnavailable || try == releaseTries || !pause.For(ctx, releasePause) {
 			return err == nil, err
 		}
 	}

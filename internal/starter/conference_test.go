@@ -172,7 +172,7 @@ func (x *exchange) ask(t *testing.T, request string) (berth.Conference, bool, er
 	})
 }
 
-func TestOneConferencePerNumber(t *testing.T) { // C16
+func TestCreateConference_NumberInUse_SameRequestReplaysOthersConflict(t *testing.T) { // C16
 	t.Parallel()
 	x := &exchange{}
 	first, replay, err := x.ask(t, "r1")
@@ -201,7 +201,7 @@ func TestOneConferencePerNumber(t *testing.T) { // C16
 	}
 }
 
-func TestRefusedConferencesCanBeAskedForAgain(t *testing.T) { // C16
+func TestCreateConference_RefusedBefore_TriesAgain(t *testing.T) { // C16
 	t.Parallel()
 	x := &exchange{refuse: temporal.NewNonRetryableApplicationError("every unit is full", "node_full", nil)}
 	for n := range 3 {
@@ -221,7 +221,7 @@ func TestRefusedConferencesCanBeAskedForAgain(t *testing.T) { // C16
 	require.False(t, replay)
 }
 
-func TestConferencesWhileTemporalIsAway(t *testing.T) { // L11
+func TestConferenceCalls_TemporalUnavailable_ReturnUnavailable(t *testing.T) { // L11
 	t.Parallel()
 	x := &exchange{away: errors.New("connection refused")}
 	s := &starter.Starter{Client: x}
@@ -238,7 +238,7 @@ func TestConferencesWhileTemporalIsAway(t *testing.T) { // L11
 	require.NoError(t, err)
 }
 
-func TestEndingConferences(t *testing.T) { // C10
+func TestReleaseConference_LostUpdate_IsSentAgain(t *testing.T) { // C10
 	t.Parallel()
 	x := &exchange{}
 	s := &starter.Starter{Client: x}
@@ -266,7 +266,7 @@ func TestEndingConferences(t *testing.T) { // C10
 }
 
 // The server may give up waiting a moment before the caller's time is over: what was accepted is done all the same.
-func TestAnEndThatTakesItsTime(t *testing.T) { // C17
+func TestReleaseConference_ServerStopsWaiting_IsAccepted(t *testing.T) { // C17
 	t.Parallel()
 	x := &exchange{answer: client.NewWorkflowUpdateServiceTimeoutOrCanceledError(errors.New("stream terminated by RST_STREAM"))}
 	_, _, err := x.ask(t, "r1")

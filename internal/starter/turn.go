@@ -109,5 +109,5 @@ func noTurn(err error) error {
 	if err != nil && !isNotRunning(err) && berth.CodeOf(err) != berth.CodeNotFound {
 		return err
 	}
-	return berth.Errorf(berth.CodeNotFound, "turn not found")
+	return berth.Errorf(berth.CodeNotFound, workflows.TurnNotFound)
 }

@@ -168,7 +168,7 @@ func refused(err error) []string {
 	_ = errors.As(err, &r)
 	return []string{string(r.Code)}
 }
-func (s *server) finish()           { s.last().closed = true }
+func (s *server) finish()                { s.last().closed = true }
 func through(s *server) *starter.Starter { return &starter.Starter{Client: s} }
 
 func call(request string, change ...func(*starter.JobCall)) starter.JobCall {
@@ -184,7 +184,7 @@ func call(request string, change ...func(*starter.JobCall)) starter.JobCall {
 
 func running(c *starter.JobCall) { c.Running = true }
 
-func TestRefusedRequestsCanBeAskedAgain(t *testing.T) {
+func TestDispatch_RefusedBefore_TriesAgain(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := &server{full: 3}
@@ -239,7 +239,7 @@ func TestRefusedRequestsCanBeAskedAgain(t *testing.T) {
 	require.Len(t, s.runs, 4, "a turn that is over does not begin again")
 }
 
-func TestTurnsThatNeverWere(t *testing.T) { // A1
+func TestTurnCalls_NoTurn_ReturnNotFound(t *testing.T) { // A1
 	t.Parallel()
 	s := &server{}
 	_, _, err := through(s).Dispatch(t.Context(), call("r1", running))
@@ -260,7 +260,7 @@ func TestTurnsThatNeverWere(t *testing.T) { // A1
 	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err))
 }
 
-func TestFinalizingATurnThatIsOver(t *testing.T) {
+func TestFinalizeTurn_TurnEnded_StatesReason(t *testing.T) {
 	t.Parallel()
 	s := &server{}
 	_, _, err := through(s).Dispatch(t.Context(), call("r1"))
@@ -273,7 +273,7 @@ func TestFinalizingATurnThatIsOver(t *testing.T) {
 	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err))
 }
 
-func TestTemporalAway(t *testing.T) { // L11
+func TestTurnCalls_TemporalUnavailable_ReturnUnavailable(t *testing.T) { // L11
 	t.Parallel()
 	s := &server{away: errors.New("connection refused")}
 	_, _, err := through(s).Dispatch(t.Context(), call("r1"))

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
+	"berth/internal/pause"
 )
 
 const (
@@ -72,9 +73,10 @@ func submit[R any](ctx context.Context, s *Starter, u update) (R, error) {
 	for n := 0; refusedEarlier(err, u.submission); {
 		if reply, n, err = recall[R](ctx, s, u, n+1, 1); isNotRunning(err) {
 			// Each refusal stays in the workflow's history: slow down callers that retry too often.
-			if err = pause(ctx, min(time.Duration(n)*refusalPause, maxRefusalPause)); err == nil {
-				reply, err = send[R](ctx, s, u, n)
+			if !pause.For(ctx, min(time.Duration(n)*refusalPause, maxRefusalPause)) {
+				return reply, unavailable(ctx.Err())
 			}
+			reply, err = send[R](ctx, s, u, n)
 		}
 	}
 	if isNotRunning(err) {
@@ -104,18 +106,6 @@ func recall[R any](ctx context.Context, s *Starter, u update, n, unseen int) (re
 		}
 	}
 	return reply, n, berth.Errorf(berth.CodeUnavailable, "this request was refused %d times; use another request id", maxRefusals)
-}
-
-// pause waits; CodeUnavailable when the call has no time left.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return unavailable(ctx.Err())
-	}
 }
 
 // errNotRunning is the outcome of a workflow that is not running, whether it ever did or not.
