@@ -67,7 +67,7 @@ var codes = []CodeInfo{
 	{CodeRateLimited, http.StatusTooManyRequests, time.Second, debug, "too many requests of this user"},
 	{CodeQueueFull, http.StatusTooManyRequests, time.Second, debug, "the queue has reached its limit"},
 	{CodeUnavailable, http.StatusServiceUnavailable, 2 * time.Second, slog.LevelWarn, "Redis, Temporal or the database is unavailable"},
-	{CodeInternal, http.StatusInternalServerError, 0, slog.LevelError, "internal error; the server log has it under the request id"},
+	{CodeInternal, http.StatusInternalServerError, 0, slog.LevelError, "internal error; see the server log for this request id"},
 	{CodeDeadlineExceeded, 0, 0, debug, "the work exceeded its deadline"},
 	{CodeCancelled, http.StatusConflict, 0, debug, "the work was cancelled"},
 	{CodeProviderKey, 0, 0, debug, "the model provider rejected the server's key"},

@@ -1,5 +1,5 @@
 // Package api serves berth's HTTP API. JSON calls are described and validated by huma; events and assets have raw handlers
-// that are described by hand in the same OpenAPI document. All errors become problem details in one place. The package
+// with their own descriptions in the same OpenAPI document. All errors become problem details in one place. The package
 // keeps no state: any number of processes serve the same tasks.
 package api
 

@@ -17,7 +17,7 @@ import (
 	"berth/api"
 )
 
-// public are the routes that ask nobody for a token; everything else does.
+// public are the routes that need no token.
 var public = []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.yaml", "GET /openapi.json"}
 
 var braces = regexp.MustCompile(`{\w+}`)
@@ -217,7 +217,7 @@ func TestTicket_OtherTask_IsRejected(t *testing.T) {
 	for _, path := range []string{"/v1/tasks/t2/events", "/v1/tasks/t3/events", "/v1/tasks/t1", "/v1/tasks", "/v1/me"} {
 		require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, path+"?ticket="+ticket, "", nil).status, path)
 	}
-	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, url, "garbage", nil).status, "a bad header is not mended by a ticket")
+	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, url, "garbage", nil).status, "a ticket does not replace an invalid header")
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/tickets", h.token("bob"), doc{"taskId": "t1"}).status)
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/tickets", h.token("alice"), doc{"taskId": "t9"}).status)
 	require.NotContains(t, h.log.String(), ticket, "the query is not logged")

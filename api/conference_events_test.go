@@ -62,7 +62,7 @@ func TestConferenceEvents_Conference_StreamsUntilDone(t *testing.T) {
 	require.Contains(t, got[1].data, "no unit has room")
 	require.Contains(t, got[2].data, `"end":"end_time"`)
 
-	require.Equal(t, got, h.open(eventsPath, h.token("alice")).rest(), "also once it is over")
+	require.Equal(t, got, h.open(eventsPath, h.token("alice")).rest(), "also after it has ended")
 	require.Equal(t, got[1:], h.open(eventsPath, h.token("alice"), "Last-Event-ID", got[0].id).rest())
 	for _, id := range []string{got[2].id, "end"} {
 		require.Equal(t, http.StatusNoContent, h.do(h.request(http.MethodGet, eventsPath, h.token("alice"), nil, "Last-Event-ID", id)).status)
@@ -95,7 +95,7 @@ func TestConferenceEvents_RedisLostStream_SendStoredEnd(t *testing.T) { // P5, L
 	c := h.change(number, func(c *berth.Conference) { c.Status = berth.ConferenceAwaitingConnection })
 	h.announce(c, 2)
 	got := s.take(2)
-	require.Equal(t, []string{"gap", "conference"}, names(got), "the same listener goes on")
+	require.Equal(t, []string{"gap", "conference"}, names(got), "the same client continues")
 	var gap berth.ConferenceEvent
 	require.NoError(t, json.Unmarshal([]byte(got[0].data), &gap))
 	require.Equal(t, berth.ConferenceEvent{Type: berth.EventGap, E164: number, TS: gap.TS}, gap)
@@ -108,7 +108,7 @@ func TestConferenceEvents_RedisLostStream_SendStoredEnd(t *testing.T) { // P5, L
 	}
 	h.redis.Kill()
 	for _, id := range []string{"", "17-3"} {
-		require.Equal(t, []string{"done"}, names(h.open(eventsPath, h.token("alice"), "Last-Event-ID", id).rest()), "while Redis is away, too")
+		require.Equal(t, []string{"done"}, names(h.open(eventsPath, h.token("alice"), "Last-Event-ID", id).rest()), "also while Redis is unavailable")
 	}
 }
 

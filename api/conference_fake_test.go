@@ -18,7 +18,7 @@ type storedConference struct {
 	in workflows.ConferenceInput
 }
 
-// CreateConference opens the conference on unit u1, as the workflow does once everybody has agreed.
+// CreateConference opens the conference on unit u1, as the workflow does.
 func (s *fakeStarter) CreateConference(ctx context.Context, in workflows.ConferenceInput) (berth.Conference, bool, error) {
 	b, unlock := s.open()
 	defer unlock()
@@ -52,7 +52,7 @@ func (s *fakeStarter) CreateConference(ctx context.Context, in workflows.Confere
 	return c, false, s.keep(ctx, c)
 }
 
-// keep writes the conference down and tells of it, as the workflow does at each transition.
+// keep stores the conference and publishes the change, as the workflow does at each transition.
 func (s *fakeStarter) keep(ctx context.Context, c berth.Conference) error {
 	if err := s.ledger.SaveConference(ctx, c); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s *fakeStarter) ReleaseConference(ctx context.Context, e164 string, req wo
 	}
 	c, ok := b.conferences[e164]
 	if !ok || c.Status.Final() || c.ID != req.ConferenceID {
-		return false, berth.Errorf(berth.CodeConflict, "the conference is over")
+		return false, berth.Errorf(berth.CodeConflict, "the conference has ended")
 	}
 	b.releasedBy = append(b.releasedBy, req.By)
 	if b.slow {
@@ -106,7 +106,7 @@ func (s *fakeStarter) ReportUnits(_ context.Context, units []workflows.NodeRef) 
 	return nil
 }
 
-// change makes a transition of a conference, as its workflow does, and tells of it.
+// change makes a transition of a conference, as its workflow does.
 func (h *harness) change(e164 string, f func(c *berth.Conference)) berth.Conference {
 	h.t.Helper()
 	b, unlock := h.starter.open()

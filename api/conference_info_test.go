@@ -46,8 +46,8 @@ func TestConferenceInfo_NotOwner_IsRejected(t *testing.T) { // C20
 	a := h.tell(number, info(doc{"participants": []any{"ana"}, "locked": false}, with("full", true)))
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	require.Equal(t, http.StatusOK, h.tell(number, info(doc{"locked": nil, "recording": doc{}, "speaker": "ana"})).status)
-	told := doc{"participants": []any{"ana"}, "recording": doc{}, "speaker": "ana"}
-	require.Equal(t, told, h.live(), "merged")
+	reported := doc{"participants": []any{"ana"}, "recording": doc{}, "speaker": "ana"}
+	require.Equal(t, reported, h.live(), "merged")
 
 	for name, change := range map[string]func(doc){
 		"another unit":       with("nodeId", "u2"),
@@ -57,7 +57,7 @@ func TestConferenceInfo_NotOwner_IsRejected(t *testing.T) { // C20
 		a := h.tell(number, info(doc{"participants": []any{}}, change, with("full", true)))
 		require.Equal(t, http.StatusConflict, a.status, name)
 		require.Equal(t, berth.CodeConflict, a.problem.Code, name)
-		require.Equal(t, told, h.live(), name)
+		require.Equal(t, reported, h.live(), name)
 	}
 	require.Equal(t, doc{"u1": 2.0, "u2": 1.0}, h.dropped())
 	log := h.log.String()

@@ -17,7 +17,7 @@ func (h *harness) keyed(user, key string, body any) answer {
 	return h.call(http.MethodPost, "/v1/conferences", h.token(user), body, "Idempotency-Key", key)
 }
 
-// C16: whoever asks again with the same key gets the same conference, though its number was assigned.
+// C16: a retry with the same key returns the same conference, also with an assigned number.
 func TestCreateConference_SameKey_IsOneConference(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
@@ -66,7 +66,7 @@ func TestCreateConference_KeyAfterFailure_FindsConference(t *testing.T) {
 	require.Equal(t, "deleted", refused["status"], "under the number of the first time")
 
 	set(nil, nil)
-	require.Equal(t, http.StatusCreated, h.meet("bob", meeting(with("e164", "9991"))).status, "somebody takes the next one by name")
+	require.Equal(t, http.StatusCreated, h.meet("bob", meeting(with("e164", "9991"))).status, "another request takes the next number")
 	made := h.keyed("alice", "k1", body)
 	require.Equal(t, http.StatusCreated, made.status, string(made.body))
 	require.NotEqual(t, refused["conferenceId"], made.json(t)["conferenceId"])

@@ -178,7 +178,7 @@ func TestCreateConference_NoUnit_StatesReasons(t *testing.T) { // C16
 	require.Equal(t, http.StatusBadGateway, a.status)
 	require.Equal(t, berth.CodeUnitRefused, a.problem.Code)
 	require.Contains(t, a.problem.Detail, "licence")
-	require.NotContains(t, h.log.String(), `"level":"ERROR"`, "no fault of ours")
+	require.NotContains(t, h.log.String(), `"level":"ERROR"`, "not an internal error")
 	record := h.conference(http.MethodGet, number+"/record", h.token("alice"))
 	require.Equal(t, "deleted", record.json(t)["status"])
 	refuse(nil)
@@ -204,7 +204,7 @@ func TestCreateConference_InvalidBody_NamesField(t *testing.T) { // X6
 		"two ends":                  {meeting(endAt(time.Minute), with("durationMs", 1)), 400, "durationMs"},
 		"end in the past":           {meeting(endAt(-time.Second)), 400, "endAt"},
 		"end over 30 days":          {meeting(endAt(30*24*time.Hour + time.Minute)), 400, "endAt"},
-		"end that is no time":       {meeting(without("durationMs"), with("endAt", "soon")), 400, "endAt"},
+		"invalid end":               {meeting(without("durationMs"), with("endAt", "soon")), 400, "endAt"},
 		"no time":                   {meeting(with("durationMs", -1)), 400, "durationMs"},
 		"too much time":             {meeting(with("durationMs", int64(2592000001))), 400, "durationMs"},
 		"a number with a plus":      {meeting(with("e164", "+"+number)), 400, "e164"},

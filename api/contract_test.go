@@ -21,7 +21,7 @@ import (
 	"berth/lua"
 )
 
-var update = flag.Bool("update", false, "write openapi.yaml anew")
+var update = flag.Bool("update", false, "rewrite openapi.yaml")
 
 // idle is the router with dependencies that no request of these tests reaches.
 func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {

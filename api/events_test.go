@@ -395,7 +395,7 @@ func TestTaskEvents_StalledReader_IsDisconnectedAndResumes(t *testing.T) { // P1
 	})
 	require.Less(t, time.Since(start), 10*time.Second)
 
-	// it reads what it had and goes on behind that
+	// it reads the events in its buffers and resumes after them
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
 	last := ""
 	for {

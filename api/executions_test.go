@@ -83,7 +83,7 @@ func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 		unlock()
 		again = submit(full)
 		require.Equal(t, http.StatusAccepted, again.status, string(again.body))
-		require.Equal(t, doc{"executionId": "e1", "status": string(end), "nodeId": "n7", "replay": true}, again.json(t), "how it stands now")
+		require.Equal(t, doc{"executionId": "e1", "status": string(end), "nodeId": "n7", "replay": true}, again.json(t), "the current status")
 	}
 }
 
@@ -106,27 +106,27 @@ func TestSubmitExecution_InvalidBody_NamesField(t *testing.T) { // X6
 		status int
 		field  string
 	}{
-		"empty":                  {``, 400, ""},
-		"no executor":            {doc{}, 400, "executor"},
-		"odd executor":           {good(with("executor", "a b")), 400, "executor"},
-		"executor of lost pair":  {good(with("executor", "translate:en")), 400, "executor"},
-		"odd id":                 {good(with("executionId", "a/b")), 400, "executionId"},
-		"odd capability":         {good(with("requiredCapabilities", []string{"gpu", "-"})), 400, "requiredCapabilities[1]"},
-		"too many capabilities":  {good(with("requiredCapabilities", make([]string, 65))), 400, "requiredCapabilities"},
-		"capabilities too long":  {good(with("requiredCapabilities", long)), 400, "requiredCapabilities"},
-		"pool and capabilities":  {good(with("poolId", "p"), with("requiredCapabilities", []string{"gpu"})), 400, "poolId"},
-		"odd pool":               {good(with("poolId", "a b")), 400, "poolId"},
-		"unknown strategy":       {good(with("strategy", "fair")), 400, "strategy"},
-		"no time":                {good(with("timeoutMs", -1)), 400, "timeoutMs"},
-		"too much time":          {good(with("deadlineMs", 86400001)), 400, "deadlineMs"},
-		"odd instance":           {good(with("instanceId", "a b")), 400, "instanceId"},
-		"host of lines":          {good(with("host", "a\nb")), 400, "host"},
-		"zone of lines":          {good(with("zone", "a\rb")), 400, "zone"},
-		"input too large":        {good(with("input", strings.Repeat("x", berth.MaxExecutionBytes))), 413, "input"},
-		"unknown field":          {good(with("priority", 1)), 400, "priority"},
-		"input that is no JSON":  {`{"executor": "render", "input": {]}`, 400, "body"},
-		"deadline of text":       {good(with("deadlineMs", "soon")), 400, "deadlineMs"},
-		"an execution of nobody": {good(with("executionId", "")), 202, ""},
+		"empty":                 {``, 400, ""},
+		"no executor":           {doc{}, 400, "executor"},
+		"odd executor":          {good(with("executor", "a b")), 400, "executor"},
+		"executor of lost pair": {good(with("executor", "translate:en")), 400, "executor"},
+		"odd id":                {good(with("executionId", "a/b")), 400, "executionId"},
+		"odd capability":        {good(with("requiredCapabilities", []string{"gpu", "-"})), 400, "requiredCapabilities[1]"},
+		"too many capabilities": {good(with("requiredCapabilities", make([]string, 65))), 400, "requiredCapabilities"},
+		"capabilities too long": {good(with("requiredCapabilities", long)), 400, "requiredCapabilities"},
+		"pool and capabilities": {good(with("poolId", "p"), with("requiredCapabilities", []string{"gpu"})), 400, "poolId"},
+		"odd pool":              {good(with("poolId", "a b")), 400, "poolId"},
+		"unknown strategy":      {good(with("strategy", "fair")), 400, "strategy"},
+		"no time":               {good(with("timeoutMs", -1)), 400, "timeoutMs"},
+		"too much time":         {good(with("deadlineMs", 86400001)), 400, "deadlineMs"},
+		"odd instance":          {good(with("instanceId", "a b")), 400, "instanceId"},
+		"host of lines":         {good(with("host", "a\nb")), 400, "host"},
+		"zone of lines":         {good(with("zone", "a\rb")), 400, "zone"},
+		"input too large":       {good(with("input", strings.Repeat("x", berth.MaxExecutionBytes))), 413, "input"},
+		"unknown field":         {good(with("priority", 1)), 400, "priority"},
+		"invalid JSON input":    {`{"executor": "render", "input": {]}`, 400, "body"},
+		"deadline of text":      {good(with("deadlineMs", "soon")), 400, "deadlineMs"},
+		"empty id":              {good(with("executionId", "")), 202, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			waitFor(t, "the fleet to be read", func() bool { return h.fleet.Writable() == nil })

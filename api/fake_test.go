@@ -66,7 +66,7 @@ func (s *fakeWorkflows) Dispatch(ctx context.Context, job starter.JobCall) (work
 	t, known := b.turns[job.Turn.TurnID]
 	switch {
 	case known && (t.UserID != req.UserID || t.SessionID != req.SessionID), !known && job.Running:
-		return workflows.DispatchReply{}, false, berth.Errorf(berth.CodeNotFound, "there is no such turn")
+		return workflows.DispatchReply{}, false, berth.Errorf(berth.CodeNotFound, "turn not found")
 	case !known:
 		t = &storedTurn{in: job.Turn, outcomes: map[string]workflows.DispatchReply{}, Turn: berth.Turn{
 			ID: job.Turn.TurnID, SessionID: job.Turn.SessionID, UserID: job.Turn.UserID, Status: berth.TurnOpen,
@@ -116,7 +116,7 @@ func (s *fakeWorkflows) FinalizeTurn(
 	t, ok := b.turns[turnID]
 	switch {
 	case !ok || t.UserID != req.UserID:
-		return workflows.FinalizeReply{}, berth.Errorf(berth.CodeNotFound, "there is no such turn")
+		return workflows.FinalizeReply{}, berth.Errorf(berth.CodeNotFound, "turn not found")
 	case t.Status != berth.TurnOpen:
 		return workflows.FinalizeReply{}, berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized")
 	}
@@ -132,7 +132,7 @@ func (s *fakeWorkflows) GetTurn(_ context.Context, turnID string) (berth.Turn, e
 	}
 	t, ok := b.turns[turnID]
 	if !ok {
-		return berth.Turn{}, berth.Errorf(berth.CodeNotFound, "there is no such turn")
+		return berth.Turn{}, berth.Errorf(berth.CodeNotFound, "turn not found")
 	}
 	return t.Turn, nil
 }
@@ -168,7 +168,7 @@ func (s *fakeWorkflows) GetExecution(_ context.Context, id string) (berth.Execut
 	}
 	ex, ok := b.executions[id]
 	if !ok {
-		return berth.Execution{}, berth.Errorf(berth.CodeNotFound, "there is no such execution")
+		return berth.Execution{}, berth.Errorf(berth.CodeNotFound, "execution not found")
 	}
 	return ex.Execution, nil
 }

@@ -152,7 +152,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	return h
 }
 
-// logBuffer keeps the log; whoever holds the buffer may use it.
+// logBuffer keeps the log. The channel holds the buffer while no call uses it.
 type logBuffer struct{ held chan *bytes.Buffer }
 
 func newLog() *logBuffer {

@@ -126,7 +126,7 @@ func TestSessionEvents_HistoryTrimmedOrLost_SendGap(t *testing.T) { // T15, P5
 
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
 	h.speak("t-b", 1)
-	require.Equal(t, []string{"gap", "turn", "translation", "done"}, names(s.take(4)), "the same listener goes on")
+	require.Equal(t, []string{"gap", "turn", "translation", "done"}, names(s.take(4)), "the same client continues")
 }
 
 func TestSessionEvents_StreamLost_ReturningClientGetsGapFirst(t *testing.T) { // T15, P5
@@ -136,7 +136,7 @@ func TestSessionEvents_StreamLost_ReturningClientGetsGapFirst(t *testing.T) { //
 	last := h.open(s1Events, h.token("alice")).take(4)[3]
 	for _, id := range []string{last.id, "99999999999999-1"} {
 		require.NoError(t, h.client.FlushAll(t.Context()).Err())
-		first := h.open(s1Events, h.token("alice"), "Last-Event-ID", id) // opens the stream anew
+		first := h.open(s1Events, h.token("alice"), "Last-Event-ID", id) // opens the stream again
 		gap := first.take(1)[0]
 		require.Equal(t, "gap", gap.event)
 		var ev berth.SessionEvent
@@ -171,10 +171,10 @@ func TestSessionEvents_NoEvents_SendHeartbeats(t *testing.T) {
 	t.Parallel()
 	h := listening(t)
 	s := h.open(s1Events, h.token("alice"))
-	heard := make(chan []message, 1)
-	go func() { heard <- s.take(2) }()
+	received := make(chan []message, 1)
+	go func() { received <- s.take(2) }()
 	time.AfterFunc(5*100*time.Millisecond, func() { h.speak("t-a", 0) })
-	require.Equal(t, []string{"turn", "done"}, names(<-heard))
+	require.Equal(t, []string{"turn", "done"}, names(<-received))
 	require.GreaterOrEqual(t, s.comments, 2)
 }
 

@@ -91,7 +91,7 @@ func TestPutSession_TenantJustBound_GetsItsPool(t *testing.T) { // L5, L8
 		a := h.call(http.MethodPut, path, root, body)
 		require.Less(t, a.status, 300, string(a.body))
 	}
-	for i := range 20 { // the snapshot follows a little later, or already has: nobody can tell
+	for i := range 20 { // the snapshot may be updated before or after
 		id := fmt.Sprint("s", i)
 		put("/v1/pools/zz-"+id, doc{"capabilities": []string{"translate:en-es", "gpu"}})
 		put("/v1/tenants/acme/pool", doc{"poolId": "zz-" + id})
@@ -162,19 +162,19 @@ func TestPutSession_InvalidBody_NamesField(t *testing.T) { // X6
 		status int
 		field  string
 	}{
-		"no body":                 {"s1", ``, 400, ""},
-		"unknown source":          {"s1", good(with("srcLang", "xx")), 400, "srcLang"},
-		"a language by name":      {"s1", good(with("tgtLang", "Spanish")), 400, "tgtLang"},
-		"no target":               {"s1", good(without("tgtLang")), 400, "tgtLang"},
-		"empty target":            {"s1", good(with("tgtLang", "")), 400, "tgtLang"},
-		"nothing to translate":    {"s1", good(with("tgtLang", "en")), 400, "tgtLang"},
-		"odd tenant":              {"s1", good(with("tenantId", "a b")), 400, "tenantId"},
-		"odd routing key":         {"s1", good(with("routingKey", "a\nb")), 400, "routingKey"},
-		"unknown field":           {"s1", good(with("pool", "x")), 400, "pool"},
-		"odd id":                  {"s%20", good(), 400, "id"},
-		"id with a slash":         {"a%2Fb", good(), 400, "id"},
-		"id too long":             {strings.Repeat("s", 129), good(), 400, "id"},
-		"a pair that nobody does": {"s1", good(with("tgtLang", "zh")), 503, ""},
+		"no body":              {"s1", ``, 400, ""},
+		"unknown source":       {"s1", good(with("srcLang", "xx")), 400, "srcLang"},
+		"a language by name":   {"s1", good(with("tgtLang", "Spanish")), 400, "tgtLang"},
+		"no target":            {"s1", good(without("tgtLang")), 400, "tgtLang"},
+		"empty target":         {"s1", good(with("tgtLang", "")), 400, "tgtLang"},
+		"nothing to translate": {"s1", good(with("tgtLang", "en")), 400, "tgtLang"},
+		"odd tenant":           {"s1", good(with("tenantId", "a b")), 400, "tenantId"},
+		"odd routing key":      {"s1", good(with("routingKey", "a\nb")), 400, "routingKey"},
+		"unknown field":        {"s1", good(with("pool", "x")), 400, "pool"},
+		"odd id":               {"s%20", good(), 400, "id"},
+		"id with a slash":      {"a%2Fb", good(), 400, "id"},
+		"id too long":          {strings.Repeat("s", 129), good(), 400, "id"},
+		"unserved pair":        {"s1", good(with("tgtLang", "zh")), 503, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.call(http.MethodPut, "/v1/sessions/"+c.id, h.token("alice"), c.body)
@@ -223,7 +223,7 @@ func TestSessions_RedisUnavailable_Return503(t *testing.T) { // L11
 		require.NotEmpty(t, early.header.Get("Retry-After"))
 	}
 	h.unguarded()
-	require.Equal(t, berth.CodeNoNode, h.session("alice", "s2").problem.Code, "nobody came back in time")
+	require.Equal(t, berth.CodeNoNode, h.session("alice", "s2").problem.Code, "no node registered again in time")
 	h.node("n1", "translate:en-es")
 	a := h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), job("r1"))
 	require.Equal(t, http.StatusOK, a.status, "the session is decided again from its row: %s", a.body)

@@ -67,7 +67,7 @@ func TestDispatchJob_Turn_FollowsAffinity(t *testing.T) { // A1, A3, A7
 	a = h.job(job("r5", with("turnId", "t-unknown")))
 	require.Equal(t, http.StatusNotFound, a.status)
 	other := h.job(job("r6")).json(t)
-	require.NotEqual(t, turn, other["turnId"], "two people are two turns (A8)")
+	require.NotEqual(t, turn, other["turnId"], "two speakers have two turns (A8)")
 
 	got := h.call(http.MethodGet, "/v1/turns/"+turn, h.token("alice"), nil)
 	require.Equal(t, http.StatusOK, got.status, string(got.body))
@@ -106,7 +106,7 @@ func TestDispatchJob_SameRequest_IsOneJob(t *testing.T) { // L6, P6
 		require.Equal(t, "requestId", a.problem.Field, name)
 	}
 	require.Equal(t, http.StatusOK, h.call(http.MethodPost, "/v1/turns/"+first["turnId"].(string)+"/finalize", h.token("alice"), nil).status)
-	require.Equal(t, first, h.job(job("r1")).json(t), "also after the turn is over")
+	require.Equal(t, first, h.job(job("r1")).json(t), "also after the turn has ended")
 }
 
 func TestDispatchJob_ConcurrentRetries_AreOneJob(t *testing.T) { // P7
@@ -195,7 +195,7 @@ func TestDispatchJob_NoNode_StatesReasons(t *testing.T) { // L9, S4
 	require.Equal(t, berth.CodeNodeFull, a.problem.Code)
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, a.problem.Reasons)
 	require.Equal(t, "1", a.header.Get("Retry-After"))
-	require.NotContains(t, h.log.String(), `"level":"ERROR"`, "a full fleet is no fault of ours")
+	require.NotContains(t, h.log.String(), `"level":"ERROR"`, "a full fleet is not an internal error")
 }
 
 func TestDispatchJob_PoolNoLongerServes_ChoosesAnother(t *testing.T) { // L5

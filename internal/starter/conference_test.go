@@ -23,7 +23,7 @@ import (
 
 const number = "8613800138000"
 
-// exchange stands for Temporal and one number's workflow: its runs, and what each update of a run came to.
+// exchange simulates Temporal and one number's workflow: its runs and the outcome of each update.
 type exchange struct {
 	client.Client
 	away     error
@@ -186,11 +186,11 @@ func TestCreateConference_NumberInUse_SameRequestReplaysOthersConflict(t *testin
 	require.Equal(t, berth.CodeConflict, berth.CodeOf(err))
 	require.Len(t, x.runs, 1)
 
-	for n := range 3 { // the number again and again, by the same request
+	for n := range 3 { // the same request reuses the number
 		x.end()
 		next, replay, err := x.ask(t, "r1")
 		require.NoError(t, err)
-		require.False(t, replay, "what was said of the last one says nothing of this one")
+		require.False(t, replay, "the outcome of the last conference does not decide this one")
 		require.NotEqual(t, first.ID, next.ID)
 		require.Len(t, x.runs, n+2)
 		again, replay, err := x.ask(t, "r1")
@@ -209,7 +209,7 @@ func TestCreateConference_RefusedBefore_TriesAgain(t *testing.T) { // C16
 		var refusal *berth.Refusal
 		require.ErrorAs(t, err, &refusal)
 		require.Equal(t, berth.CodeNodeFull, refusal.Code)
-		require.Len(t, x.runs, n+1, "asked anew each time")
+		require.Len(t, x.runs, n+1, "each request is decided again")
 	}
 	x.refuse = temporal.NewNonRetryableApplicationError("no licence", berth.ErrorRefused, nil)
 	_, _, err := x.ask(t, "r1")

@@ -18,7 +18,7 @@ import (
 	"berth/workflows"
 )
 
-// server stands for Temporal and one turn's workflow: runs, and what each update of a run came to.
+// server simulates Temporal and one turn's workflow: its runs and the outcome of each update.
 type server struct {
 	client.Client
 	away  error
@@ -231,12 +231,12 @@ func TestDispatch_RefusedBefore_TriesAgain(t *testing.T) {
 		}
 		for _, request := range []string{"r1", "r2", "r3"} {
 			_, _, err = through(s).Dispatch(ctx, call(request, running, foreign))
-			require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "nothing is said of another's turn")
+			require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "another user's turn is not revealed")
 		}
 	}
 	_, _, err = through(s).Dispatch(ctx, call("r3", running))
 	require.Equal(t, berth.CodeTurnFinalized, berth.CodeOf(err))
-	require.Len(t, s.runs, 4, "a turn that is over does not begin again")
+	require.Len(t, s.runs, 4, "an ended turn does not start again")
 }
 
 func TestTurnCalls_NoTurn_ReturnNotFound(t *testing.T) { // A1
@@ -268,7 +268,7 @@ func TestFinalizeTurn_TurnEnded_StatesReason(t *testing.T) {
 	s.finish()
 	_, err = through(s).FinalizeTurn(t.Context(), "t", workflows.FinalizeRequest{UserID: "alice"})
 	require.Equal(t, berth.CodeTurnFinalized, berth.CodeOf(err))
-	require.ErrorContains(t, err, "finalized (timeout)", "it tells how it ended")
+	require.ErrorContains(t, err, "finalized (timeout)", "states how it ended")
 	_, err = through(s).FinalizeTurn(t.Context(), "t", workflows.FinalizeRequest{UserID: "bob"})
 	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err))
 }
@@ -278,9 +278,9 @@ func TestTurnCalls_TemporalUnavailable_ReturnUnavailable(t *testing.T) { // L11
 	s := &server{away: errors.New("connection refused")}
 	_, _, err := through(s).Dispatch(t.Context(), call("r1"))
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
-	var told *berth.Error
-	require.ErrorAs(t, err, &told)
-	require.NotContains(t, told.Message, "connection refused")
+	var shown *berth.Error
+	require.ErrorAs(t, err, &shown)
+	require.NotContains(t, shown.Message, "connection refused")
 	_, err = through(s).FinalizeTurn(t.Context(), "t", workflows.FinalizeRequest{UserID: "alice"})
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
 	s.away = nil
