@@ -39,8 +39,8 @@ func (s *server) assetRoutes() {
 	file := &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "PNG, JPEG or WebP, or text in UTF-8"}
 	s.route(huma.Operation{
 		OperationID: "upload-asset", Method: http.MethodPost, Path: "/v1/assets", Tags: []string{"assets"},
-		Summary: "Store an image or a text, to be used in a task's variables",
-		Description: "The content decides what it is, whatever the request claims. 413 over the size limit, " +
+		Summary: "Upload an image or a text for a task's variables",
+		Description: "The media type is detected from the content. 413 over the size limit, " +
 			"415 for other kinds. Uploading the same content again gives the same id.",
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"multipart/form-data": {Schema: &huma.Schema{
@@ -54,10 +54,10 @@ func (s *server) assetRoutes() {
 	}, forUser, s.upload)
 	s.route(huma.Operation{
 		OperationID: "get-asset", Method: http.MethodGet, Path: "/v1/assets/{id}", Tags: []string{"assets"},
-		Summary:    "The content of one's own asset",
+		Summary:    "Download an asset",
 		Parameters: []*huma.Param{idParam()},
 		Responses: map[string]*huma.Response{"200": {
-			Description: "The content, in its own media type",
+			Description: "The content with its media type",
 			Content:     map[string]*huma.MediaType{"*/*": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}},
 		}},
 	}, forUser, s.download)
@@ -89,7 +89,7 @@ func (s *server) upload(c echo.Context) error {
 		return err
 	}
 	if strings.HasPrefix(declared, "image/") && asset.Kind != berth.AssetImage {
-		return unsupported(fmt.Sprintf("the file is said to be %s, but is a text", declared))
+		return unsupported(fmt.Sprintf("the file is declared as %s but contains text", declared))
 	}
 	asset.UserID, asset.Name, asset.CreatedAt = callOf(c.Request().Context()).user.UserID, name, s.Clock()
 	a, err := s.Ledger.PutAsset(c.Request().Context(), asset)
@@ -102,7 +102,7 @@ func (s *server) upload(c echo.Context) error {
 	})
 }
 
-// readFile takes the part "file" and the type it is declared as out of a multipart body, holding no more than the limit in memory.
+// readFile returns the part "file" of a multipart body with its declared type. It buffers no more than the limit.
 func (s *server) readFile(c echo.Context) (name, declared string, content []byte, err error) {
 	limit, req := s.Config.MaxUploadBytes, c.Request()
 	if mt, _, err := mime.ParseMediaType(req.Header.Get(echo.HeaderContentType)); err != nil || mt != "multipart/form-data" {
@@ -155,7 +155,7 @@ func (s *server) readFile(c echo.Context) (name, declared string, content []byte
 	}
 }
 
-// multipartError is for bodies that are cut off, too slow, or no multipart at all.
+// multipartError translates errors of incomplete, slow or invalid multipart bodies.
 func multipartError(err error) error {
 	if errors.Is(err, multipart.ErrMessageTooLarge) {
 		return berth.Errorf(berth.CodeTooLarge, "the parts have too many headers").With(err)
@@ -168,7 +168,7 @@ func multipartError(err error) error {
 	return e
 }
 
-// fileName keeps what a person would recognise: the last element, printable, short.
+// fileName returns the last element of a path, printable and short.
 func fileName(part *multipart.Part) string {
 	name := path.Base(strings.ReplaceAll(part.FileName(), `\`, "/"))
 	name = strings.Map(func(r rune) rune {
@@ -186,7 +186,7 @@ func fileName(part *multipart.Part) string {
 	return name
 }
 
-// inspect decides by the content what an upload is (X6).
+// inspect detects the media type of an upload from its content.
 func inspect(content []byte) (berth.Asset, error) {
 	if len(content) == 0 {
 		return berth.Asset{}, berth.Invalid("file", "must not be empty")
@@ -208,7 +208,7 @@ func checkImage(content []byte, format string) error {
 		return e.With(err)
 	}
 	if !complete(content, format) {
-		return unsupported(fmt.Sprintf("the %s image is cut off; accepted are %s", strings.ToUpper(format), acceptedMedia))
+		return unsupported(fmt.Sprintf("the %s image is truncated; accepted are %s", strings.ToUpper(format), acceptedMedia))
 	}
 	if cfg.Width > maxSide || cfg.Height > maxSide || cfg.Width*cfg.Height > maxPixels {
 		return &berth.Error{
@@ -219,8 +219,8 @@ func checkImage(content []byte, format string) error {
 	return nil
 }
 
-// complete tells whether the end of the image is there, without decoding all of it: PNG and JPEG end with a mark, which
-// some programs write more behind, and WebP begins with its length.
+// complete reports whether an image contains its end, without decoding it: PNG and JPEG have an end marker, which other
+// data may follow, and WebP starts with its length.
 func complete(content []byte, format string) bool {
 	switch format {
 	case "png":
@@ -235,7 +235,7 @@ func complete(content []byte, format string) bool {
 func textAsset(content []byte) (berth.Asset, error) {
 	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
 	if !utf8.Valid(content) || bytes.ContainsRune(content, 0) {
-		return berth.Asset{}, unsupported("a text must be UTF-8; accepted are " + acceptedMedia)
+		return berth.Asset{}, unsupported("text must be UTF-8; accepted are " + acceptedMedia)
 	}
 	if err := checkText("file", string(content)); err != nil {
 		return berth.Asset{}, err
@@ -249,7 +249,7 @@ func unsupported(msg string) *berth.Error {
 	return &berth.Error{Code: berth.CodeUnsupportedMedia, Field: "file", Message: msg}
 }
 
-// download sends an asset so that no browser takes it for a page of ours.
+// download sends an asset with headers that keep browsers from rendering it as a page.
 func (s *server) download(c echo.Context) error {
 	if err := berth.ValidID("id", c.Param("id")); err != nil {
 		return err

@@ -44,8 +44,8 @@ type stepView struct {
 	Model string         `json:"model"`
 	State string         `json:"state" enum:"waiting,current,done,failed,cancelled"`
 	// OutputAssetID and Provider are known once the step is recorded; lists leave them out.
-	OutputAssetID string `json:"outputAssetId,omitempty" doc:"What the step made, at /v1/assets/{id}"`
-	Provider      string `json:"provider,omitempty" doc:"Who answered"`
+	OutputAssetID string `json:"outputAssetId,omitempty" doc:"Asset that the step stored, see /v1/assets/{id}"`
+	Provider      string `json:"provider,omitempty" doc:"Provider that answered"`
 }
 
 type taskError struct {
@@ -67,7 +67,7 @@ type taskOutput struct{ Body taskView }
 
 type listInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
-	Cursor string `query:"cursor" maxLength:"200" doc:"nextCursor of the page before"`
+	Cursor string `query:"cursor" maxLength:"200" doc:"nextCursor of the previous page"`
 }
 
 type listOutput struct {
@@ -80,7 +80,7 @@ type listOutput struct {
 type cancelOutput struct {
 	Body struct {
 		TaskID     string           `json:"taskId"`
-		Status     berth.TaskStatus `json:"status" doc:"Still the status before: the events tell of the end"`
+		Status     berth.TaskStatus `json:"status" doc:"Status before the cancellation; the events report the end"`
 		Cancelling bool             `json:"cancelling"`
 	}
 }
@@ -89,16 +89,16 @@ func (s *server) taskRoutes() {
 	s.submitRoute()
 	register(s, huma.Operation{
 		OperationID: "get-task", Method: http.MethodGet, Path: "/v1/tasks/{id}", Tags: []string{"tasks"},
-		Summary: "A task's status and result",
+		Summary: "Get a task's status and result",
 	}, forUser, s.getTask)
 	register(s, huma.Operation{
 		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"},
-		Summary: "One's own tasks, newest first, without their results",
+		Summary: "List your tasks, newest first, without results",
 	}, forUser, s.listTasks)
 	register(s, huma.Operation{
 		OperationID: "cancel-task", Method: http.MethodDelete, Path: "/v1/tasks/{id}", Tags: []string{"tasks"},
 		Summary:       "Cancel a task",
-		Description:   "Leaving the event stream cancels nothing; this does (T25). 409 when the task has ended.",
+		Description:   "Closing the event stream does not cancel a task. 409 when the task has ended.",
 		DefaultStatus: http.StatusAccepted,
 	}, forUser, s.cancelTask)
 }
@@ -151,7 +151,7 @@ func (s *server) cancelTask(ctx context.Context, in *taskInput) (*cancelOutput, 
 		return nil, alreadyEnded(t)
 	}
 	if err := s.Starter.CancelTask(ctx, t.ID); err != nil {
-		// it may have ended meanwhile: then the row says so
+		// it may have ended meanwhile: then the row has the outcome
 		if now, rerr := s.Ledger.GetUserTask(ctx, user, in.ID); rerr == nil && now.Status.Final() {
 			return nil, alreadyEnded(now)
 		}
@@ -163,16 +163,16 @@ func (s *server) cancelTask(ctx context.Context, in *taskInput) (*cancelOutput, 
 }
 
 func alreadyEnded(t berth.Task) error {
-	return berth.Errorf(berth.CodeConflict, "the task has already ended as %s", t.Status)
+	return berth.Errorf(berth.CodeConflict, "task already finished (status %s)", t.Status)
 }
 
-// resultAsset holds what a completed task answered; empty for the others.
+// resultAsset returns the result of a completed task, the zero value for other tasks.
 func (s *server) resultAsset(ctx context.Context, t berth.Task) (berth.Asset, error) {
 	if t.Status != berth.TaskCompleted || t.ResultAssetID == "" {
 		return berth.Asset{}, nil
 	}
 	a, err := s.Ledger.GetAsset(ctx, t.UserID, t.ResultAssetID)
-	if berth.CodeOf(err) == berth.CodeNotFound { // our loss, not the caller's mistake
+	if berth.CodeOf(err) == berth.CodeNotFound { // data loss, not the caller's mistake
 		return a, berth.Errorf(berth.CodeInternal, "the result of task %s", t.ID).With(err)
 	}
 	return a, err
@@ -216,7 +216,8 @@ func stepState(t berth.Task, i int) string {
 	}
 }
 
-// pollAfter is how long a poller should wait: 20, 10, 5 and 3 s as the end nears (T9), 0 once it is there.
+// pollAfter returns the recommended time until the next poll: 20, 10, 5 and 3 s as the end nears, 0 for a task that has
+// ended.
 func pollAfter(t berth.Task) time.Duration {
 	if t.Status.Final() {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"berth/internal/llm"
 )
 
-// Catalog plans the model calls of a task; *llm.Catalog is one.
+// Catalog plans the model calls of a task. *llm.Catalog implements it.
 type Catalog interface {
 	Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth.Step
 }
@@ -23,10 +23,10 @@ type templatesOutput struct {
 	}
 }
 
-// templateView is what a form needs to know of a template.
+// templateView describes a template for a form.
 type templateView struct {
 	Template  berth.Template `json:"template"`
-	Mode      berth.Mode     `json:"mode" enum:"stream,batch" doc:"stream: tokens as they come; batch: one JSON answer"`
+	Mode      berth.Mode     `json:"mode" enum:"stream,batch" doc:"stream: tokens as they are generated; batch: one JSON answer"`
 	Locales   []berth.Locale `json:"locales"`
 	Variables []variableView `json:"variables"`
 }
@@ -34,7 +34,7 @@ type templateView struct {
 type variableView struct {
 	Name     string               `json:"name"`
 	Required bool                 `json:"required"`
-	Group    string               `json:"group,omitempty" doc:"Of the variables of a group exactly one is given"`
+	Group    string               `json:"group,omitempty" doc:"Exactly one variable of a group must be given"`
 	Kinds    []berth.VariableKind `json:"kinds" doc:"text: in the request; text_asset, image_asset: the id of an upload"`
 }
 
@@ -42,18 +42,18 @@ type meOutput struct {
 	Body struct {
 		UserID    string    `json:"userId"`
 		Scopes    []string  `json:"scopes"`
-		ExpiresAt time.Time `json:"expiresAt,omitzero" doc:"When the token stops working"`
+		ExpiresAt time.Time `json:"expiresAt,omitzero" doc:"Expiry of the token"`
 	}
 }
 
 func (s *server) templateRoutes() {
 	register(s, huma.Operation{
 		OperationID: "list-templates", Method: http.MethodGet, Path: "/v1/templates", Tags: []string{"tasks"},
-		Summary: "What can be submitted, and what each template takes",
+		Summary: "List the templates and their variables",
 	}, forUser, s.listTemplates)
 	register(s, huma.Operation{
 		OperationID: "get-me", Method: http.MethodGet, Path: "/v1/me", Tags: []string{"account"},
-		Summary: "Who the token says one is",
+		Summary: "Get the user of the token",
 	}, rule{}, s.me)
 }
 

@@ -18,13 +18,13 @@ import (
 // maxTextBytes bounds one text of a request or one text asset.
 const maxTextBytes = 200_000
 
-// Variable is one value of a task's input: a text, or the id of an asset uploaded before.
+// Variable is one value of a task's input: a text, or the id of an uploaded asset.
 type Variable struct {
 	Text    string
 	AssetID string
 }
 
-// UnmarshalJSON takes a string or {"assetId": "…"}.
+// UnmarshalJSON accepts a string or {"assetId": "…"}.
 func (v *Variable) UnmarshalJSON(b []byte) error {
 	if b = bytes.TrimSpace(b); len(b) > 0 && b[0] == '"' {
 		return json.Unmarshal(b, &v.Text)
@@ -39,7 +39,7 @@ func (v *Variable) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Schema describes both forms; huma checks requests against it before they are read.
+// Schema describes both forms; huma validates requests with it.
 func (Variable) Schema(huma.Registry) *huma.Schema {
 	one := 1
 	s := &huma.Schema{
@@ -59,14 +59,14 @@ func (Variable) Schema(huma.Registry) *huma.Schema {
 	return s
 }
 
-// values are a request's variables once they are checked and known to be the user's own.
+// values holds a request's variables after they were checked and found to be the user's.
 type values struct {
 	texts  map[string]string // still to be stored
 	assets map[string]string // variable to asset
 	kinds  map[string]berth.VariableKind
 }
 
-// checkValues finds every fault of the variables before anything is stored. Errors name the field (X6).
+// checkValues validates the variables before anything is stored. Errors name the field.
 func (s *server) checkValues(ctx context.Context, userID string, t berth.Template, vars map[string]Variable) (values, error) {
 	v := values{texts: map[string]string{}, assets: map[string]string{}, kinds: map[string]berth.VariableKind{}}
 	for _, name := range sortedNames(vars) {
@@ -91,7 +91,7 @@ func (s *server) checkValues(ctx context.Context, userID string, t berth.Templat
 	return v, nil
 }
 
-// blameAsset lets an error name the asset id where a variable's asset is of the wrong kind.
+// blameAsset changes the field of an error to the asset id when a variable's asset is of the wrong kind.
 func (v values) blameAsset(t berth.Template, err error) error {
 	var e *berth.Error
 	if !errors.As(err, &e) {
@@ -107,7 +107,7 @@ func (v values) blameAsset(t berth.Template, err error) error {
 	return err
 }
 
-// assetOf reads an asset a variable refers to; foreign and missing ones are alike.
+// assetOf reads the asset of a variable. Assets of other users are reported as missing.
 func (s *server) assetOf(ctx context.Context, userID, name, id string) (berth.Asset, error) {
 	field := "variables." + name + ".assetId"
 	if err := berth.ValidID(field, id); err != nil {
@@ -115,13 +115,13 @@ func (s *server) assetOf(ctx context.Context, userID, name, id string) (berth.As
 	}
 	asset, err := s.Ledger.GetAsset(ctx, userID, id)
 	if berth.CodeOf(err) == berth.CodeNotFound {
-		return berth.Asset{}, berth.Invalid(field, "no such asset")
+		return berth.Asset{}, berth.Invalid(field, "asset not found")
 	}
 	if err != nil {
 		return berth.Asset{}, err
 	}
 	if asset.Kind == berth.AssetResult && asset.MediaType != "" && !strings.HasPrefix(asset.MediaType, "text/") {
-		return berth.Asset{}, berth.Invalid(field, "the asset holds no text and no image")
+		return berth.Asset{}, berth.Invalid(field, "asset is neither a text nor an image")
 	}
 	return asset, nil
 }
@@ -133,7 +133,7 @@ func assetKind(a berth.Asset) berth.VariableKind {
 	return berth.KindTextAsset
 }
 
-// checkText refuses what no model should be asked to read and no database can keep.
+// checkText rejects texts that are empty, too long or cannot be stored.
 func checkText(field, text string) error {
 	switch {
 	case strings.TrimSpace(text) == "":
@@ -151,9 +151,9 @@ func checkText(field, text string) error {
 	return nil
 }
 
-var errTextTooLong = errors.New("a text may have at most 200,000 bytes")
+var errTextTooLong = errors.New("text exceeds the limit of 200,000 bytes")
 
-// store keeps the texts as assets (T26), so that only ids travel on. Storing a text again changes nothing.
+// store saves the texts as assets, so that the task refers to ids only. It is idempotent.
 func (s *server) store(ctx context.Context, userID string, v values) (map[string]string, error) {
 	for _, name := range sortedNames(v.texts) {
 		asset, err := s.Ledger.PutAsset(ctx, berth.Asset{

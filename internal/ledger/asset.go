@@ -17,7 +17,7 @@ import (
 
 var assetEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// AssetID is the id that content gets: the same content of the same kind and user is one asset (T26).
+// AssetID returns the id of a content: equal content of one user and kind is one asset.
 func AssetID(userID string, kind berth.AssetKind, content []byte) string {
 	h := sha256.New()
 	for _, part := range [][]byte{[]byte(userID), []byte(kind), content} {
@@ -27,8 +27,8 @@ func AssetID(userID string, kind berth.AssetKind, content []byte) string {
 	return "a_" + strings.ToLower(assetEncoding.EncodeToString(h.Sum(nil)))
 }
 
-// PutAsset stores content and answers the asset with its id, size and hash. Content that is there already is left as
-// it is, with its first name and media type. Texts are split into passages for SearchPassages.
+// PutAsset stores content and returns the asset with its id, size and hash. Content that is already stored is unchanged and
+// keeps its first name and media type. Texts are split into passages for SearchPassages.
 func (l *Ledger) PutAsset(ctx context.Context, a berth.Asset) (berth.Asset, error) {
 	var out berth.Asset
 	err := l.inTx(ctx, "put asset", func(tx *sql.Tx) error {
@@ -62,7 +62,7 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 		return a, berth.Invalid("userId", "must not be empty")
 	}
 	if !slices.Contains([]berth.AssetKind{berth.AssetImage, berth.AssetText, berth.AssetResult}, a.Kind) {
-		return a, berth.Invalid("kind", "is not a kind of asset")
+		return a, berth.Invalid("kind", "unknown kind of asset")
 	}
 	if a.Content == nil {
 		a.Content = []byte{} // an empty text is not NULL
@@ -86,7 +86,7 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 	return a, nil
 }
 
-// GetAsset answers an asset with its content; CodeNotFound when there is none or it is another user's.
+// GetAsset returns an asset with its content; CodeNotFound when it does not exist or belongs to another user.
 func (l *Ledger) GetAsset(ctx context.Context, userID, id string) (berth.Asset, error) {
 	if !storableID(userID) || !storableID(id) {
 		return berth.Asset{}, translate("get asset", sql.ErrNoRows)
@@ -95,7 +95,7 @@ func (l *Ledger) GetAsset(ctx context.Context, userID, id string) (berth.Asset, 
 	return a, translate("get asset", err)
 }
 
-// GetAssets answers those of the user's assets that there are, by their ids, with content.
+// GetAssets returns the user's assets with these ids, with content. Ids without an asset are omitted.
 func (l *Ledger) GetAssets(ctx context.Context, userID string, ids []string) (map[string]berth.Asset, error) {
 	args, places := []any{userID}, make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -116,15 +116,15 @@ func (l *Ledger) GetAssets(ctx context.Context, userID string, ids []string) (ma
 	return all, err
 }
 
-// limitThree bounds a query by its third argument. SQLite looks at a bare argument when it plans, and plans anew at each call.
+// limitThree bounds a query by its third argument. With a bare argument SQLite would plan the query again at each call.
 const limitThree = `LIMIT CAST($3 AS BIGINT)`
 
 var selectResults = `SELECT ` + assetColumns.names("a.") + `
 	FROM tasks t JOIN assets a ON a.id = t.result_asset_id
 	WHERE t.user_id = $1 AND t.template = $2 AND t.status = 'COMPLETED' ORDER BY t.ended_at DESC ` + limitThree
 
-// LatestResults answers the results of the user's completed tasks of a template, the newest first, with content; a match
-// reads the résumé summaries with it (T22). limit is at most 50.
+// LatestResults returns the results of the user's completed tasks of a template, the newest first, with content. limit is
+// at most 50.
 func (l *Ledger) LatestResults(ctx context.Context, userID string, template berth.Template, limit int) ([]berth.Asset, error) {
 	rows, err := l.read.QueryContext(ctx, selectResults, userID, template, clamp(limit, 50))
 	return collect("list latest results", rows, err, assetColumns.scan)
@@ -135,7 +135,7 @@ func collect[T any](what string, rows *sql.Rows, err error, scan func(scanner) (
 	if err != nil {
 		return nil, translate(what, err)
 	}
-	defer func() { _ = rows.Close() }() // rows.Err tells
+	defer func() { _ = rows.Close() }() // rows.Err reports it
 	var all []T
 	for rows.Next() {
 		v, err := scan(rows)
@@ -147,10 +147,10 @@ func collect[T any](what string, rows *sql.Rows, err error, scan func(scanner) (
 	return all, translate(what, rows.Err())
 }
 
-// clamp is limit within 1 and most, most when it is not positive.
-func clamp(limit, most int) int {
+// clamp returns limit, at most max; max when limit is not positive.
+func clamp(limit, maxLimit int) int {
 	if limit <= 0 {
-		return most
+		return maxLimit
 	}
-	return min(limit, most)
+	return min(limit, maxLimit)
 }

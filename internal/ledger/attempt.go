@@ -10,29 +10,29 @@ import (
 	"berth"
 )
 
-// Attempt is what BeginAttempt decided.
+// Attempt is the result of BeginAttempt.
 type Attempt struct {
-	// Fence owns the task from now on: writes with an older one are refused (T13). 0 when Done or Final.
+	// Fence owns the task from now on: writes with an older fence are rejected. 0 when Done or Final.
 	Fence int64
-	// Done says that the step is recorded already, with OutputAssetID: do not call the model again (T17).
+	// Done: the step is already recorded, with OutputAssetID. The model must not be called again.
 	Done          bool
 	OutputAssetID string
-	// First is true for the first attempt of this step, once: an attempt whose reply was lost has used it up.
+	// First marks the first attempt of this step. It is reported once, even when that reply is lost.
 	First bool
-	// Final says that the task has ended: do nothing.
+	// Final: the task has ended, nothing is left to do.
 	Final bool
 }
 
-// lockTask reads the task and the furthest step that was begun, and keeps every other writer of the task waiting until
-// the transaction ends. What is read after it in the transaction is therefore current.
+// lockTask reads the task and the furthest step that was begun, and locks the task against other writers until the
+// transaction ends. Later reads in the transaction are therefore current.
 func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, id string) (t berth.Task, begun int, err error) {
 	t, err = taskColumns.scanWith(tx.QueryRowContext(ctx,
 		`SELECT `+taskColumns.names("")+`, begun_step FROM tasks WHERE id = $1`+l.dialect.forUpdate, id), &begun)
 	return t, begun, err
 }
 
-// BeginAttempt opens an attempt at a step: the fence rises, the status moves to the one given unless it is
-// further already, and the step's first attempt is audited.
+// BeginAttempt starts an attempt at a step: it raises the fence, moves the status forward to the given one, and audits the
+// step's first attempt.
 func (l *Ledger) BeginAttempt(ctx context.Context, taskID string, step int, status berth.TaskStatus) (Attempt, error) {
 	var a Attempt
 	err := l.inTx(ctx, "begin attempt", func(tx *sql.Tx) error {
@@ -71,7 +71,7 @@ func (l *Ledger) BeginAttempt(ctx context.Context, taskID string, step int, stat
 	return a, nil
 }
 
-// OwnsTask tells whether the task is open and this fence its newest.
+// OwnsTask reports whether the task is open and this fence is its newest.
 func (l *Ledger) OwnsTask(ctx context.Context, taskID string, fence int64) (bool, error) {
 	var one int
 	err := l.read.QueryRowContext(ctx,
@@ -79,11 +79,11 @@ func (l *Ledger) OwnsTask(ctx context.Context, taskID string, fence int64) (bool
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
-	return err == nil, translate("check the fence", err)
+	return err == nil, translate("check fence", err)
 }
 
-// SetStatus moves the task's status forward; one that is behind the present status changes nothing. CodeConflict when a
-// newer attempt owns the task (ErrStale) or it has ended (ErrFinal).
+// SetStatus moves the task's status forward; an earlier status has no effect. CodeConflict when a newer attempt owns the
+// task (ErrStale) or the task has ended (ErrFinal).
 func (l *Ledger) SetStatus(ctx context.Context, taskID string, fence int64, status berth.TaskStatus) error {
 	return l.inTx(ctx, "set status", func(tx *sql.Tx) error {
 		t, _, err := l.lockTask(ctx, tx, taskID)
@@ -111,9 +111,9 @@ type StepResult struct {
 	NextStatus berth.TaskStatus
 }
 
-// FinishStep records a step: output, usage and status in one transaction. Repeating it (a lost reply) answers the
-// first output and changes nothing, whatever the repetition carries. A step that another attempt recorded, or
-// an old fence, is CodeConflict with ErrStale; a task that has ended is CodeConflict with ErrFinal.
+// FinishStep records a step's output, usage and status in one transaction. A repeated call of the same attempt returns the
+// first output and changes nothing. CodeConflict with ErrStale when another attempt recorded the step or the fence is
+// old, with ErrFinal when the task has ended.
 func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID string, err error) {
 	err = l.inTx(ctx, "finish step", func(tx *sql.Tx) error {
 		t, _, err := l.lockTask(ctx, tx, r.TaskID)
@@ -146,7 +146,7 @@ func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID st
 	return outputAssetID, nil
 }
 
-// recordStep writes what FinishStep has checked.
+// recordStep writes a step that FinishStep has checked.
 func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (string, error) {
 	r.Output.UserID = t.UserID
 	asset, err := putAsset(ctx, tx, r.Output)
@@ -169,7 +169,7 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 	return asset.ID, err
 }
 
-// finished answers the fence and output of a recorded step, an empty output when it is not.
+// finished returns the fence and output of a recorded step, an empty output when it is not recorded.
 func finished(ctx context.Context, tx *sql.Tx, taskID string, step int) (fence int64, output string, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT fence, output_asset_id FROM steps WHERE task_id = $1 AND step = $2`,
 		taskID, step).Scan(&fence, &output)
@@ -190,7 +190,7 @@ func checkOwner(t berth.Task, fence int64) error {
 	}
 }
 
-// checkStep refuses steps the task does not have and statuses that only FinishTask may give.
+// checkStep rejects steps that the task does not have and statuses that only FinishTask may set.
 func checkStep(t berth.Task, step int, status berth.TaskStatus) error {
 	if step < 0 || step >= len(t.Steps) {
 		return berth.Invalid("step", "task %s has no step %d", t.ID, step)
@@ -201,10 +201,10 @@ func checkStep(t berth.Task, step int, status berth.TaskStatus) error {
 	return nil
 }
 
-// rank orders the statuses of a task's life; the final ones are not told apart, only one is ever reached.
+// rank orders the statuses. A task reaches only one of the final ones.
 func rank(s berth.TaskStatus) int { return slices.Index(berth.TaskStatuses(), s) }
 
-// furthest is the later of both: a status never goes back (T17).
+// furthest returns the later status: a status never moves back.
 func furthest(now, next berth.TaskStatus) berth.TaskStatus {
 	if rank(next) > rank(now) {
 		return next

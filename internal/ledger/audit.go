@@ -10,10 +10,10 @@ import (
 	"berth"
 )
 
-// AuditEvent names what an audit row records (T19).
+// AuditEvent is the kind of an audit row.
 type AuditEvent string
 
-// The audit events. The ledger writes enqueue, start, done and error itself, in the transaction of what they record.
+// The audit events. The ledger itself writes enqueue, start, done and error, in the transaction that they describe.
 const (
 	AuditEnqueue     AuditEvent = "enqueue"
 	AuditRateLimited AuditEvent = "rate_limited"
@@ -23,7 +23,7 @@ const (
 	AuditError       AuditEvent = "error"
 )
 
-// AuditEntry is one row of the audit log. Detail is JSON, never of tokens or contents.
+// AuditEntry is one row of the audit log. Detail is JSON without tokens or contents.
 type AuditEntry struct {
 	Event     AuditEvent
 	TaskID    string
@@ -34,7 +34,7 @@ type AuditEntry struct {
 	At        time.Time
 }
 
-// Audit writes a row of its own, for what happens outside the ledger (rate_limited, idempotent_replay).
+// Audit writes a row for an event outside the ledger (rate_limited, idempotent_replay).
 func (l *Ledger) Audit(ctx context.Context, e AuditEntry) error {
 	return translate("write audit", writeAudit(ctx, l.write, e))
 }
@@ -68,11 +68,11 @@ func writeAudit(ctx context.Context, db execer, e AuditEntry) error {
 	return err
 }
 
-// taskEntry is an audit row about a task at one of its steps.
+// taskEntry returns an audit row about a task at one of its steps.
 func taskEntry(ev AuditEvent, t berth.Task, step int, detail map[string]any) AuditEntry {
 	b, err := json.Marshal(detail)
 	if err != nil {
-		panic(fmt.Sprintf("encode audit detail: %v", err)) // only strings, numbers and our own structs go in
+		panic(fmt.Sprintf("encode audit detail: %v", err)) // strings, numbers and structs of this module only
 	}
 	e := AuditEntry{Event: ev, TaskID: t.ID, ServiceID: t.ServiceID, UserID: t.UserID, Detail: b}
 	if step >= 0 && step < len(t.Steps) {

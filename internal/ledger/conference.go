@@ -10,7 +10,7 @@ import (
 	"berth"
 )
 
-// NextEpoch is a higher epoch of a number than all before, for ever (C20). One that is not used leaves a gap.
+// NextEpoch returns an epoch of a number that is higher than all before. An unused epoch leaves a gap.
 func (l *Ledger) NextEpoch(ctx context.Context, e164 string) (int64, error) {
 	if err := berth.ValidE164("e164", e164); err != nil {
 		return 0, err
@@ -29,7 +29,7 @@ const saveConference = `INSERT INTO conferences
 	WHERE conferences.revision < excluded.revision
 		OR conferences.revision = excluded.revision AND conferences.epoch <= excluded.epoch`
 
-// SaveConference keeps a conference as its workflow tells it. What is older than what is there changes nothing.
+// SaveConference stores a conference. An older revision than the stored one changes nothing.
 func (l *Ledger) SaveConference(ctx context.Context, c berth.Conference) error {
 	if !storableID(c.ID) {
 		return berth.Invalid("conferenceId", "must not be empty")
@@ -48,7 +48,7 @@ func (l *Ledger) SaveConference(ctx context.Context, c berth.Conference) error {
 
 const selectConference = `SELECT body FROM conferences `
 
-// FindConference is the number's last conference, which may be over; CodeNotFound when it never had one.
+// FindConference returns the number's last conference, which may have ended; CodeNotFound when it never had one.
 func (l *Ledger) FindConference(ctx context.Context, e164 string) (berth.Conference, error) {
 	if !storableID(e164) {
 		return berth.Conference{}, translate("find conference", sql.ErrNoRows)
@@ -58,7 +58,8 @@ func (l *Ledger) FindConference(ctx context.Context, e164 string) (berth.Confere
 	return c, translate("find conference", err)
 }
 
-// GetConference is the conference of this id, also when its number has been used again; CodeNotFound when there is none.
+// GetConference returns the conference with this id, even when its number has been used again; CodeNotFound when it does
+// not exist.
 func (l *Ledger) GetConference(ctx context.Context, id string) (berth.Conference, error) {
 	if !storableID(id) {
 		return berth.Conference{}, translate("get conference", sql.ErrNoRows)
@@ -67,7 +68,7 @@ func (l *Ledger) GetConference(ctx context.Context, id string) (berth.Conference
 	return c, translate("get conference", err)
 }
 
-// ConferencesOf are the conferences that a unit owns, whatever its generation, by their numbers.
+// ConferencesOf returns the conferences that a unit owns in any generation, ordered by number.
 func (l *Ledger) ConferencesOf(ctx context.Context, nodeID string) ([]berth.Conference, error) {
 	if !storableID(nodeID) {
 		return nil, nil
@@ -76,8 +77,8 @@ func (l *Ledger) ConferencesOf(ctx context.Context, nodeID string) ([]berth.Conf
 	return collect("conferences of a unit", rows, err, scanConference)
 }
 
-// WaitingConferences are those that wait for recovery, at most limit: first those that no unit has refused, then the
-// oldest (C2).
+// WaitingConferences returns at most limit conferences that wait for recovery: those that no unit has refused first, then the
+// oldest.
 func (l *Ledger) WaitingConferences(ctx context.Context, limit int) ([]berth.Conference, error) {
 	rows, err := l.read.QueryContext(ctx, selectConference+`WHERE status = 'awaiting-recovery'
 		ORDER BY refused_at, lost_at, id LIMIT $1`, clamp(limit, 1000))
@@ -88,11 +89,11 @@ const nextNumber = `INSERT INTO conference_numbers (first, next) VALUES ($1, $2)
 	ON CONFLICT (first) DO UPDATE SET next = CASE WHEN conference_numbers.next < $3 THEN conference_numbers.next + 1 ELSE excluded.next END
 	RETURNING next`
 
-// mostTaken is how many numbers in use NextE164 passes over before it gives up.
-const mostTaken = 1000
+// maxTaken is the number of used numbers that NextE164 skips before it fails.
+const maxTaken = 1000
 
-// NextE164 gives a free number of the range that begins at from and ends at the last number with as many digits (C16).
-// It goes round, so that a number is not used again before all others; CodeUnavailable when it finds none that is free.
+// NextE164 returns a free number of the range from the given number to the last one with as many digits. It advances
+// through the range and wraps around, so that a number is reused as late as possible. CodeUnavailable when it finds none.
 func (l *Ledger) NextE164(ctx context.Context, from string) (string, error) {
 	if err := berth.ValidE164("from", from); err != nil {
 		return "", err
@@ -101,13 +102,13 @@ func (l *Ledger) NextE164(ctx context.Context, from string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("next number: %w", err)
 	}
-	most := int64(1)
+	end := int64(1)
 	for range from {
-		most *= 10
+		end *= 10
 	}
-	for range mostTaken {
+	for range maxTaken {
 		var n int64
-		if err := l.write.QueryRowContext(ctx, nextNumber, from, first, most-1).Scan(&n); err != nil {
+		if err := l.write.QueryRowContext(ctx, nextNumber, from, first, end-1).Scan(&n); err != nil {
 			return "", translate("next number", err)
 		}
 		number := strconv.FormatInt(n, 10)
@@ -119,7 +120,7 @@ func (l *Ledger) NextE164(ctx context.Context, from string) (string, error) {
 			return "", err
 		}
 	}
-	return "", berth.Errorf(berth.CodeUnavailable, "no number from %s on is free", from)
+	return "", berth.Errorf(berth.CodeUnavailable, "no free number from %s on", from)
 }
 
 func scanConference(row scanner) (berth.Conference, error) {

@@ -2,7 +2,7 @@ package ledger
 
 import "context"
 
-// ConferenceKey is what an idempotency key of a creation stands for (C16).
+// ConferenceKey is the conference that an idempotency key refers to.
 type ConferenceKey struct {
 	ID           string // of user and key
 	RequestHash  string
@@ -14,8 +14,8 @@ const keepConferenceKey = `INSERT INTO conference_keys (id, request_hash, confer
 	ON CONFLICT (id) DO UPDATE SET conference_id = excluded.conference_id, e164 = excluded.e164
 	WHERE conference_keys.conference_id = $5`
 
-// KeepConferenceKey remembers what a key stands for, and answers what it stands for from now on: whoever was first counts,
-// unless that is the conference that k stands instead of.
+// KeepConferenceKey stores what a key refers to and returns what is stored: the first conference of the key, unless that is
+// the one that k replaces, given by its id as instead.
 func (l *Ledger) KeepConferenceKey(ctx context.Context, k ConferenceKey, instead string) (ConferenceKey, error) {
 	if _, err := l.write.ExecContext(ctx, keepConferenceKey, k.ID, k.RequestHash, k.ConferenceID, k.E164, instead); err != nil {
 		return ConferenceKey{}, translate("keep conference key", err)
@@ -25,7 +25,7 @@ func (l *Ledger) KeepConferenceKey(ctx context.Context, k ConferenceKey, instead
 
 const selectConferenceKey = `SELECT id, request_hash, conference_id, e164 FROM conference_keys WHERE id = $1`
 
-// FindConferenceKey is what a key stands for; CodeNotFound when it was never used.
+// FindConferenceKey returns the conference of a key; CodeNotFound when the key was never used.
 func (l *Ledger) FindConferenceKey(ctx context.Context, id string) (ConferenceKey, error) {
 	return readConferenceKey(l.read.QueryRowContext(ctx, selectConferenceKey, id))
 }

@@ -8,15 +8,15 @@ import (
 	"berth"
 )
 
-// ConferenceQuery says which conferences are wanted; an empty field does not matter.
+// ConferenceQuery filters conferences. An empty field matches all.
 type ConferenceQuery struct {
 	UserID, E164, ConferenceID string
 	Status                     berth.ConferenceStatus
 	NodeID                     string // of the unit that owns it
 }
 
-// SearchConferences answers a page of conferences, the newest first, and the cursor of the next page, empty after the
-// last. limit is at most 200; a cursor that is none is CodeInvalid.
+// SearchConferences returns a page of conferences, the newest first, and the cursor of the next page, empty after the
+// last. limit is at most 200; CodeInvalid for an invalid cursor.
 func (l *Ledger) SearchConferences(
 	ctx context.Context, q ConferenceQuery, cursor string, limit int,
 ) (out []berth.Conference, next string, err error) {
@@ -25,7 +25,7 @@ func (l *Ledger) SearchConferences(
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
-	args := []any{at, id, limit + 1} // one more tells whether there is a next page
+	args := []any{at, id, limit + 1} // one more shows whether there is a next page
 	var where strings.Builder
 	for _, f := range []struct{ column, value string }{
 		{"user_id", q.UserID}, {"e164", q.E164}, {"id", q.ConferenceID}, {"status", string(q.Status)}, {"owner", q.NodeID},
@@ -46,7 +46,7 @@ func (l *Ledger) SearchConferences(
 	return out, writeCursor(millis(last.CreatedAt), last.ID), nil
 }
 
-// CountOwners is how many conferences each unit owns.
+// CountOwners returns the number of conferences per unit.
 func (l *Ledger) CountOwners(ctx context.Context) (map[string]int, error) {
 	type count struct {
 		unit string

@@ -8,7 +8,7 @@ import (
 	"berth"
 )
 
-// End is how a task ends. ResultAssetID belongs to TaskCompleted, Code and Message to the other final statuses.
+// End is the outcome of a task. ResultAssetID belongs to TaskCompleted, Code and Message to the other final statuses.
 type End struct {
 	TaskID        string
 	Status        berth.TaskStatus
@@ -20,9 +20,9 @@ type End struct {
 var endTask = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
 	error_message = $5, updated_at = $6, ended_at = $6 WHERE id = $1 AND ended_at = 0 RETURNING ` + taskColumns.names("")
 
-// FinishTask ends a task by one compare-and-set (T13): of all calls, from wherever they come, the first decides and the
-// others change nothing. All get the row as it was decided; won is true for the deciding call only, and false as well
-// when that call is repeated because its reply was lost, so act on the row rather than on won.
+// FinishTask ends a task by one compare-and-set: the first of all calls decides, and later calls change nothing. All return
+// the row. won is true for the deciding call only, and false when that call is repeated because its reply was lost:
+// callers must act on the row, not on won.
 func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool, err error) {
 	if !e.Status.Final() {
 		return t, false, berth.Invalid("status", "%q does not end a task", e.Status)
@@ -39,7 +39,7 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 			return err
 		}
 		t, won = ended[0], true
-		// A refund belongs here: in the transaction of the row that decides it (T18).
+		// A refund belongs into this transaction, which decides it.
 		return writeAudit(ctx, tx, endEntry(t))
 	})
 	return t, won && err == nil, err

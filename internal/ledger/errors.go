@@ -17,20 +17,20 @@ import (
 	"berth"
 )
 
-// Why a write came too late; both come wrapped in a berth.Error with CodeConflict.
+// Reasons why a write is rejected as too late; both are wrapped in a berth.Error with CodeConflict.
 var (
-	// ErrStale says that a newer attempt owns the task: stop.
+	// ErrStale: a newer attempt owns the task.
 	ErrStale = errors.New("a newer attempt owns the task")
-	// ErrFinal says that the task has ended: stop.
+	// ErrFinal: the task has ended.
 	ErrFinal = errors.New("the task has ended")
 )
 
 func stale() error {
-	return berth.Errorf(berth.CodeConflict, "a newer attempt took over").With(ErrStale)
+	return berth.Errorf(berth.CodeConflict, "a newer attempt owns the task").With(ErrStale)
 }
 func final() error { return berth.Errorf(berth.CodeConflict, "the task has ended").With(ErrFinal) }
 
-// translate is the one place where a driver's errors get a berth.Code.
+// translate adds a berth.Code to the errors of the database drivers.
 func translate(what string, err error) error {
 	var known *berth.Error
 	switch {
@@ -39,17 +39,17 @@ func translate(what string, err error) error {
 	case errors.As(err, &known):
 		return fmt.Errorf("%s: %w", what, err)
 	case errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("%s: %w", what, berth.Errorf(berth.CodeNotFound, "there is no such thing").With(err))
+		return fmt.Errorf("%s: %w", what, berth.Errorf(berth.CodeNotFound, "not found").With(err))
 	case unreachable(err):
 		return fmt.Errorf("%s: %w", what,
-			berth.Errorf(berth.CodeUnavailable, "the database cannot be reached; try again").With(err))
+			berth.Errorf(berth.CodeUnavailable, "database unavailable; retry").With(err))
 	default:
 		return fmt.Errorf("%s: %w", what, err)
 	}
 }
 
-// unreachable tells errors that go away by themselves: the database is away, busy, or out of room, or the caller
-// ran out of time.
+// unreachable reports whether an error is temporary: the database is unavailable, busy or out of space, or the caller's
+// time is up.
 func unreachable(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
@@ -62,7 +62,7 @@ func unreachable(err error) bool {
 		return true
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// Connection lost, transaction to be repeated, out of resources, shutting down.
+		// Connection lost, serialization failure, out of resources, shutting down.
 		for _, class := range []string{"08", "40", "53", "57"} {
 			if strings.HasPrefix(pg.Code, class) {
 				return true
@@ -80,5 +80,5 @@ func unreachable(err error) bool {
 	return false
 }
 
-// storableID tells whether an id from outside can be asked for at all.
+// storableID reports whether an id can be stored.
 func storableID(id string) bool { return id != "" && plain(id) == id }

@@ -1,9 +1,9 @@
-// Package ledger keeps what must outlive every process in SQL: tasks and their end, assets and their passages,
-// the audit log and the usage log. The same statements run on SQLite and PostgreSQL.
+// Package ledger stores durable data in SQL: tasks, assets and their passages, conferences, sessions, settings, the audit
+// log and the usage log. The same statements run on SQLite and PostgreSQL.
 //
-// Errors carry a berth.Code: CodeNotFound for what is absent or another user's, CodeConflict (with ErrStale or
-// ErrFinal) for writes that come too late, CodeUnavailable for a database that cannot be reached. Whatever ended
-// in CodeUnavailable may be repeated: every write is idempotent.
+// Errors have a berth.Code: CodeNotFound for rows that do not exist or belong to another user, CodeConflict (with ErrStale
+// or ErrFinal) for writes that come too late, CodeUnavailable for a database that cannot be reached. Every write is
+// idempotent and can be retried after CodeUnavailable.
 package ledger
 
 import (
@@ -39,17 +39,17 @@ type Ledger struct {
 	logger  *slog.Logger
 }
 
-// dialect is the little in which the two databases differ.
+// dialect holds the differences between the two databases.
 type dialect struct {
 	name      string
-	forUpdate string // what makes a SELECT lock its row
+	forUpdate string // makes a SELECT lock its row
 	search    string
 	match     func(userID string, terms []string) string
 }
 
 // Open opens `sqlite:path/to/file.db` or `postgres://…` and brings its schema up to date. Any number of processes
-// may open one database at once. SQLite runs in WAL mode with synchronous=FULL: what was answered survives
-// a power cut.
+// may open one database at the same time. SQLite runs in WAL mode with synchronous=FULL: acknowledged writes survive a
+// power failure.
 func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error) {
 	var l *Ledger
 	var err error
@@ -74,16 +74,16 @@ func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error)
 	return l, nil
 }
 
-// openSQLite gives writes one connection, so that they queue here in order instead of meeting SQLITE_BUSY, and
-// reads a pool beside it. Nothing is read or written yet.
+// openSQLite opens one connection for writes, so that they queue in this process instead of failing with SQLITE_BUSY, and a
+// pool for reads. It does not access the file yet.
 func openSQLite(path string) (*Ledger, error) {
 	if path == "" || strings.Contains(path, ":memory:") {
 		return nil, berth.Invalid("database", "sqlite needs the path of a file")
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, fmt.Errorf("make the folder of the database: %w", err)
+		return nil, fmt.Errorf("create the directory of the database: %w", err)
 	}
-	// Immediate: a transaction that reads first and then writes could not wait for another process's.
+	// Immediate: a deferred transaction that reads before it writes cannot wait for another process.
 	write, err := openPrepared(
 		sqliteName(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)") + "&_txlock=immediate")
 	if err != nil {
@@ -111,7 +111,7 @@ func sqliteName(path string, pragmas ...string) string {
 func openPostgres(dsn string) (*Ledger, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, berth.Invalid("database", "is no PostgreSQL address").With(err)
+		return nil, berth.Invalid("database", "invalid PostgreSQL address").With(err)
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = postgresDial
@@ -125,7 +125,7 @@ func openPostgres(dsn string) (*Ledger, error) {
 	}}, nil
 }
 
-// Ping tells whether the database answers.
+// Ping returns an error when the database does not respond.
 func (l *Ledger) Ping(ctx context.Context) error {
 	var one int
 	return translate("ping the database", l.read.QueryRowContext(ctx, "SELECT 1").Scan(&one))
@@ -140,8 +140,8 @@ func (l *Ledger) Close() error {
 	return err
 }
 
-// inTx runs f in one transaction. On SQLite transactions run one after another; on PostgreSQL they are READ
-// COMMITTED, and those of one task queue behind its row once lockTask was called.
+// inTx runs f in one transaction. On SQLite transactions are serial; on PostgreSQL they are READ COMMITTED, and lockTask
+// serializes those of one task.
 func (l *Ledger) inTx(ctx context.Context, what string, f func(tx *sql.Tx) error) error {
 	tx, err := l.write.BeginTx(ctx, nil)
 	if err != nil {
@@ -156,7 +156,7 @@ func (l *Ledger) inTx(ctx context.Context, what string, f func(tx *sql.Tx) error
 	return translate(what, tx.Commit())
 }
 
-// millis is how times are stored: Unix milliseconds, 0 for the zero time.
+// millis returns the stored form of a time: Unix milliseconds, 0 for the zero time.
 func millis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -171,7 +171,7 @@ func fromMillis(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// plain makes text storable everywhere: PostgreSQL takes neither NUL nor invalid UTF-8.
+// plain makes text storable: PostgreSQL accepts neither NUL nor invalid UTF-8.
 func plain(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "\uFFFD")
 }

@@ -13,15 +13,15 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// migrate applies what is missing of migrations/{dialect}. Migrations are only ever added.
+// migrate applies the missing migrations of migrations/{dialect}. Existing migrations never change.
 func (l *Ledger) migrate(ctx context.Context) error {
 	files, err := fs.Sub(migrations, "migrations/"+l.dialect.name)
 	if err != nil {
 		return err
 	}
 	if l.dialect.name == "sqlite" {
-		// goose has no lock for SQLite. Of two processes that open a new file at once one fails on what
-		// the other has just made, and finds it made when it looks again.
+		// goose has no lock for SQLite: when two processes open a new file at the same time, one fails because of the
+		// other's changes, and finds them applied when it retries.
 		for range 3 {
 			if err = l.up(ctx, goose.DialectSQLite3, files); err == nil {
 				return nil
@@ -31,7 +31,7 @@ func (l *Ledger) migrate(ctx context.Context) error {
 	}
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 60)) // seconds, tries
 	if err != nil {
-		return fmt.Errorf("make the migration lock: %w", err)
+		return fmt.Errorf("create the migration lock: %w", err)
 	}
 	return l.up(ctx, goose.DialectPostgres, files, goose.WithSessionLocker(locker))
 }

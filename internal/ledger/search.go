@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// maxPassages bounds what one text costs at its upload; what comes after is stored but not found.
+	// maxPassages bounds the cost of one upload; text behind them is stored but not searchable.
 	maxPassages   = 1000
 	maxQueryTerms = 100
 )
 
-// Passage is a piece of a text asset that a search found. Score orders the passages of one answer, higher is better; it
-// means nothing beyond it.
+// Passage is a piece of a text asset that a search found. Score orders the passages of one search, higher is better; scores
+// of different searches are not comparable.
 type Passage struct {
 	AssetID string
 	Text    string
 	Score   float64
 }
 
-// putPassages makes a text findable. A posting handed in with a task is not: it says nothing about the person, and
-// would be found first by the very words it is made of (T22).
+// putPassages makes a text searchable, except a job posting: it contains nothing about the user and would be the best match
+// for its own words.
 func putPassages(ctx context.Context, tx *sql.Tx, a berth.Asset) error {
 	if a.Name == berth.VarJobText {
 		return nil
@@ -35,7 +35,7 @@ func putPassages(ctx context.Context, tx *sql.Tx, a berth.Asset) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = insert.Close() }() // ends with the transaction anyway
+	defer func() { _ = insert.Close() }() // the transaction closes it too
 	for i, text := range cut(plain(string(a.Content))) {
 		if i == maxPassages {
 			break
@@ -55,8 +55,8 @@ const (
 		FROM passages WHERE terms @@ CAST($1 AS tsquery) AND user_id = $2 ORDER BY score DESC, id ` + limitThree
 )
 
-// SearchPassages answers the passages of the user's own texts that share most with the query, the best first
-// (T22). The query is plain text of any length and has no syntax. limit is at most 50.
+// SearchPassages returns the passages of the user's texts that have most in common with the query, the best first. The query
+// is plain text of any length without syntax. limit is at most 50.
 func (l *Ledger) SearchPassages(ctx context.Context, userID, query string, limit int) ([]Passage, error) {
 	wanted := queryTerms(query)
 	if len(wanted) == 0 || !storableID(userID) {
@@ -83,13 +83,13 @@ func queryTerms(query string) []string {
 	return out
 }
 
-// matchSQLite is any of the terms in a passage of this owner, in the query language of FTS5. Terms hold no quotes.
+// matchSQLite returns the FTS5 query for any of the terms in a passage of this owner. Terms contain no quotes.
 func matchSQLite(userID string, terms []string) string {
 	owner := strings.ToUpper(hex.EncodeToString([]byte(userID)))
 	return `owner : "` + owner + `" AND terms : ("` + strings.Join(terms, `" OR "`) + `")`
 }
 
-// matchPostgres is any of the terms as a tsquery. Terms hold no quotes.
+// matchPostgres returns the tsquery for any of the terms. Terms contain no quotes.
 func matchPostgres(_ string, terms []string) string {
 	return `'` + strings.Join(terms, `' | '`) + `'`
 }

@@ -25,8 +25,8 @@ var putSession = sessionColumns.insert("sessions", [2]string{"created_at", "$7"}
 	WHERE sessions.user_id = excluded.user_id
 	RETURNING ` + sessionColumns.names("")
 
-// PutSession stores a session, or changes the user's own of that id; CodeNotFound when the id is another user's. What
-// Redis decides of a session (pool, current turn) is no part of it.
+// PutSession creates or changes the user's session with that id; CodeNotFound when the id belongs to another user. Pool and
+// current turn of a session are in Redis.
 func (l *Ledger) PutSession(ctx context.Context, s berth.Session) (berth.Session, error) {
 	if !storableID(s.ID) {
 		return s, berth.Invalid("sessionId", "must not be empty")
@@ -42,7 +42,7 @@ func (l *Ledger) PutSession(ctx context.Context, s berth.Session) (berth.Session
 
 var selectSession = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE id = $1 AND user_id = $2`
 
-// GetSession answers a session of this user; CodeNotFound when there is none or it is another user's.
+// GetSession returns a session of this user; CodeNotFound when it does not exist or belongs to another user.
 func (l *Ledger) GetSession(ctx context.Context, userID, id string) (berth.Session, error) {
 	if !storableID(id) || !storableID(userID) {
 		return berth.Session{}, translate("get session", sql.ErrNoRows)

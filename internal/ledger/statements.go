@@ -9,11 +9,11 @@ import (
 	"modernc.org/sqlite"
 )
 
-// maxStatements bounds what one connection keeps prepared; the ledger has about a hundred statements.
+// maxStatements bounds the prepared statements per connection; the ledger has about a hundred.
 const maxStatements = 256
 
-// openPrepared opens SQLite so that each connection prepares a statement once: preparing it anew each time cost a quarter of
-// a task's processor time. database/sql caches none for statements inside transactions; PostgreSQL's driver does it itself.
+// openPrepared opens SQLite so that each connection prepares a statement only once: preparing it for each execution took a
+// quarter of a task's processor time. database/sql caches no statements inside transactions; PostgreSQL's driver does.
 func openPrepared(dsn string) (*sql.DB, error) {
 	c, err := sqlite.NewConnector(dsn)
 	if err != nil {
@@ -22,7 +22,7 @@ func openPrepared(dsn string) (*sql.DB, error) {
 	return sql.OpenDB(preparing{c}), nil
 }
 
-// preparing connects like the connector it wraps.
+// preparing wraps a connector so that its connections cache statements.
 type preparing struct{ driver.Connector }
 
 func (p preparing) Connect(ctx context.Context) (driver.Conn, error) {
@@ -37,7 +37,7 @@ func (p preparing) Connect(ctx context.Context) (driver.Conn, error) {
 	return &preparedConn{sqliteConn: conn, kept: map[string]*keptStatement{}}, nil
 }
 
-// sqliteConn is what database/sql uses of SQLite's connections.
+// sqliteConn lists the interfaces of SQLite's connections that database/sql uses.
 type sqliteConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -49,14 +49,14 @@ type sqliteConn interface {
 	driver.Validator
 }
 
-// sqliteStmt is what it uses of their statements.
+// sqliteStmt lists those of its statements.
 type sqliteStmt interface {
 	driver.Stmt
 	driver.StmtExecContext
 	driver.StmtQueryContext
 }
 
-// preparedConn keeps its statements. Like every connection it is used by one goroutine at a time.
+// preparedConn caches its statements. Like every connection it is used by one goroutine at a time.
 type preparedConn struct {
 	sqliteConn
 	kept map[string]*keptStatement
@@ -64,21 +64,21 @@ type preparedConn struct {
 
 type keptStatement struct {
 	stmt sqliteStmt
-	// reading: its rows are not closed yet, so it cannot run again.
+	// reading: its rows are not closed, so it cannot run again yet.
 	reading bool
 }
 
-// statement is the kept one of a query; nil when it is in use or cannot be kept.
+// statement returns the cached statement of a query; nil when it is in use or cannot be cached.
 func (c *preparedConn) statement(ctx context.Context, query string) *keptStatement {
 	k, ok := c.kept[query]
 	if !ok && len(c.kept) < maxStatements {
 		s, err := c.PrepareContext(ctx, query)
 		if err != nil {
-			return nil // running it tells the same
+			return nil // running it returns the same error
 		}
 		k = &keptStatement{}
 		if k.stmt, ok = s.(sqliteStmt); !ok {
-			_ = s.Close() // of no use
+			_ = s.Close() // cannot be cached
 			return nil
 		}
 		c.kept[query] = k
@@ -109,15 +109,15 @@ func (c *preparedConn) QueryContext(ctx context.Context, query string, args []dr
 	return &keptRows{rows, k}, nil
 }
 
-// Close gives the statements back, then the connection.
+// Close closes the statements, then the connection.
 func (c *preparedConn) Close() error {
 	for _, k := range c.kept {
-		_ = k.stmt.Close() // the connection's own end tells
+		_ = k.stmt.Close() // closing the connection reports errors
 	}
 	return c.sqliteConn.Close()
 }
 
-// keptRows frees their statement when they are closed.
+// keptRows releases its statement on Close.
 type keptRows struct {
 	driver.Rows
 	of *keptStatement

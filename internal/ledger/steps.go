@@ -9,7 +9,7 @@ import (
 type FinishedStep struct {
 	Step          int
 	OutputAssetID string
-	// Provider is who answered the model call that finished it.
+	// Provider is the provider of the model call that finished the step.
 	Provider   string
 	FinishedAt time.Time
 }
@@ -18,7 +18,7 @@ const selectSteps = `SELECT s.step, s.output_asset_id, COALESCE(MAX(u.provider),
 	FROM steps s LEFT JOIN usage_log u ON u.task_id = s.task_id AND u.step = s.step AND u.fence = s.fence
 	WHERE s.task_id = $1 GROUP BY s.step, s.output_asset_id, s.finished_at ORDER BY s.step`
 
-// FinishedSteps answers the recorded steps of a task in their order.
+// FinishedSteps returns the recorded steps of a task in order.
 func (l *Ledger) FinishedSteps(ctx context.Context, taskID string) ([]FinishedStep, error) {
 	rows, err := l.read.QueryContext(ctx, selectSteps, taskID)
 	return collect("read steps", rows, err, func(row scanner) (FinishedStep, error) {

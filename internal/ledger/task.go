@@ -96,7 +96,7 @@ var (
 	selectUserTask = selectTask + ` AND user_id = $2`
 )
 
-// GetTask answers a task, whoever's it is; CodeNotFound when there is none.
+// GetTask returns a task of any user; CodeNotFound when it does not exist.
 func (l *Ledger) GetTask(ctx context.Context, id string) (berth.Task, error) {
 	if !storableID(id) {
 		return berth.Task{}, translate("get task", sql.ErrNoRows)
@@ -105,7 +105,7 @@ func (l *Ledger) GetTask(ctx context.Context, id string) (berth.Task, error) {
 	return t, translate("get task", err)
 }
 
-// GetUserTask answers a task of this user; CodeNotFound when there is none or it is another user's.
+// GetUserTask returns a task of this user; CodeNotFound when it does not exist or belongs to another user.
 func (l *Ledger) GetUserTask(ctx context.Context, userID, id string) (berth.Task, error) {
 	if !storableID(id) || !storableID(userID) {
 		return berth.Task{}, translate("get task", sql.ErrNoRows)
@@ -117,15 +117,15 @@ func (l *Ledger) GetUserTask(ctx context.Context, userID, id string) (berth.Task
 var listTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks
 	WHERE user_id = $1 AND (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $4`
 
-// ListTasks answers a page of the user's tasks, the newest first, and the cursor of the next page, empty after
-// the last. limit is at most 200; a cursor that is none is CodeInvalid.
+// ListTasks returns a page of the user's tasks, the newest first, and the cursor of the next page, empty after
+// the last. limit is at most 200; CodeInvalid for an invalid cursor.
 func (l *Ledger) ListTasks(ctx context.Context, userID, cursor string, limit int) (tasks []berth.Task, next string, err error) {
 	at, id, err := readCursor(cursor)
 	if err != nil {
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
-	rows, err := l.read.QueryContext(ctx, listTasks, userID, at, id, limit+1) // one more tells whether there is a next page
+	rows, err := l.read.QueryContext(ctx, listTasks, userID, at, id, limit+1) // one more shows whether there is a next page
 	tasks, err = collect("list tasks", rows, err, taskColumns.scan)
 	if err != nil || len(tasks) <= limit {
 		return tasks, "", err
@@ -139,12 +139,12 @@ func writeCursor(at int64, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 10) + " " + id))
 }
 
-// readCursor is the place after which a page begins; an empty cursor stands before the newest task.
+// readCursor returns the position after which a page starts; an empty cursor is before the newest task.
 func readCursor(cursor string) (at int64, id string, err error) {
 	if cursor == "" {
 		return math.MaxInt64, "", nil
 	}
-	bad := berth.Invalid("cursor", "is not one that a list answered")
+	bad := berth.Invalid("cursor", "invalid cursor; use nextCursor of the previous page")
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
 		return 0, "", bad.With(err)
@@ -159,8 +159,7 @@ func readCursor(cursor string) (at int64, id string, err error) {
 
 var openTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE ended_at = 0 AND id > $1 ORDER BY id LIMIT $2`
 
-// OpenTasks answers tasks that have not ended, in the order of their ids, beginning after the id given: a sweep
-// passes the last id it saw. limit is at most 1,000.
+// OpenTasks returns tasks that have not ended, ordered by id, after the given id. limit is at most 1,000.
 func (l *Ledger) OpenTasks(ctx context.Context, after string, limit int) ([]berth.Task, error) {
 	rows, err := l.read.QueryContext(ctx, openTasks, after, clamp(limit, 1000))
 	return collect("list open tasks", rows, err, taskColumns.scan)

@@ -10,7 +10,7 @@ const (
 	maxTermRunes = 64
 )
 
-// stopWords are left out of index and queries: they are everywhere and say nothing.
+// stopWords are omitted from index and queries.
 var stopWords = func() map[string]bool {
 	words := map[string]bool{}
 	for _, w := range strings.Fields(`a an and are as at be by for from has have i in is it its of on or our that the
@@ -20,9 +20,9 @@ var stopWords = func() map[string]bool {
 	return words
 }()
 
-// terms cuts text into what is searched for: Latin words in lower case (c++, c#, node.js stay whole, and node.js is
-// found as node too), numbers, and pairs of neighbouring characters of Chinese, Japanese and Korean. A term
-// holds letters, digits, '+', '#' and inner '.' only, which both databases take as they are.
+// terms splits text into search terms: Latin words in lower case (c++, c# and node.js stay whole, and node.js is also found
+// as node), numbers, and pairs of adjacent Chinese, Japanese and Korean characters. A term contains only letters, digits,
+// '+', '#' and inner '.', which both databases store unchanged.
 func terms(text string) []string {
 	var out []string
 	rs := []rune(text)
@@ -46,7 +46,7 @@ func terms(text string) []string {
 	return out
 }
 
-// fold makes full-width forms narrow and letters small.
+// fold converts full-width forms to narrow ones and letters to lower case.
 func fold(r rune) rune {
 	if r >= '！' && r <= '～' {
 		r -= '！' - '!'
@@ -69,7 +69,7 @@ func span(rs []rune, i int, in func(rune) bool) int {
 	return i
 }
 
-// wordEnd is where the word that begins at i ends: after inner dots (node.js) and after the signs of c++ and c#.
+// wordEnd returns the end of the word that starts at i, including inner dots (node.js) and the signs of c++ and c#.
 func wordEnd(rs []rune, i int) int {
 	at := func(i int) rune {
 		if i < len(rs) {
@@ -90,13 +90,13 @@ func wordEnd(rs []rune, i int) int {
 	return end
 }
 
-// words are the terms of one word: itself, and the parts between its dots.
+// words returns the terms of one word: the word and the parts between its dots.
 func words(rs []rune) []string {
 	whole := string(rs[:min(len(rs), maxTermRunes)])
 	if stopWords[whole] {
 		return nil
 	}
-	whole = strings.TrimRight(whole, ".") // a cut may end there
+	whole = strings.TrimRight(whole, ".") // a truncated word may end with a dot
 	out := []string{whole}
 	if parts := strings.Split(whole, "."); len(parts) > 1 {
 		for _, p := range parts {
@@ -119,8 +119,8 @@ func pairs(rs []rune) []string {
 	return out
 }
 
-// cut splits text into passages of at most passageRunes characters that end where paragraphs or, failing that,
-// sentences end. Only a longer sentence is broken, at a blank if it has one.
+// cut splits text into passages of at most passageRunes characters that end with a paragraph or, if that is too long, with a
+// sentence. Only a longer sentence is split, at a space if it has one.
 func cut(text string) []string {
 	var out []string
 	var cur strings.Builder
@@ -153,7 +153,7 @@ func cut(text string) []string {
 	return out
 }
 
-// sentences splits a paragraph, each sentence with the blanks behind it and none over passageRunes.
+// sentences splits a paragraph into sentences, each with its trailing spaces and at most passageRunes long.
 func sentences(rs []rune) [][]rune {
 	var out [][]rune
 	start := 0
@@ -183,7 +183,7 @@ func endsSentence(rs []rune, i int) bool {
 	}
 }
 
-// breakAt is how much of an overlong sentence comes before the break.
+// breakAt returns the length of the first part of an overlong sentence.
 func breakAt(rs []rune) int {
 	for i := len(rs) - 1; i > len(rs)/2; i-- {
 		if unicode.IsSpace(rs[i]) {

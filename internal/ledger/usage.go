@@ -8,25 +8,25 @@ import (
 	"berth"
 )
 
-// ModelCall is one row of the usage log (T19). Task, step, fence and call name it: the row is written once.
+// ModelCall is one row of the usage log. Task, step, fence and call identify it: it is written once.
 type ModelCall struct {
 	TaskID string
 	Step   int
 	Name   berth.StepName
 	Fence  int64
-	// Call counts the model calls of one attempt from 0: a repair (T9) is call 1.
+	// Call numbers the model calls of one attempt from 0: a repair is call 1.
 	Call     int
 	Queue    berth.Queue
 	Model    string
 	Provider string
 	Usage    berth.Usage
-	// LatencyMs is from sending the request to the end of the answer, FirstTokenMs to its first token, 0 without one.
+	// LatencyMs is the time from the request to the end of the answer, FirstTokenMs to its first token, 0 without one.
 	LatencyMs    int64
 	FirstTokenMs int64
-	// CostMicros is the price in millionths of the catalogue's currency.
+	// CostMicros is the price in millionths of a US dollar.
 	CostMicros int64
 	Success    bool
-	Code       berth.Code // why it failed
+	Code       berth.Code // the error of a failed call
 	At         time.Time
 	// UserID and ServiceID are those of the task.
 	UserID, ServiceID string
@@ -58,8 +58,8 @@ var (
 	selectUsage = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE task_id = $1 ORDER BY step, fence, call_no`
 )
 
-// FailedCall logs a model call that gave no usable answer. Unlike FinishStep it is never refused for coming late, for
-// the money is spent; a task that has ended keeps its sums, though. Repeating it changes nothing.
+// FailedCall logs a model call without a usable answer. Unlike FinishStep it is accepted from any attempt, because the call
+// was paid for; the sums of a task that has ended do not change. It is idempotent.
 func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 	c.Success = false
 	return l.inTx(ctx, "log failed call", func(tx *sql.Tx) error {

@@ -174,7 +174,7 @@ func TestNewCatalogNamesTheWrongSetting(t *testing.T) {
 		"key with a line break": {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": "sk-secret\nX: y"}}, "DEEPSEEK_API_KEY"},
 		"unknown provider":      {Settings{BaseURLs: map[string]string{"acme": "http://x"}}, `"acme"`},
 		"no URL":                {Settings{BaseURLs: map[string]string{"zhipu": "nowhere"}}, "zhipu"},
-		"local without scheme":  {Settings{LocalURL: "127.0.0.1:80"}, "local model server"},
+		"local without scheme":  {Settings{LocalURL: "127.0.0.1:80"}, "local model simulator"},
 	} {
 		_, err := NewCatalog(cfg, row.settings)
 		require.ErrorContains(t, err, row.want, name)

@@ -7,7 +7,7 @@ import (
 	"berth"
 )
 
-// What a provider that counts nothing is taken to have counted: the rules of thumb of the providers in routing.yaml.
+// Estimates for providers that report no usage, after the documentation of the providers in routing.yaml.
 const (
 	tokensPerASCII = 0.3
 	tokensPerOther = 0.6

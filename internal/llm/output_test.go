@@ -85,9 +85,9 @@ func TestValidateOutputSaysWhatIsWrong(t *testing.T) {
 	}
 	for name, row := range map[string]struct{ answer, want string }{
 		"empty":          {"", "no complete JSON object"},
-		"prose":          {"I cannot do that.", "there is no {"},
-		"list":           {`["a"]`, "there is no {"},
-		"cut off":        {good[:len(good)-30], "holds no complete JSON object: unexpected EOF"},
+		"prose":          {"I cannot do that.", "contains no {"},
+		"list":           {`["a"]`, "contains no {"},
+		"cut off":        {good[:len(good)-30], "contains no complete JSON object: unexpected EOF"},
 		"wrong type":     {swap(`"skills":["Go"]`, `"skills":"Go"`), "at /skills: got string, want array"},
 		"deep":           {swap(`["cut costs by 30 %"]`, `[7]`), "at /experience/0/highlights/0: got number, want string"},
 		"missing in row": {swap(`"title":"Engineer",`, ``), "at /experience/0: missing property 'title'"},

@@ -18,7 +18,7 @@ import (
 //go:embed prompts
 var promptFiles embed.FS
 
-// Role is who speaks a message of the chat-completions protocol.
+// Role is the author of a message in the chat-completions protocol.
 type Role string
 
 // The roles berth uses.
@@ -28,14 +28,14 @@ const (
 	RoleAssistant Role = "assistant"
 )
 
-// Message is one message of a call. ImageURL is a data URL, sent beside the text as a part of its own.
+// Message is one message of a call. ImageURL is a data URL, sent as a separate part.
 type Message struct {
 	Role     Role
 	Text     string
 	ImageURL string
 }
 
-// Image is the picture a vision step reads.
+// Image is the image that a vision step reads.
 type Image struct {
 	MediaType string
 	Data      []byte
@@ -54,7 +54,7 @@ type Input struct {
 	Image     *Image
 }
 
-// maxAnswerInRepair bounds how much of a bad answer is shown to the model again, in bytes.
+// maxAnswerInRepair bounds how much of an invalid answer the repair prompt quotes, in bytes.
 const maxAnswerInRepair = 32 << 10
 
 // Prompts that are not templates of their own: parts that every prompt may use, and the request for a repair.
@@ -183,14 +183,14 @@ func dataURL(img Image) string {
 	return "data:" + img.MediaType + ";base64," + base64.StdEncoding.EncodeToString(img.Data)
 }
 
-// Document is one text of a prompt, with the name it was given there.
+// Document is one text of a prompt with its name.
 type Document struct {
 	Name string
 	Text string
 }
 
-// document sets a text apart from the prompt around it. The id is made from the text, so that no text can
-// contain its own closing line, and the same input always makes the same prompt.
+// document encloses a text in document lines. The id is derived from the text, so that no text can contain its own closing
+// line and the same input always renders the same prompt.
 func document(name, text string) string {
 	text = strings.TrimSpace(strings.ToValidUTF8(text, "\uFFFD"))
 	sum := sha256.Sum256([]byte(name + "\n" + text))
@@ -216,7 +216,7 @@ func Documents(prompt string) []Document {
 		}
 		text, after, ok := strings.Cut(body, "\n</document id=\""+id+"\">")
 		if !ok {
-			prompt = rest // not a document after all: look further on
+			prompt = rest // not a document: continue behind its opening line
 			continue
 		}
 		docs = append(docs, Document{Name: name, Text: text})

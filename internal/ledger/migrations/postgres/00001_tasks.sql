@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Times are Unix milliseconds, 0 where there is none yet. JSON is TEXT. Ids compare
--- byte by byte, as in SQLite, so that pages come in one order in both.
+-- Times are Unix milliseconds, 0 when not set. JSON is TEXT. Ids compare
+-- byte by byte, as in SQLite, so that both order pages alike.
 CREATE TABLE assets (
     id         TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     user_id    TEXT COLLATE "C" NOT NULL,
@@ -20,7 +20,7 @@ CREATE TABLE passages (
     user_id  TEXT COLLATE "C" NOT NULL,
     position INTEGER NOT NULL,
     text     TEXT    NOT NULL,
-    terms    TSVECTOR NOT NULL, -- made in Go, cast as they are
+    terms    TSVECTOR NOT NULL, -- computed in Go, not parsed
     UNIQUE (asset_id, position)
 );
 
@@ -52,7 +52,7 @@ CREATE TABLE tasks (
     created_at      BIGINT  NOT NULL,
     updated_at      BIGINT  NOT NULL,
     deadline_at     BIGINT  NOT NULL,
-    ended_at        BIGINT  NOT NULL -- 0 exactly while the status is not final
+    ended_at        BIGINT  NOT NULL -- 0 while the status is not final
 );
 
 CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id);
@@ -69,7 +69,7 @@ CREATE TABLE steps (
     PRIMARY KEY (task_id, step)
 );
 
--- One row per model call. No reference to tasks: what was spent stays when a task is forgotten.
+-- One row per model call. No reference to tasks: the costs remain when a task is deleted.
 CREATE TABLE usage_log (
     task_id        TEXT COLLATE "C" NOT NULL,
     step           INTEGER NOT NULL,

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Who talks in which languages. The pool they are given is decided in Redis, and again where Redis has lost it.
+-- Users and languages of sessions. Redis holds the pool of a session and decides it again after data loss.
 CREATE TABLE sessions (
     id          TEXT   NOT NULL PRIMARY KEY,
     user_id     TEXT   NOT NULL,

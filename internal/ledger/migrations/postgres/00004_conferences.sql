@@ -1,9 +1,9 @@
 -- +goose Up
 
--- Conferences as their workflows told them last, and their detail records once they are over.
+-- The last state of conferences, and their detail records once they have ended.
 CREATE TABLE conferences (
     id         TEXT   NOT NULL PRIMARY KEY,
-    e164       TEXT   NOT NULL, -- used again when the conference is over
+    e164       TEXT   NOT NULL, -- reused when the conference has ended
     user_id    TEXT   NOT NULL,
     status     TEXT   NOT NULL,
     owner      TEXT   NOT NULL, -- the unit that runs it; empty when none does
@@ -12,7 +12,7 @@ CREATE TABLE conferences (
     created_at BIGINT NOT NULL,
     lost_at    BIGINT NOT NULL, -- while it waits for recovery
     refused_at BIGINT NOT NULL, -- when a unit first refused to recover it
-    body       TEXT   NOT NULL  -- all of it, JSON
+    body       TEXT   NOT NULL  -- the whole conference, JSON
 );
 CREATE INDEX conferences_number ON conferences (e164, created_at);
 CREATE INDEX conferences_user ON conferences (user_id, created_at, id);
@@ -21,13 +21,13 @@ CREATE INDEX conferences_status ON conferences (status, created_at, id);
 CREATE INDEX conferences_owner ON conferences (owner) WHERE owner <> '';
 CREATE INDEX conferences_waiting ON conferences (refused_at, lost_at, id) WHERE status = 'awaiting-recovery';
 
--- The last epoch of each number, for ever: a number that is used again never falls behind an old unit.
+-- The last epoch of each number. Rows are never deleted: a reused number must not fall behind an old unit.
 CREATE TABLE conference_epochs (
     e164  TEXT   NOT NULL PRIMARY KEY,
     epoch BIGINT NOT NULL
 );
 
--- The number that each range gives next.
+-- The next number of each range.
 CREATE TABLE conference_numbers (
     first TEXT   NOT NULL PRIMARY KEY,
     next  BIGINT NOT NULL

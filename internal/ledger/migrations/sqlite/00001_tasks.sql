@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Times are Unix milliseconds, 0 where there is none yet. JSON is TEXT.
+-- Times are Unix milliseconds, 0 when not set. JSON is TEXT.
 CREATE TABLE assets (
     id         TEXT   NOT NULL PRIMARY KEY,
     user_id    TEXT   NOT NULL,
@@ -23,8 +23,8 @@ CREATE TABLE passages (
     UNIQUE (asset_id, position)
 );
 
--- The terms are made in Go: separated by blanks, lower case, so the plainest tokenizer keeps them whole.
--- The owner is a term too: a search meets only one user's passages, however many there are.
+-- The terms are computed in Go, separated by spaces and in lower case, so that the simplest tokenizer suffices.
+-- The owner is a term too, so that a search reads the passages of one user only.
 CREATE VIRTUAL TABLE passage_index USING fts5 (
     owner, terms, content = '', contentless_delete = 1, tokenize = "ascii tokenchars '+#.'"
 );
@@ -66,7 +66,7 @@ CREATE TABLE tasks (
     created_at      BIGINT  NOT NULL,
     updated_at      BIGINT  NOT NULL,
     deadline_at     BIGINT  NOT NULL,
-    ended_at        BIGINT  NOT NULL -- 0 exactly while the status is not final
+    ended_at        BIGINT  NOT NULL -- 0 while the status is not final
 );
 
 CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id);
@@ -83,7 +83,7 @@ CREATE TABLE steps (
     PRIMARY KEY (task_id, step)
 );
 
--- One row per model call. No reference to tasks: what was spent stays when a task is forgotten.
+-- One row per model call. No reference to tasks: the costs remain when a task is deleted.
 CREATE TABLE usage_log (
     task_id        TEXT    NOT NULL,
     step           INTEGER NOT NULL,
