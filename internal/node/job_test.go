@@ -128,21 +128,21 @@ func TestJob_OutlastsDrain_FailsRetryably(t *testing.T) {
 
 func TestJob_Running_SendsHeartbeats(t *testing.T) {
 	t.Parallel()
-	heard := make(chan struct{}, 10)
+	received := make(chan struct{}, 10)
 	env, _, _ := environment(t, 1, func(ctx context.Context, _ berth.JobInput) (string, error) {
 		select {
-		case <-heard:
-			return "heard", nil
+		case <-received:
+			return "received", nil
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
 	})
-	env.SetOnActivityHeartbeatListener(func(*activity.Info, converter.EncodedValues) { heard <- struct{}{} })
+	env.SetOnActivityHeartbeatListener(func(*activity.Info, converter.EncodedValues) { received <- struct{}{} })
 	value, err := env.ExecuteActivity(berth.ActivityTranslate, segment)
 	require.NoError(t, err)
 	var out berth.JobOutput
 	require.NoError(t, value.Get(&out))
-	require.Equal(t, "heard", out.Text)
+	require.Equal(t, "received", out.Text)
 }
 
 func TestGate_MoreJobsThanSlots_Wait(t *testing.T) {

@@ -66,7 +66,7 @@ type entry struct {
 
 var (
 	period = regexp.MustCompile(`(?i)(?:19|20)\d\d(?:[./年]\d{0,2}月?)?\s*(?:(?:-|–|—|~|to|至|到)\s*(?:present|now|today|今|(?:19|20)\d\d(?:[./年]\d{0,2}月?)?)|年?毕业)?`)
-	// shapes tell which part of an entry a property means.
+	// shapes match the part of an entry that a property means.
 	shapes = map[string]*regexp.Regexp{
 		"title":       regexp.MustCompile(`(?i)engineer|developer|manager|designer|analyst|architect|consultant|director|lead|intern|scientist|officer|assistant|工程师|开发|经理|设计师|分析师|架构师|顾问|总监|实习|专员|助理`),
 		"institution": regexp.MustCompile(`(?i)university|college|school|institute|academy|大学|学院|学校`),

@@ -12,47 +12,47 @@ import (
 	"unicode"
 )
 
-// ErrNoTesseract says that the picture cannot be read on this machine, and what to install.
+// ErrNoTesseract means that this machine cannot read images; its text names the packages to install.
 var ErrNoTesseract = errors.New("tesseract is not installed: install tesseract-ocr with the languages eng and chi_sim " +
 	"(Debian: apt-get install tesseract-ocr tesseract-ocr-eng tesseract-ocr-chi-sim)")
 
 // OCR reads the text of a PNG or JPEG.
 type OCR func(ctx context.Context, image []byte) (string, error)
 
-// Tesseract reads with the tesseract program at path (looked up on PATH when it is a bare name), for at most limit
-// per picture, in English and simplified Chinese. No more than parallel pictures are read at once.
+// Tesseract returns an OCR that runs the program at path (found on PATH if it is a bare name) for English and simplified
+// Chinese, for at most limit per image and with at most parallel concurrent images.
 func Tesseract(path string, limit time.Duration, parallel int) OCR {
-	places := make(chan struct{}, parallel)
+	slots := make(chan struct{}, parallel)
 	return func(ctx context.Context, image []byte) (string, error) {
 		bin, err := exec.LookPath(path)
 		if err != nil {
 			return "", fmt.Errorf("%w (%w)", ErrNoTesseract, err)
 		}
 		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		case <-ctx.Done():
-			return "", fmt.Errorf("wait to read the picture: %w", context.Cause(ctx))
+			return "", fmt.Errorf("wait to read the image: %w", context.Cause(ctx))
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no text after %s: %w", limit, context.DeadlineExceeded))
 		defer cancel()
-		// Chinese first: with English first Tesseract puts a space between any two characters. One column, as
-		// the page segmentation otherwise takes a comma for a column of its own.
-		cmd := exec.CommandContext(ctx, bin, "stdin", "stdout", "-l", "chi_sim+eng", "--psm", "4") //nolint:gosec // the program is the operator's setting, the rest is fixed
-		cmd.Env = append(cmd.Environ(), "OMP_THREAD_LIMIT=1")                                      // its threads cost more than they bring
+		// Chinese first: with English first, Tesseract separates all Chinese characters by spaces. One column:
+		// otherwise the page segmentation treats a comma as a separate column.
+		cmd := exec.CommandContext(ctx, bin, "stdin", "stdout", "-l", "chi_sim+eng", "--psm", "4") //nolint:gosec // all arguments are fixed
+		cmd.Env = append(cmd.Environ(), "OMP_THREAD_LIMIT=1")                                      // one thread per image is faster under load
 		cmd.WaitDelay = time.Second
 		cmd.Stdin = bytes.NewReader(image)
-		var out, complaint bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &complaint
+		var out, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &stderr
 		if err := cmd.Run(); err != nil {
 			if ctx.Err() != nil {
 				return "", fmt.Errorf("tesseract: %w", context.Cause(ctx))
 			}
-			said := strings.TrimSpace(complaint.String())
-			if strings.Contains(said, "Failed loading language") {
-				return "", fmt.Errorf("%w (%s)", ErrNoTesseract, said)
+			message := strings.TrimSpace(stderr.String())
+			if strings.Contains(message, "Failed loading language") {
+				return "", fmt.Errorf("%w (%s)", ErrNoTesseract, message)
 			}
-			return "", fmt.Errorf("tesseract: %w: %s", err, said)
+			return "", fmt.Errorf("tesseract: %w: %s", err, message)
 		}
 		return tidy(out.String()), nil
 	}
@@ -64,7 +64,7 @@ var (
 	bareCommas    = regexp.MustCompile(`(\D)([,;:])\s*(\D|$)`)
 )
 
-// tidy undoes what is OCR's own: spaces between Chinese characters, misread bullets, half-width punctuation in Chinese
+// tidy repairs typical OCR output: spaces between Chinese characters, misread bullets, half-width punctuation in Chinese
 // lines, blank lines, and line breaks within an English sentence.
 func tidy(text string) string {
 	var lines []string
@@ -120,7 +120,7 @@ func fullWidth(l string) string {
 	})
 }
 
-// continues tells whether next is the rest of the sentence that before broke off.
+// continues reports whether next is the rest of the sentence that before begins.
 func continues(before, next string) bool {
 	first := []rune(next)[0]
 	last := []rune(before)[len([]rune(before))-1]

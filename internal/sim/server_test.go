@@ -76,7 +76,7 @@ func question(model, text string) openai.ChatCompletionNewParams {
 	}
 }
 
-const sentence = "We look for somebody who knows Go, Redis and Kubernetes, and who likes quiet nights and clear words."
+const sentence = "We look for an engineer who knows Go, Redis and Kubernetes, and who likes quiet nights and clear words."
 
 type streamed struct {
 	content, reasoning, finish, fingerprint string
@@ -198,7 +198,7 @@ func TestJSON_ObjectOrSchema_AnswerFits(t *testing.T) {
 		"$defs": map[string]any{"who": map[string]any{"type": "object", "required": []string{"name"}, "properties": map[string]any{"nick": map[string]any{"type": []string{"string", "null"}}, "name": map[string]any{"type": "string"}}}},
 	})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"skills":["Go","Redis","Kubernetes"],"level":"junior","count":3,"who":{"name":"We look for somebody who knows Go, Redis and Kubernetes, and who likes quiet nights and clear words","nick":null}}`,
+	require.JSONEq(t, `{"skills":["Go","Redis","Kubernetes"],"level":"junior","count":3,"who":{"name":"We look for an engineer who knows Go, Redis and Kubernetes, and who likes quiet nights and clear words","nick":null}}`,
 		res.Choices[0].Message.Content)
 
 	for name, schema := range map[string]map[string]any{

@@ -81,7 +81,7 @@ func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 	first := l.member()
 	newConsole(t, d).does(berth.ActivityCreateConference, asked("c1", 3, time.Now()))
 
-	// A process that stands still is lost, and the same one with all its rooms when it goes on.
+	// A suspended server is lost; resumed, it is the same run with all its rooms.
 	server.Pause()
 	require.ErrorIs(t, first.over(t), errUnreachable)
 	server.Continue()
@@ -89,7 +89,7 @@ func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 	require.Equal(t, first.Spec.Incarnation, second.Spec.Incarnation)
 	require.Len(t, newConsole(t, d).copies(), 1)
 
-	// One that was started anew has none.
+	// A restarted server has no rooms.
 	server.Restart()
 	require.Error(t, second.over(t))
 	third := l.member()
@@ -97,14 +97,14 @@ func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 	require.Greater(t, third.Spec.Incarnation.StartedAt, second.Spec.Incarnation.StartedAt)
 	require.Empty(t, newConsole(t, d).copies())
 
-	// One that is gone is waited for.
+	// The unit waits for a killed server.
 	server.Kill()
 	require.ErrorIs(t, third.over(t), errUnreachable)
 	server.Restart()
 	require.NotEqual(t, third.Spec.Incarnation, l.member().Spec.Incarnation)
 }
 
-// Between a server's start and its first sentinel nobody may take its rooms for ended.
+// Between a restart and its first sentinel, the rooms must not be treated as ended.
 func TestLiveKit_ListWithoutSentinel_Fails(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)

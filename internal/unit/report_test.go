@@ -96,8 +96,8 @@ func reporting(t *testing.T, sim *Sim) (*reporter, *fakeProxy) {
 	return r, p
 }
 
-func runs(epoch int64, people int) Copy {
-	return Copy{berth.UnitCopy{E164: number, ConferenceID: "c1", Epoch: epoch, StartedAt: time.Now()}, people}
+func runs(epoch int64, participants int) Copy {
+	return Copy{berth.UnitCopy{E164: number, ConferenceID: "c1", Epoch: epoch, StartedAt: time.Now()}, participants}
 }
 
 func isLive(t *testing.T, r report, full bool, want string) {

@@ -189,9 +189,9 @@ func (s *Sim) Delete(ctx context.Context, e164 string) error {
 
 // Live returns the number of participants.
 func (s *Sim) Live(ctx context.Context, e164 string) (Live, error) {
-	var people int
-	if err := s.look(ctx, func(st *simState) { people = st.copies[e164].Participants }); err != nil {
+	var participants int
+	if err := s.look(ctx, func(st *simState) { participants = st.copies[e164].Participants }); err != nil {
 		return nil, err
 	}
-	return live(map[string]any{"participantCount": people, "simulated": true})
+	return live(map[string]any{"participantCount": participants, "simulated": true})
 }

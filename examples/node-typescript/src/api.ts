@@ -1,4 +1,4 @@
-// berth's HTTP API as a node needs it: register, heartbeat, withdraw.
+// Client for the part of berth's HTTP API that a node uses: register, heartbeat, withdraw.
 import { hostname } from "node:os";
 
 export interface Registered {
@@ -21,7 +21,7 @@ export class Refused extends Error {
 }
 
 export class Api {
-  /** Tells this run of the process from every other one. */
+  /** Identifies this run of the process. */
   readonly incarnation = { host: hostname(), pid: process.pid, startedAt: Date.now() };
 
   constructor(
@@ -45,13 +45,13 @@ export class Api {
     return (await this.call("POST", "/v1/nodes", body)) as Registered;
   }
 
-  /** The interval until the next heartbeat, undefined when it stays as it was. */
+  /** Returns the interval until the next heartbeat, undefined if it is unchanged. */
   async heartbeat(generation: number, load: Load): Promise<number | undefined> {
-    const answer = await this.call("POST", `${this.path()}/heartbeat`, { generation, ...load });
-    return (answer as Partial<Registered>).heartbeatIntervalMs;
+    const reply = await this.call("POST", `${this.path()}/heartbeat`, { generation, ...load });
+    return (reply as Partial<Registered>).heartbeatIntervalMs;
   }
 
-  /** Whether another process lives under this node's id since. */
+  /** Reports whether another process is registered under this node's id. */
   async superseded(generation: number): Promise<boolean> {
     try {
       const node = (await this.call("GET", this.path())) as {
@@ -77,14 +77,14 @@ export class Api {
   }
 
   private async call(method: string, path: string, body?: unknown): Promise<unknown> {
-    const answer = await fetch(this.url + path, {
+    const response = await fetch(this.url + path, {
       method,
       headers: { authorization: `Bearer ${this.token}`, "content-type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: AbortSignal.timeout(5000),
     });
-    const text = await answer.text();
-    if (!answer.ok) throw new Refused(answer.status, text);
+    const text = await response.text();
+    if (!response.ok) throw new Refused(response.status, text);
     return text === "" ? {} : JSON.parse(text);
   }
 }

@@ -1,13 +1,13 @@
-// A node for berth: registers over HTTP, works its own Temporal task queue, tells how busy it is, and withdraws before
-// it stops.
+// A node for berth: it registers over HTTP, works its own Temporal task queue, sends heartbeats with its load, and
+// withdraws before it stops.
 import { cpus, freemem, loadavg, totalmem } from "node:os";
 import { setTimeout as pause } from "node:timers/promises";
 import { NativeConnection, Runtime, Worker } from "@temporalio/worker";
 import { Api, Refused, type Registered } from "./api.js";
 import { capabilities, currentJobs, Translate } from "./translate.js";
 
-const env = (name: string, otherwise?: string): string => {
-  const value = process.env[name] ?? otherwise;
+const env = (name: string, fallback?: string): string => {
+  const value = process.env[name] ?? fallback;
   if (value === undefined) throw new Error(`${name} is not set`);
   return value;
 };
@@ -17,7 +17,7 @@ const api = new Api(env("BERTH_URL", "http://127.0.0.1:8080"), env("BERTH_TOKEN"
 
 const stopping = new AbortController();
 for (const signal of ["SIGTERM", "SIGINT"] as const) {
-  process.once(signal, () => stopping.abort()); // the second one ends the process at once
+  process.once(signal, () => stopping.abort()); // a second signal ends the process immediately
 }
 Runtime.install({ shutdownSignals: [] }); // the node withdraws first, then the worker stops
 
@@ -30,10 +30,10 @@ interface Membership extends Registered {
   ended: Promise<void>;
 }
 
-// Why the node cannot go on.
+// An error that a retry would not change.
 class Fatal extends Error {}
 
-let now: Membership | undefined;
+let current: Membership | undefined;
 const retired: Promise<void>[] = [];
 let interval = 5000;
 let latencyMs = 0;
@@ -55,33 +55,33 @@ async function join(last?: Membership): Promise<Membership> {
   });
   const ended = worker.run();
   ended.catch((error: unknown) => {
-    console.error("the worker failed:", error);
+    console.error("worker failed:", error);
     process.exitCode = 1;
     stopping.abort();
   });
-  console.log(`node is ready, generation ${registered.generation}, queue ${registered.taskQueue}`);
+  console.log(`node registered, generation ${registered.generation}, queue ${registered.taskQueue}`);
   return { ...registered, worker, ended };
 }
 
-// leave stops a generation's worker: what was dispatched before has arrived after a second, and running jobs finish.
+// leave stops a generation's worker. Jobs dispatched before arrive within a second; running jobs finish.
 async function leave(one: Membership): Promise<void> {
   await pause(1000);
   if (one.worker.getState() === "RUNNING") one.worker.shutdown();
-  await one.ended.catch(() => undefined); // it was told above
+  await one.ended.catch(() => undefined); // logged above
 }
 
-// beat tells that the node lives, and registers where it has to.
+// beat sends a heartbeat and registers if necessary.
 async function beat(): Promise<void> {
-  now ??= await join();
+  current ??= await join();
   try {
     const begun = performance.now();
-    interval = (await api.heartbeat(now.generation, load())) ?? interval;
+    interval = (await api.heartbeat(current.generation, load())) ?? interval;
     latencyMs = performance.now() - begun;
   } catch (error) {
     if (!(error instanceof Refused && error.status === 409)) throw error;
-    const last = now; // this generation is over: go on under the next one, on its queue
-    now = await join(last);
-    if (now.worker !== last.worker) retired.push(leave(last));
+    const last = current; // this generation has expired: continue under the next one, on its queue
+    current = await join(last);
+    if (current.worker !== last.worker) retired.push(leave(last));
   }
 }
 
@@ -95,30 +95,31 @@ function load() {
   };
 }
 
-// final tells what trying again does not change: wrong settings at the start, or another process with this node's id.
-const final = (error: unknown) =>
-  error instanceof Fatal || (error instanceof Refused && (now ? error.status === 409 : error.status < 500 && error.status !== 429));
+// permanent reports whether a retry would not change an error: wrong settings at the start, or another process with this
+// node's id.
+const permanent = (error: unknown) =>
+  error instanceof Fatal || (error instanceof Refused && (current ? error.status === 409 : error.status < 500 && error.status !== 429));
 
 for (let failures = 0; !stopping.signal.aborted; ) {
   try {
     await beat();
     failures = 0;
   } catch (error) {
-    if (final(error)) {
+    if (permanent(error)) {
       console.error(String(error));
       process.exitCode = 1;
       break;
     }
-    if (failures++ === 0) console.error(`going on alone, and trying again: ${error}`);
+    if (failures++ === 0) console.error(`API unreachable; retrying: ${error}`);
   }
   const wait = failures === 0 ? interval : Math.min(interval, 100 * 2 ** failures);
   await pause(wait * (0.9 + Math.random() / 10), undefined, { signal: stopping.signal }).catch(() => undefined);
 }
 
-if (now) {
-  console.log("node is leaving");
-  await api.withdraw(now.generation).catch((error: unknown) => console.error(`could not withdraw: ${error}`));
-  await Promise.all([...retired, leave(now)]);
+if (current) {
+  console.log("node stopping");
+  await api.withdraw(current.generation).catch((error: unknown) => console.error(`withdrawal failed: ${error}`));
+  await Promise.all([...retired, leave(current)]);
 }
 await connection.close();
-console.log("node has left");
+console.log("node stopped");

@@ -1,4 +1,4 @@
-// The work itself: the activity that berth's turns call, by a dictionary of a few words.
+// The activity that berth's turns call, with a dictionary of a few words.
 import { ApplicationFailure, Context } from "@temporalio/activity";
 
 export interface JobInput {
@@ -28,18 +28,18 @@ export const capabilities = Object.keys(dictionaries).map((pair) => `translate:$
 
 let running = 0;
 
-/** How many jobs run now. */
+/** Returns the number of running jobs. */
 export const currentJobs = (): number => running;
 
 export async function Translate(job: JobInput): Promise<JobOutput> {
-  // Temporal takes a running job for lost when it has not heard of it for 5 s, and berth gives it to another node.
+  // Temporal treats a running job as lost after 5 s without a heartbeat, and berth dispatches it to another node.
   const heartbeat = setInterval(() => Context.current().heartbeat(), 1000);
   running++;
   try {
     const words = dictionaries[`${job.srcLang}-${job.tgtLang}`];
     if (!words) {
-      // Another node may know the languages. For input that no node could do anything with, the type is "invalid"
-      // and the failure non-retryable.
+      // Another node may know the languages. For input that no node can process, the type is "invalid" and the failure
+      // non-retryable.
       throw ApplicationFailure.retryable(`this node cannot translate ${job.srcLang} to ${job.tgtLang}`, "node_failed");
     }
     return { text: job.text.replace(/\p{L}+/gu, (word) => words[word.toLowerCase()] ?? word) };
