@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
@@ -20,8 +21,8 @@ func (s *server) taskEventRoute() {
 	s.route(huma.Operation{
 		OperationID: "task-events", Method: http.MethodGet, Path: "/v1/tasks/{id}/events", Tags: []string{"events"},
 		Summary: "Stream a task's events (Server-Sent Events)",
-		Description: "Each event has `id`, `event` (queued, start, token, token_batch, stage_progress, reset, gap, debug, " +
-			"then exactly one done or error) and `data`, one JSON object (schema Event). A lost connection resumes after " +
+		Description: "Each event has `id`, `event` (" + eventNames() + "; exactly one done or error is the last) " +
+			"and `data`, one JSON object (schema Event). A lost connection resumes after " +
 			"Last-Event-ID without loss or repetition; `gap` means that history was trimmed. Comments are heartbeats. " +
 			"The stream closes after the terminal event; resuming after that returns 204. When the stream of an ended " +
 			"task has expired, its stored terminal event is sent.",
@@ -34,6 +35,15 @@ func (s *server) taskEventRoute() {
 			"204": {Description: "The client has the terminal event"},
 		},
 	}, rule{scopes: []string{ScopeUser}, ticket: ticketTask, stream: true}, s.follow(s.followTask))
+}
+
+// eventNames lists the event types of a task.
+func eventNames() string {
+	var names []string
+	for _, t := range berth.EventTypes() {
+		names = append(names, string(t))
+	}
+	return strings.Join(names, ", ")
 }
 
 // followTask returns nil when the client has the terminal event; the response is sent then.
