@@ -62,7 +62,7 @@ func shareStack(t *testing.T) *stack {
 // startShared starts the shared stack with the lock held.
 func startShared(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "berth-tests-")
+	dir, err := os.MkdirTemp("", "berth-tests-") //nolint:usetesting // the stack outlives the test that starts it
 	require.NoError(t, err)
 	s := prepareStack(t, dir, with("TURN_TIMEOUT_MS=30000"))
 	defer func() {

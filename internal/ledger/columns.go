@@ -38,9 +38,9 @@ func (cs columns[T]) names(prefix string) string {
 
 // insert returns the INSERT of one row with values as its arguments. constants are further columns with fixed values.
 func (cs columns[T]) insert(table string, constants ...[2]string) string {
-	names, places := cs.names(""), make([]string, len(cs))
+	names, places := cs.names(""), make([]string, 0, len(cs)+len(constants))
 	for i := range cs {
-		places[i] = "$" + strconv.Itoa(i+1)
+		places = append(places, "$"+strconv.Itoa(i+1))
 	}
 	for _, c := range constants {
 		names += ", " + c[0]

@@ -13,14 +13,14 @@ import (
 	"berth"
 )
 
-// CallError is the error of a failed model call. It wraps a *berth.Error, so that berth.CodeOf works on it. Message may be
-// shown to users and never contains a key or text from the provider.
+// CallError is a failed model call. It wraps a *berth.Error, so that berth.CodeOf works on it. Message may be shown to
+// users and contains neither keys nor text of the provider.
 type CallError struct {
 	Code      berth.Code
 	Retryable bool
-	// RetryAfter is how long the provider asked us to stay away; 0 when it did not say.
+	// RetryAfter is the pause that the provider requested, 0 without one.
 	RetryAfter time.Duration
-	// Status is the provider's HTTP status; 0 when there was none.
+	// Status is the provider's HTTP status, 0 without a response.
 	Status   int
 	Provider string
 	Model    string
@@ -37,18 +37,18 @@ func (e *CallError) shown() *berth.Error {
 	return &berth.Error{Code: e.Code, Message: e.Message, Err: e.Err}
 }
 
-// The reasons why we ended a call ourselves.
+// Reasons for which berth ends a call.
 var (
-	errFirstByte = errors.New("no byte of an answer came in time")
-	errIdle      = errors.New("the answer stopped coming")
-	errTooLong   = errors.New("the answer is longer than any answer may be")
-	errLongLine  = errors.New("one line of the answer is longer than any line may be")
+	errFirstByte = errors.New("no response in time")
+	errIdle      = errors.New("the answer stopped before its end")
+	errTooLong   = errors.New("the answer exceeds the size limit")
+	errLongLine  = errors.New("a line of the answer exceeds the size limit")
 )
 
-// maxRetryAfter bounds what we believe of a Retry-After.
+// maxRetryAfter is the longest Retry-After that is respected.
 const maxRetryAfter = time.Hour
 
-// statusError translates an HTTP status that is not 200. body is the beginning of the answer.
+// statusError returns the error for an HTTP status other than 200. body is the beginning of the response.
 func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) *CallError {
 	e := &CallError{
 		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, now), Provider: ep.servedBy,
@@ -62,16 +62,16 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 		e.Message = ep.keyMessage()
 	case s == http.StatusPaymentRequired || (s == http.StatusTooManyRequests && outOfCredit(code)):
 		e.RetryAfter = 0
-		e.Message = fmt.Sprintf("the account at %s has no credit left", ep.servedBy)
+		e.Message = fmt.Sprintf("the account at %s has no credit", ep.servedBy)
 	case s == http.StatusTooManyRequests:
 		e.Code, e.Retryable = berth.CodeProviderUnavailable, true
-		e.Message = fmt.Sprintf("%s has too many calls at the moment", ep.servedBy)
+		e.Message = fmt.Sprintf("%s rejected the call: too many requests", ep.servedBy)
 	case s >= 500 || s == http.StatusRequestTimeout || s == http.StatusTooEarly:
 		e.Code, e.Retryable = berth.CodeProviderUnavailable, true
 		e.Message = fmt.Sprintf("%s failed with status %d", ep.servedBy, s)
 	default:
 		e.RetryAfter = 0
-		e.Message = fmt.Sprintf("%s refused the request with status %d", ep.servedBy, s)
+		e.Message = fmt.Sprintf("%s rejected the request with status %d", ep.servedBy, s)
 	}
 	return e
 }
@@ -79,35 +79,35 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 func (ep endpoint) keyMessage() string {
 	switch {
 	case ep.keySetting == "":
-		return fmt.Sprintf("%s asks for an API key, and none is configured for it", ep.servedBy)
+		return fmt.Sprintf("%s requires an API key, but none is configured", ep.servedBy)
 	case ep.key == "":
-		return fmt.Sprintf("%s asks for an API key: set %s", ep.servedBy, ep.keySetting)
+		return fmt.Sprintf("%s requires an API key: set %s", ep.servedBy, ep.keySetting)
 	default:
-		return fmt.Sprintf("%s refused the API key: check %s", ep.servedBy, ep.keySetting)
+		return fmt.Sprintf("%s rejected the API key: check %s", ep.servedBy, ep.keySetting)
 	}
 }
 
-// outOfCredit knows the 429s that no waiting cures: OpenAI's insufficient_quota, Zhipu's 1113.
+// outOfCredit reports whether a 429 is permanent: insufficient_quota of OpenAI, 1113 of Zhipu.
 func outOfCredit(code string) bool {
 	return strings.Contains(code, "insufficient_quota") || strings.HasPrefix(code, "1113 ")
 }
 
-// streamError translates an error object sent inside a stream whose status was 200 already.
+// streamError returns the error for an error object inside a stream with status 200.
 func (ep endpoint) streamError(data []byte) *CallError {
 	detail := gjson.GetBytes(data, "error")
 	code := strings.ToLower(detail.Get("code").String() + " " + detail.Get("type").String())
 	e := &CallError{
 		Status: http.StatusOK, Provider: ep.servedBy, Code: berth.CodeProviderUnavailable, Retryable: true,
-		Message: fmt.Sprintf("%s broke the answer off with an error", ep.servedBy), Err: errors.New(ep.quote(data)),
+		Message: fmt.Sprintf("%s ended the answer with an error", ep.servedBy), Err: errors.New(ep.quote(data)),
 	}
 	if strings.Contains(code, "invalid_request") || strings.HasPrefix(code, "400 ") || outOfCredit(code) {
 		e.Code, e.Retryable = berth.CodeProviderRejected, false
-		e.Message = fmt.Sprintf("%s refused the request", ep.servedBy)
+		e.Message = fmt.Sprintf("%s rejected the request", ep.servedBy)
 	}
 	return e
 }
 
-// transportError translates a call that failed without an answer or in the middle of one.
+// transportError returns the error for a call that failed without a response or in the middle of one.
 func (ep endpoint) transportError(err error) *CallError {
 	e := &CallError{Provider: ep.servedBy, Code: berth.CodeProviderUnavailable, Retryable: true, Err: ep.scrub(err)}
 	switch {
@@ -115,9 +115,9 @@ func (ep endpoint) transportError(err error) *CallError {
 		e.Message = fmt.Sprintf("%s: %s", ep.servedBy, shownReason(err))
 	case errors.Is(err, errTooLong), errors.Is(err, errLongLine):
 		e.Code, e.Retryable = berth.CodeInvalidOutput, false
-		e.Message = fmt.Sprintf("%s was cut off: %s", ep.servedBy, shownReason(err))
+		e.Message = fmt.Sprintf("answer of %s was ended: %s", ep.servedBy, shownReason(err))
 	default:
-		e.Message = fmt.Sprintf("%s could not be reached, or broke off in the middle", ep.servedBy)
+		e.Message = fmt.Sprintf("%s is unreachable or closed the connection", ep.servedBy)
 	}
 	return e
 }
@@ -128,10 +128,10 @@ func shownReason(err error) string {
 			return known.Error()
 		}
 	}
-	return "it failed"
+	return "call failed"
 }
 
-// quote makes a provider's words fit for a log: short, on one line, without our key.
+// quote returns text of a provider for the log: short, on one line, without the key.
 func (ep endpoint) quote(b []byte) string {
 	s := strings.ToValidUTF8(string(b), "")
 	if ep.key != "" {
@@ -139,7 +139,7 @@ func (ep endpoint) quote(b []byte) string {
 	}
 	s = shorten(strings.Join(strings.Fields(s), " "), 300)
 	if s == "" {
-		return "(empty answer)"
+		return "(empty response)"
 	}
 	return s
 }
@@ -151,7 +151,7 @@ func (ep endpoint) scrub(err error) error {
 	return err
 }
 
-// retryAfter reads Retry-After in seconds or as a date, and the finer Retry-After-Ms of some providers.
+// retryAfter parses Retry-After, in seconds or as a date, and the Retry-After-Ms of some providers.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
 		return boundRetryAfter(ms / 1000)

@@ -8,17 +8,17 @@ import (
 	"berth"
 )
 
-// LocalProvider is the provider's name in answers of the model simulator.
+// LocalProvider is the provider name of answers of the local model simulator. Users see it.
 const LocalProvider = "local stand-in"
 
-// Settings is what a deployment adds to a routing file. None of it is logged.
+// Settings holds what a deployment adds to a routing file. It is never logged.
 type Settings struct {
 	// Keys holds API keys by the name of their setting, for instance DEEPSEEK_API_KEY.
 	Keys map[string]string
 	// BaseURLs replaces the address of a provider, by the provider's name.
 	BaseURLs map[string]string
-	// LocalURL is the base URL of the local model server, which serves the models of providers without a key.
-	// Empty: there is none, and calls of such models fail with berth.CodeProviderKey.
+	// LocalURL is the base URL of the local model simulator, which serves the models of providers without a key.
+	// Without it, calls of such models fail with berth.CodeProviderKey.
 	LocalURL string
 }
 
@@ -31,22 +31,23 @@ type Model struct {
 	MaxOutputTokens int
 	Timeouts        Timeouts
 	Price           Price
-	// ServedBy is the provider that serves the model, LocalProvider, or empty if a key is missing.
+	// ServedBy is the provider, LocalProvider, or "" when a key is missing.
 	ServedBy string
 }
 
-// CostMicros is what a call costs, in millionths of a US dollar.
+// CostMicros returns the cost of a call in millionths of a US dollar.
 func (m Model) CostMicros(u berth.Usage) int64 {
 	return int64(math.Round(float64(u.InputTokens)*m.Price.Input + float64(u.OutputTokens)*m.Price.Output))
 }
 
-// Catalog answers which model serves what and where it is. It never changes and may be used from everywhere.
+// Catalog resolves templates to models and models to addresses. It is immutable and safe for concurrent use.
 type Catalog struct {
 	cfg      Config
 	settings Settings
 }
 
-// LoadCatalog is the catalog of a routing file ("": the built-in one) without any keys: enough to plan, not to call.
+// LoadCatalog returns the catalog of a routing file, the built-in one for an empty path, without keys: it can plan calls
+// but not make them.
 func LoadCatalog(path string) (*Catalog, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
@@ -55,7 +56,7 @@ func LoadCatalog(path string) (*Catalog, error) {
 	return NewCatalog(cfg, Settings{})
 }
 
-// NewCatalog joins a routing file with the settings of a deployment. Its error names the setting that is wrong.
+// NewCatalog combines a routing file with the settings of a deployment. Its error names the invalid setting.
 func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	c := &Catalog{cfg: cfg, settings: Settings{
 		Keys: map[string]string{}, BaseURLs: map[string]string{}, LocalURL: s.LocalURL,
@@ -63,7 +64,7 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	for _, name := range sortedKeys(s.Keys) {
 		key := strings.TrimSpace(s.Keys[name])
 		if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, fmt.Errorf("%s: holds characters no API key has", name)
+			return nil, fmt.Errorf("%s: contains characters that are not allowed in an API key", name)
 		}
 		if key != "" {
 			c.settings.Keys[name] = key
@@ -83,7 +84,7 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	}
 	if s.LocalURL != "" {
 		if err := checkBaseURL(s.LocalURL); err != nil {
-			return nil, fmt.Errorf("base URL of the local model server: %w", err)
+			return nil, fmt.Errorf("base URL of the local model simulator: %w", err)
 		}
 	}
 	return c, nil
@@ -106,7 +107,7 @@ func (c *Catalog) Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth
 	return steps
 }
 
-// TaskQueues returns every Temporal task queue that a plan can name, sorted.
+// TaskQueues returns all Temporal task queues that a plan can use, sorted.
 func (c *Catalog) TaskQueues() []string {
 	set := map[string]bool{}
 	for _, r := range c.cfg.Routes {
@@ -116,7 +117,7 @@ func (c *Catalog) TaskQueues() []string {
 	return sortedKeys(set)
 }
 
-// Models lists the models by name.
+// Models returns the models, sorted by name.
 func (c *Catalog) Models() []Model {
 	var out []Model
 	for _, name := range sortedKeys(c.cfg.Models) {
@@ -126,7 +127,7 @@ func (c *Catalog) Models() []Model {
 	return out
 }
 
-// Model is the model of that name.
+// Model returns the model of that name.
 func (c *Catalog) Model(name string) (Model, bool) {
 	m, ok := c.cfg.Models[name]
 	if !ok {
@@ -145,7 +146,7 @@ func (c *Catalog) Model(name string) (Model, bool) {
 	return out, true
 }
 
-// Cap returns the maximum number of concurrent calls of a model, DefaultCap for a model that is not in the catalog.
+// Cap returns the maximum number of concurrent calls of a model, DefaultCap for an unknown model.
 func (c *Catalog) Cap(model string) int {
 	if m, ok := c.cfg.Models[model]; ok {
 		return m.Cap
@@ -153,17 +154,16 @@ func (c *Catalog) Cap(model string) int {
 	return DefaultCap
 }
 
-// Served returns nil if this process can call a model, and otherwise an error with CodeProviderKey that names the missing
-// setting.
+// Served returns an error with CodeProviderKey that names the missing setting when this process cannot call the model.
 func (c *Catalog) Served(model string) error {
 	_, err := c.endpoint(model)
 	return err
 }
 
-// KeySettings lists the settings that may hold API keys, sorted.
+// KeySettings returns the settings that may hold API keys, sorted.
 func (c *Catalog) KeySettings() []string { return c.cfg.KeySettings() }
 
-// endpoint is the server that receives the calls of a model.
+// endpoint is the server that calls of a model are sent to.
 type endpoint struct {
 	servedBy       string
 	baseURL        string
@@ -193,7 +193,7 @@ func (c *Catalog) endpoint(model string) (endpoint, error) {
 	if c.settings.LocalURL == "" {
 		return endpoint{}, &CallError{
 			Code: berth.CodeProviderKey, Provider: m.Provider, Model: model,
-			Message: fmt.Sprintf("there is no API key for %s: set %s, or BERTH_LOCAL_MODEL_URL to the local model server", m.Provider, p.KeySetting),
+			Message: fmt.Sprintf("no API key for %s: set %s, or set BERTH_LOCAL_MODEL_URL to use the local model simulator", m.Provider, p.KeySetting),
 		}
 	}
 	return endpoint{

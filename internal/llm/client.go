@@ -22,54 +22,53 @@ import (
 	"berth"
 )
 
-// The header and the fingerprint by which a model simulator identifies its answers.
+// Marks of simulated answers, so that they are not mistaken for a model's.
 const (
 	StubHeader      = "X-Berth-Stand-In"
 	StubFingerprint = "berth-stand-in"
 )
 
 const (
-	// errorBodyBytes is how much of a refusal is read.
+	// errorBodyBytes is how much of an error response is read.
 	errorBodyBytes = 4 << 10
-	// afterEnd is how long we wait for what may follow when the outcome is known: usage, a refusal's words.
+	// afterEnd bounds the wait for what may follow a known outcome: usage, the body of an error.
 	afterEnd = 2 * time.Second
 )
 
-// Call is one model call. A zero MaxTokens or timeout takes the model's own from the catalog.
+// Call is one model call. Zero values of MaxTokens and Timeouts mean those of the catalog.
 type Call struct {
 	Model     string
 	Messages  []Message
 	MaxTokens int
-	// JSON asks for a JSON object, of models that understand the request.
+	// JSON requests a JSON object from models that support this.
 	JSON     bool
 	Timeouts Timeouts
 }
 
-// Delta is a piece of a streamed answer. Reasoning is progress and not part of the answer.
+// Delta is a piece of a streamed answer. Reasoning shows progress and is not part of the answer.
 type Delta struct {
 	Content   string
 	Reasoning string
 }
 
-// Result is an answer or, beside an error, the part of it that was received.
+// Result is an answer; beside an error, the part that arrived.
 type Result struct {
 	// Text is the whole answer without its reasoning.
 	Text string
-	// Usage is the provider's count or, if Estimated, an estimate from the lengths of the texts.
+	// Usage is the provider's count; when Estimated, it is derived from the lengths of the texts.
 	Usage     berth.Usage
 	Estimated bool
-	// FinishReason is the provider's: "stop", or "length" if the answer was truncated.
+	// FinishReason is the provider's: "stop", or "length" when the answer reached MaxTokens.
 	FinishReason string
-	// Provider is the provider that answered, LocalProvider for the model simulator. Stub reports that the server
-	// identified itself as a simulator.
+	// Provider is the provider that answered, LocalProvider for the local simulator. Stub: the answer is marked as simulated.
 	Provider string
 	Stub     bool
-	// FirstToken is the time to the first delta, 0 if there was none; Took is the duration of the whole call.
+	// FirstToken is the time to the first delta, 0 without one; Took is the duration of the call.
 	FirstToken time.Duration
 	Took       time.Duration
 }
 
-// Client calls models. It neither waits for capacity nor retries; its callers do. It is safe for concurrent use.
+// Client calls models. It neither waits for capacity nor retries. It is safe for concurrent use.
 type Client struct {
 	catalog *Catalog
 	http    *http.Client
@@ -77,8 +76,8 @@ type Client struct {
 	limits  Limits
 }
 
-// NewClient returns a client. If httpClient is nil, NewHTTPClient's is used. Redirects are not followed, so that a key is
-// sent only to the address that the operator configured.
+// NewClient returns a client; a nil httpClient means NewHTTPClient. Redirects are never followed: a key is sent only to the
+// address that the operator configured.
 func NewClient(catalog *Catalog, httpClient *http.Client, logger *slog.Logger) *Client {
 	if httpClient == nil {
 		httpClient = NewHTTPClient()
@@ -88,23 +87,23 @@ func NewClient(catalog *Catalog, httpClient *http.Client, logger *slog.Logger) *
 	return &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits()}
 }
 
-// NewHTTPClient is an HTTP client for long answers from few hosts: no overall timeout, connections kept.
+// NewHTTPClient returns an HTTP client for long answers from few hosts: no overall timeout, many idle connections.
 func NewHTTPClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library's own
 	t.MaxIdleConnsPerHost = 64
 	return &http.Client{Transport: t}
 }
 
-// WithLimits is the same client under other limits.
+// WithLimits returns a copy of the client with other limits.
 func (c *Client) WithLimits(l Limits) *Client {
 	n := *c
 	n.limits = l
 	return &n
 }
 
-// Stream makes the call and passes every delta to on, in order, from this goroutine. An error of on ends the call and is
-// returned unchanged. When ctx ends, the provider's stream is closed immediately and the error wraps context.Cause(ctx).
-// Every other error is a *CallError.
+// Stream makes the call and passes every delta to on, in order, from the calling goroutine. An error of on ends the call and
+// is returned unchanged. When ctx ends, the provider's stream is closed immediately and the error wraps
+// context.Cause(ctx). All other errors are *CallError.
 func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (Result, error) {
 	model, ok := c.catalog.Model(call.Model)
 	if !ok {
@@ -146,7 +145,7 @@ func (call Call) within(m Model) Call {
 	return call
 }
 
-// session is the state of one running call.
+// session is the state of one call.
 type session struct {
 	endpoint
 	limits    Limits
@@ -173,10 +172,10 @@ func (s *session) run(parent context.Context, client *http.Client, call Call) er
 	if s.key != "" {
 		opts = append(opts, option.WithAPIKey(s.key))
 	}
-	// Not openai.NewClient, because that reads keys and addresses from the environment.
+	// openai.NewClient would read keys and addresses from the environment.
 	service := openai.NewChatCompletionService(opts...)
 	stream := service.NewStreaming(ctx, s.params(call))
-	defer func() { _ = stream.Close() }() // the answer is read, or given up: nothing is lost
+	defer func() { _ = stream.Close() }() // the answer is complete or abandoned
 
 	for stream.Next() {
 		if err := s.take(stream.Current()); err != nil {
@@ -203,7 +202,7 @@ func (s *session) run(parent context.Context, client *http.Client, call Call) er
 	}
 }
 
-// middleware sees the HTTP answer before the library does, which would read a refusal of any length and forget the
+// middleware handles the HTTP response before the library, which would read an error body of any length and lose the
 // status of one that is not JSON.
 func (s *session) middleware(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	resp, err := next(req)
@@ -233,18 +232,18 @@ func (s *session) middleware(req *http.Request, next option.MiddlewareNext) (*ht
 		}
 	} else {
 		s.dog.hurry(afterEnd)
-		words, _ = io.ReadAll(io.LimitReader(body, errorBodyBytes)) // what came is enough for the log
+		words, _ = io.ReadAll(io.LimitReader(body, errorBodyBytes)) // a part is enough for the log
 	}
 	_ = resp.Body.Close()
 	s.refused = s.statusError(resp, words, time.Now())
 	if resp.StatusCode == http.StatusOK {
-		s.refused.Message = fmt.Sprintf("%s answered with %s instead of a stream of events", s.servedBy, media)
+		s.refused.Message = fmt.Sprintf("%s returned %s instead of an event stream", s.servedBy, media)
 	}
 	return nil, s.refused
 }
 
-// inOnePiece is the one event that an answer is which came without a stream, as from servers that know none; nil when it is
-// no answer.
+// inOnePiece converts a response without streaming, from servers that do not support it, into one event; nil when it is not
+// an answer.
 func inOnePiece(answer []byte) []byte {
 	var whole map[string]any
 	if json.Unmarshal(answer, &whole) != nil {
@@ -301,7 +300,7 @@ func (m Message) param() openai.ChatCompletionMessageParamUnion {
 	}
 }
 
-// take handles one chunk of the stream.
+// take processes one chunk of the stream.
 func (s *session) take(chunk openai.ChatCompletionChunk) error {
 	if strings.HasPrefix(chunk.SystemFingerprint, StubFingerprint) { //nolint:staticcheck // deprecated by one provider, sent by the others
 		s.result.Stub = true
@@ -343,7 +342,7 @@ func (s *session) deliver(d Delta) error {
 	return s.on(d)
 }
 
-// reasoning reads the field DeepSeek and GLM call reasoning_content, others reasoning.
+// reasoning returns the field that DeepSeek and GLM call reasoning_content and others reasoning.
 func reasoning(d openai.ChatCompletionChunkChoiceDelta) string {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		f, ok := d.JSON.ExtraFields[name]
@@ -358,8 +357,8 @@ func reasoning(d openai.ChatCompletionChunkChoiceDelta) string {
 	return ""
 }
 
-// judge returns nil if a complete answer can be used. Besides OpenAI's finish reasons it handles DeepSeek's
-// insufficient_system_resource and GLM's network_error and sensitive.
+// judge returns an error when a complete answer cannot be used. It handles OpenAI's finish reasons, DeepSeek's
+// insufficient_system_resource, and GLM's network_error and sensitive.
 func (s *session) judge() error {
 	switch reason := s.result.FinishReason; {
 	case reason == "insufficient_system_resource" || reason == "network_error":
@@ -374,11 +373,11 @@ func (s *session) judge() error {
 	case reason == "length":
 		return &CallError{
 			Code: berth.CodeInvalidOutput, Status: http.StatusOK, Provider: s.servedBy,
-			Message: fmt.Sprintf("%s used up its bound of tokens before it answered", s.servedBy),
+			Message: fmt.Sprintf("%s reached the token limit before it answered", s.servedBy),
 		}
 	default:
 		e := s.transportError(fmt.Errorf("finish reason %s without any text", reason))
-		e.Message = s.servedBy + " answered with nothing"
+		e.Message = s.servedBy + " returned an empty answer"
 		return e
 	}
 }

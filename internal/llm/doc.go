@@ -1,5 +1,5 @@
-// Package llm contains the routing of templates to models (routing.yaml), the prompts and the schemas of answers, and a
-// client for every server that speaks the OpenAI chat-completions protocol.
+// Package llm routes templates to models (routing.yaml), renders their prompts, validates their output against JSON
+// schemas, and calls models: one client for all servers that implement the OpenAI chat-completions protocol.
 //
-// The package does not wait for capacity, retry or store anything; the activities do.
+// It neither waits for capacity nor retries nor stores anything: the activities do.
 package llm

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Limits bound the size of the response of one call.
+// Limits bound what a provider may send in one call.
 type Limits struct {
 	OutputBytes int   // the answer's text and reasoning together
 	LineBytes   int   // one line of the event stream
-	WireBytes   int64 // the whole response including the protocol
+	WireBytes   int64 // everything, including the protocol
 }
 
 // DefaultLimits returns limits above the longest answers of current models.
@@ -20,8 +20,8 @@ func DefaultLimits() Limits {
 	return Limits{OutputBytes: 2 << 20, LineBytes: 1 << 20, WireBytes: 64 << 20}
 }
 
-// watchdog ends a call whose provider stops sending, by cancelling its context with the reason. Only the time spent
-// waiting for the provider counts, not the time in which the answer's reader is busy. One goroutine uses it.
+// watchdog cancels a call whose provider sends nothing, with the reason as the cause. It runs only while the call waits for
+// the provider, not while the answer's reader is busy. One goroutine uses it.
 type watchdog struct {
 	timer *time.Timer
 	begun atomic.Bool // read by the timer's goroutine
@@ -40,7 +40,7 @@ func startWatchdog(cancel context.CancelCauseFunc, t Timeouts) *watchdog {
 	return w
 }
 
-// wait is called before each read. It does not restart the timeout for the first byte.
+// wait is called before each read. Until the first byte, the first timeout keeps running.
 func (w *watchdog) wait() {
 	if w.begun.Load() {
 		w.timer.Reset(w.idle)
@@ -56,7 +56,7 @@ func (w *watchdog) got(n int) {
 	}
 }
 
-// hurry shortens what is left to wait for.
+// hurry shortens the timeout.
 func (w *watchdog) hurry(d time.Duration) {
 	w.begun.Store(true)
 	w.idle = min(w.idle, d)
@@ -64,7 +64,7 @@ func (w *watchdog) hurry(d time.Duration) {
 
 func (w *watchdog) stop() { w.timer.Stop() }
 
-// guardedBody is a provider's answer under the watchdog and the limits.
+// guardedBody is a response body with the watchdog and the limits applied.
 type guardedBody struct {
 	io.ReadCloser
 	dog    *watchdog
@@ -106,15 +106,15 @@ func (g *guardedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// restWait bounds the wait for the end of the stream after a complete answer.
+// restWait bounds the wait for the end of a complete answer.
 const restWait = 100 * time.Millisecond
 
-// Close first reads a complete answer to the end of the stream. Only then can the connection be reused, and only then has
-// the provider finished this call, so that the next holder of the slot does not exceed the provider's limit.
+// Close first reads a complete answer to its end: only then can the connection be reused, and only then has the provider
+// finished the call, so that releasing the slot does not exceed its limit.
 func (g *guardedBody) Close() error {
 	if g.ended() {
 		g.dog.hurry(restWait)
-		_, _ = io.Copy(io.Discard, io.LimitReader(g, errorBodyBytes)) // further data is discarded
+		_, _ = io.Copy(io.Discard, io.LimitReader(g, errorBodyBytes)) // a longer rest is discarded
 	}
 	return g.ReadCloser.Close()
 }

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxProblems is how many faults of an answer are named; a model repairs the rest with them.
+	// maxProblems bounds the number of violations that are reported to the model.
 	maxProblems = 12
-	// maxCandidates bounds the search for an object in an answer that is mostly braces.
+	// maxCandidates bounds the search for an object in an answer with many braces.
 	maxCandidates = 64
 )
 
@@ -58,15 +58,15 @@ func compileSchema(name string, raw []byte) *jsonschema.Schema {
 	return c.MustCompile(name)
 }
 
-// Schema returns the JSON schema (draft 2020-12) of a batch template's answer, and false for other templates.
+// Schema returns the JSON schema (draft 2020-12) of a batch template's answer; false for other templates.
 func Schema(t berth.Template) (json.RawMessage, bool) {
 	s, ok := schemas[t]
 	return s.raw, ok
 }
 
-// ValidateOutput finds the JSON object in a model's answer, bare, in a code fence or surrounded by text, and validates it
-// against the template's schema. It returns the object without white space. The error has berth.CodeInvalidOutput; its text
-// states what is wrong and where, so that RepairPrompt can send it to the model.
+// ValidateOutput finds the JSON object in a model's answer, bare, in a code fence or with text around it, and validates it
+// against the template's schema. It returns the object without white space. Its error has berth.CodeInvalidOutput and
+// names the violations with their places, for RepairPrompt.
 func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
 	schema, ok := schemas[t]
 	if !ok {
@@ -91,15 +91,15 @@ func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
 			longest, misfit = raw, err
 		}
 	}
-	// An answer that breaks off leaves small complete objects inside: then the break is the fault to name.
+	// A truncated answer contains small complete objects: then the truncation is the error to report.
 	if misfit == nil || (parseErr != nil && len(longest) < len(answer)/2) {
-		return nil, berth.Errorf(berth.CodeInvalidOutput, "the answer holds no complete JSON object: %s", parseErr)
+		return nil, berth.Errorf(berth.CodeInvalidOutput, "the answer contains no complete JSON object: %s", parseErr)
 	}
-	return nil, berth.Errorf(berth.CodeInvalidOutput, "the answer does not fit the schema: %s", problems(misfit))
+	return nil, berth.Errorf(berth.CodeInvalidOutput, "the answer does not match the schema: %s", problems(misfit))
 }
 
-// objects are the outermost JSON objects of a text, with the first fault met on the way. A reasoning model may
-// draft one before the one it means, so the caller takes the first that fits, not the first that parses.
+// objects returns the outermost JSON objects of a text and the first parse error. A reasoning model may draft an object
+// before the final one, so the caller takes the first that is valid, not the first that parses.
 func objects(text []byte) (found []json.RawMessage, fault error) {
 	for range maxCandidates {
 		i := bytes.IndexByte(text, '{')
@@ -120,7 +120,7 @@ func objects(text []byte) (found []json.RawMessage, fault error) {
 		text = text[dec.InputOffset():]
 	}
 	if len(found) == 0 && fault == nil {
-		fault = errors.New("there is no { in it")
+		fault = errors.New("it contains no {")
 	}
 	return found, fault
 }
@@ -144,7 +144,7 @@ func problems(err error) string {
 	return strings.Join(out, "; ")
 }
 
-// shorten cuts a text to at most limit bytes, never within a character.
+// shorten truncates a text to at most limit bytes, never within a character.
 func shorten(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -13,27 +13,28 @@ const (
 	stagePrefix = "<<stage:"
 	pointPrefix = "<<point "
 	markEnd     = ">>"
-	// maxIndent and maxMarkLine bound how long a line can be held back for looking like a marker, in bytes.
+	// maxIndent and maxMarkLine bound how much of a possible marker is held back, in bytes.
 	maxIndent    = 8
 	maxMarkLine  = 8 << 10
 	maxStageLine = 40
 )
 
-// Piece is a part of a match's answer: text for the reader, or one mark. Exactly one field is set.
+// Piece is a part of an answer: text for the reader, or one marker. Exactly one field is set.
 type Piece struct {
 	Text  string
 	Stage berth.Stage
 	Point *berth.MatchPoint
 }
 
-// StageParser removes the markers of the job_match prompt from a streamed answer. A marker is a separate line:
+// StageParser separates the markers in a model's answer from its text while the answer streams in. A marker is a line of
+// its own:
 //
-//	<<stage:compare>>                                              one of ingest, compare, score, deliver
+//	<<stage:compare>>                                              a stage of the template
 //	<<point {"requirement":"…","matched":true,"evidence":"…"}>>    one berth.MatchPoint
 //
-// Every line that is not exactly that is text, so a model that ignores the protocol loses nothing. What comes
-// out does not depend on how the answer was cut into deltas. Text is held back only while its line could still become
-// a marker. The zero value is not ready; one goroutine may use it.
+// All other lines are text, so the answer of a model that ignores the protocol is complete. The output does not depend on
+// how the answer was split into deltas. Text is held back only while its line could still become a marker. Use
+// NewStageParser; a parser is for one goroutine.
 type StageParser struct {
 	stages  []berth.Stage
 	stage   berth.Stage
@@ -47,10 +48,10 @@ func NewStageParser(spec berth.TemplateSpec) *StageParser {
 	return &StageParser{stages: spec.Stages, stage: spec.FirstStage()}
 }
 
-// Stage is the one the answer stands at.
+// Stage returns the current stage.
 func (p *StageParser) Stage() berth.Stage { return p.stage }
 
-// Feed takes the next delta and returns what is known by now, in order.
+// Feed parses the next delta and returns the pieces that are complete, in order.
 func (p *StageParser) Feed(delta string) []Piece {
 	var out pieces
 	for len(delta) > 0 {
@@ -80,7 +81,7 @@ func (p *StageParser) Feed(delta string) []Piece {
 	return out.list
 }
 
-// Close returns what was still held; the answer has ended.
+// Close returns the text that was held back at the end of the answer.
 func (p *StageParser) Close() []Piece {
 	var out pieces
 	p.endLine(&out)
@@ -106,7 +107,7 @@ func couldBeMark(line []byte, stages []berth.Stage) bool {
 	if len(line)-len(rest) > maxIndent || len(line) > maxMarkLine {
 		return false
 	}
-	if len(rest) <= len(stagePrefix) { // both prefixes are of one length
+	if len(rest) <= len(stagePrefix) { // both prefixes have the same length
 		return strings.HasPrefix(stagePrefix, string(rest)) || strings.HasPrefix(pointPrefix, string(rest))
 	}
 	if bytes.HasPrefix(rest, []byte(pointPrefix)) {
@@ -147,7 +148,7 @@ func parseMark(line []byte, stages []berth.Stage) (Piece, bool) {
 	return Piece{Point: &point}, true
 }
 
-// pieces joins neighbouring texts.
+// pieces joins adjacent texts.
 type pieces struct{ list []Piece }
 
 func (ps *pieces) text(s string) {

@@ -48,7 +48,7 @@ type ExecFlags struct {
 var secretSettings = []string{"BERTH_TOKEN=", "BERTH_NODE_HTTP_KEY=", "BERTH_AUTH_SECRET="}
 
 func newExecDriver(c driverContext) (Driver, error) {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { //nolint:forbidigo // the command inherits the environment
 		return slices.ContainsFunc(secretSettings, func(s string) bool { return strings.HasPrefix(v, s) })
 	})
 	d, err := NewExec(c.Exec, append(env, "BERTH_NODE_ID="+c.spec.ID))

@@ -20,8 +20,8 @@ import (
 	"berth/internal/client"
 )
 
-// ErrKeepRegistration, as the cause of the cancellation of Run's context, stops the node without withdrawing it. The node
-// returns before its heartbeat timeout, or is declared dead.
+// ErrKeepRegistration is the cause with which the cancellation of Run's context stops the node without withdrawing it. The
+// node returns before its heartbeat timeout, or is declared dead.
 var ErrKeepRegistration = errors.New("node stopped; its registration stays")
 
 // ErrSuperseded is the error of a node whose id another process has registered. Registering again would make the two

@@ -33,8 +33,11 @@ func ZonePool(kind berth.NodeKind, capability, zone string) berth.Pool {
 // a second choice may succeed. Pools that are defined otherwise, and those without a node that would belong, are left alone.
 func (p *Placer) Gather(ctx context.Context, pool berth.Pool) (changed bool, err error) {
 	wanted := onDemand(pool)
-	if wanted.ID != pool.ID || wanted.Validate() != nil {
+	if wanted.ID != pool.ID {
 		return false, nil
+	}
+	if invalid := wanted.Validate(); invalid != nil {
+		return false, nil //nolint:nilerr // no node can be in a pool of that name: nothing changes
 	}
 	pools := p.fleet.Snapshot().Pools
 	if is, defined := pools[pool.ID]; defined {

@@ -68,7 +68,7 @@ type Listener struct {
 	events  chan Event
 	changed chan struct{} // capacity 1: subs has something to send
 
-	mu   sync.Mutex
+	mu   sync.Mutex //nolint:forbidigo // held for map operations only: Subscribe must not wait for the connection
 	subs subscriptions
 }
 

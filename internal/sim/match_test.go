@@ -204,7 +204,7 @@ func TestMatch_Examples_FindsTheirSkills(t *testing.T) {
 			require.Subset(t, matched, c.matched)
 			require.Subset(t, missing, c.missing)
 			require.Contains(t, shown, c.score)
-			require.Equal(t, 1, len(simulated.FindAllString(shown, -1)), "one notice")
+			require.Len(t, simulated.FindAllString(shown, -1), 1, "one notice")
 			require.Equal(t, text, ask(t, h, berth.TemplateJobMatch, c.locale, in), "the same input, the same answer")
 
 			// In a chain, the match on the summary alone finds the same points.

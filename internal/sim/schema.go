@@ -126,14 +126,14 @@ func (s *source) fill(raw []byte) (string, error) {
 	if !ok {
 		return "", invalid("schema: must describe an object")
 	}
-	longest, room := -1, 0
+	longest, limit, text := -1, 0, ""
 	for i, p := range f.root.Properties {
-		if _, ok := out[i].value.(string); ok && len(p.schema.Enum) == 0 && p.schema.limit() > room {
-			longest, room = i, p.schema.limit()
+		if v, ok := out[i].value.(string); ok && len(p.schema.Enum) == 0 && p.schema.limit() > limit {
+			longest, limit, text = i, p.schema.limit(), v
 		}
 	}
 	if notice := s.say(" ", "") + s.notice(); longest >= 0 {
-		out[longest].value = clip(out[longest].value.(string), max(room-len([]rune(notice)), 0)) + notice
+		out[longest].value = clip(text, max(limit-len([]rune(notice)), 0)) + notice
 	}
 	b, err := json.MarshalIndent(out, "", "  ")
 	if err != nil {

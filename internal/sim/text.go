@@ -29,7 +29,8 @@ const (
 var topics = func() (out []struct {
 	topic topic
 	name  *regexp.Regexp
-}) {
+},
+) {
 	for _, row := range [][2]string{
 		{string(wishes), `nice.?to.?haves?|preferred(?: \w+)?|bonus(?: points)?|desirable|加分项|加分条件|优先条件?|优先考虑`},
 		{string(requirements), `requirements?|must.?haves?|qualifications?|what you bring|looking for|your profile|required skills|要求|任职资格|必备条件`},

@@ -20,11 +20,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errMissing is the error on a machine without PostgreSQL.
+// errMissing is the failure on a machine without PostgreSQL.
 var errMissing = errors.New("PostgreSQL is not installed: `apt-get install postgresql`")
 
-// keeper runs PostgreSQL as long as its standard input is open. The test binary holds the other end, so the server and
-// its directory are removed however the test binary ends, even by kill -9.
+// keeper runs PostgreSQL while its standard input is open. The test binary holds the other end, so the server stops and its
+// directory is deleted even when the test binary is killed.
 const keeper = `"$2" -D "$1/data" -k "$1" -c listen_addresses= -c fsync=off \
 	-c full_page_writes=off -c max_connections=200 -c shared_buffers=64MB </dev/null &
 pid=$!
@@ -42,7 +42,7 @@ var shared = sync.OnceValues(func() (*Server, error) {
 	return s, s.run("")
 })
 
-// Server is a PostgreSQL server on a Unix socket in its own directory, with fsync off.
+// Server is one running PostgreSQL on a Unix socket in its own directory, with fsync off.
 type Server struct {
 	dir      string
 	postgres string

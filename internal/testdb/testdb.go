@@ -19,18 +19,18 @@ func Each(t *testing.T, f func(t *testing.T, dsn string)) {
 	}
 }
 
-// Kinds returns a function for each kind of database that creates an empty one.
+// Kinds returns a constructor of an empty database for each kind, by name.
 func Kinds() map[string]func(testing.TB) string {
 	return map[string]func(testing.TB) string{"sqlite": SQLite, "postgres": Postgres}
 }
 
-// SQLite returns the name of a new database file in the test's temporary directory.
+// SQLite returns the name of a database file that does not exist yet, in the test's temporary directory.
 func SQLite(tb testing.TB) string {
 	tb.Helper()
 	return "sqlite:" + filepath.Join(tb.TempDir(), "berth.db")
 }
 
-// Postgres makes an empty database on the server that all tests of the binary share, dropped with the test.
+// Postgres creates an empty database on the server that all tests of the binary share, and drops it after the test.
 // A machine without PostgreSQL fails the test.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
