@@ -41,7 +41,7 @@ func TestCLI_ConferenceCommands_ShowTheLifeCycle(t *testing.T) {
 	watch := s.startCLI("conference", "watch", number)
 	s.awaitOutput(watch, `open on u1 \(epoch 1\)`)
 	require.True(t, u1.stop(maxWait))
-	s.awaitOutput(watch, `awaiting-recovery: .*node of pool conference.*: 1 offline`)
+	s.awaitOutput(watch, `awaiting-recovery: no eligible node of pool conference: .*1 offline`)
 	s.media("u2", 5)
 	s.awaitOutput(watch, `open on u2 \(epoch \d+\)`)
 	s.awaitOutput(watch, `RecoverConference to u2 \(epoch \d+\): acknowledged`)

@@ -32,8 +32,12 @@ func licencesAreKept(t *testing.T, keeps bool) {
 	here := func(c *client.ConferenceSpec) { c.Zone = "here" }
 	lost := []string{"8690000001", "8690000002"}
 	refused := func(e164 string) {
-		_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: e164, DurationMs: time.Hour.Milliseconds()})
-		p := problem(t, err)
+		var p *client.Problem
+		s.eventually("the creation to be decided", func() bool { // Temporal may abort an update; clients retry a 503
+			_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: e164, DurationMs: time.Hour.Milliseconds()})
+			p = problem(t, err)
+			return p.Code != berth.CodeUnavailable
+		})
 		require.Equal(t, http.StatusServiceUnavailable, p.Status)
 		require.Equal(t, berth.CodeNoLicence, p.Code)
 		require.Contains(t, p.Detail, "all 2 are in use")

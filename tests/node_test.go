@@ -330,7 +330,7 @@ func TestNode_InvalidSettings_AreNamed(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"--exec: the exec driver needs a command":               {"--driver", "exec"},
-		`--http-url: "nowhere" is no http or https URL`:         {"--driver", "http", "--http-url", "nowhere"},
+		`--http-url: invalid http or https URL "nowhere"`:       {"--driver", "http", "--http-url", "nowhere"},
 		"--model: required with --http-openai":                  {"--driver", "http", "--http-url", "http://x", "--http-openai"},
 		"a chat model cannot run executors":                     {"--driver", "http", "--http-url", "http://x", "--http-openai", "--model", "m", "--kind", "engine"},
 		"--slots must be 1 or more":                             {"--driver", "sim", "--slots", "0"},

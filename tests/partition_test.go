@@ -110,9 +110,9 @@ func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 		claims = append(claims, claim{c.e164, c.unit, c.generation - 1, c.epoch}, claim{c.e164, c.unit, c.generation, c.epoch - 1})
 	}
 	for what, script := range map[string]*redis.Script{
-		"anybody":        p.altered("put_conference_info", " or is[1] ~= unit or is[2] ~= ARGV[2] or is[3] ~= ARGV[3]"),
-		"the epoch":      p.altered("put_conference_info", " or is[3] ~= ARGV[3]"),
-		"the generation": p.altered("put_conference_info", " or is[2] ~= ARGV[2]"),
+		"anybody":        p.altered("put_conference_info", " or current[1] ~= unit or current[2] ~= ARGV[2] or current[3] ~= ARGV[3]"),
+		"the epoch":      p.altered("put_conference_info", " or current[3] ~= ARGV[3]"),
+		"the generation": p.altered("put_conference_info", " or current[2] ~= ARGV[2]"),
 	} {
 		broken := p.record()
 		for _, c := range slices.Concat(claims, claims) {
