@@ -15,11 +15,11 @@ import (
 	"berth/lua"
 )
 
-// Each case is one decision over a fleet of a (busy), b (idle), c (full), with who can be chosen and why not.
-func TestAssign(t *testing.T) {
+// Each case is one decision over a fleet of the nodes a (busy), b (idle) and c (full).
+func TestAssign_FleetState_ChoosesNode(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	type passed = map[berth.ExcludeReason]int
+	type reasons = map[berth.ExcludeReason]int
 	hold := func(id string, h lua.Hold) func(t *testing.T, s *lua.Scripts) {
 		return func(t *testing.T, s *lua.Scripts) {
 			err := s.HoldNode(t.Context(), id, h)
@@ -45,59 +45,59 @@ func TestAssign(t *testing.T) {
 		choice  lua.Choice
 		code    string
 		node    string
-		passed  passed
+		reasons reasons
 		missing []string
 		stats   map[berth.ExcludeReason]int64
 	}{
-		"load-balanced takes the idle one":    {choice: lua.Choice{Strategy: berth.StrategyLoadBalanced}, code: lua.AssignOK, node: "b"},
-		"a small pool's default compares all": {code: lua.AssignOK, node: "b"},
-		"capability is load-balanced":         {choice: lua.Choice{Strategy: berth.StrategyCapability}, code: lua.AssignOK, node: "b"},
-		"power-of-two takes the better of two": {
+		"load-balanced chooses the idle node":        {choice: lua.Choice{Strategy: berth.StrategyLoadBalanced}, code: lua.AssignOK, node: "b"},
+		"default in a small pool compares all nodes": {code: lua.AssignOK, node: "b"},
+		"capability is load-balanced":                {choice: lua.Choice{Strategy: berth.StrategyCapability}, code: lua.AssignOK, node: "b"},
+		"power-of-two chooses the less loaded of two": {
 			choice: lua.Choice{Strategy: berth.StrategyPowerOfTwo, Random: 1}, code: lua.AssignOK, node: "b",
 		},
-		"round-robin begins with the first": {choice: lua.Choice{Strategy: berth.StrategyRoundRobin}, code: lua.AssignOK, node: "a"},
-		"affinity takes one's own":          {choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "a"}, code: lua.AssignOK, node: "a"},
-		"affinity to a full one": {
+		"round-robin starts with the first node": {choice: lua.Choice{Strategy: berth.StrategyRoundRobin}, code: lua.AssignOK, node: "a"},
+		"affinity chooses the caller's own node": {choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "a"}, code: lua.AssignOK, node: "a"},
+		"affinity to a full node": {
 			choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "c"}, code: lua.AssignOK, node: "b",
 			stats: map[berth.ExcludeReason]int64{berth.ExcludeFull: 1},
 		},
-		"affinity to a stranger": {
+		"affinity to an unknown node": {
 			choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "x"}, code: lua.AssignOK, node: "b",
 			stats: map[berth.ExcludeReason]int64{berth.ExcludeOffline: 1},
 		},
-		"affinity to one of another pool": {
+		"affinity to a node of another pool": {
 			choice: lua.Choice{Strategy: berth.StrategyAffinity, Own: "other"}, code: lua.AssignOK, node: "b",
 			stats: map[berth.ExcludeReason]int64{berth.ExcludeNotInPool: 1},
 		},
-		"locality: one's own":  {choice: lua.Choice{Strategy: berth.StrategyLocality, Own: "a", OwnZone: "z2", OwnHost: "hb"}, code: lua.AssignOK, node: "a"},
-		"locality: one's host": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z1", OwnHost: "ha"}, code: lua.AssignOK, node: "a"},
-		"locality: one's zone": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z2", OwnHost: "nowhere"}, code: lua.AssignOK, node: "b"},
-		"locality: one's host, whatever the zone": {
+		"locality: the caller's own node":       {choice: lua.Choice{Strategy: berth.StrategyLocality, Own: "a", OwnZone: "z2", OwnHost: "hb"}, code: lua.AssignOK, node: "a"},
+		"locality: a node on the caller's host": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z1", OwnHost: "ha"}, code: lua.AssignOK, node: "a"},
+		"locality: a node in the caller's zone": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z2", OwnHost: "nowhere"}, code: lua.AssignOK, node: "b"},
+		"locality: a node on the caller's host in another zone": {
 			choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z2", OwnHost: "ha", HostZones: []string{"z0", "z1"}}, code: lua.AssignOK, node: "a",
 		},
-		"locality: then anyone": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z9", OwnHost: "nowhere"}, code: lua.AssignOK, node: "b"},
-		"the caller wants another": {
+		"locality: no node nearby": {choice: lua.Choice{Strategy: berth.StrategyLocality, OwnZone: "z9", OwnHost: "nowhere"}, code: lua.AssignOK, node: "b"},
+		"node excluded by the caller": {
 			choice: lua.Choice{Excluded: []string{"b"}}, code: lua.AssignOK, node: "a",
 			stats: map[berth.ExcludeReason]int64{berth.ExcludeByCaller: 1},
 		},
-		"an unavailable service": {
+		"service unavailable on the node": {
 			before: unavailable("b"), choice: lua.Choice{Services: []string{"asr", "tts"}}, code: lua.AssignOK, node: "a",
 			stats: map[berth.ExcludeReason]int64{berth.ExcludeServiceUnavailable: 1},
 		},
-		"another service of it": {before: unavailable("b"), choice: lua.Choice{Services: []string{"asr"}}, code: lua.AssignOK, node: "b"},
-		"cordoned":              {before: hold("b", lua.Hold{Cordoned: true}), code: lua.AssignOK, node: "a"},
-		"draining":              {before: hold("b", lua.Hold{Drain: time.Hour}), code: lua.AssignOK, node: "a"},
-		"none that is free": {
+		"another service of the node": {before: unavailable("b"), choice: lua.Choice{Services: []string{"asr"}}, code: lua.AssignOK, node: "b"},
+		"cordoned node":               {before: hold("b", lua.Hold{Cordoned: true}), code: lua.AssignOK, node: "a"},
+		"draining node":               {before: hold("b", lua.Hold{Drain: time.Hour}), code: lua.AssignOK, node: "a"},
+		"no free node": {
 			before: both(hold("a", lua.Hold{Cordoned: true}), hold("b", lua.Hold{Drain: time.Hour})), code: lua.AssignFull,
-			passed: passed{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
-			stats:  map[berth.ExcludeReason]int64{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
+			reasons: reasons{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
+			stats:   map[berth.ExcludeReason]int64{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
 		},
-		"none at all, and what is missing": {
+		"no suitable node: missing capabilities are returned": {
 			choice: lua.Choice{PoolID: "gpu+" + pair, Required: []string{pair, "gpu"}}, code: lua.AssignNone,
-			passed: passed{berth.ExcludeCapabilityMissing: 1}, missing: []string{"gpu"},
+			reasons: reasons{berth.ExcludeCapabilityMissing: 1}, missing: []string{"gpu"},
 		},
-		"each has something, none has all": {
-			choice: lua.Choice{PoolID: "else+" + pair, Required: []string{pair, "else"}}, code: lua.AssignNone, passed: passed{},
+		"no node has all capabilities": {
+			choice: lua.Choice{PoolID: "else+" + pair, Required: []string{pair, "else"}}, code: lua.AssignNone, reasons: reasons{},
 		},
 	}
 	for name, c := range cases {
@@ -117,7 +117,7 @@ func TestAssign(t *testing.T) {
 				d := assign(t, s, "l", c.choice)
 				require.Equal(t, c.code, d.Code)
 				require.Equal(t, c.node, d.NodeID)
-				require.Equal(t, c.passed, d.Reasons)
+				require.Equal(t, c.reasons, d.Reasons)
 				require.ElementsMatch(t, c.missing, d.Missing)
 				stats, err := s.ExcludeStats(t.Context())
 				require.NoError(t, err)
@@ -147,8 +147,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// L7: slots are leases. A full node is free again when one ends, whether it was given back or lapsed.
-func TestNodeSlots(t *testing.T) {
+// L7: slots are leases. A full node has a free slot again when a lease is released or expires.
+func TestNodeSlots_LeaseEnds_SlotIsFree(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -200,8 +200,8 @@ func dispatch(t *testing.T, s *lua.Scripts, j lua.JobCall) lua.Decision {
 	return d
 }
 
-// A5, L7: a turn's node that is full of leases that have lapsed is not full.
-func TestAffinityToLapsedSlots(t *testing.T) {
+// A5, L7: a turn's node whose leases have all expired is not full.
+func TestDispatchJob_AffinityNodeLeasesExpired_IsHit(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -226,8 +226,9 @@ func affinityOf(t *testing.T, s *lua.Scripts, turn string) map[string]string {
 	return f
 }
 
-// A1-A8 over the scripts: what a turn writes, reads and deletes. Round-robin would send each job elsewhere.
-func TestTurnAffinity(t *testing.T) {
+// A1-A8: the fields that a turn writes, reads and deletes. Without affinity, round-robin would choose another node for each
+// job.
+func TestDispatchJob_TurnAffinity_FollowsFirstNode(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -237,7 +238,7 @@ func TestTurnAffinity(t *testing.T) {
 		first := dispatch(t, s, job("t1", 1))
 		require.Equal(t, lua.AssignOK, first.Code)
 		require.Equal(t, berth.AffinityFirst, first.Affinity)
-		require.Equal(t, map[string]string{"affinity_node_id": first.NodeID}, affinityOf(t, s, "t1"), "A2, A3: with the first job")
+		require.Equal(t, map[string]string{"affinity_node_id": first.NodeID}, affinityOf(t, s, "t1"), "A2, A3: written with the first job")
 		ttl, err := s.Redis().TTL(t.Context(), s.Keys().Turn("t1")).Result()
 		require.NoError(t, err)
 		require.Equal(t, time.Duration(-1), ttl, "A1: no expiry")
@@ -266,7 +267,7 @@ func TestTurnAffinity(t *testing.T) {
 		err = s.HoldNode(t.Context(), first.NodeID, lua.Hold{})
 		require.NoError(t, err)
 
-		// A7: the segment that ends the turn follows its node; A6: then the affinity goes.
+		// A7: the segment that ends the turn uses its node. A6: the affinity is deleted afterwards.
 		last := dispatch(t, s, job("t1", 4, ending))
 		require.Equal(t, berth.AffinityHit, last.Affinity)
 		code, bound, err := s.FinalizeTurn(t.Context(), "s1", "t1")
@@ -276,30 +277,30 @@ func TestTurnAffinity(t *testing.T) {
 		require.Empty(t, affinityOf(t, s, "t1"))
 		code, _, err = s.FinalizeTurn(t.Context(), "s1", "t1")
 		require.NoError(t, err)
-		require.Equal(t, lua.TurnEnded, code, "twice")
+		require.Equal(t, lua.TurnEnded, code, "finalized twice")
 		require.Equal(t, lua.JobTurnEnded, dispatch(t, s, job("t1", 5)).Code, "a job for a finished turn")
-		require.Empty(t, affinityOf(t, s, "t1"), "and it leaves nothing behind")
-		require.Equal(t, berth.AffinityHit, dispatch(t, s, job("t2", 2)).Affinity, "the other turn goes on")
+		require.Empty(t, affinityOf(t, s, "t1"), "the rejected job stores nothing")
+		require.Equal(t, berth.AffinityHit, dispatch(t, s, job("t2", 2)).Affinity, "the other turn keeps its node")
 
-		// A3: a turn of one job binds nothing.
+		// A3: a turn with a single job stores no affinity.
 		require.Equal(t, lua.AssignOK, dispatch(t, s, job("t3", 1, ending)).Code)
 		require.Empty(t, affinityOf(t, s, "t3"))
 	})
 }
 
-// A5: each state of the turn's node that is a miss, and why.
-func TestAffinityMisses(t *testing.T) {
+// A5: each state of the turn's node that leads to a miss, with its reason.
+func TestDispatchJob_AffinityNodeUnusable_IsMiss(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	order := func(h lua.Hold) func(t *testing.T, s *lua.Scripts, n berth.Node) {
+	hold := func(h lua.Hold) func(t *testing.T, s *lua.Scripts, n berth.Node) {
 		return func(t *testing.T, s *lua.Scripts, n berth.Node) {
 			err := s.HoldNode(t.Context(), n.ID, h)
 			require.NoError(t, err)
 		}
 	}
 	cases := map[berth.ExcludeReason]func(t *testing.T, s *lua.Scripts, n berth.Node){
-		berth.ExcludeCordoned: order(lua.Hold{Cordoned: true}),
-		berth.ExcludeDraining: order(lua.Hold{Drain: time.Hour}),
+		berth.ExcludeCordoned: hold(lua.Hold{Cordoned: true}),
+		berth.ExcludeDraining: hold(lua.Hold{Drain: time.Hour}),
 		berth.ExcludeFull: func(t *testing.T, s *lua.Scripts, n berth.Node) {
 			assign(t, s, "filler", lua.Choice{Strategy: berth.StrategyAffinity, Own: n.ID})
 		},
@@ -322,14 +323,14 @@ func TestAffinityMisses(t *testing.T) {
 			require.NoError(t, err)
 		},
 	}
-	for reason, spoil := range cases {
+	for reason, makeUnusable := range cases {
 		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 				register(t, s, spec("a"))
 				register(t, s, spec("b"))
 				first := dispatch(t, s, job("t1", 1))
-				spoil(t, s, node(t, s, first.NodeID))
+				makeUnusable(t, s, node(t, s, first.NodeID))
 				d := dispatch(t, s, job("t1", 2, func(j *lua.JobCall) { j.Services = []string{"tts"} }))
 				require.Equal(t, lua.AssignOK, d.Code)
 				require.Equal(t, berth.AffinityMiss, d.Affinity)
@@ -345,7 +346,7 @@ func TestAffinityMisses(t *testing.T) {
 }
 
 // L6: the same request and dispatch number is the same job on the same node; the next number is a new dispatch.
-func TestDispatchJobIsIdempotent(t *testing.T) {
+func TestDispatchJob_SameRequest_ReturnsSameAssignment(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -375,7 +376,7 @@ func TestDispatchJobIsIdempotent(t *testing.T) {
 		require.Equal(t, lua.AssignExists, dispatch(t, s, job("t1", 1)).Code)
 		redone := dispatch(t, s, job("t1", 1, func(j *lua.JobCall) { j.Dispatch = 2 }))
 		require.Equal(t, lua.AssignOK, redone.Code)
-		require.NotEqual(t, first.NodeID, redone.NodeID, "never back to the dead node")
+		require.NotEqual(t, first.NodeID, redone.NodeID, "the dead node is not chosen again")
 		require.NotEqual(t, first.LeaseID, redone.LeaseID)
 		state, ok, err := s.FindJob(t.Context(), first.JobID)
 		require.NoError(t, err)
@@ -393,14 +394,14 @@ func TestDispatchJobIsIdempotent(t *testing.T) {
 				require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1, berth.ExcludeOffline: 1}, d.Reasons)
 				_, ok, err := s.FindJob(t.Context(), job("t9", i).JobID)
 				require.NoError(t, err)
-				require.False(t, ok, "nothing half done")
+				require.False(t, ok, "a refused job is not stored")
 			}
 		}
 	})
 }
 
-// L12: what Redis forgot is not given out again before its holders could put it back.
-func TestNodeGraceAfterLoss(t *testing.T) {
+// L12: slots that Redis lost are not granted again until their holders have had time to restore them.
+func TestNodeGrace_RedisLostLeases_DelaysAssignments(t *testing.T) {
 	t.Parallel()
 	lost := map[string]func(t *testing.T, r *testredis.Server, s *lua.Scripts){
 		"flushed": func(t *testing.T, _ *testredis.Server, s *lua.Scripts) {
@@ -446,23 +447,23 @@ func TestNodeGraceAfterLoss(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, lua.NodeSlotHeld, code)
 			require.Equal(t, r.Generation, now)
-			require.Equal(t, 1, node(t, s, "n1").Leases, "put back on the new generation")
+			require.Equal(t, 1, node(t, s, "n1").Leases, "restored on the new generation")
 
-			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Guard(), "grace", "0").Err()) // as if it were over
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Guard(), "grace", "0").Err()) // ends the grace
 			require.Equal(t, lua.AssignFull, assign(t, s, "two", lua.Choice{}).Code)
 		})
 	}
 }
 
-// L12: a node may be back only after the grace. It gets no new leases then until the forgotten ones can have been put back;
-// nor does one of which Redis, after a failover, knows an older generation only.
-func TestNodeThatComesBackAfterTheGrace(t *testing.T) {
+// L12: a node that registers after the grace gets no new leases until there was time to restore the lost ones. The same
+// applies to a node of which Redis, after a failover, knows only an older generation.
+func TestRegisterNode_AfterGrace_WaitsForLostLeases(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
-		for _, id := range []string{"forgotten", "failed-over", "put-back"} {
+		for _, id := range []string{"forgotten", "failed-over", "restored"} {
 			n := spec(id, slots(2), can(id))
-			before := redisMs(t, s) + 1000 // what it had, from a Redis that is no more
+			before := redisMs(t, s) + 1000 // its generation in the lost Redis
 			if id == "failed-over" {
 				old := register(t, s, n)
 				require.Equal(t, lua.AssignOK, assign(t, s, id, lua.Choice{PoolID: id}).Code)
@@ -471,7 +472,7 @@ func TestNodeThatComesBackAfterTheGrace(t *testing.T) {
 			r, err := s.RegisterNode(t.Context(), n, lua.Registration{Previous: before})
 			require.NoError(t, err)
 			require.Equal(t, lua.NodeOK, r.Code)
-			require.Equal(t, lua.NodeExists, register(t, s, n).Code, "the same again changes nothing")
+			require.Equal(t, lua.NodeExists, register(t, s, n).Code, "a repeated registration changes nothing")
 			require.Equal(t, lua.NodeOK, beat(t, s, id, r.Generation, berth.NodeLoad{}))
 			require.Equal(t, berth.ExcludeFull, node(t, s, id).Excluded)
 			require.Equal(t, lua.AssignFull, assign(t, s, "new-"+id, lua.Choice{PoolID: id}).Code)
@@ -480,7 +481,7 @@ func TestNodeThatComesBackAfterTheGrace(t *testing.T) {
 				Choice: lua.Choice{PoolID: id},
 			})
 			require.NoError(t, err)
-			require.Equal(t, lua.AssignFull, job.Code, "not for the turn's own node either")
+			require.Equal(t, lua.AssignFull, job.Code, "not even for the turn's own node")
 			held := berth.Assignment{NodeID: id, Generation: before, LeaseID: "held-" + id, PoolID: id}
 			stranger := held
 			stranger.Generation--
@@ -488,7 +489,7 @@ func TestNodeThatComesBackAfterTheGrace(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, lua.NodeGone, code)
 			want := 0
-			if id == "put-back" {
+			if id == "restored" {
 				code, now, err := s.ConfirmNodeSlot(t.Context(), held, time.Hour)
 				require.NoError(t, err)
 				require.Equal(t, lua.NodeSlotHeld, code)
@@ -509,8 +510,8 @@ func TestNodeThatComesBackAfterTheGrace(t *testing.T) {
 	})
 }
 
-// P9: leases and deaths follow Redis's clock alone: the clock of a node tells its incarnations apart and nothing else.
-func TestClocksOfNodesDecideNothing(t *testing.T) {
+// P9: leases and deaths follow Redis's clock only. The clock of a node only distinguishes its incarnations.
+func TestNodeClock_Skewed_DoesNotAffectDecisions(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -531,8 +532,8 @@ func TestClocksOfNodesDecideNothing(t *testing.T) {
 	})
 }
 
-// L5: the table of a session's pool.
-func TestDecideSessionPool(t *testing.T) {
+// L5: how the pool of a session is decided.
+func TestDecideSessionPool_SessionState_DecidesPool(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	en := map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "p2", "routing_key": "k", "updated_at_ms": "1"}
@@ -545,21 +546,21 @@ func TestDecideSessionPool(t *testing.T) {
 		code   string
 		pool   string
 	}{
-		"new: the stable hash":           {q: lua.SessionPoolRequest{Affinity: true, Eligible: []string{"p1", "p2", "p3"}}, code: lua.SessionNew, pool: hashed},
-		"new: the first":                 {q: lua.SessionPoolRequest{Eligible: []string{"p3", "p2"}}, code: lua.SessionNew, pool: "p3"},
-		"new: the tenant's":              {bound: "p2", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
-		"the tenant's is not eligible":   {bound: "p9", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"the tenant's is just defined":   {bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "new"},
-		"the tenant is bound no more":    {q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"the binding may be lost":        {lost: true, q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
-		"the tenant's is for others":     {bound: "fr", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"kept, and just defined":         {before: map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "new"}, bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionExists, pool: "new"},
-		"kept":                           {before: en, q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
-		"kept beats the tenant's":        {before: en, bound: "p1", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
-		"no longer eligible":             {before: en, bound: "p3", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p3"}}, code: lua.SessionNew, pool: "p3"},
-		"another pair":                   {before: en, q: lua.SessionPoolRequest{TgtLang: "fr", Eligible: []string{"p1", "p2"}}, code: lua.SessionReset, pool: "p1"},
-		"none":                           {before: en, q: lua.SessionPoolRequest{}, code: lua.SessionNoPool},
-		"a turn came before the session": {before: map[string]string{"current_turn_id": "t"}, q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionNew, pool: "p1"},
+		"new session: stable hash":                     {q: lua.SessionPoolRequest{Affinity: true, Eligible: []string{"p1", "p2", "p3"}}, code: lua.SessionNew, pool: hashed},
+		"new session: first eligible pool":             {q: lua.SessionPoolRequest{Eligible: []string{"p3", "p2"}}, code: lua.SessionNew, pool: "p3"},
+		"new session: tenant's pool":                   {bound: "p2", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
+		"tenant's pool is not eligible":                {bound: "p9", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"tenant's pool was just defined":               {bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "new"},
+		"tenant is no longer bound":                    {q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"binding may be lost":                          {lost: true, q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
+		"tenant's pool serves other languages":         {bound: "fr", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"kept pool was just defined":                   {before: map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "new"}, bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionExists, pool: "new"},
+		"pool is kept":                                 {before: en, q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
+		"kept pool takes precedence over the tenant's": {before: en, bound: "p1", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
+		"kept pool is no longer eligible":              {before: en, bound: "p3", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p3"}}, code: lua.SessionNew, pool: "p3"},
+		"another language pair":                        {before: en, q: lua.SessionPoolRequest{TgtLang: "fr", Eligible: []string{"p1", "p2"}}, code: lua.SessionReset, pool: "p1"},
+		"no eligible pool":                             {before: en, q: lua.SessionPoolRequest{}, code: lua.SessionNoPool},
+		"turn was stored before the session":           {before: map[string]string{"current_turn_id": "t"}, q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionNew, pool: "p1"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -616,8 +617,8 @@ func mustInt(t *testing.T, v string) int64 {
 	return n
 }
 
-// L4: definitions select, and a change moves nodes at once out of the old pools and into the new ones.
-func TestDefinePool(t *testing.T) {
+// L4: a definition selects nodes. A changed definition immediately moves nodes from their old pools to the new ones.
+func TestDefinePool_Change_MovesNodes(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -647,7 +648,7 @@ func TestDefinePool(t *testing.T) {
 		require.Equal(t, lua.PoolOK, define(berth.Pool{ID: "east", Capabilities: []string{pair}, Zone: "z1"}, false))
 		require.Equal(t, []string{"a"}, in("east"))
 
-		// A definition by a capability's name takes its place, until it is deleted.
+		// A definition named like a capability replaces the capability's pool until the definition is deleted.
 		require.Equal(t, lua.PoolOK, define(berth.Pool{ID: pair, Capabilities: []string{pair}, Zone: "z2"}, false))
 		require.Equal(t, []string{"b"}, in(pair))
 		register(t, s, spec("c", can(pair), at("z2", "h")))
@@ -664,8 +665,8 @@ func TestDefinePool(t *testing.T) {
 	})
 }
 
-// S7: hysteresis, a least time between switches, and a trace of each.
-func TestSwitchStrategy(t *testing.T) {
+// S7: hysteresis, a minimum time between switches, and a record of each switch.
+func TestSwitchStrategy_LoadAndLatency_SwitchesWithHysteresis(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	rule := berth.DefaultFleetConfig().Dynamic
@@ -674,9 +675,9 @@ func TestSwitchStrategy(t *testing.T) {
 		want          berth.Strategy
 	}{
 		{0.5, 50, berth.StrategyRoundRobin},
-		{0.8, 100, berth.StrategyRoundRobin}, // over means over
+		{0.8, 100, berth.StrategyRoundRobin}, // exactly the upper limit: no switch
 		{0.81, 200, berth.StrategyLoadBalanced},
-		{0.75, 50, berth.StrategyLoadBalanced}, // not under the lower mark
+		{0.75, 50, berth.StrategyLoadBalanced}, // not below the lower limit
 		{0.69, 50, berth.StrategyRoundRobin},
 		{0.1, 101, berth.StrategyLocality},
 		{0.1, 90, berth.StrategyLocality},
@@ -685,35 +686,35 @@ func TestSwitchStrategy(t *testing.T) {
 	}
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 		rule.Dwell = 0
-		is, switches := berth.StrategyRoundRobin, 0
+		current, switches := berth.StrategyRoundRobin, 0
 		for i, step := range steps {
 			got, before, err := s.SwitchStrategy(t.Context(), "p", berth.SystemState{Load: step.load, LatencyMs: step.latency}, rule)
 			require.NoError(t, err)
-			require.Equal(t, is, before)
+			require.Equal(t, current, before)
 			require.Equal(t, step.want, got.Strategy, "step %d", i)
-			if is != step.want {
+			if current != step.want {
 				switches++
 			}
-			is = step.want
+			current = step.want
 		}
 		rule.Dwell = time.Hour
 		got, _, err := s.SwitchStrategy(t.Context(), "p", berth.SystemState{Load: 1}, rule)
 		require.NoError(t, err)
-		require.Equal(t, berth.StrategyRoundRobin, got.Strategy, "not so soon")
-		now, err := s.CurrentStrategy(t.Context(), "p")
+		require.Equal(t, berth.StrategyRoundRobin, got.Strategy, "no switch within the dwell time")
+		stored, err := s.CurrentStrategy(t.Context(), "p")
 		require.NoError(t, err)
-		require.Equal(t, got, now)
+		require.Equal(t, got, stored)
 		trace, err := s.StrategySwitches(t.Context(), "p")
 		require.NoError(t, err)
 		require.Len(t, trace, switches)
 		require.Equal(t, berth.StrategySwitch{
 			PoolID: "p", From: berth.StrategyLoadBalanced, To: berth.StrategyRoundRobin,
-			By: berth.SystemState{Load: 0.1, LatencyMs: 90}, At: now.Since,
+			By: berth.SystemState{Load: 0.1, LatencyMs: 90}, At: stored.Since,
 		}, trace[0])
 	})
 }
 
-func TestFleetConfiguration(t *testing.T) {
+func TestFleetConfig_Written_IsReadBack(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {

@@ -18,7 +18,7 @@ const (
 	ConferenceOK        = "OK"
 	ConferenceStale     = "STALE"      // there is a later decision; for information: the writer is not the owner
 	ConferenceNoLicence = "NO_LICENCE" // put_conference: all licences are in use
-	InfoUnknown         = "UNKNOWN"    // put_conference_info: there is no such conference
+	InfoUnknown         = "UNKNOWN"    // put_conference_info: conference not found
 	InfoTooLarge        = "TOO_LARGE"  // put_conference_info: more than berth.MaxConferenceInfo in total
 )
 
@@ -80,8 +80,8 @@ func (s *Scripts) Licences(ctx context.Context, e164 string) (used int, has bool
 	return int(all.Val()), one.Val(), nil
 }
 
-// DropConference deletes an ended conference. epoch is its last one. It returns ConferenceOK, also when there was no such
-// conference, or ConferenceStale when the number belongs to another conference now.
+// DropConference deletes an ended conference. epoch is its last one. It returns ConferenceOK, also when the
+// conference was not found, or ConferenceStale when the number belongs to another conference now.
 func (s *Scripts) DropConference(ctx context.Context, e164, conferenceID string, epoch int64) (code string, err error) {
 	k := s.keys
 	return s.code(ctx, "drop_conference",
@@ -122,8 +122,8 @@ func (s *Scripts) PutConferenceInfo(ctx context.Context, e164 string, in berth.C
 	return s.code(ctx, "put_conference_info", []string{k.Conference(e164), k.ConferenceInfo(e164), k.StaleInfo()}, args...)
 }
 
-// ConferenceInfo returns a conference's basic data and its live information, both JSON objects; ok is false when there is no
-// such conference.
+// ConferenceInfo returns a conference's basic data and its live information, both JSON objects; ok is false when the
+// conference was not found.
 func (s *Scripts) ConferenceInfo(ctx context.Context, e164 string) (basic, live json.RawMessage, ok bool, err error) {
 	all, err := s.rdb.HGetAll(ctx, s.keys.ConferenceInfo(e164)).Result()
 	if err != nil {

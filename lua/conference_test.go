@@ -39,7 +39,7 @@ func rowOf(t *testing.T, s *lua.Scripts) (lua.ConferenceRow, bool) {
 	return r, ok
 }
 
-func says(t *testing.T, s *lua.Scripts, unit string, generation, epoch int64, full bool, live string) string {
+func report(t *testing.T, s *lua.Scripts, unit string, generation, epoch int64, full bool, live string) string {
 	t.Helper()
 	code, err := s.PutConferenceInfo(t.Context(), "8613800000001", berth.ConferenceInfo{
 		NodeID: unit, Generation: generation, Epoch: epoch, Full: full, Live: json.RawMessage(live),
@@ -53,12 +53,12 @@ func liveOf(t *testing.T, s *lua.Scripts) string {
 	b, live, ok, err := s.ConferenceInfo(t.Context(), "8613800000001")
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.JSONEq(t, basic, string(b), "the basic data stay")
+	require.JSONEq(t, basic, string(b), "the basic data are kept")
 	return string(live)
 }
 
-// C12: the document's names, without a cell and with one.
-func TestC12ConferenceKeys(t *testing.T) {
+// C12: keys have the documented names, with and without a cell.
+func TestConferenceKeys_AnyCell_MatchContract(t *testing.T) {
 	t.Parallel()
 	for cell, prefix := range map[string]string{"": "", "c1": "{c1}:"} {
 		k := lua.Keys{Cell: cell}
@@ -77,8 +77,8 @@ func TestC12ConferenceKeys(t *testing.T) {
 	})
 }
 
-// C20: what is older than what is there changes nothing; a change of owner moves the number.
-func TestC20RowsAreOrdered(t *testing.T) {
+// C20: a decision older than the stored one changes nothing. A change of owner moves the number to the new owner's set.
+func TestPutConference_OlderDecision_IsStale(t *testing.T) {
 	t.Parallel()
 	other := func(id string) func(*lua.ConferenceRow) { return func(r *lua.ConferenceRow) { r.ConferenceID = id } }
 	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
@@ -90,8 +90,8 @@ func TestC20RowsAreOrdered(t *testing.T) {
 			{confRow("u1", 1, 5, 3), lua.ConferenceOK}, // the same again
 			{confRow("u2", 1, 6, 2), lua.ConferenceStale},
 			{confRow("u2", 1, 4, 3), lua.ConferenceStale},
-			{confRow("u2", 1, 6, 3), lua.ConferenceOK}, // decided anew
-			{confRow("", 0, 5, 4), lua.ConferenceOK},   // nobody's
+			{confRow("u2", 1, 6, 3), lua.ConferenceOK}, // decided again
+			{confRow("", 0, 5, 4), lua.ConferenceOK},   // no owner
 			{confRow("u3", 1, 4, 9, other("c0")), lua.ConferenceStale},
 			{confRow("u3", 1, 7, 1, other("c2")), lua.ConferenceOK}, // the number is used again
 		} {
@@ -105,16 +105,16 @@ func TestC20RowsAreOrdered(t *testing.T) {
 			}
 			require.Equal(t, step.row, after, i)
 			for _, unit := range []string{"u1", "u2", "u3"} {
-				has, err := s.UnitConferences(t.Context(), unit)
+				owned, err := s.UnitConferences(t.Context(), unit)
 				require.NoError(t, err)
-				require.Equal(t, unit == step.row.NodeID, len(has) == 1, "%d %s", i, unit)
+				require.Equal(t, unit == step.row.NodeID, len(owned) == 1, "%d %s", i, unit)
 			}
 		}
 	})
 }
 
-// C17: the row and the mapping go, and only those of the conference that is over.
-func TestC17DropConference(t *testing.T) {
+// C17: only the row and the mapping of the ended conference are deleted.
+func TestDropConference_EndedConference_IsNotRestored(t *testing.T) {
 	t.Parallel()
 	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		drop := func(id string, epoch int64) string {
@@ -122,50 +122,50 @@ func TestC17DropConference(t *testing.T) {
 			require.NoError(t, err)
 			return code
 		}
-		require.Equal(t, lua.ConferenceOK, drop("c0", 1), "nothing there")
+		require.Equal(t, lua.ConferenceOK, drop("c0", 1), "no row")
 		put(t, s, confRow("u1", 1, 5, 1))
-		says(t, s, "u1", 1, 5, true, `{"a":1}`)
+		report(t, s, "u1", 1, 5, true, `{"a":1}`)
 		require.Equal(t, lua.ConferenceStale, drop("c0", 4))
 		_, ok := rowOf(t, s)
 		require.True(t, ok)
-		require.Equal(t, lua.ConferenceOK, drop("c1", 4), "its own row, whatever its epoch")
+		require.Equal(t, lua.ConferenceOK, drop("c1", 4), "its own row has any epoch")
 		for _, key := range []string{s.Keys().Conference("8613800000001"), s.Keys().ConferenceInfo("8613800000001"), s.Keys().UnitConferences("u1")} {
 			require.Zero(t, s.Redis().Exists(t.Context(), key).Val(), key)
 		}
-		require.Equal(t, lua.InfoUnknown, says(t, s, "u1", 1, 5, true, `{"a":1}`), "it is not brought back")
+		require.Equal(t, lua.InfoUnknown, report(t, s, "u1", 1, 5, true, `{"a":1}`), "it is not restored")
 
-		// A write that the network held back does not bring it back, and neither does one of a conference before it.
+		// A delayed write does not restore it, nor does a write of an earlier conference.
 		other := func(r *lua.ConferenceRow) { r.ConferenceID = "c2" }
 		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 5, 1)))
 		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 9, 9)))
 		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 3, 9, other)))
 		_, ok = rowOf(t, s)
 		require.False(t, ok)
-		require.Equal(t, lua.InfoUnknown, says(t, s, "u1", 1, 5, true, `{"a":1}`))
+		require.Equal(t, lua.InfoUnknown, report(t, s, "u1", 1, 5, true, `{"a":1}`))
 		require.Equal(t, lua.ConferenceOK, put(t, s, confRow("u1", 1, 6, 1, other)), "the number is used again")
-		require.Equal(t, lua.ConferenceOK, drop("c3", 8), "an older one's")
+		require.Equal(t, lua.ConferenceOK, drop("c3", 8), "the row of an older conference is deleted")
 		_, ok = rowOf(t, s)
 		require.False(t, ok)
 		require.Equal(t, lua.ConferenceOK, drop("c1", 5), "late")
-		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 7, 1, other)), "the last one that was over is remembered")
-		require.Positive(t, s.Redis().PTTL(t.Context(), s.Keys().ConferenceEnded("8613800000001")).Val(), "for a while")
+		require.Equal(t, lua.ConferenceStale, put(t, s, confRow("u1", 1, 7, 1, other)), "the last ended conference is remembered")
+		require.Positive(t, s.Redis().PTTL(t.Context(), s.Keys().ConferenceEnded("8613800000001")).Val(), "the marker expires")
 	})
 }
 
-// C20: information is taken from the owner alone; others are counted. With another owner the live information goes.
-func TestC20InformationIsFenced(t *testing.T) {
+// C20: only the owner's information is accepted; other messages are counted. A change of owner deletes the live information.
+func TestPutConferenceInfo_NotOwner_IsStale(t *testing.T) {
 	t.Parallel()
 	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		require.Equal(t, lua.InfoUnknown, says(t, s, "u1", 1, 5, true, `{"a":1}`))
+		require.Equal(t, lua.InfoUnknown, report(t, s, "u1", 1, 5, true, `{"a":1}`))
 		_, _, ok, err := s.ConferenceInfo(t.Context(), "8613800000001")
 		require.NoError(t, err)
 		require.False(t, ok)
 		put(t, s, confRow("u1", 1, 5, 1))
-		require.Equal(t, lua.ConferenceOK, says(t, s, "u1", 1, 5, true, `{"a":1,"b":[],"c":{"x":12345678901234567890}}`))
-		require.Equal(t, lua.ConferenceOK, says(t, s, "u1", 1, 5, false, `{"a":null,"d":"é\n"}`))
-		require.Equal(t, `{"b":[],"c":{"x":12345678901234567890},"d":"é\n"}`, liveOf(t, s), "as it was said")
+		require.Equal(t, lua.ConferenceOK, report(t, s, "u1", 1, 5, true, `{"a":1,"b":[],"c":{"x":12345678901234567890}}`))
+		require.Equal(t, lua.ConferenceOK, report(t, s, "u1", 1, 5, false, `{"a":null,"d":"é\n"}`))
+		require.Equal(t, `{"b":[],"c":{"x":12345678901234567890},"d":"é\n"}`, liveOf(t, s), "stored unchanged")
 		for _, stale := range [][3]any{{"u2", int64(1), int64(5)}, {"u1", int64(2), int64(5)}, {"u1", int64(1), int64(4)}, {"u1", int64(1), int64(6)}} {
-			require.Equal(t, lua.ConferenceStale, says(t, s, stale[0].(string), stale[1].(int64), stale[2].(int64), true, `{"a":2}`))
+			require.Equal(t, lua.ConferenceStale, report(t, s, stale[0].(string), stale[1].(int64), stale[2].(int64), true, `{"a":2}`))
 		}
 		counted, err := s.StaleInfo(t.Context())
 		require.NoError(t, err)
@@ -176,19 +176,19 @@ func TestC20InformationIsFenced(t *testing.T) {
 		require.Contains(t, liveOf(t, s), `"d"`, "the same owner")
 		put(t, s, confRow("", 0, 5, 3))
 		require.Equal(t, `{}`, liveOf(t, s))
-		require.Equal(t, lua.ConferenceStale, says(t, s, "u1", 1, 5, true, `{"a":3}`), "nobody's")
-		require.Equal(t, lua.ConferenceStale, says(t, s, "", 0, 5, true, `{"a":3}`), "and so nobody may")
+		require.Equal(t, lua.ConferenceStale, report(t, s, "u1", 1, 5, true, `{"a":3}`), "no unit is the owner")
+		require.Equal(t, lua.ConferenceStale, report(t, s, "", 0, 5, true, `{"a":3}`), "an empty unit id is not the owner either")
 		put(t, s, confRow("u2", 1, 6, 4))
-		require.Equal(t, lua.ConferenceOK, says(t, s, "u2", 1, 6, true, `{"a":4}`))
-		require.Equal(t, lua.ConferenceStale, says(t, s, "u1", 1, 5, true, `{"a":5}`))
+		require.Equal(t, lua.ConferenceOK, report(t, s, "u2", 1, 6, true, `{"a":4}`))
+		require.Equal(t, lua.ConferenceStale, report(t, s, "u1", 1, 5, true, `{"a":5}`))
 		require.Equal(t, `{"a":4}`, liveOf(t, s))
 		put(t, s, confRow("u2", 1, 7, 5))
 		require.Equal(t, `{}`, liveOf(t, s), "a new epoch is another owner")
 	})
 }
 
-// What is kept of one conference is bounded, however it comes.
-func TestInformationIsBounded(t *testing.T) {
+// The information about one conference is bounded, whether it is sent in full or in parts.
+func TestPutConferenceInfo_SizeLimit_IsEnforced(t *testing.T) {
 	t.Parallel()
 	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		put(t, s, confRow("u1", 1, 5, 1))
@@ -198,13 +198,13 @@ func TestInformationIsBounded(t *testing.T) {
 			return string(b)
 		}
 		for _, name := range []string{"a", "b", "c", "a", "b", "c"} {
-			require.Equal(t, lua.ConferenceOK, says(t, s, "u1", 1, 5, false, quarter(name)), "replaced, not added")
+			require.Equal(t, lua.ConferenceOK, report(t, s, "u1", 1, 5, false, quarter(name)), "replaced, not added")
 		}
-		require.Equal(t, lua.InfoTooLarge, says(t, s, "u1", 1, 5, false, quarter("d")))
+		require.Equal(t, lua.InfoTooLarge, report(t, s, "u1", 1, 5, false, quarter("d")))
 		require.NotContains(t, liveOf(t, s), `"d"`)
-		require.Equal(t, lua.ConferenceOK, says(t, s, "u1", 1, 5, false, `{"a":null}`))
-		require.Equal(t, lua.ConferenceOK, says(t, s, "u1", 1, 5, false, quarter("d")))
-		require.Equal(t, lua.ConferenceOK, says(t, s, "u1", 1, 5, true, quarter("e")))
+		require.Equal(t, lua.ConferenceOK, report(t, s, "u1", 1, 5, false, `{"a":null}`))
+		require.Equal(t, lua.ConferenceOK, report(t, s, "u1", 1, 5, false, quarter("d")))
+		require.Equal(t, lua.ConferenceOK, report(t, s, "u1", 1, 5, true, quarter("e")))
 		require.NotContains(t, liveOf(t, s), `"d"`)
 		for _, bad := range []string{``, `[]`, `null`, `1`, `{`} {
 			_, err := s.PutConferenceInfo(t.Context(), "8613800000001", berth.ConferenceInfo{NodeID: "u1", Generation: 1, Epoch: 5, Live: json.RawMessage(bad)})
@@ -218,8 +218,8 @@ func TestInformationIsBounded(t *testing.T) {
 	})
 }
 
-// C7, L12: what a node runs already takes its slot, also when it is full; a generation that is gone has none.
-func TestSeizeNodeSlot(t *testing.T) {
+// C7, L12: work that a node already runs gets a slot even if the node is full. A generation that has ended has no slots.
+func TestSeizeNodeSlot_NodeFull_HoldsSlot(t *testing.T) {
 	t.Parallel()
 	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		r := register(t, s, spec("u1", slots(2)))
@@ -234,7 +234,7 @@ func TestSeizeNodeSlot(t *testing.T) {
 		}
 		require.Equal(t, 3, node(t, s, "u1").Leases)
 		require.Equal(t, lua.AssignFull, assign(t, s, "l4", lua.Choice{}).Code)
-		require.Equal(t, lua.NodeSlotHeld, seize("l1", r.Generation, time.Hour), "held longer")
+		require.Equal(t, lua.NodeSlotHeld, seize("l1", r.Generation, time.Hour), "extended")
 		until, err := s.Redis().ZScore(t.Context(), s.Keys().NodeSlots("u1"), "l1").Result()
 		require.NoError(t, err)
 		require.Greater(t, until, float64(redisMs(t, s)+50*60_000))

@@ -18,7 +18,7 @@ import (
 	"berth/lua"
 )
 
-// scriptFile is the text of a script without what it includes.
+// scriptFile returns the text of a script without its includes.
 func scriptFile(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(name + ".lua")
@@ -28,7 +28,7 @@ func scriptFile(t *testing.T, name string) string {
 
 func scriptNames() []string { return slices.Sorted(maps.Keys(lua.Sources())) }
 
-// header is the comment a script begins with.
+// header returns the comment at the start of a script.
 func header(src string) string {
 	var lines []string
 	for line := range strings.Lines(src) {
@@ -40,7 +40,7 @@ func header(src string) string {
 	return strings.Join(lines, "")
 }
 
-// code is a script without its comments and without its calls of Redis, whose arguments are no codes.
+// code returns a script without its comments and without its Redis calls, whose arguments are not return codes.
 func code(src string) string {
 	var b strings.Builder
 	for line := range strings.Lines(src) {
@@ -73,13 +73,13 @@ var (
 	headerCode = regexp.MustCompile(`(?m)^--\s+(?:holders\s+for each |waiters\s+for each .*: )?([A-Z][A-Z_]+)\b`)
 )
 
-func TestScriptHeaders(t *testing.T) {
+func TestScripts_Header_ListsKeysArgumentsResult(t *testing.T) {
 	t.Parallel()
 	for _, name := range scriptNames() {
 		src := scriptFile(t, name)
 		h := header(src)
-		require.True(t, strings.HasPrefix(h, "-- "+name+": "), "%s: the first line says the name and the purpose", name)
-		require.Contains(t, h, "-- Returns ", "%s: the header tells what is returned", name)
+		require.True(t, strings.HasPrefix(h, "-- "+name+": "), "%s: the first line has the name and the purpose", name)
+		require.Contains(t, h, "-- Returns ", "%s: the header lists what is returned", name)
 		for _, kind := range []string{"KEYS", "ARGV"} {
 			used := strings.Contains(strings.TrimPrefix(src, h), kind+"[")
 			require.Equal(t, used, strings.Contains(h, kind+"["), "%s: the header lists %s", name, kind)
@@ -87,9 +87,9 @@ func TestScriptHeaders(t *testing.T) {
 	}
 }
 
-// goSource is what the test needs to know of this package's Go: the scripts that are run and the constants.
+// goSource has the scripts that this package's Go code runs, and its constants.
 type goSource struct {
-	run       map[string][]string // script -> methods of *Scripts that name it
+	run       map[string][]string // script -> methods of *Scripts that run it
 	constants map[string]string   // value -> name, of the constants that look like a return code
 }
 
@@ -143,17 +143,17 @@ func stringLiteral(n ast.Node) (string, bool) {
 	return v, err == nil
 }
 
-// Every script has a method, and the method has its name.
-func TestEveryScriptHasItsMethod(t *testing.T) {
+// Every script is run by a method with its name.
+func TestScripts_EachScript_HasMethodOfItsName(t *testing.T) {
 	t.Parallel()
 	src := readGo(t)
 	for _, name := range scriptNames() {
 		require.NotEmpty(t, src.run[name], "no method of *Scripts runs %s.lua", name)
 		want := strings.ReplaceAll(name, "_", "")
 		require.True(t, slices.ContainsFunc(src.run[name], func(m string) bool {
-			// A variant may carry the work: AppendEvents is AppendOnce with an id.
+			// A variant may run the script: AppendEvents calls AppendOnce with a new id.
 			return strings.EqualFold(m, want) || methodExists(t, want)
-		}), "%s.lua is run by %v, not by a method of its name", name, src.run[name])
+		}), "%s.lua is run by %v, not by a method with its name", name, src.run[name])
 	}
 }
 
@@ -173,7 +173,7 @@ func methodExists(t *testing.T, folded string) bool {
 	return false
 }
 
-func TestReturnCodesAreConstants(t *testing.T) {
+func TestScripts_ReturnCodes_MatchConstants(t *testing.T) {
 	t.Parallel()
 	constants := readGo(t).constants
 	used := map[string]bool{}
@@ -182,8 +182,8 @@ func TestReturnCodesAreConstants(t *testing.T) {
 		returned, described := map[string]bool{}, map[string]bool{}
 		for _, m := range returnCode.FindAllStringSubmatch(code(src), -1) {
 			returned[m[1]], used[m[1]] = true, true
-			require.Contains(t, constants, m[1], "%s.lua returns %s, which is no Go constant", name, m[1])
-			require.Regexp(t, `\b`+m[1]+`\b`, header(src), "%s.lua returns %s and its header does not say so", name, m[1])
+			require.Contains(t, constants, m[1], "%s.lua returns %s, for which there is no Go constant", name, m[1])
+			require.Regexp(t, `\b`+m[1]+`\b`, header(src), "%s.lua returns %s, which its header does not list", name, m[1])
 		}
 		require.NotEmpty(t, returned, "%s.lua returns no code", name)
 		for _, m := range headerCode.FindAllStringSubmatch(header(src), -1) {
@@ -192,7 +192,7 @@ func TestReturnCodesAreConstants(t *testing.T) {
 			}
 		}
 		for c := range described {
-			require.True(t, returned[c], "%s.lua describes %s and never returns it", name, c)
+			require.True(t, returned[c], "%s.lua lists %s but never returns it", name, c)
 		}
 	}
 	for value, name := range constants {
@@ -200,14 +200,14 @@ func TestReturnCodesAreConstants(t *testing.T) {
 	}
 }
 
-// L1: the time is Redis's, randomness is passed in; A2: retired names stay retired.
-func TestScriptsKeepTheRules(t *testing.T) {
+// L1: scripts use Redis's time, and randomness is passed in. A2: retired names are not used.
+func TestScripts_ForbiddenCalls_AreAbsent(t *testing.T) {
 	t.Parallel()
 	for name, src := range lua.Sources() {
 		require.NotContains(t, src, "-- include ", "%s: an include was not found", name)
 		body := code(src)
 		require.NotContains(t, body, "math.random", name)
-		require.NotContains(t, body, "os.", "%s: no clock or environment but Redis's", name)
+		require.NotContains(t, body, "os.", "%s: only Redis's clock and environment are used", name)
 		require.NotRegexp(t, `(?i)\b(now|clock|time)(_ms)?\s*=\s*(tonumber\()?ARGV`, body, "%s: the caller's clock", name)
 		if regexp.MustCompile(`\bnow\b`).MatchString(body) {
 			require.Contains(t, src, "redis.call('TIME')", "%s: now is Redis's time", name)
@@ -230,9 +230,9 @@ func TestScriptsKeepTheRules(t *testing.T) {
 
 var write = regexp.MustCompile(`redis\.p?call\s*\(\s*['"](SET|HSET|HDEL|HINCRBY|INCR|DEL|ZADD|ZINCRBY|ZREM\w*|ZPOPMIN|LPUSH|LTRIM|XADD|XTRIM|P?EXPIRE|PUBLISH|SADD|SREM)['"]`)
 
-// One script, one decision: whatever is refused is refused before the first write, so that nothing is half done.
-// What an included function writes counts where the function is called.
-func TestChecksComeBeforeWrites(t *testing.T) {
+// A script makes every refusal before its first write, so that no write is left incomplete. A call of an included function
+// that writes is a write.
+func TestScripts_Refusals_PrecedeWrites(t *testing.T) {
 	t.Parallel()
 	writers := regexp.MustCompile(`\b(` + strings.Join(writingFunctions(t), "|") + `)\s*\(`)
 	refusal := regexp.MustCompile(`error_reply|\breturn \{ *'(` + strings.Join([]string{
@@ -255,7 +255,7 @@ func TestChecksComeBeforeWrites(t *testing.T) {
 	require.Regexp(t, refusal, "return { 'FENCED', last }")
 }
 
-// writingFunctions are the included functions that write, or call one that does.
+// writingFunctions returns the included functions that write, directly or through another one.
 func writingFunctions(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("include/*.lua")
@@ -284,8 +284,8 @@ func writingFunctions(t *testing.T) []string {
 	return writing
 }
 
-// A9: the names of a turn's affinity, where they are written, read and deleted, and nowhere a second way.
-func TestTurnAffinityContract(t *testing.T) {
+// A9: a turn's affinity has the documented names, and only these scripts write, read and delete it.
+func TestScripts_TurnAffinity_UsesContractNames(t *testing.T) {
 	t.Parallel()
 	keys := lua.Keys{}
 	require.Equal(t, "scheduler:turn:t1", keys.Turn("t1"), "A2")
@@ -298,19 +298,19 @@ func TestTurnAffinityContract(t *testing.T) {
 			require.Equal(t, "turn", m[2], "%s: the field belongs to the turn's hash", name)
 			got = append(got, m[1])
 		}
-		require.Equal(t, uses[name], got, "%s: how it uses the affinity", name)
-		require.Equal(t, len(got), strings.Count(src, "affinity_node_id"), "%s: another use of the name", name)
-		require.NotRegexp(t, `EXPIRE', turn\b`, src, "%s: A1: no expiry on turns", name)
-		require.NotContains(t, src, ":turn:", "%s: the turn's key is given, not made", name)
+		require.Equal(t, uses[name], got, "%s: commands on the affinity", name)
+		require.Equal(t, len(got), strings.Count(src, "affinity_node_id"), "%s: another use of the field", name)
+		require.NotRegexp(t, `EXPIRE', turn\b`, src, "%s: A1: turns have no expiry", name)
+		require.NotContains(t, src, ":turn:", "%s: the turn's key is passed in", name)
 	}
 	dispatch := scriptFile(t, "dispatch_job")
 	require.Contains(t, dispatch, "if not known and not ends then\n  redis.call('HSET', turn,",
-		"A3, A4: where there is none only, and not with a job that ends its turn")
-	require.Contains(t, dispatch, "'current_turn_id', ARGV[8]", "A3: the session's turn in the same script")
+		"A3, A4: written only if there is none, and not by a job that ends its turn")
+	require.Contains(t, dispatch, "'current_turn_id', ARGV[8]", "A3: the same script writes the session's current turn")
 }
 
-// L2, L3, L4, L5, L6: the documents' names, exactly as they are without a cell, and all in one slot with one.
-func TestSchedulerKeysContract(t *testing.T) {
+// L2-L6: keys have exactly the documented names without a cell, and share one cluster slot with a cell.
+func TestKeys_SchedulerNames_MatchContract(t *testing.T) {
 	t.Parallel()
 	for cell, prefix := range map[string]string{"": "", "c1": "{c1}:"} {
 		k := lua.Keys{Cell: cell}
@@ -330,8 +330,8 @@ func TestSchedulerKeysContract(t *testing.T) {
 		}
 	}
 	for name, src := range lua.Sources() {
-		require.NotContains(t, code(src), "scheduler:", "%s: the stem is given, so that keys stay in the cell", name)
+		require.NotContains(t, code(src), "scheduler:", "%s: the stem is passed in, so that keys stay in the cell", name)
 		require.NotRegexp(t, `redis\.p?call\('\w+', '`, strings.ReplaceAll(strings.ReplaceAll(src, "redis.pcall('INFO', 'server')", ""), "redis.call('TIME')", ""),
-			"%s: a key spelled in the script", name)
+			"%s: a literal key in the script", name)
 	}
 }

@@ -1,5 +1,5 @@
 -- end_stream: append the terminal event and close the stream. It is not fenced: the database has decided the end, and only
--- the caller whose decision it was calls this. Idempotent.
+-- the process that wrote this decision calls the script. Idempotent.
 --
 -- KEYS[1]  meta hash
 -- KEYS[2]  stream
@@ -11,7 +11,7 @@
 -- Returns {code, last id}
 --   OK      appended, published, closed
 --   ENDED   closed before; nothing was appended
---   ABSENT  there is no such stream; nothing was appended
+--   ABSENT  stream not found; nothing was appended
 local meta, stream = KEYS[1], KEYS[2]
 local channel, event, ttl, trim = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 

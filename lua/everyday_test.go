@@ -2,4 +2,4 @@
 
 package lua_test
 
-const selections = 10_000 // of each strategy (P18); make proof makes 100,000
+const selections = 10_000 // of each strategy; `make proof` runs 100,000 (P18)

@@ -15,7 +15,7 @@ import (
 
 const pair = "translate:en-es"
 
-// started is the start of the incarnations of these tests, by their hosts' clock.
+// started is when the incarnations in these tests started, in ms by their hosts' clock.
 const started = 1_700_000_000_000
 
 func spec(id string, set ...func(*berth.NodeSpec)) berth.NodeSpec {
@@ -98,7 +98,7 @@ func members(t *testing.T, s *lua.Scripts, key string) []string {
 	return m
 }
 
-// fast are times with which a test can wait for a death.
+// fast has times short enough that a test can wait until a node is declared dead.
 var fast = berth.NodeTimes{Heartbeat: 20 * time.Millisecond, Suspect: 60 * time.Millisecond, Death: 120 * time.Millisecond}
 
 func sweep(t *testing.T, s *lua.Scripts, times berth.NodeTimes, confirmed bool) lua.Sweep {
@@ -109,7 +109,7 @@ func sweep(t *testing.T, s *lua.Scripts, times berth.NodeTimes, confirmed bool) 
 	return out
 }
 
-// kill lets the nodes fall silent until they are declared dead, while the others go on.
+// kill waits until the nodes are declared dead, while the living ones send heartbeats.
 func kill(t *testing.T, s *lua.Scripts, living map[string]int64, dead ...string) {
 	t.Helper()
 	left := map[string]bool{}
@@ -129,7 +129,7 @@ func kill(t *testing.T, s *lua.Scripts, living map[string]int64, dead ...string)
 	}, 10*time.Second, 5*time.Millisecond)
 }
 
-func TestRegisterNode(t *testing.T) {
+func TestRegisterNode_Incarnation_DecidesGeneration(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	type state struct {
@@ -138,10 +138,10 @@ func TestRegisterNode(t *testing.T) {
 		notices    []berth.Departure
 	}
 	cases := map[string]struct {
-		before func(t *testing.T, s *lua.Scripts) // beside n1 with one lease
+		before func(t *testing.T, s *lua.Scripts) // called when n1 has one lease
 		spec   berth.NodeSpec
 		code   string
-		risen  bool // the generation
+		higher bool // whether the generation is higher than before
 		leases int
 		out    []berth.Departure
 		pools  []string
@@ -157,14 +157,14 @@ func TestRegisterNode(t *testing.T) {
 		"the same incarnation with fewer slots": {
 			spec: spec("n1", slots(1)), code: lua.NodeExists, leases: 1, pools: []string{pair},
 		},
-		"the same incarnation elsewhere": {
+		"the same incarnation on another host": {
 			spec: spec("n1", at("z2", "other")), code: lua.NodeExists, leases: 1, pools: []string{pair}, free: 1,
 		},
-		"another process supersedes": {
-			spec: spec("n1", again(2, started+1)), code: lua.NodeOK, risen: true,
+		"another process supersedes the node": {
+			spec: spec("n1", again(2, started+1)), code: lua.NodeOK, higher: true,
 			out: []berth.Departure{berth.DepartureSuperseded}, pools: []string{pair}, free: 1,
 		},
-		"an earlier process of the same host comes late": {
+		"an earlier process of the same host registers late": {
 			spec: spec("n1", again(2, started-1)), code: lua.NodeStale, leases: 1, pools: []string{pair}, free: 1,
 		},
 		"a dead generation stays dead": {
@@ -174,15 +174,15 @@ func TestRegisterNode(t *testing.T) {
 				require.Equal(t, lua.NodeOK, code)
 				require.Empty(t, counts(t, s, pair).Free)
 			},
-			spec: spec("n1"), code: lua.NodeOK, risen: true,
+			spec: spec("n1"), code: lua.NodeOK, higher: true,
 			out: []berth.Departure{berth.DepartureWithdrawn}, pools: []string{pair}, free: 1,
 		},
-		"a cordoned node stays cordoned over a restart": {
+		"a cordoned node stays cordoned after a restart": {
 			before: func(t *testing.T, s *lua.Scripts) {
 				err := s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true})
 				require.NoError(t, err)
 			},
-			spec: spec("n1", again(2, started+1)), code: lua.NodeOK, risen: true,
+			spec: spec("n1", again(2, started+1)), code: lua.NodeOK, higher: true,
 			out: []berth.Departure{berth.DepartureSuperseded}, pools: []string{pair},
 		},
 	}
@@ -197,15 +197,15 @@ func TestRegisterNode(t *testing.T) {
 				if c.before != nil {
 					c.before(t, s)
 				}
-				told := s.Redis().Subscribe(t.Context(), s.Keys().NodeUpdated())
-				t.Cleanup(func() { _ = told.Close() })
-				_, err := told.Receive(t.Context())
+				updates := s.Redis().Subscribe(t.Context(), s.Keys().NodeUpdated())
+				t.Cleanup(func() { _ = updates.Close() })
+				_, err := updates.Receive(t.Context())
 				require.NoError(t, err)
 
 				r := register(t, s, c.spec)
 				require.Equal(t, c.code, r.Code)
-				require.Equal(t, c.risen, r.Generation > first.Generation)
-				if !c.risen {
+				require.Equal(t, c.higher, r.Generation > first.Generation)
+				if !c.higher {
 					require.Equal(t, first.Generation, r.Generation)
 				}
 				n := node(t, s, "n1")
@@ -227,7 +227,7 @@ func TestRegisterNode(t *testing.T) {
 				require.Equal(t, berth.NodeReady, n.State)
 				require.Equal(t, c.spec.MaxConcurrentJobs, n.MaxConcurrentJobs)
 				require.Equal(t, c.spec.Incarnation, n.Incarnation)
-				m, err := told.ReceiveMessage(t.Context())
+				m, err := updates.ReceiveMessage(t.Context())
 				require.NoError(t, err)
 				require.Equal(t, "n1", m.Payload)
 				for _, key := range []string{s.Keys().Node("n1"), s.Keys().NodePools("n1"), s.Keys().PoolMembers(c.pools[0])} {
@@ -247,7 +247,7 @@ func TestRegisterNode(t *testing.T) {
 	}
 }
 
-func TestHeartbeatNode(t *testing.T) {
+func TestHeartbeatNode_Generation_AcceptsOnlyCurrent(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -269,9 +269,9 @@ func TestHeartbeatNode(t *testing.T) {
 			require.NoError(t, err)
 			return score
 		}
-		require.InDelta(t, exact+2500, score(), 2500, "blurred by up to five points")
+		require.InDelta(t, exact+2500, score(), 2500, "jittered by up to five points")
 
-		// A lease counts at once, and whatever the reports say, at its share of the capacity.
+		// A lease adds its share of the capacity to the load immediately, whatever the load reports contain.
 		assign(t, s, "a", lua.Choice{})
 		for range 3 {
 			require.InDelta(t, exact+50000+2500, score(), 2500)
@@ -286,8 +286,9 @@ func TestHeartbeatNode(t *testing.T) {
 	})
 }
 
-// C21, L11: silence makes a suspect, then a death, told once; a heartbeat in between makes everything well.
-func TestSweepNodes(t *testing.T) {
+// C21, L11: a node that misses heartbeats becomes suspect and is then declared dead, with one notice. A heartbeat before that
+// makes it ready again.
+func TestSweepNodes_HeartbeatsMissed_SuspectsThenDeclaresDead(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -311,7 +312,7 @@ func TestSweepNodes(t *testing.T) {
 		n := node(t, s, "n1")
 		require.Equal(t, berth.NodeDead, n.State)
 		require.Equal(t, berth.ExcludeOffline, n.Excluded)
-		require.Zero(t, n.Leases, "they vanish with the generation")
+		require.Zero(t, n.Leases, "leases are deleted with the generation")
 		require.Equal(t, berth.PoolCounts{Excluded: map[berth.ExcludeReason]int{berth.ExcludeOffline: 1}}, counts(t, s, pair))
 		require.Empty(t, sweep(t, s, fast, true).Deaths)
 		notices, left, err := s.TakeOutbox(t.Context(), 10, 0)
@@ -323,17 +324,17 @@ func TestSweepNodes(t *testing.T) {
 		}, notices[0])
 		same, _, err := s.TakeOutbox(t.Context(), 10, 0)
 		require.NoError(t, err)
-		require.Equal(t, notices, same, "until it is taken up")
+		require.Equal(t, notices, same, "a notice stays until it is acknowledged")
 		same, _, err = s.TakeOutbox(t.Context(), 10, 20*time.Millisecond)
 		require.NoError(t, err)
 		require.Equal(t, notices, same)
 		require.Eventually(t, func() bool {
 			same, _, err = s.TakeOutbox(t.Context(), 10, time.Hour)
 			return err == nil && len(same) == 1
-		}, 10*time.Second, time.Millisecond, "whoever took it may have died")
+		}, 10*time.Second, time.Millisecond, "the process that took the notice may have died")
 		others, left, err := s.TakeOutbox(t.Context(), 10, 0)
 		require.NoError(t, err)
-		require.Empty(t, others, "it is another's")
+		require.Empty(t, others, "the notice is reserved for another caller")
 		require.Equal(t, 1, left)
 		none, left, err := s.TakeOutbox(t.Context(), 10, 0, notices[0].Receipt)
 		require.NoError(t, err)
@@ -342,8 +343,8 @@ func TestSweepNodes(t *testing.T) {
 	})
 }
 
-// L11: what happened while nobody swept is nobody's fault.
-func TestSilenceCountsAnewAfterBlindness(t *testing.T) {
+// L11: heartbeats missed during a gap without sweeps do not make a node suspect.
+func TestSweepNodes_GapInSweeps_RestartsTimeouts(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -352,14 +353,15 @@ func TestSilenceCountsAnewAfterBlindness(t *testing.T) {
 		past := redisMs(t, s) - 600_000
 		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "last_ms", past, "seen_from_ms", past).Err())
 		age(t, s, "n1", 500*time.Millisecond)
-		require.Empty(t, sweep(t, s, fast, false).Suspects, "we were away as long as it was")
+		require.Empty(t, sweep(t, s, fast, false).Suspects, "heartbeats were missed during the gap")
 		require.NotEqual(t, berth.NodeSuspect, node(t, s, "n1").State)
 		kill(t, s, nil, "n1")
 	})
 }
 
-// L11: a node that fell silent over its work is suspect at once when its heartbeat is overdue too, and ready with the next.
-func TestReportSilent(t *testing.T) {
+// L11: a node reported as unresponsive becomes suspect immediately if its heartbeat is also overdue. The next heartbeat makes
+// it ready again.
+func TestReportUnresponsive_HeartbeatOverdue_NodeBecomesSuspect(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -370,30 +372,30 @@ func TestReportSilent(t *testing.T) {
 		}
 		g := register(t, s, spec("n1")).Generation
 		require.Equal(t, lua.NodeGone, report("n0", 1))
-		require.Equal(t, lua.NodeGone, report("n1", g-1), "another generation did")
+		require.Equal(t, lua.NodeGone, report("n1", g-1), "another generation was reported")
 		age(t, s, "n1", 6100*time.Millisecond)
-		require.Equal(t, lua.NodeResponsive, report("n1", g), "nobody sweeps, so nobody could have seen it")
+		require.Equal(t, lua.NodeResponsive, report("n1", g), "without sweeps, heartbeats could not be observed")
 		sweep(t, s, berth.DefaultNodeTimes(berth.NodeTranslate), false)
-		require.Equal(t, lua.NodeResponsive, report("n1", g), "silence counts from the first sweep")
+		require.Equal(t, lua.NodeResponsive, report("n1", g), "missed heartbeats count from the first sweep")
 		long := redisMs(t, s) - 600_000
 		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", long).Err())
 		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}))
 		age(t, s, "n1", 5*time.Second)
-		require.Equal(t, lua.NodeResponsive, report("n1", g), "its heartbeat may be on its way")
+		require.Equal(t, lua.NodeResponsive, report("n1", g), "its heartbeat may still arrive")
 		require.Equal(t, berth.NodeReady, node(t, s, "n1").State)
 		a := assign(t, s, "a", lua.Choice{})
 		require.Equal(t, lua.AssignOK, a.Code)
 
 		age(t, s, "n1", 1100*time.Millisecond)
 		n2 := register(t, s, spec("n2")).Generation
-		for range 2 { // told twice as well as once
+		for range 2 { // a repeated report changes nothing
 			require.Equal(t, lua.NodeOK, report("n1", g))
 			require.Equal(t, lua.NodeResponsive, report("n2", n2))
 			require.Equal(t, berth.NodeSuspect, node(t, s, "n1").State)
 			require.Equal(t, berth.PoolCounts{Free: 1, Excluded: map[berth.ExcludeReason]int{berth.ExcludeSuspect: 1}}, counts(t, s, pair))
 		}
 		require.Equal(t, 1, node(t, s, "n1").Leases, "a suspect keeps its leases")
-		require.Empty(t, sweep(t, s, berth.DefaultNodeTimes(berth.NodeTranslate), false).Deaths, "it has its whole time")
+		require.Empty(t, sweep(t, s, berth.DefaultNodeTimes(berth.NodeTranslate), false).Deaths, "the report does not shorten the time until death")
 
 		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}))
 		require.Equal(t, berth.NodeReady, node(t, s, "n1").State)
@@ -407,71 +409,72 @@ func TestReportSilent(t *testing.T) {
 	})
 }
 
-// age moves a node's last heartbeat into the past, as Redis's clock would by going on.
+// age moves a node's last heartbeat into the past, as if that time had passed on Redis's clock.
 func age(t *testing.T, s *lua.Scripts, id string, by time.Duration) {
 	t.Helper()
 	key := s.Keys().NodeBeats(string(berth.NodeTranslate))
 	require.NoError(t, s.Redis().ZIncrBy(t.Context(), key, -float64(by.Milliseconds()), id).Err())
 }
 
-// L11: while no API takes heartbeats, nobody's silence counts; afterwards it counts anew.
-func TestSilenceCountsWhileSomebodyListens(t *testing.T) {
+// L11: heartbeats missed while no API process accepts them do not count. The timeouts then start again.
+func TestSweepNodes_NoAPIListening_RestartsTimeouts(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("n1"))
 		require.NoError(t, s.MarkListening(t.Context()))
-		heard := func(ago time.Duration) {
+		setListening := func(ago time.Duration) {
 			t.Helper()
 			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "heard_ms", redisMs(t, s)-ago.Milliseconds()).Err())
 		}
-		seen := func(ago time.Duration) {
+		setSeenFrom := func(ago time.Duration) {
 			t.Helper()
 			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", redisMs(t, s)-ago.Milliseconds()).Err())
 		}
 		times := berth.DefaultNodeTimes(berth.NodeTranslate)
 		require.Empty(t, sweep(t, s, times, false).Suspects)
 		age(t, s, "n1", time.Minute)
-		seen(time.Hour)
-		heard(4 * time.Second)
-		require.Empty(t, sweep(t, s, times, false).Suspects, "no API was there to hear it")
-		requireSeen := func(least, most time.Duration, why string) {
+		setSeenFrom(time.Hour)
+		setListening(4 * time.Second)
+		require.Empty(t, sweep(t, s, times, false).Suspects, "no API process accepted heartbeats")
+		requireObserved := func(minimum, maximum time.Duration, why string) {
 			t.Helper()
-			seenFor, err := s.ObservedFor(t.Context())
+			observed, err := s.ObservedFor(t.Context())
 			require.NoError(t, err)
-			require.LessOrEqual(t, least, seenFor, why)
-			require.GreaterOrEqual(t, most, seenFor, why)
+			require.LessOrEqual(t, minimum, observed, why)
+			require.GreaterOrEqual(t, maximum, observed, why)
 		}
-		requireSeen(0, 0, "nobody hears")
-		heard(0)
-		require.Empty(t, sweep(t, s, times, false).Suspects, "it has not had its time since")
-		seen(times.Suspect + time.Second)
-		requireSeen(times.Suspect, times.Suspect+30*time.Second, "since then")
+		requireObserved(0, 0, "no API process accepts heartbeats")
+		setListening(0)
+		require.Empty(t, sweep(t, s, times, false).Suspects, "its timeout has not passed since then")
+		setSeenFrom(times.Suspect + time.Second)
+		requireObserved(times.Suspect, times.Suspect+30*time.Second, "observed since then")
 		require.Equal(t, []string{"n1"}, sweep(t, s, times, false).Suspects)
-		heard(4 * time.Second)
-		seen(time.Hour)
+		setListening(4 * time.Second)
+		setSeenFrom(time.Hour)
 		require.Empty(t, sweep(t, s, times, false).Deaths)
-		heard(0)
-		seen(times.Death + time.Second)
+		setListening(0)
+		setSeenFrom(times.Death + time.Second)
 		require.Len(t, sweep(t, s, times, false).Deaths, 1)
 	})
 }
 
-// C21: more than half of ten or more at once is our own fault until it is confirmed or has lasted.
-func TestMassLossIsHeldBack(t *testing.T) {
+// C21: the deaths of more than half of ten or more nodes are held back until the loss is confirmed or has lasted for some
+// time.
+func TestSweepNodes_MassLoss_DelaysDeaths(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		nodes, lost int
 		confirmed   bool
-		brake       time.Duration
+		delay       time.Duration
 		held        bool
 	}{
-		"half of ten is no mass":       {nodes: 10, lost: 5, brake: time.Hour},
-		"more than half of ten":        {nodes: 10, lost: 6, brake: time.Hour, held: true},
-		"all of ten":                   {nodes: 10, lost: 10, brake: time.Hour, held: true},
-		"all of nine: a small fleet":   {nodes: 9, lost: 9, brake: time.Hour},
-		"confirmed by a second way":    {nodes: 10, lost: 6, brake: time.Hour, confirmed: true},
-		"held back as long as allowed": {nodes: 10, lost: 6, brake: 50 * time.Millisecond},
+		"half of ten":                      {nodes: 10, lost: 5, delay: time.Hour},
+		"more than half of ten":            {nodes: 10, lost: 6, delay: time.Hour, held: true},
+		"all of ten":                       {nodes: 10, lost: 10, delay: time.Hour, held: true},
+		"all of nine, a small fleet":       {nodes: 9, lost: 9, delay: time.Hour},
+		"more than half, confirmed":        {nodes: 10, lost: 6, delay: time.Hour, confirmed: true},
+		"more than half, delay has passed": {nodes: 10, lost: 6, delay: 50 * time.Millisecond},
 	}
 	servers := slotServers(t)
 	for name, c := range cases {
@@ -480,7 +483,7 @@ func TestMassLossIsHeldBack(t *testing.T) {
 			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 				times := berth.NodeTimes{Suspect: time.Minute, Death: 2 * time.Minute}
 				call := func() lua.Sweep {
-					out, err := s.SweepNodes(t.Context(), lua.SweepLimits{MassLossDelay: c.brake},
+					out, err := s.SweepNodes(t.Context(), lua.SweepLimits{MassLossDelay: c.delay},
 						lua.SweepRule{Kind: berth.NodeTranslate, Times: times, Confirmed: c.confirmed})
 					require.NoError(t, err)
 					return out
@@ -494,7 +497,7 @@ func TestMassLossIsHeldBack(t *testing.T) {
 					age(t, s, fmt.Sprintf("n%d", i), 3*time.Minute)
 				}
 				first := call()
-				require.Len(t, first.Suspects, c.lost, "no new work for them, whatever the reason")
+				require.Len(t, first.Suspects, c.lost, "suspects get no new work, whatever the reason")
 				if c.held {
 					require.Equal(t, []berth.NodeKind{berth.NodeTranslate}, first.Held)
 					require.Empty(t, first.Deaths)
@@ -509,8 +512,8 @@ func TestMassLossIsHeldBack(t *testing.T) {
 	}
 }
 
-// S11: orders are the operator's, apart from health, and can be undone.
-func TestHoldNode(t *testing.T) {
+// S11: operator settings are separate from the node's health and can be undone.
+func TestHoldNode_CordonAndDrain_ExcludeNode(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -518,13 +521,13 @@ func TestHoldNode(t *testing.T) {
 			require.NoError(t, s.HoldNode(t.Context(), "n1", h))
 			return node(t, s, "n1")
 		}
-		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}), "whoever is to come")
+		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}), "the node need not be registered")
 		nodes, err := s.ReadNodes(t.Context(), "n1")
 		require.NoError(t, err)
-		require.Empty(t, nodes, "and is not there yet")
+		require.Empty(t, nodes, "the node is not registered yet")
 
 		g := register(t, s, spec("n1")).Generation
-		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}), "its health is its own")
+		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, berth.NodeLoad{}), "the settings do not affect its health")
 		n := node(t, s, "n1")
 		require.True(t, n.Cordoned)
 		require.Equal(t, berth.NodeReady, n.State)
@@ -536,7 +539,7 @@ func TestHoldNode(t *testing.T) {
 		require.Equal(t, berth.ExcludeDraining, n.Excluded)
 		n = hold(lua.Hold{Cordoned: true})
 		require.Zero(t, n.DrainUntil)
-		require.Equal(t, berth.ExcludeCordoned, n.Excluded, "the cordon stands")
+		require.Equal(t, berth.ExcludeCordoned, n.Excluded, "the node is still cordoned")
 		hold(lua.Hold{})
 		require.Equal(t, lua.AssignOK, assign(t, s, "a", lua.Choice{}).Code)
 
@@ -549,12 +552,12 @@ func TestHoldNode(t *testing.T) {
 			return len(notices) == 1
 		}, 5*time.Second, time.Millisecond)
 		require.Equal(t, berth.DepartureDrained, notices[0].Reason)
-		require.Equal(t, 1, node(t, s, "n1").Leases, "what is left is somebody's to move")
+		require.Equal(t, 1, node(t, s, "n1").Leases, "remaining leases are kept until their work is moved")
 	})
 }
 
-// L10: a service is passed over as long as it was said.
-func TestMarkUnavailable(t *testing.T) {
+// L10: a node is excluded for work that needs a service marked as unavailable, until the mark expires.
+func TestMarkUnavailable_Service_IsExcludedUntilExpiry(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -576,8 +579,8 @@ func TestMarkUnavailable(t *testing.T) {
 	})
 }
 
-// A node that is dead for an hour is forgotten, and nothing of it stays.
-func TestDeadNodesAreForgotten(t *testing.T) {
+// A node that has been dead for an hour is deleted with all its keys.
+func TestSweepNodes_NodeDeadForAnHour_DeletesIt(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -585,7 +588,7 @@ func TestDeadNodesAreForgotten(t *testing.T) {
 		_, err := s.WithdrawNode(t.Context(), "n1", g)
 		require.NoError(t, err)
 		sweep(t, s, fast, false)
-		require.Equal(t, berth.NodeDead, node(t, s, "n1").State, "not yet")
+		require.Equal(t, berth.NodeDead, node(t, s, "n1").State, "dead for less than an hour")
 		require.NoError(t, s.Redis().ZIncrBy(t.Context(), s.Keys().NodesDead(), -3_600_001, "n1").Err())
 		sweep(t, s, fast, false)
 		ids, err := s.NodeIDs(t.Context())
@@ -598,14 +601,14 @@ func TestDeadNodesAreForgotten(t *testing.T) {
 	})
 }
 
-// A new generation that asks for reconciliation is told, one that does not is not.
-func TestArrivalsAreAnnounced(t *testing.T) {
+// A registration adds a notice to the outbox only if it requests reconciliation.
+func TestRegisterNode_Announce_AddsNotice(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
-		register(t, s, spec("quiet"))
+		register(t, s, spec("unannounced"))
 		n := spec("unit")
-		arrives := func() (reasons []berth.Departure) {
+		registerUnit := func() (reasons []berth.Departure) {
 			_, err := s.RegisterNode(t.Context(), n, lua.Registration{Announce: true})
 			require.NoError(t, err)
 			notices, _, err := s.TakeOutbox(t.Context(), 10, 0)
@@ -619,15 +622,15 @@ func TestArrivalsAreAnnounced(t *testing.T) {
 			require.NoError(t, err)
 			return reasons
 		}
-		require.Equal(t, []berth.Departure{berth.ArrivalRegistered}, arrives())
-		require.Equal(t, []berth.Departure{berth.ArrivalRegistered}, arrives(), "C15: what ended there meanwhile, nobody has told")
+		require.Equal(t, []berth.Departure{berth.ArrivalRegistered}, registerUnit())
+		require.Equal(t, []berth.Departure{berth.ArrivalRegistered}, registerUnit(), "C15: conferences that ended meanwhile have not been reported")
 		n.Incarnation.PID = 2
-		require.ElementsMatch(t, []berth.Departure{berth.DepartureSuperseded, berth.ArrivalRegistered}, arrives())
+		require.ElementsMatch(t, []berth.Departure{berth.DepartureSuperseded, berth.ArrivalRegistered}, registerUnit())
 	})
 }
 
-// Everything the fleet writes stays in its cell, so that a Redis Cluster keeps it in one slot (L2).
-func TestKeysStayInTheCell(t *testing.T) {
+// L2: all keys of the fleet's scripts are in their cell, so that a Redis Cluster keeps them in one slot.
+func TestFleetKeys_AllScripts_StayInCell(t *testing.T) {
 	t.Parallel()
 	s := lua.New(testredis.Start(t).Client(), lua.Keys{Cell: "c1"})
 	_, err := s.MarkNew(t.Context())

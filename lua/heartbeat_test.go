@@ -17,13 +17,13 @@ import (
 	"berth/lua"
 )
 
-// wire is a network that keeps every message that nodes ever sent and delivers it again whenever it likes (P10).
+// wire simulates a network that stores every message of the nodes and delivers it any number of times, at any time (P10).
 type wire struct {
 	t       *rapid.T
 	s       *lua.Scripts
-	pids    map[string]int // the node's process now
+	pids    map[string]int // process id of the node's current process
 	sent    []func() string
-	current map[string]berth.Node // as Redis had it after the last step
+	current map[string]berth.Node // state in Redis after the last step
 	dead    map[string]berth.Departure
 	leases  int
 }
@@ -32,7 +32,7 @@ var wireTimes = berth.NodeTimes{Heartbeat: time.Minute, Suspect: 2 * time.Minute
 
 func generationOf(id string, g int64) string { return fmt.Sprintf("%s.%d", id, g) }
 
-func (w *wire) registers(id string) func() string {
+func (w *wire) registration(id string) func() string {
 	pid := w.pids[id]
 	n := berth.NodeSpec{
 		ID: id, Kind: berth.NodeTranslate, Incarnation: berth.Incarnation{Host: "h", PID: pid, StartedAt: int64(pid)},
@@ -57,7 +57,7 @@ func (w *wire) registers(id string) func() string {
 	}
 }
 
-func (w *wire) beats(id string) func() string {
+func (w *wire) heartbeat(id string) func() string {
 	g := w.current[id].Generation
 	return func() string {
 		before, known := w.current[id]
@@ -70,13 +70,13 @@ func (w *wire) beats(id string) func() string {
 		require.Equal(w.t, lua.NodeReregister, r.Code)
 		now, err := w.s.ReadNodes(w.t.Context(), id)
 		require.NoError(w.t, err)
-		require.Equal(w.t, before, now[id], "an old generation changed something")
+		require.Equal(w.t, before, now[id], "a heartbeat of an old generation changed the node")
 		return id
 	}
 }
 
-// look reads everything back and checks what must hold after every step.
-func (w *wire) look() {
+// check reads all nodes and notices and verifies what must hold after every step.
+func (w *wire) check() {
 	ids := slices.Sorted(maps.Keys(w.pids))
 	nodes, err := w.s.ReadNodes(w.t.Context(), ids...)
 	require.NoError(w.t, err)
@@ -86,7 +86,7 @@ func (w *wire) look() {
 	var receipts []string
 	for _, n := range notices {
 		g := generationOf(n.NodeID, n.Generation)
-		require.NotContains(w.t, w.dead, g, "recovery would start twice")
+		require.NotContains(w.t, w.dead, g, "a second notice would start recovery twice")
 		w.dead[g] = n.Reason
 		receipts = append(receipts, n.Receipt)
 	}
@@ -94,21 +94,21 @@ func (w *wire) look() {
 	require.NoError(w.t, err)
 	for id, n := range nodes {
 		before, known := w.current[id]
-		require.False(w.t, known && n.Generation < before.Generation, "%s went back", id)
+		require.False(w.t, known && n.Generation < before.Generation, "%s: the generation decreased", id)
 		if known && n.Generation > before.Generation {
-			require.Contains(w.t, w.dead, generationOf(id, before.Generation), "%s was replaced and nobody told", id)
+			require.Contains(w.t, w.dead, generationOf(id, before.Generation), "%s was replaced without a notice", id)
 		}
 		_, dead := w.dead[generationOf(id, n.Generation)]
-		require.Equal(w.t, dead, n.State == berth.NodeDead, "%s: a dead generation is dead for good, and told", id)
+		require.Equal(w.t, dead, n.State == berth.NodeDead, "%s: a generation is dead exactly if there is a notice", id)
 		free := n.State == berth.NodeReady && n.Leases < 3
 		require.Equal(w.t, free, n.Excluded == "", "%s", id)
 	}
 	w.current = nodes
 }
 
-// P10: whatever is sent twice, late or out of order, no generation comes back from the dead, nothing goes to a dead one,
-// and each death is told once.
-func TestHeartbeatsOfAnyAge(t *testing.T) {
+// P10: with messages repeated, delayed and reordered, no dead generation becomes ready again or gets work, and each death has
+// one notice.
+func TestNodeGeneration_MessagesRepeatedOrLate_DiesOnce(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client()
 	cell := 0
@@ -137,10 +137,10 @@ func TestHeartbeatsOfAnyAge(t *testing.T) {
 			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"":          func(*rapid.T) { w.look() },
-			"register":  func(rt *rapid.T) { send(w.registers(id.Draw(rt, "id"))) },
+			"":          func(*rapid.T) { w.check() },
+			"register":  func(rt *rapid.T) { send(w.registration(id.Draw(rt, "id"))) },
 			"restart":   func(rt *rapid.T) { w.pids[id.Draw(rt, "id")]++ },
-			"heartbeat": func(rt *rapid.T) { send(w.beats(id.Draw(rt, "id"))) },
+			"heartbeat": func(rt *rapid.T) { send(w.heartbeat(id.Draw(rt, "id"))) },
 			"again": func(rt *rapid.T) {
 				if len(w.sent) > 0 {
 					rapid.SampledFrom(w.sent).Draw(rt, "message")()
@@ -148,10 +148,10 @@ func TestHeartbeatsOfAnyAge(t *testing.T) {
 			},
 			"time goes by": func(rt *rapid.T) {
 				by := rapid.SampledFrom([]time.Duration{30 * time.Second, 150 * time.Second, 5 * time.Minute}).Draw(rt, "by")
-				quiet := id.Draw(rt, "id")
+				unresponsive := id.Draw(rt, "id")
 				for _, key := range []string{w.s.Keys().NodeBeats("translate"), w.s.Keys().NodeSuspects("translate")} {
 					err := rdb.ZAddArgsIncr(rt.Context(), key, redis.ZAddArgs{
-						XX: true, Members: []redis.Z{{Score: -float64(by.Milliseconds()), Member: quiet}},
+						XX: true, Members: []redis.Z{{Score: -float64(by.Milliseconds()), Member: unresponsive}},
 					}).Err()
 					if !errors.Is(err, redis.Nil) {
 						require.NoError(rt, err)
@@ -195,15 +195,15 @@ func TestHeartbeatsOfAnyAge(t *testing.T) {
 					return
 				}
 				for _, n := range w.current {
-					require.NotEmpty(rt, n.Excluded, "%s could have taken it", n.ID)
+					require.NotEmpty(rt, n.Excluded, "%s can take the job", n.ID)
 				}
 			},
 		})
 	})
 }
 
-// S2: nodes whose reports are nearly alike share work that ends before the next comes; an idler one gets it all.
-func TestNearlyAlikeTakeTurns(t *testing.T) {
+// S2: nodes with nearly equal loads share jobs that end before the next one starts. A clearly less loaded node gets all jobs.
+func TestLoadBalanced_NearlyEqualLoads_SharesWork(t *testing.T) {
 	t.Parallel()
 	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		const nodes, rounds = 3, 300
@@ -224,17 +224,17 @@ func TestNearlyAlikeTakeTurns(t *testing.T) {
 			}
 			return got
 		}
-		alike := share(map[string]float64{"n0": 1.2, "n1": 0.3, "n2": 1.0})
-		t.Log(alike)
-		for id := range generations { // the chances are about 26, 44 and 30 in a hundred
-			require.Greater(t, alike[id], rounds/10)
+		equal := share(map[string]float64{"n0": 1.2, "n1": 0.3, "n2": 1.0})
+		t.Log(equal)
+		for id := range generations { // the expected shares are about 26, 44 and 30 percent
+			require.Greater(t, equal[id], rounds/10)
 		}
 		require.Equal(t, map[string]int{"n1": rounds}, share(map[string]float64{"n0": 30, "n1": 20, "n2": 25}))
 	})
 }
 
-// S2: a lease that every report knows counts for more than samples differ by: the next one goes to the node without.
-func TestKnownLeasesCount(t *testing.T) {
+// S2: a lease adds more load than the difference between two samples: the next job goes to the node without a lease.
+func TestLoadBalanced_ReportedLease_OutweighsCPUDifference(t *testing.T) {
 	t.Parallel()
 	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		generations := map[string]int64{}
@@ -257,8 +257,8 @@ func TestKnownLeasesCount(t *testing.T) {
 	})
 }
 
-// P19: a node that has reported nothing yet counts as the middle one of its pool does: it is not idle, only unknown.
-func TestUnknownLoadIsNotIdle(t *testing.T) {
+// P19: a node that has not reported its load is treated as having the median load of its pool, not as idle.
+func TestLoadBalanced_LoadNotReported_UsesPoolMedian(t *testing.T) {
 	t.Parallel()
 	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		loads := map[string]float64{"busy": 90, "middle": 50, "idle": 10}
@@ -278,8 +278,8 @@ func TestUnknownLoadIsNotIdle(t *testing.T) {
 	})
 }
 
-// P19: of units of different size the bigger ones get more, and the fullest is not much fuller than all of them together.
-func TestBiggerNodesGetMore(t *testing.T) {
+// P19: units with more slots get more conferences, and no unit is much fuller than the average.
+func TestLoadBalanced_NodeSizesDiffer_FillsInProportion(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
@@ -291,7 +291,7 @@ func TestBiggerNodesGetMore(t *testing.T) {
 	}
 	const joins = 100
 	for i := range joins {
-		for id, g := range generations { // all reports know all that came before
+		for id, g := range generations { // every report includes all earlier conferences
 			require.Equal(t, lua.NodeOK, beat(t, s, id, g, berth.NodeLoad{CurrentJobs: got[id]}))
 		}
 		got[assign(t, s, fmt.Sprintf("c%d", i), lua.Choice{Strategy: berth.StrategyLoadBalanced, Hold: time.Hour}).NodeID]++
@@ -300,7 +300,7 @@ func TestBiggerNodesGetMore(t *testing.T) {
 	for id, n := range got {
 		fullest = max(fullest, float64(n)/float64(sizes[id]))
 	}
-	t.Logf("%v of %v: the fullest is %.2f times as full as all together", got, sizes, fullest/(joins/220.0))
+	t.Logf("%v of %v: the fullest is %.2f times as full as the average", got, sizes, fullest/(joins/220.0))
 	require.Less(t, got["small"], got["middle"])
 	require.Less(t, got["middle"], got["big"])
 	require.Less(t, fullest, 1.5*joins/220)

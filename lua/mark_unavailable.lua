@@ -10,7 +10,7 @@
 --
 -- Returns {code}
 --   OK    done
---   GONE  there is no such node; nothing changed
+--   GONE  node not found; nothing changed
 
 -- include fleet
 

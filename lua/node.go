@@ -21,7 +21,7 @@ const (
 	NodeExists     = "EXISTS"     // register_node: the same incarnation as before
 	NodeStale      = "STALE"      // register_node: a later incarnation of the same host is registered
 	NodeReregister = "REREGISTER" // heartbeat_node: unknown, dead or superseded generation
-	NodeGone       = "GONE"       // no such node, or another generation
+	NodeGone       = "GONE"       // node not found, or another generation
 	NodeResponsive = "HEARD"      // report_unresponsive: its heartbeat is not overdue
 	NodesSwept     = "SWEPT"      // sweep_nodes
 	OutboxTaken    = "TAKEN"      // take_outbox

@@ -30,18 +30,18 @@ import (
 	"berth/lua"
 )
 
-// The node slots of P3 as dispatching processes see them. Nothing expires while a history is recorded.
+// slotOp is one operation of a dispatching process on a node slot (P3). Nothing expires while a history is recorded.
 type slotOp struct {
 	kind        string // assign, confirm or release
 	node, lease string
 }
 
 type slotOut struct {
-	unknown bool // no answer came: it may take effect at any later time, or never
+	unknown bool // no reply: it may take effect at any later time, or never
 	code    string
 }
 
-// slotStep is what one call does, all at once, to the sorted leases of a node, and what it answers.
+// slotStep applies one call atomically to the sorted leases of a node and returns the new leases and the code.
 func slotStep(slots int, state string, in slotOp) (next, code string) {
 	leases := strings.Fields(state)
 	held := slices.Contains(leases, in.lease)
@@ -75,10 +75,10 @@ func slotModel(slots int) porcupine.Model {
 		},
 		Init: func() any { return "" },
 		Step: func(state, input, output any) (bool, any) {
-			was, _ := state.(string)
+			leases, _ := state.(string)
 			in, _ := input.(slotOp)
 			got, _ := output.(slotOut)
-			next, code := slotStep(slots, was, in)
+			next, code := slotStep(slots, leases, in)
 			return got.unknown || got.code == code, next
 		},
 		DescribeOperation: func(in, out any) string { return fmt.Sprintf("%v -> %v", in, out) },
@@ -87,7 +87,7 @@ func slotModel(slots int) porcupine.Model {
 
 type slotClient func(ctx context.Context, in slotOp) (code string, err error)
 
-// atomicSlots is the real thing: each node is a pool of its own.
+// atomicSlots calls the real scripts. Each node has its own pool.
 func atomicSlots(s *lua.Scripts, generations map[string]int64) slotClient {
 	return func(ctx context.Context, in slotOp) (string, error) {
 		switch in.kind {
@@ -106,7 +106,7 @@ func atomicSlots(s *lua.Scripts, generations map[string]int64) slotClient {
 	}
 }
 
-// countedSlots is the broken thing: it reads how many slots are taken and then takes one, in calls of its own.
+// countedSlots is a broken client: it counts the held slots and takes one in separate calls.
 func countedSlots(s *lua.Scripts, generations map[string]int64) slotClient {
 	whole := atomicSlots(s, generations)
 	return func(ctx context.Context, in slotOp) (string, error) {
@@ -132,19 +132,19 @@ func countedSlots(s *lua.Scripts, generations map[string]int64) slotClient {
 type slotHistory struct {
 	ops     []porcupine.Operation
 	unknown int
-	most    int64
+	maxHeld int64 // maximum number of concurrent holders of a node
 }
 
-// dispatcherTask is what a dispatching process is told: who it is, and where the slots are.
+// dispatcherTask is the input of a dispatching process.
 type dispatcherTask struct {
 	Addr, Cell  string
 	ID, Nodes   int
 	Seed        uint64
-	Counted     bool // it uses the broken client
+	Counted     bool // use the broken client
 	Generations map[string]int64
 }
 
-// slotRecord is one call of a process, at times of the machine's clock in ns.
+// slotRecord is one call of a process. Call and Return are in ns of the machine's clock.
 type slotRecord struct {
 	Kind, Node, Lease string
 	Call, Return      int64
@@ -152,10 +152,10 @@ type slotRecord struct {
 	Code              string
 }
 
-// dispatcher as the only argument makes the test program a dispatching process.
+// dispatcher, as the only argument, makes the test program run as a dispatching process.
 const dispatcher = "dispatcher"
 
-// TestMain also is the dispatching process of TestNodeSlotsAreLinearizable.
+// TestMain also runs the dispatching process of TestNodeSlots_FourDispatchersOnFaultyLink_Linearizable.
 func TestMain(m *testing.M) {
 	if !slices.Equal(os.Args[1:], []string{dispatcher}) {
 		os.Exit(m.Run())
@@ -169,7 +169,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// dispatch takes, confirms and gives back slots, and asks again where no answer came.
+// dispatch assigns, confirms and releases slots, and retries calls without a reply.
 func (d dispatcherTask) dispatch() (records []slotRecord) {
 	rdb := redis.NewClient(&redis.Options{
 		Addr: d.Addr, MaxRetries: -1, PoolSize: 2, ReadTimeout: 60 * time.Millisecond, DialTimeout: time.Second,
@@ -180,7 +180,7 @@ func (d dispatcherTask) dispatch() (records []slotRecord) {
 		dial = countedSlots
 	}
 	call, rnd := dial(s, d.Generations), rand.New(rand.NewPCG(d.Seed, uint64(d.ID)))
-	do := func(in slotOp) (answered bool) {
+	do := func(in slotOp) (replied bool) {
 		r := slotRecord{Kind: in.kind, Node: in.node, Lease: in.lease, Call: time.Now().UnixNano()}
 		var err error
 		r.Code, err = call(context.Background(), in)
@@ -210,7 +210,7 @@ func (d dispatcherTask) dispatch() (records []slotRecord) {
 	return records
 }
 
-// run has a process of its own do the task.
+// run runs the task in a separate process.
 func (d dispatcherTask) run(ctx context.Context) (records []slotRecord, err error) {
 	in, err := json.Marshal(d)
 	if err != nil {
@@ -225,7 +225,7 @@ func (d dispatcherTask) run(ctx context.Context) (records []slotRecord, err erro
 	return records, json.Unmarshal(out, &records)
 }
 
-// operations are the records as porcupine takes them.
+// operations converts the records for porcupine. unknown is the number of calls without a reply.
 func operations(id int, records []slotRecord) (ops []porcupine.Operation, unknown int) {
 	for _, r := range records {
 		out := slotOut{code: r.Code}
@@ -240,7 +240,7 @@ func operations(id int, records []slotRecord) (ops []porcupine.Operation, unknow
 	return ops, unknown
 }
 
-// recordSlots lets four dispatching processes work through a link that is disturbed all the while.
+// recordSlots runs four dispatching processes over a faulty link and returns their calls.
 func recordSlots(t *testing.T, seed uint64, slots int, counted bool) slotHistory {
 	t.Helper()
 	const clients, nodes = 4, 2
@@ -293,7 +293,7 @@ func recordSlots(t *testing.T, seed uint64, slots int, counted bool) slotHistory
 			h.ops, h.unknown, running = append(h.ops, ops...), h.unknown+unknown, running-1
 		default:
 			for id := range generations {
-				h.most = max(h.most, direct.Redis().ZCard(t.Context(), keys.NodeSlots(id)).Val())
+				h.maxHeld = max(h.maxHeld, direct.Redis().ZCard(t.Context(), keys.NodeSlots(id)).Val())
 			}
 		}
 	}
@@ -310,7 +310,7 @@ func disturbProxy(ctx context.Context, proxy *toxiproxy.Proxy, rnd *rand.Rand) {
 			`{"type":"reset_peer","stream":"upstream","toxicity":0.2,"attributes":{"timeout":2}}`,
 			fmt.Sprintf(`{"type":"limit_data","stream":"downstream","toxicity":0.2,"attributes":{"bytes":%d}}`, rnd.IntN(300)),
 		}[rnd.IntN(5)]
-		_, _ = proxy.Toxics.AddToxicJson(strings.NewReader(toxic)) // one less disturbance
+		_, _ = proxy.Toxics.AddToxicJson(strings.NewReader(toxic)) // an error means one fault less
 		pause := time.NewTimer(time.Duration(2+rnd.IntN(15)) * time.Millisecond)
 		select {
 		case <-pause.C:
@@ -323,8 +323,8 @@ func disturbProxy(ctx context.Context, proxy *toxiproxy.Proxy, rnd *rand.Rand) {
 	}
 }
 
-// P3 over node slots: whatever the link does, four dispatching processes saw one semaphore per node.
-func TestNodeSlotsAreLinearizable(t *testing.T) {
+// P3 for node slots: with any faults of the link, the calls of four dispatching processes are linearizable per node.
+func TestNodeSlots_FourDispatchersOnFaultyLink_Linearizable(t *testing.T) {
 	t.Parallel()
 	const slots, histories = 2, 10
 	seed := uint64(time.Now().UnixNano())
@@ -332,7 +332,7 @@ func TestNodeSlotsAreLinearizable(t *testing.T) {
 	var unknown, calls, undecided int
 	for i := range uint64(histories) {
 		h := recordSlots(t, seed+i, slots, false)
-		require.LessOrEqual(t, h.most, int64(slots), "holders at once")
+		require.LessOrEqual(t, h.maxHeld, int64(slots), "concurrent holders")
 		result, info := porcupine.CheckOperationsVerbose(slotModel(slots), h.ops, 10*time.Second)
 		if result == porcupine.Unknown {
 			undecided++
@@ -345,19 +345,19 @@ func TestNodeSlotsAreLinearizable(t *testing.T) {
 		}
 		unknown, calls = unknown+h.unknown, calls+len(h.ops)
 	}
-	t.Logf("%d calls, %d without an answer; %d histories undecided", calls, unknown, undecided)
+	t.Logf("%d calls, %d without a reply; %d histories undecided", calls, unknown, undecided)
 	require.LessOrEqual(t, undecided, histories/4)
-	require.Positive(t, unknown, "no call was disturbed: the test shows nothing")
+	require.Positive(t, unknown, "no call lost its reply, so the test proves nothing")
 }
 
-// The test of the test: counting and then taking in two calls lets more in than there are slots.
-func TestNonAtomicNodeSlotsAreCaught(t *testing.T) {
+// This test checks the checker: counting and then taking a slot in two calls grants more slots than there are.
+func TestNodeSlots_NonAtomicClient_CheckerDetectsIt(t *testing.T) {
 	t.Parallel()
 	caught := false
 	for i := uint64(0); i < 20 && !caught; i++ {
 		h := recordSlots(t, i, 1, true)
 		caught = porcupine.CheckOperationsTimeout(slotModel(1), h.ops, 10*time.Second) == porcupine.Illegal
-		t.Logf("most holders at once: %d, caught: %v", h.most, caught)
+		t.Logf("maximum number of concurrent holders: %d, caught: %v", h.maxHeld, caught)
 	}
 	require.True(t, caught)
 }

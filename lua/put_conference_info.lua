@@ -14,7 +14,7 @@
 -- Returns {code}
 --   OK         written
 --   STALE      the unit is not the owner; counted, nothing else changed
---   UNKNOWN    there is no such conference; nothing changed
+--   UNKNOWN    conference not found; nothing changed
 --   TOO_LARGE  the information would exceed the limit; nothing changed
 
 local row, info, unit, full, max_size = KEYS[1], KEYS[2], ARGV[1], ARGV[4] == '1', tonumber(ARGV[5])

@@ -12,8 +12,8 @@ import (
 	"berth/lua"
 )
 
-// L12: what Redis forgot is not free, for one lease time.
-func TestGraceAfterLoss(t *testing.T) {
+// L12: slots that Redis lost are not granted for one lease time.
+func TestSlotGrace_RedisLostLeases_DelaysGrants(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	lost := map[string]func(ctx context.Context, s *lua.Scripts) error{
@@ -42,46 +42,47 @@ func TestGraceAfterLoss(t *testing.T) {
 				require.NoError(t, lose(ctx, s))
 				began := redisMs(t, s)
 				r := call("q/b")
-				require.Equal(t, lua.SlotWaiting, r.Code, "the forgotten holder may still be at work")
+				require.Equal(t, lua.SlotWaiting, r.Code, "the lost holder may still be running")
 				require.InDelta(t, 400, r.Next.Milliseconds(), float64(redisMs(t, s)-began+1))
 
 				_, out, err := s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Cap: 1, Holders: []string{"p/a"}}})
 				require.NoError(t, err)
-				require.Equal(t, []string{lua.SlotHeld}, out[0].Holders, "reinstated")
+				require.Equal(t, []string{lua.SlotHeld}, out[0].Holders, "restored")
 
 				_, _, err = s.ReleaseSlot(ctx, "m", 1, times, "p/a")
 				require.NoError(t, err)
-				require.Equal(t, lua.SlotWaiting, call("q/b").Code, "there may have been more of them")
+				require.Equal(t, lua.SlotWaiting, call("q/b").Code, "there may be more lost holders")
 				require.Eventually(t, func() bool { return call("q/b").Code == lua.SlotGranted }, 5*time.Second, 5*time.Millisecond)
 				require.GreaterOrEqual(t, redisMs(t, s)-began, int64(400))
 
 				_, out, err = s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Cap: 1, Holders: []string{"p/a"}}})
 				require.NoError(t, err)
-				require.Equal(t, []string{lua.SlotLost}, out[0].Holders, "the grace is over")
+				require.Equal(t, []string{lua.SlotLost}, out[0].Holders, "the grace has ended")
 			})
 		})
 	}
 }
 
-func TestMarkNew(t *testing.T) {
+func TestMarkNew_GuardExists_KeepsIt(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 		code, err := s.MarkNew(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, lua.GuardExists, code, "onBoth has called it")
+		require.Equal(t, lua.GuardExists, code, "onBoth has already called it")
 		require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Guard()).Err())
-		_, _, err = s.RenewSlots(t.Context(), slotTimes, nil) // opens the grace
+		_, _, err = s.RenewSlots(t.Context(), slotTimes, nil) // opens a grace
 		require.NoError(t, err)
 		code, err = s.MarkNew(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, lua.GuardExists, code, "a grace that is open is not cut short")
+		require.Equal(t, lua.GuardExists, code, "an open grace is not shortened")
 		require.Equal(t, lua.SlotWaiting, acquire(t, s, "p/a", 1, 0).Code)
 	})
 }
 
-// Orders follow the clock, so that a wiped counter does not let newcomers pass those who come back with theirs.
-func TestOrdersNeverGoBack(t *testing.T) {
+// Orders follow the clock, so that after the loss of the counter new leases do not overtake those that return with their
+// earlier order.
+func TestAcquireSlot_CounterLost_OrderIncreases(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -97,27 +98,27 @@ func TestOrdersNeverGoBack(t *testing.T) {
 	})
 }
 
-// L12: a grace is told by its end, alike to everybody who asks, while it lasts and afterwards.
-func TestCheckGuardNamesTheGrace(t *testing.T) {
+// L12: a grace is identified by its end, which every call returns, during the grace and afterwards.
+func TestCheckGuard_Grace_ReturnsItsEnd(t *testing.T) {
 	t.Parallel()
 	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		ctx := t.Context()
 		require.NoError(t, s.Redis().Del(ctx, s.Keys().Guard()).Err())
 		began := redisMs(t, s)
-		open, err := s.CheckGuard(ctx)
+		first, err := s.CheckGuard(ctx)
 		require.NoError(t, err)
-		require.Positive(t, open.Left)
-		require.LessOrEqual(t, open.Left, lua.NodeGrace)
-		require.InDelta(t, began+lua.NodeGrace.Milliseconds(), open.Until.UnixMilli(), float64(redisMs(t, s)-began+1))
+		require.Positive(t, first.Left)
+		require.LessOrEqual(t, first.Left, lua.NodeGrace)
+		require.InDelta(t, began+lua.NodeGrace.Milliseconds(), first.Until.UnixMilli(), float64(redisMs(t, s)-began+1))
 		again, err := s.CheckGuard(ctx)
 		require.NoError(t, err)
-		require.Equal(t, open.Until, again.Until)
+		require.Equal(t, first.Until, again.Until)
 
-		over := redisMs(t, s) - 1000
-		require.NoError(t, s.Redis().HSet(ctx, s.Keys().Guard(), "grace", strconv.FormatInt(over, 10)).Err())
+		ended := redisMs(t, s) - 1000
+		require.NoError(t, s.Redis().HSet(ctx, s.Keys().Guard(), "grace", strconv.FormatInt(ended, 10)).Err())
 		past, err := s.CheckGuard(ctx)
 		require.NoError(t, err)
-		require.Equal(t, over, past.Until.UnixMilli())
+		require.Equal(t, ended, past.Until.UnixMilli())
 		require.LessOrEqual(t, past.Left, -time.Second)
 
 		require.NoError(t, s.Redis().HSet(ctx, s.Keys().Guard(), "grace", "0").Err())

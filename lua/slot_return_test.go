@@ -9,72 +9,72 @@ import (
 	"berth/lua"
 )
 
-func TestReleaseSlot(t *testing.T) {
+func TestReleaseSlot_ModelState_GrantsNextWaiter(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	cases := map[string]struct {
-		before room
+		before modelState
 		leases []string
 		slots  int
 		held   int
-		after  room
+		after  modelState
 		woken  []string
 	}{
 		"the next waiter is granted and woken": {
-			before: room{
+			before: modelState{
 				holders: rows{"p/me": keep(500)},
 				waiters: map[string]int64{"q/y": 7, "q/z": 9}, waiting: rows{"q/y": keep(30000), "q/z": keep(30000)},
 			},
 			leases: []string{"p/me"}, slots: 1, held: 1, woken: []string{"q/y"},
-			after: room{
+			after: modelState{
 				holders: rows{"q/y": fresh(grantMs)},
 				waiters: map[string]int64{"q/z": 9}, waiting: rows{"q/z": keep(30000)},
 			},
 		},
-		"a silent process's waiter is skipped": {
-			before: room{
+		"a waiter of an unresponsive process is skipped": {
+			before: modelState{
 				holders: rows{"p/me": keep(500)},
 				waiters: map[string]int64{"q/y": 7, "q/z": 9}, waiting: rows{"q/y": keep(0), "q/z": keep(30000)},
 			},
 			leases: []string{"p/me"}, slots: 1, held: 1, woken: []string{"q/z"},
-			after: room{holders: rows{"q/z": fresh(grantMs)}},
+			after: modelState{holders: rows{"q/z": fresh(grantMs)}},
 		},
 		"a waiter leaves": {
-			before: room{
+			before: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"p/me": 7, "q/z": 9}, waiting: rows{"p/me": keep(30000), "q/z": keep(30000)},
 			},
 			leases: []string{"p/me"}, slots: 1,
-			after: room{
+			after: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"q/z": 9}, waiting: rows{"q/z": keep(30000)},
 			},
 		},
-		"nothing there": {
-			before: room{holders: rows{"q/x": keep(20000)}},
+		"an unknown lease changes nothing": {
+			before: modelState{holders: rows{"q/x": keep(20000)}},
 			leases: []string{"p/me"}, slots: 1,
-			after: room{holders: rows{"q/x": keep(20000)}},
+			after: modelState{holders: rows{"q/x": keep(20000)}},
 		},
 		"an expired lease does not count": {
-			before: room{holders: rows{"p/me": keep(0)}},
+			before: modelState{holders: rows{"p/me": keep(0)}},
 			leases: []string{"p/me"}, slots: 1,
 		},
-		"several at once, each slot handed on": {
-			before: room{
+		"several leases released together: each slot goes to a waiter": {
+			before: modelState{
 				holders: rows{"p/a": keep(500), "p/b": keep(500), "q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7, "p/c": 8, "q/z": 9},
 				waiting: rows{"q/y": keep(30000), "p/c": keep(30000), "q/z": keep(30000)},
 			},
 			leases: []string{"p/a", "p/b", "p/c"}, slots: 3, held: 2, woken: []string{"q/y", "q/z"},
-			after: room{holders: rows{"q/x": keep(20000), "q/y": fresh(grantMs), "q/z": fresh(grantMs)}},
+			after: modelState{holders: rows{"q/x": keep(20000), "q/y": fresh(grantMs), "q/z": fresh(grantMs)}},
 		},
-		"a lowered cap hands nothing on": {
-			before: room{
+		"a lowered cap grants nothing": {
+			before: modelState{
 				holders: rows{"p/me": keep(500), "q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
 			leases: []string{"p/me"}, slots: 1, held: 1,
-			after: room{
+			after: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
@@ -91,38 +91,38 @@ func TestReleaseSlot(t *testing.T) {
 				to := redisMs(t, s)
 				require.NoError(t, err)
 				require.Equal(t, c.held, held)
-				requireRoom(t, s, "m", c.after, seeded, from, to)
+				requireModelState(t, s, "m", c.after, seeded, from, to)
 				require.Equal(t, append([]string{}, c.woken...), woken())
 
 				held, _, err = s.ReleaseSlot(t.Context(), "m", c.slots, slotTimes, c.leases...)
 				require.NoError(t, err)
 				require.Zero(t, held, "a second release changes nothing")
-				requireRoom(t, s, "m", c.after, seeded, from, to)
+				requireModelState(t, s, "m", c.after, seeded, from, to)
 			})
 		})
 	}
 }
 
-func TestRenewSlots(t *testing.T) {
+func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	cases := map[string]struct {
-		before  room
+		before  modelState
 		mine    lua.ModelLeases
 		holders []string
 		waiters []lua.SlotReply // Order is not compared
 		next    int64
-		after   room
+		after   modelState
 		woken   []string
 	}{
 		"holders are renewed, an expired one is lost": {
-			before:  room{holders: rows{"p/a": keep(500), "p/b": keep(0), "q/x": keep(20000)}},
+			before:  modelState{holders: rows{"p/a": keep(500), "p/b": keep(0), "q/x": keep(20000)}},
 			mine:    lua.ModelLeases{Cap: 3, Holders: []string{"p/a", "p/b", "p/c"}},
 			holders: []string{lua.SlotHeld, lua.SlotLost, lua.SlotLost},
-			after:   room{holders: rows{"p/a": fresh(ttlMs), "q/x": keep(20000)}},
+			after:   modelState{holders: rows{"p/a": fresh(ttlMs), "q/x": keep(20000)}},
 		},
-		"waiters stay, learn their position, keep their order": {
-			before: room{
+		"waiters stay in order and get their position": {
+			before: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"p/a": 5, "q/y": 7, "p/b": 9},
 				waiting: rows{"p/a": keep(500), "q/y": keep(30000), "p/b": keep(500)},
@@ -130,20 +130,20 @@ func TestRenewSlots(t *testing.T) {
 			mine:    lua.ModelLeases{Cap: 1, Waiters: []lua.Waiter{{Lease: "p/a", Order: 5}, {Lease: "p/b", Order: 9}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotWaiting}, {Code: lua.SlotWaiting, Position: 2}},
 			next:    20000,
-			after: room{
+			after: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"p/a": 5, "q/y": 7, "p/b": 9},
 				waiting: rows{"p/a": fresh(interestMs), "q/y": keep(30000), "p/b": fresh(interestMs)},
 			},
 		},
-		"a granted waiter claims": {
-			before:  room{holders: rows{"p/a": keep(grantMs)}},
+		"a granted waiter claims its slot": {
+			before:  modelState{holders: rows{"p/a": keep(grantMs)}},
 			mine:    lua.ModelLeases{Cap: 1, Waiters: []lua.Waiter{{Lease: "p/a", Order: 5}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotHeld}},
-			after:   room{holders: rows{"p/a": fresh(ttlMs)}},
+			after:   modelState{holders: rows{"p/a": fresh(ttlMs)}},
 		},
-		"expired slots are handed out, to others and to us": {
-			before: room{
+		"expired slots are granted to other processes and to the caller": {
+			before: modelState{
 				holders: rows{"q/x": keep(0), "q/w": keep(0)},
 				waiters: map[string]int64{"q/y": 5, "p/a": 7, "p/b": 9},
 				waiting: rows{"q/y": keep(30000), "p/a": keep(500), "p/b": keep(500)},
@@ -151,20 +151,20 @@ func TestRenewSlots(t *testing.T) {
 			mine:    lua.ModelLeases{Cap: 2, Waiters: []lua.Waiter{{Lease: "p/a", Order: 7}, {Lease: "p/b", Order: 9}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotGranted}, {Code: lua.SlotWaiting}},
 			next:    grantMs, woken: []string{"q/y"},
-			after: room{
+			after: modelState{
 				holders: rows{"q/y": fresh(grantMs), "p/a": fresh(ttlMs)},
 				waiters: map[string]int64{"p/b": 9}, waiting: rows{"p/b": fresh(interestMs)},
 			},
 		},
-		"a lapsed grant enters again at its place": {
-			before: room{
+		"an expired grant enters the queue again at its place": {
+			before: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
 			mine:    lua.ModelLeases{Cap: 1, Waiters: []lua.Waiter{{Lease: "p/a", Order: 5}, {Lease: "p/b"}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotWaiting}, {Code: lua.SlotWaiting, Position: 2}},
 			next:    20000,
-			after: room{
+			after: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"p/a": 5, "q/y": 7, "p/b": -1},
 				waiting: rows{"p/a": fresh(interestMs), "q/y": keep(30000), "p/b": fresh(interestMs)},
@@ -177,7 +177,7 @@ func TestRenewSlots(t *testing.T) {
 			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 				woken := wakes(t, s, "p", "q")
 				seeded := seed(t, s, "m", c.before)
-				other := seed(t, s, "other", room{holders: rows{"p/o": keep(500)}})
+				other := seed(t, s, "other", modelState{holders: rows{"p/o": keep(500)}})
 				c.mine.Model = "m"
 				from := redisMs(t, s)
 				now, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{
@@ -196,15 +196,15 @@ func TestRenewSlots(t *testing.T) {
 				require.Equal(t, c.waiters, out[0].Waiters)
 				require.InDelta(t, float64(c.next), float64(out[0].Next.Milliseconds()), float64(to-seeded))
 				require.Equal(t, []string{lua.SlotHeld}, out[1].Holders)
-				requireRoom(t, s, "m", c.after, seeded, from, to)
-				requireRoom(t, s, "other", room{holders: rows{"p/o": fresh(ttlMs)}}, other, from, to)
+				requireModelState(t, s, "m", c.after, seeded, from, to)
+				requireModelState(t, s, "other", modelState{holders: rows{"p/o": fresh(ttlMs)}}, other, from, to)
 				require.Equal(t, append([]string{}, c.woken...), woken())
 			})
 		})
 	}
 }
 
-func TestRenewSlotsTakesMany(t *testing.T) {
+func TestRenewSlots_ManyWaiters_KeepsCallOrder(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {

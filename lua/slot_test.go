@@ -14,7 +14,7 @@ import (
 	"berth/lua"
 )
 
-// Times long enough that nothing expires by itself in a table test.
+// slotTimes are long enough that nothing expires during a table test.
 var slotTimes = lua.SlotTimes{TTL: 50 * time.Second, Grant: 10 * time.Second}
 
 const (
@@ -24,7 +24,7 @@ const (
 	interestMs = ttlMs - grantMs // of waiters
 )
 
-// slotServers are the servers on which the scripts have to answer alike.
+// slotServers returns the servers on which the scripts must return the same results.
 func slotServers(t *testing.T) map[string]*redis.Client {
 	t.Helper()
 	embedded := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), MaxRetries: -1})
@@ -32,7 +32,7 @@ func slotServers(t *testing.T) map[string]*redis.Client {
 	return map[string]*redis.Client{"redis": testredis.Start(t).Client(), "embedded": embedded}
 }
 
-// onBoth runs the test on each server with keys of its own and a guard that lets grants through.
+// onBoth runs the test on each server with its own cell and a guard, so that slots are granted immediately.
 func onBoth(t *testing.T, servers map[string]*redis.Client, test func(t *testing.T, s *lua.Scripts)) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
@@ -45,16 +45,16 @@ func onBoth(t *testing.T, servers map[string]*redis.Client, test func(t *testing
 	}
 }
 
-// room is the state of a model's lease. Expiries count in ms from the seeding (before) or are, in what is wanted,
-// either `keep` of such a time or set anew by the call.
-type room struct {
+// modelState is the state of a model's slots. In a state to seed, expiries are in ms from the seeding. In an expected state
+// they are `keep` if the call leaves them, or `fresh` if the call sets them.
+type modelState struct {
 	holders, waiting map[string]expiry
 	waiters          map[string]int64
 }
 
 type expiry struct {
 	ms    int64
-	fresh bool // counted from the call
+	fresh bool // in ms from the call instead of the seeding
 }
 
 func keep(ms int64) expiry  { return expiry{ms: ms} }
@@ -69,7 +69,7 @@ func redisMs(t *testing.T, s *lua.Scripts) int64 {
 	return now.UnixMilli()
 }
 
-func seed(t *testing.T, s *lua.Scripts, model string, r room) (at int64) {
+func seed(t *testing.T, s *lua.Scripts, model string, r modelState) (at int64) {
 	t.Helper()
 	at = redisMs(t, s)
 	ctx, k := t.Context(), s.Keys()
@@ -84,9 +84,9 @@ func seed(t *testing.T, s *lua.Scripts, model string, r room) (at int64) {
 	return at
 }
 
-// requireRoom checks the whole state after a call that ran between from and to; seeded is when it was seeded. Orders
-// below zero in want stand for "given by arrival".
-func requireRoom(t *testing.T, s *lua.Scripts, model string, want room, seeded, from, to int64) {
+// requireModelState checks the whole state after a call between from and to; seeded is when the state was seeded. A negative
+// order in want means that the order was assigned by arrival.
+func requireModelState(t *testing.T, s *lua.Scripts, model string, want modelState, seeded, from, to int64) {
 	t.Helper()
 	k := s.Keys()
 	for name, check := range map[string]struct {
@@ -127,7 +127,7 @@ func scores(t *testing.T, s *lua.Scripts, key string) map[string]int64 {
 	return out
 }
 
-// wakes listens to the wake channels of processes and, when called, tells the leases that were woken until then.
+// wakes subscribes to the wake channels of the processes. The returned function returns the leases that were woken so far.
 func wakes(t *testing.T, s *lua.Scripts, processes ...string) func() []string {
 	t.Helper()
 	var channels []string
@@ -175,124 +175,124 @@ func acquire(t *testing.T, s *lua.Scripts, lease string, slots int, order int64)
 	return r
 }
 
-func TestAcquireSlot(t *testing.T) {
+func TestAcquireSlot_ModelState_DecidesGrantOrWait(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	cases := map[string]struct {
-		before   room
+		before   modelState
 		slots    int
 		order    int64
 		code     string
 		position int
-		next     int64 // ms from the seeding; 0: nothing to wait for
-		after    room
+		next     int64 // ms from the seeding; 0: no expiry to wait for
+		after    modelState
 		woken    []string
 	}{
-		"an empty room grants": {
+		"a model without leases grants": {
 			slots: 1, code: lua.SlotGranted,
-			after: room{holders: rows{"p/me": fresh(ttlMs)}},
+			after: modelState{holders: rows{"p/me": fresh(ttlMs)}},
 		},
 		"a holder is renewed, even over a lowered cap": {
-			before: room{holders: rows{"p/me": keep(500), "q/x": keep(900)}}, slots: 1, code: lua.SlotHeld,
-			after: room{holders: rows{"p/me": fresh(ttlMs), "q/x": keep(900)}},
+			before: modelState{holders: rows{"p/me": keep(500), "q/x": keep(900)}}, slots: 1, code: lua.SlotHeld,
+			after: modelState{holders: rows{"p/me": fresh(ttlMs), "q/x": keep(900)}},
 		},
 		"a granted slot is claimed": {
-			before: room{holders: rows{"p/me": keep(grantMs)}}, slots: 1, code: lua.SlotHeld,
-			after: room{holders: rows{"p/me": fresh(ttlMs)}},
+			before: modelState{holders: rows{"p/me": keep(grantMs)}}, slots: 1, code: lua.SlotHeld,
+			after: modelState{holders: rows{"p/me": fresh(ttlMs)}},
 		},
-		"a full model makes wait": {
-			before: room{holders: rows{"q/x": keep(20000)}}, slots: 1, code: lua.SlotWaiting, next: 20000,
-			after: room{
+		"a full model queues the lease": {
+			before: modelState{holders: rows{"q/x": keep(20000)}}, slots: 1, code: lua.SlotWaiting, next: 20000,
+			after: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"p/me": -1}, waiting: rows{"p/me": fresh(interestMs)},
 			},
 		},
-		"behind those who came before": {
-			before: room{
+		"a new lease waits behind earlier ones": {
+			before: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
 			slots: 1, code: lua.SlotWaiting, position: 1, next: 20000,
-			after: room{
+			after: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7, "p/me": -1},
 				waiting: rows{"q/y": keep(30000), "p/me": fresh(interestMs)},
 			},
 		},
-		"asking again keeps the place": {
-			before: room{
+		"a repeated call keeps the place": {
+			before: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"p/me": 5, "q/y": 7}, waiting: rows{"p/me": keep(200), "q/y": keep(30000)},
 			},
 			slots: 1, code: lua.SlotWaiting, next: 20000,
-			after: room{
+			after: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"p/me": 5, "q/y": 7},
 				waiting: rows{"p/me": fresh(interestMs), "q/y": keep(30000)},
 			},
 		},
 		"an expired holder's slot is free": {
-			before: room{holders: rows{"q/x": keep(0)}}, slots: 1, code: lua.SlotGranted,
-			after: room{holders: rows{"p/me": fresh(ttlMs)}},
+			before: modelState{holders: rows{"q/x": keep(0)}}, slots: 1, code: lua.SlotGranted,
+			after: modelState{holders: rows{"p/me": fresh(ttlMs)}},
 		},
-		"an expired holder's slot goes to who waits first": {
-			before: room{
+		"an expired holder's slot goes to the first waiter": {
+			before: modelState{
 				holders: rows{"q/x": keep(-1)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
 			slots: 1, code: lua.SlotWaiting, next: grantMs, woken: []string{"q/y"},
-			after: room{
+			after: modelState{
 				holders: rows{"q/y": fresh(grantMs)},
 				waiters: map[string]int64{"p/me": -1}, waiting: rows{"p/me": fresh(interestMs)},
 			},
 		},
-		"waiters of a silent process are skipped": {
-			before: room{waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(0)}},
+		"waiters of an unresponsive process are skipped": {
+			before: modelState{waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(0)}},
 			slots:  1, code: lua.SlotGranted,
-			after: room{holders: rows{"p/me": fresh(ttlMs)}},
+			after: modelState{holders: rows{"p/me": fresh(ttlMs)}},
 		},
-		"a grant that lapsed: the late one keeps its place": {
-			before: room{
+		"an expired grant: the lease keeps its place": {
+			before: modelState{
 				holders: rows{"p/me": keep(0), "q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7, "q/z": 9}, waiting: rows{"q/y": keep(30000), "q/z": keep(30000)},
 			},
 			slots: 1, order: 5, code: lua.SlotWaiting, next: 20000,
-			after: room{
+			after: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"p/me": 5, "q/y": 7, "q/z": 9},
 				waiting: rows{"p/me": fresh(interestMs), "q/y": keep(30000), "q/z": keep(30000)},
 			},
 		},
-		"a lapsed grant nobody else took is granted again": {
-			before: room{
+		"an expired grant that no other lease got is granted again": {
+			before: modelState{
 				holders: rows{"p/me": keep(0)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
 			slots: 1, order: 5, code: lua.SlotGranted, next: ttlMs,
-			after: room{
+			after: modelState{
 				holders: rows{"p/me": fresh(ttlMs)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
 		},
 		"a lowered cap revokes nothing and grants nothing": {
-			before: room{holders: rows{"q/a": keep(0), "q/b": keep(20000), "q/c": keep(21000)}},
+			before: modelState{holders: rows{"q/a": keep(0), "q/b": keep(20000), "q/c": keep(21000)}},
 			slots:  2, code: lua.SlotWaiting, next: 20000,
-			after: room{
+			after: modelState{
 				holders: rows{"q/b": keep(20000), "q/c": keep(21000)},
 				waiters: map[string]int64{"p/me": -1}, waiting: rows{"p/me": fresh(interestMs)},
 			},
 		},
-		"a raised cap serves who waits before": {
-			before: room{
+		"a raised cap grants to earlier waiters first": {
+			before: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
 			slots: 3, code: lua.SlotGranted, woken: []string{"q/y"},
-			after: room{holders: rows{"q/x": keep(20000), "q/y": fresh(grantMs), "p/me": fresh(ttlMs)}},
+			after: modelState{holders: rows{"q/x": keep(20000), "q/y": fresh(grantMs), "p/me": fresh(ttlMs)}},
 		},
 		"cap 0 grants nothing": {
 			slots: 0, code: lua.SlotWaiting, next: ttlMs,
-			after: room{waiters: map[string]int64{"p/me": -1}, waiting: rows{"p/me": fresh(interestMs)}},
+			after: modelState{waiters: map[string]int64{"p/me": -1}, waiting: rows{"p/me": fresh(interestMs)}},
 		},
 	}
 	for name, c := range cases {
@@ -310,7 +310,7 @@ func TestAcquireSlot(t *testing.T) {
 				require.InDelta(t, float64(c.next), float64(r.Next.Milliseconds()), float64(to-seeded))
 				require.GreaterOrEqual(t, r.Now, from)
 				require.LessOrEqual(t, r.Now, to)
-				requireRoom(t, s, "m", c.after, seeded, from, to)
+				requireModelState(t, s, "m", c.after, seeded, from, to)
 				require.Equal(t, append([]string{}, c.woken...), woken())
 			})
 		})

@@ -19,7 +19,7 @@ import (
 	"berth/lua"
 )
 
-// The reference model of P18: what the requirements say of a selection, over plain lists.
+// refNode is a node of the reference model of P18, which implements the required selection over plain lists.
 type refNode struct {
 	id, zone, host string
 	pools          []string
@@ -27,14 +27,15 @@ type refNode struct {
 	gone           bool
 	hold           berth.ExcludeReason
 	unavailable    bool // of the service tts
-	base           int  // thousandths
+	base           int  // reported load in thousandths
 	active         int
 	leases         map[string]bool
 	turns          map[string]int // pool -> last turn
 	generation     int64
 }
 
-func (n *refNode) out() berth.ExcludeReason {
+// excluded returns the reason why the node cannot be chosen, empty if it can.
+func (n *refNode) excluded() berth.ExcludeReason {
 	switch {
 	case n.gone:
 		return berth.ExcludeOffline
@@ -53,20 +54,20 @@ func (n *refNode) load() int {
 
 type refFleet struct {
 	nodes []*refNode
-	turns map[string]int // pool -> last turn given
+	turns map[string]int // pool -> last turn assigned
 }
 
 func (f *refFleet) members(pool string, free bool) []*refNode {
 	var out []*refNode
 	for _, n := range f.nodes {
-		if slices.Contains(n.pools, pool) && (!free || n.out() == "") {
+		if slices.Contains(n.pools, pool) && (!free || n.excluded() == "") {
 			out = append(out, n)
 		}
 	}
 	return out
 }
 
-// twoOf are the ranks that the random number stands for.
+// twoOf returns the two ranks below n that the random number selects.
 func twoOf(random int64, n int) (lower, upper int) {
 	if n == 1 {
 		return 0, 0
@@ -80,7 +81,7 @@ func twoOf(random int64, n int) (lower, upper int) {
 	return min(i, j), max(i, j)
 }
 
-// choose is the node a selection must take; nil when there is none.
+// choose returns the node that a selection must take, nil if there is none.
 func (f *refFleet) choose(c lua.Choice) *refNode {
 	free := f.members(c.PoolID, true)
 	slices.SortFunc(free, func(a, b *refNode) int { return cmp.Or(a.load()-b.load(), strings.Compare(a.id, b.id)) })
@@ -151,19 +152,19 @@ func (f *refFleet) choose(c lua.Choice) *refNode {
 	return first(free)
 }
 
-// passed is how many of a pool cannot be chosen, by reason.
-func (f *refFleet) passed(pool string) map[berth.ExcludeReason]int {
+// reasons returns how many nodes of a pool cannot be chosen, by reason.
+func (f *refFleet) reasons(pool string) map[berth.ExcludeReason]int {
 	out := map[berth.ExcludeReason]int{}
 	for _, n := range f.members(pool, false) {
-		if r := n.out(); r != "" {
+		if r := n.excluded(); r != "" {
 			out[r]++
 		}
 	}
 	return out
 }
 
-// P18: every selection over random fleets is the one the requirements name, and nobody is ever over capacity.
-func TestStrategiesFollowTheModel(t *testing.T) {
+// P18: every selection over random fleets matches the reference model, and no node exceeds its capacity.
+func TestStrategies_RandomFleets_MatchReferenceModel(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	seed := uint64(time.Now().UnixNano())
@@ -222,25 +223,25 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 			r := f.nodes[rnd.IntN(len(f.nodes))]
 			switch op := rnd.IntN(12); {
 			case r.gone:
-			case op < 2: // a report
+			case op < 2: // a heartbeat with a load
 				l := berth.NodeLoad{CPUUsage: float64(rnd.IntN(101)), MemoryUsage: float64(rnd.IntN(101)), ActiveWorkflows: rnd.IntN(5)}
-				said, err := s.HeartbeatNode(ctx, r.id, r.generation, l, 0.5)
+				reply, err := s.HeartbeatNode(ctx, r.id, r.generation, l, 0.5)
 				require.NoError(t, err)
-				require.Equal(t, lua.NodeOK, said.Code)
+				require.Equal(t, lua.NodeOK, reply.Code)
 				base, err := rdb.HGet(ctx, s.Keys().Node(r.id), "base").Int()
 				require.NoError(t, err)
 				exact := int(math.Round(1000 * (l.CPUUsage + l.MemoryUsage*0.5)))
 				require.GreaterOrEqual(t, base, exact)
-				require.Less(t, base, exact+5000, "blurred, by less than samples differ")
+				require.Less(t, base, exact+5000, "jittered by less than the difference of samples")
 				r.base, r.active = base, l.ActiveWorkflows
 			case op == 2:
-				order := []berth.ExcludeReason{berth.ExcludeCordoned, berth.ExcludeDraining, "", ""}[rnd.IntN(4)]
-				h := lua.Hold{Cordoned: order == berth.ExcludeCordoned}
-				if order == berth.ExcludeDraining {
+				reason := []berth.ExcludeReason{berth.ExcludeCordoned, berth.ExcludeDraining, "", ""}[rnd.IntN(4)]
+				h := lua.Hold{Cordoned: reason == berth.ExcludeCordoned}
+				if reason == berth.ExcludeDraining {
 					h.Drain = time.Hour
 				}
 				require.NoError(t, s.HoldNode(ctx, r.id, h))
-				r.hold = order
+				r.hold = reason
 			case op == 3:
 				r.unavailable = !r.unavailable
 				ttl := time.Duration(0)
@@ -257,9 +258,9 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 				i := rnd.IntN(len(holding))
 				h := holding[i]
 				holding = slices.Delete(holding, i, i+1)
-				was, err := s.ReleaseNodeSlot(ctx, h.n.id, h.lease)
+				released, err := s.ReleaseNodeSlot(ctx, h.n.id, h.lease)
 				require.NoError(t, err)
-				require.Equal(t, h.n.leases[h.lease], was)
+				require.Equal(t, h.n.leases[h.lease], released)
 				delete(h.n.leases, h.lease)
 			}
 		}
@@ -286,7 +287,7 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 			for _, own := range []berth.ExcludeReason{berth.ExcludeByCaller, berth.ExcludeServiceUnavailable, berth.ExcludeNotInPool} {
 				delete(d.Reasons, own)
 			}
-			require.Equal(t, f.passed(c.PoolID), d.Reasons, "selection %d: reasons", k)
+			require.Equal(t, f.reasons(c.PoolID), d.Reasons, "selection %d: reasons", k)
 			require.Equal(t, d.Reasons[berth.ExcludeFull] > 0, d.Code == lua.AssignFull)
 			continue
 		}
@@ -307,12 +308,13 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 	for _, p := range pools {
 		got, err := s.CountPool(ctx, p)
 		require.NoError(t, err)
-		require.Equal(t, berth.PoolCounts{Free: len(f.members(p, true)), Excluded: f.passed(p)}, got)
+		require.Equal(t, berth.PoolCounts{Free: len(f.members(p, true)), Excluded: f.reasons(p)}, got)
 	}
 }
 
-// S1, S9: the shares of each strategy among equals, and one that looks at nothing as the test of the test.
-func TestSharesAmongEquals(t *testing.T) {
+// S1, S9: how each strategy shares jobs among equal nodes. A random choice must exceed the limits, to show that they mean
+// something.
+func TestStrategies_EqualNodes_ShareEvenly(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	const nodes = 200
@@ -320,12 +322,12 @@ func TestSharesAmongEquals(t *testing.T) {
 	t.Logf("seed %d", seed)
 	cases := map[string]struct {
 		strategy berth.Strategy
-		most     func(mean float64) float64 // of one node
-		least    func(mean float64) float64
+		maximum  func(mean float64) float64 // of one node
+		minimum  func(mean float64) float64
 	}{
 		"round-robin":   {berth.StrategyRoundRobin, math.Ceil, math.Floor},
 		"load-balanced": {berth.StrategyLoadBalanced, math.Ceil, math.Floor},
-		// Two choices leave the fullest log2(log2(n)) + O(1) over the mean, however many there are (n = 200: 3).
+		// With two choices the fullest node is log2(log2(n)) + O(1) above the mean, for any number of jobs (n = 200: 3).
 		"power-of-two": {berth.StrategyPowerOfTwo, func(mean float64) float64 { return math.Ceil(mean) + math.Log2(math.Log2(nodes)) + 2 }, nil},
 	}
 	for name, c := range cases {
@@ -338,28 +340,28 @@ func TestSharesAmongEquals(t *testing.T) {
 				register(t, s, spec(fmt.Sprintf("n%d", i), slots(berth.MaxNodeConcurrency)))
 			}
 			rnd := rand.New(rand.NewPCG(seed, 1))
-			shares, blind := map[string]int{}, make([]int, nodes)
+			shares, random := map[string]int{}, make([]int, nodes)
 			for i := range selections {
 				d := assign(t, s, fmt.Sprintf("l%d", i), lua.Choice{Strategy: c.strategy, Hold: time.Hour, Random: rnd.Int64N(1<<52-1) + 1})
 				require.Equal(t, lua.AssignOK, d.Code)
 				shares[d.NodeID]++
-				blind[rnd.IntN(nodes)]++
+				random[rnd.IntN(nodes)]++
 			}
 			require.Len(t, shares, nodes)
-			most, least := slices.Max(slices.Collect(maps.Values(shares))), slices.Min(slices.Collect(maps.Values(shares)))
+			busiest, idlest := slices.Max(slices.Collect(maps.Values(shares))), slices.Min(slices.Collect(maps.Values(shares)))
 			mean := float64(selections) / nodes
-			t.Logf("%d selections over %d nodes: %d to %d; blindly up to %d", selections, nodes, least, most, slices.Max(blind))
-			require.LessOrEqual(t, float64(most), c.most(mean))
-			require.Greater(t, float64(slices.Max(blind)), c.most(mean), "a blind choice would pass: the test shows nothing")
-			if c.least != nil {
-				require.GreaterOrEqual(t, float64(least), c.least(mean))
+			t.Logf("%d selections over %d nodes: %d to %d; random choice up to %d", selections, nodes, idlest, busiest, slices.Max(random))
+			require.LessOrEqual(t, float64(busiest), c.maximum(mean))
+			require.Greater(t, float64(slices.Max(random)), c.maximum(mean), "a random choice would pass, so the test proves nothing")
+			if c.minimum != nil {
+				require.GreaterOrEqual(t, float64(idlest), c.minimum(mean))
 			}
 		})
 	}
 }
 
-// P19, first half: 92 joins in 31 s onto fresh units whose reports stay what they were: no herd.
-func TestStormOntoFreshUnits(t *testing.T) {
+// P19, first half: 92 joins in 31 s onto fresh units whose reports do not change are spread over all units.
+func TestStrategies_JoinStormOnFreshUnits_SpreadsLoad(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	const units, joins, reportEvery = 8, 92, 10 // seconds
@@ -391,10 +393,10 @@ func TestStormOntoFreshUnits(t *testing.T) {
 				d := assign(t, s, fmt.Sprintf("c%d", i), lua.Choice{Strategy: strategy, Hold: time.Hour, Random: rnd.Int64N(1<<52-1) + 1})
 				require.Equal(t, lua.AssignOK, d.Code)
 				got[d.NodeID]++
-				herd[least]++ // who believes the reports
+				herd[least]++ // a choice by the reports alone
 			}
 			busiest, mean := slices.Max(slices.Collect(maps.Values(got))), float64(joins)/units
-			t.Logf("busiest %d, mean %.1f, %d reports each; who believes the reports: %d", busiest, mean, reports, herd[least])
+			t.Logf("busiest %d, mean %.1f, %d reports each; a choice by the reports alone: %d", busiest, mean, reports, herd[least])
 			require.LessOrEqual(t, float64(busiest), 1.3*mean)
 			require.Greater(t, float64(herd[least]), 1.3*mean)
 		})

@@ -31,7 +31,7 @@ func streamOnBoth(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
 	})
 }
 
-// streamCase is one stream in a cell of its own.
+// streamCase is one stream in its own cell.
 type streamCase struct {
 	t      *testing.T
 	rdb    *redis.Client
@@ -52,7 +52,7 @@ func newStreamCase(t *testing.T, rdb *redis.Client) streamCase {
 	}
 }
 
-// set gives the stream the state "open gen=100 seq=2 fence=3" with both entries.
+// set writes a stream with the given state, gen=100, seq=2, fence=3 and two entries.
 func (c streamCase) set(state string) {
 	ctx := c.t.Context()
 	require.NoError(c.t, c.rdb.HSet(ctx, c.meta, "state", state, "gen", 100, "seq", 2, "fence", 3).Err())
@@ -65,8 +65,8 @@ func (c streamCase) set(state string) {
 	require.NoError(c.t, c.rdb.PExpire(ctx, c.stream, time.Hour).Err())
 }
 
-// look is the stream as a string: state, seq and fence, then its entries with their ids.
-func (c streamCase) look() string {
+// text returns the stream as a string: state, gen, seq and fence, then its entries with their ids.
+func (c streamCase) text() string {
 	ctx := c.t.Context()
 	m, err := c.rdb.HMGet(ctx, c.meta, "state", "gen", "seq", "fence").Result()
 	require.NoError(c.t, err)
@@ -94,7 +94,7 @@ func streamEntries(data ...string) []lua.StreamEntry {
 
 const twoBefore = " 100-1=before 100-2=before"
 
-func TestAppendEvents(t *testing.T) {
+func TestAppendEvents_StreamState_DecidesResult(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, state, known string
@@ -102,11 +102,11 @@ func TestAppendEvents(t *testing.T) {
 		code, last, after  string
 	}{
 		{"same fence", "open", "", 3, lua.StreamOK, "100-4", "open 100 4 3" + twoBefore + " 100-3=a 100-4=b"},
-		{"newer fence raises", "open", "", 7, lua.StreamOK, "100-4", "open 100 4 7" + twoBefore + " 100-3=a 100-4=b"},
-		{"what the caller knows is there", "open", "100-2", 3, lua.StreamOK, "100-4", "open 100 4 3" + twoBefore + " 100-3=a 100-4=b"},
+		{"newer fence raises the fence", "open", "", 7, lua.StreamOK, "100-4", "open 100 4 7" + twoBefore + " 100-3=a 100-4=b"},
+		{"the known entry is stored", "open", "100-2", 3, lua.StreamOK, "100-4", "open 100 4 3" + twoBefore + " 100-3=a 100-4=b"},
 		{"older fence", "open", "", 2, lua.StreamFenced, "100-2", "open 100 2 3" + twoBefore},
 		{"ended", "ended", "", 3, lua.StreamEnded, "100-2", "ended 100 2 3" + twoBefore},
-		{"ended outranks fences", "ended", "", 9, lua.StreamEnded, "100-2", "ended 100 2 3" + twoBefore},
+		{"ended takes precedence over the fence", "ended", "", 9, lua.StreamEnded, "100-2", "ended 100 2 3" + twoBefore},
 		{"absent", "", "", 3, lua.StreamAbsent, "", "   "},
 		{"absent, newer fence", "", "", 9, lua.StreamAbsent, "", "   "},
 		{"redis lost an entry", "open", "100-3", 3, lua.StreamLost, "100-2", "open 100 2 3" + twoBefore},
@@ -122,13 +122,13 @@ func TestAppendEvents(t *testing.T) {
 				res, err := c.s.AppendOnce(t.Context(), c.ch, tt.fence, lua.NewAppendID(), tt.known, streamEntries("a", "b"))
 				require.NoError(t, err)
 				require.Equal(t, lua.AppendResult{Code: tt.code, LastID: tt.last}, res)
-				require.Equal(t, tt.after, c.look())
+				require.Equal(t, tt.after, c.text())
 			})
 		}
 	})
 }
 
-func TestAppendEventsRepeatedOnce(t *testing.T) {
+func TestAppendEvents_SameAppendID_AppendsOnce(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newStreamCase(t, rdb)
@@ -139,8 +139,8 @@ func TestAppendEventsRepeatedOnce(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, lua.StreamOK, res.Code)
 		}
-		require.Equal(t, "open 100 3 3"+twoBefore+" 100-3=a", c.look())
-		for range 40 { // others in between; the memory of append ids stays bounded
+		require.Equal(t, "open 100 3 3"+twoBefore+" 100-3=a", c.text())
+		for range 40 { // other appends; the number of remembered append ids is bounded
 			_, err := c.s.AppendEvents(t.Context(), c.ch, 3, nil)
 			require.NoError(t, err)
 		}
@@ -150,7 +150,7 @@ func TestAppendEventsRepeatedOnce(t *testing.T) {
 	})
 }
 
-func TestAppendEventsOncePerType(t *testing.T) {
+func TestAppendEvents_OnceType_AppendsOnce(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newStreamCase(t, rdb)
@@ -162,11 +162,11 @@ func TestAppendEventsOncePerType(t *testing.T) {
 		res, err = c.s.AppendEvents(t.Context(), c.ch, 4, []lua.StreamEntry{start})
 		require.NoError(t, err)
 		require.Equal(t, lua.AppendResult{Code: lua.StreamOK, LastID: "100-4"}, res)
-		require.Equal(t, "open 100 4 4"+twoBefore+" 100-3=start 100-4=a", c.look())
+		require.Equal(t, "open 100 4 4"+twoBefore+" 100-3=start 100-4=a", c.text())
 	})
 }
 
-func TestAppendEventsPublishes(t *testing.T) {
+func TestAppendEvents_OpenStream_PublishesEachEvent(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newStreamCase(t, rdb)
@@ -187,8 +187,8 @@ func TestAppendEventsPublishes(t *testing.T) {
 	})
 }
 
-// The stream is made by the first append; it must not outlive its metadata.
-func TestAppendEventsExpiry(t *testing.T) {
+// The first append creates the stream, which must not outlive its metadata.
+func TestAppendEvents_FirstAppend_SetsExpiry(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newStreamCase(t, rdb)
@@ -204,23 +204,23 @@ func TestAppendEventsExpiry(t *testing.T) {
 	})
 }
 
-func TestOpenStream(t *testing.T) {
+func TestOpenStream_StreamState_DecidesResult(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, state, known string
 		fence              int64
 		code               string
-		after              string // G is the generation made by this call
+		after              string // G is the generation that this call starts
 	}{
 		{"new", "", "", 3, lua.StreamOK, "open G 0 3"},
 		{"open", "open", "", 3, lua.StreamExists, "open 100 2 3" + twoBefore},
-		{"newer fence raises", "open", "", 5, lua.StreamExists, "open 100 2 5" + twoBefore},
+		{"newer fence raises the fence", "open", "", 5, lua.StreamExists, "open 100 2 5" + twoBefore},
 		{"older fence does not lower", "open", "", 1, lua.StreamExists, "open 100 2 3" + twoBefore},
 		{"ended stays ended", "ended", "", 9, lua.StreamEnded, "ended 100 2 3" + twoBefore},
 		{"ended and lost", "ended", "100-9", 9, lua.StreamEnded, "ended 100 2 3" + twoBefore},
-		{"known is there", "open", "100-2", 3, lua.StreamExists, "open 100 2 3" + twoBefore},
-		{"known was lost", "open", "100-3", 3, lua.StreamOK, "open G 0 3" + twoBefore},
-		{"known of another generation", "open", "99-7", 3, lua.StreamExists, "open 100 2 3" + twoBefore},
+		{"known entry is stored", "open", "100-2", 3, lua.StreamExists, "open 100 2 3" + twoBefore},
+		{"known entry was lost", "open", "100-3", 3, lua.StreamOK, "open G 0 3" + twoBefore},
+		{"known entry of another generation", "open", "99-7", 3, lua.StreamExists, "open 100 2 3" + twoBefore},
 	}
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		for _, tt := range tests {
@@ -236,7 +236,7 @@ func TestOpenStream(t *testing.T) {
 				require.Equal(t, tt.code, code)
 				gen, err := rdb.HGet(t.Context(), c.meta, "gen").Result()
 				require.NoError(t, err)
-				require.Equal(t, strings.ReplaceAll(tt.after, "G", gen), c.look())
+				require.Equal(t, strings.ReplaceAll(tt.after, "G", gen), c.text())
 				if strings.Contains(tt.after, "G") {
 					ms, err := strconv.ParseInt(gen, 10, 64)
 					require.NoError(t, err)
@@ -250,8 +250,8 @@ func TestOpenStream(t *testing.T) {
 	})
 }
 
-// A generation is higher than all before it, even where the clock is not.
-func TestOpenStreamGenerationRises(t *testing.T) {
+// A new generation is higher than all earlier ones, even if the clock is behind them.
+func TestOpenStream_ClockBehindStream_GenerationIncreases(t *testing.T) {
 	t.Parallel()
 	const ahead = "99999999999999" // ms, far from now
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
@@ -275,7 +275,7 @@ func TestOpenStreamGenerationRises(t *testing.T) {
 	})
 }
 
-func TestEndStream(t *testing.T) {
+func TestEndStream_StreamState_DecidesResult(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, state       string
@@ -296,7 +296,7 @@ func TestEndStream(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, tt.code, code)
 				require.Equal(t, tt.last, last)
-				require.Equal(t, tt.after, c.look())
+				require.Equal(t, tt.after, c.text())
 				if tt.code != lua.StreamOK {
 					return
 				}
@@ -310,8 +310,8 @@ func TestEndStream(t *testing.T) {
 	})
 }
 
-// A stream nothing was appended to expires with its end, too, and trimming keeps the newest entries.
-func TestEndStreamTrims(t *testing.T) {
+// Trimming keeps the newest entries, and the trimmed stream expires.
+func TestEndStream_LengthLimit_KeepsNewestEntries(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newStreamCase(t, rdb)
@@ -339,7 +339,7 @@ func TestEndStreamTrims(t *testing.T) {
 	})
 }
 
-func TestStreamState(t *testing.T) {
+func TestStreamState_AbsentThenOpen_ReturnsState(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newStreamCase(t, rdb)

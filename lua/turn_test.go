@@ -13,7 +13,7 @@ import (
 	"berth/lua"
 )
 
-// sessionCase is one session's stream in a cell of its own.
+// sessionCase is one session's stream in its own cell.
 type sessionCase struct {
 	streamCase
 	ttl  time.Duration
@@ -36,8 +36,8 @@ func (c sessionCase) append(turn string, first int, events ...string) lua.Append
 	return res
 }
 
-// said is the stream's events, oldest first.
-func (c sessionCase) said() (out []string) {
+// stored returns the stream's events, oldest first.
+func (c sessionCase) stored() (out []string) {
 	c.t.Helper()
 	_, entries, err := c.s.ReadStream(c.t.Context(), c.ch, "", 10_000)
 	require.NoError(c.t, err)
@@ -47,8 +47,8 @@ func (c sessionCase) said() (out []string) {
 	return out
 }
 
-// A10: whatever is repeated, each event of a turn is in the stream once, and turns of one session do not disturb each other.
-func TestAppendTurnEvents(t *testing.T) {
+// A10: with repeated calls, each event of a turn is in the stream once, and turns of one session do not affect each other.
+func TestAppendTurnEvents_Repeated_StoresEachEventOnce(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -56,10 +56,10 @@ func TestAppendTurnEvents(t *testing.T) {
 			turn   string
 			first  int
 			events []string
-			said   string
+			stored string
 		}{
 			{"t1", 1, []string{"a1"}, "a1"}, // opens the stream
-			{"t1", 1, []string{"a1"}, "a1"}, // the same again
+			{"t1", 1, []string{"a1"}, "a1"}, // repeated
 			{"t1", 1, []string{"a1", "a2"}, "a1 a2"},
 			{"t2", 1, []string{"b1", "b2"}, "a1 a2 b1 b2"},
 			{"t1", 2, []string{"a2", "a3"}, "a1 a2 b1 b2 a3"},
@@ -70,8 +70,8 @@ func TestAppendTurnEvents(t *testing.T) {
 		for _, step := range steps {
 			res := c.append(step.turn, step.first, step.events...)
 			require.Equal(t, lua.StreamOK, res.Code)
-			require.Equal(t, step.said, strings.Join(c.said(), " "))
-			require.True(t, strings.HasSuffix(res.LastID, fmt.Sprintf("-%d", len(strings.Fields(step.said)))), res.LastID)
+			require.Equal(t, step.stored, strings.Join(c.stored(), " "))
+			require.True(t, strings.HasSuffix(res.LastID, fmt.Sprintf("-%d", len(strings.Fields(step.stored)))), res.LastID)
 		}
 		state, err := c.s.StreamState(t.Context(), c.ch)
 		require.NoError(t, err)
@@ -80,8 +80,8 @@ func TestAppendTurnEvents(t *testing.T) {
 	})
 }
 
-// A listener may open the stream before the first turn; its ids then go on from there.
-func TestAppendTurnEventsToAnOpenedStream(t *testing.T) {
+// A reader may open the stream before the first turn. The ids of the turn then continue from that opening.
+func TestAppendTurnEvents_StreamAlreadyOpen_ContinuesItsIDs(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -110,13 +110,13 @@ func TestAppendTurnEventsToAnOpenedStream(t *testing.T) {
 		for _, key := range []string{c.meta, c.stream} {
 			left, err := rdb.PTTL(t.Context(), key).Result()
 			require.NoError(t, err)
-			require.InDelta(t, c.ttl, left, float64(time.Minute), "kept from the last event: %s", key)
+			require.InDelta(t, c.ttl, left, float64(time.Minute), "the expiry counts from the last event: %s", key)
 		}
 	})
 }
 
-// L12: a turn that had said something goes on where Redis has lost it, with ids above all before.
-func TestAppendTurnEventsAfterLoss(t *testing.T) {
+// L12: if Redis has lost the stream, a turn with earlier events continues with ids higher than all before.
+func TestAppendTurnEvents_StreamLost_StartsNewGeneration(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -127,17 +127,17 @@ func TestAppendTurnEventsAfterLoss(t *testing.T) {
 		require.NoError(t, rdb.Del(t.Context(), c.meta, c.stream).Err())
 
 		after := c.append("t1", 3, "a3")
-		require.Equal(t, []string{"a3"}, c.said())
+		require.Equal(t, []string{"a3"}, c.stored())
 		next, seq, _ := strings.Cut(after.LastID, "-")
 		require.Equal(t, "1", seq)
 		require.Greater(t, mustInt(t, next), mustInt(t, gen))
 		c.append("t1", 3, "a3", "a4")
-		require.Equal(t, []string{"a3", "a4"}, c.said(), "and each once again")
+		require.Equal(t, []string{"a3", "a4"}, c.stored(), "each event is stored once")
 	})
 }
 
-// Ids rise even where the stream has entries of a time that this Redis has not reached.
-func TestAppendTurnEventsIDsRise(t *testing.T) {
+// IDs increase even if the stream has entries of a time that this Redis's clock has not reached.
+func TestAppendTurnEvents_ClockBehindStream_IDsIncrease(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -146,8 +146,8 @@ func TestAppendTurnEventsIDsRise(t *testing.T) {
 	})
 }
 
-// What is remembered of turns is bounded: the last 64.
-func TestAppendTurnEventsRemembersLastTurns(t *testing.T) {
+// Only the last 64 turns are remembered.
+func TestAppendTurnEvents_ManyTurns_RemembersLast64(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -163,13 +163,13 @@ func TestAppendTurnEventsRemembersLastTurns(t *testing.T) {
 			}
 		}
 		require.Equal(t, 64, turns)
-		require.Len(t, c.said(), 200)
+		require.Len(t, c.stored(), 200)
 		c.append("t36", 1, "x", "y")
-		require.Len(t, c.said(), 200, "the oldest that is remembered")
+		require.Len(t, c.stored(), 200, "the oldest remembered turn is not appended twice")
 	})
 }
 
-func TestAppendTurnEventsTrims(t *testing.T) {
+func TestAppendTurnEvents_LengthLimit_TrimsStream(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -184,35 +184,34 @@ func TestAppendTurnEventsTrims(t *testing.T) {
 	})
 }
 
-func TestAppendTurnEventsRefusesAnotherKindOfStream(t *testing.T) {
+func TestAppendTurnEvents_EndedStream_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
 		c.set("ended")
-		before := c.look()
+		before := c.text()
 		require.Equal(t, lua.AppendResult{Code: lua.StreamEnded, LastID: "100-2"}, c.append("t1", 1, "a"))
-		require.Equal(t, before, c.look())
+		require.Equal(t, before, c.text())
 	})
 }
 
-// L12: where Redis has lost a turn's node, a job that brings it puts it back, and follows it; A4: where it is there, it
-// stays.
-func TestDispatchRestoresAffinity(t *testing.T) {
+// L12: if Redis has lost a turn's node, a job that names it restores it and uses it. A4: a stored node is not changed.
+func TestDispatchJob_AffinityLost_RestoresIt(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	knows := func(node string) func(*lua.JobCall) { return func(j *lua.JobCall) { j.AffinityNodeID = node } }
+	affinityNode := func(node string) func(*lua.JobCall) { return func(j *lua.JobCall) { j.AffinityNodeID = node } }
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
 		for _, id := range []string{"a", "b", "c"} {
 			register(t, s, spec(id, slots(4)))
 		}
-		forget := func() {
+		loseData := func() {
 			require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Turn("t1"), s.Keys().Session("s1")).Err())
 		}
 		first := dispatch(t, s, job("t1", 1))
 		require.Equal(t, "a", first.NodeID)
 
-		forget()
-		second := dispatch(t, s, job("t1", 2, knows("a")))
+		loseData()
+		second := dispatch(t, s, job("t1", 2, affinityNode("a")))
 		require.Equal(t, berth.AffinityHit, second.Affinity)
 		require.Equal(t, "a", second.NodeID)
 		require.Equal(t, map[string]string{"affinity_node_id": "a"}, affinityOf(t, s, "t1"))
@@ -220,30 +219,30 @@ func TestDispatchRestoresAffinity(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "t1", current)
 
-		// A node that cannot take it is a miss, and is put back all the same: it was written once.
+		// A node that cannot take the job is a miss, but is restored: the affinity was already written.
 		err = s.HoldNode(t.Context(), "a", lua.Hold{Cordoned: true})
 		require.NoError(t, err)
-		forget()
-		third := dispatch(t, s, job("t1", 3, knows("a")))
+		loseData()
+		third := dispatch(t, s, job("t1", 3, affinityNode("a")))
 		require.Equal(t, berth.AffinityMiss, third.Affinity)
 		require.Equal(t, berth.ExcludeCordoned, third.Missed)
 		require.Equal(t, map[string]string{"affinity_node_id": "a"}, affinityOf(t, s, "t1"))
 		err = s.HoldNode(t.Context(), "a", lua.Hold{})
 		require.NoError(t, err)
 
-		require.Equal(t, "a", dispatch(t, s, job("t1", 4, knows("b"))).NodeID, "what Redis has counts")
+		require.Equal(t, "a", dispatch(t, s, job("t1", 4, affinityNode("b"))).NodeID, "the node stored in Redis takes precedence")
 		require.Equal(t, map[string]string{"affinity_node_id": "a"}, affinityOf(t, s, "t1"))
 
-		// A7: the segment that ends the turn follows a node that is lost, and puts nothing back.
-		forget()
-		last := dispatch(t, s, job("t1", 5, knows("a"), ending))
+		// A7: the segment that ends the turn uses the lost node and does not restore it.
+		loseData()
+		last := dispatch(t, s, job("t1", 5, affinityNode("a"), ending))
 		require.Equal(t, berth.AffinityHit, last.Affinity)
 		require.Empty(t, affinityOf(t, s, "t1"))
 	})
 }
 
-// A6, A11: a job that is dispatched anew after its turn's end finds a node and binds nothing.
-func TestDispatchAfterTheEnd(t *testing.T) {
+// A6, A11: a job that is dispatched again after its turn's end gets a node and stores no affinity.
+func TestDispatchJob_TurnEnded_BindsNothing(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
@@ -252,17 +251,17 @@ func TestDispatchAfterTheEnd(t *testing.T) {
 		first := dispatch(t, s, job("t1", 1))
 		_, _, err := s.FinalizeTurn(t.Context(), "s1", "t1")
 		require.NoError(t, err)
-		anew := func(j *lua.JobCall) { j.Dispatch, j.Excluded = 2, []string{first.NodeID} }
-		require.Equal(t, lua.JobTurnEnded, dispatch(t, s, job("t1", 1, anew)).Code, "it would bind it")
-		d := dispatch(t, s, job("t1", 1, anew, ending))
+		retry := func(j *lua.JobCall) { j.Dispatch, j.Excluded = 2, []string{first.NodeID} }
+		require.Equal(t, lua.JobTurnEnded, dispatch(t, s, job("t1", 1, retry)).Code, "the job would bind the turn again")
+		d := dispatch(t, s, job("t1", 1, retry, ending))
 		require.Equal(t, lua.AssignOK, d.Code)
 		require.NotEqual(t, first.NodeID, d.NodeID)
 		require.Empty(t, affinityOf(t, s, "t1"))
 	})
 }
 
-// A turn that never began leaves nothing, and its id may be used again.
-func TestWithdrawTurn(t *testing.T) {
+// A turn that never began leaves no data, and its id may be used again.
+func TestWithdrawTurn_NeverBegan_AllowsSameIDAgain(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {

@@ -26,7 +26,7 @@ local BEHIND = 1000000000000000
 
 local function pool_key(stem, pool, what) return stem .. 'pool:' .. pool .. ':' .. what end
 
--- node_of reads the fields that decisions use; nil when there is no such node. `out` is the reason why it cannot be chosen,
+-- node_of reads the fields that decisions use; nil when the node is not found. `out` is the reason why it cannot be chosen,
 -- '' when it can; pools are one per line. One field holds them all: reading each would take a fifth of a decision.
 local function node_of(stem, id)
   local key = stem .. 'node:runtime:' .. id
