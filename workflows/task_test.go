@@ -16,8 +16,8 @@ import (
 	"berth/workflows"
 )
 
-// story is one run of the Task workflow against recorded activities.
-type story struct {
+// taskRun is one run of the Task workflow with fake activities, which record their calls.
+type taskRun struct {
 	env   *testsuite.TestWorkflowEnvironment
 	steps []workflows.StepInput
 	ends  []workflows.EndInput
@@ -29,10 +29,10 @@ type story struct {
 	finish    func(workflows.EndInput) workflows.TaskResult
 }
 
-func newStory(t *testing.T) *story {
+func newTaskRun(t *testing.T) *taskRun {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
-	s := &story{env: suite.NewTestWorkflowEnvironment()}
+	s := &taskRun{env: suite.NewTestWorkflowEnvironment()}
 	s.accept = func() (workflows.AcceptReply, error) {
 		return workflows.AcceptReply{Status: berth.TaskPending, Created: true, DeadlineAt: s.env.Now().Add(time.Minute)}, nil
 	}
@@ -76,7 +76,7 @@ func matchInput(hasImage bool) workflows.TaskInput {
 	return in
 }
 
-func (s *story) run(in workflows.TaskInput) (workflows.TaskResult, error) {
+func (s *taskRun) run(in workflows.TaskInput) (workflows.TaskResult, error) {
 	s.env.ExecuteWorkflow(workflows.Task, in)
 	var res workflows.TaskResult
 	if err := s.env.GetWorkflowError(); err != nil {
@@ -85,9 +85,9 @@ func (s *story) run(in workflows.TaskInput) (workflows.TaskResult, error) {
 	return res, s.env.GetWorkflowResult(&res)
 }
 
-func TestTaskChainHandsOutputsOnInOrder(t *testing.T) { // T17, T26
+func TestTask_ThreeSteps_PassOutputsInOrder(t *testing.T) { // T17, T26
 	t.Parallel()
-	s := newStory(t)
+	s := newTaskRun(t)
 	res, err := s.run(matchInput(true))
 	require.NoError(t, err)
 	require.Equal(t, workflows.TaskResult{Status: berth.TaskCompleted, ResultAssetID: "a_match"}, res)
@@ -105,30 +105,30 @@ func TestTaskChainHandsOutputsOnInOrder(t *testing.T) { // T17, T26
 	require.Equal(t, 1, s.published)
 }
 
-func TestTaskEndsOnceWhateverHappens(t *testing.T) { // T13, T20, T21, T25
+func TestTask_StepFailsOrCancelled_EndsOnce(t *testing.T) { // T13, T20, T21, T25
 	t.Parallel()
 	for name, c := range map[string]struct {
-		arrange  func(*story)
+		arrange  func(*taskRun)
 		status   berth.TaskStatus
 		code     berth.Code
 		attempts int
 	}{
-		"a failure that trying again does not mend": {func(s *story) {
+		"a permanent failure": {func(s *taskRun) {
 			s.step = func(workflows.StepInput) (workflows.StepOutput, error) {
 				return workflows.StepOutput{}, temporal.NewNonRetryableApplicationError("no key", string(berth.CodeProviderKey), nil)
 			}
 		}, berth.TaskFailed, berth.CodeProviderKey, 1},
-		"a provider that stays away": {func(s *story) {
+		"a provider that stays unavailable": {func(s *taskRun) {
 			s.step = func(workflows.StepInput) (workflows.StepOutput, error) {
 				return workflows.StepOutput{}, temporal.NewApplicationError("away", string(berth.CodeProviderUnavailable))
 			}
 		}, berth.TaskFailed, berth.CodeProviderUnavailable, 8},
-		"the deadline": {func(s *story) {
+		"the deadline passes": {func(s *taskRun) {
 			s.accept = func() (workflows.AcceptReply, error) {
 				return workflows.AcceptReply{Status: berth.TaskPending, Created: true, DeadlineAt: s.env.Now()}, nil
 			}
 		}, berth.TaskFailed, berth.CodeDeadlineExceeded, 0},
-		"a cancellation in mid-step": {func(s *story) {
+		"a cancellation during a step": {func(s *taskRun) {
 			s.step = func(workflows.StepInput) (workflows.StepOutput, error) {
 				s.env.CancelWorkflow()
 				return workflows.StepOutput{}, temporal.NewCanceledError()
@@ -137,7 +137,7 @@ func TestTaskEndsOnceWhateverHappens(t *testing.T) { // T13, T20, T21, T25
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStory(t)
+			s := newTaskRun(t)
 			c.arrange(s)
 			_, err := s.run(matchInput(false))
 			require.Error(t, err)
@@ -152,9 +152,9 @@ func TestTaskEndsOnceWhateverHappens(t *testing.T) { // T13, T20, T21, T25
 	}
 }
 
-func TestTaskResultIsTheLedgersDecision(t *testing.T) { // T13: a cancel that won in the ledger outlives a chain that finished
+func TestTask_LedgerDecidesCancelled_ReturnsCancelled(t *testing.T) { // T13: a cancellation recorded in the ledger takes precedence over a finished chain
 	t.Parallel()
-	s := newStory(t)
+	s := newTaskRun(t)
 	s.finish = func(workflows.EndInput) workflows.TaskResult {
 		return workflows.TaskResult{Status: berth.TaskCancelled, Code: berth.CodeCancelled}
 	}
@@ -163,9 +163,9 @@ func TestTaskResultIsTheLedgersDecision(t *testing.T) { // T13: a cancel that wo
 	require.Equal(t, 1, s.published)
 }
 
-func TestTaskRefusedIsWithdrawn(t *testing.T) { // X6: nothing half done
+func TestTask_AcceptRefused_IsWithdrawn(t *testing.T) { // X6: no partial effect
 	t.Parallel()
-	s := newStory(t)
+	s := newTaskRun(t)
 	s.accept = func() (workflows.AcceptReply, error) {
 		return workflows.AcceptReply{}, temporal.NewNonRetryableApplicationError("taken", string(berth.CodeIdempotencyMismatch), nil)
 	}
@@ -177,9 +177,9 @@ func TestTaskRefusedIsWithdrawn(t *testing.T) { // X6: nothing half done
 	require.Zero(t, s.published)
 }
 
-func TestTaskWhoseRowIsFinalDoesNothing(t *testing.T) { // T7: an id used before, its run no longer kept
+func TestTask_RowIsFinal_RunsNoStep(t *testing.T) { // T7: the id was used before, and Temporal no longer has its run
 	t.Parallel()
-	s := newStory(t)
+	s := newTaskRun(t)
 	s.accept = func() (workflows.AcceptReply, error) {
 		return workflows.AcceptReply{Status: berth.TaskCompleted}, nil
 	}
@@ -190,28 +190,28 @@ func TestTaskWhoseRowIsFinalDoesNothing(t *testing.T) { // T7: an id used before
 	require.Empty(t, s.ends)
 }
 
-// answers collects what an update was told.
-type answers struct {
+// submitResult collects the result of an update.
+type submitResult struct {
 	rejected error
 	reply    workflows.SubmitReply
 	err      error
 }
 
-func (a *answers) Accept()          {}
-func (a *answers) Reject(err error) { a.rejected = err }
-func (a *answers) Complete(v any, err error) {
+func (a *submitResult) Accept()          {}
+func (a *submitResult) Reject(err error) { a.rejected = err }
+func (a *submitResult) Complete(v any, err error) {
 	a.err = err
 	if r, ok := v.(workflows.SubmitReply); ok {
 		a.reply = r
 	}
 }
 
-func TestTaskSubmitAnswersOnceAccepted(t *testing.T) { // T7, T8
+func TestTaskSubmit_TaskAccepted_ReturnsFirstSubmission(t *testing.T) { // T7, T8
 	t.Parallel()
-	s := newStory(t)
+	s := newTaskRun(t)
 	s.env.OnActivity(workflows.RunStepActivity, mock.Anything, mock.Anything).After(time.Second).
 		Return(workflows.StepOutput{AssetID: "a"}, nil)
-	var first, second, other answers
+	var first, second, other submitResult
 	s.env.RegisterDelayedCallback(func() {
 		s.env.UpdateWorkflow(workflows.UpdateSubmit, "h1", &first, workflows.SubmitRequest{SubmissionID: "r1", RequestHash: "h1"})
 	}, 0)
@@ -224,13 +224,13 @@ func TestTaskSubmitAnswersOnceAccepted(t *testing.T) { // T7, T8
 	require.NoError(t, first.rejected)
 	require.NoError(t, first.err)
 	require.Equal(t, workflows.SubmitReply{SubmissionID: "r1", Status: berth.TaskPending}, first.reply)
-	require.Equal(t, "r1", second.reply.SubmissionID, "a replay hears of the first submission")
+	require.Equal(t, "r1", second.reply.SubmissionID, "a repeated submission gets the first submission's id")
 	require.ErrorContains(t, other.rejected, "task id is already used for a different request")
 }
 
-func TestTaskInputWithoutStepsIsRefused(t *testing.T) {
+func TestTask_NoSteps_IsRejected(t *testing.T) {
 	t.Parallel()
-	s := newStory(t)
+	s := newTaskRun(t)
 	_, err := s.run(workflows.TaskInput{TaskPlan: berth.TaskPlan{TaskRequest: berth.TaskRequest{ID: "t1"}}})
 	require.ErrorContains(t, err, "no id or no steps")
 }
