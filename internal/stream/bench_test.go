@@ -17,14 +17,14 @@ import (
 	"berth/lua"
 )
 
-// BenchmarkFirstToken is the way of a token that is not merged, from Writer.Token to Reader.Next, and in turn with
-// it what Redis alone takes from PUBLISH to a subscriber.
+// BenchmarkFirstToken measures the time of a token that is not merged from Writer.Token to Reader.Next and, alternating, the
+// time that Redis alone takes from PUBLISH to a subscriber.
 //
 //	go test ./internal/stream -run xxx -bench . -benchtime 2000x
 func BenchmarkFirstToken(b *testing.B) {
 	rdb := benchRedis(b)
 	scripts, hub := benchHub(b, rdb)
-	pub := NewPublisher(scripts, Options{FlushInterval: time.Nanosecond}) // every token finds the window passed
+	pub := NewPublisher(scripts, Options{FlushInterval: time.Nanosecond}) // the window has passed before every token
 	ch := lua.Channel{UserID: "alice", ServiceID: "web", TaskID: "t1"}
 	require.NoError(b, pub.Open(b.Context(), ch, 1, time.Now()))
 	r, err := hub.Subscribe(b.Context(), ch, "", false)
@@ -47,23 +47,23 @@ func BenchmarkFirstToken(b *testing.B) {
 		_, err := r.Next(b.Context())
 		require.NoError(b, err)
 		ours = append(ours, time.Since(begin))
-		require.NoError(b, w.Flush(b.Context())) // the confirmation is in: nothing is under way
+		require.NoError(b, w.Flush(b.Context())) // confirmed: no call is in progress
 
 		begin = time.Now()
 		published := make(chan error, 1)
-		go func() { published <- rdb.Publish(b.Context(), "bare", payload).Err() }() // as the Writer: not waited for
+		go func() { published <- rdb.Publish(b.Context(), "bare", payload).Err() }() // like the Writer, do not wait
 		<-messages
 		bare = append(bare, time.Since(begin))
 		require.NoError(b, <-published)
 	}
 	require.NoError(b, w.Close(b.Context()))
 	report(b, "us", ours)
-	report(b, "us-bare", bare) // sorts, as the line before did
+	report(b, "us-bare", bare) // sorts bare, as the previous line sorted ours
 	b.ReportMetric(float64(ours[len(ours)/2])/float64(bare[len(bare)/2]), "p50-ratio")
 }
 
-// BenchmarkTokenRate speaks for two seconds at each rate with the default window and count: round trips per token,
-// and how long tokens took beyond the time they waited to be merged (from a batch's last token to Next).
+// BenchmarkTokenRate writes tokens for two seconds at each rate with the default window and count. It reports the round trips
+// per token, and the time of a token beyond its wait to be merged (from a batch's last token to Next).
 func BenchmarkTokenRate(b *testing.B) {
 	rdb := benchRedis(b)
 	scripts, hub := benchHub(b, rdb)
@@ -94,11 +94,11 @@ func oneRate(b *testing.B, scripts *lua.Scripts, hub *Hub, perSecond int) {
 		for i := range n {
 			<-time.After(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(perSecond))))
 			handed[i] = time.Now()
-			_ = w.Token("word ") // a failure ends the loop below
+			_ = w.Token("word ") // an error ends the loop below
 		}
 		_ = w.Flush(b.Context())
 	}()
-	var arrived []time.Time // of the batch that ends with token ends[i]
+	var arrived []time.Time // time of the batch that ends with token ends[i]
 	var ends []int
 	for got := 0; got < n; {
 		item, err := r.Next(b.Context())
@@ -109,7 +109,7 @@ func oneRate(b *testing.B, scripts *lua.Scripts, hub *Hub, perSecond int) {
 		arrived, ends = append(arrived, time.Now()), append(ends, got-1)
 	}
 	<-spoken
-	var full, all []time.Duration // full: batches that left because of their count, or single tokens
+	var full, all []time.Duration // full: batches sent because of their count, and single tokens
 	last := -1
 	for i, end := range ends {
 		if size := end - last; size == 8 {
@@ -128,7 +128,7 @@ func oneRate(b *testing.B, scripts *lua.Scripts, hub *Hub, perSecond int) {
 	}
 }
 
-// BenchmarkReaders opens as many readers, each on one of 100 streams, and sends each stream one event.
+// BenchmarkReaders opens the given number of readers on 100 streams and sends one event to each stream.
 func BenchmarkReaders(b *testing.B) {
 	rdb := benchRedis(b)
 	scripts, hub := benchHub(b, rdb)

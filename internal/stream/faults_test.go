@@ -24,10 +24,10 @@ func seeded(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's dice
+	return rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // test randomness
 }
 
-// hostile are texts a model may say.
+// hostile are texts that a model may return.
 var hostile = []string{
 	"a", "word ", "\n\n", "event: done\n", "data: {}\n\n", "<script>alert(1)</script>", "\x1b[31m", "\u2028", "漢字", "🙂", `"`, `\`, "\x00",
 }
@@ -40,8 +40,8 @@ func randomTokens(rnd *rand.Rand, n int) []string {
 	return out
 }
 
-// say writes the tokens, a stage_progress among them now and then, and ends the stream.
-func (h fixture) say(ctx context.Context, ch lua.Channel, texts []string, between func(i int)) error {
+// writeAll writes the tokens, a stage_progress after every 37th, and ends the stream.
+func (h fixture) writeAll(ctx context.Context, ch lua.Channel, texts []string, between func(i int)) error {
 	w := h.pub.Writer(ctx, ch, 1, testBase, func(context.Context) (bool, error) { return true, nil })
 	for i, text := range texts {
 		if between != nil {
@@ -89,8 +89,8 @@ func resumeStreams(t *testing.T, rdb *redis.Client, streams int) {
 	for i := range streams {
 		ch := h.open(fmt.Sprintf("t%d", i))
 		texts := randomTokens(rnd, 50+rnd.IntN(200))
-		dice := rand.New(rand.NewPCG(rnd.Uint64(), 1)) //nolint:gosec // a test's dice
-		go func() { results <- h.say(ctx, ch, texts, nil) }()
+		dice := rand.New(rand.NewPCG(rnd.Uint64(), 1)) //nolint:gosec // test randomness
+		go func() { results <- h.writeAll(ctx, ch, texts, nil) }()
 		go func() {
 			tr, cuts, err := h.cutAndResume(ctx, ch, dice)
 			want := strings.Join(texts, "")
@@ -110,7 +110,8 @@ func resumeStreams(t *testing.T, rdb *redis.Client, streams int) {
 	}
 }
 
-// cutAndResume is a client whose connection breaks again and again, between events and while it waits.
+// cutAndResume reads a stream as a client whose connection breaks repeatedly, between events and while it waits. It returns
+// the number of breaks.
 func (h fixture) cutAndResume(ctx context.Context, ch lua.Channel, dice *rand.Rand) (*transcript, int, error) {
 	tr := &transcript{}
 	for cuts := 0; ; cuts++ {
@@ -132,7 +133,7 @@ func (h fixture) cutAndResume(ctx context.Context, ch lua.Channel, dice *rand.Ra
 	}
 }
 
-// The test of the test: a transcript with an event lost, repeated or out of order is noticed.
+// This test checks the checker: a transcript with a lost, repeated or reordered event is rejected.
 func TestTranscript_WrongEvents_AreDetected(t *testing.T) {
 	t.Parallel()
 	for ids, ok := range map[string]bool{
@@ -148,7 +149,7 @@ func TestTranscript_WrongEvents_AreDetected(t *testing.T) {
 	}
 }
 
-// P13: readers that do not read cost the others nothing, and catch up without loss.
+// P13: readers that do not read do not delay the others, and catch up without loss.
 func TestReaders_SomeDoNotRead_OthersAreNotDelayed(t *testing.T) {
 	t.Parallel()
 	rnd := seeded(t)
@@ -176,13 +177,13 @@ func TestReaders_SomeDoNotRead_OthersAreNotDelayed(t *testing.T) {
 			results <- err
 		}()
 	}
-	require.NoError(t, h.say(ctx, ch, texts, nil))
-	for range quick { // all end while the stalled ones have read nothing
+	require.NoError(t, h.writeAll(ctx, ch, texts, nil))
+	for range quick { // these finish before the stalled ones have read anything
 		require.NoError(t, <-results)
 	}
 	for i, r := range slow {
 		tr := &transcript{}
-		if i%2 == 0 { // away and back again
+		if i%2 == 0 { // disconnects and resumes
 			_, err := tr.follow(ctx, r, 100)
 			require.NoError(t, err)
 			r.Close()
@@ -213,7 +214,7 @@ func (h fixture) midway(rnd *rand.Rand, fault func()) (want string, got []*trans
 			results <- err
 		}()
 	}
-	require.NoError(h.t, h.say(ctx, ch, texts, func(i int) {
+	require.NoError(h.t, h.writeAll(ctx, ch, texts, func(i int) {
 		if i == len(texts)/2 {
 			stream := h.scripts.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID)
 			require.Eventually(h.t, func() bool { return h.rdb.XLen(ctx, stream).Val() > 20 }, 20*time.Second, time.Millisecond)
@@ -245,7 +246,7 @@ func TestStream_RedisRestartsEmpty_IsRestored(t *testing.T) {
 	for _, tr := range got {
 		require.Equal(t, want, tr.text.String())
 		require.Equal(t, 1, tr.resets)
-		require.LessOrEqual(t, tr.gaps, 1) // none for who had read nothing yet
+		require.LessOrEqual(t, tr.gaps, 1) // no gap for a reader that had read nothing
 	}
 }
 
@@ -260,7 +261,7 @@ func TestStream_KeysDeleted_IsRestored(t *testing.T) {
 	}
 }
 
-// Redis comes back with older data than it had confirmed, as after a lost append-only tail or a failover.
+// Redis returns with older data than it had confirmed, as after a lost append-only tail or a failover.
 func TestStream_RedisReturnsWithOlderData_IsRestored(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client()
@@ -305,7 +306,7 @@ func TestHub_ConnectionCut_ReadersReplay(t *testing.T) {
 	}
 }
 
-// A connection that is open and silent is found by its ping and made anew.
+// A ping detects an open connection without replies, which is then replaced.
 func TestHub_ConnectionWithoutReplies_IsReplaced(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
@@ -328,7 +329,7 @@ func TestHub_ConnectionWithoutReplies_IsReplaced(t *testing.T) {
 	require.Equal(t, []string{"2:b"}, read(t, r, 1))
 }
 
-// A Redis that is away is told of once, however often it is tried, and once when it is back.
+// An unavailable Redis is logged once, whatever the number of attempts, and once when the connection is restored.
 func TestHub_RedisUnavailable_IsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
@@ -339,12 +340,12 @@ func TestHub_RedisUnavailable_IsLoggedOnce(t *testing.T) {
 	}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	h := newFixture(t, rdb, HubOptions{})
-	said := make(chan string, 100)
-	hub := NewHub(h.scripts, HubOptions{Logger: slog.New(slog.NewTextHandler(lines(said), nil))})
+	logged := make(chan string, 100)
+	hub := NewHub(h.scripts, HubOptions{Logger: slog.New(slog.NewTextHandler(lines(logged), nil))})
 	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan error)
-	go func() { over <- hub.Run(ctx) }()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-over) })
+	stopped := make(chan error)
+	go func() { stopped <- hub.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-stopped) })
 	h.hub = hub
 	ch := h.open("t1")
 	r := h.subscribe(ch, "")
@@ -355,13 +356,13 @@ func TestHub_RedisUnavailable_IsLoggedOnce(t *testing.T) {
 		before := dials.Load()
 		require.Eventually(t, func() bool { return dials.Load() > before+5 }, 20*time.Second, 10*time.Millisecond)
 		srv.Restart()
-		require.Contains(t, <-said, "redis subscription lost")
-		require.Contains(t, <-said, "redis subscription restored")
+		require.Contains(t, <-logged, "redis subscription lost")
+		require.Contains(t, <-logged, "redis subscription restored")
 	}
-	require.Empty(t, said)
+	require.Empty(t, logged)
 }
 
-// lines hands over each line of a log.
+// lines is a writer that sends each line of a log to the channel.
 type lines chan string
 
 func (l lines) Write(b []byte) (int, error) {
@@ -369,7 +370,7 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// P6: the reply of an append is cut after Redis has done it.
+// P6: the reply of an append is lost after Redis has run it.
 func TestAppend_ReplyLost_EventsAreAppendedOnce(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)

@@ -46,7 +46,7 @@ func newFixture(t *testing.T, rdb *redis.Client, hub HubOptions) fixture {
 	return h
 }
 
-// open makes the stream of a task.
+// open creates the stream of a task.
 func (h fixture) open(task string) lua.Channel {
 	h.t.Helper()
 	ch := lua.Channel{UserID: "alice", ServiceID: "web", TaskID: task}
@@ -54,7 +54,7 @@ func (h fixture) open(task string) lua.Channel {
 	return ch
 }
 
-// publish appends one stage_progress with that message.
+// publish appends one stage_progress for each message.
 func (h fixture) publish(ch lua.Channel, messages ...string) {
 	h.t.Helper()
 	for _, m := range messages {
@@ -87,7 +87,7 @@ func (h fixture) gen(ch lua.Channel) uint64 {
 	return at.gen
 }
 
-// read takes n events and tells each as "seq:message", a gap as "gap@seq".
+// read reads n events and returns each as "seq:message", a gap as "gap@seq".
 func read(t *testing.T, r *Reader, n int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -117,14 +117,14 @@ func requireEOF(t *testing.T, r *Reader) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// transcript is what one client got over all its connections.
+// transcript has what one client received over all its connections.
 type transcript struct {
 	at                   position
 	text                 strings.Builder
 	resets, gaps, events int
 }
 
-// add takes the next event and says what is wrong with it.
+// add adds the next event, and returns an error if it is wrong.
 func (tr *transcript) add(item Item) error {
 	at, ok := parsePosition(item.ID)
 	if !ok {
@@ -164,7 +164,7 @@ func (tr *transcript) after() string {
 	return tr.at.String()
 }
 
-// follow reads to the end, at once or until stop events.
+// follow reads up to stop events. ended reports whether it reached the end of the stream.
 func (tr *transcript) follow(ctx context.Context, r *Reader, stop int) (ended bool, err error) {
 	for range stop {
 		item, err := r.Next(ctx)
@@ -183,11 +183,11 @@ func (tr *transcript) follow(ctx context.Context, r *Reader, stop int) (ended bo
 
 const toTheEnd = 1 << 40
 
-// proxy stands between a client and Redis and breaks what passes.
+// proxy is a faulty connection between clients and Redis.
 type proxy struct {
 	l      net.Listener
-	frozen atomic.Bool  // replies are swallowed, connections stay
-	cut    atomic.Int64 // so many replies are swallowed, each with its connection
+	frozen atomic.Bool  // replies are dropped, connections stay open
+	cut    atomic.Int64 // number of replies to drop, each by closing its connection
 }
 
 func newProxy(t *testing.T, to string) (*proxy, *redis.Client) {

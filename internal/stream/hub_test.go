@@ -52,14 +52,14 @@ func TestSubscribe_FromLatest_SkipsStoredEvents(t *testing.T) {
 	require.Equal(t, []string{"3:c", "4:bye"}, read(t, r, 2))
 	require.Equal(t, []string{"2:b", "3:c"}, read(t, resumed, 2))
 
-	over, err := h.hub.Subscribe(t.Context(), ch, "", true)
+	ended, err := h.hub.Subscribe(t.Context(), ch, "", true)
 	require.NoError(t, err)
-	defer over.Close()
-	require.Equal(t, []string{"4:bye"}, read(t, over, 1))
-	requireEOF(t, over)
+	defer ended.Close()
+	require.Equal(t, []string{"4:bye"}, read(t, ended, 1))
+	requireEOF(t, ended)
 }
 
-// Ids that do not follow on what is there: P11.
+// P11: ids that do not match the stored entries.
 func TestSubscribe_UnknownID_ReturnsGapAndAllEvents(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.Start(t).Client()
@@ -67,7 +67,7 @@ func TestSubscribe_UnknownID_ReturnsGapAndAllEvents(t *testing.T) {
 	ch := h.open("t1")
 	h.publish(ch, "a", "b", "c", "d", "e")
 	stream := h.scripts.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID)
-	require.NoError(t, rdb.XTrimMaxLen(t.Context(), stream, 3).Err()) // c, d, e stay
+	require.NoError(t, rdb.XTrimMaxLen(t.Context(), stream, 3).Err()) // keeps c, d, e
 	gen := h.gen(ch)
 
 	t.Run("readable", func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestSubscribe_UnknownID_ReturnsGapAndAllEvents(t *testing.T) {
 	})
 }
 
-// A future id on a stream nothing was appended to: the gap comes with the first event.
+// A future id on an empty stream: the gap is returned with the first event.
 func TestSubscribe_FutureIDOnEmptyStream_GapComesWithFirstEvent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, testredis.Start(t).Client(), HubOptions{})
@@ -160,7 +160,7 @@ func TestHub_ManyReaders_UsesOneConnection(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return pubsub(t, rdb)[0] == "subscriptions: 0" }, 10*time.Second, time.Millisecond)
 
-	// Coming and going at once ends in a working subscription.
+	// Subscribing and closing repeatedly leaves a working subscription.
 	ch := h.open("again")
 	for range 200 {
 		h.subscribe(ch, "").Close()
@@ -191,7 +191,7 @@ func TestCheck_StreamStates_AreReported(t *testing.T) {
 	require.Equal(t, []string{"1:a"}, read(t, r, 1))
 	require.NoError(t, r.Check(t.Context()))
 
-	// An event whose message was lost: the check finds it.
+	// Check finds an event whose message was lost.
 	meta := h.scripts.Keys().StreamMeta(ch.UserID, ch.ServiceID, ch.TaskID)
 	stream := h.scripts.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID)
 	require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{

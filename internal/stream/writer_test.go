@@ -17,18 +17,18 @@ import (
 	"berth/lua"
 )
 
-// fakeScripts stands in for Redis inside a synctest bubble: it records every round trip, and answers with the
-// next of the scripted answers, else OK.
+// fakeScripts simulates Redis inside a synctest bubble. It records every round trip and returns the next of the given
+// replies, or OK.
 type fakeScripts struct {
 	gated   bool          // each append waits for one value of gate
 	gate    chan struct{} // of the bubble
-	answers []answer
+	replies []reply
 	trips   []trip
 	seq     int
 	opened  int
 }
 
-type answer struct {
+type reply struct {
 	code string
 	err  error
 }
@@ -63,9 +63,9 @@ func (f *fakeScripts) AppendOnce(
 		got.events = append(got.events, ev)
 	}
 	f.trips = append(f.trips, got)
-	next := answer{code: lua.StreamOK}
-	if len(f.answers) > 0 {
-		next, f.answers = f.answers[0], f.answers[1:]
+	next := reply{code: lua.StreamOK}
+	if len(f.replies) > 0 {
+		next, f.replies = f.replies[0], f.replies[1:]
 	}
 	if next.code == lua.StreamOK {
 		f.seq += len(entries)
@@ -77,8 +77,8 @@ func (f *fakeScripts) EndStream(context.Context, lua.Channel, string, time.Durat
 	return lua.StreamOK, "", nil
 }
 
-// said is the round trips in short: "token:a | token_batch:bc/2 stage_progress".
-func (f *fakeScripts) said() string {
+// summary returns the round trips in short form: "token:a | token_batch:bc/2 stage_progress".
+func (f *fakeScripts) summary() string {
 	var trips []string
 	for _, t := range f.trips {
 		var evs []string
@@ -126,7 +126,7 @@ func tokens(t *testing.T, w *Writer, text string) {
 	synctest.Wait()
 }
 
-// pass lets fake time go by.
+// pass advances the fake clock.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -139,20 +139,20 @@ func TestWriter_Tokens_AreMerged(t *testing.T) {
 		do   func(t *testing.T, w *Writer)
 		want string
 	}{
-		{"first at once", func(t *testing.T, w *Writer) { tokens(t, w, "a") }, "token:a"},
-		{"second waits", func(t *testing.T, w *Writer) { tokens(t, w, "ab"); pass(399 * time.Millisecond) }, "token:a"},
-		{"by window", func(t *testing.T, w *Writer) { tokens(t, w, "abc"); pass(400 * time.Millisecond) }, "token:a | token_batch:bc/2"},
-		{"by count", func(t *testing.T, w *Writer) { tokens(t, w, "abcdefghij") }, "token:a | token_batch:bcdefghi/8"},
-		{"count, then window", func(t *testing.T, w *Writer) {
+		{"first token is sent immediately", func(t *testing.T, w *Writer) { tokens(t, w, "a") }, "token:a"},
+		{"second token waits", func(t *testing.T, w *Writer) { tokens(t, w, "ab"); pass(399 * time.Millisecond) }, "token:a"},
+		{"window ends", func(t *testing.T, w *Writer) { tokens(t, w, "abc"); pass(400 * time.Millisecond) }, "token:a | token_batch:bc/2"},
+		{"batch is full", func(t *testing.T, w *Writer) { tokens(t, w, "abcdefghij") }, "token:a | token_batch:bcdefghi/8"},
+		{"batch is full, then window ends", func(t *testing.T, w *Writer) {
 			tokens(t, w, "abcdefghij")
 			pass(400 * time.Millisecond)
 		}, "token:a | token_batch:bcdefghi/8 | token_batch:j/1"},
-		{"at once after a pause", func(t *testing.T, w *Writer) {
+		{"token after a pause is sent immediately", func(t *testing.T, w *Writer) {
 			tokens(t, w, "a")
 			pass(400 * time.Millisecond)
 			tokens(t, w, "b")
 		}, "token:a | token:b"},
-		{"the window counts from what was sent last", func(t *testing.T, w *Writer) {
+		{"window starts when tokens were last sent", func(t *testing.T, w *Writer) {
 			tokens(t, w, "a")
 			pass(300 * time.Millisecond)
 			tokens(t, w, "b")
@@ -160,7 +160,7 @@ func TestWriter_Tokens_AreMerged(t *testing.T) {
 			tokens(t, w, "c")
 			pass(399 * time.Millisecond)
 		}, "token:a | token_batch:b/1"},
-		{"others flush first", func(t *testing.T, w *Writer) {
+		{"other events flush the tokens before them", func(t *testing.T, w *Writer) {
 			tokens(t, w, "abc")
 			require.NoError(t, w.Event(progress))
 			synctest.Wait()
@@ -182,7 +182,7 @@ func TestWriter_Tokens_AreMerged(t *testing.T) {
 			require.ErrorIs(t, w.Token("c"), ErrClosed)
 			require.NoError(t, w.Err())
 		}, "token:a | token_batch:b/1"},
-		{"nothing for nothing", func(t *testing.T, w *Writer) {
+		{"empty token sends nothing", func(t *testing.T, w *Writer) {
 			require.NoError(t, w.Token(""))
 			require.NoError(t, w.Flush(t.Context()))
 			pass(time.Minute)
@@ -193,7 +193,7 @@ func TestWriter_Tokens_AreMerged(t *testing.T) {
 			f := &fakeScripts{}
 			inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 				tt.do(t, w)
-				require.Equal(t, tt.want, f.said())
+				require.Equal(t, tt.want, f.summary())
 			})
 		})
 	}
@@ -221,21 +221,21 @@ func TestWriter_Events_HaveAllFields(t *testing.T) {
 	})
 }
 
-// While Redis is slow, full batches queue and leave together: the producer does not notice.
+// While Redis is slow, full batches queue and are sent together. The producer is not blocked.
 func TestWriter_RedisIsSlow_BatchesAreSentTogether(t *testing.T) {
 	f := &fakeScripts{gated: true}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 		tokens(t, w, strings.Repeat("x", 21)) // the first, two full batches, and four
 		pass(time.Second)
-		require.Empty(t, f.said())
+		require.Empty(t, f.summary())
 		f.gate <- struct{}{}
 		synctest.Wait()
 		f.gate <- struct{}{}
 		synctest.Wait()
-		require.Equal(t, "token:x | token_batch:xxxxxxxx/8 token_batch:xxxxxxxx/8", f.said())
+		require.Equal(t, "token:x | token_batch:xxxxxxxx/8 token_batch:xxxxxxxx/8", f.summary())
 		close(f.gate)
 		require.NoError(t, w.Close(t.Context()))
-		require.True(t, strings.HasSuffix(f.said(), " | token_batch:xxxx/4"), f.said())
+		require.True(t, strings.HasSuffix(f.summary(), " | token_batch:xxxx/4"), f.summary())
 		require.Equal(t, Stats{Tokens: 21, RoundTrips: 3}, w.Stats())
 	})
 }
@@ -275,7 +275,7 @@ func TestWriter_StreamEndedOrFenced_Stops(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]error{lua.StreamFenced: ErrFenced, lua.StreamEnded: ErrEnded, lua.StreamAbsent: ErrEnded} {
 		t.Run(code, func(t *testing.T) {
-			f := &fakeScripts{answers: []answer{{code: code}}}
+			f := &fakeScripts{replies: []reply{{code: code}}}
 			inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 				require.NoError(t, w.Token("a"))
 				<-w.Done()
@@ -316,14 +316,14 @@ func TestWriter_CloseContextEnds_DropsUnconfirmed(t *testing.T) {
 	})
 }
 
-// An answer that got lost is asked for again with the same append id: whatever happened, it counts once.
+// After a lost reply the append is retried with the same append id, so that it takes effect once.
 func TestWriter_ReplyLost_RepeatsTheSameAppend(t *testing.T) {
-	cut := answer{err: errors.New("connection reset")}
-	f := &fakeScripts{answers: []answer{{code: lua.StreamOK}, cut, cut}}
+	cut := reply{err: errors.New("connection reset")}
+	f := &fakeScripts{replies: []reply{{code: lua.StreamOK}, cut, cut}}
 	inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 		tokens(t, w, "ab")
 		require.NoError(t, w.Flush(t.Context()))
-		require.Equal(t, "token:a | token_batch:b/1 | token_batch:b/1 | token_batch:b/1", f.said())
+		require.Equal(t, "token:a | token_batch:b/1 | token_batch:b/1 | token_batch:b/1", f.summary())
 		require.NotEqual(t, f.trips[0].id, f.trips[1].id)
 		for _, again := range f.trips[2:] {
 			require.Equal(t, f.trips[1].id, again.id)
@@ -335,25 +335,25 @@ func TestWriter_ReplyLost_RepeatsTheSameAppend(t *testing.T) {
 func TestWriter_StreamLost_IsRestored(t *testing.T) {
 	for _, code := range []string{lua.StreamAbsent, lua.StreamLost} {
 		t.Run(code, func(t *testing.T) {
-			asked := 0
+			calls := 0
 			reopen := func(context.Context) (bool, error) {
-				if asked++; asked == 1 {
-					return false, errors.New("the database is away")
+				if calls++; calls == 1 {
+					return false, errors.New("the database is unavailable")
 				}
 				return true, nil
 			}
-			ok := answer{code: lua.StreamOK}
-			f := &fakeScripts{answers: []answer{ok, ok, {code: code}, {code: code}}}
+			ok := reply{code: lua.StreamOK}
+			f := &fakeScripts{replies: []reply{ok, ok, {code: code}, {code: code}}}
 			inBubble(t, f, Options{}, reopen, func(t *testing.T, w *Writer) {
 				tokens(t, w, "ab")
 				require.NoError(t, w.Flush(t.Context()))
 				tokens(t, w, "c")
 				require.NoError(t, w.Event(progress))
 				require.NoError(t, w.Flush(t.Context()))
-				require.Equal(t, "token:a | token_batch:b/1 | token_batch:c/1 stage_progress"+ // lost; the database is away
+				require.Equal(t, "token:a | token_batch:b/1 | token_batch:c/1 stage_progress"+ // lost, and the database is unavailable
 					" | token_batch:c/1 stage_progress"+ // still lost, now it can be restored
-					" | reset token_batch:ab/2 token_batch:c/1 stage_progress", f.said())
-				require.Equal(t, 2, asked)
+					" | reset token_batch:ab/2 token_batch:c/1 stage_progress", f.summary())
+				require.Equal(t, 2, calls)
 				require.Equal(t, 1, f.opened)
 				require.Empty(t, f.trips[4].known)
 				require.NotEqual(t, f.trips[2].id, f.trips[4].id)
@@ -362,10 +362,10 @@ func TestWriter_StreamLost_IsRestored(t *testing.T) {
 	}
 }
 
-// What a reset made void is not told again.
+// Text before a reset is not sent again when the stream is restored.
 func TestWriter_Reset_EarlierTextIsNotRestored(t *testing.T) {
-	ok := answer{code: lua.StreamOK}
-	f := &fakeScripts{answers: []answer{ok, ok, ok, {code: lua.StreamAbsent}}}
+	ok := reply{code: lua.StreamOK}
+	f := &fakeScripts{replies: []reply{ok, ok, ok, {code: lua.StreamAbsent}}}
 	yes := func(context.Context) (bool, error) { return true, nil }
 	inBubble(t, f, Options{}, yes, func(t *testing.T, w *Writer) {
 		tokens(t, w, "a")
@@ -374,7 +374,7 @@ func TestWriter_Reset_EarlierTextIsNotRestored(t *testing.T) {
 		require.NoError(t, w.Flush(t.Context()))
 		tokens(t, w, "c")
 		require.NoError(t, w.Flush(t.Context()))
-		require.Equal(t, "token:a | reset | token_batch:b/1 | token_batch:c/1 | reset token_batch:b/1 token_batch:c/1", f.said())
+		require.Equal(t, "token:a | reset | token_batch:b/1 | token_batch:c/1 | reset token_batch:b/1 token_batch:c/1", f.summary())
 	})
 }
 
@@ -427,7 +427,7 @@ func TestWriter_DebugEventsInProduction_AreDropped(t *testing.T) {
 				require.NoError(t, w.Close(t.Context()))
 				p := newPublisher(f, Options{Production: production})
 				require.NoError(t, p.Publish(t.Context(), testChannel, 1, debug))
-				require.Equal(t, want, f.said())
+				require.Equal(t, want, f.summary())
 			})
 		})
 	}
