@@ -30,7 +30,7 @@ var segment = berth.JobInput{
 func TestExec_Translate_ReturnsTheCommandsOutput(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ line, text, want string }{
-		"what it reads":                {`cat`, "hello", "hello"},
+		"the input":                    {`cat`, "hello", "hello"},
 		"a pipe":                       {`tr a-z A-Z | sed 's/^/> /'`, "hello", "> HELLO"},
 		"nothing":                      {`cat`, "", ""},
 		"unicode":                      {`cat`, "¿Qué? 船到了泊位。 🚢 ß", "¿Qué? 船到了泊位。 🚢 ß"},
@@ -38,8 +38,8 @@ func TestExec_Translate_ReturnsTheCommandsOutput(t *testing.T) {
 		"its variables":                {`cat >/dev/null; echo "$BERTH_SRC_LANG>$BERTH_TGT_LANG $BERTH_JOB_ID $BERTH_TURN_ID $BERTH_SESSION_ID $BERTH_DISPATCH $BERTH_INDEX $BERTH_SPEAKER_ID $MINE"`, "x", "en>es t1-0 t1 s1 2 0 anna own"},
 		"a command that reads nothing": {`echo done`, strings.Repeat("x", berth.MaxSegmentBytes), "done"},
 		"no shell in the text":         {`cat`, `$(touch hacked); "'`, `$(touch hacked); "'`},
-		"as much as is allowed":        {`cat`, strings.Repeat("é", berth.MaxSegmentBytes/2), strings.Repeat("é", berth.MaxSegmentBytes/2)},
-		"standard error is no output":  {`cat; echo warning >&2`, "hello", "hello"},
+		"output at the limit":          {`cat`, strings.Repeat("é", berth.MaxSegmentBytes/2), strings.Repeat("é", berth.MaxSegmentBytes/2)},
+		"standard error is not output": {`cat; echo warning >&2`, "hello", "hello"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,17 +59,17 @@ func TestExec_CommandFails_ErrorHasCodeAndMessage(t *testing.T) {
 		code    berth.Code
 		message string
 	}{
-		"the last line of standard error": {`echo first >&2; echo 'no dictionary for it' >&2; echo >&2; exit 3`, berth.CodeNodeFailed, "no dictionary for it"},
-		"nothing on standard error":       {`exit 3`, berth.CodeNodeFailed, "the command failed: exit status 3"},
-		"a signal":                        {`kill -TERM $$`, berth.CodeNodeFailed, "the command failed: signal: terminated"},
-		"an invalid input":                {`echo 'not a sentence' >&2; exit 65`, berth.CodeInvalid, "not a sentence"},
-		"no such command":                 {`/no/such/command`, berth.CodeNodeFailed, "not found"},
-		"not text":                        {`printf '\377\376'`, berth.CodeNodeFailed, "not UTF-8"},
-		"too much":                        {`head -c 70000 /dev/zero | tr '\0' x`, berth.CodeNodeFailed, "limit of 65536 bytes"},
-		"without end":                     {`yes`, berth.CodeNodeFailed, "limit of 65536 bytes"},
-		"a process left behind":           {`cat; sleep 600 &`, berth.CodeNodeFailed, "holds its output open"},
-		"signs that no message has":       {`printf 'a\033[31mb\tc' >&2; exit 1`, berth.CodeNodeFailed, "a[31mb c"},
-		"much on standard error":          {`yes 'a long complaint' | head -c 1000000 >&2; printf '\nthe end' >&2; exit 1`, berth.CodeNodeFailed, "the end"},
+		"the last line of standard error":       {`echo first >&2; echo 'no dictionary for it' >&2; echo >&2; exit 3`, berth.CodeNodeFailed, "no dictionary for it"},
+		"nothing on standard error":             {`exit 3`, berth.CodeNodeFailed, "the command failed: exit status 3"},
+		"a signal":                              {`kill -TERM $$`, berth.CodeNodeFailed, "the command failed: signal: terminated"},
+		"an invalid input":                      {`echo 'not a sentence' >&2; exit 65`, berth.CodeInvalid, "not a sentence"},
+		"no such command":                       {`/no/such/command`, berth.CodeNodeFailed, "not found"},
+		"output that is not text":               {`printf '\377\376'`, berth.CodeNodeFailed, "not UTF-8"},
+		"output beyond the limit":               {`head -c 70000 /dev/zero | tr '\0' x`, berth.CodeNodeFailed, "limit of 65536 bytes"},
+		"endless output":                        {`yes`, berth.CodeNodeFailed, "limit of 65536 bytes"},
+		"a process left behind":                 {`cat; sleep 600 &`, berth.CodeNodeFailed, "holds its output open"},
+		"unprintable characters in the message": {`printf 'a\033[31mb\tc' >&2; exit 1`, berth.CodeNodeFailed, "a[31mb c"},
+		"much on standard error":                {`yes 'a long complaint' | head -c 1000000 >&2; printf '\nthe end' >&2; exit 1`, berth.CodeNodeFailed, "the end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

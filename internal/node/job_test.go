@@ -18,7 +18,7 @@ import (
 	"berth"
 )
 
-// does is a driver that calls a test's function.
+// does is a driver that calls a function of the test.
 type does func(ctx context.Context, in berth.JobInput) (string, error)
 
 func (d does) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
@@ -40,7 +40,7 @@ func environment(t *testing.T, slots int, d does) (*testsuite.TestActivityEnviro
 	return environmentOf(j), j, cut
 }
 
-// environmentOf is for one activity at a time.
+// environmentOf returns an environment that runs one activity at a time.
 func environmentOf(j *jobs) *testsuite.TestActivityEnvironment {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(slog.New(slog.DiscardHandler))
@@ -59,13 +59,13 @@ func TestJob_EachFailure_IsConverted(t *testing.T) {
 		final   bool
 		message string
 	}{
-		"done":                 {text: "hola"},
-		"as long as it may be": {text: strings.Repeat("x", berth.MaxSegmentBytes)},
-		"too long":             {text: strings.Repeat("x", berth.MaxSegmentBytes+1), kind: "node_failed", message: "the output of 65537 bytes exceeds the limit of 65536 bytes"},
-		"an invalid input":     {err: berth.Invalid("text", "is no text"), kind: "invalid", final: true, message: "is no text"},
-		"a failure":            {err: berth.Errorf(berth.CodeNodeFailed, "out of words").With(errors.New("secret")), kind: "node_failed", message: "out of words"},
-		"a model's failure":    {err: berth.Errorf(berth.CodeProviderUnavailable, "no model"), kind: "node_failed", message: "no model"},
-		"any other error":      {err: errors.New("boom"), kind: "node_failed", message: "boom"},
+		"done":              {text: "hola"},
+		"text at the limit": {text: strings.Repeat("x", berth.MaxSegmentBytes)},
+		"text too long":     {text: strings.Repeat("x", berth.MaxSegmentBytes+1), kind: "node_failed", message: "the output of 65537 bytes exceeds the limit of 65536 bytes"},
+		"an invalid input":  {err: berth.Invalid("text", "is not text"), kind: "invalid", final: true, message: "is not text"},
+		"a failure":         {err: berth.Errorf(berth.CodeNodeFailed, "out of words").With(errors.New("secret")), kind: "node_failed", message: "out of words"},
+		"a model's failure": {err: berth.Errorf(berth.CodeProviderUnavailable, "no model"), kind: "node_failed", message: "no model"},
+		"any other error":   {err: errors.New("boom"), kind: "node_failed", message: "boom"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

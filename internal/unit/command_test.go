@@ -18,12 +18,12 @@ const number = "861012345678"
 
 var quietLog = slog.New(slog.DiscardHandler)
 
-// console gives commands to a unit as its worker would.
+// console sends commands to a unit as its worker would.
 type console struct {
 	t        *testing.T
 	commands *commands
 	gate     *node.Gate
-	cut      context.CancelFunc // the link's end
+	cut      context.CancelFunc // ends the link
 }
 
 func newConsole(t *testing.T, d Driver) *console {
@@ -49,7 +49,7 @@ func (c *console) give(command string, in ...any) (*berth.UnitList, error) {
 	return &out, value.Get(&out)
 }
 
-// does is a command that has to be acknowledged.
+// does runs a command that must be acknowledged.
 func (c *console) does(command string, in any) {
 	c.t.Helper()
 	_, err := c.give(command, in)
@@ -67,7 +67,7 @@ func (c *console) refuses(command string, in any, why string) {
 	require.Contains(c.t, no.Message(), why)
 }
 
-// copies is what the unit lists, without its incarnation.
+// copies returns the conferences that the unit lists.
 func (c *console) copies() []berth.UnitCopy {
 	c.t.Helper()
 	list, err := c.give(berth.ActivityListConferences)
@@ -76,7 +76,7 @@ func (c *console) copies() []berth.UnitCopy {
 	return list.Conferences
 }
 
-func asked(conference string, epoch int64, startedAt time.Time) berth.UnitConference {
+func requested(conference string, epoch int64, startedAt time.Time) berth.UnitConference {
 	return berth.UnitConference{
 		ConferenceSpec: berth.ConferenceSpec{E164: number, EndAt: time.Now().Add(time.Hour), MaxParticipants: 5},
 		ConferenceID:   conference, Epoch: epoch, StartedAt: startedAt,
@@ -89,7 +89,7 @@ func listed(conference string, epoch int64, startedAt time.Time) []berth.UnitCop
 
 func release(epoch int64) berth.UnitRelease { return berth.UnitRelease{E164: number, Epoch: epoch} }
 
-// testCommands is the contract of docs/units.md, for every driver.
+// testCommands tests the contract of docs/units.md; every driver must pass it.
 func testCommands(t *testing.T, driver func(*testing.T) Driver) {
 	t.Helper()
 	early := time.Now().Add(-time.Minute).UTC().Truncate(time.Millisecond)
@@ -100,55 +100,55 @@ func testCommands(t *testing.T, driver func(*testing.T) Driver) {
 		for _, command := range []string{berth.ActivityCreateConference, berth.ActivityRecoverConference} {
 			c := newConsole(t, driver(t))
 			require.Empty(t, c.copies())
-			c.does(command, asked("c1", 3, early))
-			c.does(command, asked("c1", 3, early))
+			c.does(command, requested("c1", 3, early))
+			c.does(command, requested("c1", 3, early))
 			require.Equal(t, listed("c1", 3, early), c.copies())
 		}
 	})
 	t.Run("an earlier epoch is refused", func(t *testing.T) {
 		t.Parallel()
 		c := newConsole(t, driver(t))
-		c.does(berth.ActivityCreateConference, asked("c1", 3, early))
-		c.refuses(berth.ActivityCreateConference, asked("c1", 2, late), "later epoch 3")
-		c.refuses(berth.ActivityRecoverConference, asked("c0", 2, late), "later epoch 3")
-		c.refuses(berth.ActivityAdoptConference, asked("c1", 2, late), "later epoch 3")
+		c.does(berth.ActivityCreateConference, requested("c1", 3, early))
+		c.refuses(berth.ActivityCreateConference, requested("c1", 2, late), "later epoch 3")
+		c.refuses(berth.ActivityRecoverConference, requested("c0", 2, late), "later epoch 3")
+		c.refuses(berth.ActivityAdoptConference, requested("c1", 2, late), "later epoch 3")
 		require.Equal(t, listed("c1", 3, early), c.copies())
 	})
-	t.Run("a left-over copy is taken over by a later epoch", func(t *testing.T) {
+	t.Run("a later epoch takes over a stale copy", func(t *testing.T) {
 		t.Parallel()
 		c := newConsole(t, driver(t))
-		c.does(berth.ActivityCreateConference, asked("c1", 3, early))
-		c.does(berth.ActivityRecoverConference, asked("c1", 5, late))
+		c.does(berth.ActivityCreateConference, requested("c1", 3, early))
+		c.does(berth.ActivityRecoverConference, requested("c1", 5, late))
 		require.Equal(t, listed("c1", 5, late), c.copies())
 	})
-	t.Run("another conference's copy makes way", func(t *testing.T) {
+	t.Run("a new conference replaces the copy of another one", func(t *testing.T) {
 		t.Parallel()
 		c := newConsole(t, driver(t))
-		c.does(berth.ActivityCreateConference, asked("c1", 3, early))
-		c.does(berth.ActivityCreateConference, asked("c2", 4, late))
+		c.does(berth.ActivityCreateConference, requested("c1", 3, early))
+		c.does(berth.ActivityCreateConference, requested("c2", 4, late))
 		require.Equal(t, listed("c2", 4, late), c.copies())
 	})
-	t.Run("an adopted copy began when it began", func(t *testing.T) {
+	t.Run("an adopted copy keeps its start", func(t *testing.T) {
 		t.Parallel()
 		c := newConsole(t, driver(t))
-		c.does(berth.ActivityCreateConference, asked("c1", 3, early))
-		c.does(berth.ActivityAdoptConference, asked("c1", 6, late))
-		c.does(berth.ActivityAdoptConference, asked("c1", 6, late))
+		c.does(berth.ActivityCreateConference, requested("c1", 3, early))
+		c.does(berth.ActivityAdoptConference, requested("c1", 6, late))
+		c.does(berth.ActivityAdoptConference, requested("c1", 6, late))
 		require.Equal(t, listed("c1", 6, early), c.copies())
 	})
-	t.Run("what is not there is not adopted", func(t *testing.T) {
+	t.Run("a missing copy is not adopted", func(t *testing.T) {
 		t.Parallel()
 		c := newConsole(t, driver(t))
-		c.refuses(berth.ActivityAdoptConference, asked("c1", 6, late), "no copy of it")
-		c.does(berth.ActivityCreateConference, asked("c1", 3, early))
-		c.refuses(berth.ActivityAdoptConference, asked("c2", 6, late), "no copy of it")
+		c.refuses(berth.ActivityAdoptConference, requested("c1", 6, late), "no copy of it")
+		c.does(berth.ActivityCreateConference, requested("c1", 3, early))
+		c.refuses(berth.ActivityAdoptConference, requested("c2", 6, late), "no copy of it")
 		require.Equal(t, listed("c1", 3, early), c.copies())
 	})
-	t.Run("a release ends what is not later", func(t *testing.T) {
+	t.Run("a release ends only copies of the given or an earlier epoch", func(t *testing.T) {
 		t.Parallel()
 		c := newConsole(t, driver(t))
 		c.does(berth.ActivityReleaseConference, release(9))
-		c.does(berth.ActivityCreateConference, asked("c1", 3, early))
+		c.does(berth.ActivityCreateConference, requested("c1", 3, early))
 		c.does(berth.ActivityReleaseConference, release(2))
 		require.Len(t, c.copies(), 1)
 		c.does(berth.ActivityReleaseConference, release(3))
@@ -166,7 +166,7 @@ func testCommands(t *testing.T, driver func(*testing.T) Driver) {
 			"maxParticipants": func(in *berth.UnitConference) { in.MaxParticipants = -1 },
 			"end time":        func(in *berth.UnitConference) { in.EndAt = time.Now() },
 		} {
-			in := asked("c1", 1, early)
+			in := requested("c1", 1, early)
 			change(&in)
 			c.refuses(berth.ActivityCreateConference, in, why)
 			c.refuses(berth.ActivityRecoverConference, in, why)
@@ -190,10 +190,10 @@ func TestCommands_UnitRefuses_ReturnARefusal(t *testing.T) {
 	sim := simulated()
 	c := newConsole(t, sim)
 	sim.Fail(FaultRefuse)
-	c.refuses(berth.ActivityCreateConference, asked("c1", 1, time.Now()), "refused by a simulated fault")
+	c.refuses(berth.ActivityCreateConference, requested("c1", 1, time.Now()), "refused by a simulated fault")
 	require.Empty(t, sim.Copies())
 	sim.Fail(FaultNone)
-	c.does(berth.ActivityCreateConference, asked("c1", 1, time.Now()))
+	c.does(berth.ActivityCreateConference, requested("c1", 1, time.Now()))
 	sim.Fail(FaultRefuse)
 	c.does(berth.ActivityReleaseConference, release(1))
 }
@@ -206,7 +206,7 @@ func TestCommands_LinkLost_EndWithoutARefusal(t *testing.T) {
 	sim.Fail(FaultHalfDead)
 	ended := make(chan error, 2)
 	go func() {
-		_, err := c.give(berth.ActivityCreateConference, asked("c1", 1, time.Now()))
+		_, err := c.give(berth.ActivityCreateConference, requested("c1", 1, time.Now()))
 		ended <- err
 	}()
 	go func() {
@@ -230,7 +230,7 @@ func TestCommands_SameNumber_RunInOrder(t *testing.T) {
 	sim.Fail(FaultHalfDead)
 	ended := make(chan error, 2)
 	go func() {
-		_, err := c.give(berth.ActivityCreateConference, asked("c1", 1, time.Now()))
+		_, err := c.give(berth.ActivityCreateConference, requested("c1", 1, time.Now()))
 		ended <- err
 	}()
 	require.Eventually(t, func() bool { return len(c.commands.locks[stripe(number, len(c.commands.locks))]) == 1 }, 20*time.Second, time.Millisecond)

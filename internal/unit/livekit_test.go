@@ -31,25 +31,25 @@ func TestCommands_LiveKit_FollowTheEpochs(t *testing.T) {
 	})
 }
 
-// Rooms carry what there is to know: another agent of the same unit finds everything.
+// The rooms hold all state: another agent of the same unit finds the same copies.
 func TestLiveKit_AgentRestarts_RoomsKeepTheirEpochs(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)
 	before := liveKitOf(t, server, "u1")
 	begun := time.Now().UTC().Truncate(time.Millisecond)
-	newConsole(t, before).does(berth.ActivityCreateConference, asked("c1", 3, begun))
-	was, err := before.Incarnation(t.Context())
+	newConsole(t, before).does(berth.ActivityCreateConference, requested("c1", 3, begun))
+	previous, err := before.Incarnation(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, berth.NodeSpec{ID: "u1", Kind: berth.NodeMedia, Incarnation: was}.Validate())
+	require.NoError(t, berth.NodeSpec{ID: "u1", Kind: berth.NodeMedia, Incarnation: previous}.Validate())
 
 	after := newConsole(t, liveKitOf(t, server, "u1"))
-	require.Equal(t, was, after.commands.incarnation)
+	require.Equal(t, previous, after.commands.incarnation)
 	require.Equal(t, listed("c1", 3, begun), after.copies())
 
 	other := newConsole(t, liveKitOf(t, server, "u2"))
-	require.NotEqual(t, was, other.commands.incarnation)
+	require.NotEqual(t, previous, other.commands.incarnation)
 	require.Empty(t, other.copies())
-	other.refuses(berth.ActivityCreateConference, asked("c1", 4, begun), "not the unit's")
+	other.refuses(berth.ActivityCreateConference, requested("c1", 4, begun), "not the unit's")
 	other.does(berth.ActivityReleaseConference, release(9))
 	require.Len(t, after.copies(), 1)
 }
@@ -58,7 +58,7 @@ func TestLiveKit_EmptyRoom_StaysUntilTheEndTime(t *testing.T) { // C6
 	t.Parallel()
 	server := testlivekit.Start(t)
 	d := liveKitOf(t, server, "u1")
-	newConsole(t, d).does(berth.ActivityRecoverConference, asked("c1", 3, time.Now()))
+	newConsole(t, d).does(berth.ActivityRecoverConference, requested("c1", 3, time.Now()))
 	var out struct {
 		Rooms []struct {
 			EmptyTimeout     float64 `json:"empty_timeout"`
@@ -79,11 +79,11 @@ func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 	d := liveKitOf(t, server, "u1")
 	l := alive(t, d, func(o *Options) { o.UnreachableAfter = time.Second })
 	first := l.member()
-	newConsole(t, d).does(berth.ActivityCreateConference, asked("c1", 3, time.Now()))
+	newConsole(t, d).does(berth.ActivityCreateConference, requested("c1", 3, time.Now()))
 
-	// A suspended server is lost; resumed, it is the same run with all its rooms.
+	// A suspended server is unreachable. When it is resumed, it is the same run with all its rooms.
 	server.Pause()
-	require.ErrorIs(t, first.over(t), errUnreachable)
+	require.ErrorIs(t, first.linkEnd(t), errUnreachable)
 	server.Continue()
 	second := l.member()
 	require.Equal(t, first.Spec.Incarnation, second.Spec.Incarnation)
@@ -91,7 +91,7 @@ func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 
 	// A restarted server has no rooms.
 	server.Restart()
-	require.Error(t, second.over(t))
+	require.Error(t, second.linkEnd(t))
 	third := l.member()
 	require.NotEqual(t, second.Spec.Incarnation, third.Spec.Incarnation)
 	require.Greater(t, third.Spec.Incarnation.StartedAt, second.Spec.Incarnation.StartedAt)
@@ -99,7 +99,7 @@ func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 
 	// The unit waits for a killed server.
 	server.Kill()
-	require.ErrorIs(t, third.over(t), errUnreachable)
+	require.ErrorIs(t, third.linkEnd(t), errUnreachable)
 	server.Restart()
 	require.NotEqual(t, third.Spec.Incarnation, l.member().Spec.Incarnation)
 }
@@ -121,36 +121,36 @@ func TestLiveKit_Participants_AreTheLiveInformation(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)
 	d := liveKitOf(t, server, "u1")
-	newConsole(t, d).does(berth.ActivityCreateConference, asked("c1", 3, time.Now()))
+	newConsole(t, d).does(berth.ActivityCreateConference, requested("c1", 3, time.Now()))
 	empty, err := d.Live(t.Context(), number)
 	require.NoError(t, err)
 	require.JSONEq(t, `[]`, string(empty["participants"]))
 
-	ctx, hangUp := context.WithCancel(t.Context())
-	defer hangUp()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
 	join(ctx, t, server, "anna")
-	var people []struct {
+	var participants []struct {
 		Identity string    `json:"identity"`
 		State    string    `json:"state"`
 		JoinedAt time.Time `json:"joinedAt"`
 	}
 	require.Eventually(t, func() bool {
 		now, err := d.Live(t.Context(), number)
-		if err != nil || json.Unmarshal(now["participants"], &people) != nil {
+		if err != nil || json.Unmarshal(now["participants"], &participants) != nil {
 			return false
 		}
-		return len(people) == 1 && string(now["participantCount"]) == "1"
+		return len(participants) == 1 && string(now["participantCount"]) == "1"
 	}, 20*time.Second, 10*time.Millisecond)
-	require.Equal(t, "anna", people[0].Identity)
-	require.NotEmpty(t, people[0].State)
-	require.WithinDuration(t, time.Now(), people[0].JoinedAt, time.Minute)
+	require.Equal(t, "anna", participants[0].Identity)
+	require.NotEmpty(t, participants[0].State)
+	require.WithinDuration(t, time.Now(), participants[0].JoinedAt, time.Minute)
 	require.Eventually(t, func() bool {
 		_, copies, err := d.List(t.Context())
 		return err == nil && len(copies) == 1 && copies[0].Participants == 1
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// join opens the signal connection of a participant, who stays until ctx ends or LiveKit misses the media.
+// join opens the signal connection of a participant, which stays until ctx ends or LiveKit times out without media.
 func join(ctx context.Context, t *testing.T, s *testlivekit.Server, identity string) {
 	t.Helper()
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
@@ -160,7 +160,7 @@ func join(ctx context.Context, t *testing.T, s *testlivekit.Server, identity str
 	c, _, err := websocket.Dial(ctx, strings.Replace(s.URL(), "http", "ws", 1)+"/rtc?protocol=15&auto_subscribe=1&access_token="+token, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.CloseNow() })
-	_, _, err = c.Read(ctx) // its welcome
+	_, _, err = c.Read(ctx) // the join response
 	require.NoError(t, err)
 }
 
@@ -196,13 +196,13 @@ func TestLiveKit_WrongKey_FailsPermanently(t *testing.T) {
 	}
 }
 
-// Nothing was begun on a server that is not there: another unit may take the conference at once.
+// An unreachable server has started nothing, so another unit may run the conference immediately.
 func TestLiveKit_ServerUnreachable_RefusesCommands(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)
 	c := newConsole(t, liveKitOf(t, server, "u1"))
 	server.Kill()
-	c.refuses(berth.ActivityCreateConference, asked("c1", 1, time.Now()), "is unreachable")
+	c.refuses(berth.ActivityCreateConference, requested("c1", 1, time.Now()), "is unreachable")
 	_, err := c.commands.driver.(*LiveKit).api.create(t.Context(), createRoom{Name: number})
 	var no *Refusal
 	require.ErrorAs(t, err, &no)

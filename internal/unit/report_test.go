@@ -54,7 +54,7 @@ func (p *fakeProxy) ReportConference(_ context.Context, e164 string, in berth.Co
 	return err
 }
 
-func (p *fakeProxy) answers(err error) { p.do(func(s *proxyState) { s.answer = err }) }
+func (p *fakeProxy) reply(err error) { p.do(func(s *proxyState) { s.answer = err }) }
 
 // take waits for n reports and removes them.
 func (p *fakeProxy) take(n int) (out []report) {
@@ -137,7 +137,7 @@ func TestReporter_NewEpoch_ReportsAllAgain(t *testing.T) {
 	again := p.take(1)[0]
 	isLive(t, again, true, `{"participantCount":1,"simulated":true}`)
 	require.Equal(t, int64(4), again.Epoch)
-	r.generation.Store(8) // registered anew
+	r.generation.Store(8) // registered again
 	again = p.take(1)[0]
 	require.True(t, again.Full)
 	require.Equal(t, int64(8), again.Generation)
@@ -169,17 +169,17 @@ func TestReporter_Requested_ReportsAllAgain(t *testing.T) { // C18
 	for _, one := range p.take(2) {
 		require.True(t, one.Full)
 	}
-	r.repeat([]string{"49301"}) // nothing of it is here
+	r.repeat([]string{"49301"}) // the unit has no copy of it
 	p.quiet(r)
 }
 
 func TestReporter_ProxyWasUnavailable_ReportsAllAgain(t *testing.T) { // C19
 	t.Parallel()
 	for name, away := range map[string]error{
-		"no answer": errors.New("connection refused"),
-		"an error":  &client.Problem{Status: http.StatusServiceUnavailable},
-		"too many":  &client.Problem{Status: http.StatusTooManyRequests},
-		"no token":  &client.Problem{Status: http.StatusUnauthorized},
+		"no response": errors.New("connection refused"),
+		"an error":    &client.Problem{Status: http.StatusServiceUnavailable},
+		"too many":    &client.Problem{Status: http.StatusTooManyRequests},
+		"no token":    &client.Problem{Status: http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -190,7 +190,7 @@ func TestReporter_ProxyWasUnavailable_ReportsAllAgain(t *testing.T) { // C19
 			sim.Put(other)
 			_, p := reporting(t, sim)
 			p.take(2)
-			p.answers(away)
+			p.reply(away)
 			sim.Put(runs(3, 2))
 			var before int
 			p.do(func(s *proxyState) { before = s.calls })
@@ -198,8 +198,8 @@ func TestReporter_ProxyWasUnavailable_ReportsAllAgain(t *testing.T) { // C19
 				p.do(func(s *proxyState) { tried = s.calls > before+2 })
 				return tried
 			}, 20*time.Second, time.Millisecond)
-			sim.End(other.E164) // it vanishes meanwhile, and the unit removes it
-			p.answers(nil)
+			sim.End(other.E164) // it ends during the outage, and the unit removes it
+			p.reply(nil)
 			seen := map[string]report{}
 			require.Eventually(t, func() bool {
 				p.do(func(s *proxyState) {
@@ -223,14 +223,14 @@ func TestReporter_StaleCopy_StopsReporting(t *testing.T) { // C20
 			sim.Put(runs(3, 1))
 			r, p := reporting(t, sim)
 			p.take(1)
-			p.answers(&client.Problem{Status: status})
+			p.reply(&client.Problem{Status: status})
 			sim.Put(runs(3, 2))
 			const calls = 1 + 1 + maxRefusals
 			require.Eventually(t, func() (tried bool) {
 				p.do(func(s *proxyState) { tried = s.calls == calls })
 				return tried
 			}, 20*time.Second, time.Millisecond)
-			p.answers(nil)
+			p.reply(nil)
 			sim.Put(runs(3, 3))
 			require.Never(t, func() (more bool) {
 				p.do(func(s *proxyState) { more = s.calls > calls })
@@ -242,18 +242,18 @@ func TestReporter_StaleCopy_StopsReporting(t *testing.T) { // C20
 	}
 }
 
-// The word of an adopted copy may come before that of its conference.
+// The report of an adopted copy may arrive before the conference's new state.
 func TestReporter_RefusedBriefly_RepeatsTheReport(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	_, p := reporting(t, sim)
-	p.answers(&client.Problem{Status: http.StatusConflict})
+	p.reply(&client.Problem{Status: http.StatusConflict})
 	sim.Put(runs(3, 2))
 	require.Eventually(t, func() (tried bool) {
 		p.do(func(s *proxyState) { tried = s.calls > 1 })
 		return tried
 	}, 20*time.Second, time.Millisecond)
-	p.answers(nil)
+	p.reply(nil)
 	isLive(t, p.take(1)[0], true, `{"participantCount":2,"simulated":true}`)
 }
 
@@ -263,13 +263,13 @@ func TestReporter_ReportInvalid_IsNotRepeated(t *testing.T) {
 	sim.Put(runs(3, 1))
 	r, p := reporting(t, sim)
 	p.take(1)
-	p.answers(&client.Problem{Status: http.StatusUnprocessableEntity})
+	p.reply(&client.Problem{Status: http.StatusUnprocessableEntity})
 	sim.Put(runs(3, 2))
 	require.Eventually(t, func() (tried bool) {
 		p.do(func(s *proxyState) { tried = s.calls == 2 })
 		return tried
 	}, 20*time.Second, time.Millisecond)
-	p.answers(nil)
+	p.reply(nil)
 	p.quiet(r)
 	sim.Put(runs(3, 3))
 	isLive(t, p.take(1)[0], false, `{"participantCount":3}`)
@@ -295,7 +295,7 @@ func TestReporter_ReleaseOrLostServer_ReportsNoEnd(t *testing.T) {
 	sim.Put(runs(3, 1))
 	r, p := reporting(t, sim)
 	p.take(1)
-	sim.do(func(st *simState) { // no list in between
+	sim.do(func(st *simState) { // no list is read between the two changes
 		delete(st.copies, number)
 		r.released(number)
 	})

@@ -18,10 +18,10 @@ import (
 type membership struct {
 	node.Options
 	ctx context.Context
-	end chan error // what it ends with, besides by its context
+	end chan error // error with which it ends, unless its context ends first
 }
 
-// life is a unit whose time as a node is a test's.
+// life is a running unit whose node a test controls.
 type life struct {
 	t       *testing.T
 	stop    context.CancelFunc
@@ -58,7 +58,7 @@ func alive(t *testing.T, d Driver, change ...func(*Options)) *life {
 	go func() { l.ended <- u.run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		_ = l.end() // what it ended with is the test's own matter
+		_ = l.end() // tests that expect an error check it themselves
 	})
 	return l
 }
@@ -75,7 +75,7 @@ func (l *life) end() error {
 	}
 }
 
-// member waits for the next time that the unit is a node.
+// member waits for the next run of the unit as a node.
 func (l *life) member() *membership {
 	l.t.Helper()
 	select {
@@ -87,8 +87,8 @@ func (l *life) member() *membership {
 	}
 }
 
-// over waits for the end of the link and answers why.
-func (m *membership) over(t *testing.T) error {
+// linkEnd waits for the end of the link and returns its cause.
+func (m *membership) linkEnd(t *testing.T) error {
 	t.Helper()
 	select {
 	case <-m.ctx.Done():
@@ -116,7 +116,7 @@ func TestUnit_ServerRestartsQuickly_LinkIsLost(t *testing.T) { // C14
 	l := alive(t, sim)
 	first := l.member()
 	sim.Restart()
-	require.ErrorIs(t, first.over(t), errRestarted)
+	require.ErrorIs(t, first.linkEnd(t), errRestarted)
 	second := l.member()
 	require.NotEqual(t, first.Spec.Incarnation, second.Spec.Incarnation)
 	require.Greater(t, second.Spec.Incarnation.StartedAt, first.Spec.Incarnation.StartedAt)
@@ -129,7 +129,7 @@ func TestUnit_UnresponsiveFault_ReturnsWithItsConferences(t *testing.T) {
 	first := l.member()
 	sim.Put(runs(1, 0))
 	sim.Fail(FaultSilent)
-	require.ErrorIs(t, first.over(t), node.ErrKeepRegistration, "it does not withdraw")
+	require.ErrorIs(t, first.linkEnd(t), node.ErrKeepRegistration, "it does not withdraw")
 	sim.Fail(FaultNone)
 	require.Equal(t, first.Spec.Incarnation, l.member().Spec.Incarnation)
 	require.Len(t, sim.Copies(), 1)
@@ -149,18 +149,18 @@ func TestUnit_Stopped_WithdrawsOnlyOnRequest(t *testing.T) {
 		l := alive(t, simulated(), func(o *Options) { o.WithdrawOnStop = leave })
 		m := l.member()
 		l.stop()
-		require.Equal(t, !leave, errors.Is(m.over(t), node.ErrKeepRegistration))
+		require.Equal(t, !leave, errors.Is(m.linkEnd(t), node.ErrKeepRegistration))
 		require.NoError(t, l.end())
 	}
 }
 
-// away is a media server that does not answer while it is told so.
-type away struct {
+// switchable is a media server whose probes return an error that the test sets.
+type switchable struct {
 	*Sim
-	err chan error // has one
+	err chan error // always holds one value, nil while the server is reachable
 }
 
-func (a *away) Incarnation(ctx context.Context) (berth.Incarnation, error) {
+func (a *switchable) Incarnation(ctx context.Context) (berth.Incarnation, error) {
 	err := <-a.err
 	a.err <- err
 	if err != nil {
@@ -169,29 +169,29 @@ func (a *away) Incarnation(ctx context.Context) (berth.Incarnation, error) {
 	return a.Sim.Incarnation(ctx)
 }
 
-func (a *away) becomes(err error) {
+func (a *switchable) set(err error) {
 	<-a.err
 	a.err <- err
 }
 
 func TestUnit_ServerUnreachable_LinkIsLostAfterTheLimit(t *testing.T) {
 	t.Parallel()
-	server := &away{simulated(), make(chan error, 1)}
+	server := &switchable{simulated(), make(chan error, 1)}
 	server.err <- errors.New("refused")
 	l := alive(t, server)
-	server.becomes(nil)
+	server.set(nil)
 	m := l.member()
-	server.becomes(errors.New("refused"))
+	server.set(errors.New("refused"))
 	begun := time.Now()
-	require.ErrorIs(t, m.over(t), errUnreachable)
+	require.ErrorIs(t, m.linkEnd(t), errUnreachable)
 	require.GreaterOrEqual(t, time.Since(begun), 350*time.Millisecond)
-	server.becomes(nil)
-	require.Equal(t, m.Spec.Incarnation, l.member().Spec.Incarnation, "the same run is back")
+	server.set(nil)
+	require.Equal(t, m.Spec.Incarnation, l.member().Spec.Incarnation, "the same run of the media server")
 }
 
 func TestUnit_WrongSettingsAtStart_Fails(t *testing.T) {
 	t.Parallel()
-	server := &away{simulated(), make(chan error, 1)}
+	server := &switchable{simulated(), make(chan error, 1)}
 	server.err <- &Misconfigured{"wrong key"}
 	require.ErrorContains(t, alive(t, server).end(), "wrong key")
 
