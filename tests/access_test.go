@@ -19,10 +19,10 @@ func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 	s.engine("e", 1, false)
 	s.media("u", 1)
 	alice := s.session("alice", "s1")
-	open, over := alice.submit("", 0, ""), client.Dispatch{}
-	s.eventually("a turn to be over", func() (ok bool) {
+	open, ended := alice.submit("", 0, ""), client.Dispatch{}
+	s.eventually("a turn to have ended", func() (ok bool) {
 		var err error
-		over, err = alice.Dispatch(t.Context(), alice.id, jobSpec("over", berth.FinalizeManual))
+		ended, err = alice.Dispatch(t.Context(), alice.id, jobSpec("over", berth.FinalizeManual))
 		return err == nil
 	})
 	asset, err := alice.Upload(t.Context(), "note.txt", []byte("mine"))
@@ -48,9 +48,9 @@ func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 		unknown      string
 		status       int
 	}{
-		"turn":                 {method: "GET", path: "/v1/turns/{id}", ids: []string{open.TurnID, over.TurnID}},
-		"turn to end":          {method: "POST", path: "/v1/turns/{id}/finalize", body: func(string) any { return map[string]any{} }, ids: []string{open.TurnID, over.TurnID}},
-		"turn for a job":       {method: "POST", path: "/v1/sessions/s2/jobs", body: func(id string) any { return job(id, "") }, ids: []string{open.TurnID, over.TurnID}},
+		"turn":                 {method: "GET", path: "/v1/turns/{id}", ids: []string{open.TurnID, ended.TurnID}},
+		"turn to end":          {method: "POST", path: "/v1/turns/{id}/finalize", body: func(string) any { return map[string]any{} }, ids: []string{open.TurnID, ended.TurnID}},
+		"turn for a job":       {method: "POST", path: "/v1/sessions/s2/jobs", body: func(id string) any { return job(id, "") }, ids: []string{open.TurnID, ended.TurnID}},
 		"session":              {method: "GET", path: "/v1/sessions/{id}", ids: []string{"s1"}},
 		"session for a job":    {method: "POST", path: "/v1/sessions/{id}/jobs", body: func(string) any { return job("", "") }, ids: []string{"s1"}},
 		"session events":       {method: "GET", path: "/v1/sessions/{id}/events", ids: []string{"s1"}},

@@ -43,7 +43,8 @@ type testJob struct {
 	answer chan error
 }
 
-// testNode is a translating node in the test's process. It completes jobs immediately, or, while held, when the test sends an answer.
+// testNode is a translating node in the test's process. It completes jobs immediately or, while held,
+// when the test sends an answer.
 type testNode struct {
 	id   string
 	held atomic.Bool
@@ -97,7 +98,7 @@ func (s *stack) testNode(id string, slots int) *testNode {
 		API: s.user("nodes", "node"), Temporal: s.temporal(), Driver: d, Drain: time.Second, Logger: slog.New(slog.DiscardHandler),
 	}
 	var running sync.WaitGroup
-	running.Go(func() { _ = node.Run(ctx, options) }) // how it ends is seen by what it did
+	running.Go(func() { _ = node.Run(ctx, options) }) // its effects show how it ended
 	s.tb.Cleanup(func() { stop(); running.Wait() })
 	s.awaitNode(id)
 	return d
@@ -112,17 +113,17 @@ func (s *stack) translator(id string, args ...string) *process {
 	return p
 }
 
-// engine is a node of the test's own: it polls its queue and does what the executor's name says.
+// engine is a node in the test's process. It polls its queue and behaves as the executor's name says.
 type engine struct {
 	s          *stack
 	scripts    *lua.Scripts
 	spec       berth.NodeSpec
 	generation int64
 	started    chan berth.ExecuteInput
-	finish     chan struct{} // lets one "wait" end
+	finish     chan struct{} // each value ends one "wait"
 }
 
-// poll has the node take what is sent to its generation; to an older one it still answers for what it took.
+// poll starts a worker for the queue of the current generation. Workers of earlier generations still finish their activities.
 func (e *engine) poll() {
 	e.s.tb.Helper()
 	w := worker.New(e.s.temporal(), berth.NodeTaskQueue(e.spec.ID, e.generation), worker.Options{DisableWorkflowWorker: true})
@@ -131,7 +132,7 @@ func (e *engine) poll() {
 	e.s.tb.Cleanup(w.Stop)
 }
 
-// register makes the node known, as a new generation where Redis does not know it.
+// register registers the node, as a new generation if Redis does not know it.
 func (e *engine) register() {
 	e.s.tb.Helper()
 	r, err := e.scripts.RegisterNode(context.Background(), e.spec, lua.Registration{Previous: e.generation})
@@ -164,7 +165,7 @@ func (e *engine) execute(ctx context.Context, in berth.ExecuteInput) (berth.Exec
 	}
 }
 
-// slots is how many slots of the node are held.
+// slots returns how many slots of the node are held, -1 if Redis cannot be read.
 func (e *engine) slots() int {
 	n, err := e.scripts.ReadNodes(context.Background(), e.spec.ID)
 	if err != nil {
@@ -173,7 +174,7 @@ func (e *engine) slots() int {
 	return n[e.spec.ID].Leases
 }
 
-// engine registers a node of so many slots for the executors of these tests, and polls unless it is mute.
+// engine registers a node with the given number of slots for the executors of these tests, and polls unless it is mute.
 func (s *stack) engine(id string, slots int, mute bool) *engine {
 	s.tb.Helper()
 	e := &engine{
@@ -197,7 +198,7 @@ func (m *media) setParticipants(c berth.Conference, n int) {
 	})
 }
 
-// media is a media unit in a process of its own, with a simulated media server.
+// media is a media unit in its own process, with a simulated media server.
 type media struct {
 	*process
 	s       *stack
@@ -214,7 +215,7 @@ func (m *media) run(slots int, args ...string) {
 	m.s.awaitNode(m.id)
 }
 
-// ask asks the simulated media server for something, and answers the numbers that it runs.
+// ask sends a request to the simulated media server and returns the epochs of the conferences that it runs, by number.
 func (m *media) ask(method, path string, body any) (runs map[string]int64) {
 	m.s.tb.Helper()
 	b, err := json.Marshal(body)
@@ -225,10 +226,10 @@ func (m *media) ask(method, path string, body any) (runs map[string]int64) {
 	require.NoError(m.s.tb, err)
 	defer func() { _ = res.Body.Close() }()
 	require.Equal(m.s.tb, http.StatusOK, res.StatusCode)
-	var is struct{ Conferences []unit.Copy }
-	require.NoError(m.s.tb, json.NewDecoder(res.Body).Decode(&is))
+	var current struct{ Conferences []unit.Copy }
+	require.NoError(m.s.tb, json.NewDecoder(res.Body).Decode(&current))
 	runs = map[string]int64{}
-	for _, c := range is.Conferences {
+	for _, c := range current.Conferences {
 		runs[c.E164] = c.Epoch
 	}
 	return runs
@@ -245,7 +246,7 @@ func (s *stack) media(id string, slots int, args ...string) *media {
 	return m
 }
 
-// watched is a media unit in the test's process that notes what its media server is asked for.
+// observedUnit is a media unit in the test's process that records the calls of its media server.
 type observedUnit struct {
 	*unit.Sim
 	running, peak atomic.Int64
@@ -262,7 +263,7 @@ func (w *observedUnit) Create(ctx context.Context, c berth.UnitConference) error
 	return w.Sim.Create(ctx, c)
 }
 
-// watch starts a unit whose commands take so long.
+// observedUnit starts a unit whose commands take the given time.
 func (s *stack) observedUnit(id string, slots int, delay time.Duration) *observedUnit {
 	s.tb.Helper()
 	incarnation, err := node.NewIncarnation()
@@ -274,13 +275,13 @@ func (s *stack) observedUnit(id string, slots int, delay time.Duration) *observe
 		API:  s.user("units", "node"), Temporal: s.temporal(), Driver: w, Logger: slog.New(slog.DiscardHandler),
 	}
 	var running sync.WaitGroup
-	running.Go(func() { _ = unit.Run(ctx, options) }) // how it ends is seen by what it did
+	running.Go(func() { _ = unit.Run(ctx, options) }) // its effects show how it ended
 	s.tb.Cleanup(func() { stop(); running.Wait() })
 	s.awaitNode(id)
 	return w
 }
 
-// hall is a media unit in a process of its own, beside a LiveKit server.
+// liveKitUnit is a media unit in its own process, beside a LiveKit server.
 type liveKitUnit struct {
 	*process
 	*testlivekit.Server
@@ -289,7 +290,7 @@ type liveKitUnit struct {
 	rooms *unit.LiveKit
 }
 
-// epochs asks the LiveKit server which conferences have a room there, and under which epoch; nothing when it does not answer.
+// epochs returns the epochs of the conferences that have a room on the LiveKit server, by number; nil if it does not respond.
 func (h *liveKitUnit) epochs() map[string]int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -35,10 +35,10 @@ func TestUnit_APIKilled_ConferencesStay(t *testing.T) {
 		return false
 	})
 	s.startAPI()
-	for _, was := range []berth.Conference{c, frail} {
-		is := m.await(was.E164, "open", ofStatus(berth.ConferenceOpen))
-		require.Equal(t, was.Owner, is.Owner)
-		require.Len(t, is.Segments, 1)
+	for _, previous := range []berth.Conference{c, frail} {
+		current := m.await(previous.E164, "open", ofStatus(berth.ConferenceOpen))
+		require.Equal(t, previous.Owner, current.Owner)
+		require.Len(t, current.Segments, 1)
 	}
 	require.Equal(t, map[string]int64{c.E164: c.Owner.Epoch, frail.E164: frail.Owner.Epoch}, u1.runs())
 }
@@ -54,7 +54,7 @@ func TestTurn_APIKilled_JobsComplete(t *testing.T) {
 	s.api.kill()
 	from, err := s.redis().Time(t.Context()).Result()
 	require.NoError(t, err)
-	s.eventually("the turn's time to be over", func() bool {
+	s.eventually("the turn's timeout to pass", func() bool {
 		now, err := s.redis().Time(t.Context()).Result()
 		return err == nil && now.Sub(from) > 2*timeout
 	})

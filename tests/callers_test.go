@@ -47,7 +47,7 @@ func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string
 	return acc
 }
 
-// seen is what one reader saw of a task's stream.
+// seen has what one reader received of a task's stream.
 type seen struct {
 	events   []client.StreamEvent
 	text     string // of tokens since the last reset
@@ -84,7 +84,7 @@ func (s *seen) count(typ berth.EventType) (n int) {
 	return n
 }
 
-// watch follows a task to its end. each, if any, may look at every event as it comes.
+// watch follows a task to its end. each, if set, is called with every event.
 func watch(tb testing.TB, c *client.Client, id string, each func(*seen)) *seen {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
@@ -101,7 +101,7 @@ func watch(tb testing.TB, c *client.Client, id string, each func(*seen)) *seen {
 	return s
 }
 
-// submitAfterPause submits a segment, and retries it after the pause that a refusal asks for.
+// submitAfterPause submits a segment, and retries it after the pause that a refusal requests.
 func (c *session) submitAfterPause(turn string, index int) client.Dispatch {
 	c.s.tb.Helper()
 	deadline := time.After(maxWait)
@@ -131,7 +131,7 @@ type session struct {
 	all    []client.SessionEvent
 }
 
-// submit submits a segment and retries it while the API asks for that.
+// submit submits a segment and retries it while the API requests that.
 func (c *session) submit(turn string, index int, f berth.Finalize) client.Dispatch {
 	c.s.tb.Helper()
 	var out client.Dispatch
@@ -223,7 +223,7 @@ func (s *stack) session(user, id string) *session {
 	return c
 }
 
-// jobSpec is a segment that begins a turn.
+// jobSpec returns a segment that begins a turn.
 func jobSpec(requestID string, f berth.Finalize) client.JobSpec {
 	return client.JobSpec{RequestID: requestID, Segment: client.Segment{Text: "hello"}, Finalize: f}
 }
@@ -260,35 +260,35 @@ func submit(t *testing.T, c temporalclient.Client, id, executor string, set ...f
 	return reply, err
 }
 
-// ended waits for the execution's end and answers it, however it ended.
-func ended(t *testing.T, c temporalclient.Client, id string) (is berth.Execution) {
+// ended waits for the execution's end and returns the execution, with any outcome.
+func ended(t *testing.T, c temporalclient.Client, id string) (current berth.Execution) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
-	err := c.GetWorkflow(ctx, workflows.ExecutionWorkflowID(id), "").Get(ctx, &is)
+	err := c.GetWorkflow(ctx, workflows.ExecutionWorkflowID(id), "").Get(ctx, &current)
 	var app *temporal.ApplicationError
 	var canceled *temporal.CanceledError
 	switch {
 	case errors.As(err, &app):
-		require.NoError(t, app.Details(&is))
+		require.NoError(t, app.Details(&current))
 	case errors.As(err, &canceled):
-		require.NoError(t, canceled.Details(&is))
+		require.NoError(t, canceled.Details(&current))
 	default:
 		require.NoError(t, err)
 	}
-	return is
+	return current
 }
 
-func executionStatus(t *testing.T, c temporalclient.Client, id string) (is berth.Execution) {
+func executionStatus(t *testing.T, c temporalclient.Client, id string) (current berth.Execution) {
 	t.Helper()
 	v, err := c.QueryWorkflow(t.Context(), workflows.ExecutionWorkflowID(id), "", workflows.QueryExecution)
 	if err == nil {
-		require.NoError(t, v.Get(&is))
+		require.NoError(t, v.Get(&current))
 	}
-	return is
+	return current
 }
 
-// meeting is a client's conferences.
+// conferences is a client that creates and observes conferences.
 type conferences struct {
 	*client.Client
 	s *stack
@@ -303,7 +303,7 @@ func (m *conferences) open(e164 string, set ...func(*client.ConferenceSpec)) cli
 		f(&spec)
 	}
 	var made client.Conference
-	m.s.eventually(e164+" to be created", func() (ok bool) { // units and Redis may be new
+	m.s.eventually(e164+" to be created", func() (ok bool) { // units and Redis may not be ready yet
 		var err error
 		made, err = m.CreateConference(context.Background(), spec)
 		return err == nil
@@ -311,13 +311,13 @@ func (m *conferences) open(e164 string, set ...func(*client.ConferenceSpec)) cli
 	return made
 }
 
-// until waits until the conference is as it should be.
-func (m *conferences) await(e164, what string, is func(berth.Conference) bool) (c berth.Conference) {
+// await waits until the conference meets the condition.
+func (m *conferences) await(e164, what string, matches func(berth.Conference) bool) (c berth.Conference) {
 	m.s.tb.Helper()
 	m.s.eventually(e164+" to be "+what, func() bool {
 		got, err := m.Conference(context.Background(), e164, "")
 		c = got.Conference
-		return err == nil && is(c)
+		return err == nil && matches(c)
 	})
 	return c
 }
@@ -345,7 +345,7 @@ func (m *conferences) awaitEnd(e164, name string) {
 	m.s.saveHistory(name, id)
 }
 
-// attended waits until the data proxy has so many participants.
+// awaitParticipants waits until the data proxy has the given number of participants, and returns the basic data.
 func (m *conferences) awaitParticipants(e164 string, n int) (basic json.RawMessage) {
 	m.s.tb.Helper()
 	m.s.eventually(e164+" to be attended", func() bool {

@@ -28,10 +28,10 @@ func TestCLI_ConferenceCommands_ShowTheLifeCycle(t *testing.T) {
 	require.Contains(t, s.runCLI(false, "conference", "create", number), "the number has another conference")
 	require.Contains(t, s.runCLI(false, "conference", "get", "8650000002"), "conference not found")
 
-	var is berth.Conference
-	require.NoError(t, json.Unmarshal([]byte(s.runCLI(true, "conference", "get", number)), &is))
-	require.Equal(t, berth.ConferenceOpen, is.Status)
-	require.Equal(t, 7, is.MaxParticipants)
+	var current berth.Conference
+	require.NoError(t, json.Unmarshal([]byte(s.runCLI(true, "conference", "get", number)), &current))
+	require.Equal(t, berth.ConferenceOpen, current.Status)
+	require.Equal(t, 7, current.MaxParticipants)
 	list := s.runCLI(true, "conference", "list", "--unit", "u1", "--status", "open")
 	require.Regexp(t, `^NUMBER +STATUS +UNIT +EPOCH +ENDS +TITLE\n`, list)
 	require.Regexp(t, `(?m)^`+number+` +open +u1 +1 +\d\d:\d\d:\d\d +all hands$`, list)
@@ -53,13 +53,13 @@ func TestCLI_ConferenceCommands_ShowTheLifeCycle(t *testing.T) {
 	<-watch.done
 	require.True(t, watch.cmd.ProcessState.Success())
 
-	is = berth.Conference{}
-	require.NoError(t, json.Unmarshal([]byte(s.runCLI(true, "conference", "get", number)), &is))
-	require.Equal(t, berth.EndReleased, is.End)
+	current = berth.Conference{}
+	require.NoError(t, json.Unmarshal([]byte(s.runCLI(true, "conference", "get", number)), &current))
+	require.Equal(t, berth.EndReleased, current.End)
 	again := s.runCLI(true, "conference", "create", number)
 	require.Contains(t, again, "open on u2")
 	var earlier berth.Conference
-	require.NoError(t, json.Unmarshal([]byte(s.runCLI(true, "conference", "get", number, "--id", is.ID)), &earlier))
-	require.Equal(t, is, earlier)
+	require.NoError(t, json.Unmarshal([]byte(s.runCLI(true, "conference", "get", number, "--id", current.ID)), &earlier))
+	require.Equal(t, current, earlier)
 	t.Logf("watch:\n%s", watch.output())
 }

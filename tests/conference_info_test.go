@@ -28,14 +28,14 @@ func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 	u2 := s.media("u2", 5)
 	u1.fail(unit.FaultSilent)
 	moved := m.await(c.E164, "on u2", on("u2"))
-	require.JSONEq(t, string(basic), string(m.awaitParticipants(c.E164, 0)), "only the basic data stay")
+	require.JSONEq(t, string(basic), string(m.awaitParticipants(c.E164, 0)), "only the basic data are kept")
 	units := s.user("units", "node")
 	late := berth.ConferenceInfo{NodeID: "u1", Generation: c.Owner.Generation, Epoch: c.Owner.Epoch, Full: true, Live: json.RawMessage(`{"participantCount":3}`)}
 	for range 2 {
 		require.Equal(t, http.StatusConflict, problem(t, units.ReportConference(t.Context(), c.E164, late)).Status)
 	}
 	late.Live, late.Ended = json.RawMessage(`{}`), true
-	require.Equal(t, http.StatusConflict, problem(t, units.ReportConference(t.Context(), c.E164, late)).Status, "it ends nothing (C17)")
+	require.Equal(t, http.StatusConflict, problem(t, units.ReportConference(t.Context(), c.E164, late)).Status, "a stale end notice ends nothing (C17)")
 	dropped, err := lua.New(s.redis(), lua.Keys{}).StaleInfo(t.Context())
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, dropped["u1"], int64(3))
@@ -51,17 +51,17 @@ func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 
 	got, err := m.Conference(t.Context(), c.E164, c.ID)
 	require.NoError(t, err)
-	is := got.Conference
-	require.Equal(t, berth.EndReleased, is.End)
-	require.Equal(t, c.EndAt, is.EndAt)
-	require.Len(t, is.Segments, 2)
-	require.Equal(t, "u1", is.Segments[0].NodeID)
-	require.Equal(t, berth.EndUnitLost, is.Segments[0].Reason)
-	require.Equal(t, "u2", is.Segments[1].NodeID)
-	require.Equal(t, berth.EndReleased, is.Segments[1].Reason)
-	require.False(t, is.Segments[1].StartedAt.Before(is.Segments[0].EndedAt))
+	current := got.Conference
+	require.Equal(t, berth.EndReleased, current.End)
+	require.Equal(t, c.EndAt, current.EndAt)
+	require.Len(t, current.Segments, 2)
+	require.Equal(t, "u1", current.Segments[0].NodeID)
+	require.Equal(t, berth.EndUnitLost, current.Segments[0].Reason)
+	require.Equal(t, "u2", current.Segments[1].NodeID)
+	require.Equal(t, berth.EndReleased, current.Segments[1].Reason)
+	require.False(t, current.Segments[1].StartedAt.Before(current.Segments[0].EndedAt))
 	var sent []string
-	for _, o := range is.Orders {
+	for _, o := range current.Orders {
 		sent = append(sent, o.Command+" "+o.NodeID+" "+o.Outcome)
 	}
 	require.Equal(t, []string{
@@ -91,15 +91,15 @@ func TestConference_ControllerKilled_StaysOrRecovers(t *testing.T) {
 	s.worker = s.startWorker()
 	m.await("8630000001", "recovered", on("u2"))
 	m.await("8630000002", "open", on("u2"))
-	require.Equal(t, stays.Owner.Epoch, u2.runs()["8630000002"], "it stayed")
+	require.Equal(t, stays.Owner.Epoch, u2.runs()["8630000002"], "the conference did not move")
 	m.end("8630000001", "conference-controller-killed")
 
 	lost := m.open("8630000003", func(c *client.ConferenceSpec) { c.DurationMs = 5000 })
 	require.True(t, u2.stop(maxWait))
-	is := m.await(lost.E164, "over", ofStatus(berth.ConferenceEnded))
-	require.Equal(t, berth.EndNotRecovered, is.End)
-	require.Equal(t, lost.EndAt, is.EndAt)
-	require.True(t, is.EndedAt.Before(is.EndAt), "at the failure")
+	current := m.await(lost.E164, "ended", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndNotRecovered, current.End)
+	require.Equal(t, lost.EndAt, current.EndAt)
+	require.True(t, current.EndedAt.Before(current.EndAt), "the end is the time of the failure")
 	m.awaitEnd(lost.E164, "conference-not-recovered")
 	m.end("8630000002", "conference-ended-in-wait")
 }

@@ -110,10 +110,10 @@ func TestConference_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 		require.False(t, there, e164)
 	}
 	m.awaitParticipants(c.E164, 3)
-	is, err := m.Conference(t.Context(), c.E164, "")
+	current, err := m.Conference(t.Context(), c.E164, "")
 	require.NoError(t, err)
-	require.Equal(t, c.Revision, is.Revision, "no call had an effect")
-	require.Equal(t, c.Owner, is.Owner)
+	require.Equal(t, c.Revision, current.Revision, "no call had an effect")
+	require.Equal(t, c.Owner, current.Owner)
 	nodes, err := scripts.ReadNodes(t.Context(), "u1")
 	require.NoError(t, err)
 	require.Equal(t, 1, nodes["u1"].Leases)

@@ -13,8 +13,8 @@ import (
 	"berth/internal/client"
 )
 
-// C22: the number of conferences alive is limited by the licences. A waiting conference keeps its licence, or releases it and
-// is recovered when a licence is free again. A loss of Redis's data neither loses nor adds licences.
+// C22: the number of active conferences is limited by the licences. A waiting conference keeps its licence, or releases it
+// and is recovered when a licence is free again. A loss of Redis's data neither loses nor adds licences.
 func TestConference_LicencesExhausted_LimitHolds(t *testing.T) {
 	t.Parallel()
 	for _, keeps := range []bool{true, false} {

@@ -15,8 +15,8 @@ import (
 	"berth/internal/unit"
 )
 
-// C4, L12: after a restart with its data, Redis knows all units: none registers again, and each is asked for its list
-// immediately.
+// C4, L12: after a restart with its data, Redis knows all units: none registers again, and each is requested to list its
+// conferences immediately.
 func TestConference_RedisRestartsWithData_KeepsItsOwner(t *testing.T) {
 	t.Parallel()
 	redis := testredis.Start(t, "--appendonly", "yes")
@@ -26,17 +26,17 @@ func TestConference_RedisRestartsWithData_KeepsItsOwner(t *testing.T) {
 	u1 := s.media("u1", 5)
 	c := m.open("8670000001").Conference
 	redis.Restart()
-	is := m.await(c.E164, "open again after its unit's list was awaited", func(is berth.Conference) bool {
-		return is.Status == berth.ConferenceOpen && is.Revision > c.Revision+1
+	current := m.await(c.E164, "open again after its unit's list was awaited", func(current berth.Conference) bool {
+		return current.Status == berth.ConferenceOpen && current.Revision > c.Revision+1
 	})
-	require.Equal(t, c.Owner, is.Owner)
+	require.Equal(t, c.Owner, current.Owner)
 	require.Equal(t, map[string]int64{c.E164: c.Owner.Epoch}, u1.runs())
 	m.end(c.E164, "conference-redis-back")
 	s.noSlots("u1")
 }
 
-// C15, C19: a media server is unreachable for less than the detection time, and a conference ends on it meanwhile. It returns as
-// the same generation, and its unit is asked for its list nevertheless.
+// C15, C19: a media server is unreachable for less than the detection time, and a conference ends on it meanwhile. It
+// returns as the same generation, and its unit is requested to list its conferences anyway.
 func TestConference_EndsDuringUnitOutage_EndIsDetected(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -48,11 +48,11 @@ func TestConference_EndsDuringUnitOutage_EndIsDetected(t *testing.T) {
 	s.eventually("the unit to have let go of its media server", func() bool { return bytes.Contains(u1.output(), []byte("node stopped")) })
 	u1.ask(http.MethodDelete, "/conferences/"+ends.E164, nil)
 	u1.fail(unit.FaultNone)
-	is := m.await(ends.E164, "over", ofStatus(berth.ConferenceEnded))
-	require.Equal(t, berth.EndByUnit, is.End)
+	current := m.await(ends.E164, "ended", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndByUnit, current.End)
 	m.awaitEnd(ends.E164, "conference-ended-unseen")
-	is = m.await(stays.E164, "open", on("u1"))
-	require.Equal(t, stays.Owner, is.Owner)
+	current = m.await(stays.E164, "open", on("u1"))
+	require.Equal(t, stays.Owner, current.Owner)
 	s.link("link-back-in-time", "u1", stays.Owner.Generation)
 	m.end(stays.E164, "conference-unit-away")
 	s.noSlots("u1")
@@ -108,10 +108,10 @@ func TestConference_WorkerDiesDuringRecovery_EndsOnce(t *testing.T) {
 	require.NoError(t, redis.Client().Do(t.Context(), "CLIENT", "UNPAUSE").Err())
 	ended := make(chan error, 1)
 	go func() { _, err := m.EndConference(context.Background(), c.E164); ended <- err }()
-	s.worker = s.startWorker() // it is given the work only when the other has not done it in time
+	s.worker = s.startWorker() // it gets the work only after the other worker has missed its deadline
 	require.NoError(t, <-ended)
-	is := m.await(c.E164, "over", ofStatus(berth.ConferenceEnded))
-	require.Equal(t, berth.EndReleased, is.End)
+	current := m.await(c.E164, "ended", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndReleased, current.End)
 	require.NoError(t, <-received)
 	require.Equal(t, berth.EventDone, sent[len(sent)-1].Type)
 	m.awaitEnd(c.E164, "conference-ended-otherwise")

@@ -23,7 +23,7 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	u2, u3 := s.media("u2", 5), s.media("u3", 1)
 	u2.fail(unit.FaultRefuse)
 	u1.fail(unit.FaultSilent)
-	// u3 has room for one of them. The other one is refused by u2 as often as it is asked.
+	// u3 has a free slot for one of them. u2 refuses every attempt to recover the other one.
 	kept, lost := first, second
 	s.eventually("one of them to be on u3", func() bool {
 		c, err := m.Conference(t.Context(), second.E164, "")
@@ -36,20 +36,20 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	})
 	require.Contains(t, u3.runs(), kept.E164)
 
-	is := m.await(lost.E164, "given up", ofStatus(berth.ConferenceEnded))
-	require.Equal(t, berth.EndNotRecovered, is.End)
-	require.Equal(t, lost.EndAt, is.EndAt, "C22: as it was planned")
-	require.Len(t, is.Segments, 1)
-	require.Equal(t, is.Segments[0].EndedAt, is.EndedAt, "C22: at the failure")
+	current := m.await(lost.E164, "given up", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndNotRecovered, current.End)
+	require.Equal(t, lost.EndAt, current.EndAt, "C22: the planned end is kept")
+	require.Len(t, current.Segments, 1)
+	require.Equal(t, current.Segments[0].EndedAt, current.EndedAt, "C22: the end is the time of the failure")
 	var refusals []berth.ConferenceOrder
-	for _, o := range is.Orders {
+	for _, o := range current.Orders {
 		if o.Command == berth.ActivityRecoverConference {
 			require.Equal(t, "u2", o.NodeID)
 			require.Contains(t, o.Outcome, "refused: refused by a simulated fault")
 			refusals = append(refusals, o)
 		}
 	}
-	require.Greater(t, len(refusals), 2, "C9: it was tried again")
+	require.Greater(t, len(refusals), 2, "C9: the recovery was retried")
 	// Both times are the workflow's: it retries until 4 s after the first refusal.
 	require.GreaterOrEqual(t, refusals[len(refusals)-1].At.Sub(refusals[0].At), 2*time.Second)
 	require.Less(t, refusals[len(refusals)-1].At.Sub(refusals[0].At), maxWait)
@@ -63,8 +63,8 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	s.noSlots("u2", "u3")
 }
 
-// C10: the owner or an operator can end a conference in any state: while it is created, open, waiting, or recovered by a unit that
-// hangs. All copies on units are released.
+// C10: the owner or an operator can end a conference in any state: while it is created, open, waiting, or recovered by a
+// unit that hangs. All copies on units are released.
 func TestConference_EndedInAnyState_CopiesAreReleased(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_COMMAND=5s"))
@@ -74,8 +74,8 @@ func TestConference_EndedInAnyState_CopiesAreReleased(t *testing.T) {
 		_, err := operator.EndConference(t.Context(), e164)
 		require.NoError(t, err)
 		meanwhile()
-		is := m.await(e164, "over", ofStatus(berth.ConferenceEnded))
-		require.Equal(t, berth.EndReleased, is.End)
+		current := m.await(e164, "ended", ofStatus(berth.ConferenceEnded))
+		require.Equal(t, berth.EndReleased, current.End)
 		s.awaitEnd("conference:" + e164)
 	}
 	u1 := s.media("u1", 5)
@@ -97,10 +97,10 @@ func TestConference_EndedInAnyState_CopiesAreReleased(t *testing.T) {
 	u2 := s.media("u2", 1)
 	u2.fail(unit.FaultHalfDead)
 	u1.kill()
-	one := func(is func(berth.Conference) bool) (e164 string) {
-		s.eventually("one of them to be so", func() bool {
+	one := func(matches func(berth.Conference) bool) (e164 string) {
+		s.eventually("one of them to match", func() bool {
 			for _, e164 = range []string{waits.E164, hangs.E164} {
-				if c, err := m.Conference(t.Context(), e164, ""); err == nil && is(c.Conference) {
+				if c, err := m.Conference(t.Context(), e164, ""); err == nil && matches(c.Conference) {
 					return true
 				}
 			}

@@ -20,11 +20,11 @@ import (
 	"berth/lua"
 )
 
-// stays is a meeting whose conferences are on healthy units, and have to stay there.
+// stays has conferences on healthy units, where they must stay.
 type stays struct {
 	*conferences
 	units []*media
-	held  []berth.Conference // as they were
+	held  []berth.Conference // before the outage
 }
 
 // moved returns an error if a copy is on another unit or has another epoch than before, or is missing, without a reason.
@@ -36,11 +36,11 @@ func (a *stays) moved() error {
 		if err != nil {
 			wrong = append(wrong, err)
 		}
-		for _, is := range runs {
-			seen[is.E164+" on "+u.id] = true
+		for _, current := range runs {
+			seen[current.E164+" on "+u.id] = true
 			for _, c := range a.held {
-				if c.E164 == is.E164 && (c.Owner.NodeID != u.id || c.Owner.Epoch != is.Epoch) {
-					wrong = append(wrong, fmt.Errorf("%s has %s under epoch %d, and %s had it under %d", u.id, c.E164, is.Epoch, c.Owner.NodeID, c.Owner.Epoch))
+				if c.E164 == current.E164 && (c.Owner.NodeID != u.id || c.Owner.Epoch != current.Epoch) {
+					wrong = append(wrong, fmt.Errorf("%s has %s under epoch %d, and %s had it under %d", u.id, c.E164, current.Epoch, c.Owner.NodeID, c.Owner.Epoch))
 				}
 			}
 		}
@@ -53,28 +53,28 @@ func (a *stays) moved() error {
 	return errors.Join(wrong...)
 }
 
-// normal is whether everything is as before: each conference is open where it was, its unit's word is taken, and the one
-// that waits for room still waits.
+// normal returns an error unless everything is as before: each conference is open on its unit, the unit's reports are
+// accepted, and the conference that waits for capacity still waits.
 func (a *stays) normal(waits string, users int) error {
 	for _, c := range a.held {
-		is, err := a.Conference(context.Background(), c.E164, "")
+		current, err := a.Conference(context.Background(), c.E164, "")
 		if err != nil {
 			return err
 		}
-		if is.Status != berth.ConferenceOpen || is.Owner.NodeID != c.Owner.NodeID || is.Owner.Epoch != c.Owner.Epoch || is.Stale || is.Info == nil {
-			return fmt.Errorf("%s: %s on %v, not %v, stale %t, has info: %t", c.E164, is.Status, is.Owner, c.Owner, is.Stale, is.Info != nil)
+		if current.Status != berth.ConferenceOpen || current.Owner.NodeID != c.Owner.NodeID || current.Owner.Epoch != c.Owner.Epoch || current.Stale || current.Info == nil {
+			return fmt.Errorf("%s: %s on %v, not %v, stale %t, has info: %t", c.E164, current.Status, current.Owner, c.Owner, current.Stale, current.Info != nil)
 		}
 		var live struct{ ParticipantCount int }
-		if err := json.Unmarshal(is.Info.Live, &live); err != nil || live.ParticipantCount != users {
-			return fmt.Errorf("%s: live data %s, not %d participants", c.E164, is.Info.Live, users)
+		if err := json.Unmarshal(current.Info.Live, &live); err != nil || live.ParticipantCount != users {
+			return fmt.Errorf("%s: live data %s, not %d participants", c.E164, current.Info.Live, users)
 		}
 	}
-	is, err := a.Conference(context.Background(), waits, "")
+	current, err := a.Conference(context.Background(), waits, "")
 	if err != nil {
 		return err
 	}
-	if is.Status != berth.ConferenceAwaitingRecovery || is.Stale {
-		return fmt.Errorf("%s: %s on %v", waits, is.Status, is.Owner)
+	if current.Status != berth.ConferenceAwaitingRecovery || current.Stale {
+		return fmt.Errorf("%s: %s on %v", waits, current.Status, current.Owner)
 	}
 	return nil
 }
@@ -90,14 +90,14 @@ func (a *stays) attend(users int) {
 	}
 }
 
-// P5 for conferences. Redis loses all data while running, in a restart, or in an outage of twenty-one times the detection time
-// (that is 84 s with the default times of units); or the outage is that long and loses nothing. Conferences on healthy units
-// stay there with their epochs; no unit runs a second copy; conferences that wait for capacity still get it; and after the
-// outage everything is reported and accepted as before.
+// P5 for conferences. Redis loses all data while running, in a restart, or in an outage of twenty-one times the detection
+// time (that is 84 s with the default times of units); or the outage is that long and loses nothing. Conferences on healthy
+// units stay there with their epochs; no unit runs a second copy; conferences that wait for capacity still get it; and
+// after the outage everything is reported and accepted as before.
 func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C4, C20, L11, L12
 	for name, c := range map[string]struct {
 		away    time.Duration
-		keeps   string // whether Redis keeps its data over a restart
+		keeps   string // whether Redis keeps its data in a restart
 		flushed bool
 	}{
 		"flushed":           {flushed: true, keeps: "no"},
@@ -118,12 +118,12 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			s.afterGrace(lua.New(redis.Client(), lua.Keys{}))
 			waits := ""
 			for i := range 4 {
-				is := a.open(fmt.Sprint(8660000001 + i)).Conference
-				if is.Owner.NodeID == "u3" {
-					waits = is.E164
+				current := a.open(fmt.Sprint(8660000001 + i)).Conference
+				if current.Owner.NodeID == "u3" {
+					waits = current.E164
 					continue
 				}
-				a.held = append(a.held, is)
+				a.held = append(a.held, current)
 			}
 			require.Len(t, a.held, 3)
 			lost.kill()
@@ -140,7 +140,7 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			ended := make(chan error)
 			observedUnit, done := context.WithCancel(t.Context())
 			defer done()
-			go func() { // from now on nothing moves, at no time
+			go func() { // checks continuously that no conference moves
 				for {
 					err := a.moved()
 					select {
@@ -156,7 +156,7 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 				}
 			}()
 
-			said := len(s.worker.output())
+			logged := len(s.worker.output())
 			switch {
 			case c.flushed:
 				require.NoError(t, redis.Client().FlushAll(t.Context()).Err())
@@ -177,15 +177,15 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			t.Logf("all as before %s after Redis was back", time.Since(back).Round(10*time.Millisecond))
 
 			late := s.media("u4", 1)
-			is := a.await(waits, "on the unit that has room", on("u4"))
-			require.Equal(t, map[string]int64{waits: is.Owner.Epoch}, late.runs())
+			current := a.await(waits, "on the unit with capacity", on("u4"))
+			require.Equal(t, map[string]int64{waits: current.Owner.Epoch}, late.runs())
 			t.Logf("the one that waited had room %s after that", time.Since(back).Round(10*time.Millisecond))
 			done()
 			require.NoError(t, <-ended)
-			require.NotRegexp(t, `declared dead.*\b(u1|u2)\b`, string(s.worker.output()[said:]))
+			require.NotRegexp(t, `declared dead.*\b(u1|u2)\b`, string(s.worker.output()[logged:]))
 			require.Regexp(t, `declared dead.*\bu3\b`, string(s.worker.output()), "the log names the dead unit")
 			for _, c := range a.held {
-				require.Len(t, a.one(c.E164).Segments, 1, "it was on one unit all the time")
+				require.Len(t, a.one(c.E164).Segments, 1, "it stayed on one unit")
 			}
 			a.everyMoveIsSeen(t, waits)
 			for _, c := range a.held[1:] {
@@ -202,14 +202,14 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 // whileAway checks responses while Redis is unavailable: writes are refused immediately, and reads return the ledger's data.
 func (a *stays) whileAway(t *testing.T, waits string, away time.Duration) {
 	t.Helper()
-	gone, slowest, asked := time.Now(), time.Duration(0), 0
+	gone, slowest, refused := time.Now(), time.Duration(0), 0
 	units := a.s.user("units", "node")
 	for time.Since(gone) < away {
 		for _, c := range append([]berth.Conference{{ConferenceSpec: berth.ConferenceSpec{E164: waits}}}, a.held...) {
-			is, err := a.Conference(t.Context(), c.E164, "")
+			current, err := a.Conference(t.Context(), c.E164, "")
 			require.NoError(t, err)
-			require.True(t, is.Stale)
-			require.Equal(t, c.Owner, is.Owner)
+			require.True(t, current.Stale)
+			require.Equal(t, c.Owner, current.Owner)
 		}
 		c := a.held[0]
 		began := time.Now()
@@ -226,18 +226,18 @@ func (a *stays) whileAway(t *testing.T, waits string, away time.Duration) {
 			require.Equal(t, http.StatusServiceUnavailable, p.Status, "%v", err)
 			require.Positive(t, p.RetryAfter)
 		}
-		slowest, asked = max(slowest, time.Since(began)), asked+2
+		slowest, refused = max(slowest, time.Since(began)), refused+2
 		<-time.After(time.Second)
 	}
-	t.Logf("away for %s: %d writes were refused, the slowest two after %s", time.Since(gone).Round(time.Second), asked, slowest.Round(time.Millisecond))
+	t.Logf("unavailable for %s: %d writes were refused, the slowest two after %s", time.Since(gone).Round(time.Second), refused, slowest.Round(time.Millisecond))
 }
 
-// everyMoveIsSeen is the test of the test: a conference that does move, and one that is ended, are seen.
+// everyMoveIsSeen checks the checks: they detect a conference that moves and one that is ended.
 func (a *stays) everyMoveIsSeen(t *testing.T, waits string) {
 	t.Helper()
 	c := a.held[0]
 	require.NoError(t, a.moved())
-	require.Error(t, a.normal(waits, 3), "it does not wait any more")
+	require.Error(t, a.normal(waits, 3), "the waiting conference has a unit")
 	other := a.units[0]
 	if other.id == c.Owner.NodeID {
 		other = a.units[1]

@@ -30,7 +30,7 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 	u1.fail(unit.FaultNone)
 
 	first, second := m.open("8610000001"), m.open("8610000003")
-	require.EqualValues(t, 2, first.Owner.Epoch, "C20: a number that is used again")
+	require.EqualValues(t, 2, first.Owner.Epoch, "C20: epochs continue when a number is used again")
 	u2 := s.media("returns-u2", 1)
 	u1.fail(unit.FaultSilent)
 	waits, moved := "", ""
@@ -50,7 +50,7 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 	require.Len(t, u2.runs(), 1)
 	m.end(moved, "conference-recovered")
 	m.await(waits, "on u2 as soon as there is room (C2)", on("returns-u2"))
-	require.Len(t, u1.runs(), 2, "it runs both all the same")
+	require.Len(t, u1.runs(), 2, "it still runs both")
 
 	u1.fail(unit.FaultNone)
 	back := m.await(waits, "the earlier copy again (C7)", on("returns-u1"))
@@ -74,25 +74,25 @@ func TestConference_UnitEndsOrRestarts_ReasonIsRecorded(t *testing.T) { // C5, C
 	u1 := s.media("ends-u1", 5)
 	m.open("8611000001")
 	u1.ask(http.MethodDelete, "/conferences/8611000001", nil)
-	is := m.await("8611000001", "ended by its unit", ofStatus(berth.ConferenceEnded))
-	require.Equal(t, berth.EndByUnit, is.End)
+	current := m.await("8611000001", "ended by its unit", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndByUnit, current.End)
 	m.awaitEnd("8611000001", "conference-ended-by-unit")
 
 	m.open("8611000002", func(c *client.ConferenceSpec) { c.DurationMs = 3000 })
-	is = m.await("8611000002", "over", ofStatus(berth.ConferenceEnded))
-	require.Equal(t, berth.EndTime, is.End)
+	current = m.await("8611000002", "ended", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndTime, current.End)
 	m.awaitEnd("8611000002", "conference-end-time")
 
 	lost := m.open("8611000003")
 	no := false
 	m.open("8611000004", func(c *client.ConferenceSpec) { c.Recoverable = &no })
 	u1.ask(http.MethodPost, "/restart", nil)
-	is = m.await("8611000003", "on the next run of its media server", func(c berth.Conference) bool {
+	current = m.await("8611000003", "on the next run of its media server", func(c berth.Conference) bool {
 		return on("ends-u1")(c) && c.Owner.Generation > lost.Owner.Generation
 	})
-	require.NotEqual(t, lost.Owner.Incarnation, is.Owner.Incarnation)
-	is = m.await("8611000004", "ended with its unit", ofStatus(berth.ConferenceEnded))
-	require.Equal(t, berth.EndNotRecoverable, is.End)
+	require.NotEqual(t, lost.Owner.Incarnation, current.Owner.Incarnation)
+	current = m.await("8611000004", "ended with its unit", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndNotRecoverable, current.End)
 	m.awaitEnd("8611000004", "conference-not-recoverable")
 	m.end("8611000003", "conference-restarted")
 	s.noSlots("ends-u1")
@@ -106,7 +106,7 @@ func TestConference_RedisWiped_OwnersAreRestored(t *testing.T) { // C4, L12
 	before := m.open("8610000001")
 	orphan := s.media("u2", 5)
 	u1.fail(unit.FaultRefuse)
-	m.open("8610000002") // refused on u1 or not, it is on u2 in the end
+	m.open("8610000002") // it ends up on u2, whether or not u1 refused it
 	u1.fail(unit.FaultNone)
 	m.await("8610000002", "on u2", on("u2"))
 	require.NoError(t, s.redis().FlushAll(t.Context()).Err())
@@ -114,7 +114,7 @@ func TestConference_RedisWiped_OwnersAreRestored(t *testing.T) { // C4, L12
 	after := m.await("8610000001", "open again", func(c berth.Conference) bool {
 		return on("u1")(c) && c.Owner.Generation != before.Owner.Generation
 	})
-	require.Equal(t, before.Owner.Epoch, after.Owner.Epoch, "it stayed")
+	require.Equal(t, before.Owner.Epoch, after.Owner.Epoch, "the conference did not move")
 	m.await("8610000002", "recovered", on("u1"))
 	s.eventually("two slots of u1 to be held", func() bool {
 		nodes, err := lua.New(s.redis(), lua.Keys{}).ReadNodes(t.Context(), "u1")

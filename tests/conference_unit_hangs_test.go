@@ -12,7 +12,8 @@ import (
 	"berth/internal/unit"
 )
 
-// C10, C17: while a unit hangs, readers see that the conference is ending, and a caller that waits for its creation gets the error.
+// C10, C17: while a unit hangs, readers see that the conference is ending, and a caller that waits for its creation gets
+// the error.
 func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 	s := shareStack(t)
 	m := s.conferences()
@@ -36,11 +37,11 @@ func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 	var p *client.Problem
 	require.ErrorAs(t, <-refused, &p)
 	require.Equal(t, berth.CodeEnded, p.Code)
-	is := m.await("8612000001", "ending", func(c berth.Conference) bool { return c.Ending == berth.EndReleased })
-	require.Equal(t, berth.ConferenceOpen, is.Status)
-	require.Equal(t, "alice", is.EndedBy)
-	require.Equal(t, berth.ActivityReleaseConference, is.Orders[1].Command)
-	require.Empty(t, is.Orders[1].Outcome)
+	current := m.await("8612000001", "ending", func(c berth.Conference) bool { return c.Ending == berth.EndReleased })
+	require.Equal(t, berth.ConferenceOpen, current.Status)
+	require.Equal(t, "alice", current.EndedBy)
+	require.Equal(t, berth.ActivityReleaseConference, current.Orders[1].Command)
+	require.Empty(t, current.Orders[1].Outcome)
 
 	u1.fail(unit.FaultNone)
 	m.awaitEnd("8612000001", "conference-ending")
@@ -48,11 +49,11 @@ func TestConference_EndedWhileUnitHangs_EndIsShownAndCompletes(t *testing.T) {
 	for range 2 {
 		require.NoError(t, <-ended)
 	}
-	require.Equal(t, berth.EndReleased, m.await("8612000001", "over", ofStatus(berth.ConferenceEnded)).End)
+	require.Equal(t, berth.EndReleased, m.await("8612000001", "ended", ofStatus(berth.ConferenceEnded)).End)
 	s.noSlots("hangs-u1")
 }
 
-// L10: a unit that heartbeats and does not answer keeps one conference waiting, not every next one.
+// L10: a unit that sends heartbeats but does not acknowledge a command delays one conference, not every later one.
 func TestUnit_DoesNotAcknowledge_NextConferenceSkipsIt(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("BERTH_CONFERENCE_COMMAND=1s", "BERTH_CONFERENCE_RETRY=1s"))

@@ -18,8 +18,8 @@ import (
 	"berth/lua"
 )
 
-// C3: a unit with many conferences dies, and all have to go to one other. It does a few at a time; each is asked of it once, and
-// those that have to wait for that are not given up.
+// C3: a unit with many conferences dies, and all are recovered by one other unit, which runs a few commands at a time. Each
+// conference is requested once, and those that wait for others are not given up.
 func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
 	const conferences, takes = 60, 400 * time.Millisecond
 	s := shareStack(t)
@@ -33,15 +33,15 @@ func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
 	u1.kill()
 	began := time.Now()
 	for _, e164 := range all {
-		is := m.await(e164, "on u2", on("large-u2"))
-		require.Len(t, is.Orders, 2, "C3: %v", is.Orders)
-		require.Equal(t, berth.ActivityRecoverConference, is.Orders[1].Command)
-		require.Equal(t, "acknowledged", is.Orders[1].Outcome)
+		current := m.await(e164, "on u2", on("large-u2"))
+		require.Len(t, current.Orders, 2, "C3: %v", current.Orders)
+		require.Equal(t, berth.ActivityRecoverConference, current.Orders[1].Command)
+		require.Equal(t, "acknowledged", current.Orders[1].Outcome)
 	}
 	t.Logf("%d conferences were created by one unit in %s, at most %d concurrently", conferences, time.Since(began).Round(100*time.Millisecond), u2.peak.Load())
 	require.LessOrEqual(t, u2.peak.Load(), int64(unit.MaxCommands))
-	require.Greater(t, u2.peak.Load(), int64(unit.MaxCommands/2), "and not one by one")
-	require.Len(t, u2.made, conferences, "each was made once")
+	require.Greater(t, u2.peak.Load(), int64(unit.MaxCommands/2), "recoveries run concurrently")
+	require.Len(t, u2.made, conferences, "each conference was created once")
 	order := make([]string, 0, conferences)
 	for range conferences {
 		order = append(order, (<-u2.made).E164)
@@ -49,7 +49,8 @@ func TestConference_LargeUnitDies_RecoveryIsPaced(t *testing.T) {
 	require.ElementsMatch(t, all, order)
 }
 
-// C6: a recovered conference keeps its end time, is recovered by RecoverConference, and continues without participants until then.
+// C6: a recovered conference keeps its end time, is recovered by RecoverConference, and continues without participants
+// until then.
 func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 	s := shareStack(t)
 	m := s.conferences()
@@ -58,12 +59,12 @@ func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 	lasts := m.open("8681000002").Conference
 	u2 := s.observedUnit("time-u2", 2, 0)
 	u1.kill()
-	for _, was := range []berth.Conference{c, lasts} {
-		is := m.await(was.E164, "on u2", on("time-u2"))
-		require.Equal(t, was.EndAt, is.EndAt)
-		require.Equal(t, was.ID, is.ID)
+	for _, previous := range []berth.Conference{c, lasts} {
+		current := m.await(previous.E164, "on u2", on("time-u2"))
+		require.Equal(t, previous.EndAt, current.EndAt)
+		require.Equal(t, previous.ID, current.ID)
 		var sent []string
-		for _, o := range is.Orders {
+		for _, o := range current.Orders {
 			sent = append(sent, o.Command+" "+o.NodeID)
 		}
 		require.Equal(t, []string{"CreateConference time-u1", "RecoverConference time-u2"}, sent)
@@ -72,16 +73,16 @@ func TestConference_Recovered_KeepsItsEndTime(t *testing.T) {
 		sent := <-u2.made
 		require.Equal(t, map[string]time.Time{c.E164: c.EndAt, lasts.E164: lasts.EndAt}[sent.E164], sent.EndAt, "its unit gets the end time")
 	}
-	is := m.await(c.E164, "over", ofStatus(berth.ConferenceEnded))
-	require.Equal(t, berth.EndTime, is.End, "not for being empty")
-	require.False(t, is.EndedAt.Before(c.EndAt))
-	require.WithinDuration(t, c.EndAt, is.EndedAt, maxWait)
+	current := m.await(c.E164, "ended", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndTime, current.End, "it did not end because it was empty")
+	require.False(t, current.EndedAt.Before(c.EndAt))
+	require.WithinDuration(t, c.EndAt, current.EndedAt, maxWait)
 	require.Equal(t, berth.ConferenceOpen, m.await(lasts.E164, "on u2", on("time-u2")).Status)
 	require.Len(t, u2.Copies(), 1)
 }
 
-// C18: Redis lost the information about conferences. Each owner is asked for a full report; a unit with an old copy of another
-// unit's conference reports that as well, and its report is dropped.
+// C18: Redis lost the information about conferences. Each owner is requested to send a full report. A unit with an old copy
+// of another unit's conference also reports it, and that report is dropped.
 func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -110,18 +111,18 @@ func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 		require.NoError(t, s.redis().Del(t.Context(), scripts.Keys().ConferenceInfo(c.E164)).Err())
 	}
 	before := dropped()
-	status, asked := s.send(http.MethodPost, "/v1/conferences/report", s.token("alice"), nil)
-	require.Equal(t, http.StatusForbidden, status, "%v", asked)
-	status, asked = s.send(http.MethodPost, "/v1/conferences/report", s.token("op", "operator"), nil)
-	require.Equal(t, http.StatusAccepted, status, "%v", asked)
-	require.EqualValues(t, 2, asked["units"])
-	require.EqualValues(t, 4, asked["conferences"])
-	require.EqualValues(t, 0, asked["lost"])
+	status, reply := s.send(http.MethodPost, "/v1/conferences/report", s.token("alice"), nil)
+	require.Equal(t, http.StatusForbidden, status, "%v", reply)
+	status, reply = s.send(http.MethodPost, "/v1/conferences/report", s.token("op", "operator"), nil)
+	require.Equal(t, http.StatusAccepted, status, "%v", reply)
+	require.EqualValues(t, 2, reply["units"])
+	require.EqualValues(t, 4, reply["conferences"])
+	require.EqualValues(t, 0, reply["lost"])
 	for i, c := range all {
 		m.awaitParticipants(c.E164, i+1)
 		got, err := m.Conference(t.Context(), c.E164, "")
 		require.NoError(t, err)
-		require.Contains(t, string(got.Info.Live), `"simulated":true`, "everything, also what has not changed")
+		require.Contains(t, string(got.Info.Live), `"simulated":true`, "a full report includes unchanged fields")
 	}
 	s.eventually("the old copy to be reported again and dropped", func() bool { return dropped() > before })
 	m.awaitParticipants(all[0].E164, 1)
@@ -130,8 +131,8 @@ func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 	}
 }
 
-// C19: a unit has lost its way to the data proxy. When it is back it tells everything again, and removes what vanished
-// meanwhile.
+// C19: a unit cannot reach the data proxy. When the connection is restored it reports everything again, and removes
+// conferences that ended meanwhile.
 func TestConference_EndsWhileAPIUnreachable_IsRemoved(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -163,8 +164,8 @@ func TestConference_EndsWhileAPIUnreachable_IsRemoved(t *testing.T) {
 
 	m.awaitParticipants(stays.E164, 5)
 	m.awaitParticipants(quiet.E164, 0)
-	is := m.await(vanishes.E164, "removed", ofStatus(berth.ConferenceEnded))
-	require.Equal(t, berth.EndByUnit, is.End)
+	current := m.await(vanishes.E164, "removed", ofStatus(berth.ConferenceEnded))
+	require.Equal(t, berth.EndByUnit, current.End)
 	_, there, err := lua.New(s.redis(), keys).ConferenceRow(t.Context(), vanishes.E164)
 	require.NoError(t, err)
 	require.False(t, there)

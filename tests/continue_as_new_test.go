@@ -30,21 +30,21 @@ func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 	})
 	s.saveRun("conference-went-on", id, first)
 	u2 := s.media("u2", 5)
-	is := m.await(c.E164, "recovered", on("u2"))
-	require.Equal(t, map[string]int64{c.E164: is.Epoch}, u2.runs())
-	require.Len(t, is.Segments, 2)
-	require.Equal(t, c.EndAt, is.EndAt)
+	current := m.await(c.E164, "recovered", on("u2"))
+	require.Equal(t, map[string]int64{c.E164: current.Epoch}, u2.runs())
+	require.Len(t, current.Segments, 2)
+	require.Equal(t, c.EndAt, current.EndAt)
 	m.end(c.E164, "conference-resumed")
 
 	u2.fail(unit.FaultHalfDead)
-	link := workflows.LinkWorkflowID("u2", is.Owner.Generation)
+	link := workflows.LinkWorkflowID("u2", current.Owner.Generation)
 	s.awaitEnd(link)
 	const copies = 14
 	for i := range copies {
 		_, err := temporal.SignalWithStartWorkflow(t.Context(), link, workflows.SignalWithdraw,
 			berth.UnitRelease{E164: fmt.Sprintf("86400001%02d", i), Epoch: 1},
 			temporalclient.StartWorkflowOptions{TaskQueue: workflows.TaskQueueLinks}, workflows.LinkWorkflow,
-			workflows.LinkInput{NodeID: "u2", Generation: is.Owner.Generation})
+			workflows.LinkInput{NodeID: "u2", Generation: current.Owner.Generation})
 		require.NoError(t, err)
 		if i == 0 {
 			first = s.runOf(temporal, link)
@@ -57,7 +57,8 @@ func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 	s.saveHistory("link-resumed", link)
 }
 
-// C18, C21: units that are there answer a report and a probe, and those that are not are named, or not counted.
+// C18, C21: reachable units reply to report requests and probes. Unreachable ones are named in the result of a report and not
+// counted by a probe.
 func TestUnit_Lost_ReportsAndProbesNameIt(t *testing.T) {
 	s := shareStack(t)
 	s.media("lost-u1", 5)

@@ -13,18 +13,18 @@ import (
 	"berth/internal/client"
 )
 
-// finish is how a conference of the load comes to its end.
+// finish is how a conference of the load ends.
 type finish string
 
 const (
-	byPeople   finish = "released by its users"
+	byUsers    finish = "released by its users"
 	byOperator finish = "ended by an administrator"
 	byClock    finish = "at its end time"
 	byUnit     finish = "ended on its unit"
 	kept       finish = "kept"
 )
 
-// met is a conference that berth accepted, or why the test has failed.
+// met is an accepted conference, or the reason why the test has failed.
 type met struct {
 	id, e164 string
 	finish   finish
@@ -32,10 +32,11 @@ type met struct {
 }
 
 const (
-	// rooms are the numbers that conferences are held under, one after the other; under the first ones each stays open.
+	// rooms is how many numbers there are. Each has one conference after the other, except the first keptRooms, whose
+	// conferences stay open.
 	rooms     = 9
 	keptRooms = 4
-	// thinks is the pause between two reads.
+	// thinks is the pause between two requests.
 	thinks = 200 * time.Millisecond
 )
 
@@ -48,7 +49,7 @@ func (l *load) host(ctx, listening context.Context, n uint64) {
 		apis: l.apis(fmt.Sprintf("host-%d", n)), operators: l.apis("op", "operator"),
 	}
 	for i := 0; ctx.Err() == nil; i++ {
-		m := met{e164: r.number, finish: []finish{byPeople, byOperator, byClock, byUnit}[rng.IntN(4)]}
+		m := met{e164: r.number, finish: []finish{byUsers, byOperator, byClock, byUnit}[rng.IntN(4)]}
 		if n < keptRooms {
 			m.finish = kept
 		}
@@ -67,7 +68,7 @@ func (l *load) host(ctx, listening context.Context, n uint64) {
 	}
 }
 
-// room is one number and who uses it.
+// room is one number with the user of its conferences.
 type room struct {
 	*load
 	rng             *rand.Rand
@@ -83,7 +84,7 @@ func (r *room) open(spec client.ConferenceSpec) (id string, err error) {
 			return c.CreateConference(ctx, spec)
 		})
 		if p := refusedFor(err); p != nil && p.Code == berth.CodeConflict && time.Now().Before(until) {
-			r.closing.Add(1) // the one before is over, and its run is about to end
+			r.closing.Add(1) // the previous conference has ended, and its run is about to end
 			<-time.After(thinks)
 			continue
 		}
@@ -109,7 +110,7 @@ func (r *room) open(spec client.ConferenceSpec) (id string, err error) {
 	return id, nil
 }
 
-// hold waits a while, has the conference end as it should, and waits until it has.
+// hold waits for some time, ends the conference in the given way, and waits for its end.
 func (r *room) hold(ctx context.Context, m met) error {
 	select {
 	case <-time.After(time.Duration(500+r.rng.IntN(6000)) * time.Millisecond):
@@ -126,7 +127,7 @@ func (r *room) hold(ctx context.Context, m met) error {
 	}
 	var err error
 	switch m.finish {
-	case byPeople:
+	case byUsers:
 		err = end(r.apis)
 	case byOperator:
 		err = end(r.operators)
@@ -138,13 +139,13 @@ func (r *room) hold(ctx context.Context, m met) error {
 		if m.finish == byUnit {
 			r.leave(r.number)
 		}
-		is, err := insist(r.load, r.rng, r.apis, func(ctx context.Context, c *client.Client) (client.Conference, error) {
+		current, err := insist(r.load, r.rng, r.apis, func(ctx context.Context, c *client.Client) (client.Conference, error) {
 			return c.Conference(ctx, r.number, m.id)
 		})
 		if err != nil {
 			return fmt.Errorf("conference %s: %w", m.id, err)
 		}
-		if is.Status.Final() {
+		if current.Status.Final() {
 			return nil
 		}
 	}

@@ -26,7 +26,7 @@ import (
 	"berth/workflows"
 )
 
-// simulated is the simulated media server of a unit: what it runs is asked of it itself.
+// simulated is the simulated media server of a unit. The test reads from it which conferences it runs.
 type simulated struct{ id, control string }
 
 // ask sends a request to the simulated media server and returns the copies that it runs.
@@ -46,17 +46,18 @@ func (u simulated) ask(method, path string, body any) ([]unit.Copy, error) {
 		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	var is struct{ Conferences []unit.Copy }
-	return is.Conferences, json.NewDecoder(res.Body).Decode(&is)
+	var current struct{ Conferences []unit.Copy }
+	return current.Conferences, json.NewDecoder(res.Body).Decode(&current)
 }
 
-// unit returns the parts of a media unit: its process, and its media server, which becomes unreachable and returns with its copies.
+// unit returns the parts of a media unit: its process, and its media server, which becomes unreachable and returns with its
+// copies.
 func (w *cluster) unit(id, url string, slots int) []*part {
 	u := simulated{id, freeAddr(w.tb)}
 	w.units = append(w.units, u)
 	fail := func(f unit.Fault) func() {
 		return func() {
-			_, _ = u.ask(http.MethodPut, "/fault", map[string]any{"fault": f}) // it may be gone
+			_, _ = u.ask(http.MethodPut, "/fault", map[string]any{"fault": f}) // the process may have ended
 		}
 	}
 	return []*part{
@@ -74,7 +75,7 @@ func (w *cluster) leave(e164 string) {
 	}
 }
 
-// copies is which unit runs which copy, by number and epoch.
+// copies has the unit that runs each copy, by number and epoch.
 type copies map[string]map[int64][]string
 
 func (c copies) add(e164 string, epoch int64, unit string) {
@@ -99,15 +100,15 @@ func (c copies) twice() error {
 	return errors.Join(wrong...)
 }
 
-// observe looks at the units until ctx ends, and answers which copies they have had.
+// observe reads the units until ctx ends, and returns all copies that they had.
 func (w *cluster) observe(ctx context.Context) <-chan copies {
 	out := make(chan copies, 1)
 	go func() {
 		seen := copies{}
 		for ; ctx.Err() == nil; <-time.After(100 * time.Millisecond) {
 			for _, u := range w.units {
-				is, _ := u.ask(http.MethodGet, "/", nil) // it may be gone
-				for _, c := range is {
+				current, _ := u.ask(http.MethodGet, "/", nil) // the process may have ended
+				for _, c := range current {
 					seen.add(c.E164, c.Epoch, u.id)
 				}
 			}
@@ -138,12 +139,12 @@ func (w *cluster) agree() error {
 		if err != nil {
 			return err
 		}
-		var is berth.Conference
-		if err := v.Get(&is); err != nil {
+		var current berth.Conference
+		if err := v.Get(&current); err != nil {
 			return err
 		}
-		if is.ID != c.ID || is.Status != c.Status || is.Owner != c.Owner || is.Revision != c.Revision {
-			bad("%s: its workflow says %s on %v, revision %d; the ledger %s on %v, revision %d", e164, is.Status, is.Owner, is.Revision, c.Status, c.Owner, c.Revision)
+		if current.ID != c.ID || current.Status != c.Status || current.Owner != c.Owner || current.Revision != c.Revision {
+			bad("%s: its workflow says %s on %v, revision %d; the ledger %s on %v, revision %d", e164, current.Status, current.Owner, current.Revision, c.Status, c.Owner, c.Revision)
 		}
 		if c.Status != berth.ConferenceOpen {
 			bad("%s: %s, %s", e164, c.Status, c.Waiting)
@@ -172,12 +173,12 @@ func (w *cluster) agree() error {
 		bad("%d rows for %d conferences", len(rows), len(open))
 	}
 	for _, u := range w.units {
-		is, err := u.ask(http.MethodGet, "/", nil)
+		current, err := u.ask(http.MethodGet, "/", nil)
 		if err != nil {
 			return err
 		}
 		var runs, owns, holds []string
-		for _, c := range is {
+		for _, c := range current {
 			runs = append(runs, fmt.Sprintf("%s:%s:%d", c.E164, c.ConferenceID, c.Epoch))
 		}
 		for e164, c := range open {
@@ -208,13 +209,13 @@ func (w *cluster) agree() error {
 	return errors.Join(wrong...)
 }
 
-// rows are the conferences that Redis has.
+// rows returns the conferences in Redis.
 func (w *cluster) rows(ctx context.Context) (map[string]lua.ConferenceRow, error) {
 	out := map[string]lua.ConferenceRow{}
 	keys := w.rdb.Scan(ctx, 0, w.scripts.Keys().Conference("*"), 1000).Iterator()
 	for keys.Next(ctx) {
 		_, name, _ := strings.Cut(keys.Val(), "confex/")
-		e164, of, _ := strings.Cut(name, ":") // its information is of the number, too
+		e164, of, _ := strings.Cut(name, ":") // the information has a key of the same number
 		if of == "over" {
 			continue // kept against late writes
 		}
@@ -231,7 +232,7 @@ func same[T cmp.Ordered](a, b []T) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// agreed waits until all agree, and answers how long that took.
+// agreed waits until all sources agree, and returns how long that took.
 func (w *cluster) agreed(within time.Duration) time.Duration {
 	w.tb.Helper()
 	for began := time.Now(); ; <-time.After(thinks) {
@@ -245,7 +246,8 @@ func (w *cluster) agreed(within time.Duration) time.Duration {
 	}
 }
 
-// keptOnly waits until only conferences that were not ended are left and all sources agree. It returns all that were accepted.
+// keptOnly waits until only conferences that were not ended are left and all sources agree. It returns all that were
+// accepted.
 func (w *cluster) keptOnly(t *testing.T, l *load, calm time.Time) (accepted []met) {
 	t.Helper()
 	for {
@@ -273,7 +275,7 @@ func (w *cluster) keptOnly(t *testing.T, l *load, calm time.Time) (accepted []me
 	return accepted
 }
 
-// release has those that were kept released.
+// release ends the conferences that stayed open.
 func (w *cluster) release(t *testing.T, accepted []met) {
 	t.Helper()
 	for _, m := range accepted {
@@ -284,7 +286,7 @@ func (w *cluster) release(t *testing.T, accepted []met) {
 	}
 }
 
-// everyDisagreementIsSeen is the test of the test: each thing that may be wrong is done, and undone.
+// everyDisagreementIsSeen checks the checks: it makes each possible error, expects it to be detected, and undoes it.
 func (w *cluster) everyDisagreementIsSeen(t *testing.T) {
 	t.Helper()
 	rows, err := w.rows(t.Context())
@@ -336,19 +338,19 @@ func (w *cluster) everyDisagreementIsSeen(t *testing.T) {
 	w.agreed(maxWait)
 }
 
-// overOnce compares an ended conference with its events: there is one end, which is the last event, never two units at a time,
-// and no transition that C13 does not allow.
-func overOnce(is berth.Conference, sent []berth.ConferenceEvent) error {
+// overOnce compares an ended conference with its events: there is one end, which is the last event, never two units at a
+// time, and no transition that C13 does not allow.
+func overOnce(current berth.Conference, sent []berth.ConferenceEvent) error {
 	var wrong []error
 	bad := func(format string, args ...any) {
-		wrong = append(wrong, fmt.Errorf("conference %s of %s: "+format, append([]any{is.ID, is.E164}, args...)...))
+		wrong = append(wrong, fmt.Errorf("conference %s of %s: "+format, append([]any{current.ID, current.E164}, args...)...))
 	}
-	if !is.Status.Final() || is.End == "" || is.EndedAt.IsZero() || is.Owner.NodeID != "" {
-		bad("%s (%q) at %s, owner %v", is.Status, is.End, is.EndedAt, is.Owner)
+	if !current.Status.Final() || current.End == "" || current.EndedAt.IsZero() || current.Owner.NodeID != "" {
+		bad("%s (%q) at %s, owner %v", current.Status, current.End, current.EndedAt, current.Owner)
 	}
 	var epoch int64
-	before := is.CreatedAt
-	for _, s := range is.Segments {
+	before := current.CreatedAt
+	for _, s := range current.Segments {
 		if s.Epoch <= epoch || s.StartedAt.Before(before) || s.EndedAt.Before(s.StartedAt) || s.Reason == "" {
 			bad("segment %+v after epoch %d at %s", s, epoch, before)
 		}
@@ -360,8 +362,8 @@ func overOnce(is berth.Conference, sent []berth.ConferenceEvent) error {
 	for i, ev := range sent {
 		if ev.Type == berth.EventDone {
 			done++
-			if i != len(sent)-1 || ev.Status != is.Status || ev.End != is.End {
-				bad("%d of %d events: done, %s (%q), and it is %s (%q)", i, len(sent), ev.Status, ev.End, is.Status, is.End)
+			if i != len(sent)-1 || ev.Status != current.Status || ev.End != current.End {
+				bad("%d of %d events: done, %s (%q), and it is %s (%q)", i, len(sent), ev.Status, ev.End, current.Status, current.End)
 			}
 		}
 		if ev.Status != status && !status.CanBecome(ev.Status) {
@@ -381,16 +383,16 @@ func overOnce(is berth.Conference, sent []berth.ConferenceEvent) error {
 	return errors.Join(wrong...)
 }
 
-// finished is whether it ended as it was to end.
-func (f finish) finished(is berth.Conference) bool {
+// finished reports whether the conference ended in the expected way.
+func (f finish) finished(current berth.Conference) bool {
 	ends := map[finish][]berth.ConferenceEnd{
-		byPeople: {berth.EndReleased}, byOperator: {berth.EndReleased}, kept: {berth.EndReleased}, byUnit: {berth.EndByUnit},
+		byUsers: {berth.EndReleased}, byOperator: {berth.EndReleased}, kept: {berth.EndReleased}, byUnit: {berth.EndByUnit},
 		byClock: {berth.EndTime, berth.EndNotRecovered},
 	}
-	return slices.Contains(ends[f], is.End)
+	return slices.Contains(ends[f], current.End)
 }
 
-// streams are the events of every conference, as they are kept.
+// streams returns the stored events of every conference.
 func (w *cluster) streams(t *testing.T) map[string][]berth.ConferenceEvent {
 	t.Helper()
 	out := map[string][]berth.ConferenceEvent{}
@@ -407,8 +409,8 @@ func (w *cluster) streams(t *testing.T) map[string][]berth.ConferenceEvent {
 	return out
 }
 
-// everyConference checks that every accepted conference ended once, for the expected reason, with a record, and that its reader
-// received all its events.
+// everyConference checks that every accepted conference ended once, for the expected reason, with a record, and that its
+// reader received all its events.
 func (w *cluster) everyConference(t *testing.T, l *load, accepted []met) {
 	t.Helper()
 	ledger := map[string]berth.Conference{}
@@ -455,12 +457,12 @@ func TestCrashCheck_WrongConferenceStates_AreDetected(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.UnixMilli(0).Add(time.Duration(s) * time.Second) }
 	right := func() (berth.Conference, []berth.ConferenceEvent) {
-		is := berth.Conference{ID: "c", Status: berth.ConferenceEnded, End: berth.EndReleased, CreatedAt: at(1), EndedAt: at(5), Segments: []berth.ConferenceSegment{
+		current := berth.Conference{ID: "c", Status: berth.ConferenceEnded, End: berth.EndReleased, CreatedAt: at(1), EndedAt: at(5), Segments: []berth.ConferenceSegment{
 			{NodeID: "a", Epoch: 1, StartedAt: at(1), EndedAt: at(2), Reason: berth.EndUnitLost},
 			{NodeID: "b", Epoch: 2, StartedAt: at(3), EndedAt: at(5), Reason: berth.EndReleased},
 		}}
 		on := func(epoch int64) *berth.ConferenceOwner { return &berth.ConferenceOwner{NodeID: "n", Epoch: epoch} }
-		return is, []berth.ConferenceEvent{
+		return current, []berth.ConferenceEvent{
 			{Status: berth.ConferenceCreating, Owner: on(1)},
 			{Status: berth.ConferenceOpen, Owner: on(1)},
 			{Status: berth.ConferenceAwaitingRecovery},
@@ -470,8 +472,8 @@ func TestCrashCheck_WrongConferenceStates_AreDetected(t *testing.T) {
 			{Type: berth.EventDone, Status: berth.ConferenceEnded, End: berth.EndReleased},
 		}
 	}
-	is, sent := right()
-	require.NoError(t, overOnce(is, sent))
+	current, sent := right()
+	require.NoError(t, overOnce(current, sent))
 	for what, change := range map[string]func(*berth.Conference, *[]berth.ConferenceEvent){
 		"not over":           func(c *berth.Conference, _ *[]berth.ConferenceEvent) { c.Status = berth.ConferenceOpen },
 		"no reason":          func(c *berth.Conference, _ *[]berth.ConferenceEvent) { c.End = "" },
@@ -488,9 +490,9 @@ func TestCrashCheck_WrongConferenceStates_AreDetected(t *testing.T) {
 		"an older owner":     func(_ *berth.Conference, e *[]berth.ConferenceEvent) { (*e)[5].Owner.Epoch = 1 },
 		"nothing":            func(_ *berth.Conference, e *[]berth.ConferenceEvent) { *e = nil },
 	} {
-		is, sent := right()
-		change(&is, &sent)
-		require.Error(t, overOnce(is, sent), what)
+		current, sent := right()
+		change(&current, &sent)
+		require.Error(t, overOnce(current, sent), what)
 	}
 	seen := copies{}
 	seen.add("1", 1, "a")

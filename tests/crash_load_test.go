@@ -17,7 +17,8 @@ import (
 	"berth/internal/client"
 )
 
-// load is steady work of several users. They send each request to a random API and retry it until they get a definite response.
+// load is steady work of several users. They send each request to a random API and retry it until they get a definite
+// response.
 type load struct {
 	apis func(user string, scopes ...string) []*client.Client
 	seed uint64
@@ -27,13 +28,13 @@ type load struct {
 	retries  atomic.Int64
 	met      chan met // conferences
 	sent     chan berth.ConferenceEvent
-	closing  atomic.Int64      // how often a number's last run was not over yet
+	closing  atomic.Int64      // how often a number's previous run had not ended yet
 	leave    func(e164 string) // removes all participants from a conference
 	speaking sync.WaitGroup
 	readers  sync.WaitGroup
 }
 
-// answered is what berth accepted: a segment of a turn, or an execution; or why the test has failed.
+// answered is an accepted segment of a turn or an accepted execution, or the reason why the test has failed.
 type answered struct {
 	turn      string
 	index     int
@@ -42,7 +43,7 @@ type answered struct {
 	err       error
 }
 
-// patient is how long one segment is asked for again.
+// requestWait is how long a segment is retried.
 const requestWait = 2 * time.Minute
 
 // refusedFor returns the problem if the request was refused permanently.
@@ -54,7 +55,7 @@ func refusedFor(err error) *client.Problem {
 	return nil
 }
 
-// insist calls berth through any API until it has answered.
+// insist calls berth through random APIs until one responds.
 func insist[T any](l *load, rng *rand.Rand, apis []*client.Client, call func(context.Context, *client.Client) (T, error)) (out T, err error) {
 	for until := time.Now().Add(requestWait); ; l.retries.Add(1) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -67,7 +68,7 @@ func insist[T any](l *load, rng *rand.Rand, apis []*client.Client, call func(con
 	}
 }
 
-// converse has one person speak in turns until ctx ends, and one listen until listening ends.
+// session submits turns of one session until ctx ends, and reads its events until listening ends.
 func (l *load) session(ctx, listening context.Context, n uint64) {
 	user, id := fmt.Sprintf("user-%d", n), fmt.Sprintf("session-%d", n)
 	rng := rand.New(rand.NewPCG(l.seed, n))
@@ -123,7 +124,7 @@ func (l *load) turn(rng *rand.Rand, apis []*client.Client, session string, n int
 		l.answers <- answered{turn: turn, index: i, text: spec.Segment.Text}
 		<-time.After(time.Duration(rng.IntN(250)) * time.Millisecond)
 	}
-	if end == 3 { // else the turn's own timer ends it
+	if end == 3 { // otherwise the turn's timer ends it
 		_, err := insist(l, rng, apis, func(ctx context.Context, c *client.Client) (struct{}, error) {
 			return struct{}{}, c.FinalizeTurn(ctx, turn)
 		})

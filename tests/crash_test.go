@@ -30,27 +30,27 @@ import (
 	"berth/lua"
 )
 
-// cluster is a berth with several instances of each process, or with data in files: each part can be killed and restarted on
-// its own.
+// cluster is a berth with several instances of each process, or with data in files: each part can be killed and restarted
+// separately.
 type cluster struct {
 	*stack
 	store *testredis.Server
 	parts []*part
 	urls  []string
 	units []simulated
-	// scripts and frontend are the test's own ways to Redis and Temporal.
+	// scripts and frontend are the test's direct connections to Redis and Temporal.
 	rdb      *redis.Client
 	scripts  *lua.Scripts
 	frontend temporalclient.Client
 }
 
-// part is what is killed and started again.
+// part is a process, or a group of processes, that is killed and started again.
 type part struct {
 	name        string
 	kill, start func()
 }
 
-// runs makes a part of a program.
+// runs returns the part that runs a program.
 func (w *cluster) runs(name, bin string, args, env []string) *part {
 	var p *process
 	return &part{name: name, kill: func() { p.kill() }, start: func() { p = w.stack.start(bin, args, env) }}
@@ -78,7 +78,7 @@ func newCluster(t *testing.T) *cluster {
 		}),
 		{name: "redis", kill: w.store.Kill, start: w.store.Restart},
 		{name: "database", kill: database.Kill, start: func() { database.Restart(t) }},
-		// What Redis has done is cut off on its way back (P6).
+		// The replies of Redis are cut off after it has run the commands (P6).
 		{name: "answers", kill: func() {
 			_, err := link.Toxics.AddToxicJson(strings.NewReader(`{"type":"limit_data","stream":"downstream","attributes":{"bytes":500}}`))
 			require.NoError(t, err)
@@ -117,7 +117,7 @@ func newCluster(t *testing.T) *cluster {
 	return w
 }
 
-// whole waits until everything works.
+// awaitReady waits until all parts are ready.
 func (w *cluster) awaitReady() {
 	w.tb.Helper()
 	for _, url := range w.urls {
@@ -139,7 +139,7 @@ func (w *cluster) awaitReady() {
 }
 
 // P2 for turns, executions, conferences and the slots of nodes: under steady load everything is killed and started again, one
-// or two at a time. Nothing that was accepted is lost, said twice or out of order; each turn, execution and conference ends
+// or two at a time. Nothing that was accepted is lost, repeated or out of order; each turn, execution and conference ends
 // once; what is to stay open does, on one unit at a time; no slot is kept, no run stays open, and every history is replayed.
 func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A11, C1, C4, C7, C10, C13-C17, C20, C22; P1, P2
 	seed := streamSeed(t)
@@ -204,9 +204,9 @@ func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A1
 	w.everyDisagreementIsSeen(t)
 	w.release(t, conferences)
 	w.noneOpen(t)
-	over := time.Now()
+	ended := time.Now()
 	w.awaitReady() // no slot is held and every node can be chosen
-	t.Logf("every slot was free %s after the last run had ended", time.Since(over).Round(10*time.Millisecond))
+	t.Logf("every slot was free %s after the last run had ended", time.Since(ended).Round(10*time.Millisecond))
 	cancel()
 	l.readers.Wait()
 	for close(l.received); ; {
@@ -251,7 +251,7 @@ func (w *cluster) crash(t *testing.T, rng *rand.Rand, during time.Duration) {
 	t.Logf("killed: %v", kills)
 }
 
-// accepted is what berth took, by turn, and the executions.
+// accepted has the accepted segments by turn, and the accepted executions.
 func (l *load) accepted(t *testing.T) (turns map[string]segments, executions []string) {
 	t.Helper()
 	turns = map[string]segments{}
@@ -275,7 +275,7 @@ func (l *load) accepted(t *testing.T) (turns map[string]segments, executions []s
 	}
 }
 
-// ended waits until every execution has come to its end.
+// ended waits until every execution has ended.
 func (w *cluster) ended(t *testing.T, ids []string) {
 	t.Helper()
 	c := client.New(w.urls[1], w.token("operations", "user", "node"))

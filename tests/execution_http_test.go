@@ -20,17 +20,17 @@ func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 	for range 3 {
 		_, err := c.Execute(t.Context(), spec)
 		p := problem(t, err)
-		if p.Code == berth.CodeUnavailable { // a new Redis has a grace
-			s.eventually("the grace to be over", func() bool {
+		if p.Code == berth.CodeUnavailable { // a new Redis grants nothing during a grace
+			s.eventually("the grace to end", func() bool {
 				_, err = c.Execute(context.Background(), spec)
 				p = problem(t, err)
 				return p.Code != berth.CodeUnavailable
 			})
 		}
 		require.Equal(t, berth.CodeNoNode, p.Code)
-		require.Contains(t, p.Detail, "echo", "what is missing is named")
+		require.Contains(t, p.Detail, "echo", "the missing capability is named")
 		_, err = c.Execution(t.Context(), "http-e1")
-		require.Equal(t, http.StatusNotFound, problem(t, err).Status, "what was refused never was")
+		require.Equal(t, http.StatusNotFound, problem(t, err).Status, "a refused execution does not exist")
 		require.Equal(t, http.StatusNotFound, problem(t, c.CancelExecution(t.Context(), "http-e1")).Status)
 	}
 	n := s.engine("http-n1", 1, false)
@@ -38,16 +38,16 @@ func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, client.AcceptedExecution{ExecutionID: "http-e1", Status: berth.ExecutionRunning, NodeID: "http-n1"}, first)
 	<-n.started
-	ended := func(id string, status berth.ExecutionStatus) (is berth.Execution) {
+	ended := func(id string, status berth.ExecutionStatus) (current berth.Execution) {
 		s.eventually(id+" to end", func() bool {
-			is, err = c.Execution(context.Background(), id)
-			return err == nil && is.Status == status
+			current, err = c.Execution(context.Background(), id)
+			return err == nil && current.Status == status
 		})
-		return is
+		return current
 	}
-	is := ended("http-e1", berth.ExecutionCompleted)
-	require.JSONEq(t, string(spec.Input), string(is.Output))
-	require.Len(t, is.Attempts, 1)
+	current := ended("http-e1", berth.ExecutionCompleted)
+	require.JSONEq(t, string(spec.Input), string(current.Output))
+	require.Len(t, current.Attempts, 1)
 	first.Replay, first.Status = true, berth.ExecutionCompleted
 	for range 2 {
 		again, err := c.Execute(t.Context(), spec)
@@ -84,7 +84,7 @@ func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 	}
 	queued, err := c.Execute(t.Context(), client.ExecutionSpec{Executor: "echo"})
 	require.NoError(t, err)
-	require.Equal(t, berth.ExecutionWaiting, queued.Status, "full is accepted and waits")
+	require.Equal(t, berth.ExecutionWaiting, queued.Status, "an execution for full nodes is accepted and waits")
 	require.NoError(t, c.CancelExecution(t.Context(), "http-e3"))
 	require.Equal(t, berth.CodeCancelled, ended("http-e3", berth.ExecutionCancelled).Code)
 	require.Equal(t, http.StatusConflict, problem(t, c.CancelExecution(t.Context(), "http-e3")).Status)

@@ -57,7 +57,7 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 	require.NoError(t, app.Details(&why))
 	require.Equal(t, []string{"paint"}, why.Missing)
 
-	// Two hold all the room there is; the third waits, and takes the place of the one that is cancelled.
+	// Two executions hold all slots. The third waits, and gets the slot of the one that is cancelled.
 	for _, n := range []*engine{n1, n2} {
 		_, err = submit(t, c, "hold-"+n.spec.ID, "wait", own(n.spec.ID))
 		require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 	n2.finish <- struct{}{}
 	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "hold-n2").Status)
 
-	// Broken everywhere: as often as the operator wants.
+	// It fails on every node: the number of retries is the operator's setting.
 	config := berth.DefaultFleetConfig()
 	config.MaxRetries = 1
 	require.NoError(t, n1.scripts.PutFleetConfig(t.Context(), config))
@@ -96,7 +96,8 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 	}
 }
 
-// L12, P5: the node beats so seldom that it registers again only after the grace. What it runs still keeps its slot.
+// L12, P5: the node sends heartbeats so rarely that it registers again only after the grace. Its running execution keeps
+// its slot.
 func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -128,7 +129,7 @@ func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 		now, err := s.redis().Time(t.Context()).Result()
 		return err == nil && now.UnixMilli() > until
 	})
-	require.Equal(t, berth.ExecutionWaiting, executionStatus(t, c, "second").Status, "it is full, as it was")
+	require.Equal(t, berth.ExecutionWaiting, executionStatus(t, c, "second").Status, "the node is still full")
 	n1.finish <- struct{}{}
 	require.Len(t, ended(t, c, "long").Attempts, 1)
 	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "second").Status)
@@ -136,8 +137,8 @@ func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 	s.saveHistory("execution-late-node", workflows.ExecutionWorkflowID("long"))
 }
 
-// L12, P2: Redis loses its data during an execution, and later the worker is killed. One reassertion restores the slot, and the
-// execution ends once.
+// L12, P2: Redis loses its data during an execution, and later the worker is killed. One reassertion restores the slot, and
+// the execution ends once.
 func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -155,11 +156,11 @@ func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 	s.afterGrace(n1.scripts)
 	reply, err := submit(t, c, "second", "echo")
 	require.NoError(t, err)
-	require.Equal(t, berth.ExecutionWaiting, reply.Status, "the node is full, as it was")
+	require.Equal(t, berth.ExecutionWaiting, reply.Status, "the node is still full")
 
 	s.worker.kill()
 	s.worker = s.startWorker()
-	s.startWorker() // a second one acts on the same graces
+	s.startWorker() // a second worker handles the same graces
 	n1.finish <- struct{}{}
 	long := ended(t, c, "long")
 	require.Equal(t, berth.ExecutionCompleted, long.Status)

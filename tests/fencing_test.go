@@ -33,8 +33,8 @@ func TestFencing_StoppedPastDeadline_ChangesNothing(t *testing.T) {
 	t.Run("an old generation revives nothing", func(t *testing.T) { oldGeneration(t, s) })
 }
 
-// stoppedNode stops a node during a job until it is declared dead and another node has run the job. Its command ends meanwhile,
-// so that it continues with a result.
+// stoppedNode stops a node during a job until it is declared dead and another node has run the job. Its command ends
+// meanwhile, so that it continues with a result.
 func stoppedNode(t *testing.T, s *stack) {
 	dir := t.TempDir()
 	command := fmt.Sprintf(`read line; echo $BERTH_NODE_ID >>'%[1]s/'$BERTH_JOB_ID; sleep 1; echo "$line, said by $BERTH_NODE_ID"`, dir)
@@ -47,7 +47,7 @@ func stoppedNode(t *testing.T, s *stack) {
 	c := s.session("alice", "s1")
 	first := c.submit("", 0, "")
 	workers := func() []string {
-		b, _ := os.ReadFile(filepath.Join(dir, first.JobID)) // not there yet
+		b, _ := os.ReadFile(filepath.Join(dir, first.JobID)) // the file may not exist yet
 		return strings.Fields(string(b))
 	}
 	s.eventually("the job to run", func() bool { return len(workers()) == 1 })
@@ -62,7 +62,7 @@ func stoppedNode(t *testing.T, s *stack) {
 	})
 
 	require.NoError(t, victim.cmd.Process.Signal(syscall.SIGCONT))
-	s.eventually("it to have said its result", func() bool {
+	s.eventually("it to have sent its result", func() bool {
 		return strings.Contains(string(victim.output()), fmt.Sprintf(`"job finished" node=%s job=%s`, first.NodeID, first.JobID))
 	})
 	var back berth.Node
@@ -118,8 +118,8 @@ func stoppedHolder(t *testing.T, s *stack) {
 	require.Equal(t, http.StatusOK, status)
 }
 
-// oldGeneration has an old process beat for a node whose new one is silent: that is declared dead in its time, nothing is
-// sent to it, and neither can revive it.
+// oldGeneration lets an old process send heartbeats for a node whose new process sends none. The new generation is declared
+// dead in time, receives no jobs, and neither process can revive it.
 func oldGeneration(t *testing.T, s *stack) {
 	nodes, operator := s.user("nodes", "node"), s.user("op", "operator")
 	register := func(pid int) int64 {
@@ -165,8 +165,9 @@ func oldGeneration(t *testing.T, s *stack) {
 	require.Greater(t, register(2), now, "only by registering again")
 }
 
-// P4 for conferences: a unit is stopped for longer than its deadline and its conferences are recovered elsewhere. Its reports with
-// the old epochs are dropped and counted, its late creation is not acknowledged, and it is asked to release stale copies.
+// P4 for conferences: a unit is stopped for longer than its deadline and its conferences are recovered elsewhere. Its
+// reports with the old epochs are dropped and counted, its late creation is not acknowledged, and it is requested to
+// release stale copies.
 func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7, C16, C17, C20
 	s := shareStack(t)
 	m := s.conferences()
@@ -195,7 +196,7 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	m.end(ends.E164, "conference-recovered")
 
 	units := s.user("units", "node")
-	said := 0
+	reported := 0
 	says := func(e164 string, epoch int64, status int) {
 		for _, in := range []berth.ConferenceInfo{
 			{Full: true, Live: json.RawMessage(`{"participantCount":9}`)}, // information
@@ -204,7 +205,7 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 			in.NodeID, in.Generation, in.Epoch = "stop-u1", stays.Owner.Generation, epoch
 			require.Equal(t, status, problem(t, units.ReportConference(t.Context(), e164, in)).Status)
 			if status == http.StatusConflict {
-				said++
+				reported++
 			}
 		}
 	}
@@ -220,7 +221,7 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	})
 	stale()
 	back := m.await(stays.E164, "the earlier copy again (C7)", on("stop-u1"))
-	s.eventually("each to be on one unit", func() bool { // u1 is asked to release ended and late copies
+	s.eventually("each conference to be on one unit", func() bool { // u1 is requested to release ended and late copies
 		return maps.Equal(u1.runs(), map[string]int64{stays.E164: back.Owner.Epoch}) && maps.Equal(u2.runs(), map[string]int64{late: owned.Epoch})
 	})
 	stale()
@@ -233,9 +234,9 @@ func TestFencing_UnitStoppedPastDeadline_ReportsAreDropped(t *testing.T) { // C7
 	b, err := json.Marshal(stats)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(b, &dropped))
-	require.GreaterOrEqual(t, dropped.Stale["stop-u1"], said, "counted")
+	require.GreaterOrEqual(t, dropped.Stale["stop-u1"], reported, "dropped reports are counted")
 	lines := bytes.Count(s.api.output(), []byte(`msg="report rejected: unit is not the owner"`))
-	require.GreaterOrEqual(t, lines, said, "and logged")
+	require.GreaterOrEqual(t, lines, reported, "dropped reports are logged")
 	for _, o := range m.await(late, "still on u2", on("stop-u2")).Orders {
 		if o.NodeID == "stop-u1" && o.Command == berth.ActivityCreateConference {
 			require.Contains(t, o.Outcome, "lost", "its acknowledgement was not accepted")

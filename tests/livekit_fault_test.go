@@ -13,10 +13,10 @@ import (
 	"berth"
 )
 
-// halls are the units of a test.
+// liveKitUnits are the units of a test.
 type liveKitUnits []*liveKitUnit
 
-// rooms asks every LiveKit server, and answers who has a room of each conference; false when one of them did not answer.
+// rooms returns the units that have a room of each conference; false if a LiveKit server did not respond.
 func (all liveKitUnits) rooms() (where map[string][]string, ok bool) {
 	where = map[string][]string{}
 	for _, h := range all {
@@ -31,7 +31,7 @@ func (all liveKitUnits) rooms() (where map[string][]string, ok bool) {
 	return where, true
 }
 
-// apart is whether each conference has a room, and one only.
+// apart reports whether each conference has exactly one room.
 func (all liveKitUnits) apart(conferences int) bool {
 	where, ok := all.rooms()
 	for _, ids := range where {
@@ -40,7 +40,7 @@ func (all liveKitUnits) apart(conferences int) bool {
 	return ok && len(where) == conferences
 }
 
-// one is the conference that a number has now.
+// one returns the current conference of a number.
 func (m *conferences) one(e164 string) berth.Conference {
 	m.s.tb.Helper()
 	got, err := m.Conference(context.Background(), e164, "")
@@ -48,7 +48,7 @@ func (m *conferences) one(e164 string) berth.Conference {
 	return got.Conference
 }
 
-// C1, C2, C6, C7, C23 with three LiveKit servers and 30 conferences. Which rooms there are is asked of LiveKit itself.
+// C1, C2, C6, C7, C23 with three LiveKit servers and 30 conferences. The rooms are read from LiveKit itself.
 func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	t.Parallel()
 	const conferences, slots = 30, 15
@@ -62,7 +62,8 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	}
 	require.True(t, all.apart(conferences))
 
-	// A server is stopped. Its conferences move, until it continues with its old rooms: those stay.
+	// A server is stopped and its conferences move. When it continues with its old rooms, the conferences stay where they
+	// are.
 	old := all[0].epochs()
 	require.NotEmpty(t, old)
 	all[0].Pause()
@@ -72,11 +73,11 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 		return all.apart(conferences) && len(all[0].epochs()) == len(old)
 	})
 	for e164, epoch := range all[0].epochs() {
-		require.Greater(t, epoch, old[e164], "C7: it gets a later epoch")
+		require.Greater(t, epoch, old[e164], "C7: the conference gets a later epoch")
 		m.await(e164, "on u1", on("u1"))
 	}
 
-	// A server is killed. What it had is on the others as soon as that is known.
+	// A server is killed. Its conferences move to the others as soon as that is detected.
 	lost := all[1].epochs()
 	require.NotEmpty(t, lost)
 	all[1].Server.Kill()
@@ -100,7 +101,8 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	t.Logf("kill -9 of a LiveKit server with %d of %d rooms: known after %s, the last was acknowledged %s after that, and seen in LiveKit after %s",
 		len(lost), conferences, known.Sub(killed), last.Sub(known), there.Sub(known))
 
-	// Another server is killed: half of its conferences have no unit, and recover one by one as others end, or together on a new server.
+	// Another server is killed: half of its conferences have no unit, and recover one by one as others end, or together on
+	// a new server.
 	all[2].Server.Kill()
 	waits := func() (out []string) {
 		for e164 := range ends {
@@ -125,8 +127,8 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	s.eventually("all to have a room", func() bool { return back.apart(len(ends)) })
 	all[2].Restart()
 	for e164 := range ends {
-		is := m.await(e164, "open", ofStatus(berth.ConferenceOpen))
-		require.NotEqual(t, "u3", is.Owner.NodeID)
+		current := m.await(e164, "open", ofStatus(berth.ConferenceOpen))
+		require.NotEqual(t, "u3", current.Owner.NodeID)
 		m.end(e164, "conference-moved")
 	}
 	require.True(t, back.apart(0))

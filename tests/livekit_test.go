@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// C1, C6, C7, C14, C23, on real LiveKit servers, asked themselves which rooms they have.
+// C1, C6, C7, C14, C23 with real LiveKit servers, from which the test reads the rooms.
 func TestLiveKit_ConferenceLifeCycle_RoomsFollow(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -21,8 +21,8 @@ func TestLiveKit_ConferenceLifeCycle_RoomsFollow(t *testing.T) {
 
 	u1.Pause()
 	for _, n := range numbers {
-		is := m.await(n, "on u2", on("u2"))
-		require.Equal(t, is.Owner.Epoch, u2.epochs()[n])
+		current := m.await(n, "on u2", on("u2"))
+		require.Equal(t, current.Owner.Epoch, u2.epochs()[n])
 	}
 	u1.Continue()
 	kept := map[string]int64{}
@@ -34,10 +34,10 @@ func TestLiveKit_ConferenceLifeCycle_RoomsFollow(t *testing.T) {
 
 	u1.Server.Kill()
 	for _, n := range numbers {
-		is := m.await(n, "on u2", on("u2"))
-		require.Greater(t, is.Owner.Epoch, kept[n])
-		require.Equal(t, is.Owner.Epoch, u2.epochs()[n])
-		require.Len(t, is.Segments, 4)
+		current := m.await(n, "on u2", on("u2"))
+		require.Greater(t, current.Owner.Epoch, kept[n])
+		require.Equal(t, current.Owner.Epoch, u2.epochs()[n])
+		require.Len(t, current.Segments, 4)
 	}
 	u1.Restart()
 	s.awaitNode("u1")

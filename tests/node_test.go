@@ -25,8 +25,8 @@ import (
 	"berth/internal/client"
 )
 
-// fleetStack is Temporal, Redis and the API, without berth's own workers: what a node is asked to do comes from the
-// test's workflows, under the times that turns use.
+// fleetStack is Temporal, Redis and the API without berth's workers. The test's own workflows start the jobs of nodes, with
+// the timeouts of turns.
 type fleetStack struct {
 	*stack
 	probes temporalclient.Client
@@ -122,19 +122,20 @@ func (f *fleetStack) queueOf(t *testing.T, id string) string {
 	return berth.NodeTaskQueue(id, f.registered(t, id).Generation)
 }
 
-// gate is a file for which gated commands wait.
+// gate is a file that gated commands wait for.
 type gate string
 
 func (f *fleetStack) gate(name string) gate { return gate(filepath.Join(f.dir, "gate-"+name)) }
 
-// command writes its process id and that of a child down, waits for the gate and answers what it read.
+// command returns a shell command that writes its process id and that of a child to a file, waits for the gate and returns
+// its input.
 func (g gate) command() string {
 	return fmt.Sprintf(`sleep 600 & echo $! $$ >>'%[1]s.pids'; while [ ! -e '%[1]s' ]; do sleep 0.05; done; kill $!; tr a-z A-Z`, string(g))
 }
 
 func (g gate) open(t *testing.T) { require.NoError(t, os.WriteFile(string(g), nil, 0o600)) }
 
-// running waits until so many commands run, and answers their processes.
+// running waits until the given number of commands run, and returns their process ids.
 func (g gate) running(t *testing.T, commands int) (pids []int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -230,7 +231,7 @@ func TestNode_DriversAndShutdowns_JobsEndAsDocumented(t *testing.T) {
 		require.Equal(t, "ONE", translated(t, begun))
 		require.Equal(t, "TWO", translated(t, next))
 	})
-	t.Run("withdraws and drains when it is asked to stop", func(t *testing.T) {
+	t.Run("withdraws and drains on SIGTERM", func(t *testing.T) {
 		t.Parallel()
 		queue := f.queueOf(t, "drained")
 		run := f.send(t, queue, "slow")
@@ -240,7 +241,7 @@ func TestNode_DriversAndShutdowns_JobsEndAsDocumented(t *testing.T) {
 			n, err := f.fleet.Node(t.Context(), "drained")
 			return notFound(err) || (err == nil && n.State == berth.NodeDead)
 		}, maxWait, 10*time.Millisecond)
-		late := f.send(t, queue, "late") // dispatched before anybody knew
+		late := f.send(t, queue, "late") // dispatched before any process knew
 		gates["drained"].open(t)
 		require.Equal(t, "SLOW", translated(t, run))
 		require.Equal(t, "LATE", translated(t, late))

@@ -23,9 +23,9 @@ import (
 	"berth/internal/client"
 )
 
-// pageWords are what the page says in one language, and where the answer in it is held back.
+// pageWords has the page's texts in one language, and the words after which the model's answer is held.
 type pageWords struct {
-	lang          string // of the document
+	lang          string // lang attribute of the document
 	template      string
 	steps         []string
 	done          string
@@ -61,7 +61,7 @@ func TestPage_TaskInBrowser_ShowsStreamAndResult(t *testing.T) { // T16, T24; P1
 	t.Run("hostile", func(t *testing.T) { readHostileText(t, s, openTab(t, chromium), hostile) })
 }
 
-// followOnPage does what a user does: signs in, submits an image and a résumé, reloads during the task, reads.
+// followOnPage acts as a user: it signs in, submits an image and a résumé, reloads during the task, and reads the result.
 func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWords) {
 	user := "page-" + string(locale)
 	b.signIn(s, user)
@@ -93,11 +93,11 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	heading := trim(strings.Trim(w.early.at, "#\n"))
 	b.await("the first tokens", `document.querySelector('.prose')?.textContent.includes(%s)`, heading)
 	first := b.answer()
-	close(w.early.goOn)
+	close(w.early.release)
 	w.middle.wait(t)
 	b.await("more tokens", `document.querySelector('.prose').textContent.includes(%s)`, trim(strings.Trim(w.middle.at, "#\n")))
 	half, points := b.answer(), b.points()
-	require.True(t, strings.HasPrefix(half, first), "what was written stays")
+	require.True(t, strings.HasPrefix(half, first), "the text shown before is kept")
 	require.Greater(t, len(half), len(first))
 	require.NotEmpty(t, points)
 	b.shoot(user + "-middle")
@@ -106,7 +106,7 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	b.await("the same text after a reload", `document.querySelector('.prose.live') !== null && [...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '') === %s`, half)
 	require.Equal(t, points, b.points())
 	require.Zero(t, ask[int](b, `document.querySelectorAll('.notice:not(.standin)').length`), "nothing was lost, so no notice is shown")
-	close(w.middle.goOn)
+	close(w.middle.release)
 	b.await("the end", `document.querySelector('.task .status.completed')?.textContent === %s`, w.done)
 
 	task, err := s.user(user).Get(t.Context(), id)
@@ -168,7 +168,7 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	require.Contains(t, b.answer(), plain("event: done\ndata: {"))
 	require.Len(t, b.points(), 1, "a point sent twice is shown once")
 	require.Zero(t, ask[int](b, tags))
-	close(last.goOn)
+	close(last.release)
 	b.await("the end", `document.querySelector('.task .status.completed') !== null`)
 	b.do(chromedp.Click(`.chain details summary`))
 	b.await("the summary of the posting", `document.querySelector('.chain details .written')?.textContent.includes('<script>')`)
@@ -186,7 +186,7 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	b.shoot("hostile-summary")
 	b.quiet()
 
-	// Would the page make an element of it after all, then the policy would still not let it run.
+	// If the page created an element from the text, the policy would still prevent it from running.
 	b.do(chromedp.Evaluate[chromedp.Void](`{ document.querySelector('main').insertAdjacentHTML('beforeend', '<img src="data:," onerror="window.ran=15">') }`))
 	require.Contains(t, b.complaint(), "Content Security Policy")
 	require.True(t, ask[bool](b, `window.ran === undefined`), "the policy let an inline handler run")
@@ -203,18 +203,18 @@ func plain(markdown string) string {
 	return space.ReplaceAllString(inlineMark.ReplaceAllString(lineMark.ReplaceAllString(markdown, "$2"), ""), "")
 }
 
-// hold stops a model's answer after certain words until the test releases it.
+// hold pauses a model's answer after certain words until the test releases it.
 type hold struct {
 	at      string
 	reached chan struct{}
-	goOn    chan struct{} // closed by the test
+	release chan struct{} // closed by the test
 }
 
 func newHold(at string) *hold {
-	return &hold{at: at, reached: make(chan struct{}, 1), goOn: make(chan struct{})}
+	return &hold{at: at, reached: make(chan struct{}, 1), release: make(chan struct{})}
 }
 
-// wait returns when an answer stands at the hold.
+// wait returns when an answer has reached the hold.
 func (h *hold) wait(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), maxWait)
@@ -226,7 +226,7 @@ func (h *hold) wait(tb testing.TB) {
 	}
 }
 
-// holding puts holds before a model, and answers the match of the hostile résumé itself.
+// holding adds holds to a model, and returns its own match for the hostile résumé.
 func holding(model http.Handler, holds []*hold) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -251,17 +251,17 @@ func holding(model http.Handler, holds []*hold) http.Handler {
 				_, err = fmt.Fprintf(held, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":%s}}]}`+"\n\n", delta)
 			}
 			if err != nil {
-				return // the worker left
+				return // the worker closed the connection
 			}
 		}
 		fmt.Fprint(held, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
 	})
 }
 
-// heldWriter reads along in a streamed answer and stops behind the words of a hold.
+// heldWriter passes on a streamed answer and pauses it after the words of a hold.
 type heldWriter struct {
 	http.ResponseWriter
-	ctx   context.Context // of the one request that is answered
+	ctx   context.Context // the request's
 	holds []*hold
 	text  string
 }
@@ -287,7 +287,7 @@ func (w *heldWriter) Write(frame []byte) (int, error) {
 		default: // a second attempt
 		}
 		select {
-		case <-h.goOn:
+		case <-h.release:
 		case <-w.ctx.Done():
 			return n, w.ctx.Err()
 		}
@@ -295,7 +295,7 @@ func (w *heldWriter) Write(frame []byte) (int, error) {
 	return n, nil
 }
 
-// contentOf is the piece of the answer in a frame of a chat completion's stream; empty when it has none.
+// contentOf returns the piece of the answer in a frame of a chat completion's stream, empty if there is none.
 func contentOf(frame []byte) string {
 	var chunk struct {
 		Choices []struct {
@@ -311,7 +311,7 @@ func contentOf(frame []byte) string {
 	return chunk.Choices[0].Delta.Content
 }
 
-// startBrowser starts a Chromium of the test's own, with nothing kept from before.
+// startBrowser starts a Chromium with an empty profile for this test.
 func startBrowser(t *testing.T) context.Context {
 	t.Helper()
 	path := ""
@@ -334,7 +334,7 @@ func startBrowser(t *testing.T) context.Context {
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(flags, chromedp.Flag("lang", "en-US"))...)
 	t.Cleanup(stop)
-	// What Chromium says in a newer dialect than the library's is none of the page's business.
+	// Ignore errors of the library about messages of a newer Chromium. They do not concern the page.
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
 	t.Cleanup(cancel)
 	require.NoError(t, chromedp.Do(ctx))
@@ -392,7 +392,7 @@ func ask[T any](b *tab, expression string) T {
 	return v
 }
 
-// until waits for a condition in the page; its %s become JavaScript literals of the arguments. The library's own polling
+// await waits for a condition in the page; its %s become JavaScript literals of the arguments. The library's own polling
 // would need eval, which the page's policy forbids.
 func (b *tab) await(what, condition string, args ...any) {
 	b.Helper()
@@ -429,7 +429,7 @@ func (b *tab) signIn(s *stack, user string) {
 	require.NotContains(b, ask[string](b, `location.href`), token, "the token leaves the address")
 }
 
-// answer is the text that can be read, without white space.
+// answer returns the visible text of the answer, without white space.
 func (b *tab) answer() string {
 	return ask[string](b, `[...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '')`)
 }
@@ -438,7 +438,7 @@ func (b *tab) points() []string {
 	return ask[[]string](b, `[...document.querySelectorAll('.points .list > li')].map((e) => e.textContent.trim())`)
 }
 
-// complaint is what the browser has complained of since the last time: errors, warnings, violations of the policy.
+// complaint returns the browser's errors, warnings and policy violations since the last call.
 func (b *tab) complaint() string {
 	b.Helper()
 	mark := "up to here"
@@ -459,16 +459,16 @@ func (b *tab) complaint() string {
 	}
 }
 
-// quiet holds that the browser has nothing to complain of.
+// quiet requires that the browser has reported no problems.
 func (b *tab) quiet() {
 	b.Helper()
 	require.Empty(b, b.complaint())
 }
 
-// shoot saves screenshots of the page, as wide as a desktop's and a phone's, in the directory BERTH_SHOTS if that is set.
+// shoot saves screenshots of the page at the widths of a desktop and a phone in the directory BERTH_SHOTS, if that is set.
 func (b *tab) shoot(name string) {
 	b.Helper()
-	dir := os.Getenv("BERTH_SHOTS") //nolint:forbidigo // for the eyes of developers; no test depends on it
+	dir := os.Getenv("BERTH_SHOTS") //nolint:forbidigo // for developers; no test depends on it
 	if dir == "" {
 		return
 	}

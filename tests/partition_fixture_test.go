@@ -25,8 +25,8 @@ import (
 	"berth/internal/unit"
 )
 
-// partition is a berth with two workers, of which one reaches Redis by a link that can be cut, and with units that tell all
-// the time what they took themselves for, ever.
+// partition is a stack with two workers, one of which reaches Redis through a link that can be cut, and with units that
+// continuously report every conference that they ever owned.
 type partition struct {
 	*stack
 	m     *conferences
@@ -35,10 +35,10 @@ type partition struct {
 	far   *process // the worker behind the link
 	units map[string]*media
 	names []string
-	// claims goes round: who has it is the owner.
+	// claims passes the set of claims between goroutines: the goroutine that has received it owns it.
 	claims          chan map[claim]bool
-	refused, unsaid atomic.Int64
-	talking         sync.WaitGroup
+	refused, failed atomic.Int64
+	reporting       sync.WaitGroup
 }
 
 const partitionUnits, partitionConferences = 3, 6
@@ -71,25 +71,24 @@ func newPartition(t *testing.T, opts ...option) *partition {
 	return p
 }
 
-// talk has every unit report, until ctx ends, for everything it ever took itself for: each of its generations with each
-// epoch that a copy of it had.
-func (p *partition) talk(ctx context.Context) {
-	said, operator := p.user("units", "node"), p.user("op", "operator")
+// reportAll sends reports of every unit until ctx ends, for each of its generations with each epoch that a copy on it had.
+func (p *partition) reportAll(ctx context.Context) {
+	reporter, operator := p.user("units", "node"), p.user("op", "operator")
 	for id := range p.units {
-		p.talking.Go(func() { // what it is now
-			asked := &http.Client{Timeout: 300 * time.Millisecond}
+		p.reporting.Go(func() { // collects the current claims
+			direct := &http.Client{Timeout: 300 * time.Millisecond}
 			for pause(ctx, 30*time.Millisecond) {
-				p.know(ctx, asked, operator, id)
+				p.collect(ctx, direct, operator, id)
 			}
 		})
-		p.talking.Go(func() {
+		p.reporting.Go(func() {
 			for n := 0; pause(ctx, 4*time.Millisecond); n++ {
 				all := p.claimsOf(id)
 				if len(all) == 0 {
 					continue
 				}
 				c := all[n%len(all)]
-				p.count(said.ReportConference(ctx, c.e164, berth.ConferenceInfo{
+				p.count(reporter.ReportConference(ctx, c.e164, berth.ConferenceInfo{
 					NodeID: c.unit, Generation: c.generation, Epoch: c.epoch, Full: true,
 					Live: json.RawMessage(fmt.Sprintf(`{"by":%q}`, fmt.Sprintf("%+v", c))),
 				}))
@@ -106,12 +105,12 @@ func (p *partition) count(err error) {
 	case errors.As(err, &no) && no.Status == http.StatusConflict:
 		p.refused.Add(1)
 	default:
-		p.unsaid.Add(1)
+		p.failed.Add(1)
 	}
 }
 
-// know adds what a unit takes itself for now.
-func (p *partition) know(ctx context.Context, asked *http.Client, operator *client.Client, id string) {
+// collect adds the current claims of a unit.
+func (p *partition) collect(ctx context.Context, direct *http.Client, operator *client.Client, id string) {
 	now, err := operator.Node(ctx, id)
 	if err != nil {
 		return
@@ -120,18 +119,18 @@ func (p *partition) know(ctx context.Context, asked *http.Client, operator *clie
 	if err != nil {
 		return
 	}
-	res, err := asked.Do(req)
+	res, err := direct.Do(req)
 	if err != nil {
-		return // it is stopped, or gone
+		return // the unit is stopped or killed
 	}
 	defer func() { _ = res.Body.Close() }()
-	var is struct{ Conferences []unit.Copy }
-	if json.NewDecoder(res.Body).Decode(&is) != nil {
+	var current struct{ Conferences []unit.Copy }
+	if json.NewDecoder(res.Body).Decode(&current) != nil {
 		return
 	}
 	claims := <-p.claims
 	defer func() { p.claims <- claims }()
-	for _, c := range is.Conferences {
+	for _, c := range current.Conferences {
 		claims[claim{c.E164, id, now.Generation, c.Epoch}] = true
 	}
 	for c := range maps.Clone(claims) { // an old copy reported as the new generation, as before its release
@@ -141,7 +140,7 @@ func (p *partition) know(ctx context.Context, asked *http.Client, operator *clie
 	}
 }
 
-// claimsOf are the claims of a unit, of all where none is named, the latest first.
+// claimsOf returns the claims of a unit, or of all units for an empty id, latest epoch first.
 func (p *partition) claimsOf(id string) (out []claim) {
 	claims := <-p.claims
 	defer func() { p.claims <- claims }()
@@ -154,7 +153,7 @@ func (p *partition) claimsOf(id string) (out []claim) {
 	return out
 }
 
-// pause is false when ctx has ended.
+// pause waits for d and returns true, or false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -164,7 +163,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// linkFaults are what happens between the far worker and Redis, or to that worker itself.
+// linkFaults are the faults between the far worker and Redis, and of that worker itself.
 var linkFaults = map[string]string{
 	"cut":           "",
 	"stopped":       "",
@@ -198,7 +197,7 @@ func (p *partition) heal(fault string) {
 	}
 }
 
-// unitFaults are what befalls a unit; each answers how it comes back.
+// unitFaults are the faults of a unit. Each returns a function that ends the fault.
 var unitFaults = map[string]func(p *partition, u *media) (back func()){
 	"silent": func(_ *partition, u *media) func() {
 		u.fail(unit.FaultSilent)
@@ -214,13 +213,13 @@ var unitFaults = map[string]func(p *partition, u *media) (back func()){
 	},
 }
 
-// round disturbs the link and a unit until that is dead, and lets both come back, in any order.
+// round causes a fault of the link and one of a unit until the unit is declared dead, and ends both faults in random order.
 func (p *partition) round(link, fault string) {
 	p.tb.Helper()
 	before := p.owners()
 	id := before[p.names[p.rng.IntN(len(p.names))]]
 	unitLast := p.rng.IntN(2) == 0 || link == "stopped"
-	p.tb.Logf("link: %s; %s: %s; it comes back last: %t", link, id, fault, unitLast)
+	p.tb.Logf("link: %s; %s: %s; the unit returns last: %t", link, id, fault, unitLast)
 	p.disturb(link)
 	back := unitFaults[fault](p, p.units[id])
 	operator := p.user("op", "operator")
@@ -251,7 +250,7 @@ func (p *partition) round(link, fault string) {
 	default:
 		back()
 		stale := p.refused.Load()
-		p.eventually("some more to be refused", func() bool { return p.refused.Load() > stale+20 })
+		p.eventually("more reports to be refused", func() bool { return p.refused.Load() > stale+20 })
 		p.heal(link)
 	}
 	p.settled()
@@ -263,19 +262,19 @@ func (p *partition) restart(link string) {
 	u := p.units[p.owners()[p.names[p.rng.IntN(len(p.names))]]]
 	p.tb.Logf("link: %s; %s restarts", link, u.id)
 	operator := p.user("op", "operator")
-	was, err := operator.Node(context.Background(), u.id)
+	previous, err := operator.Node(context.Background(), u.id)
 	require.NoError(p.tb, err)
 	p.disturb(link)
 	u.ask(http.MethodPost, "/restart", nil)
-	p.eventually("its next run to be there", func() bool {
+	p.eventually("its next run to be registered", func() bool {
 		n, err := operator.Node(context.Background(), u.id)
-		return err == nil && n.State == berth.NodeReady && n.Generation > was.Generation
+		return err == nil && n.State == berth.NodeReady && n.Generation > previous.Generation
 	})
 	p.heal(link)
 	p.settled()
 }
 
-// owners is who runs what is open, by number.
+// owners returns the units of the open conferences, by number.
 func (p *partition) owners() map[string]string {
 	out := map[string]string{}
 	for c, err := range p.m.Conferences(context.Background(), berth.ConferenceOpen, "") {
@@ -308,22 +307,22 @@ func (p *partition) settled() {
 }
 
 // finish ends a conference, and retries while the far worker is still working on it.
-func (p *partition) finish(e164 string) (was client.Conference) {
+func (p *partition) finish(e164 string) (previous client.Conference) {
 	p.tb.Helper()
 	p.eventually(e164+" to be ended", func() (ok bool) {
 		var over *client.Problem
 		got, err := p.m.EndConference(context.Background(), e164)
-		was = got
+		previous = got
 		return err == nil || errors.As(err, &over) && over.Status == http.StatusConflict
 	})
 	p.awaitEnd("conference:" + e164)
-	return was
+	return previous
 }
 
 // again ends a conference and opens another one with its number: its epochs continue (C20).
 func (p *partition) again() {
 	p.tb.Helper()
 	e164 := p.names[p.rng.IntN(len(p.names))]
-	was := p.finish(e164)
-	require.Greater(p.tb, p.m.open(e164).Owner.Epoch, was.Epoch)
+	previous := p.finish(e164)
+	require.Greater(p.tb, p.m.open(e164).Owner.Epoch, previous.Epoch)
 }

@@ -16,42 +16,42 @@ import (
 	"berth/lua"
 )
 
-// claim is what a unit takes itself for: a conference's owner under an epoch, as one of the unit's generations.
+// claim identifies a unit's report: it claims to own a conference with an epoch, as one of the unit's generations.
 type claim struct {
 	e164, unit        string
 	generation, epoch int64
 }
 
-// oneOwner returns an error for the first report that was accepted after one of a later owner, or with another unit's epoch. A unit
-// that registered again continues with its epoch (C4).
+// oneOwner returns an error for the first report that was accepted after one of a later owner, or with another unit's
+// epoch. A unit that registered again continues with its epoch (C4).
 func oneOwner(taken []claim) error {
 	last := map[string]claim{}
 	for i, c := range taken {
-		was := last[c.e164]
+		before := last[c.e164]
 		switch {
-		case c.epoch < was.epoch, c.epoch == was.epoch && c.unit == was.unit && c.generation < was.generation:
-			return fmt.Errorf("report %d: %+v was taken after %+v", i, c, was)
-		case c.epoch == was.epoch && c.unit != was.unit:
-			return fmt.Errorf("report %d: %+v was taken, and %+v under the same epoch", i, c, was)
+		case c.epoch < before.epoch, c.epoch == before.epoch && c.unit == before.unit && c.generation < before.generation:
+			return fmt.Errorf("report %d: %+v was accepted after %+v", i, c, before)
+		case c.epoch == before.epoch && c.unit != before.unit:
+			return fmt.Errorf("report %d: %+v was accepted, and %+v with the same epoch", i, c, before)
 		}
 		last[c.e164] = c
 	}
 	return nil
 }
 
-// rowKeys and rowArgs are how many KEYS and ARGV put_conference has.
+// rowKeys and rowArgs are the numbers of KEYS and ARGV of put_conference.
 const (
 	rowKeys = 4
 	rowArgs = 12
 )
 
-// recorder monitors Redis itself: which reports were accepted and which rows were written, in the order of execution.
+// recorder monitors Redis and records which reports were accepted and which rows were written, in the order of execution.
 type recorder struct {
 	conn  net.Conn
 	done  chan struct{}
 	taken []claim
 	rows  [][]string // KEYS and ARGV of put_conference
-	// count is how many were taken so far, last the last one.
+	// count is the number of reports accepted so far, last the latest one.
 	count atomic.Int64
 	last  atomic.Pointer[claim]
 }
@@ -85,10 +85,10 @@ func (s *stack) record() *recorder {
 func (r *recorder) note(line string) {
 	_, rest, _ := strings.Cut(line, "] ")
 	args := unquoted(rest)
-	const keys = 3 // of evalsha, its hash and their number
+	const keys = 3 // after evalsha, the hash and the number of keys
 	switch {
 	case len(args) == 0 || !strings.EqualFold(args[0], "evalsha") && !strings.EqualFold(args[0], "eval"):
-		// What put_conference_info writes last when it has taken a report.
+		// The last write of put_conference_info when it has accepted a report.
 		if n := len(r.taken); len(args) == 4 && strings.EqualFold(args[0], "hset") && args[2] == "size" && r.pending() {
 			r.taken[n-1].e164 = strings.TrimSuffix(strings.TrimPrefix(args[1], lua.Keys{}.Conference("")), ":info")
 			r.count.Add(1)
@@ -96,7 +96,7 @@ func (r *recorder) note(line string) {
 			r.last.Store(&last)
 		}
 		return
-	case r.pending(): // the one before was not taken
+	case r.pending(): // the previous report was not accepted
 		r.taken = r.taken[:len(r.taken)-1]
 	}
 	switch {
@@ -112,7 +112,7 @@ func (r *recorder) note(line string) {
 // pending reports whether the last report has not been accepted yet.
 func (r *recorder) pending() bool { return len(r.taken) > 0 && r.taken[len(r.taken)-1].e164 == "" }
 
-// stop ends the recording: what it holds may be read.
+// stop ends the recording. Afterwards the fields may be read.
 func (r *recorder) stop() {
 	_ = r.conn.Close()
 	<-r.done
@@ -121,7 +121,7 @@ func (r *recorder) stop() {
 	}
 }
 
-// unquoted are the arguments of a command as MONITOR shows it.
+// unquoted returns the arguments of a command as MONITOR shows it.
 func unquoted(line string) (out []string) {
 	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {
 		quoted, err := strconv.QuotedPrefix(line)
@@ -149,7 +149,7 @@ func (s *stack) writeRow(script *redis.Script, row []string) string {
 	return code[0]
 }
 
-// say brings a report past the API, with a script of one's own.
+// say sends a report to Redis with the given script, bypassing the API.
 func (s *stack) say(script *redis.Script, c claim) {
 	s.tb.Helper()
 	k := lua.Keys{}
@@ -158,15 +158,15 @@ func (s *stack) say(script *redis.Script, c claim) {
 	require.NoError(s.tb, err)
 }
 
-// altered is a script with something taken out that is there once.
+// altered returns a script without a text that it contains exactly once.
 func (s *stack) altered(name, what string) *redis.Script {
 	s.tb.Helper()
 	source := lua.Sources()[name]
-	require.Equal(s.tb, 1, strings.Count(source, what), "%s has another text now", name)
+	require.Equal(s.tb, 1, strings.Count(source, what), "the text of %s has changed", name)
 	return redis.NewScript(strings.Replace(source, what, "", 1))
 }
 
-// ofConference are the claims of one conference.
+// ofConference returns the claims of one conference.
 func ofConference(e164 string, claims []claim) []claim {
 	return slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.e164 != e164 })
 }

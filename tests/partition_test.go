@@ -17,16 +17,16 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 	p := newPartition(t, opts...)
 	r := p.record()
 	ctx, quiet := context.WithCancel(t.Context())
-	defer p.talking.Wait()
+	defer p.reporting.Wait()
 	defer quiet()
-	p.talk(ctx)
+	p.reportAll(ctx)
 	rounds(p)
-	const over = "8650009999"
-	p.m.open(over)
-	p.eventually("its unit to report it", func() bool { return len(ofConference(over, p.claimsOf(""))) > 0 })
-	p.finish(over)
+	const ended = "8650009999"
+	p.m.open(ended)
+	p.eventually("its unit to report it", func() bool { return len(ofConference(ended, p.claimsOf(""))) > 0 })
+	p.finish(ended)
 
-	// What the link might delay for longer: every row that was ever written is delivered again.
+	// Every row that was ever written is delivered again, as if the link had delayed it.
 	r.stop()
 	late := p.record()
 	put := redis.NewScript(lua.Sources()["put_conference"])
@@ -44,16 +44,16 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 	for _, row := range r.rows {
 		codes[p.writeRow(put, row)]++
 	}
-	require.Equal(t, before, rows(), "the same row again is no change, and older ones are refused")
-	_, there, err := lua.New(p.redis(), lua.Keys{}).ConferenceRow(t.Context(), over)
+	require.Equal(t, before, rows(), "repeated rows change nothing, and older ones are refused")
+	_, there, err := lua.New(p.redis(), lua.Keys{}).ConferenceRow(t.Context(), ended)
 	require.NoError(t, err)
-	require.False(t, there, "what is over is not brought back")
+	require.False(t, there, "an ended conference is not restored")
 	received := late.count.Load()
 	p.eventually("reports of owners to be accepted after that", func() bool { return late.count.Load() > received+20 })
 	quiet()
-	p.talking.Wait()
+	p.reporting.Wait()
 	late.stop()
-	require.Empty(t, ofConference(over, late.taken))
+	require.Empty(t, ofConference(ended, late.taken))
 
 	taken := append(slices.Clone(r.taken), late.taken...)
 	require.NoError(t, oneOwner(taken))
@@ -64,8 +64,8 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 			owners[c.e164]++
 		}
 	}
-	t.Logf("taken %d reports of %d owners (by number %v), refused %d, unsaid %d; %d rows were written, late again: %v",
-		len(taken), len(epochs), owners, p.refused.Load(), p.unsaid.Load(), len(r.rows), codes)
+	t.Logf("accepted %d reports of %d owners (by number %v), refused %d, failed %d; %d rows were written; results of writing them again: %v",
+		len(taken), len(epochs), owners, p.refused.Load(), p.failed.Load(), len(r.rows), codes)
 	require.Greater(t, len(epochs), 2*partitionConferences, "owners have changed")
 	require.Greater(t, len(taken), 200)
 	require.Greater(t, p.refused.Load(), int64(200))
@@ -106,11 +106,11 @@ func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 	}
 	require.NotEmpty(t, two, "a conference that had two owners")
 	claims := ofConference(two, p.claimsOf(""))
-	for _, c := range claims { // and as the generation before, and under the epoch before
+	for _, c := range claims { // also as the previous generation, and with the previous epoch
 		claims = append(claims, claim{c.e164, c.unit, c.generation - 1, c.epoch}, claim{c.e164, c.unit, c.generation, c.epoch - 1})
 	}
 	for what, script := range map[string]*redis.Script{
-		"anybody":        p.altered("put_conference_info", " or current[1] ~= unit or current[2] ~= ARGV[2] or current[3] ~= ARGV[3]"),
+		"the owner":      p.altered("put_conference_info", " or current[1] ~= unit or current[2] ~= ARGV[2] or current[3] ~= ARGV[3]"),
 		"the epoch":      p.altered("put_conference_info", " or current[3] ~= ARGV[3]"),
 		"the generation": p.altered("put_conference_info", " or current[2] ~= ARGV[2]"),
 	} {
@@ -119,12 +119,12 @@ func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 			p.say(script, c)
 		}
 		p.readAll(broken)
-		require.Error(t, oneOwner(broken.taken), "without a look at %s", what)
+		require.Error(t, oneOwner(broken.taken), "without a check of %s", what)
 	}
 	put := p.altered("put_conference", `  elseif last > revision or last == revision and before > epoch then
     return { 'STALE' }
 `)
-	require.NotEmpty(t, r.rows, "put_conference has other arguments now")
+	require.NotEmpty(t, r.rows, "the arguments of put_conference have changed")
 	broken := p.record()
 	for _, row := range r.rows {
 		if row[0] == (lua.Keys{}).Conference(two) {
@@ -136,7 +136,7 @@ func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 	}
 	p.readAll(broken)
 	taken := slices.Concat(ofConference(two, r.taken), broken.taken)
-	require.Error(t, oneOwner(taken), "with rows in any order")
+	require.Error(t, oneOwner(taken), "when rows are written in any order")
 }
 
 // readAll waits until the recorder has read everything up to now, and stops it.
@@ -145,13 +145,13 @@ func (p *partition) readAll(r *recorder) {
 	last := claim{"last", "none", 1, 1}
 	require.NoError(p.tb, p.redis().HSet(context.Background(), lua.Keys{}.Conference(last.e164), "owner", last.unit, "generation", 1, "epoch", 1).Err())
 	p.say(redis.NewScript(lua.Sources()["put_conference_info"]), last)
-	p.eventually("the recorder to read the last report", func() bool { is := r.last.Load(); return is != nil && *is == last })
+	p.eventually("the recorder to read the last report", func() bool { current := r.last.Load(); return current != nil && *current == last })
 	r.stop()
 }
 
 // C20, P4: one of two controllers is partitioned from Redis while units die, miss heartbeats, and return with old copies
-// (TestPartition_EveryLinkAndFault_OneOwnerIsAccepted covers all combinations). Only the one owner's reports are accepted, and
-// never again after another owner's.
+// (TestPartition_EveryLinkAndFault_OneOwnerIsAccepted covers all combinations). Only the one owner's reports are accepted,
+// and never again after another owner's.
 func TestPartition_LinksCut_OneOwnerIsAccepted(t *testing.T) {
 	t.Parallel()
 	partitioned(t, func(p *partition) {

@@ -25,10 +25,10 @@ import (
 	"berth/workflows"
 )
 
-// most is how many more than the mean the busiest may have (P19).
-const most = 1.3
+// maxShare is the maximum share of the busiest node, as a multiple of the mean (P19).
+const maxShare = 1.3
 
-// busiest is the share of the busiest and the mean.
+// busiest returns the share of the busiest node and the mean.
 func busiest(shares map[string]int, units int) (highest int, mean float64) {
 	sum := 0
 	for _, n := range shares {
@@ -46,7 +46,7 @@ type stubborn struct {
 	report     berth.NodeLoad
 }
 
-// stubborn registers such a node, which has not reported anything yet.
+// stubborn registers such a node. It has not reported its load yet.
 func (s *stack) stubborn(c temporalclient.Client, id, capability string, slots int, report berth.NodeLoad) *stubborn {
 	s.tb.Helper()
 	n := &stubborn{id: id, api: s.user("nodes", "node"), report: report}
@@ -81,9 +81,9 @@ func (n *stubborn) beat(ctx context.Context) error {
 	return err
 }
 
-// P19, first half: 92 sessions of one user start a turn each, on new nodes that keep reporting the load from before the first of
-// them. Two nodes register after a third of the sessions and have reported no load. The 31 s are as short as possible: only the
-// number of reports matters, and all of them are stale.
+// P19, first half: 92 sessions of one user start a turn each, on new nodes that keep reporting the load from before the
+// first of them. Two nodes register after a third of the sessions and have reported no load. The 31 s are as short as
+// possible: only the number of reports matters, and all of them are stale.
 func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 	t.Parallel()
 	const early, late, joins, reports, slots = 6, 2, 92, 3, 50
@@ -91,7 +91,7 @@ func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 	s := newStack(t, with("TURN_TIMEOUT_MS=600000"))
 	c := s.temporal()
 	strategies := map[string]berth.Strategy{"es": berth.StrategyLoadBalanced, "fr": berth.StrategyPowerOfTwo, "de": berth.StrategyCapability}
-	s.worker.kill() // the next one knows the pools from its beginning
+	s.worker.kill() // the next worker knows the pools from its start
 	for tgt, strategy := range strategies {
 		pool := berth.TranslateCapability("en", tgt)
 		status, said := s.send(http.MethodPut, "/v1/pools/"+pool, s.token("op", "operator"),
@@ -142,14 +142,14 @@ func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 			highest, mean := busiest(got, len(nodes))
 			t.Logf("%d joins in %s, %d nodes, %d of them late: busiest %d, mean %.1f, %v; who believes the reports: %v",
 				joins, time.Since(begun).Round(time.Millisecond), len(nodes), late, highest, mean, got, herd)
-			require.LessOrEqual(t, float64(highest), most*mean)
+			require.LessOrEqual(t, float64(highest), maxShare*mean)
 			herded, _ := busiest(herd, len(nodes))
-			require.Greater(t, float64(herded), most*mean, "without reservations there would be a herd: the test shows nothing")
+			require.Greater(t, float64(herded), maxShare*mean, "without reservations one node would not be overloaded, so the test proves nothing")
 		})
 	}
 }
 
-// believed is the node that all go to for who believes the reports.
+// believed returns the node that a choice by the reports alone would always take.
 func believed(sent map[string]berth.NodeLoad) string {
 	load := func(id string) float64 {
 		return sent[id].CPUUsage + sent[id].MemoryUsage/2 + float64(sent[id].CurrentJobs)
@@ -161,7 +161,7 @@ func believed(sent map[string]berth.NodeLoad) string {
 func (s *stack) join(t *testing.T, tgt string, from, to int, strategy berth.Strategy) map[string]int {
 	t.Helper()
 	if strategy == berth.StrategyCapability {
-		strategy = berth.StrategyLoadBalanced // among the nodes that can (S4)
+		strategy = berth.StrategyLoadBalanced // among the nodes with all capabilities (S4)
 	}
 	user, scripts := s.user("alice"), lua.New(s.redis(), lua.Keys{})
 	where := make([]string, to-from)
@@ -193,7 +193,7 @@ func (s *stack) join(t *testing.T, tgt string, from, to int, strategy berth.Stra
 	return out
 }
 
-// begin starts a turn in a session, and retries for a while when the API asks for that.
+// begin starts a turn in a session, and retries for some time when the API requests that.
 func begin(ctx context.Context, c *client.Client, session string) (d client.Dispatch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -210,7 +210,7 @@ func begin(ctx context.Context, c *client.Client, session string) (d client.Disp
 	}
 }
 
-// shares are the conferences of each unit, by what the units themselves run.
+// shares returns the number of conferences that each unit runs, as read from the units.
 func shares(units map[string]*media) map[string]int {
 	out := map[string]int{}
 	for id, u := range units {
@@ -247,7 +247,7 @@ func (m *conferences) moved(numbers []string, units map[string]*media) {
 }
 
 // P19, second half: the controller is killed with units that have all its 50 conferences, and again with one that has a part
-// of them, and started again. What the units lost is spread evenly over the others, and none is given more than eight at a
+// of them, and started again. What the units lost is spread evenly over the others, and none recovers more than eight at a
 // time (C3).
 func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 	t.Parallel()
@@ -265,7 +265,7 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 	numbers := m.create(t, 8650000001, conferences)
 	highest, mean := busiest(shares(units), len(units))
 	t.Logf("%d created: busiest %d, mean %.1f", conferences, highest, mean)
-	require.LessOrEqual(t, float64(highest), most*mean)
+	require.LessOrEqual(t, float64(highest), maxShare*mean)
 	add(4)
 	for _, lost := range [][]string{{"u1", "u2", "u3"}, {"u4"}} {
 		had, sent, orphans := shares(units), map[string]berth.NodeLoad{}, 0
@@ -293,18 +293,18 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 		t.Logf("%v killed with the controller, %d conferences recovered in %s: busiest %d, mean %.1f, %v; who believes the reports: %d",
 			lost, orphans, time.Since(killed).Round(100*time.Millisecond), highest, mean, now, herd)
 		require.InDelta(t, conferences, mean*float64(len(units)), 0)
-		require.LessOrEqual(t, float64(highest), most*mean)
-		require.Greater(t, float64(herd), most*mean, "without reservations there would be a herd: the test shows nothing")
+		require.LessOrEqual(t, float64(highest), maxShare*mean)
+		require.Greater(t, float64(herd), maxShare*mean, "without reservations one node would not be overloaded, so the test proves nothing")
 	}
-	atOnce := s.recoveries(numbers)
-	t.Logf("recoveries at a time, at most: %v", atOnce)
-	for q, n := range atOnce {
+	concurrent := s.recoveries(numbers)
+	t.Logf("peak concurrent recoveries per unit: %v", concurrent)
+	for q, n := range concurrent {
 		require.LessOrEqual(t, n, unit.MaxCommands, "on %s", q)
 	}
 }
 
 // recoveries returns the peak number of concurrent recoveries per unit, from the histories of the conferences.
-func (s *stack) recoveries(numbers []string) (atOnce map[string]int) {
+func (s *stack) recoveries(numbers []string) (concurrent map[string]int) {
 	s.tb.Helper()
 	type change struct {
 		at time.Time
@@ -326,14 +326,14 @@ func (s *stack) recoveries(numbers []string) (atOnce map[string]int) {
 			}
 		}
 	}
-	atOnce = map[string]int{}
+	concurrent = map[string]int{}
 	for q, all := range changes {
 		slices.SortStableFunc(all, func(a, b change) int { return cmp.Or(a.at.Compare(b.at), a.by-b.by) })
 		n := 0
 		for _, c := range all {
 			n += c.by
-			atOnce[q] = max(atOnce[q], n)
+			concurrent[q] = max(concurrent[q], n)
 		}
 	}
-	return atOnce
+	return concurrent
 }

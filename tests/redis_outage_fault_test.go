@@ -60,15 +60,15 @@ func (s *stack) counts(id string, slots int) *counter {
 		API: s.user("nodes", "node"), Temporal: s.temporal(), Driver: c, MaxActivities: 100, Drain: time.Second, Logger: slog.New(slog.DiscardHandler),
 	}
 	var running sync.WaitGroup
-	running.Go(func() { _ = node.Run(ctx, options) }) // how it ends is seen by what it did
+	running.Go(func() { _ = node.Run(ctx, options) }) // its effects show how it ended
 	s.tb.Cleanup(func() { stop(); running.Wait() })
 	s.awaitNode(id)
 	return c
 }
 
-// P5: Redis is unavailable for twenty-one times the detection time (that is seven minutes with the default times of translating
-// nodes). Work is refused immediately, no node is declared dead, running jobs continue, and when Redis is available again,
-// everything is as before: no slot is granted twice, as counted by the nodes.
+// P5: Redis is unavailable for twenty-one times the detection time (that is seven minutes with the default times of
+// translating nodes). Work is refused immediately, no node is declared dead, running jobs continue, and when Redis is
+// available again, everything is as before: no slot is granted twice, as counted by the nodes.
 func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 	const away = 42 * time.Second
 	redis := testredis.Start(t, "--appendonly", "yes")
@@ -86,7 +86,7 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 	s.afterGrace(lua.New(redis.Client(), lua.Keys{}))
 	c := s.session("alice", "s1")
 	var turns []client.Dispatch
-	for i := range 4 { // the last one's slot is not confirmed yet when Redis goes
+	for i := range 4 { // the last job's slot is not confirmed yet when Redis becomes unavailable
 		if i == 3 {
 			<-time.After(3 * time.Second)
 		}
@@ -108,7 +108,7 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 		require.Equal(t, http.StatusServiceUnavailable, p.Status, "%v", err)
 		require.Positive(t, p.RetryAfter)
 		n, err := operator.Node(t.Context(), "a")
-		require.NoError(t, err, "reads are answered from the copy")
+		require.NoError(t, err, "reads return the local copy")
 		require.Equal(t, berth.NodeReady, n.State)
 		require.EqualValues(t, 4, running())
 		<-time.After(time.Second)
@@ -123,7 +123,7 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 		return p.Code == berth.CodeNodeFull
 	})
 	full := time.Since(back)
-	require.EqualValues(t, 4, running(), "all slots are held, as they were")
+	require.EqualValues(t, 4, running(), "all slots are still held")
 	for _, n := range nodes {
 		close(n.gone)
 	}
@@ -137,7 +137,7 @@ func TestTurn_LongRedisOutage_NothingIsLost(t *testing.T) { // L11, L12
 	for _, d := range turns {
 		require.NoError(t, c.FinalizeTurn(t.Context(), d.TurnID))
 		require.Equal(t, "turn, 0:hello, done(manual 0/1)", c.await(d.TurnID, berth.EventDone))
-		require.Equal(t, 1, c.turn(d.TurnID).Jobs[0].Dispatches, "nothing was done twice")
+		require.Equal(t, 1, c.turn(d.TurnID).Jobs[0].Dispatches, "no job was dispatched twice")
 		s.awaitEnd(workflows.TurnWorkflowID(d.TurnID))
 	}
 	require.Equal(t, "turn, 0:hello, done(manual 0/1)", c.await(last.TurnID, berth.EventDone))

@@ -13,9 +13,9 @@ import (
 	"berth/workflows"
 )
 
-// A6, A10, L11: Redis hangs, or is killed and returns with its data, for longer than one attempt of any step. The nodes finish
-// their jobs, one turn is ended meanwhile, and one continues afterwards: each reader receives every segment once and in
-// order, and the end of the turn; no run fails, and no slot stays held.
+// A6, A10, L11: Redis hangs, or is killed and returns with its data, for longer than one attempt of any step. The nodes
+// finish their jobs, one turn is ended meanwhile, and one continues afterwards: each reader receives every segment once and
+// in order, and the end of the turn; no run fails, and no slot stays held.
 func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]func(*testredis.Server){
@@ -92,14 +92,14 @@ func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 			t.Logf("all was published %s after Redis was available again", time.Since(back).Round(10*time.Millisecond))
 			for i, c := range users {
 				for _, j := range c.turn(turns[i]).Jobs {
-					require.Equal(t, 1, j.Dispatches, "nothing was done twice")
+					require.Equal(t, 1, j.Dispatches, "no job was dispatched twice")
 				}
 				s.succeeds(workflows.TurnWorkflowID(turns[i]))
 			}
 			s.noSlotsIn(redis, "a", "b")
 			keys, err := redis.Client().Keys(t.Context(), "*scheduler:turn:*").Result()
 			require.NoError(t, err)
-			require.Empty(t, keys, "ended turns are forgotten")
+			require.Empty(t, keys, "ended turns are deleted")
 		})
 	}
 }

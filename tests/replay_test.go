@@ -23,11 +23,11 @@ import (
 	"berth/workflows"
 )
 
-// record keeps the histories that tests name and that are not kept yet: go test ./tests -record. Kept ones are
-// never written again; they are what running workflows look like.
+// record saves the histories that tests name and that are not stored yet: go test ./tests -record. Stored histories are never
+// overwritten, because they represent running workflows.
 var record = flag.Bool("record", false, "keep the named histories that workflows/testdata does not have")
 
-// replayAll replays every history of the stack: whatever happened to it was deterministic (P1).
+// replayAll replays every history of the stack, to check that the workflows are deterministic (P1).
 func (s *stack) replayAll() {
 	s.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -57,7 +57,7 @@ func (s *stack) replayAll() {
 	}
 }
 
-// smallFactsOnly holds that no text, picture or token is in a history (T26).
+// smallFactsOnly requires that no history contains texts, images or tokens (T26).
 func (s *stack) smallFactsOnly(h *history.History) {
 	s.tb.Helper()
 	b, err := protojson.Marshal(h)
@@ -85,19 +85,19 @@ func (s *stack) history(ctx context.Context, c temporalclient.Client, id, run st
 	return h
 }
 
-// keep writes the history of a finished task into the corpus under a name, when asked to.
+// saveTask saves the history of a finished task in the corpus under a name, if -record is set.
 func (s *stack) saveTask(name, taskID string) {
 	s.tb.Helper()
 	s.saveHistory(name, workflows.TaskWorkflowID(taskID))
 }
 
-// keepWorkflow is keep for any workflow.
+// saveHistory is saveTask for any workflow.
 func (s *stack) saveHistory(name, workflowID string) {
 	s.tb.Helper()
 	s.saveRun(name, workflowID, "")
 }
 
-// keepRun is keepWorkflow for another run than the last.
+// saveRun is saveHistory for an earlier run.
 func (s *stack) saveRun(name, workflowID, runID string) {
 	s.tb.Helper()
 	file := filepath.Join("..", "workflows", "testdata", name+".json")

@@ -38,7 +38,7 @@ import (
 
 const secret = "a-secret-of-tests-that-is-long-enough-for-hs256"
 
-// stack is a whole berth of real processes: Temporal and Redis from bin/berth-dev, API and workers from bin/berth.
+// stack is a complete berth with real processes: Temporal and Redis from bin/berth-dev, API and workers from bin/berth.
 // The model server runs in the test's own process, so that tests can look at it and make it fail.
 type stack struct {
 	tb    testing.TB
@@ -200,7 +200,7 @@ func (s *stack) temporal() temporalclient.Client {
 	return c
 }
 
-// stats is what the model server has seen.
+// stats returns the statistics of the model server.
 func (s *stack) stats() (st sim.Stats) {
 	s.tb.Helper()
 	res, err := http.Get(s.model.URL + "/sim/stats") //nolint:noctx // a test's own server
@@ -223,7 +223,7 @@ func (s *stack) fault(f sim.Fault) {
 
 const maxWait = 60 * time.Second
 
-// eventually waits for a condition; a test that outwaits its patience shows what the processes said.
+// eventually waits for a condition. After a timeout the test fails and logs the output of the processes.
 func (s *stack) eventually(what string, ok func() bool) {
 	s.tb.Helper()
 	deadline := time.NewTimer(maxWait)
@@ -272,7 +272,7 @@ func (s *stack) run(path string, args, env []string) *process {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(s.tb, p.cmd.Start())
 	go func() {
-		_ = p.cmd.Wait() // how it ended is seen by what it did
+		_ = p.cmd.Wait() // its effects show how it ended
 		_ = out.Close()
 		close(p.done)
 	}()
@@ -282,13 +282,13 @@ func (s *stack) run(path string, args, env []string) *process {
 
 // kill is SIGKILL; it returns when the process is gone.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may be gone
+	_ = p.cmd.Process.Kill() // the process may have ended
 	<-p.done
 }
 
 // stop is SIGTERM; it returns when the process is gone, false when that took longer than allowed.
 func (p *process) stop(within time.Duration) bool {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // the process may have ended
 	select {
 	case <-p.done:
 		return true
@@ -320,7 +320,7 @@ func freeAddr(tb testing.TB) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 }
 
-// send makes a call that the client does not know, and answers status and body.
+// send makes a call that package client lacks, and returns status and body.
 func (s *stack) send(method, path, token string, body any) (int, map[string]any) {
 	s.tb.Helper()
 	b, err := json.Marshal(body)
@@ -333,11 +333,11 @@ func (s *stack) send(method, path, token string, body any) (int, map[string]any)
 	require.NoError(s.tb, err)
 	defer func() { _ = res.Body.Close() }()
 	var out map[string]any
-	_ = json.NewDecoder(res.Body).Decode(&out) // some answers have none
+	_ = json.NewDecoder(res.Body).Decode(&out) // some responses have no body
 	return res.StatusCode, out
 }
 
-// quickTimes has nodes of a kind found dead after other times than the default, in ms.
+// setTimes sets the detection times of a kind of nodes, in ms.
 func (s *stack) setTimes(kind berth.NodeKind, heartbeat, suspect, death int) {
 	s.tb.Helper()
 	status, out := s.send(http.MethodPut, "/v1/config/strategy", s.token("op", "operator"), map[string]any{
@@ -348,7 +348,7 @@ func (s *stack) setTimes(kind berth.NodeKind, heartbeat, suspect, death int) {
 	require.Equal(s.tb, http.StatusOK, status, "%v", out)
 }
 
-// token is a user's bearer token, of scope user when no other is named.
+// token returns a user's bearer token, of scope user by default.
 func (s *stack) token(user string, scopes ...string) string {
 	s.tb.Helper()
 	if len(scopes) == 0 {
@@ -366,13 +366,13 @@ func problem(t *testing.T, err error) *client.Problem {
 	return p
 }
 
-// berth starts a command in alice's terminal.
+// startCLI starts a command with alice's token.
 func (s *stack) startCLI(args ...string) *process {
 	s.tb.Helper()
 	return s.start("berth", args, []string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("alice")})
 }
 
-// says is what a command prints; it has to succeed, or to fail.
+// runCLI runs a command that must succeed or must fail, and returns its output.
 func (s *stack) runCLI(succeeds bool, args ...string) string {
 	s.tb.Helper()
 	p := s.startCLI(args...)
@@ -420,15 +420,15 @@ func (s *stack) succeeds(workflowID string) {
 	require.Equal(s.tb, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, d.GetWorkflowExecutionInfo().GetStatus(), workflowID)
 }
 
-// runOf is the workflow's run now.
+// runOf returns the workflow's current run.
 func (s *stack) runOf(c temporalclient.Client, workflowID string) string {
 	s.tb.Helper()
-	is, err := c.DescribeWorkflowExecution(context.Background(), workflowID, "")
+	current, err := c.DescribeWorkflowExecution(context.Background(), workflowID, "")
 	require.NoError(s.tb, err)
-	return is.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+	return current.GetWorkflowExecutionInfo().GetExecution().GetRunId()
 }
 
-// link waits for the link of a unit's generation to be over and keeps its history.
+// link waits until the link of a unit's generation has ended, and saves its history.
 func (s *stack) link(name, id string, generation int64) {
 	s.tb.Helper()
 	s.awaitEnd(workflows.LinkWorkflowID(id, generation))
@@ -462,7 +462,7 @@ func (s *stack) noSlots(ids ...string) {
 	})
 }
 
-// noSlotsIn is noSlots in a Redis of the test's own.
+// noSlotsIn is noSlots for another Redis.
 func (s *stack) noSlotsIn(redis *testredis.Server, ids ...string) {
 	s.tb.Helper()
 	own := *s

@@ -14,7 +14,7 @@ import (
 	"berth/internal/client"
 )
 
-// yard is a small fleet of engines that do nothing, and an operator who says how they are chosen.
+// engineFleet is a small fleet of engines that run no jobs, with an operator who sets their strategy.
 type engineFleet struct {
 	*stack
 	operator, node string
@@ -25,7 +25,8 @@ type engineFleet struct {
 
 const engineSlots = 8
 
-// newYard has three engines of 8 slots: a1 and a2 of zone a on hosts h1 and h2, b1 of zone b on h3, which alone has gpu.
+// newEngineFleet returns three engines with 8 slots: a1 and a2 in zone a on hosts h1 and h2, and b1 in zone b on h3. Only b1
+// has gpu.
 func newEngineFleet(t *testing.T) *engineFleet {
 	t.Helper()
 	s := newStack(t)
@@ -58,7 +59,7 @@ func (y *engineFleet) report(t *testing.T, loads map[string]berth.NodeLoad) {
 	}
 }
 
-// order is an operator's call that must succeed.
+// operate makes an operator's call that must succeed.
 func (y *engineFleet) operate(t *testing.T, method, path string, body any) map[string]any {
 	t.Helper()
 	status, out := y.send(method, path, y.operator, body)
@@ -66,15 +67,15 @@ func (y *engineFleet) operate(t *testing.T, method, path string, body any) map[s
 	return out
 }
 
-// pool defines the pool of all that work, with a strategy, and waits until assignments go by it.
+// pool defines the pool of all engines with a strategy, and waits until assignments use it.
 func (y *engineFleet) pool(t *testing.T, strategy berth.Strategy) map[string]any {
 	t.Helper()
 	id := "by-" + string(strategy)
 	y.operate(t, http.MethodPut, "/v1/pools/"+id, map[string]any{"capabilities": []string{"work"}, "strategy": strategy})
-	is := y.operate(t, http.MethodGet, "/v1/pools/"+id, nil)
-	require.EqualValues(t, 3, is["members"])
-	require.EqualValues(t, strategy, is["strategy"])
-	y.eventually("the pool to be among those that the API knows by heart", func() bool {
+	current := y.operate(t, http.MethodGet, "/v1/pools/"+id, nil)
+	require.EqualValues(t, 3, current["members"])
+	require.EqualValues(t, strategy, current["strategy"])
+	y.eventually("the API's local copy to have the pool", func() bool {
 		for _, p := range y.operate(t, http.MethodGet, "/v1/pools", nil)["pools"].([]any) {
 			if p := p.(map[string]any); p["poolId"] == id && p["strategy"] == string(strategy) {
 				return true
@@ -85,7 +86,7 @@ func (y *engineFleet) pool(t *testing.T, strategy berth.Strategy) map[string]any
 	return map[string]any{"poolId": id}
 }
 
-// also is a request with one thing more.
+// also returns a request with additional fields.
 func also(ask map[string]any, more ...any) map[string]any {
 	out := map[string]any{"holdMs": 600_000}
 	for k, v := range ask {
@@ -97,7 +98,7 @@ func also(ask map[string]any, more ...any) map[string]any {
 	return out
 }
 
-// take takes a slot and keeps it; it answers whose, and the strategy that decided.
+// assign takes a slot and keeps it. It returns the node and the strategy that decided.
 func (y *engineFleet) assign(t *testing.T, ask map[string]any) (node, strategy string) {
 	t.Helper()
 	status, out := y.send(http.MethodPost, "/v1/assignments", y.node, also(ask))
@@ -106,7 +107,7 @@ func (y *engineFleet) assign(t *testing.T, ask map[string]any) (node, strategy s
 	return out["nodeId"].(string), out["strategy"].(string)
 }
 
-// refused is why there is no slot to be had.
+// refused requests a slot, which must be refused with the code, and returns the problem.
 func (y *engineFleet) refused(t *testing.T, ask map[string]any, code berth.Code) (problem map[string]any) {
 	t.Helper()
 	status, out := y.send(http.MethodPost, "/v1/assignments", y.node, also(ask))
@@ -115,7 +116,7 @@ func (y *engineFleet) refused(t *testing.T, ask map[string]any, code berth.Code)
 	return out
 }
 
-// back gives everything back.
+// releaseAll releases all slots.
 func (y *engineFleet) releaseAll(t *testing.T) {
 	t.Helper()
 	for id := range y.leases {
@@ -138,13 +139,13 @@ func (y *engineFleet) assignEach(t *testing.T, n int, ask map[string]any, by ber
 	return got
 }
 
-// S1-S5, S9: each strategy that a pool can be given does what its row says, for who asks over HTTP.
+// S1-S5, S9: each strategy of a pool chooses nodes as documented, over HTTP.
 func TestStrategy_EachOverHTTP_ChoosesAsDocumented(t *testing.T) {
 	t.Parallel()
 	y := newEngineFleet(t)
 	for strategy, does := range map[berth.Strategy]func(t *testing.T, ask map[string]any){
 		berth.StrategyRoundRobin: func(t *testing.T, ask map[string]any) {
-			require.Equal(t, map[string]int{"a1": 7, "a2": 7, "b1": 7}, y.assignEach(t, 21, ask, berth.StrategyRoundRobin), "one after the other")
+			require.Equal(t, map[string]int{"a1": 7, "a2": 7, "b1": 7}, y.assignEach(t, 21, ask, berth.StrategyRoundRobin), "one node after the other")
 		},
 		berth.StrategyLoadBalanced: func(t *testing.T, ask map[string]any) {
 			require.Equal(t, map[string]int{"a2": 10}, y.assignEach(t, 10, ask, berth.StrategyLoadBalanced), "the lowest load")
@@ -163,8 +164,8 @@ func TestStrategy_EachOverHTTP_ChoosesAsDocumented(t *testing.T) {
 		},
 		berth.StrategyPowerOfTwo: func(t *testing.T, ask map[string]any) {
 			got := y.assignEach(t, 200, ask, berth.StrategyPowerOfTwo)
-			require.Zero(t, got["b1"], "the busiest is in no pair the better one")
-			require.Greater(t, got["a2"], got["a1"], "the idlest in two pairs of three")
+			require.Zero(t, got["b1"], "the busiest node is never the better one of a pair")
+			require.Greater(t, got["a2"], got["a1"], "the idlest node is in two of three pairs")
 			require.Positive(t, got["a1"])
 		},
 		berth.StrategyAffinity: func(t *testing.T, ask map[string]any) {
@@ -175,17 +176,17 @@ func TestStrategy_EachOverHTTP_ChoosesAsDocumented(t *testing.T) {
 				require.EqualValues(t, berth.StrategyAffinity, strategy)
 			}
 			node, _ := y.assign(t, own)
-			require.Equal(t, "a2", node, "the first that has room")
+			require.Equal(t, "a2", node, "the first node with capacity")
 			y.releaseAll(t)
 			y.operate(t, http.MethodPost, "/v1/nodes/b1/cordon", nil)
 			node, _ = y.assign(t, own)
 			require.Equal(t, "a2", node)
 			y.operate(t, http.MethodPost, "/v1/nodes/b1/uncordon", nil)
 			passed := y.operate(t, http.MethodGet, "/v1/stats/excludes", nil)["pools"].(map[string]any)["by-affinity"]
-			require.Equal(t, map[string]any{"full": 1.0, "cordoned": 1.0}, passed, "L9: why it was not its own")
+			require.Equal(t, map[string]any{"full": 1.0, "cordoned": 1.0}, passed, "L9: why the own node was not chosen")
 		},
 		berth.StrategyCapability: func(t *testing.T, ask map[string]any) {
-			require.Equal(t, map[string]int{"a2": 3}, y.assignEach(t, 3, ask, berth.StrategyLoadBalanced), "among those that can, the lowest load")
+			require.Equal(t, map[string]int{"a2": 3}, y.assignEach(t, 3, ask, berth.StrategyLoadBalanced), "the lowest load among nodes with the capabilities")
 			both := map[string]any{"requiredCapabilities": []string{"gpu", "work"}}
 			require.Equal(t, map[string]int{"b1": 3}, y.assignEach(t, 3, both, berth.StrategyLoadBalanced))
 			none := y.refused(t, map[string]any{"requiredCapabilities": []string{"tpu", "work"}}, berth.CodeNoNode)
@@ -213,22 +214,22 @@ func TestStrategy_EachOverHTTP_ChoosesAsDocumented(t *testing.T) {
 	}
 }
 
-// S7: a dynamic pool goes by what its nodes report; each switch is seen in the pool and in the log, and decides the next
-// assignment.
+// S7: a dynamic pool switches by the reports of its nodes. The pool and the log show each switch, and the next assignment
+// uses it.
 func TestStrategy_Dynamic_SwitchesWithReports(t *testing.T) {
 	t.Parallel()
 	y := newEngineFleet(t)
 	y.operate(t, http.MethodPut, "/v1/config/strategy", map[string]any{
 		"assignmentStrategy": "dynamic", "dynamic": map[string]any{"loadHigh": 0.7, "loadLow": 0.6, "dwellMs": 100},
 	})
-	is := y.operate(t, http.MethodGet, "/v1/config/strategy", nil)
-	require.Equal(t, "dynamic", is["assignmentStrategy"])
-	require.EqualValues(t, 100, is["dynamic"].(map[string]any)["latencyHighMs"], "what was left out has its default")
+	current := y.operate(t, http.MethodGet, "/v1/config/strategy", nil)
+	require.Equal(t, "dynamic", current["assignmentStrategy"])
+	require.EqualValues(t, 100, current["dynamic"].(map[string]any)["latencyHighMs"], "an omitted field has its default")
 	ask := y.pool(t, berth.StrategyDynamic)
 	of := func(l berth.NodeLoad) map[string]berth.NodeLoad {
 		return map[string]berth.NodeLoad{"a1": l, "a2": l, "b1": l}
 	}
-	was := berth.StrategyRoundRobin
+	previous := berth.StrategyRoundRobin
 	for i, step := range []struct {
 		report berth.NodeLoad
 		to     berth.Strategy
@@ -249,7 +250,7 @@ func TestStrategy_Dynamic_SwitchesWithReports(t *testing.T) {
 			})
 		}
 		last := y.operate(t, http.MethodGet, "/v1/pools/by-dynamic", nil)["switches"].([]any)[0].(map[string]any)
-		require.EqualValues(t, was, last["from"])
+		require.EqualValues(t, previous, last["from"])
 		require.EqualValues(t, step.to, last["to"])
 		require.InDelta(t, step.report.LatencyMs, last["by"].(map[string]any)["latencyMs"], 0.1)
 		require.InDelta(t, step.report.CPUUsage/100, last["by"].(map[string]any)["load"], 0.01)
@@ -261,8 +262,8 @@ func TestStrategy_Dynamic_SwitchesWithReports(t *testing.T) {
 		if step.to == berth.StrategyLocality {
 			require.Equal(t, map[string]int{"b1": 3}, y.assignEach(t, 3, also(ask, "zone", "b"), step.to))
 		}
-		require.Contains(t, string(y.worker.output()), fmt.Sprintf("pool=by-dynamic from=%s to=%s", was, step.to))
-		was = step.to
+		require.Contains(t, string(y.worker.output()), fmt.Sprintf("pool=by-dynamic from=%s to=%s", previous, step.to))
+		previous = step.to
 	}
 	require.Len(t, y.operate(t, http.MethodGet, "/v1/pools/by-dynamic", nil)["switches"], 3)
 	require.Equal(t, 3, bytes.Count(y.worker.output(), []byte("pool=by-dynamic from=")), "each is logged once")

@@ -51,7 +51,7 @@ type feeder struct {
 	pub     *stream.Publisher
 }
 
-// feederName tells a feeder's connections to Redis from those of the stack.
+// feederName distinguishes a feeder's connections to Redis from those of the stack.
 const feederName = "feeder"
 
 func newFeeder(s *stack, o stream.Options) *feeder {
@@ -66,7 +66,7 @@ func newFeeder(s *stack, o stream.Options) *feeder {
 	return &feeder{ledger: l, redis: rdb, scripts: scripts, pub: stream.NewPublisher(scripts, o)}
 }
 
-// create puts the row of an accepted task into the ledger. It has one step, which streams.
+// create writes the row of an accepted task to the ledger. Its only step streams.
 func (f *feeder) create(ctx context.Context, user, id string) (berth.Task, error) {
 	task, _, err := f.ledger.CreateTask(ctx, berth.Task{
 		TaskPlan: berth.TaskPlan{
@@ -126,12 +126,12 @@ func channel(t berth.Task) lua.Channel {
 	return lua.Channel{UserID: t.UserID, ServiceID: t.ServiceID, TaskID: t.ID}
 }
 
-// words are what tokens are made of; some look like the wire format.
+// words are the parts of tokens; some look like the wire format.
 var words = []string{
 	"Go ", "PostgreSQL, ", "six years", " 熟悉分布式系统", "。", "\n\n", "data: x\n\n", "\r\n", `"quoted" \ `, "🚢", "id: 1-1\n",
 }
 
-// speak writes the whole stream of a task, from opening to end: tokens, stages and now and then a new beginning.
+// stream writes the whole stream of a task, from opening to end: tokens, stages and occasional resets.
 func (f *feeder) stream(ctx context.Context, task berth.Task, rng *rand.Rand, tokens int) error {
 	fence, err := f.begin(ctx, task)
 	if err != nil {
@@ -167,7 +167,7 @@ func (f *feeder) stream(ctx context.Context, task berth.Task, rng *rand.Rand, to
 	return f.finish(ctx, task, fence, text)
 }
 
-// frame is one Server-Sent Event as it came.
+// frame is one Server-Sent Event as received.
 type frame struct {
 	id    string
 	event berth.EventType
@@ -181,7 +181,7 @@ func (f frame) parse() (ev berth.Event, err error) {
 	return ev, nil
 }
 
-// readFrame returns the next event; one that the end cuts off is dropped, as browsers do.
+// readFrame returns the next event. An incomplete event at the end is dropped, as browsers do.
 func readFrame(r *bufio.Reader) (f frame, err error) {
 	for {
 		line, err := r.ReadBytes('\n')
@@ -207,15 +207,15 @@ func readFrame(r *bufio.Reader) (f frame, err error) {
 	}
 }
 
-// listener is one client of one task's stream, on raw connections: it notes what came and where to resume.
+// listener is one client of one task's stream, on raw connections. It records the events and where to resume.
 type listener struct {
 	addr, token, task, query string
-	// from is its own loopback address, so that thousands of connections do not use up the ports of one.
+	// from is its own loopback address, so that thousands of connections do not exhaust the ports of one address.
 	from   string
-	buffer int // of its socket, in bytes; 0 is the system's
+	buffer int // socket buffer in bytes; 0 is the system's default
 	last   string
 	got    []frame
-	wire   io.LimitedReader // what is left of the connection
+	wire   io.LimitedReader // remaining bytes of the connection
 	body   *bufio.Reader
 }
 
@@ -224,7 +224,7 @@ func (s *stack) listener(user, task string) *listener {
 	return &listener{addr: s.httpAddr, token: s.token(user), task: task, from: "127.0.0.2"}
 }
 
-// request is what a client of the stream sends.
+// request returns the HTTP request of a client of the stream.
 func (l *listener) request() []byte {
 	b := fmt.Appendf(nil, "GET /v1/tasks/%s/events%s HTTP/1.1\r\nHost: berth\r\nAuthorization: Bearer %s\r\n", l.task, l.query, l.token)
 	if l.last != "" {
@@ -239,15 +239,15 @@ func dial(ctx context.Context, from, addr string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// open connects and reads the answer's head; the connection ends after limit bytes or with ctx. An answer that is
-// no stream is returned with what it says.
+// open connects and reads the response header. The connection ends after limit bytes or with ctx. A response that is not a
+// stream is returned with its body.
 func (l *listener) open(ctx context.Context, limit int64) (status int, p api.Problem, err error) {
 	l.wire = io.LimitedReader{N: limit}
 	conn, err := dial(ctx, l.from, l.addr)
 	if err != nil {
 		return 0, p, err
 	}
-	context.AfterFunc(ctx, func() { _ = conn.Close() }) // cut off is what it is meant to be
+	context.AfterFunc(ctx, func() { _ = conn.Close() }) // the cut is intended
 	if l.buffer > 0 {
 		if err := conn.(*net.TCPConn).SetReadBuffer(l.buffer); err != nil {
 			return 0, p, err
@@ -268,7 +268,7 @@ func (l *listener) open(ctx context.Context, limit int64) (status int, p api.Pro
 	return res.StatusCode, p, err
 }
 
-// next notes and returns the next event.
+// next records and returns the next event.
 func (l *listener) next() (frame, error) {
 	f, err := readFrame(l.body)
 	if err != nil {
@@ -281,8 +281,8 @@ func (l *listener) next() (frame, error) {
 	return f, nil
 }
 
-// follow reads one connection of limit bytes; over says that the terminal event came. It is an error when the
-// server ends the stream before that.
+// follow reads one connection of limit bytes. over reports whether the terminal event was received. It is an error if the
+// server ends the stream before it.
 func (l *listener) follow(ctx context.Context, limit int64) (over bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -297,7 +297,7 @@ func (l *listener) follow(ctx context.Context, limit int64) (over bool, err erro
 		}
 	}
 	if l.wire.N == 0 {
-		return false, nil // cut, wherever that was
+		return false, nil // cut at any point
 	}
 	return false, fmt.Errorf("after event %q: %w", l.last, err)
 }
@@ -305,8 +305,8 @@ func (l *listener) follow(ctx context.Context, limit int64) (over bool, err erro
 // unlimited reads a connection to its end.
 const unlimited = 1 << 40
 
-// followCut reads the stream to its end over connections that break after a random number of bytes: more of them
-// each time that nothing came through, for an event may be longer than any.
+// followCut reads the stream to its end over connections that break after a random number of bytes. The number increases each
+// time that no event was received, because an event may be longer.
 func (l *listener) followCut(ctx context.Context, rng *rand.Rand) (cuts int, err error) {
 	for limit := int64(4000); ; cuts++ {
 		before := len(l.got)
@@ -320,7 +320,7 @@ func (l *listener) followCut(ctx context.Context, rng *rand.Rand) (cuts int, err
 	}
 }
 
-// check holds that every event of the stream came once, in order, and that the tokens are the answer.
+// check requires that every event of the stream was received once and in order, and that the tokens are the answer.
 func (l *listener) check() error {
 	text, gen := "", ""
 	for i, f := range l.got {

@@ -33,14 +33,14 @@ func TestStream_ThousandReadersCut_ResumeWithoutLoss(t *testing.T) { // T15; P11
 	cutStreams(t, s, f, 1000, 300, streamSeed(t))
 }
 
-// crowd is many open event streams. None needs a goroutine: what comes waits in its socket until it is read.
+// crowd is many open event streams. None needs a goroutine: events stay in the socket buffer until they are read.
 type crowd []net.Conn
 
-// crowdNetwork is where the connections of a crowd come from.
+// crowdNetwork is the source network of the connections of a crowd.
 const crowdNetwork = "127.0.1.0/24"
 
-// gather opens n streams from many loopback addresses, so that no address runs out of ports; each has its head and
-// the first bytes of its body.
+// gather opens n streams from many loopback addresses, so that no address runs out of ports. It returns when each has
+// received its header and the first bytes of its body.
 func gather(ctx context.Context, addr string, n int, request func(i int) []byte) (crowd, error) {
 	c := make(crowd, n)
 	err := c.each(func(i int) (err error) {
@@ -74,7 +74,7 @@ func (c crowd) each(do func(i int) error) error {
 	return g.Wait()
 }
 
-// await reads every stream until a text has come.
+// await reads every stream until it has received a text.
 func (c crowd) await(within time.Duration, text string) error {
 	until := time.Now().Add(within)
 	return c.each(func(i int) error {
@@ -97,12 +97,12 @@ func (c crowd) await(within time.Duration, text string) error {
 func (c crowd) leave() {
 	for _, conn := range c {
 		if conn != nil {
-			_ = conn.Close() // gone is what it is meant to be
+			_ = conn.Close() // closing is intended
 		}
 	}
 }
 
-// status reads a figure in KiB of a process from /proc, as bytes.
+// status reads a value in KiB of a process from /proc and returns it in bytes.
 func status(t *testing.T, pid int, name string) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -114,7 +114,7 @@ func status(t *testing.T, pid int, name string) int64 {
 	return kib << 10
 }
 
-// peakOf is the most memory a process has at any moment of what is done.
+// peakOf returns the peak memory of a process while do runs.
 func peakOf(t *testing.T, pid int, what func()) int64 {
 	t.Helper()
 	require.NoError(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0), "begin a new peak")
@@ -122,7 +122,7 @@ func peakOf(t *testing.T, pid int, what func()) int64 {
 	return status(t, pid, "VmHWM")
 }
 
-// standing counts the connections from a loopback network that a server has not closed, whatever its clients did.
+// standing counts the connections from a loopback network that a server has not closed, even if its clients have.
 func standing(t *testing.T, server, from string) (n int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/net/tcp")
@@ -145,7 +145,7 @@ func standing(t *testing.T, server, from string) (n int) {
 	return n
 }
 
-// procAddr is an address as /proc/net/tcp writes it: 127.0.0.1:80 is 0100007F:0050 there.
+// procAddr returns an address in the form of /proc/net/tcp: 127.0.0.1:80 is 0100007F:0050 there.
 func procAddr(a netip.AddrPort) string {
 	ip := a.Addr().As4()
 	return fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], a.Port())
@@ -174,7 +174,7 @@ func allowFiles(t *testing.T, readers int) int {
 	return readers
 }
 
-// memory is what holding readers costs a process, in bytes of resident memory.
+// memory is the memory that open readers cost a process, in bytes of resident memory.
 type memory struct{ rest, open, idle, busy int64 }
 
 func (m memory) String() string {
@@ -205,7 +205,7 @@ func measure(t *testing.T, pid int, addr string, n int, request func(i int) []by
 	return m, c
 }
 
-// bareEcho measures an echo handler that holds open streams and does nothing else, in a process of its own.
+// bareEcho measures an echo handler in its own process that only holds open streams.
 func bareEcho(t *testing.T, n int) memory {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "bare")
@@ -216,7 +216,7 @@ func bareEcho(t *testing.T, n int) memory {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())
 	defer func() {
-		_ = cmd.Process.Kill() // it runs until then
+		_ = cmd.Process.Kill() // it runs until it is killed
 		_ = cmd.Wait()
 	}()
 	waitFor(t, "the bare server to answer", func() bool {
@@ -238,13 +238,13 @@ func bareEcho(t *testing.T, n int) memory {
 	return m
 }
 
-// waitFor waits for a condition of what no stack runs.
+// waitFor waits for a condition of a process outside a stack.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	(&stack{tb: t}).eventually(what, ok)
 }
 
-// idleStreams makes tasks whose streams are open and silent.
+// idleStreams creates tasks whose streams are open and idle.
 func (f *feeder) idleStreams(t *testing.T, n int) []berth.Task {
 	t.Helper()
 	tasks := make([]berth.Task, n)
@@ -262,7 +262,7 @@ func (f *feeder) idleStreams(t *testing.T, n int) []berth.Task {
 	return tasks
 }
 
-// tell sends one token to every task.
+// publish sends one token to every task.
 func (f *feeder) publish(ctx context.Context, tasks []berth.Task, text string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
@@ -291,7 +291,7 @@ func (f *feeder) connections(t *testing.T) (all, subscribed int) {
 	return all, subscribed
 }
 
-// subscriptions counts channels that anybody is subscribed to.
+// subscriptions counts the channels that have a subscriber.
 func (f *feeder) subscriptions(t *testing.T) int {
 	t.Helper()
 	names, err := f.redis.PubSubChannels(t.Context(), "cs:events:*").Result()
@@ -305,24 +305,24 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	t.Logf("bare echo:  %s", bare)
 
 	s := newStack(t, with("BERTH_LOG_LEVEL=info", "BERTH_SSE_HEARTBEAT=5s"))
-	s.worker.kill() // of its connections there is nothing to count
+	s.worker.kill() // so that its connections are not counted
 	f := newFeeder(s, stream.Options{})
 	pid := s.api.cmd.Process.Pid
 	tasks := f.idleStreams(t, n)
 	token := s.token("reader")
 	request := func(i int) []byte { return (&listener{token: token, task: tasks[i].ID}).request() }
 
-	// A few readers first: what is made once is there, and connections to Redis are as many as they get.
+	// Start with a few readers, so that one-time allocations and all connections to Redis exist before the measurement.
 	few, err := gather(t.Context(), s.httpAddr, 200, request)
 	require.NoError(t, err)
 	connections, subscribed := f.connections(t)
-	require.Equal(t, 2, subscribed, "the fleet's and the readers'")
+	require.Equal(t, 2, subscribed, "one connection for the fleet, one for the readers")
 	few.leave()
 	s.eventually("the first readers to be gone", func() bool { return f.subscriptions(t) == 0 })
 
 	m, c := measure(t, pid, s.httpAddr, n, request,
 		func(c crowd) {
-			for range 12 { // a minute, with all that heartbeats cost and the collection of it
+			for range 12 { // a minute, to include the cost of heartbeats and their garbage collection
 				require.NoError(t, c.await(time.Minute, ": heartbeat"))
 			}
 		},
@@ -333,7 +333,7 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 		float64(m.open)/float64(bare.open), float64(m.idle)/float64(bare.idle), float64(m.busy)/float64(bare.busy),
 		float64(m.idle-m.rest)/float64(n)/1024, float64(bare.idle-bare.rest)/float64(n)/1024)
 	t.Logf("connections to Redis: %d with 200 readers, %d with %d; %d of them subscribed", connections, all, n, subscribed)
-	require.Equal(t, 2, subscribed, "one subscription connection for all readers, and the fleet's")
+	require.Equal(t, 2, subscribed, "one subscription connection for all readers, one for the fleet")
 	require.LessOrEqual(t, all, connections+2)
 	require.Equal(t, n, f.subscriptions(t))
 
@@ -351,7 +351,7 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	s.eventually("every connection to be closed again", func() bool { return standing(t, s.httpAddr, crowdNetwork) == 0 })
 	t.Logf("as many readers again: %.1f MiB", float64(second)/(1<<20))
 
-	require.NoError(t, s.api.cmd.Process.Signal(syscall.SIGQUIT)) // a Go program says what all its goroutines do
+	require.NoError(t, s.api.cmd.Process.Signal(syscall.SIGQUIT)) // makes a Go program print the stacks of all goroutines
 	<-s.api.done
 	dump := s.api.output()
 	goroutines := bytes.Count(dump, []byte("\ngoroutine "))
@@ -359,7 +359,7 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	require.Positive(t, goroutines)
 	require.Less(t, goroutines, 150)
 	require.NotContains(t, string(dump), "taskEvents")
-	require.Less(t, second, m.busy*5/4, "nothing of the first readers is kept")
+	require.Less(t, second, m.busy*5/4, "memory of the first readers is released")
 	require.LessOrEqual(t, m.idle, 2*bare.idle, "memory of open readers beside the bare handler")
 	require.LessOrEqual(t, m.busy, 2*bare.busy, "memory of readers who get events beside the bare handler")
 }

@@ -59,7 +59,7 @@ func cutStreams(t *testing.T, s *stack, f *feeder, n, tokens int, seed uint64) {
 	require.NoError(t, g.Wait())
 	t.Logf("%d streams, %d events, %d cuts: 0 lost, 0 repeated; rows made in %s, read in %s", n, events.Load(), cuts.Load(),
 		created.Sub(began).Round(time.Millisecond), time.Since(created).Round(time.Millisecond))
-	require.Greater(t, cuts.Load(), int64(n), "the cuts did cut")
+	require.Greater(t, cuts.Load(), int64(n), "connections were cut")
 	c := s.user("reader")
 	for _, task := range tasks[:min(n, 50)] {
 		stored, err := c.Get(t.Context(), task.ID)
@@ -122,7 +122,7 @@ func (f *feeder) streamTask(t *testing.T, id string, tokens int) berth.Task {
 	return task
 }
 
-// read is what a client gets that resumes behind an id.
+// read returns the events that a client receives when it resumes after an id.
 func (s *stack) read(t *testing.T, task berth.Task, after, query string) []frame {
 	t.Helper()
 	l := s.listener("alice", task.ID)
@@ -133,7 +133,7 @@ func (s *stack) read(t *testing.T, task berth.Task, after, query string) []frame
 	return l.got
 }
 
-// refused is the answer to a client that gets no stream.
+// refused returns the response to a client that gets no stream.
 func (s *stack) refused(t *testing.T, user string, task berth.Task, after, query string, status int) (code berth.Code, field string) {
 	t.Helper()
 	l := s.listener(user, task.ID)
@@ -154,7 +154,7 @@ func resumePoints(t *testing.T, s *stack, f *feeder) {
 	l.last = all[len(all)-1].id
 	status, _, err := l.open(soon(t), unlimited)
 	require.NoError(t, err)
-	require.Equal(t, http.StatusNoContent, status, "nothing comes behind the end")
+	require.Equal(t, http.StatusNoContent, status, "no event follows the end")
 
 	for _, id := range []string{"garbage", "1", "1-2-3", "-1", "99999999999999999999-1", "1-x", "end-1"} {
 		code, field := s.refused(t, "alice", task, id, "", http.StatusBadRequest)
@@ -167,7 +167,7 @@ func resumePoints(t *testing.T, s *stack, f *feeder) {
 	require.Equal(t, "fromLatest", field)
 	for _, after := range []string{"", all[0].id, "garbage"} {
 		code, _ := s.refused(t, "mallory", task, after, "", http.StatusNotFound)
-		require.Equal(t, berth.CodeNotFound, code, "whose it is comes before what is asked")
+		require.Equal(t, berth.CodeNotFound, code, "ownership is checked before the request")
 	}
 
 	gen, _, _ := strings.Cut(all[0].id, "-")
@@ -189,7 +189,7 @@ func fromLatest(t *testing.T, s *stack, f *feeder) {
 	say("old")
 	l := s.listener("alice", task.ID)
 	l.query = "?fromLatest=1"
-	status, _, err := l.open(soon(t), unlimited) // the head comes when the subscription stands
+	status, _, err := l.open(soon(t), unlimited) // the header is sent when the subscription is active
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)
 	say("new")
@@ -215,9 +215,9 @@ func trimmed(t *testing.T, s *stack, f *feeder) {
 		got := s.read(t, task, after, "")
 		require.Equal(t, berth.EventGap, got[0].event)
 		require.Equal(t, all[len(all)-10:], got[1:])
-		require.Equal(t, got[1:], s.read(t, task, got[0].id, ""), "behind the gap nothing is lost")
+		require.Equal(t, got[1:], s.read(t, task, got[0].id, ""), "nothing is lost after the gap")
 	}
-	require.Equal(t, all[len(all)-10:], s.read(t, task, all[len(all)-11].id, ""), "nothing is missing behind this one")
+	require.Equal(t, all[len(all)-10:], s.read(t, task, all[len(all)-11].id, ""), "no event is missing after this one")
 }
 
 func expired(t *testing.T, s *stack, f *feeder) {

@@ -20,13 +20,13 @@ import (
 	"berth/internal/stream"
 )
 
-// quickReader notes how long events took that were sent at known times.
+// quickReader records the delay of events that were sent at known times.
 type quickReader struct {
 	*listener
 	took []time.Duration
 }
 
-// crew is one stream with its readers and the times at which its events left.
+// crew is one stream with its readers and the times at which its events were sent.
 type crew struct {
 	task    berth.Task
 	fence   int64
@@ -107,7 +107,7 @@ func TestStream_StalledReaders_OthersAreNotDelayed(t *testing.T) { // P13
 	for _, c := range crews {
 		for range stalledPer {
 			l := &listener{addr: s.httpAddr, token: token, task: c.task.ID, from: stalledFrom, buffer: 16 << 10}
-			_, _, err := l.open(ctx, unlimited) // reads the head, and then no more
+			_, _, err := l.open(ctx, unlimited) // reads only the header
 			require.NoError(t, err)
 			c.stalled = append(c.stalled, l)
 		}
@@ -149,7 +149,7 @@ func TestStream_StalledReaders_OthersAreNotDelayed(t *testing.T) { // P13
 		streams*quickPer, quantile(before, 50), quantile(before, 99), quantile(with, 50), quantile(with, 99),
 		streams*stalledPer, took.Round(10*time.Millisecond))
 	require.Less(t, took, 10*time.Second)
-	// The bounds leave room for a busy machine: who waited for a stalled reader would wait for seconds.
+	// The bounds allow for a busy machine: waiting for a stalled reader would take seconds.
 	require.Less(t, quantile(with, 50), 2*quantile(before, 50)+20*time.Millisecond)
 	require.Less(t, quantile(with, 99), 2*quantile(before, 99)+500*time.Millisecond)
 
@@ -162,8 +162,8 @@ func TestStream_StalledReaders_OthersAreNotDelayed(t *testing.T) { // P13
 	require.NoError(t, late.Wait())
 }
 
-// wakeUp reads what waits in the socket of a stalled reader, which the server has given up, and resumes behind that.
-// There are at least events in the stream.
+// wakeUp reads the buffered bytes of a stalled reader, whose connection the server has closed, and resumes after them. The
+// stream has at least the given number of events.
 func (l *listener) wakeUp(ctx context.Context, events int) error {
 	for {
 		if _, err := l.next(); err != nil {

@@ -85,7 +85,7 @@ func TestTask_InvalidInput_RejectedWithField(t *testing.T) { // X6, T26
 	_, err = client.New("http://"+s.httpAddr, "no.such.token").Get(t.Context(), "t_nobody")
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, berth.CodeUnauthenticated, p.Code)
-	require.Zero(t, s.stats().Total.Calls, "nothing was begun")
+	require.Zero(t, s.stats().Total.Calls, "no model was called")
 }
 
 func TestTask_SubmittedAgain_FirstIsReturned(t *testing.T) { // T7
@@ -175,7 +175,7 @@ func TestTask_ProviderUnreachable_EndsWithCode(t *testing.T) { // T21
 
 func mustRead(tb testing.TB, file string) []byte {
 	tb.Helper()
-	b, err := os.ReadFile(file) //nolint:gosec // our own file
+	b, err := os.ReadFile(file) //nolint:gosec // a file of this test
 	require.NoError(tb, err)
 	return b
 }
@@ -199,7 +199,7 @@ func TestTask_RedisUnavailable_SubmissionIsRefused(t *testing.T) { // L11
 	t.Logf("refused after %s", time.Since(began).Round(time.Millisecond))
 	_, err = c.Get(t.Context(), "patient")
 	require.ErrorAs(t, err, &p)
-	require.Equal(t, berth.CodeNotFound, p.Code, "nothing half done")
+	require.Equal(t, berth.CodeNotFound, p.Code, "no partial effect")
 
 	// The API checks Redis first. A task whose acceptance fails later is withdrawn by its workflow.
 	st := starter.Starter{Client: s.temporal(), Deadline: time.Minute, StepTimeout: time.Minute}

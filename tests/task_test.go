@@ -1,4 +1,4 @@
-// Package tests proves berth as a whole: real processes, real Redis, real Temporal, real databases.
+// Package tests has the end-to-end tests of berth, with real processes, Redis, Temporal and databases.
 package tests
 
 import (
@@ -62,7 +62,7 @@ func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T
 			require.Equal(t, got.last.Text, task.Text)
 
 			late := watch(t, c, acc.TaskID, nil)
-			require.Equal(t, got.last.Text, late.last.Text, "who comes late gets the same")
+			require.Equal(t, got.last.Text, late.last.Text, "a late reader receives the same")
 
 			_, err = s.user("mallory").Get(t.Context(), acc.TaskID)
 			var p *client.Problem
@@ -72,7 +72,7 @@ func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T
 	}
 }
 
-// squeeze takes white space out: a passage may be wrapped otherwise than in its file.
+// squeeze removes white space, because a passage may be wrapped differently in its file.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), "") }
 
 func TestTask_EveryTemplate_Completes(t *testing.T) { // T1, T9, T23
@@ -158,7 +158,7 @@ func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22
 			return last
 		}
 	}
-	// A stranger's assets never enter.
+	// Assets of other users are never used.
 	foreign, err := s.user("bob").Upload(t.Context(), "notes.txt", []byte("Bob has led the zeppelin kubernetes platform for years."))
 	require.NoError(t, err)
 	require.NotEmpty(t, foreign)
@@ -169,6 +169,6 @@ func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22
 		"resume": "Six years of Go.", "jobText": string(example(t, "posting-en.txt")),
 	})
 	require.Contains(t, prompt, "stored_summary", "the summary of the résumé stored before")
-	require.Contains(t, prompt, "orchid project", "a passage that the posting's words find")
+	require.Contains(t, prompt, "orchid project", "a passage found by words of the posting")
 	require.NotContains(t, prompt, "zeppelin")
 }

@@ -25,7 +25,7 @@ func (s *stack) apertium(id string) *process {
 	return p
 }
 
-// spanish is what the translator says when nothing of ours is between.
+// spanish returns the output of the translator without berth.
 func spanish(t *testing.T, text string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "apertium", "-u", "eng-spa")
@@ -35,9 +35,9 @@ func spanish(t *testing.T, text string) string {
 	return strings.TrimRight(string(out), "\n")
 }
 
-// A1-A8, A10, A11: two Apertium nodes in one pool. Two speakers talk at the same time in one session, each in long turns of several
-// segments, each turn on its node. The node of one is killed during a turn: nothing is lost, repeated or out of order, and each
-// turn ends once.
+// A1-A8, A10, A11: two Apertium nodes in one pool. Two speakers talk at the same time in one session, each in long turns of
+// several segments, each turn on its node. The node of one is killed during a turn: nothing is lost, repeated or out of
+// order, and each turn ends once.
 func TestTurn_TwoApertiumNodes_SpeakersKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
@@ -98,11 +98,11 @@ func TestTurn_TwoApertiumNodes_SpeakersKeepTheirOrder(t *testing.T) {
 			require.NotEqual(t, ann.NodeID, j.NodeID)
 		}
 	}
-	require.Positive(t, redone, "the node was killed with nothing to do")
+	require.Positive(t, redone, "no job was running when the node was killed")
 	s.visible(t, c.id, ann, ben)
 }
 
-// visible checks that Temporal's pages list the session's runs, and show in each the node of each job.
+// visible checks that Temporal's visibility lists the session's runs, each with the nodes of its jobs.
 func (s *stack) visible(t *testing.T, session string, turns ...client.Dispatch) {
 	t.Helper()
 	tc := s.temporal()

@@ -11,8 +11,8 @@ import (
 	"berth/workflows"
 )
 
-// A11, P2: a node is killed, or stopped, with jobs on it: other nodes run them, and the reader receives each segment once and in
-// order. P4: results of a stopped node that continues later are ignored.
+// A11, P2: a node is killed, or stopped, with jobs on it: other nodes run them, and the reader receives each segment once
+// and in order. P4: results of a stopped node that continues later are ignored.
 func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
@@ -32,7 +32,7 @@ func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {
 				return jobs[1].Dispatches == 2 && jobs[2].Dispatches == 2
 			})
 			next := c.submit(first.TurnID, 3, "")
-			require.NotEqual(t, first.NodeID, next.NodeID, "the turn knows now, before the fleet does")
+			require.NotEqual(t, first.NodeID, next.NodeID, "the turn detects the failure before the fleet does")
 			require.Equal(t, berth.AffinityMiss, next.Affinity)
 			require.Equal(t, first.NodeID, c.turn(first.TurnID).AffinityNodeID, "A4: written once")
 			if signal == syscall.SIGSTOP {
@@ -48,7 +48,7 @@ func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {
 			other, err := c.Dispatch(t.Context(), c.id, jobSpec("another-turn", berth.FinalizeManual))
 			require.NoError(t, err)
 			c.await(other.TurnID, berth.EventDone)
-			require.Equal(t, all, c.received(first.TurnID), "and nothing more")
+			require.Equal(t, all, c.received(first.TurnID), "no further event arrived")
 		})
 	}
 }
@@ -100,7 +100,7 @@ func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	require.Equal(t, berth.AffinityHit, last.Affinity)
 	require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, done(manual 0/3)", strings.ReplaceAll(c.await(first.TurnID, berth.EventDone), "gap, ", ""))
 	for _, j := range c.turn(first.TurnID).Jobs {
-		require.Equal(t, 1, j.Dispatches, "nothing was done twice")
+		require.Equal(t, 1, j.Dispatches, "no job was dispatched twice")
 	}
 	s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 	s.noSlots("a")

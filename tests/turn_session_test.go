@@ -98,7 +98,7 @@ func TestTurn_SegmentRefused_RetryIsAccepted(t *testing.T) {
 		require.Equal(t, berth.CodeNodeFull, p.Code)
 		require.Equal(t, http.StatusServiceUnavailable, p.Status)
 	}
-	require.Equal(t, berth.TurnOpen, c.turn(first.TurnID).Status, "what was refused ended nothing")
+	require.Equal(t, berth.TurnOpen, c.turn(first.TurnID).Status, "the refused segment did not end the turn")
 	job.answer <- nil
 	d.held.Store(false)
 	s.noSlots("refuse-a")
@@ -112,8 +112,8 @@ func TestTurn_SegmentRefused_RetryIsAccepted(t *testing.T) {
 	require.Equal(t, second.JobID, again.JobID)
 }
 
-// P5, L12: Redis loses all data during a turn: segments are accepted again, on the turn's node unless that registered last, the
-// reader continues, and nothing is lost or repeated.
+// P5, L12: Redis loses all data during a turn: segments are accepted again, on the turn's node unless that registered last,
+// the reader continues, and nothing is lost or repeated.
 func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *testredis.Server){
@@ -138,13 +138,13 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 				d.held.Store(true)
 			}
 			require.Equal(t, first.NodeID, c.submit(first.TurnID, 1, "").NodeID)
-			running := testNodes[first.NodeID].next(s) // a job that runs while it happens
+			running := testNodes[first.NodeID].next(s) // a job that runs during the loss
 
 			lose(t, redis)
 			began := time.Now()
 			next := c.submitAfterPause(first.TurnID, 2)
 			t.Logf("the next segment was accepted %s after the loss", time.Since(began).Round(10*time.Millisecond))
-			require.Equal(t, first.NodeID, c.turn(first.TurnID).AffinityNodeID, "the turn still knows its node")
+			require.Equal(t, first.NodeID, c.turn(first.TurnID).AffinityNodeID, "the turn keeps its node")
 			if next.NodeID != first.NodeID { // it registered a moment ago, and gets no jobs until its slots are restored
 				require.Equal(t, berth.AffinityMiss, next.Affinity)
 				require.Equal(t, berth.ExcludeFull, next.Missed)
@@ -159,7 +159,7 @@ func TestTurn_RedisLosesData_TurnContinues(t *testing.T) {
 			require.Equal(t, "turn, 0:text 0, gap, 1:text 1, 2:text 2, 3:text 3, done(manual 0/4)", c.await(first.TurnID, berth.EventDone),
 				"the reader is notified of lost history, and misses nothing")
 			for _, j := range c.turn(first.TurnID).Jobs {
-				require.Equal(t, 1, j.Dispatches, "nothing was done twice")
+				require.Equal(t, 1, j.Dispatches, "no job was dispatched twice")
 			}
 			s.noSlotsIn(redis, "a", "b")
 		})
@@ -193,7 +193,7 @@ func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	_, err = mallory.Dispatch(t.Context(), "invalid-s2", client.JobSpec{
 		RequestID: "invalid-s1..0", TurnID: first.TurnID, Segment: client.Segment{Text: "text 0"},
 	})
-	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "nor does a request id that it knows")
+	require.Equal(t, http.StatusNotFound, problem(t, err).Status, "nor does a request id of the turn")
 	_, err = mallory.Dispatch(t.Context(), "invalid-s1", client.JobSpec{RequestID: "r", Segment: client.Segment{Text: "x"}})
 	require.Equal(t, http.StatusNotFound, problem(t, err).Status)
 	other := s.session("alice", "invalid-s3")
@@ -218,7 +218,8 @@ func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	require.Equal(t, "turn, 0:text 0, done(manual 0/1)", c.await(first.TurnID, berth.EventDone))
 }
 
-// A session that changes its languages ends its turns' intake: their nodes speak the old ones (L5).
+// L5: after a change of the session's languages, its open turns accept no more segments, because their nodes serve the old
+// ones.
 func TestSession_LanguagesChange_OpenTurnTakesNoMore(t *testing.T) {
 	s := shareStack(t)
 	s.testNode("change-a", 8)

@@ -38,7 +38,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 			require.Equal(t, berth.AffinityHit, next.Affinity)
 		}
 		last := c.submit(first.TurnID, 5, berth.FinalizeManual)
-		require.Equal(t, first.NodeID, last.NodeID, "the segment that ends the turn follows, too")
+		require.Equal(t, first.NodeID, last.NodeID, "the segment that ends the turn uses the same node")
 		turn := c.turn(first.TurnID)
 		require.Equal(t, berth.TurnFinalized, turn.Status)
 		require.Empty(t, turn.AffinityNodeID)
@@ -50,7 +50,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 			job := testNodes[first.NodeID].next(s)
 			jobs[job.in.Index] = job
 		}
-		for i := range jobs { // the last comes first
+		for i := range jobs { // submitted in reverse order
 			jobs[len(jobs)-1-i].answer <- nil
 		}
 		require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, 3:text 3, 4:text 4, 5:text 5, done(manual 0/6)", c.await(first.TurnID, berth.EventDone))
@@ -85,7 +85,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		require.Equal(t, "turn, 0:hello, 1:text 1, 2:text 2, 3:text 3, 4:text 4, done(timeout 0/5)", c.await(two.TurnID, berth.EventDone))
 	})
 
-	t.Run("a node that fails is followed by another", func(t *testing.T) { // A11
+	t.Run("after a node fails, another node runs the job", func(t *testing.T) { // A11
 		c := s.session("alice", "s3")
 		for _, d := range testNodes {
 			d.held.Store(true)
@@ -187,7 +187,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		s.saveHistory("turn-long-job", workflows.TurnWorkflowID(first.TurnID))
 	})
 
-	t.Run("a drain's deadline cuts nothing", func(t *testing.T) { // S11
+	t.Run("the deadline of a drain interrupts no job", func(t *testing.T) { // S11
 		c := s.session("alice", "s7")
 		for _, d := range testNodes {
 			d.held.Store(true)
@@ -207,7 +207,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		})
 		n, err := s.user("op", "operator").Node(t.Context(), first.NodeID)
 		require.NoError(t, err)
-		require.Equal(t, berth.ExcludeDraining, n.Excluded, "it stays out")
+		require.Equal(t, berth.ExcludeDraining, n.Excluded, "the node is still excluded")
 		require.Equal(t, 1, n.Leases)
 		require.Equal(t, other.id, c.submit(first.TurnID, 1, berth.FinalizeManual).NodeID)
 		other.next(s).answer <- nil
@@ -231,7 +231,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		_, err = mallory.Turn(t.Context(), mine.TurnID)
 		require.Equal(t, http.StatusNotFound, problem(t, err).Status)
 		require.Equal(t, http.StatusNotFound, problem(t, mallory.FinalizeTurn(t.Context(), mine.TurnID)).Status)
-		_, err = c.trySubmit(mine.TurnID, 0, "") // another request, the same place
+		_, err = c.trySubmit(mine.TurnID, 0, "") // another request with the same index
 		require.Equal(t, berth.CodeConflict, problem(t, err).Code)
 		require.NoError(t, c.FinalizeTurn(t.Context(), mine.TurnID))
 		c.await(mine.TurnID, berth.EventDone)

@@ -24,18 +24,18 @@ import (
 	"berth/workflows"
 )
 
-// wrongClock builds berth with a standard library whose time.Now is wrong, as BERTH_TEST_CLOCK says. The monotonic clock,
-// and with it every timer, is right, as on a machine whose wall clock is set wrong.
+// wrongClock builds berth with a standard library whose time.Now is wrong by BERTH_TEST_CLOCK. The monotonic clock, and so
+// every timer, is correct, as on a machine whose wall clock is set wrong.
 func wrongClock(t *testing.T) (program string) {
 	t.Helper()
 	dir := t.TempDir()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	require.NoError(t, err)
 	library := filepath.Join(strings.TrimSpace(string(root)), "src", "time")
-	source, err := os.ReadFile(filepath.Join(library, "time.go")) //nolint:gosec // Go's own
+	source, err := os.ReadFile(filepath.Join(library, "time.go")) //nolint:gosec // the Go standard library
 	require.NoError(t, err)
 	const read = "sec, nsec, mono := runtimeNow()\n\tif mono == 0"
-	require.Equal(t, 1, strings.Count(string(source), read), "time.Now is another in this version of Go")
+	require.Equal(t, 1, strings.Count(string(source), read), "the source of time.Now has changed in this version of Go")
 	now := strings.Replace(string(source), read, "sec, nsec, mono := runtimeNow()\n\tsec = shifted(sec, mono)\n\tif mono == 0", 1)
 	const shift = `package time
 
@@ -72,8 +72,8 @@ func shifted(sec, mono int64) int64 {
 	return program
 }
 
-// P9: API, worker and node with clocks five minutes off, or jumping by ten. Slots are held for as long as Redis's clock
-// says, only the silent node is declared dead, and turns, executions and leases come to their ends.
+// P9: API, worker and node with clocks five minutes off, or jumping by ten. Slots are held by Redis's clock,
+// only the unresponsive node is declared dead, and turns, executions and leases end.
 func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 	program := wrongClock(t)
 	for _, clock := range []string{"ahead", "behind", "jumping"} {
@@ -87,7 +87,7 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 
 			c := s.session("alice", "s1")
 			first := c.submit("", 0, "")
-			slot := func() time.Duration { // how long it is held from now
+			slot := func() time.Duration { // remaining time of the slot
 				until, err := s.redis().ZScore(t.Context(), scripts.Keys().NodeSlots("shifted"), first.JobID+":1").Result()
 				if errors.Is(err, redis.Nil) {
 					return 0
@@ -98,7 +98,7 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 			held := slot()
 			require.InDelta(t, lua.Unconfirmed.Seconds(), held.Seconds(), 1.5)
 			s.eventually("the slot to be confirmed", func() bool { return slot() > 10*time.Second })
-			require.InDelta(t, 40, slot().Seconds(), 5, "the job's timeout and what is added to it")
+			require.InDelta(t, 40, slot().Seconds(), 5, "the job's timeout with its margin")
 			require.Equal(t, "turn, 0:text 0 [sim], done(timeout 0/1)", c.await(first.TurnID, berth.EventDone))
 			require.Equal(t, 1, c.turn(first.TurnID).Jobs[0].Dispatches)
 			s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
@@ -137,13 +137,13 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 			require.NoError(t, err)
 			require.Equal(t, "turn, 0:hola [sim], done(manual 0/1)", c.await(last.TurnID, berth.EventDone))
 			for _, p := range []*process{s.api, s.worker, translator} {
-				require.Greater(t, p.wrongBy(t).Abs(), 4*time.Minute, "the test of the test: its clock is wrong")
+				require.Greater(t, p.wrongBy(t).Abs(), 4*time.Minute, "this checks the test: the clock must be wrong")
 			}
 		})
 	}
 }
 
-// clock is Redis's.
+// clock returns the time of Redis.
 func (s *stack) clock(t *testing.T) time.Time {
 	t.Helper()
 	now, err := s.redis().Time(t.Context()).Result()
@@ -151,7 +151,7 @@ func (s *stack) clock(t *testing.T) time.Time {
 	return now
 }
 
-// wrongBy is how far off the clock is by which the process wrote its last line.
+// wrongBy returns the clock error of the process, from the time of its last log line.
 func (p *process) wrongBy(t *testing.T) time.Duration {
 	t.Helper()
 	info, err := os.Stat(p.log)
