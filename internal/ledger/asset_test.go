@@ -9,7 +9,7 @@ import (
 	"berth"
 )
 
-func TestAssetsAreTheirContent(t *testing.T) {
+func TestPutAsset_SameContent_SameAsset(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		png := berth.Asset{
@@ -36,7 +36,7 @@ func TestAssetsAreTheirContent(t *testing.T) {
 		other.UserID = "bob"
 		bobs, err := l.PutAsset(ctx, other)
 		require.NoError(t, err)
-		require.NotEqual(t, first.ID, bobs.ID, "nobody learns what others have")
+		require.NotEqual(t, first.ID, bobs.ID, "the id does not reveal that another user has the same content")
 		text := png
 		text.Kind = berth.AssetResult
 		kind, err := l.PutAsset(ctx, text)
@@ -45,7 +45,7 @@ func TestAssetsAreTheirContent(t *testing.T) {
 	})
 }
 
-func TestForeignAndAbsentAssetsLookAlike(t *testing.T) {
+func TestGetAsset_ForeignOrAbsent_NotFound(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		a, err := l.PutAsset(t.Context(), berth.Asset{UserID: "alice", Kind: berth.AssetText, Content: []byte("x")})
 		require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestForeignAndAbsentAssetsLookAlike(t *testing.T) {
 	})
 }
 
-func TestManyAssetsAtOnce(t *testing.T) {
+func TestGetAssets_SomeForeignOrAbsent_OwnReturned(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		put := func(user, text string) berth.Asset {
 			a, err := l.PutAsset(t.Context(), berth.Asset{UserID: user, Kind: berth.AssetText, Content: []byte(text)})
@@ -75,13 +75,13 @@ func TestManyAssetsAtOnce(t *testing.T) {
 	})
 }
 
-func TestBadAssets(t *testing.T) {
+func TestPutAsset_UnusualInput_InvalidOrStored(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		_, err := l.PutAsset(t.Context(), berth.Asset{Kind: berth.AssetText})
 		requireCode(t, berth.CodeInvalid, err)
 		_, err = l.PutAsset(t.Context(), berth.Asset{UserID: "alice", Kind: "film"})
 		requireCode(t, berth.CodeInvalid, err)
-		for _, content := range [][]byte{nil, {}, []byte("a\x00b\xff")} { // storable, if of no use
+		for _, content := range [][]byte{nil, {}, []byte("a\x00b\xff")} { // stored although not useful
 			a, err := l.PutAsset(t.Context(), berth.Asset{
 				UserID: "alice", Kind: berth.AssetText, Content: content, Name: "n\x00", MediaType: "\xff",
 			})
@@ -93,7 +93,7 @@ func TestBadAssets(t *testing.T) {
 	})
 }
 
-func TestOneAssetFromManyAtOnce(t *testing.T) {
+func TestPutAsset_ConcurrentSameContent_IndexedOnce(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		a := berth.Asset{UserID: "alice", Kind: berth.AssetText, Content: []byte("Go and Redis, five years.")}
 		var g errgroup.Group
@@ -110,7 +110,7 @@ func TestOneAssetFromManyAtOnce(t *testing.T) {
 	})
 }
 
-func TestLatestResults(t *testing.T) {
+func TestLatestResults_SeveralTasks_OwnCompletedNewestFirst(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		finish := func(user, text string, status berth.TaskStatus) {
@@ -123,7 +123,7 @@ func TestLatestResults(t *testing.T) {
 			_, won, err := l.FinishTask(ctx, End{TaskID: task.ID, Status: status, ResultAssetID: id})
 			require.NoError(t, err)
 			require.True(t, won)
-			// The order is by milliseconds: move what is there back.
+			// Results are ordered by milliseconds: move the existing ones back.
 			_, err = l.write.ExecContext(ctx, `UPDATE tasks SET ended_at = ended_at - 1000 WHERE ended_at > 0`)
 			require.NoError(t, err)
 		}

@@ -11,7 +11,7 @@ import (
 	"berth"
 )
 
-func TestTheChainFromFirstStepToEnd(t *testing.T) {
+func TestTask_AllStepsFinish_UsageAndAuditRecorded(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
@@ -67,7 +67,7 @@ func events(t *testing.T, l *Ledger, id string) []AuditEvent {
 	return all
 }
 
-func TestAnOlderAttemptIsRefused(t *testing.T) {
+func TestAttempt_NewerAttemptBegan_OlderRejected(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
@@ -75,7 +75,7 @@ func TestAnOlderAttemptIsRefused(t *testing.T) {
 		now := begin(t, l, task, 0)
 		require.Greater(t, now.Fence, old.Fence)
 		require.False(t, now.First)
-		require.Equal(t, []AuditEvent{AuditEnqueue, AuditStart}, events(t, l, task.ID), "start once per step")
+		require.Equal(t, []AuditEvent{AuditEnqueue, AuditStart}, events(t, l, task.ID), "one start entry per step")
 
 		_, err := l.FinishStep(ctx, result(task, 0, old.Fence, "old"))
 		requireCode(t, berth.CodeConflict, err)
@@ -83,10 +83,10 @@ func TestAnOlderAttemptIsRefused(t *testing.T) {
 		err = l.SetStatus(ctx, task.ID, old.Fence, berth.TaskStreaming)
 		requireCode(t, berth.CodeConflict, err)
 		require.ErrorIs(t, err, ErrStale)
-		_, err = l.FinishStep(ctx, result(task, 0, now.Fence+1, "from nowhere"))
+		_, err = l.FinishStep(ctx, result(task, 0, now.Fence+1, "fence never issued"))
 		require.ErrorIs(t, err, ErrStale)
-		requireOurs(t, l, task.ID, old.Fence, false)
-		requireOurs(t, l, task.ID, now.Fence, true)
+		requireOwns(t, l, task.ID, old.Fence, false)
+		requireOwns(t, l, task.ID, now.Fence, true)
 
 		out, err := l.FinishStep(ctx, result(task, 0, now.Fence, "new"))
 		require.NoError(t, err)
@@ -98,14 +98,14 @@ func TestAnOlderAttemptIsRefused(t *testing.T) {
 	})
 }
 
-func requireOurs(t *testing.T, l *Ledger, id string, fence int64, want bool) {
+func requireOwns(t *testing.T, l *Ledger, id string, fence int64, want bool) {
 	t.Helper()
 	ours, err := l.OwnsTask(t.Context(), id, fence)
 	require.NoError(t, err)
 	require.Equal(t, want, ours)
 }
 
-func TestALostReplyOfFinishStep(t *testing.T) {
+func TestFinishStep_ReplyLost_RepeatReturnsFirstOutput(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
@@ -135,7 +135,7 @@ func TestALostReplyOfFinishStep(t *testing.T) {
 	})
 }
 
-func TestOneOfManyFinishesAStep(t *testing.T) {
+func TestFinishStep_ConcurrentAttempts_OneFinishes(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		task := create(t, l, chain())
 		var finished atomic.Int64
@@ -163,7 +163,7 @@ func TestOneOfManyFinishesAStep(t *testing.T) {
 	})
 }
 
-func TestNothingAfterTheEnd(t *testing.T) {
+func TestAttempt_TaskEnded_WritesRejected(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
@@ -176,10 +176,10 @@ func TestNothingAfterTheEnd(t *testing.T) {
 		require.ErrorIs(t, err, ErrFinal)
 		require.ErrorIs(t, l.SetStatus(ctx, task.ID, a.Fence, berth.TaskStreaming), ErrFinal)
 		require.Equal(t, Attempt{Final: true}, begin(t, l, task, 0))
-		requireOurs(t, l, task.ID, a.Fence, false)
+		requireOwns(t, l, task.ID, a.Fence, false)
 		require.NoError(t, l.FailedCall(ctx, ModelCall{
 			TaskID: task.ID, Fence: a.Fence, Usage: berth.Usage{InputTokens: 5}, Code: berth.CodeProviderUnavailable,
-		}), "what was spent is logged")
+		}), "the call's usage is logged")
 
 		now, err := l.GetTask(ctx, task.ID)
 		require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestNothingAfterTheEnd(t *testing.T) {
 	})
 }
 
-func TestStatusNeverGoesBack(t *testing.T) {
+func TestSetStatus_EarlierStatus_StatusUnchanged(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
@@ -203,7 +203,7 @@ func TestStatusNeverGoesBack(t *testing.T) {
 		require.Equal(t, berth.TaskStreaming, status())
 		require.NoError(t, l.SetStatus(ctx, task.ID, a.Fence, berth.TaskOCRPending))
 		a = begin(t, l, task, 2)
-		require.Equal(t, berth.TaskStreaming, status(), "a retry keeps what people see")
+		require.Equal(t, berth.TaskStreaming, status(), "a retry does not move the visible status back")
 		r := result(task, 2, a.Fence, "x")
 		r.NextStatus = berth.TaskSummaryPending
 		_, err := l.FinishStep(ctx, r)
@@ -212,7 +212,7 @@ func TestStatusNeverGoesBack(t *testing.T) {
 	})
 }
 
-func TestBadAttempts(t *testing.T) {
+func TestAttempt_InvalidInput_RejectedWithoutChange(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
@@ -232,7 +232,7 @@ func TestBadAttempts(t *testing.T) {
 		requireCode(t, berth.CodeNotFound, err)
 		requireCode(t, berth.CodeNotFound, l.SetStatus(ctx, "t_none", 1, berth.TaskStreaming))
 		requireCode(t, berth.CodeNotFound, l.FailedCall(ctx, ModelCall{TaskID: "t_none"}))
-		requireOurs(t, l, "t_none", 0, false)
+		requireOwns(t, l, "t_none", 0, false)
 
 		spoiled := result(task, 0, a.Fence, "x")
 		spoiled.Output.Kind = "film"
@@ -240,11 +240,11 @@ func TestBadAttempts(t *testing.T) {
 		requireCode(t, berth.CodeInvalid, err)
 		calls, err := l.ModelCalls(ctx, task.ID)
 		require.NoError(t, err)
-		require.Empty(t, calls, "nothing half done")
+		require.Empty(t, calls, "no partial write")
 	})
 }
 
-func TestFailedCallsAndRepairs(t *testing.T) {
+func TestFailedCall_ThenRepair_BothCallsLogged(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
@@ -254,7 +254,7 @@ func TestFailedCallsAndRepairs(t *testing.T) {
 			Usage: berth.Usage{InputTokens: 4, OutputTokens: 2}, Code: berth.CodeInvalidOutput, Success: true,
 		}
 		require.NoError(t, l.FailedCall(ctx, bad))
-		require.NoError(t, l.FailedCall(ctx, bad), "a repetition is the same call")
+		require.NoError(t, l.FailedCall(ctx, bad), "a repeated report is the same call")
 		repaired := result(task, 1, a.Fence, "{}")
 		repaired.Call = 1
 		_, err := l.FinishStep(ctx, repaired)
@@ -271,7 +271,7 @@ func TestFailedCallsAndRepairs(t *testing.T) {
 	})
 }
 
-func TestAuditOfWhatHappensOutside(t *testing.T) {
+func TestAudit_EventOutsideLedger_Recorded(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		require.NoError(t, l.Audit(t.Context(), AuditEntry{
 			Event: AuditRateLimited, TaskID: "t_1", ServiceID: "jobs", Queue: "q_free_batch", UserID: "alice",

@@ -10,8 +10,8 @@ import (
 	"berth/internal/testdb"
 )
 
-// BenchmarkTaskLife is one whole task of one step (four transactions), from eight clients at once. SQLite commits
-// durably here; PostgreSQL runs without fsync.
+// BenchmarkTaskLife measures a task of one step (four transactions) with eight concurrent clients. SQLite commits durably
+// here; PostgreSQL runs without fsync.
 func BenchmarkTaskLife(b *testing.B) {
 	for name, kind := range testdb.Kinds() {
 		b.Run(name, func(b *testing.B) {
@@ -47,7 +47,7 @@ func oneLife(ctx context.Context, l *Ledger) error {
 	return err
 }
 
-// BenchmarkBareTransaction is one row inserted in a transaction of its own: what the database itself costs here.
+// BenchmarkBareTransaction measures one insert in its own transaction: the cost of the database itself.
 func BenchmarkBareTransaction(b *testing.B) {
 	for name, kind := range testdb.Kinds() {
 		b.Run(name, func(b *testing.B) {

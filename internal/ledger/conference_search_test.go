@@ -10,7 +10,7 @@ import (
 	"berth"
 )
 
-func TestSearchingConferences(t *testing.T) {
+func TestSearchConferences_EachFilter_MatchesNewestFirst(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		now := time.Now().UTC().Truncate(time.Millisecond)
@@ -18,7 +18,7 @@ func TestSearchingConferences(t *testing.T) {
 			return func(c *berth.Conference) { c.CreatedAt = now.Add(time.Duration(i) * time.Second) }
 		}
 		bobs := func(c *berth.Conference) { c.UserID = "bob" }
-		over := func(c *berth.Conference) { c.Status, c.Owner = berth.ConferenceEnded, berth.ConferenceOwner{} }
+		ended := func(c *berth.Conference) { c.Status, c.Owner = berth.ConferenceEnded, berth.ConferenceOwner{} }
 		var all []berth.Conference
 		for i := range 6 { // oldest first: alice's on u1 and u2, bob's on u1
 			number := fmt.Sprintf("861380000000%d", i)
@@ -28,7 +28,7 @@ func TestSearchingConferences(t *testing.T) {
 			}
 			all = append(all, save(t, l, conference(number, set...)))
 		}
-		all = append(all, save(t, l, conference("8613800000000", at(9), over, bobs)))
+		all = append(all, save(t, l, conference("8613800000000", at(9), ended, bobs)))
 
 		for name, c := range map[string]struct {
 			q    ConferenceQuery

@@ -13,7 +13,7 @@ import (
 	"berth"
 )
 
-// conference is one of alice's, not stored yet.
+// conference returns a conference of alice that is not stored yet.
 func conference(e164 string, set ...func(*berth.Conference)) berth.Conference {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	c := berth.Conference{
@@ -48,13 +48,13 @@ func numbers(t *testing.T, list []berth.Conference, err error) (out []string) {
 	return out
 }
 
-// C20: epochs rise per number for ever, whoever asks.
-func TestC20EpochsRise(t *testing.T) {
+// C20: epochs of a number rise without end, also for concurrent callers.
+func TestNextEpoch_ConcurrentCalls_UniqueAndRising(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
-		const askers = 20
-		got := make(chan int64, askers)
+		const callers = 20
+		got := make(chan int64, callers)
 		var g errgroup.Group
-		for range askers {
+		for range callers {
 			g.Go(func() error {
 				n, err := l.NextEpoch(t.Context(), "8613800000001")
 				got <- n
@@ -69,8 +69,8 @@ func TestC20EpochsRise(t *testing.T) {
 		}
 		slices.Sort(all)
 		require.Equal(t, int64(1), all[0])
-		require.Equal(t, int64(askers), all[askers-1])
-		require.Len(t, slices.Compact(all), askers)
+		require.Equal(t, int64(callers), all[callers-1])
+		require.Len(t, slices.Compact(all), callers)
 		other, err := l.NextEpoch(t.Context(), "8613800000002")
 		require.NoError(t, err)
 		require.Equal(t, int64(1), other)
@@ -79,8 +79,8 @@ func TestC20EpochsRise(t *testing.T) {
 	})
 }
 
-// C22: what the workflow told last is kept, and nothing that comes late replaces it.
-func TestC22RecordsAreKept(t *testing.T) {
+// C22: the last revision that the workflow sent is kept; a late, older one does not replace it.
+func TestSaveConference_OlderRevision_LatestKept(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		_, err := l.FindConference(ctx, "8613800000001")
@@ -95,9 +95,9 @@ func TestC22RecordsAreKept(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, first, got)
 
-		over := first
-		over.Revision, over.Status, over.End, over.Owner = 5, berth.ConferenceEnded, berth.EndTime, berth.ConferenceOwner{}
-		save(t, l, over)
+		ended := first
+		ended.Revision, ended.Status, ended.End, ended.Owner = 5, berth.ConferenceEnded, berth.EndTime, berth.ConferenceOwner{}
+		save(t, l, ended)
 		again := save(t, l, conference("8613800000001", func(c *berth.Conference) {
 			c.Epoch, c.CreatedAt = 4, first.CreatedAt.Add(time.Second)
 		}))
@@ -106,7 +106,7 @@ func TestC22RecordsAreKept(t *testing.T) {
 		require.Equal(t, again.ID, got.ID, "the number is used again")
 		got, err = l.GetConference(ctx, first.ID)
 		require.NoError(t, err)
-		require.Equal(t, over, got, "and the record is still there")
+		require.Equal(t, ended, got, "the record of the first conference is kept")
 		for _, bad := range []string{"", "c-none", "\x00"} {
 			_, err = l.GetConference(ctx, bad)
 			requireCode(t, berth.CodeNotFound, err)
@@ -116,7 +116,7 @@ func TestC22RecordsAreKept(t *testing.T) {
 	})
 }
 
-func TestListsOfConferences(t *testing.T) {
+func TestSearchConferences_ManyPages_EachConferenceOnce(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		now := time.Now().UTC()
@@ -150,7 +150,7 @@ func TestListsOfConferences(t *testing.T) {
 	})
 }
 
-func TestConferencesOfAUnit(t *testing.T) {
+func TestConferencesOf_Unit_OwnedConferencesByNumber(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		save(t, l, conference("1002", owned("u1")))
 		save(t, l, conference("1001", owned("u1")))
@@ -158,15 +158,15 @@ func TestConferencesOfAUnit(t *testing.T) {
 		save(t, l, conference("1004"))
 		list, err := l.ConferencesOf(t.Context(), "u1")
 		require.Equal(t, []string{"1001", "1002"}, numbers(t, list, err))
-		for _, nobody := range []string{"u3", "", "\x00"} {
-			list, err = l.ConferencesOf(t.Context(), nobody)
+		for _, unused := range []string{"u3", "", "\x00"} {
+			list, err = l.ConferencesOf(t.Context(), unused)
 			require.Empty(t, numbers(t, list, err))
 		}
 	})
 }
 
-// C2: who waits for room is tried before who was refused, the oldest first.
-func TestC2WaitingInOrder(t *testing.T) {
+// C2: conferences that were not refused are tried before those that were, the oldest first.
+func TestWaitingConferences_SomeRefused_UnrefusedAndOldestFirst(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		now := time.Now()
 		waits := func(lost, refused time.Duration) func(*berth.Conference) {
@@ -188,8 +188,8 @@ func TestC2WaitingInOrder(t *testing.T) {
 	})
 }
 
-// C16: numbers are given in turn; those in use are passed over, and those of conferences that are over come again.
-func TestC16NumbersAreAssigned(t *testing.T) {
+// C16: numbers are assigned in order; numbers in use are skipped, and those of ended conferences are assigned again.
+func TestNextE164_NumbersInUse_SkippedUntilFree(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		next := func() string {
 			n, err := l.NextE164(t.Context(), "9996")
@@ -200,7 +200,7 @@ func TestC16NumbersAreAssigned(t *testing.T) {
 		taken := save(t, l, conference("9998"))
 		require.Equal(t, "9997", next())
 		require.Equal(t, "9999", next())
-		require.Equal(t, "9996", next(), "round")
+		require.Equal(t, "9996", next(), "the range starts again")
 		taken.Status, taken.Revision = berth.ConferenceEnded, 2
 		save(t, l, taken)
 		require.Equal(t, []string{"9997", "9998", "9999"}, []string{next(), next(), next()})
@@ -213,6 +213,6 @@ func TestC16NumbersAreAssigned(t *testing.T) {
 		requireCode(t, berth.CodeInvalid, err)
 		n, err := l.NextE164(t.Context(), "999999999999999")
 		require.NoError(t, err)
-		require.Equal(t, "999999999999999", n, "the longest there are")
+		require.Equal(t, "999999999999999", n, "the longest number")
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"berth"
 )
 
-func TestFiftyEndsOneWinner(t *testing.T) {
+func TestFinishTask_ConcurrentEnds_OneWins(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
@@ -37,7 +37,7 @@ func TestFiftyEndsOneWinner(t *testing.T) {
 				if won {
 					winners.Add(1)
 					if row.Status != e.Status || row.ErrorCode != e.Code {
-						return fmt.Errorf("won with %v, the row says %v", e, row)
+						return fmt.Errorf("won with %v, the row is %v", e, row)
 					}
 				}
 				return err
@@ -46,7 +46,7 @@ func TestFiftyEndsOneWinner(t *testing.T) {
 		require.NoError(t, g.Wait())
 		require.EqualValues(t, 1, winners.Load())
 		for _, row := range rows {
-			require.Equal(t, rows[0], row, "losers get the winner's row")
+			require.Equal(t, rows[0], row, "every call returns the winner's row")
 		}
 		trail := events(t, l, task.ID)
 		require.Len(t, trail, 3, "enqueue, start, one end")
@@ -58,7 +58,7 @@ func TestFiftyEndsOneWinner(t *testing.T) {
 	})
 }
 
-func TestBadEnds(t *testing.T) {
+func TestFinishTask_InvalidEnd_TaskUnchanged(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		task := create(t, l, chain())
 		_, _, err := l.FinishTask(t.Context(), End{TaskID: task.ID, Status: berth.TaskStreaming})
@@ -67,7 +67,7 @@ func TestBadEnds(t *testing.T) {
 		requireCode(t, berth.CodeNotFound, err)
 		require.False(t, won)
 		_, won, err = l.FinishTask(t.Context(), End{TaskID: task.ID, Status: berth.TaskCompleted, ResultAssetID: "a_none"})
-		require.Error(t, err, "a result that is not stored")
+		require.Error(t, err, "the result is not stored")
 		require.False(t, won)
 		now, err := l.GetTask(t.Context(), task.ID)
 		require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestBadEnds(t *testing.T) {
 	})
 }
 
-// life is one task under actors that do anything at any time (T13, T17).
+// life is one task with concurrent actors that take random actions (T13, T17).
 type life struct {
 	l      *Ledger
 	task   berth.Task
@@ -84,7 +84,7 @@ type life struct {
 	wins   atomic.Int64
 }
 
-// act does one random thing; programs are drawn beforehand, for rapid's T belongs to one goroutine.
+// act is one random action. Programs of actions are generated beforehand, because rapid's T belongs to one goroutine.
 type act struct {
 	Do     string
 	Step   int
@@ -131,7 +131,7 @@ func (f *life) run(ctx context.Context, program []act) error {
 	return nil
 }
 
-// watch reads the row until stop is closed; what it sees only ever moves forward.
+// watch reads the row until stop is closed, and returns an error if the row ever moves back.
 func (f *life) watch(ctx context.Context, stop <-chan struct{}) error {
 	seen := f.task
 	for {
@@ -169,7 +169,7 @@ func drawAct() *rapid.Generator[act] {
 	})
 }
 
-func TestTheLifeOfATask(t *testing.T) {
+func TestTask_RandomConcurrentActions_InvariantsHold(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		rapid.Check(t, func(rt *rapid.T) {
@@ -197,14 +197,14 @@ func (f *life) check(t *rapid.T) {
 	close(f.ends)
 	seen := map[int64]bool{}
 	for fence := range f.fences {
-		require.False(t, seen[fence], "fence %d was given twice", fence)
+		require.False(t, seen[fence], "fence %d was issued twice", fence)
 		seen[fence] = true
 	}
 	require.EqualValues(t, len(seen), now.Fence, "fences rise by one")
 	ends := 0
 	for row := range f.ends {
 		ends++
-		require.Equal(t, now, row, "everybody is told the same end")
+		require.Equal(t, now, row, "every call returns the same end")
 	}
 	require.EqualValues(t, min(ends, 1), f.wins.Load())
 
@@ -215,7 +215,7 @@ func (f *life) check(t *rapid.T) {
 		spent = spent.Add(c.Usage)
 		if c.Success {
 			finished[c.Step]++
-			require.Equal(t, 1, finished[c.Step], "step %d happened twice", c.Step)
+			require.Equal(t, 1, finished[c.Step], "step %d was finished twice", c.Step)
 		}
 	}
 	if ends == 0 {

@@ -10,8 +10,8 @@ import (
 	"berth"
 )
 
-// S11: orders given at once are all kept.
-func TestOrdersAtOnce(t *testing.T) {
+// S11: concurrent changes of a node's settings are all kept.
+func TestChangeNodeSettings_ConcurrentChanges_AllKept(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		var g errgroup.Group
 		until := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()
@@ -29,13 +29,13 @@ func TestOrdersAtOnce(t *testing.T) {
 			})
 		}
 		require.NoError(t, g.Wait())
-		orders, _, err := l.NodeSettings(t.Context(), "n1")
+		settings, _, err := l.NodeSettings(t.Context(), "n1")
 		require.NoError(t, err)
-		require.Equal(t, berth.NodeSettings{Cordoned: true, DrainUntil: until}, orders)
+		require.Equal(t, berth.NodeSettings{Cordoned: true, DrainUntil: until}, settings)
 	})
 }
 
-func TestSettingsAreOfAKind(t *testing.T) {
+func TestPutSetting_InvalidKindOrID_Rejected(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		for _, s := range []Setting{
 			{Kind: "poem", ID: "x"},

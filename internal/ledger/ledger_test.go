@@ -15,7 +15,7 @@ import (
 	"berth/internal/testdb"
 )
 
-func TestOpenRefusesWhatIsNoDatabase(t *testing.T) {
+func TestOpen_InvalidName_Rejected(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{"", "mysql://x", "sqlite:", "sqlite::memory:", "postgres://%zz"} {
 		_, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
@@ -23,7 +23,7 @@ func TestOpenRefusesWhatIsNoDatabase(t *testing.T) {
 	}
 }
 
-func TestOpenKeepsThePasswordToItself(t *testing.T) {
+func TestOpen_Failure_ErrorOmitsPassword(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{"postgres://u:geheim@127.0.0.1:1/x", "postgres://u:geheim@[x"} {
 		_, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
@@ -32,7 +32,7 @@ func TestOpenKeepsThePasswordToItself(t *testing.T) {
 	}
 }
 
-func TestOpenAtOnceAndAgain(t *testing.T) {
+func TestOpen_ConcurrentAndRepeated_Succeeds(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, dsn string) {
 		var g errgroup.Group
@@ -50,7 +50,7 @@ func TestOpenAtOnceAndAgain(t *testing.T) {
 	})
 }
 
-func TestWhatWasStoredIsThereAfterReopening(t *testing.T) {
+func TestOpen_ExistingDatabase_DataKept(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, dsn string) {
 		l, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
@@ -63,8 +63,8 @@ func TestWhatWasStoredIsThereAfterReopening(t *testing.T) {
 	})
 }
 
-// A crash of the machine cannot be made in a test; the settings that make commits durable can be read.
-func TestSQLiteSettings(t *testing.T) {
+// A test cannot crash the machine, but it can read the settings that make commits durable.
+func TestOpen_SQLite_DurablePragmasSet(t *testing.T) {
 	t.Parallel()
 	l := open(t, "sqlite:"+filepath.Join(t.TempDir(), "odd name%20?#", "berth.db"))
 	for pragma, want := range map[string]string{
@@ -81,7 +81,7 @@ func TestSQLiteSettings(t *testing.T) {
 	}
 }
 
-func TestUnreachableDatabase(t *testing.T) {
+func TestLedger_DatabaseUnreachable_Unavailable(t *testing.T) {
 	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
@@ -96,14 +96,14 @@ func TestUnreachableDatabase(t *testing.T) {
 		requireCode(t, berth.CodeUnavailable, l.Ping(t.Context()))
 		s.Restart(t)
 		got, err := l.GetTask(t.Context(), task.ID)
-		require.NoError(t, err, "the pool finds back by itself")
+		require.NoError(t, err, "the connection pool reconnects without help")
 		require.Equal(t, task, got)
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		folder := filepath.Join(t.TempDir(), "berth.db")
-		require.NoError(t, os.Mkdir(folder, 0o700))
-		_, err := Open(t.Context(), "sqlite:"+folder, slog.New(slog.DiscardHandler))
+		dir := filepath.Join(t.TempDir(), "berth.db")
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		_, err := Open(t.Context(), "sqlite:"+dir, slog.New(slog.DiscardHandler))
 		requireCode(t, berth.CodeUnavailable, err)
 	})
 	t.Run("out of time", func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestUnreachableDatabase(t *testing.T) {
 	})
 }
 
-// Both migrations are written by hand: their tables must agree.
-func TestBothSchemasHaveTheSameColumns(t *testing.T) {
+// Each database has its own migrations: their tables must match.
+func TestMigrations_BothDatabases_SameColumns(t *testing.T) {
 	t.Parallel()
 	columns := func(l *Ledger, query string) []string {
 		rows, err := l.read.QueryContext(t.Context(), query)
@@ -141,8 +141,8 @@ func TestBothSchemasHaveTheSameColumns(t *testing.T) {
 	require.Contains(t, lite, "tasks.fence")
 }
 
-// What is asked all the time must never read a whole table (design: millions of rows).
-func TestHotQueriesUseIndexes(t *testing.T) {
+// Frequent queries must never scan a whole table: the design expects millions of rows.
+func TestQueries_FrequentOnes_UseIndexes(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		explain := "EXPLAIN QUERY PLAN "
 		tx, err := l.read.BeginTx(t.Context(), nil)
@@ -168,7 +168,7 @@ func TestHotQueriesUseIndexes(t *testing.T) {
 			"usage":        {selectUsage, []any{"t"}},
 			"search":       {l.dialect.search, []any{l.dialect.match("u", []string{"go"}), "u", 5}},
 			"step":         {`SELECT fence, output_asset_id FROM steps WHERE task_id = $1 AND step = $2`, []any{"t", 1}},
-			"is it ours":   {`SELECT 1 FROM tasks WHERE id = $1 AND fence = $2 AND ended_at = 0`, []any{"t", int64(1)}},
+			"owns task":    {`SELECT 1 FROM tasks WHERE id = $1 AND fence = $2 AND ended_at = 0`, []any{"t", int64(1)}},
 			"broken query": {`SELECT id FROM tasks WHERE trace_id = $1`, []any{"t"}},
 		} {
 			rows, err := tx.QueryContext(t.Context(), explain+q.sql, q.args...)
@@ -186,7 +186,7 @@ func TestHotQueriesUseIndexes(t *testing.T) {
 			scans := strings.Contains(text, "Seq Scan") ||
 				strings.Contains(strings.ReplaceAll(text, "SCAN passage_index VIRTUAL TABLE", ""), "SCAN ")
 			if name == "broken query" {
-				require.True(t, scans, "the test would not notice: %s", text)
+				require.True(t, scans, "the test does not detect a scan: %s", text)
 				continue
 			}
 			require.False(t, scans, "%s:\n%s", name, text)
@@ -197,8 +197,8 @@ func TestHotQueriesUseIndexes(t *testing.T) {
 	})
 }
 
-// API and worker are two processes on one database.
-func TestTwoLedgersOnOneDatabase(t *testing.T) {
+// API and worker are separate processes on one database.
+func TestLedger_TwoOnOneDatabase_TasksComplete(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, dsn string) {
 		var g errgroup.Group

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// each runs f against an empty ledger of both kinds.
+// each runs f with an empty ledger on each database.
 func each(t *testing.T, f func(t *testing.T, l *Ledger)) {
 	t.Helper()
 	t.Parallel()
@@ -31,7 +31,7 @@ func open(tb testing.TB, dsn string) *Ledger {
 	return l
 }
 
-// chain is a task of alice's with the three steps of a match, not stored yet.
+// chain returns a task of alice with the three steps of a match, not stored yet.
 func chain() berth.Task {
 	step := func(name berth.StepName, mode berth.Mode) berth.Step {
 		return berth.Step{

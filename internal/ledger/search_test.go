@@ -11,7 +11,7 @@ import (
 	"berth"
 )
 
-func TestTerms(t *testing.T) {
+func TestTerms_EachScript_ExpectedTerms(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                               "",
@@ -37,7 +37,7 @@ func TestTerms(t *testing.T) {
 	require.Len(t, terms(strings.Repeat("x", 1000))[0], maxTermRunes)
 }
 
-func TestTermsAreHarmless(t *testing.T) {
+func TestTerms_RandomText_NoQuerySyntax(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		for _, term := range terms(rapid.String().Draw(t, "text")) {
@@ -49,7 +49,7 @@ func TestTermsAreHarmless(t *testing.T) {
 	})
 }
 
-func TestCut(t *testing.T) {
+func TestCut_LongText_EndsAtSentences(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, cut(" \n\n "))
 	require.Equal(t, []string{"One.\nTwo."}, cut("One.\n\nTwo.\n"))
@@ -60,7 +60,7 @@ func TestCut(t *testing.T) {
 		require.True(t, strings.HasSuffix(p, "jobs."), p)
 	}
 	paragraph := strings.TrimSpace(strings.Repeat(sentence, 4))
-	require.Equal(t, []string{paragraph, paragraph}, cut(paragraph+"\n\n"+paragraph), "paragraphs stay apart")
+	require.Equal(t, []string{paragraph, paragraph}, cut(paragraph+"\n\n"+paragraph), "paragraphs are not joined")
 	for _, p := range cut(strings.Repeat("负责后端微服务的设计与开发。", 100)) {
 		require.True(t, strings.HasSuffix(p, "。"))
 	}
@@ -70,7 +70,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-func TestCutLosesNothing(t *testing.T) {
+func TestCut_RandomText_AllTextWithinLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(rapid.SampledFrom(
@@ -97,7 +97,7 @@ func search(t *testing.T, l *Ledger, user, query string) []Passage {
 	return found
 }
 
-func TestSearch(t *testing.T) {
+func TestSearchPassages_EachQuery_OwnBestPassageFirst(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		golang := putText(t, l, "alice", "Six years of Go: Redis, PostgreSQL and Kubernetes in production.")
 		cpp := putText(t, l, "alice", "Wrote renderers in C++ and tools with Node.js.")
@@ -130,7 +130,7 @@ func TestSearch(t *testing.T) {
 		}
 		both := search(t, l, "alice", "We want Go, Redis and Kubernetes; C++ is a plus")
 		require.Len(t, both, 2)
-		require.Equal(t, golang, both[0].AssetID, "more in common comes first")
+		require.Equal(t, golang, both[0].AssetID, "the passage with more common terms comes first")
 		require.Greater(t, both[0].Score, both[1].Score)
 		require.Empty(t, search(t, l, "carol", "redis"))
 		require.Empty(t, search(t, l, "", "redis"))
@@ -138,7 +138,7 @@ func TestSearch(t *testing.T) {
 	})
 }
 
-func TestSearchTakesAnything(t *testing.T) {
+func TestSearchPassages_RandomQuery_NoError(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		putText(t, l, "al:\"ice'*", "Go and Redis")
 		require.Len(t, search(t, l, "al:\"ice'*", "redis"), 1)
@@ -153,7 +153,7 @@ func TestSearchTakesAnything(t *testing.T) {
 	})
 }
 
-func TestOnlyTextsAreSearched(t *testing.T) {
+func TestSearchPassages_ResultAsset_NotFound(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		_, err := l.PutAsset(t.Context(), berth.Asset{UserID: "alice", Kind: berth.AssetResult, Content: []byte("redis")})
 		require.NoError(t, err)
@@ -161,7 +161,7 @@ func TestOnlyTextsAreSearched(t *testing.T) {
 	})
 }
 
-func TestALongTextIsBounded(t *testing.T) {
+func TestPutAsset_LongText_PassagesBounded(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		id := putText(t, l, "alice", strings.Repeat(strings.Repeat("wort ", 60)+".\n\n", maxPassages+50)+" zuletzt")
 		var n int
@@ -170,6 +170,6 @@ func TestALongTextIsBounded(t *testing.T) {
 		require.Empty(t, search(t, l, "alice", "zuletzt"))
 		_, err := l.write.ExecContext(t.Context(), `DELETE FROM assets WHERE id = $1`, id)
 		require.NoError(t, err)
-		require.Empty(t, search(t, l, "alice", "wort"), "the index goes with the asset")
+		require.Empty(t, search(t, l, "alice", "wort"), "the index entries are deleted with the asset")
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"berth"
 )
 
-func TestSessionsAreTheirUsers(t *testing.T) {
+func TestPutSession_OtherUsersID_NotFoundAndUnchanged(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		s := berth.Session{ID: "s1", UserID: "alice", TenantID: "acme", SrcLang: "en", TgtLang: "es", RoutingKey: "acme"}
@@ -33,11 +33,11 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 		requireCode(t, berth.CodeNotFound, err)
 		got, err = l.GetSession(ctx, "alice", "s1")
 		require.NoError(t, err)
-		require.Equal(t, changed, got, "another's attempt changes nothing")
+		require.Equal(t, changed, got, "an attempt by another user changes nothing")
 	})
 }
 
-func TestForeignAndAbsentSessionsLookAlike(t *testing.T) {
+func TestGetSession_ForeignOrAbsent_NotFound(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		_, err := l.PutSession(t.Context(), berth.Session{ID: "s1", UserID: "alice", SrcLang: "en", TgtLang: "es"})
 		require.NoError(t, err)
@@ -52,8 +52,8 @@ func TestForeignAndAbsentSessionsLookAlike(t *testing.T) {
 	})
 }
 
-// Of many who claim one id at once, one user has it, and everybody else is told so.
-func TestOneSessionFromManyAtOnce(t *testing.T) {
+// Of several users that claim one id concurrently, one gets it, and the others receive CodeNotFound.
+func TestPutSession_ConcurrentUsers_OneOwner(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		won := make(chan string, 20)
 		var g errgroup.Group

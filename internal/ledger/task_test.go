@@ -13,7 +13,7 @@ import (
 	"berth"
 )
 
-func TestATaskComesBackAsItWasAccepted(t *testing.T) {
+func TestCreateTask_Accepted_ReadBackUnchanged(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		want := chain()
@@ -41,7 +41,7 @@ func TestATaskComesBackAsItWasAccepted(t *testing.T) {
 	})
 }
 
-func TestOneTaskFromManySubmissions(t *testing.T) {
+func TestCreateTask_ConcurrentSameID_CreatedOnce(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		want := chain()
@@ -69,7 +69,7 @@ func TestOneTaskFromManySubmissions(t *testing.T) {
 	})
 }
 
-func TestBadTasks(t *testing.T) {
+func TestCreateTask_InvalidField_FieldNamed(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		for field, spoil := range map[string]func(*berth.Task){
 			"taskId":   func(t *berth.Task) { t.ID = "" },
@@ -87,7 +87,7 @@ func TestBadTasks(t *testing.T) {
 	})
 }
 
-func TestForeignAndAbsentTasksLookAlike(t *testing.T) {
+func TestGetUserTask_ForeignOrAbsent_NotFound(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		task := create(t, l, chain())
 		for _, ask := range [][2]string{{"bob", task.ID}, {"alice", "t_none"}, {"alice", "\x00"}, {"", task.ID}} {
@@ -99,7 +99,7 @@ func TestForeignAndAbsentTasksLookAlike(t *testing.T) {
 	})
 }
 
-func TestPagesOfTasks(t *testing.T) {
+func TestListTasks_ManyPages_EachTaskOnceNewestFirst(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		base := time.UnixMilli(1_700_000_000_000)
@@ -108,9 +108,9 @@ func TestPagesOfTasks(t *testing.T) {
 			task := chain()
 			task.ID = fmt.Sprintf("t_%02d", i)
 			if i%2 == 0 {
-				task.ID = fmt.Sprintf("T-%02d", i) // capitals sort as bytes in both databases
+				task.ID = fmt.Sprintf("T-%02d", i) // both databases must sort ids as bytes
 			}
-			task.CreatedAt = base.Add(time.Duration(i/5) * time.Millisecond) // five share each time
+			task.CreatedAt = base.Add(time.Duration(i/5) * time.Millisecond) // five tasks have the same time
 			create(t, l, task)
 			foreign := chain()
 			foreign.UserID = "bob"
@@ -151,7 +151,7 @@ func TestPagesOfTasks(t *testing.T) {
 	})
 }
 
-func TestBadCursors(t *testing.T) {
+func TestListTasks_InvalidCursor_Rejected(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		enc := base64.RawURLEncoding.EncodeToString
 		for _, c := range []string{"%", "x", enc([]byte("12")), enc([]byte("x t")), enc([]byte("12 ")), enc([]byte("1 \x00"))} {
@@ -161,7 +161,7 @@ func TestBadCursors(t *testing.T) {
 	})
 }
 
-func TestOpenTasks(t *testing.T) {
+func TestOpenTasks_ManyPages_EndedTaskOmitted(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		for i := range 7 {
@@ -188,7 +188,7 @@ func TestOpenTasks(t *testing.T) {
 	})
 }
 
-func TestOnlyATaskNeverBegunIsWithdrawn(t *testing.T) {
+func TestWithdrawTask_EachState_OnlyUnbegunDeleted(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		fresh, begun, ended := create(t, l, chain()), create(t, l, chain()), create(t, l, chain())
@@ -200,7 +200,7 @@ func TestOnlyATaskNeverBegunIsWithdrawn(t *testing.T) {
 		}
 		_, err = l.GetTask(ctx, fresh.ID)
 		requireCode(t, berth.CodeNotFound, err)
-		create(t, l, fresh) // the id is free again
+		create(t, l, fresh) // the id can be used again
 		for _, id := range []string{begun.ID, ended.ID} {
 			_, err = l.GetTask(ctx, id)
 			require.NoError(t, err)

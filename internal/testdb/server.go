@@ -75,8 +75,8 @@ func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.life.Close() // only ever closed here
-	_ = s.cmd.Wait()   // the keeper's exit code says nothing
+	_ = s.life.Close() // closed only here
+	_ = s.cmd.Wait()   // the keeper's exit code has no meaning
 	s.cmd = nil
 }
 
@@ -155,7 +155,7 @@ func (s *Server) run(dir string) error {
 	if err != nil {
 		return fmt.Errorf("open the log of PostgreSQL: %w", err)
 	}
-	defer func() { _ = log.Close() }() // the child has its own
+	defer func() { _ = log.Close() }() // the child process has its own descriptor
 	stdin, life, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("create a pipe: %w", err)
@@ -182,8 +182,8 @@ func (s *Server) ready() error {
 		}
 		select {
 		case <-ctx.Done():
-			log, _ := os.ReadFile(filepath.Join(s.dir, "log")) // what there is
-			return fmt.Errorf("PostgreSQL did not come up: %w: %s", err, log)
+			log, _ := os.ReadFile(filepath.Join(s.dir, "log")) // empty if it cannot be read
+			return fmt.Errorf("PostgreSQL did not start: %w: %s", err, log)
 		case <-tick.C:
 		}
 	}

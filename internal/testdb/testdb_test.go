@@ -10,7 +10,7 @@ import (
 	"berth/internal/testdb"
 )
 
-func TestEachGivesBothKinds(t *testing.T) {
+func TestEach_EveryKind_OwnDataSourceName(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, dsn string) {
 		_, kind, _ := strings.Cut(t.Name(), "/")
@@ -18,7 +18,7 @@ func TestEachGivesBothKinds(t *testing.T) {
 	})
 }
 
-func TestDatabasesAreEmptyAndApart(t *testing.T) {
+func TestPostgres_TwoDatabases_Separate(t *testing.T) {
 	t.Parallel()
 	one, other := connect(t, testdb.Postgres(t)), connect(t, testdb.Postgres(t))
 	_, err := one.Exec(t.Context(), "CREATE TABLE mark (n INTEGER)")
@@ -27,7 +27,7 @@ func TestDatabasesAreEmptyAndApart(t *testing.T) {
 	require.ErrorContains(t, err, "does not exist")
 }
 
-func TestAServerOfOnesOwnComesBackWithItsData(t *testing.T) {
+func TestServer_KilledAndRestarted_DataKept(t *testing.T) {
 	t.Parallel()
 	s := testdb.Start(t)
 	dsn := s.Database(t)
