@@ -21,8 +21,8 @@ func builtin(t *testing.T, s Settings) *Catalog {
 	return c
 }
 
-// The table is T2's, row by row.
-func TestPlanIsTheRoutingTable(t *testing.T) {
+// Each row of the routing table that T2 demands.
+func TestPlan_EachTemplateAndTier_MatchesRoutingTable(t *testing.T) {
 	t.Parallel()
 	c := builtin(t, Settings{})
 	const chat, reasoner, flash = "deepseek-chat", "deepseek-reasoner", "glm-4.5-flash"
@@ -59,7 +59,7 @@ func TestPlanIsTheRoutingTable(t *testing.T) {
 	}
 }
 
-func TestPlanOfAMatchSummarisesThePostingFirst(t *testing.T) {
+func TestPlan_JobMatch_SummaryFirst(t *testing.T) {
 	t.Parallel()
 	steps := builtin(t, Settings{}).Plan(berth.TemplateJobMatch, berth.TierPaid, false)
 	require.Equal(t, []berth.Step{
@@ -68,14 +68,14 @@ func TestPlanOfAMatchSummarisesThePostingFirst(t *testing.T) {
 	}, steps)
 }
 
-func TestPlanOfWhatCannotBeSubmittedIsEmpty(t *testing.T) {
+func TestPlan_TemplateNotSubmittable_Empty(t *testing.T) {
 	t.Parallel()
 	c := builtin(t, Settings{})
 	require.Empty(t, c.Plan("horoscope", berth.TierPaid, false))
 	require.Empty(t, c.Plan(berth.TemplateJobVision, berth.TierPaid, true))
 }
 
-func TestTaskQueuesAreOnePerQueueAndModel(t *testing.T) {
+func TestTaskQueues_BuiltInFile_OnePerQueueAndModel(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{
 		"q_free_batch.glm-4.5-flash", "q_free_stream.glm-4.5-flash", "q_free_vision.glm-4.1v-thinking-flash",
@@ -84,7 +84,7 @@ func TestTaskQueuesAreOnePerQueueAndModel(t *testing.T) {
 	}, builtin(t, Settings{}).TaskQueues())
 }
 
-func TestModelsOfTheBuiltInFile(t *testing.T) {
+func TestModels_BuiltInFile_DefaultsAndPrices(t *testing.T) {
 	t.Parallel()
 	c := builtin(t, Settings{})
 	var got []string
@@ -98,7 +98,7 @@ func TestModelsOfTheBuiltInFile(t *testing.T) {
 	}
 	require.Equal(t, []string{"deepseek-chat", "deepseek-reasoner", "glm-4.1v-thinking-flash", "glm-4.5-flash"}, got)
 	require.Equal(t, []string{"DEEPSEEK_API_KEY", "ZHIPUAI_API_KEY"}, c.KeySettings())
-	require.Equal(t, DefaultCap, c.Cap("unheard-of"))
+	require.Equal(t, DefaultCap, c.Cap("unknown"))
 
 	free, _ := c.Model("glm-4.5-flash")
 	require.Zero(t, free.CostMicros(berth.Usage{InputTokens: 1e6, OutputTokens: 1e6}))
@@ -106,19 +106,19 @@ func TestModelsOfTheBuiltInFile(t *testing.T) {
 	require.EqualValues(t, 280_000+420_000, paid.CostMicros(berth.Usage{InputTokens: 1e6, OutputTokens: 1e6}))
 }
 
-func TestWhoServesAModel(t *testing.T) {
+func TestEndpoint_KeyAndLocalSettings_ProviderChosen(t *testing.T) {
 	t.Parallel()
 	const local = "http://127.0.0.1:9999/v1"
 	for name, row := range map[string]struct {
 		settings      Settings
 		servedBy, url string
 	}{
-		"key":                {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": " sk-1\n"}, LocalURL: local}, "deepseek", "https://api.deepseek.com"},
-		"no key, local":      {Settings{LocalURL: local}, LocalProvider, local},
-		"blank key is none":  {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": "  "}, LocalURL: local}, LocalProvider, local},
-		"other key is none":  {Settings{Keys: map[string]string{"ZHIPUAI_API_KEY": "z"}, LocalURL: local}, LocalProvider, local},
-		"no key, no local":   {Settings{}, "", ""},
-		"key, other address": {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": "k"}, BaseURLs: map[string]string{"deepseek": "http://proxy:1"}}, "deepseek", "http://proxy:1"},
+		"key":                     {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": " sk-1\n"}, LocalURL: local}, "deepseek", "https://api.deepseek.com"},
+		"no key, local":           {Settings{LocalURL: local}, LocalProvider, local},
+		"blank key is not a key":  {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": "  "}, LocalURL: local}, LocalProvider, local},
+		"key of another provider": {Settings{Keys: map[string]string{"ZHIPUAI_API_KEY": "z"}, LocalURL: local}, LocalProvider, local},
+		"no key, no local":        {Settings{}, "", ""},
+		"key, other address":      {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": "k"}, BaseURLs: map[string]string{"deepseek": "http://proxy:1"}}, "deepseek", "http://proxy:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +143,7 @@ func TestWhoServesAModel(t *testing.T) {
 	}
 }
 
-func TestProvidersThatNeedNoKey(t *testing.T) {
+func TestEndpoint_ProviderWithoutKey_Used(t *testing.T) {
 	t.Parallel()
 	c, err := NewCatalog(load(t, rewrite(t, "models:\n",
 		"  ollama: {baseURL: \"http://127.0.0.1:11434/v1\"}\n"+
@@ -163,7 +163,7 @@ func TestProvidersThatNeedNoKey(t *testing.T) {
 	require.Equal(t, Timeouts{FirstByte: time.Minute, Idle: time.Minute}, m.Timeouts)
 }
 
-func TestNewCatalogNamesTheWrongSetting(t *testing.T) {
+func TestNewCatalog_InvalidSetting_SettingNamed(t *testing.T) {
 	t.Parallel()
 	cfg, err := LoadConfig("")
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestNewCatalogNamesTheWrongSetting(t *testing.T) {
 	}
 }
 
-// rewrite is the built-in file with one text replaced by another, in a file of its own.
+// rewrite writes the built-in file with one text replaced to a temporary file and returns its path.
 func rewrite(t *testing.T, from, to string) string {
 	t.Helper()
 	require.Contains(t, string(builtinRouting), from)
@@ -198,7 +198,7 @@ func load(t *testing.T, path string) Config {
 	return cfg
 }
 
-func TestLoadConfigNamesThePathOfTheWrongValue(t *testing.T) {
+func TestLoadConfig_InvalidValue_PathNamed(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ from, to, want string }{
 		{"cap: 5", "cap: five", "models.deepseek-chat.cap (line 25): got string, want integer"},
@@ -232,7 +232,7 @@ func TestLoadConfigNamesThePathOfTheWrongValue(t *testing.T) {
 	}
 }
 
-func TestLoadConfigRefusesWhatIsNoRoutingFile(t *testing.T) {
+func TestLoadCatalog_InvalidFile_Rejected(t *testing.T) {
 	t.Parallel()
 	for name, src := range map[string]string{
 		"empty": "", "text": "hello", "list": "- a", "broken": "a: [", "two documents": "a: b\n---\nc: d\n", "alias": "providers: &x {}\nmodels: *x\nroutes: {}\n",

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "sk-very-secret-0123456789"
 
-// provider is a server under test's control, and a client of it whose log can be read.
+// provider is a server controlled by the test, and a client of it with its log.
 type provider struct {
 	client *Client
 	log    *bytes.Buffer
@@ -97,8 +97,8 @@ func failure(t *testing.T, err error) *CallError {
 	return e
 }
 
-// Servers that know no streams answer in one piece.
-func TestStreamTakesAnAnswerInOnePiece(t *testing.T) {
+// Servers without streaming send the answer in one response.
+func TestStream_UnstreamedResponse_OneDelta(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
@@ -118,7 +118,7 @@ func TestStreamTakesAnAnswerInOnePiece(t *testing.T) {
 	require.Equal(t, berth.Usage{InputTokens: 11, OutputTokens: 7}, res.Usage)
 }
 
-func TestStreamDeliversDeltasInOrder(t *testing.T) {
+func TestStream_StreamedResponse_DeltasInOrder(t *testing.T) {
 	t.Parallel()
 	var body map[string]any
 	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -167,14 +167,14 @@ func TestStreamDeliversDeltasInOrder(t *testing.T) {
 	require.Empty(t, p.log.String())
 }
 
-// The next call uses the connection again, and the provider is done with one call before its slot goes to the next.
-func TestACompleteAnswerIsReadToItsEnd(t *testing.T) {
+// The next call reuses the connection, and the provider has finished a call before its slot is released.
+func TestStream_CompleteAnswer_ConnectionReused(t *testing.T) {
 	t.Parallel()
 	var connections, answered atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		send(w, content("text"), stopChunk, usageChunk, doneLine)
-		<-time.After(restWait / 10) // it has its own books to close
+		<-time.After(restWait / 10) // the provider finishes its own work
 		answered.Add(1)
 	}))
 	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -193,8 +193,8 @@ func TestACompleteAnswerIsReadToItsEnd(t *testing.T) {
 	require.EqualValues(t, 1, connections.Load())
 }
 
-// A provider that does not end its stream after the answer delays no caller.
-func TestACompleteAnswerThatDoesNotEnd(t *testing.T) {
+// A provider that leaves the stream open after the answer does not delay the caller.
+func TestStream_CompleteAnswerLeftOpen_ReturnsWithoutDelay(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		send(w, content("text"), stopChunk, doneLine)
@@ -206,7 +206,7 @@ func TestACompleteAnswerThatDoesNotEnd(t *testing.T) {
 	require.Less(t, res.Took, afterEnd)
 }
 
-func TestStreamSendsAnImageAsAPart(t *testing.T) {
+func TestStream_Image_SentAsPart(t *testing.T) {
 	t.Parallel()
 	var body struct {
 		Messages []struct{ Content []map[string]any }
@@ -236,7 +236,7 @@ func TestStreamSendsAnImageAsAPart(t *testing.T) {
 	}, body.Messages[0].Content)
 }
 
-func TestStreamTellsAStandIn(t *testing.T) {
+func TestStream_ModelSimulator_MarkedAsStub(t *testing.T) {
 	t.Parallel()
 	for name, header := range map[string]bool{"header": true, "fingerprint": false} {
 		t.Run(name, func(t *testing.T) {
@@ -264,13 +264,13 @@ func TestStreamTellsAStandIn(t *testing.T) {
 	}
 }
 
-func TestStreamTranslatesRefusals(t *testing.T) {
+func TestStream_ErrorResponse_CodeAndRetry(t *testing.T) {
 	t.Parallel()
 	type want struct {
 		code      berth.Code
 		retryable bool
 		after     time.Duration
-		says      string
+		message   string
 	}
 	jsonError := func(code string) string { return `{"error":{"message":"no","code":"` + code + `"}}` }
 	for name, row := range map[string]struct {
@@ -320,14 +320,14 @@ func TestStreamTranslatesRefusals(t *testing.T) {
 			require.Equal(t, row.want.after, e.RetryAfter)
 			require.Equal(t, row.status, e.Status)
 			require.Equal(t, "deepseek-chat", e.Model)
-			require.Contains(t, e.Message, row.want.says)
+			require.Contains(t, e.Message, row.want.message)
 			require.EqualValues(t, 1, calls.Load(), "the client never retries")
 			require.Less(t, p.log.Len(), 1500)
 		})
 	}
 }
 
-func TestStreamReadsRetryAfterAsADate(t *testing.T) {
+func TestStream_RetryAfterDate_Parsed(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", time.Now().Add(time.Minute).UTC().Format(http.TimeFormat))
@@ -339,7 +339,7 @@ func TestStreamReadsRetryAfterAsADate(t *testing.T) {
 	require.LessOrEqual(t, after, time.Minute)
 }
 
-func TestStreamNeverLogsTheKey(t *testing.T) {
+func TestStream_KeyInErrorBody_Redacted(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
@@ -351,7 +351,7 @@ func TestStreamNeverLogsTheKey(t *testing.T) {
 	require.NotContains(t, p.log.String(), secret)
 }
 
-func TestStreamWithoutAKey(t *testing.T) {
+func TestStream_NoKey_SettingNamed(t *testing.T) {
 	t.Parallel()
 	c := NewClient(builtin(t, Settings{}), nil, slog.New(slog.DiscardHandler))
 	_, err := c.Stream(t.Context(), ask(Timeouts{}), ignore)
@@ -364,7 +364,7 @@ func TestStreamWithoutAKey(t *testing.T) {
 	require.Equal(t, berth.CodeInternal, failure(t, err).Code)
 }
 
-func TestStreamOfAProviderThatIsAway(t *testing.T) {
+func TestStream_ProviderUnreachable_Retryable(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -377,8 +377,8 @@ func TestStreamOfAProviderThatIsAway(t *testing.T) {
 	require.Zero(t, e.Status)
 }
 
-// Each row ends an answer badly in its own way.
-func TestStreamThatGoesWrong(t *testing.T) {
+// Each row is one way in which an answer can break.
+func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 	t.Parallel()
 	hang := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	short := Timeouts{FirstByte: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
@@ -448,7 +448,7 @@ func TestStreamThatGoesWrong(t *testing.T) {
 		"filtered": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			send(w, content("half"), strings.Replace(stopChunk, "stop", "content_filter", 1), doneLine)
 		}, code: berth.CodeProviderRejected, text: "half"},
-		"nothing said": {
+		"no text": {
 			handler: func(w http.ResponseWriter, _ *http.Request) { send(w, stopChunk, doneLine) },
 			code:    berth.CodeProviderUnavailable, retryable: true,
 		},
@@ -477,7 +477,7 @@ func TestStreamThatGoesWrong(t *testing.T) {
 	}
 }
 
-func TestStreamReportsAnAnswerCutByItsBound(t *testing.T) {
+func TestStream_AnswerCutByTokenLimit_FinishReasonReported(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		send(w, content("half an ans"), strings.Replace(stopChunk, "stop", "length", 1), doneLine)
@@ -487,7 +487,7 @@ func TestStreamReportsAnAnswerCutByItsBound(t *testing.T) {
 	require.Equal(t, "length", res.FinishReason)
 }
 
-func TestStreamEstimatesUsageThatIsNotReported(t *testing.T) {
+func TestStream_UsageNotReported_Estimated(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		send(w, content("0123456789"), content("你好你好你"), stopChunk, doneLine)
@@ -498,8 +498,8 @@ func TestStreamEstimatesUsageThatIsNotReported(t *testing.T) {
 	require.Equal(t, berth.Usage{InputTokens: 5, OutputTokens: 6}, res.Usage)
 }
 
-// The answer is complete when its finish reason came; a provider that then forgets to hang up costs no failure.
-func TestStreamIsCompleteAtItsFinishReason(t *testing.T) {
+// An answer with a finish reason is complete. A provider that then leaves the connection open or cuts it causes no error.
+func TestStream_BrokenAfterFinishReason_Complete(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]func(r *http.Request){
 		"hangs": func(r *http.Request) { <-r.Context().Done() },
@@ -518,7 +518,7 @@ func TestStreamIsCompleteAtItsFinishReason(t *testing.T) {
 	}
 }
 
-func TestStreamStopsAtOnceWhenItsContextEnds(t *testing.T) {
+func TestStream_ContextEnds_StopsWithItsCause(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
 	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -542,7 +542,7 @@ func TestStreamStopsAtOnceWhenItsContextEnds(t *testing.T) {
 	require.Empty(t, p.log.String())
 }
 
-func TestStreamStopsWhenItsReaderFails(t *testing.T) {
+func TestStream_ReaderFails_StopsWithItsError(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
 	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -556,8 +556,8 @@ func TestStreamStopsWhenItsReaderFails(t *testing.T) {
 	<-gone
 }
 
-// A slow reader is not a silent provider.
-func TestWatchdogRestsWhileTheReaderIsBusy(t *testing.T) {
+// A slow reader of the answer is not mistaken for a provider that sends nothing.
+func TestStream_ReaderBusy_NoIdleTimeout(t *testing.T) {
 	t.Parallel()
 	received := make(chan struct{}, 2)
 	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -568,7 +568,7 @@ func TestWatchdogRestsWhileTheReaderIsBusy(t *testing.T) {
 	idle := 500 * time.Millisecond
 	res, err := p.client.Stream(t.Context(), ask(Timeouts{Idle: idle}), func(d Delta) error {
 		if d.Content == "a" {
-			<-time.After(idle + idle/2) // being busy for longer than the timeout is what is tested
+			<-time.After(idle + idle/2) // the reader must be busy for longer than the timeout
 		}
 		received <- struct{}{}
 		return nil

@@ -24,7 +24,7 @@ var goodOutputs = map[berth.Template]string{
 		"changes":[{"section":"skills","change":"Go first","reason":"asked for"}],"missing":["Kubernetes"]}`,
 }
 
-func TestEveryBatchTemplateHasASchemaThatAcceptsAndRefuses(t *testing.T) {
+func TestSchema_EachBatchTemplate_OutputValidated(t *testing.T) {
 	t.Parallel()
 	for _, tm := range berth.StepTemplates() {
 		raw, ok := Schema(tm)
@@ -58,14 +58,14 @@ func TestEveryBatchTemplateHasASchemaThatAcceptsAndRefuses(t *testing.T) {
 	}
 }
 
-func TestValidateOutputFindsTheObject(t *testing.T) {
+func TestValidateOutput_TextAroundObject_ObjectFound(t *testing.T) {
 	t.Parallel()
 	good := goodOutputs[berth.TemplateJobSummary]
 	for name, answer := range map[string]string{
 		"fence":               "```json\n" + good + "\n```",
 		"fence without name":  "```\n" + good + "\n```\n",
 		"text around":         "Here it is:\n" + good + "\nI hope this helps {really}.",
-		"thought before":      "<think>{\"title\":\"draft\"}</think>\n" + good,
+		"reasoning before":    "<think>{\"title\":\"draft\"}</think>\n" + good,
 		"braces before":       "I use {braces} a lot. " + good,
 		"byte order mark":     "\ufeff" + good,
 		"two, the first fits": good + "\n" + good,
@@ -76,7 +76,7 @@ func TestValidateOutputFindsTheObject(t *testing.T) {
 	}
 }
 
-func TestValidateOutputSaysWhatIsWrong(t *testing.T) {
+func TestValidateOutput_InvalidAnswer_ViolationNamed(t *testing.T) {
 	t.Parallel()
 	good := goodOutputs[berth.TemplateResumeSummary]
 	swap := func(from, to string) string {
@@ -101,7 +101,7 @@ func TestValidateOutputSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestValidateOutputNamesManyFaultsButNotAll(t *testing.T) {
+func TestValidateOutput_ManyViolations_ListBounded(t *testing.T) {
 	t.Parallel()
 	items := strings.TrimSuffix(strings.Repeat("7,", 40), ",")
 	answer := strings.Replace(goodOutputs[berth.TemplateJobSummary], `["Go","Redis"]`, "["+items+"]", 1)

@@ -36,7 +36,7 @@ func full(t berth.Template) Input {
 	return in
 }
 
-func TestEveryPromptRendersInEveryLocale(t *testing.T) {
+func TestPrompt_EachTemplateAndLocale_Renders(t *testing.T) {
 	t.Parallel()
 	for _, tm := range berth.StepTemplates() {
 		for _, l := range Locales() {
@@ -52,7 +52,7 @@ func TestEveryPromptRendersInEveryLocale(t *testing.T) {
 				require.NotContains(t, whole, "{{")
 				require.NotContains(t, whole, "\n\n\n")
 				for _, d := range Documents(msgs[0].Text) {
-					t.Fatalf("%s: %q stands in the system message", tm, d.Name)
+					t.Fatalf("%s: %q is in the system message", tm, d.Name)
 				}
 				if schema, ok := Schema(tm); ok {
 					require.Contains(t, msgs[0].Text, string(schema))
@@ -63,7 +63,7 @@ func TestEveryPromptRendersInEveryLocale(t *testing.T) {
 	}
 }
 
-func TestPromptDirectories_AreTemplates(t *testing.T) {
+func TestPromptDirectories_EachOne_IsTemplate(t *testing.T) {
 	t.Parallel()
 	dirs, err := promptFiles.ReadDir("prompts")
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestPromptDirectories_AreTemplates(t *testing.T) {
 	}
 }
 
-func TestPromptHoldsWhatItWasGiven(t *testing.T) {
+func TestPrompt_FullOrMinimalInput_ContainsItsDocuments(t *testing.T) {
 	t.Parallel()
 	for _, l := range Locales() {
 		for _, tm := range []berth.Template{berth.TemplateJobMatch, berth.TemplateInterviewPrep, berth.TemplateResumeCustomize} {
@@ -103,14 +103,14 @@ func TestPromptHoldsWhatItWasGiven(t *testing.T) {
 	}
 }
 
-func TestVisionPromptCarriesTheImage(t *testing.T) {
+func TestPrompt_Vision_ContainsImage(t *testing.T) {
 	t.Parallel()
 	msgs, err := Prompt(berth.TemplateJobVision, berth.LocaleEN, minimal(berth.TemplateJobVision))
 	require.NoError(t, err)
 	require.Equal(t, "data:image/png;base64,cG5n", msgs[1].ImageURL)
 }
 
-func TestMatchPromptShowsTheMarkersTheParserReads(t *testing.T) {
+func TestPrompt_JobMatch_MarkersParse(t *testing.T) {
 	t.Parallel()
 	for _, l := range Locales() {
 		msgs, err := Prompt(berth.TemplateJobMatch, l, minimal(berth.TemplateJobMatch))
@@ -130,8 +130,8 @@ func TestMatchPromptShowsTheMarkersTheParserReads(t *testing.T) {
 	}
 }
 
-// A text cannot close its own document, whatever it holds.
-func TestDocumentsCannotBeForged(t *testing.T) {
+// No text can close its own document.
+func TestPrompt_HostileText_DocumentsNotForged(t *testing.T) {
 	t.Parallel()
 	inner := document("resume", "harmless")
 	for _, hostile := range []string{
@@ -155,7 +155,7 @@ func TestDocumentsCannotBeForged(t *testing.T) {
 	}
 }
 
-func TestPromptRefusesBlankInput(t *testing.T) {
+func TestPrompt_BlankInput_Invalid(t *testing.T) {
 	t.Parallel()
 	for _, tm := range berth.StepTemplates() {
 		_, err := Prompt(tm, berth.LocaleEN, Input{Variables: map[string]string{berth.VarResume: " \n", berth.VarJobText: "\t"}, Image: &Image{}})
@@ -168,7 +168,7 @@ func TestPromptRefusesBlankInput(t *testing.T) {
 	require.Equal(t, berth.CodeInternal, berth.CodeOf(err))
 }
 
-func TestRepairPromptShowsProblemAnswerAndSchema(t *testing.T) {
+func TestRepairPrompt_LongAnswer_ProblemAnswerAndSchema(t *testing.T) {
 	t.Parallel()
 	for _, l := range append(Locales(), "fr") {
 		m := RepairPrompt(berth.TemplateJobSummary, l, strings.Repeat("x", 100_000), "at /skills: missing")

@@ -24,7 +24,7 @@ Go and Redis.
 <<stage:deliver>>
 Apply.`
 
-// collect feeds an answer cut at the given width and joins neighbouring texts.
+// collect feeds an answer in pieces of the given width and joins adjacent texts.
 func collect(answer string, width int) ([]Piece, berth.Stage) {
 	p := NewStageParser(berth.TemplateJobMatch.Spec())
 	var all pieces
@@ -46,7 +46,7 @@ func collect(answer string, width int) ([]Piece, berth.Stage) {
 	return all.list, p.Stage()
 }
 
-func TestStageParserTakesTheMarkersOut(t *testing.T) {
+func TestStageParser_Markers_SeparatedFromText(t *testing.T) {
 	t.Parallel()
 	got, stage := collect(matchAnswer, 1000)
 	require.Equal(t, []Piece{
@@ -66,7 +66,7 @@ func TestStageParserTakesTheMarkersOut(t *testing.T) {
 	require.Equal(t, berth.StageDeliver, stage)
 }
 
-func TestStageParserLeavesEverythingElseAlone(t *testing.T) {
+func TestStageParser_NoMarkers_KeptAsText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", "\n", "plain", "a << b\nc >> d\n", "<", "<<", "<<stage:", "<<stage:compare", "<<stage:compare>",
@@ -92,8 +92,8 @@ func TestStageParserLeavesEverythingElseAlone(t *testing.T) {
 	}
 }
 
-// A reader must not wait for text longer than its line could be a marker.
-func TestStageParserDoesNotDelayText(t *testing.T) {
+// Text is held back only while its line could become a marker.
+func TestStageParser_PartialLine_TextNotDelayed(t *testing.T) {
 	t.Parallel()
 	p := NewStageParser(berth.TemplateJobMatch.Spec())
 	feed := func(s string) string {
@@ -130,7 +130,7 @@ func FuzzStageParser(f *testing.F) {
 			require.Equal(t, want, got)
 			require.Equal(t, wantStage, stage)
 		}
-		// Nothing is lost and nothing invented: the text is the answer without the lines that are markers.
+		// The text must be the answer without its marker lines.
 		var text, kept strings.Builder
 		marks := 0
 		for _, piece := range want {

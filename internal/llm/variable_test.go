@@ -10,7 +10,7 @@ import (
 	"berth"
 )
 
-func TestCheckVariables(t *testing.T) {
+func TestCheckVariables_EachTemplate_FirstInvalidNamed(t *testing.T) {
 	t.Parallel()
 	type vars = map[string]berth.VariableKind
 	const text, stored, image = berth.KindText, berth.KindTextAsset, berth.KindImageAsset
@@ -57,7 +57,7 @@ func TestCheckVariables(t *testing.T) {
 	}
 }
 
-func TestEveryTemplateHasVariables(t *testing.T) {
+func TestTemplates_EachOne_HasVariables(t *testing.T) {
 	t.Parallel()
 	for _, tm := range berth.Templates() {
 		require.NotEmpty(t, tm.Spec().Variables, tm)
@@ -68,10 +68,10 @@ func TestEveryTemplateHasVariables(t *testing.T) {
 	require.Equal(t, berth.VarJobText, berth.TemplateJobMatch.Spec().ImageText)
 }
 
-// A variable that a step's prompt is filled from and Reads denies would be missing there.
-func TestPromptsReadWhatTheyAreFilledFrom(t *testing.T) {
+// A variable that a prompt uses must be one that Reads reports, otherwise it would be missing from the prompt.
+func TestPrompt_EachVariable_UsedAsSpecReads(t *testing.T) {
 	t.Parallel()
-	const mark = "what is looked for"
+	const mark = "marker text"
 	inputs := map[string]Input{
 		berth.VarResume:         texts(mark, "x", "", ""),
 		berth.VarJobText:        texts("x", mark, "", ""),
@@ -88,7 +88,7 @@ func TestPromptsReadWhatTheyAreFilledFrom(t *testing.T) {
 			messages, err := Prompt(tmpl, berth.LocaleEN, in)
 			require.NoError(t, err)
 			if name == berth.VarDetailedResume && !tmpl.Spec().Reads(name) {
-				continue // some have a place for it, but no task of theirs has it
+				continue // some prompts have a place for it, but tasks of that template never have it
 			}
 			require.Equal(t, strings.Contains(messages[1].Text, mark), tmpl.Spec().Reads(name), "%s %s", tmpl, name)
 		}
