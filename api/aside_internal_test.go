@@ -21,5 +21,5 @@ func TestAside_Panic_BecomesError(t *testing.T) {
 	var p *errPanic
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, "deep down", p.value)
-	require.Contains(t, string(p.stack), "TestAside_Panic_BecomesError", "the log says where")
+	require.Contains(t, string(p.stack), "TestAside_Panic_BecomesError", "the stack names the place")
 }

@@ -39,7 +39,7 @@ func bomb(t *testing.T) []byte {
 	return b
 }
 
-// onePixelWebP is a whole, lossless WebP.
+// onePixelWebP is a complete, lossless WebP image.
 const onePixelWebP = "UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA=="
 
 func form(t *testing.T, field, name string, content []byte) (body *bytes.Buffer, contentType string) {
@@ -60,7 +60,7 @@ func (h *harness) upload(user, name string, content []byte) answer {
 	return h.do(h.request(http.MethodPost, "/v1/assets", h.token(user), body, "Content-Type", ct))
 }
 
-func TestUploadDecidesByContent(t *testing.T) {
+func TestUploadAsset_EachContent_TypeFromContent(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	var jpg, gifs bytes.Buffer
@@ -76,30 +76,30 @@ func TestUploadDecidesByContent(t *testing.T) {
 		kind    berth.AssetKind
 		media   string
 	}{
-		"png":              {img, 201, berth.AssetImage, "image/png"},
-		"jpeg":             {jpg.Bytes(), 201, berth.AssetImage, "image/jpeg"},
-		"webp":             {webp, 201, berth.AssetImage, "image/webp"},
-		"text":             {[]byte("Zoë 工程师\n"), 201, berth.AssetText, "text/plain; charset=utf-8"},
-		"html is text":     {[]byte("<html><script>alert(1)</script>"), 201, berth.AssetText, "text/plain; charset=utf-8"},
-		"svg is text":      {[]byte(`<?xml version="1.0"?><svg onload="alert(1)"/>`), 201, berth.AssetText, "text/plain; charset=utf-8"},
-		"text with a mark": {[]byte("\xef\xbb\xbfhello"), 201, berth.AssetText, "text/plain; charset=utf-8"},
-		"gif":              {gifs.Bytes(), 415, "", ""},
-		"pdf":              {[]byte("%PDF-1.7 text"), 415, "", ""},
-		"zip":              {[]byte("PK\x03\x04zip"), 415, "", ""},
-		"binary":           {[]byte{0, 1, 2, 3}, 415, "", ""},
-		"utf-16":           {[]byte("\xff\xfeh\x00i\x00"), 415, "", ""},
-		"latin-1":          {[]byte("Zo\xeb writes"), 415, "", ""},
-		"png cut off":      {img[:20], 415, "", ""},
-		"png half sent":    {img[:len(img)-8], 415, "", ""},
-		"jpeg half sent":   {jpg.Bytes()[:jpg.Len()-2], 415, "", ""},
-		"webp half sent":   {webp[:len(webp)-1], 415, "", ""},
-		"png in name only": {append([]byte("\x89PNG\x0d\x0a\x1a\x0a"), "nothing"...), 415, "", ""},
-		"empty":            {nil, 400, "", ""},
-		"blank":            {[]byte(" \n"), 400, "", ""},
-		"text too long":    {bytes.Repeat([]byte("a"), 200_001), 413, "", ""},
-		"over the limit":   {append(bytes.Clone(img), make([]byte, 2<<20)...), 413, "", ""},
-		"far over":         {make([]byte, 20<<20), 413, "", ""},
-		"too many pixels":  {bomb(t), 413, "", ""},
+		"png":                         {img, 201, berth.AssetImage, "image/png"},
+		"jpeg":                        {jpg.Bytes(), 201, berth.AssetImage, "image/jpeg"},
+		"webp":                        {webp, 201, berth.AssetImage, "image/webp"},
+		"text":                        {[]byte("Zoë 工程师\n"), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"html is text":                {[]byte("<html><script>alert(1)</script>"), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"svg is text":                 {[]byte(`<?xml version="1.0"?><svg onload="alert(1)"/>`), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"text with a byte order mark": {[]byte("\xef\xbb\xbfhello"), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"gif":                         {gifs.Bytes(), 415, "", ""},
+		"pdf":                         {[]byte("%PDF-1.7 text"), 415, "", ""},
+		"zip":                         {[]byte("PK\x03\x04zip"), 415, "", ""},
+		"binary":                      {[]byte{0, 1, 2, 3}, 415, "", ""},
+		"utf-16":                      {[]byte("\xff\xfeh\x00i\x00"), 415, "", ""},
+		"latin-1":                     {[]byte("Zo\xeb writes"), 415, "", ""},
+		"png cut off":                 {img[:20], 415, "", ""},
+		"png half sent":               {img[:len(img)-8], 415, "", ""},
+		"jpeg half sent":              {jpg.Bytes()[:jpg.Len()-2], 415, "", ""},
+		"webp half sent":              {webp[:len(webp)-1], 415, "", ""},
+		"png signature only":          {append([]byte("\x89PNG\x0d\x0a\x1a\x0a"), "nothing"...), 415, "", ""},
+		"empty":                       {nil, 400, "", ""},
+		"blank":                       {[]byte(" \n"), 400, "", ""},
+		"text too long":               {bytes.Repeat([]byte("a"), 200_001), 413, "", ""},
+		"over the limit":              {append(bytes.Clone(img), make([]byte, 2<<20)...), 413, "", ""},
+		"far over":                    {make([]byte, 20<<20), 413, "", ""},
+		"too many pixels":             {bomb(t), 413, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.upload("alice", `C:\dir\..\posting "1".png`, tc.content)
@@ -110,7 +110,7 @@ func TestUploadDecidesByContent(t *testing.T) {
 					require.Equal(t, "file", a.problem.Field)
 				}
 				if tc.status == http.StatusUnsupportedMediaType {
-					require.Contains(t, a.problem.Detail, "image/webp", "it says what is accepted")
+					require.Contains(t, a.problem.Detail, "image/webp", "the message names the accepted types")
 				}
 				return
 			}
@@ -133,11 +133,11 @@ func boundary(t *testing.T, contentType string) string {
 	return params["boundary"]
 }
 
-func TestUploadOfBrokenForms(t *testing.T) {
+func TestUploadAsset_InvalidForm_Rejected(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	good, ct := form(t, "file", "a.txt", []byte("hello"))
-	other, otherCT := form(t, "picture", "a.txt", []byte("hello"))
+	other, otherCT := form(t, "photo", "a.txt", []byte("hello"))
 	twice := strings.Replace(good.String(), "--"+boundary(t, ct)+"--", good.String(), 1)
 	for name, tc := range map[string]struct {
 		body, ct string
@@ -148,11 +148,11 @@ func TestUploadOfBrokenForms(t *testing.T) {
 			"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.png\"\r\nContent-Type: image/png\r\n\r\nhello\r\n--x--\r\n",
 			"multipart/form-data; boundary=x", 415,
 		},
-		"no form":         {"hello", "text/plain", 415},
+		"not a form":      {"hello", "text/plain", 415},
 		"no content type": {"hello", "", 415},
 		"no boundary":     {"hello", "multipart/form-data", 400},
 		"no part":         {"--x--\r\n", "multipart/form-data; boundary=x", 400},
-		"not the part":    {other.String(), otherCT, 400},
+		"other part name": {other.String(), otherCT, 400},
 		"cut off":         {good.String()[:good.Len()-20], ct, 400},
 		"garbage":         {strings.Repeat("garbage\r\n", 100), ct, 400},
 		"huge headers":    {"--x\r\nA: " + strings.Repeat("b", 1<<20) + "\r\n\r\n", "multipart/form-data; boundary=x", 413},
@@ -169,7 +169,7 @@ func TestUploadOfBrokenForms(t *testing.T) {
 	}
 }
 
-func TestDownloadIsOneOwnAndHarmless(t *testing.T) {
+func TestGetAsset_HTMLContent_OwnerOnlyWithSafeHeaders(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	html := []byte("<script>alert(1)</script>")

@@ -31,7 +31,7 @@ func (h *harness) release(lease string) answer {
 	return h.call(http.MethodDelete, "/v1/assignments/"+lease, h.nodeToken(), nil)
 }
 
-// S10, L7: a slot is taken, found again, renewed and released.
+// S10, L7: a slot is acquired, returned again for a retry, renewed and released.
 func TestAssignment_Lifecycle_TakenRenewedReleased(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -45,7 +45,7 @@ func TestAssignment_Lifecycle_TakenRenewedReleased(t *testing.T) {
 	require.Equal(t, want, a.json(t))
 	again := h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es", "holdMs": 60_000})
 	want["existing"] = true
-	require.Equal(t, want, again.json(t), "asking again gives the same slot")
+	require.Equal(t, want, again.json(t), "a retry returns the same slot")
 	mixed := h.assign(doc{"leaseId": "l1", "poolId": "gpu"})
 	require.Equal(t, http.StatusUnprocessableEntity, mixed.status)
 	require.Equal(t, "leaseId", mixed.problem.Field)
@@ -55,16 +55,16 @@ func TestAssignment_Lifecycle_TakenRenewedReleased(t *testing.T) {
 	require.Equal(t, berth.CodeNodeFull, full.problem.Code)
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, full.problem.Reasons)
 	require.Equal(t, "1", full.header.Get("Retry-After"))
-	require.NotContains(t, h.log.String(), `"level":"ERROR"`, "a full fleet is no fault")
+	require.NotContains(t, h.log.String(), `"level":"ERROR"`, "a full fleet is not an internal error")
 
 	renewed := h.renew("l1", doc{"holdMs": 120_000})
 	require.Equal(t, http.StatusOK, renewed.status, string(renewed.body))
 	require.EqualValues(t, 120_000, renewed.json(t)["holdMs"])
 	require.EqualValues(t, 300_000, h.renew("l1", nil).json(t)["holdMs"], "S6: lockTimeout")
-	require.Equal(t, http.StatusOK, h.renew("l1", a.json(t)).status, "what POST answered will do")
+	require.Equal(t, http.StatusOK, h.renew("l1", a.json(t)).status, "the response of POST is a valid body")
 
 	other := h.token("another", api.ScopeNode)
-	require.Equal(t, http.StatusConflict, h.call(http.MethodPut, "/v1/assignments/l1", other, nil).status, "another's lease")
+	require.Equal(t, http.StatusConflict, h.call(http.MethodPut, "/v1/assignments/l1", other, nil).status, "lease of another caller")
 	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/assignments/l1", other, nil).status)
 	require.Equal(t, http.StatusServiceUnavailable, h.assign(doc{"poolId": "translate:en-es"}).status, "still held")
 
@@ -72,12 +72,12 @@ func TestAssignment_Lifecycle_TakenRenewedReleased(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, h.release("l1").status, "idempotent")
 	lost := h.renew("l1", nil)
 	require.Equal(t, http.StatusConflict, lost.status)
-	require.Equal(t, http.StatusConflict, h.renew("l1", a.json(t)).status, "what was given back cannot be taken by renewing it")
+	require.Equal(t, http.StatusConflict, h.renew("l1", a.json(t)).status, "a released slot cannot be renewed")
 	made := h.assign(doc{"requiredCapabilities": []string{"translate:en-es"}}).json(t)
 	require.Len(t, made["leaseId"], 32)
 	require.Equal(t, "load-balanced", made["strategy"], "S4")
 	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/nodes/n1", h.operator(), nil).status)
-	require.Equal(t, http.StatusConflict, h.renew(made["leaseId"].(string), nil).status, "it went with its node")
+	require.Equal(t, http.StatusConflict, h.renew(made["leaseId"].(string), nil).status, "the lease ended with its node")
 }
 
 // L7: a lease that is not renewed expires.
@@ -88,7 +88,7 @@ func TestAssignment_NotRenewed_SlotLost(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es", "holdMs": 1000}).status)
 	require.Eventually(t, func() bool {
 		return h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).status == http.StatusOK
-	}, patience, 20*time.Millisecond)
+	}, waitLimit, 20*time.Millisecond)
 	require.Equal(t, http.StatusConflict, h.renew("l1", nil).status)
 	require.Equal(t, http.StatusOK, h.renew("l2", nil).status)
 }
@@ -119,8 +119,8 @@ func TestAssign_SeveralCapabilities_OnlyNodesWithAllChosen(t *testing.T) {
 	h.join("fr", with("capabilities", []string{"translate:en-fr"}))
 	h.seen("fr", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 5 })
 	apart = h.assign(doc{"requiredCapabilities": []string{"gpu", "translate:en-fr"}})
-	require.Equal(t, berth.CodeNoNode, apart.problem.Code, "each has something, none has all")
-	require.Equal(t, []string{"translate:en-fr"}, apart.problem.Missing, "what the one that has most of them lacks")
+	require.Equal(t, berth.CodeNoNode, apart.problem.Code, "no node has all capabilities")
+	require.Equal(t, []string{"translate:en-fr"}, apart.problem.Missing, "the closest node lacks this capability")
 	require.Equal(t, "no eligible node of pool gpu+translate:en-fr: no node has all of gpu, translate:en-fr; the closest node both lacks translate:en-fr", apart.problem.Detail)
 	require.NotContains(t, h.call(http.MethodGet, "/v1/pools", h.operator(), nil).json(t)["pools"], "gpu+translate:en-fr")
 }
@@ -150,15 +150,15 @@ func TestAssign_StrategyChanged_NextDecisionUsesIt(t *testing.T) {
 			require.Equal(t, strategy, assigned(doc{"poolId": "translate:en-es"}))
 		}
 	}
-	require.Equal(t, "round-robin", assigned(doc{"poolId": "translate:en-es", "strategy": "dynamic"}), "what a pool is at first")
+	require.Equal(t, "round-robin", assigned(doc{"poolId": "translate:en-es", "strategy": "dynamic"}), "the initial strategy of a dynamic pool")
 	put("/v1/pools/translate:en-es", doc{"capabilities": []string{"translate:en-es"}, "strategy": "dynamic"})
 	_, _, err := h.scripts.SwitchStrategy(t.Context(), "translate:en-es", berth.SystemState{LatencyMs: 1000}, berth.DefaultFleetConfig().Dynamic)
 	require.NoError(t, err)
 	put("/v1/config/strategy", doc{})
-	require.Equal(t, "locality", assigned(doc{"poolId": "translate:en-es", "strategy": "dynamic"}), "what it is switched to")
+	require.Equal(t, "locality", assigned(doc{"poolId": "translate:en-es", "strategy": "dynamic"}), "the strategy after a switch")
 }
 
-// slowFleet reads automatically only once.
+// slowFleet reads Redis only once without a request.
 func slowFleet(t *testing.T, d *api.Deps) *fleet.Fleet {
 	t.Helper()
 	f := fleet.New(d.Scripts, fleet.Options{Settle: time.Hour, Ping: time.Minute})
@@ -170,7 +170,7 @@ func slowFleet(t *testing.T, d *api.Deps) *fleet.Fleet {
 	return f
 }
 
-// L12: a refusal in a grace is not an internal error, and is not logged as one.
+// L12: a refusal during a grace period is not an internal error, and is not logged as one.
 func TestAssign_DuringGrace_RefusedWithoutErrorLog(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -184,7 +184,7 @@ func TestAssign_DuringGrace_RefusedWithoutErrorLog(t *testing.T) {
 	}
 }
 
-// S3, S5: where the caller is.
+// S3, S5: the strategies affinity and locality use the caller's location.
 func TestAssign_CallersLocation_NearNodeChosen(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -200,18 +200,18 @@ func TestAssign_CallersLocation_NearNodeChosen(t *testing.T) {
 		ask  doc
 		node string
 	}{
-		"one's own":           {doc{"strategy": "affinity", "instanceId": "b"}, "b"},
-		"one's own first":     {doc{"strategy": "locality", "instanceId": "c", "zone": "z1", "host": "h1"}, "c"},
-		"one's host":          {doc{"strategy": "locality", "zone": "z1", "host": "h2"}, "b"},
-		"one's zone":          {doc{"strategy": "locality", "zone": "z2", "host": "elsewhere"}, "c"},
-		"not those":           {doc{"excludeNodes": []string{"a", "b", "d"}}, "c"},
-		"not one's own, then": {doc{"strategy": "affinity", "instanceId": "a", "excludeNodes": []string{"a", "c", "d"}}, "b"},
+		"caller's node":                 {doc{"strategy": "affinity", "instanceId": "b"}, "b"},
+		"caller's node before its host": {doc{"strategy": "locality", "instanceId": "c", "zone": "z1", "host": "h1"}, "c"},
+		"caller's host before its zone": {doc{"strategy": "locality", "zone": "z1", "host": "h2"}, "b"},
+		"caller's zone":                 {doc{"strategy": "locality", "zone": "z2", "host": "elsewhere"}, "c"},
+		"excluded nodes":                {doc{"excludeNodes": []string{"a", "b", "d"}}, "c"},
+		"caller's node excluded":        {doc{"strategy": "affinity", "instanceId": "a", "excludeNodes": []string{"a", "c", "d"}}, "b"},
 
-		"one's host alone":                {doc{"strategy": "locality", "host": "h2"}, "b"},
-		"one's host, whatever the zone":   {doc{"strategy": "locality", "zone": "z2", "host": "h2"}, "b"},
-		"one's host alone, then its zone": {doc{"strategy": "locality", "host": "h2", "excludeNodes": []string{"b"}}, "a"},
-		"one's own's host":                {doc{"strategy": "locality", "instanceId": "a", "excludeNodes": []string{"a"}}, "d"},
-		"one's own's zone":                {doc{"strategy": "locality", "instanceId": "a", "excludeNodes": []string{"a", "d"}}, "b"},
+		"only the host given":                     {doc{"strategy": "locality", "host": "h2"}, "b"},
+		"host in another zone than the one given": {doc{"strategy": "locality", "zone": "z2", "host": "h2"}, "b"},
+		"only the host given, its nodes excluded": {doc{"strategy": "locality", "host": "h2", "excludeNodes": []string{"b"}}, "a"},
+		"host of the caller's node":               {doc{"strategy": "locality", "instanceId": "a", "excludeNodes": []string{"a"}}, "d"},
+		"zone of the caller's node":               {doc{"strategy": "locality", "instanceId": "a", "excludeNodes": []string{"a", "d"}}, "b"},
 	} {
 		tc.ask["poolId"] = "translate:en-es"
 		a := h.assign(tc.ask)
@@ -220,7 +220,7 @@ func TestAssign_CallersLocation_NearNodeChosen(t *testing.T) {
 	}
 }
 
-// S10: concurrent requests never take more slots than there are.
+// S10: concurrent requests never take more slots than the nodes have.
 func TestAssign_ConcurrentRequests_NoSlotTakenTwice(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -251,7 +251,7 @@ func TestRenew_RedisLostData_SlotRestoredAfterNodeRegisters(t *testing.T) {
 	held := h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es"}).json(t)
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
 	early := h.renew("l1", held)
-	require.Equal(t, http.StatusServiceUnavailable, early.status, "the node is not back yet: %s", early.body)
+	require.Equal(t, http.StatusServiceUnavailable, early.status, "the node has not registered again yet: %s", early.body)
 	require.NotEmpty(t, early.header.Get("Retry-After"))
 	now := h.join("n1", with("maxConcurrentJobs", 1), with("previousGeneration", g))
 	require.Greater(t, now, g)
@@ -262,7 +262,7 @@ func TestRenew_RedisLostData_SlotRestoredAfterNodeRegisters(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).problem.Code == berth.CodeNodeFull
 	},
-		patience, 50*time.Millisecond, "when the grace is over the slot is not given twice")
+		waitLimit, 50*time.Millisecond, "after the grace period the slot is not granted twice")
 	require.Equal(t, http.StatusNoContent, h.release("l1").status)
 	require.Equal(t, http.StatusOK, h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).status)
 }
@@ -284,7 +284,7 @@ func TestAssignments_InvalidRequest_FieldNamed(t *testing.T) {
 		"wrong language":        {doc{"poolId": "translate:en-xx"}, "poolId"},
 		"wrong capability":      {doc{"requiredCapabilities": []string{"a b"}}, "requiredCapabilities"},
 		"language of a pair":    {doc{"requiredCapabilities": []string{"gpu", "translate:xx-en"}}, "requiredCapabilities"},
-		"capability of number":  {doc{"requiredCapabilities": []any{1}}, "requiredCapabilities[0]"},
+		"capability as number":  {doc{"requiredCapabilities": []any{1}}, "requiredCapabilities[0]"},
 		"too many capabilities": {doc{"requiredCapabilities": many(65)}, "requiredCapabilities"},
 		"too long together":     {doc{"requiredCapabilities": []string{long[:120] + "1", long[:120] + "2", long[:120] + "3", long[:120] + "4", long[:120] + "5"}}, "requiredCapabilities"},
 		"unknown strategy":      {pool("strategy", "random"), "strategy"},
@@ -298,7 +298,7 @@ func TestAssignments_InvalidRequest_FieldNamed(t *testing.T) {
 		"long zone":             {pool("zone", long), "zone"},
 		"short hold":            {pool("holdMs", 999), "holdMs"},
 		"endless hold":          {pool("holdMs", 86_400_001), "holdMs"},
-		"hold of text":          {pool("holdMs", "1s"), "holdMs"},
+		"hold as text":          {pool("holdMs", "1s"), "holdMs"},
 		"wrong lease":           {pool("leaseId", "a:b"), "leaseId"},
 		"unknown field":         {pool("nodes", 1), "nodes"},
 	} {
@@ -326,5 +326,5 @@ func TestAssignments_InvalidRequest_FieldNamed(t *testing.T) {
 		require.Equal(t, tc.field, a.problem.Field, "%s: %s", name, a.body)
 	}
 	require.Equal(t, "leaseId", h.release("a%20b").problem.Field)
-	require.Zero(t, h.call(http.MethodGet, "/v1/nodes/n1", h.operator(), nil).json(t)["leases"], "nothing half done")
+	require.Zero(t, h.call(http.MethodGet, "/v1/nodes/n1", h.operator(), nil).json(t)["leases"], "no partial write")
 }

@@ -22,7 +22,7 @@ var public = []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /opena
 
 var braces = regexp.MustCompile(`{\w+}`)
 
-// scopesOf are the scopes that open a route which does not take users alone.
+// scopesOf lists the accepted scopes of each route that does not accept only the scope user.
 var scopesOf = map[string][]string{
 	"POST /v1/tickets":                  {"user", "operator"},
 	"GET /v1/conferences":               {"user", "operator"},
@@ -65,7 +65,7 @@ var scopesOf = map[string][]string{
 	"DELETE /v1/assignments/{leaseId}": {"node", "operator"},
 }
 
-// asking is what a good request of a route says, where nothing would be a bad one.
+// asking has a valid body for each route that rejects an empty one.
 var asking = map[string]doc{
 	"PUT /v1/sessions/{id}":        {"srcLang": "en", "tgtLang": "es"},
 	"POST /v1/sessions/{id}/jobs":  {"requestId": "r1", "segment": doc{"index": 0, "text": "hello"}},
@@ -79,7 +79,7 @@ func signed(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaim
 	return s
 }
 
-// good are the claims of a token that works; the cases spoil one.
+// good returns valid claims, with changes applied.
 func good(change ...func(jwt.MapClaims)) jwt.MapClaims {
 	c := jwt.MapClaims{"sub": "alice", "aud": "berth", "scope": "user", "exp": time.Now().Add(time.Hour).Unix()}
 	for _, f := range change {
@@ -113,7 +113,7 @@ func TestRoutes_TokenWithoutScope_AreRejected(t *testing.T) { // P15
 	hs := func(f ...func(jwt.MapClaims)) string {
 		return signed(t, jwt.SigningMethodHS256, []byte(secret), good(f...))
 	}
-	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/tasks/t1", hs(), nil).status, "the good one works")
+	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/tasks/t1", hs(), nil).status, "the valid token is accepted")
 	ticket := h.call(http.MethodPost, "/v1/tickets", h.token("alice"), doc{"taskId": "t1"}).json(t)["ticket"].(string)
 
 	tokens := map[string]string{
@@ -178,7 +178,7 @@ func TestRoutes_TokenWithoutScope_AreRejected(t *testing.T) { // P15
 			require.Equal(t, http.StatusNotFound, a.status, "%s as another user: %s", route, a.body)
 			require.NotContains(t, string(a.body), "alice")
 		}
-		if method == http.MethodGet { // a bearer token in the query opens nothing
+		if method == http.MethodGet { // a bearer token in the query is not accepted
 			for _, q := range []string{"?token=", "?access_token=", "?ticket="} {
 				a := h.call(method, path+q+h.token("alice"), "", nil)
 				require.Equal(t, http.StatusUnauthorized, a.status, route+q)
@@ -194,7 +194,7 @@ func TestRoutes_TokenWithoutScope_AreRejected(t *testing.T) { // P15
 	}
 }
 
-// swapPayload puts the payload of b into a.
+// swapPayload returns token a with the payload of token b.
 func swapPayload(a, b string) string {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	return strings.Join([]string{x[0], y[1], x[2]}, ".")
@@ -231,7 +231,7 @@ func TestTicket_Expired_IsRejected(t *testing.T) {
 		d.Clock = func() time.Time { return time.Now().Add(-2 * time.Minute) }
 	})
 	old.task("alice", "t1")
-	// an hour's token made now is good two minutes ago, too
+	// The token has no not-before time, so it is also valid for a server whose clock is two minutes behind.
 	a := old.call(http.MethodPost, "/v1/tickets", old.token("alice"), doc{"taskId": "t1"})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	url, _ := a.json(t)["eventsUrl"].(string)

@@ -13,7 +13,7 @@ import (
 	"berth/lua"
 )
 
-// announce appends what a conference is now to its number's stream, as its workflow does; n counts its events from 1.
+// announce appends the state of a conference to its number's stream, as its workflow does; n numbers its events from 1.
 func (h *harness) announce(c berth.Conference, n int) {
 	h.t.Helper()
 	b, err := json.Marshal(c.Event(time.Now()))
@@ -23,7 +23,7 @@ func (h *harness) announce(c berth.Conference, n int) {
 	require.Equal(h.t, lua.StreamOK, res.Code)
 }
 
-// opened is a conference of alice's that is open and said so.
+// opened returns an open conference of alice whose state has been published.
 func (h *harness) opened() berth.Conference {
 	h.t.Helper()
 	require.Equal(h.t, http.StatusCreated, h.meet("alice", meeting()).status)
@@ -46,12 +46,12 @@ func TestConferenceEvents_Conference_StreamsUntilDone(t *testing.T) {
 	require.Equal(t, "text/event-stream; charset=utf-8", owner.res.Header.Get("Content-Type"))
 	first := owner.take(1)
 	c := h.change(number, func(c *berth.Conference) {
-		c.Status, c.Owner, c.Waiting = berth.ConferenceAwaitingRecovery, berth.ConferenceOwner{}, "no unit has room"
+		c.Status, c.Owner, c.Waiting = berth.ConferenceAwaitingRecovery, berth.ConferenceOwner{}, "no unit has a free slot"
 	})
 	h.announce(c, 2)
 	h.announce(h.change(number, ends), 3)
 	got := append(first, owner.rest()...)
-	require.Equal(t, []string{"conference", "conference", "done"}, names(got), "and the stream was closed")
+	require.Equal(t, []string{"conference", "conference", "done"}, names(got), "the stream is closed after done")
 	require.Equal(t, got, operator.rest())
 	var ev berth.ConferenceEvent
 	require.NoError(t, json.Unmarshal([]byte(got[0].data), &ev))
@@ -59,7 +59,7 @@ func TestConferenceEvents_Conference_StreamsUntilDone(t *testing.T) {
 		Type: berth.EventConference, E164: number, ConferenceID: c.ID, TS: ev.TS, Status: berth.ConferenceOpen,
 		Owner: &berth.ConferenceOwner{NodeID: "u1", Generation: 1, Epoch: 1},
 	}, ev)
-	require.Contains(t, got[1].data, "no unit has room")
+	require.Contains(t, got[1].data, "no unit has a free slot")
 	require.Contains(t, got[2].data, `"end":"end_time"`)
 
 	require.Equal(t, got, h.open(eventsPath, h.token("alice")).rest(), "also after it has ended")
@@ -80,7 +80,7 @@ func TestConferenceEvents_NumberReused_ContinueInItsStream(t *testing.T) {
 	second := h.opened()
 	require.NotEqual(t, first.ID, second.ID)
 	s := h.open(eventsPath, h.token("alice"))
-	require.Equal(t, []string{"conference", "done", "conference"}, names(s.take(3)), "the first one's end does not close it")
+	require.Equal(t, []string{"conference", "done", "conference"}, names(s.take(3)), "the end of the first conference does not close the stream")
 	h.announce(h.change(number, ends), 2)
 	require.Equal(t, []string{"done"}, names(s.rest()))
 }
@@ -102,7 +102,7 @@ func TestConferenceEvents_RedisLostStream_SendStoredEnd(t *testing.T) { // P5, L
 	h.change(number, ends)
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
 	for _, m := range [][]message{s.rest(), h.open(eventsPath, h.token("alice")).rest()} {
-		require.Equal(t, []string{"done"}, names(m), "the end is in the record")
+		require.Equal(t, []string{"done"}, names(m), "the end is read from the record")
 		require.Equal(t, "end", m[0].id)
 		require.Contains(t, m[0].data, `"end":"end_time"`)
 	}

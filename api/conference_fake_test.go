@@ -12,7 +12,7 @@ import (
 	"berth/workflows"
 )
 
-// storedConference is one that the fake has opened, as the book keeps it.
+// storedConference is a conference that the fake has opened.
 type storedConference struct {
 	berth.Conference
 	in workflows.ConferenceInput
@@ -22,8 +22,8 @@ type storedConference struct {
 func (s *fakeStarter) CreateConference(ctx context.Context, in workflows.ConferenceInput) (berth.Conference, bool, error) {
 	b, unlock := s.open()
 	defer unlock()
-	if b.away != nil {
-		return berth.Conference{}, false, b.away
+	if b.failure != nil {
+		return berth.Conference{}, false, b.failure
 	}
 	if c, ok := b.conferences[in.Spec.E164]; ok && !c.Status.Final() {
 		if c.in.RequestHash != in.RequestHash {
@@ -70,8 +70,8 @@ func (s *fakeStarter) keep(ctx context.Context, c berth.Conference) error {
 func (s *fakeStarter) ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (bool, error) {
 	b, unlock := s.open()
 	defer unlock()
-	if b.away != nil {
-		return false, b.away
+	if b.failure != nil {
+		return false, b.failure
 	}
 	c, ok := b.conferences[e164]
 	if !ok || c.Status.Final() || c.ID != req.ConferenceID {
@@ -86,21 +86,21 @@ func (s *fakeStarter) ReleaseConference(ctx context.Context, e164 string, req wo
 	return true, s.keep(ctx, c.Conference)
 }
 
-func (s *fakeStarter) SignalConference(_ context.Context, _, _ string, news any) (bool, error) {
+func (s *fakeStarter) SignalConference(_ context.Context, _, _ string, notice any) (bool, error) {
 	b, unlock := s.open()
 	defer unlock()
-	if b.away != nil {
-		return false, b.away
+	if b.failure != nil {
+		return false, b.failure
 	}
-	b.news = append(b.news, news.(workflows.UnitNotice))
+	b.notices = append(b.notices, notice.(workflows.UnitNotice))
 	return true, nil
 }
 
 func (s *fakeStarter) ReportUnits(_ context.Context, units []workflows.NodeRef) error {
 	b, unlock := s.open()
 	defer unlock()
-	if b.away != nil {
-		return b.away
+	if b.failure != nil {
+		return b.failure
 	}
 	b.reports = append(b.reports, slices.Clone(units))
 	return nil

@@ -12,7 +12,7 @@ import (
 	"berth/workflows"
 )
 
-// info is what unit u1 says of a conference under epoch 1.
+// info returns a report of unit u1 about a conference under epoch 1.
 func info(live any, change ...func(doc)) doc {
 	d := doc{"nodeId": "u1", "generation": 1, "epoch": 1, "live": live}
 	for _, c := range change {
@@ -21,7 +21,7 @@ func info(live any, change ...func(doc)) doc {
 	return d
 }
 
-func (h *harness) tell(e164 string, body any) answer {
+func (h *harness) report(e164 string, body any) answer {
 	h.t.Helper()
 	return h.call(http.MethodPost, "/v1/conferences/"+e164+"/info", h.nodeToken(), body)
 }
@@ -43,9 +43,9 @@ func TestConferenceInfo_NotOwner_IsRejected(t *testing.T) { // C20
 	h := newHarness(t)
 	require.Equal(t, http.StatusCreated, h.meet("alice", meeting(with("metadata", doc{"room": "A"}))).status)
 	require.Equal(t, doc{}, h.dropped())
-	a := h.tell(number, info(doc{"participants": []any{"ana"}, "locked": false}, with("full", true)))
+	a := h.report(number, info(doc{"participants": []any{"ana"}, "locked": false}, with("full", true)))
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
-	require.Equal(t, http.StatusOK, h.tell(number, info(doc{"locked": nil, "recording": doc{}, "speaker": "ana"})).status)
+	require.Equal(t, http.StatusOK, h.report(number, info(doc{"locked": nil, "recording": doc{}, "speaker": "ana"})).status)
 	reported := doc{"participants": []any{"ana"}, "recording": doc{}, "speaker": "ana"}
 	require.Equal(t, reported, h.live(), "merged")
 
@@ -54,7 +54,7 @@ func TestConferenceInfo_NotOwner_IsRejected(t *testing.T) { // C20
 		"another generation": with("generation", 2),
 		"a later epoch":      with("epoch", 2),
 	} {
-		a := h.tell(number, info(doc{"participants": []any{}}, change, with("full", true)))
+		a := h.report(number, info(doc{"participants": []any{}}, change, with("full", true)))
 		require.Equal(t, http.StatusConflict, a.status, name)
 		require.Equal(t, berth.CodeConflict, a.problem.Code, name)
 		require.Equal(t, reported, h.live(), name)
@@ -66,16 +66,16 @@ func TestConferenceInfo_NotOwner_IsRejected(t *testing.T) { // C20
 	h.change(number, func(c *berth.Conference) {
 		c.Epoch, c.Owner = 2, berth.ConferenceOwner{NodeID: "u2", Generation: 5, Epoch: 2}
 	})
-	require.Equal(t, doc{}, h.live(), "only the basic data stay")
+	require.Equal(t, doc{}, h.live(), "only the basic data is kept")
 	require.Equal(t, doc{"room": "A"}, h.conference(http.MethodGet, number, h.token("alice")).json(t)["info"].(doc)["basic"])
-	require.Equal(t, http.StatusConflict, h.tell(number, info(doc{"speaker": "ana"})).status, "its epoch is over")
-	require.Equal(t, http.StatusOK, h.tell(number, info(doc{"speaker": "ben"}, with("nodeId", "u2"), with("generation", 5), with("epoch", 2))).status)
+	require.Equal(t, http.StatusConflict, h.report(number, info(doc{"speaker": "ana"})).status, "the epoch of the report is superseded")
+	require.Equal(t, http.StatusOK, h.report(number, info(doc{"speaker": "ben"}, with("nodeId", "u2"), with("generation", 5), with("epoch", 2))).status)
 	require.Equal(t, doc{"speaker": "ben"}, h.live())
 
 	h.conference(http.MethodDelete, number, h.token("alice"))
-	gone := h.tell(number, info(doc{}, with("nodeId", "u2"), with("generation", 5), with("epoch", 2)))
+	gone := h.report(number, info(doc{}, with("nodeId", "u2"), with("generation", 5), with("epoch", 2)))
 	require.Equal(t, http.StatusNotFound, gone.status)
-	require.Equal(t, http.StatusNotFound, h.tell("8613800138009", info(doc{})).status)
+	require.Equal(t, http.StatusNotFound, h.report("8613800138009", info(doc{})).status)
 	require.Equal(t, doc{"u1": 3.0, "u2": 1.0}, h.dropped())
 }
 
@@ -85,15 +85,15 @@ func TestConferenceInfo_EndedByUnit_EndsConference(t *testing.T) { // C15, C19
 	require.Equal(t, http.StatusCreated, h.meet("alice", meeting()).status)
 	h.change(number, func(c *berth.Conference) { c.Owner.Incarnation = berth.Incarnation{Host: "h", PID: 7, StartedAt: 9} })
 	ended := with("ended", true)
-	require.Equal(t, http.StatusConflict, h.tell(number, info(nil, ended, with("epoch", 2))).status)
-	require.Equal(t, http.StatusConflict, h.tell(number, info(nil, ended, with("nodeId", "u2"))).status)
-	a := h.tell(number, info(doc{}, ended))
+	require.Equal(t, http.StatusConflict, h.report(number, info(nil, ended, with("epoch", 2))).status)
+	require.Equal(t, http.StatusConflict, h.report(number, info(nil, ended, with("nodeId", "u2"))).status)
+	a := h.report(number, info(doc{}, ended))
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	b, unlock := h.starter.open()
 	defer unlock()
 	require.Equal(t, []workflows.UnitNotice{{
 		NodeID: "u1", Generation: 1, Incarnation: berth.Incarnation{Host: "h", PID: 7, StartedAt: 9}, Missing: true, Epoch: 1,
-	}}, b.news, "only its owner ends it")
+	}}, b.notices, "only its owner ends it")
 }
 
 func TestConferenceInfo_InvalidBody_NamesField(t *testing.T) { // X6
@@ -101,7 +101,7 @@ func TestConferenceInfo_InvalidBody_NamesField(t *testing.T) { // X6
 	h := newHarness(t)
 	require.Equal(t, http.StatusCreated, h.meet("alice", meeting()).status)
 	known := doc{"a": strings.Repeat("a", 100)}
-	require.Equal(t, http.StatusOK, h.tell(number, info(known)).status)
+	require.Equal(t, http.StatusOK, h.report(number, info(known)).status)
 	fields := doc{}
 	for i := range 1001 {
 		fields[fmt.Sprint("f", i)] = i
@@ -116,7 +116,7 @@ func TestConferenceInfo_InvalidBody_NamesField(t *testing.T) { // X6
 		"no generation":        {info(doc{}, without("generation")), 400, "generation"},
 		"generation 0":         {info(doc{}, with("generation", 0)), 400, "generation"},
 		"no epoch":             {info(doc{}, without("epoch")), 400, "epoch"},
-		"epoch of text":        {info(doc{}, with("epoch", "1")), 400, "epoch"},
+		"epoch as text":        {info(doc{}, with("epoch", "1")), 400, "epoch"},
 		"no information":       {info(nil, without("live")), 400, "live"},
 		"null":                 {info(nil), 400, "live"},
 		"a list":               {info([]any{1}), 400, "live"},
@@ -128,14 +128,14 @@ func TestConferenceInfo_InvalidBody_NamesField(t *testing.T) { // X6
 		"live of broken JSON":  {`{"nodeId": "u1", "generation": 1, "epoch": 1, "live": {]}`, 400, "body"},
 		"larger than any body": {info(doc{"a": strings.Repeat("x", 5<<20)}), 413, ""},
 	} {
-		a := h.tell(number, c.body)
+		a := h.report(number, c.body)
 		require.Equal(t, c.status, a.status, "%s: %.300s", name, a.body)
 		require.Equal(t, c.field, a.problem.Field, "%s: %.300s", name, a.body)
 	}
-	require.Equal(t, http.StatusBadRequest, h.tell("x", info(doc{})).status)
-	require.Equal(t, known, h.live(), "nothing half done")
+	require.Equal(t, http.StatusBadRequest, h.report("x", info(doc{})).status)
+	require.Equal(t, known, h.live(), "no partial write")
 	h.redis.Kill()
-	a := h.tell(number, info(doc{}))
+	a := h.report(number, info(doc{}))
 	require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
 	require.NotEmpty(t, a.header.Get("Retry-After"))
 }
@@ -162,7 +162,7 @@ func TestReportConferences_RegisteredUnits_AreRequested(t *testing.T) { // C18
 	require.Equal(t, doc{"units": 2.0, "conferences": 3.0, "lost": 1.0}, report())
 	b, unlock := h.starter.open()
 	require.Equal(t, [][]workflows.NodeRef{{{NodeID: "u1", Generation: g1}, {NodeID: "u2", Generation: g2}}}, b.reports)
-	b.away = errDown
+	b.failure = errDown
 	unlock()
 	require.Equal(t, http.StatusServiceUnavailable, h.call(http.MethodPost, "/v1/conferences/report", h.operator(), nil).status)
 }

@@ -11,7 +11,7 @@ import (
 	"berth/api"
 )
 
-// keyed asks for a conference under an idempotency key.
+// keyed creates a conference with an idempotency key.
 func (h *harness) keyed(user, key string, body any) answer {
 	h.t.Helper()
 	return h.call(http.MethodPost, "/v1/conferences", h.token(user), body, "Idempotency-Key", key)
@@ -35,27 +35,27 @@ func TestCreateConference_SameKey_IsOneConference(t *testing.T) {
 	require.Equal(t, "Idempotency-Key", other.problem.Field)
 	require.Equal(t, http.StatusBadRequest, h.keyed("alice", strings.Repeat("k", 256), body).status)
 	for _, a := range []answer{h.keyed("alice", "k2", body), h.keyed("bob", "k1", body)} {
-		require.Equal(t, http.StatusCreated, a.status, "another key, another person's key")
+		require.Equal(t, http.StatusCreated, a.status, "another key, or the key of another user")
 		require.NotEqual(t, first.json(t)["conferenceId"], a.json(t)["conferenceId"])
 	}
 
 	e164 := first.json(t)["e164"].(string)
 	require.Equal(t, http.StatusOK, h.conference(http.MethodDelete, e164, h.token("alice")).status)
-	over := h.keyed("alice", "k1", body)
-	require.Equal(t, http.StatusOK, over.status, "it was made, and is over")
-	require.Equal(t, first.json(t)["conferenceId"], over.json(t)["conferenceId"])
-	require.Equal(t, "ended", over.json(t)["status"])
+	ended := h.keyed("alice", "k1", body)
+	require.Equal(t, http.StatusOK, ended.status, "the key still refers to the ended conference")
+	require.Equal(t, first.json(t)["conferenceId"], ended.json(t)["conferenceId"])
+	require.Equal(t, "ended", ended.json(t)["status"])
 }
 
-// C16: the number of a key is written down before anybody is asked: a crash in between makes no second one. What was refused
-// left nothing, and can be asked for again.
+// C16: the number of a key is stored before the workflow is started, so a retry after a crash does not create a second
+// conference. A refused conference keeps nothing, and the request can be retried.
 func TestCreateConference_KeyAfterFailure_FindsConference(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(d *api.Deps) { d.Config.NumbersFrom = "9990" })
-	set := func(away, refuse error) {
+	set := func(failure, refuse error) {
 		b, unlock := h.starter.open()
 		defer unlock()
-		b.away, b.refuse = away, refuse
+		b.failure, b.refuse = failure, refuse
 	}
 	body := doc{"durationMs": 60_000}
 	set(errDown, nil)
@@ -63,7 +63,7 @@ func TestCreateConference_KeyAfterFailure_FindsConference(t *testing.T) {
 	set(nil, &berth.Refusal{Code: berth.CodeNodeFull})
 	require.Equal(t, berth.CodeNodeFull, h.keyed("alice", "k1", body).problem.Code)
 	refused := h.conference(http.MethodGet, "9990", h.token("alice")).json(t)
-	require.Equal(t, "deleted", refused["status"], "under the number of the first time")
+	require.Equal(t, "deleted", refused["status"], "recorded under the number of the first request")
 
 	set(nil, nil)
 	require.Equal(t, http.StatusCreated, h.meet("bob", meeting(with("e164", "9991"))).status, "another request takes the next number")
@@ -73,7 +73,7 @@ func TestCreateConference_KeyAfterFailure_FindsConference(t *testing.T) {
 	require.Equal(t, made.json(t)["conferenceId"], h.keyed("alice", "k1", body).json(t)["conferenceId"])
 }
 
-// C16: a number that was given by name, and made before without a key, is the key's from then on.
+// C16: a key refers to an existing conference from the first request that has the key and the conference's number.
 func TestCreateConference_KeyWithNumber_IsOneConference(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -15,7 +15,7 @@ import (
 
 const number = "8613800138000"
 
-// meeting is a good request for a conference of half an hour.
+// meeting returns a valid request for a conference of half an hour.
 func meeting(change ...func(doc)) doc {
 	d := doc{"e164": number, "title": "stand-up", "durationMs": 1_800_000}
 	for _, c := range change {
@@ -64,7 +64,7 @@ func TestConference_Lifecycle_IsVisible(t *testing.T) { // C16, C10, C22
 		require.Equal(t, doc{}, g["info"].(doc)["live"], name)
 		require.Equal(t, false, g["stale"], name)
 		require.Equal(t, "http://ui.test:8233/namespaces/default/workflows/conference:"+number, g["links"].(doc)["temporal"])
-		require.Equal(t, http.StatusNotFound, h.conference(http.MethodGet, number+"/record", token).status, "it is not over")
+		require.Equal(t, http.StatusNotFound, h.conference(http.MethodGet, number+"/record", token).status, "the conference has not ended")
 	}
 	bob := h.token("bob")
 	for _, path := range []string{number, number + "/record", number + "/events"} {
@@ -79,13 +79,13 @@ func TestConference_Lifecycle_IsVisible(t *testing.T) { // C16, C10, C22
 	}
 	slow(true)
 	ending := h.conference(http.MethodDelete, number, alice)
-	require.Equal(t, http.StatusAccepted, ending.status, "its unit is silent")
+	require.Equal(t, http.StatusAccepted, ending.status, "its unit does not respond")
 	require.Equal(t, "open", ending.json(t)["status"])
 	slow(false)
-	over := h.conference(http.MethodDelete, number, operator)
-	require.Equal(t, http.StatusOK, over.status, string(over.body))
-	require.Equal(t, "ended", over.json(t)["status"])
-	require.Equal(t, "released", over.json(t)["end"])
+	ended := h.conference(http.MethodDelete, number, operator)
+	require.Equal(t, http.StatusOK, ended.status, string(ended.body))
+	require.Equal(t, "ended", ended.json(t)["status"])
+	require.Equal(t, "released", ended.json(t)["end"])
 	b, unlock := h.starter.open()
 	require.Equal(t, []string{"alice", "olga"}, b.releasedBy)
 	unlock()
@@ -98,12 +98,12 @@ func TestConference_Lifecycle_IsVisible(t *testing.T) { // C16, C10, C22
 
 	second := h.meet("bob", meeting())
 	require.Equal(t, http.StatusCreated, second.status, "the number is free again")
-	require.Equal(t, d["conferenceId"], h.conference(http.MethodGet, number, alice).json(t)["conferenceId"], "one's own")
-	require.Equal(t, second.json(t)["conferenceId"], h.conference(http.MethodGet, number, operator).json(t)["conferenceId"], "the last")
+	require.Equal(t, d["conferenceId"], h.conference(http.MethodGet, number, alice).json(t)["conferenceId"], "the user's own conference")
+	require.Equal(t, second.json(t)["conferenceId"], h.conference(http.MethodGet, number, operator).json(t)["conferenceId"], "the latest conference")
 	first := url.QueryEscape(d["conferenceId"].(string))
 	require.Equal(t, http.StatusOK, h.conference(http.MethodGet, number+"/record?conferenceId="+first, operator).status)
 	require.Equal(t, http.StatusNotFound, h.conference(http.MethodGet, number+"/record?conferenceId="+first, bob).status)
-	require.Equal(t, http.StatusConflict, h.conference(http.MethodDelete, number, alice).status, "not bob's")
+	require.Equal(t, http.StatusConflict, h.conference(http.MethodDelete, number, alice).status, "bob's conference is unchanged")
 }
 
 func TestCreateConference_SameBody_IsReplay(t *testing.T) { // C16
@@ -114,7 +114,7 @@ func TestCreateConference_SameBody_IsReplay(t *testing.T) { // C16
 	require.Equal(t, http.StatusOK, again.status, string(again.body))
 	require.Equal(t, true, again.json(t)["replay"])
 	require.Equal(t, first["conferenceId"], again.json(t)["conferenceId"])
-	require.Equal(t, first["endAt"], again.json(t)["endAt"], "it was asked for half an hour then")
+	require.Equal(t, first["endAt"], again.json(t)["endAt"], "the end of the first request")
 	for name, a := range map[string]answer{
 		"another title":    h.meet("alice", meeting(with("title", "retro"))),
 		"another user":     h.meet("bob", meeting(with("metadata", `{"a": 1}`))),
@@ -127,7 +127,7 @@ func TestCreateConference_SameBody_IsReplay(t *testing.T) { // C16
 	}
 	h.conference(http.MethodDelete, number, h.token("alice"))
 	next := h.meet("alice", meeting(with("metadata", `{"a": 1}`)))
-	require.Equal(t, http.StatusCreated, next.status, "the same request, and another conference")
+	require.Equal(t, http.StatusCreated, next.status, "the same request after the end creates another conference")
 }
 
 func TestCreateConference_NoNumber_AssignsOne(t *testing.T) { // C16
@@ -168,12 +168,12 @@ func TestCreateConference_NoUnit_StatesReasons(t *testing.T) { // C16
 	a = h.meet("alice", meeting())
 	require.Equal(t, berth.CodeNoNode, a.problem.Code)
 	require.Equal(t, []string{berth.CapabilityConference}, a.problem.Missing)
-	refuse(berth.Errorf(berth.CodeNoLicence, "there are 2")) // C22
+	refuse(berth.Errorf(berth.CodeNoLicence, "all 2 licences are in use")) // C22
 	a = h.meet("alice", meeting())
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Equal(t, berth.CodeNoLicence, a.problem.Code)
 	require.Equal(t, "1", a.header.Get("Retry-After"))
-	refuse(berth.Errorf(berth.CodeUnitRefused, "unit u1 does not want it: licence"))
+	refuse(berth.Errorf(berth.CodeUnitRefused, "unit u1 refused: licence"))
 	a = h.meet("alice", meeting())
 	require.Equal(t, http.StatusBadGateway, a.status)
 	require.Equal(t, berth.CodeUnitRefused, a.problem.Code)
@@ -199,31 +199,31 @@ func TestCreateConference_InvalidBody_NamesField(t *testing.T) { // X6
 		status int
 		field  string
 	}{
-		"empty":                     {``, 400, ""},
-		"no end":                    {meeting(without("durationMs")), 400, "endAt"},
-		"two ends":                  {meeting(endAt(time.Minute), with("durationMs", 1)), 400, "durationMs"},
-		"end in the past":           {meeting(endAt(-time.Second)), 400, "endAt"},
-		"end over 30 days":          {meeting(endAt(30*24*time.Hour + time.Minute)), 400, "endAt"},
-		"invalid end":               {meeting(without("durationMs"), with("endAt", "soon")), 400, "endAt"},
-		"no time":                   {meeting(with("durationMs", -1)), 400, "durationMs"},
-		"too much time":             {meeting(with("durationMs", int64(2592000001))), 400, "durationMs"},
-		"a number with a plus":      {meeting(with("e164", "+"+number)), 400, "e164"},
-		"a number with a zero":      {meeting(with("e164", "0"+number)), 400, "e164"},
-		"a number too short":        {meeting(with("e164", "123")), 400, "e164"},
-		"a number too long":         {meeting(with("e164", "1234567890123456")), 400, "e164"},
-		"a number of letters":       {meeting(with("e164", "86abc")), 400, "e164"},
-		"a number that is one":      {meeting(with("e164", 8613800138000)), 400, "e164"},
-		"title of lines":            {meeting(with("title", "a\nb")), 400, "title"},
-		"title too long":            {meeting(with("title", strings.Repeat("x", berth.MaxConferenceTitle+1))), 400, "title"},
-		"participants under 0":      {meeting(with("maxParticipants", -1)), 400, "maxParticipants"},
-		"too many participants":     {meeting(with("maxParticipants", berth.MaxParticipants+1)), 400, "maxParticipants"},
-		"odd zone":                  {meeting(with("zone", "a\rb")), 400, "zone"},
-		"long zone":                 {meeting(with("zone", strings.Repeat("z", 200))), 400, "zone"},
-		"metadata too large":        {meeting(with("metadata", strings.Repeat("x", berth.MaxConferenceMetadata))), 413, "metadata"},
-		"recoverable of text":       {meeting(with("recoverable", "yes")), 400, "recoverable"},
-		"unknown field":             {meeting(with("epoch", 7)), 400, "epoch"},
-		"an end in 30 days":         {meeting(with("e164", "8613800138001"), endAt(30*24*time.Hour-time.Minute)), 201, ""},
-		"as much metadata as there": {meeting(with("e164", "8613800138002"), with("metadata", strings.Repeat("x", berth.MaxConferenceMetadata-2))), 201, ""},
+		"empty":                   {``, 400, ""},
+		"no end":                  {meeting(without("durationMs")), 400, "endAt"},
+		"two ends":                {meeting(endAt(time.Minute), with("durationMs", 1)), 400, "durationMs"},
+		"end in the past":         {meeting(endAt(-time.Second)), 400, "endAt"},
+		"end over 30 days":        {meeting(endAt(30*24*time.Hour + time.Minute)), 400, "endAt"},
+		"invalid end":             {meeting(without("durationMs"), with("endAt", "soon")), 400, "endAt"},
+		"no time":                 {meeting(with("durationMs", -1)), 400, "durationMs"},
+		"too much time":           {meeting(with("durationMs", int64(2592000001))), 400, "durationMs"},
+		"a number with a plus":    {meeting(with("e164", "+"+number)), 400, "e164"},
+		"a number with a zero":    {meeting(with("e164", "0"+number)), 400, "e164"},
+		"a number too short":      {meeting(with("e164", "123")), 400, "e164"},
+		"a number too long":       {meeting(with("e164", "1234567890123456")), 400, "e164"},
+		"a number with letters":   {meeting(with("e164", "86abc")), 400, "e164"},
+		"a number as JSON number": {meeting(with("e164", 8613800138000)), 400, "e164"},
+		"title with a line break": {meeting(with("title", "a\nb")), 400, "title"},
+		"title too long":          {meeting(with("title", strings.Repeat("x", berth.MaxConferenceTitle+1))), 400, "title"},
+		"participants under 0":    {meeting(with("maxParticipants", -1)), 400, "maxParticipants"},
+		"too many participants":   {meeting(with("maxParticipants", berth.MaxParticipants+1)), 400, "maxParticipants"},
+		"odd zone":                {meeting(with("zone", "a\rb")), 400, "zone"},
+		"long zone":               {meeting(with("zone", strings.Repeat("z", 200))), 400, "zone"},
+		"metadata too large":      {meeting(with("metadata", strings.Repeat("x", berth.MaxConferenceMetadata))), 413, "metadata"},
+		"recoverable as text":     {meeting(with("recoverable", "yes")), 400, "recoverable"},
+		"unknown field":           {meeting(with("epoch", 7)), 400, "epoch"},
+		"an end in 30 days":       {meeting(with("e164", "8613800138001"), endAt(30*24*time.Hour-time.Minute)), 201, ""},
+		"maximum metadata":        {meeting(with("e164", "8613800138002"), with("metadata", strings.Repeat("x", berth.MaxConferenceMetadata-2))), 201, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.meet("alice", c.body)
@@ -232,7 +232,7 @@ func TestCreateConference_InvalidBody_NamesField(t *testing.T) { // X6
 		})
 	}
 	b, unlock := h.starter.open()
-	require.Len(t, b.conferences, 2, "nothing half done")
+	require.Len(t, b.conferences, 2, "no partial write")
 	unlock()
 	for _, path := range []string{"x", "+86", "0123456", number + "?conferenceId=a%20b"} {
 		require.Equal(t, http.StatusBadRequest, h.conference(http.MethodGet, path, h.token("alice")).status, path)
@@ -266,7 +266,7 @@ func TestListConferences_Filters_SelectOwnConferences(t *testing.T) {
 	require.ElementsMatch(t, append([]string{bobs}, mine...), list(h.operator(), url.Values{}))
 	require.Equal(t, mine[1:2], list(h.token("alice"), url.Values{"status": {"awaiting-recovery"}}))
 	require.Equal(t, mine[2:3], list(h.operator(), url.Values{"unit": {"u2"}}))
-	require.Empty(t, list(h.token("bob"), url.Values{"unit": {"u2"}}), "not bob's")
+	require.Empty(t, list(h.token("bob"), url.Values{"unit": {"u2"}}), "bob has no conference there")
 	for q, field := range map[string]string{"?status=lost": "status", "?unit=a%20b": "unit", "?limit=101": "limit", "?cursor=x": "cursor"} {
 		a := h.call(http.MethodGet, "/v1/conferences"+q, h.token("alice"), nil)
 		require.Equal(t, http.StatusBadRequest, a.status, q)
@@ -279,7 +279,7 @@ func TestConferences_DependencyUnavailable_Return503(t *testing.T) { // L11
 	h := newHarness(t)
 	require.Equal(t, http.StatusCreated, h.meet("alice", meeting()).status)
 	b, unlock := h.starter.open()
-	b.away = errDown
+	b.failure = errDown
 	unlock()
 	for _, a := range []answer{
 		h.meet("alice", doc{"durationMs": 1000}),
@@ -291,7 +291,7 @@ func TestConferences_DependencyUnavailable_Return503(t *testing.T) { // L11
 	}
 	h.redis.Kill()
 	a := h.conference(http.MethodGet, number, h.token("alice"))
-	require.Equal(t, http.StatusOK, a.status, "its row is in the database")
+	require.Equal(t, http.StatusOK, a.status, "served from the database")
 	require.Equal(t, true, a.json(t)["stale"])
 	require.Equal(t, "open", a.json(t)["status"])
 	require.NotContains(t, a.json(t), "info")

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite openapi.yaml")
 
-// idle is the router with dependencies that no request of these tests reaches.
+// idle returns the router with dependencies that no request of these tests uses.
 func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	t.Helper()
 	catalog, err := llm.LoadCatalog("")
@@ -57,7 +57,7 @@ func TestDescription_Generated_EqualsCheckedIn(t *testing.T) {
 
 var pathParam = regexp.MustCompile(`:(\w+)`)
 
-// described reads method and path of every operation out of the description itself.
+// described returns method and path of every operation in the OpenAPI description.
 func described(t *testing.T, h *harness) []string {
 	t.Helper()
 	spec := h.do(h.request(http.MethodGet, "/openapi.json", "", nil)).json(t)
@@ -185,7 +185,7 @@ func TestReadyz_DependencyUnavailable_NamesIt(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Equal(t, []string{"redis", "temporal"}, a.problem.Missing)
 	require.Equal(t, berth.CodeUnavailable, a.problem.Code)
-	require.NotContains(t, string(a.body), "10.1.2.3", "what we wrap is not shown")
+	require.NotContains(t, string(a.body), "10.1.2.3", "the wrapped error is not shown")
 	require.Equal(t, http.StatusOK, h.do(h.request(http.MethodGet, "/healthz", "", nil)).status)
 }
 
@@ -197,7 +197,7 @@ func TestMetrics_Handler_IsServedWhenSet(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, without.do(without.request(http.MethodGet, "/metrics", "", nil)).status)
 }
 
-// panics is a ledger that breaks.
+// panics is a ledger whose calls panic.
 type panics struct{ api.Ledger }
 
 func TestServer_HandlerPanics_ReturnsProblem(t *testing.T) {
@@ -209,10 +209,10 @@ func TestServer_HandlerPanics_ReturnsProblem(t *testing.T) {
 		require.Equal(t, berth.CodeInternal, a.problem.Code, path)
 		require.NotContains(t, string(a.body), "nil pointer")
 	}
-	require.Contains(t, h.log.String(), "nil pointer", "the log has it")
+	require.Contains(t, h.log.String(), "nil pointer", "the panic is logged")
 }
 
-func TestTemplatesAndMe(t *testing.T) {
+func TestServer_TemplatesAndMe_DescribeTemplatesAndToken(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	a := h.call(http.MethodGet, "/v1/templates", h.token("alice"), nil)

@@ -48,7 +48,7 @@ func (s *sse) close() {
 	_ = s.res.Body.Close()
 }
 
-// next is the next event; false when the stream was closed.
+// next returns the next event; false when the stream was closed.
 func (s *sse) next() (message, bool) {
 	var m message
 	var data []string
@@ -102,7 +102,7 @@ func (h *harness) publish(task berth.Task, events ...berth.Event) {
 	require.NoError(h.t, h.pub.Publish(h.t.Context(), channel(task), 1, events...))
 }
 
-// running is a task with an open stream.
+// running creates a task with an open stream.
 func (h *harness) running(user, id string) berth.Task {
 	h.t.Helper()
 	task := h.task(user, id)
@@ -112,7 +112,7 @@ func (h *harness) running(user, id string) berth.Task {
 
 func token(text string) berth.Event { return berth.Event{Type: berth.EventToken, Text: text} }
 
-// end ends the row and then the stream, as the workflow does.
+// end ends the task in the ledger and then its stream, as the workflow does.
 func (h *harness) end(task berth.Task) {
 	h.t.Helper()
 	h.finish(task, "whole")
@@ -144,7 +144,7 @@ func TestTaskEvents_RunningTask_ReplayThenContinueThenClose(t *testing.T) { // T
 	require.Equal(t, "b", ev.Text)
 	require.Equal(t, "t1", ev.TaskID)
 	h.end(task)
-	require.Equal(t, []string{"done"}, names(s.rest()), "closed behind the terminal event")
+	require.Equal(t, []string{"done"}, names(s.rest()), "closed after the terminal event")
 }
 
 func TestTaskEvents_Resume_LosesAndRepeatsNothing(t *testing.T) {
@@ -164,7 +164,7 @@ func TestTaskEvents_Resume_LosesAndRepeatsNothing(t *testing.T) {
 		require.Equal(t, all[i+1:], byQuery)
 	}
 	a := h.do(h.request(http.MethodGet, "/v1/tasks/t1/events", h.token("alice"), nil, "Last-Event-ID", all[10].id))
-	require.Equal(t, http.StatusNoContent, a.status, "nothing behind the end: a browser stops asking")
+	require.Equal(t, http.StatusNoContent, a.status, "no events after the end: 204 stops a browser's reconnects")
 
 	latest := h.open("/v1/tasks/t1/events?fromLatest=1", h.token("alice")).rest()
 	require.Equal(t, []string{"done"}, names(latest))
@@ -198,7 +198,7 @@ func TestTaskEvents_HistoryTrimmed_SendGap(t *testing.T) {
 	require.Equal(t, "gap", got[0].event, "%v", names(got))
 	require.Equal(t, "done", got[len(got)-1].event)
 	again := h.open("/v1/tasks/t1/events", h.token("alice"), "Last-Event-ID", got[0].id).rest()
-	require.Equal(t, got[1:], again, "resuming behind the gap loses nothing")
+	require.Equal(t, got[1:], again, "resuming after the gap loses nothing")
 }
 
 func TestTaskEvents_StreamExpired_SendStoredEnd(t *testing.T) { // T16
@@ -388,14 +388,14 @@ func TestTaskEvents_StalledReader_IsDisconnectedAndResumes(t *testing.T) { // P1
 	}
 	for range n {
 		_, ok := quick.next()
-		require.True(t, ok, "the quick one is not held up")
+		require.True(t, ok, "the other reader is not delayed")
 	}
 	waitFor(t, "the stalled reader is cut off", func() bool {
 		return strings.Contains(h.log.String(), "event stream interrupted")
 	})
 	require.Less(t, time.Since(start), 10*time.Second)
 
-	// it reads the events in its buffers and resumes after them
+	// The stalled reader reads the buffered events and resumes after them.
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
 	last := ""
 	for {
@@ -425,6 +425,6 @@ func TestTaskEvents_Shutdown_EndsAndResumes(t *testing.T) { // X7
 	require.True(t, ok)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	require.NoError(t, h.server.Shutdown(ctx), "an open stream does not hold it up")
+	require.NoError(t, h.server.Shutdown(ctx), "an open stream does not delay the shutdown")
 	require.Empty(t, s.rest())
 }

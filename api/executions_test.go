@@ -13,7 +13,7 @@ import (
 
 func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	t.Parallel()
-	h := talking(t)
+	h := withSession(t)
 	alice := h.token("alice")
 	submit := func(body doc) answer { return h.call(http.MethodPost, "/v1/executions", alice, body) }
 	a := submit(doc{"executor": "render", "input": doc{"pages": []int{1, 2}}})
@@ -31,7 +31,7 @@ func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	}
 	in := stored(id).in
 	require.JSONEq(t, `{"pages": [1, 2]}`, string(in.Input))
-	require.Equal(t, "render", in.Where.PoolID, "by default what can run it")
+	require.Equal(t, "render", in.Where.PoolID, "by default the capability of the executor")
 	require.Equal(t, []string{"render"}, in.Where.Capabilities)
 	require.Equal(t, 5*time.Minute, in.Timeout)
 	require.Equal(t, 15*time.Minute, in.Deadline)
@@ -106,27 +106,27 @@ func TestSubmitExecution_InvalidBody_NamesField(t *testing.T) { // X6
 		status int
 		field  string
 	}{
-		"empty":                 {``, 400, ""},
-		"no executor":           {doc{}, 400, "executor"},
-		"odd executor":          {good(with("executor", "a b")), 400, "executor"},
-		"executor of lost pair": {good(with("executor", "translate:en")), 400, "executor"},
-		"odd id":                {good(with("executionId", "a/b")), 400, "executionId"},
-		"odd capability":        {good(with("requiredCapabilities", []string{"gpu", "-"})), 400, "requiredCapabilities[1]"},
-		"too many capabilities": {good(with("requiredCapabilities", make([]string, 65))), 400, "requiredCapabilities"},
-		"capabilities too long": {good(with("requiredCapabilities", long)), 400, "requiredCapabilities"},
-		"pool and capabilities": {good(with("poolId", "p"), with("requiredCapabilities", []string{"gpu"})), 400, "poolId"},
-		"odd pool":              {good(with("poolId", "a b")), 400, "poolId"},
-		"unknown strategy":      {good(with("strategy", "fair")), 400, "strategy"},
-		"no time":               {good(with("timeoutMs", -1)), 400, "timeoutMs"},
-		"too much time":         {good(with("deadlineMs", 86400001)), 400, "deadlineMs"},
-		"odd instance":          {good(with("instanceId", "a b")), 400, "instanceId"},
-		"host of lines":         {good(with("host", "a\nb")), 400, "host"},
-		"zone of lines":         {good(with("zone", "a\rb")), 400, "zone"},
-		"input too large":       {good(with("input", strings.Repeat("x", berth.MaxExecutionBytes))), 413, "input"},
-		"unknown field":         {good(with("priority", 1)), 400, "priority"},
-		"invalid JSON input":    {`{"executor": "render", "input": {]}`, 400, "body"},
-		"deadline of text":      {good(with("deadlineMs", "soon")), 400, "deadlineMs"},
-		"empty id":              {good(with("executionId", "")), 202, ""},
+		"empty":                  {``, 400, ""},
+		"no executor":            {doc{}, 400, "executor"},
+		"odd executor":           {good(with("executor", "a b")), 400, "executor"},
+		"executor of lost pair":  {good(with("executor", "translate:en")), 400, "executor"},
+		"odd id":                 {good(with("executionId", "a/b")), 400, "executionId"},
+		"odd capability":         {good(with("requiredCapabilities", []string{"gpu", "-"})), 400, "requiredCapabilities[1]"},
+		"too many capabilities":  {good(with("requiredCapabilities", make([]string, 65))), 400, "requiredCapabilities"},
+		"capabilities too long":  {good(with("requiredCapabilities", long)), 400, "requiredCapabilities"},
+		"pool and capabilities":  {good(with("poolId", "p"), with("requiredCapabilities", []string{"gpu"})), 400, "poolId"},
+		"odd pool":               {good(with("poolId", "a b")), 400, "poolId"},
+		"unknown strategy":       {good(with("strategy", "fair")), 400, "strategy"},
+		"no time":                {good(with("timeoutMs", -1)), 400, "timeoutMs"},
+		"too much time":          {good(with("deadlineMs", 86400001)), 400, "deadlineMs"},
+		"odd instance":           {good(with("instanceId", "a b")), 400, "instanceId"},
+		"host with a line break": {good(with("host", "a\nb")), 400, "host"},
+		"zone with a line break": {good(with("zone", "a\rb")), 400, "zone"},
+		"input too large":        {good(with("input", strings.Repeat("x", berth.MaxExecutionBytes))), 413, "input"},
+		"unknown field":          {good(with("priority", 1)), 400, "priority"},
+		"invalid JSON input":     {`{"executor": "render", "input": {]}`, 400, "body"},
+		"deadline as text":       {good(with("deadlineMs", "soon")), 400, "deadlineMs"},
+		"empty id":               {good(with("executionId", "")), 202, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			waitFor(t, "the fleet to be read", func() bool { return h.fleet.Writable() == nil })

@@ -19,16 +19,16 @@ type fakeWorkflows struct {
 }
 
 type book struct {
-	away       error // Temporal's
+	failure    error // returned by every call, as if Temporal failed
 	dispatches int
 	turns      map[string]*storedTurn
 	executions map[string]*storedExecution
-	// of conferences, by number
+	// conferences by number
 	conferences map[string]*storedConference
-	refuse      error // what the next ones are refused with
+	refuse      error // error of the next creations
 	releasedBy  []string
-	slow        bool // units take their time to release
-	news        []workflows.UnitNotice
+	slow        bool // units release only later
+	notices     []workflows.UnitNotice
 	reports     [][]workflows.NodeRef
 }
 
@@ -59,8 +59,8 @@ func (s *fakeWorkflows) Dispatch(ctx context.Context, job starter.JobCall) (work
 	b, unlock := s.open()
 	defer unlock()
 	b.dispatches++
-	if b.away != nil {
-		return workflows.DispatchReply{}, false, b.away
+	if b.failure != nil {
+		return workflows.DispatchReply{}, false, b.failure
 	}
 	req := job.Request
 	t, known := b.turns[job.Turn.TurnID]
@@ -110,8 +110,8 @@ func (s *fakeWorkflows) FinalizeTurn(
 ) (workflows.FinalizeReply, error) {
 	b, unlock := s.open()
 	defer unlock()
-	if b.away != nil {
-		return workflows.FinalizeReply{}, b.away
+	if b.failure != nil {
+		return workflows.FinalizeReply{}, b.failure
 	}
 	t, ok := b.turns[turnID]
 	switch {
@@ -127,8 +127,8 @@ func (s *fakeWorkflows) FinalizeTurn(
 func (s *fakeWorkflows) GetTurn(_ context.Context, turnID string) (berth.Turn, error) {
 	b, unlock := s.open()
 	defer unlock()
-	if b.away != nil {
-		return berth.Turn{}, b.away
+	if b.failure != nil {
+		return berth.Turn{}, b.failure
 	}
 	t, ok := b.turns[turnID]
 	if !ok {
@@ -142,8 +142,8 @@ func (s *fakeWorkflows) SubmitExecution(
 ) (workflows.ExecuteReply, bool, error) {
 	b, unlock := s.open()
 	defer unlock()
-	if b.away != nil {
-		return workflows.ExecuteReply{}, false, b.away
+	if b.failure != nil {
+		return workflows.ExecuteReply{}, false, b.failure
 	}
 	if ex, ok := b.executions[in.ExecutionID]; ok {
 		switch {
@@ -152,7 +152,7 @@ func (s *fakeWorkflows) SubmitExecution(
 		case ex.in.RequestHash != in.RequestHash:
 			return workflows.ExecuteReply{}, false, berth.Errorf(berth.CodeIdempotencyMismatch, "was used for another request")
 		}
-		return workflows.ExecuteReply{Status: berth.ExecutionWaiting}, true, nil // the update's outcome, as it was
+		return workflows.ExecuteReply{Status: berth.ExecutionWaiting}, true, nil // the outcome of the first update
 	}
 	b.executions[in.ExecutionID] = &storedExecution{in: in, Execution: berth.Execution{
 		ID: in.ExecutionID, UserID: in.UserID, Executor: in.Executor, Status: berth.ExecutionWaiting, PoolID: in.Where.PoolID,
@@ -163,8 +163,8 @@ func (s *fakeWorkflows) SubmitExecution(
 func (s *fakeWorkflows) GetExecution(_ context.Context, id string) (berth.Execution, error) {
 	b, unlock := s.open()
 	defer unlock()
-	if b.away != nil {
-		return berth.Execution{}, b.away
+	if b.failure != nil {
+		return berth.Execution{}, b.failure
 	}
 	ex, ok := b.executions[id]
 	if !ok {
@@ -176,8 +176,8 @@ func (s *fakeWorkflows) GetExecution(_ context.Context, id string) (berth.Execut
 func (s *fakeWorkflows) CancelExecution(_ context.Context, id string) error {
 	b, unlock := s.open()
 	defer unlock()
-	if b.away != nil {
-		return b.away
+	if b.failure != nil {
+		return b.failure
 	}
 	b.executions[id].Status = berth.ExecutionCancelled
 	return nil

@@ -11,7 +11,7 @@ import (
 	"berth/internal/fleet"
 )
 
-// S6: the documents' values hold until an operator changes them; what a change leaves out has its default.
+// S6: the documented defaults apply until an operator changes them; a field that a change omits gets its default.
 func TestPutStrategy_ValidConfiguration_Replaced(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -36,7 +36,7 @@ func TestPutStrategy_ValidConfiguration_Replaced(t *testing.T) {
 	now := get()
 	require.Equal(t, put.json(t), now)
 	require.Equal(t, "power-of-two", now["assignmentStrategy"])
-	require.Equal(t, false, now["enableFailover"], "what is false is not left out")
+	require.Equal(t, false, now["enableFailover"], "false is not omitted")
 	require.EqualValues(t, 0, now["memoryWeight"])
 	require.EqualValues(t, 0, now["maxRetries"])
 	require.EqualValues(t, 300_000, now["lockTimeoutMs"])
@@ -44,9 +44,9 @@ func TestPutStrategy_ValidConfiguration_Replaced(t *testing.T) {
 	require.EqualValues(t, 4000, now["times"].(doc)["media"].(doc)["failureDetectionTimeoutMs"])
 	h.seen("changed", func(s *fleet.Snapshot) bool { return s.Config.AssignmentStrategy == berth.StrategyPowerOfTwo })
 	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n1")).json(t)
-	require.EqualValues(t, 1000, a["heartbeatIntervalMs"], "nodes hear of it")
+	require.EqualValues(t, 1000, a["heartbeatIntervalMs"], "nodes receive the new interval")
 
-	require.Equal(t, http.StatusOK, h.call(http.MethodPut, path, h.operator(), now).status, "what GET answered can be put")
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, path, h.operator(), now).status, "the response of GET is a valid body")
 	require.Equal(t, http.StatusOK, h.call(http.MethodPut, path, h.operator(), doc{}).status)
 	require.Equal(t, defaults, get())
 	kept, err := h.scripts.FleetConfig(t.Context())
@@ -68,12 +68,12 @@ func TestPutStrategy_InvalidRequest_FieldNamed(t *testing.T) {
 	}{
 		"unknown strategy":  {doc{"assignmentStrategy": "random"}, "assignmentStrategy"},
 		"negative weight":   {doc{"memoryWeight": -1}, "memoryWeight"},
-		"weight of text":    {doc{"memoryWeight": "1"}, "memoryWeight"},
+		"weight as text":    {doc{"memoryWeight": "1"}, "memoryWeight"},
 		"short lock":        {doc{"lockTimeoutMs": 10}, "lockTimeoutMs"},
 		"endless lock":      {doc{"lockTimeoutMs": 1e18}, "lockTimeoutMs"},
 		"retries":           {doc{"maxRetries": 101}, "maxRetries"},
 		"half a retry":      {doc{"maxRetries": 0.5}, "maxRetries"},
-		"failover of text":  {doc{"enableFailover": "yes"}, "enableFailover"},
+		"failover as text":  {doc{"enableFailover": "yes"}, "enableFailover"},
 		"load over 1":       {doc{"dynamic": doc{"loadHigh": 1.5}}, "dynamic.loadLow"},
 		"low over high":     {doc{"dynamic": doc{"loadLow": 0.9}}, "dynamic.loadLow"},
 		"latency":           {doc{"dynamic": doc{"latencyLowMs": 200}}, "dynamic.latencyLowMs"},
@@ -95,10 +95,10 @@ func TestPutStrategy_InvalidRequest_FieldNamed(t *testing.T) {
 	}
 	all, err := h.ledger.Settings(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, all, "nothing half done")
+	require.Empty(t, all, "no partial write")
 }
 
-// L8: the configuration of the core services is any JSON object, kept as it was written.
+// L8: the configuration of the core services is any JSON object, stored unchanged.
 func TestPutServices_JSONObject_Replaced(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -108,7 +108,7 @@ func TestPutServices_JSONObject_Replaced(t *testing.T) {
 	a := h.call(http.MethodPut, path, h.operator(), text)
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	got := h.call(http.MethodGet, path, h.operator(), nil)
-	require.Contains(t, string(got.body), "9007199254740993", "numbers stay as they are")
+	require.Contains(t, string(got.body), "9007199254740993", "numbers keep their digits")
 	require.JSONEq(t, text, string(got.body))
 	require.Empty(t, got.header.Get("Berth-Stale"))
 	h.seen("services", func(s *fleet.Snapshot) bool { return len(s.Services) > 0 })
@@ -123,7 +123,7 @@ func TestPutServices_JSONObject_Replaced(t *testing.T) {
 	require.JSONEq(t, text, string(h.call(http.MethodGet, path, h.operator(), nil).body))
 }
 
-// L5: a tenant's pool.
+// L5: a tenant can be bound to a pool.
 func TestBindTenant_BoundAndUnbound_SnapshotFollows(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -149,7 +149,7 @@ func TestBindTenant_BoundAndUnbound_SnapshotFollows(t *testing.T) {
 	require.Equal(t, "tenantId", h.call(http.MethodDelete, "/v1/tenants/a%20b/pool", h.operator(), nil).problem.Field)
 }
 
-// L9: why nodes were passed over is counted.
+// L9: the reasons for excluding nodes are counted.
 func TestExcludeStats_NodesExcluded_CountedByReason(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

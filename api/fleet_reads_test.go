@@ -12,7 +12,7 @@ import (
 	"berth/internal/fleet"
 )
 
-// pages reads a list to its end and answers the ids.
+// pages reads a list to its end and returns the ids and the number of pages.
 func (h *harness) pages(path, list, id string, query url.Values) (ids []string, calls int) {
 	h.t.Helper()
 	return h.pagesAs(h.operator(), path, list, id, query)
@@ -72,15 +72,15 @@ func TestListNodes_SeveralPages_EveryNodeOnce(t *testing.T) {
 		want  []string
 		calls int
 	}{
-		"by ten":          {url.Values{"limit": {"10"}}, all, 3},
-		"by five, evenly": {url.Values{"limit": {"5"}}, all, 5},
-		"all at once":     {url.Values{}, all, 1},
-		"a kind":          {url.Values{"kind": {"engine"}, "limit": {"2"}}, engines, 3},
-		"a pool":          {url.Values{"pool": {"translate:en-fr"}, "limit": {"4"}}, fr, 2},
-		"a state":         {url.Values{"state": {"dead"}, "limit": {"1"}}, []string{"n07"}, 1},
-		"nobody":          {url.Values{"state": {"suspect"}}, nil, 1},
-		"behind the last": {url.Values{"cursor": {"zzz"}}, nil, 1},
-		"a strange place": {url.Values{"cursor": {"n20x"}}, all[21:], 1},
+		"pages of ten":                     {url.Values{"limit": {"10"}}, all, 3},
+		"pages of five, the last one full": {url.Values{"limit": {"5"}}, all, 5},
+		"one page":                         {url.Values{}, all, 1},
+		"a kind":                           {url.Values{"kind": {"engine"}, "limit": {"2"}}, engines, 3},
+		"a pool":                           {url.Values{"pool": {"translate:en-fr"}, "limit": {"4"}}, fr, 2},
+		"a state":                          {url.Values{"state": {"dead"}, "limit": {"1"}}, []string{"n07"}, 1},
+		"no match":                         {url.Values{"state": {"suspect"}}, nil, 1},
+		"cursor after the last node":       {url.Values{"cursor": {"zzz"}}, nil, 1},
+		"cursor between two nodes":         {url.Values{"cursor": {"n20x"}}, all[21:], 1},
 	} {
 		ids, calls := h.pages("/v1/nodes", "nodes", "nodeId", tc.query)
 		require.Equal(t, tc.want, ids, name)
@@ -93,12 +93,12 @@ func TestListNodes_SeveralPages_EveryNodeOnce(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, a.status, bad)
 		require.Equal(t, bad[0], a.problem.Field, bad)
 	}
-	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/nodes/nobody", h.operator(), nil).status)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/nodes/unknown", h.operator(), nil).status)
 	require.Equal(t, "nodeId", h.call(http.MethodGet, "/v1/nodes/a%20b", h.operator(), nil).problem.Field)
 }
 
-// L11: while Redis is away, reads answer from the last copy and say so, and writes are refused at once; all is well
-// when it is back. It comes back empty, so nodes register again and what operators set is brought back (L12).
+// L11: while Redis is unavailable, reads return the last snapshot marked as stale, and writes are refused immediately. Redis
+// restarts empty, so nodes register again and operator settings are restored (L12).
 func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -114,12 +114,12 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, h.assign(doc{"poolId": "nothing"}).status)
 	require.Equal(t, false, h.call(http.MethodGet, "/v1/stats/excludes", op, nil).json(t)["stale"])
 	require.Equal(t, http.StatusOK, h.beat("n1", g).status)
-	h.seen("the whole", func(s *fleet.Snapshot) bool {
+	h.seen("all changes", func(s *fleet.Snapshot) bool {
 		return s.Nodes["n1"].Leases == 1 && s.Config.MaxRetries == 9 && len(s.Services) > 0 && len(s.Pools) == 1 && len(s.Nodes["n1"].Pools) == 2
 	})
 
 	h.redis.Kill()
-	h.seen("away", func(s *fleet.Snapshot) bool { return s.Stale })
+	h.seen("stale", func(s *fleet.Snapshot) bool { return s.Stale })
 	nodes := h.call(http.MethodGet, "/v1/nodes", op, nil).json(t)
 	require.Equal(t, true, nodes["stale"])
 	require.Len(t, nodes["nodes"], 1)
@@ -150,12 +150,12 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 		require.Equal(t, berth.CodeUnavailable, a.problem.Code, path)
 		require.NotEmpty(t, a.header.Get("Retry-After"), path)
 	}
-	require.Equal(t, "nodeId", h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("a b")).problem.Field, "bad input is bad input")
+	require.Equal(t, "nodeId", h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("a b")).problem.Field, "invalid input is reported before unavailability")
 
 	h.redis.Restart()
-	h.seen("back", func(s *fleet.Snapshot) bool { return !s.Stale })
+	h.seen("current", func(s *fleet.Snapshot) bool { return !s.Stale })
 	require.Equal(t, http.StatusConflict, h.beat("n1", g).status, "register again")
-	require.GreaterOrEqual(t, h.join("n1"), g, "generations never go back")
+	require.GreaterOrEqual(t, h.join("n1"), g, "generations never decrease")
 	written, err := fleet.RestoreSettings(t.Context(), h.ledger, h.scripts)
 	require.NoError(t, err)
 	require.Equal(t, 4, written)
@@ -167,9 +167,9 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	h.seen("the tenant again", func(s *fleet.Snapshot) bool { return s.Tenants["acme"] == "fast" })
 
 	grace := h.assign(doc{"poolId": "fast"})
-	require.Equal(t, http.StatusServiceUnavailable, grace.status, "L12: grants wait")
+	require.Equal(t, http.StatusServiceUnavailable, grace.status, "L12: no grants during the grace period")
 	require.Equal(t, berth.CodeUnavailable, grace.problem.Code)
 	body := held.json(t)
 	put1 := h.call(http.MethodPut, "/v1/assignments/"+body["leaseId"].(string), h.nodeToken(), nil)
-	require.Equal(t, http.StatusConflict, put1.status, "Redis has forgotten it")
+	require.Equal(t, http.StatusConflict, put1.status, "Redis has lost the lease")
 }

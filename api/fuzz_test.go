@@ -19,7 +19,7 @@ import (
 	"berth/api"
 )
 
-// oddities are values no endpoint should fall over.
+// oddities are values that no endpoint may fail on.
 func oddities() []any {
 	deep := strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000)
 	return []any{
@@ -35,7 +35,7 @@ func oddities() []any {
 	}
 }
 
-// fuzzer makes requests out of the description.
+// fuzzer makes requests from the OpenAPI description.
 type fuzzer struct {
 	rng  *rand.Rand
 	spec doc
@@ -43,7 +43,7 @@ type fuzzer struct {
 
 func (f *fuzzer) pick() any { all := oddities(); return all[f.rng.IntN(len(all))] }
 
-// value fits the schema mostly.
+// value returns a value that mostly matches the schema.
 func (f *fuzzer) value(schema doc, depth int) any {
 	if ref, ok := schema["$ref"].(string); ok {
 		parts := strings.Split(strings.TrimPrefix(ref, "#/"), "/")
@@ -95,7 +95,7 @@ func (f *fuzzer) text() string {
 	return s[:min(len(s), 3000)]
 }
 
-// printable keeps a client's own checks from stopping the request.
+// printable removes what the HTTP client itself would reject.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x20 || r == 0x7f {
@@ -129,7 +129,7 @@ func (f *fuzzer) path(path string, op doc) string {
 	return path
 }
 
-// body is JSON that mostly fits, cut, garbled or of another kind.
+// body returns JSON that mostly matches, or is truncated, garbled or of another type.
 func (f *fuzzer) body(op doc) (content, mediaType string) {
 	kinds, _ := dig(op, "requestBody", "content")
 	for mediaType, k := range kinds {
@@ -184,7 +184,7 @@ func TestServer_RandomRequests_NeverFail(t *testing.T) { // P14
 		for method, o := range ops {
 			op, _ := o.(doc)
 			token := h.token("alice", api.ScopeUser, api.ScopeNode, api.ScopeOperator)
-			if path == "/v1/sessions/{id}/events" { // they never end: for one who has no session
+			if path == "/v1/sessions/{id}/events" { // the events never end: use a user without a session
 				token = h.token("eve")
 			}
 			for range perOperation {
@@ -199,7 +199,7 @@ func TestServer_RandomRequests_NeverFail(t *testing.T) { // P14
 				a := h.do(req)
 				statuses[a.status]++
 				if a.problem.Code == berth.CodeNodeFull || a.problem.Code == berth.CodeNoNode {
-					continue // the fleet has no room for it: 503, and no fault
+					continue // the fleet is full: 503 is correct
 				}
 				require.Less(t, a.status, 500, "seed %d: %s %s %.200s: %s", seed, method, target, content, a.body)
 				if a.status >= 400 {
@@ -213,7 +213,7 @@ func TestServer_RandomRequests_NeverFail(t *testing.T) { // P14
 			}
 		}
 	}
-	t.Logf("answers by status: %v", statuses)
+	t.Logf("responses by status: %v", statuses)
 	require.NotContains(t, h.log.String(), `"level":"ERROR"`)
 }
 

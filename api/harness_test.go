@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "a secret of the tests, long enough for HS256"
 
-// fakeStarter accepts tasks straight into the ledger, as the workflow does.
+// fakeStarter stores submitted tasks in the ledger, as the workflow does.
 type fakeStarter struct {
 	*fakeWorkflows
 	ledger  *ledger.Ledger
@@ -42,7 +42,7 @@ type fakeStarter struct {
 	cancels chan string
 }
 
-var errDown = berth.Errorf(berth.CodeUnavailable, "Temporal cannot be reached; try again")
+var errDown = berth.Errorf(berth.CodeUnavailable, "Temporal is unavailable; retry")
 
 func (s *fakeStarter) SubmitTask(ctx context.Context, plan berth.TaskPlan) (berth.Task, bool, error) {
 	s.submits.Add(1)
@@ -61,7 +61,7 @@ func (s *fakeStarter) CancelTask(_ context.Context, taskID string) error {
 	return nil
 }
 
-// pinger answers with what it holds.
+// pinger succeeds until fail is called.
 type pinger struct{ err atomic.Pointer[error] }
 
 func (p *pinger) Ping(context.Context) error {
@@ -77,7 +77,7 @@ type redisPinger struct{ c *redis.Client }
 
 func (p redisPinger) Ping(ctx context.Context) error { return p.c.Ping(ctx).Err() }
 
-// harness is a whole API over a real Redis and a real database, with no workflow behind it.
+// harness is the complete API with a real Redis and a real database, but without workflows.
 type harness struct {
 	t        *testing.T
 	base     string
@@ -134,7 +134,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	go func() { done <- hub.Run(ctx) }()
 	go func() { done <- h.fleet.Run(ctx) }()
 	go func() { done <- h.server.Serve(l) }()
-	<-h.fleet.Ready() // Redis is there
+	<-h.fleet.Ready() // the fleet has been read
 	h.unguarded()
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
@@ -152,7 +152,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	return h
 }
 
-// logBuffer keeps the log. The channel holds the buffer while no call uses it.
+// logBuffer collects the log. The channel holds the buffer while no call uses it.
 type logBuffer struct{ held chan *bytes.Buffer }
 
 func newLog() *logBuffer {
@@ -183,7 +183,7 @@ func (h *harness) token(user string, scopes ...string) string {
 	return t
 }
 
-// answer is what came back.
+// answer is a response that was read completely.
 type answer struct {
 	status  int
 	header  http.Header
@@ -225,7 +225,7 @@ func (h *harness) do(req *http.Request) answer {
 	return a
 }
 
-// call sends a value, or a string as it is, as JSON.
+// call sends a value as JSON; a string is sent unchanged.
 func (h *harness) call(method, path, token string, body any, header ...string) answer {
 	h.t.Helper()
 	var r io.Reader
@@ -244,7 +244,7 @@ func (h *harness) call(method, path, token string, body any, header ...string) a
 // doc is a JSON object.
 type doc = map[string]any
 
-// match is a good submission of a job match.
+// match returns a valid submission of a job match.
 func match(change ...func(doc)) doc {
 	d := doc{
 		"serviceId": "svc", "template": "job_match", "locale": "en",
@@ -256,7 +256,7 @@ func match(change ...func(doc)) doc {
 	return d
 }
 
-// task puts a task of the user into the ledger.
+// task stores a task of the user in the ledger.
 func (h *harness) task(user, id string, steps ...berth.Step) berth.Task {
 	h.t.Helper()
 	if len(steps) == 0 {
@@ -299,7 +299,7 @@ func channel(t berth.Task) lua.Channel {
 	return lua.Channel{UserID: t.UserID, ServiceID: t.ServiceID, TaskID: t.ID}
 }
 
-// full refuses with a time to come back at.
+// full refuses submissions with the time after which to retry.
 type full struct{ api.Starter }
 
 func (full) SubmitTask(context.Context, berth.TaskPlan) (berth.Task, bool, error) {

@@ -15,9 +15,9 @@ import (
 	"berth/internal/fleet"
 )
 
-const patience = 20 * time.Second // for things that take far less
+const waitLimit = 20 * time.Second // for conditions that normally hold much sooner
 
-// agent is the registration of a node.
+// agent returns the registration of a node.
 func agent(id string, change ...func(doc)) doc {
 	d := doc{
 		"nodeId": id, "kind": "translate", "incarnation": doc{"host": "10.0.0.1", "pid": 7, "startedAt": 1_700_000_000_000},
@@ -33,7 +33,7 @@ func (h *harness) nodeToken() string { return h.token("agent", api.ScopeNode) }
 
 func (h *harness) operator() string { return h.token("olga", api.ScopeOperator) }
 
-// join registers a node over HTTP and answers its generation.
+// join registers a node over HTTP and returns its generation.
 func (h *harness) join(id string, change ...func(doc)) int64 {
 	h.t.Helper()
 	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent(id, change...))
@@ -41,10 +41,10 @@ func (h *harness) join(id string, change ...func(doc)) int64 {
 	return int64(a.json(h.t)["generation"].(float64))
 }
 
-// seen waits until the API's copy of the fleet is so.
+// seen waits until the API's snapshot of the fleet satisfies is.
 func (h *harness) seen(what string, is func(s *fleet.Snapshot) bool) {
 	h.t.Helper()
-	require.Eventually(h.t, func() bool { return is(h.fleet.Snapshot()) }, patience, time.Millisecond, what)
+	require.Eventually(h.t, func() bool { return is(h.fleet.Snapshot()) }, waitLimit, time.Millisecond, what)
 }
 
 func (h *harness) beat(id string, generation int64, change ...func(doc)) answer {
@@ -56,7 +56,7 @@ func (h *harness) beat(id string, generation int64, change ...func(doc)) answer 
 	return h.call(http.MethodPost, "/v1/nodes/"+id+"/heartbeat", h.nodeToken(), d)
 }
 
-// L3, L4: a node registers, tells how it does, and leaves.
+// L3, L4: a node registers, reports its load, and withdraws.
 func TestNode_Lifecycle_RegistersHeartbeatsWithdraws(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -74,7 +74,7 @@ func TestNode_Lifecycle_RegistersHeartbeatsWithdraws(t *testing.T) {
 	require.Equal(t, true, again["existing"], "the same incarnation keeps its generation")
 	require.EqualValues(t, generation, again["generation"])
 
-	beat := h.beat("n1", generation) // at once: it does not wait for the snapshot
+	beat := h.beat("n1", generation) // accepted before the snapshot has the node
 	require.Equal(t, http.StatusOK, beat.status, string(beat.body))
 	require.Equal(t, doc{"heartbeatIntervalMs": 5000.0, "cordoned": false}, beat.json(t))
 	h.seen("registered", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Generation == generation })
@@ -90,17 +90,17 @@ func TestNode_Lifecycle_RegistersHeartbeatsWithdraws(t *testing.T) {
 	}, n["load"])
 
 	wrong := h.call(http.MethodDelete, fmt.Sprintf("/v1/nodes/n1?generation=%d", generation+1), h.nodeToken(), nil)
-	require.Equal(t, http.StatusNotFound, wrong.status, "another generation")
+	require.Equal(t, http.StatusNotFound, wrong.status, "the node has another generation")
 	left := h.call(http.MethodDelete, fmt.Sprintf("/v1/nodes/n1?generation=%d", generation), h.nodeToken(), nil)
 	require.Equal(t, http.StatusNoContent, left.status, string(left.body))
-	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, "/v1/nodes/n1", h.operator(), nil).status, "it is dead already")
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, "/v1/nodes/n1", h.operator(), nil).status, "the node is already dead")
 	require.Equal(t, "dead", h.call(http.MethodGet, "/v1/nodes/n1", h.operator(), nil).json(t)["state"])
 
 	next := h.join("n1")
-	require.Greater(t, next, generation, "dead is final for a generation")
+	require.Greater(t, next, generation, "a dead generation is never reused")
 }
 
-// P10: heartbeats that must change nothing tell the node to register again.
+// P10: a heartbeat of an unknown, superseded or dead generation changes nothing, and its reply requests a registration.
 func TestHeartbeat_UnknownGeneration_MustRegisterAgain(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -110,7 +110,7 @@ func TestHeartbeat_UnknownGeneration_MustRegisterAgain(t *testing.T) {
 	dead := h.join("n2")
 	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/nodes/n2", h.nodeToken(), nil).status)
 	for name, a := range map[string]answer{
-		"stranger": h.beat("nobody", 1), "superseded": h.beat("n1", old), "to come": h.beat("n1", now+1), "dead": h.beat("n2", dead),
+		"unknown node": h.beat("unknown", 1), "superseded": h.beat("n1", old), "future": h.beat("n1", now+1), "dead": h.beat("n2", dead),
 	} {
 		require.Equal(t, http.StatusConflict, a.status, name)
 		require.Equal(t, berth.CodeConflict, a.problem.Code, name)
@@ -119,7 +119,7 @@ func TestHeartbeat_UnknownGeneration_MustRegisterAgain(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, h.beat("n1", now).status)
 	stale := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n1"))
-	require.Equal(t, http.StatusConflict, stale.status, "a process that was replaced")
+	require.Equal(t, http.StatusConflict, stale.status, "a process that was replaced cannot register")
 	require.Equal(t, "incarnation.startedAt", stale.problem.Field)
 }
 
@@ -145,47 +145,47 @@ func TestRegister_InvalidRequest_FieldNamed(t *testing.T) {
 		body  any
 		field string
 	}{
-		"empty":                   {``, ""},
-		"no JSON":                 {`{"nodeId"`, "body"},
-		"no object":               {`[]`, "body"},
-		"no id":                   {agent("n", without("nodeId")), "nodeId"},
-		"empty id":                {agent(""), "nodeId"},
-		"id of a path":            {agent("a/b"), "nodeId"},
-		"id of a colon":           {agent("a:b"), "nodeId"},
-		"long id":                 {agent(long), "nodeId"},
-		"unknown kind":            {agent("n", with("kind", "toaster")), "kind"},
-		"no kind":                 {agent("n", without("kind")), "kind"},
-		"kind of number":          {agent("n", with("kind", 1)), "kind"},
-		"no incarnation":          {agent("n", without("incarnation")), "incarnation"},
-		"incarnation of text":     {agent("n", with("incarnation", "x")), "incarnation"},
-		"no host":                 {agent("n", incarnation("host", "")), "incarnation.host"},
-		"host of two lines":       {agent("n", incarnation("host", "a\nb")), "incarnation.host"},
-		"pid 0":                   {agent("n", incarnation("pid", 0)), "incarnation.pid"},
-		"pid of text":             {agent("n", incarnation("pid", "7")), "incarnation.pid"},
-		"pid of a fraction":       {agent("n", incarnation("pid", 1.5)), "incarnation.pid"},
-		"start 0":                 {agent("n", incarnation("startedAt", 0)), "incarnation.startedAt"},
-		"start beyond numbers":    {agent("n", incarnation("startedAt", 1e17)), "incarnation.startedAt"},
-		"no slots":                {agent("n", with("maxConcurrentJobs", 0)), "maxConcurrentJobs"},
-		"negative slots":          {agent("n", with("maxConcurrentJobs", -1)), "maxConcurrentJobs"},
-		"too many slots":          {agent("n", with("maxConcurrentJobs", 100_001)), "maxConcurrentJobs"},
-		"slots of text":           {agent("n", with("maxConcurrentJobs", "4")), "maxConcurrentJobs"},
-		"wrong language":          {agent("n", with("capabilities", []string{"translate:en-xx"})), "capabilities"},
-		"wrong pair":              {agent("n", with("capabilities", []string{"translate:en"})), "capabilities"},
-		"capability of a blank":   {agent("n", with("capabilities", []string{"a b"})), "capabilities"},
-		"capability of two lines": {agent("n", with("capabilities", []string{"a\nb"})), "capabilities"},
-		"capability of a plus":    {agent("n", with("capabilities", []string{"a+b"})), "capabilities"},
-		"empty capability":        {agent("n", with("capabilities", []string{""})), "capabilities"},
-		"long capability":         {agent("n", with("capabilities", []string{long})), "capabilities"},
-		"too many capabilities":   {agent("n", with("capabilities", many(65))), "capabilities"},
-		"capability of number":    {agent("n", with("capabilities", []any{1})), "capabilities[0]"},
-		"wrong executor":          {agent("n", without("capabilities"), with("supportedExecutors", []string{"a b"})), "supportedExecutors"},
-		"too many executors":      {agent("n", without("capabilities"), with("supportedExecutors", many(65))), "supportedExecutors"},
-		"both":                    {agent("n", with("supportedExecutors", []string{"a"})), "supportedExecutors"},
-		"zone of two lines":       {agent("n", with("zone", "a\nb")), "zone"},
-		"zone with a separator":   {agent("n", with("zone", "a\x01b")), "zone"},
-		"long hostname":           {agent("n", with("hostname", long)), "hostname"},
-		"negative generation":     {agent("n", with("previousGeneration", -1)), "previousGeneration"},
-		"unknown field":           {agent("n", with("slots", 4)), "slots"},
+		"empty":                        {``, ""},
+		"no JSON":                      {`{"nodeId"`, "body"},
+		"no object":                    {`[]`, "body"},
+		"no id":                        {agent("n", without("nodeId")), "nodeId"},
+		"empty id":                     {agent(""), "nodeId"},
+		"id with a slash":              {agent("a/b"), "nodeId"},
+		"id with a colon":              {agent("a:b"), "nodeId"},
+		"long id":                      {agent(long), "nodeId"},
+		"unknown kind":                 {agent("n", with("kind", "toaster")), "kind"},
+		"no kind":                      {agent("n", without("kind")), "kind"},
+		"kind as number":               {agent("n", with("kind", 1)), "kind"},
+		"no incarnation":               {agent("n", without("incarnation")), "incarnation"},
+		"incarnation as text":          {agent("n", with("incarnation", "x")), "incarnation"},
+		"no host":                      {agent("n", incarnation("host", "")), "incarnation.host"},
+		"host with a line break":       {agent("n", incarnation("host", "a\nb")), "incarnation.host"},
+		"pid 0":                        {agent("n", incarnation("pid", 0)), "incarnation.pid"},
+		"pid as text":                  {agent("n", incarnation("pid", "7")), "incarnation.pid"},
+		"pid of a fraction":            {agent("n", incarnation("pid", 1.5)), "incarnation.pid"},
+		"start 0":                      {agent("n", incarnation("startedAt", 0)), "incarnation.startedAt"},
+		"start beyond numbers":         {agent("n", incarnation("startedAt", 1e17)), "incarnation.startedAt"},
+		"no slots":                     {agent("n", with("maxConcurrentJobs", 0)), "maxConcurrentJobs"},
+		"negative slots":               {agent("n", with("maxConcurrentJobs", -1)), "maxConcurrentJobs"},
+		"too many slots":               {agent("n", with("maxConcurrentJobs", 100_001)), "maxConcurrentJobs"},
+		"slots as text":                {agent("n", with("maxConcurrentJobs", "4")), "maxConcurrentJobs"},
+		"wrong language":               {agent("n", with("capabilities", []string{"translate:en-xx"})), "capabilities"},
+		"wrong pair":                   {agent("n", with("capabilities", []string{"translate:en"})), "capabilities"},
+		"capability of a blank":        {agent("n", with("capabilities", []string{"a b"})), "capabilities"},
+		"capability with a line break": {agent("n", with("capabilities", []string{"a\nb"})), "capabilities"},
+		"capability of a plus":         {agent("n", with("capabilities", []string{"a+b"})), "capabilities"},
+		"empty capability":             {agent("n", with("capabilities", []string{""})), "capabilities"},
+		"long capability":              {agent("n", with("capabilities", []string{long})), "capabilities"},
+		"too many capabilities":        {agent("n", with("capabilities", many(65))), "capabilities"},
+		"capability as number":         {agent("n", with("capabilities", []any{1})), "capabilities[0]"},
+		"wrong executor":               {agent("n", without("capabilities"), with("supportedExecutors", []string{"a b"})), "supportedExecutors"},
+		"too many executors":           {agent("n", without("capabilities"), with("supportedExecutors", many(65))), "supportedExecutors"},
+		"both":                         {agent("n", with("supportedExecutors", []string{"a"})), "supportedExecutors"},
+		"zone with a line break":       {agent("n", with("zone", "a\nb")), "zone"},
+		"zone with a separator":        {agent("n", with("zone", "a\x01b")), "zone"},
+		"long hostname":                {agent("n", with("hostname", long)), "hostname"},
+		"negative generation":          {agent("n", with("previousGeneration", -1)), "previousGeneration"},
+		"unknown field":                {agent("n", with("slots", 4)), "slots"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), tc.body)
@@ -197,7 +197,7 @@ func TestRegister_InvalidRequest_FieldNamed(t *testing.T) {
 	}
 	huge := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n", with("zone", strings.Repeat("a", 5<<20))))
 	require.Equal(t, http.StatusRequestEntityTooLarge, huge.status)
-	require.Empty(t, h.call(http.MethodGet, "/v1/nodes", h.operator(), nil).json(t)["nodes"], "nothing half done")
+	require.Empty(t, h.call(http.MethodGet, "/v1/nodes", h.operator(), nil).json(t)["nodes"], "no partial write")
 }
 
 func many(n int) []string {
@@ -218,11 +218,11 @@ func TestHeartbeat_InvalidRequest_FieldNamed(t *testing.T) {
 	}{
 		"no generation":      {without("generation"), "generation"},
 		"generation 0":       {with("generation", 0), "generation"},
-		"generation of text": {with("generation", "1"), "generation"},
+		"generation as text": {with("generation", "1"), "generation"},
 		"cpu over":           {with("cpuUsage", 100.5), "cpuUsage"},
 		"cpu under":          {with("cpuUsage", -1), "cpuUsage"},
 		"gpu over":           {with("gpuUsage", 101), "gpuUsage"},
-		"memory of text":     {with("memoryUsage", "1"), "memoryUsage"},
+		"memory as text":     {with("memoryUsage", "1"), "memoryUsage"},
 		"memory over":        {with("memoryUsage", 1e300), "memoryUsage"},
 		"negative jobs":      {with("currentJobs", -1), "currentJobs"},
 		"too many jobs":      {with("currentJobs", 1_000_001), "currentJobs"},
@@ -242,59 +242,59 @@ func TestHeartbeat_InvalidRequest_FieldNamed(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.beat("n1", g, without("cpuUsage"), without("memoryUsage"), without("currentJobs"), without("latencyMs")).status)
 }
 
-// S11: the operator's orders are kept apart from health, over registrations, and reach the node with its heartbeats.
+// S11: operator settings are separate from health, survive registrations, and are returned with heartbeats.
 func TestNodeSettings_CordonAndDrain_NodeExcluded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	g := h.join("n1")
-	order := func(what string, body any) answer {
+	set := func(what string, body any) answer {
 		return h.call(http.MethodPost, "/v1/nodes/n1/"+what, h.operator(), body)
 	}
 	for _, what := range []string{"cordon", "uncordon", "drain", "undrain"} {
-		require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/nodes/nobody/"+what, h.operator(), nil).status, what)
+		require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/nodes/unknown/"+what, h.operator(), nil).status, what)
 		require.Equal(t, http.StatusForbidden, h.call(http.MethodPost, "/v1/nodes/n1/"+what, h.nodeToken(), nil).status, what)
 	}
-	a := order("cordon", nil)
+	a := set("cordon", nil)
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	require.Equal(t, doc{"nodeId": "n1", "cordoned": true}, a.json(t))
-	for range 20 { // the answer is Redis's, not the snapshot's
+	for range 20 { // the response is read from Redis, not from the snapshot
 		require.Equal(t, doc{"heartbeatIntervalMs": 5000.0, "cordoned": true}, h.beat("n1", g).json(t))
-		order("uncordon", nil)
+		set("uncordon", nil)
 		require.Equal(t, doc{"heartbeatIntervalMs": 5000.0, "cordoned": false}, h.beat("n1", g).json(t))
-		order("cordon", nil)
+		set("cordon", nil)
 	}
 	require.Equal(t, true, h.beat("n1", g).json(t)["cordoned"])
 	g = h.join("n1", func(d doc) { d["incarnation"].(doc)["pid"] = 8 })
 	require.Equal(t, "cordoned", h.call(http.MethodGet, "/v1/nodes/n1", h.operator(), nil).json(t)["excluded"])
 
 	before := time.Now()
-	d := order("drain", nil).json(t)
+	d := set("drain", nil).json(t)
 	until, err := time.Parse(time.RFC3339Nano, d["drainUntil"].(string))
 	require.NoError(t, err)
 	require.WithinRange(t, until, before.Add(4*time.Minute), time.Now().Add(6*time.Minute))
 	require.Equal(t, true, d["cordoned"])
-	d = order("drain", doc{"withinMs": 3_600_000}).json(t)
+	d = set("drain", doc{"withinMs": 3_600_000}).json(t)
 	until, err = time.Parse(time.RFC3339Nano, d["drainUntil"].(string))
 	require.NoError(t, err)
 	require.WithinRange(t, until, before.Add(59*time.Minute), time.Now().Add(61*time.Minute))
 	require.Equal(t, d["drainUntil"], h.beat("n1", g).json(t)["drainUntil"])
 	h.seen("draining", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].DrainUntil.Equal(until) })
-	at := order("drain", doc{"withinMs": 0}).json(t)["drainUntil"].(string)
+	at := set("drain", doc{"withinMs": 0}).json(t)["drainUntil"].(string)
 	until, err = time.Parse(time.RFC3339Nano, at)
 	require.NoError(t, err)
-	require.WithinRange(t, until, before.Add(-time.Second), time.Now().Add(time.Second), "at once")
+	require.WithinRange(t, until, before.Add(-time.Second), time.Now().Add(time.Second), "the drain ends immediately")
 
-	require.Equal(t, doc{"nodeId": "n1", "cordoned": true}, order("undrain", nil).json(t))
-	require.Equal(t, doc{"nodeId": "n1", "cordoned": false}, order("uncordon", nil).json(t))
+	require.Equal(t, doc{"nodeId": "n1", "cordoned": true}, set("undrain", nil).json(t))
+	require.Equal(t, doc{"nodeId": "n1", "cordoned": false}, set("uncordon", nil).json(t))
 	for _, bad := range []any{-1, 86_400_001, "x"} {
-		a := order("drain", doc{"withinMs": bad})
+		a := set("drain", doc{"withinMs": bad})
 		require.Equal(t, http.StatusBadRequest, a.status)
 		require.Equal(t, "withinMs", a.problem.Field)
 	}
 	require.Equal(t, "nodeId", h.call(http.MethodPost, "/v1/nodes/a%20b/cordon", h.operator(), nil).problem.Field)
 }
 
-// L10: a service of a node is passed over for a time.
+// L10: a node is excluded for a service that is marked unavailable until the mark expires.
 func TestMarkUnavailable_Service_NodeExcludedUntilItExpires(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

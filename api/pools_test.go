@@ -17,7 +17,7 @@ import (
 	"berth/internal/ledger"
 )
 
-// L4, L8, L9: an operator defines a pool, looks at it, changes it and takes it back.
+// L4, L8, L9: an operator defines, reads, changes and deletes a pool.
 func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -38,7 +38,7 @@ func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 	require.Equal(t, want, a.json(t))
 	require.Equal(t, want, h.call(http.MethodGet, path, op, nil).json(t))
 	also := h.call(http.MethodGet, "/v1/pools/fast%2Fgpu%2Ben%3Aes", op, nil)
-	require.Equal(t, want, also.json(t), "however it is escaped")
+	require.Equal(t, want, also.json(t), "the id may be escaped differently")
 
 	_, _, err := h.scripts.SwitchStrategy(t.Context(), id, berth.SystemState{Load: 0.9}, berth.DefaultFleetConfig().Dynamic)
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 	require.ElementsMatch(t, []string{"load", "latencyMs"}, slices.Collect(maps.Keys(seen["switches"].([]any)[0].(doc)["by"].(doc))))
 
 	back := h.call(http.MethodPut, path, op, seen)
-	require.Equal(t, http.StatusOK, back.status, "what GET answered can be put: %s", back.body)
+	require.Equal(t, http.StatusOK, back.status, "the response of GET is a valid body: %s", back.body)
 	zone := h.call(http.MethodPut, path, op, doc{"capabilities": []string{"gpu"}, "zone": "z1", "kind": "translate"})
 	require.EqualValues(t, 1, zone.json(t)["members"])
 	h.seen("moved", func(s *fleet.Snapshot) bool { return s.Pools[id].Zone == "z1" && len(s.Nodes["n2"].Pools) == 2 })
@@ -69,13 +69,13 @@ func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, path, op, nil).status)
 	left, err := h.ledger.Settings(t.Context())
 	require.NoError(t, err)
-	require.Len(t, left, 1, "the orders for n2")
+	require.Len(t, left, 1, "the operator settings of n2")
 	require.Equal(t, ledger.SettingNode, left[0].Kind)
-	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/pools/gpu", op, nil).status, "a capability is a pool by itself")
-	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, "/v1/pools/gpu", op, nil).status, "that nobody defined")
+	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/pools/gpu", op, nil).status, "a capability is a pool without a definition")
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, "/v1/pools/gpu", op, nil).status, "a pool that was never defined cannot be deleted")
 }
 
-// A pool that matches nothing can be defined; the answer tells what is missing, and so does who asks it for a node.
+// A pool that matches no node can be defined. The response names the missing capabilities, as does a refused assignment.
 func TestAssign_PoolWithoutMatchingNode_MissingCapabilityNamed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -94,7 +94,7 @@ func TestAssign_PoolWithoutMatchingNode_MissingCapabilityNamed(t *testing.T) {
 		require.Contains(t, refused.problem.Detail, "no registered node has tpu")
 		require.Equal(t, "1", refused.header.Get("Retry-After"))
 	}
-	ask() // perhaps before the API's copy knows of the pool
+	ask() // possibly before the API's snapshot has the pool
 	h.seen("dream", func(s *fleet.Snapshot) bool { return len(s.Pools) == 1 })
 	ask()
 	h.join("n2", with("capabilities", []string{"translate:en-es", "tpu"}))
@@ -113,23 +113,23 @@ func TestPutPool_InvalidRequest_FieldNamed(t *testing.T) {
 		body  any
 		field string
 	}{
-		"a blank":             {"a%20b", doc{}, "poolId"},
-		"a wrong language":    {"translate:en-xx", doc{}, "poolId"},
-		"half a pair":         {"translate:en", doc{}, "poolId"},
-		"nothing between":     {"a%2B%2Bb", doc{}, "poolId"},
-		"too long":            {strings.Repeat("abcd+", 110) + "a", doc{}, "poolId"},
-		"another id":          {"fast", doc{"poolId": "slow"}, "poolId"},
-		"unknown kind":        {"fast", doc{"kind": "toaster"}, "kind"},
-		"unknown strategy":    {"fast", doc{"strategy": "random"}, "strategy"},
-		"strategy of number":  {"fast", doc{"strategy": 1}, "strategy"},
-		"wrong capability":    {"fast", doc{"capabilities": []string{"a b"}}, "capabilities"},
-		"capability language": {"fast", doc{"capabilities": []string{"translate:zz-en"}}, "capabilities"},
-		"long capability":     {"fast", doc{"capabilities": []string{long}}, "capabilities"},
-		"many capabilities":   {"fast", doc{"capabilities": many(65)}, "capabilities"},
-		"zone of two lines":   {"fast", doc{"zone": "a\nb"}, "zone"},
-		"unknown field":       {"fast", doc{"colour": "red"}, "colour"},
-		"no object":           {"fast", `[]`, "body"},
-		"empty":               {"fast", ``, ""},
+		"a blank":                {"a%20b", doc{}, "poolId"},
+		"a wrong language":       {"translate:en-xx", doc{}, "poolId"},
+		"half a pair":            {"translate:en", doc{}, "poolId"},
+		"nothing between":        {"a%2B%2Bb", doc{}, "poolId"},
+		"too long":               {strings.Repeat("abcd+", 110) + "a", doc{}, "poolId"},
+		"another id":             {"fast", doc{"poolId": "slow"}, "poolId"},
+		"unknown kind":           {"fast", doc{"kind": "toaster"}, "kind"},
+		"unknown strategy":       {"fast", doc{"strategy": "random"}, "strategy"},
+		"strategy as number":     {"fast", doc{"strategy": 1}, "strategy"},
+		"wrong capability":       {"fast", doc{"capabilities": []string{"a b"}}, "capabilities"},
+		"capability language":    {"fast", doc{"capabilities": []string{"translate:zz-en"}}, "capabilities"},
+		"long capability":        {"fast", doc{"capabilities": []string{long}}, "capabilities"},
+		"many capabilities":      {"fast", doc{"capabilities": many(65)}, "capabilities"},
+		"zone with a line break": {"fast", doc{"zone": "a\nb"}, "zone"},
+		"unknown field":          {"fast", doc{"colour": "red"}, "colour"},
+		"no object":              {"fast", `[]`, "body"},
+		"empty":                  {"fast", ``, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.call(http.MethodPut, "/v1/pools/"+tc.id, h.operator(), tc.body)
@@ -143,18 +143,18 @@ func TestPutPool_InvalidRequest_FieldNamed(t *testing.T) {
 	}
 	all, err := h.ledger.Settings(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, all, "nothing half done")
-	require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/pools/everybody", h.operator(), doc{}).status)
+	require.Empty(t, all, "no partial write")
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/pools/all", h.operator(), doc{}).status)
 }
 
-// cutOff keeps settings and does not reach Redis with them.
+// cutOff stores settings but fails when they are read to write them to Redis.
 type cutOff struct{ *ledger.Ledger }
 
 func (cutOff) Setting(context.Context, ledger.SettingKind, string) (ledger.Setting, error) {
 	return ledger.Setting{}, context.DeadlineExceeded
 }
 
-// P6: a change that was kept and did not reach Redis is told so, and is made up for.
+// P6: a change that was stored but not written to Redis is reported as such, and the next restore writes it.
 func TestSetting_RedisWriteFails_SavedAndRetryRequested(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(d *api.Deps) { d.Ledger = cutOff{d.Ledger.(*ledger.Ledger)} })

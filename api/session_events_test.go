@@ -15,8 +15,8 @@ import (
 	"berth/lua"
 )
 
-// said appends events of a turn of alice's session s1, as its workflow does; it counts them from first.
-func (h *harness) said(turn string, first int, events ...berth.SessionEvent) {
+// publishTurn appends events of a turn of alice's session s1, as its workflow does, numbered from first.
+func (h *harness) publishTurn(turn string, first int, events ...berth.SessionEvent) {
 	h.t.Helper()
 	data := make([]string, len(events))
 	for i, ev := range events {
@@ -30,14 +30,14 @@ func (h *harness) said(turn string, first int, events ...berth.SessionEvent) {
 	require.Equal(h.t, lua.StreamOK, res.Code)
 }
 
-// speak says a whole turn of n segments.
-func (h *harness) speak(turn string, n int) {
+// publishWholeTurn publishes a complete turn of n segments.
+func (h *harness) publishWholeTurn(turn string, n int) {
 	h.t.Helper()
 	events := []berth.SessionEvent{{Type: berth.EventTurn}}
 	for i := range n {
 		events = append(events, berth.SessionEvent{Type: berth.EventTranslation, Index: &i, Text: fmt.Sprint(turn, " ", i), NodeID: "n1"})
 	}
-	h.said(turn, 1, append(events, berth.SessionEvent{Type: berth.EventDone, Reason: berth.FinalizeManual, Jobs: n})...)
+	h.publishTurn(turn, 1, append(events, berth.SessionEvent{Type: berth.EventDone, Reason: berth.FinalizeManual, Jobs: n})...)
 }
 
 func (s *sse) take(n int) []message {
@@ -45,13 +45,13 @@ func (s *sse) take(n int) []message {
 	all := make([]message, 0, n)
 	for range n {
 		m, ok := s.next()
-		require.True(s.t, ok, "the stream was closed behind %v", names(all))
+		require.True(s.t, ok, "the stream was closed after %v", names(all))
 		all = append(all, m)
 	}
 	return all
 }
 
-func listening(t *testing.T, change ...func(*api.Deps)) *harness {
+func withStoredSession(t *testing.T, change ...func(*api.Deps)) *harness {
 	t.Helper()
 	h := newHarness(t, change...)
 	_, err := h.ledger.PutSession(t.Context(), berth.Session{ID: "s1", UserID: "alice", SrcLang: "en", TgtLang: "es"})
@@ -63,11 +63,11 @@ const s1Events = "/v1/sessions/s1/events"
 
 func TestSessionEvents_SeveralTurns_ShareOneStream(t *testing.T) { // A8, A10
 	t.Parallel()
-	h := listening(t)
+	h := withStoredSession(t)
 	early := h.open(s1Events, h.token("alice")) // before the first turn
 	require.Equal(t, http.StatusOK, early.res.StatusCode)
 	require.Equal(t, "text/event-stream; charset=utf-8", early.res.Header.Get("Content-Type"))
-	h.speak("t-a", 2)
+	h.publishWholeTurn("t-a", 2)
 	got := early.take(4)
 	require.Equal(t, []string{"turn", "translation", "translation", "done"}, names(got))
 	var ev berth.SessionEvent
@@ -78,41 +78,41 @@ func TestSessionEvents_SeveralTurns_ShareOneStream(t *testing.T) { // A8, A10
 
 	late := h.open(s1Events, h.token("alice"))
 	latest := h.open(s1Events+"?fromLatest=1", h.token("alice"))
-	h.said("t-b", 1, berth.SessionEvent{Type: berth.EventTurn, SpeakerID: "bob"})
-	h.speak("t-c", 1)
-	h.said("t-b", 2, berth.SessionEvent{Type: berth.EventTranslationFailed, Code: berth.CodeNodeFailed}, berth.SessionEvent{Type: berth.EventDone})
+	h.publishTurn("t-b", 1, berth.SessionEvent{Type: berth.EventTurn, SpeakerID: "bob"})
+	h.publishWholeTurn("t-c", 1)
+	h.publishTurn("t-b", 2, berth.SessionEvent{Type: berth.EventTranslationFailed, Code: berth.CodeNodeFailed}, berth.SessionEvent{Type: berth.EventDone})
 	whole := append(got, early.take(6)...)
 	require.Equal(t, []string{"turn", "turn", "translation", "done", "translation_failed", "done"}, names(whole[4:]))
 	require.Equal(t, whole, late.take(10))
-	require.Equal(t, whole[4:], latest.take(6), "done did not end it")
+	require.Equal(t, whole[4:], latest.take(6), "the done event does not close the stream")
 }
 
 func TestSessionEvents_Resume_LosesNothing(t *testing.T) { // T15
 	t.Parallel()
-	h := listening(t)
-	h.speak("t-a", 4)
-	h.speak("t-b", 4)
+	h := withStoredSession(t)
+	h.publishWholeTurn("t-a", 4)
+	h.publishWholeTurn("t-b", 4)
 	all := h.open(s1Events, h.token("alice")).take(12)
 	for i, m := range all[:11] {
 		require.Equal(t, all[i+1:], h.open(s1Events, h.token("alice"), "Last-Event-ID", m.id).take(11-i))
 		require.Equal(t, all[i+1:], h.open(s1Events+"?lastEventId="+m.id, h.token("alice")).take(11-i))
 	}
 	behind := h.open(s1Events, h.token("alice"), "Last-Event-ID", all[11].id)
-	h.speak("t-c", 0)
-	require.Equal(t, []string{"turn", "done"}, names(behind.take(2)), "it waits behind a done")
+	h.publishWholeTurn("t-c", 0)
+	require.Equal(t, []string{"turn", "done"}, names(behind.take(2)), "the stream stays open after done")
 	for _, id := range []string{"garbage", "end", "1-2-3"} {
 		a := h.do(h.request(http.MethodGet, s1Events, h.token("alice"), nil, "Last-Event-ID", id))
 		require.Equal(t, http.StatusBadRequest, a.status, id)
 		require.Equal(t, "Last-Event-ID", a.problem.Field)
 	}
 	future := h.open(s1Events, h.token("alice"), "Last-Event-ID", "99999999999999-1").take(3)
-	require.Equal(t, []string{"gap", "turn", "translation"}, names(future), "a future id gets all there is")
+	require.Equal(t, []string{"gap", "turn", "translation"}, names(future), "a future id receives all stored events")
 }
 
 func TestSessionEvents_HistoryTrimmedOrLost_SendGap(t *testing.T) { // T15, P5
 	t.Parallel()
-	h := listening(t)
-	h.speak("t-a", 8)
+	h := withStoredSession(t)
+	h.publishWholeTurn("t-a", 8)
 	s := h.open(s1Events, h.token("alice"))
 	first := s.take(10)[0]
 	ch := lua.SessionChannel("alice", "s1")
@@ -125,14 +125,14 @@ func TestSessionEvents_HistoryTrimmedOrLost_SendGap(t *testing.T) { // T15, P5
 	require.NotZero(t, gap.TS)
 
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
-	h.speak("t-b", 1)
+	h.publishWholeTurn("t-b", 1)
 	require.Equal(t, []string{"gap", "turn", "translation", "done"}, names(s.take(4)), "the same client continues")
 }
 
 func TestSessionEvents_StreamLost_ReturningClientGetsGapFirst(t *testing.T) { // T15, P5
 	t.Parallel()
-	h := listening(t)
-	h.speak("t-a", 2)
+	h := withStoredSession(t)
+	h.publishWholeTurn("t-a", 2)
 	last := h.open(s1Events, h.token("alice")).take(4)[3]
 	for _, id := range []string{last.id, "99999999999999-1"} {
 		require.NoError(t, h.client.FlushAll(t.Context()).Err())
@@ -144,17 +144,17 @@ func TestSessionEvents_StreamLost_ReturningClientGetsGapFirst(t *testing.T) { //
 		require.Equal(t, berth.SessionEvent{Type: berth.EventGap, SessionID: "s1", TS: ev.TS}, ev)
 		second := h.open(s1Events, h.token("alice"), "Last-Event-ID", id) // finds it empty
 		require.Equal(t, []string{"gap"}, names(second.take(1)))
-		h.speak("t-b", 1)
+		h.publishWholeTurn("t-b", 1)
 		for _, s := range []*sse{first, second, h.open(s1Events, h.token("alice"), "Last-Event-ID", gap.id)} {
-			require.Equal(t, []string{"turn", "translation", "done"}, names(s.take(3)), "one gap is enough")
+			require.Equal(t, []string{"turn", "translation", "done"}, names(s.take(3)), "only one gap is sent")
 		}
 	}
 }
 
 func TestSessionEvents_RedisRestarts_Continue(t *testing.T) { // L11
 	t.Parallel()
-	h := listening(t)
-	h.speak("t-a", 1)
+	h := withStoredSession(t)
+	h.publishWholeTurn("t-a", 1)
 	s := h.open(s1Events, h.token("alice"))
 	s.take(3)
 	h.redis.Kill()
@@ -162,27 +162,27 @@ func TestSessionEvents_RedisRestarts_Continue(t *testing.T) { // L11
 	require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
 	require.NotEmpty(t, a.header.Get("Retry-After"))
 	h.redis.Restart()
-	h.speak("t-b", 1)
+	h.publishWholeTurn("t-b", 1)
 	require.Equal(t, []string{"gap", "turn", "translation", "done"}, names(s.take(4)))
 	require.Equal(t, []string{"turn", "translation", "done"}, names(h.open(s1Events, h.token("alice")).take(3)))
 }
 
 func TestSessionEvents_NoEvents_SendHeartbeats(t *testing.T) {
 	t.Parallel()
-	h := listening(t)
+	h := withStoredSession(t)
 	s := h.open(s1Events, h.token("alice"))
 	received := make(chan []message, 1)
 	go func() { received <- s.take(2) }()
-	time.AfterFunc(5*100*time.Millisecond, func() { h.speak("t-a", 0) })
+	time.AfterFunc(5*100*time.Millisecond, func() { h.publishWholeTurn("t-a", 0) })
 	require.Equal(t, []string{"turn", "done"}, names(<-received))
 	require.GreaterOrEqual(t, s.comments, 2)
 }
 
 func TestTicket_Session_OpensItsEventsOnly(t *testing.T) { // X5
 	t.Parallel()
-	h := listening(t)
+	h := withStoredSession(t)
 	h.task("alice", "s1") // a task of the same name
-	h.speak("t-a", 1)
+	h.publishWholeTurn("t-a", 1)
 	a := h.call(http.MethodPost, "/v1/tickets", h.token("alice"), doc{"sessionId": "s1"})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	d := a.json(t)
@@ -198,7 +198,7 @@ func TestTicket_Session_OpensItsEventsOnly(t *testing.T) { // X5
 		require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, path+"?ticket="+ticket, "", nil).status, path)
 	}
 	task := url.QueryEscape(h.call(http.MethodPost, "/v1/tickets", h.token("alice"), doc{"taskId": "s1"}).json(t)["ticket"].(string))
-	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, s1Events+"?ticket="+task, "", nil).status, "a task's ticket")
+	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, s1Events+"?ticket="+task, "", nil).status, "the ticket of a task")
 
 	for name, c := range map[string]struct {
 		body   doc
@@ -229,10 +229,10 @@ func TestSubmit_ReservedService_IsRejected(t *testing.T) {
 
 func TestSessionEvents_Shutdown_End(t *testing.T) { // X7
 	t.Parallel()
-	h := listening(t, func(d *api.Deps) { d.Config.HeartbeatInterval = time.Minute })
-	h.speak("t-a", 0)
+	h := withStoredSession(t, func(d *api.Deps) { d.Config.HeartbeatInterval = time.Minute })
+	h.publishWholeTurn("t-a", 0)
 	s := h.open(s1Events, h.token("alice"))
 	s.take(2)
-	require.NoError(t, h.server.Shutdown(t.Context()), "an open stream does not hold it up")
+	require.NoError(t, h.server.Shutdown(t.Context()), "an open stream does not delay the shutdown")
 	require.Empty(t, s.rest())
 }

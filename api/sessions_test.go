@@ -13,7 +13,7 @@ import (
 	"berth/lua"
 )
 
-// node registers a translating node and waits until the API knows of it.
+// node registers a translating node and waits until the API's snapshot has it.
 func (h *harness) node(id string, capabilities ...string) berth.Node {
 	h.t.Helper()
 	r, err := h.scripts.RegisterNode(h.t.Context(), berth.NodeSpec{
@@ -25,7 +25,7 @@ func (h *harness) node(id string, capabilities ...string) berth.Node {
 	return h.fleet.Snapshot().Nodes[id]
 }
 
-// session makes a session, English to Spanish unless languages are given.
+// session creates a session, English to Spanish unless languages are given.
 func (h *harness) session(user, id string, languages ...string) answer {
 	h.t.Helper()
 	if len(languages) == 0 {
@@ -45,7 +45,7 @@ func TestPutSession_LanguagePair_GetsPool(t *testing.T) { // L5
 	require.Equal(t, "s1", d["sessionId"])
 	require.Equal(t, "alice", d["userId"])
 	require.Equal(t, "translate:en-es", d["preferredPool"])
-	require.Equal(t, "s1", d["routingKey"], "sessions without a tenant are spread one by one")
+	require.Equal(t, "s1", d["routingKey"], "without a tenant the session id is the routing key")
 	require.Equal(t, "/v1/sessions/s1/events", d["eventsUrl"])
 	require.NotEmpty(t, d["updatedAt"])
 	require.Equal(t, "EXISTS", h.session("alice", "s1").json(t)["decision"])
@@ -75,9 +75,9 @@ func TestPutSession_Tenant_GetsItsPool(t *testing.T) { // L5, L8
 	require.Equal(t, "acme", d["routingKey"])
 	require.Equal(t, "acme", d["tenantId"])
 	d = h.session("alice", "s2").json(t)
-	require.Equal(t, "translate:en-es", d["preferredPool"], "affinity is off: the first")
+	require.Equal(t, "translate:en-es", d["preferredPool"], "without affinity the first pool")
 	d = h.call(http.MethodPut, "/v1/sessions/s2", h.token("alice"), doc{"srcLang": "en", "tgtLang": "es", "tenantId": "acme"}).json(t)
-	require.Equal(t, "EXISTS", d["decision"], "a kept pool beats an override")
+	require.Equal(t, "EXISTS", d["decision"], "the current pool has precedence over the tenant's")
 	require.Equal(t, "acme", d["tenantId"])
 	require.Equal(t, "acme", h.call(http.MethodGet, "/v1/sessions/s2", h.token("alice"), nil).json(t)["tenantId"])
 }
@@ -139,7 +139,7 @@ func TestSessions_OtherUser_ReturnNotFound(t *testing.T) { // X5
 		require.NotContains(t, string(a.body), "alice")
 	}
 	require.Equal(t, "es", h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil).json(t)["tgtLang"])
-	// What Redis has forgotten is still hers.
+	// A session that Redis has lost still belongs to alice.
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
 	h.node("n1", "translate:en-es")
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("bob"), job("r1")).status)
@@ -187,7 +187,7 @@ func TestPutSession_InvalidBody_NamesField(t *testing.T) { // X6
 	require.Equal(t, []string{"translate:en-zh"}, a.problem.Missing, "it names the capability")
 	require.Contains(t, a.problem.Detail, "translate:en-zh")
 	require.Equal(t, "1", a.header.Get("Retry-After"))
-	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil).status, "nothing half done")
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil).status, "no partial write")
 }
 
 func TestSessions_RedisUnavailable_Return503(t *testing.T) { // L11
@@ -207,14 +207,14 @@ func TestSessions_RedisUnavailable_Return503(t *testing.T) { // L11
 		require.NotEmpty(t, a.header.Get("Retry-After"))
 	}
 	got := h.call(http.MethodGet, "/v1/sessions/s1", h.token("alice"), nil)
-	require.Equal(t, http.StatusOK, got.status, "reads are answered")
+	require.Equal(t, http.StatusOK, got.status, "reads need no Redis")
 	require.Equal(t, "es", got.json(t)["tgtLang"])
 	_, err := h.ledger.GetSession(t.Context(), "alice", "s2")
-	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "nothing half done")
+	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "no partial write")
 
 	h.redis.Restart()
 	waitFor(t, "the API to know", func() bool { return !h.fleet.Snapshot().Stale })
-	for _, early := range []answer{ // the node may serve it, and is not back yet
+	for _, early := range []answer{ // the node has not registered again yet
 		h.session("alice", "s2"),
 		h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), job("r1")),
 	} {
@@ -223,13 +223,13 @@ func TestSessions_RedisUnavailable_Return503(t *testing.T) { // L11
 		require.NotEmpty(t, early.header.Get("Retry-After"))
 	}
 	h.unguarded()
-	require.Equal(t, berth.CodeNoNode, h.session("alice", "s2").problem.Code, "no node registered again in time")
+	require.Equal(t, berth.CodeNoNode, h.session("alice", "s2").problem.Code, "no node registered again during the grace period")
 	h.node("n1", "translate:en-es")
 	a := h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), job("r1"))
-	require.Equal(t, http.StatusOK, a.status, "the session is decided again from its row: %s", a.body)
+	require.Equal(t, http.StatusOK, a.status, "the session is restored from the database: %s", a.body)
 }
 
-// unguarded ends the grace that follows a loss of data, so that a test need not wait for its end.
+// unguarded ends the grace period after a loss of data, so that a test need not wait for it.
 func (h *harness) unguarded() {
 	h.t.Helper()
 	_, err := h.scripts.CheckGuard(h.t.Context())

@@ -10,7 +10,7 @@ import (
 	"berth"
 )
 
-// dispatched reads a stream as the standard says and counts what a browser would dispatch.
+// dispatched parses a stream according to the HTML standard and returns the events that a browser would dispatch.
 func dispatched(body string) (events []string, ids []string) {
 	body = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(body)
 	name, data := "", false
@@ -33,7 +33,7 @@ func dispatched(body string) (events []string, ids []string) {
 	return events, ids
 }
 
-// Whatever the bytes, one event goes in and one event comes out (P17).
+// For any bytes, a written event is parsed as exactly one event (P17).
 func FuzzEventWriter(f *testing.F) {
 	f.Add("1-1", `{"text":"a"}`)
 	f.Add("1-1", "a\n\nevent: done\ndata: {}\n\n")
@@ -64,7 +64,7 @@ func FuzzVariable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var v Variable
 		if err := v.UnmarshalJSON(b); err == nil && v.Text != "" && v.AssetID != "" {
-			t.Fatalf("%q is both", b)
+			t.Fatalf("%q is matched by both", b)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func variable(key string, v any) func(doc) {
 	return func(d doc) { d["variables"].(doc)[key] = v }
 }
 
-func TestSubmitAnswersAtOnce(t *testing.T) {
+func TestSubmitTask_ValidRequest_AcceptedWithLinks(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(), "X-Request-Id", "req-1",
@@ -52,7 +52,7 @@ func TestSubmitAnswersAtOnce(t *testing.T) {
 	require.Equal(t, berth.AssetText, text.Kind)
 }
 
-func TestSubmitOfAnImageStartsAtOCR(t *testing.T) {
+func TestSubmitTask_Image_StartsAtOCR(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
@@ -64,7 +64,7 @@ func TestSubmitOfAnImageStartsAtOCR(t *testing.T) {
 	require.EqualValues(t, 20000, a.json(t)["pollAfterMs"])
 }
 
-func TestSubmitNamesTheWrongField(t *testing.T) {
+func TestSubmitTask_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
@@ -74,41 +74,41 @@ func TestSubmitNamesTheWrongField(t *testing.T) {
 		status int
 		field  string
 	}{
-		"no JSON":             {`{"serviceId"`, 400, "body"},
-		"no object":           {`[]`, 400, "body"},
-		"empty":               {``, 400, ""},
-		"unknown template":    {match(with("template", "poem")), 400, "template"},
-		"the inner template":  {match(with("template", "job_vision")), 400, "template"},
-		"no template":         {match(without("template")), 400, "template"},
-		"template of number":  {match(with("template", 5)), 400, "template"},
-		"bad locale":          {match(with("locale", "fr")), 400, "locale"},
-		"no service":          {match(without("serviceId")), 400, "serviceId"},
-		"service of slashes":  {match(with("serviceId", "a/b")), 400, "serviceId"},
-		"service too long":    {match(with("serviceId", strings.Repeat("a", 129))), 400, "serviceId"},
-		"bad task id":         {match(with("taskId", "a b")), 400, "taskId"},
-		"task id of dots":     {match(with("taskId", "..")), 400, "taskId"},
-		"task id of newlines": {match(with("taskId", "a\n")), 400, "taskId"},
-		"unknown field":       {match(with("tasks", 1)), 400, "tasks"},
-		"no variables":        {match(without("variables")), 400, "variables"},
-		"variables null":      {match(with("variables", nil)), 400, "variables"},
-		"variables empty":     {match(with("variables", doc{})), 400, "variables.resume"},
-		"missing variable":    {match(func(d doc) { d["variables"] = doc{"jobText": "x"} }), 400, "variables.resume"},
-		"unknown variable":    {match(variable("shoe", "x")), 400, "variables.shoe"},
-		"empty text":          {match(variable("resume", "  ")), 400, "variables.resume"},
-		"text with NUL":       {match(variable("resume", "a\x00b")), 400, "variables.resume"},
-		"number":              {match(variable("resume", 5)), 400, "variables.resume"},
-		"null":                {match(variable("resume", nil)), 400, "variables.resume"},
-		"list":                {match(variable("resume", []string{"a"})), 400, "variables.resume"},
-		"asset id of number":  {match(variable("resume", doc{"assetId": 5})), 400, "variables.resume"},
-		"empty asset id":      {match(variable("resume", doc{"assetId": ""})), 400, "variables.resume"},
-		"more than an asset":  {match(variable("resume", doc{"assetId": "a_1", "x": 1})), 400, "variables.resume"},
-		"no such asset":       {match(variable("resume", doc{"assetId": "a_1"})), 400, "variables.resume.assetId"},
-		"foreign asset":       {match(variable("resume", doc{"assetId": foreign})), 400, "variables.resume.assetId"},
-		"odd asset id":        {match(variable("resume", doc{"assetId": "../x"})), 400, "variables.resume.assetId"},
-		"image for a text":    {match(variable("resume", doc{"assetId": image})), 400, "variables.resume.assetId"},
-		"text for an image":   {match(without("variables"), with("variables", doc{"resume": "a", "jobImage": "b"})), 400, "variables.jobImage"},
-		"text too long":       {match(variable("resume", strings.Repeat("a", 200_001))), 413, "variables.resume"},
-		"body too large":      {match(variable("resume", strings.Repeat("a", 5<<20))), 413, ""},
+		"no JSON":                    {`{"serviceId"`, 400, "body"},
+		"not an object":              {`[]`, 400, "body"},
+		"empty":                      {``, 400, ""},
+		"unknown template":           {match(with("template", "poem")), 400, "template"},
+		"the inner template":         {match(with("template", "job_vision")), 400, "template"},
+		"no template":                {match(without("template")), 400, "template"},
+		"template as number":         {match(with("template", 5)), 400, "template"},
+		"bad locale":                 {match(with("locale", "fr")), 400, "locale"},
+		"no service":                 {match(without("serviceId")), 400, "serviceId"},
+		"service with a slash":       {match(with("serviceId", "a/b")), 400, "serviceId"},
+		"service too long":           {match(with("serviceId", strings.Repeat("a", 129))), 400, "serviceId"},
+		"bad task id":                {match(with("taskId", "a b")), 400, "taskId"},
+		"task id of dots":            {match(with("taskId", "..")), 400, "taskId"},
+		"task id with a newline":     {match(with("taskId", "a\n")), 400, "taskId"},
+		"unknown field":              {match(with("tasks", 1)), 400, "tasks"},
+		"no variables":               {match(without("variables")), 400, "variables"},
+		"variables null":             {match(with("variables", nil)), 400, "variables"},
+		"variables empty":            {match(with("variables", doc{})), 400, "variables.resume"},
+		"missing variable":           {match(func(d doc) { d["variables"] = doc{"jobText": "x"} }), 400, "variables.resume"},
+		"unknown variable":           {match(variable("shoe", "x")), 400, "variables.shoe"},
+		"empty text":                 {match(variable("resume", "  ")), 400, "variables.resume"},
+		"text with NUL":              {match(variable("resume", "a\x00b")), 400, "variables.resume"},
+		"number":                     {match(variable("resume", 5)), 400, "variables.resume"},
+		"null":                       {match(variable("resume", nil)), 400, "variables.resume"},
+		"list":                       {match(variable("resume", []string{"a"})), 400, "variables.resume"},
+		"asset id as number":         {match(variable("resume", doc{"assetId": 5})), 400, "variables.resume"},
+		"empty asset id":             {match(variable("resume", doc{"assetId": ""})), 400, "variables.resume"},
+		"field besides the asset id": {match(variable("resume", doc{"assetId": "a_1", "x": 1})), 400, "variables.resume"},
+		"no such asset":              {match(variable("resume", doc{"assetId": "a_1"})), 400, "variables.resume.assetId"},
+		"foreign asset":              {match(variable("resume", doc{"assetId": foreign})), 400, "variables.resume.assetId"},
+		"odd asset id":               {match(variable("resume", doc{"assetId": "../x"})), 400, "variables.resume.assetId"},
+		"image for a text":           {match(variable("resume", doc{"assetId": image})), 400, "variables.resume.assetId"},
+		"text for an image":          {match(without("variables"), with("variables", doc{"resume": "a", "jobImage": "b"})), 400, "variables.jobImage"},
+		"text too long":              {match(variable("resume", strings.Repeat("a", 200_001))), 413, "variables.resume"},
+		"body too large":             {match(variable("resume", strings.Repeat("a", 5<<20))), 413, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), tc.body)
@@ -118,13 +118,13 @@ func TestSubmitNamesTheWrongField(t *testing.T) {
 			require.Equal(t, tc.status, a.problem.Status)
 		})
 	}
-	require.Zero(t, h.starter.submits.Load(), "nothing half done")
+	require.Zero(t, h.starter.submits.Load(), "no partial write")
 	list, _, err := h.ledger.ListTasks(t.Context(), "alice", "", 10)
 	require.NoError(t, err)
 	require.Empty(t, list)
 }
 
-func TestSubmitOfOtherMediaTypes(t *testing.T) {
+func TestSubmitTask_OtherMediaType_Rejected(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(), "Content-Type", "application/xml")
@@ -132,7 +132,7 @@ func TestSubmitOfOtherMediaTypes(t *testing.T) {
 	require.Equal(t, berth.CodeUnsupportedMedia, a.problem.Code)
 }
 
-func TestReplay(t *testing.T) {
+func TestSubmitTask_SameTaskID_Replayed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	alice, bob := h.token("alice"), h.token("bob")
@@ -164,7 +164,7 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, berth.CodeConflict, failed.problem.Code)
 }
 
-func TestIdempotencyKey(t *testing.T) {
+func TestSubmitTask_SameIdempotencyKey_Replayed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	submit := func(user string, body doc) answer {
@@ -182,7 +182,7 @@ func TestIdempotencyKey(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, submit("alice", match(with("locale", "zh"))).status)
 
 	other := submit("bob", match())
-	require.Equal(t, http.StatusAccepted, other.status, "keys of users are apart")
+	require.Equal(t, http.StatusAccepted, other.status, "keys of different users are independent")
 	require.NotEqual(t, id, other.json(t)["taskId"])
 
 	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{
@@ -195,7 +195,7 @@ func TestIdempotencyKey(t *testing.T) {
 	require.Equal(t, http.StatusOK, submit("alice", match()).status)
 }
 
-func TestManyIdenticalSubmissionsAreOneTask(t *testing.T) {
+func TestSubmitTask_ConcurrentSameKey_OneTask(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	const n = 20
@@ -219,7 +219,7 @@ func TestManyIdenticalSubmissionsAreOneTask(t *testing.T) {
 	require.Len(t, ids, 1)
 }
 
-func TestSubmitWithoutWhatItNeeds(t *testing.T) {
+func TestSubmitTask_DependencyUnavailable_RetryRequested(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, h *harness, a answer) {
 		t.Helper()
@@ -244,7 +244,7 @@ func TestSubmitWithoutWhatItNeeds(t *testing.T) {
 		h := newHarness(t)
 		h.redis.Kill()
 		check(t, h, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match()))
-		require.Zero(t, h.starter.submits.Load(), "nothing half done")
+		require.Zero(t, h.starter.submits.Load(), "no partial write")
 		h.redis.Restart()
 		require.Equal(t, http.StatusAccepted, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match()).status)
 	})
@@ -259,7 +259,7 @@ func TestSubmitWithoutWhatItNeeds(t *testing.T) {
 	})
 }
 
-func TestGetTask(t *testing.T) {
+func TestGetTask_EachStatus_ResultOrError(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	task := h.task("alice", "t1")
@@ -289,18 +289,18 @@ func TestGetTask(t *testing.T) {
 
 	h.task("alice", "t3")
 	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{
-		TaskID: "t3", Status: berth.TaskFailed, Code: berth.CodeProviderKey, Message: "the provider refused our key",
+		TaskID: "t3", Status: berth.TaskFailed, Code: berth.CodeProviderKey, Message: "the provider refused the API key",
 	})
 	require.NoError(t, err)
 	d = h.call(http.MethodGet, "/v1/tasks/t3", h.token("alice"), nil).json(t)
-	require.Equal(t, map[string]any{"code": "provider_key", "message": "the provider refused our key"}, d["error"])
+	require.Equal(t, map[string]any{"code": "provider_key", "message": "the provider refused the API key"}, d["error"])
 
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/tasks/t1", h.token("bob"), nil).status)
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/tasks/nope", h.token("alice"), nil).status)
 	require.Equal(t, http.StatusBadRequest, h.call(http.MethodGet, "/v1/tasks/a%0Ab", h.token("alice"), nil).status)
 }
 
-func TestPollIntervalShortensAsTheEndNears(t *testing.T) {
+func TestGetTask_LaterStep_ShorterPollInterval(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	ocr := berth.Step{Name: berth.StepOCR, Mode: berth.ModeVision, Queue: "q_paid_vision", Model: "v"}
@@ -326,7 +326,7 @@ func TestPollIntervalShortensAsTheEndNears(t *testing.T) {
 	require.Equal(t, []any{20000.0, 10000.0, 5000.0, 3000.0}, got)
 }
 
-func TestListTasks(t *testing.T) {
+func TestListTasks_SeveralPages_OwnTasksOnly(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for _, id := range []string{"t1", "t2", "t3"} {
@@ -360,7 +360,7 @@ func TestListTasks(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
+func TestCancelTask_OpenThenEnded_AcceptedThenConflict(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	task := h.task("alice", "t1")

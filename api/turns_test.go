@@ -12,7 +12,7 @@ import (
 	"berth/api"
 )
 
-// job is a good request for a job of a new turn.
+// job returns a valid request for a job of a new turn.
 func job(requestID string, change ...func(doc)) doc {
 	d := doc{"requestId": requestID, "segment": doc{"index": 0, "text": "Good morning."}}
 	for _, c := range change {
@@ -23,8 +23,8 @@ func job(requestID string, change ...func(doc)) doc {
 
 func segment(key string, v any) func(doc) { return func(d doc) { d["segment"].(doc)[key] = v } }
 
-// talking is a harness with a node for English to Spanish and alice's session s1.
-func talking(t *testing.T, change ...func(*api.Deps)) *harness {
+// withSession returns a harness with a node for English to Spanish and alice's session s1.
+func withSession(t *testing.T, change ...func(*api.Deps)) *harness {
 	t.Helper()
 	h := newHarness(t, change...)
 	h.node("n1", "translate:en-es")
@@ -41,7 +41,7 @@ func (h *harness) job(body doc) answer {
 
 func TestDispatchJob_Turn_FollowsAffinity(t *testing.T) { // A1, A3, A7
 	t.Parallel()
-	h := talking(t)
+	h := withSession(t)
 	a := h.job(job("r1", with("speakerId", "Ana María")))
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	d := a.json(t)
@@ -82,17 +82,17 @@ func TestDispatchJob_Turn_FollowsAffinity(t *testing.T) { // A1, A3, A7
 
 func TestDispatchJob_SameRequest_IsOneJob(t *testing.T) { // L6, P6
 	t.Parallel()
-	h := talking(t)
+	h := withSession(t)
 	first := h.job(job("r1")).json(t)
 	again := h.job(job("r1"))
 	require.Equal(t, http.StatusOK, again.status)
 	first["replay"] = true
 	require.Equal(t, first, again.json(t))
-	require.Equal(t, first, h.job(job("r1", with("turnId", first["turnId"]))).json(t), "the turn that it has begun is named now")
+	require.Equal(t, first, h.job(job("r1", with("turnId", first["turnId"]))).json(t), "a retry may name the turn that the first request began")
 
 	asset := h.upload("alice", "said.txt", []byte("Good morning.")).json(t)["assetId"]
 	uploaded := job("r1", with("segment", doc{"index": 0, "assetId": asset}))
-	require.Equal(t, first, h.job(uploaded).json(t), "the same words")
+	require.Equal(t, first, h.job(uploaded).json(t), "the same text, uploaded")
 
 	for name, body := range map[string]doc{
 		"other words":   job("r1", segment("text", "Good evening.")),
@@ -111,7 +111,7 @@ func TestDispatchJob_SameRequest_IsOneJob(t *testing.T) { // L6, P6
 
 func TestDispatchJob_ConcurrentRetries_AreOneJob(t *testing.T) { // P7
 	t.Parallel()
-	h := talking(t)
+	h := withSession(t)
 	const n = 20
 	token := h.token("alice")
 	answers := make(chan answer, n)
@@ -132,7 +132,7 @@ func TestDispatchJob_ConcurrentRetries_AreOneJob(t *testing.T) { // P7
 
 func TestDispatchJob_InvalidBody_NamesField(t *testing.T) { // X6
 	t.Parallel()
-	h := talking(t)
+	h := withSession(t)
 	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
 	foreign := h.upload("bob", "said.txt", []byte("Hello.")).json(t)["assetId"]
 	large := h.upload("alice", "large.txt", []byte(strings.Repeat("word ", berth.MaxSegmentBytes/5+1))).json(t)["assetId"]
@@ -142,51 +142,51 @@ func TestDispatchJob_InvalidBody_NamesField(t *testing.T) { // X6
 		status int
 		field  string
 	}{
-		"no JSON":             {`{`, 400, "body"},
-		"empty":               {``, 400, ""},
-		"no request id":       {job("r1", without("requestId")), 400, "requestId"},
-		"empty request id":    {job(""), 400, "requestId"},
-		"odd request id":      {job("r 1"), 400, "requestId"},
-		"request id of ours":  {job("r~1"), 400, "requestId"},
-		"odd turn id":         {job("r1", with("turnId", "t/1")), 400, "turnId"},
-		"long speaker":        {job("r1", with("speakerId", strings.Repeat("x", 129))), 400, "speakerId"},
-		"speaker of lines":    {job("r1", with("speakerId", "a\nb")), 400, "speakerId"},
-		"no segment":          {job("r1", without("segment")), 400, "segment"},
-		"no index":            {job("r1", with("segment", doc{"text": "x"})), 400, "segment.index"},
-		"negative index":      {job("r1", segment("index", -1)), 400, "segment.index"},
-		"index too high":      {job("r1", segment("index", 1000)), 400, "segment.index"},
-		"index of text":       {job("r1", segment("index", "0")), 400, "segment.index"},
-		"half an index":       {job("r1", segment("index", 0.5)), 400, "segment.index"},
-		"no text":             {job("r1", with("segment", doc{"index": 0})), 400, "segment.text"},
-		"blank text":          {job("r1", segment("text", " \n")), 400, "segment.text"},
-		"text with NUL":       {job("r1", segment("text", "a\x00b")), 400, "segment.text"},
-		"text too long":       {job("r1", segment("text", strings.Repeat("x", berth.MaxSegmentBytes+1))), 413, "segment.text"},
-		"text and asset":      {job("r1", segment("assetId", "a_1")), 400, "segment"},
-		"no such asset":       {job("r1", asset("a_1")), 400, "segment.assetId"},
-		"odd asset id":        {job("r1", asset("../x")), 400, "segment.assetId"},
-		"foreign asset":       {job("r1", asset(foreign)), 400, "segment.assetId"},
-		"an image":            {job("r1", asset(image)), 415, "segment.assetId"},
-		"a text too long":     {job("r1", asset(large)), 413, "segment.assetId"},
-		"unknown finalize":    {job("r1", with("finalize", "never")), 400, "finalize"},
-		"finalize of boolean": {job("r1", with("finalize", true)), 400, "finalize"},
-		"unknown field":       {job("r1", with("isManualFinalize", true)), 400, "isManualFinalize"},
+		"no JSON":                   {`{`, 400, "body"},
+		"empty":                     {``, 400, ""},
+		"no request id":             {job("r1", without("requestId")), 400, "requestId"},
+		"empty request id":          {job(""), 400, "requestId"},
+		"odd request id":            {job("r 1"), 400, "requestId"},
+		"reserved request id":       {job("r~1"), 400, "requestId"},
+		"odd turn id":               {job("r1", with("turnId", "t/1")), 400, "turnId"},
+		"long speaker":              {job("r1", with("speakerId", strings.Repeat("x", 129))), 400, "speakerId"},
+		"speaker with a line break": {job("r1", with("speakerId", "a\nb")), 400, "speakerId"},
+		"no segment":                {job("r1", without("segment")), 400, "segment"},
+		"no index":                  {job("r1", with("segment", doc{"text": "x"})), 400, "segment.index"},
+		"negative index":            {job("r1", segment("index", -1)), 400, "segment.index"},
+		"index too high":            {job("r1", segment("index", 1000)), 400, "segment.index"},
+		"index as text":             {job("r1", segment("index", "0")), 400, "segment.index"},
+		"half an index":             {job("r1", segment("index", 0.5)), 400, "segment.index"},
+		"no text":                   {job("r1", with("segment", doc{"index": 0})), 400, "segment.text"},
+		"blank text":                {job("r1", segment("text", " \n")), 400, "segment.text"},
+		"text with NUL":             {job("r1", segment("text", "a\x00b")), 400, "segment.text"},
+		"text too long":             {job("r1", segment("text", strings.Repeat("x", berth.MaxSegmentBytes+1))), 413, "segment.text"},
+		"text and asset":            {job("r1", segment("assetId", "a_1")), 400, "segment"},
+		"no such asset":             {job("r1", asset("a_1")), 400, "segment.assetId"},
+		"odd asset id":              {job("r1", asset("../x")), 400, "segment.assetId"},
+		"foreign asset":             {job("r1", asset(foreign)), 400, "segment.assetId"},
+		"an image":                  {job("r1", asset(image)), 415, "segment.assetId"},
+		"a text too long":           {job("r1", asset(large)), 413, "segment.assetId"},
+		"unknown finalize":          {job("r1", with("finalize", "never")), 400, "finalize"},
+		"finalize as boolean":       {job("r1", with("finalize", true)), 400, "finalize"},
+		"unknown field":             {job("r1", with("isManualFinalize", true)), 400, "isManualFinalize"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), c.body)
 			require.Equal(t, c.status, a.status, string(a.body))
 			require.Equal(t, c.field, a.problem.Field, string(a.body))
 			require.NotEmpty(t, a.problem.Detail)
-			require.NotContains(t, a.problem.Detail, `", `, "nothing is listed as a choice")
+			require.NotContains(t, a.problem.Detail, `", `, "the message does not list other fields")
 		})
 	}
 	b, unlock := h.starter.open()
 	defer unlock()
-	require.Zero(t, b.dispatches, "nothing half done")
+	require.Zero(t, b.dispatches, "no partial write")
 }
 
 func TestDispatchJob_NoNode_StatesReasons(t *testing.T) { // L9, S4
 	t.Parallel()
-	h := talking(t)
+	h := withSession(t)
 	for i := range 4 {
 		require.Equal(t, http.StatusOK, h.job(job(fmt.Sprint("r", i))).status)
 	}
@@ -217,7 +217,7 @@ func TestDispatchJob_PoolNoLongerServes_ChoosesAnother(t *testing.T) { // L5
 
 func TestDispatchJob_RedisLostSession_IsRestored(t *testing.T) { // L12
 	t.Parallel()
-	h := talking(t)
+	h := withSession(t)
 	turn := h.job(job("r1")).json(t)["turnId"]
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
 	h.node("n1", "translate:en-es")
@@ -231,7 +231,7 @@ func TestDispatchJob_RedisLostSession_IsRestored(t *testing.T) { // L12
 
 func TestFinalizeTurn_OpenTurn_Ends(t *testing.T) { // A1
 	t.Parallel()
-	h := talking(t)
+	h := withSession(t)
 	turn, _ := h.job(job("r1")).json(t)["turnId"].(string)
 	path := "/v1/turns/" + turn + "/finalize"
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, path, h.token("bob"), nil).status)
@@ -257,10 +257,10 @@ func TestFinalizeTurn_OpenTurn_Ends(t *testing.T) { // A1
 
 func TestTurns_TemporalUnavailable_Return503(t *testing.T) { // L11
 	t.Parallel()
-	h := talking(t)
+	h := withSession(t)
 	turn, _ := h.job(job("r1")).json(t)["turnId"].(string)
 	b, unlock := h.starter.open()
-	b.away = errDown
+	b.failure = errDown
 	unlock()
 	for _, a := range []answer{
 		h.job(job("r2")),
