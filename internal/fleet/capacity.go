@@ -61,8 +61,8 @@ func (s *Sweeper) wake() {
 	}
 }
 
-// isKnownUnit reports whether a node is a media unit of the snapshot. The capacity of one that has just registered is reported
-// by its link, after that knows which conferences the unit runs.
+// isKnownUnit reports whether a node is a media unit of the snapshot. The capacity of a unit that has just registered is
+// reported by its link, as soon as the link knows which conferences the unit runs.
 func (s *Sweeper) isKnownUnit(id string) bool {
 	n := s.fleet.Snapshot().Nodes[id]
 	return n.Kind == berth.NodeMedia && n.State != berth.NodeDead

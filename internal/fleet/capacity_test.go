@@ -16,8 +16,8 @@ import (
 	"berth/lua"
 )
 
-// seldom starts a sweeper that sweeps once, and then not during a test; it returns when that has subscribed to the hints.
-func seldom(t *testing.T, f *fleet.Fleet, s *lua.Scripts, server *testredis.Server, opt fleet.SweeperOptions) {
+// sweepOnce starts a sweeper that sweeps once during the test, and returns after it has subscribed to the hints.
+func sweepOnce(t *testing.T, f *fleet.Fleet, s *lua.Scripts, server *testredis.Server, opt fleet.SweeperOptions) {
 	t.Helper()
 	rdb := server.Client()
 	listeners := func() int64 {
@@ -31,7 +31,7 @@ func seldom(t *testing.T, f *fleet.Fleet, s *lua.Scripts, server *testredis.Serv
 	var running sync.WaitGroup
 	running.Go(func() { _ = fleet.NewSweeper(f, opt).Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	require.Eventually(t, func() bool { return listeners() == before+1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return listeners() == before+1 }, waitLimit, time.Millisecond)
 }
 
 // await returns the next value of a channel.
@@ -39,7 +39,7 @@ func await[T any](t *testing.T, from <-chan T, what string) (v T) {
 	t.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.FailNow(t, "waited too long", what)
 	}
 	return v
@@ -52,7 +52,7 @@ func TestSweeper_NodeRegistersOrWithdraws_NoticeDeliveredOnceImmediately(t *test
 	require.NoError(t, waitReady(t, f))
 	notices := make(chan berth.NodeNotice, 100)
 	for range 3 {
-		seldom(t, f, s, server, fleet.SweeperOptions{OnNotice: func(_ context.Context, n berth.NodeNotice) error {
+		sweepOnce(t, f, s, server, fleet.SweeperOptions{OnNotice: func(_ context.Context, n berth.NodeNotice) error {
 			notices <- n
 			return nil
 		}})
@@ -67,10 +67,11 @@ func TestSweeper_NodeRegistersOrWithdraws_NoticeDeliveredOnceImmediately(t *test
 		require.Equal(t, berth.DepartureWithdrawn, n.Reason)
 		require.Equal(t, r.Generation, n.Generation)
 	}
-	require.Empty(t, notices, "each by one")
+	require.Empty(t, notices, "each notice is delivered by one process")
 }
 
-// C2: every event that gives a unit a free slot is delivered immediately. The link of a unit that has registered reports its capacity (C15).
+// C2: every event that gives a unit a free slot is delivered immediately. The link of a unit that has registered reports its
+// capacity (C15).
 func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 	t.Parallel()
 	unit := func(slots int) berth.NodeSpec {
@@ -98,9 +99,9 @@ func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 		require.Equal(t, lua.NodeSlotHeld, code)
 	}
 	for name, c := range map[string]struct {
-		// lose leaves the unit of one slot without room, gain gives it some.
+		// lose takes the unit's only slot out of use, gain makes it free.
 		lose, gain func(t *testing.T, s *lua.Scripts, generation int64)
-		passed     berth.ExcludeReason
+		excluded   berth.ExcludeReason
 	}{
 		"uncordoned": {
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Hold{Cordoned: true}) },
@@ -140,15 +141,15 @@ func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 		"service available again": {
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); mark(t, s, time.Hour) },
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); mark(t, s, 0) },
-			"", // only work that needs the service excludes it
+			"", // excluded only for work that needs the service
 		},
 		"no longer suspect": {
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); sweepUntil(t, s, 0) },
 			func(t *testing.T, s *lua.Scripts, g int64) {
 				t.Helper()
-				said, err := s.HeartbeatNode(t.Context(), "u1", g, berth.NodeLoad{}, 0.5)
+				reply, err := s.HeartbeatNode(t.Context(), "u1", g, berth.NodeLoad{}, 0.5)
 				require.NoError(t, err)
-				require.Equal(t, lua.NodeOK, said.Code)
+				require.Equal(t, lua.NodeOK, reply.Code)
 			},
 			berth.ExcludeSuspect,
 		},
@@ -157,24 +158,24 @@ func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 			t.Parallel()
 			f, s, server := follow(t)
 			require.NoError(t, waitReady(t, f))
-			told := make(chan []string, 100)
+			delivered := make(chan []string, 100)
 			r, err := s.RegisterNode(t.Context(), unit(1), lua.Registration{})
 			require.NoError(t, err)
 			until(t, f, "registered", func(now *fleet.Snapshot) bool { return len(now.Nodes) == 1 })
-			seldom(t, f, s, server, fleet.SweeperOptions{OnCapacity: func(_ context.Context, ids []string) error { told <- ids; return nil }})
-			require.Equal(t, []string{"u1"}, await(t, told, "the connection"))
+			sweepOnce(t, f, s, server, fleet.SweeperOptions{OnCapacity: func(_ context.Context, ids []string) error { delivered <- ids; return nil }})
+			require.Equal(t, []string{"u1"}, await(t, delivered, "the connection"))
 			c.lose(t, s, r.Generation)
 			now, err := s.ReadNodes(t.Context(), "u1")
 			require.NoError(t, err)
-			require.Equal(t, c.passed, now["u1"].Excluded)
-			require.Empty(t, told)
+			require.Equal(t, c.excluded, now["u1"].Excluded)
+			require.Empty(t, delivered)
 			c.gain(t, s, r.Generation)
-			require.Equal(t, []string{"u1"}, await(t, told, name))
+			require.Equal(t, []string{"u1"}, await(t, delivered, name))
 		})
 	}
 }
 
-// sweepUntil sweeps until a node's expired leases were looked at, or until one is suspect.
+// sweepUntil sweeps until the expired leases of that many nodes were removed, or for 0 until u1 is suspect.
 func sweepUntil(t *testing.T, s *lua.Scripts, purged int) {
 	t.Helper()
 	times := berth.NodeTimes{Suspect: 100 * time.Millisecond, Death: time.Hour}
@@ -184,11 +185,11 @@ func sweepUntil(t *testing.T, s *lua.Scripts, purged int) {
 	require.Eventually(t, func() bool {
 		got, err := s.SweepNodes(t.Context(), lua.SweepLimits{}, lua.SweepRule{Kind: berth.NodeMedia, Times: times})
 		return err == nil && (purged > 0 && got.Purged >= purged || purged == 0 && slices.Contains(got.Suspects, "u1"))
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 }
 
-// C2, C15: after a connection the capacity of all units is delivered, because messages may have been missed; failures are retried.
-// Nodes that are not media units, and units that have just registered, are left out.
+// C2, C15: after a connection the capacity of all units is delivered, because messages may have been missed; failures are
+// retried. Nodes that are not media units, and units that have just registered, are omitted.
 func TestSweeper_ListenerConnects_CapacityOfAllUnitsDelivered(t *testing.T) {
 	t.Parallel()
 	f, s, _ := follow(t)
@@ -201,15 +202,15 @@ func TestSweeper_ListenerConnects_CapacityOfAllUnitsDelivered(t *testing.T) {
 	}
 	register(t, s, "n1", "c")
 	until(t, f, "registered", func(now *fleet.Snapshot) bool { return len(now.Nodes) == 4 })
-	told, tries := make(chan []string, 100), 0
+	delivered, tries := make(chan []string, 100), 0
 	sweeping(t, f, fleet.SweeperOptions{OnCapacity: func(_ context.Context, ids []string) error {
 		if tries++; tries < 3 {
 			return errors.New("not now")
 		}
-		told <- ids
+		delivered <- ids
 		return nil
 	}})
-	require.Equal(t, []string{"u1", "u2", "u3"}, await(t, told, "the connection"))
+	require.Equal(t, []string{"u1", "u2", "u3"}, await(t, delivered, "the connection"))
 
 	_, err := s.WithdrawNode(t.Context(), "u2", 0)
 	require.NoError(t, err)
@@ -218,10 +219,10 @@ func TestSweeper_ListenerConnects_CapacityOfAllUnitsDelivered(t *testing.T) {
 	u.Kind = berth.NodeMedia
 	_, err = s.RegisterNode(t.Context(), u, lua.Registration{})
 	require.NoError(t, err)
-	for _, order := range []lua.Hold{{Cordoned: true}, {}} {
+	for _, hold := range []lua.Hold{{Cordoned: true}, {}} {
 		for _, id := range []string{"n1", "u3"} {
-			require.NoError(t, s.HoldNode(t.Context(), id, order))
+			require.NoError(t, s.HoldNode(t.Context(), id, hold))
 		}
 	}
-	require.Equal(t, []string{"u3"}, await(t, told, "the uncordoned one"))
+	require.Equal(t, []string{"u3"}, await(t, delivered, "the uncordoned unit"))
 }

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 20 * time.Second // for things that take far less
+const waitLimit = 20 * time.Second // for conditions that normally hold much sooner
 
 func follow(t *testing.T, args ...string) (*fleet.Fleet, *lua.Scripts, *testredis.Server) {
 	t.Helper()
@@ -47,7 +47,7 @@ func follow(t *testing.T, args ...string) (*fleet.Fleet, *lua.Scripts, *testredi
 func until(t *testing.T, f *fleet.Fleet, what string, is func(s *fleet.Snapshot) bool) *fleet.Snapshot {
 	t.Helper()
 	var s *fleet.Snapshot
-	require.Eventually(t, func() bool { s = f.Snapshot(); return is(s) }, patience, time.Millisecond, what)
+	require.Eventually(t, func() bool { s = f.Snapshot(); return is(s) }, waitLimit, time.Millisecond, what)
 	return s
 }
 
@@ -58,13 +58,13 @@ func spec(id string, capabilities ...string) berth.NodeSpec {
 	}
 }
 
-// L8: after CatchUp the snapshot has what was written before, whatever is being read concurrently.
+// L8: after CatchUp the snapshot has what was written before, even while it is being read concurrently.
 func TestCatchUp_ConfigurationWritten_SnapshotHasIt(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
-	f := fleet.New(s, fleet.Options{Settle: time.Hour, Ping: time.Second}) // it reads automatically only once
+	f := fleet.New(s, fleet.Options{Settle: time.Hour, Ping: time.Second}) // reads only once without a request
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(ctx) })
@@ -84,7 +84,7 @@ func TestCatchUp_ConfigurationWritten_SnapshotHasIt(t *testing.T) {
 	server.Kill()
 	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end()
-	f.CatchUp(short) // returns
+	f.CatchUp(short) // must return
 }
 
 // S5: one part of a location determines the others.
@@ -99,16 +99,16 @@ func TestLocate_PartOfLocationGiven_RestCompleted(t *testing.T) {
 		require.NoError(t, err)
 	}
 	now := until(t, f, "all", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 3 })
-	for name, c := range map[string]struct{ said, meant lua.Choice }{
-		"nothing":        {},
-		"their node":     {lua.Choice{Own: "a"}, lua.Choice{Own: "a", OwnHost: "h1", OwnZone: "z2", HostZones: []string{"z1", "z2"}}},
-		"an unknown one": {lua.Choice{Own: "x", OwnZone: "z2"}, lua.Choice{Own: "x", OwnZone: "z2"}},
-		"their host":     {lua.Choice{OwnHost: "h2"}, lua.Choice{OwnHost: "h2", OwnZone: "z2", HostZones: []string{"z2"}}},
-		"another zone":   {lua.Choice{OwnHost: "h2", OwnZone: "z9"}, lua.Choice{OwnHost: "h2", OwnZone: "z9", HostZones: []string{"z2"}}},
-		"another host":   {lua.Choice{Own: "a", OwnHost: "h9"}, lua.Choice{Own: "a", OwnHost: "h9"}},
-		"their zone":     {lua.Choice{OwnZone: "z1"}, lua.Choice{OwnZone: "z1"}},
+	for name, c := range map[string]struct{ given, want lua.Choice }{
+		"nothing":       {},
+		"caller's node": {lua.Choice{Own: "a"}, lua.Choice{Own: "a", OwnHost: "h1", OwnZone: "z2", HostZones: []string{"z1", "z2"}}},
+		"unknown node":  {lua.Choice{Own: "x", OwnZone: "z2"}, lua.Choice{Own: "x", OwnZone: "z2"}},
+		"caller's host": {lua.Choice{OwnHost: "h2"}, lua.Choice{OwnHost: "h2", OwnZone: "z2", HostZones: []string{"z2"}}},
+		"another zone":  {lua.Choice{OwnHost: "h2", OwnZone: "z9"}, lua.Choice{OwnHost: "h2", OwnZone: "z9", HostZones: []string{"z2"}}},
+		"another host":  {lua.Choice{Own: "a", OwnHost: "h9"}, lua.Choice{Own: "a", OwnHost: "h9"}},
+		"caller's zone": {lua.Choice{OwnZone: "z1"}, lua.Choice{OwnZone: "z1"}},
 	} {
-		require.Equal(t, c.meant, now.Locate(c.said), name)
+		require.Equal(t, c.want, now.Locate(c.given), name)
 	}
 	_, err := s.WithdrawNode(t.Context(), "b", 0)
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	_, err = s.HeartbeatNode(t.Context(), "n1", r.Generation, berth.NodeLoad{CPUUsage: 90, LatencyMs: 30}, 0.5)
 	require.NoError(t, err)
 	now := until(t, f, "heartbeat", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Load.CPUUsage == 90 })
-	require.Zero(t, seen.Nodes["n1"].Load.CPUUsage, "what was handed out does not change")
+	require.Zero(t, seen.Nodes["n1"].Load.CPUUsage, "a snapshot that was returned does not change")
 	require.Equal(t, berth.SystemState{Load: 0.9, LatencyMs: 30}, now.State("gpu"))
 	require.Equal(t, []string{"gpu", "translate:en-es"}, now.PoolIDs())
 	require.Equal(t, []string{"translate:en-es"}, now.Eligible("en", "es"))
@@ -179,7 +179,7 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	_, err = s.DefinePool(t.Context(), berth.Pool{ID: "legal", Capabilities: []string{"translate:en-es", "glossary:legal"}}, false)
 	require.NoError(t, err)
 	now = until(t, f, "a pool without nodes", func(s *fleet.Snapshot) bool { return s.Pools["legal"].ID != "" })
-	require.Equal(t, []string{"fast", "translate:en-es"}, now.Eligible("en", "es"), "it is for nobody while others have nodes")
+	require.Equal(t, []string{"fast", "translate:en-es"}, now.Eligible("en", "es"), "a pool without nodes is not eligible while others have nodes")
 	require.False(t, now.Serves("legal", "en", "es"))
 	_, err = s.RegisterNode(t.Context(), spec("n2", "translate:en-es", "glossary:legal"), lua.Registration{})
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	_, err = s.WithdrawNode(t.Context(), "n1", 0)
 	require.NoError(t, err)
 	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].State == berth.NodeDead })
-	require.Equal(t, []string{"fast", "legal", "translate:en-es"}, now.Eligible("en", "es"), "none has a node")
+	require.Equal(t, []string{"fast", "legal", "translate:en-es"}, now.Eligible("en", "es"), "no eligible pool has a node")
 	require.True(t, now.Serves("legal", "en", "es"))
 	_, err = s.RegisterNode(t.Context(), spec("n1", "translate:en-es", "gpu"), lua.Registration{})
 	require.NoError(t, err)
@@ -211,8 +211,8 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 		require.NoError(t, rdb.Publish(t.Context(), s.Keys().NodeUpdated(), id).Err())
 	}
 	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 0 })
-	require.False(t, now.Serves("translate:en-es", "en", "es"), "nobody has it any more")
-	require.True(t, now.Serves("fast", "en", "es"), "what is defined stays")
+	require.False(t, now.Serves("translate:en-es", "en", "es"), "no node has the capability any more")
+	require.True(t, now.Serves("fast", "en", "es"), "a defined pool stays")
 }
 
 func waitReady(t *testing.T, f *fleet.Fleet) error {
@@ -220,7 +220,7 @@ func waitReady(t *testing.T, f *fleet.Fleet) error {
 	select {
 	case <-f.Ready():
 		return nil
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		return fmt.Errorf("not ready")
 	}
 }
@@ -235,13 +235,13 @@ func TestSnapshot_RedisUnavailable_StaleUntilRestored(t *testing.T) {
 	until(t, f, "registered", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 1 })
 	server.Kill()
 	until(t, f, "stale", func(s *fleet.Snapshot) bool { return s.Stale })
-	require.Len(t, f.Snapshot().Nodes, 1, "the last one answers")
+	require.Len(t, f.Snapshot().Nodes, 1, "the last snapshot is served")
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(f.Writable()))
 	server.Restart()
 	back := time.Now()
 	now := until(t, f, "back", func(s *fleet.Snapshot) bool { return !s.Stale })
-	t.Logf("current %v after Redis was back", time.Since(back).Round(time.Millisecond))
-	require.Empty(t, now.Nodes, "it came back empty")
+	t.Logf("current %v after Redis was restarted", time.Since(back).Round(time.Millisecond))
+	require.Empty(t, now.Nodes, "Redis restarted empty")
 	require.NoError(t, f.Writable())
 	_, err = s.RegisterNode(t.Context(), spec("n2", "c"), lua.Registration{})
 	require.NoError(t, err)
@@ -258,7 +258,7 @@ func TestSnapshot_RedisUnresponsive_Stale(t *testing.T) {
 	until(t, f, "back", func(s *fleet.Snapshot) bool { return !s.Stale })
 }
 
-// A fleet that was not read yet is stale.
+// A fleet that has not been read yet is stale.
 func TestSnapshot_BeforeFirstReading_StaleWithDefaults(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

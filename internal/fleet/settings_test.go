@@ -28,7 +28,7 @@ func openLedger(t *testing.T, dsn string) *ledger.Ledger {
 	return l
 }
 
-// eachLedger runs f against an empty ledger of both kinds, each with its own keys of one Redis.
+// eachLedger runs f with an empty ledger on each database, each with its own keys in one Redis.
 func eachLedger(t *testing.T, f func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client)) {
 	t.Helper()
 	t.Parallel()
@@ -59,7 +59,7 @@ func fastPool() berth.Pool {
 	return berth.Pool{ID: "fast", Capabilities: []string{"gpu", "translate:en-es"}, Strategy: berth.StrategyRoundRobin}
 }
 
-// wipe forgets everything of the scripts' cell.
+// wipe deletes all keys of the scripts' cell.
 func wipe(t *testing.T, rdb *redis.Client, s *lua.Scripts) {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "{"+s.Keys().Cell+"}*").Result()
@@ -67,7 +67,7 @@ func wipe(t *testing.T, rdb *redis.Client, s *lua.Scripts) {
 	require.NoError(t, rdb.Del(t.Context(), keys...).Err())
 }
 
-// L8, L12: every kind of setting reaches Redis, and comes back after a wipe, with the nodes in their pools.
+// L8, L12: every kind of setting is written to Redis, and restored after a loss of data, with the nodes in their pools.
 func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		ctx := t.Context()
@@ -118,12 +118,12 @@ func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 		all()
 		counts, err := s.CountPool(ctx, "fast")
 		require.NoError(t, err)
-		require.Equal(t, 1, counts.Free, "who registered meanwhile is in its pool")
+		require.Equal(t, 1, counts.Free, "a node that registered before is in the restored pool")
 	})
 }
 
-// S11, L12: an operator's orders for a node change one by one, reach Redis, and come back after a wipe, before the node does or
-// after it.
+// S11, L12: the operator settings of a node change one by one, are written to Redis, and are restored after a loss of data,
+// whether the node registers before or after.
 func TestRestoreSettings_RedisLostData_NodeSettingsRestored(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		ctx := t.Context()
@@ -135,9 +135,9 @@ func TestRestoreSettings_RedisLostData_NodeSettingsRestored(t *testing.T) {
 			}, lua.Registration{})
 			require.NoError(t, err)
 		}
-		order := func(id string, change func(*berth.NodeSettings)) {
+		change := func(id string, f func(*berth.NodeSettings)) {
 			t.Helper()
-			_, err := l.ChangeNodeSettings(ctx, id, "olga", func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
+			_, err := l.ChangeNodeSettings(ctx, id, "olga", func(o berth.NodeSettings) berth.NodeSettings { f(&o); return o })
 			require.NoError(t, err)
 			require.NoError(t, fleet.ApplySetting(ctx, l, s, ledger.SettingNode, id))
 		}
@@ -150,11 +150,11 @@ func TestRestoreSettings_RedisLostData_NodeSettingsRestored(t *testing.T) {
 		until := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 		for _, id := range []string{"early", "late", "free"} {
 			register(id)
-			order(id, func(o *berth.NodeSettings) { o.Cordoned = true })
+			change(id, func(o *berth.NodeSettings) { o.Cordoned = true })
 		}
-		order("late", func(o *berth.NodeSettings) { o.DrainUntil = until })
-		order("free", func(o *berth.NodeSettings) { o.Cordoned = false })
-		stands := func() {
+		change("late", func(o *berth.NodeSettings) { o.DrainUntil = until })
+		change("free", func(o *berth.NodeSettings) { o.Cordoned = false })
+		check := func() {
 			t.Helper()
 			require.Equal(t, berth.ExcludeCordoned, read("early").Excluded)
 			late := read("late")
@@ -163,10 +163,10 @@ func TestRestoreSettings_RedisLostData_NodeSettingsRestored(t *testing.T) {
 			require.WithinDuration(t, until, late.DrainUntil, time.Minute)
 			require.Empty(t, read("free").Excluded)
 		}
-		stands()
-		_, ordered, err := l.NodeSettings(ctx, "free")
+		check()
+		_, found, err := l.NodeSettings(ctx, "free")
 		require.NoError(t, err)
-		require.False(t, ordered, "none are none")
+		require.False(t, found, "settings with zero values are the same as none")
 		written, err := fleet.RestoreSettings(ctx, l, s)
 		require.NoError(t, err)
 		require.Zero(t, written, "nothing is missing")
@@ -178,11 +178,11 @@ func TestRestoreSettings_RedisLostData_NodeSettingsRestored(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, written)
 		register("late")
-		stands()
+		check()
 	})
 }
 
-// What is in Redis stays, whatever the ledger has.
+// A setting in Redis is not overwritten by another one in the ledger.
 func TestRestoreSettings_RedisHasSetting_NotOverwritten(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		set(t, l, ledger.SettingTenant, "acme", "fast")
@@ -201,7 +201,7 @@ func TestRestoreSettings_RedisHasSetting_NotOverwritten(t *testing.T) {
 	})
 }
 
-// A change that did not reach Redis is made up for, a deletion too.
+// A change or deletion that did not reach Redis is written by the next restore.
 func TestRestoreSettings_WriteFailedBefore_Written(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		ctx := t.Context()
@@ -227,13 +227,13 @@ func TestRestoreSettings_WriteFailedBefore_Written(t *testing.T) {
 		require.Empty(t, tenants)
 		left, err := l.Settings(ctx)
 		require.NoError(t, err)
-		require.Len(t, left, 1, "what is deleted is deleted here too")
+		require.Len(t, left, 1, "the row of a deleted setting is removed")
 		require.Equal(t, first.Version, left[0].Version)
-		require.Greater(t, set(t, l, ledger.SettingTenant, "acme", "fast").Version, second.Version-1, "versions rise over a deletion")
+		require.Greater(t, set(t, l, ledger.SettingTenant, "acme", "fast").Version, second.Version-1, "versions rise across a deletion")
 	})
 }
 
-// Whoever changes one pool at the same time: in the end Redis has what the ledger has.
+// After concurrent changes of one pool, Redis has the pool that the ledger has.
 func TestApplySetting_ConcurrentChanges_RedisMatchesStore(t *testing.T) {
 	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
 		ctx := t.Context()
@@ -272,7 +272,7 @@ func TestApplySetting_ConcurrentChanges_RedisMatchesStore(t *testing.T) {
 	})
 }
 
-// L11: a Redis that is away is an error, and nothing is lost by it.
+// L11: an unreachable Redis is an error, and the setting is written later.
 func TestRestoreSettings_RedisUnavailable_Fails(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

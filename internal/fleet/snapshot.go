@@ -32,12 +32,12 @@ type Snapshot struct {
 	zones map[string][]string
 }
 
-// takesWork reports whether the node can be given work, now or when it has a free slot.
+// takesWork reports whether the node accepts work, now or when it has a free slot.
 func takesWork(n berth.Node) bool {
 	return n.State != berth.NodeDead && !n.Cordoned && n.DrainUntil.IsZero()
 }
 
-// sameCounts reports whether count treats both alike.
+// sameCounts reports whether count treats both nodes the same way.
 func sameCounts(a, b berth.Node) bool {
 	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && takesWork(a) == takesWork(b) &&
 		a.Hostname == b.Hostname && a.Zone == b.Zone
@@ -69,7 +69,7 @@ func (s *Snapshot) Pool(id string) berth.Pool {
 }
 
 // Eligible returns the pools that serve a language pair, sorted: the pair's implicit pool and every defined pool that requires
-// it. Pools without a node that takes work are left out unless all are such.
+// it. Pools without a node that takes work are omitted unless no pool has one.
 func (s *Snapshot) Eligible(src, tgt string) []string {
 	capability := berth.TranslateCapability(src, tgt)
 	var out []string
@@ -102,8 +102,8 @@ func (s *Snapshot) Serves(poolID, src, tgt string) bool {
 	return poolID == capability && s.capable[capability] > 0
 }
 
-// Strategy returns the current strategy of a pool: its own, otherwise the fleet's, resolved. An empty one leaves it to the size
-// of the pool.
+// Strategy returns the current strategy of a pool: its own, otherwise the fleet's, resolved. Empty if the size of
+// the pool determines it.
 func (s *Snapshot) Strategy(poolID string) berth.Strategy {
 	strategy := s.Pool(poolID).Strategy
 	if strategy == "" {
@@ -168,7 +168,7 @@ func (s *Snapshot) Closest(capabilities []string) (nodeID string, lacks []string
 // State returns the mean load and latency of a pool's ready nodes, by which a dynamic strategy switches.
 func (s *Snapshot) State(poolID string) berth.SystemState { return s.States(poolID)[poolID] }
 
-// States returns the states of several pools in one pass over the nodes.
+// States returns the states of several pools in one iteration over the nodes.
 func (s *Snapshot) States(poolIDs ...string) map[string]berth.SystemState {
 	sums, members := make(map[string]berth.SystemState, len(poolIDs)), make(map[string]float64, len(poolIDs))
 	for _, id := range poolIDs {

@@ -102,7 +102,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweepState is what the sweeping goroutine remembers of earlier sweeps.
+// sweepState is the state that the sweeping goroutine keeps between sweeps.
 type sweepState struct {
 	grace    time.Time // end of the last grace
 	failed   bool      // the previous sweep failed
@@ -183,7 +183,7 @@ func (s *Sweeper) sweepNodes(ctx context.Context, state *sweepState) error {
 	if s.opt.Confirm != nil && len(found.Held) > 0 {
 		select {
 		case s.doubts <- found.Held:
-		default: // a confirmation is under way
+		default: // a confirmation is running
 		}
 	}
 	held := ""

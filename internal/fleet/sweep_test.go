@@ -19,10 +19,10 @@ import (
 	"berth/lua"
 )
 
-// fast are times with which a test can wait for a death.
+// fast has times that let a test wait for a death.
 var fast = berth.NodeTimes{Heartbeat: 20 * time.Millisecond, Suspect: 150 * time.Millisecond, Death: 300 * time.Millisecond}
 
-// fastConfig is the default with fast times, and dynamic pools that may switch at once.
+// fastConfig is the default configuration with fast times, and dynamic pools that may switch immediately.
 func fastConfig() berth.FleetConfig {
 	c := berth.DefaultFleetConfig()
 	c.Times = map[berth.NodeKind]berth.NodeTimes{berth.NodeTranslate: fast}
@@ -30,7 +30,7 @@ func fastConfig() berth.FleetConfig {
 	return c
 }
 
-// journal keeps what was logged; only the test's goroutine reads it.
+// journal collects log lines; only the test's goroutine reads it.
 type journal struct {
 	incoming chan []byte
 	lines    []map[string]any
@@ -45,7 +45,7 @@ func (j *journal) Write(line []byte) (int, error) {
 
 func (j *journal) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(j, nil)) }
 
-// all are the lines with the message.
+// all returns the lines with the message.
 func (j *journal) all(t *testing.T, message string) (out []map[string]any) {
 	t.Helper()
 	for {
@@ -84,7 +84,7 @@ func register(t *testing.T, s *lua.Scripts, id string, capabilities ...string) i
 	return r.Generation
 }
 
-// beats has nodes go on living until stop is called; a node that is told to does register again.
+// beats sends heartbeats of the nodes until stop is called, and registers a node when a reply requests it.
 func beats(t *testing.T, s *lua.Scripts, ids ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -95,7 +95,7 @@ func beats(t *testing.T, s *lua.Scripts, ids ...string) (stop func()) {
 			defer tick.Stop()
 			generation := int64(0)
 			for {
-				if said, err := s.HeartbeatNode(ctx, id, generation, berth.NodeLoad{}, 0.5); err == nil && said.Code == lua.NodeReregister {
+				if reply, err := s.HeartbeatNode(ctx, id, generation, berth.NodeLoad{}, 0.5); err == nil && reply.Code == lua.NodeReregister {
 					if r, err := s.RegisterNode(ctx, spec(id, "c"), lua.Registration{Previous: generation}); err == nil {
 						generation = r.Generation
 					}
@@ -113,8 +113,8 @@ func beats(t *testing.T, s *lua.Scripts, ids ...string) (stop func()) {
 	return stop
 }
 
-// P10: two sweepers declare each death once, and each notice comes until somebody has taken it up, so that recovery that
-// is named by the generation starts once; a dead generation's late heartbeats revive nothing.
+// P10: two sweepers declare each death once. Each notice is delivered until a process has handled it, so that a recovery
+// named after the generation starts once. Late heartbeats of a dead generation have no effect.
 func TestSweeper_SeveralProcesses_DeathDeclaredOnceAndDelivered(t *testing.T) {
 	t.Parallel()
 	f, s, _ := follow(t)
@@ -151,7 +151,7 @@ func TestSweeper_SeveralProcesses_DeathDeclaredOnceAndDelivered(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, left, err := s.TakeOutbox(t.Context(), 0, 0)
 		return err == nil && left == 0 && len(calls) >= len(dead)
-	}, patience, 5*time.Millisecond, "the outbox is taken up")
+	}, waitLimit, 5*time.Millisecond, "every notice is handled")
 
 	declared := map[string]int{}
 	for _, l := range log.all(t, "nodes declared dead") {
@@ -170,14 +170,14 @@ func TestSweeper_SeveralProcesses_DeathDeclaredOnceAndDelivered(t *testing.T) {
 		require.Equal(t, dead[c.notice.NodeID], c.notice.Generation)
 		started[fmt.Sprintf("%s.%d", c.notice.NodeID, c.notice.Generation)] = true
 	}
-	require.Len(t, started, len(dead), "one recovery each, whoever begins it")
-	require.GreaterOrEqual(t, len(log.all(t, "node notice not handled")), len(dead), "a refused one was left there")
+	require.Len(t, started, len(dead), "one recovery for each dead generation")
+	require.GreaterOrEqual(t, len(log.all(t, "node notice not handled")), len(dead), "a notice that was not handled stays in the outbox")
 	require.NotEmpty(t, log.all(t, "node notice")[0]["reason"])
 
 	for id, generation := range dead {
-		said, err := s.HeartbeatNode(t.Context(), id, generation, berth.NodeLoad{}, 0.5)
+		reply, err := s.HeartbeatNode(t.Context(), id, generation, berth.NodeLoad{}, 0.5)
 		require.NoError(t, err)
-		require.Equal(t, lua.NodeReregister, said.Code)
+		require.Equal(t, lua.NodeReregister, reply.Code)
 	}
 	_, left, err := s.TakeOutbox(t.Context(), 0, 0)
 	require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestSweeper_SeveralProcesses_DeathDeclaredOnceAndDelivered(t *testing.T) {
 	}
 }
 
-// S7: a dynamic pool is switched by what its nodes report, visibly, and the log says so.
+// S7: the reports of its nodes switch the strategy of a dynamic pool; the switch is recorded and logged.
 func TestSweeper_LoadOrLatencyHigh_DynamicPoolSwitches(t *testing.T) {
 	t.Parallel()
 	f, s, _ := follow(t)
@@ -198,7 +198,7 @@ func TestSweeper_LoadOrLatencyHigh_DynamicPoolSwitches(t *testing.T) {
 	generation := register(t, s, "n1", "c")
 	log := newJournal()
 	sweeping(t, f, fleet.SweeperOptions{Switch: 10 * time.Millisecond, Logger: log.logger()})
-	is := berth.StrategyRoundRobin
+	previous := berth.StrategyRoundRobin
 	for _, step := range []struct {
 		load berth.NodeLoad
 		to   berth.Strategy
@@ -208,8 +208,8 @@ func TestSweeper_LoadOrLatencyHigh_DynamicPoolSwitches(t *testing.T) {
 		{berth.NodeLoad{LatencyMs: 10}, berth.StrategyRoundRobin},
 	} {
 		until(t, f, string(step.to), func(now *fleet.Snapshot) bool {
-			said, err := s.HeartbeatNode(t.Context(), "n1", generation, step.load, 0.5)
-			if err == nil && said.Code == lua.NodeReregister {
+			reply, err := s.HeartbeatNode(t.Context(), "n1", generation, step.load, 0.5)
+			if err == nil && reply.Code == lua.NodeReregister {
 				generation = register(t, s, "n1", "c")
 			}
 			return now.Strategy("d") == step.to
@@ -221,10 +221,10 @@ func TestSweeper_LoadOrLatencyHigh_DynamicPoolSwitches(t *testing.T) {
 				last = lines[len(lines)-1]
 			}
 			return last["to"] == string(step.to)
-		}, patience, 5*time.Millisecond)
+		}, waitLimit, 5*time.Millisecond)
 		require.Equal(t, "d", last["pool"])
-		require.Equal(t, string(is), last["from"])
-		is = step.to
+		require.Equal(t, string(previous), last["from"])
+		previous = step.to
 	}
 	switches, err := s.StrategySwitches(t.Context(), "d")
 	require.NoError(t, err)
@@ -232,18 +232,18 @@ func TestSweeper_LoadOrLatencyHigh_DynamicPoolSwitches(t *testing.T) {
 	require.Len(t, log.all(t, "pool switched its strategy"), 3)
 }
 
-// L11, L12: while Redis is unavailable no node is declared dead, and it is logged once. In a Redis that lost its data the operator's
-// configuration is restored first and then everything else, once for each grace.
+// L11, L12: while Redis is unavailable no node is declared dead, and the outage is logged once. In a Redis that lost its data
+// the operator's configuration is restored first and then everything else, once for each grace.
 func TestSweeper_RedisLostData_SettingsRestoredOncePerGrace(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		args  []string
-		lose  func(t *testing.T, s *lua.Scripts, server *testredis.Server, log *journal)
-		outed int // lines about Redis being away
+		args    []string
+		lose    func(t *testing.T, s *lua.Scripts, server *testredis.Server, log *journal)
+		outages int // expected log lines about an unavailable Redis
 	}{
-		"restarted empty": {lose: outlast, outed: 1},
+		"restarted empty": {lose: outlast, outages: 1},
 		"restarted with its data": {
-			args: []string{"--appendonly", "yes", "--appendfsync", "always"}, lose: outlast, outed: 1,
+			args: []string{"--appendonly", "yes", "--appendfsync", "always"}, lose: outlast, outages: 1,
 		},
 		"flushed": {lose: func(t *testing.T, _ *lua.Scripts, server *testredis.Server, _ *journal) {
 			t.Helper()
@@ -263,7 +263,7 @@ func TestSweeper_RedisLostData_SettingsRestoredOncePerGrace(t *testing.T) {
 				Logger: log.logger(), Limits: lua.SweepLimits{MaxGap: 100 * time.Millisecond},
 				Restore: func(ctx context.Context) error {
 					if failures--; failures%3 != 0 {
-						return errors.New("the database is away")
+						return errors.New("database unavailable")
 					}
 					events <- "restored"
 					return s.PutFleetConfig(ctx, config)
@@ -277,7 +277,7 @@ func TestSweeper_RedisLostData_SettingsRestoredOncePerGrace(t *testing.T) {
 				select {
 				case e := <-events:
 					return e
-				case <-time.After(patience):
+				case <-time.After(waitLimit):
 					require.FailNow(t, "nothing happened")
 					return ""
 				}
@@ -296,35 +296,35 @@ func TestSweeper_RedisLostData_SettingsRestoredOncePerGrace(t *testing.T) {
 				return !s.Stale && len(s.Config.Times) > 0 && s.Nodes["n1"].State == berth.NodeReady
 			})
 			require.Empty(t, log.all(t, "nodes declared dead"))
-			require.Eventually(t, func() bool { // what was said of the last event may come behind it
-				return len(log.all(t, "fleet maintenance works again")) == c.outed+2
-			}, patience, time.Millisecond, "also the two restorations that failed at first")
-			away := 0
+			require.Eventually(t, func() bool { // the log line may follow the event
+				return len(log.all(t, "fleet maintenance works again")) == c.outages+2
+			}, waitLimit, time.Millisecond, "also the two restorations that failed at first")
+			outages := 0
 			for _, l := range log.all(t, "fleet maintenance failed") {
 				if l["task"] == "sweep" {
-					away++
+					outages++
 				} else {
 					require.Equal(t, "recovery after a grace", l["task"])
 				}
 			}
-			require.Equal(t, c.outed, away)
+			require.Equal(t, c.outages, outages)
 			require.Empty(t, events, "once for each grace")
 		})
 	}
 }
 
-// outlast takes Redis away for longer than it takes to die.
+// outlast stops Redis for longer than the time after which a node is declared dead, and restarts it.
 func outlast(t *testing.T, _ *lua.Scripts, server *testredis.Server, log *journal) {
 	t.Helper()
 	server.Kill()
 	gone := time.Now()
 	require.Eventually(t, func() bool {
 		return time.Since(gone) > 3*fast.Death && len(log.all(t, "fleet maintenance failed")) > 1
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	server.Restart()
 }
 
-// A callback that hangs does not delay the sweep.
+// A hanging callback does not delay the sweep.
 func TestSweeper_CallbackHangs_SweepContinues(t *testing.T) {
 	t.Parallel()
 	f, s, _ := follow(t)
@@ -340,7 +340,7 @@ func TestSweeper_CallbackHangs_SweepContinues(t *testing.T) {
 	}})
 	select {
 	case <-hanging:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.FailNow(t, "no notice")
 	}
 	register(t, s, "n2", "c")
@@ -358,10 +358,10 @@ func TestSweeper_FleetNeverRead_NothingSwept(t *testing.T) {
 	require.Zero(t, server.Client().Exists(t.Context(), s.Keys().Sweep(), s.Keys().Guard()).Val())
 }
 
-// C21: a mass loss is held back until it is confirmed by other means; unless it is, no node is declared dead.
+// C21: after a mass loss no node is declared dead until the loss is confirmed by other means.
 func TestSweeper_MassLoss_HeldBackUntilConfirmed(t *testing.T) {
 	t.Parallel()
-	for name, lost := range map[string]bool{"lost": true, "ours": false} {
+	for name, lost := range map[string]bool{"lost": true, "not lost": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, s, _ := follow(t)
@@ -377,12 +377,12 @@ func TestSweeper_MassLoss_HeldBackUntilConfirmed(t *testing.T) {
 				Confirm: func(_ context.Context, kind berth.NodeKind) (bool, error) {
 					asked <- kind
 					if len(asked) == 1 {
-						return false, errors.New("it cannot be asked")
+						return false, errors.New("cannot be confirmed now")
 					}
 					return lost, nil
 				},
 			})
-			require.Eventually(t, func() bool { return len(asked) > 3 || lost && len(asked) > 1 }, patience, time.Millisecond, "asked again and again")
+			require.Eventually(t, func() bool { return len(asked) > 3 || lost && len(asked) > 1 }, waitLimit, time.Millisecond, "the confirmation is retried")
 			require.Equal(t, berth.NodeTranslate, <-asked)
 			if lost {
 				until(t, f, "dead", func(s *fleet.Snapshot) bool {

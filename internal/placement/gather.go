@@ -30,7 +30,7 @@ func ZonePool(kind berth.NodeKind, capability, zone string) berth.Pool {
 
 // Gather creates a pool that is defined on demand, a ZonePool or one of several capabilities, and moves nodes into it that
 // belong to it and are not members, such as after an earlier call that failed. It reports whether anything changed, so that
-// a second choice may succeed. Pools that are defined otherwise, and those without a node that would belong, are left alone.
+// a second choice may succeed. Pools that are defined otherwise, and those that no node would belong to, are not changed.
 func (p *Placer) Gather(ctx context.Context, pool berth.Pool) (changed bool, err error) {
 	wanted := onDemand(pool)
 	if wanted.ID != pool.ID {
@@ -63,7 +63,7 @@ func onDemand(pool berth.Pool) berth.Pool {
 	return berth.Pool{}
 }
 
-// fill defines a pool unless it is defined, and moves nodes into it. It asks Redis whether the pool is defined: a snapshot
+// fill defines a pool unless it is defined, and moves nodes into it. It checks in Redis whether the pool is defined: a snapshot
 // from before Redis lost its data would keep the pool from being defined again.
 func (p *Placer) fill(ctx context.Context, pool berth.Pool) (changed bool, err error) {
 	served, outside := false, []string(nil)

@@ -30,7 +30,7 @@ type Placer struct {
 	fleet   Fleet
 }
 
-// New returns a Placer that decides by the scripts and the snapshots of f.
+// New returns a Placer that uses the scripts and the snapshots of f.
 func New(scripts *lua.Scripts, f Fleet) *Placer { return &Placer{scripts, f} }
 
 // Request describes work to be placed.
@@ -78,7 +78,7 @@ func (p *Placer) Dispatch(ctx context.Context, j Job, r Request) (berth.Assignme
 	})
 }
 
-// script takes a slot by a choice, or reports why there is none.
+// script takes a slot according to a choice, or reports why it took none.
 type script func(lua.Choice) (lua.Decision, error)
 
 func (p *Placer) place(ctx context.Context, r Request, run script) (berth.Assignment, error) {
@@ -127,7 +127,7 @@ func (p *Placer) decide(ctx context.Context, r Request, excluded []Generation, r
 	return d, c.Required, err
 }
 
-// pool returns the pool that the request asks for, with the capabilities that its nodes must have.
+// pool returns the requested pool, with the capabilities that its nodes must have.
 func (r Request) pool(now *fleet.Snapshot) berth.Pool {
 	switch {
 	case len(r.Capabilities) == 0:
@@ -138,8 +138,8 @@ func (r Request) pool(now *fleet.Snapshot) berth.Pool {
 	return berth.Pool{ID: r.PoolID, Capabilities: r.Capabilities, Strategy: now.Pools[r.PoolID].Strategy}
 }
 
-// choice is what the script decides by. The strategy is the first of: the requested one, the pool's, capability where
-// capabilities were requested, the fleet's. Every service that a capability of the pool depends on must be available.
+// choice returns the input of the script's decision. The strategy is the first of: the requested one, the pool's, capability
+// where capabilities were requested, the fleet's. Every service that a capability of the pool depends on must be available.
 func choice(now *fleet.Snapshot, pool berth.Pool, r Request, excluded []Generation) lua.Choice {
 	c := lua.Choice{
 		PoolID: pool.ID, Required: pool.Capabilities, Strategy: r.Strategy,
@@ -183,7 +183,7 @@ func current(now *fleet.Snapshot, generations []Generation) []string {
 	return out
 }
 
-// refusal returns why a decision gave no node; nil when it gave one.
+// refusal returns the reason why a decision selected no node; nil when it selected one.
 func refusal(d lua.Decision, required []string, now *fleet.Snapshot) error {
 	r := &berth.Refusal{PoolID: d.PoolID, Reasons: d.Reasons, Missing: d.Missing}
 	switch d.Code {

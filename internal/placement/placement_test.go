@@ -97,8 +97,8 @@ func requireRefused(t *testing.T, err error, code berth.Code) *berth.Refusal {
 	return r
 }
 
-// L10: a service that a capability of the pool depends on must be available, however the pool was asked for and whether the
-// request names services of its own. Jobs of turns and executions did so; assignments by the API ignored it.
+// L10: a service that a capability of the pool depends on must be available, for every way to request the pool and also if the
+// request names other services. Assignments by the API ignored such services before.
 func TestAssign_ServiceOfPoolsCapabilityUnavailable_NodeExcluded(t *testing.T) {
 	t.Parallel()
 	for _, service := range []string{"ocr:zh", "ocr"} {
@@ -121,7 +121,7 @@ func TestAssign_ServiceOfPoolsCapabilityUnavailable_NodeExcluded(t *testing.T) {
 					require.Equal(t, "n2", a.NodeID, name)
 				}
 			}
-			a, err := x.Assign(t.Context(), "free of it", capable("gpu"))
+			a, err := x.Assign(t.Context(), "other capability", capable("gpu"))
 			require.NoError(t, err)
 			require.Equal(t, "n1", a.NodeID, "its capability does not depend on the service")
 			x.markUnavailable("n2", "other")
@@ -131,7 +131,7 @@ func TestAssign_ServiceOfPoolsCapabilityUnavailable_NodeExcluded(t *testing.T) {
 	}
 }
 
-// S3, S7: the requested strategy comes before the pool's, that before capability, that before the fleet's.
+// S3, S7: the requested strategy has precedence over the pool's, then the default for several capabilities, then the fleet's.
 func TestAssign_StrategyOfRequestPoolOrFleet_FirstOneDecides(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -162,7 +162,8 @@ func TestAssign_StrategyOfRequestPoolOrFleet_FirstOneDecides(t *testing.T) {
 	}
 }
 
-// A refusal goes by the definition of a pool that this process has not read yet: its name is no missing capability.
+// A refusal uses the pool's definition in Redis, even if this process has not read it yet: the pool's name is not reported
+// as a missing capability.
 func TestAssign_PoolUnknownToSnapshot_RefusedByDefinitionInRedis(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -179,7 +180,7 @@ func TestAssign_PoolUnknownToSnapshot_RefusedByDefinitionInRedis(t *testing.T) {
 	require.Equal(t, []string{"never defined"}, requireRefused(t, err, berth.CodeNoNode).Missing)
 }
 
-// stopped is a fleet that is not read any more.
+// stopped is a fleet whose snapshot is never updated.
 type stopped struct{ snapshot *fleet.Snapshot }
 
 func (s stopped) Snapshot() *fleet.Snapshot { return s.snapshot }
@@ -226,7 +227,7 @@ func TestAssign_CapabilitiesOnDifferentNodes_RefusalNamesClosest(t *testing.T) {
 	require.Empty(t, x.fleet.Snapshot().Pools)
 }
 
-// A11: failed generations are excluded, avoided ones only while another node can take the work.
+// A11: failed generations are excluded, avoided ones only while another node is eligible.
 func TestAssign_GenerationFailedOrAvoided_OtherNodePreferred(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -236,7 +237,7 @@ func TestAssign_GenerationFailedOrAvoided_OtherNodePreferred(t *testing.T) {
 	r.Failed, r.Avoided = []placement.Generation{n1, n1}, []placement.Generation{n2}
 	a, err := x.Assign(t.Context(), "l1", r)
 	require.NoError(t, err)
-	require.Equal(t, "n2", a.NodeID, "avoided, and the only one left")
+	require.Equal(t, "n2", a.NodeID, "avoided, but the only node left")
 	_, err = x.Assign(t.Context(), "l2", r)
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1, berth.ExcludeFull: 1}, requireRefused(t, err, berth.CodeNodeFull).Reasons)
 	x.register("n1", 1, "a")
@@ -264,7 +265,7 @@ func TestAssign_FleetNeverRead_ReturnsWhenContextEnds(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// S4: a pool of several capabilities is created for those of its own id, and only where a node belongs to it.
+// S4: a pool of several capabilities is created only under the id of these capabilities, and only if a node belongs to it.
 func TestGather_PoolOnDemand_CreatedAndFilled(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
