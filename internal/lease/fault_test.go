@@ -40,7 +40,7 @@ func TestSlots_ProcessKilled_FreeWithinLeaseTime(t *testing.T) {
 	dead.stillWaits()
 }
 
-// T4: a grant that is not claimed goes to the next after GrantTTL, and who was late has its place again.
+// T4: a grant that is not claimed goes to the next waiter after GrantTTL, and the late waiter keeps its place.
 func TestGrant_NotClaimed_ExpiresAndWaiterKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
@@ -64,10 +64,10 @@ func TestGrant_NotClaimed_ExpiresAndWaiterKeepsItsPlace(t *testing.T) {
 	first.stillWaits()
 
 	l.heal()
-	require.Eventually(t, func() bool { // it comes back
+	require.Eventually(t, func() bool { // it waits again
 		rank, err := c.redis.ZRange(context.Background(), c.keys.ModelWaiters("m"), 0, 0).Result()
 		return err == nil && len(rank) == 1 && c.count(c.keys.ModelWaiters("m")) == 2
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	slot.Release()
 	slot = first.granted()
 	third.stillWaits()
@@ -75,7 +75,7 @@ func TestGrant_NotClaimed_ExpiresAndWaiterKeepsItsPlace(t *testing.T) {
 	third.granted().Release()
 }
 
-// A wake-up that arrives when its grant has expired starts nothing.
+// A wake-up that arrives after its grant has expired has no effect.
 func TestWake_AfterExpiry_StartsNothing(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
@@ -108,14 +108,14 @@ func TestWake_AfterExpiry_StartsNothing(t *testing.T) {
 	}
 	running.Add(-1)
 	slot.Release()
-	slot = first.granted() // by the answer to a call, which is late as well but not too late
+	slot = first.granted() // granted by the reply to a call, which is also late but in time
 	enter()
 	require.NoError(t, slot.Context().Err())
 	require.Zero(t, over.Load())
 	slot.Release()
 }
 
-// P4, L7: whatever prevents a holder from renewing, its context ends before the slot is granted again.
+// P4, L7: if a holder cannot renew for any reason, its context ends before the slot is granted again.
 func TestHolder_CannotRenew_ContextEndsBeforeNextGrant(t *testing.T) {
 	t.Parallel()
 	type fault func(t *testing.T, c *cell, l *link)
@@ -130,11 +130,11 @@ func TestHolder_CannotRenew_ContextEndsBeforeNextGrant(t *testing.T) {
 		"resets":          func(_ *testing.T, _ *cell, l *link) { l.add(`{"type":"reset_peer","attributes":{"timeout":0}}`) },
 		"proxy gone":      func(_ *testing.T, _ *cell, l *link) { l.proxy.Stop() },
 		"replies delayed": func(_ *testing.T, _ *cell, l *link) { l.add(`{"type":"latency","attributes":{"latency":3000}}`) },
-		// The last renewal's answer is late: the lease counts from when it was asked for.
+		// The reply to the last renewal is late: the lease is measured from when the renewal was sent.
 		"last reply late": func(t *testing.T, c *cell, l *link) {
 			l.add(`{"type":"latency","stream":"downstream","attributes":{"latency":500}}`)
 			before := c.expiry("m")
-			require.Eventually(t, func() bool { return c.expiry("m") > before+250 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return c.expiry("m") > before+250 }, waitLimit, time.Millisecond)
 			l.add(`{"type":"timeout","stream":"upstream","attributes":{"timeout":0}}`)
 		},
 	}
@@ -155,7 +155,7 @@ func TestHolder_CannotRenew_ContextEndsBeforeNextGrant(t *testing.T) {
 	}
 }
 
-// The test of the test above: a slot that Redis gives away early.
+// This verifies the check of the test above: it must detect a slot that Redis grants too early.
 func TestHolder_GrantTooEarly_IsDetected(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
@@ -171,7 +171,7 @@ func TestHolder_GrantTooEarly_IsDetected(t *testing.T) {
 	require.ErrorIs(t, cancelledFirst(t, slot, next), errEarly)
 }
 
-// expiry is when the lease of the model's only holder expires by Redis's clock, in ms.
+// expiry returns when the lease of the model's only holder expires by Redis's clock, in ms.
 func (c *cell) expiry(model string) float64 {
 	c.t.Helper()
 	z, err := c.redis.ZRangeWithScores(context.Background(), c.keys.ModelHolders(model), 0, 0).Result()
@@ -193,7 +193,7 @@ func cancelledFirst(t *testing.T, slot *lease.Slot, next *pending) error {
 	return nil
 }
 
-// A holder whose process was paused, so that it could not renew, detects the loss by the next reply.
+// A holder whose process was paused and could not renew detects the loss with the next reply.
 func TestHolder_LeaseExpiredInRedis_IsLost(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
@@ -206,7 +206,7 @@ func TestHolder_LeaseExpiredInRedis_IsLost(t *testing.T) {
 	begin(t, s, "m").granted().Release()
 }
 
-// L11: while Redis is unavailable requests wait; soon after its return they are served.
+// L11: while Redis is unavailable requests wait; soon after it is available again they are served.
 func TestAcquire_RedisUnavailable_WaitsForItsReturn(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
@@ -227,10 +227,10 @@ func TestAcquire_RedisUnavailable_WaitsForItsReturn(t *testing.T) {
 	waiting := begin(t, s, "m")
 	waiting.waits(0)
 	next.Release()
-	waiting.granted().Release() // woken: the subscription is back too, or at the latest by a renewal
+	waiting.granted().Release() // granted by a wake-up of the restored subscription, at the latest by a renewal
 }
 
-// L12: Redis restarts without its data. Holders continue, no other request gets their slots, waiters keep their order.
+// L12: Redis restarts without its data. Holders continue, no other request gets their slots, and waiters keep their order.
 func TestSlots_RedisLosesData_HoldersAndOrderRemain(t *testing.T) {
 	t.Parallel()
 	wipes := map[string]func(t *testing.T, c *cell){
@@ -253,7 +253,7 @@ func TestSlots_RedisLosesData_HoldersAndOrderRemain(t *testing.T) {
 			wiped := time.Now()
 			third := begin(t, b, "m")
 			third.waits(2)
-			require.Eventually(t, func() bool { return time.Since(wiped) > 2500*time.Millisecond }, patience, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return time.Since(wiped) > 2500*time.Millisecond }, waitLimit, 10*time.Millisecond)
 			require.NoError(t, slot.Context().Err(), "the holder was reinstated")
 			for _, p := range []*pending{first, second, third} {
 				p.stillWaits()

@@ -31,7 +31,7 @@ func TestSlots_ManyWaiters_ServedInOrderOfArrival(t *testing.T) {
 			later.stillWaits()
 		}
 		slot.Release()
-		slot.Release() // once is all that counts
+		slot.Release() // further calls have no effect
 		require.ErrorIs(t, slot.Context().Err(), context.Canceled)
 		slot = p.granted()
 		require.Positive(t, slot.WaitedFor())
@@ -90,7 +90,7 @@ func TestAcquire_ContextEnds_LeavesWaitingRoom(t *testing.T) {
 	require.ErrorIs(t, p.failed(), gone)
 	require.Eventually(t, func() bool {
 		return c.count(c.keys.ModelWaiters("m"))+c.count(c.keys.ModelWaiting("m")) == 0
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	slot.Release()
 	begin(t, s, "m").granted().Release()
 }
@@ -120,13 +120,13 @@ func TestRun_ContextEnds_ReleasesEverything(t *testing.T) {
 	require.ErrorIs(t, cause, lease.ErrClosed)
 	require.ErrorIs(t, waiting.failed(), lease.ErrClosed)
 	next.granted().Release()
-	require.Less(t, time.Since(began), 4*time.Second, "not by expiry")
+	require.Less(t, time.Since(began), 4*time.Second, "released, not expired")
 	_, err := a.Acquire(t.Context(), lease.Request{Model: "m"})
 	require.ErrorIs(t, err, lease.ErrClosed)
 	held.Release()
 }
 
-// L7: the longest one call may hold a slot.
+// L7: MaxHold bounds how long one call holds a slot.
 func TestSlot_HeldTooLong_ContextEnds(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
@@ -139,7 +139,7 @@ func TestSlot_HeldTooLong_ContextEnds(t *testing.T) {
 	at, cause := ends(t, slot)
 	require.ErrorIs(t, cause, lease.ErrHeldTooLong)
 	require.GreaterOrEqual(t, at.Sub(began), 600*time.Millisecond)
-	next.granted().Release() // whether the holder releases or not
+	next.granted().Release() // granted even if the holder does not release
 }
 
 func TestSlots_ManyProcesses_NeverExceedCap(t *testing.T) {
@@ -148,7 +148,7 @@ func TestSlots_ManyProcesses_NeverExceedCap(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	c := newCell(t)
-	var running, most, granted atomic.Int64
+	var running, maxRunning, granted atomic.Int64
 	var all sync.WaitGroup
 	for p := range processes {
 		s, _ := c.slots(c.server.Addr(), slots)
@@ -157,12 +157,12 @@ func TestSlots_ManyProcesses_NeverExceedCap(t *testing.T) {
 			all.Go(func() {
 				for range rounds {
 					ctx, cancel := context.WithCancel(t.Context())
-					if rnd.IntN(4) == 0 { // gives up, now and then just when it is granted
+					if rnd.IntN(4) == 0 { // gives up, sometimes just when it is granted
 						time.AfterFunc(time.Duration(rnd.IntN(40))*time.Millisecond, cancel)
 					}
 					slot, err := s.Acquire(ctx, lease.Request{Model: "m"})
 					if err == nil {
-						most.Store(max(most.Load(), running.Add(1)))
+						maxRunning.Store(max(maxRunning.Load(), running.Add(1)))
 						granted.Add(1)
 						busy := time.NewTimer(time.Duration(rnd.IntN(4)) * time.Millisecond)
 						<-busy.C
@@ -175,9 +175,9 @@ func TestSlots_ManyProcesses_NeverExceedCap(t *testing.T) {
 		}
 	}
 	all.Wait()
-	require.LessOrEqual(t, most.Load(), int64(slots))
+	require.LessOrEqual(t, maxRunning.Load(), int64(slots))
 	require.GreaterOrEqual(t, granted.Load(), int64(processes*workers))
 	require.Eventually(t, func() bool {
 		return c.count(c.keys.ModelHolders("m"))+c.count(c.keys.ModelWaiters("m")) == 0
-	}, patience, time.Millisecond, "counters end at zero (T29)")
+	}, waitLimit, time.Millisecond, "counters end at zero (T29)")
 }

@@ -23,7 +23,7 @@ import (
 	"berth/lua"
 )
 
-// The semaphore of P3 as clients see it. Nothing expires while a history is recorded, so the model needs no time.
+// The semaphore of P3 from the view of its clients. Nothing expires while a history is recorded, so the model needs no time.
 type opKind int
 
 const (
@@ -38,16 +38,16 @@ type opInput struct {
 	lease string
 }
 
-// opOutput is an answer; unknown where none came: the call may take effect at any later time, or never.
+// opOutput is a reply. It is unknown if none was received: the call may take effect at any later time, or never.
 type opOutput struct {
 	unknown  bool
 	code     string
 	position int
-	order    int64 // of a waiter; what a release answers has the count of slots held in position
+	order    int64 // of a waiter; a release returns the number of held slots in position
 }
 
-// semaphore is the model's state: who holds (sorted), who waits as lease:order in the order of service, and the last
-// order given. It is a value, so it can be compared. An order that was not returned yet is 0.
+// semaphore is the model's state: the holders (sorted), the waiters as lease:order in the order of service, and the last
+// order assigned. It is a value, so it can be compared. An order that was not returned yet is 0.
 type semaphore struct {
 	holders, waiters string
 	last             int64
@@ -89,7 +89,7 @@ func (s semaphore) step(slots int, in opInput, got opOutput) (semaphore, bool) {
 		if i := slices.IndexFunc(waiters, waits); i >= 0 {
 			w := &waiters[i]
 			if w.order == 0 && !got.unknown && orderFits(waiters, i, got.order) && (i < len(waiters)-1 || got.order > s.last) {
-				w.order = got.order // now we know
+				w.order = got.order // known from now on
 				s.last = max(s.last, got.order)
 			}
 			want = opOutput{code: lua.SlotWaiting, position: i, order: w.order}
@@ -129,7 +129,7 @@ func formatWaiters(waiters []waiter) string {
 
 func semaphoreModel(slots int) porcupine.Model {
 	return porcupine.Model{
-		// Models do not meet, so each is a semaphore of its own; that keeps the search small.
+		// Models are independent, so each is checked as its own semaphore; that keeps the search small.
 		Partition: func(ops []porcupine.Operation) [][]porcupine.Operation {
 			byModel := map[string][]porcupine.Operation{}
 			for _, op := range ops {
@@ -150,13 +150,13 @@ func semaphoreModel(slots int) porcupine.Model {
 	}
 }
 
-// client makes one call and tells the answer.
+// client makes one call and returns the reply.
 type client func(ctx context.Context, in opInput) (opOutput, error)
 
-// calm times: nothing expires during a history.
+// long times: nothing expires during a history.
 var calm = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 
-// scripted is the real thing.
+// scripted is the implementation with the real scripts.
 func scripted(_ *redis.Client, s *lua.Scripts, slots int) client {
 	return func(ctx context.Context, in opInput) (opOutput, error) {
 		switch in.kind {
@@ -210,17 +210,17 @@ func counted(clients int) func(*redis.Client, *lua.Scripts, int) client {
 	}
 }
 
-// history is what clients saw, as porcupine wants it.
+// history has the calls and replies of the clients in the form that porcupine needs.
 type history struct {
 	ops     []porcupine.Operation
 	unknown int
-	most    int64 // concurrent holders, by Redis
+	holders int64 // maximum of concurrent holders, by Redis
 }
 
 // clients work concurrently in a history.
 const clients = 12
 
-// record lets the clients work through a link that is disturbed all the while.
+// record runs the clients over a link that is disturbed all the time.
 func record(t *testing.T, seed uint64, slots int, dial func(*redis.Client, *lua.Scripts, int) client) history {
 	t.Helper()
 	const rounds, models = 4, 3
@@ -244,7 +244,7 @@ func record(t *testing.T, seed uint64, slots int, dial func(*redis.Client, *lua.
 			out, err := call(ctx, in)
 			op.Return = int64(time.Since(began))
 			if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-				return opOutput{unknown: true} // never sent
+				return opOutput{unknown: true} // the call was never sent
 			}
 			if err != nil {
 				out = opOutput{unknown: true}
@@ -258,7 +258,7 @@ func record(t *testing.T, seed uint64, slots int, dial func(*redis.Client, *lua.
 			for round := range rounds {
 				model := "m" + strconv.Itoa(id%models)
 				lease := "p" + strconv.Itoa(id) + "/" + strconv.Itoa(round)
-				for range 1 + rnd.IntN(3) { // retried: still waiting, or claimed, or sent again after no answer
+				for range 1 + rnd.IntN(3) { // retried: still waiting, or claimed, or sent again without a reply
 					do(opInput{opAcquire, model, lease})
 				}
 				if rnd.IntN(2) == 0 {
@@ -284,7 +284,7 @@ func record(t *testing.T, seed uint64, slots int, dial func(*redis.Client, *lua.
 			running = false
 		default:
 			for i := range models {
-				h.most = max(h.most, c.count(c.keys.ModelHolders("m"+strconv.Itoa(i))))
+				h.holders = max(h.holders, c.count(c.keys.ModelHolders("m"+strconv.Itoa(i))))
 			}
 		}
 	}
@@ -324,7 +324,7 @@ func disturb(ctx context.Context, l *link, rnd *rand.Rand) {
 	}
 }
 
-// P3: whatever the link does, the clients saw one semaphore.
+// P3: over a disturbed link, the replies to all clients are those of one semaphore.
 func TestSemaphore_FaultyNetwork_IsLinearizable(t *testing.T) {
 	t.Parallel()
 	const slots = 2
@@ -334,7 +334,7 @@ func TestSemaphore_FaultyNetwork_IsLinearizable(t *testing.T) {
 	const histories = 20
 	for i := range uint64(histories) {
 		h := record(t, seed+i, slots, scripted)
-		require.LessOrEqual(t, h.most, int64(slots), "concurrent holders")
+		require.LessOrEqual(t, h.holders, int64(slots), "concurrent holders")
 		result, info := porcupine.CheckOperationsVerbose(semaphoreModel(slots), h.ops, 10*time.Second)
 		if result == porcupine.Unknown { // too many concurrent calls to try every order
 			undecided++
@@ -349,10 +349,10 @@ func TestSemaphore_FaultyNetwork_IsLinearizable(t *testing.T) {
 	}
 	t.Logf("%d calls, %d without an answer; %d histories undecided", calls, unknown, undecided)
 	require.LessOrEqual(t, undecided, histories/4)
-	require.Positive(t, unknown, "no call was disturbed: the test shows nothing")
+	require.Positive(t, unknown, "no call was disturbed: the test proves nothing")
 }
 
-// The test of the test: counting and then adding in two calls lets more in than there are slots.
+// This verifies the check: an implementation that counts and then adds in two calls must be found to exceed the slots.
 func TestSemaphore_NonAtomicVariant_IsCaught(t *testing.T) {
 	t.Parallel()
 	const slots = 2
@@ -360,7 +360,7 @@ func TestSemaphore_NonAtomicVariant_IsCaught(t *testing.T) {
 	for i := uint64(0); i < 10 && !caught; i++ {
 		h := record(t, i, slots, counted(clients))
 		caught = porcupine.CheckOperationsTimeout(semaphoreModel(slots), h.ops, 10*time.Second) == porcupine.Illegal
-		t.Logf("most concurrent holders: %d, caught: %v", h.most, caught)
+		t.Logf("maximum of concurrent holders: %d, caught: %v", h.holders, caught)
 	}
 	require.True(t, caught)
 }

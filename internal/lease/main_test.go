@@ -20,18 +20,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // go-redis tells every refused connection
+	logging.Disable() // go-redis logs every refused connection
 	goleak.VerifyTestMain(m,
-		// The proxy leaves them behind for connections it had disturbed.
+		// The proxy leaves these goroutines running for connections that it has disturbed.
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).write"),
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 	)
 }
 
-const patience = 20 * time.Second // of tests for things that take far less
+const waitLimit = 20 * time.Second // for conditions that normally hold much sooner
 
-// cell is one Redis with keys of its own, reached directly.
+// cell is a Redis with its own keys, accessed without a proxy.
 type cell struct {
 	t       *testing.T
 	server  *testredis.Server
@@ -50,7 +50,7 @@ func newCell(t *testing.T) *cell {
 	return c
 }
 
-// slots is one process with up to n slots of any model, running until the test ends or stop is called.
+// slots runs one process with up to n slots of any model until the test ends or stop is called.
 func (c *cell) slots(addr string, n int, set ...func(*lease.Options)) (s *lease.Slots, stop func()) {
 	c.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
@@ -71,7 +71,7 @@ func (c *cell) slots(addr string, n int, set ...func(*lease.Options)) (s *lease.
 		case err := <-ended:
 			require.NoError(c.t, err)
 			ended <- nil
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			require.Fail(c.t, "Run does not end")
 		}
 	}
@@ -81,7 +81,7 @@ func (c *cell) slots(addr string, n int, set ...func(*lease.Options)) (s *lease.
 	})
 	select {
 	case <-s.Ready():
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(c.t, "the subscription is not confirmed")
 	}
 	return s, stop
@@ -91,7 +91,7 @@ func short(ttl, renew, grant time.Duration) func(*lease.Options) {
 	return func(o *lease.Options) { o.TTL, o.RenewEvery, o.GrantTTL = ttl, renew, grant }
 }
 
-// link is a way to Redis that can be disturbed.
+// link is a connection to Redis that can be disturbed.
 type link struct {
 	t     *testing.T
 	proxy *toxiproxy.Proxy
@@ -111,7 +111,7 @@ func (c *cell) link() *link {
 
 func (l *link) addr() string { return l.proxy.Listen }
 
-// add disturbs the link: a toxic of toxiproxy as JSON.
+// add disturbs the link with a toxic of toxiproxy, given as JSON.
 func (l *link) add(toxics ...string) {
 	l.t.Helper()
 	for _, j := range toxics {
@@ -120,7 +120,7 @@ func (l *link) add(toxics ...string) {
 	}
 }
 
-// cut lets nothing through any more; connections stay open and silent.
+// cut blocks all data; connections stay open.
 func (l *link) cut() {
 	l.t.Helper()
 	l.add(`{"type":"timeout","stream":"upstream","attributes":{"timeout":0}}`,
@@ -129,7 +129,7 @@ func (l *link) cut() {
 
 func (l *link) heal() { l.proxy.Toxics.ResetToxics(context.Background()) }
 
-// pending is an Acquire under way.
+// pending is a running call of Acquire.
 type pending struct {
 	t         *testing.T
 	slot      chan *lease.Slot
@@ -162,7 +162,7 @@ func begin(t *testing.T, s *lease.Slots, model string) *pending {
 // waits returns when the request has received the position.
 func (p *pending) waits(position int) {
 	p.t.Helper()
-	limit := time.After(patience)
+	limit := time.After(waitLimit)
 	for {
 		select {
 		case n := <-p.positions:
@@ -186,7 +186,7 @@ func (p *pending) granted() *lease.Slot {
 		return slot
 	case err := <-p.err:
 		require.NoError(p.t, err)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(p.t, "not granted")
 	}
 	return nil
@@ -199,7 +199,7 @@ func (p *pending) failed() error {
 		require.Fail(p.t, "granted")
 	case err := <-p.err:
 		return err
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(p.t, "neither granted nor failed")
 	}
 	return nil
@@ -216,13 +216,13 @@ func (p *pending) stillWaits() {
 	}
 }
 
-// ends returns the time and the cause of the slot's end.
+// ends waits for the end of the slot's context and returns its time and cause.
 func ends(t *testing.T, slot *lease.Slot) (at time.Time, cause error) {
 	t.Helper()
 	select {
 	case <-slot.Context().Done():
 		return time.Now(), context.Cause(slot.Context())
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "the slot's context does not end")
 	}
 	return time.Time{}, nil
