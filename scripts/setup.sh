@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what `make run` or `make test` needs besides Go on Debian and its derivatives, as root. On other systems it
-# lists what to install. Usage: scripts/setup.sh run|test
+# Installs what `make run` or `make test` needs, except Go: as root on Debian and its derivatives. On other systems it lists
+# what to install. Usage: scripts/setup.sh run|test
 set -eu
 
 purpose=${1:-run}
