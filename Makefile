@@ -52,7 +52,8 @@ test-page:
 	@if command -v npm >/dev/null 2>&1; then cd api/console && npm test --silent; else echo "test: npm not found, skipping the tests of the page" >&2; fi
 
 .PHONY: check
-check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check format, lint, determinism of workflows, generated files, modules
+check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check words, format, lint, determinism of workflows, generated files, modules
+	@scripts/words.sh
 	@scripts/setup.sh test
 	@unformatted=$$($(GOFUMPT) -l $(GO_FILES)); test -z "$$unformatted" || { echo "not formatted (make fmt):" $$unformatted >&2; exit 1; }
 	$(GOLANGCI) run ./...
