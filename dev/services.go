@@ -113,7 +113,7 @@ func invite(out io.Writer, o *options) error {
 	if !o.runs(partAPI) {
 		return nil
 	}
-	token, err := api.IssueToken(o.API.AuthSecret, guestName, []string{"user", "node", "operator"}, guestTTL)
+	token, err := api.IssueToken(o.API.AuthSecret, guestName, api.Scopes(), guestTTL)
 	if err != nil {
 		return fmt.Errorf("issue token: %w", err)
 	}

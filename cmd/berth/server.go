@@ -93,7 +93,7 @@ func (s server) development() (target, error) {
 	if err != nil {
 		return target{}, fmt.Errorf("secret of the development server: %w", err)
 	}
-	token, err := api.IssueToken(strings.TrimSpace(string(secret)), devUser, []string{api.ScopeUser, api.ScopeNode, api.ScopeOperator}, devTokenTTL)
+	token, err := api.IssueToken(strings.TrimSpace(string(secret)), devUser, api.Scopes(), devTokenTTL)
 	if err != nil {
 		return target{}, err
 	}

@@ -109,7 +109,7 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err err
 		cancel()
 		return errors.Join(srv.Close(), g.Wait(), os.RemoveAll(dir))
 	}}
-	token, err := api.IssueToken(benchSecret, "bench", []string{"user", "node", "operator"}, time.Hour)
+	token, err := api.IssueToken(benchSecret, "bench", api.Scopes(), time.Hour)
 	if err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
