@@ -76,18 +76,6 @@ func TaskStatuses() []TaskStatus {
 	}
 }
 
-// StepName is the name of one model call of a task.
-type StepName string
-
-// The steps.
-const (
-	StepOCR       StepName = "ocr"
-	StepSummary   StepName = "summary"
-	StepMatch     StepName = "match"
-	StepInterview StepName = "interview"
-	StepCustomize StepName = "customize"
-)
-
 // Step is one model call with the routing that was fixed when the task was accepted.
 type Step struct {
 	Name     StepName `json:"name"`

@@ -26,8 +26,21 @@ const (
 	VarNotes          = "notes"
 )
 
+// StepName is the name of one model call of a task.
+type StepName string
+
+// The names of the steps in the table below.
+const (
+	StepOCR       StepName = "ocr"
+	StepSummary   StepName = "summary"
+	StepMatch     StepName = "match"
+	StepInterview StepName = "interview"
+	StepCustomize StepName = "customize"
+)
+
 // TemplateSpec describes a template. A new template needs an entry in the table below, a directory of prompts
-// internal/llm/prompts/<name> and a route in internal/llm/routing.yaml; everything else is derived from these.
+// internal/llm/prompts/<name>, a route in internal/llm/routing.yaml, and its title on the page in
+// api/console/src/lib/i18n.svelte.ts; everything else is derived from these.
 type TemplateSpec struct {
 	Name Template
 	// Mode is how a model answers the template's prompt. A batch template needs a schema.json beside its prompts.
