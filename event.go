@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// EventType is the name of an event of a task's stream; SSE carries it as `event:`.
+// EventType is the name of an event of a stream; SSE carries it as `event:`. This file has the events of tasks; those of
+// sessions are in session.go, those of conferences in conference_event.go.
 type EventType string
 
 // The events of a task, in the order in which they can occur.

@@ -221,19 +221,6 @@ type Assignment struct {
 // TaskQueue returns the Temporal task queue of the node.
 func (a Assignment) TaskQueue() string { return NodeTaskQueue(a.NodeID, a.Generation) }
 
-// Session is a user's live translation as stored in Redis.
-type Session struct {
-	ID            string    `json:"sessionId"`
-	UserID        string    `json:"userId"`
-	TenantID      string    `json:"tenantId,omitempty"`
-	SrcLang       string    `json:"srcLang"`
-	TgtLang       string    `json:"tgtLang"`
-	PreferredPool string    `json:"preferredPool"`
-	RoutingKey    string    `json:"routingKey"`
-	CurrentTurnID string    `json:"currentTurnId,omitempty"`
-	UpdatedAt     time.Time `json:"updatedAt"`
-}
-
 // FleetConfig is the configuration of assignment that operators can change at run time.
 type FleetConfig struct {
 	AssignmentStrategy Strategy               `json:"assignmentStrategy,omitempty"` // for pools without their own
