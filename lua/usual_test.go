@@ -18,7 +18,7 @@ import (
 // the full search, which the test forces by excluding a node that does not exist.
 func TestAssign_FastPath_DecidesLikeFullSearch(t *testing.T) {
 	t.Parallel()
-	for _, strategy := range []berth.Strategy{"", berth.StrategyPowerOfTwo, berth.StrategyLoadBalanced, berth.StrategyRoundRobin} {
+	for _, strategy := range append(berth.Strategies(), "") {
 		t.Run(string(strategy), func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, slotServers(t), func(t *testing.T, fast *lua.Scripts) {
