@@ -47,8 +47,10 @@ type CodeInfo struct {
 	Status int // HTTP status; 0 for a code of results and terminal events only
 	// RetryAfter is how long a client should wait before it retries when the error does not state a time; 0 means that a
 	// retry of the same request fails again.
-	RetryAfter  time.Duration
-	Level       slog.Level // of the log line of a request that fails with the code
+	RetryAfter time.Duration
+	Level      slog.Level // of the log line of a request that fails with the code
+	// Description is for the API's description. Messages are written where the errors are made; those of a Refusal in
+	// refusal.go.
 	Description string
 }
 
