@@ -38,7 +38,7 @@ func newCommands(link context.Context, d Driver, inc berth.Incarnation, r *repor
 	return c
 }
 
-// Register registers the six commands for one generation.
+// Register registers the commands for one generation.
 func (c *commands) Register(w node.Registry, g *node.Gate, generation int64) {
 	c.report.generation.Store(generation)
 	name := func(n string) activity.RegisterOptions { return activity.RegisterOptions{Name: n} }
