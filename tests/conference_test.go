@@ -19,7 +19,7 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 	u1 := s.media("returns-u1", 5)
 	a := m.open("8610000001")
 	require.Equal(t, berth.ConferenceOpen, a.Status)
-	require.Equal(t, map[string]int64{"8610000001": 1}, u1.runs())
+	require.Equal(t, map[string]int64{"8610000001": a.Owner.Epoch}, u1.runs())
 	m.end("8610000001", "conference-released")
 	require.Empty(t, u1.runs())
 
@@ -30,7 +30,7 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 	u1.fail(unit.FaultNone)
 
 	first, second := m.open("8610000001"), m.open("8610000003")
-	require.EqualValues(t, 2, first.Owner.Epoch, "C20: epochs continue when a number is used again")
+	require.Greater(t, first.Owner.Epoch, a.Owner.Epoch, "C20: epochs continue when a number is used again")
 	u2 := s.media("returns-u2", 1)
 	u1.fail(unit.FaultSilent)
 	waits, moved := "", ""

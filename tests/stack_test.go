@@ -315,9 +315,10 @@ func (p *process) tail() string {
 
 func freeAddr(tb testing.TB) string {
 	tb.Helper()
-	ports, err := freeport.Find(1)
+	port, release, err := freeport.Reserve()
 	require.NoError(tb, err)
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
+	tb.Cleanup(release)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // send makes a call that package client lacks, and returns status and body.

@@ -17,7 +17,7 @@ const (
 )
 
 // Find returns n different loopback ports that are free at the time of the call. Another process may bind one of them
-// before the caller does, so callers should use them immediately.
+// before the caller does, so callers should use them immediately. Ports that a process has reserved are left out.
 func Find(n int) ([]int, error) {
 	var ports []int
 	var err error
@@ -36,7 +36,36 @@ func Find(n int) ([]int, error) {
 		if err := l.Close(); err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
+		if reserved(port) {
+			continue
+		}
 		ports = append(ports, port)
 	}
 	return ports, nil
+}
+
+// Reserve returns a loopback TCP port that no process gets from Find until release is called, so that a server can be
+// restarted on it. It holds the UDP port of the same number, which Find checks.
+func Reserve() (port int, release func(), err error) {
+	ports, err := Find(1)
+	if err != nil {
+		return 0, nil, err
+	}
+	c, err := holdUDP(ports[0])
+	if err != nil {
+		return 0, nil, fmt.Errorf("reserve port %d: %w", ports[0], err)
+	}
+	return ports[0], func() { _ = c.Close() }, nil
+}
+
+func reserved(port int) bool {
+	c, err := holdUDP(port)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err != nil
+}
+
+func holdUDP(port int) (net.PacketConn, error) {
+	return net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // does not block
 }
