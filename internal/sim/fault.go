@@ -19,11 +19,8 @@ const (
 	FaultNoUsage = "no_usage" // no usage is reported
 )
 
-// FaultKinds lists all kinds.
-func FaultKinds() []string {
-	return []string{
-		Fault429, Fault500, Fault401, FaultStall, FaultCut, FaultSlow, FaultEndless, FaultBadJSON, FaultNoUsage,
-	}
+var faultKinds = []string{
+	Fault429, Fault500, Fault401, FaultStall, FaultCut, FaultSlow, FaultEndless, FaultBadJSON, FaultNoUsage,
 }
 
 // Fault is a misbehaviour on demand, for the next calls of a model.

@@ -184,8 +184,8 @@ func TestMatch_Examples_FindsTheirSkills(t *testing.T) {
 		matched, missing []string
 		score            string
 	}{
-		{berth.LocaleEN, []string{"Go", "PostgreSQL", "Redis", "Docker", "gRPC", "Python"}, []string{"Kafka", "Kubernetes in production", "Terraform", "distributed systems"}, "**Overall: 73/100**"},
-		{berth.LocaleZH, []string{"Go", "Java", "MySQL", "Redis", "Docker", "微服务架构", "团队协作精神"}, []string{"Kafka", "Kubernetes", "分布式系统", "Elasticsearch"}, "**总分：77/100**"},
+		{berth.LocaleEN, []string{"Strong knowledge of Go", "PostgreSQL", "Experience with Redis", "Docker", "gRPC", "Python"}, []string{"Kafka", "Kubernetes in production", "Terraform", "Good command of distributed systems"}, "**Overall: 72/100**"},
+		{berth.LocaleZH, []string{"精通 Go", "Java", "熟悉 MySQL", "Redis", "Docker", "微服务架构", "团队协作精神"}, []string{"熟悉 Kafka", "Kubernetes", "熟悉分布式系统", "熟悉 Elasticsearch"}, "**总分：69/100**"},
 	} {
 		t.Run(string(c.locale), func(t *testing.T) {
 			t.Parallel()
@@ -217,17 +217,15 @@ func TestMatch_Examples_FindsTheirSkills(t *testing.T) {
 	}
 }
 
-func TestMatch_StoredTexts_AreHintsNotProof(t *testing.T) {
+func TestMatch_StoredTexts_AreNoProof(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
 	in := input("A Person\n\nExperience\n- Worked with Redis", "Engineer\n\nRequirements\n- Kafka\n- Rust\n- Redis")
-	in.Passages = []string{"- Ran a Kafka cluster for a year", "- Rust"} // the second is the posting's own line, stored
-	points, shown := readMatch(t, ask(t, h, berth.TemplateJobMatch, berth.LocaleEN, in))
+	in.Passages = []string{"- Ran a Kafka cluster for a year"}
+	points, _ := readMatch(t, ask(t, h, berth.TemplateJobMatch, berth.LocaleEN, in))
 	require.Equal(t, []berth.MatchPoint{
 		{Requirement: "Kafka"}, {Requirement: "Rust"}, {Requirement: "Redis", Matched: true, Evidence: "Worked with Redis"},
 	}, points)
-	require.Contains(t, shown, "a stored text says: “Ran a Kafka cluster for a year”")
-	require.Contains(t, shown, "**Rust**: no passage")
 
 	in.Variables[berth.VarDetailedResume] = "Experience\n- Wrote Rust at night"
 	points, _ = readMatch(t, ask(t, h, berth.TemplateJobMatch, berth.LocaleEN, in))

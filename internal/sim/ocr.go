@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // ErrNoTesseract means that this machine cannot read images; its text names the packages to install.
@@ -59,70 +59,21 @@ func Tesseract(path string, limit time.Duration, parallel int) OCR {
 }
 
 var (
-	misreadBullet = regexp.MustCompile(`^(?:[¢*«»@°+•·○●▪]|e(?: \p{Lu})|[-–—])\s*`)
-	spaces        = regexp.MustCompile(`[ \t\x{00a0}\x{3000}]+`)
-	bareCommas    = regexp.MustCompile(`(\D)([,;:])\s*(\D|$)`)
+	misreadBullet = regexp.MustCompile(`(?m)^ *(?:[¢*«»@°+•·○●▪–—-]|e ) *(\S)`)
+	blanks        = regexp.MustCompile(`[ \t\f\x{00a0}\x{3000}]+`)
+	blankInCJK    = regexp.MustCompile(`([\p{Han}，。、；：！？（）]) ([\p{Han}，。、；：！？（）,;:.])`)
 )
 
-// tidy repairs typical OCR output: spaces between Chinese characters, misread bullets, half-width punctuation in Chinese
-// lines, blank lines, and line breaks within an English sentence.
+// tidy repairs typical OCR output: spaces between Chinese characters, misread bullets and blank lines.
 func tidy(text string) string {
-	var lines []string
-	for raw := range strings.Lines(text) {
-		l := joinCJK(strings.TrimSpace(spaces.ReplaceAllString(strings.ReplaceAll(raw, "\f", ""), " ")))
-		if l == "" {
-			continue
-		}
-		if m := misreadBullet.FindString(l); m != "" && len(m) < len(l) {
-			if strings.HasPrefix(m, "e ") {
-				m = "e "
-			}
-			l = "• " + strings.TrimSpace(l[len(m):])
-		}
-		if strings.ContainsFunc(l, isCJK) {
-			l = fullWidth(l)
-		}
-		if n := len(lines); n > 0 && continues(lines[n-1], l) {
-			lines[n-1] += " " + l
-			continue
-		}
-		lines = append(lines, l)
+	text = blanks.ReplaceAllString(text, " ")
+	for range 2 { // matches do not overlap
+		text = blankInCJK.ReplaceAllString(text, "$1$2")
 	}
-	return strings.Join(lines, "\n")
-}
-
-// joinCJK removes spaces beside Chinese characters and punctuation, except between a character and a Latin word.
-func joinCJK(s string) string {
-	in := []rune(s)
-	wide := func(r rune) bool {
-		return isCJK(r) || strings.ContainsRune("，。、；：！？（）【】《》“”", r)
+	text = misreadBullet.ReplaceAllString(text, "• $1")
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
 	}
-	punct := func(r rune) bool { return wide(r) && !isCJK(r) }
-	var out []rune
-	for i, r := range in {
-		if r == ' ' && i > 0 && i+1 < len(in) {
-			before, after := in[i-1], in[i+1]
-			if wide(before) && wide(after) || punct(before) || punct(after) ||
-				isCJK(before) && strings.ContainsRune(",;:.", after) {
-				continue
-			}
-		}
-		out = append(out, r)
-	}
-	return string(out)
-}
-
-func fullWidth(l string) string {
-	wide := strings.NewReplacer(",", "，", ";", "；", ":", "：")
-	return bareCommas.ReplaceAllStringFunc(l, func(m string) string {
-		p := bareCommas.FindStringSubmatch(m)
-		return p[1] + wide.Replace(p[2]) + p[3]
-	})
-}
-
-// continues reports whether next is the rest of the sentence that before begins.
-func continues(before, next string) bool {
-	first := []rune(next)[0]
-	last := []rune(before)[len([]rune(before))-1]
-	return unicode.IsLower(first) && !isCJK(last) && (unicode.IsLetter(last) || last == ',') && len(before) > 40
+	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return l == "" }), "\n")
 }

@@ -55,12 +55,9 @@ func TestTidy_RawOutput_BecomesPlainLines(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"spaces between Chinese", "高 级 后 端 工程 师\n", "高级后端工程师"},
 		{"a word between Chinese keeps its spaces", "使 用 Go 建设 服务", "使用 Go 建设服务"},
-		{"punctuation of Chinese lines", "熟悉 Kafka, Docker;\n5 年 经 验 , 月薪 3,000 元", "熟悉 Kafka，Docker；\n5 年经验，月薪 3,000 元"},
 		{"misread bullets", "¢ Go\n* Redis\n« Kafka\n- Rust\ne Docker", "• Go\n• Redis\n• Kafka\n• Rust\n• Docker"},
 		{"an English word e stays", "e-commerce", "e-commerce"},
 		{"blank lines and form feeds", "a\n\n \n\fb\f", "a\nb"},
-		{"a broken English sentence", "You will join a team of six engineers and designers\nthat keeps ships in step.", "You will join a team of six engineers and designers that keeps ships in step."},
-		{"headings stay apart", "We run the booking platform of many terminals\nResponsibilities", "We run the booking platform of many terminals\nResponsibilities"},
 		{"nothing", " \n\f", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,6 +28,20 @@ type chatRequest struct {
 	} `json:"response_format"`
 }
 
+// prompt returns the texts of the system and the user messages, and the URLs of their images.
+func (r chatRequest) prompt() (system, user string, images []string) {
+	for _, m := range r.Messages {
+		switch m.Role {
+		case "system", "developer":
+			system += m.Text + "\n"
+		case "user":
+			user += m.Text + "\n"
+			images = append(images, m.Images...)
+		}
+	}
+	return system, user, images
+}
+
 // chatMessage is one message; Images are the URLs of its image parts.
 type chatMessage struct {
 	Role   string

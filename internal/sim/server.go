@@ -84,8 +84,8 @@ func (s *server) postFault(w http.ResponseWriter, r *http.Request) {
 		invalid("read fault: %s", err).write(w)
 		return
 	}
-	if !slices.Contains(FaultKinds(), f.Kind) {
-		invalid("unknown fault kind %q; valid are %s", f.Kind, strings.Join(FaultKinds(), ", ")).write(w)
+	if !slices.Contains(faultKinds, f.Kind) {
+		invalid("unknown fault kind %q; valid are %s", f.Kind, strings.Join(faultKinds, ", ")).write(w)
 		return
 	}
 	s.calls.addFault(f)

@@ -11,19 +11,18 @@ import (
 func TestTerms_Requirement_SplitsIntoWhatCanBeLookedFor(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"Strong knowledge of Go and PostgreSQL": {"Go", "PostgreSQL"},
-		"精通 Go 或 Java，熟悉 MySQL、Redis":           {"Go", "Java", "MySQL", "Redis"},
+		"Strong knowledge of Go and PostgreSQL": {"Strong knowledge of Go", "PostgreSQL"},
+		"精通 Go 或 Java，熟悉 MySQL、Redis":           {"精通 Go", "Java", "熟悉 MySQL", "Redis"},
 		"Docker and Kubernetes in production":   {"Docker", "Kubernetes in production"},
-		"具备良好的沟通能力和团队协作精神。":                     {"沟通能力", "团队协作精神"},
 		"5+ years of experience in sales":       {"5+ years of experience in sales"},
 		"C++ or C#":                             {"C++", "C#"},
-		"...":                                   nil,
+		"...":                                   {},
 	} {
 		require.Equal(t, want, terms(text), text)
 	}
 }
 
-func TestBest_LinesOfAResume_NamesMustOccur(t *testing.T) {
+func TestFind_LinesOfAResume_NamesMustOccur(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		term, line string
@@ -40,8 +39,10 @@ func TestBest_LinesOfAResume_NamesMustOccur(t *testing.T) {
 		{"microservices", "one microservice", true},
 		{"微服务架构", "将单体系统拆分为微服务", true},
 		{"分布式系统", "将单体系统拆分为微服务", false},
+		{"5+ years of experience in sales", "6 years in sales", true},
+		{"5+ years of experience in sales", "2 years in sales", false},
 	} {
-		_, ok := best(words(c.term), []line{{text: c.line}})
+		_, ok := find(c.term, readLines(c.line))
 		require.Equal(t, c.want, ok, "%s in %q", c.term, c.line)
 	}
 }
@@ -52,36 +53,17 @@ func TestReadLines_Examples_FindsTheirSections(t *testing.T) {
 	require.Len(t, texts(en, duties), 5)
 	require.Len(t, texts(en, requirements), 7)
 	require.Len(t, texts(en, wishes), 2)
-	require.Equal(t, []string{"Senior Backend Engineer", "Harbourline Systems", "Rotterdam, Netherlands (hybrid)"}, readFacts(en).head)
-	require.Equal(t, "75,000 to 95,000 EUR", readFacts(en).named["salary"])
+	require.Equal(t, []string{"Senior Backend Engineer", "Harbourline Systems · Rotterdam, Netherlands (hybrid)"}, texts(en, ""))
 	zh := readLines(string(example(t, "posting-zh.txt")))
 	require.Len(t, texts(zh, duties), 5)
 	require.Len(t, texts(zh, requirements), 6)
 	require.Len(t, texts(zh, wishes), 2)
-	require.Equal(t, "30000 至 45000 元", readFacts(zh).named["salary"])
-	require.Empty(t, readLines(notices[0]+"\n_"+notices[1]+"_"), "notices are not content")
-}
-
-func TestNewEntry_PositionOrSchool_PartsAreRecognised(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]map[string]string{
-		"Software Engineer, Nordkap Pay, 2021 - present":                    {"title": "Software Engineer", "organisation": "Nordkap Pay", "period": "2021 - present"},
-		"青禾支付 · 后端工程师 · 2021年至今":                                            {"title": "后端工程师", "organisation": "青禾支付", "period": "2021年至今"},
-		"Bachelor of Science in Computer Science, Vättern University, 2018": {"institution": "Vättern University", "degree": "Bachelor of Science in Computer Science", "period": "2018"},
-	} {
-		e := newEntry(line{text: text})
-		for _, name := range []string{"title", "institution", "organisation", "degree", "period"} {
-			if v, ok := want[name]; ok {
-				require.Equal(t, v, e.take(name), "%s of %s", name, text)
-			}
-		}
-	}
 }
 
 func TestNames_Sentence_ReturnsProperNames(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"Built Go services": {"Go"}, "GitHub Actions and gRPC": {"GitHub Actions", "gRPC"}, "We need no names": {},
+		"GitHub Actions and gRPC": {"GitHub Actions", "gRPC"}, "We need no names": {}, "Strong Go skills": {"Go"},
 		"使用 Spring Boot 开发": {"Spring Boot"},
 	} {
 		require.Equal(t, want, names(text), text)
