@@ -86,9 +86,9 @@ func (s *source) value(name string, sc *jsonschema.Schema, e *entry, depth int) 
 		return "[]"
 	case hasType(sc, "array"):
 		var out []string
-		for _, item := range first(limit(sc.MaxItems, maxItems), s.entries(name, sc.Items2020, e)) {
-			e := item.(entry)
-			out = append(out, s.value("", sc.Items2020, &e, depth+1))
+		list := s.entries(name, sc.Items2020, e)
+		for _, item := range list[:min(len(list), limit(sc.MaxItems, maxItems))] {
+			out = append(out, s.value("", sc.Items2020, &item, depth+1))
 		}
 		return "[" + strings.Join(out, ",") + "]"
 	case hasType(sc, "string"):
