@@ -41,7 +41,7 @@ test: ## Run all tests with the race detector, on real servers
 
 .PHONY: test-stack test-units test-dev test-page
 test-stack:
-	$(GO) test -race -parallel 6 -timeout 20m ./tests
+	$(GO) test -race -parallel 4 -timeout 20m ./tests
 
 test-units:
 	$(GO) test -race -p 2 -timeout 20m $$($(GO) list ./... | grep -v '^berth/tests$$')
