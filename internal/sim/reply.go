@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"berth/internal/pause"
 )
 
 // reply is one answer on its way to the caller.
@@ -181,14 +183,7 @@ func (p *pacer) sleep(d time.Duration) bool {
 	if d <= 0 {
 		return p.ctx.Err() == nil
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-p.ctx.Done():
-		return false
-	}
+	return pause.For(p.ctx, d)
 }
 
 // token matches text about as models stream it: one or two Chinese characters, a word of up to 8 characters with the

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/pause"
 )
 
 const (
@@ -189,7 +190,7 @@ func (l *LiveKit) Mark(ctx context.Context, c berth.UnitCopy) error {
 			return errors.New("the room has ended")
 		case now.Epoch >= c.Epoch:
 			return nil
-		case !wait(ctx, markedEvery):
+		case !pause.For(ctx, markedEvery):
 			return fmt.Errorf("the room list does not show the new epoch: %w", ctx.Err())
 		}
 	}

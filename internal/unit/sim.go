@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/pause"
 )
 
 // Fault is a misbehaviour of a simulated unit.
@@ -124,7 +125,7 @@ func (s *Sim) run(ctx context.Context, starts bool, f func(*simState)) error {
 	if s.Fault() == FaultSlow {
 		takes += s.opts.Slow
 	}
-	if takes > 0 && !wait(ctx, takes) {
+	if takes > 0 && !pause.For(ctx, takes) {
 		return ctx.Err()
 	}
 	if starts && s.Fault() == FaultRefuse {

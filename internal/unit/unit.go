@@ -16,6 +16,7 @@ import (
 	"berth"
 	"berth/internal/client"
 	"berth/internal/node"
+	"berth/internal/pause"
 )
 
 // Options describe one unit.
@@ -94,7 +95,7 @@ func (u *unit) run(ctx context.Context) error {
 			return err
 		}
 		u.Logger.Warn("registration refused; retrying", "error", err)
-		if !wait(ctx, refusedPause) {
+		if !pause.For(ctx, refusedPause) {
 			return nil
 		}
 	}
@@ -102,7 +103,7 @@ func (u *unit) run(ctx context.Context) error {
 
 // await waits for the media server and returns its incarnation, empty if ctx ended. It fails only on permanent errors.
 func (u *unit) await(ctx context.Context) (berth.Incarnation, error) {
-	for logged := false; ctx.Err() == nil; wait(ctx, u.Check) {
+	for logged := false; ctx.Err() == nil; pause.For(ctx, u.Check) {
 		inc, err := u.probe(ctx)
 		if err == nil {
 			return inc, nil
@@ -170,7 +171,7 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 // watch probes the media server until ctx ends, or returns the reason for the loss of the link.
 func (u *unit) watch(ctx context.Context, inc berth.Incarnation) error {
 	var since time.Time // start of the first of consecutive failed probes
-	for wait(ctx, u.Check) {
+	for pause.For(ctx, u.Check) {
 		begun := time.Now()
 		now, err := u.probe(ctx)
 		switch {
@@ -188,16 +189,4 @@ func (u *unit) watch(ctx context.Context, inc berth.Incarnation) error {
 		}
 	}
 	return nil
-}
-
-// wait sleeps for d and reports whether ctx is still active.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
