@@ -18,6 +18,7 @@ import (
 	"berth/internal/app"
 	"berth/internal/devserver"
 	"berth/internal/ledger"
+	"berth/internal/pause"
 )
 
 // drain bounds the time that model calls get to finish when a worker stops, because the whole server stops within
@@ -70,27 +71,21 @@ func (o *options) migrate(ctx context.Context, logger *slog.Logger) error {
 
 // awaitReady waits until the API reports that its dependencies are available.
 func awaitReady(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for {
-		code := 0
+	return pause.Until(ctx, startTimeout, 10*time.Millisecond, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return fmt.Errorf("readiness request: %w", err)
 		}
-		if res, err := http.DefaultClient.Do(req); err == nil {
-			code = res.StatusCode
-			_ = res.Body.Close()
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
 		}
-		if code == http.StatusOK {
-			return nil
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s returned status %d", url, res.StatusCode)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s returned status %d: %w", url, code, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }
 
 // secret sets the secret of tokens from the settings or the data directory. The first start writes a new secret there.

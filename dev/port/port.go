@@ -3,23 +3,22 @@ package port
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"time"
+
+	"berth/internal/pause"
 )
 
-// AwaitOpen returns nil as soon as a process accepts connections at addr, or the context's error if it ends first.
+const timeout = 30 * time.Second
+
+// AwaitOpen returns nil as soon as a process accepts connections at addr, or an error after 30 s or when ctx ends.
 func AwaitOpen(ctx context.Context, addr string) error {
-	var d net.Dialer
-	for {
+	return pause.Until(ctx, timeout, 5*time.Millisecond, func(ctx context.Context) error {
+		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp", addr)
-		if err == nil {
-			return conn.Close()
+		if err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", addr, ctx.Err())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+		return conn.Close()
+	})
 }

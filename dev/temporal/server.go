@@ -18,6 +18,8 @@ import (
 	"go.temporal.io/server/common/membership/static"
 	"go.temporal.io/server/common/primitives"
 	server "go.temporal.io/server/temporal"
+
+	"berth/internal/pause"
 )
 
 // startTimeout bounds a start whose context has no deadline; a start takes well under a second.
@@ -147,17 +149,13 @@ func awaitNamespace(ctx context.Context, addr string, o Options) error {
 	defer c.Close()
 
 	var known *operatorservice.ListSearchAttributesResponse
-	for {
+	err = pause.Until(ctx, startTimeout, 10*time.Millisecond, func(ctx context.Context) (err error) {
 		known, err = c.OperatorService().ListSearchAttributes(ctx,
 			&operatorservice.ListSearchAttributesRequest{Namespace: o.Namespace})
-		if err == nil {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for temporal: %w", errors.Join(ctx.Err(), err))
-		case <-time.After(10 * time.Millisecond):
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for temporal: %w", err)
 	}
 	missing := SearchAttributes()
 	for name := range known.GetCustomAttributes() {

@@ -1,8 +1,9 @@
-// Package pause waits for a time that a context can cut short.
+// Package pause waits for a time that a context can cut short, and for what succeeds only after a time.
 package pause
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -15,5 +16,21 @@ func For(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// Until calls try, at an interval, until it returns nil. After the time within, or when ctx ends, it returns the last error
+// of try with the cause.
+func Until(ctx context.Context, within, every time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		if !For(ctx, every) {
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"berth/internal/pause"
 )
 
 // errMissing is the failure on a machine without PostgreSQL.
@@ -171,22 +173,18 @@ func (s *Server) run(dir string) error {
 }
 
 func (s *Server) ready() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	err := pause.Until(context.Background(), 30*time.Second, 20*time.Millisecond, func(ctx context.Context) error {
 		c, err := pgx.Connect(ctx, s.dsn("postgres"))
-		if err == nil {
-			return c.Close(ctx)
+		if err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			log, _ := os.ReadFile(filepath.Join(s.dir, "log")) // empty if it cannot be read
-			return fmt.Errorf("PostgreSQL did not start: %w: %s", err, log)
-		case <-tick.C:
-		}
+		return c.Close(ctx)
+	})
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(s.dir, "log")) // empty if it cannot be read
+		return fmt.Errorf("PostgreSQL did not start: %w: %s", err, log)
 	}
+	return nil
 }
 
 // find looks on PATH first, then where Debian puts the newest version.
