@@ -5,7 +5,6 @@ package redis
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"berth/internal/pause"
 )
 
 const (
@@ -64,12 +65,12 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Server{cancel: cancel, ended: make(chan struct{})}
-	failed := make(chan error, 1)
+	ctx, failed := context.WithCancelCause(ctx)
+	defer failed(nil)
 	go supervise(running, binary, args, o.Logger, s.ended, failed)
 
-	ctx, done := context.WithTimeout(ctx, readyTimeout)
-	defer done()
-	if err := awaitPong(ctx, o.Addr, failed); err != nil {
+	// It replies when it has loaded its file.
+	if err := pause.Until(ctx, readyTimeout, 5*time.Millisecond, func(ctx context.Context) error { return ping(ctx, o.Addr) }); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("start redis-server (log in %s): %w", filepath.Join(o.Dir, "redis.log"), err)
 	}
@@ -117,23 +118,6 @@ func arguments(o Options) ([]string, error) {
 		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
 		"--daemonize", "no", "--maxmemory-policy", "noeviction",
 	}, nil
-}
-
-// awaitPong waits until Redis has loaded its file and replies.
-func awaitPong(ctx context.Context, addr string, failed <-chan error) error {
-	for {
-		err := ping(ctx, addr)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case err := <-failed:
-			return err
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
 }
 
 func ping(ctx context.Context, addr string) error {

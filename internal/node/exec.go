@@ -18,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"berth"
+	"berth/internal/process"
 )
 
 const (
@@ -116,7 +117,9 @@ func (e *Exec) run(ctx context.Context, stdin []byte, limit int, vars map[string
 	out := &bounded{limit: limit, exceeded: func() { cancel(errTooMuchOutput) }}
 	last := &tail{limit: stderrKept}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), out, last
-	cmd.SysProcAttr = ownGroup()
+	// In its own process group, a command can be killed together with everything it starts, and a terminal's Ctrl-C does
+	// not reach it while the node drains.
+	cmd.SysProcAttr = process.EndWithParent(&syscall.SysProcAttr{Setpgid: true})
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = afterKill
 	err := cmd.Run()

@@ -1,9 +1,0 @@
-package node
-
-import "syscall"
-
-// ownGroup puts a command into its own process group, so that it can be killed together with everything it starts, and a
-// terminal's Ctrl-C does not reach it while the node drains. The command ends with the agent, even if that is killed.
-func ownGroup() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
