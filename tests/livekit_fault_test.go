@@ -68,7 +68,7 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	require.NotEmpty(t, old)
 	all[0].Pause()
 	s.eventually("all rooms to be on two servers", func() bool { return all[1:].apart(conferences) })
-	all[0].Continue()
+	all[0].Resume()
 	s.eventually("one room per conference to be left, the earlier one", func() bool {
 		return all.apart(conferences) && len(all[0].epochs()) == len(old)
 	})

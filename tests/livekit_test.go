@@ -24,7 +24,7 @@ func TestLiveKit_ConferenceLifeCycle_RoomsFollow(t *testing.T) {
 		current := m.await(n, "on u2", on("u2"))
 		require.Equal(t, current.Owner.Epoch, u2.epochs()[n])
 	}
-	u1.Continue()
+	u1.Resume()
 	kept := map[string]int64{}
 	for _, n := range numbers {
 		kept[n] = m.await(n, "the earlier copy again", on("u1")).Owner.Epoch

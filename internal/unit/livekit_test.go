@@ -84,7 +84,7 @@ func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 	// A suspended server is unreachable. When it is resumed, it is the same run with all its rooms.
 	server.Pause()
 	require.ErrorIs(t, first.linkEnd(t), errUnreachable)
-	server.Continue()
+	server.Resume()
 	second := l.member()
 	require.Equal(t, first.Spec.Incarnation, second.Spec.Incarnation)
 	require.Len(t, newConsole(t, d).copies(), 1)
