@@ -50,28 +50,12 @@ func Chain(ctx context.Context, w io.Writer, cfg config.Config, n int) (err erro
 		ServiceID: "bench", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
 		Variables: map[string]any{"resume": "I write Go.", "jobImage": client.AssetRef(asset)},
 	}
-	chain := func(ctx context.Context) error {
-		acc, err := h.client.Submit(ctx, sub, "")
-		if err != nil {
-			return err
-		}
-		var last berth.Event
-		for ev, err := range h.client.Follow(ctx, acc.TaskID, "") {
-			if err != nil {
-				return err
-			}
-			last = ev.Event
-		}
-		if last.Type != berth.EventDone {
-			return fmt.Errorf("task %s ended with %s: %s", acc.TaskID, last.Type, last.Message)
-		}
-		return nil
-	}
+	chain := func(ctx context.Context, _ int) error { return h.run(ctx, sub, func(berth.Event) {}) }
 	var measured, baseline run
 	for range rounds {
 		for _, side := range []struct {
 			total *run
-			one   func(context.Context) error
+			one   func(context.Context, int) error
 		}{{&baseline, bareOne}, {&measured, chain}} {
 			r, err := concurrently(ctx, n/rounds, parallel, side.one)
 			if err != nil {
@@ -94,8 +78,8 @@ type run struct {
 // rate returns calls per second.
 func (r run) rate() float64 { return float64(len(r.took)) / r.wall.Seconds() }
 
-// concurrently calls one n times, at most limit at the same time.
-func concurrently(ctx context.Context, n, limit int, one func(context.Context) error) (run, error) {
+// concurrently calls one n times, with numbers from 0, at most limit at the same time.
+func concurrently(ctx context.Context, n, limit int, one func(ctx context.Context, i int) error) (run, error) {
 	took := make(latencies, n)
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
@@ -103,7 +87,7 @@ func concurrently(ctx context.Context, n, limit int, one func(context.Context) e
 	for i := range n {
 		g.Go(func() error {
 			t := time.Now()
-			if err := one(ctx); err != nil {
+			if err := one(ctx, i); err != nil {
 				return err
 			}
 			took[i] = time.Since(t)
@@ -114,20 +98,10 @@ func concurrently(ctx context.Context, n, limit int, one func(context.Context) e
 	return run{took: took, wall: time.Since(began)}, err
 }
 
-// bareWorkflows runs the baseline workflow n times, at most limit at the same time.
-func bareWorkflows(ctx context.Context, cfg config.Config, n, activities, limit int) (run, error) {
-	one, stop, err := bareWorkflow(ctx, cfg, activities)
-	if err != nil {
-		return run{}, err
-	}
-	defer stop()
-	return concurrently(ctx, n, limit, one)
-}
-
 // bareWorkflow starts workers for the baseline: one runs a workflow of several empty activities in sequence, stop ends
 // the workers. The activities have their own task queue, as each model has: on the workflow's queue Temporal would start
 // them eagerly and save one write each.
-func bareWorkflow(ctx context.Context, cfg config.Config, activities int) (one func(context.Context) error, stop func(), err error) {
+func bareWorkflow(ctx context.Context, cfg config.Config, activities int) (one func(context.Context, int) error, stop func(), err error) {
 	c, err := dial(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
@@ -150,14 +124,14 @@ func bareWorkflow(ctx context.Context, cfg config.Config, activities int) (one f
 		return nil, nil, fmt.Errorf("start workers: %w", err)
 	}
 	stop = func() { activityWorker.Stop(); workflowWorker.Stop(); c.Close() }
-	one = func(ctx context.Context) error {
+	one = func(ctx context.Context, _ int) error {
 		r, err := c.ExecuteWorkflow(ctx, temporal.StartWorkflowOptions{TaskQueue: queue}, "Bare")
 		if err != nil {
 			return err
 		}
 		return r.Get(ctx, nil)
 	}
-	if err := one(ctx); err != nil { // starts the pollers and warms the caches
+	if err := one(ctx, 0); err != nil { // starts the pollers and warms the caches
 		stop()
 		return nil, nil, err
 	}

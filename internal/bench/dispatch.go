@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -61,10 +62,8 @@ func measureTurns(ctx context.Context, turns int, begin func(turn string) func(i
 	runTurn := func(name string, between time.Duration, record func(i int, d time.Duration)) error {
 		dispatch := begin(name)
 		for i := range segments {
-			if i > 0 {
-				if !pause.For(ctx, between) {
-					return ctx.Err()
-				}
+			if i > 0 && !pause.For(ctx, between) {
+				return ctx.Err()
 			}
 			began := time.Now()
 			if err := dispatch(i); err != nil {
@@ -96,12 +95,8 @@ func measureTurns(ctx context.Context, turns int, begin func(turn string) func(i
 			return turnLatencies{}, err
 		}
 	}
-	number := make(chan int, turns)
-	for t := range turns {
-		number <- t
-	}
-	all, err := concurrently(ctx, turns, parallel, func(context.Context) error {
-		return runTurn("concurrent-"+strconv.Itoa(<-number), 0, func(int, time.Duration) {})
+	all, err := concurrently(ctx, turns, parallel, func(_ context.Context, t int) error {
+		return runTurn("concurrent-"+strconv.Itoa(t), 0, func(int, time.Duration) {})
 	})
 	f.rate = all.rate()
 	return f, err
@@ -153,21 +148,10 @@ const benchSession = "bench-session"
 
 // session creates the session for the jobs. It retries until the API has a snapshot with the node.
 func (h *stack) session(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return pause.Until(ctx, 30*time.Second, 20*time.Millisecond, func(ctx context.Context) error {
 		_, err := h.client.PutSession(ctx, benchSession, client.SessionSpec{SrcLang: "en", TgtLang: "es"})
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("create session: %w", err)
-		case <-tick.C:
-		}
-	}
+		return err
+	})
 }
 
 // node registers a node that completes its jobs immediately and returns the function that stops it.
@@ -189,22 +173,14 @@ func (h *stack) node(ctx context.Context, id string) (stop func(), err error) {
 		return nil, fmt.Errorf("start node: %w", err)
 	}
 	heartbeatCtx, cancel := context.WithCancel(ctx)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(time.Duration(r.HeartbeatIntervalMs) * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-heartbeatCtx.Done():
-				return
-			case <-tick.C:
-				// A lost heartbeat is not retried: the next one follows.
-				_, _ = h.client.HeartbeatNode(heartbeatCtx, id, client.Heartbeat{Generation: r.Generation})
-			}
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		for pause.For(heartbeatCtx, time.Duration(r.HeartbeatIntervalMs)*time.Millisecond) {
+			// A lost heartbeat is not retried: the next one follows.
+			_, _ = h.client.HeartbeatNode(heartbeatCtx, id, client.Heartbeat{Generation: r.Generation})
 		}
-	}()
-	return func() { cancel(); <-stopped; work.Stop(); c.Close() }, nil
+	})
+	return func() { cancel(); beating.Wait(); work.Stop(); c.Close() }, nil
 }
 
 func benchNode(id string, i, slots int) berth.NodeSpec {
@@ -218,13 +194,8 @@ func benchNode(id string, i, slots int) berth.NodeSpec {
 func (h *stack) nodesOverHTTP(ctx context.Context, w io.Writer) error {
 	const n = 10_000
 	generations := make([]int64, n)
-	ids := make(chan int, n)
-	for i := range n {
-		ids <- i
-	}
 	id := func(i int) string { return "bench-" + strconv.Itoa(i) }
-	registered, err := concurrently(ctx, n, dispatchers, func(ctx context.Context) error {
-		i := <-ids
+	registered, err := concurrently(ctx, n, dispatchers, func(ctx context.Context, i int) error {
 		r, err := h.client.RegisterNode(ctx, client.Registration{NodeSpec: benchNode(id(i), i+1, 4)})
 		generations[i] = r.Generation
 		return err
@@ -243,10 +214,7 @@ func (h *stack) nodesOverHTTP(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for i := range n {
-		ids <- i
-	}
-	unpaced, err := concurrently(ctx, n, dispatchers, func(ctx context.Context) error { return heartbeat(ctx, <-ids) })
+	unpaced, err := concurrently(ctx, n, dispatchers, heartbeat)
 	if err != nil {
 		return err
 	}

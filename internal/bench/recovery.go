@@ -15,6 +15,7 @@ import (
 	"berth"
 	"berth/internal/client"
 	"berth/internal/config"
+	"berth/internal/pause"
 )
 
 const (
@@ -55,10 +56,13 @@ func Recovery(ctx context.Context, w io.Writer, cfg config.Config, conferences i
 	lost.kill()
 	var detected time.Time // by Redis's clock
 	// More frequent polling would slow down the recovery that is measured.
-	if err := until(ctx, time.Minute, time.Second, func() (bool, error) {
+	if err := pause.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
 		n, err := h.client.Node(ctx, lostUnit)
+		if err == nil && n.State != berth.NodeDead {
+			err = fmt.Errorf("the unit is %s", n.State)
+		}
 		detected = n.UpdatedAt
-		return n.State == berth.NodeDead, err
+		return err
 	}); err != nil {
 		return fmt.Errorf("the unit's death was not detected: %w", err)
 	}
@@ -98,9 +102,12 @@ func (h *stack) unit(ctx context.Context, id string, slots int) (u unitProcess, 
 	if err := u.cmd.Start(); err != nil {
 		return u, fmt.Errorf("start unit %s: %w", id, err)
 	}
-	err = until(ctx, 30*time.Second, 100*time.Millisecond, func() (bool, error) {
+	err = pause.Until(ctx, 30*time.Second, 100*time.Millisecond, func(ctx context.Context) error {
 		n, err := h.client.Node(ctx, id)
-		return err == nil && n.State != berth.NodeDead, nil
+		if err == nil && n.State == berth.NodeDead {
+			err = errors.New("the unit is dead")
+		}
+		return err
 	})
 	if err != nil {
 		u.kill()
@@ -117,12 +124,11 @@ func (h *stack) conferences(ctx context.Context, n int) ([]string, error) {
 	for i := range numbers {
 		numbers[i] = strconv.Itoa(8_880_000_001 + i)
 		g.Go(func() error {
-			var refused error
-			err := until(ctx, 30*time.Second, 100*time.Millisecond, func() (bool, error) { // the API may not know the unit yet
-				_, refused = h.client.CreateConference(ctx, client.ConferenceSpec{E164: numbers[i], DurationMs: time.Hour.Milliseconds()})
-				return refused == nil, nil
+			// The API may not know the unit yet.
+			return pause.Until(ctx, 30*time.Second, 100*time.Millisecond, func(ctx context.Context) error {
+				_, err := h.client.CreateConference(ctx, client.ConferenceSpec{E164: numbers[i], DurationMs: time.Hour.Milliseconds()})
+				return err
 			})
-			return errors.Join(err, refused)
 		})
 	}
 	return numbers, g.Wait()
@@ -132,38 +138,19 @@ func (h *stack) conferences(ctx context.Context, n int) ([]string, error) {
 // conference's record.
 func (h *stack) recovered(ctx context.Context, numbers []string) (map[string]time.Time, error) {
 	open := map[string]time.Time{}
-	err := until(ctx, recoveredWithin, time.Second, func() (bool, error) {
+	err := pause.Until(ctx, recoveredWithin, time.Second, func(ctx context.Context) error {
 		for c, err := range h.client.Conferences(ctx, berth.ConferenceOpen, "") {
 			if err != nil {
-				return false, err
+				return err
 			}
 			if c.Owner.NodeID != lostUnit && len(c.Segments) > 1 {
 				open[c.E164] = c.Segments[1].StartedAt
 			}
 		}
-		return len(open) == len(numbers), nil
+		if len(open) < len(numbers) {
+			return fmt.Errorf("only %d of %d conferences were recovered", len(open), len(numbers))
+		}
+		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("only %d of %d conferences were recovered: %w", len(open), len(numbers), err)
-	}
-	return open, nil
-}
-
-// until calls done at an interval until it returns true or an error, and returns an error after the time within.
-func until(ctx context.Context, within, every time.Duration, done func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		ok, err := done()
-		if err != nil || ok {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+	return open, err
 }

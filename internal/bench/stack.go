@@ -18,11 +18,13 @@ import (
 	sdklog "go.temporal.io/sdk/log"
 	"golang.org/x/sync/errgroup"
 
+	"berth"
 	"berth/api"
 	"berth/internal/app"
 	"berth/internal/client"
 	"berth/internal/config"
 	"berth/internal/freeport"
+	"berth/internal/pause"
 	"berth/workflows"
 )
 
@@ -125,26 +127,29 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err err
 
 // wait returns when a task has run through every step: pollers have started, connections are open, caches are warm.
 func (h *stack) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		acc, err := h.client.Submit(ctx, streamTask(), "")
-		if err == nil {
-			for _, err := range h.client.Follow(ctx, acc.TaskID, "") {
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("API not ready: %w", err)
-		case <-tick.C:
-		}
+	return pause.Until(ctx, 30*time.Second, 20*time.Millisecond, func(ctx context.Context) error {
+		return h.run(ctx, streamTask(), func(berth.Event) {})
+	})
+}
+
+// run submits a task and passes its events to on until it has completed.
+func (h *stack) run(ctx context.Context, sub client.Submission, on func(berth.Event)) error {
+	acc, err := h.client.Submit(ctx, sub, "")
+	if err != nil {
+		return err
 	}
+	var last berth.Event
+	for ev, err := range h.client.Follow(ctx, acc.TaskID, "") {
+		if err != nil {
+			return err
+		}
+		last = ev.Event
+		on(last)
+	}
+	if last.Type != berth.EventDone {
+		return fmt.Errorf("task %s ended with %s: %s", acc.TaskID, last.Type, last.Message)
+	}
+	return nil
 }
 
 // streamTask returns the submission of a task with one streamed step.

@@ -86,19 +86,15 @@ func tokens(ctx context.Context, cfg config.Config, rdb *redis.Client, n int, pa
 	if err != nil {
 		return nil, 0, err
 	}
-	acc, err := h.client.Submit(ctx, streamTask(), "")
-	if err != nil {
-		return nil, 0, err
-	}
-	for ev, err := range h.client.Follow(ctx, acc.TaskID, "") {
-		if err != nil {
-			return nil, 0, err
-		}
-		if t := ev.Event.Type; t == berth.EventToken || t == berth.EventTokenBatch {
-			for _, stamp := range strings.Fields(ev.Event.Text) {
+	err = h.run(ctx, streamTask(), func(ev berth.Event) {
+		if ev.Type == berth.EventToken || ev.Type == berth.EventTokenBatch {
+			for stamp := range strings.FieldsSeq(ev.Text) {
 				f = append(f, since(stamp))
 			}
 		}
+	})
+	if err != nil {
+		return nil, 0, err
 	}
 	after, err := scriptCalls(ctx, rdb)
 	if err != nil {
@@ -127,7 +123,12 @@ func scriptCalls(ctx context.Context, rdb *redis.Client) (int64, error) {
 
 // firstToken measures the time from a submission over HTTP until its first token reaches the SSE client.
 func firstToken(ctx context.Context, w io.Writer, cfg config.Config, n int) (err error) {
-	bare, err := bareWorkflows(ctx, cfg, n, 1, 1)
+	one, stop, err := bareWorkflow(ctx, cfg, 1)
+	if err != nil {
+		return err
+	}
+	bare, err := concurrently(ctx, n, 1, one)
+	stop()
 	if err != nil {
 		return err
 	}
@@ -139,17 +140,13 @@ func firstToken(ctx context.Context, w io.Writer, cfg config.Config, n int) (err
 	var measured latencies
 	for range n {
 		began := time.Now()
-		acc, err := h.client.Submit(ctx, streamTask(), "")
-		if err != nil {
-			return err
-		}
-		for ev, err := range h.client.Follow(ctx, acc.TaskID, "") {
-			if err != nil {
-				return err
-			}
-			if ev.Event.Type == berth.EventToken {
+		err := h.run(ctx, streamTask(), func(ev berth.Event) {
+			if ev.Type == berth.EventToken {
 				measured = append(measured, time.Since(began))
 			}
+		})
+		if err != nil {
+			return err
 		}
 	}
 	compare(w, "submission over HTTP -> first token at the SSE client (provider without delay)", measured, bare.took,
