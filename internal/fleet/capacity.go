@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"berth"
@@ -27,30 +26,21 @@ func (s *Sweeper) listen(ctx context.Context) {
 	if s.opt.OnCapacity != nil {
 		channels = append(channels, free)
 	}
-	l := redisconn.NewListener(s.fleet.scripts, redisconn.ListenerOptions{
+	redisconn.NewListener(s.fleet.scripts, redisconn.ListenerOptions{
 		Name: "fleet hints", Channels: channels, Ping: s.fleet.opt.Ping, Logger: s.opt.Logger,
-	})
-	var listening sync.WaitGroup
-	listening.Go(func() { l.Run(ctx) })
-	defer listening.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e := <-l.Events():
-			switch e := e.(type) {
-			case redisconn.Up:
+	}).Handle(ctx, func(e redisconn.Event) {
+		switch e := e.(type) {
+		case redisconn.Up:
+			s.wake()
+			s.reportCapacity(ctx, "")
+		case redisconn.Message:
+			if e.Channel == outbox {
 				s.wake()
-				s.reportCapacity(ctx, "")
-			case redisconn.Message:
-				if e.Channel == outbox {
-					s.wake()
-				} else if s.isKnownUnit(e.Payload) {
-					s.reportCapacity(ctx, e.Payload)
-				}
+			} else if s.isKnownUnit(e.Payload) {
+				s.reportCapacity(ctx, e.Payload)
 			}
 		}
-	}
+	})
 }
 
 // wake makes deliver read the outbox now.

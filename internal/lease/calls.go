@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"berth/internal/pause"
@@ -145,28 +144,19 @@ func (o *owner) release(model string, leases ...string) {
 
 // listen forwards the grants for this process to the owner until ctx ends.
 func (s *Slots) listen(ctx context.Context) {
-	l := redisconn.NewListener(s.scripts, redisconn.ListenerOptions{
+	redisconn.NewListener(s.scripts, redisconn.ListenerOptions{
 		Name: "model slots", Channels: []string{s.scripts.Keys().Wake(s.opts.ProcessID)}, Logger: s.opts.Logger,
-	})
-	var listening sync.WaitGroup
-	listening.Go(func() { l.Run(ctx) })
-	defer listening.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e := <-l.Events():
-			switch e := e.(type) {
-			case redisconn.Up:
-				s.post((*owner).subscribed)
-			case redisconn.Message:
-				w, err := lua.ParseGrant(e.Payload)
-				if err != nil {
-					s.opts.Logger.Error("unreadable wake message", "error", err)
-					continue
-				}
-				s.post(func(o *owner) { o.woken(w) })
+	}).Handle(ctx, func(e redisconn.Event) {
+		switch e := e.(type) {
+		case redisconn.Up:
+			s.post((*owner).subscribed)
+		case redisconn.Message:
+			w, err := lua.ParseGrant(e.Payload)
+			if err != nil {
+				s.opts.Logger.Error("unreadable wake message", "error", err)
+				return
 			}
+			s.post(func(o *owner) { o.woken(w) })
 		}
-	}
+	})
 }

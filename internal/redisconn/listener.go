@@ -131,6 +131,21 @@ func (l *Listener) Run(ctx context.Context) {
 	}
 }
 
+// Handle runs the Listener until ctx ends, and passes its events to handle in the calling goroutine.
+func (l *Listener) Handle(ctx context.Context, handle func(Event)) {
+	var running sync.WaitGroup
+	running.Go(func() { l.Run(ctx) })
+	defer running.Wait()
+	for {
+		select {
+		case e := <-l.events:
+			handle(e)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // connect makes one connection and serves it until it fails; received reports whether Redis replied on it at all.
 func (l *Listener) connect(ctx context.Context, lost bool) (received bool, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
