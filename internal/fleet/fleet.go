@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -37,14 +38,9 @@ type Fleet struct {
 
 // New returns a Fleet whose first snapshot is empty and stale.
 func New(scripts *lua.Scripts, opt Options) *Fleet {
-	for _, d := range []struct {
-		value *time.Duration
-		or    time.Duration
-	}{{&opt.Settle, 250 * time.Millisecond}, {&opt.Ping, 500 * time.Millisecond}, {&opt.Reload, time.Minute}} {
-		if *d.value == 0 {
-			*d.value = d.or
-		}
-	}
+	opt.Settle = cmp.Or(opt.Settle, 250*time.Millisecond)
+	opt.Ping = cmp.Or(opt.Ping, 500*time.Millisecond)
+	opt.Reload = cmp.Or(opt.Reload, time.Minute)
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -44,52 +44,43 @@ func ApplySetting(ctx context.Context, store SettingStore, scripts *lua.Scripts,
 }
 
 func writeSetting(ctx context.Context, scripts *lua.Scripts, s ledger.Setting) error {
-	deleted := len(s.Body) == 0
 	switch s.Kind {
 	case ledger.SettingPool:
-		if deleted {
+		if len(s.Body) == 0 {
 			return scripts.DeletePool(ctx, s.ID)
 		}
-		var p berth.Pool
-		if err := json.Unmarshal(s.Body, &p); err != nil {
+		return write(s, berth.Pool{}, func(p berth.Pool) error {
+			_, err := scripts.DefinePool(ctx, p, false)
 			return err
-		}
-		_, err := scripts.DefinePool(ctx, p, false)
-		return err
+		})
 	case ledger.SettingTenant:
-		var pool string
-		if !deleted {
-			if err := json.Unmarshal(s.Body, &pool); err != nil {
-				return err
-			}
-		}
-		return scripts.BindTenant(ctx, s.ID, pool)
+		return write(s, "", func(pool string) error { return scripts.BindTenant(ctx, s.ID, pool) })
 	case ledger.SettingStrategy:
-		c := berth.DefaultFleetConfig()
-		if !deleted {
-			if err := json.Unmarshal(s.Body, &c); err != nil {
-				return err
-			}
-		}
-		return scripts.PutFleetConfig(ctx, c)
+		return write(s, berth.DefaultFleetConfig(), func(c berth.FleetConfig) error { return scripts.PutFleetConfig(ctx, c) })
 	case ledger.SettingNode:
-		var orders berth.NodeSettings
-		if !deleted {
-			if err := json.Unmarshal(s.Body, &orders); err != nil {
-				return err
+		return write(s, berth.NodeSettings{}, func(n berth.NodeSettings) error {
+			hold := lua.Hold{Cordoned: n.Cordoned}
+			if !n.DrainUntil.IsZero() {
+				hold.Drain = max(time.Until(n.DrainUntil), time.Millisecond)
 			}
-		}
-		hold := lua.Hold{Cordoned: orders.Cordoned}
-		if !orders.DrainUntil.IsZero() {
-			hold.Drain = max(time.Until(orders.DrainUntil), time.Millisecond)
-		}
-		return scripts.HoldNode(ctx, s.ID, hold)
+			return scripts.HoldNode(ctx, s.ID, hold)
+		})
 	default:
-		if deleted {
+		if len(s.Body) == 0 {
 			return scripts.PutServices(ctx, json.RawMessage(`{}`))
 		}
 		return scripts.PutServices(ctx, s.Body)
 	}
+}
+
+// write calls put with the value of a setting, which for a deleted one is what it was before.
+func write[T any](s ledger.Setting, value T, put func(T) error) error {
+	if len(s.Body) > 0 {
+		if err := json.Unmarshal(s.Body, &value); err != nil {
+			return err
+		}
+	}
+	return put(value)
 }
 
 // RestoreSettings writes to Redis the settings that it does not have: all of them after a loss of data, and changes that

@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -105,11 +106,7 @@ func (s *Snapshot) Serves(poolID, src, tgt string) bool {
 // Strategy returns the current strategy of a pool: its own, otherwise the fleet's, resolved. Empty if the size of
 // the pool determines it.
 func (s *Snapshot) Strategy(poolID string) berth.Strategy {
-	strategy := s.Pool(poolID).Strategy
-	if strategy == "" {
-		strategy = s.Config.AssignmentStrategy
-	}
-	return s.ResolveStrategy(poolID, strategy)
+	return s.ResolveStrategy(poolID, cmp.Or(s.Pool(poolID).Strategy, s.Config.AssignmentStrategy))
 }
 
 // ResolveStrategy returns the strategy itself or, for dynamic, the one that the pool is switched to: round-robin at first.
@@ -128,9 +125,7 @@ func (s *Snapshot) ResolveStrategy(poolID string, strategy berth.Strategy) berth
 func (s *Snapshot) Locate(c lua.Choice) lua.Choice {
 	if own, known := s.Nodes[c.Own]; known && c.OwnHost == "" {
 		c.OwnHost = own.Hostname
-		if c.OwnZone == "" {
-			c.OwnZone = own.Zone
-		}
+		c.OwnZone = cmp.Or(c.OwnZone, own.Zone)
 	}
 	if c.OwnHost == "" {
 		return c
@@ -214,7 +209,6 @@ func (s *Snapshot) PoolIDs() []string {
 // DynamicPools returns the pools whose strategy is dynamic, sorted.
 func (s *Snapshot) DynamicPools() []string {
 	return slices.DeleteFunc(s.PoolIDs(), func(id string) bool {
-		strategy := s.Pool(id).Strategy
-		return strategy != berth.StrategyDynamic && (strategy != "" || s.Config.AssignmentStrategy != berth.StrategyDynamic)
+		return cmp.Or(s.Pool(id).Strategy, s.Config.AssignmentStrategy) != berth.StrategyDynamic
 	})
 }

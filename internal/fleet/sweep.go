@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -69,12 +70,8 @@ const (
 
 // NewSweeper returns a Sweeper for the fleet that f follows.
 func NewSweeper(f *Fleet, opt SweeperOptions) *Sweeper {
-	if opt.Every == 0 {
-		opt.Every = time.Second
-	}
-	if opt.Switch == 0 {
-		opt.Switch = 5 * time.Second
-	}
+	opt.Every = cmp.Or(opt.Every, time.Second)
+	opt.Switch = cmp.Or(opt.Switch, 5*time.Second)
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
