@@ -88,11 +88,7 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 
 // GetAsset returns an asset with its content; CodeNotFound when it does not exist or belongs to another user.
 func (l *Ledger) GetAsset(ctx context.Context, userID, id string) (berth.Asset, error) {
-	if !storableID(userID) || !storableID(id) {
-		return berth.Asset{}, translate("get asset", sql.ErrNoRows)
-	}
-	a, err := assetColumns.scan(l.read.QueryRowContext(ctx, selectAsset, id, userID))
-	return a, translate("get asset", err)
+	return find(ctx, l, "get asset", assetColumns.scan, selectAsset, id, userID)
 }
 
 // GetAssets returns the user's assets with these ids, with content. Ids without an asset are omitted.
@@ -108,8 +104,7 @@ func (l *Ledger) GetAssets(ctx context.Context, userID string, ids []string) (ma
 	if len(places) == 0 || !storableID(userID) {
 		return all, nil
 	}
-	rows, err := l.read.QueryContext(ctx, selectAssets+" ("+strings.Join(places, ", ")+")", args...)
-	found, err := collect("get assets", rows, err, assetColumns.scan)
+	found, err := list(ctx, l, "get assets", assetColumns.scan, selectAssets+" ("+strings.Join(places, ", ")+")", args...)
 	for _, a := range found {
 		all[a.ID] = a
 	}
@@ -126,31 +121,5 @@ var selectResults = `SELECT ` + assetColumns.names("a.") + `
 // LatestResults returns the results of the user's completed tasks of a template, the newest first, with content. limit is
 // at most 50.
 func (l *Ledger) LatestResults(ctx context.Context, userID string, template berth.Template, limit int) ([]berth.Asset, error) {
-	rows, err := l.read.QueryContext(ctx, selectResults, userID, template, clamp(limit, 50))
-	return collect("list latest results", rows, err, assetColumns.scan)
-}
-
-// collect reads all rows of a query.
-func collect[T any](what string, rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
-	if err != nil {
-		return nil, translate(what, err)
-	}
-	defer func() { _ = rows.Close() }() // rows.Err reports it
-	var all []T
-	for rows.Next() {
-		v, err := scan(rows)
-		if err != nil {
-			return nil, translate(what, err)
-		}
-		all = append(all, v)
-	}
-	return all, translate(what, rows.Err())
-}
-
-// clamp returns limit, at most max; max when limit is not positive.
-func clamp(limit, maxLimit int) int {
-	if limit <= 0 {
-		return maxLimit
-	}
-	return min(limit, maxLimit)
+	return list(ctx, l, "list latest results", assetColumns.scan, selectResults, userID, template, clamp(limit, 50))
 }

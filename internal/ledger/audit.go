@@ -83,6 +83,5 @@ func taskEntry(ev AuditEvent, t berth.Task, step int, detail map[string]any) Aud
 
 // AuditTrail returns the audit rows of a task, the oldest first.
 func (l *Ledger) AuditTrail(ctx context.Context, taskID string) ([]AuditEntry, error) {
-	rows, err := l.read.QueryContext(ctx, selectAudit, taskID)
-	return collect("read audit", rows, err, auditColumns.scan)
+	return list(ctx, l, "read audit", auditColumns.scan, selectAudit, taskID)
 }

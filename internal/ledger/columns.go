@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"database/sql"
 	"database/sql/driver"
 	"encoding/json"
@@ -130,4 +131,48 @@ func (s storedReference) Scan(src any) error {
 	err := id.Scan(src)
 	*s.id = id.String
 	return err
+}
+
+// find reads the one row of a query for ids; CodeNotFound where there is none.
+func find[T any](ctx context.Context, l *Ledger, what string, scan func(scanner) (T, error), query string, ids ...string) (v T, err error) {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		if !storableID(id) {
+			return v, translate(what, sql.ErrNoRows)
+		}
+		args[i] = id
+	}
+	v, err = scan(l.read.QueryRowContext(ctx, query, args...))
+	return v, translate(what, err)
+}
+
+// list reads all rows of a query.
+func list[T any](ctx context.Context, l *Ledger, what string, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := l.read.QueryContext(ctx, query, args...)
+	return collect(what, rows, err, scan)
+}
+
+// collect reads all rows of a query.
+func collect[T any](what string, rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
+	if err != nil {
+		return nil, translate(what, err)
+	}
+	defer func() { _ = rows.Close() }() // rows.Err reports it
+	var all []T
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, translate(what, err)
+		}
+		all = append(all, v)
+	}
+	return all, translate(what, rows.Err())
+}
+
+// clamp returns limit, at most max; max when limit is not positive.
+func clamp(limit, maxLimit int) int {
+	if limit <= 0 {
+		return maxLimit
+	}
+	return min(limit, maxLimit)
 }

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -41,31 +40,17 @@ func (l *Ledger) SaveConference(ctx context.Context, c berth.Conference) error {
 	if err != nil {
 		return fmt.Errorf("save conference: %w", err)
 	}
-	_, err = l.write.ExecContext(ctx, saveConference, c.ID, c.E164, plain(c.UserID), c.Status, plain(c.Owner.NodeID), c.Epoch,
+	_, err = l.exec(ctx, "save conference", saveConference, c.ID, c.E164, plain(c.UserID), c.Status, plain(c.Owner.NodeID), c.Epoch,
 		c.Revision, millis(c.CreatedAt), millis(c.LostAt), millis(c.RefusedAt), plain(string(body)))
-	return translate("save conference", err)
+	return err
 }
 
 const selectConference = `SELECT body FROM conferences `
 
 // FindConference returns the number's last conference, which may have ended; CodeNotFound when it never had one.
 func (l *Ledger) FindConference(ctx context.Context, e164 string) (berth.Conference, error) {
-	if !storableID(e164) {
-		return berth.Conference{}, translate("find conference", sql.ErrNoRows)
-	}
-	c, err := scanConference(l.read.QueryRowContext(ctx,
-		selectConference+`WHERE e164 = $1 ORDER BY created_at DESC, epoch DESC LIMIT 1`, e164))
-	return c, translate("find conference", err)
-}
-
-// GetConference returns the conference with this id, even when its number has been used again; CodeNotFound when it does
-// not exist.
-func (l *Ledger) GetConference(ctx context.Context, id string) (berth.Conference, error) {
-	if !storableID(id) {
-		return berth.Conference{}, translate("get conference", sql.ErrNoRows)
-	}
-	c, err := scanConference(l.read.QueryRowContext(ctx, selectConference+`WHERE id = $1`, id))
-	return c, translate("get conference", err)
+	return find(ctx, l, "find conference", scanConference,
+		selectConference+`WHERE e164 = $1 ORDER BY created_at DESC, epoch DESC LIMIT 1`, e164)
 }
 
 // ConferencesOf returns the conferences that a unit owns in any generation, ordered by number.
@@ -73,16 +58,14 @@ func (l *Ledger) ConferencesOf(ctx context.Context, nodeID string) ([]berth.Conf
 	if !storableID(nodeID) {
 		return nil, nil
 	}
-	rows, err := l.read.QueryContext(ctx, selectConference+`WHERE owner <> '' AND owner = $1 ORDER BY e164`, nodeID)
-	return collect("conferences of a unit", rows, err, scanConference)
+	return list(ctx, l, "conferences of a unit", scanConference, selectConference+`WHERE owner <> '' AND owner = $1 ORDER BY e164`, nodeID)
 }
 
 // WaitingConferences returns at most limit conferences that wait for recovery: those that no unit has refused first, then the
 // oldest.
 func (l *Ledger) WaitingConferences(ctx context.Context, limit int) ([]berth.Conference, error) {
-	rows, err := l.read.QueryContext(ctx, selectConference+`WHERE status = 'awaiting-recovery'
+	return list(ctx, l, "waiting conferences", scanConference, selectConference+`WHERE status = 'awaiting-recovery'
 		ORDER BY refused_at, lost_at, id LIMIT $1`, clamp(limit, 1000))
-	return collect("waiting conferences", rows, err, scanConference)
 }
 
 const nextNumber = `INSERT INTO conference_numbers (first, next) VALUES ($1, $2)

@@ -35,9 +35,8 @@ func (l *Ledger) SearchConferences(
 			fmt.Fprintf(&where, "%s = $%d AND ", f.column, len(args))
 		}
 	}
-	rows, err := l.read.QueryContext(ctx, selectConference+`WHERE `+where.String()+`(created_at, id) < ($1, $2)
-		ORDER BY created_at DESC, id DESC LIMIT $3`, args...)
-	out, err = collect("search conferences", rows, err, scanConference)
+	out, err = list(ctx, l, "search conferences", scanConference, selectConference+`WHERE `+where.String()+
+		`(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`, args...)
 	if err != nil || len(out) <= limit {
 		return out, "", err
 	}
@@ -52,10 +51,10 @@ func (l *Ledger) CountOwners(ctx context.Context) (map[string]int, error) {
 		unit string
 		n    int
 	}
-	rows, err := l.read.QueryContext(ctx, `SELECT owner, COUNT(*) FROM conferences WHERE owner <> '' GROUP BY owner`)
-	counts, err := collect("count owners", rows, err, func(row scanner) (c count, err error) {
-		return c, row.Scan(&c.unit, &c.n)
-	})
+	counts, err := list(ctx, l, "count owners", func(row scanner) (c count, err error) {
+		err = row.Scan(&c.unit, &c.n)
+		return c, err
+	}, `SELECT owner, COUNT(*) FROM conferences WHERE owner <> '' GROUP BY owner`)
 	out := make(map[string]int, len(counts))
 	for _, c := range counts {
 		out[c.unit] = c.n

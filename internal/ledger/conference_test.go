@@ -104,11 +104,11 @@ func TestSaveConference_OlderRevision_LatestKept(t *testing.T) {
 		got, err = l.FindConference(ctx, "8613800000001")
 		require.NoError(t, err)
 		require.Equal(t, again.ID, got.ID, "the number is used again")
-		got, err = l.GetConference(ctx, first.ID)
+		kept, _, err := l.SearchConferences(ctx, ConferenceQuery{ConferenceID: first.ID}, "", 2)
 		require.NoError(t, err)
-		require.Equal(t, ended, got, "the record of the first conference is kept")
-		for _, bad := range []string{"", "c-none", "\x00"} {
-			_, err = l.GetConference(ctx, bad)
+		require.Equal(t, []berth.Conference{ended}, kept, "the record of the first conference is kept")
+		for _, bad := range []string{"", "1", "\x00"} {
+			_, err = l.FindConference(ctx, bad)
 			requireCode(t, berth.CodeNotFound, err)
 		}
 		requireCode(t, berth.CodeInvalid, l.SaveConference(ctx, berth.Conference{ID: "x"}))

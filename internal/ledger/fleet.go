@@ -52,10 +52,8 @@ func (l *Ledger) PutSetting(ctx context.Context, s Setting) error {
 	if whole := s.Kind == SettingStrategy || s.Kind == SettingServices; whole != (s.ID == "") || plain(s.ID) != s.ID {
 		return berth.Invalid("id", "is not valid for this kind of setting")
 	}
-	return l.inTx(ctx, "put setting", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, putSetting, s.Kind, s.ID, string(s.Body), time.Now().UnixMilli(), plain(s.By))
-		return err
-	})
+	_, err := l.exec(ctx, "put setting", putSetting, s.Kind, s.ID, string(s.Body), time.Now().UnixMilli(), plain(s.By))
+	return err
 }
 
 // ChangeNodeSettings replaces the operator settings of a node by the result of change, and returns it. change may be called
@@ -79,15 +77,8 @@ func (l *Ledger) ChangeNodeSettings(
 				return berth.NodeSettings{}, fmt.Errorf("settings of a node: %w", err)
 			}
 		}
-		var written int64
-		err = l.inTx(ctx, "change node settings", func(tx *sql.Tx) error {
-			res, err := tx.ExecContext(ctx, putSetting+` WHERE settings.version = $6`,
-				SettingNode, nodeID, string(body), time.Now().UnixMilli(), plain(by), current.Version)
-			if err == nil {
-				written, err = res.RowsAffected()
-			}
-			return err
-		})
+		written, err := l.exec(ctx, "change node settings", putSetting+` WHERE settings.version = $6`,
+			SettingNode, nodeID, string(body), time.Now().UnixMilli(), plain(by), current.Version)
 		if err != nil || written > 0 { // else the settings were changed concurrently: retry
 			return settings, err
 		}
@@ -124,8 +115,7 @@ func scanSetting(row scanner) (Setting, error) {
 
 // Settings returns all settings, by kind and id; those that are still to be deleted from Redis have no body.
 func (l *Ledger) Settings(ctx context.Context) ([]Setting, error) {
-	rows, err := l.read.QueryContext(ctx, selectSettings+` ORDER BY kind, id`)
-	return collect("read settings", rows, err, scanSetting)
+	return list(ctx, l, "read settings", scanSetting, selectSettings+` ORDER BY kind, id`)
 }
 
 // Setting returns one setting. Version is 0 where there is none.
@@ -143,13 +133,10 @@ func (l *Ledger) MarkApplied(ctx context.Context, s Setting) error {
 	if s.Applied && len(s.Body) > 0 {
 		return nil
 	}
-	return l.inTx(ctx, "mark setting", func(tx *sql.Tx) error {
-		if len(s.Body) == 0 {
-			_, err := tx.ExecContext(ctx, `DELETE FROM settings WHERE kind = $1 AND id = $2 AND version = $3`, s.Kind, s.ID, s.Version)
-			return err
-		}
-		_, err := tx.ExecContext(ctx, `UPDATE settings SET applied = version WHERE kind = $1 AND id = $2 AND version = $3`,
-			s.Kind, s.ID, s.Version)
-		return err
-	})
+	mark := `UPDATE settings SET applied = version`
+	if len(s.Body) == 0 {
+		mark = `DELETE FROM settings`
+	}
+	_, err := l.exec(ctx, "mark setting", mark+` WHERE kind = $1 AND id = $2 AND version = $3`, s.Kind, s.ID, s.Version)
+	return err
 }

@@ -156,6 +156,15 @@ func (l *Ledger) inTx(ctx context.Context, what string, f func(tx *sql.Tx) error
 	return translate(what, tx.Commit())
 }
 
+// exec runs one statement and returns the number of rows that it changed.
+func (l *Ledger) exec(ctx context.Context, what, query string, args ...any) (changed int64, err error) {
+	res, err := l.write.ExecContext(ctx, query, args...)
+	if err == nil {
+		changed, err = res.RowsAffected()
+	}
+	return changed, translate(what, err)
+}
+
 // millis returns the stored form of a time: Unix milliseconds, 0 for the zero time.
 func millis(t time.Time) int64 {
 	if t.IsZero() {

@@ -62,12 +62,10 @@ func (l *Ledger) SearchPassages(ctx context.Context, userID, query string, limit
 	if len(wanted) == 0 || !storableID(userID) {
 		return nil, nil
 	}
-	rows, err := l.read.QueryContext(ctx, l.dialect.search, l.dialect.match(userID, wanted), userID, clamp(limit, 50))
-	return collect("search passages", rows, err, func(row scanner) (Passage, error) {
-		var p Passage
-		err := row.Scan(&p.AssetID, &p.Text, &p.Score)
+	return list(ctx, l, "search passages", func(row scanner) (p Passage, err error) {
+		err = row.Scan(&p.AssetID, &p.Text, &p.Score)
 		return p, err
-	})
+	}, l.dialect.search, l.dialect.match(userID, wanted), userID, clamp(limit, 50))
 }
 
 func queryTerms(query string) []string {

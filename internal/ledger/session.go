@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"berth"
@@ -44,9 +43,5 @@ var selectSession = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE
 
 // GetSession returns a session of this user; CodeNotFound when it does not exist or belongs to another user.
 func (l *Ledger) GetSession(ctx context.Context, userID, id string) (berth.Session, error) {
-	if !storableID(id) || !storableID(userID) {
-		return berth.Session{}, translate("get session", sql.ErrNoRows)
-	}
-	s, err := sessionColumns.scan(l.read.QueryRowContext(ctx, selectSession, id, userID))
-	return s, translate("get session", err)
+	return find(ctx, l, "get session", sessionColumns.scan, selectSession, id, userID)
 }

@@ -20,12 +20,8 @@ const selectSteps = `SELECT s.step, s.output_asset_id, COALESCE(MAX(u.provider),
 
 // FinishedSteps returns the recorded steps of a task in order.
 func (l *Ledger) FinishedSteps(ctx context.Context, taskID string) ([]FinishedStep, error) {
-	rows, err := l.read.QueryContext(ctx, selectSteps, taskID)
-	return collect("read steps", rows, err, func(row scanner) (FinishedStep, error) {
-		var s FinishedStep
-		var at int64
-		err := row.Scan(&s.Step, &s.OutputAssetID, &s.Provider, &at)
-		s.FinishedAt = fromMillis(at)
+	return list(ctx, l, "read steps", func(row scanner) (s FinishedStep, err error) {
+		err = row.Scan(&s.Step, &s.OutputAssetID, &s.Provider, storedTime{&s.FinishedAt})
 		return s, err
-	})
+	}, selectSteps, taskID)
 }

@@ -98,20 +98,12 @@ var (
 
 // GetTask returns a task of any user; CodeNotFound when it does not exist.
 func (l *Ledger) GetTask(ctx context.Context, id string) (berth.Task, error) {
-	if !storableID(id) {
-		return berth.Task{}, translate("get task", sql.ErrNoRows)
-	}
-	t, err := taskColumns.scan(l.read.QueryRowContext(ctx, selectTask, id))
-	return t, translate("get task", err)
+	return find(ctx, l, "get task", taskColumns.scan, selectTask, id)
 }
 
 // GetUserTask returns a task of this user; CodeNotFound when it does not exist or belongs to another user.
 func (l *Ledger) GetUserTask(ctx context.Context, userID, id string) (berth.Task, error) {
-	if !storableID(id) || !storableID(userID) {
-		return berth.Task{}, translate("get task", sql.ErrNoRows)
-	}
-	t, err := taskColumns.scan(l.read.QueryRowContext(ctx, selectUserTask, id, userID))
-	return t, translate("get task", err)
+	return find(ctx, l, "get task", taskColumns.scan, selectUserTask, id, userID)
 }
 
 var listTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks
@@ -125,8 +117,8 @@ func (l *Ledger) ListTasks(ctx context.Context, userID, cursor string, limit int
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
-	rows, err := l.read.QueryContext(ctx, listTasks, userID, at, id, limit+1) // one more shows whether there is a next page
-	tasks, err = collect("list tasks", rows, err, taskColumns.scan)
+	// One more shows whether there is a next page.
+	tasks, err = list(ctx, l, "list tasks", taskColumns.scan, listTasks, userID, at, id, limit+1)
 	if err != nil || len(tasks) <= limit {
 		return tasks, "", err
 	}
@@ -161,6 +153,5 @@ var openTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE ended_at 
 
 // OpenTasks returns tasks that have not ended, ordered by id, after the given id. limit is at most 1,000.
 func (l *Ledger) OpenTasks(ctx context.Context, after string, limit int) ([]berth.Task, error) {
-	rows, err := l.read.QueryContext(ctx, openTasks, after, clamp(limit, 1000))
-	return collect("list open tasks", rows, err, taskColumns.scan)
+	return list(ctx, l, "list open tasks", taskColumns.scan, openTasks, after, clamp(limit, 1000))
 }

@@ -91,6 +91,5 @@ func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (boo
 
 // ModelCalls returns the usage log of a task in the order of its calls.
 func (l *Ledger) ModelCalls(ctx context.Context, taskID string) ([]ModelCall, error) {
-	rows, err := l.read.QueryContext(ctx, selectUsage, taskID)
-	return collect("read usage", rows, err, usageColumns.scan)
+	return list(ctx, l, "read usage", usageColumns.scan, selectUsage, taskID)
 }
