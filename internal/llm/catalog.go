@@ -2,7 +2,9 @@ package llm
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"berth"
@@ -61,7 +63,7 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	c := &Catalog{cfg: cfg, settings: Settings{
 		Keys: map[string]string{}, BaseURLs: map[string]string{}, LocalURL: s.LocalURL,
 	}}
-	for _, name := range sortedKeys(s.Keys) {
+	for _, name := range slices.Sorted(maps.Keys(s.Keys)) {
 		key := strings.TrimSpace(s.Keys[name])
 		if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return nil, fmt.Errorf("%s: contains characters that are not allowed in an API key", name)
@@ -70,7 +72,7 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 			c.settings.Keys[name] = key
 		}
 	}
-	for _, name := range sortedKeys(s.BaseURLs) {
+	for _, name := range slices.Sorted(maps.Keys(s.BaseURLs)) {
 		if _, ok := cfg.Providers[name]; !ok {
 			return nil, fmt.Errorf("base URL of provider %q: provider not found", name)
 		}
@@ -114,13 +116,13 @@ func (c *Catalog) TaskQueues() []string {
 		set[berth.TaskQueue(berth.QueueFor(berth.TierPaid, r.Mode), r.Paid)] = true
 		set[berth.TaskQueue(berth.QueueFor(berth.TierFree, r.Mode), r.Free)] = true
 	}
-	return sortedKeys(set)
+	return slices.Sorted(maps.Keys(set))
 }
 
 // Models returns the models, sorted by name.
 func (c *Catalog) Models() []Model {
 	var out []Model
-	for _, name := range sortedKeys(c.cfg.Models) {
+	for _, name := range slices.Sorted(maps.Keys(c.cfg.Models)) {
 		m, _ := c.Model(name)
 		out = append(out, m)
 	}
@@ -159,9 +161,6 @@ func (c *Catalog) Served(model string) error {
 	_, err := c.endpoint(model)
 	return err
 }
-
-// KeySettings returns the settings that may hold API keys, sorted.
-func (c *Catalog) KeySettings() []string { return c.cfg.KeySettings() }
 
 // endpoint is the server that calls of a model are sent to.
 type endpoint struct {

@@ -97,7 +97,6 @@ func TestModels_BuiltInFile_DefaultsAndPrices(t *testing.T) {
 		require.Positive(t, m.Timeouts.Idle)
 	}
 	require.Equal(t, []string{"deepseek-chat", "deepseek-reasoner", "glm-4.1v-thinking-flash", "glm-4.5-flash"}, got)
-	require.Equal(t, []string{"DEEPSEEK_API_KEY", "ZHIPUAI_API_KEY"}, c.KeySettings())
 	require.Equal(t, DefaultCap, c.Cap("unknown"))
 
 	free, _ := c.Model("glm-4.5-flash")

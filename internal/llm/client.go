@@ -94,13 +94,6 @@ func NewHTTPClient() *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// WithLimits returns a copy of the client with other limits.
-func (c *Client) WithLimits(l Limits) *Client {
-	n := *c
-	n.limits = l
-	return &n
-}
-
 // Stream makes the call and passes every delta to on, in order, from the calling goroutine. An error of on ends the call and
 // is returned unchanged. When ctx ends, the provider's stream is closed immediately and the error wraps
 // context.Cause(ctx). All other errors are *CallError.

@@ -460,7 +460,7 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 			t.Parallel()
 			p := serve(t, row.handler)
 			if row.limits != (Limits{}) {
-				p.client = p.client.WithLimits(row.limits)
+				p.client.limits = row.limits
 			}
 			res, err := p.client.Stream(t.Context(), ask(row.timeouts), ignore)
 			e := failure(t, err)

@@ -1,9 +1,12 @@
 package llm
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"berth"
@@ -92,17 +95,6 @@ func LoadConfig(path string) (Config, error) {
 	return parseConfig(path, b)
 }
 
-// KeySettings returns the settings that may hold API keys, sorted.
-func (c Config) KeySettings() []string {
-	set := map[string]bool{}
-	for _, p := range c.Providers {
-		if p.KeySetting != "" {
-			set[p.KeySetting] = true
-		}
-	}
-	return sortedKeys(set)
-}
-
 func parseConfig(name string, src []byte) (Config, error) {
 	file, err := parseRoutingFile(name, src)
 	if err != nil {
@@ -119,35 +111,28 @@ func parseConfig(name string, src []byte) (Config, error) {
 
 func (c Config) setDefaults() {
 	for name, p := range c.Providers {
-		setDefault(&p.MaxTokensField, maxTokens)
+		p.MaxTokensField = cmp.Or(p.MaxTokensField, maxTokens)
 		c.Providers[name] = p
 	}
 	for name, m := range c.Models {
-		setDefault(&m.ID, name)
-		setDefault(&m.Cap, DefaultCap)
-		setDefault(&m.MaxOutputTokens, DefaultMaxOutputTokens)
-		setDefault(&m.Timeouts.FirstByte, DefaultFirstByte)
-		setDefault(&m.Timeouts.Idle, DefaultIdle)
+		m.ID = cmp.Or(m.ID, name)
+		m.Cap = cmp.Or(m.Cap, DefaultCap)
+		m.MaxOutputTokens = cmp.Or(m.MaxOutputTokens, DefaultMaxOutputTokens)
+		m.Timeouts.FirstByte = cmp.Or(m.Timeouts.FirstByte, DefaultFirstByte)
+		m.Timeouts.Idle = cmp.Or(m.Timeouts.Idle, DefaultIdle)
 		c.Models[name] = m
-	}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
 	}
 }
 
 // check reports what the schema cannot: names without a definition, modes that differ from their template's, and values
 // of their own grammar.
 func (c Config) check(file *routingFile) {
-	for _, name := range sortedKeys(c.Providers) {
+	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		if err := checkBaseURL(c.Providers[name].BaseURL); err != nil {
 			file.invalid([]string{"providers", name, "baseURL"}, "%s", err)
 		}
 	}
-	for _, name := range sortedKeys(c.Models) {
+	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
 		m := c.Models[name]
 		if _, ok := c.Providers[m.Provider]; !ok {
 			file.invalid([]string{"models", name, "provider"}, "no provider %q under providers", m.Provider)
@@ -158,7 +143,7 @@ func (c Config) check(file *routingFile) {
 			}
 		}
 	}
-	for _, t := range sortedKeys(c.Routes) {
+	for _, t := range slices.Sorted(maps.Keys(c.Routes)) {
 		c.checkRoute(file, t, c.Routes[t])
 	}
 	for _, t := range berth.StepTemplates() {

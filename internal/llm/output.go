@@ -39,23 +39,33 @@ func compileSchemas() map[berth.Template]outputSchema {
 		if err != nil {
 			panic(fmt.Sprintf("read embedded schema: %v", err)) // a batch template without a schema cannot work
 		}
-		all[t] = outputSchema{raw: bytes.TrimSpace(raw), compiled: compileSchema(name, raw)}
+		all[t] = outputSchema{raw: bytes.TrimSpace(raw), compiled: mustCompile(name, raw)}
 	}
 	return all
 }
 
-// compileSchema compiles an embedded schema, draft 2020-12. It panics when the schema is invalid.
-func compileSchema(name string, raw []byte) *jsonschema.Schema {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+// mustCompile compiles an embedded schema.
+func mustCompile(name string, raw []byte) *jsonschema.Schema {
+	s, err := CompileSchema(name, raw)
 	if err != nil {
 		panic(fmt.Sprintf("schema %s: %v", name, err))
 	}
+	return s
+}
+
+// CompileSchema compiles a JSON schema, of draft 2020-12 by default, which cannot refer to other files.
+func CompileSchema(name string, raw []byte) (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(jsonschema.SchemeURLLoader{})
 	if err := c.AddResource(name, doc); err != nil {
-		panic(fmt.Sprintf("schema %s: %v", name, err))
+		return nil, err
 	}
-	return c.MustCompile(name)
+	return c.Compile(name)
 }
 
 // Schema returns the JSON schema (draft 2020-12) of a batch template's answer; false for other templates.

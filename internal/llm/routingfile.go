@@ -16,7 +16,7 @@ import (
 //go:embed routing.schema.json
 var routingSchemaFile []byte
 
-var routingSchema = compileSchema("routing.schema.json", routingSchemaFile)
+var routingSchema = mustCompile("routing.schema.json", routingSchemaFile)
 
 // routingFile is a parsed routing file that collects the errors in it.
 type routingFile struct {

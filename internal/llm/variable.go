@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,12 +10,7 @@ import (
 
 // HasImage reports whether an image is among the variables, so that the task starts with a vision step.
 func HasImage(vars map[string]berth.VariableKind) bool {
-	for _, k := range vars {
-		if k == berth.KindImageAsset {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(vars)), berth.KindImageAsset)
 }
 
 // CheckVariables returns an error with berth.CodeInvalid for the first variable that is unknown, of a kind that the
@@ -26,7 +22,7 @@ func CheckVariables(t berth.Template, vars map[string]berth.VariableKind) error 
 		return berth.Invalid("template", "unknown template %q", t)
 	}
 	known := spec.Variables
-	for _, name := range sortedKeys(vars) {
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		i := slices.IndexFunc(known, func(v berth.Variable) bool { return v.Name == name })
 		if i < 0 {
 			return berth.Invalid(field(name), "unknown variable; %s takes %s", t, names(known))
@@ -51,7 +47,7 @@ func checkGroups(t berth.Template, known []berth.Variable, vars map[string]berth
 			members[v.Group] = append(members[v.Group], v)
 		}
 	}
-	for _, group := range sortedKeys(members) {
+	for _, group := range slices.Sorted(maps.Keys(members)) {
 		var given []string
 		for _, v := range members[group] {
 			if _, ok := vars[v.Name]; ok {
@@ -83,13 +79,4 @@ func describe(kinds []berth.VariableKind) string {
 		return "the asset id of an image"
 	}
 	return "text or the asset id of a text"
-}
-
-func sortedKeys[K ~string, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
