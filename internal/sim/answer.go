@@ -49,7 +49,7 @@ var taskLine = regexp.MustCompile(`(?m)^Task: (\w+)$`)
 // answerTo derives the answer from the request alone, so that equal requests get equal answers: the text of its images,
 // JSON if its template or response format asks for JSON, else Markdown.
 func answerTo(ctx context.Context, req chatRequest, ocr OCR) (answer, error) {
-	system, user, images := req.prompt()
+	system, user, images, _ := req.prompt()
 	s := readSource(system, user)
 	if len(images) > 0 {
 		text, err := readImages(ctx, images, ocr)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"sync"
@@ -64,15 +65,6 @@ type Stats struct {
 	Models map[string]Counts `json:"models"`
 }
 
-// ending is how an accepted call ended.
-type ending int
-
-const (
-	failed    ending = iota // refused or cut by the simulator
-	completed               // written to its end
-	cancelled               // the caller left before
-)
-
 // callLog counts calls and holds the pending faults.
 type callLog struct {
 	mu     sync.Mutex
@@ -80,6 +72,12 @@ type callLog struct {
 	total  Counts
 	models map[string]*Counts
 	faults []Fault
+}
+
+func (l *callLog) locked(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
 }
 
 // count applies f to the counts of the model and of all models. The lock must be held.
@@ -93,78 +91,72 @@ func (l *callLog) count(model string, f func(*Counts)) {
 
 // begin counts a call and numbers it; ok is false when limit (0: none) calls of the model are in flight.
 func (l *callLog) begin(model string, limit int) (number int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.next++
-	ok = limit <= 0 || l.models[model] == nil || l.models[model].InFlight < limit
-	l.count(model, func(c *Counts) {
-		c.Calls++
-		if !ok {
-			c.Refused++
-			return
-		}
-		c.InFlight++
-		c.PeakInFlight = max(c.PeakInFlight, c.InFlight)
+	l.locked(func() {
+		l.next++
+		number, ok = l.next, limit <= 0 || l.models[model] == nil || l.models[model].InFlight < limit
+		l.count(model, func(c *Counts) {
+			c.Calls++
+			if !ok {
+				c.Refused++
+				return
+			}
+			c.InFlight++
+			c.PeakInFlight = max(c.PeakInFlight, c.InFlight)
+		})
 	})
-	return l.next, ok
+	return number, ok
 }
 
-func (l *callLog) end(model string, e ending) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.count(model, func(c *Counts) {
-		c.InFlight--
-		switch e {
-		case completed:
-			c.Completed++
-		case cancelled:
-			c.Cancelled++
-		case failed:
-		}
+// end counts the end of an accepted call: completed, cancelled because the caller left, or neither, when the simulator
+// refused or cut it.
+func (l *callLog) end(model string, completed, cancelled bool) {
+	l.locked(func() {
+		l.count(model, func(c *Counts) {
+			c.InFlight--
+			switch {
+			case completed:
+				c.Completed++
+			case cancelled:
+				c.Cancelled++
+			}
+		})
 	})
 }
 
 // nextFault takes the fault that applies to the model's next call; its kind is empty when there is none.
-func (l *callLog) nextFault(model string) Fault {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.IndexFunc(l.faults, func(f Fault) bool { return f.Model == "" || f.Model == model })
-	if i < 0 {
-		return Fault{}
-	}
-	f := l.faults[i]
-	if l.faults[i].Times--; l.faults[i].Times == 0 {
-		l.faults = slices.Delete(l.faults, i, i+1)
-	}
-	l.count(model, func(c *Counts) { c.Faults++ })
+func (l *callLog) nextFault(model string) (f Fault) {
+	l.locked(func() {
+		i := slices.IndexFunc(l.faults, func(f Fault) bool { return f.Model == "" || f.Model == model })
+		if i < 0 {
+			return
+		}
+		f = l.faults[i]
+		if l.faults[i].Times--; l.faults[i].Times == 0 {
+			l.faults = slices.Delete(l.faults, i, i+1)
+		}
+		l.count(model, func(c *Counts) { c.Faults++ })
+	})
 	return f
 }
 
+// addFault adds a fault with its defaults.
 func (l *callLog) addFault(f Fault) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if f.Times == 0 {
-		f.Times = 1
-	}
+	f.Times = cmp.Or(f.Times, 1)
 	if f.DelayMs <= 0 {
 		f.DelayMs = 100
 	}
 	f.RetryAfterSec = max(f.RetryAfterSec, 1)
-	l.faults = append(l.faults, f)
+	l.locked(func() { l.faults = append(l.faults, f) })
 }
 
-func (l *callLog) clearFaults() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.faults = nil
-}
+func (l *callLog) clearFaults() { l.locked(func() { l.faults = nil }) }
 
-func (l *callLog) stats() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := Stats{Total: l.total, Models: map[string]Counts{}}
-	for model, c := range l.models {
-		out.Models[model] = *c
-	}
+func (l *callLog) stats() (out Stats) {
+	l.locked(func() {
+		out = Stats{Total: l.total, Models: map[string]Counts{}}
+		for model, c := range l.models {
+			out.Models[model] = *c
+		}
+	})
 	return out
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,7 +20,6 @@ type reply struct {
 	thoughts, tokens     []string // reasoning and content
 	finish               string
 	usage                map[string]any
-	perToken, firstDelay time.Duration
 }
 
 func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
@@ -45,11 +43,8 @@ func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
 		rep.thoughts = rep.thoughts[:min(len(rep.thoughts), limit)]
 		rep.tokens = rep.tokens[:limit-len(rep.thoughts)]
 	}
-	const perMessage, perImage = 4, 765 // tokens, about what providers count
-	prompt, completion := 0, len(rep.thoughts)+len(rep.tokens)
-	for _, m := range req.Messages {
-		prompt += perMessage + len(splitTokens(m.Text)) + perImage*len(m.Images)
-	}
+	_, _, _, prompt := req.prompt()
+	completion := len(rep.thoughts) + len(rep.tokens)
 	rep.usage = map[string]any{
 		"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
 		"completion_tokens_details": map[string]int{"reasoning_tokens": len(rep.thoughts)},
@@ -57,21 +52,14 @@ func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
 	return rep
 }
 
-// send writes the answer at its pace. It returns early if the caller leaves, and panics with http.ErrAbortHandler to cut
-// the connection.
-func (rep *reply) send(w http.ResponseWriter, r *http.Request) ending {
-	p := &pacer{ctx: r.Context(), perToken: rep.perToken}
-	write := rep.sendWhole
+// send writes the answer at its pace. It returns false if the caller left before its end, and panics with
+// http.ErrAbortHandler to cut the connection.
+func (rep *reply) send(w http.ResponseWriter, p *pacer) bool {
+	p.start = time.Now()
 	if rep.stream {
-		write = rep.sendStream
+		return rep.sendStream(w, p)
 	}
-	if p.sleep(rep.firstDelay) {
-		p.start = time.Now()
-		if write(w, p) {
-			return completed
-		}
-	}
-	return cancelled
+	return rep.sendWhole(w, p)
 }
 
 // breakAt returns the number of content tokens before a stall or cut, -1 without such a fault.
@@ -161,7 +149,7 @@ func sendEvent(w http.ResponseWriter, v any) bool {
 }
 
 func sendData(w http.ResponseWriter, b []byte) bool {
-	_, err := w.Write(bytes.Join([][]byte{[]byte("data: "), b, []byte("\n\n")}, nil))
+	_, err := fmt.Fprintf(w, "data: %s\n\n", b)
 	return err == nil && http.NewResponseController(w).Flush() == nil
 }
 

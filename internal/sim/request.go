@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -12,9 +11,12 @@ import (
 
 // chatRequest is the part of a chat completion request that the simulator reads; other fields are ignored.
 type chatRequest struct {
-	Model         string        `json:"model"`
-	Messages      []chatMessage `json:"messages"`
-	Stream        bool          `json:"stream"`
+	Model    string `json:"model"`
+	Messages []struct {
+		Role    string  `json:"role"`
+		Content content `json:"content"`
+	} `json:"messages"`
+	Stream        bool `json:"stream"`
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
@@ -28,65 +30,59 @@ type chatRequest struct {
 	} `json:"response_format"`
 }
 
-// prompt returns the texts of the system and the user messages, and the URLs of their images.
-func (r chatRequest) prompt() (system, user string, images []string) {
-	for _, m := range r.Messages {
-		switch m.Role {
-		case "system", "developer":
-			system += m.Text + "\n"
-		case "user":
-			user += m.Text + "\n"
-			images = append(images, m.Images...)
-		}
-	}
-	return system, user, images
+// content is the parts of a message. In JSON it may also be a text, or null.
+type content []part
+
+type part struct {
+	Type     string `json:"type"` // typeText or typeImage
+	Text     string `json:"text"`
+	ImageURL struct {
+		URL string `json:"url"`
+	} `json:"image_url"`
 }
 
-// chatMessage is one message; Images are the URLs of its image parts.
-type chatMessage struct {
-	Role   string
-	Text   string
-	Images []string
-}
+const (
+	typeText  = "text"
+	typeImage = "image_url"
+)
 
-// UnmarshalJSON accepts content as a string, null, or a list of parts.
-func (m *chatMessage) UnmarshalJSON(b []byte) error {
-	var raw struct {
-		Role    string          `json:"role"`
-		Content json.RawMessage `json:"content"`
-	}
-	if err := json.Unmarshal(b, &raw); err != nil {
-		return fmt.Errorf("message: %w", err)
-	}
-	m.Role = raw.Role
-	content := bytes.TrimSpace(raw.Content)
-	if len(content) == 0 {
+func (c *content) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*c = content{{Type: typeText, Text: text}}
 		return nil
 	}
-	if content[0] != '[' {
-		return json.Unmarshal(content, &m.Text)
-	}
-	var parts []struct {
-		Type     string `json:"type"`
-		Text     string `json:"text"`
-		ImageURL struct {
-			URL string `json:"url"`
-		} `json:"image_url"`
-	}
-	if err := json.Unmarshal(content, &parts); err != nil {
+	if err := json.Unmarshal(b, (*[]part)(c)); err != nil {
 		return fmt.Errorf("content: %w", err)
 	}
-	for _, p := range parts {
-		switch p.Type {
-		case "text":
-			m.Text = strings.TrimPrefix(m.Text+"\n"+p.Text, "\n")
-		case "image_url":
-			m.Images = append(m.Images, p.ImageURL.URL)
-		default:
+	for _, p := range *c {
+		if p.Type != typeText && p.Type != typeImage {
 			return fmt.Errorf("unsupported content part %q", p.Type)
 		}
 	}
 	return nil
+}
+
+// prompt returns the texts of the system and the user messages, the URLs of the user's images, and about as many tokens as
+// providers count.
+func (r chatRequest) prompt() (system, user string, images []string, tokens int) {
+	const perMessage, perImage = 4, 765
+	for _, m := range r.Messages {
+		tokens += perMessage
+		for _, p := range m.Content {
+			tokens += len(splitTokens(p.Text))
+			switch {
+			case p.Type == typeImage:
+				tokens += perImage
+				images = append(images, p.ImageURL.URL)
+			case m.Role == "system", m.Role == "developer":
+				system += p.Text + "\n"
+			case m.Role == "user":
+				user += p.Text + "\n"
+			}
+		}
+	}
+	return system, user, images, tokens
 }
 
 // decodeImage reads a data URL with a PNG or JPEG.

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
@@ -33,7 +32,7 @@ func findSchema(req chatRequest, template string) []byte {
 
 // fill returns an object of the schema with what the source says. It supports the keywords that the templates use.
 func (s *source) fill(raw []byte) (string, error) {
-	sc, err := compile(raw)
+	sc, err := llm.CompileSchema("schema.json", raw)
 	if err != nil {
 		return "", invalid("schema: %s", err)
 	}
@@ -41,19 +40,6 @@ func (s *source) fill(raw []byte) (string, error) {
 		return "", invalid("schema: must describe an object with properties")
 	}
 	return s.object(sc, nil, 0), nil
-}
-
-func compile(raw []byte) (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return nil, err
-	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(jsonschema.SchemeURLLoader{}) // a schema loads nothing
-	if err := c.AddResource("schema.json", doc); err != nil {
-		return nil, err
-	}
-	return c.Compile("schema.json")
 }
 
 func hasType(sc *jsonschema.Schema, name string) bool {

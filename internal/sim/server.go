@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -103,13 +102,8 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 		rateLimited(1, "at most %d concurrent calls of model %s", s.opt.Concurrency, req.Model).write(w)
 		return
 	}
-	end := failed
-	defer func() {
-		if end == failed && r.Context().Err() != nil {
-			end = cancelled
-		}
-		s.calls.end(req.Model, end)
-	}()
+	completed, left := false, false
+	defer func() { s.calls.end(req.Model, completed, left || r.Context().Err() != nil) }()
 	fault := s.calls.nextFault(req.Model)
 	if refused := fault.refusal(); refused != nil {
 		refused.write(w)
@@ -120,15 +114,15 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, req.Model, err)
 		return
 	}
-	rep := newReply(number, req, ans, fault)
-	rep.firstDelay = s.opt.FirstTokenDelay
+	p := &pacer{ctx: r.Context()}
 	if s.opt.TokensPerSecond > 0 {
-		rep.perToken = time.Duration(float64(time.Second) / s.opt.TokensPerSecond)
+		p.perToken = time.Duration(float64(time.Second) / s.opt.TokensPerSecond)
 	}
 	if fault.Kind == FaultSlow {
-		rep.perToken = time.Duration(fault.DelayMs) * time.Millisecond
+		p.perToken = time.Duration(fault.DelayMs) * time.Millisecond
 	}
-	end = rep.send(w, r)
+	completed = p.sleep(s.opt.FirstTokenDelay) && newReply(number, req, ans, fault).send(w, p)
+	left = !completed
 }
 
 // fail writes an error in the protocol's form. A caller that has left gets nothing.
@@ -151,20 +145,14 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, model string, err 
 
 func readRequest(w http.ResponseWriter, r *http.Request) (chatRequest, error) {
 	var req chatRequest
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&req)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		e := invalid("the request exceeds the limit of %d bytes", tooLarge.Limit)
-		e.status = http.StatusRequestEntityTooLarge
-		return req, e
+		return req, failure(http.StatusRequestEntityTooLarge, "invalid_request", "the request exceeds the limit of %d bytes", tooLarge.Limit)
 	case err != nil:
-		return req, invalid("read request: %s", err)
-	}
-	if err := json.Unmarshal(body, &req); err != nil {
 		return req, invalid("the request is not a valid chat completion request: %s", err)
-	}
-	if req.Model == "" || len(req.Messages) == 0 {
+	case req.Model == "" || len(req.Messages) == 0:
 		return req, invalid("model and messages are required")
 	}
 	return req, nil
@@ -172,18 +160,14 @@ func readRequest(w http.ResponseWriter, r *http.Request) (chatRequest, error) {
 
 // apiError is a failure in the protocol's form.
 type apiError struct {
-	status, retryAfter  int // retryAfter in seconds; 0: no header
-	code, kind, message string
+	status, retryAfter int // retryAfter in seconds, with status 429
+	code, message      string
 }
 
 func (e *apiError) Error() string { return e.message }
 
 func failure(status int, code, format string, args ...any) *apiError {
-	kind := "invalid_request_error"
-	if status >= http.StatusInternalServerError {
-		kind = "server_error"
-	}
-	return &apiError{status: status, code: code, kind: kind, message: fmt.Sprintf(format, args...)}
+	return &apiError{status: status, code: code, message: fmt.Sprintf(format, args...)}
 }
 
 func invalid(format string, args ...any) *apiError {
@@ -192,17 +176,20 @@ func invalid(format string, args ...any) *apiError {
 
 func rateLimited(seconds int, format string, args ...any) *apiError {
 	e := failure(http.StatusTooManyRequests, "rate_limit_exceeded", format, args...)
-	e.kind, e.retryAfter = "rate_limit_error", seconds
+	e.retryAfter = seconds
 	return e
 }
 
 func (e *apiError) write(w http.ResponseWriter) {
-	if e.retryAfter > 0 {
+	kind := "invalid_request_error"
+	switch {
+	case e.status == http.StatusTooManyRequests:
+		kind = "rate_limit_error"
 		w.Header().Set("Retry-After", fmt.Sprint(e.retryAfter))
+	case e.status >= http.StatusInternalServerError:
+		kind = "server_error"
 	}
-	writeJSON(w, e.status, map[string]any{"error": map[string]any{
-		"message": e.message, "type": e.kind, "param": nil, "code": e.code,
-	}})
+	writeJSON(w, e.status, map[string]any{"error": map[string]any{"message": e.message, "type": kind, "param": nil, "code": e.code}})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
