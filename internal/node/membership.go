@@ -9,6 +9,7 @@ import (
 
 	"berth"
 	"berth/internal/client"
+	"berth/internal/pause"
 )
 
 // membership is one generation of the node and its worker.
@@ -32,10 +33,8 @@ func (a *agent) join(ctx context.Context, last membership) (membership, error) {
 		if ctx.Err() != nil || errors.Is(err, ErrSuperseded) || (last.Generation == 0 && permanent(err)) { // wrong settings
 			return membership{}, err
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, a.failedCall("register", err)) {
 			return membership{}, ctx.Err()
-		case <-time.After(a.failedCall("register", err)):
 		}
 	}
 }
@@ -116,11 +115,9 @@ func (a *agent) withdraw(ctx context.Context, generation int64) {
 		if err == nil || permanent(err) { // refused: the generation has already ended
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, a.backoff(err)) {
 			a.Logger.Warn("withdrawal failed; the node will be declared dead", "error", err)
 			return
-		case <-time.After(a.backoff(err)):
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"berth"
 	"berth/internal/client"
+	"berth/internal/pause"
 )
 
 // ErrKeepRegistration is the cause with which the cancellation of Run's context stops the node without withdrawing it. The
@@ -186,10 +187,7 @@ func (a *agent) replace(last, next membership) membership {
 	}
 	a.retired.Go(func() {
 		// Jobs that were dispatched before the last generation's end became known are still valid.
-		select {
-		case <-time.After(a.quiet):
-		case <-a.gate.hard.Done():
-		}
+		pause.For(a.gate.hard, a.quiet)
 		last.worker.Stop()
 	})
 	return next

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"berth"
+	"berth/internal/pause"
 )
 
 // SimMark ends every text of the simulated node, which marks it as simulated.
@@ -77,14 +78,8 @@ func (s *Sim) Execute(ctx context.Context, in berth.ExecuteInput) (berth.Execute
 
 func (s *Sim) work(ctx context.Context) error {
 	n := s.calls.Add(1)
-	if s.opts.Delay > 0 {
-		done := time.NewTimer(s.opts.Delay)
-		defer done.Stop()
-		select {
-		case <-done.C:
-		case <-ctx.Done():
-			return fmt.Errorf("simulated work: %w", ctx.Err())
-		}
+	if s.opts.Delay > 0 && !pause.For(ctx, s.opts.Delay) {
+		return fmt.Errorf("simulated work: %w", ctx.Err())
 	}
 	if s.opts.FailEvery > 0 && n%int64(s.opts.FailEvery) == 0 {
 		return berth.Errorf(berth.CodeNodeFailed, "simulated fault of job %d", n)

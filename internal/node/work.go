@@ -14,6 +14,7 @@ import (
 
 	"berth"
 	"berth/internal/client"
+	"berth/internal/pause"
 )
 
 // Work implements the activities of a node's task queue.
@@ -86,15 +87,8 @@ func Do[T any](ctx context.Context, g *Gate, id string, work func(context.Contex
 }
 
 func heartbeat(ctx context.Context) {
-	tick := time.NewTicker(heartbeatEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			activity.RecordHeartbeat(ctx)
-		}
+	for pause.For(ctx, heartbeatEvery) {
+		activity.RecordHeartbeat(ctx)
 	}
 }
 
