@@ -41,27 +41,28 @@ func newCommands(link context.Context, d Driver, inc berth.Incarnation, r *repor
 // Register registers the commands for one generation.
 func (c *commands) Register(w node.Registry, g *node.Gate, generation int64) {
 	c.report.generation.Store(generation)
-	name := func(n string) activity.RegisterOptions { return activity.RegisterOptions{Name: n} }
-	w.RegisterActivityWithOptions(func(ctx context.Context, in berth.UnitConference) error {
-		return c.do(ctx, g, in.E164, func(ctx context.Context) error { return c.create(ctx, in) })
-	}, name(berth.ActivityCreateConference))
-	// Creation and recovery are separate commands with the same implementation: both make a room that stays until its end time.
-	w.RegisterActivityWithOptions(func(ctx context.Context, in berth.UnitConference) error {
-		return c.do(ctx, g, in.E164, func(ctx context.Context) error { return c.create(ctx, in) })
-	}, name(berth.ActivityRecoverConference))
-	w.RegisterActivityWithOptions(func(ctx context.Context, in berth.UnitConference) error {
-		return c.do(ctx, g, in.E164, func(ctx context.Context) error { return c.adopt(ctx, in) })
-	}, name(berth.ActivityAdoptConference))
-	w.RegisterActivityWithOptions(func(ctx context.Context, in berth.UnitRelease) error {
-		return c.do(ctx, g, in.E164, func(ctx context.Context) error { return c.release(ctx, in) })
-	}, name(berth.ActivityReleaseConference))
-	w.RegisterActivityWithOptions(func(ctx context.Context) (berth.UnitList, error) {
-		return node.Do(ctx, g, "list", func(ctx context.Context) (berth.UnitList, error) { return c.list(ctx) })
-	}, name(berth.ActivityListConferences))
-	w.RegisterActivityWithOptions(func(_ context.Context, in berth.UnitReport) error {
-		c.report.repeat(in.E164)
-		return nil
-	}, name(berth.ActivityReportConferences))
+	conference := func(command func(context.Context, berth.UnitConference) error) any {
+		return func(ctx context.Context, in berth.UnitConference) error {
+			return c.do(ctx, g, in.E164, func(ctx context.Context) error { return command(ctx, in) })
+		}
+	}
+	for name, command := range map[string]any{
+		// Creation and recovery are separate commands with the same implementation: both make a room that stays until its end
+		// time.
+		berth.ActivityCreateConference:  conference(c.create),
+		berth.ActivityRecoverConference: conference(c.create),
+		berth.ActivityAdoptConference:   conference(c.adopt),
+		berth.ActivityReleaseConference: func(ctx context.Context, in berth.UnitRelease) error {
+			return c.do(ctx, g, in.E164, func(ctx context.Context) error { return c.release(ctx, in) })
+		},
+		berth.ActivityListConferences: func(ctx context.Context) (berth.UnitList, error) { return node.Do(ctx, g, "list", c.list) },
+		berth.ActivityReportConferences: func(_ context.Context, in berth.UnitReport) error {
+			c.report.repeat(in.E164)
+			return nil
+		},
+	} {
+		w.RegisterActivityWithOptions(command, activity.RegisterOptions{Name: name})
+	}
 }
 
 // Load returns the number of conferences on the unit.

@@ -93,7 +93,8 @@ func (s *roomService) list(ctx context.Context, names ...string) ([]room, error)
 	in := struct {
 		Names []string `json:"names,omitempty"`
 	}{names}
-	return out.Rooms, s.call(ctx, "ListRooms", "", in, &out)
+	err := s.call(ctx, "ListRooms", "", in, &out)
+	return out.Rooms, err
 }
 
 // create creates a room, or returns the existing one unchanged. It fails with a *Refusal if the server refused the call or
@@ -113,28 +114,19 @@ func (s *roomService) create(ctx context.Context, in createRoom) (room, error) {
 }
 
 func (s *roomService) update(ctx context.Context, name, metadata string) error {
-	in := struct {
-		Room     string `json:"room"`
-		Metadata string `json:"metadata"`
-	}{name, metadata}
-	return s.call(ctx, "UpdateRoomMetadata", name, in, &struct{}{})
+	return s.call(ctx, "UpdateRoomMetadata", name, map[string]string{"room": name, "metadata": metadata}, &struct{}{})
 }
 
 func (s *roomService) remove(ctx context.Context, name string) error {
-	in := struct {
-		Room string `json:"room"`
-	}{name}
-	return s.call(ctx, "DeleteRoom", "", in, &struct{}{})
+	return s.call(ctx, "DeleteRoom", "", map[string]string{"room": name}, &struct{}{})
 }
 
 func (s *roomService) participants(ctx context.Context, name string) ([]participant, error) {
-	in := struct {
-		Room string `json:"room"`
-	}{name}
 	var out struct {
 		Participants []participant `json:"participants"`
 	}
-	return out.Participants, s.call(ctx, "ListParticipants", name, in, &out)
+	err := s.call(ctx, "ListParticipants", name, map[string]string{"room": name}, &out)
+	return out.Participants, err
 }
 
 // call sends one request. asAdmin names the room that the call needs an admin grant for.
