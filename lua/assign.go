@@ -56,46 +56,29 @@ type Decision struct {
 // Assign chooses a node of a pool and takes one of its slots, in one decision. Idempotent by lease id for as long as the slot
 // is held.
 func (s *Scripts) Assign(ctx context.Context, leaseID string, c Choice) (Decision, error) {
-	const name = "assign"
-	res, err := s.runGuarded(ctx, name, []string{s.keys.Guard(), s.keys.NodeLeases()}, s.choiceArgs(leaseID, c)...)
-	if err != nil {
-		return Decision{}, err
-	}
-	d, done := decision(res)
+	r := s.callGuarded(ctx, "assign", []string{s.keys.Guard(), s.keys.NodeLeases()}, s.choiceArgs(leaseID, c)...)
+	d := decision(r)
 	d.LeaseID, d.PoolID = leaseID, c.PoolID
-	switch {
-	case done:
-		return d, nil
-	case d.Code == AssignOK && len(res) == 4:
-		f, ok := texts(res, 4)
+	switch d.Code {
+	case AssignOK:
+		d.NodeID, d.Generation, d.Strategy = r.text(), number(r.text()), berth.Strategy(r.text())
+	case AssignExists:
+		a, ok := leaseRow(leaseID, r.text())
 		if !ok {
-			break
+			r.fail()
 		}
-		d.NodeID, d.Generation, d.Strategy = f[1], number(f[2]), berth.Strategy(f[3])
-		return d, nil
-	case d.Code == AssignExists:
-		f, ok := texts(res, 2)
-		if !ok {
-			break
-		}
-		if a, ok := leaseRow(leaseID, f[1]); ok {
-			d.Assignment, d.Existed = a, true
-			return d, nil
-		}
+		d.Assignment, d.Existed = a, true
 	}
-	return Decision{}, replyError(name, res)
+	return d, r.done()
 }
 
 // FindLease returns the assignment of a lease of Assign; ok is false when it was released, or expired some time ago.
 func (s *Scripts) FindLease(ctx context.Context, leaseID string) (a berth.Assignment, ok bool, err error) {
-	v, err := s.rdb.HGet(ctx, s.keys.NodeLeases(), leaseID).Result()
-	if isNil(err) {
-		return a, false, nil
+	row, ok, err := found(s.rdb.HGet(ctx, s.keys.NodeLeases(), leaseID), "lease")
+	if !ok {
+		return a, false, err
 	}
-	if err != nil {
-		return a, false, fmt.Errorf("read lease: %w", err)
-	}
-	a, ok = leaseRow(leaseID, v)
+	a, ok = leaseRow(leaseID, row)
 	return a, ok, nil
 }
 
@@ -131,7 +114,6 @@ func (j JobCall) LeaseID() string { return j.JobID + ":" + strconv.Itoa(j.Dispat
 // the same decision it takes the slot, writes job and request binding, and with the turn's first job the affinity and
 // the session's current turn. Idempotent by session, request and dispatch number.
 func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) {
-	const name = "dispatch_job"
 	k := s.keys
 	row, err := json.Marshal(jobRow{
 		JobID: j.JobID, SessionID: j.SessionID, TurnID: j.TurnID, RequestID: j.RequestID, Dispatch: j.Dispatch,
@@ -141,38 +123,23 @@ func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) 
 	}
 	args := append(s.choiceArgs(j.LeaseID(), j.Choice), j.TurnID, j.JobID, flag(j.EndsTurn),
 		max(j.KeepBinding, 30*time.Second).Milliseconds(), string(row[:len(row)-1]), j.AffinityNodeID)
-	res, err := s.runGuarded(ctx, name, []string{
+	r := s.callGuarded(ctx, "dispatch_job", []string{
 		k.Guard(), k.Request(j.SessionID, j.RequestID, j.Dispatch), k.Turn(j.TurnID), k.Session(j.SessionID), k.Job(j.JobID),
 	}, args...)
-	if err != nil {
-		return Decision{}, err
-	}
-	d, done := decision(res)
+	d := decision(r)
 	d.LeaseID, d.JobID, d.PoolID = j.LeaseID(), j.JobID, j.PoolID
-	switch {
-	case done || d.Code == JobTurnEnded:
-		return d, nil
-	case d.Code == AssignOK && len(res) == 6:
-		f, ok := texts(res, 6)
-		if !ok {
-			break
+	switch d.Code {
+	case AssignOK:
+		d.NodeID, d.Generation, d.Strategy = r.text(), number(r.text()), berth.Strategy(r.text())
+		d.Affinity, d.Missed = berth.Affinity(r.text()), berth.ExcludeReason(r.text())
+	case AssignExists:
+		if row := r.text(); r.err == nil {
+			var job JobState
+			job, r.err = parseJob(row)
+			d.Assignment, d.Existed = job.Assignment, true
 		}
-		d.NodeID, d.Generation, d.Strategy = f[1], number(f[2]), berth.Strategy(f[3])
-		d.Affinity, d.Missed = berth.Affinity(f[4]), berth.ExcludeReason(f[5])
-		return d, nil
-	case d.Code == AssignExists && len(res) == 2:
-		f, ok := texts(res, 2)
-		if !ok {
-			break
-		}
-		job, err := parseJob(f[1])
-		if err != nil {
-			return Decision{}, err
-		}
-		d.Assignment, d.Existed = job.Assignment, true
-		return d, nil
 	}
-	return Decision{}, replyError(name, res)
+	return d, r.done()
 }
 
 func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
@@ -215,24 +182,18 @@ func (c Choice) places() (out []string) {
 	return out
 }
 
-// decision parses what both scripts return in the same form; done reports whether the reply has nothing else.
-func decision(res []any) (d Decision, done bool) {
-	d.Code, _ = res[0].(string)
+// decision reads the code, and what both scripts return with it in the same form.
+func decision(r *reply) (d Decision) {
+	d.Code = r.code(AssignOK, AssignExists, AssignFull, AssignNone, JobTurnEnded, GuardGrace)
 	switch d.Code {
 	case GuardGrace:
-		ms, _ := res[1].(int64)
-		d.Wait = time.Duration(ms) * time.Millisecond
-		return d, true
+		d.Wait = r.duration()
 	case AssignFull, AssignNone:
-		reasons, _ := textList(res[1])
 		d.Reasons = map[berth.ExcludeReason]int{}
-		for i := 0; i+1 < len(reasons); i += 2 {
-			d.Reasons[berth.ExcludeReason(reasons[i])] = int(number(reasons[i+1]))
-		}
-		d.Missing, _ = textList(res[2])
-		return d, true
+		r.list(func() { d.Reasons[berth.ExcludeReason(r.text())] = int(number(r.text())) })
+		d.Missing = r.texts()
 	}
-	return d, false
+	return d
 }
 
 // Codes of confirm_node_slot, seize_node_slot and release_node_slot.
@@ -246,34 +207,18 @@ const (
 // when the slot was deleted with the generation. In a grace after Redis lost data it restores the slot, also on the new
 // generation of the same process; generation is the node's current one.
 func (s *Scripts) ConfirmNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, generation int64, err error) {
-	const name = "confirm_node_slot"
 	k, assignment := s.keys, ""
 	if a.JobID == "" {
 		assignment = a.PoolID + "\n" + string(a.Strategy)
 	}
-	res, err := s.run(ctx, name, []string{k.Node(a.NodeID), k.NodeSlots(a.NodeID), k.Guard(), k.NodeLeases()},
+	r := s.call(ctx, "confirm_node_slot", []string{k.Node(a.NodeID), k.NodeSlots(a.NodeID), k.Guard(), k.NodeLeases()},
 		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), assignment)
-	if err != nil {
-		return "", 0, err
-	}
-	f, ok := texts(res, 2)
-	if !ok {
-		return "", 0, replyError(name, res)
-	}
-	return f[0], number(f[1]), nil
+	return r.text(), number(r.text()), r.done()
 }
 
 // ReleaseNodeSlot releases a slot. Idempotent; held reports whether the lease still held one.
 func (s *Scripts) ReleaseNodeSlot(ctx context.Context, nodeID, leaseID string) (held bool, err error) {
-	const name = "release_node_slot"
-	res, err := s.run(ctx, name, []string{s.keys.NodeSlots(nodeID), s.keys.NodeLeases()}, s.keys.stem(), nodeID, leaseID)
-	if err != nil {
-		return false, err
-	}
-	if len(res) == 2 && res[0] == NodeSlotReleased {
-		if n, ok := res[1].(int64); ok {
-			return n == 1, nil
-		}
-	}
-	return false, replyError(name, res)
+	r := s.call(ctx, "release_node_slot", []string{s.keys.NodeSlots(nodeID), s.keys.NodeLeases()}, s.keys.stem(), nodeID, leaseID)
+	r.code(NodeSlotReleased)
+	return r.number() == 1, r.done()
 }

@@ -27,10 +27,9 @@ const (
 const lateWrites = time.Hour
 
 const (
-	maxLiveFields    = 1000
-	conferenceLive   = "live:"
-	conferenceBasic  = "basic"
-	conferenceFields = "owner generation epoch revision status start_ms conference_id"
+	maxLiveFields   = 1000
+	conferenceLive  = "live:"
+	conferenceBasic = "basic"
 )
 
 // ConferenceRow is a conference as stored in Redis.
@@ -125,12 +124,9 @@ func (s *Scripts) PutConferenceInfo(ctx context.Context, e164 string, in berth.C
 // ConferenceInfo returns a conference's basic data and its live information, both JSON objects; ok is false when the
 // conference was not found.
 func (s *Scripts) ConferenceInfo(ctx context.Context, e164 string) (basic, live json.RawMessage, ok bool, err error) {
-	all, err := s.rdb.HGetAll(ctx, s.keys.ConferenceInfo(e164)).Result()
-	if err != nil {
-		return nil, nil, false, fmt.Errorf("read conference information: %w", err)
-	}
+	all, err := s.hash(ctx, s.keys.ConferenceInfo(e164), "conference information")
 	if len(all) == 0 {
-		return nil, nil, false, nil
+		return nil, nil, false, err
 	}
 	fields := map[string]json.RawMessage{}
 	for name, value := range all {
@@ -147,17 +143,14 @@ func (s *Scripts) ConferenceInfo(ctx context.Context, e164 string) (basic, live 
 
 // ConferenceRow returns a conference's row; ok is false when there is none.
 func (s *Scripts) ConferenceRow(ctx context.Context, e164 string) (r ConferenceRow, ok bool, err error) {
-	v, err := s.rdb.HMGet(ctx, s.keys.Conference(e164), strings.Fields(conferenceFields)...).Result()
-	if err != nil {
-		return r, false, fmt.Errorf("read conference: %w", err)
-	}
-	f, ok := textList(v)
-	if !ok { // a missing field is nil
-		return r, false, nil
+	f, err := s.hash(ctx, s.keys.Conference(e164), "conference")
+	if len(f) == 0 {
+		return r, false, err
 	}
 	return ConferenceRow{
-		E164: e164, NodeID: f[0], Generation: number(f[1]), Epoch: number(f[2]), Revision: number(f[3]),
-		Status: berth.ConferenceStatus(f[4]), StartedAt: msTime(f[5]), ConferenceID: f[6],
+		E164: e164, NodeID: f["owner"], Generation: number(f["generation"]), Epoch: number(f["epoch"]),
+		Revision: number(f["revision"]), Status: berth.ConferenceStatus(f["status"]), StartedAt: msTime(f["start_ms"]),
+		ConferenceID: f["conference_id"],
 	}, true, nil
 }
 
@@ -172,9 +165,9 @@ func (s *Scripts) UnitConferences(ctx context.Context, nodeID string) ([]string,
 
 // StaleInfo returns by unit how many messages were dropped because it was not the owner.
 func (s *Scripts) StaleInfo(ctx context.Context) (map[string]int64, error) {
-	all, err := s.rdb.HGetAll(ctx, s.keys.StaleInfo()).Result()
+	all, err := s.hash(ctx, s.keys.StaleInfo(), "stale messages")
 	if err != nil {
-		return nil, fmt.Errorf("read stale messages: %w", err)
+		return nil, err
 	}
 	out := make(map[string]int64, len(all))
 	for unit, n := range all {

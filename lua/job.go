@@ -3,11 +3,8 @@ package lua
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"berth"
 )
@@ -39,14 +36,11 @@ type JobState struct {
 
 // FindJob returns a job; ok is false when Redis does not have it, or no longer has it.
 func (s *Scripts) FindJob(ctx context.Context, jobID string) (j JobState, ok bool, err error) {
-	v, err := s.rdb.Get(ctx, s.keys.Job(jobID)).Result()
-	if isNil(err) {
-		return j, false, nil
+	row, ok, err := found(s.rdb.Get(ctx, s.keys.Job(jobID)), "job")
+	if !ok {
+		return j, false, err
 	}
-	if err != nil {
-		return j, false, fmt.Errorf("read job: %w", err)
-	}
-	j, err = parseJob(v)
+	j, err = parseJob(row)
 	return j, err == nil, err
 }
 
@@ -64,5 +58,3 @@ func parseJob(row string) (JobState, error) {
 		},
 	}, nil
 }
-
-func isNil(err error) bool { return errors.Is(err, redis.Nil) }

@@ -67,9 +67,6 @@ func (k Keys) NodePools(nodeID string) string { return k.Node(nodeID) + ":pools"
 // NodeSlots is the sorted set of leases on a node's slots, scored by expiry.
 func (k Keys) NodeSlots(nodeID string) string { return k.stem() + "node:slots:" + nodeID }
 
-// NodesDue is the sorted set of nodes, scored by a time at which one of their leases may have expired.
-func (k Keys) NodesDue() string { return k.stem() + "node:due" }
-
 // NodeHold is the hash of the operator settings of a node; it outlasts registrations.
 func (k Keys) NodeHold(nodeID string) string { return k.stem() + "node:hold:" + nodeID }
 
@@ -105,9 +102,6 @@ func (k Keys) PoolFree(poolID string) string { return k.stem() + "pool:" + poolI
 
 // PoolRing is the sorted set of a pool's nodes, scored by their last turn.
 func (k Keys) PoolRing(poolID string) string { return k.stem() + "pool:" + poolID + ":ring" }
-
-// PoolPlaces is the sorted set of a pool's nodes that can be chosen, ordered by zone and host.
-func (k Keys) PoolPlaces(poolID string) string { return k.stem() + "pool:" + poolID + ":places" }
 
 // PoolState is the hash of a pool's last turn, and of the number of its nodes by the reason why they are excluded.
 func (k Keys) PoolState(poolID string) string { return k.stem() + "pool:" + poolID + ":state" }

@@ -46,29 +46,14 @@ type RegisterReply struct {
 // RegisterNode registers an incarnation of a node and adds it to its pools. Idempotent for as long as the incarnation is
 // registered. spec has to be valid.
 func (s *Scripts) RegisterNode(ctx context.Context, spec berth.NodeSpec, r Registration) (RegisterReply, error) {
-	const name = "register_node"
-	slots := spec.MaxConcurrentJobs
-	if slots == 0 {
-		slots = berth.DefaultMaxConcurrentJobs
-	}
+	slots := cmp.Or(spec.MaxConcurrentJobs, berth.DefaultMaxConcurrentJobs)
 	k, kind := s.keys, string(spec.Kind)
-	res, err := s.run(ctx, name,
+	res := s.call(ctx, "register_node",
 		[]string{k.Node(spec.ID), k.NodeHold(spec.ID), k.NodeBeats(kind), k.NodeSuspects(kind), k.NodesDead()},
 		k.stem(), spec.ID, kind, spec.Incarnation.Host, spec.Incarnation.PID, spec.Incarnation.StartedAt,
 		spec.Hostname, spec.Zone, strings.Join(unique(spec.Capabilities), "\n"), slots, r.Previous, flag(r.Announce),
 		millis(NodeUnsure))
-	if err != nil {
-		return RegisterReply{}, err
-	}
-	f, ok := texts(res, 3)
-	if !ok {
-		return RegisterReply{}, replyError(name, res)
-	}
-	generation, err := strconv.ParseInt(f[1], 10, 64)
-	if err != nil {
-		return RegisterReply{}, replyError(name, res)
-	}
-	return RegisterReply{Code: f[0], Generation: generation, Pools: splitLines(f[2])}, nil
+	return RegisterReply{Code: res.text(), Generation: res.wide(), Pools: splitLines(res.text())}, res.done()
 }
 
 // HeartbeatReply is the result of HeartbeatNode. Everything but the code is zero with NodeReregister.
@@ -86,17 +71,11 @@ type HeartbeatReply struct {
 func (s *Scripts) HeartbeatNode(
 	ctx context.Context, nodeID string, generation int64, l berth.NodeLoad, memoryWeight float64,
 ) (HeartbeatReply, error) {
-	const name = "heartbeat_node"
-	res, err := s.run(ctx, name, []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)}, s.keys.stem(), nodeID, generation,
+	r := s.call(ctx, "heartbeat_node", []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)}, s.keys.stem(), nodeID, generation,
 		l.CPUUsage, l.GPUUsage, l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs, memoryWeight, rand.IntN(1000))
-	if err != nil {
-		return HeartbeatReply{}, err
-	}
-	f, ok := texts(res, 4)
-	if !ok || f[0] != NodeOK && f[0] != NodeReregister {
-		return HeartbeatReply{}, replyError(name, res)
-	}
-	return HeartbeatReply{Code: f[0], Kind: berth.NodeKind(f[1]), Cordoned: f[2] != "", DrainUntil: msTime(f[3])}, nil
+	return HeartbeatReply{
+		Code: r.code(NodeOK, NodeReregister), Kind: berth.NodeKind(r.text()), Cordoned: r.text() != "", DrainUntil: msTime(r.text()),
+	}, r.done()
 }
 
 // WithdrawNode ends a generation on request, with 0 the current one. It returns NodeOK or NodeGone.
@@ -200,7 +179,6 @@ func (s *Scripts) MarkListening(ctx context.Context) error {
 // SweepNodes declares nodes without heartbeats suspect and dead, by Redis's clock. Every worker calls it about once a second;
 // it is idempotent.
 func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepRule) (Sweep, error) {
-	const name = "sweep_nodes"
 	l.Batch = cmp.Or(l.Batch, 200)
 	l.MaxGap = cmp.Or(l.MaxGap, MaxSweepGap)
 	l.MassLossDelay = cmp.Or(l.MassLossDelay, MassLossDelay)
@@ -211,34 +189,20 @@ func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepR
 		keys = append(keys, k.NodeBeats(string(r.Kind)), k.NodeSuspects(string(r.Kind)))
 		args = append(args, string(r.Kind), millis(r.Times.Suspect), millis(r.Times.Death), flag(r.Confirmed))
 	}
-	res, err := s.run(ctx, name, keys, args...)
-	if err != nil {
-		return Sweep{}, err
-	}
-	if len(res) != 5 {
-		return Sweep{}, replyError(name, res)
-	}
-	var out Sweep
-	suspects, ok1 := textList(res[1])
-	deaths, ok2 := textList(res[2])
-	held, ok3 := textList(res[3])
-	purged, ok4 := res[4].(int64)
-	if !ok1 || !ok2 || !ok3 || !ok4 {
-		return Sweep{}, replyError(name, res)
-	}
-	out.Suspects, out.Purged = suspects, int(purged)
-	for _, d := range deaths {
-		id, generation, _ := strings.Cut(d, "\n")
+	r := s.call(ctx, "sweep_nodes", keys, args...)
+	r.code(NodesSwept)
+	out := Sweep{Suspects: r.texts()}
+	r.list(func() {
+		id, generation, _ := strings.Cut(r.text(), "\n")
 		g, err := strconv.ParseInt(generation, 10, 64)
 		if err != nil {
-			return Sweep{}, replyError(name, res)
+			r.fail()
 		}
 		out.Deaths = append(out.Deaths, Death{id, g})
-	}
-	for _, h := range held {
-		out.Held = append(out.Held, berth.NodeKind(h))
-	}
-	return out, nil
+	})
+	r.list(func() { out.Held = append(out.Held, berth.NodeKind(r.text())) })
+	out.Purged = int(r.number())
+	return out, r.done()
 }
 
 // TakeOutbox deletes the notices with the given receipts and takes the oldest of the others, at most limit; left is the
@@ -247,31 +211,16 @@ func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepR
 func (s *Scripts) TakeOutbox(
 	ctx context.Context, limit int, reserved time.Duration, receipts ...string,
 ) (notices []berth.NodeNotice, left int, err error) {
-	const name = "take_outbox"
-	args := []any{limit, reserved.Milliseconds()}
-	for _, r := range receipts {
-		args = append(args, r)
-	}
-	res, err := s.run(ctx, name, []string{s.keys.Outbox()}, args...)
-	if err != nil {
-		return nil, 0, err
-	}
-	if len(res) != 3 {
-		return nil, 0, replyError(name, res)
-	}
-	entries, ok := textList(res[1])
-	n, okLeft := res[2].(int64)
-	if !ok || !okLeft {
-		return nil, 0, replyError(name, res)
-	}
-	for _, e := range entries {
-		notice, err := parseNotice(e)
-		if err != nil {
-			return nil, 0, err
+	r := s.call(ctx, "take_outbox", []string{s.keys.Outbox()}, with([]any{limit, reserved.Milliseconds()}, receipts...)...)
+	r.code(OutboxTaken)
+	r.list(func() {
+		var notice berth.NodeNotice
+		if entry := r.text(); r.err == nil {
+			notice, r.err = parseNotice(entry)
 		}
 		notices = append(notices, notice)
-	}
-	return notices, int(n), nil
+	})
+	return notices, int(r.number()), r.done()
 }
 
 func parseNotice(entry string) (berth.NodeNotice, error) {
@@ -285,17 +234,4 @@ func parseNotice(entry string) (berth.NodeNotice, error) {
 		Reason:      berth.Departure(f.Reason), At: msTime(f.At), Receipt: entry,
 	}
 	return n, nil
-}
-
-// code runs a script that returns only a code.
-func (s *Scripts) code(ctx context.Context, name string, keys []string, args ...any) (string, error) {
-	res, err := s.run(ctx, name, keys, args...)
-	if err != nil {
-		return "", err
-	}
-	f, ok := texts(res, 1)
-	if !ok {
-		return "", replyError(name, res)
-	}
-	return f[0], nil
 }

@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,11 +57,7 @@ func (s *Scripts) definePool(ctx context.Context, id, definition string, keep bo
 // MovePools moves nodes to the pools whose selectors match them.
 func (s *Scripts) MovePools(ctx context.Context, nodeIDs ...string) error {
 	for batch := range slices.Chunk(nodeIDs, 100) {
-		args := []any{s.keys.stem()}
-		for _, id := range batch {
-			args = append(args, id)
-		}
-		if _, err := s.run(ctx, "move_pools", []string{s.keys.ConfigPools()}, args...); err != nil {
+		if _, err := s.run(ctx, "move_pools", []string{s.keys.ConfigPools()}, with([]any{s.keys.stem()}, batch...)...); err != nil {
 			return err
 		}
 	}
@@ -69,9 +66,9 @@ func (s *Scripts) MovePools(ctx context.Context, nodeIDs ...string) error {
 
 // Pools returns the defined pools by id.
 func (s *Scripts) Pools(ctx context.Context) (map[string]berth.Pool, error) {
-	rows, err := s.rdb.HGetAll(ctx, s.keys.ConfigPools()).Result()
+	rows, err := s.hash(ctx, s.keys.ConfigPools(), "pools")
 	if err != nil {
-		return nil, fmt.Errorf("read pools: %w", err)
+		return nil, err
 	}
 	out := make(map[string]berth.Pool, len(rows))
 	for id, row := range rows {
@@ -86,14 +83,11 @@ func (s *Scripts) Pools(ctx context.Context) (map[string]berth.Pool, error) {
 
 // FindPool returns one defined pool; ok is false when it is not defined.
 func (s *Scripts) FindPool(ctx context.Context, poolID string) (p berth.Pool, ok bool, err error) {
-	row, err := s.rdb.HGet(ctx, s.keys.ConfigPools(), poolID).Bytes()
-	if isNil(err) {
-		return p, false, nil
+	row, ok, err := found(s.rdb.HGet(ctx, s.keys.ConfigPools(), poolID), "pool "+poolID)
+	if !ok {
+		return p, false, err
 	}
-	if err == nil {
-		err = json.Unmarshal(row, &p)
-	}
-	if err != nil {
+	if err := json.Unmarshal([]byte(row), &p); err != nil {
 		return p, false, fmt.Errorf("read pool %s: %w", poolID, err)
 	}
 	return p, true, nil
@@ -135,9 +129,9 @@ func (s *Scripts) CountPool(ctx context.Context, poolID string) (berth.PoolCount
 // ExcludeStats returns how often nodes were excluded, by pool and reason: a node to which the work would have gone, and
 // every node of the pool when no node could take it.
 func (s *Scripts) ExcludeStats(ctx context.Context) (map[string]map[berth.ExcludeReason]int64, error) {
-	rows, err := s.rdb.HGetAll(ctx, s.keys.ExcludeStats()).Result()
+	rows, err := s.hash(ctx, s.keys.ExcludeStats(), "exclude statistics")
 	if err != nil {
-		return nil, fmt.Errorf("read exclude statistics: %w", err)
+		return nil, err
 	}
 	out := map[string]map[berth.ExcludeReason]int64{}
 	for field, n := range rows {
@@ -161,31 +155,17 @@ type StrategyState struct {
 func (s *Scripts) SwitchStrategy(
 	ctx context.Context, poolID string, by berth.SystemState, r berth.DynamicRule,
 ) (state StrategyState, before berth.Strategy, err error) {
-	const name = "switch_strategy"
-	res, err := s.run(ctx, name, []string{s.keys.PoolStrategy(poolID), s.keys.PoolSwitches(poolID)},
+	res := s.call(ctx, "switch_strategy", []string{s.keys.PoolStrategy(poolID), s.keys.PoolSwitches(poolID)},
 		poolID, by.Load, by.LatencyMs, r.LoadHigh, r.LoadLow, r.LatencyHigh, r.LatencyLow, r.Dwell.Milliseconds(),
 		s.keys.ConfigUpdated())
-	if err != nil {
-		return state, "", err
-	}
-	f, ok := texts(res, 4)
-	if !ok || f[0] != StrategySwitched && f[0] != StrategyKept {
-		return state, "", replyError(name, res)
-	}
-	return StrategyState{berth.Strategy(f[1]), msTime(f[2])}, berth.Strategy(f[3]), nil
+	res.code(StrategySwitched, StrategyKept)
+	return StrategyState{berth.Strategy(res.text()), msTime(res.text())}, berth.Strategy(res.text()), res.done()
 }
 
 // CurrentStrategy returns a dynamic pool's strategy without deciding it.
 func (s *Scripts) CurrentStrategy(ctx context.Context, poolID string) (StrategyState, error) {
-	f, err := s.rdb.HGetAll(ctx, s.keys.PoolStrategy(poolID)).Result()
-	if err != nil {
-		return StrategyState{}, fmt.Errorf("read strategy of pool %s: %w", poolID, err)
-	}
-	state := StrategyState{berth.Strategy(f["strategy"]), msTime(f["since_ms"])}
-	if state.Strategy == "" {
-		state.Strategy = berth.StrategyRoundRobin
-	}
-	return state, nil
+	f, err := s.hash(ctx, s.keys.PoolStrategy(poolID), "strategy of pool "+poolID)
+	return StrategyState{cmp.Or(berth.Strategy(f["strategy"]), berth.StrategyRoundRobin), msTime(f["since_ms"])}, err
 }
 
 // StrategySwitches returns a dynamic pool's last 50 switches, newest first.
@@ -219,11 +199,7 @@ func (s *Scripts) BindTenant(ctx context.Context, tenantID, poolID string) error
 
 // Tenants returns the pools to which tenants are bound, by tenant.
 func (s *Scripts) Tenants(ctx context.Context) (map[string]string, error) {
-	out, err := s.rdb.HGetAll(ctx, s.keys.ConfigTenants()).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read tenants: %w", err)
-	}
-	return out, nil
+	return s.hash(ctx, s.keys.ConfigTenants(), "tenants")
 }
 
 // PutFleetConfig writes the configuration of the fleet. c has to be valid.
@@ -238,14 +214,11 @@ func (s *Scripts) PutFleetConfig(ctx context.Context, c berth.FleetConfig) error
 // FleetConfig returns the configuration of the fleet, the defaults where none was written.
 func (s *Scripts) FleetConfig(ctx context.Context) (berth.FleetConfig, error) {
 	c := berth.DefaultFleetConfig()
-	b, err := s.rdb.Get(ctx, s.keys.ConfigStrategy()).Bytes()
-	if isNil(err) {
-		return c, nil
+	doc, ok, err := found(s.rdb.Get(ctx, s.keys.ConfigStrategy()), "fleet configuration")
+	if !ok {
+		return c, err
 	}
-	if err == nil {
-		err = json.Unmarshal(b, &c)
-	}
-	if err != nil {
+	if err := json.Unmarshal([]byte(doc), &c); err != nil {
 		return c, fmt.Errorf("read fleet configuration: %w", err)
 	}
 	return c, nil
@@ -258,14 +231,11 @@ func (s *Scripts) PutServices(ctx context.Context, doc json.RawMessage) error {
 
 // Services returns the configuration of the core services; nil when there is none.
 func (s *Scripts) Services(ctx context.Context) (json.RawMessage, error) {
-	b, err := s.rdb.Get(ctx, s.keys.ConfigServices()).Bytes()
-	if isNil(err) {
-		return nil, nil
+	doc, ok, err := found(s.rdb.Get(ctx, s.keys.ConfigServices()), "services")
+	if !ok {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read services: %w", err)
-	}
-	return b, nil
+	return json.RawMessage(doc), nil
 }
 
 // StoredSettings are the operator settings that Redis has; the ids of those map to true.

@@ -1,32 +1,139 @@
 package lua
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// texts returns the first n fields of a reply, all of which have to be strings.
-func texts(res []any, n int) ([]string, bool) {
-	if len(res) < n {
-		return nil, false
-	}
-	return textList(res[:n])
+// reply reads the fields of a script's reply in order. It keeps the first failure: that of the call, or a field that the
+// method of the script does not expect, such as in a reply of another version. Later reads return zero values.
+type reply struct {
+	name string
+	all  []any
+	rest []any
+	err  error
 }
 
-func textList(v any) ([]string, bool) {
-	list, ok := v.([]any)
+// call runs a script; done returns its error.
+func (s *Scripts) call(ctx context.Context, name string, keys []string, args ...any) *reply {
+	res, err := s.run(ctx, name, keys, args...)
+	return &reply{name, res, res, err}
+}
+
+// callGuarded is call for a script that may grant only where the guard was checked.
+func (s *Scripts) callGuarded(ctx context.Context, name string, keys []string, args ...any) *reply {
+	res, err := s.runGuarded(ctx, name, keys, args...)
+	return &reply{name, res, res, err}
+}
+
+// code runs a script that returns only a code.
+func (s *Scripts) code(ctx context.Context, name string, keys []string, args ...any) (string, error) {
+	r := s.call(ctx, name, keys, args...)
+	return r.text(), r.done()
+}
+
+// done returns the first failure, also where fields are left.
+func (r *reply) done() error {
+	if r.more() {
+		r.fail()
+	}
+	return r.err
+}
+
+func (r *reply) more() bool { return r.err == nil && len(r.rest) > 0 }
+
+func (r *reply) fail() {
+	if r.err == nil {
+		r.err = replyError(r.name, r.all)
+	}
+}
+
+// next returns the next field, which has to be a T.
+func next[T any](r *reply) (v T) {
+	ok := r.more()
+	if ok {
+		v, ok = r.rest[0].(T)
+		r.rest = r.rest[1:]
+	}
 	if !ok {
-		return nil, false
+		r.fail()
 	}
-	out := make([]string, len(list))
-	for i, f := range list {
-		if out[i], ok = f.(string); !ok {
-			return nil, false
-		}
+	return v
+}
+
+func (r *reply) text() string { return next[string](r) }
+
+func (r *reply) number() int64 { return next[int64](r) }
+
+func (r *reply) duration() time.Duration { return time.Duration(r.number()) * time.Millisecond }
+
+// code returns a text that has to be one of the known codes.
+func (r *reply) code(known ...string) string {
+	code := r.text()
+	if !slices.Contains(known, code) {
+		r.fail()
 	}
-	return out, true
+	return code
+}
+
+// wide returns a number that a script formats as a string because it may be too large for an integer reply.
+func (r *reply) wide() int64 {
+	n, err := strconv.ParseInt(r.text(), 10, 64)
+	if err != nil {
+		r.fail()
+	}
+	return n
+}
+
+// list reads the items of a field that is a list.
+func (r *reply) list(read func()) {
+	items := next[[]any](r)
+	rest := r.rest
+	for r.rest = items; r.more(); {
+		read()
+	}
+	r.rest = rest
+}
+
+func (r *reply) texts() (out []string) {
+	r.list(func() { out = append(out, r.text()) })
+	return out
+}
+
+// found returns the value that a command has read; ok is false where there is none.
+func found(cmd *redis.StringCmd, what string) (v string, ok bool, err error) {
+	v, err = cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("read %s: %w", what, err)
+	}
+	return v, true, nil
+}
+
+// hash reads all fields of a hash.
+func (s *Scripts) hash(ctx context.Context, key, what string) (map[string]string, error) {
+	out, err := s.rdb.HGetAll(ctx, key).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	}
+	return out, nil
+}
+
+// with returns the arguments followed by the items of a list.
+func with[T any](args []any, list ...T) []any {
+	for _, v := range list {
+		args = append(args, v)
+	}
+	return args
 }
 
 func splitLines(s string) []string {

@@ -2,7 +2,6 @@ package lua
 
 import (
 	"context"
-	"fmt"
 
 	"berth"
 )
@@ -33,37 +32,24 @@ type SessionPoolRequest struct {
 // DecideSessionPool keeps or decides the pool of a session's jobs. It returns SessionExists, SessionReset or SessionNew with
 // the pool, or SessionNoPool when nothing changed.
 func (s *Scripts) DecideSessionPool(ctx context.Context, q SessionPoolRequest) (code, pool string, err error) {
-	const name = "decide_session_pool"
 	hash := int64(-1)
 	if q.Affinity {
 		hash = int64(berth.RoutingHash(q.RoutingKey))
 	}
-	args := []any{
+	args := with([]any{
 		q.SrcLang, q.TgtLang, q.RoutingKey, hash, berth.TranslateCapability(q.SrcLang, q.TgtLang), s.keys.SessionUpdated(),
 		q.UserID, q.TenantID, q.TenantPool,
-	}
-	for _, p := range q.Eligible {
-		args = append(args, p)
-	}
-	res, err := s.run(ctx, name, []string{s.keys.Session(q.SessionID), s.keys.ConfigTenants(), s.keys.ConfigPools(), s.keys.Guard()}, args...)
-	if err != nil {
-		return "", "", err
-	}
-	f, ok := texts(res, 2)
-	if !ok {
-		return "", "", replyError(name, res)
-	}
-	return f[0], f[1], nil
+	}, q.Eligible...)
+	keys := []string{s.keys.Session(q.SessionID), s.keys.ConfigTenants(), s.keys.ConfigPools(), s.keys.Guard()}
+	r := s.call(ctx, "decide_session_pool", keys, args...)
+	return r.text(), r.text(), r.done()
 }
 
 // FindSession returns a session; ok is false when Redis does not have it, or no longer has it.
 func (s *Scripts) FindSession(ctx context.Context, sessionID string) (out berth.Session, ok bool, err error) {
-	f, err := s.rdb.HGetAll(ctx, s.keys.Session(sessionID)).Result()
-	if err != nil {
-		return out, false, fmt.Errorf("read session: %w", err)
-	}
-	if f["src_lang"] == "" {
-		return out, false, nil
+	f, err := s.hash(ctx, s.keys.Session(sessionID), "session")
+	if err != nil || f["src_lang"] == "" {
+		return out, false, err
 	}
 	return berth.Session{
 		ID: sessionID, UserID: f["user_id"], TenantID: f["tenant_id"], SrcLang: f["src_lang"], TgtLang: f["tgt_lang"], PreferredPool: f["preferred_pool"],

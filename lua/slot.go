@@ -48,23 +48,11 @@ type SlotReply struct {
 
 // AcquireSlot takes a slot, claims a granted one, or enters the queue. Idempotent by lease id.
 func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error) {
-	const name = "acquire_slot"
-	res, err := s.run(ctx, name, s.modelKeys(c.Model), c.Lease, c.Model, c.Cap,
+	res := s.call(ctx, "acquire_slot", s.modelKeys(c.Model), c.Lease, c.Model, c.Cap,
 		millis(c.Times.TTL), millis(c.Times.Grant), s.keys.Wake(""), c.Order)
-	if err != nil {
-		return SlotReply{}, err
-	}
-	r, ok := slotReply(res)
-	if !ok || len(res) != 5 {
-		return SlotReply{}, replyError(name, res)
-	}
-	next, okNext := res[3].(int64)
-	now, okNow := wholeNumber(res[4])
-	if !okNext || !okNow {
-		return SlotReply{}, replyError(name, res)
-	}
-	r.Next, r.Now = time.Duration(next)*time.Millisecond, now
-	return r, nil
+	r := slotReply(res)
+	r.Next, r.Now = res.duration(), res.wide()
+	return r, res.done()
 }
 
 // ReleaseSlot releases leases of a model, whether they hold or wait, and grants the free slots to the next waiters.
@@ -72,23 +60,10 @@ func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error
 func (s *Scripts) ReleaseSlot(
 	ctx context.Context, model string, slots int, t SlotTimes, leases ...string,
 ) (held int, next time.Duration, err error) {
-	const name = "release_slot"
-	args := []any{model, slots, millis(t.TTL), millis(t.Grant), s.keys.Wake("")}
-	for _, l := range leases {
-		args = append(args, l)
-	}
-	res, err := s.run(ctx, name, s.modelKeys(model), args...)
-	if err != nil {
-		return 0, 0, err
-	}
-	if len(res) == 3 && res[0] == SlotReleased {
-		n, okHeld := res[1].(int64)
-		ms, okNext := res[2].(int64)
-		if okHeld && okNext {
-			return int(n), time.Duration(ms) * time.Millisecond, nil
-		}
-	}
-	return 0, 0, replyError(name, res)
+	args := with([]any{model, slots, millis(t.TTL), millis(t.Grant), s.keys.Wake("")}, leases...)
+	r := s.call(ctx, "release_slot", s.modelKeys(model), args...)
+	r.code(SlotReleased)
+	return int(r.number()), r.duration(), r.done()
 }
 
 // ModelLeases are the leases of one process on one model.
@@ -116,43 +91,34 @@ type ModelRenewal struct {
 // places of waiters. now is Redis's clock in ms. An expired holder is lost, except in the grace after Redis lost data or
 // was replaced: then it is restored. A call without models opens that grace, if it is due.
 func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLeases) (now int64, out []ModelRenewal, err error) {
-	const name = "renew_slots"
 	keys := []string{s.keys.Guard()}
 	args := []any{millis(t.TTL), millis(t.Grant), s.keys.Wake("")}
 	for _, m := range models {
 		keys = append(keys, s.modelKeys(m.Model)[1:]...)
 		args = append(args, m.Model, m.Cap, len(m.Holders), len(m.Waiters))
-		for _, l := range m.Holders {
-			args = append(args, l)
-		}
+		args = with(args, m.Holders...)
 		for _, w := range m.Waiters {
 			args = append(args, w.Lease, w.Order)
 		}
 	}
-	res, err := s.run(ctx, name, keys, args...)
-	if err != nil {
-		return 0, nil, err
+	r := s.call(ctx, "renew_slots", keys, args...)
+	r.code(SlotsRenewed)
+	now = r.wide()
+	r.list(func() { out = append(out, modelRenewal(r)) })
+	ok := len(out) == len(models)
+	for i, m := range models {
+		ok = ok && len(out[i].Holders) == len(m.Holders) && len(out[i].Waiters) == len(m.Waiters)
 	}
-	now, out, ok := renewal(res, models)
 	if !ok {
-		return 0, nil, replyError(name, res)
+		r.fail()
 	}
-	return now, out, nil
+	return now, out, r.done()
 }
 
 // MarkNew declares that this Redis is new and empty, so that no lease can exist and slots are granted without a grace. It
 // returns GuardOK, or GuardExists when the Redis has a guard.
 func (s *Scripts) MarkNew(ctx context.Context) (string, error) {
-	const name = "mark_new"
-	res, err := s.run(ctx, name, []string{s.keys.Guard()})
-	if err != nil {
-		return "", err
-	}
-	code, ok := res[0].(string)
-	if !ok {
-		return "", replyError(name, res)
-	}
-	return code, nil
+	return s.code(ctx, "mark_new", []string{s.keys.Guard()})
 }
 
 // Grant is a message on a process's wake channel: a slot was granted to one of its waiters.
@@ -185,75 +151,18 @@ func (s *Scripts) modelKeys(model string) []string {
 	return []string{k.Guard(), k.ModelHolders(model), k.ModelWaiters(model), k.ModelWaiting(model), k.ModelState(model)}
 }
 
-// slotReply parses the leading {code, position, order} of res.
-func slotReply(res []any) (SlotReply, bool) {
-	if len(res) < 3 {
-		return SlotReply{}, false
-	}
-	code, okCode := res[0].(string)
-	position, okPosition := res[1].(int64)
-	order, okOrder := wholeNumber(res[2])
-	return SlotReply{Code: code, Position: int(position), Order: order}, okCode && okPosition && okOrder
+// slotReply reads the code, position and order of a lease.
+func slotReply(r *reply) SlotReply {
+	return SlotReply{Code: r.text(), Position: int(r.number()), Order: r.wide()}
 }
 
-func renewal(res []any, models []ModelLeases) (now int64, out []ModelRenewal, ok bool) {
-	if len(res) != 3 || res[0] != SlotsRenewed {
-		return 0, nil, false
-	}
-	now, okNow := wholeNumber(res[1])
-	replies, okReplies := res[2].([]any)
-	if !okNow || !okReplies || len(replies) != len(models) {
-		return 0, nil, false
-	}
-	for i, m := range models {
-		r, ok := modelRenewal(replies[i])
-		if !ok || len(r.Holders) != len(m.Holders) || len(r.Waiters) != len(m.Waiters) {
-			return 0, nil, false
-		}
-		out = append(out, r)
-	}
-	return now, out, true
-}
-
-func modelRenewal(v any) (r ModelRenewal, ok bool) {
-	f, ok := v.([]any)
-	if !ok || len(f) != 3 {
-		return r, false
-	}
-	next, okNext := f[0].(int64)
-	holders, okHolders := f[1].([]any)
-	waiters, okWaiters := f[2].([]any)
-	if !okNext || !okHolders || !okWaiters {
-		return r, false
-	}
-	r.Next = time.Duration(next) * time.Millisecond
-	for _, h := range holders {
-		code, ok := h.(string)
-		if !ok {
-			return r, false
-		}
-		r.Holders = append(r.Holders, code)
-	}
-	for _, w := range waiters {
-		f, ok := w.([]any)
-		if !ok {
-			return r, false
-		}
-		reply, ok := slotReply(f)
-		if !ok {
-			return r, false
-		}
-		r.Waiters = append(r.Waiters, reply)
-	}
-	return r, true
-}
-
-// wholeNumber parses a number that a script formats as a string because it may be too large for an integer reply.
-func wholeNumber(v any) (int64, bool) {
-	s, ok := v.(string)
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil
+func modelRenewal(r *reply) (m ModelRenewal) {
+	r.list(func() {
+		m.Next = r.duration()
+		m.Holders = r.texts()
+		r.list(func() {
+			r.list(func() { m.Waiters = append(m.Waiters, slotReply(r)) })
+		})
+	})
+	return m
 }

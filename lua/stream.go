@@ -73,15 +73,10 @@ func (s *Scripts) ReopenStream(ctx context.Context, ch Channel, fence int64, saf
 	return code, err
 }
 
-// AppendEvents appends events in order and publishes each, in one round trip. When the Redis client repeats the call after
-// a lost reply, the events are appended once. Codes: StreamOK, StreamFenced, StreamEnded, StreamAbsent.
-func (s *Scripts) AppendEvents(ctx context.Context, ch Channel, fence int64, events []StreamEntry) (AppendResult, error) {
-	return s.AppendOnce(ctx, ch, fence, NewAppendID(), "", events)
-}
-
-// AppendOnce is AppendEvents for a caller that retries: calls with the same appendID take effect once. known, if not empty,
-// is the id of the last entry that was confirmed to the caller; StreamLost means that Redis no longer has it.
-func (s *Scripts) AppendOnce(
+// AppendEvents appends events in order and publishes each, in one round trip. Calls with the same appendID, such as those
+// after a lost reply, take effect once. known, if not empty, is the id of the last entry that was confirmed to the caller.
+// Codes: StreamOK, StreamFenced, StreamEnded, StreamAbsent, or StreamLost when Redis no longer has that entry.
+func (s *Scripts) AppendEvents(
 	ctx context.Context, ch Channel, fence int64, appendID, known string, events []StreamEntry,
 ) (AppendResult, error) {
 	args := make([]any, 0, 4+2*len(events))
@@ -97,7 +92,7 @@ func (s *Scripts) AppendOnce(
 	return AppendResult{Code: code, LastID: last}, err
 }
 
-// NewAppendID returns a new id for AppendOnce.
+// NewAppendID returns a new id for AppendEvents.
 func NewAppendID() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -181,19 +176,8 @@ func (s *Scripts) metaKey(ch Channel) string {
 
 // streamReply runs one of the stream scripts and parses its {code, id}.
 func (s *Scripts) streamReply(ctx context.Context, name string, ch Channel, args ...any) (code, id string, err error) {
-	keys := []string{s.metaKey(ch), s.keys.Stream(ch.UserID, ch.ServiceID, ch.TaskID)}
-	res, err := s.run(ctx, name, keys, args...)
-	if err != nil {
-		return "", "", err
-	}
-	if len(res) == 2 {
-		code, okCode := res[0].(string)
-		id, okID := res[1].(string)
-		if okCode && okID {
-			return code, id, nil
-		}
-	}
-	return "", "", replyError(name, res)
+	r := s.call(ctx, name, []string{s.metaKey(ch), s.keys.Stream(ch.UserID, ch.ServiceID, ch.TaskID)}, args...)
+	return r.text(), r.text(), r.done()
 }
 
 // millis returns d in ms, at least 1: PEXPIRE deletes a key at 0.

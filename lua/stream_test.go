@@ -119,7 +119,7 @@ func TestAppendEvents_StreamState_DecidesResult(t *testing.T) {
 				if tt.state != "" {
 					c.set(tt.state)
 				}
-				res, err := c.s.AppendOnce(t.Context(), c.ch, tt.fence, lua.NewAppendID(), tt.known, streamEntries("a", "b"))
+				res, err := c.s.AppendEvents(t.Context(), c.ch, tt.fence, lua.NewAppendID(), tt.known, streamEntries("a", "b"))
 				require.NoError(t, err)
 				require.Equal(t, lua.AppendResult{Code: tt.code, LastID: tt.last}, res)
 				require.Equal(t, tt.after, c.text())
@@ -135,13 +135,13 @@ func TestAppendEvents_SameAppendID_AppendsOnce(t *testing.T) {
 		c.set("open")
 		id := lua.NewAppendID()
 		for range 3 {
-			res, err := c.s.AppendOnce(t.Context(), c.ch, 3, id, "100-2", streamEntries("a"))
+			res, err := c.s.AppendEvents(t.Context(), c.ch, 3, id, "100-2", streamEntries("a"))
 			require.NoError(t, err)
 			require.Equal(t, lua.StreamOK, res.Code)
 		}
 		require.Equal(t, "open 100 3 3"+twoBefore+" 100-3=a", c.text())
 		for range 40 { // other appends; the number of remembered append ids is bounded
-			_, err := c.s.AppendEvents(t.Context(), c.ch, 3, nil)
+			_, err := c.s.AppendEvents(t.Context(), c.ch, 3, lua.NewAppendID(), "", nil)
 			require.NoError(t, err)
 		}
 		recent, err := rdb.HGet(t.Context(), c.meta, "recent").Result()
@@ -156,10 +156,10 @@ func TestAppendEvents_OnceType_AppendsOnce(t *testing.T) {
 		c := newStreamCase(t, rdb)
 		c.set("open")
 		start := lua.StreamEntry{Type: berth.EventStart, Once: true, Data: "start"}
-		res, err := c.s.AppendEvents(t.Context(), c.ch, 3, append([]lua.StreamEntry{start, start}, streamEntries("a")...))
+		res, err := c.s.AppendEvents(t.Context(), c.ch, 3, lua.NewAppendID(), "", append([]lua.StreamEntry{start, start}, streamEntries("a")...))
 		require.NoError(t, err)
 		require.Equal(t, "100-4", res.LastID)
-		res, err = c.s.AppendEvents(t.Context(), c.ch, 4, []lua.StreamEntry{start})
+		res, err = c.s.AppendEvents(t.Context(), c.ch, 4, lua.NewAppendID(), "", []lua.StreamEntry{start})
 		require.NoError(t, err)
 		require.Equal(t, lua.AppendResult{Code: lua.StreamOK, LastID: "100-4"}, res)
 		require.Equal(t, "open 100 4 4"+twoBefore+" 100-3=start 100-4=a", c.text())
@@ -175,7 +175,7 @@ func TestAppendEvents_OpenStream_PublishesEachEvent(t *testing.T) {
 		defer func() { require.NoError(t, sub.Close()) }()
 		_, err := sub.Receive(t.Context())
 		require.NoError(t, err)
-		_, err = c.s.AppendEvents(t.Context(), c.ch, 3, streamEntries("a b", "c"))
+		_, err = c.s.AppendEvents(t.Context(), c.ch, 3, lua.NewAppendID(), "", streamEntries("a b", "c"))
 		require.NoError(t, err)
 		_, _, err = c.s.EndStream(t.Context(), c.ch, "bye", time.Minute, 0)
 		require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestAppendEvents_FirstAppend_SetsExpiry(t *testing.T) {
 		c := newStreamCase(t, rdb)
 		_, err := c.s.OpenStream(t.Context(), c.ch, 1, time.Hour)
 		require.NoError(t, err)
-		_, err = c.s.AppendEvents(t.Context(), c.ch, 1, streamEntries("a"))
+		_, err = c.s.AppendEvents(t.Context(), c.ch, 1, lua.NewAppendID(), "", streamEntries("a"))
 		require.NoError(t, err)
 		for _, key := range []string{c.meta, c.stream} {
 			left, err := rdb.PTTL(t.Context(), key).Result()
@@ -241,7 +241,7 @@ func TestOpenStream_StreamState_DecidesResult(t *testing.T) {
 					ms, err := strconv.ParseInt(gen, 10, 64)
 					require.NoError(t, err)
 					require.GreaterOrEqual(t, ms, before.UnixMilli())
-					res, err := c.s.AppendEvents(t.Context(), c.ch, tt.fence, streamEntries("x"))
+					res, err := c.s.AppendEvents(t.Context(), c.ch, tt.fence, lua.NewAppendID(), "", streamEntries("x"))
 					require.NoError(t, err)
 					require.Equal(t, gen+"-1", res.LastID)
 				}
@@ -267,7 +267,7 @@ func TestOpenStream_ClockBehindStream_GenerationIncreases(t *testing.T) {
 				code, err := c.s.ReopenStream(t.Context(), c.ch, 1, time.Hour, known)
 				require.NoError(t, err)
 				require.Equal(t, lua.StreamOK, code)
-				res, err := c.s.AppendEvents(t.Context(), c.ch, 1, streamEntries("new"))
+				res, err := c.s.AppendEvents(t.Context(), c.ch, 1, lua.NewAppendID(), "", streamEntries("new"))
 				require.NoError(t, err)
 				require.Equal(t, "100000000000000-1", res.LastID)
 			})
@@ -318,7 +318,7 @@ func TestEndStream_LengthLimit_KeepsNewestEntries(t *testing.T) {
 		_, err := c.s.OpenStream(t.Context(), c.ch, 1, time.Hour)
 		require.NoError(t, err)
 		for range 10 {
-			_, err = c.s.AppendEvents(t.Context(), c.ch, 1, streamEntries(strings.Split(strings.Repeat("x", 100), "")...))
+			_, err = c.s.AppendEvents(t.Context(), c.ch, 1, lua.NewAppendID(), "", streamEntries(strings.Split(strings.Repeat("x", 100), "")...))
 			require.NoError(t, err)
 		}
 		_, last, err := c.s.EndStream(t.Context(), c.ch, "bye", time.Minute, 200)

@@ -24,17 +24,9 @@ func (s *Scripts) WithdrawTurn(ctx context.Context, sessionID, turnID string) (c
 }
 
 func (s *Scripts) finalizeTurn(ctx context.Context, sessionID, turnID string, withdraw bool) (code, nodeID string, err error) {
-	const name = "finalize_turn"
-	res, err := s.run(ctx, name, []string{s.keys.Turn(turnID), s.keys.Session(sessionID)},
+	r := s.call(ctx, "finalize_turn", []string{s.keys.Turn(turnID), s.keys.Session(sessionID)},
 		turnID, s.keys.SessionUpdated(), flag(withdraw))
-	if err != nil {
-		return "", "", err
-	}
-	f, ok := texts(res, 2)
-	if !ok {
-		return "", "", replyError(name, res)
-	}
-	return f[0], f[1], nil
+	return r.text(), r.text(), r.done()
 }
 
 // AppendTurnEvents appends events of a turn, numbered from first, to its session's stream, and publishes each in the same
@@ -44,10 +36,7 @@ func (s *Scripts) finalizeTurn(ctx context.Context, sessionID, turnID string, wi
 func (s *Scripts) AppendTurnEvents(
 	ctx context.Context, ch Channel, turnID string, first int, events []string, ttl time.Duration, trim int64,
 ) (AppendResult, error) {
-	args := []any{s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), turnID, first, millis(ttl), max(trim, 0)}
-	for _, e := range events {
-		args = append(args, e)
-	}
+	args := with([]any{s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), turnID, first, millis(ttl), max(trim, 0)}, events...)
 	code, last, err := s.streamReply(ctx, "append_turn_events", ch, args...)
 	return AppendResult{Code: code, LastID: last}, err
 }

@@ -88,7 +88,7 @@ func (s *sender) append(ctx context.Context, events []pending) error {
 // try makes one round trip.
 func (s *sender) try(ctx context.Context, id string, entries []lua.StreamEntry) error {
 	s.trips.Add(1)
-	res, err := s.pub.scripts.AppendOnce(ctx, s.ch, s.fence, id, s.known, entries)
+	res, err := s.pub.scripts.AppendEvents(ctx, s.ch, s.fence, id, s.known, entries)
 	if err != nil {
 		return fmt.Errorf("append events: %w", err)
 	}

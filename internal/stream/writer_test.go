@@ -44,7 +44,7 @@ func (f *fakeScripts) ReopenStream(context.Context, lua.Channel, int64, time.Dur
 	return lua.StreamOK, nil
 }
 
-func (f *fakeScripts) AppendOnce(
+func (f *fakeScripts) AppendEvents(
 	ctx context.Context, _ lua.Channel, _ int64, id, known string, entries []lua.StreamEntry,
 ) (lua.AppendResult, error) {
 	if f.gated {
