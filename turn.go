@@ -16,11 +16,6 @@ const (
 // Ends reports whether the segment ends its turn.
 func (f Finalize) Ends() bool { return f == FinalizeManual || f == FinalizeTimeout }
 
-// Finalizes lists all values.
-func Finalizes() []Finalize {
-	return []Finalize{FinalizeNone, FinalizeMaxDuration, FinalizeManual, FinalizeTimeout}
-}
-
 // TurnStatus is the status of a turn.
 type TurnStatus string
 
