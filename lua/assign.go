@@ -159,9 +159,6 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 	} {
 		detail += d + "\x02"
 	}
-	if len(detail) == 5 { // no criteria
-		detail = ""
-	}
 	return []any{s.keys.stem(), leaseID, millis(c.Hold), c.PoolID, string(c.Strategy.Script()), c.Random, detail}
 }
 

@@ -8,7 +8,7 @@
 -- ARGV[4]  pool
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
--- ARGV[7]  '' or five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
+-- ARGV[7]  five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
 --          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities
 --
 -- Returns {code, …}
@@ -40,20 +40,16 @@ end
 if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
 if expired then redis.call('ZREM', expired, lease) end -- the lease's row gets another node
 
-local named = false
--- include usual
-if not id then
 -- include fleet
 -- include settle
 -- include choose
-  local want, node = asked(now), nil
-  node, strategy = pick(want)
-  if not node then
-    local reasons, missing = refused(want)
-    return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
-  end
-  reserve(want, node, strategy)
-  id, generation = node.id, node.generation
+
+local want = asked(now)
+local node, strategy = pick(want)
+if not node then
+  local reasons, missing = refused(want)
+  return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
 end
-redis.call('HSET', KEYS[2], lease, pool .. '\n' .. id .. '\n' .. generation .. '\n' .. strategy .. PADDING)
-return { 'OK', id, generation, strategy }
+reserve(want, node, strategy)
+redis.call('HSET', KEYS[2], lease, want.pool .. '\n' .. node.id .. '\n' .. node.generation .. '\n' .. strategy .. PADDING)
+return { 'OK', node.id, node.generation, strategy }

@@ -12,7 +12,7 @@
 -- ARGV[4]  pool
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
--- ARGV[7]  '' or five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
+-- ARGV[7]  five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
 --          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities
 -- ARGV[8]  turn id
 -- ARGV[9]  job id
@@ -49,33 +49,30 @@ end
 
 local named = known or ARGV[13] ~= '' and ARGV[13]
 local affinity, why = named and 'hit' or 'first', ''
--- include usual
-if not id then
 -- include fleet
 -- include settle
 -- include choose
-  local want, node = asked(now), nil
-  if named then
-    node, why = by_id(want, named)
-    if node then strategy, why = '', '' else affinity = 'miss' end
-  end
-  if not node then node, strategy = pick(want) end
-  if not node then
-    local reasons, missing = refused(want)
-    return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
-  end
-  reserve(want, node, strategy)
-  id, generation = node.id, node.generation
+
+local want, node, strategy = asked(now), nil, ''
+if named then
+  node, why = by_id(want, named)
+  if node then why = '' else affinity = 'miss' end
 end
+if not node then node, strategy = pick(want) end
+if not node then
+  local reasons, missing = refused(want)
+  return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
+end
+reserve(want, node, strategy)
 if not known and not ends then
-  redis.call('HSET', turn, 'affinity_node_id', named or id)
+  redis.call('HSET', turn, 'affinity_node_id', named or node.id)
   redis.call('HSET', session, 'current_turn_id', ARGV[8])
   redis.call('EXPIRE', session, '3600')
 end
-local row = ARGV[12] .. ',"node_id":"' .. id .. '","generation":' .. generation .. ',"lease_id":"' .. ARGV[2]
-  .. '","pool":"' .. pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
+local row = ARGV[12] .. ',"node_id":"' .. node.id .. '","generation":' .. node.generation .. ',"lease_id":"' .. ARGV[2]
+  .. '","pool":"' .. want.pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
   .. '","missed":"' .. why .. '","created_at_ms":' .. string.format('%d', now) .. '}'
 redis.call('SET', job, row, 'EX', '3600')
 redis.call('SET', binding, row, 'PX', keep)
 redis.call('PUBLISH', stem .. 'job:created', ARGV[9])
-return { 'OK', id, generation, strategy, affinity, why }
+return { 'OK', node.id, node.generation, strategy, affinity, why }

@@ -1,20 +1,18 @@
--- Choosing a node and taking its slot, for all strategies. Needs includes usual, which decides the plain cases in the same
--- way, fleet and settle.
+-- Choosing a node and taking its slot, for all strategies. Needs includes fleet and settle.
 -- The request is `want`: stem, now, lease, ttl, pool, strategy, random, own; places, services, excluded and required
 -- (lists, one item per line), skipped (filled here: reason -> number of nodes).
 
+local LARGE = 50 -- nodes above which a pool without a strategy compares two of them instead of all
 local MAX_CANDIDATES = 200 -- candidates that the job itself excludes, before the search ends
 
 -- asked returns the request from the arguments that assign and dispatch_job share.
 local function asked(now)
   local want = {
     stem = ARGV[1], lease = ARGV[2], ttl = tonumber(ARGV[3]), pool = ARGV[4], strategy = ARGV[5], random = tonumber(ARGV[6]),
-    now = now, own = '', places = '', services = '', excluded = '', required = '', skipped = {},
+    now = now, skipped = {},
   }
-  if ARGV[7] ~= '' then
-    want.own, want.places, want.services, want.excluded, want.required =
-      string.match(ARGV[7], '^([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2$')
-  end
+  want.own, want.places, want.services, want.excluded, want.required =
+    string.match(ARGV[7], '^([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2$')
   return want
 end
 
