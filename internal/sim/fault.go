@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -14,15 +15,10 @@ const (
 	Fault401     = "401"      // refused: invalid key
 	FaultStall   = "stall"    // no output after `after` tokens until the caller leaves
 	FaultCut     = "cut"      // the connection breaks after `after` tokens (0: in the middle)
-	FaultSlow    = "slow"     // every token takes delayMs (default 100)
-	FaultEndless = "endless"  // the answer repeats until the caller leaves
 	FaultBadJSON = "bad_json" // the answer stops in the middle but ends as if complete
-	FaultNoUsage = "no_usage" // no usage is reported
 )
 
-var faultKinds = []string{
-	Fault429, Fault500, Fault401, FaultStall, FaultCut, FaultSlow, FaultEndless, FaultBadJSON, FaultNoUsage,
-}
+var faultKinds = []string{Fault429, Fault500, Fault401, FaultStall, FaultCut, FaultBadJSON}
 
 // Fault is a misbehaviour on demand, for the next calls of a model.
 type Fault struct {
@@ -30,7 +26,6 @@ type Fault struct {
 	Kind          string `json:"kind"`
 	Times         int    `json:"times,omitempty"`         // number of calls; 0 means 1, -1 until cleared
 	After         int    `json:"after,omitempty"`         // tokens before stall or cut
-	DelayMs       int    `json:"delayMs,omitempty"`       // per token, for slow
 	RetryAfterSec int    `json:"retryAfterSec,omitempty"` // for 429; 0 means 1
 }
 
@@ -38,7 +33,7 @@ type Fault struct {
 func (f Fault) refusal() *apiError {
 	switch f.Kind {
 	case Fault429:
-		return rateLimited(f.RetryAfterSec, "rate limit reached (fault on demand)")
+		return rateLimited(max(f.RetryAfterSec, 1), "rate limit reached (fault on demand)")
 	case Fault500:
 		return failure(http.StatusInternalServerError, "internal_error", "internal error (fault on demand)")
 	case Fault401:
@@ -53,10 +48,7 @@ type Counts struct {
 	Calls        int `json:"calls"` // including refused ones
 	InFlight     int `json:"inFlight"`
 	PeakInFlight int `json:"peakInFlight"`
-	Completed    int `json:"completed"`
 	Cancelled    int `json:"cancelled"` // the caller left before the end
-	Refused      int `json:"refused"`   // over Options.Concurrency
-	Faults       int `json:"faults"`    // faults applied
 }
 
 // Stats is the response of GET /sim/stats.
@@ -68,9 +60,7 @@ type Stats struct {
 // callLog counts calls and holds the pending faults.
 type callLog struct {
 	mu     sync.Mutex
-	next   int
-	total  Counts
-	models map[string]*Counts
+	counts Stats
 	faults []Fault
 }
 
@@ -82,41 +72,34 @@ func (l *callLog) locked(f func()) {
 
 // count applies f to the counts of the model and of all models. The lock must be held.
 func (l *callLog) count(model string, f func(*Counts)) {
-	if l.models[model] == nil {
-		l.models[model] = &Counts{}
-	}
-	f(&l.total)
-	f(l.models[model])
+	f(&l.counts.Total)
+	c := l.counts.Models[model]
+	f(&c)
+	l.counts.Models[model] = c
 }
 
 // begin counts a call and numbers it; ok is false when limit (0: none) calls of the model are in flight.
 func (l *callLog) begin(model string, limit int) (number int, ok bool) {
 	l.locked(func() {
-		l.next++
-		number, ok = l.next, limit <= 0 || l.models[model] == nil || l.models[model].InFlight < limit
+		ok = limit <= 0 || l.counts.Models[model].InFlight < limit
 		l.count(model, func(c *Counts) {
 			c.Calls++
-			if !ok {
-				c.Refused++
-				return
+			if ok {
+				c.InFlight++
+				c.PeakInFlight = max(c.PeakInFlight, c.InFlight)
 			}
-			c.InFlight++
-			c.PeakInFlight = max(c.PeakInFlight, c.InFlight)
 		})
+		number = l.counts.Total.Calls
 	})
 	return number, ok
 }
 
-// end counts the end of an accepted call: completed, cancelled because the caller left, or neither, when the simulator
-// refused or cut it.
-func (l *callLog) end(model string, completed, cancelled bool) {
+// end counts the end of a call that begin accepted.
+func (l *callLog) end(model string, cancelled bool) {
 	l.locked(func() {
 		l.count(model, func(c *Counts) {
 			c.InFlight--
-			switch {
-			case completed:
-				c.Completed++
-			case cancelled:
+			if cancelled {
 				c.Cancelled++
 			}
 		})
@@ -134,29 +117,18 @@ func (l *callLog) nextFault(model string) (f Fault) {
 		if l.faults[i].Times--; l.faults[i].Times == 0 {
 			l.faults = slices.Delete(l.faults, i, i+1)
 		}
-		l.count(model, func(c *Counts) { c.Faults++ })
 	})
 	return f
 }
 
-// addFault adds a fault with its defaults.
 func (l *callLog) addFault(f Fault) {
 	f.Times = cmp.Or(f.Times, 1)
-	if f.DelayMs <= 0 {
-		f.DelayMs = 100
-	}
-	f.RetryAfterSec = max(f.RetryAfterSec, 1)
 	l.locked(func() { l.faults = append(l.faults, f) })
 }
 
 func (l *callLog) clearFaults() { l.locked(func() { l.faults = nil }) }
 
 func (l *callLog) stats() (out Stats) {
-	l.locked(func() {
-		out = Stats{Total: l.total, Models: map[string]Counts{}}
-		for model, c := range l.models {
-			out.Models[model] = *c
-		}
-	})
+	l.locked(func() { out = Stats{l.counts.Total, maps.Clone(l.counts.Models)} })
 	return out
 }

@@ -15,7 +15,7 @@ import (
 // reply is one answer on its way to the caller.
 type reply struct {
 	head                 map[string]any // fields of every chunk
-	fault                Fault
+	fault                string         // its kind
 	stream, includeUsage bool
 	thoughts, tokens     []string // reasoning and content
 	finish               string
@@ -28,17 +28,20 @@ func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
 			"id": fmt.Sprintf("chatcmpl-sim-%d", number), "created": time.Now().Unix(), "model": req.Model,
 			"system_fingerprint": fingerprint,
 		},
-		stream: req.Stream, includeUsage: req.StreamOptions.IncludeUsage, fault: fault, finish: "stop",
+		stream: req.Stream, includeUsage: req.StreamOptions.IncludeUsage, fault: fault.Kind, finish: "stop",
 		tokens: splitTokens(ans.text),
 	}
 	if strings.Contains(req.Model, "reasoner") || strings.Contains(req.Model, "thinking") {
 		rep.thoughts = splitTokens(ans.reasoning)
 	}
-	if fault.Kind == FaultBadJSON {
-		rep.tokens = rep.tokens[:len(rep.tokens)/2]
+	switch half := len(rep.tokens) / 2; {
+	case fault.Kind == FaultBadJSON, fault.Kind == FaultCut && fault.After <= 0:
+		rep.tokens = rep.tokens[:half]
+	case fault.Kind == FaultCut, fault.Kind == FaultStall:
+		rep.tokens = rep.tokens[:min(max(fault.After, 0), len(rep.tokens))]
 	}
 	limit := max(req.MaxTokens, req.MaxCompletionTokens)
-	if limit > 0 && len(rep.thoughts)+len(rep.tokens) > limit && fault.Kind != FaultEndless {
+	if limit > 0 && len(rep.thoughts)+len(rep.tokens) > limit {
 		rep.finish = "length"
 		rep.thoughts = rep.thoughts[:min(len(rep.thoughts), limit)]
 		rep.tokens = rep.tokens[:limit-len(rep.thoughts)]
@@ -62,24 +65,17 @@ func (rep *reply) send(w http.ResponseWriter, p *pacer) bool {
 	return rep.sendWhole(w, p)
 }
 
-// breakAt returns the number of content tokens before a stall or cut, -1 without such a fault.
-func (rep *reply) breakAt() int {
-	switch {
-	case rep.fault.Kind == FaultCut && rep.fault.After <= 0:
-		return len(rep.tokens) / 2
-	case rep.fault.Kind == FaultCut, rep.fault.Kind == FaultStall:
-		return min(max(rep.fault.After, 0), len(rep.tokens))
-	default:
-		return -1
+// breakOff reports whether the answer breaks off here. It then cuts the connection or waits until the caller leaves.
+func (rep *reply) breakOff(w http.ResponseWriter, p *pacer) bool {
+	if rep.fault != FaultCut && rep.fault != FaultStall {
+		return false
 	}
-}
-
-// breakOff cuts the connection or waits until the caller leaves.
-func (rep *reply) breakOff(p *pacer) {
-	if rep.fault.Kind == FaultCut {
+	_ = http.NewResponseController(w).Flush() // fails only if the caller has left
+	if rep.fault == FaultCut {
 		panic(http.ErrAbortHandler)
 	}
 	<-p.ctx.Done()
+	return true
 }
 
 func (rep *reply) sendStream(w http.ResponseWriter, p *pacer) bool {
@@ -87,22 +83,14 @@ func (rep *reply) sendStream(w http.ResponseWriter, p *pacer) bool {
 	w.Header().Set("Cache-Control", "no-cache")
 	rep.head["object"] = "chat.completion.chunk"
 	ok := rep.sendDelta(w, map[string]any{"role": "assistant", "content": ""}, nil)
-	for i := 0; ok && i < len(rep.thoughts); i++ {
-		ok = p.next() && rep.sendDelta(w, map[string]any{"reasoning_content": rep.thoughts[i]}, nil)
+	for _, text := range rep.thoughts {
+		ok = ok && p.next() && rep.sendDelta(w, map[string]any{"reasoning_content": text}, nil)
 	}
-	breakAt := rep.breakAt()
-	for i := 0; ok; i++ {
-		if i == breakAt {
-			rep.breakOff(p)
-			return false
-		}
-		if i >= len(rep.tokens) && (rep.fault.Kind != FaultEndless || len(rep.tokens) == 0) {
-			break
-		}
-		ok = p.next() && rep.sendDelta(w, map[string]any{"content": rep.tokens[i%len(rep.tokens)]}, nil)
+	for _, text := range rep.tokens {
+		ok = ok && p.next() && rep.sendDelta(w, map[string]any{"content": text}, nil)
 	}
-	ok = ok && rep.sendDelta(w, map[string]any{}, rep.finish)
-	if ok && rep.includeUsage && rep.fault.Kind != FaultNoUsage {
+	ok = ok && !rep.breakOff(w, p) && rep.sendDelta(w, map[string]any{}, rep.finish)
+	if ok && rep.includeUsage {
 		rep.head["choices"], rep.head["usage"] = []any{}, rep.usage
 		ok = sendEvent(w, rep.head)
 	}
@@ -114,7 +102,7 @@ func (rep *reply) sendDelta(w http.ResponseWriter, delta map[string]any, finish 
 	return sendEvent(w, rep.head)
 }
 
-// sendWhole answers in one piece, after the time that its tokens take. Stall, cut and endless strike in the middle of it.
+// sendWhole answers in one piece, after the time that its tokens take. Stall and cut break it off in the middle.
 func (rep *reply) sendWhole(w http.ResponseWriter, p *pacer) bool {
 	for range len(rep.thoughts) + len(rep.tokens) {
 		if !p.next() {
@@ -127,19 +115,14 @@ func (rep *reply) sendWhole(w http.ResponseWriter, p *pacer) bool {
 	}
 	rep.head["object"] = "chat.completion"
 	rep.head["choices"] = []any{map[string]any{"index": 0, "message": message, "finish_reason": rep.finish}}
-	if rep.fault.Kind != FaultNoUsage {
-		rep.head["usage"] = rep.usage
-	}
-	switch rep.fault.Kind {
-	case FaultStall, FaultCut, FaultEndless:
-		b, _ := json.Marshal(rep.head) // strings and numbers always marshal
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(b[:len(b)/2])
-		_ = http.NewResponseController(w).Flush()
-		rep.breakOff(p)
+	rep.head["usage"] = rep.usage
+	b, _ := json.Marshal(rep.head) // strings and numbers always marshal
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b[:len(b)/2]) // fails only if the caller has left
+	if rep.breakOff(w, p) {
 		return false
 	}
-	writeJSON(w, http.StatusOK, rep.head)
+	_, _ = w.Write(b[len(b)/2:])
 	return p.ctx.Err() == nil
 }
 

@@ -54,7 +54,7 @@ func ModelServer(opt Options) http.Handler {
 	if opt.OCR == nil {
 		opt.OCR = Tesseract("tesseract", time.Minute, 2)
 	}
-	s := &server{opt: opt, calls: &callLog{models: map[string]*Counts{}}}
+	s := &server{opt: opt, calls: &callLog{counts: Stats{Models: map[string]Counts{}}}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /chat/completions", s.chat)
 	mux.HandleFunc("POST /v1/chat/completions", s.chat)
@@ -103,7 +103,7 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	completed, left := false, false
-	defer func() { s.calls.end(req.Model, completed, left || r.Context().Err() != nil) }()
+	defer func() { s.calls.end(req.Model, !completed && (left || r.Context().Err() != nil)) }()
 	fault := s.calls.nextFault(req.Model)
 	if refused := fault.refusal(); refused != nil {
 		refused.write(w)
@@ -117,9 +117,6 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 	p := &pacer{ctx: r.Context()}
 	if s.opt.TokensPerSecond > 0 {
 		p.perToken = time.Duration(float64(time.Second) / s.opt.TokensPerSecond)
-	}
-	if fault.Kind == FaultSlow {
-		p.perToken = time.Duration(fault.DelayMs) * time.Millisecond
 	}
 	completed = p.sleep(s.opt.FirstTokenDelay) && newReply(number, req, ans, fault).send(w, p)
 	left = !completed

@@ -126,7 +126,7 @@ func TestCompletion_NotStreamed_IsCompleteAndMarked(t *testing.T) {
 	require.Contains(t, res.Choices[0].Message.Content, "Simulated answer")
 	require.Positive(t, res.Usage.PromptTokens)
 	require.Equal(t, res.Usage.TotalTokens, res.Usage.PromptTokens+res.Usage.CompletionTokens)
-	require.EqualValues(t, 1, s.stats(t).Models["some-model"].Completed)
+	require.Equal(t, sim.Counts{Calls: 1, PeakInFlight: 1}, s.await(t, func(st sim.Stats) bool { return st.Total.InFlight == 0 }).Models["some-model"])
 }
 
 func TestCompletion_Streamed_EqualsTheWholeAnswer(t *testing.T) {
