@@ -146,7 +146,6 @@ func (s *Slots) entry(ctx context.Context, r Request) *entry {
 		number:    n,
 		lease:     fmt.Sprintf("%s/%s#%d", s.opts.ProcessID, r.LeaseID, n),
 		model:     r.Model,
-		since:     time.Now(),
 		position:  -1,
 		ctx:       slotCtx,
 		cancel:    cancel,

@@ -163,13 +163,12 @@ func (o *owner) hold(e *entry, until time.Time) {
 		}
 		return
 	}
-	now := time.Now()
 	e.holding, e.until = true, until
 	if o.opts.MaxHold > 0 {
-		e.hardStop = now.Add(o.opts.MaxHold)
+		e.hardStop = time.Now().Add(o.opts.MaxHold)
 	}
 	o.holding[e.lease] = e
-	e.granted <- &Slot{slots: o.Slots, entry: e, waited: now.Sub(e.since)}
+	e.granted <- &Slot{slots: o.Slots, entry: e}
 }
 
 // replied handles Redis's reply about a lease, for a call that was sent at the given time.

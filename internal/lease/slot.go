@@ -10,7 +10,6 @@ import (
 type Slot struct {
 	slots    *Slots
 	entry    *entry
-	waited   time.Duration
 	released atomic.Bool
 }
 
@@ -18,9 +17,6 @@ type Slot struct {
 // Acquire's context. It ends shortly before the slot can be granted again, which leaves the holder time to stop. Release
 // ends it too.
 func (s *Slot) Context() context.Context { return s.entry.ctx }
-
-// WaitedFor returns the time between the call of Acquire and the grant.
-func (s *Slot) WaitedFor() time.Duration { return s.waited }
 
 // Release passes the slot to the next waiter and returns when Redis has confirmed it. It waits for one reply; a failed
 // release is retried in the background until the lease has expired. Further calls have no effect.
@@ -41,7 +37,6 @@ type entry struct {
 	number    int64 // of arrival in this process
 	lease     string
 	model     string
-	since     time.Time
 	ctx       context.Context // the slot's
 	cancel    context.CancelCauseFunc
 	granted   chan *Slot // buffers the grant

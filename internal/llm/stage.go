@@ -48,9 +48,6 @@ func NewStageParser(spec berth.TemplateSpec) *StageParser {
 	return &StageParser{stages: spec.Stages, stage: spec.FirstStage()}
 }
 
-// Stage returns the current stage.
-func (p *StageParser) Stage() berth.Stage { return p.stage }
-
 // Feed parses the next delta and returns the pieces that are complete, in order.
 func (p *StageParser) Feed(delta string) []Piece {
 	var out pieces

@@ -43,7 +43,7 @@ func collect(answer string, width int) ([]Piece, berth.Stage) {
 		answer = answer[n:]
 	}
 	add(p.Close())
-	return all.list, p.Stage()
+	return all.list, p.stage
 }
 
 func TestStageParser_Markers_SeparatedFromText(t *testing.T) {

@@ -154,9 +154,6 @@ func (w *Writer) Err() error {
 	return nil
 }
 
-// Done is closed when the writer has stopped: nothing more can be written, so the producer should stop too.
-func (w *Writer) Done() <-chan struct{} { return w.stopped }
-
 // Stats returns the current counters.
 func (w *Writer) Stats() Stats { return Stats{Tokens: w.tokens.Load(), RoundTrips: w.trips.Load()} }
 

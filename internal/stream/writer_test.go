@@ -114,7 +114,7 @@ func inBubble(t *testing.T, f *fakeScripts, opt Options, reopen func(context.Con
 		w := newPublisher(f, opt).Writer(ctx, testChannel, 1, testBase, reopen)
 		test(t, w)
 		cancel()
-		<-w.Done()
+		<-w.stopped
 	})
 }
 
@@ -278,7 +278,7 @@ func TestWriter_StreamEndedOrFenced_Stops(t *testing.T) {
 			f := &fakeScripts{replies: []reply{{code: code}}}
 			inBubble(t, f, Options{}, nil, func(t *testing.T, w *Writer) {
 				require.NoError(t, w.Token("a"))
-				<-w.Done()
+				<-w.stopped
 				require.ErrorIs(t, w.Err(), want)
 				require.ErrorIs(t, w.Token("b"), want)
 				require.ErrorIs(t, w.Event(progress), want)
@@ -299,7 +299,7 @@ func TestWriter_ContextEnds_Stops(t *testing.T) {
 		w := newPublisher(f, Options{}).Writer(ctx, testChannel, 1, testBase, nil)
 		tokens(t, w, "a")
 		cancel(cause)
-		<-w.Done()
+		<-w.stopped
 		require.ErrorIs(t, w.Token("b"), cause)
 		require.ErrorIs(t, w.Close(t.Context()), cause)
 	})
