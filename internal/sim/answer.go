@@ -95,28 +95,21 @@ func readSource(system, user string) *source {
 			s.Profile = append(s.Profile, readLines(d.Text)...)
 		}
 	}
-	s.Subject = s.Profile
-	if len(s.Subject) == 0 {
-		s.Subject = s.posting
-	}
-	if len(s.Subject) == 0 {
-		s.Subject = readLines(user)
-	}
-	job := s.posting
-	if len(job) == 0 {
-		job = s.Subject
-	}
-	copy(s.Head[:], texts(job, ""))
+	s.Subject = firstOf(s.Profile, s.posting, readLines(user))
+	copy(s.Head[:], texts(firstOf(s.posting, s.Subject), ""))
 	s.About, s.Duties = texts(s.Subject, about), texts(s.posting, duties)
 	s.Names = names(strings.Join(texts(s.Subject, ""), ". "))
-	s.Required = texts(s.posting, requirements)
-	if len(s.Required) == 0 {
-		s.Required = texts(s.posting, skills, duties, about, "")
-	}
+	s.Required = firstOf(texts(s.posting, requirements), texts(s.posting, skills, duties, about, ""))
 	s.compare(s.Required, false)
 	s.compare(texts(s.posting, wishes), true)
 	s.Score = 100 * len(s.Matched) / max(len(s.Matched)+len(s.Missing), 1)
 	return s
+}
+
+// firstOf returns the first list that is not empty.
+func firstOf[T any](lists ...[]T) []T {
+	i := slices.IndexFunc(lists, func(l []T) bool { return len(l) > 0 })
+	return lists[max(i, 0)]
 }
 
 // readSummary reads the answer to the template job_summary as if it were the posting.
@@ -141,13 +134,14 @@ func (s *source) compare(wanted []string, optional bool) {
 			}
 			found, ok := find(term, s.Profile)
 			p := point{berth.MatchPoint{Requirement: term, Matched: ok, Evidence: found}, optional}
+			s.Points = append(s.Points, p)
 			switch {
-			case ok && !optional:
+			case optional:
+			case ok:
 				s.Matched = append(s.Matched, p)
-			case !optional:
+			default:
 				s.Missing = append(s.Missing, p)
 			}
-			s.Points = append(s.Points, p)
 		}
 	}
 }
