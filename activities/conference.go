@@ -316,11 +316,6 @@ func (c *Conferences) NotifyLink(ctx context.Context, in workflows.LinkRequest) 
 	return nil
 }
 
-// ReadUnitState returns the registered generation of a unit.
-func (c *Conferences) ReadUnitState(ctx context.Context, in workflows.NodeRef) (workflows.UnitState, error) {
-	return readUnitState(ctx, c.Scripts, in.NodeID)
-}
-
 func readUnitState(ctx context.Context, scripts *lua.Scripts, nodeID string) (workflows.UnitState, error) {
 	units, err := scripts.ReadNodes(ctx, nodeID)
 	if err != nil {

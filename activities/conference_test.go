@@ -206,10 +206,10 @@ func TestPrepareAdoption_UnitRegistered_SlotIsHeld(t *testing.T) {
 		Conference: open, Hold: &workflows.HeldSlot{Assignment: reply.Slot, Left: time.Hour},
 	}))
 	require.Equal(t, 1, d.leases(t, "u1"))
-	stand, err := d.ReadUnitState(t.Context(), workflows.NodeRef{NodeID: "u1"})
+	stand, err := readUnitState(t.Context(), d.Scripts, "u1")
 	require.NoError(t, err)
 	require.Equal(t, generation, stand.Generation)
-	stand, err = d.ReadUnitState(t.Context(), workflows.NodeRef{NodeID: "u2"})
+	stand, err = readUnitState(t.Context(), d.Scripts, "u2")
 	require.NoError(t, err)
 	require.Zero(t, stand.Generation)
 }

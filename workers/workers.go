@@ -9,15 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 	"golang.org/x/sync/errgroup"
 
 	"berth"
 	"berth/activities"
-	"berth/workflows"
 )
 
 // ModelQueue is one task queue of model calls and how many concurrent calls the model accepts.
@@ -79,27 +76,16 @@ func Run(ctx context.Context, c client.Client, acts Activities, opts Options) er
 }
 
 func build(c client.Client, acts Activities, opts Options) (set []worker.Worker, names []string, err error) {
-	for _, q := range []struct {
-		name string
-		make func(client.Client, Activities, Options) worker.Worker
-	}{
-		{workflows.TaskQueueTasks, taskWorker},
-		{workflows.TaskQueueTurns, turnWorker},
-		{workflows.TaskQueueExecutions, executionWorker},
-		{workflows.TaskQueueConferences, conferenceWorker},
-		{workflows.TaskQueueLinks, linkWorker},
-	} {
+	for _, q := range workflowQueues(acts, opts) {
 		if wanted(opts.Queues, q.name, "") {
-			set, names = append(set, q.make(c, acts, opts)), append(names, q.name)
+			set, names = append(set, q.worker(c)), append(names, q.name)
 		}
 	}
 	for _, m := range opts.Models {
 		name := berth.TaskQueue(m.Queue, m.Model)
-		if !wanted(opts.Queues, string(m.Queue), name) {
-			continue
+		if wanted(opts.Queues, string(m.Queue), name) {
+			set, names = append(set, modelQueue(name, acts.Tasks, m, opts).worker(c)), append(names, name)
 		}
-		set = append(set, modelWorker(c, acts.Tasks, m, opts))
-		names = append(names, name)
 	}
 	if len(set) == 0 {
 		return nil, nil, fmt.Errorf("none of the selected queues (%s) can be served by this process: check --queues and the providers' API keys",
@@ -110,41 +96,4 @@ func build(c client.Client, acts Activities, opts Options) (set []worker.Worker,
 
 func wanted(selected []string, names ...string) bool {
 	return len(selected) == 0 || slices.ContainsFunc(names, func(n string) bool { return n != "" && slices.Contains(selected, n) })
-}
-
-func taskWorker(c client.Client, acts Activities, opts Options) worker.Worker {
-	tasks := acts.Tasks
-	w := worker.New(c, workflows.TaskQueueTasks, worker.Options{
-		WorkerStopTimeout:                       opts.Drain,
-		MaxConcurrentWorkflowTaskPollers:        4,
-		MaxConcurrentLocalActivityExecutionSize: 200,
-		LocalActivityWorkerOnly:                 true,
-	})
-	w.RegisterWorkflowWithOptions(workflows.Task, workflow.RegisterOptions{Name: workflows.TaskWorkflow})
-	registerActivities(w, map[string]any{
-		workflows.AcceptTaskActivity:   tasks.AcceptTask,
-		workflows.WithdrawTaskActivity: tasks.WithdrawTask,
-		workflows.FinishTaskActivity:   tasks.FinishTask,
-		workflows.PublishEndActivity:   tasks.PublishEnd,
-	})
-	return w
-}
-
-// registerActivities registers activities under their wire names.
-func registerActivities(w worker.Worker, byName map[string]any) {
-	for name, fn := range byName {
-		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
-	}
-}
-
-func modelWorker(c client.Client, tasks *activities.Tasks, m ModelQueue, opts Options) worker.Worker {
-	w := worker.New(c, berth.TaskQueue(m.Queue, m.Model), worker.Options{
-		// Longer than a step's own drain, so that the step can hand over before its context is cancelled.
-		WorkerStopTimeout:                  opts.Drain + 5*time.Second,
-		DisableWorkflowWorker:              true,
-		MaxConcurrentActivityTaskPollers:   2,
-		MaxConcurrentActivityExecutionSize: window * max(m.Cap, 1),
-	})
-	w.RegisterActivityWithOptions(tasks.RunStep, activity.RegisterOptions{Name: workflows.RunStepActivity})
-	return w
 }
