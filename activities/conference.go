@@ -96,8 +96,8 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (bert
 		},
 		Kind: berth.NodeMedia, Zone: zone, Failed: generations(in.Failed), Hold: in.Hold,
 	})
-	var refusal *berth.Refusal
-	if errors.As(err, &refusal) && zone != "" && refusal.Code == berth.CodeNoNode && len(refusal.Reasons) == 0 {
+	refusal, ok := errors.AsType[*berth.Refusal](err)
+	if ok && zone != "" && refusal.Code == berth.CodeNoNode && len(refusal.Reasons) == 0 {
 		refusal.Message = "no media unit is registered in zone " + zone
 	}
 	return slot, err
@@ -243,16 +243,12 @@ func (c *Conferences) write(ctx context.Context, conf berth.Conference, events [
 	if len(events) == 0 {
 		return nil
 	}
-	lines := make([]string, len(events))
-	for i, ev := range events {
-		b, err := json.Marshal(ev)
-		if err != nil {
-			return fmt.Errorf("event of conference %s: %w", conf.E164, err)
-		}
-		lines[i] = string(b)
+	lines, err := encode(events)
+	if err != nil {
+		return fmt.Errorf("event of conference %s: %w", conf.E164, err)
 	}
 	ttl := max(time.Until(conf.EndAt), 0) + c.StreamTTL
-	_, err := c.Scripts.AppendTurnEvents(ctx, lua.ConferenceChannel(conf.UserID, conf.E164), conf.ID, first, lines, ttl, c.StreamTrim)
+	_, err = c.Scripts.AppendTurnEvents(ctx, lua.ConferenceChannel(conf.UserID, conf.E164), conf.ID, first, lines, ttl, c.StreamTrim)
 	return err
 }
 

@@ -158,8 +158,7 @@ func (s *step) finish(ctx context.Context, output berth.Asset) (workflows.StepOu
 // failed logs the unsuccessful call and notifies readers when it will be retried.
 func (s *step) failed(ctx context.Context, err error) error {
 	s.logCall(ctx, berth.CodeOf(err))
-	var call *llm.CallError
-	if errors.As(err, &call) && call.Retryable {
+	if call, ok := errors.AsType[*llm.CallError](err); ok && call.Retryable {
 		if werr := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Code: call.Code, Message: text(s.in.Locale, msgRetry)}); werr != nil {
 			s.Logger.Debug("retry notice not published", "task", s.in.ID, "error", werr)
 		}
@@ -176,8 +175,7 @@ func (s *step) logCall(ctx context.Context, code berth.Code) {
 	defer cancel()
 	call := s.modelCall()
 	call.Code = code
-	err := s.Ledger.FailedCall(ctx, call)
-	if err != nil {
+	if err := s.Ledger.FailedCall(ctx, call); err != nil {
 		s.Logger.Warn("failed model call not logged", "task", s.in.ID, "error", err)
 	}
 }

@@ -1,6 +1,10 @@
 package activities
 
-import "berth"
+import (
+	"cmp"
+
+	"berth"
+)
 
 // message is a short text for the user, in the task's locale.
 type message struct{ en, zh string }
@@ -11,14 +15,17 @@ var (
 	msgThinking = message{"the model is thinking", "模型正在思考"}
 	msgRepair   = message{"the answer does not match the format, retrying", "回答格式不符，正在再次请求"}
 	msgRetry    = message{"the model call failed, retrying", "模型调用未成功，正在重试"}
-	msgOCR      = message{"reading the image", "正在识别图片文字"}
-	msgSummary  = message{"extracting the key points", "正在提取要点"}
-	msgIngest   = message{"reading the posting and the résumé", "正在阅读岗位与简历"}
-	msgCompare  = message{"comparing requirement by requirement", "正在逐条比对要求"}
-	msgScore    = message{"scoring", "正在评分"}
-	msgDeliver  = message{"writing the advice", "正在撰写建议"}
 	msgAnswer   = message{"writing", "正在撰写"}
 )
+
+var stageMessages = map[berth.Stage]message{
+	berth.StageOCR:     {"reading the image", "正在识别图片文字"},
+	berth.StageSummary: {"extracting the key points", "正在提取要点"},
+	berth.StageIngest:  {"reading the posting and the résumé", "正在阅读岗位与简历"},
+	berth.StageCompare: {"comparing requirement by requirement", "正在逐条比对要求"},
+	berth.StageScore:   {"scoring", "正在评分"},
+	berth.StageDeliver: {"writing the advice", "正在撰写建议"},
+}
 
 func text(l berth.Locale, m message) string {
 	if l == berth.LocaleZH {
@@ -28,20 +35,5 @@ func text(l berth.Locale, m message) string {
 }
 
 func msgStage(s berth.Stage) message {
-	switch s {
-	case berth.StageOCR:
-		return msgOCR
-	case berth.StageSummary:
-		return msgSummary
-	case berth.StageIngest:
-		return msgIngest
-	case berth.StageCompare:
-		return msgCompare
-	case berth.StageScore:
-		return msgScore
-	case berth.StageDeliver:
-		return msgDeliver
-	default:
-		return msgAnswer
-	}
+	return cmp.Or(stageMessages[s], msgAnswer)
 }

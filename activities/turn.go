@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -135,19 +136,31 @@ func (t *Turns) FinalizeTurn(ctx context.Context, in workflows.TurnRef) error {
 	return nil
 }
 
-// PublishTurn appends a turn's events to its session's stream. Idempotent: each event is appended once.
-func (t *Turns) PublishTurn(ctx context.Context, in workflows.TurnEvents) error {
-	events := make([]string, len(in.Events))
-	for i, ev := range in.Events {
-		ev.TS = time.Now().UnixMilli()
+// encode returns events in the form of a stream.
+func encode[E any](events []E) ([]string, error) {
+	lines := make([]string, len(events))
+	for i, ev := range events {
 		b, err := json.Marshal(ev)
 		if err != nil {
-			return final(berth.CodeInternal, "event not encodable", fmt.Errorf("%s event: %w", ev.Type, err))
+			return nil, fmt.Errorf("encode event: %w", err)
 		}
-		events[i] = string(b)
+		lines[i] = string(b)
+	}
+	return lines, nil
+}
+
+// PublishTurn appends a turn's events to its session's stream. Idempotent: each event is appended once.
+func (t *Turns) PublishTurn(ctx context.Context, in workflows.TurnEvents) error {
+	events := slices.Clone(in.Events) // the input of a local activity is the workflow's
+	for i := range events {
+		events[i].TS = time.Now().UnixMilli()
+	}
+	lines, err := encode(events)
+	if err != nil {
+		return final(berth.CodeInternal, "event not encodable", err)
 	}
 	ch := lua.SessionChannel(in.UserID, in.SessionID)
-	res, err := t.Scripts.AppendTurnEvents(ctx, ch, in.TurnID, in.First, events, t.StreamTTL, t.StreamTrim)
+	res, err := t.Scripts.AppendTurnEvents(ctx, ch, in.TurnID, in.First, lines, t.StreamTTL, t.StreamTrim)
 	if err != nil {
 		return unavailable("stream of the session not written", err)
 	}
