@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,17 +40,13 @@ type conferenceCreate struct {
 }
 
 // Run opens the conference and prints its number.
-func (c *conferenceCreate) Run(ctx context.Context) error {
+func (c *conferenceCreate) Run(ctx context.Context, api *client.Client) error {
 	spec := client.ConferenceSpec{
 		E164: c.Number, Title: c.Title, MaxParticipants: c.Max, EndAt: c.Until, Recoverable: &c.Recoverable, Zone: c.Zone,
 		Metadata: c.Metadata,
 	}
 	if c.Until.IsZero() {
 		spec.DurationMs = c.For.Milliseconds()
-	}
-	api, err := c.client()
-	if err != nil {
-		return err
 	}
 	made, err := api.CreateConference(ctx, spec)
 	if err != nil {
@@ -71,11 +68,7 @@ type conferenceList struct {
 }
 
 // Run prints the caller's conferences, or those of all users with a token of scope operator.
-func (c *conferenceList) Run(ctx context.Context) error {
-	api, err := c.client()
-	if err != nil {
-		return err
-	}
+func (c *conferenceList) Run(ctx context.Context, api *client.Client) error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "NUMBER\tSTATUS\tUNIT\tEPOCH\tENDS\tTITLE")
 	n := 0
@@ -86,10 +79,7 @@ func (c *conferenceList) Run(ctx context.Context) error {
 		if n++; n > c.Limit {
 			break
 		}
-		unit, ends := one.Owner.NodeID, one.EndAt
-		if unit == "" {
-			unit = "-"
-		}
+		unit, ends := cmp.Or(one.Owner.NodeID, "-"), one.EndAt
 		if one.Status.Final() {
 			ends = one.EndedAt
 		}
@@ -109,11 +99,7 @@ type conferenceGet struct {
 }
 
 // Run prints the conference as JSON.
-func (c *conferenceGet) Run(ctx context.Context) error {
-	api, err := c.client()
-	if err != nil {
-		return err
-	}
+func (c *conferenceGet) Run(ctx context.Context, api *client.Client) error {
 	one, err := api.Conference(ctx, c.Number, c.ID)
 	if err != nil {
 		return err
@@ -132,11 +118,7 @@ type conferenceEnd struct {
 }
 
 // Run ends the conference in any state.
-func (c *conferenceEnd) Run(ctx context.Context) error {
-	api, err := c.client()
-	if err != nil {
-		return err
-	}
+func (c *conferenceEnd) Run(ctx context.Context, api *client.Client) error {
 	one, err := api.EndConference(ctx, c.Number)
 	if err != nil {
 		return err
@@ -153,11 +135,7 @@ type conferenceWatch struct {
 }
 
 // Run follows the conference to its end.
-func (c *conferenceWatch) Run(ctx context.Context) error {
-	api, err := c.client()
-	if err != nil {
-		return err
-	}
+func (c *conferenceWatch) Run(ctx context.Context, api *client.Client) error {
 	return watchConference(ctx, api, c.Number, os.Stdout)
 }
 
@@ -222,15 +200,13 @@ func watchConference(ctx context.Context, api *client.Client, e164 string, out i
 // reread returns the conference, or previous while the API is unavailable.
 func reread(ctx context.Context, api *client.Client, previous client.Conference) (client.Conference, error) {
 	now, err := api.Conference(ctx, previous.E164, previous.ID)
-	var p *client.Problem
-	switch {
-	case err == nil:
+	if err == nil {
 		return now, nil
-	case ctx.Err() != nil, errors.As(err, &p) && p.Status < http.StatusInternalServerError:
-		return previous, err
-	default:
-		return previous, nil
 	}
+	if p, ok := errors.AsType[*client.Problem](err); ctx.Err() != nil || ok && p.Status < http.StatusInternalServerError {
+		return previous, err
+	}
+	return previous, nil
 }
 
 // conferenceWatcher prints events and commands once.
@@ -274,11 +250,8 @@ func (w conferenceWatcher) orders(all []berth.ConferenceOrder, until time.Time) 
 			continue
 		}
 		w.shown[key] = o.Outcome
-		outcome := o.Outcome
-		if outcome == "" {
-			outcome = "…"
-		}
-		fmt.Fprintf(w.out, "%s    %s to %s (epoch %d): %s\n", clock(o.At), o.Command, o.NodeID, o.Epoch, printable(outcome))
+		fmt.Fprintf(w.out, "%s    %s to %s (epoch %d): %s\n",
+			clock(o.At), o.Command, o.NodeID, o.Epoch, printable(cmp.Or(o.Outcome, "…")))
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"os"
 	"time"
 
-	temporalclient "go.temporal.io/sdk/client"
-
 	"berth"
 	"berth/internal/node"
 	"berth/internal/telemetry"
@@ -73,11 +71,9 @@ func (c *mediaCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	tc, err := temporalclient.NewLazyClient(temporalclient.Options{
-		HostPort: c.Temporal.Addr, Namespace: c.Temporal.Namespace, Logger: telemetry.Temporal(logger),
-	})
+	tc, err := c.temporal(logger)
 	if err != nil {
-		return fmt.Errorf("temporal client: %w", err)
+		return err
 	}
 	defer tc.Close()
 	return unit.Run(ctx, unit.Options{

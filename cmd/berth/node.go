@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"time"
-
-	temporalclient "go.temporal.io/sdk/client"
 
 	"berth"
 	"berth/internal/node"
@@ -66,12 +63,9 @@ func (c *nodeCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tc, err := temporalclient.NewLazyClient(temporalclient.Options{
-		HostPort: c.Temporal.Addr, Namespace: c.Temporal.Namespace,
-		Logger: telemetry.Temporal(logger),
-	})
+	tc, err := c.temporal(logger)
 	if err != nil {
-		return fmt.Errorf("temporal client: %w", err)
+		return err
 	}
 	defer tc.Close()
 	return node.Run(ctx, node.Options{

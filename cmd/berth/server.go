@@ -3,15 +3,19 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
 	"time"
 
+	temporalclient "go.temporal.io/sdk/client"
+
 	"berth/api"
 	"berth/internal/client"
 	"berth/internal/config"
 	"berth/internal/devserver"
+	"berth/internal/telemetry"
 )
 
 const (
@@ -30,8 +34,9 @@ type server struct {
 	DataDir string `help:"Look for a development server in this data directory." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
 }
 
-// client returns a client of the API that is set, or of the development server that runs in DataDir.
-func (s server) client() (*client.Client, error) {
+// ProvideClient returns a client of the API that is set, or of the development server that runs in DataDir. kong passes it
+// to Run of the commands that embed s.
+func (s server) ProvideClient() (*client.Client, error) {
 	t, err := s.target("--url")
 	if err != nil {
 		return nil, err
@@ -122,4 +127,15 @@ func (s *agentServer) client() (*client.Client, error) {
 		s.Temporal.Addr = t.temporal
 	}
 	return client.New(t.url, t.token), nil
+}
+
+// temporal returns a client of Temporal, which need not be available.
+func (s *agentServer) temporal(logger *slog.Logger) (temporalclient.Client, error) {
+	c, err := temporalclient.NewLazyClient(temporalclient.Options{
+		HostPort: s.Temporal.Addr, Namespace: s.Temporal.Namespace, Logger: telemetry.Temporal(logger),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("temporal client: %w", err)
+	}
+	return c, nil
 }

@@ -90,7 +90,7 @@ func TestServer_AddressOrTokenIsMissing_ErrorNamesTheVariable(t *testing.T) {
 		"a token for others": {server{URL: "http://x", DataDir: dir}, []string{"no token: set BERTH_TOKEN", "http://127.0.0.1:8081", "not at http://x"}},
 		"an invalid URL":     {server{URL: "localhost:8080", Token: "t"}, []string{`--url (BERTH_URL): invalid URL "localhost:8080"`}},
 	} {
-		_, err := c.client()
+		_, err := c.ProvideClient()
 		for _, want := range c.want {
 			require.ErrorContains(t, err, want, name)
 		}
@@ -101,7 +101,7 @@ func TestServer_APIIsNotRunning_ErrorSaysSo(t *testing.T) {
 	t.Parallel()
 	dir, _ := develop(t)
 	require.NoError(t, devserver.Ready{PID: 123, TemporalAddr: "127.0.0.1:7234"}.Write(dir))
-	_, err := server{DataDir: dir}.client()
+	_, err := server{DataDir: dir}.ProvideClient()
 	require.ErrorContains(t, err, "runs without its API")
 }
 

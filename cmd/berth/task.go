@@ -36,11 +36,7 @@ type taskSubmit struct {
 }
 
 // Run uploads the files, submits the task and prints its id.
-func (c *taskSubmit) Run(ctx context.Context) error {
-	api, err := c.client()
-	if err != nil {
-		return err
-	}
+func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 	variables := map[string]any{}
 	add := func(file, textVar, imageVar string) error {
 		if file == "" {
@@ -90,11 +86,7 @@ type taskWatch struct {
 }
 
 // Run follows the task to its end.
-func (c *taskWatch) Run(ctx context.Context) error {
-	api, err := c.client()
-	if err != nil {
-		return err
-	}
+func (c *taskWatch) Run(ctx context.Context, api *client.Client) error {
 	return follow(ctx, api, c.ID, os.Stdout, os.Stderr)
 }
 
@@ -189,11 +181,7 @@ type taskGet struct {
 }
 
 // Run prints the task as JSON.
-func (c *taskGet) Run(ctx context.Context) error {
-	api, err := c.client()
-	if err != nil {
-		return err
-	}
+func (c *taskGet) Run(ctx context.Context, api *client.Client) error {
 	t, err := api.Describe(ctx, c.ID)
 	if err != nil {
 		return err
@@ -212,10 +200,6 @@ type taskCancel struct {
 }
 
 // Run requests the cancellation of the task.
-func (c *taskCancel) Run(ctx context.Context) error {
-	api, err := c.client()
-	if err != nil {
-		return err
-	}
+func (c *taskCancel) Run(ctx context.Context, api *client.Client) error {
 	return api.Cancel(ctx, c.ID)
 }

@@ -33,13 +33,9 @@ func (c *turnCommand) Help() string {
 }
 
 // Run sends the lines of standard input.
-func (c *turnCommand) Run(ctx context.Context) error {
+func (c *turnCommand) Run(ctx context.Context, api *client.Client) error {
 	if c.Session == "" {
 		c.Session = "terminal-" + uuid.NewString()[:8]
-	}
-	api, err := c.client()
-	if err != nil {
-		return err
 	}
 	s, err := api.PutSession(ctx, c.Session, client.SessionSpec{SrcLang: c.From, TgtLang: c.To, TenantID: c.Tenant})
 	if err != nil {
@@ -133,8 +129,7 @@ func (t *conversation) send(ctx context.Context, text string) error {
 	}
 	for {
 		d, err := t.api.Dispatch(ctx, t.session, job)
-		var p *client.Problem
-		if errors.As(err, &p) && p.RetryAfter > 0 && p.Code != berth.CodeRateLimited {
+		if p, ok := errors.AsType[*client.Problem](err); ok && p.RetryAfter > 0 && p.Code != berth.CodeRateLimited {
 			fmt.Fprintf(t.info, "· %s; retrying in %d s\n", p.Detail, p.RetryAfter)
 			select {
 			case <-ctx.Done():
@@ -168,8 +163,7 @@ func (t *conversation) finalize(ctx context.Context) error {
 }
 
 func problemCode(err error) berth.Code {
-	var p *client.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*client.Problem](err); ok {
 		return p.Code
 	}
 	return ""
