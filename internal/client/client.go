@@ -3,10 +3,12 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -40,10 +42,7 @@ type Problem struct {
 }
 
 func (p *Problem) Error() string {
-	s := p.Detail
-	if s == "" {
-		s = p.Title
-	}
+	s := cmp.Or(p.Detail, p.Title)
 	if p.Field != "" {
 		s = p.Field + ": " + s
 	}
@@ -94,24 +93,23 @@ func AssetRef(id string) map[string]string { return map[string]string{"assetId":
 
 // Submit submits a task. key is the Idempotency-Key; if it is empty, none is sent.
 func (c *Client) Submit(ctx context.Context, s Submission, key string) (Acceptance, error) {
-	var out Acceptance
 	header := http.Header{}
 	if key != "" {
 		header.Set("Idempotency-Key", key)
 	}
-	return out, c.call(ctx, http.MethodPost, "/v1/tasks", header, s, &out)
+	var out Acceptance
+	err := c.call(ctx, http.MethodPost, "/v1/tasks", header, s, &out)
+	return out, err
 }
 
 // Get returns a task's status and result.
 func (c *Client) Get(ctx context.Context, taskID string) (Task, error) {
-	var out Task
-	return out, c.call(ctx, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, &out)
+	return fetch[Task](ctx, c, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil)
 }
 
 // Describe returns the JSON document of a task as the API returns it.
 func (c *Client) Describe(ctx context.Context, taskID string) (json.RawMessage, error) {
-	var out json.RawMessage
-	return out, c.call(ctx, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, &out)
+	return fetch[json.RawMessage](ctx, c, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil)
 }
 
 // Cancel requests the cancellation of a task.
@@ -141,7 +139,14 @@ func (c *Client) Upload(ctx context.Context, name string, content []byte) (strin
 	var out struct {
 		AssetID string `json:"assetId"`
 	}
-	return out.AssetID, c.do(req, &out)
+	err = c.do(req, &out)
+	return out.AssetID, err
+}
+
+// fetch makes a call and returns its response.
+func fetch[T any](ctx context.Context, c *Client, method, path string, in any) (out T, err error) {
+	err = c.call(ctx, method, path, nil, in, &out)
+	return out, err
 }
 
 func (c *Client) call(ctx context.Context, method, path string, header http.Header, in, out any) error {
@@ -157,9 +162,7 @@ func (c *Client) call(ctx context.Context, method, path string, header http.Head
 	if err != nil {
 		return err
 	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, header)
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

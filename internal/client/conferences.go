@@ -37,24 +37,21 @@ type Conference struct {
 
 // CreateConference opens a conference. Retries with the same number and body are idempotent.
 func (c *Client) CreateConference(ctx context.Context, spec ConferenceSpec) (Conference, error) {
-	var out Conference
-	return out, c.call(ctx, http.MethodPost, "/v1/conferences", nil, spec, &out)
+	return fetch[Conference](ctx, c, http.MethodPost, "/v1/conferences", spec)
 }
 
 // Conference returns a conference of the number: the last one if conferenceID is empty.
 func (c *Client) Conference(ctx context.Context, e164, conferenceID string) (Conference, error) {
-	var out Conference
 	path := conferencePath(e164)
 	if conferenceID != "" {
 		path += "?conferenceId=" + url.QueryEscape(conferenceID)
 	}
-	return out, c.call(ctx, http.MethodGet, path, nil, nil, &out)
+	return fetch[Conference](ctx, c, http.MethodGet, path, nil)
 }
 
 // EndConference ends the number's conference. The error has HTTP status 409 if the conference has already ended.
 func (c *Client) EndConference(ctx context.Context, e164 string) (Conference, error) {
-	var out Conference
-	return out, c.call(ctx, http.MethodDelete, conferencePath(e164), nil, nil, &out)
+	return fetch[Conference](ctx, c, http.MethodDelete, conferencePath(e164), nil)
 }
 
 // Conferences yields the caller's conferences, newest first; with the scope operator, those of all users. An empty filter
@@ -69,11 +66,11 @@ func (c *Client) Conferences(ctx context.Context, status berth.ConferenceStatus,
 			q.Set("unit", unit)
 		}
 		for {
-			var page struct {
+			page, err := fetch[struct {
 				Conferences []berth.Conference `json:"conferences"`
 				NextCursor  string             `json:"nextCursor"`
-			}
-			if err := c.call(ctx, http.MethodGet, "/v1/conferences?"+q.Encode(), nil, nil, &page); err != nil {
+			}](ctx, c, http.MethodGet, "/v1/conferences?"+q.Encode(), nil)
+			if err != nil {
 				yield(berth.Conference{}, err)
 				return
 			}

@@ -83,8 +83,8 @@ func (c *Client) follow(ctx context.Context, path, lastID string, yield func(fra
 
 // permanent reports whether a retry would return the same error.
 func permanent(err error) bool {
-	var p *Problem
-	return errors.As(err, &p) && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests ||
+	p, ok := errors.AsType[*Problem](err)
+	return ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests ||
 		errors.Is(err, errMalformed)
 }
 

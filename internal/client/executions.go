@@ -31,14 +31,12 @@ type AcceptedExecution struct {
 
 // Execute starts the execution of a named executor on a node. Retries with the same execution id are idempotent.
 func (c *Client) Execute(ctx context.Context, e ExecutionSpec) (AcceptedExecution, error) {
-	var out AcceptedExecution
-	return out, c.call(ctx, http.MethodPost, "/v1/executions", nil, e, &out)
+	return fetch[AcceptedExecution](ctx, c, http.MethodPost, "/v1/executions", e)
 }
 
 // Execution returns an execution's status, attempts and output.
 func (c *Client) Execution(ctx context.Context, id string) (berth.Execution, error) {
-	var out berth.Execution
-	return out, c.call(ctx, http.MethodGet, executionPath(id), nil, nil, &out)
+	return fetch[berth.Execution](ctx, c, http.MethodGet, executionPath(id), nil)
 }
 
 // CancelExecution requests the cancellation of an execution. The error has HTTP status 409 if it has already ended.

@@ -46,17 +46,13 @@ type HeartbeatReply struct {
 // RegisterNode registers an incarnation of a node. Retries are idempotent. The error has HTTP status 409 if a later
 // incarnation on the same host has the id.
 func (c *Client) RegisterNode(ctx context.Context, r Registration) (Registered, error) {
-	var out Registered
-	err := c.call(ctx, http.MethodPost, "/v1/nodes", nil, r, &out)
-	return out, err
+	return fetch[Registered](ctx, c, http.MethodPost, "/v1/nodes", r)
 }
 
 // HeartbeatNode sends a heartbeat with the load of a generation. The error has HTTP status 409 if the node must register
 // again.
 func (c *Client) HeartbeatNode(ctx context.Context, nodeID string, h Heartbeat) (HeartbeatReply, error) {
-	var out HeartbeatReply
-	err := c.call(ctx, http.MethodPost, nodePath(nodeID)+"/heartbeat", nil, h, &out)
-	return out, err
+	return fetch[HeartbeatReply](ctx, c, http.MethodPost, nodePath(nodeID)+"/heartbeat", h)
 }
 
 // WithdrawNode ends a generation of a node, the current one if generation is 0. The error has HTTP status 404 if the node
@@ -71,9 +67,7 @@ func (c *Client) WithdrawNode(ctx context.Context, nodeID string, generation int
 
 // Node returns a node's state as the server reports it.
 func (c *Client) Node(ctx context.Context, nodeID string) (berth.Node, error) {
-	var out berth.Node
-	err := c.call(ctx, http.MethodGet, nodePath(nodeID), nil, nil, &out)
-	return out, err
+	return fetch[berth.Node](ctx, c, http.MethodGet, nodePath(nodeID), nil)
 }
 
 func nodePath(nodeID string) string { return "/v1/nodes/" + url.PathEscape(nodeID) }

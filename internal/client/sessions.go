@@ -46,28 +46,23 @@ type Dispatch struct {
 
 // PutSession creates a session or changes its languages.
 func (c *Client) PutSession(ctx context.Context, id string, s SessionSpec) (berth.Session, error) {
-	var out berth.Session
-	return out, c.call(ctx, http.MethodPut, sessionPath(id), nil, s, &out)
+	return fetch[berth.Session](ctx, c, http.MethodPut, sessionPath(id), s)
 }
 
 // Dispatch submits a segment and returns the node it was dispatched to. Retries with the same request id are idempotent.
 func (c *Client) Dispatch(ctx context.Context, sessionID string, j JobSpec) (Dispatch, error) {
-	var out Dispatch
-	return out, c.call(ctx, http.MethodPost, sessionPath(sessionID)+"/jobs", nil, j, &out)
+	return fetch[Dispatch](ctx, c, http.MethodPost, sessionPath(sessionID)+"/jobs", j)
 }
 
 // FinalizeTurn finalises a turn with the reason manual.
 func (c *Client) FinalizeTurn(ctx context.Context, turnID string) error {
-	in := struct {
-		Reason berth.Finalize `json:"reason"`
-	}{berth.FinalizeManual}
+	in := map[string]berth.Finalize{"reason": berth.FinalizeManual}
 	return c.call(ctx, http.MethodPost, "/v1/turns/"+url.PathEscape(turnID)+"/finalize", nil, in, nil)
 }
 
 // Turn returns a turn and its jobs.
 func (c *Client) Turn(ctx context.Context, turnID string) (berth.Turn, error) {
-	var out berth.Turn
-	return out, c.call(ctx, http.MethodGet, "/v1/turns/"+url.PathEscape(turnID), nil, nil, &out)
+	return fetch[berth.Turn](ctx, c, http.MethodGet, "/v1/turns/"+url.PathEscape(turnID), nil)
 }
 
 // SessionEvent is one event of a session's stream, with the id to resume after.
