@@ -93,9 +93,5 @@ func noExecution() error { return berth.Errorf(berth.CodeNotFound, "execution no
 
 // CancelExecution requests cancellation; CodeConflict when the execution has ended.
 func (s *Starter) CancelExecution(ctx context.Context, id string) error {
-	err := s.cancel(ctx, workflows.ExecutionWorkflowID(id))
-	if isNotRunning(err) {
-		return berth.Errorf(berth.CodeConflict, "the execution has already ended").With(err)
-	}
-	return err
+	return s.cancel(ctx, workflows.ExecutionWorkflowID(id), "execution")
 }

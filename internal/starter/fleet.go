@@ -93,8 +93,7 @@ func (s *Starter) SignalSlotHolders(ctx context.Context, token []byte, signal st
 	page, err := s.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
 		PageSize: signalPage, NextPageToken: token, Query: slotHolders,
 	})
-	var expired *serviceerror.InvalidArgument
-	if errors.As(err, &expired) && len(token) > 0 {
+	if _, invalid := errors.AsType[*serviceerror.InvalidArgument](err); invalid && len(token) > 0 { // it has expired
 		return s.SignalSlotHolders(ctx, nil, signal)
 	}
 	if err != nil {

@@ -83,11 +83,15 @@ func (s *Starter) signal(ctx context.Context, workflowID, name string, arg any) 
 	}
 }
 
-// cancel requests cancellation; errNotRunning when the workflow has ended.
-func (s *Starter) cancel(ctx context.Context, workflowID string) error {
+// cancel requests cancellation; CodeConflict when the workflow of what has ended.
+func (s *Starter) cancel(ctx context.Context, workflowID, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return outcome(s.Client.CancelWorkflow(ctx, workflowID, ""))
+	err := outcome(s.Client.CancelWorkflow(ctx, workflowID, ""))
+	if isNotRunning(err) {
+		return berth.Errorf(berth.CodeConflict, "the %s has already ended", what).With(err)
+	}
+	return err
 }
 
 // callTimeout bounds calls that wait for a workflow's first decision at most.

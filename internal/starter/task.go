@@ -64,9 +64,5 @@ func (s *Starter) acceptedTask(ctx context.Context, id string, cause error) (ber
 
 // CancelTask requests cancellation without waiting for the task's end; CodeConflict when the task has ended.
 func (s *Starter) CancelTask(ctx context.Context, taskID string) error {
-	err := s.cancel(ctx, workflows.TaskWorkflowID(taskID))
-	if isNotRunning(err) {
-		return berth.Errorf(berth.CodeConflict, "the task has already ended").With(err)
-	}
-	return err
+	return s.cancel(ctx, workflows.TaskWorkflowID(taskID), "task")
 }

@@ -93,13 +93,12 @@ func recall[R any](ctx context.Context, s *Starter, u update, n, unseen int) (re
 		err := outcome(s.Client.GetWorkflowUpdateHandle(client.GetWorkflowUpdateHandleOptions{
 			WorkflowID: u.workflowID, UpdateID: u.nthID(n),
 		}).Get(ctx, &reply))
-		var refused *refusedError
 		switch {
 		case isNotRunning(err):
 			if missing++; missing == unseen {
 				return reply, n + 1 - unseen, err
 			}
-		case errors.As(err, &refused):
+		case refusedEarlier(err, ""): // each refusal has a submission
 			missing = 0
 		default:
 			return reply, n, err
@@ -172,6 +171,6 @@ func (e *refusedError) Unwrap() error { return e.error }
 
 // refusedEarlier reports whether err is the kept refusal of another submission, which does not decide this one.
 func refusedEarlier(err error, submission string) bool {
-	var refused *refusedError
-	return errors.As(err, &refused) && refused.submission != submission
+	refused, ok := errors.AsType[*refusedError](err)
+	return ok && refused.submission != submission
 }
