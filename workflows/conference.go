@@ -25,7 +25,7 @@ type conference struct {
 	in     ConferenceInput
 	record berth.Conference
 
-	submission submission // reply to the create update
+	submission submission // reply to the create update: once it is open, refused, or waits for recovery
 	inbox      inbox      // signals that were received and not handled yet
 	outbox     outbox     // events that were not published yet
 	inFlight   inFlight   // commands to units that were not acknowledged yet
@@ -247,10 +247,9 @@ func (c *conference) restoreRow(ctx workflow.Context) {
 // returned makes a unit that returned with an earlier copy, or with the only one, the owner: it keeps the copy under a new
 // epoch.
 func (c *conference) returned(ctx workflow.Context, n UnitNotice) {
-	var reply AdoptionReply
-	err := workflow.ExecuteLocalActivity(untilDone(ctx), PrepareAdoptionActivity, AdoptionInput{
+	reply, err := local[AdoptionReply](untilDone(ctx), PrepareAdoptionActivity, AdoptionInput{
 		E164: c.record.E164, ConferenceID: c.record.ID, Unit: n.unit(), Hold: c.in.Rules.Command + holdSlack,
-	}).Get(ctx, &reply)
+	})
 	if err != nil || reply.Gone {
 		return // the unit's next generation lists the copies that it still has
 	}
@@ -296,7 +295,7 @@ func (c *conference) end(ctx workflow.Context) {
 		status = berth.ConferenceDeleted
 	} else if !c.submission.settled && workflow.GetVersion(ctx, versionAnnounceEnd, workflow.DefaultVersion, 1) == 1 {
 		c.submission.settled = true
-		c.submission.refuse(berth.CodeEnded, "the conference was ended before it was open: "+string(reason))
+		c.submission.refuse(berth.CodeEnded, "the conference was ended before it was open: "+string(reason), berth.Refusal{})
 	}
 	if adoption := c.inFlight.adoption; adoption != nil {
 		c.abandonAdoption(ctx, outcomeEnded)
@@ -341,7 +340,7 @@ func (c *conference) ended(ctx workflow.Context) (berth.Conference, error) {
 
 // refuse ends a first creation: the caller receives the error, and everything is rolled back.
 func (c *conference) refuse(reason berth.ConferenceEnd, code berth.Code, message string) {
-	c.submission.refuse(code, message)
+	c.submission.refuse(code, message, berth.Refusal{})
 	c.requestEnd(reason)
 }
 

@@ -140,15 +140,13 @@ func (c *conference) releaseOwner(ctx workflow.Context) {
 
 // outcomeOf returns the outcome of a command in plain words, and whether the unit refused it.
 func outcomeOf(err error) (outcome string, refused bool) {
-	var app *temporal.ApplicationError
-	switch {
-	case err == nil:
+	if err == nil {
 		return outcomeAcknowledged, false
-	case errors.As(err, &app) && app.Type() == berth.ErrorRefused:
-		return "refused: " + app.Message(), true
-	default:
-		return "lost: " + attemptError(err), false
 	}
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() == berth.ErrorRefused {
+		return "refused: " + app.Message(), true
+	}
+	return "lost: " + attemptError(err), false
 }
 
 // reliableCommand is a command that is retried until the unit has acknowledged it, or its generation has ended.
@@ -208,7 +206,6 @@ func (r *reliableCommand) await(ctx workflow.Context, reply workflow.Future, int
 
 // registered reports whether the unit is still registered with this generation.
 func (r *reliableCommand) registered(ctx workflow.Context) bool {
-	var unit UnitState
-	err := workflow.ExecuteLocalActivity(untilDone(ctx), ReadUnitStateActivity, r.unit).Get(ctx, &unit)
+	unit, err := local[UnitState](untilDone(ctx), ReadUnitStateActivity, r.unit)
 	return err == nil && unit.Generation == r.unit.Generation
 }

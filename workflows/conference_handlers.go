@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -29,14 +30,10 @@ func (c *conference) setup(ctx, detached workflow.Context) error {
 		return err
 	}
 	c.receiveSignals(ctx, detached)
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, UpdateCreate, c.create, workflow.UpdateHandlerOptions{
-		Validator: c.validateCreate,
-	}); err != nil {
-		return err
-	}
-	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateRelease, c.release, workflow.UpdateHandlerOptions{
-		Validator: c.validateRelease,
-	})
+	return errors.Join(
+		workflow.SetUpdateHandlerWithOptions(ctx, UpdateCreate, c.create, workflow.UpdateHandlerOptions{Validator: c.validateCreate}),
+		workflow.SetUpdateHandlerWithOptions(ctx, UpdateRelease, c.release, workflow.UpdateHandlerOptions{Validator: c.validateRelease}),
+	)
 }
 
 func (in ConferenceInput) validate() error {
@@ -98,17 +95,10 @@ func (c *conference) validateCreate(_ workflow.Context, req CreateRequest) error
 	return nil
 }
 
-// create returns once the conference is open, refused or waiting for recovery. Equal requests share the update, and so
-// the reply.
+// create returns once the conference is open, refused or waiting for recovery.
 func (c *conference) create(ctx workflow.Context, req CreateRequest) (CreateReply, error) {
-	if c.submission.id == "" {
-		c.submission.id = req.SubmissionID
-	}
-	if err := workflow.Await(ctx, func() bool { return c.submission.settled }); err != nil {
+	if err := c.submission.wait(ctx, req.SubmissionID); err != nil {
 		return CreateReply{}, err
-	}
-	if c.submission.refusal != nil {
-		return CreateReply{}, c.submission.refusal
 	}
 	return CreateReply{SubmissionID: c.submission.id, Conference: c.record}, nil
 }

@@ -128,8 +128,8 @@ func (c *conference) connected(ctx workflow.Context, n UnitNotice) {
 // its data is never declared dead, because Redis does not know it. One that Redis has kept is asked for its list.
 func (c *conference) checkUnit(ctx workflow.Context) {
 	owner := c.ownerCopy().NodeRef
-	var unit UnitState
-	if workflow.ExecuteLocalActivity(untilDone(ctx), ReadUnitStateActivity, owner).Get(ctx, &unit) != nil {
+	unit, err := local[UnitState](untilDone(ctx), ReadUnitStateActivity, owner)
+	if err != nil {
 		return // unreachable: retried until it succeeds
 	}
 	switch unit.Generation {

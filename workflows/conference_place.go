@@ -3,7 +3,6 @@ package workflows
 import (
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -35,11 +34,7 @@ func (c *conference) place(ctx workflow.Context) {
 	if !first { // the event of a creation includes its owner, so the activity adds it
 		in.Events = c.outbox.events
 	}
-	var reply PlaceReply
-	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		ScheduleToCloseTimeout: 5 * time.Second,
-		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-	}), PlaceConferenceActivity, in).Get(ctx, &reply)
+	reply, err := local[PlaceReply](once(ctx, 5*time.Second, ""), PlaceConferenceActivity, in)
 	c.record.Revision++ // used by the activity if it placed the conference
 	switch {
 	case err != nil && first:
@@ -70,7 +65,7 @@ func (c *conference) placed(ctx workflow.Context, record berth.Conference, slot 
 
 // refusePlacement ends a new conference for which there is no capacity or licence.
 func (c *conference) refusePlacement(reply PlaceReply) {
-	c.submission.refuseFor(reply.Code, reply.Message, reply.Refusal)
+	c.submission.refuse(reply.Code, reply.Message, reply.Refusal)
 	if reply.Code == berth.CodeNoLicence {
 		c.requestEnd(berth.EndNoLicence)
 	} else {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -21,22 +20,6 @@ const (
 	// lastEventNumber is the number of the event that ends the stream, however many preceded it, so that it is published once.
 	lastEventNumber = 1 << 40
 )
-
-// submission is the outcome of the create update.
-type submission struct {
-	id      string // SubmissionID of the first request
-	settled bool   // the update can return: the conference is open, refused, or waits for recovery
-	refusal error
-}
-
-func (s *submission) refuse(code berth.Code, message string) {
-	s.refuseFor(code, message, berth.Refusal{})
-}
-
-func (s *submission) refuseFor(code berth.Code, message string, detail berth.Refusal) {
-	detail.SubmissionID = s.id
-	s.refusal = temporal.NewNonRetryableApplicationError(message, string(code), nil, detail)
-}
 
 // inbox is what was signalled and not handled yet.
 type inbox struct {

@@ -20,6 +20,20 @@ func refuse(code berth.Code, message string) error {
 	return temporal.NewNonRetryableApplicationError(message, string(code), nil)
 }
 
+// refuseFor returns the refusal of a submission, with the reasons in detail.
+func refuseFor(submissionID string, code berth.Code, message string, detail berth.Refusal) error {
+	detail.SubmissionID = submissionID
+	return temporal.NewNonRetryableApplicationError(message, string(code), nil, detail)
+}
+
+// refusalDetail returns the reasons of an activity's refusal, which are optional.
+func refusalDetail(err error) (detail berth.Refusal) {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.HasDetails() {
+		_ = app.Details(&detail)
+	}
+	return detail
+}
+
 // refusalCode returns the code of an activity's refusal; CodeInternal when it failed otherwise, empty for nil.
 func refusalCode(err error) berth.Code {
 	var app *temporal.ApplicationError
@@ -35,8 +49,7 @@ func refusalCode(err error) berth.Code {
 
 // refusalMessage returns the text of an activity's refusal.
 func refusalMessage(err error) string {
-	var app *temporal.ApplicationError
-	if errors.As(err, &app) {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return app.Message()
 	}
 	return "node assignment is unavailable"
@@ -62,14 +75,14 @@ func clipText(text string, limit int) string {
 
 // unresponsive reports whether a node did not accept its work, or missed heartbeats while running it.
 func unresponsive(err error) bool {
-	var timeout *temporal.TimeoutError
-	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
+	timeout, ok := errors.AsType[*temporal.TimeoutError](err)
+	return ok && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
 }
 
-// permanent reports whether the node rejected the segment itself, so that every node would.
+// permanent reports whether the node rejected the work itself, so that every node would.
 func permanent(err error) bool {
-	var app *temporal.ApplicationError
-	return errors.As(err, &app) && app.NonRetryable() && app.Type() == string(berth.CodeInvalid)
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	return ok && app.NonRetryable() && app.Type() == string(berth.CodeInvalid)
 }
 
 // attemptError describes in one short line why a node failed.

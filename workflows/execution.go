@@ -39,10 +39,7 @@ type execution struct {
 	failed []NodeRef // nodes that failed it and are excluded
 	slot   nodeSlot
 
-	// The outcome of the execute update.
-	firstID string // SubmissionID of the first request
-	settled bool   // accepted or refused
-	refusal error
+	submission submission // reply to the execute update
 }
 
 func (e *execution) setup(ctx workflow.Context) error {
@@ -55,7 +52,7 @@ func (e *execution) setup(ctx workflow.Context) error {
 		Status: berth.ExecutionWaiting, Attempts: []berth.ExecutionAttempt{}, StartedAt: workflow.Now(ctx),
 	}
 	if r := in.Resumed; r != nil {
-		e.settled, e.firstID, e.failed = true, r.SubmissionID, r.Failed
+		e.submission, e.failed = submission{id: r.SubmissionID, settled: true}, r.Failed
 		e.state.StartedAt, e.state.NodeID, e.state.Strategy = r.StartedAt, r.NodeID, r.Strategy
 		e.state.Attempts = append(e.state.Attempts, r.Attempts...)
 	}
@@ -78,24 +75,21 @@ func (e *execution) setup(ctx workflow.Context) error {
 	})
 }
 
-// submit is the execute update. It returns once the execution is accepted or refused. Equal submissions share the update,
-// and so the reply.
+// submit is the execute update. It returns once the execution is accepted or refused.
 func (e *execution) submit(ctx workflow.Context, req ExecuteRequest) (ExecuteReply, error) {
-	if e.firstID == "" {
-		e.firstID = req.SubmissionID
+	err := e.submission.wait(ctx, req.SubmissionID)
+	if refusal := e.submission.refusal; refusal != nil {
+		err = refuseFor(e.submission.id, refusalCode(refusal), refusalMessage(refusal), refusalDetail(refusal))
 	}
-	if err := workflow.Await(ctx, func() bool { return e.settled }); err != nil {
+	if err != nil {
 		return ExecuteReply{}, err
 	}
-	if e.refusal != nil {
-		return ExecuteReply{}, e.refusalError()
-	}
-	return ExecuteReply{SubmissionID: e.firstID, Status: e.state.Status, NodeID: e.state.NodeID}, nil
+	return ExecuteReply{SubmissionID: e.submission.id, Status: e.state.Status, NodeID: e.state.NodeID}, nil
 }
 
 func (e *execution) run(ctx workflow.Context) (berth.Execution, error) {
 	out, err := e.tryNodes(ctx)
-	if refused := e.refusal != nil && !temporal.IsCanceledError(err); !refused && !workflow.IsContinueAsNewError(err) {
+	if refused := e.submission.refusal != nil && !temporal.IsCanceledError(err); !refused && !workflow.IsContinueAsNewError(err) {
 		err = e.end(ctx, out, err)
 	}
 	e.release(ctx) // after the end is recorded, because Redis may be unavailable
@@ -174,12 +168,11 @@ func (e *execution) left(ctx workflow.Context) time.Duration {
 
 // failover handles a node's failure. It returns nil if another node is to be tried, and otherwise the execution's error.
 func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error) error {
-	var app *temporal.ApplicationError
 	switch {
 	case ctx.Err() != nil:
 		return temporal.NewCanceledError()
-	case errors.As(err, &app) && app.NonRetryable() && app.Type() == string(berth.CodeInvalid):
-		return refuse(berth.CodeInvalid, attemptError(err)) // every node would reject it
+	case permanent(err):
+		return refuse(berth.CodeInvalid, attemptError(err))
 	case e.left(ctx) <= 0:
 		return refuse(berth.CodeDeadlineExceeded, "the execution did not finish before its deadline")
 	case !reply.EnableFailover || len(e.state.Attempts) > reply.MaxRetries:

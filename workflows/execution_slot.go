@@ -41,10 +41,10 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 	since, pause := workflow.Now(ctx), minAssignPause
 	for {
 		reply, err := e.assign(ctx)
-		if !e.settled {
+		if !e.submission.settled {
 			e.settle(reply, err)
 		}
-		if err == nil || e.refusal != nil {
+		if err == nil || e.submission.refusal != nil {
 			return reply, err
 		}
 		if temporal.IsCanceledError(err) || ctx.Err() != nil {
@@ -73,32 +73,18 @@ func (e *execution) settle(reply AssignReply, err error) {
 	case code == "":
 		e.state.Status, e.state.NodeID = berth.ExecutionRunning, reply.NodeID
 	case temporal.IsCanceledError(err):
-		e.refusal = refuse(berth.CodeCancelled, "the execution was cancelled")
+		e.submission.refusal = refuse(berth.CodeCancelled, "the execution was cancelled")
 	case code != berth.CodeNodeFull:
-		e.refusal = err
+		e.submission.refusal = err
 	}
-	e.settled = true
-}
-
-// refusalError returns the refusal for the submission that was refused.
-func (e *execution) refusalError() error {
-	var app *temporal.ApplicationError
-	var detail berth.Refusal
-	if errors.As(e.refusal, &app) && app.HasDetails() {
-		_ = app.Details(&detail) // the reasons are optional
-	}
-	detail.SubmissionID = e.firstID
-	return temporal.NewNonRetryableApplicationError(refusalMessage(e.refusal), string(refusalCode(e.refusal)), nil, detail)
+	e.submission.settled = true
 }
 
 // assign makes one attempt to reserve a slot, and holds it for as long as the work may take.
 func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 	lease := fmt.Sprintf("execution:%s:%d", e.in.ExecutionID, len(e.state.Attempts)+1)
-	var reply AssignReply
-	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		ScheduleToCloseTimeout: time.Second,
-		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-	}), AssignNodeActivity, AssignInput{LeaseID: lease, Where: e.in.Where, Failed: e.failed}).Get(ctx, &reply)
+	reply, err := local[AssignReply](once(ctx, time.Second, ""), AssignNodeActivity,
+		AssignInput{LeaseID: lease, Where: e.in.Where, Failed: e.failed})
 	var app *temporal.ApplicationError
 	switch {
 	case err == nil:
@@ -133,9 +119,8 @@ func (e *execution) reassert(ctx workflow.Context) {
 		if err == nil {
 			return
 		}
-		var app *temporal.ApplicationError
-		gone := errors.As(err, &app) && app.NonRetryable()
-		if gone || ctx.Err() != nil || workflow.Now(ctx).After(until) {
+		app, ok := errors.AsType[*temporal.ApplicationError](err)
+		if ok && app.NonRetryable() || ctx.Err() != nil || workflow.Now(ctx).After(until) {
 			workflow.GetLogger(ctx).Warn("slot not restored", "lease", lease, "node", e.slot.NodeID, "error", err)
 			return
 		}
@@ -184,7 +169,7 @@ func (e *execution) release(ctx workflow.Context) {
 func (e *execution) continueAsNew(ctx workflow.Context) error {
 	in := e.in
 	in.Resumed = &ExecutionProgress{
-		SubmissionID: e.firstID, StartedAt: e.state.StartedAt, NodeID: e.state.NodeID, Strategy: e.state.Strategy,
+		SubmissionID: e.submission.id, StartedAt: e.state.StartedAt, NodeID: e.state.NodeID, Strategy: e.state.Strategy,
 		Attempts: e.state.Attempts, Failed: e.failed,
 	}
 	return workflow.NewContinueAsNewError(ctx, ExecutionWorkflow, in)

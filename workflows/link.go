@@ -93,7 +93,7 @@ func (l *link) receiveSignals(ctx workflow.Context) {
 func (l *link) run(ctx workflow.Context) error {
 	for {
 		if err := workflow.Await(ctx, func() bool {
-			return len(l.notices) > 0 || l.allSignalsReceived(ctx) && (len(l.releases) == 0 || l.historyIsLong(ctx))
+			return len(l.notices) > 0 || l.allSignalsReceived(ctx) && (len(l.releases) == 0 || workflow.GetInfo(ctx).GetContinueAsNewSuggested())
 		}); err != nil {
 			return err
 		}
@@ -115,17 +115,13 @@ func (l *link) allSignalsReceived(ctx workflow.Context) bool {
 	return workflow.GetSignalChannel(ctx, SignalNotice).Len() == 0 && workflow.GetSignalChannel(ctx, SignalWithdraw).Len() == 0
 }
 
-func (l *link) historyIsLong(ctx workflow.Context) bool {
-	return workflow.GetInfo(ctx).GetContinueAsNewSuggested()
-}
-
 // handleNotice handles the oldest notice. One reconciliation serves all registrations that were notified before it.
 func (l *link) handleNotice(ctx workflow.Context) {
 	n := l.notices[0]
 	l.notices = l.notices[1:]
 	if n.Reason != berth.ArrivalRegistered {
-		local := untilDoneWithin(ctx, fanOutTimeout)
-		if err := workflow.ExecuteLocalActivity(local, LoseUnitActivity, n).Get(ctx, nil); err != nil { // unreachable
+		within := untilDoneWithin(ctx, fanOutTimeout)
+		if err := workflow.ExecuteLocalActivity(within, LoseUnitActivity, n).Get(ctx, nil); err != nil { // unreachable
 			workflow.GetLogger(ctx).Error("conferences not notified of their unit's loss", "error", err)
 		}
 		return
@@ -139,19 +135,17 @@ func (l *link) handleNotice(ctx workflow.Context) {
 // reconcile compares what the unit runs with what it should run, makes it release other copies and report the rest to the
 // data proxy, and finally offers its capacity to waiting conferences.
 func (l *link) reconcile(ctx workflow.Context) {
-	local := untilDoneWithin(ctx, fanOutTimeout)
-	var expected UnitRows
-	if err := workflow.ExecuteLocalActivity(local, ReadUnitActivity, l.unit).Get(ctx, &expected); err != nil {
+	within := untilDoneWithin(ctx, fanOutTimeout)
+	expected, err := local[UnitRows](within, ReadUnitActivity, l.unit)
+	if err != nil {
 		return // unreachable: retried until it succeeds
 	}
 	var list berth.UnitList
 	if !l.command(ctx, &list, berth.ActivityListConferences) {
 		return
 	}
-	var unknown ReconcileReply
-	if err := workflow.ExecuteLocalActivity(local, ReconcileUnitActivity, ReconcileInput{
-		Unit: l.unit, Rows: expected.Rows, List: list,
-	}).Get(ctx, &unknown); err != nil {
+	unknown, err := local[ReconcileReply](within, ReconcileUnitActivity, ReconcileInput{Unit: l.unit, Rows: expected.Rows, List: list})
+	if err != nil {
 		return
 	}
 	for _, r := range unknown.Withdraw {
@@ -160,9 +154,7 @@ func (l *link) reconcile(ctx workflow.Context) {
 	if !l.command(ctx, nil, berth.ActivityReportConferences, berth.UnitReport{}) {
 		return
 	}
-	if err := workflow.ExecuteLocalActivity(local, WakeWaitingActivity, l.unit).Get(ctx, nil); err != nil {
-		return
-	}
+	_ = workflow.ExecuteLocalActivity(within, WakeWaitingActivity, l.unit).Get(ctx, nil) // retried until it succeeds
 }
 
 // withdraw makes the unit release a copy, in a coroutine of its own.

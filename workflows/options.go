@@ -28,6 +28,19 @@ func untilDoneWithin(ctx workflow.Context, attempt time.Duration) workflow.Conte
 	})
 }
 
+// once returns a context whose local activities are attempted once.
+func once(ctx workflow.Context, timeout time.Duration, summary string) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		ScheduleToCloseTimeout: timeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}, Summary: summary,
+	})
+}
+
+// local runs a local activity and returns its result.
+func local[T any](ctx workflow.Context, name string, args ...any) (result T, err error) {
+	err = workflow.ExecuteLocalActivity(ctx, name, args...).Get(ctx, &result)
+	return result, err
+}
+
 // backoff returns a retry policy without a limit of attempts. The interval doubles with each one.
 func backoff(initial, maximum time.Duration) *temporal.RetryPolicy {
 	return &temporal.RetryPolicy{InitialInterval: initial, BackoffCoefficient: 2, MaximumInterval: maximum}

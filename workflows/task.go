@@ -98,47 +98,39 @@ func Task(ctx workflow.Context, in TaskInput) (TaskResult, error) {
 type task struct {
 	in       TaskInput
 	accepted AcceptReply
-	// settled is true once acceptance succeeded or was refused.
-	settled   bool
-	refusal   error
-	firstID   string
-	outputs   map[berth.StepName]string
-	resultRef string
+	// submission is the reply to the submit update.
+	submission submission
+	outputs    map[berth.StepName]string
+	resultRef  string
 }
 
 func (t *task) setup(ctx workflow.Context) error {
 	if t.in.ID == "" || len(t.in.Steps) == 0 {
-		return temporal.NewNonRetryableApplicationError("task input has no id or no steps", string(berth.CodeInternal), nil)
+		return refuse(berth.CodeInternal, "task input has no id or no steps")
 	}
 	t.outputs = map[berth.StepName]string{}
 	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateSubmit, t.submit, workflow.UpdateHandlerOptions{
 		Validator: func(_ workflow.Context, req SubmitRequest) error {
 			if req.RequestHash != t.in.RequestHash {
-				return temporal.NewNonRetryableApplicationError("task id is already used for a different request", string(berth.CodeIdempotencyMismatch), nil)
+				return refuse(berth.CodeIdempotencyMismatch, "task id is already used for a different request")
 			}
 			return nil
 		},
 	})
 }
 
-// submit returns once the task is accepted or refused. Equal submissions share the update and its reply.
+// submit returns once the task is accepted or refused.
 func (t *task) submit(ctx workflow.Context, req SubmitRequest) (SubmitReply, error) {
-	if t.firstID == "" {
-		t.firstID = req.SubmissionID
-	}
-	if err := workflow.Await(ctx, func() bool { return t.settled }); err != nil {
+	if err := t.submission.wait(ctx, req.SubmissionID); err != nil {
 		return SubmitReply{}, err
 	}
-	if t.refusal != nil {
-		return SubmitReply{}, t.refusal
-	}
-	return SubmitReply{SubmissionID: t.firstID, Status: t.accepted.Status, Replay: !t.accepted.Created}, nil
+	return SubmitReply{SubmissionID: t.submission.id, Status: t.accepted.Status, Replay: !t.accepted.Created}, nil
 }
 
 func (t *task) run(ctx workflow.Context) (TaskResult, error) {
-	t.accepted, t.refusal = t.accept(ctx)
-	t.settled = true
-	if t.refusal != nil {
+	t.accepted, t.submission.refusal = t.accept(ctx)
+	t.submission.settled = true
+	if t.submission.refusal != nil {
 		return TaskResult{}, t.withdraw(ctx)
 	}
 	if t.accepted.Status.Final() {
@@ -150,12 +142,10 @@ func (t *task) run(ctx workflow.Context) (TaskResult, error) {
 }
 
 func (t *task) accept(ctx workflow.Context) (AcceptReply, error) {
-	var reply AcceptReply
-	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+	return local[AcceptReply](workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		ScheduleToCloseTimeout: 4 * time.Second,
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumAttempts: 4},
-	}), AcceptTaskActivity, t.in).Get(ctx, &reply)
-	return reply, err
+	}), AcceptTaskActivity, t.in)
 }
 
 // withdraw deletes the row that a failed acceptance may have left, and fails the run with the refusal.
@@ -168,7 +158,7 @@ func (t *task) withdraw(ctx workflow.Context) error {
 	if err := t.await(ctx); err != nil {
 		return err
 	}
-	return t.refusal
+	return t.submission.refusal
 }
 
 // steps runs the chain. A finished step is recorded in the ledger and never repeated.
@@ -232,8 +222,8 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	var res TaskResult
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), FinishTaskActivity, end).Get(ctx, &res); err != nil {
+	res, err := local[TaskResult](untilDone(ctx), FinishTaskActivity, end)
+	if err != nil {
 		return TaskResult{}, err
 	}
 	if err := workflow.ExecuteLocalActivity(untilDone(ctx), PublishEndActivity, TaskRef{TaskID: t.in.ID}).Get(ctx, nil); err != nil {
@@ -246,7 +236,7 @@ func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	case berth.TaskCancelled:
 		return res, temporal.NewCanceledError(end.Message)
 	case berth.TaskFailed:
-		return res, temporal.NewNonRetryableApplicationError(end.Message, string(res.Code), nil)
+		return res, refuse(res.Code, end.Message)
 	default:
 		return res, nil
 	}

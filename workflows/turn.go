@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,17 +57,11 @@ func (t *turn) setup(ctx workflow.Context) error {
 	t.status, t.startedAt = berth.TurnOpen, workflow.Now(ctx)
 	t.lastSegment = t.startedAt
 	t.slots.reasserts = workflow.GetSignalChannel(ctx, SignalReassert)
-	if err := workflow.SetQueryHandler(ctx, QueryTurn, func() (berth.Turn, error) { return t.snapshot(), nil }); err != nil {
-		return err
-	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, UpdateFinalize, t.finalizeNow, workflow.UpdateHandlerOptions{
-		Validator: t.validateFinalize,
-	}); err != nil {
-		return err
-	}
-	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateDispatch, t.dispatch, workflow.UpdateHandlerOptions{
-		Validator: t.validateDispatch,
-	})
+	return errors.Join(
+		workflow.SetQueryHandler(ctx, QueryTurn, func() (berth.Turn, error) { return t.snapshot(), nil }),
+		workflow.SetUpdateHandlerWithOptions(ctx, UpdateFinalize, t.finalizeNow, workflow.UpdateHandlerOptions{Validator: t.validateFinalize}),
+		workflow.SetUpdateHandlerWithOptions(ctx, UpdateDispatch, t.dispatch, workflow.UpdateHandlerOptions{Validator: t.validateDispatch}),
+	)
 }
 
 // run accepts jobs, deletes the affinity once no more can come, and publishes what is left.
@@ -133,8 +128,8 @@ func (t *turn) extendForOutage(ctx workflow.Context) {
 		return
 	}
 	asked := workflow.Now(ctx)
-	var available Availability
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), CheckAvailabilityActivity).Get(ctx, &available); err != nil {
+	available, err := local[Availability](untilDone(ctx), CheckAvailabilityActivity)
+	if err != nil {
 		return // unreachable: retried until it succeeds
 	}
 	since := workflow.Now(ctx)

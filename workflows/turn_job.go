@@ -148,19 +148,14 @@ func (t *turn) extendForRefusal(ctx workflow.Context, refused *job) {
 func (t *turn) removeJob(j *job, submissionID string, err error) error {
 	t.jobs = slices.DeleteFunc(t.jobs, func(o *job) bool { return o == j })
 	t.textSize -= len(j.text)
-	var app *temporal.ApplicationError
-	code, message, detail := berth.CodeUnavailable, "no reply from the node assignment in time; retry", berth.Refusal{}
-	if errors.As(err, &app) {
+	code, message := berth.CodeUnavailable, "no reply from the node assignment in time; retry"
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		code, message = berth.Code(app.Type()), app.Message()
 		if app.Type() == ErrorExpired {
 			code = berth.CodeUnavailable
 		}
-		if app.HasDetails() {
-			_ = app.Details(&detail) // the reasons are optional
-		}
 	}
-	detail.SubmissionID = submissionID
-	refusal := temporal.NewNonRetryableApplicationError(message, string(code), nil, detail)
+	refusal := refuseFor(submissionID, code, message, refusalDetail(err))
 	if len(t.jobs) == 0 {
 		t.refusal, t.undecided = refusal, t.undecided || code != berth.CodeNodeFull && code != berth.CodeNoNode
 	}
@@ -196,14 +191,8 @@ func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 		Excluded: j.excluded, Avoided: slices.Concat(t.unresponsive, j.avoided),
 	}
 	for in.Dispatch = j.Dispatches + 1; ; in.Dispatch++ {
-		var a berth.Assignment
-		err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-			ScheduleToCloseTimeout: time.Second,
-			RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-			Summary:                segment(j.Index, in.Dispatch),
-		}), DispatchJobActivity, in).Get(ctx, &a)
-		var app *temporal.ApplicationError
-		if errors.As(err, &app) && app.Type() == ErrorExpired && in.Dispatch <= j.Dispatches+maxExpiredDecisions {
+		a, err := local[berth.Assignment](once(ctx, time.Second, segment(j.Index, in.Dispatch)), DispatchJobActivity, in)
+		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() == ErrorExpired && in.Dispatch <= j.Dispatches+maxExpiredDecisions {
 			continue
 		}
 		if err != nil {

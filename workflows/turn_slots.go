@@ -86,8 +86,8 @@ func (t *turn) confirmSlots(ctx workflow.Context) {
 			in.Slots = append(in.Slots, HeldSlot{Assignment: j.slot, Left: max(j.until.Sub(now), 0) + holdMargin})
 		}
 	}
-	var confirmed ConfirmedSlots
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), ConfirmSlotsActivity, in).Get(ctx, &confirmed); err != nil {
+	confirmed, err := local[ConfirmedSlots](untilDone(ctx), ConfirmSlotsActivity, in)
+	if err != nil {
 		return // unreachable: retried until it succeeds
 	}
 	now = workflow.Now(ctx)
