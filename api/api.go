@@ -240,28 +240,55 @@ func newDocument(e *echo.Echo) huma.API {
 // apiVersion is the version of the OpenAPI description, not of the program.
 const apiVersion = "1.0.0"
 
-// register adds a JSON call, which huma validates and describes. r states who may call it.
-func register[I, O any](s *server, op huma.Operation, r rule, handler func(context.Context, *I) (*O, error)) {
-	describeAccess(&op, r)
+// register adds a JSON call, which huma validates and describes. The route is a method and a path, r states who may call
+// it, and the handler returns the body of the response. The description has the names of the types of bodies.
+func register[I, T any](s *server, route string, r rule, handler func(context.Context, *I) (*T, error), op huma.Operation) {
+	registerOutput(s, route, r, func(ctx context.Context, in *I) (*struct{ Body T }, error) {
+		body, err := handler(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return &struct{ Body T }{*body}, nil
+	}, op)
+}
+
+// registerOutput is register for a response with a status or headers of its own, or without a body.
+func registerOutput[I, O any](s *server, route string, r rule, handler func(context.Context, *I) (*O, error), op huma.Operation) {
+	s.describe(&op, route, r)
 	op.MaxBodyBytes = maxBodyBytes + 1 // readBody enforces the limit
 	op.BodyReadTimeout = -1
-	s.rules[routeKey(op.Method, echoPath(op.Path))] = r
 	huma.Register(s.doc, op, handler)
 }
 
 // route adds a raw handler with its own description.
-func (s *server) route(op huma.Operation, r rule, handler echo.HandlerFunc) {
+func (s *server) route(route string, r rule, handler echo.HandlerFunc, op huma.Operation) {
 	r.raw = true
-	describeAccess(&op, r)
-	if _, ok := op.Responses["default"]; !ok {
-		op.Responses["default"] = s.problemResponse()
-	}
-	s.rules[routeKey(op.Method, echoPath(op.Path))] = r
+	s.describe(&op, route, r)
+	op.Responses["default"] = s.problemResponse()
 	s.doc.OpenAPI().AddOperation(&op)
 	s.echo.Add(op.Method, echoPath(op.Path), handler)
 }
 
-func describeAccess(op *huma.Operation, r rule) {
+// op describes a call. Its status is 200, or 204 without a body, unless withStatus sets another one.
+func op(id, tag, summary string, description ...string) huma.Operation {
+	return huma.Operation{OperationID: id, Tags: []string{tag}, Summary: summary, Description: strings.Join(description, "")}
+}
+
+func withStatus(status int, op huma.Operation) huma.Operation {
+	op.DefaultStatus = status
+	return op
+}
+
+// withResponses adds responses to the description of a call.
+func withResponses(responses map[string]*huma.Response, op huma.Operation) huma.Operation {
+	op.Responses = responses
+	return op
+}
+
+// describe completes the description of a route, and sets its rule.
+func (s *server) describe(op *huma.Operation, route string, r rule) {
+	op.Method, op.Path, _ = strings.Cut(route, " ")
+	s.rules[routeKey(op.Method, echoPath(op.Path))] = r
 	if r.public {
 		return
 	}
@@ -277,9 +304,17 @@ func describeAccess(op *huma.Operation, r rule) {
 }
 
 func (s *server) problemResponse() *huma.Response {
-	return &huma.Response{
-		Description: "Error",
-		Content:     map[string]*huma.MediaType{problemType: {Schema: s.schemaOf(Problem{})}},
+	return response("Error", problemType, s.schemaOf(Problem{}))
+}
+
+func response(description, mediaType string, body *huma.Schema) *huma.Response {
+	return &huma.Response{Description: description, Content: map[string]*huma.MediaType{mediaType: {Schema: body}}}
+}
+
+// alternative returns the responses of a call that has a JSON response with another status.
+func (s *server) alternative(status, description string, body any) map[string]*huma.Response {
+	return map[string]*huma.Response{
+		status: response(description, echo.MIMEApplicationJSON, s.schemaOf(body)), "default": s.problemResponse(),
 	}
 }
 

@@ -37,36 +37,22 @@ const (
 
 func (s *server) assetRoutes() {
 	file := &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "PNG, JPEG or WebP, or text in UTF-8"}
-	s.route(huma.Operation{
-		OperationID: "upload-asset", Method: http.MethodPost, Path: "/v1/assets", Tags: []string{"assets"},
-		Summary: "Upload an image or a text for a task's variables",
-		Description: "The media type is detected from the content. 413 over the size limit, " +
-			"415 for other kinds. Uploading the same content again gives the same id.",
-		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			"multipart/form-data": {Schema: &huma.Schema{
-				Type: huma.TypeObject, Required: []string{"file"}, Properties: map[string]*huma.Schema{"file": file},
-			}},
+	upload := op("upload-asset", "assets", "Upload an image or a text for a task's variables",
+		"The media type is detected from the content. 413 over the size limit, "+
+			"415 for other kinds. Uploading the same content again gives the same id.")
+	upload.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		"multipart/form-data": {Schema: &huma.Schema{
+			Type: huma.TypeObject, Required: []string{"file"}, Properties: map[string]*huma.Schema{"file": file},
 		}},
-		Responses: map[string]*huma.Response{"201": {
-			Description: "Stored",
-			Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(assetView{})}},
-		}},
-	}, forUser, s.upload)
-	s.route(huma.Operation{
-		OperationID: "get-asset", Method: http.MethodGet, Path: "/v1/assets/{id}", Tags: []string{"assets"},
-		Summary:    "Download an asset",
-		Parameters: []*huma.Param{idParam()},
-		Responses: map[string]*huma.Response{"200": {
-			Description: "The content with its media type",
-			Content:     map[string]*huma.MediaType{"*/*": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}},
-		}},
-	}, forUser, s.download)
-}
-
-func idParam() *huma.Param {
-	return &huma.Param{
-		Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: berth.IDPattern},
+	}}
+	upload.Responses = map[string]*huma.Response{"201": response("Stored", "application/json", s.schemaOf(assetView{}))}
+	s.route("POST /v1/assets", forUser, s.upload, upload)
+	get := op("get-asset", "assets", "Download an asset")
+	get.Parameters = []*huma.Param{pathParam("id", berth.IDPattern)}
+	get.Responses = map[string]*huma.Response{
+		"200": response("The content with its media type", "*/*", &huma.Schema{Type: huma.TypeString, Format: "binary"}),
 	}
+	s.route("GET /v1/assets/{id}", forUser, s.download, get)
 }
 
 // assetView is an asset without its content.
@@ -89,7 +75,7 @@ func (s *server) upload(c echo.Context) error {
 		return err
 	}
 	if strings.HasPrefix(declared, "image/") && asset.Kind != berth.AssetImage {
-		return unsupported(fmt.Sprintf("the file is declared as %s but contains text", declared))
+		return unsupported("the file is declared as %s but contains text", declared)
 	}
 	asset.UserID, asset.Name, asset.CreatedAt = callOf(c.Request().Context()).user.UserID, name, s.Clock()
 	a, err := s.Ledger.PutAsset(c.Request().Context(), asset)
@@ -146,9 +132,7 @@ func (s *server) readFile(c echo.Context) (name, declared string, content []byte
 			return "", "", nil, multipartError(err)
 		}
 		if int64(len(content)) > limit {
-			return "", "", nil, &berth.Error{
-				Code: berth.CodeTooLarge, Field: "file", Message: fmt.Sprintf("an upload may have at most %d bytes", limit),
-			}
+			return "", "", nil, errorIn("file", berth.CodeTooLarge, "an upload may have at most %d bytes", limit)
 		}
 		name = fileName(part)
 		declared, _, _ = mime.ParseMediaType(part.Header.Get(echo.HeaderContentType)) // without one it is nothing
@@ -161,8 +145,7 @@ func multipartError(err error) error {
 		return berth.Errorf(berth.CodeTooLarge, "the parts have too many headers").With(err)
 	}
 	e := bodyError(err)
-	var be *berth.Error
-	if errors.As(e, &be) {
+	if berth.CodeOf(e) == berth.CodeInvalid {
 		return berth.Invalid("file", "the multipart body could not be read").With(err)
 	}
 	return e
@@ -198,23 +181,20 @@ func inspect(content []byte) (berth.Asset, error) {
 	case strings.HasPrefix(a.MediaType, "text/"):
 		return textAsset(content)
 	}
-	return berth.Asset{}, unsupported(fmt.Sprintf("the file looks like %s; accepted are %s", a.MediaType, acceptedMedia))
+	return berth.Asset{}, unsupported("the file looks like %s; accepted are %s", a.MediaType, acceptedMedia)
 }
 
 func checkImage(content []byte, format string) error {
 	cfg, got, err := image.DecodeConfig(bytes.NewReader(content))
 	if err != nil || got != format || cfg.Width <= 0 || cfg.Height <= 0 {
-		e := unsupported(fmt.Sprintf("the %s image cannot be decoded; accepted are %s", strings.ToUpper(format), acceptedMedia))
-		return e.With(err)
+		return unsupported("the %s image cannot be decoded; accepted are %s", strings.ToUpper(format), acceptedMedia).With(err)
 	}
 	if !complete(content, format) {
-		return unsupported(fmt.Sprintf("the %s image is truncated; accepted are %s", strings.ToUpper(format), acceptedMedia))
+		return unsupported("the %s image is truncated; accepted are %s", strings.ToUpper(format), acceptedMedia)
 	}
 	if cfg.Width > maxSide || cfg.Height > maxSide || cfg.Width*cfg.Height > maxPixels {
-		return &berth.Error{
-			Code: berth.CodeTooLarge, Field: "file",
-			Message: fmt.Sprintf("the image has %d x %d pixels; at most %d million are read", cfg.Width, cfg.Height, maxPixels/1_000_000),
-		}
+		return errorIn("file", berth.CodeTooLarge, "the image has %d x %d pixels; at most %d million are read",
+			cfg.Width, cfg.Height, maxPixels/1_000_000)
 	}
 	return nil
 }
@@ -245,8 +225,8 @@ func textAsset(content []byte) (berth.Asset, error) {
 	}, nil
 }
 
-func unsupported(msg string) *berth.Error {
-	return &berth.Error{Code: berth.CodeUnsupportedMedia, Field: "file", Message: msg}
+func unsupported(format string, args ...any) *berth.Error {
+	return errorIn("file", berth.CodeUnsupportedMedia, format, args...)
 }
 
 // download sends an asset with headers that keep browsers from rendering it as a page.

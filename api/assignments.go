@@ -1,11 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"context"
-	"net/http"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/placement"
@@ -25,8 +23,6 @@ type assignBody struct {
 	Zone                 string         `json:"zone,omitempty" doc:"Zone of the caller, for the strategy locality. Default: the zone of host or instanceId"`
 	HoldMs               int64          `json:"holdMs,omitempty" minimum:"1000" maximum:"86400000" doc:"Lifetime of the lease unless it is renewed, in milliseconds. Default: lockTimeoutMs of the fleet configuration"`
 }
-
-type assignOutput struct{ Body assignment }
 
 // assignment is a slot that was taken. PUT accepts what POST returned, so that the slot can be restored after Redis lost it.
 type assignment struct {
@@ -50,23 +46,14 @@ type releaseInput struct {
 }
 
 func (s *server) assignmentRoutes() {
-	tags := []string{"assignments"}
-	register(s, huma.Operation{
-		OperationID: "assign", Method: http.MethodPost, Path: "/v1/assignments", Tags: tags,
-		Summary: "Choose a node and take one of its slots",
-		Description: "One atomic decision. 503 `node_full` or `no_node` lists the number of excluded nodes by reason and the " +
-			"capabilities that no registered node has.",
-	}, forFleet, s.assign)
-	register(s, huma.Operation{
-		OperationID: "renew-assignment", Method: http.MethodPut, Path: "/v1/assignments/{leaseId}", Tags: tags,
-		Summary: "Renew a lease",
-		Description: "With the response of POST as the body, a slot is also restored after Redis lost its data. " +
-			"409: the lease expired or was released; request a new assignment.",
-	}, forFleet, s.renew)
-	register(s, huma.Operation{
-		OperationID: "release-assignment", Method: http.MethodDelete, Path: "/v1/assignments/{leaseId}", Tags: tags,
-		Summary: "Release a slot", Description: "Idempotent.", DefaultStatus: http.StatusNoContent,
-	}, forFleet, s.release)
+	register(s, "POST /v1/assignments", forFleet, s.assign, op("assign", "assignments", "Choose a node and take one of its slots",
+		"One atomic decision. 503 `node_full` or `no_node` lists the number of excluded nodes by reason and the "+
+			"capabilities that no registered node has."))
+	register(s, "PUT /v1/assignments/{leaseId}", forFleet, s.renew, op("renew-assignment", "assignments", "Renew a lease",
+		"With the response of POST as the body, a slot is also restored after Redis lost its data. "+
+			"409: the lease expired or was released; request a new assignment."))
+	registerOutput(s, "DELETE /v1/assignments/{leaseId}", forFleet, s.release, op("release-assignment", "assignments", "Release a slot",
+		"Idempotent."))
 }
 
 // leaseOf returns the lease id that separates the leases of callers from each other, and from those of jobs and executions.
@@ -108,40 +95,23 @@ func (b assignBody) request() (placement.Request, error) {
 
 // checkNames validates the names of services, nodes and locations.
 func (b assignBody) checkNames() error {
-	for _, list := range []struct {
-		field string
-		ids   []string
-	}{{"services", b.Services}, {"excludeNodes", b.ExcludeNodes}} {
-		for _, id := range list.ids {
-			if err := berth.ValidID(list.field, id); err != nil {
-				return err
-			}
-		}
+	var err error
+	for _, id := range b.Services {
+		err = cmp.Or(err, berth.ValidID("services", id))
 	}
-	if b.InstanceID != "" {
-		if err := berth.ValidID("instanceId", b.InstanceID); err != nil {
-			return err
-		}
+	for _, id := range b.ExcludeNodes {
+		err = cmp.Or(err, berth.ValidID("excludeNodes", id))
 	}
-	if err := berth.ValidPlace("host", b.Host); err != nil {
-		return err
-	}
-	return berth.ValidPlace("zone", b.Zone)
+	return cmp.Or(err, optionalID("instanceId", b.InstanceID), berth.ValidPlace("host", b.Host), berth.ValidPlace("zone", b.Zone))
 }
 
-func (s *server) assign(ctx context.Context, in *struct{ Body assignBody }) (*assignOutput, error) {
+func (s *server) assign(ctx context.Context, in *struct{ Body assignBody }) (*assignment, error) {
 	r, err := in.Body.request()
 	if err != nil {
 		return nil, err
 	}
-	id := in.Body.LeaseID
-	if id == "" {
-		id = berth.NewID("")
-	}
-	if err := berth.ValidID("leaseId", id); err != nil {
-		return nil, err
-	}
-	if err := s.Fleet.Writable(); err != nil {
+	id := cmp.Or(in.Body.LeaseID, berth.NewID(""))
+	if err := cmp.Or(berth.ValidID("leaseId", id), s.Fleet.Writable()); err != nil {
 		return nil, err
 	}
 	if r.Hold == 0 {
@@ -152,15 +122,13 @@ func (s *server) assign(ctx context.Context, in *struct{ Body assignBody }) (*as
 		return nil, fromRedis(err)
 	}
 	if a.Existed && a.PoolID != r.PoolID {
-		return nil, &berth.Error{
-			Code: berth.CodeIdempotencyMismatch, Field: "leaseId", Message: "this lease belongs to another pool",
-		}
+		return nil, errorIn("leaseId", berth.CodeIdempotencyMismatch, "this lease belongs to another pool")
 	}
-	return &assignOutput{Body: viewAssignment(id, a, r.Hold, a.Existed)}, nil
+	return viewAssignment(id, a, r.Hold, a.Existed), nil
 }
 
-func viewAssignment(id string, a berth.Assignment, hold time.Duration, existing bool) assignment {
-	return assignment{
+func viewAssignment(id string, a berth.Assignment, hold time.Duration, existing bool) *assignment {
+	return &assignment{
 		LeaseID: id, NodeID: a.NodeID, Generation: a.Generation, TaskQueue: a.TaskQueue(), PoolID: a.PoolID,
 		Strategy: a.Strategy, HoldMs: ms(hold), Existing: existing,
 	}
@@ -187,7 +155,7 @@ func (b assignment) held(lease, id string) (berth.Assignment, error) {
 	return a, inField(berth.Pool{ID: b.PoolID, Strategy: b.Strategy}.Validate(), "strategy")
 }
 
-func (s *server) renew(ctx context.Context, in *renewInput) (*assignOutput, error) {
+func (s *server) renew(ctx context.Context, in *renewInput) (*assignment, error) {
 	if err := berth.ValidID("leaseId", in.LeaseID); err != nil {
 		return nil, err
 	}
@@ -220,7 +188,7 @@ func (s *server) renew(ctx context.Context, in *renewInput) (*assignOutput, erro
 	if err != nil {
 		return nil, fromRedis(err)
 	}
-	return &assignOutput{Body: viewAssignment(in.LeaseID, a, hold, true)}, nil
+	return viewAssignment(in.LeaseID, a, hold, true), nil
 }
 
 // hold extends a lease. During the grace after Redis lost its data it restores the slot, once the node has registered again.
@@ -252,10 +220,7 @@ func (s *server) hold(ctx context.Context, a berth.Assignment, ttl time.Duration
 var errLeaseLost = berth.Errorf(berth.CodeConflict, "lease expired or released; request a new assignment")
 
 func (s *server) release(ctx context.Context, in *releaseInput) (*struct{}, error) {
-	if err := berth.ValidID("leaseId", in.LeaseID); err != nil {
-		return nil, err
-	}
-	if err := s.Fleet.Writable(); err != nil {
+	if err := cmp.Or(berth.ValidID("leaseId", in.LeaseID), s.Fleet.Writable()); err != nil {
 		return nil, err
 	}
 	lease := leaseOf(callOf(ctx).user.UserID, in.LeaseID)
@@ -263,8 +228,5 @@ func (s *server) release(ctx context.Context, in *releaseInput) (*struct{}, erro
 	if err == nil && ok {
 		_, err = s.Scripts.ReleaseNodeSlot(ctx, a.NodeID, lease)
 	}
-	if err != nil {
-		return nil, fromRedis(err)
-	}
-	return nil, nil //nolint:nilnil // 204 has no body
+	return nil, fromRedis(err)
 }

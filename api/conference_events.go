@@ -3,10 +3,8 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
 
 	"berth"
@@ -16,25 +14,14 @@ import (
 )
 
 func (s *server) conferenceEventRoute() {
-	s.route(huma.Operation{
-		OperationID: "conference-events", Method: http.MethodGet, Path: "/v1/conferences/{e164}/events", Tags: []string{"events"},
-		Summary: "Stream conference events (Server-Sent Events)",
-		Description: "Each event has `id`, `event` (conference, done, gap) and `data`, one JSON object (schema ConferenceEvent). " +
-			"The stream closes after the `done` of the number's last conference; resuming after that returns 204. " +
-			"Events of the user's earlier conferences with the same number can precede it. A lost connection resumes after " +
-			"Last-Event-ID without loss or repetition; `gap` means that history was trimmed or lost. When the stream of an " +
-			"ended conference has expired, its stored end is sent. Comments are heartbeats.",
-		Parameters: append([]*huma.Param{{
-			Name: "e164", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
-		}}, resumeParams()...),
-		Responses: map[string]*huma.Response{
-			"200": {
-				Description: "Events until the conference has ended",
-				Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: s.schemaOf(berth.ConferenceEvent{})}},
-			},
-			"204": {Description: "The client has the last event"},
-		},
-	}, rule{scopes: forUsers.scopes, ticket: ticketConference, stream: true}, s.follow(s.followConference))
+	s.eventRoute("GET /v1/conferences/{e164}/events", rule{scopes: forUsers.scopes, ticket: ticketConference}, s.followConference,
+		pathParam("e164", ""), berth.ConferenceEvent{}, "Events until the conference has ended", "The client has the last event",
+		op("conference-events", "events", "Stream conference events (Server-Sent Events)",
+			"Each event has `id`, `event` (conference, done, gap) and `data`, one JSON object (schema ConferenceEvent). "+
+				"The stream closes after the `done` of the number's last conference; resuming after that returns 204. "+
+				"Events of the user's earlier conferences with the same number can precede it. A lost connection resumes after "+
+				"Last-Event-ID without loss or repetition; `gap` means that history was trimmed or lost. When the stream of an "+
+				"ended conference has expired, its stored end is sent. Comments are heartbeats."))
 }
 
 // followConference returns nil when the client has the last event; the response is sent then.
@@ -47,7 +34,7 @@ func (s *server) followConference(ctx context.Context, c echo.Context) (*followe
 	if err != nil {
 		return nil, err
 	}
-	feed := &conferenceFeed{s: s, ch: lua.ConferenceChannel(conf.UserID, conf.E164), id: conf.ID, final: conf.Status.Final()}
+	feed := &conferenceFeed{source{s, lua.ConferenceChannel(conf.UserID, conf.E164), conf.Status.Final()}, conf.ID}
 	if feed.seen(ctx, after) {
 		return nil, c.NoContent(http.StatusNoContent)
 	}
@@ -59,15 +46,9 @@ func (s *server) followConference(ctx context.Context, c echo.Context) (*followe
 
 // conferenceFeed has the events of one conference, from its number's stream, which does not end.
 type conferenceFeed struct {
-	s     *server
-	ch    lua.Channel
-	id    string
-	final bool // the conference had ended when it was last read
+	source
+	id string
 }
-
-func (f *conferenceFeed) channel() lua.Channel { return f.ch }
-
-func (f *conferenceFeed) settled() bool { return f.final }
 
 // seen reports whether the client has all events of an ended conference.
 func (f *conferenceFeed) seen(ctx context.Context, after string) bool {
@@ -86,16 +67,8 @@ func (f *conferenceFeed) ends(item stream.Item) bool {
 	return json.Unmarshal(item.Data, &ev) == nil && ev.ConferenceID == f.id
 }
 
-// subscribe opens a stream that does not exist, unless the conference has ended.
 func (f *conferenceFeed) subscribe(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error) {
-	r, err := f.s.Hub.Follow(ctx, f.ch, after, fromLatest)
-	if f.final || !errors.Is(err, stream.ErrAbsent) {
-		return r, err
-	}
-	if _, err := f.s.Scripts.OpenStream(ctx, f.ch, 0, sessionStreamTTL); err != nil {
-		return nil, unavailable("Redis", err)
-	}
-	return f.s.Hub.Follow(ctx, f.ch, after, fromLatest)
+	return f.follow(ctx, after, fromLatest)
 }
 
 // last returns the end of an ended conference, made from its record.

@@ -2,14 +2,13 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/ledger"
@@ -32,50 +31,36 @@ type infoBody struct {
 	Ended      bool            `json:"ended,omitempty" doc:"The conference was ended on the unit on purpose, without a command"`
 }
 
-type infoOutput struct {
-	Body struct {
-		E164  string `json:"e164"`
-		Epoch int64  `json:"epoch"`
-	}
+type infoOutputBody struct {
+	E164  string `json:"e164"`
+	Epoch int64  `json:"epoch"`
 }
 
-type reportOutput struct {
-	Body struct {
-		Units       int `json:"units" doc:"Number of units that will report"`
-		Conferences int `json:"conferences" doc:"Number of conferences they own"`
-		Lost        int `json:"lost" doc:"Number of units that own conferences and are not registered: their conferences are being recovered"`
-	}
+type reportOutputBody struct {
+	Units       int `json:"units" doc:"Number of units that will report"`
+	Conferences int `json:"conferences" doc:"Number of conferences they own"`
+	Lost        int `json:"lost" doc:"Number of units that own conferences and are not registered: their conferences are being recovered"`
 }
 
-type conferenceStatsOutput struct {
-	Body struct {
-		Stale    map[string]int64 `json:"stale" doc:"How often information was rejected because its unit was not the owner, by unit"`
-		Licences int              `json:"licences" doc:"Number of licences in use"`
-	}
+type conferenceStatsOutputBody struct {
+	Stale    map[string]int64 `json:"stale" doc:"How often information was rejected because its unit was not the owner, by unit"`
+	Licences int              `json:"licences" doc:"Number of licences in use"`
 }
 
 // conferenceInfoRoutes registers the routes by which units report on their conferences.
 func (s *server) conferenceInfoRoutes() {
-	tags := []string{"conferences"}
-	register(s, huma.Operation{
-		OperationID: "put-conference-info", Method: http.MethodPost, Path: "/v1/conferences/{e164}/info", Tags: tags,
-		Summary: "Report information about a conference",
-		Description: "Accepted from the owner only: 409 `conflict` when the unit, its generation or the epoch is not the current " +
-			"owner's; 404 when the conference is unknown.",
-	}, forNode, s.putConferenceInfo)
-	register(s, huma.Operation{
-		OperationID: "report-conferences", Method: http.MethodPost, Path: "/v1/conferences/report", Tags: tags,
-		Summary:       "Request a full report from every unit",
-		Description:   "Use it when information was lost. Returns once the requests to the units are durable.",
-		DefaultStatus: http.StatusAccepted,
-	}, forOperator, s.reportConferences)
-	register(s, huma.Operation{
-		OperationID: "conference-stats", Method: http.MethodGet, Path: "/v1/stats/conferences", Tags: tags,
-		Summary: "Get rejected reports by unit and the number of licences in use",
-	}, forOperator, s.conferenceStats)
+	register(s, "POST /v1/conferences/{e164}/info", forNode, s.putConferenceInfo, op("put-conference-info", "conferences",
+		"Report information about a conference",
+		"Accepted from the owner only: 409 `conflict` when the unit, its generation or the epoch is not the current "+
+			"owner's; 404 when the conference is unknown."))
+	register(s, "POST /v1/conferences/report", forOperator, s.reportConferences, withStatus(http.StatusAccepted, op("report-conferences", "conferences",
+		"Request a full report from every unit",
+		"Use it when information was lost. Returns once the requests to the units are durable.")))
+	register(s, "GET /v1/stats/conferences", forOperator, s.conferenceStats, op("conference-stats", "conferences",
+		"Get rejected reports by unit and the number of licences in use"))
 }
 
-func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOutput, error) {
+func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOutputBody, error) {
 	info, err := newInfo(in)
 	if err != nil {
 		return nil, err
@@ -94,31 +79,21 @@ func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOut
 		return nil, tooMuchInfo()
 	case lua.ConferenceStale:
 		s.logStale(ctx, in.E164, info)
-		return nil, &berth.Error{
-			Code: berth.CodeConflict, Field: "epoch", Message: "the conference has another owner, generation or epoch",
-		}
+		return nil, errorIn("epoch", berth.CodeConflict, "the conference has another owner, generation or epoch")
 	}
 	if info.Ended {
 		if err := s.endedByUnit(ctx, in.E164, info); err != nil {
 			return nil, err
 		}
 	}
-	out := &infoOutput{}
-	out.Body.E164, out.Body.Epoch = in.E164, info.Epoch
-	return out, nil
+	return &infoOutputBody{E164: in.E164, Epoch: info.Epoch}, nil
 }
 
 func newInfo(in *infoInput) (berth.ConferenceInfo, error) {
 	b := in.Body
 	info := berth.ConferenceInfo{NodeID: b.NodeID, Generation: b.Generation, Epoch: b.Epoch, Full: b.Full, Ended: b.Ended}
-	if err := berth.ValidE164("e164", in.E164); err != nil {
+	if err := cmp.Or(berth.ValidE164("e164", in.E164), berth.ValidID("nodeId", b.NodeID)); err != nil || b.Ended {
 		return info, err
-	}
-	if err := berth.ValidID("nodeId", b.NodeID); err != nil {
-		return info, err
-	}
-	if b.Ended {
-		return info, nil
 	}
 	if len(b.Live) > berth.MaxConferenceInfo {
 		return info, tooMuchInfo()
@@ -150,9 +125,7 @@ func (s *server) endedByUnit(ctx context.Context, e164 string, info berth.Confer
 }
 
 func tooMuchInfo() error {
-	return &berth.Error{
-		Code: berth.CodeTooLarge, Field: "live", Message: fmt.Sprintf("exceeds the limit of %d bytes in total", berth.MaxConferenceInfo),
-	}
+	return errorIn("live", berth.CodeTooLarge, "exceeds the limit of %d bytes in total", berth.MaxConferenceInfo)
 }
 
 // logStale logs a rejected report with the current owner; the script has counted it.
@@ -184,23 +157,23 @@ func (s *server) readInfo(ctx context.Context, c berth.Conference) (info *confer
 }
 
 // reportConferences requests reports from all registered units that own conferences, in batches.
-func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOutput, error) {
+func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOutputBody, error) {
 	owners, err := s.Ledger.CountOwners(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := &reportOutput{}
+	out := &reportOutputBody{}
 	var units []workflows.NodeRef
 	nodes := s.Fleet.Snapshot().Nodes
 	for _, id := range slices.Sorted(maps.Keys(owners)) {
 		if n, ok := nodes[id]; !ok || n.State == berth.NodeDead {
-			out.Body.Lost++
+			out.Lost++
 			continue
 		}
-		out.Body.Conferences += owners[id]
+		out.Conferences += owners[id]
 		units = append(units, workflows.NodeRef{NodeID: id, Generation: nodes[id].Generation})
 	}
-	out.Body.Units = len(units)
+	out.Units = len(units)
 	for round := range slices.Chunk(units, workflows.MaxReportUnits) {
 		if err := s.Starter.ReportUnits(ctx, round); err != nil {
 			return nil, fmt.Errorf("request reports of %d units: %w", len(round), err)
@@ -209,16 +182,11 @@ func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOut
 	return out, nil
 }
 
-func (s *server) conferenceStats(ctx context.Context, _ *struct{}) (*conferenceStatsOutput, error) {
+func (s *server) conferenceStats(ctx context.Context, _ *struct{}) (*conferenceStatsOutputBody, error) {
 	stale, err := s.Scripts.StaleInfo(ctx)
 	if err != nil {
 		return nil, fromRedis(err)
 	}
 	used, _, err := s.Scripts.Licences(ctx, "")
-	if err != nil {
-		return nil, fromRedis(err)
-	}
-	out := &conferenceStatsOutput{}
-	out.Body.Stale, out.Body.Licences = stale, used
-	return out, nil
+	return &conferenceStatsOutputBody{Stale: stale, Licences: used}, fromRedis(err)
 }

@@ -55,7 +55,7 @@ func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, 
 			}
 		}
 		if k.RequestHash != want.RequestHash {
-			return c, false, &berth.Error{Code: berth.CodeIdempotencyMismatch, Field: "Idempotency-Key", Message: "was used for another request"}
+			return c, false, errorIn("Idempotency-Key", berth.CodeIdempotencyMismatch, "was used for another request")
 		}
 		found, _, serr := s.Ledger.SearchConferences(ctx, ledger.ConferenceQuery{ConferenceID: k.ConferenceID}, "", 1)
 		switch {

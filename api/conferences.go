@@ -2,13 +2,12 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/ledger"
@@ -59,12 +58,10 @@ type conferenceOutput struct {
 	Body   conferenceView
 }
 
-type getConferenceOutput struct {
-	Body struct {
-		conferenceView
-		Info  *conferenceInfo `json:"info,omitempty" doc:"Information from the data proxy; absent when there is none"`
-		Stale bool            `json:"stale" doc:"Redis is unavailable: the stored conference without its information"`
-	}
+type getConferenceOutputBody struct {
+	conferenceView
+	Info  *conferenceInfo `json:"info,omitempty" doc:"Information from the data proxy; absent when there is none"`
+	Stale bool            `json:"stale" doc:"Redis is unavailable: the stored conference without its information"`
 }
 
 // conferenceInfo is the data proxy's information about a conference.
@@ -80,60 +77,31 @@ type conferencesInput struct {
 	Cursor string                 `query:"cursor" maxLength:"512" doc:"nextCursor of the page before"`
 }
 
-type conferencesOutput struct {
-	Body struct {
-		Conferences []conferenceView `json:"conferences"`
-		NextCursor  string           `json:"nextCursor,omitempty" doc:"Absent on the last page"`
-	}
+type conferencesOutputBody struct {
+	Conferences []conferenceView `json:"conferences"`
+	NextCursor  string           `json:"nextCursor,omitempty" doc:"Absent on the last page"`
 }
 
-type recordOutput struct{ Body berth.Conference }
-
 func (s *server) conferenceRoutes() {
-	tags := []string{"conferences"}
-	create := huma.Operation{
-		OperationID: "create-conference", Method: http.MethodPost, Path: "/v1/conferences", Tags: tags,
-		Summary: "Open a conference",
-		Description: "Returns once the unit has acknowledged the conference or, where that unit was lost during the call, once the " +
-			"conference waits for another one; see `status`. 503 `node_full` and `no_node` state why no unit is available, `no_licence` that " +
-			"every licence is in use; 502 `unit_refused`: the unit refused it. Nothing remains of a refused conference. The same number and " +
-			"body again is a replay until the conference ends; 409: the number has another conference. Without a number, retries are " +
-			"idempotent only with an Idempotency-Key; 422: the key was used with another body.",
-		DefaultStatus: http.StatusCreated,
-	}
-	create.Responses = map[string]*huma.Response{
-		"200": {
-			Description: "Created by an earlier request: a replay",
-			Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(conferenceView{})}},
-		},
-		"default": s.problemResponse(),
-	}
-	register(s, create, forUser, s.createConference)
-	register(s, huma.Operation{
-		OperationID: "list-conferences", Method: http.MethodGet, Path: "/v1/conferences", Tags: tags,
-		Summary: "List your conferences, newest first; an operator's list has every user's",
-	}, forUsers, s.listConferences)
-	register(s, huma.Operation{
-		OperationID: "get-conference", Method: http.MethodGet, Path: "/v1/conferences/{e164}", Tags: tags,
-		Summary: "Get a conference: its owner, why it waits, the commands to its units and its unit's information",
-	}, forUsers, s.getConference)
-	register(s, huma.Operation{
-		OperationID: "end-conference", Method: http.MethodDelete, Path: "/v1/conferences/{e164}", Tags: tags,
-		Summary:     "End a conference in any state",
-		Description: "Returns once the unit has released it; 202 when that takes longer, for instance while the unit is unresponsive: the conference ends without another call. 409 when it has ended.",
-		Responses: map[string]*huma.Response{
-			"202": {
-				Description: "The conference is ending",
-				Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(conferenceView{})}},
-			},
-			"default": s.problemResponse(),
-		},
-	}, forUsers, s.endConference)
-	register(s, huma.Operation{
-		OperationID: "conference-record", Method: http.MethodGet, Path: "/v1/conferences/{e164}/record", Tags: tags,
-		Summary:     "Get the detail record of an ended conference, with a segment per unit",
-		Description: "404 until the conference has ended.",
-	}, forUsers, s.conferenceRecord)
+	replay := s.alternative("200", "Created by an earlier request: a replay", conferenceView{})
+	registerOutput(s, "POST /v1/conferences", forUser, s.createConference, withStatus(http.StatusCreated, withResponses(replay, op(
+		"create-conference", "conferences", "Open a conference",
+		"Returns once the unit has acknowledged the conference or, where that unit was lost during the call, once the "+
+			"conference waits for another one; see `status`. 503 `node_full` and `no_node` state why no unit is available, `no_licence` that "+
+			"every licence is in use; 502 `unit_refused`: the unit refused it. Nothing remains of a refused conference. The same number and "+
+			"body again is a replay until the conference ends; 409: the number has another conference. Without a number, retries are "+
+			"idempotent only with an Idempotency-Key; 422: the key was used with another body."))))
+	register(s, "GET /v1/conferences", forUsers, s.listConferences, op("list-conferences", "conferences",
+		"List your conferences, newest first; an operator's list has every user's"))
+	register(s, "GET /v1/conferences/{e164}", forUsers, s.getConference, op("get-conference", "conferences",
+		"Get a conference: its owner, why it waits, the commands to its units and its unit's information"))
+	late := s.alternative("202", "The conference is ending", conferenceView{})
+	registerOutput(s, "DELETE /v1/conferences/{e164}", forUsers, s.endConference, withResponses(late, op(
+		"end-conference", "conferences", "End a conference in any state",
+		"Returns once the unit has released it; 202 when that takes longer, for instance while the unit is unresponsive: the conference ends without another call. 409 when it has ended.")))
+	register(s, "GET /v1/conferences/{e164}/record", forUsers, s.conferenceRecord, op("conference-record", "conferences",
+		"Get the detail record of an ended conference, with a segment per unit",
+		"404 until the conference has ended."))
 	s.conferenceInfoRoutes()
 	s.conferenceEventRoute()
 }
@@ -206,14 +174,12 @@ func checkConference(b conferenceBody, now time.Time) error {
 	case b.DurationMs == 0 && b.EndAt.After(now.Add(maxConferenceTime)):
 		return berth.Invalid("endAt", "must be at most 30 days from now")
 	case len(b.Metadata) > berth.MaxConferenceMetadata:
-		return &berth.Error{
-			Code: berth.CodeTooLarge, Field: "metadata", Message: fmt.Sprintf("exceeds the limit of %d bytes", berth.MaxConferenceMetadata),
-		}
+		return exceeds("metadata", berth.MaxConferenceMetadata)
 	}
 	return berth.ValidPlace("zone", b.Zone)
 }
 
-func (s *server) listConferences(ctx context.Context, in *conferencesInput) (*conferencesOutput, error) {
+func (s *server) listConferences(ctx context.Context, in *conferencesInput) (*conferencesOutputBody, error) {
 	user := callOf(ctx).user
 	q := ledger.ConferenceQuery{UserID: user.UserID, Status: in.Status, NodeID: in.Unit}
 	if user.Operator() {
@@ -226,25 +192,18 @@ func (s *server) listConferences(ctx context.Context, in *conferencesInput) (*co
 	if err != nil {
 		return nil, err
 	}
-	out := &conferencesOutput{}
-	out.Body.Conferences, out.Body.NextCursor = make([]conferenceView, 0, len(found)), next
-	for _, c := range found {
-		out.Body.Conferences = append(out.Body.Conferences, s.viewConference(c))
-	}
-	return out, nil
+	return &conferencesOutputBody{Conferences: convert(found, s.viewConference), NextCursor: next}, nil
 }
 
-func (s *server) getConference(ctx context.Context, in *conferenceInput) (*getConferenceOutput, error) {
+func (s *server) getConference(ctx context.Context, in *conferenceInput) (*getConferenceOutputBody, error) {
 	c, err := s.ownConference(ctx, in.E164, in.ConferenceID)
 	if err != nil {
 		return nil, err
 	}
-	out := &getConferenceOutput{}
-	out.Body.conferenceView = s.viewConference(c)
-	if c.Status.Final() {
-		return out, nil
+	out := &getConferenceOutputBody{conferenceView: s.viewConference(c)}
+	if !c.Status.Final() {
+		out.Info, out.Stale, err = s.readInfo(ctx, c)
 	}
-	out.Body.Info, out.Body.Stale, err = s.readInfo(ctx, c)
 	return out, err
 }
 
@@ -270,7 +229,7 @@ func (s *server) endConference(ctx context.Context, in *releaseConferenceInput) 
 	return out, nil
 }
 
-func (s *server) conferenceRecord(ctx context.Context, in *conferenceInput) (*recordOutput, error) {
+func (s *server) conferenceRecord(ctx context.Context, in *conferenceInput) (*berth.Conference, error) {
 	c, err := s.ownConference(ctx, in.E164, in.ConferenceID)
 	if err != nil {
 		return nil, err
@@ -278,16 +237,14 @@ func (s *server) conferenceRecord(ctx context.Context, in *conferenceInput) (*re
 	if !c.Status.Final() {
 		return nil, berth.Errorf(berth.CodeNotFound, "the conference has not ended; its record does not exist yet")
 	}
-	return &recordOutput{Body: whole(c)}, nil
+	c = whole(c)
+	return &c, nil
 }
 
 // ownConference returns a conference of the number that the caller may see: the last one unless an id is given. A missing
 // one and another user's have the same error.
 func (s *server) ownConference(ctx context.Context, e164, id string) (berth.Conference, error) {
-	if err := berth.ValidE164("e164", e164); err != nil {
-		return berth.Conference{}, err
-	}
-	if err := optionalID("conferenceId", id); err != nil {
+	if err := cmp.Or(berth.ValidE164("e164", e164), optionalID("conferenceId", id)); err != nil {
 		return berth.Conference{}, err
 	}
 	q := ledger.ConferenceQuery{UserID: callOf(ctx).user.UserID, E164: e164, ConferenceID: id}
@@ -308,7 +265,7 @@ func (s *server) ownConference(ctx context.Context, e164, id string) (berth.Conf
 func (s *server) viewConference(c berth.Conference) conferenceView {
 	return conferenceView{
 		Conference: whole(c), EventsURL: conferencePath(c.E164) + "/events",
-		Links: workflowLinks{Temporal: s.workflowLink(workflows.ConferenceWorkflowID(c.E164), "")},
+		Links: s.links(workflows.ConferenceWorkflowID(c.E164)),
 	}
 }
 

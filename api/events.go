@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
 
 	"berth"
@@ -18,23 +17,14 @@ import (
 const storedEventID = "end"
 
 func (s *server) taskEventRoute() {
-	s.route(huma.Operation{
-		OperationID: "task-events", Method: http.MethodGet, Path: "/v1/tasks/{id}/events", Tags: []string{"events"},
-		Summary: "Stream a task's events (Server-Sent Events)",
-		Description: "Each event has `id`, `event` (" + eventNames() + "; exactly one done or error is the last) " +
-			"and `data`, one JSON object (schema Event). A lost connection resumes after " +
-			"Last-Event-ID without loss or repetition; `gap` means that history was trimmed. Comments are heartbeats. " +
-			"The stream closes after the terminal event; resuming after that returns 204. When the stream of an ended " +
-			"task has expired, its stored terminal event is sent.",
-		Parameters: append([]*huma.Param{idParam()}, resumeParams()...),
-		Responses: map[string]*huma.Response{
-			"200": {
-				Description: "Events up to the terminal one",
-				Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: s.schemaOf(berth.Event{})}},
-			},
-			"204": {Description: "The client has the terminal event"},
-		},
-	}, rule{scopes: []string{ScopeUser}, ticket: ticketTask, stream: true}, s.follow(s.followTask))
+	s.eventRoute("GET /v1/tasks/{id}/events", rule{scopes: forUser.scopes, ticket: ticketTask}, s.followTask,
+		pathParam("id", berth.IDPattern), berth.Event{}, "Events up to the terminal one", "The client has the terminal event",
+		op("task-events", "events", "Stream a task's events (Server-Sent Events)",
+			"Each event has `id`, `event` ("+eventNames()+"; exactly one done or error is the last) "+
+				"and `data`, one JSON object (schema Event). A lost connection resumes after "+
+				"Last-Event-ID without loss or repetition; `gap` means that history was trimmed. Comments are heartbeats. "+
+				"The stream closes after the terminal event; resuming after that returns 204. When the stream of an ended "+
+				"task has expired, its stored terminal event is sent."))
 }
 
 // eventNames lists the event types of a task.
@@ -66,22 +56,14 @@ func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, err
 		}
 		after = ""
 	}
-	t := &taskFeed{
+	t := &taskFeed{source{
 		s: s, ch: lua.Channel{UserID: task.UserID, ServiceID: task.ServiceID, TaskID: task.ID}, final: task.Status.Final(),
-	}
+	}}
 	return &follower{s: s, feed: t, after: after, fromLatest: fromLatest, out: newEventWriter(c)}, nil
 }
 
 // taskFeed has the events of one task, which end with the task.
-type taskFeed struct {
-	s     *server
-	ch    lua.Channel
-	final bool // the task had ended when it was last read
-}
-
-func (t *taskFeed) channel() lua.Channel { return t.ch }
-
-func (t *taskFeed) settled() bool { return t.final }
+type taskFeed struct{ source }
 
 func (t *taskFeed) ends(item stream.Item) bool { return item.Event.Terminal() }
 

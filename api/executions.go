@@ -1,13 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/workflows"
@@ -41,35 +39,21 @@ type executeView struct {
 	Replay      bool                  `json:"replay" doc:"The execution was accepted before; nothing was started"`
 }
 
-type executionInput struct {
-	ID string `path:"id" maxLength:"128"`
-}
-
-type executionOutput struct{ Body executionView }
-
 type executionView struct {
 	berth.Execution
 	Links workflowLinks `json:"links"`
 }
 
 func (s *server) executionRoutes() {
-	register(s, huma.Operation{
-		OperationID: "submit-execution", Method: http.MethodPost, Path: "/v1/executions", Tags: []string{"executions"},
-		Summary: "Run an executor durably on a node",
-		Description: "Runs the executor on another node when one fails or dies, as often as the fleet's configuration allows. While " +
-			"every node is full the execution waits; 503 `no_node`: no node is capable, `missing` states why.",
-		DefaultStatus: http.StatusAccepted,
-	}, forUser, s.submitExecution)
-	register(s, huma.Operation{
-		OperationID: "get-execution", Method: http.MethodGet, Path: "/v1/executions/{id}", Tags: []string{"executions"},
-		Summary: "Get an execution, its attempts and its output",
-	}, forUsers, s.getExecution)
-	register(s, huma.Operation{
-		OperationID: "cancel-execution", Method: http.MethodDelete, Path: "/v1/executions/{id}", Tags: []string{"executions"},
-		Summary:       "Cancel an execution",
-		Description:   "Returns the status before the cancellation; the node is asked to stop. 409 when the execution has ended.",
-		DefaultStatus: http.StatusAccepted,
-	}, forUsers, s.cancelExecution)
+	registerOutput(s, "POST /v1/executions", forUser, s.submitExecution, withStatus(http.StatusAccepted, op("submit-execution", "executions",
+		"Run an executor durably on a node",
+		"Runs the executor on another node when one fails or dies, as often as the fleet's configuration allows. While "+
+			"every node is full the execution waits; 503 `no_node`: no node is capable, `missing` states why.")))
+	register(s, "GET /v1/executions/{id}", forUsers, s.getExecution, op("get-execution", "executions",
+		"Get an execution, its attempts and its output"))
+	register(s, "DELETE /v1/executions/{id}", forUsers, s.cancelExecution, withStatus(http.StatusAccepted, op("cancel-execution", "executions",
+		"Cancel an execution",
+		"Returns the status before the cancellation; the node is asked to stop. 409 when the execution has ended.")))
 }
 
 func (s *server) submitExecution(ctx context.Context, in *executeInput) (*executeOutput, error) {
@@ -114,7 +98,7 @@ func (s *server) executionNow(
 func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error) {
 	ex := workflows.ExecutionInput{
 		ExecutionID: b.ExecutionID, UserID: userID, Executor: b.Executor, Input: b.Input,
-		Timeout: time.Duration(b.TimeoutMs) * time.Millisecond, Deadline: time.Duration(b.DeadlineMs) * time.Millisecond,
+		Timeout: fromMs(b.TimeoutMs), Deadline: fromMs(b.DeadlineMs),
 		Where: berth.Requirements{
 			PoolID: b.PoolID, Strategy: b.Strategy, Own: b.InstanceID, OwnHost: b.Host, OwnZone: b.Zone,
 		},
@@ -138,10 +122,7 @@ func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error
 }
 
 func checkExecution(b executeBody) error {
-	if err := optionalID("executionId", b.ExecutionID); err != nil {
-		return err
-	}
-	if err := berth.ValidCapability("executor", b.Executor); err != nil {
+	if err := cmp.Or(optionalID("executionId", b.ExecutionID), berth.ValidCapability("executor", b.Executor)); err != nil {
 		return err
 	}
 	for i, c := range b.RequiredCapabilities {
@@ -162,9 +143,7 @@ func checkExecution(b executeBody) error {
 	}
 	switch {
 	case len(b.Input) > berth.MaxExecutionBytes:
-		return &berth.Error{
-			Code: berth.CodeTooLarge, Field: "input", Message: fmt.Sprintf("exceeds the limit of %d bytes", berth.MaxExecutionBytes),
-		}
+		return exceeds("input", berth.MaxExecutionBytes)
 	case !printable(b.Host):
 		return berth.Invalid("host", "must be printable")
 	case !printable(b.Zone):
@@ -173,15 +152,12 @@ func checkExecution(b executeBody) error {
 	return nil
 }
 
-func (s *server) getExecution(ctx context.Context, in *executionInput) (*executionOutput, error) {
+func (s *server) getExecution(ctx context.Context, in *idInput) (*executionView, error) {
 	ex, err := s.ownExecution(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	return s.viewExecution(ex), nil
+	return s.viewExecution(ex), err
 }
 
-func (s *server) cancelExecution(ctx context.Context, in *executionInput) (*executionOutput, error) {
+func (s *server) cancelExecution(ctx context.Context, in *idInput) (*executionView, error) {
 	ex, err := s.ownExecution(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -210,13 +186,11 @@ func (s *server) ownExecution(ctx context.Context, id string) (berth.Execution, 
 	return ex, nil
 }
 
-func (s *server) viewExecution(ex berth.Execution) *executionOutput {
+func (s *server) viewExecution(ex berth.Execution) *executionView {
 	if ex.Attempts == nil {
 		ex.Attempts = []berth.ExecutionAttempt{}
 	}
-	return &executionOutput{Body: executionView{
-		Execution: ex, Links: workflowLinks{Temporal: s.workflowLink(workflows.ExecutionWorkflowID(ex.ID), "")},
-	}}
+	return &executionView{Execution: ex, Links: s.links(workflows.ExecutionWorkflowID(ex.ID))}
 }
 
 func executionPath(id string) string { return "/v1/executions/" + id }

@@ -2,11 +2,11 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -47,8 +47,6 @@ type configInput struct {
 	RawBody []byte
 }
 
-type configOutput struct{ Body configView }
-
 type tenantInput struct {
 	ID string `path:"id" doc:"Tenant id"`
 }
@@ -60,12 +58,10 @@ type bindInput struct {
 	}
 }
 
-type bindOutput struct {
-	Body struct {
-		TenantID string `json:"tenantId"`
-		PoolID   string `json:"poolId"`
-		Members  int    `json:"members" doc:"Number of members of the pool"`
-	}
+type bindOutputBody struct {
+	TenantID string `json:"tenantId"`
+	PoolID   string `json:"poolId"`
+	Members  int    `json:"members" doc:"Number of members of the pool"`
 }
 
 // document is any JSON object.
@@ -95,55 +91,30 @@ type servicesOutput struct {
 // maxServicesBytes limits the configuration of the core services, which every process keeps in memory.
 const maxServicesBytes = 256 << 10
 
-type statsOutput struct {
-	Body struct {
-		Pools map[string]map[berth.ExcludeReason]int64 `json:"pools" doc:"Number of times that nodes were excluded, by pool and reason"`
-		Stale bool                                     `json:"stale" doc:"Redis is unavailable: this is the last known value"`
-	}
+type statsOutputBody struct {
+	Pools map[string]map[berth.ExcludeReason]int64 `json:"pools" doc:"Number of times that nodes were excluded, by pool and reason"`
+	Stale bool                                     `json:"stale" doc:"Redis is unavailable: this is the last known value"`
 }
 
 // fleetConfigRoutes registers the routes of the configuration that operators change at run time, and of statistics.
 func (s *server) fleetConfigRoutes() {
-	register(s, huma.Operation{
-		OperationID: "bind-tenant", Method: http.MethodPut, Path: "/v1/tenants/{id}/pool", Tags: []string{"pools"},
-		Summary: "Bind a tenant to a pool", Description: "The tenant's new sessions use the pool where it serves their language pair.",
-	}, forOperator, s.bindTenant)
-	register(s, huma.Operation{
-		OperationID: "free-tenant", Method: http.MethodDelete, Path: "/v1/tenants/{id}/pool", Tags: []string{"pools"},
-		Summary: "Unbind a tenant from its pool", DefaultStatus: http.StatusNoContent,
-	}, forOperator, func(ctx context.Context, in *tenantInput) (*struct{}, error) {
-		if err := berth.ValidID("tenantId", in.ID); err != nil {
-			return nil, err
-		}
-		return nil, s.set(ctx, ledger.SettingTenant, in.ID, nil)
-	})
-	register(s, huma.Operation{
-		OperationID: "get-strategy", Method: http.MethodGet, Path: "/v1/config/strategy", Tags: []string{"config"},
-		Summary: "Get the configuration of assignment",
-	}, forOperator, s.getStrategy)
-	register(s, huma.Operation{
-		OperationID: "put-strategy", Method: http.MethodPut, Path: "/v1/config/strategy", Tags: []string{"config"},
-		Summary: "Replace the configuration of assignment", Description: "Omitted fields take their defaults.",
-	}, forOperator, s.putStrategy)
-	register(s, huma.Operation{
-		OperationID: "get-services", Method: http.MethodGet, Path: "/v1/config/services", Tags: []string{"config"},
-		Summary: "Get the configuration of the core services",
-	}, forOperator, s.getServices)
-	register(s, huma.Operation{
-		OperationID: "put-services", Method: http.MethodPut, Path: "/v1/config/services", Tags: []string{"config"},
-		Summary: "Replace the configuration of the core services", Description: "Any JSON object.",
-	}, forOperator, s.putServices)
-	register(s, huma.Operation{
-		OperationID: "exclude-stats", Method: http.MethodGet, Path: "/v1/stats/excludes", Tags: []string{"pools"},
-		Summary: "Count the exclusions of nodes by pool and reason",
-	}, forOperator, s.excludeStats)
+	register(s, "PUT /v1/tenants/{id}/pool", forOperator, s.bindTenant, op("bind-tenant", "pools", "Bind a tenant to a pool",
+		"The tenant's new sessions use the pool where it serves their language pair."))
+	registerOutput(s, "DELETE /v1/tenants/{id}/pool", forOperator, s.freeTenant, op("free-tenant", "pools",
+		"Unbind a tenant from its pool"))
+	register(s, "GET /v1/config/strategy", forOperator, s.getStrategy, op("get-strategy", "config", "Get the configuration of assignment"))
+	register(s, "PUT /v1/config/strategy", forOperator, s.putStrategy, op("put-strategy", "config",
+		"Replace the configuration of assignment", "Omitted fields take their defaults."))
+	registerOutput(s, "GET /v1/config/services", forOperator, s.getServices, op("get-services", "config",
+		"Get the configuration of the core services"))
+	registerOutput(s, "PUT /v1/config/services", forOperator, s.putServices, op("put-services", "config",
+		"Replace the configuration of the core services", "Any JSON object."))
+	register(s, "GET /v1/stats/excludes", forOperator, s.excludeStats, op("exclude-stats", "pools",
+		"Count the exclusions of nodes by pool and reason"))
 }
 
-func (s *server) bindTenant(ctx context.Context, in *bindInput) (*bindOutput, error) {
-	if err := berth.ValidID("tenantId", in.ID); err != nil {
-		return nil, err
-	}
-	if err := checkPool("poolId", in.Body.PoolID); err != nil {
+func (s *server) bindTenant(ctx context.Context, in *bindInput) (*bindOutputBody, error) {
+	if err := cmp.Or(berth.ValidID("tenantId", in.ID), checkPool("poolId", in.Body.PoolID)); err != nil {
 		return nil, err
 	}
 	body, err := json.Marshal(in.Body.PoolID)
@@ -157,13 +128,18 @@ func (s *server) bindTenant(ctx context.Context, in *bindInput) (*bindOutput, er
 	if err != nil {
 		return nil, fromRedis(err)
 	}
-	out := &bindOutput{}
-	out.Body.TenantID, out.Body.PoolID = in.ID, in.Body.PoolID
-	out.Body.Members = viewPool(berth.Pool{}, false, counts).Members
-	return out, nil
+	members := viewPool(berth.Pool{}, false, counts).Members
+	return &bindOutputBody{TenantID: in.ID, PoolID: in.Body.PoolID, Members: members}, nil
 }
 
-func (s *server) getStrategy(ctx context.Context, _ *struct{}) (*configOutput, error) {
+func (s *server) freeTenant(ctx context.Context, in *tenantInput) (*struct{}, error) {
+	if err := berth.ValidID("tenantId", in.ID); err != nil {
+		return nil, err
+	}
+	return nil, s.set(ctx, ledger.SettingTenant, in.ID, nil)
+}
+
+func (s *server) getStrategy(ctx context.Context, _ *struct{}) (*configView, error) {
 	now := s.Fleet.Snapshot()
 	config, stale, err := latest(now, now.Config, func() (berth.FleetConfig, error) { return s.Scripts.FleetConfig(ctx) })
 	if err != nil {
@@ -171,10 +147,10 @@ func (s *server) getStrategy(ctx context.Context, _ *struct{}) (*configOutput, e
 	}
 	v := effective(config)
 	v.Stale = stale
-	return &configOutput{Body: v}, nil
+	return &v, nil
 }
 
-func (s *server) putStrategy(ctx context.Context, in *configInput) (*configOutput, error) {
+func (s *server) putStrategy(ctx context.Context, in *configInput) (*configView, error) {
 	v := viewConfig(berth.DefaultFleetConfig())
 	if err := json.Unmarshal(in.RawBody, &v); err != nil { // huma has validated it, but without the defaults
 		return nil, berth.Invalid("body", "must be a JSON object").With(err)
@@ -190,13 +166,14 @@ func (s *server) putStrategy(ctx context.Context, in *configInput) (*configOutpu
 	if err := s.set(ctx, ledger.SettingStrategy, "", body); err != nil {
 		return nil, err
 	}
-	return &configOutput{Body: effective(c)}, nil
+	v = effective(c)
+	return &v, nil
 }
 
 // inView replaces fields of berth.FleetConfig by those of configView.
 func inView(err error) error {
-	var e *berth.Error
-	if errors.As(err, &e) && slices.Contains([]string{"lockTimeout", "dynamic.latencyLow", "dynamic.dwell"}, e.Field) {
+	e, ok := errors.AsType[*berth.Error](err)
+	if ok && slices.Contains([]string{"lockTimeout", "dynamic.latencyLow", "dynamic.dwell"}, e.Field) {
 		return inField(err, e.Field+"Ms")
 	}
 	return err
@@ -269,9 +246,7 @@ func (s *server) getServices(ctx context.Context, _ *struct{}) (*servicesOutput,
 
 func (s *server) putServices(ctx context.Context, in *servicesInput) (*servicesOutput, error) {
 	if len(in.Body) > maxServicesBytes {
-		return nil, &berth.Error{
-			Code: berth.CodeTooLarge, Field: "body", Message: fmt.Sprintf("exceeds the limit of %d bytes", maxServicesBytes),
-		}
+		return nil, exceeds("body", maxServicesBytes)
 	}
 	if err := s.set(ctx, ledger.SettingServices, "", json.RawMessage(in.Body)); err != nil {
 		return nil, err
@@ -280,7 +255,7 @@ func (s *server) putServices(ctx context.Context, in *servicesInput) (*servicesO
 }
 
 // excludeStats returns the statistics of Redis, or the last known ones while it is unavailable.
-func (s *server) excludeStats(ctx context.Context, _ *struct{}) (*statsOutput, error) {
+func (s *server) excludeStats(ctx context.Context, _ *struct{}) (*statsOutputBody, error) {
 	last := map[string]map[berth.ExcludeReason]int64{}
 	if seen := s.stats.Load(); seen != nil {
 		last = *seen
@@ -292,7 +267,5 @@ func (s *server) excludeStats(ctx context.Context, _ *struct{}) (*statsOutput, e
 		return nil, err
 	}
 	s.stats.Store(&pools)
-	out := &statsOutput{}
-	out.Body.Pools, out.Body.Stale = pools, stale
-	return out, nil
+	return &statsOutputBody{Pools: pools, Stale: stale}, nil
 }

@@ -34,6 +34,26 @@ const (
 	queryResume  = "lastEventId"
 )
 
+// eventRoute adds an event stream. event has the type of its events, until describes the stream, and ended the response 204
+// of one that ends.
+func (s *server) eventRoute(
+	route string, r rule, open func(context.Context, echo.Context) (*follower, error), id *huma.Param, event any, until, ended string,
+	op huma.Operation,
+) {
+	r.stream = true
+	op.Parameters = append([]*huma.Param{id}, resumeParams()...)
+	op.Responses = map[string]*huma.Response{"200": response(until, "text/event-stream", s.schemaOf(event))}
+	if ended != "" {
+		op.Responses["204"] = &huma.Response{Description: ended}
+	}
+	s.route(route, r, s.follow(open), op)
+}
+
+// pathParam describes a parameter in a path, of which any value is accepted if the pattern is empty.
+func pathParam(name, pattern string) *huma.Param {
+	return &huma.Param{Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: pattern}}
+}
+
 // resumeParams describes the parameters of every event stream.
 func resumeParams() []*huma.Param {
 	text := func(name, in, doc string) *huma.Param {
@@ -77,6 +97,29 @@ type feed interface {
 	last(ctx context.Context) (*stream.Item, error)
 	// settled reports whether the feed had ended when it was last read: there may be nothing to send.
 	settled() bool
+}
+
+// source is what feeds have in common.
+type source struct {
+	s     *server
+	ch    lua.Channel
+	final bool // the subject of the events had ended when it was last read
+}
+
+func (f *source) channel() lua.Channel { return f.ch }
+
+func (f *source) settled() bool { return f.final }
+
+// follow reads a stream that does not end. It opens one that does not exist, unless its subject has ended.
+func (f *source) follow(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error) {
+	r, err := f.s.Hub.Follow(ctx, f.ch, after, fromLatest)
+	if f.final || !errors.Is(err, stream.ErrAbsent) {
+		return r, err
+	}
+	if _, err := f.s.Scripts.OpenStream(ctx, f.ch, 0, sessionStreamTTL); err != nil {
+		return nil, unavailable("Redis", err)
+	}
+	return f.s.Hub.Follow(ctx, f.ch, after, fromLatest)
 }
 
 // follower sends one feed to one client.
@@ -148,8 +191,7 @@ func (f *follower) finish(ctx context.Context, err error) error {
 
 // named makes an error about the resume point name the parameter that the client used.
 func named(err error, req *http.Request) error {
-	var wrong *berth.Error
-	if errors.As(err, &wrong) && wrong.Field == headerResume && req.Header.Get(headerResume) == "" {
+	if wrong, ok := errors.AsType[*berth.Error](err); ok && wrong.Field == headerResume && req.Header.Get(headerResume) == "" {
 		return berth.Invalid(queryResume, "%s", wrong.Message)
 	}
 	return err

@@ -196,8 +196,7 @@ func tooLarge(limit int64) error {
 
 // bodyError is the error of a body that was not received: too slow, incomplete or malformed.
 func bodyError(err error) error {
-	var ne net.Error
-	if errors.As(err, &ne) && ne.Timeout() {
+	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 		return echo.NewHTTPError(http.StatusRequestTimeout).SetInternal(err)
 	}
 	return berth.Errorf(berth.CodeInvalid, "the body could not be read").With(err)

@@ -3,10 +3,7 @@ package api
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/fleet"
@@ -74,6 +71,15 @@ func page(ids []string, cursor string, limit int, keep func(id string) bool) (ou
 	return out, ""
 }
 
+// convert returns a list for a response, which is empty rather than null.
+func convert[A, B any](all []A, view func(A) B) []B {
+	out := make([]B, len(all))
+	for i, a := range all {
+		out[i] = view(a)
+	}
+	return out
+}
+
 // PageQuery selects a page of a list that is ordered by id.
 type PageQuery struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
@@ -87,15 +93,11 @@ type nodesInput struct {
 	Pool  string          `query:"pool" maxLength:"512" doc:"Only members of this pool"`
 }
 
-type nodesOutput struct {
-	Body struct {
-		Nodes      []berth.Node `json:"nodes"`
-		NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
-		Stale      bool         `json:"stale" doc:"Redis is unavailable and this is the last known state; or Redis may have lost data, and nodes may be missing"`
-	}
+type nodesOutputBody struct {
+	Nodes      []berth.Node `json:"nodes"`
+	NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	Stale      bool         `json:"stale" doc:"Redis is unavailable and this is the last known state; or Redis may have lost data, and nodes may be missing"`
 }
-
-type nodeOutput struct{ Body nodeView }
 
 type nodeView struct {
 	berth.Node
@@ -103,28 +105,22 @@ type nodeView struct {
 }
 
 func (s *server) nodeReadRoutes() {
-	register(s, huma.Operation{
-		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: []string{"nodes"},
-		Summary: "List the nodes by id, including those that died within the last hour",
-	}, forFleet, s.listNodes)
-	register(s, huma.Operation{
-		OperationID: "get-node", Method: http.MethodGet, Path: "/v1/nodes/{id}", Tags: []string{"nodes"}, Summary: "Get a node",
-	}, forFleet, s.getNode)
+	register(s, "GET /v1/nodes", forFleet, s.listNodes, op("list-nodes", "nodes",
+		"List the nodes by id, including those that died within the last hour"))
+	register(s, "GET /v1/nodes/{id}", forFleet, s.getNode, op("get-node", "nodes", "Get a node"))
 }
 
-func (s *server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, error) {
+func (s *server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutputBody, error) {
 	l := s.listed()
 	ids, next := page(l.nodes, in.Cursor, in.Limit, func(id string) bool {
 		n := l.of.Nodes[id]
 		return (in.Kind == "" || n.Kind == in.Kind) && (in.State == "" || n.State == in.State) &&
 			(in.Pool == "" || slices.Contains(n.Pools, in.Pool))
 	})
-	out := &nodesOutput{}
-	out.Body.Nodes, out.Body.NextCursor, out.Body.Stale = make([]berth.Node, 0, len(ids)), next, l.of.Stale || s.mayLackNodes(ctx)
-	for _, id := range ids {
-		out.Body.Nodes = append(out.Body.Nodes, shown(l.of.Nodes[id]))
-	}
-	return out, nil
+	return &nodesOutputBody{
+		Nodes:      convert(ids, func(id string) berth.Node { return shown(l.of.Nodes[id]) }),
+		NextCursor: next, Stale: l.of.Stale || s.mayLackNodes(ctx),
+	}, nil
 }
 
 // mayLackNodes reports whether Redis may have lost nodes that have not registered again yet.
@@ -133,7 +129,7 @@ func (s *server) mayLackNodes(ctx context.Context) bool {
 	return err != nil || grace.Left > 0
 }
 
-func (s *server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error) {
+func (s *server) getNode(ctx context.Context, in *nodeInput) (*nodeView, error) {
 	if err := berth.ValidID("nodeId", in.ID); err != nil {
 		return nil, err
 	}
@@ -145,7 +141,7 @@ func (s *server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 	n, ok := nodes[in.ID]
 	switch {
 	case ok:
-		return &nodeOutput{Body: nodeView{Node: shown(n), Stale: stale}}, nil
+		return &nodeView{Node: shown(n), Stale: stale}, nil
 	case stale:
 		return nil, unavailable("Redis", nil) // it may have registered since
 	default:

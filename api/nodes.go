@@ -1,12 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/ledger"
@@ -32,8 +30,6 @@ type incarnationBody struct {
 	StartedAt int64  `json:"startedAt" minimum:"1" maximum:"9007199254740991" doc:"Unix milliseconds by the node's clock"`
 }
 
-type registerOutput struct{ Body registration }
-
 type registration struct {
 	NodeID              string   `json:"nodeId"`
 	Generation          int64    `json:"generation" doc:"Must be sent with each heartbeat"`
@@ -56,12 +52,10 @@ type heartbeatInput struct {
 	}
 }
 
-type heartbeatOutput struct {
-	Body struct {
-		HeartbeatIntervalMs int64     `json:"heartbeatIntervalMs" doc:"Interval of the following heartbeats; an operator may change it"`
-		Cordoned            bool      `json:"cordoned"`
-		DrainUntil          time.Time `json:"drainUntil,omitzero" doc:"Deadline of the drain; absent unless the node is draining"`
-	}
+type heartbeatOutputBody struct {
+	HeartbeatIntervalMs int64     `json:"heartbeatIntervalMs" doc:"Interval of the following heartbeats; an operator may change it"`
+	Cordoned            bool      `json:"cordoned"`
+	DrainUntil          time.Time `json:"drainUntil,omitzero" doc:"Deadline of the drain; absent unless the node is draining"`
 }
 
 type nodeInput struct {
@@ -80,11 +74,9 @@ type drainInput struct {
 	}
 }
 
-type settingsOutput struct {
-	Body struct {
-		NodeID string `json:"nodeId"`
-		berth.NodeSettings
-	}
+type settingsOutputBody struct {
+	NodeID string `json:"nodeId"`
+	berth.NodeSettings
 }
 
 type unavailableInput struct {
@@ -95,41 +87,22 @@ type unavailableInput struct {
 	}
 }
 
-type unavailableOutput struct {
-	Body struct {
-		NodeID  string `json:"nodeId"`
-		Service string `json:"service"`
-		TTLMs   int64  `json:"ttlMs"`
-	}
+type unavailableOutputBody struct {
+	NodeID  string `json:"nodeId"`
+	Service string `json:"service"`
+	TTLMs   int64  `json:"ttlMs"`
 }
 
 // nodeRoutes registers the routes of nodes. Registration and heartbeat run one script each, whose cost does not depend on the number
 // of nodes.
 func (s *server) nodeRoutes() {
-	register(s, huma.Operation{
-		OperationID: "register-node", Method: http.MethodPost, Path: "/v1/nodes", Tags: []string{"nodes"},
-		Summary:     "Register a node",
-		Description: "Retries are idempotent: the same incarnation keeps its generation. 409: a later incarnation of the same host is registered under this id.",
-	}, forNode, s.registerNode)
-	register(s, huma.Operation{
-		OperationID: "heartbeat-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/heartbeat", Tags: []string{"nodes"},
-		Summary: "Send a heartbeat", Description: "409: the generation is unknown, dead or superseded; register again.",
-	}, forNode, s.heartbeatNode)
-	register(s, huma.Operation{
-		OperationID: "withdraw-node", Method: http.MethodDelete, Path: "/v1/nodes/{id}", Tags: []string{"nodes"},
-		Summary: "Withdraw a node", DefaultStatus: http.StatusNoContent,
-	}, forFleet, s.withdrawNode)
-	register(s, huma.Operation{
-		OperationID: "drain-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/drain", Tags: []string{"nodes"},
-		Summary: "Drain a node: assign no new work, and move its conferences at the deadline",
-	}, forOperator, func(ctx context.Context, in *drainInput) (*settingsOutput, error) {
-		within := defaultDrain
-		if in.Body != nil && in.Body.WithinMs != nil {
-			within = time.Duration(*in.Body.WithinMs) * time.Millisecond
-		}
-		until := s.Clock().Add(within).UTC().Truncate(time.Millisecond)
-		return s.changeSettings(ctx, in.ID, func(o *berth.NodeSettings) { o.DrainUntil = until })
-	})
+	register(s, "POST /v1/nodes", forNode, s.registerNode, op("register-node", "nodes", "Register a node",
+		"Retries are idempotent: the same incarnation keeps its generation. 409: a later incarnation of the same host is registered under this id."))
+	register(s, "POST /v1/nodes/{id}/heartbeat", forNode, s.heartbeatNode, op("heartbeat-node", "nodes", "Send a heartbeat",
+		"409: the generation is unknown, dead or superseded; register again."))
+	registerOutput(s, "DELETE /v1/nodes/{id}", forFleet, s.withdrawNode, op("withdraw-node", "nodes", "Withdraw a node"))
+	register(s, "POST /v1/nodes/{id}/drain", forOperator, s.drainNode, op("drain-node", "nodes",
+		"Drain a node: assign no new work, and move its conferences at the deadline"))
 	for _, order := range []struct {
 		name, summary string
 		change        func(*berth.NodeSettings)
@@ -138,22 +111,27 @@ func (s *server) nodeRoutes() {
 		{"uncordon", "Uncordon a node, and cancel its drain", func(o *berth.NodeSettings) { *o = berth.NodeSettings{} }},
 		{"undrain", "Cancel the drain of a node", func(o *berth.NodeSettings) { o.DrainUntil = time.Time{} }},
 	} {
-		register(s, huma.Operation{
-			OperationID: order.name + "-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/" + order.name,
-			Tags: []string{"nodes"}, Summary: order.summary,
-		}, forOperator, func(ctx context.Context, in *nodeInput) (*settingsOutput, error) {
+		change := func(ctx context.Context, in *nodeInput) (*settingsOutputBody, error) {
 			return s.changeSettings(ctx, in.ID, order.change)
-		})
+		}
+		register(s, "POST /v1/nodes/{id}/"+order.name, forOperator, change, op(order.name+"-node", "nodes", order.summary))
 	}
-	register(s, huma.Operation{
-		OperationID: "mark-service-unavailable", Method: http.MethodPut, Path: "/v1/nodes/{id}/services/{service}/unavailable",
-		Tags: []string{"nodes"}, Summary: "Mark a node's service as temporarily unavailable",
-	}, forFleet, s.markUnavailable)
+	register(s, "PUT /v1/nodes/{id}/services/{service}/unavailable", forFleet, s.markUnavailable, op("mark-service-unavailable", "nodes",
+		"Mark a node's service as temporarily unavailable"))
 	s.nodeReadRoutes()
 }
 
 // defaultDrain is the default time of a drain.
 const defaultDrain = 5 * time.Minute
+
+func (s *server) drainNode(ctx context.Context, in *drainInput) (*settingsOutputBody, error) {
+	within := defaultDrain
+	if in.Body != nil && in.Body.WithinMs != nil {
+		within = fromMs(*in.Body.WithinMs)
+	}
+	until := s.Clock().Add(within).UTC().Truncate(time.Millisecond)
+	return s.changeSettings(ctx, in.ID, func(o *berth.NodeSettings) { o.DrainUntil = until })
+}
 
 // spec validates the body and returns the registration.
 func (b registerBody) spec() (berth.NodeSpec, error) {
@@ -178,7 +156,7 @@ func (b registerBody) spec() (berth.NodeSpec, error) {
 	return spec, spec.Validate()
 }
 
-func (s *server) registerNode(ctx context.Context, in *struct{ Body registerBody }) (*registerOutput, error) {
+func (s *server) registerNode(ctx context.Context, in *struct{ Body registerBody }) (*registration, error) {
 	spec, err := in.Body.spec()
 	if err != nil {
 		return nil, err
@@ -193,32 +171,22 @@ func (s *server) registerNode(ctx context.Context, in *struct{ Body registerBody
 		return nil, fromRedis(err)
 	}
 	if r.Code == lua.NodeStale {
-		return nil, &berth.Error{
-			Code: berth.CodeConflict, Field: "incarnation.startedAt",
-			Message: "a later incarnation of the same host is registered under this id",
-		}
+		return nil, errorIn("incarnation.startedAt", berth.CodeConflict, "a later incarnation of the same host is registered under this id")
 	}
-	out := &registerOutput{Body: registration{
+	return &registration{
 		NodeID: spec.ID, Generation: r.Generation, TaskQueue: berth.NodeTaskQueue(spec.ID, r.Generation),
-		HeartbeatIntervalMs: s.Fleet.Snapshot().Config.TimesOf(spec.Kind).Heartbeat.Milliseconds(),
+		HeartbeatIntervalMs: ms(s.Fleet.Snapshot().Config.TimesOf(spec.Kind).Heartbeat),
 		Pools:               slices.Concat([]string{}, r.Pools), Existing: r.Code == lua.NodeExists,
-	}}
-	return out, nil
+	}, nil
 }
 
-func (s *server) heartbeatNode(ctx context.Context, in *heartbeatInput) (*heartbeatOutput, error) {
+func (s *server) heartbeatNode(ctx context.Context, in *heartbeatInput) (*heartbeatOutputBody, error) {
 	b := in.Body
 	load := berth.NodeLoad{
 		CPUUsage: b.CPUUsage, GPUUsage: b.GPUUsage, MemoryUsage: b.MemoryUsage,
 		CurrentJobs: b.CurrentJobs, ActiveWorkflows: b.ActiveWorkflows, LatencyMs: b.LatencyMs,
 	}
-	if err := berth.ValidID("nodeId", in.ID); err != nil {
-		return nil, err
-	}
-	if err := load.Validate(); err != nil {
-		return nil, err
-	}
-	if err := s.Fleet.Writable(); err != nil {
+	if err := cmp.Or(berth.ValidID("nodeId", in.ID), load.Validate(), s.Fleet.Writable()); err != nil {
 		return nil, err
 	}
 	config := s.Fleet.Snapshot().Config
@@ -227,15 +195,11 @@ func (s *server) heartbeatNode(ctx context.Context, in *heartbeatInput) (*heartb
 		return nil, fromRedis(err)
 	}
 	if reply.Code == lua.NodeReregister {
-		return nil, &berth.Error{
-			Code: berth.CodeConflict, Field: "generation",
-			Message: "generation is unknown, dead or superseded; register again",
-		}
+		return nil, errorIn("generation", berth.CodeConflict, "generation is unknown, dead or superseded; register again")
 	}
-	out := &heartbeatOutput{}
-	out.Body.HeartbeatIntervalMs = config.TimesOf(reply.Kind).Heartbeat.Milliseconds()
-	out.Body.Cordoned, out.Body.DrainUntil = reply.Cordoned, reply.DrainUntil
-	return out, nil
+	return &heartbeatOutputBody{
+		HeartbeatIntervalMs: ms(config.TimesOf(reply.Kind).Heartbeat), Cordoned: reply.Cordoned, DrainUntil: reply.DrainUntil,
+	}, nil
 }
 
 func (s *server) withdrawNode(ctx context.Context, in *withdrawInput) (*struct{}, error) {
@@ -247,7 +211,7 @@ func (s *server) withdrawNode(ctx context.Context, in *withdrawInput) (*struct{}
 }
 
 // changeSettings changes the operator's settings for a node that is registered or has settings already.
-func (s *server) changeSettings(ctx context.Context, id string, change func(*berth.NodeSettings)) (*settingsOutput, error) {
+func (s *server) changeSettings(ctx context.Context, id string, change func(*berth.NodeSettings)) (*settingsOutputBody, error) {
 	if err := s.writableNode(id); err != nil {
 		return nil, err
 	}
@@ -264,13 +228,12 @@ func (s *server) changeSettings(ctx context.Context, id string, change func(*ber
 		}
 	}
 	by := callOf(ctx).user.UserID
-	out := &settingsOutput{}
-	out.Body.NodeID = id
-	out.Body.NodeSettings, err = s.Ledger.ChangeNodeSettings(ctx, id, by, func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
+	out := &settingsOutputBody{NodeID: id}
+	out.NodeSettings, err = s.Ledger.ChangeNodeSettings(ctx, id, by, func(o berth.NodeSettings) berth.NodeSettings { change(&o); return o })
 	if err != nil {
 		return nil, err
 	}
-	s.log.InfoContext(ctx, "node settings changed", "node", id, "cordoned", out.Body.Cordoned, "drainUntil", out.Body.DrainUntil, "by", by)
+	s.log.InfoContext(ctx, "node settings changed", "node", id, "cordoned", out.Cordoned, "drainUntil", out.DrainUntil, "by", by)
 	if err := s.apply(ctx, ledger.SettingNode, id); err != nil {
 		return nil, err
 	}
@@ -278,33 +241,25 @@ func (s *server) changeSettings(ctx context.Context, id string, change func(*ber
 		return nil, fromRedis(err)
 	}
 	if n, known := nodes[id]; known { // the deadline of a drain by Redis's clock, which decides
-		out.Body.DrainUntil = n.DrainUntil
+		out.DrainUntil = n.DrainUntil
 	}
 	return out, nil
 }
 
-func (s *server) markUnavailable(ctx context.Context, in *unavailableInput) (*unavailableOutput, error) {
-	if err := s.writableNode(in.ID); err != nil {
+func (s *server) markUnavailable(ctx context.Context, in *unavailableInput) (*unavailableOutputBody, error) {
+	if err := cmp.Or(s.writableNode(in.ID), berth.ValidID("service", in.Service)); err != nil {
 		return nil, err
 	}
-	if err := berth.ValidID("service", in.Service); err != nil {
-		return nil, err
-	}
-	code, err := s.Scripts.MarkUnavailable(ctx, in.ID, in.Service, time.Duration(in.Body.TTLMs)*time.Millisecond)
+	code, err := s.Scripts.MarkUnavailable(ctx, in.ID, in.Service, fromMs(in.Body.TTLMs))
 	if err := found(code, err); err != nil {
 		return nil, err
 	}
-	out := &unavailableOutput{}
-	out.Body.NodeID, out.Body.Service, out.Body.TTLMs = in.ID, in.Service, in.Body.TTLMs
-	return out, nil
+	return &unavailableOutputBody{NodeID: in.ID, Service: in.Service, TTLMs: in.Body.TTLMs}, nil
 }
 
 // writableNode returns an error unless id can be the id of a node and Redis is available.
 func (s *server) writableNode(id string) error {
-	if err := berth.ValidID("nodeId", id); err != nil {
-		return err
-	}
-	return s.Fleet.Writable()
+	return cmp.Or(berth.ValidID("nodeId", id), s.Fleet.Writable())
 }
 
 // found translates the reply of a script about one node into an error.

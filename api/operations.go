@@ -20,36 +20,22 @@ const checkTimeout = 2 * time.Second
 
 // operationRoutes registers the routes of operators. It is called last because it serves the complete description.
 func (s *server) operationRoutes() error {
-	public := rule{public: true}
-	s.route(huma.Operation{
-		OperationID: "healthz", Method: http.MethodGet, Path: "/healthz", Tags: []string{"operations"},
-		Summary: "Check that the process is alive", Responses: s.ok("application/json", "ok"),
-	}, public, func(c echo.Context) error {
-		return c.JSON(http.StatusOK, map[string]string{"status": "ok", "version": s.Config.Version})
-	})
-	s.route(huma.Operation{
-		OperationID: "readyz", Method: http.MethodGet, Path: "/readyz", Tags: []string{"operations"},
-		Summary:   "Check that Redis, the database and Temporal respond; 503 names those that do not",
-		Responses: s.ok("application/json", "Everything responds"),
-	}, public, s.ready)
+	get := func(path string, handler echo.HandlerFunc, id, summary, mediaType, description string) {
+		s.route("GET "+path, rule{public: true}, handler, withResponses(
+			map[string]*huma.Response{"200": response(description, mediaType, &huma.Schema{})}, op(id, "operations", summary)))
+	}
+	get("/healthz", s.alive, "healthz", "Check that the process is alive", echo.MIMEApplicationJSON, "ok")
+	get("/readyz", s.ready, "readyz", "Check that Redis, the database and Temporal respond; 503 names those that do not",
+		echo.MIMEApplicationJSON, "Everything responds")
 	if s.Metrics != nil {
-		s.route(huma.Operation{
-			OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"operations"},
-			Summary: "Get Prometheus metrics", Responses: s.ok("text/plain", "Metrics"),
-		}, public, echo.WrapHandler(s.Metrics))
+		get("/metrics", echo.WrapHandler(s.Metrics), "metrics", "Get Prometheus metrics", echo.MIMETextPlain, "Metrics")
 	}
 	var yaml, doc []byte
 	serve := func(mediaType string, body *[]byte) echo.HandlerFunc {
 		return func(c echo.Context) error { return c.Blob(http.StatusOK, mediaType, *body) }
 	}
-	s.route(huma.Operation{
-		OperationID: "openapi-yaml", Method: http.MethodGet, Path: "/openapi.yaml", Tags: []string{"operations"},
-		Summary: "Get this description as YAML", Responses: s.ok("application/yaml", "OpenAPI 3.1"),
-	}, public, serve("application/yaml", &yaml))
-	s.route(huma.Operation{
-		OperationID: "openapi-json", Method: http.MethodGet, Path: "/openapi.json", Tags: []string{"operations"},
-		Summary: "Get this description as JSON", Responses: s.ok("application/json", "OpenAPI 3.1"),
-	}, public, serve("application/json", &doc))
+	get("/openapi.yaml", serve("application/yaml", &yaml), "openapi-yaml", "Get this description as YAML", "application/yaml", "OpenAPI 3.1")
+	get("/openapi.json", serve("application/json", &doc), "openapi-json", "Get this description as JSON", "application/json", "OpenAPI 3.1")
 	var err error
 	if yaml, err = s.doc.OpenAPI().YAML(); err != nil {
 		return fmt.Errorf("describe api: %w", err)
@@ -60,10 +46,8 @@ func (s *server) operationRoutes() error {
 	return nil
 }
 
-func (s *server) ok(mediaType, description string) map[string]*huma.Response {
-	return map[string]*huma.Response{"200": {
-		Description: description, Content: map[string]*huma.MediaType{mediaType: {Schema: &huma.Schema{}}},
-	}}
+func (s *server) alive(c echo.Context) error {
+	return c.JSON(http.StatusOK, map[string]string{"status": "ok", "version": s.Config.Version})
 }
 
 // ready checks all dependencies concurrently.
@@ -88,7 +72,7 @@ func (s *server) ready(c echo.Context) error {
 		}
 	}
 	if len(missing) == 0 {
-		return c.JSON(http.StatusOK, map[string]string{"status": "ok", "version": s.Config.Version})
+		return s.alive(c)
 	}
 	slices.Sort(missing)
 	return &Problem{

@@ -1,16 +1,14 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/fleet"
@@ -43,37 +41,22 @@ type putPoolInput struct {
 	Body poolView
 }
 
-type poolOutput struct{ Body poolView }
-
-type poolsOutput struct {
-	Body struct {
-		Pools      []poolView `json:"pools"`
-		NextCursor string     `json:"nextCursor,omitempty" doc:"Absent on the last page"`
-		Stale      bool       `json:"stale" doc:"Redis is unavailable: this is the last known state of the pools"`
-	}
+type poolsOutputBody struct {
+	Pools      []poolView `json:"pools"`
+	NextCursor string     `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	Stale      bool       `json:"stale" doc:"Redis is unavailable: this is the last known state of the pools"`
 }
 
 // poolRoutes registers the routes of pools.
 func (s *server) poolRoutes() {
-	tags := []string{"pools"}
-	register(s, huma.Operation{
-		OperationID: "list-pools", Method: http.MethodGet, Path: "/v1/pools", Tags: tags,
-		Summary: "List the pools by id: the defined ones, and the implicit ones of capabilities",
-	}, forOperator, s.listPools)
-	register(s, huma.Operation{
-		OperationID: "get-pool", Method: http.MethodGet, Path: "/v1/pools/{id}", Tags: tags,
-		Summary: "Get a pool with its counts of eligible and excluded nodes and its current strategy",
-	}, forOperator, s.getPool)
-	register(s, huma.Operation{
-		OperationID: "put-pool", Method: http.MethodPut, Path: "/v1/pools/{id}", Tags: tags,
-		Summary:     "Define a pool",
-		Description: "Moves the nodes that belong to it. The response has its number of members, and its capabilities that no registered node has.\n\n" + strategyList(),
-	}, forOperator, s.putPool)
-	register(s, huma.Operation{
-		OperationID: "delete-pool", Method: http.MethodDelete, Path: "/v1/pools/{id}", Tags: tags,
-		Summary: "Delete a pool", Description: "A pool that is named like a capability remains as the implicit pool of that capability.",
-		DefaultStatus: http.StatusNoContent,
-	}, forOperator, s.deletePool)
+	register(s, "GET /v1/pools", forOperator, s.listPools, op("list-pools", "pools",
+		"List the pools by id: the defined ones, and the implicit ones of capabilities"))
+	register(s, "GET /v1/pools/{id}", forOperator, s.getPool, op("get-pool", "pools",
+		"Get a pool with its counts of eligible and excluded nodes and its current strategy"))
+	register(s, "PUT /v1/pools/{id}", forOperator, s.putPool, op("put-pool", "pools", "Define a pool",
+		"Moves the nodes that belong to it. The response has its number of members, and its capabilities that no registered node has.\n\n"+strategyList()))
+	registerOutput(s, "DELETE /v1/pools/{id}", forOperator, s.deletePool, op("delete-pool", "pools", "Delete a pool",
+		"A pool that is named like a capability remains as the implicit pool of that capability."))
 }
 
 // checkPool returns CodeInvalid for the field unless id can be the id of a pool. After `translate:` a language pair is required.
@@ -89,8 +72,7 @@ func checkPool(field, id string) error {
 
 // inField replaces the field of a berth.Error by the one of the request.
 func inField(err error, field string) error {
-	var e *berth.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*berth.Error](err); ok {
 		named := *e
 		named.Field = field
 		return &named
@@ -98,18 +80,13 @@ func inField(err error, field string) error {
 	return err
 }
 
-func (s *server) listPools(_ context.Context, in *PageQuery) (*poolsOutput, error) {
+func (s *server) listPools(_ context.Context, in *PageQuery) (*poolsOutputBody, error) {
 	l := s.listed()
 	ids, next := page(l.pools, in.Cursor, in.Limit, func(string) bool { return true })
-	out := &poolsOutput{}
-	out.Body.Pools, out.Body.NextCursor, out.Body.Stale = make([]poolView, 0, len(ids)), next, l.of.Stale
-	for _, id := range ids {
-		out.Body.Pools = append(out.Body.Pools, l.pool(id))
-	}
-	return out, nil
+	return &poolsOutputBody{Pools: convert(ids, l.pool), NextCursor: next, Stale: l.of.Stale}, nil
 }
 
-func (s *server) getPool(ctx context.Context, in *poolInput) (*poolOutput, error) {
+func (s *server) getPool(ctx context.Context, in *poolInput) (*poolView, error) {
 	if err := checkPool("poolId", in.ID); err != nil {
 		return nil, err
 	}
@@ -120,7 +97,7 @@ func (s *server) getPool(ctx context.Context, in *poolInput) (*poolOutput, error
 	case !stale && !v.Defined && v.Members == 0:
 		return nil, berth.Errorf(berth.CodeNotFound, "pool not found")
 	case !stale:
-		return &poolOutput{Body: v}, nil
+		return &v, nil
 	}
 	l := s.listed()
 	if _, ok := l.counts[in.ID]; !ok {
@@ -128,10 +105,10 @@ func (s *server) getPool(ctx context.Context, in *poolInput) (*poolOutput, error
 	}
 	v = l.pool(in.ID)
 	v.Stale = true
-	return &poolOutput{Body: v}, nil
+	return &v, nil
 }
 
-func (s *server) putPool(ctx context.Context, in *putPoolInput) (*poolOutput, error) {
+func (s *server) putPool(ctx context.Context, in *putPoolInput) (*poolView, error) {
 	b := in.Body
 	if err := checkPool("poolId", in.ID); err != nil {
 		return nil, err
@@ -153,17 +130,11 @@ func (s *server) putPool(ctx context.Context, in *putPoolInput) (*poolOutput, er
 		return nil, err
 	}
 	v, err := s.poolNow(ctx, p.ID)
-	if err != nil {
-		return nil, fromRedis(err)
-	}
-	return &poolOutput{Body: v}, nil
+	return &v, fromRedis(err)
 }
 
 func (s *server) deletePool(ctx context.Context, in *poolInput) (*struct{}, error) {
-	if err := checkPool("poolId", in.ID); err != nil {
-		return nil, err
-	}
-	if err := s.Fleet.Writable(); err != nil {
+	if err := cmp.Or(checkPool("poolId", in.ID), s.Fleet.Writable()); err != nil {
 		return nil, err
 	}
 	_, defined, err := s.Scripts.FindPool(ctx, in.ID)

@@ -19,6 +19,18 @@ func hashRequest(parts ...any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
+// exceeds returns the error of a field that is longer than its limit in bytes.
+func exceeds(field string, limit int) error {
+	return errorIn(field, berth.CodeTooLarge, "exceeds the limit of %d bytes", limit)
+}
+
+// errorIn returns an error of a field of the request.
+func errorIn(field string, code berth.Code, format string, args ...any) *berth.Error {
+	err := berth.Errorf(code, format, args...)
+	err.Field = field
+	return err
+}
+
 // optionalID returns a CodeInvalid error that names field when id is neither empty nor valid.
 func optionalID(field, id string) error {
 	if id == "" {

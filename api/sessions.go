@@ -3,9 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"net/http"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/lua"
@@ -31,33 +28,21 @@ type putSessionInput struct {
 	}
 }
 
-type putSessionOutput struct {
-	Body struct {
-		sessionView
-		Decision string `json:"decision" enum:"NEW,EXISTS,RESET" doc:"The pool was chosen, kept, or chosen again because the languages changed"`
-	}
+type putSessionOutputBody struct {
+	sessionView
+	Decision string `json:"decision" enum:"NEW,EXISTS,RESET" doc:"The pool was chosen, kept, or chosen again because the languages changed"`
 }
-
-type sessionInput struct {
-	ID string `path:"id" maxLength:"128"`
-}
-
-type sessionOutput struct{ Body sessionView }
 
 func (s *server) sessionRoutes() {
-	register(s, huma.Operation{
-		OperationID: "put-session", Method: http.MethodPut, Path: "/v1/sessions/{id}", Tags: []string{"sessions"},
-		Summary: "Create a live translation session or change its languages",
-		Description: "Chooses the session's pool, which is kept until the languages change or the pool no longer serves them. " +
-			"503 `no_node`: no pool serves the language pair, which `missing` names.",
-	}, forUser, s.putSession)
-	register(s, huma.Operation{
-		OperationID: "get-session", Method: http.MethodGet, Path: "/v1/sessions/{id}", Tags: []string{"sessions"},
-		Summary: "Get a session, its pool and its current turn",
-	}, forUser, s.getSession)
+	register(s, "PUT /v1/sessions/{id}", forUser, s.putSession, op("put-session", "sessions",
+		"Create a live translation session or change its languages",
+		"Chooses the session's pool, which is kept until the languages change or the pool no longer serves them. "+
+			"503 `no_node`: no pool serves the language pair, which `missing` names."))
+	register(s, "GET /v1/sessions/{id}", forUser, s.getSession, op("get-session", "sessions",
+		"Get a session, its pool and its current turn"))
 }
 
-func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessionOutput, error) {
+func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessionOutputBody, error) {
 	sn, err := newSession(callOf(ctx).user.UserID, in)
 	if err != nil {
 		return nil, err
@@ -71,12 +56,8 @@ func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessi
 	if sn, err = s.Ledger.PutSession(ctx, sn); err != nil {
 		return nil, noSession(err)
 	}
-	out := &putSessionOutput{}
-	if out.Body.Decision, sn, err = s.decidePool(ctx, sn); err != nil {
-		return nil, err
-	}
-	out.Body.sessionView = viewSession(sn)
-	return out, nil
+	decision, sn, err := s.decidePool(ctx, sn)
+	return &putSessionOutputBody{sessionView: viewSession(sn), Decision: decision}, err
 }
 
 // newSession returns the requested session; errors name the field.
@@ -85,29 +66,16 @@ func newSession(userID string, in *putSessionInput) (berth.Session, error) {
 	sn := berth.Session{
 		ID: in.ID, UserID: userID, TenantID: b.TenantID, SrcLang: b.SrcLang, TgtLang: b.TgtLang, RoutingKey: b.RoutingKey,
 	}
-	if err := berth.ValidID("id", sn.ID); err != nil {
-		return sn, err
-	}
-	if err := berth.ValidLanguage("srcLang", sn.SrcLang); err != nil {
-		return sn, err
-	}
-	if err := berth.ValidLanguage("tgtLang", sn.TgtLang); err != nil {
-		return sn, err
-	}
-	if sn.TgtLang == sn.SrcLang {
-		return sn, berth.Invalid("tgtLang", "must differ from srcLang")
+	err := cmp.Or(berth.ValidID("id", sn.ID), berth.ValidLanguage("srcLang", sn.SrcLang), berth.ValidLanguage("tgtLang", sn.TgtLang))
+	if err == nil && sn.TgtLang == sn.SrcLang {
+		err = berth.Invalid("tgtLang", "must differ from srcLang")
 	}
 	sn.RoutingKey = cmp.Or(sn.RoutingKey, sn.TenantID, sn.ID)
-	if sn.TenantID != "" {
-		if err := berth.ValidID("tenantId", sn.TenantID); err != nil {
-			return sn, err
-		}
-	}
-	return sn, berth.ValidID("routingKey", sn.RoutingKey)
+	return sn, cmp.Or(err, optionalID("tenantId", sn.TenantID), berth.ValidID("routingKey", sn.RoutingKey))
 }
 
 // getSession reads the row, and adds the pool from Redis unless Redis is unavailable.
-func (s *server) getSession(ctx context.Context, in *sessionInput) (*sessionOutput, error) {
+func (s *server) getSession(ctx context.Context, in *idInput) (*sessionView, error) {
 	if err := berth.ValidID("id", in.ID); err != nil {
 		return nil, err
 	}
@@ -118,7 +86,8 @@ func (s *server) getSession(ctx context.Context, in *sessionInput) (*sessionOutp
 	if found, ok, err := s.Scripts.FindSession(ctx, in.ID); err == nil && ok {
 		sn = decided(sn, found)
 	}
-	return &sessionOutput{Body: viewSession(sn)}, nil
+	view := viewSession(sn)
+	return &view, nil
 }
 
 // decided adds to a session's row what Redis has decided.

@@ -3,15 +3,10 @@ package api
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/llm"
@@ -54,33 +49,15 @@ type submitAnswer struct {
 }
 
 func (s *server) submitRoute() {
-	op := huma.Operation{
-		OperationID: "submit-task", Method: http.MethodPost, Path: "/v1/tasks", Tags: []string{"tasks"},
-		Summary:       "Submit a task",
-		Description:   "Returns immediately. The task runs whether or not a client is connected.",
-		DefaultStatus: http.StatusAccepted,
-	}
-	op.Responses = map[string]*huma.Response{
-		"200": {
-			Description: "The task had already been accepted",
-			Content: map[string]*huma.MediaType{
-				"application/json": {Schema: s.schemaOf(submitAnswer{})},
-			},
-		},
-		"default": s.problemResponse(),
-	}
-	register(s, op, forUser, s.submit)
+	replay := s.alternative("200", "The task had already been accepted", submitAnswer{})
+	registerOutput(s, "POST /v1/tasks", forUser, s.submit, withStatus(http.StatusAccepted, withResponses(replay, op(
+		"submit-task", "tasks", "Submit a task", "Returns immediately. The task runs whether or not a client is connected."))))
 }
 
 func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
 	cl := callOf(ctx)
 	b := in.Body
-	if b.TaskID != "" {
-		if err := berth.ValidID("taskId", b.TaskID); err != nil {
-			return nil, err
-		}
-	}
-	if err := berth.ValidID("serviceId", b.ServiceID); err != nil {
+	if err := cmp.Or(optionalID("taskId", b.TaskID), berth.ValidID("serviceId", b.ServiceID)); err != nil {
 		return nil, err
 	}
 	if b.ServiceID == lua.SessionService || b.ServiceID == lua.ConferenceService { // streams of sessions and conferences
@@ -106,7 +83,9 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		UserID: cl.user.UserID,
 		Steps:  s.Catalog.Plan(b.Template, s.Config.Tier, llm.HasImage(vals.kinds)),
 	}
-	if plan.RequestHash, err = requestHash(plan); err != nil {
+	// Texts are compared by content, which their asset ids represent.
+	plan.RequestHash, err = hashRequest(plan.UserID, plan.ServiceID, plan.Template, plan.Locale, plan.Variables)
+	if err != nil {
 		return nil, err
 	}
 	return s.accept(ctx, plan, b.TaskID, in.IdempotencyKey)
@@ -127,7 +106,7 @@ func (s *server) accept(ctx context.Context, plan berth.TaskPlan, clientID, key 
 	}
 	switch {
 	case task.UserID != plan.UserID:
-		return nil, &berth.Error{Code: berth.CodeConflict, Field: "taskId", Message: "task id is already in use"}
+		return nil, errorIn("taskId", berth.CodeConflict, "task id is already in use")
 	case task.RequestHash != plan.RequestHash:
 		return nil, mismatch(key)
 	case replayed:
@@ -160,38 +139,31 @@ func (s *server) identify(ctx context.Context, plan berth.TaskPlan, clientID, ke
 		case t.Status != berth.TaskFailed && t.Status != berth.TaskCancelled:
 			return id, t, nil
 		case clientID != "":
-			return "", berth.Task{}, &berth.Error{
-				Code: berth.CodeConflict, Field: "taskId",
-				Message: fmt.Sprintf("task already finished (status %s); submit with another id", t.Status),
-			}
+			return "", berth.Task{}, errorIn("taskId", berth.CodeConflict,
+				"task already finished (status %s); submit with another id", t.Status)
 		}
 	}
-	return "", berth.Task{}, &berth.Error{
-		Code: berth.CodeConflict, Field: "Idempotency-Key", Message: "all tasks of this key failed; use another key",
-	}
+	return "", berth.Task{}, errorIn("Idempotency-Key", berth.CodeConflict, "all tasks of this key failed; use another key")
 }
 
 const maxRetriesOfKey = 16
 
 func accepted(t berth.Task) *submitOutput {
-	step := t.Steps[t.StepIndex]
-	return &submitOutput{
-		Status: http.StatusAccepted, Location: taskPath(t.ID),
-		Body: submitAnswer{
-			TaskID: t.ID, Status: t.Status, Queue: step.Queue, Model: step.Model, Tier: t.Tier,
-			PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
-		},
-	}
+	out, step := answer(http.StatusAccepted, t), t.Steps[t.StepIndex]
+	out.Body.Queue, out.Body.Model, out.Body.Tier = step.Queue, step.Model, t.Tier
+	return out
 }
 
 func replay(t berth.Task, key string) *submitOutput {
-	return &submitOutput{
-		Status: http.StatusOK, Location: taskPath(t.ID),
-		Body: submitAnswer{
-			TaskID: t.ID, Status: t.Status, PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
-			Replay: true, IdemKey: key,
-		},
-	}
+	out := answer(http.StatusOK, t)
+	out.Body.Replay, out.Body.IdemKey = true, key
+	return out
+}
+
+func answer(status int, t berth.Task) *submitOutput {
+	return &submitOutput{Status: status, Location: taskPath(t.ID), Body: submitAnswer{
+		TaskID: t.ID, Status: t.Status, PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
+	}}
 }
 
 func mismatch(key string) error {
@@ -199,19 +171,7 @@ func mismatch(key string) error {
 	if key != "" {
 		field = "Idempotency-Key"
 	}
-	return &berth.Error{
-		Code: berth.CodeIdempotencyMismatch, Field: field, Message: "already used for a different request",
-	}
-}
-
-// requestHash identifies what a request asks for. Texts are compared by content, which their asset ids represent.
-func requestHash(plan berth.TaskPlan) (string, error) {
-	b, err := json.Marshal([]any{"v1", plan.UserID, plan.ServiceID, plan.Template, plan.Locale, plan.Variables})
-	if err != nil {
-		return "", fmt.Errorf("hash request: %w", err)
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:]), nil
+	return errorIn(field, berth.CodeIdempotencyMismatch, "already used for a different request")
 }
 
 func taskPath(id string) string { return "/v1/tasks/" + id }

@@ -63,47 +63,32 @@ type taskInput struct {
 	ID string `path:"id" pattern:"^[A-Za-z0-9_.@-]{1,128}$"`
 }
 
-type taskOutput struct{ Body taskView }
-
 type listInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
 	Cursor string `query:"cursor" maxLength:"200" doc:"nextCursor of the previous page"`
 }
 
-type listOutput struct {
-	Body struct {
-		Tasks      []taskView `json:"tasks"`
-		NextCursor string     `json:"nextCursor,omitempty" doc:"Absent on the last page"`
-	}
+type listOutputBody struct {
+	Tasks      []taskView `json:"tasks"`
+	NextCursor string     `json:"nextCursor,omitempty" doc:"Absent on the last page"`
 }
 
-type cancelOutput struct {
-	Body struct {
-		TaskID     string           `json:"taskId"`
-		Status     berth.TaskStatus `json:"status" doc:"Status before the cancellation; the events report the end"`
-		Cancelling bool             `json:"cancelling"`
-	}
+type cancelOutputBody struct {
+	TaskID     string           `json:"taskId"`
+	Status     berth.TaskStatus `json:"status" doc:"Status before the cancellation; the events report the end"`
+	Cancelling bool             `json:"cancelling"`
 }
 
 func (s *server) taskRoutes() {
 	s.submitRoute()
-	register(s, huma.Operation{
-		OperationID: "get-task", Method: http.MethodGet, Path: "/v1/tasks/{id}", Tags: []string{"tasks"},
-		Summary: "Get a task's status and result",
-	}, forUser, s.getTask)
-	register(s, huma.Operation{
-		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"},
-		Summary: "List your tasks, newest first, without results",
-	}, forUser, s.listTasks)
-	register(s, huma.Operation{
-		OperationID: "cancel-task", Method: http.MethodDelete, Path: "/v1/tasks/{id}", Tags: []string{"tasks"},
-		Summary:       "Cancel a task",
-		Description:   "Closing the event stream does not cancel a task. 409 when the task has ended.",
-		DefaultStatus: http.StatusAccepted,
-	}, forUser, s.cancelTask)
+	register(s, "GET /v1/tasks/{id}", forUser, s.getTask, op("get-task", "tasks", "Get a task's status and result"))
+	register(s, "GET /v1/tasks", forUser, s.listTasks, op("list-tasks", "tasks", "List your tasks, newest first, without results"))
+	register(s, "DELETE /v1/tasks/{id}", forUser, s.cancelTask, withStatus(http.StatusAccepted, op("cancel-task", "tasks",
+		"Cancel a task",
+		"Closing the event stream does not cancel a task. 409 when the task has ended.")))
 }
 
-func (s *server) getTask(ctx context.Context, in *taskInput) (*taskOutput, error) {
+func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) {
 	t, err := s.Ledger.GetUserTask(ctx, callOf(ctx).user.UserID, in.ID)
 	if err != nil {
 		return nil, err
@@ -125,23 +110,18 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskOutput, error
 		st.OutputAssetID, st.Provider = f.OutputAssetID, f.Provider
 		view.StandIn = view.StandIn || f.Provider == llm.LocalProvider
 	}
-	return &taskOutput{Body: view}, nil
+	return &view, nil
 }
 
-func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutput, error) {
+func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody, error) {
 	tasks, next, err := s.Ledger.ListTasks(ctx, callOf(ctx).user.UserID, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}
-	out := &listOutput{}
-	out.Body.Tasks, out.Body.NextCursor = make([]taskView, 0, len(tasks)), next
-	for _, t := range tasks {
-		out.Body.Tasks = append(out.Body.Tasks, s.view(t))
-	}
-	return out, nil
+	return &listOutputBody{Tasks: convert(tasks, s.view), NextCursor: next}, nil
 }
 
-func (s *server) cancelTask(ctx context.Context, in *taskInput) (*cancelOutput, error) {
+func (s *server) cancelTask(ctx context.Context, in *taskInput) (*cancelOutputBody, error) {
 	user := callOf(ctx).user.UserID
 	t, err := s.Ledger.GetUserTask(ctx, user, in.ID)
 	if err != nil {
@@ -157,9 +137,7 @@ func (s *server) cancelTask(ctx context.Context, in *taskInput) (*cancelOutput, 
 		}
 		return nil, fmt.Errorf("cancel task %s: %w", t.ID, err)
 	}
-	out := &cancelOutput{}
-	out.Body.TaskID, out.Body.Status, out.Body.Cancelling = t.ID, t.Status, true
-	return out, nil
+	return &cancelOutputBody{TaskID: t.ID, Status: t.Status, Cancelling: true}, nil
 }
 
 func alreadyEnded(t berth.Task) error {
@@ -183,7 +161,7 @@ func (s *server) view(t berth.Task) taskView {
 		TaskRequest: t.TaskRequest, Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
 		Usage: t.Usage, PollAfterMs: milliseconds(pollAfter(t)),
 		Links: taskLinks{
-			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.workflowLink(workflows.TaskWorkflowID(t.ID), ""),
+			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.ID)).Temporal,
 		},
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, DeadlineAt: t.DeadlineAt, EndedAt: t.EndedAt,
 	}
@@ -235,17 +213,13 @@ func pollAfter(t berth.Task) time.Duration {
 	}
 }
 
-// workflowLink is a workflow's page in the Temporal UI, of one run when that is known.
-func (s *server) workflowLink(workflowID, runID string) string {
+// links returns the links to a workflow, none without the address of the Temporal UI.
+func (s *server) links(workflowID string) workflowLinks {
 	if s.Config.TemporalUIURL == "" {
-		return ""
+		return workflowLinks{}
 	}
-	link := strings.TrimRight(s.Config.TemporalUIURL, "/") + "/namespaces/" +
-		url.PathEscape(s.Config.TemporalNamespace) + "/workflows/" + url.PathEscape(workflowID)
-	if runID != "" {
-		link += "/" + url.PathEscape(runID) + "/history"
-	}
-	return link
+	return workflowLinks{Temporal: strings.TrimRight(s.Config.TemporalUIURL, "/") + "/namespaces/" +
+		url.PathEscape(s.Config.TemporalNamespace) + "/workflows/" + url.PathEscape(workflowID)}
 }
 
 func (s *server) schemaOf(v any) *huma.Schema {

@@ -2,11 +2,8 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/llm"
@@ -17,10 +14,8 @@ type Catalog interface {
 	Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth.Step
 }
 
-type templatesOutput struct {
-	Body struct {
-		Templates []templateView `json:"templates"`
-	}
+type templatesOutputBody struct {
+	Templates []templateView `json:"templates"`
 }
 
 // templateView describes a template for a form.
@@ -38,42 +33,31 @@ type variableView struct {
 	Kinds    []berth.VariableKind `json:"kinds" doc:"text: in the request; text_asset, image_asset: the id of an upload"`
 }
 
-type meOutput struct {
-	Body struct {
-		UserID    string    `json:"userId"`
-		Scopes    []string  `json:"scopes"`
-		ExpiresAt time.Time `json:"expiresAt,omitzero" doc:"Expiry of the token"`
-	}
+type meOutputBody struct {
+	UserID    string    `json:"userId"`
+	Scopes    []string  `json:"scopes"`
+	ExpiresAt time.Time `json:"expiresAt,omitzero" doc:"Expiry of the token"`
 }
 
 func (s *server) templateRoutes() {
-	register(s, huma.Operation{
-		OperationID: "list-templates", Method: http.MethodGet, Path: "/v1/templates", Tags: []string{"tasks"},
-		Summary: "List the templates and their variables",
-	}, forUser, s.listTemplates)
-	register(s, huma.Operation{
-		OperationID: "get-me", Method: http.MethodGet, Path: "/v1/me", Tags: []string{"account"},
-		Summary: "Get the user of the token",
-	}, rule{}, s.me)
+	register(s, "GET /v1/templates", forUser, s.listTemplates, op("list-templates", "tasks", "List the templates and their variables"))
+	register(s, "GET /v1/me", rule{}, s.me, op("get-me", "account", "Get the user of the token"))
 }
 
-func (s *server) listTemplates(context.Context, *struct{}) (*templatesOutput, error) {
-	out := &templatesOutput{}
+func (s *server) listTemplates(context.Context, *struct{}) (*templatesOutputBody, error) {
+	out := &templatesOutputBody{}
 	for _, t := range berth.Templates() {
 		spec := t.Spec()
 		v := templateView{Template: t, Mode: spec.Mode, Locales: llm.Locales(), Variables: []variableView{}}
 		for _, in := range spec.Variables {
 			v.Variables = append(v.Variables, variableView(in))
 		}
-		out.Body.Templates = append(out.Body.Templates, v)
+		out.Templates = append(out.Templates, v)
 	}
 	return out, nil
 }
 
-func (s *server) me(ctx context.Context, _ *struct{}) (*meOutput, error) {
+func (s *server) me(ctx context.Context, _ *struct{}) (*meOutputBody, error) {
 	p := callOf(ctx).user
-	out := &meOutput{}
-	out.Body.UserID, out.Body.ExpiresAt = p.UserID, p.ExpiresAt
-	out.Body.Scopes = slices.Concat([]string{}, p.Scopes)
-	return out, nil
+	return &meOutputBody{UserID: p.UserID, Scopes: slices.Concat([]string{}, p.Scopes), ExpiresAt: p.ExpiresAt}, nil
 }

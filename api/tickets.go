@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"berth"
 )
 
@@ -17,10 +15,6 @@ type ticketInput struct {
 		SessionID string `json:"sessionId,omitempty" maxLength:"128"`
 		E164      string `json:"e164,omitempty" maxLength:"15" doc:"The conference's number"`
 	}
-}
-
-type ticketOutput struct {
-	Body ticketView
 }
 
 type ticketView struct {
@@ -34,14 +28,11 @@ type ticketView struct {
 
 // ticketRoute registers the route for browsers, whose EventSource cannot send a header.
 func (s *server) ticketRoute() {
-	register(s, huma.Operation{
-		OperationID: "create-ticket", Method: http.MethodPost, Path: "/v1/tickets", Tags: []string{"events"},
-		Summary:       "Create a short-lived ticket for the events of one task, session or conference",
-		DefaultStatus: http.StatusCreated,
-	}, forUsers, s.createTicket)
+	register(s, "POST /v1/tickets", forUsers, s.createTicket, withStatus(http.StatusCreated, op("create-ticket", "events",
+		"Create a short-lived ticket for the events of one task, session or conference")))
 }
 
-func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketOutput, error) {
+func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketView, error) {
 	who, b := callOf(ctx).user, in.Body
 	kind, id := ticketTask, b.TaskID
 	var path string
@@ -75,8 +66,8 @@ func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketOutp
 	if err != nil {
 		return nil, err
 	}
-	return &ticketOutput{Body: ticketView{
+	return &ticketView{
 		Ticket: ticket, TaskID: b.TaskID, SessionID: b.SessionID, E164: b.E164, ExpiresAt: expires,
 		EventsURL: path + "/events?ticket=" + url.QueryEscape(ticket),
-	}}, nil
+	}, nil
 }

@@ -1,12 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"unicode/utf8"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/starter"
@@ -32,8 +30,6 @@ type segment struct {
 	AssetID string `json:"assetId,omitempty" doc:"An uploaded text, instead of text"`
 }
 
-type jobOutput struct{ Body jobView }
-
 // jobView is a dispatched job.
 type jobView struct {
 	TurnID     string              `json:"turnId"`
@@ -54,20 +50,17 @@ type finalizeInput struct {
 	}
 }
 
-type finalizeOutput struct {
-	Body struct {
-		TurnID string           `json:"turnId"`
-		Status berth.TurnStatus `json:"status" enum:"open,finalized"`
-		Reason berth.Finalize   `json:"reason"`
-		Jobs   int              `json:"jobs" doc:"Number of the turn's jobs; running ones continue"`
-	}
+type finalizeOutputBody struct {
+	TurnID string           `json:"turnId"`
+	Status berth.TurnStatus `json:"status" enum:"open,finalized"`
+	Reason berth.Finalize   `json:"reason"`
+	Jobs   int              `json:"jobs" doc:"Number of the turn's jobs; running ones continue"`
 }
 
-type turnInput struct {
+// idInput is the input of a call about one session, turn or execution.
+type idInput struct {
 	ID string `path:"id" maxLength:"128"`
 }
-
-type turnOutput struct{ Body turnView }
 
 type turnView struct {
 	berth.Turn
@@ -80,31 +73,20 @@ type workflowLinks struct {
 }
 
 func (s *server) turnRoutes() {
-	register(s, huma.Operation{
-		OperationID: "dispatch-job", Method: http.MethodPost, Path: "/v1/sessions/{id}/jobs", Tags: []string{"sessions"},
-		Summary: "Submit a segment and return the node that translates it",
-		Description: "Without `turnId` a new turn starts. The session's events deliver the translations in the order of the " +
-			"segments. 503 `node_full` and `no_node` state why no node is available; retries with the same `requestId` are idempotent. " +
-			"404: session or turn not found; 409 `turn_finalized`: the turn accepts no more jobs, `conflict`: the index is taken.",
-	}, forUser, s.dispatchJob)
-	register(s, huma.Operation{
-		OperationID: "finalize-turn", Method: http.MethodPost, Path: "/v1/turns/{id}/finalize", Tags: []string{"sessions"},
-		Summary:     "End a turn",
-		Description: "Running jobs continue. 409 `turn_finalized` when the turn has already ended, also by an earlier call whose response was lost; `detail` states what ended it.",
-	}, forUser, s.finalizeTurn)
-	register(s, huma.Operation{
-		OperationID: "get-turn", Method: http.MethodGet, Path: "/v1/turns/{id}", Tags: []string{"sessions"},
-		Summary: "Get a turn and its jobs",
-	}, forUsers, s.getTurn)
+	register(s, "POST /v1/sessions/{id}/jobs", forUser, s.dispatchJob, op("dispatch-job", "sessions",
+		"Submit a segment and return the node that translates it",
+		"Without `turnId` a new turn starts. The session's events deliver the translations in the order of the "+
+			"segments. 503 `node_full` and `no_node` state why no node is available; retries with the same `requestId` are idempotent. "+
+			"404: session or turn not found; 409 `turn_finalized`: the turn accepts no more jobs, `conflict`: the index is taken."))
+	register(s, "POST /v1/turns/{id}/finalize", forUser, s.finalizeTurn, op("finalize-turn", "sessions", "End a turn",
+		"Running jobs continue. 409 `turn_finalized` when the turn has already ended, also by an earlier call whose response was lost; `detail` states what ended it."))
+	register(s, "GET /v1/turns/{id}", forUsers, s.getTurn, op("get-turn", "sessions", "Get a turn and its jobs"))
 }
 
 // dispatchJob makes one read of Redis and one update of the turn's workflow. Speakers wait for it: add no more.
-func (s *server) dispatchJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
+func (s *server) dispatchJob(ctx context.Context, in *jobInput) (*jobView, error) {
 	user := callOf(ctx).user.UserID
-	if err := checkJob(&in.Body); err != nil {
-		return nil, err
-	}
-	if err := s.Fleet.Writable(); err != nil {
+	if err := cmp.Or(checkJob(&in.Body), s.Fleet.Writable()); err != nil {
 		return nil, err
 	}
 	sn, err := s.liveSession(ctx, user, in.ID)
@@ -124,10 +106,10 @@ func (s *server) dispatchJob(ctx context.Context, in *jobInput) (*jobOutput, err
 	if err != nil {
 		return nil, fmt.Errorf("dispatch request %s of turn %s: %w", in.Body.RequestID, call.Turn.TurnID, err)
 	}
-	return &jobOutput{Body: jobView{
+	return &jobView{
 		TurnID: reply.TurnID, JobID: reply.JobID, NodeID: reply.NodeID, Generation: reply.Generation, PoolID: reply.PoolID,
 		Strategy: reply.Strategy, Affinity: reply.Affinity, Missed: reply.Missed, Replay: replay,
-	}}, nil
+	}, nil
 }
 
 func (s *server) jobCall(sn berth.Session, b jobBody) (starter.JobCall, error) {
@@ -157,10 +139,7 @@ const maxSpeakerBytes = 128
 
 // checkJob makes the checks that the schema cannot express; errors name the field.
 func checkJob(b *jobBody) error {
-	if err := berth.ValidID("requestId", b.RequestID); err != nil {
-		return err
-	}
-	if err := optionalID("turnId", b.TurnID); err != nil {
+	if err := cmp.Or(berth.ValidID("requestId", b.RequestID), optionalID("turnId", b.TurnID)); err != nil {
 		return err
 	}
 	if len(b.SpeakerID) > maxSpeakerBytes || !printable(b.SpeakerID) {
@@ -181,9 +160,7 @@ func checkJob(b *jobBody) error {
 // checkSegment rejects long and invalid texts.
 func checkSegment(field, text string) error {
 	if len(text) > berth.MaxSegmentBytes {
-		return &berth.Error{
-			Code: berth.CodeTooLarge, Field: field, Message: fmt.Sprintf("exceeds the limit of %d bytes", berth.MaxSegmentBytes),
-		}
+		return exceeds(field, berth.MaxSegmentBytes)
 	}
 	return checkText(field, text)
 }
@@ -208,12 +185,12 @@ func (s *server) segmentText(ctx context.Context, userID, assetID string) (strin
 	case err != nil:
 		return "", err
 	case a.Kind != berth.AssetText:
-		return "", &berth.Error{Code: berth.CodeUnsupportedMedia, Field: field, Message: "the asset is not a text"}
+		return "", errorIn(field, berth.CodeUnsupportedMedia, "the asset is not a text")
 	}
 	return string(a.Content), checkSegment(field, string(a.Content))
 }
 
-func (s *server) finalizeTurn(ctx context.Context, in *finalizeInput) (*finalizeOutput, error) {
+func (s *server) finalizeTurn(ctx context.Context, in *finalizeInput) (*finalizeOutputBody, error) {
 	if err := berth.ValidID("id", in.ID); err != nil {
 		return nil, err
 	}
@@ -225,12 +202,10 @@ func (s *server) finalizeTurn(ctx context.Context, in *finalizeInput) (*finalize
 	if err != nil {
 		return nil, fmt.Errorf("finalize turn %s: %w", in.ID, err)
 	}
-	out := &finalizeOutput{}
-	out.Body.TurnID, out.Body.Status, out.Body.Reason, out.Body.Jobs = in.ID, reply.Status, reply.Reason, reply.Jobs
-	return out, nil
+	return &finalizeOutputBody{TurnID: in.ID, Status: reply.Status, Reason: reply.Reason, Jobs: reply.Jobs}, nil
 }
 
-func (s *server) getTurn(ctx context.Context, in *turnInput) (*turnOutput, error) {
+func (s *server) getTurn(ctx context.Context, in *idInput) (*turnView, error) {
 	if err := berth.ValidID("id", in.ID); err != nil {
 		return nil, err
 	}
@@ -241,7 +216,5 @@ func (s *server) getTurn(ctx context.Context, in *turnInput) (*turnOutput, error
 	if user := callOf(ctx).user; t.UserID != user.UserID && !user.Operator() {
 		return nil, berth.Errorf(berth.CodeNotFound, workflows.TurnNotFound)
 	}
-	return &turnOutput{Body: turnView{
-		Turn: t, Links: workflowLinks{Temporal: s.workflowLink(workflows.TurnWorkflowID(t.ID), "")},
-	}}, nil
+	return &turnView{Turn: t, Links: s.links(workflows.TurnWorkflowID(t.ID))}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -69,7 +70,7 @@ type values struct {
 // checkValues validates the variables before anything is stored. Errors name the field.
 func (s *server) checkValues(ctx context.Context, userID string, t berth.Template, vars map[string]Variable) (values, error) {
 	v := values{texts: map[string]string{}, assets: map[string]string{}, kinds: map[string]berth.VariableKind{}}
-	for _, name := range sortedNames(vars) {
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		kind := berth.KindText
 		if id := vars[name].AssetID; id != "" {
 			asset, err := s.assetOf(ctx, userID, name, id)
@@ -93,15 +94,13 @@ func (s *server) checkValues(ctx context.Context, userID string, t berth.Templat
 
 // blameAsset changes the field of an error to the asset id when a variable's asset is of the wrong kind.
 func (v values) blameAsset(t berth.Template, err error) error {
-	var e *berth.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*berth.Error](err)
+	if !ok {
 		return err
 	}
 	for _, in := range t.Spec().Variables {
 		if _, given := v.assets[in.Name]; given && e.Field == "variables."+in.Name && !slices.Contains(in.Kinds, v.kinds[in.Name]) {
-			blamed := *e
-			blamed.Field += ".assetId"
-			return &blamed
+			return inField(err, e.Field+".assetId")
 		}
 	}
 	return err
@@ -139,10 +138,7 @@ func checkText(field, text string) error {
 	case strings.TrimSpace(text) == "":
 		return berth.Invalid(field, "must not be empty")
 	case len(text) > maxTextBytes:
-		return &berth.Error{
-			Code: berth.CodeTooLarge, Field: field,
-			Message: errTextTooLong.Error(),
-		}
+		return errorIn(field, berth.CodeTooLarge, "text exceeds the limit of 200,000 bytes")
 	case strings.ContainsRune(text, 0):
 		return berth.Invalid(field, "must not contain NUL characters")
 	case !utf8.ValidString(text):
@@ -151,11 +147,9 @@ func checkText(field, text string) error {
 	return nil
 }
 
-var errTextTooLong = errors.New("text exceeds the limit of 200,000 bytes")
-
 // store saves the texts as assets, so that the task refers to ids only. It is idempotent.
 func (s *server) store(ctx context.Context, userID string, v values) (map[string]string, error) {
-	for _, name := range sortedNames(v.texts) {
+	for _, name := range slices.Sorted(maps.Keys(v.texts)) {
 		asset, err := s.Ledger.PutAsset(ctx, berth.Asset{
 			UserID: userID, Kind: berth.AssetText, MediaType: berth.TextMediaType, Name: name,
 			Size: int64(len(v.texts[name])), CreatedAt: s.Clock(), Content: []byte(v.texts[name]),
@@ -166,13 +160,4 @@ func (s *server) store(ctx context.Context, userID string, v values) (map[string
 		v.assets[name] = asset.ID
 	}
 	return v.assets, nil
-}
-
-func sortedNames[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for n := range m {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
 }
