@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -13,30 +12,9 @@ import (
 
 type executeInput struct{ Body executeBody }
 
-type executeBody struct {
-	ExecutionID          string          `json:"executionId,omitempty" doc:"Your own id for the execution; retries with the same id are idempotent. Without it one is generated"`
-	Executor             string          `json:"executor" doc:"The executor to run: a capability of the node"`
-	Input                json.RawMessage `json:"input,omitempty" doc:"Input of the executor: any JSON, at most 256 KiB"`
-	PoolID               string          `json:"poolId,omitempty" doc:"The pool; by default all nodes with the executor and the required capabilities. Nodes of the pool are not checked for the executor"`
-	RequiredCapabilities []string        `json:"requiredCapabilities,omitempty" maxItems:"64" doc:"Capabilities that the node needs besides the executor"`
-	Strategy             berth.Strategy  `json:"strategy,omitempty" doc:"Default: the pool's"`
-	TimeoutMs            int64           `json:"timeoutMs,omitempty" minimum:"1" maximum:"86400000" default:"300000" doc:"Limit of one attempt"`
-	DeadlineMs           int64           `json:"deadlineMs,omitempty" minimum:"1" maximum:"86400000" default:"900000" doc:"Limit of all attempts, including the wait for a node"`
-	InstanceID           string          `json:"instanceId,omitempty" doc:"The caller's own node, for affinity and locality"`
-	Host                 string          `json:"host,omitempty" maxLength:"128" doc:"The caller's location, for locality"`
-	Zone                 string          `json:"zone,omitempty" maxLength:"128" doc:"The caller's location, for locality"`
-}
-
 type executeOutput struct {
 	Location string `header:"Location"`
 	Body     executeView
-}
-
-type executeView struct {
-	ExecutionID string                `json:"executionId"`
-	Status      berth.ExecutionStatus `json:"status" enum:"waiting,running,completed,failed,cancelled" doc:"Status at acceptance; in a replay the current one"`
-	NodeID      string                `json:"nodeId,omitempty" doc:"The node; absent while the execution waits for one"`
-	Replay      bool                  `json:"replay" doc:"The execution was accepted before; nothing was started"`
 }
 
 type executionView struct {

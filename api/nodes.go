@@ -30,15 +30,6 @@ type incarnationBody struct {
 	StartedAt int64  `json:"startedAt" minimum:"1" maximum:"9007199254740991" doc:"Unix milliseconds by the node's clock"`
 }
 
-type registration struct {
-	NodeID              string   `json:"nodeId"`
-	Generation          int64    `json:"generation" doc:"Must be sent with each heartbeat"`
-	TaskQueue           string   `json:"taskQueue" doc:"Temporal task queue to poll for work"`
-	HeartbeatIntervalMs int64    `json:"heartbeatIntervalMs"`
-	Pools               []string `json:"pools"`
-	Existing            bool     `json:"existing" doc:"True if the same incarnation was registered already; it keeps its generation"`
-}
-
 type heartbeatInput struct {
 	ID   string `path:"id" doc:"Node id"`
 	Body struct {
@@ -50,12 +41,6 @@ type heartbeatInput struct {
 		ActiveWorkflows int     `json:"activeWorkflows,omitempty" maximum:"1000000"`
 		LatencyMs       float64 `json:"latencyMs,omitempty"`
 	}
-}
-
-type heartbeatOutputBody struct {
-	HeartbeatIntervalMs int64     `json:"heartbeatIntervalMs" doc:"Interval of the following heartbeats; an operator may change it"`
-	Cordoned            bool      `json:"cordoned"`
-	DrainUntil          time.Time `json:"drainUntil,omitzero" doc:"Deadline of the drain; absent unless the node is draining"`
 }
 
 type nodeInput struct {

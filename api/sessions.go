@@ -20,12 +20,7 @@ func viewSession(sn berth.Session) sessionView {
 
 type putSessionInput struct {
 	ID   string `path:"id" maxLength:"128" doc:"Your own id for the session"`
-	Body struct {
-		SrcLang    string `json:"srcLang" doc:"Spoken language, ISO 639-1" example:"en"`
-		TgtLang    string `json:"tgtLang" doc:"Language of the translation, ISO 639-1" example:"es"`
-		TenantID   string `json:"tenantId,omitempty" doc:"An operator can bind the tenant to a pool"`
-		RoutingKey string `json:"routingKey,omitempty" doc:"Sessions with the same key use the same pool. Default: the tenant's id, or the session's without a tenant"`
-	}
+	Body putSessionInputBody
 }
 
 type putSessionOutputBody struct {

@@ -33,21 +33,6 @@ type submitOutput struct {
 	Body     submitAnswer
 }
 
-// submitAnswer is the response to a submission: 202 for a new task, 200 with replay for one that was accepted before.
-type submitAnswer struct {
-	TaskID      string           `json:"taskId"`
-	Status      berth.TaskStatus `json:"status"`
-	Queue       berth.Queue      `json:"queue,omitempty"`
-	Model       string           `json:"model,omitempty"`
-	Tier        berth.Tier       `json:"tier,omitempty"`
-	Position    int              `json:"position" doc:"Position in the queue, 0 when unknown"`
-	EtaSeconds  int              `json:"etaSeconds" doc:"Estimated time until the first step starts, 0 when unknown"`
-	PollAfterMs int              `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
-	EventsURL   string           `json:"eventsUrl"`
-	Replay      bool             `json:"replay,omitempty" doc:"The task had already been accepted; nothing was started"`
-	IdemKey     string           `json:"idemKey,omitempty" doc:"Key that identified the replay"`
-}
-
 func (s *server) submitRoute() {
 	replay := s.alternative("200", "The task had already been accepted", submitAnswer{})
 	registerOutput(s, "POST /v1/tasks", forUser, s.submit, withStatus(http.StatusAccepted, withResponses(replay, op(

@@ -16,33 +16,6 @@ type jobInput struct {
 	Body jobBody
 }
 
-type jobBody struct {
-	RequestID string         `json:"requestId" doc:"Your own id for this request; retries with the same id are idempotent"`
-	TurnID    string         `json:"turnId,omitempty" doc:"The segment's turn; without it a new turn starts"`
-	SpeakerID string         `json:"speakerId,omitempty" doc:"The speaker; repeated in the events"`
-	Segment   segment        `json:"segment"`
-	Finalize  berth.Finalize `json:"finalize,omitempty" enum:",max_duration,manual,timeout" doc:"How the segment was cut: manual and timeout end the turn, max_duration does not"`
-}
-
-type segment struct {
-	Index   int    `json:"index" minimum:"0" maximum:"999" doc:"Position in the turn; results are in this order"`
-	Text    string `json:"text,omitempty" doc:"The spoken text, at most 64 KiB"`
-	AssetID string `json:"assetId,omitempty" doc:"An uploaded text, instead of text"`
-}
-
-// jobView is a dispatched job.
-type jobView struct {
-	TurnID     string              `json:"turnId"`
-	JobID      string              `json:"jobId"`
-	NodeID     string              `json:"nodeId"`
-	Generation int64               `json:"generation"`
-	PoolID     string              `json:"poolId"`
-	Strategy   berth.Strategy      `json:"strategy,omitempty" doc:"The strategy that chose the node; absent with affinity hit"`
-	Affinity   berth.Affinity      `json:"affinity" doc:"first: the turn's later jobs use the same node; hit: the turn's node; miss: the turn's node was not available"`
-	Missed     berth.ExcludeReason `json:"missed,omitempty" doc:"Why the turn's node was not available"`
-	Replay     bool                `json:"replay" doc:"The result of an earlier call with this request id"`
-}
-
 type finalizeInput struct {
 	ID   string `path:"id" maxLength:"128"`
 	Body *struct {

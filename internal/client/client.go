@@ -1,4 +1,5 @@
-// Package client calls berth's HTTP API. The terminal commands, the benchmarks and the end-to-end tests use it.
+// Package client calls berth's HTTP API. The terminal commands, the benchmarks and the end-to-end tests use it. Package api
+// has the same types for most requests and responses; their tags describe and validate them there.
 package client
 
 import (
@@ -62,13 +63,15 @@ type Submission struct {
 type Acceptance struct {
 	TaskID      string           `json:"taskId"`
 	Status      berth.TaskStatus `json:"status"`
-	Queue       berth.Queue      `json:"queue"`
-	Model       string           `json:"model"`
-	Tier        berth.Tier       `json:"tier"`
-	Position    int              `json:"position"`
-	PollAfterMs int              `json:"pollAfterMs"`
+	Queue       berth.Queue      `json:"queue,omitempty"`
+	Model       string           `json:"model,omitempty"`
+	Tier        berth.Tier       `json:"tier,omitempty"`
+	Position    int              `json:"position" doc:"Position in the queue, 0 when unknown"`
+	EtaSeconds  int              `json:"etaSeconds" doc:"Estimated time until the first step starts, 0 when unknown"`
+	PollAfterMs int              `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	EventsURL   string           `json:"eventsUrl"`
-	Replay      bool             `json:"replay"`
+	Replay      bool             `json:"replay,omitempty" doc:"The task had already been accepted; nothing was started"`
+	IdemKey     string           `json:"idemKey,omitempty" doc:"Key that identified the replay"`
 }
 
 // Task is the response to GET /v1/tasks/{id}.

@@ -13,14 +13,14 @@ import (
 
 // ConferenceSpec is the body of POST /v1/conferences. One of EndAt and DurationMs is required.
 type ConferenceSpec struct {
-	E164            string          `json:"e164,omitempty"`
-	Title           string          `json:"title,omitempty"`
-	MaxParticipants int             `json:"maxParticipants,omitempty"`
-	EndAt           time.Time       `json:"endAt,omitzero"`
-	DurationMs      int64           `json:"durationMs,omitempty"`
-	Recoverable     *bool           `json:"recoverable,omitempty"`
-	Zone            string          `json:"zone,omitempty"`
-	Metadata        json.RawMessage `json:"metadata,omitempty"`
+	E164            string          `json:"e164,omitempty" doc:"The number without the plus; by default a free one is assigned" example:"8613800138000"`
+	Title           string          `json:"title,omitempty" doc:"Display name, at most 200 bytes"`
+	MaxParticipants int             `json:"maxParticipants,omitempty" minimum:"0" maximum:"10000" doc:"0: no limit"`
+	EndAt           time.Time       `json:"endAt,omitzero" doc:"When the conference ends, at most 30 days from now; give this or durationMs"`
+	DurationMs      int64           `json:"durationMs,omitempty" minimum:"1" maximum:"2592000000" doc:"Duration; give this or endAt"`
+	Recoverable     *bool           `json:"recoverable,omitempty" default:"true" doc:"false: the conference ends when its unit is lost"`
+	Zone            string          `json:"zone,omitempty" doc:"Only units of this zone"`
+	Metadata        json.RawMessage `json:"metadata,omitempty" doc:"Any JSON, at most 16 KiB; kept across a change of unit"`
 }
 
 // Conference is a conference as the API returns it.

@@ -20,13 +20,12 @@ type Registration struct {
 
 // Registered is the response to a registration.
 type Registered struct {
-	NodeID     string   `json:"nodeId"`
-	Generation int64    `json:"generation"`
-	TaskQueue  string   `json:"taskQueue"`
-	Pools      []string `json:"pools"`
-	// Existing reports that the incarnation was already registered and keeps its generation.
-	Existing            bool  `json:"existing"`
-	HeartbeatIntervalMs int64 `json:"heartbeatIntervalMs"`
+	NodeID              string   `json:"nodeId"`
+	Generation          int64    `json:"generation" doc:"Must be sent with each heartbeat"`
+	TaskQueue           string   `json:"taskQueue" doc:"Temporal task queue to poll for work"`
+	HeartbeatIntervalMs int64    `json:"heartbeatIntervalMs"`
+	Pools               []string `json:"pools"`
+	Existing            bool     `json:"existing" doc:"True if the same incarnation was registered already; it keeps its generation"`
 }
 
 // Heartbeat is the body of POST /v1/nodes/{id}/heartbeat.
@@ -37,10 +36,9 @@ type Heartbeat struct {
 
 // HeartbeatReply is the response to a heartbeat.
 type HeartbeatReply struct {
-	HeartbeatIntervalMs int64 `json:"heartbeatIntervalMs"`
-	// Cordoned and DrainUntil are operator settings. DrainUntil is zero if the node is not draining.
-	Cordoned   bool      `json:"cordoned"`
-	DrainUntil time.Time `json:"drainUntil,omitzero"`
+	HeartbeatIntervalMs int64     `json:"heartbeatIntervalMs" doc:"Interval of the following heartbeats; an operator may change it"`
+	Cordoned            bool      `json:"cordoned"`
+	DrainUntil          time.Time `json:"drainUntil,omitzero" doc:"Deadline of the drain; absent unless the node is draining"`
 }
 
 // RegisterNode registers an incarnation of a node. Retries are idempotent. The error has HTTP status 409 if a later

@@ -11,25 +11,26 @@ import (
 
 // SessionSpec is the body of PUT /v1/sessions/{id}.
 type SessionSpec struct {
-	SrcLang  string `json:"srcLang"`
-	TgtLang  string `json:"tgtLang"`
-	TenantID string `json:"tenantId,omitempty"`
+	SrcLang    string `json:"srcLang" doc:"Spoken language, ISO 639-1" example:"en"`
+	TgtLang    string `json:"tgtLang" doc:"Language of the translation, ISO 639-1" example:"es"`
+	TenantID   string `json:"tenantId,omitempty" doc:"An operator can bind the tenant to a pool"`
+	RoutingKey string `json:"routingKey,omitempty" doc:"Sessions with the same key use the same pool. Default: the tenant's id, or the session's without a tenant"`
 }
 
 // JobSpec is the body of POST /v1/sessions/{id}/jobs. A job without a turn id starts a new turn.
 type JobSpec struct {
-	RequestID string         `json:"requestId"`
-	TurnID    string         `json:"turnId,omitempty"`
-	SpeakerID string         `json:"speakerId,omitempty"`
+	RequestID string         `json:"requestId" doc:"Your own id for this request; retries with the same id are idempotent"`
+	TurnID    string         `json:"turnId,omitempty" doc:"The segment's turn; without it a new turn starts"`
+	SpeakerID string         `json:"speakerId,omitempty" doc:"The speaker; repeated in the events"`
 	Segment   Segment        `json:"segment"`
-	Finalize  berth.Finalize `json:"finalize,omitempty"`
+	Finalize  berth.Finalize `json:"finalize,omitempty" enum:",max_duration,manual,timeout" doc:"How the segment was cut: manual and timeout end the turn, max_duration does not"`
 }
 
 // Segment is one segment of a turn, numbered from 0.
 type Segment struct {
-	Index   int    `json:"index"`
-	Text    string `json:"text,omitempty"`
-	AssetID string `json:"assetId,omitempty"`
+	Index   int    `json:"index" minimum:"0" maximum:"999" doc:"Position in the turn; results are in this order"`
+	Text    string `json:"text,omitempty" doc:"The spoken text, at most 64 KiB"`
+	AssetID string `json:"assetId,omitempty" doc:"An uploaded text, instead of text"`
 }
 
 // Dispatch is the response to a job: the turn, the job and the node it was dispatched to.
@@ -39,9 +40,10 @@ type Dispatch struct {
 	NodeID     string              `json:"nodeId"`
 	Generation int64               `json:"generation"`
 	PoolID     string              `json:"poolId"`
-	Affinity   berth.Affinity      `json:"affinity"`
-	Missed     berth.ExcludeReason `json:"missed"`
-	Replay     bool                `json:"replay"`
+	Strategy   berth.Strategy      `json:"strategy,omitempty" doc:"The strategy that chose the node; absent with affinity hit"`
+	Affinity   berth.Affinity      `json:"affinity" doc:"first: the turn's later jobs use the same node; hit: the turn's node; miss: the turn's node was not available"`
+	Missed     berth.ExcludeReason `json:"missed,omitempty" doc:"Why the turn's node was not available"`
+	Replay     bool                `json:"replay" doc:"The result of an earlier call with this request id"`
 }
 
 // PutSession creates a session or changes its languages.
