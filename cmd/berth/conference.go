@@ -151,32 +151,18 @@ func watchConference(ctx context.Context, api *client.Client, e164 string, out i
 	w := conferenceWatcher{out: out, shown: map[orderKey]string{}}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	events := make(chan berth.ConferenceEvent)
 	var g errgroup.Group
-	g.Go(func() error {
-		defer close(events)
-		for ev, err := range api.FollowConference(ctx, e164, now.ID) {
-			if err != nil {
-				return err
-			}
-			if ev.ConferenceID != now.ID && ev.Type != berth.EventGap {
-				continue // an earlier conference of this number
-			}
-			select {
-			case events <- ev:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return nil
-	})
+	events := receive(ctx, &g, api.FollowConference(ctx, e164, now.ID))
 	look := time.NewTicker(pollInterval)
 	defer look.Stop()
 	for {
 		select {
 		case ev, more := <-events:
 			if !more {
-				return g.Wait()
+				return cmp.Or(g.Wait(), ctx.Err())
+			}
+			if ev.ConferenceID != now.ID && ev.Type != berth.EventGap {
+				continue // an earlier conference of this number
 			}
 			if now, err = reread(ctx, api, now); err != nil {
 				return err

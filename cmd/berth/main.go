@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"os/signal"
@@ -18,6 +19,7 @@ import (
 	"berth/api"
 	"berth/internal/config"
 	"berth/internal/node"
+	"berth/internal/telemetry"
 )
 
 // version is set by the linker at release.
@@ -41,6 +43,11 @@ type commands struct {
 // settings is embedded by every command that runs a server process.
 type settings struct {
 	config.Config `embed:""`
+}
+
+// ProvideLogger returns the logger that kong passes to Run.
+func (s settings) ProvideLogger() (*slog.Logger, error) {
+	return telemetry.Logger(os.Stderr, s.LogLevel, s.LogFormat)
 }
 
 func main() {

@@ -7,12 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"berth"
 	"berth/internal/node"
-	"berth/internal/telemetry"
 	"berth/internal/unit"
 )
 
@@ -39,16 +37,11 @@ type mediaCommand struct {
 	SimDelay   time.Duration `help:"sim: run each command for this time." name:"sim-delay"`
 	SimControl string        `help:"sim: serve an HTTP API for faults on this address." name:"sim-control" placeholder:"HOST:PORT"`
 
-	LogLevel  string `help:"Minimum log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
-	LogFormat string `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
+	agentLog `embed:""`
 }
 
 // Run runs the agent until the context ends.
-func (c *mediaCommand) Run(ctx context.Context) error {
-	logger, err := telemetry.Logger(os.Stderr, c.LogLevel, c.LogFormat)
-	if err != nil {
-		return err
-	}
+func (c *mediaCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	switch {
 	case c.Slots < 1:
 		return errors.New("--slots must be 1 or more")

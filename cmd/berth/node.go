@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
+	"log/slog"
 	"time"
 
 	"berth"
 	"berth/internal/node"
-	"berth/internal/telemetry"
 )
 
 // nodeCommand implements the contract in docs/nodes.md.
@@ -25,16 +24,11 @@ type nodeCommand struct {
 
 	node.DriverFlags `embed:""`
 
-	LogLevel  string `help:"Minimum log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
-	LogFormat string `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
+	agentLog `embed:""`
 }
 
 // Run runs the agent until the context ends and its jobs have drained.
-func (c *nodeCommand) Run(ctx context.Context) error {
-	logger, err := telemetry.Logger(os.Stderr, c.LogLevel, c.LogFormat)
-	if err != nil {
-		return err
-	}
+func (c *nodeCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	api, err := c.client()
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"time"
@@ -16,11 +17,7 @@ import (
 type apiCommand struct{ settings }
 
 // Run serves until the context ends.
-func (c *apiCommand) Run(ctx context.Context) error {
-	logger, err := telemetry.Logger(os.Stderr, c.LogLevel, c.LogFormat)
-	if err != nil {
-		return err
-	}
+func (c *apiCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	// Memory for open streams is kept for hours, with little garbage beside it: half of Go's default headroom saves a
 	// quarter of it. GOGC overrides this.
 	if usual := debug.SetGCPercent(50); usual != 100 {
@@ -32,11 +29,7 @@ func (c *apiCommand) Run(ctx context.Context) error {
 type workerCommand struct{ settings }
 
 // Run polls until the context ends.
-func (c *workerCommand) Run(ctx context.Context) error {
-	logger, err := telemetry.Logger(os.Stderr, c.LogLevel, c.LogFormat)
-	if err != nil {
-		return err
-	}
+func (c *workerCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	return app.RunWorker(ctx, c.Config, logger)
 }
 

@@ -113,6 +113,17 @@ type agentServer struct {
 	Temporal config.Temporal `embed:"" group:"Temporal"`
 }
 
+// agentLog is the log of a node or media unit.
+type agentLog struct {
+	LogLevel  string `help:"Minimum log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
+	LogFormat string `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
+}
+
+// ProvideLogger returns the logger that kong passes to Run.
+func (l agentLog) ProvideLogger() (*slog.Logger, error) {
+	return telemetry.Logger(os.Stderr, l.LogLevel, l.LogFormat)
+}
+
 // defaultTemporalAddr is the default of --temporal-addr.
 const defaultTemporalAddr = "127.0.0.1:7233"
 

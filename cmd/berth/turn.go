@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strings"
 	"time"
@@ -173,25 +174,8 @@ func problemCode(err error) berth.Code {
 func (t *conversation) listen(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	events := make(chan client.SessionEvent)
 	var g errgroup.Group
-	g.Go(func() error {
-		defer close(events)
-		for ev, err := range t.api.FollowSession(ctx, t.session, "", false) {
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			select {
-			case events <- ev:
-			case <-ctx.Done():
-				return nil
-			}
-		}
-		return nil
-	})
+	events := receive(ctx, &g, t.api.FollowSession(ctx, t.session, "", false))
 	open, done := map[string]bool{}, map[string]bool{}
 	begun := t.begun
 	for begun != nil || len(open) > 0 {
@@ -216,6 +200,29 @@ func (t *conversation) listen(ctx context.Context) error {
 	}
 	stop()
 	return g.Wait()
+}
+
+// receive sends the values of a sequence to the channel that it returns, and closes that at the end of the sequence or of ctx.
+func receive[T any](ctx context.Context, g *errgroup.Group, seq iter.Seq2[T, error]) <-chan T {
+	values := make(chan T)
+	g.Go(func() error {
+		defer close(values)
+		for v, err := range seq {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			select {
+			case values <- v:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		return nil
+	})
+	return values
 }
 
 func (t *conversation) show(e berth.SessionEvent) {
