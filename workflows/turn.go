@@ -178,6 +178,18 @@ func (t *turn) await(ctx workflow.Context, done func() bool) error {
 	return nil
 }
 
+// single runs f in a coroutine, unless running states that one runs it.
+func (t *turn) single(running *bool, f func(workflow.Context)) {
+	if *running {
+		return
+	}
+	*running = true
+	workflow.Go(t.detached, func(ctx workflow.Context) {
+		defer func() { *running = false }()
+		f(ctx)
+	})
+}
+
 // deleteAffinity makes Redis forget the turn's node.
 func (t *turn) deleteAffinity(ctx workflow.Context, withdraw bool) error {
 	ref := TurnRef{SessionID: t.in.SessionID, TurnID: t.in.TurnID, Withdraw: withdraw}

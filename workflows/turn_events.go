@@ -61,12 +61,7 @@ func (t *turn) publish(ev berth.SessionEvent) {
 	s := &t.stream
 	ev.SessionID, ev.TurnID = t.in.SessionID, t.in.TurnID
 	s.outbox = append(s.outbox, ev)
-	if s.publishing {
-		return
-	}
-	s.publishing = true
-	workflow.Go(t.detached, func(ctx workflow.Context) {
-		defer func() { s.publishing = false }()
+	t.single(&s.publishing, func(ctx workflow.Context) {
 		for len(s.outbox) > 0 {
 			batch := s.outbox[:min(len(s.outbox), maxPublishedEvents)]
 			s.outbox = s.outbox[len(batch):]

@@ -39,12 +39,7 @@ func (t *turn) holdSlot(ctx workflow.Context, j *job) {
 
 // startConfirming starts the coroutine that confirms slots when they are due, unless it runs. It ends when none is left.
 func (t *turn) startConfirming() {
-	if t.slots.confirming {
-		return
-	}
-	t.slots.confirming = true
-	workflow.Go(t.detached, func(ctx workflow.Context) {
-		defer func() { t.slots.confirming = false }()
+	t.single(&t.slots.confirming, func(ctx workflow.Context) {
 		for {
 			due := t.nextConfirm()
 			if due.IsZero() {
@@ -135,12 +130,7 @@ func (t *turn) releaseJob(j *job, unresponsive bool) {
 func (t *turn) releaseSlot(slot HeldSlot) {
 	s := &t.slots
 	s.releasable = append(s.releasable, slot)
-	if s.releasing {
-		return
-	}
-	s.releasing = true
-	workflow.Go(t.detached, func(ctx workflow.Context) {
-		defer func() { s.releasing = false }()
+	t.single(&s.releasing, func(ctx workflow.Context) {
 		for len(s.releasable) > 0 {
 			in := HeldSlots{Slots: slices.Clone(s.releasable)}
 			s.releasable = nil
