@@ -68,7 +68,7 @@ func (s *Starter) ConfirmLoss(ctx context.Context, nodes map[string]berth.Node, 
 	}
 	rand.Shuffle(len(suspects), func(i, j int) { suspects[i], suspects[j] = suspects[j], suspects[i] })
 	run, err := s.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: berth.NewID("probe:"), TaskQueue: workflows.TaskQueueLinks, WorkflowExecutionTimeout: 10 * time.Second,
+		ID: workflows.ProbeWorkflowID(berth.NewID("")), TaskQueue: workflows.TaskQueueLinks, WorkflowExecutionTimeout: 10 * time.Second,
 	}, workflows.ProbeWorkflow, workflows.ProbeInput{Units: suspects[:min(len(suspects), maxProbes)]})
 	var responses int
 	if err == nil {
