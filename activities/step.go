@@ -13,6 +13,7 @@ import (
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/metrics"
 	"berth/internal/stream"
 	"berth/workflows"
 )
@@ -38,7 +39,15 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	defer stop()
 	s := &step{Tasks: a, in: in, attempt: attempt}
 	s.stage = s.firstStage()
+	began := time.Now()
 	out, err := s.run(ctx)
+	outcome := metrics.OK
+	if err != nil {
+		outcome = string(berth.CodeOf(err))
+	}
+	queue, model := metrics.Queue.String(string(in.Step.Queue)), metrics.Model.String(in.Step.Model)
+	metrics.Steps.Add(ctx, 1, metrics.With(queue, model, metrics.Outcome.String(outcome)))
+	metrics.StepDuration.Record(ctx, time.Since(began).Seconds(), metrics.With(queue, model))
 	return out, translate(ctx, err)
 }
 

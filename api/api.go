@@ -21,6 +21,7 @@ import (
 	"berth"
 	"berth/api/console"
 	"berth/internal/fleet"
+	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/placement"
 	"berth/internal/starter"
@@ -90,6 +91,9 @@ type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
+// Health is the state of this process and of its dependencies; *health.Probe is one.
+type Health interface{ Report() health.Report }
+
 // Config holds the settings of an operator. Zero values have the defaults stated here.
 type Config struct {
 	AuthSecret        string                    // HS256 secret of tokens and tickets; required
@@ -111,7 +115,7 @@ type Config struct {
 	Version           string
 }
 
-// Deps are the dependencies of the API. All but Verifier, Metrics and Clock are required.
+// Deps are the dependencies of the API. All but Verifier and Clock are required.
 type Deps struct {
 	Starter  Starter
 	Ledger   Ledger
@@ -120,11 +124,10 @@ type Deps struct {
 	Scripts  *lua.Scripts
 	Fleet    Fleet
 	Redis    Pinger
-	Temporal Pinger
+	Health   Health
 	Config   Config
 	Logger   *slog.Logger
-	Verifier Verifier     // nil: HS256 with Config.AuthSecret
-	Metrics  http.Handler // nil: no /metrics
+	Verifier Verifier // nil: HS256 with Config.AuthSecret
 	Clock    func() time.Time
 }
 
@@ -186,8 +189,8 @@ func New(d Deps) (*echo.Echo, error) {
 
 func newServer(d Deps) (*server, error) {
 	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Scripts == nil ||
-		d.Fleet == nil || d.Redis == nil || d.Temporal == nil || d.Logger == nil {
-		return nil, errors.New("api: every dependency but Verifier, Metrics and Clock is required")
+		d.Fleet == nil || d.Redis == nil || d.Health == nil || d.Logger == nil {
+		return nil, errors.New("api: every dependency but Verifier and Clock is required")
 	}
 	c := &d.Config
 	if c.AuthSecret == "" || (c.Production && len(c.AuthSecret) < minProductionSecret) {

@@ -18,7 +18,7 @@ import (
 )
 
 // public are the routes that need no token.
-var public = []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.yaml", "GET /openapi.json"}
+var public = []string{"GET /healthz", "GET /readyz", "GET /openapi.yaml", "GET /openapi.json"}
 
 var braces = regexp.MustCompile(`{\w+}`)
 

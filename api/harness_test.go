@@ -22,6 +22,7 @@ import (
 	"berth"
 	"berth/api"
 	"berth/internal/fleet"
+	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
@@ -61,17 +62,16 @@ func (s *fakeStarter) CancelTask(_ context.Context, taskID string) error {
 	return nil
 }
 
-// pinger succeeds until fail is called.
-type pinger struct{ err atomic.Pointer[error] }
+// reporter reports what the test sets.
+type reporter struct{ report atomic.Pointer[health.Report] }
 
-func (p *pinger) Ping(context.Context) error {
-	if err := p.err.Load(); err != nil {
-		return *err
-	}
-	return nil
+func newReporter() *reporter {
+	r := &reporter{}
+	r.report.Store(&health.Report{Status: health.OK, Version: "test", Dependencies: map[string]health.Dependency{"redis": {Status: health.OK}}})
+	return r
 }
 
-func (p *pinger) fail() { err := errors.New("connection refused at 10.1.2.3"); p.err.Store(&err) }
+func (r *reporter) Report() health.Report { return *r.report.Load() }
 
 type redisPinger struct{ c *redis.Client }
 
@@ -79,24 +79,24 @@ func (p redisPinger) Ping(ctx context.Context) error { return p.c.Ping(ctx).Err(
 
 // harness is the complete API with a real Redis and a real database, but without workflows.
 type harness struct {
-	t        *testing.T
-	base     string
-	starter  *fakeStarter
-	ledger   *ledger.Ledger
-	redis    *testredis.Server
-	client   *redis.Client
-	scripts  *lua.Scripts
-	fleet    *fleet.Fleet
-	pub      *stream.Publisher
-	temporal *pinger
-	log      *logBuffer
-	server   *http.Server
-	http     *http.Client
+	t       *testing.T
+	base    string
+	starter *fakeStarter
+	ledger  *ledger.Ledger
+	redis   *testredis.Server
+	client  *redis.Client
+	scripts *lua.Scripts
+	fleet   *fleet.Fleet
+	pub     *stream.Publisher
+	health  *reporter
+	log     *logBuffer
+	server  *http.Server
+	http    *http.Client
 }
 
 func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	t.Helper()
-	h := &harness{t: t, redis: testredis.Start(t), temporal: &pinger{}, log: newLog()}
+	h := &harness{t: t, redis: testredis.Start(t), health: newReporter(), log: newLog()}
 	logger := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
@@ -112,12 +112,11 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan string, 8)}
 	deps := api.Deps{
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
-		Scripts: h.scripts, Fleet: h.fleet, Redis: redisPinger{h.client}, Temporal: h.temporal, Logger: logger,
+		Scripts: h.scripts, Fleet: h.fleet, Redis: redisPinger{h.client}, Health: h.health, Logger: logger,
 		Config: api.Config{
 			AuthSecret: secret, HeartbeatInterval: 100 * time.Millisecond, Version: "test",
 			TemporalUIURL: "http://ui.test:8233/", MaxUploadBytes: 2 << 20,
 		},
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }),
 	}
 	for _, c := range change {
 		c(&deps)
@@ -127,7 +126,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	h.base = "http://" + l.Addr().String()
-	h.server = api.NewServer(e, l.Addr().String())
+	h.server = api.NewServer(e, l.Addr().String(), false)
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	h.http = &http.Client{Transport: transport, Timeout: 30 * time.Second}
 	done := make(chan error, 3)

@@ -18,6 +18,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"berth"
 )
@@ -53,11 +56,23 @@ func callOf(ctx context.Context) *call {
 func (s *server) begin(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		cl := s.newCall(c)
+		nameSpan(c)
 		if err := next(c); err != nil {
 			s.fail(err, c)
 		}
 		s.logCall(c, cl)
 		return nil
+	}
+}
+
+// nameSpan adds the route, which is not known before the router, to the request's span and metrics.
+func nameSpan(c echo.Context) {
+	ctx, route := c.Request().Context(), attribute.String("http.route", c.Path())
+	span := trace.SpanFromContext(ctx)
+	span.SetName(c.Request().Method + " " + c.Path())
+	span.SetAttributes(route)
+	if labels, ok := otelhttp.LabelerFromContext(ctx); ok {
+		labels.Add(route)
 	}
 }
 
@@ -67,7 +82,7 @@ func (s *server) newCall(c echo.Context) *call {
 	if berth.ValidID("", id) != nil {
 		id = berth.NewID("")
 	}
-	cl := &call{server: s, began: time.Now(), requestID: id, traceID: traceID(req.Header.Get("traceparent"))}
+	cl := &call{server: s, began: time.Now(), requestID: id, traceID: traceID(req)}
 	c.SetRequest(req.WithContext(context.WithValue(req.Context(), callKey{}, cl)))
 	h := c.Response().Header()
 	h.Set(echo.HeaderXRequestID, id)
@@ -86,9 +101,13 @@ func (s *server) logCall(c echo.Context, cl *call) {
 		"bytes", c.Response().Size, "user", cl.user.UserID, "took", time.Since(cl.began))
 }
 
-// traceID returns the trace id of a W3C traceparent header, or a new one.
-func traceID(traceparent string) string {
-	parts := strings.Split(traceparent, "-")
+// traceID returns the id of the request's trace: where this process records none, that of the W3C traceparent header, or a
+// new one.
+func traceID(req *http.Request) string {
+	if span := trace.SpanContextFromContext(req.Context()); span.IsValid() {
+		return span.TraceID().String()
+	}
+	parts := strings.Split(req.Header.Get("traceparent"), "-")
 	if len(parts) >= 4 && len(parts[1]) == 32 {
 		if b, err := hex.DecodeString(parts[1]); err == nil && !bytes.Equal(b, make([]byte, 16)) {
 			return strings.ToLower(parts[1])

@@ -1,22 +1,15 @@
 package api
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
 
-	"berth"
+	"berth/internal/health"
 )
-
-// checkTimeout limits the checks of /readyz.
-const checkTimeout = 2 * time.Second
 
 // operationRoutes registers the routes of operators. It is called last because it serves the complete description.
 func (s *server) operationRoutes() error {
@@ -25,11 +18,12 @@ func (s *server) operationRoutes() error {
 			map[string]*huma.Response{"200": response(description, mediaType, &huma.Schema{})}, op(id, "operations", summary)))
 	}
 	get("/healthz", s.alive, "healthz", "Check that the process is alive", echo.MIMEApplicationJSON, "ok")
-	get("/readyz", s.ready, "readyz", "Check that Redis, the database and Temporal respond; 503 names those that do not",
-		echo.MIMEApplicationJSON, "Everything responds")
-	if s.Metrics != nil {
-		get("/metrics", echo.WrapHandler(s.Metrics), "metrics", "Get Prometheus metrics", echo.MIMETextPlain, "Metrics")
-	}
+	state := s.schemaOf(health.Report{})
+	s.route("GET /readyz", rule{public: true}, s.ready, withResponses(map[string]*huma.Response{
+		"200": response("The process should receive requests", echo.MIMEApplicationJSON, state),
+		"503": response("The process is starting or stopping", echo.MIMEApplicationJSON, state),
+	}, op("readyz", "operations", "Check whether the process should receive requests",
+		"503 until each dependency has responded once, and while the process stops. A later outage is shown in the body only, because reads still work.")))
 	var yaml, doc []byte
 	serve := func(mediaType string, body *[]byte) echo.HandlerFunc {
 		return func(c echo.Context) error { return c.Blob(http.StatusOK, mediaType, *body) }
@@ -50,33 +44,10 @@ func (s *server) alive(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]string{"status": "ok", "version": s.Config.Version})
 }
 
-// ready checks all dependencies concurrently.
 func (s *server) ready(c echo.Context) error {
-	checks := map[string]Pinger{"redis": s.Redis, "database": s.Ledger, "temporal": s.Temporal}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), checkTimeout)
-	defer cancel()
-	type outcome struct {
-		name string
-		err  error
+	r := s.Health.Report()
+	if !r.Ready() {
+		return c.JSON(http.StatusServiceUnavailable, r)
 	}
-	results := make(chan outcome, len(checks))
-	for name, p := range checks {
-		go func() { results <- outcome{name, p.Ping(ctx)} }()
-	}
-	var missing []string
-	for range checks {
-		r := <-results
-		if r.err != nil {
-			missing = append(missing, r.name)
-			s.log.WarnContext(ctx, "not ready", "missing", r.name, "error", r.err)
-		}
-	}
-	if len(missing) == 0 {
-		return s.alive(c)
-	}
-	slices.Sort(missing)
-	return &Problem{
-		Status: http.StatusServiceUnavailable, Code: berth.CodeUnavailable, Missing: missing,
-		Detail: "unavailable: " + strings.Join(missing, ", "),
-	}
+	return c.JSON(http.StatusOK, r)
 }

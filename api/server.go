@@ -4,9 +4,11 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 )
 
 // streamWriteBuffer is the size of the kernel's send buffer of an event stream. A small buffer reveals a stalled reader: with
@@ -18,12 +20,13 @@ type connKey struct{}
 type drainKey struct{}
 
 // NewServer returns the HTTP server of a router returned by New. Its Shutdown lets calls finish and ends event streams,
-// whose clients resume on another process.
-func NewServer(e *echo.Echo, addr string) *http.Server {
+// whose clients resume on another process. trustTraceparent continues the traces of callers, which must be trusted then;
+// otherwise a request begins a trace of its own, which links to the caller's.
+func NewServer(e *echo.Echo, addr string, trustTraceparent bool) *http.Server {
 	drain, stop := context.WithCancel(context.Background())
 	srv := &http.Server{
 		Addr:              addr,
-		Handler:           e,
+		Handler:           observed(e, trustTraceparent),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
@@ -33,6 +36,17 @@ func NewServer(e *echo.Echo, addr string) *http.Server {
 	}
 	srv.RegisterOnShutdown(stop)
 	return srv
+}
+
+// observed records the requests of the API: not those of the page and of operations, not heartbeats, and not event streams,
+// whose duration is their reader's.
+func observed(e http.Handler, trustTraceparent bool) http.Handler {
+	return otelhttp.NewHandler(e, "berth",
+		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return !trustTraceparent }),
+		otelhttp.WithFilter(func(r *http.Request) bool {
+			path := r.URL.Path
+			return strings.HasPrefix(path, "/v1/") && !strings.HasSuffix(path, "/events") && !strings.HasSuffix(path, "/heartbeat")
+		}))
 }
 
 // streamContext returns a context that ends with the request or when the server begins to stop.

@@ -48,7 +48,7 @@ func runDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) e
 	}
 	c, err := client.NewLazyClient(client.Options{
 		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
-		Logger: telemetry.Temporal(logger),
+		Logger: telemetry.Temporal(logger), Interceptors: telemetry.Interceptors(),
 	})
 	if err != nil {
 		return fmt.Errorf("temporal client: %w", err)

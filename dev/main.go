@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,7 +16,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"berth/internal/app"
 	"berth/internal/devserver"
+	"berth/internal/telemetry"
 )
 
 const (
@@ -56,11 +57,10 @@ func run(o *options) (err error) {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.LogLevel)); err != nil {
-		return fmt.Errorf("log level: %w", err)
+	logger, err := telemetry.Logger(os.Stderr, o.LogLevel, o.LogFormat)
+	if err != nil {
+		return err
 	}
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 
 	release, err := devserver.Claim(o.DataDir)
 	if err != nil {
@@ -80,8 +80,14 @@ func run(o *options) (err error) {
 	}
 	defer func() { err = errors.Join(err, temporalLog.Close()) }()
 
+	o.Telemetry.TrustTraceparent = true // every caller is this machine's user
+	probe, stopTelemetry, err := app.Observe(ctx, "dev", version, o.Telemetry, logger)
+	if err != nil {
+		return err
+	}
+	defer stopTelemetry()
 	failed := make(chan error, 1)
-	parts := append(infrastructure(o, logger, temporalLog), services(o, logger, failed)...)
+	parts := append(infrastructure(o, logger, temporalLog), services(o, logger, probe, failed)...)
 	parts = slices.DeleteFunc(parts, func(p part) bool { return !o.runs(p.name) })
 	running, err := start(ctx, parts, logger)
 	if err != nil {

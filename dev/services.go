@@ -17,6 +17,7 @@ import (
 	"berth/dev/port"
 	"berth/internal/app"
 	"berth/internal/devserver"
+	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/pause"
 )
@@ -35,17 +36,19 @@ const (
 var version = "dev"
 
 // services returns berth's own parts in starting order. The error of a part that ends unexpectedly is sent to failed.
-func services(o *options, logger *slog.Logger, failed chan<- error) []part {
+func services(o *options, logger *slog.Logger, probe *health.Probe, failed chan<- error) []part {
 	return []part{
 		serve(partModel, failed,
 			func(ctx context.Context) error { return app.RunModelServer(ctx, o.ModelServer, logger) },
 			func(ctx context.Context) error { return port.AwaitOpen(ctx, o.ModelServer.Addr) }),
 		serve(partWorker, failed,
-			func(ctx context.Context) error { return app.RunWorker(ctx, o.Config, logger.With("part", partWorker)) },
+			func(ctx context.Context) error {
+				return app.RunWorker(ctx, o.Config, logger.With("part", partWorker), probe)
+			},
 			nil),
 		serve(partAPI, failed,
 			func(ctx context.Context) error {
-				return app.RunAPI(ctx, o.Config, logger.With("part", partAPI), version)
+				return app.RunAPI(ctx, o.Config, logger.With("part", partAPI), probe)
 			},
 			func(ctx context.Context) error { return awaitReady(ctx, "http://"+o.API.Addr+"/readyz") }),
 		serve(partFleet, failed,

@@ -46,10 +46,12 @@ func guarded(name string) bool { return name == "assign" || name == "dispatch_jo
 // runGuarded runs a script that may grant only where the guard was checked. Reading the server's run id each time would
 // cost a tenth of a decision. Instead, the server's script cache shows whether it was checked: the cache is empty in a new
 // process and is not replicated, and these scripts enter it only here, after the check.
-func (s *Scripts) runGuarded(ctx context.Context, name string, keys []string, args ...any) ([]any, error) {
+func (s *Scripts) runGuarded(ctx context.Context, name string, keys []string, args ...any) (res []any, err error) {
 	sc := s.byID[name]
+	ctx, end := sc.begin(ctx)
+	defer func() { end(err) }()
 	for checked := false; ; checked = true {
-		res, err := sc.EvalSha(ctx, s.rdb, keys, args...).Slice()
+		res, err = sc.EvalSha(ctx, s.rdb, keys, args...).Slice()
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			if _, err := s.CheckGuard(ctx); err != nil {
 				return nil, err

@@ -19,14 +19,20 @@ var sources embed.FS
 type Scripts struct {
 	rdb  redis.UniversalClient
 	keys Keys
-	byID map[string]*redis.Script
+	byID map[string]script
+}
+
+// script is a script with the labels of its measurements.
+type script struct {
+	*redis.Script
+	observed
 }
 
 // New prepares every embedded script. It does not call Redis.
 func New(rdb redis.UniversalClient, keys Keys) *Scripts {
-	s := &Scripts{rdb: rdb, keys: keys, byID: map[string]*redis.Script{}}
+	s := &Scripts{rdb: rdb, keys: keys, byID: map[string]script{}}
 	for name, src := range Sources() {
-		s.byID[name] = redis.NewScript(src)
+		s.byID[name] = script{redis.NewScript(src), observe(name)}
 	}
 	return s
 }
@@ -76,7 +82,9 @@ func (s *Scripts) run(ctx context.Context, name string, keys []string, args ...a
 	if !ok {
 		return nil, fmt.Errorf("script %s is not embedded", name)
 	}
+	ctx, end := sc.begin(ctx)
 	res, err := sc.Run(ctx, s.rdb, keys, args...).Slice()
+	end(err)
 	if err != nil {
 		return nil, fmt.Errorf("script %s: %w", name, err)
 	}

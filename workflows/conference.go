@@ -178,6 +178,9 @@ func (c *conference) opened(ctx workflow.Context, command *unitCommand) {
 	if c.record.OpenedAt.IsZero() {
 		c.record.OpenedAt = now
 	}
+	if lostAt := c.record.LostAt; !lostAt.IsZero() {
+		workflow.GetMetricsHandler(ctx).Timer(metricRecovery).Record(now.Sub(lostAt))
+	}
 	slot := command.slot
 	c.slots.owner = &slot
 	c.record.Owner, c.record.CopyStartedAt = command.owner, command.startedAt
@@ -227,7 +230,7 @@ func (c *conference) retryRecovery(ctx workflow.Context) {
 		return
 	}
 	c.inbox.capacity = false
-	c.place(ctx)
+	c.place(workflow.WithValue(ctx, berth.RecoveryKey{}, true))
 }
 
 // restoreRow writes the row into a Redis that may have lost it. An open conference then waits for its unit's list.

@@ -24,6 +24,9 @@ const (
 	ProbeWorkflow      = "Probe"      // counts the media units that respond to a command
 )
 
+// metricRecovery is the metric of the time from the loss of a conference's unit until the conference is open again.
+const metricRecovery = "berth_recovery_duration"
+
 // Task queues of workflows. Those of model calls and nodes are built by berth.TaskQueue and berth.NodeTaskQueue.
 const (
 	TaskQueueTasks       = "tasks"

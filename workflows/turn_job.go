@@ -176,7 +176,8 @@ func (t *turn) accept(ctx workflow.Context, j *job, finalize berth.Finalize) {
 		t.affinity = j.NodeID
 	}
 	t.holdSlot(ctx, j)
-	workflow.Go(t.running, func(ctx workflow.Context) { t.runJob(ctx, j) })
+	// The job runs until the turn ends, and belongs to the trace of its own segment.
+	workflow.Go(workflow.WithValue(t.running, berth.SpanKey{}, ctx.Value(berth.SpanKey{})), func(ctx workflow.Context) { t.runJob(ctx, j) })
 	if finalize.Ends() {
 		t.finalize(ctx, finalize)
 	}

@@ -69,6 +69,11 @@ func (c *mediaCommand) Run(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	defer tc.Close()
+	stop, err := c.observe(ctx, "media", api, tc, logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	return unit.Run(ctx, unit.Options{
 		Spec: berth.NodeSpec{
 			ID: c.ID, Hostname: c.Hostname, Zone: c.Zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: c.Slots,

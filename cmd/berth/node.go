@@ -62,6 +62,11 @@ func (c *nodeCommand) Run(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	defer tc.Close()
+	stop, err := c.observe(ctx, "node", api, tc, logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	return node.Run(ctx, node.Options{
 		Spec: spec, API: api, Temporal: tc, Driver: driver, Drain: c.Drain, Logger: logger,
 	})

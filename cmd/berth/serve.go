@@ -23,14 +23,24 @@ func (c *apiCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	if usual := debug.SetGCPercent(50); usual != 100 {
 		debug.SetGCPercent(usual)
 	}
-	return app.RunAPI(ctx, c.Config, logger, version)
+	probe, stop, err := app.Observe(ctx, "api", version, c.Telemetry, logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return app.RunAPI(ctx, c.Config, logger, probe)
 }
 
 type workerCommand struct{ settings }
 
 // Run polls until the context ends.
 func (c *workerCommand) Run(ctx context.Context, logger *slog.Logger) error {
-	return app.RunWorker(ctx, c.Config, logger)
+	probe, stop, err := app.Observe(ctx, "worker", version, c.Telemetry, logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return app.RunWorker(ctx, c.Config, logger, probe)
 }
 
 type tokenCommand struct {

@@ -1,20 +1,25 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	temporalclient "go.temporal.io/sdk/client"
 
 	"berth/api"
+	"berth/internal/app"
 	"berth/internal/client"
 	"berth/internal/config"
 	"berth/internal/devserver"
+	"berth/internal/health"
+	"berth/internal/starter"
 	"berth/internal/telemetry"
 )
 
@@ -111,6 +116,8 @@ type agentServer struct {
 	Token    string          `help:"Send this bearer token of scope node (see 'berth token --scopes node'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
 	DataDir  string          `help:"Look for a development server in this data directory." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
 	Temporal config.Temporal `embed:"" group:"Temporal"`
+
+	Telemetry config.Telemetry `embed:"" group:"Telemetry"`
 }
 
 // agentLog is the log of a node or media unit.
@@ -143,10 +150,26 @@ func (s *agentServer) client() (*client.Client, error) {
 // temporal returns a client of Temporal, which need not be available.
 func (s *agentServer) temporal(logger *slog.Logger) (temporalclient.Client, error) {
 	c, err := temporalclient.NewLazyClient(temporalclient.Options{
-		HostPort: s.Temporal.Addr, Namespace: s.Temporal.Namespace, Logger: telemetry.Temporal(logger),
+		HostPort: s.Temporal.Addr, Namespace: s.Temporal.Namespace, Logger: telemetry.Temporal(logger), Interceptors: telemetry.Interceptors(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("temporal client: %w", err)
 	}
 	return c, nil
+}
+
+// observe starts the telemetry of an agent, and serves its health: whether the API and Temporal respond.
+func (s *agentServer) observe(
+	ctx context.Context, role string, web *client.Client, tc temporalclient.Client, logger *slog.Logger,
+) (stop func(), err error) {
+	probe, end, err := app.Observe(ctx, role, version, s.Telemetry, logger)
+	if err != nil {
+		return nil, err
+	}
+	watching, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		probe.Watch(watching, map[string]health.Check{"api": web.Alive, "temporal": (&starter.Starter{Client: tc}).Ping})
+	})
+	return func() { cancel(); watch.Wait(); end() }, nil
 }

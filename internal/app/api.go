@@ -10,6 +10,7 @@ import (
 	"berth/api"
 	"berth/internal/config"
 	"berth/internal/fleet"
+	"berth/internal/health"
 	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/workflows"
@@ -19,7 +20,7 @@ import (
 const stopGrace = 5 * time.Second
 
 // RunAPI serves the HTTP API until ctx ends.
-func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version string) error {
+func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *health.Probe) error {
 	if err := cfg.NeedSecret(); err != nil {
 		return err
 	}
@@ -37,12 +38,12 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
 		Scripts: b.scripts, Fleet: nodes,
-		Redis:    b.pingRedis,
-		Temporal: starter,
+		Redis:  b.pingRedis,
+		Health: probe,
 		Config: api.Config{
 			AuthSecret: cfg.API.AuthSecret, MaxUploadBytes: cfg.API.MaxUploadBytes,
 			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: cfg.Temporal.UIURL,
-			TemporalNamespace: cfg.Temporal.Namespace, Production: cfg.Production, Version: version,
+			TemporalNamespace: cfg.Temporal.Namespace, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
 			NumbersFrom: cfg.Conference.NumbersFrom,
 			Conferences: workflows.ConferenceRules{
@@ -59,6 +60,9 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, version
 	g.Go(func() error { return hub.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
 	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })
-	g.Go(func() error { return serve(ctx, api.NewServer(e, cfg.API.Addr), stopGrace, logger) })
+	g.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
+	g.Go(func() error {
+		return serve(ctx, api.NewServer(e, cfg.API.Addr, cfg.Telemetry.TrustTraceparent), stopGrace, logger)
+	})
 	return g.Wait()
 }

@@ -20,9 +20,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/internal/config"
+	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/redisconn"
+	"berth/internal/starter"
 	"berth/internal/telemetry"
 	"berth/lua"
 )
@@ -60,13 +62,25 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 	}
 	b.temporal, err = client.NewLazyClient(client.Options{
 		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
-		Logger: telemetry.Temporal(logger),
+		Logger: telemetry.Temporal(logger), Interceptors: telemetry.Interceptors(), MetricsHandler: telemetry.TemporalMetrics(),
 	})
 	if err != nil {
 		b.close(logger)
 		return nil, fmt.Errorf("temporal client: %w", err)
 	}
 	return b, nil
+}
+
+// checks returns what an API or a worker needs: a script that runs, a transaction, and Temporal.
+func (b *base) checks() map[string]health.Check {
+	return map[string]health.Check{
+		"redis": func(ctx context.Context) error {
+			_, err := b.scripts.CheckGuard(ctx)
+			return err
+		},
+		"database": b.ledger.Ping,
+		"temporal": (&starter.Starter{Client: b.temporal}).Ping,
+	}
 }
 
 // close closes the connections opened by connect.

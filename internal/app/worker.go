@@ -15,6 +15,7 @@ import (
 	"berth/activities"
 	"berth/internal/config"
 	"berth/internal/fleet"
+	"berth/internal/health"
 	"berth/internal/lease"
 	"berth/internal/llm"
 	"berth/internal/placement"
@@ -25,7 +26,7 @@ import (
 )
 
 // RunWorker polls task queues until ctx ends. Running steps then finish or are handed over within the drain time.
-func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
+func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *health.Probe) error {
 	b, err := connect(ctx, cfg, logger)
 	if err != nil {
 		return err
@@ -86,6 +87,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger) erro
 	services.Go(func() error { return running.Run(serviceCtx) })
 	services.Go(func() error { return nodes.Run(serviceCtx) })
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
+	services.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
 	workerCtx, stopWorkers := context.WithCancel(ctx)
 	defer stopWorkers()
 	context.AfterFunc(serviceCtx, stopWorkers)

@@ -24,6 +24,7 @@ import (
 	"berth/internal/client"
 	"berth/internal/config"
 	"berth/internal/freeport"
+	"berth/internal/health"
 	"berth/internal/pause"
 	"berth/workflows"
 )
@@ -99,14 +100,15 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err err
 	running, cancel := context.WithCancel(ctx)
 	g, running := errgroup.WithContext(running)
 	quiet := slog.New(slog.DiscardHandler)
+	probe := health.New("bench", quiet)
 	g.Go(func() error {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
 	})
-	g.Go(func() error { return app.RunWorker(running, cfg, quiet) })
-	g.Go(func() error { return app.RunAPI(running, cfg, quiet, "bench") })
+	g.Go(func() error { return app.RunWorker(running, cfg, quiet, probe) })
+	g.Go(func() error { return app.RunAPI(running, cfg, quiet, probe) })
 	h = &stack{cfg: cfg, stop: func() error {
 		cancel()
 		return errors.Join(srv.Close(), g.Wait(), os.RemoveAll(dir))

@@ -94,6 +94,11 @@ type Task struct {
 // AssetRef returns the value of a variable that refers to an uploaded asset.
 func AssetRef(id string) map[string]string { return map[string]string{"assetId": id} }
 
+// Alive returns nil when the API responds.
+func (c *Client) Alive(ctx context.Context) error {
+	return c.call(ctx, http.MethodGet, "/healthz", nil, nil, nil)
+}
+
 // Submit submits a task. key is the Idempotency-Key; if it is empty, none is sent.
 func (c *Client) Submit(ctx context.Context, s Submission, key string) (Acceptance, error) {
 	header := http.Header{}

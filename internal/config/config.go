@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/telemetry"
 )
 
 // Config holds the settings of one process. The names of the environment variables are part of the public interface.
@@ -27,6 +28,8 @@ type Config struct {
 
 	Stream Stream `embed:"" group:"Streams"`
 	Model  Model  `embed:"" group:"Models"`
+
+	Telemetry Telemetry `embed:"" group:"Telemetry"`
 
 	Production bool   `help:"Run in production mode: no debug events." name:"production" env:"BERTH_PRODUCTION"`
 	LogLevel   string `help:"Minimum log level: ${enum}." name:"log-level" env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
@@ -45,6 +48,13 @@ type Redis struct {
 	Addr     string `help:"Address of Redis, host:port or a redis:// URL." name:"redis-addr" env:"BERTH_REDIS_ADDR" default:"127.0.0.1:6379"`
 	Password string `help:"Redis password." name:"redis-password" env:"BERTH_REDIS_PASSWORD" secret:"true"`
 	Cell     string `help:"Hash tag that puts all keys of this cell into one Redis Cluster slot; empty for none." name:"cell" env:"BERTH_CELL"`
+}
+
+// Telemetry holds the settings of metrics and traces. Exporters are set by OpenTelemetry's own variables, such as
+// OTEL_EXPORTER_OTLP_ENDPOINT.
+type Telemetry struct {
+	MetricsAddr      string `help:"Address that serves /metrics, /healthz and /readyz, host:port; off for none." name:"metrics-addr" env:"BERTH_METRICS_ADDR" default:"127.0.0.1:9464"`
+	TrustTraceparent bool   `help:"Continue the traces of callers of the API; otherwise link to them. For callers that are trusted only." name:"trust-traceparent" env:"BERTH_TRUST_TRACEPARENT"`
 }
 
 // API holds the settings of the HTTP API.
@@ -147,6 +157,9 @@ func (c *Config) Validate() error {
 	}
 	addr("temporal-addr", "BERTH_TEMPORAL_ADDR", c.Temporal.Addr)
 	addr("http-addr", "BERTH_HTTP_ADDR", c.API.Addr)
+	if c.Telemetry.MetricsAddr != telemetry.Off {
+		addr("metrics-addr", "BERTH_METRICS_ADDR", c.Telemetry.MetricsAddr)
+	}
 	if !strings.Contains(c.Redis.Addr, "://") {
 		addr("redis-addr", "BERTH_REDIS_ADDR", c.Redis.Addr)
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"berth"
@@ -14,6 +17,9 @@ const (
 	noticePage        = 200
 	concurrentNotices = 16
 )
+
+// tracer begins the trace of a recovery: it starts with the notice of a node's loss, not with a request.
+var tracer = otel.Tracer("berth/fleet")
 
 // grace is the time after a loss of data during which Redis grants nothing.
 type grace struct {
@@ -130,6 +136,9 @@ func (s *Sweeper) deliverNotices(ctx context.Context, notices []berth.NodeNotice
 			if s.opt.OnNotice != nil {
 				callCtx, cancel := context.WithTimeout(ctx, callbackTimeout)
 				defer cancel()
+				callCtx, span := tracer.Start(callCtx, "node "+string(n.Reason), trace.WithAttributes(
+					attribute.String("berth.node.id", n.NodeID), attribute.String("berth.node.kind", string(n.Kind))))
+				defer span.End()
 				out[i] = s.opt.OnNotice(callCtx, n)
 			}
 			return nil

@@ -10,7 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"berth"
+	"berth/internal/metrics"
 	"berth/internal/pause"
 	"berth/internal/redisconn"
 	"berth/lua"
@@ -104,6 +107,19 @@ func (f *Fleet) CatchUp(ctx context.Context) {
 
 // Run follows Redis until ctx ends, and returns nil then. Its goroutine alone replaces the snapshot, and does no I/O.
 func (f *Fleet) Run(ctx context.Context) error {
+	defer metrics.Observe(func(o metric.Observer) {
+		type label struct {
+			kind  berth.NodeKind
+			state berth.NodeState
+		}
+		counts := map[label]int64{}
+		for _, n := range f.Snapshot().Nodes {
+			counts[label{n.Kind, n.State}]++
+		}
+		for l, n := range counts {
+			o.ObserveInt64(metrics.Nodes, n, metrics.With(metrics.Kind.String(string(l.kind)), metrics.State.String(string(l.state))))
+		}
+	}, metrics.Nodes)()
 	ctx, cancel := context.WithCancel(ctx)
 	var others sync.WaitGroup
 	others.Go(func() { f.changes.Run(ctx) })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/metrics"
 	"berth/lua"
 )
 
@@ -119,6 +120,7 @@ func (s *Sweeper) sweepRepeatedly(ctx context.Context) {
 		err := s.sweepOnce(sweepCtx, &state)
 		cancel()
 		state.failed = err != nil
+		s.countSweep(ctx, err)
 		outages.note(ctx, err)
 		if err == nil {
 			s.sweeps.Add(1)
@@ -129,6 +131,14 @@ func (s *Sweeper) sweepRepeatedly(ctx context.Context) {
 			return
 		}
 	}
+}
+
+func (s *Sweeper) countSweep(ctx context.Context, err error) {
+	outcome := metrics.OK
+	if err != nil {
+		outcome = "failed"
+	}
+	metrics.Sweeps.Add(ctx, 1, metrics.With(metrics.Outcome.String(outcome)))
 }
 
 // sweepOnce checks whether Redis has lost data, sweeps the nodes, and checks the dynamic pools when that is due.

@@ -27,8 +27,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"berth/internal/metrics"
 	"berth/lua"
 )
+
+var tracer = otel.Tracer("berth/lease")
 
 // ErrLost is the cause of a slot's context if its lease could not be renewed in time. Another process may get the slot
 // soon, so the call must stop.
@@ -116,6 +123,9 @@ func (s *Slots) Acquire(ctx context.Context, r Request) (*Slot, error) {
 	if r.Model == "" || s.opts.Caps(r.Model) < 0 {
 		return nil, fmt.Errorf("acquire a slot: unknown model %q", r.Model)
 	}
+	began := time.Now()
+	_, span := tracer.Start(ctx, "wait for slot", trace.WithAttributes(attribute.String("gen_ai.request.model", r.Model)))
+	defer span.End()
 	e := s.entry(ctx, r)
 	if err := s.send(ctx, func(o *owner) { o.enter(e) }); err != nil {
 		e.cancel(err)
@@ -124,6 +134,7 @@ func (s *Slots) Acquire(ctx context.Context, r Request) (*Slot, error) {
 	for {
 		select {
 		case slot := <-e.granted:
+			metrics.SlotWait.Record(ctx, time.Since(began).Seconds(), metrics.With(metrics.Model.String(r.Model)))
 			return slot, nil
 		case p := <-e.positions:
 			if r.OnPosition != nil {

@@ -31,6 +31,7 @@ type owner struct {
 	renewals int // in flight
 	calls    int // of any kind in flight
 	closing  bool
+	used     map[string]bool // models that this process has had entries of
 }
 
 // Run serves the slots until ctx ends. Then it cancels and releases all held and waiting entries and returns nil. It may be
@@ -38,6 +39,7 @@ type owner struct {
 func (s *Slots) Run(ctx context.Context) error {
 	io, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	defer s.observe()() // until done is closed, for which a collection may wait
 	defer close(s.done)
 	o := &owner{
 		Slots:   s,
@@ -45,6 +47,7 @@ func (s *Slots) Run(ctx context.Context) error {
 		entries: map[string]*entry{},
 		holding: map[string]*entry{},
 		watched: map[string]bool{},
+		used:    map[string]bool{},
 		tickAt:  time.Now(), // the first, empty renewal reads Redis's clock and starts a grace period if needed
 	}
 	go s.listen(io)
@@ -111,7 +114,7 @@ func (o *owner) enter(e *entry) {
 		e.cancel(ErrClosed)
 		return
 	}
-	o.entries[e.lease] = e
+	o.entries[e.lease], o.used[e.model] = e, true
 	o.acquire(e)
 }
 
@@ -212,6 +215,7 @@ func (o *owner) woken(w lua.Grant) {
 		if until, ok := o.clock.local(w.Expires, o.opts.TTL); ok && time.Now().Before(until.Add(-o.margin)) {
 			o.hold(e, until.Add(-o.margin))
 			o.claim(e)
+			o.recordHandOver(e.model, until)
 			return
 		}
 		o.acquire(e)

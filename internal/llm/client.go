@@ -109,12 +109,14 @@ func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (R
 	if err != nil {
 		return Result{}, err
 	}
+	ctx, end := observe(ctx, ep.servedBy, call.Model)
 	s := &session{
 		endpoint: ep, limits: c.limits, on: on, begun: time.Now(),
 		result: Result{Provider: ep.servedBy},
 	}
 	err = s.run(ctx, c.http, call.within(model))
 	s.finish(call.Messages)
+	end(s.result, err)
 	var failed *CallError
 	if errors.As(err, &failed) {
 		failed.Model = call.Model

@@ -14,6 +14,7 @@ import (
 
 	"berth"
 	"berth/internal/client"
+	"berth/internal/metrics"
 	"berth/internal/pause"
 )
 
@@ -78,12 +79,24 @@ func Do[T any](ctx context.Context, g *Gate, id string, work func(context.Contex
 	g.running.Add(1)
 	defer g.running.Add(-1)
 	begun := time.Now()
-	if out, err = work(ctx); err != nil {
+	out, err = work(ctx)
+	observeJob(ctx, begun, err)
+	if err != nil {
 		g.log.Warn("job failed", "job", id, "took", time.Since(begun), "error", err)
 		return out, outcome(ctx, err)
 	}
 	g.log.Debug("job finished", "job", id, "took", time.Since(begun))
 	return out, nil
+}
+
+func observeJob(ctx context.Context, begun time.Time, err error) {
+	outcome := metrics.OK
+	if err != nil {
+		outcome = "failed"
+	}
+	labels := metrics.With(metrics.Outcome.String(outcome))
+	metrics.Jobs.Add(ctx, 1, labels)
+	metrics.JobDuration.Record(ctx, time.Since(begun).Seconds(), labels)
 }
 
 func heartbeat(ctx context.Context) {

@@ -6,9 +6,13 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"berth"
+	"berth/internal/metrics"
 	"berth/internal/redisconn"
 	"berth/lua"
 )
@@ -46,6 +50,9 @@ type Hub struct {
 	joins  chan *Reader
 	leaves chan *Reader
 	done   chan struct{}
+
+	readers atomic.Int64
+	lag     atomic.Int64 // the longest since the last collection of metrics
 }
 
 // NewHub returns a Hub that serves readers while Run runs.
@@ -112,6 +119,10 @@ func unavailable(err error) error {
 // Run serves the hub until ctx ends; readers then get ErrClosed. It is called once.
 func (h *Hub) Run(ctx context.Context) error {
 	defer close(h.done)
+	defer metrics.Observe(func(o metric.Observer) {
+		o.ObserveInt64(metrics.StreamReaders, h.readers.Load())
+		o.ObserveFloat64(metrics.StreamLag, time.Duration(h.lag.Swap(0)).Seconds())
+	}, metrics.StreamReaders, metrics.StreamLag)()
 	ctx, cancel := context.WithCancel(ctx)
 	var listening sync.WaitGroup
 	listening.Go(func() { h.listener.Run(ctx) })
@@ -132,8 +143,17 @@ type topics map[string]*topic
 
 // message is one published event, shared by all readers of its channel.
 type message struct {
-	at   position
-	item Item
+	at      position
+	item    Item
+	arrived time.Time
+}
+
+// delayed records how long a message waited for a reader.
+func (h *Hub) delayed(m *message) {
+	d := int64(time.Since(m.arrived))
+	for longest := h.lag.Load(); d > longest && !h.lag.CompareAndSwap(longest, d); {
+		longest = h.lag.Load()
+	}
 }
 
 func (h *Hub) serve(ctx context.Context) {
@@ -159,6 +179,7 @@ func (h *Hub) join(all topics, r *Reader) {
 		all[r.channel] = t
 		h.listener.Subscribe(r.channel)
 	}
+	h.readers.Add(1)
 	r.index = len(t.readers)
 	t.readers = append(t.readers, r)
 	if t.live {
@@ -167,6 +188,7 @@ func (h *Hub) join(all topics, r *Reader) {
 }
 
 func (h *Hub) leave(all topics, r *Reader) {
+	h.readers.Add(-1)
 	t := all[r.channel]
 	last := len(t.readers) - 1
 	t.readers[r.index] = t.readers[last]
@@ -194,7 +216,7 @@ func (h *Hub) handle(ctx context.Context, all topics, e redisconn.Event) {
 			h.opt.Logger.WarnContext(ctx, "invalid event message", "channel", e.Channel)
 			return
 		}
-		m := &message{at, newItem(id, []byte(data))}
+		m := &message{at, newItem(id, []byte(data)), time.Now()}
 		for _, r := range t.readers {
 			r.offer(m)
 		}

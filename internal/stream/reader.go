@@ -199,6 +199,7 @@ func (r *Reader) wait(ctx context.Context) (Item, bool, error) {
 		case m == nil || !r.at.before(m.at) && m.at.gen == r.at.gen:
 			return Item{}, false, nil
 		case r.at.next(m.at) && !r.broken:
+			r.hub.delayed(m)
 			return r.deliver(m.at, m.item), true, nil
 		default:
 			r.replay = true // an event is missing, or another generation began: read the stream

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/metrics"
 	"berth/internal/pause"
 	"berth/lua"
 )
@@ -40,6 +41,7 @@ type sender struct {
 func (s *sender) run(ctx context.Context, work <-chan []pending, results chan<- error) {
 	for events := range work {
 		err := s.append(ctx, events)
+		metrics.Publishes.Add(ctx, 1, metrics.With(metrics.Outcome.String(outcome(err))))
 		results <- err // does not block: there is one piece of work at a time
 		if err != nil {
 			return
@@ -177,6 +179,20 @@ func (s *sender) entries(events []pending) ([]lua.StreamEntry, error) {
 		}
 	}
 	return entries, nil
+}
+
+// outcome returns the label of an append: an attempt that was superseded is not a failure to publish.
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return metrics.OK
+	case errors.Is(err, ErrFenced):
+		return "fenced"
+	case errors.Is(err, ErrEnded):
+		return "ended"
+	default:
+		return "failed"
+	}
 }
 
 // final reports whether a retry cannot succeed.

@@ -1,0 +1,196 @@
+// Package health determines whether a process can do its work.
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"berth/internal/metrics"
+	"berth/internal/pause"
+)
+
+const (
+	// interval is the time between two checks of a dependency.
+	interval = 5 * time.Second
+	// startInterval is that time until the first success: a process is ready as soon as its dependencies are.
+	startInterval = 100 * time.Millisecond
+	// timeout limits a check.
+	timeout = 2 * time.Second
+)
+
+// Status of a process or of a dependency.
+type Status string
+
+// The statuses.
+const (
+	OK          Status = "ok"
+	Starting    Status = "starting"    // a dependency has not succeeded yet
+	Degraded    Status = "degraded"    // a dependency fails that has succeeded before
+	Stopping    Status = "stopping"    // the process accepts no more work
+	Unavailable Status = "unavailable" // of a dependency: the last check failed
+)
+
+// Check returns an error if a dependency is unavailable.
+type Check func(context.Context) error
+
+// Report is the state of a process. It contains no error texts, which would show addresses to any caller; the log has them.
+type Report struct {
+	Status       Status                `json:"status"`
+	Version      string                `json:"version"`
+	Dependencies map[string]Dependency `json:"dependencies"`
+}
+
+// Dependency is the state of a dependency.
+type Dependency struct {
+	Status Status    `json:"status"`
+	Since  time.Time `json:"since"` // of the status
+}
+
+// Ready reports whether the process should receive requests: every dependency has succeeded once, and it is not stopping.
+// Later outages do not change that, because the process can still serve reads.
+func (r Report) Ready() bool { return r.Status == OK || r.Status == Degraded }
+
+// Unavailable returns the names of the dependencies that do not respond, in order.
+func (r Report) Unavailable() []string {
+	var names []string
+	for name, d := range r.Dependencies {
+		if d.Status != OK {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Probe keeps the state of one process, which may have several parts with the same dependencies.
+type Probe struct {
+	version string
+	logger  *slog.Logger
+
+	mu       sync.Mutex //nolint:forbidigo // held for map operations only
+	deps     map[string]Dependency
+	stopping bool
+}
+
+// New returns a probe without dependencies.
+func New(version string, logger *slog.Logger) *Probe {
+	return &Probe{version: version, logger: logger, deps: map[string]Dependency{}}
+}
+
+// Version returns the version of the process.
+func (p *Probe) Version() string { return p.version }
+
+// Watch checks dependencies until ctx ends, which means that the process stops.
+func (p *Probe) Watch(ctx context.Context, checks map[string]Check) {
+	var running sync.WaitGroup
+	for name, check := range checks {
+		p.set(name, Starting)
+		running.Go(func() { p.watch(ctx, name, check) })
+	}
+	<-ctx.Done()
+	p.mu.Lock()
+	p.stopping = true
+	p.mu.Unlock()
+	running.Wait()
+}
+
+func (p *Probe) watch(ctx context.Context, name string, check Check) {
+	labels := metrics.With(metrics.Dependency.String(name))
+	defer metrics.Observe(func(o metric.Observer) {
+		up := int64(0)
+		if p.Report().Dependencies[name].Status == OK {
+			up = 1
+		}
+		o.ObserveInt64(metrics.DependencyState, up, labels)
+	}, metrics.DependencyState)()
+	wait, failing := startInterval, false
+	for {
+		checking, cancel := context.WithTimeout(ctx, timeout)
+		err := check(checking)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			wait = interval
+			p.set(name, OK)
+			if failing {
+				p.logger.InfoContext(ctx, "dependency available again", "dependency", name)
+			}
+		case !failing:
+			p.logger.WarnContext(ctx, "dependency unavailable", "dependency", name, "error", err)
+			fallthrough
+		default:
+			p.set(name, Unavailable)
+		}
+		failing = err != nil
+		if !pause.For(ctx, wait) {
+			return
+		}
+	}
+}
+
+// set records the status of a dependency. One that has never responded is starting, not unavailable.
+func (p *Probe) set(name string, s Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.deps[name].Status
+	if s == before || (s == Unavailable && before == Starting) || (s == Starting && before != "") {
+		return
+	}
+	p.deps[name] = Dependency{Status: s, Since: time.Now()}
+}
+
+// Report returns the current state.
+func (p *Probe) Report() Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := Report{Status: OK, Version: p.version, Dependencies: maps.Clone(p.deps)}
+	for _, d := range p.deps {
+		switch {
+		case d.Status == Starting:
+			r.Status = Starting
+		case d.Status == Unavailable && r.Status == OK:
+			r.Status = Degraded
+		}
+	}
+	switch {
+	case p.stopping:
+		r.Status = Stopping
+	case len(p.deps) == 0: // Watch was not called yet
+		r.Status = Starting
+	}
+	return r
+}
+
+// Handler serves /healthz and /readyz.
+func (p *Probe) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, map[string]string{"status": string(OK), "version": p.version})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		r := p.Report()
+		code := http.StatusOK
+		if !r.Ready() {
+			code = http.StatusServiceUnavailable
+		}
+		reply(w, code, r)
+	})
+	return mux
+}
+
+func reply(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // the client has gone
+}

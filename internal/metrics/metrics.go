@@ -1,0 +1,121 @@
+// Package metrics has the instruments of berth's own metrics. They are in one place because their names and labels are part
+// of the public interface: docs/metrics.md lists them. Labels have few values: no label holds the id of a user, task,
+// conference or node. Instruments record nothing until the process has set a meter provider.
+package metrics
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Labels.
+const (
+	Model      = attribute.Key("model")
+	Queue      = attribute.Key("queue")
+	Outcome    = attribute.Key("outcome") // "ok", or the code of the error
+	Kind       = attribute.Key("kind")
+	State      = attribute.Key("state")
+	Dependency = attribute.Key("dependency")
+	Script     = attribute.Key("db.stored_procedure.name")
+)
+
+// OK is the outcome of what succeeded.
+const OK = "ok"
+
+var meter = otel.Meter("berth")
+
+// Bounds of histograms in seconds: of scripts, and of everything up to a model call.
+var (
+	fast = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5}
+	Slow = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+)
+
+// Counters.
+var (
+	Steps       = counter("berth.steps", "Attempts at a step of a task, by queue, model and outcome")
+	Publishes   = counter("berth.publishes", "Batches of events appended to streams, by outcome")
+	Submissions = counter("berth.submissions", "Requests that start work, by kind and outcome")
+	Dispatches  = counter("berth.dispatches", "Choices of a node for a job, an execution or a conference, by kind and outcome")
+	Jobs        = counter("berth.jobs", "Jobs and commands run by this node, by outcome")
+	Sweeps      = counter("berth.sweeps", "Passes of fleet maintenance, by outcome")
+)
+
+// Histograms.
+var (
+	StepDuration    = histogram("berth.step.duration", "Duration of an attempt at a step, with its wait for a slot", Slow)
+	SlotWait        = histogram("berth.slot.wait", "Time a model call waited for its slot", Slow)
+	SlotHandOver    = histogram("berth.slot.handover", "Time from the grant of a slot in Redis to its use by a waiting call", fast)
+	JobDuration     = histogram("berth.job.duration", "Duration of a job or command on this node", Slow)
+	ScriptDuration  = histogram("db.client.operation.duration", "Duration of a Redis script, by name", fast)
+	ModelDuration   = histogram("gen_ai.client.operation.duration", "Duration of a call of a model's provider", Slow)
+	ModelFirstToken = histogram("gen_ai.server.time_to_first_token", "Time from a call of a model's provider to its first token", Slow)
+	ModelTokens     = tokens("gen_ai.client.token.usage", "Tokens of a call of a model's provider, by type")
+)
+
+// Gauges are observed by Observe.
+var (
+	SlotsInUse      = gauge("berth.slots.in_use", "Model slots held by this process")
+	SlotsWaiting    = gauge("berth.slots.waiting", "Calls of this process that wait for a slot of their model")
+	SlotsLimit      = gauge("berth.slots.limit", "Slots of a model in all processes")
+	StreamLag       = seconds("berth.stream.lag", "Longest time since the last collection that a live event waited in this process for a reader to take it")
+	StreamReaders   = gauge("berth.stream.readers", "Event streams open to readers")
+	Nodes           = gauge("berth.nodes", "Registered nodes by kind and state, the same in every process")
+	DependencyState = gauge("berth.dependency.up", "1 while a dependency of this process responds, else 0")
+	BuildInfo       = gauge("berth.build.info", "1, labelled with the version")
+)
+
+// Observe calls f at every collection until stop is called. The observer takes values of the given gauges only.
+func Observe(f func(metric.Observer), gauges ...metric.Observable) (stop func()) {
+	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error { f(o); return nil }, gauges...)
+	if err != nil {
+		otel.Handle(err)
+		return func() {}
+	}
+	return func() { _ = registration.Unregister() } // has no error that a caller could handle
+}
+
+// With returns the measurement option of a set of labels. Callers on a hot path keep it.
+func With(labels ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(labels...))
+}
+
+func counter(name, description string) metric.Int64Counter {
+	c, err := meter.Int64Counter(name, metric.WithDescription(description))
+	handle(err)
+	return c
+}
+
+func histogram(name, description string, bounds []float64) metric.Float64Histogram {
+	h, err := meter.Float64Histogram(name, metric.WithDescription(description), metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(bounds...))
+	handle(err)
+	return h
+}
+
+func tokens(name, description string) metric.Int64Histogram {
+	h, err := meter.Int64Histogram(name, metric.WithDescription(description), metric.WithUnit("{token}"),
+		metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144))
+	handle(err)
+	return h
+}
+
+func gauge(name, description string) metric.Int64ObservableGauge {
+	g, err := meter.Int64ObservableGauge(name, metric.WithDescription(description))
+	handle(err)
+	return g
+}
+
+func seconds(name, description string) metric.Float64ObservableGauge {
+	g, err := meter.Float64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit("s"))
+	handle(err)
+	return g
+}
+
+// handle reports an invalid name, which only a change of this file can cause.
+func handle(err error) {
+	if err != nil {
+		otel.Handle(err)
+	}
+}
