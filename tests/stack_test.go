@@ -102,11 +102,11 @@ func prepareStack(tb testing.TB, dir string, opts ...option) *stack {
 	temporal, redisAddr := freeAddr(tb), freeAddr(tb)
 	s.infraSettings = append(s.infraSettings,
 		"BERTH_DATA_DIR="+filepath.Join(s.dir, "data"), "BERTH_DEV_ONLY=redis,temporal",
-		"BERTH_TEMPORAL_ADDR="+temporal, "BERTH_REDIS_ADDR="+redisAddr)
+		"BERTH_TEMPORAL_ADDR="+temporal, "BERTH_REDIS_ADDR="+redisAddr, "BERTH_METRICS_ADDR=off")
 	s.settings = append([]string{
 		"BERTH_TEMPORAL_ADDR=" + temporal, "BERTH_REDIS_ADDR=" + redisAddr, "BERTH_HTTP_ADDR=" + s.httpAddr,
 		"BERTH_DATABASE=sqlite:" + filepath.Join(s.dir, "berth.db"), "BERTH_AUTH_SECRET=" + secret,
-		"BERTH_LOCAL_MODEL_URL=" + s.model.URL + "/v1", "BERTH_LOG_LEVEL=debug",
+		"BERTH_LOCAL_MODEL_URL=" + s.model.URL + "/v1", "BERTH_LOG_LEVEL=debug", "BERTH_METRICS_ADDR=off",
 	}, s.settings...)
 	return s
 }
