@@ -57,7 +57,7 @@ func (s *server) assignmentRoutes() {
 }
 
 // leaseOf returns the lease id that separates the leases of callers from each other, and from those of jobs and executions.
-func leaseOf(user, id string) string { return "lease:" + user + ":" + id }
+func leaseOf(user, id string) string { return "lease:" + berth.EscapeID(user) + ":" + id }
 
 // request validates the body and returns what is to be placed.
 func (b assignBody) request() (placement.Request, error) {

@@ -3,6 +3,8 @@ package lua
 import (
 	"strconv"
 	"strings"
+
+	"berth"
 )
 
 // Keys builds every Redis key and channel of berth; no other file spells one. Cell, when set, is a Redis Cluster hash tag
@@ -17,9 +19,9 @@ func (k Keys) name(parts ...string) string {
 	return "{" + k.Cell + "}:" + s
 }
 
-// Channel is the Pub/Sub channel of a task's events.
+// Channel is the Pub/Sub channel of a task's events. The ids of users are escaped because they may contain colons.
 func (k Keys) Channel(userID, serviceID, taskID string) string {
-	return k.name("cs", "events", userID, serviceID, taskID)
+	return k.name("cs", "events", berth.EscapeID(userID), serviceID, taskID)
 }
 
 // Stream is the Redis stream of the channel's events.
