@@ -165,6 +165,8 @@ func TestQueries_FrequentOnes_UseIndexes(t *testing.T) {
 			"asset":        {selectAsset, []any{"a", "u"}},
 			"results":      {selectResults, []any{"u", "job_summary", 5}},
 			"audit":        {selectAudit, []any{"t"}},
+			"actions":      {selectAction + `WHERE ` + pageOfActions, []any{int64(5), 10}},
+			"user actions": {selectAction + `WHERE user_id = $3 AND ` + pageOfActions, []any{int64(5), 10, "op"}},
 			"usage":        {selectUsage, []any{"t"}},
 			"search":       {l.dialect.search, []any{l.dialect.match("u", []string{"go"}), "u", 5}},
 			"step":         {`SELECT fence, output_asset_id FROM steps WHERE task_id = $1 AND step = $2`, []any{"t", 1}},
