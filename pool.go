@@ -105,6 +105,16 @@ type Pool struct {
 	Capabilities []string `json:"capabilities"`
 	Zone         string   `json:"zone,omitempty"`
 	Strategy     Strategy `json:"strategy,omitempty"`
+	// Tenants are the tenants that may use the pool; without any, every caller may.
+	Tenants []string `json:"tenants,omitempty"`
+}
+
+// MaxPoolTenants limits the tenants of a pool, which every process keeps in memory.
+const MaxPoolTenants = 1000
+
+// Allows reports whether a tenant may use the pool. A caller without a tenant has an empty one.
+func (p Pool) Allows(tenantID string) bool {
+	return len(p.Tenants) == 0 || slices.Contains(p.Tenants, tenantID)
 }
 
 // Validate returns CodeInvalid for the first invalid field.
@@ -132,6 +142,14 @@ func (p Pool) Validate() error {
 	}
 	if !plainText(p.Zone) {
 		return Invalid("zone", "must be printable and at most %d bytes", maxName)
+	}
+	if len(p.Tenants) > MaxPoolTenants {
+		return Invalid("tenants", "exceed the limit of %d", MaxPoolTenants)
+	}
+	for _, tenant := range p.Tenants {
+		if err := ValidID("tenants", tenant); err != nil {
+			return err
+		}
 	}
 	return p.Strategy.validate("strategy")
 }

@@ -45,7 +45,7 @@ func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessi
 	if err := s.Fleet.Writable(); err != nil { // before anything is written
 		return nil, err
 	}
-	if len(s.Fleet.Snapshot().Eligible(sn.SrcLang, sn.TgtLang)) == 0 {
+	if len(s.Fleet.Snapshot().Eligible(sn.TenantID, sn.SrcLang, sn.TgtLang)) == 0 {
 		return nil, s.notServed(ctx, sn)
 	}
 	if sn, err = s.Ledger.PutSession(ctx, sn); err != nil {
@@ -114,7 +114,7 @@ func (s *server) liveSession(ctx context.Context, userID, id string) (berth.Sess
 	if err != nil {
 		return sn, err
 	}
-	if sn.PreferredPool != "" && s.Fleet.Snapshot().Serves(sn.PreferredPool, sn.SrcLang, sn.TgtLang) {
+	if sn.PreferredPool != "" && s.Fleet.Snapshot().Serves(sn.PreferredPool, sn.TenantID, sn.SrcLang, sn.TgtLang) {
 		return sn, nil
 	}
 	if sn, err = s.Ledger.GetSession(ctx, userID, id); err != nil {
@@ -130,7 +130,7 @@ func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision str
 	fleet := s.Fleet.Snapshot()
 	decision, pool, err := s.Scripts.DecideSessionPool(ctx, lua.SessionPoolRequest{
 		SessionID: sn.ID, UserID: sn.UserID, TenantID: sn.TenantID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang,
-		RoutingKey: sn.RoutingKey, TenantPool: fleet.Tenants[sn.TenantID], Eligible: fleet.Eligible(sn.SrcLang, sn.TgtLang),
+		RoutingKey: sn.RoutingKey, TenantPool: fleet.Tenants[sn.TenantID], Eligible: fleet.Eligible(sn.TenantID, sn.SrcLang, sn.TgtLang),
 		Affinity: s.Config.SessionAffinity,
 	})
 	if err != nil {

@@ -110,7 +110,7 @@ func TestPutSession_SessionAffinity_SpreadsByRoutingKey(t *testing.T) { // L5
 	h.node("n1", "translate:en-es")
 	_, err := h.scripts.DefinePool(t.Context(), berth.Pool{ID: "other", Capabilities: []string{"translate:en-es"}}, false)
 	require.NoError(t, err)
-	waitFor(t, "the pool to be known", func() bool { return len(h.fleet.Snapshot().Eligible("en", "es")) == 2 })
+	waitFor(t, "the pool to be known", func() bool { return len(h.fleet.Snapshot().Eligible("", "en", "es")) == 2 })
 	pools, kept := map[any]bool{}, map[any]bool{}
 	for _, id := range []string{"s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"} {
 		pools[h.session("alice", id).json(t)["preferredPool"]] = true

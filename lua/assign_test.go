@@ -551,6 +551,8 @@ func TestDecideSessionPool_SessionState_DecidesPool(t *testing.T) {
 		"new session: tenant's pool":                   {bound: "p2", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
 		"tenant's pool is not eligible":                {bound: "p9", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
 		"tenant's pool was just defined":               {bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "new"},
+		"tenant's pool was just defined for it":        {bound: "own", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "own"},
+		"tenant's pool was just given to others":       {bound: "theirs", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
 		"tenant is no longer bound":                    {q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
 		"binding may be lost":                          {lost: true, q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
 		"tenant's pool serves other languages":         {bound: "fr", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
@@ -572,6 +574,10 @@ func TestDecideSessionPool_SessionState_DecidesPool(t *testing.T) {
 				}
 				for id, capability := range map[string]string{"new": "translate:en-es", "fr": "translate:en-fr"} {
 					_, err := s.DefinePool(t.Context(), berth.Pool{ID: id, Capabilities: []string{"gpu", capability}}, false)
+					require.NoError(t, err)
+				}
+				for id, tenants := range map[string][]string{"own": {"others", "acme"}, "theirs": {"others"}} {
+					_, err := s.DefinePool(t.Context(), berth.Pool{ID: id, Capabilities: []string{"translate:en-es"}, Tenants: tenants}, false)
 					require.NoError(t, err)
 				}
 				require.NoError(t, s.BindTenant(t.Context(), "acme", c.bound))

@@ -10,11 +10,12 @@
 -- ARGV[3] routing key
 -- ARGV[4] hash of the routing key, -1 for the first eligible pool
 -- ARGV[5] capability of the language pair: the tenant's pool is used when it is eligible, or its definition asks for this
+--         and allows the tenant
 -- ARGV[6] channel of updated sessions
 -- ARGV[7] user who owns the session
 -- ARGV[8] tenant or ''
 -- ARGV[9] pool to which the tenant was bound when the caller last read it, or '': used while Redis may have lost bindings
--- ARGV[10...] eligible pools
+-- ARGV[10...] eligible pools; the tenant may use all of them
 --
 -- Returns {code, pool}
 --   EXISTS   kept
@@ -39,9 +40,15 @@ end
 if #eligible == 0 then return { 'NO_POOL', '' } end
 if bound and not override then -- the caller may not have read the definition yet
   local definition = redis.call('HGET', KEYS[3], bound)
-  for _, capability in ipairs(definition and cjson.decode(definition).capabilities or {}) do
-    override = override or capability == ARGV[5]
+  local fields = definition and cjson.decode(definition) or {}
+  local function has(list, value)
+    for _, v in ipairs(type(list) == 'table' and list or {}) do
+      if v == value then return true end
+    end
+    return false
   end
+  local allowed = type(fields.tenants) ~= 'table' or has(fields.tenants, ARGV[8])
+  override = allowed and has(fields.capabilities, ARGV[5])
 end
 local current = redis.call('HMGET', session, 'src_lang', 'tgt_lang', 'preferred_pool')
 local changed = current[1] and (current[1] ~= src or current[2] ~= tgt)

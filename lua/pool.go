@@ -26,7 +26,7 @@ const (
 // returns PoolOK or PoolExists. p has to be valid. Nodes that register meanwhile use the new definition immediately, the
 // others move in batches; a call that failed halfway can be repeated.
 func (s *Scripts) DefinePool(ctx context.Context, p berth.Pool, keep bool) (code string, err error) {
-	p.Capabilities = unique(p.Capabilities)
+	p.Capabilities, p.Tenants = unique(p.Capabilities), unique(p.Tenants)
 	b, err := json.Marshal(p)
 	if err != nil {
 		return "", fmt.Errorf("pool %s: %w", p.ID, err)

@@ -69,16 +69,16 @@ func (s *Snapshot) Pool(id string) berth.Pool {
 	return berth.Pool{ID: id, Capabilities: []string{id}}
 }
 
-// Eligible returns the pools that serve a language pair, sorted: the pair's implicit pool and every defined pool that requires
-// it. Pools without a node that takes work are omitted unless no pool has one.
-func (s *Snapshot) Eligible(src, tgt string) []string {
+// Eligible returns the pools that serve a language pair and that the tenant may use, sorted: the pair's implicit pool and every
+// defined pool that requires it. Pools without a node that takes work are omitted unless no pool has one.
+func (s *Snapshot) Eligible(tenantID, src, tgt string) []string {
 	capability := berth.TranslateCapability(src, tgt)
 	var out []string
 	if _, defined := s.Pools[capability]; !defined && s.capable[capability] > 0 {
 		out = append(out, capability)
 	}
 	for id, p := range s.Pools {
-		if p.Serves(capability) {
+		if p.Serves(capability) && p.Allows(tenantID) {
 			out = append(out, id)
 		}
 	}
@@ -92,13 +92,13 @@ func (s *Snapshot) Eligible(src, tgt string) []string {
 func (s *Snapshot) isUsable(poolID string) bool { return s.usable[poolID] > 0 }
 
 // Serves reports whether Eligible has the pool, in most cases without computing the others.
-func (s *Snapshot) Serves(poolID, src, tgt string) bool {
+func (s *Snapshot) Serves(poolID, tenantID, src, tgt string) bool {
 	if !s.isUsable(poolID) {
-		return slices.Contains(s.Eligible(src, tgt), poolID)
+		return slices.Contains(s.Eligible(tenantID, src, tgt), poolID)
 	}
 	capability := berth.TranslateCapability(src, tgt)
 	if p, defined := s.Pools[poolID]; defined {
-		return p.Serves(capability)
+		return p.Serves(capability) && p.Allows(tenantID)
 	}
 	return poolID == capability && s.capable[capability] > 0
 }
