@@ -1,0 +1,129 @@
+package identity
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"berth"
+)
+
+// ClaimMap names the claims of a token from which a Principal is made. A name is that of a claim, or a path with dots into
+// nested objects, such as realm_access.roles. The values of Scope and Nodes are lists, or texts with spaces between values.
+type ClaimMap struct {
+	Scope, Tenant, Nodes string
+	// Scopes maps values of the claim Scope to berth's scopes, separated by commas; the key * matches every token. Other
+	// values grant nothing. Without it, the values themselves are scopes.
+	Scopes map[string]string
+}
+
+// ownClaims are the claims of the tokens of Issue.
+var ownClaims = ClaimMap{Scope: "scope", Tenant: "tenant", Nodes: "nodes"}
+
+// Validate returns an error unless every scope exists.
+func (m ClaimMap) Validate() error {
+	for value, granted := range m.Scopes {
+		for scope := range strings.SplitSeq(granted, ",") {
+			if !slices.Contains(ScopeNames(), scope) {
+				return fmt.Errorf("unknown scope %q of %q: must be one of %s", scope, value, strings.Join(ScopeNames(), ", "))
+			}
+		}
+	}
+	return nil
+}
+
+// principal returns the owner of a token whose signature and times have been verified.
+func (m ClaimMap) principal(c jwt.MapClaims) (Principal, error) {
+	p := Principal{Scopes: m.granted(values(find(c, m.Scope)))}
+	p.UserID, _ = c["sub"].(string)
+	if berth.ValidUserID("sub", p.UserID) != nil {
+		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the token's subject must be 1 to %d bytes of printable text", berth.MaxUserID)
+	}
+	if expires, err := c.GetExpirationTime(); err == nil && expires != nil {
+		p.ExpiresAt = expires.Time
+	}
+	// A claim in another form is rejected: to ignore it could give a caller the rights of another tenant, or of none.
+	switch tenant := find(c, m.Tenant).(type) {
+	case nil:
+	case string:
+		p.TenantID = tenant
+	case []any:
+		one := values(tenant)
+		if len(tenant) != 1 || len(one) != 1 {
+			return Principal{}, badClaim(m.Tenant, "must have one value")
+		}
+		p.TenantID = one[0]
+	default:
+		return Principal{}, badClaim(m.Tenant, "must be a text")
+	}
+	if p.TenantID != "" && berth.ValidID("", p.TenantID) != nil {
+		return Principal{}, badClaim(m.Tenant, "must match "+berth.IDPattern)
+	}
+	p.Nodes = values(find(c, m.Nodes))
+	for _, pattern := range p.Nodes {
+		if err := ValidNodePattern("", pattern); err != nil {
+			return Principal{}, badClaim(m.Nodes, "must contain ids of nodes, with * for any characters")
+		}
+	}
+	return p, nil
+}
+
+func badClaim(name, problem string) error {
+	return berth.Errorf(berth.CodeUnauthenticated, "the token's claim %s %s", name, problem)
+}
+
+// granted returns the scopes for the values of the claim.
+func (m ClaimMap) granted(values []string) []string {
+	granted := values
+	if len(m.Scopes) > 0 {
+		granted = nil
+		for _, v := range append([]string{"*"}, values...) {
+			granted = append(granted, strings.Split(m.Scopes[v], ",")...)
+		}
+	}
+	var known []string
+	for _, scope := range ScopeNames() {
+		if slices.Contains(granted, scope) {
+			known = append(known, scope)
+		}
+	}
+	return known
+}
+
+// find returns a claim, nil if the token does not have it. A claim whose whole name has dots precedes a path: such names are
+// URLs at some providers.
+func find(claims map[string]any, name string) any {
+	if v, ok := claims[name]; ok || name == "" {
+		return v
+	}
+	for i, c := range name {
+		if c != '.' {
+			continue
+		}
+		if inner, ok := claims[name[:i]].(map[string]any); ok {
+			if v := find(inner, name[i+1:]); v != nil {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+// values returns the texts of a claim.
+func values(claim any) []string {
+	switch v := claim.(type) {
+	case string:
+		return strings.Fields(v)
+	case []any:
+		var out []string
+		for _, item := range v {
+			if s, ok := item.(string); ok {
+				out = append(out, s)
+			}
+		}
+		return out
+	}
+	return nil
+}

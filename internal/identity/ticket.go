@@ -1,0 +1,74 @@
+package identity
+
+import (
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"berth"
+)
+
+// TicketAudience is the audience of tickets. It must not be an audience of bearer tokens.
+const TicketAudience = "events"
+
+// MaxTicketTTL is how long a ticket is valid at most.
+const MaxTicketTTL = 30 * time.Second
+
+// TicketKind is the kind of work whose events a ticket opens.
+type TicketKind string
+
+// The kinds.
+const (
+	TicketTask       TicketKind = "task"
+	TicketSession    TicketKind = "session"
+	TicketConference TicketKind = "conference"
+)
+
+// Tickets issues and redeems tickets: tokens for an address that opens one event stream, for browsers, whose EventSource
+// cannot send a header.
+type Tickets struct {
+	Secrets Secrets
+	TTL     time.Duration    // at most MaxTicketTTL
+	Clock   func() time.Time // nil: the system's
+}
+
+func (t Tickets) now() time.Time {
+	if t.Clock == nil {
+		return time.Now()
+	}
+	return t.Clock()
+}
+
+// Issue returns a ticket that opens the events of one task, session or conference for its owner, and nothing else. An
+// operator's ticket opens those of any user.
+func (t Tickets) Issue(who Principal, kind TicketKind, id string) (ticket string, expires time.Time, err error) {
+	now := t.now()
+	expires = now.Add(min(t.TTL, MaxTicketTTL)).Truncate(time.Second)
+	scope := ScopeUser
+	if who.Operator() {
+		scope = ScopeOperator
+	}
+	ticket, err = sign([]byte(t.Secrets[0]), jwt.MapClaims{
+		"iss": issuer, "sub": who.UserID, "aud": TicketAudience, "iat": now.Unix(), "exp": expires.Unix(),
+		"kind": kind, "id": id, ownClaims.Scope: scope,
+	})
+	return ticket, expires, err
+}
+
+// Redeem returns the owner of a ticket for the task, session or conference. The clocks of the processes that issue and redeem
+// tickets must not differ by more than a few seconds.
+func (t Tickets) Redeem(ticket string, kind TicketKind, id string) (Principal, error) {
+	c, err := parse(ticket, func(*jwt.Token) (any, error) { return t.Secrets.keys(), nil },
+		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithAudience(TicketAudience), jwt.WithTimeFunc(t.now))
+	if err != nil {
+		return Principal{}, err
+	}
+	if c["kind"] != string(kind) || c["id"] != id || id == "" {
+		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the ticket opens other events")
+	}
+	p, err := ownClaims.principal(c)
+	if err == nil && p.Operator() {
+		p.Scopes = append(p.Scopes, ScopeUser)
+	}
+	return p, err
+}
