@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"berth/api/console"
 	"berth/internal/fleet"
 	"berth/internal/health"
+	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/placement"
 	"berth/internal/starter"
@@ -96,10 +98,8 @@ type Health interface{ Report() health.Report }
 
 // Config holds the settings of an operator. Zero values have the defaults stated here.
 type Config struct {
-	AuthSecret        string                    // HS256 secret of tokens and tickets; required
-	Audience          string                    // of bearer tokens: "berth"
-	Issuer            string                    // of bearer tokens; empty: any
-	TicketTTL         time.Duration             // 60 s
+	Secrets           identity.Secrets          // HS256 secrets of tokens and tickets; required
+	TicketTTL         time.Duration             // 30 s, which is also the maximum
 	MaxUploadBytes    int64                     // 10 MiB
 	HeartbeatInterval time.Duration             // of event streams: 15 s
 	BodyTimeout       time.Duration             // to receive a JSON body: 15 s; four times that for an upload
@@ -127,25 +127,23 @@ type Deps struct {
 	Health   Health
 	Config   Config
 	Logger   *slog.Logger
-	Verifier Verifier // nil: HS256 with Config.AuthSecret
+	Verifier identity.Verifier // nil: HS256 with Config.Secrets
 	Clock    func() time.Time
 }
 
 type server struct {
 	Deps
 	log      *slog.Logger
-	verifier Verifier
-	tickets  hs256
+	verifier identity.Verifier
+	tickets  identity.Tickets
 	placer   *placement.Placer
 	echo     *echo.Echo
 	doc      huma.API
 	rules    map[string]rule // written by New only
+	errs     []error         // of the registration of routes; written by New only
 	listing  atomic.Pointer[listing]
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 }
-
-// minProductionSecret is the length of a secret, in bytes, that makes HS256 as strong as its hash.
-const minProductionSecret = 32
 
 // New returns a router with all routes, their descriptions and their access rules.
 func New(d Deps) (*echo.Echo, error) {
@@ -177,6 +175,9 @@ func New(d Deps) (*echo.Echo, error) {
 	if err := s.operationRoutes(); err != nil {
 		return nil, err
 	}
+	if err := errors.Join(s.errs...); err != nil {
+		return nil, err
+	}
 	page := console.Handler()
 	e.RouteNotFound("/*", func(c echo.Context) error { return s.elsewhere(c, page) })
 	for _, r := range e.Routes() {
@@ -193,11 +194,13 @@ func newServer(d Deps) (*server, error) {
 		return nil, errors.New("api: every dependency but Verifier and Clock is required")
 	}
 	c := &d.Config
-	if c.AuthSecret == "" || (c.Production && len(c.AuthSecret) < minProductionSecret) {
-		return nil, fmt.Errorf("api: set AuthSecret, in production to at least %d bytes", minProductionSecret)
+	short := func(secret string) bool { return len(secret) < identity.MinSecret }
+	if len(c.Secrets) == 0 || c.Production && slices.ContainsFunc(c.Secrets, short) {
+		return nil, fmt.Errorf("api: set Secrets, in production to at least %d bytes each", identity.MinSecret)
 	}
-	c.Audience = cmp.Or(c.Audience, defaultAudience)
-	c.TicketTTL = cmp.Or(c.TicketTTL, time.Minute)
+	if c.TicketTTL = cmp.Or(c.TicketTTL, identity.MaxTicketTTL); c.TicketTTL > identity.MaxTicketTTL {
+		return nil, fmt.Errorf("api: TicketTTL must be at most %s", identity.MaxTicketTTL)
+	}
 	c.MaxUploadBytes = cmp.Or(c.MaxUploadBytes, 10<<20)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 15*time.Second)
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, 15*time.Second)
@@ -217,9 +220,11 @@ func newServer(d Deps) (*server, error) {
 	}
 	s := &server{Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{}}
 	s.placer = placement.New(d.Scripts, d.Fleet)
-	s.tickets = hs256{secret: []byte(c.AuthSecret), audience: c.Audience, issuer: c.Issuer, clock: d.Clock}
+	s.tickets = identity.Tickets{Secrets: c.Secrets, TTL: c.TicketTTL, Clock: d.Clock}
 	if s.verifier == nil {
-		s.verifier = s.tickets
+		s.verifier = &identity.Tokens{
+			Secrets: c.Secrets, Audiences: []string{identity.Audience}, Leeway: identity.DefaultLeeway, Clock: d.Clock,
+		}
 	}
 	return s, nil
 }
@@ -233,7 +238,7 @@ func newDocument(e *echo.Echo) huma.API {
 	cfg.CreateHooks = nil
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: describeScopes()},
-		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: opens the events of one task, session or conference, for a minute"},
+		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: opens the events of one task, session or conference, for 30 seconds"},
 	}
 	doc := humaecho.New(e, cfg)
 	describeEnums(doc.OpenAPI().Components.Schemas)
@@ -260,12 +265,19 @@ func registerOutput[I, O any](s *server, route string, r rule, handler func(cont
 	s.describe(&op, route, r)
 	op.MaxBodyBytes = maxBodyBytes + 1 // readBody enforces the limit
 	op.BodyReadTimeout = -1
+	handler, err := asNode(r, handler)
+	if err != nil {
+		s.errs = append(s.errs, fmt.Errorf("api: %s: %w", route, err))
+		return
+	}
 	huma.Register(s.doc, op, handler)
 }
 
-// route adds a raw handler with its own description.
+// route adds a raw handler with its own description. It must not accept tokens of scope node, which register checks.
 func (s *server) route(route string, r rule, handler echo.HandlerFunc, op huma.Operation) {
-	r.raw = true
+	if r.raw = true; slices.Contains(r.scopes, identity.ScopeNode) {
+		s.errs = append(s.errs, fmt.Errorf("api: %s: a raw route cannot accept tokens of scope node", route))
+	}
 	s.describe(&op, route, r)
 	op.Responses["default"] = s.problemResponse()
 	s.doc.OpenAPI().AddOperation(&op)
@@ -291,6 +303,7 @@ func withResponses(responses map[string]*huma.Response, op huma.Operation) huma.
 // describe completes the description of a route, and sets its rule.
 func (s *server) describe(op *huma.Operation, route string, r rule) {
 	op.Method, op.Path, _ = strings.Cut(route, " ")
+	r.operation = op.OperationID
 	s.rules[routeKey(op.Method, echoPath(op.Path))] = r
 	if r.public {
 		return

@@ -24,6 +24,10 @@ type assignBody struct {
 	HoldMs               int64          `json:"holdMs,omitempty" minimum:"1000" maximum:"86400000" doc:"Lifetime of the lease unless it is renewed, in milliseconds. Default: lockTimeoutMs of the fleet configuration"`
 }
 
+type assignInput struct{ Body assignBody }
+
+func (in *assignInput) node() (field, id string) { return "instanceId", in.Body.InstanceID }
+
 // assignment is a slot that was taken. PUT accepts what POST returned, so that the slot can be restored after Redis lost it.
 type assignment struct {
 	LeaseID    string         `json:"leaseId,omitempty"`
@@ -41,9 +45,14 @@ type renewInput struct {
 	Body    *assignment
 }
 
+// node returns none: a lease belongs to its caller, whichever node it is on.
+func (in *renewInput) node() (field, id string) { return "", "" }
+
 type releaseInput struct {
 	LeaseID string `path:"leaseId"`
 }
+
+func (in *releaseInput) node() (field, id string) { return "", "" }
 
 func (s *server) assignmentRoutes() {
 	register(s, "POST /v1/assignments", forFleet, s.assign, op("assign", "assignments", "Choose a node and take one of its slots",
@@ -105,7 +114,7 @@ func (b assignBody) checkNames() error {
 	return cmp.Or(err, optionalID("instanceId", b.InstanceID), berth.ValidPlace("host", b.Host), berth.ValidPlace("zone", b.Zone))
 }
 
-func (s *server) assign(ctx context.Context, in *struct{ Body assignBody }) (*assignment, error) {
+func (s *server) assign(ctx context.Context, in *assignInput) (*assignment, error) {
 	r, err := in.Body.request()
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"berth"
 	"berth/api"
 	"berth/internal/fleet"
+	"berth/internal/identity"
 )
 
 func (h *harness) assign(body any) answer {
@@ -63,7 +64,7 @@ func TestAssignment_Lifecycle_TakenRenewedReleased(t *testing.T) {
 	require.EqualValues(t, 300_000, h.renew("l1", nil).json(t)["holdMs"], "S6: lockTimeout")
 	require.Equal(t, http.StatusOK, h.renew("l1", a.json(t)).status, "the response of POST is a valid body")
 
-	other := h.token("another", api.ScopeNode)
+	other := h.token("another", identity.ScopeNode)
 	require.Equal(t, http.StatusConflict, h.call(http.MethodPut, "/v1/assignments/l1", other, nil).status, "lease of another caller")
 	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/assignments/l1", other, nil).status)
 	require.Equal(t, http.StatusServiceUnavailable, h.assign(doc{"poolId": "translate:en-es"}).status, "still held")

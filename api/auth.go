@@ -6,215 +6,44 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/golang-jwt/jwt/v5"
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/identity"
 )
-
-// The scopes of a token. Each has a row in the table scopes.
-const (
-	ScopeUser     = "user"
-	ScopeNode     = "node"
-	ScopeOperator = "operator"
-)
-
-var scopes = []struct{ name, allows string }{
-	{ScopeUser, "submit work and read one's own"},
-	{ScopeNode, "run a node or media unit: register, send heartbeats, report"},
-	{ScopeOperator, "see every user's work and manage the fleet"},
-}
-
-// Scopes returns the names of all scopes.
-func Scopes() []string {
-	var names []string
-	for _, s := range scopes {
-		names = append(names, s.name)
-	}
-	return names
-}
 
 func describeScopes() string {
 	var b strings.Builder
 	b.WriteString("Scopes:")
-	for _, s := range scopes {
-		fmt.Fprintf(&b, " `%s` (%s)", s.name, s.allows)
+	for _, s := range identity.Scopes() {
+		fmt.Fprintf(&b, " `%s` (%s)", s.Name, s.Allows)
 	}
 	return b.String()
 }
 
-// Claims of the tokens of IssueToken, expected of all tokens unless configured otherwise.
-const (
-	defaultAudience = "berth"
-	defaultIssuer   = "berth"
-	ticketAudience  = "events"
-	leeway          = 5 * time.Second
-)
-
-// Principal is the authenticated caller.
-type Principal struct {
-	UserID    string
-	Scopes    []string
-	ExpiresAt time.Time
-}
-
-// Operator reports whether the caller may see every user's work.
-func (p Principal) Operator() bool { return slices.Contains(p.Scopes, ScopeOperator) }
-
-// Verifier returns the owner of a bearer token, or CodeUnauthenticated. The built-in one verifies HS256; set Deps.Verifier
-// for JWKS or OIDC.
-type Verifier interface {
-	Verify(ctx context.Context, token string) (Principal, error)
-}
-
-type claims struct {
-	jwt.RegisteredClaims
-	Scope string `json:"scope,omitempty"`
-	// one of these is set in a ticket
-	Task       string `json:"task,omitempty"`
-	Session    string `json:"session,omitempty"`
-	Conference string `json:"conference,omitempty"`
-}
-
-// IssueToken returns an HS256 bearer token for user with the given scopes that expires after ttl.
-func IssueToken(secret, user string, scopes []string, ttl time.Duration) (string, error) {
-	if err := berth.ValidID("user", user); err != nil {
-		return "", err
-	}
-	now := time.Now()
-	return sign(secret, claims{
-		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: defaultIssuer, Subject: user, Audience: jwt.ClaimStrings{defaultAudience},
-			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(ttl)),
-		},
-		Scope: strings.Join(scopes, " "),
-	})
-}
-
-func sign(secret string, c claims) (string, error) {
-	if secret == "" {
-		return "", errors.New("sign token: empty secret")
-	}
-	t, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString([]byte(secret))
-	if err != nil {
-		return "", fmt.Errorf("sign token: %w", err)
-	}
-	return t, nil
-}
-
-// hs256 verifies tokens and tickets that were signed with one shared secret. Their audiences differ.
-type hs256 struct {
-	secret           []byte
-	audience, issuer string
-	clock            func() time.Time
-}
-
-func (v hs256) parse(token, audience, issuer string) (claims, error) {
-	opts := []jwt.ParserOption{
-		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired(),
-		jwt.WithAudience(audience), jwt.WithLeeway(leeway), jwt.WithTimeFunc(v.clock), jwt.WithStrictDecoding(),
-	}
-	if issuer != "" {
-		opts = append(opts, jwt.WithIssuer(issuer))
-	}
-	var c claims
-	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return v.secret, nil }, opts...)
-	if err != nil {
-		reason := "the token is invalid"
-		if errors.Is(err, jwt.ErrTokenExpired) {
-			reason = "the token has expired"
-		}
-		return claims{}, berth.Errorf(berth.CodeUnauthenticated, "%s", reason)
-	}
-	return c, nil
-}
-
-// Verify implements Verifier. It rejects tickets.
-func (v hs256) Verify(_ context.Context, token string) (Principal, error) {
-	c, err := v.parse(token, v.audience, v.issuer)
-	if err != nil {
-		return Principal{}, err
-	}
-	return Principal{UserID: c.Subject, Scopes: strings.Fields(c.Scope), ExpiresAt: c.ExpiresAt.Time}, nil
-}
-
-// ticketKind states whose events a ticket opens.
-type ticketKind string
-
-// The kinds. A route without one accepts no tickets.
-const (
-	noTicket         ticketKind = ""
-	ticketTask       ticketKind = "task"
-	ticketSession    ticketKind = "session"
-	ticketConference ticketKind = "conference"
-)
-
-// opens returns the claim with the id that a ticket of this kind opens.
-func (c *claims) opens(kind ticketKind) *string {
-	switch kind {
-	case ticketSession:
-		return &c.Session
-	case ticketConference:
-		return &c.Conference
-	default:
-		return &c.Task
-	}
-}
-
-// ticket returns a token that opens the events of one task, session or conference and nothing else. An operator's ticket
-// opens those of any user.
-func (v hs256) ticket(who Principal, kind ticketKind, id string, ttl time.Duration) (string, time.Time, error) {
-	now := v.clock()
-	expires := now.Add(ttl).Truncate(time.Second)
-	c := claims{
-		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: defaultIssuer, Subject: who.UserID, Audience: jwt.ClaimStrings{ticketAudience},
-			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(expires),
-		},
-		Scope: ScopeUser,
-	}
-	if who.Operator() {
-		c.Scope = ScopeOperator
-	}
-	*c.opens(kind) = id
-	t, err := sign(string(v.secret), c)
-	return t, expires, err
-}
-
-// redeem returns the owner of a ticket for the task, session or conference.
-func (v hs256) redeem(ticket string, kind ticketKind, id string) (Principal, error) {
-	c, err := v.parse(ticket, ticketAudience, "")
-	if err != nil {
-		return Principal{}, err
-	}
-	if opens := *c.opens(kind); opens == "" || opens != id {
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the ticket opens other events")
-	}
-	scopes := []string{ScopeUser}
-	if c.Scope == ScopeOperator {
-		scopes = append(scopes, ScopeOperator)
-	}
-	return Principal{UserID: c.Subject, Scopes: scopes, ExpiresAt: c.ExpiresAt.Time}, nil
-}
+// noTicket is the kind of a route that accepts no tickets.
+const noTicket identity.TicketKind = ""
 
 // rule states who may call a route and how its body is read. New fails for a route without one.
 type rule struct {
-	public bool       // no token is needed
-	scopes []string   // one of them is needed; none: any valid token
-	ticket ticketKind // a ticket in the query is accepted instead
-	raw    bool       // the handler reads the body
-	stream bool       // the response has no time limit
+	public bool                // no token is needed
+	scopes []string            // one of them is needed; none: any valid token
+	ticket identity.TicketKind // a ticket in the query is accepted instead
+	raw    bool                // the handler reads the body
+	stream bool                // the response has no time limit
+	reads  bool                // nothing changes, whatever the method: an operator's call is not recorded
+
+	operation string // its id in the description; set at registration
 }
 
 // The rules that several routes share.
 var (
-	forUser     = rule{scopes: []string{ScopeUser}}
-	forUsers    = rule{scopes: []string{ScopeUser, ScopeOperator}} // an operator may see every user's
-	forNode     = rule{scopes: []string{ScopeNode}}
-	forOperator = rule{scopes: []string{ScopeOperator}}
-	forFleet    = rule{scopes: []string{ScopeNode, ScopeOperator}}
+	forUser     = rule{scopes: []string{identity.ScopeUser}}
+	forUsers    = rule{scopes: []string{identity.ScopeUser, identity.ScopeOperator}} // an operator may see every user's
+	forNode     = rule{scopes: []string{identity.ScopeNode}}
+	forOperator = rule{scopes: []string{identity.ScopeOperator}}
+	forFleet    = rule{scopes: []string{identity.ScopeNode, identity.ScopeOperator}}
 )
 
 // allows reports whether a token with these scopes may call the route.
@@ -238,12 +67,15 @@ func (s *server) admit(c echo.Context) error {
 	if !known || r.public { // an unknown route is the router's 404 or 405
 		return nil
 	}
-	var p Principal
+	var p identity.Principal
 	var err error
 	if r.stream {
-		p, err = aside(func() (Principal, error) { return s.authenticate(c, r) })
+		p, err = aside(func() (identity.Principal, error) { return s.authenticate(c, r) })
 	} else {
 		p, err = s.authenticate(c, r)
+	}
+	if berth.CodeOf(err) == berth.CodeUnavailable {
+		return err
 	}
 	if err != nil {
 		challenge := `Bearer realm="berth"`
@@ -262,29 +94,62 @@ func (s *server) admit(c echo.Context) error {
 	return nil
 }
 
-func (s *server) authenticate(c echo.Context, r rule) (Principal, error) {
+func (s *server) authenticate(c echo.Context, r rule) (identity.Principal, error) {
 	header := c.Request().Header.Values(echo.HeaderAuthorization)
 	if len(header) > 1 {
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "send one Authorization header")
+		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "send one Authorization header")
 	}
 	if len(header) == 0 {
 		if t := c.QueryParam("ticket"); r.ticket != noTicket && t != "" {
-			return s.tickets.redeem(t, r.ticket, c.ParamValues()[0])
+			return s.tickets.Redeem(t, r.ticket, c.ParamValues()[0])
 		}
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
+		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
 	}
 	scheme, token, _ := strings.Cut(header[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
+		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
 	}
 	p, err := s.verifier.Verify(c.Request().Context(), strings.TrimSpace(token))
 	if err != nil {
-		return Principal{}, fmt.Errorf("verify token: %w", err)
-	}
-	if berth.ValidID("sub", p.UserID) != nil {
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the token's subject must match %s", berth.IDPattern)
+		return identity.Principal{}, fmt.Errorf("verify token: %w", err)
 	}
 	return p, nil
+}
+
+// nodeRequest is implemented by the input of every route that accepts tokens of scope node. It returns the id of the node for
+// which the request is made, with its field; an empty id for none.
+type nodeRequest interface {
+	node() (field, id string)
+}
+
+// checkNode returns CodeForbidden unless the caller may act for the node of the request. An operator may where the route accepts
+// operators.
+func (r rule) checkNode(p identity.Principal, in nodeRequest) error {
+	field, id := in.node()
+	if id == "" || slices.Contains(r.scopes, identity.ScopeOperator) && p.Operator() || p.ActsFor(id) {
+		return nil
+	}
+	problem := "the token is for other nodes"
+	if len(p.Nodes) == 0 {
+		problem = "the token names no nodes; it needs their ids, such as tokyo-*"
+	}
+	return &berth.Error{Code: berth.CodeForbidden, Field: field, Message: problem}
+}
+
+// asNode returns a handler that first checks for which node the request is made. It fails for an input that does not state it.
+func asNode[I, O any](r rule, handler func(context.Context, *I) (*O, error)) (func(context.Context, *I) (*O, error), error) {
+	if !slices.Contains(r.scopes, identity.ScopeNode) {
+		return handler, nil
+	}
+	if _, ok := any(new(I)).(nodeRequest); !ok {
+		return nil, errors.New("the route accepts tokens of scope node, and its input does not state the node")
+	}
+	return func(ctx context.Context, in *I) (*O, error) {
+		if err := r.checkNode(callOf(ctx).user, any(in).(nodeRequest)); err != nil { //nolint:errcheck // checked above
+			return nil, err
+		}
+		return handler(ctx, in)
+	}, nil
 }
 
 // routeKey is the key of a route in rules.

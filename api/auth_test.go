@@ -15,6 +15,7 @@ import (
 
 	"berth"
 	"berth/api"
+	"berth/internal/identity"
 )
 
 // public are the routes that need no token.
@@ -125,8 +126,8 @@ func TestRoutes_TokenWithoutScope_AreRejected(t *testing.T) { // P15
 		"wrong audience":  hs(claim("aud", "events")),
 		"no audience":     hs(claim("aud", nil)),
 		"no subject":      hs(claim("sub", nil)),
-		"odd subject":     hs(claim("sub", "alice:svc")),
-		"long subject":    hs(claim("sub", strings.Repeat("a", 129))),
+		"odd subject":     hs(claim("sub", "alice\nsvc")),
+		"long subject":    hs(claim("sub", strings.Repeat("a", 256))),
 		"another secret":  signed(t, jwt.SigningMethodHS256, []byte("another secret of the same length...."), good()),
 		"alg none":        signed(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good()),
 		"another hmac":    signed(t, jwt.SigningMethodHS512, []byte(secret), good()),
@@ -228,22 +229,12 @@ func TestTicket_Expired_IsRejected(t *testing.T) {
 	h := newHarness(t)
 	h.finish(h.task("alice", "t1"), "answer")
 	old := newHarness(t, func(d *api.Deps) {
-		d.Clock = func() time.Time { return time.Now().Add(-2 * time.Minute) }
+		d.Clock = func() time.Time { return time.Now().Add(-identity.MaxTicketTTL) }
 	})
 	old.task("alice", "t1")
-	// The token has no not-before time, so it is also valid for a server whose clock is two minutes behind.
+	// The token has no not-before time, so it is also valid for a server whose clock is behind.
 	a := old.call(http.MethodPost, "/v1/tickets", old.token("alice"), doc{"taskId": "t1"})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	url, _ := a.json(t)["eventsUrl"].(string)
 	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, url, "", nil).status)
-}
-
-func TestIssueToken_InvalidUser_Fails(t *testing.T) {
-	t.Parallel()
-	for _, user := range []string{"", "a b", "a:b", "a/b", strings.Repeat("a", 129)} {
-		_, err := api.IssueToken(secret, user, nil, time.Hour)
-		require.Error(t, err, user)
-	}
-	_, err := api.IssueToken("", "alice", nil, time.Hour)
-	require.Error(t, err)
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/stream"
 	"berth/lua"
 )
 
 func (s *server) conferenceEventRoute() {
-	s.eventRoute("GET /v1/conferences/{e164}/events", rule{scopes: forUsers.scopes, ticket: ticketConference}, s.followConference,
+	s.eventRoute("GET /v1/conferences/{e164}/events", rule{scopes: forUsers.scopes, ticket: identity.TicketConference}, s.followConference,
 		pathParam("e164", ""), berth.ConferenceEvent{}, "Events until the conference has ended", "The client has the last event",
 		op("conference-events", "events", "Stream conference events (Server-Sent Events)",
 			"Each event has `id`, `event` (conference, done, gap) and `data`, one JSON object (schema ConferenceEvent). "+

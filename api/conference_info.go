@@ -21,6 +21,8 @@ type infoInput struct {
 	Body infoBody
 }
 
+func (in *infoInput) node() (field, id string) { return "nodeId", in.Body.NodeID }
+
 // infoBody has the fields of berth.ConferenceInfo.
 type infoBody struct {
 	NodeID     string          `json:"nodeId" doc:"The reporting unit"`

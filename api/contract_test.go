@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	"berth/api"
 	"berth/internal/fleet"
 	"berth/internal/health"
+	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
@@ -33,7 +35,7 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	deps := api.Deps{
 		Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: catalog,
 		Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
-		Redis: redisPinger{}, Health: newReporter(), Config: api.Config{AuthSecret: secret},
+		Redis: redisPinger{}, Health: newReporter(), Config: api.Config{Secrets: identity.Secrets{secret}},
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
@@ -105,8 +107,9 @@ func TestDescription_Enums_ListDomainValues(t *testing.T) {
 func TestNew_InvalidConfig_Fails(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*api.Deps){
-		"no secret":                  func(d *api.Deps) { d.Config.AuthSecret = "" },
-		"short secret in production": func(d *api.Deps) { d.Config.AuthSecret, d.Config.Production = "short", true },
+		"no secret":                  func(d *api.Deps) { d.Config.Secrets = nil },
+		"short secret in production": func(d *api.Deps) { d.Config.Secrets, d.Config.Production = identity.Secrets{secret, "short"}, true },
+		"long-lived tickets":         func(d *api.Deps) { d.Config.TicketTTL = time.Minute },
 		"no ledger":                  func(d *api.Deps) { d.Ledger = nil },
 		"no scripts":                 func(d *api.Deps) { d.Scripts = nil },
 		"no fleet":                   func(d *api.Deps) { d.Fleet = nil },
@@ -116,7 +119,7 @@ func TestNew_InvalidConfig_Fails(t *testing.T) {
 			deps := api.Deps{
 				Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
 				Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
-				Redis: redisPinger{}, Health: newReporter(), Config: api.Config{AuthSecret: secret},
+				Redis: redisPinger{}, Health: newReporter(), Config: api.Config{Secrets: identity.Secrets{secret}},
 				Logger: slog.New(slog.DiscardHandler),
 			}
 			_, err := api.New(deps)

@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/identity"
 	"berth/internal/stream"
 	"berth/lua"
 )
@@ -17,7 +18,7 @@ import (
 const storedEventID = "end"
 
 func (s *server) taskEventRoute() {
-	s.eventRoute("GET /v1/tasks/{id}/events", rule{scopes: forUser.scopes, ticket: ticketTask}, s.followTask,
+	s.eventRoute("GET /v1/tasks/{id}/events", rule{scopes: forUser.scopes, ticket: identity.TicketTask}, s.followTask,
 		pathParam("id", berth.IDPattern), berth.Event{}, "Events up to the terminal one", "The client has the terminal event",
 		op("task-events", "events", "Stream a task's events (Server-Sent Events)",
 			"Each event has `id`, `event` ("+eventNames()+"; exactly one done or error is the last) "+

@@ -17,6 +17,7 @@ import (
 
 	"berth"
 	"berth/api"
+	"berth/internal/identity"
 )
 
 // oddities are values that no endpoint may fail on.
@@ -183,7 +184,7 @@ func TestServer_RandomRequests_NeverFail(t *testing.T) { // P14
 		ops, _ := item.(doc)
 		for method, o := range ops {
 			op, _ := o.(doc)
-			token := h.token("alice", api.ScopeUser, api.ScopeNode, api.ScopeOperator)
+			token := h.token("alice", identity.ScopeUser, identity.ScopeNode, identity.ScopeOperator)
 			if path == "/v1/sessions/{id}/events" { // the events never end: use a user without a session
 				token = h.token("eve")
 			}

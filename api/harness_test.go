@@ -23,6 +23,7 @@ import (
 	"berth/api"
 	"berth/internal/fleet"
 	"berth/internal/health"
+	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
@@ -32,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const secret = "a secret of the tests, long enough for HS256"
+const secret = "a secret of the tests that is long enough for HS256"
 
 // fakeStarter stores submitted tasks in the ledger, as the workflow does.
 type fakeStarter struct {
@@ -114,7 +115,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
 		Scripts: h.scripts, Fleet: h.fleet, Redis: redisPinger{h.client}, Health: h.health, Logger: logger,
 		Config: api.Config{
-			AuthSecret: secret, HeartbeatInterval: 100 * time.Millisecond, Version: "test",
+			Secrets: identity.Secrets{secret}, HeartbeatInterval: 100 * time.Millisecond, Version: "test",
 			TemporalUIURL: "http://ui.test:8233/", MaxUploadBytes: 2 << 20,
 		},
 	}
@@ -175,9 +176,16 @@ func (l *logBuffer) String() string {
 func (h *harness) token(user string, scopes ...string) string {
 	h.t.Helper()
 	if len(scopes) == 0 {
-		scopes = []string{api.ScopeUser}
+		scopes = []string{identity.ScopeUser}
 	}
-	t, err := api.IssueToken(secret, user, scopes, time.Hour)
+	return h.grant(identity.Grant{UserID: user, Scopes: scopes, Nodes: []string{"*"}})
+}
+
+// grant returns a token with the rights of g.
+func (h *harness) grant(g identity.Grant) string {
+	h.t.Helper()
+	g.TTL = time.Hour
+	t, err := identity.Issue(secret, g)
 	require.NoError(h.t, err)
 	return t
 }

@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"berth"
+	"berth/internal/identity"
 )
 
 const (
@@ -38,7 +39,7 @@ type call struct {
 	began     time.Time
 	requestID string
 	traceID   string
-	user      Principal
+	user      identity.Principal
 }
 
 type callKey struct{}

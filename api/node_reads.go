@@ -93,6 +93,9 @@ type nodesInput struct {
 	Pool  string          `query:"pool" maxLength:"512" doc:"Only members of this pool"`
 }
 
+// node returns none: the list has only the nodes that the caller may see.
+func (in *nodesInput) node() (field, id string) { return "", "" }
+
 type nodesOutputBody struct {
 	Nodes      []berth.Node `json:"nodes"`
 	NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
@@ -106,15 +109,16 @@ type nodeView struct {
 
 func (s *server) nodeReadRoutes() {
 	register(s, "GET /v1/nodes", forFleet, s.listNodes, op("list-nodes", "nodes",
-		"List the nodes by id, including those that died within the last hour"))
+		"List the nodes by id, including those that died within the last hour",
+		"A token of scope node gets the nodes that it is for, an operator's all."))
 	register(s, "GET /v1/nodes/{id}", forFleet, s.getNode, op("get-node", "nodes", "Get a node"))
 }
 
 func (s *server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutputBody, error) {
-	l := s.listed()
+	l, user := s.listed(), callOf(ctx).user
 	ids, next := page(l.nodes, in.Cursor, in.Limit, func(id string) bool {
 		n := l.of.Nodes[id]
-		return (in.Kind == "" || n.Kind == in.Kind) && (in.State == "" || n.State == in.State) &&
+		return (user.Operator() || user.ActsFor(id)) && (in.Kind == "" || n.Kind == in.Kind) && (in.State == "" || n.State == in.State) &&
 			(in.Pool == "" || slices.Contains(n.Pools, in.Pool))
 	})
 	return &nodesOutputBody{

@@ -30,6 +30,10 @@ type incarnationBody struct {
 	StartedAt int64  `json:"startedAt" minimum:"1" maximum:"9007199254740991" doc:"Unix milliseconds by the node's clock"`
 }
 
+type registerInput struct{ Body registerBody }
+
+func (in *registerInput) node() (field, id string) { return "nodeId", in.Body.NodeID }
+
 type heartbeatInput struct {
 	ID   string `path:"id" doc:"Node id"`
 	Body struct {
@@ -43,14 +47,20 @@ type heartbeatInput struct {
 	}
 }
 
+func (in *heartbeatInput) node() (field, id string) { return "nodeId", in.ID }
+
 type nodeInput struct {
 	ID string `path:"id" doc:"Node id"`
 }
+
+func (in *nodeInput) node() (field, id string) { return "nodeId", in.ID }
 
 type withdrawInput struct {
 	ID         string `path:"id" doc:"Node id"`
 	Generation int64  `query:"generation" minimum:"0" maximum:"9007199254740991" doc:"Withdraw only this generation; 0 means the current one"`
 }
+
+func (in *withdrawInput) node() (field, id string) { return "nodeId", in.ID }
 
 type drainInput struct {
 	ID   string `path:"id" doc:"Node id"`
@@ -71,6 +81,8 @@ type unavailableInput struct {
 		TTLMs int64 `json:"ttlMs" minimum:"0" maximum:"2592000000" doc:"Duration in milliseconds; 0 makes the service available again"`
 	}
 }
+
+func (in *unavailableInput) node() (field, id string) { return "nodeId", in.ID }
 
 type unavailableOutputBody struct {
 	NodeID  string `json:"nodeId"`
@@ -141,7 +153,7 @@ func (b registerBody) spec() (berth.NodeSpec, error) {
 	return spec, spec.Validate()
 }
 
-func (s *server) registerNode(ctx context.Context, in *struct{ Body registerBody }) (*registration, error) {
+func (s *server) registerNode(ctx context.Context, in *registerInput) (*registration, error) {
 	spec, err := in.Body.spec()
 	if err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/api"
 	"berth/internal/fleet"
+	"berth/internal/identity"
 )
 
 const waitLimit = 20 * time.Second // for conditions that normally hold much sooner
@@ -29,9 +29,9 @@ func agent(id string, change ...func(doc)) doc {
 	return d
 }
 
-func (h *harness) nodeToken() string { return h.token("agent", api.ScopeNode) }
+func (h *harness) nodeToken() string { return h.token("agent", identity.ScopeNode) }
 
-func (h *harness) operator() string { return h.token("olga", api.ScopeOperator) }
+func (h *harness) operator() string { return h.token("olga", identity.ScopeOperator) }
 
 // join registers a node over HTTP and returns its generation.
 func (h *harness) join(id string, change ...func(doc)) int64 {

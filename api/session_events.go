@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/identity"
 	"berth/internal/stream"
 	"berth/lua"
 )
@@ -15,7 +16,7 @@ import (
 const sessionStreamTTL = time.Hour
 
 func (s *server) sessionEventRoute() {
-	s.eventRoute("GET /v1/sessions/{id}/events", rule{scopes: forUser.scopes, ticket: ticketSession}, s.followSession,
+	s.eventRoute("GET /v1/sessions/{id}/events", rule{scopes: forUser.scopes, ticket: identity.TicketSession}, s.followSession,
 		pathParam("id", ""), berth.SessionEvent{}, "Events until the client disconnects", "",
 		op("session-events", "events", "Stream the events of a session's turns (Server-Sent Events)",
 			"Each event has `id`, `event` (turn, translation, translation_failed, done, gap) and `data`, one JSON "+

@@ -35,7 +35,9 @@ type variableView struct {
 
 type meOutputBody struct {
 	UserID    string    `json:"userId"`
+	TenantID  string    `json:"tenantId,omitempty" doc:"The token's tenant"`
 	Scopes    []string  `json:"scopes"`
+	Nodes     []string  `json:"nodes,omitempty" doc:"Ids of the nodes that the token is for; * matches any characters"`
 	ExpiresAt time.Time `json:"expiresAt,omitzero" doc:"Expiry of the token"`
 }
 
@@ -59,5 +61,7 @@ func (s *server) listTemplates(context.Context, *struct{}) (*templatesOutputBody
 
 func (s *server) me(ctx context.Context, _ *struct{}) (*meOutputBody, error) {
 	p := callOf(ctx).user
-	return &meOutputBody{UserID: p.UserID, Scopes: slices.Concat([]string{}, p.Scopes), ExpiresAt: p.ExpiresAt}, nil
+	return &meOutputBody{
+		UserID: p.UserID, TenantID: p.TenantID, Scopes: slices.Concat([]string{}, p.Scopes), Nodes: p.Nodes, ExpiresAt: p.ExpiresAt,
+	}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/identity"
 )
 
 type ticketInput struct {
@@ -28,13 +29,13 @@ type ticketView struct {
 
 // ticketRoute registers the route for browsers, whose EventSource cannot send a header.
 func (s *server) ticketRoute() {
-	register(s, "POST /v1/tickets", forUsers, s.createTicket, withStatus(http.StatusCreated, op("create-ticket", "events",
+	register(s, "POST /v1/tickets", rule{scopes: forUsers.scopes, reads: true}, s.createTicket, withStatus(http.StatusCreated, op("create-ticket", "events",
 		"Create a short-lived ticket for the events of one task, session or conference")))
 }
 
 func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketView, error) {
 	who, b := callOf(ctx).user, in.Body
-	kind, id := ticketTask, b.TaskID
+	kind, id := identity.TicketTask, b.TaskID
 	var path string
 	switch {
 	case b.TaskID != "" && b.SessionID != "":
@@ -53,16 +54,16 @@ func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketView
 		if _, err := s.Ledger.GetSession(ctx, who.UserID, b.SessionID); err != nil {
 			return nil, noSession(err)
 		}
-		kind, id, path = ticketSession, b.SessionID, sessionPath(b.SessionID)
+		kind, id, path = identity.TicketSession, b.SessionID, sessionPath(b.SessionID)
 	case b.E164 != "":
 		if _, err := s.ownConference(ctx, b.E164, ""); err != nil {
 			return nil, err
 		}
-		kind, id, path = ticketConference, b.E164, conferencePath(b.E164)
+		kind, id, path = identity.TicketConference, b.E164, conferencePath(b.E164)
 	default:
 		return nil, berth.Invalid("taskId", "is missing")
 	}
-	ticket, expires, err := s.tickets.ticket(who, kind, id, s.Config.TicketTTL)
+	ticket, expires, err := s.tickets.Issue(who, kind, id)
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/api"
 	apiclient "berth/internal/client"
 	"berth/internal/config"
+	"berth/internal/identity"
 	"berth/internal/node"
 	"berth/internal/telemetry"
 	"berth/internal/unit"
@@ -42,7 +42,10 @@ func demoUnits() []berth.NodeSpec {
 
 // runDemoFleet runs simulated nodes and media units, registered over HTTP like real ones, until ctx ends.
 func runDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
-	token, err := api.IssueToken(cfg.API.AuthSecret, "demo-fleet", []string{api.ScopeNode}, 365*24*time.Hour)
+	token, err := identity.Issue(cfg.Identity.Secret(), identity.Grant{
+		UserID: "demo-fleet", Scopes: []string{identity.ScopeNode}, Nodes: []string{"demo-*"}, TTL: 365 * 24 * time.Hour,
+		Audience: cfg.Identity.Audience(),
+	})
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/api"
 	"berth/internal/client"
 	"berth/internal/devserver"
+	"berth/internal/identity"
 )
 
 // X1: the first conference works without a media server.
@@ -23,7 +23,9 @@ func TestDemoFleet_ConferenceIsCreated_RunsOnADemoUnit(t *testing.T) {
 	r := awaitReadyFile(t, dir)
 	secret, err := os.ReadFile(devserver.SecretFile(dir))
 	require.NoError(t, err)
-	token, err := api.IssueToken(strings.TrimSpace(string(secret)), "alice", []string{api.ScopeUser}, time.Hour)
+	token, err := identity.Issue(strings.TrimSpace(string(secret)), identity.Grant{
+		UserID: "alice", Scopes: []string{identity.ScopeUser}, TTL: time.Hour,
+	})
 	require.NoError(t, err)
 	c := client.New("http://"+r.HTTPAddr, token)
 	var made client.Conference

@@ -13,11 +13,11 @@ import (
 	"os"
 	"time"
 
-	"berth/api"
 	"berth/dev/port"
 	"berth/internal/app"
 	"berth/internal/devserver"
 	"berth/internal/health"
+	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/pause"
 )
@@ -94,13 +94,13 @@ func awaitReady(ctx context.Context, url string) error {
 // secret sets the secret of tokens from the settings or the data directory. The first start writes a new secret there.
 func (o *options) secret() error {
 	file := devserver.SecretFile(o.DataDir)
-	if err := o.ReadSecretFile(file); err != nil || o.API.AuthSecret != "" {
+	if err := o.ReadSecretFile(file); err != nil || o.Identity.Secrets != "" {
 		return err
 	}
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
-	o.API.AuthSecret = hex.EncodeToString(b)
-	if err := os.WriteFile(file, []byte(o.API.AuthSecret+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
+	o.Identity.Secrets = hex.EncodeToString(b)
+	if err := os.WriteFile(file, []byte(o.Identity.Secrets+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write secret: %w", err)
 	}
 	return nil
@@ -111,7 +111,9 @@ func invite(out io.Writer, o *options) error {
 	if !o.runs(partAPI) {
 		return nil
 	}
-	token, err := api.IssueToken(o.API.AuthSecret, guestName, api.Scopes(), guestTTL)
+	token, err := identity.Issue(o.Identity.Secret(), identity.Grant{
+		UserID: guestName, Scopes: identity.ScopeNames(), Nodes: []string{"*"}, TTL: guestTTL, Audience: o.Identity.Audience(),
+	})
 	if err != nil {
 		return fmt.Errorf("issue token: %w", err)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/api"
 	"berth/internal/client"
+	"berth/internal/identity"
 )
 
 // pageWords has the page's texts in one language, and the words after which the model's answer is held.
@@ -422,7 +422,7 @@ func (b *tab) await(what, condition string, args ...any) {
 // signIn opens the link that `make run` prints.
 func (b *tab) signIn(s *stack, user string) {
 	b.Helper()
-	token, err := api.IssueToken(secret, user, []string{"user"}, time.Hour)
+	token, err := identity.Issue(secret, identity.Grant{UserID: user, Scopes: []string{"user"}, TTL: time.Hour})
 	require.NoError(b, err)
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#token=" + token))
 	b.await("the sign-in", `document.querySelector('.who')?.textContent.includes(%s) && document.querySelectorAll('input[name="template"]').length > 0`, user)

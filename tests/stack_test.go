@@ -27,9 +27,9 @@ import (
 	"go.temporal.io/api/enums/v1"
 	temporalclient "go.temporal.io/sdk/client"
 
-	"berth/api"
 	"berth/internal/client"
 	"berth/internal/freeport"
+	"berth/internal/identity"
 	"berth/internal/sim"
 	"berth/internal/testredis"
 	"berth/lua"
@@ -355,7 +355,7 @@ func (s *stack) token(user string, scopes ...string) string {
 	if len(scopes) == 0 {
 		scopes = []string{"user"}
 	}
-	token, err := api.IssueToken(secret, user, scopes, time.Hour)
+	token, err := identity.Issue(secret, identity.Grant{UserID: user, Scopes: scopes, Nodes: []string{"*"}, TTL: time.Hour})
 	require.NoError(s.tb, err)
 	return token
 }

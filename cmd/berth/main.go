@@ -16,8 +16,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"berth"
-	"berth/api"
 	"berth/internal/config"
+	"berth/internal/identity"
 	"berth/internal/node"
 	"berth/internal/telemetry"
 )
@@ -87,7 +87,7 @@ func enums() kong.Vars {
 		// A media unit has a command of its own.
 		"node_kinds": join(slices.DeleteFunc(berth.NodeKinds(), func(k berth.NodeKind) bool { return k == berth.NodeMedia })),
 		"drivers":    strings.Join(node.DriverNames(), ","),
-		"scopes":     strings.Join(api.Scopes(), ","),
+		"scopes":     strings.Join(identity.ScopeNames(), ","),
 	}
 }
 

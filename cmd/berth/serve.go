@@ -2,15 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
 	"time"
 
-	"berth/api"
+	"berth"
 	"berth/internal/app"
 	"berth/internal/devserver"
+	"berth/internal/identity"
 	"berth/internal/telemetry"
 )
 
@@ -46,27 +48,41 @@ func (c *workerCommand) Run(ctx context.Context, logger *slog.Logger) error {
 type tokenCommand struct {
 	User       string        `help:"Issue the token to this user." required:""`
 	Scopes     []string      `help:"Grant these scopes: ${enum}." enum:"${scopes}" default:"user"`
+	Tenant     string        `help:"Let the user work on behalf of this tenant."`
+	Nodes      []string      `help:"With scope node: the ids of the nodes that the token is for; * matches any characters, as in tokyo-*." name:"node"`
 	TTL        time.Duration `help:"Let the token expire after this time." default:"24h"`
-	AuthSecret string        `help:"Sign with this HS256 secret, the API's." env:"BERTH_AUTH_SECRET"`
+	Audiences  []string      `help:"Issue the token for the first of these audiences, those of the API." name:"audience" env:"BERTH_AUTH_AUDIENCE" default:"berth"`
+	AuthSecret string        `help:"Sign with the first of these HS256 secrets, the API's." env:"BERTH_AUTH_SECRET"`
 	DataDir    string        `help:"Read the secret from this data directory of a development server if none is set." env:"BERTH_DATA_DIR" default:".berth"`
 }
 
 // Run prints the token on standard output.
 func (c *tokenCommand) Run() error {
 	cfg := settings{}
-	cfg.API.AuthSecret = c.AuthSecret
+	cfg.Identity.Secrets, cfg.Identity.Audiences = c.AuthSecret, c.Audiences
 	if err := cfg.ReadSecretFile(devserver.SecretFile(c.DataDir)); err != nil {
 		return err
 	}
 	if err := cfg.NeedSecret(); err != nil {
 		return err
 	}
-	token, err := api.IssueToken(cfg.API.AuthSecret, c.User, c.Scopes, c.TTL)
+	token, err := identity.Issue(cfg.Identity.Secret(), identity.Grant{
+		UserID: c.User, Scopes: c.Scopes, TenantID: c.Tenant, Nodes: c.Nodes, TTL: c.TTL, Audience: cfg.Identity.Audience(),
+	})
 	if err != nil {
-		return err
+		return flagError(err)
 	}
 	fmt.Println(token)
 	return nil
+}
+
+// flagError names the flag of an invalid value.
+func flagError(err error) error {
+	var e *berth.Error
+	if errors.As(err, &e) && e.Field != "" {
+		return fmt.Errorf("--%s: %s", e.Field, e.Message)
+	}
+	return err
 }
 
 type configCommand struct{ settings }

@@ -13,12 +13,12 @@ import (
 
 	temporalclient "go.temporal.io/sdk/client"
 
-	"berth/api"
 	"berth/internal/app"
 	"berth/internal/client"
 	"berth/internal/config"
 	"berth/internal/devserver"
 	"berth/internal/health"
+	"berth/internal/identity"
 	"berth/internal/starter"
 	"berth/internal/telemetry"
 )
@@ -103,7 +103,9 @@ func (s server) development() (target, error) {
 	if err != nil {
 		return target{}, fmt.Errorf("secret of the development server: %w", err)
 	}
-	token, err := api.IssueToken(strings.TrimSpace(string(secret)), devUser, api.Scopes(), devTokenTTL)
+	token, err := identity.Issue(strings.TrimSpace(string(secret)), identity.Grant{
+		UserID: devUser, Scopes: identity.ScopeNames(), Nodes: []string{"*"}, TTL: devTokenTTL,
+	})
 	if err != nil {
 		return target{}, err
 	}
@@ -113,7 +115,7 @@ func (s server) development() (target, error) {
 // agentServer is the API and the Temporal server of a node or media unit.
 type agentServer struct {
 	URL      string          `help:"Register at the API with this URL. Default: the development server that runs in --data-dir, or http://127.0.0.1:8080 if a token is set." name:"api" aliases:"url" env:"BERTH_URL" placeholder:"URL"`
-	Token    string          `help:"Send this bearer token of scope node (see 'berth token --scopes node'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
+	Token    string          `help:"Send this bearer token of scope node (see 'berth token --scopes node --node ID'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
 	DataDir  string          `help:"Look for a development server in this data directory." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
 	Temporal config.Temporal `embed:"" group:"Temporal"`
 

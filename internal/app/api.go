@@ -11,6 +11,7 @@ import (
 	"berth/internal/config"
 	"berth/internal/fleet"
 	"berth/internal/health"
+	"berth/internal/identity"
 	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/workflows"
@@ -35,13 +36,17 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Client: b.temporal, Tasks: b.ledger,
 		Deadline: cfg.API.TaskDeadline, StepTimeout: cfg.Worker.StepTimeout(),
 	}
+	tokens, err := verifier(cfg.Identity, logger)
+	if err != nil {
+		return err
+	}
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
 		Scripts: b.scripts, Fleet: nodes,
 		Redis:  b.pingRedis,
 		Health: probe,
 		Config: api.Config{
-			AuthSecret: cfg.API.AuthSecret, MaxUploadBytes: cfg.API.MaxUploadBytes,
+			Secrets: tokens.Secrets, MaxUploadBytes: cfg.API.MaxUploadBytes,
 			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: cfg.Temporal.UIURL,
 			TemporalNamespace: cfg.Temporal.Namespace, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
@@ -51,12 +56,15 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 				Command: cfg.Conference.Command, Connect: cfg.Conference.Connect,
 			},
 		},
-		Logger: logger,
+		Logger: logger, Verifier: tokens,
 	})
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	if tokens.Provider != nil {
+		g.Go(func() error { return tokens.Provider.Run(ctx) })
+	}
 	g.Go(func() error { return hub.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
 	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })
@@ -65,4 +73,17 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		return serve(ctx, api.NewServer(e, cfg.API.Addr, cfg.Telemetry.TrustTraceparent), stopGrace, logger)
 	})
 	return g.Wait()
+}
+
+// verifier returns the verifier of bearer tokens. The identity provider may be unavailable: its keys are read later.
+func verifier(cfg config.Identity, logger *slog.Logger) (*identity.Tokens, error) {
+	tokens := &identity.Tokens{Secrets: identity.ParseSecrets(cfg.Secrets), Audiences: cfg.Audiences, Leeway: cfg.Leeway}
+	if cfg.Issuer == "" && cfg.JWKSURL == "" {
+		return tokens, nil
+	}
+	var err error
+	tokens.Provider, err = identity.NewProvider(identity.ProviderOptions{
+		Issuer: cfg.Issuer, JWKSURL: cfg.JWKSURL, Claims: cfg.Claims(), Logger: logger,
+	})
+	return tokens, err
 }

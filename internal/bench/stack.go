@@ -19,12 +19,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/api"
 	"berth/internal/app"
 	"berth/internal/client"
 	"berth/internal/config"
 	"berth/internal/freeport"
 	"berth/internal/health"
+	"berth/internal/identity"
 	"berth/internal/pause"
 	"berth/workflows"
 )
@@ -92,7 +92,7 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err err
 		return nil, err
 	}
 	cfg.API.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
-	cfg.API.AuthSecret = benchSecret
+	cfg.Identity.Secrets = benchSecret
 	cfg.Database = "sqlite:" + filepath.Join(dir, "berth.db")
 	cfg.Model.LocalURL = "http://" + l.Addr().String() + "/v1"
 	cfg.Model.DeepSeekKey, cfg.Model.ZhipuKey = "", ""
@@ -113,7 +113,9 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err err
 		cancel()
 		return errors.Join(srv.Close(), g.Wait(), os.RemoveAll(dir))
 	}}
-	token, err := api.IssueToken(benchSecret, "bench", api.Scopes(), time.Hour)
+	token, err := identity.Issue(benchSecret, identity.Grant{
+		UserID: "bench", Scopes: identity.ScopeNames(), Nodes: []string{"*"}, TTL: time.Hour,
+	})
 	if err != nil {
 		return nil, errors.Join(err, h.stop())
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ type Config struct {
 	Redis    Redis    `embed:"" group:"Redis"`
 	Database string   `help:"Database URL: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
 	API      API      `embed:"" group:"API"`
+	Identity Identity `embed:"" group:"Identity"`
 	Worker   Worker   `embed:"" group:"Worker"`
 	Turn     Turn     `embed:"" group:"Turns (applied by API processes)"`
 
@@ -60,7 +60,7 @@ type Telemetry struct {
 // API holds the settings of the HTTP API.
 type API struct {
 	Addr           string        `help:"Address the HTTP API listens on, host:port." name:"http-addr" env:"BERTH_HTTP_ADDR" default:"127.0.0.1:8080"`
-	AuthSecret     string        `help:"HS256 secret for bearer tokens, at least 32 bytes." name:"auth-secret" env:"BERTH_AUTH_SECRET" secret:"true"`
+	CORSOrigins    []string      `help:"Origins whose pages may call the API from a browser, such as https://app.example; * for all. Default: none." name:"cors-origins" env:"BERTH_CORS_ORIGINS"`
 	MaxUploadBytes int64         `help:"Maximum size of an upload in bytes." name:"max-upload-bytes" env:"BERTH_MAX_UPLOAD_BYTES" default:"10485760"`
 	Heartbeat      time.Duration `help:"Interval between heartbeats on an idle event stream." name:"sse-heartbeat" env:"BERTH_SSE_HEARTBEAT" default:"15s"`
 	TaskDeadline   time.Duration `help:"Maximum time from acceptance to the end of a task; later it fails." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m"`
@@ -131,9 +131,6 @@ func knownQueues() string {
 	return strings.Join(known, ", ")
 }
 
-// minSecretBytes is the minimum key size of HS256 (RFC 7518, section 3.2).
-const minSecretBytes = 32
-
 // Validate returns an error that lists every invalid setting with its flag and environment variable.
 func (c *Config) Validate() error {
 	var problems []string
@@ -179,9 +176,8 @@ func (c *Config) Validate() error {
 			bad("temporal-ui-url", "BERTH_TEMPORAL_UI_URL", "invalid URL %q", u)
 		}
 	}
-	if s := c.API.AuthSecret; s != "" && len(s) < minSecretBytes {
-		bad("auth-secret", "BERTH_AUTH_SECRET", "must have at least %d bytes, got %d", minSecretBytes, len(s))
-	}
+	c.Identity.validate(bad, c.Production)
+	validateOrigins(c.API.CORSOrigins, bad)
 	for _, q := range c.Worker.Queues {
 		queue, _, _ := strings.Cut(q, ".")
 		if !slices.Contains(workflowQueues, q) && !slices.Contains(berth.Queues(), berth.Queue(queue)) {
@@ -205,33 +201,5 @@ func (c *Config) Validate() error {
 	if len(problems) > 0 {
 		return fmt.Errorf("invalid settings: %s", strings.Join(problems, "; "))
 	}
-	return nil
-}
-
-// NeedSecret returns an error if the secret for bearer tokens is missing or too short.
-func (c *Config) NeedSecret() error {
-	if n := len(c.API.AuthSecret); n > 0 && n < minSecretBytes {
-		return fmt.Errorf("--auth-secret (BERTH_AUTH_SECRET): must have at least %d bytes, got %d", minSecretBytes, n)
-	}
-	if c.API.AuthSecret == "" {
-		return fmt.Errorf("--auth-secret (BERTH_AUTH_SECRET) is not set: use %d random bytes, the same for every process", minSecretBytes)
-	}
-	return nil
-}
-
-// ReadSecretFile sets the secret from the file in which a development server stores it, unless a secret is set or the
-// file does not exist.
-func (c *Config) ReadSecretFile(path string) error {
-	if c.API.AuthSecret != "" {
-		return nil
-	}
-	b, err := os.ReadFile(path) //nolint:gosec // the operator's own path
-	if os.IsNotExist(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read secret file: %w", err)
-	}
-	c.API.AuthSecret = strings.TrimSpace(string(b))
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/config"
+	"berth/internal/identity"
 )
 
 func parse(t *testing.T, args ...string) config.Config {
@@ -92,4 +93,34 @@ func TestPrint_Secrets_AreHidden(t *testing.T) {
 	require.NotContains(t, out.String(), "hidden4")
 	require.Contains(t, out.String(), "BERTH_HTTP_ADDR")
 	require.Contains(t, out.String(), "(set, hidden)")
+}
+
+func TestConfig_Identity_ErrorNamesVariable(t *testing.T) { // X5, X6
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"BERTH_AUTH_SECRET":    {"--auth-secret=0123456789012345678901234567890123456789,short"},
+		"BERTH_AUTH_AUDIENCE":  {"--auth-audience=events"},
+		"BERTH_AUTH_LEEWAY":    {"--auth-leeway=1h"},
+		"BERTH_OIDC_ISSUER":    {"--oidc-issuer=login.example"},
+		"BERTH_JWKS_URL":       {"--jwks-url=http://keys.example", "--production"},
+		"BERTH_OIDC_SCOPE_MAP": {"--oidc-scope-map=staff=admin"},
+		"BERTH_CORS_ORIGINS":   {"--cors-origins=https://app.example/path"},
+	} {
+		_, err := tryParse(t, args...)
+		require.ErrorContains(t, err, name, args)
+		require.NotContains(t, err.Error(), "0123456789", "secrets are not shown")
+	}
+}
+
+func TestConfig_Identity_IsParsed(t *testing.T) { // X5
+	t.Parallel()
+	c := parse(t, "--auth-secret=01234567890123456789012345678901,abcdefghijabcdefghijabcdefghijab", "--auth-audience=a,b",
+		"--oidc-issuer=http://127.0.0.1:9", "--oidc-scope-map=staff=user,operator;*=user", "--cors-origins=https://a.example,http://b:8080")
+	require.Equal(t, "01234567890123456789012345678901", c.Identity.Secret())
+	require.Equal(t, "a", c.Identity.Audience())
+	require.Equal(t, identity.ClaimMap{
+		Scope: "scope", Tenant: "tenant", Nodes: "nodes", Scopes: map[string]string{"staff": "user,operator", "*": "user"},
+	}, c.Identity.Claims())
+	require.Equal(t, []string{"https://a.example", "http://b:8080"}, c.API.CORSOrigins)
+	require.NoError(t, c.NeedSecret())
 }

@@ -1,0 +1,134 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"berth/internal/identity"
+)
+
+// Identity holds the settings of bearer tokens. Secrets and a provider can be used beside each other.
+type Identity struct {
+	Secrets     string            `help:"HS256 secrets for bearer tokens and tickets, separated by commas: the first signs, all verify. At least 32 bytes each." name:"auth-secret" env:"BERTH_AUTH_SECRET" secret:"true"`
+	Audiences   []string          `help:"Accepted audiences of bearer tokens." name:"auth-audience" env:"BERTH_AUTH_AUDIENCE" default:"berth"`
+	Leeway      time.Duration     `help:"Accepted difference between the clocks of berth and of those who issue tokens." name:"auth-leeway" env:"BERTH_AUTH_LEEWAY" default:"5s"`
+	Issuer      string            `help:"URL of an OpenID Connect provider whose tokens are accepted; empty for none." name:"oidc-issuer" env:"BERTH_OIDC_ISSUER"`
+	JWKSURL     string            `help:"URL of the provider's keys. Default: from the provider's discovery document." name:"jwks-url" env:"BERTH_JWKS_URL"`
+	ScopeClaim  string            `help:"Claim with the scopes in the provider's tokens, such as realm_access.roles." name:"oidc-scope-claim" env:"BERTH_OIDC_SCOPE_CLAIM" default:"scope"`
+	ScopeMap    map[string]string `help:"Scopes for the values of that claim: staff=user,operator;*=user. Other values grant nothing; * matches every token. Default: the values are scopes." name:"oidc-scope-map" env:"BERTH_OIDC_SCOPE_MAP" mapsep:";"`
+	TenantClaim string            `help:"Claim with the tenant in the provider's tokens." name:"oidc-tenant-claim" env:"BERTH_OIDC_TENANT_CLAIM" default:"tenant"`
+	NodesClaim  string            `help:"Claim with the ids of nodes in the provider's tokens of scope node." name:"oidc-nodes-claim" env:"BERTH_OIDC_NODES_CLAIM" default:"nodes"`
+}
+
+// Secret returns the secret that signs.
+func (c Identity) Secret() string {
+	if all := identity.ParseSecrets(c.Secrets); len(all) > 0 {
+		return all[0]
+	}
+	return ""
+}
+
+// Audience returns the audience of the tokens that berth issues, empty for the default.
+func (c Identity) Audience() string {
+	if len(c.Audiences) > 0 {
+		return c.Audiences[0]
+	}
+	return ""
+}
+
+// Claims returns the claims of the provider's tokens.
+func (c Identity) Claims() identity.ClaimMap {
+	return identity.ClaimMap{Scope: c.ScopeClaim, Tenant: c.TenantClaim, Nodes: c.NodesClaim, Scopes: c.ScopeMap}
+}
+
+// maxLeeway is a limit on a mistake: a token stays valid for so long after its end.
+const maxLeeway = 5 * time.Minute
+
+func (c Identity) validate(bad func(flag, env, format string, args ...any), production bool) {
+	if err := checkSecrets(c.Secrets); err != nil && c.Secrets != "" {
+		bad("auth-secret", "BERTH_AUTH_SECRET", "%s", err)
+	}
+	if len(c.Audiences) == 0 {
+		bad("auth-audience", "BERTH_AUTH_AUDIENCE", "must not be empty")
+	}
+	for _, a := range c.Audiences {
+		if a == "" || a == identity.TicketAudience {
+			bad("auth-audience", "BERTH_AUTH_AUDIENCE", "invalid audience %q: must not be empty or %s, the audience of tickets", a, identity.TicketAudience)
+		}
+	}
+	if c.Leeway < 0 || c.Leeway > maxLeeway {
+		bad("auth-leeway", "BERTH_AUTH_LEEWAY", "must be 0 to %s, got %s", maxLeeway, c.Leeway)
+	}
+	for _, u := range []struct{ flag, env, value string }{
+		{"oidc-issuer", "BERTH_OIDC_ISSUER", c.Issuer}, {"jwks-url", "BERTH_JWKS_URL", c.JWKSURL},
+	} {
+		switch p, err := url.Parse(u.value); {
+		case u.value == "":
+		case err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https":
+			bad(u.flag, u.env, "invalid URL %q", u.value)
+		case production && p.Scheme != "https":
+			bad(u.flag, u.env, "must start with https:// in production, got %q", u.value)
+		}
+	}
+	if c.ScopeClaim == "" {
+		bad("oidc-scope-claim", "BERTH_OIDC_SCOPE_CLAIM", "must not be empty")
+	}
+	if err := c.Claims().Validate(); err != nil {
+		bad("oidc-scope-map", "BERTH_OIDC_SCOPE_MAP", "%s", err)
+	}
+}
+
+// checkSecrets returns an error unless the list has secrets of sufficient length.
+func checkSecrets(list string) error {
+	secrets := identity.ParseSecrets(list)
+	if len(secrets) == 0 {
+		return fmt.Errorf("is not set: use %d random bytes, the same for every process", identity.MinSecret)
+	}
+	for i, s := range secrets {
+		switch n := len(s); {
+		case n < identity.MinSecret && len(secrets) == 1:
+			return fmt.Errorf("must have at least %d bytes, got %d", identity.MinSecret, n)
+		case n < identity.MinSecret:
+			return fmt.Errorf("secret %d must have at least %d bytes, got %d", i+1, identity.MinSecret, n)
+		}
+	}
+	return nil
+}
+
+// NeedSecret returns an error if the secret for bearer tokens is missing or too short.
+func (c *Config) NeedSecret() error {
+	if err := checkSecrets(c.Identity.Secrets); err != nil {
+		return fmt.Errorf("--auth-secret (BERTH_AUTH_SECRET): %w", err)
+	}
+	return nil
+}
+
+// ReadSecretFile sets the secret from the file in which a development server stores it, unless a secret is set or the
+// file does not exist.
+func (c *Config) ReadSecretFile(path string) error {
+	if c.Identity.Secrets != "" {
+		return nil
+	}
+	b, err := os.ReadFile(path) //nolint:gosec // the operator's own path
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read secret file: %w", err)
+	}
+	c.Identity.Secrets = strings.TrimSpace(string(b))
+	return nil
+}
+
+// validateOrigins checks the origins from which browsers may call the API.
+func validateOrigins(origins []string, bad func(flag, env, format string, args ...any)) {
+	for _, o := range origins {
+		p, err := url.Parse(o)
+		if o != "*" && (err != nil || p.Host == "" || o != p.Scheme+"://"+p.Host || p.Scheme != "http" && p.Scheme != "https") {
+			bad("cors-origins", "BERTH_CORS_ORIGINS", "invalid origin %q: must be https://host[:port] without a path, or *", o)
+		}
+	}
+}
