@@ -123,6 +123,9 @@ func (s *server) assign(ctx context.Context, in *assignInput) (*assignment, erro
 	if err := cmp.Or(berth.ValidID("leaseId", id), s.Fleet.Writable()); err != nil {
 		return nil, err
 	}
+	if err := s.usePool(ctx, r.PoolID, r.Capabilities...); err != nil {
+		return nil, err
+	}
 	if r.Hold == 0 {
 		r.Hold = s.Fleet.Snapshot().Config.LockTimeout
 	}
@@ -192,6 +195,9 @@ func (s *server) renew(ctx context.Context, in *renewInput) (*assignment, error)
 	}
 	if a.NodeID == "" {
 		return nil, errLeaseLost
+	}
+	if err := s.usePool(ctx, a.PoolID); err != nil {
+		return nil, err
 	}
 	a, err = s.hold(ctx, a, hold)
 	if err != nil {

@@ -104,6 +104,9 @@ func (s *server) createConference(ctx context.Context, in *createConferenceInput
 	if err := s.Fleet.Writable(); err != nil {
 		return nil, err
 	}
+	if err := s.useUnits(ctx, want.Spec.Zone); err != nil {
+		return nil, err
+	}
 	c, replay, err := s.place(ctx, want, in.IdempotencyKey)
 	if err != nil {
 		return nil, fmt.Errorf("create conference %s: %w", want.Spec.E164, err)

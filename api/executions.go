@@ -42,6 +42,9 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 	if err := s.Fleet.Writable(); err != nil {
 		return nil, err
 	}
+	if err := s.checkExecutionPool(ctx, in.Body, ex.Where); err != nil {
+		return nil, err
+	}
 	reply, replay, err := s.Starter.SubmitExecution(ctx, ex)
 	if err != nil {
 		return nil, fmt.Errorf("submit execution %s: %w", ex.ExecutionID, err)
@@ -55,6 +58,21 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 		Location: executionPath(ex.ExecutionID),
 		Body:     executeView{ExecutionID: ex.ExecutionID, Status: reply.Status, NodeID: reply.NodeID, Replay: replay},
 	}, nil
+}
+
+// checkExecutionPool returns an error unless the caller may run executions in the pool.
+func (s *server) checkExecutionPool(ctx context.Context, b executeBody, where berth.Requirements) error {
+	if s.reserved(where.PoolID) {
+		field := "poolId"
+		if b.PoolID == "" {
+			field = "executor"
+			if b.Executor != berth.CapabilityConference {
+				field = "requiredCapabilities"
+			}
+		}
+		return berth.Invalid(field, "must not select media units, which run conferences only")
+	}
+	return s.usePool(ctx, where.PoolID, where.Capabilities...)
 }
 
 // executionNow updates the reply of an execution that was accepted before with its current status.

@@ -117,6 +117,15 @@ func (s *server) bindTenant(ctx context.Context, in *bindInput) (*bindOutputBody
 	if err := cmp.Or(berth.ValidID("tenantId", in.ID), checkPool("poolId", in.Body.PoolID)); err != nil {
 		return nil, err
 	}
+	pool, defined, err := s.Scripts.FindPool(ctx, in.Body.PoolID)
+	if err != nil {
+		return nil, fromRedis(err)
+	}
+	if defined && !pool.Allows(in.ID) {
+		return nil, &berth.Error{
+			Code: berth.CodeConflict, Field: "poolId", Message: "the pool does not allow the tenant; add it to the pool's tenants",
+		}
+	}
 	body, err := json.Marshal(in.Body.PoolID)
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s: %w", in.ID, err)

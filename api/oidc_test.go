@@ -9,6 +9,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
+	"berth"
 	"berth/api"
 	"berth/internal/identity"
 	"berth/internal/testoidc"
@@ -70,7 +71,7 @@ func TestOIDC_SignIn_ReadsOwnWorkOnly(t *testing.T) { // X5, B7
 	}
 }
 
-func TestOIDC_NodeClaims_AreEnforced(t *testing.T) { // B8
+func TestOIDC_NodeAndTenantClaims_AreEnforced(t *testing.T) { // B8
 	t.Parallel()
 	h, s := withOIDC(t)
 	node := s.SignIn(t, "svc|tokyo", jwt.MapClaims{
@@ -80,6 +81,15 @@ func TestOIDC_NodeClaims_AreEnforced(t *testing.T) { // B8
 	a := h.call(http.MethodPost, "/v1/nodes", node, agent("osaka-1"))
 	require.Equal(t, http.StatusForbidden, a.status)
 	require.Equal(t, "nodeId", a.problem.Field)
+
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/pools/own", h.operator(),
+		doc{"capabilities": []string{"translate:en-es"}, "tenants": []string{"org_1"}}).status)
+	execute := func(org string) answer {
+		token := s.SignIn(t, "auth0|"+org, jwt.MapClaims{"org_id": org})
+		return h.call(http.MethodPost, "/v1/executions", token, doc{"executor": "echo", "poolId": "own"})
+	}
+	require.Equal(t, http.StatusAccepted, execute("org_1").status)
+	require.Equal(t, berth.CodeNoNode, execute("org_2").problem.Code)
 }
 
 func TestOIDC_ProviderUnavailable_Returns503(t *testing.T) { // X5

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"berth"
+	"berth/internal/identity"
 	"berth/lua"
 )
 
@@ -38,7 +39,7 @@ func (s *server) sessionRoutes() {
 }
 
 func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessionOutputBody, error) {
-	sn, err := newSession(callOf(ctx).user.UserID, in)
+	sn, err := newSession(callOf(ctx).user, in)
 	if err != nil {
 		return nil, err
 	}
@@ -56,17 +57,18 @@ func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessi
 }
 
 // newSession returns the requested session; errors name the field.
-func newSession(userID string, in *putSessionInput) (berth.Session, error) {
+func newSession(user identity.Principal, in *putSessionInput) (berth.Session, error) {
 	b := in.Body
+	tenant, err := tenantOf(user, b.TenantID)
 	sn := berth.Session{
-		ID: in.ID, UserID: userID, TenantID: b.TenantID, SrcLang: b.SrcLang, TgtLang: b.TgtLang, RoutingKey: b.RoutingKey,
+		ID: in.ID, UserID: user.UserID, TenantID: tenant, SrcLang: b.SrcLang, TgtLang: b.TgtLang, RoutingKey: b.RoutingKey,
 	}
-	err := cmp.Or(berth.ValidID("id", sn.ID), berth.ValidLanguage("srcLang", sn.SrcLang), berth.ValidLanguage("tgtLang", sn.TgtLang))
+	err = cmp.Or(err, berth.ValidID("id", sn.ID), berth.ValidLanguage("srcLang", sn.SrcLang), berth.ValidLanguage("tgtLang", sn.TgtLang))
 	if err == nil && sn.TgtLang == sn.SrcLang {
 		err = berth.Invalid("tgtLang", "must differ from srcLang")
 	}
 	sn.RoutingKey = cmp.Or(sn.RoutingKey, sn.TenantID, sn.ID)
-	return sn, cmp.Or(err, optionalID("tenantId", sn.TenantID), berth.ValidID("routingKey", sn.RoutingKey))
+	return sn, cmp.Or(err, berth.ValidID("routingKey", sn.RoutingKey))
 }
 
 // getSession reads the row, and adds the pool from Redis unless Redis is unavailable.
@@ -114,14 +116,31 @@ func (s *server) liveSession(ctx context.Context, userID, id string) (berth.Sess
 	if err != nil {
 		return sn, err
 	}
+	if err := sameTenant(ctx, sn); err != nil {
+		return sn, err
+	}
 	if sn.PreferredPool != "" && s.Fleet.Snapshot().Serves(sn.PreferredPool, sn.TenantID, sn.SrcLang, sn.TgtLang) {
 		return sn, nil
 	}
 	if sn, err = s.Ledger.GetSession(ctx, userID, id); err != nil {
 		return sn, noSession(err)
 	}
+	if err := sameTenant(ctx, sn); err != nil {
+		return sn, err
+	}
 	_, sn, err = s.decidePool(ctx, sn)
 	return sn, err
+}
+
+// sameTenant returns CodeForbidden when the user's session belongs to a tenant that is not the token's: a user who has left the
+// tenant must not use its pools.
+func sameTenant(ctx context.Context, sn berth.Session) error {
+	if user := callOf(ctx).user; sn.TenantID != "" && sn.TenantID != user.TenantID && !user.Operator() {
+		return &berth.Error{
+			Code: berth.CodeForbidden, Field: "tenantId", Message: "the session belongs to another tenant than the token; PUT it again",
+		}
+	}
+	return nil
 }
 
 // decidePool chooses a session's pool from this process's snapshot of the fleet, except for its tenant's pool, which it

@@ -10,6 +10,7 @@ import (
 
 	"berth"
 	"berth/api"
+	"berth/internal/identity"
 	"berth/lua"
 )
 
@@ -70,13 +71,14 @@ func TestPutSession_Tenant_GetsItsPool(t *testing.T) { // L5, L8
 		s := h.fleet.Snapshot()
 		return s.Tenants["acme"] == "zz-fast" && len(s.Pools) == 1
 	})
-	d := h.call(http.MethodPut, "/v1/sessions/s1", h.token("alice"), doc{"srcLang": "en", "tgtLang": "es", "tenantId": "acme"}).json(t)
+	acme := h.grant(identity.Grant{UserID: "alice", Scopes: []string{"user"}, TenantID: "acme"})
+	d := h.call(http.MethodPut, "/v1/sessions/s1", acme, doc{"srcLang": "en", "tgtLang": "es"}).json(t)
 	require.Equal(t, "zz-fast", d["preferredPool"])
 	require.Equal(t, "acme", d["routingKey"])
 	require.Equal(t, "acme", d["tenantId"])
 	d = h.session("alice", "s2").json(t)
 	require.Equal(t, "translate:en-es", d["preferredPool"], "without affinity the first pool")
-	d = h.call(http.MethodPut, "/v1/sessions/s2", h.token("alice"), doc{"srcLang": "en", "tgtLang": "es", "tenantId": "acme"}).json(t)
+	d = h.call(http.MethodPut, "/v1/sessions/s2", acme, doc{"srcLang": "en", "tgtLang": "es"}).json(t)
 	require.Equal(t, "EXISTS", d["decision"], "the current pool has precedence over the tenant's")
 	require.Equal(t, "acme", d["tenantId"])
 	require.Equal(t, "acme", h.call(http.MethodGet, "/v1/sessions/s2", h.token("alice"), nil).json(t)["tenantId"])
@@ -86,7 +88,7 @@ func TestPutSession_TenantJustBound_GetsItsPool(t *testing.T) { // L5, L8
 	t.Parallel()
 	h := newHarness(t)
 	h.node("n1", "translate:en-es", "gpu")
-	root := h.token("root", "operator")
+	root, acme := h.token("root", "operator"), h.grant(identity.Grant{UserID: "alice", Scopes: []string{"user"}, TenantID: "acme"})
 	put := func(path string, body doc) {
 		a := h.call(http.MethodPut, path, root, body)
 		require.Less(t, a.status, 300, string(a.body))
@@ -96,10 +98,10 @@ func TestPutSession_TenantJustBound_GetsItsPool(t *testing.T) { // L5, L8
 		put("/v1/pools/zz-"+id, doc{"capabilities": []string{"translate:en-es", "gpu"}})
 		put("/v1/tenants/acme/pool", doc{"poolId": "zz-" + id})
 		body := doc{"srcLang": "en", "tgtLang": "es", "tenantId": "acme"}
-		require.Equal(t, "zz-"+id, h.call(http.MethodPut, "/v1/sessions/"+id, h.token("alice"), body).json(t)["preferredPool"])
-		require.Equal(t, "EXISTS", h.call(http.MethodPut, "/v1/sessions/"+id, h.token("alice"), body).json(t)["decision"])
+		require.Equal(t, "zz-"+id, h.call(http.MethodPut, "/v1/sessions/"+id, acme, body).json(t)["preferredPool"])
+		require.Equal(t, "EXISTS", h.call(http.MethodPut, "/v1/sessions/"+id, acme, body).json(t)["decision"])
 		require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/tenants/acme/pool", root, nil).status)
-		require.NotEqual(t, "zz-"+id, h.call(http.MethodPut, "/v1/sessions/free-"+id, h.token("alice"), body).json(t)["preferredPool"])
+		require.NotEqual(t, "zz-"+id, h.call(http.MethodPut, "/v1/sessions/free-"+id, acme, body).json(t)["preferredPool"])
 		require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/pools/zz-"+id, root, nil).status)
 	}
 }

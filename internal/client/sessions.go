@@ -13,7 +13,7 @@ import (
 type SessionSpec struct {
 	SrcLang    string `json:"srcLang" doc:"Spoken language, ISO 639-1" example:"en"`
 	TgtLang    string `json:"tgtLang" doc:"Language of the translation, ISO 639-1" example:"es"`
-	TenantID   string `json:"tenantId,omitempty" doc:"An operator can bind the tenant to a pool"`
+	TenantID   string `json:"tenantId,omitempty" doc:"The token's tenant, which is also the default; operators may name any. An operator can bind the tenant to a pool"`
 	RoutingKey string `json:"routingKey,omitempty" doc:"Sessions with the same key use the same pool. Default: the tenant's id, or the session's without a tenant"`
 }
 
