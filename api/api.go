@@ -73,6 +73,10 @@ type Ledger interface {
 	// ChangeNodeSettings changes the operator's orders for a node, Orders reads them and whether there are any.
 	ChangeNodeSettings(ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings) (berth.NodeSettings, error)
 	NodeSettings(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error)
+	// BeginAction stores an operator's action, EndAction its result, and Actions returns a page of them, newest first.
+	BeginAction(ctx context.Context, a berth.Action) (id int64, err error)
+	EndAction(ctx context.Context, id int64, status int) error
+	Actions(ctx context.Context, q ledger.ActionQuery, cursor string, limit int) (actions []berth.Action, next string, err error)
 	Ping(ctx context.Context) error
 }
 
@@ -156,7 +160,7 @@ func New(d Deps) (*echo.Echo, error) {
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
 	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // errors of broken clients
-	e.Use(s.begin, s.rescue, unescape, s.guard, s.bound)
+	e.Use(s.begin, s.rescue, unescape, s.guard, s.bound, s.audit)
 	s.echo, s.doc = e, newDocument(e)
 	s.taskRoutes()
 	s.taskEventRoute()
@@ -172,6 +176,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.poolRoutes()
 	s.fleetConfigRoutes()
 	s.assignmentRoutes()
+	s.auditRoute()
 	if err := s.operationRoutes(); err != nil {
 		return nil, err
 	}

@@ -58,6 +58,7 @@ var scopesOf = map[string][]string{
 	"GET /v1/config/services":          {"operator"},
 	"PUT /v1/config/services":          {"operator"},
 	"GET /v1/stats/excludes":           {"operator"},
+	"GET /v1/audit":                    {"operator"},
 	"GET /v1/turns/{id}":               {"user", "operator"},
 	"GET /v1/executions/{id}":          {"user", "operator"},
 	"DELETE /v1/executions/{id}":       {"user", "operator"},
