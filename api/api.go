@@ -104,6 +104,7 @@ type Health interface{ Report() health.Report }
 type Config struct {
 	Secrets           identity.Secrets          // HS256 secrets of tokens and tickets; required
 	TicketTTL         time.Duration             // 30 s, which is also the maximum
+	CORSOrigins       []string                  // origins whose pages may call the API; "*" for all
 	MaxUploadBytes    int64                     // 10 MiB
 	HeartbeatInterval time.Duration             // of event streams: 15 s
 	BodyTimeout       time.Duration             // to receive a JSON body: 15 s; four times that for an upload
@@ -160,7 +161,7 @@ func New(d Deps) (*echo.Echo, error) {
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
 	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // errors of broken clients
-	e.Use(s.begin, s.rescue, unescape, s.guard, s.bound, s.audit)
+	e.Use(s.begin, s.rescue, unescape, s.crossOrigin(), s.guard, s.bound, s.audit)
 	s.echo, s.doc = e, newDocument(e)
 	s.taskRoutes()
 	s.taskEventRoute()

@@ -46,7 +46,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Redis:  b.pingRedis,
 		Health: probe,
 		Config: api.Config{
-			Secrets: tokens.Secrets, MaxUploadBytes: cfg.API.MaxUploadBytes,
+			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
 			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: cfg.Temporal.UIURL,
 			TemporalNamespace: cfg.Temporal.Namespace, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
