@@ -4,8 +4,10 @@ package starter
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
@@ -47,11 +49,25 @@ func (s *Starter) operation(w *start) client.WithStartWorkflowOperation {
 		attributes = append(attributes, temporal.NewSearchAttributeKeyKeyword(name).ValueSet(value))
 	}
 	return s.Client.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
-		ID: w.id, TaskQueue: w.queue, WorkflowTaskTimeout: w.taskTimeout, StaticSummary: w.summary,
+		ID: w.id, TaskQueue: w.queue, WorkflowTaskTimeout: w.taskTimeout, StaticSummary: shorten(w.summary),
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		WorkflowIDReusePolicy:    w.reuse,
 		TypedSearchAttributes:    temporal.NewSearchAttributes(attributes...),
 	}, w.name, w.input)
+}
+
+// maxSummary limits a summary as JSON, in bytes. Temporal rejects more than 400, which includes an encoding by a payload codec.
+const maxSummary = 200
+
+// shorten returns the longest beginning of a summary that Temporal accepts. The ids of users are up to 255 bytes.
+func shorten(summary string) string {
+	for {
+		if encoded, err := json.Marshal(summary); err != nil || len(encoded) <= maxSummary {
+			return summary
+		}
+		_, last := utf8.DecodeLastRuneInString(summary)
+		summary = summary[:len(summary)-last]
+	}
 }
 
 // query returns the answer of a workflow's query. Unless closed is unspecified, reject excluded the run because of it.

@@ -1,9 +1,12 @@
 package starter
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
@@ -48,4 +51,18 @@ func TestOutcome_TemporalError_BecomesCodeWithCause(t *testing.T) {
 	require.ErrorIs(t, outcome(serviceerror.NewNotFound("gone")), errNotRunning)
 	require.True(t, refusedEarlier(outcome(refused("node_full", "full", nil)), "another"))
 	require.False(t, refusedEarlier(outcome(refused("node_full", "full", nil)), "s"))
+}
+
+func TestShorten_LongUserIDs_FitTemporalsLimit(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "job_match for auth0|42", shorten("job_match for auth0|42"))
+	require.Equal(t, "a for "+strings.Repeat("u", maxSummary-8), shorten("a for "+strings.Repeat("u", berth.MaxUserID)))
+	for _, id := range []string{strings.Repeat("<", berth.MaxUserID), strings.Repeat("系", berth.MaxUserID/3)} {
+		short := shorten("a for " + id)
+		encoded, err := json.Marshal(short)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(encoded), maxSummary)
+		require.Greater(t, len(encoded), maxSummary-8)
+		require.True(t, utf8.ValidString(short))
+	}
 }
