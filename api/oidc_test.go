@@ -33,7 +33,7 @@ func withOIDC(t *testing.T) (*harness, *testoidc.Server) {
 		go func() { done <- p.Run(ctx) }()
 		t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
 		d.Verifier = &identity.Tokens{
-			Secrets: d.Config.Secrets, Audiences: []string{identity.Audience, s.Audience()}, Leeway: identity.DefaultLeeway, Provider: p,
+			Secrets: d.Config.Secrets, Audiences: []string{identity.Audience, testoidc.Audience}, Leeway: identity.DefaultLeeway, Provider: p,
 		}
 	}), s
 }

@@ -44,7 +44,7 @@ func withProvider(t *testing.T, s *testoidc.Server, change ...func(*identity.Pro
 	go func() { done <- p.Run(ctx) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
 	v := tokens()
-	v.Provider, v.Audiences = p, []string{"other", s.Audience(), "berth"}
+	v.Provider, v.Audiences = p, []string{"other", testoidc.Audience, "berth"}
 	return v
 }
 

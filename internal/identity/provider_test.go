@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/freeport"
 	"berth/internal/identity"
 	"berth/internal/testoidc"
 )
@@ -49,7 +51,7 @@ func TestProvider_InvalidToken_IsRejected(t *testing.T) { // X5, P15
 	s := testoidc.Start(t)
 	v := withProvider(t, s)
 	claims := func(change jwt.MapClaims) jwt.MapClaims {
-		c := good(jwt.MapClaims{"iss": s.Issuer(), "aud": s.Audience()})
+		c := good(jwt.MapClaims{"iss": s.Issuer(), "aud": testoidc.Audience})
 		for k, value := range change {
 			if c[k] = value; value == nil {
 				delete(c, k)
@@ -102,13 +104,13 @@ func TestProvider_KeyRotated_NewTokenIsAccepted(t *testing.T) { // X5
 
 func TestProvider_Unavailable_KnownKeysStayValid(t *testing.T) { // X5
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed below
+	port, release, err := freeport.Reserve()
 	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
+	t.Cleanup(release)
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	s := testoidc.Start(t) // for its tokens until the other one has started
 	v := withProvider(t, s, func(o *identity.ProviderOptions) {
-		o.Issuer, o.JWKSURL = "", "http://"+addr+"/oidc/.well-known/jwks.json"
+		o.Issuer, o.JWKSURL = "", testoidc.IssuerAt(addr)+"/.well-known/jwks.json"
 	})
 	token := s.SignIn(t, "alice", jwt.MapClaims{"scope": "user"})
 	_, err = v.Verify(t.Context(), token)
@@ -171,7 +173,7 @@ func TestProvider_KeysOfOtherKinds_AreIgnored(t *testing.T) {
 			bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, document) }))
 			t.Cleanup(bad.Close)
 			v := withProvider(t, s, func(o *identity.ProviderOptions) { o.Issuer, o.JWKSURL = "", bad.URL })
-			_, err := v.Verify(t.Context(), s.Sign(t, good(jwt.MapClaims{"aud": s.Audience()})))
+			_, err := v.Verify(t.Context(), s.Sign(t, good(jwt.MapClaims{"aud": testoidc.Audience})))
 			require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
 		})
 	}
@@ -218,7 +220,7 @@ func TestProvider_ClaimMap_GivesScopesTenantNodes(t *testing.T) { // X5, B8
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := withProvider(t, s, func(o *identity.ProviderOptions) { o.Claims = c.claims })
-			token := jwt.MapClaims{"iss": s.Issuer(), "aud": s.Audience(), "scope": nil}
+			token := jwt.MapClaims{"iss": s.Issuer(), "aud": testoidc.Audience, "scope": nil}
 			for k, value := range c.token {
 				token[k] = value
 			}

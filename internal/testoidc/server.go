@@ -16,6 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Audience is the audience of the provider's tokens.
+const Audience = "berth-tests"
+
 const redirectURL = "http://127.0.0.1/signed-in"
 
 // Server is a provider that listens on a port of its own.
@@ -36,6 +39,7 @@ func StartAt(tb testing.TB, addr string) *Server {
 	tb.Helper()
 	provider, err := mockoidc.NewServer(nil)
 	require.NoError(tb, err)
+	provider.ClientID = Audience
 	s := &Server{provider: provider, free: make(chan struct{}, 1)}
 	s.free <- struct{}{}
 	require.NoError(tb, provider.AddMiddleware(func(next http.Handler) http.Handler {
@@ -71,11 +75,8 @@ func (s *Server) Issuer() string { return s.provider.Issuer() }
 // JWKSURL returns the URL of the provider's keys.
 func (s *Server) JWKSURL() string { return s.provider.JWKSEndpoint() }
 
-// Audience returns the audience of the provider's tokens.
-func (s *Server) Audience() string { return s.provider.ClientID }
-
-// Addr returns the address on which the provider listens.
-func (s *Server) Addr() string { return s.provider.Server.Addr }
+// IssuerAt returns the issuer of a provider that listens on an address.
+func IssuerAt(addr string) string { return "http://" + addr + mockoidc.IssuerBase }
 
 // Rotate replaces the key that signs tokens.
 func (s *Server) Rotate(tb testing.TB) {
