@@ -3,7 +3,6 @@ package testlivekit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -39,31 +38,30 @@ type Server struct {
 // Start runs a server until the test ends. It fails the test if no server is installed.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
-	bin, err := find()
-	if err != nil {
-		tb.Fatal(err)
-	}
 	ports, err := freeport.Find(3)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{testprocess.New(tb, "the LiveKit server"), bin, ports}
+	s := &Server{testprocess.New(tb, "the LiveKit server"), Binary(tb), ports}
 	s.Restart()
 	return s
 }
 
-func find() (string, error) {
+// Binary returns the path of the server's program. It fails the test if no server is installed.
+func Binary(tb testing.TB) string {
+	tb.Helper()
 	_, here, _, ok := runtime.Caller(0)
 	if ok {
 		built := filepath.Join(filepath.Dir(here), "..", "..", "bin", "tools", "livekit-server-"+Version)
 		if _, err := os.Stat(built); err == nil {
-			return built, nil
+			return built
 		}
 	}
-	if bin, err := exec.LookPath("livekit-server"); err == nil {
-		return bin, nil
+	bin, err := exec.LookPath("livekit-server")
+	if err != nil {
+		tb.Fatal("LiveKit server not found: build it with scripts/livekit.sh")
 	}
-	return "", errors.New("LiveKit server not found: build it with scripts/livekit.sh")
+	return bin
 }
 
 // URL returns the server's address, which restarts keep.
