@@ -36,10 +36,10 @@ test: export TEMPORAL_DEBUG = 1
 test: ## Run all tests with the race detector, on real servers
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory build
-	@$(MAKE) --no-print-directory --keep-going -j3 test-units test-dev test-page
+	@$(MAKE) --no-print-directory --keep-going -j3 test-units test-dev test-deploy test-page
 	@$(MAKE) --no-print-directory test-stack
 
-.PHONY: test-stack test-units test-dev test-page
+.PHONY: test-stack test-units test-dev test-deploy test-page
 test-stack:
 	$(GO) test -race -parallel 4 -timeout 20m ./tests
 
@@ -48,6 +48,9 @@ test-units:
 
 test-dev:
 	cd dev && $(GO) test -p 1 -timeout 10m ./...
+
+test-deploy:
+	cd deploy && $(GO) test -timeout 10m ./...
 
 test-page:
 	@if command -v npm >/dev/null 2>&1; then cd api/console && npm test --silent; else echo "test: npm not found, skipping the tests of the page" >&2; fi
@@ -59,10 +62,12 @@ check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check words, format, lint, det
 	@unformatted=$$($(GOFUMPT) -l $(GO_FILES)); test -z "$$unformatted" || { echo "not formatted (make fmt):" $$unformatted >&2; exit 1; }
 	$(GOLANGCI) run ./...
 	cd dev && $(GOLANGCI) run ./...
+	cd deploy && $(GOLANGCI) run ./...
 	$(WORKFLOWCHECK) ./workflows/...
 	$(GO) test -count=1 -run 'TestDescription_Generated_EqualsCheckedIn' ./api
 	$(GO) mod tidy -diff
 	cd dev && $(GO) mod tidy -diff
+	cd deploy && $(GO) mod tidy -diff
 
 .PHONY: fmt
 fmt: $(GOFUMPT) ## Format the Go files

@@ -13,7 +13,7 @@ file=${1:-.env}
 }
 umask 077
 draft=$file.new
-trap 'rm -f "$draft"' EXIT
+trap 'rm -f "$draft" "$draft.2"' EXIT
 
 random() { od -An -v -N32 -tx1 /dev/urandom | tr -d ' \n'; }
 
