@@ -46,7 +46,7 @@ func TestCollector_Pipelines_UseDefinedComponents(t *testing.T) {
 	distribution := map[string][]string{
 		"receivers":  {"nop", "otlp", "hostmetrics", "jaeger", "kafka", "prometheus", "zipkin"},
 		"processors": {"batch", "memory_limiter", "attributes", "resource", "span", "probabilistic_sampler", "filter"},
-		"exporters":  {"debug", "nop", "otlp", "otlphttp", "file", "kafka", "prometheus", "prometheusremotewrite", "zipkin"},
+		"exporters":  {"debug", "nop", "otlp_grpc", "otlp_http", "file", "kafka", "prometheus", "prometheusremotewrite", "zipkin"},
 		"extensions": {"zpages", "health_check", "pprof"},
 	}
 	for kind, defined := range map[string]map[string]any{
