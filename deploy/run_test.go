@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +27,8 @@ import (
 
 	"berth/internal/devserver"
 	"berth/internal/freeport"
+	"berth/internal/pause"
+	programs "berth/internal/process"
 	"berth/internal/testdb"
 	"berth/internal/testlivekit"
 )
@@ -301,16 +304,12 @@ func (m *machine) get(url string) string {
 
 func (m *machine) eventually(what string, ok func() bool) {
 	m.t.Helper()
-	deadline, tick := time.NewTimer(maxWait), time.NewTicker(100*time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			require.Fail(m.t, "timeout", "waited %s for %s", maxWait, what)
+	require.NoError(m.t, pause.Until(m.t.Context(), maxWait, 100*time.Millisecond, func(context.Context) error {
+		if !ok() {
+			return errors.New("not yet")
 		}
-	}
+		return nil
+	}), what)
 }
 
 // process is a running program with its output.
@@ -326,7 +325,7 @@ func (m *machine) start(name, program string, args, env []string) {
 	require.NoError(m.t, err)
 	p := &process{cmd: exec.Command(program, args...), log: out.Name(), done: make(chan struct{})} //nolint:gosec,noctx // ended by kill or stop
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = m.dir, env, out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = programs.EndWithParent(&syscall.SysProcAttr{})
 	require.NoError(m.t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // the test checks the exit code
