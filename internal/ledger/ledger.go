@@ -8,6 +8,7 @@ package ledger
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -48,7 +49,8 @@ type dialect struct {
 }
 
 // Open opens `sqlite:path/to/file.db` or `postgres://…` and brings its schema up to date. Any number of processes
-// may open one database at the same time. SQLite runs in WAL mode with synchronous=FULL: acknowledged writes survive a
+// may open one database at the same time. The URL of PostgreSQL accepts the TLS parameters of libpq: sslmode, sslrootcert,
+// sslcert and sslkey. SQLite runs in WAL mode with synchronous=FULL: acknowledged writes survive a
 // power failure.
 func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error) {
 	var l *Ledger
@@ -66,7 +68,7 @@ func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error)
 	}
 	l.logger = logger
 	if err := l.migrate(ctx); err != nil {
-		return nil, errors.Join(translate("migrate the database", err), l.Close())
+		return nil, errors.Join(translate("migrate the database", unverified(err)), l.Close())
 	}
 	if err := l.Ping(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -123,6 +125,15 @@ func openPostgres(dsn string) (*Ledger, error) {
 	return &Ledger{write: db, read: db, dialect: dialect{
 		name: "postgres", forUpdate: " FOR UPDATE", search: searchPostgres, match: matchPostgres,
 	}}, nil
+}
+
+// unverified returns an error that states what to change if the certificate of the server could not be verified. To retry
+// does not help, as it does with other errors of a connection.
+func unverified(err error) error {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return berth.Invalid("database", "the certificate of PostgreSQL could not be verified; check sslrootcert, sslmode and the host name").With(err)
+	}
+	return err
 }
 
 // Ping returns an error when the database does not respond.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -19,7 +20,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"berth/internal/freeport"
 	"berth/internal/pause"
+	"berth/internal/testcert"
 )
 
 // errMissing is the failure on a machine without PostgreSQL.
@@ -27,13 +30,15 @@ var errMissing = errors.New("PostgreSQL is not installed: `apt-get install postg
 
 // keeper runs PostgreSQL while its standard input is open. The test binary holds the other end, so the server stops and its
 // directory is deleted even when the test binary is killed.
-const keeper = `"$2" -D "$1/data" -k "$1" -c listen_addresses= -c fsync=off \
-	-c full_page_writes=off -c max_connections=200 -c shared_buffers=64MB </dev/null &
+const keeper = `dir=$1 postgres=$2 keep=$3
+shift 3
+"$postgres" -D "$dir/data" -k "$dir" -c listen_addresses= -c fsync=off \
+	-c full_page_writes=off -c max_connections=200 -c shared_buffers=64MB "$@" </dev/null &
 pid=$!
 cat >/dev/null
 kill -QUIT $pid
 wait $pid
-[ "$3" = keep ] || rm -rf "$1"`
+[ "$keep" = keep ] || rm -rf "$dir"`
 
 // shared is the server of this test binary, started at first use.
 var shared = sync.OnceValues(func() (*Server, error) {
@@ -48,6 +53,8 @@ var shared = sync.OnceValues(func() (*Server, error) {
 type Server struct {
 	dir      string
 	postgres string
+	flags    []string
+	port     int // of a server with TLS; the name of its socket contains it
 	as       *syscall.SysProcAttr
 	cmd      *exec.Cmd
 	life     *os.File // closing it ends the server
@@ -55,6 +62,62 @@ type Server struct {
 
 // Start runs a server for one test, which may Kill and Restart it, until the test ends.
 func Start(tb testing.TB) *Server {
+	tb.Helper()
+	s := prepareFor(tb)
+	if err := s.run("keep"); err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// StartTLS is Start for a server that also listens on a loopback port, where it requires TLS and a client certificate with
+// the common name berth, which is the name of the database user. It presents the given certificate and returns its address.
+func StartTLS(tb testing.TB, authority string, own testcert.Pair) (s *Server, addr string) {
+	tb.Helper()
+	s = prepareFor(tb)
+	port, release, err := freeport.Reserve()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(release)
+	for name, from := range map[string]string{"ca.pem": authority, "server.pem": own.Cert, "server.key": own.Key} {
+		s.copy(tb, name, from)
+	}
+	rules := []byte("local all all trust\nhostssl all all all cert\n")
+	if err := os.WriteFile(filepath.Join(s.dir, "data", "pg_hba.conf"), rules, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	for _, setting := range []string{
+		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "ssl=on", "ssl_ca_file=ca.pem", "ssl_cert_file=server.pem",
+		"ssl_key_file=server.key",
+	} {
+		s.flags = append(s.flags, "-c", setting)
+	}
+	s.port = port
+	if err := s.run("keep"); err != nil {
+		tb.Fatal(err)
+	}
+	return s, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// copy copies a file into the data directory, readable by the server only.
+func (s *Server) copy(tb testing.TB, name, from string) {
+	tb.Helper()
+	b, err := os.ReadFile(from)
+	to := filepath.Join(s.dir, "data", name)
+	if err == nil {
+		err = os.WriteFile(to, b, 0o600)
+	}
+	if c := s.as.Credential; c != nil && err == nil {
+		err = os.Chown(to, int(c.Uid), int(c.Gid))
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// prepareFor is prepare for one test, which stops the server and removes its directory.
+func prepareFor(tb testing.TB) *Server {
 	tb.Helper()
 	s, err := prepare()
 	if err != nil {
@@ -66,9 +129,6 @@ func Start(tb testing.TB) *Server {
 			tb.Errorf("remove the directory of PostgreSQL: %v", err)
 		}
 	})
-	if err := s.run("keep"); err != nil {
-		tb.Fatal(err)
-	}
 	return s
 }
 
@@ -121,6 +181,9 @@ func (s *Server) admin(tb testing.TB, statement string) {
 
 func (s *Server) dsn(database string) string {
 	q := url.Values{"host": {s.dir}, "user": {"berth"}, "connect_timeout": {"5"}}
+	if s.port != 0 {
+		q.Set("port", strconv.Itoa(s.port))
+	}
 	return "postgres:///" + database + "?" + q.Encode()
 }
 
@@ -163,7 +226,8 @@ func (s *Server) run(dir string) error {
 		return fmt.Errorf("create a pipe: %w", err)
 	}
 	defer func() { _ = stdin.Close() }()
-	cmd := exec.Command("/bin/sh", "-c", keeper, "keeper", s.dir, s.postgres, dir) //nolint:gosec // fixed program
+	args := append([]string{"-c", keeper, "keeper", s.dir, s.postgres, dir}, s.flags...)
+	cmd := exec.Command("/bin/sh", args...) //nolint:gosec // fixed program
 	cmd.Dir, cmd.SysProcAttr, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.dir, s.as, stdin, log, log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start PostgreSQL: %w", err)
