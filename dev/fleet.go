@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
-	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
 	"berth"
@@ -14,7 +12,7 @@ import (
 	"berth/internal/config"
 	"berth/internal/identity"
 	"berth/internal/node"
-	"berth/internal/telemetry"
+	"berth/internal/temporalconn"
 	"berth/internal/unit"
 )
 
@@ -49,12 +47,13 @@ func runDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	c, err := client.NewLazyClient(client.Options{
-		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
-		Logger: telemetry.Temporal(logger), Interceptors: telemetry.Interceptors(),
-	})
+	options, err := cfg.Temporal.Options(logger)
 	if err != nil {
-		return fmt.Errorf("temporal client: %w", err)
+		return err
+	}
+	c, err := temporalconn.Open(options)
+	if err != nil {
+		return err
 	}
 	defer c.Close()
 	g, ctx := errgroup.WithContext(ctx)

@@ -21,6 +21,7 @@ import (
 	"berth/internal/identity"
 	"berth/internal/starter"
 	"berth/internal/telemetry"
+	"berth/internal/temporalconn"
 )
 
 const (
@@ -151,13 +152,11 @@ func (s *agentServer) client() (*client.Client, error) {
 
 // temporal returns a client of Temporal, which need not be available.
 func (s *agentServer) temporal(logger *slog.Logger) (temporalclient.Client, error) {
-	c, err := temporalclient.NewLazyClient(temporalclient.Options{
-		HostPort: s.Temporal.Addr, Namespace: s.Temporal.Namespace, Logger: telemetry.Temporal(logger), Interceptors: telemetry.Interceptors(),
-	})
+	options, err := s.Temporal.Options(logger)
 	if err != nil {
-		return nil, fmt.Errorf("temporal client: %w", err)
+		return nil, err
 	}
-	return c, nil
+	return temporalconn.Open(options)
 }
 
 // observe starts the telemetry of an agent, and serves its health: whether the API and Temporal respond.

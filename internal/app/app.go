@@ -25,7 +25,7 @@ import (
 	"berth/internal/llm"
 	"berth/internal/redisconn"
 	"berth/internal/starter"
-	"berth/internal/telemetry"
+	"berth/internal/temporalconn"
 	"berth/lua"
 )
 
@@ -60,13 +60,13 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 		b.close(logger)
 		return nil, err
 	}
-	b.temporal, err = client.NewLazyClient(client.Options{
-		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
-		Logger: telemetry.Temporal(logger), Interceptors: telemetry.Interceptors(), MetricsHandler: telemetry.TemporalMetrics(),
-	})
+	options, err := cfg.Temporal.Options(logger)
+	if err == nil {
+		b.temporal, err = temporalconn.Open(options)
+	}
 	if err != nil {
 		b.close(logger)
-		return nil, fmt.Errorf("temporal client: %w", err)
+		return nil, err
 	}
 	return b, nil
 }

@@ -97,7 +97,8 @@ func (h *stack) unit(ctx context.Context, id string, slots int) (u unitProcess, 
 	}
 	//nolint:gosec // this program itself
 	u.cmd = exec.CommandContext(ctx, self, "media", "--id", id, "--slots", strconv.Itoa(slots), "--driver", "sim", "--api", h.url, "--token", h.token,
-		"--temporal-addr", h.cfg.Temporal.Addr, "--temporal-namespace", h.cfg.Temporal.Namespace, "--log-level", "error")
+		"--log-level", "error")
+	u.cmd.Env = append(u.cmd.Environ(), h.cfg.Temporal.Environ()...)
 	u.cmd.Stderr = os.Stderr
 	if err := u.cmd.Start(); err != nil {
 		return u, fmt.Errorf("start unit %s: %w", id, err)

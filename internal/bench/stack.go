@@ -15,7 +15,6 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	temporal "go.temporal.io/sdk/client"
-	sdklog "go.temporal.io/sdk/log"
 	"golang.org/x/sync/errgroup"
 
 	"berth"
@@ -26,6 +25,7 @@ import (
 	"berth/internal/health"
 	"berth/internal/identity"
 	"berth/internal/pause"
+	"berth/internal/temporalconn"
 	"berth/workflows"
 )
 
@@ -43,11 +43,16 @@ type stack struct {
 
 // dial connects to Temporal and discards the SDK's log messages.
 func dial(ctx context.Context, cfg config.Config) (temporal.Client, error) {
-	c, err := temporal.DialContext(ctx, temporal.Options{
-		HostPort: cfg.Temporal.Addr, Namespace: cfg.Temporal.Namespace,
-		Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-	})
+	options, err := cfg.Temporal.Options(nil)
 	if err != nil {
+		return nil, err
+	}
+	c, err := temporalconn.Open(options)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.CheckHealth(ctx, nil); err != nil {
+		c.Close()
 		return nil, fmt.Errorf("connect to Temporal: %w", err)
 	}
 	return c, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/payload"
 	"berth/internal/telemetry"
 )
 
@@ -34,13 +35,6 @@ type Config struct {
 	Production bool   `help:"Run in production mode: no debug events." name:"production" env:"BERTH_PRODUCTION"`
 	LogLevel   string `help:"Minimum log level: ${enum}." name:"log-level" env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
 	LogFormat  string `help:"Log format: ${enum}." name:"log-format" env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
-}
-
-// Temporal holds the settings of the Temporal connection.
-type Temporal struct {
-	Addr      string `help:"Address of the Temporal frontend, host:port." name:"temporal-addr" env:"BERTH_TEMPORAL_ADDR" default:"127.0.0.1:7233"`
-	Namespace string `help:"Temporal namespace." name:"temporal-namespace" env:"BERTH_TEMPORAL_NAMESPACE" default:"default"`
-	UIURL     string `help:"Base URL of the Temporal UI, for links; empty for no links." name:"temporal-ui-url" env:"BERTH_TEMPORAL_UI_URL" default:"http://127.0.0.1:8233"`
 }
 
 // Redis holds the settings of the Redis connection.
@@ -178,6 +172,9 @@ func (c *Config) Validate() error {
 	}
 	c.Identity.validate(bad, c.Production)
 	validateOrigins(c.API.CORSOrigins, bad)
+	if _, err := payload.ParseKeys(c.Temporal.PayloadKeys); err != nil {
+		bad("payload-keys", "BERTH_PAYLOAD_KEYS", "%s", err)
+	}
 	for _, q := range c.Worker.Queues {
 		queue, _, _ := strings.Cut(q, ".")
 		if !slices.Contains(workflowQueues, q) && !slices.Contains(berth.Queues(), berth.Queue(queue)) {

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"reflect"
+
+	"berth/internal/payload"
+	"berth/internal/temporalconn"
+)
+
+// Temporal holds the settings of the Temporal connection.
+type Temporal struct {
+	Addr      string `help:"Address of the Temporal frontend, host:port." name:"temporal-addr" env:"BERTH_TEMPORAL_ADDR" default:"127.0.0.1:7233"`
+	Namespace string `help:"Temporal namespace." name:"temporal-namespace" env:"BERTH_TEMPORAL_NAMESPACE" default:"default"`
+	UIURL     string `help:"Base URL of the Temporal UI, for links; its origin may call the payload decoder; empty for none." name:"temporal-ui-url" env:"BERTH_TEMPORAL_UI_URL" default:"http://127.0.0.1:8233"`
+
+	TLS           bool   `help:"Connect to Temporal with TLS. Implied by every other --temporal-tls flag and by an API key." name:"temporal-tls" env:"BERTH_TEMPORAL_TLS"`
+	TLSCA         string `help:"PEM file of the authorities that verify Temporal's certificate; empty for the system's." name:"temporal-tls-ca" env:"BERTH_TEMPORAL_TLS_CA" type:"path"`
+	TLSCert       string `help:"PEM file of the client certificate for mutual TLS." name:"temporal-tls-cert" env:"BERTH_TEMPORAL_TLS_CERT" type:"path"`
+	TLSKey        string `help:"PEM file of the client certificate's key." name:"temporal-tls-key" env:"BERTH_TEMPORAL_TLS_KEY" type:"path"`
+	TLSServerName string `help:"Name in Temporal's certificate; empty for the host of the address." name:"temporal-tls-server-name" env:"BERTH_TEMPORAL_TLS_SERVER_NAME"`
+
+	APIKey     string `help:"API key of the Temporal namespace." name:"temporal-api-key" env:"BERTH_TEMPORAL_API_KEY" secret:"true"`
+	APIKeyFile string `help:"File with the API key, read again for every call." name:"temporal-api-key-file" env:"BERTH_TEMPORAL_API_KEY_FILE" type:"path"`
+
+	PayloadKeys string `help:"AES-256 keys that encrypt what Temporal stores, id:base64,id2:base64. The first encrypts, all decrypt; with none in the first place nothing is encrypted." name:"payload-keys" env:"BERTH_PAYLOAD_KEYS" secret:"true"`
+}
+
+// Keys returns the keys of payloads.
+func (t Temporal) Keys() (payload.Keys, error) {
+	keys, err := payload.ParseKeys(t.PayloadKeys)
+	if err != nil {
+		return payload.Keys{}, fmt.Errorf("--payload-keys (BERTH_PAYLOAD_KEYS): %w", err)
+	}
+	return keys, nil
+}
+
+// Options returns the options of a client.
+func (t Temporal) Options(logger *slog.Logger) (temporalconn.Options, error) {
+	keys, err := t.Keys()
+	if err != nil {
+		return temporalconn.Options{}, err
+	}
+	return temporalconn.Options{
+		Addr: t.Addr, Namespace: t.Namespace, PayloadKeys: keys, APIKey: t.APIKey, APIKeyFile: t.APIKeyFile, Logger: logger,
+		TLS: temporalconn.TLS{Enabled: t.TLS, CA: t.TLSCA, Cert: t.TLSCert, Key: t.TLSKey, ServerName: t.TLSServerName},
+	}, nil
+}
+
+// Environ returns the settings as environment variables for another process.
+func (t Temporal) Environ() []string {
+	var env []string
+	v := reflect.ValueOf(t)
+	for i := range v.NumField() {
+		env = append(env, fmt.Sprintf("%s=%v", v.Type().Field(i).Tag.Get("env"), v.Field(i).Interface()))
+	}
+	return env
+}

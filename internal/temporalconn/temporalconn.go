@@ -1,0 +1,89 @@
+// Package temporalconn opens the Temporal client of every process: TLS, credentials, encryption of payloads, telemetry.
+package temporalconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"go.temporal.io/sdk/client"
+
+	"berth/internal/payload"
+	"berth/internal/telemetry"
+)
+
+// Options configure a client. Only the address is required.
+type Options struct {
+	// Addr is host:port of the Temporal frontend.
+	Addr string
+	// Namespace is "default" if empty.
+	Namespace string
+	TLS       TLS
+	// APIKey is sent with every call. APIKeyFile names a file with the key instead: it is read for every call, so that a new
+	// key is used without a restart.
+	APIKey, APIKeyFile string
+	// PayloadKeys encrypt what Temporal stores.
+	PayloadKeys payload.Keys
+	// Logger receives the SDK's messages. Nil discards them.
+	Logger *slog.Logger
+}
+
+// Open returns a client that connects at its first call. Files of certificates and keys must exist.
+func Open(o Options) (client.Client, error) {
+	tls, err := o.TLS.config()
+	if err != nil {
+		return nil, err
+	}
+	credentials, err := o.credentials()
+	if err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c, err := client.NewLazyClient(client.Options{
+		HostPort: o.Addr, Namespace: o.Namespace, Logger: telemetry.Temporal(o.Logger), Credentials: credentials,
+		ConnectionOptions: client.ConnectionOptions{
+			TLS: tls,
+			// Compression costs more than it saves on a local network, and encrypted payloads do not become smaller.
+			GrpcCompression: &client.GrpcCompressionNone{},
+		},
+		DataConverter:    payload.NewDataConverter(o.PayloadKeys),
+		FailureConverter: payload.NewFailureConverter(o.PayloadKeys),
+		Interceptors:     telemetry.Interceptors(), MetricsHandler: telemetry.TemporalMetrics(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("temporal client: %w", err)
+	}
+	return c, nil
+}
+
+// credentials returns nil without an API key. With one, the SDK uses TLS even if no other setting requires it.
+func (o Options) credentials() (client.Credentials, error) {
+	switch {
+	case o.APIKey != "" && o.APIKeyFile != "":
+		return nil, errors.New("set one of BERTH_TEMPORAL_API_KEY and BERTH_TEMPORAL_API_KEY_FILE, not both")
+	case o.APIKey != "":
+		return client.NewAPIKeyStaticCredentials(o.APIKey), nil
+	case o.APIKeyFile == "":
+		return nil, nil
+	}
+	read := func(context.Context) (string, error) {
+		b, err := os.ReadFile(o.APIKeyFile)
+		key := strings.TrimSpace(string(b))
+		if err == nil && key == "" {
+			err = errors.New("the file is empty")
+		}
+		if err != nil {
+			return "", fmt.Errorf("read Temporal API key (BERTH_TEMPORAL_API_KEY_FILE): %w", err)
+		}
+		return key, nil
+	}
+	if _, err := read(context.Background()); err != nil {
+		return nil, err
+	}
+	return client.NewAPIKeyDynamicCredentials(read), nil
+}
