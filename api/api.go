@@ -25,6 +25,7 @@ import (
 	"berth/internal/health"
 	"berth/internal/identity"
 	"berth/internal/ledger"
+	"berth/internal/payload"
 	"berth/internal/placement"
 	"berth/internal/starter"
 	"berth/lua"
@@ -108,8 +109,9 @@ type Config struct {
 	MaxUploadBytes    int64                     // 10 MiB
 	HeartbeatInterval time.Duration             // of event streams: 15 s
 	BodyTimeout       time.Duration             // to receive a JSON body: 15 s; four times that for an upload
-	TemporalUIURL     string                    // for links; empty: none
+	TemporalUIURL     string                    // for links, and its origin may decode payloads; empty: none
 	TemporalNamespace string                    // for links: "default"
+	PayloadKeys       payload.Keys              // decrypt payloads for the Temporal UI
 	Tier              berth.Tier                // of all tasks: paid
 	TurnTimeout       time.Duration             // from a turn's last segment to its end: 10 s
 	JobTimeout        time.Duration             // limit of one job on one node: 30 s
@@ -161,7 +163,7 @@ func New(d Deps) (*echo.Echo, error) {
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
 	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // errors of broken clients
-	e.Use(s.begin, s.rescue, unescape, s.crossOrigin(), s.guard, s.bound, s.audit)
+	e.Use(s.begin, s.rescue, unescape, s.codecOrigin, s.crossOrigin(), s.guard, s.bound, s.audit)
 	s.echo, s.doc = e, newDocument(e)
 	s.taskRoutes()
 	s.taskEventRoute()
@@ -178,6 +180,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.fleetConfigRoutes()
 	s.assignmentRoutes()
 	s.auditRoute()
+	s.codecRoute()
 	if err := s.operationRoutes(); err != nil {
 		return nil, err
 	}

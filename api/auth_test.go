@@ -34,6 +34,7 @@ var scopesOf = map[string][]string{
 	"POST /v1/conferences/{e164}/info":  {"node"},
 	"POST /v1/conferences/report":       {"operator"},
 	"GET /v1/stats/conferences":         {"operator"},
+	"POST /v1/codec/decode":             {"operator"},
 
 	"POST /v1/nodes":                {"node"},
 	"POST /v1/nodes/{id}/heartbeat": {"node"},

@@ -25,6 +25,10 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	if err := cfg.NeedSecret(); err != nil {
 		return err
 	}
+	keys, err := cfg.Temporal.Keys()
+	if err != nil {
+		return err
+	}
 	b, err := connect(ctx, cfg, logger)
 	if err != nil {
 		return err
@@ -48,7 +52,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
 			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: cfg.Temporal.UIURL,
-			TemporalNamespace: cfg.Temporal.Namespace, Production: cfg.Production, Version: probe.Version(),
+			TemporalNamespace: cfg.Temporal.Namespace, PayloadKeys: keys, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
 			NumbersFrom: cfg.Conference.NumbersFrom,
 			Conferences: workflows.ConferenceRules{
