@@ -6,9 +6,11 @@ import (
 	"context"
 
 	commonpb "go.temporal.io/api/common/v1"
+	failurepb "go.temporal.io/api/failure/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+	"google.golang.org/protobuf/proto"
 )
 
 // NewDataConverter returns Temporal's data converter with a Codec.
@@ -81,4 +83,10 @@ func newFailureConverter(keys Keys, data converter.DataConverter) failureConvert
 func (f failureConverter) WithSerializationContext(sc converter.SerializationContext) converter.FailureConverter {
 	_, ofActivity := sc.(converter.ActivitySerializationContext)
 	return newFailureConverter(f.keys, newDataConverter(NewCodec(f.keys).of(sc), ofActivity))
+}
+
+// FailureToError implements converter.FailureConverter. It leaves the failure unchanged: Temporal's converter writes the
+// decrypted message into it, and the SDK then stores the failure of a local activity in the history.
+func (f failureConverter) FailureToError(failure *failurepb.Failure) error {
+	return f.DefaultFailureConverter.FailureToError(proto.CloneOf(failure))
 }

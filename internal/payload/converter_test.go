@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	failurepb "go.temporal.io/api/failure/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -67,7 +66,9 @@ func TestFailureConverter_WithKey_HidesEverythingButTheType(t *testing.T) { // B
 	require.Contains(t, string(b), "provider_rejected")
 
 	var back *temporal.ApplicationError
+	before := proto.CloneOf(f)
 	require.ErrorAs(t, c.FailureToError(f), &back)
+	require.True(t, proto.Equal(before, f), "the SDK stores the failure of a local activity after it has been read")
 	require.Equal(t, secretText, back.Message())
 	require.Equal(t, "provider_rejected", back.Type())
 	var detail map[string]string
@@ -92,11 +93,7 @@ func TestFailureConverter_KeyMissing_WorkflowsPanicAndClientsDoNot(t *testing.T)
 	}
 	with, without := payload.NewFailureConverter(keys(t, "a:"+key("a"))), payload.NewFailureConverter(payload.Keys{})
 	sealed := of(with, activity).ErrorToFailure(errors.New("no such file"))
-	read := func(c converter.FailureConverter) string {
-		f, ok := proto.Clone(sealed).(*failurepb.Failure)
-		require.True(t, ok)
-		return c.FailureToError(f).Error()
-	}
+	read := func(c converter.FailureConverter) string { return c.FailureToError(sealed).Error() }
 	require.Contains(t, read(of(with, activity)), "no such file")
 	require.Contains(t, read(of(with, alice)), "no such file", "a workflow fails with the failure of its activity")
 	require.Panics(t, func() { read(of(without, activity)) })
