@@ -46,6 +46,13 @@ func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []pa
 				Namespace:    o.Temporal.Namespace,
 				Logger:       slog.New(slog.NewTextHandler(temporalLog, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			}
+			if o.TemporalCert != "" {
+				client, err := o.Temporal.Options(nil)
+				if err != nil {
+					return nil, err
+				}
+				opts.TLS = &temporal.TLS{Cert: o.TemporalCert, Key: o.TemporalKey, Client: client.TLS}
+			}
 			if o.runs(partUI) {
 				opts.UIAddr = o.TemporalUIAddr
 			}

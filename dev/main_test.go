@@ -110,6 +110,9 @@ func TestServer_InvalidSetting_IsNamed(t *testing.T) {
 		"--http-addr=8080":             "BERTH_HTTP_ADDR",
 		"--model-addr=127.0.0.1:99999": "BERTH_MODEL_ADDR",
 		"--redis-addr=redis://x":       "BERTH_REDIS_ADDR",
+		"--temporal-tls-server-cert=x": "BERTH_TEMPORAL_TLS_SERVER_KEY",
+		"--temporal-tls-ca=x":          "BERTH_TEMPORAL_TLS_SERVER_CERT",
+		"--payload-keys=x":             "BERTH_PAYLOAD_KEYS",
 	} {
 		out, err := command(t, t.TempDir(), flag).CombinedOutput()
 		require.Error(t, err, flag)

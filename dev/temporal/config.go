@@ -103,6 +103,7 @@ func serverConfig(o Options) (*config.Config, map[primitives.ServiceName]static.
 	return &config.Config{
 		Global: config.Global{
 			Membership: config.Membership{MaxJoinDuration: 30 * time.Second, BroadcastAddress: loopback},
+			TLS:        tlsConfig(o.TLS),
 		},
 		Persistence: config.Persistence{
 			DefaultStore:     sqlite.PluginName,
@@ -130,6 +131,24 @@ func serverConfig(o Options) (*config.Config, map[primitives.ServiceName]static.
 		}},
 		PublicClient: config.PublicClient{HostPort: public},
 	}, hosts, nil
+}
+
+// tlsConfig returns the configuration of the frontend and of the server's own workers, which are its clients. The other
+// services listen on loopback only, without TLS.
+func tlsConfig(t *TLS) config.RootTLS {
+	if t == nil {
+		return config.RootTLS{}
+	}
+	authorities := []string{t.Client.CA}
+	return config.RootTLS{
+		Frontend: config.GroupTLS{Server: config.ServerTLS{
+			CertFile: t.Cert, KeyFile: t.Key, ClientCAFiles: authorities, RequireClientAuth: true,
+		}},
+		SystemWorker: config.WorkerTLS{
+			CertFile: t.Client.Cert, KeyFile: t.Client.Key,
+			Client: config.ClientTLS{ServerName: t.Client.ServerName, RootCAFiles: authorities},
+		},
+	}
 }
 
 func bindIP(a *net.TCPAddr) string {

@@ -11,8 +11,6 @@ import (
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
-	"go.temporal.io/sdk/client"
-	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/server/common/authorization"
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/common/membership/static"
@@ -20,6 +18,7 @@ import (
 	server "go.temporal.io/server/temporal"
 
 	"berth/internal/pause"
+	"berth/internal/temporalconn"
 )
 
 // startTimeout bounds a start whose context has no deadline; a start takes well under a second.
@@ -37,8 +36,19 @@ type Options struct {
 	Namespace string
 	// Logger receives the server's log. Nil discards it.
 	Logger *slog.Logger
+	// TLS makes the frontend require TLS. Nil: plain text.
+	TLS *TLS
 	// DynamicConfig overrides the development settings, by Temporal's setting names.
 	DynamicConfig map[string]any
+}
+
+// TLS are the PEM files for mutual TLS.
+type TLS struct {
+	// Cert and Key are the frontend's.
+	Cert, Key string
+	// Client is used by the server's own workers, the Web UI and Start. The frontend accepts clients whose certificates its
+	// authorities have signed.
+	Client temporalconn.TLS
 }
 
 // Server is a running Temporal server. Call Stop once.
@@ -94,7 +104,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	if o.UIAddr != "" {
-		if s.ui, err = startUI(ctx, o.UIAddr, cfg.PublicClient.HostPort, o.Namespace); err != nil {
+		if s.ui, err = startUI(ctx, cfg.PublicClient.HostPort, o); err != nil {
 			return nil, err
 		}
 	}
@@ -140,11 +150,13 @@ func newServer(cfg *config.Config, hosts map[primitives.ServiceName]static.Hosts
 // awaitNamespace waits until the frontend serves the namespace, and adds search attributes that an older database file
 // does not have.
 func awaitNamespace(ctx context.Context, addr string, o Options) error {
-	c, err := client.NewLazyClient(client.Options{
-		HostPort: addr, Namespace: o.Namespace, Logger: sdklog.NewStructuredLogger(o.Logger),
-	})
+	options := temporalconn.Options{Addr: addr, Namespace: o.Namespace, Logger: o.Logger}
+	if o.TLS != nil {
+		options.TLS = o.TLS.Client
+	}
+	c, err := temporalconn.Open(options)
 	if err != nil {
-		return fmt.Errorf("create temporal client: %w", err)
+		return err
 	}
 	defer c.Close()
 

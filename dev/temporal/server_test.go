@@ -21,6 +21,8 @@ import (
 
 	"berth/dev/temporal"
 	"berth/internal/freeport"
+	"berth/internal/temporalconn"
+	"berth/internal/testcert"
 )
 
 func TestTemporal_RestartedOnTheSameFile_WorkflowContinues(t *testing.T) {
@@ -138,4 +140,35 @@ func get(t *testing.T, url string) (code int, body string) {
 	b, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	return res.StatusCode, string(b)
+}
+
+func TestTemporal_MutualTLS_ClientsNeedCertificates(t *testing.T) {
+	ca, other := testcert.New(t), testcert.New(t)
+	server, own, foreign := ca.Issue(t, "temporal.test"), ca.Issue(t, "berth.test"), other.Issue(t, "berth.test")
+	o := options(t)
+	o.UIAddr = freeAddr(t)
+	o.TLS = &temporal.TLS{
+		Cert: server.Cert, Key: server.Key,
+		Client: temporalconn.TLS{CA: ca.File, Cert: own.Cert, Key: own.Key, ServerName: "temporal.test"},
+	}
+	s, err := temporal.Start(t.Context(), o)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Stop()) }()
+
+	describe := func(security temporalconn.TLS) error {
+		c, err := temporalconn.Open(temporalconn.Options{Addr: o.FrontendAddr, TLS: security})
+		require.NoError(t, err)
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err = c.CheckHealth(ctx, nil)
+		return err
+	}
+	require.NoError(t, describe(o.TLS.Client))
+	require.Error(t, describe(temporalconn.TLS{}))
+	require.Error(t, describe(temporalconn.TLS{CA: ca.File}))
+	require.Error(t, describe(temporalconn.TLS{CA: ca.File, Cert: foreign.Cert, Key: foreign.Key}))
+
+	code, body := get(t, "http://"+o.UIAddr+"/api/v1/namespaces/default")
+	require.Equal(t, http.StatusOK, code, body)
 }

@@ -18,10 +18,17 @@ type webUI struct {
 	ended  chan struct{}
 }
 
-func startUI(ctx context.Context, addr, frontend, namespace string) (*webUI, error) {
-	at, err := net.ResolveTCPAddr("tcp", addr)
+func startUI(ctx context.Context, frontend string, o Options) (*webUI, error) {
+	at, err := net.ResolveTCPAddr("tcp", o.UIAddr)
 	if err != nil {
 		return nil, fmt.Errorf("temporal web ui address: %w", err)
+	}
+	var tls config.TLS
+	if o.TLS != nil {
+		c := o.TLS.Client
+		tls = config.TLS{
+			CaFile: c.CA, CertFile: c.Cert, KeyFile: c.Key, ServerName: c.ServerName, EnableHostVerification: true,
+		}
 	}
 	w := &webUI{
 		server: ui.NewServer(server_options.WithConfigProvider(&config.Config{
@@ -29,7 +36,8 @@ func startUI(ctx context.Context, addr, frontend, namespace string) (*webUI, err
 			Host:                bindIP(at),
 			Port:                at.Port,
 			EnableUI:            true,
-			DefaultNamespace:    namespace,
+			DefaultNamespace:    o.Namespace,
+			TLS:                 tls,
 			DisableNewsFetch:    true,
 			HideLogs:            true,
 			// Plain HTTP on loopback: a browser would drop a cookie marked secure.
