@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"berth/internal/payload"
 	"berth/workflows"
 )
 
@@ -32,8 +33,7 @@ func (s *stack) replayAll() {
 	s.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := temporalclient.Dial(temporalclient.Options{HostPort: s.ready.TemporalAddr, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))})
-	require.NoError(s.tb, err)
+	c := s.openTemporal()
 	defer c.Close()
 	quiet := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	for more, page := true, []byte(nil); more; more = len(page) > 0 {
@@ -43,7 +43,10 @@ func (s *stack) replayAll() {
 		for _, e := range list.GetExecutions() {
 			h := s.history(ctx, c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
 			s.smallFactsOnly(h)
-			replayer := worker.NewWorkflowReplayer()
+			replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
+				DataConverter: payload.NewDataConverter(s.connection.PayloadKeys), FailureConverter: payload.NewFailureConverter(s.connection.PayloadKeys),
+			})
+			require.NoError(s.tb, err)
 			for name, fn := range map[string]any{
 				workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn,
 				workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
@@ -52,7 +55,9 @@ func (s *stack) replayAll() {
 			} {
 				replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 			}
-			require.NoError(s.tb, replayer.ReplayWorkflowHistory(quiet, h), e.GetExecution().GetWorkflowId())
+			original := workflow.Execution{ID: e.GetExecution().GetWorkflowId(), RunID: e.GetExecution().GetRunId()}
+			require.NoError(s.tb, replayer.ReplayWorkflowHistoryWithOptions(quiet, h,
+				worker.ReplayWorkflowHistoryOptions{OriginalExecution: original}), original.ID)
 		}
 	}
 }

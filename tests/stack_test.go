@@ -31,6 +31,7 @@ import (
 	"berth/internal/freeport"
 	"berth/internal/identity"
 	"berth/internal/sim"
+	"berth/internal/temporalconn"
 	"berth/internal/testredis"
 	"berth/lua"
 	"berth/workflows"
@@ -57,6 +58,8 @@ type stack struct {
 	settings, infraSettings []string
 	// programs are run in place of those in bin.
 	programs map[string]string
+	// connection has what clients of Temporal need besides its address.
+	connection temporalconn.Options
 	// language is the one that the test's nodes translate to, and zone that of its media units and conferences; a zone is
 	// only set where stacks are shared.
 	language, zone string
@@ -194,9 +197,18 @@ func (s *stack) redis() *redis.Client {
 // temporal is a client of the stack's Temporal.
 func (s *stack) temporal() temporalclient.Client {
 	s.tb.Helper()
-	c, err := temporalclient.Dial(temporalclient.Options{HostPort: s.ready.TemporalAddr, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(s.tb, err)
+	c := s.openTemporal()
 	s.tb.Cleanup(c.Close)
+	return c
+}
+
+// openTemporal is temporal for a client that the caller closes.
+func (s *stack) openTemporal() temporalclient.Client {
+	s.tb.Helper()
+	o := s.connection
+	o.Addr = s.ready.TemporalAddr
+	c, err := temporalconn.Open(o)
+	require.NoError(s.tb, err)
 	return c
 }
 
@@ -398,10 +410,7 @@ func (s *stack) awaitOutput(p *process, pattern string) {
 
 // closed reports whether the last run of a workflow has ended.
 func (s *stack) closed(workflowID string) bool {
-	c, err := temporalclient.Dial(temporalclient.Options{HostPort: s.ready.TemporalAddr, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return false
-	}
+	c := s.openTemporal()
 	defer c.Close()
 	d, err := c.DescribeWorkflowExecution(context.Background(), workflowID, "")
 	return err == nil && d.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING

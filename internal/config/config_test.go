@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -10,6 +11,8 @@ import (
 	"berth/internal/config"
 	"berth/internal/identity"
 )
+
+const payloadKeys = "a:MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 
 func parse(t *testing.T, args ...string) config.Config {
 	t.Helper()
@@ -74,6 +77,7 @@ func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6
 		"STREAM_FLUSH_SIZE":      {"--stream-flush-size=0"},
 		"BERTH_LOCAL_MODEL_URL":  {"--local-model-url=nonsense"},
 		"BERTH_MAX_UPLOAD_BYTES": {"--max-upload-bytes=-1"},
+		"BERTH_PAYLOAD_KEYS":     {"--payload-keys=nonsense"},
 	} {
 		_, err := tryParse(t, args...)
 		require.ErrorContains(t, err, name, args)
@@ -83,7 +87,8 @@ func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6
 func TestPrint_Secrets_AreHidden(t *testing.T) {
 	t.Parallel()
 	c := parse(t, "--auth-secret=0123456789012345678901234567890123456789", "--deepseek-api-key=sk-hidden",
-		"--redis-password=hidden-too", "--database=postgres://berth:hidden3@db/berth", "--provider-keys=OPENAI_API_KEY=hidden4")
+		"--redis-password=hidden-too", "--database=postgres://berth:hidden3@db/berth", "--provider-keys=OPENAI_API_KEY=hidden4",
+		"--temporal-api-key=hidden5", "--payload-keys="+payloadKeys)
 	var out bytes.Buffer
 	require.NoError(t, c.Print(&out))
 	require.NotContains(t, out.String(), "hidden-too")
@@ -91,6 +96,8 @@ func TestPrint_Secrets_AreHidden(t *testing.T) {
 	require.NotContains(t, out.String(), "sk-hidden")
 	require.NotContains(t, out.String(), "hidden3")
 	require.NotContains(t, out.String(), "hidden4")
+	require.NotContains(t, out.String(), "hidden5")
+	require.NotContains(t, out.String(), payloadKeys)
 	require.Contains(t, out.String(), "BERTH_HTTP_ADDR")
 	require.Contains(t, out.String(), "(set, hidden)")
 }
@@ -123,4 +130,13 @@ func TestConfig_Identity_IsParsed(t *testing.T) { // X5
 	}, c.Identity.Claims())
 	require.Equal(t, []string{"https://a.example", "http://b:8080"}, c.API.CORSOrigins)
 	require.NoError(t, c.NeedSecret())
+}
+
+func TestTemporal_Environ_GivesAnotherProcessTheSameSettings(t *testing.T) {
+	c := parse(t, "--temporal-addr=t:1", "--temporal-tls", "--temporal-tls-server-name=n", "--temporal-api-key=k", "--payload-keys="+payloadKeys)
+	for _, setting := range c.Temporal.Environ() {
+		name, value, _ := strings.Cut(setting, "=")
+		t.Setenv(name, value)
+	}
+	require.Equal(t, c.Temporal, parse(t).Temporal)
 }
