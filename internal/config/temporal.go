@@ -16,13 +16,13 @@ type Temporal struct {
 	UIURL     string `help:"Base URL of the Temporal UI, for links; its origin may call the payload decoder; empty for none." name:"temporal-ui-url" env:"BERTH_TEMPORAL_UI_URL" default:"http://127.0.0.1:8233"`
 
 	TLS           bool   `help:"Connect to Temporal with TLS. Implied by every other --temporal-tls flag and by an API key." name:"temporal-tls" env:"BERTH_TEMPORAL_TLS"`
-	TLSCA         string `help:"PEM file of the authorities that verify Temporal's certificate; empty for the system's." name:"temporal-tls-ca" env:"BERTH_TEMPORAL_TLS_CA" type:"path"`
-	TLSCert       string `help:"PEM file of the client certificate for mutual TLS." name:"temporal-tls-cert" env:"BERTH_TEMPORAL_TLS_CERT" type:"path"`
-	TLSKey        string `help:"PEM file of the client certificate's key." name:"temporal-tls-key" env:"BERTH_TEMPORAL_TLS_KEY" type:"path"`
+	TLSCA         string `help:"PEM file of the authorities that verify Temporal's certificate; empty for the system's." name:"temporal-tls-ca" env:"BERTH_TEMPORAL_TLS_CA"`
+	TLSCert       string `help:"PEM file of the client certificate for mutual TLS." name:"temporal-tls-cert" env:"BERTH_TEMPORAL_TLS_CERT"`
+	TLSKey        string `help:"PEM file of the client certificate's key." name:"temporal-tls-key" env:"BERTH_TEMPORAL_TLS_KEY"`
 	TLSServerName string `help:"Name in Temporal's certificate; empty for the host of the address." name:"temporal-tls-server-name" env:"BERTH_TEMPORAL_TLS_SERVER_NAME"`
 
 	APIKey     string `help:"API key of the Temporal namespace." name:"temporal-api-key" env:"BERTH_TEMPORAL_API_KEY" secret:"true"`
-	APIKeyFile string `help:"File with the API key, read again for every call." name:"temporal-api-key-file" env:"BERTH_TEMPORAL_API_KEY_FILE" type:"path"`
+	APIKeyFile string `help:"File with the API key, read again for every call." name:"temporal-api-key-file" env:"BERTH_TEMPORAL_API_KEY_FILE"`
 
 	PayloadKeys string `help:"AES-256 keys that encrypt what Temporal stores, id:base64,id2:base64. The first encrypts, all decrypt; with none in the first place nothing is encrypted." name:"payload-keys" env:"BERTH_PAYLOAD_KEYS" secret:"true"`
 }
