@@ -41,3 +41,16 @@ func TestNewDriver_WrongFlags_ErrorNamesTheFlag(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 	}
 }
+
+func TestNewDriver_Exec_CommandsSeeNoSecrets(t *testing.T) {
+	for _, name := range []string{"BERTH_TOKEN", "BERTH_AUTH_SECRET", "BERTH_NODE_HTTP_KEY", "BERTH_TEMPORAL_API_KEY", "BERTH_PAYLOAD_KEYS"} {
+		t.Setenv(name, "hidden")
+	}
+	t.Setenv("BERTH_OTHER", "shown")
+	d, err := NewDriver(DriverFlags{Driver: "exec", ExecFlags: ExecFlags{Exec: "env"}}, berth.NodeSpec{ID: "n"}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	out, err := d.Translate(t.Context(), segment)
+	require.NoError(t, err)
+	require.NotContains(t, out.Text, "hidden")
+	require.Contains(t, out.Text, "BERTH_OTHER=shown")
+}

@@ -46,7 +46,9 @@ type ExecFlags struct {
 }
 
 // secretSettings are the environment variables that commands must not see.
-var secretSettings = []string{"BERTH_TOKEN=", "BERTH_NODE_HTTP_KEY=", "BERTH_AUTH_SECRET="}
+var secretSettings = []string{
+	"BERTH_TOKEN=", "BERTH_NODE_HTTP_KEY=", "BERTH_AUTH_SECRET=", "BERTH_TEMPORAL_API_KEY=", "BERTH_PAYLOAD_KEYS=",
+}
 
 func newExecDriver(c driverContext) (Driver, error) {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { //nolint:forbidigo // the command inherits the environment
