@@ -312,7 +312,7 @@ func contentOf(frame []byte) string {
 }
 
 // startBrowser starts a Chromium with an empty profile for this test.
-func startBrowser(t *testing.T) context.Context {
+func startBrowser(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -332,7 +332,7 @@ func startBrowser(t *testing.T) context.Context {
 	} {
 		flags = append(flags, chromedp.Flag(name, true))
 	}
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(flags, chromedp.Flag("lang", "en-US"))...)
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(append(flags, chromedp.Flag("lang", "en-US")), more...)...)
 	t.Cleanup(stop)
 	// Ignore errors of the library about messages of a newer Chromium. They do not concern the page.
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
