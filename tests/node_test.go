@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"berth"
 	"berth/internal/client"
@@ -33,7 +34,7 @@ type fleetStack struct {
 	fleet  *client.Client
 }
 
-func newFleetStack(t *testing.T) *fleetStack {
+func newFleetStack(t *testing.T, opts ...option) *fleetStack {
 	t.Helper()
 	s := &stack{tb: t, dir: t.TempDir(), httpAddr: freeAddr(t)}
 	t.Cleanup(s.killAll)
@@ -45,6 +46,9 @@ func newFleetStack(t *testing.T) *fleetStack {
 	s.settings = []string{
 		"BERTH_TEMPORAL_ADDR=" + temporalAddr, "BERTH_REDIS_ADDR=" + redisAddr, "BERTH_HTTP_ADDR=" + s.httpAddr,
 		"BERTH_DATABASE=sqlite:" + filepath.Join(s.dir, "berth.db"), "BERTH_AUTH_SECRET=" + secret,
+	}
+	for _, o := range opts {
+		o(s)
 	}
 	s.startInfra()
 	s.startAPI()
@@ -410,6 +414,28 @@ func TestNode_TypeScriptExample_KeepsTheContract(t *testing.T) {
 	require.Contains(t, string(node.output()), "node stopped")
 	n, err := f.fleet.Node(t.Context(), "ts-1")
 	require.True(t, notFound(err) || n.State == berth.NodeDead, "it withdrew")
+
+	t.Run("with TLS and encrypted payloads", func(t *testing.T) { // B7
+		f := newFleetStack(t, withMutualTLS(t), withKeys(t, "k1:"+payloadKey("1")))
+		f.run("node", []string{filepath.Join(dir, "dist", "main.js")}, append(f.nodeSettings(), "BERTH_NODE_ID=ts-2"))
+		queue := f.queueOf(t, "ts-2")
+		good := f.send(t, queue, "Hello world")
+		require.Equal(t, "hola mundo", translated(t, good))
+		bad, err := f.probes.ExecuteWorkflow(t.Context(), temporalclient.StartWorkflowOptions{TaskQueue: "probes"}, translateOn, queue,
+			berth.JobInput{SrcLang: "zh", TgtLang: "en", Text: "你好"})
+		require.NoError(t, err)
+		require.ErrorContains(t, bad.Get(t.Context(), nil), "this node cannot translate zh to en")
+		for _, run := range []temporalclient.WorkflowRun{good, bad} {
+			h := f.history(t.Context(), f.probes, run.GetID(), run.GetRunID())
+			b, err := protojson.Marshal(h)
+			require.NoError(t, err)
+			require.NotContains(t, string(b), "this node cannot")
+			for _, p := range payloadsOf(t, h) {
+				require.Equal(t, "binary/encrypted", string(p.GetMetadata()["encoding"]))
+				require.Equal(t, run.GetID(), string(p.GetMetadata()["encryption-workflow-id"]))
+			}
+		}
+	})
 }
 
 func notFound(err error) bool {

@@ -4,6 +4,7 @@ import { cpus, freemem, loadavg, totalmem } from "node:os";
 import { setTimeout as pause } from "node:timers/promises";
 import { NativeConnection, Runtime, Worker } from "@temporalio/worker";
 import { Api, Refused, type Registered } from "./api.js";
+import { connectionOptions, dataConverter } from "./temporal.js";
 import { capabilities, currentJobs, Translate } from "./translate.js";
 
 const env = (name: string, fallback?: string): string => {
@@ -21,7 +22,7 @@ for (const signal of ["SIGTERM", "SIGINT"] as const) {
 }
 Runtime.install({ shutdownSignals: [] }); // the node withdraws first, then the worker stops
 
-const connection = await NativeConnection.connect({ address: env("BERTH_TEMPORAL_ADDR", "127.0.0.1:7233") });
+const connection = await NativeConnection.connect(connectionOptions());
 const namespace = env("BERTH_TEMPORAL_NAMESPACE", "default");
 
 // One generation of this node and the worker on its task queue.
@@ -46,6 +47,7 @@ async function join(last?: Membership): Promise<Membership> {
   const worker = await Worker.create({
     connection,
     namespace,
+    dataConverter: dataConverter(),
     taskQueue: registered.taskQueue,
     activities: { Translate },
     maxConcurrentActivityTaskExecutions: slots,
