@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"berth/internal/payload"
 	"berth/workflows"
 )
 
@@ -47,6 +48,23 @@ func TestWorkflows_RecordedHistories_Replay(t *testing.T) { // P1
 	for _, s := range corpora {
 		for _, f := range corpus(t, s.prefix, s.minimum) {
 			require.NoError(t, replayer(s.name, s.fn).ReplayWorkflowHistoryFromJSONFile(nil, f), f)
+		}
+	}
+}
+
+// A process with payload keys still reads the histories of workflows that started without keys.
+func TestWorkflows_HistoriesRecordedWithoutKeys_ReplayWithKeys(t *testing.T) { // B7
+	t.Parallel()
+	keys, err := payload.ParseKeys("a:MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+	require.NoError(t, err)
+	for _, s := range corpora {
+		r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
+			DataConverter: payload.NewDataConverter(keys), FailureConverter: payload.NewFailureConverter(keys),
+		})
+		require.NoError(t, err)
+		r.RegisterWorkflowWithOptions(s.fn, workflow.RegisterOptions{Name: s.name})
+		for _, f := range corpus(t, s.prefix, s.minimum) {
+			require.NoError(t, r.ReplayWorkflowHistoryFromJSONFile(nil, f), f)
 		}
 	}
 }
