@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"berth"
@@ -62,6 +61,6 @@ func (s *server) listTemplates(context.Context, *struct{}) (*templatesOutputBody
 func (s *server) me(ctx context.Context, _ *struct{}) (*meOutputBody, error) {
 	p := callOf(ctx).user
 	return &meOutputBody{
-		UserID: p.UserID, TenantID: p.TenantID, Scopes: slices.Concat([]string{}, p.Scopes), Nodes: p.Nodes, ExpiresAt: p.ExpiresAt,
+		UserID: p.UserID, TenantID: p.TenantID, Scopes: append([]string{}, p.Scopes...), Nodes: p.Nodes, ExpiresAt: p.ExpiresAt,
 	}, nil
 }
