@@ -1,4 +1,5 @@
-// Package testredis starts real redis-server processes for tests, each on a free loopback port and with its own directory.
+// Package testredis starts real redis-server processes for tests: single servers, a Cluster, servers with Sentinels, each on
+// free loopback ports and with its own directory.
 package testredis
 
 import (
@@ -15,8 +16,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"berth/internal/freeport"
+	"berth/internal/pause"
 	"berth/internal/testprocess"
 )
+
+// startTimeout bounds the start of a server, and of a Cluster or Sentinels.
+const startTimeout = 20 * time.Second
 
 // Server is one running redis-server without persistence: after Restart it is empty.
 type Server struct {
@@ -24,24 +29,33 @@ type Server struct {
 	tb   testing.TB
 	port int
 	args []string
+	tls  *Certificates
 }
 
 // Start runs a server until the test ends. extra are further command-line arguments, such as
 // "--appendonly", "yes". A machine without redis-server fails the test.
 func Start(tb testing.TB, extra ...string) *Server {
 	tb.Helper()
-	ports, err := freeport.Find(1)
+	s := newServer(tb, findPorts(tb, 1)[0], tb.TempDir(), extra...)
+	s.Restart()
+	return s
+}
+
+func findPorts(tb testing.TB, n int) []int {
+	tb.Helper()
+	ports, err := freeport.Find(n)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{tb: tb, port: ports[0]}
-	s.args = append([]string{
-		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--save", "",
-		"--appendonly", "no", "--dir", tb.TempDir(),
-	}, extra...)
-	s.Process = testprocess.New(tb, "redis-server")
-	s.Restart()
-	return s
+	return ports
+}
+
+// newServer returns a server that is not started.
+func newServer(tb testing.TB, port int, dir string, extra ...string) *Server {
+	return &Server{Process: testprocess.New(tb, "redis-server"), tb: tb, port: port, args: append([]string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "",
+		"--appendonly", "no", "--dir", dir,
+	}, extra...)}
 }
 
 // Addr returns host:port; it stays the same across restarts.
@@ -58,6 +72,39 @@ func (s *Server) Client() *redis.Client {
 	return c
 }
 
+// Do runs a command, such as one that configures the server, and returns its result as text.
+func (s *Server) Do(args ...any) string {
+	s.tb.Helper()
+	c := s.connect()
+	defer func() { _ = c.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	out, err := c.Do(ctx, args...).Result()
+	if err != nil {
+		s.tb.Fatalf("redis-server %s: %v: %v", s.Addr(), args, err)
+	}
+	return fmt.Sprint(out)
+}
+
+// await retries f until it returns nil.
+func (s *Server) await(what string, f func(ctx context.Context, c *redis.Client) error) {
+	s.tb.Helper()
+	c := s.connect()
+	defer func() { _ = c.Close() }()
+	err := pause.Until(context.Background(), startTimeout, 10*time.Millisecond, func(ctx context.Context) error { return f(ctx, c) })
+	if err != nil {
+		s.tb.Fatalf("wait for %s: %v", what, err)
+	}
+}
+
+func (s *Server) connect() *redis.Client {
+	opt := &redis.Options{Addr: s.Addr(), MaxRetries: -1}
+	if s.tls != nil {
+		opt.TLSConfig = s.tls.config()
+	}
+	return redis.NewClient(opt)
+}
+
 // Restart kills a running process and starts a new one on the same port, ready when it returns.
 func (s *Server) Restart() {
 	s.tb.Helper()
@@ -65,10 +112,10 @@ func (s *Server) Restart() {
 	if err != nil {
 		s.tb.Fatal("redis-server is not installed: `apt-get install redis-server`")
 	}
-	c := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
+	c := s.connect()
 	defer func() { _ = c.Close() }()
 	cmd := exec.Command(bin, s.args...) //nolint:gosec // fixed program, arguments of the test itself
-	s.Start(cmd, 10*time.Second, func(ctx context.Context) error { return c.Ping(ctx).Err() })
+	s.Start(cmd, startTimeout, func(ctx context.Context) error { return c.Ping(ctx).Err() })
 }
 
 // Cell returns a random key prefix, so that tests can share a server.

@@ -1,0 +1,90 @@
+package testredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth/internal/testprocess"
+)
+
+// MasterName is the name under which the Sentinels know the master.
+const MasterName = "berth"
+
+// Sentinel is a master and a replica with three Sentinels. A master is replaced about two seconds after its death.
+type Sentinel struct {
+	tb        testing.TB
+	servers   []*Server
+	sentinels []*Server
+}
+
+// StartSentinel runs the servers until the test ends.
+func StartSentinel(tb testing.TB) *Sentinel {
+	tb.Helper()
+	ports := findPorts(tb, 5)
+	s := &Sentinel{tb: tb}
+	for _, port := range ports[:2] {
+		server := newServer(tb, port, tb.TempDir(), "--repl-diskless-sync-delay", "0")
+		server.Restart()
+		s.servers = append(s.servers, server)
+	}
+	s.servers[1].Do("REPLICAOF", "127.0.0.1", ports[0])
+	for _, port := range ports[2:] {
+		dir := tb.TempDir()
+		config := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\nsentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 3000\n",
+			MasterName, ports[0])
+		file := filepath.Join(dir, "sentinel.conf")
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		sentinel := &Server{Process: testprocess.New(tb, "sentinel"), tb: tb, port: port, args: []string{
+			file, "--sentinel", "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
+		}}
+		sentinel.Restart()
+		s.sentinels = append(s.sentinels, sentinel)
+	}
+	for _, sentinel := range s.sentinels {
+		sentinel.await("the Sentinels to know each other and the replica", func(ctx context.Context, c *redis.Client) error {
+			if info := c.Info(ctx, "sentinel").Val(); !strings.Contains(info, "slaves=1,sentinels=3") {
+				return errors.New(info)
+			}
+			return nil
+		})
+	}
+	return s
+}
+
+// Addr returns the addresses of the Sentinels, separated by commas.
+func (s *Sentinel) Addr() string {
+	var addrs []string
+	for _, sentinel := range s.sentinels {
+		addrs = append(addrs, sentinel.Addr())
+	}
+	return strings.Join(addrs, ",")
+}
+
+// Master returns the server that the Sentinels name as the master, if it runs.
+func (s *Sentinel) Master() (found *Server) {
+	s.tb.Helper()
+	s.sentinels[0].await("a master", func(ctx context.Context, c *redis.Client) error {
+		addr, err := c.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName).StringSlice()
+		if err != nil {
+			return err
+		}
+		for _, server := range s.servers {
+			if server.PID() != 0 && strconv.Itoa(server.port) == addr[1] {
+				found = server
+				return nil
+			}
+		}
+		return fmt.Errorf("master %v does not run", addr)
+	})
+	return found
+}
