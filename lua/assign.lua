@@ -10,6 +10,7 @@
 -- ARGV[6]  random whole number below 2^52
 -- ARGV[7]  five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
 --          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities
+-- ARGV[8]  ms of grace to open where Redis may have lost leases
 --
 -- Returns {code, …}
 --   OK         {node, generation, strategy}: taken
@@ -17,16 +18,15 @@
 --   NODE_FULL  {reasons, missing}: every suitable node is full; reasons and numbers of nodes, alternating
 --   NO_NODE    {reasons, missing}: no node is suitable; missing: capabilities that no registered node has
 --   GRACE      {ms}: Redis may have lost leases: nothing is granted for this time
---   GUARD      there is no guard: run check_guard first
 
 -- PADDING ends a row. A hash with a value of more than 64 bytes is a hash table; a smaller one is a list, which Redis
 -- searches from its start.
 local PADDING = '\n                                                                '
 
-local grace = redis.call('HGET', KEYS[1], 'grace')
-if not grace then return { 'GUARD' } end
+-- include guard
+
 local stem, lease = ARGV[1], ARGV[2]
-if not (tonumber(ARGV[3]) and tonumber(ARGV[6])) then return redis.error_reply('ERR assign: not a number') end
+if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(ARGV[8])) then return redis.error_reply('ERR assign: not a number') end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local taken, expired = redis.call('HGET', KEYS[2], lease), nil
@@ -37,7 +37,8 @@ if taken then
   local expiry = current == generation and redis.call('ZSCORE', expired, lease)
   if expiry and tonumber(expiry) > now then return { 'EXISTS', taken } end
 end
-if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
+local wait = grace(KEYS[1], now, tonumber(ARGV[8]))
+if wait > 0 then return { 'GRACE', wait } end
 if expired then redis.call('ZREM', expired, lease) end -- the lease's row gets another node
 
 -- include fleet

@@ -1,5 +1,4 @@
--- check_guard: determine whether this Redis is the one that has every lease, and open a grace when it may not be. It runs
--- before a server gets the scripts that take node slots: a server with these in its cache has been checked.
+-- check_guard: determine whether this Redis is the one that has every lease, and open a grace when it may not be.
 --
 -- KEYS[1] guard
 -- ARGV[1] ms of grace to open

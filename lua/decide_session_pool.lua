@@ -23,14 +23,15 @@
 --   NEW      decided
 --   NO_POOL  no pool is eligible; nothing changed
 
+-- include guard
+
 local session, src, tgt, routing, hash = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not hash then return redis.error_reply('ERR decide_session_pool: not a number') end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local bound, override = ARGV[8] ~= '' and redis.call('HGET', KEYS[2], ARGV[8]), false
 if not bound and ARGV[9] ~= '' then
-  local grace = redis.call('HGET', KEYS[4], 'grace')
-  bound = (not grace or tonumber(grace) > now) and ARGV[9]
+  bound = grace_left(KEYS[4], now) ~= 0 and ARGV[9]
 end
 local eligible = {}
 for i = 10, #ARGV do

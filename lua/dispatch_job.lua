@@ -20,6 +20,7 @@
 -- ARGV[11] ms for which the binding is kept
 -- ARGV[12] known fields of the job, JSON without the closing brace
 -- ARGV[13] node to which the turn is bound according to its workflow, or '': restored where Redis has lost it
+-- ARGV[14] ms of grace to open where Redis may have lost leases
 --
 -- Returns {code, …}
 --   OK          {node, generation, strategy, affinity, why}: affinity first, hit or miss; why it missed
@@ -28,24 +29,26 @@
 --   NO_NODE     {reasons, missing}: no node is suitable; missing: capabilities that no registered node has
 --   TURN_ENDED  the turn was finalized, and the job would bind it again
 --   GRACE       {ms}: Redis may have lost leases: nothing is granted for this time
---   GUARD       there is no guard: run check_guard first
 
-local grace = redis.call('HGET', KEYS[1], 'grace')
-if not grace then return { 'GUARD' } end
+-- include guard
+
 local binding, turn, session, job = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stem, keep = ARGV[1], ARGV[11]
-if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(keep)) then return redis.error_reply('ERR dispatch_job: not a number') end
+if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(keep) and tonumber(ARGV[14])) then
+  return redis.error_reply('ERR dispatch_job: not a number')
+end
 local bound = redis.call('GET', binding)
 if bound then return { 'EXISTS', bound } end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if tonumber(grace) > now then return { 'GRACE', tonumber(grace) - now } end
 local ends = ARGV[10] == '1'
 local known = redis.call('HGET', turn, 'affinity_node_id')
 if not known and not ends then
   local ended = redis.call('HGET', session, 'ended_turns')
   if ended and string.find(ended, '\n' .. ARGV[8] .. '\n', 1, true) then return { 'TURN_ENDED' } end
 end
+local wait = grace(KEYS[1], now, tonumber(ARGV[14]))
+if wait > 0 then return { 'GRACE', wait } end
 
 local named = known or ARGV[13] ~= '' and ARGV[13]
 local affinity, why = named and 'hit' or 'first', ''

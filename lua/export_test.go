@@ -1,6 +1,18 @@
 package lua
 
-import "github.com/redis/go-redis/v9"
+import (
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // Redis returns the client of the scripts, so that tests can prepare and read data.
 func (s *Scripts) Redis() redis.UniversalClient { return s.rdb }
+
+// Replace replaces texts in all scripts, old and new alternating, for tests that have to notice a broken variant.
+func (s *Scripts) Replace(oldnew ...string) {
+	r := strings.NewReplacer(oldnew...)
+	for name, src := range Sources() {
+		s.byID[name] = redis.NewScript(r.Replace(src))
+	}
+}

@@ -2,17 +2,12 @@ package lua
 
 import (
 	"context"
-	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
-// Codes of check_guard, which the scripts that take slots also return instead of a slot.
-const (
-	GuardGrace   = "GRACE" // Redis may have lost leases: nothing is granted for a time
-	GuardUnknown = "GUARD" // there is no guard: CheckGuard has to write it
-)
+// GuardGrace is the code of check_guard, and of the scripts that take slots, while nothing is granted because Redis may have
+// lost leases.
+const GuardGrace = "GRACE"
 
 // Grace is a time for which a Redis that may have lost leases grants nothing.
 type Grace struct {
@@ -23,52 +18,26 @@ type Grace struct {
 }
 
 // CheckGuard determines whether this Redis is the one that has every lease, and opens a grace of NodeGrace when it may not
-// be. It returns the last grace, whether or not it has ended.
+// be. It returns the last grace, whether or not it has ended. The scripts that take slots check the same themselves; this
+// call shows it where none are taken.
 func (s *Scripts) CheckGuard(ctx context.Context) (Grace, error) {
-	const name = "check_guard"
-	res, err := s.run(ctx, name, []string{s.keys.Guard()}, millis(NodeGrace))
-	if err != nil {
-		return Grace{}, err
-	}
-	if len(res) == 3 {
-		left, ok := res[1].(int64)
-		until, okUntil := res[2].(string)
-		if ok && okUntil {
-			return Grace{Until: msTime(until), Left: time.Duration(left) * time.Millisecond}, nil
-		}
-	}
-	return Grace{}, replyError(name, res)
+	r := s.call(ctx, "check_guard", []string{s.keys.Guard()}, millis(NodeGrace))
+	r.code(GuardGrace, GuardOK)
+	return Grace{Left: r.duration(), Until: msTime(r.text())}, r.done()
 }
 
-// guarded reports whether a script may grant only where the guard was checked.
-func guarded(name string) bool { return name == "assign" || name == "dispatch_job" }
+// Server is the Redis that has the keys of this cell: in a Cluster, the master of its slot.
+type Server struct {
+	// ID is the id by which scripts recognise it; it changes when Redis starts and when another server becomes the master.
+	ID string
+	// Now is its clock.
+	Now time.Time
+}
 
-// runGuarded runs a script that may grant only where the guard was checked. Reading the server's run id each time would
-// cost a tenth of a decision. Instead, the server's script cache shows whether it was checked: the cache is empty in a new
-// process and is not replicated, and these scripts enter it only here, after the check.
-func (s *Scripts) runGuarded(ctx context.Context, name string, keys []string, args ...any) (res []any, err error) {
-	sc := s.byID[name]
-	ctx, end := sc.begin(ctx)
-	defer func() { end(err) }()
-	for checked := false; ; checked = true {
-		res, err = sc.EvalSha(ctx, s.rdb, keys, args...).Slice()
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			if _, err := s.CheckGuard(ctx); err != nil {
-				return nil, err
-			}
-			res, err = sc.Eval(ctx, s.rdb, keys, args...).Slice()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("script %s: %w", name, err)
-		}
-		if len(res) == 0 {
-			return nil, replyError(name, res)
-		}
-		if res[0] != GuardUnknown || checked {
-			return res, nil
-		}
-		if _, err := s.CheckGuard(ctx); err != nil {
-			return nil, err
-		}
-	}
+// ReadServer returns the server of this cell as scripts see it. It fails where scripts cannot run or cannot read the
+// server's id: then no slot is granted either.
+func (s *Scripts) ReadServer(ctx context.Context) (Server, error) {
+	r := s.call(ctx, "read_server", []string{s.keys.Guard()})
+	r.code(GuardOK)
+	return Server{ID: r.text(), Now: msTime(r.text())}, r.done()
 }

@@ -62,13 +62,9 @@ func (s *Scripts) Subscribe(ctx context.Context, channels ...string) *redis.PubS
 	return s.rdb.Subscribe(ctx, channels...)
 }
 
-// Load puts every script into Redis's cache, so that the first calls do not send the sources, except those that take node
-// slots: see runGuarded.
+// Load puts every script into Redis's cache, so that the first calls do not send the sources.
 func (s *Scripts) Load(ctx context.Context) error {
 	for name, sc := range s.byID {
-		if guarded(name) {
-			continue
-		}
 		if err := sc.Load(ctx, s.rdb).Err(); err != nil {
 			return fmt.Errorf("load script %s: %w", name, err)
 		}

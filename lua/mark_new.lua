@@ -9,5 +9,5 @@
 -- include queue
 
 if redis.call('EXISTS', KEYS[1]) == 1 then return { 'EXISTS' } end
-redis.call('HSET', KEYS[1], 'run', server(), 'grace', '0')
+redis.call('HSET', KEYS[1], 'server', server(), 'grace', '0')
 return { 'OK' }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"berth"
 )
 
@@ -127,21 +125,20 @@ type SweepRule struct {
 // ObservedFor returns for how long there have been sweeps, and API processes that accept heartbeats, without a gap; 0 when
 // there is one now.
 func (s *Scripts) ObservedFor(ctx context.Context) (time.Duration, error) {
-	var now *redis.TimeCmd
-	var state *redis.SliceCmd
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		now, state = p.Time(ctx), p.HMGet(ctx, s.keys.Sweep(), "last_ms", "seen_from_ms", "heard_ms")
-		return nil
-	})
+	server, err := s.ReadServer(ctx)
+	if err != nil {
+		return 0, err
+	}
+	state, err := s.rdb.HMGet(ctx, s.keys.Sweep(), "last_ms", "seen_from_ms", "heard_ms").Result()
 	if err != nil {
 		return 0, fmt.Errorf("read the sweep's state: %w", err)
 	}
 	ago := func(i int, none time.Duration) time.Duration {
-		text, ok := state.Val()[i].(string)
+		text, ok := state[i].(string)
 		if !ok {
 			return none
 		}
-		return now.Val().Sub(msTime(text))
+		return server.Now.Sub(msTime(text))
 	}
 	if ago(0, time.Hour) > MaxSweepGap || ago(2, 0) > MaxSweepGap {
 		return 0, nil

@@ -27,12 +27,6 @@ func (s *Scripts) call(ctx context.Context, name string, keys []string, args ...
 	return &reply{name, res, res, err}
 }
 
-// callGuarded is call for a script that may grant only where the guard was checked.
-func (s *Scripts) callGuarded(ctx context.Context, name string, keys []string, args ...any) *reply {
-	res, err := s.runGuarded(ctx, name, keys, args...)
-	return &reply{name, res, res, err}
-}
-
 // code runs a script that returns only a code.
 func (s *Scripts) code(ctx context.Context, name string, keys []string, args ...any) (string, error) {
 	r := s.call(ctx, name, keys, args...)

@@ -21,8 +21,8 @@ func TestSlotGrace_RedisLostLeases_DelaysGrants(t *testing.T) {
 			return s.Redis().Del(ctx, s.Keys().Guard(), s.Keys().ModelHolders("m")).Err()
 		},
 		"another server": func(ctx context.Context, s *lua.Scripts) error {
-			if err := s.Redis().HSet(ctx, s.Keys().Guard(), "run", "0123").Err(); err != nil {
-				return fmt.Errorf("set the run id: %w", err)
+			if err := s.Redis().HSet(ctx, s.Keys().Guard(), "server", "0123").Err(); err != nil {
+				return fmt.Errorf("set the server: %w", err)
 			}
 			return s.Redis().Del(ctx, s.Keys().ModelHolders("m")).Err()
 		},

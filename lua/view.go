@@ -72,11 +72,16 @@ func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]bert
 
 // readUnavailable reads which services of the given nodes are unavailable: few nodes have any, so only these are read.
 func (s *Scripts) readUnavailable(ctx context.Context, nodes map[string]berth.Node, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	server, err := s.ReadServer(ctx)
+	if err != nil {
+		return err
+	}
 	for batch := range slices.Chunk(ids, readBatch) {
 		rows := make([]*redis.MapStringStringCmd, len(batch))
-		var now *redis.TimeCmd
 		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			now = p.Time(ctx)
 			for i, id := range batch {
 				rows[i] = p.HGetAll(ctx, s.keys.NodeUnavailable(id))
 			}
@@ -88,7 +93,7 @@ func (s *Scripts) readUnavailable(ctx context.Context, nodes map[string]berth.No
 		for i, id := range batch {
 			n := nodes[id]
 			for service, ms := range rows[i].Val() {
-				if until := msTime(ms); until.After(now.Val()) {
+				if until := msTime(ms); until.After(server.Now) {
 					if n.Unavailable == nil {
 						n.Unavailable = map[string]time.Time{}
 					}

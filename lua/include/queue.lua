@@ -3,7 +3,7 @@
 --   waiters  zset  lease -> order of service
 --   waiting  zset  the same leases -> expiry of their place in the queue
 --   state    hash  arrivals: the last order that was assigned
---   guard    hash  run: the server on which the guard was written, grace: until when nothing may be granted
+--   guard    hash  see include guard
 
 -- whole formats a number without an exponent, the same on every server.
 local function whole(n) return string.format('%.0f', n) end
@@ -14,21 +14,7 @@ local function clock()
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
--- server returns the run id of this Redis, '' where it has none.
-local function server()
-  local info = redis.pcall('INFO', 'server')
-  if type(info) ~= 'string' then return '' end
-  return string.match(info, 'run_id:(%w+)') or ''
-end
-
--- grace returns for how many milliseconds nothing may be granted. A guard that is missing, or was written on another
--- server, means that leases may have been lost: it opens a grace of one lease time.
-local function grace(guard, now, ttl)
-  local run, seen = server(), redis.call('HMGET', guard, 'run', 'grace')
-  if seen[1] == run and seen[2] then return math.max(0, tonumber(seen[2]) - now) end
-  redis.call('HSET', guard, 'run', run, 'grace', whole(now + ttl))
-  return ttl
-end
+-- include guard
 
 -- order_of returns the place of a lease in the order of service: by arrival, lowest first; a lease that had an order
 -- keeps it. Orders never decrease, even in a Redis that lost its data, because they follow its clock in microseconds.
