@@ -47,7 +47,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
 		Scripts: b.scripts, Fleet: nodes,
-		Redis:  b.pingRedis,
+		Redis:  pinger(b.pingRedis),
 		Health: probe,
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
@@ -69,6 +69,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	if tokens.Provider != nil {
 		g.Go(func() error { return tokens.Provider.Run(ctx) })
 	}
+	g.Go(func() error { return b.watchRedis(ctx) })
 	g.Go(func() error { return hub.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
 	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })

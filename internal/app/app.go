@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -23,6 +22,7 @@ import (
 	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/pause"
 	"berth/internal/redisconn"
 	"berth/internal/starter"
 	"berth/internal/temporalconn"
@@ -31,15 +31,20 @@ import (
 
 // base holds the connections that both API and worker need.
 type base struct {
-	redis     io.Closer
-	pingRedis pinger
+	redis *redisconn.Client
+	// unchecked is true while Redis was unavailable and not checked since.
+	unchecked bool
 	scripts   *lua.Scripts
 	ledger    *ledger.Ledger
 	catalog   *llm.Catalog
 	temporal  client.Client
 }
 
+// redisTimeout bounds how long the start waits for Redis.
+const redisTimeout = 2 * time.Second
+
 // connect opens the connections of a process. Redis and Temporal may be unavailable: they are contacted at first use.
+// watchRedis has to run then.
 func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -49,13 +54,11 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 	if b.catalog, err = catalog(cfg.Model); err != nil {
 		return nil, err
 	}
-	redisClient, err := redisconn.Open(cfg.Redis.Addr, cfg.Redis.Password)
-	if err != nil {
+	redisconn.LogTo(logger.With("part", "redis"))
+	if err := b.connectRedis(ctx, cfg.Redis, logger); err != nil {
+		b.close(logger)
 		return nil, err
 	}
-	b.redis, b.pingRedis = redisClient, func(ctx context.Context) error { return redisClient.Ping(ctx).Err() }
-	redisconn.LogTo(logger.With("part", "redis"))
-	b.scripts = lua.New(redisClient, lua.Keys{Cell: cfg.Redis.Cell})
 	if b.ledger, err = openLedger(ctx, cfg.Database, logger); err != nil {
 		b.close(logger)
 		return nil, err
@@ -74,13 +77,55 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 // checks returns what an API or a worker needs: a script that runs, a transaction, and Temporal.
 func (b *base) checks() map[string]health.Check {
 	return map[string]health.Check{
-		"redis": func(ctx context.Context) error {
-			_, err := b.scripts.CheckGuard(ctx)
-			return err
-		},
+		"redis":    b.pingRedis,
 		"database": b.ledger.Ping,
 		"temporal": (&starter.Starter{Client: b.temporal}).Ping,
 	}
+}
+
+func (b *base) connectRedis(ctx context.Context, cfg config.Redis, logger *slog.Logger) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	if b.redis, err = redisconn.Open(ctx, cfg.Options()); err != nil {
+		return err
+	}
+	b.scripts = lua.New(b.redis, lua.Keys{Cell: cfg.Cell})
+	var wrong redisconn.SetupError
+	if err = b.checkRedis(ctx); errors.As(err, &wrong) {
+		return err
+	}
+	if b.unchecked = err != nil; b.unchecked {
+		logger.Warn("Redis unavailable at start; continuing", "mode", b.redis.Mode(), "error", err)
+	}
+	return nil
+}
+
+// checkRedis returns a redisconn.SetupError where berth cannot work on this Redis. Other errors mean that it is unavailable.
+func (b *base) checkRedis(ctx context.Context) error {
+	if err := b.redis.Check(ctx, b.scripts.Keys().Guard()); err != nil {
+		return err
+	}
+	_, err := b.scripts.ReadServer(ctx)
+	return redisconn.Setup(err)
+}
+
+// watchRedis checks a Redis that was unavailable at the start, until that is possible, and returns what is wrong with it.
+func (b *base) watchRedis(ctx context.Context) error {
+	for b.unchecked && pause.For(ctx, time.Second) {
+		err := b.checkRedis(ctx)
+		var wrong redisconn.SetupError
+		if errors.As(err, &wrong) {
+			return err
+		}
+		b.unchecked = err != nil
+	}
+	return nil
+}
+
+// pingRedis returns an error unless scripts run on the server of this cell.
+func (b *base) pingRedis(ctx context.Context) error {
+	_, err := b.scripts.ReadServer(ctx)
+	return err
 }
 
 // close closes the connections opened by connect.

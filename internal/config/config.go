@@ -37,13 +37,6 @@ type Config struct {
 	LogFormat  string `help:"Log format: ${enum}." name:"log-format" env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
 }
 
-// Redis holds the settings of the Redis connection.
-type Redis struct {
-	Addr     string `help:"Address of Redis, host:port or a redis:// URL." name:"redis-addr" env:"BERTH_REDIS_ADDR" default:"127.0.0.1:6379"`
-	Password string `help:"Redis password." name:"redis-password" env:"BERTH_REDIS_PASSWORD" secret:"true"`
-	Cell     string `help:"Hash tag that puts all keys of this cell into one Redis Cluster slot; empty for none." name:"cell" env:"BERTH_CELL"`
-}
-
 // Telemetry holds the settings of metrics and traces. Exporters are set by OpenTelemetry's own variables, such as
 // OTEL_EXPORTER_OTLP_ENDPOINT.
 type Telemetry struct {
@@ -151,12 +144,7 @@ func (c *Config) Validate() error {
 	if c.Telemetry.MetricsAddr != telemetry.Off {
 		addr("metrics-addr", "BERTH_METRICS_ADDR", c.Telemetry.MetricsAddr)
 	}
-	if !strings.Contains(c.Redis.Addr, "://") {
-		addr("redis-addr", "BERTH_REDIS_ADDR", c.Redis.Addr)
-	}
-	if strings.ContainsAny(c.Redis.Cell, "{} \t\n") {
-		bad("cell", "BERTH_CELL", "must not contain braces or spaces")
-	}
+	c.Redis.validate(bad)
 	if !strings.HasPrefix(c.Database, "sqlite:") && !strings.HasPrefix(c.Database, "postgres://") && !strings.HasPrefix(c.Database, "postgresql://") {
 		bad("database", "BERTH_DATABASE", "must start with sqlite: or postgres://")
 	}

@@ -1,15 +1,21 @@
-// Package redisconn opens the Redis client of a process, and holds Pub/Sub connections: every subscriber of berth is a
-// Listener, with one policy for detecting a lost connection and for reconnecting.
+// Package redisconn opens the Redis client of a process, whether Redis is one server, is monitored by Sentinels or is a
+// Cluster. It also holds Pub/Sub connections: every subscriber of berth is a Listener, with one policy for detecting a lost
+// connection and for reconnecting.
 package redisconn
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"berth/internal/clienttls"
 )
 
 // Timeouts and retries of the client. An unavailable Redis fails a call soon: the callers know whether and when to retry.
@@ -17,25 +23,168 @@ const (
 	dialTimeout = 2 * time.Second
 	ioTimeout   = 3 * time.Second
 	maxRetries  = 1
+	// reloadSlots is how old a client's view of a Cluster may be. It is also refreshed when a server redirects a command, but
+	// not when a master is unreachable.
+	reloadSlots = time.Second
 )
 
-// Open returns a client of the Redis at addr, which is host:port or a redis:// URL. A password that is not empty replaces
-// that of the URL. The client connects at its first use.
-func Open(addr, password string) (redis.UniversalClient, error) {
-	opts := &redis.Options{Addr: addr}
-	if strings.Contains(addr, "://") {
-		var err error
-		if opts, err = redis.ParseURL(addr); err != nil {
-			return nil, fmt.Errorf("--redis-addr (BERTH_REDIS_ADDR): %w", err)
+// Mode is how Redis is deployed.
+type Mode string
+
+// The modes. An empty one is detected.
+const (
+	ModeSingle   Mode = "single"
+	ModeSentinel Mode = "sentinel" // the addresses are those of Sentinels
+	ModeCluster  Mode = "cluster"  // the addresses are those of any of its servers
+)
+
+// Options are the settings of a client. Only Addr is required.
+type Options struct {
+	Mode Mode
+	// Addr is a comma-separated list of host:port, or one redis:// or rediss:// URL.
+	Addr string
+	// User and Password replace those of the URL.
+	User, Password string
+	// SentinelMaster is the name under which the Sentinels know the master; it implies ModeSentinel.
+	SentinelMaster string
+	// SentinelUser and SentinelPassword are for the Sentinels themselves.
+	SentinelUser, SentinelPassword string
+	TLS                            clienttls.Files
+	// Cell is the hash tag of all keys. A Cluster requires one.
+	Cell string
+}
+
+// Client is a Redis client of any mode. It connects at its first use.
+type Client struct {
+	redis.UniversalClient
+	mode Mode
+	opt  Options
+}
+
+// Mode returns the mode of the client. See Open.
+func (c *Client) Mode() Mode { return c.mode }
+
+// Open returns a client. An empty mode is detected, for which the first server that replies is asked. While none does, a
+// client of several addresses is one of a Cluster and a client of one address is one of a single server; Check reports when
+// that was wrong. A SetupError cannot be corrected by waiting.
+func Open(ctx context.Context, opt Options) (*Client, error) {
+	u, err := opt.universal()
+	if err != nil {
+		return nil, err
+	}
+	mode := opt.Mode
+	if mode == "" && opt.SentinelMaster != "" {
+		mode = ModeSentinel
+	}
+	if mode == "" {
+		if mode, err = detect(ctx, u); err != nil {
+			return nil, err
 		}
 	}
-	if password != "" {
-		opts.Password = password
+	c := &Client{mode: mode, opt: opt}
+	switch mode {
+	case ModeSentinel:
+		if opt.SentinelMaster == "" {
+			return nil, SetupError("BERTH_REDIS_SENTINEL_MASTER is not set: Sentinels need the name of the master")
+		}
+		u.MasterName = opt.SentinelMaster
+		c.UniversalClient = redis.NewUniversalClient(u)
+	case ModeCluster:
+		if opt.Cell == "" {
+			return nil, errNoCell
+		}
+		if u.DB != 0 {
+			return nil, SetupError("BERTH_REDIS_ADDR: a Redis Cluster has only database 0")
+		}
+		cluster := u.Cluster()
+		cluster.ClusterStateReloadInterval = reloadSlots
+		c.UniversalClient = redis.NewClusterClient(cluster)
+	default:
+		if len(u.Addrs) > 1 {
+			return nil, SetupError("BERTH_REDIS_ADDR: a single server has one address; for several, set BERTH_REDIS_MODE to sentinel or cluster")
+		}
+		c.UniversalClient = redis.NewUniversalClient(u)
 	}
-	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
-	opts.MaxRetries, opts.DialerRetries = maxRetries, maxRetries
-	opts.ContextTimeoutEnabled = true
-	return redis.NewClient(opts), nil
+	return c, nil
+}
+
+// errNoCell is why a Cluster is refused.
+const errNoCell = SetupError("Redis is a Cluster, and BERTH_CELL is not set: berth's scripts need all keys in one slot. Set BERTH_CELL to a name; " +
+	"each name is an independent berth with its own Temporal namespace and database")
+
+// SetupError is a wrong setting or a missing permission: the process cannot work until someone corrects it.
+type SetupError string
+
+// Error returns what is wrong and what to change.
+func (e SetupError) Error() string { return string(e) }
+
+// universal returns the options of go-redis.
+func (o Options) universal() (*redis.UniversalOptions, error) {
+	u := &redis.UniversalOptions{
+		Username: o.User, Password: o.Password, SentinelUsername: o.SentinelUser, SentinelPassword: o.SentinelPassword,
+		DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
+		MaxRetries: maxRetries, DialerRetries: maxRetries, ContextTimeoutEnabled: true,
+	}
+	var err error
+	if u.TLSConfig, err = o.TLS.Config("BERTH_REDIS_TLS"); err != nil {
+		return nil, SetupError(err.Error())
+	}
+	if strings.Contains(o.Addr, "://") {
+		return u, o.fromURL(u)
+	}
+	for addr := range strings.SplitSeq(o.Addr, ",") {
+		addr = strings.TrimSpace(addr)
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return nil, SetupError(fmt.Sprintf("BERTH_REDIS_ADDR: invalid address %q: must be host:port", addr))
+		}
+		u.Addrs = append(u.Addrs, addr)
+	}
+	return u, nil
+}
+
+func (o Options) fromURL(u *redis.UniversalOptions) error {
+	parsed, err := redis.ParseURL(o.Addr)
+	if err != nil {
+		return SetupError("BERTH_REDIS_ADDR: " + err.Error())
+	}
+	u.Addrs, u.DB = []string{parsed.Addr}, parsed.DB
+	if u.Username == "" {
+		u.Username = parsed.Username
+	}
+	if u.Password == "" {
+		u.Password = parsed.Password
+	}
+	if u.TLSConfig == nil {
+		u.TLSConfig = parsed.TLSConfig
+	} else if u.TLSConfig.ServerName == "" && parsed.TLSConfig != nil {
+		u.TLSConfig.ServerName = parsed.TLSConfig.ServerName
+	}
+	return nil
+}
+
+// Setup returns a SetupError for an error that a retry cannot change: of certificates, credentials or permissions, or a
+// command that Redis rejects. It returns every other error as it is.
+func Setup(err error) error {
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		return SetupError(fmt.Sprintf("BERTH_REDIS_TLS_CA, BERTH_REDIS_TLS_SERVER_NAME: %v", certificate))
+	}
+	var reply redis.Error
+	if !errors.As(err, &reply) || Unavailable(err) {
+		return err
+	}
+	hint := ""
+	switch {
+	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
+		hint = "BERTH_REDIS_USER, BERTH_REDIS_PASSWORD: "
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		hint = "permissions of BERTH_REDIS_USER: "
+	case strings.Contains(reply.Error(), "cluster support disabled"):
+		hint = "BERTH_REDIS_MODE: "
+	case !strings.HasPrefix(reply.Error(), "ERR "): // such as MOVED while a Cluster changes
+		return err
+	}
+	return SetupError(hint + err.Error())
 }
 
 // LogTo sends the messages of all Redis clients of this process to the logger, at level debug: they are about single

@@ -1,0 +1,142 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is what a Redis server reports about itself.
+type Server struct {
+	Mode Mode
+	// Name is redis or valkey, Version its version.
+	Name, Version string
+	// EvictionPolicy is maxmemory-policy. Any other than noeviction may delete leases.
+	EvictionPolicy string
+	// AppendOnly reports whether writes are logged to a file, Save the rules of snapshots; Save is empty where there are none or
+	// CONFIG GET is not permitted.
+	AppendOnly bool
+	Save       string
+	// Role is master or slave; Replicas is the number of connected replicas.
+	Role     string
+	Replicas string
+}
+
+// Inspect reads what the server of a key reports: in a Cluster, the master of its slot.
+func (c *Client) Inspect(ctx context.Context, key string) (Server, error) {
+	rdb, err := c.serverOf(ctx, key)
+	if err != nil {
+		return Server{}, err
+	}
+	f := map[string]string{}
+	for _, section := range []string{"server", "memory", "persistence", "replication"} {
+		fields, err := info(ctx, rdb, section)
+		if err != nil {
+			return Server{}, err
+		}
+		for name, value := range fields {
+			f[name] = value
+		}
+	}
+	s := Server{
+		Mode: modeOf(f), Name: "redis", Version: f["redis_version"], EvictionPolicy: f["maxmemory_policy"],
+		AppendOnly: f["aof_enabled"] == "1", Role: f["role"], Replicas: f["connected_slaves"],
+	}
+	if v := f["valkey_version"]; v != "" {
+		s.Name, s.Version = "valkey", v
+	}
+	if save, err := rdb.ConfigGet(ctx, "save").Result(); err == nil {
+		s.Save = save["save"]
+	}
+	return s, nil
+}
+
+// Check returns a SetupError where the server of a key does not suit the client: it is a Cluster and the client is not, or
+// the reverse, or the user may not read what it is. Any other error means that Redis is unavailable.
+func (c *Client) Check(ctx context.Context, key string) error {
+	rdb, err := c.serverOf(ctx, key)
+	if err != nil {
+		return Setup(err)
+	}
+	fields, err := info(ctx, rdb, "server")
+	if err != nil {
+		return err
+	}
+	switch mode := modeOf(fields); {
+	case mode == ModeCluster && c.opt.Cell == "":
+		return errNoCell
+	case mode == ModeSentinel && c.mode == ModeSingle:
+		return SetupError("BERTH_REDIS_ADDR is the address of a Sentinel: set BERTH_REDIS_SENTINEL_MASTER to the name of its master")
+	case (mode == ModeCluster) != (c.mode == ModeCluster):
+		hint := "set BERTH_REDIS_MODE=" + string(mode)
+		if c.opt.Mode == "" {
+			hint = "it was unavailable when this process started: restart, or " + hint
+		}
+		return SetupError(fmt.Sprintf("Redis runs in mode %s, not %s: %s", mode, c.mode, hint))
+	}
+	return nil
+}
+
+// serverOf returns a client of the server that has a key.
+func (c *Client) serverOf(ctx context.Context, key string) (*redis.Client, error) {
+	switch rdb := c.UniversalClient.(type) {
+	case *redis.ClusterClient:
+		return rdb.MasterForKey(ctx, key)
+	case *redis.Client:
+		return rdb, nil
+	default:
+		return nil, fmt.Errorf("unexpected redis client %T", rdb)
+	}
+}
+
+// detect asks the first server that replies for its mode. When none does, the number of addresses decides.
+func detect(ctx context.Context, u *redis.UniversalOptions) (Mode, error) {
+	for _, addr := range u.Addrs {
+		opt := u.Simple()
+		opt.Addr, opt.DB, opt.MaxRetries = addr, 0, -1
+		rdb := redis.NewClient(opt)
+		fields, err := info(ctx, rdb, "server")
+		_ = rdb.Close() // it was only read from
+		var wrong SetupError
+		if errors.As(err, &wrong) {
+			return "", err
+		}
+		if err == nil {
+			return modeOf(fields), nil
+		}
+	}
+	if len(u.Addrs) > 1 {
+		return ModeCluster, nil
+	}
+	return ModeSingle, nil
+}
+
+// info reads a section. The embedded server of the development environment has no sections of interest.
+func info(ctx context.Context, rdb *redis.Client, section string) (map[string]string, error) {
+	text, err := rdb.Info(ctx, section).Result()
+	if err != nil && strings.Contains(err.Error(), "is not supported") {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, Setup(fmt.Errorf("read Redis's INFO %s: %w", section, err))
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields, nil
+}
+
+func modeOf(fields map[string]string) Mode {
+	switch mode := fields["redis_mode"]; mode {
+	case "", "standalone":
+		return ModeSingle
+	default:
+		return Mode(mode)
+	}
+}
