@@ -162,7 +162,7 @@ func TestAssign_StrategyChanged_NextDecisionUsesIt(t *testing.T) {
 // slowFleet reads Redis only once without a request.
 func slowFleet(t *testing.T, d *api.Deps) *fleet.Fleet {
 	t.Helper()
-	f := fleet.New(d.Scripts, fleet.Options{Settle: time.Hour, Ping: time.Minute})
+	f := fleet.New(d.Scripts, fleet.Options{Settle: time.Hour, Tick: time.Minute})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(ctx) }()

@@ -106,7 +106,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	h.client = h.redis.Client()
 	h.scripts = lua.New(h.client, lua.Keys{Cell: testredis.Cell(t)})
 	h.pub = stream.NewPublisher(h.scripts, stream.Options{Logger: logger})
-	h.fleet = fleet.New(h.scripts, fleet.Options{Settle: 5 * time.Millisecond, Ping: 2 * time.Second, Logger: logger})
+	h.fleet = fleet.New(h.scripts, fleet.Options{Settle: 5 * time.Millisecond, Tick: 2 * time.Second, Logger: logger})
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)

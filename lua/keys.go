@@ -53,6 +53,9 @@ func (k Keys) ModelState(model string) string { return k.name("model", model, "s
 // Wake is the Pub/Sub channel of the grants to one process.
 func (k Keys) Wake(processID string) string { return k.name("wake", processID) }
 
+// Tick is the Pub/Sub channel on which a listener checks that messages reach it.
+func (k Keys) Tick(id string) string { return k.name("tick", id) }
+
 // Guard is the hash that shows whether this Redis is still the one that has every lease.
 func (k Keys) Guard() string { return k.name("lease", "guard") }
 

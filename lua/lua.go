@@ -5,6 +5,7 @@ package lua
 
 import (
 	"context"
+	"crypto/rand"
 	"embed"
 	"fmt"
 	"strings"
@@ -60,6 +61,18 @@ func (s *Scripts) Keys() Keys { return s.keys }
 // Subscribe opens a Pub/Sub connection; see redisconn.Listener, which is how it is used.
 func (s *Scripts) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	return s.rdb.Subscribe(ctx, channels...)
+}
+
+// TickChannel returns a new channel for Tick.
+func (s *Scripts) TickChannel() string { return s.keys.Tick(rand.Text()) }
+
+// Tick publishes an empty message where scripts publish: in a Cluster, on the master of the cell's slot. It returns how many
+// connections to this server subscribe to the channel.
+func (s *Scripts) Tick(ctx context.Context, channel string) (receivers int64, err error) {
+	cmd := redis.NewIntCmd(ctx, "publish", channel, "")
+	cmd.SetFirstKeyPos(1) // otherwise go-redis publishes on any server of a Cluster
+	_ = s.rdb.Process(ctx, cmd)
+	return cmd.Result()
 }
 
 // Load puts every script into Redis's cache, so that the first calls do not send the sources.

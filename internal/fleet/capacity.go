@@ -27,7 +27,7 @@ func (s *Sweeper) listen(ctx context.Context) {
 		channels = append(channels, free)
 	}
 	redisconn.NewListener(s.fleet.scripts, redisconn.ListenerOptions{
-		Name: "fleet hints", Channels: channels, Ping: s.fleet.opt.Ping, Logger: s.opt.Logger,
+		Name: "fleet hints", Channels: channels, Tick: s.fleet.opt.Tick, Logger: s.opt.Logger,
 	}).Handle(ctx, func(e redisconn.Event) {
 		switch e := e.(type) {
 		case redisconn.Up:

@@ -22,7 +22,7 @@ import (
 // Options are the settings of a Fleet. Zero values take the defaults named.
 type Options struct {
 	Settle time.Duration // changes within this time are read together; 250 ms
-	Ping   time.Duration // see redisconn.ListenerOptions; 500 ms
+	Tick   time.Duration // see redisconn.ListenerOptions; 500 ms
 	Reload time.Duration // interval at which everything is read again, in case a message was lost; 1 min
 	Logger *slog.Logger
 }
@@ -42,7 +42,7 @@ type Fleet struct {
 // New returns a Fleet whose first snapshot is empty and stale.
 func New(scripts *lua.Scripts, opt Options) *Fleet {
 	opt.Settle = cmp.Or(opt.Settle, 250*time.Millisecond)
-	opt.Ping = cmp.Or(opt.Ping, 500*time.Millisecond)
+	opt.Tick = cmp.Or(opt.Tick, 500*time.Millisecond)
 	opt.Reload = cmp.Or(opt.Reload, time.Minute)
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -52,7 +52,7 @@ func New(scripts *lua.Scripts, opt Options) *Fleet {
 		scripts: scripts, opt: opt,
 		changes: redisconn.NewListener(scripts, redisconn.ListenerOptions{
 			Name: "fleet changes", Channels: []string{k.NodeUpdated(), k.PoolUpdated(), k.ConfigUpdated()},
-			Ping: opt.Ping, Logger: opt.Logger,
+			Tick: opt.Tick, Logger: opt.Logger,
 		}),
 		ready: make(chan struct{}), replies: make(chan reply), catchUps: make(chan catchUp), requests: make(chan request, 1),
 	}

@@ -34,7 +34,7 @@ func follow(t *testing.T, args ...string) (*fleet.Fleet, *lua.Scripts, *testredi
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	f := fleet.New(s, fleet.Options{
-		Settle: 5 * time.Millisecond, Ping: 100 * time.Millisecond,
+		Settle: 5 * time.Millisecond, Tick: 100 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -64,7 +64,7 @@ func TestCatchUp_ConfigurationWritten_SnapshotHasIt(t *testing.T) {
 	server := testredis.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
-	f := fleet.New(s, fleet.Options{Settle: time.Hour, Ping: time.Second}) // reads only once without a request
+	f := fleet.New(s, fleet.Options{Settle: time.Hour, Tick: time.Second}) // reads only once without a request
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(ctx) })

@@ -16,18 +16,30 @@ import (
 
 // The reconnection policy of all listeners.
 const (
-	defaultPing  = 3 * time.Second
-	firstBackoff = 50 * time.Millisecond // doubles up to maxBackoff; a connection that worked resets it
-	maxBackoff   = time.Second
-	writeTimeout = 5 * time.Second // of one SUBSCRIBE, UNSUBSCRIBE or PING
+	defaultTick    = time.Second
+	maxMissedTicks = 3
+	firstBackoff   = 50 * time.Millisecond // doubles up to maxBackoff; a connection that worked resets it
+	maxBackoff     = time.Second
+	connectTimeout = 5 * time.Second // until the first subscription is confirmed
+	writeTimeout   = 5 * time.Second // of one SUBSCRIBE or UNSUBSCRIBE
 )
 
-// ErrNoReply is why a connection was given up on which Redis did not reply to a ping.
-var ErrNoReply = errors.New("redis does not reply")
+// Reasons to give up a connection.
+var (
+	// ErrNoTick: nothing was received for three ticks.
+	ErrNoTick = errors.New("redis delivers no messages")
+	// ErrMoved: the connection is not to the server that publishes, such as a master that was replaced.
+	ErrMoved = errors.New("redis publishes on another server")
+)
 
-// Subscriber opens Pub/Sub connections. A Redis client and *lua.Scripts are Subscribers.
+// Subscriber opens Pub/Sub connections to the Redis of a cell. *lua.Scripts is one.
 type Subscriber interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+	// TickChannel returns a channel of the cell that no other caller uses.
+	TickChannel() string
+	// Tick publishes a message on a tick channel, on the server on which scripts publish, and returns how many connections to
+	// this server subscribe to it.
+	Tick(ctx context.Context, channel string) (receivers int64, err error)
 }
 
 // Event is what a Listener reports: Up, Down, Confirmed or Message.
@@ -53,15 +65,19 @@ type ListenerOptions struct {
 	Name string
 	// Channels are subscribed for as long as Run runs.
 	Channels []string
-	// Ping is the time without a message after which Redis is pinged; when it does not reply within the same time, the
-	// connection is lost. Default 3 s.
-	Ping   time.Duration
+	// Tick is the interval at which the Listener publishes a message to itself. When it receives nothing for three intervals,
+	// or when it is not connected to the server that publishes, the connection is lost. Default 1 s.
+	Tick   time.Duration
 	Logger *slog.Logger // default slog.Default()
 }
 
 // Listener holds one Pub/Sub connection, and reports what happens on it, in order, to the goroutine that reads Events.
 // Every failure ends the connection as a whole and is reported as Down. The reconnection of go-redis itself would hide
 // that messages may have been missed.
+//
+// Each connection first subscribes to a tick channel of its own: in a Cluster, go-redis connects to the master of the slot
+// of the first channel, and that is where the scripts of a cell publish. The ticks prove that messages are delivered, and
+// that the server is still that master.
 type Listener struct {
 	redis   Subscriber
 	opt     ListenerOptions
@@ -74,7 +90,7 @@ type Listener struct {
 
 // NewListener returns a Listener that connects when Run is called.
 func NewListener(r Subscriber, opt ListenerOptions) *Listener {
-	opt.Ping = cmp.Or(opt.Ping, defaultPing)
+	opt.Tick = cmp.Or(opt.Tick, defaultTick)
 	if opt.Logger == nil {
 		opt.Logger = slog.Default()
 	}
@@ -149,25 +165,28 @@ func (l *Listener) Handle(ctx context.Context, handle func(Event)) {
 // connect makes one connection and serves it until it fails; received reports whether Redis replied on it at all.
 func (l *Listener) connect(ctx context.Context, lost bool) (received bool, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
-	conn := l.redis.Subscribe(ctx)
-	shut := sync.OnceFunc(func() { _ = conn.Close() })
+	c := &connection{tick: l.redis.TickChannel(), made: time.Now()}
+	c.PubSub = l.redis.Subscribe(ctx, c.tick)
+	shut := sync.OnceFunc(func() { _ = c.Close() })
 	context.AfterFunc(ctx, shut)
 	l.update(func(s *subscriptions) { s.reset() })
-	c := &connection{PubSub: conn, made: time.Now()}
-	var sender sync.WaitGroup
-	sender.Go(func() { fail(l.send(ctx, c)) })
+	var senders sync.WaitGroup
+	senders.Go(func() { fail(l.send(ctx, c)) })
+	senders.Go(func() { fail(l.publishTicks(ctx, c)) })
 	received, err = l.receive(ctx, c, lost)
 	fail(err)
 	shut()
-	sender.Wait()
+	senders.Wait()
 	return received, context.Cause(ctx)
 }
 
-// connection is one Pub/Sub connection, with the time of the last reply.
+// connection is one Pub/Sub connection.
 type connection struct {
 	*redis.PubSub
-	made time.Time
-	last atomic.Int64 // since made
+	tick      string
+	confirmed atomic.Bool // the tick channel is subscribed
+	made      time.Time
+	last      atomic.Int64 // time of the last reply, since made
 }
 
 func (l *Listener) receive(ctx context.Context, c *connection, lost bool) (received bool, err error) {
@@ -181,15 +200,9 @@ func (l *Listener) receive(ctx context.Context, c *connection, lost bool) (recei
 			l.opt.Logger.InfoContext(ctx, "redis subscription restored", "subscription", l.opt.Name)
 		}
 		received = true
-		var e Event
-		switch m := reply.(type) {
-		case *redis.Subscription:
-			l.update(func(s *subscriptions) { e, err = s.confirmed(m.Channel, m.Kind == "subscribe") })
-			if err != nil {
-				return received, err
-			}
-		case *redis.Message:
-			e = Message{m.Channel, m.Payload}
+		e, err := l.event(c, reply)
+		if err != nil {
+			return received, err
 		}
 		if e != nil && !l.report(ctx, e) {
 			return received, ctx.Err()
@@ -197,11 +210,47 @@ func (l *Listener) receive(ctx context.Context, c *connection, lost bool) (recei
 	}
 }
 
-// send subscribes, unsubscribes and pings until the connection ends, or has to.
+// event returns what a reply means to the reader of Events, if anything.
+func (l *Listener) event(c *connection, reply any) (e Event, err error) {
+	switch m := reply.(type) {
+	case *redis.Subscription:
+		if m.Channel == c.tick {
+			if c.confirmed.Swap(true) {
+				return nil, errReconnected
+			}
+			return nil, nil
+		}
+		l.update(func(s *subscriptions) { e, err = s.confirmed(m.Channel, m.Kind == "subscribe") })
+		return e, err
+	case *redis.Message:
+		if m.Channel == c.tick {
+			return nil, nil
+		}
+		return Message{m.Channel, m.Payload}, nil
+	}
+	return nil, nil
+}
+
+// publishTicks publishes ticks until the connection ends, or has to.
+func (l *Listener) publishTicks(ctx context.Context, c *connection) error {
+	for pause.For(ctx, l.opt.Tick) {
+		if !c.confirmed.Load() {
+			continue
+		}
+		callCtx, cancel := context.WithTimeout(ctx, maxMissedTicks*l.opt.Tick)
+		receivers, err := l.redis.Tick(callCtx, c.tick)
+		cancel()
+		if err == nil && receivers == 0 {
+			return ErrMoved
+		}
+	}
+	return ctx.Err()
+}
+
+// send subscribes and unsubscribes until the connection ends, or has to because there are no ticks.
 func (l *Listener) send(ctx context.Context, c *connection) error {
-	timer := time.NewTimer(l.opt.Ping)
+	timer := time.NewTimer(l.opt.Tick)
 	defer timer.Stop()
-	var pinged time.Duration // when the last ping was sent, since the connection was made
 	for {
 		select {
 		case <-ctx.Done():
@@ -211,20 +260,18 @@ func (l *Listener) send(ctx context.Context, c *connection) error {
 				return err
 			}
 		case <-timer.C:
-			now, last := time.Since(c.made), time.Duration(c.last.Load())
+			allowed := maxMissedTicks * l.opt.Tick
+			if !c.confirmed.Load() {
+				allowed = max(allowed, connectTimeout)
+			}
+			left := allowed - (time.Since(c.made) - time.Duration(c.last.Load()))
 			switch {
 			case len(l.events) == cap(l.events): // the reader of Events is slow, not Redis
-				timer.Reset(l.opt.Ping)
-			case pinged > last:
-				return ErrNoReply
-			case now-last < l.opt.Ping:
-				timer.Reset(l.opt.Ping - (now - last))
+				timer.Reset(l.opt.Tick)
+			case left <= 0:
+				return ErrNoTick
 			default:
-				pinged = now
-				if err := within(ctx, func(ctx context.Context) error { return c.Ping(ctx) }); err != nil {
-					return err
-				}
-				timer.Reset(l.opt.Ping)
+				timer.Reset(left)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -24,12 +25,21 @@ func TestMain(m *testing.M) {
 
 const timeout = 20 * time.Second // for conditions that take far less
 
+// subscriber is a Subscriber for tests that do not need scripts.
+type subscriber struct{ *redis.Client }
+
+func (subscriber) TickChannel() string { return "tick:" + rand.Text() }
+
+func (s subscriber) Tick(ctx context.Context, channel string) (int64, error) {
+	return s.Publish(ctx, channel, "").Result()
+}
+
 // listen runs a Listener until the test ends.
 func listen(t *testing.T, server *testredis.Server, channels ...string) *Listener {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
-	l := NewListener(rdb, ListenerOptions{
-		Name: "test", Channels: channels, Ping: 100 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	l := NewListener(subscriber{rdb}, ListenerOptions{
+		Name: "test", Channels: channels, Tick: 100 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -90,7 +100,7 @@ func TestListener_ServerDoesNotReply_ReportsDown(t *testing.T) {
 	down, ok := next(t, l, false).(Down)
 	server.Resume()
 	require.True(t, ok)
-	require.ErrorIs(t, down.Err, ErrNoReply)
+	require.ErrorIs(t, down.Err, ErrNoTick)
 	require.Equal(t, Up{}, next(t, l, true))
 }
 
@@ -108,7 +118,7 @@ func TestListener_ReaderIsSlow_KeepsConnection(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(l.events) == cap(l.events) }, timeout, time.Millisecond)
 	blocked := time.Now()
-	require.Eventually(t, func() bool { return time.Since(blocked) > 5*l.opt.Ping }, timeout, time.Millisecond)
+	require.Eventually(t, func() bool { return time.Since(blocked) > 5*l.opt.Tick }, timeout, time.Millisecond)
 	for range n {
 		require.Equal(t, Message{"a", "x"}, next(t, l, false))
 	}
@@ -176,6 +186,6 @@ func TestListener_NoMessages_KeepsConnection(t *testing.T) {
 	l := listen(t, server, "a")
 	require.Equal(t, Up{}, next(t, l, false))
 	idle := time.Now()
-	require.Eventually(t, func() bool { return time.Since(idle) > 10*l.opt.Ping }, timeout, time.Millisecond)
+	require.Eventually(t, func() bool { return time.Since(idle) > 10*l.opt.Tick }, timeout, time.Millisecond)
 	require.Empty(t, l.events)
 }

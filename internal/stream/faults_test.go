@@ -311,7 +311,7 @@ func TestHub_ConnectionWithoutReplies_IsReplaced(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
 	p, rdb := newProxy(t, srv.Addr())
-	h := newFixture(t, rdb, HubOptions{Ping: 20 * time.Millisecond})
+	h := newFixture(t, rdb, HubOptions{Tick: 20 * time.Millisecond})
 	direct := newFixture(t, srv.Client(), HubOptions{})
 	direct.scripts = h.scripts
 	direct.pub = NewPublisher(lua.New(direct.rdb, h.scripts.Keys()), Options{})

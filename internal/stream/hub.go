@@ -25,8 +25,8 @@ type HubOptions struct {
 	ReplayChunk int64 // 128
 	// SubscribeTimeout bounds how long a new reader waits for its subscription.
 	SubscribeTimeout time.Duration // 5 s
-	// Ping is redisconn.ListenerOptions.Ping.
-	Ping   time.Duration
+	// Tick is redisconn.ListenerOptions.Tick.
+	Tick   time.Duration
 	Logger *slog.Logger // slog.Default()
 }
 
@@ -60,7 +60,7 @@ func NewHub(scripts *lua.Scripts, opt HubOptions) *Hub {
 	opt = opt.withDefaults()
 	return &Hub{
 		scripts: scripts, opt: opt,
-		listener: redisconn.NewListener(scripts, redisconn.ListenerOptions{Name: "streams", Ping: opt.Ping, Logger: opt.Logger}),
+		listener: redisconn.NewListener(scripts, redisconn.ListenerOptions{Name: "streams", Tick: opt.Tick, Logger: opt.Logger}),
 		joins:    make(chan *Reader), leaves: make(chan *Reader), done: make(chan struct{}),
 	}
 }
