@@ -38,13 +38,19 @@ func (s subscriber) Tick(ctx context.Context, channel string) (int64, error) {
 func listen(t *testing.T, server *testredis.Server, channels ...string) *Listener {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
-	l := NewListener(subscriber{rdb}, ListenerOptions{
+	t.Cleanup(func() { _ = rdb.Close() })
+	return listenOn(t, subscriber{rdb}, channels...)
+}
+
+func listenOn(t *testing.T, s Subscriber, channels ...string) *Listener {
+	t.Helper()
+	l := NewListener(s, ListenerOptions{
 		Name: "test", Channels: channels, Tick: 100 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { l.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait(); _ = rdb.Close() })
+	t.Cleanup(func() { cancel(); running.Wait() })
 	return l
 }
 
