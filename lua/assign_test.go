@@ -103,7 +103,7 @@ func TestAssign_FleetState_ChoosesNode(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				a := register(t, s, spec("a", at("z1", "ha"))).Generation
 				register(t, s, spec("b", at("z2", "hb")))
 				register(t, s, spec("c", slots(1), at("z1", "ha")))
@@ -151,7 +151,7 @@ func TestAssign_FleetState_ChoosesNode(t *testing.T) {
 func TestNodeSlots_LeaseEnds_SlotIsFree(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		g := register(t, s, spec("n1")).Generation
 		one := assign(t, s, "one", lua.Choice{Hold: time.Hour})
 		two := assign(t, s, "two", lua.Choice{Hold: 50 * time.Millisecond})
@@ -204,7 +204,7 @@ func dispatch(t *testing.T, s *lua.Scripts, j lua.JobCall) lua.Decision {
 func TestDispatchJob_AffinityNodeLeasesExpired_IsHit(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("a", slots(1)))
 		register(t, s, spec("b"))
 		short := func(j *lua.JobCall) { j.Hold = 20 * time.Millisecond }
@@ -231,7 +231,7 @@ func affinityOf(t *testing.T, s *lua.Scripts, turn string) map[string]string {
 func TestDispatchJob_TurnAffinity_FollowsFirstNode(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		for _, id := range []string{"a", "b", "c"} {
 			register(t, s, spec(id, slots(4)))
 		}
@@ -326,7 +326,7 @@ func TestDispatchJob_AffinityNodeUnusable_IsMiss(t *testing.T) {
 	for reason, makeUnusable := range cases {
 		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				register(t, s, spec("a"))
 				register(t, s, spec("b"))
 				first := dispatch(t, s, job("t1", 1))
@@ -349,7 +349,7 @@ func TestDispatchJob_AffinityNodeUnusable_IsMiss(t *testing.T) {
 func TestDispatchJob_SameRequest_ReturnsSameAssignment(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("a"))
 		register(t, s, spec("b"))
 		created := s.Redis().Subscribe(t.Context(), s.Keys().JobCreated())
@@ -460,7 +460,7 @@ func TestNodeGrace_RedisLostLeases_DelaysAssignments(t *testing.T) {
 func TestRegisterNode_AfterGrace_WaitsForLostLeases(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		for _, id := range []string{"forgotten", "failed-over", "restored"} {
 			n := spec(id, slots(2), can(id))
 			before := redisMs(t, s) + 1000 // its generation in the lost Redis
@@ -514,7 +514,7 @@ func TestRegisterNode_AfterGrace_WaitsForLostLeases(t *testing.T) {
 func TestNodeClock_Skewed_DoesNotAffectDecisions(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		sweep(t, s, fast, false)
 		now := time.Now().UnixMilli()
 		for i, shift := range []int64{-5 * 60_000, 0, 5 * 60_000} {
@@ -567,7 +567,7 @@ func TestDecideSessionPool_SessionState_DecidesPool(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				key := s.Keys().Session("s1")
 				if c.before != nil {
 					require.NoError(t, s.Redis().HSet(t.Context(), key, c.before).Err())
@@ -627,7 +627,7 @@ func mustInt(t *testing.T, v string) int64 {
 func TestDefinePool_Change_MovesNodes(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		in := func(pool string) []string { return members(t, s, s.Keys().PoolMembers(pool)) }
 		define := func(p berth.Pool, keep bool) string {
 			require.NoError(t, p.Validate())
@@ -690,7 +690,7 @@ func TestSwitchStrategy_LoadAndLatency_SwitchesWithHysteresis(t *testing.T) {
 		{0.9, 90, berth.StrategyLoadBalanced},
 		{0.1, 90, berth.StrategyRoundRobin},
 	}
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		rule.Dwell = 0
 		current, switches := berth.StrategyRoundRobin, 0
 		for i, step := range steps {
@@ -723,7 +723,7 @@ func TestSwitchStrategy_LoadAndLatency_SwitchesWithHysteresis(t *testing.T) {
 func TestFleetConfig_Written_IsReadBack(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		c, err := s.FleetConfig(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, berth.DefaultFleetConfig(), c)

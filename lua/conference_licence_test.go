@@ -32,7 +32,7 @@ func TestPutConference_LicenceLimit_RejectsFurtherConferences(t *testing.T) {
 	require.Equal(t, "{c1}:confex:licences", lua.Keys{Cell: "c1"}.Licences())
 	requests, has, waived := lua.Licence{Limit: 2}, lua.Licence{}, lua.Licence{Waived: true}
 	const ended = -1 // in place of an epoch: the conference has ended
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		for i, step := range []struct {
 			number          int
 			id              string

@@ -65,7 +65,7 @@ func TestConferenceKeys_AnyCell_MatchContract(t *testing.T) {
 		require.Equal(t, prefix+"confex/8613800000001", k.Conference("8613800000001"))
 		require.Equal(t, prefix+"cmu/u1/confs", k.UnitConferences("u1"))
 	}
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		require.Equal(t, lua.ConferenceOK, put(t, s, confRow("u1", 3, 5, 1)))
 		row, err := s.Redis().HGetAll(t.Context(), s.Keys().Conference("8613800000001")).Result()
 		require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestConferenceKeys_AnyCell_MatchContract(t *testing.T) {
 func TestPutConference_OlderDecision_IsStale(t *testing.T) {
 	t.Parallel()
 	other := func(id string) func(*lua.ConferenceRow) { return func(r *lua.ConferenceRow) { r.ConferenceID = id } }
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		for i, step := range []struct {
 			row  lua.ConferenceRow
 			code string
@@ -116,7 +116,7 @@ func TestPutConference_OlderDecision_IsStale(t *testing.T) {
 // C17: only the row and the mapping of the ended conference are deleted.
 func TestDropConference_EndedConference_IsNotRestored(t *testing.T) {
 	t.Parallel()
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		drop := func(id string, epoch int64) string {
 			code, err := s.DropConference(t.Context(), "8613800000001", id, epoch)
 			require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestDropConference_EndedConference_IsNotRestored(t *testing.T) {
 // C20: only the owner's information is accepted; other messages are counted. A change of owner deletes the live information.
 func TestPutConferenceInfo_NotOwner_IsStale(t *testing.T) {
 	t.Parallel()
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		require.Equal(t, lua.InfoUnknown, report(t, s, "u1", 1, 5, true, `{"a":1}`))
 		_, _, ok, err := s.ConferenceInfo(t.Context(), "8613800000001")
 		require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestPutConferenceInfo_NotOwner_IsStale(t *testing.T) {
 // The information about one conference is bounded, whether it is sent in full or in parts.
 func TestPutConferenceInfo_SizeLimit_IsEnforced(t *testing.T) {
 	t.Parallel()
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		put(t, s, confRow("u1", 1, 5, 1))
 		quarter := func(name string) string {
 			b, err := json.Marshal(map[string]string{name: string(make([]byte, berth.MaxConferenceInfo/24+1))})
@@ -221,7 +221,7 @@ func TestPutConferenceInfo_SizeLimit_IsEnforced(t *testing.T) {
 // C7, L12: work that a node already runs gets a slot even if the node is full. A generation that has ended has no slots.
 func TestSeizeNodeSlot_NodeFull_HoldsSlot(t *testing.T) {
 	t.Parallel()
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		r := register(t, s, spec("u1", slots(2)))
 		seize := func(lease string, generation int64, ttl time.Duration) string {
 			code, err := s.SeizeNodeSlot(t.Context(), berth.Assignment{LeaseID: lease, NodeID: "u1", Generation: generation, PoolID: pair}, ttl)

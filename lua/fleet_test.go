@@ -189,7 +189,7 @@ func TestRegisterNode_Incarnation_DecidesGeneration(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				first := register(t, s, spec("n1"))
 				require.Equal(t, lua.NodeOK, first.Code)
 				require.InDelta(t, float64(redisMs(t, s)), float64(first.Generation), 5000, "at least the server's milliseconds")
@@ -250,7 +250,7 @@ func TestRegisterNode_Incarnation_DecidesGeneration(t *testing.T) {
 func TestHeartbeatNode_Generation_AcceptsOnlyCurrent(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		g := register(t, s, spec("n1")).Generation
 		before := node(t, s, "n1")
 		require.Equal(t, lua.NodeReregister, beat(t, s, "stranger", 1, berth.NodeLoad{CPUUsage: 9}))
@@ -291,7 +291,7 @@ func TestHeartbeatNode_Generation_AcceptsOnlyCurrent(t *testing.T) {
 func TestSweepNodes_HeartbeatsMissed_SuspectsThenDeclaresDead(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		sweep(t, s, fast, false)
 		g := register(t, s, spec("n1")).Generation
 		assign(t, s, "a", lua.Choice{})
@@ -347,7 +347,7 @@ func TestSweepNodes_HeartbeatsMissed_SuspectsThenDeclaresDead(t *testing.T) {
 func TestSweepNodes_GapInSweeps_RestartsTimeouts(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("n1"))
 		sweep(t, s, fast, false)
 		past := redisMs(t, s) - 600_000
@@ -364,7 +364,7 @@ func TestSweepNodes_GapInSweeps_RestartsTimeouts(t *testing.T) {
 func TestReportUnresponsive_HeartbeatOverdue_NodeBecomesSuspect(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		report := func(id string, generation int64) string {
 			code, err := s.ReportUnresponsive(t.Context(), id, generation, berth.DefaultNodeTimes)
 			require.NoError(t, err)
@@ -420,7 +420,7 @@ func age(t *testing.T, s *lua.Scripts, id string, by time.Duration) {
 func TestSweepNodes_NoAPIListening_RestartsTimeouts(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("n1"))
 		require.NoError(t, s.MarkListening(t.Context()))
 		setListening := func(ago time.Duration) {
@@ -480,7 +480,7 @@ func TestSweepNodes_MassLoss_DelaysDeaths(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				times := berth.NodeTimes{Suspect: time.Minute, Death: 2 * time.Minute}
 				call := func() lua.Sweep {
 					out, err := s.SweepNodes(t.Context(), lua.SweepLimits{MassLossDelay: c.delay},
@@ -516,7 +516,7 @@ func TestSweepNodes_MassLoss_DelaysDeaths(t *testing.T) {
 func TestHoldNode_CordonAndDrain_ExcludeNode(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		hold := func(h lua.Hold) berth.Node {
 			require.NoError(t, s.HoldNode(t.Context(), "n1", h))
 			return node(t, s, "n1")
@@ -560,7 +560,7 @@ func TestHoldNode_CordonAndDrain_ExcludeNode(t *testing.T) {
 func TestMarkUnavailable_Service_IsExcludedUntilExpiry(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		mark := func(id, service string, ttl time.Duration) string {
 			code, err := s.MarkUnavailable(t.Context(), id, service, ttl)
 			require.NoError(t, err)
@@ -583,7 +583,7 @@ func TestMarkUnavailable_Service_IsExcludedUntilExpiry(t *testing.T) {
 func TestSweepNodes_NodeDeadForAnHour_DeletesIt(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		g := register(t, s, spec("n1")).Generation
 		_, err := s.WithdrawNode(t.Context(), "n1", g)
 		require.NoError(t, err)
@@ -595,7 +595,7 @@ func TestSweepNodes_NodeDeadForAnHour_DeletesIt(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, ids)
 		require.Equal(t, berth.PoolCounts{Excluded: map[berth.ExcludeReason]int{}}, counts(t, s, pair))
-		left, err := s.Redis().Keys(t.Context(), "{"+s.Keys().Cell+"}:*").Result()
+		left, err := s.Redis().Eval(t.Context(), "return redis.call('SCAN', '0', 'MATCH', ARGV[1], 'COUNT', 100000)[2]", []string{s.Keys().Guard()}, "{"+s.Keys().Cell+"}:*").StringSlice()
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{s.Keys().Guard(), s.Keys().Sweep(), s.Keys().Outbox(), s.Keys().PoolState(pair)}, left)
 	})
@@ -605,7 +605,7 @@ func TestSweepNodes_NodeDeadForAnHour_DeletesIt(t *testing.T) {
 func TestRegisterNode_Announce_AddsNotice(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("unannounced"))
 		n := spec("unit")
 		registerUnit := func() (reasons []berth.Departure) {

@@ -205,7 +205,7 @@ func TestNodeGeneration_MessagesRepeatedOrLate_DiesOnce(t *testing.T) {
 // S2: nodes with nearly equal loads share jobs that end before the next one starts. A clearly less loaded node gets all jobs.
 func TestLoadBalanced_NearlyEqualLoads_SharesWork(t *testing.T) {
 	t.Parallel()
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		const nodes, rounds = 3, 300
 		generations := map[string]int64{}
 		for i := range nodes {
@@ -236,7 +236,7 @@ func TestLoadBalanced_NearlyEqualLoads_SharesWork(t *testing.T) {
 // S2: a lease adds more load than the difference between two samples: the next job goes to the node without a lease.
 func TestLoadBalanced_ReportedLease_OutweighsCPUDifference(t *testing.T) {
 	t.Parallel()
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		generations := map[string]int64{}
 		for _, id := range []string{"n0", "n1"} {
 			generations[id] = register(t, s, spec(id, slots(4))).Generation
@@ -260,7 +260,7 @@ func TestLoadBalanced_ReportedLease_OutweighsCPUDifference(t *testing.T) {
 // P19: a node that has not reported its load is treated as having the median load of its pool, not as idle.
 func TestLoadBalanced_LoadNotReported_UsesPoolMedian(t *testing.T) {
 	t.Parallel()
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		loads := map[string]float64{"busy": 90, "middle": 50, "idle": 10}
 		for _, id := range slices.Sorted(maps.Keys(loads)) {
 			g := register(t, s, spec(id)).Generation

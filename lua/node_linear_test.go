@@ -158,7 +158,9 @@ const dispatcher = "dispatcher"
 // TestMain also runs the dispatching process of TestNodeSlots_FourDispatchersOnFaultyLink_Linearizable.
 func TestMain(m *testing.M) {
 	if !slices.Equal(os.Args[1:], []string{dispatcher}) {
-		os.Exit(m.Run())
+		code := m.Run()
+		cluster.Close()
+		os.Exit(code)
 	}
 	var task dispatcherTask
 	if err := json.NewDecoder(os.Stdin).Decode(&task); err != nil {

@@ -30,7 +30,7 @@ func TestSlotGrace_RedisLostLeases_DelaysGrants(t *testing.T) {
 	for name, lose := range lost {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				ctx := t.Context()
 				times := lua.SlotTimes{TTL: 400 * time.Millisecond, Grant: 100 * time.Millisecond}
 				call := func(lease string) lua.SlotReply {
@@ -66,10 +66,10 @@ func TestSlotGrace_RedisLostLeases_DelaysGrants(t *testing.T) {
 func TestMarkNew_GuardExists_KeepsIt(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		code, err := s.MarkNew(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, lua.GuardExists, code, "onBoth has already called it")
+		require.Equal(t, lua.GuardExists, code, "onAll has already called it")
 		require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Guard()).Err())
 		_, _, err = s.RenewSlots(t.Context(), slotTimes, nil) // opens a grace
 		require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestMarkNew_GuardExists_KeepsIt(t *testing.T) {
 func TestAcquireSlot_CounterLost_OrderIncreases(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		var last int64
 		for i := range 50 {
 			if i == 25 {
@@ -101,7 +101,7 @@ func TestAcquireSlot_CounterLost_OrderIncreases(t *testing.T) {
 // L12: a grace is identified by its end, which every call returns, during the grace and afterwards.
 func TestCheckGuard_Grace_ReturnsItsEnd(t *testing.T) {
 	t.Parallel()
-	onBoth(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		ctx := t.Context()
 		require.NoError(t, s.Redis().Del(ctx, s.Keys().Guard()).Err())
 		began := redisMs(t, s)

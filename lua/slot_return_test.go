@@ -83,7 +83,7 @@ func TestReleaseSlot_ModelState_GrantsNextWaiter(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				woken := wakes(t, s, "p", "q")
 				seeded := seed(t, s, "m", c.before)
 				from := redisMs(t, s)
@@ -174,7 +174,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				woken := wakes(t, s, "p", "q")
 				seeded := seed(t, s, "m", c.before)
 				other := seed(t, s, "other", modelState{holders: rows{"p/o": keep(500)}})
@@ -207,7 +207,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 func TestRenewSlots_ManyWaiters_KeepsCallOrder(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		m := lua.ModelLeases{Model: "m", Cap: 10}
 		for i := range 600 {
 			m.Waiters = append(m.Waiters, lua.Waiter{Lease: "p/" + strconv.Itoa(i)})

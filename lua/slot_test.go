@@ -2,7 +2,10 @@ package lua_test
 
 import (
 	"maps"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,16 +27,36 @@ const (
 	interestMs = ttlMs - grantMs // of waiters
 )
 
+var cluster testredis.SharedCluster
+
 // slotServers returns the servers on which the scripts must return the same results.
-func slotServers(t *testing.T) map[string]*redis.Client {
+func slotServers(t *testing.T) map[string]redis.UniversalClient {
 	t.Helper()
 	embedded := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = embedded.Close() })
-	return map[string]*redis.Client{"redis": testredis.Start(t).Client(), "embedded": embedded}
+	server := testredis.Start(t)
+	server.Do(aclUser(t)...)
+	limited := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "berth", Password: "PASSWORD", MaxRetries: -1})
+	t.Cleanup(func() { _ = limited.Close() })
+	return map[string]redis.UniversalClient{"redis": limited, "embedded": embedded, "cluster": cluster.Client(t)}
 }
 
-// onBoth runs the test on each server with its own cell and a guard, so that slots are granted immediately.
-func onBoth(t *testing.T, servers map[string]*redis.Client, test func(t *testing.T, s *lua.Scripts)) {
+// aclUser returns the command of docs/operations.md that creates a Redis user with the permissions that berth needs, for the
+// cells of these tests.
+func aclUser(t *testing.T) (command []any) {
+	t.Helper()
+	b, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^ACL SETUSER berth .*$`).FindString(string(b))
+	require.Contains(t, line, "{prod}", "the command names a cell")
+	for _, word := range strings.Fields(strings.ReplaceAll(line, "{prod}", "{test-*}")) {
+		command = append(command, word)
+	}
+	return command
+}
+
+// onAll runs the test on each server with its own cell and a guard, so that slots are granted immediately.
+func onAll(t *testing.T, servers map[string]redis.UniversalClient, test func(t *testing.T, s *lua.Scripts)) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		t.Run(name, func(t *testing.T) {
@@ -298,7 +321,7 @@ func TestAcquireSlot_ModelState_DecidesGrantOrWait(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				woken := wakes(t, s, "p", "q")
 				seeded := seed(t, s, "m", c.before)
 				from := redisMs(t, s)

@@ -200,7 +200,7 @@ func TestDispatchJob_AffinityLost_RestoresIt(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	affinityNode := func(node string) func(*lua.JobCall) { return func(j *lua.JobCall) { j.AffinityNodeID = node } }
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		for _, id := range []string{"a", "b", "c"} {
 			register(t, s, spec(id, slots(4)))
 		}
@@ -245,7 +245,7 @@ func TestDispatchJob_AffinityLost_RestoresIt(t *testing.T) {
 func TestDispatchJob_TurnEnded_BindsNothing(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("a", slots(4)))
 		register(t, s, spec("b", slots(4)))
 		first := dispatch(t, s, job("t1", 1))
@@ -264,7 +264,7 @@ func TestDispatchJob_TurnEnded_BindsNothing(t *testing.T) {
 func TestWithdrawTurn_NeverBegan_AllowsSameIDAgain(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	onBoth(t, servers, func(t *testing.T, s *lua.Scripts) {
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("a", slots(4)))
 		dispatch(t, s, job("t1", 1))
 		code, bound, err := s.WithdrawTurn(t.Context(), "s1", "t1")
