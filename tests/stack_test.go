@@ -457,7 +457,12 @@ func (s *stack) afterGrace(scripts *lua.Scripts) {
 // noSlots waits until no slot of the nodes is held.
 func (s *stack) noSlots(ids ...string) {
 	s.tb.Helper()
-	scripts := lua.New(s.redis(), lua.Keys{})
+	s.released(lua.New(s.redis(), lua.Keys{}), ids...)
+}
+
+// released is noSlots for any Redis.
+func (s *stack) released(scripts *lua.Scripts, ids ...string) {
+	s.tb.Helper()
 	s.eventually("all slots to be released", func() bool {
 		nodes, err := scripts.ReadNodes(context.Background(), ids...)
 		if err != nil {
