@@ -13,6 +13,7 @@
 -- ARGV[5] time in ms within which a grant has to be claimed
 -- ARGV[6] prefix of the wake channels
 -- ARGV[7] order the lease had before, 0 for a new one
+-- ARGV[8] last epoch of the guard that the caller has seen
 --
 -- Returns {code, position, order, next, now}:
 --   HELD     it held a slot already, or was granted one: renewed for the lease time
@@ -27,9 +28,10 @@ local lease = ARGV[1]
 local queue = {
   guard = KEYS[1], holders = KEYS[2], waiters = KEYS[3], waiting = KEYS[4], state = KEYS[5],
   model = ARGV[2], cap = tonumber(ARGV[3]), ttl = tonumber(ARGV[4]), grant = tonumber(ARGV[5]), wake = ARGV[6],
+  known = tonumber(ARGV[8]),
 }
 local given = tonumber(ARGV[7])
-if not (queue.cap and queue.ttl and queue.grant and given) then return redis.error_reply('ERR acquire_slot: not a number') end
+if not (queue.cap and queue.ttl and queue.grant and queue.known and given) then return redis.error_reply('ERR acquire_slot: not a number') end
 
 local now = clock()
 purge(queue, now)

@@ -56,7 +56,7 @@ type Decision struct {
 // Assign chooses a node of a pool and takes one of its slots, in one decision. Idempotent by lease id for as long as the slot
 // is held.
 func (s *Scripts) Assign(ctx context.Context, leaseID string, c Choice) (Decision, error) {
-	r := s.call(ctx, "assign", []string{s.keys.Guard(), s.keys.NodeLeases()}, append(s.choiceArgs(leaseID, c), millis(NodeGrace))...)
+	r := s.call(ctx, "assign", []string{s.keys.Guard(), s.keys.NodeLeases()}, append(s.choiceArgs(leaseID, c), millis(NodeGrace), s.epoch.Load())...)
 	d := decision(r)
 	d.LeaseID, d.PoolID = leaseID, c.PoolID
 	switch d.Code {
@@ -122,7 +122,7 @@ func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) 
 		return Decision{}, fmt.Errorf("job row: %w", err)
 	}
 	args := append(s.choiceArgs(j.LeaseID(), j.Choice), j.TurnID, j.JobID, flag(j.EndsTurn),
-		max(j.KeepBinding, 30*time.Second).Milliseconds(), string(row[:len(row)-1]), j.AffinityNodeID, millis(NodeGrace))
+		max(j.KeepBinding, 30*time.Second).Milliseconds(), string(row[:len(row)-1]), j.AffinityNodeID, millis(NodeGrace), s.epoch.Load())
 	r := s.call(ctx, "dispatch_job", []string{
 		k.Guard(), k.Request(j.SessionID, j.RequestID, j.Dispatch), k.Turn(j.TurnID), k.Session(j.SessionID), k.Job(j.JobID),
 	}, args...)
@@ -209,7 +209,7 @@ func (s *Scripts) ConfirmNodeSlot(ctx context.Context, a berth.Assignment, ttl t
 		assignment = a.PoolID + "\n" + string(a.Strategy)
 	}
 	r := s.call(ctx, "confirm_node_slot", []string{k.Node(a.NodeID), k.NodeSlots(a.NodeID), k.Guard(), k.NodeLeases()},
-		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), assignment, millis(NodeGrace))
+		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), assignment, millis(NodeGrace), s.epoch.Load())
 	return r.text(), number(r.text()), r.done()
 }
 

@@ -11,6 +11,7 @@
 -- ARGV[7]  five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
 --          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities
 -- ARGV[8]  ms of grace to open where Redis may have lost leases
+-- ARGV[9]  last epoch of the guard that the caller has seen
 --
 -- Returns {code, …}
 --   OK         {node, generation, strategy}: taken
@@ -26,7 +27,7 @@ local PADDING = '\n                                                             
 -- include guard
 
 local stem, lease = ARGV[1], ARGV[2]
-if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(ARGV[8])) then return redis.error_reply('ERR assign: not a number') end
+if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(ARGV[8]) and tonumber(ARGV[9])) then return redis.error_reply('ERR assign: not a number') end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local taken, expired = redis.call('HGET', KEYS[2], lease), nil
@@ -37,7 +38,7 @@ if taken then
   local expiry = current == generation and redis.call('ZSCORE', expired, lease)
   if expiry and tonumber(expiry) > now then return { 'EXISTS', taken } end
 end
-local wait = grace(KEYS[1], now, tonumber(ARGV[8]))
+local wait = grace(KEYS[1], now, tonumber(ARGV[8]), tonumber(ARGV[9]))
 if wait > 0 then return { 'GRACE', wait } end
 if expired then redis.call('ZREM', expired, lease) end -- the lease's row gets another node
 

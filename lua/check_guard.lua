@@ -2,17 +2,19 @@
 --
 -- KEYS[1] guard
 -- ARGV[1] ms of grace to open
+-- ARGV[2] last epoch of the guard that the caller has seen
 --
--- Returns {code, left, until}; until: Redis's ms at which the last grace ends or ended, which identifies it, 0 when there
--- was none
+-- Returns {code, left, until, epoch}; until: Redis's ms at which the last grace ends or ended, which identifies it, 0 when
+-- there was none; epoch: the guard's
 --   OK     leases may be granted; left: a negative number, the ms since the end of the grace
 --   GRACE  leases may be granted in left ms
 
 -- include queue
 
-local ttl = tonumber(ARGV[1])
-if not ttl then return redis.error_reply('ERR check_guard: not a number') end
+local ttl, known = tonumber(ARGV[1]), tonumber(ARGV[2])
+if not (ttl and known) then return redis.error_reply('ERR check_guard: not a number') end
 local now = clock()
-local left = grace(KEYS[1], now, ttl)
-local ends = tonumber(redis.call('HGET', KEYS[1], 'grace'))
-return { left > 0 and 'GRACE' or 'OK', ends - now, whole(ends) }
+local left = grace(KEYS[1], now, ttl, known)
+local v = redis.call('HMGET', KEYS[1], 'grace', 'epoch')
+local ends = tonumber(v[1])
+return { left > 0 and 'GRACE' or 'OK', ends - now, whole(ends), v[2] }

@@ -13,6 +13,7 @@
 -- ARGV[5] ms from now for which the slot is held
 -- ARGV[6] pool and strategy of the assignment, one per line, to be restored with the slot; '' for jobs
 -- ARGV[7] ms of grace to open where Redis may have lost leases
+-- ARGV[8] last epoch of the guard that the caller has seen
 --
 -- Returns {code, generation}: the node's current generation
 --   OK    held
@@ -24,12 +25,13 @@
 -- include settle
 
 local key, slots, guard, given = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local stem, id, generation, lease, ttl, open = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[7])
-if not (ttl and open) then return redis.error_reply('ERR confirm_node_slot: not a number') end
+local stem, id, generation, lease, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local open, known = tonumber(ARGV[7]), tonumber(ARGV[8])
+if not (ttl and open and known) then return redis.error_reply('ERR confirm_node_slot: not a number') end
 local node = state_of(node_of(stem, id))
 if not node or node.state == 'dead' then return { 'GONE', '0' } end
 local now = clock()
-local wait = grace_left(guard, now)
+local wait = grace_left(guard, now, known)
 local forgotten = wait ~= 0 or node.unsure > now
 if node.generation ~= generation and not (forgotten and redis.call('HGET', key, 'previous') == generation) then
   return { 'GONE', node.generation }
@@ -37,7 +39,7 @@ end
 local expiry = redis.call('ZSCORE', slots, lease)
 if not forgotten and not (expiry and tonumber(expiry) > now) then return { 'LOST', node.generation } end
 
-if not wait then grace(guard, now, open) end
+if not wait then grace(guard, now, open, known) end
 redis.call('ZADD', slots, now + ttl, lease)
 if not expiry and ARGV[6] ~= '' then
   local pool, strategy = string.match(ARGV[6], '^([^\n]*)\n(.*)$')

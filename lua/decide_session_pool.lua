@@ -31,7 +31,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local bound, override = ARGV[8] ~= '' and redis.call('HGET', KEYS[2], ARGV[8]), false
 if not bound and ARGV[9] ~= '' then
-  bound = grace_left(KEYS[4], now) ~= 0 and ARGV[9]
+  bound = grace_left(KEYS[4], now, 0) ~= 0 and ARGV[9]
 end
 local eligible = {}
 for i = 10, #ARGV do

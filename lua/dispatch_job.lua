@@ -21,6 +21,7 @@
 -- ARGV[12] known fields of the job, JSON without the closing brace
 -- ARGV[13] node to which the turn is bound according to its workflow, or '': restored where Redis has lost it
 -- ARGV[14] ms of grace to open where Redis may have lost leases
+-- ARGV[15] last epoch of the guard that the caller has seen
 --
 -- Returns {code, …}
 --   OK          {node, generation, strategy, affinity, why}: affinity first, hit or miss; why it missed
@@ -34,7 +35,7 @@
 
 local binding, turn, session, job = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stem, keep = ARGV[1], ARGV[11]
-if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(keep) and tonumber(ARGV[14])) then
+if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(keep) and tonumber(ARGV[14]) and tonumber(ARGV[15])) then
   return redis.error_reply('ERR dispatch_job: not a number')
 end
 local bound = redis.call('GET', binding)
@@ -47,7 +48,7 @@ if not known and not ends then
   local ended = redis.call('HGET', session, 'ended_turns')
   if ended and string.find(ended, '\n' .. ARGV[8] .. '\n', 1, true) then return { 'TURN_ENDED' } end
 end
-local wait = grace(KEYS[1], now, tonumber(ARGV[14]))
+local wait = grace(KEYS[1], now, tonumber(ARGV[14]), tonumber(ARGV[15]))
 if wait > 0 then return { 'GRACE', wait } end
 
 local named = known or ARGV[13] ~= '' and ARGV[13]

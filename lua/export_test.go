@@ -9,6 +9,9 @@ import (
 // Redis returns the client of the scripts, so that tests can prepare and read data.
 func (s *Scripts) Redis() redis.UniversalClient { return s.rdb }
 
+// Learn makes s know the epoch that other has seen, as if both were one process whose connection has moved.
+func (s *Scripts) Learn(other *Scripts) { s.learn(other.epoch.Load()) }
+
 // Replace replaces texts in all scripts, old and new alternating, for tests that have to notice a broken variant.
 func (s *Scripts) Replace(oldnew ...string) {
 	r := strings.NewReplacer(oldnew...)

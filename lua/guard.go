@@ -18,12 +18,21 @@ type Grace struct {
 }
 
 // CheckGuard determines whether this Redis is the one that has every lease, and opens a grace of NodeGrace when it may not
-// be. It returns the last grace, whether or not it has ended. The scripts that take slots check the same themselves; this
-// call shows it where none are taken.
+// be. It returns the last grace, whether or not it has ended. The scripts that take slots check the same themselves. Every
+// process has to call it more often than NodeGrace, so that it knows of each grace before a slot is taken after it: a master
+// that was replaced without noticing does not know.
 func (s *Scripts) CheckGuard(ctx context.Context) (Grace, error) {
-	r := s.call(ctx, "check_guard", []string{s.keys.Guard()}, millis(NodeGrace))
+	r := s.call(ctx, "check_guard", []string{s.keys.Guard()}, millis(NodeGrace), s.epoch.Load())
 	r.code(GuardGrace, GuardOK)
-	return Grace{Left: r.duration(), Until: msTime(r.text())}, r.done()
+	g := Grace{Left: r.duration(), Until: msTime(r.text())}
+	s.learn(r.wide())
+	return g, r.done()
+}
+
+// learn raises the epoch that this process passes to the scripts. A Redis with an older one has lost data.
+func (s *Scripts) learn(epoch int64) {
+	for last := s.epoch.Load(); epoch > last && !s.epoch.CompareAndSwap(last, epoch); last = s.epoch.Load() {
+	}
 }
 
 // Server is the Redis that has the keys of this cell: in a Cluster, the master of its slot.

@@ -9,6 +9,7 @@ import (
 	"embed"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,6 +22,8 @@ type Scripts struct {
 	rdb  redis.UniversalClient
 	keys Keys
 	byID map[string]script
+	// epoch is the highest one of the guard that this process has seen.
+	epoch atomic.Int64
 }
 
 // script is a script with the labels of its measurements.

@@ -9,5 +9,5 @@
 -- include queue
 
 if redis.call('EXISTS', KEYS[1]) == 1 then return { 'EXISTS' } end
-redis.call('HSET', KEYS[1], 'server', server(), 'grace', '0')
+redis.call('HSET', KEYS[1], 'server', server(redis.pcall('INFO', 'replication')), 'grace', '0', 'epoch', '1')
 return { 'OK' }

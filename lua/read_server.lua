@@ -9,4 +9,4 @@
 
 if not KEYS[1] then return redis.error_reply('ERR read_server: no key') end
 local t = redis.call('TIME')
-return { 'OK', server(), string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)) }
+return { 'OK', server(redis.pcall('INFO', 'replication')), string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)) }

@@ -6,6 +6,7 @@
 -- ARGV[1] lease time in ms
 -- ARGV[2] time in ms within which a grant has to be claimed
 -- ARGV[3] prefix of the wake channels
+-- ARGV[4] last epoch of the guard that the caller has seen
 -- then for each model: model, cap, number of holders, number of waiters, the holders' lease ids, and
 -- for each waiter its lease id and its order (0 for a new one)
 --
@@ -16,13 +17,13 @@
 
 -- include queue
 
-local ttl, grant, wake = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
-if not (ttl and grant) then return redis.error_reply('ERR renew_slots: not a number') end
-local queues, at = {}, 4
+local ttl, grant, wake, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+if not (ttl and grant and known) then return redis.error_reply('ERR renew_slots: not a number') end
+local queues, at = {}, 5
 for k = 2, #KEYS, 4 do
   local queue = {
     guard = KEYS[1], holders = KEYS[k], waiters = KEYS[k + 1], waiting = KEYS[k + 2], state = KEYS[k + 3],
-    model = ARGV[at], cap = tonumber(ARGV[at + 1]), ttl = ttl, grant = grant, wake = wake, held = {}, waits = {},
+    model = ARGV[at], cap = tonumber(ARGV[at + 1]), ttl = ttl, grant = grant, wake = wake, known = known, held = {}, waits = {},
   }
   local held, waits = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   if not (queue.cap and held and waits) then return redis.error_reply('ERR renew_slots: not a number') end
@@ -41,7 +42,7 @@ for k = 2, #KEYS, 4 do
 end
 
 local now = clock()
-local forgotten = grace(KEYS[1], now, ttl) > 0
+local forgotten = grace(KEYS[1], now, ttl, known) > 0
 local replies = {}
 for _, queue in ipairs(queues) do
   purge(queue, now)

@@ -49,7 +49,7 @@ type SlotReply struct {
 // AcquireSlot takes a slot, claims a granted one, or enters the queue. Idempotent by lease id.
 func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error) {
 	res := s.call(ctx, "acquire_slot", s.modelKeys(c.Model), c.Lease, c.Model, c.Cap,
-		millis(c.Times.TTL), millis(c.Times.Grant), s.keys.Wake(""), c.Order)
+		millis(c.Times.TTL), millis(c.Times.Grant), s.keys.Wake(""), c.Order, s.epoch.Load())
 	r := slotReply(res)
 	r.Next, r.Now = res.duration(), res.wide()
 	return r, res.done()
@@ -60,7 +60,7 @@ func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error
 func (s *Scripts) ReleaseSlot(
 	ctx context.Context, model string, slots int, t SlotTimes, leases ...string,
 ) (held int, next time.Duration, err error) {
-	args := with([]any{model, slots, millis(t.TTL), millis(t.Grant), s.keys.Wake("")}, leases...)
+	args := with([]any{model, slots, millis(t.TTL), millis(t.Grant), s.keys.Wake(""), s.epoch.Load()}, leases...)
 	r := s.call(ctx, "release_slot", s.modelKeys(model), args...)
 	r.code(SlotReleased)
 	return int(r.number()), r.duration(), r.done()
@@ -92,7 +92,7 @@ type ModelRenewal struct {
 // was replaced: then it is restored. A call without models opens that grace, if it is due.
 func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLeases) (now int64, out []ModelRenewal, err error) {
 	keys := []string{s.keys.Guard()}
-	args := []any{millis(t.TTL), millis(t.Grant), s.keys.Wake("")}
+	args := []any{millis(t.TTL), millis(t.Grant), s.keys.Wake(""), s.epoch.Load()}
 	for _, m := range models {
 		keys = append(keys, s.modelKeys(m.Model)[1:]...)
 		args = append(args, m.Model, m.Cap, len(m.Holders), len(m.Waiters))

@@ -16,6 +16,7 @@ func AnnounceAPI(ctx context.Context, scripts *lua.Scripts) error {
 		// A failure needs no log line: without Redis, heartbeats are not accepted either.
 		callCtx, cancel := context.WithTimeout(ctx, lua.ListeningEvery)
 		_ = scripts.MarkListening(callCtx)
+		_, _ = scripts.CheckGuard(callCtx) // every process has to know the last grace
 		cancel()
 		select {
 		case <-tick.C:

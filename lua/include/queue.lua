@@ -53,7 +53,7 @@ end
 local function grant_free_slots(queue, now, mine)
   local free = queue.cap - redis.call('ZCARD', queue.holders)
   if free <= 0 or redis.call('ZCARD', queue.waiters) == 0 then return end
-  if grace(queue.guard, now, queue.ttl) > 0 then return end
+  if grace(queue.guard, now, queue.ttl, queue.known) > 0 then return end
   while free > 0 do
     local first = redis.call('ZPOPMIN', queue.waiters)
     if not first[1] then return end
@@ -76,7 +76,7 @@ end
 -- next_expiry returns in how many milliseconds a slot may become free without a notification; 0 when no lease waits.
 local function next_expiry(queue, now)
   if redis.call('ZCARD', queue.waiters) == 0 then return 0 end
-  if redis.call('ZCARD', queue.holders) < queue.cap then return math.max(1, grace(queue.guard, now, queue.ttl)) end
+  if redis.call('ZCARD', queue.holders) < queue.cap then return math.max(1, grace(queue.guard, now, queue.ttl, queue.known)) end
   local first = redis.call('ZRANGE', queue.holders, 0, 0, 'WITHSCORES')
   if not first[2] then return queue.ttl end
   return math.max(1, tonumber(first[2]) - now)
