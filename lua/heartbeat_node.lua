@@ -41,7 +41,8 @@ local refreshed, kind = tonumber(more[1]), more[2]
 -- sample was lower by one percent.
 node.base = math.floor(1000 * (cpu + memory * weight) + 0.5) + JITTER * random
 node.active = math.max(jobs, workflows)
-if node.state == 'suspect' then
+local suspect = node.state == 'suspect'
+if suspect then
   node.state = 'ready'
   redis.call('ZREM', stem .. 'node:suspects:' .. kind, id)
 end
@@ -49,6 +50,7 @@ if now - refreshed > LIFETIME * 250 then
   refreshed = now
   refresh_pools(stem, lines(node.pools))
   redis.call('EXPIRE', key .. ':pools', LIFETIME)
+  redis.call('EXPIRE', stem .. 'node:loads', LIFETIME)
 end
 redis.call('HSET', key, 'state', 'ready', 'cpu_usage', ARGV[4], 'gpu_usage', ARGV[5], 'memory_usage', ARGV[6],
   'current_jobs', ARGV[7], 'active_workflows', ARGV[8], 'latency_ms', ARGV[9],
@@ -57,6 +59,11 @@ redis.call('HSET', key, 'state', 'ready', 'cpu_usage', ARGV[4], 'gpu_usage', ARG
 redis.call('EXPIRE', key, LIFETIME)
 redis.call('ZADD', stem .. 'node:beats:' .. kind, whole(now), id)
 settle(stem, node, leases)
-redis.call('PUBLISH', stem .. 'node:updated', id)
+write_load(stem, node, leases, now, table.concat({ ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] }, '\n'))
+if suspect then
+  announce(stem, id)
+else
+  redis.call('PUBLISH', stem .. 'node:updated', id)
+end
 local hold = node.hold ~= '' and redis.call('HMGET', KEYS[2], 'cordoned', 'drain_until_ms') or {}
 return { 'OK', kind, hold[1] or '', hold[2] or '' }

@@ -34,5 +34,5 @@ end
 node.hold = drains and 'draining' or cordoned and 'cordoned' or ''
 redis.call('HSET', node.key, 'hold', node.hold)
 settle(stem, node, purge(stem, node, now))
-redis.call('PUBLISH', stem .. 'node:updated', id)
+announce(stem, id)
 return { 'OK' }

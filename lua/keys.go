@@ -90,6 +90,9 @@ func (k Keys) NodesDead() string { return k.stem() + "node:dead" }
 // NodesDraining is the sorted set of draining nodes, scored by the deadline of their drain.
 func (k Keys) NodesDraining() string { return k.stem() + "node:draining" }
 
+// NodeLoads is the hash of the nodes' last loads.
+func (k Keys) NodeLoads() string { return k.stem() + "node:loads" }
+
 // Sweep is the hash of the sweep's state: its last run, since when it runs without a gap, and the losses it holds back.
 func (k Keys) Sweep() string { return k.stem() + "sweep" }
 
@@ -174,11 +177,14 @@ func (k Keys) UnitConferences(nodeID string) string { return k.units() + nodeID 
 // StaleInfo is the hash of how many messages of each unit the data proxy dropped.
 func (k Keys) StaleInfo() string { return k.name("cmu", "stale") }
 
-// The Pub/Sub channels of the fleet. Messages of the first two, of NodeFree and OutboxFilled are node ids, of SessionUpdated
+// The Pub/Sub channels of the fleet. Messages of the first three, of NodeFree and OutboxFilled are node ids, of SessionUpdated
 // routing keys, of JobCreated job ids, of ConfigUpdated what changed: pools, tenants, strategy, services or strategies.
 
 // NodeUpdated has registrations, heartbeats and all other changes of a node.
 func (k Keys) NodeUpdated() string { return k.stem() + "node:updated" }
+
+// NodeChanged has the changes of nodes without the heartbeats that only report a load.
+func (k Keys) NodeChanged() string { return k.stem() + "node:changed" }
 
 // PoolUpdated has the nodes whose pools changed.
 func (k Keys) PoolUpdated() string { return k.stem() + "pool:updated" }

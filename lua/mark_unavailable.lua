@@ -4,7 +4,7 @@
 -- KEYS[2] unavailable services of the node: service -> until, Redis's ms
 -- ARGV[1] service
 -- ARGV[2] time in ms, 0 to remove the mark
--- ARGV[3] channel of updated nodes
+-- ARGV[3] stem of the scheduler's keys
 -- ARGV[4] node id
 -- ARGV[5] channel of nodes with free capacity: a removed mark is published there, too
 --
@@ -32,5 +32,5 @@ for i = 1, #all, 2 do
 end
 if last > now then redis.call('PEXPIRE', services, whole(last - now)) end
 redis.call('HSET', key, 'unavailable_until', whole(last))
-redis.call('PUBLISH', ARGV[3], ARGV[4])
+announce(ARGV[3], ARGV[4])
 return { 'OK' }

@@ -99,7 +99,7 @@ func (s *Scripts) HoldNode(ctx context.Context, nodeID string, h Hold) error {
 // MarkUnavailable marks a service of a node as unavailable for ttl; 0 removes the mark. It returns NodeOK or NodeGone.
 func (s *Scripts) MarkUnavailable(ctx context.Context, nodeID, service string, ttl time.Duration) (code string, err error) {
 	return s.code(ctx, "mark_unavailable", []string{s.keys.Node(nodeID), s.keys.NodeUnavailable(nodeID)},
-		service, max(0, ttl.Milliseconds()), s.keys.NodeUpdated(), nodeID, s.keys.NodeFree())
+		service, max(0, ttl.Milliseconds()), s.keys.stem(), nodeID, s.keys.NodeFree())
 }
 
 // ReportUnresponsive reports that a generation did not start its work, or missed heartbeats while running it. It becomes

@@ -104,5 +104,9 @@ settle(stem, node, leases)
 move(stem, node, pools, leases)
 if hold[2] then redis.call('ZADD', stem .. 'node:draining', hold[2], id) end
 if ARGV[12] == '1' then notify(stem, id, now, 'registered') end
-redis.call('PUBLISH', stem .. 'node:updated', id)
+if code == 'OK' then
+  write_load(stem, node, leases, now, '0\n0\n0\n0\n0\n0')
+  redis.call('EXPIRE', stem .. 'node:loads', LIFETIME)
+end
+announce(stem, id)
 return { code, whole(generation), node.pools }

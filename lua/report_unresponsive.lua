@@ -42,5 +42,5 @@ redis.call('ZADD', stem .. 'node:suspects:' .. kind, whole(tonumber(beat)), id)
 redis.call('HSET', key, 'state', 'suspect', 'updated_at_ms', whole(now))
 node.state = 'suspect'
 settle(stem, node, leases_of(node, now))
-redis.call('PUBLISH', stem .. 'node:updated', id)
+announce(stem, id)
 return { 'OK' }

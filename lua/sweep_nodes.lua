@@ -53,7 +53,7 @@ for _, kind in ipairs(kinds) do
         redis.call('HSET', node.key, 'state', 'suspect', 'updated_at_ms', whole(now))
         node.state = 'suspect'
         settle(stem, node, leases_of(node, now))
-        redis.call('PUBLISH', stem .. 'node:updated', node.id)
+        announce(stem, node.id)
         suspected[#suspected + 1] = node.id
       end
     end
@@ -96,10 +96,11 @@ end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', dead, '-inf', whole(now - LIFETIME * 1000), 'LIMIT', 0, limit)) do
   local node = state_of(node_of(stem, id))
   redis.call('ZREM', dead, id)
+  redis.call('HDEL', stem .. 'node:loads', id)
   if node and node.state == 'dead' then
     move(stem, node, {}, 0)
     redis.call('DEL', node.key)
-    redis.call('PUBLISH', stem .. 'node:updated', id)
+    announce(stem, id)
   end
 end
 return { 'SWEPT', suspected, deaths, held, purge_due(stem, now, limit) }

@@ -106,6 +106,43 @@ func (s *Scripts) readUnavailable(ctx context.Context, nodes map[string]berth.No
 	return nil
 }
 
+// NodeSample is what a node's last heartbeat reported, and what it changed.
+type NodeSample struct {
+	Generation  int64
+	Excluded    berth.ExcludeReason
+	Leases      int
+	HeartbeatAt time.Time
+	Load        berth.NodeLoad
+}
+
+// sampleBatch is about how many samples one command reads.
+const sampleBatch = 500
+
+// SampleNodes returns the last samples of all registered nodes by id, with a command for every 500 nodes.
+func (s *Scripts) SampleNodes(ctx context.Context) (map[string]NodeSample, error) {
+	out := map[string]NodeSample{}
+	for cursor := uint64(0); ; {
+		rows, next, err := s.rdb.HScan(ctx, s.keys.NodeLoads(), cursor, "", sampleBatch).Result()
+		if err != nil {
+			return nil, fmt.Errorf("sample nodes: %w", err)
+		}
+		for i := 0; i+1 < len(rows); i += 2 {
+			if f := strings.Split(rows[i+1], "\n"); len(f) == 10 {
+				out[rows[i]] = NodeSample{
+					Generation: number(f[0]), Excluded: berth.ExcludeReason(f[1]), Leases: int(number(f[2])), HeartbeatAt: msTime(f[3]),
+					Load: berth.NodeLoad{
+						CPUUsage: float(f[4]), GPUUsage: float(f[5]), MemoryUsage: float(f[6]),
+						CurrentJobs: int(number(f[7])), ActiveWorkflows: int(number(f[8])), LatencyMs: float(f[9]),
+					},
+				}
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return out, nil
+		}
+	}
+}
+
 func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
 	excluded, pools := brief(f["brief"])
 	return berth.Node{

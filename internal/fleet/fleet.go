@@ -23,7 +23,8 @@ import (
 type Options struct {
 	Settle time.Duration // changes within this time are read together; 250 ms
 	Tick   time.Duration // see redisconn.ListenerOptions; 500 ms
-	Reload time.Duration // interval at which everything is read again, in case a message was lost; 1 min
+	Reload time.Duration // interval at which everything is read again, in case a message was lost; 1 min per 1,000 nodes
+	Sample time.Duration // interval at which the loads are read; 1 s per 1,000 nodes
 	Logger *slog.Logger
 }
 
@@ -44,6 +45,7 @@ func New(scripts *lua.Scripts, opt Options) *Fleet {
 	opt.Settle = cmp.Or(opt.Settle, 250*time.Millisecond)
 	opt.Tick = cmp.Or(opt.Tick, 500*time.Millisecond)
 	opt.Reload = cmp.Or(opt.Reload, time.Minute)
+	opt.Sample = cmp.Or(opt.Sample, time.Second)
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -51,7 +53,7 @@ func New(scripts *lua.Scripts, opt Options) *Fleet {
 	f := &Fleet{
 		scripts: scripts, opt: opt,
 		changes: redisconn.NewListener(scripts, redisconn.ListenerOptions{
-			Name: "fleet changes", Channels: []string{k.NodeUpdated(), k.PoolUpdated(), k.ConfigUpdated()},
+			Name: "fleet changes", Channels: []string{k.NodeChanged(), k.PoolUpdated(), k.ConfigUpdated()},
 			Tick: opt.Tick, Logger: opt.Logger,
 		}),
 		ready: make(chan struct{}), replies: make(chan reply), catchUps: make(chan catchUp), requests: make(chan request, 1),
@@ -74,17 +76,18 @@ func (f *Fleet) Writable() error {
 	return nil
 }
 
-// request is what the reader is to read: everything, or some nodes and optionally the configuration.
+// request is what the reader is to read: everything, or some nodes and optionally the configuration and all loads.
 type request struct {
-	all, config bool
-	nodes       []string
+	all, config, loads bool
+	nodes              []string
 }
 
 // reply is what the reader has read.
 type reply struct {
 	request
-	read Snapshot
-	err  error
+	read  Snapshot
+	loads map[string]lua.NodeSample
+	err   error
 }
 
 // catchUp is closed after the next reading of the configuration.
@@ -136,8 +139,9 @@ type updater struct {
 	connected bool
 	reading   bool // a request is at the reader
 	// What the next request asks for.
-	all, config bool
-	nodes       map[string]bool
+	all, config, loads bool
+	nodes              map[string]bool
+	reloaded, sampled  time.Time // the last request of everything, and of the loads
 	// Callers of CatchUp, by the request that they wait for.
 	waiting, served []catchUp
 	started         bool
@@ -147,16 +151,13 @@ func (f *Fleet) update(ctx context.Context) {
 	u := &updater{Fleet: f, nodes: map[string]bool{}}
 	settle := time.NewTicker(f.opt.Settle)
 	defer settle.Stop()
-	reload := time.NewTicker(f.opt.Reload)
-	defer reload.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-settle.C:
+			u.due()
 			u.request()
-		case <-reload.C:
-			u.all = true
 		case e := <-f.changes.Events():
 			u.handleEvent(ctx, e)
 		case c := <-f.catchUps:
@@ -166,6 +167,14 @@ func (f *Fleet) update(ctx context.Context) {
 			u.handleReply(ctx, r)
 		}
 	}
+}
+
+// due determines whether it is time to read the loads, or everything. The intervals grow with the fleet, so that the commands
+// of a process per second do not.
+func (u *updater) due() {
+	thousands := time.Duration(max(1, len(u.Snapshot().Nodes)/1000))
+	u.all = u.all || time.Since(u.reloaded) > u.opt.Reload*thousands
+	u.loads = u.loads || time.Since(u.sampled) > u.opt.Sample*thousands
 }
 
 func (u *updater) handleEvent(ctx context.Context, e redisconn.Event) {
@@ -208,16 +217,22 @@ func (u *updater) handleReply(ctx context.Context, r reply) {
 
 // request sends what has changed to the reader, unless it is busy or Redis is unavailable.
 func (u *updater) request() {
-	if u.reading || !u.connected || !u.all && !u.config && len(u.nodes) == 0 {
+	if u.reading || !u.connected || !u.all && !u.config && !u.loads && len(u.nodes) == 0 {
 		return
 	}
-	r := request{all: u.all, config: u.all || u.config}
+	r := request{all: u.all, config: u.all || u.config, loads: u.loads && !u.all}
+	if u.all {
+		u.reloaded = time.Now()
+	}
+	if u.all || u.loads {
+		u.sampled = time.Now()
+	}
 	if !u.all {
 		for id := range u.nodes {
 			r.nodes = append(r.nodes, id)
 		}
 	}
-	u.reading, u.all, u.config = true, false, false
+	u.reading, u.all, u.config, u.loads = true, false, false, false
 	u.waiting, u.served = nil, append(u.served, u.waiting...)
 	clear(u.nodes)
 	u.requests <- r // does not block: it has room for the one request
@@ -233,10 +248,13 @@ func (u *updater) apply(ctx context.Context, r reply) {
 	recount := r.all
 	if r.all {
 		next.Nodes = r.read.Nodes
-	} else if len(r.nodes) > 0 {
+	} else if len(r.nodes) > 0 || r.request.loads {
 		nodes := make(map[string]berth.Node, len(next.Nodes)+len(r.nodes))
 		maps.Copy(nodes, next.Nodes)
 		next.Nodes = nodes
+		if r.request.loads {
+			u.applyLoads(nodes, r.loads)
+		}
 		for _, id := range r.nodes {
 			n, ok := r.read.Nodes[id]
 			recount = recount || !sameCounts(next.Nodes[id], n)
@@ -262,6 +280,34 @@ func (u *updater) apply(ctx context.Context, r reply) {
 	}
 }
 
+// applyLoads copies the sampled loads to the nodes. Nodes that a sample shows to have changed in other ways are read again.
+func (u *updater) applyLoads(nodes map[string]berth.Node, loads map[string]lua.NodeSample) {
+	for id, sample := range loads {
+		n := nodes[id]
+		fresh := sample.HeartbeatAt.After(n.HeartbeatAt) // otherwise the node was read after this sample
+		switch {
+		case n.Generation != sample.Generation, fresh && n.State != berth.NodeReady:
+			u.nodes[id] = true
+		case fresh:
+			n.Load, n.Leases, n.Excluded, n.HeartbeatAt = sample.Load, sample.Leases, sample.Excluded, sample.HeartbeatAt
+			n.UpdatedAt = later(n.UpdatedAt, sample.HeartbeatAt)
+			nodes[id] = n
+		}
+	}
+	for id := range nodes {
+		if _, ok := loads[id]; !ok {
+			u.nodes[id] = true
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 func (u *updater) markStale(ctx context.Context, err error) {
 	if previous := u.Snapshot(); !previous.Stale {
 		next := *previous
@@ -278,12 +324,12 @@ func (f *Fleet) reader(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case r := <-f.requests:
-			got, err := f.read(ctx, r)
+			got, loads, err := f.read(ctx, r)
 			if err != nil && !pause.For(ctx, f.opt.Settle) {
 				return
 			}
 			select {
-			case f.replies <- reply{r, got, err}:
+			case f.replies <- reply{r, got, loads, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -293,7 +339,7 @@ func (f *Fleet) reader(ctx context.Context) {
 
 const readTimeout = 5 * time.Second
 
-func (f *Fleet) read(ctx context.Context, r request) (out Snapshot, err error) {
+func (f *Fleet) read(ctx context.Context, r request) (out Snapshot, loads map[string]lua.NodeSample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	s := f.scripts
@@ -301,26 +347,31 @@ func (f *Fleet) read(ctx context.Context, r request) (out Snapshot, err error) {
 	ids := r.nodes
 	if r.all {
 		if ids, err = s.NodeIDs(ctx); err != nil {
-			return out, fmt.Errorf("read fleet: %w", err)
+			return out, nil, fmt.Errorf("read fleet: %w", err)
 		}
 	}
 	if out.Nodes, err = s.ReadNodes(ctx, ids...); err != nil {
-		return out, fmt.Errorf("read fleet: %w", err)
+		return out, nil, fmt.Errorf("read fleet: %w", err)
+	}
+	if r.loads {
+		if loads, err = s.SampleNodes(ctx); err != nil {
+			return out, nil, fmt.Errorf("read fleet: %w", err)
+		}
 	}
 	if !r.config {
-		return out, nil
+		return out, loads, nil
 	}
 	if out.Pools, err = s.Pools(ctx); err != nil {
-		return out, err
+		return out, nil, err
 	}
 	if out.Tenants, err = s.Tenants(ctx); err != nil {
-		return out, err
+		return out, nil, err
 	}
 	if out.Config, err = s.FleetConfig(ctx); err != nil {
-		return out, err
+		return out, nil, err
 	}
 	if out.Services, err = s.Services(ctx); err != nil {
-		return out, err
+		return out, nil, err
 	}
 	whole := out
 	if !r.all {
@@ -330,9 +381,9 @@ func (f *Fleet) read(ctx context.Context, r request) (out Snapshot, err error) {
 	for _, id := range whole.DynamicPools() {
 		state, err := s.CurrentStrategy(ctx, id)
 		if err != nil {
-			return out, err
+			return out, nil, err
 		}
 		out.Strategies[id] = state.Strategy
 	}
-	return out, nil
+	return out, loads, nil
 }

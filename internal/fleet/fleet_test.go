@@ -220,11 +220,43 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 
 	for _, id := range []string{"n1", "n2"} {
 		require.NoError(t, rdb.Del(t.Context(), s.Keys().Node(id)).Err())
-		require.NoError(t, rdb.Publish(t.Context(), s.Keys().NodeUpdated(), id).Err())
+		require.NoError(t, rdb.Publish(t.Context(), s.Keys().NodeChanged(), id).Err())
 	}
 	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 0 })
 	require.False(t, now.Serves("translate:en-es", "", "en", "es"), "no node has the capability any more")
 	require.True(t, now.Serves("fast", "", "en", "es"), "a defined pool stays")
+}
+
+// A heartbeat that changes nothing but the load is not read by itself: loads are sampled, all together. A change that was not
+// published is found with them.
+func TestSnapshot_Heartbeats_AreSampled(t *testing.T) {
+	t.Parallel()
+	f, s, server := follow(t)
+	require.NoError(t, waitReady(t, f))
+	r, err := s.RegisterNode(t.Context(), spec("n1", "c"), lua.Registration{})
+	require.NoError(t, err)
+	until(t, f, "registered", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Generation == r.Generation })
+	read := server.Do("CONFIG", "RESETSTAT")
+	require.Equal(t, "OK", read)
+	for i := range 200 {
+		_, err := s.HeartbeatNode(t.Context(), "n1", r.Generation, berth.NodeLoad{CPUUsage: float64(i), CurrentJobs: 3}, 0.5)
+		require.NoError(t, err)
+	}
+	until(t, f, "the last load", func(s *fleet.Snapshot) bool {
+		return s.Nodes["n1"].Load == berth.NodeLoad{CPUUsage: 199, CurrentJobs: 3}
+	})
+	require.NotContains(t, server.Do("INFO", "commandstats"), "cmdstat_hgetall", "no node was read")
+
+	next, err := s.RegisterNode(t.Context(), spec("n2", "c"), lua.Registration{})
+	require.NoError(t, err)
+	until(t, f, "registered", func(s *fleet.Snapshot) bool { return s.Nodes["n2"].Generation == next.Generation })
+	rdb := server.Client()
+	require.NoError(t, rdb.HSet(t.Context(), s.Keys().Node("n1"), "hostname", "other").Err())
+	require.NoError(t, rdb.HDel(t.Context(), s.Keys().NodeLoads(), "n1").Err())
+	until(t, f, "read again", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Hostname == "other" })
+	require.NoError(t, rdb.Del(t.Context(), s.Keys().Node("n2")).Err())
+	require.NoError(t, rdb.HDel(t.Context(), s.Keys().NodeLoads(), "n2").Err())
+	until(t, f, "gone", func(s *fleet.Snapshot) bool { return s.Nodes["n2"].ID == "" })
 }
 
 func waitReady(t *testing.T, f *fleet.Fleet) error {

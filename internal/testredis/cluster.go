@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -180,7 +181,7 @@ func (o *owner) TempDir() string {
 }
 
 func (o *owner) end() {
-	for _, f := range o.cleanups {
+	for _, f := range slices.Backward(o.cleanups) {
 		f()
 	}
 }

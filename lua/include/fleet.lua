@@ -10,6 +10,7 @@
 --   pool:{id}:ring           zset  all its nodes, scored by their last turn, plus BEHIND for those that cannot be chosen
 --   pool:{id}:places         zset  the nodes that can be chosen, as zone, host and node, in byte order
 --   pool:{id}:state          hash  turn: the last turn; and the number of nodes that are free, or excluded, by reason
+--   node:loads               hash  node -> its last load, see write_load in include settle
 --   capabilities             hash  capability -> number of registered nodes that have it
 
 -- whole formats a whole number without an exponent, the same on every server.
@@ -46,6 +47,12 @@ local function leases_of(node, now) return redis.call('ZCOUNT', node.slots, whol
 -- immediately, and in proportion to the capacity, so that an old report does not attract all new work.
 local function load_of(node, leases)
   return whole(node.base + math.max(node.active, leases) * 1000 + math.floor(leases * 100000 / node.max))
+end
+
+-- announce publishes a change of a node that is more than a heartbeat.
+local function announce(stem, id)
+  redis.call('PUBLISH', stem .. 'node:updated', id)
+  redis.call('PUBLISH', stem .. 'node:changed', id)
 end
 
 -- update_load updates the load of a node that could be chosen before and still can: a short form of settle.

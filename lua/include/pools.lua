@@ -153,5 +153,5 @@ local function end_generation(stem, node, now, reason)
   settle(stem, node, 0)
   count_capabilities(stem, v[2], '-1')
   notify(stem, node.id, now, reason)
-  redis.call('PUBLISH', stem .. 'node:updated', node.id)
+  announce(stem, node.id)
 end

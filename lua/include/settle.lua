@@ -11,6 +11,13 @@ local function write_brief(node)
   node.brief = brief
 end
 
+-- write_load writes a node's row in node:loads, from which processes sample the loads of all nodes with few commands: one
+-- field per line. usage: cpu, gpu, memory, jobs, workflows and latency.
+local function write_load(stem, node, leases, now, usage)
+  redis.call('HSET', stem .. 'node:loads', node.id,
+    table.concat({ node.generation, node.out, leases, whole(now), usage }, '\n'))
+end
+
 -- state_of reads the further fields that changes of a node need.
 local function state_of(node)
   if node and not node.state then
