@@ -57,18 +57,22 @@ func TestGuard_FailbackToSameProcess_DelaysGrants(t *testing.T) {
 		"model slot": {func(*testing.T, *lua.Scripts) {}, func(t *testing.T, s *lua.Scripts, lease string) bool {
 			return acquire(t, s, "p/"+lease, 1, 0).Code == lua.SlotGranted
 		}},
-		"node slot": {func(t *testing.T, s *lua.Scripts) { register(t, s, spec("n1", slots(1))) },
+		"node slot": {
+			func(t *testing.T, s *lua.Scripts) { register(t, s, spec("n1", slots(1))) },
 			func(t *testing.T, s *lua.Scripts, lease string) bool {
 				return assign(t, s, lease, lua.Choice{}).Code == lua.AssignOK
-			}},
-		"job": {func(t *testing.T, s *lua.Scripts) { register(t, s, spec("n1", slots(1))) },
+			},
+		},
+		"job": {
+			func(t *testing.T, s *lua.Scripts) { register(t, s, spec("n1", slots(1))) },
 			func(t *testing.T, s *lua.Scripts, lease string) bool {
 				d, err := s.DispatchJob(t.Context(), lua.JobCall{
 					SessionID: "s", TurnID: lease, JobID: lease, RequestID: lease, Dispatch: 1, Choice: lua.Choice{PoolID: pair},
 				})
 				require.NoError(t, err)
 				return d.Code == lua.AssignOK
-			}},
+			},
+		},
 	}
 	loses := map[string]func(t *testing.T, f *failback){
 		"everything": losesEverything,

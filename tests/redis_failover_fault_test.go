@@ -33,7 +33,8 @@ func deployments() map[string]func(t *testing.T) deployment {
 		"cluster": func(t *testing.T) deployment {
 			c, keys := testredis.StartCluster(t, true), lua.Keys{Cell: "one"}
 			return deployment{
-				[]string{"BERTH_REDIS_ADDR=" + c.Addr(), "BERTH_CELL=one"}, keys, c.Client(t),
+				[]string{"BERTH_REDIS_ADDR=" + c.Addr(), "BERTH_CELL=one"},
+				keys, c.Client(t),
 				func() *testredis.Server { return c.Master(t, keys.Guard()) },
 			}
 		},

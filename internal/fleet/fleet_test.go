@@ -227,7 +227,7 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	require.True(t, now.Serves("fast", "", "en", "es"), "a defined pool stays")
 }
 
-// A heartbeat that changes nothing but the load is not read by itself: loads are sampled, all together. A change that was not
+// A heartbeat that changes nothing but the load does not cause a reading of the node: loads are sampled together. A change that was not
 // published is found with them.
 func TestSnapshot_Heartbeats_AreSampled(t *testing.T) {
 	t.Parallel()
