@@ -664,3 +664,24 @@ func TestFleetKeys_AllScripts_StayInCell(t *testing.T) {
 		require.Regexp(t, `^\{c1\}:`, k)
 	}
 }
+
+// L12: heartbeats that were missed before a grace prove nothing: another server may have been the master.
+func TestSweepNodes_GraceOpens_HeartbeatsCountFromThen(t *testing.T) {
+	t.Parallel()
+	servers := slotServers(t)
+	times := berth.NodeTimes{Heartbeat: time.Second, Suspect: 20 * time.Second, Death: 20 * time.Second}
+	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("n1"))
+		sweep(t, s, times, true)
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", 1).Err())
+		age(t, s, "n1", time.Hour)
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Guard(), "server", "other").Err())
+		_, err := s.CheckGuard(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, sweep(t, s, times, true).Suspects)
+
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Guard(), "grace", redisMs(t, s)-60_000).Err())
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", 1).Err())
+		require.Equal(t, []string{"n1"}, sweep(t, s, times, true).Suspects)
+	})
+}

@@ -180,8 +180,8 @@ func (s *Scripts) SweepNodes(ctx context.Context, l SweepLimits, rules ...SweepR
 	l.MaxGap = cmp.Or(l.MaxGap, MaxSweepGap)
 	l.MassLossDelay = cmp.Or(l.MassLossDelay, MassLossDelay)
 	k := s.keys
-	keys := []string{k.Sweep(), k.NodesDraining(), k.NodesDead()}
-	args := []any{k.stem(), l.Batch, millis(l.MaxGap), millis(l.MassLossDelay)}
+	keys := []string{k.Sweep(), k.NodesDraining(), k.NodesDead(), k.Guard()}
+	args := []any{k.stem(), l.Batch, millis(l.MaxGap), millis(l.MassLossDelay), millis(NodeGrace)}
 	for _, r := range rules {
 		keys = append(keys, k.NodeBeats(string(r.Kind)), k.NodeSuspects(string(r.Kind)))
 		args = append(args, string(r.Kind), millis(r.Times.Suspect), millis(r.Times.Death), flag(r.Confirmed))

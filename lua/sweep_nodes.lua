@@ -1,17 +1,19 @@
 -- sweep_nodes: declare nodes suspect and dead by their last heartbeat, in Redis's clock. Every worker calls it about once a
 -- second. Only this script declares nodes dead; report_unresponsive also makes them suspect. It also removes expired
 -- leases, ends drains at their deadline, and deletes nodes that died long ago. The time of heartbeats counts from the first
--- sweep after a gap without sweeps, or without an API process that accepts heartbeats: heartbeats missed in the gap prove
--- nothing. A mass loss, more than half of ten or more nodes of a kind, is held back for a time unless it was confirmed.
+-- sweep after a gap without sweeps, or without an API process that accepts heartbeats, and from the beginning of a grace:
+-- heartbeats missed in the gap, or while another server was the master, prove nothing. A mass loss, more than half of ten or more nodes of a kind, is held back for a time unless it was confirmed.
 --
 -- KEYS[1] state of the sweep
 -- KEYS[2] nodes with a drain, by deadline
 -- KEYS[3] dead nodes
+-- KEYS[4] guard
 -- then for each kind: heartbeats, suspects
 -- ARGV[1] stem of the scheduler's keys
 -- ARGV[2] maximum number of nodes to declare suspect, to declare dead, and to remove expired leases of
 -- ARGV[3] ms without a sweep, or without an API process that accepts heartbeats, that make a gap
 -- ARGV[4] ms for which a mass loss is held back
+-- ARGV[5] ms that a grace lasts
 -- then for each kind: kind, ms without a heartbeat until suspect, until dead, 1 when a mass loss was confirmed
 --
 -- Returns {code, suspects, deaths, held, purged}
@@ -24,12 +26,13 @@
 
 local sweep, draining, dead = KEYS[1], KEYS[2], KEYS[3]
 local stem, limit, max_gap, mass_loss_delay = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-if not (limit and max_gap and mass_loss_delay) then return redis.error_reply('ERR sweep_nodes: not a number') end
+local grace_time = tonumber(ARGV[5])
+if not (limit and max_gap and mass_loss_delay and grace_time) then return redis.error_reply('ERR sweep_nodes: not a number') end
 local kinds = {}
-for i = 5, #ARGV, 4 do
+for i = 6, #ARGV, 4 do
   local kind = {
     name = ARGV[i], suspect = tonumber(ARGV[i + 1]), death = tonumber(ARGV[i + 2]), confirmed = ARGV[i + 3] == '1',
-    beats = KEYS[4 + (i - 5) / 2], suspects = KEYS[5 + (i - 5) / 2],
+    beats = KEYS[5 + (i - 6) / 2], suspects = KEYS[6 + (i - 6) / 2],
   }
   if not (kind.suspect and kind.death) then return redis.error_reply('ERR sweep_nodes: not a number') end
   kinds[#kinds + 1] = kind
@@ -39,6 +42,7 @@ local now = clock()
 local state = redis.call('HMGET', sweep, 'last_ms', 'seen_from_ms', 'heard_ms')
 local observed = tonumber(state[2])
 if now - tonumber(state[1] or 0) > max_gap or now - tonumber(state[3] or now) > max_gap then observed = now end
+observed = math.max(observed, tonumber(redis.call('HGET', KEYS[4], 'grace') or '0') - grace_time)
 redis.call('HSET', sweep, 'last_ms', whole(now), 'seen_from_ms', whole(observed))
 
 local suspected, deaths, held = {}, {}, {}
