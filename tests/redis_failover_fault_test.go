@@ -5,7 +5,6 @@ package tests
 import (
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -134,12 +133,18 @@ func (f *failover) begin(t *testing.T) {
 	for id, ended := range maps.All(f.tasks) {
 		go func() {
 			defer close(ended)
-			var once sync.Once
-			ended <- watch(t, f.session.Client, id, func(now *seen) {
-				if streaming(now) {
-					once.Do(func() { called <- struct{}{} })
+			got, calls := &seen{}, false
+			for ev, err := range f.session.Follow(t.Context(), id, "") {
+				if err != nil {
+					t.Error(err)
+					return
 				}
-			})
+				if got.add(ev); streaming(got) && !calls {
+					calls = true
+					called <- struct{}{}
+				}
+			}
+			ended <- got
 		}()
 	}
 	select {

@@ -172,9 +172,9 @@ func (f *Fleet) update(ctx context.Context) {
 // due determines whether it is time to read the loads, or everything. The intervals grow with the fleet, so that the commands
 // of a process per second do not.
 func (u *updater) due() {
-	thousands := time.Duration(max(1, len(u.Snapshot().Nodes)/1000))
-	u.all = u.all || time.Since(u.reloaded) > u.opt.Reload*thousands
-	u.loads = u.loads || time.Since(u.sampled) > u.opt.Sample*thousands
+	thousands := max(1, len(u.Snapshot().Nodes)/1000)
+	u.all = u.all || time.Since(u.reloaded) > u.opt.Reload*time.Duration(thousands)
+	u.loads = u.loads || time.Since(u.sampled) > u.opt.Sample*time.Duration(thousands)
 }
 
 func (u *updater) handleEvent(ctx context.Context, e redisconn.Event) {
