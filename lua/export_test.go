@@ -16,6 +16,6 @@ func (s *Scripts) Learn(other *Scripts) { s.learn(other.epoch.Load()) }
 func (s *Scripts) Replace(oldnew ...string) {
 	r := strings.NewReplacer(oldnew...)
 	for name, src := range Sources() {
-		s.byID[name] = redis.NewScript(r.Replace(src))
+		s.byID[name] = script{redis.NewScript(r.Replace(src)), observe(name)}
 	}
 }
