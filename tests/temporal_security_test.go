@@ -23,6 +23,7 @@ import (
 
 	"berth"
 	"berth/internal/client"
+	"berth/internal/clienttls"
 	"berth/internal/payload"
 	"berth/internal/sim"
 	"berth/internal/temporalconn"
@@ -59,7 +60,7 @@ func withMutualTLS(tb testing.TB) option {
 		s.settings = append(s.settings, settings...)
 		s.infraSettings = append(append(s.infraSettings, settings...),
 			"BERTH_TEMPORAL_TLS_SERVER_CERT="+server.Cert, "BERTH_TEMPORAL_TLS_SERVER_KEY="+server.Key)
-		s.connection.TLS = temporalconn.TLS{CA: ca.File, Cert: own.Cert, Key: own.Key, ServerName: "temporal.test"}
+		s.connection.TLS = clienttls.Files{CA: ca.File, Cert: own.Cert, Key: own.Key, ServerName: "temporal.test"}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/server/common/primitives"
 	server "go.temporal.io/server/temporal"
 
+	"berth/internal/clienttls"
 	"berth/internal/pause"
 	"berth/internal/temporalconn"
 )
@@ -48,7 +49,7 @@ type TLS struct {
 	Cert, Key string
 	// Client is used by the server's own workers, the Web UI and Start. The frontend accepts clients whose certificates its
 	// authorities have signed.
-	Client temporalconn.TLS
+	Client clienttls.Files
 }
 
 // Server is a running Temporal server. Call Stop once.

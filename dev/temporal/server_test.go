@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"berth/dev/temporal"
+	"berth/internal/clienttls"
 	"berth/internal/freeport"
 	"berth/internal/temporalconn"
 	"berth/internal/testcert"
@@ -149,13 +150,13 @@ func TestTemporal_MutualTLS_ClientsNeedCertificates(t *testing.T) {
 	o.UIAddr = freeAddr(t)
 	o.TLS = &temporal.TLS{
 		Cert: server.Cert, Key: server.Key,
-		Client: temporalconn.TLS{CA: ca.File, Cert: own.Cert, Key: own.Key, ServerName: "temporal.test"},
+		Client: clienttls.Files{CA: ca.File, Cert: own.Cert, Key: own.Key, ServerName: "temporal.test"},
 	}
 	s, err := temporal.Start(t.Context(), o)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Stop()) }()
 
-	describe := func(security temporalconn.TLS) error {
+	describe := func(security clienttls.Files) error {
 		c, err := temporalconn.Open(temporalconn.Options{Addr: o.FrontendAddr, TLS: security})
 		require.NoError(t, err)
 		defer c.Close()
@@ -165,9 +166,9 @@ func TestTemporal_MutualTLS_ClientsNeedCertificates(t *testing.T) {
 		return err
 	}
 	require.NoError(t, describe(o.TLS.Client))
-	require.Error(t, describe(temporalconn.TLS{}))
-	require.Error(t, describe(temporalconn.TLS{CA: ca.File}))
-	require.Error(t, describe(temporalconn.TLS{CA: ca.File, Cert: foreign.Cert, Key: foreign.Key}))
+	require.Error(t, describe(clienttls.Files{}))
+	require.Error(t, describe(clienttls.Files{CA: ca.File}))
+	require.Error(t, describe(clienttls.Files{CA: ca.File, Cert: foreign.Cert, Key: foreign.Key}))
 
 	code, body := get(t, "http://"+o.UIAddr+"/api/v1/namespaces/default")
 	require.Equal(t, http.StatusOK, code, body)

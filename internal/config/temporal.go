@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"reflect"
 
+	"berth/internal/clienttls"
 	"berth/internal/payload"
 	"berth/internal/temporalconn"
 )
@@ -44,7 +45,7 @@ func (t Temporal) Options(logger *slog.Logger) (temporalconn.Options, error) {
 	}
 	return temporalconn.Options{
 		Addr: t.Addr, Namespace: t.Namespace, PayloadKeys: keys, APIKey: t.APIKey, APIKeyFile: t.APIKeyFile, Logger: logger,
-		TLS: temporalconn.TLS{Enabled: t.TLS, CA: t.TLSCA, Cert: t.TLSCert, Key: t.TLSKey, ServerName: t.TLSServerName},
+		TLS: clienttls.Files{Enabled: t.TLS, CA: t.TLSCA, Cert: t.TLSCert, Key: t.TLSKey, ServerName: t.TLSServerName},
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"go.temporal.io/sdk/client"
 
+	"berth/internal/clienttls"
 	"berth/internal/payload"
 	"berth/internal/telemetry"
 )
@@ -21,7 +22,7 @@ type Options struct {
 	Addr string
 	// Namespace is "default" if empty.
 	Namespace string
-	TLS       TLS
+	TLS       clienttls.Files
 	// APIKey is sent with every call. APIKeyFile names a file with the key instead: it is read for every call, so that a new
 	// key is used without a restart.
 	APIKey, APIKeyFile string
@@ -33,7 +34,7 @@ type Options struct {
 
 // Open returns a client that connects at its first call. Files of certificates and keys must exist.
 func Open(o Options) (client.Client, error) {
-	tls, err := o.TLS.config()
+	tls, err := o.TLS.Config("BERTH_TEMPORAL_TLS")
 	if err != nil {
 		return nil, err
 	}

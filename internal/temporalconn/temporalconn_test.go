@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"berth/internal/clienttls"
 	"berth/internal/temporalconn"
 	"berth/internal/testcert"
 )
@@ -126,7 +127,7 @@ func TestOpen_MutualTLS_BothSidesAreVerified(t *testing.T) { // B7
 	ca, other := testcert.New(t), testcert.New(t)
 	f := startFrontend(t, "127.0.0.1:0", mutual(t, ca.Issue(t, "temporal.test"), ca.File))
 	own, foreign := ca.Issue(t, "worker"), other.Issue(t, "worker")
-	valid := temporalconn.TLS{CA: ca.File, Cert: own.Cert, Key: own.Key}
+	valid := clienttls.Files{CA: ca.File, Cert: own.Cert, Key: own.Key}
 	require.NoError(t, check(t, temporalconn.Options{Addr: f.addr, TLS: valid}))
 	require.Equal(t, "worker", f.last(t).certificate.Subject.CommonName)
 	named := valid
@@ -134,7 +135,7 @@ func TestOpen_MutualTLS_BothSidesAreVerified(t *testing.T) { // B7
 	require.NoError(t, check(t, temporalconn.Options{Addr: f.addr, TLS: named}))
 	f.last(t)
 
-	for want, o := range map[string]temporalconn.TLS{
+	for want, o := range map[string]clienttls.Files{
 		"certificate signed by unknown authority": {CA: other.File, Cert: own.Cert, Key: own.Key},
 		"certificate is valid for":                {CA: ca.File, Cert: own.Cert, Key: own.Key, ServerName: "elsewhere.test"},
 		"x509: certificate signed by unknown":     {Enabled: true},
@@ -142,7 +143,7 @@ func TestOpen_MutualTLS_BothSidesAreVerified(t *testing.T) { // B7
 		require.ErrorContains(t, check(t, temporalconn.Options{Addr: f.addr, TLS: o}), want)
 	}
 	// In TLS 1.3 a server rejects a client after the handshake: the client may only see that the connection ends.
-	for name, o := range map[string]temporalconn.TLS{
+	for name, o := range map[string]clienttls.Files{
 		"no certificate":                   {CA: ca.File},
 		"certificate of another authority": {CA: ca.File, Cert: foreign.Cert, Key: foreign.Key},
 		"no TLS":                           {},
@@ -168,7 +169,7 @@ func TestOpen_CertificateRenewed_NextConnectionUsesIt(t *testing.T) {
 		}
 	}
 	install(first)
-	c, err := temporalconn.Open(temporalconn.Options{Addr: f.addr, TLS: temporalconn.TLS{CA: ca.File, Cert: files.Cert, Key: files.Key}})
+	c, err := temporalconn.Open(temporalconn.Options{Addr: f.addr, TLS: clienttls.Files{CA: ca.File, Cert: files.Cert, Key: files.Key}})
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = c.CheckHealth(t.Context(), nil)
@@ -191,7 +192,7 @@ func TestOpen_APIKey_IsSentOverTLSOnly(t *testing.T) { // B7
 	security := mutual(t, ca.Issue(t, "temporal.test"), ca.File)
 	security.ClientAuth = tls.NoClientCert
 	f := startFrontend(t, "127.0.0.1:0", security)
-	require.NoError(t, check(t, temporalconn.Options{Addr: f.addr, APIKey: "key-1", TLS: temporalconn.TLS{CA: ca.File}}))
+	require.NoError(t, check(t, temporalconn.Options{Addr: f.addr, APIKey: "key-1", TLS: clienttls.Files{CA: ca.File}}))
 	require.Equal(t, "Bearer key-1", f.last(t).authorization)
 
 	open := startFrontend(t, "127.0.0.1:0", nil)
@@ -207,7 +208,7 @@ func TestOpen_APIKeyFileChanged_NextCallSendsNewKey(t *testing.T) { // B7
 	f := startFrontend(t, "127.0.0.1:0", security)
 	file := filepath.Join(t.TempDir(), "api-key")
 	require.NoError(t, os.WriteFile(file, []byte("key-1\n"), 0o600))
-	c, err := temporalconn.Open(temporalconn.Options{Addr: f.addr, APIKeyFile: file, TLS: temporalconn.TLS{CA: ca.File}})
+	c, err := temporalconn.Open(temporalconn.Options{Addr: f.addr, APIKeyFile: file, TLS: clienttls.Files{CA: ca.File}})
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = c.CheckHealth(t.Context(), nil)
@@ -232,11 +233,11 @@ func TestOpen_InvalidOptions_ErrorNamesVariable(t *testing.T) { // X6
 		want string
 		o    temporalconn.Options
 	}{
-		{"BERTH_TEMPORAL_TLS_CA", temporalconn.Options{TLS: temporalconn.TLS{CA: "/nonexistent"}}},
-		{"BERTH_TEMPORAL_TLS_CA", temporalconn.Options{TLS: temporalconn.TLS{CA: empty}}},
-		{"BERTH_TEMPORAL_TLS_KEY", temporalconn.Options{TLS: temporalconn.TLS{Cert: pair.Cert}}},
-		{"BERTH_TEMPORAL_TLS_CERT", temporalconn.Options{TLS: temporalconn.TLS{Key: pair.Key}}},
-		{"BERTH_TEMPORAL_TLS_CERT", temporalconn.Options{TLS: temporalconn.TLS{Cert: pair.Cert, Key: other.Key}}},
+		{"BERTH_TEMPORAL_TLS_CA", temporalconn.Options{TLS: clienttls.Files{CA: "/nonexistent"}}},
+		{"BERTH_TEMPORAL_TLS_CA", temporalconn.Options{TLS: clienttls.Files{CA: empty}}},
+		{"BERTH_TEMPORAL_TLS_KEY", temporalconn.Options{TLS: clienttls.Files{Cert: pair.Cert}}},
+		{"BERTH_TEMPORAL_TLS_CERT", temporalconn.Options{TLS: clienttls.Files{Key: pair.Key}}},
+		{"BERTH_TEMPORAL_TLS_CERT", temporalconn.Options{TLS: clienttls.Files{Cert: pair.Cert, Key: other.Key}}},
 		{"BERTH_TEMPORAL_API_KEY_FILE", temporalconn.Options{APIKeyFile: "/nonexistent"}},
 		{"BERTH_TEMPORAL_API_KEY_FILE", temporalconn.Options{APIKeyFile: empty}},
 		{"BERTH_TEMPORAL_API_KEY_FILE", temporalconn.Options{APIKey: "k", APIKeyFile: empty}},
