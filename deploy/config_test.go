@@ -135,12 +135,12 @@ func requireMetrics(t *testing.T, query string) {
 	}
 }
 
-// The names are those that the development server registers.
+// The names are those that workflows are started with.
 func TestTemporal_Namespace_HasTheSearchAttributes(t *testing.T) {
 	t.Parallel()
 	script, err := os.ReadFile("temporal/namespace.sh")
 	require.NoError(t, err)
-	source, err := os.ReadFile(filepath.Join("..", "dev", "temporal", "server.go"))
+	source, err := os.ReadFile(filepath.Join("..", "workflows", "names.go"))
 	require.NoError(t, err)
 	names := func(pattern string, text []byte) (found []string) {
 		for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
@@ -149,7 +149,7 @@ func TestTemporal_Namespace_HasTheSearchAttributes(t *testing.T) {
 		slices.Sort(found)
 		return found
 	}
-	want := names(`"(berth\w+)":\s+enumspb\.INDEXED_VALUE_TYPE_KEYWORD`, source)
+	want := names(`Search\w+\s*= "(berth\w+)"`, source)
 	require.NotEmpty(t, want)
 	require.Equal(t, want, names(`--name (\w+) --type Keyword`, script))
 }

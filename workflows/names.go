@@ -188,6 +188,11 @@ const (
 	SearchConference = "berthConference"
 )
 
+// SearchAttributes returns all search attributes, which the namespace must have as keywords.
+func SearchAttributes() []string {
+	return []string{SearchUser, SearchService, SearchTemplate, SearchSession, SearchConference}
+}
+
 // Change ids of workflow.GetVersion. All have one version; runs that began before it have workflow.DefaultVersion.
 const (
 	// versionAvailability ends a turn by timeout only when its segments could have been submitted during all of it.

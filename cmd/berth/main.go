@@ -37,6 +37,7 @@ type commands struct {
 	Sim        simCommands        `cmd:"" help:"Run simulators."`
 	Bench      benchCommands      `cmd:"" help:"Measure berth beside its baselines on running servers."`
 	Config     configCommand      `cmd:"" help:"Print the settings in use, without secrets."`
+	Doctor     doctorCommand      `cmd:"" help:"Check the settings and the servers that they name, and print what to change."`
 	Health     healthCommand      `cmd:"" help:"Check a process, as the health check of a container."`
 	Version    kong.VersionFlag   `help:"Print the version."`
 }

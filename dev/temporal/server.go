@@ -20,6 +20,7 @@ import (
 	"berth/internal/clienttls"
 	"berth/internal/pause"
 	"berth/internal/temporalconn"
+	"berth/workflows"
 )
 
 // startTimeout bounds a start whose context has no deadline; a start takes well under a second.
@@ -60,13 +61,11 @@ type Server struct {
 
 // SearchAttributes returns the search attributes that Start registers in the namespace.
 func SearchAttributes() map[string]enumspb.IndexedValueType {
-	return map[string]enumspb.IndexedValueType{
-		"berthConference": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"berthUser":       enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"berthService":    enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"berthSession":    enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"berthTemplate":   enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+	all := map[string]enumspb.IndexedValueType{}
+	for _, name := range workflows.SearchAttributes() {
+		all[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
 	}
+	return all
 }
 
 // Start starts the server and its Web UI and returns when the frontend serves the namespace and the UI accepts

@@ -53,18 +53,9 @@ type dialect struct {
 // sslcert and sslkey. SQLite runs in WAL mode with synchronous=FULL: acknowledged writes survive a
 // power failure.
 func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error) {
-	var l *Ledger
-	var err error
-	switch {
-	case strings.HasPrefix(dsn, "sqlite:"):
-		l, err = openSQLite(strings.TrimPrefix(dsn, "sqlite:"))
-	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
-		l, err = openPostgres(dsn)
-	default:
-		return nil, berth.Invalid("database", "must begin with sqlite: or postgres://")
-	}
+	l, err := connect(dsn)
 	if err != nil {
-		return nil, translate("open the database", err)
+		return nil, err
 	}
 	l.logger = logger
 	if err := l.migrate(ctx); err != nil {
@@ -74,6 +65,19 @@ func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error)
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// connect opens a database without reading or changing it.
+func connect(dsn string) (l *Ledger, err error) {
+	switch {
+	case strings.HasPrefix(dsn, "sqlite:"):
+		l, err = openSQLite(strings.TrimPrefix(dsn, "sqlite:"))
+	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
+		l, err = openPostgres(dsn)
+	default:
+		return nil, berth.Invalid("database", "must begin with sqlite: or postgres://")
+	}
+	return l, translate("open the database", err)
 }
 
 // openSQLite opens one connection for writes, so that they queue in this process instead of failing with SQLITE_BUSY, and a
@@ -136,10 +140,12 @@ func unverified(err error) error {
 	return err
 }
 
-// Ping returns an error when the database does not respond.
+// Ping returns an error when the database does not accept a transaction.
 func (l *Ledger) Ping(ctx context.Context) error {
-	var one int
-	return translate("ping the database", l.read.QueryRowContext(ctx, "SELECT 1").Scan(&one))
+	return l.inTx(ctx, "ping the database", func(tx *sql.Tx) error {
+		var one int
+		return tx.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+	})
 }
 
 // Close waits for running statements and closes the database.

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"berth/internal/doctor"
+	"berth/workflows"
+)
+
+type doctorCommand struct{ settings }
+
+// Run prints the findings, and returns an error if berth would not work.
+func (c *doctorCommand) Run(ctx context.Context) error {
+	findings := doctor.Run(ctx, c.Config, workflows.SearchAttributes(), time.Now)
+	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	for _, f := range findings {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, f.Subject, f.Text)
+		if f.Advice != "" {
+			fmt.Fprintf(w, "\t\t-> %s\n", f.Advice)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if doctor.Failed(findings) {
+		return errors.New("berth does not work with these settings and servers; see the errors above")
+	}
+	return nil
+}

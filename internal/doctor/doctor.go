@@ -1,0 +1,233 @@
+// Package doctor checks the servers that berth is configured to use, and states what to change.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"berth/internal/config"
+	"berth/internal/ledger"
+	"berth/internal/redisconn"
+	"berth/internal/temporalconn"
+	"berth/lua"
+)
+
+// Level is the weight of a finding.
+type Level string
+
+// The levels.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning" // berth works, with a risk that the text states
+	Error   Level = "error"   // berth does not work
+)
+
+// Finding is the result of one check.
+type Finding struct {
+	Level   Level
+	Subject string // "settings", "redis", "database" or "temporal"
+	Text    string
+	Advice  string // what to change; empty if nothing has to be
+}
+
+const (
+	// checkTimeout limits the checks of one server.
+	checkTimeout = 10 * time.Second
+	// maxSkew is the difference between clocks that tokens and tickets of event streams tolerate.
+	maxSkew = time.Second
+	// minRedis is the oldest major version of Redis or Valkey whose commands berth's scripts use.
+	minRedis = 7
+)
+
+// Run checks everything, in order. now is the local clock.
+func Run(ctx context.Context, cfg config.Config, searchAttributes []string, now func() time.Time) []Finding {
+	d := &doctor{cfg: cfg, now: now}
+	d.settings()
+	for _, check := range []func(context.Context){
+		d.redis, d.database, func(ctx context.Context) { d.temporal(ctx, searchAttributes) },
+	} {
+		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+		check(ctx)
+		cancel()
+	}
+	return d.findings
+}
+
+type doctor struct {
+	cfg      config.Config
+	now      func() time.Time
+	findings []Finding
+}
+
+func (d *doctor) add(l Level, subject, advice, format string, args ...any) {
+	d.findings = append(d.findings, Finding{l, subject, fmt.Sprintf(format, args...), advice})
+}
+
+func (d *doctor) settings() {
+	for _, err := range []error{d.cfg.Validate(), d.cfg.NeedSecret()} {
+		if err != nil {
+			d.add(Error, "settings", "", "%s", err)
+		}
+	}
+	if len(d.findings) == 0 {
+		d.add(OK, "settings", "", "valid")
+	}
+}
+
+func (d *doctor) redis(ctx context.Context) {
+	const subject = "redis"
+	client, err := redisconn.Open(ctx, d.cfg.Redis.Options())
+	if err != nil {
+		d.add(Error, subject, "", "%s", err)
+		return
+	}
+	defer func() { _ = client.Close() }() // it was only used for checks
+	scripts := lua.New(client, lua.Keys{Cell: d.cfg.Redis.Cell})
+	guard := scripts.Keys().Guard()
+	if err := client.Check(ctx, guard); err != nil {
+		d.add(Error, subject, d.unlessSetup(err, "check BERTH_REDIS_ADDR and that Redis runs"), "%s", err)
+		return
+	}
+	server, err := client.Inspect(ctx, guard)
+	if err != nil {
+		d.add(Error, subject, "", "%s", err)
+		return
+	}
+	d.redisServer(client.Mode(), server)
+	sent := d.now()
+	seen, err := scripts.ReadServer(ctx)
+	received := d.now()
+	if err != nil {
+		d.add(Error, subject, "permit the user of BERTH_REDIS_USER what docs/operations.md lists", "scripts cannot read the server: %s", err)
+		return
+	}
+	d.clock(subject, seen.Now.Sub(sent.Add(received.Sub(sent)/2)))
+	if _, err := scripts.Tick(ctx, scripts.TickChannel()); err != nil {
+		d.add(Error, subject, "permit the user of BERTH_REDIS_USER what docs/operations.md lists", "messages cannot be published: %s", err)
+		return
+	}
+	d.add(OK, subject, "", "scripts run, messages can be published")
+}
+
+// unlessSetup returns the advice for an error that does not state itself what to change.
+func (d *doctor) unlessSetup(err error, advice string) string {
+	if _, ok := redisconn.Setup(err).(redisconn.SetupError); ok { //nolint:errorlint // Setup returns it unwrapped
+		return ""
+	}
+	return advice
+}
+
+func (d *doctor) redisServer(mode redisconn.Mode, s redisconn.Server) {
+	const subject = "redis"
+	if s.Version == "" {
+		d.add(Warning, subject, "use Redis 7 or Valkey outside of development", "the embedded server: it loses its data when it stops")
+		return
+	}
+	major := 0
+	_, _ = fmt.Sscanf(s.Version, "%d", &major) // 0 is too old
+	if major < minRedis {
+		d.add(Error, subject, fmt.Sprintf("use version %d or later", minRedis), "%s %s is too old", s.Name, s.Version)
+	} else {
+		d.add(OK, subject, "", "%s %s, mode %s", s.Name, s.Version, mode)
+	}
+	if s.EvictionPolicy != "noeviction" {
+		d.add(Error, subject, "set maxmemory-policy to noeviction", "maxmemory-policy is %s: Redis may delete leases and streams", s.EvictionPolicy)
+	}
+	switch {
+	case s.AppendOnly:
+		d.add(OK, subject, "", "persistence: append-only file")
+	case s.Save != "":
+		d.add(Warning, subject, "set appendonly to yes", "persistence: snapshots only (%s); a restart loses what was written since the last one", s.Save)
+	default:
+		d.add(Warning, subject, "set appendonly to yes", "no persistence: a restart loses all leases and streams, and grants pause until they are restored")
+	}
+}
+
+func (d *doctor) clock(subject string, skew time.Duration) {
+	if skew.Abs() > maxSkew {
+		d.add(Warning, subject, "synchronize the clocks of all hosts (NTP)",
+			"its clock differs from this host's by %s: tokens and tickets of event streams may be refused", skew.Round(time.Millisecond))
+		return
+	}
+	d.add(OK, subject, "", "its clock differs from this host's by less than %s", maxSkew)
+}
+
+func (d *doctor) database(ctx context.Context) {
+	const subject = "database"
+	s, err := ledger.Inspect(ctx, d.cfg.Database)
+	switch {
+	case err != nil:
+		d.add(Error, subject, "check BERTH_DATABASE", "%s", err)
+		return
+	case s.Schema > s.Latest:
+		d.add(Error, subject, "upgrade berth", "%s %s has schema version %d, this program knows up to %d", s.Name, s.Version, s.Schema, s.Latest)
+	case s.Schema < s.Latest:
+		d.add(OK, subject, "", "%s %s, schema version %d; berth migrates it to %d at the next start", s.Name, s.Version, s.Schema, s.Latest)
+	default:
+		d.add(OK, subject, "", "%s %s, schema version %d", s.Name, s.Version, s.Schema)
+	}
+	if s.Name == "sqlite" && d.cfg.Production {
+		d.add(Warning, subject, "set BERTH_DATABASE to postgres://…", "SQLite serves the processes of one host only")
+	}
+	if !s.Now.IsZero() {
+		d.clock(subject, s.Now.Sub(d.now()))
+	}
+}
+
+func (d *doctor) temporal(ctx context.Context, searchAttributes []string) {
+	const subject = "temporal"
+	options, err := d.cfg.Temporal.Options(slog.New(slog.DiscardHandler))
+	if err != nil {
+		d.add(Error, subject, "", "%s", err)
+		return
+	}
+	client, err := temporalconn.Open(options)
+	if err != nil {
+		d.add(Error, subject, "", "%s", err)
+		return
+	}
+	defer client.Close()
+	system, err := client.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
+	if err != nil {
+		d.add(Error, subject, "check BERTH_TEMPORAL_ADDR, BERTH_TEMPORAL_TLS… and BERTH_TEMPORAL_API_KEY", "%s", err)
+		return
+	}
+	d.add(OK, subject, "", "server %s", system.GetServerVersion())
+	namespace := d.cfg.Temporal.Namespace
+	_, err = client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
+	if err != nil {
+		d.add(Error, subject, "temporal operator namespace create --namespace "+namespace+" --retention 168h", "namespace %s: %s", namespace, err)
+		return
+	}
+	known, err := client.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
+	if err != nil {
+		d.add(Warning, subject, "", "search attributes of namespace %s cannot be listed: %s", namespace, err)
+		return
+	}
+	var missing []string
+	for _, name := range searchAttributes {
+		if known.GetCustomAttributes()[name] != enumspb.INDEXED_VALUE_TYPE_KEYWORD {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		d.add(Error, subject,
+			"temporal operator search-attribute create --namespace "+namespace+" --name "+strings.Join(missing, " --type Keyword --name ")+" --type Keyword",
+			"namespace %s lacks search attributes: %s", namespace, strings.Join(missing, ", "))
+		return
+	}
+	d.add(OK, subject, "", "namespace %s with all search attributes", namespace)
+}
+
+// Failed reports whether a finding is an error.
+func Failed(findings []Finding) bool {
+	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Level == Error })
+}

@@ -1,0 +1,92 @@
+package doctor_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+
+	"berth/internal/config"
+	"berth/internal/doctor"
+	"berth/internal/testredis"
+)
+
+// run returns the findings about one subject.
+func run(t *testing.T, subject string, now func() time.Time, args ...string) (found []doctor.Finding) {
+	t.Helper()
+	var c struct {
+		config.Config `embed:""`
+	}
+	p, err := kong.New(&c)
+	require.NoError(t, err)
+	_, err = p.Parse(append([]string{
+		"--temporal-addr=127.0.0.1:1", "--database=sqlite:" + filepath.Join(t.TempDir(), "berth.db"),
+		"--auth-secret=0123456789012345678901234567890123456789",
+	}, args...))
+	require.NoError(t, err)
+	for _, f := range doctor.Run(t.Context(), c.Config, nil, now) {
+		if f.Subject == subject {
+			found = append(found, f)
+		}
+	}
+	require.NotEmpty(t, found)
+	return found
+}
+
+// has requires a finding with a text and an advice that contain these.
+func has(t *testing.T, found []doctor.Finding, level doctor.Level, text, advice string) {
+	t.Helper()
+	for _, f := range found {
+		if f.Level == level && strings.Contains(f.Text, text) && strings.Contains(f.Advice, advice) {
+			return
+		}
+	}
+	require.Fail(t, "no such finding", "%s %q %q in %+v", level, text, advice, found)
+}
+
+func TestRun_Redis_WrongSetupsAreNamed(t *testing.T) { // B7
+	t.Parallel()
+	server := testredis.Start(t)
+	found := run(t, "redis", time.Now, "--redis-addr="+server.Addr())
+	require.False(t, doctor.Failed(found), "%+v", found)
+	has(t, found, doctor.OK, "mode single", "")
+	has(t, found, doctor.OK, "scripts run", "")
+	has(t, found, doctor.Warning, "no persistence", "appendonly")
+	server.Do("CONFIG", "SET", "appendonly", "yes")
+	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr()), doctor.OK, "append-only file", "")
+
+	server.Do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr()), doctor.Error, "maxmemory-policy is allkeys-lru", "noeviction")
+	server.Do("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+	ahead := func() time.Time { return time.Now().Add(time.Minute) }
+	has(t, run(t, "redis", ahead, "--redis-addr="+server.Addr()), doctor.Warning, "clock differs from this host's by -1m", "NTP")
+
+	server.Do("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-info")
+	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=limited", "--redis-password=secret"),
+		doctor.Error, "permissions of BERTH_REDIS_USER", "")
+	server.Do("ACL", "SETUSER", "silent", "on", ">secret", "~*", "&*", "+@all", "-publish")
+	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=silent", "--redis-password=secret"),
+		doctor.Error, "messages cannot be published", "BERTH_REDIS_USER")
+
+	server.Kill()
+	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr()), doctor.Error, "refused", "BERTH_REDIS_ADDR")
+}
+
+func TestRun_ClusterWithoutCell_IsNamed(t *testing.T) { // B7
+	t.Parallel()
+	cluster := testredis.StartCluster(t, false)
+	has(t, run(t, "redis", time.Now, "--redis-addr="+cluster.Addr()), doctor.Error, "BERTH_CELL is not set", "")
+	has(t, run(t, "redis", time.Now, "--redis-addr="+cluster.Addr(), "--cell=c"), doctor.OK, "mode cluster", "")
+}
+
+func TestRun_OtherServers_StateWhatToChange(t *testing.T) { // B7
+	t.Parallel()
+	has(t, run(t, "settings", time.Now, "--redis-addr=127.0.0.1:1", "--auth-secret="), doctor.Error, "BERTH_AUTH_SECRET", "")
+	has(t, run(t, "temporal", time.Now, "--redis-addr=127.0.0.1:1"), doctor.Error, "", "BERTH_TEMPORAL_ADDR")
+	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1"), doctor.OK, "schema version 0; berth migrates it", "")
+	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1", "--database=postgres://127.0.0.1:1/berth"), doctor.Error, "", "BERTH_DATABASE")
+}

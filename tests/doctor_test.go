@@ -1,0 +1,36 @@
+package tests
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// The command succeeds on a working setup, and names what a namespace lacks.
+func TestDoctor_SearchAttributesMissing_PrintsCommand(t *testing.T) { // B7
+	s := shareStack(t)
+	run := func(settings ...string) (bool, string) {
+		p := s.start("berth", []string{"doctor"}, append(s.settings, settings...))
+		<-p.done
+		return p.cmd.ProcessState.Success(), string(p.output())
+	}
+	ok, out := run()
+	require.True(t, ok, out)
+	require.Contains(t, out, "namespace default with all search attributes")
+	require.NotContains(t, out, secret)
+
+	ok, out = run("BERTH_TEMPORAL_NAMESPACE=doctor")
+	require.False(t, ok, out)
+	require.Contains(t, out, "temporal operator namespace create --namespace doctor")
+
+	_, err := s.temporal().WorkflowService().RegisterNamespace(t.Context(), &workflowservice.RegisterNamespaceRequest{
+		Namespace: "doctor", WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+	})
+	require.NoError(t, err)
+	ok, out = run("BERTH_TEMPORAL_NAMESPACE=doctor")
+	require.False(t, ok, out)
+	require.Contains(t, out, "temporal operator search-attribute create --namespace doctor --name berthUser --type Keyword --name berthService")
+}
