@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 
+	"berth/internal/app"
 	"berth/internal/bench"
 )
 
@@ -20,8 +22,8 @@ type benchRecovery struct {
 }
 
 // Run measures on the Redis and Temporal of the settings.
-func (c *benchRecovery) Run(ctx context.Context) error {
-	return bench.Recovery(ctx, os.Stdout, c.Config, c.Conferences)
+func (c *benchRecovery) Run(ctx context.Context, logger *slog.Logger) error {
+	return c.observed(ctx, logger, func() error { return bench.Recovery(ctx, os.Stdout, c.Config, c.Conferences) })
 }
 
 type benchDispatch struct {
@@ -30,8 +32,8 @@ type benchDispatch struct {
 }
 
 // Run measures on the Redis and Temporal of the settings.
-func (c *benchDispatch) Run(ctx context.Context) error {
-	return bench.Dispatch(ctx, os.Stdout, c.Config, c.Turns)
+func (c *benchDispatch) Run(ctx context.Context, logger *slog.Logger) error {
+	return c.observed(ctx, logger, func() error { return bench.Dispatch(ctx, os.Stdout, c.Config, c.Turns) })
 }
 
 type benchStream struct {
@@ -40,8 +42,8 @@ type benchStream struct {
 }
 
 // Run measures on the Redis and Temporal of the settings.
-func (c *benchStream) Run(ctx context.Context) error {
-	return bench.Stream(ctx, os.Stdout, c.Config, c.Samples)
+func (c *benchStream) Run(ctx context.Context, logger *slog.Logger) error {
+	return c.observed(ctx, logger, func() error { return bench.Stream(ctx, os.Stdout, c.Config, c.Samples) })
 }
 
 type benchChain struct {
@@ -50,6 +52,16 @@ type benchChain struct {
 }
 
 // Run measures on the Redis and Temporal of the settings.
-func (c *benchChain) Run(ctx context.Context) error {
-	return bench.Chain(ctx, os.Stdout, c.Config, c.Chains)
+func (c *benchChain) Run(ctx context.Context, logger *slog.Logger) error {
+	return c.observed(ctx, logger, func() error { return bench.Chain(ctx, os.Stdout, c.Config, c.Chains) })
+}
+
+// observed runs a benchmark with the telemetry that the environment asks for, so that its cost can be measured.
+func (s settings) observed(ctx context.Context, logger *slog.Logger, run func() error) error {
+	_, stop, err := app.Observe(ctx, "bench", version, s.Telemetry, logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return run()
 }
