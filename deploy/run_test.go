@@ -325,7 +325,7 @@ func (m *machine) start(name, program string, args, env []string) {
 	require.NoError(m.t, err)
 	p := &process{cmd: exec.Command(program, args...), log: out.Name(), done: make(chan struct{})} //nolint:gosec,noctx // ended by kill or stop
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = m.dir, env, out, out
-	p.cmd.SysProcAttr = programs.EndWithParent(&syscall.SysProcAttr{})
+	p.cmd.SysProcAttr = programs.EndWithParent(&syscall.SysProcAttr{Setpgid: true}) // a shell has children
 	require.NoError(m.t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // the test checks the exit code
@@ -336,7 +336,7 @@ func (m *machine) start(name, program string, args, env []string) {
 }
 
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
 	<-p.done
 }
 
