@@ -35,12 +35,10 @@ var (
 
 // Counters.
 var (
-	Steps       = counter("berth.steps", "Attempts at a step of a task, by queue, model and outcome")
-	Publishes   = counter("berth.publishes", "Batches of events appended to streams, by outcome")
-	Submissions = counter("berth.submissions", "Requests that start work, by kind and outcome")
-	Dispatches  = counter("berth.dispatches", "Choices of a node for a job, an execution or a conference, by kind and outcome")
-	Jobs        = counter("berth.jobs", "Jobs and commands run by this node, by outcome")
-	Sweeps      = counter("berth.sweeps", "Passes of fleet maintenance, by outcome")
+	Steps     = counter("berth.steps", "Attempts at a step of a task, by queue, model and outcome")
+	Publishes = counter("berth.publishes", "Batches of events appended to streams, by outcome")
+	Jobs      = counter("berth.jobs", "Jobs and commands run by this node, by outcome")
+	Sweeps    = counter("berth.sweeps", "Passes of fleet maintenance, by outcome")
 )
 
 // Histograms.

@@ -22,7 +22,6 @@ import (
 	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
 	otelmetric "go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/sdk/instrumentation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -90,11 +89,7 @@ func (t *Telemetry) startMetrics(ctx context.Context, res *resource.Resource, ve
 	}
 	opts := []sdkmetric.Option{
 		sdkmetric.WithResource(res), sdkmetric.WithReader(prom),
-		// The Temporal SDK measures seconds and sets no bounds; the default ones are meant for milliseconds.
-		sdkmetric.WithView(sdkmetric.NewView(
-			sdkmetric.Instrument{Kind: sdkmetric.InstrumentKindHistogram, Scope: instrumentation.Scope{Name: temporalScope}},
-			sdkmetric.Stream{Aggregation: sdkmetric.AggregationExplicitBucketHistogram{Boundaries: metrics.Slow}},
-		)),
+		sdkmetric.WithView(temporalView),
 	}
 	if exports("METRICS") {
 		reader, err := autoexport.NewMetricReader(ctx)
@@ -109,6 +104,19 @@ func (t *Telemetry) startMetrics(ctx context.Context, res *resource.Resource, ve
 	info := metrics.With(attribute.String("version", version))
 	metrics.Observe(func(o otelmetric.Observer) { o.ObserveInt64(metrics.BuildInfo, 1, info) }, metrics.BuildInfo)
 	return nil
+}
+
+// temporalView changes the Temporal SDK's own metrics. They have no task queue, because that of a node has its id. The SDK
+// measures seconds and sets no bounds; the default ones are meant for milliseconds.
+func temporalView(i sdkmetric.Instrument) (sdkmetric.Stream, bool) {
+	if i.Scope.Name != temporalScope {
+		return sdkmetric.Stream{}, false
+	}
+	s := sdkmetric.Stream{Name: i.Name, Description: i.Description, Unit: i.Unit, AttributeFilter: attribute.NewDenyKeysFilter("task_queue")}
+	if i.Kind == sdkmetric.InstrumentKindHistogram {
+		s.Aggregation = sdkmetric.AggregationExplicitBucketHistogram{Boundaries: metrics.Slow}
+	}
+	return s, true
 }
 
 func (t *Telemetry) startTraces(ctx context.Context, res *resource.Resource) error {
