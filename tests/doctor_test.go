@@ -30,7 +30,9 @@ func TestDoctor_SearchAttributesMissing_PrintsCommand(t *testing.T) { // B7
 		Namespace: "doctor", WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
 	})
 	require.NoError(t, err)
-	ok, out = run("BERTH_TEMPORAL_NAMESPACE=doctor")
-	require.False(t, ok, out)
+	s.eventually("the server to know the namespace", func() bool {
+		ok, out = run("BERTH_TEMPORAL_NAMESPACE=doctor")
+		return !ok
+	})
 	require.Contains(t, out, "temporal operator search-attribute create --namespace doctor --name berthUser --type Keyword --name berthService")
 }

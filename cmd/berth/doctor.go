@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"text/tabwriter"
 	"time"
 
 	"berth/internal/doctor"
+	"berth/internal/redisconn"
 	"berth/workflows"
 )
 
@@ -16,6 +18,7 @@ type doctorCommand struct{ settings }
 
 // Run prints the findings, and returns an error if berth would not work.
 func (c *doctorCommand) Run(ctx context.Context) error {
+	redisconn.LogTo(slog.New(slog.DiscardHandler)) // the findings state what matters
 	findings := doctor.Run(ctx, c.Config, workflows.SearchAttributes(), time.Now)
 	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	for _, f := range findings {

@@ -3,7 +3,9 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"strings"
@@ -86,14 +88,14 @@ func (d *doctor) redis(ctx context.Context) {
 	const subject = "redis"
 	client, err := redisconn.Open(ctx, d.cfg.Redis.Options())
 	if err != nil {
-		d.add(Error, subject, "", "%s", err)
+		d.add(Error, subject, redisAdvice(err), "%s", err)
 		return
 	}
 	defer func() { _ = client.Close() }() // it was only used for checks
 	scripts := lua.New(client, lua.Keys{Cell: d.cfg.Redis.Cell})
 	guard := scripts.Keys().Guard()
 	if err := client.Check(ctx, guard); err != nil {
-		d.add(Error, subject, d.unlessSetup(err, "check BERTH_REDIS_ADDR and that Redis runs"), "%s", err)
+		d.add(Error, subject, redisAdvice(err), "%s", err)
 		return
 	}
 	server, err := client.Inspect(ctx, guard)
@@ -117,12 +119,12 @@ func (d *doctor) redis(ctx context.Context) {
 	d.add(OK, subject, "", "scripts run, messages can be published")
 }
 
-// unlessSetup returns the advice for an error that does not state itself what to change.
-func (d *doctor) unlessSetup(err error, advice string) string {
-	if _, ok := redisconn.Setup(err).(redisconn.SetupError); ok { //nolint:errorlint // Setup returns it unwrapped
-		return ""
+// redisAdvice returns what to change after a failed connection.
+func redisAdvice(err error) string {
+	if _, ok := errors.AsType[redisconn.SetupError](redisconn.Setup(err)); ok {
+		return "see docs/operations.md, section Redis: modes, TLS, and the permissions of BERTH_REDIS_USER"
 	}
-	return advice
+	return "check BERTH_REDIS_ADDR and that Redis runs"
 }
 
 func (d *doctor) redisServer(mode redisconn.Mode, s redisconn.Server) {
@@ -164,6 +166,9 @@ func (d *doctor) database(ctx context.Context) {
 	const subject = "database"
 	s, err := ledger.Inspect(ctx, d.cfg.Database)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.add(Warning, subject, "check BERTH_DATABASE unless this is the first start", "the file does not exist; berth creates it: %s", err)
+		return
 	case err != nil:
 		d.add(Error, subject, "check BERTH_DATABASE", "%s", err)
 		return

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -67,7 +68,7 @@ func TestRun_Redis_WrongSetupsAreNamed(t *testing.T) { // B7
 
 	server.Do("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-info")
 	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=limited", "--redis-password=secret"),
-		doctor.Error, "permissions of BERTH_REDIS_USER", "")
+		doctor.Error, "permissions of BERTH_REDIS_USER", "docs/operations.md")
 	server.Do("ACL", "SETUSER", "silent", "on", ">secret", "~*", "&*", "+@all", "-publish")
 	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=silent", "--redis-password=secret"),
 		doctor.Error, "messages cannot be published", "BERTH_REDIS_USER")
@@ -87,6 +88,9 @@ func TestRun_OtherServers_StateWhatToChange(t *testing.T) { // B7
 	t.Parallel()
 	has(t, run(t, "settings", time.Now, "--redis-addr=127.0.0.1:1", "--auth-secret="), doctor.Error, "BERTH_AUTH_SECRET", "")
 	has(t, run(t, "temporal", time.Now, "--redis-addr=127.0.0.1:1"), doctor.Error, "", "BERTH_TEMPORAL_ADDR")
-	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1"), doctor.OK, "schema version 0; berth migrates it", "")
+	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1"), doctor.Warning, "does not exist", "BERTH_DATABASE")
+	file := filepath.Join(t.TempDir(), "berth.db")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1", "--database=sqlite:"+file), doctor.OK, "schema version 0; berth migrates it", "")
 	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1", "--database=postgres://127.0.0.1:1/berth"), doctor.Error, "", "BERTH_DATABASE")
 }

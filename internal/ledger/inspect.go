@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -21,8 +22,14 @@ type Server struct {
 	Now time.Time
 }
 
-// Inspect reads what a database reports, and does not change it.
+// Inspect reads what a database reports, and does not change it. The error of a SQLite file that does not exist wraps
+// fs.ErrNotExist.
 func Inspect(ctx context.Context, dsn string) (s Server, err error) {
+	if file, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		if _, err := os.Stat(file); err != nil {
+			return s, err
+		}
+	}
 	l, err := connect(dsn)
 	if err != nil {
 		return s, err
