@@ -35,7 +35,7 @@ func observe(name string) observed {
 }
 
 // begin starts the measurement of a call. The call gets a span only as part of a trace: scripts that run in the background
-// begin none. Neither has the script's keys and arguments.
+// begin none. A span has neither the script's keys nor its arguments.
 func (o observed) begin(ctx context.Context) (context.Context, func(error)) {
 	began := time.Now()
 	span := noSpan

@@ -1,5 +1,5 @@
 // Package metrics has the instruments of berth's own metrics. They are in one place because their names and labels are part
-// of the public interface: docs/metrics.md lists them. Labels have few values: no label holds the id of a user, task,
+// of the public interface: docs/telemetry.md lists them. Labels have few values: no label holds the id of a user, task,
 // conference or node. Instruments record nothing until the process has set a meter provider.
 package metrics
 

@@ -105,31 +105,26 @@ func (t *tracer) ContextWithSpan(ctx context.Context, s interceptor.TracerSpan) 
 	return trace.ContextWithSpan(ctx, s.(*span).Span) //nolint:errcheck,forcetypeassert // made by StartSpan
 }
 
-// StartSpan starts a span. Without a parent, and for the request of an activity, whose execution has a span of its own, it
-// returns the parent.
+// StartSpan starts a span. Outside a trace, and for the request of an activity, whose execution has a span of its own, it
+// returns a reference to the parent, which does nothing when it ends.
 func (t *tracer) StartSpan(o *interceptor.TracerStartSpanOptions) (interceptor.TracerSpan, error) {
-	parent, _ := o.Parent.(*span)
-	if parent == nil || o.Operation == "StartActivity" || o.Operation == "ValidateUpdate" {
-		if parent == nil {
-			parent = &span{Span: trace.SpanFromContext(context.Background())}
-		}
-		return &span{Span: reference(parent)}, nil
+	ctx := context.Background()
+	if parent, ok := o.Parent.(*span); ok {
+		ctx = trace.ContextWithSpanContext(ctx, parent.SpanContext())
+	}
+	parent := trace.SpanFromContext(ctx)
+	if !parent.SpanContext().IsValid() || o.Operation == "StartActivity" || o.Operation == "ValidateUpdate" {
+		return &span{Span: parent}, nil
 	}
 	kind := trace.SpanKindServer
 	if o.ToHeader {
 		kind = trace.SpanKindClient
 	}
-	ctx := trace.ContextWithSpanContext(context.Background(), parent.SpanContext())
 	//nolint:spancheck // ended by Finish
 	_, s := t.tracer.Start(context.WithValue(ctx, idKey{}, o.IdempotencyKey), o.Operation+" "+o.Name,
 		trace.WithTimestamp(o.Time), trace.WithSpanKind(kind), trace.WithAttributes(attributes(o.Tags)...))
 	//nolint:spancheck // ended by Finish
 	return &span{Span: s, pending: o.Operation == "RunWorkflow" || o.Operation == "HandleUpdate"}, nil
-}
-
-// reference returns a span that has the ids of another one and does nothing when it ends.
-func reference(s *span) trace.Span {
-	return trace.SpanFromContext(trace.ContextWithSpanContext(context.Background(), s.SpanContext()))
 }
 
 func attributes(tags map[string]string) []attribute.KeyValue {
