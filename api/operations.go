@@ -46,8 +46,5 @@ func (s *server) alive(c echo.Context) error {
 
 func (s *server) ready(c echo.Context) error {
 	r := s.Health.Report()
-	if !r.Ready() {
-		return c.JSON(http.StatusServiceUnavailable, r)
-	}
-	return c.JSON(http.StatusOK, r)
+	return c.JSON(r.StatusCode(), r)
 }

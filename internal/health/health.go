@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -58,16 +57,12 @@ type Dependency struct {
 // Later outages do not change that, because the process can still serve reads.
 func (r Report) Ready() bool { return r.Status == OK || r.Status == Degraded }
 
-// Unavailable returns the names of the dependencies that do not respond, in order.
-func (r Report) Unavailable() []string {
-	var names []string
-	for name, d := range r.Dependencies {
-		if d.Status != OK {
-			names = append(names, name)
-		}
+// StatusCode returns the HTTP status of the report: 200, or 503 for a process that should not receive requests.
+func (r Report) StatusCode() int {
+	if r.Ready() {
+		return http.StatusOK
 	}
-	slices.Sort(names)
-	return names
+	return http.StatusServiceUnavailable
 }
 
 // Probe keeps the state of one process, which may have several parts with the same dependencies.
@@ -179,11 +174,7 @@ func (p *Probe) Handler() http.Handler {
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		r := p.Report()
-		code := http.StatusOK
-		if !r.Ready() {
-			code = http.StatusServiceUnavailable
-		}
-		reply(w, code, r)
+		reply(w, r.StatusCode(), r)
 	})
 	return mux
 }

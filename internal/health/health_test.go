@@ -56,7 +56,8 @@ func TestProbe_DependencyNeverResponded_IsNotReady(t *testing.T) { // L11
 	require.Eventually(t, func() bool { return p.Report().Dependencies["redis"].Status == health.OK }, 20*time.Second, time.Millisecond)
 	require.Equal(t, health.Starting, p.Report().Status)
 	require.False(t, p.Report().Ready())
-	require.Equal(t, []string{"temporal"}, p.Report().Unavailable())
+	require.Equal(t, health.Starting, p.Report().Dependencies["temporal"].Status)
+	require.Len(t, p.Report().Dependencies, 2)
 
 	temporal.up.Store(true)
 	becomes(t, p, health.OK)
