@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/clienttls"
+	"berth/internal/testcert"
 	"berth/internal/testredis"
 )
 
@@ -24,8 +25,7 @@ func open(t *testing.T, o Options) *Client {
 func TestOpen_EmptyMode_IsDetected(t *testing.T) {
 	t.Parallel()
 	single, cluster, sentinel := testredis.Start(t), testredis.StartCluster(t, false), testredis.StartSentinel(t)
-	tlsServer, files := testredis.StartTLS(t)
-	tlsFiles := clienttls.Files{CA: files.CA, Cert: files.Cert, Key: files.Key}
+	tlsServer, tlsFiles := testredis.StartTLS(t)
 	for name, c := range map[string]struct {
 		opt  Options
 		mode Mode
@@ -57,7 +57,7 @@ func TestOpen_WrongSetup_IsRefusedWithReason(t *testing.T) {
 	t.Parallel()
 	single, cluster, sentinel := testredis.Start(t), testredis.StartCluster(t, false), testredis.StartSentinel(t)
 	tlsServer, files := testredis.StartTLS(t)
-	other := testredis.NewCertificates(t)
+	other := testcert.New(t)
 	single.Do("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-info")
 	for name, c := range map[string]struct {
 		opt    Options
@@ -74,7 +74,7 @@ func TestOpen_WrongSetup_IsRefusedWithReason(t *testing.T) {
 		"wrong password":                {Options{Addr: single.Addr(), User: "limited", Password: "wrong"}, "BERTH_REDIS_PASSWORD"},
 		"INFO not permitted":            {Options{Addr: single.Addr(), User: "limited", Password: "secret"}, "permissions of BERTH_REDIS_USER"},
 		"unknown authority": {
-			Options{Addr: tlsServer.Addr(), TLS: clienttls.Files{CA: other.CA, Cert: files.Cert, Key: files.Key}}, "BERTH_REDIS_TLS_CA",
+			Options{Addr: tlsServer.Addr(), TLS: clienttls.Files{CA: other.File, Cert: files.Cert, Key: files.Key}}, "BERTH_REDIS_TLS_CA",
 		},
 		"wrong name": {
 			Options{Addr: tlsServer.Addr(), TLS: clienttls.Files{CA: files.CA, Cert: files.Cert, Key: files.Key, ServerName: "other"}},

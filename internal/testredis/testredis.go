@@ -5,6 +5,7 @@ package testredis
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -29,7 +30,7 @@ type Server struct {
 	tb   testing.TB
 	port int
 	args []string
-	tls  *Certificates
+	tls  *tls.Config // nil: none
 }
 
 // Start runs a server until the test ends. extra are further command-line arguments, such as
@@ -98,11 +99,7 @@ func (s *Server) await(what string, f func(ctx context.Context, c *redis.Client)
 }
 
 func (s *Server) connect() *redis.Client {
-	opt := &redis.Options{Addr: s.Addr(), MaxRetries: -1}
-	if s.tls != nil {
-		opt.TLSConfig = s.tls.config()
-	}
-	return redis.NewClient(opt)
+	return redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, TLSConfig: s.tls})
 }
 
 // Restart kills a running process and starts a new one on the same port, ready when it returns.
