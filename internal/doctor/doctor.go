@@ -47,6 +47,8 @@ const (
 	maxSkew = time.Second
 	// minRedis is the oldest major version of Redis or Valkey whose commands berth's scripts use.
 	minRedis = 7
+	// permitUser is the advice where Redis refuses a command.
+	permitUser = "permit the user of BERTH_REDIS_USER what docs/operations.md lists"
 )
 
 // Run checks everything, in order. now is the local clock.
@@ -108,12 +110,12 @@ func (d *doctor) redis(ctx context.Context) {
 	seen, err := scripts.ReadServer(ctx)
 	received := d.now()
 	if err != nil {
-		d.add(Error, subject, "permit the user of BERTH_REDIS_USER what docs/operations.md lists", "scripts cannot read the server: %s", err)
+		d.add(Error, subject, permitUser, "scripts cannot read the server: %s", err)
 		return
 	}
 	d.clock(subject, seen.Now.Sub(sent.Add(received.Sub(sent)/2)))
 	if _, err := scripts.Tick(ctx, scripts.TickChannel()); err != nil {
-		d.add(Error, subject, "permit the user of BERTH_REDIS_USER what docs/operations.md lists", "messages cannot be published: %s", err)
+		d.add(Error, subject, permitUser, "messages cannot be published: %s", err)
 		return
 	}
 	d.add(OK, subject, "", "scripts run, messages can be published")
