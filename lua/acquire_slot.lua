@@ -35,6 +35,7 @@ if not (queue.cap and queue.ttl and queue.grant and queue.known and given) then 
 
 local now = clock()
 purge(queue, now)
+revoke_unclaimed(queue, now, lease)
 if redis.call('ZSCORE', queue.holders, lease) then
   redis.call('ZADD', queue.holders, whole(now + queue.ttl), lease)
   return { 'HELD', 0, '0', next_expiry(queue, now), whole(now) }

@@ -1,6 +1,6 @@
 -- renew_slots: renew all leases of one process, held and waiting, of all models, in one call. An expired holder is lost,
--- unless Redis may have lost its lease: within the grace it is restored. A waiter that was granted a slot claims it; one
--- that Redis does not know enters the queue again with the order it had.
+-- unless Redis may have lost its lease: within the grace it is restored. A waiter that was granted a slot claims it,
+-- except in the grace; one that Redis does not know enters the queue again with the order it had.
 --
 -- KEYS[1] guard; then for each model: holders, waiters, waiting, state
 -- ARGV[1] lease time in ms
@@ -58,6 +58,7 @@ for _, queue in ipairs(queues) do
     end
   end
   for _, w in ipairs(queue.waits) do
+    revoke_unclaimed(queue, now, w.lease)
     if redis.call('ZSCORE', queue.holders, w.lease) then
       redis.call('ZADD', queue.holders, whole(now + ttl), w.lease)
       claimed[w.lease] = true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/internal/testredis"
 	"berth/lua"
 )
 
@@ -127,4 +128,41 @@ func TestCheckGuard_Grace_ReturnsItsEnd(t *testing.T) {
 		require.Zero(t, never.Until)
 		require.Negative(t, never.Left)
 	})
+}
+
+// L12: a master that was replaced without noticing, such as one that was frozen, executes the calls it had received before. The
+// slots that it grants then belong to leases that were renewed elsewhere, so no waiter may claim them.
+func TestSlotGrace_ReplacedMasterGrantedSlot_WaiterDoesNotClaim(t *testing.T) {
+	t.Parallel()
+	claims := map[string]func(t *testing.T, s *lua.Scripts) (code string){
+		"acquire": func(t *testing.T, s *lua.Scripts) string { return acquire(t, s, "q/waiter", 1, 0).Code },
+		"renew": func(t *testing.T, s *lua.Scripts) string {
+			_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Cap: 1, Waiters: []lua.Waiter{{Lease: "q/waiter"}}}})
+			require.NoError(t, err)
+			return out[0].Waiters[0].Code
+		},
+	}
+	servers := slotServers(t)
+	for name, claim := range claims {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
+				earlier := lua.New(s.Redis(), s.Keys()) // does not know of the other master
+				require.Equal(t, lua.SlotGranted, acquire(t, earlier, "q/waiter", 1, 0).Code, "the holder's lease has expired here")
+				replaced := lua.New(s.Redis(), lua.Keys{Cell: testredis.Cell(t)})
+				for range 2 {
+					require.NoError(t, s.Redis().Del(t.Context(), replaced.Keys().Guard()).Err())
+					_, err := replaced.CheckGuard(t.Context())
+					require.NoError(t, err)
+				}
+				s.Learn(replaced)
+
+				require.Equal(t, lua.SlotWaiting, claim(t, s))
+				_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Cap: 1, Holders: []string{"p/holder"}}})
+				require.NoError(t, err)
+				require.Equal(t, []string{lua.SlotHeld}, out[0].Holders)
+				require.Equal(t, lua.SlotWaiting, claim(t, s))
+			})
+		})
+	}
 }

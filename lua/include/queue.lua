@@ -47,6 +47,14 @@ local function join(queue, now, lease, given)
   redis.call('ZADD', queue.waiting, whole(now + waiter_ttl(queue)), lease)
 end
 
+-- revoke_unclaimed takes a granted slot from a lease that has not used it, while leases may have been lost: a master that was
+-- replaced without noticing may have granted the slot in the place of a lease that was renewed elsewhere.
+local function revoke_unclaimed(queue, now, lease)
+  if redis.call('ZSCORE', queue.holders, lease) and grace(queue.guard, now, queue.ttl, queue.known) > 0 then
+    redis.call('ZREM', queue.holders, lease)
+  end
+end
+
 -- grant_free_slots grants free slots to the first waiters. A lease of `mine` belongs to the caller and holds immediately.
 -- Any other is granted for a short time, and its process is notified; the message has the order, so that a late claim
 -- keeps its place.
