@@ -20,6 +20,8 @@ type reply struct {
 	thoughts, tokens     []string // reasoning and content
 	finish               string
 	usage                map[string]any
+	// ending is called before the last piece: a caller that has all of it may call again before its connection is done.
+	ending func()
 }
 
 func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
@@ -94,6 +96,9 @@ func (rep *reply) sendStream(w http.ResponseWriter, p *pacer) bool {
 		rep.head["choices"], rep.head["usage"] = []any{}, rep.usage
 		ok = sendEvent(w, rep.head)
 	}
+	if ok {
+		rep.ending()
+	}
 	return ok && sendData(w, []byte("[DONE]"))
 }
 
@@ -122,6 +127,7 @@ func (rep *reply) sendWhole(w http.ResponseWriter, p *pacer) bool {
 	if rep.breakOff(w, p) {
 		return false
 	}
+	rep.ending()
 	_, _ = w.Write(b[len(b)/2:])
 	return p.ctx.Err() == nil
 }

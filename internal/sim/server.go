@@ -102,8 +102,14 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 		rateLimited(1, "at most %d concurrent calls of model %s", s.opt.Concurrency, req.Model).write(w)
 		return
 	}
-	completed, left := false, false
-	defer func() { s.calls.end(req.Model, !completed && (left || r.Context().Err() != nil)) }()
+	ended, left := false, false
+	end := func(cancelled bool) {
+		if !ended {
+			ended = true
+			s.calls.end(req.Model, cancelled)
+		}
+	}
+	defer func() { end(left || r.Context().Err() != nil) }()
 	fault := s.calls.nextFault(req.Model)
 	if refused := fault.refusal(); refused != nil {
 		refused.write(w)
@@ -118,8 +124,9 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 	if s.opt.TokensPerSecond > 0 {
 		p.perToken = time.Duration(float64(time.Second) / s.opt.TokensPerSecond)
 	}
-	completed = p.sleep(s.opt.FirstTokenDelay) && newReply(number, req, ans, fault).send(w, p)
-	left = !completed
+	rep := newReply(number, req, ans, fault)
+	rep.ending = func() { end(false) }
+	left = !p.sleep(s.opt.FirstTokenDelay) || !rep.send(w, p)
 }
 
 // fail writes an error in the protocol's form. A caller that has left gets nothing.
