@@ -168,6 +168,7 @@ func TestMetrics_EveryProcess_ServesThem(t *testing.T) { // X3
 			}
 			return true
 		})
+		require.NotContains(t, body, "task_queue=", "a node's queue has its id")
 		require.NotContains(t, body, acc.TaskID, "labels have few values")
 		res, err := http.Get("http://" + addrs[process] + "/readyz") //nolint:noctx // a test's own server
 		require.NoError(t, err)

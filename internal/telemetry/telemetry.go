@@ -106,13 +106,13 @@ func (t *Telemetry) startMetrics(ctx context.Context, res *resource.Resource, ve
 	return nil
 }
 
-// temporalView changes the Temporal SDK's own metrics. They have no task queue, because that of a node has its id. The SDK
-// measures seconds and sets no bounds; the default ones are meant for milliseconds.
+// temporalView changes the Temporal SDK's own metrics. The SDK measures seconds and sets no bounds; the default ones are meant
+// for milliseconds.
 func temporalView(i sdkmetric.Instrument) (sdkmetric.Stream, bool) {
 	if i.Scope.Name != temporalScope {
 		return sdkmetric.Stream{}, false
 	}
-	s := sdkmetric.Stream{Name: i.Name, Description: i.Description, Unit: i.Unit, AttributeFilter: attribute.NewDenyKeysFilter("task_queue")}
+	s := sdkmetric.Stream{Name: i.Name, Description: i.Description, Unit: i.Unit}
 	if i.Kind == sdkmetric.InstrumentKindHistogram {
 		s.Aggregation = sdkmetric.AggregationExplicitBucketHistogram{Boundaries: metrics.Slow}
 	}
