@@ -121,7 +121,23 @@ type TaskPlan struct {
 	Steps []Step `json:"steps"`
 	// RequestHash distinguishes requests that were submitted with the same id.
 	RequestHash string `json:"requestHash"`
+	// Key identifies the request among repeated ones of the user, and Number counts the tasks that were made for it from 0.
+	// Key is empty for a task whose id the client chose.
+	Key    string `json:"key,omitempty"`
+	Number int64  `json:"number,omitempty"`
 }
+
+// TaskRef identifies a task. Its id is unique among the tasks of its user, who may have chosen it.
+type TaskRef struct {
+	UserID string `json:"userId"`
+	TaskID string `json:"taskId"`
+}
+
+// String returns both ids as one that no other task has, for a key in Redis or the id of a workflow.
+func (r TaskRef) String() string { return EscapeID(r.UserID) + ":" + r.TaskID }
+
+// Ref returns the identity of the task.
+func (p TaskPlan) Ref() TaskRef { return TaskRef{UserID: p.UserID, TaskID: p.ID} }
 
 // Task is one LLM request as the ledger stores it.
 type Task struct {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"berth"
 	"berth/internal/redisconn"
 	"berth/lua"
 )
@@ -22,7 +23,7 @@ type Running struct {
 }
 
 type entry struct {
-	taskID string
+	task   string // both ids of the task
 	cancel context.CancelCauseFunc
 	id     uint64
 }
@@ -50,14 +51,14 @@ func (r *Running) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case e := <-r.enter:
-			if calls[e.taskID] == nil {
-				calls[e.taskID] = map[uint64]context.CancelCauseFunc{}
+			if calls[e.task] == nil {
+				calls[e.task] = map[uint64]context.CancelCauseFunc{}
 			}
-			calls[e.taskID][e.id] = e.cancel
+			calls[e.task][e.id] = e.cancel
 		case e := <-r.leave:
-			delete(calls[e.taskID], e.id)
-			if len(calls[e.taskID]) == 0 {
-				delete(calls, e.taskID)
+			delete(calls[e.task], e.id)
+			if len(calls[e.task]) == 0 {
+				delete(calls, e.task)
 			}
 		case e := <-ends.Events():
 			if m, ok := e.(redisconn.Message); ok {
@@ -70,9 +71,9 @@ func (r *Running) Run(ctx context.Context) error {
 }
 
 // Watch returns a context that is cancelled when another process ends the task. The caller must call stop.
-func (r *Running) Watch(ctx context.Context, taskID string, id uint64) (watched context.Context, stop func()) {
+func (r *Running) Watch(ctx context.Context, task berth.TaskRef, id uint64) (watched context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	e := entry{taskID: taskID, cancel: cancel, id: id}
+	e := entry{task: task.String(), cancel: cancel, id: id}
 	select {
 	case r.enter <- e:
 	case <-r.done:
@@ -87,10 +88,10 @@ func (r *Running) Watch(ctx context.Context, taskID string, id uint64) (watched 
 }
 
 // NotifyEnd notifies all workers that a task has ended.
-func (r *Running) NotifyEnd(ctx context.Context, taskID string) {
+func (r *Running) NotifyEnd(ctx context.Context, task berth.TaskRef) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := r.scripts.PublishTaskEnd(ctx, taskID); err != nil {
-		r.logger.Debug("end of task not published to the workers", "task", taskID, "error", err)
+	if err := r.scripts.PublishTaskEnd(ctx, task.String()); err != nil {
+		r.logger.Debug("end of task not published to the workers", "task", task, "error", err)
 	}
 }

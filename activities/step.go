@@ -26,7 +26,7 @@ const heartbeatEvery = 2 * time.Second
 // It is idempotent by (task, step): a step that is already recorded returns what it stored, and writes of an older
 // attempt are rejected by both stream and ledger.
 func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.StepOutput, error) {
-	attempt, err := a.Ledger.BeginAttempt(ctx, in.ID, in.Index, in.Step.PendingStatus())
+	attempt, err := a.Ledger.BeginAttempt(ctx, in.Ref(), in.Index, in.Step.PendingStatus())
 	switch {
 	case err != nil:
 		return workflows.StepOutput{}, translate(ctx, err)
@@ -35,7 +35,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	case attempt.Final:
 		return workflows.StepOutput{}, translate(ctx, errEnded)
 	}
-	ctx, stop := a.attend(ctx, in.ID, attempt.Fence)
+	ctx, stop := a.attend(ctx, in.Ref(), attempt.Fence)
 	defer stop()
 	s := &step{Tasks: a, in: in, attempt: attempt}
 	s.stage = s.firstStage()
@@ -53,10 +53,10 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 
 // attend sends heartbeats for the step, and cancels its context when the task ends elsewhere or when this worker stops
 // and the drain time has passed.
-func (a *Tasks) attend(ctx context.Context, taskID string, fence int64) (attended context.Context, stop func()) {
+func (a *Tasks) attend(ctx context.Context, task berth.TaskRef, fence int64) (attended context.Context, stop func()) {
 	stopping := activity.GetWorkerStopChannel(ctx)
 	beat := ctx
-	ctx, leave := a.Running.Watch(ctx, taskID, uint64(fence)) //nolint:gosec // a fence is never negative
+	ctx, leave := a.Running.Watch(ctx, task, uint64(fence)) //nolint:gosec // a fence is never negative
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		tick := time.NewTicker(heartbeatEvery)
@@ -122,7 +122,7 @@ func (s *step) openWriter(ctx context.Context) (closeWriter func(failed *error))
 	ch := channel(s.in.UserID, s.in.ServiceID, s.in.ID)
 	s.writer = s.Streams.Writer(ctx, ch, s.attempt.Fence, berth.Event{
 		TaskID: s.in.ID, ServiceID: s.in.ServiceID, Stage: s.firstStage(),
-	}, func(ctx context.Context) (bool, error) { return s.Ledger.OwnsTask(ctx, s.in.ID, s.attempt.Fence) })
+	}, func(ctx context.Context) (bool, error) { return s.Ledger.OwnsTask(ctx, s.in.Ref(), s.attempt.Fence) })
 	return func(failed *error) {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
@@ -192,7 +192,7 @@ func (s *step) logCall(ctx context.Context, code berth.Code) {
 // modelCall describes the newest provider call for the usage log.
 func (s *step) modelCall() ledger.ModelCall {
 	return ledger.ModelCall{
-		TaskID: s.in.ID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
+		UserID: s.in.UserID, TaskID: s.in.ID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
 		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider, Usage: s.last.Usage,
 		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(),
 	}

@@ -41,7 +41,7 @@ func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
 	defer func() { granted(); shown.Wait() }() // no position after the start
 	return s.Slots.Acquire(ctx, lease.Request{
 		Model:   s.in.Step.Model,
-		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.ID, s.in.Index, s.attempt.Fence),
+		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.Ref(), s.in.Index, s.attempt.Fence),
 		OnPosition: func(n int) {
 			s.announce()
 			newest.Store(int64(n))
@@ -63,7 +63,7 @@ func (s *step) start(ctx context.Context) error {
 	status := s.in.Step.PendingStatus()
 	if s.in.Step.Mode == berth.ModeStream {
 		status = berth.TaskStreaming
-		if err := s.Ledger.SetStatus(ctx, s.in.ID, s.attempt.Fence, status); err != nil {
+		if err := s.Ledger.SetStatus(ctx, s.in.Ref(), s.attempt.Fence, status); err != nil {
 			return err
 		}
 	}

@@ -52,7 +52,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	if err != nil {
 		return workflows.AcceptReply{}, translate(ctx, err)
 	}
-	if row.UserID != in.UserID || row.RequestHash != in.RequestHash {
+	if row.RequestHash != in.RequestHash {
 		return workflows.AcceptReply{}, final(berth.CodeIdempotencyMismatch, "task id is already used for a different request", nil)
 	}
 	reply := workflows.AcceptReply{Status: row.Status, Created: created, DeadlineAt: row.DeadlineAt}
@@ -72,28 +72,28 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 }
 
 // WithdrawTask deletes the row of an acceptance that failed.
-func (a *Tasks) WithdrawTask(ctx context.Context, ref workflows.TaskRef) error {
-	return translate(ctx, a.Ledger.WithdrawTask(ctx, ref.TaskID))
+func (a *Tasks) WithdrawTask(ctx context.Context, in workflows.WithdrawInput) error {
+	return translate(ctx, a.Ledger.WithdrawTask(ctx, in.TaskRef, in.RequestHash))
 }
 
 // FinishTask ends the task by a compare-and-set and returns its outcome. Later calls return the outcome of the first.
 func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflows.TaskResult, error) {
 	row, _, err := a.Ledger.FinishTask(ctx, ledger.End{
-		TaskID: in.TaskID, Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code, Message: in.Message,
+		TaskRef: in.TaskRef, Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code, Message: in.Message,
 	})
 	if err != nil {
 		return workflows.TaskResult{}, translate(ctx, err)
 	}
 	if row.Status != berth.TaskCompleted {
-		a.Running.NotifyEnd(ctx, in.TaskID)
+		a.Running.NotifyEnd(ctx, in.TaskRef)
 	}
 	return workflows.TaskResult{Status: row.Status, ResultAssetID: row.ResultAssetID, Code: row.ErrorCode}, nil
 }
 
 // PublishEnd appends the stream's terminal event, made from the row. A stream that Redis has lost needs none: its readers
 // are served from the row.
-func (a *Tasks) PublishEnd(ctx context.Context, ref workflows.TaskRef) error {
-	row, err := a.Ledger.GetTask(ctx, ref.TaskID)
+func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
+	row, err := a.Ledger.GetTask(ctx, ref)
 	if err != nil {
 		return translate(ctx, err)
 	}

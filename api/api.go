@@ -35,7 +35,7 @@ import (
 // Starter starts workflows and talks to them; *starter.Starter is one, and documents the methods.
 type Starter interface {
 	SubmitTask(ctx context.Context, plan berth.TaskPlan) (task berth.Task, replay bool, err error)
-	CancelTask(ctx context.Context, taskID string) error
+	CancelTask(ctx context.Context, task berth.TaskRef) error
 
 	Dispatch(ctx context.Context, job starter.JobCall) (reply workflows.DispatchReply, replay bool, err error)
 	FinalizeTurn(ctx context.Context, turnID string, req workflows.FinalizeRequest) (workflows.FinalizeReply, error)
@@ -55,9 +55,14 @@ type Starter interface {
 type Ledger interface {
 	PutAsset(ctx context.Context, a berth.Asset) (berth.Asset, error)
 	GetAsset(ctx context.Context, userID, id string) (berth.Asset, error)
-	GetUserTask(ctx context.Context, userID, id string) (berth.Task, error)
+	GetTask(ctx context.Context, task berth.TaskRef) (berth.Task, error)
+	// TasksByID returns the tasks of all users that have an id.
+	TasksByID(ctx context.Context, id string, limit int) ([]berth.Task, error)
+	// FindSubmission returns the newest task of an idempotency key, Audit records what happened to a submission.
+	FindSubmission(ctx context.Context, userID, key string) (ledger.Submission, error)
+	Audit(ctx context.Context, e ledger.AuditEntry) error
 	ListTasks(ctx context.Context, userID, cursor string, limit int) (tasks []berth.Task, next string, err error)
-	FinishedSteps(ctx context.Context, taskID string) ([]ledger.FinishedStep, error)
+	FinishedSteps(ctx context.Context, task berth.TaskRef) ([]ledger.FinishedStep, error)
 	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
 	GetSession(ctx context.Context, userID, id string) (berth.Session, error)
 	// SearchConferences returns a page of conferences, newest first, NextE164 a free number, and CountOwners the number of
@@ -113,6 +118,7 @@ type Config struct {
 	TemporalNamespace string                    // for links: "default"
 	PayloadKeys       payload.Keys              // decrypt payloads for the Temporal UI
 	Tier              berth.Tier                // of all tasks: paid
+	ReplayWindow      time.Duration             // in which equal requests without a key are one task: 10 min
 	TurnTimeout       time.Duration             // from a turn's last segment to its end: 10 s
 	JobTimeout        time.Duration             // limit of one job on one node: 30 s
 	Conferences       workflows.ConferenceRules // recovery: every 5 min, for 30 min; 10 s for a command
@@ -215,6 +221,7 @@ func newServer(d Deps) (*server, error) {
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, 15*time.Second)
 	c.TemporalNamespace = cmp.Or(c.TemporalNamespace, "default")
 	c.Tier = cmp.Or(c.Tier, berth.TierPaid)
+	c.ReplayWindow = cmp.Or(c.ReplayWindow, 10*time.Minute)
 	c.TurnTimeout = cmp.Or(c.TurnTimeout, 10*time.Second)
 	c.JobTimeout = cmp.Or(c.JobTimeout, 30*time.Second)
 	c.Conferences.Retry = cmp.Or(c.Conferences.Retry, 5*time.Minute)

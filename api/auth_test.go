@@ -26,6 +26,9 @@ var braces = regexp.MustCompile(`{\w+}`)
 // scopesOf lists the accepted scopes of each route that does not accept only the scope user.
 var scopesOf = map[string][]string{
 	"POST /v1/tickets":                  {"user", "operator"},
+	"GET /v1/tasks/{id}":                {"user", "operator"},
+	"DELETE /v1/tasks/{id}":             {"user", "operator"},
+	"GET /v1/tasks/{id}/events":         {"user", "operator"},
 	"GET /v1/conferences":               {"user", "operator"},
 	"GET /v1/conferences/{e164}":        {"user", "operator"},
 	"DELETE /v1/conferences/{e164}":     {"user", "operator"},

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
 
 	"berth"
@@ -18,14 +19,27 @@ import (
 const storedEventID = "end"
 
 func (s *server) taskEventRoute() {
-	s.eventRoute("GET /v1/tasks/{id}/events", rule{scopes: forUser.scopes, ticket: identity.TicketTask}, s.followTask,
+	s.eventRoute("GET /v1/tasks/{id}/events", rule{scopes: forUsers.scopes, ticket: identity.TicketTask}, s.followTask,
 		pathParam("id", berth.IDPattern), berth.Event{}, "Events up to the terminal one", "The client has the terminal event",
-		op("task-events", "events", "Stream a task's events (Server-Sent Events)",
+		withParams(op("task-events", "events", "Stream a task's events (Server-Sent Events)",
 			"Each event has `id`, `event` ("+eventNames()+"; exactly one done or error is the last) "+
 				"and `data`, one JSON object (schema Event). A lost connection resumes after "+
 				"Last-Event-ID without loss or repetition; `gap` means that history was trimmed. Comments are heartbeats. "+
 				"The stream closes after the terminal event; resuming after that returns 204. When the stream of an ended "+
-				"task has expired, its stored terminal event is sent."))
+				"task has expired, its stored terminal event is sent."), userParam()))
+}
+
+// userParam describes the owner of a task in requests of operators.
+func userParam() *huma.Param {
+	return &huma.Param{
+		Name: "userId", In: "query", Schema: &huma.Schema{Type: huma.TypeString},
+		Description: "Owner of the task, for operators. Needed only if several users have a task with this id.",
+	}
+}
+
+func withParams(op huma.Operation, params ...*huma.Param) huma.Operation {
+	op.Parameters = params
+	return op
 }
 
 // eventNames lists the event types of a task.
@@ -47,7 +61,7 @@ func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, err
 	if err != nil {
 		return nil, err
 	}
-	task, err := s.Ledger.GetUserTask(ctx, callOf(ctx).user.UserID, id)
+	task, err := s.taskOf(ctx, c.QueryParam("userId"), id)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +88,7 @@ func (t *taskFeed) subscribe(ctx context.Context, after string, fromLatest bool)
 
 // last returns the terminal event of an ended task, made from its row.
 func (t *taskFeed) last(ctx context.Context) (*stream.Item, error) {
-	task, err := t.s.Ledger.GetUserTask(ctx, t.ch.UserID, t.ch.TaskID)
+	task, err := t.s.Ledger.GetTask(ctx, berth.TaskRef{UserID: t.ch.UserID, TaskID: t.ch.TaskID})
 	if err != nil {
 		return nil, err
 	}

@@ -222,7 +222,7 @@ func TestTaskEvents_StreamExpired_SendStoredEnd(t *testing.T) { // T16
 	require.Contains(t, got[0].data, `"result":{"a":[1,2]}`)
 
 	h.task("alice", "t3")
-	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{TaskID: "t3", Status: berth.TaskCancelled, Code: berth.CodeCancelled, Message: "cancelled"})
+	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{TaskRef: ref("t3"), Status: berth.TaskCancelled, Code: berth.CodeCancelled, Message: "cancelled"})
 	require.NoError(t, err)
 	got = h.open("/v1/tasks/t3/events", h.token("alice")).rest()
 	require.Equal(t, []string{"error"}, names(got))

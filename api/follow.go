@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -41,7 +42,7 @@ func (s *server) eventRoute(
 	op huma.Operation,
 ) {
 	r.stream = true
-	op.Parameters = append([]*huma.Param{id}, resumeParams()...)
+	op.Parameters = slices.Concat([]*huma.Param{id}, resumeParams(), op.Parameters)
 	op.Responses = map[string]*huma.Response{"200": response(until, "text/event-stream", s.schemaOf(event))}
 	if ended != "" {
 		op.Responses["204"] = &huma.Response{Description: ended}

@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,13 +43,15 @@ type fakeStarter struct {
 	ledger  *ledger.Ledger
 	down    atomic.Bool
 	submits atomic.Int64
-	cancels chan string
+	tried   sync.Map // ids of submitted tasks
+	cancels chan berth.TaskRef
 }
 
 var errDown = berth.Errorf(berth.CodeUnavailable, "Temporal is unavailable; retry")
 
 func (s *fakeStarter) SubmitTask(ctx context.Context, plan berth.TaskPlan) (berth.Task, bool, error) {
 	s.submits.Add(1)
+	s.tried.Store(plan.ID, true)
 	if s.down.Load() {
 		return berth.Task{}, false, errDown
 	}
@@ -55,11 +59,17 @@ func (s *fakeStarter) SubmitTask(ctx context.Context, plan berth.TaskPlan) (bert
 	return t, !created, err
 }
 
-func (s *fakeStarter) CancelTask(_ context.Context, taskID string) error {
+// ids returns the ids of the tasks that were submitted, accepted or not.
+func (s *fakeStarter) ids() (ids []string) {
+	s.tried.Range(func(id, _ any) bool { ids = append(ids, id.(string)); return true })
+	return ids
+}
+
+func (s *fakeStarter) CancelTask(_ context.Context, task berth.TaskRef) error {
 	if s.down.Load() {
 		return errDown
 	}
-	s.cancels <- taskID
+	s.cancels <- task
 	return nil
 }
 
@@ -80,19 +90,20 @@ func (p redisPinger) Ping(ctx context.Context) error { return p.c.Ping(ctx).Err(
 
 // harness is the complete API with a real Redis and a real database, but without workflows.
 type harness struct {
-	t       *testing.T
-	base    string
-	starter *fakeStarter
-	ledger  *ledger.Ledger
-	redis   *testredis.Server
-	client  *redis.Client
-	scripts *lua.Scripts
-	fleet   *fleet.Fleet
-	pub     *stream.Publisher
-	health  *reporter
-	log     *logBuffer
-	server  *http.Server
-	http    *http.Client
+	t        *testing.T
+	base     string
+	starter  *fakeStarter
+	ledger   *ledger.Ledger
+	database string // its file
+	redis    *testredis.Server
+	client   *redis.Client
+	scripts  *lua.Scripts
+	fleet    *fleet.Fleet
+	pub      *stream.Publisher
+	health   *reporter
+	log      *logBuffer
+	server   *http.Server
+	http     *http.Client
 }
 
 func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
@@ -101,7 +112,8 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	logger := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
-	h.ledger, err = ledger.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "berth.db"), logger)
+	h.database = filepath.Join(t.TempDir(), "berth.db")
+	h.ledger, err = ledger.Open(ctx, "sqlite:"+h.database, logger)
 	require.NoError(t, err)
 	h.client = h.redis.Client()
 	h.scripts = lua.New(h.client, lua.Keys{Cell: testredis.Cell(t)})
@@ -110,7 +122,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
-	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan string, 8)}
+	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan berth.TaskRef, 8)}
 	deps := api.Deps{
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
 		Scripts: h.scripts, Fleet: h.fleet, Redis: redisPinger{h.client}, Health: h.health, Logger: logger,
@@ -297,10 +309,34 @@ func (h *harness) finish(t berth.Task, content string) berth.Task {
 		UserID: t.UserID, Kind: berth.AssetResult, MediaType: mediaType, Content: []byte(content),
 	})
 	require.NoError(h.t, err)
-	done, _, err := h.ledger.FinishTask(h.t.Context(), ledger.End{TaskID: t.ID, Status: berth.TaskCompleted, ResultAssetID: a.ID})
+	done, _, err := h.ledger.FinishTask(h.t.Context(), ledger.End{TaskRef: t.Ref(), Status: berth.TaskCompleted, ResultAssetID: a.ID})
 	require.NoError(h.t, err)
 	return done
 }
+
+// trail returns the audited events of a task.
+func (h *harness) trail(task berth.TaskRef) (events []ledger.AuditEvent) {
+	h.t.Helper()
+	entries, err := h.ledger.AuditTrail(h.t.Context(), task)
+	require.NoError(h.t, err)
+	for _, e := range entries {
+		events = append(events, e.Event)
+	}
+	return events
+}
+
+// count returns the number of rows of a table.
+func (h *harness) count(table string) (n int) {
+	h.t.Helper()
+	db, err := sql.Open("sqlite", h.database)
+	require.NoError(h.t, err)
+	defer func() { _ = db.Close() }()
+	require.NoError(h.t, db.QueryRowContext(h.t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
+	return n
+}
+
+// ref returns the identity of a task of alice.
+func ref(id string) berth.TaskRef { return berth.TaskRef{UserID: "alice", TaskID: id} }
 
 func channel(t berth.Task) lua.Channel {
 	return lua.Channel{UserID: t.UserID, ServiceID: t.ServiceID, TaskID: t.ID}

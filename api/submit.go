@@ -4,23 +4,25 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
 
 	"berth"
+	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/lua"
 )
 
 // submitInput is a request for a task.
 type submitInput struct {
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Requests of one user with the same key and body create one task. When taskId is set, it identifies the task instead."`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Requests of one user with the same key and body create one task. When taskId is set, it identifies the task instead. Without either, equal requests within a window (10 minutes by default) create one task."`
 	Body           submitBody
 }
 
 type submitBody struct {
-	TaskID    string              `json:"taskId,omitempty" maxLength:"128" doc:"Client-chosen id; generated when omitted"`
+	TaskID    string              `json:"taskId,omitempty" maxLength:"128" doc:"Client-chosen id, unique among your tasks; generated when omitted"`
 	ServiceID string              `json:"serviceId" maxLength:"128" doc:"Service that the task belongs to"`
 	Template  berth.Template      `json:"template"`
 	Locale    berth.Locale        `json:"locale,omitempty" enum:"en,zh" default:"en" doc:"Language of the prompts and the answer"`
@@ -52,18 +54,10 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if err != nil {
 		return nil, err
 	}
-	// Without Redis nothing can be streamed or leased: reject before anything is written.
-	if err := s.Redis.Ping(ctx); err != nil {
-		return nil, unavailable("Redis", err)
-	}
-	assets, err := s.store(ctx, cl.user.UserID, vals)
-	if err != nil {
-		return nil, err
-	}
 	plan := berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
-			ServiceID: b.ServiceID, Template: b.Template, Locale: b.Locale, Tier: s.Config.Tier, Variables: assets,
-			RequestID: cl.requestID, TraceID: cl.traceID,
+			ServiceID: b.ServiceID, Template: b.Template, Locale: b.Locale, Tier: s.Config.Tier,
+			Variables: vals.ids(cl.user.UserID), RequestID: cl.requestID, TraceID: cl.traceID,
 		},
 		UserID: cl.user.UserID,
 		Steps:  s.Catalog.Plan(b.Template, s.Config.Tier, llm.HasImage(vals.kinds)),
@@ -73,65 +67,116 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if err != nil {
 		return nil, err
 	}
-	return s.accept(ctx, plan, b.TaskID, in.IdempotencyKey)
+	return s.accept(ctx, submission{plan: plan, vals: vals, clientID: b.TaskID, key: in.IdempotencyKey})
 }
 
-// accept starts the task, or finds the one that the same request started before.
-func (s *server) accept(ctx context.Context, plan berth.TaskPlan, clientID, key string) (*submitOutput, error) {
-	id, known, err := s.identify(ctx, plan, clientID, key)
-	if err != nil {
-		return nil, err
-	}
-	plan.ID = id
-	task, replayed := known, known.ID != ""
-	if !replayed {
-		if task, replayed, err = s.Starter.SubmitTask(ctx, plan); err != nil {
-			return nil, fmt.Errorf("submit task %s: %w", id, err)
-		}
-	}
-	switch {
-	case task.UserID != plan.UserID:
-		return nil, errorIn("taskId", berth.CodeConflict, "task id is already in use")
-	case task.RequestHash != plan.RequestHash:
-		return nil, mismatch(key)
-	case replayed:
-		return replay(task, cmp.Or(key, plan.RequestHash)), nil
-	default:
-		return accepted(task), nil
-	}
+// submission is a checked request with the names by which its client repeats it.
+type submission struct {
+	plan     berth.TaskPlan
+	vals     values
+	clientID string // of the task; it identifies the request in place of a key
+	key      string
 }
 
-// identify returns the task's id: the client's, one derived from its key, or a new one. When a task of this user with
-// the same request already has the id, it is returned too; a task that failed or was cancelled never is.
-func (s *server) identify(ctx context.Context, plan berth.TaskPlan, clientID, key string) (id string, known berth.Task, err error) {
-	if clientID == "" && key == "" {
-		return berth.NewID("t_"), berth.Task{}, nil
+// ids returns the assets of all variables, also of texts that are not stored yet.
+func (v values) ids(userID string) map[string]string {
+	ids := maps.Clone(v.assets)
+	for name, text := range v.texts {
+		ids[name] = ledger.AssetID(userID, berth.AssetText, []byte(text))
 	}
-	// Each failed task of a key passes the key on to the next id. The bound stops a client that always fails.
-	for n := range maxRetriesOfKey {
-		id := clientID
-		if id == "" {
-			id = berth.DerivedID("t_", plan.UserID, key, strconv.Itoa(n))
+	return ids
+}
+
+// maxOvertaken bounds how often a submission is identified again because the task that it found failed meanwhile.
+const maxOvertaken = 5
+
+// accept starts the task, or returns the one that the same request started before.
+func (s *server) accept(ctx context.Context, sub submission) (*submitOutput, error) {
+	for range maxOvertaken {
+		task, replayed, err := s.identify(ctx, &sub)
+		if err != nil {
+			return nil, err
 		}
-		t, err := s.Ledger.GetUserTask(ctx, plan.UserID, id)
+		if !replayed {
+			if task, replayed, err = s.start(ctx, sub); err != nil {
+				return nil, err
+			}
+		}
 		switch {
-		case berth.CodeOf(err) == berth.CodeNotFound:
-			return id, berth.Task{}, nil
-		case err != nil:
-			return "", berth.Task{}, err
-		case t.RequestHash != plan.RequestHash:
-			return "", berth.Task{}, mismatch(key)
-		case t.Status != berth.TaskFailed && t.Status != berth.TaskCancelled:
-			return id, t, nil
-		case clientID != "":
-			return "", berth.Task{}, errorIn("taskId", berth.CodeConflict,
-				"task already finished (status %s); submit with another id", t.Status)
+		case task.RequestHash != sub.plan.RequestHash:
+			return nil, sub.mismatch()
+		case !replayed:
+			return accepted(task), nil
+		case !repeatable(task.Status):
+			return s.replay(ctx, task, cmp.Or(sub.key, sub.plan.RequestHash))
+		case sub.clientID != "":
+			return nil, errorIn("taskId", berth.CodeConflict, "task already finished (status %s); submit with another id", task.Status)
 		}
 	}
-	return "", berth.Task{}, errorIn("Idempotency-Key", berth.CodeConflict, "all tasks of this key failed; use another key")
+	return nil, berth.Errorf(berth.CodeUnavailable, "tasks of this request fail while it is submitted; retry later")
 }
 
-const maxRetriesOfKey = 16
+// repeatable reports whether a request that led to such a task is a new one: a failed or cancelled task is never replayed.
+func repeatable(status berth.TaskStatus) bool {
+	return status == berth.TaskFailed || status == berth.TaskCancelled
+}
+
+// start stores the texts and starts the task.
+func (s *server) start(ctx context.Context, sub submission) (berth.Task, bool, error) {
+	// Without Redis nothing can be streamed or leased: reject before anything is written.
+	if err := s.Redis.Ping(ctx); err != nil {
+		return berth.Task{}, false, unavailable("Redis", err)
+	}
+	if _, err := s.store(ctx, sub.plan.UserID, sub.vals); err != nil {
+		return berth.Task{}, false, err
+	}
+	task, replayed, err := s.Starter.SubmitTask(ctx, sub.plan)
+	if err != nil {
+		return berth.Task{}, false, fmt.Errorf("submit task %s: %w", sub.plan.ID, err)
+	}
+	return task, replayed, nil
+}
+
+// identify sets the id of the task: the client's, or one derived from the key and the number of tasks that it has had.
+// Without a key of the client, the request itself is the key, within a window. known reports that a task has the id.
+func (s *server) identify(ctx context.Context, sub *submission) (task berth.Task, known bool, err error) {
+	p := &sub.plan
+	if p.ID = sub.clientID; p.ID != "" {
+		return s.known(ctx, *p)
+	}
+	p.Key = berth.DerivedID("r_", p.RequestHash)
+	if sub.key != "" {
+		p.Key = berth.DerivedID("k_", sub.key)
+	}
+	newest, err := s.Ledger.FindSubmission(ctx, p.UserID, p.Key)
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		newest = ledger.Submission{RequestHash: p.RequestHash}
+	} else if err != nil {
+		return berth.Task{}, false, err
+	}
+	if newest.RequestHash != p.RequestHash {
+		return berth.Task{}, false, sub.mismatch()
+	}
+	p.Number = newest.Number
+	expired := sub.key == "" && s.Clock().Sub(newest.AcceptedAt) >= s.Config.ReplayWindow
+	if newest.Status != "" && (expired || repeatable(newest.Status)) {
+		p.Number++
+	}
+	p.ID = berth.DerivedID("t_", p.UserID, p.Key, strconv.FormatInt(p.Number, 10))
+	if newest.Status == "" || p.Number > newest.Number {
+		return berth.Task{}, false, nil
+	}
+	return s.known(ctx, *p)
+}
+
+// known returns the task that has the id of the plan, if there is one.
+func (s *server) known(ctx context.Context, p berth.TaskPlan) (berth.Task, bool, error) {
+	t, err := s.Ledger.GetTask(ctx, p.Ref())
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		return berth.Task{}, false, nil
+	}
+	return t, err == nil, err
+}
 
 func accepted(t berth.Task) *submitOutput {
 	out, step := answer(http.StatusAccepted, t), t.Steps[t.StepIndex]
@@ -139,10 +184,17 @@ func accepted(t berth.Task) *submitOutput {
 	return out
 }
 
-func replay(t berth.Task, key string) *submitOutput {
+// replay returns a task that was accepted before, and records that it was submitted again.
+func (s *server) replay(ctx context.Context, t berth.Task, key string) (*submitOutput, error) {
+	err := s.Ledger.Audit(ctx, ledger.AuditEntry{
+		Event: ledger.AuditReplay, UserID: t.UserID, TaskID: t.ID, ServiceID: t.ServiceID, Queue: t.Steps[t.StepIndex].Queue,
+	})
+	if err != nil {
+		return nil, err
+	}
 	out := answer(http.StatusOK, t)
 	out.Body.Replay, out.Body.IdemKey = true, key
-	return out
+	return out, nil
 }
 
 func answer(status int, t berth.Task) *submitOutput {
@@ -151,10 +203,10 @@ func answer(status int, t berth.Task) *submitOutput {
 	}}
 }
 
-func mismatch(key string) error {
-	field := "taskId"
-	if key != "" {
-		field = "Idempotency-Key"
+func (sub submission) mismatch() error {
+	field := "Idempotency-Key"
+	if sub.clientID != "" {
+		field = "taskId"
 	}
 	return errorIn(field, berth.CodeIdempotencyMismatch, "already used for a different request")
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
+	"berth/internal/identity"
 	"berth/internal/llm"
 	"berth/workflows"
 )
@@ -60,7 +62,8 @@ type taskLinks struct {
 }
 
 type taskInput struct {
-	ID string `path:"id" pattern:"^[A-Za-z0-9_.@-]{1,128}$"`
+	ID     string `path:"id" pattern:"^[A-Za-z0-9_.@-]{1,128}$"`
+	UserID string `query:"userId" maxLength:"255" doc:"Owner of the task, for operators. Needed only if several users have a task with this id."`
 }
 
 type listInput struct {
@@ -81,15 +84,15 @@ type cancelOutputBody struct {
 
 func (s *server) taskRoutes() {
 	s.submitRoute()
-	register(s, "GET /v1/tasks/{id}", forUser, s.getTask, op("get-task", "tasks", "Get a task's status and result"))
+	register(s, "GET /v1/tasks/{id}", forUsers, s.getTask, op("get-task", "tasks", "Get a task's status and result"))
 	register(s, "GET /v1/tasks", forUser, s.listTasks, op("list-tasks", "tasks", "List your tasks, newest first, without results"))
-	register(s, "DELETE /v1/tasks/{id}", forUser, s.cancelTask, withStatus(http.StatusAccepted, op("cancel-task", "tasks",
+	register(s, "DELETE /v1/tasks/{id}", forUsers, s.cancelTask, withStatus(http.StatusAccepted, op("cancel-task", "tasks",
 		"Cancel a task",
 		"Closing the event stream does not cancel a task. 409 when the task has ended.")))
 }
 
 func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) {
-	t, err := s.Ledger.GetUserTask(ctx, callOf(ctx).user.UserID, in.ID)
+	t, err := s.taskOf(ctx, in.UserID, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +104,7 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 	if view.Text, view.Result, err = berth.Result(asset); err != nil {
 		return nil, berth.Errorf(berth.CodeInternal, "read the result").With(err)
 	}
-	finished, err := s.Ledger.FinishedSteps(ctx, t.ID)
+	finished, err := s.Ledger.FinishedSteps(ctx, t.Ref())
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +116,41 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 	return &view, nil
 }
 
+// taskOf returns the caller's task with the id, or for an operator the task of any user. It does not reveal whether other
+// users have a task with the id.
+func (s *server) taskOf(ctx context.Context, userID, id string) (berth.Task, error) {
+	p := callOf(ctx).user
+	if err := checkUser(p, userID); err != nil {
+		return berth.Task{}, err
+	}
+	t, err := s.Ledger.GetTask(ctx, berth.TaskRef{UserID: cmp.Or(userID, p.UserID), TaskID: id})
+	if err == nil || userID != "" || !p.Operator() || berth.CodeOf(err) != berth.CodeNotFound {
+		return t, err
+	}
+	found, err := s.Ledger.TasksByID(ctx, id, 2)
+	switch {
+	case err != nil:
+		return berth.Task{}, err
+	case len(found) == 0:
+		return berth.Task{}, berth.Errorf(berth.CodeNotFound, "not found")
+	case len(found) > 1:
+		return berth.Task{}, errorIn("userId", berth.CodeConflict, "several users have a task with this id; add userId")
+	default:
+		return found[0], nil
+	}
+}
+
+// checkUser returns an error unless the caller may name this user in a request.
+func checkUser(p identity.Principal, userID string) error {
+	if userID == "" || userID == p.UserID {
+		return nil
+	}
+	if !p.Operator() {
+		return &berth.Error{Code: berth.CodeForbidden, Field: "userId", Message: "must be your own id, or absent"}
+	}
+	return berth.ValidUserID("userId", userID)
+}
+
 func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody, error) {
 	tasks, next, err := s.Ledger.ListTasks(ctx, callOf(ctx).user.UserID, in.Cursor, in.Limit)
 	if err != nil {
@@ -122,17 +160,16 @@ func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody,
 }
 
 func (s *server) cancelTask(ctx context.Context, in *taskInput) (*cancelOutputBody, error) {
-	user := callOf(ctx).user.UserID
-	t, err := s.Ledger.GetUserTask(ctx, user, in.ID)
+	t, err := s.taskOf(ctx, in.UserID, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	if t.Status.Final() {
 		return nil, alreadyEnded(t)
 	}
-	if err := s.Starter.CancelTask(ctx, t.ID); err != nil {
+	if err := s.Starter.CancelTask(ctx, t.Ref()); err != nil {
 		// it may have ended meanwhile: then the row has the outcome
-		if now, rerr := s.Ledger.GetUserTask(ctx, user, in.ID); rerr == nil && now.Status.Final() {
+		if now, rerr := s.Ledger.GetTask(ctx, t.Ref()); rerr == nil && now.Status.Final() {
 			return nil, alreadyEnded(now)
 		}
 		return nil, fmt.Errorf("cancel task %s: %w", t.ID, err)
@@ -161,7 +198,7 @@ func (s *server) view(t berth.Task) taskView {
 		TaskRequest: t.TaskRequest, Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
 		Usage: t.Usage, PollAfterMs: milliseconds(pollAfter(t)),
 		Links: taskLinks{
-			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.ID)).Temporal,
+			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,
 		},
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, DeadlineAt: t.DeadlineAt, EndedAt: t.EndedAt,
 	}

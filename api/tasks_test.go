@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestSubmitTask_ValidRequest_AcceptedWithLinks(t *testing.T) {
 	require.Contains(t, d, "etaSeconds")
 	require.NotContains(t, d, "replay")
 
-	task, err := h.ledger.GetUserTask(t.Context(), "alice", id)
+	task, err := h.ledger.GetTask(t.Context(), ref(id))
 	require.NoError(t, err)
 	require.Equal(t, "req-1", task.RequestID)
 	require.Equal(t, "0af7651916cd43dd8448eb211c80319c", task.TraceID)
@@ -151,13 +152,10 @@ func TestSubmitTask_SameTaskID_Replayed(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, other.status)
 	require.Equal(t, berth.CodeIdempotencyMismatch, other.problem.Code)
 
-	foreign := h.call(http.MethodPost, "/v1/tasks", bob, match(with("taskId", "t1")))
-	require.Equal(t, http.StatusConflict, foreign.status)
-	require.Equal(t, "taskId", foreign.problem.Field)
-	require.NotContains(t, string(foreign.body), "alice")
-	require.NotContains(t, string(foreign.body), "PENDING")
+	foreign := h.call(http.MethodPost, "/v1/tasks", bob, match(with("taskId", "t1"), variable("resume", "I write Ada.")))
+	require.Equal(t, http.StatusAccepted, foreign.status, "the ids of another user are free: %s", foreign.body)
 
-	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{TaskID: "t1", Status: berth.TaskFailed, Code: berth.CodeInternal})
+	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{TaskRef: ref("t1"), Status: berth.TaskFailed, Code: berth.CodeInternal})
 	require.NoError(t, err)
 	failed := h.call(http.MethodPost, "/v1/tasks", alice, match(with("taskId", "t1")))
 	require.Equal(t, http.StatusConflict, failed.status, "a failed task never replays")
@@ -186,13 +184,109 @@ func TestSubmitTask_SameIdempotencyKey_Replayed(t *testing.T) {
 	require.NotEqual(t, id, other.json(t)["taskId"])
 
 	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{
-		TaskID: id.(string), Status: berth.TaskCancelled, Code: berth.CodeCancelled,
+		TaskRef: ref(id.(string)), Status: berth.TaskCancelled, Code: berth.CodeCancelled,
 	})
 	require.NoError(t, err)
 	fresh := submit("alice", match())
 	require.Equal(t, http.StatusAccepted, fresh.status, "a cancelled task never replays")
 	require.NotEqual(t, id, fresh.json(t)["taskId"])
 	require.Equal(t, http.StatusOK, submit("alice", match()).status)
+}
+
+// advance moves the clock of the API.
+func advance(clock *atomic.Int64, by time.Duration) { clock.Add(int64(by)) }
+
+func withClock(clock *atomic.Int64) func(*api.Deps) {
+	return func(d *api.Deps) { d.Clock = func() time.Time { return time.Now().Add(time.Duration(clock.Load())) } }
+}
+
+func TestSubmitTask_EqualRequestsWithoutKey_OneTaskWithinWindow(t *testing.T) { // T7, FT3
+	t.Parallel()
+	var clock atomic.Int64
+	h := newHarness(t, withClock(&clock), func(d *api.Deps) { d.Config.ReplayWindow = time.Hour - 5*time.Minute })
+	submit := func(body doc) answer { return h.call(http.MethodPost, "/v1/tasks", h.token("alice"), body) }
+	first := submit(match())
+	require.Equal(t, http.StatusAccepted, first.status, string(first.body))
+	id := first.json(t)["taskId"]
+	assets := h.count("assets")
+
+	again := submit(match())
+	require.Equal(t, http.StatusOK, again.status, string(again.body))
+	require.Equal(t, id, again.json(t)["taskId"])
+	require.NotEmpty(t, again.json(t)["idemKey"])
+	require.Equal(t, []ledger.AuditEvent{ledger.AuditEnqueue, ledger.AuditReplay}, h.trail(ref(id.(string))))
+	require.EqualValues(t, 1, h.starter.submits.Load(), "a replay starts nothing")
+	require.Equal(t, assets, h.count("assets"), "a replay stores nothing")
+
+	for name, other := range map[string]doc{
+		"service": match(with("serviceId", "other")), "locale": match(with("locale", "zh")),
+		"variables": match(variable("resume", "I write C.")), "template": match(with("template", "interview_prep")),
+	} {
+		a := submit(other)
+		require.Equal(t, http.StatusAccepted, a.status, "another %s: %s", name, a.body)
+	}
+
+	advance(&clock, 54*time.Minute)
+	require.Equal(t, id, submit(match()).json(t)["taskId"])
+	advance(&clock, time.Minute)
+	later := submit(match())
+	require.Equal(t, http.StatusAccepted, later.status, "outside the window")
+	require.NotEqual(t, id, later.json(t)["taskId"])
+}
+
+func TestSubmitTask_TasksOfKeyFail_NumberAdvancesWithoutBound(t *testing.T) { // T7
+	t.Parallel()
+	h := newHarness(t)
+	for _, key := range []string{"k", ""} {
+		ids := map[any]bool{}
+		for range 40 {
+			a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(), "Idempotency-Key", key)
+			require.Equal(t, http.StatusAccepted, a.status, string(a.body))
+			id := a.json(t)["taskId"].(string)
+			require.False(t, ids[id], "a failed task is not replayed")
+			ids[id] = true
+			_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{TaskRef: ref(id), Status: berth.TaskFailed, Code: berth.CodeInternal})
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestSubmitTask_AcceptanceUnconfirmed_SameIDRetried(t *testing.T) { // T7, FT3
+	t.Parallel()
+	h := newHarness(t)
+	h.starter.down.Store(true)
+	for range 3 {
+		require.Equal(t, http.StatusServiceUnavailable, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match()).status)
+	}
+	h.starter.down.Store(false)
+	require.Equal(t, http.StatusAccepted, h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match()).status)
+	require.Len(t, h.starter.ids(), 1, "every attempt is for one task")
+}
+
+func TestTask_SameIDOfTwoUsers_OperatorNamesUser(t *testing.T) { // T1, FT12
+	t.Parallel()
+	h := newHarness(t)
+	h.task("alice", "t1")
+	h.task("bob", "t1")
+	h.task("bob", "t2")
+	op := h.token("op", "operator")
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		a := h.call(method, "/v1/tasks/t1", op, nil)
+		require.Equal(t, http.StatusConflict, a.status, string(a.body))
+		require.Equal(t, "userId", a.problem.Field)
+		require.Equal(t, http.StatusForbidden, h.call(method, "/v1/tasks/t1?userId=bob", h.token("alice"), nil).status)
+		require.Equal(t, http.StatusNotFound, h.call(method, "/v1/tasks/t2", h.token("alice"), nil).status)
+		require.Equal(t, http.StatusNotFound, h.call(method, "/v1/tasks/t1?userId=carol", op, nil).status)
+		require.Equal(t, http.StatusNotFound, h.call(method, "/v1/tasks/t3", op, nil).status)
+		require.Less(t, h.call(method, "/v1/tasks/t1?userId=bob", op, nil).status, 300)
+		require.Less(t, h.call(method, "/v1/tasks/t2", op, nil).status, 300, "an unambiguous id needs no user")
+		require.Less(t, h.call(method, "/v1/tasks/t1", h.token("bob", "user", "operator"), nil).status, 300, "one's own task comes first")
+	}
+	for _, want := range []berth.TaskRef{{UserID: "bob", TaskID: "t1"}, {UserID: "bob", TaskID: "t2"}, {UserID: "bob", TaskID: "t1"}} {
+		require.Equal(t, want, <-h.starter.cancels)
+	}
+	require.Equal(t, http.StatusConflict, h.call(http.MethodGet, "/v1/tasks/t1/events", op, nil).status)
+	require.Equal(t, http.StatusForbidden, h.call(http.MethodGet, "/v1/tasks/t1/events?userId=bob", h.token("alice"), nil).status)
 }
 
 func TestSubmitTask_ConcurrentSameKey_OneTask(t *testing.T) {
@@ -271,7 +365,7 @@ func TestGetTask_EachStatus_ResultOrError(t *testing.T) {
 	require.Equal(t, "current", steps[0].(map[string]any)["state"])
 	require.Equal(t, "waiting", steps[1].(map[string]any)["state"])
 	links, _ := d["links"].(map[string]any)
-	require.Equal(t, "http://ui.test:8233/namespaces/default/workflows/task:t1", links["temporal"])
+	require.Equal(t, "http://ui.test:8233/namespaces/default/workflows/task:alice:t1", links["temporal"])
 
 	h.finish(task, "all <b>good</b>")
 	d = h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)
@@ -289,7 +383,7 @@ func TestGetTask_EachStatus_ResultOrError(t *testing.T) {
 
 	h.task("alice", "t3")
 	_, _, err := h.ledger.FinishTask(t.Context(), ledger.End{
-		TaskID: "t3", Status: berth.TaskFailed, Code: berth.CodeProviderKey, Message: "the provider refused the API key",
+		TaskRef: ref("t3"), Status: berth.TaskFailed, Code: berth.CodeProviderKey, Message: "the provider refused the API key",
 	})
 	require.NoError(t, err)
 	d = h.call(http.MethodGet, "/v1/tasks/t3", h.token("alice"), nil).json(t)
@@ -310,17 +404,17 @@ func TestGetTask_LaterStep_ShorterPollInterval(t *testing.T) {
 	}
 	got := []any{poll()}
 	for i, status := range []berth.TaskStatus{berth.TaskOCRPending, berth.TaskSummaryPending} {
-		a, err := h.ledger.BeginAttempt(t.Context(), "t1", i, status)
+		a, err := h.ledger.BeginAttempt(t.Context(), ref("t1"), i, status)
 		require.NoError(t, err)
 		_, err = h.ledger.FinishStep(t.Context(), ledger.StepResult{
-			ModelCall:  ledger.ModelCall{TaskID: "t1", Step: i, Name: task.Steps[i].Name, Fence: a.Fence},
+			ModelCall:  ledger.ModelCall{UserID: "alice", TaskID: "t1", Step: i, Name: task.Steps[i].Name, Fence: a.Fence},
 			NextStatus: berth.TaskMatchPending,
 			Output:     berth.Asset{UserID: "alice", Kind: berth.AssetResult, MediaType: "text/plain", Content: []byte("x")},
 		})
 		require.NoError(t, err)
 		got = append(got, poll())
 	}
-	_, err := h.ledger.BeginAttempt(t.Context(), "t1", 2, berth.TaskStreaming)
+	_, err := h.ledger.BeginAttempt(t.Context(), ref("t1"), 2, berth.TaskStreaming)
 	require.NoError(t, err)
 	got = append(got, poll())
 	require.Equal(t, []any{20000.0, 10000.0, 5000.0, 3000.0}, got)
@@ -374,7 +468,7 @@ func TestCancelTask_OpenThenEnded_AcceptedThenConflict(t *testing.T) {
 	a := h.call(http.MethodDelete, "/v1/tasks/t1", h.token("alice"), nil)
 	require.Equal(t, http.StatusAccepted, a.status)
 	require.Equal(t, true, a.json(t)["cancelling"])
-	require.Equal(t, "t1", <-h.starter.cancels)
+	require.Equal(t, ref("t1"), <-h.starter.cancels)
 
 	h.finish(task, "x")
 	a = h.call(http.MethodDelete, "/v1/tasks/t1", h.token("alice"), nil)

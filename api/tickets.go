@@ -43,7 +43,7 @@ func (s *server) createTicket(ctx context.Context, in *ticketInput) (*ticketView
 	case b.E164 != "" && b.TaskID+b.SessionID != "":
 		return nil, berth.Invalid("e164", "give one of taskId, sessionId and e164")
 	case b.TaskID != "":
-		if _, err := s.Ledger.GetUserTask(ctx, who.UserID, b.TaskID); err != nil {
+		if _, err := s.Ledger.GetTask(ctx, berth.TaskRef{UserID: who.UserID, TaskID: b.TaskID}); err != nil {
 			return nil, err
 		}
 		path = taskPath(b.TaskID)

@@ -99,9 +99,10 @@ func NewAppendID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// PublishTaskEnd notifies the workers that a task was cancelled or has timed out; see Keys.TasksEnded.
-func (s *Scripts) PublishTaskEnd(ctx context.Context, taskID string) error {
-	if err := s.rdb.Publish(ctx, s.keys.TasksEnded(), taskID).Err(); err != nil {
+// PublishTaskEnd notifies the workers that a task, as the text of its berth.TaskRef, was cancelled or has timed out; see
+// Keys.TasksEnded.
+func (s *Scripts) PublishTaskEnd(ctx context.Context, task string) error {
+	if err := s.rdb.Publish(ctx, s.keys.TasksEnded(), task).Err(); err != nil {
 		return fmt.Errorf("publish the end of a task: %w", err)
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"berth"
 	"berth/internal/payload"
 	"berth/workflows"
 )
@@ -90,10 +91,10 @@ func (s *stack) history(ctx context.Context, c temporalclient.Client, id, run st
 	return h
 }
 
-// saveTask saves the history of a finished task in the corpus under a name, if -record is set.
+// saveTask saves the history of a finished task of alice in the corpus under a name, if -record is set.
 func (s *stack) saveTask(name, taskID string) {
 	s.tb.Helper()
-	s.saveHistory(name, workflows.TaskWorkflowID(taskID))
+	s.saveHistory(name, workflows.TaskWorkflowID(berth.TaskRef{UserID: "alice", TaskID: taskID}))
 }
 
 // saveHistory is saveTask for any workflow.

@@ -87,7 +87,7 @@ func (f *feeder) create(ctx context.Context, user, id string) (berth.Task, error
 
 // begin opens the stream of a created task.
 func (f *feeder) begin(ctx context.Context, task berth.Task) (fence int64, err error) {
-	attempt, err := f.ledger.BeginAttempt(ctx, task.ID, 0, berth.TaskStreaming)
+	attempt, err := f.ledger.BeginAttempt(ctx, task.Ref(), 0, berth.TaskStreaming)
 	if err != nil {
 		return 0, err
 	}
@@ -103,14 +103,14 @@ func (f *feeder) finish(ctx context.Context, task berth.Task, fence int64, text 
 	output := berth.Asset{Kind: berth.AssetResult, MediaType: berth.AnswerMediaType, Content: content}
 	output.ID, err = f.ledger.FinishStep(ctx, ledger.StepResult{
 		ModelCall: ledger.ModelCall{
-			TaskID: task.ID, Name: berth.StepCustomize, Fence: fence, Queue: task.Steps[0].Queue, Model: task.Steps[0].Model,
+			UserID: task.UserID, TaskID: task.ID, Name: berth.StepCustomize, Fence: fence, Queue: task.Steps[0].Queue, Model: task.Steps[0].Model,
 		},
 		Output: output,
 	})
 	if err != nil {
 		return err
 	}
-	task, _, err = f.ledger.FinishTask(ctx, ledger.End{TaskID: task.ID, Status: berth.TaskCompleted, ResultAssetID: output.ID})
+	task, _, err = f.ledger.FinishTask(ctx, ledger.End{TaskRef: task.Ref(), Status: berth.TaskCompleted, ResultAssetID: output.ID})
 	if err != nil {
 		return err
 	}

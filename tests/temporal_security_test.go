@@ -142,7 +142,7 @@ func TestTemporal_MutualTLSAndKeys_HistoriesAreUnreadable(t *testing.T) { // B7
 	conferences.end("8881000001", "")
 
 	ids := []string{
-		workflows.TaskWorkflowID(acc.TaskID), workflows.TurnWorkflowID(turn.TurnID), workflows.ConferenceWorkflowID("8881000001"),
+		workflows.TaskWorkflowID(berth.TaskRef{UserID: "alice", TaskID: acc.TaskID}), workflows.TurnWorkflowID(turn.TurnID), workflows.ConferenceWorkflowID("8881000001"),
 	}
 	var all map[string]*history.History
 	s.eventually("all runs to be listed", func() bool {
@@ -228,5 +228,5 @@ func TestWorker_PayloadKeyMissing_TaskCompletesWhenItIsSet(t *testing.T) { // B7
 	s.worker = s.startWorker()
 	acc := <-submitted
 	require.Equal(t, berth.EventDone, watch(t, alice, acc.TaskID, nil).last.Type)
-	s.succeeds(workflows.TaskWorkflowID("t1"))
+	s.succeeds(workflows.TaskWorkflowID(berth.TaskRef{UserID: "alice", TaskID: "t1"}))
 }

@@ -62,7 +62,7 @@ func TestTemporalUI_CodecEndpoint_ShowsPayloadsToOperators(t *testing.T) { // B7
 	}, "")
 	require.NoError(t, err)
 	require.Equal(t, berth.EventDone, watch(t, alice, acc.TaskID, nil).last.Type)
-	id := workflows.TaskWorkflowID(acc.TaskID)
+	id := workflows.TaskWorkflowID(berth.TaskRef{UserID: "alice", TaskID: acc.TaskID})
 	history := fmt.Sprintf("%s/namespaces/default/workflows/%s/%s/history", ui.URL, url.PathEscape(id), s.runOf(s.temporal(), id))
 	target, err := url.Parse("http://" + s.httpAddr)
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ const (
 // Workflow ids.
 
 // TaskWorkflowID is the workflow id of a task.
-func TaskWorkflowID(taskID string) string { return "task:" + taskID }
+func TaskWorkflowID(task berth.TaskRef) string { return "task:" + task.String() }
 
 // TurnWorkflowID is the workflow id of a turn.
 func TurnWorkflowID(turnID string) string { return "turn:" + turnID }

@@ -17,6 +17,9 @@ type TaskInput struct {
 	// Deadline counts from acceptance, StepTimeout from a step's start.
 	Deadline    time.Duration `json:"deadline"`
 	StepTimeout time.Duration `json:"stepTimeout"`
+	// AcceptWithin is the time after the workflow's start in which the task can be accepted. Later the caller has received
+	// an error, and the task is refused. It is a duration because only Temporal's own clock measures it. 0: no limit.
+	AcceptWithin time.Duration `json:"acceptWithin,omitempty"`
 }
 
 // TaskResult is the outcome of a task.
@@ -67,18 +70,22 @@ type StepOutput struct {
 	AssetID string `json:"assetId"`
 }
 
+// Ref returns the task of the step.
+func (in StepInput) Ref() berth.TaskRef { return berth.TaskRef{UserID: in.UserID, TaskID: in.ID} }
+
 // EndInput is the argument of FinishTask.
 type EndInput struct {
-	TaskID        string           `json:"taskId"`
+	berth.TaskRef
 	Status        berth.TaskStatus `json:"status"`
 	ResultAssetID string           `json:"resultAssetId,omitempty"`
 	Code          berth.Code       `json:"code,omitempty"`
 	Message       string           `json:"message,omitempty"`
 }
 
-// TaskRef names a task in PublishEnd and WithdrawTask.
-type TaskRef struct {
-	TaskID string `json:"taskId"`
+// WithdrawInput is the argument of WithdrawTask.
+type WithdrawInput struct {
+	berth.TaskRef
+	RequestHash string `json:"requestHash"`
 }
 
 // stepAttempts bounds how often one model call is attempted: with the intervals of the retry policy it covers about 45 s
@@ -128,7 +135,11 @@ func (t *task) submit(ctx workflow.Context, req SubmitRequest) (SubmitReply, err
 }
 
 func (t *task) run(ctx workflow.Context) (TaskResult, error) {
-	t.accepted, t.submission.refusal = t.accept(ctx)
+	left, limited := t.acceptTime(ctx)
+	if limited && left <= 0 {
+		return TaskResult{}, t.expire(ctx)
+	}
+	t.accepted, t.submission.refusal = t.accept(ctx, left)
 	t.submission.settled = true
 	if t.submission.refusal != nil {
 		return TaskResult{}, t.withdraw(ctx)
@@ -141,24 +152,57 @@ func (t *task) run(ctx workflow.Context) (TaskResult, error) {
 	return t.finish(ctx, t.end(ctx, err))
 }
 
-func (t *task) accept(ctx workflow.Context) (AcceptReply, error) {
+// maxAcceptTime bounds how long the acceptance of a task may take.
+const maxAcceptTime = 4 * time.Second
+
+// acceptTime returns how long the acceptance may take from now on, and whether the caller stops waiting after some time.
+func (t *task) acceptTime(ctx workflow.Context) (left time.Duration, limited bool) {
+	if t.in.AcceptWithin <= 0 {
+		return maxAcceptTime, false
+	}
+	until := workflow.GetInfo(ctx).WorkflowStartTime.Add(t.in.AcceptWithin)
+	return min(maxAcceptTime, until.Sub(workflow.Now(ctx))), true
+}
+
+// expire refuses a task that no worker accepted in time. The refusal is the last action of the run, so that a caller that
+// receives it in place of an earlier caller can start the next run.
+func (t *task) expire(ctx workflow.Context) error {
+	t.submission.late = true
+	t.submission.refusal = refuse(berth.CodeUnavailable, "the task was not accepted in time; retry")
+	if err := t.remove(ctx); err != nil {
+		return err
+	}
+	t.submission.settled = true
+	if err := t.await(ctx); err != nil {
+		return err
+	}
+	return t.submission.refusal
+}
+
+func (t *task) accept(ctx workflow.Context, within time.Duration) (AcceptReply, error) {
 	return local[AcceptReply](workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		ScheduleToCloseTimeout: 4 * time.Second,
+		ScheduleToCloseTimeout: within,
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumAttempts: 4},
 	}), AcceptTaskActivity, t.in)
 }
 
-// withdraw deletes the row that a failed acceptance may have left, and fails the run with the refusal.
+// withdraw removes what a failed acceptance may have left, and fails the run with the refusal.
 func (t *task) withdraw(ctx workflow.Context) error {
-	ctx, cancel := workflow.NewDisconnectedContext(ctx)
-	defer cancel()
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), WithdrawTaskActivity, TaskRef{TaskID: t.in.ID}).Get(ctx, nil); err != nil {
+	if err := t.remove(ctx); err != nil {
 		return err
 	}
 	if err := t.await(ctx); err != nil {
 		return err
 	}
 	return t.submission.refusal
+}
+
+// remove deletes the row of a task that was not accepted. It runs even when the workflow is cancelled.
+func (t *task) remove(ctx workflow.Context) error {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	return workflow.ExecuteLocalActivity(untilDone(ctx), WithdrawTaskActivity,
+		WithdrawInput{TaskRef: t.in.Ref(), RequestHash: t.in.RequestHash}).Get(ctx, nil)
 }
 
 // steps runs the chain. A finished step is recorded in the ledger and never repeated.
@@ -197,7 +241,7 @@ func (t *task) steps(ctx workflow.Context) error {
 
 // end translates the error of the chain, if any, into the task's outcome.
 func (t *task) end(ctx workflow.Context, err error) EndInput {
-	end := EndInput{TaskID: t.in.ID, Status: berth.TaskFailed}
+	end := EndInput{TaskRef: t.in.Ref(), Status: berth.TaskFailed}
 	var app *temporal.ApplicationError
 	var timeout *temporal.TimeoutError
 	switch {
@@ -226,7 +270,7 @@ func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	if err != nil {
 		return TaskResult{}, err
 	}
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), PublishEndActivity, TaskRef{TaskID: t.in.ID}).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteLocalActivity(untilDone(ctx), PublishEndActivity, t.in.Ref()).Get(ctx, nil); err != nil {
 		return TaskResult{}, err
 	}
 	if err := t.await(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
 
 	"berth"
 	"berth/workflows"
@@ -24,6 +25,7 @@ type taskRun struct {
 	// published counts terminal events.
 	published int
 	withdrawn int
+	withdraw  func()
 	accept    func() (workflows.AcceptReply, error)
 	step      func(workflows.StepInput) (workflows.StepOutput, error)
 	finish    func(workflows.EndInput) workflows.TaskResult
@@ -46,7 +48,13 @@ func newTaskRun(t *testing.T) *taskRun {
 		s.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
 	register(workflows.AcceptTaskActivity, func(context.Context, workflows.TaskInput) (workflows.AcceptReply, error) { return s.accept() })
-	register(workflows.WithdrawTaskActivity, func(context.Context, workflows.TaskRef) error { s.withdrawn++; return nil })
+	register(workflows.WithdrawTaskActivity, func(context.Context, workflows.WithdrawInput) error {
+		s.withdrawn++
+		if s.withdraw != nil {
+			s.withdraw()
+		}
+		return nil
+	})
 	register(workflows.RunStepActivity, func(_ context.Context, in workflows.StepInput) (workflows.StepOutput, error) {
 		s.steps = append(s.steps, in)
 		return s.step(in)
@@ -55,7 +63,7 @@ func newTaskRun(t *testing.T) *taskRun {
 		s.ends = append(s.ends, in)
 		return s.finish(in), nil
 	})
-	register(workflows.PublishEndActivity, func(context.Context, workflows.TaskRef) error { s.published++; return nil })
+	register(workflows.PublishEndActivity, func(context.Context, berth.TaskRef) error { s.published++; return nil })
 	s.env.RegisterWorkflow(workflows.Task)
 	return s
 }
@@ -175,6 +183,40 @@ func TestTask_AcceptRefused_IsWithdrawn(t *testing.T) { // X6: no partial effect
 	require.Empty(t, s.steps)
 	require.Empty(t, s.ends)
 	require.Zero(t, s.published)
+}
+
+func TestTask_AcceptedTooLate_RefusedWithoutStep(t *testing.T) { // T8, FT3
+	t.Parallel()
+	s := newTaskRun(t)
+	accepted := false
+	s.accept = func() (workflows.AcceptReply, error) { accepted = true; return workflows.AcceptReply{}, nil }
+	in := matchInput(false)
+	in.AcceptWithin = 8 * time.Second
+	// The first worker is late.
+	s.env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflows.TaskInput) (workflows.TaskResult, error) {
+		if err := workflow.Sleep(ctx, 9*time.Second); err != nil {
+			return workflows.TaskResult{}, err
+		}
+		return workflows.Task(ctx, in)
+	}, workflow.RegisterOptions{Name: "late"})
+	var early, late submitResult
+	s.withdraw = func() {
+		s.env.UpdateWorkflow(workflows.UpdateSubmit, "h1", &early, workflows.SubmitRequest{SubmissionID: "r1", RequestHash: "h1"})
+		s.env.UpdateWorkflow(workflows.UpdateSubmit, "h1~1", &late, workflows.SubmitRequest{SubmissionID: "r2", RequestHash: "h1"})
+	}
+	s.env.ExecuteWorkflow("late", in)
+	err := s.env.GetWorkflowError()
+	require.ErrorContains(t, err, "not accepted in time")
+	require.False(t, accepted)
+	require.Equal(t, 1, s.withdrawn)
+	require.Empty(t, s.steps)
+	for _, r := range []submitResult{early, late} {
+		var app *temporal.ApplicationError
+		require.ErrorAs(t, r.err, &app)
+		var detail berth.Refusal
+		require.NoError(t, app.Details(&detail))
+		require.Equal(t, "r1", detail.SubmissionID, "a later caller knows that the refusal is of an earlier request")
+	}
 }
 
 func TestTask_RowIsFinal_RunsNoStep(t *testing.T) { // T7: the id was used before, and Temporal no longer has its run

@@ -51,7 +51,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Health: probe,
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
-			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: cfg.Temporal.UIURL,
+			HeartbeatInterval: cfg.API.Heartbeat, ReplayWindow: cfg.API.ReplayWindow, TemporalUIURL: cfg.Temporal.UIURL,
 			TemporalNamespace: cfg.Temporal.Namespace, PayloadKeys: keys, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
 			NumbersFrom: cfg.Conference.NumbersFrom,

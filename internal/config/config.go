@@ -50,6 +50,7 @@ type API struct {
 	CORSOrigins    []string      `help:"Origins whose pages may call the API from a browser, such as https://app.example; * for all. Default: none." name:"cors-origins" env:"BERTH_CORS_ORIGINS"`
 	MaxUploadBytes int64         `help:"Maximum size of an upload in bytes." name:"max-upload-bytes" env:"BERTH_MAX_UPLOAD_BYTES" default:"10485760"`
 	Heartbeat      time.Duration `help:"Interval between heartbeats on an idle event stream." name:"sse-heartbeat" env:"BERTH_SSE_HEARTBEAT" default:"15s"`
+	ReplayWindow   time.Duration `help:"Time in which equal submissions without an Idempotency-Key are one task." name:"replay-window" env:"BERTH_REPLAY_WINDOW" default:"10m"`
 	TaskDeadline   time.Duration `help:"Maximum time from acceptance to the end of a task; later it fails." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m"`
 }
 
@@ -181,6 +182,7 @@ func (c *Config) Validate() error {
 	c.Conference.validate(bad, lasting)
 	lasting("job-timeout", "BERTH_JOB_TIMEOUT", c.Turn.JobTimeout)
 	lasting("sse-heartbeat", "BERTH_SSE_HEARTBEAT", c.API.Heartbeat)
+	lasting("replay-window", "BERTH_REPLAY_WINDOW", c.API.ReplayWindow)
 	lasting("task-deadline", "BERTH_TASK_DEADLINE", c.API.TaskDeadline)
 	lasting("drain", "BERTH_DRAIN", c.Worker.Drain)
 	if len(problems) > 0 {

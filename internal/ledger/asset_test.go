@@ -120,7 +120,7 @@ func TestLatestResults_SeveralTasks_OwnCompletedNewestFirst(t *testing.T) {
 			a := begin(t, l, task, 0)
 			id, err := l.FinishStep(ctx, result(task, 0, a.Fence, text))
 			require.NoError(t, err)
-			_, won, err := l.FinishTask(ctx, End{TaskID: task.ID, Status: status, ResultAssetID: id})
+			_, won, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: status, ResultAssetID: id})
 			require.NoError(t, err)
 			require.True(t, won)
 			// Results are ordered by milliseconds: move the existing ones back.

@@ -25,18 +25,19 @@ type Attempt struct {
 
 // lockTask reads the task and the furthest step that was begun, and locks the task against other writers until the
 // transaction ends. Later reads in the transaction are therefore current.
-func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, id string) (t berth.Task, begun int, err error) {
+func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, task berth.TaskRef) (t berth.Task, begun int, err error) {
 	t, err = taskColumns.scanWith(tx.QueryRowContext(ctx,
-		`SELECT `+taskColumns.names("")+`, begun_step FROM tasks WHERE id = $1`+l.dialect.forUpdate, id), &begun)
+		`SELECT `+taskColumns.names("")+`, begun_step FROM tasks WHERE user_id = $1 AND id = $2`+l.dialect.forUpdate,
+		task.UserID, task.TaskID), &begun)
 	return t, begun, err
 }
 
 // BeginAttempt starts an attempt at a step: it raises the fence, moves the status forward to the given one, and audits the
 // step's first attempt.
-func (l *Ledger) BeginAttempt(ctx context.Context, taskID string, step int, status berth.TaskStatus) (Attempt, error) {
+func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int, status berth.TaskStatus) (Attempt, error) {
 	var a Attempt
 	err := l.inTx(ctx, "begin attempt", func(tx *sql.Tx) error {
-		t, begun, err := l.lockTask(ctx, tx, taskID)
+		t, begun, err := l.lockTask(ctx, tx, task)
 		if err != nil {
 			return err
 		}
@@ -44,7 +45,7 @@ func (l *Ledger) BeginAttempt(ctx context.Context, taskID string, step int, stat
 			return err
 		}
 		a = Attempt{Final: t.Status.Final()}
-		_, a.OutputAssetID, err = finished(ctx, tx, taskID, step)
+		_, a.OutputAssetID, err = finished(ctx, tx, task, step)
 		if err != nil {
 			return err
 		}
@@ -53,8 +54,8 @@ func (l *Ledger) BeginAttempt(ctx context.Context, taskID string, step int, stat
 		}
 		a.Fence, a.First = t.Fence+1, step > begun
 		if _, err := tx.ExecContext(ctx, `UPDATE tasks SET fence = $2, status = $3, step_index = $4, begun_step = $5,
-			updated_at = $6 WHERE id = $1`, taskID, a.Fence, furthest(t.Status, status), max(step, t.StepIndex),
-			max(step, begun), time.Now().UnixMilli()); err != nil {
+			updated_at = $6 WHERE id = $1 AND user_id = $7`, task.TaskID, a.Fence, furthest(t.Status, status),
+			max(step, t.StepIndex), max(step, begun), time.Now().UnixMilli(), task.UserID); err != nil {
 			return err
 		}
 		if !a.First {
@@ -72,10 +73,11 @@ func (l *Ledger) BeginAttempt(ctx context.Context, taskID string, step int, stat
 }
 
 // OwnsTask reports whether the task is open and this fence is its newest.
-func (l *Ledger) OwnsTask(ctx context.Context, taskID string, fence int64) (bool, error) {
+func (l *Ledger) OwnsTask(ctx context.Context, task berth.TaskRef, fence int64) (bool, error) {
 	var one int
 	err := l.read.QueryRowContext(ctx,
-		`SELECT 1 FROM tasks WHERE id = $1 AND fence = $2 AND ended_at = 0`, taskID, fence).Scan(&one)
+		`SELECT 1 FROM tasks WHERE user_id = $1 AND id = $2 AND fence = $3 AND ended_at = 0`,
+		task.UserID, task.TaskID, fence).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -84,9 +86,9 @@ func (l *Ledger) OwnsTask(ctx context.Context, taskID string, fence int64) (bool
 
 // SetStatus moves the task's status forward; an earlier status has no effect. CodeConflict when a newer attempt owns the
 // task (ErrStale) or the task has ended (ErrFinal).
-func (l *Ledger) SetStatus(ctx context.Context, taskID string, fence int64, status berth.TaskStatus) error {
+func (l *Ledger) SetStatus(ctx context.Context, task berth.TaskRef, fence int64, status berth.TaskStatus) error {
 	return l.inTx(ctx, "set status", func(tx *sql.Tx) error {
-		t, _, err := l.lockTask(ctx, tx, taskID)
+		t, _, err := l.lockTask(ctx, tx, task)
 		if err != nil {
 			return err
 		}
@@ -96,8 +98,8 @@ func (l *Ledger) SetStatus(ctx context.Context, taskID string, fence int64, stat
 		if err := checkStep(t, t.StepIndex, status); err != nil || furthest(t.Status, status) == t.Status {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, updated_at = $3 WHERE id = $1`,
-			taskID, status, time.Now().UnixMilli())
+		_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $3, updated_at = $4 WHERE user_id = $1 AND id = $2`,
+			task.UserID, task.TaskID, status, time.Now().UnixMilli())
 		return err
 	})
 }
@@ -116,14 +118,14 @@ type StepResult struct {
 // old, with ErrFinal when the task has ended.
 func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID string, err error) {
 	err = l.inTx(ctx, "finish step", func(tx *sql.Tx) error {
-		t, _, err := l.lockTask(ctx, tx, r.TaskID)
+		t, _, err := l.lockTask(ctx, tx, r.Ref())
 		if err != nil {
 			return err
 		}
 		if err := checkStep(t, r.Step, r.NextStatus); err != nil {
 			return err
 		}
-		fence, output, err := finished(ctx, tx, r.TaskID, r.Step)
+		fence, output, err := finished(ctx, tx, r.Ref(), r.Step)
 		if err != nil {
 			return err
 		}
@@ -154,8 +156,8 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 		return "", err
 	}
 	now := time.Now().UnixMilli()
-	if _, err := tx.ExecContext(ctx, `INSERT INTO steps (task_id, step, name, fence, output_asset_id, finished_at)
-		VALUES ($1, $2, $3, $4, $5, $6)`, t.ID, r.Step, r.Name, r.Fence, asset.ID, now); err != nil {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO steps (user_id, task_id, step, name, fence, output_asset_id, finished_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, t.UserID, t.ID, r.Step, r.Name, r.Fence, asset.ID, now); err != nil {
 		return "", err
 	}
 	r.Success, r.Code = true, ""
@@ -163,16 +165,16 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 		return "", err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, step_index = $3, input_tokens = input_tokens + $4,
-		output_tokens = output_tokens + $5, updated_at = $6 WHERE id = $1`,
+		output_tokens = output_tokens + $5, updated_at = $6 WHERE id = $1 AND user_id = $7`,
 		t.ID, furthest(t.Status, r.NextStatus), max(t.StepIndex, min(r.Step+1, len(t.Steps)-1)),
-		r.Usage.InputTokens, r.Usage.OutputTokens, now)
+		r.Usage.InputTokens, r.Usage.OutputTokens, now, t.UserID)
 	return asset.ID, err
 }
 
 // finished returns the fence and output of a recorded step, an empty output when it is not recorded.
-func finished(ctx context.Context, tx *sql.Tx, taskID string, step int) (fence int64, output string, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT fence, output_asset_id FROM steps WHERE task_id = $1 AND step = $2`,
-		taskID, step).Scan(&fence, &output)
+func finished(ctx context.Context, tx *sql.Tx, task berth.TaskRef, step int) (fence int64, output string, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT fence, output_asset_id FROM steps WHERE user_id = $1 AND task_id = $2 AND step = $3`,
+		task.UserID, task.TaskID, step).Scan(&fence, &output)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, "", nil
 	}

@@ -20,7 +20,7 @@ func TestTask_AllStepsFinish_UsageAndAuditRecorded(t *testing.T) {
 		for step := range task.Steps {
 			a := begin(t, l, task, step)
 			require.Equal(t, Attempt{Fence: int64(step) + 1, First: true}, a)
-			now, err := l.GetTask(ctx, task.ID)
+			now, err := l.GetTask(ctx, task.Ref())
 			require.NoError(t, err)
 			require.Equal(t, want[step], now.Status)
 			require.Equal(t, step, now.StepIndex)
@@ -32,7 +32,7 @@ func TestTask_AllStepsFinish_UsageAndAuditRecorded(t *testing.T) {
 			require.Equal(t, fmt.Sprintf("output %d", step), string(out.Content))
 			require.Equal(t, Attempt{Done: true, OutputAssetID: last}, begin(t, l, task, step), "finished steps are not repeated")
 		}
-		ended, won, err := l.FinishTask(ctx, End{TaskID: task.ID, Status: berth.TaskCompleted, ResultAssetID: last})
+		ended, won, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCompleted, ResultAssetID: last})
 		require.NoError(t, err)
 		require.True(t, won)
 		require.Equal(t, berth.TaskCompleted, ended.Status)
@@ -40,13 +40,13 @@ func TestTask_AllStepsFinish_UsageAndAuditRecorded(t *testing.T) {
 		require.Equal(t, berth.Usage{InputTokens: 30, OutputTokens: 9}, ended.Usage)
 		require.False(t, ended.EndedAt.IsZero())
 
-		calls, err := l.ModelCalls(ctx, task.ID)
+		calls, err := l.ModelCalls(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Len(t, calls, 3)
 		require.False(t, calls[2].At.IsZero())
 		calls[2].At = task.EndedAt
 		require.Equal(t, ModelCall{
-			TaskID: task.ID, UserID: task.UserID, ServiceID: task.ServiceID, Step: 2, Name: berth.StepMatch, Fence: 3, Queue: "q_paid_stream", Model: "model-of-match",
+			UserID: task.UserID, TaskID: task.ID, ServiceID: task.ServiceID, Step: 2, Name: berth.StepMatch, Fence: 3, Queue: "q_paid_stream", Model: "model-of-match",
 			Provider: "local", Usage: berth.Usage{InputTokens: 10, OutputTokens: 3}, LatencyMs: 70, FirstTokenMs: 20,
 			CostMicros: 1234, Success: true,
 		}, calls[2])
@@ -56,7 +56,7 @@ func TestTask_AllStepsFinish_UsageAndAuditRecorded(t *testing.T) {
 
 func events(t *testing.T, l *Ledger, id string) []AuditEvent {
 	t.Helper()
-	trail, err := l.AuditTrail(t.Context(), id)
+	trail, err := l.AuditTrail(t.Context(), ref(id))
 	require.NoError(t, err)
 	var all []AuditEvent
 	for _, e := range trail {
@@ -80,7 +80,7 @@ func TestAttempt_NewerAttemptBegan_OlderRejected(t *testing.T) {
 		_, err := l.FinishStep(ctx, result(task, 0, old.Fence, "old"))
 		requireCode(t, berth.CodeConflict, err)
 		require.ErrorIs(t, err, ErrStale)
-		err = l.SetStatus(ctx, task.ID, old.Fence, berth.TaskStreaming)
+		err = l.SetStatus(ctx, task.Ref(), old.Fence, berth.TaskStreaming)
 		requireCode(t, berth.CodeConflict, err)
 		require.ErrorIs(t, err, ErrStale)
 		_, err = l.FinishStep(ctx, result(task, 0, now.Fence+1, "fence never issued"))
@@ -100,7 +100,7 @@ func TestAttempt_NewerAttemptBegan_OlderRejected(t *testing.T) {
 
 func requireOwns(t *testing.T, l *Ledger, id string, fence int64, want bool) {
 	t.Helper()
-	ours, err := l.OwnsTask(t.Context(), id, fence)
+	ours, err := l.OwnsTask(t.Context(), ref(id), fence)
 	require.NoError(t, err)
 	require.Equal(t, want, ours)
 }
@@ -121,14 +121,14 @@ func TestFinishStep_ReplyLost_RepeatReturnsFirstOutput(t *testing.T) {
 		repeat("another text")
 		begin(t, l, task, 1)
 		repeat("the next step has begun")
-		ended, _, err := l.FinishTask(ctx, End{TaskID: task.ID, Status: berth.TaskCancelled})
+		ended, _, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCancelled})
 		require.NoError(t, err)
 		repeat("the task has ended")
 
-		calls, err := l.ModelCalls(ctx, task.ID)
+		calls, err := l.ModelCalls(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Len(t, calls, 1)
-		now, err := l.GetTask(ctx, task.ID)
+		now, err := l.GetTask(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Equal(t, ended, now)
 		require.Equal(t, berth.Usage{InputTokens: 10, OutputTokens: 3}, now.Usage)
@@ -142,7 +142,7 @@ func TestFinishStep_ConcurrentAttempts_OneFinishes(t *testing.T) {
 		var g errgroup.Group
 		for i := range 20 {
 			g.Go(func() error {
-				a, err := l.BeginAttempt(t.Context(), task.ID, 0, berth.TaskOCRPending)
+				a, err := l.BeginAttempt(t.Context(), task.Ref(), 0, berth.TaskOCRPending)
 				if err != nil || a.Done {
 					return err
 				}
@@ -157,7 +157,7 @@ func TestFinishStep_ConcurrentAttempts_OneFinishes(t *testing.T) {
 		}
 		require.NoError(t, g.Wait())
 		require.EqualValues(t, 1, finished.Load())
-		calls, err := l.ModelCalls(t.Context(), task.ID)
+		calls, err := l.ModelCalls(t.Context(), task.Ref())
 		require.NoError(t, err)
 		require.Len(t, calls, 1)
 	})
@@ -168,20 +168,20 @@ func TestAttempt_TaskEnded_WritesRejected(t *testing.T) {
 		ctx := t.Context()
 		task := create(t, l, chain())
 		a := begin(t, l, task, 0)
-		ended, _, err := l.FinishTask(ctx, End{TaskID: task.ID, Status: berth.TaskFailed, Code: berth.CodeProviderKey})
+		ended, _, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskFailed, Code: berth.CodeProviderKey})
 		require.NoError(t, err)
 
 		_, err = l.FinishStep(ctx, result(task, 0, a.Fence, "late"))
 		requireCode(t, berth.CodeConflict, err)
 		require.ErrorIs(t, err, ErrFinal)
-		require.ErrorIs(t, l.SetStatus(ctx, task.ID, a.Fence, berth.TaskStreaming), ErrFinal)
+		require.ErrorIs(t, l.SetStatus(ctx, task.Ref(), a.Fence, berth.TaskStreaming), ErrFinal)
 		require.Equal(t, Attempt{Final: true}, begin(t, l, task, 0))
 		requireOwns(t, l, task.ID, a.Fence, false)
 		require.NoError(t, l.FailedCall(ctx, ModelCall{
-			TaskID: task.ID, Fence: a.Fence, Usage: berth.Usage{InputTokens: 5}, Code: berth.CodeProviderUnavailable,
+			UserID: task.UserID, TaskID: task.ID, Fence: a.Fence, Usage: berth.Usage{InputTokens: 5}, Code: berth.CodeProviderUnavailable,
 		}), "the call's usage is logged")
 
-		now, err := l.GetTask(ctx, task.ID)
+		now, err := l.GetTask(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Equal(t, ended, now)
 		_, err = l.GetAsset(ctx, "alice", AssetID("alice", berth.AssetResult, []byte("late")))
@@ -194,14 +194,14 @@ func TestSetStatus_EarlierStatus_StatusUnchanged(t *testing.T) {
 		ctx := t.Context()
 		task := create(t, l, chain())
 		status := func() berth.TaskStatus {
-			now, err := l.GetTask(ctx, task.ID)
+			now, err := l.GetTask(ctx, task.Ref())
 			require.NoError(t, err)
 			return now.Status
 		}
 		a := begin(t, l, task, 2)
-		require.NoError(t, l.SetStatus(ctx, task.ID, a.Fence, berth.TaskStreaming))
+		require.NoError(t, l.SetStatus(ctx, task.Ref(), a.Fence, berth.TaskStreaming))
 		require.Equal(t, berth.TaskStreaming, status())
-		require.NoError(t, l.SetStatus(ctx, task.ID, a.Fence, berth.TaskOCRPending))
+		require.NoError(t, l.SetStatus(ctx, task.Ref(), a.Fence, berth.TaskOCRPending))
 		a = begin(t, l, task, 2)
 		require.Equal(t, berth.TaskStreaming, status(), "a retry does not move the visible status back")
 		r := result(task, 2, a.Fence, "x")
@@ -218,27 +218,27 @@ func TestAttempt_InvalidInput_RejectedWithoutChange(t *testing.T) {
 		task := create(t, l, chain())
 		a := begin(t, l, task, 0)
 		for _, step := range []int{-1, 3} {
-			_, err := l.BeginAttempt(ctx, task.ID, step, berth.TaskPending)
+			_, err := l.BeginAttempt(ctx, task.Ref(), step, berth.TaskPending)
 			requireCode(t, berth.CodeInvalid, err)
 		}
 		for _, status := range []berth.TaskStatus{berth.TaskCompleted, "NONSENSE"} {
-			_, err := l.BeginAttempt(ctx, task.ID, 0, status)
+			_, err := l.BeginAttempt(ctx, task.Ref(), 0, status)
 			requireCode(t, berth.CodeInvalid, err)
-			requireCode(t, berth.CodeInvalid, l.SetStatus(ctx, task.ID, a.Fence, status))
+			requireCode(t, berth.CodeInvalid, l.SetStatus(ctx, task.Ref(), a.Fence, status))
 		}
-		_, err := l.BeginAttempt(ctx, "t_none", 0, berth.TaskPending)
+		_, err := l.BeginAttempt(ctx, ref("t_none"), 0, berth.TaskPending)
 		requireCode(t, berth.CodeNotFound, err)
-		_, err = l.FinishStep(ctx, StepResult{ModelCall: ModelCall{TaskID: "t_none"}})
+		_, err = l.FinishStep(ctx, StepResult{ModelCall: ModelCall{UserID: "alice", TaskID: "t_none"}})
 		requireCode(t, berth.CodeNotFound, err)
-		requireCode(t, berth.CodeNotFound, l.SetStatus(ctx, "t_none", 1, berth.TaskStreaming))
-		requireCode(t, berth.CodeNotFound, l.FailedCall(ctx, ModelCall{TaskID: "t_none"}))
+		requireCode(t, berth.CodeNotFound, l.SetStatus(ctx, ref("t_none"), 1, berth.TaskStreaming))
+		requireCode(t, berth.CodeNotFound, l.FailedCall(ctx, ModelCall{UserID: "alice", TaskID: "t_none"}))
 		requireOwns(t, l, "t_none", 0, false)
 
 		spoiled := result(task, 0, a.Fence, "x")
 		spoiled.Output.Kind = "film"
 		_, err = l.FinishStep(ctx, spoiled)
 		requireCode(t, berth.CodeInvalid, err)
-		calls, err := l.ModelCalls(ctx, task.ID)
+		calls, err := l.ModelCalls(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Empty(t, calls, "no partial write")
 	})
@@ -250,7 +250,7 @@ func TestFailedCall_ThenRepair_BothCallsLogged(t *testing.T) {
 		task := create(t, l, chain())
 		a := begin(t, l, task, 1)
 		bad := ModelCall{
-			TaskID: task.ID, Step: 1, Name: berth.StepSummary, Fence: a.Fence, Model: "m", Queue: "q_paid_batch",
+			UserID: task.UserID, TaskID: task.ID, Step: 1, Name: berth.StepSummary, Fence: a.Fence, Model: "m", Queue: "q_paid_batch",
 			Usage: berth.Usage{InputTokens: 4, OutputTokens: 2}, Code: berth.CodeInvalidOutput, Success: true,
 		}
 		require.NoError(t, l.FailedCall(ctx, bad))
@@ -259,13 +259,13 @@ func TestFailedCall_ThenRepair_BothCallsLogged(t *testing.T) {
 		repaired.Call = 1
 		_, err := l.FinishStep(ctx, repaired)
 		require.NoError(t, err)
-		calls, err := l.ModelCalls(ctx, task.ID)
+		calls, err := l.ModelCalls(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Len(t, calls, 2)
 		require.False(t, calls[0].Success)
 		require.Equal(t, berth.CodeInvalidOutput, calls[0].Code)
 		require.True(t, calls[1].Success)
-		now, err := l.GetTask(ctx, task.ID)
+		now, err := l.GetTask(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Equal(t, berth.Usage{InputTokens: 14, OutputTokens: 5}, now.Usage)
 	})
@@ -276,7 +276,7 @@ func TestAudit_EventOutsideLedger_Recorded(t *testing.T) {
 		require.NoError(t, l.Audit(t.Context(), AuditEntry{
 			Event: AuditRateLimited, TaskID: "t_1", ServiceID: "jobs", Queue: "q_free_batch", UserID: "alice",
 		}))
-		trail, err := l.AuditTrail(t.Context(), "t_1")
+		trail, err := l.AuditTrail(t.Context(), ref("t_1"))
 		require.NoError(t, err)
 		require.Len(t, trail, 1)
 		require.JSONEq(t, "{}", string(trail[0].Detail))

@@ -56,7 +56,7 @@ var auditColumns = columns[AuditEntry]{
 
 var (
 	insertAudit = auditColumns.insert("audit_log")
-	selectAudit = `SELECT ` + auditColumns.names("") + ` FROM audit_log WHERE task_id = $1 ORDER BY id`
+	selectAudit = `SELECT ` + auditColumns.names("") + ` FROM audit_log WHERE user_id = $1 AND task_id = $2 ORDER BY id`
 )
 
 func writeAudit(ctx context.Context, db execer, e AuditEntry) error {
@@ -82,6 +82,6 @@ func taskEntry(ev AuditEvent, t berth.Task, step int, detail map[string]any) Aud
 }
 
 // AuditTrail returns the audit rows of a task, the oldest first.
-func (l *Ledger) AuditTrail(ctx context.Context, taskID string) ([]AuditEntry, error) {
-	return list(ctx, l, "read audit", auditColumns.scan, selectAudit, taskID)
+func (l *Ledger) AuditTrail(ctx context.Context, task berth.TaskRef) ([]AuditEntry, error) {
+	return list(ctx, l, "read audit", auditColumns.scan, selectAudit, task.UserID, task.TaskID)
 }

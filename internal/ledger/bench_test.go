@@ -35,7 +35,7 @@ func oneLife(ctx context.Context, l *Ledger) error {
 	if err != nil {
 		return err
 	}
-	a, err := l.BeginAttempt(ctx, t.ID, 0, berth.TaskOCRPending)
+	a, err := l.BeginAttempt(ctx, t.Ref(), 0, berth.TaskOCRPending)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func oneLife(ctx context.Context, l *Ledger) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = l.FinishTask(ctx, End{TaskID: t.ID, Status: berth.TaskCompleted, ResultAssetID: out})
+	_, _, err = l.FinishTask(ctx, End{TaskRef: t.Ref(), Status: berth.TaskCompleted, ResultAssetID: out})
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 
 // End is the outcome of a task. ResultAssetID belongs to TaskCompleted, Code and Message to the other final statuses.
 type End struct {
-	TaskID        string
+	berth.TaskRef
 	Status        berth.TaskStatus
 	ResultAssetID string
 	Code          berth.Code
@@ -18,7 +18,7 @@ type End struct {
 }
 
 var endTask = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
-	error_message = $5, updated_at = $6, ended_at = $6 WHERE id = $1 AND ended_at = 0 RETURNING ` + taskColumns.names("")
+	error_message = $5, updated_at = $6, ended_at = $6 WHERE id = $1 AND user_id = $7 AND ended_at = 0 RETURNING ` + taskColumns.names("")
 
 // FinishTask ends a task by one compare-and-set: the first of all calls decides, and later calls change nothing. All return
 // the row. won is true for the deciding call only, and false when that call is repeated because its reply was lost:
@@ -29,13 +29,13 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 	}
 	err = l.inTx(ctx, "finish task", func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, endTask, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
-			time.Now().UnixMilli())
+			time.Now().UnixMilli(), e.UserID)
 		ended, err := collect("end task", rows, err, taskColumns.scan)
 		if err != nil {
 			return err
 		}
 		if len(ended) == 0 {
-			t, err = taskColumns.scan(tx.QueryRowContext(ctx, selectTask, e.TaskID))
+			t, err = taskColumns.scan(tx.QueryRowContext(ctx, selectTask, e.UserID, e.TaskID))
 			return err
 		}
 		t, won = ended[0], true

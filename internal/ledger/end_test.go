@@ -31,7 +31,7 @@ func TestFinishTask_ConcurrentEnds_OneWins(t *testing.T) {
 		for i := range rows {
 			g.Go(func() error {
 				e := ends[i%len(ends)]
-				e.TaskID = task.ID
+				e.TaskRef = task.Ref()
 				row, won, err := l.FinishTask(ctx, e)
 				rows[i] = row
 				if won {
@@ -61,15 +61,15 @@ func TestFinishTask_ConcurrentEnds_OneWins(t *testing.T) {
 func TestFinishTask_InvalidEnd_TaskUnchanged(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		task := create(t, l, chain())
-		_, _, err := l.FinishTask(t.Context(), End{TaskID: task.ID, Status: berth.TaskStreaming})
+		_, _, err := l.FinishTask(t.Context(), End{TaskRef: task.Ref(), Status: berth.TaskStreaming})
 		requireCode(t, berth.CodeInvalid, err)
-		_, won, err := l.FinishTask(t.Context(), End{TaskID: "t_none", Status: berth.TaskFailed})
+		_, won, err := l.FinishTask(t.Context(), End{TaskRef: ref("t_none"), Status: berth.TaskFailed})
 		requireCode(t, berth.CodeNotFound, err)
 		require.False(t, won)
-		_, won, err = l.FinishTask(t.Context(), End{TaskID: task.ID, Status: berth.TaskCompleted, ResultAssetID: "a_none"})
+		_, won, err = l.FinishTask(t.Context(), End{TaskRef: task.Ref(), Status: berth.TaskCompleted, ResultAssetID: "a_none"})
 		require.Error(t, err, "the result is not stored")
 		require.False(t, won)
-		now, err := l.GetTask(t.Context(), task.ID)
+		now, err := l.GetTask(t.Context(), task.Ref())
 		require.NoError(t, err)
 		require.Equal(t, berth.TaskPending, now.Status)
 	})
@@ -99,7 +99,7 @@ func (f *life) run(ctx context.Context, program []act) error {
 		switch a.Do {
 		case "begin":
 			at = a.Step
-			if mine, err = f.l.BeginAttempt(ctx, f.task.ID, at, f.task.Steps[at].PendingStatus()); err != nil {
+			if mine, err = f.l.BeginAttempt(ctx, f.task.Ref(), at, f.task.Steps[at].PendingStatus()); err != nil {
 				return err
 			}
 			if mine.Fence > 0 {
@@ -110,15 +110,15 @@ func (f *life) run(ctx context.Context, program []act) error {
 			r.NextStatus = a.Status
 			_, err = f.l.FinishStep(ctx, r)
 		case "status":
-			err = f.l.SetStatus(ctx, f.task.ID, mine.Fence, a.Status)
+			err = f.l.SetStatus(ctx, f.task.Ref(), mine.Fence, a.Status)
 		case "fail":
 			err = f.l.FailedCall(ctx, ModelCall{
-				TaskID: f.task.ID, Step: at, Fence: mine.Fence, Call: 1, Usage: berth.Usage{InputTokens: 1},
+				UserID: f.task.UserID, TaskID: f.task.ID, Step: at, Fence: mine.Fence, Call: 1, Usage: berth.Usage{InputTokens: 1},
 			})
 		default: // "end"
 			var row berth.Task
 			var won bool
-			row, won, err = f.l.FinishTask(ctx, End{TaskID: f.task.ID, Status: a.Status, Code: berth.CodeInternal})
+			row, won, err = f.l.FinishTask(ctx, End{TaskRef: f.task.Ref(), Status: a.Status, Code: berth.CodeInternal})
 			f.ends <- row
 			if won {
 				f.wins.Add(1)
@@ -135,7 +135,7 @@ func (f *life) run(ctx context.Context, program []act) error {
 func (f *life) watch(ctx context.Context, stop <-chan struct{}) error {
 	seen := f.task
 	for {
-		now, err := f.l.GetTask(ctx, f.task.ID)
+		now, err := f.l.GetTask(ctx, f.task.Ref())
 		switch {
 		case err != nil:
 			return err
@@ -191,7 +191,7 @@ func TestTask_RandomConcurrentActions_InvariantsHold(t *testing.T) {
 
 func (f *life) check(t *rapid.T) {
 	ctx := context.Background()
-	now, err := f.l.GetTask(ctx, f.task.ID)
+	now, err := f.l.GetTask(ctx, f.task.Ref())
 	require.NoError(t, err)
 	close(f.fences)
 	close(f.ends)
@@ -208,7 +208,7 @@ func (f *life) check(t *rapid.T) {
 	}
 	require.EqualValues(t, min(ends, 1), f.wins.Load())
 
-	calls, err := f.l.ModelCalls(ctx, f.task.ID)
+	calls, err := f.l.ModelCalls(ctx, f.task.Ref())
 	require.NoError(t, err)
 	finished, spent := map[int]int{}, berth.Usage{}
 	for _, c := range calls {
@@ -221,7 +221,7 @@ func (f *life) check(t *rapid.T) {
 	if ends == 0 {
 		require.Equal(t, spent, now.Usage)
 	}
-	trail, err := f.l.AuditTrail(ctx, f.task.ID)
+	trail, err := f.l.AuditTrail(ctx, f.task.Ref())
 	require.NoError(t, err)
 	count := map[AuditEvent]int{}
 	for _, e := range trail {

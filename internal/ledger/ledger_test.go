@@ -57,7 +57,7 @@ func TestOpen_ExistingDatabase_DataKept(t *testing.T) {
 		require.NoError(t, err)
 		want := create(t, l, chain())
 		require.NoError(t, l.Close())
-		got, err := open(t, dsn).GetTask(t.Context(), want.ID)
+		got, err := open(t, dsn).GetTask(t.Context(), want.Ref())
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	})
@@ -89,13 +89,13 @@ func TestLedger_DatabaseUnreachable_Unavailable(t *testing.T) {
 		l := open(t, s.Database(t))
 		task := create(t, l, chain())
 		s.Kill()
-		_, err := l.GetTask(t.Context(), task.ID)
+		_, err := l.GetTask(t.Context(), task.Ref())
 		requireCode(t, berth.CodeUnavailable, err)
-		_, _, err = l.FinishTask(t.Context(), End{TaskID: task.ID, Status: berth.TaskFailed})
+		_, _, err = l.FinishTask(t.Context(), End{TaskRef: task.Ref(), Status: berth.TaskFailed})
 		requireCode(t, berth.CodeUnavailable, err)
 		requireCode(t, berth.CodeUnavailable, l.Ping(t.Context()))
 		s.Restart(t)
-		got, err := l.GetTask(t.Context(), task.ID)
+		got, err := l.GetTask(t.Context(), task.Ref())
 		require.NoError(t, err, "the connection pool reconnects without help")
 		require.Equal(t, task, got)
 	})
@@ -112,7 +112,7 @@ func TestLedger_DatabaseUnreachable_Unavailable(t *testing.T) {
 			l := open(t, dsn)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			_, err := l.GetTask(ctx, "t")
+			_, err := l.GetTask(ctx, ref("t"))
 			requireCode(t, berth.CodeUnavailable, err)
 			require.ErrorIs(t, err, context.Canceled)
 		})
@@ -157,20 +157,20 @@ func TestQueries_FrequentOnes_UseIndexes(t *testing.T) {
 			sql  string
 			args []any
 		}{
-			"task":         {selectTask, []any{"t"}},
-			"user's task":  {selectUserTask, []any{"t", "u"}},
+			"task":         {selectTask, []any{"u", "t"}},
+			"tasks by id":  {selectTasksByID, []any{"t", 2}},
 			"list":         {listTasks, []any{"u", int64(5), "t", 10}},
-			"open":         {openTasks, []any{"", 10}},
-			"end":          {endTask, []any{"t", "FAILED", "", "", "", int64(1)}},
+			"open":         {openTasks, []any{"", "", 10}},
+			"end":          {endTask, []any{"t", "FAILED", "", "", "", int64(1), "u"}},
 			"asset":        {selectAsset, []any{"a", "u"}},
 			"results":      {selectResults, []any{"u", "job_summary", 5}},
-			"audit":        {selectAudit, []any{"t"}},
+			"audit":        {selectAudit, []any{"u", "t"}},
 			"actions":      {selectAction + `WHERE ` + pageOfActions, []any{int64(5), 10}},
 			"user actions": {selectAction + `WHERE user_id = $3 AND ` + pageOfActions, []any{int64(5), 10, "op"}},
-			"usage":        {selectUsage, []any{"t"}},
+			"usage":        {selectUsage, []any{"u", "t"}},
 			"search":       {l.dialect.search, []any{l.dialect.match("u", []string{"go"}), "u", 5}},
-			"step":         {`SELECT fence, output_asset_id FROM steps WHERE task_id = $1 AND step = $2`, []any{"t", 1}},
-			"owns task":    {`SELECT 1 FROM tasks WHERE id = $1 AND fence = $2 AND ended_at = 0`, []any{"t", int64(1)}},
+			"step":         {`SELECT fence, output_asset_id FROM steps WHERE user_id = $1 AND task_id = $2 AND step = $3`, []any{"u", "t", 1}},
+			"owns task":    {`SELECT 1 FROM tasks WHERE user_id = $1 AND id = $2 AND fence = $3 AND ended_at = 0`, []any{"u", "t", int64(1)}},
 			"broken query": {`SELECT id FROM tasks WHERE trace_id = $1`, []any{"t"}},
 		} {
 			rows, err := tx.QueryContext(t.Context(), explain+q.sql, q.args...)

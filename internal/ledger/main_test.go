@@ -58,6 +58,9 @@ func chain() berth.Task {
 	}
 }
 
+// ref returns the identity of a task of alice.
+func ref(id string) berth.TaskRef { return berth.TaskRef{UserID: "alice", TaskID: id} }
+
 func create(tb testing.TB, l *Ledger, t berth.Task) berth.Task {
 	tb.Helper()
 	got, created, err := l.CreateTask(context.Background(), t)
@@ -69,7 +72,7 @@ func create(tb testing.TB, l *Ledger, t berth.Task) berth.Task {
 func result(t berth.Task, step int, fence int64, text string) StepResult {
 	return StepResult{
 		ModelCall: ModelCall{
-			TaskID: t.ID, Step: step, Name: t.Steps[step].Name, Fence: fence,
+			UserID: t.UserID, TaskID: t.ID, Step: step, Name: t.Steps[step].Name, Fence: fence,
 			Usage: berth.Usage{InputTokens: 10, OutputTokens: 3}, Model: t.Steps[step].Model, Provider: "local",
 			Queue: t.Steps[step].Queue, LatencyMs: 70, FirstTokenMs: 20, CostMicros: 1234,
 		},
@@ -79,7 +82,7 @@ func result(t berth.Task, step int, fence int64, text string) StepResult {
 
 func begin(tb testing.TB, l *Ledger, t berth.Task, step int) Attempt {
 	tb.Helper()
-	a, err := l.BeginAttempt(context.Background(), t.ID, step, t.Steps[step].PendingStatus())
+	a, err := l.BeginAttempt(context.Background(), t.Ref(), step, t.Steps[step].PendingStatus())
 	require.NoError(tb, err)
 	return a
 }

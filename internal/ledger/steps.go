@@ -3,6 +3,8 @@ package ledger
 import (
 	"context"
 	"time"
+
+	"berth"
 )
 
 // FinishedStep is a recorded step of a task.
@@ -15,13 +17,13 @@ type FinishedStep struct {
 }
 
 const selectSteps = `SELECT s.step, s.output_asset_id, COALESCE(MAX(u.provider), ''), s.finished_at
-	FROM steps s LEFT JOIN usage_log u ON u.task_id = s.task_id AND u.step = s.step AND u.fence = s.fence
-	WHERE s.task_id = $1 GROUP BY s.step, s.output_asset_id, s.finished_at ORDER BY s.step`
+	FROM steps s LEFT JOIN usage_log u ON u.user_id = s.user_id AND u.task_id = s.task_id AND u.step = s.step AND u.fence = s.fence
+	WHERE s.user_id = $1 AND s.task_id = $2 GROUP BY s.step, s.output_asset_id, s.finished_at ORDER BY s.step`
 
 // FinishedSteps returns the recorded steps of a task in order.
-func (l *Ledger) FinishedSteps(ctx context.Context, taskID string) ([]FinishedStep, error) {
+func (l *Ledger) FinishedSteps(ctx context.Context, task berth.TaskRef) ([]FinishedStep, error) {
 	return list(ctx, l, "read steps", func(row scanner) (s FinishedStep, err error) {
 		err = row.Scan(&s.Step, &s.OutputAssetID, &s.Provider, storedTime{&s.FinishedAt})
 		return s, err
-	}, selectSteps, taskID)
+	}, selectSteps, task.UserID, task.TaskID)
 }

@@ -38,11 +38,11 @@ var taskColumns = columns[berth.Task]{
 	{"ended_at", func(t *berth.Task) any { return storedTime{&t.EndedAt} }},
 }
 
-var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}, [2]string{"run_id", "''"}) +
-	` ON CONFLICT (id) DO NOTHING RETURNING ` + taskColumns.names("")
+var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}) +
+	` ON CONFLICT (user_id, id) DO NOTHING RETURNING ` + taskColumns.names("")
 
-// CreateTask stores an accepted task with its audit row. When the id is already used it changes nothing and returns the
-// task that has the id, which may be another user's: compare UserID and RequestHash before showing it.
+// CreateTask stores an accepted task with its idempotency key and its audit row. When the user has a task with the id it
+// changes nothing and returns that task, which may be of another request: compare RequestHash.
 func (l *Ledger) CreateTask(ctx context.Context, t berth.Task) (task berth.Task, created bool, err error) {
 	if err := prepareNew(&t); err != nil {
 		return t, false, err
@@ -54,10 +54,13 @@ func (l *Ledger) CreateTask(ctx context.Context, t berth.Task) (task berth.Task,
 			return err
 		}
 		if len(inserted) == 0 {
-			task, err = taskColumns.scan(tx.QueryRowContext(ctx, selectTask, t.ID))
+			task, err = taskColumns.scan(tx.QueryRowContext(ctx, selectTask, t.UserID, t.ID))
 			return err
 		}
 		task, created = inserted[0], true
+		if err := keepKey(ctx, tx, t); err != nil {
+			return err
+		}
 		return writeAudit(ctx, tx, taskEntry(AuditEnqueue, task, 0, map[string]any{
 			"template": task.Template, "tier": task.Tier, "steps": task.Steps,
 		}))
@@ -87,23 +90,27 @@ func prepareNew(t *berth.Task) error {
 	t.UpdatedAt, t.EndedAt = now, time.Time{}
 	t.StepIndex, t.Fence, t.Usage = 0, 0, berth.Usage{}
 	t.ResultAssetID, t.ErrorCode, t.ErrorMessage = "", "", ""
+	t.Key, t.Number = plain(t.Key), max(t.Number, 0)
 	t.ServiceID, t.TraceID, t.RequestID = plain(t.ServiceID), plain(t.TraceID), plain(t.RequestID)
 	return nil
 }
 
 var (
-	selectTask     = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE id = $1`
-	selectUserTask = selectTask + ` AND user_id = $2`
+	selectTask      = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE user_id = $1 AND id = $2`
+	selectTasksByID = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE id = $1 ORDER BY user_id LIMIT CAST($2 AS BIGINT)`
 )
 
-// GetTask returns a task of any user; CodeNotFound when it does not exist.
-func (l *Ledger) GetTask(ctx context.Context, id string) (berth.Task, error) {
-	return find(ctx, l, "get task", taskColumns.scan, selectTask, id)
+// GetTask returns a task; CodeNotFound when the user has none with this id.
+func (l *Ledger) GetTask(ctx context.Context, task berth.TaskRef) (berth.Task, error) {
+	return find(ctx, l, "get task", taskColumns.scan, selectTask, task.UserID, task.TaskID)
 }
 
-// GetUserTask returns a task of this user; CodeNotFound when it does not exist or belongs to another user.
-func (l *Ledger) GetUserTask(ctx context.Context, userID, id string) (berth.Task, error) {
-	return find(ctx, l, "get task", taskColumns.scan, selectUserTask, id, userID)
+// TasksByID returns the tasks of all users that have this id, ordered by user. limit is at most 100.
+func (l *Ledger) TasksByID(ctx context.Context, id string, limit int) ([]berth.Task, error) {
+	if !storableID(id) {
+		return nil, nil
+	}
+	return list(ctx, l, "find tasks", taskColumns.scan, selectTasksByID, id, clamp(limit, 100))
 }
 
 var listTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks
@@ -149,9 +156,9 @@ func readCursor(cursor string) (at int64, id string, err error) {
 	return at, id, nil
 }
 
-var openTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE ended_at = 0 AND id > $1 ORDER BY id LIMIT $2`
+var openTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE ended_at = 0 AND (user_id, id) > ($1, $2) ORDER BY user_id, id LIMIT $3`
 
-// OpenTasks returns tasks that have not ended, ordered by id, after the given id. limit is at most 1,000.
-func (l *Ledger) OpenTasks(ctx context.Context, after string, limit int) ([]berth.Task, error) {
-	return list(ctx, l, "list open tasks", taskColumns.scan, openTasks, after, clamp(limit, 1000))
+// OpenTasks returns tasks that have not ended, ordered by user and id, after the given one. limit is at most 1,000.
+func (l *Ledger) OpenTasks(ctx context.Context, after berth.TaskRef, limit int) ([]berth.Task, error) {
+	return list(ctx, l, "list open tasks", taskColumns.scan, openTasks, after.UserID, after.TaskID, clamp(limit, 1000))
 }

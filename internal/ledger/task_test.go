@@ -24,14 +24,11 @@ func TestCreateTask_Accepted_ReadBackUnchanged(t *testing.T) {
 		want.CreatedAt, want.UpdatedAt, want.DeadlineAt = got.CreatedAt, got.UpdatedAt, got.DeadlineAt
 		require.Equal(t, want, got)
 
-		read, err := l.GetUserTask(ctx, "alice", want.ID)
-		require.NoError(t, err)
-		require.Equal(t, got, read)
-		read, err = l.GetTask(ctx, want.ID)
+		read, err := l.GetTask(ctx, want.Ref())
 		require.NoError(t, err)
 		require.Equal(t, got, read)
 
-		trail, err := l.AuditTrail(ctx, want.ID)
+		trail, err := l.AuditTrail(ctx, want.Ref())
 		require.NoError(t, err)
 		require.Len(t, trail, 1)
 		require.Equal(t, AuditEnqueue, trail[0].Event)
@@ -63,7 +60,7 @@ func TestCreateTask_ConcurrentSameID_CreatedOnce(t *testing.T) {
 		}
 		require.NoError(t, g.Wait())
 		require.EqualValues(t, 1, created.Load())
-		trail, err := l.AuditTrail(ctx, want.ID)
+		trail, err := l.AuditTrail(ctx, want.Ref())
 		require.NoError(t, err)
 		require.Len(t, trail, 1)
 	})
@@ -87,15 +84,13 @@ func TestCreateTask_InvalidField_FieldNamed(t *testing.T) {
 	})
 }
 
-func TestGetUserTask_ForeignOrAbsent_NotFound(t *testing.T) {
+func TestGetTask_ForeignOrAbsent_NotFound(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		task := create(t, l, chain())
 		for _, ask := range [][2]string{{"bob", task.ID}, {"alice", "t_none"}, {"alice", "\x00"}, {"", task.ID}} {
-			_, err := l.GetUserTask(t.Context(), ask[0], ask[1])
+			_, err := l.GetTask(t.Context(), berth.TaskRef{UserID: ask[0], TaskID: ask[1]})
 			requireCode(t, berth.CodeNotFound, err)
 		}
-		_, err := l.GetTask(t.Context(), "t_none")
-		requireCode(t, berth.CodeNotFound, err)
 	})
 }
 
@@ -169,10 +164,10 @@ func TestOpenTasks_ManyPages_EndedTaskOmitted(t *testing.T) {
 			task.ID = fmt.Sprintf("t_%d", i)
 			create(t, l, task)
 		}
-		_, _, err := l.FinishTask(ctx, End{TaskID: "t_2", Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+		_, _, err := l.FinishTask(ctx, End{TaskRef: ref("t_2"), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
 		require.NoError(t, err)
 		var ids []string
-		after := ""
+		var after berth.TaskRef
 		for {
 			page, err := l.OpenTasks(ctx, after, 4)
 			require.NoError(t, err)
@@ -182,7 +177,7 @@ func TestOpenTasks_ManyPages_EndedTaskOmitted(t *testing.T) {
 			for _, task := range page {
 				ids = append(ids, task.ID)
 			}
-			after = ids[len(ids)-1]
+			after = page[len(page)-1].Ref()
 		}
 		require.Equal(t, []string{"t_0", "t_1", "t_3", "t_4", "t_5", "t_6"}, ids)
 	})
@@ -193,16 +188,21 @@ func TestWithdrawTask_EachState_OnlyUnbegunDeleted(t *testing.T) {
 		ctx := t.Context()
 		fresh, begun, ended := create(t, l, chain()), create(t, l, chain()), create(t, l, chain())
 		begin(t, l, begun, 0)
-		_, _, err := l.FinishTask(ctx, End{TaskID: ended.ID, Status: berth.TaskCancelled})
+		_, _, err := l.FinishTask(ctx, End{TaskRef: ended.Ref(), Status: berth.TaskCancelled})
 		require.NoError(t, err)
 		for _, id := range []string{fresh.ID, fresh.ID, begun.ID, ended.ID, "t_none"} {
-			require.NoError(t, l.WithdrawTask(ctx, id))
+			require.NoError(t, l.WithdrawTask(ctx, ref(id), "another request"))
+			_, err = l.GetTask(ctx, ref(id))
+			require.Equal(t, id == "t_none", err != nil, "a task of another request is not deleted")
 		}
-		_, err = l.GetTask(ctx, fresh.ID)
+		for _, id := range []string{fresh.ID, fresh.ID, begun.ID, ended.ID, "t_none"} {
+			require.NoError(t, l.WithdrawTask(ctx, ref(id), "hash"))
+		}
+		_, err = l.GetTask(ctx, fresh.Ref())
 		requireCode(t, berth.CodeNotFound, err)
 		create(t, l, fresh) // the id can be used again
 		for _, id := range []string{begun.ID, ended.ID} {
-			_, err = l.GetTask(ctx, id)
+			_, err = l.GetTask(ctx, ref(id))
 			require.NoError(t, err)
 		}
 	})

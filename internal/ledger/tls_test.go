@@ -49,7 +49,7 @@ func TestOpen_PostgresWithTLS_BothSidesAreVerified(t *testing.T) { // B7
 			"SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").Scan(&encrypted))
 		require.True(t, encrypted)
 		task := create(t, l, chain())
-		got, err := l.GetTask(t.Context(), task.ID)
+		got, err := l.GetTask(t.Context(), task.Ref())
 		require.NoError(t, err)
 		require.Equal(t, task, got)
 	})

@@ -8,8 +8,9 @@ import (
 	"berth"
 )
 
-// ModelCall is one row of the usage log. Task, step, fence and call identify it: it is written once.
+// ModelCall is one row of the usage log. User, task, step, fence and call identify it: it is written once.
 type ModelCall struct {
+	UserID string
 	TaskID string
 	Step   int
 	Name   berth.StepName
@@ -28,9 +29,12 @@ type ModelCall struct {
 	Success    bool
 	Code       berth.Code // the error of a failed call
 	At         time.Time
-	// UserID and ServiceID are those of the task.
-	UserID, ServiceID string
+	// ServiceID is that of the task.
+	ServiceID string
 }
+
+// Ref returns the task of the call.
+func (c ModelCall) Ref() berth.TaskRef { return berth.TaskRef{UserID: c.UserID, TaskID: c.TaskID} }
 
 var usageColumns = columns[ModelCall]{
 	{"task_id", func(c *ModelCall) any { return &c.TaskID }},
@@ -54,8 +58,8 @@ var usageColumns = columns[ModelCall]{
 }
 
 var (
-	insertUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (task_id, step, fence, call_no) DO NOTHING`
-	selectUsage = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE task_id = $1 ORDER BY step, fence, call_no`
+	insertUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (user_id, task_id, step, fence, call_no) DO NOTHING`
+	selectUsage = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE user_id = $1 AND task_id = $2 ORDER BY step, fence, call_no`
 )
 
 // FailedCall logs a model call without a usable answer. Unlike FinishStep it is accepted from any attempt, because the call
@@ -63,7 +67,7 @@ var (
 func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 	c.Success = false
 	return l.inTx(ctx, "log failed call", func(tx *sql.Tx) error {
-		t, _, err := l.lockTask(ctx, tx, c.TaskID)
+		t, _, err := l.lockTask(ctx, tx, c.Ref())
 		if err != nil {
 			return err
 		}
@@ -72,8 +76,8 @@ func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE tasks SET input_tokens = input_tokens + $2,
-			output_tokens = output_tokens + $3, updated_at = $4 WHERE id = $1`,
-			t.ID, c.Usage.InputTokens, c.Usage.OutputTokens, time.Now().UnixMilli())
+			output_tokens = output_tokens + $3, updated_at = $4 WHERE id = $1 AND user_id = $5`,
+			t.ID, c.Usage.InputTokens, c.Usage.OutputTokens, time.Now().UnixMilli(), t.UserID)
 		return err
 	})
 }
@@ -90,6 +94,6 @@ func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (boo
 }
 
 // ModelCalls returns the usage log of a task in the order of its calls.
-func (l *Ledger) ModelCalls(ctx context.Context, taskID string) ([]ModelCall, error) {
-	return list(ctx, l, "read usage", usageColumns.scan, selectUsage, taskID)
+func (l *Ledger) ModelCalls(ctx context.Context, task berth.TaskRef) ([]ModelCall, error) {
+	return list(ctx, l, "read usage", usageColumns.scan, selectUsage, task.UserID, task.TaskID)
 }

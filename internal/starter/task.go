@@ -8,30 +8,43 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"berth"
+	"berth/internal/pause"
 	"berth/workflows"
 )
 
 // TaskReader reads the row of a task whose workflow has ended.
 type TaskReader interface {
-	GetTask(ctx context.Context, id string) (berth.Task, error)
+	GetTask(ctx context.Context, task berth.TaskRef) (berth.Task, error)
 }
 
-// SubmitTask starts the task's workflow and waits until it has accepted the request. It returns the task that holds the
-// id, which may be another user's or of another request: the caller compares UserID and RequestHash. replay reports
-// that the id was accepted before this call. Calls with the same plan are idempotent: a task that has ended is read
-// from its row. CodeConflict when the id is in use but has no row.
+// maxEarlierRefusals bounds how often SubmitTask sends a request again because it received the refusal of an earlier one.
+const maxEarlierRefusals = 3
+
+// acceptWithin is how long a workflow may take from its start to accept a task. It is shorter than callTimeout by the time
+// that the start may take, so that a task is not accepted after its caller has received CodeUnavailable.
+const acceptWithin = callTimeout - 2*time.Second
+
+// SubmitTask starts the task's workflow and waits until it has accepted the request. It returns the user's task that holds
+// the id, which may be of another request: the caller compares RequestHash. replay reports that the id was accepted before
+// this call. Calls with the same plan are idempotent: a task that has ended is read from its row. CodeConflict when the
+// id is in use but has no row.
 func (s *Starter) SubmitTask(ctx context.Context, plan berth.TaskPlan) (task berth.Task, replay bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	submission := berth.NewID("")
-	reply, err := send[workflows.SubmitReply](ctx, s, update{
-		workflowID: workflows.TaskWorkflowID(plan.ID), name: workflows.UpdateSubmit, id: plan.RequestHash,
+	u := update{
+		workflowID: workflows.TaskWorkflowID(plan.Ref()), name: workflows.UpdateSubmit, id: plan.RequestHash,
 		arg:   workflows.SubmitRequest{SubmissionID: submission, RequestHash: plan.RequestHash},
 		start: s.startTask(plan),
-	}, 0)
+	}
+	reply, err := send[workflows.SubmitReply](ctx, s, u, 0)
+	// An earlier request was too late: its run has ended, and this request starts the next one.
+	for n := 0; n < maxEarlierRefusals && refusedEarlier(err, submission) && pause.For(ctx, refusalPause); n++ {
+		reply, err = send[workflows.SubmitReply](ctx, s, u, 0)
+	}
 	switch {
 	case isNotRunning(err), berth.CodeOf(err) == berth.CodeIdempotencyMismatch:
-		task, err = s.acceptedTask(ctx, plan.ID, err)
+		task, err = s.acceptedTask(ctx, plan.Ref(), err)
 		return task, true, err
 	case err != nil:
 		return berth.Task{}, false, err
@@ -41,8 +54,8 @@ func (s *Starter) SubmitTask(ctx context.Context, plan berth.TaskPlan) (task ber
 
 func (s *Starter) startTask(plan berth.TaskPlan) *start {
 	return &start{
-		id: workflows.TaskWorkflowID(plan.ID), queue: workflows.TaskQueueTasks, name: workflows.TaskWorkflow,
-		input:   workflows.TaskInput{TaskPlan: plan, Deadline: s.Deadline, StepTimeout: s.StepTimeout},
+		id: workflows.TaskWorkflowID(plan.Ref()), queue: workflows.TaskQueueTasks, name: workflows.TaskWorkflow,
+		input:   workflows.TaskInput{TaskPlan: plan, Deadline: s.Deadline, StepTimeout: s.StepTimeout, AcceptWithin: acceptWithin},
 		summary: fmt.Sprintf("%s for %s", plan.Template, plan.UserID),
 		// A run that failed before it accepted can be repeated; one that accepted has a row, which decides.
 		reuse:       enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY,
@@ -54,8 +67,8 @@ func (s *Starter) startTask(plan berth.TaskPlan) *start {
 }
 
 // acceptedTask reads the task that holds the id.
-func (s *Starter) acceptedTask(ctx context.Context, id string, cause error) (berth.Task, error) {
-	row, err := s.Tasks.GetTask(ctx, id)
+func (s *Starter) acceptedTask(ctx context.Context, task berth.TaskRef, cause error) (berth.Task, error) {
+	row, err := s.Tasks.GetTask(ctx, task)
 	if berth.CodeOf(err) == berth.CodeNotFound {
 		return berth.Task{}, berth.Errorf(berth.CodeConflict, "the task id is taken").With(cause)
 	}
@@ -63,6 +76,6 @@ func (s *Starter) acceptedTask(ctx context.Context, id string, cause error) (ber
 }
 
 // CancelTask requests cancellation without waiting for the task's end; CodeConflict when the task has ended.
-func (s *Starter) CancelTask(ctx context.Context, taskID string) error {
-	return s.cancel(ctx, workflows.TaskWorkflowID(taskID), "task")
+func (s *Starter) CancelTask(ctx context.Context, task berth.TaskRef) error {
+	return s.cancel(ctx, workflows.TaskWorkflowID(task), "task")
 }

@@ -1,0 +1,43 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"berth"
+)
+
+// Submission is the newest task that was accepted for an idempotency key of a user.
+type Submission struct {
+	// Number counts the tasks of the key from 0.
+	Number      int64
+	TaskID      string
+	RequestHash string
+	AcceptedAt  time.Time
+	// Status is that of the task; empty when it was withdrawn or removed.
+	Status berth.TaskStatus
+}
+
+// FindSubmission returns the newest task of a key; CodeNotFound for a key that is not in use.
+func (l *Ledger) FindSubmission(ctx context.Context, userID, key string) (Submission, error) {
+	return find(ctx, l, "find submission", func(row scanner) (s Submission, err error) {
+		err = row.Scan(&s.Number, &s.TaskID, &s.RequestHash, storedTime{&s.AcceptedAt}, &s.Status)
+		return s, err
+	}, `SELECT k.number, k.task_id, k.request_hash, k.accepted_at, COALESCE(t.status, '')
+		FROM idempotency_keys k LEFT JOIN tasks t ON t.user_id = k.user_id AND t.id = k.task_id
+		WHERE k.user_id = $1 AND k.key = $2`, userID, key)
+}
+
+// keepKey makes an accepted task the newest of its key, if it has one. A task with a lower number is late and changes nothing.
+func keepKey(ctx context.Context, tx *sql.Tx, t berth.Task) error {
+	if t.Key == "" {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO idempotency_keys (user_id, key, number, task_id, request_hash, accepted_at)
+		VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (user_id, key) DO UPDATE SET number = excluded.number,
+			task_id = excluded.task_id, request_hash = excluded.request_hash, accepted_at = excluded.accepted_at
+		WHERE idempotency_keys.number <= excluded.number`,
+		t.UserID, t.Key, t.Number, t.ID, t.RequestHash, millis(t.CreatedAt))
+	return err
+}
