@@ -121,6 +121,10 @@ type TaskPlan struct {
 	Steps []Step `json:"steps"`
 	// RequestHash distinguishes requests that were submitted with the same id.
 	RequestHash string `json:"requestHash"`
+	// Price is what the task costs in credits; 0 in the free tier.
+	Price int64 `json:"price,omitempty"`
+	// FreeSteps is the chain of the free tier, which replaces Steps if the price cannot be charged at acceptance.
+	FreeSteps []Step `json:"freeSteps,omitempty"`
 	// Key identifies the request among repeated ones of the user, and Number counts the tasks that were made for it from 0.
 	// Key is empty for a task whose id the client chose.
 	Key    string `json:"key,omitempty"`
@@ -135,6 +139,15 @@ type TaskRef struct {
 
 // String returns both ids as one that no other task has, for a key in Redis or the id of a workflow.
 func (r TaskRef) String() string { return EscapeID(r.UserID) + ":" + r.TaskID }
+
+// Free returns the plan of the same request in the free tier.
+func (p TaskPlan) Free() TaskPlan {
+	if p.Tier != TierFree {
+		p.Tier, p.Price, p.Steps = TierFree, 0, p.FreeSteps
+	}
+	p.FreeSteps = nil
+	return p
+}
 
 // Ref returns the identity of the task.
 func (p TaskPlan) Ref() TaskRef { return TaskRef{UserID: p.UserID, TaskID: p.ID} }

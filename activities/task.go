@@ -25,6 +25,8 @@ type TaskOptions struct {
 	Drain time.Duration
 	// Debug publishes debug events, except in production.
 	Debug bool
+	// KeepStreamed keeps the charge of a task that is cancelled after its answer has begun.
+	KeepStreamed bool
 }
 
 // Tasks implements the activities of the Task workflow.
@@ -55,7 +57,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	if row.RequestHash != in.RequestHash {
 		return workflows.AcceptReply{}, final(berth.CodeIdempotencyMismatch, "task id is already used for a different request", nil)
 	}
-	reply := workflows.AcceptReply{Status: row.Status, Created: created, DeadlineAt: row.DeadlineAt}
+	reply := workflows.AcceptReply{Status: row.Status, Created: created, DeadlineAt: row.DeadlineAt, Tier: row.Tier}
 	if row.Status.Final() {
 		return reply, nil
 	}
@@ -64,7 +66,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "event stream not opened", 0, err)
 	}
 	queued := a.event(row, berth.EventQueued, berth.StageQueue)
-	queued.Queue, queued.Model, queued.Tier, queued.Status = in.Steps[0].Queue, in.Steps[0].Model, in.Tier, in.Steps[0].PendingStatus()
+	queued.Queue, queued.Model, queued.Tier, queued.Status = row.Steps[0].Queue, row.Steps[0].Model, row.Tier, row.Steps[0].PendingStatus()
 	if err := a.Streams.Publish(ctx, ch, row.Fence, queued); err != nil {
 		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "event not written to the stream", 0, err)
 	}
@@ -80,6 +82,7 @@ func (a *Tasks) WithdrawTask(ctx context.Context, in workflows.WithdrawInput) er
 func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflows.TaskResult, error) {
 	row, _, err := a.Ledger.FinishTask(ctx, ledger.End{
 		TaskRef: in.TaskRef, Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code, Message: in.Message,
+		KeepStreamed: a.Options.KeepStreamed,
 	})
 	if err != nil {
 		return workflows.TaskResult{}, translate(ctx, err)

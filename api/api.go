@@ -61,6 +61,10 @@ type Ledger interface {
 	// FindSubmission returns the newest task of an idempotency key, Audit records what happened to a submission.
 	FindSubmission(ctx context.Context, userID, key string) (ledger.Submission, error)
 	Audit(ctx context.Context, e ledger.AuditEntry) error
+	// Credits returns a user's balance, Entries a page of its changes, newest first, and AddCredits makes one.
+	Credits(ctx context.Context, userID string) (int64, error)
+	Entries(ctx context.Context, userID, cursor string, limit int) (entries []ledger.Entry, next string, err error)
+	AddCredits(ctx context.Context, g ledger.Grant) (entry ledger.Entry, credits int64, created bool, err error)
 	ListTasks(ctx context.Context, userID, cursor string, limit int) (tasks []berth.Task, next string, err error)
 	FinishedSteps(ctx context.Context, task berth.TaskRef) ([]ledger.FinishedStep, error)
 	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
@@ -117,7 +121,6 @@ type Config struct {
 	TemporalUIURL     string                    // for links, and its origin may decode payloads; empty: none
 	TemporalNamespace string                    // for links: "default"
 	PayloadKeys       payload.Keys              // decrypt payloads for the Temporal UI
-	Tier              berth.Tier                // of all tasks: paid
 	ReplayWindow      time.Duration             // in which equal requests without a key are one task: 10 min
 	TurnTimeout       time.Duration             // from a turn's last segment to its end: 10 s
 	JobTimeout        time.Duration             // limit of one job on one node: 30 s
@@ -181,6 +184,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.assetRoutes()
 	s.ticketRoute()
 	s.templateRoutes()
+	s.accountRoutes()
 	s.nodeRoutes()
 	s.poolRoutes()
 	s.fleetConfigRoutes()
@@ -220,7 +224,6 @@ func newServer(d Deps) (*server, error) {
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 15*time.Second)
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, 15*time.Second)
 	c.TemporalNamespace = cmp.Or(c.TemporalNamespace, "default")
-	c.Tier = cmp.Or(c.Tier, berth.TierPaid)
 	c.ReplayWindow = cmp.Or(c.ReplayWindow, 10*time.Minute)
 	c.TurnTimeout = cmp.Or(c.TurnTimeout, 10*time.Second)
 	c.JobTimeout = cmp.Or(c.JobTimeout, 30*time.Second)

@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -115,6 +116,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	h.database = filepath.Join(t.TempDir(), "berth.db")
 	h.ledger, err = ledger.Open(ctx, "sqlite:"+h.database, logger)
 	require.NoError(t, err)
+	h.credit("alice", 1000)
 	h.client = h.redis.Client()
 	h.scripts = lua.New(h.client, lua.Keys{Cell: testredis.Cell(t)})
 	h.pub = stream.NewPublisher(h.scripts, stream.Options{Logger: logger})
@@ -312,6 +314,32 @@ func (h *harness) finish(t berth.Task, content string) berth.Task {
 	done, _, err := h.ledger.FinishTask(h.t.Context(), ledger.End{TaskRef: t.Ref(), Status: berth.TaskCompleted, ResultAssetID: a.ID})
 	require.NoError(h.t, err)
 	return done
+}
+
+// credit adds credits to a user's account.
+func (h *harness) credit(user string, amount int64) {
+	h.t.Helper()
+	_, _, _, err := h.ledger.AddCredits(h.t.Context(), ledger.Grant{UserID: user, Amount: amount, Reason: "test", Key: rand.Text()})
+	require.NoError(h.t, err)
+}
+
+// credits returns a user's balance, which must be the sum of the entries.
+func (h *harness) credits(user string) int64 {
+	h.t.Helper()
+	credits, err := h.ledger.Credits(h.t.Context(), user)
+	require.NoError(h.t, err)
+	var sum int64
+	for cursor := ""; ; {
+		page, next, err := h.ledger.Entries(h.t.Context(), user, cursor, 0)
+		require.NoError(h.t, err)
+		for _, e := range page {
+			sum += e.Amount
+		}
+		if cursor = next; cursor == "" {
+			require.Equal(h.t, sum, credits)
+			return credits
+		}
+	}
 }
 
 // trail returns the audited events of a task.

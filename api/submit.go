@@ -56,11 +56,13 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	}
 	plan := berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
-			ServiceID: b.ServiceID, Template: b.Template, Locale: b.Locale, Tier: s.Config.Tier,
+			ServiceID: b.ServiceID, Template: b.Template, Locale: b.Locale,
 			Variables: vals.ids(cl.user.UserID), RequestID: cl.requestID, TraceID: cl.traceID,
 		},
 		UserID: cl.user.UserID,
-		Steps:  s.Catalog.Plan(b.Template, s.Config.Tier, llm.HasImage(vals.kinds)),
+	}
+	if err := s.propose(ctx, &plan, llm.HasImage(vals.kinds)); err != nil {
+		return nil, err
 	}
 	// Texts are compared by content, which their asset ids represent.
 	plan.RequestHash, err = hashRequest(plan.UserID, plan.ServiceID, plan.Template, plan.Locale, plan.Variables)
@@ -68,6 +70,23 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		return nil, err
 	}
 	return s.accept(ctx, submission{plan: plan, vals: vals, clientID: b.TaskID, key: in.IdempotencyKey})
+}
+
+// propose sets the tier, price and steps of a plan by the user's balance. The charge at acceptance decides.
+func (s *server) propose(ctx context.Context, p *berth.TaskPlan, hasImage bool) error {
+	credits, err := s.Ledger.Credits(ctx, p.UserID)
+	if err != nil {
+		return err
+	}
+	p.Tier, p.Price = berth.TierPaid, s.Catalog.Price(p.Template, berth.TierPaid)
+	if credits < p.Price {
+		p.Tier, p.Price = berth.TierFree, 0
+	}
+	p.Steps = s.Catalog.Plan(p.Template, p.Tier, hasImage)
+	if p.Price > 0 {
+		p.FreeSteps = s.Catalog.Plan(p.Template, berth.TierFree, hasImage)
+	}
+	return nil
 }
 
 // submission is a checked request with the names by which its client repeats it.
@@ -180,7 +199,7 @@ func (s *server) known(ctx context.Context, p berth.TaskPlan) (berth.Task, bool,
 
 func accepted(t berth.Task) *submitOutput {
 	out, step := answer(http.StatusAccepted, t), t.Steps[t.StepIndex]
-	out.Body.Queue, out.Body.Model, out.Body.Tier = step.Queue, step.Model, t.Tier
+	out.Body.Queue, out.Body.Model = step.Queue, step.Model
 	return out
 }
 
@@ -199,7 +218,7 @@ func (s *server) replay(ctx context.Context, t berth.Task, key string) (*submitO
 
 func answer(status int, t berth.Task) *submitOutput {
 	return &submitOutput{Status: status, Location: taskPath(t.ID), Body: submitAnswer{
-		TaskID: t.ID, Status: t.Status, PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
+		TaskID: t.ID, Status: t.Status, Tier: t.Tier, Downgraded: t.Tier == berth.TierFree, PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
 	}}
 }
 

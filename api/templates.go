@@ -11,6 +11,7 @@ import (
 // Catalog plans the model calls of a task. *llm.Catalog implements it.
 type Catalog interface {
 	Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth.Step
+	Price(t berth.Template, tier berth.Tier) int64
 }
 
 type templatesOutputBody struct {
@@ -22,6 +23,7 @@ type templateView struct {
 	Template  berth.Template `json:"template"`
 	Mode      berth.Mode     `json:"mode" enum:"stream,batch" doc:"stream: tokens as they are generated; batch: one JSON answer"`
 	Locales   []berth.Locale `json:"locales"`
+	Credits   int64          `json:"credits" doc:"Price in the paid tier. The free tier costs nothing."`
 	Variables []variableView `json:"variables"`
 }
 
@@ -33,7 +35,7 @@ type variableView struct {
 }
 
 type meOutputBody struct {
-	UserID    string    `json:"userId"`
+	AccountView
 	TenantID  string    `json:"tenantId,omitempty" doc:"The token's tenant"`
 	Scopes    []string  `json:"scopes"`
 	Nodes     []string  `json:"nodes,omitempty" doc:"Ids of the nodes that the token is for; * matches any characters"`
@@ -42,14 +44,14 @@ type meOutputBody struct {
 
 func (s *server) templateRoutes() {
 	register(s, "GET /v1/templates", forUser, s.listTemplates, op("list-templates", "tasks", "List the templates and their variables"))
-	register(s, "GET /v1/me", rule{}, s.me, op("get-me", "account", "Get the user of the token"))
+	register(s, "GET /v1/me", rule{}, s.me, op("get-me", "account", "Get the user of the token, with tier and credits"))
 }
 
 func (s *server) listTemplates(context.Context, *struct{}) (*templatesOutputBody, error) {
 	out := &templatesOutputBody{}
 	for _, t := range berth.Templates() {
 		spec := t.Spec()
-		v := templateView{Template: t, Mode: spec.Mode, Locales: llm.Locales(), Variables: []variableView{}}
+		v := templateView{Template: t, Mode: spec.Mode, Locales: llm.Locales(), Credits: s.Catalog.Price(t, berth.TierPaid), Variables: []variableView{}}
 		for _, in := range spec.Variables {
 			v.Variables = append(v.Variables, variableView(in))
 		}
@@ -60,7 +62,11 @@ func (s *server) listTemplates(context.Context, *struct{}) (*templatesOutputBody
 
 func (s *server) me(ctx context.Context, _ *struct{}) (*meOutputBody, error) {
 	p := callOf(ctx).user
+	account, err := s.account(ctx, p.UserID)
+	if err != nil {
+		return nil, err
+	}
 	return &meOutputBody{
-		UserID: p.UserID, TenantID: p.TenantID, Scopes: append([]string{}, p.Scopes...), Nodes: p.Nodes, ExpiresAt: p.ExpiresAt,
+		AccountView: *account, TenantID: p.TenantID, Scopes: append([]string{}, p.Scopes...), Nodes: p.Nodes, ExpiresAt: p.ExpiresAt,
 	}, nil
 }

@@ -26,10 +26,13 @@ import (
 // stopTimeout. Other calls continue after the next start.
 const drain = 3 * time.Second
 
-// guestName and guestTTL are the user and the lifetime of the token that is printed at the start.
+// guestName and poorName are the users with and without credits whose tokens are printed at the start, and guestTTL is the
+// lifetime of these.
 const (
-	guestName = "alice"
-	guestTTL  = 24 * time.Hour
+	guestName    = "alice"
+	guestCredits = 100
+	poorName     = "bob"
+	guestTTL     = 24 * time.Hour
 )
 
 // version is set by the linker at release.
@@ -59,7 +62,7 @@ func services(o *options, logger *slog.Logger, probe *health.Probe, failed chan<
 	}
 }
 
-// migrate updates the database schema before workers and the API open the database: concurrent migrations of a new file
+// migrate updates the database schema and adds the guest's credits before workers and the API open the database: concurrent migrations of a new file
 // would wait for each other's locks.
 func (o *options) migrate(ctx context.Context, logger *slog.Logger) error {
 	if !o.runs(partWorker) && !o.runs(partAPI) {
@@ -69,7 +72,10 @@ func (o *options) migrate(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return l.Close()
+	_, _, _, err = l.AddCredits(ctx, ledger.Grant{
+		UserID: guestName, Amount: guestCredits, Reason: "credits of the development server", Key: "dev",
+	})
+	return errors.Join(err, l.Close())
 }
 
 // awaitReady waits until the API reports that its dependencies are available.
@@ -117,6 +123,12 @@ func invite(out io.Writer, o *options) error {
 	if err != nil {
 		return fmt.Errorf("issue token: %w", err)
 	}
+	poor, err := identity.Issue(o.Identity.Secret(), identity.Grant{
+		UserID: poorName, Scopes: []string{identity.ScopeUser}, TTL: guestTTL, Audience: o.Identity.Audience(),
+	})
+	if err != nil {
+		return fmt.Errorf("issue token: %w", err)
+	}
 	fleet := ""
 	if o.runs(partFleet) {
 		fleet = `  echo "good morning, thank you for the water" | bin/berth turn --from en --to es
@@ -124,8 +136,10 @@ func invite(out io.Writer, o *options) error {
 `
 	}
 	_, err = fmt.Fprintf(out, `
-Open the page, signed in as %[3]s:
+Open the page, signed in as %[3]s, who has %[8]d credits:
   http://%[1]s/#token=%[2]s
+or as %[7]s, who has none and uses the free models:
+  http://%[1]s/#token=%[6]s
 
 Or run in this directory:
   bin/berth task submit --template job_match --resume examples/resume-en.txt --job examples/posting-en.png --watch
@@ -134,7 +148,7 @@ Or in any terminal:
   export BERTH_URL=http://%[1]s BERTH_TEMPORAL_ADDR=%[4]s BERTH_TOKEN=%[2]s
   curl -H "Authorization: Bearer $BERTH_TOKEN" -H 'Content-Type: application/json' $BERTH_URL/v1/tasks \
     -d '{"serviceId":"demo","template":"job_summary","variables":{"jobText":"Go engineer, Redis and Temporal, Berlin or remote."}}'
-`, o.API.Addr, token, guestName, o.Temporal.Addr, fleet)
+`, o.API.Addr, token, guestName, o.Temporal.Addr, fleet, poor, poorName, guestCredits)
 	if err == nil {
 		_, err = fmt.Fprintln(out, "\nCtrl-C stops everything.")
 	}

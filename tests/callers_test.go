@@ -42,7 +42,7 @@ func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string
 			"jobImage": client.AssetRef(image),
 			"resume":   string(example(tb, "resume-"+string(locale)+".txt")),
 		},
-	}, "")
+	}, berth.NewID(""))
 	require.NoError(tb, err)
 	return acc
 }

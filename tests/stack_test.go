@@ -181,9 +181,13 @@ func (s *stack) startWorker(args ...string) *process {
 	return p
 }
 
-// user is a client of one user.
+// user is a client of one user, who has enough credits for every test unless the API is not running.
 func (s *stack) user(name string, scopes ...string) *client.Client {
 	s.tb.Helper()
+	op := client.New("http://"+s.httpAddr, s.token("op", "operator"))
+	if _, err := op.AddCredits(context.Background(), name, 1_000_000, "test", "test"); err != nil {
+		s.tb.Logf("%s has no credits: %v", name, err)
+	}
 	return client.New("http://"+s.httpAddr, s.token(name, scopes...))
 }
 

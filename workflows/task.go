@@ -41,7 +41,8 @@ type SubmitReply struct {
 	SubmissionID string           `json:"submissionId"`
 	Status       berth.TaskStatus `json:"status"`
 	// Replay: the row existed before this run; the task had already ended.
-	Replay bool `json:"replay,omitempty"`
+	Replay bool       `json:"replay,omitempty"`
+	Tier   berth.Tier `json:"tier,omitempty"`
 }
 
 // AcceptReply is the result of AcceptTask.
@@ -49,6 +50,8 @@ type AcceptReply struct {
 	Status     berth.TaskStatus `json:"status"`
 	Created    bool             `json:"created"`
 	DeadlineAt time.Time        `json:"deadlineAt"`
+	// Tier is what the charge decided; Free of the input's plan when it failed.
+	Tier berth.Tier `json:"tier,omitempty"`
 }
 
 // StepInput is the argument of RunStep.
@@ -131,7 +134,7 @@ func (t *task) submit(ctx workflow.Context, req SubmitRequest) (SubmitReply, err
 	if err := t.submission.wait(ctx, req.SubmissionID); err != nil {
 		return SubmitReply{}, err
 	}
-	return SubmitReply{SubmissionID: t.submission.id, Status: t.accepted.Status, Replay: !t.accepted.Created}, nil
+	return SubmitReply{SubmissionID: t.submission.id, Status: t.accepted.Status, Replay: !t.accepted.Created, Tier: t.accepted.Tier}, nil
 }
 
 func (t *task) run(ctx workflow.Context) (TaskResult, error) {
@@ -147,6 +150,9 @@ func (t *task) run(ctx workflow.Context) (TaskResult, error) {
 	if t.accepted.Status.Final() {
 		// The id was used before and its run is no longer retained: the row has the outcome.
 		return TaskResult{Status: t.accepted.Status}, t.await(ctx)
+	}
+	if t.accepted.Tier == berth.TierFree {
+		t.in.TaskPlan = t.in.Free()
 	}
 	err := t.steps(ctx)
 	return t.finish(ctx, t.end(ctx, err))

@@ -32,6 +32,7 @@ type commands struct {
 	Media      mediaCommand       `cmd:"" help:"Run a media unit agent: keep conferences on a media server."`
 	Token      tokenCommand       `cmd:"" help:"Issue a bearer token."`
 	Task       taskCommands       `cmd:"" help:"Submit, watch, get and cancel tasks."`
+	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`
 	Conference conferenceCommands `cmd:"" help:"Open, watch, list and end conferences."`
 	Sim        simCommands        `cmd:"" help:"Run simulators."`

@@ -43,6 +43,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Slots: slots, Models: llm.NewClient(b.catalog, nil, logger), Catalog: b.catalog, Running: running,
 		Options: activities.TaskOptions{
 			CallTimeout: cfg.Worker.CallTimeout(), Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,
+			KeepStreamed: cfg.Worker.KeepStreamed,
 		},
 		Logger: logger,
 	}

@@ -66,6 +66,7 @@ type Acceptance struct {
 	Queue       berth.Queue      `json:"queue,omitempty"`
 	Model       string           `json:"model,omitempty"`
 	Tier        berth.Tier       `json:"tier,omitempty"`
+	Downgraded  bool             `json:"downgraded,omitempty" doc:"The credits did not suffice: the task uses the free queue and model"`
 	Position    int              `json:"position" doc:"Position in the queue, 0 when unknown"`
 	EtaSeconds  int              `json:"etaSeconds" doc:"Estimated time until the first step starts, 0 when unknown"`
 	PollAfterMs int              `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`

@@ -59,6 +59,7 @@ type Worker struct {
 	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, conferences, links, a queue (q_paid_stream) or one model of a queue (q_paid_stream.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
 	Drain         time.Duration `help:"Time a stopping worker gives its model calls to finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s"`
 	TimeoutMs     int64         `help:"Maximum duration of a step in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000"`
+	KeepStreamed  bool          `help:"Keep the charge of a task that is cancelled after its answer has begun; otherwise it is refunded." name:"keep-streamed-charge" env:"BERTH_KEEP_STREAMED_CHARGE"`
 	LockTimeoutMs int64         `help:"Maximum time one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
 	QueueMaxSize  int           `help:"Maximum number of waiting tasks per queue; not applied yet." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
 }

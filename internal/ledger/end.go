@@ -15,6 +15,9 @@ type End struct {
 	ResultAssetID string
 	Code          berth.Code
 	Message       string
+	// KeepStreamed keeps the charge of a task that is cancelled after its answer has begun. Other charges of tasks that did not
+	// complete are refunded.
+	KeepStreamed bool
 }
 
 var endTask = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
@@ -28,30 +31,44 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 		return t, false, berth.Invalid("status", "%q does not end a task", e.Status)
 	}
 	err = l.inTx(ctx, "finish task", func(tx *sql.Tx) error {
+		before, _, err := l.lockTask(ctx, tx, e.TaskRef)
+		if err != nil {
+			return err
+		}
+		if before.Status.Final() {
+			t = before
+			return nil
+		}
 		rows, err := tx.QueryContext(ctx, endTask, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
 			time.Now().UnixMilli(), e.UserID)
 		ended, err := collect("end task", rows, err, taskColumns.scan)
 		if err != nil {
 			return err
 		}
-		if len(ended) == 0 {
-			t, err = taskColumns.scan(tx.QueryRowContext(ctx, selectTask, e.UserID, e.TaskID))
-			return err
-		}
 		t, won = ended[0], true
-		// A refund belongs into this transaction, which decides it.
-		return writeAudit(ctx, tx, endEntry(t))
+		kept := t.Status == berth.TaskCompleted ||
+			e.KeepStreamed && t.Status == berth.TaskCancelled && before.Status == berth.TaskStreaming
+		if !kept {
+			if err := refund(ctx, tx, t); err != nil {
+				return err
+			}
+		}
+		return writeAudit(ctx, tx, endEntry(t, kept))
 	})
 	return t, won && err == nil, err
 }
 
-func endEntry(t berth.Task) AuditEntry {
+func endEntry(t berth.Task, charged bool) AuditEntry {
+	refunded := t.Price
+	if charged {
+		refunded = 0
+	}
 	if t.Status == berth.TaskCompleted {
 		return taskEntry(AuditDone, t, t.StepIndex, map[string]any{
 			"status": t.Status, "resultAssetId": t.ResultAssetID, "usage": t.Usage,
 		})
 	}
 	return taskEntry(AuditError, t, t.StepIndex, map[string]any{
-		"status": t.Status, "code": t.ErrorCode, "message": t.ErrorMessage, "usage": t.Usage,
+		"status": t.Status, "code": t.ErrorCode, "message": t.ErrorMessage, "usage": t.Usage, "refunded": refunded,
 	})
 }

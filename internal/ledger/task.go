@@ -23,6 +23,7 @@ var taskColumns = columns[berth.Task]{
 	{"steps", func(t *berth.Task) any { return storedJSON{&t.Steps} }},
 	{"step_index", func(t *berth.Task) any { return &t.StepIndex }},
 	{"variables", func(t *berth.Task) any { return storedJSON{&t.Variables} }},
+	{"price", func(t *berth.Task) any { return &t.Price }},
 	{"request_hash", func(t *berth.Task) any { return &t.RequestHash }},
 	{"fence", func(t *berth.Task) any { return &t.Fence }},
 	{"result_asset_id", func(t *berth.Task) any { return storedReference{&t.ResultAssetID} }},
@@ -41,8 +42,9 @@ var taskColumns = columns[berth.Task]{
 var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}) +
 	` ON CONFLICT (user_id, id) DO NOTHING RETURNING ` + taskColumns.names("")
 
-// CreateTask stores an accepted task with its idempotency key and its audit row. When the user has a task with the id it
-// changes nothing and returns that task, which may be of another request: compare RequestHash.
+// CreateTask stores an accepted task with its charge, its idempotency key and its audit row, in one transaction. When the
+// price cannot be charged, the task is of the free tier. When the user has a task with the id it changes nothing and returns
+// that task, which may be of another request: compare RequestHash.
 func (l *Ledger) CreateTask(ctx context.Context, t berth.Task) (task berth.Task, created bool, err error) {
 	if err := prepareNew(&t); err != nil {
 		return t, false, err
@@ -58,14 +60,32 @@ func (l *Ledger) CreateTask(ctx context.Context, t berth.Task) (task berth.Task,
 			return err
 		}
 		task, created = inserted[0], true
+		if task, err = l.settle(ctx, tx, t, task); err != nil {
+			return err
+		}
 		if err := keepKey(ctx, tx, t); err != nil {
 			return err
 		}
 		return writeAudit(ctx, tx, taskEntry(AuditEnqueue, task, 0, map[string]any{
-			"template": task.Template, "tier": task.Tier, "steps": task.Steps,
+			"template": task.Template, "tier": task.Tier, "price": task.Price, "steps": task.Steps,
 		}))
 	})
 	return task, created && err == nil, err
+}
+
+// settle charges for a new row. Without enough credits it changes the row to the free tier.
+func (l *Ledger) settle(ctx context.Context, tx *sql.Tx, plan, row berth.Task) (berth.Task, error) {
+	if plan.Price == 0 {
+		return row, nil
+	}
+	if paid, err := l.charge(ctx, tx, row); paid || err != nil {
+		return row, err
+	}
+	row.TaskPlan = plan.Free()
+	row.Key, row.Number = "", 0
+	_, err := tx.ExecContext(ctx, `UPDATE tasks SET tier = $3, steps = $4, price = 0 WHERE user_id = $1 AND id = $2`,
+		row.UserID, row.ID, row.Tier, storedJSON{&row.Steps})
+	return row, err
 }
 
 // prepareNew checks a new task and sets its initial values.
@@ -77,6 +97,8 @@ func prepareNew(t *berth.Task) error {
 		return berth.Invalid("userId", "must not be empty")
 	case len(t.Steps) == 0:
 		return berth.Invalid("template", "has no steps")
+	case t.Price < 0 || t.Price > 0 && len(t.FreeSteps) == 0:
+		return berth.Invalid("price", "must not be negative, and needs the steps of the free tier")
 	case t.Status.Final():
 		return berth.Invalid("status", "a new task cannot have ended")
 	}

@@ -109,6 +109,17 @@ func (c *Catalog) Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth
 	return steps
 }
 
+// Price returns what a task of a template costs in credits, 0 in the free tier.
+func (c *Catalog) Price(t berth.Template, tier berth.Tier) int64 {
+	if tier != berth.TierPaid {
+		return 0
+	}
+	if credits := c.cfg.Routes[t].Credits; credits != nil {
+		return *credits
+	}
+	return DefaultCredits
+}
+
 // TaskQueues returns all Temporal task queues that a plan can use, sorted.
 func (c *Catalog) TaskQueues() []string {
 	set := map[string]bool{}

@@ -64,6 +64,9 @@ type Route struct {
 	Mode berth.Mode `yaml:"mode"`
 	Paid string     `yaml:"paid"`
 	Free string     `yaml:"free"`
+	// Credits is the price of a task of the template in the paid tier, DefaultCredits when it is not set. The free tier costs
+	// nothing.
+	Credits *int64 `yaml:"credits"`
 }
 
 // Defaults of a routing file.
@@ -72,6 +75,7 @@ const (
 	DefaultMaxOutputTokens = 8192
 	DefaultFirstByte       = 60 * time.Second
 	DefaultIdle            = 60 * time.Second
+	DefaultCredits         = 1
 )
 
 // Values of ProviderConfig.MaxTokensField.
@@ -160,6 +164,9 @@ func (c Config) checkRoute(file *routingFile, t berth.Template, r Route) {
 		return
 	case r.Mode != mode:
 		file.invalid([]string{"routes", string(t), "mode"}, "the mode of %s is %s", t, mode)
+	}
+	if r.Credits != nil && !t.Spec().Submittable() {
+		file.invalid([]string{"routes", string(t), "credits"}, "%s is only a step of other templates, which have the price", t)
 	}
 	for _, tier := range []struct{ name, model string }{{"paid", r.Paid}, {"free", r.Free}} {
 		if _, ok := c.Models[tier.model]; !ok {

@@ -49,6 +49,9 @@ func (s *Starter) SubmitTask(ctx context.Context, plan berth.TaskPlan) (task ber
 	case err != nil:
 		return berth.Task{}, false, err
 	}
+	if reply.Tier == berth.TierFree {
+		plan = plan.Free()
+	}
 	return berth.Task{TaskPlan: plan, Status: reply.Status}, reply.Replay || reply.SubmissionID != submission, nil
 }
 

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"berth"
+	"berth/internal/client"
+)
+
+type accountCommands struct {
+	Show    accountShow    `cmd:"" help:"Print a user's tier and credits."`
+	Credit  accountCredit  `cmd:"" help:"Add credits to a user's account, or remove some."`
+	Entries accountEntries `cmd:"" help:"List the entries of an account, newest first."`
+}
+
+type accountShow struct {
+	server `embed:""`
+	User   string `arg:"" optional:"" help:"User id, for operators. Default: the token's user."`
+}
+
+// Run prints the account.
+func (c *accountShow) Run(ctx context.Context, api *client.Client) error {
+	a, err := api.Account(ctx, c.User)
+	if err != nil {
+		return err
+	}
+	printAccount(a)
+	return nil
+}
+
+func printAccount(a client.Account) {
+	fmt.Printf("%s: %d credits, tier %s\n", printable(a.UserID), a.Credits, a.Tier)
+}
+
+type accountCredit struct {
+	server `embed:""`
+	User   string `arg:"" help:"User id."`
+	Amount int64  `arg:"" help:"Credits to add. To remove credits: -- -5."`
+	Reason string `help:"State the reason, which the user sees." required:""`
+	Key    string `help:"Use this idempotency key: repeated commands with the same key add the credits once. Default: a new one." name:"key"`
+}
+
+// Run changes the balance and prints it.
+func (c *accountCredit) Run(ctx context.Context, api *client.Client) error {
+	key := c.Key
+	if key == "" {
+		key = berth.NewID("")
+	}
+	a, err := api.AddCredits(ctx, c.User, c.Amount, c.Reason, key)
+	if err != nil {
+		return fmt.Errorf("%w; a retry with --key %s adds the credits once", err, key)
+	}
+	printAccount(a)
+	return nil
+}
+
+type accountEntries struct {
+	server `embed:""`
+	User   string `arg:"" optional:"" help:"User id, for operators. Default: the token's user."`
+	Limit  int    `help:"Maximum number of entries." default:"50"`
+	Cursor string `help:"Continue a list after the page that printed this cursor."`
+}
+
+// Run prints the entries as a table.
+func (c *accountEntries) Run(ctx context.Context, api *client.Client) error {
+	entries, next, err := api.CreditEntries(ctx, c.User, c.Cursor, c.Limit)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TIME\tKIND\tAMOUNT\tTASK\tREASON")
+	for _, e := range entries {
+		fmt.Fprintf(w, "%s\t%s\t%+d\t%s\t%s\n", e.At.Format(time.DateTime), e.Kind, e.Amount, e.TaskID, printable(e.Reason))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if next != "" {
+		fmt.Fprintf(os.Stderr, "more entries: --cursor %s\n", next)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"time"
+
+	"berth"
+)
+
+// MaxCredits bounds a balance, so that every JSON client reads it exactly.
+const MaxCredits = 1<<53 - 1
+
+// EntryKind is the kind of an entry of an account.
+type EntryKind string
+
+// The kinds of entries. Grants and refunds are positive, charges negative, corrections either.
+const (
+	EntryGrant      EntryKind = "grant"      // credits that an operator added
+	EntryCorrection EntryKind = "correction" // credits that an operator removed
+	EntryCharge     EntryKind = "charge"     // the price of an accepted task
+	EntryRefund     EntryKind = "refund"     // of the charge of a task that failed, was cancelled or withdrawn
+	EntryCarried    EntryKind = "carried"    // the sum of older entries, which are no longer stored
+)
+
+// EntryKinds returns all kinds.
+func EntryKinds() []EntryKind {
+	return []EntryKind{EntryGrant, EntryCorrection, EntryCharge, EntryRefund, EntryCarried}
+}
+
+// Entry is one change of an account. Entries are only added: their sum is the balance.
+type Entry struct {
+	ID     int64
+	UserID string
+	Kind   EntryKind
+	Amount int64
+	// TaskID is the task of a charge or refund, Reason an operator's text.
+	TaskID, Reason string
+	At             time.Time
+}
+
+var entryColumns = columns[Entry]{
+	{"id", func(e *Entry) any { return &e.ID }},
+	{"user_id", func(e *Entry) any { return &e.UserID }},
+	{"kind", func(e *Entry) any { return &e.Kind }},
+	{"amount", func(e *Entry) any { return &e.Amount }},
+	{"task_id", func(e *Entry) any { return &e.TaskID }},
+	{"reason", func(e *Entry) any { return &e.Reason }},
+	{"created_at", func(e *Entry) any { return storedTime{&e.At} }},
+}
+
+const selectCredits = `SELECT credits FROM accounts WHERE user_id = $1`
+
+// Credits returns the balance of a user, 0 for one without an account.
+func (l *Ledger) Credits(ctx context.Context, userID string) (credits int64, err error) {
+	err = l.read.QueryRowContext(ctx, selectCredits, userID).Scan(&credits)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return credits, translate("read credits", err)
+}
+
+var selectEntries = `SELECT ` + entryColumns.names("") + ` FROM credit_entries WHERE user_id = $1 AND id < $2
+	ORDER BY id DESC LIMIT CAST($3 AS BIGINT)`
+
+// Entries returns a page of a user's entries, the newest first, and the cursor of the next page, empty after the last. limit is
+// at most 200; CodeInvalid for an invalid cursor.
+func (l *Ledger) Entries(ctx context.Context, userID, cursor string, limit int) (out []Entry, next string, err error) {
+	before, err := readIDCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	limit = clamp(limit, 200)
+	out, err = list(ctx, l, "list entries", entryColumns.scan, selectEntries, userID, before, limit+1)
+	if err != nil || len(out) <= limit {
+		return out, "", err
+	}
+	out = out[:limit]
+	return out, strconv.FormatInt(out[limit-1].ID, 10), nil
+}
+
+// readIDCursor returns the id before which a page starts.
+func readIDCursor(cursor string) (int64, error) {
+	if cursor == "" {
+		return 1<<63 - 1, nil
+	}
+	before, err := strconv.ParseInt(cursor, 10, 64)
+	if err != nil {
+		return 0, berth.Invalid("cursor", "invalid cursor; use nextCursor of the previous page")
+	}
+	return before, nil
+}
+
+// Grant is an operator's change of an account. Key identifies it: a repeated grant changes nothing.
+type Grant struct {
+	UserID string
+	Amount int64
+	Reason string
+	Key    string
+}
+
+// AddCredits adds an entry and returns it with the balance. created is false for a grant whose key was used before.
+// CodeIdempotencyMismatch when that was for another amount or reason, CodeConflict when the balance would become negative or
+// exceed MaxCredits.
+func (l *Ledger) AddCredits(ctx context.Context, g Grant) (entry Entry, credits int64, created bool, err error) {
+	switch {
+	case !storableID(g.UserID):
+		return entry, 0, false, berth.Invalid("userId", "must not be empty")
+	case g.Key == "":
+		return entry, 0, false, berth.Invalid("key", "must not be empty")
+	case g.Amount == 0 || g.Amount > MaxCredits || g.Amount < -MaxCredits:
+		return entry, 0, false, berth.Invalid("amount", "must not be 0, and at most %d", int64(MaxCredits))
+	}
+	g.Reason = plain(g.Reason)
+	err = l.inTx(ctx, "add credits", func(tx *sql.Tx) error {
+		var err error
+		if credits, err = l.lockAccount(ctx, tx, g.UserID); err != nil {
+			return err
+		}
+		entry, err = entryColumns.scan(tx.QueryRowContext(ctx, `SELECT `+entryColumns.names("")+
+			` FROM credit_entries WHERE user_id = $1 AND request_key = $2`, g.UserID, g.Key))
+		if err == nil {
+			if entry.Amount != g.Amount || entry.Reason != g.Reason {
+				return berth.Errorf(berth.CodeIdempotencyMismatch, "the key was used for another amount or reason")
+			}
+			return nil
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if credits+g.Amount < 0 || credits > MaxCredits-g.Amount {
+			return berth.Errorf(berth.CodeConflict, "the balance is %d; it must remain from 0 to %d", credits, int64(MaxCredits))
+		}
+		entry = Entry{UserID: g.UserID, Kind: EntryGrant, Amount: g.Amount, Reason: g.Reason}
+		if g.Amount < 0 {
+			entry.Kind = EntryCorrection
+		}
+		credits, created = credits+g.Amount, true
+		entry, err = addEntry(ctx, tx, entry, 0, g.Key)
+		return err
+	})
+	if err != nil {
+		return Entry{}, 0, false, err
+	}
+	return entry, credits, created, nil
+}
+
+// lockAccount returns the balance of a user and locks the account, which it creates if there is none.
+func (l *Ledger) lockAccount(ctx context.Context, tx *sql.Tx, userID string) (credits int64, err error) {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO accounts (user_id, credits) VALUES ($1, 0) ON CONFLICT (user_id) DO NOTHING`,
+		userID); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRowContext(ctx, selectCredits+l.dialect.forUpdate, userID).Scan(&credits)
+	return credits, err
+}
+
+// addEntry stores an entry and changes the balance by its amount. acceptance counts the earlier acceptances of its task.
+func addEntry(ctx context.Context, tx *sql.Tx, e Entry, acceptance int64, key string) (Entry, error) {
+	e.At = fromMillis(time.Now().UnixMilli())
+	err := tx.QueryRowContext(ctx, `INSERT INTO credit_entries (user_id, kind, amount, task_id, acceptance, request_key, reason, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id`,
+		e.UserID, e.Kind, e.Amount, e.TaskID, acceptance, key, e.Reason, millis(e.At)).Scan(&e.ID)
+	if err != nil {
+		return e, err
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE accounts SET credits = credits + $2 WHERE user_id = $1`, e.UserID, e.Amount)
+	return e, err
+}
+
+// charge takes the price of a task from its user's account. It reports whether the balance sufficed. The task's row must be new: a
+// charge of an earlier acceptance of the task was refunded when that was withdrawn.
+func (l *Ledger) charge(ctx context.Context, tx *sql.Tx, t berth.Task) (bool, error) {
+	var credits, acceptance int64
+	err := tx.QueryRowContext(ctx, selectCredits+l.dialect.forUpdate, t.UserID).Scan(&credits)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && credits < t.Price {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM credit_entries WHERE user_id = $1 AND task_id = $2 AND kind = $3`,
+		t.UserID, t.ID, EntryRefund).Scan(&acceptance); err != nil {
+		return false, err
+	}
+	_, err = addEntry(ctx, tx, Entry{UserID: t.UserID, Kind: EntryCharge, Amount: -t.Price, TaskID: t.ID}, acceptance, "")
+	return err == nil, err
+}
+
+// refund returns the price of a task that the caller has ended or deleted in this transaction. The database rejects a second
+// refund of one charge.
+func refund(ctx context.Context, tx *sql.Tx, t berth.Task) error {
+	if t.Price == 0 {
+		return nil
+	}
+	var acceptance int64
+	if err := tx.QueryRowContext(ctx, `SELECT max(acceptance) FROM credit_entries WHERE user_id = $1 AND task_id = $2 AND kind = $3`,
+		t.UserID, t.ID, EntryCharge).Scan(&acceptance); err != nil {
+		return err
+	}
+	_, err := addEntry(ctx, tx, Entry{UserID: t.UserID, Kind: EntryRefund, Amount: t.Price, TaskID: t.ID}, acceptance, "")
+	return err
+}
