@@ -39,6 +39,7 @@ const (
 	CodeUnitRefused         Code = "unit_refused"
 	CodeEnded               Code = "ended"
 	CodeUnreadableImage     Code = "unreadable_image"
+	CodeInterrupted         Code = "interrupted"
 )
 
 // CodeInfo is everything that the API, its description and its clients derive from a code.
@@ -83,6 +84,7 @@ var codes = []CodeInfo{
 	{CodeTurnFinalized, http.StatusConflict, 0, debug, "the turn accepts no more jobs"},
 	{CodeUnitRefused, http.StatusBadGateway, 0, debug, "the media unit refused the conference"},
 	{CodeEnded, http.StatusConflict, 0, debug, "the conference was ended before it was open"},
+	{CodeInterrupted, 0, 0, debug, "of a model call: its worker or its task ended before the outcome was recorded"},
 	{CodeUnreadableImage, 0, 0, debug, "no text could be read from the image"},
 }
 

@@ -175,11 +175,18 @@ type Task struct {
 type Usage struct {
 	InputTokens  int64 `json:"inputTokens"`
 	OutputTokens int64 `json:"outputTokens"`
+	// CachedTokens are the input tokens that the provider had cached, ReasoningTokens the output tokens of reasoning. They are
+	// part of the others, and recorded for single calls of providers that report them.
+	CachedTokens    int64 `json:"cachedTokens,omitempty"`
+	ReasoningTokens int64 `json:"reasoningTokens,omitempty"`
 }
 
 // Add returns the sum of both.
 func (u Usage) Add(o Usage) Usage {
-	return Usage{InputTokens: u.InputTokens + o.InputTokens, OutputTokens: u.OutputTokens + o.OutputTokens}
+	return Usage{
+		InputTokens: u.InputTokens + o.InputTokens, OutputTokens: u.OutputTokens + o.OutputTokens,
+		CachedTokens: u.CachedTokens + o.CachedTokens, ReasoningTokens: u.ReasoningTokens + o.ReasoningTokens,
+	}
 }
 
 // AssetKind is the kind of an asset's content.

@@ -32,8 +32,8 @@ func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, task berth.TaskRef) (
 	return t, begun, err
 }
 
-// BeginAttempt starts an attempt at a step: it raises the fence, moves the status forward to the given one, and audits the
-// step's first attempt.
+// BeginAttempt starts an attempt at a step: it raises the fence, moves the status forward to the given one, reserves the row of
+// the usage log, and audits the step's first attempt.
 func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int, status berth.TaskStatus) (Attempt, error) {
 	var a Attempt
 	err := l.inTx(ctx, "begin attempt", func(tx *sql.Tx) error {
@@ -58,8 +58,8 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 			max(step, t.StepIndex), max(step, begun), time.Now().UnixMilli(), task.UserID); err != nil {
 			return err
 		}
-		if !a.First {
-			return nil
+		if err := reserve(ctx, tx, t, step, a.Fence); err != nil || !a.First {
+			return err
 		}
 		s := t.Steps[step]
 		return writeAudit(ctx, tx, taskEntry(AuditStart, t, step, map[string]any{

@@ -44,7 +44,8 @@ func TestTask_AllStepsFinish_UsageAndAuditRecorded(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, calls, 3)
 		require.False(t, calls[2].At.IsZero())
-		calls[2].At = task.EndedAt
+		require.False(t, calls[2].FinishedAt.IsZero())
+		calls[2].At, calls[2].FinishedAt = task.EndedAt, task.EndedAt
 		require.Equal(t, ModelCall{
 			UserID: task.UserID, TaskID: task.ID, ServiceID: task.ServiceID, Step: 2, Name: berth.StepMatch, Fence: 3, Queue: "q_paid_stream", Model: "model-of-match",
 			Provider: "local", Usage: berth.Usage{InputTokens: 10, OutputTokens: 3}, LatencyMs: 70, FirstTokenMs: 20,
@@ -127,7 +128,9 @@ func TestFinishStep_ReplyLost_RepeatReturnsFirstOutput(t *testing.T) {
 
 		calls, err := l.ModelCalls(ctx, task.Ref())
 		require.NoError(t, err)
-		require.Len(t, calls, 1)
+		require.Len(t, calls, 2)
+		require.True(t, calls[0].Success)
+		require.Equal(t, berth.CodeInterrupted, calls[1].Code, "the next step had begun")
 		now, err := l.GetTask(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Equal(t, ended, now)
@@ -159,7 +162,15 @@ func TestFinishStep_ConcurrentAttempts_OneFinishes(t *testing.T) {
 		require.EqualValues(t, 1, finished.Load())
 		calls, err := l.ModelCalls(t.Context(), task.Ref())
 		require.NoError(t, err)
-		require.Len(t, calls, 1)
+		successes := 0
+		for _, c := range calls {
+			if c.Success {
+				successes++
+			} else {
+				require.Equal(t, berth.CodeInterrupted, c.Code)
+			}
+		}
+		require.Equal(t, 1, successes)
 	})
 }
 
@@ -240,7 +251,8 @@ func TestAttempt_InvalidInput_RejectedWithoutChange(t *testing.T) {
 		requireCode(t, berth.CodeInvalid, err)
 		calls, err := l.ModelCalls(ctx, task.Ref())
 		require.NoError(t, err)
-		require.Empty(t, calls, "no partial write")
+		require.Len(t, calls, 1)
+		require.True(t, calls[0].FinishedAt.IsZero(), "no partial write")
 	})
 }
 
@@ -268,6 +280,50 @@ func TestFailedCall_ThenRepair_BothCallsLogged(t *testing.T) {
 		now, err := l.GetTask(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Equal(t, berth.Usage{InputTokens: 14, OutputTokens: 5}, now.Usage)
+	})
+}
+
+func TestUsage_WorkerKilled_CallAccountedFor(t *testing.T) { // T19
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		calls := func() []ModelCall {
+			all, err := l.ModelCalls(ctx, task.Ref())
+			require.NoError(t, err)
+			return all
+		}
+		killed := begin(t, l, task, 0)
+		open := calls()
+		require.Len(t, open, 1, "before the slot is requested")
+		require.Equal(t, []any{"model-of-ocr", berth.Queue("q_paid_vision"), false, berth.Code(""), true},
+			[]any{open[0].Model, open[0].Queue, open[0].Success, open[0].Code, open[0].FinishedAt.IsZero()})
+
+		next := begin(t, l, task, 0)
+		all := calls()
+		require.Len(t, all, 2)
+		require.Equal(t, berth.CodeInterrupted, all[0].Code)
+		require.Empty(t, all[1].Code)
+
+		// The worker of the first attempt was only unreachable: what it used is recorded once.
+		late := ModelCall{
+			UserID: task.UserID, TaskID: task.ID, Step: 0, Name: berth.StepOCR, Fence: killed.Fence, Provider: "p",
+			Usage: berth.Usage{InputTokens: 7, OutputTokens: 5, CachedTokens: 4, ReasoningTokens: 3}, Code: berth.CodeConflict,
+		}
+		for range 2 {
+			require.NoError(t, l.FailedCall(ctx, late))
+		}
+		require.Equal(t, late.Usage, calls()[0].Usage)
+		require.Equal(t, berth.CodeConflict, calls()[0].Code)
+		now, err := l.GetTask(ctx, task.Ref())
+		require.NoError(t, err)
+		require.EqualValues(t, 7, now.Usage.InputTokens)
+
+		_, _, err = l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCancelled})
+		require.NoError(t, err)
+		all = calls()
+		require.Len(t, all, 2)
+		require.Equal(t, next.Fence, all[1].Fence)
+		require.Equal(t, berth.CodeInterrupted, all[1].Code, "no row stays open")
 	})
 }
 

@@ -46,6 +46,9 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 			return err
 		}
 		t, won = ended[0], true
+		if err := interrupt(ctx, tx, t); err != nil {
+			return err
+		}
 		kept := t.Status == berth.TaskCompleted ||
 			e.KeepStreamed && t.Status == berth.TaskCancelled && before.Status == berth.TaskStreaming
 		if !kept {

@@ -8,7 +8,8 @@ import (
 	"berth"
 )
 
-// ModelCall is one row of the usage log. User, task, step, fence and call identify it: it is written once.
+// ModelCall is one row of the usage log, which user, task, step, fence and call identify. It is written when the attempt begins
+// and completed once.
 type ModelCall struct {
 	UserID string
 	TaskID string
@@ -28,7 +29,8 @@ type ModelCall struct {
 	CostMicros int64
 	Success    bool
 	Code       berth.Code // the error of a failed call
-	At         time.Time
+	// At is when the attempt began, or a later call of it ended. FinishedAt is when the outcome was recorded, zero before.
+	At, FinishedAt time.Time
 	// ServiceID is that of the task.
 	ServiceID string
 }
@@ -49,16 +51,29 @@ var usageColumns = columns[ModelCall]{
 	{"provider", func(c *ModelCall) any { return &c.Provider }},
 	{"input_tokens", func(c *ModelCall) any { return &c.Usage.InputTokens }},
 	{"output_tokens", func(c *ModelCall) any { return &c.Usage.OutputTokens }},
+	{"cached_tokens", func(c *ModelCall) any { return &c.Usage.CachedTokens }},
+	{"reasoning_tokens", func(c *ModelCall) any { return &c.Usage.ReasoningTokens }},
 	{"latency_ms", func(c *ModelCall) any { return &c.LatencyMs }},
 	{"first_token_ms", func(c *ModelCall) any { return &c.FirstTokenMs }},
 	{"cost_micros", func(c *ModelCall) any { return &c.CostMicros }},
 	{"success", func(c *ModelCall) any { return &c.Success }},
 	{"error_code", func(c *ModelCall) any { return &c.Code }},
 	{"created_at", func(c *ModelCall) any { return storedTime{&c.At} }},
+	{"finished_at", func(c *ModelCall) any { return storedTime{&c.FinishedAt} }},
 }
 
 var (
-	insertUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (user_id, task_id, step, fence, call_no) DO NOTHING`
+	reserveUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (user_id, task_id, step, fence, call_no) DO NOTHING`
+	// The outcome of a call is recorded once; it replaces the assumption that the call was interrupted.
+	recordUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (user_id, task_id, step, fence, call_no) DO UPDATE SET
+		name = excluded.name, queue_id = excluded.queue_id, model = excluded.model, provider = excluded.provider,
+		input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
+		reasoning_tokens = excluded.reasoning_tokens, latency_ms = excluded.latency_ms, first_token_ms = excluded.first_token_ms,
+		cost_micros = excluded.cost_micros, success = excluded.success, error_code = excluded.error_code,
+		finished_at = excluded.finished_at
+		WHERE usage_log.finished_at = 0 OR usage_log.error_code = '` + string(berth.CodeInterrupted) + `'`
+	interruptUsage = `UPDATE usage_log SET error_code = '` + string(berth.CodeInterrupted) + `', finished_at = $3
+		WHERE user_id = $1 AND task_id = $2 AND finished_at = 0`
 	selectUsage = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE user_id = $1 AND task_id = $2 ORDER BY step, fence, call_no`
 )
 
@@ -82,10 +97,32 @@ func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 	})
 }
 
-// writeUsage reports whether the row is new.
+// reserve writes the row of an attempt's first call, so that the call is accounted for if its worker is killed. Calls of earlier
+// attempts whose outcome is not recorded were interrupted.
+func reserve(ctx context.Context, tx *sql.Tx, t berth.Task, step int, fence int64) error {
+	if err := interrupt(ctx, tx, t); err != nil {
+		return err
+	}
+	s := t.Steps[step]
+	c := ModelCall{
+		UserID: t.UserID, TaskID: t.ID, ServiceID: t.ServiceID, Step: step, Name: s.Name, Fence: fence, Queue: s.Queue,
+		Model: s.Model, At: time.Now(),
+	}
+	_, err := tx.ExecContext(ctx, reserveUsage, usageColumns.values(&c)...)
+	return err
+}
+
+// interrupt marks the calls of a task whose outcome is not recorded.
+func interrupt(ctx context.Context, tx *sql.Tx, t berth.Task) error {
+	_, err := tx.ExecContext(ctx, interruptUsage, t.UserID, t.ID, time.Now().UnixMilli())
+	return err
+}
+
+// writeUsage reports whether the outcome is new.
 func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (bool, error) {
 	c.TaskID, c.UserID, c.ServiceID, c.At = t.ID, t.UserID, t.ServiceID, time.Now()
-	res, err := tx.ExecContext(ctx, insertUsage, usageColumns.values(&c)...)
+	c.FinishedAt = c.At
+	res, err := tx.ExecContext(ctx, recordUsage, usageColumns.values(&c)...)
 	if err != nil {
 		return false, err
 	}
