@@ -1,9 +1,6 @@
 package workflows
 
 import (
-	"errors"
-
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -13,7 +10,6 @@ import (
 type submission struct {
 	id      string // SubmissionID of the first request
 	settled bool   // the update can return: the work is accepted or refused
-	late    bool   // the refusal is because of the first request's time, and does not decide a later one
 	refusal error
 }
 
@@ -24,9 +20,6 @@ func (s *submission) wait(ctx workflow.Context, id string) error {
 	}
 	if err := workflow.Await(ctx, func() bool { return s.settled }); err != nil {
 		return err
-	}
-	if app, ok := errors.AsType[*temporal.ApplicationError](s.refusal); ok && s.late {
-		return refuseFor(s.id, berth.Code(app.Type()), app.Message(), berth.Refusal{})
 	}
 	return s.refusal
 }

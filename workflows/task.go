@@ -129,10 +129,15 @@ func (t *task) setup(ctx workflow.Context) error {
 	})
 }
 
-// submit returns once the task is accepted or refused.
+// submit returns once the task is accepted or refused. A refusal names the first request: it does not decide a later one, which
+// may start the next run.
 func (t *task) submit(ctx workflow.Context, req SubmitRequest) (SubmitReply, error) {
 	if err := t.submission.wait(ctx, req.SubmissionID); err != nil {
-		return SubmitReply{}, err
+		code, message := berth.CodeUnavailable, "the task was not accepted; retry"
+		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+			code, message = berth.Code(app.Type()), app.Message()
+		}
+		return SubmitReply{}, refuseFor(t.submission.id, code, message, berth.Refusal{})
 	}
 	return SubmitReply{SubmissionID: t.submission.id, Status: t.accepted.Status, Replay: !t.accepted.Created, Tier: t.accepted.Tier}, nil
 }
@@ -173,7 +178,6 @@ func (t *task) acceptTime(ctx workflow.Context) (left time.Duration, limited boo
 // expire refuses a task that no worker accepted in time. The refusal is the last action of the run, so that a caller that
 // receives it in place of an earlier caller can start the next run.
 func (t *task) expire(ctx workflow.Context) error {
-	t.submission.late = true
 	t.submission.refusal = refuse(berth.CodeUnavailable, "the task was not accepted in time; retry")
 	if err := t.remove(ctx); err != nil {
 		return err

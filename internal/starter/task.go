@@ -8,7 +8,6 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"berth"
-	"berth/internal/pause"
 	"berth/workflows"
 )
 
@@ -16,9 +15,6 @@ import (
 type TaskReader interface {
 	GetTask(ctx context.Context, task berth.TaskRef) (berth.Task, error)
 }
-
-// maxEarlierRefusals bounds how often SubmitTask sends a request again because it received the refusal of an earlier one.
-const maxEarlierRefusals = 3
 
 // acceptWithin is how long a workflow may take from its start to accept a task. It is shorter than callTimeout by the time
 // that the start may take, so that a task is not accepted after its caller has received CodeUnavailable.
@@ -35,13 +31,9 @@ func (s *Starter) SubmitTask(ctx context.Context, plan berth.TaskPlan) (task ber
 	u := update{
 		workflowID: workflows.TaskWorkflowID(plan.Ref()), name: workflows.UpdateSubmit, id: plan.RequestHash,
 		arg:   workflows.SubmitRequest{SubmissionID: submission, RequestHash: plan.RequestHash},
-		start: s.startTask(plan),
+		start: s.startTask(plan), submission: submission,
 	}
-	reply, err := send[workflows.SubmitReply](ctx, s, u, 0)
-	// An earlier request was too late: its run has ended, and this request starts the next one.
-	for n := 0; n < maxEarlierRefusals && refusedEarlier(err, submission) && pause.For(ctx, refusalPause); n++ {
-		reply, err = send[workflows.SubmitReply](ctx, s, u, 0)
-	}
+	reply, err := submit[workflows.SubmitReply](ctx, s, u)
 	switch {
 	case isNotRunning(err), berth.CodeOf(err) == berth.CodeIdempotencyMismatch:
 		task, err = s.acceptedTask(ctx, plan.Ref(), err)
