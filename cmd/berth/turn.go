@@ -16,6 +16,7 @@ import (
 
 	"berth"
 	"berth/internal/client"
+	"berth/internal/pause"
 )
 
 type turnCommand struct {
@@ -25,12 +26,15 @@ type turnCommand struct {
 	To      string `help:"Translate to this language." default:"es"`
 	Speaker string `help:"Set the speaker of the segments." default:"me"`
 	Tenant  string `help:"Set the tenant of the session."`
+
+	Wait time.Duration `help:"Fail when no node accepts a segment for this long." default:"1m"`
 }
 
 // Help describes the input and output.
 func (c *turnCommand) Help() string {
 	return "Each line of the input is a segment of a turn. An empty line ends the turn, and so does a pause of TURN_TIMEOUT_MS. " +
-		"Translations are printed in order, each with the node that translated it. The command ends with the input."
+		"Translations are printed in order, each with the node that translated it. The command ends with the input, " +
+		"or when no node accepts a segment within --wait."
 }
 
 // Run sends the lines of standard input.
@@ -45,7 +49,7 @@ func (c *turnCommand) Run(ctx context.Context, api *client.Client) error {
 	fmt.Fprintf(os.Stderr, "· session %s, %s to %s, pool %s; an empty line ends the turn, Ctrl-D the command\n",
 		s.ID, c.From, c.To, s.PreferredPool)
 	t := conversation{
-		api: api, session: c.Session, speaker: c.Speaker, out: os.Stdout, info: os.Stderr,
+		api: api, session: c.Session, speaker: c.Speaker, wait: c.Wait, out: os.Stdout, info: os.Stderr,
 		begun: make(chan string, berth.MaxSegments),
 	}
 	return t.run(ctx, os.Stdin)
@@ -55,7 +59,9 @@ func (c *turnCommand) Run(ctx context.Context, api *client.Client) error {
 type conversation struct {
 	api              *client.Client
 	session, speaker string
-	out, info        io.Writer
+	// wait limits the pauses between the attempts to send one segment.
+	wait      time.Duration
+	out, info io.Writer
 	// begun passes the ids of started turns to listen. It is closed after the last segment.
 	begun chan string
 	turn  string
@@ -119,7 +125,7 @@ func (t *conversation) line(ctx context.Context, text string) error {
 	return err
 }
 
-// send submits one segment and retries while no node has a free slot.
+// send submits one segment and retries while no node accepts it, within t.wait.
 func (t *conversation) send(ctx context.Context, text string) error {
 	if t.turn == "" {
 		t.index = 0
@@ -128,16 +134,20 @@ func (t *conversation) send(ctx context.Context, text string) error {
 		RequestID: uuid.NewString(), TurnID: t.turn, SpeakerID: t.speaker,
 		Segment: client.Segment{Index: t.index, Text: text}, Finalize: berth.FinalizeMaxDuration,
 	}
+	var waited time.Duration
 	for {
 		d, err := t.api.Dispatch(ctx, t.session, job)
 		if p, ok := errors.AsType[*client.Problem](err); ok && p.RetryAfter > 0 && p.Code != berth.CodeRateLimited {
-			fmt.Fprintf(t.info, "· %s; retrying in %d s\n", p.Detail, p.RetryAfter)
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(time.Duration(p.RetryAfter) * time.Second):
-				continue
+			again := time.Duration(p.RetryAfter) * time.Second
+			if waited += again; waited > t.wait {
+				return fmt.Errorf("no node accepted segment %d within %s (--wait): %w; start a node for these languages (`berth node`)",
+					t.index, t.wait, err)
 			}
+			fmt.Fprintf(t.info, "· %s; retrying in %d s\n", p.Detail, p.RetryAfter)
+			if !pause.For(ctx, again) {
+				return ctx.Err()
+			}
+			continue
 		}
 		if err != nil {
 			return err
