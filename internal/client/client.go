@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -46,6 +47,9 @@ func (p *Problem) Error() string {
 	s := cmp.Or(p.Detail, p.Title)
 	if p.Field != "" {
 		s = p.Field + ": " + s
+	}
+	if p.Code == "" { // not a response of berth
+		return s
 	}
 	return fmt.Sprintf("%s (%s, HTTP %d)", s, p.Code, p.Status)
 }
@@ -199,12 +203,33 @@ func (c *Client) do(req *http.Request, out any) error {
 	if out == nil {
 		return nil
 	}
+	if mediaType(res) != "application/json" {
+		return describeOther(res)
+	}
 	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
 		return fmt.Errorf("decode response of %s %s: %w", req.Method, req.URL.Path, err)
 	}
 	return nil
 }
 
+// mediaType returns the type of a response's body, without parameters.
+func mediaType(res *http.Response) string {
+	t, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")) // empty if it is invalid
+	return t
+}
+
+// otherServer is the error for a response that berth's API does not send.
+type otherServer string
+
+func (e otherServer) Error() string { return string(e) }
+
+func describeOther(res *http.Response) otherServer {
+	u := res.Request.URL
+	return otherServer(fmt.Sprintf("the server at %s://%s is not berth's API: it responded to %s %s with %s (%s); check BERTH_URL",
+		u.Scheme, u.Host, res.Request.Method, u.Path, res.Status, cmp.Or(mediaType(res), "no media type")))
+}
+
+// problem returns the error of a response, with an empty code if it does not come from berth.
 func problem(res *http.Response) error {
 	if res.StatusCode < http.StatusBadRequest {
 		return nil
@@ -214,8 +239,8 @@ func problem(res *http.Response) error {
 	if err != nil {
 		return fmt.Errorf("read problem: %w", err)
 	}
-	if err := json.Unmarshal(b, p); err != nil {
-		p.Detail = strings.TrimSpace(string(b))
+	if err := json.Unmarshal(b, p); err != nil || p.Code == "" {
+		return &Problem{Status: res.StatusCode, Title: res.Status, Detail: describeOther(res).Error()}
 	}
 	return p
 }

@@ -84,8 +84,9 @@ func (c *Client) follow(ctx context.Context, path, lastID string, yield func(fra
 // permanent reports whether a retry would return the same error.
 func permanent(err error) bool {
 	p, ok := errors.AsType[*Problem](err)
+	_, other := errors.AsType[otherServer](err)
 	return ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests ||
-		errors.Is(err, errMalformed)
+		other || errors.Is(err, errMalformed)
 }
 
 // frames yields the events of one connection.
@@ -107,6 +108,10 @@ func (c *Client) frames(ctx context.Context, path, lastID string, yield func(fra
 	defer func() { _ = res.Body.Close() }() // an error cannot be handled
 	if err := problem(res); err != nil {
 		yield(frame{}, err)
+		return
+	}
+	if mediaType(res) != "text/event-stream" {
+		yield(frame{}, describeOther(res))
 		return
 	}
 	decode(res.Body, yield)

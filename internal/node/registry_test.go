@@ -94,6 +94,7 @@ func (r *registry) answer(h func(*registryState, *http.Request) (int, any)) http
 		if status >= 400 {
 			body = client.Problem{Status: status, Detail: "as the test wants", Code: berth.CodeConflict}
 		}
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(body)
 	}

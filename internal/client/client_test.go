@@ -1,0 +1,52 @@
+package client
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestClient_AnotherServer_ErrorNamesTheSetting(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]http.HandlerFunc{
+		"a page": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("<!doctype html><p>Welcome"))
+		},
+		"an error page": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "404 page not found", http.StatusNotFound)
+		},
+		"an error of another API": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"error":"no such route"}`))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewServer(handler)
+			defer srv.Close()
+			c := New(srv.URL, "t")
+			_, err := c.Get(t.Context(), "t_1")
+			require.ErrorContains(t, err, "the server at "+srv.URL+" is not berth's API: it responded to GET /v1/tasks/t_1 with ")
+			require.ErrorContains(t, err, "check BERTH_URL")
+			require.NotContains(t, err.Error(), "Welcome")
+			for _, err := range c.Follow(t.Context(), "t_1", "") { // once: a retry cannot succeed
+				require.ErrorContains(t, err, "check BERTH_URL")
+			}
+		})
+	}
+}
+
+func TestClient_ProblemOfBerth_IsPassedOn(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"status":400,"code":"invalid_request","detail":"must not be empty","field":"template"}`))
+	}))
+	defer srv.Close()
+	_, err := New(srv.URL, "t").Get(t.Context(), "t_1")
+	require.EqualError(t, err, "template: must not be empty (invalid_request, HTTP 400)")
+}
