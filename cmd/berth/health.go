@@ -7,8 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
+
+	"berth/internal/telemetry"
 )
 
 // healthTimeout is shorter than that of any health check that runs the command.
@@ -22,16 +25,9 @@ type healthCommand struct {
 
 // Run returns an error unless the response is 200.
 func (c *healthCommand) Run(ctx context.Context) error {
-	target := c.URL
-	if target == "" {
-		host, port, err := net.SplitHostPort(c.MetricsAddr)
-		if err != nil {
-			return fmt.Errorf("--metrics-addr (BERTH_METRICS_ADDR): %w", err)
-		}
-		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-			host = "127.0.0.1"
-		}
-		target = "http://" + net.JoinHostPort(host, port) + "/readyz"
+	target, setting, err := c.target()
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -41,12 +37,42 @@ func (c *healthCommand) Run(ctx context.Context) error {
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return errors.Unwrap(err) // without the advice for commands that call the API
+		// Unwrapped, because main adds advice to errors of calls to the API.
+		return fmt.Errorf("health check of %s: %w; check that the process runs and that %s is its address", target, errors.Unwrap(err), setting)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // only for the message
-		return fmt.Errorf("health check: %s: %s", res.Status, strings.TrimSpace(string(body)))
+		return fmt.Errorf("health check of %s: %s: %s", target, res.Status, strings.TrimSpace(string(body)))
 	}
 	return nil
+}
+
+// target returns the URL to check, and the name of the setting it comes from.
+func (c *healthCommand) target() (target, setting string, err error) {
+	if c.URL != "" {
+		if !validURL(c.URL) {
+			return "", "", fmt.Errorf("invalid URL %q: it must start with http:// or https://, such as http://127.0.0.1:9464/readyz; "+
+				"use --metrics-addr (BERTH_METRICS_ADDR) for host:port", c.URL)
+		}
+		return c.URL, "the URL", nil
+	}
+	setting = "--metrics-addr (BERTH_METRICS_ADDR)"
+	if c.MetricsAddr == telemetry.Off {
+		return "", "", fmt.Errorf("%s is %s: the process serves no health; give the URL of /readyz at its HTTP address", setting, telemetry.Off)
+	}
+	host, port, err := net.SplitHostPort(c.MetricsAddr)
+	if err != nil {
+		return "", "", fmt.Errorf("%s: invalid address %q: must be host:port", setting, c.MetricsAddr)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/readyz", setting, nil
+}
+
+// validURL reports whether s is an absolute URL of HTTP.
+func validURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }

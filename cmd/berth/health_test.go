@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,6 +28,14 @@ func TestHealth_Process_IsCheckedAtItsMetricsAddress(t *testing.T) {
 	require.NoError(t, (&healthCommand{MetricsAddr: "0.0.0.0:" + port}).Run(t.Context()))
 	require.ErrorContains(t, (&healthCommand{URL: srv.URL + "/broken"}).Run(t.Context()), "503 Service Unavailable: redis: unavailable")
 	require.ErrorContains(t, (&healthCommand{MetricsAddr: "9464"}).Run(t.Context()), "BERTH_METRICS_ADDR")
+	for _, bare := range []string{addr, "localhost", "localhost:9464/readyz", "ftp://localhost"} {
+		require.ErrorContains(t, (&healthCommand{URL: bare}).Run(t.Context()), "must start with http:// or https://, such as http://127.0.0.1:9464/readyz", bare)
+	}
+	require.ErrorContains(t, (&healthCommand{MetricsAddr: "off"}).Run(t.Context()), "BERTH_METRICS_ADDR")
 	srv.Close()
-	require.ErrorContains(t, (&healthCommand{MetricsAddr: addr}).Run(t.Context()), "connection refused")
+	err = (&healthCommand{MetricsAddr: addr}).Run(t.Context())
+	require.ErrorContains(t, err, "health check of http://"+addr+"/readyz: ")
+	require.ErrorContains(t, err, "connection refused; check that the process runs and that --metrics-addr (BERTH_METRICS_ADDR) is its address")
+	call := new(url.Error)
+	require.False(t, errors.As(err, &call), "main would advise to set BERTH_URL")
 }

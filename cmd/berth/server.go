@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -61,10 +60,8 @@ type target struct {
 // flag for URL in errors.
 func (s server) target(urlFlag string) (target, error) {
 	t := target{url: strings.TrimRight(s.URL, "/"), token: s.Token}
-	if t.url != "" {
-		if u, err := url.Parse(t.url); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return target{}, fmt.Errorf("%s (BERTH_URL): invalid URL %q; it must start with http:// or https://", urlFlag, s.URL)
-		}
+	if t.url != "" && !validURL(t.url) {
+		return target{}, fmt.Errorf("%s (BERTH_URL): invalid URL %q; it must start with http:// or https://", urlFlag, s.URL)
 	}
 	if t.url != "" && t.token != "" {
 		return t, nil
