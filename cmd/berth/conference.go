@@ -28,22 +28,22 @@ type conferenceCommands struct {
 
 type conferenceCreate struct {
 	server      `embed:""`
-	Number      string          `arg:"" optional:"" help:"Use this number, in international form without the plus. Default: a free number."`
-	For         time.Duration   `help:"End it after this time." default:"30m"`
-	Until       time.Time       `help:"End it at this time instead of after --for: 2006-01-02T15:04:05Z." placeholder:"TIME"`
-	Title       string          `help:"Set the title."`
-	Max         int             `help:"Limit the number of participants; 0 means no limit."`
-	Zone        string          `help:"Use only units of this zone."`
-	Recoverable bool            `help:"Recover it after its unit is lost." default:"true" negatable:""`
-	Metadata    json.RawMessage `help:"Store this JSON with it." placeholder:"JSON"`
-	Watch       bool            `help:"Follow it after it was created."`
+	Number      string        `arg:"" optional:"" help:"Use this number, in international form without the plus. Default: a free number."`
+	For         time.Duration `help:"End it after this time." default:"30m"`
+	Until       timeFlag      `help:"End it at this time instead of after --for: 2006-01-02T15:04:05Z." placeholder:"TIME"`
+	Title       string        `help:"Set the title."`
+	Max         int           `help:"Limit the number of participants; 0 means no limit."`
+	Zone        string        `help:"Use only units of this zone."`
+	Recoverable bool          `help:"Recover it after its unit is lost." default:"true" negatable:""`
+	Metadata    jsonFlag      `help:"Store this JSON with it." placeholder:"JSON"`
+	Watch       bool          `help:"Follow it after it was created."`
 }
 
 // Run opens the conference and prints its number.
 func (c *conferenceCreate) Run(ctx context.Context, api *client.Client) error {
 	spec := client.ConferenceSpec{
-		E164: c.Number, Title: c.Title, MaxParticipants: c.Max, EndAt: c.Until, Recoverable: &c.Recoverable, Zone: c.Zone,
-		Metadata: c.Metadata,
+		E164: c.Number, Title: c.Title, MaxParticipants: c.Max, EndAt: c.Until.Time, Recoverable: &c.Recoverable, Zone: c.Zone,
+		Metadata: json.RawMessage(c.Metadata),
 	}
 	if c.Until.IsZero() {
 		spec.DurationMs = c.For.Milliseconds()

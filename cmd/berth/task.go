@@ -95,7 +95,7 @@ func follow(ctx context.Context, api *client.Client, id string, out, info io.Wri
 	wrote := false
 	for ev, err := range api.Follow(ctx, id, "") {
 		if err != nil {
-			return err
+			return taskError(id, err)
 		}
 		switch e := ev.Event; e.Type {
 		case berth.EventToken, berth.EventTokenBatch:
@@ -184,7 +184,7 @@ type taskGet struct {
 func (c *taskGet) Run(ctx context.Context, api *client.Client) error {
 	t, err := api.Describe(ctx, c.ID)
 	if err != nil {
-		return err
+		return taskError(c.ID, err)
 	}
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, t, "", "  "); err != nil {
@@ -201,5 +201,13 @@ type taskCancel struct {
 
 // Run requests the cancellation of the task.
 func (c *taskCancel) Run(ctx context.Context, api *client.Client) error {
-	return api.Cancel(ctx, c.ID)
+	return taskError(c.ID, api.Cancel(ctx, c.ID))
+}
+
+// taskError adds to an error of the API that there is no such task what the caller can check.
+func taskError(id string, err error) error {
+	if problemCode(err) != berth.CodeNotFound {
+		return err
+	}
+	return fmt.Errorf("task %s not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it: %w", id, err)
 }
