@@ -252,32 +252,3 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 	}
 	return p
 }
-
-// fieldName returns the client's name of a huma location such as body.variables.resume or query.limit.
-func fieldName(location string) string {
-	for _, prefix := range []string{"body.", "query.", "path.", "header."} {
-		if rest, ok := strings.CutPrefix(location, prefix); ok {
-			return rest
-		}
-	}
-	return location
-}
-
-// fieldError rewords some of huma's messages.
-func fieldError(location, msg string) FieldError {
-	field := fieldName(location)
-	rest, missing := strings.CutPrefix(msg, "expected required property ")
-	switch name, _, _ := strings.Cut(rest, " "); {
-	case missing && field == "body":
-		return FieldError{name, "is missing"}
-	case missing:
-		return FieldError{field + "." + name, "is missing"}
-	case strings.HasSuffix(msg, "but matched none"):
-		return FieldError{field, `must be a string or {"assetId": "…"}`}
-	case strings.Contains(msg, ` one of ", `): // hide the empty value, which is equivalent to none
-		return FieldError{field, strings.Replace(msg, ` one of ", `, ` one of "`, 1)}
-	case strings.HasPrefix(msg, "unknown content type"):
-		return FieldError{field, "must be application/json"}
-	}
-	return FieldError{field, msg}
-}

@@ -1,0 +1,107 @@
+package api
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
+
+	"berth"
+)
+
+// The messages of huma's validation, in the words of berth's own. They are package variables that huma reads when routes are
+// registered and when requests are validated; only this package uses huma.
+func init() {
+	validation.MsgUnexpectedProperty = "unknown field"
+	validation.MsgExpectedRFC3339DateTime = "must be a time such as 2006-01-02T15:04:05Z"
+	validation.MsgExpectedRFC3339Date = "must be a date such as 2006-01-02"
+	validation.MsgExpectedRFC3986URI = "must be a URL: %v"
+	validation.MsgExpectedMatchExactlyOneSchema = `must be a string or {"assetId": "…"}` // only variables have alternatives
+	validation.MsgExpectedBoolean = "must be true or false"
+	validation.MsgExpectedNumber = "must be a number"
+	validation.MsgExpectedInteger = "must be an integer"
+	validation.MsgExpectedString = "must be a string"
+	validation.MsgExpectedBase64String = "must be base64"
+	validation.MsgExpectedArray = "must be an array"
+	validation.MsgExpectedObject = "must be an object"
+	validation.MsgExpectedArrayItemsUnique = "must not contain an item twice"
+	validation.MsgExpectedOneOf = `must be one of "%s"`
+	validation.MsgExpectedMinimumNumber = "must be at least %v"
+	validation.MsgExpectedExclusiveMinimumNumber = "must be more than %v"
+	validation.MsgExpectedMaximumNumber = "must be at most %v"
+	validation.MsgExpectedExclusiveMaximumNumber = "must be less than %v"
+	validation.MsgExpectedNumberBeMultipleOf = "must be a multiple of %v"
+	validation.MsgExpectedMinLength = "must be at least %d characters"
+	validation.MsgExpectedMaxLength = "must be at most %d characters"
+	validation.MsgExpectedBePattern = "must be %s"
+	validation.MsgExpectedMatchPattern = "must match the pattern %s"
+	validation.MsgExpectedMinItems = "must have at least %d items"
+	validation.MsgExpectedMaxItems = "must have at most %d items"
+	validation.MsgExpectedMinProperties = "must have at least %d fields"
+	validation.MsgExpectedMaxProperties = "must have at most %d fields"
+	validation.MsgExpectedRequiredProperty = missingField + "%s"
+	huma.ErrorFormatter = formatMessage
+}
+
+// missingField precedes the name of a missing field, from which fieldError makes the field of the error.
+const missingField = "missing field "
+
+// invalidID is the message of an id that does not match berth.IDPattern.
+var invalidID = describe(berth.ValidID("", "")).Detail
+
+// formatMessage is fmt.Sprintf, with limits as users write them: 9007199254740991 instead of 9.007199254740991e+15.
+func formatMessage(format string, args ...any) string {
+	for i, a := range args {
+		if f, ok := a.(float64); ok {
+			args[i] = strconv.FormatFloat(f, 'f', -1, 64)
+		}
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+// fieldName returns the client's name of a huma location such as body.variables.resume or query.limit.
+func fieldName(location string) string {
+	for _, prefix := range []string{"body.", "query.", "path.", "header."} {
+		if rest, ok := strings.CutPrefix(location, prefix); ok {
+			return rest
+		}
+	}
+	return location
+}
+
+// fieldError returns the error of a field, in berth's words where huma has no variable for the message.
+func fieldError(location, msg string) FieldError {
+	field := fieldName(location)
+	if name, missing := strings.CutPrefix(msg, missingField); missing {
+		if field == "body" {
+			return FieldError{name, "is missing"}
+		}
+		return FieldError{field + "." + name, "is missing"}
+	}
+	if msg == fmt.Sprintf(validation.MsgExpectedMatchPattern, berth.IDPattern) {
+		return FieldError{field, invalidID}
+	}
+	switch what, invalid := strings.CutPrefix(msg, "invalid "); {
+	case invalid && (what == "integer" || what == "boolean"):
+		return FieldError{field, map[string]string{"integer": validation.MsgExpectedInteger, "boolean": validation.MsgExpectedBoolean}[what]}
+	case invalid && (what == "float" || what == "floating value"):
+		return FieldError{field, validation.MsgExpectedNumber}
+	case invalid && strings.HasPrefix(what, "date/time"):
+		return FieldError{field, validation.MsgExpectedRFC3339DateTime}
+	case invalid && strings.HasPrefix(what, "character"), msg == "unexpected end of JSON input":
+		return FieldError{field, "must be JSON: " + msg}
+	case strings.HasPrefix(msg, "json: "): // the rest names Go types
+		return FieldError{field, "must be JSON that matches the schema"}
+	case strings.HasPrefix(msg, "required ") && strings.HasSuffix(msg, " parameter is missing"):
+		return FieldError{field, "is missing"}
+	case strings.HasSuffix(msg, "at least 1 characters"), strings.HasSuffix(msg, "at least 1 items"), strings.HasSuffix(msg, "at least 1 fields"):
+		return FieldError{field, "must not be empty"}
+	case strings.Contains(msg, ` one of ", `): // hide the empty value, which is equivalent to none
+		return FieldError{field, strings.Replace(msg, ` one of ", `, ` one of "`, 1)}
+	case strings.HasPrefix(msg, "unknown content type"):
+		return FieldError{field, "must be application/json"}
+	}
+	return FieldError{field, msg}
+}

@@ -1,0 +1,63 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRequests_SchemaViolated_MessageIsInBerthsWords(t *testing.T) { // X6
+	t.Parallel()
+	h := newHarness(t)
+	task := func(change doc) doc {
+		d := doc{"serviceId": "career", "template": "resume_summary", "variables": doc{"resume": "text"}}
+		for k, v := range change {
+			d[k] = v
+		}
+		return d
+	}
+	for name, c := range map[string]struct {
+		method, path, token string
+		body                any
+		field, detail       string
+	}{
+		"a long id":           {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"taskId": strings.Repeat("x", 129)}), "taskId", "must be at most 128 characters"},
+		"an unknown enum":     {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"locale": "fr"}), "locale", `must be one of "en, zh"`},
+		"no text":             {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"serviceId": 3}), "serviceId", "must be a string"},
+		"a missing field":     {http.MethodPost, "/v1/tasks", h.token("alice"), doc{"template": "resume_summary", "variables": doc{}}, "serviceId", "is missing"},
+		"an unknown field":    {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"priority": 1}), "priority", "unknown field"},
+		"an invalid variable": {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"variables": doc{"resume": 3}}), "variables.resume", `must be a string or {"assetId": "…"}`},
+		"no asset id":         {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"variables": doc{"resume": doc{"assetId": ""}}}), "variables.resume", `must be a string or {"assetId": "…"}`},
+		"no object":           {http.MethodPost, "/v1/tasks", h.token("alice"), []string{}, "body", "must be an object"},
+		"many variables":      {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"variables": doc{"a": "", "b": "", "c": "", "d": "", "e": "", "f": "", "g": "", "h": "", "i": ""}}), "variables", "must have at most 8 fields"},
+		"a low number":        {http.MethodGet, "/v1/tasks?limit=0", h.token("alice"), nil, "limit", "must be at least 1"},
+		"a high number":       {http.MethodGet, "/v1/tasks?limit=101", h.token("alice"), nil, "limit", "must be at most 100"},
+		"no number":           {http.MethodGet, "/v1/tasks?limit=x", h.token("alice"), nil, "limit", "must be an integer"},
+		"a pattern":           {http.MethodGet, "/v1/tasks/a%20b", h.token("alice"), nil, "id", "must be 1 to 128 letters, digits and characters of _.@-"},
+		"a huge number":       {http.MethodDelete, "/v1/nodes/n1?generation=9007199254740992", h.operator(), nil, "generation", "must be at most 9007199254740991"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := h.call(c.method, c.path, c.token, c.body)
+			require.Equal(t, http.StatusBadRequest, a.status, string(a.body))
+			require.Equal(t, c.field, a.problem.Field, string(a.body))
+			require.Equal(t, c.detail, a.problem.Detail, string(a.body))
+			require.NotContains(t, string(a.body), "expected")
+		})
+	}
+}
+
+func TestRequests_BodyIsNoJSON_MessageSaysSo(t *testing.T) { // X6
+	t.Parallel()
+	h := newHarness(t)
+	for body, detail := range map[string]string{
+		"{x": "must be JSON: invalid character 'x' looking for beginning of object key string",
+		"{":  "must be JSON: unexpected end of JSON input",
+	} {
+		a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), body)
+		require.Equal(t, http.StatusBadRequest, a.status)
+		require.Equal(t, detail, a.problem.Detail, string(a.body))
+	}
+}
