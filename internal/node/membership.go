@@ -39,12 +39,21 @@ func (a *agent) join(ctx context.Context, last membership) (membership, error) {
 	}
 }
 
+// temporalError is the error of a node that cannot reach Temporal.
+type temporalError struct{ error }
+
+func (e temporalError) Error() string {
+	return "reach Temporal (check BERTH_TEMPORAL_ADDR and BERTH_TEMPORAL_TLS…): " + e.error.Error()
+}
+
+func (e temporalError) Unwrap() error { return e.error }
+
 func (a *agent) tryJoin(ctx context.Context, last membership) (membership, error) {
 	call, cancel := context.WithTimeout(ctx, lastPause)
 	defer cancel()
 	// A node that registers but cannot poll would be sent jobs that never start.
 	if err := a.healthy(call); err != nil {
-		return membership{}, fmt.Errorf("reach Temporal: %w", err)
+		return membership{}, temporalError{err}
 	}
 	if last.Generation != 0 {
 		if err := a.superseded(call, last.Generation); err != nil {

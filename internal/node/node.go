@@ -106,9 +106,11 @@ type agent struct {
 	quiet   time.Duration
 
 	interval time.Duration // between heartbeats, as the server last set it
-	outage   time.Time     // start of the current API outage; zero without one
-	pause    time.Duration
-	settings string // operator settings, as last logged
+	outage   time.Time     // start of the current outage of the API or Temporal; zero without one
+	// unreachable is the server that the last call of the outage did not reach: API or Temporal.
+	unreachable string
+	pause       time.Duration
+	settings    string // operator settings, as last logged
 }
 
 type workerFailure struct {
@@ -221,24 +223,30 @@ func (a *agent) beat(ctx context.Context, now membership) (wait time.Duration, e
 	}
 }
 
-// failedCall logs a failed call, as a warning once per outage, and returns the pause before the next attempt.
+// failedCall logs a failed call, as a warning once per outage of a server, and returns the pause before the next attempt.
 func (a *agent) failedCall(call string, err error) time.Duration {
-	wait := a.backoff(err)
+	wait, server := a.backoff(err), "API"
+	if _, ok := errors.AsType[temporalError](err); ok {
+		server = "Temporal"
+	}
 	if a.outage.IsZero() {
 		a.outage = time.Now()
-		a.Logger.Warn("API unreachable; retrying", "call", call, "error", err)
-	} else {
-		a.Logger.Debug("API still unreachable", "call", call, "error", err)
 	}
+	level, msg := slog.LevelDebug, server+" still unreachable"
+	if a.unreachable != server {
+		level, msg = slog.LevelWarn, server+" unreachable; retrying"
+	}
+	a.unreachable = server
+	a.Logger.Log(context.Background(), level, msg, "call", call, "error", err)
 	return wait
 }
 
 // succeeded ends an outage.
 func (a *agent) succeeded() {
 	if !a.outage.IsZero() {
-		a.Logger.Info("API reachable again", "outage", time.Since(a.outage).Round(time.Millisecond))
+		a.Logger.Info(a.unreachable+" reachable again", "outage", time.Since(a.outage).Round(time.Millisecond))
 	}
-	a.outage, a.pause = time.Time{}, 0
+	a.outage, a.unreachable, a.pause = time.Time{}, "", 0
 }
 
 // backoff returns the next pause: twice the last or the server's Retry-After, with jitter.

@@ -192,6 +192,25 @@ func TestNode_OperatorSettingsChange_AreLogged(t *testing.T) { // S11
 	require.NoError(t, n.end())
 }
 
+func TestNode_TemporalUnreachable_LogNamesTemporalAndItsSetting(t *testing.T) {
+	t.Parallel()
+	reg := newRegistry(t)
+	lines := make(logged, 1000)
+	n := run(t, reg, func(r *running) {
+		r.healthy.Store(false)
+		r.Logger = slog.New(slog.NewTextHandler(lines, nil))
+	})
+	lines.until(t, `level=WARN msg="Temporal unreachable; retrying" call=register error="reach Temporal (check BERTH_TEMPORAL_ADDR`)
+	reg.do(func(s *registryState) { s.away = http.StatusServiceUnavailable })
+	n.healthy.Store(true)
+	lines.until(t, `level=WARN msg="API unreachable; retrying"`)
+	reg.do(func(s *registryState) { s.away = 0 })
+	lines.until(t, `msg="API reachable again"`)
+	n.worker()
+	n.stop()
+	require.NoError(t, n.end())
+}
+
 // logged are the lines of a log.
 type logged chan string
 
