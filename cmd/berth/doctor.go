@@ -16,6 +16,9 @@ import (
 
 type doctorCommand struct{ settings }
 
+// Validate accepts all settings, because invalid ones are findings. kong would print the usage instead.
+func (c *doctorCommand) Validate() error { return nil }
+
 // Run prints the findings, and returns an error if berth would not work.
 func (c *doctorCommand) Run(ctx context.Context) error {
 	redisconn.LogTo(slog.New(slog.DiscardHandler)) // the findings state what matters

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/golang-jwt/jwt/v5"
@@ -10,6 +11,7 @@ import (
 
 	"berth"
 	"berth/internal/devserver"
+	"berth/internal/doctor"
 )
 
 const devSecret = "a-secret-of-a-development-server"
@@ -124,4 +126,30 @@ func TestCommands_EnumFlags_AcceptTheDomainsValues(t *testing.T) {
 	require.NoError(t, parse("token", "--user", "u", "--scopes", "node,operator"))
 	require.ErrorContains(t, parse("task", "submit", "--template", "poem"), "job_summary")
 	require.Error(t, parse("node", "--id", "n", "--driver", "sim", "--kind", string(berth.NodeMedia)))
+}
+
+func TestDoctor_InvalidSetting_IsAFinding(t *testing.T) { // B7
+	t.Parallel()
+	parse := func(command string) (*commands, error) {
+		var cmd commands
+		k, err := kong.New(&cmd, enums())
+		require.NoError(t, err)
+		_, err = k.Parse([]string{command, "--auth-secret=short", "--http-addr=nowhere"})
+		return &cmd, err
+	}
+	_, err := parse("api")
+	require.ErrorContains(t, err, "BERTH_AUTH_SECRET")
+	cmd, err := parse("doctor")
+	require.NoError(t, err)
+	cmd.Doctor.Redis.Addr, cmd.Doctor.Temporal.Addr, cmd.Doctor.Database = "127.0.0.1:1", "127.0.0.1:1", "sqlite:"+t.TempDir()+"/berth.db"
+	var texts []string
+	for _, f := range doctor.Run(t.Context(), cmd.Doctor.Config, nil, time.Now) {
+		if f.Subject == "settings" {
+			texts = append(texts, string(f.Level)+" "+f.Text)
+		}
+	}
+	require.Len(t, texts, 1, "each setting is named once")
+	require.Contains(t, texts[0], "error ")
+	require.Contains(t, texts[0], "BERTH_AUTH_SECRET): must have at least 32 bytes, got 5")
+	require.Contains(t, texts[0], "BERTH_HTTP_ADDR")
 }

@@ -76,7 +76,11 @@ func (d *doctor) add(l Level, subject, advice, format string, args ...any) {
 }
 
 func (d *doctor) settings() {
-	for _, err := range []error{d.cfg.Validate(), d.cfg.NeedSecret()} {
+	checked := []error{d.cfg.Validate()}
+	if d.cfg.Identity.Secrets == "" { // Validate accepts that, because not every process needs a secret
+		checked = append(checked, d.cfg.NeedSecret())
+	}
+	for _, err := range checked {
 		if err != nil {
 			d.add(Error, "settings", "", "%s", err)
 		}
@@ -142,7 +146,7 @@ func (d *doctor) redisServer(mode redisconn.Mode, s redisconn.Server) {
 	} else {
 		d.add(OK, subject, "", "%s %s, mode %s", s.Name, s.Version, mode)
 	}
-	if s.EvictionPolicy != "noeviction" {
+	if s.Evicts() {
 		d.add(Error, subject, "set maxmemory-policy to noeviction", "maxmemory-policy is %s: Redis may delete leases and streams", s.EvictionPolicy)
 	}
 	switch {
