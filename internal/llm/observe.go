@@ -15,9 +15,15 @@ import (
 
 var tracer = otel.Tracer("berth/llm")
 
+// localLabel is the provider name of the local model simulator in metrics and spans.
+const localLabel = "simulator"
+
 // observe starts the measurement of a provider call; the names are those of OpenTelemetry's conventions for generative AI.
 // Neither prompts nor answers are recorded, and the trace is not propagated to the provider.
 func observe(ctx context.Context, provider, model string) (observed context.Context, end func(Result, error)) {
+	if provider == LocalProvider {
+		provider = localLabel
+	}
 	labels := []attribute.KeyValue{
 		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", provider),
 		attribute.String("gen_ai.request.model", model),
