@@ -1,6 +1,8 @@
 package tests
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,4 +37,19 @@ func TestDoctor_SearchAttributesMissing_PrintsCommand(t *testing.T) { // B7
 		return !ok
 	})
 	require.Contains(t, out, "temporal operator search-attribute create --namespace doctor --name berthUser --type Keyword --name berthService")
+}
+
+// Without its namespace, Temporal responds but nothing can run.
+func TestAPI_NamespaceMissing_IsNotReady(t *testing.T) { // L11
+	s := shareStack(t)
+	addr := freeAddr(t)
+	p := s.start("berth", []string{"api"}, append(s.settings,
+		"BERTH_TEMPORAL_NAMESPACE=absent", "BERTH_HTTP_ADDR="+addr, "BERTH_METRICS_ADDR=off"))
+	s.eventually("the check of the namespace", func() bool {
+		return strings.Contains(string(p.output()), `namespace \"absent\" does not exist: create it or set BERTH_TEMPORAL_NAMESPACE`)
+	})
+	res, err := http.Get("http://" + addr + "/readyz")
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
 }

@@ -18,7 +18,6 @@ import (
 	"berth/internal/devserver"
 	"berth/internal/health"
 	"berth/internal/identity"
-	"berth/internal/starter"
 	"berth/internal/telemetry"
 	"berth/internal/temporalconn"
 )
@@ -167,7 +166,10 @@ func (s *agentServer) observe(
 	watching, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		probe.Watch(watching, map[string]health.Check{"api": web.Alive, "temporal": (&starter.Starter{Client: tc}).Ping})
+		probe.Watch(watching, map[string]health.Check{
+			"api":      web.Alive,
+			"temporal": func(ctx context.Context) error { return temporalconn.Check(ctx, tc, s.Temporal.Namespace) },
+		})
 	})
 	return func() { cancel(); watch.Wait(); end() }, nil
 }

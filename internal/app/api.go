@@ -69,7 +69,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	if tokens.Provider != nil {
 		g.Go(func() error { return tokens.Provider.Run(ctx) })
 	}
-	g.Go(func() error { return b.watchRedis(ctx) })
+	g.Go(func() error { return b.watchRedis(ctx, logger) })
 	g.Go(func() error { return hub.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
 	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })

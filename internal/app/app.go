@@ -24,7 +24,6 @@ import (
 	"berth/internal/llm"
 	"berth/internal/pause"
 	"berth/internal/redisconn"
-	"berth/internal/starter"
 	"berth/internal/temporalconn"
 	"berth/lua"
 )
@@ -38,6 +37,7 @@ type base struct {
 	ledger    *ledger.Ledger
 	catalog   *llm.Catalog
 	temporal  client.Client
+	namespace string // of temporal
 }
 
 // redisTimeout bounds how long the start waits for Redis.
@@ -49,7 +49,7 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	b := &base{}
+	b := &base{namespace: cfg.Temporal.Namespace}
 	var err error
 	if b.catalog, err = catalog(cfg.Model); err != nil {
 		return nil, err
@@ -74,12 +74,12 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 	return b, nil
 }
 
-// checks returns what an API or a worker needs: a script that runs, a transaction, and Temporal.
+// checks returns what an API or a worker needs: a script that runs, a transaction, and Temporal with the namespace.
 func (b *base) checks() map[string]health.Check {
 	return map[string]health.Check{
 		"redis":    b.pingRedis,
 		"database": b.ledger.Ping,
-		"temporal": (&starter.Starter{Client: b.temporal}).Ping,
+		"temporal": func(ctx context.Context) error { return temporalconn.Check(ctx, b.temporal, b.namespace) },
 	}
 }
 
@@ -96,8 +96,22 @@ func (b *base) connectRedis(ctx context.Context, cfg config.Redis, logger *slog.
 	}
 	if b.unchecked = err != nil; b.unchecked {
 		logger.Warn("Redis unavailable at start; continuing", "mode", b.redis.Mode(), "error", err)
+		return nil
 	}
+	b.warnEviction(ctx, logger)
 	return nil
+}
+
+// warnEviction warns of a Redis that may delete keys before they expire.
+func (b *base) warnEviction(ctx context.Context, logger *slog.Logger) {
+	server, err := b.redis.Inspect(ctx, b.scripts.Keys().Guard())
+	if err != nil {
+		logger.WarnContext(ctx, "Redis settings not readable", "error", err)
+		return
+	}
+	if server.Evicts() {
+		logger.WarnContext(ctx, "Redis may delete leases and streams; set maxmemory-policy to noeviction", "maxmemory-policy", server.EvictionPolicy)
+	}
 }
 
 // checkRedis returns a redisconn.SetupError where berth cannot work on this Redis. Other errors mean that it is unavailable.
@@ -110,14 +124,16 @@ func (b *base) checkRedis(ctx context.Context) error {
 }
 
 // watchRedis checks a Redis that was unavailable at the start, until that is possible, and returns what is wrong with it.
-func (b *base) watchRedis(ctx context.Context) error {
+func (b *base) watchRedis(ctx context.Context, logger *slog.Logger) error {
 	for b.unchecked && pause.For(ctx, time.Second) {
 		err := b.checkRedis(ctx)
 		var wrong redisconn.SetupError
 		if errors.As(err, &wrong) {
 			return err
 		}
-		b.unchecked = err != nil
+		if b.unchecked = err != nil; !b.unchecked {
+			b.warnEviction(ctx, logger)
+		}
 	}
 	return nil
 }

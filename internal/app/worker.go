@@ -84,7 +84,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	serviceCtx, stopServices := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServices()
 	services, serviceCtx := errgroup.WithContext(serviceCtx)
-	services.Go(func() error { return b.watchRedis(serviceCtx) })
+	services.Go(func() error { return b.watchRedis(serviceCtx, logger) })
 	services.Go(func() error { return slots.Run(serviceCtx) })
 	services.Go(func() error { return running.Run(serviceCtx) })
 	services.Go(func() error { return nodes.Run(serviceCtx) })

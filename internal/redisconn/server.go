@@ -25,6 +25,10 @@ type Server struct {
 	Replicas string
 }
 
+// Evicts reports whether the server may delete keys before they expire. The embedded server of the development environment
+// has no policy and never does.
+func (s Server) Evicts() bool { return s.EvictionPolicy != "" && s.EvictionPolicy != "noeviction" }
+
 // Inspect reads what the server of a key reports: in a Cluster, the master of its slot.
 func (c *Client) Inspect(ctx context.Context, key string) (Server, error) {
 	rdb, err := c.serverOf(ctx, key)

@@ -25,14 +25,6 @@ type Starter struct {
 	StepTimeout time.Duration
 }
 
-// Ping returns nil when Temporal responds.
-func (s *Starter) Ping(ctx context.Context) error {
-	if _, err := s.Client.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
-		return fmt.Errorf("temporal: %w", err)
-	}
-	return nil
-}
-
 // start describes a workflow that an update starts unless it is running.
 type start struct {
 	id, queue, name string

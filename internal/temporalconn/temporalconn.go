@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"berth/internal/clienttls"
@@ -60,6 +62,23 @@ func Open(o Options) (client.Client, error) {
 		return nil, fmt.Errorf("temporal client: %w", err)
 	}
 	return c, nil
+}
+
+// Check returns an error unless Temporal responds and has the namespace of the client's options.
+func Check(ctx context.Context, c client.Client, namespace string) error {
+	if _, err := c.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
+		return fmt.Errorf("temporal: %w", err)
+	}
+	_, err := c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
+	var missing *serviceerror.NamespaceNotFound
+	var denied *serviceerror.PermissionDenied
+	switch {
+	case errors.As(err, &missing):
+		return fmt.Errorf("temporal: namespace %q does not exist: create it or set BERTH_TEMPORAL_NAMESPACE: %w", namespace, err)
+	case err != nil && !errors.As(err, &denied): // an account may be permitted to run workflows only
+		return fmt.Errorf("temporal: namespace %q: %w", namespace, err)
+	}
+	return nil
 }
 
 // credentials returns nil without an API key. With one, the SDK uses TLS even if no other setting requires it.

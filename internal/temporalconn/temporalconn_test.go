@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -82,6 +83,20 @@ func (f *frontend) record(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 
 func (f *frontend) GetSystemInfo(context.Context, *workflowservice.GetSystemInfoRequest) (*workflowservice.GetSystemInfoResponse, error) {
 	return &workflowservice.GetSystemInfoResponse{}, nil
+}
+
+// namespaces are the names that DescribeNamespace refuses, with the reason.
+var namespaces = map[string]error{
+	"absent": serviceerror.NewNamespaceNotFound("absent"),
+	"denied": serviceerror.NewPermissionDenied("not permitted", ""),
+	"broken": serviceerror.NewInternal("database unavailable"),
+}
+
+func (f *frontend) DescribeNamespace(_ context.Context, in *workflowservice.DescribeNamespaceRequest) (*workflowservice.DescribeNamespaceResponse, error) {
+	if err := namespaces[in.GetNamespace()]; err != nil {
+		return nil, serviceerror.ToStatus(err).Err()
+	}
+	return &workflowservice.DescribeNamespaceResponse{}, nil
 }
 
 // last returns the most recent call.
@@ -245,4 +260,23 @@ func TestOpen_InvalidOptions_ErrorNamesVariable(t *testing.T) { // X6
 		_, err := temporalconn.Open(tc.o)
 		require.ErrorContains(t, err, tc.want)
 	}
+}
+
+func TestCheck_Namespace_HasToExist(t *testing.T) { // L11
+	t.Parallel()
+	f := startFrontend(t, "127.0.0.1:0", nil)
+	ask := func(namespace string) error {
+		c, err := temporalconn.Open(temporalconn.Options{Addr: f.addr, Namespace: namespace})
+		require.NoError(t, err)
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		return temporalconn.Check(ctx, c, namespace)
+	}
+	require.NoError(t, ask("default"))
+	require.NoError(t, ask("denied"), "an account that may not describe the namespace may be able to use it")
+	require.ErrorContains(t, ask("absent"), `namespace "absent" does not exist: create it or set BERTH_TEMPORAL_NAMESPACE`)
+	require.ErrorContains(t, ask("broken"), "database unavailable")
+	f.server.Stop()
+	require.ErrorContains(t, ask("default"), "connection refused")
 }
