@@ -26,6 +26,10 @@ const (
 	VarNotes          = "notes"
 )
 
+// EvidenceVariables returns the variables whose texts are about the user: later tasks search them for background. A posting
+// would be the best match for its own words.
+func EvidenceVariables() []string { return []string{VarResume, VarDetailedResume} }
+
 // StepName is the name of one model call of a task.
 type StepName string
 

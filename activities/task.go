@@ -70,6 +70,10 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	if err := a.Streams.Publish(ctx, ch, row.Fence, queued); err != nil {
 		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "event not written to the stream", 0, err)
 	}
+	// Last, because the texts of an acceptance that fails must not be found by later tasks.
+	if err := a.Ledger.ClaimAssets(ctx, in.UserID, in.Variables); err != nil {
+		return workflows.AcceptReply{}, translate(ctx, err)
+	}
 	return reply, nil
 }
 

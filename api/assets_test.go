@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/ledger"
 )
 
 func pngOf(t *testing.T, w, h int) []byte {
@@ -190,4 +191,30 @@ func TestGetAsset_HTMLContent_OwnerOnlyWithSafeHeaders(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, h.do(h.request(http.MethodGet, "/v1/assets/"+id, h.token("bob"), nil)).status)
 	require.Equal(t, http.StatusNotFound, h.do(h.request(http.MethodGet, "/v1/assets/a_none", h.token("alice"), nil)).status)
 	require.Equal(t, http.StatusBadRequest, h.do(h.request(http.MethodGet, "/v1/assets/a%2Fb", h.token("alice"), nil)).status)
+}
+
+func TestSubmitTask_Refused_StoresNoText(t *testing.T) { // T26, FT11
+	t.Parallel()
+	h := newHarness(t)
+	stored := func(text string) bool {
+		_, err := h.ledger.GetAsset(t.Context(), "alice", ledger.AssetID("alice", berth.AssetText, []byte(text)))
+		if berth.CodeOf(err) == berth.CodeNotFound {
+			return false
+		}
+		require.NoError(t, err)
+		return true
+	}
+	submit := func(text string, change ...func(doc)) int {
+		return h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(append(change, variable("resume", text))...), "Idempotency-Key", "k").status
+	}
+	require.Equal(t, http.StatusAccepted, submit("I write Go."))
+	require.True(t, stored("I write Go."))
+
+	require.Equal(t, http.StatusUnprocessableEntity, submit("Another request."))
+	require.False(t, stored("Another request."), "the key belongs to another request")
+	require.Equal(t, http.StatusBadRequest, submit("No posting.", variable("jobText", " ")))
+	require.False(t, stored("No posting."), "another variable is invalid")
+	h.redis.Kill()
+	require.Equal(t, http.StatusServiceUnavailable, submit("No Redis."))
+	require.False(t, stored("No Redis."), "nothing is admitted without Redis")
 }

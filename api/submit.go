@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -97,15 +96,6 @@ type submission struct {
 	key      string
 }
 
-// ids returns the assets of all variables, also of texts that are not stored yet.
-func (v values) ids(userID string) map[string]string {
-	ids := maps.Clone(v.assets)
-	for name, text := range v.texts {
-		ids[name] = ledger.AssetID(userID, berth.AssetText, []byte(text))
-	}
-	return ids
-}
-
 // maxOvertaken bounds how often a submission is identified again because the task that it found failed meanwhile.
 const maxOvertaken = 5
 
@@ -146,7 +136,7 @@ func (s *server) start(ctx context.Context, sub submission) (berth.Task, bool, e
 	if err := s.Redis.Ping(ctx); err != nil {
 		return berth.Task{}, false, unavailable("Redis", err)
 	}
-	if _, err := s.store(ctx, sub.plan.UserID, sub.vals); err != nil {
+	if err := s.store(ctx, sub.plan.UserID, sub.vals); err != nil {
 		return berth.Task{}, false, err
 	}
 	task, replayed, err := s.Starter.SubmitTask(ctx, sub.plan)

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
+	"berth/internal/ledger"
 	"berth/internal/llm"
 )
 
@@ -147,17 +148,24 @@ func checkText(field, text string) error {
 	return nil
 }
 
-// store saves the texts as assets, so that the task refers to ids only. It is idempotent.
-func (s *server) store(ctx context.Context, userID string, v values) (map[string]string, error) {
-	for _, name := range slices.Sorted(maps.Keys(v.texts)) {
-		asset, err := s.Ledger.PutAsset(ctx, berth.Asset{
-			UserID: userID, Kind: berth.AssetText, MediaType: berth.TextMediaType, Name: name,
-			Size: int64(len(v.texts[name])), CreatedAt: s.Clock(), Content: []byte(v.texts[name]),
-		})
-		if err != nil {
-			return nil, err
-		}
-		v.assets[name] = asset.ID
+// ids returns the ids of all assets of the variables, also of texts that are not stored yet.
+func (v values) ids(userID string) map[string]string {
+	ids := maps.Clone(v.assets)
+	for name, text := range v.texts {
+		ids[name] = ledger.AssetID(userID, berth.AssetText, []byte(text))
 	}
-	return v.assets, nil
+	return ids
+}
+
+// store saves the texts as the assets that ids names. It is idempotent, and called for an admitted submission only. If that is
+// not accepted after all, the texts stay unused until they are deleted.
+func (s *server) store(ctx context.Context, userID string, v values) error {
+	for _, name := range slices.Sorted(maps.Keys(v.texts)) {
+		if _, err := s.Ledger.PutAsset(ctx, berth.Asset{
+			UserID: userID, Kind: berth.AssetText, MediaType: berth.TextMediaType, Name: name, Content: []byte(v.texts[name]),
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

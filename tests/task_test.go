@@ -127,7 +127,7 @@ func TestTask_TwoWorkers_ModelCapHolds(t *testing.T) { // T3, T4, T29
 	s.noSlotHeld()
 }
 
-func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22
+func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22, FT6
 	t.Parallel()
 	s := newStack(t)
 	prompts := make(chan string, 100)
@@ -158,17 +158,30 @@ func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22
 			return last
 		}
 	}
-	// Assets of other users are never used.
-	foreign, err := s.user("bob").Upload(t.Context(), "notes.txt", []byte("Bob has led the zeppelin kubernetes platform for years."))
-	require.NoError(t, err)
-	require.NotEmpty(t, foreign)
-	_, err = c.Upload(t.Context(), "project.txt", []byte("In the orchid project Alice ran Kubernetes clusters for a hospital."))
-	require.NoError(t, err)
+	upload := func(user, text string) map[string]string {
+		id, err := s.user(user).Upload(t.Context(), "notes.txt", []byte(text))
+		require.NoError(t, err)
+		return client.AssetRef(id)
+	}
+	// Only résumés of accepted tasks of the same user are evidence.
+	upload("bob", "Bob has led the zeppelin kubernetes platform for years.")
+	upload("alice", "A quagga kubernetes text that no task uses.")
+	_, err := c.Submit(t.Context(), client.Submission{
+		ServiceID: "career", Template: berth.TemplateResumeSummary,
+		Variables: map[string]any{"resume": upload("alice", "A rejected narwhal kubernetes résumé."), "surprise": "x"},
+	}, "")
+	require.Error(t, err)
+	run(berth.TemplateInterviewPrep, map[string]any{
+		"resume":  upload("alice", "In the orchid project Alice ran Kubernetes clusters for a hospital."),
+		"jobText": upload("alice", "We seek marmot Kubernetes engineers."), "notes": "My wombat kubernetes notes.",
+	})
 	run(berth.TemplateResumeSummary, map[string]any{"resume": string(example(t, "resume-en.txt"))})
 	prompt := run(berth.TemplateJobMatch, map[string]any{
 		"resume": "Six years of Go.", "jobText": string(example(t, "posting-en.txt")),
 	})
 	require.Contains(t, prompt, "stored_summary", "the summary of the résumé stored before")
 	require.Contains(t, prompt, "orchid project", "a passage found by words of the posting")
-	require.NotContains(t, prompt, "zeppelin")
+	for _, other := range []string{"zeppelin", "quagga", "narwhal", "marmot", "wombat"} {
+		require.NotContains(t, prompt, other)
+	}
 }

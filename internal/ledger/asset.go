@@ -7,6 +7,8 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +30,8 @@ func AssetID(userID string, kind berth.AssetKind, content []byte) string {
 }
 
 // PutAsset stores content and returns the asset with its id, size and hash. Content that is already stored is unchanged and
-// keeps its first name and media type. Texts are split into passages for SearchPassages.
+// keeps its first name and media type. Until ClaimAssets the asset is unused: no search finds it, and DeleteUnusedAssets deletes
+// it when it was not stored again for a time. Results of tasks are always used.
 func (l *Ledger) PutAsset(ctx context.Context, a berth.Asset) (berth.Asset, error) {
 	var out berth.Asset
 	err := l.inTx(ctx, "put asset", func(tx *sql.Tx) error {
@@ -51,8 +54,12 @@ var assetColumns = columns[berth.Asset]{
 	{"content", func(a *berth.Asset) any { return &a.Content }},
 }
 
+// The creation time of an unused asset is that of its last upload.
+const refreshUnused = ` ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at WHERE assets.used_at = 0`
+
 var (
-	insertAsset  = assetColumns.insert("assets") + ` ON CONFLICT (id) DO NOTHING`
+	insertUnused = assetColumns.insert("assets", [2]string{"used_at", "0"}) + refreshUnused
+	insertUsed   = assetColumns.insert("assets", [2]string{"used_at", "$8"}) + ` ON CONFLICT (id) DO NOTHING` // $8 is created_at
 	selectAsset  = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE id = $1 AND user_id = $2`
 	selectAssets = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE user_id = $1 AND id IN`
 )
@@ -71,19 +78,19 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 	a.ID, a.Size, a.SHA256 = AssetID(a.UserID, a.Kind, a.Content), int64(len(a.Content)), hex.EncodeToString(sum[:])
 	a.Name, a.MediaType = plain(a.Name), plain(a.MediaType)
 	a.CreatedAt = fromMillis(time.Now().UnixMilli())
-	res, err := tx.ExecContext(ctx, insertAsset, assetColumns.values(&a)...)
+	insert := insertUnused
+	if a.Kind == berth.AssetResult {
+		insert = insertUsed
+	}
+	res, err := tx.ExecContext(ctx, insert, assetColumns.values(&a)...)
 	if err != nil {
 		return a, err
 	}
-	if n, err := res.RowsAffected(); err != nil {
+	if n, err := res.RowsAffected(); err != nil || n > 0 && a.Kind == berth.AssetResult {
 		return a, err
-	} else if n == 0 {
-		return assetColumns.scan(tx.QueryRowContext(ctx, selectAsset, a.ID, a.UserID))
 	}
-	if a.Kind == berth.AssetText {
-		return a, putPassages(ctx, tx, a)
-	}
-	return a, nil
+	// The stored row has the name and media type of the first upload.
+	return assetColumns.scan(tx.QueryRowContext(ctx, selectAsset, a.ID, a.UserID))
 }
 
 // GetAsset returns an asset with its content; CodeNotFound when it does not exist or belongs to another user.
@@ -109,6 +116,83 @@ func (l *Ledger) GetAssets(ctx context.Context, userID string, ids []string) (ma
 		all[a.ID] = a
 	}
 	return all, err
+}
+
+// ClaimAssets marks the assets of an accepted task's variables as used, and makes its résumés searchable. It is idempotent. The
+// error has CodeInvalid and names the variable of an asset that was deleted since it was checked.
+func (l *Ledger) ClaimAssets(ctx context.Context, userID string, variables map[string]string) error {
+	if len(variables) == 0 {
+		return nil
+	}
+	// In one order, because concurrent claims of the same assets wait for each other.
+	ids := slices.Compact(slices.Sorted(maps.Values(variables)))
+	args, places := []any{userID}, make([]string, len(ids))
+	for i, id := range ids {
+		args = append(args, id)
+		places[i] = "$" + strconv.Itoa(len(args))
+	}
+	in := " (" + strings.Join(places, ", ") + ")"
+	return l.inTx(ctx, "claim assets", func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, selectStates+in+" ORDER BY a.id", args...)
+		found, err := collect("read assets", rows, err, func(row scanner) (s assetState, err error) {
+			err = row.Scan(&s.id, &s.kind, &s.used, &s.indexed)
+			return s, err
+		})
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(variables)) {
+			if !slices.ContainsFunc(found, func(s assetState) bool { return s.id == variables[name] }) {
+				return berth.Invalid("variables."+name, "the asset of variable %s no longer exists; upload it again", name)
+			}
+		}
+		for _, s := range found {
+			if err := claim(ctx, tx, userID, s, variables); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// assetState is what a claim has to know of an asset.
+type assetState struct {
+	id            string
+	kind          berth.AssetKind
+	used, indexed bool
+}
+
+const selectStates = `SELECT a.id, a.kind, a.used_at > 0, EXISTS (SELECT 1 FROM passages p WHERE p.asset_id = a.id)
+	FROM assets a WHERE a.user_id = $1 AND a.id IN`
+
+func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variables map[string]string) error {
+	if !s.used {
+		res, err := tx.ExecContext(ctx, `UPDATE assets SET used_at = $2 WHERE id = $1`, s.id, time.Now().UnixMilli())
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 { // deleted since it was read
+			return errors.Join(err, berth.Errorf(berth.CodeUnavailable, "an asset was deleted while its task was accepted"))
+		}
+	}
+	evidence := slices.ContainsFunc(berth.EvidenceVariables(), func(name string) bool { return variables[name] == s.id })
+	if !evidence || s.indexed || s.kind != berth.AssetText {
+		return nil
+	}
+	a, err := assetColumns.scan(tx.QueryRowContext(ctx, selectAsset, s.id, userID))
+	if err != nil {
+		return err
+	}
+	return putPassages(ctx, tx, a)
+}
+
+const deleteUnused = `DELETE FROM assets WHERE id IN
+	(SELECT id FROM assets WHERE used_at = 0 AND created_at < $1 ORDER BY created_at LIMIT CAST($2 AS BIGINT)) AND used_at = 0`
+
+// DeleteUnusedAssets deletes up to limit assets that were last stored before a time and that no accepted task uses, the oldest
+// first. It returns their number.
+func (l *Ledger) DeleteUnusedAssets(ctx context.Context, before time.Time, limit int) (int64, error) {
+	return l.exec(ctx, "delete unused assets", deleteUnused, before.UnixMilli(), limit)
 }
 
 // limitThree bounds a query by its third argument. With a bare argument SQLite would plan the query again at each call.

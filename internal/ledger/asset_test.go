@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -26,6 +27,8 @@ func TestPutAsset_SameContent_SameAsset(t *testing.T) {
 		renamed.Name = "again.png"
 		again, err := l.PutAsset(ctx, renamed)
 		require.NoError(t, err)
+		require.False(t, again.CreatedAt.Before(first.CreatedAt), "the time is that of the last upload")
+		first.CreatedAt = again.CreatedAt
 		require.Equal(t, first, again, "the same content is the same asset")
 
 		got, err := l.GetAsset(ctx, "alice", first.ID)
@@ -93,20 +96,115 @@ func TestPutAsset_UnusualInput_InvalidOrStored(t *testing.T) {
 	})
 }
 
-func TestPutAsset_ConcurrentSameContent_IndexedOnce(t *testing.T) {
+func TestClaimAssets_Concurrent_IndexedOnce(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		a := berth.Asset{UserID: "alice", Kind: berth.AssetText, Content: []byte("Go and Redis, five years.")}
+		b := berth.Asset{UserID: "alice", Kind: berth.AssetText, Content: []byte("Redis in detail.")}
 		var g errgroup.Group
-		for range 20 {
+		for i := range 20 {
 			g.Go(func() error {
-				_, err := l.PutAsset(t.Context(), a)
-				return err
+				one, err := l.PutAsset(t.Context(), a)
+				if err != nil {
+					return err
+				}
+				two, err := l.PutAsset(t.Context(), b)
+				if err != nil {
+					return err
+				}
+				variables := map[string]string{berth.VarResume: one.ID, berth.VarDetailedResume: two.ID}
+				if i%2 == 0 {
+					variables = map[string]string{berth.VarResume: two.ID, berth.VarDetailedResume: one.ID}
+				}
+				return l.ClaimAssets(t.Context(), "alice", variables)
 			})
 		}
 		require.NoError(t, g.Wait())
 		found, err := l.SearchPassages(t.Context(), "alice", "redis", 10)
 		require.NoError(t, err)
-		require.Len(t, found, 1)
+		require.Len(t, found, 2)
+	})
+}
+
+func TestClaimAssets_EachVariable_OnlyResumesAreFound(t *testing.T) { // T22, FT6
+	each(t, func(t *testing.T, l *Ledger) {
+		put := func(kind berth.AssetKind, name, text string) string {
+			a, err := l.PutAsset(t.Context(), berth.Asset{UserID: "alice", Kind: kind, Name: name, Content: []byte(text)})
+			require.NoError(t, err)
+			return a.ID
+		}
+		resume, detailed := put(berth.AssetText, "cv.txt", "Redis at one."), put(berth.AssetText, "", "Redis at two.")
+		posting, notes := put(berth.AssetText, "posting.txt", "We seek Redis."), put(berth.AssetText, berth.VarResume, "Redis, they say.")
+		result := put(berth.AssetResult, "", "Redis, a model says.")
+		require.Empty(t, search(t, l, "alice", "redis"), "an upload is not evidence")
+
+		require.NoError(t, l.ClaimAssets(t.Context(), "alice", map[string]string{berth.VarJobText: posting, berth.VarNotes: notes}))
+		require.Empty(t, search(t, l, "alice", "redis"), "neither a posting nor notes are evidence, whatever their names")
+		require.NoError(t, l.ClaimAssets(t.Context(), "alice", map[string]string{berth.VarResume: result}))
+		require.Empty(t, search(t, l, "alice", "redis"), "answers of models are not evidence")
+
+		variables := map[string]string{berth.VarResume: resume, berth.VarDetailedResume: detailed, berth.VarJobText: posting}
+		for range 2 { // an activity may run twice
+			require.NoError(t, l.ClaimAssets(t.Context(), "alice", variables))
+		}
+		var found []string
+		for _, p := range search(t, l, "alice", "redis") {
+			found = append(found, p.AssetID)
+		}
+		require.ElementsMatch(t, []string{resume, detailed}, found)
+		require.NoError(t, l.ClaimAssets(t.Context(), "alice", nil))
+	})
+}
+
+func TestClaimAssets_AssetAbsentOrForeign_InvalidWithoutEffect(t *testing.T) { // FT6
+	each(t, func(t *testing.T, l *Ledger) {
+		own, err := l.PutAsset(t.Context(), berth.Asset{UserID: "alice", Kind: berth.AssetText, Content: []byte("Redis")})
+		require.NoError(t, err)
+		foreign, err := l.PutAsset(t.Context(), berth.Asset{UserID: "bob", Kind: berth.AssetText, Content: []byte("Go")})
+		require.NoError(t, err)
+		for _, id := range []string{foreign.ID, "a_none"} {
+			err := l.ClaimAssets(t.Context(), "alice", map[string]string{berth.VarResume: own.ID, berth.VarNotes: id})
+			requireCode(t, berth.CodeInvalid, err)
+			require.ErrorContains(t, err, "variables.notes: the asset of variable notes no longer exists")
+		}
+		require.Empty(t, search(t, l, "alice", "redis"))
+		deleted, err := l.DeleteUnusedAssets(t.Context(), time.Now().Add(time.Hour), 10)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, deleted, "neither was claimed")
+	})
+}
+
+func TestDeleteUnusedAssets_UsedAndRecentAssets_AreKept(t *testing.T) { // FT11
+	each(t, func(t *testing.T, l *Ledger) {
+		put := func(kind berth.AssetKind, text string) berth.Asset {
+			a, err := l.PutAsset(t.Context(), berth.Asset{UserID: "alice", Kind: kind, Content: []byte(text)})
+			require.NoError(t, err)
+			return a
+		}
+		result, used, first, again, last := put(berth.AssetResult, "r"), put(berth.AssetText, "u"), put(berth.AssetText, "1"), put(berth.AssetText, "2"), put(berth.AssetText, "3")
+		require.NoError(t, l.ClaimAssets(t.Context(), "alice", map[string]string{berth.VarNotes: used.ID}))
+		for i, a := range []berth.Asset{result, used, first, again, last} {
+			_, err := l.write.ExecContext(t.Context(), `UPDATE assets SET created_at = $2 WHERE id = $1`, a.ID, int64(1000+i))
+			require.NoError(t, err)
+		}
+		put(berth.AssetText, "2") // uploaded again
+		put(berth.AssetText, "u")
+		got, err := l.GetAsset(t.Context(), "alice", used.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 1001, got.CreatedAt.UnixMilli(), "a used asset keeps its time")
+
+		cutoff := time.Now().Add(-time.Hour)
+		deleted, err := l.DeleteUnusedAssets(t.Context(), cutoff, 1)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, deleted, "limited")
+		_, err = l.GetAsset(t.Context(), "alice", first.ID)
+		requireCode(t, berth.CodeNotFound, err)
+		deleted, err = l.DeleteUnusedAssets(t.Context(), cutoff, 10)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, deleted)
+		got2, err := l.GetAssets(t.Context(), "alice", []string{result.ID, used.ID, first.ID, again.ID, last.ID})
+		require.NoError(t, err)
+		require.Len(t, got2, 3)
+		require.NotContains(t, got2, last.ID)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxPassages bounds the cost of one upload; text behind them is stored but not searchable.
+	// maxPassages bounds the cost of one acceptance; text behind them is stored but not searchable.
 	maxPassages   = 1000
 	maxQueryTerms = 100
 )
@@ -24,14 +24,10 @@ type Passage struct {
 	Score   float64
 }
 
-// putPassages makes a text searchable, except a job posting: it contains nothing about the user and would be the best match
-// for its own words.
+// putPassages makes a text searchable. It is idempotent.
 func putPassages(ctx context.Context, tx *sql.Tx, a berth.Asset) error {
-	if a.Name == berth.VarJobText {
-		return nil
-	}
 	insert, err := tx.PrepareContext(ctx,
-		`INSERT INTO passages (asset_id, user_id, position, text, terms) VALUES ($1, $2, $3, $4, $5)`)
+		`INSERT INTO passages (asset_id, user_id, position, text, terms) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (asset_id, position) DO NOTHING`)
 	if err != nil {
 		return err
 	}
@@ -55,7 +51,7 @@ const (
 		FROM passages WHERE terms @@ CAST($1 AS tsquery) AND user_id = $2 ORDER BY score DESC, id ` + limitThree
 )
 
-// SearchPassages returns the passages of the user's texts that have most in common with the query, the best first. The query
+// SearchPassages returns the passages of the user's résumés, as ClaimAssets received them, that have most in common with the query, the best first. The query
 // is plain text of any length without syntax. limit is at most 50.
 func (l *Ledger) SearchPassages(ctx context.Context, userID, query string, limit int) ([]Passage, error) {
 	wanted := queryTerms(query)

@@ -83,10 +83,12 @@ func TestCut_RandomText_AllTextWithinLimit(t *testing.T) {
 	})
 }
 
+// putText stores a text as the résumé of an accepted task.
 func putText(t *testing.T, l *Ledger, user, text string) string {
 	t.Helper()
 	a, err := l.PutAsset(t.Context(), berth.Asset{UserID: user, Kind: berth.AssetText, Content: []byte(text)})
 	require.NoError(t, err)
+	require.NoError(t, l.ClaimAssets(t.Context(), user, map[string]string{berth.VarResume: a.ID}))
 	return a.ID
 }
 
@@ -145,23 +147,16 @@ func TestSearchPassages_RandomQuery_NoError(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			_, err := l.SearchPassages(t.Context(), "al:\"ice'*", rapid.String().Draw(rt, "query"), 5)
 			require.NoError(rt, err)
-			_, err = l.PutAsset(t.Context(), berth.Asset{
+			a, err := l.PutAsset(t.Context(), berth.Asset{
 				UserID: "fuzz", Kind: berth.AssetText, Content: []byte(rapid.String().Draw(rt, "text")),
 			})
 			require.NoError(rt, err)
+			require.NoError(rt, l.ClaimAssets(t.Context(), "fuzz", map[string]string{berth.VarResume: a.ID}))
 		})
 	})
 }
 
-func TestSearchPassages_ResultAsset_NotFound(t *testing.T) {
-	each(t, func(t *testing.T, l *Ledger) {
-		_, err := l.PutAsset(t.Context(), berth.Asset{UserID: "alice", Kind: berth.AssetResult, Content: []byte("redis")})
-		require.NoError(t, err)
-		require.Empty(t, search(t, l, "alice", "redis"))
-	})
-}
-
-func TestPutAsset_LongText_PassagesBounded(t *testing.T) {
+func TestClaimAssets_LongText_PassagesBounded(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		id := putText(t, l, "alice", strings.Repeat(strings.Repeat("wort ", 60)+".\n\n", maxPassages+50)+" zuletzt")
 		var n int
