@@ -218,3 +218,19 @@ func TestSubmitTask_Refused_StoresNoText(t *testing.T) { // T26, FT11
 	require.Equal(t, http.StatusServiceUnavailable, submit("No Redis."))
 	require.False(t, stored("No Redis."), "nothing is admitted without Redis")
 }
+
+func TestSubmitTask_TextsExceedTheModelsContext_FieldNamed(t *testing.T) { // T26, FT19
+	t.Parallel()
+	h := newHarness(t)
+	long := strings.Repeat("字", 66_000) // within the limit of one text
+	uploaded := h.upload("alice", "cv.txt", []byte(strings.Repeat("历", 66_600)))
+	require.Equal(t, http.StatusCreated, uploaded.status, string(uploaded.body))
+	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(
+		variable("jobText", long), variable("notes", long), variable("detailedResume", doc{"assetId": uploaded.json(t)["assetId"]})))
+	require.Equal(t, http.StatusRequestEntityTooLarge, a.status, string(a.body))
+	require.Equal(t, "variables.detailedResume", a.problem.Field)
+	require.Contains(t, a.problem.Detail, "too long for the model ")
+	require.Zero(t, h.starter.submits.Load())
+	_, err := h.ledger.GetAsset(t.Context(), "alice", ledger.AssetID("alice", berth.AssetText, []byte(long)))
+	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "nothing is stored")
+}

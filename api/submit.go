@@ -63,6 +63,9 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if err := s.propose(ctx, &plan, llm.HasImage(vals.kinds)); err != nil {
 		return nil, err
 	}
+	if err := s.Catalog.CheckContext(plan.Steps, vals.all()); err != nil {
+		return nil, err
+	}
 	// Texts are compared by content, which their asset ids represent.
 	plan.RequestHash, err = hashRequest(plan.UserID, plan.ServiceID, plan.Template, plan.Locale, plan.Variables)
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 type Catalog interface {
 	Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth.Step
 	Price(t berth.Template, tier berth.Tier) int64
+	// CheckContext returns CodeTooLarge, naming the variable, when the texts exceed the context of a step's model.
+	CheckContext(steps []berth.Step, texts map[string]string) error
 }
 
 type templatesOutputBody struct {

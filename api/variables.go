@@ -64,13 +64,14 @@ func (Variable) Schema(huma.Registry) *huma.Schema {
 // values holds a request's variables after they were checked and found to be the user's.
 type values struct {
 	texts  map[string]string // still to be stored
+	stored map[string]string // texts of assets
 	assets map[string]string // variable to asset
 	kinds  map[string]berth.VariableKind
 }
 
 // checkValues validates the variables before anything is stored. Errors name the field.
 func (s *server) checkValues(ctx context.Context, userID string, t berth.Template, vars map[string]Variable) (values, error) {
-	v := values{texts: map[string]string{}, assets: map[string]string{}, kinds: map[string]berth.VariableKind{}}
+	v := values{texts: map[string]string{}, stored: map[string]string{}, assets: map[string]string{}, kinds: map[string]berth.VariableKind{}}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		kind := berth.KindText
 		if id := vars[name].AssetID; id != "" {
@@ -79,6 +80,9 @@ func (s *server) checkValues(ctx context.Context, userID string, t berth.Templat
 				return values{}, err
 			}
 			kind, v.assets[name] = assetKind(asset), asset.ID
+			if kind == berth.KindTextAsset {
+				v.stored[name] = string(asset.Content)
+			}
 		} else {
 			if err := checkText("variables."+name, vars[name].Text); err != nil {
 				return values{}, err
@@ -146,6 +150,13 @@ func checkText(field, text string) error {
 		return berth.Invalid(field, "must be UTF-8")
 	}
 	return nil
+}
+
+// all returns all texts by the names of their variables.
+func (v values) all() map[string]string {
+	all := maps.Clone(v.texts)
+	maps.Copy(all, v.stored)
+	return all
 }
 
 // ids returns the ids of all assets of the variables, also of texts that are not stored yet.

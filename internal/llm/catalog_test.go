@@ -3,6 +3,8 @@ package llm
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -197,39 +199,51 @@ func load(t *testing.T, path string) Config {
 	return cfg
 }
 
+// lineOf matches a text whose line is expected in a message.
+var lineOf = regexp.MustCompile(`@[^@]+@`)
+
 func TestLoadConfig_InvalidValue_PathNamed(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ from, to, want string }{
-		{"cap: 5", "cap: five", "models.deepseek-chat.cap (line 25): got string, want integer"},
+		{"cap: 5", "cap: five", "models.deepseek-chat.cap (line @cap: five@): got string, want integer"},
 		{"cap: 5", "cap: 0", "models.deepseek-chat.cap"},
-		{"cap: 5", "caps: 5", "models.deepseek-chat (line 24): additional properties 'caps' not allowed"},
-		{"cap: 5", "provider: zhipu", `line 25: mapping key "provider" already defined at line 24`},
-		{"provider: deepseek", "provider: deepsea", `models.deepseek-chat.provider (line 24): no provider "deepsea"`},
-		{"provider: deepseek", "id: x", "models.deepseek-chat (line 24): missing property 'provider'"},
+		{"cap: 5", "caps: 5", "models.deepseek-chat (line @provider: deepseek\n@): additional properties 'caps' not allowed"},
+		{"cap: 5", "provider: zhipu", "line @provider: zhipu@: mapping key \"provider\" already defined at line @provider: deepseek\n@"},
+		{"provider: deepseek", "provider: deepsea", `models.deepseek-chat.provider (line @provider: deepsea@): no provider "deepsea"`},
+		{"provider: deepseek", "id: x", "models.deepseek-chat (line @id: x@): missing property 'provider'"},
 		{"firstByte: 60s", "firstByte: 60", "models.deepseek-chat.timeouts.firstByte"},
-		{"firstByte: 60s", "first: 60s", "models.deepseek-chat.timeouts (line 27): additional properties 'first'"},
+		{"firstByte: 60s", "first: 60s", "models.deepseek-chat.timeouts (line @first: 60s@): additional properties 'first'"},
 		{"{input: 0.28", "{input: -1", "models.deepseek-chat.price.input"},
 		{"{input: 0.28", "{input: .nan", "models.deepseek-chat.price.input"},
+		{"contextTokens: 131072", "contextTokens: 8192", "models.deepseek-chat.contextTokens"},
 		{"maxOutputTokens: 8192", "maxOutputTokens: [1]", "models.deepseek-chat.maxOutputTokens"},
 		{"maxOutputTokens: 8192", "jsonMode: sometimes", "models.deepseek-chat.jsonMode"},
 		{"https://api.deepseek.com", "api.deepseek.com", "providers.deepseek.baseURL"},
 		{"https://api.deepseek.com", "https://me:pw@api.deepseek.com", "providers.deepseek.baseURL"},
 		{"keySetting: DEEPSEEK_API_KEY", "keySetting: sk-abc", "providers.deepseek.keySetting"},
 		{"keySetting: DEEPSEEK_API_KEY", "maxTokensField: tokens", "providers.deepseek.maxTokensField"},
-		{"baseURL: https://api.deepseek.com", "keyOptional: true", "providers.deepseek (line 11): missing property 'baseURL'"},
+		{"baseURL: https://api.deepseek.com", "keyOptional: true", "providers.deepseek (line @keyOptional: true\n@): missing property 'baseURL'"},
 		{"  deepseek-chat:", "  deepseek/chat:", "'deepseek/chat' does not match pattern"},
-		{"job_summary: {mode: batch, paid: deepseek-chat", "job_summary: {mode: batch, paid: gpt", `routes.job_summary.paid (line 52): no model "gpt"`},
+		{"job_summary: {mode: batch, paid: deepseek-chat", "job_summary: {mode: batch, paid: gpt", `routes.job_summary.paid (line @paid: gpt@): no model "gpt"`},
 		{"job_summary: {mode: batch, paid: deepseek-chat, free: glm-4.5-flash, credits: 1", "job_summary: {mode: batch, paid: deepseek-chat, free: glm-4.5-flash, credits: -1", "routes.job_summary.credits"},
-		{"free: glm-4.1v-thinking-flash", "free: glm-4.1v-thinking-flash, credits: 1", "routes.job_vision.credits (line 56): job_vision is only a step"},
+		{"free: glm-4.1v-thinking-flash", "free: glm-4.1v-thinking-flash, credits: 1", "routes.job_vision.credits (line @job_vision: {@): job_vision is only a step"},
 		{"job_summary: {mode: batch", "job_summary: {mode: stream", "routes.job_summary.mode"},
 		{"job_summary: {mode: batch", "job_summary: {mode: fast", "routes.job_summary.mode"},
 		{"  job_summary:", "  job_digest:", "routes.job_digest"},
-		{"  job_summary:", "  job_digest:", "routes.job_summary (line 50): missing"},
+		{"  job_summary:", "  job_digest:", "routes.job_summary (line @  resume_summary: {@): missing"},
 		{"models:", "model:", "missing property 'models'"},
-		{"providers:\n", "providers: none\nx:\n", "providers (line 9): got string, want object"},
+		{"providers:\n", "providers: none\nx:\n", "providers (line @providers: none@): got string, want object"},
 	} {
-		_, err := LoadConfig(rewrite(t, row.from, row.to))
-		require.ErrorContains(t, err, row.want, "%s -> %s", row.from, row.to)
+		path := rewrite(t, row.from, row.to)
+		src, err := os.ReadFile(path) //nolint:gosec // the test's own file
+		require.NoError(t, err)
+		want := lineOf.ReplaceAllStringFunc(row.want, func(text string) string {
+			before, _, found := strings.Cut(string(src), strings.Trim(text, "@"))
+			require.True(t, found, text)
+			return strconv.Itoa(1 + strings.Count(before, "\n"))
+		})
+		_, err = LoadConfig(path)
+		require.ErrorContains(t, err, want, "%s -> %s", row.from, row.to)
 	}
 }
 

@@ -39,7 +39,9 @@ type ModelConfig struct {
 	// ID is the provider's name for the model, by default the model's name in the file.
 	ID string `yaml:"id"`
 	// Cap is the maximum number of concurrent calls over all processes.
-	Cap             int      `yaml:"cap"`
+	Cap int `yaml:"cap"`
+	// ContextTokens is the maximum size of prompt and answer together; 0 if it is unknown.
+	ContextTokens   int      `yaml:"contextTokens"`
 	MaxOutputTokens int      `yaml:"maxOutputTokens"`
 	Timeouts        Timeouts `yaml:"timeouts"`
 	Price           Price    `yaml:"price"`
@@ -140,6 +142,9 @@ func (c Config) check(file *routingFile) {
 		m := c.Models[name]
 		if _, ok := c.Providers[m.Provider]; !ok {
 			file.invalid([]string{"models", name, "provider"}, "no provider %q under providers", m.Provider)
+		}
+		if m.ContextTokens > 0 && m.ContextTokens <= m.MaxOutputTokens {
+			file.invalid([]string{"models", name, "contextTokens"}, "must be more than maxOutputTokens, %d", m.MaxOutputTokens)
 		}
 		for field, d := range map[string]time.Duration{"firstByte": m.Timeouts.FirstByte, "idle": m.Timeouts.Idle} {
 			if d <= 0 || d > maxTimeout {

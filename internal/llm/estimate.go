@@ -1,11 +1,16 @@
 package llm
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"berth"
 )
+
+// promptTokens is the room for what a prompt contains besides the task's texts: instructions, schema and stored passages.
+const promptTokens = 4000
 
 // Estimates for providers that report no usage, after the documentation of the providers in routing.yaml.
 const (
@@ -36,4 +41,37 @@ func estimate(asked []Message, answer string, thought float64) berth.Usage {
 		InputTokens:  int64(math.Ceil(in)),
 		OutputTokens: int64(math.Ceil(tokens(answer) + thought)),
 	}
+}
+
+// CheckContext returns an error with berth.CodeTooLarge if the texts of a task exceed the context of the model of one of its
+// steps, as far as that can be estimated before the call. texts are the values of variables by name; the error names the
+// longest that the step reads.
+func (c *Catalog) CheckContext(steps []berth.Step, texts map[string]string) error {
+	sizes := map[string]int{}
+	for name, text := range texts {
+		sizes[name] = int(math.Ceil(tokens(text)))
+	}
+	for _, s := range steps {
+		m, ok := c.cfg.Models[s.Model]
+		if !ok || m.ContextTokens == 0 {
+			continue
+		}
+		sum, longest := 0, ""
+		for _, name := range slices.Sorted(maps.Keys(sizes)) {
+			if !s.Template.Spec().Reads(name) {
+				continue
+			}
+			if sum += sizes[name]; longest == "" || sizes[name] > sizes[longest] {
+				longest = name
+			}
+		}
+		room := max(m.ContextTokens-m.MaxOutputTokens-promptTokens, 0)
+		if longest != "" && sum > room {
+			err := berth.Errorf(berth.CodeTooLarge, "too long for the model %s: the texts of step %s have about %d tokens, %d of them here, and at most %d fit; shorten it",
+				s.Model, s.Name, sum, sizes[longest], room)
+			err.Field = field(longest)
+			return err
+		}
+	}
+	return nil
 }
