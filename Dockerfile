@@ -42,7 +42,7 @@ RUN apt-get update \
 COPY --from=build /out/berth /usr/local/bin/berth
 USER 10001
 
-# Workers and the model simulator read images and PDF files with these tools.
+# The API reads PDF files and the model simulator images with these tools.
 FROM system AS berth
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends poppler-utils tesseract-ocr tesseract-ocr-eng tesseract-ocr-chi-sim \

@@ -21,6 +21,7 @@ import (
 
 	"berth"
 	"berth/api/console"
+	"berth/internal/extract"
 	"berth/internal/fleet"
 	"berth/internal/health"
 	"berth/internal/identity"
@@ -116,6 +117,7 @@ type Config struct {
 	TicketTTL         time.Duration             // 30 s, which is also the maximum
 	CORSOrigins       []string                  // origins whose pages may call the API; "*" for all
 	MaxUploadBytes    int64                     // 10 MiB
+	PDFToText         string                    // program that reads PDF files: pdftotext of poppler
 	HeartbeatInterval time.Duration             // of event streams: 15 s
 	BodyTimeout       time.Duration             // to receive a JSON body: 15 s; four times that for an upload
 	TemporalUIURL     string                    // for links, and its origin may decode payloads; empty: none
@@ -159,6 +161,9 @@ type server struct {
 	errs     []error         // of the registration of routes; written by New only
 	listing  atomic.Pointer[listing]
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
+	// documents reads uploaded files; converting holds a value for each image that is converted.
+	documents  *extract.Reader
+	converting chan struct{}
 }
 
 // New returns a router with all routes, their descriptions and their access rules.
@@ -237,7 +242,10 @@ func newServer(d Deps) (*server, error) {
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
-	s := &server{Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{}}
+	s := &server{
+		Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{},
+		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), converting: make(chan struct{}, 2),
+	}
 	s.placer = placement.New(d.Scripts, d.Fleet)
 	s.tickets = identity.Tickets{Secrets: c.Secrets, TTL: c.TicketTTL, Clock: d.Clock}
 	if s.verifier == nil {

@@ -2,12 +2,14 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"image"
-	_ "image/jpeg" // decoders of what an upload may be
-	_ "image/png"
+	"image/draw"
+	"image/jpeg"
+	_ "image/png" // decoders of what an upload may be
 	"io"
 	"mime"
 	"mime/multipart"
@@ -23,6 +25,7 @@ import (
 	_ "golang.org/x/image/webp" // as above
 
 	"berth"
+	"berth/internal/extract"
 )
 
 const (
@@ -32,14 +35,18 @@ const (
 	// drainFactor times the limit is read and thrown away, so that a browser in the middle of a body that is
 	// too large reads our answer instead of a reset connection.
 	drainFactor   = 4
-	acceptedMedia = "image/png, image/jpeg, image/webp, or text in UTF-8"
+	acceptedMedia = "image/png, image/jpeg, image/webp, PDF and DOCX with text, or text in UTF-8"
+	// maxWebPPixels bounds a WebP image further, because it is decoded. jpegQuality keeps small text legible.
+	maxWebPPixels = 16_000_000
+	jpegQuality   = 92
 )
 
 func (s *server) assetRoutes() {
-	file := &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "PNG, JPEG or WebP, or text in UTF-8"}
+	file := &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "PNG, JPEG or WebP image, PDF or DOCX with text, or text in UTF-8"}
 	upload := op("upload-asset", "assets", "Upload an image or a text for a task's variables",
-		"The media type is detected from the content. 413 over the size limit, "+
-			"415 for other kinds. Uploading the same content again gives the same id.")
+		"The media type is detected from the content. Of PDF and DOCX files the text is stored, and WebP images are stored as "+
+			"JPEG, because not every model reads them. 413 over the size limit, 415 for other kinds. Uploading the same content "+
+			"again gives the same id. An upload that no accepted task uses is deleted after a time.")
 	upload.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		"multipart/form-data": {Schema: &huma.Schema{
 			Type: huma.TypeObject, Required: []string{"file"}, Properties: map[string]*huma.Schema{"file": file},
@@ -70,14 +77,14 @@ func (s *server) upload(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	asset, err := inspect(content)
+	asset, err := s.inspect(c.Request().Context(), content)
 	if err != nil {
 		return err
 	}
 	if strings.HasPrefix(declared, "image/") && asset.Kind != berth.AssetImage {
 		return unsupported("the file is declared as %s but contains text", declared)
 	}
-	asset.UserID, asset.Name, asset.CreatedAt = callOf(c.Request().Context()).user.UserID, name, s.Clock()
+	asset.UserID, asset.Name, asset.CreatedAt = callOf(c.Request().Context()).user.UserID, nameAs(name, asset.MediaType), s.Clock()
 	a, err := s.Ledger.PutAsset(c.Request().Context(), asset)
 	if err != nil {
 		return fmt.Errorf("store asset: %w", err)
@@ -151,6 +158,17 @@ func multipartError(err error) error {
 	return e
 }
 
+// nameAs returns the name of an upload, with another extension if the upload was converted.
+func nameAs(name, mediaType string) string {
+	switch ext := strings.ToLower(path.Ext(name)); {
+	case mediaType == berth.TextMediaType && (ext == ".pdf" || ext == ".docx"):
+		return name + ".txt"
+	case mediaType == "image/jpeg" && ext == ".webp":
+		return name + ".jpg"
+	}
+	return name
+}
+
 // fileName returns the last element of a path, printable and short.
 func fileName(part *multipart.Part) string {
 	name := path.Base(strings.ReplaceAll(part.FileName(), `\`, "/"))
@@ -169,22 +187,78 @@ func fileName(part *multipart.Part) string {
 	return name
 }
 
-// inspect detects the media type of an upload from its content.
-func inspect(content []byte) (berth.Asset, error) {
+// inspect detects the media type of an upload from its content, and returns the asset that it becomes.
+func (s *server) inspect(ctx context.Context, content []byte) (berth.Asset, error) {
 	if len(content) == 0 {
 		return berth.Asset{}, berth.Invalid("file", "must not be empty")
 	}
 	a := berth.Asset{Kind: berth.AssetImage, MediaType: http.DetectContentType(content), Size: int64(len(content)), Content: content}
 	switch {
-	case a.MediaType == "image/png", a.MediaType == "image/jpeg", a.MediaType == "image/webp":
-		return a, checkImage(content, strings.TrimPrefix(a.MediaType, "image/"))
+	case a.MediaType == "image/png", a.MediaType == "image/jpeg":
+		return a, checkImage(content, strings.TrimPrefix(a.MediaType, "image/"), maxPixels)
+	case a.MediaType == "image/webp":
+		return s.fromWebP(ctx, content)
+	case a.MediaType == "application/pdf":
+		text, err := s.documents.PDF(ctx, content, maxTextBytes)
+		return documentAsset(text, err)
+	case a.MediaType == "application/zip" && extract.IsDOCX(content):
+		text, err := extract.DOCX(content, maxTextBytes)
+		return documentAsset(text, err)
 	case strings.HasPrefix(a.MediaType, "text/"):
 		return textAsset(content)
 	}
 	return berth.Asset{}, unsupported("the file looks like %s; accepted are %s", a.MediaType, acceptedMedia)
 }
 
-func checkImage(content []byte, format string) error {
+// documentAsset returns the text of a document as an asset.
+func documentAsset(text string, err error) (berth.Asset, error) {
+	switch {
+	case errors.Is(err, extract.ErrNoTool):
+		return berth.Asset{}, berth.Errorf(berth.CodeUnavailable,
+			"this server cannot read PDF files, because pdftotext is not installed on it; upload the text instead").With(err)
+	case errors.Is(err, extract.ErrTooLong):
+		return berth.Asset{}, errorIn("file", berth.CodeTooLarge, "the text of the file exceeds the limit of %d bytes", maxTextBytes).With(err)
+	}
+	for _, reason := range []error{extract.ErrEncrypted, extract.ErrNoText, extract.ErrDamaged, extract.ErrTooSlow} {
+		if errors.Is(err, reason) {
+			return berth.Asset{}, unsupported("%s", reason).With(err)
+		}
+	}
+	if err != nil {
+		return berth.Asset{}, fmt.Errorf("read document: %w", err)
+	}
+	return textAsset([]byte(text))
+}
+
+// fromWebP returns a WebP image as JPEG, without transparency.
+func (s *server) fromWebP(ctx context.Context, content []byte) (berth.Asset, error) {
+	if err := checkImage(content, "webp", maxWebPPixels); err != nil {
+		return berth.Asset{}, err
+	}
+	select { // a decoded image needs much memory
+	case s.converting <- struct{}{}:
+		defer func() { <-s.converting }()
+	case <-ctx.Done():
+		return berth.Asset{}, ctx.Err()
+	}
+	img, _, err := image.Decode(bytes.NewReader(content))
+	if err != nil {
+		return berth.Asset{}, unsupported("the WEBP image cannot be decoded; accepted are %s", acceptedMedia).With(err)
+	}
+	opaque := image.NewRGBA(img.Bounds())
+	draw.Draw(opaque, opaque.Bounds(), image.White, image.Point{}, draw.Src)
+	draw.Draw(opaque, opaque.Bounds(), img, img.Bounds().Min, draw.Over)
+	var out bytes.Buffer
+	if err := jpeg.Encode(&out, opaque, &jpeg.Options{Quality: jpegQuality}); err != nil {
+		return berth.Asset{}, fmt.Errorf("convert image: %w", err)
+	}
+	if int64(out.Len()) > s.Config.MaxUploadBytes {
+		return berth.Asset{}, errorIn("file", berth.CodeTooLarge, "the image exceeds the limit of %d bytes as JPEG", s.Config.MaxUploadBytes)
+	}
+	return berth.Asset{Kind: berth.AssetImage, MediaType: "image/jpeg", Size: int64(out.Len()), Content: out.Bytes()}, nil
+}
+
+func checkImage(content []byte, format string, pixels int) error {
 	cfg, got, err := image.DecodeConfig(bytes.NewReader(content))
 	if err != nil || got != format || cfg.Width <= 0 || cfg.Height <= 0 {
 		return unsupported("the %s image cannot be decoded; accepted are %s", strings.ToUpper(format), acceptedMedia).With(err)
@@ -192,9 +266,9 @@ func checkImage(content []byte, format string) error {
 	if !complete(content, format) {
 		return unsupported("the %s image is truncated; accepted are %s", strings.ToUpper(format), acceptedMedia)
 	}
-	if cfg.Width > maxSide || cfg.Height > maxSide || cfg.Width*cfg.Height > maxPixels {
+	if cfg.Width > maxSide || cfg.Height > maxSide || cfg.Width*cfg.Height > pixels {
 		return errorIn("file", berth.CodeTooLarge, "the image has %d x %d pixels; at most %d million are read",
-			cfg.Width, cfg.Height, maxPixels/1_000_000)
+			cfg.Width, cfg.Height, pixels/1_000_000)
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package api_test
 
 import (
+	"archive/zip"
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"image"
 	"image/color"
@@ -19,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/api"
 	"berth/internal/ledger"
 )
 
@@ -79,13 +82,19 @@ func TestUploadAsset_EachContent_TypeFromContent(t *testing.T) {
 	}{
 		"png":                         {img, 201, berth.AssetImage, "image/png"},
 		"jpeg":                        {jpg.Bytes(), 201, berth.AssetImage, "image/jpeg"},
-		"webp":                        {webp, 201, berth.AssetImage, "image/webp"},
+		"webp":                        {webp, 201, berth.AssetImage, "image/jpeg"},
+		"docx":                        {docx(t, "<w:p><w:r><w:t>I write Go.</w:t></w:r></w:p>"), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"docx without text":           {docx(t, "<w:p/>"), 415, "", ""},
+		"docx too long":               {docx(t, "<w:p><w:r><w:t>"+strings.Repeat("x", 200_001)+"</w:t></w:r></w:p>"), 413, "", ""},
 		"text":                        {[]byte("Zoë 工程师\n"), 201, berth.AssetText, "text/plain; charset=utf-8"},
 		"html is text":                {[]byte("<html><script>alert(1)</script>"), 201, berth.AssetText, "text/plain; charset=utf-8"},
 		"svg is text":                 {[]byte(`<?xml version="1.0"?><svg onload="alert(1)"/>`), 201, berth.AssetText, "text/plain; charset=utf-8"},
 		"text with a byte order mark": {[]byte("\xef\xbb\xbfhello"), 201, berth.AssetText, "text/plain; charset=utf-8"},
 		"gif":                         {gifs.Bytes(), 415, "", ""},
-		"pdf":                         {[]byte("%PDF-1.7 text"), 415, "", ""},
+		"pdf":                         {pdf("I write Go.", ""), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"pdf damaged":                 {[]byte("%PDF-1.7 text"), 415, "", ""},
+		"pdf without text":            {pdf("", ""), 415, "", ""},
+		"pdf with a password":         {pdf("I write Go.", encryption), 415, "", ""},
 		"zip":                         {[]byte("PK\x03\x04zip"), 415, "", ""},
 		"binary":                      {[]byte{0, 1, 2, 3}, 415, "", ""},
 		"utf-16":                      {[]byte("\xff\xfeh\x00i\x00"), 415, "", ""},
@@ -110,7 +119,7 @@ func TestUploadAsset_EachContent_TypeFromContent(t *testing.T) {
 				if name != "far over" {
 					require.Equal(t, "file", a.problem.Field)
 				}
-				if tc.status == http.StatusUnsupportedMediaType {
+				if tc.status == http.StatusUnsupportedMediaType && !strings.HasPrefix(name, "pdf") && !strings.HasPrefix(name, "docx") {
 					require.Contains(t, a.problem.Detail, "image/webp", "the message names the accepted types")
 				}
 				return
@@ -233,4 +242,52 @@ func TestSubmitTask_TextsExceedTheModelsContext_FieldNamed(t *testing.T) { // T2
 	require.Zero(t, h.starter.submits.Load())
 	_, err := h.ledger.GetAsset(t.Context(), "alice", ledger.AssetID("alice", berth.AssetText, []byte(long)))
 	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "nothing is stored")
+}
+
+// encryption is the dictionary of a file whose password is not known.
+var encryption = "/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <" + strings.Repeat("41", 32) + "> /U <" + strings.Repeat("42", 32) + "> >> /ID [<00> <00>]"
+
+// pdf returns a file with one page. Readers rebuild its missing cross-reference table.
+func pdf(text, trailer string) []byte {
+	content := fmt.Sprintf("BT /F1 12 Tf 72 700 Td (%s) Tj ET", text)
+	return fmt.Appendf(nil, "%%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n"+
+		"2 0 obj\n<< /Type /Pages /Kids [3 0 R] /Count 1 >>\nendobj\n"+
+		"3 0 obj\n<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>\nendobj\n"+
+		"4 0 obj\n<< /Length %d >>\nstream\n%s\nendstream\nendobj\n"+
+		"5 0 obj\n<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>\nendobj\n"+
+		"trailer\n<< /Root 1 0 R /Size 6 %s >>\n%%%%EOF\n", len(content), content, trailer)
+}
+
+// docx returns a file with this body.
+func docx(t *testing.T, body string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	w, err := z.Create("word/document.xml")
+	require.NoError(t, err)
+	_, err = fmt.Fprintf(w, `<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>%s</w:body></w:document>`, body)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	return out.Bytes()
+}
+
+func TestUploadAsset_Document_ItsTextIsStored(t *testing.T) { // T26, FT14
+	t.Parallel()
+	h := newHarness(t)
+	for name, content := range map[string][]byte{"cv.pdf": pdf("I write Go.", ""), "cv.docx": docx(t, "<w:p><w:r><w:t>I write Go.</w:t></w:r></w:p>")} {
+		a := h.upload("alice", name, content)
+		require.Equal(t, http.StatusCreated, a.status, string(a.body))
+		got := h.call(http.MethodGet, "/v1/assets/"+a.json(t)["assetId"].(string), h.token("alice"), nil)
+		require.Equal(t, "I write Go.", string(got.body), name)
+	}
+	encrypted := h.upload("alice", "cv.pdf", pdf("I write Go.", encryption))
+	require.Equal(t, "the file is protected by a password: remove the protection", encrypted.problem.Detail)
+	scanned := h.upload("alice", "cv.pdf", pdf("", ""))
+	require.Equal(t, "the file contains no text: upload scanned pages as images", scanned.problem.Detail)
+
+	without := newHarness(t, func(d *api.Deps) { d.Config.PDFToText = "no-such-pdftotext" })
+	a := without.upload("alice", "cv.pdf", pdf("I write Go.", ""))
+	require.Equal(t, http.StatusServiceUnavailable, a.status)
+	require.Contains(t, a.problem.Detail, "pdftotext is not installed")
+	require.Contains(t, without.log.String(), "apt-get install poppler-utils")
 }

@@ -10,6 +10,7 @@ has() { command -v "$1" >/dev/null 2>&1; }
 language() { tesseract --list-langs 2>/dev/null | grep -qx "$1"; }
 
 has redis-server || need redis-server
+has pdftotext || need poppler-utils
 has tesseract || need tesseract-ocr
 language eng || need tesseract-ocr-eng
 language chi_sim || need tesseract-ocr-chi-sim
@@ -34,6 +35,6 @@ if has apt-get && [ "$(id -u)" = 0 ]; then
 	rm -f /tmp/berth-setup.$$.log
 fi
 
-echo "setup: install$missing (Debian names; e.g. sudo apt-get install$missing, or brew install redis tesseract tesseract-lang postgresql chromium)" >&2
-# berth runs without them, with an embedded Redis and without reading images. The tests need all of them.
+echo "setup: install$missing (Debian names; e.g. sudo apt-get install$missing, or brew install redis poppler tesseract tesseract-lang postgresql chromium)" >&2
+# berth runs without them, with an embedded Redis and without reading images and PDF files. The tests need all of them.
 [ "$purpose" = run ]
