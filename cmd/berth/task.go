@@ -204,7 +204,7 @@ func (c *taskCancel) Run(ctx context.Context, api *client.Client) error {
 	return taskError(c.ID, api.Cancel(ctx, c.ID))
 }
 
-// taskError adds to an error of the API that there is no such task what the caller can check.
+// taskError adds to a not_found error of the API what the caller can check.
 func taskError(id string, err error) error {
 	if problemCode(err) != berth.CodeNotFound {
 		return err
