@@ -42,7 +42,7 @@ func init() {
 	validation.MsgExpectedMinProperties = "must have at least %d fields"
 	validation.MsgExpectedMaxProperties = "must have at most %d fields"
 	validation.MsgExpectedRequiredProperty = missingField + "%s"
-	huma.ErrorFormatter = formatMessage
+	huma.ErrorFormatter = formatMessage //nolint:reassign // a variable in order to be set
 }
 
 // missingField precedes the name of a missing field, from which fieldError makes the field of the error.

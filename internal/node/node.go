@@ -232,19 +232,19 @@ func (a *agent) failedCall(call string, err error) time.Duration {
 	if a.outage.IsZero() {
 		a.outage = time.Now()
 	}
-	level, msg := slog.LevelDebug, server+" still unreachable"
 	if a.unreachable != server {
-		level, msg = slog.LevelWarn, server+" unreachable; retrying"
+		a.Logger.Warn("server unreachable; retrying", "server", server, "call", call, "error", err)
+	} else {
+		a.Logger.Debug("server still unreachable", "server", server, "call", call, "error", err)
 	}
 	a.unreachable = server
-	a.Logger.Log(context.Background(), level, msg, "call", call, "error", err)
 	return wait
 }
 
 // succeeded ends an outage.
 func (a *agent) succeeded() {
 	if !a.outage.IsZero() {
-		a.Logger.Info(a.unreachable+" reachable again", "outage", time.Since(a.outage).Round(time.Millisecond))
+		a.Logger.Info("server reachable again", "server", a.unreachable, "outage", time.Since(a.outage).Round(time.Millisecond))
 	}
 	a.outage, a.unreachable, a.pause = time.Time{}, "", 0
 }
