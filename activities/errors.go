@@ -3,15 +3,18 @@ package activities
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
 	"berth/internal/lease"
 	"berth/internal/llm"
 	"berth/internal/stream"
+	"berth/workflows"
 )
 
 // errStopping ends a call because this worker is shutting down; the step runs again on another worker immediately.
@@ -33,6 +36,8 @@ func translate(ctx context.Context, err error) error {
 		return final(berth.CodeCancelled, "the task has ended", err)
 	case errors.Is(cause, errStopping):
 		return again(berth.CodeUnavailable, "the worker is shutting down", time.Millisecond, err)
+	case errors.Is(cause, lease.ErrHeldTooLong), errors.Is(err, lease.ErrHeldTooLong):
+		return final(berth.CodeDeadlineExceeded, "the model did not answer in time", err)
 	case errors.Is(cause, lease.ErrLost), errors.Is(err, lease.ErrLost):
 		return again(berth.CodeUnavailable, "the model's slot was lost", 0, err)
 	case errors.Is(err, stream.ErrFenced):
@@ -52,6 +57,42 @@ func translate(ctx context.Context, err error) error {
 	default:
 		return again(berth.CodeInternal, "the step failed unexpectedly", 0, err)
 	}
+}
+
+// Delays after a fault that is not the task's, such as an unavailable provider or database.
+const (
+	firstRetryDelay = 500 * time.Millisecond
+	maxRetryDelay   = 5 * time.Second
+)
+
+// stepFault returns the failure of a step as an application error. A fault that Temporal retries gets its delay: what the
+// provider requested, or a backoff with jitter if that is longer. unusable is the number of answers of this run that could not
+// be used: they are counted by the workflow, which then runs the step again itself.
+func stepFault(ctx context.Context, err error, unusable int) error {
+	var app *temporal.ApplicationError
+	err = translate(ctx, err)
+	if !errors.As(err, &app) {
+		return err
+	}
+	code, invalid := berth.Code(app.Type()), app.Type() == string(berth.CodeInvalidOutput)
+	switch {
+	case unusable > 0 && (invalid || !app.NonRetryable()):
+		return temporal.NewApplicationErrorWithOptions(app.Message(), app.Type(), temporal.ApplicationErrorOptions{
+			NonRetryable: true, Cause: app.Unwrap(), Details: []any{workflows.StepFault{Unusable: unusable}},
+		})
+	case app.NonRetryable(), errors.Is(context.Cause(ctx), errStopping):
+		return err
+	default:
+		delay := retryDelay(int(activity.GetInfo(ctx).Attempt), rand.Float64())
+		return again(code, app.Message(), max(app.NextRetryDelay(), delay), app.Unwrap())
+	}
+}
+
+// retryDelay returns the delay after a fault: it doubles with every attempt, and up to half of it is added at random, so that
+// tasks that failed together do not return together.
+func retryDelay(attempt int, random float64) time.Duration {
+	delay := min(firstRetryDelay<<min(max(attempt-1, 0), 10), maxRetryDelay)
+	return delay + time.Duration(random*float64(delay)/2)
 }
 
 // refused returns the error of a placement as an application error whose type is the code and whose detail is the

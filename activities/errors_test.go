@@ -10,13 +10,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
 
 	"berth"
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
+	"berth/workflows"
 )
 
 func TestTranslate_Failure_BecomesApplicationError(t *testing.T) { // T21
@@ -43,6 +46,7 @@ func TestTranslate_Failure_BecomesApplicationError(t *testing.T) { // T21
 		"fenced by the stream": {err: fmt.Errorf("write: %w", stream.ErrFenced), code: berth.CodeConflict, final: true},
 		"the stream has ended": {err: stream.ErrEnded, code: berth.CodeCancelled, final: true},
 		"a lost slot":          {err: fmt.Errorf("call: %w", lease.ErrLost), code: berth.CodeUnavailable},
+		"a slot held too long": {err: fmt.Errorf("call: %w", lease.ErrHeldTooLong), code: berth.CodeDeadlineExceeded, final: true},
 		"the task has ended":   {ctx: over, err: context.Canceled, code: berth.CodeCancelled, final: true},
 		"this worker is going": {ctx: stopping, err: context.Canceled, code: berth.CodeUnavailable, after: time.Millisecond},
 		"an unknown error":     {err: errors.New("surprise"), code: berth.CodeInternal},
@@ -58,6 +62,46 @@ func TestTranslate_Failure_BecomesApplicationError(t *testing.T) { // T21
 		require.Equal(t, c.after, app.NextRetryDelay(), name)
 	}
 	require.NoError(t, translate(t.Context(), nil))
+}
+
+// The delay after a fault is what the provider requested, or a backoff with jitter if that is longer.
+func TestStepFault_Retryable_DelayIsMaximum(t *testing.T) { // B2, T21
+	t.Parallel()
+	run := func(err error, unusable int) *temporal.ApplicationError {
+		var suite testsuite.WorkflowTestSuite
+		env := suite.NewTestActivityEnvironment()
+		env.RegisterActivityWithOptions(func(ctx context.Context) error { return stepFault(ctx, err, unusable) }, activity.RegisterOptions{Name: "fault"})
+		_, failed := env.ExecuteActivity("fault")
+		var app *temporal.ApplicationError
+		require.ErrorAs(t, failed, &app)
+		return app
+	}
+	busy := &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, RetryAfter: 7 * time.Second}
+	require.Equal(t, 7*time.Second, run(busy, 0).NextRetryDelay())
+	busy.RetryAfter = time.Millisecond
+	require.GreaterOrEqual(t, run(busy, 0).NextRetryDelay(), firstRetryDelay)
+
+	for attempt := 1; attempt < 100; attempt++ {
+		low, high := retryDelay(attempt, 0), retryDelay(attempt, 0.999)
+		require.LessOrEqual(t, low, maxRetryDelay)
+		require.GreaterOrEqual(t, low, retryDelay(attempt-1, 0))
+		require.Greater(t, high, low)
+		require.Less(t, high, low+low/2)
+	}
+	require.Equal(t, maxRetryDelay, retryDelay(50, 0))
+
+	// Answers that could not be used are counted by the workflow.
+	var fault workflows.StepFault
+	app := run(&llm.CallError{Code: berth.CodeInvalidOutput, Unusable: true, Message: "empty"}, 1)
+	require.True(t, app.NonRetryable())
+	require.NoError(t, app.Details(&fault))
+	require.Equal(t, 1, fault.Unusable)
+	app = run(busy, 1)
+	require.True(t, app.NonRetryable(), "or the count would be lost")
+	require.NoError(t, app.Details(&fault))
+	app = run(&llm.CallError{Code: berth.CodeProviderKey, Message: "no key"}, 1)
+	require.True(t, app.NonRetryable())
+	require.False(t, app.HasDetails(), "another answer would not help")
 }
 
 func TestTranslate_LongCause_IsCut(t *testing.T) { // T26

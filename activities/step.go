@@ -29,7 +29,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	attempt, err := a.Ledger.BeginAttempt(ctx, in.Ref(), in.Index, in.Step.PendingStatus())
 	switch {
 	case err != nil:
-		return workflows.StepOutput{}, translate(ctx, err)
+		return workflows.StepOutput{}, stepFault(ctx, err, 0)
 	case attempt.Done:
 		return workflows.StepOutput{AssetID: attempt.OutputAssetID}, nil
 	case attempt.Final:
@@ -48,7 +48,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	queue, model := metrics.Queue.String(string(in.Step.Queue)), metrics.Model.String(in.Step.Model)
 	metrics.Steps.Add(ctx, 1, metrics.With(queue, model, metrics.Outcome.String(outcome)))
 	metrics.StepDuration.Record(ctx, time.Since(began).Seconds(), metrics.With(queue, model))
-	return out, translate(ctx, err)
+	return out, stepFault(ctx, err, s.unusable)
 }
 
 // attend sends heartbeats for the step, and cancels its context when the task ends elsewhere or when this worker stops
@@ -94,6 +94,8 @@ type step struct {
 	// last is the result of the newest provider call, calls the number of calls.
 	last  llm.Result
 	calls int
+	// unusable is the number of answers of this run that could not be used.
+	unusable int
 }
 
 // run is the attempt from the prompt to the stored result.
@@ -167,13 +169,25 @@ func (s *step) finish(ctx context.Context, output berth.Asset) (workflows.StepOu
 // failed logs the unsuccessful call and notifies readers when it will be retried.
 func (s *step) failed(ctx context.Context, err error) error {
 	s.logCall(ctx, berth.CodeOf(err))
-	if call, ok := errors.AsType[*llm.CallError](err); ok && call.Retryable {
-		if werr := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Code: call.Code, Message: text(s.in.Locale, msgRetry)}); werr != nil {
+	call, ok := errors.AsType[*llm.CallError](err)
+	if !ok {
+		return err
+	}
+	if call.Unusable {
+		s.unusable++
+	}
+	if call.Retryable || call.Unusable && s.mayRetry() {
+		if werr := s.writer.Event(berth.Event{
+			Type: berth.EventStageProgress, Code: call.Code, Message: text(s.in.Locale, msgRetry) + ": " + call.Message,
+		}); werr != nil {
 			s.Logger.Debug("retry notice not published", "task", s.in.ID, "error", werr)
 		}
 	}
 	return err
 }
+
+// mayRetry reports whether the step may ask for another answer in place of those that could not be used.
+func (s *step) mayRetry() bool { return s.in.Unusable+s.unusable < workflows.MaxUnusable }
 
 // logCall writes the usage log row of a call whose answer is not used.
 func (s *step) logCall(ctx context.Context, code berth.Code) {
@@ -206,7 +220,7 @@ func (s *step) cost() int64 {
 // cause prefers the reason why the context ended to the error that this caused in a call.
 func cause(ctx context.Context, err error) error {
 	if c := context.Cause(ctx); c != nil && !errors.Is(c, context.Canceled) {
-		if errors.Is(c, context.DeadlineExceeded) {
+		if errors.Is(c, context.DeadlineExceeded) || errors.Is(c, lease.ErrHeldTooLong) {
 			return berth.Errorf(berth.CodeDeadlineExceeded, "the model did not answer in time").With(err)
 		}
 		return fmt.Errorf("%w: %w", c, err)

@@ -35,7 +35,9 @@ func (s *step) ask(ctx context.Context, messages []llm.Message, onText func(stri
 	}, func(d llm.Delta) error {
 		if d.Reasoning != "" && !s.reasoned {
 			s.reasoned = true
-			return s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, msgThinking)})
+			if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, msgThinking)}); err != nil {
+				return err
+			}
 		}
 		if d.Content == "" || onText == nil {
 			return s.writer.Err()
@@ -68,7 +70,7 @@ func (s *step) stream(ctx context.Context, messages []llm.Message) (berth.Asset,
 	}
 	s.answer.Text = strings.TrimSpace(all.String())
 	if s.answer.Text == "" {
-		return berth.Asset{}, &llm.CallError{Code: berth.CodeInvalidOutput, Retryable: true, Message: "the model returned an empty answer"}
+		return berth.Asset{}, &llm.CallError{Code: berth.CodeInvalidOutput, Unusable: true, Message: "the model returned an empty answer"}
 	}
 	b, err := json.Marshal(s.answer)
 	if err != nil {
@@ -119,6 +121,9 @@ func (s *step) structured(ctx context.Context, messages []llm.Message) (berth.As
 	if err == nil {
 		return s.result(berth.JSONMediaType, data), nil
 	}
+	if s.unusable++; !s.mayRetry() {
+		return berth.Asset{}, noMatch(err)
+	}
 	s.logCall(ctx, berth.CodeInvalidOutput)
 	if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, msgRepair)}); err != nil {
 		return berth.Asset{}, err
@@ -128,9 +133,14 @@ func (s *step) structured(ctx context.Context, messages []llm.Message) (berth.As
 		return berth.Asset{}, err
 	}
 	if data, err = llm.ValidateOutput(s.in.Step.Template, []byte(answer)); err != nil {
-		return berth.Asset{}, berth.Errorf(berth.CodeInvalidOutput, "model output does not match the schema").With(err)
+		s.unusable++
+		return berth.Asset{}, noMatch(err)
 	}
 	return s.result(berth.JSONMediaType, data), nil
+}
+
+func noMatch(err error) error {
+	return berth.Errorf(berth.CodeInvalidOutput, "model output does not match the schema").With(err)
 }
 
 func (s *step) result(mediaType string, content []byte) berth.Asset {

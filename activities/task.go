@@ -29,6 +29,10 @@ type TaskOptions struct {
 	KeepStreamed bool
 }
 
+// HoldMargin is how much longer than TaskOptions.CallTimeout a slot may be held: a call ends by its timeout, and the bound of
+// the slot only ends one that does not stop.
+const HoldMargin = 10 * time.Second
+
 // Tasks implements the activities of the Task workflow.
 type Tasks struct {
 	Ledger  *ledger.Ledger

@@ -66,7 +66,20 @@ type StepInput struct {
 	NextStatus berth.TaskStatus `json:"nextStatus,omitempty"`
 	Timeout    time.Duration    `json:"timeout"`
 	DeadlineAt time.Time        `json:"deadlineAt"`
+	// Unusable is the number of answers of this step that could not be used; see MaxUnusable.
+	Unusable int `json:"unusable,omitempty"`
 }
+
+// StepFault is the detail of RunStep's error when the task's own calls failed: the model answered, and the answer could not be
+// used. Other faults have no such detail: Temporal retries them until the task's deadline.
+type StepFault struct {
+	// Unusable is the number of unusable answers of the failed run.
+	Unusable int `json:"unusable"`
+}
+
+// MaxUnusable is the number of unusable answers after which a step fails. It is the only bound on the calls of a step besides
+// the deadline: a provider, a database or a worker that fails is not the task's fault.
+const MaxUnusable = 2
 
 // StepOutput is the result of RunStep: a reference to the stored text.
 type StepOutput struct {
@@ -90,10 +103,6 @@ type WithdrawInput struct {
 	berth.TaskRef
 	RequestHash string `json:"requestHash"`
 }
-
-// stepAttempts bounds how often one model call is attempted: with the intervals of the retry policy it covers about 45 s
-// of an unavailable provider, or eight killed workers.
-const stepAttempts = 8
 
 // Task runs one LLM request: it accepts the task, runs its steps in order and ends it exactly once. The run of a failed or
 // cancelled task ends the same way, so that the Temporal UI shows it; the ledger's row is authoritative.
@@ -225,21 +234,7 @@ func (t *task) steps(ctx workflow.Context) error {
 		if i+1 < len(t.in.Steps) {
 			in.NextStatus = t.in.Steps[i+1].PendingStatus()
 		}
-		left := t.accepted.DeadlineAt.Sub(workflow.Now(ctx))
-		if left <= 0 {
-			return temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
-		}
-		var out StepOutput
-		err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-			TaskQueue:              berth.TaskQueue(step.Queue, step.Model),
-			ScheduleToCloseTimeout: left,
-			HeartbeatTimeout:       10 * time.Second,
-			RetryPolicy: &temporal.RetryPolicy{
-				InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second,
-				MaximumAttempts: stepAttempts,
-			},
-			Summary: string(step.Name),
-		}), RunStepActivity, in).Get(ctx, &out)
+		out, err := t.step(ctx, in)
 		if err != nil {
 			return err
 		}
@@ -247,6 +242,38 @@ func (t *task) steps(ctx workflow.Context) error {
 		t.resultRef = out.AssetID
 	}
 	return nil
+}
+
+// step runs one step until it is recorded. There are two budgets: unusable answers are counted here, all other faults are
+// retried by Temporal until the task's deadline, without an event in the history.
+func (t *task) step(ctx workflow.Context, in StepInput) (out StepOutput, err error) {
+	for {
+		left := t.accepted.DeadlineAt.Sub(workflow.Now(ctx))
+		if left <= 0 {
+			return out, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
+		}
+		err = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			TaskQueue:              berth.TaskQueue(in.Step.Queue, in.Step.Model),
+			ScheduleToCloseTimeout: left,
+			HeartbeatTimeout:       10 * time.Second,
+			// RunStep sets the delay after a fault itself; the policy's intervals apply to lost workers.
+			RetryPolicy: backoff(time.Second, 10*time.Second),
+			Summary:     string(in.Step.Name),
+		}), RunStepActivity, in).Get(ctx, &out)
+		unusable := unusableAnswers(err)
+		if in.Unusable += unusable; unusable == 0 || in.Unusable >= MaxUnusable {
+			return out, err
+		}
+	}
+}
+
+// unusableAnswers returns how many unusable answers made a step fail, 0 if something else did.
+func unusableAnswers(err error) int {
+	var fault StepFault
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.HasDetails() {
+		_ = app.Details(&fault) // errors of other kinds have none
+	}
+	return fault.Unusable
 }
 
 // end translates the error of the chain, if any, into the task's outcome.
@@ -263,8 +290,14 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 		end.Code, end.Message = berth.CodeUnavailable, "workers of this model stopped repeatedly"
 	case errors.As(err, &timeout):
 		end.Code, end.Message = berth.CodeDeadlineExceeded, "the task did not finish before its deadline"
+		if errors.As(timeout, &app) {
+			end.Message += "; the last fault: " + app.Message()
+		}
 	case errors.As(err, &app):
 		end.Code, end.Message = berth.Code(app.Type()), app.Message()
+		if !app.NonRetryable() { // the next attempt would have begun after the deadline
+			end.Message += "; this lasted until the deadline of the task"
+		}
 	default:
 		end.Code, end.Message = berth.CodeInternal, "the task failed unexpectedly"
 	}

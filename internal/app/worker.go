@@ -32,7 +32,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		return err
 	}
 	defer b.close(logger)
-	slots := lease.New(b.scripts, lease.Options{ProcessID: processID(), Caps: b.catalog.Cap, MaxHold: cfg.Worker.LockTimeout(), Logger: logger})
+	slots := lease.New(b.scripts, lease.Options{ProcessID: processID(), Caps: b.catalog.Cap, MaxHold: cfg.Worker.CallTimeout() + activities.HoldMargin, Logger: logger})
 	running := activities.NewRunning(b.scripts, logger)
 	tasks := &activities.Tasks{
 		Ledger: b.ledger,

@@ -18,6 +18,8 @@ import (
 type CallError struct {
 	Code      berth.Code
 	Retryable bool
+	// Unusable: the model answered, and the answer cannot be used. Another answer may be usable; it costs as much again.
+	Unusable bool
 	// RetryAfter is the pause that the provider requested, 0 without one.
 	RetryAfter time.Duration
 	// Status is the provider's HTTP status, 0 without a response.
@@ -45,8 +47,8 @@ var (
 	errLongLine  = errors.New("a line of the answer exceeds the size limit")
 )
 
-// maxRetryAfter is the longest Retry-After that is respected.
-const maxRetryAfter = time.Hour
+// maxRetryAfter is the longest Retry-After that is respected. A provider that requests more is asked again then.
+const maxRetryAfter = time.Minute
 
 // statusError returns the error for an HTTP status other than 200. body is the beginning of the response.
 func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) *CallError {

@@ -366,14 +366,16 @@ func (s *session) judge() error {
 	case strings.TrimSpace(s.text.String()) != "":
 		return nil
 	case reason == "length":
-		return &CallError{
-			Code: berth.CodeInvalidOutput, Status: http.StatusOK, Provider: s.servedBy,
-			Message: fmt.Sprintf("%s reached the token limit before it answered", s.servedBy),
-		}
+		return s.unusable("%s reached the token limit before it answered")
 	default:
-		e := s.transportError(fmt.Errorf("finish reason %s without any text", reason))
-		e.Message = s.servedBy + " returned an empty answer"
-		return e
+		return s.unusable("%s returned an empty answer")
+	}
+}
+
+func (s *session) unusable(format string) *CallError {
+	return &CallError{
+		Code: berth.CodeInvalidOutput, Unusable: true, Status: http.StatusOK, Provider: s.servedBy,
+		Message: fmt.Sprintf(format, s.servedBy), Err: fmt.Errorf("finish reason %s without any text", s.result.FinishReason),
 	}
 }
 

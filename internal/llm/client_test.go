@@ -290,7 +290,7 @@ func TestStream_ErrorResponse_CodeAndRetry(t *testing.T) {
 		"429 milliseconds":    {429, http.Header{"Retry-After-Ms": {"250"}}, "", want{berth.CodeProviderUnavailable, true, 250 * time.Millisecond, ""}},
 		"429 past":            {429, http.Header{"Retry-After": {"Mon, 02 Jan 2006 15:04:05 GMT"}}, "", want{berth.CodeProviderUnavailable, true, 0, ""}},
 		"429 nonsense":        {429, http.Header{"Retry-After": {"soon"}}, "", want{berth.CodeProviderUnavailable, true, 0, ""}},
-		"429 without end":     {429, http.Header{"Retry-After": {"1e300"}}, "", want{berth.CodeProviderUnavailable, true, time.Hour, ""}},
+		"429 without end":     {429, http.Header{"Retry-After": {"1e300"}}, "", want{berth.CodeProviderUnavailable, true, time.Minute, ""}},
 		"429 out of quota":    {429, http.Header{"Retry-After": {"7"}}, jsonError("insufficient_quota"), want{berth.CodeProviderRejected, false, 0, "credit"}},
 		"429 Zhipu's balance": {429, nil, jsonError("1113"), want{berth.CodeProviderRejected, false, 0, "credit"}},
 		"500":                 {500, nil, jsonError(""), want{berth.CodeProviderUnavailable, true, 0, "500"}},
@@ -388,6 +388,7 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 		limits    Limits
 		code      berth.Code
 		retryable bool
+		unusable  bool
 		cause     error
 		text      string
 	}{
@@ -450,11 +451,11 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 		}, code: berth.CodeProviderRejected, text: "half"},
 		"no text": {
 			handler: func(w http.ResponseWriter, _ *http.Request) { send(w, stopChunk, doneLine) },
-			code:    berth.CodeProviderUnavailable, retryable: true,
+			code:    berth.CodeInvalidOutput, unusable: true,
 		},
 		"only thought": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			send(w, `{"choices":[{"index":0,"delta":{"reasoning_content":"hm"},"finish_reason":"length"}]}`, doneLine)
-		}, code: berth.CodeInvalidOutput},
+		}, code: berth.CodeInvalidOutput, unusable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -466,6 +467,7 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 			e := failure(t, err)
 			require.Equal(t, row.code, e.Code)
 			require.Equal(t, row.retryable, e.Retryable)
+			require.Equal(t, row.unusable, e.Unusable)
 			if row.cause != nil {
 				require.ErrorIs(t, e.Err, row.cause)
 			}
