@@ -94,6 +94,9 @@ type step struct {
 	// last is the result of the newest provider call, calls the number of calls.
 	last  llm.Result
 	calls int
+	// started is closed once the start is recorded, or could not be because of startErr.
+	started  chan struct{}
+	startErr error
 	// unusable is the number of answers of this run that could not be used.
 	unusable int
 }
@@ -101,6 +104,9 @@ type step struct {
 // run is the attempt from the prompt to the stored result.
 func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	defer s.openWriter(ctx)(&err)
+	if h, _ := s.held(ctx); h != nil { // without Redis there is no slot either
+		return s.adopt(ctx, h)
+	}
 	messages, err := s.prompt(ctx)
 	if err != nil {
 		return out, err
@@ -110,6 +116,13 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 		return out, err
 	}
 	defer slot.Release()
+	// Again, because the process that has the answer may have been without Redis until now, as this one was.
+	if h, err := s.held(ctx); err != nil {
+		return out, err
+	} else if h != nil {
+		slot.Release()
+		return s.adopt(ctx, h)
+	}
 	output, err := s.callInSlot(slot, messages)
 	if err != nil {
 		return out, err
@@ -134,36 +147,39 @@ func (s *step) openWriter(ctx context.Context) (closeWriter func(failed *error))
 	}
 }
 
-// callInSlot starts the step and calls the model within the slot's lease and the step's timeout.
+// callInSlot starts the step and calls the model within the slot's lease and the step's timeout. The provider is called while
+// the start is recorded. Nothing that it returns is published before that has succeeded, and where the task has ended or a
+// later attempt owns it, the call is cancelled.
 func (s *step) callInSlot(slot *lease.Slot, messages []llm.Message) (berth.Asset, error) {
 	ctx, cancel := context.WithTimeout(slot.Context(), min(s.in.Timeout, s.Options.CallTimeout))
 	defer cancel()
-	if err := s.start(ctx); err != nil {
-		return berth.Asset{}, cause(ctx, err)
-	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	s.started = make(chan struct{})
+	go func() {
+		defer close(s.started)
+		if err := s.start(ctx); err != nil {
+			s.startErr = cause(ctx, err)
+			stop(s.startErr)
+		}
+	}()
 	output, err := s.call(ctx, messages)
-	if err != nil {
+	<-s.started
+	switch {
+	case s.startErr != nil:
+		s.logCall(ctx, berth.CodeOf(s.startErr))
+		return berth.Asset{}, s.startErr
+	case err != nil:
 		return berth.Asset{}, s.failed(ctx, cause(ctx, err))
+	default:
+		return output, nil
 	}
-	return output, nil
 }
 
-// finish flushes the stream, then records the step. When Redis is unavailable the answer is stored without it: the
-// terminal event contains all of it.
-func (s *step) finish(ctx context.Context, output berth.Asset) (workflows.StepOutput, error) {
-	flushing, cancel := context.WithTimeout(ctx, 2*time.Second)
-	err := s.writer.Flush(flushing)
-	cancel()
-	if errors.Is(err, stream.ErrFenced) || errors.Is(err, stream.ErrEnded) {
-		return workflows.StepOutput{}, err
-	}
-	id, err := s.Ledger.FinishStep(ctx, ledger.StepResult{
-		ModelCall: s.modelCall(), Output: output, NextStatus: s.in.NextStatus,
-	})
-	if err != nil {
-		return workflows.StepOutput{}, err
-	}
-	return workflows.StepOutput{AssetID: id}, nil
+// awaitStart returns once the start is recorded, or why it could not be.
+func (s *step) awaitStart() error {
+	<-s.started
+	return s.startErr
 }
 
 // failed logs the unsuccessful call and notifies readers when it will be retried.

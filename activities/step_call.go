@@ -33,6 +33,9 @@ func (s *step) ask(ctx context.Context, messages []llm.Message, onText func(stri
 	res, err := s.Models.Stream(ctx, llm.Call{
 		Model: s.in.Step.Model, Messages: messages, JSON: s.in.Step.Mode == berth.ModeBatch,
 	}, func(d llm.Delta) error {
+		if err := s.awaitStart(); err != nil {
+			return err
+		}
 		if d.Reasoning != "" && !s.reasoned {
 			s.reasoned = true
 			if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, msgThinking)}); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"berth"
 	"berth/internal/lease"
-	"berth/internal/llm"
 )
 
 // showPositionEvery is the interval at which readers are notified of the step's position in the queue. A step that gets
@@ -58,25 +57,6 @@ func (s *step) position(n int) {
 	}
 }
 
-// start publishes the routing decision, once per task, and moves a stream task to STREAMING.
-func (s *step) start(ctx context.Context) error {
-	status := s.in.Step.PendingStatus()
-	if s.in.Step.Mode == berth.ModeStream {
-		status = berth.TaskStreaming
-		if err := s.Ledger.SetStatus(ctx, s.in.Ref(), s.attempt.Fence, status); err != nil {
-			return err
-		}
-	}
-	return s.writer.Event(append(s.announcement(), berth.Event{
-		Type: berth.EventStart, Queue: s.in.Step.Queue, Model: s.in.Step.Model, Tier: s.in.Tier,
-		TimeoutSec: int(s.in.Timeout / time.Second), RequestID: s.in.RequestID, TraceID: s.in.TraceID,
-		StandIn: s.standIn(),
-	}, berth.Event{
-		Type: berth.EventStageProgress, Status: status, Message: text(s.in.Locale, msgStage(s.firstStage())),
-		Queue: s.in.Step.Queue, Model: s.in.Step.Model, StandIn: s.standIn(),
-	})...)
-}
-
 // announcement returns the events that notify readers that this step is next, or that it starts again; none when they
 // know it. A step that need not wait publishes them with its start, in one call to Redis.
 func (s *step) announcement() []berth.Event {
@@ -103,9 +83,3 @@ func (s *step) announce() {
 }
 
 func (s *step) firstStage() berth.Stage { return s.in.Step.Template.Spec().FirstStage() }
-
-// standIn reports whether the local simulator serves the step's model.
-func (s *step) standIn() bool {
-	m, ok := s.Catalog.Model(s.in.Step.Model)
-	return ok && m.ServedBy == llm.LocalProvider
-}

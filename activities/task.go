@@ -41,6 +41,7 @@ type Tasks struct {
 	Models  *llm.Client
 	Catalog *llm.Catalog
 	Running *Running
+	Scripts *lua.Scripts
 	Options TaskOptions
 	Logger  *slog.Logger
 }

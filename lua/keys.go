@@ -38,6 +38,11 @@ func (k Keys) StreamMeta(userID, serviceID, taskID string) string {
 // is fenced at its next append.
 func (k Keys) TasksEnded() string { return k.name("cs", "ended") }
 
+// Answer is the answer of a step that the database could not store yet.
+func (k Keys) Answer(task berth.TaskRef, step int) string {
+	return k.name("cs", "answer", task.String(), strconv.Itoa(step))
+}
+
 // ModelHolders is the sorted set of leases on a model's slots, scored by expiry.
 func (k Keys) ModelHolders(model string) string { return k.name("model", model, "holders") }
 

@@ -1,0 +1,177 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"berth"
+	"berth/internal/ledger"
+	"berth/internal/pause"
+	"berth/internal/stream"
+	"berth/workflows"
+)
+
+const (
+	// recordTimeout bounds one attempt to store an answer, and recordEvery is the interval between two attempts.
+	recordTimeout = 5 * time.Second
+	recordEvery   = 250 * time.Millisecond
+	// holdEvery is the interval at which an answer that cannot be stored is written to Redis again, which may have lost it.
+	holdEvery = 2 * time.Second
+)
+
+// heldAnswer is an answer that the database could not store yet. It is kept in Redis, so that a later attempt of the step does
+// not request it from the provider again, on whichever worker it runs.
+type heldAnswer struct {
+	Call      ledger.ModelCall `json:"call"`
+	MediaType string           `json:"mediaType"`
+	Content   []byte           `json:"content"`
+}
+
+// finish flushes the stream, then records the step. When Redis is unavailable the answer is stored without it: the
+// terminal event contains all of it.
+func (s *step) finish(ctx context.Context, output berth.Asset) (workflows.StepOutput, error) {
+	call := s.modelCall()
+	s.Logger.InfoContext(ctx, "model answered", "task", s.in.ID, "step", s.in.Step.Name, "fence", call.Fence, "model", call.Model,
+		"provider", call.Provider, "inputTokens", call.Usage.InputTokens, "outputTokens", call.Usage.OutputTokens)
+	flushing, cancel := context.WithTimeout(ctx, 2*time.Second)
+	err := s.writer.Flush(flushing)
+	cancel()
+	if errors.Is(err, stream.ErrFenced) || errors.Is(err, stream.ErrEnded) {
+		s.logCall(ctx, berth.CodeOf(translate(ctx, err)))
+		return workflows.StepOutput{}, err
+	}
+	return s.record(ctx, call, output)
+}
+
+// record stores the answer. It was paid for, so a database that fails is retried for as long as the step may run, and
+// meanwhile the answer is held in Redis, too.
+func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.Asset) (workflows.StepOutput, error) {
+	result := ledger.StepResult{ModelCall: call, Output: output, NextStatus: s.in.NextStatus}
+	var heldAt time.Time
+	for {
+		id, err := s.store(ctx, result)
+		if err == nil {
+			s.drop(ctx, !heldAt.IsZero())
+			return workflows.StepOutput{AssetID: id}, nil
+		}
+		if !temporary(err) {
+			if heldAt.IsZero() {
+				s.logCall(ctx, berth.CodeOf(err))
+			}
+			return workflows.StepOutput{}, err
+		}
+		if heldAt.IsZero() {
+			s.Logger.WarnContext(ctx, "answer not stored; retrying", "task", s.in.ID, "step", s.in.Step.Name, "error", err)
+		}
+		if time.Since(heldAt) >= holdEvery && s.hold(ctx, call, output) {
+			heldAt = time.Now()
+		}
+		if !pause.For(ctx, recordEvery) {
+			return workflows.StepOutput{}, cause(ctx, err)
+		}
+	}
+}
+
+// store makes one attempt to record the step.
+func (s *step) store(ctx context.Context, result ledger.StepResult) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	return s.Ledger.FinishStep(ctx, result)
+}
+
+// temporary reports whether the ledger may accept the same write later.
+func temporary(err error) bool {
+	code := berth.CodeOf(err)
+	return code == berth.CodeUnavailable || code == berth.CodeInternal
+}
+
+// hold keeps the answer in Redis until the task's deadline.
+func (s *step) hold(ctx context.Context, call ledger.ModelCall, output berth.Asset) bool {
+	data, err := json.Marshal(heldAnswer{Call: call, MediaType: output.MediaType, Content: output.Content})
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		err = s.Scripts.HoldAnswer(ctx, s.in.Ref(), s.in.Index, data, time.Until(s.in.DeadlineAt))
+	}
+	if err != nil {
+		s.Logger.WarnContext(ctx, "answer not held in Redis", "task", s.in.ID, "step", s.in.Step.Name, "error", err)
+	}
+	return err == nil
+}
+
+// drop removes the answer from Redis once it is stored. Where that fails, it expires.
+func (s *step) drop(ctx context.Context, held bool) {
+	if !held {
+		return
+	}
+	if err := s.Scripts.DropAnswer(ctx, s.in.Ref(), s.in.Index); err != nil {
+		s.Logger.WarnContext(ctx, "held answer not removed", "task", s.in.ID, "error", err)
+	}
+}
+
+// held returns the answer that an earlier attempt received and could not store, nil without one.
+func (s *step) held(ctx context.Context) (*heldAnswer, error) {
+	if s.attempt.First {
+		return nil, nil
+	}
+	data, ok, err := s.Scripts.HeldAnswer(ctx, s.in.Ref(), s.in.Index)
+	if err != nil {
+		return nil, berth.Errorf(berth.CodeUnavailable, "Redis unavailable; retry").With(err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	var h heldAnswer
+	if err := json.Unmarshal(data, &h); err != nil {
+		return nil, fmt.Errorf("held answer: %w", err)
+	}
+	return &h, nil
+}
+
+// adopt publishes and records an answer that an earlier attempt could not store.
+func (s *step) adopt(ctx context.Context, h *heldAnswer) (workflows.StepOutput, error) {
+	s.Logger.InfoContext(ctx, "answer of an earlier attempt used", "task", s.in.ID, "step", s.in.Step.Name,
+		"fence", s.attempt.Fence, "earlier", h.Call.Fence)
+	if err := s.start(ctx); err != nil {
+		return workflows.StepOutput{}, err
+	}
+	output := s.result(h.MediaType, h.Content)
+	text, _, err := berth.Result(output)
+	if err != nil {
+		return workflows.StepOutput{}, err
+	}
+	if s.in.Step.Mode == berth.ModeStream {
+		if err := s.republish(h.Content, text); err != nil {
+			return workflows.StepOutput{}, err
+		}
+	}
+	flushing, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := s.writer.Flush(flushing); errors.Is(err, stream.ErrFenced) || errors.Is(err, stream.ErrEnded) {
+		return workflows.StepOutput{}, err
+	}
+	call := h.Call
+	call.Fence = s.attempt.Fence
+	out, err := s.record(ctx, call, output)
+	if err == nil {
+		s.drop(ctx, true)
+	}
+	return out, err
+}
+
+// republish sends readers, who lost the tokens by the reset, the whole answer.
+func (s *step) republish(content []byte, text string) error {
+	var answer berth.Answer
+	if err := json.Unmarshal(content, &answer); err != nil {
+		return fmt.Errorf("held answer: %w", err)
+	}
+	if len(answer.Points) > 0 {
+		if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Points: answer.Points}); err != nil {
+			return err
+		}
+	}
+	return s.writer.Token(text)
+}

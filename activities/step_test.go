@@ -1,0 +1,365 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/testsuite"
+
+	"berth"
+	"berth/internal/lease"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/internal/stream"
+	"berth/internal/testdb"
+	"berth/internal/testredis"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// stepTest runs steps of one task on a real Redis and PostgreSQL, with a provider that the test controls.
+type stepTest struct {
+	*Tasks
+	t        *testing.T
+	db       *testdb.Server
+	redis    *redis.Client
+	plan     berth.TaskPlan
+	deadline time.Time
+	calls    atomic.Int64 // of the provider
+}
+
+const stepModel = "deepseek-chat"
+
+func newStepTest(t *testing.T, template berth.Template, provider http.HandlerFunc) *stepTest {
+	t.Helper()
+	h := &stepTest{t: t, db: testdb.Start(t), deadline: time.Now().Add(time.Hour)}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that its client left
+		h.calls.Add(1)
+		provider(w, r)
+	}))
+	t.Cleanup(server.Close)
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	h.redis = redis.NewClient(&redis.Options{Addr: testredis.Start(t).Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	scripts := lua.New(h.redis, lua.Keys{Cell: testredis.Cell(t)})
+	_, err := scripts.MarkNew(t.Context())
+	require.NoError(t, err)
+	store, err := ledger.Open(t.Context(), h.db.Database(t), logger)
+	require.NoError(t, err)
+	routing, err := llm.LoadConfig("")
+	require.NoError(t, err)
+	catalog, err := llm.NewCatalog(routing, llm.Settings{
+		Keys: map[string]string{"DEEPSEEK_API_KEY": "key"}, BaseURLs: map[string]string{"deepseek": server.URL},
+	})
+	require.NoError(t, err)
+	slots := lease.New(scripts, lease.Options{Caps: func(string) int { return 1 }, Logger: logger})
+	running := NewRunning(scripts, logger)
+	h.Tasks = &Tasks{
+		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
+		Models: llm.NewClient(catalog, server.Client(), logger), Catalog: catalog, Running: running, Scripts: scripts,
+		Options: TaskOptions{CallTimeout: time.Minute, Drain: time.Second}, Logger: logger,
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var services sync.WaitGroup
+	services.Go(func() { _ = slots.Run(ctx) })
+	services.Go(func() { _ = running.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		services.Wait()
+		_ = store.Close()
+		_ = h.redis.Close()
+	})
+	h.accept(template)
+	return h
+}
+
+// accept stores the task and opens its stream, as AcceptTask does. Its only step is the last one of the template.
+func (h *stepTest) accept(template berth.Template) {
+	h.t.Helper()
+	spec := template.Spec()
+	asset, err := h.Ledger.PutAsset(h.t.Context(), berth.Asset{
+		UserID: "alice", Kind: berth.AssetText, MediaType: berth.TextMediaType, Content: []byte("We look for a Go developer."),
+	})
+	require.NoError(h.t, err)
+	h.plan = berth.TaskPlan{
+		TaskRequest: berth.TaskRequest{
+			ID: "t1", ServiceID: "career", Template: template, Locale: berth.LocaleEN, Tier: berth.TierPaid,
+			Variables: map[string]string{berth.VarJobText: asset.ID, berth.VarResume: asset.ID},
+		},
+		UserID: "alice", RequestHash: "hash",
+	}
+	last := spec.Chain[len(spec.Chain)-1]
+	h.plan.Steps = []berth.Step{{
+		Name: last.Name, Template: last.Template, Mode: spec.Mode, Queue: berth.QueueFor(berth.TierPaid, spec.Mode), Model: stepModel,
+	}}
+	_, err = h.AcceptTask(h.t.Context(), workflows.TaskInput{TaskPlan: h.plan, Deadline: time.Until(h.deadline)})
+	require.NoError(h.t, err)
+}
+
+// attempt runs the step once, in a worker that stops when stop is closed.
+func (h *stepTest) attempt(stop chan struct{}) (workflows.StepOutput, error) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.SetTestTimeout(time.Minute)
+	if stop != nil {
+		env.SetWorkerStopChannel(stop)
+	}
+	env.RegisterActivityWithOptions(h.RunStep, activity.RegisterOptions{Name: workflows.RunStepActivity})
+	res, err := env.ExecuteActivity(workflows.RunStepActivity, workflows.StepInput{
+		TaskRequest: h.plan.TaskRequest, UserID: "alice", Step: h.plan.Steps[0], Timeout: time.Minute, DeadlineAt: h.deadline,
+	})
+	var out workflows.StepOutput
+	if err != nil {
+		return out, err
+	}
+	return out, res.Get(&out)
+}
+
+// events returns the events of the task's stream.
+func (h *stepTest) events() (all []berth.Event) {
+	h.t.Helper()
+	_, stored, err := h.Scripts.ReadStream(h.t.Context(), channel("alice", "career", "t1"), "", 1000)
+	require.NoError(h.t, err)
+	for _, e := range stored {
+		var ev berth.Event
+		require.NoError(h.t, json.Unmarshal([]byte(e.Data), &ev))
+		all = append(all, ev)
+	}
+	return all
+}
+
+// text returns the tokens since the last reset.
+func (h *stepTest) text() (text string) {
+	h.t.Helper()
+	for _, ev := range h.events() {
+		switch ev.Type {
+		case berth.EventReset:
+			text = ""
+		case berth.EventToken, berth.EventTokenBatch:
+			text += ev.Text
+		default:
+		}
+	}
+	return text
+}
+
+func (h *stepTest) eventually(what string, ok func() bool) {
+	h.t.Helper()
+	require.Eventually(h.t, ok, 30*time.Second, 10*time.Millisecond, what)
+}
+
+// occupy takes the model's only slot until release is called, and returns once the attempt waits for it.
+func (h *stepTest) occupy() (release func()) {
+	h.t.Helper()
+	slot, err := h.Slots.Acquire(h.t.Context(), lease.Request{Model: stepModel})
+	require.NoError(h.t, err)
+	return slot.Release
+}
+
+func (h *stepTest) waiting() {
+	h.t.Helper()
+	h.eventually("the step waits for its slot", func() bool {
+		n, err := h.redis.ZCard(h.t.Context(), h.Scripts.Keys().ModelWaiters(stepModel)).Result()
+		return err == nil && n == 1
+	})
+}
+
+// chunk sends one piece of an answer.
+func chunk(w http.ResponseWriter, content, finish string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	delta, _ := json.Marshal(map[string]any{"choices": []any{map[string]any{
+		"index": 0, "delta": map[string]any{"content": content}, "finish_reason": nonEmpty(finish),
+	}}})
+	_, _ = fmt.Fprintf(w, "data: %s\n\n", delta)
+	w.(http.Flusher).Flush()
+}
+
+func nonEmpty(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// A database that fails when the answer is complete costs time, not another call.
+func TestRunStep_DatabaseDownAtEnd_AnswerKept(t *testing.T) { // B2, T13, T21
+	t.Parallel()
+	var h *stepTest
+	h = newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+		chunk(w, "half ", "")
+		h.eventually("the first tokens are published", func() bool { return h.text() == "half " })
+		h.db.Kill()
+		chunk(w, "an answer", "stop")
+	})
+	key := h.Scripts.Keys().Answer(h.plan.Ref(), 0)
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.attempt(nil)
+		done <- err
+	}()
+	h.eventually("the answer is held", func() bool { return h.redis.Exists(t.Context(), key).Val() == 1 })
+	h.db.Restart(t)
+	require.NoError(t, <-done)
+	require.EqualValues(t, 1, h.calls.Load())
+	require.Equal(t, "half an answer", h.text())
+	require.Zero(t, h.redis.Exists(t.Context(), key).Val(), "it is stored now")
+	calls, err := h.Ledger.ModelCalls(t.Context(), h.plan.Ref())
+	require.NoError(t, err)
+	require.Len(t, calls, 1)
+	require.True(t, calls[0].Success)
+}
+
+// The worker that has the answer stops before the database returns: the next attempt stores that answer.
+func TestRunStep_WorkerStopsWithAnswer_NextAttemptStoresIt(t *testing.T) { // B2
+	t.Parallel()
+	var h *stepTest
+	h = newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+		chunk(w, "half ", "")
+		h.eventually("the first tokens are published", func() bool { return h.text() == "half " })
+		h.db.Kill()
+		chunk(w, "an answer", "stop")
+	})
+	key := h.Scripts.Keys().Answer(h.plan.Ref(), 0)
+	done, stop := make(chan error, 1), make(chan struct{})
+	go func() {
+		_, err := h.attempt(stop)
+		done <- err
+	}()
+	h.eventually("the answer is held", func() bool { return h.redis.Exists(t.Context(), key).Val() == 1 })
+	close(stop)
+	app := applicationError(t, <-done)
+	require.Equal(t, string(berth.CodeUnavailable), app.Type())
+	require.False(t, app.NonRetryable())
+	h.db.Restart(t)
+	out, err := h.attempt(nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, h.calls.Load(), "an answer that is held is not requested again")
+	require.Equal(t, "half an answer", h.text(), "readers receive it after the reset")
+	stored, err := h.Ledger.GetAsset(t.Context(), "alice", out.AssetID)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"text":"half an answer"}`, string(stored.Content))
+	require.Zero(t, h.redis.Exists(t.Context(), key).Val())
+}
+
+// The provider is called while the start is recorded, and its tokens wait for that.
+func TestRunStep_StartNotRecorded_TokensWait(t *testing.T) { // B2, T13
+	t.Parallel()
+	called, more := make(chan struct{}), make(chan struct{})
+	h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+		chunk(w, "an ", "")
+		close(called)
+		<-more
+		chunk(w, "answer", "stop")
+	})
+	release := h.occupy()
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.attempt(nil)
+		done <- err
+	}()
+	h.waiting()
+	h.db.Kill()
+	release()
+	<-called
+	close(more)
+	for _, ev := range h.events() {
+		require.NotContains(t, []berth.EventType{berth.EventStart, berth.EventToken, berth.EventTokenBatch}, ev.Type)
+	}
+	h.db.Restart(t)
+	require.NoError(t, <-done)
+	require.Equal(t, "an answer", h.text())
+	require.EqualValues(t, 1, h.calls.Load())
+}
+
+// A task that ended while its step waited has its call cancelled, and readers see nothing of it.
+func TestRunStep_TaskEndedWhileWaiting_NothingPublished(t *testing.T) { // T13, T25
+	t.Parallel()
+	for name, end := range map[string]func(h *stepTest) error{
+		"ended": func(h *stepTest) error {
+			_, _, err := h.Ledger.FinishTask(t.Context(), ledger.End{TaskRef: h.plan.Ref(), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+			return err
+		},
+		"a later attempt owns it": func(h *stepTest) error {
+			_, err := h.Ledger.BeginAttempt(t.Context(), h.plan.Ref(), 0, h.plan.Steps[0].PendingStatus())
+			return err
+		},
+	} {
+		for _, template := range []berth.Template{berth.TemplateInterviewPrep, berth.TemplateResumeCustomize} {
+			t.Run(name+" "+string(template), func(t *testing.T) {
+				t.Parallel()
+				left := make(chan struct{})
+				h := newStepTest(t, template, func(w http.ResponseWriter, r *http.Request) {
+					chunk(w, "never shown", "")
+					<-r.Context().Done()
+					close(left)
+				})
+				release := h.occupy()
+				done := make(chan error, 1)
+				go func() {
+					_, err := h.attempt(nil)
+					done <- err
+				}()
+				h.waiting()
+				require.NoError(t, end(h))
+				release()
+				app := applicationError(t, <-done)
+				require.Equal(t, string(berth.CodeConflict), app.Type())
+				require.True(t, app.NonRetryable())
+				if h.calls.Load() > 0 {
+					<-left
+				}
+				require.Empty(t, h.text())
+				for _, ev := range h.events() {
+					require.NotEqual(t, berth.EventStart, ev.Type)
+				}
+			})
+		}
+	}
+}
+
+// The first delta of a server without streaming has reasoning and content.
+func TestRunStep_AnswerInOnePieceWithReasoning_Complete(t *testing.T) { // T27
+	t.Parallel()
+	h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"finish_reason":"stop","message":{"content":"all of it","reasoning_content":"hm"}}]}`)
+	})
+	_, err := h.attempt(nil)
+	require.NoError(t, err)
+	require.Equal(t, "all of it", h.text())
+	require.EqualValues(t, 1, h.calls.Load())
+}
+
+// A slot that is held for longer than a call may take ends the task, instead of another paid call.
+func TestRunStep_CallTakesTooLong_NotRepeated(t *testing.T) { // T20
+	t.Parallel()
+	h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			chunk(w, "word ", "")
+			<-time.After(10 * time.Millisecond) // the pace of the provider
+		}
+	})
+	h.Options.CallTimeout = 200 * time.Millisecond
+	_, err := h.attempt(nil)
+	app := applicationError(t, err)
+	require.Equal(t, string(berth.CodeDeadlineExceeded), app.Type())
+	require.True(t, app.NonRetryable())
+	require.EqualValues(t, 1, h.calls.Load())
+	calls, err := h.Ledger.ModelCalls(t.Context(), h.plan.Ref())
+	require.NoError(t, err)
+	require.Len(t, calls, 1, "it is paid for")
+	require.Equal(t, berth.CodeDeadlineExceeded, calls[0].Code)
+}
+
