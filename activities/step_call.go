@@ -3,11 +3,13 @@ package activities
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"berth"
+	"berth/internal/breaker"
 	"berth/internal/llm"
 )
 
@@ -49,6 +51,11 @@ func (s *step) ask(ctx context.Context, messages []llm.Message, onText func(stri
 	})
 	s.last = res
 	s.calls++
+	if err != nil && res.FirstToken == 0 && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		s.Breaker.Report(ctx, s.in.Step.Model, breaker.ErrNoAnswer)
+	} else {
+		s.Breaker.Report(ctx, s.in.Step.Model, err)
+	}
 	return res.Text, err
 }
 

@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	"berth"
+	"berth/internal/breaker"
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
@@ -69,6 +70,7 @@ func newStepTest(t *testing.T, template berth.Template, provider http.HandlerFun
 	h.Tasks = &Tasks{
 		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
 		Models: llm.NewClient(catalog, server.Client(), logger), Catalog: catalog, Running: running, Scripts: scripts,
+		Breaker: breaker.New(scripts, catalog.Models(), logger),
 		Options: TaskOptions{CallTimeout: time.Minute, Drain: time.Second}, Logger: logger,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -362,4 +364,3 @@ func TestRunStep_CallTakesTooLong_NotRepeated(t *testing.T) { // T20
 	require.Len(t, calls, 1, "it is paid for")
 	require.Equal(t, berth.CodeDeadlineExceeded, calls[0].Code)
 }
-

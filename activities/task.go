@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/breaker"
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
@@ -42,6 +43,7 @@ type Tasks struct {
 	Catalog *llm.Catalog
 	Running *Running
 	Scripts *lua.Scripts
+	Breaker *breaker.Breaker
 	Options TaskOptions
 	Logger  *slog.Logger
 }

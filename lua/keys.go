@@ -55,6 +55,15 @@ func (k Keys) ModelWaiting(model string) string { return k.name("model", model, 
 // ModelState is the hash of a model's arrival counter.
 func (k Keys) ModelState(model string) string { return k.name("model", model, "state") }
 
+// ModelLimits is the hash of a model's limits and pauses. A grant reads from it:
+//
+//	until  no slot is granted before, in Redis milliseconds; cause: the reason
+//	probe  1: only one slot, until report_call has closed the model's breaker
+func (k Keys) ModelLimits(model string) string { return k.name("model", model, "limits") }
+
+// ModelBreaker is the hash of a model's consecutive failures, and of how often they have paused it since it last worked.
+func (k Keys) ModelBreaker(model string) string { return k.name("model", model, "breaker") }
+
 // Wake is the Pub/Sub channel of the grants to one process.
 func (k Keys) Wake(processID string) string { return k.name("wake", processID) }
 

@@ -13,6 +13,7 @@ import (
 
 	"berth"
 	"berth/activities"
+	"berth/internal/breaker"
 	"berth/internal/config"
 	"berth/internal/fleet"
 	"berth/internal/health"
@@ -41,7 +42,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			TTL: cfg.Stream.TTL(), TrimMaxLen: cfg.Stream.TrimMaxLen, Production: cfg.Production, Logger: logger,
 		}),
 		Slots: slots, Models: llm.NewClient(b.catalog, nil, logger), Catalog: b.catalog, Running: running,
-		Scripts: b.scripts,
+		Scripts: b.scripts, Breaker: breaker.New(b.scripts, b.catalog.Models(), logger),
 		Options: activities.TaskOptions{
 			CallTimeout: cfg.Worker.CallTimeout(), Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,
 			KeepStreamed: cfg.Worker.KeepStreamed,

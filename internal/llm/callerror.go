@@ -35,6 +35,9 @@ func (e *CallError) Error() string { return e.shown().Error() }
 
 func (e *CallError) Unwrap() error { return e.shown() }
 
+// Limited reports whether the provider rejected the call because of too many others.
+func (e *CallError) Limited() bool { return e.Retryable && e.Status == http.StatusTooManyRequests }
+
 func (e *CallError) shown() *berth.Error {
 	return &berth.Error{Code: e.Code, Message: e.Message, Err: e.Err}
 }

@@ -22,6 +22,12 @@ const (
 	Script     = attribute.Key("db.stored_procedure.name")
 )
 
+// The kinds of pauses of a model.
+const (
+	PauseRequested = "requested" // by its provider
+	PauseFailures  = "failures"  // of its calls
+)
+
 // OK is the outcome of what succeeded.
 const OK = "ok"
 
@@ -35,10 +41,11 @@ var (
 
 // Counters.
 var (
-	Steps     = counter("berth.steps", "Attempts at a step of a task, by queue, model and outcome")
-	Publishes = counter("berth.publishes", "Batches of events appended to streams, by outcome")
-	Jobs      = counter("berth.jobs", "Jobs and commands run by this node, by outcome")
-	Sweeps    = counter("berth.sweeps", "Passes of fleet maintenance, by outcome")
+	Steps       = counter("berth.steps", "Attempts at a step of a task, by queue, model and outcome")
+	Publishes   = counter("berth.publishes", "Batches of events appended to streams, by outcome")
+	Jobs        = counter("berth.jobs", "Jobs and commands run by this node, by outcome")
+	ModelPauses = counter("berth.model.pauses", "Pauses of a model for all callers, by model and kind")
+	Sweeps      = counter("berth.sweeps", "Passes of fleet maintenance, by outcome")
 )
 
 // Histograms.

@@ -3,6 +3,7 @@
 --   waiters  zset  lease -> order of service
 --   waiting  zset  the same leases -> expiry of their place in the queue
 --   state    hash  arrivals: the last order that was assigned
+--   limits   hash  until: no slot is granted before; probe: 1 while only one slot is granted, see report_call
 --   guard    hash  see include guard
 
 -- whole formats a number without an exponent, the same on every server.
@@ -55,12 +56,19 @@ local function revoke_unclaimed(queue, now, lease)
   end
 end
 
+-- permitted returns how many slots may be held now, and for how many milliseconds none is granted.
+local function permitted(queue, now)
+  local v = redis.call('HMGET', string.sub(queue.holders, 1, -#'holders' - 1) .. 'limits', 'until', 'probe')
+  return v[2] == '1' and math.min(queue.cap, 1) or queue.cap, math.max(0, tonumber(v[1] or '0') - now)
+end
+
 -- grant_free_slots grants free slots to the first waiters. A lease of `mine` belongs to the caller and holds immediately.
 -- Any other is granted for a short time, and its process is notified; the message has the order, so that a late claim
 -- keeps its place.
 local function grant_free_slots(queue, now, mine)
-  local free = queue.cap - redis.call('ZCARD', queue.holders)
-  if free <= 0 or redis.call('ZCARD', queue.waiters) == 0 then return end
+  local slots, paused = permitted(queue, now)
+  local free = slots - redis.call('ZCARD', queue.holders)
+  if free <= 0 or paused > 0 or redis.call('ZCARD', queue.waiters) == 0 then return end
   if grace(queue.guard, now, queue.ttl, queue.known) > 0 then return end
   while free > 0 do
     local first = redis.call('ZPOPMIN', queue.waiters)
@@ -84,7 +92,8 @@ end
 -- next_expiry returns in how many milliseconds a slot may become free without a notification; 0 when no lease waits.
 local function next_expiry(queue, now)
   if redis.call('ZCARD', queue.waiters) == 0 then return 0 end
-  if redis.call('ZCARD', queue.holders) < queue.cap then return math.max(1, grace(queue.guard, now, queue.ttl, queue.known)) end
+  local slots, paused = permitted(queue, now)
+  if redis.call('ZCARD', queue.holders) < slots then return math.max(1, paused, grace(queue.guard, now, queue.ttl, queue.known)) end
   local first = redis.call('ZRANGE', queue.holders, 0, 0, 'WITHSCORES')
   if not first[2] then return queue.ttl end
   return math.max(1, tonumber(first[2]) - now)

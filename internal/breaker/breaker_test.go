@@ -1,0 +1,107 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/llm"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+func process(t *testing.T, addr string, keys lua.Keys) (*Breaker, *redis.Client) {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return New(lua.New(rdb, keys), []llm.Model{{Name: "m"}}, slog.New(slog.NewTextHandler(t.Output(), nil))), rdb
+}
+
+var (
+	failed  = &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, Status: 500, Message: "failed with status 500"}
+	limited = &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, Status: 429, RetryAfter: time.Minute, Message: "too many requests"}
+)
+
+func TestReport_Errors_OutcomeOfTheProvider(t *testing.T) { // T21
+	t.Parallel()
+	busy := *limited
+	busy.RetryAfter = 0
+	for name, c := range map[string]struct {
+		err  error
+		want lua.CallOutcome
+	}{
+		"a success":                {nil, lua.CallOK},
+		"an unusable answer":       {&llm.CallError{Code: berth.CodeInvalidOutput, Unusable: true}, lua.CallOK},
+		"an error of the provider": {failed, lua.CallFailed},
+		"no answer in time":        {ErrNoAnswer, lua.CallFailed},
+		"a limit with a time":      {limited, lua.CallLimited},
+		"a limit without a time":   {&busy, lua.CallFailed},
+		"a wrong key":              {&llm.CallError{Code: berth.CodeProviderKey, Status: 401}, ""},
+		"a cancelled call":         {context.Canceled, ""},
+		"a reader's error":         {errors.New("fenced"), ""},
+	} {
+		got, ok := reportOf("m", c.err)
+		require.Equal(t, c.want != "", ok, name)
+		if ok {
+			require.Equal(t, c.want, got.Outcome, name)
+		}
+	}
+}
+
+// Two processes: the failures of both count, and the success of one ends those of both.
+func TestReport_SeveralProcesses_CountTogether(t *testing.T) { // B2, T21
+	t.Parallel()
+	server, keys := testredis.Start(t), lua.Keys{Cell: testredis.Cell(t)}
+	a, rdb := process(t, server.Addr(), keys)
+	b, _ := process(t, server.Addr(), keys)
+	paused := func() bool { return rdb.HExists(t.Context(), keys.ModelLimits("m"), "probe").Val() }
+	for range lua.BreakerFailures - 1 {
+		a.Report(t.Context(), "m", failed)
+	}
+	b.Report(t.Context(), "m", nil)
+	a.Report(t.Context(), "m", failed)
+	require.False(t, paused(), "the success of another process ended the failures")
+	for range lua.BreakerFailures - 2 {
+		b.Report(t.Context(), "m", failed)
+	}
+	require.False(t, paused())
+	a.Report(t.Context(), "m", failed)
+	require.True(t, paused())
+	require.Equal(t, failed.Message, rdb.HGet(t.Context(), keys.ModelLimits("m"), "cause").Val())
+
+	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until", 1).Err()) // the pause has ended
+	b.Report(t.Context(), "m", nil)
+	require.False(t, paused(), "the probe succeeded")
+}
+
+// A success costs no call to Redis, unless it follows a failure or the last report was long ago.
+func TestReport_Successes_SentRarely(t *testing.T) {
+	t.Parallel()
+	b, rdb := process(t, testredis.Start(t).Addr(), lua.Keys{})
+	m := b.models["m"]
+	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
+	require.False(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
+	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallFailed}))
+	b.Report(t.Context(), "m", failed)
+	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}), "it ends the failure")
+	b.Report(t.Context(), "m", nil)
+	require.False(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
+	b.began = b.began.Add(-successEvery)
+	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
+	require.Zero(t, rdb.Exists(t.Context(), lua.Keys{}.ModelBreaker("m")).Val())
+}
+
+// Without Redis a report is lost, and no call waits for it longer than its timeout.
+func TestReport_RedisUnavailable_NextSuccessIsSent(t *testing.T) {
+	t.Parallel()
+	b, _ := process(t, "127.0.0.1:1", lua.Keys{})
+	b.Report(t.Context(), "m", nil)
+	require.True(t, b.due(b.models["m"], lua.CallReport{Outcome: lua.CallOK}))
+	b.Report(t.Context(), "unknown", failed)
+}

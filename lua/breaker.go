@@ -1,0 +1,54 @@
+package lua
+
+import (
+	"context"
+	"time"
+)
+
+// Codes of report_call.
+const (
+	CallCounted   = "COUNTED" // nothing changed for other calls
+	CallPaused    = "PAUSED"  // the provider requested a pause of the model
+	BreakerOpened = "OPENED"  // the model is paused after repeated failures
+	BreakerClosed = "CLOSED"  // a probe succeeded
+)
+
+// CallOutcome is what a call of a model shows about its provider.
+type CallOutcome string
+
+// The outcomes of calls.
+const (
+	CallOK      CallOutcome = "ok"
+	CallFailed  CallOutcome = "failed"
+	CallLimited CallOutcome = "limited" // rejected by a provider that works
+)
+
+// CallReport is the report of one call.
+type CallReport struct {
+	Model   string
+	Outcome CallOutcome
+	// RetryAfter is how long the provider wants no calls, 0 if it did not say. At most MaxPause is respected.
+	RetryAfter time.Duration
+	Reason     string
+}
+
+// The times of a breaker. All processes of a cell use the same.
+const (
+	// BreakerFailures is the number of consecutive failures that pause a model.
+	BreakerFailures = 5
+	// BreakerPause is the first pause; it doubles with each probe that fails, up to MaxPause.
+	BreakerPause = 2 * time.Second
+	// MaxPause is the longest pause of a model that one call can cause.
+	MaxPause = time.Minute
+	// breakerMemory is how long failures count.
+	breakerMemory = 10 * time.Minute
+)
+
+// ReportCall counts the outcome of a call of a model. It returns CallCounted, CallPaused, BreakerOpened or BreakerClosed, and
+// how long no slot of the model is granted.
+func (s *Scripts) ReportCall(ctx context.Context, c CallReport) (code string, left time.Duration, err error) {
+	r := s.call(ctx, "report_call", []string{s.keys.ModelLimits(c.Model), s.keys.ModelBreaker(c.Model)},
+		string(c.Outcome), c.RetryAfter.Milliseconds(), c.Reason,
+		BreakerFailures, millis(BreakerPause), millis(MaxPause), millis(breakerMemory))
+	return r.code(CallCounted, CallPaused, BreakerOpened, BreakerClosed), r.duration(), r.done()
+}

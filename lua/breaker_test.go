@@ -1,0 +1,175 @@
+package lua_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/lua"
+)
+
+// endPause moves the end of a model's pause into the past.
+func endPause(t *testing.T, s *lua.Scripts, model string) {
+	t.Helper()
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits(model), "until", strconv.FormatInt(redisMs(t, s)-1, 10)).Err())
+}
+
+type reporter struct {
+	t *testing.T
+	s *lua.Scripts
+}
+
+func (r reporter) report(outcome lua.CallOutcome, after time.Duration) (code string, left time.Duration) {
+	r.t.Helper()
+	code, left, err := r.s.ReportCall(r.t.Context(), lua.CallReport{Model: "m", Outcome: outcome, RetryAfter: after, Reason: string(outcome) + " reason"})
+	require.NoError(r.t, err)
+	return code, left
+}
+
+// fails reports n failures that change nothing.
+func (r reporter) fails(n int) {
+	r.t.Helper()
+	for range n {
+		code, left := r.report(lua.CallFailed, 0)
+		require.Equal(r.t, lua.CallCounted, code)
+		require.Zero(r.t, left)
+	}
+}
+
+func (r reporter) limits() map[string]string {
+	r.t.Helper()
+	all, err := r.s.Redis().HGetAll(r.t.Context(), r.s.Keys().ModelLimits("m")).Result()
+	require.NoError(r.t, err)
+	return all
+}
+
+func within(t *testing.T, want, got time.Duration) {
+	t.Helper()
+	require.LessOrEqual(t, got, want)
+	require.Greater(t, got, want-time.Second, "the time between two calls")
+}
+
+func TestReportCall_Outcomes_PauseTheModel(t *testing.T) { // B2, T21
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		r := reporter{t, s}
+		// Failures in a row pause the model; a success in between ends the row.
+		r.fails(lua.BreakerFailures - 1)
+		code, _ := r.report(lua.CallOK, 0)
+		require.Equal(t, lua.CallCounted, code)
+		r.fails(lua.BreakerFailures - 1)
+		code, left := r.report(lua.CallFailed, 0)
+		require.Equal(t, lua.BreakerOpened, code)
+		within(t, lua.BreakerPause, left)
+		require.Equal(t, "failed reason", r.limits()["cause"])
+		require.Equal(t, "1", r.limits()["probe"])
+
+		// The outcomes of calls that began before the pause change nothing.
+		for _, outcome := range []lua.CallOutcome{lua.CallFailed, lua.CallOK} {
+			code, left = r.report(outcome, 0)
+			require.Equal(t, lua.CallCounted, code)
+			within(t, lua.BreakerPause, left)
+			require.Equal(t, "1", r.limits()["probe"])
+		}
+
+		// Each probe that fails doubles the pause, up to its maximum.
+		for want := 2 * lua.BreakerPause; ; want *= 2 {
+			endPause(t, s, "m")
+			code, left = r.report(lua.CallFailed, 0)
+			require.Equal(t, lua.BreakerOpened, code)
+			within(t, min(want, lua.MaxPause), left)
+			if want > 2*lua.MaxPause {
+				break
+			}
+		}
+
+		// A probe that succeeds closes the breaker, and the count starts again.
+		endPause(t, s, "m")
+		code, left = r.report(lua.CallOK, 0)
+		require.Equal(t, lua.BreakerClosed, code)
+		require.Zero(t, left)
+		require.NotContains(t, r.limits(), "probe")
+		r.fails(lua.BreakerFailures - 1)
+		code, left = r.report(lua.CallFailed, 0)
+		require.Equal(t, lua.BreakerOpened, code)
+		within(t, lua.BreakerPause, left)
+	})
+}
+
+func TestReportCall_RetryAfter_PausesWithoutProbe(t *testing.T) { // T21
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		r := reporter{t, s}
+		for range 2 * lua.BreakerFailures {
+			code, left := r.report(lua.CallLimited, 3*time.Second)
+			require.Equal(t, lua.CallPaused, code)
+			within(t, 3*time.Second, left)
+		}
+		require.NotContains(t, r.limits(), "probe", "the provider works")
+		require.Equal(t, "limited reason", r.limits()["cause"])
+		code, left := r.report(lua.CallLimited, 24*time.Hour)
+		require.Equal(t, lua.CallPaused, code)
+		within(t, lua.MaxPause, left)
+		_, left = r.report(lua.CallLimited, time.Second)
+		within(t, lua.MaxPause, left) // a longer pause is not shortened
+
+		endPause(t, s, "m")
+		r.fails(lua.BreakerFailures - 1)
+		code, left = r.report(lua.CallFailed, 30*time.Second)
+		require.Equal(t, lua.BreakerOpened, code)
+		within(t, 30*time.Second, left)
+	})
+}
+
+func TestReportCall_WrongArguments_ChangeNothing(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		_, _, err := s.ReportCall(t.Context(), lua.CallReport{Model: "m", Outcome: "late"})
+		require.ErrorContains(t, err, "unknown outcome")
+		require.Empty(t, reporter{t, s}.limits())
+	})
+}
+
+// While a model is paused no caller of any process gets a slot; then one does, as the probe; then all of them.
+func TestSlots_ModelPaused_OneProbeThenAll(t *testing.T) { // B2, T4, T21
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		r := reporter{t, s}
+		acquire := func(lease string) lua.SlotReply {
+			reply, err := s.AcquireSlot(t.Context(), lua.SlotCall{Model: "m", Cap: 3, Lease: lease, Times: slotTimes})
+			require.NoError(t, err)
+			return reply
+		}
+		release := func(lease string) {
+			_, _, err := s.ReleaseSlot(t.Context(), "m", 3, slotTimes, lease)
+			require.NoError(t, err)
+		}
+		r.fails(lua.BreakerFailures - 1)
+		code, left := r.report(lua.CallFailed, 0)
+		require.Equal(t, lua.BreakerOpened, code)
+		for _, lease := range []string{"p1/a", "p2/b", "p3/c"} {
+			reply := acquire(lease)
+			require.Equal(t, lua.SlotWaiting, reply.Code)
+			require.Positive(t, reply.Next, "waiters return when the pause ends")
+			require.LessOrEqual(t, reply.Next, left)
+		}
+		endPause(t, s, "m")
+		require.Equal(t, lua.SlotWaiting, acquire("p3/c").Code, "it is the turn of another")
+		require.Equal(t, lua.SlotHeld, acquire("p1/a").Code, "it was granted the probe")
+		require.Equal(t, lua.SlotWaiting, acquire("p2/b").Code)
+
+		// A probe that leaves without an outcome is followed by another.
+		release("p1/a")
+		require.Equal(t, lua.SlotHeld, acquire("p2/b").Code)
+		require.Equal(t, lua.SlotWaiting, acquire("p3/c").Code)
+		require.Equal(t, lua.SlotWaiting, acquire("p1/a").Code)
+
+		code, _ = r.report(lua.CallOK, 0)
+		require.Equal(t, lua.BreakerClosed, code)
+		release("p2/b")
+		require.Equal(t, lua.SlotHeld, acquire("p3/c").Code)
+		require.Equal(t, lua.SlotHeld, acquire("p1/a").Code)
+	})
+}
