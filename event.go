@@ -116,7 +116,7 @@ type Event struct {
 	TimeoutSec int    `json:"timeoutSec,omitempty"`
 	RequestID  string `json:"requestId,omitempty"`
 	TraceID    string `json:"traceId,omitempty"`
-	// StandIn is true when berth's local simulator serves the model; on start and done.
+	// StandIn is true when berth's local simulator serves the model; on start, stage_progress and done.
 	StandIn bool `json:"standIn,omitempty"`
 
 	// token, token_batch; done of a stream task contains the whole text
@@ -135,6 +135,8 @@ type Event struct {
 	// done
 	Result json.RawMessage `json:"result,omitempty"`
 	Usage  *Usage          `json:"usage,omitempty"`
+	// FinishReason is why the model stopped: stop, or length when a token limit truncated the answer of any step.
+	FinishReason string `json:"finishReason,omitempty"`
 
 	// error
 	Code Code `json:"code,omitempty"`

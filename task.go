@@ -165,11 +165,21 @@ type Task struct {
 	ErrorCode     Code
 	ErrorMessage  string
 	Usage         Usage
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
-	DeadlineAt    time.Time
-	EndedAt       time.Time
+	// FinishReason is why the model stopped in the last recorded step; FinishLength if it was the token limit in any step.
+	FinishReason string
+	// StandIn: the local simulator answered in at least one step.
+	StandIn    bool
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	DeadlineAt time.Time
+	EndedAt    time.Time
 }
+
+// Reasons why a model stopped. A provider may report others.
+const (
+	FinishStop   = "stop"
+	FinishLength = "length" // the answer reached the token limit: it is truncated
+)
 
 // Usage is what model calls consumed. It is estimated for providers that report none.
 type Usage struct {

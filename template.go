@@ -58,9 +58,21 @@ type TemplateSpec struct {
 	// Stages lists the stages of the template's model call in order. It starts in the first; a model that streams
 	// announces the others.
 	Stages []Stage
+	// Truncated is what happens to a batch answer that reached its token limit and is therefore no complete JSON. A truncated
+	// stream is complete as far as it goes: it is marked.
+	Truncated Truncation
 	// Background adds the user's stored résumé summaries and matching passages to the prompt.
 	Background bool
 }
+
+// Truncation is what happens to a truncated answer.
+type Truncation string
+
+// The rules for truncated answers.
+const (
+	TruncatedContinues Truncation = "continue" // the rest is requested
+	TruncatedFails     Truncation = "fail"
+)
 
 // StepSpec is one model call of a template's chain: the step's name and the template of its prompt.
 type StepSpec struct {
@@ -86,25 +98,25 @@ var templates = []TemplateSpec{
 		ImageText: VarJobText, Stages: []Stage{StageAnswer},
 	},
 	{
-		Name: TemplateResumeCustomize, Mode: ModeBatch,
+		Name: TemplateResumeCustomize, Mode: ModeBatch, Truncated: TruncatedContinues,
 		Chain:     []StepSpec{{StepCustomize, TemplateResumeCustomize}},
 		Variables: slices.Concat([]Variable{requiredText(VarResume)}, posting(), texts(VarDetailedResume, VarNotes)),
 		ImageText: VarJobText, Stages: []Stage{StageAnswer},
 	},
 	{
-		Name: TemplateResumeSummary, Mode: ModeBatch,
+		Name: TemplateResumeSummary, Mode: ModeBatch, Truncated: TruncatedFails,
 		Chain:     []StepSpec{{StepSummary, TemplateResumeSummary}},
 		Variables: slices.Concat(oneOf("resume", text(VarResume), image(VarImage)), texts(VarNotes)),
 		ImageText: VarResume, Stages: []Stage{StageSummary},
 	},
 	{
-		Name: TemplateDetailedResumeSummary, Mode: ModeBatch,
+		Name: TemplateDetailedResumeSummary, Mode: ModeBatch, Truncated: TruncatedContinues,
 		Chain:     []StepSpec{{StepSummary, TemplateDetailedResumeSummary}},
 		Variables: slices.Concat(oneOf("resume", text(VarResume), image(VarImage)), texts(VarNotes)),
 		ImageText: VarResume, Stages: []Stage{StageSummary},
 	},
 	{
-		Name: TemplateJobSummary, Mode: ModeBatch,
+		Name: TemplateJobSummary, Mode: ModeBatch, Truncated: TruncatedFails,
 		Chain:     []StepSpec{{StepSummary, TemplateJobSummary}},
 		Variables: slices.Concat(posting(), texts(VarNotes)),
 		ImageText: VarJobText, Stages: []Stage{StageSummary},

@@ -58,3 +58,16 @@ func TestTemplates_StepOnlyOrUnknown_CannotBeSubmitted(t *testing.T) {
 	require.False(t, berth.Template("horoscope").Spec().Submittable())
 	require.Empty(t, berth.Template("horoscope").Spec().Steps(false))
 }
+
+// Every batch template states what happens to a truncated answer.
+func TestTemplates_Batch_RuleForTruncatedAnswers(t *testing.T) { // B3
+	t.Parallel()
+	for _, name := range berth.StepTemplates() {
+		spec := name.Spec()
+		if spec.Mode == berth.ModeBatch {
+			require.Contains(t, []berth.Truncation{berth.TruncatedContinues, berth.TruncatedFails}, spec.Truncated, name)
+		} else {
+			require.Empty(t, spec.Truncated, name)
+		}
+	}
+}

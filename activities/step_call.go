@@ -121,36 +121,45 @@ func (s *step) read(ctx context.Context, messages []llm.Message) (berth.Asset, e
 	return s.result(berth.TextMediaType, []byte(answer)), nil
 }
 
-// structured validates a batch answer against its template's schema, with one repair attempt.
+// maxContinuations bounds how often the rest of a truncated answer is requested.
+const maxContinuations = 2
+
+// structured validates a batch answer against its template's schema. The rest of a truncated answer is requested if the
+// template permits it, an answer that does not match once again with what was wrong.
 func (s *step) structured(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
 	answer, err := s.ask(ctx, messages, nil)
-	if err != nil {
-		return berth.Asset{}, err
+	for continued := 0; err == nil; {
+		data, mismatch := llm.ValidateOutput(s.in.Step.Template, []byte(answer))
+		switch {
+		case mismatch == nil:
+			return s.result(berth.JSONMediaType, data), nil
+		case s.last.FinishReason == berth.FinishLength:
+			// A repair would reach the same limit.
+			if s.in.Step.Template.Spec().Truncated != berth.TruncatedContinues || continued == maxContinuations {
+				return berth.Asset{}, berth.Errorf(berth.CodeInvalidOutput, "the answer exceeds the token limit of the model").With(mismatch)
+			}
+			continued++
+			var rest string
+			rest, err = s.askAgain(ctx, msgContinue, append(slices.Clip(messages), llm.ContinuePrompt(s.in.Locale, answer)...))
+			answer += rest
+		default:
+			if s.unusable++; !s.mayRetry() {
+				return berth.Asset{}, berth.Errorf(berth.CodeInvalidOutput, "model output does not match the schema").With(mismatch)
+			}
+			repair := llm.RepairPrompt(s.in.Step.Template, s.in.Locale, answer, mismatch.Error())
+			answer, err = s.askAgain(ctx, msgRepair, append(slices.Clip(messages), repair))
+		}
 	}
-	data, err := llm.ValidateOutput(s.in.Step.Template, []byte(answer))
-	if err == nil {
-		return s.result(berth.JSONMediaType, data), nil
-	}
-	if s.unusable++; !s.mayRetry() {
-		return berth.Asset{}, noMatch(err)
-	}
-	s.logCall(ctx, berth.CodeInvalidOutput)
-	if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, msgRepair)}); err != nil {
-		return berth.Asset{}, err
-	}
-	repair := llm.RepairPrompt(s.in.Step.Template, s.in.Locale, answer, err.Error())
-	if answer, err = s.ask(ctx, append(messages, repair), nil); err != nil {
-		return berth.Asset{}, err
-	}
-	if data, err = llm.ValidateOutput(s.in.Step.Template, []byte(answer)); err != nil {
-		s.unusable++
-		return berth.Asset{}, noMatch(err)
-	}
-	return s.result(berth.JSONMediaType, data), nil
+	return berth.Asset{}, err
 }
 
-func noMatch(err error) error {
-	return berth.Errorf(berth.CodeInvalidOutput, "model output does not match the schema").With(err)
+// askAgain logs the last call, whose answer is not complete, and makes the next one.
+func (s *step) askAgain(ctx context.Context, why message, messages []llm.Message) (string, error) {
+	s.logCall(ctx, berth.CodeInvalidOutput)
+	if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, why)}); err != nil {
+		return "", err
+	}
+	return s.ask(ctx, messages, nil)
 }
 
 func (s *step) result(mediaType string, content []byte) berth.Asset {

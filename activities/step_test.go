@@ -23,6 +23,7 @@ import (
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/sim"
 	"berth/internal/stream"
 	"berth/internal/testdb"
 	"berth/internal/testredis"
@@ -363,4 +364,78 @@ func TestRunStep_CallTakesTooLong_NotRepeated(t *testing.T) { // T20
 	require.NoError(t, err)
 	require.Len(t, calls, 1, "it is paid for")
 	require.Equal(t, berth.CodeDeadlineExceeded, calls[0].Code)
+}
+
+// answers returns a provider whose calls get these answers in order, each with its finish reason.
+func answers(list ...[2]string) http.HandlerFunc {
+	var n atomic.Int64
+	return func(w http.ResponseWriter, _ *http.Request) {
+		a := list[min(int(n.Add(1)), len(list))-1]
+		chunk(w, a[0], a[1])
+	}
+}
+
+// validJSON returns an answer that matches the schema of a batch template, from the model simulator.
+func validJSON(t *testing.T, template berth.Template) string {
+	t.Helper()
+	server := httptest.NewServer(sim.ModelServer(sim.Options{}))
+	t.Cleanup(server.Close)
+	routing, err := llm.LoadConfig("")
+	require.NoError(t, err)
+	catalog, err := llm.NewCatalog(routing, llm.Settings{LocalURL: server.URL})
+	require.NoError(t, err)
+	messages, err := llm.Prompt(template, berth.LocaleEN, llm.Input{Variables: map[string]string{
+		berth.VarJobText: "Go developer", berth.VarResume: "Six years of Go.",
+	}})
+	require.NoError(t, err)
+	res, err := llm.NewClient(catalog, server.Client(), slog.New(slog.DiscardHandler)).
+		Stream(t.Context(), llm.Call{Model: stepModel, Messages: messages}, nil)
+	require.NoError(t, err)
+	return res.Text
+}
+
+// What becomes of an answer that reached the token limit depends on the template.
+func TestRunStep_AnswerTruncated_ContinuedFailedOrMarked(t *testing.T) { // B3
+	t.Parallel()
+	letter := validJSON(t, berth.TemplateResumeCustomize)
+	half := len(letter) / 2
+	for name, c := range map[string]struct {
+		template berth.Template
+		answers  [][2]string
+		calls    int
+		code     berth.Code
+		finish   string
+	}{
+		"a stream is marked":                   {berth.TemplateInterviewPrep, [][2]string{{"half an", "length"}}, 1, "", "length"},
+		"a batch is continued":                 {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {letter[half:], "stop"}}, 2, "", "stop"},
+		"a batch is continued twice":           {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {letter[half : half+3], "length"}, {letter[half+3:], "stop"}}, 3, "", "stop"},
+		"a batch never ends":                   {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {"", "length"}, {" ", "length"}}, 2, berth.CodeInvalidOutput, ""},
+		"a batch that may not be continued":    {berth.TemplateJobSummary, [][2]string{{`{"title":"a`, "length"}}, 1, berth.CodeInvalidOutput, ""},
+		"a complete object before the limit":   {berth.TemplateResumeCustomize, [][2]string{{letter + " and so on", "length"}}, 1, "", "length"},
+		"an answer that is repaired":           {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}, {letter, "stop"}}, 2, "", "stop"},
+		"an answer that is not repaired":       {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}, {"{}", "stop"}}, 2, berth.CodeInvalidOutput, ""},
+		"an empty answer, counted as unusable": {berth.TemplateInterviewPrep, [][2]string{{"", "stop"}}, 1, berth.CodeInvalidOutput, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newStepTest(t, c.template, answers(c.answers...))
+			_, err := h.attempt(nil)
+			require.EqualValues(t, c.calls, h.calls.Load())
+			calls, lerr := h.Ledger.ModelCalls(t.Context(), h.plan.Ref())
+			require.NoError(t, lerr)
+			require.Len(t, calls, c.calls, "every call is accounted for")
+			task, lerr := h.Ledger.GetTask(t.Context(), h.plan.Ref())
+			require.NoError(t, lerr)
+			require.Equal(t, c.finish, task.FinishReason)
+			if c.code != "" {
+				require.Equal(t, string(c.code), applicationError(t, err).Type())
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.finish, calls[c.calls-1].FinishReason)
+			steps, err := h.Ledger.FinishedSteps(t.Context(), h.plan.Ref())
+			require.NoError(t, err)
+			require.Equal(t, c.finish, steps[0].FinishReason)
+		})
+	}
 }

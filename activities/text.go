@@ -14,6 +14,7 @@ var (
 	msgReset    = message{"the last attempt failed, restarting this step", "上一次尝试中断，正在重新开始这一步"}
 	msgThinking = message{"the model is thinking", "模型正在思考"}
 	msgRepair   = message{"the answer does not match the format, retrying", "回答格式不符，正在再次请求"}
+	msgContinue = message{"the answer reached its length limit, requesting the rest", "回答达到长度上限，正在请求其余部分"}
 	msgRetry    = message{"the model call failed, retrying", "模型调用未成功，正在重试"}
 	msgAnswer   = message{"writing", "正在撰写"}
 )

@@ -30,6 +30,8 @@ type taskView struct {
 	Error     *taskError       `json:"error,omitempty"`
 	StandIn   bool             `json:"standIn,omitempty" doc:"The local simulator served at least one step"`
 	Usage     berth.Usage      `json:"usage"`
+	// FinishReason is why the model stopped.
+	FinishReason string `json:"finishReason,omitempty" doc:"Why the model stopped: stop, or length when a token limit truncated the answer of any step"`
 	// PollAfterMs shortens as the end nears; absent once the task is final.
 	PollAfterMs int       `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	Links       taskLinks `json:"links"`
@@ -48,6 +50,7 @@ type stepView struct {
 	// OutputAssetID and Provider are known once the step is recorded; lists leave them out.
 	OutputAssetID string `json:"outputAssetId,omitempty" doc:"Asset that the step stored, see /v1/assets/{id}"`
 	Provider      string `json:"provider,omitempty" doc:"Provider that answered"`
+	FinishReason  string `json:"finishReason,omitempty" doc:"Why the model stopped in this step"`
 }
 
 type taskError struct {
@@ -110,7 +113,7 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 	}
 	for _, f := range finished {
 		st := &view.Steps[f.Step]
-		st.OutputAssetID, st.Provider = f.OutputAssetID, f.Provider
+		st.OutputAssetID, st.Provider, st.FinishReason = f.OutputAssetID, f.Provider, f.FinishReason
 		view.StandIn = view.StandIn || f.Provider == llm.LocalProvider
 	}
 	return &view, nil
@@ -196,7 +199,7 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (berth.Asset, er
 func (s *server) view(t berth.Task) taskView {
 	v := taskView{
 		TaskRequest: t.TaskRequest, Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
-		Usage: t.Usage, PollAfterMs: milliseconds(pollAfter(t)),
+		Usage: t.Usage, FinishReason: t.FinishReason, StandIn: t.StandIn, PollAfterMs: milliseconds(pollAfter(t)),
 		Links: taskLinks{
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,
 		},

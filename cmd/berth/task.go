@@ -152,6 +152,9 @@ func finished(e berth.Event, wrote bool, out, info io.Writer) error {
 		fmt.Fprint(out, pretty.String())
 	}
 	fmt.Fprintln(out)
+	if e.FinishReason == berth.FinishLength {
+		fmt.Fprintln(info, "· the answer is truncated: the model reached its token limit")
+	}
 	if e.Usage != nil {
 		fmt.Fprintf(info, "· done: %d tokens in, %d out\n", e.Usage.InputTokens, e.Usage.OutputTokens)
 	}

@@ -165,10 +165,18 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 		return "", err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, step_index = $3, input_tokens = input_tokens + $4,
-		output_tokens = output_tokens + $5, updated_at = $6 WHERE id = $1 AND user_id = $7`,
+		output_tokens = output_tokens + $5, updated_at = $6, finish_reason = $8, stand_in = $9 WHERE id = $1 AND user_id = $7`,
 		t.ID, furthest(t.Status, r.NextStatus), max(t.StepIndex, min(r.Step+1, len(t.Steps)-1)),
-		r.Usage.InputTokens, r.Usage.OutputTokens, now, t.UserID)
+		r.Usage.InputTokens, r.Usage.OutputTokens, now, t.UserID, finishReason(t, r.FinishReason), t.StandIn || r.StandIn)
 	return asset.ID, err
+}
+
+// finishReason returns the task's finish reason after a step: an answer that was truncated in any step stays marked.
+func finishReason(t berth.Task, step string) string {
+	if t.FinishReason == berth.FinishLength {
+		return t.FinishReason
+	}
+	return plain(step)
 }
 
 // finished returns the fence and output of a recorded step, an empty output when it is not recorded.

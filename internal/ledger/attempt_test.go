@@ -339,3 +339,26 @@ func TestAudit_EventOutsideLedger_Recorded(t *testing.T) {
 		require.Equal(t, berth.Queue("q_free_batch"), trail[0].Queue)
 	})
 }
+
+// An answer that was truncated in any step, or simulated, marks the task.
+func TestFinishStep_OneStepTruncated_TaskMarked(t *testing.T) { // B3
+	each(t, func(t *testing.T, l *Ledger) {
+		task := create(t, l, chain())
+		reasons := []string{"stop", berth.FinishLength, "stop"}
+		for step, want := range []string{"stop", berth.FinishLength, berth.FinishLength} {
+			r := result(task, step, begin(t, l, task, step).Fence, "output")
+			r.FinishReason, r.StandIn = reasons[step], step == 0
+			_, err := l.FinishStep(t.Context(), r)
+			require.NoError(t, err)
+			now, err := l.GetTask(t.Context(), task.Ref())
+			require.NoError(t, err)
+			require.Equal(t, want, now.FinishReason)
+			require.True(t, now.StandIn)
+		}
+		steps, err := l.FinishedSteps(t.Context(), task.Ref())
+		require.NoError(t, err)
+		for i, s := range steps {
+			require.Equal(t, reasons[i], s.FinishReason)
+		}
+	})
+}

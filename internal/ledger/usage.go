@@ -27,8 +27,12 @@ type ModelCall struct {
 	FirstTokenMs int64
 	// CostMicros is the price in millionths of a US dollar.
 	CostMicros int64
-	Success    bool
-	Code       berth.Code // the error of a failed call
+	// FinishReason is why the model stopped, empty for a call without a complete answer.
+	FinishReason string
+	// StandIn: the local simulator answered. Only a finished step records it, for its task.
+	StandIn bool
+	Success bool
+	Code    berth.Code // the error of a failed call
 	// At is when the attempt began, or a later call of it ended. FinishedAt is when the outcome was recorded, zero before.
 	At, FinishedAt time.Time
 	// ServiceID is that of the task.
@@ -56,6 +60,7 @@ var usageColumns = columns[ModelCall]{
 	{"latency_ms", func(c *ModelCall) any { return &c.LatencyMs }},
 	{"first_token_ms", func(c *ModelCall) any { return &c.FirstTokenMs }},
 	{"cost_micros", func(c *ModelCall) any { return &c.CostMicros }},
+	{"finish_reason", func(c *ModelCall) any { return &c.FinishReason }},
 	{"success", func(c *ModelCall) any { return &c.Success }},
 	{"error_code", func(c *ModelCall) any { return &c.Code }},
 	{"created_at", func(c *ModelCall) any { return storedTime{&c.At} }},
@@ -69,7 +74,7 @@ var (
 		name = excluded.name, queue_id = excluded.queue_id, model = excluded.model, provider = excluded.provider,
 		input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
 		reasoning_tokens = excluded.reasoning_tokens, latency_ms = excluded.latency_ms, first_token_ms = excluded.first_token_ms,
-		cost_micros = excluded.cost_micros, success = excluded.success, error_code = excluded.error_code,
+		cost_micros = excluded.cost_micros, success = excluded.success, finish_reason = excluded.finish_reason, error_code = excluded.error_code,
 		finished_at = excluded.finished_at
 		WHERE usage_log.finished_at = 0 OR usage_log.error_code = '` + string(berth.CodeInterrupted) + `'`
 	interruptUsage = `UPDATE usage_log SET error_code = '` + string(berth.CodeInterrupted) + `', finished_at = $3
@@ -120,6 +125,7 @@ func interrupt(ctx context.Context, tx *sql.Tx, t berth.Task) error {
 
 // writeUsage reports whether the outcome is new.
 func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (bool, error) {
+	c.FinishReason = plain(c.FinishReason)
 	c.TaskID, c.UserID, c.ServiceID, c.At = t.ID, t.UserID, t.ServiceID, time.Now()
 	c.FinishedAt = c.At
 	res, err := tx.ExecContext(ctx, recordUsage, usageColumns.values(&c)...)

@@ -58,7 +58,7 @@ type Result struct {
 	// Usage is the provider's count; when Estimated, it is derived from the lengths of the texts.
 	Usage     berth.Usage
 	Estimated bool
-	// FinishReason is the provider's: "stop", or "length" when the answer reached MaxTokens.
+	// FinishReason is the provider's: berth.FinishStop, or berth.FinishLength when the answer reached MaxTokens.
 	FinishReason string
 	// Provider is the provider that answered, LocalProvider for the local simulator. Stub: the answer is marked as simulated.
 	Provider string
@@ -365,7 +365,7 @@ func (s *session) judge() error {
 		}
 	case strings.TrimSpace(s.text.String()) != "":
 		return nil
-	case reason == "length":
+	case reason == berth.FinishLength:
 		return s.unusable("%s reached the token limit before it answered")
 	default:
 		return s.unusable("%s returned an empty answer")

@@ -59,8 +59,9 @@ const maxAnswerInRepair = 32 << 10
 
 // Prompts that are not templates of their own: parts that every prompt may use, and the request for a repair.
 const (
-	sharedPrompts = "shared"
-	repairPrompt  = "repair"
+	sharedPrompts  = "shared"
+	repairPrompt   = "repair"
+	continuePrompt = "continue"
 )
 
 type promptKey struct {
@@ -89,7 +90,7 @@ var prompts = parsePrompts()
 func Locales() []berth.Locale { return []berth.Locale{berth.LocaleEN, berth.LocaleZH} }
 
 func parsePrompts() map[promptKey]*template.Template {
-	names := []string{repairPrompt}
+	names := []string{repairPrompt, continuePrompt}
 	for _, t := range berth.StepTemplates() {
 		names = append(names, string(t))
 	}
@@ -139,14 +140,23 @@ func Prompt(t berth.Template, l berth.Locale, in Input) ([]Message, error) {
 // RepairPrompt returns the message that asks for a batch answer again and names what was wrong with it. It follows the
 // messages of the first call; problem is the text of ValidateOutput's error.
 func RepairPrompt(t berth.Template, l berth.Locale, badOutput, problem string) Message {
+	schema, _ := Schema(t)
+	return followUp(repairPrompt, l, promptData{Template: t, Schema: string(schema), Problem: problem, Answer: shorten(badOutput, maxAnswerInRepair)})
+}
+
+// ContinuePrompt returns the messages that ask for the rest of a batch answer that reached its token limit. They follow the
+// messages of the first call; sofar is the answer without its end.
+func ContinuePrompt(l berth.Locale, sofar string) []Message {
+	return []Message{{Role: RoleAssistant, Text: sofar}, followUp(continuePrompt, l, promptData{})}
+}
+
+func followUp(name string, l berth.Locale, data promptData) Message {
 	if l != berth.LocaleZH {
 		l = berth.LocaleEN
 	}
-	schema, _ := Schema(t)
-	data := promptData{Template: t, Schema: string(schema), Problem: problem, Answer: shorten(badOutput, maxAnswerInRepair)}
-	text, err := execute(prompts[promptKey{repairPrompt, l}], "user", data)
+	text, err := execute(prompts[promptKey{name, l}], "user", data)
 	if err != nil {
-		panic(fmt.Sprintf("repair prompt %s: %v", l, err)) // the binary itself is broken; every locale is tested
+		panic(fmt.Sprintf("prompt %s %s: %v", name, l, err)) // the binary itself is broken; every locale is tested
 	}
 	return Message{Role: RoleUser, Text: text}
 }

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +69,7 @@ func TestPromptDirectories_EachOne_IsTemplate(t *testing.T) {
 	dirs, err := promptFiles.ReadDir("prompts")
 	require.NoError(t, err)
 	for _, d := range dirs {
-		if d.Name() == sharedPrompts || d.Name() == repairPrompt {
+		if slices.Contains([]string{sharedPrompts, repairPrompt, continuePrompt}, d.Name()) {
 			continue
 		}
 		spec := berth.Template(d.Name()).Spec()
@@ -178,5 +179,16 @@ func TestRepairPrompt_LongAnswer_ProblemAnswerAndSchema(t *testing.T) {
 		require.Equal(t, "answer", docs[1].Name)
 		require.LessOrEqual(t, len(docs[1].Text), maxAnswerInRepair+len("…"))
 		require.Contains(t, m.Text, `"mustHave"`)
+	}
+}
+
+func TestContinuePrompt_EachLocale_AnswerThenRequest(t *testing.T) { // B3
+	t.Parallel()
+	for _, l := range []berth.Locale{berth.LocaleEN, berth.LocaleZH, "fr"} {
+		msgs := ContinuePrompt(l, `{"half`)
+		require.Len(t, msgs, 2)
+		require.Equal(t, Message{Role: RoleAssistant, Text: `{"half`}, msgs[0])
+		require.Equal(t, RoleUser, msgs[1].Role)
+		require.Contains(t, msgs[1].Text, "JSON")
 	}
 }

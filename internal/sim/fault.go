@@ -16,16 +16,17 @@ const (
 	FaultStall   = "stall"    // no output after `after` tokens until the caller leaves
 	FaultCut     = "cut"      // the connection breaks after `after` tokens (0: in the middle)
 	FaultBadJSON = "bad_json" // the answer stops in the middle but ends as if complete
+	FaultLength  = "length"   // the token limit is reached after `after` tokens (0: in the middle)
 )
 
-var faultKinds = []string{Fault429, Fault500, Fault401, FaultStall, FaultCut, FaultBadJSON}
+var faultKinds = []string{Fault429, Fault500, Fault401, FaultStall, FaultCut, FaultBadJSON, FaultLength}
 
 // Fault is a misbehaviour on demand, for the next calls of a model.
 type Fault struct {
 	Model         string `json:"model,omitempty"` // empty: any model
 	Kind          string `json:"kind"`
 	Times         int    `json:"times,omitempty"`         // number of calls; 0 means 1, -1 until cleared
-	After         int    `json:"after,omitempty"`         // tokens before stall or cut
+	After         int    `json:"after,omitempty"`         // tokens before stall, cut or length
 	RetryAfterSec int    `json:"retryAfterSec,omitempty"` // for 429; 0 means 1
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/openai/openai-go/v3"
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/sim"
@@ -134,6 +135,20 @@ func TestFault_EachKind_StreamedAndWhole(t *testing.T) {
 			leave()
 			require.Error(t, <-done)
 			s.await(t, func(st sim.Stats) bool { return st.Models[model].InFlight == 0 && st.Models[model].Cancelled == 1 })
+		})
+		t.Run(name+sim.FaultLength, func(t *testing.T) {
+			t.Parallel()
+			model := fault(t, sim.FaultLength, ``)
+			got, err := run(t.Context(), model)
+			require.NoError(t, err)
+			require.Equal(t, "length", got.finish)
+			require.NotEmpty(t, got.content)
+			require.Less(t, len(got.content), len(plain.content))
+			q := question(model, sentence)
+			q.Messages = append(q.Messages, openai.AssistantMessage(got.content), openai.UserMessage("Continue."))
+			rest, err := s.stream(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, "stop", rest.finish)
 		})
 		t.Run(name+sim.FaultBadJSON, func(t *testing.T) {
 			t.Parallel()

@@ -37,10 +37,13 @@ func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
 		rep.thoughts = splitTokens(ans.reasoning)
 	}
 	switch half := len(rep.tokens) / 2; {
-	case fault.Kind == FaultBadJSON, fault.Kind == FaultCut && fault.After <= 0:
+	case fault.Kind == FaultBadJSON, (fault.Kind == FaultCut || fault.Kind == FaultLength) && fault.After <= 0:
 		rep.tokens = rep.tokens[:half]
-	case fault.Kind == FaultCut, fault.Kind == FaultStall:
+	case fault.Kind == FaultCut, fault.Kind == FaultStall, fault.Kind == FaultLength:
 		rep.tokens = rep.tokens[:min(max(fault.After, 0), len(rep.tokens))]
+	}
+	if fault.Kind == FaultLength {
+		rep.finish = "length"
 	}
 	limit := max(req.MaxTokens, req.MaxCompletionTokens)
 	if limit > 0 && len(rep.thoughts)+len(rep.tokens) > limit {

@@ -85,6 +85,17 @@ func (r chatRequest) prompt() (system, user string, images []string, tokens int)
 	return system, user, images, tokens
 }
 
+// begun returns the beginning of the answer that the caller wants to be continued: the assistant's message before the last
+// one; empty for a new answer.
+func (r chatRequest) begun() (text string) {
+	if n := len(r.Messages); n >= 2 && r.Messages[n-2].Role == "assistant" {
+		for _, p := range r.Messages[n-2].Content {
+			text += p.Text
+		}
+	}
+	return text
+}
+
 // decodeImage reads a data URL with a PNG or JPEG.
 func decodeImage(url string) ([]byte, error) {
 	head, body, ok := strings.Cut(url, ",")

@@ -82,6 +82,8 @@ export interface Run {
   traceId: string;
   /** The answer comes from the local simulator, not from a language model. */
   standIn: boolean;
+  /** The model reached its token limit: the answer is not complete. */
+  truncated: boolean;
   pollAfterMs: number;
 }
 
@@ -90,7 +92,7 @@ type Doc = Record<string, unknown>;
 export const emptyRun = (taskId: string): Run => ({
   taskId, serviceId: '', template: '', locale: '', tier: '', status: 'PENDING', steps: [], current: 0, seen: 0, lastId: '',
   ended: false, points: [], pointsStale: false, notices: [], result: undefined, usage: null, error: null,
-  createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', standIn: false, pollAfterMs: 3000,
+  createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', standIn: false, truncated: false, pollAfterMs: 3000,
 });
 
 const newStep = (name: string): Step => ({
@@ -198,6 +200,7 @@ export function adopt(run: Run, doc: Doc): Run {
     points: points.length ? points : run.points,
     pollAfterMs: num(doc.pollAfterMs) || run.pollAfterMs,
     result: json ?? run.result,
+    truncated: run.truncated || doc.finishReason === 'length',
     standIn: run.standIn || doc.standIn === true || doc.stub === true || mentionsSimulator(doc.provider) || mentionsSimulator(text)
       || planned.some((d) => d.standIn === true || d.stub === true || mentionsSimulator(d.provider)),
   };
@@ -389,6 +392,7 @@ function done(run: Run, ev: Doc): Run {
   next.pointsStale = false;
   next.result = json ?? next.result;
   next.usage = usageOf(ev.usage) ?? next.usage;
+  next.truncated = next.truncated || ev.finishReason === 'length';
   next.standIn = next.standIn || mentionsSimulator(whole);
   return finish(next, 'COMPLETED', num(ev.ts));
 }
