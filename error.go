@@ -40,6 +40,7 @@ const (
 	CodeEnded               Code = "ended"
 	CodeUnreadableImage     Code = "unreadable_image"
 	CodeInterrupted         Code = "interrupted"
+	CodeNotServed           Code = "not_served"
 )
 
 // CodeInfo is everything that the API, its description and its clients derive from a code.
@@ -85,6 +86,7 @@ var codes = []CodeInfo{
 	{CodeUnitRefused, http.StatusBadGateway, 0, debug, "the media unit refused the conference"},
 	{CodeEnded, http.StatusConflict, 0, debug, "the conference was ended before it was open"},
 	{CodeInterrupted, 0, 0, debug, "of a model call: its worker or its task ended before the outcome was recorded"},
+	{CodeNotServed, http.StatusServiceUnavailable, 30 * time.Second, slog.LevelWarn, "no worker serves a model that the task needs; `detail` names the queue"},
 	{CodeUnreadableImage, 0, 0, debug, "no text could be read from the image"},
 }
 

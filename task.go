@@ -57,6 +57,7 @@ const (
 	TaskOCRPending     TaskStatus = "OCR_PENDING"
 	TaskSummaryPending TaskStatus = "SUMMARY_PENDING"
 	TaskMatchPending   TaskStatus = "MATCH_PENDING"
+	TaskAnswerPending  TaskStatus = "ANSWER_PENDING"
 	TaskStreaming      TaskStatus = "STREAMING"
 	TaskCompleted      TaskStatus = "COMPLETED"
 	TaskFailed         TaskStatus = "FAILED"
@@ -71,7 +72,7 @@ func (s TaskStatus) Final() bool {
 // TaskStatuses returns all statuses in their order.
 func TaskStatuses() []TaskStatus {
 	return []TaskStatus{
-		TaskPending, TaskOCRPending, TaskSummaryPending, TaskMatchPending, TaskStreaming,
+		TaskPending, TaskOCRPending, TaskSummaryPending, TaskMatchPending, TaskAnswerPending, TaskStreaming,
 		TaskCompleted, TaskFailed, TaskCancelled,
 	}
 }
@@ -95,7 +96,7 @@ func (s Step) PendingStatus() TaskStatus {
 	case StepMatch:
 		return TaskMatchPending
 	default:
-		return TaskPending
+		return TaskAnswerPending
 	}
 }
 

@@ -124,6 +124,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
+	require.NoError(t, h.scripts.MarkPollers(ctx, catalog.TaskQueues()))
 	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan berth.TaskRef, 8)}
 	deps := api.Deps{
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,

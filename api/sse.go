@@ -11,8 +11,12 @@ import (
 	"berth"
 )
 
-// writeTimeout limits the time to send one event. A client that does not read is disconnected then and can resume.
-const writeTimeout = 5 * time.Second
+// writeTimeout limits the time to send writeChunk bytes of an event. A client that does not read is disconnected then and can
+// resume; one that reads slowly gets a large event in several chunks.
+const (
+	writeTimeout = 5 * time.Second
+	writeChunk   = 16 << 10
+)
 
 // retryHint is a browser's pause before it reconnects.
 const retryHint = "retry: 1000\n\n"
@@ -103,13 +107,17 @@ func (w *eventWriter) heartbeat() error {
 }
 
 func (w *eventWriter) write(b []byte) error {
-	// only writers of tests have no deadlines
-	_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := w.c.Response().Write(b); err != nil {
-		return fmt.Errorf("write event: %w", err)
-	}
-	if err := w.rc.Flush(); err != nil {
-		return fmt.Errorf("write event: %w", err)
+	for len(b) > 0 {
+		n := min(len(b), writeChunk)
+		// only writers of tests have no deadlines
+		_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := w.c.Response().Write(b[:n]); err != nil {
+			return fmt.Errorf("write event: %w", err)
+		}
+		if err := w.rc.Flush(); err != nil {
+			return fmt.Errorf("write event: %w", err)
+		}
+		b = b[n:]
 	}
 	w.written = time.Now()
 	return nil

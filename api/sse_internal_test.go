@@ -4,8 +4,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/stretchr/testify/require"
 
 	"berth"
 )
@@ -67,4 +69,37 @@ func FuzzVariable(f *testing.F) {
 			t.Fatalf("%q is matched by both", b)
 		}
 	})
+}
+
+// deadlines records the bytes that were written before each new deadline.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	chunks []int
+}
+
+func (d *deadlines) SetWriteDeadline(time.Time) error {
+	d.chunks = append(d.chunks, 0)
+	return nil
+}
+
+func (d *deadlines) Write(b []byte) (int, error) {
+	d.chunks[len(d.chunks)-1] += len(b)
+	return d.ResponseRecorder.Write(b)
+}
+
+func (d *deadlines) FlushError() error { return nil }
+
+// A slow connection gets a large event in chunks, each with its own deadline, or it would be cut off and resent indefinitely.
+func TestEventWriter_LargeEvent_DeadlinePerChunk(t *testing.T) { // T14
+	t.Parallel()
+	rec := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	w := newEventWriter(echo.New().NewContext(httptest.NewRequest("GET", "/", nil), rec))
+	data := strings.Repeat("x", 10*writeChunk)
+	require.NoError(t, w.event("1-1", berth.EventDone, []byte(data)))
+	require.Contains(t, rec.Body.String(), "data: "+data+"\n\n")
+	require.Greater(t, len(rec.chunks), 10)
+	for _, n := range rec.chunks {
+		require.LessOrEqual(t, n, writeChunk)
+		require.Positive(t, n)
+	}
 }

@@ -139,6 +139,9 @@ func (s *server) start(ctx context.Context, sub submission) (berth.Task, bool, e
 	if err := s.Redis.Ping(ctx); err != nil {
 		return berth.Task{}, false, unavailable("Redis", err)
 	}
+	if err := s.checkServed(ctx, sub.plan.Steps); err != nil {
+		return berth.Task{}, false, err
+	}
 	if err := s.store(ctx, sub.plan.UserID, sub.vals); err != nil {
 		return berth.Task{}, false, err
 	}

@@ -14,6 +14,8 @@ type Catalog interface {
 	Price(t berth.Template, tier berth.Tier) int64
 	// CheckContext returns CodeTooLarge, naming the variable, when the texts exceed the context of a step's model.
 	CheckContext(steps []berth.Step, texts map[string]string) error
+	// KeySetting returns the name of the setting with the API key that a model needs, empty for none.
+	KeySetting(model string) string
 }
 
 type templatesOutputBody struct {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"berth/lua"
@@ -171,5 +172,29 @@ func TestSlots_ModelPaused_OneProbeThenAll(t *testing.T) { // B2, T4, T21
 		release("p2/b")
 		require.Equal(t, lua.SlotHeld, acquire("p3/c").Code)
 		require.Equal(t, lua.SlotHeld, acquire("p1/a").Code)
+	})
+}
+
+func TestCheckPollers_QueuesPolledOrNot_MissingNamed(t *testing.T) { // T23, T27
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		check := func() []string {
+			missing, err := s.CheckPollers(t.Context(), []string{"q_paid_vision.glm", "q_paid_batch.m"})
+			require.NoError(t, err)
+			return missing
+		}
+		require.Equal(t, []string{"q_paid_vision.glm", "q_paid_batch.m"}, check())
+		require.NoError(t, s.MarkPollers(t.Context(), []string{"q_paid_batch.m", "q_paid_stream.m"}))
+		require.Equal(t, []string{"q_paid_vision.glm"}, check())
+		require.NoError(t, s.MarkPollers(t.Context(), []string{"q_paid_vision.glm"}))
+		require.Empty(t, check())
+		require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().Pollers(), redis.Z{Member: "q_paid_batch.m", Score: 1}).Err())
+		require.Equal(t, []string{"q_paid_batch.m"}, check(), "its last poller is gone")
+		// A Redis that lost its data knows no pollers, which proves nothing.
+		require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Pollers(), s.Keys().Guard()).Err())
+		require.Empty(t, check())
+		_, err := s.CheckGuard(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, check(), "the grace has begun")
 	})
 }

@@ -64,6 +64,9 @@ func (k Keys) ModelLimits(model string) string { return k.name("model", model, "
 // ModelBreaker is the hash of a model's consecutive failures, and of how often they have paused it since it last worked.
 func (k Keys) ModelBreaker(model string) string { return k.name("model", model, "breaker") }
 
+// Pollers is the sorted set of the task queues of model calls that processes poll, scored by expiry.
+func (k Keys) Pollers() string { return k.name("pollers") }
+
 // Wake is the Pub/Sub channel of the grants to one process.
 func (k Keys) Wake(processID string) string { return k.name("wake", processID) }
 

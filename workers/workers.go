@@ -82,8 +82,7 @@ func build(c client.Client, acts Activities, opts Options) (set []worker.Worker,
 		}
 	}
 	for _, m := range opts.Models {
-		name := berth.TaskQueue(m.Queue, m.Model)
-		if wanted(opts.Queues, string(m.Queue), name) {
+		if name := berth.TaskQueue(m.Queue, m.Model); opts.polls(m) {
 			set, names = append(set, modelQueue(name, acts.Tasks, m, opts).worker(c)), append(names, name)
 		}
 	}
@@ -92,6 +91,20 @@ func build(c client.Client, acts Activities, opts Options) (set []worker.Worker,
 			strings.Join(opts.Queues, ", "))
 	}
 	return set, names, nil
+}
+
+// ModelQueues returns the task queues of model calls that a process with these options polls.
+func (o Options) ModelQueues() (names []string) {
+	for _, m := range o.Models {
+		if o.polls(m) {
+			names = append(names, berth.TaskQueue(m.Queue, m.Model))
+		}
+	}
+	return names
+}
+
+func (o Options) polls(m ModelQueue) bool {
+	return wanted(o.Queues, string(m.Queue), berth.TaskQueue(m.Queue, m.Model))
 }
 
 func wanted(selected []string, names ...string) bool {

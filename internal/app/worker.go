@@ -19,10 +19,12 @@ import (
 	"berth/internal/health"
 	"berth/internal/lease"
 	"berth/internal/llm"
+	"berth/internal/pause"
 	"berth/internal/placement"
 	"berth/internal/sim"
 	"berth/internal/starter"
 	"berth/internal/stream"
+	"berth/lua"
 	"berth/workers"
 )
 
@@ -87,17 +89,24 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	defer stopServices()
 	services, serviceCtx := errgroup.WithContext(serviceCtx)
 	services.Go(func() error { return b.watchRedis(serviceCtx, logger) })
+	workerCtx, stopWorkers := context.WithCancel(ctx)
+	defer stopWorkers()
+	options := workers.Options{
+		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain, Logger: logger,
+	}
 	services.Go(func() error { return slots.Run(serviceCtx) })
 	services.Go(func() error { return running.Run(serviceCtx) })
 	services.Go(func() error { return nodes.Run(serviceCtx) })
+	services.Go(func() error { markPollers(workerCtx, b.scripts, options.ModelQueues(), logger); return nil })
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
 	services.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
-	workerCtx, stopWorkers := context.WithCancel(ctx)
-	defer stopWorkers()
 	context.AfterFunc(serviceCtx, stopWorkers)
-	err = workers.Run(workerCtx, b.temporal, acts, workers.Options{
-		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain, Logger: logger,
-	})
+	marking, cancel := context.WithTimeout(ctx, redisTimeout)
+	if err := b.scripts.MarkPollers(marking, options.ModelQueues()); err != nil {
+		logger.WarnContext(ctx, "polled queues not marked in Redis; retrying", "error", err)
+	}
+	cancel()
+	err = workers.Run(workerCtx, b.temporal, acts, options)
 	stopServices()
 	if serviceErr := services.Wait(); err == nil {
 		err = serviceErr
@@ -118,6 +127,20 @@ func modelQueues(c *llm.Catalog, logger *slog.Logger) []workers.ModelQueue {
 		out = append(out, workers.ModelQueue{Queue: berth.Queue(queue), Model: model, Cap: c.Cap(model)})
 	}
 	return out
+}
+
+// markPollers states in Redis which queues of model calls this process polls, until ctx ends.
+func markPollers(ctx context.Context, scripts *lua.Scripts, queues []string, logger *slog.Logger) {
+	if len(queues) == 0 {
+		return
+	}
+	for wait := time.Second; pause.For(ctx, wait); {
+		wait = lua.PollerEvery
+		if err := scripts.MarkPollers(ctx, queues); err != nil && ctx.Err() == nil {
+			logger.WarnContext(ctx, "polled queues not marked in Redis; retrying", "error", err)
+			wait = time.Second
+		}
+	}
 }
 
 // processID returns the id of this process in lease ids. It is different at every start.

@@ -173,6 +173,15 @@ func (c *Catalog) Served(model string) error {
 	return err
 }
 
+// KeySetting returns the name of the setting with the API key that calls of a model need, empty if they need none.
+func (c *Catalog) KeySetting(model string) string {
+	p := c.cfg.Providers[c.cfg.Models[model].Provider]
+	if p.KeyOptional {
+		return ""
+	}
+	return p.KeySetting
+}
+
 // endpoint is the server that calls of a model are sent to.
 type endpoint struct {
 	servedBy       string

@@ -1,9 +1,11 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,8 +22,8 @@ const (
 	maxBackoff   = 2 * time.Second
 )
 
-// sender is the goroutine of a Writer that calls Redis. It keeps the text that Redis confirmed, to append it again when Redis
-// has lost it.
+// sender is the goroutine of a Writer that calls Redis. It keeps what Redis confirmed and readers need, to append it again when
+// Redis has lost it: the start, the stages with their points, and the text.
 type sender struct {
 	pub    *Publisher
 	ch     lua.Channel
@@ -31,10 +33,14 @@ type sender struct {
 	trips  *atomic.Int64
 
 	known string // id of the newest entry Redis confirmed
-	text  strings.Builder
-	count int
-	since int64
-	until int64
+	start *berth.Event
+	kept  []*kept
+}
+
+// kept is an event that is appended again: progress, or all tokens between two of these.
+type kept struct {
+	event berth.Event
+	text  strings.Builder // of tokens
 }
 
 // run appends each piece of work and reports it; the first failure is the last report.
@@ -126,38 +132,68 @@ func (s *sender) restore(ctx context.Context) error {
 
 // replayed returns the events that readers of a restored stream get before new ones.
 func (s *sender) replayed() []pending {
-	again := []pending{{event: berth.Event{Type: berth.EventReset, TS: time.Now().UnixMilli(), Message: "restored"}}}
-	if s.count == 0 {
-		return again
+	now := time.Now().UnixMilli()
+	again := make([]pending, 0, 2+len(s.kept))
+	if s.start != nil {
+		again = append(again, pending{event: *s.start})
 	}
-	return append(again, pending{event: berth.Event{
-		Type: berth.EventTokenBatch, TS: time.Now().UnixMilli(), Text: s.text.String(),
-		Count: s.count, StartedAt: s.since, EndedAt: s.until,
-	}})
+	again = append(again, pending{event: berth.Event{Type: berth.EventReset, TS: now, Message: "restored"}})
+	for _, k := range s.kept {
+		e := k.event
+		e.TS = now
+		if e.Type == berth.EventTokenBatch {
+			e.Text = k.text.String()
+		}
+		again = append(again, pending{event: e})
+	}
+	return again
 }
 
-// record keeps confirmed text. A reset of the producer deletes it.
+// record keeps confirmed events. A reset of the producer deletes all but the start.
 func (s *sender) record(events []pending) {
 	for _, p := range events {
 		e := p.event
-		switch e.Type {
-		case berth.EventReset:
-			s.text.Reset()
-			s.count = 0
-			continue
-		case berth.EventToken:
+		switch {
+		case e.Type == berth.EventReset:
+			s.kept = nil
+		case e.Type == berth.EventStart:
+			s.start = &e
+		case e.Type == berth.EventStageProgress && e.Code == "":
+			s.keep(e)
+		case e.Type == berth.EventToken:
 			e.Count, e.StartedAt, e.EndedAt = 1, e.TS, e.TS
-		case berth.EventTokenBatch:
-		default:
-			continue
+			s.keepText(e)
+		case e.Type == berth.EventTokenBatch:
+			s.keepText(e)
 		}
-		if s.count == 0 {
-			s.since = e.StartedAt
-		}
-		s.text.WriteString(e.Text)
-		s.count += e.Count
-		s.until = e.EndedAt
 	}
+}
+
+// keep keeps progress. Points that follow each other become one event, and of several messages the last one is kept.
+func (s *sender) keep(e berth.Event) {
+	if n := len(s.kept); n > 0 {
+		last := &s.kept[n-1].event
+		if last.Type == e.Type && last.Stage == e.Stage && (len(last.Points) > 0) == (len(e.Points) > 0) {
+			e.Points = append(slices.Clip(last.Points), e.Points...)
+			e.Status = cmp.Or(e.Status, last.Status)
+			*last = e
+			return
+		}
+	}
+	s.kept = append(s.kept, &kept{event: e})
+}
+
+// keepText keeps tokens as one batch for each stage and each stretch between progress.
+func (s *sender) keepText(e berth.Event) {
+	n := len(s.kept)
+	if n == 0 || s.kept[n-1].event.Type != berth.EventTokenBatch || s.kept[n-1].event.Stage != e.Stage {
+		s.kept = append(s.kept, &kept{event: berth.Event{Type: berth.EventTokenBatch, Stage: e.Stage, StartedAt: e.StartedAt}})
+		n++
+	}
+	k := s.kept[n-1]
+	k.text.WriteString(e.Text)
+	k.event.Count += e.Count
+	k.event.EndedAt = e.EndedAt
 }
 
 func (s *sender) entries(events []pending) ([]lua.StreamEntry, error) {

@@ -362,6 +362,43 @@ func TestWriter_StreamLost_IsRestored(t *testing.T) {
 	}
 }
 
+// Readers of a restored stream get the start, the stages and the points again, each text in its stage.
+func TestWriter_StreamLost_StartStagesPointsRestored(t *testing.T) { // T10, L12
+	f := &fakeScripts{}
+	yes := func(context.Context) (bool, error) { return true, nil }
+	point := func(name string) berth.Event {
+		return berth.Event{Type: berth.EventStageProgress, Points: []berth.MatchPoint{{Requirement: name}}}
+	}
+	inBubble(t, f, Options{FlushInterval: time.Hour, FlushSize: 1000}, yes, func(t *testing.T, w *Writer) {
+		require.NoError(t, w.Event(berth.Event{Type: berth.EventStart, Model: "m"}, berth.Event{Type: berth.EventStageProgress, Status: berth.TaskStreaming}))
+		tokens(t, w, "a")
+		w.SetStage(berth.StageCompare)
+		require.NoError(t, w.Event(berth.Event{Type: berth.EventStageProgress, Message: "comparing"}))
+		tokens(t, w, "bc")
+		require.NoError(t, w.Event(point("Go")))
+		require.NoError(t, w.Event(point("Redis")))
+		tokens(t, w, "d")
+		require.NoError(t, w.Flush(t.Context()))
+		f.replies = []reply{{code: lua.StreamAbsent}} // the data are lost now
+		tokens(t, w, "e")
+		require.NoError(t, w.Flush(t.Context()))
+		last := f.trips[len(f.trips)-1].events
+		var got []string
+		for _, ev := range last {
+			line := string(ev.Type) + " " + string(ev.Stage) + " " + ev.Text + ev.Message + string(ev.Status)
+			for _, p := range ev.Points {
+				line += p.Requirement + ","
+			}
+			got = append(got, line)
+		}
+		require.Equal(t, []string{"start", "reset"}, []string{string(last[0].Type), string(last[1].Type)})
+		require.Equal(t, "m", last[0].Model)
+		require.Contains(t, got[2], "STREAMING")
+		require.Equal(t, []string{"token_batch score a", "stage_progress compare comparing", "token_batch compare bc", "stage_progress compare Go,Redis,", "token_batch compare d"},
+			got[3:8])
+	})
+}
+
 // Text before a reset is not sent again when the stream is restored.
 func TestWriter_Reset_EarlierTextIsNotRestored(t *testing.T) {
 	ok := reply{code: lua.StreamOK}

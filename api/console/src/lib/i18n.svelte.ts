@@ -35,6 +35,7 @@ const en = {
   t_job_summary: 'Posting summary', d_job_summary: 'What the position requires, most important first.',
 
   s_PENDING: 'Accepted', s_OCR_PENDING: 'Reading', s_SUMMARY_PENDING: 'Summarising', s_MATCH_PENDING: 'Matching',
+  s_ANSWER_PENDING: 'Writing',
   s_STREAMING: 'Writing', s_COMPLETED: 'Done', s_FAILED: 'Failed', s_CANCELLED: 'Cancelled',
 
   st_ocr: 'Read the image', st_summary: 'Summarise', st_match: 'Match', st_interview: 'Prepare the interview',
@@ -64,6 +65,7 @@ const en = {
   e_provider_rejected: 'The model provider rejected the request. Retrying will not help.',
   e_provider_unavailable: 'The model provider is unreachable or keeps failing. Try again later.',
   e_invalid_output: 'The model\'s answer had the wrong format, and so did a second attempt.',
+  e_not_served: 'No worker serves a model that this task needs. Please try again later.',
   e_unreadable_image: 'No text could be read from the image. Try a sharper one, or paste the text.',
   e_rate_limited: 'Too many requests.', e_queue_full: 'The queue is full.', tryIn: 'Try again in', seconds: 's',
   e_unavailable: 'The server is temporarily unavailable. Try again in a moment.', e_internal: 'Something went wrong on the server.',
@@ -112,6 +114,7 @@ const zh: Words = {
   t_job_summary: '职位概要', d_job_summary: '按重要程度列出职位要求。',
 
   s_PENDING: '已受理', s_OCR_PENDING: '识别中', s_SUMMARY_PENDING: '概括中', s_MATCH_PENDING: '匹配中',
+  s_ANSWER_PENDING: '撰写中',
   s_STREAMING: '撰写中', s_COMPLETED: '已完成', s_FAILED: '失败', s_CANCELLED: '已取消',
 
   st_ocr: '识别图片', st_summary: '概括', st_match: '匹配', st_interview: '准备面试',
@@ -141,6 +144,7 @@ const zh: Words = {
   e_provider_rejected: '模型服务拒绝了该请求，重试无效。',
   e_provider_unavailable: '模型服务无法连接或持续出错，请稍后再试。',
   e_invalid_output: '模型的回答格式不正确，重试后仍不正确。',
+  e_not_served: '目前没有处理程序可以运行此任务所需的模型，请稍后再试。',
   e_unreadable_image: '无法从图片中识别文字。请换一张更清晰的，或直接粘贴文字。',
   e_rate_limited: '请求过于频繁。', e_queue_full: '队列已满。', tryIn: '请等待', seconds: '秒',
   e_unavailable: '服务器暂时不可用，请稍后再试。', e_internal: '服务器出错了。',

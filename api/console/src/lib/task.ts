@@ -3,11 +3,11 @@
 import type { Frame } from './sse';
 
 export type Status =
-  | 'PENDING' | 'OCR_PENDING' | 'SUMMARY_PENDING' | 'MATCH_PENDING' | 'STREAMING'
+  | 'PENDING' | 'OCR_PENDING' | 'SUMMARY_PENDING' | 'MATCH_PENDING' | 'ANSWER_PENDING' | 'STREAMING'
   | 'COMPLETED' | 'FAILED' | 'CANCELLED';
 
 const order: Status[] = [
-  'PENDING', 'OCR_PENDING', 'SUMMARY_PENDING', 'MATCH_PENDING', 'STREAMING', 'COMPLETED', 'FAILED', 'CANCELLED',
+  'PENDING', 'OCR_PENDING', 'SUMMARY_PENDING', 'MATCH_PENDING', 'ANSWER_PENDING', 'STREAMING', 'COMPLETED', 'FAILED', 'CANCELLED',
 ];
 
 /** isFinal reports whether the status can no longer change. */
@@ -286,6 +286,7 @@ function stepOf(run: Run, ev: Doc): number {
     case 'OCR_PENDING': i = find('ocr'); break;
     case 'SUMMARY_PENDING': i = find('summary'); break;
     case 'MATCH_PENDING': i = find('match'); break;
+    case 'ANSWER_PENDING': i = run.steps.length - 1; break;
   }
   if (i < 0) {
     switch (str(ev.stage)) {

@@ -1,0 +1,32 @@
+package api
+
+import (
+	"context"
+	"strings"
+
+	"berth"
+)
+
+// checkServed refuses a plan with a step that no worker would run: the task would wait for its deadline. The error names the
+// task queue, and the setting that its workers lack if the provider needs a key.
+func (s *server) checkServed(ctx context.Context, steps []berth.Step) error {
+	queues := make([]string, len(steps))
+	for i, st := range steps {
+		queues[i] = berth.TaskQueue(st.Queue, st.Model)
+	}
+	unpolled, err := s.Scripts.CheckPollers(ctx, queues)
+	if err != nil {
+		return unavailable("Redis", err)
+	}
+	if len(unpolled) == 0 {
+		return nil
+	}
+	message := "no worker polls " + strings.Join(unpolled, ", ")
+	for _, st := range steps {
+		setting := s.Catalog.KeySetting(st.Model)
+		if berth.TaskQueue(st.Queue, st.Model) == unpolled[0] && setting != "" {
+			message += ": start a worker with " + setting
+		}
+	}
+	return errorIn("template", berth.CodeNotServed, "%s", message)
+}

@@ -1,0 +1,27 @@
+-- check_pollers: find task queues of model calls that no process polls.
+--
+-- KEYS[1] pollers: see mark_pollers
+-- KEYS[2] guard
+-- ARGV[1] time in ms for which a poller is known: after a loss of data Redis knows the pollers again within it
+-- ARGV[2...] task queues
+--
+-- Returns {code, queues}:
+--   OK       queues: those of the arguments without a poller
+--   UNKNOWN  Redis lost its data recently: a poller may exist
+
+local ttl = tonumber(ARGV[1])
+if not ttl then return redis.error_reply('ERR check_pollers: not a number') end
+
+local t = redis.call('TIME')
+local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+local missing = {}
+for i = 2, #ARGV do
+  if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]) or '0') <= now then
+    missing[#missing + 1] = ARGV[i]
+  end
+end
+local grace = tonumber(redis.call('HGET', KEYS[2], 'grace') or now)
+if #missing > 0 and now < grace + ttl then
+  return { 'UNKNOWN', {} }
+end
+return { 'OK', missing }
