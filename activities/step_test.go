@@ -394,7 +394,7 @@ func validJSON(t *testing.T, template berth.Template) string {
 	return res.Text
 }
 
-// What becomes of an answer that reached the token limit depends on the template.
+// The outcome of an answer that reached the token limit depends on the template.
 func TestRunStep_AnswerTruncated_ContinuedFailedOrMarked(t *testing.T) { // B3
 	t.Parallel()
 	letter := validJSON(t, berth.TemplateResumeCustomize)

@@ -170,7 +170,7 @@ func unusable(answers int) error {
 // Faults of others are bounded by the deadline alone: a task that one of them ended after some attempts could have finished.
 func TestTask_OtherFaults_RetriedUntilDeadline(t *testing.T) { // B2, T20, T21
 	t.Parallel()
-	away := temporal.NewApplicationError("the provider is away", string(berth.CodeProviderUnavailable))
+	away := temporal.NewApplicationError("the provider failed", string(berth.CodeProviderUnavailable))
 	t.Run("that end", func(t *testing.T) {
 		t.Parallel()
 		s := newTaskRun(t)
@@ -197,7 +197,7 @@ func TestTask_OtherFaults_RetriedUntilDeadline(t *testing.T) { // B2, T20, T21
 		require.Error(t, err)
 		require.Len(t, s.ends, 1)
 		require.Equal(t, berth.CodeProviderUnavailable, s.ends[0].Code)
-		require.Equal(t, "the provider is away; this lasted until the deadline of the task", s.ends[0].Message)
+		require.Equal(t, "the provider failed; this lasted until the deadline of the task", s.ends[0].Message)
 		require.Greater(t, s.env.Now().Sub(began), 45*time.Second)
 	})
 }

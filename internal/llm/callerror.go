@@ -50,7 +50,7 @@ var (
 	errLongLine  = errors.New("a line of the answer exceeds the size limit")
 )
 
-// maxRetryAfter is the longest Retry-After that is respected. A provider that requests more is asked again then.
+// maxRetryAfter is the longest Retry-After that is respected. A provider that requests more rejects the next call, too.
 const maxRetryAfter = time.Minute
 
 // statusError returns the error for an HTTP status other than 200. body is the beginning of the response.
