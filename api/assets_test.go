@@ -213,9 +213,10 @@ func TestSubmitTask_Refused_StoresNoText(t *testing.T) { // T26, FT11
 		require.NoError(t, err)
 		return true
 	}
-	submit := func(text string, change ...func(doc)) int {
-		return h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(append(change, variable("resume", text))...), "Idempotency-Key", "k").status
+	submitAs := func(key, text string, change ...func(doc)) int {
+		return h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(append(change, variable("resume", text))...), "Idempotency-Key", key).status
 	}
+	submit := func(text string, change ...func(doc)) int { return submitAs("k", text, change...) }
 	require.Equal(t, http.StatusAccepted, submit("I write Go."))
 	require.True(t, stored("I write Go."))
 
@@ -224,7 +225,7 @@ func TestSubmitTask_Refused_StoresNoText(t *testing.T) { // T26, FT11
 	require.Equal(t, http.StatusBadRequest, submit("No posting.", variable("jobText", " ")))
 	require.False(t, stored("No posting."), "another variable is invalid")
 	h.redis.Kill()
-	require.Equal(t, http.StatusServiceUnavailable, submit("No Redis."))
+	require.Equal(t, http.StatusServiceUnavailable, submitAs("new", "No Redis."))
 	require.False(t, stored("No Redis."), "nothing is admitted without Redis")
 }
 

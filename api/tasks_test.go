@@ -84,7 +84,7 @@ func TestSubmitTask_NoWorkerForModel_RefusedByName(t *testing.T) { // T23, T27
 	require.Equal(t, berth.CodeNotServed, a.problem.Code)
 	require.Equal(t, "no worker polls q_paid_vision.glm-4.1v-thinking-flash: start a worker with ZHIPUAI_API_KEY", a.problem.Detail)
 	require.Equal(t, "30", a.header.Get("Retry-After"))
-	_, err = h.ledger.GetUserTask(t.Context(), "alice", "t1")
+	_, err = h.ledger.GetTask(t.Context(), berth.TaskRef{UserID: "alice", TaskID: "t1"})
 	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "no partial effect")
 
 	require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{"q_paid_vision.glm-4.1v-thinking-flash"}))
