@@ -39,7 +39,7 @@ func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
 	})
 	defer func() { granted(); shown.Wait() }() // no position after the start
 	return s.Slots.Acquire(ctx, lease.Request{
-		Model:   s.in.Step.Model,
+		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID,
 		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.Ref(), s.in.Index, s.attempt.Fence),
 		OnPosition: func(n int) {
 			s.announce()

@@ -66,7 +66,7 @@ func newStepTest(t *testing.T, template berth.Template, provider http.HandlerFun
 		Keys: map[string]string{"DEEPSEEK_API_KEY": "key"}, BaseURLs: map[string]string{"deepseek": server.URL},
 	})
 	require.NoError(t, err)
-	slots := lease.New(scripts, lease.Options{Caps: func(string) int { return 1 }, Logger: logger})
+	slots := lease.New(scripts, lease.Options{Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger})
 	running := NewRunning(scripts, logger)
 	h.Tasks = &Tasks{
 		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
@@ -174,7 +174,7 @@ func (h *stepTest) occupy() (release func()) {
 func (h *stepTest) waiting() {
 	h.t.Helper()
 	h.eventually("the step waits for its slot", func() bool {
-		n, err := h.redis.ZCard(h.t.Context(), h.Scripts.Keys().ModelWaiters(stepModel)).Result()
+		n, err := h.redis.ZCard(h.t.Context(), h.Scripts.Keys().ModelWaiting(stepModel)).Result()
 		return err == nil && n == 1
 	})
 }

@@ -1,49 +1,44 @@
 -- acquire_slot: take a slot of a model, claim one that was granted, or wait for one. Idempotent by lease id. A lease
--- that enters the queue again passes its order and keeps its place.
+-- that enters the room again passes its place and keeps it.
 --
 -- KEYS[1] guard
--- KEYS[2] holders
--- KEYS[3] waiters
--- KEYS[4] waiting
--- KEYS[5] state
--- ARGV[1] lease id, {process}/{rest}
--- ARGV[2] model
--- ARGV[3] cap
--- ARGV[4] lease time in ms
--- ARGV[5] time in ms within which a grant has to be claimed
--- ARGV[6] prefix of the wake channels
--- ARGV[7] order the lease had before, 0 for a new one
--- ARGV[8] last epoch of the guard that the caller has seen
+-- ARGV[1] prefix of the keys
+-- ARGV[2] lease time in ms
+-- ARGV[3] time in ms within which a grant has to be claimed
+-- ARGV[4] last epoch of the guard that the caller has seen
+-- ARGV[5] model
+-- ARGV[6] limits of the model, see limits_of in include room
+-- ARGV[7] lease id
+-- ARGV[8] place the lease had before, empty for a new one
 --
--- Returns {code, position, order, next, now}:
+-- Returns {code, position, place, next, now}:
 --   HELD     it held a slot already, or was granted one: renewed for the lease time
 --   GRANTED  it holds a slot from now on, for the lease time
---   WAITING  it waits; position: the number of leases before it
---   order, position: 0 unless it waits; next: ms until a slot may become free without a notification, 0 when no lease
---   waits; now: Redis's clock in ms
+--   WAITING  it waits; position: an estimate of how many leases are served before it
+--   place, position: empty and 0 unless it waits; next: ms until a slot may become free without a notification, 0 when no
+--   lease waits; now: Redis's clock in ms
 
--- include queue
+-- include room
 
-local lease = ARGV[1]
-local queue = {
-  guard = KEYS[1], holders = KEYS[2], waiters = KEYS[3], waiting = KEYS[4], state = KEYS[5],
-  model = ARGV[2], cap = tonumber(ARGV[3]), ttl = tonumber(ARGV[4]), grant = tonumber(ARGV[5]), wake = ARGV[6],
-  known = tonumber(ARGV[8]),
-}
-local given = tonumber(ARGV[7])
-if not (queue.cap and queue.ttl and queue.grant and queue.known and given) then return redis.error_reply('ERR acquire_slot: not a number') end
-
-local now = clock()
-purge(queue, now)
-revoke_unclaimed(queue, now, lease)
-if redis.call('ZSCORE', queue.holders, lease) then
-  redis.call('ZADD', queue.holders, whole(now + queue.ttl), lease)
-  return { 'HELD', 0, '0', next_expiry(queue, now), whole(now) }
+local call = call_of(ARGV[1], KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
+local lease, place = ARGV[7], ARGV[8]
+if not (call.ttl and call.grant and call.known and limits_of(ARGV[6]) and is_lease(lease) and parse_place(place)) then
+  return redis.error_reply('ERR acquire_slot: unreadable argument')
 end
-join(queue, now, lease, given)
-grant_free_slots(queue, now, { [lease] = true })
-local order = redis.call('ZSCORE', queue.waiters, lease)
-if not order then
-  return { 'GRANTED', 0, '0', next_expiry(queue, now), whole(now) }
+
+local room = room_of(call, ARGV[5], ARGV[6])
+purge(room)
+local flow = flow_of(room, lease)
+revoke_unclaimed(room, lease, flow.user)
+if redis.call('ZSCORE', room.holders, lease) then
+  hold(room, lease, flow.user, call.now + call.ttl)
+  return { 'HELD', 0, '', next_expiry(room), whole(call.now) }
 end
-return { 'WAITING', redis.call('ZRANK', queue.waiters, lease), whole(tonumber(order)), next_expiry(queue, now), whole(now) }
+if take_free_slot(room, lease) then return { 'GRANTED', 0, '', 0, whole(call.now) } end
+join(room, lease, place)
+grant_free_slots(room, { [lease] = true })
+if not redis.call('ZSCORE', room.waiting, lease) then
+  return { 'GRANTED', 0, '', next_expiry(room), whole(call.now) }
+end
+local position, keeps = position_of(room, lease)
+return { 'WAITING', position, keeps, next_expiry(room), whole(call.now) }

@@ -138,40 +138,35 @@ func TestSlots_ModelPaused_OneProbeThenAll(t *testing.T) { // B2, T4, T21
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		r := reporter{t, s}
-		acquire := func(lease string) lua.SlotReply {
-			reply, err := s.AcquireSlot(t.Context(), lua.SlotCall{Model: "m", Cap: 3, Lease: lease, Times: slotTimes})
-			require.NoError(t, err)
-			return reply
-		}
-		release := func(lease string) {
-			_, _, err := s.ReleaseSlot(t.Context(), "m", 3, slotTimes, lease)
-			require.NoError(t, err)
-		}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 3}}
+		acquire := func(lease string) lua.SlotReply { return h.acquire("m", lease) }
+		release := func(lease string) { h.release("m", lease) }
+		first, second, third := lease(paidStream, "u", 1), lease(paidStream, "u", 2), lease(paidStream, "u", 3)
 		r.fails(lua.BreakerFailures - 1)
 		code, left := r.report(lua.CallFailed, 0)
 		require.Equal(t, lua.BreakerOpened, code)
-		for _, lease := range []string{"p1/a", "p2/b", "p3/c"} {
+		for _, lease := range []string{first, second, third} {
 			reply := acquire(lease)
 			require.Equal(t, lua.SlotWaiting, reply.Code)
 			require.Positive(t, reply.Next, "waiters return when the pause ends")
 			require.LessOrEqual(t, reply.Next, left)
 		}
 		endPause(t, s, "m")
-		require.Equal(t, lua.SlotWaiting, acquire("p3/c").Code, "it is the turn of another")
-		require.Equal(t, lua.SlotHeld, acquire("p1/a").Code, "it was granted the probe")
-		require.Equal(t, lua.SlotWaiting, acquire("p2/b").Code)
+		require.Equal(t, lua.SlotWaiting, acquire(third).Code, "it is the turn of another")
+		require.Equal(t, lua.SlotHeld, acquire(first).Code, "it was granted the probe")
+		require.Equal(t, lua.SlotWaiting, acquire(second).Code)
 
 		// A probe that leaves without an outcome is followed by another.
-		release("p1/a")
-		require.Equal(t, lua.SlotHeld, acquire("p2/b").Code)
-		require.Equal(t, lua.SlotWaiting, acquire("p3/c").Code)
-		require.Equal(t, lua.SlotWaiting, acquire("p1/a").Code)
+		release(first)
+		require.Equal(t, lua.SlotHeld, acquire(second).Code)
+		require.Equal(t, lua.SlotWaiting, acquire(third).Code)
+		require.Equal(t, lua.SlotWaiting, acquire(first).Code)
 
 		code, _ = r.report(lua.CallOK, 0)
 		require.Equal(t, lua.BreakerClosed, code)
-		release("p2/b")
-		require.Equal(t, lua.SlotHeld, acquire("p3/c").Code)
-		require.Equal(t, lua.SlotHeld, acquire("p1/a").Code)
+		release(second)
+		require.Equal(t, lua.SlotHeld, acquire(third).Code)
+		require.Equal(t, lua.SlotHeld, acquire(first).Code)
 	})
 }
 

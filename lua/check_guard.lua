@@ -9,7 +9,8 @@
 --   OK     leases may be granted; left: a negative number, the ms since the end of the grace
 --   GRACE  leases may be granted in left ms
 
--- include queue
+-- include clock
+-- include guard
 
 local ttl, known = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not (ttl and known) then return redis.error_reply('ERR check_guard: not a number') end

@@ -43,22 +43,24 @@ func (k Keys) Answer(task berth.TaskRef, step int) string {
 	return k.name("cs", "answer", task.String(), strconv.Itoa(step))
 }
 
+// prefix begins every key of this cell. The scripts of model slots get it and append the names in include/room.lua.
+func (k Keys) prefix() string { return k.name("") }
+
 // ModelHolders is the sorted set of leases on a model's slots, scored by expiry.
 func (k Keys) ModelHolders(model string) string { return k.name("model", model, "holders") }
 
-// ModelWaiters is the sorted set of leases that wait for the model, scored by the order of service.
-func (k Keys) ModelWaiters(model string) string { return k.name("model", model, "waiters") }
-
-// ModelWaiting is the sorted set of the same leases, scored by expiry: one that is not renewed leaves the queue.
+// ModelWaiting is the sorted set of leases that wait for the model, scored by expiry: one that is not renewed leaves the room.
 func (k Keys) ModelWaiting(model string) string { return k.name("model", model, "waiting") }
 
-// ModelState is the hash of a model's arrival counter.
+// ModelFlow is the sorted set of a user's leases that wait in one queue for the model, scored by arrival.
+func (k Keys) ModelFlow(model string, queue berth.Queue, userID string) string {
+	return k.name("model", model, "flow") + ":" + string(queue) + "/" + berth.EscapeID(userID)
+}
+
+// ModelState is the hash of a model's arrival counter and virtual times.
 func (k Keys) ModelState(model string) string { return k.name("model", model, "state") }
 
-// ModelLimits is the hash of a model's limits and pauses. A grant reads from it:
-//
-//	until  no slot is granted before, in Redis milliseconds; cause: the reason
-//	probe  1: only one slot, until report_call has closed the model's breaker
+// ModelLimits is the hash of a model's limits and pauses.
 func (k Keys) ModelLimits(model string) string { return k.name("model", model, "limits") }
 
 // ModelBreaker is the hash of a model's consecutive failures, and of how often they have paused it since it last worked.
@@ -66,6 +68,12 @@ func (k Keys) ModelBreaker(model string) string { return k.name("model", model, 
 
 // Pollers is the sorted set of the task queues of model calls that processes poll, scored by expiry.
 func (k Keys) Pollers() string { return k.name("pollers") }
+
+// UserSlots is the sorted set of a user's leases on slots of all models, scored by expiry.
+func (k Keys) UserSlots(userID string) string { return k.name("slots", "user", berth.EscapeID(userID)) }
+
+// ProviderSlots is the sorted set of the leases on slots of a provider's models, scored by expiry.
+func (k Keys) ProviderSlots(provider string) string { return k.name("slots", "provider", provider) }
 
 // Wake is the Pub/Sub channel of the grants to one process.
 func (k Keys) Wake(processID string) string { return k.name("wake", processID) }

@@ -6,7 +6,8 @@
 --   OK      the guard is written; slots are granted immediately
 --   EXISTS  there was a guard; nothing changed
 
--- include queue
+-- include clock
+-- include guard
 
 if redis.call('EXISTS', KEYS[1]) == 1 then return { 'EXISTS' } end
 redis.call('HSET', KEYS[1], 'server', server(redis.pcall('INFO', 'replication')), 'grace', '0', 'epoch', '1')

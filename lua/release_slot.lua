@@ -1,17 +1,13 @@
--- release_slot: release leases of a model, held, granted or waiting, and grant the free slots to the next waiters.
--- Idempotent: an unknown lease is not an error.
+-- release_slot: release leases of a model, held, granted or waiting, and grant the free slots to the next waiters, also
+-- of other models that wait for a slot of the same user or provider. Idempotent: an unknown lease is not an error.
 --
 -- KEYS[1] guard
--- KEYS[2] holders
--- KEYS[3] waiters
--- KEYS[4] waiting
--- KEYS[5] state
--- ARGV[1] model
--- ARGV[2] cap
--- ARGV[3] lease time in ms
--- ARGV[4] time in ms within which a grant has to be claimed
--- ARGV[5] prefix of the wake channels
--- ARGV[6] last epoch of the guard that the caller has seen
+-- ARGV[1] prefix of the keys
+-- ARGV[2] lease time in ms
+-- ARGV[3] time in ms within which a grant has to be claimed
+-- ARGV[4] last epoch of the guard that the caller has seen
+-- ARGV[5] model
+-- ARGV[6] limits of the model, see limits_of in include room
 -- ARGV[7...] lease ids
 --
 -- Returns {code, count, next}:
@@ -19,21 +15,25 @@
 --             next: ms until a slot may become free without a notification, such as by an unclaimed grant; 0 when no
 --             lease waits
 
--- include queue
+-- include room
 
-local queue = {
-  guard = KEYS[1], holders = KEYS[2], waiters = KEYS[3], waiting = KEYS[4], state = KEYS[5],
-  model = ARGV[1], cap = tonumber(ARGV[2]), ttl = tonumber(ARGV[3]), grant = tonumber(ARGV[4]), wake = ARGV[5],
-  known = tonumber(ARGV[6]),
-}
-if not (queue.cap and queue.ttl and queue.grant and queue.known) then return redis.error_reply('ERR release_slot: not a number') end
+local call = call_of(ARGV[1], KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
+local readable = call.ttl and call.grant and call.known and limits_of(ARGV[6])
+for i = 7, #ARGV do readable = readable and is_lease(ARGV[i]) end
+if not readable then return redis.error_reply('ERR release_slot: unreadable argument') end
 
-local now, count = clock(), 0
-purge(queue, now)
+local room = room_of(call, ARGV[5], ARGV[6])
+purge(room)
+local count, users, seen = 0, {}, {}
 for i = 7, #ARGV do
-  count = count + redis.call('ZREM', queue.holders, ARGV[i])
-  redis.call('ZREM', queue.waiters, ARGV[i])
-  redis.call('ZREM', queue.waiting, ARGV[i])
+  local user = flow_of(room, ARGV[i]).user
+  if unhold(room, ARGV[i], user) then
+    count = count + 1
+    if not seen[user] then table.insert(users, user) end
+    seen[user] = true
+  else
+    leave(room, ARGV[i])
+  end
 end
-grant_free_slots(queue, now, {})
-return { 'RELEASED', count, next_expiry(queue, now) }
+serve(room, users)
+return { 'RELEASED', count, next_expiry(room) }

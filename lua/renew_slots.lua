@@ -1,83 +1,79 @@
 -- renew_slots: renew all leases of one process, held and waiting, of all models, in one call. An expired holder is lost,
 -- unless Redis may have lost its lease: within the grace it is restored. A waiter that was granted a slot claims it,
--- except in the grace; one that Redis does not know enters the queue again with the order it had.
+-- except in the grace; one that Redis does not know enters the room again at the place it had.
 --
--- KEYS[1] guard; then for each model: holders, waiters, waiting, state
--- ARGV[1] lease time in ms
--- ARGV[2] time in ms within which a grant has to be claimed
--- ARGV[3] prefix of the wake channels
+-- KEYS[1] guard
+-- ARGV[1] prefix of the keys
+-- ARGV[2] lease time in ms
+-- ARGV[3] time in ms within which a grant has to be claimed
 -- ARGV[4] last epoch of the guard that the caller has seen
--- then for each model: model, cap, number of holders, number of waiters, the holders' lease ids, and
--- for each waiter its lease id and its order (0 for a new one)
+-- then for each model: model, limits (see limits_of in include room), number of holders, number of waiters, the holders'
+-- lease ids, and for each waiter its lease id and its place (empty for a new one)
 --
 -- Returns {code, now, models}: code is RENEWED, now Redis's clock in ms; per model {next, holders, waiters}:
 --   next     ms until a slot may become free without a notification, 0 when no lease waits
 --   holders  for each HELD (renewed or restored) or LOST
---   waiters  for each {code, position, order} as returned by acquire_slot: HELD, GRANTED or WAITING
+--   waiters  for each {code, position, place} as returned by acquire_slot: HELD, GRANTED or WAITING
 
--- include queue
+-- include room
 
-local ttl, grant, wake, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-if not (ttl and grant and known) then return redis.error_reply('ERR renew_slots: not a number') end
-local queues, at = {}, 5
-for k = 2, #KEYS, 4 do
-  local queue = {
-    guard = KEYS[1], holders = KEYS[k], waiters = KEYS[k + 1], waiting = KEYS[k + 2], state = KEYS[k + 3],
-    model = ARGV[at], cap = tonumber(ARGV[at + 1]), ttl = ttl, grant = grant, wake = wake, known = known, held = {}, waits = {},
-  }
+local call = call_of(ARGV[1], KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
+local models, at, readable = {}, 5, call.ttl and call.grant and call.known
+while readable and ARGV[at] do
+  local m = { name = ARGV[at], limits = ARGV[at + 1], held = {}, waits = {} }
   local held, waits = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  if not (queue.cap and held and waits) then return redis.error_reply('ERR renew_slots: not a number') end
+  readable = held and waits and limits_of(m.limits)
   at = at + 4
-  for _ = 1, held do
-    table.insert(queue.held, ARGV[at])
+  for _ = 1, readable and held or 0 do
+    readable = readable and ARGV[at] and is_lease(ARGV[at])
+    table.insert(m.held, ARGV[at])
     at = at + 1
   end
-  for _ = 1, waits do
-    local order = tonumber(ARGV[at + 1])
-    if not order then return redis.error_reply('ERR renew_slots: not a number') end
-    table.insert(queue.waits, { lease = ARGV[at], order = order })
+  for _ = 1, readable and waits or 0 do
+    readable = readable and ARGV[at + 1] and is_lease(ARGV[at]) and parse_place(ARGV[at + 1])
+    table.insert(m.waits, { lease = ARGV[at], place = ARGV[at + 1] })
     at = at + 2
   end
-  table.insert(queues, queue)
+  table.insert(models, m)
 end
+if not readable then return redis.error_reply('ERR renew_slots: unreadable argument') end
 
-local now = clock()
-local forgotten = grace(KEYS[1], now, ttl, known) > 0
+local forgotten = grace_of(call) > 0
 local replies = {}
-for _, queue in ipairs(queues) do
-  purge(queue, now)
+for _, m in ipairs(models) do
+  local room = room_of(call, m.name, m.limits)
+  purge(room)
   local holders, waiters, mine, claimed = {}, {}, {}, {}
-  for i, lease in ipairs(queue.held) do
-    if forgotten or redis.call('ZSCORE', queue.holders, lease) then
-      redis.call('ZREM', queue.waiters, lease)
-      redis.call('ZREM', queue.waiting, lease)
-      redis.call('ZADD', queue.holders, whole(now + ttl), lease)
+  for i, lease in ipairs(m.held) do
+    if forgotten or redis.call('ZSCORE', room.holders, lease) then
+      if forgotten then leave(room, lease) end
+      hold(room, lease, flow_of(room, lease).user, call.now + call.ttl)
       holders[i] = 'HELD'
     else
       holders[i] = 'LOST'
     end
   end
-  for _, w in ipairs(queue.waits) do
-    revoke_unclaimed(queue, now, w.lease)
-    if redis.call('ZSCORE', queue.holders, w.lease) then
-      redis.call('ZADD', queue.holders, whole(now + ttl), w.lease)
+  for _, w in ipairs(m.waits) do
+    local user = flow_of(room, w.lease).user
+    revoke_unclaimed(room, w.lease, user)
+    if redis.call('ZSCORE', room.holders, w.lease) then
+      hold(room, w.lease, user, call.now + call.ttl)
       claimed[w.lease] = true
     else
-      join(queue, now, w.lease, w.order)
+      join(room, w.lease, w.place)
       mine[w.lease] = true
     end
   end
-  grant_free_slots(queue, now, mine)
-  for i, w in ipairs(queue.waits) do
-    local order = redis.call('ZSCORE', queue.waiters, w.lease)
+  grant_free_slots(room, mine)
+  for i, w in ipairs(m.waits) do
     if claimed[w.lease] then
-      waiters[i] = { 'HELD', 0, '0' }
-    elseif not order then
-      waiters[i] = { 'GRANTED', 0, '0' }
+      waiters[i] = { 'HELD', 0, '' }
+    elseif redis.call('ZSCORE', room.waiting, w.lease) then
+      waiters[i] = { 'WAITING', position_of(room, w.lease) }
     else
-      waiters[i] = { 'WAITING', redis.call('ZRANK', queue.waiters, w.lease), whole(tonumber(order)) }
+      waiters[i] = { 'GRANTED', 0, '' }
     end
   end
-  table.insert(replies, { next_expiry(queue, now), holders, waiters })
+  table.insert(replies, { next_expiry(room), holders, waiters })
 end
-return { 'RENEWED', whole(now), replies }
+return { 'RENEWED', whole(call.now), replies }

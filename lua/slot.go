@@ -6,13 +6,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"berth"
 )
 
 // Codes of the slot scripts.
 const (
 	SlotHeld     = "HELD"     // held already, or granted before and claimed now: renewed for the lease time
 	SlotGranted  = "GRANTED"  // held from now on, for the lease time
-	SlotWaiting  = "WAITING"  // in the queue
+	SlotWaiting  = "WAITING"  // in the room
 	SlotLost     = "LOST"     // renew_slots: the lease had expired
 	SlotReleased = "RELEASED" // release_slot
 	SlotsRenewed = "RENEWED"  // renew_slots
@@ -26,42 +28,80 @@ type SlotTimes struct {
 	Grant time.Duration // how long a slot stays reserved for a waiter that does not claim it
 }
 
-// SlotCall is a request for a slot of a model. Lease ids are `{process}/{rest}`: a grant is published to the process.
+// ModelLimits are the configured limits of a model. Each call passes them, so that they return after a loss of data. Those that
+// operators have set with SetModelLimits take precedence.
+type ModelLimits struct {
+	Cap         int    // slots of the model; a lower one than before revokes nothing
+	UserCap     int    // slots of one user, of all models together; 0 for no limit
+	RPM, TPM    int    // requests and tokens per minute; 0 for no limit
+	Provider    string // whose models share ProviderCap
+	ProviderCap int    // 0 for no limit
+}
+
+func (l ModelLimits) arg() string {
+	return fmt.Sprintf("%d %d %d %d %d %s", max(0, l.Cap), l.UserCap, l.RPM, l.TPM, l.ProviderCap, l.Provider)
+}
+
+// Lease is what a lease id consists of.
+type Lease struct {
+	Process string // a grant is published to it; without a slash
+	Queue   berth.Queue
+	UserID  string
+	Cost    float64 // estimate of the call's thousands of tokens; 1 when 0
+	Rest    string  // makes the id unique
+}
+
+// ID returns the lease id.
+func (l Lease) ID() string {
+	cost := l.Cost
+	if cost <= 0 {
+		cost = 1
+	}
+	return strings.Join([]string{
+		l.Process, string(l.Queue), berth.EscapeID(l.UserID), strconv.FormatFloat(cost, 'f', -1, 64), l.Rest,
+	}, "/")
+}
+
+// SlotCall is a request for a slot of a model.
 type SlotCall struct {
-	Model string
-	Cap   int // slots of the model; may differ between calls: a lower one revokes nothing
-	Lease string
-	Order int64 // place in the order of service that the lease had before, 0 for a new one
-	Times SlotTimes
+	Model  string
+	Limits ModelLimits
+	Lease  string // see Lease
+	Place  string // what SlotReply had for the lease before, empty for a new one
+	Times  SlotTimes
 }
 
 // SlotReply is the state of one lease.
 type SlotReply struct {
 	Code     string // SlotHeld, SlotGranted or SlotWaiting
-	Position int    // number of leases before it; waiting only
-	Order    int64  // to pass when it enters the queue again; waiting only
+	Position int    // estimated number of leases that are served before it; waiting only
+	Place    string // to pass when it enters the room again: it keeps its place; waiting only
 	// Next is the time until a slot may become free without a notification, such as by the expiry of a dead holder's
 	// lease: a waiter renews then. 0 when no lease waits. Not set in the replies of RenewSlots.
 	Next time.Duration
 	Now  int64 // Redis's clock in ms at the call; not set in the replies of RenewSlots
 }
 
-// AcquireSlot takes a slot, claims a granted one, or enters the queue. Idempotent by lease id.
+// slotArgs returns the arguments that the slot scripts have in common.
+func (s *Scripts) slotArgs(t SlotTimes, more ...any) []any {
+	return append([]any{s.keys.prefix(), millis(t.TTL), millis(t.Grant), s.epoch.Load()}, more...)
+}
+
+// AcquireSlot takes a slot, claims a granted one, or enters the room. Idempotent by lease id.
 func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error) {
-	res := s.call(ctx, "acquire_slot", s.modelKeys(c.Model), c.Lease, c.Model, c.Cap,
-		millis(c.Times.TTL), millis(c.Times.Grant), s.keys.Wake(""), c.Order, s.epoch.Load())
+	res := s.call(ctx, "acquire_slot", []string{s.keys.Guard()}, s.slotArgs(c.Times, c.Model, c.Limits.arg(), c.Lease, c.Place)...)
 	r := slotReply(res)
 	r.Next, r.Now = res.duration(), res.wide()
 	return r, res.done()
 }
 
-// ReleaseSlot releases leases of a model, whether they hold or wait, and grants the free slots to the next waiters.
-// Idempotent. held is the number of leases that held a slot and had not expired; next as in SlotReply.
+// ReleaseSlot releases leases of a model, whether they hold or wait, and grants the free slots to the next waiters, also to
+// those of other models that waited for a slot of the same user or provider. Idempotent. held is the number of leases that
+// held a slot and had not expired; next as in SlotReply.
 func (s *Scripts) ReleaseSlot(
-	ctx context.Context, model string, slots int, t SlotTimes, leases ...string,
+	ctx context.Context, model string, limits ModelLimits, t SlotTimes, leases ...string,
 ) (held int, next time.Duration, err error) {
-	args := with([]any{model, slots, millis(t.TTL), millis(t.Grant), s.keys.Wake(""), s.epoch.Load()}, leases...)
-	r := s.call(ctx, "release_slot", s.modelKeys(model), args...)
+	r := s.call(ctx, "release_slot", []string{s.keys.Guard()}, with(s.slotArgs(t, model, limits.arg()), leases...)...)
 	r.code(SlotReleased)
 	return int(r.number()), r.duration(), r.done()
 }
@@ -69,15 +109,15 @@ func (s *Scripts) ReleaseSlot(
 // ModelLeases are the leases of one process on one model.
 type ModelLeases struct {
 	Model   string
-	Cap     int
+	Limits  ModelLimits
 	Holders []string
-	Waiters []Waiter // in the order in which new ones enter the queue
+	Waiters []Waiter // in the order in which new ones enter the room
 }
 
-// Waiter is a lease that waits, with its order (0: none yet).
+// Waiter is a lease that waits, with its place (empty: none yet).
 type Waiter struct {
 	Lease string
-	Order int64
+	Place string
 }
 
 // ModelRenewal is the result for a ModelLeases, entry by entry.
@@ -91,17 +131,15 @@ type ModelRenewal struct {
 // places of waiters. now is Redis's clock in ms. An expired holder is lost, except in the grace after Redis lost data or
 // was replaced: then it is restored. A call without models opens that grace, if it is due.
 func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLeases) (now int64, out []ModelRenewal, err error) {
-	keys := []string{s.keys.Guard()}
-	args := []any{millis(t.TTL), millis(t.Grant), s.keys.Wake(""), s.epoch.Load()}
+	args := s.slotArgs(t)
 	for _, m := range models {
-		keys = append(keys, s.modelKeys(m.Model)[1:]...)
-		args = append(args, m.Model, m.Cap, len(m.Holders), len(m.Waiters))
+		args = append(args, m.Model, m.Limits.arg(), len(m.Holders), len(m.Waiters))
 		args = with(args, m.Holders...)
 		for _, w := range m.Waiters {
-			args = append(args, w.Lease, w.Order)
+			args = append(args, w.Lease, w.Place)
 		}
 	}
-	r := s.call(ctx, "renew_slots", keys, args...)
+	r := s.call(ctx, "renew_slots", []string{s.keys.Guard()}, args...)
 	r.code(SlotsRenewed)
 	now = r.wide()
 	r.list(func() { out = append(out, modelRenewal(r)) })
@@ -125,35 +163,35 @@ func (s *Scripts) MarkNew(ctx context.Context) (string, error) {
 type Grant struct {
 	Model   string
 	Lease   string
-	Order   int64 // see SlotCall
-	Expires int64 // Redis's clock in ms; a grant that is not claimed by then goes to the next waiter
+	Place   string // see SlotCall
+	Expires int64  // Redis's clock in ms; a grant that is not claimed by then goes to the next waiter
+	Epoch   int64  // of the guard of the Redis that granted it
 }
+
+// Current reports whether the grant comes from a Redis whose guard is as new as the newest that this process has seen. That of
+// a master which did not notice that it was replaced is not valid.
+func (s *Scripts) Current(g Grant) bool { return g.Epoch >= s.epoch.Load() }
 
 // ParseGrant parses a message of a wake channel.
 func ParseGrant(payload string) (Grant, error) {
-	f := strings.SplitN(payload, "\n", 4)
-	if len(f) != 4 {
-		return Grant{}, fmt.Errorf("wake message %q does not have four lines", payload)
-	}
-	order, err := strconv.ParseInt(f[0], 10, 64)
-	if err != nil {
-		return Grant{}, fmt.Errorf("order of wake message: %w", err)
+	f := strings.SplitN(payload, "\n", 5)
+	if len(f) != 5 {
+		return Grant{}, fmt.Errorf("wake message %q does not have five lines", payload)
 	}
 	expires, err := strconv.ParseInt(f[1], 10, 64)
 	if err != nil {
 		return Grant{}, fmt.Errorf("expiry of wake message: %w", err)
 	}
-	return Grant{Model: f[2], Lease: f[3], Order: order, Expires: expires}, nil
+	epoch, err := strconv.ParseInt(f[2], 10, 64)
+	if err != nil {
+		return Grant{}, fmt.Errorf("epoch of wake message: %w", err)
+	}
+	return Grant{Place: f[0], Expires: expires, Epoch: epoch, Model: f[3], Lease: f[4]}, nil
 }
 
-func (s *Scripts) modelKeys(model string) []string {
-	k := s.keys
-	return []string{k.Guard(), k.ModelHolders(model), k.ModelWaiters(model), k.ModelWaiting(model), k.ModelState(model)}
-}
-
-// slotReply reads the code, position and order of a lease.
+// slotReply reads the code, position and place of a lease.
 func slotReply(r *reply) SlotReply {
-	return SlotReply{Code: r.text(), Position: int(r.number()), Order: r.wide()}
+	return SlotReply{Code: r.text(), Position: int(r.number()), Place: r.text()}
 }
 
 func modelRenewal(r *reply) (m ModelRenewal) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func TestSlotGrace_RedisLostLeases_DelaysGrants(t *testing.T) {
 				ctx := t.Context()
 				times := lua.SlotTimes{TTL: 400 * time.Millisecond, Grant: 100 * time.Millisecond}
 				call := func(lease string) lua.SlotReply {
-					r, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Cap: 1, Lease: lease, Times: times})
+					r, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Lease: full(lease), Times: times})
 					require.NoError(t, err)
 					return r
 				}
@@ -46,17 +47,17 @@ func TestSlotGrace_RedisLostLeases_DelaysGrants(t *testing.T) {
 				require.Equal(t, lua.SlotWaiting, r.Code, "the lost holder may still be running")
 				require.InDelta(t, 400, r.Next.Milliseconds(), float64(redisMs(t, s)-began+1))
 
-				_, out, err := s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Cap: 1, Holders: []string{"p/a"}}})
+				_, out, err := s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Holders: fulls([]string{"p/a"})}})
 				require.NoError(t, err)
 				require.Equal(t, []string{lua.SlotHeld}, out[0].Holders, "restored")
 
-				_, _, err = s.ReleaseSlot(ctx, "m", 1, times, "p/a")
+				_, _, err = s.ReleaseSlot(ctx, "m", lua.ModelLimits{Cap: 1}, times, full("p/a"))
 				require.NoError(t, err)
 				require.Equal(t, lua.SlotWaiting, call("q/b").Code, "there may be more lost holders")
 				require.Eventually(t, func() bool { return call("q/b").Code == lua.SlotGranted }, 5*time.Second, 5*time.Millisecond)
 				require.GreaterOrEqual(t, redisMs(t, s)-began, int64(400))
 
-				_, out, err = s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Cap: 1, Holders: []string{"p/a"}}})
+				_, out, err = s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Holders: fulls([]string{"p/a"})}})
 				require.NoError(t, err)
 				require.Equal(t, []string{lua.SlotLost}, out[0].Holders, "the grace has ended")
 			})
@@ -92,9 +93,11 @@ func TestAcquireSlot_CounterLost_OrderIncreases(t *testing.T) {
 			if i == 25 {
 				require.NoError(t, s.Redis().Del(t.Context(), s.Keys().ModelState("m")).Err())
 			}
-			r := acquire(t, s, "p/"+strconv.Itoa(i), 0, 0)
-			require.Greater(t, r.Order, last)
-			last = r.Order
+			order, _, _ := strings.Cut(acquire(t, s, "p/"+strconv.Itoa(i), 0, 0).Place, "/")
+			n, err := strconv.ParseInt(order, 10, 64)
+			require.NoError(t, err)
+			require.Greater(t, n, last)
+			last = n
 		}
 	})
 }
@@ -137,7 +140,7 @@ func TestSlotGrace_ReplacedMasterGrantedSlot_WaiterDoesNotClaim(t *testing.T) {
 	claims := map[string]func(t *testing.T, s *lua.Scripts) (code string){
 		"acquire": func(t *testing.T, s *lua.Scripts) string { return acquire(t, s, "q/waiter", 1, 0).Code },
 		"renew": func(t *testing.T, s *lua.Scripts) string {
-			_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Cap: 1, Waiters: []lua.Waiter{{Lease: "q/waiter"}}}})
+			_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.Waiter{{Lease: full("q/waiter")}}}})
 			require.NoError(t, err)
 			return out[0].Waiters[0].Code
 		},
@@ -158,7 +161,7 @@ func TestSlotGrace_ReplacedMasterGrantedSlot_WaiterDoesNotClaim(t *testing.T) {
 				s.Learn(replaced)
 
 				require.Equal(t, lua.SlotWaiting, claim(t, s))
-				_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Cap: 1, Holders: []string{"p/holder"}}})
+				_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Holders: fulls([]string{"p/holder"})}})
 				require.NoError(t, err)
 				require.Equal(t, []string{lua.SlotHeld}, out[0].Holders)
 				require.Equal(t, lua.SlotWaiting, claim(t, s))

@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"berth"
 	"berth/internal/testredis"
 	"berth/lua"
 )
@@ -92,17 +94,46 @@ func redisMs(t *testing.T, s *lua.Scripts) int64 {
 	return now.UnixMilli()
 }
 
+// full returns the id of a lease that tests name {process}/{rest}: all of them belong to one flow.
+func full(short string) string {
+	process, rest, _ := strings.Cut(short, "/")
+	return lua.Lease{Process: process, Queue: slotQueue, UserID: slotUser, Rest: rest}.ID()
+}
+
+func fulls(short []string) (out []string) {
+	for _, s := range short {
+		out = append(out, full(s))
+	}
+	return out
+}
+
+const (
+	slotQueue = berth.Queue("q_paid_stream")
+	slotUser  = "u"
+)
+
+// place returns the place of a lease with an order of arrival.
+func place(order int64) string {
+	if order == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/0/0", order)
+}
+
 func seed(t *testing.T, s *lua.Scripts, model string, r modelState) (at int64) {
 	t.Helper()
+	m := lua.ModelLeases{Model: model} // without slots, so that none is granted
+	for lease, order := range r.waiters {
+		m.Waiters = append(m.Waiters, lua.Waiter{Lease: full(lease), Place: place(order)})
+	}
+	_, _, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{m})
+	require.NoError(t, err)
 	at = redisMs(t, s)
 	ctx, k := t.Context(), s.Keys()
 	for key, members := range map[string]rows{k.ModelHolders(model): r.holders, k.ModelWaiting(model): r.waiting} {
 		for lease, e := range members {
-			require.NoError(t, s.Redis().ZAdd(ctx, key, redis.Z{Score: float64(at + e.ms), Member: lease}).Err())
+			require.NoError(t, s.Redis().ZAdd(ctx, key, redis.Z{Score: float64(at + e.ms), Member: full(lease)}).Err())
 		}
-	}
-	for lease, order := range r.waiters {
-		require.NoError(t, s.Redis().ZAdd(ctx, k.ModelWaiters(model), redis.Z{Score: float64(order), Member: lease}).Err())
 	}
 	return at
 }
@@ -117,8 +148,9 @@ func requireModelState(t *testing.T, s *lua.Scripts, model string, want modelSta
 		want rows
 	}{"holders": {k.ModelHolders(model), want.holders}, "waiting": {k.ModelWaiting(model), want.waiting}} {
 		got := scores(t, s, check.key)
-		require.ElementsMatch(t, slices.Collect(maps.Keys(check.want)), slices.Collect(maps.Keys(got)), name)
+		require.ElementsMatch(t, fulls(slices.Collect(maps.Keys(check.want))), slices.Collect(maps.Keys(got)), name)
 		for lease, w := range check.want {
+			lease = full(lease)
 			low, high := seeded+w.ms, seeded+w.ms
 			if w.fresh {
 				low, high = from+w.ms, to+w.ms
@@ -127,9 +159,10 @@ func requireModelState(t *testing.T, s *lua.Scripts, model string, want modelSta
 			require.LessOrEqual(t, got[lease], high, "%s: expiry of %s", name, lease)
 		}
 	}
-	got := scores(t, s, k.ModelWaiters(model))
-	require.ElementsMatch(t, slices.Collect(maps.Keys(want.waiters)), slices.Collect(maps.Keys(got)), "waiters")
+	got := scores(t, s, k.ModelFlow(model, slotQueue, slotUser))
+	require.ElementsMatch(t, fulls(slices.Collect(maps.Keys(want.waiters))), slices.Collect(maps.Keys(got)), "waiters")
 	for lease, order := range want.waiters {
+		lease = full(lease)
 		if order < 0 {
 			require.GreaterOrEqual(t, got[lease], from*1000, "order of %s", lease)
 		} else {
@@ -193,7 +226,9 @@ func processOf(lease string) string {
 
 func acquire(t *testing.T, s *lua.Scripts, lease string, slots int, order int64) lua.SlotReply {
 	t.Helper()
-	r, err := s.AcquireSlot(t.Context(), lua.SlotCall{Model: "m", Cap: slots, Lease: lease, Order: order, Times: slotTimes})
+	r, err := s.AcquireSlot(t.Context(), lua.SlotCall{
+		Model: "m", Limits: lua.ModelLimits{Cap: slots}, Lease: full(lease), Place: place(order), Times: slotTimes,
+	})
 	require.NoError(t, err)
 	return r
 }
@@ -329,12 +364,12 @@ func TestAcquireSlot_ModelState_DecidesGrantOrWait(t *testing.T) {
 				to := redisMs(t, s)
 				require.Equal(t, c.code, r.Code)
 				require.Equal(t, c.position, r.Position)
-				require.Equal(t, r.Code == lua.SlotWaiting, r.Order > 0)
+				require.Equal(t, r.Code == lua.SlotWaiting, r.Place != "")
 				require.InDelta(t, float64(c.next), float64(r.Next.Milliseconds()), float64(to-seeded))
 				require.GreaterOrEqual(t, r.Now, from)
 				require.LessOrEqual(t, r.Now, to)
 				requireModelState(t, s, "m", c.after, seeded, from, to)
-				require.Equal(t, append([]string{}, c.woken...), woken())
+				require.Equal(t, append([]string{}, fulls(c.woken)...), woken())
 			})
 		})
 	}

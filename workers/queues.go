@@ -119,7 +119,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 }
 
 // modelQueue returns the task queue of one model's calls.
-func modelQueue(name string, tasks *activities.Tasks, m ModelQueue, opts Options) queue {
+func modelQueue(name string, tasks *activities.Tasks, opts Options) queue {
 	return queue{
 		name: name,
 		options: worker.Options{
@@ -127,7 +127,7 @@ func modelQueue(name string, tasks *activities.Tasks, m ModelQueue, opts Options
 			WorkerStopTimeout:                  opts.Drain + 5*time.Second,
 			DisableWorkflowWorker:              true,
 			MaxConcurrentActivityTaskPollers:   2,
-			MaxConcurrentActivityExecutionSize: window * max(m.Cap, 1),
+			MaxConcurrentActivityExecutionSize: maxCalls,
 		},
 		activities: map[string]any{workflows.RunStepActivity: tasks.RunStep},
 	}

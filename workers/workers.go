@@ -17,16 +17,15 @@ import (
 	"berth/activities"
 )
 
-// ModelQueue is one task queue of model calls and how many concurrent calls the model accepts.
+// ModelQueue is one task queue of model calls.
 type ModelQueue struct {
 	Queue berth.Queue
 	Model string
-	Cap   int
 }
 
-// window bounds the calls of one model that run or wait for a slot in activities of one process, as a multiple of the
-// model's cap. All further calls wait in Temporal's task queue.
-const window = 4
+// maxCalls bounds the calls of one task queue that run or wait for a slot in activities of one process. It does not depend on
+// the model's cap, which operators change while processes run: the waiting room limits how many calls are due.
+const maxCalls = 1000
 
 // Options configures what a process polls.
 type Options struct {
@@ -83,7 +82,7 @@ func build(c client.Client, acts Activities, opts Options) (set []worker.Worker,
 	}
 	for _, m := range opts.Models {
 		if name := berth.TaskQueue(m.Queue, m.Model); opts.polls(m) {
-			set, names = append(set, modelQueue(name, acts.Tasks, m, opts).worker(c)), append(names, name)
+			set, names = append(set, modelQueue(name, acts.Tasks, opts).worker(c)), append(names, name)
 		}
 	}
 	if len(set) == 0 {

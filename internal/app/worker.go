@@ -35,7 +35,9 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		return err
 	}
 	defer b.close(logger)
-	slots := lease.New(b.scripts, lease.Options{ProcessID: processID(), Caps: b.catalog.Cap, MaxHold: cfg.Worker.CallTimeout() + activities.HoldMargin, Logger: logger})
+	slots := lease.New(b.scripts, lease.Options{
+		ProcessID: processID(), Limits: modelLimits(b.catalog, cfg.Worker.UserSlots), MaxHold: cfg.Worker.CallTimeout() + activities.HoldMargin, Logger: logger,
+	})
 	running := activities.NewRunning(b.scripts, logger)
 	tasks := &activities.Tasks{
 		Ledger: b.ledger,
@@ -124,7 +126,7 @@ func modelQueues(c *llm.Catalog, logger *slog.Logger) []workers.ModelQueue {
 			logger.Warn("queue not polled: no API key for its model", "queue", name, "error", err)
 			continue
 		}
-		out = append(out, workers.ModelQueue{Queue: berth.Queue(queue), Model: model, Cap: c.Cap(model)})
+		out = append(out, workers.ModelQueue{Queue: berth.Queue(queue), Model: model})
 	}
 	return out
 }
@@ -140,6 +142,22 @@ func markPollers(ctx context.Context, scripts *lua.Scripts, queues []string, log
 			logger.WarnContext(ctx, "polled queues not marked in Redis; retrying", "error", err)
 			wait = time.Second
 		}
+	}
+}
+
+// modelLimits returns the configured limits of a model. A model that is not in the catalog any more has the default cap.
+func modelLimits(c *llm.Catalog, userSlots int) func(model string) lua.ModelLimits {
+	all := map[string]lua.ModelLimits{}
+	for _, m := range c.Models() {
+		all[m.Name] = lua.ModelLimits{
+			Cap: m.Cap, UserCap: userSlots, RPM: m.RPM, TPM: m.TPM, Provider: m.Provider, ProviderCap: m.ProviderCap,
+		}
+	}
+	return func(model string) lua.ModelLimits {
+		if l, ok := all[model]; ok {
+			return l
+		}
+		return lua.ModelLimits{Cap: llm.DefaultCap, UserCap: userSlots}
 	}
 }
 

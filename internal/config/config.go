@@ -61,6 +61,7 @@ type Worker struct {
 	TimeoutMs     int64         `help:"Maximum duration of a step in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000"`
 	KeepStreamed  bool          `help:"Keep the charge of a task that is cancelled after its answer has begun; otherwise it is refunded." name:"keep-streamed-charge" env:"BERTH_KEEP_STREAMED_CHARGE"`
 	LockTimeoutMs int64         `help:"Maximum time one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
+	UserSlots     int           `help:"Maximum number of concurrent model calls of one user; 0 for no limit." name:"user-concurrency" env:"BERTH_USER_CONCURRENCY" default:"5"`
 	QueueMaxSize  int           `help:"Maximum number of waiting tasks per queue; not applied yet." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
 }
 
@@ -174,6 +175,9 @@ func (c *Config) Validate() error {
 	positive("max-upload-bytes", "BERTH_MAX_UPLOAD_BYTES", c.API.MaxUploadBytes)
 	positive("worker-timeout-ms", "WORKER_TIMEOUT_MS", c.Worker.TimeoutMs)
 	positive("concurrency-lock-timeout-ms", "CONCURRENCY_LOCK_TIMEOUT_MS", c.Worker.LockTimeoutMs)
+	if c.Worker.UserSlots < 0 {
+		bad("user-concurrency", "BERTH_USER_CONCURRENCY", "must not be negative, got %d", c.Worker.UserSlots)
+	}
 	positive("queue-max-size", "QUEUE_MAX_SIZE", int64(c.Worker.QueueMaxSize))
 	positive("stream-flush-interval-ms", "STREAM_FLUSH_INTERVAL_MS", c.Stream.FlushIntervalMs)
 	positive("stream-flush-size", "STREAM_FLUSH_SIZE", int64(c.Stream.FlushSize))

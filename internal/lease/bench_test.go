@@ -42,7 +42,7 @@ func handOver(b *testing.B, processes, waiters, slots int, work time.Duration) {
 		require.NoError(b, scripts.Load(ctx))
 		_, err := scripts.MarkNew(ctx)
 		require.NoError(b, err)
-		pool[i] = lease.New(scripts, lease.Options{Caps: func(string) int { return slots }})
+		pool[i] = lease.New(scripts, lease.Options{Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: slots} }})
 		running.Go(func() { _ = pool[i].Run(run) })
 		<-pool[i].Ready()
 	}
@@ -52,7 +52,7 @@ func handOver(b *testing.B, processes, waiters, slots int, work time.Duration) {
 	begin := time.Now()
 	for i := range waiters {
 		go func() {
-			slot, err := pool[i%processes].Acquire(ctx, lease.Request{Model: "m"})
+			slot, err := pool[i%processes].Acquire(ctx, lease.Request{Model: "m", Queue: "q_paid_stream", UserID: "u"})
 			if err != nil {
 				errs <- err
 				return

@@ -48,9 +48,7 @@ func (o *owner) call(timeout time.Duration, f func(context.Context) func(*owner)
 // acquire requests a slot, claims a granted one, or enters the waiting room again. It is not retried: the next renewal
 // does the same for all entries.
 func (o *owner) acquire(e *entry) {
-	c := lua.SlotCall{
-		Model: e.model, Cap: o.cap(e.model), Lease: e.lease, Order: e.order, Times: o.times,
-	}
+	c := lua.SlotCall{Model: e.model, Limits: o.opts.Limits(e.model), Lease: e.lease, Place: e.place, Times: o.times}
 	scripts := o.scripts
 	o.call(o.opts.TTL, func(ctx context.Context) func(*owner) {
 		sent := time.Now()
@@ -71,7 +69,7 @@ func (o *owner) acquire(e *entry) {
 
 // claim confirms a grant that is already in use. If it fails, the next renewal retries it.
 func (o *owner) claim(e *entry) {
-	m := lua.ModelLeases{Model: e.model, Cap: o.cap(e.model), Holders: []string{e.lease}}
+	m := lua.ModelLeases{Model: e.model, Limits: o.opts.Limits(e.model), Holders: []string{e.lease}}
 	o.renewal([]lua.ModelLeases{m}, [][]*entry{{e}}, func(*owner) {})
 }
 
@@ -119,7 +117,7 @@ func (o *owner) renewed(e *entry, sent time.Time, code string) {
 func (s *Slots) release(model string, leases ...string) (next time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.TTL/2)
 	defer cancel()
-	_, next, err = s.scripts.ReleaseSlot(ctx, model, s.cap(model), s.times, leases...)
+	_, next, err = s.scripts.ReleaseSlot(ctx, model, s.opts.Limits(model), s.times, leases...)
 	return next, err //nolint:wrapcheck // logged by the owner only
 }
 

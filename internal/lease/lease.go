@@ -31,6 +31,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"berth"
 	"berth/internal/metrics"
 	"berth/lua"
 )
@@ -60,15 +61,20 @@ type Options struct {
 	GrantTTL time.Duration
 	// MaxHold bounds how long one slot is held, renewed or not. 0 means no bound.
 	MaxHold time.Duration
-	// Caps returns the current number of slots of a model. It is called by many goroutines and must not block. 0 grants
-	// nothing for the time being; a negative number means that the model does not exist.
-	Caps   func(model string) int
+	// Limits returns the configured limits of a model; see lua.ModelLimits. It is called by many goroutines and must not
+	// block. A Cap of 0 grants nothing for the time being; a negative one means that the model does not exist.
+	Limits func(model string) lua.ModelLimits
 	Logger *slog.Logger
 }
 
 // Request is a request for one slot.
 type Request struct {
 	Model string
+	// Queue and UserID determine the order: queues by weight, users of a queue alternating.
+	Queue  berth.Queue
+	UserID string
+	// Cost is an estimate of the call's thousands of tokens; 1 when 0.
+	Cost float64
 	// LeaseID describes the purpose of the slot. A process prefix and a number make it unique, so that two attempts at the
 	// same work never share a lease. It may be empty.
 	LeaseID string
@@ -120,8 +126,11 @@ func (s *Slots) Ready() <-chan struct{} { return s.ready }
 // Acquire waits for a slot of the model and returns it. It returns an error if ctx ends (the request then leaves the waiting
 // room) or Run has ended (ErrClosed). While Redis is unavailable it retries. The slot's context is a child of ctx.
 func (s *Slots) Acquire(ctx context.Context, r Request) (*Slot, error) {
-	if r.Model == "" || s.opts.Caps(r.Model) < 0 {
+	switch {
+	case r.Model == "" || s.opts.Limits(r.Model).Cap < 0:
 		return nil, fmt.Errorf("acquire a slot: unknown model %q", r.Model)
+	case r.Queue == "" || r.UserID == "":
+		return nil, fmt.Errorf("acquire a slot of %s: the request needs a queue and a user", r.Model)
 	}
 	began := time.Now()
 	_, span := tracer.Start(ctx, "wait for slot", trace.WithAttributes(attribute.String("gen_ai.request.model", r.Model)))
@@ -154,8 +163,10 @@ func (s *Slots) entry(ctx context.Context, r Request) *entry {
 	n := s.number.Add(1)
 	slotCtx, cancel := context.WithCancelCause(ctx)
 	return &entry{
-		number:    n,
-		lease:     fmt.Sprintf("%s/%s#%d", s.opts.ProcessID, r.LeaseID, n),
+		number: n,
+		lease: lua.Lease{
+			Process: s.opts.ProcessID, Queue: r.Queue, UserID: r.UserID, Cost: r.Cost, Rest: fmt.Sprintf("%s#%d", r.LeaseID, n),
+		}.ID(),
 		model:     r.Model,
 		position:  -1,
 		ctx:       slotCtx,
@@ -164,9 +175,6 @@ func (s *Slots) entry(ctx context.Context, r Request) *entry {
 		positions: make(chan int, 1),
 	}
 }
-
-// cap returns the current number of slots of a model.
-func (s *Slots) cap(model string) int { return max(0, s.opts.Caps(model)) }
 
 // send passes a function to the owner. It returns an error if ctx or Run has ended.
 func (s *Slots) send(ctx context.Context, f func(*owner)) error {

@@ -38,7 +38,6 @@ func TestSlots_ManyWaiters_ServedInOrderOfArrival(t *testing.T) {
 	}
 	slot.Release()
 	require.Zero(t, c.count(c.keys.ModelHolders("m")))
-	require.Zero(t, c.count(c.keys.ModelWaiters("m")))
 	require.Zero(t, c.count(c.keys.ModelWaiting("m")))
 }
 
@@ -88,7 +87,7 @@ func TestAcquire_ContextEnds_LeavesWaitingRoom(t *testing.T) {
 	p.cancel(gone)
 	require.ErrorIs(t, p.failed(), gone)
 	require.Eventually(t, func() bool {
-		return c.count(c.keys.ModelWaiters("m"))+c.count(c.keys.ModelWaiting("m")) == 0
+		return c.count(c.keys.ModelWaiting("m")) == 0
 	}, waitLimit, time.Millisecond)
 	slot.Release()
 	begin(t, s, "m").granted().Release()
@@ -120,7 +119,7 @@ func TestRun_ContextEnds_ReleasesEverything(t *testing.T) {
 	require.ErrorIs(t, waiting.failed(), lease.ErrClosed)
 	next.granted().Release()
 	require.Less(t, time.Since(began), 4*time.Second, "released, not expired")
-	_, err := a.Acquire(t.Context(), lease.Request{Model: "m"})
+	_, err := a.Acquire(t.Context(), lease.Request{Model: "m", Queue: "q_paid_batch", UserID: "u"})
 	require.ErrorIs(t, err, lease.ErrClosed)
 	held.Release()
 }
@@ -159,7 +158,7 @@ func TestSlots_ManyProcesses_NeverExceedCap(t *testing.T) {
 					if rnd.IntN(4) == 0 { // gives up, sometimes just when it is granted
 						time.AfterFunc(time.Duration(rnd.IntN(40))*time.Millisecond, cancel)
 					}
-					slot, err := s.Acquire(ctx, lease.Request{Model: "m"})
+					slot, err := s.Acquire(ctx, lease.Request{Model: "m", Queue: "q_paid_batch", UserID: "u"})
 					if err == nil {
 						maxRunning.Store(max(maxRunning.Load(), running.Add(1)))
 						granted.Add(1)
@@ -177,6 +176,6 @@ func TestSlots_ManyProcesses_NeverExceedCap(t *testing.T) {
 	require.LessOrEqual(t, maxRunning.Load(), int64(slots))
 	require.GreaterOrEqual(t, granted.Load(), int64(processes*workers))
 	require.Eventually(t, func() bool {
-		return c.count(c.keys.ModelHolders("m"))+c.count(c.keys.ModelWaiters("m")) == 0
+		return c.count(c.keys.ModelHolders("m"))+c.count(c.keys.ModelWaiting("m")) == 0
 	}, waitLimit, time.Millisecond, "counters end at zero (T29)")
 }

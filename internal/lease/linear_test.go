@@ -158,19 +158,22 @@ var calm = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 
 // scripted is the implementation with the real scripts.
 func scripted(_ *redis.Client, s *lua.Scripts, slots int) client {
+	limits := lua.ModelLimits{Cap: slots}
 	return func(ctx context.Context, in opInput) (opOutput, error) {
 		switch in.kind {
 		case opAcquire:
-			r, err := s.AcquireSlot(ctx, lua.SlotCall{Model: in.model, Cap: slots, Lease: in.lease, Times: calm})
-			return opOutput{code: r.Code, position: r.Position, order: r.Order}, err
+			r, err := s.AcquireSlot(ctx, lua.SlotCall{Model: in.model, Limits: limits, Lease: in.lease, Times: calm})
+			order, _, _ := strings.Cut(r.Place, "/")
+			n, _ := strconv.ParseInt(order, 10, 64)
+			return opOutput{code: r.Code, position: r.Position, order: n}, err
 		case opRenew:
-			_, out, err := s.RenewSlots(ctx, calm, []lua.ModelLeases{{Model: in.model, Cap: slots, Holders: []string{in.lease}}})
+			_, out, err := s.RenewSlots(ctx, calm, []lua.ModelLeases{{Model: in.model, Limits: limits, Holders: []string{in.lease}}})
 			if err != nil {
 				return opOutput{}, err
 			}
 			return opOutput{code: out[0].Holders[0]}, nil
 		default:
-			held, _, err := s.ReleaseSlot(ctx, in.model, slots, calm, in.lease)
+			held, _, err := s.ReleaseSlot(ctx, in.model, limits, calm, in.lease)
 			return opOutput{code: lua.SlotReleased, position: held}, err
 		}
 	}
@@ -257,7 +260,9 @@ func record(t *testing.T, seed uint64, slots int, dial func(*redis.Client, *lua.
 		working.Go(func() {
 			for round := range rounds {
 				model := "m" + strconv.Itoa(id%models)
-				lease := "p" + strconv.Itoa(id) + "/" + strconv.Itoa(round)
+				lease := lua.Lease{
+					Process: "p" + strconv.Itoa(id), Queue: "q_paid_stream", UserID: "u", Rest: strconv.Itoa(round),
+				}.ID()
 				for range 1 + rnd.IntN(3) { // retried: still waiting, or claimed, or sent again without a reply
 					do(opInput{opAcquire, model, lease})
 				}

@@ -55,7 +55,7 @@ func (c *cell) slots(addr string, n int, set ...func(*lease.Options)) (s *lease.
 	c.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
 	opts := lease.Options{
-		Caps:   func(string) int { return n },
+		Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: n} },
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range set {
@@ -148,7 +148,7 @@ func begin(t *testing.T, s *lease.Slots, model string) *pending {
 	}
 	go func() {
 		slot, err := s.Acquire(ctx, lease.Request{
-			Model: model, LeaseID: "task:step", OnPosition: func(n int) { p.positions <- n },
+			Model: model, Queue: "q_paid_stream", UserID: "u", LeaseID: "task:step", OnPosition: func(n int) { p.positions <- n },
 		})
 		if err != nil {
 			p.err <- err

@@ -19,7 +19,7 @@ func (s *Slots) observe() (stop func()) {
 			labels := metrics.With(metrics.Model.String(model))
 			o.ObserveInt64(metrics.SlotsInUse, int64(u.holding), labels)
 			o.ObserveInt64(metrics.SlotsWaiting, int64(u.waiting), labels)
-			o.ObserveInt64(metrics.SlotsLimit, int64(s.cap(model)), labels)
+			o.ObserveInt64(metrics.SlotsLimit, int64(max(0, s.opts.Limits(model).Cap)), labels)
 		}
 	}, metrics.SlotsInUse, metrics.SlotsWaiting, metrics.SlotsLimit)
 }

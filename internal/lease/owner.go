@@ -196,7 +196,7 @@ func (o *owner) replied(e *entry, sent time.Time, r lua.SlotReply) {
 		if e.holding { // the reply is older than the grant
 			return
 		}
-		e.order = r.Order
+		e.place = r.Place
 		e.show(r.Position)
 	case lua.SlotLost:
 		o.lose(e, "expired in redis")
@@ -210,8 +210,10 @@ func (o *owner) woken(w lua.Grant) {
 	case !ok:
 		o.release(w.Model, w.Lease)
 	case e.holding: // a reply was faster
+	case !o.scripts.Current(w): // a master that did not notice that it was replaced granted it
+		o.poke(time.Now())
 	default:
-		e.order = w.Order
+		e.place = w.Place
 		if until, ok := o.clock.local(w.Expires, o.opts.TTL); ok && time.Now().Before(until.Add(-o.margin)) {
 			o.hold(e, until.Add(-o.margin))
 			o.claim(e)
@@ -279,7 +281,7 @@ func (o *owner) everything() (models []lua.ModelLeases, entries [][]*entry) {
 	for _, e := range all {
 		last := len(models) - 1
 		if last < 0 || models[last].Model != e.model {
-			models = append(models, lua.ModelLeases{Model: e.model, Cap: o.cap(e.model)})
+			models = append(models, lua.ModelLeases{Model: e.model, Limits: o.opts.Limits(e.model)})
 			entries = append(entries, nil)
 			last++
 		}
@@ -287,13 +289,13 @@ func (o *owner) everything() (models []lua.ModelLeases, entries [][]*entry) {
 		if e.holding {
 			m.Holders = append(m.Holders, e.lease)
 		} else {
-			m.Waiters = append(m.Waiters, lua.Waiter{Lease: e.lease, Order: e.order})
+			m.Waiters = append(m.Waiters, lua.Waiter{Lease: e.lease, Place: e.place})
 		}
 		entries[last] = append(entries[last], e)
 		delete(o.watched, e.model)
 	}
 	for model := range o.watched {
-		models = append(models, lua.ModelLeases{Model: model, Cap: o.cap(model)})
+		models = append(models, lua.ModelLeases{Model: model, Limits: o.opts.Limits(model)})
 		entries = append(entries, nil)
 	}
 	clear(o.watched)

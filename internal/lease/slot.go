@@ -42,7 +42,7 @@ type entry struct {
 	granted   chan *Slot // buffers the grant
 	positions chan int   // buffers the latest position
 	// ---
-	order    int64 // place in the order of service, 0 until known
+	place    string // in the order of service, empty until known
 	position int
 	holding  bool
 	until    time.Time // holding: when the slot may no longer be used

@@ -30,6 +30,8 @@ type Model struct {
 	ID              string
 	Provider        string
 	Cap             int
+	RPM, TPM        int
+	ProviderCap     int
 	MaxOutputTokens int
 	Timeouts        Timeouts
 	Price           Price
@@ -147,7 +149,8 @@ func (c *Catalog) Model(name string) (Model, bool) {
 		return Model{}, false
 	}
 	out := Model{
-		Name: name, ID: m.ID, Provider: m.Provider, Cap: m.Cap, MaxOutputTokens: m.MaxOutputTokens,
+		Name: name, ID: m.ID, Provider: m.Provider, Cap: m.Cap, RPM: m.RPM, TPM: m.TPM,
+		ProviderCap: c.cfg.Providers[m.Provider].Cap, MaxOutputTokens: m.MaxOutputTokens,
 		Timeouts: m.Timeouts, Price: m.Price,
 	}
 	if ep, err := c.endpoint(name); err == nil {

@@ -29,6 +29,8 @@ type ProviderConfig struct {
 	KeySetting string `yaml:"keySetting"`
 	// KeyOptional allows calls without a key when none is set.
 	KeyOptional bool `yaml:"keyOptional"`
+	// Cap is the maximum number of concurrent calls of all its models together; 0 for no limit.
+	Cap int `yaml:"cap"`
 	// MaxTokensField is the provider's name for the bound of the answer: max_tokens or max_completion_tokens.
 	MaxTokensField string `yaml:"maxTokensField"`
 }
@@ -42,6 +44,9 @@ type ModelConfig struct {
 	Cap int `yaml:"cap"`
 	// ContextTokens is the maximum size of prompt and answer together; 0 if it is unknown.
 	ContextTokens   int      `yaml:"contextTokens"`
+	// RPM and TPM are the maximum numbers of calls and of tokens per minute; 0 for no limit.
+	RPM             int      `yaml:"rpm"`
+	TPM             int      `yaml:"tpm"`
 	MaxOutputTokens int      `yaml:"maxOutputTokens"`
 	Timeouts        Timeouts `yaml:"timeouts"`
 	Price           Price    `yaml:"price"`

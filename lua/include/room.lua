@@ -1,0 +1,523 @@
+-- A model's slots and the room in which leases wait for one, shared by the scripts of model slots. The ids of leases are
+-- {process}/{queue}/{user}/{cost}/{rest}; see Lease in slot.go. Every key begins with the prefix that keys.go passes:
+--   model:{m}:holders         zset  lease -> expiry in Redis milliseconds; a grant not claimed yet has a short one
+--   model:{m}:waiting         zset  waiting lease -> expiry of its place
+--   model:{m}:flow:{q}/{u}    zset  waiting lease of a user in a queue -> order of arrival
+--   model:{m}:order           zset  queue with users in the next key -> tag
+--   model:{m}:order:{q}       zset  order of a user's first lease and the user -> tag; without users at their limit
+--   model:{m}:finish:{q}      zset  user -> tag at which the user's last grant ends
+--   model:{m}:users           zset  {q}/{u} -> number of waiting leases
+--   model:{m}:state           hash  arrivals: the last order; V, V:{q}: the virtual times; F:{q}: as finish, of a queue;
+--                                   n:{q}: number of waiting leases
+--   model:{m}:limits          hash  base: the limits that processes pass; cap, rpm, tpm, paused, reason: those of operators;
+--                                   until, cause: a pause that ends by itself; probe: 1 while one call at a time tries a
+--                                   model that failed, see report_call
+--   model:{m}:pace            hash  requests, tokens: when the granted ones are used up
+--   slots:user:{u}            zset  lease of a user, of all models -> expiry
+--   slots:user:{u}:aside      zset  model in which the user was set aside -> since when
+--   slots:provider:{p}        zset  lease of a provider, of all its models -> expiry
+--   slots:provider:{p}:aside  zset  model that waits for a slot of its provider -> since when
+--   lease:guard               hash  see include guard
+--
+-- The order is start-time fair queueing (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996) on two levels: queues by their
+-- weights, users within a queue. Each user's leases in a queue are a flow, first in, first out. Only the first of a flow has
+-- a tag, the maximum of the virtual time and the end of the flow's last grant. The lowest tag is served first and becomes
+-- the virtual time; a grant ends cost / weight later.
+
+-- include clock
+-- include guard
+
+-- WEIGHT is the share of each queue in a model that has not enough slots; that of any other queue is 1.
+local WEIGHT = {
+  q_paid_stream = 8, q_paid_batch = 4, q_paid_vision = 4, q_free_stream = 2, q_free_batch = 1, q_free_vision = 1,
+}
+
+-- The work of a call does not depend on the number of waiters: it removes so many dead ones, and passes over so many that
+-- cannot be granted. What is left has the next call, for which `next` asks soon.
+local MAX_DEAD, MAX_STEPS = 64, 64
+
+-- MAX_ROOMS is how many other models a release serves.
+local MAX_ROOMS = 16
+
+-- ASIDE_TTL is for how many milliseconds a set-aside model is remembered. Each renewal of a waiter tries it again.
+local ASIDE_TTL = 600000
+
+-- precise formats a tag.
+local function precise(n) return string.format('%.17g', n) end
+
+-- call_of returns what the parts of one call share.
+local function call_of(prefix, guard, ttl, grant, known)
+  return {
+    prefix = prefix, guard = guard, ttl = ttl, grant = grant, known = known, now = clock(), used = {}, users_next = nil,
+  }
+end
+
+-- grace_of returns for how many milliseconds nothing may be granted.
+local function grace_of(call)
+  if not call.grace then call.grace = grace(call.guard, call.now, call.ttl, call.known) end
+  return call.grace
+end
+
+-- limits_of parses the limits that a process passes; nil when they are unreadable. 0 is no limit, except for cap.
+local function limits_of(base)
+  local cap, user_cap, rpm, tpm, provider_cap, provider = string.match(base, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  if not cap then return nil end
+  return {
+    cap = tonumber(cap), user_cap = tonumber(user_cap), rpm = tonumber(rpm), tpm = tonumber(tpm),
+    provider_cap = tonumber(provider_cap), provider = provider,
+  }
+end
+
+-- room_of returns a model's room with its current limits. A process passes its limits, which remain for calls that concern
+-- the room without being about it; nil when no process has passed any. They have to be readable.
+local function room_of(call, model, base)
+  local stem = call.prefix .. 'model:' .. model .. ':'
+  local v = redis.call('HMGET', stem .. 'limits', 'base', 'cap', 'rpm', 'tpm', 'paused', 'until', 'probe')
+  if base and v[1] ~= base then redis.call('HSET', stem .. 'limits', 'base', base) end
+  local l = limits_of(base or v[1] or '')
+  if not l then return nil end
+  return {
+    call = call, model = model, stem = stem, flows = {},
+    holders = stem .. 'holders', waiting = stem .. 'waiting', order = stem .. 'order', users = stem .. 'users',
+    state = stem .. 'state', pace = stem .. 'pace',
+    cap = math.min(tonumber(v[2] or l.cap), v[7] == '1' and 1 or math.huge), rpm = tonumber(v[3] or l.rpm), tpm = tonumber(v[4] or l.tpm), user_cap = l.user_cap,
+    paused = v[5] == '1', resumes = tonumber(v[6] or '0'),
+    provider = l.provider_cap > 0 and call.prefix .. 'slots:provider:' .. l.provider, provider_cap = l.provider_cap,
+  }
+end
+
+-- is_lease reports whether a lease id has all its parts.
+local function is_lease(lease)
+  local cost = string.match(lease, '^[^/]+/[^/]+/[^/]+/([^/]+)/')
+  return cost and tonumber(cost) ~= nil
+end
+
+local function flow_at(room, queue, user)
+  local name = queue .. '/' .. user
+  if not room.flows[name] then
+    local weight = WEIGHT[queue] or 1
+    room.flows[name] = {
+      name = name, queue = queue, user = user, weight = weight, key = room.stem .. 'flow:' .. name,
+      order = room.stem .. 'order:' .. queue, finish = room.stem .. 'finish:' .. queue,
+      member = string.format('%03d', 999 - weight) .. queue, -- of the queue; equal tags are served by weight
+    }
+  end
+  return room.flows[name]
+end
+
+-- flow_of returns the flow of a lease, and the lease's process and cost.
+local function flow_of(room, lease)
+  local process, queue, user, cost = string.match(lease, '^([^/]+)/([^/]+)/([^/]+)/([^/]+)/')
+  return flow_at(room, queue, user), process, tonumber(cost)
+end
+
+-- head_of returns the first lease of a flow, its member of the order, and its number: equal tags are served by arrival.
+local function head_of(flow)
+  local first = redis.call('ZRANGE', flow.key, 0, 0, 'WITHSCORES')
+  if not first[1] then return nil end
+  local number = tonumber(first[2])
+  return first[1], string.format('%016.0f', number) .. flow.user, number
+end
+
+-- read_state returns a number of the room's state. A virtual time that Redis does not have begins at its clock: it is then
+-- later than the tags of waiters that return after a loss of data, because a room grants less than 1,000 costs per second.
+local function read_state(room, field)
+  local v = tonumber(redis.call('HGET', room.state, field) or nil)
+  if not v and string.sub(field, 1, 1) == 'V' then
+    v = room.call.now
+    redis.call('HSET', room.state, field, whole(v))
+  end
+  return v or 0
+end
+
+local function user_key(call, user) return call.prefix .. 'slots:user:' .. user end
+
+-- in_use returns how many slots a user has, of all models.
+local function in_use(call, user)
+  if not call.used[user] then
+    local key = user_key(call, user)
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(call.now))
+    call.used[user] = redis.call('ZCARD', key)
+  end
+  return call.used[user]
+end
+
+-- is_full reports whether a user is at the limit. When the slots of that user expire is then a time to try again.
+local function is_full(room, user)
+  local call = room.call
+  if room.user_cap == 0 or in_use(call, user) < room.user_cap then return false end
+  local first = redis.call('ZRANGE', user_key(call, user), 0, 0, 'WITHSCORES')
+  if first[2] then call.users_next = math.min(call.users_next or call.ttl, math.max(1, tonumber(first[2]) - call.now)) end
+  return true
+end
+
+local function set_aside(call, key, model)
+  redis.call('ZADD', key .. ':aside', 'NX', whole(call.now), model)
+  redis.call('PEXPIRE', key .. ':aside', ASIDE_TTL)
+end
+
+-- order_of returns the place of a new lease in the order of arrival. Orders never decrease, even in a Redis that lost its
+-- data, because they follow its clock in microseconds.
+local function order_of(room)
+  local t, last = redis.call('TIME'), read_state(room, 'arrivals')
+  local order = math.max(last + 1, tonumber(t[1]) * 1000000 + tonumber(t[2]))
+  redis.call('HSET', room.state, 'arrivals', whole(order))
+  return order
+end
+
+-- place_of formats what a lease has to pass to return to its place: its order, and the tags of its queue and user.
+local function place_of(order, queue_tag, user_tag) return whole(order) .. '/' .. precise(queue_tag) .. '/' .. precise(user_tag) end
+
+-- parse_place returns the parts of a place, zeros for a new lease; nil when it is unreadable.
+local function parse_place(place)
+  if place == '' then return 0, 0, 0 end
+  local order, queue_tag, user_tag = string.match(place, '^(%d+)/([%d.e+]+)/([%d.e+]+)$')
+  return tonumber(order or nil), tonumber(queue_tag or nil), tonumber(user_tag or nil)
+end
+
+-- enter puts a flow with leases into the order, unless its user is at the limit. A flow that returns with tags has these.
+local function enter(room, flow, member, queue_tag, user_tag)
+  if is_full(room, flow.user) then
+    set_aside(room.call, user_key(room.call, flow.user), room.model)
+    return
+  end
+  if not user_tag or user_tag == 0 then
+    user_tag = math.max(read_state(room, 'V:' .. flow.queue), tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
+  end
+  redis.call('ZADD', flow.order, precise(user_tag), member)
+  local tag = redis.call('ZSCORE', room.order, flow.member)
+  if queue_tag and queue_tag > 0 then
+    if not tag or queue_tag < tonumber(tag) then redis.call('ZADD', room.order, precise(queue_tag), flow.member) end
+  elseif not tag then
+    redis.call('ZADD', room.order, precise(math.max(read_state(room, 'V'), read_state(room, 'F:' .. flow.queue))), flow.member)
+  end
+end
+
+-- reorder updates the order after a change of a flow's first lease, which was `member` there.
+local function reorder(room, flow, member, queue_tag, user_tag)
+  if member then redis.call('ZREM', flow.order, member) end
+  local lease, first = head_of(flow)
+  if lease then enter(room, flow, first, queue_tag, user_tag) end
+  if redis.call('ZCARD', flow.order) == 0 then redis.call('ZREM', room.order, flow.member) end
+end
+
+-- uncount updates the numbers of waiters after one has left the queue. A queue or a room without any forgets its flows: none
+-- of them has an advantage or a debt that lasts.
+local function uncount(room, flow)
+  if tonumber(redis.call('ZINCRBY', room.users, -1, flow.name)) <= 0 then redis.call('ZREM', room.users, flow.name) end
+  if redis.call('HINCRBY', room.state, 'n:' .. flow.queue, -1) <= 0 then
+    local last = redis.call('ZREVRANGE', flow.finish, 0, 0, 'WITHSCORES')
+    local time = math.max(read_state(room, 'V:' .. flow.queue), tonumber(last[2] or '0'))
+    redis.call('HSET', room.state, 'n:' .. flow.queue, 0, 'V:' .. flow.queue, precise(time))
+    redis.call('UNLINK', flow.finish)
+  end
+  if redis.call('ZCARD', room.waiting) == 0 then
+    local time, all = read_state(room, 'V'), redis.call('HGETALL', room.state)
+    for i = 1, #all, 2 do
+      if string.sub(all[i], 1, 2) == 'F:' then time = math.max(time, tonumber(all[i + 1])) end
+    end
+    redis.call('HSET', room.state, 'V', precise(time))
+  end
+end
+
+-- leave removes a waiting lease. It costs its flow nothing.
+local function leave(room, lease)
+  local flow = flow_of(room, lease)
+  local first, member = head_of(flow)
+  redis.call('ZREM', room.waiting, lease)
+  if redis.call('ZREM', flow.key, lease) == 0 then return end
+  if first == lease then reorder(room, flow, member) end
+  uncount(room, flow)
+end
+
+-- hold gives a lease a slot until expiry, or prolongs it.
+local function hold(room, lease, user, expiry)
+  local call = room.call
+  expiry = whole(expiry)
+  redis.call('ZADD', room.holders, expiry, lease)
+  if room.user_cap > 0 then
+    in_use(call, user)
+    call.used[user] = call.used[user] + redis.call('ZADD', user_key(call, user), expiry, lease)
+    redis.call('PEXPIRE', user_key(call, user), call.ttl)
+  end
+  if room.provider then
+    redis.call('ZADD', room.provider, expiry, lease)
+    redis.call('PEXPIRE', room.provider, call.ttl)
+  end
+end
+
+-- unhold takes its slot from a lease and reports whether it had one.
+local function unhold(room, lease, user)
+  if redis.call('ZREM', room.holders, lease) == 0 then return false end
+  if room.user_cap > 0 then
+    redis.call('ZREM', user_key(room.call, user), lease)
+    room.call.used[user] = nil
+  end
+  if room.provider then redis.call('ZREM', room.provider, lease) end
+  return true
+end
+
+-- purge removes expired holders, and waiters whose process stopped renewing them.
+local function purge(room)
+  local now = whole(room.call.now)
+  redis.call('ZREMRANGEBYSCORE', room.holders, '-inf', now)
+  for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.waiting, '-inf', now, 'LIMIT', 0, MAX_DEAD)) do leave(room, lease) end
+end
+
+-- waiter_ttl returns how long a waiter lasts without renewal: shorter than a lease by one grant, so that grants to the
+-- waiters of a dead process do not hold back its slots beyond their expiry.
+local function waiter_ttl(call) return math.max(call.ttl - call.grant, math.ceil(call.ttl / 2)) end
+
+-- join adds a lease to the room, or keeps its place there. A flow that was set aside returns if its user is below the limit.
+local function join(room, lease, place)
+  local flow = flow_of(room, lease)
+  local first, member, number = head_of(flow)
+  if redis.call('ZADD', room.waiting, whole(room.call.now + waiter_ttl(room.call)), lease) == 0 then
+    if first and not redis.call('ZSCORE', flow.order, member) then enter(room, flow, member) end
+    return
+  end
+  local order, queue_tag, user_tag = parse_place(place)
+  if order == 0 then order = order_of(room) end
+  redis.call('ZADD', flow.key, whole(order), lease)
+  redis.call('ZINCRBY', room.users, 1, flow.name)
+  redis.call('HINCRBY', room.state, 'n:' .. flow.queue, 1)
+  if not first or order <= number then
+    reorder(room, flow, member, queue_tag, user_tag)
+  elseif not redis.call('ZSCORE', flow.order, member) then
+    enter(room, flow, member)
+  end
+end
+
+-- pace_left returns in how many milliseconds a limit per minute permits the next grant, of so many units, by the generic cell
+-- rate algorithm (ITU-T I.371) with a burst of a tenth: no minute has more than the limit, except where a grant has more units.
+local function pace_left(limit, units, used_up, now)
+  local burst = math.max(1, math.floor(limit / 10))
+  units = math.min(units, burst)
+  local interval = 60000 / (limit - burst + units)
+  return math.max(0, math.ceil(used_up - (burst - units) * interval - now)), interval
+end
+
+-- stopped returns for how many milliseconds a room is paused or over its pace.
+local function stopped(room)
+  local now, left = room.call.now, 0
+  if room.paused then return room.call.ttl end
+  if room.resumes > now then return room.resumes - now end
+  if room.rpm == 0 and room.tpm == 0 then return 0 end
+  local used = redis.call('HMGET', room.pace, 'requests', 'tokens')
+  if room.rpm > 0 then left = pace_left(room.rpm, 1, tonumber(used[1] or '0'), now) end
+  if room.tpm > 0 then left = math.max(left, (pace_left(room.tpm, 1000, tonumber(used[2] or '0'), now))) end
+  return left
+end
+
+-- held_back returns for how many milliseconds a room with free slots grants none: it is stopped, or its provider has no free
+-- slot. Then it is set aside.
+local function held_back(room)
+  local call, left = room.call, stopped(room)
+  if left == 0 and room.provider then
+    redis.call('ZREMRANGEBYSCORE', room.provider, '-inf', whole(call.now))
+    if redis.call('ZCARD', room.provider) >= room.provider_cap then
+      set_aside(call, room.provider, room.model)
+      local first = redis.call('ZRANGE', room.provider, 0, 0, 'WITHSCORES')
+      left = first[2] and math.max(1, tonumber(first[2]) - call.now) or call.ttl
+    end
+  end
+  return left
+end
+
+-- charge_pace records a grant, whose cost is in thousands of tokens.
+local function charge_pace(room, cost)
+  local now = room.call.now
+  for field, c in pairs({ requests = { room.rpm, 1, 1 }, tokens = { room.tpm, 1000, cost * 1000 } }) do
+    if c[1] > 0 then
+      local _, interval = pace_left(c[1], c[2], 0, now)
+      local used_up = math.max(now, tonumber(redis.call('HGET', room.pace, field) or '0')) + c[3] * interval
+      redis.call('HSET', room.pace, field, precise(used_up))
+      redis.call('PEXPIRE', room.pace, whole(math.max(120000, used_up - now)))
+    end
+  end
+end
+
+-- charge advances the virtual times by the grant of a flow's first lease, and the end of the flow's last grant.
+local function charge(room, flow, queue_tag, user_tag, cost)
+  local ends, time = user_tag + cost, math.max(read_state(room, 'V:' .. flow.queue), user_tag)
+  redis.call('HSET', room.state, 'V', precise(math.max(read_state(room, 'V'), queue_tag)),
+    'F:' .. flow.queue, precise(queue_tag + cost / flow.weight), 'V:' .. flow.queue, precise(time))
+  redis.call('ZADD', flow.finish, precise(ends), flow.user)
+  -- The end of a grant that is not later than the virtual time is that of a new user.
+  local past = redis.call('ZRANGEBYSCORE', flow.finish, '-inf', precise(time), 'LIMIT', 0, 4)
+  if past[1] then redis.call('ZREM', flow.finish, unpack(past)) end
+end
+
+-- notify publishes a grant to the lease's process. The message has the lease's place, so that a late claim keeps it, and the
+-- epoch of the guard, so that the grant of a master that was replaced without noticing starts nothing.
+local function notify(room, lease, process, place, expiry)
+  local call = room.call
+  call.epoch = call.epoch or redis.call('HGET', call.guard, 'epoch') or '0'
+  redis.call('PUBLISH', call.prefix .. 'wake:' .. process,
+    table.concat({ place, whole(expiry), call.epoch, room.model, lease }, '\n'))
+end
+
+-- grant gives a slot to the first lease of a flow, which has `member` in the order.
+local function grant_first(room, flow, lease, member, mine)
+  local call = room.call
+  local queue_tag, user_tag = tonumber(redis.call('ZSCORE', room.order, flow.member)), tonumber(redis.call('ZSCORE', flow.order, member))
+  local _, process, cost = flow_of(room, lease)
+  local place = place_of(tonumber(redis.call('ZSCORE', flow.key, lease)), queue_tag, user_tag)
+  local expiry = call.now + (mine[lease] and call.ttl or call.grant)
+  redis.call('ZREM', flow.key, lease)
+  redis.call('ZREM', room.waiting, lease)
+  charge(room, flow, queue_tag, user_tag, cost)
+  hold(room, lease, flow.user, expiry)
+  charge_pace(room, cost)
+  -- It is served: if it has to be set aside again, it is behind the others.
+  if room.user_cap > 0 then redis.call('ZREM', user_key(call, flow.user) .. ':aside', room.model) end
+  if room.provider then redis.call('ZREM', room.provider .. ':aside', room.model) end
+  redis.call('ZREM', room.order, flow.member)
+  reorder(room, flow, member)
+  local rest = redis.call('ZCARD', flow.order)
+  if rest > 0 then
+    redis.call('ZADD', room.order, precise(math.max(read_state(room, 'V'), read_state(room, 'F:' .. flow.queue))), flow.member)
+  end
+  uncount(room, flow)
+  if not mine[lease] then notify(room, lease, process, place, expiry) end
+end
+
+-- grant_free_slots grants free slots in the fair order. A lease of `mine` belongs to the caller and holds immediately. Any
+-- other is granted for a short time, and its process is notified.
+local function grant_free_slots(room, mine)
+  local free = room.cap - redis.call('ZCARD', room.holders)
+  if free <= 0 or redis.call('ZCARD', room.order) == 0 then return end
+  if grace_of(room.call) > 0 then return end
+  for _ = 1, MAX_STEPS do
+    if free <= 0 or held_back(room) > 0 then return end
+    local queue = redis.call('ZRANGE', room.order, 0, 0)[1]
+    if not queue then return end
+    queue = string.sub(queue, 4)
+    local member = redis.call('ZRANGE', room.stem .. 'order:' .. queue, 0, 0)[1]
+    local flow = flow_at(room, queue, string.sub(member, 17))
+    local lease = head_of(flow)
+    if tonumber(redis.call('ZSCORE', room.waiting, lease) or '0') <= room.call.now then
+      leave(room, lease)
+    elseif is_full(room, flow.user) then
+      reorder(room, flow, member) -- sets it aside
+    else
+      grant_first(room, flow, lease, member, mine)
+      free = free - 1
+    end
+  end
+  room.unfinished = true
+end
+
+-- return_user puts a user's flows back into the order of a room in which they were set aside. It reports whether there are any.
+local function return_user(room, user)
+  local found = false
+  for queue in pairs(WEIGHT) do
+    local flow = flow_at(room, queue, user)
+    local lease, member = head_of(flow)
+    if lease then
+      found = true
+      if not redis.call('ZSCORE', flow.order, member) then enter(room, flow, member) end
+    end
+  end
+  return found
+end
+
+-- serve grants free slots after slots of these users in this room have become free: first in the rooms that were set aside
+-- because of the users or the provider, those that wait longest first, then in this one.
+local function serve(room, users)
+  local call, rooms, known = room.call, {}, { [room.model] = room }
+  local function due(key, user)
+    for _, model in ipairs(redis.call('ZRANGE', key .. ':aside', 0, MAX_ROOMS - 1)) do
+      known[model] = known[model] or room_of(call, model)
+      if not known[model] or user and not return_user(known[model], user) then
+        redis.call('ZREM', key .. ':aside', model)
+      elseif not known[model].listed and #rooms < MAX_ROOMS then
+        known[model].listed = true
+        table.insert(rooms, known[model])
+      end
+    end
+  end
+  if room.user_cap > 0 then
+    for _, user in ipairs(users) do due(user_key(call, user), user) end
+  end
+  if room.provider then due(room.provider) end
+  if not room.listed then table.insert(rooms, room) end
+  for _, r in ipairs(rooms) do
+    if r ~= room then purge(r) end
+    grant_free_slots(r, {})
+    if r.provider and redis.call('ZCARD', r.order) == 0 then redis.call('ZREM', r.provider .. ':aside', r.model) end
+  end
+  for _, user in ipairs(users) do
+    if #rooms > 1 and not is_full(room, user) then
+      for _, r in ipairs(rooms) do redis.call('ZREM', user_key(call, user) .. ':aside', r.model) end
+    end
+  end
+end
+
+-- revoke_unclaimed takes a granted slot from a lease that has not used it, while leases may have been lost: a master that was
+-- replaced without noticing may have granted the slot in the place of a lease that was renewed elsewhere.
+local function revoke_unclaimed(room, lease, user)
+  if redis.call('ZSCORE', room.holders, lease) and grace_of(room.call) > 0 then unhold(room, lease, user) end
+end
+
+-- take_free_slot gives a slot to a lease where none waits, and reports whether it did. Nobody is behind, so it costs nothing.
+local function take_free_slot(room, lease)
+  if redis.call('ZCARD', room.waiting) > 0 or redis.call('ZCARD', room.holders) >= room.cap then return false end
+  local flow, _, cost = flow_of(room, lease)
+  if is_full(room, flow.user) or held_back(room) > 0 or grace_of(room.call) > 0 then return false end
+  hold(room, lease, flow.user, room.call.now + room.call.ttl)
+  charge_pace(room, cost)
+  return true
+end
+
+-- next_expiry returns in how many milliseconds a slot may become free without a notification; 0 when no lease waits.
+local function next_expiry(room)
+  local call = room.call
+  if redis.call('ZCARD', room.waiting) == 0 then return 0 end
+  if room.unfinished then return 1 end
+  if redis.call('ZCARD', room.holders) < room.cap then
+    if grace_of(call) > 0 then return grace_of(call) end
+    local left = held_back(room)
+    return left > 0 and math.max(1, left) or call.users_next or call.ttl
+  end
+  local first = redis.call('ZRANGE', room.holders, 0, 0, 'WITHSCORES')
+  if not first[2] then return call.ttl end
+  return math.max(1, tonumber(first[2]) - call.now)
+end
+
+-- standing_of returns what the positions of a flow's leases depend on. It may be called after the last change.
+local function standing_of(room, flow)
+  if not flow.standing then
+    local _, member = head_of(flow)
+    flow.standing = {
+      queue_tag = tonumber(redis.call('ZSCORE', room.order, flow.member) or '0'),
+      user_tag = tonumber(redis.call('ZSCORE', flow.order, member) or '0'),
+      users = math.max(1, redis.call('ZCARD', flow.order)), rank = redis.call('ZRANK', flow.order, member) or 0,
+      waiting = read_state(room, 'n:' .. flow.queue), others = {},
+    }
+    local all = redis.call('ZRANGE', room.order, 0, -1, 'WITHSCORES')
+    for i = 1, #all, 2 do
+      local queue = string.sub(all[i], 4)
+      if queue ~= flow.queue then
+        table.insert(flow.standing.others, {
+          rounds = tonumber(all[i + 1]) <= flow.standing.queue_tag and 1 or 0,
+          share = (WEIGHT[queue] or 1) / flow.weight, waiting = read_state(room, 'n:' .. queue),
+        })
+      end
+    end
+  end
+  return flow.standing
+end
+
+-- position_of returns how many leases are estimated to be served before a waiting one, and its place: of each other user of
+-- the queue as many as of its own, and of the other queues as many as their weights allow.
+local function position_of(room, lease)
+  local flow = flow_of(room, lease)
+  local s = standing_of(room, flow)
+  local before = math.min(redis.call('ZRANK', flow.key, lease) * s.users + s.rank, s.waiting - 1)
+  local position = before
+  for _, other in ipairs(s.others) do
+    position = position + math.min(other.waiting, math.floor((before + other.rounds) * other.share))
+  end
+  return math.max(0, position), place_of(tonumber(redis.call('ZSCORE', flow.key, lease)), s.queue_tag, s.user_tag)
+end

@@ -1,0 +1,91 @@
+package lua
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth"
+)
+
+// OperatorLimits are the limits of a model that operators have set. A nil one is as configured.
+type OperatorLimits struct {
+	Cap, RPM, TPM *int // 0 requests or tokens per minute: no limit
+	Paused        bool
+	Reason        string // of the pause
+}
+
+// SetModelLimits replaces the limits that operators have set. They apply to the next decision of any process, and free slots are
+// granted immediately; a lower cap revokes nothing. An operator who resumes a model ends any pause. next as in SlotReply.
+func (s *Scripts) SetModelLimits(ctx context.Context, model string, t SlotTimes, l OperatorLimits) (next time.Duration, err error) {
+	args := s.slotArgs(t, model)
+	for _, n := range []*int{l.Cap, l.RPM, l.TPM} {
+		if n == nil {
+			args = append(args, "")
+		} else {
+			args = append(args, strconv.Itoa(max(0, *n)))
+		}
+	}
+	r := s.call(ctx, "set_model_limits", []string{s.keys.Guard()}, append(args, flag(l.Paused), l.Reason)...)
+	r.code(GuardOK)
+	return r.duration(), r.done()
+}
+
+// Room is the state of a model's slots and of the leases that wait for one.
+type Room struct {
+	Cap, RPM, TPM int // current limits; 0 requests or tokens per minute: no limit
+	InUse         int
+	Waiting       int
+	// Stopped is the time until the pace or a pause permits the next grant, 0 when it does. A pause by an operator has no end.
+	Stopped     time.Duration
+	Paused      bool // by an operator
+	Reason      string
+	PausedUntil time.Time // end of a pause that ends by itself, zero for none
+	Cause       string    // of that pause
+	Queues      []QueueWaiting
+	Users       []UserWaiting // those with the most waiting leases
+}
+
+// QueueWaiting is the number of leases that wait in a queue, and its share of the slots.
+type QueueWaiting struct {
+	Queue   berth.Queue
+	Weight  int
+	Waiting int
+}
+
+// UserWaiting is the number of a user's leases that wait in a queue.
+type UserWaiting struct {
+	Queue   berth.Queue
+	UserID  string
+	Waiting int
+}
+
+// ReadRoom reads a model's room, with the users who have the most waiting leases.
+func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits, users int) (room Room, err error) {
+	r := s.call(ctx, "read_room", []string{s.keys.Guard()}, s.keys.prefix(), model, limits.arg(), users)
+	r.code(GuardOK)
+	room = Room{
+		Cap: int(r.number()), RPM: int(r.number()), TPM: int(r.number()), InUse: int(r.number()), Waiting: int(r.number()),
+		Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(),
+	}
+	r.list(func() {
+		r.list(func() {
+			room.Queues = append(room.Queues, QueueWaiting{
+				Queue: berth.Queue(r.text()), Weight: int(r.number()), Waiting: int(r.number()),
+			})
+		})
+	})
+	r.list(func() {
+		r.list(func() {
+			queue, user, _ := strings.Cut(r.text(), "/")
+			id, err := url.PathUnescape(user) // of berth.EscapeID
+			if err != nil {
+				r.fail()
+			}
+			room.Users = append(room.Users, UserWaiting{Queue: berth.Queue(queue), UserID: id, Waiting: int(r.number())})
+		})
+	})
+	return room, r.done()
+}
