@@ -10,7 +10,7 @@
 --   used     number of slots in use
 --   stopped  ms until the pace or a pause permits a grant, 0 when it does; without meaning for a pause by an operator
 --   paused   1 when an operator paused the model, for the reason
---   until    when a pause ends by itself, in Redis's ms, 0 for none; cause: its reason
+--   until    when a pause with an end ends, in Redis's ms, 0 for none; cause: its reason
 --   queues   {queue, weight, number of waiters} of each queue with waiters
 --   users    {queue/user, number of waiters} of those with the most
 

@@ -42,7 +42,7 @@ type Room struct {
 	Stopped     time.Duration
 	Paused      bool // by an operator
 	Reason      string
-	PausedUntil time.Time // end of a pause that ends by itself, zero for none
+	PausedUntil time.Time // end of a provider's pause, zero for none
 	Cause       string    // of that pause
 	Queues      []QueueWaiting
 	Users       []UserWaiting // those with the most waiting leases

@@ -503,7 +503,7 @@ func TestSetModelLimits_Changed_AppliesImmediately(t *testing.T) {
 	})
 }
 
-// T4, T20: a pause ends by itself; each reply has the time until then.
+// T4, T20: a pause has an end; each reply has the time until then.
 func TestReportCall_ModelLimited_NoneGrantedUntilItsEnd(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {

@@ -10,7 +10,7 @@
 --   model:{m}:state           hash  arrivals: the last order; V, V:{q}: the virtual times; F:{q}: as finish, of a queue;
 --                                   n:{q}: number of waiting leases
 --   model:{m}:limits          hash  base: the limits that processes pass; cap, rpm, tpm, paused, reason: those of operators;
---                                   until, cause: a pause that ends by itself; probe: 1 while one call at a time tries a
+--                                   until, cause: a pause with an end; probe: 1 while one call at a time tries a
 --                                   model that failed, see report_call
 --   model:{m}:pace            hash  requests, tokens: when the granted ones are used up
 --   slots:user:{u}            zset  lease of a user, of all models -> expiry
@@ -32,7 +32,7 @@ local WEIGHT = {
   q_paid_stream = 8, q_paid_batch = 4, q_paid_vision = 4, q_free_stream = 2, q_free_batch = 1, q_free_vision = 1,
 }
 
--- The work of a call does not depend on the number of waiters: it removes so many dead ones, and passes over so many that
+-- The work of a call does not depend on the number of waiters: it removes so many dead ones, and skips so many that
 -- cannot be granted. What is left has the next call, for which `next` asks soon.
 local MAX_DEAD, MAX_STEPS = 64, 64
 
@@ -460,7 +460,7 @@ local function revoke_unclaimed(room, lease, user)
   if redis.call('ZSCORE', room.holders, lease) and grace_of(room.call) > 0 then unhold(room, lease, user) end
 end
 
--- take_free_slot gives a slot to a lease where none waits, and reports whether it did. Nobody is behind, so it costs nothing.
+-- take_free_slot gives a slot to a lease where none waits, and reports whether it did. No lease is behind it, so it costs nothing.
 local function take_free_slot(room, lease)
   if redis.call('ZCARD', room.waiting) > 0 or redis.call('ZCARD', room.holders) >= room.cap then return false end
   local flow, _, cost = flow_of(room, lease)
