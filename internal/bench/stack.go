@@ -101,6 +101,7 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err err
 	cfg.Database = "sqlite:" + filepath.Join(dir, "berth.db")
 	cfg.Model.LocalURL = "http://" + l.Addr().String() + "/v1"
 	cfg.Model.DeepSeekKey, cfg.Model.ZhipuKey = "", ""
+	cfg.Worker.UserSlots = 0 // all tasks belong to one user
 
 	running, cancel := context.WithCancel(ctx)
 	g, running := errgroup.WithContext(running)
