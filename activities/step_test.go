@@ -166,7 +166,7 @@ func (h *stepTest) eventually(what string, ok func() bool) {
 // occupy takes the model's only slot until release is called, and returns once the attempt waits for it.
 func (h *stepTest) occupy() (release func()) {
 	h.t.Helper()
-	slot, err := h.Slots.Acquire(h.t.Context(), lease.Request{Model: stepModel})
+	slot, err := h.Slots.Acquire(h.t.Context(), lease.Request{Model: stepModel, Queue: "q_paid_stream", UserID: "other"})
 	require.NoError(h.t, err)
 	return slot.Release
 }

@@ -262,7 +262,7 @@ func (b *books) pick(t *rapid.T) *booked {
 }
 
 func (b *books) End(t *rapid.T) {
-	task, status := b.pick(t), rapid.SampledFrom(berth.TaskStatuses()[5:]).Draw(t, "status")
+	task, status := b.pick(t), rapid.SampledFrom(endings).Draw(t, "status")
 	require.NoError(t, repeat(t, func(ctx context.Context) error {
 		_, _, err := b.l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: status})
 		return err
