@@ -154,7 +154,7 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	resume := hostileSign + "\n<img src=x onerror=window.ran=9>\n\nSkills\nGo <script>window.ran=10</script>, Redis <svg onload=window.ran=11>\n"
 	posting := "Engineer <script>window.ran=12</script>\nAcme <img src=x onerror=window.ran=13>\n\nRequirements\n- Go <svg onload=window.ran=14>\n- Redis\n"
 	submit := func(tmpl berth.Template, variables map[string]any) string {
-		acc, err := c.Submit(t.Context(), client.Submission{ServiceID: "career", Template: tmpl, Locale: berth.LocaleEN, Variables: variables}, "")
+		acc, err := c.Submit(t.Context(), client.Submission{ServiceID: "career", Template: tmpl, Locale: berth.LocaleEN, Variables: variables}, berth.NewID(""))
 		require.NoError(t, err)
 		return acc.TaskID
 	}
@@ -422,6 +422,7 @@ func (b *tab) await(what, condition string, args ...any) {
 // signIn opens the link that `make run` prints.
 func (b *tab) signIn(s *stack, user string) {
 	b.Helper()
+	s.user(user) // with credits
 	token, err := identity.Issue(secret, identity.Grant{UserID: user, Scopes: []string{"user"}, TTL: time.Hour})
 	require.NoError(b, err)
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#token=" + token))

@@ -114,7 +114,7 @@ func TestTask_TwoWorkers_ModelCapHolds(t *testing.T) { // T3, T4, T29
 		acc, err := c.Submit(t.Context(), client.Submission{
 			ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
 			Variables: map[string]any{"jobText": string(example(t, "posting-en.txt")), "resume": string(example(t, "resume-en.txt"))},
-		}, "")
+		}, berth.NewID("")) // equal requests without a key are one task
 		require.NoError(t, err)
 		ids = append(ids, acc.TaskID)
 	}

@@ -82,7 +82,7 @@ func TestTemporalUI_CodecEndpoint_ShowsPayloadsToOperators(t *testing.T) { // B7
 		}`, secure.URL+"/v1/codec", token)), chromedp.Navigate(history))
 		return b
 	}
-	const field = "stepTimeout" // of the task's input
+	const field = "serviceId" // of the task's input
 	b := open(s.token("op", "operator"))
 	b.await("the decrypted input", `document.body.innerText.includes(%s)`, field)
 	b.shoot("temporal-ui-decrypted")
