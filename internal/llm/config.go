@@ -43,7 +43,7 @@ type ModelConfig struct {
 	// Cap is the maximum number of concurrent calls over all processes.
 	Cap int `yaml:"cap"`
 	// ContextTokens is the maximum size of prompt and answer together; 0 if it is unknown.
-	ContextTokens   int      `yaml:"contextTokens"`
+	ContextTokens int `yaml:"contextTokens"`
 	// RPM and TPM are the maximum numbers of calls and of tokens per minute; 0 for no limit.
 	RPM             int      `yaml:"rpm"`
 	TPM             int      `yaml:"tpm"`
