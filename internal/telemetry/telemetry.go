@@ -106,10 +106,13 @@ func (t *Telemetry) startMetrics(ctx context.Context, res *resource.Resource, ve
 	return nil
 }
 
+// TemporalScope is the scope of the metrics of Temporal's SDK.
+const TemporalScope = "temporal-sdk-go"
+
 // temporalView changes the Temporal SDK's own metrics. The SDK measures seconds and sets no bounds; the default ones are meant
 // for milliseconds.
 func temporalView(i sdkmetric.Instrument) (sdkmetric.Stream, bool) {
-	if i.Scope.Name != temporalScope {
+	if i.Scope.Name != TemporalScope {
 		return sdkmetric.Stream{}, false
 	}
 	s := sdkmetric.Stream{Name: i.Name, Description: i.Description, Unit: i.Unit}

@@ -56,7 +56,7 @@ func Open(o Options) (client.Client, error) {
 		},
 		DataConverter:    payload.NewDataConverter(o.PayloadKeys),
 		FailureConverter: payload.NewFailureConverter(o.PayloadKeys),
-		Interceptors:     telemetry.Interceptors(), MetricsHandler: telemetry.TemporalMetrics(),
+		Interceptors:     telemetry.Interceptors(), MetricsHandler: metricsHandler(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("temporal client: %w", err)

@@ -1,4 +1,4 @@
-package telemetry
+package temporalconn
 
 import (
 	"maps"
@@ -6,14 +6,14 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.temporal.io/sdk/client"
 	temporalotel "go.temporal.io/sdk/contrib/opentelemetry"
+
+	"berth/internal/telemetry"
 )
 
-const temporalScope = "temporal-sdk-go"
-
-// TemporalMetrics returns the handler of the SDK's own metrics. They have no task queue, because that of a node has its id.
-func TemporalMetrics() client.MetricsHandler {
+// metricsHandler returns the handler of the SDK's own metrics. They have no task queue, because that of a node has its id.
+func metricsHandler() client.MetricsHandler {
 	return withoutTaskQueue{temporalotel.NewMetricsHandler(temporalotel.MetricsHandlerOptions{
-		Meter: otel.Meter(temporalScope), UseMonotonicCounters: true, OnError: otel.Handle,
+		Meter: otel.Meter(telemetry.TemporalScope), UseMonotonicCounters: true, OnError: otel.Handle,
 	})}
 }
 
