@@ -139,7 +139,7 @@ func TestAccount_OperatorChangesCredits_EachKeyOnce(t *testing.T) { // T18
 	require.NotContains(t, rest, "nextCursor")
 	require.Equal(t, http.StatusBadRequest, h.call(http.MethodGet, path+"/entries?cursor=x", op, nil).status)
 
-	actions, _, err := h.ledger.Actions(t.Context(), ledger.ActionQuery{Name: "add-credits"}, "", 0)
+	actions, _, err := h.ledger.AuditLog(t.Context(), ledger.AuditQuery{Event: "add-credits"}, "", 0)
 	require.NoError(t, err)
 	require.NotEmpty(t, actions)
 	require.Equal(t, "op", actions[0].UserID)

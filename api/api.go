@@ -66,7 +66,7 @@ type Ledger interface {
 	Credits(ctx context.Context, userID string) (int64, error)
 	Entries(ctx context.Context, userID, cursor string, limit int) (entries []ledger.Entry, next string, err error)
 	AddCredits(ctx context.Context, g ledger.Grant) (entry ledger.Entry, credits int64, created bool, err error)
-	ListTasks(ctx context.Context, userID, cursor string, limit int) (tasks []berth.Task, next string, err error)
+	ListTasks(ctx context.Context, q ledger.TaskQuery, cursor string, limit int) (tasks []berth.Task, next string, err error)
 	FinishedSteps(ctx context.Context, task berth.TaskRef) ([]ledger.FinishedStep, error)
 	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
 	GetSession(ctx context.Context, userID, id string) (berth.Session, error)
@@ -84,10 +84,12 @@ type Ledger interface {
 	// ChangeNodeSettings changes the operator's orders for a node, Orders reads them and whether there are any.
 	ChangeNodeSettings(ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings) (berth.NodeSettings, error)
 	NodeSettings(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error)
-	// BeginAction stores an operator's action, EndAction its result, and Actions returns a page of them, newest first.
-	BeginAction(ctx context.Context, a berth.Action) (id int64, err error)
+	// BeginAction stores an operator's action, EndAction its result. AuditLog returns a page of these and of the events of tasks,
+	// UsageLog one of model calls, newest first.
+	BeginAction(ctx context.Context, e ledger.AuditEntry) (id int64, err error)
 	EndAction(ctx context.Context, id int64, status int) error
-	Actions(ctx context.Context, q ledger.ActionQuery, cursor string, limit int) (actions []berth.Action, next string, err error)
+	AuditLog(ctx context.Context, q ledger.AuditQuery, cursor string, limit int) (rows []ledger.AuditEntry, next string, err error)
+	UsageLog(ctx context.Context, q ledger.UsageQuery, cursor string, limit int) (calls []ledger.ModelCall, next string, err error)
 	Ping(ctx context.Context) error
 }
 
@@ -194,6 +196,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.poolRoutes()
 	s.fleetConfigRoutes()
 	s.assignmentRoutes()
+	s.usageRoute()
 	s.auditRoute()
 	s.codecRoute()
 	if err := s.operationRoutes(); err != nil {

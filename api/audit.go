@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"time"
@@ -29,8 +30,8 @@ func (s *server) audit(next echo.HandlerFunc) echo.HandlerFunc {
 		if !r.recorded(req.Method, cl.user) {
 			return next(c)
 		}
-		id, err := s.Ledger.BeginAction(req.Context(), berth.Action{
-			UserID: cl.user.UserID, Name: r.operation, Target: req.URL.Path, RequestID: cl.requestID,
+		id, err := s.Ledger.BeginAction(req.Context(), ledger.AuditEntry{
+			UserID: cl.user.UserID, Event: ledger.AuditEvent(r.operation), Target: req.URL.Path, RequestID: cl.requestID,
 		})
 		if err != nil {
 			return err
@@ -58,27 +59,58 @@ func (s *server) endAction(ctx context.Context, id int64, status int) {
 }
 
 type auditInput struct {
-	UserID string    `query:"userId" maxLength:"255" doc:"Only actions of this user"`
-	Action string    `query:"action" maxLength:"128" doc:"Only actions of this name: the id of an operation"`
-	From   time.Time `query:"from" doc:"Only actions at or after this time"`
-	To     time.Time `query:"to" doc:"Only actions before this time"`
-	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	Cursor string    `query:"cursor" maxLength:"512" doc:"nextCursor of the previous page"`
+	LogPage
+
+	Action ledger.AuditEvent `query:"action" maxLength:"128" doc:"Only rows of this event of tasks, or of this operation of operators"`
+}
+
+type auditView struct {
+	ID     int64             `json:"entryId"`
+	At     time.Time         `json:"at"`
+	UserID string            `json:"userId" doc:"Owner of the task, or the operator"`
+	Action ledger.AuditEvent `json:"action" doc:"Of a task: enqueue, rate_limited, idempotent_replay, start, done, error. Of an operator: the id of the operation"`
+	TaskID string            `json:"taskId,omitempty"`
+	// The fields of an event of a task.
+	ServiceID string          `json:"serviceId,omitempty"`
+	QueueID   berth.Queue     `json:"queueId,omitempty"`
+	Detail    json.RawMessage `json:"detail,omitempty" doc:"What the event changed: steps, model, status, usage, refunded credits"`
+	// The fields of an operator's action.
+	Target    string `json:"target,omitempty" doc:"Path of an operator's request"`
+	RequestID string `json:"requestId,omitempty"`
+	Status    *int   `json:"status,omitempty" doc:"HTTP status of the response to an operator's request, 0 when no result was recorded"`
+}
+
+func viewAudit(e ledger.AuditEntry) auditView {
+	v := auditView{ID: e.ID, At: e.At, UserID: e.UserID, Action: e.Event, TaskID: e.TaskID, ServiceID: e.ServiceID, QueueID: e.Queue}
+	if e.Target == "" {
+		v.Detail = e.Detail
+		return v
+	}
+	v.Target, v.RequestID, v.Status = e.Target, e.RequestID, &e.Status
+	return v
 }
 
 type auditOutputBody struct {
-	Actions    []berth.Action `json:"actions"`
-	NextCursor string         `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	Entries    []auditView `json:"entries"`
+	NextCursor string      `json:"nextCursor,omitempty" doc:"Absent on the last page"`
 }
 
 func (s *server) auditRoute() {
-	register(s, "GET /v1/audit", forOperator, s.listActions, op("list-actions", "operations", "List the actions of operators, newest first",
-		"Each call of an operator that changes something is an action: `action` is the id of its operation, `target` its path, "+
-			"`status` the HTTP status of its response, and 0 when no result was recorded."))
+	registerOutput(s, "GET /v1/audit", forLogs, s.listAudit, s.logDescription(auditOutputBody{}, auditView{}, op("list-audit", "account",
+		"List what happened to tasks, and what operators did, newest first",
+		"Users read the events of their tasks, operators those of all tasks and the actions of operators. Each call of an operator "+
+			"that changes something is an action: `action` is the id of its operation, `target` its path, "+
+			"`status` the HTTP status of its response.")))
 }
 
-func (s *server) listActions(ctx context.Context, in *auditInput) (*auditOutputBody, error) {
-	q := ledger.ActionQuery{UserID: in.UserID, Name: in.Action, From: in.From, To: in.To}
-	found, next, err := s.Ledger.Actions(ctx, q, in.Cursor, in.Limit)
-	return &auditOutputBody{Actions: append([]berth.Action{}, found...), NextCursor: next}, err
+func (s *server) listAudit(ctx context.Context, in *auditInput) (*logOutput, error) {
+	userID, err := in.user(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q := ledger.AuditQuery{UserID: userID, TaskID: in.TaskID, Event: in.Action, From: in.From, To: in.To}
+	return readLog(ctx, s, in.LogPage, func(ctx context.Context, cursor string, limit int) ([]auditView, string, error) {
+		found, next, err := s.Ledger.AuditLog(ctx, q, cursor, limit)
+		return convert(found, viewAudit), next, err
+	}, func(rows []auditView, next string) any { return auditOutputBody{Entries: rows, NextCursor: next} })
 }

@@ -14,19 +14,20 @@ import (
 	"berth"
 	"berth/api"
 	"berth/internal/identity"
+	"berth/internal/ledger"
 )
 
-func (h *harness) actions(query string) []berth.Action {
+func (h *harness) actions(query string) []ledger.AuditEntry {
 	h.t.Helper()
 	a := h.call(http.MethodGet, "/v1/audit?limit=200&"+query, h.operator(), nil)
 	require.Equal(h.t, http.StatusOK, a.status, string(a.body))
-	var out []berth.Action
-	for _, v := range a.json(h.t)["actions"].([]any) {
+	var out []ledger.AuditEntry
+	for _, v := range a.json(h.t)["entries"].([]any) {
 		d, _ := v.(doc)
 		at, err := time.Parse(time.RFC3339Nano, d["at"].(string))
 		require.NoError(h.t, err)
-		out = append(out, berth.Action{
-			ID: int64(d["actionId"].(float64)), At: at, UserID: d["userId"].(string), Name: d["action"].(string),
+		out = append(out, ledger.AuditEntry{
+			ID: int64(d["entryId"].(float64)), At: at, UserID: d["userId"].(string), Event: ledger.AuditEvent(d["action"].(string)),
 			Target: d["target"].(string), RequestID: d["requestId"].(string), Status: int(d["status"].(float64)),
 		})
 	}
@@ -55,8 +56,8 @@ func TestAudit_EveryRouteOfOperators_IsRecorded(t *testing.T) { // B8
 		}
 		require.Len(t, rows, 1, op.id)
 		require.WithinDuration(t, time.Now(), rows[0].At, time.Minute)
-		want := berth.Action{
-			ID: rows[0].ID, At: rows[0].At, UserID: "auth0|olga", Name: op.id, Target: path, RequestID: "req-" + op.id, Status: a.status,
+		want := ledger.AuditEntry{
+			ID: rows[0].ID, At: rows[0].At, UserID: "auth0|olga", Event: ledger.AuditEvent(op.id), Target: path, RequestID: "req-" + op.id, Status: a.status,
 		}
 		require.Equal(t, want, rows[0])
 		recorded++
@@ -82,7 +83,7 @@ func TestAudit_CallsOfOthers_AreNotRecorded(t *testing.T) {
 // brokenAudit is a ledger that cannot record actions.
 type brokenAudit struct{ api.Ledger }
 
-func (brokenAudit) BeginAction(context.Context, berth.Action) (int64, error) {
+func (brokenAudit) BeginAction(context.Context, ledger.AuditEntry) (int64, error) {
 	return 0, berth.Errorf(berth.CodeUnavailable, "database unavailable; retry")
 }
 
@@ -122,7 +123,7 @@ func TestAudit_Pages_NewestFirst(t *testing.T) {
 	var targets []string
 	for cursor := ""; ; {
 		page := h.call(http.MethodGet, "/v1/audit?limit=2&cursor="+cursor, h.operator(), nil).json(t)
-		for _, v := range page["actions"].([]any) {
+		for _, v := range page["entries"].([]any) {
 			targets = append(targets, v.(doc)["target"].(string))
 		}
 		next, more := page["nextCursor"].(string)

@@ -26,6 +26,7 @@ var braces = regexp.MustCompile(`{\w+}`)
 // scopesOf lists the accepted scopes of each route that does not accept only the scope user.
 var scopesOf = map[string][]string{
 	"POST /v1/tickets":                  {"user", "operator"},
+	"GET /v1/tasks":                     {"user", "operator"},
 	"GET /v1/tasks/{id}":                {"user", "operator"},
 	"DELETE /v1/tasks/{id}":             {"user", "operator"},
 	"GET /v1/tasks/{id}/events":         {"user", "operator"},
@@ -62,7 +63,8 @@ var scopesOf = map[string][]string{
 	"GET /v1/config/services":      {"operator"},
 	"PUT /v1/config/services":      {"operator"},
 	"GET /v1/stats/excludes":       {"operator"},
-	"GET /v1/audit":                {"operator"},
+	"GET /v1/audit":                {"user", "operator"},
+	"GET /v1/usage":                {"user", "operator"},
 
 	"GET /v1/accounts/{userId}":          {"operator"},
 	"GET /v1/accounts/{userId}/entries":  {"operator"},

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -346,9 +347,9 @@ func (h *harness) credits(user string) int64 {
 // trail returns the audited events of a task.
 func (h *harness) trail(task berth.TaskRef) (events []ledger.AuditEvent) {
 	h.t.Helper()
-	entries, err := h.ledger.AuditTrail(h.t.Context(), task)
+	entries, _, err := h.ledger.AuditLog(h.t.Context(), ledger.AuditQuery{UserID: task.UserID, TaskID: task.TaskID}, "", 0)
 	require.NoError(h.t, err)
-	for _, e := range entries {
+	for _, e := range slices.Backward(entries) {
 		events = append(events, e.Event)
 	}
 	return events

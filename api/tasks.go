@@ -15,6 +15,7 @@ import (
 
 	"berth"
 	"berth/internal/identity"
+	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/workflows"
 )
@@ -70,6 +71,12 @@ type taskInput struct {
 }
 
 type listInput struct {
+	UserID   string           `query:"userId" maxLength:"255" doc:"List the tasks of this user, for operators. Default: your own."`
+	Status   berth.TaskStatus `query:"status" doc:"Only tasks with this status"`
+	Template berth.Template   `query:"template" doc:"Only tasks of this template"`
+	From     time.Time        `query:"from" doc:"Only tasks accepted at or after this time"`
+	To       time.Time        `query:"to" doc:"Only tasks accepted before this time"`
+
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
 	Cursor string `query:"cursor" maxLength:"200" doc:"nextCursor of the previous page"`
 }
@@ -88,7 +95,7 @@ type cancelOutputBody struct {
 func (s *server) taskRoutes() {
 	s.submitRoute()
 	register(s, "GET /v1/tasks/{id}", forUsers, s.getTask, op("get-task", "tasks", "Get a task's status and result"))
-	register(s, "GET /v1/tasks", forUser, s.listTasks, op("list-tasks", "tasks", "List your tasks, newest first, without results"))
+	register(s, "GET /v1/tasks", forUsers, s.listTasks, op("list-tasks", "tasks", "List your tasks, newest first, without results"))
 	register(s, "DELETE /v1/tasks/{id}", forUsers, s.cancelTask, withStatus(http.StatusAccepted, op("cancel-task", "tasks",
 		"Cancel a task",
 		"Closing the event stream does not cancel a task. 409 when the task has ended.")))
@@ -155,7 +162,14 @@ func checkUser(p identity.Principal, userID string) error {
 }
 
 func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody, error) {
-	tasks, next, err := s.Ledger.ListTasks(ctx, callOf(ctx).user.UserID, in.Cursor, in.Limit)
+	p := callOf(ctx).user
+	if err := checkUser(p, in.UserID); err != nil {
+		return nil, err
+	}
+	q := ledger.TaskQuery{
+		UserID: cmp.Or(in.UserID, p.UserID), Status: in.Status, Template: in.Template, From: in.From, To: in.To,
+	}
+	tasks, next, err := s.Ledger.ListTasks(ctx, q, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -146,7 +147,7 @@ func TestSubmitTask_InvalidRequest_FieldNamed(t *testing.T) {
 		})
 	}
 	require.Zero(t, h.starter.submits.Load(), "no partial write")
-	list, _, err := h.ledger.ListTasks(t.Context(), "alice", "", 10)
+	list, _, err := h.ledger.ListTasks(t.Context(), ledger.TaskQuery{UserID: "alice"}, "", 10)
 	require.NoError(t, err)
 	require.Empty(t, list)
 }
@@ -347,7 +348,7 @@ func TestSubmitTask_DependencyUnavailable_RetryRequested(t *testing.T) {
 		require.Equal(t, berth.CodeUnavailable, a.problem.Code)
 		require.NotEmpty(t, a.header.Get("Retry-After"))
 		require.Positive(t, a.problem.RetryAfter)
-		list, _, err := h.ledger.ListTasks(t.Context(), "alice", "", 10)
+		list, _, err := h.ledger.ListTasks(t.Context(), ledger.TaskQuery{UserID: "alice"}, "", 10)
 		require.NoError(t, err)
 		require.Empty(t, list)
 	}
@@ -444,6 +445,37 @@ func TestGetTask_LaterStep_ShorterPollInterval(t *testing.T) {
 	require.NoError(t, err)
 	got = append(got, poll())
 	require.Equal(t, []any{20000.0, 10000.0, 5000.0, 3000.0}, got)
+}
+
+func TestListTasks_EachFilter_Matches(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.task("alice", "t1")
+	h.finish(h.task("alice", "t2"), "text")
+	h.task("bob", "t3")
+	hour := func(d time.Duration) string { return url.QueryEscape(time.Now().Add(d).Format(time.RFC3339)) }
+	list := func(token, query string) (ids []any) {
+		a := h.call(http.MethodGet, "/v1/tasks?"+query, token, nil)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		for _, v := range a.json(t)["tasks"].([]any) {
+			ids = append(ids, v.(doc)["taskId"])
+		}
+		return ids
+	}
+	alice := h.token("alice")
+	require.Equal(t, []any{"t2"}, list(alice, "status=COMPLETED"))
+	require.Equal(t, []any{"t1"}, list(alice, "status=PENDING&template=job_match&from="+hour(-time.Hour)+"&to="+hour(time.Hour)))
+	require.Empty(t, list(alice, "template=job_summary"))
+	require.Empty(t, list(alice, "to="+hour(-time.Hour)))
+	require.Len(t, list(alice, "userId=alice"), 2)
+	require.Equal(t, []any{"t3"}, list(h.operator(), "userId=bob"))
+	require.Empty(t, list(h.operator(), ""), "an operator's own tasks")
+	for query, field := range map[string]string{"status=OVER": "status", "template=x": "template", "from=x": "from"} {
+		a := h.call(http.MethodGet, "/v1/tasks?"+query, alice, nil)
+		require.Equal(t, http.StatusBadRequest, a.status, query)
+		require.Equal(t, field, a.problem.Field)
+	}
+	require.Equal(t, http.StatusForbidden, h.call(http.MethodGet, "/v1/tasks?userId=bob", alice, nil).status)
 }
 
 func TestListTasks_SeveralPages_OwnTasksOnly(t *testing.T) {

@@ -31,7 +31,7 @@ type commands struct {
 	Node       nodeCommand        `cmd:"" help:"Run a node agent: register, run jobs with a driver, drain on stop."`
 	Media      mediaCommand       `cmd:"" help:"Run a media unit agent: keep conferences on a media server."`
 	Token      tokenCommand       `cmd:"" help:"Issue a bearer token."`
-	Task       taskCommands       `cmd:"" help:"Submit, watch, get and cancel tasks."`
+	Task       taskCommands       `cmd:"" help:"Submit, watch, get, list and cancel tasks."`
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`
 	Conference conferenceCommands `cmd:"" help:"Open, watch, list and end conferences."`
@@ -85,6 +85,7 @@ func enums() kong.Vars {
 	return kong.Vars{
 		"version":             version,
 		"templates":           join(berth.Templates()),
+		"task_statuses":       join(berth.TaskStatuses()),
 		"locales":             join([]berth.Locale{berth.LocaleEN, berth.LocaleZH}),
 		"conference_statuses": join(berth.ConferenceStatuses()),
 		// A media unit has a command of its own.

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"berth"
 	"berth/internal/client"
@@ -19,6 +21,7 @@ type taskCommands struct {
 	Submit taskSubmit `cmd:"" help:"Submit a task."`
 	Watch  taskWatch  `cmd:"" help:"Follow a task: position, stage, tokens."`
 	Get    taskGet    `cmd:"" help:"Print a task's status and result as JSON."`
+	List   taskList   `cmd:"" help:"List tasks, newest first."`
 	Cancel taskCancel `cmd:"" help:"Cancel a task."`
 }
 
@@ -194,6 +197,53 @@ func (c *taskGet) Run(ctx context.Context, api *client.Client) error {
 		return fmt.Errorf("format task: %w", err)
 	}
 	fmt.Println(pretty.String())
+	return nil
+}
+
+type taskList struct {
+	server   `embed:""`
+	User     string           `help:"List the tasks of this user, for operators. Default: the token's user."`
+	Status   berth.TaskStatus `help:"List tasks with this status: ${enum}." enum:",${task_statuses}" default:""`
+	Template berth.Template   `help:"List tasks of this template: ${enum}." enum:",${templates}" default:""`
+	Since    time.Duration    `help:"List tasks accepted within this time, such as 24h."`
+	From     time.Time        `help:"List tasks accepted at or after this time, such as 2026-01-31T08:00:00Z."`
+	To       time.Time        `help:"List tasks accepted before this time."`
+	Limit    int              `help:"Maximum number of tasks." default:"20"`
+	Cursor   string           `help:"Continue a list after the page that printed this cursor."`
+}
+
+// Run prints the tasks as a table.
+func (c *taskList) Run(ctx context.Context, api *client.Client) error {
+	q := client.TaskQuery{
+		UserID: c.User, Status: c.Status, Template: c.Template, From: c.From, To: c.To, Limit: c.Limit, Cursor: c.Cursor,
+	}
+	switch {
+	case c.Since < 0:
+		return errors.New("--since must not be negative")
+	case c.Since > 0 && !c.From.IsZero():
+		return errors.New("use --since or --from, not both")
+	case c.Since > 0:
+		q.From = time.Now().Add(-c.Since)
+	}
+	tasks, next, err := api.Tasks(ctx, q)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ACCEPTED\tTASK\tTEMPLATE\tTIER\tSTATUS\tERROR")
+	for _, t := range tasks {
+		code := berth.Code("")
+		if t.Error != nil {
+			code = t.Error.Code
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.CreatedAt.Local().Format(time.DateTime), t.TaskID, t.Template, t.Tier, t.Status, code)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if next != "" {
+		fmt.Fprintf(os.Stderr, "more tasks: --cursor %s\n", next)
+	}
 	return nil
 }
 

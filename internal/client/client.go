@@ -15,7 +15,9 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"berth"
 )
@@ -84,6 +86,8 @@ type Task struct {
 	TaskID      string           `json:"taskId"`
 	Status      berth.TaskStatus `json:"status"`
 	Template    berth.Template   `json:"template"`
+	Tier        berth.Tier       `json:"tier"`
+	CreatedAt   time.Time        `json:"createdAt"`
 	Text        string           `json:"text"`
 	Result      json.RawMessage  `json:"result"`
 	PollAfterMs int              `json:"pollAfterMs"`
@@ -118,6 +122,38 @@ func (c *Client) Submit(ctx context.Context, s Submission, key string) (Acceptan
 // Get returns a task's status and result.
 func (c *Client) Get(ctx context.Context, taskID string) (Task, error) {
 	return fetch[Task](ctx, c, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil)
+}
+
+// TaskQuery selects tasks. Empty fields match all; UserID is for operators, the default is the token's user.
+type TaskQuery struct {
+	UserID   string
+	Status   berth.TaskStatus
+	Template berth.Template
+	From, To time.Time
+	Cursor   string
+	Limit    int
+}
+
+// Tasks returns a page of tasks, newest first and without results, and the cursor of the next page, empty after the last.
+func (c *Client) Tasks(ctx context.Context, t TaskQuery) (tasks []Task, next string, err error) {
+	q := url.Values{"limit": {strconv.Itoa(t.Limit)}}
+	for name, value := range map[string]string{
+		"userId": t.UserID, "status": string(t.Status), "template": string(t.Template), "cursor": t.Cursor,
+	} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for name, at := range map[string]time.Time{"from": t.From, "to": t.To} {
+		if !at.IsZero() {
+			q.Set(name, at.Format(time.RFC3339Nano))
+		}
+	}
+	out, err := fetch[struct {
+		Tasks      []Task `json:"tasks"`
+		NextCursor string `json:"nextCursor"`
+	}](ctx, c, http.MethodGet, "/v1/tasks?"+q.Encode(), nil)
+	return out.Tasks, out.NextCursor, err
 }
 
 // Describe returns the JSON document of a task as the API returns it.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strconv"
+	"math"
 	"time"
 
 	"berth"
@@ -24,11 +24,6 @@ const (
 	EntryRefund     EntryKind = "refund"     // of the charge of a task that failed, was cancelled or withdrawn
 	EntryCarried    EntryKind = "carried"    // the sum of older entries, which are no longer stored
 )
-
-// EntryKinds returns all kinds.
-func EntryKinds() []EntryKind {
-	return []EntryKind{EntryGrant, EntryCorrection, EntryCharge, EntryRefund, EntryCarried}
-}
 
 // Entry is one change of an account. Entries are only added: their sum is the balance.
 type Entry struct {
@@ -68,29 +63,14 @@ var selectEntries = `SELECT ` + entryColumns.names("") + ` FROM credit_entries W
 // Entries returns a page of a user's entries, the newest first, and the cursor of the next page, empty after the last. limit is
 // at most 200; CodeInvalid for an invalid cursor.
 func (l *Ledger) Entries(ctx context.Context, userID, cursor string, limit int) (out []Entry, next string, err error) {
-	before, err := readIDCursor(cursor)
-	if err != nil {
+	before := int64(math.MaxInt64)
+	if err := readCursor(cursor, &before); err != nil {
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
 	out, err = list(ctx, l, "list entries", entryColumns.scan, selectEntries, userID, before, limit+1)
-	if err != nil || len(out) <= limit {
-		return out, "", err
-	}
-	out = out[:limit]
-	return out, strconv.FormatInt(out[limit-1].ID, 10), nil
-}
-
-// readIDCursor returns the id before which a page starts.
-func readIDCursor(cursor string) (int64, error) {
-	if cursor == "" {
-		return 1<<63 - 1, nil
-	}
-	before, err := strconv.ParseInt(cursor, 10, 64)
-	if err != nil {
-		return 0, berth.Invalid("cursor", "invalid cursor; use nextCursor of the previous page")
-	}
-	return before, nil
+	out, next = page(out, limit, func(e Entry) string { return writeCursor(e.ID) })
+	return out, next, err
 }
 
 // Grant is an operator's change of an account. Key identifies it: a repeated grant changes nothing.

@@ -57,8 +57,7 @@ func TestTask_AllStepsFinish_UsageAndAuditRecorded(t *testing.T) {
 
 func events(t *testing.T, l *Ledger, id string) []AuditEvent {
 	t.Helper()
-	trail, err := l.AuditTrail(t.Context(), ref(id))
-	require.NoError(t, err)
+	trail := trail(t, l, ref(id))
 	var all []AuditEvent
 	for _, e := range trail {
 		require.Equal(t, [2]string{"alice", "jobs"}, [2]string{e.UserID, e.ServiceID})
@@ -332,8 +331,7 @@ func TestAudit_EventOutsideLedger_Recorded(t *testing.T) {
 		require.NoError(t, l.Audit(t.Context(), AuditEntry{
 			Event: AuditRateLimited, TaskID: "t_1", ServiceID: "jobs", Queue: "q_free_batch", UserID: "alice",
 		}))
-		trail, err := l.AuditTrail(t.Context(), ref("t_1"))
-		require.NoError(t, err)
+		trail := trail(t, l, ref("t_1"))
 		require.Len(t, trail, 1)
 		require.JSONEq(t, "{}", string(trail[0].Detail))
 		require.Equal(t, berth.Queue("q_free_batch"), trail[0].Queue)

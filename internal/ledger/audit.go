@@ -5,15 +5,16 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"berth"
 )
 
-// AuditEvent is the kind of an audit row.
+// AuditEvent is the event of an audit row: one of a task, or the operation id of an operator's action.
 type AuditEvent string
 
-// The audit events. The ledger itself writes enqueue, start, done and error, in the transaction that they describe.
+// The events of tasks. The ledger itself writes enqueue, start, done and error, in the transaction that they describe.
 const (
 	AuditEnqueue     AuditEvent = "enqueue"
 	AuditRateLimited AuditEvent = "rate_limited"
@@ -25,13 +26,21 @@ const (
 
 // AuditEntry is one row of the audit log. Detail is JSON without tokens or contents.
 type AuditEntry struct {
+	ID int64
+	At time.Time
+	// UserID is the owner of the task, or the operator of an action.
+	UserID    string
 	Event     AuditEvent
 	TaskID    string
 	ServiceID string
 	Queue     berth.Queue
-	UserID    string
 	Detail    json.RawMessage
-	At        time.Time
+	// Target is the path of the request of an action, empty for an event of a task.
+	Target    string
+	RequestID string
+	// Status is the HTTP status of the response to an action; 0 while the request is handled, and if the process ended before it
+	// had recorded the result.
+	Status int
 }
 
 // Audit writes a row for an event outside the ledger (rate_limited, idempotent_replay).
@@ -45,27 +54,85 @@ type execer interface {
 }
 
 var auditColumns = columns[AuditEntry]{
+	{"created_at", func(e *AuditEntry) any { return storedTime{&e.At} }},
+	{"user_id", func(e *AuditEntry) any { return &e.UserID }},
 	{"event", func(e *AuditEntry) any { return &e.Event }},
 	{"task_id", func(e *AuditEntry) any { return &e.TaskID }},
 	{"service_id", func(e *AuditEntry) any { return &e.ServiceID }},
 	{"queue_id", func(e *AuditEntry) any { return &e.Queue }},
-	{"user_id", func(e *AuditEntry) any { return &e.UserID }},
 	{"detail", func(e *AuditEntry) any { return storedJSON{&e.Detail} }},
-	{"created_at", func(e *AuditEntry) any { return storedTime{&e.At} }},
+	{"target", func(e *AuditEntry) any { return &e.Target }},
+	{"request_id", func(e *AuditEntry) any { return &e.RequestID }},
+	{"status", func(e *AuditEntry) any { return &e.Status }},
 }
 
 var (
 	insertAudit = auditColumns.insert("audit_log")
-	selectAudit = `SELECT ` + auditColumns.names("") + ` FROM audit_log WHERE user_id = $1 AND task_id = $2 ORDER BY id`
+	selectAudit = `SELECT ` + auditColumns.names("") + `, id FROM audit_log WHERE `
 )
 
-func writeAudit(ctx context.Context, db execer, e AuditEntry) error {
+const pageOfAudit = `(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
+
+func scanAudit(row scanner) (AuditEntry, error) {
+	var id int64
+	e, err := auditColumns.scanWith(row, &id)
+	e.ID = id
+	return e, err
+}
+
+// row returns the entry as it is stored.
+func (e AuditEntry) row() AuditEntry {
 	if len(e.Detail) == 0 {
 		e.Detail = json.RawMessage("{}")
 	}
 	e.TaskID, e.ServiceID, e.UserID, e.At = plain(e.TaskID), plain(e.ServiceID), plain(e.UserID), time.Now()
+	e.Target, e.RequestID = plain(e.Target), plain(e.RequestID)
+	return e
+}
+
+func writeAudit(ctx context.Context, db execer, e AuditEntry) error {
+	e = e.row()
 	_, err := db.ExecContext(ctx, insertAudit, auditColumns.values(&e)...)
 	return err
+}
+
+// BeginAction stores an operator's action before it is executed, so that none is missing if the process ends meanwhile, and
+// returns its id.
+func (l *Ledger) BeginAction(ctx context.Context, e AuditEntry) (id int64, err error) {
+	e = e.row()
+	err = l.write.QueryRowContext(ctx, insertAudit+` RETURNING id`, auditColumns.values(&e)...).Scan(&id)
+	return id, translate("begin action", err)
+}
+
+// EndAction stores the result of an action: the HTTP status of the response.
+func (l *Ledger) EndAction(ctx context.Context, id int64, status int) error {
+	_, err := l.exec(ctx, "end action", `UPDATE audit_log SET status = $1 WHERE id = $2`, status, id)
+	return err
+}
+
+// AuditQuery selects audit rows. An empty field matches all. From is inclusive, To exclusive.
+type AuditQuery struct {
+	UserID, TaskID string
+	Event          AuditEvent
+	From, To       time.Time
+}
+
+// AuditLog returns a page of the audit log, the newest rows first, and the cursor of the next page, empty after the last. limit
+// is at most 200; CodeInvalid for an invalid cursor.
+func (l *Ledger) AuditLog(ctx context.Context, q AuditQuery, cursor string, limit int) (rows []AuditEntry, next string, err error) {
+	at, id := int64(math.MaxInt64), int64(0)
+	if err := readCursor(cursor, &at, &id); err != nil {
+		return nil, "", err
+	}
+	limit = clamp(limit, 200)
+	f := filters{args: []any{at, id, limit + 1}}
+	f.text("user_id", q.UserID)
+	f.text("task_id", q.TaskID)
+	f.text("event", string(q.Event))
+	f.between(q.From, q.To)
+	rows, err = list(ctx, l, "read audit", scanAudit, selectAudit+f.where.String()+pageOfAudit, f.args...)
+	rows, next = page(rows, limit, func(e AuditEntry) string { return writeCursor(millis(e.At), e.ID) })
+	return rows, next, err
 }
 
 // taskEntry returns an audit row about a task at one of its steps.
@@ -79,9 +146,4 @@ func taskEntry(ev AuditEvent, t berth.Task, step int, detail map[string]any) Aud
 		e.Queue = t.Steps[step].Queue
 	}
 	return e
-}
-
-// AuditTrail returns the audit rows of a task, the oldest first.
-func (l *Ledger) AuditTrail(ctx context.Context, task berth.TaskRef) ([]AuditEntry, error) {
-	return list(ctx, l, "read audit", auditColumns.scan, selectAudit, task.UserID, task.TaskID)
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 
 	"berth"
@@ -20,8 +21,8 @@ type ConferenceQuery struct {
 func (l *Ledger) SearchConferences(
 	ctx context.Context, q ConferenceQuery, cursor string, limit int,
 ) (out []berth.Conference, next string, err error) {
-	at, id, err := readCursor(cursor)
-	if err != nil {
+	at, id := int64(math.MaxInt64), ""
+	if err := readCursor(cursor, &at, &id); err != nil {
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)

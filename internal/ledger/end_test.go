@@ -227,8 +227,7 @@ func (f *life) check(t *rapid.T) {
 	if ends == 0 {
 		require.Equal(t, spent, now.Usage)
 	}
-	trail, err := f.l.AuditTrail(ctx, f.task.Ref())
-	require.NoError(t, err)
+	trail := trail(t, f.l, f.task.Ref())
 	count := map[AuditEvent]int{}
 	for _, e := range trail {
 		count[e.Event]++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,4 +92,14 @@ func requireCode(tb testing.TB, code berth.Code, err error) {
 	tb.Helper()
 	require.Error(tb, err)
 	require.Equal(tb, code, berth.CodeOf(err), err)
+}
+
+// trail returns the audit rows of a task, the oldest first.
+func trail(t tb, l *Ledger, task berth.TaskRef) []AuditEntry {
+	t.Helper()
+	rows, next, err := l.AuditLog(context.Background(), AuditQuery{UserID: task.UserID, TaskID: task.TaskID}, "", 0)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	slices.Reverse(rows)
+	return rows
 }

@@ -9,8 +9,9 @@ import (
 	"modernc.org/sqlite"
 )
 
-// maxStatements bounds the prepared statements per connection; the ledger has about a hundred.
-const maxStatements = 256
+// maxStatements bounds the prepared statements per connection; the ledger has about a hundred, and as many again for combinations
+// of filters.
+const maxStatements = 512
 
 // openPrepared opens SQLite so that each connection prepares a statement only once: preparing it for each execution took a
 // quarter of a task's processor time. database/sql caches no statements inside transactions; PostgreSQL's driver does.

@@ -3,10 +3,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"encoding/base64"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"berth"
@@ -138,47 +135,34 @@ func (l *Ledger) TasksByID(ctx context.Context, id string, limit int) ([]berth.T
 	return list(ctx, l, "find tasks", taskColumns.scan, selectTasksByID, id, clamp(limit, 100))
 }
 
-var listTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks
-	WHERE user_id = $1 AND (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $4`
+// TaskQuery selects tasks of a user. Empty fields other than the user match all. From is inclusive, To exclusive.
+type TaskQuery struct {
+	UserID   string
+	Status   berth.TaskStatus
+	Template berth.Template
+	From, To time.Time // of the acceptance
+}
+
+var selectTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE `
+
+const pageOfTasks = `(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
 
 // ListTasks returns a page of the user's tasks, the newest first, and the cursor of the next page, empty after
 // the last. limit is at most 200; CodeInvalid for an invalid cursor.
-func (l *Ledger) ListTasks(ctx context.Context, userID, cursor string, limit int) (tasks []berth.Task, next string, err error) {
-	at, id, err := readCursor(cursor)
-	if err != nil {
+func (l *Ledger) ListTasks(ctx context.Context, q TaskQuery, cursor string, limit int) (tasks []berth.Task, next string, err error) {
+	at, id := int64(math.MaxInt64), ""
+	if err := readCursor(cursor, &at, &id); err != nil {
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
-	// One more shows whether there is a next page.
-	tasks, err = list(ctx, l, "list tasks", taskColumns.scan, listTasks, userID, at, id, limit+1)
-	if err != nil || len(tasks) <= limit {
-		return tasks, "", err
-	}
-	tasks = tasks[:limit]
-	last := tasks[limit-1]
-	return tasks, writeCursor(millis(last.CreatedAt), last.ID), nil
-}
-
-func writeCursor(at int64, id string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 10) + " " + id))
-}
-
-// readCursor returns the position after which a page starts; an empty cursor is before the newest task.
-func readCursor(cursor string) (at int64, id string, err error) {
-	if cursor == "" {
-		return math.MaxInt64, "", nil
-	}
-	bad := berth.Invalid("cursor", "invalid cursor; use nextCursor of the previous page")
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil {
-		return 0, "", bad.With(err)
-	}
-	head, id, ok := strings.Cut(string(b), " ")
-	at, err = strconv.ParseInt(head, 10, 64)
-	if err != nil || !ok || !storableID(id) {
-		return 0, "", bad.With(err)
-	}
-	return at, id, nil
+	f := filters{args: []any{at, id, limit + 1}}
+	f.add("user_id =", plain(q.UserID))
+	f.text("status", string(q.Status))
+	f.text("template", string(q.Template))
+	f.between(q.From, q.To)
+	tasks, err = list(ctx, l, "list tasks", taskColumns.scan, selectTasks+f.where.String()+pageOfTasks, f.args...)
+	tasks, next = page(tasks, limit, func(t berth.Task) string { return writeCursor(millis(t.CreatedAt), t.ID) })
+	return tasks, next, err
 }
 
 var openTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE ended_at = 0 AND (user_id, id) > ($1, $2) ORDER BY user_id, id LIMIT $3`

@@ -28,8 +28,7 @@ func TestCreateTask_Accepted_ReadBackUnchanged(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, got, read)
 
-		trail, err := l.AuditTrail(ctx, want.Ref())
-		require.NoError(t, err)
+		trail := trail(t, l, want.Ref())
 		require.Len(t, trail, 1)
 		require.Equal(t, AuditEnqueue, trail[0].Event)
 		require.Equal(t, [4]string{want.ID, "jobs", "q_paid_vision", "alice"},
@@ -60,8 +59,7 @@ func TestCreateTask_ConcurrentSameID_CreatedOnce(t *testing.T) {
 		}
 		require.NoError(t, g.Wait())
 		require.EqualValues(t, 1, created.Load())
-		trail, err := l.AuditTrail(ctx, want.Ref())
-		require.NoError(t, err)
+		trail := trail(t, l, want.Ref())
 		require.Len(t, trail, 1)
 	})
 }
@@ -115,7 +113,7 @@ func TestListTasks_ManyPages_EachTaskOnceNewestFirst(t *testing.T) {
 		var got []berth.Task
 		cursor := ""
 		for pages := 1; ; pages++ {
-			tasks, next, err := l.ListTasks(ctx, "alice", cursor, 7)
+			tasks, next, err := l.ListTasks(ctx, TaskQuery{UserID: "alice"}, cursor, 7)
 			require.NoError(t, err)
 			got = append(got, tasks...)
 			if cursor = next; cursor == "" {
@@ -135,22 +133,63 @@ func TestListTasks_ManyPages_EachTaskOnceNewestFirst(t *testing.T) {
 		}
 		require.ElementsMatch(t, want, ids)
 
-		all, next, err := l.ListTasks(ctx, "alice", "", 25)
+		all, next, err := l.ListTasks(ctx, TaskQuery{UserID: "alice"}, "", 25)
 		require.NoError(t, err)
 		require.Len(t, all, 25)
 		require.Empty(t, next, "no empty last page")
-		none, next, err := l.ListTasks(ctx, "carol", "", 0)
+		none, next, err := l.ListTasks(ctx, TaskQuery{UserID: "carol"}, "", 0)
 		require.NoError(t, err)
 		require.Empty(t, none)
 		require.Empty(t, next)
 	})
 }
 
+func TestListTasks_EachFilter_Matches(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		task := chain()
+		task.ID = "t_1"
+		create(t, l, task)
+		task.ID, task.Template, task.CreatedAt = "t_2", berth.TemplateJobSummary, task.CreatedAt.Add(-time.Hour)
+		create(t, l, task)
+		_, _, err := l.FinishTask(t.Context(), End{TaskRef: ref("t_2"), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+		require.NoError(t, err)
+		half := time.Now().Add(-30 * time.Minute)
+		for name, c := range map[string]struct {
+			q    TaskQuery
+			want []string
+		}{
+			"all":           {TaskQuery{}, []string{"t_1", "t_2"}},
+			"of a status":   {TaskQuery{Status: berth.TaskCancelled}, []string{"t_2"}},
+			"of a template": {TaskQuery{Template: berth.TemplateJobMatch}, []string{"t_1"}},
+			"since a time":  {TaskQuery{From: half}, []string{"t_1"}},
+			"before a time": {TaskQuery{To: half}, []string{"t_2"}},
+			"all together":  {TaskQuery{Status: berth.TaskCancelled, Template: berth.TemplateJobMatch, From: half.Add(-time.Hour), To: half}, nil},
+		} {
+			c.q.UserID = "alice"
+			var got []string
+			for cursor := ""; ; {
+				page, next, err := l.ListTasks(t.Context(), c.q, cursor, 1)
+				require.NoError(t, err, name)
+				for _, found := range page {
+					got = append(got, found.ID)
+				}
+				if cursor = next; cursor == "" {
+					break
+				}
+			}
+			require.Equal(t, c.want, got, name)
+		}
+	})
+}
+
 func TestListTasks_InvalidCursor_Rejected(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		enc := base64.RawURLEncoding.EncodeToString
-		for _, c := range []string{"%", "x", enc([]byte("12")), enc([]byte("x t")), enc([]byte("12 ")), enc([]byte("1 \x00"))} {
-			_, _, err := l.ListTasks(t.Context(), "alice", c, 5)
+		for _, c := range []string{
+			"%", "x", enc([]byte("12")), enc([]byte(`{"a":1}`)), enc([]byte(`["x","t"]`)), enc([]byte(`[12]`)), enc([]byte(`[12,"t",3]`)),
+			enc([]byte(`[1,"\u0000"]`)),
+		} {
+			_, _, err := l.ListTasks(t.Context(), TaskQuery{UserID: "alice"}, c, 5)
 			requireCode(t, berth.CodeInvalid, err)
 		}
 	})

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
+	"math"
 	"time"
 
 	"berth"
@@ -139,4 +140,64 @@ func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (boo
 // ModelCalls returns the usage log of a task in the order of its calls.
 func (l *Ledger) ModelCalls(ctx context.Context, task berth.TaskRef) ([]ModelCall, error) {
 	return list(ctx, l, "read usage", usageColumns.scan, selectUsage, task.UserID, task.TaskID)
+}
+
+// The outcomes of a UsageQuery besides the codes of failures.
+const (
+	OutcomeSuccess = "success"
+	OutcomeRunning = "running" // the outcome is not recorded
+)
+
+// Outcome returns the outcome of a call: OutcomeSuccess, OutcomeRunning or the code of its failure.
+func (c ModelCall) Outcome() string {
+	switch {
+	case c.Success:
+		return OutcomeSuccess
+	case c.FinishedAt.IsZero():
+		return OutcomeRunning
+	default:
+		return string(c.Code)
+	}
+}
+
+// UsageQuery selects model calls. An empty field matches all. From is inclusive, To exclusive.
+type UsageQuery struct {
+	UserID, TaskID, Model string
+	Outcome               string
+	From, To              time.Time
+}
+
+var selectCalls = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE `
+
+const pageOfCalls = `(created_at, user_id, task_id, step, fence, call_no) < ($1, $2, $3, $4, $5, $6)
+	ORDER BY created_at DESC, user_id DESC, task_id DESC, step DESC, fence DESC, call_no DESC LIMIT $7`
+
+// UsageLog returns a page of the usage log, the newest calls first, and the cursor of the next page, empty after the last. limit
+// is at most 200; CodeInvalid for an invalid cursor.
+func (l *Ledger) UsageLog(ctx context.Context, q UsageQuery, cursor string, limit int) (calls []ModelCall, next string, err error) {
+	last := ModelCall{}
+	at := int64(math.MaxInt64)
+	if err := readCursor(cursor, &at, &last.UserID, &last.TaskID, &last.Step, &last.Fence, &last.Call); err != nil {
+		return nil, "", err
+	}
+	limit = clamp(limit, 200)
+	f := filters{args: []any{at, last.UserID, last.TaskID, last.Step, last.Fence, last.Call, limit + 1}}
+	f.text("user_id", q.UserID)
+	f.text("task_id", q.TaskID)
+	f.text("model", q.Model)
+	switch q.Outcome {
+	case "":
+	case OutcomeSuccess:
+		f.add("success =", true)
+	case OutcomeRunning:
+		f.add("finished_at =", 0)
+	default:
+		f.text("error_code", q.Outcome)
+	}
+	f.between(q.From, q.To)
+	calls, err = list(ctx, l, "read usage", usageColumns.scan, selectCalls+f.where.String()+pageOfCalls, f.args...)
+	calls, next = page(calls, limit, func(c ModelCall) string {
+		return writeCursor(millis(c.At), c.UserID, c.TaskID, c.Step, c.Fence, c.Call)
+	})
+	return calls, next, err
 }

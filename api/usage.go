@@ -1,0 +1,169 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/labstack/echo/v4"
+
+	"berth"
+	"berth/internal/ledger"
+)
+
+// ndjson is the media type of an export: one JSON object per line.
+const ndjson = "application/x-ndjson"
+
+// forLogs is the rule of the usage and audit logs. An export has no time limit; each of its pages has one.
+var forLogs = rule{scopes: forUsers.scopes, stream: true}
+
+// LogPage selects rows of the usage or audit log.
+type LogPage struct {
+	Accept string    `header:"Accept" doc:"With application/x-ndjson the response has all rows, one JSON object per line, instead of a page"`
+	UserID string    `query:"userId" maxLength:"255" doc:"Only rows of this user, for operators. Other callers read their own rows."`
+	TaskID string    `query:"taskId" maxLength:"128" doc:"Only rows of this task"`
+	From   time.Time `query:"from" doc:"Only rows at or after this time"`
+	To     time.Time `query:"to" doc:"Only rows before this time"`
+	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Rows of a page"`
+	Cursor string    `query:"cursor" maxLength:"2000" doc:"nextCursor of the previous page"`
+}
+
+// user returns the user whose rows the caller reads, empty for an operator who reads those of all users.
+func (p LogPage) user(ctx context.Context) (string, error) {
+	caller := callOf(ctx).user
+	if err := checkUser(caller, p.UserID); err != nil || caller.Operator() {
+		return p.UserID, err
+	}
+	return caller.UserID, nil
+}
+
+// exports reports whether the caller asks for all rows.
+func (p LogPage) exports() bool {
+	for _, accepted := range strings.Split(p.Accept, ",") {
+		mediaType, _, _ := strings.Cut(accepted, ";")
+		if strings.EqualFold(strings.TrimSpace(mediaType), ndjson) {
+			return true
+		}
+	}
+	return false
+}
+
+// logOutput is a page of a log as JSON, or all of its rows.
+type logOutput struct {
+	ContentType string `header:"Content-Type"`
+	Body        func(huma.Context)
+}
+
+// readLog returns a page of a log, or an export of all its pages.
+func readLog[T any](
+	ctx context.Context, s *server, p LogPage,
+	read func(ctx context.Context, cursor string, limit int) (rows []T, next string, err error), body func(rows []T, next string) any,
+) (*logOutput, error) {
+	page := func(cursor string, limit int) ([]T, string, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return read(ctx, cursor, limit)
+	}
+	if !p.exports() {
+		rows, next, err := page(p.Cursor, p.Limit)
+		if err != nil {
+			return nil, err
+		}
+		return &logOutput{ContentType: echo.MIMEApplicationJSON, Body: func(c huma.Context) {
+			s.writeLog(ctx, json.NewEncoder(c.BodyWriter()).Encode(body(rows, next)))
+		}}, nil
+	}
+	rows, next, err := page(p.Cursor, 0) // before the response begins, so that an error has a status
+	if err != nil {
+		return nil, err
+	}
+	return &logOutput{ContentType: ndjson, Body: func(c huma.Context) {
+		for out := json.NewEncoder(c.BodyWriter()); ; {
+			for _, row := range rows {
+				s.writeLog(ctx, out.Encode(row))
+			}
+			if next == "" {
+				return
+			}
+			rows, next, err = page(next, 0)
+			s.writeLog(ctx, err)
+		}
+	}}, nil
+}
+
+// writeLog aborts the connection after an error: without an end of the response, the client knows that rows are missing.
+func (s *server) writeLog(ctx context.Context, err error) {
+	if err != nil {
+		s.log.InfoContext(ctx, "export interrupted", "requestId", callOf(ctx).requestID, "error", err)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// logDescription adds the two forms of the response to the description of a log.
+func (s *server) logDescription(body, row any, op huma.Operation) huma.Operation {
+	ok := response("A page, or with `Accept: application/x-ndjson` all rows", echo.MIMEApplicationJSON, s.schemaOf(body))
+	ok.Content[ndjson] = &huma.MediaType{Schema: s.schemaOf(row)}
+	return withResponses(map[string]*huma.Response{"200": ok, "default": s.problemResponse()}, op)
+}
+
+type usageInput struct {
+	LogPage
+
+	Model   string `query:"model" maxLength:"128" doc:"Only calls of this model"`
+	Outcome string `query:"outcome" maxLength:"64" doc:"Only calls with this outcome: success, running, or the code of a failure"`
+}
+
+// usageView is a model call.
+type usageView struct {
+	At        time.Time      `json:"at" doc:"When the attempt began"`
+	EndedAt   time.Time      `json:"endedAt,omitzero" doc:"When the outcome was recorded"`
+	UserID    string         `json:"userId"`
+	TaskID    string         `json:"taskId"`
+	ServiceID string         `json:"serviceId"`
+	QueueID   berth.Queue    `json:"queueId"`
+	Step      berth.StepName `json:"step"`
+	Attempt   int64          `json:"attempt" doc:"Counts the attempts at the steps of the task"`
+	Call      int            `json:"call" doc:"Counts the calls of an attempt from 0: a repair is call 1"`
+	Model     string         `json:"model"`
+	Provider  string         `json:"provider,omitempty"`
+	Outcome   string         `json:"outcome" doc:"success; running until the outcome is recorded; else the code of the failure: interrupted if the worker was killed"`
+	berth.Usage
+
+	LatencyMs    int64 `json:"latencyMs"`
+	FirstTokenMs int64 `json:"firstTokenMs,omitempty"`
+	CostMicros   int64 `json:"costMicros" doc:"Price of the provider in millionths of a US dollar"`
+}
+
+func viewCall(c ledger.ModelCall) usageView {
+	return usageView{
+		At: c.At, EndedAt: c.FinishedAt, UserID: c.UserID, TaskID: c.TaskID, ServiceID: c.ServiceID, QueueID: c.Queue,
+		Step: c.Name, Attempt: c.Fence, Call: c.Call, Model: c.Model, Provider: c.Provider, Outcome: c.Outcome(),
+		Usage: c.Usage, LatencyMs: c.LatencyMs, FirstTokenMs: c.FirstTokenMs, CostMicros: c.CostMicros,
+	}
+}
+
+type usageOutputBody struct {
+	Calls      []usageView `json:"calls"`
+	NextCursor string      `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+}
+
+func (s *server) usageRoute() {
+	registerOutput(s, "GET /v1/usage", forLogs, s.listUsage, s.logDescription(usageOutputBody{}, usageView{}, op("list-usage", "account",
+		"List model calls with their tokens, durations and costs, newest first",
+		"Users read the calls of their tasks, operators those of all users. A call is listed from the beginning of its attempt.")))
+}
+
+func (s *server) listUsage(ctx context.Context, in *usageInput) (*logOutput, error) {
+	userID, err := in.user(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q := ledger.UsageQuery{UserID: userID, TaskID: in.TaskID, Model: in.Model, Outcome: in.Outcome, From: in.From, To: in.To}
+	return readLog(ctx, s, in.LogPage, func(ctx context.Context, cursor string, limit int) ([]usageView, string, error) {
+		found, next, err := s.Ledger.UsageLog(ctx, q, cursor, limit)
+		return convert(found, viewCall), next, err
+	}, func(rows []usageView, next string) any { return usageOutputBody{Calls: rows, NextCursor: next} })
+}
