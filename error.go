@@ -41,6 +41,7 @@ const (
 	CodeUnreadableImage     Code = "unreadable_image"
 	CodeInterrupted         Code = "interrupted"
 	CodeNotServed           Code = "not_served"
+	CodeErased              Code = "erased"
 )
 
 // CodeInfo is everything that the API, its description and its clients derive from a code.
@@ -87,6 +88,7 @@ var codes = []CodeInfo{
 	{CodeEnded, http.StatusConflict, 0, debug, "the conference was ended before it was open"},
 	{CodeInterrupted, 0, 0, debug, "of a model call: its worker or its task ended before the outcome was recorded"},
 	{CodeNotServed, http.StatusServiceUnavailable, 30 * time.Second, slog.LevelWarn, "no worker serves a model that the task needs; `detail` names the queue"},
+	{CodeErased, http.StatusGone, 0, debug, "the content was erased by its owner or because of its age"},
 	{CodeUnreadableImage, 0, 0, debug, "no text could be read from the image"},
 }
 

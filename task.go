@@ -174,6 +174,8 @@ type Task struct {
 	UpdatedAt  time.Time
 	DeadlineAt time.Time
 	EndedAt    time.Time
+	// ContentErasedAt is when the texts of the task were erased, zero before that.
+	ContentErasedAt time.Time
 }
 
 // Reasons why a model stopped. A provider may report others.
@@ -221,4 +223,6 @@ type Asset struct {
 	SHA256    string    `json:"sha256"`
 	CreatedAt time.Time `json:"createdAt"`
 	Content   []byte    `json:"-"`
+	// ErasedAt is when the content was erased, zero before that.
+	ErasedAt time.Time `json:"-"`
 }

@@ -112,8 +112,9 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 		return translate(ctx, err)
 	}
 	var result berth.Asset
-	if row.ResultAssetID != "" {
-		if result, err = a.Ledger.GetAsset(ctx, row.UserID, row.ResultAssetID); err != nil {
+	if row.ResultAssetID != "" && row.ContentErasedAt.IsZero() {
+		result, err = a.Ledger.GetAsset(ctx, row.UserID, row.ResultAssetID)
+		if err != nil && berth.CodeOf(err) != berth.CodeErased {
 			return translate(ctx, err)
 		}
 	}

@@ -67,6 +67,9 @@ type Ledger interface {
 	Entries(ctx context.Context, userID, cursor string, limit int) (entries []ledger.Entry, next string, err error)
 	AddCredits(ctx context.Context, g ledger.Grant) (entry ledger.Entry, credits int64, created bool, err error)
 	ListTasks(ctx context.Context, q ledger.TaskQuery, cursor string, limit int) (tasks []berth.Task, next string, err error)
+	// EraseTask and EraseAsset erase texts; the rows remain.
+	EraseTask(ctx context.Context, task berth.TaskRef) error
+	EraseAsset(ctx context.Context, userID, id string) error
 	FinishedSteps(ctx context.Context, task berth.TaskRef) ([]ledger.FinishedStep, error)
 	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
 	GetSession(ctx context.Context, userID, id string) (berth.Session, error)

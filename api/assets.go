@@ -60,6 +60,8 @@ func (s *server) assetRoutes() {
 		"200": response("The content with its media type", "*/*", &huma.Schema{Type: huma.TypeString, Format: "binary"}),
 	}
 	s.route("GET /v1/assets/{id}", forUser, s.download, get)
+	registerOutput(s, "DELETE /v1/assets/{id}", forUser, s.eraseAsset, op("erase-asset", "assets", "Erase the content of an asset",
+		"Tasks that had it remain without it. 409 while a task that uses it runs. The asset then returns 410; its content can be uploaded again."))
 }
 
 // assetView is an asset without its content.
@@ -324,6 +326,14 @@ func (s *server) download(c echo.Context) error {
 	}
 	h.Set(echo.HeaderContentDisposition, disposition)
 	return c.Blob(http.StatusOK, a.MediaType, a.Content)
+}
+
+type assetInput struct {
+	ID string `path:"id" pattern:"^[A-Za-z0-9_.@-]{1,128}$"`
+}
+
+func (s *server) eraseAsset(ctx context.Context, in *assetInput) (*struct{}, error) {
+	return nil, s.Ledger.EraseAsset(ctx, callOf(ctx).user.UserID, in.ID)
 }
 
 func downloadName(a berth.Asset) string {

@@ -29,6 +29,7 @@ var scopesOf = map[string][]string{
 	"GET /v1/tasks":                     {"user", "operator"},
 	"GET /v1/tasks/{id}":                {"user", "operator"},
 	"DELETE /v1/tasks/{id}":             {"user", "operator"},
+	"DELETE /v1/tasks/{id}/content":     {"user", "operator"},
 	"GET /v1/tasks/{id}/events":         {"user", "operator"},
 	"GET /v1/conferences":               {"user", "operator"},
 	"GET /v1/conferences/{e164}":        {"user", "operator"},

@@ -95,7 +95,7 @@ func (t *taskFeed) last(ctx context.Context) (*stream.Item, error) {
 	if t.final = task.Status.Final(); !t.final {
 		return nil, nil
 	}
-	asset, err := t.s.resultAsset(ctx, task)
+	asset, _, err := t.s.resultAsset(ctx, task)
 	if err != nil {
 		return nil, err
 	}

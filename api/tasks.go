@@ -40,6 +40,8 @@ type taskView struct {
 	UpdatedAt   time.Time `json:"updatedAt"`
 	DeadlineAt  time.Time `json:"deadlineAt"`
 	EndedAt     time.Time `json:"endedAt,omitzero"`
+
+	ContentErased bool `json:"contentErased,omitempty" doc:"The texts of the task were erased: it has neither text nor result any more"`
 }
 
 type stepView struct {
@@ -92,13 +94,22 @@ type cancelOutputBody struct {
 	Cancelling bool             `json:"cancelling"`
 }
 
+type eraseOutputBody struct {
+	TaskID        string           `json:"taskId"`
+	Status        berth.TaskStatus `json:"status"`
+	ContentErased bool             `json:"contentErased"`
+}
+
 func (s *server) taskRoutes() {
 	s.submitRoute()
 	register(s, "GET /v1/tasks/{id}", forUsers, s.getTask, op("get-task", "tasks", "Get a task's status and result"))
 	register(s, "GET /v1/tasks", forUsers, s.listTasks, op("list-tasks", "tasks", "List your tasks, newest first, without results"))
 	register(s, "DELETE /v1/tasks/{id}", forUsers, s.cancelTask, withStatus(http.StatusAccepted, op("cancel-task", "tasks",
 		"Cancel a task",
-		"Closing the event stream does not cancel a task. 409 when the task has ended.")))
+		"Closing the event stream does not cancel a task, and cancelling it erases nothing. 409 when the task has ended.")))
+	register(s, "DELETE /v1/tasks/{id}/content", forUsers, s.eraseTask, op("erase-task", "tasks", "Erase the texts of a task",
+		"Erases its variables, outputs and result, except those that another of the user's tasks has, too. Status, usage and audit remain. ",
+		"409 while the task runs. Events of the task that Redis still has expire within minutes."))
 }
 
 func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) {
@@ -107,10 +118,11 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 		return nil, err
 	}
 	view := s.view(t)
-	asset, err := s.resultAsset(ctx, t)
+	asset, erased, err := s.resultAsset(ctx, t)
 	if err != nil {
 		return nil, err
 	}
+	view.ContentErased = view.ContentErased || erased
 	if view.Text, view.Result, err = berth.Result(asset); err != nil {
 		return nil, berth.Errorf(berth.CodeInternal, "read the result").With(err)
 	}
@@ -194,20 +206,35 @@ func (s *server) cancelTask(ctx context.Context, in *taskInput) (*cancelOutputBo
 	return &cancelOutputBody{TaskID: t.ID, Status: t.Status, Cancelling: true}, nil
 }
 
+func (s *server) eraseTask(ctx context.Context, in *taskInput) (*eraseOutputBody, error) {
+	t, err := s.taskOf(ctx, in.UserID, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Ledger.EraseTask(ctx, t.Ref()); err != nil {
+		return nil, err
+	}
+	return &eraseOutputBody{TaskID: t.ID, Status: t.Status, ContentErased: true}, nil
+}
+
 func alreadyEnded(t berth.Task) error {
 	return berth.Errorf(berth.CodeConflict, "task already finished (status %s)", t.Status)
 }
 
-// resultAsset returns the result of a completed task, the zero value for other tasks.
-func (s *server) resultAsset(ctx context.Context, t berth.Task) (berth.Asset, error) {
-	if t.Status != berth.TaskCompleted || t.ResultAssetID == "" {
-		return berth.Asset{}, nil
+// resultAsset returns the result of a completed task, the zero value for other tasks and for a result that was erased.
+func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, erased bool, err error) {
+	if t.Status != berth.TaskCompleted || t.ResultAssetID == "" || !t.ContentErasedAt.IsZero() {
+		return berth.Asset{}, false, nil
 	}
-	a, err := s.Ledger.GetAsset(ctx, t.UserID, t.ResultAssetID)
-	if berth.CodeOf(err) == berth.CodeNotFound { // data loss, not the caller's mistake
-		return a, berth.Errorf(berth.CodeInternal, "the result of task %s", t.ID).With(err)
+	a, err = s.Ledger.GetAsset(ctx, t.UserID, t.ResultAssetID)
+	switch berth.CodeOf(err) {
+	case berth.CodeErased:
+		return berth.Asset{}, true, nil
+	case berth.CodeNotFound: // data loss, not the caller's mistake
+		return a, false, berth.Errorf(berth.CodeInternal, "the result of task %s", t.ID).With(err)
+	default:
+		return a, false, err
 	}
-	return a, err
 }
 
 func (s *server) view(t berth.Task) taskView {
@@ -218,6 +245,7 @@ func (s *server) view(t berth.Task) taskView {
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,
 		},
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, DeadlineAt: t.DeadlineAt, EndedAt: t.EndedAt,
+		ContentErased: !t.ContentErasedAt.IsZero(),
 	}
 	if v.Variables == nil {
 		v.Variables = map[string]string{}

@@ -540,3 +540,63 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	require.Eventually(t, cond, 10*time.Second, 5*time.Millisecond, what)
 }
+
+func TestEraseTask_Ended_StatusRemainsWithoutTexts(t *testing.T) { // B11
+	t.Parallel()
+	h := newHarness(t)
+	alice := h.token("alice")
+	id, _ := h.call(http.MethodPost, "/v1/tasks", alice, match()).json(t)["taskId"].(string)
+	path := "/v1/tasks/" + id
+	task, err := h.ledger.GetTask(t.Context(), ref(id))
+	require.NoError(t, err)
+	resume := "/v1/assets/" + task.Variables["resume"]
+
+	running := h.call(http.MethodDelete, path+"/content", alice, nil)
+	require.Equal(t, http.StatusConflict, running.status)
+	require.Contains(t, running.problem.Detail, "cancel it first")
+	require.Equal(t, http.StatusConflict, h.call(http.MethodDelete, resume, alice, nil).status)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, path+"/content", h.token("bob"), nil).status)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, resume, h.token("bob"), nil).status)
+	h.finish(task, "the answer")
+	require.Equal(t, "the answer", h.call(http.MethodGet, path, alice, nil).json(t)["text"])
+
+	for range 2 {
+		erased := h.call(http.MethodDelete, path+"/content", alice, nil)
+		require.Equal(t, http.StatusOK, erased.status, string(erased.body))
+		require.Equal(t, true, erased.json(t)["contentErased"])
+	}
+	got := h.call(http.MethodGet, path, alice, nil).json(t)
+	require.Equal(t, "COMPLETED", got["status"])
+	require.Equal(t, true, got["contentErased"])
+	require.NotContains(t, got, "text")
+	require.Equal(t, true, h.call(http.MethodGet, "/v1/tasks", alice, nil).json(t)["tasks"].([]any)[0].(doc)["contentErased"])
+	gone := h.call(http.MethodGet, resume, alice, nil)
+	require.Equal(t, http.StatusGone, gone.status)
+	require.Equal(t, berth.CodeErased, gone.problem.Code)
+	events := h.do(h.request(http.MethodGet, path+"/events", alice, nil))
+	require.Contains(t, string(events.body), "event: done")
+	require.NotContains(t, string(events.body), "the answer")
+
+	used := h.call(http.MethodPost, "/v1/tasks", alice, match(func(d doc) {
+		d["variables"].(doc)["resume"] = doc{"assetId": task.Variables["resume"]}
+	}))
+	require.Equal(t, http.StatusBadRequest, used.status)
+	require.Equal(t, "variables.resume.assetId", used.problem.Field)
+	require.Contains(t, used.problem.Detail, "erased")
+
+	rows := h.call(http.MethodGet, "/v1/audit?action=erase", alice, nil).json(t)["entries"].([]any)
+	require.Len(t, rows, 1)
+}
+
+func TestEraseAsset_ResultOfTask_TaskStatesIt(t *testing.T) { // B11
+	t.Parallel()
+	h := newHarness(t)
+	task := h.finish(h.task("alice", "t1"), "the answer")
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/assets/"+task.ResultAssetID, h.token("alice"), nil).status)
+	got := h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)
+	require.Equal(t, "COMPLETED", got["status"])
+	require.Equal(t, true, got["contentErased"])
+	require.NotContains(t, got, "text")
+	operator := h.call(http.MethodDelete, "/v1/tasks/t1/content?userId=alice", h.operator(), nil)
+	require.Equal(t, http.StatusOK, operator.status)
+}

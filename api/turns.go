@@ -155,6 +155,8 @@ func (s *server) segmentText(ctx context.Context, userID, assetID string) (strin
 	switch {
 	case berth.CodeOf(err) == berth.CodeNotFound:
 		return "", berth.Invalid(field, "asset not found")
+	case berth.CodeOf(err) == berth.CodeErased:
+		return "", berth.Invalid(field, "the content of the asset was erased; upload it again")
 	case err != nil:
 		return "", err
 	case a.Kind != berth.AssetText:

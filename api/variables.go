@@ -121,6 +121,9 @@ func (s *server) assetOf(ctx context.Context, userID, name, id string) (berth.As
 	if berth.CodeOf(err) == berth.CodeNotFound {
 		return berth.Asset{}, berth.Invalid(field, "asset not found")
 	}
+	if berth.CodeOf(err) == berth.CodeErased {
+		return berth.Asset{}, berth.Invalid(field, "the content of the asset was erased; upload it again")
+	}
 	if err != nil {
 		return berth.Asset{}, err
 	}

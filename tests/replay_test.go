@@ -53,6 +53,7 @@ func (s *stack) replayAll() {
 				workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
 				workflows.ConferenceWorkflow: workflows.Conference, workflows.LinkWorkflow: workflows.Link,
 				workflows.ProbeWorkflow: workflows.Probe, workflows.ReportWorkflow: workflows.Report,
+				workflows.RetentionWorkflow: workflows.Retention,
 			} {
 				replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 			}

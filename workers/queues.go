@@ -106,6 +106,8 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.ReportWorkflow:   workflows.Report,
 			workflows.LinkWorkflow:     workflows.Link,
 			workflows.ProbeWorkflow:    workflows.Probe,
+
+			workflows.RetentionWorkflow: workflows.Retention,
 		},
 		activities: map[string]any{
 			workflows.SignalOpenActivity:    links.SignalOpen,
@@ -114,6 +116,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.ReconcileUnitActivity: links.ReconcileUnit,
 			workflows.WakeWaitingActivity:   links.WakeWaiting,
 			workflows.ReadUnitStateActivity: links.ReadUnitState,
+			workflows.RemoveExpiredActivity: acts.Retention.RemoveExpired,
 		},
 	}}
 }

@@ -45,6 +45,7 @@ type Activities struct {
 	Executions  *activities.Executions
 	Conferences *activities.Conferences
 	Links       *activities.Links
+	Retention   *activities.Retention
 }
 
 // Run starts a worker for each selected task queue, polls until ctx ends, and then stops all workers. Running activities

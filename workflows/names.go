@@ -22,6 +22,7 @@ const (
 	ReassertWorkflow   = "Reassert"   // signals every open workflow after Redis lost data
 	ReportWorkflow     = "Report"     // asks media units to report all their conferences to the data proxy
 	ProbeWorkflow      = "Probe"      // counts the media units that respond to a command
+	RetentionWorkflow  = "Retention"  // removes expired data
 )
 
 // metricRecovery is the metric of the time from the loss of a conference's unit until the conference is open again.
@@ -33,7 +34,7 @@ const (
 	TaskQueueTurns       = "turns"
 	TaskQueueExecutions  = "executions"
 	TaskQueueConferences = "conferences"
-	TaskQueueLinks       = "links" // Link, Reassert, Report and Probe
+	TaskQueueLinks       = "links" // Link, Reassert, Report, Probe and Retention
 )
 
 // Workflow ids.
@@ -66,6 +67,9 @@ func ReportWorkflowID(id string) string { return "report:" + id }
 
 // ProbeWorkflowID is the workflow id of a probe; id is unique.
 func ProbeWorkflowID(id string) string { return "probe:" + id }
+
+// RetentionID is the id of the schedule of Retention, and the prefix of the workflow ids of its runs.
+const RetentionID = "retention"
 
 // Updates.
 const (
@@ -173,6 +177,9 @@ const (
 
 // SignalOpenActivity signals the open workflows for Reassert; it heartbeats and is retried until it succeeds.
 const SignalOpenActivity = "SignalOpen"
+
+// RemoveExpiredActivity removes expired data for Retention; it heartbeats and is retried until the next run is due.
+const RemoveExpiredActivity = "RemoveExpired"
 
 // ErrorExpired is the type of DispatchJob's error when the same dispatch was decided by an earlier call whose reply was
 // lost, and its slot has expired since: the workflow decides again under the next dispatch number.

@@ -26,6 +26,7 @@ var corpora = []struct {
 	{workflows.LinkWorkflow, "link", workflows.Link, 4},
 	{workflows.ReportWorkflow, "report", workflows.Report, 1},
 	{workflows.ProbeWorkflow, "probe", workflows.Probe, 2},
+	{workflows.RetentionWorkflow, "retention", workflows.Retention, 1},
 }
 
 func replayer(name string, fn any) worker.WorkflowReplayer {
@@ -87,6 +88,9 @@ func TestWorkflows_ChangedCommands_DoNotReplay(t *testing.T) { // P1: proves tha
 		workflows.ReportWorkflow: sleepFirst(workflows.Report), workflows.ProbeWorkflow: sleepFirst(workflows.Probe),
 		workflows.LinkWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.LinkInput) (any, error) {
 			return nil, workflows.Link(ctx, in)
+		}),
+		workflows.RetentionWorkflow: sleepFirst(func(ctx workflow.Context, _ any) (workflows.RetentionResult, error) {
+			return workflows.Retention(ctx)
 		}),
 		workflows.ReassertWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.ReassertInput) (any, error) {
 			return nil, workflows.Reassert(ctx, in)

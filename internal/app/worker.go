@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"berth/internal/stream"
 	"berth/lua"
 	"berth/workers"
+	"berth/workflows"
 )
 
 // RunWorker polls task queues until ctx ends. Running steps then finish or are handed over within the drain time.
@@ -69,6 +71,9 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			Licences: cfg.Conference.Licences, WaitingKeepsLicence: cfg.Conference.WaitingKeepsLicence,
 		},
 		Links: &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Logger: logger},
+		Retention: &activities.Retention{
+			Ledger: b.ledger, Texts: cfg.Retention.Texts, Rows: cfg.Retention.Rows, Logger: logger,
+		},
 	}
 	sweeper := fleet.NewSweeper(nodes, fleet.SweeperOptions{
 		Restore: func(ctx context.Context) error {
@@ -102,6 +107,9 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { markPollers(workerCtx, b.scripts, options.ModelQueues(), logger); return nil })
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
 	services.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
+	if len(cfg.Worker.Queues) == 0 || slices.Contains(cfg.Worker.Queues, workflows.TaskQueueLinks) {
+		services.Go(func() error { scheduleRetention(serviceCtx, calls, logger); return nil })
+	}
 	context.AfterFunc(serviceCtx, stopWorkers)
 	marking, cancel := context.WithTimeout(ctx, redisTimeout)
 	if err := b.scripts.MarkPollers(marking, options.ModelQueues()); err != nil {
@@ -114,6 +122,20 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		err = serviceErr
 	}
 	return err
+}
+
+// scheduleRetention creates the schedule of the retention, and retries while Temporal is unavailable.
+func scheduleRetention(ctx context.Context, calls *starter.Starter, logger *slog.Logger) {
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		err := calls.ScheduleRetention(ctx)
+		if err == nil {
+			return
+		}
+		logger.WarnContext(ctx, "retention not scheduled; retrying", "error", err)
+		if !pause.For(ctx, wait) {
+			return
+		}
+	}
 }
 
 // modelQueues returns the queues of the models that this process can call. It must not poll the others: without the API

@@ -23,7 +23,10 @@ type Config struct {
 	API      API      `embed:"" group:"API"`
 	Identity Identity `embed:"" group:"Identity"`
 	Worker   Worker   `embed:"" group:"Worker"`
-	Turn     Turn     `embed:"" group:"Turns (applied by API processes)"`
+
+	Retention Retention `embed:"" group:"Retention (applied by workers of the queue links)"`
+
+	Turn Turn `embed:"" group:"Turns (applied by API processes)"`
 
 	Conference Conference `embed:"" group:"Conferences (applied by API processes; licences by workers)"`
 
@@ -63,6 +66,12 @@ type Worker struct {
 	LockTimeoutMs int64         `help:"Maximum time one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
 	UserSlots     int           `help:"Maximum number of concurrent model calls of one user; 0 for no limit." name:"user-concurrency" env:"BERTH_USER_CONCURRENCY" default:"5"`
 	QueueMaxSize  int           `help:"Maximum number of waiting tasks per queue; not applied yet." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
+}
+
+// Retention holds the settings of how long data of ended tasks is kept.
+type Retention struct {
+	Texts time.Duration `help:"Time after which the texts of ended tasks and unused assets are erased." name:"retain-texts" env:"BERTH_RETAIN_TEXTS" default:"720h"`
+	Rows  time.Duration `help:"Time after which rows of tasks, usage, audit, idempotency keys and entries of accounts are removed; the sum of the entries remains." name:"retain-rows" env:"BERTH_RETAIN_ROWS" default:"9600h"`
 }
 
 // Turn holds the settings of live translation.
@@ -190,6 +199,10 @@ func (c *Config) Validate() error {
 	lasting("replay-window", "BERTH_REPLAY_WINDOW", c.API.ReplayWindow)
 	lasting("task-deadline", "BERTH_TASK_DEADLINE", c.API.TaskDeadline)
 	lasting("drain", "BERTH_DRAIN", c.Worker.Drain)
+	lasting("retain-texts", "BERTH_RETAIN_TEXTS", c.Retention.Texts)
+	if c.Retention.Rows < c.Retention.Texts {
+		bad("retain-rows", "BERTH_RETAIN_ROWS", "must be at least --retain-texts, %s, got %s", c.Retention.Texts, c.Retention.Rows)
+	}
 	if len(problems) > 0 {
 		return fmt.Errorf("invalid settings: %s", strings.Join(problems, "; "))
 	}

@@ -25,7 +25,7 @@ const (
 	EntryCarried    EntryKind = "carried"    // the sum of older entries, which are no longer stored
 )
 
-// Entry is one change of an account. Entries are only added: their sum is the balance.
+// Entry is one change of an account. The sum of all entries is the balance.
 type Entry struct {
 	ID     int64
 	UserID string
@@ -161,8 +161,9 @@ func (l *Ledger) charge(ctx context.Context, tx *sql.Tx, t berth.Task) (bool, er
 	if err != nil {
 		return false, err
 	}
-	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM credit_entries WHERE user_id = $1 AND task_id = $2 AND kind = $3`,
-		t.UserID, t.ID, EntryRefund).Scan(&acceptance); err != nil {
+	// Entries of earlier acceptances may have been summed up: their number is not a count.
+	if err := tx.QueryRowContext(ctx, `SELECT COALESCE(max(acceptance) + 1, 0) FROM credit_entries
+		WHERE user_id = $1 AND task_id = $2 AND kind = $3`, t.UserID, t.ID, EntryCharge).Scan(&acceptance); err != nil {
 		return false, err
 	}
 	_, err = addEntry(ctx, tx, Entry{UserID: t.UserID, Kind: EntryCharge, Amount: -t.Price, TaskID: t.ID}, acceptance, "")

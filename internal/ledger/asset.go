@@ -52,16 +52,27 @@ var assetColumns = columns[berth.Asset]{
 	{"sha256", func(a *berth.Asset) any { return &a.SHA256 }},
 	{"created_at", func(a *berth.Asset) any { return storedTime{&a.CreatedAt} }},
 	{"content", func(a *berth.Asset) any { return &a.Content }},
+	{"erased_at", func(a *berth.Asset) any { return storedTime{&a.ErasedAt} }},
 }
 
-// The creation time of an unused asset is that of its last upload.
-const refreshUnused = ` ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at WHERE assets.used_at = 0`
+// Content that was erased can be stored again. The tasks from which it was erased stay without it. The creation time of an
+// unused asset is that of its last upload.
+const (
+	restoreErased = ` ON CONFLICT (id) DO UPDATE SET media_type = excluded.media_type, name = excluded.name,
+		created_at = excluded.created_at, content = excluded.content, used_at = excluded.used_at, erased_at = 0
+		WHERE assets.erased_at > 0`
+	restoreUnused = ` ON CONFLICT (id) DO UPDATE SET
+		media_type = CASE WHEN assets.erased_at > 0 THEN excluded.media_type ELSE assets.media_type END,
+		name = CASE WHEN assets.erased_at > 0 THEN excluded.name ELSE assets.name END,
+		created_at = excluded.created_at, content = excluded.content, used_at = 0, erased_at = 0
+		WHERE assets.used_at = 0 OR assets.erased_at > 0`
+)
 
 var (
-	insertUnused = assetColumns.insert("assets", [2]string{"used_at", "0"}) + refreshUnused
-	insertUsed   = assetColumns.insert("assets", [2]string{"used_at", "$8"}) + ` ON CONFLICT (id) DO NOTHING` // $8 is created_at
+	insertUnused = assetColumns.insert("assets", [2]string{"used_at", "0"}) + restoreUnused
+	insertUsed   = assetColumns.insert("assets", [2]string{"used_at", "$8"}) + restoreErased // $8 is created_at
 	selectAsset  = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE id = $1 AND user_id = $2`
-	selectAssets = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE user_id = $1 AND id IN`
+	selectAssets = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE user_id = $1 AND erased_at = 0 AND id IN`
 )
 
 func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, error) {
@@ -77,7 +88,7 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 	sum := sha256.Sum256(a.Content)
 	a.ID, a.Size, a.SHA256 = AssetID(a.UserID, a.Kind, a.Content), int64(len(a.Content)), hex.EncodeToString(sum[:])
 	a.Name, a.MediaType = plain(a.Name), plain(a.MediaType)
-	a.CreatedAt = fromMillis(time.Now().UnixMilli())
+	a.CreatedAt, a.ErasedAt = fromMillis(time.Now().UnixMilli()), time.Time{}
 	insert := insertUnused
 	if a.Kind == berth.AssetResult {
 		insert = insertUsed
@@ -93,12 +104,17 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 	return assetColumns.scan(tx.QueryRowContext(ctx, selectAsset, a.ID, a.UserID))
 }
 
-// GetAsset returns an asset with its content; CodeNotFound when it does not exist or belongs to another user.
+// GetAsset returns an asset with its content; CodeNotFound when it does not exist or belongs to another user, CodeErased when its
+// content was erased.
 func (l *Ledger) GetAsset(ctx context.Context, userID, id string) (berth.Asset, error) {
-	return find(ctx, l, "get asset", assetColumns.scan, selectAsset, id, userID)
+	a, err := find(ctx, l, "get asset", assetColumns.scan, selectAsset, id, userID)
+	if err == nil && !a.ErasedAt.IsZero() {
+		return berth.Asset{}, berth.Errorf(berth.CodeErased, "the content was erased on %s", a.ErasedAt.Format(time.DateOnly))
+	}
+	return a, err
 }
 
-// GetAssets returns the user's assets with these ids, with content. Ids without an asset are omitted.
+// GetAssets returns the user's assets with these ids, with content. Ids without an asset or with erased content are omitted.
 func (l *Ledger) GetAssets(ctx context.Context, userID string, ids []string) (map[string]berth.Asset, error) {
 	args, places := []any{userID}, make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -163,7 +179,7 @@ type assetState struct {
 }
 
 const selectStates = `SELECT a.id, a.kind, a.used_at > 0, EXISTS (SELECT 1 FROM passages p WHERE p.asset_id = a.id)
-	FROM assets a WHERE a.user_id = $1 AND a.id IN`
+	FROM assets a WHERE a.user_id = $1 AND a.erased_at = 0 AND a.id IN`
 
 func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variables map[string]string) error {
 	if !s.used {
@@ -200,7 +216,7 @@ const limitThree = `LIMIT CAST($3 AS BIGINT)`
 
 var selectResults = `SELECT ` + assetColumns.names("a.") + `
 	FROM tasks t JOIN assets a ON a.id = t.result_asset_id
-	WHERE t.user_id = $1 AND t.template = $2 AND t.status = 'COMPLETED' ORDER BY t.ended_at DESC ` + limitThree
+	WHERE t.user_id = $1 AND t.template = $2 AND t.status = 'COMPLETED' AND t.erased_at = 0 AND a.erased_at = 0 ORDER BY t.ended_at DESC ` + limitThree
 
 // LatestResults returns the results of the user's completed tasks of a template, the newest first, with content. limit is
 // at most 50.

@@ -14,7 +14,7 @@ import (
 // AuditEvent is the event of an audit row: one of a task, or the operation id of an operator's action.
 type AuditEvent string
 
-// The events of tasks. The ledger itself writes enqueue, start, done and error, in the transaction that they describe.
+// The events of tasks. The ledger itself writes enqueue, start, done, error and erase, in the transaction that they describe.
 const (
 	AuditEnqueue     AuditEvent = "enqueue"
 	AuditRateLimited AuditEvent = "rate_limited"
@@ -22,6 +22,7 @@ const (
 	AuditStart       AuditEvent = "start"
 	AuditDone        AuditEvent = "done"
 	AuditError       AuditEvent = "error"
+	AuditErase       AuditEvent = "erase" // of the texts
 )
 
 // AuditEntry is one row of the audit log. Detail is JSON without tokens or contents.

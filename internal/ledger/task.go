@@ -36,6 +36,7 @@ var taskColumns = columns[berth.Task]{
 	{"updated_at", func(t *berth.Task) any { return storedTime{&t.UpdatedAt} }},
 	{"deadline_at", func(t *berth.Task) any { return storedTime{&t.DeadlineAt} }},
 	{"ended_at", func(t *berth.Task) any { return storedTime{&t.EndedAt} }},
+	{"erased_at", func(t *berth.Task) any { return storedTime{&t.ContentErasedAt} }},
 }
 
 var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}) +
@@ -63,6 +64,9 @@ func (l *Ledger) CreateTask(ctx context.Context, t berth.Task) (task berth.Task,
 			return err
 		}
 		if err := keepKey(ctx, tx, t); err != nil {
+			return err
+		}
+		if err := keepAssets(ctx, tx, t); err != nil {
 			return err
 		}
 		return writeAudit(ctx, tx, taskEntry(AuditEnqueue, task, 0, map[string]any{
@@ -108,7 +112,7 @@ func prepareNew(t *berth.Task) error {
 	if t.CreatedAt.IsZero() {
 		t.CreatedAt = now
 	}
-	t.UpdatedAt, t.EndedAt = now, time.Time{}
+	t.UpdatedAt, t.EndedAt, t.ContentErasedAt = now, time.Time{}, time.Time{}
 	t.StepIndex, t.Fence, t.Usage = 0, 0, berth.Usage{}
 	t.ResultAssetID, t.ErrorCode, t.ErrorMessage = "", "", ""
 	t.Key, t.Number = plain(t.Key), max(t.Number, 0)
