@@ -203,7 +203,8 @@ func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variabl
 }
 
 const deleteUnused = `DELETE FROM assets WHERE id IN
-	(SELECT id FROM assets WHERE used_at = 0 AND created_at < $1 ORDER BY created_at LIMIT CAST($2 AS BIGINT)) AND used_at = 0`
+	(SELECT id FROM assets WHERE used_at = 0 AND created_at < $1 AND NOT EXISTS (SELECT 1 FROM task_assets t WHERE t.asset_id = assets.id)
+	ORDER BY created_at LIMIT CAST($2 AS BIGINT)) AND used_at = 0`
 
 // DeleteUnusedAssets deletes up to limit assets that were last stored before a time and that no accepted task uses, the oldest
 // first. It returns their number.
