@@ -44,6 +44,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	outcome := metrics.OK
 	if err != nil {
 		outcome = string(berth.CodeOf(err))
+		s.releaseReservation(ctx)
 	}
 	queue, model := metrics.Queue.String(string(in.Step.Queue)), metrics.Model.String(in.Step.Model)
 	metrics.Steps.Add(ctx, 1, metrics.With(queue, model, metrics.Outcome.String(outcome)))
@@ -205,14 +206,29 @@ func (s *step) failed(ctx context.Context, err error) error {
 // mayRetry reports whether the step may ask for another answer in place of those that could not be used.
 func (s *step) mayRetry() bool { return s.in.Unusable+s.unusable < workflows.MaxUnusable }
 
-// logCall writes the usage log row of a call whose answer is not used.
-func (s *step) logCall(ctx context.Context, code berth.Code) {
-	if s.calls == 0 {
+// releaseReservation removes the usage log row of an attempt that made no call.
+func (s *step) releaseReservation(ctx context.Context) {
+	if s.calls > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	call := s.modelCall()
+	if err := s.Ledger.ReleaseAttempt(ctx, s.in.Ref(), s.in.Index, s.attempt.Fence); err != nil {
+		s.Logger.Warn("reservation of a model call not released", "task", s.in.ID, "error", err)
+	}
+}
+
+// logCall writes the usage log row of the newest call, whose answer is not used.
+func (s *step) logCall(ctx context.Context, code berth.Code) {
+	if s.calls > 0 {
+		s.logUnused(ctx, s.modelCall(), code)
+	}
+}
+
+// logUnused writes the usage log row of a call whose answer is not used.
+func (s *step) logUnused(ctx context.Context, call ledger.ModelCall, code berth.Code) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
 	call.Code = code
 	if err := s.Ledger.FailedCall(ctx, call); err != nil {
 		s.Logger.Warn("failed model call not logged", "task", s.in.ID, "error", err)

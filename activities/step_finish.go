@@ -49,7 +49,7 @@ func (s *step) finish(ctx context.Context, output berth.Asset) (workflows.StepOu
 // record stores the answer. It was paid for, so a database that fails is retried for as long as the step may run, and
 // meanwhile the answer is held in Redis, too.
 func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.Asset) (workflows.StepOutput, error) {
-	result := ledger.StepResult{ModelCall: call, Output: output, NextStatus: s.in.NextStatus}
+	result := ledger.StepResult{ModelCall: call, RecordedBy: s.attempt.Fence, Output: output, NextStatus: s.in.NextStatus}
 	var heldAt time.Time
 	for {
 		id, err := s.store(ctx, result)
@@ -58,8 +58,9 @@ func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.A
 			return workflows.StepOutput{AssetID: id}, nil
 		}
 		if !temporary(err) {
-			if heldAt.IsZero() {
-				s.logCall(ctx, berth.CodeOf(err))
+			// A held answer may still be adopted, unless the task has ended.
+			if heldAt.IsZero() && s.calls > 0 || errors.Is(err, ledger.ErrFinal) {
+				s.logUnused(ctx, call, berth.CodeOf(err))
 			}
 			return workflows.StepOutput{}, err
 		}
@@ -153,9 +154,7 @@ func (s *step) adopt(ctx context.Context, h *heldAnswer) (workflows.StepOutput, 
 	if err := s.writer.Flush(flushing); errors.Is(err, stream.ErrFenced) || errors.Is(err, stream.ErrEnded) {
 		return workflows.StepOutput{}, err
 	}
-	call := h.Call
-	call.Fence = s.attempt.Fence
-	out, err := s.record(ctx, call, output)
+	out, err := s.record(ctx, h.Call, output)
 	if err == nil {
 		s.drop(ctx, true)
 	}

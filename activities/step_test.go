@@ -253,7 +253,48 @@ func TestRunStep_WorkerStopsWithAnswer_NextAttemptStoresIt(t *testing.T) { // B2
 	stored, err := h.Ledger.GetAsset(t.Context(), "alice", out.AssetID)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"text":"half an answer"}`, string(stored.Content))
+	calls, err := h.Ledger.ModelCalls(t.Context(), h.plan.Ref())
+	require.NoError(t, err)
+	require.Len(t, calls, 1, "of the attempt that made the call")
+	require.True(t, calls[0].Success)
+	require.EqualValues(t, 1, calls[0].Fence)
+	require.Equal(t, "deepseek", calls[0].Provider)
 	require.Zero(t, h.redis.Exists(t.Context(), key).Val())
+}
+
+// A worker that stops, or a task that ends, before the call leaves no row of a call.
+func TestRunStep_EndedBeforeCall_NoUsageRow(t *testing.T) { // T19
+	t.Parallel()
+	for name, end := range map[string]func(h *stepTest, stop chan struct{}) error{
+		"the worker stops": func(_ *stepTest, stop chan struct{}) error {
+			close(stop)
+			return nil
+		},
+		"the task is cancelled": func(h *stepTest, _ chan struct{}) error {
+			_, _, err := h.Ledger.FinishTask(t.Context(), ledger.End{TaskRef: h.plan.Ref(), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+			h.Running.NotifyEnd(t.Context(), h.plan.Ref())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) { chunk(w, "never", "stop") })
+			release := h.occupy()
+			defer release()
+			done, stop := make(chan error, 1), make(chan struct{})
+			go func() {
+				_, err := h.attempt(stop)
+				done <- err
+			}()
+			h.waiting()
+			require.NoError(t, end(h, stop))
+			applicationError(t, <-done)
+			require.Zero(t, h.calls.Load())
+			calls, err := h.Ledger.ModelCalls(t.Context(), h.plan.Ref())
+			require.NoError(t, err)
+			require.Empty(t, calls)
+		})
+	}
 }
 
 // The provider is called while the start is recorded, and its tokens wait for that.

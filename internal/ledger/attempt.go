@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -107,11 +108,17 @@ func (l *Ledger) SetStatus(ctx context.Context, task berth.TaskRef, fence int64,
 // StepResult is a finished step: the model call that finished it and what it produced.
 type StepResult struct {
 	ModelCall
+	// RecordedBy is the fence of the attempt that records the step, 0 for the one that made the call. Another attempt has adopted
+	// the answer: it completes the row of the call in the usage log, and has none itself.
+	RecordedBy int64
 	// Output is stored as an asset of the task's user.
 	Output berth.Asset
 	// NextStatus is the task's new status; empty leaves it unchanged.
 	NextStatus berth.TaskStatus
 }
+
+// owner returns the fence of the attempt that records the step.
+func (r StepResult) owner() int64 { return cmp.Or(r.RecordedBy, r.Fence) }
 
 // FinishStep records a step's output, usage and status in one transaction. A repeated call of the same attempt returns the
 // first output and changes nothing. CodeConflict with ErrStale when another attempt recorded the step or the fence is
@@ -129,11 +136,11 @@ func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID st
 		if err != nil {
 			return err
 		}
-		if output != "" && fence == r.Fence {
+		if output != "" && fence == r.owner() {
 			outputAssetID = output
 			return nil
 		}
-		if err := checkOwner(t, r.Fence); err != nil {
+		if err := checkOwner(t, r.owner()); err != nil {
 			return err
 		}
 		if output != "" {
@@ -157,12 +164,17 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 	}
 	now := time.Now().UnixMilli()
 	if _, err := tx.ExecContext(ctx, `INSERT INTO steps (user_id, task_id, step, name, fence, output_asset_id, finished_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)`, t.UserID, t.ID, r.Step, r.Name, r.Fence, asset.ID, now); err != nil {
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, t.UserID, t.ID, r.Step, r.Name, r.owner(), asset.ID, now); err != nil {
 		return "", err
 	}
 	r.Success, r.Code = true, ""
 	if _, err := writeUsage(ctx, tx, t, r.ModelCall); err != nil {
 		return "", err
+	}
+	if r.owner() != r.Fence {
+		if _, err := tx.ExecContext(ctx, releaseUsage, t.UserID, t.ID, r.Step, r.owner()); err != nil {
+			return "", err
+		}
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, step_index = $3, input_tokens = input_tokens + $4,
 		output_tokens = output_tokens + $5, updated_at = $6, finish_reason = $8, stand_in = $9 WHERE id = $1 AND user_id = $7`,

@@ -326,6 +326,73 @@ func TestUsage_WorkerKilled_CallAccountedFor(t *testing.T) { // T19
 	})
 }
 
+// An answer that a later attempt adopts was requested once: it completes the row of the attempt that made the call.
+func TestFinishStep_AnswerAdopted_RowOfItsCallCompleted(t *testing.T) { // T19, B2
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		caller := begin(t, l, task, 0)
+		adopter := begin(t, l, task, 0)
+		adopted := result(task, 0, caller.Fence, "the text")
+		_, err := l.FinishStep(ctx, adopted)
+		require.ErrorIs(t, err, ErrStale, "the attempt that made the call is not the newest")
+		adopted.RecordedBy = adopter.Fence
+		out, err := l.FinishStep(ctx, adopted)
+		require.NoError(t, err)
+		again, err := l.FinishStep(ctx, adopted)
+		require.NoError(t, err)
+		require.Equal(t, out, again)
+
+		calls, err := l.ModelCalls(ctx, task.Ref())
+		require.NoError(t, err)
+		require.Len(t, calls, 1)
+		require.Equal(t, caller.Fence, calls[0].Fence)
+		require.True(t, calls[0].Success)
+		require.Empty(t, calls[0].Code)
+		require.Equal(t, adopted.Usage, calls[0].Usage)
+		now, err := l.GetTask(ctx, task.Ref())
+		require.NoError(t, err)
+		require.Equal(t, adopted.Usage, now.Usage, "summed once")
+	})
+}
+
+// An attempt that ended before its call has no row, whether the task has ended or continues. The row of a call remains.
+func TestReleaseAttempt_NoCallMade_RowRemoved(t *testing.T) { // T19
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		release := func(a Attempt) {
+			for range 2 {
+				require.NoError(t, l.ReleaseAttempt(ctx, task.Ref(), 0, a.Fence))
+			}
+		}
+		fences := func() (all []int64) {
+			calls, err := l.ModelCalls(ctx, task.Ref())
+			require.NoError(t, err)
+			for _, c := range calls {
+				all = append(all, c.Fence)
+			}
+			return all
+		}
+		open := begin(t, l, task, 0)
+		release(open)
+		require.Empty(t, fences(), "while it is open")
+		interrupted := begin(t, l, task, 0)
+		called := begin(t, l, task, 0)
+		require.NoError(t, l.FailedCall(ctx, ModelCall{
+			UserID: task.UserID, TaskID: task.ID, Name: berth.StepOCR, Fence: called.Fence, Provider: "p", Code: berth.CodeInterrupted,
+		}))
+		cancelled := begin(t, l, task, 0)
+		_, _, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCancelled})
+		require.NoError(t, err)
+		release(called)
+		require.Equal(t, []int64{interrupted.Fence, called.Fence, cancelled.Fence}, fences())
+		release(interrupted)
+		release(cancelled)
+		require.Equal(t, []int64{called.Fence}, fences())
+	})
+}
+
 func TestAudit_EventOutsideLedger_Recorded(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		require.NoError(t, l.Audit(t.Context(), AuditEntry{

@@ -80,6 +80,9 @@ var (
 		WHERE usage_log.finished_at = 0 OR usage_log.error_code = '` + string(berth.CodeInterrupted) + `'`
 	interruptUsage = `UPDATE usage_log SET error_code = '` + string(berth.CodeInterrupted) + `', finished_at = $3
 		WHERE user_id = $1 AND task_id = $2 AND finished_at = 0`
+	// A reserved row has no provider: that of a call has one.
+	releaseUsage = `DELETE FROM usage_log WHERE user_id = $1 AND task_id = $2 AND step = $3 AND fence = $4 AND call_no = 0
+		AND provider = '' AND (finished_at = 0 OR error_code = '` + string(berth.CodeInterrupted) + `')`
 	selectUsage = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE user_id = $1 AND task_id = $2 ORDER BY step, fence, call_no`
 )
 
@@ -116,6 +119,15 @@ func reserve(ctx context.Context, tx *sql.Tx, t berth.Task, step int, fence int6
 	}
 	_, err := tx.ExecContext(ctx, reserveUsage, usageColumns.values(&c)...)
 	return err
+}
+
+// ReleaseAttempt removes the row that an attempt reserved, because it ended without a call. The row of a call remains. It is
+// idempotent.
+func (l *Ledger) ReleaseAttempt(ctx context.Context, task berth.TaskRef, step int, fence int64) error {
+	return l.inTx(ctx, "release attempt", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, releaseUsage, task.UserID, task.TaskID, step, fence)
+		return err
+	})
 }
 
 // interrupt marks the calls of a task whose outcome is not recorded.
