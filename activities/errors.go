@@ -66,7 +66,7 @@ const (
 )
 
 // stepFault returns the failure of a step as an application error. A fault that Temporal retries gets its delay: what the
-// provider requested, or a backoff with jitter if that is longer. unusable is the number of answers of this run that could not
+// provider requested, after which the tasks return in their fair order, or else a backoff with jitter. unusable is the number of answers of this run that could not
 // be used: they are counted by the workflow, which then runs the step again itself.
 func stepFault(ctx context.Context, err error, unusable int) error {
 	var app *temporal.ApplicationError
@@ -83,8 +83,11 @@ func stepFault(ctx context.Context, err error, unusable int) error {
 	case app.NonRetryable(), errors.Is(context.Cause(ctx), errStopping):
 		return err
 	default:
-		delay := retryDelay(int(activity.GetInfo(ctx).Attempt), rand.Float64())
-		return again(code, app.Message(), max(app.NextRetryDelay(), delay), app.Unwrap())
+		delay := max(app.NextRetryDelay(), firstRetryDelay)
+		if app.NextRetryDelay() == 0 {
+			delay = retryDelay(int(activity.GetInfo(ctx).Attempt), rand.Float64())
+		}
+		return again(code, app.Message(), delay, app.Unwrap())
 	}
 }
 

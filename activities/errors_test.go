@@ -64,8 +64,8 @@ func TestTranslate_Failure_BecomesApplicationError(t *testing.T) { // T21
 	require.NoError(t, translate(t.Context(), nil))
 }
 
-// The delay after a fault is what the provider requested, or a backoff with jitter if that is longer.
-func TestStepFault_Retryable_DelayIsMaximum(t *testing.T) { // B2, T21
+// The delay after a fault is what the provider requested, however often it did, or else a backoff with jitter.
+func TestStepFault_Retryable_DelayOfProviderOrBackoff(t *testing.T) { // B2, T21
 	t.Parallel()
 	run := func(err error, unusable int) *temporal.ApplicationError {
 		var suite testsuite.WorkflowTestSuite
@@ -79,7 +79,10 @@ func TestStepFault_Retryable_DelayIsMaximum(t *testing.T) { // B2, T21
 	busy := &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, RetryAfter: 7 * time.Second}
 	require.Equal(t, 7*time.Second, run(busy, 0).NextRetryDelay())
 	busy.RetryAfter = time.Millisecond
+	require.Equal(t, firstRetryDelay, run(busy, 0).NextRetryDelay())
+	busy.RetryAfter = 0
 	require.GreaterOrEqual(t, run(busy, 0).NextRetryDelay(), firstRetryDelay)
+	require.Less(t, run(busy, 0).NextRetryDelay(), 2*firstRetryDelay)
 
 	for attempt := 1; attempt < 100; attempt++ {
 		low, high := retryDelay(attempt, 0), retryDelay(attempt, 0.999)
