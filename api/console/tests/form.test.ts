@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { newId, problemOf, type Template } from '../src/lib/api';
-import { emptyValue, fieldAt, fieldsOf, variablesOf } from '../src/lib/form';
+import { accepted, emptyValue, fieldAt, fieldsOf, isDocument, isFilled, variablesOf } from '../src/lib/form';
 
 const match: Template = {
-  name: 'job_match', mode: 'stream',
+  name: 'job_match', mode: 'stream', credits: 3,
   variables: [
     { name: 'resume', required: true, group: '', kinds: ['text', 'text_asset'] },
     { name: 'jobText', required: false, group: 'job', kinds: ['text', 'text_asset'] },
@@ -15,9 +15,9 @@ const match: Template = {
 
 test('a group of variables is one field that takes text or an image', () => {
   expect(fieldsOf(match)).toEqual([
-    { key: 'resume', text: 'resume', image: '', required: true },
-    { key: 'jobText', text: 'jobText', image: 'jobImage', required: true },
-    { key: 'notes', text: 'notes', image: '', required: false },
+    { key: 'resume', text: 'resume', image: '', documents: true, required: true },
+    { key: 'jobText', text: 'jobText', image: 'jobImage', documents: true, required: true },
+    { key: 'notes', text: 'notes', image: '', documents: false, required: false },
   ]);
 });
 
@@ -29,8 +29,24 @@ test('fieldAt maps a problem path to its field', () => {
 
 test('variablesOf prefers an image to text and omits empty fields', async () => {
   const image = new File(['x'], 'posting.png', { type: 'image/png' });
-  const values = { resume: { text: 'me', image: null }, jobText: { text: 'old', image }, notes: emptyValue() };
+  const values = { resume: { ...emptyValue(), text: 'me' }, jobText: { ...emptyValue(), text: 'old', image }, notes: emptyValue() };
   expect(await variablesOf(fieldsOf(match), values, async () => 'a_1')).toEqual({ resume: 'me', jobImage: { assetId: 'a_1' } });
+});
+
+test('a document is uploaded in place of the text of a field that takes uploads', async () => {
+  const [resume, job, notes] = fieldsOf(match);
+  expect(accepted(resume)).toBe('.txt,.md,.text,text/*,.pdf,.docx');
+  expect(accepted(job)).toBe('.txt,.md,.text,text/*,.pdf,.docx,image/png,image/jpeg,image/webp');
+  expect(accepted(notes)).toBe('.txt,.md,.text,text/*');
+  const document = new File(['%PDF-1.7'], 'cv.PDF');
+  expect([document, new File([''], 'cv.docx'), new File([''], 'x', { type: 'application/pdf' }), new File([''], 'cv.txt')].map(isDocument))
+    .toEqual([true, true, true, false]);
+  const value = { ...emptyValue(), text: 'old', document };
+  expect(isFilled({ ...emptyValue(), document })).toBe(true);
+  const uploads: string[] = [];
+  const upload = async (f: File, key: string) => `a_${uploads.push(`${key} ${f.name}`)}`;
+  expect(await variablesOf([resume, notes], { resume: value, notes: value }, upload)).toEqual({ resume: { assetId: 'a_1' }, notes: 'old' });
+  expect(uploads).toEqual(['resume cv.PDF']);
 });
 
 test('problemOf parses problem details and tolerates other bodies', () => {

@@ -26,12 +26,12 @@ const either = [
   extra[1],
 ];
 export const templates = [
-  { template: 'job_match', mode: 'stream', variables: [resume, ...posting, ...extra] },
-  { template: 'interview_prep', mode: 'stream', variables: [resume, ...posting, ...extra] },
-  { template: 'resume_customize', mode: 'batch', variables: [resume, ...posting, ...extra] },
-  { template: 'resume_summary', mode: 'batch', variables: either },
-  { template: 'detailed_resume_summary', mode: 'batch', variables: either },
-  { template: 'job_summary', mode: 'batch', variables: [...posting, extra[1]] },
+  { template: 'job_match', credits: 3, mode: 'stream', variables: [resume, ...posting, ...extra] },
+  { template: 'interview_prep', credits: 2, mode: 'stream', variables: [resume, ...posting, ...extra] },
+  { template: 'resume_customize', credits: 2, mode: 'batch', variables: [resume, ...posting, ...extra] },
+  { template: 'resume_summary', credits: 1, mode: 'batch', variables: either },
+  { template: 'detailed_resume_summary', credits: 2, mode: 'batch', variables: either },
+  { template: 'job_summary', credits: 1, mode: 'batch', variables: [...posting, extra[1]] },
 ];
 
 const points = {
@@ -228,7 +228,7 @@ export async function startMock(o = {}) {
     let body = Buffer.alloc(0);
     for await (const chunk of req) body = Buffer.concat([body, chunk]);
     const m = /^\/v1\/tasks\/([^/]+)(\/events)?$/.exec(url.pathname);
-    if (url.pathname === '/v1/me') return json(200, { userId: 'alice', scopes: ['user'] });
+    if (url.pathname === '/v1/me') return json(200, { userId: 'alice', scopes: ['user'], tier: 'paid', credits: 5 });
     if (url.pathname === '/v1/templates') return json(200, { templates });
     if (url.pathname === '/v1/assets') {
       if (!body.includes('image/png') && !body.includes('image/jpeg')) return problem(415, 'unsupported_media', 'the upload is not of a kind we read', 'file');

@@ -4,11 +4,12 @@ import { adopt, answerOf, apply, emptyRun } from '../src/lib/task';
 import { startMock, type Mock } from './mock.mjs';
 
 test('the parser returns the same frames for any split of the bytes', () => {
-  const wire = '\ufeff: hello\nretry: 100\n\nid: 1-1\nevent: token\ndata: {"a":\ndata: 1}\n\nid:1-2\r\nevent: token\r\ndata: x\r\n\r\nid: 1-3\rdata: y\r\rdata: cut off';
+  const wire = '\ufeff: hello\nretry: 100\n\nid: 1-1\nevent: token\ndata: {"a":\ndata: 1}\n\nid:1-2\r\nevent: token\r\ndata: x\r\n\r\nid: 1-3\rdata: y\r\revent: queued\ndata: z\n\ndata: cut off';
   const want: Frame[] = [
     { id: '1-1', event: 'token', data: '{"a":\n1}' },
     { id: '1-2', event: 'token', data: 'x' },
     { id: '1-3', event: 'message', data: 'y' },
+    { id: '', event: 'queued', data: 'z' },
   ];
   for (let size = 1; size <= wire.length; size++) {
     const p = new Parser();

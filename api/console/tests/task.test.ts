@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { adopt, answerOf, apply, emptyRun, type Run } from '../src/lib/task';
+import { adopt, answerOf, apply, emptyRun, isDowngraded, type Run } from '../src/lib/task';
 
 const plan = (template: string, ...names: string[]) =>
   adopt(emptyRun('t1'), { template, status: 'PENDING', stepIndex: 0, steps: names.map((name) => ({ name, model: `model-${name}` })) });
@@ -44,6 +44,25 @@ test('a queued step shows its position until it starts', () => {
   expect(run.steps[0]).toMatchObject({ phase: 'queued', position: 3, etaSeconds: 9 });
   run = apply(run, frames[1]);
   expect(run.steps[0]).toMatchObject({ phase: 'running', position: 0 });
+});
+
+test('the position and estimate move with events that have no id, and the resume position stays', () => {
+  const frames = framesOf(chain);
+  let run = apply(plan('job_match', 'ocr', 'summary', 'match'), frames[0]);
+  for (const [position, etaSeconds] of [[2, 6], [1, 3]]) {
+    run = apply(run, { id: '', event: 'queued', data: JSON.stringify({ stage: 'queue', position, etaSeconds }) });
+    expect(run.steps[0]).toMatchObject({ phase: 'queued', position, etaSeconds });
+    expect(run.lastId).toBe('100-1');
+  }
+  expect(apply(run, frames[1]).steps[0]).toMatchObject({ phase: 'running', position: 0 });
+});
+
+test('a task of the free tier is marked as downgraded, from the row and from its events', () => {
+  expect(isDowngraded(plan('job_match', 'match'))).toBe(false);
+  expect(isDowngraded(adopt(emptyRun('t1'), { template: 'job_match', status: 'PENDING', tier: 'free', steps: [] }))).toBe(true);
+  const frames = framesOf(chain);
+  expect(isDowngraded(play(plan('job_match', 'ocr', 'summary', 'match'), frames.slice(0, 2)))).toBe(true);
+  expect(isDowngraded(adopt(emptyRun('t1'), { template: 'job_match', status: 'PENDING', tier: 'paid', steps: [] }))).toBe(false);
 });
 
 test('resuming at any event with replayed events gives the same text', () => {

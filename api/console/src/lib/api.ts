@@ -12,12 +12,17 @@ export interface Variable {
 export interface Template {
   name: string;
   mode: string;
+  /** The price in the paid tier. */
+  credits: number;
   variables: Variable[];
 }
 
 export interface Me {
   userId: string;
   scopes: string[];
+  /** paid if the credits suffice for at least one template. */
+  tier: string;
+  credits: number;
 }
 
 export interface TaskRow {
@@ -57,6 +62,7 @@ export class Problem extends Error {
 type Doc = Record<string, unknown>;
 const obj = (v: unknown): Doc => (v !== null && typeof v === 'object' && !Array.isArray(v) ? (v as Doc) : {});
 const str = (v: unknown) => (typeof v === 'string' ? v : '');
+const num = (v: unknown) => (typeof v === 'number' && Number.isFinite(v) ? v : 0);
 const list = (v: unknown): Doc[] => (Array.isArray(v) ? v.map(obj) : []);
 
 /** problemOf parses problem details (RFC 9457) and returns a generic problem for any other body. */
@@ -85,7 +91,8 @@ export class Api {
   async me(): Promise<Me> {
     const doc = await this.call('GET', '/v1/me');
     const user = str(doc.userId) || str(doc.user) || str(doc.sub) || str(doc.id);
-    return { userId: user, scopes: Array.isArray(doc.scopes) ? doc.scopes.filter((s) => typeof s === 'string') : [] };
+    const scopes = Array.isArray(doc.scopes) ? doc.scopes.filter((s) => typeof s === 'string') : [];
+    return { userId: user, scopes, tier: str(doc.tier), credits: num(doc.credits) };
   }
 
   async templates(): Promise<Template[]> {
@@ -93,6 +100,7 @@ export class Api {
     return list(doc.templates ?? doc.items).map((t) => ({
       name: str(t.name) || str(t.template),
       mode: str(t.mode),
+      credits: num(t.credits),
       variables: list(t.variables).map((v) => ({
         name: str(v.name),
         required: v.required === true,

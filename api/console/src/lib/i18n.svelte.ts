@@ -13,14 +13,17 @@ const en = {
 
   what: 'What do you need?', mode_stream: 'live', mode_batch: 'structured',
   language: 'Answer language', service: 'Service', serviceHint: 'The service this task belongs to. Letters, digits, - and _.',
-  start: 'Start', starting: 'Starting…', uploading: 'Uploading the image…',
+  start: 'Start', starting: 'Starting…', uploading: 'Uploading the file…',
   tryExample: 'Fill in an example', clear: 'Clear', optional: 'optional', more: 'Add more context',
-  upload: 'Open a file', dropText: 'Paste the text here, or drop a text file.',
+  upload: 'Open a file', dropText: 'Paste the text here, or drop a text, PDF or DOCX file.',
   dropBoth: 'Paste the text or a screenshot here, or drop a file.', dropImage: 'Paste a screenshot here, or drop an image.',
   dropNow: 'Drop it here', removeImage: 'Remove the image', imageNote: 'The text will be read from this image.',
-  chars: 'characters', required: 'This field is required.', notText: 'This file is neither text nor an image. Copy its text and paste it here.',
+  documentNote: 'The text will be taken from this file.', removeDocument: 'Remove the file',
+  chars: 'characters', required: 'This field is required.', notText: 'This file is neither text, PDF or DOCX, nor an image. Copy its text and paste it here.',
   textOnly: 'This field takes text only.', tooBig: 'This file is larger than 20 MB.', missingTemplates: 'Could not load the templates.', retry: 'Try again',
   fixErrors: 'Check the marked field.',
+  price: 'Price:', priceNone: 'This task costs no credits.', balanceAfter: 'Balance afterwards:',
+  priceFree: 'Your credits do not suffice, so the task uses the free queue and model at no charge.',
 
   f_resume: 'Résumé', f_jobText: 'Job posting', f_jobImage: 'Job posting', f_image: 'Image',
   f_detailedResume: 'Detailed résumé', f_notes: 'Notes',
@@ -59,12 +62,14 @@ const en = {
   reconnecting: 'Connection lost. Reconnecting…', polling: 'Live updates are unavailable. Checking the status regularly instead.',
   cancelled: 'This task was cancelled. The text written until then is below.', notFound: 'Task not found, or you do not have access to it.',
   back: 'Back to the start', loading: 'Loading…',
-  failedTitle: 'This task did not finish.',
+  failedTitle: 'This task did not finish.', notCharged: 'No credits were charged.',
+  downgraded: 'Your credits did not suffice: this task uses the free queue and model, and costs nothing.',
 
   e_deadline_exceeded: 'The task exceeded its time limit.', e_provider_key: 'The model provider rejected this server\'s API key. The operator must set a valid one.',
   e_provider_rejected: 'The model provider rejected the request. Retrying will not help.',
   e_provider_unavailable: 'The model provider is unreachable or keeps failing. Try again later.',
   e_invalid_output: 'The model\'s answer had the wrong format, and so did a second attempt.',
+  e_interrupted: 'The call was interrupted before its outcome was recorded.',
   e_not_served: 'No worker serves a model that this task needs. Please try again later.',
   e_interrupted: 'The worker stopped during the call.', e_erased: 'The content was erased.',
   e_unreadable_image: 'No text could be read from the image. Try a sharper one, or paste the text.',
@@ -93,14 +98,17 @@ const zh: Words = {
 
   what: '您需要什么？', mode_stream: '实时', mode_batch: '结构化',
   language: '回答语言', service: '服务', serviceHint: '任务所属的服务，可用字母、数字、- 和 _。',
-  start: '开始', starting: '正在提交…', uploading: '正在上传图片…',
+  start: '开始', starting: '正在提交…', uploading: '正在上传文件…',
   tryExample: '填入示例', clear: '清空', optional: '选填', more: '补充更多信息',
-  upload: '打开文件', dropText: '在此粘贴文字，或拖入文本文件。',
+  upload: '打开文件', dropText: '在此粘贴文字，或拖入文本、PDF 或 DOCX 文件。',
   dropBoth: '在此粘贴文字或截图，也可拖入文件。', dropImage: '在此粘贴截图，或拖入图片。',
   dropNow: '松开即可', removeImage: '移除图片', imageNote: '将从这张图片中识别文字。',
-  chars: '字', required: '此项必填。', notText: '该文件既不是文本也不是图片，请复制其中的文字粘贴到这里。',
+  documentNote: '将提取该文件中的文字。', removeDocument: '移除文件',
+  chars: '字', required: '此项必填。', notText: '该文件不是文本、PDF、DOCX 或图片，请复制其中的文字粘贴到这里。',
   textOnly: '此处只接受文字。', tooBig: '文件超过 20 MB。', missingTemplates: '无法载入模板。', retry: '重试',
   fixErrors: '请检查标记的字段。',
+  price: '价格：', priceNone: '此任务不消耗点数。', balanceAfter: '扣除后余额：',
+  priceFree: '点数不足，任务将使用免费队列和模型，不收费。',
 
   f_resume: '简历', f_jobText: '职位描述', f_jobImage: '职位描述', f_image: '图片',
   f_detailedResume: '详细简历', f_notes: '备注',
@@ -139,12 +147,14 @@ const zh: Words = {
   reconnecting: '连接中断，正在重新连接…', polling: '暂时无法接收实时更新，已改为定期查询状态。',
   cancelled: '此任务已取消，下面是此前生成的内容。', notFound: '任务不存在，或您无权查看。',
   back: '返回首页', loading: '正在载入…',
-  failedTitle: '任务没有完成。',
+  failedTitle: '任务没有完成。', notCharged: '未扣除点数。',
+  downgraded: '点数不足：此任务使用免费队列和模型，不收费。',
 
   e_deadline_exceeded: '任务超出了时限。', e_provider_key: '模型服务拒绝了本服务器的密钥，需要管理员设置有效的密钥。',
   e_provider_rejected: '模型服务拒绝了该请求，重试无效。',
   e_provider_unavailable: '模型服务无法连接或持续出错，请稍后再试。',
   e_invalid_output: '模型的回答格式不正确，重试后仍不正确。',
+  e_interrupted: '调用在记录结果之前被中断。',
   e_not_served: '目前没有处理程序可以运行此任务所需的模型，请稍后再试。',
   e_interrupted: '调用期间处理进程已停止。', e_erased: '内容已删除。',
   e_unreadable_image: '无法从图片中识别文字。请换一张更清晰的，或直接粘贴文字。',
@@ -215,6 +225,11 @@ class I18n {
     const today = d.toDateString() === new Date().toDateString();
     const locale = this.lang === 'zh' ? 'zh-CN' : 'en-GB';
     return d.toLocaleString(locale, today ? { hour: '2-digit', minute: '2-digit' } : { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
+  }
+
+  /** Formats an amount of credits. */
+  credits(n: number): string {
+    return this.number(n) + (this.lang === 'zh' ? ' 点' : n === 1 ? ' credit' : ' credits');
   }
 
   number(n: number): string {

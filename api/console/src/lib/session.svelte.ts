@@ -41,6 +41,13 @@ class Session {
     }
   }
 
+  /** Reads the balance again, which a task may have changed. A failed call keeps the last one. */
+  async refresh() {
+    const api = this.api;
+    const me = await api?.me().catch((err) => void this.noteRefusal(err));
+    if (me && this.api === api) this.me = me;
+  }
+
   /** Handles the error of any failed call: a rejected token ends the session. */
   noteRefusal(err: unknown): boolean {
     if (!signedOut(err)) return false;

@@ -42,6 +42,8 @@ export class Parser {
   private line(line: string): Frame | null {
     if (line === '') {
       const frame = this.data.length ? { id: this.id, event: this.event || 'message', data: this.data.join('\n') } : null;
+      // Unlike EventSource, a frame has only an id of its own: one without it, such as a position in the queue, is not a repeat.
+      this.id = '';
       this.event = '';
       this.data = [];
       return frame;

@@ -103,6 +103,9 @@ const newStep = (name: string): Step => ({
 /** answerOf returns the text of the last step: the task's answer. */
 export const answerOf = (run: Run) => run.steps.at(-1)?.text ?? '';
 
+/** isDowngraded reports whether the task uses the free queue and model, because the credits did not suffice. */
+export const isDowngraded = (run: Run) => run.tier === 'free';
+
 /** isBusy reports whether a step of the task may still write. */
 export const isBusy = (run: Run) => !isFinal(run.status);
 
@@ -324,7 +327,7 @@ function update(run: Run, change: Partial<Step>): Run {
 }
 
 function queued(run: Run, ev: Doc): Run {
-  return update(at(run, ev), {
+  return update(routing(at(run, ev), ev), {
     phase: 'queued', position: num(ev.position), etaSeconds: num(ev.etaSeconds), message: str(ev.message),
   });
 }
