@@ -20,6 +20,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"berth"
@@ -309,7 +310,7 @@ func TestTask_HostileProvider_EndsClearlyAndIsPaidForAnswersOnly(t *testing.T) {
 	defer func() { _ = store.Close() }()
 
 	var mu sync.Mutex
-	table := map[string]string{}
+	table, tasks := map[string]string{}, map[string]string{}
 	t.Run("cases", func(t *testing.T) {
 		for name, c := range p.cases {
 			t.Run(name, func(t *testing.T) {
@@ -319,10 +320,10 @@ func TestTask_HostileProvider_EndsClearlyAndIsPaidForAnswersOnly(t *testing.T) {
 					host = other
 				}
 				host.tb = t
-				row := p.run(t, &host, store, name, c)
+				row, id := p.run(t, &host, store, name, c)
 				mu.Lock()
 				defer mu.Unlock()
-				table[name] = row
+				table[name], tasks[name] = row, id
 			})
 		}
 	})
@@ -334,11 +335,42 @@ func TestTask_HostileProvider_EndsClearlyAndIsPaidForAnswersOnly(t *testing.T) {
 	}
 	require.NoError(t, w.Flush())
 	t.Log("\n" + out.String())
+
+	t.Run("page", func(t *testing.T) {
+		b := openTab(t, startBrowser(t))
+		for _, name := range p.names() {
+			p.show(s, b, name, tasks[name])
+		}
+	})
 }
 
-// run submits the task of one case, checks its outcome, and returns its row of the table.
-func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name string, c hostileCase) string {
-	user := strings.ReplaceAll(strings.ToLower(name), " ", "-")
+// hostileUser is the user of one case.
+func hostileUser(name string) string { return strings.ReplaceAll(strings.ToLower(name), " ", "-") }
+
+// show opens the task of one case in the browser, and checks what the page shows.
+func (p *hostileProvider) show(s *stack, b *tab, name, id string) {
+	c := p.cases[name]
+	b.signIn(s, hostileUser(name))
+	b.await("the balance", `/[0-9] credits/.test(document.querySelector('.balance').textContent)`)
+	b.await("the price", `document.querySelector('.price strong').textContent === '2 credits'`)
+	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
+	if c.code == "" {
+		b.await("the end of "+name, `document.querySelector('.task .status.completed') !== null`)
+		if c.template.Spec().Mode == berth.ModeStream {
+			b.await("the answer of "+name, `document.querySelector('.prose')?.textContent.trim().length > 0`)
+		}
+	} else {
+		b.await("the failure of "+name, `document.querySelector('.task .status.failed') !== null &&
+			document.querySelector('.notice.bad').textContent.includes('No credits were charged.')`)
+	}
+	truncated := ask[bool](b, `[...document.querySelectorAll('.notice')].some((e) => e.textContent.includes('reached its length limit'))`)
+	require.Equal(b, c.finish == berth.FinishLength, truncated, name)
+	b.shoot("provider-" + hostileUser(name))
+}
+
+// run submits the task of one case, checks its outcome, and returns its row of the table and its id.
+func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name string, c hostileCase) (row, taskID string) {
+	user := hostileUser(name)
 	u := s.user(user)
 	credits := func() int64 {
 		_, me := s.send(http.MethodGet, "/v1/me", s.token(user), nil)
@@ -398,7 +430,7 @@ func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name
 		charged = "refunded"
 	}
 	return fmt.Sprintf("%s\t%s\t%s\t%d\t%d (%d without an answer)\t%s\t%s", got.last.Type, got.last.Code, got.last.FinishReason,
-		p.called(name), rows, rejected, charged, got.last.Message)
+		p.called(name), rows, rejected, charged, got.last.Message), acc.TaskID
 }
 
 // usage waits until the outcome of every call of the task's last step is recorded, and returns their number and how many of
