@@ -79,7 +79,7 @@ class Route {
 
   constructor() {
     addEventListener('hashchange', () => {
-      if (location.hash.startsWith('#token=')) return void session.begin();
+      if (location.hash.startsWith('#token=')) void session.begin(); // which replaces the address
       this.place = read();
       scrollTo(0, 0);
     });
