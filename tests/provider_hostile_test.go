@@ -365,7 +365,9 @@ func (p *hostileProvider) show(s *stack, b *tab, name, id string) {
 	}
 	truncated := ask[bool](b, `[...document.querySelectorAll('.notice')].some((e) => e.textContent.includes('reached its length limit'))`)
 	require.Equal(b, c.finish == berth.FinishLength, truncated, name)
-	b.shoot("provider-" + hostileUser(name))
+	if ask[int](b, `document.documentElement.scrollHeight`) < 10_000 { // the text of an endless answer is too long for a picture
+		b.shoot("provider-" + hostileUser(name))
+	}
 }
 
 // run submits the task of one case, checks its outcome, and returns its row of the table and its id.
