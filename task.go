@@ -1,6 +1,9 @@
 package berth
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Tier is the service level of a request, fixed when the task is accepted.
 type Tier string
@@ -140,6 +143,16 @@ type TaskRef struct {
 
 // String returns both ids as one that no other task has, for a key in Redis or the id of a workflow.
 func (r TaskRef) String() string { return EscapeID(r.UserID) + ":" + r.TaskID }
+
+// Queues returns the queues of all steps, also of those that the plan may get in the free tier.
+func (p TaskPlan) Queues() (queues []Queue) {
+	for _, st := range slices.Concat(p.Steps, p.FreeSteps) {
+		if !slices.Contains(queues, st.Queue) {
+			queues = append(queues, st.Queue)
+		}
+	}
+	return queues
+}
 
 // Free returns the plan of the same request in the free tier.
 func (p TaskPlan) Free() TaskPlan {

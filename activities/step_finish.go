@@ -11,6 +11,7 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/pause"
 	"berth/internal/stream"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -55,6 +56,7 @@ func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.A
 		id, err := s.store(ctx, result)
 		if err == nil {
 			s.drop(ctx, !heldAt.IsZero())
+			s.advance(ctx)
 			return workflows.StepOutput{AssetID: id}, nil
 		}
 		if !temporary(err) {
@@ -73,6 +75,19 @@ func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.A
 		if !pause.For(ctx, recordEvery) {
 			return workflows.StepOutput{}, cause(ctx, err)
 		}
+	}
+}
+
+// advance moves the task's place to the queue of its next step. Where that fails, the place stays until the task ends.
+func (s *step) advance(ctx context.Context) {
+	if s.in.Next == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	p := lua.Places{Task: s.in.Ref(), ServiceID: s.in.ServiceID, Queues: []berth.Queue{s.in.Step.Queue}}
+	if err := s.Scripts.MovePlaces(ctx, p, s.in.Step, *s.in.Next, time.Until(s.in.DeadlineAt)); err != nil {
+		s.Logger.WarnContext(ctx, "place not moved to the queue of the next step", "task", s.in.ID, "error", err)
 	}
 }
 

@@ -77,6 +77,10 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	if err := a.Streams.Publish(ctx, ch, row.Fence, queued); err != nil {
 		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "event not written to the stream", 0, err)
 	}
+	// The submission reserved places for a short time. They are confirmed here, also for the queue of another tier.
+	if err := a.Scripts.KeepPlaces(ctx, places(row.TaskPlan, in.Queues()), row.Steps[0], time.Until(row.DeadlineAt)); err != nil {
+		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "place in the queue not confirmed", 0, err)
+	}
 	// Last, because the texts of an acceptance that fails must not be found by later tasks.
 	if err := a.Ledger.ClaimAssets(ctx, in.UserID, in.Variables); err != nil {
 		return workflows.AcceptReply{}, translate(ctx, err)
@@ -84,9 +88,27 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	return reply, nil
 }
 
-// WithdrawTask deletes the row of an acceptance that failed.
+// places returns the places that a task may have in these queues.
+func places(p berth.TaskPlan, queues []berth.Queue) lua.Places {
+	return lua.Places{Task: p.Ref(), ServiceID: p.ServiceID, Queues: queues}
+}
+
+// WithdrawTask deletes the row of an acceptance that failed. Its places are removed if Redis is available: its unavailability
+// may be why the acceptance failed, and they expire.
 func (a *Tasks) WithdrawTask(ctx context.Context, in workflows.WithdrawInput) error {
-	return translate(ctx, a.Ledger.WithdrawTask(ctx, in.TaskRef, in.RequestHash))
+	if err := a.Ledger.WithdrawTask(ctx, in.TaskRef, in.RequestHash); err != nil {
+		return translate(ctx, err)
+	}
+	if len(in.Queues) == 0 { // the run of an earlier version
+		return nil
+	}
+	removing, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	p := lua.Places{Task: in.TaskRef, ServiceID: in.ServiceID, Queues: in.Queues}
+	if err := a.Scripts.RemovePlaces(removing, p, berth.Step{Queue: in.Queues[0]}, false); err != nil {
+		a.Logger.WarnContext(ctx, "places of a withdrawn task not removed; they expire", "task", in.TaskID, "error", err)
+	}
+	return nil
 }
 
 // FinishTask ends the task by a compare-and-set and returns its outcome. Later calls return the outcome of the first.
@@ -104,7 +126,7 @@ func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflow
 	return workflows.TaskResult{Status: row.Status, ResultAssetID: row.ResultAssetID, Code: row.ErrorCode}, nil
 }
 
-// PublishEnd appends the stream's terminal event, made from the row. A stream that Redis has lost needs none: its readers
+// PublishEnd removes the task's places in the queues and appends the stream's terminal event, made from the row. A stream that Redis has lost needs none: its readers
 // are served from the row.
 func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 	row, err := a.Ledger.GetTask(ctx, ref)
@@ -121,6 +143,11 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 	ev, err := berth.TerminalEvent(row, result)
 	if err != nil {
 		return translate(ctx, err)
+	}
+	// Before the event, so that a client that has received it can submit again.
+	err = a.Scripts.RemovePlaces(ctx, places(row.TaskPlan, row.Queues()), row.Steps[row.StepIndex], row.Status == berth.TaskCompleted)
+	if err != nil {
+		return again(berth.CodeUnavailable, "places in the queues not removed", 0, err)
 	}
 	_, err = a.Streams.End(ctx, channel(row.UserID, row.ServiceID, row.ID), ev)
 	if err != nil && !errors.Is(err, stream.ErrAbsent) {

@@ -132,6 +132,7 @@ type Config struct {
 	TurnTimeout       time.Duration             // from a turn's last segment to its end: 10 s
 	JobTimeout        time.Duration             // limit of one job on one node: 30 s
 	Conferences       workflows.ConferenceRules // recovery: every 5 min, for 30 min; 10 s for a command
+	Admission         Admission                 // of tasks; zero values are no limits
 	NumbersFrom       string                    // first number that is assigned to conferences: 8881000000
 	SessionAffinity   bool                      // spreads sessions over the pools that serve them; otherwise the first pool takes all
 	Production        bool
@@ -182,7 +183,7 @@ func New(d Deps) (*echo.Echo, error) {
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
 	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // errors of broken clients
-	e.Use(s.begin, s.rescue, unescape, s.codecOrigin, s.crossOrigin(), s.guard, s.bound, s.audit)
+	e.Use(s.begin, s.rescue, unescape, s.codecOrigin, s.crossOrigin(), s.rateFields, s.guard, s.bound, s.audit)
 	s.echo, s.doc = e, newDocument(e)
 	s.taskRoutes()
 	s.taskEventRoute()

@@ -25,6 +25,7 @@ func (s *server) crossOrigin() echo.MiddlewareFunc {
 		},
 		ExposeHeaders: []string{
 			echo.HeaderLocation, echo.HeaderRetryAfter, echo.HeaderWWWAuthenticate, echo.HeaderXRequestID, "Berth-Stale",
+			headerRate, headerRatePolicy,
 		},
 		MaxAge: int(preflightTTL.Seconds()),
 	})

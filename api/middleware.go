@@ -24,6 +24,7 @@ import (
 
 	"berth"
 	"berth/internal/identity"
+	"berth/lua"
 )
 
 const (
@@ -40,6 +41,8 @@ type call struct {
 	requestID string
 	traceID   string
 	user      identity.Principal
+	tier      berth.Tier // of a submission, and what is left of the user's rate, once they are known
+	rate      *lua.RateState
 }
 
 type callKey struct{}

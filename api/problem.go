@@ -27,17 +27,22 @@ const problemType = "application/problem+json"
 
 // Problem is the body of every error response (RFC 9457). Clients switch on Code.
 type Problem struct {
-	Type       string                      `json:"type" doc:"Always about:blank; use code instead" example:"about:blank"`
-	Title      string                      `json:"title" doc:"Text of the status"`
-	Status     int                         `json:"status" doc:"The HTTP status"`
-	Detail     string                      `json:"detail" doc:"What is wrong, for users"`
-	Code       berth.Code                  `json:"code" doc:"What is wrong, for programs"`
-	Field      string                      `json:"field,omitempty" doc:"The invalid field of the request" example:"variables.jobImage.assetId"`
-	RequestID  string                      `json:"requestId,omitempty" doc:"Also in the X-Request-Id header and in the server log"`
-	RetryAfter int                         `json:"retryAfter,omitempty" doc:"Seconds to wait before a retry; also in the Retry-After header"`
-	Missing    []string                    `json:"missing,omitempty" doc:"Required capabilities that no registered node has, or that the closest node lacks; on /readyz the unavailable dependencies"`
-	Errors     []FieldError                `json:"errors,omitempty" doc:"All invalid fields when there is more than one"`
-	Reasons    map[berth.ExcludeReason]int `json:"reasons,omitempty" doc:"With node_full and no_node: how many nodes were excluded, by reason"`
+	Type       string     `json:"type" doc:"Always about:blank; use code instead" example:"about:blank"`
+	Title      string     `json:"title" doc:"Text of the status"`
+	Status     int        `json:"status" doc:"The HTTP status"`
+	Detail     string     `json:"detail" doc:"What is wrong, for users"`
+	Code       berth.Code `json:"code" doc:"What is wrong, for programs"`
+	Field      string     `json:"field,omitempty" doc:"The invalid field of the request" example:"variables.jobImage.assetId"`
+	RequestID  string     `json:"requestId,omitempty" doc:"Also in the X-Request-Id header and in the server log"`
+	RetryAfter int        `json:"retryAfter,omitempty" doc:"Seconds to wait before a retry; also in the Retry-After header"`
+	// RateLimited, QueueFull and Position belong to refused submissions.
+	RateLimited bool `json:"rateLimited,omitempty" doc:"The user has submitted too many tasks"`
+	QueueFull   bool `json:"queueFull,omitempty" doc:"The queue, or the user's share of it, is full"`
+	Position    int  `json:"position,omitempty" doc:"With queue_full: the number of unfinished tasks ahead"`
+
+	Missing []string                    `json:"missing,omitempty" doc:"Required capabilities that no registered node has, or that the closest node lacks; on /readyz the unavailable dependencies"`
+	Errors  []FieldError                `json:"errors,omitempty" doc:"All invalid fields when there is more than one"`
+	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty" doc:"With node_full and no_node: how many nodes were excluded, by reason"`
 }
 
 // FieldError is one invalid field of a request.

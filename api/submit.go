@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -37,7 +38,8 @@ type submitOutput struct {
 func (s *server) submitRoute() {
 	replay := s.alternative("200", "The task had already been accepted", submitAnswer{})
 	registerOutput(s, "POST /v1/tasks", forUser, s.submit, withStatus(http.StatusAccepted, withResponses(replay, op(
-		"submit-task", "tasks", "Submit a task", "Returns immediately. The task runs whether or not a client is connected."))))
+		"submit-task", "tasks", "Submit a task", "Returns immediately. The task runs whether or not a client is connected. Every response to an authenticated user has "+
+			"the fields `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-10), unless the rate is not limited."))))
 }
 
 func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
@@ -84,6 +86,7 @@ func (s *server) propose(ctx context.Context, p *berth.TaskPlan, hasImage bool) 
 	if credits < p.Price {
 		p.Tier, p.Price = berth.TierFree, 0
 	}
+	callOf(ctx).tier = p.Tier
 	p.Steps = s.Catalog.Plan(p.Template, p.Tier, hasImage)
 	if p.Price > 0 {
 		p.FreeSteps = s.Catalog.Plan(p.Template, berth.TierFree, hasImage)
@@ -118,7 +121,7 @@ func (s *server) accept(ctx context.Context, sub submission) (*submitOutput, err
 		case task.RequestHash != sub.plan.RequestHash:
 			return nil, sub.mismatch()
 		case !replayed:
-			return accepted(task), nil
+			return s.accepted(ctx, task), nil
 		case !repeatable(task.Status):
 			return s.replay(ctx, task, cmp.Or(sub.key, sub.plan.RequestHash))
 		case sub.clientID != "":
@@ -140,6 +143,9 @@ func (s *server) start(ctx context.Context, sub submission) (berth.Task, bool, e
 		return berth.Task{}, false, unavailable("Redis", err)
 	}
 	if err := s.checkServed(ctx, sub.plan.Steps); err != nil {
+		return berth.Task{}, false, err
+	}
+	if err := s.reserve(ctx, sub.plan); err != nil {
 		return berth.Task{}, false, err
 	}
 	if err := s.store(ctx, sub.plan.UserID, sub.vals); err != nil {
@@ -193,9 +199,16 @@ func (s *server) known(ctx context.Context, p berth.TaskPlan) (berth.Task, bool,
 	return t, err == nil, err
 }
 
-func accepted(t berth.Task) *submitOutput {
+// accepted returns an accepted task with an estimate of its wait. The estimate is left out where Redis fails: the task runs.
+func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
 	out, step := answer(http.StatusAccepted, t), t.Steps[t.StepIndex]
 	out.Body.Queue, out.Body.Model = step.Queue, step.Model
+	wait, err := s.Scripts.EstimateWait(ctx, step, t.UserID)
+	if err != nil {
+		s.log.DebugContext(ctx, "wait not estimated", "requestId", callOf(ctx).requestID, "error", err)
+		return out
+	}
+	out.Body.Position, out.Body.EtaSeconds = wait.Position, int(math.Ceil(max(0, wait.Time).Seconds()))
 	return out
 }
 

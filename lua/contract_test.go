@@ -238,6 +238,7 @@ func TestScripts_Refusals_PrecedeWrites(t *testing.T) {
 	refusal := regexp.MustCompile(`error_reply|\breturn \{ *'(` + strings.Join([]string{
 		lua.StreamFenced, lua.StreamAbsent, lua.StreamLost, lua.NodeStale, lua.NodeReregister, lua.NodeGone, lua.NodeResponsive,
 		lua.JobTurnEnded, lua.SessionNoPool, lua.ConferenceNoLicence,
+		lua.TaskRateLimited, lua.TaskQueueFull, lua.TaskServiceFull,
 	}, "|") + `)'`)
 	for _, name := range scriptNames() {
 		src := scriptFile(t, name)

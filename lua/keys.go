@@ -66,6 +66,20 @@ func (k Keys) ModelLimits(model string) string { return k.name("model", model, "
 // ModelBreaker is the hash of a model's consecutive failures, and of how often they have paused it since it last worked.
 func (k Keys) ModelBreaker(model string) string { return k.name("model", model, "breaker") }
 
+// ModelServed is the hash of the pace at which a model in full use finishes calls.
+func (k Keys) ModelServed(model string) string { return k.name("model", model, "served") }
+
+// QueuePlaces is the sorted set of the tasks that have a place in a queue, scored by expiry.
+func (k Keys) QueuePlaces(queue berth.Queue) string { return k.name("queue", string(queue), "places") }
+
+// UserPlaces is the sorted set of the tasks of a user and service that have a place in a queue, scored by expiry.
+func (k Keys) UserPlaces(userID, serviceID string) string {
+	return k.name("bp", berth.EscapeID(userID), serviceID)
+}
+
+// Submissions is the sorted set of a user's recent submissions, scored by time.
+func (k Keys) Submissions(userID string) string { return k.name("rate", berth.EscapeID(userID)) }
+
 // Pollers is the sorted set of the task queues of model calls that processes poll, scored by expiry.
 func (k Keys) Pollers() string { return k.name("pollers") }
 

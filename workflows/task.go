@@ -64,8 +64,10 @@ type StepInput struct {
 	Outputs map[berth.StepName]string `json:"outputs,omitempty"`
 	// NextStatus is the task's status once this step is recorded; empty after the last one.
 	NextStatus berth.TaskStatus `json:"nextStatus,omitempty"`
-	Timeout    time.Duration    `json:"timeout"`
-	DeadlineAt time.Time        `json:"deadlineAt"`
+	// Next is the step after this one, nil after the last one.
+	Next       *berth.Step   `json:"next,omitempty"`
+	Timeout    time.Duration `json:"timeout"`
+	DeadlineAt time.Time     `json:"deadlineAt"`
 	// Unusable is the number of answers of this step that could not be used; see MaxUnusable.
 	Unusable int `json:"unusable,omitempty"`
 }
@@ -102,6 +104,9 @@ type EndInput struct {
 type WithdrawInput struct {
 	berth.TaskRef
 	RequestHash string `json:"requestHash"`
+	// ServiceID and Queues are those in which the submission reserved a place.
+	ServiceID string        `json:"serviceId,omitempty"`
+	Queues    []berth.Queue `json:"queues,omitempty"`
 }
 
 // Task runs one LLM request: it accepts the task, runs its steps in order and ends it exactly once. The run of a failed or
@@ -221,7 +226,9 @@ func (t *task) remove(ctx workflow.Context) error {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	return workflow.ExecuteLocalActivity(untilDone(ctx), WithdrawTaskActivity,
-		WithdrawInput{TaskRef: t.in.Ref(), RequestHash: t.in.RequestHash}).Get(ctx, nil)
+		WithdrawInput{
+			TaskRef: t.in.Ref(), RequestHash: t.in.RequestHash, ServiceID: t.in.ServiceID, Queues: t.in.Queues(),
+		}).Get(ctx, nil)
 }
 
 // steps runs the chain. A finished step is recorded in the ledger and never repeated.
@@ -232,7 +239,8 @@ func (t *task) steps(ctx workflow.Context) error {
 			Timeout: t.in.StepTimeout, DeadlineAt: t.accepted.DeadlineAt,
 		}
 		if i+1 < len(t.in.Steps) {
-			in.NextStatus = t.in.Steps[i+1].PendingStatus()
+			in.Next = &t.in.Steps[i+1]
+			in.NextStatus = in.Next.PendingStatus()
 		}
 		out, err := t.step(ctx, in)
 		if err != nil {

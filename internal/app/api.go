@@ -55,6 +55,9 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 			TemporalNamespace: cfg.Temporal.Namespace, PayloadKeys: keys, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
 			NumbersFrom: cfg.Conference.NumbersFrom,
+			Admission: api.Admission{
+				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
+			},
 			Conferences: workflows.ConferenceRules{
 				Retry: cfg.Conference.Retry, GiveUp: cfg.Conference.GiveUp,
 				Command: cfg.Conference.Command, Connect: cfg.Conference.Connect,

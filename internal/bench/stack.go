@@ -102,6 +102,7 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err err
 	cfg.Model.LocalURL = "http://" + l.Addr().String() + "/v1"
 	cfg.Model.DeepSeekKey, cfg.Model.ZhipuKey = "", ""
 	cfg.Worker.UserSlots = 0 // all tasks belong to one user
+	cfg.API.ServiceMaxSize, cfg.API.PaidRate, cfg.API.FreeRate = 0, 0, 0
 
 	running, cancel := context.WithCancel(ctx)
 	g, running := errgroup.WithContext(running)

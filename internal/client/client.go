@@ -43,6 +43,10 @@ type Problem struct {
 	Field      string     `json:"field"`
 	RetryAfter int        `json:"retryAfter"`
 	RequestID  string     `json:"requestId"`
+	// RateLimited, QueueFull and Position belong to refused submissions.
+	RateLimited bool `json:"rateLimited"`
+	QueueFull   bool `json:"queueFull"`
+	Position    int  `json:"position"`
 }
 
 func (p *Problem) Error() string {
@@ -73,8 +77,8 @@ type Acceptance struct {
 	Model       string           `json:"model,omitempty"`
 	Tier        berth.Tier       `json:"tier,omitempty"`
 	Downgraded  bool             `json:"downgraded,omitempty" doc:"The credits did not suffice: the task uses the free queue and model"`
-	Position    int              `json:"position" doc:"Position in the queue, 0 when unknown"`
-	EtaSeconds  int              `json:"etaSeconds" doc:"Estimated time until the first step starts, 0 when unknown"`
+	Position    int              `json:"position" doc:"Estimated number of calls that the first step's model serves before, 0 when unknown"`
+	EtaSeconds  int              `json:"etaSeconds" doc:"Estimated time until the first step starts, 0 when it starts immediately or when unknown"`
 	PollAfterMs int              `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	EventsURL   string           `json:"eventsUrl"`
 	Replay      bool             `json:"replay,omitempty" doc:"The task had already been accepted; nothing was started"`

@@ -54,6 +54,10 @@ type API struct {
 	MaxUploadBytes int64         `help:"Maximum size of an upload in bytes." name:"max-upload-bytes" env:"BERTH_MAX_UPLOAD_BYTES" default:"10485760"`
 	Heartbeat      time.Duration `help:"Interval between heartbeats on an idle event stream." name:"sse-heartbeat" env:"BERTH_SSE_HEARTBEAT" default:"15s"`
 	ReplayWindow   time.Duration `help:"Time in which equal submissions without an Idempotency-Key are one task." name:"replay-window" env:"BERTH_REPLAY_WINDOW" default:"10m"`
+	QueueMaxSize   int           `help:"Maximum number of unfinished tasks in a queue; more are refused. 0 for no limit." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
+	ServiceMaxSize int           `help:"Maximum number of unfinished tasks of a user in a service; more are refused. 0 for no limit." name:"service-max-size" env:"BERTH_SERVICE_MAX_SIZE" default:"500"`
+	PaidRate       int           `help:"Maximum number of tasks that a user of the paid tier may submit in a minute; 0 for no limit." name:"paid-rate" env:"BERTH_PAID_RATE" default:"600"`
+	FreeRate       int           `help:"Maximum number of tasks that a user of the free tier may submit in a minute; 0 for no limit." name:"free-rate" env:"BERTH_FREE_RATE" default:"600"`
 	TaskDeadline   time.Duration `help:"Maximum time from acceptance to the end of a task; later it fails." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m"`
 }
 
@@ -65,7 +69,6 @@ type Worker struct {
 	KeepStreamed  bool          `help:"Keep the charge of a task that is cancelled after its answer has begun; otherwise it is refunded." name:"keep-streamed-charge" env:"BERTH_KEEP_STREAMED_CHARGE"`
 	LockTimeoutMs int64         `help:"Maximum time one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
 	UserSlots     int           `help:"Maximum number of concurrent model calls of one user; 0 for no limit." name:"user-concurrency" env:"BERTH_USER_CONCURRENCY" default:"5"`
-	QueueMaxSize  int           `help:"Maximum number of waiting tasks per queue; not applied yet." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
 }
 
 // Retention holds the settings of how long data of ended tasks is kept.
@@ -146,6 +149,11 @@ func (c *Config) Validate() error {
 			bad(flag, env, "must be positive, got %d", v)
 		}
 	}
+	limit := func(flag, env string, v int) {
+		if v < 0 {
+			bad(flag, env, "must not be negative, got %d", v)
+		}
+	}
 	lasting := func(flag, env string, d time.Duration) {
 		if d <= 0 {
 			bad(flag, env, "must be positive, got %s", d)
@@ -184,10 +192,11 @@ func (c *Config) Validate() error {
 	positive("max-upload-bytes", "BERTH_MAX_UPLOAD_BYTES", c.API.MaxUploadBytes)
 	positive("worker-timeout-ms", "WORKER_TIMEOUT_MS", c.Worker.TimeoutMs)
 	positive("concurrency-lock-timeout-ms", "CONCURRENCY_LOCK_TIMEOUT_MS", c.Worker.LockTimeoutMs)
-	if c.Worker.UserSlots < 0 {
-		bad("user-concurrency", "BERTH_USER_CONCURRENCY", "must not be negative, got %d", c.Worker.UserSlots)
-	}
-	positive("queue-max-size", "QUEUE_MAX_SIZE", int64(c.Worker.QueueMaxSize))
+	limit("user-concurrency", "BERTH_USER_CONCURRENCY", c.Worker.UserSlots)
+	limit("queue-max-size", "QUEUE_MAX_SIZE", c.API.QueueMaxSize)
+	limit("service-max-size", "BERTH_SERVICE_MAX_SIZE", c.API.ServiceMaxSize)
+	limit("paid-rate", "BERTH_PAID_RATE", c.API.PaidRate)
+	limit("free-rate", "BERTH_FREE_RATE", c.API.FreeRate)
 	positive("stream-flush-interval-ms", "STREAM_FLUSH_INTERVAL_MS", c.Stream.FlushIntervalMs)
 	positive("stream-flush-size", "STREAM_FLUSH_SIZE", int64(c.Stream.FlushSize))
 	positive("stream-ttl-seconds", "STREAM_TTL_SECONDS", c.Stream.TTLSeconds)

@@ -54,7 +54,7 @@ func TestConfig_UnprefixedVariables_AreAccepted(t *testing.T) { // T28
 	require.NoError(t, c.Validate())
 	require.EqualValues(t, 1, c.Worker.TimeoutMs)
 	require.EqualValues(t, 2, c.Worker.LockTimeoutMs)
-	require.Equal(t, 3, c.Worker.QueueMaxSize)
+	require.Equal(t, 3, c.API.QueueMaxSize)
 	require.EqualValues(t, 4, c.Stream.FlushIntervalMs)
 	require.Equal(t, 5, c.Stream.FlushSize)
 	require.EqualValues(t, 6, c.Stream.TTLSeconds)

@@ -18,6 +18,7 @@ type AuditEvent string
 const (
 	AuditEnqueue     AuditEvent = "enqueue"
 	AuditRateLimited AuditEvent = "rate_limited"
+	AuditQueueFull   AuditEvent = "queue_full"
 	AuditReplay      AuditEvent = "idempotent_replay"
 	AuditStart       AuditEvent = "start"
 	AuditDone        AuditEvent = "done"
@@ -44,7 +45,7 @@ type AuditEntry struct {
 	Status int
 }
 
-// Audit writes a row for an event outside the ledger (rate_limited, idempotent_replay).
+// Audit writes a row for an event outside the ledger (rate_limited, queue_full, idempotent_replay).
 func (l *Ledger) Audit(ctx context.Context, e AuditEntry) error {
 	return translate("write audit", writeAudit(ctx, l.write, e))
 }

@@ -1,0 +1,147 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"berth"
+	"berth/internal/ledger"
+	"berth/lua"
+)
+
+// Admission bounds the tasks that are accepted. 0 is no limit.
+type Admission struct {
+	Queue              int // unfinished tasks in a queue
+	Service            int // unfinished tasks of a user and service
+	PaidRate, FreeRate int // submissions of a user in lua.RateWindow, by tier
+}
+
+func (a Admission) rate(tier berth.Tier) int {
+	if tier == berth.TierPaid {
+		return a.PaidRate
+	}
+	return a.FreeRate
+}
+
+const (
+	// minRetry and maxRetry bound the estimate of when a place is free, and unknownRetry replaces one that is not known.
+	minRetry     = time.Second
+	unknownRetry = 5 * time.Second
+	maxRetry     = time.Minute
+
+	// The fields of draft-ietf-httpapi-ratelimit-headers-10, and the name of the policy in them.
+	headerRate       = "RateLimit"
+	headerRatePolicy = "RateLimit-Policy"
+	ratePolicy       = "submissions"
+
+	submitPath = "/v1/tasks"
+	// rateTimeout bounds the reading of the rate for a response that is ready.
+	rateTimeout = time.Second
+)
+
+// reserve takes a task's places in its queue and among the tasks of its user and service, and counts the submission, or
+// returns the refusal. A task that is submitted again keeps its places and is not counted again.
+func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
+	limits := s.Config.Admission
+	reply, err := s.Scripts.AdmitTask(ctx, lua.Admission{
+		Task: p.Ref(), ServiceID: p.ServiceID, Step: p.Steps[0],
+		Limits: lua.AdmissionLimits{Queue: limits.Queue, Service: limits.Service, Rate: limits.rate(p.Tier)},
+	})
+	if err != nil {
+		return unavailable("Redis", err)
+	}
+	callOf(ctx).rate = &reply.Rate
+	if reply.Code == lua.TaskAdmitted {
+		return nil
+	}
+	refusal := refuseSubmission(p, reply, limits)
+	event := ledger.AuditQueueFull
+	if refusal.RateLimited {
+		event = ledger.AuditRateLimited
+	}
+	detail, err := json.Marshal(map[string]any{"bound": reply.Code, "retryAfter": refusal.RetryAfter})
+	if err != nil {
+		return fmt.Errorf("encode audit detail: %w", err)
+	}
+	if err := s.Ledger.Audit(ctx, ledger.AuditEntry{
+		Event: event, UserID: p.UserID, TaskID: p.ID, ServiceID: p.ServiceID, Queue: p.Steps[0].Queue, Detail: detail,
+	}); err != nil {
+		return err
+	}
+	return refusal
+}
+
+// refuseSubmission returns the response to a submission that is not admitted.
+func refuseSubmission(p berth.TaskPlan, reply lua.AdmitReply, limits Admission) *Problem {
+	r := &Problem{Status: http.StatusTooManyRequests, Code: berth.CodeQueueFull, QueueFull: true, Position: reply.Ahead}
+	retry := min(max(reply.Retry, minRetry), maxRetry)
+	if reply.Retry < 0 {
+		retry = unknownRetry
+	}
+	switch reply.Code {
+	case lua.TaskRateLimited:
+		r.Code, r.RateLimited, r.QueueFull, r.Position, retry = berth.CodeRateLimited, true, false, 0, reply.Retry
+		r.Detail = fmt.Sprintf("more than %d tasks submitted in a minute; retry later", limits.rate(p.Tier))
+	case lua.TaskServiceFull:
+		r.Detail = fmt.Sprintf("%d of your tasks of service %s are unfinished, which is the limit; retry when one has finished", reply.Ahead, p.ServiceID)
+	default:
+		r.Detail = fmt.Sprintf("queue %s is full with %d tasks; retry later", p.Steps[0].Queue, reply.Ahead)
+	}
+	r.RetryAfter = seconds(retry)
+	return r
+}
+
+// seconds rounds a duration up: a client that waits for it does not retry too early.
+func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
+
+// rateFields adds the fields about the user's rate to each response of the route that submits tasks, also to errors.
+func (s *server) rateFields(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if c.Request().Method == http.MethodPost && c.Path() == submitPath {
+			c.Response().Before(func() { s.writeRate(c) })
+		}
+		return next(c)
+	}
+}
+
+func (s *server) writeRate(c echo.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), rateTimeout)
+	defer cancel()
+	cl := callOf(ctx)
+	if cl.user.UserID == "" {
+		return
+	}
+	limit := s.Config.Admission.rate(s.tierOf(ctx, cl))
+	if limit == 0 {
+		return
+	}
+	h := c.Response().Header()
+	h.Set(headerRatePolicy, fmt.Sprintf("%q;q=%d;w=%d", ratePolicy, limit, seconds(lua.RateWindow)))
+	if cl.rate == nil { // refused before it was counted, or a replay
+		rate, err := s.Scripts.ReadRate(ctx, cl.user.UserID, limit)
+		if err != nil {
+			s.log.DebugContext(ctx, "rate not read", "requestId", cl.requestID, "error", err)
+			return
+		}
+		cl.rate = &rate
+	}
+	h.Set(headerRate, fmt.Sprintf("%q;r=%d;t=%d", ratePolicy, cl.rate.Left, seconds(cl.rate.Reset)))
+}
+
+// tierOf returns the tier of a submission, for one that was refused before it had one by the user's balance.
+func (s *server) tierOf(ctx context.Context, cl *call) berth.Tier {
+	if cl.tier != "" || s.Config.Admission.PaidRate == s.Config.Admission.FreeRate {
+		return cl.tier
+	}
+	credits, err := s.Ledger.Credits(ctx, cl.user.UserID)
+	if err != nil || credits <= 0 {
+		return berth.TierFree
+	}
+	return berth.TierPaid
+}

@@ -1,0 +1,133 @@
+package lua
+
+import (
+	"context"
+	"time"
+
+	"berth"
+)
+
+// Codes of admit_task, place_task and estimate_wait.
+const (
+	TaskAdmitted    = "ADMITTED"
+	TaskRateLimited = "RATE_LIMITED"
+	TaskQueueFull   = "QUEUE_FULL"
+	TaskServiceFull = "SERVICE_FULL" // the places of the user and service are taken
+	TaskPlaced      = "PLACED"
+)
+
+const (
+	// RateWindow is the time to which AdmissionLimits.Rate applies.
+	RateWindow = time.Minute
+	// PlaceHold is how long the places of an admitted task last until its workflow keeps them with PlaceTask.
+	PlaceHold = 30 * time.Second
+)
+
+// AdmissionLimits bound what is admitted. 0 is no limit.
+type AdmissionLimits struct {
+	Queue   int // unfinished tasks in a queue
+	Service int // unfinished tasks of a user and service
+	Rate    int // submissions of a user in RateWindow
+}
+
+// Admission is a submission to be admitted.
+type Admission struct {
+	Task      berth.TaskRef
+	ServiceID string
+	Step      berth.Step // the first one
+	Limits    AdmissionLimits
+}
+
+// RateState is what is left of a user's rate.
+type RateState struct {
+	Left  int           // submissions that may still be made; -1 without a limit
+	Reset time.Duration // until the next submission leaves the window, 0 when none is in it
+}
+
+// AdmitReply is the decision about a submission.
+type AdmitReply struct {
+	Code  string // TaskAdmitted, TaskRateLimited, TaskQueueFull or TaskServiceFull
+	Rate  RateState
+	Ahead int // other tasks that have a place where the task was refused, otherwise in the queue
+	// Retry is the time until a refused submission may succeed: exact for the rate, an estimate for a place; negative when
+	// it is not known.
+	Retry time.Duration
+}
+
+// AdmitTask reserves the places of a task and counts its submission, or refuses it without an effect. Idempotent by task.
+func (s *Scripts) AdmitTask(ctx context.Context, a Admission) (AdmitReply, error) {
+	keys := []string{
+		s.keys.QueuePlaces(a.Step.Queue), s.keys.UserPlaces(a.Task.UserID, a.ServiceID), s.keys.Submissions(a.Task.UserID),
+		s.keys.ModelServed(a.Step.Model),
+	}
+	r := s.call(ctx, "admit_task", keys,
+		a.Task.String(), a.Limits.Queue, a.Limits.Service, a.Limits.Rate, millis(RateWindow), millis(PlaceHold))
+	reply := AdmitReply{
+		Code: r.code(TaskAdmitted, TaskRateLimited, TaskQueueFull, TaskServiceFull),
+		Rate: rateState(r), Ahead: int(r.number()), Retry: r.duration(),
+	}
+	return reply, r.done()
+}
+
+// ReadRate reads what is left of a user's rate.
+func (s *Scripts) ReadRate(ctx context.Context, userID string, limit int) (RateState, error) {
+	r := s.call(ctx, "read_rate", []string{s.keys.Submissions(userID)}, limit, millis(RateWindow))
+	r.code(GuardOK)
+	return rateState(r), r.done()
+}
+
+func rateState(r *reply) RateState { return RateState{Left: int(r.number()), Reset: r.duration()} }
+
+// Places are the places of an accepted task.
+type Places struct {
+	Task      berth.TaskRef
+	ServiceID string
+	Queues    []berth.Queue // of all steps that the task has, or might have had in another tier
+}
+
+// KeepPlaces keeps the places of an accepted task for ttl, in one queue. It restores those that have expired.
+func (s *Scripts) KeepPlaces(ctx context.Context, p Places, step berth.Step, ttl time.Duration) error {
+	return s.placeTask(ctx, "keep", p, step.Queue, step.Model, ttl, false)
+}
+
+// MovePlaces moves a task that has finished a call of the model from to the queue of its next step. A task without a place,
+// such as one that has ended, gets none.
+func (s *Scripts) MovePlaces(ctx context.Context, p Places, from, next berth.Step, ttl time.Duration) error {
+	return s.placeTask(ctx, "move", p, next.Queue, from.Model, ttl, true)
+}
+
+// RemovePlaces removes the places of a task that has ended, or was not accepted. finished reports that its last call finished.
+func (s *Scripts) RemovePlaces(ctx context.Context, p Places, last berth.Step, finished bool) error {
+	return s.placeTask(ctx, "remove", p, last.Queue, last.Model, 0, finished)
+}
+
+func (s *Scripts) placeTask(
+	ctx context.Context, act string, p Places, queue berth.Queue, model string, ttl time.Duration, finished bool,
+) error {
+	keys := []string{
+		s.keys.UserPlaces(p.Task.UserID, p.ServiceID), s.keys.ModelServed(model), s.keys.ModelWaiting(model), s.keys.QueuePlaces(queue),
+	}
+	for _, q := range p.Queues {
+		if q != queue {
+			keys = append(keys, s.keys.QueuePlaces(q))
+		}
+	}
+	r := s.call(ctx, "place_task", keys, act, p.Task.String(), max(0, ttl.Milliseconds()), flag(finished))
+	r.code(TaskPlaced, StreamAbsent)
+	return r.done()
+}
+
+// Wait is an estimate of how long a new lease waits for a slot of a model.
+type Wait struct {
+	Position int           // leases that are served before it
+	Time     time.Duration // until it gets a slot; negative when that is not known
+}
+
+// EstimateWait estimates how long a new lease of a user would wait for the model of a step.
+func (s *Scripts) EstimateWait(ctx context.Context, step berth.Step, userID string) (Wait, error) {
+	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard(), s.keys.ModelServed(step.Model)},
+		s.keys.prefix(), step.Model, string(step.Queue), berth.EscapeID(userID))
+	r.code(GuardOK, PollersUnknown)
+	w := Wait{Position: int(r.number()), Time: r.duration()}
+	return w, r.done()
+}

@@ -1,0 +1,73 @@
+-- admit_task: admit a submission, or refuse it. An admitted task has a place in the queue of its first step and a place among
+-- the tasks of its user and service, and is counted against the user's rate. Places are leases: these expire unless the
+-- workflow keeps them with place_task. Idempotent by task: nothing is counted twice.
+--
+-- KEYS[1] places in the queue: task -> expiry
+-- KEYS[2] places of the user and service: task -> expiry
+-- KEYS[3] recent submissions of the user, see include rate
+-- KEYS[4] pace of the first step's model, see include served
+-- ARGV[1] task
+-- ARGV[2] maximum number of places in the queue, 0 for no limit
+-- ARGV[3] maximum number of places of the user and service, 0 for no limit
+-- ARGV[4] maximum number of submissions in the window, 0 for no limit
+-- ARGV[5] window in ms
+-- ARGV[6] time in ms for which the places last
+--
+-- Returns {code, left, reset, ahead, retry}:
+--   ADMITTED      the task has its places
+--   RATE_LIMITED  the user has submitted too many tasks
+--   QUEUE_FULL    the queue has no free place
+--   SERVICE_FULL  the user and service have no free place
+--   left   submissions that the user may still make, -1 without a limit
+--   reset  ms until the next submission leaves the window, 0 when none is in it
+--   ahead  number of other tasks that have a place where the task was refused, otherwise in the queue
+--   retry  ms until a refused submission may succeed: exact for the rate, the model's mean time per call for a place; -1 unknown
+
+-- include clock
+-- include rate
+-- include served
+
+local queue, service, recent, task = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+local queue_max, service_max, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local window, hold = tonumber(ARGV[5]), tonumber(ARGV[6])
+if not (task ~= '' and queue_max and service_max and limit and window and hold) then
+  return redis.error_reply('ERR admit_task: unreadable argument')
+end
+
+local now = clock()
+local live = '(' .. whole(now)
+-- others returns how many other tasks have a place, and until when this one has.
+local function others(key)
+  local mine = tonumber(redis.call('ZSCORE', key, task) or '0')
+  return redis.call('ZCOUNT', key, live, '+inf') - (mine > now and 1 or 0), mine
+end
+local rate = rate_of(recent, limit, window, now)
+local counted = tonumber(redis.call('ZSCORE', recent, task) or '0') > now - window
+local in_queue, queue_until = others(queue)
+local in_service, service_until = others(service)
+if rate.wait > 0 and not counted then
+  return { 'RATE_LIMITED', rate.left, rate.reset, in_queue, rate.wait }
+end
+local interval = math.ceil(interval_of(KEYS[4]))
+if queue_max > 0 and in_queue >= queue_max and queue_until <= now then
+  return { 'QUEUE_FULL', rate.left, rate.reset, in_queue, interval }
+end
+if service_max > 0 and in_service >= service_max and service_until <= now then
+  return { 'SERVICE_FULL', rate.left, rate.reset, in_service, interval }
+end
+
+for _, place in ipairs({ { queue, queue_until }, { service, service_until } }) do
+  local key = place[1]
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(now))
+  redis.call('ZADD', key, whole(math.max(place[2], now + hold)), task)
+  if redis.call('PTTL', key) < hold then redis.call('PEXPIRE', key, hold) end
+end
+if limit > 0 then
+  redis.call('ZREMRANGEBYSCORE', recent, '-inf', whole(now - window))
+  if not counted then
+    redis.call('ZADD', recent, whole(now), task)
+    redis.call('PEXPIRE', recent, window)
+    rate = rate_of(recent, limit, window, now)
+  end
+end
+return { 'ADMITTED', rate.left, rate.reset, in_queue, 0 }
