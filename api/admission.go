@@ -74,12 +74,18 @@ func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
 	}); err != nil {
 		return err
 	}
-	return refusal
+	return &refusedSubmission{refusal}
 }
 
+// refusedSubmission is the error of a submission that is not admitted. It is no huma.StatusError, so that it becomes a
+// response where all errors do.
+type refusedSubmission struct{ problem Problem }
+
+func (r *refusedSubmission) Error() string { return r.problem.Detail }
+
 // refuseSubmission returns the response to a submission that is not admitted.
-func refuseSubmission(p berth.TaskPlan, reply lua.AdmitReply, limits Admission) *Problem {
-	r := &Problem{Status: http.StatusTooManyRequests, Code: berth.CodeQueueFull, QueueFull: true, Position: reply.Ahead}
+func refuseSubmission(p berth.TaskPlan, reply lua.AdmitReply, limits Admission) Problem {
+	r := Problem{Status: http.StatusTooManyRequests, Code: berth.CodeQueueFull, QueueFull: true, Position: reply.Ahead}
 	retry := min(max(reply.Retry, minRetry), maxRetry)
 	if reply.Retry < 0 {
 		retry = unknownRetry

@@ -95,7 +95,11 @@ func describe(err error) *Problem {
 	var r *berth.Refusal
 	var e *berth.Error
 	var he *echo.HTTPError
+	var sub *refusedSubmission
 	switch {
+	case errors.As(err, &sub):
+		c := sub.problem
+		return &c
 	case errors.As(err, &p):
 		c := *p
 		return &c
