@@ -1,6 +1,8 @@
 package tests
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"testing"
 
@@ -11,41 +13,37 @@ import (
 	"berth/lua"
 )
 
+// holdCalls makes each call of the model send a channel and wait until that is closed.
+func (s *stack) holdCalls() (calls chan chan struct{}) {
+	calls = make(chan chan struct{})
+	model := s.model.Config.Handler
+	s.model.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body) // or the server does not notice that its client left
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		finish := make(chan struct{})
+		select {
+		case calls <- finish:
+		case <-r.Context().Done():
+			return
+		}
+		select {
+		case <-finish:
+			model.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	})
+	return calls
+}
+
 // The acceptance test of the design document: a queue with two places refuses the third task; with one slot the second task
 // starts only after the first has released it; the counter of the queue goes 2, 1, 0.
 func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T29
 	t.Parallel()
 	s := newStack(t, with("QUEUE_MAX_SIZE=2", "BERTH_ROUTING_FILE="+routing(t, map[string]int{"deepseek-chat": 1, "deepseek-reasoner": 1})))
-	calls := make(chan chan struct{}) // each call of the model sends a channel and waits until it is closed
-	model := s.model.Config.Handler
-	s.model.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			finish := make(chan struct{})
-			for _, step := range []func() bool{
-				func() bool {
-					select {
-					case calls <- finish:
-						return true
-					case <-r.Context().Done():
-						return false
-					}
-				},
-				func() bool {
-					select {
-					case <-finish:
-						return true
-					case <-r.Context().Done():
-						return false
-					}
-				},
-			} {
-				if !step() {
-					return
-				}
-			}
-		}
-		model.ServeHTTP(w, r)
-	})
+	calls := s.holdCalls()
 	c, queue := s.user("carol"), berth.Queue("")
 	push := func(text string) (client.Acceptance, error) {
 		return c.Submit(t.Context(), client.Submission{
@@ -67,6 +65,10 @@ func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T2
 	require.Equal(t, queue, two.Queue)
 	require.EqualValues(t, 2, counter())
 
+	s.eventually("the second task to wait for the slot", func() bool {
+		n, err := rdb.ZCard(t.Context(), lua.Keys{}.ModelWaiting(one.Model)).Result()
+		return err == nil && n == 1
+	})
 	_, err = push("We look for a pilot.")
 	refusal := problem(t, err)
 	require.Equal(t, http.StatusTooManyRequests, refusal.Status)
@@ -96,4 +98,38 @@ func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T2
 	require.NoError(t, err)
 	close(<-calls)
 	require.Equal(t, berth.EventDone, watch(t, c, three.TaskID, nil).last.Type)
+}
+
+// A task has one place, in the queue of its current step, and none after it was cancelled.
+func TestTask_Chain_PlaceFollowsItsStep(t *testing.T) { // T5
+	t.Parallel()
+	s := newStack(t)
+	calls := s.holdCalls()
+	c, rdb := s.user("alice"), s.redis()
+	acc, err := c.Submit(t.Context(), client.Submission{
+		ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		Variables: map[string]any{"jobText": "We look for a Go developer.", "resume": "I write Go."},
+	}, "")
+	require.NoError(t, err)
+	places := func() (queues []berth.Queue) {
+		for _, q := range berth.Queues() {
+			n, err := rdb.ZCard(t.Context(), lua.Keys{}.QueuePlaces(q)).Result()
+			require.NoError(t, err)
+			for range n {
+				queues = append(queues, q)
+			}
+		}
+		return queues
+	}
+	first := <-calls
+	require.Equal(t, []berth.Queue{acc.Queue}, places())
+	close(first)
+	<-calls // of the next step
+	require.Equal(t, []berth.Queue{berth.QueueFor(acc.Tier, berth.ModeStream)}, places())
+	require.NoError(t, c.Cancel(t.Context(), acc.TaskID))
+	require.Equal(t, berth.EventError, watch(t, c, acc.TaskID, nil).last.Type)
+	require.Empty(t, places())
+	n, err := rdb.Exists(t.Context(), lua.Keys{}.UserPlaces("alice", "career")).Result()
+	require.NoError(t, err)
+	require.Zero(t, n)
 }
