@@ -87,6 +87,8 @@ type Ledger interface {
 	// ChangeNodeSettings changes the operator's orders for a node, Orders reads them and whether there are any.
 	ChangeNodeSettings(ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings) (berth.NodeSettings, error)
 	NodeSettings(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error)
+	// ChangeModelSettings changes the operator's settings of a model.
+	ChangeModelSettings(ctx context.Context, model, by string, change func(berth.ModelSettings) berth.ModelSettings) (berth.ModelSettings, error)
 	// BeginAction stores an operator's action, EndAction its result. AuditLog returns a page of these and of the events of tasks,
 	// UsageLog one of model calls, newest first.
 	BeginAction(ctx context.Context, e ledger.AuditEntry) (id int64, err error)
@@ -196,6 +198,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.ticketRoute()
 	s.templateRoutes()
 	s.accountRoutes()
+	s.modelRoutes()
 	s.nodeRoutes()
 	s.poolRoutes()
 	s.fleetConfigRoutes()
@@ -399,7 +402,7 @@ func (s *server) elsewhere(c echo.Context, page http.Handler) error {
 func (s *server) allowed(c echo.Context) []string {
 	var methods []string
 	probe := c.Echo().NewContext(c.Request(), nil)
-	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe.Reset(c.Request(), nil)
 		c.Echo().Router().Find(m, echo.GetPath(c.Request()), probe)
 		if _, ok := s.rules[routeKey(m, probe.Path())]; ok {

@@ -16,6 +16,10 @@ type Catalog interface {
 	CheckContext(steps []berth.Step, texts map[string]string) error
 	// KeySetting returns the name of the setting with the API key that a model needs, empty for none.
 	KeySetting(model string) string
+	// Models returns the models by name, Model one of them, and TaskQueues the task queues of their calls.
+	Models() []llm.Model
+	Model(name string) (llm.Model, bool)
+	TaskQueues() []string
 }
 
 type templatesOutputBody struct {

@@ -240,20 +240,23 @@ func (s *Scripts) Services(ctx context.Context) (json.RawMessage, error) {
 
 // StoredSettings are the operator settings that Redis has; the ids of those map to true.
 type StoredSettings struct {
-	Pools, Tenants, Nodes map[string]bool
-	Strategy, Services    bool
+	Pools, Tenants, Nodes, Models map[string]bool
+	Strategy, Services            bool
 }
 
-// StoredSettings returns which operator settings Redis has; of the settings of nodes it checks only the named ones.
-func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs ...string) (StoredSettings, error) {
+// StoredSettings returns which operator settings Redis has; of the settings of nodes and models it checks only the named ones.
+func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs, modelNames []string) (StoredSettings, error) {
 	var pools, tenants *redis.StringSliceCmd
 	var strategy, services *redis.IntCmd
-	nodes := make([]*redis.IntCmd, len(nodeIDs))
+	nodes, models := make([]*redis.IntCmd, len(nodeIDs)), make([]*redis.BoolCmd, len(modelNames))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		pools, tenants = p.HKeys(ctx, s.keys.ConfigPools()), p.HKeys(ctx, s.keys.ConfigTenants())
 		strategy, services = p.Exists(ctx, s.keys.ConfigStrategy()), p.Exists(ctx, s.keys.ConfigServices())
 		for i, id := range nodeIDs {
 			nodes[i] = p.Exists(ctx, s.keys.NodeHold(id))
+		}
+		for i, name := range modelNames {
+			models[i] = p.HExists(ctx, s.keys.ModelLimits(name), "paused") // set_model_limits always writes it
 		}
 		return nil
 	})
@@ -261,7 +264,7 @@ func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs ...string) (Stored
 		return StoredSettings{}, fmt.Errorf("read the fleet's settings in Redis: %w", err)
 	}
 	out := StoredSettings{
-		Pools: map[string]bool{}, Tenants: map[string]bool{}, Nodes: map[string]bool{},
+		Pools: map[string]bool{}, Tenants: map[string]bool{}, Nodes: map[string]bool{}, Models: map[string]bool{},
 		Strategy: strategy.Val() == 1, Services: services.Val() == 1,
 	}
 	for _, id := range pools.Val() {
@@ -272,6 +275,9 @@ func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs ...string) (Stored
 	}
 	for i, id := range nodeIDs {
 		out.Nodes[id] = nodes[i].Val() == 1
+	}
+	for i, name := range modelNames {
+		out.Models[name] = models[i].Val()
 	}
 	return out, nil
 }

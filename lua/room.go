@@ -1,8 +1,10 @@
 package lua
 
 import (
+	"cmp"
 	"context"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,10 +17,12 @@ type OperatorLimits struct {
 	Cap, RPM, TPM *int // 0 requests or tokens per minute: no limit
 	Paused        bool
 	Reason        string // of the pause
+	// Resumed is the number of the last resumption: a new one ends a pause that a provider caused.
+	Resumed int64
 }
 
 // SetModelLimits replaces the limits that operators have set. They apply to the next decision of any process, and free slots are
-// granted immediately; a lower cap revokes nothing. An operator who resumes a model ends any pause. next as in SlotReply.
+// granted immediately; a lower cap revokes nothing. next as in SlotReply.
 func (s *Scripts) SetModelLimits(ctx context.Context, model string, t SlotTimes, l OperatorLimits) (next time.Duration, err error) {
 	args := s.slotArgs(t, model)
 	for _, n := range []*int{l.Cap, l.RPM, l.TPM} {
@@ -28,7 +32,7 @@ func (s *Scripts) SetModelLimits(ctx context.Context, model string, t SlotTimes,
 			args = append(args, strconv.Itoa(max(0, *n)))
 		}
 	}
-	r := s.call(ctx, "set_model_limits", []string{s.keys.Guard()}, append(args, flag(l.Paused), l.Reason)...)
+	r := s.call(ctx, "set_model_limits", []string{s.keys.Guard()}, append(args, flag(l.Paused), l.Reason, l.Resumed)...)
 	r.code(GuardOK)
 	return r.duration(), r.done()
 }
@@ -39,20 +43,22 @@ type Room struct {
 	InUse         int
 	Waiting       int
 	// Stopped is the time until the pace or a pause permits the next grant, 0 when it does. A pause by an operator has no end.
-	Stopped     time.Duration
+	Stopped time.Duration
+	// Gap is the smoothed time from one grant to a waiter to the next, 0 when unknown.
+	Gap         time.Duration
 	Paused      bool // by an operator
 	Reason      string
-	PausedUntil time.Time // end of a provider's pause, zero for none
-	Cause       string    // of that pause
-	Queues      []QueueWaiting
+	PausedUntil time.Time     // end of a provider's pause, zero for none
+	Cause       string        // of that pause
+	Queues      []QueueUse    // by falling weight
 	Users       []UserWaiting // those with the most waiting leases
 }
 
-// QueueWaiting is the number of leases that wait in a queue, and its share of the slots.
-type QueueWaiting struct {
-	Queue   berth.Queue
-	Weight  int
-	Waiting int
+// QueueUse is what the leases of a queue use, and the queue's share of the slots.
+type QueueUse struct {
+	Queue          berth.Queue
+	Weight         int
+	InUse, Waiting int
 }
 
 // UserWaiting is the number of a user's leases that wait in a queue.
@@ -62,20 +68,23 @@ type UserWaiting struct {
 	Waiting int
 }
 
-// ReadRoom reads a model's room, with the users who have the most waiting leases.
+// ReadRoom reads a model's room, with the users who have the most waiting leases. limits apply where operators have set none.
 func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits, users int) (room Room, err error) {
 	r := s.call(ctx, "read_room", []string{s.keys.Guard()}, s.keys.prefix(), model, limits.arg(), users)
 	r.code(GuardOK)
 	room = Room{
 		Cap: int(r.number()), RPM: int(r.number()), TPM: int(r.number()), InUse: int(r.number()), Waiting: int(r.number()),
-		Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(),
+		Stopped: r.duration(), Gap: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(),
 	}
 	r.list(func() {
 		r.list(func() {
-			room.Queues = append(room.Queues, QueueWaiting{
-				Queue: berth.Queue(r.text()), Weight: int(r.number()), Waiting: int(r.number()),
+			room.Queues = append(room.Queues, QueueUse{
+				Queue: berth.Queue(r.text()), Weight: int(r.number()), InUse: int(r.number()), Waiting: int(r.number()),
 			})
 		})
+	})
+	slices.SortFunc(room.Queues, func(a, b QueueUse) int {
+		return cmp.Or(cmp.Compare(b.Weight, a.Weight), cmp.Compare(a.Queue, b.Queue))
 	})
 	r.list(func() {
 		r.list(func() {

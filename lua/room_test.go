@@ -210,9 +210,11 @@ func TestRoom_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 5, room.InUse)
 	require.Len(t, room.Users, 3)
-	require.Len(t, room.Queues, 4)
-	for _, q := range room.Queues {
+	require.Len(t, room.Queues, 6)
+	for _, q := range room.Queues[:2] {
 		require.Equal(t, weights[q.Queue], q.Weight)
+		require.Positive(t, q.Waiting)
+		require.Positive(t, q.InUse)
 	}
 }
 

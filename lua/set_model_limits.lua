@@ -9,6 +9,7 @@
 -- ARGV[6] cap, ARGV[7] requests, ARGV[8] tokens per minute; 0 is no limit per minute; empty: as configured
 -- ARGV[9] 1: paused until the next call, 0: not paused
 -- ARGV[10] reason of the pause
+-- ARGV[11] number of the last resumption; a new one ends a pause that a provider caused
 --
 -- Returns {code, next}:
 --   OK  next: as in release_slot
@@ -18,7 +19,7 @@
 local call = call_of(ARGV[1], KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
 local limits, readable = call.prefix .. 'model:' .. ARGV[5] .. ':limits', call.ttl and call.grant and call.known
 for i = 6, 8 do readable = readable and string.match(ARGV[i], '^%d*$') end
-if not (readable and string.match(ARGV[9], '^[01]$')) then return redis.error_reply('ERR set_model_limits: unreadable argument') end
+if not (readable and string.match(ARGV[9], '^[01]$') and string.match(ARGV[11], '^%d+$')) then return redis.error_reply('ERR set_model_limits: unreadable argument') end
 
 for i, field in ipairs({ 'cap', 'rpm', 'tpm' }) do
   if ARGV[5 + i] == '' then
@@ -27,11 +28,12 @@ for i, field in ipairs({ 'cap', 'rpm', 'tpm' }) do
     redis.call('HSET', limits, field, ARGV[5 + i])
   end
 end
--- An operator who resumes a model ends any pause.
-redis.call('HSET', limits, 'paused', ARGV[9], 'reason', ARGV[10])
-if ARGV[9] == '0' then redis.call('HDEL', limits, 'until', 'cause', 'probe') end
+local resumed = redis.call('HGET', limits, 'resumed') or '0'
+redis.call('HSET', limits, 'paused', ARGV[9], 'reason', ARGV[10], 'resumed', ARGV[11])
+if ARGV[11] ~= resumed then redis.call('HDEL', limits, 'until', 'cause', 'probe') end
 local room = room_of(call, ARGV[5])
 if not room then return { 'OK', 0 } end
+redis.call('HDEL', room.state, 'granted') -- what follows has another pace
 purge(room)
 grant_free_slots(room, {})
 return { 'OK', next_expiry(room) }

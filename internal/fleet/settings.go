@@ -65,6 +65,15 @@ func writeSetting(ctx context.Context, scripts *lua.Scripts, s ledger.Setting) e
 			}
 			return scripts.HoldNode(ctx, s.ID, hold)
 		})
+	case ledger.SettingModel:
+		return write(s, berth.ModelSettings{}, func(m berth.ModelSettings) error {
+			limits := lua.OperatorLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM, Paused: m.Paused, Reason: m.Reason}
+			if !m.ResumedAt.IsZero() {
+				limits.Resumed = m.ResumedAt.UnixMilli()
+			}
+			_, err := scripts.SetModelLimits(ctx, s.ID, lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant}, limits)
+			return err
+		})
 	default:
 		if len(s.Body) == 0 {
 			return scripts.PutServices(ctx, json.RawMessage(`{}`))
@@ -110,13 +119,11 @@ func RestoreSettings(ctx context.Context, store SettingStore, scripts *lua.Scrip
 
 // presentSettings reports for each setting whether Redis has one of its kind and id.
 func presentSettings(ctx context.Context, scripts *lua.Scripts, settings []ledger.Setting) ([]bool, error) {
-	var nodes []string
+	ids := map[ledger.SettingKind][]string{}
 	for _, s := range settings {
-		if s.Kind == ledger.SettingNode {
-			nodes = append(nodes, s.ID)
-		}
+		ids[s.Kind] = append(ids[s.Kind], s.ID)
 	}
-	in, err := scripts.StoredSettings(ctx, nodes...)
+	in, err := scripts.StoredSettings(ctx, ids[ledger.SettingNode], ids[ledger.SettingModel])
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +140,8 @@ func presentSettings(ctx context.Context, scripts *lua.Scripts, settings []ledge
 			present[i] = in.Services
 		case ledger.SettingNode:
 			present[i] = in.Nodes[s.ID]
+		case ledger.SettingModel:
+			present[i] = in.Models[s.ID]
 		}
 	}
 	return present, nil

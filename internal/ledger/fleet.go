@@ -22,6 +22,7 @@ const (
 	SettingStrategy SettingKind = "strategy" // berth.FleetConfig
 	SettingServices SettingKind = "services" // any JSON object
 	SettingNode     SettingKind = "node"     // berth.NodeSettings; written by ChangeNodeSettings
+	SettingModel    SettingKind = "model"    // berth.ModelSettings; written by ChangeModelSettings
 )
 
 // Setting is one operator setting of the fleet.
@@ -46,7 +47,7 @@ const putSetting = `INSERT INTO settings (kind, id, body, version, applied, upda
 
 // PutSetting stores a setting. Redis has it after fleet.ApplySetting.
 func (l *Ledger) PutSetting(ctx context.Context, s Setting) error {
-	if !slices.Contains([]SettingKind{SettingPool, SettingTenant, SettingStrategy, SettingServices, SettingNode}, s.Kind) {
+	if !slices.Contains([]SettingKind{SettingPool, SettingTenant, SettingStrategy, SettingServices, SettingNode, SettingModel}, s.Kind) {
 		return berth.Invalid("kind", "is not a kind of setting")
 	}
 	if whole := s.Kind == SettingStrategy || s.Kind == SettingServices; whole != (s.ID == "") || plain(s.ID) != s.ID {
@@ -61,24 +62,38 @@ func (l *Ledger) PutSetting(ctx context.Context, s Setting) error {
 func (l *Ledger) ChangeNodeSettings(
 	ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings,
 ) (berth.NodeSettings, error) {
+	return changeSetting(ctx, l, SettingNode, nodeID, by, change)
+}
+
+// ChangeModelSettings replaces the operator settings of a model by the result of change, and returns it. change may be called
+// again after a concurrent change. Redis has the settings after fleet.ApplySetting.
+func (l *Ledger) ChangeModelSettings(
+	ctx context.Context, model, by string, change func(berth.ModelSettings) berth.ModelSettings,
+) (berth.ModelSettings, error) {
+	return changeSetting(ctx, l, SettingModel, model, by, change)
+}
+
+// changeSetting replaces a setting by the result of change; a zero value deletes it.
+func changeSetting[T comparable](ctx context.Context, l *Ledger, kind SettingKind, id, by string, change func(T) T) (T, error) {
+	var zero T
 	for {
-		current, err := l.Setting(ctx, SettingNode, nodeID)
+		current, err := l.Setting(ctx, kind, id)
 		if err != nil {
-			return berth.NodeSettings{}, err
+			return zero, err
 		}
-		settings, err := nodeSettings(current)
+		settings, err := decodeSetting[T](current)
 		if err != nil {
-			return berth.NodeSettings{}, err
+			return zero, err
 		}
 		settings = change(settings)
 		var body []byte
-		if settings != (berth.NodeSettings{}) {
+		if settings != zero {
 			if body, err = json.Marshal(settings); err != nil {
-				return berth.NodeSettings{}, fmt.Errorf("settings of a node: %w", err)
+				return zero, fmt.Errorf("settings of a %s: %w", kind, err)
 			}
 		}
-		written, err := l.exec(ctx, "change node settings", putSetting+` WHERE settings.version = $6`,
-			SettingNode, nodeID, string(body), time.Now().UnixMilli(), plain(by), current.Version)
+		written, err := l.exec(ctx, "change "+string(kind)+" settings", putSetting+` WHERE settings.version = $6`,
+			kind, id, string(body), time.Now().UnixMilli(), plain(by), current.Version)
 		if err != nil || written > 0 { // else the settings were changed concurrently: retry
 			return settings, err
 		}
@@ -91,15 +106,15 @@ func (l *Ledger) NodeSettings(ctx context.Context, nodeID string) (settings bert
 	if err != nil {
 		return berth.NodeSettings{}, false, err
 	}
-	settings, err = nodeSettings(s)
+	settings, err = decodeSetting[berth.NodeSettings](s)
 	return settings, s.Version > 0, err
 }
 
-func nodeSettings(s Setting) (o berth.NodeSettings, err error) {
+func decodeSetting[T any](s Setting) (v T, err error) {
 	if len(s.Body) > 0 {
-		err = json.Unmarshal(s.Body, &o)
+		err = json.Unmarshal(s.Body, &v)
 	}
-	return o, err
+	return v, err
 }
 
 const selectSettings = `SELECT kind, id, body, version, applied, updated_by, updated_at FROM settings`

@@ -8,8 +8,10 @@
 --   model:{m}:finish:{q}      zset  user -> tag at which the user's last grant ends
 --   model:{m}:users           zset  {q}/{u} -> number of waiting leases
 --   model:{m}:state           hash  arrivals: the last order; V, V:{q}: the virtual times; F:{q}: as finish, of a queue;
---                                   n:{q}: number of waiting leases
---   model:{m}:limits          hash  base: the limits that processes pass; cap, rpm, tpm, paused, reason: those of operators;
+--                                   n:{q}: number of waiting leases; granted: when the last waiter got a slot; gap: ms
+--                                   from one such grant to the next, smoothed
+--   model:{m}:limits          hash  base: the limits that processes pass; cap, rpm, tpm, paused, reason, resumed: those of
+--                                   operators, see set_model_limits;
 --                                   until, cause: a pause with an end; probe: 1 while one call at a time tries a
 --                                   model that failed, see report_call
 --   model:{m}:pace            hash  requests, tokens: when the granted ones are used up
@@ -38,6 +40,9 @@ local MAX_DEAD, MAX_STEPS = 64, 64
 
 -- MAX_ROOMS is how many other models a release serves.
 local MAX_ROOMS = 16
+
+-- GAP_WEIGHT is the number of grants over which the time between two is smoothed.
+local GAP_WEIGHT = 32
 
 -- ASIDE_TTL is for how many milliseconds a set-aside model is remembered. Each renewal of a waiter tries it again.
 local ASIDE_TTL = 600000
@@ -73,7 +78,7 @@ end
 local function room_of(call, model, base)
   local stem = call.prefix .. 'model:' .. model .. ':'
   local v = redis.call('HMGET', stem .. 'limits', 'base', 'cap', 'rpm', 'tpm', 'paused', 'until', 'probe')
-  if base and v[1] ~= base then redis.call('HSET', stem .. 'limits', 'base', base) end
+  if base and v[1] ~= base and not call.reads then redis.call('HSET', stem .. 'limits', 'base', base) end
   local l = limits_of(base or v[1] or '')
   if not l then return nil end
   return {
@@ -217,6 +222,7 @@ local function uncount(room, flow)
       if string.sub(all[i], 1, 2) == 'F:' then time = math.max(time, tonumber(all[i + 1])) end
     end
     redis.call('HSET', room.state, 'V', precise(time))
+    redis.call('HDEL', room.state, 'granted') -- the time until the next waiter arrives is not one between grants
   end
 end
 
@@ -340,12 +346,21 @@ end
 -- charge advances the virtual times by the grant of a flow's first lease, and the end of the flow's last grant.
 local function charge(room, flow, queue_tag, user_tag, cost)
   local ends, time = user_tag + cost, math.max(read_state(room, 'V:' .. flow.queue), user_tag)
-  redis.call('HSET', room.state, 'V', precise(math.max(read_state(room, 'V'), queue_tag)),
-    'F:' .. flow.queue, precise(queue_tag + cost / flow.weight), 'V:' .. flow.queue, precise(time))
+  redis.call('HSET', room.state, 'V', precise(math.max(read_state(room, 'V'), queue_tag)), 'F:' .. flow.queue, precise(queue_tag + cost / flow.weight), 'V:' .. flow.queue, precise(time))
   redis.call('ZADD', flow.finish, precise(ends), flow.user)
   -- The end of a grant that is not later than the virtual time is that of a new user.
   local past = redis.call('ZRANGEBYSCORE', flow.finish, '-inf', precise(time), 'LIMIT', 0, 4)
   if past[1] then redis.call('ZREM', flow.finish, unpack(past)) end
+end
+
+-- measure_gap updates the smoothed time between two grants to waiters.
+local function measure_gap(room)
+  local now, v = room.call.now, redis.call('HMGET', room.state, 'granted', 'gap')
+  redis.call('HSET', room.state, 'granted', whole(now))
+  if not v[1] then return end
+  local passed = math.max(0, now - tonumber(v[1]))
+  local gap = v[2] and tonumber(v[2]) or passed
+  redis.call('HSET', room.state, 'gap', precise(gap + (passed - gap) / GAP_WEIGHT))
 end
 
 -- notify publishes a grant to the lease's process. The message has the lease's place, so that a late claim keeps it, and the
@@ -369,6 +384,7 @@ local function grant_first(room, flow, lease, member, mine)
   charge(room, flow, queue_tag, user_tag, cost)
   hold(room, lease, flow.user, expiry)
   charge_pace(room, cost)
+  measure_gap(room)
   -- It is served: if it has to be set aside again, it is behind the others.
   if room.user_cap > 0 then redis.call('ZREM', user_key(call, flow.user) .. ':aside', room.model) end
   if room.provider then redis.call('ZREM', room.provider .. ':aside', room.model) end

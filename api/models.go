@@ -1,0 +1,286 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"berth"
+	"berth/internal/client"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/lua"
+)
+
+// maxWaitingUsers is the number of users that the state of a model or a queue lists; usersRead is how many are read for it.
+const (
+	maxWaitingUsers = 20
+	usersRead       = 100
+)
+
+// The largest limits of a model, as in the schema of the routing file.
+const (
+	maxModelCap = 10_000
+	maxRPM      = 1_000_000
+	maxTPM      = 1_000_000_000
+)
+
+type modelsOutputBody struct {
+	Models []client.Model `json:"models"`
+}
+
+type queuesOutputBody struct {
+	Queues []client.Queue `json:"queues"`
+}
+
+// limitChange is the new value of a limit. null restores the configured one; an absent field changes nothing.
+type limitChange struct {
+	present bool
+	value   *int
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It is not called for an absent field.
+func (c *limitChange) UnmarshalJSON(b []byte) error {
+	c.present = true
+	return json.Unmarshal(b, &c.value)
+}
+
+// Schema returns an integer or null.
+func (limitChange) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeInteger, Nullable: true}
+}
+
+func (c limitChange) apply(to **int) {
+	if c.present {
+		*to = c.value
+	}
+}
+
+// check returns an error that names the field of a value out of range.
+func (c limitChange) check(field string, least, greatest int) error {
+	if c.value != nil && (*c.value < least || *c.value > greatest) {
+		return berth.Invalid(field, "must be null or a number from %d to %d", least, greatest)
+	}
+	return nil
+}
+
+type modelInput struct {
+	Name string `path:"name" doc:"Name of the model in the routing file"`
+	Body struct {
+		Cap    limitChange `json:"cap" required:"false" doc:"Maximum number of concurrent calls, 1 to 10000; null: as configured. A lower cap revokes nothing"`
+		RPM    limitChange `json:"rpm" required:"false" doc:"Maximum number of calls per minute, 0 for no limit; null: as configured"`
+		TPM    limitChange `json:"tpm" required:"false" doc:"Maximum number of tokens per minute, 0 for no limit; null: as configured"`
+		Paused *bool       `json:"paused,omitempty" doc:"true: no call starts until a PATCH with false, which also ends a pause that the provider caused"`
+		Reason string      `json:"reason,omitempty" maxLength:"500" doc:"Reason of the pause"`
+	}
+}
+
+func (s *server) modelRoutes() {
+	register(s, "GET /v1/models", forOperator, s.listModels, op("list-models", "models", "List the models with their limits, slots and waiting calls"))
+	register(s, "GET /v1/queues", forOperator, s.listQueues, op("list-queues", "models", "List the queues with their slots and waiting calls"))
+	register(s, "PATCH /v1/models/{name}", forOperator, s.patchModel, op("patch-model", "models", "Change the limits of a model, pause or resume it",
+		"Fields that are absent keep their values. The change applies to the next call of any process, and running calls continue. "+
+			"It is kept in the database, and a Redis that lost its data gets it back."))
+}
+
+func (s *server) listModels(ctx context.Context, _ *struct{}) (*modelsOutputBody, error) {
+	out := &modelsOutputBody{Models: []client.Model{}}
+	for _, m := range s.Catalog.Models() {
+		v, err := s.model(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		out.Models = append(out.Models, *v)
+	}
+	return out, nil
+}
+
+func configuredLimits(m llm.Model) client.ModelLimits {
+	return client.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM}
+}
+
+// room reads the slots and waiting calls of a model.
+func (s *server) room(ctx context.Context, m llm.Model) (lua.Room, error) {
+	room, err := s.Scripts.ReadRoom(ctx, m.Name, lua.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM}, usersRead)
+	return room, fromRedis(err)
+}
+
+// model reads the state of a model.
+func (s *server) model(ctx context.Context, m llm.Model) (*client.Model, error) {
+	room, err := s.room(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	v := &client.Model{
+		Name: m.Name, Provider: m.Provider, ModelLimits: client.ModelLimits{Cap: room.Cap, RPM: room.RPM, TPM: room.TPM},
+		Configured: configuredLimits(m), InUse: room.InUse, Waiting: room.Waiting, NextGrantMs: nextGrant(room),
+		EtaSeconds: eta(room, room.Waiting), Queues: []client.ModelQueue{}, Users: waitingUsers(m.Name, room.Users, ""),
+	}
+	v.ModelPause = pauseOf(room)
+	for _, q := range room.Queues {
+		if s.serves(q, m.Name) {
+			v.Queues = append(v.Queues, client.ModelQueue{Queue: q.Queue, Weight: q.Weight, InUse: q.InUse, Waiting: q.Waiting})
+		}
+	}
+	return v, nil
+}
+
+func pauseOf(room lua.Room) client.ModelPause {
+	switch {
+	case room.Paused:
+		return client.ModelPause{Paused: true, PausedBy: "operator", Reason: room.Reason}
+	case !room.PausedUntil.IsZero():
+		return client.ModelPause{Paused: true, PausedBy: "provider", Reason: room.Cause, PausedUntil: room.PausedUntil}
+	}
+	return client.ModelPause{}
+}
+
+// serves reports whether calls of a queue use a model, now or by the routing file.
+func (s *server) serves(q lua.QueueUse, model string) bool {
+	return q.InUse+q.Waiting > 0 || slices.Contains(s.Catalog.TaskQueues(), berth.TaskQueue(q.Queue, model))
+}
+
+// nextGrant returns the time in ms until the pace or a provider's pause permits a call.
+func nextGrant(room lua.Room) int64 {
+	if room.Paused {
+		return 0
+	}
+	return ms(room.Stopped)
+}
+
+// eta estimates in seconds how long a call waits that so many are served before; nil when that is unknown.
+func eta(room lua.Room, before int) *int {
+	wait := room.Stopped
+	switch free := room.Waiting == 0 && room.InUse < room.Cap; {
+	case room.Paused || !free && room.Gap == 0:
+		return nil
+	case !free:
+		wait += time.Duration(before+1) * room.Gap
+	}
+	return new(int(math.Ceil(wait.Seconds())))
+}
+
+// beforeNewcomer estimates how many calls are served before one that enters a queue now.
+func beforeNewcomer(room lua.Room, of lua.QueueUse) int {
+	n := of.Waiting
+	for _, q := range room.Queues {
+		if q.Queue != of.Queue {
+			n += min(q.Waiting, (of.Waiting+1)*q.Weight/of.Weight)
+		}
+	}
+	return n
+}
+
+// waitingUsers returns the users with the most waiting calls, of one queue if it is not empty.
+func waitingUsers(model string, all []lua.UserWaiting, queue berth.Queue) []client.WaitingCalls {
+	out := []client.WaitingCalls{}
+	for _, u := range all {
+		if queue == "" || u.Queue == queue {
+			out = append(out, client.WaitingCalls{UserID: u.UserID, Queue: u.Queue, Model: model, Waiting: u.Waiting})
+		}
+	}
+	return mostWaiting(out)
+}
+
+func mostWaiting(users []client.WaitingCalls) []client.WaitingCalls {
+	slices.SortStableFunc(users, func(a, b client.WaitingCalls) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.UserID, b.UserID))
+	})
+	return users[:min(len(users), maxWaitingUsers)]
+}
+
+func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody, error) {
+	all := map[berth.Queue]*client.Queue{}
+	for _, m := range s.Catalog.Models() {
+		room, err := s.room(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range room.Queues {
+			if all[q.Queue] == nil {
+				all[q.Queue] = &client.Queue{Queue: q.Queue, Weight: q.Weight, Models: []client.QueueModel{}, Users: []client.WaitingCalls{}}
+			}
+			if s.serves(q, m.Name) {
+				addToQueue(all[q.Queue], m.Name, room, q)
+			}
+		}
+	}
+	out := &queuesOutputBody{Queues: []client.Queue{}}
+	for _, q := range all {
+		out.Queues = append(out.Queues, *q)
+	}
+	slices.SortFunc(out.Queues, func(a, b client.Queue) int {
+		return cmp.Or(cmp.Compare(b.Weight, a.Weight), cmp.Compare(a.Queue, b.Queue))
+	})
+	return out, nil
+}
+
+// addToQueue adds what a queue uses of one model.
+func addToQueue(to *client.Queue, model string, room lua.Room, q lua.QueueUse) {
+	v := client.QueueModel{
+		Name: model, Cap: room.Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room),
+		NextGrantMs: nextGrant(room), EtaSeconds: eta(room, beforeNewcomer(room, q)),
+	}
+	to.InUse += q.InUse
+	to.Waiting += q.Waiting
+	to.Models = append(to.Models, v)
+	to.Users = mostWaiting(append(to.Users, waitingUsers(model, room.Users, q.Queue)...))
+}
+
+// patchModel changes what operators set for a model.
+func (s *server) patchModel(ctx context.Context, in *modelInput) (*client.Model, error) {
+	b := in.Body
+	m, ok := s.Catalog.Model(in.Name)
+	switch {
+	case !ok:
+		return nil, berth.Errorf(berth.CodeNotFound, "model not found in the routing file")
+	case !b.Cap.present && !b.RPM.present && !b.TPM.present && b.Paused == nil && b.Reason == "":
+		return nil, berth.Invalid("body", "must have at least one of cap, rpm, tpm and paused")
+	case b.Reason != "" && (b.Paused == nil || !*b.Paused):
+		return nil, berth.Invalid("reason", "is the reason of a pause; send it with paused: true")
+	}
+	err := cmp.Or(b.Cap.check("cap", 1, maxModelCap), b.RPM.check("rpm", 0, maxRPM), b.TPM.check("tpm", 0, maxTPM), s.Fleet.Writable())
+	if err != nil {
+		return nil, err
+	}
+	by := callOf(ctx).user.UserID
+	now := time.UnixMilli(s.Clock().UnixMilli()).UTC() // as it is stored
+	settings, err := s.Ledger.ChangeModelSettings(ctx, m.Name, by, func(o berth.ModelSettings) berth.ModelSettings {
+		b.Cap.apply(&o.Cap)
+		b.RPM.apply(&o.RPM)
+		b.TPM.apply(&o.TPM)
+		if b.Paused != nil {
+			o.Paused, o.Reason = *b.Paused, b.Reason
+			if !o.Paused {
+				o.ResumedAt = later(now, o.ResumedAt.Add(time.Millisecond))
+			}
+		}
+		return o
+	})
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(settings) // its limits are pointers
+	if err != nil {
+		return nil, fmt.Errorf("settings of a model: %w", err)
+	}
+	s.log.InfoContext(ctx, "model settings changed", "model", m.Name, "settings", string(text), "by", by)
+	if err := s.apply(ctx, ledger.SettingModel, m.Name); err != nil {
+		return nil, err
+	}
+	return s.model(ctx, m)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

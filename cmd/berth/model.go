@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"berth/internal/client"
+)
+
+type modelCommands struct {
+	List   modelList   `cmd:"" help:"List the models with their limits, slots and waiting calls."`
+	Pause  modelPause  `cmd:"" help:"Start no more calls of a model."`
+	Resume modelResume `cmd:"" help:"End any pause of a model."`
+	Cap    modelCap    `cmd:"" help:"Change the maximum number of concurrent calls of a model."`
+}
+
+type modelList struct {
+	server `embed:""`
+}
+
+// Run prints the models as a table.
+func (c *modelList) Run(ctx context.Context, api *client.Client) error {
+	models, err := api.Models(ctx)
+	if err != nil {
+		return err
+	}
+	return printModels(models...)
+}
+
+func printModels(models ...client.Model) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "MODEL\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
+	for _, m := range models {
+		wait := "?"
+		if m.EtaSeconds != nil {
+			wait = (time.Duration(*m.EtaSeconds) * time.Second).String()
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, m.InUse, m.Cap, m.Waiting, wait, modelState(m))
+	}
+	return w.Flush()
+}
+
+func modelState(m client.Model) string {
+	if !m.Paused {
+		return "open"
+	}
+	state := "paused by " + m.PausedBy
+	if !m.PausedUntil.IsZero() {
+		state += " until " + m.PausedUntil.Local().Format(time.TimeOnly)
+	}
+	if m.Reason != "" {
+		state += ": " + printable(m.Reason)
+	}
+	return state
+}
+
+// modelName is the argument of the commands that change a model.
+type modelName struct {
+	Name string `arg:"" help:"Name of the model in the routing file."`
+}
+
+// patch changes a model and prints it.
+func (n modelName) patch(ctx context.Context, api *client.Client, change map[string]any) error {
+	m, err := api.PatchModel(ctx, n.Name, change)
+	if err != nil {
+		return err
+	}
+	return printModels(m)
+}
+
+type modelPause struct {
+	server `embed:""`
+	modelName
+	Reason string `help:"State the reason, which 'berth model list' shows."`
+}
+
+// Run pauses the model.
+func (c *modelPause) Run(ctx context.Context, api *client.Client) error {
+	return c.patch(ctx, api, map[string]any{"paused": true, "reason": c.Reason})
+}
+
+type modelResume struct {
+	server `embed:""`
+	modelName
+}
+
+// Run resumes the model.
+func (c *modelResume) Run(ctx context.Context, api *client.Client) error {
+	return c.patch(ctx, api, map[string]any{"paused": false})
+}
+
+type modelCap struct {
+	server `embed:""`
+	modelName
+	Cap   int  `arg:"" optional:"" help:"Maximum number of concurrent calls, over all processes."`
+	Reset bool `help:"Restore the value of the routing file."`
+}
+
+// Run changes the cap.
+func (c *modelCap) Run(ctx context.Context, api *client.Client) error {
+	change := map[string]any{"cap": c.Cap}
+	switch {
+	case c.Reset && c.Cap != 0 || !c.Reset && c.Cap == 0:
+		return errors.New("state either a cap of at least 1 or --reset")
+	case c.Reset:
+		change["cap"] = nil
+	}
+	return c.patch(ctx, api, change)
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/internal/client"
+)
+
+func TestModel_EachCommand_SendsTheChange(t *testing.T) { // T4
+	t.Parallel()
+	requests := make(chan string, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body json.RawMessage
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		requests <- fmt.Sprintf("%s %s %s", r.Method, r.URL.EscapedPath(), body)
+		fmt.Fprint(w, `{"name":"a/b","cap":5,"paused":true,"pausedBy":"operator","reason":"maintenance"}`)
+	}))
+	defer srv.Close()
+	api := client.New(srv.URL, "t")
+	name := modelName{Name: "a/b"}
+	for want, run := range map[string]func() error{
+		`PATCH /v1/models/a%2Fb {"paused":true,"reason":"maintenance"}`: func() error {
+			return (&modelPause{modelName: name, Reason: "maintenance"}).Run(t.Context(), api)
+		},
+		`PATCH /v1/models/a%2Fb {"paused":false}`: func() error { return (&modelResume{modelName: name}).Run(t.Context(), api) },
+		`PATCH /v1/models/a%2Fb {"cap":3}`:        func() error { return (&modelCap{modelName: name, Cap: 3}).Run(t.Context(), api) },
+		`PATCH /v1/models/a%2Fb {"cap":null}`:     func() error { return (&modelCap{modelName: name, Reset: true}).Run(t.Context(), api) },
+		`GET /v1/models `:                         func() error { return (&modelList{}).Run(t.Context(), api) },
+	} {
+		require.NoError(t, run(), want)
+		require.Equal(t, want, <-requests)
+	}
+	require.ErrorContains(t, (&modelCap{modelName: name}).Run(t.Context(), api), "state either a cap of at least 1 or --reset")
+	require.ErrorContains(t, (&modelCap{modelName: name, Cap: 1, Reset: true}).Run(t.Context(), api), "--reset")
+	require.Equal(t, "paused by operator: maintenance", modelState(client.Model{
+		ModelPause: client.ModelPause{Paused: true, PausedBy: "operator", Reason: "maintenance"},
+	}))
+}

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"berth"
+)
+
+// ModelLimits limit the calls of a model, of all processes together.
+type ModelLimits struct {
+	Cap int `json:"cap" doc:"Maximum number of concurrent calls"`
+	RPM int `json:"rpm" doc:"Maximum number of calls per minute; 0 for no limit"`
+	TPM int `json:"tpm" doc:"Maximum number of tokens per minute; 0 for no limit"`
+}
+
+// ModelPause states whether slots of a model are granted.
+type ModelPause struct {
+	Paused      bool      `json:"paused" doc:"No slot is granted"`
+	PausedBy    string    `json:"pausedBy,omitempty" enum:"operator,provider" doc:"provider: the calls fail, or the provider requested the pause"`
+	PausedUntil time.Time `json:"pausedUntil,omitzero" doc:"End of the pause; absent for a pause by an operator"`
+	Reason      string    `json:"reason,omitempty" doc:"Reason of the pause"`
+}
+
+// Model is the state of a model: its limits, its slots, and the calls that wait for one.
+type Model struct {
+	Name     string `json:"name"`
+	Provider string `json:"provider"`
+	ModelLimits
+	Configured ModelLimits `json:"configured" doc:"The limits of the routing file, which apply where operators have set none"`
+	InUse      int         `json:"inUse" doc:"Number of slots in use; after the cap was lowered perhaps more than the cap"`
+	Waiting    int         `json:"waiting" doc:"Number of calls that wait for a slot"`
+	ModelPause
+	NextGrantMs int64          `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
+	EtaSeconds  *int           `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that arrives now and is served last; absent when unknown or paused by an operator"`
+	Queues      []ModelQueue   `json:"queues" doc:"The queues of the model, by falling weight"`
+	Users       []WaitingCalls `json:"users" doc:"The users with the most waiting calls, at most 20"`
+}
+
+// ModelQueue is what the calls of one queue use of a model.
+type ModelQueue struct {
+	Queue   berth.Queue `json:"queue"`
+	Weight  int         `json:"weight" doc:"Share of the slots while calls of several queues wait"`
+	InUse   int         `json:"inUse"`
+	Waiting int         `json:"waiting"`
+}
+
+// WaitingCalls is the number of calls of a user that wait in a queue for a model.
+type WaitingCalls struct {
+	UserID  string      `json:"userId"`
+	Queue   berth.Queue `json:"queue"`
+	Model   string      `json:"model"`
+	Waiting int         `json:"waiting"`
+}
+
+// Queue is the state of a queue over all of its models.
+type Queue struct {
+	Queue   berth.Queue    `json:"queue"`
+	Weight  int            `json:"weight" doc:"Share of a model's slots while calls of several queues wait"`
+	InUse   int            `json:"inUse" doc:"Number of slots in use"`
+	Waiting int            `json:"waiting" doc:"Number of calls that wait for a slot"`
+	Models  []QueueModel   `json:"models"`
+	Users   []WaitingCalls `json:"users" doc:"The users with the most waiting calls, at most 20"`
+}
+
+// QueueModel is what the calls of a queue use of one model.
+type QueueModel struct {
+	Name    string `json:"name"`
+	Cap     int    `json:"cap" doc:"Maximum number of concurrent calls of the model, of all queues"`
+	InUse   int    `json:"inUse"`
+	Waiting int    `json:"waiting"`
+	ModelPause
+	NextGrantMs int64 `json:"nextGrantMs"`
+	EtaSeconds  *int  `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that arrives now and is served last; absent when unknown or paused by an operator"`
+}
+
+// Models returns the state of all models.
+func (c *Client) Models(ctx context.Context) ([]Model, error) {
+	out, err := fetch[struct {
+		Models []Model `json:"models"`
+	}](ctx, c, http.MethodGet, "/v1/models", nil)
+	return out.Models, err
+}
+
+// PatchModel changes the operator's settings of a model: cap, rpm and tpm (a number, or nil for the configured value), paused and
+// reason. Those that are absent keep their values.
+func (c *Client) PatchModel(ctx context.Context, name string, change map[string]any) (Model, error) {
+	return fetch[Model](ctx, c, http.MethodPatch, "/v1/models/"+url.PathEscape(name), change)
+}

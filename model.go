@@ -1,0 +1,14 @@
+package berth
+
+import "time"
+
+// ModelSettings are the operator's settings of a model. They take precedence over its configuration in the routing file.
+type ModelSettings struct {
+	Cap    *int   `json:"cap,omitempty"` // nil: as configured, also below
+	RPM    *int   `json:"rpm,omitempty"` // requests per minute; 0 for no limit
+	TPM    *int   `json:"tpm,omitempty"` // tokens per minute; 0 for no limit
+	Paused bool   `json:"paused,omitempty"`
+	Reason string `json:"reason,omitempty"` // of the pause
+	// ResumedAt is the time of the last resumption, which ended every pause. It increases with each.
+	ResumedAt time.Time `json:"resumedAt,omitzero"`
+}
