@@ -1,11 +1,11 @@
 #!/bin/sh
 # Runs `berth bench` with its own Redis and Temporal on free ports, in a temporary directory. Each benchmark gets fresh
 # servers, because the data of one would slow the next.
-# Usage: scripts/bench.sh [stream|chain|dispatch|recovery]...   (default: all)
+# Usage: scripts/bench.sh [stream|chain|dispatch|slots|recovery]...   (default: all)
 set -eu
 
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- stream chain dispatch recovery
+[ $# -gt 0 ] || set -- stream chain dispatch slots recovery
 if [ $# -gt 1 ]; then
 	for what; do scripts/bench.sh "$what"; done
 	exit

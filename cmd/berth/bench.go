@@ -13,7 +13,18 @@ type benchCommands struct {
 	Stream   benchStream   `cmd:"" help:"Measure provider chunk to SSE client, and submission to first token."`
 	Chain    benchChain    `cmd:"" help:"Measure chains per second beside bare workflows."`
 	Dispatch benchDispatch `cmd:"" help:"Measure node selection, turns, node calls over HTTP, and Redis memory."`
+	Slots    benchSlots    `cmd:"" help:"Measure how the calls of a model share its slots, with one and two worker processes."`
 	Recovery benchRecovery `cmd:"" help:"Measure detection and re-creation after kill -9 of a media unit with many conferences."`
+}
+
+type benchSlots struct {
+	settings
+	Runs int `help:"Pool this many runs of each measurement." default:"10"`
+}
+
+// Run measures on the Redis and Temporal of the settings.
+func (c *benchSlots) Run(ctx context.Context, logger *slog.Logger) error {
+	return c.observed(ctx, logger, func() error { return bench.Slots(ctx, os.Stdout, c.Config, c.Runs) })
 }
 
 type benchRecovery struct {

@@ -31,6 +31,9 @@ import (
 
 const benchSecret = "a-secret-of-one-benchmark-run-only-0123456789"
 
+// runner runs a kind of process until ctx ends.
+type runner func(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *health.Probe) error
+
 // stack is an API and a worker in this process. They use the given Redis and Temporal and their own database and model
 // provider.
 type stack struct {
@@ -78,8 +81,20 @@ func requireNoOtherWorkers(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// open starts a stack with p as its model provider.
-func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err error) {
+// open starts a stack with p as its model provider, and returns when it has run a task.
+func open(ctx context.Context, cfg config.Config, p http.Handler) (h *stack, err error) {
+	h, err = start(ctx, cfg, p, app.RunWorker)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.wait(ctx); err != nil {
+		return nil, errors.Join(err, h.stop())
+	}
+	return h, nil
+}
+
+// start starts an API, the given other processes, and the model provider p.
+func start(ctx context.Context, cfg config.Config, p http.Handler, others ...runner) (h *stack, err error) {
 	if err := requireNoOtherWorkers(ctx, cfg); err != nil {
 		return nil, err
 	}
@@ -114,8 +129,9 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err err
 		}
 		return nil
 	})
-	g.Go(func() error { return app.RunWorker(running, cfg, quiet, probe) })
-	g.Go(func() error { return app.RunAPI(running, cfg, quiet, probe) })
+	for _, run := range append(others, app.RunAPI) {
+		g.Go(func() error { return run(running, cfg, quiet, probe) })
+	}
 	h = &stack{cfg: cfg, stop: func() error {
 		cancel()
 		return errors.Join(srv.Close(), g.Wait(), os.RemoveAll(dir))
@@ -130,9 +146,6 @@ func open(ctx context.Context, cfg config.Config, p provider) (h *stack, err err
 	h.client = client.New(h.url, token)
 	// Real users each have their own connection. Here they share a transport, which by default keeps only two idle ones.
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = parallel //nolint:errcheck // the standard library's own
-	if err := h.wait(running); err != nil {
-		return nil, errors.Join(err, h.stop())
-	}
 	return h, nil
 }
 
