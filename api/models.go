@@ -186,10 +186,11 @@ func waitingUsers(model string, all []lua.UserWaiting, queue berth.Queue) []clie
 			out = append(out, client.WaitingCalls{UserID: u.UserID, Queue: u.Queue, Model: model, Waiting: u.Waiting})
 		}
 	}
-	return mostWaiting(out)
+	return firstByWaiting(out)
 }
 
-func mostWaiting(users []client.WaitingCalls) []client.WaitingCalls {
+// firstByWaiting returns the users with the most waiting calls.
+func firstByWaiting(users []client.WaitingCalls) []client.WaitingCalls {
 	slices.SortStableFunc(users, func(a, b client.WaitingCalls) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.UserID, b.UserID))
 	})
@@ -231,7 +232,7 @@ func addToQueue(to *client.Queue, model string, room lua.Room, q lua.QueueUse) {
 	to.InUse += q.InUse
 	to.Waiting += q.Waiting
 	to.Models = append(to.Models, v)
-	to.Users = mostWaiting(append(to.Users, waitingUsers(model, room.Users, q.Queue)...))
+	to.Users = firstByWaiting(append(to.Users, waitingUsers(model, room.Users, q.Queue)...))
 }
 
 // patchModel changes what operators set for a model.

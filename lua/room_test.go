@@ -505,6 +505,42 @@ func TestSetModelLimits_Changed_AppliesImmediately(t *testing.T) {
 	})
 }
 
+// T4: only a new resumption ends a provider's pause, so that other changes and a restore keep it.
+func TestSetModelLimits_ProviderPaused_OnlyResumptionEndsIt(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 2}}
+		paused := func(l lua.OperatorLimits) bool {
+			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, l)
+			require.NoError(t, err)
+			room, err := s.ReadRoom(t.Context(), "m", h.limits, 0)
+			require.NoError(t, err)
+			return !room.PausedUntil.IsZero()
+		}
+		for resumed := range int64(2) {
+			_, _, err := s.ReportCall(t.Context(), lua.CallReport{Model: "m", Outcome: lua.CallLimited, RetryAfter: time.Minute})
+			require.NoError(t, err)
+			require.True(t, paused(lua.OperatorLimits{Cap: new(1), Resumed: resumed}))
+			require.False(t, paused(lua.OperatorLimits{Cap: new(1), Resumed: resumed + 1}))
+		}
+	})
+}
+
+// T4: reading a room changes nothing, so that the limits of a process that only reads apply to no call.
+func TestReadRoom_OtherLimitsThanWorkers_NotKept(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 1}}
+		h.arrive("m", paidStream, "u", 3)
+		room, err := s.ReadRoom(t.Context(), "m", lua.ModelLimits{Cap: 7}, 5)
+		require.NoError(t, err)
+		require.Equal(t, []int{7, 1, 2}, []int{room.Cap, room.InUse, room.Waiting})
+		_, err = s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{})
+		require.NoError(t, err)
+		require.Len(t, h.holders("m"), 1, "the limit of the workers applies")
+	})
+}
+
 // T4, T20: a pause has an end; each reply has the time until then.
 func TestReportCall_ModelLimited_NoneGrantedUntilItsEnd(t *testing.T) {
 	t.Parallel()

@@ -265,7 +265,7 @@ func (b *slotBench) killed(ctx context.Context, w io.Writer, lost workerProcess)
 		return err
 	}
 	defer other.kill()
-	// Both workers have waiting calls, those of the killed one first.
+	// Temporal distributes them over both workers.
 	const waiting = 60
 	if err := b.submit(ctx, "waiting", waiting); err != nil {
 		return err

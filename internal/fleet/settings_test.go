@@ -79,8 +79,11 @@ func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 		before := set(t, l, ledger.SettingServices, "", map[string]int{"asr": 1})
 		require.False(t, before.Applied)
 		require.Equal(t, "olga", before.By)
-		for _, kind := range []ledger.SettingKind{ledger.SettingPool, ledger.SettingTenant, ledger.SettingStrategy, ledger.SettingServices} {
-			id := map[ledger.SettingKind]string{ledger.SettingPool: "fast", ledger.SettingTenant: "acme"}[kind]
+		set(t, l, ledger.SettingModel, "m", berth.ModelSettings{Cap: new(3), Paused: true, Reason: "maintenance"})
+		for _, kind := range []ledger.SettingKind{
+			ledger.SettingPool, ledger.SettingTenant, ledger.SettingStrategy, ledger.SettingServices, ledger.SettingModel,
+		} {
+			id := map[ledger.SettingKind]string{ledger.SettingPool: "fast", ledger.SettingTenant: "acme", ledger.SettingModel: "m"}[kind]
 			require.NoError(t, fleet.ApplySetting(ctx, l, s, kind, id))
 			now, err := l.Setting(ctx, kind, id)
 			require.NoError(t, err)
@@ -100,6 +103,9 @@ func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 			services, err := s.Services(ctx)
 			require.NoError(t, err)
 			require.JSONEq(t, `{"asr":1}`, string(services))
+			room, err := s.ReadRoom(ctx, "m", lua.ModelLimits{Cap: 9}, 0)
+			require.NoError(t, err)
+			require.Equal(t, []any{3, true, "maintenance"}, []any{room.Cap, room.Paused, room.Reason})
 		}
 		all()
 		written, err := fleet.RestoreSettings(ctx, l, s)
@@ -114,7 +120,7 @@ func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 		require.NoError(t, err)
 		written, err = fleet.RestoreSettings(ctx, l, s)
 		require.NoError(t, err)
-		require.Equal(t, 4, written)
+		require.Equal(t, 5, written)
 		all()
 		counts, err := s.CountPool(ctx, "fast")
 		require.NoError(t, err)

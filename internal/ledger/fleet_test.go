@@ -35,6 +35,30 @@ func TestChangeNodeSettings_ConcurrentChanges_AllKept(t *testing.T) {
 	})
 }
 
+// T4: concurrent changes of a model's limits are all kept.
+func TestChangeModelSettings_ConcurrentChanges_AllKept(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		var g errgroup.Group
+		for i := range 20 {
+			g.Go(func() error {
+				_, err := l.ChangeModelSettings(t.Context(), "m", "olga", func(o berth.ModelSettings) berth.ModelSettings {
+					if i%2 == 0 {
+						o.Cap = new(3)
+					} else {
+						o.Paused, o.Reason = true, "maintenance"
+					}
+					return o
+				})
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		s, err := l.Setting(t.Context(), SettingModel, "m")
+		require.NoError(t, err)
+		require.JSONEq(t, `{"cap": 3, "paused": true, "reason": "maintenance"}`, string(s.Body))
+	})
+}
+
 func TestPutSetting_InvalidKindOrID_Rejected(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		for _, s := range []Setting{
