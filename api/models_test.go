@@ -72,7 +72,7 @@ func TestPatchModel_LimitsChanged_ApplyToTheNextCall(t *testing.T) {
 	require.Equal(t, []any{2.0, 0.0, 1_000_000.0, 2.0, 0.0}, []any{d["cap"], d["rpm"], d["tpm"], d["inUse"], d["waiting"]},
 		"the free slot is granted, null restores a limit, absent fields keep theirs")
 	require.EqualValues(t, 5, h.patch(doc{"cap": nil, "tpm": 0}).json(t)["cap"])
-	actions, _, err := h.ledger.Actions(t.Context(), ledger.ActionQuery{Name: "patch-model"}, "", 0)
+	actions, _, err := h.ledger.AuditLog(t.Context(), ledger.AuditQuery{Event: "patch-model"}, "", 0)
 	require.NoError(t, err)
 	require.Len(t, actions, 3)
 	require.Equal(t, modelPath, actions[0].Target)

@@ -19,6 +19,7 @@ func TestModel_EachCommand_SendsTheChange(t *testing.T) { // T4
 		var body json.RawMessage
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		requests <- fmt.Sprintf("%s %s %s", r.Method, r.URL.EscapedPath(), body)
+		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"name":"a/b","cap":5,"paused":true,"pausedBy":"operator","reason":"maintenance"}`)
 	}))
 	defer srv.Close()
