@@ -77,7 +77,7 @@ func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
 	return &refusedSubmission{refusal}
 }
 
-// refusedSubmission is the error of a submission that is not admitted. It is no huma.StatusError, so that it becomes a
+// refusedSubmission is the error of a submission that is not admitted. It does not implement huma.StatusError, so it becomes a
 // response where all errors do.
 type refusedSubmission struct{ problem Problem }
 
