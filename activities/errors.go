@@ -66,8 +66,8 @@ const (
 )
 
 // stepFault returns the failure of a step as an application error. A fault that Temporal retries gets its delay: what the
-// provider requested, after which the tasks return in their fair order, or else a backoff with jitter. unusable is the number of answers of this run that could not
-// be used: they are counted by the workflow, which then runs the step again itself.
+// provider requested, after which the tasks return in their fair order, or else a backoff with jitter. unusable is the number of
+// answers of this run that could not be used: they are counted by the workflow, which then runs the step again itself.
 func stepFault(ctx context.Context, err error, unusable int) error {
 	var app *temporal.ApplicationError
 	err = translate(ctx, err)

@@ -196,16 +196,22 @@ func nonEmpty(s string) any {
 	return s
 }
 
-// A database that fails when the answer is complete costs time, not another call.
-func TestRunStep_DatabaseDownAtEnd_AnswerKept(t *testing.T) { // B2, T13, T21
-	t.Parallel()
-	var h *stepTest
+// newDatabaseDownTest returns a test whose provider kills the database in the middle of its answer.
+func newDatabaseDownTest(t *testing.T) (h *stepTest) {
+	t.Helper()
 	h = newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
 		chunk(w, "half ", "")
 		h.eventually("the first tokens are published", func() bool { return h.text() == "half " })
 		h.db.Kill()
 		chunk(w, "an answer", "stop")
 	})
+	return h
+}
+
+// A database that fails when the answer is complete costs time, not another call.
+func TestRunStep_DatabaseDownAtEnd_AnswerKept(t *testing.T) { // B2, T13, T21
+	t.Parallel()
+	h := newDatabaseDownTest(t)
 	key := h.Scripts.Keys().Answer(h.plan.Ref(), 0)
 	done := make(chan error, 1)
 	go func() {
@@ -227,13 +233,7 @@ func TestRunStep_DatabaseDownAtEnd_AnswerKept(t *testing.T) { // B2, T13, T21
 // The worker that has the answer stops before the database returns: the next attempt stores that answer.
 func TestRunStep_WorkerStopsWithAnswer_NextAttemptStoresIt(t *testing.T) { // B2
 	t.Parallel()
-	var h *stepTest
-	h = newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
-		chunk(w, "half ", "")
-		h.eventually("the first tokens are published", func() bool { return h.text() == "half " })
-		h.db.Kill()
-		chunk(w, "an answer", "stop")
-	})
+	h := newDatabaseDownTest(t)
 	key := h.Scripts.Keys().Answer(h.plan.Ref(), 0)
 	done, stop := make(chan error, 1), make(chan struct{})
 	go func() {

@@ -110,11 +110,6 @@ type Fleet interface {
 	CatchUp(ctx context.Context)
 }
 
-// Pinger checks whether a dependency responds.
-type Pinger interface {
-	Ping(ctx context.Context) error
-}
-
 // Health is the state of this process and of its dependencies; *health.Probe is one.
 type Health interface{ Report() health.Report }
 
@@ -149,7 +144,6 @@ type Deps struct {
 	Catalog  Catalog
 	Scripts  *lua.Scripts
 	Fleet    Fleet
-	Redis    Pinger
 	Health   Health
 	Config   Config
 	Logger   *slog.Logger
@@ -224,7 +218,7 @@ func New(d Deps) (*echo.Echo, error) {
 
 func newServer(d Deps) (*server, error) {
 	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Scripts == nil ||
-		d.Fleet == nil || d.Redis == nil || d.Health == nil || d.Logger == nil {
+		d.Fleet == nil || d.Health == nil || d.Logger == nil {
 		return nil, errors.New("api: every dependency but Verifier and Clock is required")
 	}
 	c := &d.Config

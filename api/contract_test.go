@@ -35,7 +35,7 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	deps := api.Deps{
 		Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: catalog,
 		Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
-		Redis: redisPinger{}, Health: newReporter(), Config: api.Config{Secrets: identity.Secrets{secret}},
+		Health: newReporter(), Config: api.Config{Secrets: identity.Secrets{secret}},
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
@@ -119,7 +119,7 @@ func TestNew_InvalidConfig_Fails(t *testing.T) {
 			deps := api.Deps{
 				Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
 				Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
-				Redis: redisPinger{}, Health: newReporter(), Config: api.Config{Secrets: identity.Secrets{secret}},
+				Health: newReporter(), Config: api.Config{Secrets: identity.Secrets{secret}},
 				Logger: slog.New(slog.DiscardHandler),
 			}
 			_, err := api.New(deps)

@@ -86,10 +86,6 @@ func newReporter() *reporter {
 
 func (r *reporter) Report() health.Report { return *r.report.Load() }
 
-type redisPinger struct{ c *redis.Client }
-
-func (p redisPinger) Ping(ctx context.Context) error { return p.c.Ping(ctx).Err() }
-
 // harness is the complete API with a real Redis and a real database, but without workflows.
 type harness struct {
 	t        *testing.T
@@ -129,7 +125,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan berth.TaskRef, 8)}
 	deps := api.Deps{
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
-		Scripts: h.scripts, Fleet: h.fleet, Redis: redisPinger{h.client}, Health: h.health, Logger: logger,
+		Scripts: h.scripts, Fleet: h.fleet, Health: h.health, Logger: logger,
 		Config: api.Config{
 			Secrets: identity.Secrets{secret}, HeartbeatInterval: 100 * time.Millisecond, Version: "test",
 			TemporalUIURL: "http://ui.test:8233/", MaxUploadBytes: 2 << 20,

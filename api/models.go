@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -164,7 +163,7 @@ func eta(room lua.Room, before int) *int {
 	case !free:
 		wait += time.Duration(before+1) * room.Gap
 	}
-	return new(int(math.Ceil(wait.Seconds())))
+	return new(seconds(wait))
 }
 
 // beforeNewcomer estimates how many calls are served before one that enters a queue now.

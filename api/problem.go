@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -85,7 +84,7 @@ func problemOf(err error, requestID string) *Problem {
 		after = refusal.RetryAfter
 	}
 	if p.RetryAfter == 0 && after > 0 {
-		p.RetryAfter = max(1, int(math.Ceil(after.Seconds())))
+		p.RetryAfter = max(1, seconds(after))
 	}
 	return p
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -136,12 +135,9 @@ func repeatable(status berth.TaskStatus) bool {
 	return status == berth.TaskFailed || status == berth.TaskCancelled
 }
 
-// start stores the texts and starts the task.
+// start stores the texts and starts the task. The question whether the models are served needs Redis, so without it nothing is
+// written.
 func (s *server) start(ctx context.Context, sub submission) (berth.Task, bool, error) {
-	// Without Redis nothing can be streamed or leased: reject before anything is written.
-	if err := s.Redis.Ping(ctx); err != nil {
-		return berth.Task{}, false, unavailable("Redis", err)
-	}
 	if err := s.checkServed(ctx, sub.plan.Steps); err != nil {
 		return berth.Task{}, false, err
 	}
@@ -208,7 +204,7 @@ func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
 		s.log.DebugContext(ctx, "wait not estimated", "requestId", callOf(ctx).requestID, "error", err)
 		return out
 	}
-	out.Body.Position, out.Body.EtaSeconds = wait.Position, int(math.Ceil(max(0, wait.Time).Seconds()))
+	out.Body.Position, out.Body.EtaSeconds = wait.Position, seconds(max(0, wait.Time))
 	return out
 }
 

@@ -9,11 +9,12 @@
 --   OK       queues: those of the arguments without a poller
 --   UNKNOWN  Redis lost its data recently: a poller may exist
 
+-- include clock
+
 local ttl = tonumber(ARGV[1])
 if not ttl then return redis.error_reply('ERR check_pollers: not a number') end
 
-local t = redis.call('TIME')
-local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+local now = clock()
 local missing = {}
 for i = 2, #ARGV do
   if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]) or '0') <= now then

@@ -6,14 +6,15 @@
 --
 -- Returns {code}: MARKED
 
+-- include clock
+
 local ttl = tonumber(ARGV[1])
 if not ttl then return redis.error_reply('ERR mark_pollers: not a number') end
 
-local t = redis.call('TIME')
-local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
+local now = clock()
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', whole(now))
 for i = 2, #ARGV do
   local known = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]) or '0')
-  redis.call('ZADD', KEYS[1], string.format('%.0f', math.max(known, now + ttl)), ARGV[i])
+  redis.call('ZADD', KEYS[1], whole(math.max(known, now + ttl)), ARGV[i])
 end
 return { 'MARKED' }

@@ -17,14 +17,15 @@
 --   OPENED   no slot is granted after repeated failures, then one
 --   CLOSED   the probe succeeded: all slots are granted again
 
+-- include clock
+
 local limits, breaker = KEYS[1], KEYS[2]
 local outcome, requested, reason = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local threshold, first, longest, memory = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if not (requested and threshold and first and longest and memory) then return redis.error_reply('ERR report_call: not a number') end
 if outcome ~= 'ok' and outcome ~= 'failed' and outcome ~= 'limited' then return redis.error_reply('ERR report_call: unknown outcome') end
 
-local t = redis.call('TIME')
-local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+local now = clock()
 local held = redis.call('HMGET', limits, 'until', 'probe')
 local ends, probing = tonumber(held[1] or '0'), held[2] == '1'
 local code, pause = 'COUNTED', math.min(requested, longest)
@@ -39,8 +40,8 @@ if outcome == 'failed' then
     code, pause = 'OPENED', math.max(pause, math.min(first * 2 ^ math.min(opened - 1, 20), longest))
     redis.call('HSET', limits, 'probe', '1')
   end
-  redis.call('HSET', breaker, 'failures', string.format('%.0f', failures), 'opened', string.format('%.0f', opened))
-  redis.call('PEXPIRE', breaker, string.format('%.0f', memory))
+  redis.call('HSET', breaker, 'failures', whole(failures), 'opened', whole(opened))
+  redis.call('PEXPIRE', breaker, whole(memory))
 elseif not probing or ends <= now then
   redis.call('DEL', breaker)
   if probing then
@@ -51,6 +52,6 @@ end
 
 if pause > 0 and now + pause > ends then
   ends = now + pause
-  redis.call('HSET', limits, 'until', string.format('%.0f', ends), 'cause', reason)
+  redis.call('HSET', limits, 'until', whole(ends), 'cause', reason)
 end
 return { code, math.max(0, ends - now) }

@@ -47,7 +47,6 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
 		Scripts: b.scripts, Fleet: nodes,
-		Redis:  pinger(b.pingRedis),
 		Health: probe,
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,

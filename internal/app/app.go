@@ -205,8 +205,3 @@ func serve(ctx context.Context, srv *http.Server, grace time.Duration, logger *s
 	})
 	return g.Wait()
 }
-
-type pinger func(context.Context) error
-
-// Ping returns an error if the dependency is unavailable.
-func (p pinger) Ping(ctx context.Context) error { return p(ctx) }

@@ -179,7 +179,7 @@ func modelLimits(c *llm.Catalog, userSlots int) func(model string) lua.ModelLimi
 		if l, ok := all[model]; ok {
 			return l
 		}
-		return lua.ModelLimits{Cap: llm.DefaultCap, UserCap: userSlots}
+		return lua.ModelLimits{Cap: c.Cap(model), UserCap: userSlots}
 	}
 }
 
