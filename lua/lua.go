@@ -9,6 +9,7 @@ import (
 	"embed"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -35,11 +36,20 @@ type script struct {
 // New prepares every embedded script. It does not call Redis.
 func New(rdb redis.UniversalClient, keys Keys) *Scripts {
 	s := &Scripts{rdb: rdb, keys: keys, byID: map[string]script{}}
-	for name, src := range Sources() {
-		s.byID[name] = script{redis.NewScript(src), observe(name)}
+	for name, sc := range scripts() {
+		s.byID[name] = script{sc, observe(name)}
 	}
 	return s
 }
+
+// scripts returns every script with its hash, which are computed once.
+var scripts = sync.OnceValue(func() map[string]*redis.Script {
+	all := map[string]*redis.Script{}
+	for name, src := range Sources() {
+		all[name] = redis.NewScript(src)
+	}
+	return all
+})
 
 // Sources returns the text of every script with its includes, by name without ".lua".
 func Sources() map[string]string {
