@@ -200,9 +200,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.usageRoute()
 	s.auditRoute()
 	s.codecRoute()
-	if err := s.operationRoutes(); err != nil {
-		return nil, err
-	}
+	s.operationRoutes()
 	if err := errors.Join(s.errs...); err != nil {
 		return nil, err
 	}
