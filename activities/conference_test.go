@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -17,8 +15,8 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"berth"
-	"berth/internal/ledger"
 	"berth/internal/starter"
+	"berth/internal/testledger"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -66,9 +64,7 @@ type conferenceTest struct {
 func conferences(t *testing.T) conferenceTest {
 	t.Helper()
 	x, server := executions(t)
-	l, err := ledger.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "berth.db"), slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	l := testledger.Open(t, testledger.Migrated.SQLite(t))
 	temporal := &fakeTemporal{signals: make(chan string, 1000), notices: make(chan workflows.UnitNotice, 1000)}
 	return conferenceTest{
 		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Placer: x.Placer, Starter: &starter.Starter{Client: temporal}, Logger: x.Logger, StreamTTL: time.Hour},

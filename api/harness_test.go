@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +30,7 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
+	"berth/internal/testledger"
 	"berth/internal/testredis"
 	"berth/lua"
 )
@@ -110,8 +110,9 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	logger := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
-	h.database = filepath.Join(t.TempDir(), "berth.db")
-	h.ledger, err = ledger.Open(ctx, "sqlite:"+h.database, logger)
+	dsn := testledger.Migrated.SQLite(t)
+	h.database = strings.TrimPrefix(dsn, "sqlite:")
+	h.ledger, err = ledger.Open(ctx, dsn, logger)
 	require.NoError(t, err)
 	h.credit("alice", 1000)
 	h.client = h.redis.Client()

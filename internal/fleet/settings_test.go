@@ -1,10 +1,8 @@
 package fleet_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -15,28 +13,20 @@ import (
 	"berth"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
-	"berth/internal/testdb"
+	"berth/internal/testledger"
 	"berth/internal/testredis"
 	"berth/lua"
 )
-
-func openLedger(t *testing.T, dsn string) *ledger.Ledger {
-	t.Helper()
-	l, err := ledger.Open(context.Background(), dsn, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	return l
-}
 
 // eachLedger runs f with an empty ledger on each database, each with its own keys in one Redis.
 func eachLedger(t *testing.T, f func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client)) {
 	t.Helper()
 	t.Parallel()
 	server := testredis.Start(t)
-	testdb.Each(t, func(t *testing.T, dsn string) {
+	testledger.Migrated.Each(t, func(t *testing.T, dsn string) {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 		t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-		f(t, openLedger(t, dsn), lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)}), rdb)
+		f(t, testledger.Open(t, dsn), lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)}), rdb)
 	})
 }
 
@@ -283,7 +273,7 @@ func TestRestoreSettings_RedisUnavailable_Fails(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
-	l := openLedger(t, "sqlite:"+t.TempDir()+"/berth.db")
+	l := testledger.Open(t, testledger.Migrated.SQLite(t))
 	set(t, l, ledger.SettingTenant, "acme", "fast")
 	server.Kill()
 	_, err := fleet.RestoreSettings(t.Context(), l, s)

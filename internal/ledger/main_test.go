@@ -21,8 +21,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func each(t *testing.T, f func(t *testing.T, l *Ledger)) {
 	t.Helper()
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, dsn string) { f(t, open(t, dsn)) })
+	migrated.Each(t, func(t *testing.T, dsn string) { f(t, open(t, dsn)) })
 }
+
+var migrated = testdb.NewTemplate(func(dsn string) error {
+	l, err := Open(context.Background(), dsn, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	return l.Close()
+})
 
 func open(tb testing.TB, dsn string) *Ledger {
 	tb.Helper()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -154,29 +155,36 @@ func (s *Server) Restart(tb testing.TB) {
 // Database makes an empty database and names it for ledger.Open; it is dropped with the test.
 func (s *Server) Database(tb testing.TB) string {
 	tb.Helper()
-	b := make([]byte, 6)
-	if _, err := rand.Read(b); err != nil {
-		tb.Fatalf("read randomness: %v", err)
+	return s.database(tb, "template1")
+}
+
+// database makes a copy of a database to which no client is connected.
+func (s *Server) database(tb testing.TB, template string) string {
+	tb.Helper()
+	name := "test_" + strings.ToLower(rand.Text())
+	if err := s.admin("CREATE DATABASE " + name + " TEMPLATE " + template); err != nil {
+		tb.Fatal(err)
 	}
-	name := fmt.Sprintf("test_%x", b)
-	s.admin(tb, "CREATE DATABASE "+name)
-	tb.Cleanup(func() { s.admin(tb, "DROP DATABASE "+name+" WITH (FORCE)") })
+	tb.Cleanup(func() {
+		if err := s.admin("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+			tb.Error(err)
+		}
+	})
 	return s.dsn(name)
 }
 
-func (s *Server) admin(tb testing.TB, statement string) {
-	tb.Helper()
+func (s *Server) admin(statement string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	c, err := pgx.Connect(ctx, s.dsn("postgres"))
 	if err != nil {
-		tb.Errorf("connect to PostgreSQL: %v", err)
-		return
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	defer func() { _ = c.Close(ctx) }()
 	if _, err := c.Exec(ctx, statement); err != nil {
-		tb.Errorf("%s: %v", statement, err)
+		return fmt.Errorf("%s: %w", statement, err)
 	}
+	return nil
 }
 
 func (s *Server) dsn(database string) string {

@@ -11,7 +11,12 @@ import (
 // leads to an empty database.
 func Each(t *testing.T, f func(t *testing.T, dsn string)) {
 	t.Helper()
-	for name, open := range Kinds() {
+	each(t, Kinds(), f)
+}
+
+func each(t *testing.T, kinds map[string]func(testing.TB) string, f func(t *testing.T, dsn string)) {
+	t.Helper()
+	for name, open := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f(t, open(t))
@@ -34,9 +39,14 @@ func SQLite(tb testing.TB) string {
 // A machine without PostgreSQL fails the test.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
+	return sharedServer(tb).Database(tb)
+}
+
+func sharedServer(tb testing.TB) *Server {
+	tb.Helper()
 	s, err := shared()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return s.Database(tb)
+	return s
 }
