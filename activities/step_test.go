@@ -26,6 +26,7 @@ import (
 	"berth/internal/sim"
 	"berth/internal/stream"
 	"berth/internal/testdb"
+	"berth/internal/testledger"
 	"berth/internal/testredis"
 	"berth/lua"
 	"berth/workflows"
@@ -35,7 +36,7 @@ import (
 type stepTest struct {
 	*Tasks
 	t        *testing.T
-	db       *testdb.Server
+	db       *testdb.Server // of newKillableStepTest
 	redis    *redis.Client
 	plan     berth.TaskPlan
 	deadline time.Time
@@ -46,7 +47,23 @@ const stepModel = "deepseek-chat"
 
 func newStepTest(t *testing.T, template berth.Template, provider http.HandlerFunc) *stepTest {
 	t.Helper()
-	h := &stepTest{t: t, db: testdb.Start(t), deadline: time.Now().Add(time.Hour)}
+	h := &stepTest{t: t}
+	h.start(testledger.Migrated.Postgres(t), template, provider)
+	return h
+}
+
+// newKillableStepTest is newStepTest with a database server of its own.
+func newKillableStepTest(t *testing.T, template berth.Template, provider http.HandlerFunc) *stepTest {
+	t.Helper()
+	h := &stepTest{t: t, db: testdb.Start(t)}
+	h.start(h.db.Database(t), template, provider)
+	return h
+}
+
+func (h *stepTest) start(dsn string, template berth.Template, provider http.HandlerFunc) {
+	t := h.t
+	t.Helper()
+	h.deadline = time.Now().Add(time.Hour)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that its client left
 		h.calls.Add(1)
@@ -58,7 +75,7 @@ func newStepTest(t *testing.T, template berth.Template, provider http.HandlerFun
 	scripts := lua.New(h.redis, lua.Keys{Cell: testredis.Cell(t)})
 	_, err := scripts.MarkNew(t.Context())
 	require.NoError(t, err)
-	store, err := ledger.Open(t.Context(), h.db.Database(t), logger)
+	store, err := ledger.Open(t.Context(), dsn, logger)
 	require.NoError(t, err)
 	routing, err := llm.LoadConfig("")
 	require.NoError(t, err)
@@ -85,7 +102,6 @@ func newStepTest(t *testing.T, template berth.Template, provider http.HandlerFun
 		_ = h.redis.Close()
 	})
 	h.accept(template)
-	return h
 }
 
 // accept stores the task and opens its stream, as AcceptTask does. Its only step is the last one of the template.
@@ -199,7 +215,7 @@ func nonEmpty(s string) any {
 // newDatabaseDownTest returns a test whose provider kills the database in the middle of its answer.
 func newDatabaseDownTest(t *testing.T) (h *stepTest) {
 	t.Helper()
-	h = newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+	h = newKillableStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
 		chunk(w, "half ", "")
 		h.eventually("the first tokens are published", func() bool { return h.text() == "half " })
 		h.db.Kill()
@@ -301,7 +317,7 @@ func TestRunStep_EndedBeforeCall_NoUsageRow(t *testing.T) { // T19
 func TestRunStep_StartNotRecorded_TokensWait(t *testing.T) { // B2, T13
 	t.Parallel()
 	called, more := make(chan struct{}), make(chan struct{})
-	h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+	h := newKillableStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
 		chunk(w, "an ", "")
 		close(called)
 		<-more
