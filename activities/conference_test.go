@@ -100,8 +100,8 @@ func request(e164 string, set ...func(*workflows.PlaceInput)) workflows.PlaceInp
 	return in
 }
 
-// waiting returns a placement of a conference that was lost.
-func waiting(in *workflows.PlaceInput) {
+// waits returns a placement of a conference that was lost.
+func waits(in *workflows.PlaceInput) {
 	in.First = false
 	in.Conference.Status, in.Conference.LostAt = berth.ConferenceAwaitingRecovery, in.At
 	in.Events = []berth.ConferenceEvent{in.Conference.Event(in.At)}
@@ -154,7 +154,7 @@ func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 	require.False(t, ok)
 
 	// An end releases the slot and notifies a waiting conference.
-	w, err := d.PlaceConference(t.Context(), request("1003", waiting))
+	w, err := d.PlaceConference(t.Context(), request("1003", waits))
 	require.NoError(t, err)
 	require.Equal(t, berth.CodeNodeFull, w.Code)
 	require.Equal(t, 2, w.Events, "that it is lost, and why it waits")
@@ -222,7 +222,7 @@ func TestPlaceConference_Zone_OnlyItsUnits(t *testing.T) {
 	reply, err := d.PlaceConference(t.Context(), request("1001", zone("Málaga 2")))
 	require.NoError(t, err)
 	require.Equal(t, "there", reply.Owner.NodeID)
-	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waiting))
+	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waits))
 	require.NoError(t, err)
 	require.Equal(t, berth.CodeNodeFull, reply.Code)
 	reply, err = d.PlaceConference(t.Context(), request("1003", zone("nowhere")))
@@ -237,7 +237,7 @@ func TestPlaceConference_Zone_OnlyItsUnits(t *testing.T) {
 	generation := d.unit(t, "there2", "Málaga 2", 1)
 	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "there2", Generation: generation}))
 	require.Equal(t, []string{"conference:1002 room"}, d.temporal.signalled())
-	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waiting))
+	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waits))
 	require.NoError(t, err)
 	require.Equal(t, "there2", reply.Owner.NodeID)
 }
@@ -248,7 +248,7 @@ func TestWakeFor_Capacity_NotifiesThatManyWaiting(t *testing.T) {
 	d := conferences(t)
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	wait := func(i int, zone string) {
-		in := request(strconv.Itoa(1000+i), waiting, func(in *workflows.PlaceInput) {
+		in := request(strconv.Itoa(1000+i), waits, func(in *workflows.PlaceInput) {
 			in.Conference.Zone, in.Conference.LostAt = zone, now.Add(time.Duration(i)*time.Millisecond)
 		})
 		require.NoError(t, d.Ledger.SaveConference(t.Context(), in.Conference))

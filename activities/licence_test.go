@@ -76,7 +76,7 @@ func TestPlaceConference_WaitingKeepsLicence_OthersAreRefused(t *testing.T) {
 	d := conferences(t)
 	d.Licences, d.WaitingKeepsLicence = 1, true
 	d.unit(t, "u1", "", 1)
-	in := request("1001", waiting)
+	in := request("1001", waits)
 	other := request("1002")
 	held, code := d.place(t, other)
 	require.Empty(t, code)
@@ -112,11 +112,11 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	_, err := d.Scripts.WithdrawNode(t.Context(), "u2", 0)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return d.Fleet.Snapshot().Nodes["u2"].State == berth.NodeDead }, 10*time.Second, time.Millisecond)
-	before := request("1002", waiting)
+	before := request("1002", waits)
 	_, code = d.place(t, before)
 	require.Equal(t, berth.CodeNoLicence, code)
 
-	in := request("1001", zone, waiting)
+	in := request("1001", zone, waits)
 	in.Conference.Epoch, in.Conference.Revision, in.Release = lost.Owner.Epoch, 5, []berth.Assignment{lost.Slot}
 	_, code = d.place(t, in)
 	require.Equal(t, berth.CodeNoNode, code)
@@ -148,7 +148,7 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	require.Equal(t, 1, d.licences(t))
 
 	// A conference that units failed releases its licence without notifying others, which would fail in the same way.
-	third := request("1003", waiting)
+	third := request("1003", waits)
 	_, code = d.place(t, third)
 	require.Equal(t, berth.CodeNoLicence, code)
 	require.NoError(t, d.redis.Del(t.Context(), d.Scripts.Keys().Licences()).Err())
@@ -175,7 +175,7 @@ func TestSaveConference_RedisLosesLicences_AreRestored(t *testing.T) {
 		require.Empty(t, code)
 		open = append(open, workflows.Placed(in.Conference, reply.Owner, in.At))
 	}
-	lost := request("1003", waiting).Conference
+	lost := request("1003", waits).Conference
 	require.NoError(t, d.redis.Del(t.Context(), d.Scripts.Keys().Licences()).Err())
 	d.Licences = 1
 	for keeps, want := range map[bool]int{false: 2, true: 3} {

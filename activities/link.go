@@ -11,6 +11,7 @@ import (
 	"berth"
 	"berth/internal/ledger"
 	"berth/internal/starter"
+	"berth/internal/waiting"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -20,6 +21,7 @@ type Links struct {
 	Starter *starter.Starter
 	Ledger  *ledger.Ledger
 	Scripts *lua.Scripts
+	Waiting *waiting.Room
 	Logger  *slog.Logger
 }
 

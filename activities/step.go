@@ -31,7 +31,11 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	case err != nil:
 		return workflows.StepOutput{}, stepFault(ctx, err, 0)
 	case attempt.Done:
-		return workflows.StepOutput{AssetID: attempt.OutputAssetID}, nil
+		out := workflows.StepOutput{AssetID: attempt.OutputAssetID}
+		if in.Next != nil { // the recorded attempt may have stopped before it entered
+			out.Next = workflows.EnteredUnknown
+		}
+		return out, nil
 	case attempt.Final:
 		return workflows.StepOutput{}, translate(ctx, errEnded)
 	}

@@ -56,8 +56,7 @@ func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.A
 		id, err := s.store(ctx, result)
 		if err == nil {
 			s.drop(ctx, !heldAt.IsZero())
-			s.advance(ctx)
-			return workflows.StepOutput{AssetID: id}, nil
+			return workflows.StepOutput{AssetID: id, Next: s.advance(ctx)}, nil
 		}
 		if !temporary(err) {
 			// A held answer may still be adopted, unless the task has ended.
@@ -78,10 +77,11 @@ func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.A
 	}
 }
 
-// advance moves the task's place to the queue of its next step. Where that fails, the place stays until the task ends.
-func (s *step) advance(ctx context.Context) {
+// advance moves the task's place to the queue of its next step, and enters the waiting room of that step's model. Where the first
+// fails, the place stays until the task ends; where the second fails, the workflow repeats it.
+func (s *step) advance(ctx context.Context) workflows.Entered {
 	if s.in.Next == nil {
-		return
+		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -89,6 +89,13 @@ func (s *step) advance(ctx context.Context) {
 	if err := s.Scripts.MovePlaces(ctx, p, s.in.Step, *s.in.Next, time.Until(s.in.DeadlineAt)); err != nil {
 		s.Logger.WarnContext(ctx, "place not moved to the queue of the next step", "task", s.in.ID, "error", err)
 	}
+	entered, err := s.EnterTask(ctx, workflows.EnterInput{
+		TaskRef: s.in.Ref(), Index: s.in.Index + 1, Step: *s.in.Next, DeadlineAt: s.in.DeadlineAt,
+	})
+	if err != nil {
+		s.Logger.WarnContext(ctx, "waiting room of the next step not entered; the workflow repeats it", "task", s.in.ID, "error", err)
+	}
+	return entered
 }
 
 // store makes one attempt to record the step.

@@ -9,6 +9,7 @@ import (
 
 	"berth"
 	"berth/internal/lease"
+	"berth/lua"
 )
 
 // showPositionEvery is the interval at which readers are notified of the step's position in the queue. A step that gets
@@ -40,6 +41,7 @@ func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
 	defer func() { granted(); shown.Wait() }() // no position after the start
 	return s.Slots.Acquire(ctx, lease.Request{
 		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID,
+		Entry:   lua.EntryOf(s.in.Ref(), s.in.Index, s.in.Step).ID(),
 		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.Ref(), s.in.Index, s.attempt.Fence),
 		OnPosition: func(n int) {
 			s.announce()

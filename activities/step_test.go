@@ -28,6 +28,7 @@ import (
 	"berth/internal/testdb"
 	"berth/internal/testledger"
 	"berth/internal/testredis"
+	"berth/internal/waiting"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -88,6 +89,9 @@ func (h *stepTest) start(dsn string, template berth.Template, provider http.Hand
 	h.Tasks = &Tasks{
 		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
 		Models: llm.NewClient(catalog, server.Client(), logger), Catalog: catalog, Running: running, Scripts: scripts,
+		Waiting: waiting.New(scripts, waiting.Options{
+			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
+		}),
 		Breaker: breaker.New(scripts, catalog.Models(), logger),
 		Options: TaskOptions{CallTimeout: time.Minute, Drain: time.Second}, Logger: logger,
 	}

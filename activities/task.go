@@ -14,6 +14,7 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
+	"berth/internal/waiting"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -43,6 +44,7 @@ type Tasks struct {
 	Catalog *llm.Catalog
 	Running *Running
 	Scripts *lua.Scripts
+	Waiting *waiting.Room
 	Breaker *breaker.Breaker
 	Options TaskOptions
 	Logger  *slog.Logger
@@ -81,11 +83,27 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	if err := a.Scripts.KeepPlaces(ctx, places(row.TaskPlan, in.Queues()), row.Steps[0], time.Until(row.DeadlineAt)); err != nil {
 		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "place in the queue not confirmed", 0, err)
 	}
-	// Last, because the texts of an acceptance that fails must not be found by later tasks.
+	// After what can be refused, because the texts of an acceptance that fails must not be found by later tasks.
 	if err := a.Ledger.ClaimAssets(ctx, in.UserID, in.Variables); err != nil {
 		return workflows.AcceptReply{}, translate(ctx, err)
 	}
-	return reply, nil
+	reply.Entered, err = a.EnterTask(ctx, workflows.EnterInput{
+		TaskRef: row.Ref(), Index: row.StepIndex, Step: row.Steps[row.StepIndex], DeadlineAt: row.DeadlineAt,
+	})
+	return reply, err
+}
+
+// EnterTask enters the waiting room of a step's model. Idempotent.
+func (a *Tasks) EnterTask(ctx context.Context, in workflows.EnterInput) (workflows.Entered, error) {
+	promoted, err := a.Waiting.Enter(ctx, lua.EntryOf(in.TaskRef, in.Index, in.Step), in.DeadlineAt)
+	switch {
+	case err != nil:
+		return workflows.EnteredUnknown, again(berth.CodeUnavailable, "the waiting room of the model was not entered", 0, err)
+	case promoted:
+		return workflows.EnteredPromoted, nil
+	default:
+		return workflows.EnteredWaiting, nil
+	}
 }
 
 // places returns the places that a task may have in these queues.
@@ -148,6 +166,11 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 	err = a.Scripts.RemovePlaces(ctx, places(row.TaskPlan, row.Queues()), row.Steps[row.StepIndex], row.Status == berth.TaskCompleted)
 	if err != nil {
 		return again(berth.CodeUnavailable, "places in the queues not removed", 0, err)
+	}
+	if row.Status != berth.TaskCompleted {
+		if err := a.Waiting.Leave(ctx, lua.EntryOf(row.Ref(), row.StepIndex, row.Steps[row.StepIndex])); err != nil {
+			return again(berth.CodeUnavailable, "waiting room of the model not left", 0, err)
+		}
 	}
 	_, err = a.Streams.End(ctx, channel(row.UserID, row.ServiceID, row.ID), ev)
 	if err != nil && !errors.Is(err, stream.ErrAbsent) {

@@ -29,6 +29,7 @@ import (
 	"berth/internal/payload"
 	"berth/internal/placement"
 	"berth/internal/starter"
+	"berth/internal/waiting"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -138,17 +139,18 @@ type Config struct {
 
 // Deps are the dependencies of the API. All but Verifier and Clock are required.
 type Deps struct {
-	Starter  Starter
-	Ledger   Ledger
-	Hub      Hub
-	Catalog  Catalog
-	Scripts  *lua.Scripts
-	Fleet    Fleet
-	Health   Health
-	Config   Config
-	Logger   *slog.Logger
-	Verifier identity.Verifier // nil: HS256 with Config.Secrets
-	Clock    func() time.Time
+	Starter   Starter
+	Ledger    Ledger
+	Hub       Hub
+	Catalog   Catalog
+	Scripts   *lua.Scripts
+	Positions *waiting.Board
+	Fleet     Fleet
+	Health    Health
+	Config    Config
+	Logger    *slog.Logger
+	Verifier  identity.Verifier // nil: HS256 with Config.Secrets
+	Clock     func() time.Time
 }
 
 type server struct {
@@ -215,7 +217,7 @@ func New(d Deps) (*echo.Echo, error) {
 }
 
 func newServer(d Deps) (*server, error) {
-	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Scripts == nil ||
+	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Scripts == nil || d.Positions == nil ||
 		d.Fleet == nil || d.Health == nil || d.Logger == nil {
 		return nil, errors.New("api: every dependency but Verifier and Clock is required")
 	}

@@ -22,6 +22,7 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
+	"berth/internal/waiting"
 	"berth/lua"
 )
 
@@ -34,7 +35,7 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	require.NoError(t, err)
 	deps := api.Deps{
 		Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: catalog,
-		Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
+		Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
 		Health: newReporter(), Config: api.Config{Secrets: identity.Secrets{secret}},
 		Logger: slog.New(slog.DiscardHandler),
 	}
@@ -118,7 +119,7 @@ func TestNew_InvalidConfig_Fails(t *testing.T) {
 			t.Parallel()
 			deps := api.Deps{
 				Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
-				Scripts: &lua.Scripts{}, Fleet: (*fleet.Fleet)(nil),
+				Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
 				Health: newReporter(), Config: api.Config{Secrets: identity.Secrets{secret}},
 				Logger: slog.New(slog.DiscardHandler),
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
@@ -12,6 +13,7 @@ import (
 	"berth"
 	"berth/internal/identity"
 	"berth/internal/stream"
+	"berth/internal/waiting"
 	"berth/lua"
 )
 
@@ -71,14 +73,78 @@ func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, err
 		}
 		after = ""
 	}
-	t := &taskFeed{source{
-		s: s, ch: lua.Channel{UserID: task.UserID, ServiceID: task.ServiceID, TaskID: task.ID}, final: task.Status.Final(),
-	}}
+	t := &taskFeed{
+		source: source{
+			s: s, ch: lua.Channel{UserID: task.UserID, ServiceID: task.ServiceID, TaskID: task.ID}, final: task.Status.Final(),
+		},
+		steps: task.Steps, step: task.StepIndex, shown: -1,
+	}
+	if !t.final {
+		t.watch = s.Positions.Watch()
+		t.expect()
+	}
 	return &follower{s: s, feed: t, after: after, fromLatest: fromLatest, out: newEventWriter(c)}, nil
 }
 
 // taskFeed has the events of one task, which end with the task.
-type taskFeed struct{ source }
+type taskFeed struct {
+	source
+	steps []berth.Step
+	step  int            // the first that may wait
+	watch *waiting.Watch // nil for a task that had ended
+	shown int            // the position that was sent last
+}
+
+// expect states which steps may wait.
+func (t *taskFeed) expect() {
+	entries := make([]lua.Entry, 0, len(t.steps))
+	ref := berth.TaskRef{UserID: t.ch.UserID, TaskID: t.ch.TaskID}
+	for i := t.step; i < len(t.steps); i++ {
+		entries = append(entries, lua.EntryOf(ref, i, t.steps[i]))
+	}
+	t.watch.Expect(entries)
+}
+
+// sent follows the task to the step that started, after which it no longer waits.
+func (t *taskFeed) sent(item stream.Item) {
+	if t.watch == nil || item.Event != berth.EventStart {
+		return
+	}
+	var start berth.Event
+	if err := json.Unmarshal(item.Data, &start); err != nil {
+		return // of another version
+	}
+	for i := t.step; i < len(t.steps); i++ {
+		if t.steps[i].Queue == start.Queue && t.steps[i].Model == start.Model {
+			t.step, t.shown = i+1, -1
+			t.expect()
+			return
+		}
+	}
+}
+
+// notice returns the position of a task that waits, when it has changed.
+func (t *taskFeed) notice() (*berth.Event, time.Duration) {
+	if t.watch == nil || t.step == len(t.steps) {
+		return t.source.notice()
+	}
+	p := t.watch.Position()
+	if p == nil || p.Position == t.shown || p.Entry.Step < t.step {
+		return nil, waiting.PositionEvery
+	}
+	t.shown = p.Position
+	step := t.steps[p.Entry.Step]
+	return &berth.Event{
+		Type: berth.EventQueued, TaskID: t.ch.TaskID, ServiceID: t.ch.ServiceID, Stage: berth.StageQueue, TS: time.Now().UnixMilli(),
+		Position: &p.Position, EtaSeconds: seconds(max(0, p.Time)), Queue: step.Queue, Model: step.Model, Status: step.PendingStatus(),
+	}, waiting.PositionEvery
+}
+
+func (t *taskFeed) close() {
+	if t.watch != nil {
+		t.watch.Close()
+	}
+}
 
 func (t *taskFeed) ends(item stream.Item) bool { return item.Event.Terminal() }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -98,6 +99,11 @@ type feed interface {
 	last(ctx context.Context) (*stream.Item, error)
 	// settled reports whether the feed had ended when it was last read: there may be nothing to send.
 	settled() bool
+	// sent is called after an event was sent to the client.
+	sent(item stream.Item)
+	// notice returns an event that belongs to no place in the stream and is sent without an id, and when to ask again; nil for none.
+	notice() (*berth.Event, time.Duration)
+	close()
 }
 
 // source is what feeds have in common.
@@ -110,6 +116,12 @@ type source struct {
 func (f *source) channel() lua.Channel { return f.ch }
 
 func (f *source) settled() bool { return f.final }
+
+func (f *source) sent(stream.Item) {}
+
+func (f *source) notice() (*berth.Event, time.Duration) { return nil, f.s.Config.HeartbeatInterval }
+
+func (f *source) close() {}
 
 // follow reads a stream that does not end. It opens one that does not exist, unless its subject has ended.
 func (f *source) follow(ctx context.Context, after string, fromLatest bool) (*stream.Reader, error) {
@@ -142,6 +154,7 @@ func (s *server) follow(open func(context.Context, echo.Context) (*follower, err
 		if err != nil || f == nil {
 			return err
 		}
+		defer f.feed.close()
 		return f.finish(ctx, f.run(ctx))
 	}
 }
@@ -205,15 +218,23 @@ func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 			return err
 		}
 	}
-	for {
-		next, cancel := context.WithTimeout(ctx, f.s.Config.HeartbeatInterval)
+	for quiet := time.Now(); ; {
+		event, wait := f.feed.notice()
+		if event != nil {
+			if err := f.sendNotice(event); err != nil {
+				return err
+			}
+		}
+		next, cancel := context.WithTimeout(ctx, min(wait, f.s.Config.HeartbeatInterval))
 		item, err := r.Next(next)
 		cancel()
 		switch {
 		case err == nil:
+			quiet = time.Now()
 			if err := f.out.event(item.ID, item.Event, item.Data); err != nil {
 				return err
 			}
+			f.feed.sent(item)
 			if item.ID != "" {
 				f.after = item.ID
 			}
@@ -224,7 +245,9 @@ func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 			return f.end(ctx)
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded) && time.Since(quiet) < f.s.Config.HeartbeatInterval:
 		case errors.Is(err, context.DeadlineExceeded):
+			quiet = time.Now()
 			if err := f.out.heartbeat(); err != nil {
 				return err
 			}
@@ -235,6 +258,14 @@ func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 			return err
 		}
 	}
+}
+
+func (f *follower) sendNotice(event *berth.Event) error {
+	data, err := json.Marshal(event)
+	if err != nil {
+		return err
+	}
+	return f.out.event("", event.Type, data)
 }
 
 // check reports, after a heartbeat without events, whether the feed has ended. When the stream is gone while its feed

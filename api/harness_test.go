@@ -32,6 +32,7 @@ import (
 	"berth/internal/stream"
 	"berth/internal/testledger"
 	"berth/internal/testredis"
+	"berth/internal/waiting"
 	"berth/lua"
 )
 
@@ -126,7 +127,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan berth.TaskRef, 8)}
 	deps := api.Deps{
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
-		Scripts: h.scripts, Fleet: h.fleet, Health: h.health, Logger: logger,
+		Scripts: h.scripts, Positions: waiting.NewBoard(h.scripts, logger), Fleet: h.fleet, Health: h.health, Logger: logger,
 		Config: api.Config{
 			Secrets: identity.Secrets{secret}, HeartbeatInterval: 100 * time.Millisecond, Version: "test",
 			TemporalUIURL: "http://ui.test:8233/", MaxUploadBytes: 2 << 20,
@@ -143,7 +144,8 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	h.server = api.NewServer(e, l.Addr().String(), false)
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	h.http = &http.Client{Transport: transport, Timeout: 30 * time.Second}
-	done := make(chan error, 3)
+	done := make(chan error, 4)
+	go func() { done <- deps.Positions.Run(ctx) }()
 	go func() { done <- hub.Run(ctx) }()
 	go func() { done <- h.fleet.Run(ctx) }()
 	go func() { done <- h.server.Serve(l) }()

@@ -199,7 +199,7 @@ func (s *server) known(ctx context.Context, p berth.TaskPlan) (berth.Task, bool,
 func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
 	out, step := answer(http.StatusAccepted, t), t.Steps[t.StepIndex]
 	out.Body.Queue, out.Body.Model = step.Queue, step.Model
-	wait, err := s.Scripts.EstimateWait(ctx, step, t.UserID)
+	wait, err := s.Scripts.EstimateWait(ctx, lua.EntryOf(t.Ref(), t.StepIndex, step))
 	if err != nil {
 		s.log.DebugContext(ctx, "wait not estimated", "requestId", callOf(ctx).requestID, "error", err)
 		return out

@@ -10,35 +10,41 @@
 -- ARGV[6] limits of the model, see limits_of in include room
 -- ARGV[7] lease id
 -- ARGV[8] place the lease had before, empty for a new one
+-- ARGV[9] entry for which the lease is requested, which ends, see include entries; empty for none
 --
--- Returns {code, position, place, next, now}:
+-- Returns {code, position, place, next, now, promotions}:
 --   HELD     it held a slot already, or was granted one: renewed for the lease time
 --   GRANTED  it holds a slot from now on, for the lease time
 --   WAITING  it waits; position: an estimate of how many leases are served before it
 --   place, position: empty and 0 unless it waits; next: ms until a slot may become free without a notification, 0 when no
---   lease waits; now: Redis's clock in ms
+--   lease waits; now: Redis's clock in ms; promotions: see include entries
 
 -- include room
 
 local call = call_of(ARGV[1], KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
-local lease, place = ARGV[7], ARGV[8]
-if not (call.ttl and call.grant and call.known and limits_of(ARGV[6]) and is_lease(lease) and parse_place(place)) then
+local lease, place, entry = ARGV[7], ARGV[8], ARGV[9]
+if not (call.ttl and call.grant and call.known and limits_of(ARGV[6]) and is_lease(lease) and parse_place(place) and (entry == '' or is_lease(entry))) then
   return redis.error_reply('ERR acquire_slot: unreadable argument')
 end
 
 local room = room_of(call, ARGV[5], ARGV[6])
 purge(room)
+if entry ~= '' then forget_entry(room, entry) end
 local flow = flow_of(room, lease)
 revoke_unclaimed(room, lease, flow.user)
 if redis.call('ZSCORE', room.holders, lease) then
   hold(room, lease, flow.user, call.now + call.ttl)
-  return { 'HELD', 0, '', next_expiry(room), whole(call.now) }
+  return { 'HELD', 0, '', next_expiry(room), whole(call.now), call.promotions }
 end
-if take_free_slot(room, lease) then return { 'GRANTED', 0, '', 0, whole(call.now) } end
+if take_free_slot(room, lease) then
+  promote(room, room.granted)
+  return { 'GRANTED', 0, '', 0, whole(call.now), call.promotions }
+end
 join(room, lease, place)
 grant_free_slots(room, { [lease] = true })
+promote(room, room.granted)
 if not redis.call('ZSCORE', room.waiting, lease) then
-  return { 'GRANTED', 0, '', next_expiry(room), whole(call.now) }
+  return { 'GRANTED', 0, '', next_expiry(room), whole(call.now), call.promotions }
 end
 local position, keeps = position_of(room, lease)
-return { 'WAITING', position, keeps, next_expiry(room), whole(call.now) }
+return { 'WAITING', position, keeps, next_expiry(room), whole(call.now), call.promotions }

@@ -117,16 +117,15 @@ func (s *Scripts) placeTask(
 	return r.done()
 }
 
-// Wait is an estimate of how long a new lease waits for a slot of a model.
+// Wait is an estimate of how long a call waits for a slot of a model.
 type Wait struct {
-	Position int           // leases that are served before it
+	Position int           // calls that are served before it
 	Time     time.Duration // until it gets a slot; negative when that is not known
 }
 
-// EstimateWait estimates how long a new lease of a user would wait for the model of a step.
-func (s *Scripts) EstimateWait(ctx context.Context, step berth.Step, userID string) (Wait, error) {
-	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard(), s.keys.ModelServed(step.Model)},
-		s.keys.prefix(), step.Model, string(step.Queue), berth.EscapeID(userID))
+// EstimateWait estimates how long the call of a task's step waits for a slot of its model.
+func (s *Scripts) EstimateWait(ctx context.Context, e Entry) (Wait, error) {
+	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard(), s.keys.ModelServed(e.Model)}, s.keys.prefix(), e.Model, e.ID())
 	r.code(GuardOK, PollersUnknown)
 	w := Wait{Position: int(r.number()), Time: r.duration()}
 	return w, r.done()

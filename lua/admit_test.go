@@ -297,7 +297,7 @@ func TestEstimateWait_ModelBusy_PositionByFairOrder(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		wait := func(queue berth.Queue, user string) lua.Wait {
-			w, err := s.EstimateWait(t.Context(), berth.Step{Queue: queue, Model: "m"}, user)
+			w, err := s.EstimateWait(t.Context(), lua.Entry{Task: berth.TaskRef{UserID: user, TaskID: "new"}, Queue: queue, Model: "m"})
 			require.NoError(t, err)
 			return w
 		}

@@ -52,6 +52,15 @@ func (k Keys) ModelHolders(model string) string { return k.name("model", model, 
 // ModelWaiting is the sorted set of leases that wait for the model, scored by expiry: one that is not renewed leaves the room.
 func (k Keys) ModelWaiting(model string) string { return k.name("model", model, "waiting") }
 
+// ModelEntries is the sorted set of the tasks that wait for a model in their workflows, scored by their deadline.
+func (k Keys) ModelEntries(model string) string { return k.name("model", model, "entry", "waiting") }
+
+// ModelPromoted is the sorted set of the promoted entries whose workflows are to be signalled, scored by when to do it again.
+func (k Keys) ModelPromoted(model string) string { return k.name("model", model, "entry", "promoted") }
+
+// ModelSignalled is the sorted set of the promoted entries whose calls are expected, scored by until when.
+func (k Keys) ModelSignalled(model string) string { return k.name("model", model, "entry", "signalled") }
+
 // ModelFlow is the sorted set of a user's leases that wait in one queue for the model, scored by arrival.
 func (k Keys) ModelFlow(model string, queue berth.Queue, userID string) string {
 	return k.name("model", model, "flow") + ":" + string(queue) + "/" + berth.EscapeID(userID)

@@ -25,6 +25,8 @@ type Scripts struct {
 	byID map[string]script
 	// epoch is the highest one of the guard that this process has seen.
 	epoch atomic.Int64
+	// onPromotion is called with the promotions of each reply that has any.
+	onPromotion atomic.Pointer[func([]Promotion)]
 }
 
 // script is a script with the labels of its measurements.

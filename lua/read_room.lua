@@ -22,21 +22,29 @@ if not (limits_of(ARGV[3]) and most and most >= 0) then return redis.error_reply
 call.reads = true
 local room = room_of(call, ARGV[2], ARGV[3])
 local why = redis.call('HMGET', room.stem .. 'limits', 'reason', 'cause')
-local used, total, queues, users = {}, 0, {}, {}
+local entries = entries_of(room)
+local used, total, queues, users, counts = {}, 0, {}, {}, {}
 for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.holders, '(' .. whole(call.now), '+inf')) do
   local queue = string.match(lease, '^[^/]+/([^/]+)/') or ''
   used[queue], total = (used[queue] or 0) + 1, total + 1
 end
 for queue, weight in pairs(WEIGHT) do
   local waiting = tonumber(redis.call('HGET', room.state, 'n:' .. queue) or '0')
+  waiting = waiting + tonumber(redis.call('HGET', entries.state, 'n:' .. queue) or '0')
   table.insert(queues, { queue, weight, used[queue] or 0, waiting })
 end
-if most > 0 then
-  local list = redis.call('ZREVRANGE', room.users, 0, most - 1, 'WITHSCORES')
-  for i = 1, #list, 2 do table.insert(users, { list[i], tonumber(list[i + 1]) }) end
+-- most_in counts the members of the flows that have most of a set.
+local function most_in(key)
+  local list = most > 0 and redis.call('ZREVRANGE', key, 0, most - 1, 'WITHSCORES') or {}
+  for i = 1, #list, 2 do counts[list[i]] = (counts[list[i]] or 0) + tonumber(list[i + 1]) end
 end
+most_in(room.users)
+most_in(entries.users)
+for name, count in pairs(counts) do table.insert(users, { name, count }) end
+table.sort(users, function(a, b) return a[2] > b[2] or a[2] == b[2] and a[1] < b[1] end)
+for i = #users, most + 1, -1 do table.remove(users, i) end
 return {
-  'OK', room.cap, room.rpm, room.tpm, total, redis.call('ZCARD', room.waiting), stopped(room),
+  'OK', room.cap, room.rpm, room.tpm, total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', entries.waiting), stopped(room),
   math.ceil(tonumber(redis.call('HGET', room.state, 'gap') or '') or 0), room.paused and 1 or 0, why[1] or '',
   whole(room.resumes > call.now and room.resumes or 0), why[2] or '', queues, users,
 }

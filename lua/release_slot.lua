@@ -10,10 +10,10 @@
 -- ARGV[6] limits of the model, see limits_of in include room
 -- ARGV[7...] lease ids
 --
--- Returns {code, count, next}:
+-- Returns {code, count, next, promotions}:
 --   RELEASED  none of the leases holds or waits; count: how many held a slot and had not expired;
 --             next: ms until a slot may become free without a notification, such as by an unclaimed grant; 0 when no
---             lease waits
+--             lease waits; promotions: see include entries
 
 -- include room
 
@@ -36,4 +36,4 @@ for i = 7, #ARGV do
   end
 end
 serve(room, users)
-return { 'RELEASED', count, next_expiry(room) }
+return { 'RELEASED', count, next_expiry(room), call.promotions }

@@ -10,7 +10,8 @@
 -- then for each model: model, limits (see limits_of in include room), number of holders, number of waiters, the holders'
 -- lease ids, and for each waiter its lease id and its place (empty for a new one)
 --
--- Returns {code, now, models}: code is RENEWED, now Redis's clock in ms; per model {next, holders, waiters}:
+-- Returns {code, now, models, promotions}: code is RENEWED, now Redis's clock in ms, promotions see include entries; per model
+-- {next, holders, waiters}:
 --   next     ms until a slot may become free without a notification, 0 when no lease waits
 --   holders  for each HELD (renewed or restored) or LOST
 --   waiters  for each {code, position, place} as returned by acquire_slot: HELD, GRANTED or WAITING
@@ -65,6 +66,7 @@ for _, m in ipairs(models) do
     end
   end
   grant_free_slots(room, mine)
+  promote(room, room.granted)
   for i, w in ipairs(m.waits) do
     if claimed[w.lease] then
       waiters[i] = { 'HELD', 0, '' }
@@ -76,4 +78,4 @@ for _, m in ipairs(models) do
   end
   table.insert(replies, { next_expiry(room), holders, waiters })
 end
-return { 'RENEWED', whole(call.now), replies }
+return { 'RENEWED', whole(call.now), replies, call.promotions }

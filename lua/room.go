@@ -34,7 +34,9 @@ func (s *Scripts) SetModelLimits(ctx context.Context, model string, t SlotTimes,
 	}
 	r := s.call(ctx, "set_model_limits", []string{s.keys.Guard()}, append(args, flag(l.Paused), l.Reason, l.Resumed)...)
 	r.code(GuardOK)
-	return r.duration(), r.done()
+	next = r.duration()
+	s.promoted(r)
+	return next, r.done()
 }
 
 // Room is the state of a model's slots and of the leases that wait for one.

@@ -11,8 +11,8 @@
 -- ARGV[10] reason of the pause
 -- ARGV[11] number of the last resumption; a new one ends a pause that a provider caused
 --
--- Returns {code, next}:
---   OK  next: as in release_slot
+-- Returns {code, next, promotions}:
+--   OK  next and promotions: as in release_slot
 
 -- include room
 
@@ -32,8 +32,9 @@ local resumed = redis.call('HGET', limits, 'resumed') or '0'
 redis.call('HSET', limits, 'paused', ARGV[9], 'reason', ARGV[10], 'resumed', ARGV[11])
 if ARGV[11] ~= resumed then redis.call('HDEL', limits, 'until', 'cause', 'probe') end
 local room = room_of(call, ARGV[5])
-if not room then return { 'OK', 0 } end
+if not room then return { 'OK', 0, {} } end
 redis.call('HDEL', room.state, 'granted') -- what follows has another pace
 purge(room)
 grant_free_slots(room, {})
-return { 'OK', next_expiry(room) }
+promote(room, room.granted)
+return { 'OK', next_expiry(room), call.promotions }

@@ -68,6 +68,7 @@ type SlotCall struct {
 	Limits ModelLimits
 	Lease  string // see Lease
 	Place  string // what SlotReply had for the lease before, empty for a new one
+	Entry  string // of the task that requests the slot, see Entry; it ends. Empty for none
 	Times  SlotTimes
 }
 
@@ -89,9 +90,10 @@ func (s *Scripts) slotArgs(t SlotTimes, more ...any) []any {
 
 // AcquireSlot takes a slot, claims a granted one, or enters the room. Idempotent by lease id.
 func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error) {
-	res := s.call(ctx, "acquire_slot", []string{s.keys.Guard()}, s.slotArgs(c.Times, c.Model, c.Limits.arg(), c.Lease, c.Place)...)
+	res := s.call(ctx, "acquire_slot", []string{s.keys.Guard()}, s.slotArgs(c.Times, c.Model, c.Limits.arg(), c.Lease, c.Place, c.Entry)...)
 	r := slotReply(res)
 	r.Next, r.Now = res.duration(), res.wide()
+	s.promoted(res)
 	return r, res.done()
 }
 
@@ -103,7 +105,9 @@ func (s *Scripts) ReleaseSlot(
 ) (held int, next time.Duration, err error) {
 	r := s.call(ctx, "release_slot", []string{s.keys.Guard()}, with(s.slotArgs(t, model, limits.arg()), leases...)...)
 	r.code(SlotReleased)
-	return int(r.number()), r.duration(), r.done()
+	held, next = int(r.number()), r.duration()
+	s.promoted(r)
+	return held, next, r.done()
 }
 
 // ModelLeases are the leases of one process on one model.
@@ -143,6 +147,7 @@ func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLea
 	r.code(SlotsRenewed)
 	now = r.wide()
 	r.list(func() { out = append(out, modelRenewal(r)) })
+	s.promoted(r)
 	ok := len(out) == len(models)
 	for i, m := range models {
 		ok = ok && len(out[i].Holders) == len(m.Holders) && len(out[i].Waiters) == len(m.Waiters)

@@ -46,6 +46,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		activities: map[string]any{
 			workflows.AcceptTaskActivity:   tasks.AcceptTask,
 			workflows.WithdrawTaskActivity: tasks.WithdrawTask,
+			workflows.EnterTaskActivity:    tasks.EnterTask,
 			workflows.FinishTaskActivity:   tasks.FinishTask,
 			workflows.PublishEndActivity:   tasks.PublishEnd,
 		},

@@ -97,6 +97,8 @@ const (
 
 // Signals.
 const (
+	// SignalPromoted tells a task that the call of a step may be made; its argument is the index of the step.
+	SignalPromoted = "promoted"
 	// SignalReassert makes a workflow restore in Redis what it holds there. It has no argument.
 	SignalReassert = "reassert"
 	// SignalUnit sends a conference a UnitNotice.
@@ -115,6 +117,8 @@ const (
 	AcceptTaskActivity = "AcceptTask"
 	// WithdrawTaskActivity removes what a failed acceptance may have left; retried until it succeeds.
 	WithdrawTaskActivity = "WithdrawTask"
+	// EnterTaskActivity enters the waiting room of a step's model; retried until it succeeds.
+	EnterTaskActivity = "EnterTask"
 	// RunStepActivity makes one model call.
 	RunStepActivity = "RunStep"
 	// FinishTaskActivity decides by compare-and-set how the task ended; retried until it succeeds.

@@ -52,7 +52,19 @@ type AcceptReply struct {
 	DeadlineAt time.Time        `json:"deadlineAt"`
 	// Tier is what the charge decided; Free of the input's plan when it failed.
 	Tier berth.Tier `json:"tier,omitempty"`
+	// Entered is whether the first step waits.
+	Entered Entered `json:"entered,omitempty"`
 }
+
+// Entered is whether the call of a step may be made, after the task has entered the waiting room of the step's model. It is empty
+// in the histories of runs that did not wait.
+type Entered string
+
+const (
+	EnteredPromoted Entered = "promoted" // the call may be made
+	EnteredWaiting  Entered = "waiting"  // SignalPromoted announces that it may be made
+	EnteredUnknown  Entered = "unknown"  // Redis was unavailable: EnterTask has to be repeated
+)
 
 // StepInput is the argument of RunStep.
 type StepInput struct {
@@ -86,10 +98,20 @@ const MaxUnusable = 2
 // StepOutput is the result of RunStep: a reference to the stored text.
 type StepOutput struct {
 	AssetID string `json:"assetId"`
+	// Next is whether the next step waits.
+	Next Entered `json:"next,omitempty"`
 }
 
 // Ref returns the task of the step.
 func (in StepInput) Ref() berth.TaskRef { return berth.TaskRef{UserID: in.UserID, TaskID: in.ID} }
+
+// EnterInput is the argument of EnterTask.
+type EnterInput struct {
+	berth.TaskRef
+	Index      int        `json:"index"`
+	Step       berth.Step `json:"step"`
+	DeadlineAt time.Time  `json:"deadlineAt"`
+}
 
 // EndInput is the argument of FinishTask.
 type EndInput struct {
@@ -126,13 +148,24 @@ type task struct {
 	submission submission
 	outputs    map[berth.StepName]string
 	resultRef  string
+	// promoted is the last step whose call may be made.
+	promoted int
 }
 
 func (t *task) setup(ctx workflow.Context) error {
 	if t.in.ID == "" || len(t.in.Steps) == 0 {
 		return refuse(berth.CodeInternal, "task input has no id or no steps")
 	}
-	t.outputs = map[berth.StepName]string{}
+	t.outputs, t.promoted = map[berth.StepName]string{}, -1
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for promotions := workflow.GetSignalChannel(ctx, SignalPromoted); ; {
+			var step int
+			if more := promotions.Receive(ctx, &step); !more {
+				return
+			}
+			t.promoted = max(t.promoted, step)
+		}
+	})
 	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateSubmit, t.submit, workflow.UpdateHandlerOptions{
 		Validator: func(_ workflow.Context, req SubmitRequest) error {
 			if req.RequestHash != t.in.RequestHash {
@@ -233,7 +266,11 @@ func (t *task) remove(ctx workflow.Context) error {
 
 // steps runs the chain. A finished step is recorded in the ledger and never repeated.
 func (t *task) steps(ctx workflow.Context) error {
+	entered := t.accepted.Entered
 	for i, step := range t.in.Steps {
+		if err := t.waitForTurn(ctx, i, entered); err != nil {
+			return err
+		}
 		in := StepInput{
 			TaskRequest: t.in.TaskRequest, UserID: t.in.UserID, Index: i, Step: step, Outputs: t.outputs,
 			Timeout: t.in.StepTimeout, DeadlineAt: t.accepted.DeadlineAt,
@@ -247,7 +284,31 @@ func (t *task) steps(ctx workflow.Context) error {
 			return err
 		}
 		t.outputs[step.Name] = out.AssetID
-		t.resultRef = out.AssetID
+		t.resultRef, entered = out.AssetID, out.Next
+	}
+	return nil
+}
+
+// waitForTurn waits until the call of a step may be made. A task that waits costs no worker: the room in Redis has its place.
+func (t *task) waitForTurn(ctx workflow.Context, step int, entered Entered) (err error) {
+	if entered == EnteredUnknown {
+		entered, err = local[Entered](untilDone(ctx), EnterTaskActivity, EnterInput{
+			TaskRef: t.in.Ref(), Index: step, Step: t.in.Steps[step], DeadlineAt: t.accepted.DeadlineAt,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if entered != EnteredWaiting {
+		return nil
+	}
+	promoted := func() bool { return t.promoted >= step }
+	left := t.accepted.DeadlineAt.Sub(workflow.Now(ctx))
+	if err := waitAtMost(ctx, left, "deadline of the task", promoted); err != nil {
+		return err
+	}
+	if !promoted() {
+		return temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
 	}
 	return nil
 }

@@ -335,3 +335,88 @@ func TestTask_NoSteps_IsRejected(t *testing.T) {
 	_, err := s.run(workflows.TaskInput{TaskPlan: berth.TaskPlan{TaskRequest: berth.TaskRequest{ID: "t1"}}})
 	require.ErrorContains(t, err, "no id or no steps")
 }
+
+// waits makes the acceptance leave the first step waiting, and every step the next one.
+func (s *taskRun) waits() {
+	accept, step := s.accept, s.step
+	s.accept = func() (workflows.AcceptReply, error) {
+		reply, err := accept()
+		reply.Entered = workflows.EnteredWaiting
+		return reply, err
+	}
+	s.step = func(in workflows.StepInput) (workflows.StepOutput, error) {
+		out, err := step(in)
+		out.Next = workflows.EnteredWaiting
+		return out, err
+	}
+}
+
+// B1: each step runs when its promotion is signalled, also when the signal comes before the step waits, or twice.
+func TestTask_StepsWait_EachRunsWhenPromoted(t *testing.T) {
+	s := newTaskRun(t)
+	s.waits()
+	var ran [][]int
+	for i, promoted := range []int{0, 0, 2, 1} {
+		s.env.RegisterDelayedCallback(func() {
+			ran = append(ran, []int{promoted, len(s.steps)})
+			s.env.SignalWorkflow(workflows.SignalPromoted, promoted)
+		}, time.Duration(i+1)*time.Second)
+	}
+	res, err := s.run(matchInput(true))
+	require.NoError(t, err)
+	require.Equal(t, berth.TaskCompleted, res.Status)
+	require.Len(t, s.steps, 3)
+	require.Equal(t, [][]int{{0, 0}, {0, 1}, {2, 1}}, ran[:3], "steps that had run before each signal")
+}
+
+// B1, T13: a task that waits ends at its deadline or when it is cancelled, without a call.
+func TestTask_WaitsUntilDeadlineOrCancelled_EndsWithoutCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		cancel bool
+		status berth.TaskStatus
+		code   berth.Code
+	}{
+		"deadline":  {false, berth.TaskFailed, berth.CodeDeadlineExceeded},
+		"cancelled": {true, berth.TaskCancelled, berth.CodeCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTaskRun(t)
+			s.waits()
+			if c.cancel {
+				s.env.RegisterDelayedCallback(s.env.CancelWorkflow, time.Second)
+			}
+			_, err := s.run(matchInput(false))
+			require.Error(t, err)
+			require.Empty(t, s.steps)
+			require.Len(t, s.ends, 1)
+			require.Equal(t, c.status, s.ends[0].Status)
+			require.Equal(t, c.code, s.ends[0].Code)
+			require.Equal(t, 1, s.published)
+		})
+	}
+}
+
+// L11: a step whose room was not entered, because Redis was unavailable, is entered by the workflow.
+func TestTask_NextStepNotEntered_WorkflowEnters(t *testing.T) {
+	s := newTaskRun(t)
+	step := s.step
+	s.step = func(in workflows.StepInput) (workflows.StepOutput, error) {
+		out, err := step(in)
+		out.Next = workflows.EnteredUnknown
+		return out, err
+	}
+	var entered []workflows.EnterInput
+	s.env.RegisterActivityWithOptions(func(_ context.Context, in workflows.EnterInput) (workflows.Entered, error) {
+		entered = append(entered, in)
+		if len(entered) == 1 {
+			return "", errors.New("redis unavailable")
+		}
+		return workflows.EnteredPromoted, nil
+	}, activity.RegisterOptions{Name: workflows.EnterTaskActivity})
+	res, err := s.run(matchInput(false))
+	require.NoError(t, err)
+	require.Equal(t, berth.TaskCompleted, res.Status)
+	require.Len(t, entered, 2)
+	require.Equal(t, 1, entered[1].Index)
+	require.Equal(t, s.steps[1].Step, entered[1].Step)
+}

@@ -14,6 +14,7 @@ import (
 	"berth/internal/identity"
 	"berth/internal/starter"
 	"berth/internal/stream"
+	"berth/internal/waiting"
 	"berth/workflows"
 )
 
@@ -40,13 +41,14 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Client: b.temporal, Tasks: b.ledger,
 		Deadline: cfg.API.TaskDeadline, StepTimeout: cfg.Worker.StepTimeout(),
 	}
+	room, positions := b.waitingRoom(cfg, starter, logger), waiting.NewBoard(b.scripts, logger)
 	tokens, err := verifier(cfg.Identity, logger)
 	if err != nil {
 		return err
 	}
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
-		Scripts: b.scripts, Fleet: nodes,
+		Scripts: b.scripts, Positions: positions, Fleet: nodes,
 		Health: probe,
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
@@ -74,6 +76,8 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	g.Go(func() error { return b.watchRedis(ctx, logger) })
 	g.Go(func() error { return hub.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
+	g.Go(func() error { return positions.Run(ctx) })
+	g.Go(func() error { return room.Run(ctx) })
 	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })
 	g.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
 	g.Go(func() error {

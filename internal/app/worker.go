@@ -25,6 +25,7 @@ import (
 	"berth/internal/sim"
 	"berth/internal/starter"
 	"berth/internal/stream"
+	"berth/internal/waiting"
 	"berth/lua"
 	"berth/workers"
 	"berth/workflows"
@@ -40,6 +41,8 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	slots := lease.New(b.scripts, lease.Options{
 		ProcessID: processID(), Limits: modelLimits(b.catalog, cfg.Worker.UserSlots), MaxHold: cfg.Worker.CallTimeout() + activities.HoldMargin, Logger: logger,
 	})
+	calls := &starter.Starter{Client: b.temporal}
+	room := b.waitingRoom(cfg, calls, logger)
 	running := activities.NewRunning(b.scripts, logger)
 	tasks := &activities.Tasks{
 		Ledger: b.ledger,
@@ -48,14 +51,13 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			TTL: cfg.Stream.TTL(), TrimMaxLen: cfg.Stream.TrimMaxLen, Production: cfg.Production, Logger: logger,
 		}),
 		Slots: slots, Models: llm.NewClient(b.catalog, nil, logger), Catalog: b.catalog, Running: running,
-		Scripts: b.scripts, Breaker: breaker.New(b.scripts, b.catalog.Models(), logger),
+		Scripts: b.scripts, Waiting: room, Breaker: breaker.New(b.scripts, b.catalog.Models(), logger),
 		Options: activities.TaskOptions{
 			CallTimeout: cfg.Worker.CallTimeout(), Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,
 			KeepStreamed: cfg.Worker.KeepStreamed,
 		},
 		Logger: logger,
 	}
-	calls := &starter.Starter{Client: b.temporal}
 	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
 	placer := placement.New(b.scripts, nodes)
 	acts := workers.Activities{
@@ -70,7 +72,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 			Licences: cfg.Conference.Licences, WaitingKeepsLicence: cfg.Conference.WaitingKeepsLicence,
 		},
-		Links: &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Logger: logger},
+		Links: &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Waiting: room, Logger: logger},
 		Retention: &activities.Retention{
 			Ledger: b.ledger, Texts: cfg.Retention.Texts, Rows: cfg.Retention.Rows, Logger: logger,
 		},
@@ -102,6 +104,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain, Logger: logger,
 	}
 	services.Go(func() error { return slots.Run(serviceCtx) })
+	services.Go(func() error { return room.Run(serviceCtx) })
 	services.Go(func() error { return running.Run(serviceCtx) })
 	services.Go(func() error { return nodes.Run(serviceCtx) })
 	services.Go(func() error { markPollers(workerCtx, b.scripts, options.ModelQueues(), logger); return nil })
@@ -165,6 +168,17 @@ func markPollers(ctx context.Context, scripts *lua.Scripts, queues []string, log
 			wait = time.Second
 		}
 	}
+}
+
+// waitingRoom returns the access of this process to the tasks that wait for models.
+func (b *base) waitingRoom(cfg config.Config, calls *starter.Starter, logger *slog.Logger) *waiting.Room {
+	var models []string
+	for _, m := range b.catalog.Models() {
+		models = append(models, m.Name)
+	}
+	return waiting.New(b.scripts, waiting.Options{
+		Models: models, Limits: modelLimits(b.catalog, cfg.Worker.UserSlots), Signal: calls.SignalPromoted, Logger: logger,
+	})
 }
 
 // modelLimits returns the configured limits of a model. A model that is not in the catalog any more has the default cap.

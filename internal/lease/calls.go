@@ -48,7 +48,7 @@ func (o *owner) call(timeout time.Duration, f func(context.Context) func(*owner)
 // acquire requests a slot, claims a granted one, or enters the waiting room again. It is not retried: the next renewal
 // does the same for all entries.
 func (o *owner) acquire(e *entry) {
-	c := lua.SlotCall{Model: e.model, Limits: o.opts.Limits(e.model), Lease: e.lease, Place: e.place, Times: o.times}
+	c := lua.SlotCall{Model: e.model, Limits: o.opts.Limits(e.model), Lease: e.lease, Place: e.place, Entry: e.claims, Times: o.times}
 	scripts := o.scripts
 	o.call(o.opts.TTL, func(ctx context.Context) func(*owner) {
 		sent := time.Now()

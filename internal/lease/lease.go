@@ -75,6 +75,8 @@ type Request struct {
 	UserID string
 	// Cost is an estimate of the call's thousands of tokens; 1 when 0.
 	Cost float64
+	// Entry is the id of the waiting task that requests the slot, see lua.Entry; it ends. It may be empty.
+	Entry string
 	// LeaseID describes the purpose of the slot. A process prefix and a number make it unique, so that two attempts at the
 	// same work never share a lease. It may be empty.
 	LeaseID string
@@ -168,6 +170,7 @@ func (s *Slots) entry(ctx context.Context, r Request) *entry {
 			Process: s.opts.ProcessID, Queue: r.Queue, UserID: r.UserID, Cost: r.Cost, Rest: fmt.Sprintf("%s#%d", r.LeaseID, n),
 		}.ID(),
 		model:     r.Model,
+		claims:    r.Entry,
 		position:  -1,
 		ctx:       slotCtx,
 		cancel:    cancel,

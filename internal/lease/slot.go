@@ -37,6 +37,7 @@ type entry struct {
 	number    int64 // of arrival in this process
 	lease     string
 	model     string
+	claims    string          // id of the waiting task
 	ctx       context.Context // the slot's
 	cancel    context.CancelCauseFunc
 	granted   chan *Slot // buffers the grant

@@ -169,6 +169,15 @@ func (l *Ledger) ListTasks(ctx context.Context, q TaskQuery, cursor string, limi
 	return tasks, next, err
 }
 
+var waitingTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks
+	WHERE ended_at = 0 AND begun_step < step_index AND (user_id, id) > ($1, $2) ORDER BY user_id, id LIMIT $3`
+
+// WaitingTasks returns open tasks whose current step no attempt has begun, ordered by user and id, after the given one. limit is at
+// most 1,000.
+func (l *Ledger) WaitingTasks(ctx context.Context, after berth.TaskRef, limit int) ([]berth.Task, error) {
+	return list(ctx, l, "list waiting tasks", taskColumns.scan, waitingTasks, after.UserID, after.TaskID, clamp(limit, 1000))
+}
+
 var openTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE ended_at = 0 AND (user_id, id) > ($1, $2) ORDER BY user_id, id LIMIT $3`
 
 // OpenTasks returns tasks that have not ended, ordered by user and id, after the given one. limit is at most 1,000.

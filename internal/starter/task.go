@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"berth"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -68,6 +69,11 @@ func (s *Starter) acceptedTask(ctx context.Context, task berth.TaskRef, cause er
 		return berth.Task{}, berth.Errorf(berth.CodeConflict, "the task id is taken").With(cause)
 	}
 	return row, err
+}
+
+// SignalPromoted tells the workflow of a task that the call of a step may be made. It returns false if the task has ended.
+func (s *Starter) SignalPromoted(ctx context.Context, e lua.Entry) (running bool, err error) {
+	return s.signal(ctx, workflows.TaskWorkflowID(e.Task), workflows.SignalPromoted, e.Step)
 }
 
 // CancelTask requests cancellation without waiting for the task's end; CodeConflict when the task has ended.

@@ -44,8 +44,9 @@ local MAX_ROOMS = 16
 -- GAP_WEIGHT is the number of grants over which the time between two is smoothed.
 local GAP_WEIGHT = 32
 
--- ASIDE_TTL is for how many milliseconds a set-aside model is remembered. Each renewal of a waiter tries it again.
-local ASIDE_TTL = 600000
+-- ASIDE_TTL is for how many milliseconds a set-aside model is remembered. Each renewal of a waiter tries it again. Entries are not
+-- renewed: ENTRY_ASIDE_TTL is longer than they wait.
+local ASIDE_TTL, ENTRY_ASIDE_TTL = 600000, 172800000
 
 -- precise formats a tag.
 local function precise(n) return string.format('%.17g', n) end
@@ -54,6 +55,7 @@ local function precise(n) return string.format('%.17g', n) end
 local function call_of(prefix, guard, ttl, grant, known)
   return {
     prefix = prefix, guard = guard, ttl = ttl, grant = grant, known = known, now = clock(), used = {}, users_next = nil,
+    promotions = {}, -- model and entry of each workflow that the caller has to signal
   }
 end
 
@@ -82,7 +84,7 @@ local function room_of(call, model, base)
   local l = limits_of(base or v[1] or '')
   if not l then return nil end
   return {
-    call = call, model = model, stem = stem, flows = {},
+    call = call, model = model, stem = stem, flows = {}, granted = {},
     holders = stem .. 'holders', waiting = stem .. 'waiting', order = stem .. 'order', users = stem .. 'users',
     state = stem .. 'state', pace = stem .. 'pace',
     cap = math.min(tonumber(v[2] or l.cap), v[7] == '1' and 1 or math.huge), rpm = tonumber(v[3] or l.rpm), tpm = tonumber(v[4] or l.tpm), user_cap = l.user_cap,
@@ -147,18 +149,26 @@ local function in_use(call, user)
   return call.used[user]
 end
 
--- is_full reports whether a user is at the limit. When the slots of that user expire is then a time to try again.
-local function is_full(room, user)
-  local call = room.call
-  if room.user_cap == 0 or in_use(call, user) < room.user_cap then return false end
+local ahead_of -- see include entries
+
+-- is_full reports whether a flow's user is at the limit. When the slots of that user expire is then a time to try again. Entries
+-- may be ahead so far that the next call is there when one of the user's ends.
+local function is_full(room, flow)
+  local call, user, limit = room.call, flow.user, room.user_cap
+  if limit == 0 then return false end
+  local used = in_use(call, user)
+  if room.promoted then
+    used, limit = used + ahead_of(room, flow), 2 * limit
+  end
+  if used < limit then return false end
   local first = redis.call('ZRANGE', user_key(call, user), 0, 0, 'WITHSCORES')
   if first[2] then call.users_next = math.min(call.users_next or call.ttl, math.max(1, tonumber(first[2]) - call.now)) end
   return true
 end
 
-local function set_aside(call, key, model)
+local function set_aside(call, key, model, ttl)
   redis.call('ZADD', key .. ':aside', 'NX', whole(call.now), model)
-  redis.call('PEXPIRE', key .. ':aside', ASIDE_TTL)
+  if redis.call('PTTL', key .. ':aside') < ttl then redis.call('PEXPIRE', key .. ':aside', ttl) end
 end
 
 -- order_of returns the place of a new lease in the order of arrival. Orders never decrease, even in a Redis that lost its
@@ -182,8 +192,8 @@ end
 
 -- enter puts a flow with leases into the order, unless its user is at the limit. A flow that returns with tags has these.
 local function enter(room, flow, member, queue_tag, user_tag)
-  if is_full(room, flow.user) then
-    set_aside(room.call, user_key(room.call, flow.user), room.model)
+  if is_full(room, flow) then
+    set_aside(room.call, user_key(room.call, flow.user), room.model, room.promoted and ENTRY_ASIDE_TTL or ASIDE_TTL)
     return
   end
   if not user_tag or user_tag == 0 then
@@ -278,7 +288,7 @@ local function waiter_ttl(call) return math.max(call.ttl - call.grant, math.ceil
 local function join(room, lease, place)
   local flow = flow_of(room, lease)
   local first, member, number = head_of(flow)
-  if redis.call('ZADD', room.waiting, whole(room.call.now + waiter_ttl(room.call)), lease) == 0 then
+  if redis.call('ZADD', room.waiting, whole(room.call.now + (room.lasts or waiter_ttl(room.call))), lease) == 0 then
     if first and not redis.call('ZSCORE', flow.order, member) then enter(room, flow, member) end
     return
   end
@@ -322,7 +332,7 @@ local function held_back(room)
   if left == 0 and room.provider then
     redis.call('ZREMRANGEBYSCORE', room.provider, '-inf', whole(call.now))
     if redis.call('ZCARD', room.provider) >= room.provider_cap then
-      set_aside(call, room.provider, room.model)
+      set_aside(call, room.provider, room.model, ASIDE_TTL)
       local first = redis.call('ZRANGE', room.provider, 0, 0, 'WITHSCORES')
       left = first[2] and math.max(1, tonumber(first[2]) - call.now) or call.ttl
     end
@@ -372,22 +382,19 @@ local function notify(room, lease, process, place, expiry)
     table.concat({ place, whole(expiry), call.epoch, room.model, lease }, '\n'))
 end
 
--- grant gives a slot to the first lease of a flow, which has `member` in the order.
-local function grant_first(room, flow, lease, member, mine)
-  local call = room.call
+-- take_first removes the first lease of a flow, which has `member` in the order, charges the flow, and returns the place that the
+-- lease had. What the lease gets is recorded before advance.
+local function take_first(room, flow, lease, member, cost)
   local queue_tag, user_tag = tonumber(redis.call('ZSCORE', room.order, flow.member)), tonumber(redis.call('ZSCORE', flow.order, member))
-  local _, process, cost = flow_of(room, lease)
   local place = place_of(tonumber(redis.call('ZSCORE', flow.key, lease)), queue_tag, user_tag)
-  local expiry = call.now + (mine[lease] and call.ttl or call.grant)
   redis.call('ZREM', flow.key, lease)
   redis.call('ZREM', room.waiting, lease)
   charge(room, flow, queue_tag, user_tag, cost)
-  hold(room, lease, flow.user, expiry)
-  charge_pace(room, cost)
-  measure_gap(room)
-  -- It is served: if it has to be set aside again, it is behind the others.
-  if room.user_cap > 0 then redis.call('ZREM', user_key(call, flow.user) .. ':aside', room.model) end
-  if room.provider then redis.call('ZREM', room.provider .. ':aside', room.model) end
+  return place
+end
+
+-- advance continues the order after take_first.
+local function advance(room, flow, member)
   redis.call('ZREM', room.order, flow.member)
   reorder(room, flow, member)
   local rest = redis.call('ZCARD', flow.order)
@@ -395,6 +402,28 @@ local function grant_first(room, flow, lease, member, mine)
     redis.call('ZADD', room.order, precise(math.max(read_state(room, 'V'), read_state(room, 'F:' .. flow.queue))), flow.member)
   end
   uncount(room, flow)
+end
+
+-- include entries
+
+-- served ends that a room is set aside: if it has to be again, it is behind the others. Entries may be set aside, too.
+local function served(room, key)
+  if redis.call('EXISTS', entries_of(room).waiting) == 0 then redis.call('ZREM', key .. ':aside', room.model) end
+end
+
+-- grant_first gives a slot to the first lease of a flow, which has `member` in the order.
+local function grant_first(room, flow, lease, member, mine)
+  local call = room.call
+  local _, process, cost = flow_of(room, lease)
+  local place = take_first(room, flow, lease, member, cost)
+  local expiry = call.now + (mine[lease] and call.ttl or call.grant)
+  hold(room, lease, flow.user, expiry)
+  charge_pace(room, cost)
+  measure_gap(room)
+  if room.user_cap > 0 then served(room, user_key(call, flow.user)) end
+  if room.provider then redis.call('ZREM', room.provider .. ':aside', room.model) end
+  advance(room, flow, member)
+  room.granted[flow.name] = true
   if not mine[lease] then notify(room, lease, process, place, expiry) end
 end
 
@@ -414,7 +443,7 @@ local function grant_free_slots(room, mine)
     local lease = head_of(flow)
     if tonumber(redis.call('ZSCORE', room.waiting, lease) or '0') <= room.call.now then
       leave(room, lease)
-    elseif is_full(room, flow.user) then
+    elseif is_full(room, flow) then
       reorder(room, flow, member) -- sets it aside
     else
       grant_first(room, flow, lease, member, mine)
@@ -426,14 +455,11 @@ end
 
 -- return_user puts a user's flows back into the order of a room in which they were set aside. It reports whether there are any.
 local function return_user(room, user)
-  local found = false
+  local found, entries = false, entries_of(room)
+  local some = redis.call('EXISTS', entries.waiting) == 1
   for queue in pairs(WEIGHT) do
-    local flow = flow_at(room, queue, user)
-    local lease, member = head_of(flow)
-    if lease then
-      found = true
-      if not redis.call('ZSCORE', flow.order, member) then enter(room, flow, member) end
-    end
+    found = return_flow(room, flow_at(room, queue, user)) or found
+    found = some and return_flow(entries, flow_at(entries, queue, user)) or found
   end
   return found
 end
@@ -461,11 +487,12 @@ local function serve(room, users)
   for _, r in ipairs(rooms) do
     if r ~= room then purge(r) end
     grant_free_slots(r, {})
+    promote(r, r.granted)
     if r.provider and redis.call('ZCARD', r.order) == 0 then redis.call('ZREM', r.provider .. ':aside', r.model) end
   end
   for _, user in ipairs(users) do
-    if #rooms > 1 and not is_full(room, user) then
-      for _, r in ipairs(rooms) do redis.call('ZREM', user_key(call, user) .. ':aside', r.model) end
+    if #rooms > 1 and not is_full(room, { user = user }) then
+      for _, r in ipairs(rooms) do served(r, user_key(call, user)) end
     end
   end
 end
@@ -480,9 +507,10 @@ end
 local function take_free_slot(room, lease)
   if redis.call('ZCARD', room.waiting) > 0 or redis.call('ZCARD', room.holders) >= room.cap then return false end
   local flow, _, cost = flow_of(room, lease)
-  if is_full(room, flow.user) or held_back(room) > 0 or grace_of(room.call) > 0 then return false end
+  if is_full(room, flow) or held_back(room) > 0 or grace_of(room.call) > 0 then return false end
   hold(room, lease, flow.user, room.call.now + room.call.ttl)
   charge_pace(room, cost)
+  room.granted[flow.name] = true
   return true
 end
 
@@ -536,4 +564,11 @@ local function position_of(room, lease)
     position = position + math.min(other.waiting, math.floor((before + other.rounds) * other.share))
   end
   return math.max(0, position), place_of(tonumber(redis.call('ZSCORE', flow.key, lease)), s.queue_tag, s.user_tag)
+end
+
+-- entry_position returns how many calls are estimated to be served before that of a waiting entry.
+local function entry_position(room, entry)
+  local entries = entries_of(room)
+  entries.ahead_now = entries.ahead_now or all_ahead(entries)
+  return entries.ahead_now + (position_of(entries, entry))
 end

@@ -1,0 +1,138 @@
+package waiting
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"berth/lua"
+)
+
+const (
+	// PositionEvery is the interval at which the positions of watched tasks are read.
+	PositionEvery = time.Second
+	// maxRead is how many entries one call to Redis reads.
+	maxRead = 500
+)
+
+// Board reads the positions of the waiting tasks that readers of this process watch, all together.
+type Board struct {
+	scripts *lua.Scripts
+	logger  *slog.Logger
+	changes chan change
+	done    chan struct{}
+}
+
+type change struct {
+	watch *Watch
+	added bool
+}
+
+// Position is where a task waits.
+type Position struct {
+	Entry lua.Entry
+	lua.Wait
+}
+
+// Watch is one reader's interest in the position of a task.
+type Watch struct {
+	board   *Board
+	entries atomic.Pointer[[]lua.Entry]
+	latest  atomic.Pointer[Position]
+}
+
+// NewBoard returns a board, which reads positions while Run runs.
+func NewBoard(scripts *lua.Scripts, logger *slog.Logger) *Board {
+	return &Board{scripts: scripts, logger: logger, changes: make(chan change, 64), done: make(chan struct{})}
+}
+
+// Watch begins to watch a task, of which at most one entry waits.
+func (b *Board) Watch() *Watch {
+	w := &Watch{board: b}
+	b.send(change{w, true})
+	return w
+}
+
+// Close ends the watch.
+func (w *Watch) Close() { w.board.send(change{w, false}) }
+
+// Expect replaces the entries that may wait. Without any the task is not read.
+func (w *Watch) Expect(entries []lua.Entry) { w.entries.Store(&entries) }
+
+// Position returns where the task waited when it was last read; nil if it did not wait.
+func (w *Watch) Position() *Position { return w.latest.Load() }
+
+func (b *Board) send(c change) {
+	select {
+	case b.changes <- c:
+	case <-b.done:
+	}
+}
+
+// Run reads the positions until ctx ends.
+func (b *Board) Run(ctx context.Context) error {
+	defer close(b.done)
+	watches := map[*Watch]bool{}
+	tick := time.NewTicker(PositionEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case c := <-b.changes:
+			if c.added {
+				watches[c.watch] = true
+			} else {
+				delete(watches, c.watch)
+			}
+		case <-tick.C:
+			b.read(ctx, watches)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// read updates the positions of all watched tasks. Those of a call that fails stay as they were.
+func (b *Board) read(ctx context.Context, watches map[*Watch]bool) {
+	var entries []lua.Entry
+	var owners []*Watch
+	flush := func() {
+		if len(entries) > 0 {
+			b.readSome(ctx, entries, owners)
+		}
+		entries, owners = entries[:0], owners[:0]
+	}
+	for w := range watches {
+		expected := w.entries.Load()
+		if expected == nil {
+			continue
+		}
+		for _, e := range *expected {
+			entries, owners = append(entries, e), append(owners, w)
+		}
+		if len(entries) >= maxRead {
+			flush()
+		}
+	}
+	flush()
+}
+
+// readSome reads the positions of entries, and of each the watch that expects it. All entries of a watch are in one call.
+func (b *Board) readSome(ctx context.Context, entries []lua.Entry, owners []*Watch) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	waits, err := b.scripts.ReadPositions(ctx, entries)
+	if err != nil {
+		b.logger.DebugContext(ctx, "positions of waiting tasks not read; retrying", "error", err)
+		return
+	}
+	found := map[*Watch]*Position{}
+	for i, w := range owners {
+		if waits[i].Position >= 0 {
+			found[w] = &Position{Entry: entries[i], Wait: waits[i]}
+		}
+	}
+	for _, w := range owners {
+		w.latest.Store(found[w])
+	}
+}

@@ -1,0 +1,152 @@
+// Package waiting lets tasks wait for a model in their workflows. A room in Redis orders them; see the include entries of package
+// lua. Workflows that may continue are signalled by the process whose call to Redis promoted them, and by any other if that one
+// does not.
+package waiting
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"berth/lua"
+)
+
+const (
+	// sweepEvery is the interval at which each process looks for promotions that no process has confirmed.
+	sweepEvery = time.Second
+	// maxSignals bounds the concurrent signals of one batch, maxBatches the concurrent batches.
+	maxSignals = 32
+	maxBatches = 4
+	// callTimeout bounds a call to Redis, signalTimeout one to Temporal.
+	callTimeout   = 2 * time.Second
+	signalTimeout = 5 * time.Second
+)
+
+// Options configures New. All fields are required.
+type Options struct {
+	// Models are the models whose entries are swept.
+	Models []string
+	// Limits returns the configured limits of a model.
+	Limits func(model string) lua.ModelLimits
+	// Signal tells the workflow of an entry that its call may be made. It returns false if the workflow has ended.
+	Signal func(ctx context.Context, e lua.Entry) (running bool, err error)
+	Logger *slog.Logger
+}
+
+// Room is one process's access to the tasks that wait.
+type Room struct {
+	scripts  *lua.Scripts
+	opts     Options
+	times    lua.SlotTimes
+	promoted chan []lua.Promotion
+}
+
+// New returns the access of a process, which signals workflows while Run runs.
+func New(scripts *lua.Scripts, opts Options) *Room {
+	r := &Room{
+		scripts: scripts, opts: opts, times: lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant},
+		promoted: make(chan []lua.Promotion, 256),
+	}
+	scripts.OnPromotion(func(p []lua.Promotion) {
+		select {
+		case r.promoted <- p:
+		default: // a later sweep returns them again
+		}
+	})
+	return r
+}
+
+func (r *Room) call(e lua.Entry) lua.EntryCall {
+	return lua.EntryCall{Entry: e, Limits: r.opts.Limits(e.Model), Times: r.times}
+}
+
+// Enter enters a task, and reports whether its call may be made at once. Otherwise its workflow is signalled. Idempotent.
+func (r *Room) Enter(ctx context.Context, e lua.Entry, deadline time.Time) (promoted bool, err error) {
+	promoted, _, err = r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), 0)
+	return promoted, err
+}
+
+// Restore enters a task that waited when Redis lost its data. Tasks of a user are ordered by the time of their creation.
+func (r *Room) Restore(ctx context.Context, e lua.Entry, created, deadline time.Time) error {
+	_, _, err := r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), created.UnixMicro())
+	return err
+}
+
+// Leave removes the entry of a task that has ended. Idempotent.
+func (r *Room) Leave(ctx context.Context, e lua.Entry) error {
+	return r.scripts.LeaveTask(ctx, r.call(e))
+}
+
+// Run signals the workflows of promoted entries until ctx ends.
+func (r *Room) Run(ctx context.Context) error {
+	var batches errgroup.Group
+	batches.SetLimit(maxBatches)
+	defer func() { _ = batches.Wait() }() // they return nil
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case p := <-r.promoted:
+			batches.Go(func() error { r.signal(ctx, p); return nil })
+		case <-tick.C:
+			batches.TryGo(func() error { r.sweep(ctx); return nil })
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *Room) sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := r.scripts.SweepEntries(ctx, r.opts.Models, r.opts.Limits, r.times); err != nil {
+		r.opts.Logger.DebugContext(ctx, "waiting tasks not swept; retrying", "error", err)
+	}
+}
+
+// signal signals the workflows of promotions, and records which have been signalled. A failed one is returned by a sweep.
+func (r *Room) signal(ctx context.Context, promotions []lua.Promotion) {
+	running, errs := make([]bool, len(promotions)), make([]error, len(promotions))
+	var g errgroup.Group
+	g.SetLimit(maxSignals)
+	for i, p := range promotions {
+		g.Go(func() error {
+			running[i], errs[i] = r.signalOne(ctx, p)
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return nil
+	type outcome struct{ signalled, gone []string }
+	outcomes := map[string]outcome{}
+	for i, p := range promotions {
+		o := outcomes[p.Model]
+		switch {
+		case errs[i] != nil:
+			r.opts.Logger.WarnContext(ctx, "promoted task not signalled; retrying", "model", p.Model, "entry", p.Entry, "error", errs[i])
+		case running[i]:
+			o.signalled = append(o.signalled, p.Entry)
+		default:
+			o.gone = append(o.gone, p.Entry)
+		}
+		outcomes[p.Model] = o
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	for model, o := range outcomes {
+		if err := r.scripts.ConfirmPromotions(ctx, model, r.opts.Limits(model), r.times, o.signalled, o.gone); err != nil {
+			r.opts.Logger.WarnContext(ctx, "promotions not confirmed; their workflows are signalled again", "model", model, "error", err)
+		}
+	}
+}
+
+func (r *Room) signalOne(ctx context.Context, p lua.Promotion) (running bool, err error) {
+	e, err := lua.ParseEntry(p.Model, p.Entry)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
+	defer cancel()
+	return r.opts.Signal(ctx, e)
+}

@@ -1,0 +1,453 @@
+package lua_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/testredis"
+	"berth/lua"
+)
+
+// lobby lets tasks wait in their workflows, in front of the room of model m.
+type lobby struct {
+	*hall
+	// signals are the entries whose workflows were to be signalled, in order.
+	signals []lua.Entry
+}
+
+func newLobby(t *testing.T, s *lua.Scripts, limits lua.ModelLimits) *lobby {
+	t.Helper()
+	l := &lobby{hall: &hall{t: t, s: s, limits: limits}}
+	s.OnPromotion(func(promotions []lua.Promotion) {
+		for _, p := range promotions {
+			e, err := lua.ParseEntry(p.Model, p.Entry)
+			require.NoError(t, err)
+			l.signals = append(l.signals, e)
+		}
+	})
+	return l
+}
+
+func (l *lobby) entry(queue berth.Queue, user string, n int) lua.Entry {
+	return lua.Entry{Task: berth.TaskRef{UserID: user, TaskID: "t:" + strconv.Itoa(n)}, Step: 1, Queue: queue, Model: "m"}
+}
+
+func (l *lobby) call(e lua.Entry) lua.EntryCall {
+	return lua.EntryCall{Entry: e, Limits: l.limits, Times: slotTimes}
+}
+
+func (l *lobby) enter(e lua.Entry) (promoted bool, position int) {
+	l.t.Helper()
+	promoted, position, err := l.s.EnterTask(l.t.Context(), l.call(e), time.Hour, 0)
+	require.NoError(l.t, err)
+	return promoted, position
+}
+
+// enterAll enters n tasks of a user, and returns those whose calls may be made.
+func (l *lobby) enterAll(queue berth.Queue, user string, n int) (promoted []lua.Entry) {
+	l.t.Helper()
+	for range n {
+		l.number++
+		e := l.entry(queue, user, l.number)
+		if ok, _ := l.enter(e); ok {
+			promoted = append(promoted, e)
+		}
+	}
+	return promoted
+}
+
+// begin requests a slot for an entry, and returns the lease.
+func (l *lobby) begin(e lua.Entry) (id string, code string) {
+	l.t.Helper()
+	l.number++
+	id = lease(e.Queue, e.Task.UserID, l.number)
+	r, err := l.s.AcquireSlot(l.t.Context(), lua.SlotCall{Model: "m", Limits: l.limits, Lease: id, Entry: e.ID(), Times: slotTimes})
+	require.NoError(l.t, err)
+	return id, r.Code
+}
+
+// confirm records that workflows have been signalled, and that those of gone have ended.
+func (l *lobby) confirm(signalled, gone []lua.Entry) {
+	l.t.Helper()
+	ids := func(entries []lua.Entry) (ids []string) {
+		for _, e := range entries {
+			ids = append(ids, e.ID())
+		}
+		return ids
+	}
+	require.NoError(l.t, l.s.ConfirmPromotions(l.t.Context(), "m", l.limits, slotTimes, ids(signalled), ids(gone)))
+}
+
+func (l *lobby) take() (signals []lua.Entry) {
+	signals, l.signals = l.signals, nil
+	return signals
+}
+
+func (l *lobby) sweep() {
+	l.t.Helper()
+	limits := func(string) lua.ModelLimits { return l.limits }
+	require.NoError(l.t, l.s.SweepEntries(l.t.Context(), []string{"m"}, limits, slotTimes))
+}
+
+func (l *lobby) left() int64 {
+	l.t.Helper()
+	n, err := l.s.Redis().ZCard(l.t.Context(), l.s.Keys().ModelEntries("m")).Result()
+	require.NoError(l.t, err)
+	return n
+}
+
+func usersOf(entries []lua.Entry) (out []string) {
+	for _, e := range entries {
+		out = append(out, e.Task.UserID)
+	}
+	return out
+}
+
+func TestEntry_UnusualIDs_ParsedBack(t *testing.T) {
+	t.Parallel()
+	e := lua.Entry{Task: berth.TaskRef{UserID: "https://login/u|ä b", TaskID: "a:b:2"}, Step: 3, Queue: freeBatch, Model: "m"}
+	parsed, err := lua.ParseEntry("m", e.ID())
+	require.NoError(t, err)
+	require.Equal(t, e, parsed)
+	for _, id := range []string{"", "entry/q/u/1/t", "p/q/u/1/t:1", "entry/q/%zz/1/t:1", "entry/q/u/1/t:x"} {
+		_, err := lua.ParseEntry("m", id)
+		require.Error(t, err, id)
+	}
+}
+
+// B1: calls may be made while there are fewer than two per slot, and one per slot that becomes free.
+func TestEnterTask_ManyTasks_TwoPerSlotPromoted(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		l := newLobby(t, s, lua.ModelLimits{Cap: 2})
+		now := l.enterAll(paidStream, "u", 10)
+		require.Len(t, now, 4)
+		promoted, position := l.enter(l.entry(paidStream, "u", 9))
+		require.False(t, promoted)
+		require.Equal(t, 8, position, "four are ahead, and four of its user entered before it")
+		promoted, _ = l.enter(now[0])
+		require.True(t, promoted, "entering is idempotent")
+		require.EqualValues(t, 6, l.left())
+		require.Empty(t, l.signals, "the callers know")
+
+		first, code := l.begin(now[0])
+		require.Equal(t, lua.SlotGranted, code)
+		_, code = l.begin(now[1])
+		require.Equal(t, lua.SlotGranted, code)
+		require.Len(t, l.take(), 2, "those that have slots are not ahead any more")
+		_, code = l.begin(now[2])
+		require.Equal(t, lua.SlotWaiting, code)
+		require.Empty(t, l.take())
+		l.release("m", first)
+		require.Equal(t, []lua.Entry{l.entry(paidStream, "u", 7)}, l.take())
+		require.EqualValues(t, 3, l.left())
+	})
+}
+
+// B1: a promotion is returned again until a process confirms it, then it counts until the call comes or its time is over.
+func TestSweepEntries_PromotionNotConfirmed_ReturnedAgain(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+		now := l.enterAll(paidStream, "u", 5)
+		l.begin(now[0])
+		signals := l.take()
+		require.Len(t, signals, 1)
+		promoted := s.Keys().ModelPromoted("m")
+		l.sweep()
+		require.Empty(t, l.take(), "the process that got it may still signal")
+		ctx := t.Context()
+		require.NoError(t, s.Redis().ZAdd(ctx, promoted, zMember(1, signals[0].ID())).Err())
+		l.sweep()
+		require.Equal(t, signals, l.take())
+		l.confirm(signals, nil)
+		require.EqualValues(t, 0, s.Redis().ZCard(ctx, promoted).Val())
+		l.sweep()
+		require.Empty(t, l.take())
+
+		// The call does not come: another one is promoted. If it comes later, it waits like any other.
+		require.NoError(t, s.Redis().ZAdd(ctx, s.Keys().ModelSignalled("m"), zMember(1, signals[0].ID())).Err())
+		l.sweep()
+		next := l.take()
+		require.Len(t, next, 1)
+		_, code := l.begin(signals[0])
+		require.Equal(t, lua.SlotWaiting, code)
+
+		// A workflow that has ended leaves, and the next one takes its turn.
+		l.confirm(nil, next)
+		l.release("m", l.holders("m")[0])
+		require.NotEmpty(t, l.take())
+	})
+}
+
+// T13: a task that ends while it waits leaves; it costs its user nothing.
+func TestLeaveTask_TaskEnded_NextPromoted(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+		now := l.enterAll(paidStream, "u", 4)
+		require.Len(t, now, 2)
+		waiting := l.entry(paidStream, "u", 3)
+		require.NoError(t, s.LeaveTask(t.Context(), l.call(waiting)))
+		require.NoError(t, s.LeaveTask(t.Context(), l.call(waiting)), "idempotent")
+		require.EqualValues(t, 1, l.left())
+		require.Empty(t, l.take())
+		require.NoError(t, s.LeaveTask(t.Context(), l.call(now[1])))
+		require.Equal(t, []lua.Entry{l.entry(paidStream, "u", 4)}, l.take(), "in the place of one that was promoted")
+	})
+}
+
+// B1: an entry whose task must have ended, by its deadline, is removed.
+func TestEnterTask_DeadlinePassed_EntryRemoved(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+		l.enterAll(paidStream, "u", 2)
+		_, _, err := s.EnterTask(t.Context(), l.call(l.entry(paidStream, "u", 90)), time.Millisecond, 0)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			l.enter(l.entry(paidStream, "v", 91))
+			return s.Redis().ZScore(t.Context(), s.Keys().ModelEntries("m"), l.entry(paidStream, "u", 90).ID()).Err() != nil
+		}, 5*time.Second, time.Millisecond)
+	})
+}
+
+// entriesInOrder is the scenario of the benchmark through entries, with `late` calls that end between a promotion and its call. It
+// returns the mean positions in which the calls of the small users and of the big one were served.
+func entriesInOrder(t *testing.T, s *lua.Scripts, late int) (small, big float64) {
+	t.Helper()
+	l := newLobby(t, s, lua.ModelLimits{Cap: 5, UserCap: 5})
+	ready := l.enterAll(paidStream, "big", 210)
+	for i := range 9 {
+		ready = append(ready, l.enterAll(paidStream, "small"+strconv.Itoa(i), 10)...)
+	}
+	var sum [2]float64
+	var running []string
+	position := 0
+	pending := map[int][]lua.Entry{}
+	update := func() {
+		pending[position+1+late] = append(pending[position+1+late], l.take()...)
+		for _, l := range l.holders("m") {
+			if !slices.Contains(running, l) {
+				running = append(running, l)
+			}
+		}
+	}
+	begin := func(entries []lua.Entry) {
+		l.confirm(entries, nil)
+		for _, e := range entries {
+			l.begin(e)
+		}
+		update()
+	}
+	begin(ready)
+	for ; position < 300; position++ {
+		for len(pending[position]) > 0 {
+			due := pending[position]
+			delete(pending, position)
+			begin(due)
+		}
+		if len(running) == 0 { // all calls have ended before the next one came
+			for p := position + 1; p <= position+1+late; p++ {
+				begin(pending[p])
+				delete(pending, p)
+			}
+		}
+		require.NotEmpty(t, running, "position %d", position)
+		one := running[0]
+		running = running[1:]
+		if userOf(one) == "big" {
+			sum[1] += float64(position+1) / 210
+		} else {
+			sum[0] += float64(position+1) / 90
+		}
+		l.release("m", one)
+		update()
+	}
+	require.Zero(t, l.left())
+	require.Zero(t, l.waiting("m"))
+	return sum[0], sum[1]
+}
+
+// B1, T4: mean positions of ten users with one slot in ten each are 50 and 193, also when the room sees few of the calls.
+func TestEntries_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
+	t.Parallel()
+	for _, late := range []int{0, 3} { // a promotion takes about as long as three calls of 50 ms in five slots
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			t.Parallel()
+			small, big := entriesInOrder(t, newScripts(t), late)
+			t.Logf("small %.1f, big %.1f", small, big)
+			require.LessOrEqual(t, small, 58.0)
+			require.GreaterOrEqual(t, big, 190.0)
+		})
+	}
+}
+
+// B1: four queues that have more tasks than slots share them by their weights.
+func TestEntries_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
+	t.Parallel()
+	s := newScripts(t)
+	l := newLobby(t, s, lua.ModelLimits{Cap: 5})
+	weights := map[berth.Queue]float64{paidStream: 8, paidBatch: 4, freeStream: 2, freeBatch: 1}
+	var ready []lua.Entry
+	for _, q := range []berth.Queue{freeBatch, freeStream, paidBatch, paidStream} {
+		ready = append(ready, l.enterAll(q, "u", 600)...)
+	}
+	served := map[berth.Queue]float64{}
+	var running []string
+	update := func() {
+		for _, l := range l.holders("m") {
+			if !slices.Contains(running, l) {
+				running = append(running, l)
+			}
+		}
+	}
+	const calls, skipped = 640, 40 // without what was served before all queues had entered
+	for i := range calls {
+		for ready = append(ready, l.take()...); len(ready) > 0; ready = l.take() {
+			l.confirm(ready, nil)
+			for _, e := range ready {
+				l.begin(e)
+			}
+		}
+		update()
+		if i >= skipped {
+			served[queueOf(running[0])]++
+		}
+		l.release("m", running[0])
+		running = running[1:]
+		update()
+	}
+	for q, w := range weights {
+		require.InEpsilon(t, (calls-skipped)*w/15, served[q], 0.05, q)
+	}
+}
+
+// B1: the calls of a user at the limit do not keep those of others from being made; when a call ends, the next one is there.
+func TestEntries_UserAtLimit_OthersPromoted(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		l := newLobby(t, s, lua.ModelLimits{Cap: 10, UserCap: 2})
+		now := l.enterAll(paidStream, "big", 20)
+		require.Len(t, now, 4, "two in use and two that follow")
+		var leases []string
+		for _, e := range now {
+			id, _ := l.begin(e)
+			leases = append(leases, id)
+		}
+		require.Len(t, l.enterAll(paidStream, "other", 3), 3)
+		require.Equal(t, []string{"big", "big"}, users(l.holders("m")))
+		require.Empty(t, l.take())
+		require.Equal(t, []string{"big"}, users(l.next("m", leases[0])))
+		require.Equal(t, []string{"big"}, usersOf(l.take()))
+	})
+}
+
+// B1, L12: after Redis lost its data, tasks are entered again in the order of their creation, nothing is promoted in the grace, and
+// then in the fair order.
+func TestEnterTask_RedisLostData_PromotedInOrderAfterGrace(t *testing.T) {
+	t.Parallel()
+	s := newScripts(t)
+	l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+	require.NoError(t, s.Redis().FlushAll(t.Context()).Err())
+	created := time.Now().Add(-time.Minute)
+	for i, n := range []int{4, 2, 3, 1} {
+		promoted, _, err := s.EnterTask(t.Context(), l.call(l.entry(paidStream, "big", n)), time.Hour, created.UnixMicro()+int64(n))
+		require.NoError(t, err)
+		require.False(t, promoted, i)
+	}
+	promoted, _ := l.enter(l.entry(paidStream, "big", 5))
+	require.False(t, promoted, "a task of the user that is accepted now")
+	promoted, _ = l.enter(l.entry(paidStream, "other", 6))
+	require.False(t, promoted)
+	l.sweep()
+	require.Empty(t, l.take())
+	endGrace(t, s)
+	var order []lua.Entry
+	for l.sweep(); len(l.signals) > 0; l.sweep() {
+		for _, e := range l.take() {
+			order = append(order, e)
+			l.confirm([]lua.Entry{e}, nil)
+			id, _ := l.begin(e)
+			l.release("m", id)
+		}
+	}
+	var big []int
+	for _, e := range order {
+		if e.Task.UserID == "big" {
+			n, err := strconv.Atoi(e.Task.TaskID[2:])
+			require.NoError(t, err)
+			big = append(big, n)
+		}
+	}
+	require.Equal(t, []int{1, 2, 3, 4, 5}, big)
+	require.Len(t, order, 6)
+	require.Less(t, slices.Index(usersOf(order), "other"), 3, "the other user need not wait for all of the big one's")
+}
+
+// T24: positions are those of the fair order, and fall to nothing when the call may be made.
+func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+		now := l.enterAll(paidStream, "big", 12)
+		l.enterAll(paidStream, "small", 2)
+		read := func(entries ...lua.Entry) (positions []int) {
+			waits, err := s.ReadPositions(t.Context(), entries)
+			require.NoError(t, err)
+			for _, w := range waits {
+				positions = append(positions, w.Position)
+			}
+			return positions
+		}
+		last, small := l.entry(paidStream, "big", 12), l.entry(paidStream, "small", 14)
+		before := read(now[0], last, small, l.entry(paidStream, "nobody", 1))
+		require.Equal(t, []int{-1, 13, 4, -1}, before, "of three that are ahead one is the small user's first")
+		wait, err := s.EstimateWait(t.Context(), last)
+		require.NoError(t, err)
+		require.Equal(t, 13, wait.Position)
+		room, err := s.ReadRoom(t.Context(), "m", l.limits, 5)
+		require.NoError(t, err)
+		require.Equal(t, 11, room.Waiting)
+		require.Equal(t, []lua.UserWaiting{{Queue: paidStream, UserID: "big", Waiting: 10}, {Queue: paidStream, UserID: "small", Waiting: 1}}, room.Users)
+		for _, e := range now {
+			id, _ := l.begin(e)
+			l.release("m", id)
+		}
+		require.Less(t, read(last)[0], 13)
+	})
+}
+
+// T4: the work of a call does not grow with the number of tasks that wait.
+func TestEntries_ManyTasks_CommandsStayTheSame(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := lua.New(server.Client(), lua.Keys{})
+	_, err := s.MarkNew(t.Context())
+	require.NoError(t, err)
+	l := newLobby(t, s, lua.ModelLimits{Cap: 5, UserCap: 5})
+	enter := func(from, to int) {
+		for i := from; i < to; i++ {
+			q := berth.Queues()[i%len(berth.Queues())]
+			l.enter(l.entry(q, fmt.Sprintf("user%d", i%(to/10)), i))
+		}
+		l.take()
+	}
+	commands := func() int64 {
+		before := total(t, server)
+		l.enterAll(paidBatch, "u", 1)
+		id, _ := l.begin(l.entry(paidBatch, "u", 999_999))
+		l.release("m", id)
+		return total(t, server) - before
+	}
+	enter(0, 100)
+	few := commands()
+	enter(100, 5_000)
+	require.Less(t, commands(), few*3/2)
+}

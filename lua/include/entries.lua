@@ -1,0 +1,125 @@
+-- Entries are tasks that wait in their workflows, which costs no polling and no worker. A room sees only the leases of running
+-- activities; so that its order is fair, all other tasks wait here, in the same order, and their workflows are signalled when
+-- they are among the next. The ids of entries are entry/{queue}/{user}/{cost}/{task}:{step}. The keys are those of a room:
+--   model:{m}:entry:waiting, flow:{q}/{u}, order, order:{q}, finish:{q}, users, state   see include room
+--   model:{m}:entry:promoted   zset  entry whose workflow has to be signalled -> when to signal it again
+--   model:{m}:entry:signalled  zset  entry whose call is expected in the room -> until when
+--   model:{m}:entry:ahead      zset  {q}/{u} -> number of entries in these two
+
+-- An entry counts as one that is expected in the room for SIGNALLED_FOR ms. A workflow is signalled again after RESIGNAL ms.
+local SIGNALLED_FOR, RESIGNAL = 10000, 2000
+
+-- AHEAD_PER_SLOT is how many waiting calls per slot are ahead of the entries. Flows without any may have one more each, up to
+-- FIRST_PER_SLOT in all: a newcomer need not wait until those of others are served.
+local AHEAD_PER_SLOT, FIRST_PER_SLOT = 2, 8
+
+-- entries_of returns the entries of a room.
+local function entries_of(room)
+  if not room.entries then
+    local stem = room.stem .. 'entry:'
+    room.entries = {
+      call = room.call, model = room.model, stem = stem, flows = {}, room = room, user_cap = room.user_cap,
+      waiting = stem .. 'waiting', order = stem .. 'order', users = stem .. 'users', state = stem .. 'state',
+      promoted = stem .. 'promoted', signalled = stem .. 'signalled', ahead = stem .. 'ahead',
+    }
+  end
+  return room.entries
+end
+
+-- ahead_of returns how many calls of a flow have left the entries without a slot.
+function ahead_of(entries, flow)
+  return tonumber(redis.call('ZSCORE', entries.ahead, flow.name) or '0')
+    + tonumber(redis.call('ZSCORE', entries.room.users, flow.name) or '0')
+end
+
+-- all_ahead returns how many calls have left the entries without a slot.
+local function all_ahead(entries)
+  return redis.call('ZCARD', entries.promoted) + redis.call('ZCARD', entries.signalled) + redis.call('ZCARD', entries.room.waiting)
+end
+
+local function count_ahead(entries, flow, n)
+  if tonumber(redis.call('ZINCRBY', entries.ahead, n, flow.name)) <= 0 then redis.call('ZREM', entries.ahead, flow.name) end
+end
+
+-- return_flow puts a flow back into the order where its user is below the limit.
+local function return_flow(room, flow)
+  local lease, member = head_of(flow)
+  if lease and not redis.call('ZSCORE', flow.order, member) then enter(room, flow, member) end
+  return lease ~= nil
+end
+
+-- purge_entries removes entries whose task has ended, and those whose call did not come.
+local function purge_entries(entries)
+  local now = whole(entries.call.now)
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', entries.waiting, '-inf', now, 'LIMIT', 0, MAX_DEAD)) do leave(entries, entry) end
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', entries.signalled, '-inf', now, 'LIMIT', 0, MAX_DEAD)) do
+    redis.call('ZREM', entries.signalled, entry)
+    local flow = flow_of(entries, entry)
+    count_ahead(entries, flow, -1)
+    return_flow(entries, flow)
+  end
+end
+
+-- promote_first promotes the first entry of a flow, which has `member` in the order. The workflow of `mine` is the caller; any
+-- other is signalled by the caller.
+local function promote_first(entries, flow, member, mine)
+  local call, entry = entries.call, head_of(flow)
+  local _, _, cost = flow_of(entries, entry)
+  take_first(entries, flow, entry, member, cost)
+  if entry == mine then
+    redis.call('ZADD', entries.signalled, whole(call.now + SIGNALLED_FOR), entry)
+  else
+    redis.call('ZADD', entries.promoted, whole(call.now + RESIGNAL), entry)
+    table.insert(call.promotions, entries.model)
+    table.insert(call.promotions, entry)
+  end
+  count_ahead(entries, flow, 1)
+  advance(entries, flow, member)
+end
+
+-- promote lets the next entries leave. `flows` are the names of those that may have none ahead: their calls got slots, or they
+-- have a new entry.
+local function promote(room, flows, mine)
+  local entries, call = entries_of(room), room.call
+  if redis.call('EXISTS', entries.waiting) == 0 or grace_of(call) > 0 then return end
+  purge_entries(entries)
+  local ahead = all_ahead(entries)
+  for _ = 1, MAX_STEPS do
+    local queue = ahead < AHEAD_PER_SLOT * room.cap and redis.call('ZRANGE', entries.order, 0, 0)[1]
+    if not queue then break end
+    queue = string.sub(queue, 4)
+    local member = redis.call('ZRANGE', entries.stem .. 'order:' .. queue, 0, 0)[1]
+    local flow = flow_at(entries, queue, string.sub(member, 17))
+    if is_full(entries, flow) then
+      reorder(entries, flow, member) -- sets it aside
+    else
+      promote_first(entries, flow, member, mine)
+      ahead = ahead + 1
+    end
+  end
+  for name in pairs(flows) do
+    local queue, user = string.match(name, '^([^/]+)/(.*)$')
+    local flow = flow_at(entries, queue, user)
+    local _, member = head_of(flow)
+    if ahead < FIRST_PER_SLOT * room.cap and member and redis.call('ZSCORE', flow.order, member) and ahead_of(entries, flow) == 0 then
+      if is_full(entries, flow) then
+        reorder(entries, flow, member)
+      else
+        promote_first(entries, flow, member, mine)
+        ahead = ahead + 1
+      end
+    end
+  end
+end
+
+-- forget_entry removes an entry. It costs its flow nothing.
+local function forget_entry(room, entry)
+  local entries = entries_of(room)
+  local flow = flow_of(entries, entry)
+  if redis.call('ZREM', entries.signalled, entry) + redis.call('ZREM', entries.promoted, entry) > 0 then
+    count_ahead(entries, flow, -1)
+    return_flow(entries, flow)
+  elseif redis.call('ZSCORE', entries.waiting, entry) then
+    leave(entries, entry)
+  end
+end

@@ -1,0 +1,33 @@
+-- sweep_entries: promote what nothing else has promoted, and return the promotions whose workflows were not signalled in time.
+--
+-- KEYS[1] guard
+-- ARGV[1] prefix of the keys
+-- ARGV[2] lease time in ms
+-- ARGV[3] time in ms within which a grant has to be claimed
+-- ARGV[4] last epoch of the guard that the caller has seen
+-- ARGV[5...] model, and its limits (see limits_of in include room), of each model
+--
+-- Returns {code, promotions}:
+--   SWEPT  promotions: model and entry of each workflow that the caller has to signal
+
+-- include room
+
+local call = call_of(ARGV[1], KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
+local readable = call.ttl and call.grant and call.known and #ARGV % 2 == 0
+for i = 6, #ARGV, 2 do readable = readable and limits_of(ARGV[i]) end
+if not readable then return redis.error_reply('ERR sweep_entries: unreadable argument') end
+
+for i = 5, #ARGV, 2 do
+  local room = room_of(call, ARGV[i], ARGV[i + 1])
+  local entries = entries_of(room)
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', entries.promoted, '-inf', whole(call.now), 'LIMIT', 0, MAX_STEPS)) do
+    redis.call('ZADD', entries.promoted, whole(call.now + RESIGNAL), entry)
+    table.insert(call.promotions, room.model)
+    table.insert(call.promotions, entry)
+  end
+  if redis.call('EXISTS', entries.waiting) == 1 then
+    purge(room)
+    promote(room, {})
+  end
+end
+return { 'SWEPT', call.promotions }
