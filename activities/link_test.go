@@ -9,7 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/serviceerror"
@@ -18,7 +20,13 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/testsuite"
 
+	"berth"
+	"berth/internal/ledger"
 	"berth/internal/starter"
+	"berth/internal/testdb"
+	"berth/internal/testredis"
+	"berth/internal/waiting"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -56,6 +64,24 @@ func (p pages) SignalWorkflow(_ context.Context, id, run, name string, arg any) 
 	return p.signal(id)
 }
 
+// newLinks returns activities with a real database and Redis, and a Temporal with these signals.
+func newLinks(t *testing.T, signal func(id string) error) *Links {
+	t.Helper()
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	store, err := ledger.Open(t.Context(), testdb.Start(t).Database(t), logger)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	rdb := redis.NewClient(&redis.Options{Addr: testredis.Start(t).Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	scripts := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
+	return &Links{
+		Starter: &starter.Starter{Client: pages{signal: signal}}, Ledger: store, Scripts: scripts, Logger: logger,
+		Waiting: waiting.New(scripts, waiting.Options{
+			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
+		}),
+	}
+}
+
 func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -70,13 +96,13 @@ func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var signalled sync.Map
-			l := &Links{Logger: slog.New(slog.DiscardHandler), Starter: &starter.Starter{Client: pages{signal: func(id string) error {
+			l := newLinks(t, func(id string) error {
 				signalled.Store(id, true)
 				if strings.HasSuffix(id, "-1") {
 					return serviceerror.NewNotFound("it has ended")
 				}
 				return nil
-			}}}}
+			})
 			var suite testsuite.WorkflowTestSuite
 			env := suite.NewTestActivityEnvironment()
 			env.RegisterActivity(l)
@@ -100,15 +126,49 @@ func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 
 func TestSignalOpen_Retried_ContinuesAtItsPage(t *testing.T) {
 	t.Parallel()
-	l := &Links{Logger: slog.New(slog.DiscardHandler), Starter: &starter.Starter{Client: pages{signal: func(id string) error {
+	l := newLinks(t, func(id string) error {
 		if id == "turn:1-2" {
 			return errors.New("busy")
 		}
 		return nil
-	}}}}
+	})
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(l)
 	_, err := env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: 1})
 	require.ErrorContains(t, err, "open workflows not signalled")
+}
+
+// L12, B1: tasks whose current step no attempt has begun wait again after a loss of data; the others do not.
+func TestSignalOpen_RedisLostData_WaitingTasksEnteredAgain(t *testing.T) {
+	t.Parallel()
+	l := newLinks(t, func(string) error { return nil })
+	step := berth.Step{Name: "match", Template: berth.TemplateJobMatch, Queue: "q_free_stream", Model: "m", Mode: berth.ModeStream}
+	const tasks = restorePage + 3
+	for i := range tasks {
+		_, _, err := l.Ledger.CreateTask(t.Context(), berth.Task{
+			TaskPlan: berth.TaskPlan{
+				TaskRequest: berth.TaskRequest{
+					ID: fmt.Sprintf("t%04d", i), ServiceID: "s", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN, Tier: berth.TierFree,
+				},
+				UserID: "alice", RequestHash: "h", Steps: []berth.Step{step},
+			},
+			Status: berth.TaskPending, CreatedAt: time.Now(), DeadlineAt: time.Now().Add(time.Hour),
+		})
+		require.NoError(t, err)
+	}
+	begun := berth.TaskRef{UserID: "alice", TaskID: "t0001"}
+	_, err := l.Ledger.BeginAttempt(t.Context(), begun, 0, step.PendingStatus())
+	require.NoError(t, err)
+	ended := berth.TaskRef{UserID: "alice", TaskID: "t0002"}
+	_, _, err = l.Ledger.FinishTask(t.Context(), ledger.End{TaskRef: ended, Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+	require.NoError(t, err)
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(l)
+	_, err = env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: 1})
+	require.NoError(t, err)
+	room, err := l.Scripts.ReadRoom(t.Context(), "m", lua.ModelLimits{Cap: 1}, 1)
+	require.NoError(t, err)
+	require.Equal(t, tasks-2, room.Waiting, "in the grace nothing is promoted")
 }
