@@ -9,9 +9,10 @@
 -- An entry counts as one that is expected in the room for SIGNALLED_FOR ms. A workflow is signalled again after RESIGNAL ms.
 local SIGNALLED_FOR, RESIGNAL = 10000, 2000
 
--- AHEAD_PER_SLOT is how many waiting calls per slot are ahead of the entries. Flows without any may have one more each, up to
--- FIRST_PER_SLOT in all: a newcomer need not wait until those of others are served.
-local AHEAD_PER_SLOT, FIRST_PER_SLOT = 2, 8
+-- AHEAD_PER_SLOT is how many waiting calls per slot are ahead of the entries, MIN_AHEAD how many there are at least: as many as end
+-- until a promoted workflow has made its call. Flows without any may have one more each, up to FIRST times as many in all: a
+-- newcomer need not wait until those of others are served.
+local AHEAD_PER_SLOT, MIN_AHEAD, FIRST = 2, 100, 4
 
 -- entries_of returns the entries of a room.
 local function entries_of(room)
@@ -83,9 +84,10 @@ local function promote(room, flows, mine)
   local entries, call = entries_of(room), room.call
   if redis.call('EXISTS', entries.waiting) == 0 or grace_of(call) > 0 then return end
   purge_entries(entries)
-  local ahead = all_ahead(entries)
+  local ahead, window = all_ahead(entries), math.max(AHEAD_PER_SLOT * room.cap, MIN_AHEAD)
+  if room.cap == 0 then window = 0 end
   for _ = 1, MAX_STEPS do
-    local queue = ahead < AHEAD_PER_SLOT * room.cap and redis.call('ZRANGE', entries.order, 0, 0)[1]
+    local queue = ahead < window and redis.call('ZRANGE', entries.order, 0, 0)[1]
     if not queue then break end
     queue = string.sub(queue, 4)
     local member = redis.call('ZRANGE', entries.stem .. 'order:' .. queue, 0, 0)[1]
@@ -101,7 +103,7 @@ local function promote(room, flows, mine)
     local queue, user = string.match(name, '^([^/]+)/(.*)$')
     local flow = flow_at(entries, queue, user)
     local _, member = head_of(flow)
-    if ahead < FIRST_PER_SLOT * room.cap and member and redis.call('ZSCORE', flow.order, member) and ahead_of(entries, flow) == 0 then
+    if ahead < FIRST * window and member and redis.call('ZSCORE', flow.order, member) and ahead_of(entries, flow) == 0 then
       if is_full(entries, flow) then
         reorder(entries, flow, member)
       else
