@@ -223,9 +223,9 @@ func TestEnterTask_DeadlinePassed_EntryRemoved(t *testing.T) {
 
 // entriesInOrder is the scenario of the benchmark through entries, with `late` calls that end between a promotion and its call. It
 // returns the mean positions in which the calls of the small users and of the big one were served.
-func entriesInOrder(t *testing.T, s *lua.Scripts, late int) (small, big float64) {
+func entriesInOrder(t *testing.T, s *lua.Scripts, limits lua.ModelLimits, late int) (small, big float64) {
 	t.Helper()
-	l := newLobby(t, s, lua.ModelLimits{Cap: 5, UserCap: 5})
+	l := newLobby(t, s, limits)
 	ready := l.enterAll(paidStream, "big", 210)
 	for i := range 9 {
 		ready = append(ready, l.enterAll(paidStream, "small"+strconv.Itoa(i), 10)...)
@@ -281,14 +281,16 @@ func entriesInOrder(t *testing.T, s *lua.Scripts, late int) (small, big float64)
 // B1, T4: mean positions of ten users with one slot in ten each are 50 and 193, also when the room sees few of the calls.
 func TestEntries_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
 	t.Parallel()
-	for _, late := range []int{0, 3, 30} { // a promotion takes as long as three calls of 50 ms in five slots, on a busy machine longer
-		t.Run(fmt.Sprint(late), func(t *testing.T) {
-			t.Parallel()
-			small, big := entriesInOrder(t, newScripts(t), late)
-			t.Logf("small %.1f, big %.1f", small, big)
-			require.LessOrEqual(t, small, 58.0)
-			require.GreaterOrEqual(t, big, 190.0)
-		})
+	for _, limits := range []lua.ModelLimits{{Cap: 5}, {Cap: 5, UserCap: 5}} {
+		for _, late := range []int{0, 3, 30} { // a promotion takes as long as three calls of 50 ms in five slots, on a busy machine longer
+			t.Run(fmt.Sprint(limits.UserCap, " ", late), func(t *testing.T) {
+				t.Parallel()
+				small, big := entriesInOrder(t, newScripts(t), limits, late)
+				t.Logf("small %.1f, big %.1f", small, big)
+				require.LessOrEqual(t, small, 58.0)
+				require.GreaterOrEqual(t, big, 190.0)
+			})
+		}
 	}
 }
 
@@ -400,7 +402,7 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
 		now := l.enterAll(paidStream, "big", ahead+10)
-		l.enterAll(paidStream, "small", 2)
+		require.Len(t, l.enterAll(paidStream, "small", ahead/2+2), ahead/2, "half of the part of one")
 		read := func(entries ...lua.Entry) (positions []int) {
 			waits, err := s.ReadPositions(t.Context(), entries)
 			require.NoError(t, err)
@@ -409,19 +411,20 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 			}
 			return positions
 		}
-		last, small := l.entry(paidStream, "big", ahead+10), l.entry(paidStream, "small", ahead+12)
+		last, small := l.entry(paidStream, "big", ahead+10), l.entry(paidStream, "small", ahead+10+ahead/2+1)
 		before := read(now[0], last, small, l.entry(paidStream, "nobody", 1))
-		require.Equal(t, []int{-1, ahead + 11, ahead + 2, -1}, before)
+		all := ahead + ahead/2
+		require.Equal(t, []int{-1, all + 11, all + 1, -1}, before)
 		wait, err := s.EstimateWait(t.Context(), last)
 		require.NoError(t, err)
-		require.Equal(t, ahead+11, wait.Position)
+		require.Equal(t, all+11, wait.Position)
 		room, err := s.ReadRoom(t.Context(), "m", l.limits, 5)
 		require.NoError(t, err)
-		require.Equal(t, 11, room.Waiting)
-		require.Equal(t, []lua.UserWaiting{{Queue: paidStream, UserID: "big", Waiting: 10}, {Queue: paidStream, UserID: "small", Waiting: 1}}, room.Users)
+		require.Equal(t, 12, room.Waiting)
+		require.Equal(t, []lua.UserWaiting{{Queue: paidStream, UserID: "big", Waiting: 10}, {Queue: paidStream, UserID: "small", Waiting: 2}}, room.Users)
 		id, _ := l.begin(now[0])
 		l.release("m", id)
-		require.Less(t, read(last)[0], ahead+11)
+		require.Less(t, read(last)[0], all+11)
 	})
 }
 

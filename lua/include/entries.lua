@@ -10,9 +10,9 @@
 local SIGNALLED_FOR, RESIGNAL = 10000, 2000
 
 -- AHEAD_PER_SLOT is how many waiting calls per slot are ahead of the entries, MIN_AHEAD how many there are at least: as many as end
--- until a promoted workflow has made its call. Flows without any may have one more each, up to FIRST times as many in all: a
--- newcomer need not wait until those of others are served.
-local AHEAD_PER_SLOT, MIN_AHEAD, FIRST = 2, 100, 4
+-- until a promoted workflow has made its call. Flows that have less than their part may have more, up to MAX_WINDOWS times as many
+-- in all: a newcomer need not wait until those of others are served.
+local AHEAD_PER_SLOT, MIN_AHEAD, MAX_WINDOWS = 2, 100, 4
 
 -- entries_of returns the entries of a room.
 local function entries_of(room)
@@ -78,8 +78,16 @@ local function promote_first(entries, flow, member, mine)
   advance(entries, flow, member)
 end
 
--- promote lets the next entries leave. `flows` are the names of those that may have none ahead: their calls got slots, or they
--- have a new entry.
+-- part_of returns how many calls of a flow may be ahead: a part of the window by the weight of its queue and the number of its
+-- users.
+local function part_of(entries, flow, window)
+  local weights = 0
+  for _, member in ipairs(redis.call('ZRANGE', entries.order, 0, -1)) do weights = weights + (WEIGHT[string.sub(member, 4)] or 1) end
+  return math.max(1, math.floor(window * flow.weight / math.max(weights, flow.weight) / math.max(1, redis.call('ZCARD', flow.order))))
+end
+
+-- promote lets the next entries leave. `flows` are the names of those that may have less than their part: their calls got slots,
+-- or they have a new entry.
 local function promote(room, flows, mine)
   local entries, call = entries_of(room), room.call
   if redis.call('EXISTS', entries.waiting) == 0 or grace_of(call) > 0 then return end
@@ -102,14 +110,16 @@ local function promote(room, flows, mine)
   for name in pairs(flows) do
     local queue, user = string.match(name, '^([^/]+)/(.*)$')
     local flow = flow_at(entries, queue, user)
-    local _, member = head_of(flow)
-    if ahead < FIRST * window and member and redis.call('ZSCORE', flow.order, member) and ahead_of(entries, flow) == 0 then
+    for _ = 1, MAX_STEPS do
+      local _, member = head_of(flow)
+      if ahead >= MAX_WINDOWS * window or not (member and redis.call('ZSCORE', flow.order, member)) then break end
+      if ahead_of(entries, flow) >= part_of(entries, flow, window) then break end
       if is_full(entries, flow) then
         reorder(entries, flow, member)
-      else
-        promote_first(entries, flow, member, mine)
-        ahead = ahead + 1
+        break
       end
+      promote_first(entries, flow, member, mine)
+      ahead = ahead + 1
     end
   end
 end
