@@ -16,6 +16,7 @@ import (
 	"berth"
 	"berth/api"
 	"berth/internal/ledger"
+	"berth/lua"
 )
 
 // sse is one client of an event stream.
@@ -427,4 +428,45 @@ func TestTaskEvents_Shutdown_EndsAndResumes(t *testing.T) { // X7
 	defer cancel()
 	require.NoError(t, h.server.Shutdown(ctx), "an open stream does not delay the shutdown")
 	require.Empty(t, s.rest())
+}
+
+// T24: the position of a task that waits in its workflow is sent when it changes, without an id.
+func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task := h.running("alice", "t1")
+	step := task.Steps[0]
+	call := func(id string) lua.EntryCall {
+		return lua.EntryCall{
+			Entry:  lua.EntryOf(berth.TaskRef{UserID: task.UserID, TaskID: id}, 0, step),
+			Limits: lua.ModelLimits{Cap: 1}, Times: lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant},
+		}
+	}
+	enter := func(id string) (promoted bool) {
+		promoted, _, err := h.scripts.EnterTask(t.Context(), call(id), time.Hour, 0)
+		require.NoError(t, err)
+		return promoted
+	}
+	n := 0
+	for ; enter(fmt.Sprint("other", n)); n++ { // until no more calls may be made
+	}
+	require.False(t, enter(task.ID))
+	events := h.open("/v1/tasks/t1/events", h.token("alice"))
+	next := func() berth.Event {
+		for {
+			e, ok := events.next()
+			require.True(t, ok)
+			if e.event == string(berth.EventQueued) && e.id == "" {
+				var ev berth.Event
+				require.NoError(t, json.Unmarshal([]byte(e.data), &ev))
+				return ev
+			}
+		}
+	}
+	first := next()
+	require.Equal(t, n+1, *first.Position)
+	require.Equal(t, step.Model, first.Model)
+	require.Equal(t, step.Queue, first.Queue)
+	require.NoError(t, h.scripts.LeaveTask(t.Context(), call(fmt.Sprint("other", n))))
+	require.Equal(t, n, *next().Position)
 }
