@@ -116,7 +116,7 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	slot, err := s.acquire(ctx)
+	slot, err := s.acquire(ctx, messages)
 	if err != nil {
 		return out, err
 	}

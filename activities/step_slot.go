@@ -9,6 +9,7 @@ import (
 
 	"berth"
 	"berth/internal/lease"
+	"berth/internal/llm"
 	"berth/lua"
 )
 
@@ -17,7 +18,7 @@ import (
 const showPositionEvery = 500 * time.Millisecond
 
 // acquire waits for the model's slot and meanwhile publishes the position.
-func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
+func (s *step) acquire(ctx context.Context, messages []llm.Message) (*lease.Slot, error) {
 	var newest atomic.Int64
 	newest.Store(-1)
 	waiting, granted := context.WithCancel(ctx)
@@ -40,7 +41,7 @@ func (s *step) acquire(ctx context.Context) (*lease.Slot, error) {
 	})
 	defer func() { granted(); shown.Wait() }() // no position after the start
 	return s.Slots.Acquire(ctx, lease.Request{
-		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID,
+		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID, Cost: llm.Cost(messages),
 		Entry:   lua.EntryOf(s.in.Ref(), s.in.Index, s.in.Step).ID(),
 		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.Ref(), s.in.Index, s.attempt.Fence),
 		OnPosition: func(n int) {

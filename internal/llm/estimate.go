@@ -17,6 +17,8 @@ const (
 	tokensPerASCII = 0.3
 	tokensPerOther = 0.6
 	tokensPerImage = 1000
+	// tokensPerAnswer is what a call is expected to return.
+	tokensPerAnswer = 1000
 )
 
 func tokens(s string) float64 {
@@ -41,6 +43,12 @@ func estimate(asked []Message, answer string, thought float64) berth.Usage {
 		InputTokens:  int64(math.Ceil(in)),
 		OutputTokens: int64(math.Ceil(tokens(answer) + thought)),
 	}
+}
+
+// Cost estimates the tokens of a call before it is made, with its answer, in thousands.
+func Cost(asked []Message) float64 {
+	u := estimate(asked, "", tokensPerAnswer)
+	return math.Ceil(float64(u.InputTokens+u.OutputTokens)/10) / 100
 }
 
 // CheckContext returns an error with berth.CodeTooLarge if the texts of a task exceed the context of the model of one of its

@@ -51,3 +51,11 @@ func TestCheckContext_SizeUnknown_IsNotChecked(t *testing.T) {
 	require.NoError(t, c.CheckContext(c.Plan(berth.TemplateResumeSummary, berth.TierPaid, false), texts))
 	require.Error(t, c.CheckContext(c.Plan(berth.TemplateResumeSummary, berth.TierFree, false), texts))
 }
+
+// T4: the cost of a call is that of its prompt and of a usual answer.
+func TestCost_LongerPrompt_CostsMore(t *testing.T) {
+	t.Parallel()
+	require.InDelta(t, 1.03, Cost([]Message{{Text: strings.Repeat("a", 100)}}), 0.001)
+	require.InDelta(t, 4, Cost([]Message{{Text: strings.Repeat("a", 10_000)}}), 0.001)
+	require.InDelta(t, 2, Cost([]Message{{ImageURL: "data:"}}), 0.001)
+}
