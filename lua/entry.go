@@ -98,7 +98,7 @@ func (s *Scripts) entryArgs(c EntryCall, more ...any) []any {
 	return append(s.slotArgs(c.Times, c.Model, c.Limits.arg(), c.ID()), more...)
 }
 
-// EnterTask enters a task, whose deadline is after left, and reports whether the call may be made at once. order numbers the
+// EnterTask enters a task, whose deadline is after left, and reports whether the call may be made immediately. order numbers the
 // entries of a user in a queue, 0 for a new one: those that are entered again after a loss of data have that of their creation, in
 // microseconds. Idempotent.
 func (s *Scripts) EnterTask(ctx context.Context, c EntryCall, left time.Duration, order int64) (promoted bool, position int, err error) {

@@ -412,7 +412,7 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 			return positions
 		}
 		last, small := l.entry(paidStream, "big", ahead+10), l.entry(paidStream, "small", ahead+10+ahead/2+1)
-		before := read(now[0], last, small, l.entry(paidStream, "nobody", 1))
+		before := read(now[0], last, small, l.entry(paidStream, "absent", 1))
 		all := ahead + ahead/2
 		require.Equal(t, []int{-1, all + 11, all + 1, -1}, before)
 		wait, err := s.EstimateWait(t.Context(), last)

@@ -59,7 +59,9 @@ func (k Keys) ModelEntries(model string) string { return k.name("model", model, 
 func (k Keys) ModelPromoted(model string) string { return k.name("model", model, "entry", "promoted") }
 
 // ModelSignalled is the sorted set of the promoted entries whose calls are expected, scored by until when.
-func (k Keys) ModelSignalled(model string) string { return k.name("model", model, "entry", "signalled") }
+func (k Keys) ModelSignalled(model string) string {
+	return k.name("model", model, "entry", "signalled")
+}
 
 // ModelFlow is the sorted set of a user's leases that wait in one queue for the model, scored by arrival.
 func (k Keys) ModelFlow(model string, queue berth.Queue, userID string) string {

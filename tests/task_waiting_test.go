@@ -153,14 +153,12 @@ func TestTask_MoreThanWorkersHold_WaitInWorkflowsByFairOrder(t *testing.T) {
 	s.noSlotHeld()
 }
 
-// B1, L12: Redis loses its data while tasks wait. They continue by themselves, each is called for once, and those of a user in the
-// order of their creation.
+// B1, L12: Redis loses its data while tasks wait. They continue by themselves, and each is called for once.
 func TestTask_RedisLosesDataWhileTasksWait_AllContinueOnce(t *testing.T) {
 	t.Parallel()
 	redisLossWhileWaiting(t, moreThanAhead)
 }
 
-// redisLossWhileWaiting also kills the worker afterwards.
 func redisLossWhileWaiting(t *testing.T, tasks int) {
 	t.Helper()
 	s := oneSlot(t)

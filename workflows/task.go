@@ -60,6 +60,7 @@ type AcceptReply struct {
 // in the histories of runs that did not wait.
 type Entered string
 
+// The values of Entered.
 const (
 	EnteredPromoted Entered = "promoted" // the call may be made
 	EnteredWaiting  Entered = "waiting"  // SignalPromoted announces that it may be made

@@ -62,7 +62,7 @@ func (r *Room) call(e lua.Entry) lua.EntryCall {
 	return lua.EntryCall{Entry: e, Limits: r.opts.Limits(e.Model), Times: r.times}
 }
 
-// Enter enters a task, and reports whether its call may be made at once. Otherwise its workflow is signalled. Idempotent.
+// Enter enters a task, and reports whether its call may be made immediately. Otherwise its workflow is signalled. Idempotent.
 func (r *Room) Enter(ctx context.Context, e lua.Entry, deadline time.Time) (promoted bool, err error) {
 	promoted, _, err = r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), 0)
 	return promoted, err

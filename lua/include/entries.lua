@@ -6,7 +6,7 @@
 --   model:{m}:entry:signalled  zset  entry whose call is expected in the room -> until when
 --   model:{m}:entry:ahead      zset  {q}/{u} -> number of entries in these two
 
--- An entry counts as one that is expected in the room for SIGNALLED_FOR ms. A workflow is signalled again after RESIGNAL ms.
+-- An entry is expected in the room for SIGNALLED_FOR ms. A workflow is signalled again after RESIGNAL ms.
 local SIGNALLED_FOR, RESIGNAL = 10000, 2000
 
 -- AHEAD_PER_SLOT is how many waiting calls per slot are ahead of the entries, MIN_AHEAD how many there are at least: as many as end
