@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// restorePage is how many waiting tasks are read at once, maxRestored how many of them are entered concurrently.
+	// restorePage is how many waiting tasks are read in one call, maxRestored how many of them are entered concurrently.
 	restorePage = 500
 	maxRestored = 16
 )

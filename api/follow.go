@@ -101,7 +101,7 @@ type feed interface {
 	settled() bool
 	// sent is called after an event was sent to the client.
 	sent(item stream.Item)
-	// notice returns an event that belongs to no place in the stream and is sent without an id, and when to ask again; nil for none.
+	// notice returns an event that belongs to no place in the stream and is sent without an id, and after which time to call it again; nil for none.
 	notice() (*berth.Event, time.Duration)
 	close()
 }
