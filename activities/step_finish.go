@@ -86,7 +86,7 @@ func (s *step) advance(ctx context.Context) workflows.Entered {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	p := lua.Places{Task: s.in.Ref(), ServiceID: s.in.ServiceID, Queues: []berth.Queue{s.in.Step.Queue}}
-	if err := s.Scripts.MovePlaces(ctx, p, s.in.Step, *s.in.Next, time.Until(s.in.DeadlineAt)); err != nil {
+	if err := s.Scripts.MovePlaces(ctx, p, s.in.Next.Queue, time.Until(s.in.DeadlineAt)); err != nil {
 		s.Logger.WarnContext(ctx, "place not moved to the queue of the next step", "task", s.in.ID, "error", err)
 	}
 	entered, err := s.EnterTask(ctx, workflows.EnterInput{

@@ -80,7 +80,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "event not written to the stream", 0, err)
 	}
 	// The submission reserved places for a short time. They are confirmed here, also for the queue of another tier.
-	if err := a.Scripts.KeepPlaces(ctx, places(row.TaskPlan, in.Queues()), row.Steps[0], time.Until(row.DeadlineAt)); err != nil {
+	if err := a.Scripts.KeepPlaces(ctx, places(row.TaskPlan, in.Queues()), row.Steps[0].Queue, time.Until(row.DeadlineAt)); err != nil {
 		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "place in the queue not confirmed", 0, err)
 	}
 	// After what can be refused, because the texts of an acceptance that fails must not be found by later tasks.
@@ -123,7 +123,7 @@ func (a *Tasks) WithdrawTask(ctx context.Context, in workflows.WithdrawInput) er
 	removing, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	p := lua.Places{Task: in.TaskRef, ServiceID: in.ServiceID, Queues: in.Queues}
-	if err := a.Scripts.RemovePlaces(removing, p, berth.Step{Queue: in.Queues[0]}, false); err != nil {
+	if err := a.Scripts.RemovePlaces(removing, p); err != nil {
 		a.Logger.WarnContext(ctx, "places of a withdrawn task not removed; they expire", "task", in.TaskID, "error", err)
 	}
 	return nil
@@ -163,8 +163,7 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 		return translate(ctx, err)
 	}
 	// Before the event, so that a client that has received it can submit again.
-	err = a.Scripts.RemovePlaces(ctx, places(row.TaskPlan, row.Queues()), row.Steps[row.StepIndex], row.Status == berth.TaskCompleted)
-	if err != nil {
+	if err := a.Scripts.RemovePlaces(ctx, places(row.TaskPlan, row.Queues())); err != nil {
 		return again(berth.CodeUnavailable, "places in the queues not removed", 0, err)
 	}
 	if row.Status != berth.TaskCompleted {

@@ -62,7 +62,7 @@ func TestSubmitTask_QueueFull_RefusedWithPosition(t *testing.T) { // T5, FT3, FT
 	task, err := h.ledger.GetTask(t.Context(), ref("t1"))
 	require.NoError(t, err)
 	require.NoError(t, h.scripts.RemovePlaces(t.Context(),
-		lua.Places{Task: ref("t1"), ServiceID: task.ServiceID, Queues: task.Queues()}, task.Steps[0], true))
+		lua.Places{Task: ref("t1"), ServiceID: task.ServiceID, Queues: task.Queues()}))
 	require.Equal(t, http.StatusAccepted, h.submit("t3", variable("resume", "t3")).status)
 }
 
@@ -139,7 +139,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 		})
 		require.NoError(t, err)
 	}
-	require.NoError(t, h.client.HSet(t.Context(), h.scripts.Keys().ModelServed(model), "n", "10", "ms", "30000").Err())
+	require.NoError(t, h.client.HSet(t.Context(), h.scripts.Keys().ModelState(model), "gap", "3000").Err())
 	body := h.submit("t2").json(t)
 	require.EqualValues(t, 4, body["position"])
 	require.EqualValues(t, 15, body["etaSeconds"], "five calls of 3 s each")

@@ -58,7 +58,7 @@ type AdmitReply struct {
 func (s *Scripts) AdmitTask(ctx context.Context, a Admission) (AdmitReply, error) {
 	keys := []string{
 		s.keys.QueuePlaces(a.Step.Queue), s.keys.UserPlaces(a.Task.UserID, a.ServiceID), s.keys.Submissions(a.Task.UserID),
-		s.keys.ModelServed(a.Step.Model),
+		s.keys.ModelState(a.Step.Model),
 	}
 	r := s.call(ctx, "admit_task", keys,
 		a.Task.String(), a.Limits.Queue, a.Limits.Service, a.Limits.Rate, millis(RateWindow), millis(PlaceHold))
@@ -82,37 +82,32 @@ func rateState(r *reply) RateState { return RateState{Left: int(r.number()), Res
 type Places struct {
 	Task      berth.TaskRef
 	ServiceID string
-	Queues    []berth.Queue // of all steps that the task has, or might have had in another tier
+	Queues    []berth.Queue // at least one: of all steps that the task has, or might have had in another tier
 }
 
 // KeepPlaces keeps the places of an accepted task for ttl, in one queue. It restores those that have expired.
-func (s *Scripts) KeepPlaces(ctx context.Context, p Places, step berth.Step, ttl time.Duration) error {
-	return s.placeTask(ctx, "keep", p, step.Queue, step.Model, ttl, false)
+func (s *Scripts) KeepPlaces(ctx context.Context, p Places, queue berth.Queue, ttl time.Duration) error {
+	return s.placeTask(ctx, "keep", p, queue, ttl)
 }
 
-// MovePlaces moves a task that has finished a call of the model from to the queue of its next step. A task without a place,
-// such as one that has ended, gets none.
-func (s *Scripts) MovePlaces(ctx context.Context, p Places, from, next berth.Step, ttl time.Duration) error {
-	return s.placeTask(ctx, "move", p, next.Queue, from.Model, ttl, true)
+// MovePlaces moves a task to the queue of its next step. A task without a place, such as one that has ended, gets none.
+func (s *Scripts) MovePlaces(ctx context.Context, p Places, queue berth.Queue, ttl time.Duration) error {
+	return s.placeTask(ctx, "move", p, queue, ttl)
 }
 
-// RemovePlaces removes the places of a task that has ended, or was not accepted. finished reports that its last call finished.
-func (s *Scripts) RemovePlaces(ctx context.Context, p Places, last berth.Step, finished bool) error {
-	return s.placeTask(ctx, "remove", p, last.Queue, last.Model, 0, finished)
+// RemovePlaces removes the places of a task that has ended, or was not accepted.
+func (s *Scripts) RemovePlaces(ctx context.Context, p Places) error {
+	return s.placeTask(ctx, "remove", p, p.Queues[0], 0)
 }
 
-func (s *Scripts) placeTask(
-	ctx context.Context, act string, p Places, queue berth.Queue, model string, ttl time.Duration, finished bool,
-) error {
-	keys := []string{
-		s.keys.UserPlaces(p.Task.UserID, p.ServiceID), s.keys.ModelServed(model), s.keys.ModelWaiting(model), s.keys.QueuePlaces(queue),
-	}
+func (s *Scripts) placeTask(ctx context.Context, act string, p Places, queue berth.Queue, ttl time.Duration) error {
+	keys := []string{s.keys.UserPlaces(p.Task.UserID, p.ServiceID), s.keys.QueuePlaces(queue)}
 	for _, q := range p.Queues {
 		if q != queue {
 			keys = append(keys, s.keys.QueuePlaces(q))
 		}
 	}
-	r := s.call(ctx, "place_task", keys, act, p.Task.String(), max(0, ttl.Milliseconds()), flag(finished))
+	r := s.call(ctx, "place_task", keys, act, p.Task.String(), max(0, ttl.Milliseconds()))
 	r.code(TaskPlaced, StreamAbsent)
 	return r.done()
 }
@@ -125,7 +120,7 @@ type Wait struct {
 
 // EstimateWait estimates how long the call of a task's step waits for a slot of its model.
 func (s *Scripts) EstimateWait(ctx context.Context, e Entry) (Wait, error) {
-	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard(), s.keys.ModelServed(e.Model)}, s.keys.prefix(), e.Model, e.ID())
+	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard()}, s.keys.prefix(), e.Model, e.ID())
 	r.code(GuardOK, PollersUnknown)
 	w := Wait{Position: int(r.number()), Time: r.duration()}
 	return w, r.done()

@@ -5,7 +5,7 @@
 -- KEYS[1] places in the queue: task -> expiry
 -- KEYS[2] places of the user and service: task -> expiry
 -- KEYS[3] recent submissions of the user, see include rate
--- KEYS[4] pace of the first step's model, see include served
+-- KEYS[4] state of the first step's model, see include room
 -- ARGV[1] task
 -- ARGV[2] maximum number of places in the queue, 0 for no limit
 -- ARGV[3] maximum number of places of the user and service, 0 for no limit
@@ -21,11 +21,10 @@
 --   left   submissions that the user may still make, -1 without a limit
 --   reset  ms until the next submission leaves the window, 0 when none is in it
 --   ahead  number of other tasks that have a place where the task was refused, otherwise in the queue
---   retry  ms until a refused submission may succeed: exact for the rate, the model's mean time per call for a place; -1 unknown
+--   retry  ms until a refused submission may succeed: exact for the rate, the time between two grants of the model for a place; -1 unknown
 
 -- include clock
 -- include rate
--- include served
 
 local queue, service, recent, task = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local queue_max, service_max, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -48,12 +47,12 @@ local in_service, service_until = others(service)
 if rate.wait > 0 and not counted then
   return { 'RATE_LIMITED', rate.left, rate.reset, in_queue, rate.wait }
 end
-local interval = math.ceil(interval_of(KEYS[4]))
+local gap = math.ceil(tonumber(redis.call('HGET', KEYS[4], 'gap') or '-1'))
 if queue_max > 0 and in_queue >= queue_max and queue_until <= now then
-  return { 'QUEUE_FULL', rate.left, rate.reset, in_queue, interval }
+  return { 'QUEUE_FULL', rate.left, rate.reset, in_queue, gap }
 end
 if service_max > 0 and in_service >= service_max and service_until <= now then
-  return { 'SERVICE_FULL', rate.left, rate.reset, in_service, interval }
+  return { 'SERVICE_FULL', rate.left, rate.reset, in_service, gap }
 end
 
 for _, place in ipairs({ { queue, queue_until }, { service, service_until } }) do

@@ -42,15 +42,15 @@ func (g gate) places(id string) lua.Places {
 }
 
 func (g gate) keep(id string) {
-	require.NoError(g.t, g.s.KeepPlaces(g.ctx, g.places(id), firstStep, time.Hour))
+	require.NoError(g.t, g.s.KeepPlaces(g.ctx, g.places(id), firstStep.Queue, time.Hour))
 }
 
 func (g gate) move(id string) {
-	require.NoError(g.t, g.s.MovePlaces(g.ctx, g.places(id), firstStep, nextStep, time.Hour))
+	require.NoError(g.t, g.s.MovePlaces(g.ctx, g.places(id), nextStep.Queue, time.Hour))
 }
 
 func (g gate) remove(id string) {
-	require.NoError(g.t, g.s.RemovePlaces(g.ctx, g.places(id), firstStep, true))
+	require.NoError(g.t, g.s.RemovePlaces(g.ctx, g.places(id)))
 }
 
 // taken returns the places that have not expired: of the first queue, of the next one, and of the user and service.
@@ -312,19 +312,16 @@ func TestEstimateWait_ModelBusy_PositionByFairOrder(t *testing.T) {
 		small := wait(paidStream, "small")
 		require.LessOrEqual(t, small.Position, 1, "a user without waiting leases is next or after one other")
 
-		// Two calls finish while others wait: the time between them is the pace.
-		g := newGate(t, s, lua.AdmissionLimits{Queue: 1})
-		step := berth.Step{Queue: paidBatch, Model: "m"}
-		g.admit("one")
-		require.NoError(t, s.RemovePlaces(g.ctx, g.places("one"), step, true))
-		require.NoError(t, s.Redis().HSet(g.ctx, s.Keys().ModelServed("m"), "at", redisNow(t, g.ctx, s)-4000).Err())
-		g.admit("two")
-		require.NoError(t, s.RemovePlaces(g.ctx, g.places("two"), step, true))
-		require.NoError(t, s.RemovePlaces(g.ctx, g.places("two"), step, true), "a retried call counts nothing")
+		// Two waiting calls get slots: the time between them is the pace.
+		h.next("m", h.holders("m")[0])
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelState("m"), "granted", redisNow(t, t.Context(), s)-4000).Err())
+		h.next("m", h.holders("m")[0])
 		big := wait(paidStream, "big")
-		require.InDelta(t, 9*4*time.Second, big.Time, float64(9*time.Second))
-		g.admit("three")
-		require.InDelta(t, 4*time.Second, g.admit("four").Retry, float64(time.Second), "a place is expected to be free after one call")
+		require.Equal(t, 6, big.Position)
+		require.InDelta(t, 7*4*time.Second, big.Time, float64(7*time.Second))
+		g := newGate(t, s, lua.AdmissionLimits{Queue: 1})
+		g.admit("one")
+		require.InDelta(t, 4*time.Second, g.admit("two").Retry, float64(time.Second), "a place is expected to be free after one call")
 
 		_, err := s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{Paused: true})
 		require.NoError(t, err)

@@ -1,7 +1,6 @@
 -- estimate_wait: estimate how many calls of a model are served before the one of a task, and how long that takes.
 --
 -- KEYS[1] guard
--- KEYS[2] pace of the model, see include served
 -- ARGV[1] prefix of the keys
 -- ARGV[2] model
 -- ARGV[3] entry of the task, see include entries; it need not exist
@@ -11,7 +10,6 @@
 --   UNKNOWN   no process has used the model since Redis lost its data, if ever
 
 -- include room
--- include served
 
 local call, entry = call_of(ARGV[1], KEYS[1], 1, 1, 0), ARGV[3]
 if not is_lease(entry) then return redis.error_reply('ERR estimate_wait: unreadable argument') end
@@ -60,6 +58,6 @@ else
   if waiting == 0 and expected < free and stopped(room) == 0 then return { 'OK', 0, 0 } end
   position = math.max(0, expected - math.max(0, free)) + newcomer_position(room)
 end
-local interval = interval_of(KEYS[2])
-if interval < 0 or room.paused then return { 'OK', position, -1 } end
-return { 'OK', position, math.ceil((position + 1) * interval + stopped(room)) }
+local gap = gap_of(room)
+if gap < 0 or room.paused then return { 'OK', position, -1 } end
+return { 'OK', position, math.ceil((position + 1) * gap + stopped(room)) }

@@ -77,9 +77,6 @@ func (k Keys) ModelLimits(model string) string { return k.name("model", model, "
 // ModelBreaker is the hash of a model's consecutive failures, and of how often they have paused it since it last worked.
 func (k Keys) ModelBreaker(model string) string { return k.name("model", model, "breaker") }
 
-// ModelServed is the hash of the pace at which a model in full use finishes calls.
-func (k Keys) ModelServed(model string) string { return k.name("model", model, "served") }
-
 // QueuePlaces is the sorted set of the tasks that have a place in a queue, scored by expiry.
 func (k Keys) QueuePlaces(queue berth.Queue) string { return k.name("queue", string(queue), "places") }
 

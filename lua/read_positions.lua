@@ -8,7 +8,6 @@
 --   OK  for each entry its position, -1 for one that does not wait, and the ms until its call gets a slot, -1 when not known
 
 -- include room
--- include served
 
 local readable = #ARGV % 2 == 1
 for i = 3, #ARGV, 2 do readable = readable and is_lease(ARGV[i]) end
@@ -21,8 +20,8 @@ for i = 2, #ARGV, 2 do
   local room, position, wait = rooms[model], -1, -1
   if room and redis.call('ZSCORE', entries_of(room).waiting, entry) then
     position = entry_position(room, entry)
-    room.interval = room.interval or interval_of(room.stem .. 'served')
-    if room.interval >= 0 and not room.paused then wait = math.ceil((position + 1) * room.interval + stopped(room)) end
+    room.gap = room.gap or gap_of(room)
+    if room.gap >= 0 and not room.paused then wait = math.ceil((position + 1) * room.gap + stopped(room)) end
   end
   table.insert(positions, position)
   table.insert(waits, wait)

@@ -363,6 +363,9 @@ local function charge(room, flow, queue_tag, user_tag, cost)
   if past[1] then redis.call('ZREM', flow.finish, unpack(past)) end
 end
 
+-- gap_of returns the smoothed time in ms between two grants to waiters; -1 when it is not known.
+local function gap_of(room) return tonumber(redis.call('HGET', room.state, 'gap') or '-1') end
+
 -- measure_gap updates the smoothed time between two grants to waiters.
 local function measure_gap(room)
   local now, v = room.call.now, redis.call('HMGET', room.state, 'granted', 'gap')
