@@ -133,6 +133,13 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	b.do(chromedp.Click(row))
 	b.await("the stored answer", `document.querySelector('.task .status.completed') !== null && document.querySelector('.prose') !== null`)
 	require.Equal(t, awaitReady, b.answer())
+
+	status, _ := s.send(http.MethodDelete, "/v1/tasks/"+id+"/content", s.token(user), nil)
+	require.Equal(t, http.StatusOK, status)
+	b.do(chromedp.Reload())
+	b.await("the task without its texts", `document.querySelector('.task .status.completed') !== null && document.querySelector('.notice.erased') !== null`)
+	require.Zero(t, ask[int](b, `document.querySelectorAll('.prose').length`))
+	b.shoot(user + "-erased")
 	b.quiet()
 }
 

@@ -215,3 +215,11 @@ test('reducers do not modify their argument', () => {
   for (const f of framesOf(chain)) run = freeze(apply(run, f));
   freeze(adopt(run, { status: 'COMPLETED', stepIndex: 2, text: 'x', usage: { inputTokens: 1, outputTokens: 1 } }));
 });
+
+test('a task whose texts were erased is marked, and keeps its status', () => {
+  const row = { template: 'job_match', status: 'COMPLETED', steps: [{ name: 'match' }], stepIndex: 0 };
+  expect(adopt(emptyRun('t1'), row).erased).toBe(false);
+  const run = adopt(emptyRun('t1'), { ...row, contentErased: true });
+  expect(run).toMatchObject({ erased: true, status: 'COMPLETED' });
+  expect(answerOf(run)).toBe('');
+});

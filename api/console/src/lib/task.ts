@@ -84,6 +84,8 @@ export interface Run {
   standIn: boolean;
   /** The model reached its token limit: the answer is not complete. */
   truncated: boolean;
+  /** The texts of the task were erased; what this page has read before stays on it. */
+  erased: boolean;
   pollAfterMs: number;
 }
 
@@ -92,7 +94,7 @@ type Doc = Record<string, unknown>;
 export const emptyRun = (taskId: string): Run => ({
   taskId, serviceId: '', template: '', locale: '', tier: '', status: 'PENDING', steps: [], current: 0, seen: 0, lastId: '',
   ended: false, points: [], pointsStale: false, notices: [], result: undefined, usage: null, error: null,
-  createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', standIn: false, truncated: false, pollAfterMs: 3000,
+  createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', standIn: false, truncated: false, erased: false, pollAfterMs: 3000,
 });
 
 const newStep = (name: string): Step => ({
@@ -204,6 +206,7 @@ export function adopt(run: Run, doc: Doc): Run {
     pollAfterMs: num(doc.pollAfterMs) || run.pollAfterMs,
     result: json ?? run.result,
     truncated: run.truncated || doc.finishReason === 'length',
+    erased: run.erased || doc.contentErased === true,
     standIn: run.standIn || doc.standIn === true || doc.stub === true || mentionsSimulator(doc.provider) || mentionsSimulator(text)
       || planned.some((d) => d.standIn === true || d.stub === true || mentionsSimulator(d.provider)),
   };
