@@ -70,6 +70,10 @@ const (
 // answers of this run that could not be used: they are counted by the workflow, which then runs the step again itself.
 func stepFault(ctx context.Context, err error, unusable int) error {
 	var app *temporal.ApplicationError
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		// The deadline of the task. Temporal's own timeout states the fault of the previous attempt, which this one does not know.
+		return activity.ErrResultPending
+	}
 	err = translate(ctx, err)
 	if !errors.As(err, &app) {
 		return err

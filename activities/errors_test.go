@@ -127,3 +127,13 @@ func TestWordsOfASummary(t *testing.T) { // T22
 	require.Equal(t, "plain text", words("plain text"))
 	require.LessOrEqual(t, len(words(strings.Repeat("字", maxQuery))), maxQuery)
 }
+
+// Temporal knows the fault of the previous attempt, and states it when the deadline of the task ends this one.
+func TestStepFault_DeadlineOfTask_LeftToTemporal(t *testing.T) { // B2
+	t.Parallel()
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	<-ctx.Done()
+	require.ErrorIs(t, stepFault(ctx, berth.Errorf(berth.CodeDeadlineExceeded, "the model did not answer in time"), 1), activity.ErrResultPending)
+	require.NoError(t, stepFault(ctx, nil, 0))
+}

@@ -346,6 +346,9 @@ func unusableAnswers(err error) int {
 	return fault.Unusable
 }
 
+// untilDeadline follows the message of a fault that the deadline of the task ended.
+const untilDeadline = "; this lasted until the deadline of the task"
+
 // end translates the error of the chain, if any, into the task's outcome.
 func (t *task) end(ctx workflow.Context, err error) EndInput {
 	end := EndInput{TaskRef: t.in.Ref(), Status: berth.TaskFailed}
@@ -360,13 +363,15 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 		end.Code, end.Message = berth.CodeUnavailable, "workers of this model stopped repeatedly"
 	case errors.As(err, &timeout):
 		end.Code, end.Message = berth.CodeDeadlineExceeded, "the task did not finish before its deadline"
-		if errors.As(timeout, &app) {
+		if errors.As(timeout, &app) && app.Type() == string(berth.CodeProviderUnavailable) { // as between two calls
+			end.Code, end.Message = berth.CodeProviderUnavailable, app.Message()+untilDeadline
+		} else if app != nil {
 			end.Message += "; the last fault: " + app.Message()
 		}
 	case errors.As(err, &app):
 		end.Code, end.Message = berth.Code(app.Type()), app.Message()
 		if !app.NonRetryable() { // the next attempt would have begun after the deadline
-			end.Message += "; this lasted until the deadline of the task"
+			end.Message += untilDeadline
 		}
 	default:
 		end.Code, end.Message = berth.CodeInternal, "the task failed unexpectedly"

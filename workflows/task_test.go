@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -200,6 +201,31 @@ func TestTask_OtherFaults_RetriedUntilDeadline(t *testing.T) { // B2, T20, T21
 		require.Equal(t, "the provider failed; this lasted until the deadline of the task", s.ends[0].Message)
 		require.Greater(t, s.env.Now().Sub(began), 45*time.Second)
 	})
+	for name, c := range map[string]struct {
+		last    error
+		code    berth.Code
+		message string
+	}{
+		"in the middle of a call": {away, berth.CodeProviderUnavailable, "the provider failed; this lasted until the deadline of the task"},
+		"in the middle of a call after another fault": {
+			temporal.NewApplicationError("the slot was lost", string(berth.CodeUnavailable)), berth.CodeDeadlineExceeded,
+			"the task did not finish before its deadline; the last fault: the slot was lost",
+		},
+		"in the middle of the first call": {nil, berth.CodeDeadlineExceeded, "the task did not finish before its deadline"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTaskRun(t)
+			s.step = func(workflows.StepInput) (workflows.StepOutput, error) {
+				return workflows.StepOutput{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, c.last)
+			}
+			_, err := s.run(matchInput(false))
+			require.Error(t, err)
+			require.Len(t, s.ends, 1)
+			require.Equal(t, c.code, s.ends[0].Code)
+			require.Equal(t, c.message, s.ends[0].Message)
+		})
+	}
 }
 
 // A repeated step knows how many answers were unusable, so that it does not ask for a repair that would exceed the budget.
