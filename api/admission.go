@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -137,7 +138,12 @@ func (s *server) writeRate(c echo.Context) {
 		}
 		cl.rate = &rate
 	}
-	h.Set(headerRate, fmt.Sprintf("%q;r=%d;t=%d", ratePolicy, cl.rate.Left, seconds(cl.rate.Reset)))
+	state, reset := fmt.Sprintf("%q;r=%d", ratePolicy, cl.rate.Left), seconds(cl.rate.Reset)
+	// Retry-After takes precedence, so a response that has it states no later time.
+	if after, err := strconv.Atoi(h.Get(echo.HeaderRetryAfter)); err != nil || after >= reset {
+		state += fmt.Sprintf(";t=%d", reset)
+	}
+	h.Set(headerRate, state)
 }
 
 // tierOf returns the tier of a submission, for one that was refused before it had one by the user's balance.

@@ -1,18 +1,25 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/require"
 
 	"berth"
 	"berth/api"
 	"berth/internal/ledger"
+	"berth/internal/starter"
 	"berth/lua"
+	"berth/workflows"
 )
 
 func admission(a api.Admission) func(*api.Deps) {
@@ -82,6 +89,7 @@ func TestSubmitTask_RateExceeded_RefusedByTier(t *testing.T) { // T6
 	const paid, free = `"submissions";q=2;w=60`, `"submissions";q=1;w=60`
 	state := func(a answer, policy string, left int) {
 		t.Helper()
+		a.rate(t)
 		require.Equal(t, policy, a.header.Get("RateLimit-Policy"))
 		require.Regexp(t, fmt.Sprintf(`^"submissions";r=%d;t=([1-9]|[1-5]\d|60)$`, left), a.header.Get("RateLimit"))
 	}
@@ -113,6 +121,125 @@ func TestSubmitTask_RateExceeded_RefusedByTier(t *testing.T) { // T6
 	require.Equal(t, http.StatusUnauthorized, none.status)
 	require.Empty(t, none.header.Get("RateLimit"))
 	require.Empty(t, h.call(http.MethodGet, "/v1/tasks", h.token("alice"), nil).header.Get("RateLimit"), "other routes have no rate")
+}
+
+// rate parses the rate fields with their grammar, as clients do, and returns the quota, its window, what is left, and the time
+// until there is more, -1 for none.
+func (a answer) rate(t *testing.T) (quota, window, left, reset int64) {
+	t.Helper()
+	item := func(field string, keys ...string) httpsfv.Item {
+		list, err := httpsfv.UnmarshalList(a.header.Values(field))
+		require.NoError(t, err, field)
+		require.Len(t, list, 1, field)
+		i, ok := list[0].(httpsfv.Item)
+		require.True(t, ok, field)
+		require.Equal(t, "submissions", i.Value, "a string")
+		require.Subset(t, keys, i.Params.Names(), field)
+		return i
+	}
+	number := func(i httpsfv.Item, key string) int64 {
+		v, ok := i.Params.Get(key)
+		require.True(t, ok, key)
+		n, ok := v.(int64)
+		require.True(t, ok, "%s is an integer", key)
+		require.GreaterOrEqual(t, n, int64(0), key)
+		return n
+	}
+	policy, state := item("RateLimit-Policy", "q", "w"), item("RateLimit", "r", "t")
+	quota, window, left, reset = number(policy, "q"), number(policy, "w"), number(state, "r"), -1
+	require.Positive(t, window)
+	if _, ok := state.Params.Get("t"); ok {
+		reset = number(state, "t")
+	}
+	if after := a.header.Get("Retry-After"); after != "" && reset >= 0 {
+		n, err := strconv.ParseInt(after, 10, 64)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, n, reset, "Retry-After is not earlier")
+	}
+	return quota, window, left, reset
+}
+
+func TestSubmitTask_QueueFullWithinRate_FieldsAgree(t *testing.T) { // T5, T6
+	t.Parallel()
+	h := newHarness(t, admission(api.Admission{Queue: 1, PaidRate: 10, FreeRate: 5}))
+	_, _, left, reset := h.submit("t1").rate(t)
+	require.EqualValues(t, 9, left)
+	require.Positive(t, reset)
+	a := h.submit("t2")
+	require.Equal(t, http.StatusTooManyRequests, a.status)
+	require.Equal(t, berth.CodeQueueFull, a.problem.Code)
+	quota, window, _, reset := a.rate(t)
+	require.EqualValues(t, 10, quota)
+	require.EqualValues(t, 60, window)
+	require.EqualValues(t, -1, reset, "a place may be free before the rate has more")
+}
+
+// Any dependency may refuse a request for its rate, so each route states when to retry.
+func TestRoutes_RateLimited_StateRetryAfter(t *testing.T) { // T6
+	t.Parallel()
+	for _, refusal := range []error{
+		berth.Errorf(berth.CodeRateLimited, "too many requests"), berth.Errorf(berth.CodeQueueFull, "the queue is full"),
+		&api.RetryError{Err: berth.Errorf(berth.CodeRateLimited, "too many requests"), After: 3 * time.Second},
+	} {
+		h := withSession(t, func(d *api.Deps) { d.Starter = refusing{d.Starter, refusal} })
+		h.task("alice", "t1")
+		for request, body := range map[string]any{
+			"POST /v1/tasks": match(), "DELETE /v1/tasks/t1": nil, "POST /v1/sessions/s1/jobs": job("r1"),
+			"GET /v1/turns/turn-1": nil, "POST /v1/turns/turn-1/finalize": nil,
+			"POST /v1/executions": doc{"executor": "ocr"}, "GET /v1/executions/e1": nil, "DELETE /v1/executions/e1": nil,
+			"POST /v1/conferences": meeting(),
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			a := h.call(method, path, h.token("alice"), body)
+			require.Equal(t, http.StatusTooManyRequests, a.status, "%s: %s", request, a.body)
+			if path == "/v1/tasks" {
+				require.Empty(t, a.header.Get("RateLimit"), "the rate has no limit here")
+			}
+			var retry *api.RetryError
+			if errors.As(refusal, &retry) {
+				require.Equal(t, 3, a.problem.RetryAfter, request)
+			}
+		}
+	}
+	for _, c := range berth.Codes() {
+		if c.Status == http.StatusTooManyRequests {
+			require.Positive(t, c.RetryAfter, c.Code)
+		}
+	}
+}
+
+// refusing refuses every call.
+type refusing struct {
+	api.Starter
+	err error
+}
+
+func (r refusing) SubmitTask(context.Context, berth.TaskPlan) (berth.Task, bool, error) {
+	return berth.Task{}, false, r.err
+}
+func (r refusing) CancelTask(context.Context, berth.TaskRef) error { return r.err }
+
+func (r refusing) Dispatch(context.Context, starter.JobCall) (workflows.DispatchReply, bool, error) {
+	return workflows.DispatchReply{}, false, r.err
+}
+
+func (r refusing) FinalizeTurn(context.Context, string, workflows.FinalizeRequest) (workflows.FinalizeReply, error) {
+	return workflows.FinalizeReply{}, r.err
+}
+
+func (r refusing) GetTurn(context.Context, string) (berth.Turn, error) { return berth.Turn{}, r.err }
+
+func (r refusing) SubmitExecution(context.Context, workflows.ExecutionInput) (workflows.ExecuteReply, bool, error) {
+	return workflows.ExecuteReply{}, false, r.err
+}
+
+func (r refusing) GetExecution(context.Context, string) (berth.Execution, error) {
+	return berth.Execution{}, r.err
+}
+func (r refusing) CancelExecution(context.Context, string) error { return r.err }
+
+func (r refusing) CreateConference(context.Context, workflows.ConferenceInput) (berth.Conference, bool, error) {
+	return berth.Conference{}, false, r.err
 }
 
 func TestSubmitTask_AcceptanceFails_RetryIsNotCountedAgain(t *testing.T) { // T5, T6

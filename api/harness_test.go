@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -243,6 +244,10 @@ func (h *harness) do(req *http.Request) answer {
 	a := answer{status: res.StatusCode, header: res.Header, body: b}
 	if strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem+json") {
 		require.NoError(h.t, json.Unmarshal(b, &a.problem), string(b))
+	}
+	if a.status == http.StatusTooManyRequests {
+		require.Positive(h.t, a.problem.RetryAfter, "%s %s", req.Method, req.URL.Path)
+		require.Equal(h.t, strconv.Itoa(a.problem.RetryAfter), a.header.Get("Retry-After"), "%s %s", req.Method, req.URL.Path)
 	}
 	return a
 }

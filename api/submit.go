@@ -11,6 +11,7 @@ import (
 	"berth"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/metrics"
 	"berth/lua"
 )
 
@@ -138,10 +139,13 @@ func repeatable(status berth.TaskStatus) bool {
 // start stores the texts and starts the task. The question whether the models are served needs Redis, so without it nothing is
 // written.
 func (s *server) start(ctx context.Context, sub submission) (berth.Task, bool, error) {
-	if err := s.checkServed(ctx, sub.plan.Steps); err != nil {
-		return berth.Task{}, false, err
+	err := s.checkServed(ctx, sub.plan.Steps)
+	if err == nil {
+		err = s.reserve(ctx, sub.plan)
 	}
-	if err := s.reserve(ctx, sub.plan); err != nil {
+	if err != nil {
+		metrics.Refusals.Add(ctx, 1, metrics.With(
+			metrics.Code.String(string(describe(err).Code)), metrics.Queue.String(string(sub.plan.Steps[0].Queue))))
 		return berth.Task{}, false, err
 	}
 	if err := s.store(ctx, sub.plan.UserID, sub.vals); err != nil {

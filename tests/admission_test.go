@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
@@ -42,7 +43,9 @@ func (s *stack) holdCalls() (calls chan chan struct{}) {
 // starts only after the first has released it; the counter of the queue goes 2, 1, 0.
 func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T29
 	t.Parallel()
-	s := newStack(t, with("QUEUE_MAX_SIZE=2", "BERTH_ROUTING_FILE="+routing(t, map[string]int{"deepseek-chat": 1, "deepseek-reasoner": 1})))
+	metrics := freeAddr(t)
+	s := newStack(t, with("QUEUE_MAX_SIZE=2", "BERTH_METRICS_ADDR="+metrics,
+		"BERTH_ROUTING_FILE="+routing(t, map[string]int{"deepseek-chat": 1, "deepseek-reasoner": 1})))
 	calls := s.holdCalls()
 	c, queue := s.user("carol"), berth.Queue("")
 	push := func(text string) (client.Acceptance, error) {
@@ -77,6 +80,7 @@ func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T2
 	require.Positive(t, refusal.RetryAfter)
 	_, list := s.send(http.MethodGet, "/v1/tasks", s.token("carol"), nil)
 	require.Len(t, list["tasks"], 2, "the refused task does not exist")
+	require.Contains(t, scrape(metrics), fmt.Sprintf(`berth_submissions_refused_total{code="queue_full",queue=%q} 1`, queue))
 
 	select {
 	case <-calls:

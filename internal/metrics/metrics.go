@@ -16,6 +16,7 @@ const (
 	Model      = attribute.Key("model")
 	Queue      = attribute.Key("queue")
 	Outcome    = attribute.Key("outcome") // "ok", or the code of the error
+	Code       = attribute.Key("code")
 	Kind       = attribute.Key("kind")
 	State      = attribute.Key("state")
 	Dependency = attribute.Key("dependency")
@@ -41,6 +42,7 @@ var (
 
 // Counters.
 var (
+	Refusals    = counter("berth.submissions.refused", "Submissions refused before their task existed, by code and queue")
 	Steps       = counter("berth.steps", "Attempts at a step of a task, by queue, model and outcome")
 	Publishes   = counter("berth.publishes", "Batches of events appended to streams, by outcome")
 	Jobs        = counter("berth.jobs", "Jobs and commands run by this node, by outcome")
@@ -64,7 +66,7 @@ var (
 var (
 	SlotsInUse      = gauge("berth.slots.in_use", "Model slots held by this process")
 	SlotsWaiting    = gauge("berth.slots.waiting", "Calls of this process that wait for a slot of their model")
-	SlotsLimit      = gauge("berth.slots.limit", "Slots of a model in all processes")
+	SlotsLimit      = gauge("berth.slots.limit", "Current slots of a model in all processes")
 	StreamLag       = seconds("berth.stream.lag", "Longest time since the last collection that a live event waited in this process for a reader to take it")
 	StreamReaders   = gauge("berth.stream.readers", "Event streams open to readers")
 	Nodes           = gauge("berth.nodes", "Registered nodes by kind and state, the same in every process")
