@@ -135,10 +135,12 @@ func TestMetrics_EveryProcess_ServesThem(t *testing.T) { // X3
 	s.translator("n1")
 	acc := submitMatch(t, s.user("alice"), berth.LocaleEN, "")
 	watch(t, s.user("alice"), acc.TaskID, nil)
+	status, _ := s.send(http.MethodPatch, "/v1/models/deepseek-reasoner", s.token("op", "operator"), map[string]any{"cap": 7})
+	require.Equal(t, http.StatusOK, status)
 	for process, wanted := range map[string][]string{
 		"worker": {
 			`berth_steps_total{model="deepseek-reasoner",outcome="ok",queue="q_paid_stream"} 1`, "berth_step_duration_seconds_bucket", "berth_publishes_total",
-			"berth_slot_wait_seconds_bucket", `berth_slots_limit{model="deepseek-reasoner"}`, `berth_nodes{kind="translate",state="ready"} 1`,
+			"berth_slot_wait_seconds_bucket", `berth_slots_limit{model="deepseek-reasoner"} 7`, `berth_nodes{kind="translate",state="ready"} 1`,
 			`berth_sweeps_total{outcome="ok"}`, `db_client_operation_duration_seconds_bucket{db_stored_procedure_name="acquire_slot"`,
 			"gen_ai_client_token_usage_bucket", `gen_ai_provider_name="simulator"`, `berth_dependency_up{dependency="redis"} 1`, `berth_build_info{version="`, "temporal_workflow_completed", "go_goroutines",
 		},
@@ -151,16 +153,7 @@ func TestMetrics_EveryProcess_ServesThem(t *testing.T) { // X3
 			}
 		})
 		s.eventually("metrics of the "+process, func() bool {
-			res, err := http.Get("http://" + addrs[process] + "/metrics") //nolint:noctx // a test's own server
-			if err != nil {
-				return false
-			}
-			defer func() { _ = res.Body.Close() }()
-			b, err := io.ReadAll(res.Body)
-			body = string(b)
-			if err != nil {
-				return false
-			}
+			body = scrape(addrs[process])
 			for _, w := range wanted {
 				if !strings.Contains(body, w) {
 					return false
@@ -175,4 +168,18 @@ func TestMetrics_EveryProcess_ServesThem(t *testing.T) { // X3
 		require.Equal(t, http.StatusOK, res.StatusCode)
 		require.NoError(t, res.Body.Close())
 	}
+}
+
+// scrape returns the metrics of a process, empty if it does not serve them.
+func scrape(addr string) string {
+	res, err := http.Get("http://" + addr + "/metrics") //nolint:noctx // a test's own server
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return ""
+	}
+	return string(b)
 }

@@ -9,17 +9,24 @@ import (
 	"berth/internal/metrics"
 )
 
+// observeTimeout bounds the calls of Redis at a collection of metrics.
+const observeTimeout = time.Second
+
 // usage is how many entries of a model a process has.
 type usage struct{ holding, waiting int }
 
 // observe reports the use of slots at each collection of metrics, from the goroutine of the collection, until stop is called.
 func (s *Slots) observe() (stop func()) {
 	return metrics.Observe(func(o metric.Observer) {
+		ctx, cancel := context.WithTimeout(context.Background(), observeTimeout)
+		defer cancel()
 		for model, u := range s.usage() {
 			labels := metrics.With(metrics.Model.String(model))
 			o.ObserveInt64(metrics.SlotsInUse, int64(u.holding), labels)
 			o.ObserveInt64(metrics.SlotsWaiting, int64(u.waiting), labels)
-			o.ObserveInt64(metrics.SlotsLimit, int64(max(0, s.opts.Limits(model).Cap)), labels)
+			if room, err := s.scripts.ReadRoom(ctx, model, s.opts.Limits(model), 0); err == nil { // operators may have set the cap
+				o.ObserveInt64(metrics.SlotsLimit, int64(room.Cap), labels)
+			}
 		}
 	}, metrics.SlotsInUse, metrics.SlotsWaiting, metrics.SlotsLimit)
 }
