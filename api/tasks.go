@@ -17,6 +17,7 @@ import (
 	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -213,6 +214,10 @@ func (s *server) eraseTask(ctx context.Context, in *taskInput) (*eraseOutputBody
 	}
 	if err := s.Ledger.EraseTask(ctx, t.Ref()); err != nil {
 		return nil, err
+	}
+	// The events have the texts, too, until their stream expires. Where Redis fails, the caller repeats the request.
+	if err := s.Scripts.DropStream(ctx, lua.Channel{UserID: t.UserID, ServiceID: t.ServiceID, TaskID: t.ID}); err != nil {
+		return nil, fromRedis(err)
 	}
 	return &eraseOutputBody{TaskID: t.ID, Status: t.Status, ContentErased: true}, nil
 }

@@ -600,3 +600,23 @@ func TestEraseAsset_ResultOfTask_TaskStatesIt(t *testing.T) { // B11
 	operator := h.call(http.MethodDelete, "/v1/tasks/t1/content?userId=alice", h.operator(), nil)
 	require.Equal(t, http.StatusOK, operator.status)
 }
+
+// The stream of a task that ended a moment ago still has its texts.
+func TestEraseTask_StreamNotExpired_EventsWithoutTexts(t *testing.T) { // B11
+	t.Parallel()
+	h := newHarness(t)
+	alice := h.token("alice")
+	task := h.running("alice", "t1")
+	h.publish(task, berth.Event{Type: berth.EventToken, Stage: berth.StageDeliver, Text: "whole"})
+	h.end(task)
+	require.Contains(t, string(h.do(h.request(http.MethodGet, "/v1/tasks/t1/events", alice, nil)).body), "whole")
+	require.Equal(t, http.StatusOK, h.call(http.MethodDelete, "/v1/tasks/t1/content", alice, nil).status)
+	events := string(h.do(h.request(http.MethodGet, "/v1/tasks/t1/events", alice, nil)).body)
+	require.Contains(t, events, "event: done")
+	require.NotContains(t, events, "whole")
+
+	h.redis.Kill()
+	a := h.call(http.MethodDelete, "/v1/tasks/t1/content", alice, nil)
+	require.Equal(t, http.StatusServiceUnavailable, a.status, "the events may still be there")
+	require.NotEmpty(t, a.header.Get("Retry-After"))
+}

@@ -52,6 +52,11 @@ type StreamEntry struct {
 // AppendResult is the result of AppendEvents. LastID is the stream's newest id, `{gen}-{seq}`; empty when absent.
 type AppendResult struct{ Code, LastID string }
 
+// DropStream deletes an ended stream with its events. Its readers receive the stored end then. It is idempotent.
+func (s *Scripts) DropStream(ctx context.Context, ch Channel) error {
+	return s.rdb.Unlink(ctx, s.metaKey(ch), s.keys.Stream(ch.UserID, ch.ServiceID, ch.TaskID)).Err()
+}
+
 // StreamState is the metadata of a stream. LastID is the newest id that was assigned, `{gen}-0` before the first.
 type StreamState struct {
 	Exists bool

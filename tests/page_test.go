@@ -138,7 +138,7 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	require.Equal(t, http.StatusOK, status)
 	b.do(chromedp.Reload())
 	b.await("the task without its texts", `document.querySelector('.task .status.completed') !== null && document.querySelector('.notice.erased') !== null`)
-	require.Zero(t, ask[int](b, `document.querySelectorAll('.prose').length`))
+	require.Zero(t, ask[int](b, `document.querySelectorAll('.prose, .points').length`))
 	b.shoot(user + "-erased")
 	b.quiet()
 }
