@@ -160,8 +160,6 @@ function resultOf(v: unknown): { text: string; json: unknown } {
   return { text: '', json: v };
 }
 
-const mentionsSimulator = (v: unknown) => typeof v === 'string' && /local[ _-]?stand-?in|simulated answer|本地替身|模拟回答/i.test(v);
-
 // ---- GET /v1/tasks/{id} ---------------------------------------------------------------------------------------
 
 /** later returns the more advanced of two statuses: a status only moves forward, whether it came from an event or a poll. */
@@ -207,8 +205,7 @@ export function adopt(run: Run, doc: Doc): Run {
     result: json ?? run.result,
     truncated: run.truncated || doc.finishReason === 'length',
     erased: run.erased || doc.contentErased === true,
-    standIn: run.standIn || doc.standIn === true || doc.stub === true || mentionsSimulator(doc.provider) || mentionsSimulator(text)
-      || planned.some((d) => d.standIn === true || d.stub === true || mentionsSimulator(d.provider)),
+    standIn: run.standIn || doc.standIn === true,
   };
   next = moveTo(next, Math.min(index, Math.max(0, steps.length - 1)), 0);
   if (!isFinal(status)) {
@@ -341,7 +338,7 @@ function routing(run: Run, ev: Doc): Run {
     ...run,
     tier: str(ev.tier) || run.tier,
     traceId: str(ev.traceId) || run.traceId,
-    standIn: run.standIn || ev.standIn === true || ev.stub === true || mentionsSimulator(ev.provider) || mentionsSimulator(ev.message),
+    standIn: run.standIn || ev.standIn === true,
   };
 }
 
@@ -400,7 +397,7 @@ function done(run: Run, ev: Doc): Run {
   next.result = json ?? next.result;
   next.usage = usageOf(ev.usage) ?? next.usage;
   next.truncated = next.truncated || ev.finishReason === 'length';
-  next.standIn = next.standIn || mentionsSimulator(whole);
+  next.standIn = next.standIn || ev.standIn === true;
   return finish(next, 'COMPLETED', num(ev.ts));
 }
 
