@@ -250,7 +250,7 @@ func (c *conference) restoreRow(ctx workflow.Context) {
 // returned makes a unit that returned with an earlier copy, or with the only one, the owner: it keeps the copy under a new
 // epoch.
 func (c *conference) returned(ctx workflow.Context, n UnitNotice) {
-	reply, err := local[AdoptionReply](untilDone(ctx), PrepareAdoptionActivity, AdoptionInput{
+	reply, err := untilDone[AdoptionReply](ctx, PrepareAdoptionActivity, AdoptionInput{
 		E164: c.record.E164, ConferenceID: c.record.ID, Unit: n.unit(), Hold: c.in.Rules.Command + holdSlack,
 	})
 	if err != nil || reply.Gone {

@@ -98,9 +98,9 @@ func (c *conference) withdraw(ctx workflow.Context, listed Copy) {
 	c.copies.fence(listed.Epoch)
 	c.addOrder(ctx, berth.ActivityReleaseConference, listed.NodeRef, listed.Epoch)
 	c.setOutcome(berth.ActivityReleaseConference, listed.Epoch, "sent through the unit's link")
-	err := workflow.ExecuteLocalActivity(untilDone(ctx), NotifyLinkActivity, LinkRequest{
+	_, err := untilDone[noResult](ctx, NotifyLinkActivity, LinkRequest{
 		Unit: listed.NodeRef, Withdraw: &berth.UnitRelease{E164: c.record.E164, Epoch: listed.Epoch},
-	}).Get(ctx, nil)
+	})
 	if err != nil {
 		workflow.GetLogger(ctx).Error("copy not withdrawn", "error", err) // unreachable: retried until it succeeds
 	}
@@ -206,6 +206,6 @@ func (r *reliableCommand) await(ctx workflow.Context, reply workflow.Future, int
 
 // registered reports whether the unit is still registered with this generation.
 func (r *reliableCommand) registered(ctx workflow.Context) bool {
-	unit, err := local[UnitState](untilDone(ctx), ReadUnitStateActivity, r.unit)
+	unit, err := untilDone[UnitState](ctx, ReadUnitStateActivity, r.unit)
 	return err == nil && unit.Generation == r.unit.Generation
 }

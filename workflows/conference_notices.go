@@ -128,7 +128,7 @@ func (c *conference) connected(ctx workflow.Context, n UnitNotice) {
 // its data is never declared dead, because Redis does not know it. One that Redis has kept is asked for its list.
 func (c *conference) checkUnit(ctx workflow.Context) {
 	owner := c.ownerCopy().NodeRef
-	unit, err := local[UnitState](untilDone(ctx), ReadUnitStateActivity, owner)
+	unit, err := untilDone[UnitState](ctx, ReadUnitStateActivity, owner)
 	if err != nil {
 		return // unreachable: retried until it succeeds
 	}
@@ -137,7 +137,7 @@ func (c *conference) checkUnit(ctx workflow.Context) {
 		c.lost(ctx, berth.EndUnitLost, "the unit did not register again")
 		return
 	case owner.Generation:
-		if workflow.ExecuteLocalActivity(untilDone(ctx), NotifyLinkActivity, LinkRequest{Unit: owner}).Get(ctx, nil) != nil {
+		if _, err := untilDone[noResult](ctx, NotifyLinkActivity, LinkRequest{Unit: owner}); err != nil {
 			return
 		}
 	}

@@ -177,7 +177,7 @@ func (c *conference) save(ctx workflow.Context) {
 	}
 	c.delivered(len(c.outbox.events))
 	c.placement.acknowledged = false
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), SaveConferenceActivity, in).Get(ctx, nil); err != nil {
+	if _, err := untilDone[noResult](ctx, SaveConferenceActivity, in); err != nil {
 		workflow.GetLogger(ctx).Error("conference not saved", "error", err) // unreachable: retried until it succeeds
 	}
 }

@@ -104,11 +104,10 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 
 // confirm holds the slot until its time. It retries for within at most.
 func (e *execution) confirm(ctx workflow.Context, within time.Duration) error {
-	return workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		ScheduleToCloseTimeout: within,
-		StartToCloseTimeout:    time.Second,
-		RetryPolicy:            backoff(100*time.Millisecond, time.Second),
-	}), ConfirmNodeActivity, HeldSlot{Assignment: e.slot.Assignment, Left: e.slot.until.Sub(workflow.Now(ctx))}).Get(ctx, nil)
+	now := workflow.Now(ctx)
+	_, err := untilTime[noResult](ctx, now.Add(within), attemptTimeout, ConfirmNodeActivity,
+		HeldSlot{Assignment: e.slot.Assignment, Left: e.slot.until.Sub(now)})
+	return err
 }
 
 // reassert restores the slot in a Redis that lost it. The node may have to register again first.
@@ -155,11 +154,8 @@ func (e *execution) release(ctx workflow.Context) {
 		return
 	}
 	e.slot.held = false
-	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		ScheduleToCloseTimeout: max(e.slot.until.Sub(workflow.Now(ctx)), time.Second),
-		StartToCloseTimeout:    5 * time.Second,
-		RetryPolicy:            backoff(100*time.Millisecond, 10*time.Second),
-	}), ReleaseNodeActivity, HeldSlot{Assignment: e.slot.Assignment, Unresponsive: e.slot.unresponsive}).Get(ctx, nil)
+	_, err := untilTime[noResult](ctx, e.slot.until, attemptTimeout, ReleaseNodeActivity,
+		HeldSlot{Assignment: e.slot.Assignment, Unresponsive: e.slot.unresponsive})
 	if err != nil {
 		workflow.GetLogger(ctx).Warn("slot not released; it expires", "lease", e.slot.LeaseID, "node", e.slot.NodeID, "error", err)
 	}

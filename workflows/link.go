@@ -120,8 +120,7 @@ func (l *link) handleNotice(ctx workflow.Context) {
 	n := l.notices[0]
 	l.notices = l.notices[1:]
 	if n.Reason != berth.ArrivalRegistered {
-		within := untilDoneWithin(ctx, fanOutTimeout)
-		if err := workflow.ExecuteLocalActivity(within, LoseUnitActivity, n).Get(ctx, nil); err != nil { // unreachable
+		if _, err := untilDoneWithin[noResult](ctx, fanOutTimeout, LoseUnitActivity, n); err != nil { // unreachable
 			workflow.GetLogger(ctx).Error("conferences not notified of their unit's loss", "error", err)
 		}
 		return
@@ -135,8 +134,7 @@ func (l *link) handleNotice(ctx workflow.Context) {
 // reconcile compares what the unit runs with what it should run, makes it release other copies and report the rest to the
 // data proxy, and finally offers its capacity to waiting conferences.
 func (l *link) reconcile(ctx workflow.Context) {
-	within := untilDoneWithin(ctx, fanOutTimeout)
-	expected, err := local[UnitRows](within, ReadUnitActivity, l.unit)
+	expected, err := untilDone[UnitRows](ctx, ReadUnitActivity, l.unit)
 	if err != nil {
 		return // unreachable: retried until it succeeds
 	}
@@ -144,7 +142,8 @@ func (l *link) reconcile(ctx workflow.Context) {
 	if !l.command(ctx, &list, berth.ActivityListConferences) {
 		return
 	}
-	unknown, err := local[ReconcileReply](within, ReconcileUnitActivity, ReconcileInput{Unit: l.unit, Rows: expected.Rows, List: list})
+	unknown, err := untilDoneWithin[ReconcileReply](ctx, fanOutTimeout, ReconcileUnitActivity,
+		ReconcileInput{Unit: l.unit, Rows: expected.Rows, List: list})
 	if err != nil {
 		return
 	}
@@ -154,7 +153,7 @@ func (l *link) reconcile(ctx workflow.Context) {
 	if !l.command(ctx, nil, berth.ActivityReportConferences, berth.UnitReport{}) {
 		return
 	}
-	_ = workflow.ExecuteLocalActivity(within, WakeWaitingActivity, l.unit).Get(ctx, nil) // retried until it succeeds
+	_, _ = untilDoneWithin[noResult](ctx, fanOutTimeout, WakeWaitingActivity, l.unit) // retried until it succeeds
 }
 
 // withdraw makes the unit release a copy, in a coroutine of its own.

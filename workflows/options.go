@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -8,25 +9,56 @@ import (
 )
 
 const (
-	// noDeadline is the schedule-to-close timeout of a local activity that is retried until it succeeds. The SDK requires
-	// one: without it, the timeout of one attempt bounds all attempts together.
-	noDeadline = 10 * 365 * 24 * time.Hour
-	// attemptTimeout bounds one attempt of a local activity that calls Redis or the database a few times.
-	attemptTimeout = 5 * time.Second
+	// attemptTimeout bounds the first attempt of a local activity that calls Redis or the database a few times. Each further
+	// attempt may take that much longer, up to maxAttemptTimeout, because a server may be slow and not unavailable.
+	attemptTimeout    = time.Second
+	maxAttemptTimeout = 5 * time.Second
 	// fanOutTimeout bounds one attempt of a local activity that signals many workflows.
 	fanOutTimeout = time.Minute
+	// minAttemptPause and maxAttemptPause bound the pause between two attempts, which doubles. Each attempt adds six events to
+	// the history, so that a week of attempts fits.
+	minAttemptPause = 100 * time.Millisecond
+	maxAttemptPause = 30 * time.Second
 )
 
-// untilDone returns a context whose local activities are retried until they succeed, whatever is unavailable.
-func untilDone(ctx workflow.Context) workflow.Context { return untilDoneWithin(ctx, attemptTimeout) }
-
-// untilDoneWithin is untilDone with another timeout of one attempt.
-func untilDoneWithin(ctx workflow.Context, attempt time.Duration) workflow.Context {
-	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		StartToCloseTimeout: attempt, ScheduleToCloseTimeout: noDeadline,
-		RetryPolicy: backoff(100*time.Millisecond, 5*time.Second),
-	})
+// untilDone runs a local activity until it succeeds, whatever is unavailable. Its only errors are an error that a retry would
+// not change and the cancellation of ctx. Each attempt is an activity of its own, and the workflow sleeps in between: a worker
+// that cannot reach what the activity needs stops in that time, and another one makes the next attempt. Attempts that the SDK
+// repeats would keep the workflow on its worker.
+func untilDone[T any](ctx workflow.Context, name string, args ...any) (result T, err error) {
+	return untilDoneWithin[T](ctx, attemptTimeout, name, args...)
 }
+
+// untilDoneWithin is untilDone with another timeout of the first attempt.
+func untilDoneWithin[T any](ctx workflow.Context, timeout time.Duration, name string, args ...any) (result T, err error) {
+	return untilTime[T](ctx, time.Time{}, timeout, name, args...)
+}
+
+// untilTime is untilDoneWithin for an activity that is not tried again after a time, if that is set. The error is then that of
+// the last attempt.
+func untilTime[T any](ctx workflow.Context, end time.Time, timeout time.Duration, name string, args ...any) (result T, err error) {
+	limit := max(timeout, maxAttemptTimeout)
+	for attempt, pause := 1, minAttemptPause; ; attempt, pause = attempt+1, min(2*pause, maxAttemptPause) {
+		result, err = local[T](once(ctx, min(time.Duration(attempt)*timeout, limit), ""), name, args...)
+		app, ok := errors.AsType[*temporal.ApplicationError](err)
+		if err == nil || ctx.Err() != nil || ok && app.NonRetryable() {
+			return result, err
+		}
+		wait := pause
+		if ok {
+			wait = max(wait, app.NextRetryDelay())
+		}
+		if !end.IsZero() && workflow.Now(ctx).Add(wait).After(end) {
+			return result, err
+		}
+		if err := workflow.NewTimerWithOptions(ctx, wait, workflow.TimerOptions{Summary: "retry " + name}).Get(ctx, nil); err != nil {
+			return result, err
+		}
+	}
+}
+
+// noResult is the result of an activity that has none.
+type noResult struct{}
 
 // once returns a context whose local activities are attempted once.
 func once(ctx workflow.Context, timeout time.Duration, summary string) workflow.Context {

@@ -259,10 +259,10 @@ func (t *task) withdraw(ctx workflow.Context) error {
 func (t *task) remove(ctx workflow.Context) error {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	return workflow.ExecuteLocalActivity(untilDone(ctx), WithdrawTaskActivity,
-		WithdrawInput{
-			TaskRef: t.in.Ref(), RequestHash: t.in.RequestHash, ServiceID: t.in.ServiceID, Queues: t.in.Queues(),
-		}).Get(ctx, nil)
+	_, err := untilDone[noResult](ctx, WithdrawTaskActivity, WithdrawInput{
+		TaskRef: t.in.Ref(), RequestHash: t.in.RequestHash, ServiceID: t.in.ServiceID, Queues: t.in.Queues(),
+	})
+	return err
 }
 
 // steps runs the chain. A finished step is recorded in the ledger and never repeated.
@@ -384,11 +384,11 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	res, err := local[TaskResult](untilDone(ctx), FinishTaskActivity, end)
+	res, err := untilDone[TaskResult](ctx, FinishTaskActivity, end)
 	if err != nil {
 		return TaskResult{}, err
 	}
-	if err := workflow.ExecuteLocalActivity(untilDone(ctx), PublishEndActivity, t.in.Ref()).Get(ctx, nil); err != nil {
+	if _, err := untilDone[noResult](ctx, PublishEndActivity, t.in.Ref()); err != nil {
 		return TaskResult{}, err
 	}
 	if err := t.await(ctx); err != nil {

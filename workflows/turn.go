@@ -128,7 +128,7 @@ func (t *turn) extendForOutage(ctx workflow.Context) {
 		return
 	}
 	asked := workflow.Now(ctx)
-	available, err := local[Availability](untilDone(ctx), CheckAvailabilityActivity)
+	available, err := untilDone[Availability](ctx, CheckAvailabilityActivity)
 	if err != nil {
 		return // unreachable: retried until it succeeds
 	}
@@ -193,7 +193,8 @@ func (t *turn) single(running *bool, f func(workflow.Context)) {
 // deleteAffinity makes Redis forget the turn's node.
 func (t *turn) deleteAffinity(ctx workflow.Context, withdraw bool) error {
 	ref := TurnRef{SessionID: t.in.SessionID, TurnID: t.in.TurnID, Withdraw: withdraw}
-	return workflow.ExecuteLocalActivity(untilDone(ctx), FinalizeTurnActivity, ref).Get(ctx, nil)
+	_, err := untilDone[noResult](ctx, FinalizeTurnActivity, ref)
+	return err
 }
 
 func (t *turn) validateFinalize(_ workflow.Context, req FinalizeRequest) error {

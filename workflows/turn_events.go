@@ -65,9 +65,9 @@ func (t *turn) publish(ev berth.SessionEvent) {
 		for len(s.outbox) > 0 {
 			batch := s.outbox[:min(len(s.outbox), maxPublishedEvents)]
 			s.outbox = s.outbox[len(batch):]
-			if err := workflow.ExecuteLocalActivity(untilDone(ctx), PublishTurnActivity, TurnEvents{
+			if _, err := untilDone[noResult](ctx, PublishTurnActivity, TurnEvents{
 				UserID: t.in.UserID, SessionID: t.in.SessionID, TurnID: t.in.TurnID, First: s.published + 1, Events: batch,
-			}).Get(ctx, nil); err != nil {
+			}); err != nil {
 				return // unreachable: retried until it succeeds
 			}
 			s.published += len(batch)

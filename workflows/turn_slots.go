@@ -81,7 +81,7 @@ func (t *turn) confirmSlots(ctx workflow.Context) {
 			in.Slots = append(in.Slots, HeldSlot{Assignment: j.slot, Left: max(j.until.Sub(now), 0) + holdMargin})
 		}
 	}
-	confirmed, err := local[ConfirmedSlots](untilDone(ctx), ConfirmSlotsActivity, in)
+	confirmed, err := untilDone[ConfirmedSlots](ctx, ConfirmSlotsActivity, in)
 	if err != nil {
 		return // unreachable: retried until it succeeds
 	}
@@ -134,7 +134,7 @@ func (t *turn) releaseSlot(slot HeldSlot) {
 		for len(s.releasable) > 0 {
 			in := HeldSlots{Slots: slices.Clone(s.releasable)}
 			s.releasable = nil
-			if err := workflow.ExecuteLocalActivity(untilDone(ctx), ReleaseSlotsActivity, in).Get(ctx, nil); err != nil {
+			if _, err := untilDone[noResult](ctx, ReleaseSlotsActivity, in); err != nil {
 				return // unreachable: retried until it succeeds
 			}
 		}
