@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -19,6 +20,10 @@ import (
 
 // errStopping ends a call because this worker is shutting down; the step runs again on another worker immediately.
 var errStopping = errors.New("worker is shutting down")
+
+// ErrDisconnected ends a call because this worker cannot reach Redis or the database; the step runs again on another worker
+// immediately.
+var ErrDisconnected = fmt.Errorf("a dependency is unavailable: %w", errStopping)
 
 // errEnded ends a call because its task has ended meanwhile: it was cancelled or reached its deadline.
 var errEnded = errors.New("task has ended")

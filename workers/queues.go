@@ -1,6 +1,8 @@
 package workers
 
 import (
+	"context"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -9,19 +11,35 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"berth/activities"
+	"berth/internal/health"
 	"berth/workflows"
 )
+
+// needs is what work needs, besides Temporal.
+type needs string
+
+const (
+	needsRedis         needs = health.Redis
+	needsRedisDatabase needs = health.Redis + " " + health.Database
+)
+
+// dependencies returns the names of what the work needs.
+func (n needs) dependencies() []string { return append(strings.Fields(string(n)), health.Temporal) }
 
 // queue is a task queue with the workflows and activities that its worker registers, by their wire names.
 type queue struct {
 	name       string
+	needs      needs
 	options    worker.Options
 	workflows  map[string]any
 	activities map[string]any
 }
 
-func (q queue) worker(c client.Client) worker.Worker {
-	w := worker.New(c, q.name, q.options)
+// worker returns a worker for a time in which what the queue needs is available. stopping is closed when the process stops.
+func (q queue) worker(available context.Context, c client.Client, stopping <-chan struct{}, opts Options) worker.Worker {
+	options := q.options
+	options.Interceptors = append(options.Interceptors, &availability{available: available, stopping: stopping, opts: opts})
+	w := worker.New(c, q.name, options)
 	for name, fn := range q.workflows {
 		w.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 	}
@@ -35,7 +53,8 @@ func (q queue) worker(c client.Client) worker.Worker {
 func workflowQueues(acts Activities, opts Options) []queue {
 	tasks, turns, executions, conferences, links := acts.Tasks, acts.Turns, acts.Executions, acts.Conferences, acts.Links
 	return []queue{{
-		name: workflows.TaskQueueTasks,
+		name:  workflows.TaskQueueTasks,
+		needs: needsRedisDatabase,
 		options: worker.Options{
 			WorkerStopTimeout:                       opts.Drain,
 			MaxConcurrentWorkflowTaskPollers:        4,
@@ -51,7 +70,8 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.PublishEndActivity:   tasks.PublishEnd,
 		},
 	}, {
-		name: workflows.TaskQueueTurns,
+		name:  workflows.TaskQueueTurns,
+		needs: needsRedis,
 		options: worker.Options{
 			WorkerStopTimeout:                opts.Drain,
 			MaxConcurrentWorkflowTaskPollers: 4,
@@ -69,7 +89,8 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.PublishTurnActivity:       turns.PublishTurn,
 		},
 	}, {
-		name: workflows.TaskQueueExecutions,
+		name:  workflows.TaskQueueExecutions,
+		needs: needsRedis,
 		options: worker.Options{
 			WorkerStopTimeout:                       opts.Drain,
 			MaxConcurrentWorkflowTaskPollers:        4,
@@ -83,7 +104,8 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.ReleaseNodeActivity: executions.ReleaseNode,
 		},
 	}, {
-		name: workflows.TaskQueueConferences,
+		name:  workflows.TaskQueueConferences,
+		needs: needsRedisDatabase,
 		options: worker.Options{
 			WorkerStopTimeout:                       opts.Drain,
 			MaxConcurrentWorkflowTaskPollers:        8, // all conferences of a lost unit are recovered at the same time
@@ -101,6 +123,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		},
 	}, {
 		name:    workflows.TaskQueueLinks,
+		needs:   needsRedisDatabase,
 		options: worker.Options{WorkerStopTimeout: opts.Drain},
 		workflows: map[string]any{
 			workflows.ReassertWorkflow: workflows.Reassert,
@@ -122,13 +145,18 @@ func workflowQueues(acts Activities, opts Options) []queue {
 	}}
 }
 
+// longestStep exceeds the time that any step runs.
+const longestStep = 24 * time.Hour
+
 // modelQueue returns the task queue of one model's calls.
-func modelQueue(name string, tasks *activities.Tasks, opts Options) queue {
+func modelQueue(name string, tasks *activities.Tasks) queue {
 	return queue{
-		name: name,
+		name:  name,
+		needs: needsRedisDatabase,
 		options: worker.Options{
-			// Longer than a step's own drain, so that the step can hand over before its context is cancelled.
-			WorkerStopTimeout:                  opts.Drain + 5*time.Second,
+			// Steps watch what ends them: the end of the process, or what is unavailable. Where only their worker stops, they
+			// may continue.
+			WorkerStopTimeout:                  longestStep,
 			DisableWorkflowWorker:              true,
 			MaxConcurrentActivityTaskPollers:   2,
 			MaxConcurrentActivityExecutionSize: maxCalls,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -15,6 +16,8 @@ import (
 
 	"berth"
 	"berth/activities"
+	"berth/internal/health"
+	"berth/internal/pause"
 )
 
 // ModelQueue is one task queue of model calls.
@@ -33,8 +36,10 @@ type Options struct {
 	// "q_paid_stream", or one model of a queue. Empty selects all of them.
 	Queues []string
 	Models []ModelQueue
-	// Drain is how long a stopping worker waits for its activities.
-	Drain  time.Duration
+	// Drain is how long activities may continue after the process is stopped.
+	Drain time.Duration
+	// Gate has the dependencies in package health.
+	Gate   *health.Gate
 	Logger *slog.Logger
 }
 
@@ -48,49 +53,116 @@ type Activities struct {
 	Retention   *activities.Retention
 }
 
-// Run starts a worker for each selected task queue, polls until ctx ends, and then stops all workers. Running activities
-// get Drain to finish or to hand over their work.
+// Run polls the selected task queues until ctx ends, and then stops. Running activities get Drain to finish or to hand over
+// their work. While something is unavailable that the work of a queue needs, the queue is not polled, and the runs that are
+// cached here continue on another worker. The SDK cannot pause a worker and cannot restart a stopped one, so each time in which
+// everything is available has workers of its own.
 func Run(ctx context.Context, c client.Client, acts Activities, opts Options) error {
-	set, names, err := build(c, acts, opts)
+	groups, err := opts.groups(acts)
 	if err != nil {
 		return err
 	}
-	started := 0
-	defer func() {
-		var stop errgroup.Group
-		for _, w := range set[:started] {
-			stop.Go(func() error { w.Stop(); return nil })
-		}
-		_ = stop.Wait() // Stop has no error
-	}()
-	for i, w := range set {
-		if err := w.Start(); err != nil {
-			return fmt.Errorf("start worker %s: %w", names[i], err)
-		}
-		started++
+	var running errgroup.Group
+	for _, g := range groups {
+		g.client, g.opts = c, opts
+		running.Go(func() error { g.run(ctx); return nil })
 	}
-	opts.Logger.Info("workers started", "queues", names)
-	<-ctx.Done()
-	opts.Logger.Info("workers stopping", "drain", opts.Drain)
-	return nil
+	return running.Wait()
 }
 
-func build(c client.Client, acts Activities, opts Options) (set []worker.Worker, names []string, err error) {
-	for _, q := range workflowQueues(acts, opts) {
-		if wanted(opts.Queues, q.name, "") {
-			set, names = append(set, q.worker(c)), append(names, q.name)
+// group is the selected queues that need the same.
+type group struct {
+	needs  needs
+	queues []queue
+	client client.Client
+	opts   Options
+}
+
+func (o Options) groups(acts Activities) (groups []*group, err error) {
+	var queues []queue
+	for _, q := range workflowQueues(acts, o) {
+		if wanted(o.Queues, q.name, "") {
+			queues = append(queues, q)
 		}
 	}
-	for _, m := range opts.Models {
-		if name := berth.TaskQueue(m.Queue, m.Model); opts.polls(m) {
-			set, names = append(set, modelQueue(name, acts.Tasks, opts).worker(c)), append(names, name)
+	for _, m := range o.Models {
+		if o.polls(m) {
+			queues = append(queues, modelQueue(berth.TaskQueue(m.Queue, m.Model), acts.Tasks))
 		}
 	}
-	if len(set) == 0 {
-		return nil, nil, fmt.Errorf("none of the selected queues (%s) can be served by this process: check --queues and the providers' API keys",
-			strings.Join(opts.Queues, ", "))
+	if len(queues) == 0 {
+		return nil, fmt.Errorf("none of the selected queues (%s) can be served by this process: check --queues and the providers' API keys",
+			strings.Join(o.Queues, ", "))
 	}
-	return set, names, nil
+	for _, q := range queues {
+		i := slices.IndexFunc(groups, func(g *group) bool { return g.needs == q.needs })
+		if i < 0 {
+			i, groups = len(groups), append(groups, &group{needs: q.needs})
+		}
+		groups[i].queues = append(groups[i].queues, q)
+	}
+	return groups, nil
+}
+
+// run runs workers whenever everything that they need is available, until ctx ends.
+func (g *group) run(ctx context.Context) {
+	var stopping sync.WaitGroup
+	for ctx.Err() == nil {
+		if missing := g.opts.Gate.Missing(g.needs.dependencies()...); len(missing) > 0 {
+			g.opts.Logger.InfoContext(ctx, "workers wait", "queues", g.names(), "unavailable", missing)
+		}
+		available, release, err := g.opts.Gate.Await(ctx, g.needs.dependencies()...)
+		if err != nil {
+			break
+		}
+		set, err := g.start(available, ctx.Done())
+		if err == nil {
+			g.opts.Logger.InfoContext(ctx, "workers started", "queues", g.names())
+			<-available.Done()
+		} else {
+			g.opts.Logger.WarnContext(ctx, "workers not started; retrying", "queues", g.names(), "error", err)
+		}
+		if ctx.Err() == nil && err == nil {
+			g.opts.Logger.WarnContext(ctx, "workers stopping", "queues", g.names(), "reason", context.Cause(available))
+		}
+		release()
+		for _, w := range set {
+			stopping.Go(w.Stop)
+		}
+		if err != nil {
+			pause.For(ctx, time.Second)
+		}
+	}
+	g.opts.Logger.Info("workers stopping", "queues", g.names(), "drain", g.opts.Drain)
+	stopped := make(chan struct{})
+	go func() { stopping.Wait(); close(stopped) }()
+	select {
+	case <-stopped:
+	case <-time.After(g.opts.Drain + handOverTime):
+		g.opts.Logger.Warn("activities still running after the drain time", "queues", g.names())
+	}
+}
+
+// handOverTime is how long activities may take after the drain time to hand over their work.
+const handOverTime = 5 * time.Second
+
+// start starts a worker for each queue, and returns those that were started.
+func (g *group) start(available context.Context, stopping <-chan struct{}) (started []worker.Worker, err error) {
+	for _, q := range g.queues {
+		w := q.worker(available, g.client, stopping, g.opts)
+		if err := w.Start(); err != nil {
+			return started, fmt.Errorf("start worker %s: %w", q.name, err)
+		}
+		started = append(started, w)
+	}
+	return started, nil
+}
+
+func (g *group) names() (names []string) {
+	for _, q := range g.queues {
+		names = append(names, q.name)
+	}
+	return names
 }
 
 // ModelQueues returns the task queues of model calls that a process with these options polls.

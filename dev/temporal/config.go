@@ -29,6 +29,8 @@ const (
 //   - Fairness keys (the user) order the task queues of models; off by default.
 //   - One partition per task queue: with the default of four, a thousand node queues would need four times the polls.
 //   - namespaceCount bounds concurrent long polls: each node has its own queue and poller.
+//   - The polls of a worker that stops end immediately; by default they continue for up to a minute, and the server sends tasks to
+//     a worker that takes none.
 //   - A caller that waits for a workflow's result is notified through a channel of capacity one. If the channel is full, the
 //     notification is dropped, and the caller gets the result at the end of its long poll: after one second instead of
 //     twenty (measured in 1 of 60 to 500 short workflows).
@@ -53,6 +55,8 @@ func dynamicConfig(overrides map[string]any) dynamicconfig.StaticClient {
 		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key():        200,
 		dynamicconfig.MatchingRPS.Key():                                         20_000,
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():             true,
+
+		dynamicconfig.EnableCancelWorkerPollsOnShutdown.Key(): true,
 
 		dynamicconfig.HistoryLongPollExpirationInterval.Key():  time.Second,
 		dynamicconfig.QueueShrinkPredicateMaxPendingKeys.Key(): 0,

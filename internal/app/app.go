@@ -77,9 +77,9 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 // checks returns what an API or a worker needs: a script that runs, a transaction, and Temporal with the namespace.
 func (b *base) checks() map[string]health.Check {
 	return map[string]health.Check{
-		"redis":    b.pingRedis,
-		"database": b.ledger.Ping,
-		"temporal": func(ctx context.Context) error { return temporalconn.Check(ctx, b.temporal, b.namespace) },
+		health.Redis:    b.pingRedis,
+		health.Database: b.ledger.Ping,
+		health.Temporal: func(ctx context.Context) error { return temporalconn.Check(ctx, b.temporal, b.namespace) },
 	}
 }
 

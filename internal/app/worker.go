@@ -101,8 +101,10 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	workerCtx, stopWorkers := context.WithCancel(ctx)
 	defer stopWorkers()
 	options := workers.Options{
-		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain, Logger: logger,
+		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain,
+		Gate: health.NewGate(b.checks()), Logger: logger,
 	}
+	services.Go(func() error { options.Gate.Run(serviceCtx); return nil })
 	services.Go(func() error { return slots.Run(serviceCtx) })
 	services.Go(func() error { return room.Run(serviceCtx) })
 	services.Go(func() error { return running.Run(serviceCtx) })

@@ -8,10 +8,13 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"berth/internal/clienttls"
 	"berth/internal/payload"
@@ -34,6 +37,13 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// reconnect makes a process that lost Temporal use it again within two seconds after it is available. The SDK's own delay grows
+// to ten seconds.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+	MinConnectTimeout: 2 * time.Second,
+}
+
 // Open returns a client that connects at its first call. Files of certificates and keys must exist.
 func Open(o Options) (client.Client, error) {
 	tls, err := o.TLS.Config("BERTH_TEMPORAL_TLS")
@@ -53,6 +63,7 @@ func Open(o Options) (client.Client, error) {
 			TLS: tls,
 			// Compression costs more than it saves on a local network, and encrypted payloads do not become smaller.
 			GrpcCompression: &client.GrpcCompressionNone{},
+			DialOptions:     []grpc.DialOption{grpc.WithConnectParams(reconnect)},
 		},
 		DataConverter:    payload.NewDataConverter(o.PayloadKeys),
 		FailureConverter: payload.NewFailureConverter(o.PayloadKeys),
