@@ -21,7 +21,7 @@ const (
 	// gateInterval is the time between two checks of a gate, gateTimeout limits one of them.
 	gateInterval = 400 * time.Millisecond
 	gateTimeout  = time.Second
-	// staleAfter is how long after the start of the last successful check a dependency is treated as unavailable. One slow
+	// staleAfter is how long after the last successful check a dependency is treated as unavailable. One slow
 	// reply is not enough, and together with the start or stop of the work it is less than two seconds.
 	staleAfter = 1600 * time.Millisecond
 )
@@ -70,18 +70,15 @@ func (g *Gate) Run(ctx context.Context) {
 // Await waits until all the named dependencies are available. The context that it returns ends as soon as one of them is not
 // any more, with an *UnavailableError as its cause, or with ctx; stop releases it. The only error is that of ctx.
 func (g *Gate) Await(ctx context.Context, names ...string) (available context.Context, stop context.CancelFunc, err error) {
-	for {
-		missing := g.missing(names)
-		if missing == nil {
-			available, stop = g.during(ctx, names)
-			return available, stop, nil
-		}
+	for missing := g.missing(names); missing != nil; missing = g.missing(names) {
 		select {
 		case <-missing.over:
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
 		}
 	}
+	available, stop = g.during(ctx, names)
+	return available, stop, nil
 }
 
 // Missing returns those of the named dependencies that are unavailable now.
@@ -126,14 +123,13 @@ func (g *Gate) during(ctx context.Context, names []string) (context.Context, con
 
 // run checks one dependency until ctx ends. A check that hangs does not delay the end of the period.
 func (d *gated) run(ctx context.Context) {
-	succeeded := make(chan time.Time)
+	succeeded := make(chan struct{})
 	var checking sync.WaitGroup
 	checking.Go(func() {
 		for {
-			started := time.Now()
 			if d.checkOnce(ctx) == nil {
 				select {
-				case succeeded <- started:
+				case succeeded <- struct{}{}:
 				case <-ctx.Done():
 				}
 			}
@@ -149,8 +145,8 @@ func (d *gated) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case started := <-succeeded:
-			stale.Reset(staleAfter - time.Since(started))
+		case <-succeeded:
+			stale.Reset(staleAfter)
 			d.set(true)
 		case <-stale.C:
 			d.set(false)

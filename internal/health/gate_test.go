@@ -4,11 +4,16 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/health"
 )
+
+// limit is how long a process may take to stop or resume work; its workers need the rest of two seconds.
+const limit = 1700 * time.Millisecond
 
 // gate runs a gate until the test ends.
 func gate(t *testing.T, checks map[string]health.Check) *health.Gate {
@@ -19,6 +24,15 @@ func gate(t *testing.T, checks map[string]health.Check) *health.Gate {
 	running.Go(func() { g.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	return g
+}
+
+// available waits until dependencies are available.
+func available(t *testing.T, g *health.Gate, names ...string) context.Context {
+	t.Helper()
+	ctx, stop, err := g.Await(t.Context(), names...)
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	return ctx
 }
 
 // lost waits until the context of available dependencies ends, and returns which of them is unavailable.
@@ -32,80 +46,69 @@ func lost(t *testing.T, available context.Context) string {
 
 func TestGate_OneOfTwoDependenciesFails_OnlyWorkThatNeedsItStops(t *testing.T) { // B5
 	t.Parallel()
-	var redis, database dependency
-	g := gate(t, map[string]health.Check{health.Redis: redis.check, health.Database: database.check})
-	require.Equal(t, []string{health.Redis, health.Database}, g.Missing(health.Redis, health.Database), "unavailable until checked")
-	redis.up.Store(true)
-	turns, stop, err := g.Await(t.Context(), health.Redis)
-	require.NoError(t, err)
-	defer stop()
-	require.Equal(t, []string{health.Database}, g.Missing(health.Redis, health.Database))
-	database.up.Store(true)
-	tasks, stopTasks, err := g.Await(t.Context(), health.Redis, health.Database)
-	require.NoError(t, err)
-	defer stopTasks()
+	synctest.Test(t, func(t *testing.T) {
+		var redis, database dependency
+		g := gate(t, map[string]health.Check{health.Redis: redis.check, health.Database: database.check})
+		require.Equal(t, []string{health.Redis, health.Database}, g.Missing(health.Redis, health.Database), "unavailable until checked")
+		redis.up.Store(true)
+		turns := available(t, g, health.Redis)
+		require.Equal(t, []string{health.Database}, g.Missing(health.Redis, health.Database))
+		database.up.Store(true)
+		tasks := available(t, g, health.Redis, health.Database)
 
-	database.up.Store(false)
-	require.Equal(t, health.Database, lost(t, tasks))
-	require.NoError(t, turns.Err())
-	database.up.Store(true)
-	tasks, stopTasks, err = g.Await(t.Context(), health.Redis, health.Database)
-	require.NoError(t, err)
-	defer stopTasks()
-	redis.up.Store(false)
-	require.Equal(t, health.Redis, lost(t, tasks))
-	require.Equal(t, health.Redis, lost(t, turns))
+		database.up.Store(false)
+		at := time.Now()
+		require.Equal(t, health.Database, lost(t, tasks))
+		require.LessOrEqual(t, time.Since(at), limit)
+		require.NoError(t, turns.Err())
+		database.up.Store(true)
+		at = time.Now()
+		tasks = available(t, g, health.Redis, health.Database)
+		require.LessOrEqual(t, time.Since(at), limit)
+		redis.up.Store(false)
+		require.Equal(t, health.Redis, lost(t, tasks))
+		require.Equal(t, health.Redis, lost(t, turns))
 
-	ended, end := context.WithCancel(t.Context())
-	end()
-	_, _, err = g.Await(ended, health.Redis)
-	require.ErrorIs(t, err, context.Canceled)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		_, _, err := g.Await(ended, health.Redis)
+		require.ErrorIs(t, err, context.Canceled)
+	})
 }
 
-func TestGate_CheckHangs_DependencyIsUnavailableAndReturns(t *testing.T) { // B5
+func TestGate_ChecksHang_DependencyIsUnavailableAndReturns(t *testing.T) { // B5
 	t.Parallel()
-	replies, hanging := make(chan struct{}, 1), make(chan struct{})
-	hang := sync.OnceFunc(func() { close(hanging) })
-	var first sync.Once
-	g := gate(t, map[string]health.Check{health.Redis: func(ctx context.Context) error {
-		ok := false
-		first.Do(func() { ok = true })
-		if ok {
-			return nil
-		}
-		hang()
-		select {
-		case <-replies:
-			return nil
-		case <-ctx.Done():
+	synctest.Test(t, func(t *testing.T) {
+		var redis dependency
+		redis.up.Store(true)
+		g := gate(t, map[string]health.Check{health.Redis: func(ctx context.Context) error {
+			if redis.up.Load() {
+				return nil
+			}
+			<-ctx.Done()
 			return ctx.Err()
-		}
-	}})
-	available, stop, err := g.Await(t.Context(), health.Redis)
-	require.NoError(t, err)
-	defer stop()
-	<-hanging
-	require.Equal(t, health.Redis, lost(t, available))
-	replies <- struct{}{}
-	_, again, err := g.Await(t.Context(), health.Redis)
-	require.NoError(t, err)
-	again()
+		}})
+		now := available(t, g, health.Redis)
+		redis.up.Store(false)
+		at := time.Now()
+		require.Equal(t, health.Redis, lost(t, now))
+		require.LessOrEqual(t, time.Since(at), limit)
+		redis.up.Store(true)
+		at = time.Now()
+		available(t, g, health.Redis)
+		require.LessOrEqual(t, time.Since(at), limit)
+	})
 }
 
-func TestGate_OneSlowCheck_DependencyStaysAvailable(t *testing.T) { // B5
+func TestGate_ReplyIsSlow_DependencyStaysAvailable(t *testing.T) { // B5
 	t.Parallel()
-	var calls int // of the one goroutine that checks
-	slow := make(chan struct{})
-	g := gate(t, map[string]health.Check{health.Database: func(ctx context.Context) error {
-		if calls++; calls == 3 {
-			defer close(slow)
-			<-ctx.Done() // the reply arrives with the timeout
-		}
-		return nil
-	}})
-	available, stop, err := g.Await(t.Context(), health.Database)
-	require.NoError(t, err)
-	defer stop()
-	<-slow
-	require.NoError(t, available.Err())
+	synctest.Test(t, func(t *testing.T) {
+		g := gate(t, map[string]health.Check{health.Database: func(context.Context) error {
+			time.Sleep(990 * time.Millisecond)
+			return nil
+		}})
+		now := available(t, g, health.Database)
+		time.Sleep(time.Minute)
+		require.NoError(t, now.Err())
+	})
 }
