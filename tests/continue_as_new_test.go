@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,6 +56,41 @@ func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 	u2.fail(unit.FaultNone)
 	s.awaitEnd(link)
 	s.saveHistory("link-resumed", link)
+}
+
+// FF8, A6: a client retries a segment on a full fleet until the turn continues as new, with its node and its events. The turn
+// then ends as usual, and nothing of it stays in Redis.
+func TestTurn_FleetStaysFull_ContinuesAsNewAndEnds(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, with("TURN_TIMEOUT_MS=60000"), func(s *stack) { s.infraSettings = append(s.infraSettings, "BERTH_TEMPORAL_RUN_EVENTS=60") })
+	temporal := s.temporal()
+	d := s.testNode("a", 1)
+	c, other := s.session("alice", "s1"), s.session("bob", "s2")
+	turn := c.submit("", 0, "")
+	c.await(turn.TurnID, berth.EventTranslation)
+	d.held.Store(true)
+	other.submit("", 0, berth.FinalizeManual)
+	job := d.next(s)
+
+	id := workflows.TurnWorkflowID(turn.TurnID)
+	first := s.runOf(temporal, id)
+	s.eventually("a new run", func() bool {
+		_, err := c.trySubmit(turn.TurnID, 1, "")
+		require.Equal(t, http.StatusServiceUnavailable, problem(t, err).Status, "%v", err)
+		return s.runOf(temporal, id) != first
+	})
+	s.saveRun("turn-went-on", id, first)
+	require.Equal(t, turn.NodeID, c.turn(turn.TurnID).AffinityNodeID)
+	d.held.Store(false)
+	job.answer <- nil
+	s.noSlots("a")
+	require.Equal(t, berth.AffinityHit, c.submit(turn.TurnID, 1, berth.FinalizeManual).Affinity)
+	require.Equal(t, "turn, 0:text 0, 1:text 1, done(manual 0/2)", c.await(turn.TurnID, berth.EventDone))
+	s.succeeds(id)
+	s.saveHistory("turn-resumed", id)
+	keys, err := s.redis().Keys(t.Context(), "*scheduler:turn:*").Result()
+	require.NoError(t, err)
+	require.Empty(t, keys)
 }
 
 // C18, C21: reachable units reply to report requests and probes. Unreachable ones are named in the result of a report and not

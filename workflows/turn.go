@@ -43,6 +43,7 @@ type turn struct {
 	deciding     int    // jobs whose node is being chosen
 	textSize     int    // of all segments, in bytes
 	refusal      error  // of the last dispatch, while there is no job
+	refused      int    // segments refused in this run, each of which its history keeps
 	undecided    bool   // a decision whose reply was lost may have bound the turn
 	unresponsive []NodeRef
 
@@ -56,6 +57,9 @@ func (t *turn) setup(ctx workflow.Context) error {
 	}
 	t.status, t.startedAt = berth.TurnOpen, workflow.Now(ctx)
 	t.lastSegment = t.startedAt
+	if t.in.Resumed != nil {
+		t.resume(*t.in.Resumed)
+	}
 	t.slots.reasserts = workflow.GetSignalChannel(ctx, SignalReassert)
 	return errors.Join(
 		workflow.SetQueryHandler(ctx, QueryTurn, func() (berth.Turn, error) { return t.snapshot(), nil }),
@@ -111,9 +115,13 @@ func (t *turn) acceptJobs(ctx, detached workflow.Context) error {
 			t.finalize(detached, berth.FinalizeTimeout)
 		default:
 			checked = false
+			if t.canContinueAsNew(ctx) {
+				return t.continueAsNew(ctx)
+			}
 			// An error is the cancellation, which the next iteration handles.
 			_ = waitAtMost(ctx, left, "no further segment", func() bool {
-				return t.status != berth.TurnOpen || t.slots.reasserts.Len() > 0 || len(t.jobs) == 0 && t.refusal != nil
+				return t.status != berth.TurnOpen || t.slots.reasserts.Len() > 0 || len(t.jobs) == 0 && t.refusal != nil ||
+					t.canContinueAsNew(ctx)
 			})
 			t.handleReassert(detached)
 		}

@@ -16,6 +16,27 @@ type TurnInput struct {
 	// Timeout finalises the turn that long after its last segment. JobTimeout is how long one node may take for one job.
 	Timeout    time.Duration `json:"timeout"`
 	JobTimeout time.Duration `json:"jobTimeout"`
+	// Resumed is the state of the previous run, which continued as new.
+	Resumed *TurnProgress `json:"resumed,omitempty"`
+}
+
+// TurnProgress is the state that a run hands to the next one. None of the jobs is running.
+type TurnProgress struct {
+	StartedAt      time.Time  `json:"startedAt"`
+	LastSegment    time.Time  `json:"lastSegment"`
+	AffinityNodeID string     `json:"affinityNodeId,omitempty"`
+	Jobs           []FinishedJob `json:"jobs"` // by index
+	TextSize       int        `json:"textSize"`
+	Unresponsive   []NodeRef  `json:"unresponsive,omitempty"`
+	// Published is the number of published events, Reported of jobs whose result is among them.
+	Published int `json:"published"`
+	Reported  int `json:"reported"`
+}
+
+// FinishedJob is a finished job with the outcome of the update that submitted it.
+type FinishedJob struct {
+	Job   berth.TurnJob `json:"job"`
+	Reply DispatchReply `json:"reply"`
 }
 
 // DispatchRequest is the argument of the dispatch update.

@@ -86,6 +86,8 @@ func (t *turn) validateDispatch(_ workflow.Context, req DispatchRequest) error {
 		return refuse(berth.CodeConflict, "the session's languages have changed since the turn began; start a new turn")
 	case req.Index >= berth.MaxSegments:
 		return refuse(berth.CodeConflict, fmt.Sprintf("a turn has at most %d segments; start a new turn", berth.MaxSegments))
+	case t.refused >= maxRefusals:
+		return refuse(berth.CodeUnavailable, "the turn had too many refused segments; retry in a few seconds")
 	case t.textSize+len(req.Text) > maxTurnText:
 		return refuse(berth.CodeConflict, fmt.Sprintf("the turn's segments exceed the limit of %d bytes; start a new turn", maxTurnText))
 	}
@@ -147,6 +149,7 @@ func (t *turn) extendForRefusal(ctx workflow.Context, refused *job) {
 // removeJob removes a refused job and returns the error for its submission.
 func (t *turn) removeJob(j *job, submissionID string, err error) error {
 	t.jobs = slices.DeleteFunc(t.jobs, func(o *job) bool { return o == j })
+	t.refused++
 	t.textSize -= len(j.text)
 	code, message := berth.CodeUnavailable, "no reply from the node assignment in time; retry"
 	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
