@@ -132,8 +132,8 @@ func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 	require.Equal(t, "u1", reply.Owner.NodeID)
 	require.Equal(t, generation, reply.Owner.Generation)
 	require.Equal(t, "u1", reply.Owner.Incarnation.Host)
-	require.EqualValues(t, 1, reply.Owner.Epoch)
-	require.Equal(t, "conference:c-1001:1", reply.Slot.LeaseID)
+	require.Positive(t, reply.Owner.Epoch)
+	require.Equal(t, fmt.Sprintf("conference:c-1001:%d", reply.Owner.Epoch), reply.Slot.LeaseID)
 	require.Equal(t, 1, reply.Events)
 	kept, err := d.Ledger.FindConference(t.Context(), "1001")
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestPrepareAdoption_UnitRegistered_SlotIsHeld(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.False(t, adopted.Gone)
-	require.EqualValues(t, 1, adopted.Epoch)
+	require.Positive(t, adopted.Epoch)
 	require.Equal(t, 2, d.leases(t, "u1"), "beyond its capacity")
 	gone, err := d.PrepareAdoption(t.Context(), workflows.AdoptionInput{E164: "1002", ConferenceID: "c-1002", Unit: workflows.NodeRef{NodeID: "u1", Generation: 1}, Hold: time.Minute})
 	require.NoError(t, err)
@@ -340,10 +340,12 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 	d := conferences(t)
 	generation := d.unit(t, "u1", "", 9)
 	unit := workflows.NodeRef{NodeID: "u1", Generation: generation}
-	for i := range 4 {
+	epochs := make([]int64, 4)
+	for i := range epochs {
 		in := request(fmt.Sprintf("100%d", i))
 		reply, err := d.PlaceConference(t.Context(), in)
 		require.NoError(t, err)
+		epochs[i] = reply.Owner.Epoch
 		is := workflows.Placed(in.Conference, reply.Owner, in.At)
 		is.Status, is.Revision = berth.ConferenceOpen, is.Revision+1
 		if i == 3 { // ended, and a late write left its row
@@ -355,17 +357,17 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 	}
 	known, err := d.links.ReadUnit(t.Context(), unit)
 	require.NoError(t, err)
-	require.Equal(t, []workflows.UnitRow{{E164: "1000", Epoch: 1}, {E164: "1001", Epoch: 1}, {E164: "1002", Epoch: 1}}, known.Rows)
+	require.Equal(t, []workflows.UnitRow{{E164: "1000", Epoch: epochs[0]}, {E164: "1001", Epoch: epochs[1]}, {E164: "1002", Epoch: epochs[2]}}, known.Rows)
 
 	d.temporal.gone = []string{"conference:1001"}
 	reply, err := d.links.ReconcileUnit(t.Context(), workflows.ReconcileInput{Unit: unit, Rows: known.Rows, List: berth.UnitList{
 		Conferences: []berth.UnitCopy{
-			{E164: "1000", ConferenceID: "c-1000", Epoch: 1}, {E164: "1001", ConferenceID: "c-1001", Epoch: 1}, // its workflow has just ended
+			{E164: "1000", ConferenceID: "c-1000", Epoch: epochs[0]}, {E164: "1001", ConferenceID: "c-1001", Epoch: epochs[1]}, // its workflow has just ended
 			{E164: "2000", ConferenceID: "c-2000", Epoch: 3}, {E164: "1000", ConferenceID: "c-older", Epoch: 0},
 		},
 	}})
 	require.NoError(t, err)
-	require.Equal(t, []berth.UnitRelease{{E164: "1001", Epoch: 1}, {E164: "2000", Epoch: 3}, {E164: "1000", Epoch: 0}}, reply.Withdraw)
+	require.Equal(t, []berth.UnitRelease{{E164: "1001", Epoch: epochs[1]}, {E164: "2000", Epoch: 3}, {E164: "1000", Epoch: 0}}, reply.Withdraw)
 	require.Equal(t, []string{"conference:1000 unit", "conference:1002 unit"}, d.temporal.signalled())
 	notified := map[bool]string{}
 	for range 2 {
@@ -377,7 +379,7 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 			notified[n.Missing] = fmt.Sprint(n.Epoch)
 		}
 	}
-	require.Equal(t, map[bool]string{false: "1000", true: "1"}, notified)
+	require.Equal(t, map[bool]string{false: "1000", true: fmt.Sprint(epochs[2])}, notified)
 	_, ok := d.row(t, "1003")
 	require.False(t, ok, "what a late write left is forgotten")
 

@@ -9,14 +9,17 @@ import (
 	"berth"
 )
 
-// NextEpoch returns an epoch of a number that is higher than all before. An unused epoch leaves a gap.
+// NextEpoch returns an epoch of a number that is higher than all before: the database's time in ms, or where that is not later
+// than the last epoch, the one after it. A database that was restored from an older copy does not repeat epochs that units have.
+// An unused epoch leaves a gap.
 func (l *Ledger) NextEpoch(ctx context.Context, e164 string) (int64, error) {
 	if err := berth.ValidE164("e164", e164); err != nil {
 		return 0, err
 	}
 	var epoch int64
-	err := l.write.QueryRowContext(ctx, `INSERT INTO conference_epochs (e164, epoch) VALUES ($1, 1)
-		ON CONFLICT (e164) DO UPDATE SET epoch = conference_epochs.epoch + 1 RETURNING epoch`, e164).Scan(&epoch)
+	err := l.write.QueryRowContext(ctx, `INSERT INTO conference_epochs (e164, epoch) VALUES ($1, `+l.dialect.nowMillis+`)
+		ON CONFLICT (e164) DO UPDATE SET epoch = CASE WHEN conference_epochs.epoch < excluded.epoch
+			THEN excluded.epoch ELSE conference_epochs.epoch + 1 END RETURNING epoch`, e164).Scan(&epoch)
 	return epoch, translate("next epoch", err)
 }
 

@@ -48,7 +48,7 @@ func numbers(t *testing.T, list []berth.Conference, err error) (out []string) {
 	return out
 }
 
-// C20: epochs of a number rise without end, also for concurrent callers.
+// C20: epochs of a number rise without end, also for concurrent callers, and where the database's clock is behind the last one.
 func TestNextEpoch_ConcurrentCalls_UniqueAndRising(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		const callers = 20
@@ -68,14 +68,36 @@ func TestNextEpoch_ConcurrentCalls_UniqueAndRising(t *testing.T) {
 			all = append(all, n)
 		}
 		slices.Sort(all)
-		require.Equal(t, int64(1), all[0])
-		require.Equal(t, int64(callers), all[callers-1])
 		require.Len(t, slices.Compact(all), callers)
-		other, err := l.NextEpoch(t.Context(), "8613800000002")
+		ahead := all[callers-1] + time.Hour.Milliseconds()
+		_, err := l.write.ExecContext(t.Context(), `UPDATE conference_epochs SET epoch = $1`, ahead)
 		require.NoError(t, err)
-		require.Equal(t, int64(1), other)
+		for i := range int64(3) {
+			next, err := l.NextEpoch(t.Context(), "8613800000001")
+			require.NoError(t, err)
+			require.Equal(t, ahead+i+1, next)
+		}
 		_, err = l.NextEpoch(t.Context(), "+86")
 		requireCode(t, berth.CodeInvalid, err)
+	})
+}
+
+// C20: the database is restored from a copy that has none of the epochs that units were sent since.
+func TestNextEpoch_OlderDatabaseRestored_EpochsStillRise(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		before := make([]int64, 3)
+		for i := range before {
+			var err error
+			before[i], err = l.NextEpoch(t.Context(), "8613800000001")
+			require.NoError(t, err)
+		}
+		_, err := l.write.ExecContext(t.Context(), `DELETE FROM conference_epochs`)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { // within a few ms of each other, epochs run ahead of the clock
+			after, err := l.NextEpoch(t.Context(), "8613800000001")
+			require.NoError(t, err)
+			return after > before[2]
+		}, 20*time.Second, time.Millisecond)
 	})
 }
 

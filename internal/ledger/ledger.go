@@ -44,6 +44,7 @@ type Ledger struct {
 type dialect struct {
 	name      string
 	forUpdate string // makes a SELECT lock its row
+	nowMillis string // the database's time in Unix ms
 	search    string
 	match     func(userID string, terms []string) string
 }
@@ -103,7 +104,9 @@ func openSQLite(path string) (*Ledger, error) {
 	conns := max(4, runtime.NumCPU())
 	read.SetMaxOpenConns(conns)
 	read.SetMaxIdleConns(conns)
-	return &Ledger{write: write, read: read, dialect: dialect{name: "sqlite", search: searchSQLite, match: matchSQLite}}, nil
+	return &Ledger{write: write, read: read, dialect: dialect{
+		name: "sqlite", nowMillis: "CAST(unixepoch('subsec') * 1000 AS INTEGER)", search: searchSQLite, match: matchSQLite,
+	}}, nil
 }
 
 func sqliteName(path string, pragmas ...string) string {
@@ -127,7 +130,8 @@ func openPostgres(dsn string) (*Ledger, error) {
 	db.SetMaxIdleConns(postgresConns)
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	return &Ledger{write: db, read: db, dialect: dialect{
-		name: "postgres", forUpdate: " FOR UPDATE", search: searchPostgres, match: matchPostgres,
+		name: "postgres", forUpdate: " FOR UPDATE", nowMillis: "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
+		search: searchPostgres, match: matchPostgres,
 	}}, nil
 }
 
