@@ -144,44 +144,50 @@ func epochOf(slot berth.Assignment) int64 {
 // SaveConference writes a conference to the ledger, to Redis and to its stream, holds the owner's slot and releases other
 // slots. It removes an ended conference from Redis and notifies waiting conferences of its capacity. If the conference
 // awaits its unit's list, it requests that list. Idempotent.
-func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput) error {
+func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput) (reply workflows.SaveReply, err error) {
 	if err := c.write(ctx, in.Conference, in.Events, in.FirstEvent); err != nil {
-		return unavailable("conference not written", err)
+		return reply, unavailable("conference not written", err)
 	}
 	c.markUnresponsive(ctx, in.Unresponsive)
 	if in.Answered {
 		c.markResponsive(ctx, in.Conference.Owner.NodeID)
 	}
-	if err := c.holdSlot(ctx, in.Hold); err != nil {
-		return err
+	if reply, err = c.holdSlot(ctx, in.Hold); err != nil {
+		return reply, err
 	}
 	if err := c.releaseSlots(ctx, in.Release); err != nil {
-		return err
+		return reply, err
 	}
 	switch {
 	case in.Conference.Status == berth.ConferenceAwaitingConnection:
-		return c.requestList(ctx, in.Conference.Owner)
+		return reply, c.requestList(ctx, in.Conference.Owner)
 	case in.Conference.Status.Final():
-		return c.offerCapacity(ctx, in.Release)
+		return reply, c.offerCapacity(ctx, in.Release)
 	default:
-		return nil
+		return reply, nil
 	}
 }
 
-// holdSlot holds the owner's slot. A slot that is lost has no effect: the death of its unit is reported, or the unit's
-// next generation lists the conference.
-func (c *Conferences) holdSlot(ctx context.Context, slot *workflows.HeldSlot) error {
+// holdSlot holds the owner's slot, and reports a unit that is not registered with its generation.
+func (c *Conferences) holdSlot(ctx context.Context, slot *workflows.HeldSlot) (reply workflows.SaveReply, err error) {
 	if slot == nil {
-		return nil
+		return reply, nil
 	}
 	code, err := c.Scripts.SeizeNodeSlot(ctx, slot.Assignment, slot.Left)
 	if err != nil {
-		return unavailable("slot not held", err)
+		return reply, unavailable("slot not held", err)
 	}
-	if code != lua.NodeSlotHeld {
-		c.Logger.WarnContext(ctx, "conference has lost its slot", "lease", slot.LeaseID, "unit", slot.NodeID)
+	if code == lua.NodeSlotHeld {
+		return reply, nil
 	}
-	return nil
+	units, err := c.Scripts.ReadNodes(ctx, slot.NodeID)
+	if err != nil {
+		return reply, unavailable("unit not read", err)
+	}
+	unit := units[slot.NodeID] // the zero node if Redis does not know it
+	reply = workflows.SaveReply{Gone: true, Dead: unit.Generation == slot.Generation && unit.State == berth.NodeDead}
+	c.Logger.WarnContext(ctx, "conference has lost its slot", "lease", slot.LeaseID, "unit", slot.NodeID, "dead", reply.Dead)
+	return reply, nil
 }
 
 // offerCapacity notifies waiting conferences of the licence and the slot of one that has ended.

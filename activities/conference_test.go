@@ -164,7 +164,7 @@ func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 	over := workflows.Placed(in.Conference, reply.Owner, in.At)
 	over.Status, over.Owner, over.Revision = berth.ConferenceEnded, berth.ConferenceOwner{}, over.Revision+1
 	for range 2 { // idempotent
-		require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{
+		require.Zero(t, d.save(t, workflows.SaveInput{
 			Conference: over, Release: []berth.Assignment{reply.Slot}, FirstEvent: 2, Events: []berth.ConferenceEvent{over.Event(in.At)},
 		}))
 		require.Equal(t, []string{"conference:1003 room"}, d.temporal.signalled(), "C2")
@@ -175,6 +175,34 @@ func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 	_, said, err := d.Scripts.ReadStream(t.Context(), lua.ConferenceChannel("alice", "1001"), "", 10)
 	require.NoError(t, err)
 	require.Len(t, said, 2)
+}
+
+// save saves a conference.
+func (d *conferenceTest) save(t *testing.T, in workflows.SaveInput) workflows.SaveReply {
+	t.Helper()
+	reply, err := d.SaveConference(t.Context(), in)
+	require.NoError(t, err)
+	return reply
+}
+
+// FC8: the unit of an open conference dies before that is saved as its own, so that its death is reported to no conference.
+func TestSaveConference_OwnerNotRegistered_IsReturned(t *testing.T) { // C1
+	t.Parallel()
+	d := conferences(t)
+	d.unit(t, "u1", "", 1)
+	placed, err := d.PlaceConference(t.Context(), request("1001"))
+	require.NoError(t, err)
+	open := workflows.Placed(request("1001").Conference, placed.Owner, time.Now())
+	open.Status = berth.ConferenceOpen
+	in := workflows.SaveInput{Conference: open, Hold: &workflows.HeldSlot{Assignment: placed.Slot, Left: time.Hour}}
+	require.Zero(t, d.save(t, in))
+	_, err = d.Scripts.WithdrawNode(t.Context(), "u1", 0)
+	require.NoError(t, err)
+	require.Equal(t, workflows.SaveReply{Gone: true, Dead: true}, d.save(t, in))
+	d.unit(t, "u1", "", 1)
+	require.Equal(t, workflows.SaveReply{Gone: true}, d.save(t, in), "its next generation may list it")
+	require.NoError(t, d.redis.FlushAll(t.Context()).Err())
+	require.Equal(t, workflows.SaveReply{Gone: true}, d.save(t, in), "Redis does not know it")
 }
 
 // C7, L12: an existing copy takes a slot beyond the capacity; C4: so does one that continues.
@@ -198,7 +226,7 @@ func TestPrepareAdoption_UnitRegistered_SlotIsHeld(t *testing.T) {
 	require.NoError(t, d.redis.Del(t.Context(), d.Scripts.Keys().NodeSlots("u1")).Err())
 	open := workflows.Placed(request("1001").Conference, reply.Owner, time.Now())
 	open.Status = berth.ConferenceOpen
-	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{
+	require.Zero(t, d.save(t, workflows.SaveInput{
 		Conference: open, Hold: &workflows.HeldSlot{Assignment: reply.Slot, Left: time.Hour},
 	}))
 	require.Equal(t, 1, d.leases(t, "u1"))
@@ -353,7 +381,7 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 			require.NoError(t, d.Ledger.SaveConference(t.Context(), is))
 			continue
 		}
-		require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: is}))
+		require.Zero(t, d.save(t, workflows.SaveInput{Conference: is}))
 	}
 	known, err := d.links.ReadUnit(t.Context(), unit)
 	require.NoError(t, err)
@@ -424,8 +452,8 @@ func TestPlaceConference_UnresponsiveUnit_IsSkipped(t *testing.T) {
 
 	open := request("1001").Conference
 	open.Status, open.Owner, open.Revision = berth.ConferenceOpen, berth.ConferenceOwner{NodeID: "u1", Generation: generation, Epoch: 1}, 9
-	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: open, FirstEvent: 1}))
+	require.Zero(t, d.save(t, workflows.SaveInput{Conference: open, FirstEvent: 1}))
 	marked(true)
-	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: open, FirstEvent: 1, Answered: true}))
+	require.Zero(t, d.save(t, workflows.SaveInput{Conference: open, FirstEvent: 1, Answered: true}))
 	marked(false)
 }

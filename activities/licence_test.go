@@ -23,7 +23,7 @@ func (d conferenceTest) end(t *testing.T, in workflows.PlaceInput, reply workflo
 	t.Helper()
 	over := workflows.Placed(in.Conference, reply.Owner, in.At)
 	over.Status, over.Owner, over.Revision = berth.ConferenceEnded, berth.ConferenceOwner{}, over.Revision+1
-	require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: over, Release: []berth.Assignment{reply.Slot}}))
+	require.Zero(t, d.save(t, workflows.SaveInput{Conference: over, Release: []berth.Assignment{reply.Slot}}))
 }
 
 func (d conferenceTest) licences(t *testing.T) int {
@@ -181,7 +181,7 @@ func TestSaveConference_RedisLosesLicences_AreRestored(t *testing.T) {
 	for keeps, want := range map[bool]int{false: 2, true: 3} {
 		d.WaitingKeepsLicence = keeps
 		for _, is := range append(open[:2:2], lost) {
-			require.NoError(t, d.SaveConference(t.Context(), workflows.SaveInput{Conference: is}))
+			require.Zero(t, d.save(t, workflows.SaveInput{Conference: is}))
 		}
 		require.Equal(t, want, d.licences(t), keeps)
 		_, code := d.place(t, request("1004"))

@@ -366,6 +366,8 @@ func (c *conference) continueAsNew(ctx workflow.Context) error {
 	in.Resumed = &ConferenceProgress{
 		SubmissionID: c.submission.id, Conference: c.record, Slot: c.slots.owner, Events: c.outbox.published,
 		Fenced: c.copies.fenced, Stale: c.copies.stale, RetryAt: c.placement.retryAt, ConnectBy: c.connection.checkAt,
+		Outbox: c.outbox.events, Release: c.slots.releasable, Unresponsive: c.placement.unresponsive,
+		SkippedUnits: c.placement.skippedUnits,
 	}
 	return workflow.NewContinueAsNewError(ctx, ConferenceWorkflow, in)
 }

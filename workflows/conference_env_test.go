@@ -33,6 +33,7 @@ type conferenceTest struct {
 
 	places       []workflows.PlaceInput
 	saves        []workflows.SaveInput
+	saved func(workflows.SaveInput) workflows.SaveReply // nil: the owner is registered
 	linkRequests []workflows.LinkRequest
 	adoptions    []workflows.AdoptionInput
 	commands     []unitCall
@@ -192,9 +193,12 @@ func (h *conferenceTest) place(_ context.Context, in workflows.PlaceInput) (work
 	return workflows.PlaceReply{Code: code, Message: "no capacity", Events: len(in.Events)}, nil
 }
 
-func (h *conferenceTest) save(_ context.Context, in workflows.SaveInput) error {
+func (h *conferenceTest) save(_ context.Context, in workflows.SaveInput) (reply workflows.SaveReply, err error) {
 	defer h.lock()()
 	h.saves = append(h.saves, in)
+	if h.saved != nil {
+		reply = h.saved(in)
+	}
 	for _, slot := range in.Release {
 		delete(h.held, slot.LeaseID)
 	}
@@ -202,7 +206,7 @@ func (h *conferenceTest) save(_ context.Context, in workflows.SaveInput) error {
 		h.held[in.Hold.LeaseID] = in.Hold.NodeID
 	}
 	h.publish(in.FirstEvent, in.Events)
-	return nil
+	return reply, nil
 }
 
 // publish is the stream. It ignores events whose number it has received, and requires each new status to be a transition of

@@ -46,10 +46,12 @@ func (in ConferenceInput) validate() error {
 
 // resume restores the state of the previous run.
 func (c *conference) resume(from ConferenceProgress) {
-	c.record, c.slots.owner, c.outbox.published = from.Conference, from.Slot, from.Events
+	c.record, c.slots.owner, c.slots.releasable = from.Conference, from.Slot, from.Release
+	c.outbox = outbox{events: from.Outbox, published: from.Events}
 	c.submission = submission{id: from.SubmissionID, settled: true}
 	c.copies = copies{fenced: from.Fenced, stale: from.Stale}
-	c.placement.retryAt, c.connection.checkAt = from.RetryAt, from.ConnectBy
+	c.placement = placement{retryAt: from.RetryAt, unresponsive: from.Unresponsive, skippedUnits: from.SkippedUnits}
+	c.connection.checkAt = from.ConnectBy
 }
 
 // receiveSignals stores signals in the inbox. A cancellation of the run is handled as a release.

@@ -36,6 +36,11 @@ type ConferenceProgress struct {
 	Stale        []Copy            `json:"leftover,omitempty"`
 	RetryAt      time.Time         `json:"retryAt,omitzero"`
 	ConnectBy    time.Time         `json:"connectBy,omitzero"`
+	// Outbox, Release and Unresponsive are events, slots and marks that no activity has received yet.
+	Outbox       []berth.ConferenceEvent `json:"outbox,omitempty"`
+	Release      []berth.Assignment      `json:"release,omitempty"`
+	Unresponsive []NodeRef               `json:"silent,omitempty"`
+	SkippedUnits bool                    `json:"skippedUnits,omitempty"`
 }
 
 // Copy is a conference on one generation of a unit, under the epoch that the unit was sent.
@@ -126,6 +131,12 @@ type SaveInput struct {
 	Unresponsive []NodeRef               `json:"silent,omitempty"` // as in PlaceInput
 	// Answered indicates that the owner has acknowledged a command, so that it is no longer treated as unresponsive.
 	Answered bool `json:"answered,omitempty"`
+}
+
+// SaveReply is the result of SaveConference. Both are false where the owner's slot is held.
+type SaveReply struct {
+	Gone bool `json:"gone,omitempty"` // the owner's generation is not registered
+	Dead bool `json:"dead,omitempty"` // and it was declared dead, maybe before this conference was known to be its own
 }
 
 // AdoptionInput is the argument of PrepareAdoption.

@@ -125,21 +125,21 @@ func (c *conference) connected(ctx workflow.Context, n UnitNotice) {
 }
 
 // checkUnit checks whether the unit whose list is missing is registered. One that did not register again after Redis lost
-// its data is never declared dead, because Redis does not know it. One that Redis has kept is asked for its list.
+// its data is never declared dead, because Redis does not know it. One that is registered is asked for its list, which it
+// may have sent before this conference was known to be its own.
 func (c *conference) checkUnit(ctx workflow.Context) {
 	owner := c.ownerCopy().NodeRef
 	unit, err := untilDone[UnitState](ctx, ReadUnitStateActivity, owner)
 	if err != nil {
 		return // unreachable: retried until it succeeds
 	}
-	switch unit.Generation {
-	case 0:
+	if unit.Generation == 0 {
 		c.lost(ctx, berth.EndUnitLost, "the unit did not register again")
 		return
-	case owner.Generation:
-		if _, err := untilDone[noResult](ctx, NotifyLinkActivity, LinkRequest{Unit: owner}); err != nil {
-			return
-		}
+	}
+	registered := NodeRef{NodeID: owner.NodeID, Generation: unit.Generation}
+	if _, err := untilDone[noResult](ctx, NotifyLinkActivity, LinkRequest{Unit: registered}); err != nil {
+		return
 	}
 	c.connection.pause = min(2*max(c.connection.pause, time.Second), maxConnectPause)
 	c.connection.checkAt = workflow.Now(ctx).Add(c.connection.pause)

@@ -177,8 +177,25 @@ func (c *conference) save(ctx workflow.Context) {
 	}
 	c.delivered(len(c.outbox.events))
 	c.placement.acknowledged = false
-	if _, err := untilDone[noResult](ctx, SaveConferenceActivity, in); err != nil {
+	reply, err := untilDone[SaveReply](ctx, SaveConferenceActivity, in)
+	if err != nil {
 		workflow.GetLogger(ctx).Error("conference not saved", "error", err) // unreachable: retried until it succeeds
+	}
+	c.ownerMissing(reply)
+}
+
+// ownerMissing handles an owner that was not registered when an open conference was saved. Its death may have been reported
+// before the conference was known to be its own. Where Redis does not know it, Redis may have lost its data: the unit's list is
+// awaited.
+func (c *conference) ownerMissing(reply SaveReply) {
+	switch owner := c.record.Owner; {
+	case c.record.Status != berth.ConferenceOpen:
+	case reply.Dead:
+		c.inbox.notices = append(c.inbox.notices, UnitNotice{
+			NodeID: owner.NodeID, Generation: owner.Generation, Incarnation: owner.Incarnation, Gone: berth.DepartureUnresponsive,
+		})
+	case reply.Gone:
+		c.inbox.reassert = true
 	}
 }
 

@@ -1,0 +1,105 @@
+package workflows_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/workflow"
+
+	"berth"
+	"berth/workflows"
+)
+
+// FC8: the unit dies after its acknowledgement and before that is saved: no notice of its death reaches the conference.
+func TestConference_UnitDiesBeforeItIsSaved_IsRecovered(t *testing.T) { // C1
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reply    workflows.SaveReply
+		statuses []berth.ConferenceStatus
+	}{
+		"declared dead": {workflows.SaveReply{Gone: true, Dead: true}, recovered},
+		"unknown to Redis": {workflows.SaveReply{Gone: true}, []berth.ConferenceStatus{
+			berth.ConferenceCreating, berth.ConferenceOpen, berth.ConferenceAwaitingConnection, berth.ConferenceAwaitingRecovery,
+			berth.ConferenceCreating, berth.ConferenceOpen, berth.ConferenceEnded,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newConferenceTest(t, "u1", "u2")
+			h.saved = func(in workflows.SaveInput) workflows.SaveReply {
+				if in.Conference.Owner.NodeID != "u1" {
+					return workflows.SaveReply{}
+				}
+				if h.unit("u1") != nil {
+					h.units = h.units[1:]
+				}
+				return c.reply
+			}
+			h.at(time.Minute, h.release)
+			require.Equal(t, berth.EndReleased, h.run().End)
+			require.Equal(t, c.statuses, h.statuses)
+		})
+	}
+}
+
+// FC8: Redis does not know the unit for a moment: it registers again as another generation, whose list is requested because it
+// may have been handled before the conference was saved as its own.
+func TestConference_UnitRegistersAgainBeforeItIsSaved_StaysOnIt(t *testing.T) { // C4
+	t.Parallel()
+	h := newConferenceTest(t, "u1", "u2")
+	h.saved = func(workflows.SaveInput) (reply workflows.SaveReply) {
+		if h.unit("u1").generation == 1 {
+			h.unit("u1").generation, reply.Gone = 2, true
+		}
+		return reply
+	}
+	h.at(12*time.Second, func() {
+		require.Equal(t, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: "u1", Generation: 2}}, h.linkRequests[len(h.linkRequests)-1])
+		h.lists("u1", 2, 1, h.env.Now())
+	})
+	h.at(time.Minute, h.release)
+	h.run()
+	require.Equal(t, []berth.ConferenceStatus{
+		berth.ConferenceCreating, berth.ConferenceOpen, berth.ConferenceAwaitingConnection, berth.ConferenceOpen, berth.ConferenceEnded,
+	}, h.statuses)
+}
+
+// FC12: a conference that continues as new publishes its events, releases its slots and marks its units as it would have
+// without.
+func TestConference_ContinuesAsNewWhileItWaits_NothingIsDropped(t *testing.T) { // C2
+	t.Parallel()
+	h := newConferenceTest(t, "u1")
+	at := h.env.Now().Add(-time.Minute)
+	slot := berth.Assignment{LeaseID: "conference:c1:1", NodeID: "u1", Generation: 1, PoolID: "conference"}
+	silent := workflows.NodeRef{NodeID: "u1", Generation: 1}
+	waiting := berth.Conference{
+		ConferenceSpec: h.input().Spec, ID: "c1", UserID: "alice", Status: berth.ConferenceAwaitingRecovery, Waiting: "no capacity",
+		Segments: []berth.ConferenceSegment{}, Orders: []berth.ConferenceOrder{}, CreatedAt: at, LostAt: at, Epoch: 1, Revision: 9,
+	}
+	progress := workflows.ConferenceProgress{
+		SubmissionID: "r1", Conference: waiting, Events: 3, RetryAt: h.env.Now().Add(time.Hour),
+		Outbox: []berth.ConferenceEvent{waiting.Event(at)}, Release: []berth.Assignment{slot}, Unresponsive: []workflows.NodeRef{silent},
+		SkippedUnits: true,
+	}
+	h.env.SetContinueAsNewSuggested(true)
+	h.env.ExecuteWorkflow(workflows.ConferenceWorkflow, h.input(func(in *workflows.ConferenceInput) { in.Resumed = &progress }))
+	var next *workflow.ContinueAsNewError
+	require.ErrorAs(t, h.env.GetWorkflowError(), &next)
+	var in workflows.ConferenceInput
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &in))
+	require.Equal(t, progress.Outbox[0].Status, in.Resumed.Outbox[0].Status)
+	require.Equal(t, progress.Release, in.Resumed.Release)
+	require.Equal(t, progress.Unresponsive, in.Resumed.Unresponsive)
+	require.True(t, in.Resumed.SkippedUnits)
+
+	later := newConferenceTest(t, "u1")
+	later.events, later.statuses = 3, []berth.ConferenceStatus{berth.ConferenceCreating, berth.ConferenceOpen}
+	later.at(time.Second, func() { later.env.SignalWorkflow(workflows.SignalCapacity, nil) })
+	later.at(time.Minute, later.release)
+	later.run(func(c *workflows.ConferenceInput) { c.Resumed = in.Resumed })
+	require.Equal(t, in.Resumed.Release, later.places[0].Release)
+	require.Equal(t, []workflows.NodeRef{silent}, later.places[0].Unresponsive)
+	require.Equal(t, recovered, later.statuses, "the event of the wait is published")
+}
