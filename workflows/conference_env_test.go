@@ -33,7 +33,7 @@ type conferenceTest struct {
 
 	places       []workflows.PlaceInput
 	saves        []workflows.SaveInput
-	saved func(workflows.SaveInput) workflows.SaveReply // nil: the owner is registered
+	saved        func(workflows.SaveInput) workflows.SaveReply // nil: the owner is registered
 	linkRequests []workflows.LinkRequest
 	adoptions    []workflows.AdoptionInput
 	commands     []unitCall

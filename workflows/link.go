@@ -69,6 +69,8 @@ type link struct {
 	notices  []berth.NodeNotice
 	releases []berth.UnitRelease // that the unit has not acknowledged yet
 	gone     bool                // the generation has ended
+	// reconciling is true while a coroutine reconciles the unit, and registered if the unit has registered since.
+	reconciling, registered bool
 }
 
 func (l *link) receiveSignals(ctx workflow.Context) {
@@ -93,7 +95,8 @@ func (l *link) receiveSignals(ctx workflow.Context) {
 func (l *link) run(ctx workflow.Context) error {
 	for {
 		if err := workflow.Await(ctx, func() bool {
-			return len(l.notices) > 0 || l.allSignalsReceived(ctx) && (len(l.releases) == 0 || workflow.GetInfo(ctx).GetContinueAsNewSuggested())
+			return len(l.notices) > 0 || !l.reconciling && l.allSignalsReceived(ctx) &&
+				(len(l.releases) == 0 || workflow.GetInfo(ctx).GetContinueAsNewSuggested())
 		}); err != nil {
 			return err
 		}
@@ -125,10 +128,18 @@ func (l *link) handleNotice(ctx workflow.Context) {
 		}
 		return
 	}
-	l.notices = slices.DeleteFunc(l.notices, func(n berth.NodeNotice) bool { return n.Reason == berth.ArrivalRegistered })
-	if !l.gone {
-		l.reconcile(ctx)
+	l.registered = true
+	if l.reconciling || l.gone {
+		return
 	}
+	l.reconciling = true
+	workflow.Go(ctx, func(ctx workflow.Context) { // because the unit may not reply, and a drain must not wait for it
+		defer func() { l.reconciling = false }()
+		for l.registered && !l.gone {
+			l.registered = false
+			l.reconcile(ctx)
+		}
+	})
 }
 
 // reconcile compares what the unit runs with what it should run, makes it release other copies and report the rest to the

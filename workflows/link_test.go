@@ -170,6 +170,25 @@ func TestLink_UnitGone_ConferencesAreNotified(t *testing.T) {
 	require.Equal(t, []string{"lose drained", "read", "list", "reconcile", "report", "wake"}, w.steps, "a drained unit lives")
 }
 
+// FC11: the conferences of a drained unit are moved while its list is missing, and a registration meanwhile is not lost.
+func TestLink_DrainedWhileListIsMissing_ConferencesAreNotified(t *testing.T) {
+	t.Parallel()
+	w := newLinkTest(t)
+	w.reply = func(what string) error {
+		if !slices.Contains(w.steps, "lose drained") {
+			return busy(what)
+		}
+		return nil
+	}
+	w.notice(0, berth.ArrivalRegistered)
+	w.notice(2*time.Second, berth.ArrivalRegistered)
+	w.notice(3*time.Second, berth.DepartureDrained)
+	w.run()
+	require.Equal(t, []string{
+		"read", "lose drained", "list", "reconcile", "report", "wake", "read", "list", "reconcile", "report", "wake",
+	}, w.steps)
+}
+
 // A unit that Redis lost is never declared dead; its commands are not retried indefinitely.
 func TestLink_UnitNotRegistered_Ends(t *testing.T) {
 	t.Parallel()

@@ -22,12 +22,12 @@ type TurnInput struct {
 
 // TurnProgress is the state that a run hands to the next one. None of the jobs is running.
 type TurnProgress struct {
-	StartedAt      time.Time  `json:"startedAt"`
-	LastSegment    time.Time  `json:"lastSegment"`
-	AffinityNodeID string     `json:"affinityNodeId,omitempty"`
+	StartedAt      time.Time     `json:"startedAt"`
+	LastSegment    time.Time     `json:"lastSegment"`
+	AffinityNodeID string        `json:"affinityNodeId,omitempty"`
 	Jobs           []FinishedJob `json:"jobs"` // by index
-	TextSize       int        `json:"textSize"`
-	Unresponsive   []NodeRef  `json:"unresponsive,omitempty"`
+	TextSize       int           `json:"textSize"`
+	Unresponsive   []NodeRef     `json:"unresponsive,omitempty"`
 	// Published is the number of published events, Reported of jobs whose result is among them.
 	Published int `json:"published"`
 	Reported  int `json:"reported"`
