@@ -3,7 +3,6 @@ package activities
 import (
 	"context"
 	"math"
-	"slices"
 
 	"berth"
 	"berth/internal/ledger"
@@ -14,6 +13,9 @@ import (
 
 // maxWaiting is how many waiting conferences are considered: there may be capacity only in a zone that few of them need.
 const maxWaiting = 1000
+
+// minWaitingPage is how many more conferences are read at a time than there is capacity for.
+const minWaitingPage = 10
 
 // WakeWaiting notifies as many waiting conferences as the unit has capacity for.
 func (l *Links) WakeWaiting(ctx context.Context, in workflows.NodeRef) error {
@@ -54,21 +56,28 @@ func wakeWaiting(ctx context.Context, l *ledger.Ledger, s *starter.Starter, free
 	if left = min(left, limit); left <= 0 {
 		return nil
 	}
-	rows, err := l.WaitingConferences(ctx, maxWaiting)
-	if err != nil {
-		return err
+	var wake []berth.Conference
+	for skip := 0; left > 0 && skip < maxWaiting; {
+		// Usually the first ones can use the capacity.
+		page, err := l.WaitingConferences(ctx, skip, min(left+minWaitingPage, maxWaiting-skip))
+		if err != nil {
+			return err
+		}
+		for _, c := range page {
+			if left == 0 || c.Zone != "" && free[c.Zone] <= 0 {
+				continue
+			}
+			left--
+			if c.Zone != "" {
+				free[c.Zone]--
+			}
+			wake = append(wake, c)
+		}
+		if skip += len(page); len(page) == 0 {
+			break
+		}
 	}
-	rows = slices.DeleteFunc(rows, func(c berth.Conference) bool {
-		if left == 0 || c.Zone != "" && free[c.Zone] <= 0 {
-			return true
-		}
-		left--
-		if c.Zone != "" {
-			free[c.Zone]--
-		}
-		return false
-	})
-	return s.SignalConferences(ctx, numbersOf(rows), workflows.SignalCapacity, nil)
+	return s.SignalConferences(ctx, numbersOf(wake), workflows.SignalCapacity, nil)
 }
 
 func numbersOf(rows []berth.Conference) []string {

@@ -64,11 +64,11 @@ func (l *Ledger) ConferencesOf(ctx context.Context, nodeID string) ([]berth.Conf
 	return list(ctx, l, "conferences of a unit", scanConference, selectConference+`WHERE owner <> '' AND owner = $1 ORDER BY e164`, nodeID)
 }
 
-// WaitingConferences returns at most limit conferences that wait for recovery: those that no unit has refused first, then the
-// oldest.
-func (l *Ledger) WaitingConferences(ctx context.Context, limit int) ([]berth.Conference, error) {
+// WaitingConferences returns at most limit conferences that wait for recovery, after the first skip ones: those that no unit has
+// refused first, then the oldest.
+func (l *Ledger) WaitingConferences(ctx context.Context, skip, limit int) ([]berth.Conference, error) {
 	return list(ctx, l, "waiting conferences", scanConference, selectConference+`WHERE status = 'awaiting-recovery'
-		ORDER BY refused_at, lost_at, id LIMIT $1`, clamp(limit, 1000))
+		ORDER BY refused_at, lost_at, id LIMIT $1 OFFSET $2`, clamp(limit, 1000), skip)
 }
 
 const nextNumber = `INSERT INTO conference_numbers (first, next) VALUES ($1, $2)

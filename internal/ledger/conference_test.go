@@ -203,10 +203,12 @@ func TestWaitingConferences_SomeRefused_UnrefusedAndOldestFirst(t *testing.T) {
 		save(t, l, conference("1002", waits(time.Second, 5*time.Second)))
 		save(t, l, conference("1003", waits(2*time.Second, 0)))
 		save(t, l, conference("1004", owned("u1")))
-		list, err := l.WaitingConferences(t.Context(), 10)
+		list, err := l.WaitingConferences(t.Context(), 0, 10)
 		require.Equal(t, []string{"1003", "1001", "1002"}, numbers(t, list, err))
-		list, err = l.WaitingConferences(t.Context(), 1)
+		list, err = l.WaitingConferences(t.Context(), 0, 1)
 		require.Equal(t, []string{"1003"}, numbers(t, list, err))
+		list, err = l.WaitingConferences(t.Context(), 1, 5)
+		require.Equal(t, []string{"1001", "1002"}, numbers(t, list, err))
 	})
 }
 
