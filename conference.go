@@ -146,6 +146,9 @@ type ConferenceSegment struct {
 	StartedAt  time.Time     `json:"startedAt"`
 	EndedAt    time.Time     `json:"endedAt,omitzero"`
 	Reason     ConferenceEnd `json:"reason,omitempty"`
+	// Merged is the number of later segments, from the next one on, that this one includes: it ends with the last of them. A
+	// record has the first and the last segments one by one.
+	Merged int `json:"merged,omitempty"`
 }
 
 // ConferenceOrder is a command that was sent to a unit.

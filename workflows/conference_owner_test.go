@@ -103,3 +103,31 @@ func TestConference_ContinuesAsNewWhileItWaits_NothingIsDropped(t *testing.T) { 
 	require.Equal(t, []workflows.NodeRef{silent}, later.places[0].Unresponsive)
 	require.Equal(t, recovered, later.statuses, "the event of the wait is published")
 }
+
+// FC13: a conference that had many owners keeps the start of its record.
+func TestConference_ManyOwners_RecordKeepsFirstAndLast(t *testing.T) { // C22
+	t.Parallel()
+	h := newConferenceTest(t, "u1")
+	const owners = 260
+	for i := range owners - 1 {
+		h.at(time.Duration(i+1)*time.Second, func() {
+			u := h.unit("u1")
+			h.notify(workflows.UnitNotice{NodeID: "u1", Generation: u.generation, Incarnation: incarnation("u1", u.generation), Gone: berth.DepartureUnresponsive})
+			u.generation++
+		})
+	}
+	h.at(time.Hour, h.release)
+	is := h.run()
+	require.Len(t, is.Segments, 200)
+	count := 0
+	for i, s := range is.Segments {
+		count += 1 + s.Merged
+		require.Equal(t, i == 100, s.Merged > 0, "segment %d", i)
+		if i > 0 {
+			require.False(t, s.StartedAt.Before(is.Segments[i-1].EndedAt))
+		}
+	}
+	require.Equal(t, owners, count)
+	require.Equal(t, int64(1), is.Segments[0].Epoch)
+	require.Equal(t, int64(owners), is.Segments[199].Epoch)
+}

@@ -228,7 +228,16 @@ func (c *conference) addSegment(owner berth.ConferenceOwner, at time.Time) {
 	c.record.Segments = append(slices.Clone(c.record.Segments), berth.ConferenceSegment{
 		NodeID: owner.NodeID, Generation: owner.Generation, Epoch: owner.Epoch, StartedAt: at,
 	})
-	c.record.Segments = c.record.Segments[max(0, len(c.record.Segments)-maxSegments):]
+	if len(c.record.Segments) > maxSegments {
+		c.record.Segments = mergeSegments(c.record.Segments, maxSegments/2)
+	}
+}
+
+// mergeSegments merges the segment at an index with the next one.
+func mergeSegments(all []berth.ConferenceSegment, at int) []berth.ConferenceSegment {
+	merged, next := all[at], all[at+1]
+	merged.EndedAt, merged.Reason, merged.Merged = next.EndedAt, next.Reason, merged.Merged+next.Merged+1
+	return append(append(slices.Clone(all[:at]), merged), all[at+2:]...)
 }
 
 // closeSegment ends the last segment unless it has ended.
