@@ -293,7 +293,7 @@ func (t *task) steps(ctx workflow.Context) error {
 // waitForTurn waits until the call of a step may be made. A task that waits costs no worker: the room in Redis has its place.
 func (t *task) waitForTurn(ctx workflow.Context, step int, entered Entered) (err error) {
 	if entered == EnteredUnknown {
-		entered, err = local[Entered](untilDone(ctx), EnterTaskActivity, EnterInput{
+		entered, err = untilDone[Entered](ctx, EnterTaskActivity, EnterInput{
 			TaskRef: t.in.Ref(), Index: step, Step: t.in.Steps[step], DeadlineAt: t.accepted.DeadlineAt,
 		})
 		if err != nil {
