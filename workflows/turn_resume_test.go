@@ -43,7 +43,7 @@ func TestTurn_ManyRefusals_ContinuesAsNewAndEnds(t *testing.T) { // A6, A8
 		codes[a.code()]++
 	}
 	require.Equal(t, map[berth.Code]int{berth.CodeNodeFull: 200, berth.CodeUnavailable: 50}, codes)
-	require.Nil(t, refused[refusals-1].err, "rejected, so that the history does not grow")
+	require.NoError(t, refused[refusals-1].err, "rejected, so that the history does not grow")
 	require.Error(t, refused[refusals-1].rejected)
 
 	later := newTurnTest(t)
