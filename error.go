@@ -42,6 +42,7 @@ const (
 	CodeInterrupted         Code = "interrupted"
 	CodeNotServed           Code = "not_served"
 	CodeErased              Code = "erased"
+	CodeLost                Code = "lost"
 )
 
 // CodeInfo is everything that the API, its description and its clients derive from a code.
@@ -89,6 +90,7 @@ var codes = []CodeInfo{
 	{CodeInterrupted, 0, 0, debug, "of a model call: its worker or its task ended before the outcome was recorded"},
 	{CodeNotServed, http.StatusServiceUnavailable, 30 * time.Second, slog.LevelWarn, "no worker serves a model that the task needs; `detail` names the queue"},
 	{CodeErased, http.StatusGone, 0, debug, "the content was erased by its owner or because of its age"},
+	{CodeLost, 0, 0, debug, "the run of the work was ended or lost outside of berth; submit it again"},
 	{CodeUnreadableImage, 0, 0, debug, "no text could be read from the image"},
 }
 

@@ -51,6 +51,9 @@ type Starter interface {
 	ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (done bool, err error)
 	SignalConference(ctx context.Context, e164, signal string, arg any) (running bool, err error)
 	ReportUnits(ctx context.Context, units []workflows.NodeRef) error
+
+	// Reconcile starts a full pass of the reconciliation and returns its id.
+	Reconcile(ctx context.Context, dryRun bool) (passID string, err error)
 }
 
 // Ledger stores what the API needs to keep; *ledger.Ledger is one.
@@ -79,6 +82,8 @@ type Ledger interface {
 	SearchConferences(ctx context.Context, q ledger.ConferenceQuery, cursor string, limit int) (found []berth.Conference, next string, err error)
 	NextE164(ctx context.Context, from string) (string, error)
 	CountOwners(ctx context.Context) (map[string]int, error)
+	// Passes returns the last passes of the reconciliation, newest first.
+	Passes(ctx context.Context, limit int) ([]berth.ReconcilePass, error)
 	// FindConferenceKey returns the conference of an idempotency key, KeepConferenceKey stores it unless the key has one.
 	FindConferenceKey(ctx context.Context, id string) (ledger.ConferenceKey, error)
 	KeepConferenceKey(ctx context.Context, k ledger.ConferenceKey, instead string) (ledger.ConferenceKey, error)
@@ -195,6 +200,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.templateRoutes()
 	s.accountRoutes()
 	s.modelRoutes()
+	s.reconciliationRoutes()
 	s.nodeRoutes()
 	s.poolRoutes()
 	s.fleetConfigRoutes()

@@ -96,6 +96,12 @@ func (s *fakeStarter) SignalConference(_ context.Context, _, _ string, notice an
 	return true, nil
 }
 
+func (s *fakeStarter) Reconcile(context.Context, bool) (string, error) {
+	b, unlock := s.open()
+	defer unlock()
+	return "pass-1", b.failure
+}
+
 func (s *fakeStarter) ReportUnits(_ context.Context, units []workflows.NodeRef) error {
 	b, unlock := s.open()
 	defer unlock()

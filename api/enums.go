@@ -21,6 +21,7 @@ var enumTypes = []func(huma.Registry){
 	enumOf(berth.TaskStatuses()),
 	enumOf(berth.Templates()),
 	enumOf(berth.VariableKinds()),
+	enumOf(reconcileRules()),
 }
 
 // describeEnums makes the schema of each enum's type list its values.
@@ -47,6 +48,13 @@ type enum[T ~string] string
 // Schema returns a string with the values of T.
 func (enum[T]) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Enum: enumValues[reflect.TypeFor[T]()]}
+}
+
+func reconcileRules() (names []berth.ReconcileRule) {
+	for _, r := range berth.ReconcileRules() {
+		names = append(names, r.Rule)
+	}
+	return names
 }
 
 func codeNames() (names []berth.Code) {

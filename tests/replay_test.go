@@ -53,7 +53,7 @@ func (s *stack) replayAll() {
 				workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
 				workflows.ConferenceWorkflow: workflows.Conference, workflows.LinkWorkflow: workflows.Link,
 				workflows.ProbeWorkflow: workflows.Probe, workflows.ReportWorkflow: workflows.Report,
-				workflows.RetentionWorkflow: workflows.Retention,
+				workflows.RetentionWorkflow: workflows.Retention, workflows.ReconcileWorkflow: workflows.Reconcile,
 			} {
 				replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 			}

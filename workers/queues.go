@@ -132,6 +132,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.ProbeWorkflow:    workflows.Probe,
 
 			workflows.RetentionWorkflow: workflows.Retention,
+			workflows.ReconcileWorkflow: workflows.Reconcile,
 		},
 		activities: map[string]any{
 			workflows.SignalOpenActivity:    links.SignalOpen,
@@ -141,6 +142,9 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.WakeWaitingActivity:   links.WakeWaiting,
 			workflows.ReadUnitStateActivity: links.ReadUnitState,
 			workflows.RemoveExpiredActivity: acts.Retention.RemoveExpired,
+
+			workflows.FindDifferencesActivity:   acts.Reconciler.FindDifferences,
+			workflows.RepairDifferencesActivity: acts.Reconciler.RepairDifferences,
 		},
 	}}
 }

@@ -51,6 +51,7 @@ type Activities struct {
 	Conferences *activities.Conferences
 	Links       *activities.Links
 	Retention   *activities.Retention
+	Reconciler  *activities.Reconciler
 }
 
 // Run polls the selected task queues until ctx ends, and then stops. Running activities get Drain to finish or to hand over

@@ -23,6 +23,7 @@ const (
 	ReportWorkflow     = "Report"     // asks media units to report all their conferences to the data proxy
 	ProbeWorkflow      = "Probe"      // counts the media units that respond to a command
 	RetentionWorkflow  = "Retention"  // removes expired data
+	ReconcileWorkflow  = "Reconcile"  // repairs what was lost outside of berth
 )
 
 // metricRecovery is the metric of the time from the loss of a conference's unit until the conference is open again.
@@ -34,13 +35,16 @@ const (
 	TaskQueueTurns       = "turns"
 	TaskQueueExecutions  = "executions"
 	TaskQueueConferences = "conferences"
-	TaskQueueLinks       = "links" // Link, Reassert, Report, Probe and Retention
+	TaskQueueLinks       = "links" // Link, Reassert, Report, Probe, Retention and Reconcile
 )
 
 // Workflow ids.
 
+// TaskPrefix begins the workflow ids of tasks.
+const TaskPrefix = "task:"
+
 // TaskWorkflowID is the workflow id of a task.
-func TaskWorkflowID(task berth.TaskRef) string { return "task:" + task.String() }
+func TaskWorkflowID(task berth.TaskRef) string { return TaskPrefix + task.String() }
 
 // TurnWorkflowID is the workflow id of a turn.
 func TurnWorkflowID(turnID string) string { return "turn:" + turnID }
@@ -70,6 +74,13 @@ func ProbeWorkflowID(id string) string { return "probe:" + id }
 
 // RetentionID is the id of the schedule of Retention, and the prefix of the workflow ids of its runs.
 const RetentionID = "retention"
+
+// ReconcileID is the id of the schedule of Reconcile, and the prefix of the workflow ids of its runs. ReconcileRequestID is the
+// workflow id of the passes that operators start.
+const (
+	ReconcileID        = "reconcile"
+	ReconcileRequestID = "reconcile:requested"
+)
 
 // Updates.
 const (
@@ -184,6 +195,14 @@ const SignalOpenActivity = "SignalOpen"
 
 // RemoveExpiredActivity removes expired data for Retention; it heartbeats and is retried until the next run is due.
 const RemoveExpiredActivity = "RemoveExpired"
+
+// Activities of reconciliation passes; both heartbeat.
+const (
+	// FindDifferencesActivity makes the first check of a pass; it only reads.
+	FindDifferencesActivity = "FindDifferences"
+	// RepairDifferencesActivity makes the second check of what the first has found, and repairs what still differs.
+	RepairDifferencesActivity = "RepairDifferences"
+)
 
 // ErrorExpired is the type of DispatchJob's error when the same dispatch was decided by an earlier call whose reply was
 // lost, and its slot has expired since: the workflow decides again under the next dispatch number.

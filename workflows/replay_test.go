@@ -27,6 +27,7 @@ var corpora = []struct {
 	{workflows.ReportWorkflow, "report", workflows.Report, 1},
 	{workflows.ProbeWorkflow, "probe", workflows.Probe, 2},
 	{workflows.RetentionWorkflow, "retention", workflows.Retention, 1},
+	{workflows.ReconcileWorkflow, "reconcile", workflows.Reconcile, 2},
 }
 
 func replayer(name string, fn any) worker.WorkflowReplayer {
@@ -86,6 +87,7 @@ func TestWorkflows_ChangedCommands_DoNotReplay(t *testing.T) { // P1: proves tha
 		workflows.TaskWorkflow: sleepFirst(workflows.Task), workflows.TurnWorkflow: sleepFirst(workflows.Turn),
 		workflows.ExecutionWorkflow: sleepFirst(workflows.Execution), workflows.ConferenceWorkflow: sleepFirst(workflows.Conference),
 		workflows.ReportWorkflow: sleepFirst(workflows.Report), workflows.ProbeWorkflow: sleepFirst(workflows.Probe),
+		workflows.ReconcileWorkflow: sleepFirst(workflows.Reconcile),
 		workflows.LinkWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.LinkInput) (any, error) {
 			return nil, workflows.Link(ctx, in)
 		}),

@@ -34,6 +34,7 @@ type commands struct {
 	Task       taskCommands       `cmd:"" help:"Submit, watch, get, list and cancel tasks."`
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`
+	Reconcile  reconcileCommand   `cmd:"" help:"Compare everything that is open in the database, Temporal and Redis, and repair differences."`
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`
 	Conference conferenceCommands `cmd:"" help:"Open, watch, list and end conferences."`
 	Sim        simCommands        `cmd:"" help:"Run simulators."`

@@ -21,6 +21,7 @@ import (
 	"berth/internal/lease"
 	"berth/internal/llm"
 	"berth/internal/pause"
+	"berth/internal/payload"
 	"berth/internal/placement"
 	"berth/internal/sim"
 	"berth/internal/starter"
@@ -41,7 +42,11 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	slots := lease.New(b.scripts, lease.Options{
 		ProcessID: processID(), Limits: modelLimits(b.catalog, cfg.Worker.UserSlots), MaxHold: cfg.Worker.CallTimeout() + activities.HoldMargin, Logger: logger,
 	})
-	calls := &starter.Starter{Client: b.temporal}
+	keys, err := cfg.Temporal.Keys()
+	if err != nil {
+		return err
+	}
+	calls := &starter.Starter{Client: b.temporal, Namespace: b.namespace, Converter: payload.NewDataConverter(keys)}
 	room := b.waitingRoom(cfg, calls, logger)
 	running := activities.NewRunning(b.scripts, logger)
 	tasks := &activities.Tasks{
@@ -75,6 +80,13 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Links: &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Waiting: room, Logger: logger},
 		Retention: &activities.Retention{
 			Ledger: b.ledger, Texts: cfg.Retention.Texts, Rows: cfg.Retention.Rows, Logger: logger,
+		},
+		Reconciler: &activities.Reconciler{
+			Ledger: b.ledger, Scripts: b.scripts, Starter: calls, Tasks: tasks, Health: probe.Report, Logger: logger,
+			Options: activities.ReconcileOptions{
+				FullEvery: cfg.Reconcile.FullEvery, Pause: cfg.Reconcile.Pause, MaxRepairs: cfg.Reconcile.MaxRepairs,
+				MaxFindings: cfg.Reconcile.MaxFindings, Disabled: cfg.Reconcile.Disabled(),
+			},
 		},
 	}
 	sweeper := fleet.NewSweeper(nodes, fleet.SweeperOptions{
@@ -113,7 +125,13 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
 	services.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
 	if len(cfg.Worker.Queues) == 0 || slices.Contains(cfg.Worker.Queues, workflows.TaskQueueLinks) {
-		services.Go(func() error { scheduleRetention(serviceCtx, calls, logger); return nil })
+		services.Go(func() error { schedule(serviceCtx, "retention", calls.ScheduleRetention, logger); return nil })
+		services.Go(func() error {
+			schedule(serviceCtx, "reconciliation", func(ctx context.Context) error {
+				return calls.ScheduleReconcile(ctx, cfg.Reconcile.Every)
+			}, logger)
+			return nil
+		})
 	}
 	context.AfterFunc(serviceCtx, stopWorkers)
 	marking, cancel := context.WithTimeout(ctx, redisTimeout)
@@ -129,14 +147,14 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	return err
 }
 
-// scheduleRetention creates the schedule of the retention, and retries while Temporal is unavailable.
-func scheduleRetention(ctx context.Context, calls *starter.Starter, logger *slog.Logger) {
+// schedule creates a Temporal Schedule, and retries while Temporal is unavailable.
+func schedule(ctx context.Context, name string, create func(context.Context) error, logger *slog.Logger) {
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
-		err := calls.ScheduleRetention(ctx)
+		err := create(ctx)
 		if err == nil {
 			return
 		}
-		logger.WarnContext(ctx, "retention not scheduled; retrying", "error", err)
+		logger.WarnContext(ctx, "schedule not created; retrying", "schedule", name, "error", err)
 		if !pause.For(ctx, wait) {
 			return
 		}

@@ -26,6 +26,8 @@ type Config struct {
 
 	Retention Retention `embed:"" group:"Retention (applied by workers of the queue links)"`
 
+	Reconcile Reconcile `embed:"" group:"Reconciliation (applied by workers of the queue links)"`
+
 	Turn Turn `embed:"" group:"Turns (applied by API processes)"`
 
 	Conference Conference `embed:"" group:"Conferences (applied by API processes; licences by workers)"`
@@ -212,6 +214,7 @@ func (c *Config) Validate() error {
 	if c.Retention.Rows < c.Retention.Texts {
 		bad("retain-rows", "BERTH_RETAIN_ROWS", "must be at least --retain-texts, %s, got %s", c.Retention.Texts, c.Retention.Rows)
 	}
+	c.Reconcile.validate(bad, lasting)
 	if len(problems) > 0 {
 		return fmt.Errorf("invalid settings: %s", strings.Join(problems, "; "))
 	}

@@ -30,6 +30,9 @@ func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, task berth.TaskRef) (
 	t, err = taskColumns.scanWith(tx.QueryRowContext(ctx,
 		`SELECT `+taskColumns.names("")+`, begun_step FROM tasks WHERE user_id = $1 AND id = $2`+l.dialect.forUpdate,
 		task.UserID, task.TaskID), &begun)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = berth.Errorf(berth.CodeNotFound, "not found").With(ErrNoTask)
+	}
 	return t, begun, err
 }
 

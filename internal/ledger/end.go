@@ -18,6 +18,8 @@ type End struct {
 	// KeepStreamed keeps the charge of a task that is cancelled after its answer has begun. Other charges of tasks that did not
 	// complete are refunded.
 	KeepStreamed bool
+	// Unchanged, if set, is UpdatedAt of the row at which the task may be ended. ErrStale when the row has changed since.
+	Unchanged time.Time
 }
 
 var endTask = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
@@ -38,6 +40,9 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 		if before.Status.Final() {
 			t = before
 			return nil
+		}
+		if !e.Unchanged.IsZero() && !e.Unchanged.Equal(before.UpdatedAt) {
+			return stale()
 		}
 		rows, err := tx.QueryContext(ctx, endTask, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
 			time.Now().UnixMilli(), e.UserID)

@@ -17,12 +17,15 @@ import (
 	"berth"
 )
 
-// Reasons why a write is rejected as too late; both are wrapped in a berth.Error with CodeConflict.
+// Reasons why a write is rejected. The first two are wrapped in a berth.Error with CodeConflict.
 var (
 	// ErrStale: a newer attempt owns the task.
 	ErrStale = errors.New("a newer attempt owns the task")
 	// ErrFinal: the task has ended.
 	ErrFinal = errors.New("the task has ended")
+	// ErrNoTask, with CodeNotFound: the task has no row. An accepted task has one until it has ended, unless an older database was
+	// restored.
+	ErrNoTask = errors.New("the task has no row")
 )
 
 func stale() error {

@@ -46,9 +46,14 @@ var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}) +
 // price cannot be charged, the task is of the free tier. When the user has a task with the id it changes nothing and returns
 // that task, which may be of another request: compare RequestHash.
 func (l *Ledger) CreateTask(ctx context.Context, t berth.Task) (task berth.Task, created bool, err error) {
+	return l.createTask(ctx, t, 0)
+}
+
+func (l *Ledger) createTask(ctx context.Context, t berth.Task, fence int64) (task berth.Task, created bool, err error) {
 	if err := prepareNew(&t); err != nil {
 		return t, false, err
 	}
+	t.Fence = fence
 	err = l.inTx(ctx, "create task", func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, insertTask, taskColumns.values(&t)...)
 		inserted, err := collect("insert task", rows, err, taskColumns.scan)

@@ -20,6 +20,7 @@ const (
 	Kind       = attribute.Key("kind")
 	State      = attribute.Key("state")
 	Dependency = attribute.Key("dependency")
+	Rule       = attribute.Key("rule")
 	Script     = attribute.Key("db.stored_procedure.name")
 )
 
@@ -48,6 +49,9 @@ var (
 	Jobs        = counter("berth.jobs", "Jobs and commands run by this node, by outcome")
 	ModelPauses = counter("berth.model.pauses", "Pauses of a model for all callers, by model and kind")
 	Sweeps      = counter("berth.sweeps", "Passes of fleet maintenance, by outcome")
+
+	ReconcilePasses   = counter("berth.reconcile.passes", "Passes of the reconciliation, by kind and outcome")
+	ReconcileFindings = counter("berth.reconcile.findings", "Differences that the reconciliation found, by rule and outcome")
 )
 
 // Histograms.
@@ -59,6 +63,8 @@ var (
 	ScriptDuration  = histogram("db.client.operation.duration", "Duration of a Redis script, by name", fast)
 	ModelDuration   = histogram("gen_ai.client.operation.duration", "Duration of a call of a model's provider", Slow)
 	ModelFirstToken = histogram("gen_ai.server.time_to_first_token", "Time from a call of a model's provider to its first token", Slow)
+	ReconcileDuration = histogram("berth.reconcile.duration", "Duration of a pass of the reconciliation, by kind and outcome", Slow)
+
 	ModelTokens     = tokens("gen_ai.client.token.usage", "Tokens of a call of a model's provider, by type")
 )
 

@@ -11,6 +11,7 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
@@ -23,6 +24,9 @@ type Starter struct {
 	// Deadline limits a task from its acceptance, StepTimeout one of its steps.
 	Deadline    time.Duration
 	StepTimeout time.Duration
+	// Namespace and Converter are those of the client. They are needed to read the inputs of runs.
+	Namespace string
+	Converter converter.DataConverter
 }
 
 // start describes a workflow that an update starts unless it is running.

@@ -1,0 +1,332 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"berth"
+	"berth/internal/health"
+	"berth/internal/ledger"
+	"berth/internal/metrics"
+	"berth/internal/starter"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// ReconcileOptions are the settings of the reconciliation.
+type ReconcileOptions struct {
+	// FullEvery is the time between two full passes.
+	FullEvery time.Duration
+	// Pause is the time between the two checks of a finding, and how long dependencies must have been available.
+	Pause time.Duration
+	// MaxRepairs is how many differences one pass repairs, MaxFindings with how many more it stops without a repair.
+	MaxRepairs, MaxFindings int
+	// Disabled are rules that are not applied.
+	Disabled []berth.ReconcileRule
+}
+
+const (
+	// maxGap is the time without a pass after which the next one is full. Visibility may have lost what has closed in it, or an
+	// older database may have been restored.
+	maxGap = 10 * time.Minute
+	// visibilityLag is how much later than its end a run may be listed as closed.
+	visibilityLag = time.Minute
+	// stoppedPause is the time until a full pass that repaired nothing of what it found is repeated.
+	stoppedPause = 5 * time.Minute
+	// reconcilePage is how many rows are read at a time.
+	reconcilePage = 1000
+)
+
+// Reconciler implements the activities of reconciliation passes.
+type Reconciler struct {
+	Ledger  *ledger.Ledger
+	Scripts *lua.Scripts
+	Starter *starter.Starter
+	Tasks   *Tasks
+	// Health returns the state of this process's dependencies.
+	Health  func() health.Report
+	Options ReconcileOptions
+	Logger  *slog.Logger
+}
+
+// rule is how the differences of one rule are checked and repaired.
+type rule struct {
+	// check reports whether the subject differs now, and the version of its state. It reads the run first: what a run writes before
+	// it ends is then read after its end.
+	check func(ctx context.Context, subject string) (version int64, differs bool, err error)
+	// repair repairs a difference that check has just confirmed. It is idempotent. ledger.ErrStale when the subject has changed.
+	repair func(ctx context.Context, f berth.ReconcileFinding) error
+}
+
+// rules returns the implementation of each rule of berth.ReconcileRules.
+func (r *Reconciler) rules() map[berth.ReconcileRule]rule {
+	return map[berth.ReconcileRule]rule{
+		berth.RuleTaskWithoutRun:   {r.taskWithoutRun, r.failLostTask},
+		berth.RuleTaskOverdue:      {r.taskOverdue, r.endOverdueTask},
+		berth.RuleRunWithoutTask:   {r.runWithoutTask, r.restoreTask},
+		berth.RuleStreamWithoutRun: {r.streamWithoutRun, r.endStream},
+		berth.RulePlaceWithoutTask: {r.placeWithoutTask, r.removePlace},
+		berth.RuleBalance:          {r.unbalanced, r.correctBalance},
+	}
+}
+
+// errTooMany ends a pass that has found more than ReconcileOptions.MaxFindings.
+var errTooMany = errors.New("too many differences")
+
+// pass is one pass while its first check runs.
+type pass struct {
+	berth.ReconcilePass
+
+	r     *Reconciler
+	rules map[berth.ReconcileRule]rule
+	found []berth.ReconcileFinding
+	seen  map[berth.ReconcileFinding]struct{}
+	// streamsSince is from which time on tasks have ended whose streams a full pass compares.
+	streamsSince time.Time
+}
+
+// candidate checks a subject that may differ, and keeps what differs.
+func (p *pass) candidate(ctx context.Context, name berth.ReconcileRule, subject string) error {
+	f := berth.ReconcileFinding{Rule: name, Subject: subject, Outcome: berth.FindingFound}
+	if _, done := p.seen[f]; done || slices.Contains(p.r.Options.Disabled, name) {
+		return nil
+	}
+	p.seen[f] = struct{}{}
+	activity.RecordHeartbeat(ctx)
+	version, differs, err := p.rules[name].check(ctx, subject)
+	if err != nil || !differs {
+		return err
+	}
+	f.Version = version
+	if p.found = append(p.found, f); len(p.found) > p.r.Options.MaxFindings {
+		return errTooMany
+	}
+	return nil
+}
+
+// FindDifferences makes the first check of a pass. It changes nothing but the record of a pass without findings.
+func (r *Reconciler) FindDifferences(ctx context.Context, in workflows.PassInput) (workflows.Differences, error) {
+	p := &pass{r: r, rules: r.rules(), seen: map[berth.ReconcileFinding]struct{}{}}
+	p.ReconcilePass = berth.ReconcilePass{
+		ID: in.PassID, Kind: berth.ReconcileFull, DryRun: in.DryRun, Requested: in.Requested, StartedAt: time.Now(),
+		Counts: []berth.ReconcileCount{}, Findings: []berth.ReconcileFinding{},
+	}
+	if p.Reason = r.unsettled(ctx); p.Reason != "" {
+		p.Status = berth.ReconcileSkipped
+		return workflows.Differences{Pass: r.end(ctx, p.ReconcilePass, nil)}, nil
+	}
+	if err := r.plan(ctx, p); err != nil {
+		return workflows.Differences{}, unavailable("earlier passes not read", err)
+	}
+	err := p.compare(ctx)
+	switch {
+	case errors.Is(err, errTooMany):
+		p.Status = berth.ReconcileStopped
+		p.Reason = fmt.Sprintf("more than %d differences; nothing was repaired", r.Options.MaxFindings)
+		return workflows.Differences{Pass: r.end(ctx, p.ReconcilePass, p.found)}, nil
+	case err != nil:
+		return workflows.Differences{}, unavailable("differences not found", err)
+	case len(p.found) == 0:
+		p.Status = berth.ReconcileCompleted
+		return workflows.Differences{Pass: r.end(ctx, p.ReconcilePass, nil)}, nil
+	}
+	return workflows.Differences{Pass: p.ReconcilePass, Found: p.found, Pause: r.Options.Pause}, nil
+}
+
+// unsettled returns why nothing is repaired now, empty if a repair is safe: what this process reads must not be the consequence of an
+// outage that work has not recovered from yet.
+func (r *Reconciler) unsettled(ctx context.Context) string {
+	for name, d := range r.Health().Dependencies {
+		switch {
+		case d.Status != health.OK:
+			return name + " is unavailable"
+		case time.Since(d.Since) < r.Options.Pause:
+			return name + " has just become available"
+		}
+	}
+	if err := r.Ledger.Ping(ctx); err != nil {
+		return "the database is unavailable"
+	}
+	g, err := r.Scripts.CheckGuard(ctx)
+	switch {
+	case err != nil:
+		return "Redis is unavailable"
+	case g.Left > 0:
+		return "Redis may have lost data"
+	case !g.Until.IsZero() && -g.Left < r.Options.Pause:
+		return "Redis may have lost data a moment ago"
+	}
+	return ""
+}
+
+// plan decides what a pass compares.
+func (r *Reconciler) plan(ctx context.Context, p *pass) error {
+	h, err := r.Ledger.PassHistory(ctx)
+	if err != nil {
+		return err
+	}
+	p.streamsSince = h.Full.StartedAt.Add(-time.Hour)
+	if p.Requested || r.fullDue(h, p.StartedAt) {
+		return nil
+	}
+	p.Kind, p.Since = berth.ReconcileQuick, h.Completed.StartedAt.Add(-visibilityLag)
+	return nil
+}
+
+// fullDue reports whether everything has to be compared now. What a pass could not repair is tried again by a full pass: at once if
+// the pass had to leave some, after a time if it repaired nothing.
+func (r *Reconciler) fullDue(h ledger.PassHistory, now time.Time) bool {
+	rested := now.Sub(h.Full.EndedAt) >= stoppedPause
+	switch {
+	case h.Full.ID == "", now.Sub(h.Full.StartedAt) >= r.Options.FullEvery:
+		return true
+	case h.Unfinished.ID != "" && (rested || h.Unfinished.Repaired() > 0):
+		return true
+	default:
+		return rested && (h.Completed.ID == "" || now.Sub(h.Completed.EndedAt) >= maxGap)
+	}
+}
+
+// compare finds the candidates of every rule.
+func (p *pass) compare(ctx context.Context) error {
+	if err := p.overdueTasks(ctx); err != nil {
+		return err
+	}
+	if p.Kind == berth.ReconcileQuick {
+		return p.closedRuns(ctx)
+	}
+	for _, scan := range []func(context.Context) error{p.openTasks, p.endedTasks, p.places, p.accounts} {
+		if err := scan(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closedTypes are the workflows whose end a quick pass considers.
+var closedTypes = []string{workflows.TaskWorkflow}
+
+// closedRuns considers what has closed since the last pass.
+func (p *pass) closedRuns(ctx context.Context) error {
+	return p.r.Starter.RunsClosedSince(ctx, p.Since, closedTypes, func(run starter.Run) error {
+		activity.RecordHeartbeat(ctx)
+		return p.closedTask(ctx, run.WorkflowID)
+	})
+}
+
+// RepairDifferences makes the second check of the findings and repairs those that still hold, in the order of the rules. Idempotent.
+func (r *Reconciler) RepairDifferences(ctx context.Context, in workflows.Differences) (berth.ReconcilePass, error) {
+	p, rules := in.Pass, r.rules()
+	if p.Reason = r.unsettled(ctx); p.Reason != "" {
+		p.Status = berth.ReconcileSkipped
+		return r.end(ctx, p, in.Found), nil
+	}
+	repaired := 0
+	found := slices.Clone(in.Found)
+	for _, info := range berth.ReconcileRules() {
+		for i, f := range found {
+			if f.Rule != info.Rule {
+				continue
+			}
+			activity.RecordHeartbeat(ctx)
+			f = r.settle(ctx, rules[f.Rule], f, !p.DryRun && repaired < r.Options.MaxRepairs)
+			if found[i] = f; f.Outcome == berth.FindingRepaired {
+				repaired++
+			}
+			if err := ctx.Err(); err != nil {
+				return berth.ReconcilePass{}, err
+			}
+		}
+	}
+	p.Status = berth.ReconcileCompleted
+	return r.end(ctx, p, found), nil
+}
+
+// settle checks a finding again and repairs it.
+func (r *Reconciler) settle(ctx context.Context, rule rule, f berth.ReconcileFinding, repair bool) berth.ReconcileFinding {
+	version, differs, err := rule.check(ctx, f.Subject)
+	switch {
+	case err == nil && (!differs || version != f.Version):
+		f.Outcome = berth.FindingGone
+		return f
+	case err == nil && !repair:
+		f.Outcome = berth.FindingHolds
+		return f
+	case err == nil:
+		err = rule.repair(ctx, f)
+	}
+	switch {
+	case errors.Is(err, ledger.ErrStale):
+		f.Outcome = berth.FindingGone
+	case err != nil:
+		f.Outcome, f.Message = berth.FindingFailed, hideCause(err).Error()
+		r.Logger.WarnContext(ctx, "difference not repaired", "rule", f.Rule, "subject", f.Subject, "error", err)
+	default:
+		f.Outcome = berth.FindingRepaired
+		r.Logger.WarnContext(ctx, "difference repaired", "rule", f.Rule, "subject", f.Subject, "version", f.Version)
+	}
+	return f
+}
+
+// end completes, counts and stores a pass. A pass that cannot be stored is repeated by the next one.
+func (r *Reconciler) end(ctx context.Context, p berth.ReconcilePass, found []berth.ReconcileFinding) berth.ReconcilePass {
+	p.EndedAt, p.Findings = time.Now(), append([]berth.ReconcileFinding{}, found[:min(len(found), berth.MaxListedFindings)]...)
+	p.Left, p.Counts = 0, []berth.ReconcileCount{}
+	for _, info := range berth.ReconcileRules() {
+		c := berth.ReconcileCount{Rule: info.Rule}
+		for _, f := range found {
+			if f.Rule == info.Rule {
+				count(&c, &p.Left, f.Outcome)
+			}
+		}
+		if c.Found > 0 {
+			p.Counts = append(p.Counts, c)
+		}
+	}
+	passes := metrics.With(metrics.Kind.String(string(p.Kind)), metrics.Outcome.String(string(p.Status)))
+	metrics.ReconcilePasses.Add(ctx, 1, passes)
+	metrics.ReconcileDuration.Record(ctx, p.EndedAt.Sub(p.StartedAt).Seconds(), passes)
+	for _, f := range found {
+		metrics.ReconcileFindings.Add(ctx, 1, metrics.With(metrics.Rule.String(string(f.Rule)), metrics.Outcome.String(string(f.Outcome))))
+	}
+	level := slog.LevelDebug
+	if p.Status == berth.ReconcileStopped || len(found) > 0 {
+		level = slog.LevelWarn
+	}
+	r.Logger.Log(ctx, level, "reconciliation pass", "pass", p.ID, "kind", p.Kind, "status", p.Status, "reason", p.Reason,
+		"found", len(found), "left", p.Left, "duration", p.EndedAt.Sub(p.StartedAt))
+	if err := r.Ledger.SavePass(ctx, p); err != nil {
+		r.Logger.WarnContext(ctx, "reconciliation pass not stored", "pass", p.ID, "error", err)
+	}
+	return p
+}
+
+func count(c *berth.ReconcileCount, left *int, outcome berth.ReconcileOutcome) {
+	c.Found++
+	switch outcome {
+	case berth.FindingGone:
+		return
+	case berth.FindingFound:
+	case berth.FindingHolds:
+		c.Held++
+	case berth.FindingRepaired:
+		c.Held++
+		c.Repaired++
+		return
+	case berth.FindingFailed:
+		c.Failed++
+	}
+	*left++
+}
+
+// runs reports whether a workflow has a running run.
+func (r *Reconciler) runs(ctx context.Context, workflowID string) (bool, error) {
+	run, ok, err := r.Starter.CurrentRun(ctx, workflowID)
+	return ok && run.Running, err
+}

@@ -1,0 +1,322 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"berth"
+	"berth/internal/ledger"
+	"berth/internal/starter"
+	"berth/lua"
+	"berth/workflows"
+)
+
+// overdueAfter is how long after its deadline an unfinished task is a difference: its run ends it within seconds.
+const overdueAfter = time.Minute
+
+// taskOf returns the task of a workflow id.
+func taskOf(workflowID string) (berth.TaskRef, bool) {
+	id, ok := strings.CutPrefix(workflowID, workflows.TaskPrefix)
+	if !ok {
+		return berth.TaskRef{}, false
+	}
+	return berth.ParseTaskRef(id)
+}
+
+// row returns the row of a task; ok is false when there is none.
+func (r *Reconciler) row(ctx context.Context, workflowID string) (t berth.Task, ok bool, err error) {
+	ref, ok := taskOf(workflowID)
+	if !ok {
+		return t, false, nil
+	}
+	t, err = r.Ledger.GetTask(ctx, ref)
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		return t, false, nil
+	}
+	return t, err == nil, err
+}
+
+func (r *Reconciler) streamOpen(ctx context.Context, t berth.Task) (bool, error) {
+	state, err := r.Scripts.StreamState(ctx, channel(t.UserID, t.ServiceID, t.ID))
+	return err == nil && state.Exists && !state.Ended, err
+}
+
+// closedTask considers the task of a run that has closed.
+func (p *pass) closedTask(ctx context.Context, workflowID string) error {
+	t, ok, err := p.r.row(ctx, workflowID)
+	if err != nil || !ok {
+		return err
+	}
+	if !t.Status.Final() {
+		return p.candidate(ctx, berth.RuleTaskWithoutRun, workflowID)
+	}
+	return p.endedTask(ctx, t)
+}
+
+// endedTask considers the stream of a task that has ended.
+func (p *pass) endedTask(ctx context.Context, t berth.Task) error {
+	open, err := p.r.streamOpen(ctx, t)
+	if err != nil || !open {
+		return err
+	}
+	return p.candidate(ctx, berth.RuleStreamWithoutRun, workflows.TaskWorkflowID(t.Ref()))
+}
+
+// overdueTasks considers the unfinished tasks past their deadlines.
+func (p *pass) overdueTasks(ctx context.Context) error {
+	return taskPages(ctx, func(after berth.Task) ([]berth.Task, error) {
+		return p.r.Ledger.OverdueTasks(ctx, p.StartedAt.Add(-overdueAfter), after, reconcilePage)
+	}, func(t berth.Task) error {
+		id := workflows.TaskWorkflowID(t.Ref())
+		if err := p.candidate(ctx, berth.RuleTaskOverdue, id); err != nil {
+			return err
+		}
+		return p.candidate(ctx, berth.RuleTaskWithoutRun, id)
+	})
+}
+
+// openTasks compares the unfinished tasks with the running workflows. Temporal's list of these is a hint: what differs from it is
+// checked with the workflow itself.
+func (p *pass) openTasks(ctx context.Context) error {
+	running := map[string]struct{}{}
+	if err := p.r.Starter.OpenRuns(ctx, []string{workflows.TaskWorkflow}, func(run starter.Run) error {
+		running[run.WorkflowID] = struct{}{}
+		activity.RecordHeartbeat(ctx)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := taskPages(ctx, func(after berth.Task) ([]berth.Task, error) {
+		return p.r.Ledger.OpenTasks(ctx, after.Ref(), reconcilePage)
+	}, func(t berth.Task) error {
+		id := workflows.TaskWorkflowID(t.Ref())
+		if _, ok := running[id]; ok {
+			delete(running, id)
+			return nil
+		}
+		return p.candidate(ctx, berth.RuleTaskWithoutRun, id)
+	}); err != nil {
+		return err
+	}
+	for id := range running { // without an unfinished task
+		activity.RecordHeartbeat(ctx)
+		if _, ok, err := p.r.row(ctx, id); err != nil {
+			return err
+		} else if !ok {
+			if err := p.candidate(ctx, berth.RuleRunWithoutTask, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// endedTasks considers the streams of the tasks that have ended since the last full pass.
+func (p *pass) endedTasks(ctx context.Context) error {
+	return taskPages(ctx, func(after berth.Task) ([]berth.Task, error) {
+		return p.r.Ledger.EndedTasks(ctx, p.streamsSince, after, reconcilePage)
+	}, func(t berth.Task) error { return p.endedTask(ctx, t) })
+}
+
+// places considers the places in all queues.
+func (p *pass) places(ctx context.Context) error {
+	for _, queue := range berth.Queues() {
+		if err := p.r.Scripts.QueuePlaces(ctx, queue, func(page []lua.Place) error {
+			activity.RecordHeartbeat(ctx)
+			for _, place := range page {
+				if !kept(place.Until) {
+					continue
+				}
+				id := workflows.TaskPrefix + place.Task
+				if t, ok, err := p.r.row(ctx, id); err != nil {
+					return err
+				} else if ok && !t.Status.Final() {
+					continue
+				}
+				if err := p.candidate(ctx, berth.RulePlaceWithoutTask, id); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kept reports whether a place with this expiry was confirmed by a workflow. Others expire by themselves, and their workflows may not
+// have started yet.
+func kept(until time.Time) bool { return time.Until(until) > lua.PlaceHold }
+
+// accounts considers all accounts.
+func (p *pass) accounts(ctx context.Context) error {
+	for after := ""; ; {
+		users, last, err := p.r.Ledger.UnbalancedAccounts(ctx, after, reconcilePage)
+		if err != nil {
+			return err
+		}
+		activity.RecordHeartbeat(ctx)
+		for _, user := range users {
+			if err := p.candidate(ctx, berth.RuleBalance, user); err != nil {
+				return err
+			}
+		}
+		if after = last; last == "" {
+			return nil
+		}
+	}
+}
+
+// taskPages passes all rows of a query that is read page by page, each behind the last row of the one before.
+func taskPages(ctx context.Context, read func(after berth.Task) ([]berth.Task, error), each func(berth.Task) error) error {
+	for after := (berth.Task{}); ; {
+		page, err := read(after)
+		if err != nil {
+			return err
+		}
+		activity.RecordHeartbeat(ctx)
+		for _, t := range page {
+			if err := each(t); err != nil {
+				return err
+			}
+			after = t
+		}
+		if len(page) < reconcilePage {
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *Reconciler) taskWithoutRun(ctx context.Context, id string) (version int64, differs bool, err error) {
+	if running, err := r.runs(ctx, id); err != nil || running {
+		return 0, false, err
+	}
+	t, ok, err := r.row(ctx, id)
+	return t.UpdatedAt.UnixMilli(), ok && !t.Status.Final(), err
+}
+
+func (r *Reconciler) failLostTask(ctx context.Context, f berth.ReconcileFinding) error {
+	return r.endTask(ctx, f.Subject, ledger.End{
+		Code: berth.CodeLost, Message: "the run of the task was ended or lost outside of berth; submit the task again",
+		Unchanged: time.UnixMilli(f.Version),
+	})
+}
+
+func (r *Reconciler) taskOverdue(ctx context.Context, id string) (version int64, differs bool, err error) {
+	if running, err := r.runs(ctx, id); err != nil || !running {
+		return 0, false, err
+	}
+	t, ok, err := r.row(ctx, id)
+	return t.DeadlineAt.UnixMilli(), ok && !t.Status.Final() && time.Since(t.DeadlineAt) > overdueAfter, err
+}
+
+func (r *Reconciler) endOverdueTask(ctx context.Context, f berth.ReconcileFinding) error {
+	run, ok, err := r.Starter.CurrentRun(ctx, f.Subject)
+	if err != nil {
+		return err
+	}
+	if err := r.endTask(ctx, f.Subject, ledger.End{
+		Code: berth.CodeDeadlineExceeded, Message: "the task did not finish before its deadline",
+	}); err != nil || !ok {
+		return err
+	}
+	return r.Starter.TerminateRun(ctx, run, "the task was ended after its deadline")
+}
+
+// endTask fails a task as its workflow would have done.
+func (r *Reconciler) endTask(ctx context.Context, id string, end ledger.End) error {
+	end.TaskRef, _ = taskOf(id)
+	end.Status = berth.TaskFailed
+	if _, _, err := r.Ledger.FinishTask(ctx, end); err != nil {
+		return err
+	}
+	r.Tasks.Running.NotifyEnd(ctx, end.TaskRef)
+	return r.Tasks.PublishEnd(ctx, end.TaskRef)
+}
+
+func (r *Reconciler) runWithoutTask(ctx context.Context, id string) (version int64, differs bool, err error) {
+	run, ok, err := r.Starter.CurrentRun(ctx, id)
+	if err != nil || !ok || !run.Running {
+		return 0, false, err
+	}
+	_, ok, err = r.row(ctx, id)
+	return run.StartedAt.UnixMilli(), !ok && err == nil, err
+}
+
+// restoreTask writes the row of a task from the input of its run. Its attempts continue behind those that the stream has seen.
+func (r *Reconciler) restoreTask(ctx context.Context, f berth.ReconcileFinding) error {
+	run, ok, err := r.Starter.CurrentRun(ctx, f.Subject)
+	if err != nil || !ok {
+		return err
+	}
+	in, err := r.Starter.TaskInput(ctx, run)
+	if err != nil {
+		return err
+	}
+	if ref, _ := taskOf(f.Subject); in.Ref() != ref {
+		return fmt.Errorf("the input of the run is of task %s", in.Ref())
+	}
+	state, err := r.Scripts.StreamState(ctx, channel(in.UserID, in.ServiceID, in.ID))
+	if err != nil {
+		return err
+	}
+	return r.Ledger.RestoreTask(ctx, berth.Task{
+		TaskPlan: in.TaskPlan, Status: berth.TaskPending, CreatedAt: run.StartedAt, DeadlineAt: run.StartedAt.Add(in.Deadline),
+	}, state.Fence)
+}
+
+func (r *Reconciler) streamWithoutRun(ctx context.Context, id string) (version int64, differs bool, err error) {
+	if running, err := r.runs(ctx, id); err != nil || running {
+		return 0, false, err
+	}
+	t, ok, err := r.row(ctx, id)
+	if err != nil || !ok || !t.Status.Final() {
+		return 0, false, err
+	}
+	open, err := r.streamOpen(ctx, t)
+	return t.EndedAt.UnixMilli(), open, err
+}
+
+func (r *Reconciler) endStream(ctx context.Context, f berth.ReconcileFinding) error {
+	ref, _ := taskOf(f.Subject)
+	return r.Tasks.PublishEnd(ctx, ref)
+}
+
+func (r *Reconciler) placeWithoutTask(ctx context.Context, id string) (version int64, differs bool, err error) {
+	if running, err := r.runs(ctx, id); err != nil || running {
+		return 0, false, err
+	}
+	t, ok, err := r.row(ctx, id)
+	if err != nil || ok && !t.Status.Final() {
+		return 0, false, err
+	}
+	ref, _ := taskOf(id)
+	until, err := r.Scripts.PlaceOf(ctx, ref, berth.Queues())
+	return until.UnixMilli(), kept(until), err
+}
+
+// removePlace removes a task from all queues, and from the tasks of its user and service if its row states the service; otherwise that
+// entry expires.
+func (r *Reconciler) removePlace(ctx context.Context, f berth.ReconcileFinding) error {
+	ref, _ := taskOf(f.Subject)
+	t, _, err := r.row(ctx, f.Subject)
+	if err != nil {
+		return err
+	}
+	return r.Scripts.RemovePlaces(ctx, lua.Places{Task: ref, ServiceID: t.ServiceID, Queues: berth.Queues()})
+}
+
+func (r *Reconciler) unbalanced(ctx context.Context, user string) (version int64, differs bool, err error) {
+	credits, sum, err := r.Ledger.Balance(ctx, user, false)
+	return credits - sum, credits != sum, err
+}
+
+func (r *Reconciler) correctBalance(ctx context.Context, f berth.ReconcileFinding) error {
+	_, _, err := r.Ledger.Balance(ctx, f.Subject, true)
+	return err
+}

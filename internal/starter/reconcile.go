@@ -1,0 +1,169 @@
+package starter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+	"berth/workflows"
+)
+
+// ScheduleReconcile creates the schedule of the reconciliation, or changes its interval.
+func (s *Starter) ScheduleReconcile(ctx context.Context, every time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	spec := client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}}
+	action := &client.ScheduleWorkflowAction{
+		ID: workflows.ReconcileID, Workflow: workflows.ReconcileWorkflow, Args: []any{workflows.PassInput{}},
+		TaskQueue: workflows.TaskQueueLinks, WorkflowRunTimeout: workflows.ReconcileTimeout,
+	}
+	_, err := s.Client.ScheduleClient().Create(ctx, client.ScheduleOptions{
+		ID: workflows.ReconcileID, Spec: spec, Action: action,
+		Overlap:       enums.SCHEDULE_OVERLAP_POLICY_SKIP,
+		CatchupWindow: time.Minute, // a pass that was missed is made up for by the next
+	})
+	if errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
+		err = s.Client.ScheduleClient().GetHandle(ctx, workflows.ReconcileID).Update(ctx, client.ScheduleUpdateOptions{
+			DoUpdate: func(in client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
+				schedule := in.Description.Schedule
+				schedule.Spec, schedule.Action = &spec, action
+				return &client.ScheduleUpdate{Schedule: &schedule}, nil
+			},
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("create the schedule of the reconciliation: %w", outcome(err))
+	}
+	return nil
+}
+
+// Reconcile starts a full pass for an operator and returns its id; CodeConflict while another one runs. Scheduled passes may run at
+// the same time: repairs are idempotent.
+func (s *Starter) Reconcile(ctx context.Context, dryRun bool) (passID string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	run, err := s.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: workflows.ReconcileRequestID, TaskQueue: workflows.TaskQueueLinks, WorkflowRunTimeout: workflows.ReconcileTimeout,
+		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+	}, workflows.ReconcileWorkflow, workflows.PassInput{Requested: true, DryRun: dryRun})
+	if _, started := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); started {
+		return "", berth.Errorf(berth.CodeConflict, "a requested pass is running; retry when it has ended").With(err)
+	}
+	if err != nil {
+		return "", outcome(err)
+	}
+	return run.GetRunID(), nil
+}
+
+// Run is a run of a workflow.
+type Run struct {
+	WorkflowID string
+	RunID      string
+	Type       string
+	Running    bool
+	StartedAt  time.Time
+}
+
+// runsPage is how many runs one call lists.
+const runsPage = 1000
+
+// RunsClosedSince passes the runs of these types that have closed since a time, without order. A run that continued as new is one of
+// them: CurrentRun returns the state of its workflow.
+func (s *Starter) RunsClosedSince(ctx context.Context, since time.Time, types []string, each func(Run) error) error {
+	return s.listRuns(ctx, fmt.Sprintf(`ExecutionStatus != "Running" AND CloseTime >= "%s" AND WorkflowType IN (%s)`,
+		since.UTC().Format(time.RFC3339Nano), quoted(types)), each)
+}
+
+// OpenRuns passes the running workflows of these types, without order.
+func (s *Starter) OpenRuns(ctx context.Context, types []string, each func(Run) error) error {
+	return s.listRuns(ctx, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType IN (%s)`, quoted(types)), each)
+}
+
+func quoted(values []string) string { return `"` + strings.Join(values, `", "`) + `"` }
+
+func (s *Starter) listRuns(ctx context.Context, query string, each func(Run) error) error {
+	var token []byte
+	for {
+		page, err := s.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			PageSize: runsPage, NextPageToken: token, Query: query,
+		})
+		if err != nil {
+			return fmt.Errorf("list runs: %w", outcome(err))
+		}
+		for _, e := range page.GetExecutions() {
+			if err := each(Run{
+				WorkflowID: e.GetExecution().GetWorkflowId(), RunID: e.GetExecution().GetRunId(), Type: e.GetType().GetName(),
+				Running: e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, StartedAt: e.GetStartTime().AsTime(),
+			}); err != nil {
+				return err
+			}
+		}
+		if token = page.GetNextPageToken(); len(token) == 0 {
+			return nil
+		}
+	}
+}
+
+// CurrentRun returns the last run of a workflow, which follows continue-as-new; ok is false when Temporal has none.
+func (s *Starter) CurrentRun(ctx context.Context, workflowID string) (run Run, ok bool, err error) {
+	d, err := s.Client.DescribeWorkflowExecution(ctx, workflowID, "")
+	if err = outcome(err); isNotRunning(err) {
+		return Run{}, false, nil
+	}
+	if err != nil {
+		return Run{}, false, fmt.Errorf("describe %s: %w", workflowID, err)
+	}
+	info := d.GetWorkflowExecutionInfo()
+	return Run{
+		WorkflowID: workflowID, RunID: info.GetExecution().GetRunId(), Type: info.GetType().GetName(),
+		Running: info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, StartedAt: info.GetStartTime().AsTime(),
+	}, true, nil
+}
+
+// TerminateRun ends a run without its workflow. One that has ended is not an error.
+func (s *Starter) TerminateRun(ctx context.Context, run Run, reason string) error {
+	err := outcome(s.Client.TerminateWorkflow(ctx, run.WorkflowID, run.RunID, reason))
+	if err == nil || isNotRunning(err) {
+		return nil
+	}
+	return fmt.Errorf("terminate %s: %w", run.WorkflowID, err)
+}
+
+// TaskInput returns the input of a task's run.
+func (s *Starter) TaskInput(ctx context.Context, run Run) (in workflows.TaskInput, err error) {
+	return in, s.input(ctx, run, &in)
+}
+
+// input reads the argument of a run from its history.
+func (s *Starter) input(ctx context.Context, run Run, arg any) error {
+	history, err := s.Client.WorkflowService().GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
+		Namespace: s.Namespace, Execution: &common.WorkflowExecution{WorkflowId: run.WorkflowID, RunId: run.RunID}, MaximumPageSize: 1,
+	})
+	if err != nil {
+		return fmt.Errorf("read the input of %s: %w", run.WorkflowID, outcome(err))
+	}
+	events := history.GetHistory().GetEvents()
+	if len(events) == 0 || events[0].GetWorkflowExecutionStartedEventAttributes() == nil {
+		return fmt.Errorf("read the input of %s: its history does not begin with its start", run.WorkflowID)
+	}
+	from := s.Converter
+	if c, ok := from.(converter.DataConverterWithSerializationContext); ok {
+		from = c.WithSerializationContext(converter.WorkflowSerializationContext{Namespace: s.Namespace, WorkflowID: run.WorkflowID})
+	}
+	if err := from.FromPayloads(events[0].GetWorkflowExecutionStartedEventAttributes().GetInput(), arg); err != nil {
+		return fmt.Errorf("read the input of %s: %w", run.WorkflowID, err)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"berth"
+)
+
+// PassInput is the argument of Reconcile and FindDifferences.
+type PassInput struct {
+	// PassID is set by Reconcile.
+	PassID string `json:"passId,omitempty"`
+	// Requested indicates a full pass that an operator started, DryRun that nothing is repaired.
+	Requested bool `json:"requested,omitempty"`
+	DryRun    bool `json:"dryRun,omitempty"`
+}
+
+// Differences is the result of FindDifferences and the argument of RepairDifferences.
+type Differences struct {
+	// Pass is complete if its status is set: there is nothing to check again.
+	Pass berth.ReconcilePass `json:"pass"`
+	// Found are all findings to be checked again after Pause.
+	Found []berth.ReconcileFinding `json:"found,omitempty"`
+	Pause time.Duration            `json:"pause,omitempty"`
+}
+
+// ReconcileTimeout bounds a pass.
+const ReconcileTimeout = 10 * time.Minute
+
+// Reconcile makes one pass of the reconciliation: it compares what berth has stored in several places and repairs differences that
+// hold in two checks. The pause between them is longer than the slowest operation that changes one place after another, so that only
+// what was lost is found. A Temporal Schedule runs it, one run at a time.
+func Reconcile(ctx workflow.Context, in PassInput) (berth.ReconcilePass, error) {
+	in.PassID = workflow.GetInfo(ctx).WorkflowExecution.RunID
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		ScheduleToCloseTimeout: ReconcileTimeout,
+		HeartbeatTimeout:       time.Minute,
+		// A pass that fails is made up for by the next.
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumAttempts: 3},
+	})
+	var found Differences
+	if err := workflow.ExecuteActivity(ctx, FindDifferencesActivity, in).Get(ctx, &found); err != nil {
+		return berth.ReconcilePass{}, err
+	}
+	if found.Pass.Status != "" {
+		return found.Pass, nil
+	}
+	if err := workflow.Sleep(ctx, found.Pause); err != nil {
+		return berth.ReconcilePass{}, err
+	}
+	var pass berth.ReconcilePass
+	err := workflow.ExecuteActivity(ctx, RepairDifferencesActivity, found).Get(ctx, &pass)
+	return pass, err
+}
