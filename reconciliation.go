@@ -17,6 +17,12 @@ const (
 	RuleStreamWithoutRun ReconcileRule = "stream-without-run"
 	RulePlaceWithoutTask ReconcileRule = "place-without-task"
 	RuleBalance          ReconcileRule = "balance"
+	RuleTurnWithoutRun   ReconcileRule = "turn-without-run"
+
+	RuleConferenceWithoutRun     ReconcileRule = "conference-without-run"
+	RuleRunWithoutConference     ReconcileRule = "run-without-conference"
+	RuleOwnerNotLive             ReconcileRule = "owner-not-live"
+	RuleLicenceWithoutConference ReconcileRule = "licence-without-conference"
 )
 
 // ReconcileRuleInfo describes a rule.
@@ -49,6 +55,26 @@ var reconcileRules = []ReconcileRuleInfo{
 	{
 		Rule: RulePlaceWithoutTask, FullOnly: true,
 		Finds: "a place in a queue belongs to no unfinished task and to no run", Repairs: "the place is removed",
+	},
+	{
+		Rule: RuleRunWithoutConference, FullOnly: true,
+		Finds: "a run of a conference has no row, because an older database was restored", Repairs: "the run writes its row",
+	},
+	{
+		Rule:  RuleConferenceWithoutRun,
+		Finds: "an open conference has no run", Repairs: "a run continues from the row and adopts the copy on the unit, or recovers the conference",
+	},
+	{
+		Rule:  RuleOwnerNotLive,
+		Finds: "the unit of an open conference is not registered as the generation that runs it", Repairs: "the conference is notified of the loss, or the unit lists what it runs",
+	},
+	{
+		Rule: RuleLicenceWithoutConference, FullOnly: true,
+		Finds: "a licence belongs to no open conference", Repairs: "the licence is released",
+	},
+	{
+		Rule:  RuleTurnWithoutRun,
+		Finds: "a turn has an affinity and no run", Repairs: "the affinity is deleted and the turn's done is published",
 	},
 	{
 		Rule: RuleBalance, FullOnly: true,

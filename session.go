@@ -37,7 +37,7 @@ type SessionEvent struct {
 	NodeID string `json:"nodeId,omitempty"`
 	// translation
 	Text string `json:"text,omitempty"`
-	// translation_failed
+	// translation_failed; done of a turn whose run was lost
 	Code    Code   `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	// done: Reason is how the turn was finalised, Jobs how many it had, Failed how many of them failed

@@ -29,6 +29,8 @@ type ReconcileOptions struct {
 	MaxRepairs, MaxFindings int
 	// Disabled are rules that are not applied.
 	Disabled []berth.ReconcileRule
+	// Conferences are the rules of a conference whose input is lost.
+	Conferences workflows.ConferenceRules
 }
 
 const (
@@ -48,7 +50,10 @@ type Reconciler struct {
 	Ledger  *ledger.Ledger
 	Scripts *lua.Scripts
 	Starter *starter.Starter
-	Tasks   *Tasks
+	// The activities of the workflows whose effects are repaired.
+	Tasks       *Tasks
+	Turns       *Turns
+	Conferences *Conferences
 	// Health returns the state of this process's dependencies.
 	Health  func() health.Report
 	Options ReconcileOptions
@@ -73,6 +78,12 @@ func (r *Reconciler) rules() map[berth.ReconcileRule]rule {
 		berth.RuleStreamWithoutRun: {r.streamWithoutRun, r.endStream},
 		berth.RulePlaceWithoutTask: {r.placeWithoutTask, r.removePlace},
 		berth.RuleBalance:          {r.unbalanced, r.correctBalance},
+		berth.RuleTurnWithoutRun:   {r.turnWithoutRun, r.endTurn},
+
+		berth.RuleConferenceWithoutRun:     {r.conferenceWithoutRun, r.restartConference},
+		berth.RuleRunWithoutConference:     {r.runWithoutConference, r.saveConference},
+		berth.RuleOwnerNotLive:             {r.ownerNotLive, r.loseOwner},
+		berth.RuleLicenceWithoutConference: {r.licenceWithoutConference, r.releaseLicence},
 	}
 }
 
@@ -195,13 +206,13 @@ func (r *Reconciler) fullDue(h ledger.PassHistory, now time.Time) bool {
 
 // compare finds the candidates of every rule.
 func (p *pass) compare(ctx context.Context) error {
-	if err := p.overdueTasks(ctx); err != nil {
-		return err
+	scans := []func(context.Context) error{p.overdueTasks, p.owners, p.closedRuns}
+	if p.Kind == berth.ReconcileFull {
+		scans = []func(context.Context) error{
+			p.overdueTasks, p.owners, p.openTasks, p.openConferences, p.endedTasks, p.places, p.turns, p.licences, p.accounts,
+		}
 	}
-	if p.Kind == berth.ReconcileQuick {
-		return p.closedRuns(ctx)
-	}
-	for _, scan := range []func(context.Context) error{p.openTasks, p.endedTasks, p.places, p.accounts} {
+	for _, scan := range scans {
 		if err := scan(ctx); err != nil {
 			return err
 		}
@@ -210,13 +221,20 @@ func (p *pass) compare(ctx context.Context) error {
 }
 
 // closedTypes are the workflows whose end a quick pass considers.
-var closedTypes = []string{workflows.TaskWorkflow}
+var closedTypes = []string{workflows.TaskWorkflow, workflows.TurnWorkflow, workflows.ConferenceWorkflow}
 
 // closedRuns considers what has closed since the last pass.
 func (p *pass) closedRuns(ctx context.Context) error {
 	return p.r.Starter.RunsClosedSince(ctx, p.Since, closedTypes, func(run starter.Run) error {
 		activity.RecordHeartbeat(ctx)
-		return p.closedTask(ctx, run.WorkflowID)
+		switch run.Type {
+		case workflows.TurnWorkflow:
+			return p.closedTurn(ctx, run.WorkflowID)
+		case workflows.ConferenceWorkflow:
+			return p.closedConference(ctx, run.WorkflowID)
+		default:
+			return p.closedTask(ctx, run.WorkflowID)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -62,4 +63,76 @@ func (s *Scripts) PlaceOf(ctx context.Context, task berth.TaskRef, queues []bert
 		}
 	}
 	return until, nil
+}
+
+// servers is implemented by clients that know which server of a Cluster has a key.
+type servers interface {
+	ServerOf(ctx context.Context, key string) (*redis.Client, error)
+}
+
+// Turns passes the ids of the turns that have an affinity page by page, without order. An id may be passed twice. It scans all keys of
+// the server.
+func (s *Scripts) Turns(ctx context.Context, each func(ids []string) error) error {
+	var server redis.Cmdable = s.rdb
+	if all, ok := s.rdb.(servers); ok {
+		one, err := all.ServerOf(ctx, s.keys.Guard())
+		if err != nil {
+			return fmt.Errorf("find the server of the turns: %w", err)
+		}
+		server = one
+	}
+	prefix := s.keys.Turn("")
+	for cursor := uint64(0); ; {
+		keys, next, err := server.ScanType(ctx, cursor, escapePattern(prefix)+"*", scanPage, "hash").Result()
+		if err != nil {
+			return fmt.Errorf("scan turns: %w", err)
+		}
+		for i, key := range keys {
+			keys[i] = strings.TrimPrefix(key, prefix)
+		}
+		if err := each(keys); err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// escapePattern returns a pattern of SCAN that matches a text only.
+func escapePattern(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
+}
+
+// HasTurn reports whether a turn has an affinity.
+func (s *Scripts) HasTurn(ctx context.Context, turnID string) (bool, error) {
+	n, err := s.rdb.Exists(ctx, s.keys.Turn(turnID)).Result()
+	if err != nil {
+		return false, fmt.Errorf("read turn: %w", err)
+	}
+	return n > 0, nil
+}
+
+// DropTurn deletes the affinity of a turn whose session is not known.
+func (s *Scripts) DropTurn(ctx context.Context, turnID string) error {
+	if err := s.rdb.Del(ctx, s.keys.Turn(turnID)).Err(); err != nil {
+		return fmt.Errorf("delete turn: %w", err)
+	}
+	return nil
+}
+
+// LicensedNumbers passes the numbers of the conferences that have a licence page by page, without order. A number may be passed twice.
+func (s *Scripts) LicensedNumbers(ctx context.Context, each func(numbers []string) error) error {
+	for cursor := uint64(0); ; {
+		numbers, next, err := s.rdb.SScan(ctx, s.keys.Licences(), cursor, "", scanPage).Result()
+		if err != nil {
+			return fmt.Errorf("read licences: %w", err)
+		}
+		if err := each(numbers); err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
 }

@@ -40,20 +40,24 @@ const (
 
 // Workflow ids.
 
-// TaskPrefix begins the workflow ids of tasks.
-const TaskPrefix = "task:"
+// Prefixes of workflow ids.
+const (
+	TaskPrefix       = "task:"
+	TurnPrefix       = "turn:"
+	ConferencePrefix = "conference:"
+)
 
 // TaskWorkflowID is the workflow id of a task.
 func TaskWorkflowID(task berth.TaskRef) string { return TaskPrefix + task.String() }
 
 // TurnWorkflowID is the workflow id of a turn.
-func TurnWorkflowID(turnID string) string { return "turn:" + turnID }
+func TurnWorkflowID(turnID string) string { return TurnPrefix + turnID }
 
 // ExecutionWorkflowID is the workflow id of an execution.
 func ExecutionWorkflowID(executionID string) string { return "execution:" + executionID }
 
 // ConferenceWorkflowID is the workflow id of the current conference of a number.
-func ConferenceWorkflowID(e164 string) string { return "conference:" + e164 }
+func ConferenceWorkflowID(e164 string) string { return ConferencePrefix + e164 }
 
 // LinkWorkflowID is the workflow id of the link to one generation of a media unit.
 func LinkWorkflowID(nodeID string, generation int64) string {

@@ -59,10 +59,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 			Admission: api.Admission{
 				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
 			},
-			Conferences: workflows.ConferenceRules{
-				Retry: cfg.Conference.Retry, GiveUp: cfg.Conference.GiveUp,
-				Command: cfg.Conference.Command, Connect: cfg.Conference.Connect,
-			},
+			Conferences: conferenceRules(cfg.Conference),
 		},
 		Logger: logger, Verifier: tokens,
 	})
@@ -84,6 +81,11 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		return serve(ctx, api.NewServer(e, cfg.API.Addr, cfg.Telemetry.TrustTraceparent), stopGrace, logger)
 	})
 	return g.Wait()
+}
+
+// conferenceRules returns the rules of new conferences.
+func conferenceRules(c config.Conference) workflows.ConferenceRules {
+	return workflows.ConferenceRules{Retry: c.Retry, GiveUp: c.GiveUp, Command: c.Command, Connect: c.Connect}
 }
 
 // verifier returns the verifier of bearer tokens. The identity provider may be unavailable: its keys are read later.

@@ -81,12 +81,13 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Retention: &activities.Retention{
 			Ledger: b.ledger, Texts: cfg.Retention.Texts, Rows: cfg.Retention.Rows, Logger: logger,
 		},
-		Reconciler: &activities.Reconciler{
-			Ledger: b.ledger, Scripts: b.scripts, Starter: calls, Tasks: tasks, Health: probe.Report, Logger: logger,
-			Options: activities.ReconcileOptions{
-				FullEvery: cfg.Reconcile.FullEvery, Pause: cfg.Reconcile.Pause, MaxRepairs: cfg.Reconcile.MaxRepairs,
-				MaxFindings: cfg.Reconcile.MaxFindings, Disabled: cfg.Reconcile.Disabled(),
-			},
+	}
+	acts.Reconciler = &activities.Reconciler{
+		Ledger: b.ledger, Scripts: b.scripts, Starter: calls, Tasks: tasks, Turns: acts.Turns, Conferences: acts.Conferences,
+		Health: probe.Report, Logger: logger,
+		Options: activities.ReconcileOptions{
+			FullEvery: cfg.Reconcile.FullEvery, Pause: cfg.Reconcile.Pause, MaxRepairs: cfg.Reconcile.MaxRepairs,
+			MaxFindings: cfg.Reconcile.MaxFindings, Disabled: cfg.Reconcile.Disabled(), Conferences: conferenceRules(cfg.Conference),
 		},
 	}
 	sweeper := fleet.NewSweeper(nodes, fleet.SweeperOptions{

@@ -114,6 +114,12 @@ func (l *Ledger) EndedTasks(ctx context.Context, since time.Time, after berth.Ta
 		millis(since), millis(after.EndedAt), after.UserID, after.ID, clamp(limit, 1000))
 }
 
+// OpenConferences returns conferences that have not ended, by id, behind the given one. limit is at most 1,000.
+func (l *Ledger) OpenConferences(ctx context.Context, after string, limit int) ([]berth.Conference, error) {
+	return list(ctx, l, "open conferences", scanConference, selectConference+`WHERE status <> 'ended' AND status <> 'deleted'
+		AND id > $1 ORDER BY id LIMIT CAST($2 AS BIGINT)`, after, clamp(limit, 1000))
+}
+
 // RestoreTask stores the row of an accepted task that the database has lost, with its charge. Attempts have at least the given
 // fence. If the row exists it changes nothing.
 func (l *Ledger) RestoreTask(ctx context.Context, t berth.Task, fence int64) error {

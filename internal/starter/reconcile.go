@@ -143,7 +143,30 @@ func (s *Starter) TerminateRun(ctx context.Context, run Run, reason string) erro
 
 // TaskInput returns the input of a task's run.
 func (s *Starter) TaskInput(ctx context.Context, run Run) (in workflows.TaskInput, err error) {
-	return in, s.input(ctx, run, &in)
+	err = s.input(ctx, run, &in)
+	return in, err
+}
+
+// ConferenceInput returns the input of a conference's run.
+func (s *Starter) ConferenceInput(ctx context.Context, run Run) (in workflows.ConferenceInput, err error) {
+	err = s.input(ctx, run, &in)
+	return in, err
+}
+
+// TurnInput returns the input of a turn's run.
+func (s *Starter) TurnInput(ctx context.Context, run Run) (in workflows.TurnInput, err error) {
+	err = s.input(ctx, run, &in)
+	return in, err
+}
+
+// RestartConference starts a run that continues with the progress of a lost one, unless the number has a run.
+func (s *Starter) RestartConference(ctx context.Context, in workflows.ConferenceInput) error {
+	w := startConference(in)
+	_, err := s.Client.ExecuteWorkflow(ctx, s.options(w), w.name, w.input)
+	if err != nil {
+		return fmt.Errorf("restart %s: %w", w.id, outcome(err))
+	}
+	return nil
 }
 
 // input reads the argument of a run from its history.

@@ -40,16 +40,21 @@ type start struct {
 }
 
 func (s *Starter) operation(w *start) client.WithStartWorkflowOperation {
+	return s.Client.NewWithStartWorkflowOperation(s.options(w), w.name, w.input)
+}
+
+// options returns the options of a start that joins a running workflow.
+func (s *Starter) options(w *start) client.StartWorkflowOptions {
 	var attributes []temporal.SearchAttributeUpdate
 	for name, value := range w.search {
 		attributes = append(attributes, temporal.NewSearchAttributeKeyKeyword(name).ValueSet(value))
 	}
-	return s.Client.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
+	return client.StartWorkflowOptions{
 		ID: w.id, TaskQueue: w.queue, WorkflowTaskTimeout: w.taskTimeout, StaticSummary: shorten(w.summary),
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		WorkflowIDReusePolicy:    w.reuse,
 		TypedSearchAttributes:    temporal.NewSearchAttributes(attributes...),
-	}, w.name, w.input)
+	}
 }
 
 // maxSummary limits a summary as JSON, in bytes. Temporal rejects more than 400, which includes an encoding by a payload codec.

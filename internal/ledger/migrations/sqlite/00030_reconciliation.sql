@@ -15,7 +15,9 @@ CREATE TABLE reconcile_passes (
 CREATE INDEX reconcile_passes_by_time ON reconcile_passes (started_at, id);
 
 CREATE INDEX tasks_by_deadline ON tasks (deadline_at) WHERE ended_at = 0;
+CREATE INDEX conferences_open ON conferences (id) WHERE status <> 'ended' AND status <> 'deleted';
 
 -- +goose Down
+DROP INDEX conferences_open;
 DROP INDEX tasks_by_deadline;
 DROP TABLE reconcile_passes;

@@ -1,0 +1,295 @@
+package activities
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"berth"
+	"berth/internal/ledger"
+	"berth/internal/starter"
+	"berth/workflows"
+)
+
+// numberOf returns the number of a conference's workflow id.
+func numberOf(workflowID string) string {
+	return strings.TrimPrefix(workflowID, workflows.ConferencePrefix)
+}
+
+// conference returns the last conference of a number; ok is false when it never had one.
+func (r *Reconciler) conference(ctx context.Context, workflowID string) (c berth.Conference, ok bool, err error) {
+	c, err = r.Ledger.FindConference(ctx, numberOf(workflowID))
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		return c, false, nil
+	}
+	return c, err == nil, err
+}
+
+// closedConference considers the conference of a run that has closed.
+func (p *pass) closedConference(ctx context.Context, workflowID string) error {
+	c, ok, err := p.r.conference(ctx, workflowID)
+	if err != nil || !ok || c.Status.Final() {
+		return err
+	}
+	return p.candidate(ctx, berth.RuleConferenceWithoutRun, workflowID)
+}
+
+// openConferences compares the open conferences with the running workflows.
+func (p *pass) openConferences(ctx context.Context) error {
+	running := map[string]struct{}{}
+	if err := p.r.Starter.OpenRuns(ctx, []string{workflows.ConferenceWorkflow}, func(run starter.Run) error {
+		running[run.WorkflowID] = struct{}{}
+		activity.RecordHeartbeat(ctx)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for after, more := "", true; more; {
+		page, err := p.r.Ledger.OpenConferences(ctx, after, reconcilePage)
+		if err != nil {
+			return err
+		}
+		activity.RecordHeartbeat(ctx)
+		for _, c := range page {
+			after = c.ID
+			id := workflows.ConferenceWorkflowID(c.E164)
+			if _, ok := running[id]; ok {
+				delete(running, id)
+			} else if err := p.candidate(ctx, berth.RuleConferenceWithoutRun, id); err != nil {
+				return err
+			}
+		}
+		more = len(page) == reconcilePage
+	}
+	for id := range running {
+		if err := p.candidate(ctx, berth.RuleRunWithoutConference, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// owners compares the owners of conferences with the registered units.
+func (p *pass) owners(ctx context.Context) error {
+	counts, err := p.r.Ledger.CountOwners(ctx)
+	if err != nil {
+		return err
+	}
+	ids := make([]string, 0, len(counts))
+	for id := range counts {
+		ids = append(ids, id)
+	}
+	units, err := p.r.Scripts.ReadNodes(ctx, ids...)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		activity.RecordHeartbeat(ctx)
+		rows, err := p.r.Ledger.ConferencesOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		for _, c := range rows {
+			if liveGeneration(units[id]) == c.Owner.Generation {
+				continue
+			}
+			if err := p.candidate(ctx, berth.RuleOwnerNotLive, workflows.ConferenceWorkflowID(c.E164)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// liveGeneration returns the generation of a registered unit, 0 for one that is dead or does not exist.
+func liveGeneration(unit berth.Node) int64 {
+	if unit.State == berth.NodeDead {
+		return 0
+	}
+	return unit.Generation
+}
+
+// licences considers the numbers that have a licence.
+func (p *pass) licences(ctx context.Context) error {
+	return p.r.Scripts.LicensedNumbers(ctx, func(numbers []string) error {
+		activity.RecordHeartbeat(ctx)
+		for _, e164 := range numbers {
+			id := workflows.ConferenceWorkflowID(e164)
+			c, ok, err := p.r.conference(ctx, id)
+			if err != nil {
+				return err
+			}
+			if ok && !c.Status.Final() {
+				continue
+			}
+			if err := p.candidate(ctx, berth.RuleLicenceWithoutConference, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (r *Reconciler) conferenceWithoutRun(ctx context.Context, id string) (version int64, differs bool, err error) {
+	if running, err := r.runs(ctx, id); err != nil || running {
+		return 0, false, err
+	}
+	c, ok, err := r.conference(ctx, id)
+	return c.Revision, ok && !c.Status.Final(), err
+}
+
+// eventsPerRevision exceeds how many more events than revisions a conference has published.
+const eventsPerRevision = 1000
+
+// restartConference starts a run that continues with the stored state: the list of the conference's unit, or the loss of this unit,
+// decides how.
+func (r *Reconciler) restartConference(ctx context.Context, f berth.ReconcileFinding) error {
+	c, _, err := r.conference(ctx, f.Subject)
+	if err != nil {
+		return err
+	}
+	if c.Revision != f.Version {
+		return ledger.ErrStale
+	}
+	in, err := r.conferenceInput(ctx, f.Subject, c)
+	if err != nil {
+		return err
+	}
+	units, err := r.Scripts.ReadNodes(ctx, c.Owner.NodeID)
+	if err != nil {
+		return err
+	}
+	progress := resumeFrom(c, units[c.Owner.NodeID])
+	if earlier := in.Resumed; earlier != nil {
+		progress.SubmissionID, progress.Fenced = earlier.SubmissionID, earlier.Fenced
+		progress.Stale = append(progress.Stale, earlier.Stale...)
+	}
+	in.Resumed = &progress
+	live := liveGeneration(units[c.Owner.NodeID])
+	if err := r.Starter.RestartConference(ctx, in); err != nil || live == 0 {
+		return err
+	}
+	return r.Conferences.NotifyLink(ctx, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: c.Owner.NodeID, Generation: live}})
+}
+
+// resumeFrom returns the state with which a conference continues from its row.
+func resumeFrom(c berth.Conference, unit berth.Node) workflows.ConferenceProgress {
+	now, owner, live := time.Now().UTC(), c.Owner, liveGeneration(unit)
+	p := workflows.ConferenceProgress{Events: int(c.Revision) + eventsPerRevision, RetryAt: now, ConnectBy: now}
+	// A unit that has registered again has listed the copy meanwhile. It had to release it, because the conference had no run.
+	released := live != 0 && live != owner.Generation && unit.Incarnation == owner.Incarnation
+	if owner.NodeID != "" && c.Status != berth.ConferenceCreating && !released {
+		c.Status = berth.ConferenceAwaitingConnection
+		p.Slot = &berth.Assignment{
+			LeaseID: conferenceLease(c.ID, owner.Epoch), NodeID: owner.NodeID, Generation: owner.Generation, PoolID: berth.CapabilityConference,
+		}
+		p.Conference = c
+		return p
+	}
+	if owner.NodeID != "" {
+		p.Stale = []workflows.Copy{{
+			NodeRef: workflows.NodeRef{NodeID: owner.NodeID, Generation: cmp.Or(live, owner.Generation)}, Epoch: owner.Epoch,
+		}}
+	}
+	c.Status, c.Owner, c.Waiting = berth.ConferenceAwaitingRecovery, berth.ConferenceOwner{}, "its run was ended or lost outside of berth"
+	if c.LostAt.IsZero() {
+		c.LostAt = now
+	}
+	p.Conference = c
+	return p
+}
+
+// conferenceInput returns the input of the conference's last run, or one from its row where Temporal has lost the run.
+func (r *Reconciler) conferenceInput(ctx context.Context, id string, c berth.Conference) (workflows.ConferenceInput, error) {
+	run, ok, err := r.Starter.CurrentRun(ctx, id)
+	if err != nil {
+		return workflows.ConferenceInput{}, err
+	}
+	if ok {
+		if in, err := r.Starter.ConferenceInput(ctx, run); err != nil || in.ConferenceID == c.ID {
+			return in, err
+		}
+	}
+	return workflows.ConferenceInput{ConferenceID: c.ID, UserID: c.UserID, Spec: c.ConferenceSpec, Rules: r.Options.Conferences}, nil
+}
+
+func (r *Reconciler) runWithoutConference(ctx context.Context, id string) (version int64, differs bool, err error) {
+	run, ok, err := r.Starter.CurrentRun(ctx, id)
+	if err != nil || !ok || !run.Running {
+		return 0, false, err
+	}
+	c, ok, err := r.conference(ctx, id)
+	return run.StartedAt.UnixMilli(), err == nil && (!ok || c.Status.Final()), err
+}
+
+// saveConference makes the run write its row.
+func (r *Reconciler) saveConference(ctx context.Context, f berth.ReconcileFinding) error {
+	_, err := r.Starter.SignalConference(ctx, numberOf(f.Subject), workflows.SignalReassert, nil)
+	return err
+}
+
+func (r *Reconciler) ownerNotLive(ctx context.Context, id string) (version int64, differs bool, err error) {
+	if running, err := r.runs(ctx, id); err != nil || !running {
+		return 0, false, err
+	}
+	c, ok, err := r.conference(ctx, id)
+	if err != nil || !ok || c.Owner.NodeID == "" || c.Status != berth.ConferenceOpen {
+		return 0, false, err
+	}
+	units, err := r.Scripts.ReadNodes(ctx, c.Owner.NodeID)
+	return c.Revision, err == nil && liveGeneration(units[c.Owner.NodeID]) != c.Owner.Generation, err
+}
+
+// loseOwner notifies a conference that its unit is lost, or requests the list of a unit that has registered again.
+func (r *Reconciler) loseOwner(ctx context.Context, f berth.ReconcileFinding) error {
+	c, _, err := r.conference(ctx, f.Subject)
+	if err != nil {
+		return err
+	}
+	units, err := r.Scripts.ReadNodes(ctx, c.Owner.NodeID)
+	if err != nil {
+		return err
+	}
+	if live := liveGeneration(units[c.Owner.NodeID]); live != 0 {
+		return r.Conferences.NotifyLink(ctx, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: c.Owner.NodeID, Generation: live}})
+	}
+	_, err = r.Starter.SignalConference(ctx, c.E164, workflows.SignalUnit, workflows.UnitNotice{
+		NodeID: c.Owner.NodeID, Generation: c.Owner.Generation, Incarnation: c.Owner.Incarnation, Gone: berth.DepartureUnresponsive,
+	})
+	return err
+}
+
+func (r *Reconciler) licenceWithoutConference(ctx context.Context, id string) (version int64, differs bool, err error) {
+	if running, err := r.runs(ctx, id); err != nil || running {
+		return 0, false, err
+	}
+	c, ok, err := r.conference(ctx, id)
+	if err != nil || ok && !c.Status.Final() {
+		return 0, false, err
+	}
+	_, has, err := r.Scripts.Licences(ctx, numberOf(id))
+	return c.Revision, has, err
+}
+
+// releaseLicence deletes what Redis has of a conference that has ended.
+func (r *Reconciler) releaseLicence(ctx context.Context, f berth.ReconcileFinding) error {
+	c, _, err := r.conference(ctx, f.Subject)
+	if err != nil {
+		return err
+	}
+	e164, conferenceID, epoch := numberOf(f.Subject), c.ID, c.Epoch
+	row, ok, err := r.Scripts.ConferenceRow(ctx, e164)
+	if err != nil {
+		return err
+	}
+	if ok { // it may be of a conference that the database has lost
+		conferenceID, epoch = row.ConferenceID, max(epoch, row.Epoch)
+	}
+	if _, err := r.Scripts.DropConference(ctx, e164, conferenceID, epoch); err != nil {
+		return err
+	}
+	return r.Conferences.offerLicences(ctx)
+}
