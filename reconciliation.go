@@ -18,6 +18,7 @@ const (
 	RulePlaceWithoutTask ReconcileRule = "place-without-task"
 	RuleBalance          ReconcileRule = "balance"
 	RuleTurnWithoutRun   ReconcileRule = "turn-without-run"
+	RuleSlotWithoutRun   ReconcileRule = "slot-without-run"
 
 	RuleConferenceWithoutRun     ReconcileRule = "conference-without-run"
 	RuleRunWithoutConference     ReconcileRule = "run-without-conference"
@@ -77,6 +78,10 @@ var reconcileRules = []ReconcileRuleInfo{
 		Finds: "a turn has an affinity and no run", Repairs: "the affinity is deleted and the turn's done is published",
 	},
 	{
+		Rule:  RuleSlotWithoutRun,
+		Finds: "an execution or conference holds a slot of a node and has no run", Repairs: "the slot is released",
+	},
+	{
 		Rule: RuleBalance, FullOnly: true,
 		Finds: "the entries of an account do not sum to its balance", Repairs: "the balance becomes the sum of the entries",
 	},
@@ -104,7 +109,7 @@ const (
 	ReconcileSkipped   ReconcileStatus = "skipped" // a dependency was unavailable, or has just become available again
 )
 
-// ReconcileOutcome is what became of a finding.
+// ReconcileOutcome is the outcome of a finding.
 type ReconcileOutcome string
 
 // The outcomes of findings.

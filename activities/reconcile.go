@@ -79,6 +79,7 @@ func (r *Reconciler) rules() map[berth.ReconcileRule]rule {
 		berth.RulePlaceWithoutTask: {r.placeWithoutTask, r.removePlace},
 		berth.RuleBalance:          {r.unbalanced, r.correctBalance},
 		berth.RuleTurnWithoutRun:   {r.turnWithoutRun, r.endTurn},
+		berth.RuleSlotWithoutRun:   {r.slotWithoutRun, r.releaseSlot},
 
 		berth.RuleConferenceWithoutRun:     {r.conferenceWithoutRun, r.restartConference},
 		berth.RuleRunWithoutConference:     {r.runWithoutConference, r.saveConference},
@@ -190,7 +191,7 @@ func (r *Reconciler) plan(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// fullDue reports whether everything has to be compared now. What a pass could not repair is tried again by a full pass: at once if
+// fullDue reports whether everything has to be compared now. What a pass could not repair is tried again by a full pass: immediately if
 // the pass had to leave some, after a time if it repaired nothing.
 func (r *Reconciler) fullDue(h ledger.PassHistory, now time.Time) bool {
 	rested := now.Sub(h.Full.EndedAt) >= stoppedPause
@@ -209,7 +210,7 @@ func (p *pass) compare(ctx context.Context) error {
 	scans := []func(context.Context) error{p.overdueTasks, p.owners, p.closedRuns}
 	if p.Kind == berth.ReconcileFull {
 		scans = []func(context.Context) error{
-			p.overdueTasks, p.owners, p.openTasks, p.openConferences, p.endedTasks, p.places, p.turns, p.licences, p.accounts,
+			p.overdueTasks, p.owners, p.openTasks, p.openConferences, p.endedTasks, p.places, p.turns, p.slots, p.licences, p.accounts,
 		}
 	}
 	for _, scan := range scans {
@@ -221,21 +222,28 @@ func (p *pass) compare(ctx context.Context) error {
 }
 
 // closedTypes are the workflows whose end a quick pass considers.
-var closedTypes = []string{workflows.TaskWorkflow, workflows.TurnWorkflow, workflows.ConferenceWorkflow}
+var closedTypes = []string{workflows.TaskWorkflow, workflows.TurnWorkflow, workflows.ConferenceWorkflow, workflows.ExecutionWorkflow}
 
-// closedRuns considers what has closed since the last pass.
+// closedRuns considers what has closed since the last pass. Workflows that end by themselves have released their slots.
 func (p *pass) closedRuns(ctx context.Context) error {
-	return p.r.Starter.RunsClosedSince(ctx, p.Since, closedTypes, func(run starter.Run) error {
+	ended := false
+	if err := p.r.Starter.RunsClosedSince(ctx, p.Since, closedTypes, func(run starter.Run) error {
 		activity.RecordHeartbeat(ctx)
+		ended = ended || run.Ended
 		switch run.Type {
 		case workflows.TurnWorkflow:
 			return p.closedTurn(ctx, run.WorkflowID)
 		case workflows.ConferenceWorkflow:
 			return p.closedConference(ctx, run.WorkflowID)
-		default:
+		case workflows.TaskWorkflow:
 			return p.closedTask(ctx, run.WorkflowID)
+		default:
+			return nil
 		}
-	})
+	}); err != nil || !ended {
+		return err
+	}
+	return p.slots(ctx)
 }
 
 // RepairDifferences makes the second check of the findings and repairs those that still hold, in the order of the rules. Idempotent.

@@ -55,6 +55,8 @@ var scopesOf = map[string][]string{
 	"POST /v1/nodes/{id}/undrain":  {"operator"},
 	"GET /v1/models":               {"operator"},
 	"PATCH /v1/models/{name}":      {"operator"},
+	"GET /v1/reconciliation":       {"operator"},
+	"POST /v1/reconciliation":      {"operator"},
 	"GET /v1/queues":               {"operator"},
 	"GET /v1/pools":                {"operator"},
 	"GET /v1/pools/{id}":           {"operator"},

@@ -2,6 +2,7 @@ package lua
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -135,4 +136,36 @@ func (s *Scripts) LicensedNumbers(ctx context.Context, each func(numbers []strin
 			return nil
 		}
 	}
+}
+
+// Leases passes the leases of Assign and SeizeNodeSlot page by page, without order. One may be passed twice, and may have expired.
+func (s *Scripts) Leases(ctx context.Context, each func(leaseIDs []string) error) error {
+	for cursor := uint64(0); ; {
+		fields, next, err := s.rdb.HScan(ctx, s.keys.NodeLeases(), cursor, "", scanPage).Result()
+		if err != nil {
+			return fmt.Errorf("read leases: %w", err)
+		}
+		ids := make([]string, 0, len(fields)/2)
+		for i := 0; i < len(fields); i += 2 { // fields and values, alternating
+			ids = append(ids, fields[i])
+		}
+		if err := each(ids); err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// HeldUntil returns until when a lease holds a slot of a node; zero when it does not.
+func (s *Scripts) HeldUntil(ctx context.Context, nodeID, leaseID string) (time.Time, error) {
+	score, err := s.rdb.ZScore(ctx, s.keys.NodeSlots(nodeID), leaseID).Result()
+	if errors.Is(err, redis.Nil) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read slot: %w", err)
+	}
+	return time.UnixMilli(int64(score)), nil
 }

@@ -135,3 +135,24 @@ func TestReconcile_TurnTerminated_SessionGetsItsEnd(t *testing.T) { // B4, FF8
 	require.Equal(t, []berth.ReconcileCount{{Rule: berth.RuleTurnWithoutRun, Found: 1, Held: 1, Repaired: 1}}, pass.Counts)
 	require.Zero(t, s.redis().Exists(t.Context(), orphan).Val())
 }
+
+func TestReconcile_ExecutionTerminated_SlotReleased(t *testing.T) { // B4
+	t.Parallel()
+	s := newStack(t, reconciling())
+	e := s.engine("e1", 2, false)
+	c := s.temporal()
+	for _, id := range []string{"x1", "x2"} {
+		_, err := submit(t, c, id, "wait")
+		require.NoError(t, err)
+		<-e.started
+	}
+	require.Equal(t, 2, e.slots())
+	s.settled()
+	require.NoError(t, c.TerminateWorkflow(t.Context(), workflows.ExecutionWorkflowID("x1"), "", ""))
+	s.repaired(berth.RuleSlotWithoutRun, "execution:x1:1")
+	require.Equal(t, 1, e.slots(), "the other one is kept")
+	e.finish <- struct{}{}
+	e.finish <- struct{}{}
+	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "x2").Status)
+	s.noSlots("e1")
+}

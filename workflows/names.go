@@ -44,6 +44,7 @@ const (
 const (
 	TaskPrefix       = "task:"
 	TurnPrefix       = "turn:"
+	ExecutionPrefix  = "execution:"
 	ConferencePrefix = "conference:"
 )
 
@@ -54,7 +55,7 @@ func TaskWorkflowID(task berth.TaskRef) string { return TaskPrefix + task.String
 func TurnWorkflowID(turnID string) string { return TurnPrefix + turnID }
 
 // ExecutionWorkflowID is the workflow id of an execution.
-func ExecutionWorkflowID(executionID string) string { return "execution:" + executionID }
+func ExecutionWorkflowID(executionID string) string { return ExecutionPrefix + executionID }
 
 // ConferenceWorkflowID is the workflow id of the current conference of a number.
 func ConferenceWorkflowID(e164 string) string { return ConferencePrefix + e164 }

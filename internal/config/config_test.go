@@ -67,11 +67,19 @@ func TestConfig_UnprefixedVariables_AreAccepted(t *testing.T) { // T28
 func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6
 	t.Parallel()
 	for name, args := range map[string][]string{
-		"BERTH_TEMPORAL_ADDR":    {"--temporal-addr=nowhere"},
-		"BERTH_HTTP_ADDR":        {"--http-addr=8080"},
-		"BERTH_REDIS_ADDR":       {"--redis-addr=x"},
-		"BERTH_CELL":             {"--cell={a}"},
-		"BERTH_DATABASE":         {"--database=mysql://x"},
+		"BERTH_TEMPORAL_ADDR": {"--temporal-addr=nowhere"},
+		"BERTH_HTTP_ADDR":     {"--http-addr=8080"},
+		"BERTH_REDIS_ADDR":    {"--redis-addr=x"},
+		"BERTH_CELL":          {"--cell={a}"},
+		"BERTH_DATABASE":      {"--database=mysql://x"},
+
+		"BERTH_RECONCILE_EVERY":        {"--reconcile-every=1ms"},
+		"BERTH_RECONCILE_FULL_EVERY":   {"--reconcile-full-every=1s"},
+		"BERTH_RECONCILE_PAUSE":        {"--reconcile-pause=10m"},
+		"BERTH_RECONCILE_MAX_REPAIRS":  {"--reconcile-max-repairs=0"},
+		"BERTH_RECONCILE_MAX_FINDINGS": {"--reconcile-max-findings=100000"},
+		"BERTH_RECONCILE_DISABLE":      {"--reconcile-disable=all"},
+
 		"BERTH_AUTH_SECRET":      {"--auth-secret=short"},
 		"BERTH_QUEUES":           {"--queues=q_gold_stream"},
 		"STREAM_FLUSH_SIZE":      {"--stream-flush-size=0"},

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	insertPass = `INSERT INTO reconcile_passes (id, kind, status, dry_run, found, left_over, started_at, ended_at, body)
+	insertReconciled = `INSERT INTO reconcile_passes (id, kind, status, dry_run, found, left_over, started_at, ended_at, body)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET status = excluded.status, found = excluded.found,
 		left_over = excluded.left_over, ended_at = excluded.ended_at, body = excluded.body`
-	deleteQuickPasses = `DELETE FROM reconcile_passes WHERE started_at < $1 AND kind = 'quick'`
-	deleteFullPasses  = `DELETE FROM reconcile_passes WHERE started_at < $1`
+	deleteQuick = `DELETE FROM reconcile_passes WHERE started_at < $1 AND kind = 'quick'`
+	deleteFull  = `DELETE FROM reconcile_passes WHERE started_at < $1`
 )
 
 // The passes of a day are kept, and full passes for a month.
@@ -35,14 +35,14 @@ func (l *Ledger) SavePass(ctx context.Context, p berth.ReconcilePass) error {
 		return fmt.Errorf("save pass: %w", err)
 	}
 	return l.inTx(ctx, "save pass", func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, insertPass, p.ID, p.Kind, p.Status, p.DryRun, p.Found(), p.Left,
+		if _, err := tx.ExecContext(ctx, insertReconciled, p.ID, p.Kind, p.Status, p.DryRun, p.Found(), p.Left,
 			millis(p.StartedAt), millis(p.EndedAt), plain(string(body))); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, deleteQuickPasses, millis(p.StartedAt.Add(-keepPasses))); err != nil {
+		if _, err := tx.ExecContext(ctx, deleteQuick, millis(p.StartedAt.Add(-keepPasses))); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, deleteFullPasses, millis(p.StartedAt.Add(-keepFullPasses)))
+		_, err := tx.ExecContext(ctx, deleteFull, millis(p.StartedAt.Add(-keepFullPasses)))
 		return err
 	})
 }

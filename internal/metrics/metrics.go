@@ -56,16 +56,16 @@ var (
 
 // Histograms.
 var (
-	StepDuration    = histogram("berth.step.duration", "Duration of an attempt at a step, with its wait for a slot", Slow)
-	SlotWait        = histogram("berth.slot.wait", "Time a model call waited for its slot", Slow)
-	SlotHandOver    = histogram("berth.slot.handover", "Time from the grant of a slot in Redis to its use by a waiting call", fast)
-	JobDuration     = histogram("berth.job.duration", "Duration of a job or command on this node", Slow)
-	ScriptDuration  = histogram("db.client.operation.duration", "Duration of a Redis script, by name", fast)
-	ModelDuration   = histogram("gen_ai.client.operation.duration", "Duration of a call of a model's provider", Slow)
-	ModelFirstToken = histogram("gen_ai.server.time_to_first_token", "Time from a call of a model's provider to its first token", Slow)
+	StepDuration      = histogram("berth.step.duration", "Duration of an attempt at a step, with its wait for a slot", Slow)
+	SlotWait          = histogram("berth.slot.wait", "Time a model call waited for its slot", Slow)
+	SlotHandOver      = histogram("berth.slot.handover", "Time from the grant of a slot in Redis to its use by a waiting call", fast)
+	JobDuration       = histogram("berth.job.duration", "Duration of a job or command on this node", Slow)
+	ScriptDuration    = histogram("db.client.operation.duration", "Duration of a Redis script, by name", fast)
+	ModelDuration     = histogram("gen_ai.client.operation.duration", "Duration of a call of a model's provider", Slow)
+	ModelFirstToken   = histogram("gen_ai.server.time_to_first_token", "Time from a call of a model's provider to its first token", Slow)
 	ReconcileDuration = histogram("berth.reconcile.duration", "Duration of a pass of the reconciliation, by kind and outcome", Slow)
 
-	ModelTokens     = tokens("gen_ai.client.token.usage", "Tokens of a call of a model's provider, by type")
+	ModelTokens = tokens("gen_ai.client.token.usage", "Tokens of a call of a model's provider, by type")
 )
 
 // Gauges are observed by Observe.

@@ -73,7 +73,9 @@ type Run struct {
 	RunID      string
 	Type       string
 	Running    bool
-	StartedAt  time.Time
+	// Ended indicates that the run was ended from outside of its workflow: it was terminated or has timed out.
+	Ended     bool
+	StartedAt time.Time
 }
 
 // runsPage is how many runs one call lists.
@@ -106,6 +108,7 @@ func (s *Starter) listRuns(ctx context.Context, query string, each func(Run) err
 			if err := each(Run{
 				WorkflowID: e.GetExecution().GetWorkflowId(), RunID: e.GetExecution().GetRunId(), Type: e.GetType().GetName(),
 				Running: e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, StartedAt: e.GetStartTime().AsTime(),
+				Ended: e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED || e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
 			}); err != nil {
 				return err
 			}

@@ -1,0 +1,86 @@
+package activities
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"berth"
+	"berth/internal/ledger"
+	"berth/workflows"
+)
+
+// leaseOwner returns the id of the execution or conference in a lease; ok is false for an assignment, which has no run and expires.
+// The slots of a turn's jobs expire within the time of a job.
+func leaseOwner(leaseID string) (prefix, id string, ok bool) {
+	for _, prefix := range []string{workflows.ExecutionPrefix, workflows.ConferencePrefix} {
+		if rest, is := strings.CutPrefix(leaseID, prefix); is {
+			if i := strings.LastIndexByte(rest, ':'); i > 0 {
+				return prefix, rest[:i], true
+			}
+		}
+	}
+	return "", "", false
+}
+
+// slots considers the slots that executions and conferences hold.
+func (p *pass) slots(ctx context.Context) error {
+	return p.r.Scripts.Leases(ctx, func(leases []string) error {
+		activity.RecordHeartbeat(ctx)
+		for _, lease := range leases {
+			if _, _, ok := leaseOwner(lease); !ok {
+				continue
+			}
+			if err := p.candidate(ctx, berth.RuleSlotWithoutRun, lease); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (r *Reconciler) slotWithoutRun(ctx context.Context, lease string) (version int64, differs bool, err error) {
+	prefix, id, ok := leaseOwner(lease)
+	if !ok {
+		return 0, false, nil
+	}
+	var used bool
+	if prefix == workflows.ExecutionPrefix {
+		used, err = r.runs(ctx, workflows.ExecutionWorkflowID(id))
+	} else {
+		used, err = r.conferenceOpen(ctx, id)
+	}
+	if err != nil || used {
+		return 0, false, err
+	}
+	a, ok, err := r.Scripts.FindLease(ctx, lease)
+	if err != nil || !ok {
+		return 0, false, err
+	}
+	until, err := r.Scripts.HeldUntil(ctx, a.NodeID, lease)
+	return a.Generation, time.Until(until) > 0, err
+}
+
+// conferenceOpen reports whether a conference has not ended, or its run has not completed its end.
+func (r *Reconciler) conferenceOpen(ctx context.Context, id string) (bool, error) {
+	found, _, err := r.Ledger.SearchConferences(ctx, ledger.ConferenceQuery{ConferenceID: id}, "", 1)
+	if err != nil || len(found) == 0 || !found[0].Status.Final() {
+		return true, err // one without a row is being created, or is found by its run
+	}
+	last, err := r.Ledger.FindConference(ctx, found[0].E164)
+	if err != nil || last.ID != id {
+		return false, err
+	}
+	return r.runs(ctx, workflows.ConferenceWorkflowID(last.E164))
+}
+
+func (r *Reconciler) releaseSlot(ctx context.Context, f berth.ReconcileFinding) error {
+	a, ok, err := r.Scripts.FindLease(ctx, f.Subject)
+	if err != nil || !ok {
+		return err
+	}
+	_, err = r.Scripts.ReleaseNodeSlot(ctx, a.NodeID, f.Subject)
+	return err
+}
