@@ -111,11 +111,19 @@ func (s *stack) execute(statement string, args ...any) {
 	require.Positive(s.tb, n, statement)
 }
 
-// follow reads the stream of a task to its end.
-func (s *stack) follow(c *client.Client, id string) <-chan *seen {
-	end := make(chan *seen, 1)
-	go func() { end <- watch(s.tb, c, id, nil) }()
-	return end
+// follow reads the stream of a task. The function that it returns waits for the end.
+func (s *stack) follow(c *client.Client, id string) (end func() *seen) {
+	read := make(chan *seen, 1)
+	go func() {
+		defer close(read)
+		read <- watch(s.tb, c, id, nil)
+	}()
+	return func() *seen {
+		s.tb.Helper()
+		got := <-read
+		require.NotNil(s.tb, got, "the stream of %s did not end", id)
+		return got
+	}
 }
 
 func alices(id string) string {
@@ -134,7 +142,7 @@ func TestReconcile_TaskTerminated_FailsWithRefundAndOneEnd(t *testing.T) { // B4
 	s.settled()
 	began := time.Now()
 	require.NoError(t, s.temporal().TerminateWorkflow(t.Context(), alices(acc.TaskID), "", "by a user of the Temporal UI"))
-	got := <-reader
+	got := reader()
 	t.Logf("repaired after %s", time.Since(began))
 	require.Equal(t, berth.EventError, got.last.Type)
 	require.Equal(t, berth.CodeLost, got.last.Code)
@@ -165,7 +173,7 @@ func TestReconcile_WorkflowsStuckAfterDeadline_TaskEnds(t *testing.T) { // B4
 	s.worker = s.startWorker("--queues", "links")
 	s.settled()
 	s.execute(`UPDATE tasks SET deadline_at = ? WHERE id = ?`, time.Now().Add(-2*time.Minute).UnixMilli(), acc.TaskID)
-	got := <-reader
+	got := reader()
 	require.Equal(t, berth.CodeDeadlineExceeded, got.last.Code)
 	s.repaired(berth.RuleTaskOverdue, alices(acc.TaskID))
 	s.awaitEnd(alices(acc.TaskID))
