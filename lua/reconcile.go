@@ -68,7 +68,7 @@ func (s *Scripts) PlaceOf(ctx context.Context, task berth.TaskRef, queues []bert
 
 // servers is implemented by clients that know which server of a Cluster has a key.
 type servers interface {
-	ServerOf(ctx context.Context, key string) (*redis.Client, error)
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 }
 
 // Turns passes the ids of the turns that have an affinity page by page, without order. An id may be passed twice. It scans all keys of
@@ -76,7 +76,7 @@ type servers interface {
 func (s *Scripts) Turns(ctx context.Context, each func(ids []string) error) error {
 	var server redis.Cmdable = s.rdb
 	if all, ok := s.rdb.(servers); ok {
-		one, err := all.ServerOf(ctx, s.keys.Guard())
+		one, err := all.MasterForKey(ctx, s.keys.Guard())
 		if err != nil {
 			return fmt.Errorf("find the server of the turns: %w", err)
 		}

@@ -121,7 +121,7 @@ type cellSubscriber struct{ *Client }
 func (cellSubscriber) TickChannel() string { return subscriber{}.TickChannel() + "{c}" }
 
 func (s cellSubscriber) Tick(ctx context.Context, channel string) (int64, error) {
-	rdb, err := s.ServerOf(ctx, channel)
+	rdb, err := s.MasterForKey(ctx, channel)
 	if err != nil {
 		return 0, err
 	}

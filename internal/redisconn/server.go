@@ -31,7 +31,7 @@ func (s Server) Evicts() bool { return s.EvictionPolicy != "" && s.EvictionPolic
 
 // Inspect reads what the server of a key reports: in a Cluster, the master of its slot.
 func (c *Client) Inspect(ctx context.Context, key string) (Server, error) {
-	rdb, err := c.ServerOf(ctx, key)
+	rdb, err := c.MasterForKey(ctx, key)
 	if err != nil {
 		return Server{}, err
 	}
@@ -61,7 +61,7 @@ func (c *Client) Inspect(ctx context.Context, key string) (Server, error) {
 // Check returns a SetupError where the server of a key does not suit the client: it is a Cluster and the client is not, or
 // the reverse, or the user may not read what it is. Any other error means that Redis is unavailable.
 func (c *Client) Check(ctx context.Context, key string) error {
-	rdb, err := c.ServerOf(ctx, key)
+	rdb, err := c.MasterForKey(ctx, key)
 	if err != nil {
 		return Setup(err)
 	}
@@ -84,8 +84,9 @@ func (c *Client) Check(ctx context.Context, key string) error {
 	return nil
 }
 
-// ServerOf returns a client of the server that has a key, for commands such as SCAN that concern one server.
-func (c *Client) ServerOf(ctx context.Context, key string) (*redis.Client, error) {
+// MasterForKey returns a client of the server that has a key, for commands such as SCAN that concern one server. It has the name of the
+// method of Cluster clients.
+func (c *Client) MasterForKey(ctx context.Context, key string) (*redis.Client, error) {
 	switch rdb := c.UniversalClient.(type) {
 	case *redis.ClusterClient:
 		return rdb.MasterForKey(ctx, key)
