@@ -112,6 +112,11 @@ func (s *server) accept(ctx context.Context, sub submission) (*submitOutput, err
 		if err != nil {
 			return nil, err
 		}
+		if replayed && task.Status == berth.TaskPending && task.RequestHash == sub.plan.RequestHash {
+			if task, replayed, err = s.settled(ctx, sub.plan); err != nil {
+				return nil, err
+			}
+		}
 		if !replayed {
 			if task, replayed, err = s.start(ctx, sub); err != nil {
 				return nil, err
@@ -129,6 +134,14 @@ func (s *server) accept(ctx context.Context, sub submission) (*submitOutput, err
 		}
 	}
 	return nil, berth.Errorf(berth.CodeUnavailable, "tasks of this request fail while it is submitted; retry later")
+}
+
+// settled returns a task whose first step has not begun once it is accepted: it has a row before, which is removed if it is refused.
+func (s *server) settled(ctx context.Context, p berth.TaskPlan) (task berth.Task, known bool, err error) {
+	if _, _, err := s.Starter.SubmitTask(ctx, p); err != nil {
+		return berth.Task{}, false, fmt.Errorf("submit task %s again: %w", p.ID, err)
+	}
+	return s.known(ctx, p)
 }
 
 // repeatable reports whether a request that led to such a task is a new one: a failed or cancelled task is never replayed.

@@ -242,7 +242,7 @@ func TestSubmitTask_EqualRequestsWithoutKey_OneTaskWithinWindow(t *testing.T) { 
 	require.Equal(t, id, again.json(t)["taskId"])
 	require.NotEmpty(t, again.json(t)["idemKey"])
 	require.Equal(t, []ledger.AuditEvent{ledger.AuditEnqueue, ledger.AuditReplay}, h.trail(ref(id.(string))))
-	require.EqualValues(t, 1, h.starter.submits.Load(), "a replay starts nothing")
+	require.Len(t, h.starter.ids(), 1, "a replay starts no other task")
 	require.Equal(t, assets, h.count("assets"), "a replay stores nothing")
 
 	for name, other := range map[string]doc{
@@ -619,4 +619,19 @@ func TestEraseTask_StreamNotExpired_EventsWithoutTexts(t *testing.T) { // B11
 	a := h.call(http.MethodDelete, "/v1/tasks/t1/content", alice, nil)
 	require.Equal(t, http.StatusServiceUnavailable, a.status, "the events may still be there")
 	require.NotEmpty(t, a.header.Get("Retry-After"))
+}
+
+// T7: a row whose acceptance has not ended is not a replay: the task may still be refused.
+func TestSubmitTask_AcceptanceNotEnded_ReplayWaitsForIt(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	require.Equal(t, http.StatusAccepted, h.submit("t1").status)
+	h.starter.down.Store(true)
+	require.Equal(t, http.StatusServiceUnavailable, h.submit("t1").status, "whether it is accepted is not known")
+	h.starter.down.Store(false)
+	require.Equal(t, http.StatusOK, h.submit("t1").status)
+	_, err := h.ledger.BeginAttempt(t.Context(), ref("t1"), 0, berth.TaskSummaryPending)
+	require.NoError(t, err)
+	h.starter.down.Store(true)
+	require.Equal(t, http.StatusOK, h.submit("t1").status, "its first step has begun")
 }

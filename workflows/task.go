@@ -196,10 +196,10 @@ func (t *task) run(ctx workflow.Context) (TaskResult, error) {
 		return TaskResult{}, t.expire(ctx)
 	}
 	t.accepted, t.submission.refusal = t.accept(ctx, left)
-	t.submission.settled = true
 	if t.submission.refusal != nil {
 		return TaskResult{}, t.withdraw(ctx)
 	}
+	t.submission.settled = true
 	if t.accepted.Status.Final() {
 		// The id was used before and its run is no longer retained: the row has the outcome.
 		return TaskResult{Status: t.accepted.Status}, t.await(ctx)
@@ -227,14 +227,7 @@ func (t *task) acceptTime(ctx workflow.Context) (left time.Duration, limited boo
 // receives it in place of an earlier caller can start the next run.
 func (t *task) expire(ctx workflow.Context) error {
 	t.submission.refusal = refuse(berth.CodeUnavailable, "the task was not accepted in time; retry")
-	if err := t.remove(ctx); err != nil {
-		return err
-	}
-	t.submission.settled = true
-	if err := t.await(ctx); err != nil {
-		return err
-	}
-	return t.submission.refusal
+	return t.withdraw(ctx)
 }
 
 func (t *task) accept(ctx workflow.Context, within time.Duration) (AcceptReply, error) {
@@ -244,11 +237,13 @@ func (t *task) accept(ctx workflow.Context, within time.Duration) (AcceptReply, 
 	}), AcceptTaskActivity, t.in)
 }
 
-// withdraw removes what a failed acceptance may have left, and fails the run with the refusal.
+// withdraw removes what a failed acceptance may have left, and then fails the run with the refusal: while its row exists, the task
+// looks accepted.
 func (t *task) withdraw(ctx workflow.Context) error {
 	if err := t.remove(ctx); err != nil {
 		return err
 	}
+	t.submission.settled = true
 	if err := t.await(ctx); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (c *conferenceCreate) Run(ctx context.Context, api *client.Client) error {
 
 type conferenceList struct {
 	server `embed:""`
-	Status berth.ConferenceStatus `help:"List only conferences of this status: ${enum}." enum:",${conference_statuses}" default:""`
+	Status berth.ConferenceStatus `help:"List only conferences of this status: ${conference_statuses}." enum:",${conference_statuses}" default:""`
 	Unit   string                 `help:"List only conferences on this unit."`
 	Limit  int                    `help:"Maximum number of results." default:"50"`
 }

@@ -31,8 +31,8 @@ type taskSubmit struct {
 	Locale   berth.Locale   `help:"Answer in this language: ${enum}." enum:"${locales}" default:"en"`
 	Service  string         `help:"Account the task to this service." default:"career"`
 	ID       string         `help:"Use this task id. Submitting the same task again returns the first one." name:"id"`
-	Resume   string         `help:"Read the résumé from this text file or image." type:"existingfile"`
-	Job      string         `help:"Read the posting from this text file or image." type:"existingfile"`
+	Resume   string         `help:"Read the résumé from this file: text, PDF, DOCX or an image." type:"existingfile"`
+	Job      string         `help:"Read the posting from this file: text, PDF, DOCX or an image." type:"existingfile"`
 	Detailed string         `help:"Read the detailed résumé from this text file." type:"existingfile"`
 	Notes    string         `help:"Add notes for the model."`
 	Watch    bool           `help:"Follow the task after it was submitted."`
@@ -203,7 +203,7 @@ func (c *taskGet) Run(ctx context.Context, api *client.Client) error {
 type taskList struct {
 	server   `embed:""`
 	User     string           `help:"List the tasks of this user, for operators. Default: the token's user."`
-	Status   berth.TaskStatus `help:"List tasks with this status: ${enum}." enum:",${task_statuses}" default:""`
+	Status   berth.TaskStatus `help:"List tasks with this status: ${task_statuses}." enum:",${task_statuses}" default:""`
 	Template berth.Template   `help:"List tasks of this template: ${enum}." enum:",${templates}" default:""`
 	Since    time.Duration    `help:"List tasks accepted within this time, such as 24h."`
 	From     time.Time        `help:"List tasks accepted at or after this time, such as 2026-01-31T08:00:00Z."`
