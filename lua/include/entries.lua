@@ -52,7 +52,7 @@ end
 -- purge_entries removes entries whose task has ended, and those whose call did not come.
 local function purge_entries(entries)
   local now = whole(entries.call.now)
-  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', entries.waiting, '-inf', now, 'LIMIT', 0, MAX_DEAD)) do leave(entries, entry) end
+  purge_waiting(entries)
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', entries.signalled, '-inf', now, 'LIMIT', 0, MAX_DEAD)) do
     redis.call('ZREM', entries.signalled, entry)
     local flow = flow_of(entries, entry)
@@ -95,11 +95,9 @@ local function promote(room, flows, mine)
   local ahead, window = all_ahead(entries), math.max(AHEAD_PER_SLOT * room.cap, MIN_AHEAD)
   if room.cap == 0 then window = 0 end
   for _ = 1, MAX_STEPS do
-    local queue = ahead < window and redis.call('ZRANGE', entries.order, 0, 0)[1]
-    if not queue then break end
-    queue = string.sub(queue, 4)
-    local member = redis.call('ZRANGE', entries.stem .. 'order:' .. queue, 0, 0)[1]
-    local flow = flow_at(entries, queue, string.sub(member, 17))
+    if ahead >= window then break end
+    local flow, member = first_flow(entries)
+    if not flow then break end
     if is_full(entries, flow) then
       reorder(entries, flow, member) -- sets it aside
     else

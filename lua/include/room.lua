@@ -273,11 +273,25 @@ local function unhold(room, lease, user)
   return true
 end
 
+-- purge_waiting removes waiters whose time is over.
+local function purge_waiting(room)
+  local dead = redis.call('ZRANGEBYSCORE', room.waiting, '-inf', whole(room.call.now), 'LIMIT', 0, MAX_DEAD)
+  for _, lease in ipairs(dead) do leave(room, lease) end
+end
+
 -- purge removes expired holders, and waiters whose process stopped renewing them.
 local function purge(room)
-  local now = whole(room.call.now)
-  redis.call('ZREMRANGEBYSCORE', room.holders, '-inf', now)
-  for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.waiting, '-inf', now, 'LIMIT', 0, MAX_DEAD)) do leave(room, lease) end
+  redis.call('ZREMRANGEBYSCORE', room.holders, '-inf', whole(room.call.now))
+  purge_waiting(room)
+end
+
+-- first_flow returns the flow that is served next, and its member of the order; nil where none is in the order.
+local function first_flow(room)
+  local queue = redis.call('ZRANGE', room.order, 0, 0)[1]
+  if not queue then return nil end
+  queue = string.sub(queue, 4)
+  local member = redis.call('ZRANGE', room.stem .. 'order:' .. queue, 0, 0)[1]
+  return flow_at(room, queue, string.sub(member, 17)), member
 end
 
 -- waiter_ttl returns how long a waiter lasts without renewal: shorter than a lease by one grant, so that grants to the
@@ -438,11 +452,8 @@ local function grant_free_slots(room, mine)
   if grace_of(room.call) > 0 then return end
   for _ = 1, MAX_STEPS do
     if free <= 0 or held_back(room) > 0 then return end
-    local queue = redis.call('ZRANGE', room.order, 0, 0)[1]
-    if not queue then return end
-    queue = string.sub(queue, 4)
-    local member = redis.call('ZRANGE', room.stem .. 'order:' .. queue, 0, 0)[1]
-    local flow = flow_at(room, queue, string.sub(member, 17))
+    local flow, member = first_flow(room)
+    if not flow then return end
     local lease = head_of(flow)
     if tonumber(redis.call('ZSCORE', room.waiting, lease) or '0') <= room.call.now then
       leave(room, lease)
