@@ -47,8 +47,9 @@ test: ## Run all tests with the race detector, on real servers
 test-stack:
 	$(GO) test $(RACE) -parallel 4 -timeout 20m ./tests
 
+# The packages that take longest are first, so that the others run beside them.
 test-units:
-	$(GO) test $(RACE) -p 2 -timeout 20m $$($(GO) list ./... | grep -v '^berth/tests$$')
+	$(GO) test $(RACE) -p 3 -timeout 20m $$($(GO) list ./lua ./api ./internal/ledger ./... | grep -v '^berth/tests$$')
 
 test-dev:
 	cd dev && $(GO) test -p 1 -timeout 10m ./...

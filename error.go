@@ -40,6 +40,7 @@ const (
 	CodeEnded               Code = "ended"
 	CodeUnreadableImage     Code = "unreadable_image"
 	CodeInterrupted         Code = "interrupted"
+	CodeNotStarted          Code = "not_started"
 	CodeNotServed           Code = "not_served"
 	CodeErased              Code = "erased"
 	CodeLost                Code = "lost"
@@ -88,6 +89,7 @@ var codes = []CodeInfo{
 	{CodeUnitRefused, http.StatusBadGateway, 0, debug, "the media unit refused the conference"},
 	{CodeEnded, http.StatusConflict, 0, debug, "the conference was ended before it was open"},
 	{CodeInterrupted, 0, 0, debug, "of a model call: its worker or its task ended before the outcome was recorded"},
+	{CodeNotStarted, 0, 0, debug, "of a model call: its worker or its task ended before the call was made, such as while it waited for a slot"},
 	{CodeNotServed, http.StatusServiceUnavailable, 30 * time.Second, slog.LevelWarn, "no worker serves a model that the task needs; `detail` names the queue"},
 	{CodeErased, http.StatusGone, 0, debug, "the content was erased by its owner or because of its age"},
 	{CodeLost, 0, 0, debug, "the run of the work was ended or lost outside of berth; submit it again"},

@@ -22,6 +22,9 @@ func (s ExecutionStatus) Final() bool {
 	return s == ExecutionCompleted || s == ExecutionFailed || s == ExecutionCancelled
 }
 
+// ExecutionLost is the message of an execution that failed with CodeLost.
+const ExecutionLost = "the run of the execution was ended or lost outside of berth; submit it again with another id"
+
 // MaxExecutionBytes limits the input and the output of an execution.
 const MaxExecutionBytes = 256 << 10
 
@@ -35,12 +38,13 @@ type Execution struct {
 	PoolID   string          `json:"poolId"`
 	Strategy Strategy        `json:"strategy,omitempty"`
 	// Attempts are in order; the last one's Error is empty while it runs and when it succeeded.
-	Attempts  []ExecutionAttempt `json:"attempts"`
-	Output    json.RawMessage    `json:"output,omitempty"`
-	Code      Code               `json:"code,omitempty"`
-	Message   string             `json:"message,omitempty"`
-	StartedAt time.Time          `json:"startedAt"`
-	EndedAt   time.Time          `json:"endedAt,omitzero"`
+	Attempts   []ExecutionAttempt `json:"attempts"`
+	Output     json.RawMessage    `json:"output,omitempty"`
+	Code       Code               `json:"code,omitempty"`
+	Message    string             `json:"message,omitempty"`
+	StartedAt  time.Time          `json:"startedAt"`
+	DeadlineAt time.Time          `json:"deadlineAt"`
+	EndedAt    time.Time          `json:"endedAt,omitzero"`
 }
 
 // ExecutionAttempt is one attempt of an execution on one generation of a node.

@@ -13,6 +13,10 @@ type FleetConfig struct {
 	Dynamic            DynamicRule            `json:"dynamic"`
 }
 
+// MaxFailureDetection is the longest failureDetectionTimeout. It is less than the lifetime of a node's key in Redis, so that a
+// node is declared dead before others no longer find it.
+const MaxFailureDetection = 30 * time.Minute
+
 // DynamicRule states when a pool whose strategy is dynamic switches. Each threshold has hysteresis.
 type DynamicRule struct {
 	LoadHigh    float64       `json:"loadHigh"`    // above it: load-balanced
@@ -60,6 +64,9 @@ func (c FleetConfig) Validate() error {
 	for k, t := range c.Times {
 		if err := k.validate("times"); err != nil {
 			return err
+		}
+		if t.Death > MaxFailureDetection {
+			return Invalid("times", "%s: failureDetectionTimeout must be at most %s", k, MaxFailureDetection)
 		}
 		if t.Heartbeat <= 0 || t.Suspect <= t.Heartbeat || t.Death <= t.Suspect {
 			return Invalid("times", "%s: must satisfy 0 < heartbeatInterval < suspectAfter < failureDetectionTimeout", k)

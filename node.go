@@ -95,11 +95,12 @@ type NodeSpec struct {
 	MaxConcurrentJobs int         `json:"maxConcurrentJobs"` // 0: DefaultMaxConcurrentJobs
 }
 
-// Bounds of a registration. The cost of each lease and heartbeat grows with the node's capabilities.
+// Bounds of a registration and of a pool.
 const (
-	MaxCapabilities    = 64
-	MaxNodeConcurrency = 100_000
-	maxName            = 128
+	MaxCapabilities     = 64   // required by a pool or a request
+	MaxNodeCapabilities = 1000 // of a node: any-to-any translation of 32 languages has 992 pairs
+	MaxNodeConcurrency  = 100_000
+	maxName             = 128
 )
 
 // Validate returns CodeInvalid for the first invalid field.
@@ -123,8 +124,8 @@ func (s NodeSpec) Validate() error {
 		return Invalid("zone", "must be printable and at most %d bytes", maxName)
 	case s.MaxConcurrentJobs < 0 || s.MaxConcurrentJobs > MaxNodeConcurrency:
 		return Invalid("maxConcurrentJobs", "must be 1 to %d", MaxNodeConcurrency)
-	case len(s.Capabilities) > MaxCapabilities:
-		return Invalid("capabilities", "exceed the limit of %d", MaxCapabilities)
+	case len(s.Capabilities) > MaxNodeCapabilities:
+		return Invalid("capabilities", "exceed the limit of %d", MaxNodeCapabilities)
 	}
 	for _, c := range s.Capabilities {
 		if err := ValidCapability("capabilities", c); err != nil {
@@ -232,6 +233,42 @@ func ValidCapability(field, v string) error {
 
 // TranslateCapability returns the capability of a language pair, such as translate:zh-en.
 func TranslateCapability(src, tgt string) string { return translatePrefix + src + "-" + tgt }
+
+// TranslatePairs returns the capabilities of every pair of a source and a different target language. It returns CodeInvalid for
+// the field and the part of it that is invalid.
+func TranslatePairs(field string, sources, targets []string) ([]string, error) {
+	if len(sources) == 0 {
+		return nil, Invalid(field+".sources", "must name a language")
+	}
+	if len(targets) == 0 {
+		return nil, Invalid(field+".targets", "must name a language")
+	}
+	for _, src := range sources {
+		if err := ValidLanguage(field+".sources", src); err != nil {
+			return nil, err
+		}
+	}
+	for _, tgt := range targets {
+		if err := ValidLanguage(field+".targets", tgt); err != nil {
+			return nil, err
+		}
+	}
+	var out []string
+	for _, src := range sources {
+		for _, tgt := range targets {
+			if c := TranslateCapability(src, tgt); src != tgt && !slices.Contains(out, c) {
+				out = append(out, c)
+			}
+			if len(out) > MaxNodeCapabilities {
+				return nil, Invalid(field, "exceed the limit of %d pairs", MaxNodeCapabilities)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, Invalid(field, "must have a source and a different target language")
+	}
+	return out, nil
+}
 
 // ValidLanguage returns CodeInvalid for the field unless v is a language code: ISO 639-1, or one of the commonly used
 // three-letter codes of languages without one.

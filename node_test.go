@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,7 +40,7 @@ func TestNodeSpec_Validate_InvalidFieldNamed(t *testing.T) {
 		"a hostname with a \\x01": {func(s *berth.NodeSpec) { s.Hostname = "a\x01b" }, "hostname"},
 		"negative slots":          {func(s *berth.NodeSpec) { s.MaxConcurrentJobs = -1 }, "maxConcurrentJobs"},
 		"too many slots":          {func(s *berth.NodeSpec) { s.MaxConcurrentJobs = 1 << 20 }, "maxConcurrentJobs"},
-		"too many capabilities":   {func(s *berth.NodeSpec) { s.Capabilities = make([]string, 65) }, "capabilities"},
+		"too many capabilities":   {func(s *berth.NodeSpec) { s.Capabilities = make([]string, 1001) }, "capabilities"},
 		"a capability of lines":   {func(s *berth.NodeSpec) { s.Capabilities = []string{"a\nb"} }, "capabilities"},
 		"a wrong language":        {func(s *berth.NodeSpec) { s.Capabilities = []string{"translate:en-xx"} }, "capabilities"},
 		"half a pair":             {func(s *berth.NodeSpec) { s.Capabilities = []string{"translate:en"} }, "capabilities"},
@@ -124,5 +125,10 @@ func TestFleetConfig_Validate_InvalidFieldNamed(t *testing.T) {
 		set(&c)
 		require.Equal(t, field, wrong(t, c.Validate()))
 	}
+	long := good
+	long.Times = map[berth.NodeKind]berth.NodeTimes{berth.NodeEngine: {Heartbeat: time.Second, Suspect: time.Minute, Death: berth.MaxFailureDetection}}
+	require.NoError(t, long.Validate())
+	long.Times[berth.NodeEngine] = berth.NodeTimes{Heartbeat: time.Second, Suspect: time.Minute, Death: berth.MaxFailureDetection + 1}
+	require.ErrorContains(t, long.Validate(), "engine: failureDetectionTimeout must be at most 30m0s")
 	require.Equal(t, "node.n1.7", berth.Assignment{NodeID: "n1", Generation: 7}.TaskQueue())
 }

@@ -20,6 +20,10 @@ const (
 	RuleTurnWithoutRun   ReconcileRule = "turn-without-run"
 	RuleSlotWithoutRun   ReconcileRule = "slot-without-run"
 
+	RuleExecutionWithoutRun ReconcileRule = "execution-without-run"
+	RuleExecutionOverdue    ReconcileRule = "execution-past-deadline"
+	RuleRunWithoutExecution ReconcileRule = "run-without-execution"
+
 	RuleConferenceWithoutRun     ReconcileRule = "conference-without-run"
 	RuleRunWithoutConference     ReconcileRule = "run-without-conference"
 	RuleOwnerNotLive             ReconcileRule = "owner-not-live"
@@ -76,6 +80,18 @@ var reconcileRules = []ReconcileRuleInfo{
 	{
 		Rule:  RuleTurnWithoutRun,
 		Finds: "a turn has an affinity and no run", Repairs: "the affinity is deleted and the turn's done is published",
+	},
+	{
+		Rule: RuleRunWithoutExecution, FullOnly: true,
+		Finds: "a run of an execution has no row, because an older database was restored", Repairs: "the row is written again from the state of the run",
+	},
+	{
+		Rule:  RuleExecutionWithoutRun,
+		Finds: "an open execution has no run", Repairs: "it ends as its run has, or fails with the code lost",
+	},
+	{
+		Rule:  RuleExecutionOverdue,
+		Finds: "an execution is open a minute after its deadline", Repairs: "its run is terminated and it fails with the code deadline_exceeded",
 	},
 	{
 		Rule:  RuleSlotWithoutRun,

@@ -13,6 +13,8 @@ type Session struct {
 	RoutingKey    string    `json:"routingKey"`
 	CurrentTurnID string    `json:"currentTurnId,omitempty"`
 	UpdatedAt     time.Time `json:"updatedAt"`
+	// Version increases with each change of the row.
+	Version int64 `json:"-"`
 }
 
 // The events of a session's stream, besides EventGap. EventDone ends a turn; the session's stream continues after it.

@@ -6,6 +6,7 @@ import (
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/ledger"
 	"berth/internal/placement"
 	"berth/lua"
 	"berth/workflows"
@@ -13,23 +14,37 @@ import (
 
 // Executions are the side effects of executions.
 type Executions struct {
+	Ledger  *ledger.Ledger
 	Scripts *lua.Scripts
 	Fleet   *fleet.Fleet
 	Placer  *placement.Placer
 	Logger  *slog.Logger
 }
 
-// AssignNode chooses a node and takes a slot. A refusal is an application error with a berth.Refusal as its detail.
-// Idempotent by lease id while the slot is held.
+// AssignNode chooses a node and takes a slot. A refusal is an application error with a berth.Refusal as its detail. With
+// CodeNodeFull the execution waits in the room of its pool, and an accepted one also with CodeNoNode: workflows.SignalPromoted
+// announces that a node is reserved for it. Idempotent by lease id while the slot is held.
 func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (workflows.AssignReply, error) {
-	a, err := e.Placer.Assign(ctx, in.LeaseID, placement.Request{
+	a, err := e.Placer.AssignOrWait(ctx, placement.Request{
 		Requirements: in.Where, Failed: generations(in.Failed),
-	})
+	}, lua.Queued{NodeWaiter: waiterOf(in), Since: in.Since, Left: in.Left}, in.Accepted)
 	if err != nil {
 		return workflows.AssignReply{}, refused(err)
 	}
 	config := e.Fleet.Snapshot().Config
 	return workflows.AssignReply{Assignment: a, MaxRetries: config.MaxRetries, EnableFailover: config.EnableFailover}, nil
+}
+
+// LeaveWaiting removes an execution that no longer waits. Idempotent.
+func (e *Executions) LeaveWaiting(ctx context.Context, in workflows.AssignInput) error {
+	if err := e.Scripts.LeaveWaiting(ctx, in.Where.PoolID, waiterOf(in)); err != nil {
+		return again(berth.CodeUnavailable, "the waiting execution could not be removed", 0, err)
+	}
+	return nil
+}
+
+func waiterOf(in workflows.AssignInput) lua.NodeWaiter {
+	return lua.NodeWaiter{UserID: in.UserID, ExecutionID: in.ExecutionID, Attempt: in.Attempt}
 }
 
 // generations returns the nodes as placement knows them.
@@ -55,6 +70,14 @@ func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) erro
 	default:
 		return final(berth.CodeUnavailable, "the slot was lost", nil)
 	}
+}
+
+// SaveExecution writes the row of an execution unless that has ended. Idempotent.
+func (e *Executions) SaveExecution(ctx context.Context, ex berth.Execution) error {
+	if _, err := e.Ledger.SaveExecution(ctx, ex); err != nil {
+		return unavailable("execution not written", err)
+	}
+	return nil
 }
 
 // ReleaseNode releases a slot, and first reports a node that missed heartbeats during the work. Idempotent.

@@ -49,7 +49,7 @@ func (e *Executions) engine(t *testing.T, id string, slots int, capabilities ...
 }
 
 func assignment(lease string, capabilities ...string) workflows.AssignInput {
-	return workflows.AssignInput{LeaseID: lease, Where: berth.Requirements{
+	return workflows.AssignInput{UserID: "alice", ExecutionID: lease, Attempt: 1, Since: time.Now(), Left: time.Hour, Where: berth.Requirements{
 		PoolID: berth.CapabilityPool(capabilities...).ID, Capabilities: capabilities,
 	}}
 }
@@ -72,7 +72,7 @@ func TestAssignNode_Capabilities_SlotTakenOrRefusedWithReasons(t *testing.T) { /
 	require.NoError(t, err)
 	require.Equal(t, workflows.AssignReply{
 		Assignment: berth.Assignment{
-			LeaseID: "l1", NodeID: "n1", Generation: generation, PoolID: "resize", Strategy: berth.StrategyLoadBalanced,
+			LeaseID: "execution:l1:1", NodeID: "n1", Generation: generation, PoolID: "resize", Strategy: berth.StrategyLoadBalanced,
 		},
 		MaxRetries: 3, EnableFailover: true,
 	}, reply)
@@ -83,6 +83,7 @@ func TestAssignNode_Capabilities_SlotTakenOrRefusedWithReasons(t *testing.T) { /
 
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, requireRefused(t, err, berth.CodeNodeFull).Reasons)
+	require.NoError(t, e.LeaveWaiting(t.Context(), assignment("l2", "resize")))
 	_, err = e.AssignNode(t.Context(), assignment("l2", "paint"))
 	require.Equal(t, []string{"paint"}, requireRefused(t, err, berth.CodeNoNode).Missing)
 	_, err = e.AssignNode(t.Context(), assignment("l2", "ocr", "paint"))
@@ -119,14 +120,14 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	}, 10*time.Second, time.Millisecond)
 
 	where := berth.Requirements{PoolID: "p"}
-	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "l1", Where: where})
+	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "l1", Attempt: 1, Where: where})
 	require.NoError(t, err)
 	require.Equal(t, 7, reply.MaxRetries)
 	require.False(t, reply.EnableFailover)
 	require.Equal(t, berth.StrategyRoundRobin, reply.Strategy, "what the dynamic pool has now")
 	for _, own := range []string{"n2", "n1"} {
 		where.Strategy, where.Own = berth.StrategyAffinity, own
-		reply, err = e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "own-" + own, Where: where})
+		reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "own-" + own, Attempt: 1, Where: where})
 		require.NoError(t, err)
 		require.Equal(t, own, reply.NodeID)
 		require.Equal(t, berth.StrategyAffinity, reply.Strategy)
@@ -135,7 +136,7 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	require.NoError(t, err)
 	e.Fleet.CatchUp(t.Context())
 	where = berth.Requirements{PoolID: "p", Strategy: berth.StrategyDynamic}
-	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "switched", Where: where})
+	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "switched", Attempt: 1, Where: where})
 	require.NoError(t, err)
 	require.Equal(t, berth.StrategyLoadBalanced, reply.Strategy, "what it is switched to, also when it is asked for by name")
 
@@ -143,9 +144,54 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	code, err := e.Scripts.MarkUnavailable(t.Context(), "n2", "resize", time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, lua.NodeOK, code)
-	_, err = e.AssignNode(t.Context(), workflows.AssignInput{LeaseID: "l2", Where: where})
+	_, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "l2", Attempt: 1, Where: where})
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1, berth.ExcludeServiceUnavailable: 1},
 		requireRefused(t, err, berth.CodeNoNode).Reasons)
+}
+
+// FF7: an execution that gets no node waits in the room of its pool, also where it needs several capabilities; a released node is
+// reserved for it, and a cancelled one leaves.
+func TestAssignNode_NodesFull_WaitsInOrder(t *testing.T) { // L12
+	t.Parallel()
+	e, _ := executions(t)
+	var handed []string
+	e.Scripts.OnHandover(func(waiters []string) { handed = append(handed, waiters...) })
+	e.engine(t, "n1", 1, "resize", "ocr")
+	first, err := e.AssignNode(t.Context(), assignment("first", "resize"))
+	require.NoError(t, err)
+	waiting := func(id string, capabilities ...string) workflows.AssignInput {
+		in := assignment(id, capabilities...)
+		in.UserID = "alice"
+		_, err := e.AssignNode(t.Context(), in)
+		requireRefused(t, err, berth.CodeNodeFull)
+		return in
+	}
+	one, both, gone, last := waiting("one", "resize"), waiting("both", "ocr", "resize"), waiting("gone", "resize"), waiting("last", "resize")
+	require.NoError(t, e.LeaveWaiting(t.Context(), gone))
+	none := assignment("none", "paint")
+	none.Accepted = true
+	_, err = e.AssignNode(t.Context(), none)
+	requireRefused(t, err, berth.CodeNoNode)
+
+	held := first
+	var order []string
+	for range 3 {
+		handed = nil
+		require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: held.Assignment}))
+		require.Len(t, handed, 1)
+		w, err := lua.ParseNodeWaiter(handed[0])
+		require.NoError(t, err)
+		order = append(order, w.ExecutionID)
+		in := map[string]workflows.AssignInput{"one": one, "both": both, "last": last}[w.ExecutionID]
+		held, err = e.AssignNode(t.Context(), in)
+		require.NoError(t, err)
+		require.Equal(t, "n1", held.NodeID)
+	}
+	require.ElementsMatch(t, []string{"one", "both", "last"}, order)
+	require.Equal(t, "last", order[2])
+	handed = nil
+	e.engine(t, "n2", 1, "paint")
+	require.Len(t, handed, 1, "it waited for a node to register")
 }
 
 // A node that failed the work is excluded until it registers again.

@@ -22,7 +22,9 @@ type Links struct {
 	Ledger  *ledger.Ledger
 	Scripts *lua.Scripts
 	Waiting *waiting.Room
-	Logger  *slog.Logger
+	// Conferences has the rules of licences.
+	Conferences *Conferences
+	Logger      *slog.Logger
 }
 
 const (

@@ -75,7 +75,8 @@ func newLinks(t *testing.T, signal func(id string) error) *Links {
 	t.Cleanup(func() { _ = rdb.Close() })
 	scripts := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	return &Links{
-		Starter: &starter.Starter{Client: pages{signal: signal}}, Ledger: store, Scripts: scripts, Logger: logger,
+		Conferences: &Conferences{},
+		Starter:     &starter.Starter{Client: pages{signal: signal}}, Ledger: store, Scripts: scripts, Logger: logger,
 		Waiting: waiting.New(scripts, waiting.Options{
 			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
 		}),
@@ -122,6 +123,38 @@ func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 			require.Equal(t, want, got)
 		})
 	}
+}
+
+// L12: nothing is granted on nodes before the holders on every page were signalled.
+func TestSignalOpen_SeveralPages_ExtendsGrace(t *testing.T) {
+	t.Parallel()
+	var l *Links
+	var g lua.Grace
+	l = newLinks(t, func(string) error {
+		for { // until the extension is longer than the reads below take
+			switch server, err := l.Scripts.ReadServer(t.Context()); {
+			case err != nil:
+				return err
+			case server.Now.After(g.Until.Add(500*time.Millisecond - lua.NodeGrace)):
+				return nil
+			}
+		}
+	})
+	var err error
+	g, err = l.Scripts.CheckGuard(t.Context()) // a Redis without a guard
+	require.NoError(t, err)
+	require.Positive(t, g.Left)
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(l)
+	_, err = env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: g.Until.UnixMilli()})
+	require.NoError(t, err)
+	server, err := l.Scripts.ReadServer(t.Context())
+	require.NoError(t, err)
+	extended, err := l.Scripts.CheckGuard(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, g.Until, extended.Until)
+	require.Greater(t, extended.Left, g.Until.Sub(server.Now))
 }
 
 func TestSignalOpen_Retried_ContinuesAtItsPage(t *testing.T) {
@@ -171,4 +204,40 @@ func TestSignalOpen_RedisLostData_WaitingTasksEnteredAgain(t *testing.T) {
 	room, err := l.Scripts.ReadRoom(t.Context(), "m", lua.ModelLimits{Cap: 1}, 1)
 	require.NoError(t, err)
 	require.Equal(t, tasks-2, room.Waiting, "in the grace nothing is promoted")
+}
+
+// FC13, C22: the licences of open conferences are restored before anything else, so that none is granted twice after a loss.
+func TestSignalOpen_RedisLostData_LicencesRestoredFirst(t *testing.T) {
+	t.Parallel()
+	for _, keeps := range []bool{true, false} {
+		l := newLinks(t, func(string) error { return errors.New("Temporal is unavailable") })
+		l.Conferences.Licences, l.Conferences.WaitingKeepsLicence = 2, keeps
+		want := 0
+		for i := range restorePage + 20 {
+			c := berth.Conference{ID: fmt.Sprintf("c%04d", i), Revision: 1, Epoch: 1, CreatedAt: time.Now()}
+			c.E164 = strconv.Itoa(8690000000 + i)
+			c.Status = []berth.ConferenceStatus{
+				berth.ConferenceOpen, berth.ConferenceCreating, berth.ConferenceAwaitingRecovery, berth.ConferenceEnded,
+			}[i%4]
+			require.NoError(t, l.Ledger.SaveConference(t.Context(), c))
+			if i == 0 { // it ends while the licences are restored
+				_, err := l.Scripts.DropConference(t.Context(), c.E164, c.ID, c.Epoch)
+				require.NoError(t, err)
+			} else if i%4 < 2 || i%4 == 2 && keeps {
+				want++
+			}
+		}
+		var suite testsuite.WorkflowTestSuite
+		env := suite.NewTestActivityEnvironment()
+		env.RegisterActivity(l)
+		_, err := env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: 1})
+		require.ErrorContains(t, err, "open workflows not signalled")
+		used, has, err := l.Scripts.Licences(t.Context(), "8690000001")
+		require.NoError(t, err)
+		require.True(t, has)
+		require.Equal(t, want, used)
+		_, has, err = l.Scripts.Licences(t.Context(), "8690000000")
+		require.NoError(t, err)
+		require.False(t, has, "it has ended")
+	}
 }

@@ -79,7 +79,11 @@ func (r *Reconciler) rules() map[berth.ReconcileRule]rule {
 		berth.RulePlaceWithoutTask: {r.placeWithoutTask, r.removePlace},
 		berth.RuleBalance:          {r.unbalanced, r.correctBalance},
 		berth.RuleTurnWithoutRun:   {r.turnWithoutRun, r.endTurn},
-		berth.RuleSlotWithoutRun:   {r.slotWithoutRun, r.releaseSlot},
+
+		berth.RuleExecutionWithoutRun: {r.executionWithoutRun, r.endLostExecution},
+		berth.RuleExecutionOverdue:    {r.executionOverdue, r.endOverdueExecution},
+		berth.RuleRunWithoutExecution: {r.runWithoutExecution, r.restoreExecution},
+		berth.RuleSlotWithoutRun:      {r.slotWithoutRun, r.releaseSlot},
 
 		berth.RuleConferenceWithoutRun:     {r.conferenceWithoutRun, r.restartConference},
 		berth.RuleRunWithoutConference:     {r.runWithoutConference, r.saveConference},
@@ -101,6 +105,11 @@ type pass struct {
 	seen  map[berth.ReconcileFinding]struct{}
 	// streamsSince is from which time on tasks have ended whose streams a full pass compares.
 	streamsSince time.Time
+	// previous is the start of the last completed pass.
+	previous time.Time
+	// running has the workflows that a full pass has listed as running, open the ids of the open conferences. What belongs to them
+	// differs only if the list is late, and is found by the next pass.
+	running, open map[string]struct{}
 }
 
 // candidate checks a subject that may differ, and keeps what differs.
@@ -122,9 +131,12 @@ func (p *pass) candidate(ctx context.Context, name berth.ReconcileRule, subject 
 	return nil
 }
 
-// FindDifferences makes the first check of a pass. It changes nothing but the record of a pass without findings.
+// FindDifferences makes the first check of a pass. It changes nothing but the record of a pass without findings. Some units are
+// requested to list their conferences, which makes each differing conference correct itself.
 func (r *Reconciler) FindDifferences(ctx context.Context, in workflows.PassInput) (workflows.Differences, error) {
-	p := &pass{r: r, rules: r.rules(), seen: map[berth.ReconcileFinding]struct{}{}}
+	p := &pass{
+		r: r, rules: r.rules(), seen: map[berth.ReconcileFinding]struct{}{}, running: map[string]struct{}{}, open: map[string]struct{}{},
+	}
 	p.ReconcilePass = berth.ReconcilePass{
 		ID: in.PassID, Kind: berth.ReconcileFull, DryRun: in.DryRun, Requested: in.Requested, StartedAt: time.Now(),
 		Counts: []berth.ReconcileCount{}, Findings: []berth.ReconcileFinding{},
@@ -183,7 +195,7 @@ func (r *Reconciler) plan(ctx context.Context, p *pass) error {
 	if err != nil {
 		return err
 	}
-	p.streamsSince = h.Full.StartedAt.Add(-time.Hour)
+	p.streamsSince, p.previous = h.Full.StartedAt.Add(-time.Hour), h.Completed.StartedAt
 	if p.Requested || r.fullDue(h, p.StartedAt) {
 		return nil
 	}
@@ -207,11 +219,15 @@ func (r *Reconciler) fullDue(h ledger.PassHistory, now time.Time) bool {
 
 // compare finds the candidates of every rule.
 func (p *pass) compare(ctx context.Context) error {
-	scans := []func(context.Context) error{p.overdueTasks, p.owners, p.closedRuns}
+	scans := []func(context.Context) error{p.overdueTasks, p.overdueExecutions, p.owners, p.closedRuns}
 	if p.Kind == berth.ReconcileFull {
 		scans = []func(context.Context) error{
-			p.overdueTasks, p.owners, p.openTasks, p.openConferences, p.endedTasks, p.places, p.turns, p.slots, p.licences, p.accounts,
+			p.overdueTasks, p.overdueExecutions, p.owners, p.openTasks, p.openConferences, p.openExecutions, p.endedTasks, p.places,
+			p.turns, p.fullSlots, p.licences, p.accounts,
 		}
+	}
+	if !p.DryRun {
+		scans = append(scans, p.listUnits)
 	}
 	for _, scan := range scans {
 		if err := scan(ctx); err != nil {
@@ -221,15 +237,77 @@ func (p *pass) compare(ctx context.Context) error {
 	return nil
 }
 
+// eachRow passes all rows of a query that is read page by page, each behind the last row of the one before.
+func eachRow[T any](ctx context.Context, read func(after T) ([]T, error), each func(T) error) error {
+	for after := *new(T); ; {
+		page, err := read(after)
+		if err != nil {
+			return err
+		}
+		activity.RecordHeartbeat(ctx)
+		for _, after = range page {
+			if err := each(after); err != nil {
+				return err
+			}
+		}
+		if len(page) < reconcilePage {
+			return ctx.Err()
+		}
+	}
+}
+
+// compareOpen compares open rows, by the ids of their workflows, with the running workflows of a type. Temporal's list of these is a
+// hint: what differs from it is checked with the workflow itself.
+func (p *pass) compareOpen(
+	ctx context.Context, workflowType string, withoutRun, withoutRow berth.ReconcileRule, rows func(each func(workflowID string) error) error,
+) error {
+	unmatched := map[string]struct{}{}
+	if err := p.listRunning(ctx, workflowType, func(id string) { unmatched[id] = struct{}{} }); err != nil {
+		return err
+	}
+	if err := rows(func(id string) error {
+		if _, ok := unmatched[id]; ok {
+			delete(unmatched, id)
+			return nil
+		}
+		return p.candidate(ctx, withoutRun, id)
+	}); err != nil {
+		return err
+	}
+	for id := range unmatched {
+		if err := p.candidate(ctx, withoutRow, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listRunning lists the running workflows of a type.
+func (p *pass) listRunning(ctx context.Context, workflowType string, each func(workflowID string)) error {
+	return p.r.Starter.OpenRuns(ctx, []string{workflowType}, func(run starter.Run) error {
+		p.running[run.WorkflowID] = struct{}{}
+		each(run.WorkflowID)
+		activity.RecordHeartbeat(ctx)
+		return nil
+	})
+}
+
+func (p *pass) listed(workflowID string) bool {
+	_, ok := p.running[workflowID]
+	return ok
+}
+
 // closedTypes are the workflows whose end a quick pass considers.
 var closedTypes = []string{workflows.TaskWorkflow, workflows.TurnWorkflow, workflows.ConferenceWorkflow, workflows.ExecutionWorkflow}
 
 // closedRuns considers what has closed since the last pass. Workflows that end by themselves have released their slots.
 func (p *pass) closedRuns(ctx context.Context) error {
-	ended := false
+	ended := map[string]struct{}{}
 	if err := p.r.Starter.RunsClosedSince(ctx, p.Since, closedTypes, func(run starter.Run) error {
 		activity.RecordHeartbeat(ctx)
-		ended = ended || run.Ended
+		if run.Ended {
+			ended[run.WorkflowID] = struct{}{}
+		}
 		switch run.Type {
 		case workflows.TurnWorkflow:
 			return p.closedTurn(ctx, run.WorkflowID)
@@ -238,12 +316,12 @@ func (p *pass) closedRuns(ctx context.Context) error {
 		case workflows.TaskWorkflow:
 			return p.closedTask(ctx, run.WorkflowID)
 		default:
-			return nil
+			return p.closedExecution(ctx, run.WorkflowID)
 		}
-	}); err != nil || !ended {
+	}); err != nil || len(ended) == 0 {
 		return err
 	}
-	return p.slots(ctx)
+	return p.slotsOfEnded(ctx, ended)
 }
 
 // RepairDifferences makes the second check of the findings and repairs those that still hold, in the order of the rules. Idempotent.
@@ -298,6 +376,20 @@ func (r *Reconciler) settle(ctx context.Context, rule rule, f berth.ReconcileFin
 		r.Logger.WarnContext(ctx, "difference repaired", "rule", f.Rule, "subject", f.Subject, "version", f.Version)
 	}
 	return f
+}
+
+// BeginCounters makes the counters of passes and repairs 0. A counter that begins with its first pass would not have increased by it.
+func (r *Reconciler) BeginCounters(ctx context.Context) {
+	for _, kind := range []berth.ReconcileKind{berth.ReconcileQuick, berth.ReconcileFull} {
+		for _, status := range []berth.ReconcileStatus{berth.ReconcileCompleted, berth.ReconcileStopped, berth.ReconcileSkipped} {
+			metrics.ReconcilePasses.Add(ctx, 0, metrics.With(metrics.Kind.String(string(kind)), metrics.Outcome.String(string(status))))
+		}
+	}
+	for _, info := range berth.ReconcileRules() {
+		for _, outcome := range []berth.ReconcileOutcome{berth.FindingRepaired, berth.FindingFailed} {
+			metrics.ReconcileFindings.Add(ctx, 0, metrics.With(metrics.Rule.String(string(info.Rule)), metrics.Outcome.String(string(outcome))))
+		}
+	}
 }
 
 // end completes, counts and stores a pass. A pass that cannot be stored is repeated by the next one.

@@ -3,6 +3,7 @@ package activities
 import (
 	"cmp"
 	"context"
+	"hash/fnv"
 	"strings"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
-	"berth/internal/starter"
 	"berth/workflows"
 )
 
@@ -37,63 +37,44 @@ func (p *pass) closedConference(ctx context.Context, workflowID string) error {
 	return p.candidate(ctx, berth.RuleConferenceWithoutRun, workflowID)
 }
 
-// openConferences compares the open conferences with the running workflows.
+// openConferences compares the open conferences with their runs.
 func (p *pass) openConferences(ctx context.Context) error {
-	running := map[string]struct{}{}
-	if err := p.r.Starter.OpenRuns(ctx, []string{workflows.ConferenceWorkflow}, func(run starter.Run) error {
-		running[run.WorkflowID] = struct{}{}
-		activity.RecordHeartbeat(ctx)
-		return nil
-	}); err != nil {
-		return err
-	}
-	for after, more := "", true; more; {
-		page, err := p.r.Ledger.OpenConferences(ctx, after, reconcilePage)
-		if err != nil {
-			return err
-		}
-		activity.RecordHeartbeat(ctx)
-		for _, c := range page {
-			after = c.ID
-			id := workflows.ConferenceWorkflowID(c.E164)
-			if _, ok := running[id]; ok {
-				delete(running, id)
-			} else if err := p.candidate(ctx, berth.RuleConferenceWithoutRun, id); err != nil {
-				return err
-			}
-		}
-		more = len(page) == reconcilePage
-	}
-	for id := range running {
-		if err := p.candidate(ctx, berth.RuleRunWithoutConference, id); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.compareOpen(ctx, workflows.ConferenceWorkflow, berth.RuleConferenceWithoutRun, berth.RuleRunWithoutConference,
+		func(each func(string) error) error {
+			return eachRow(ctx, func(after ledger.OpenConference) ([]ledger.OpenConference, error) {
+				return p.r.Ledger.OpenConferences(ctx, after.ID, reconcilePage)
+			}, func(c ledger.OpenConference) error {
+				p.open[c.ID] = struct{}{}
+				return each(workflows.ConferenceWorkflowID(c.E164))
+			})
+		})
 }
 
 // owners compares the owners of conferences with the registered units.
 func (p *pass) owners(ctx context.Context) error {
-	counts, err := p.r.Ledger.CountOwners(ctx)
+	owners, err := p.r.Ledger.OwnerGenerations(ctx)
 	if err != nil {
 		return err
 	}
-	ids := make([]string, 0, len(counts))
-	for id := range counts {
-		ids = append(ids, id)
+	ids := make([]string, 0, len(owners))
+	for _, o := range owners {
+		ids = append(ids, o.NodeID)
 	}
 	units, err := p.r.Scripts.ReadNodes(ctx, ids...)
 	if err != nil {
 		return err
 	}
-	for _, id := range ids {
+	for _, o := range owners {
 		activity.RecordHeartbeat(ctx)
-		rows, err := p.r.Ledger.ConferencesOf(ctx, id)
+		if liveGeneration(units[o.NodeID]) == o.Generation {
+			continue
+		}
+		rows, err := p.r.Ledger.ConferencesOf(ctx, o.NodeID)
 		if err != nil {
 			return err
 		}
 		for _, c := range rows {
-			if liveGeneration(units[id]) == c.Owner.Generation {
+			if liveGeneration(units[o.NodeID]) == c.Owner.Generation {
 				continue
 			}
 			if err := p.candidate(ctx, berth.RuleOwnerNotLive, workflows.ConferenceWorkflowID(c.E164)); err != nil {
@@ -102,6 +83,39 @@ func (p *pass) owners(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// maxListedUnits is how many units one pass requests to list their conferences. Where more are due, chance decides which.
+const maxListedUnits = 20
+
+// listUnits requests the lists of units that are due, which each is once in the time between two full passes.
+func (p *pass) listUnits(ctx context.Context) error {
+	requested := 0
+	for id, unit := range p.r.Conferences.Fleet.Snapshot().Nodes {
+		if unit.Kind != berth.NodeMedia || unit.State != berth.NodeReady || !listDue(id, p.r.Options.FullEvery, p.previous, p.StartedAt) {
+			continue
+		}
+		if requested++; requested > maxListedUnits {
+			return nil
+		}
+		activity.RecordHeartbeat(ctx)
+		if err := p.r.Conferences.NotifyLink(ctx, workflows.LinkRequest{
+			Unit: workflows.NodeRef{NodeID: id, Generation: unit.Generation},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listDue reports whether one of the times at which a unit lists its conferences, which differ from unit to unit, is between two
+// passes.
+func listDue(id string, every time.Duration, previous, now time.Time) bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // never fails
+	phase := int64(h.Sum32()) % every.Milliseconds()
+	number := func(t time.Time) int64 { return (t.UnixMilli() - phase) / every.Milliseconds() }
+	return !previous.IsZero() && number(now) > number(previous)
 }
 
 // liveGeneration returns the generation of a registered unit, 0 for one that is dead or does not exist.
@@ -118,6 +132,9 @@ func (p *pass) licences(ctx context.Context) error {
 		activity.RecordHeartbeat(ctx)
 		for _, e164 := range numbers {
 			id := workflows.ConferenceWorkflowID(e164)
+			if p.listed(id) {
+				continue
+			}
 			c, ok, err := p.r.conference(ctx, id)
 			if err != nil {
 				return err

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -37,5 +38,31 @@ func TestReconciler_FullDue_AfterGapsTimeAndUnfinishedRepairs(t *testing.T) { //
 		"stopped a moment ago, none yet": {ledger.PassHistory{Full: pass("full", time.Minute, 0)}, false},
 	} {
 		require.Equal(t, c.due, r.fullDue(c.history, now), name)
+	}
+}
+
+// Each unit lists its conferences once in the time between two full passes, however often passes are made.
+func TestListDue_PassesOfAnHour_EachUnitOnce(t *testing.T) { // B4, C4
+	t.Parallel()
+	start := time.UnixMilli(1_700_000_000_000)
+	for _, every := range []time.Duration{30 * time.Second, 7 * time.Minute, time.Hour} {
+		slots := map[time.Time]int{}
+		for i := range 200 {
+			id := fmt.Sprint("unit-", i)
+			lists := 0
+			for at := start.Add(every); !at.After(start.Add(time.Hour + every - 1)); at = at.Add(every) {
+				if listDue(id, time.Hour, at.Add(-every), at) {
+					lists++
+					slots[at]++
+				}
+			}
+			require.InDelta(t, 1, lists, 1, id)
+			require.False(t, listDue(id, time.Hour, time.Time{}, start), "before the first pass nothing is known to be late")
+		}
+		if every == 30*time.Second {
+			for at, n := range slots {
+				require.Less(t, n, 12, "at a slow pace: %s", at)
+			}
+		}
 	}
 }

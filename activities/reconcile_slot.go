@@ -25,12 +25,48 @@ func leaseOwner(leaseID string) (prefix, id string, ok bool) {
 	return "", "", false
 }
 
-// slots considers the slots that executions and conferences hold.
-func (p *pass) slots(ctx context.Context) error {
+// fullSlots considers the slots of executions and conferences that are not known to be open.
+func (p *pass) fullSlots(ctx context.Context) error {
+	return p.slots(ctx, func(prefix, id string) bool {
+		if prefix == workflows.ExecutionPrefix {
+			return !p.listed(workflows.ExecutionWorkflowID(id))
+		}
+		_, open := p.open[id]
+		return !open
+	})
+}
+
+// slotsOfEnded considers the slots of workflows that were ended from outside.
+func (p *pass) slotsOfEnded(ctx context.Context, ended map[string]struct{}) error {
+	conferences := map[string]struct{}{}
+	for id := range ended {
+		if !strings.HasPrefix(id, workflows.ConferencePrefix) {
+			continue
+		}
+		c, ok, err := p.r.conference(ctx, id)
+		if err != nil {
+			return err
+		}
+		if ok {
+			conferences[c.ID] = struct{}{}
+		}
+	}
+	return p.slots(ctx, func(prefix, id string) bool {
+		if prefix == workflows.ConferencePrefix {
+			_, is := conferences[id]
+			return is
+		}
+		_, is := ended[workflows.ExecutionWorkflowID(id)]
+		return is
+	})
+}
+
+// slots considers the slots that executions and conferences hold, if they may differ.
+func (p *pass) slots(ctx context.Context, mayDiffer func(prefix, id string) bool) error {
 	return p.r.Scripts.Leases(ctx, func(leases []string) error {
 		activity.RecordHeartbeat(ctx)
 		for _, lease := range leases {
-			if _, _, ok := leaseOwner(lease); !ok {
+			if prefix, id, ok := leaseOwner(lease); !ok || !mayDiffer(prefix, id) {
 				continue
 			}
 			if err := p.candidate(ctx, berth.RuleSlotWithoutRun, lease); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
-	"berth/internal/starter"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -68,7 +67,7 @@ func (p *pass) endedTask(ctx context.Context, t berth.Task) error {
 
 // overdueTasks considers the unfinished tasks past their deadlines.
 func (p *pass) overdueTasks(ctx context.Context) error {
-	return taskPages(ctx, func(after berth.Task) ([]berth.Task, error) {
+	return eachRow(ctx, func(after berth.Task) ([]berth.Task, error) {
 		return p.r.Ledger.OverdueTasks(ctx, p.StartedAt.Add(-overdueAfter), after, reconcilePage)
 	}, func(t berth.Task) error {
 		id := workflows.TaskWorkflowID(t.Ref())
@@ -79,47 +78,43 @@ func (p *pass) overdueTasks(ctx context.Context) error {
 	})
 }
 
-// openTasks compares the unfinished tasks with the running workflows. Temporal's list of these is a hint: what differs from it is
-// checked with the workflow itself.
+// openTasks compares the unfinished tasks with their runs.
 func (p *pass) openTasks(ctx context.Context) error {
-	running := map[string]struct{}{}
-	if err := p.r.Starter.OpenRuns(ctx, []string{workflows.TaskWorkflow}, func(run starter.Run) error {
-		running[run.WorkflowID] = struct{}{}
-		activity.RecordHeartbeat(ctx)
-		return nil
-	}); err != nil {
-		return err
-	}
-	if err := taskPages(ctx, func(after berth.Task) ([]berth.Task, error) {
-		return p.r.Ledger.OpenTasks(ctx, after.Ref(), reconcilePage)
-	}, func(t berth.Task) error {
-		id := workflows.TaskWorkflowID(t.Ref())
-		if _, ok := running[id]; ok {
-			delete(running, id)
-			return nil
-		}
-		return p.candidate(ctx, berth.RuleTaskWithoutRun, id)
-	}); err != nil {
-		return err
-	}
-	for id := range running { // without an unfinished task
-		activity.RecordHeartbeat(ctx)
-		if _, ok, err := p.r.row(ctx, id); err != nil {
-			return err
-		} else if !ok {
-			if err := p.candidate(ctx, berth.RuleRunWithoutTask, id); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return p.compareOpen(ctx, workflows.TaskWorkflow, berth.RuleTaskWithoutRun, berth.RuleRunWithoutTask, func(each func(string) error) error {
+		return eachRow(ctx, func(after berth.TaskRef) ([]berth.TaskRef, error) {
+			return p.r.Ledger.OpenTasks(ctx, after, reconcilePage)
+		}, func(t berth.TaskRef) error { return each(workflows.TaskWorkflowID(t)) })
+	})
 }
 
 // endedTasks considers the streams of the tasks that have ended since the last full pass.
 func (p *pass) endedTasks(ctx context.Context) error {
-	return taskPages(ctx, func(after berth.Task) ([]berth.Task, error) {
-		return p.r.Ledger.EndedTasks(ctx, p.streamsSince, after, reconcilePage)
-	}, func(t berth.Task) error { return p.endedTask(ctx, t) })
+	for after := (ledger.EndedTask{}); ; {
+		page, err := p.r.Ledger.EndedTasks(ctx, p.streamsSince, after, reconcilePage)
+		if err != nil {
+			return err
+		}
+		activity.RecordHeartbeat(ctx)
+		channels := make([]lua.Channel, len(page))
+		for i, t := range page {
+			channels[i], after = channel(t.UserID, t.ServiceID, t.TaskID), t
+		}
+		open, err := p.r.Scripts.OpenStreams(ctx, channels)
+		if err != nil {
+			return err
+		}
+		for i, t := range page {
+			if !open[i] {
+				continue
+			}
+			if err := p.candidate(ctx, berth.RuleStreamWithoutRun, workflows.TaskWorkflowID(t.TaskRef)); err != nil {
+				return err
+			}
+		}
+		if len(page) < reconcilePage {
+			return ctx.Err()
+		}
+	}
 }
 
 // places considers the places in all queues.
@@ -132,6 +127,9 @@ func (p *pass) places(ctx context.Context) error {
 					continue
 				}
 				id := workflows.TaskPrefix + place.Task
+				if p.listed(id) {
+					continue
+				}
 				if t, ok, err := p.r.row(ctx, id); err != nil {
 					return err
 				} else if ok && !t.Status.Final() {
@@ -168,26 +166,6 @@ func (p *pass) accounts(ctx context.Context) error {
 		}
 		if after = last; last == "" {
 			return nil
-		}
-	}
-}
-
-// taskPages passes all rows of a query that is read page by page, each behind the last row of the one before.
-func taskPages(ctx context.Context, read func(after berth.Task) ([]berth.Task, error), each func(berth.Task) error) error {
-	for after := (berth.Task{}); ; {
-		page, err := read(after)
-		if err != nil {
-			return err
-		}
-		activity.RecordHeartbeat(ctx)
-		for _, t := range page {
-			if err := each(t); err != nil {
-				return err
-			}
-			after = t
-		}
-		if len(page) < reconcilePage {
-			return ctx.Err()
 		}
 	}
 }

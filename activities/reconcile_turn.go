@@ -27,11 +27,16 @@ func (p *pass) closedTurn(ctx context.Context, workflowID string) error {
 
 // turns considers all turns that have an affinity.
 func (p *pass) turns(ctx context.Context) error {
+	if err := p.listRunning(ctx, workflows.TurnWorkflow, func(string) {}); err != nil {
+		return err
+	}
 	return p.r.Scripts.Turns(ctx, func(ids []string) error {
 		activity.RecordHeartbeat(ctx)
 		for _, id := range ids {
-			if err := p.candidate(ctx, berth.RuleTurnWithoutRun, workflows.TurnWorkflowID(id)); err != nil {
-				return err
+			if id := workflows.TurnWorkflowID(id); !p.listed(id) {
+				if err := p.candidate(ctx, berth.RuleTurnWithoutRun, id); err != nil {
+					return err
+				}
 			}
 		}
 		return nil

@@ -163,7 +163,7 @@ func (s *step) callInSlot(slot *lease.Slot, messages []llm.Message) (berth.Asset
 	s.started = make(chan struct{})
 	go func() {
 		defer close(s.started)
-		if err := s.start(ctx); err != nil {
+		if err := s.start(ctx, s.servedBy()); err != nil {
 			s.startErr = cause(ctx, err)
 			stop(s.startErr)
 		}

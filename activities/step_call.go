@@ -10,6 +10,7 @@ import (
 
 	"berth"
 	"berth/internal/breaker"
+	"berth/internal/ledger"
 	"berth/internal/llm"
 )
 
@@ -156,6 +157,9 @@ func (s *step) structured(ctx context.Context, messages []llm.Message) (berth.As
 // askAgain logs the last call, whose answer is not complete, and makes the next one.
 func (s *step) askAgain(ctx context.Context, why message, messages []llm.Message) (string, error) {
 	s.logCall(ctx, berth.CodeInvalidOutput)
+	if err := s.claim(ctx, ledger.CallStart{Call: s.calls, Provider: s.servedBy()}); err != nil {
+		return "", err
+	}
 	if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, why)}); err != nil {
 		return "", err
 	}

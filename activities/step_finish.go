@@ -158,7 +158,7 @@ func (s *step) held(ctx context.Context) (*heldAnswer, error) {
 func (s *step) adopt(ctx context.Context, h *heldAnswer) (workflows.StepOutput, error) {
 	s.Logger.InfoContext(ctx, "answer of an earlier attempt used", "task", s.in.ID, "step", s.in.Step.Name,
 		"fence", s.attempt.Fence, "earlier", h.Call.Fence)
-	if err := s.start(ctx); err != nil {
+	if err := s.start(ctx, ""); err != nil {
 		return workflows.StepOutput{}, err
 	}
 	output := s.result(h.MediaType, h.Content)

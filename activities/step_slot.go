@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,7 @@ func (s *step) acquire(ctx context.Context, messages []llm.Message) (*lease.Slot
 				s.announce()
 				if n := newest.Load(); n != last {
 					last = n
-					s.position(int(n))
+					s.position(waiting, int(n))
 				}
 			}
 		}
@@ -42,7 +43,7 @@ func (s *step) acquire(ctx context.Context, messages []llm.Message) (*lease.Slot
 	defer func() { granted(); shown.Wait() }() // no position after the start
 	return s.Slots.Acquire(ctx, lease.Request{
 		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID, Cost: llm.Cost(messages),
-		Entry:   lua.EntryOf(s.in.Ref(), s.in.Index, s.in.Step).ID(),
+		Entry:   s.entry().ID(),
 		LeaseID: fmt.Sprintf("%s:%d:%d", s.in.Ref(), s.in.Index, s.attempt.Fence),
 		OnPosition: func(n int) {
 			s.announce()
@@ -51,14 +52,22 @@ func (s *step) acquire(ctx context.Context, messages []llm.Message) (*lease.Slot
 	})
 }
 
-func (s *step) position(n int) {
-	err := s.writer.Event(berth.Event{
+// position publishes the position with an estimate of the wait, without one where Redis fails or the model has no pace yet.
+func (s *step) position(ctx context.Context, n int) {
+	wait, err := s.Scripts.EstimateWaitAt(ctx, s.entry(), n)
+	if err != nil {
+		s.Logger.Debug("wait not estimated", "task", s.in.ID, "error", err)
+	}
+	err = s.writer.Event(berth.Event{
 		Type: berth.EventQueued, Stage: berth.StageQueue, Position: &n, Queue: s.in.Step.Queue, Model: s.in.Step.Model,
+		EtaSeconds: int(math.Ceil(max(0, wait.Time).Seconds())),
 	})
 	if err != nil {
 		s.Logger.Debug("queue position not published", "task", s.in.ID, "error", err)
 	}
 }
+
+func (s *step) entry() lua.Entry { return lua.EntryOf(s.in.Ref(), s.in.Index, s.in.Step) }
 
 // announcement returns the events that notify readers that this step is next, or that it starts again; none when they
 // know it. A step that need not wait publishes them with its start, in one call to Redis.

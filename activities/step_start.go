@@ -12,12 +12,12 @@ import (
 
 // start moves a stream task to STREAMING and publishes the routing decision, once per task. It fails if the task has ended or
 // a later attempt owns it.
-func (s *step) start(ctx context.Context) error {
+func (s *step) start(ctx context.Context, provider string) error {
 	status := s.in.Step.PendingStatus()
 	if s.in.Step.Mode == berth.ModeStream {
 		status = berth.TaskStreaming
 	}
-	if err := s.claim(ctx, status); err != nil {
+	if err := s.claim(ctx, ledger.CallStart{Status: status, Provider: provider}); err != nil {
 		return err
 	}
 	return s.writer.Event(append(s.announcement(), berth.Event{
@@ -30,11 +30,12 @@ func (s *step) start(ctx context.Context) error {
 	})...)
 }
 
-// claim checks that the task is open and this attempt its newest, and sets the status of a stream task. The provider has been
-// called, so a database that fails is retried: its answer waits.
-func (s *step) claim(ctx context.Context, status berth.TaskStatus) error {
+// claim checks that the task is open and this attempt its newest, and records the call with the status of the task. The provider has
+// been called, so a database that fails is retried: its answer waits.
+func (s *step) claim(ctx context.Context, call ledger.CallStart) error {
+	call.TaskRef, call.Step, call.Fence = s.in.Ref(), s.in.Index, s.attempt.Fence
 	for {
-		err := s.check(ctx, status)
+		err := s.Ledger.StartCall(ctx, call)
 		if err == nil || !temporary(err) {
 			return err
 		}
@@ -45,19 +46,13 @@ func (s *step) claim(ctx context.Context, status berth.TaskStatus) error {
 	}
 }
 
-func (s *step) check(ctx context.Context, status berth.TaskStatus) error {
-	if status == berth.TaskStreaming {
-		return s.Ledger.SetStatus(ctx, s.in.Ref(), s.attempt.Fence, status)
-	}
-	owned, err := s.Ledger.OwnsTask(ctx, s.in.Ref(), s.attempt.Fence)
-	if err == nil && !owned {
-		return berth.Errorf(berth.CodeConflict, "the task has ended, or a later attempt owns it").With(ledger.ErrStale)
-	}
-	return err
+// servedBy returns the provider of the step's model.
+func (s *step) servedBy() string {
+	m, _ := s.Catalog.Model(s.in.Step.Model) // no process calls a model that was removed from the catalog
+	return m.ServedBy
 }
 
 // standIn reports whether the local simulator serves the step's model.
 func (s *step) standIn() bool {
-	m, ok := s.Catalog.Model(s.in.Step.Model)
-	return ok && m.ServedBy == llm.LocalProvider
+	return s.servedBy() == llm.LocalProvider
 }

@@ -109,8 +109,8 @@ func TestExecutions_ReplyLost_AreIdempotent(t *testing.T) {
 	scripts, armed := h.lossyScripts()
 	whole := &Executions{Scripts: h.Scripts, Fleet: h.Fleet, Placer: h.Placer, Logger: slog.New(slog.DiscardHandler)}
 	cut := &Executions{Scripts: scripts, Fleet: h.Fleet, Placer: placement.New(scripts, h.Fleet), Logger: whole.Logger}
-	in := func(lease string) workflows.AssignInput {
-		return workflows.AssignInput{LeaseID: lease, Where: berth.Requirements{PoolID: enES}}
+	in := func(execution string) workflows.AssignInput {
+		return workflows.AssignInput{UserID: "alice", ExecutionID: execution, Attempt: 1, Left: time.Hour, Where: berth.Requirements{PoolID: enES}}
 	}
 	held := func(r workflows.AssignReply) workflows.HeldSlot {
 		return workflows.HeldSlot{Assignment: r.Assignment, Left: time.Hour}
@@ -127,7 +127,7 @@ func TestExecutions_ReplyLost_AreIdempotent(t *testing.T) {
 		require.NoError(t, do(), what)
 	}
 	var reply workflows.AssignReply
-	twice("assign", func() (err error) { reply, err = cut.AssignNode(t.Context(), in("execution:e:1")); return err })
+	twice("assign", func() (err error) { reply, err = cut.AssignNode(t.Context(), in("e")); return err })
 	require.True(t, reply.Existed)
 	require.Equal(t, 1, h.leases("n1"))
 	twice("confirm", func() error { return cut.ConfirmNode(t.Context(), held(reply)) })

@@ -51,7 +51,7 @@ const (
 func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
 	limits := s.Config.Admission
 	reply, err := s.Scripts.AdmitTask(ctx, lua.Admission{
-		Task: p.Ref(), ServiceID: p.ServiceID, Step: p.Steps[0],
+		Task: p.Ref(), ServiceID: p.ServiceID, Queue: p.Steps[0].Queue,
 		Limits: lua.AdmissionLimits{Queue: limits.Queue, Service: limits.Service, Rate: limits.rate(p.Tier)},
 	})
 	if err != nil {
@@ -60,6 +60,11 @@ func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
 	callOf(ctx).rate = &reply.Rate
 	if reply.Code == lua.TaskAdmitted {
 		return nil
+	}
+	if reply.Code == lua.TaskQueueFull {
+		if reply.Retry, err = s.Scripts.TakeTurn(ctx, p.Steps[0].Queue, p.UserID); err != nil {
+			return unavailable("Redis", err)
+		}
 	}
 	refusal := refuseSubmission(p, reply, limits)
 	event := ledger.AuditQueueFull

@@ -73,7 +73,7 @@ type Ledger interface {
 	ListTasks(ctx context.Context, q ledger.TaskQuery, cursor string, limit int) (tasks []berth.Task, next string, err error)
 	// EraseTask and EraseAsset erase texts; the rows remain.
 	EraseTask(ctx context.Context, task berth.TaskRef) error
-	EraseAsset(ctx context.Context, userID, id string) error
+	EraseAsset(ctx context.Context, userID, id string) (producers []ledger.TaskStream, err error)
 	FinishedSteps(ctx context.Context, task berth.TaskRef) ([]ledger.FinishedStep, error)
 	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
 	GetSession(ctx context.Context, userID, id string) (berth.Session, error)
@@ -82,6 +82,8 @@ type Ledger interface {
 	SearchConferences(ctx context.Context, q ledger.ConferenceQuery, cursor string, limit int) (found []berth.Conference, next string, err error)
 	NextE164(ctx context.Context, from string) (string, error)
 	CountOwners(ctx context.Context) (map[string]int, error)
+	// GetExecution returns the row of an execution, which outlasts its run.
+	GetExecution(ctx context.Context, id string) (berth.Execution, error)
 	// Passes returns the last passes of the reconciliation, newest first.
 	Passes(ctx context.Context, limit int) ([]berth.ReconcilePass, error)
 	// FindConferenceKey returns the conference of an idempotency key, KeepConferenceKey stores it unless the key has one.
@@ -166,8 +168,9 @@ type server struct {
 	placer   *placement.Placer
 	echo     *echo.Echo
 	doc      huma.API
-	rules    map[string]rule // written by New only
-	errs     []error         // of the registration of routes; written by New only
+	rules    map[string]rule     // written by New only
+	queries  map[string][]string // names of the query parameters of each route; written by New only
+	errs     []error             // of the registration of routes; written by New only
 	listing  atomic.Pointer[listing]
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 	// documents reads uploaded files; converting holds a value for each image that is converted.
@@ -186,7 +189,7 @@ func New(d Deps) (*echo.Echo, error) {
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
 	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // errors of broken clients
-	e.Use(s.begin, s.rescue, unescape, s.codecOrigin, s.crossOrigin(), s.rateFields, s.guard, s.bound, s.audit)
+	e.Use(s.begin, s.rescue, unescape, s.codecOrigin, s.crossOrigin(), s.rateFields, s.guard, s.checkQuery, s.bound, s.audit)
 	s.echo, s.doc = e, newDocument(e)
 	s.taskRoutes()
 	s.taskEventRoute()
@@ -212,6 +215,7 @@ func New(d Deps) (*echo.Echo, error) {
 	if err := errors.Join(s.errs...); err != nil {
 		return nil, err
 	}
+	s.queries = describedQueries(s.doc.OpenAPI(), s.rules)
 	page := console.Handler()
 	e.RouteNotFound("/*", func(c echo.Context) error { return s.elsewhere(c, page) })
 	for _, r := range e.Routes() {

@@ -32,9 +32,8 @@ const (
 	// maxPixels bounds an image: a few bytes can claim to be gigabytes once decoded.
 	maxPixels = 40_000_000
 	maxSide   = 20_000
-	// drainFactor times the limit is read and thrown away, so that a browser in the middle of a body that is
-	// too large reads our answer instead of a reset connection.
-	drainFactor   = 4
+	// bodyFactor times the limit of an upload is that of its body, which may have other parts.
+	bodyFactor    = 4
 	acceptedMedia = "image/png, image/jpeg, image/webp, PDF and DOCX with text, or text in UTF-8"
 	// maxWebPPixels bounds a WebP image further, because it is decoded. jpegQuality keeps small text legible.
 	maxWebPPixels = 16_000_000
@@ -61,7 +60,7 @@ func (s *server) assetRoutes() {
 	}
 	s.route("GET /v1/assets/{id}", forUser, s.download, get)
 	registerOutput(s, "DELETE /v1/assets/{id}", forUser, s.eraseAsset, op("erase-asset", "assets", "Erase the content of an asset",
-		"Tasks that had it remain without it. 409 while a task that uses it runs. The asset then returns 410; its content can be uploaded again."))
+		"Tasks that had it remain without it, and the events of those that produced it are removed. 409 while a task that uses it runs. The asset then returns 410; its content can be uploaded again."))
 }
 
 // assetView is an asset without its content.
@@ -103,14 +102,17 @@ func (s *server) readFile(c echo.Context) (name, declared string, content []byte
 	if mt, _, err := mime.ParseMediaType(req.Header.Get(echo.HeaderContentType)); err != nil || mt != "multipart/form-data" {
 		return "", "", nil, berth.Errorf(berth.CodeUnsupportedMedia, "the body must be multipart/form-data with the part %q", "file")
 	}
-	if req.ContentLength > drainFactor*limit {
+	if req.ContentLength > bodyFactor*limit {
 		return "", "", nil, tooLarge(limit)
 	}
 	rc := http.NewResponseController(c.Response())
 	_ = rc.SetReadDeadline(time.Now().Add(4 * s.Config.BodyTimeout)) // a writer without deadlines is a test's
-	req.Body = io.NopCloser(io.LimitReader(req.Body, drainFactor*limit))
+	req.Body = io.NopCloser(io.LimitReader(req.Body, bodyFactor*limit))
 	defer func() {
-		if _, derr := io.Copy(io.Discard, req.Body); derr == nil && err == nil { // see drainFactor
+		if err != nil {
+			return // see discard
+		}
+		if _, derr := io.Copy(io.Discard, req.Body); derr == nil { // what follows the last part
 			_ = rc.SetReadDeadline(time.Time{})
 		}
 	}()
@@ -333,7 +335,16 @@ type assetInput struct {
 }
 
 func (s *server) eraseAsset(ctx context.Context, in *assetInput) (*struct{}, error) {
-	return nil, s.Ledger.EraseAsset(ctx, callOf(ctx).user.UserID, in.ID)
+	producers, err := s.Ledger.EraseAsset(ctx, callOf(ctx).user.UserID, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range producers {
+		if err := s.dropEvents(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 func downloadName(a berth.Asset) string {

@@ -93,6 +93,39 @@ func TestDescription_Routes_AreAllDescribed(t *testing.T) {
 	require.GreaterOrEqual(t, len(routes), 15)
 }
 
+// A misspelled filter would return too much: each route accepts the query parameters that its description lists, and no other.
+func TestRoutes_UnknownQueryParameter_RejectedByName(t *testing.T) { // B12
+	t.Parallel()
+	h := newHarness(t)
+	all := h.token("op", identity.ScopeOperator, identity.ScopeUser, identity.ScopeNode)
+	for _, route := range described(t, h) {
+		method, path, _ := strings.Cut(route, " ")
+		path = braces.ReplaceAllString(path, "x")
+		if !strings.HasPrefix(path, "/v1/") {
+			require.Equal(t, http.StatusOK, h.do(h.request(method, path+"?probe=1", "", nil)).status, "a load balancer may add one")
+			continue
+		}
+		if route == "POST /v1/codec/decode" { // Temporal decides what its UI sends
+			continue
+		}
+		a := h.do(h.request(method, path+"?statsu=x", all, nil))
+		require.Equal(t, http.StatusBadRequest, a.status, "%s: %s", route, a.body)
+		require.Equal(t, berth.CodeInvalid, a.problem.Code)
+		require.Equal(t, "statsu", a.problem.Field, route)
+		require.Contains(t, a.problem.Detail, "unknown parameter; the route has ", route)
+		require.Equal(t, http.StatusUnauthorized, h.do(h.request(method, path+"?statsu=x", "", nil)).status, route)
+	}
+	alice := h.token("alice")
+	a := h.do(h.request(http.MethodGet, "/v1/tasks?b=1&a=1&limit=1", alice, nil))
+	require.Equal(t, []api.FieldError{
+		{Field: "a", Message: "unknown parameter; the route has userId, status, template, from, to, limit, cursor"},
+		{Field: "b", Message: "unknown parameter; the route has userId, status, template, from, to, limit, cursor"},
+	}, a.problem.Errors)
+	require.Equal(t, http.StatusOK, h.do(h.request(http.MethodGet, "/v1/tasks?limit=1&status=FAILED&template=job_match", alice, nil)).status)
+	require.Equal(t, "query", h.do(h.request(http.MethodGet, "/v1/tasks?limit=%zz", alice, nil)).problem.Field)
+	require.Equal(t, http.StatusNotFound, h.do(h.request(http.MethodGet, "/v1/tasks/x/events?userId=&lastEventId=1-0&fromLatest=0", alice, nil)).status)
+}
+
 func TestDescription_Enums_ListDomainValues(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("openapi.yaml")

@@ -443,7 +443,7 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 		}
 	}
 	enter := func(id string) (promoted bool) {
-		promoted, _, err := h.scripts.EnterTask(t.Context(), call(id), time.Hour, 0)
+		promoted, err := h.scripts.EnterTask(t.Context(), call(id), time.Hour, 0)
 		require.NoError(t, err)
 		return promoted
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"berth"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -19,7 +20,8 @@ type executeOutput struct {
 
 type executionView struct {
 	berth.Execution
-	Links workflowLinks `json:"links"`
+	Position *int          `json:"position,omitempty" doc:"While the execution waits: an estimate of how many others of its pool get a node before it." example:"3"`
+	Links    workflowLinks `json:"links"`
 }
 
 func (s *server) executionRoutes() {
@@ -79,9 +81,9 @@ func (s *server) checkExecutionPool(ctx context.Context, b executeBody, where be
 func (s *server) executionNow(
 	ctx context.Context, id string, accepted workflows.ExecuteReply,
 ) (workflows.ExecuteReply, error) {
-	now, err := s.Starter.GetExecution(ctx, id)
+	now, err := s.findExecution(ctx, id)
 	switch {
-	case berth.CodeOf(err) == berth.CodeNotFound: // Temporal has just deleted it
+	case berth.CodeOf(err) == berth.CodeNotFound: // Temporal and the database have just deleted it
 		return accepted, nil
 	case err != nil:
 		return accepted, fmt.Errorf("get execution %s: %w", id, err)
@@ -150,7 +152,18 @@ func checkExecution(b executeBody) error {
 
 func (s *server) getExecution(ctx context.Context, in *idInput) (*executionView, error) {
 	ex, err := s.ownExecution(ctx, in.ID)
-	return s.viewExecution(ex), err
+	if err != nil {
+		return nil, err
+	}
+	view := s.viewExecution(ex)
+	if ex.Status == berth.ExecutionWaiting {
+		waiter := lua.NodeWaiter{UserID: ex.UserID, ExecutionID: ex.ID, Attempt: len(ex.Attempts) + 1}
+		position, err := s.Scripts.ReadWaiting(ctx, ex.PoolID, waiter)
+		if err == nil && position >= 0 { // Redis may be unavailable
+			view.Position = &position
+		}
+	}
+	return view, nil
 }
 
 func (s *server) cancelExecution(ctx context.Context, in *idInput) (*executionView, error) {
@@ -172,7 +185,7 @@ func (s *server) ownExecution(ctx context.Context, id string) (berth.Execution, 
 	if err := berth.ValidID("id", id); err != nil {
 		return berth.Execution{}, err
 	}
-	ex, err := s.Starter.GetExecution(ctx, id)
+	ex, err := s.findExecution(ctx, id)
 	if err != nil {
 		return ex, fmt.Errorf("get execution %s: %w", id, err)
 	}
@@ -180,6 +193,26 @@ func (s *server) ownExecution(ctx context.Context, id string) (berth.Execution, 
 		return berth.Execution{}, berth.Errorf(berth.CodeNotFound, "execution not found")
 	}
 	return ex, nil
+}
+
+// findExecution returns the state of an execution's run, or the row of one whose run was lost or is not kept any more.
+func (s *server) findExecution(ctx context.Context, id string) (berth.Execution, error) {
+	ex, err := s.Starter.GetExecution(ctx, id)
+	missing := berth.CodeOf(err) == berth.CodeNotFound
+	if !missing && (err != nil || ex.Code != berth.CodeLost) {
+		return ex, err
+	}
+	row, rowErr := s.Ledger.GetExecution(ctx, id)
+	switch {
+	case berth.CodeOf(rowErr) == berth.CodeNotFound:
+		return ex, err
+	case rowErr != nil:
+		return row, rowErr
+	case missing || row.Status.Final():
+		return row, nil
+	default:
+		return ex, nil
+	}
 }
 
 func (s *server) viewExecution(ex berth.Execution) *executionView {

@@ -136,3 +136,40 @@ func TestSubmitExecution_InvalidBody_NamesField(t *testing.T) { // X6
 		})
 	}
 }
+
+// An execution whose run was lost is known by its row, to its user only.
+func TestGetExecution_RunLost_RowIsReturned(t *testing.T) { // B4
+	t.Parallel()
+	h := newHarness(t)
+	now := time.Now().Truncate(time.Millisecond).UTC()
+	row := berth.Execution{
+		ID: "x1", UserID: "alice", Executor: "render", PoolID: "render", Status: berth.ExecutionRunning,
+		StartedAt: now, DeadlineAt: now.Add(time.Minute),
+	}
+	save := func() {
+		_, err := h.ledger.SaveExecution(t.Context(), row)
+		require.NoError(t, err)
+	}
+	get := func() doc {
+		a := h.call(http.MethodGet, "/v1/executions/x1", h.token("alice"), nil)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		return a.json(t)
+	}
+	save()
+	require.Equal(t, "running", get()["status"], "Temporal has lost the run")
+	require.Equal(t, now.Add(time.Minute).Format(time.RFC3339Nano), get()["deadlineAt"])
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/executions/x1", h.token("bob"), nil).status)
+
+	b, unlock := h.starter.open()
+	ended := row // as the starter returns a terminated run
+	ended.Status, ended.Code, ended.Message = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost
+	b.executions["x1"] = &storedExecution{Execution: ended}
+	unlock()
+	require.Equal(t, "failed", get()["status"], "before its row ends")
+	require.Nil(t, get()["endedAt"])
+	row.Status, row.Code, row.Message, row.EndedAt = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost, now.Add(time.Second)
+	save()
+	require.Equal(t, "lost", get()["code"])
+	require.Equal(t, now.Add(time.Second).Format(time.RFC3339Nano), get()["endedAt"])
+	require.Equal(t, http.StatusConflict, h.call(http.MethodDelete, "/v1/executions/x1", h.token("alice"), nil).status)
+}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -253,6 +254,55 @@ func TestServer_OversizedRequest_IsRejected(t *testing.T) { // P14
 	a = h.do(h.request(http.MethodGet, "/v1/me", token, nil, "X-Long", strings.Repeat("a", 100_000)))
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, a.status)
 	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/me", token, nil).status)
+}
+
+// A client that reads nothing until it has sent everything, as most do, reads why its request was refused.
+func TestServer_RefusedBeforeItsBodyWasRead_ClientReadsWhy(t *testing.T) { // P14
+	t.Parallel()
+	h := newHarness(t)
+	const size = 20 << 20
+	for name, c := range map[string]struct {
+		path, token, mediaType string
+		status                 int
+	}{
+		"too large":  {"/v1/tasks", h.token("alice"), "application/json", http.StatusRequestEntityTooLarge},
+		"upload":     {"/v1/assets", h.token("alice"), "multipart/form-data; boundary=x", http.StatusRequestEntityTooLarge},
+		"no token":   {"/v1/tasks", "", "application/json", http.StatusUnauthorized},
+		"media type": {"/v1/assets", h.token("alice"), "image/png", http.StatusUnsupportedMediaType},
+	} {
+		for _, chunked := range []bool{false, true} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(h.base, "http://"))
+			require.NoError(t, err)
+			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n", c.path, c.token, c.mediaType)
+			start := "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n"
+			body := start + strings.Repeat("a", size-len(start))
+			if chunked {
+				_, err = fmt.Fprintf(conn, "%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", head, size, body)
+			} else {
+				_, err = fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n%s", head, size, body)
+			}
+			require.NoError(t, err, "%s: the server reads what is sent", name)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err, name)
+			require.Equal(t, c.status, res.StatusCode, name)
+			require.True(t, res.Close, "the connection is not used again")
+			b, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.Contains(t, string(b), `"requestId"`)
+			require.NoError(t, conn.Close())
+		}
+	}
+
+	// A client that waits for 100 Continue gets the refusal instead, and sends nothing.
+	conn, err := net.Dial("tcp", strings.TrimPrefix(h.base, "http://"))
+	require.NoError(t, err)
+	_, err = fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", h.token("alice"), size)
+	require.NoError(t, err)
+	b, err := io.ReadAll(conn)
+	require.NoError(t, err, "the server closes the connection")
+	require.True(t, bytes.HasPrefix(b, []byte("HTTP/1.1 413 ")), string(b))
+	require.NoError(t, conn.Close())
 }
 
 func TestServer_SlowBody_TimesOut(t *testing.T) { // P14

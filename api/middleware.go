@@ -61,8 +61,13 @@ func (s *server) begin(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		cl := s.newCall(c)
 		nameSpan(c)
+		body := watchBody(c.Request())
 		if err := next(c); err != nil {
+			if body.unread() {
+				c.Response().Header().Set(echo.HeaderConnection, "close")
+			}
 			s.fail(err, c)
+			s.discard(c, body)
 		}
 		s.logCall(c, cl)
 		return nil
@@ -207,7 +212,7 @@ func (s *server) readBody(c echo.Context) error {
 	if !utf8.Valid(body) {
 		return berth.Errorf(berth.CodeInvalid, "the body must be UTF-8")
 	}
-	// after an error the deadline stays: the server reads the rest before it closes the connection
+	// after an error the deadline stays, or discard sets another one
 	_ = rc.SetReadDeadline(time.Time{})
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	return nil

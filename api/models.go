@@ -120,14 +120,17 @@ func (s *server) model(ctx context.Context, m llm.Model) (*client.Model, error) 
 	v := &client.Model{
 		Name: m.Name, Provider: m.Provider, ModelLimits: client.ModelLimits{Cap: room.Cap, RPM: room.RPM, TPM: room.TPM},
 		Configured: configuredLimits(m), InUse: room.InUse, Waiting: room.Waiting, NextGrantMs: nextGrant(room),
-		EtaSeconds: eta(room, room.Waiting), Queues: []client.ModelQueue{}, Users: waitingUsers(m.Name, room.Users, ""),
+		Queues: []client.ModelQueue{}, Users: waitingUsers(m.Name, room.Users, ""),
 	}
 	v.ModelPause = pauseOf(room)
+	longest := time.Duration(-1)
 	for _, q := range room.Queues {
 		if s.serves(q, m.Name) {
+			longest = max(longest, q.Wait)
 			v.Queues = append(v.Queues, client.ModelQueue{Queue: q.Queue, Weight: q.Weight, InUse: q.InUse, Waiting: q.Waiting})
 		}
 	}
+	v.EtaSeconds = eta(longest)
 	return v, nil
 }
 
@@ -154,27 +157,12 @@ func nextGrant(room lua.Room) int64 {
 	return ms(room.Stopped)
 }
 
-// eta estimates in seconds how long a call waits that so many are served before; nil when that is unknown.
-func eta(room lua.Room, before int) *int {
-	wait := room.Stopped
-	switch free := room.Waiting == 0 && room.InUse < room.Cap; {
-	case room.Paused || !free && room.Gap == 0:
+// eta returns the estimated wait of a call in seconds, nil when it is unknown.
+func eta(wait time.Duration) *int {
+	if wait < 0 {
 		return nil
-	case !free:
-		wait += time.Duration(before+1) * room.Gap
 	}
 	return new(seconds(wait))
-}
-
-// beforeNewcomer estimates how many calls are served before one that enters a queue now.
-func beforeNewcomer(room lua.Room, of lua.QueueUse) int {
-	n := of.Waiting
-	for _, q := range room.Queues {
-		if q.Queue != of.Queue {
-			n += min(q.Waiting, (of.Waiting+1)*q.Weight/of.Weight)
-		}
-	}
-	return n
 }
 
 // waitingUsers returns the users with the most waiting calls, of one queue if it is not empty.
@@ -226,7 +214,7 @@ func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody
 func addToQueue(to *client.Queue, model string, room lua.Room, q lua.QueueUse) {
 	v := client.QueueModel{
 		Name: model, Cap: room.Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room),
-		NextGrantMs: nextGrant(room), EtaSeconds: eta(room, beforeNewcomer(room, q)),
+		NextGrantMs: nextGrant(room), EtaSeconds: eta(q.Wait),
 	}
 	to.InUse += q.InUse
 	to.Waiting += q.Waiting

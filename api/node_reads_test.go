@@ -125,7 +125,7 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	require.Len(t, nodes["nodes"], 1)
 	for path, has := range map[string]string{
 		"/v1/nodes/n1": `"nodeId":"n1"`, "/v1/pools": `"poolId":"fast"`, "/v1/pools/fast": `"members":1`,
-		"/v1/config/strategy": `"maxRetries":9`, "/v1/stats/excludes": `"nothing":{"capability_missing":1}`,
+		"/v1/config/strategy": `"maxRetries":9`, "/v1/stats/excludes": `"*":{"capability_missing":1}`,
 	} {
 		a := h.call(http.MethodGet, path, op, nil)
 		require.Equal(t, http.StatusOK, a.status, path)

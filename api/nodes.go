@@ -20,8 +20,14 @@ type registerBody struct {
 	Zone               string          `json:"zone,omitempty" doc:"For the strategy locality and for pools of a zone"`
 	Capabilities       []string        `json:"capabilities,omitempty" doc:"For example translate:en-es"`
 	SupportedExecutors []string        `json:"supportedExecutors,omitempty" doc:"Alias of capabilities"`
+	Languages          *languagesBody  `json:"languages,omitempty" doc:"Adds the capability of every pair of a source and a different target language"`
 	MaxConcurrentJobs  int             `json:"maxConcurrentJobs,omitempty" minimum:"1" maximum:"100000" default:"4" doc:"Number of slots"`
 	PreviousGeneration int64           `json:"previousGeneration,omitempty" minimum:"0" maximum:"9007199254740991" doc:"Previous generation of the same process. After Redis lost its data, the work that the node still runs is restored by it"`
+}
+
+type languagesBody struct {
+	Sources []string `json:"sources" doc:"Language codes"`
+	Targets []string `json:"targets" doc:"Language codes"`
 }
 
 type incarnationBody struct {
@@ -140,8 +146,8 @@ func (b registerBody) spec() (berth.NodeSpec, error) {
 		if len(b.Capabilities) > 0 {
 			return spec, berth.Invalid("supportedExecutors", "is an alias of capabilities; set only one of them")
 		}
-		if len(b.SupportedExecutors) > berth.MaxCapabilities {
-			return spec, berth.Invalid("supportedExecutors", "exceed the limit of %d", berth.MaxCapabilities)
+		if len(b.SupportedExecutors) > berth.MaxNodeCapabilities {
+			return spec, berth.Invalid("supportedExecutors", "exceed the limit of %d", berth.MaxNodeCapabilities)
 		}
 		for _, c := range b.SupportedExecutors {
 			if err := berth.ValidCapability("supportedExecutors", c); err != nil {
@@ -149,6 +155,13 @@ func (b registerBody) spec() (berth.NodeSpec, error) {
 			}
 		}
 		spec.Capabilities = b.SupportedExecutors
+	}
+	if b.Languages != nil {
+		pairs, err := berth.TranslatePairs("languages", b.Languages.Sources, b.Languages.Targets)
+		if err != nil {
+			return spec, err
+		}
+		spec.Capabilities = slices.Concat(spec.Capabilities, pairs)
 	}
 	return spec, spec.Validate()
 }

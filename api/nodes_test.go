@@ -134,6 +134,24 @@ func TestRegister_SupportedExecutors_AreCapabilities(t *testing.T) {
 	require.EqualValues(t, 30_000, a.json(t)["heartbeatIntervalMs"], "S6")
 }
 
+// L4: a node that translates any-to-any between nine languages has 72 pairs, each of which is a pool.
+func TestRegister_Languages_EveryPairIsAPool(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	nine := []string{"ar", "de", "en", "es", "fr", "ja", "pt", "ru", "zh"}
+	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n9", with("capabilities", []string{"gpu", "translate:ar-de"}),
+		with("languages", doc{"sources": nine, "targets": nine})))
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	pools := a.json(t)["pools"].([]any)
+	require.Len(t, pools, 1+9*8)
+	require.Contains(t, pools, "gpu")
+	require.Contains(t, pools, "translate:zh-ru")
+	require.NotContains(t, pools, "translate:zh-zh")
+	a = h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n1", without("capabilities"),
+		with("languages", doc{"sources": []string{"en", "en"}, "targets": []string{"en", "es", "fr"}})))
+	require.Equal(t, []any{"translate:en-es", "translate:en-fr"}, a.json(t)["pools"])
+}
+
 func TestRegister_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -176,10 +194,15 @@ func TestRegister_InvalidRequest_FieldNamed(t *testing.T) {
 		"capability of a plus":         {agent("n", with("capabilities", []string{"a+b"})), "capabilities"},
 		"empty capability":             {agent("n", with("capabilities", []string{""})), "capabilities"},
 		"long capability":              {agent("n", with("capabilities", []string{long})), "capabilities"},
-		"too many capabilities":        {agent("n", with("capabilities", many(65))), "capabilities"},
+		"too many capabilities":        {agent("n", with("capabilities", many(1001))), "capabilities"},
 		"capability as number":         {agent("n", with("capabilities", []any{1})), "capabilities[0]"},
 		"wrong executor":               {agent("n", without("capabilities"), with("supportedExecutors", []string{"a b"})), "supportedExecutors"},
-		"too many executors":           {agent("n", without("capabilities"), with("supportedExecutors", many(65))), "supportedExecutors"},
+		"too many executors":           {agent("n", without("capabilities"), with("supportedExecutors", many(1001))), "supportedExecutors"},
+		"no sources":                   {agent("n", with("languages", map[string]any{"sources": []string{}, "targets": []string{"en"}})), "languages.sources"},
+		"no targets":                   {agent("n", with("languages", map[string]any{"sources": []string{"en"}, "targets": []string{}})), "languages.targets"},
+		"wrong source":                 {agent("n", with("languages", map[string]any{"sources": []string{"xx"}, "targets": []string{"en"}})), "languages.sources"},
+		"wrong target":                 {agent("n", with("languages", map[string]any{"sources": []string{"en"}, "targets": []string{"english"}})), "languages.targets"},
+		"no pair":                      {agent("n", with("languages", map[string]any{"sources": []string{"en"}, "targets": []string{"en"}})), "languages"},
 		"both":                         {agent("n", with("supportedExecutors", []string{"a"})), "supportedExecutors"},
 		"zone with a line break":       {agent("n", with("zone", "a\nb")), "zone"},
 		"zone with a separator":        {agent("n", with("zone", "a\x01b")), "zone"},

@@ -173,6 +173,7 @@ func (s *server) fail(err error, c echo.Context) {
 	if p.RetryAfter > 0 {
 		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(p.RetryAfter))
 	}
+	c.Response().Header().Set(echo.HeaderContentLength, strconv.Itoa(len(body))) // complete, also if it is sent before the request is
 	if werr := c.Blob(p.Status, problemType, body); werr != nil {
 		s.log.DebugContext(c.Request().Context(), "problem not sent", "error", werr)
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"berth"
 	"berth/internal/identity"
@@ -148,15 +149,25 @@ func sameTenant(ctx context.Context, sn berth.Session) error {
 func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision string, _ berth.Session, err error) {
 	fleet := s.Fleet.Snapshot()
 	decision, pool, err := s.Scripts.DecideSessionPool(ctx, lua.SessionPoolRequest{
-		SessionID: sn.ID, UserID: sn.UserID, TenantID: sn.TenantID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang,
+		SessionID: sn.ID, UserID: sn.UserID, TenantID: sn.TenantID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang, Version: sn.Version,
 		RoutingKey: sn.RoutingKey, TenantPool: fleet.Tenants[sn.TenantID], Eligible: fleet.Eligible(sn.TenantID, sn.SrcLang, sn.TgtLang),
 		Affinity: s.Config.SessionAffinity,
 	})
 	if err != nil {
 		return "", sn, unavailable("Redis", err)
 	}
-	if decision == lua.SessionNoPool {
+	switch decision {
+	case lua.SessionNoPool:
 		return "", sn, s.notServed(ctx, sn)
+	case lua.SessionStale: // another request changed the session after this one read its row
+		row, err := s.Ledger.GetSession(ctx, sn.UserID, sn.ID)
+		if err != nil {
+			return "", sn, noSession(err)
+		}
+		if row.Version == sn.Version { // an older database was restored: its row is the last one all the same
+			row.Version = time.Now().UnixMilli()
+		}
+		return s.decidePool(ctx, row)
 	}
 	found, ok, err := s.Scripts.FindSession(ctx, sn.ID)
 	if err != nil {

@@ -192,7 +192,8 @@ func (s *server) identify(ctx context.Context, sub *submission) (task berth.Task
 		return berth.Task{}, false, sub.mismatch()
 	}
 	p.Number = newest.Number
-	expired := sub.key == "" && s.Clock().Sub(newest.AcceptedAt) >= s.Config.ReplayWindow
+	// The key of a client means one task. Where the request is the key, it is a new one after its texts were erased.
+	expired := sub.key == "" && (newest.Erased || s.Clock().Sub(newest.AcceptedAt) >= s.Config.ReplayWindow)
 	if newest.Status != "" && (expired || repeatable(newest.Status)) {
 		p.Number++
 	}

@@ -52,7 +52,7 @@ type stepView struct {
 	Model string         `json:"model"`
 	State string         `json:"state" enum:"waiting,current,done,failed,cancelled"`
 	// OutputAssetID and Provider are known once the step is recorded; lists leave them out.
-	OutputAssetID string `json:"outputAssetId,omitempty" doc:"Asset that the step stored, see /v1/assets/{id}"`
+	OutputAssetID string `json:"outputAssetId,omitempty" doc:"Asset that the step stored, see /v1/assets/{id}; absent once it is erased"`
 	Provider      string `json:"provider,omitempty" doc:"Provider that answered"`
 	FinishReason  string `json:"finishReason,omitempty" doc:"Why the model stopped in this step"`
 }
@@ -110,7 +110,7 @@ func (s *server) taskRoutes() {
 		"Closing the event stream does not cancel a task, and cancelling it erases nothing. 409 when the task has ended.")))
 	register(s, "DELETE /v1/tasks/{id}/content", forUsers, s.eraseTask, op("erase-task", "tasks", "Erase the texts of a task",
 		"Erases its variables, outputs and result, except those that another of the user's tasks has, too. Status, usage and audit remain. ",
-		"409 while the task runs. Events of the task that Redis still has expire within minutes."))
+		"409 while the task runs. Its events are removed, too: a reader gets its end without the texts."))
 }
 
 func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) {
@@ -133,7 +133,10 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 	}
 	for _, f := range finished {
 		st := &view.Steps[f.Step]
-		st.OutputAssetID, st.Provider, st.FinishReason = f.OutputAssetID, f.Provider, f.FinishReason
+		st.Provider, st.FinishReason = f.Provider, f.FinishReason
+		if !f.Erased && t.ContentErasedAt.IsZero() {
+			st.OutputAssetID = f.OutputAssetID
+		}
 		view.StandIn = view.StandIn || f.Provider == llm.LocalProvider
 	}
 	return &view, nil
@@ -215,11 +218,16 @@ func (s *server) eraseTask(ctx context.Context, in *taskInput) (*eraseOutputBody
 	if err := s.Ledger.EraseTask(ctx, t.Ref()); err != nil {
 		return nil, err
 	}
-	// The events have the texts, too, until their stream expires. Where Redis fails, the caller repeats the request.
-	if err := s.Scripts.DropStream(ctx, lua.Channel{UserID: t.UserID, ServiceID: t.ServiceID, TaskID: t.ID}); err != nil {
-		return nil, fromRedis(err)
+	if err := s.dropEvents(ctx, ledger.TaskStream{TaskRef: t.Ref(), ServiceID: t.ServiceID}); err != nil {
+		return nil, err
 	}
 	return &eraseOutputBody{TaskID: t.ID, Status: t.Status, ContentErased: true}, nil
+}
+
+// dropEvents removes the events of an ended task, which have its texts, too, until their stream expires. Where Redis fails, the caller
+// repeats the request.
+func (s *server) dropEvents(ctx context.Context, t ledger.TaskStream) error {
+	return fromRedis(s.Scripts.DropStream(ctx, lua.Channel{UserID: t.UserID, ServiceID: t.ServiceID, TaskID: t.TaskID}))
 }
 
 func alreadyEnded(t berth.Task) error {

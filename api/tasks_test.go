@@ -261,6 +261,44 @@ func TestSubmitTask_EqualRequestsWithoutKey_OneTaskWithinWindow(t *testing.T) { 
 	require.NotEqual(t, id, later.json(t)["taskId"])
 }
 
+// T7, B11: without its texts, a task does not replace a new one. A client's key always means the same task.
+func TestSubmitTask_TextsErased_SameRequestIsNewTask(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	alice := h.token("alice")
+	submit := func(key string) answer {
+		return h.call(http.MethodPost, "/v1/tasks", alice, match(), "Idempotency-Key", key)
+	}
+	for name, erase := range map[string]func(task berth.Task) string{
+		"of the task": func(task berth.Task) string { return "/v1/tasks/" + task.ID + "/content" },
+		"the result":  func(task berth.Task) string { return "/v1/assets/" + task.ResultAssetID },
+	} {
+		for _, key := range []string{"", "key " + name} {
+			first := submit(key)
+			require.Equal(t, http.StatusAccepted, first.status, "%s: %s", name, first.body)
+			id := first.json(t)["taskId"].(string)
+			task, err := h.ledger.GetTask(t.Context(), ref(id))
+			require.NoError(t, err)
+			task = h.finish(task, "the answer to "+id)
+			require.Equal(t, id, submit(key).json(t)["taskId"])
+			erased := h.call(http.MethodDelete, erase(task), alice, nil)
+			require.Less(t, erased.status, 300, string(erased.body))
+			again := submit(key)
+			if key != "" {
+				require.Equal(t, http.StatusOK, again.status)
+				require.Equal(t, id, again.json(t)["taskId"])
+				continue
+			}
+			require.Equal(t, http.StatusAccepted, again.status, "%s: %s", name, again.body)
+			require.NotEqual(t, id, again.json(t)["taskId"])
+			_, _, err = h.ledger.FinishTask(t.Context(), ledger.End{
+				TaskRef: ref(again.json(t)["taskId"].(string)), Status: berth.TaskFailed, Code: berth.CodeInternal,
+			})
+			require.NoError(t, err)
+		}
+	}
+}
+
 func TestSubmitTask_TasksOfKeyFail_NumberAdvancesWithoutBound(t *testing.T) { // T7
 	t.Parallel()
 	h := newHarness(t)
@@ -597,6 +635,7 @@ func TestEraseAsset_ResultOfTask_TaskStatesIt(t *testing.T) { // B11
 	require.Equal(t, "COMPLETED", got["status"])
 	require.Equal(t, true, got["contentErased"])
 	require.NotContains(t, got, "text")
+	require.NotContains(t, got["steps"].([]any)[0], "outputAssetId")
 	operator := h.call(http.MethodDelete, "/v1/tasks/t1/content?userId=alice", h.operator(), nil)
 	require.Equal(t, http.StatusOK, operator.status)
 }
@@ -615,10 +654,22 @@ func TestEraseTask_StreamNotExpired_EventsWithoutTexts(t *testing.T) { // B11
 	require.Contains(t, events, "event: done")
 	require.NotContains(t, events, "whole")
 
+	other := h.running("alice", "t2") // with the same result
+	h.publish(other, berth.Event{Type: berth.EventToken, Stage: berth.StageDeliver, Text: "whole"})
+	h.end(other)
+	ended, err := h.ledger.GetTask(t.Context(), ref("t2"))
+	require.NoError(t, err)
+	result := "/v1/assets/" + ended.ResultAssetID
+	require.Contains(t, string(h.do(h.request(http.MethodGet, "/v1/tasks/t2/events", alice, nil)).body), "whole")
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, result, alice, nil).status)
+	require.NotContains(t, string(h.do(h.request(http.MethodGet, "/v1/tasks/t2/events", alice, nil)).body), "whole")
+
 	h.redis.Kill()
-	a := h.call(http.MethodDelete, "/v1/tasks/t1/content", alice, nil)
-	require.Equal(t, http.StatusServiceUnavailable, a.status, "the events may still be there")
-	require.NotEmpty(t, a.header.Get("Retry-After"))
+	for _, path := range []string{"/v1/tasks/t1/content", result} {
+		a := h.call(http.MethodDelete, path, alice, nil)
+		require.Equal(t, http.StatusServiceUnavailable, a.status, "the events may still be there")
+		require.NotEmpty(t, a.header.Get("Retry-After"))
+	}
 }
 
 // T7: a row whose acceptance has not ended is not a replay: the task may still be refused.

@@ -68,6 +68,45 @@ func TestPrometheus_Config_IsAccepted(t *testing.T) {
 	require.NoError(t, err, string(out))
 }
 
+// B4: each alert fires when it has to, and only then.
+func TestPrometheus_Alerts_FireWhenDue(t *testing.T) {
+	t.Parallel()
+	promtool, err := exec.LookPath("promtool")
+	require.NoError(t, err, "apt-get install prometheus")
+	out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", "prometheus/rules_test.yml").CombinedOutput()
+	require.NoError(t, err, string(out))
+	var tests struct {
+		Tests []struct {
+			AlertRuleTest []struct {
+				Alertname string
+				ExpAlerts []any `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	decode(t, "prometheus/rules_test.yml", &tests)
+	fires, rests := map[string]bool{}, map[string]bool{}
+	for _, test := range tests.Tests {
+		for _, at := range test.AlertRuleTest {
+			fires[at.Alertname] = fires[at.Alertname] || len(at.ExpAlerts) > 0
+			rests[at.Alertname] = rests[at.Alertname] || len(at.ExpAlerts) == 0
+		}
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	decode(t, "prometheus/rules.yml", &rules)
+	require.NotEmpty(t, rules.Groups)
+	for _, group := range rules.Groups {
+		require.NotEmpty(t, group.Rules)
+		for _, rule := range group.Rules {
+			requireMetrics(t, rule.Expr)
+			require.True(t, fires[rule.Alert] && rests[rule.Alert], "%s is not tested in both states", rule.Alert)
+		}
+	}
+}
+
 func TestGrafana_Dashboard_UsesExistingMetrics(t *testing.T) {
 	t.Parallel()
 	var sources struct {

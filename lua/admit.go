@@ -2,6 +2,7 @@ package lua
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"berth"
@@ -34,7 +35,7 @@ type AdmissionLimits struct {
 type Admission struct {
 	Task      berth.TaskRef
 	ServiceID string
-	Step      berth.Step // the first one
+	Queue     berth.Queue // of the first step
 	Limits    AdmissionLimits
 }
 
@@ -49,24 +50,33 @@ type AdmitReply struct {
 	Code  string // TaskAdmitted, TaskRateLimited, TaskQueueFull or TaskServiceFull
 	Rate  RateState
 	Ahead int // other tasks that have a place where the task was refused, otherwise in the queue
-	// Retry is the time until a refused submission may succeed: exact for the rate, an estimate for a place; negative when
-	// it is not known.
+	// Retry is the time until a refused submission may succeed: exact for the rate, an estimate for a place of the user and
+	// service, negative when it is not known. TakeTurn returns that for a place in a queue.
 	Retry time.Duration
 }
 
 // AdmitTask reserves the places of a task and counts its submission, or refuses it without an effect. Idempotent by task.
 func (s *Scripts) AdmitTask(ctx context.Context, a Admission) (AdmitReply, error) {
 	keys := []string{
-		s.keys.QueuePlaces(a.Step.Queue), s.keys.UserPlaces(a.Task.UserID, a.ServiceID), s.keys.Submissions(a.Task.UserID),
-		s.keys.ModelState(a.Step.Model),
+		s.keys.QueuePlaces(a.Queue), s.keys.UserPlaces(a.Task.UserID, a.ServiceID), s.keys.Submissions(a.Task.UserID),
 	}
 	r := s.call(ctx, "admit_task", keys,
-		a.Task.String(), a.Limits.Queue, a.Limits.Service, a.Limits.Rate, millis(RateWindow), millis(PlaceHold))
+		a.Task.String(), a.Limits.Queue, a.Limits.Service, a.Limits.Rate, millis(RateWindow), millis(PlaceHold),
+		berth.EscapeID(a.Task.UserID))
 	reply := AdmitReply{
 		Code: r.code(TaskAdmitted, TaskRateLimited, TaskQueueFull, TaskServiceFull),
 		Rate: rateState(r), Ahead: int(r.number()), Retry: r.duration(),
 	}
 	return reply, r.done()
+}
+
+// TakeTurn gives a user whom a full queue refused a turn, and returns the time until then: a place that is free then is kept for the
+// user for a few seconds. Negative when it is not known. It is idempotent until the turn has begun.
+func (s *Scripts) TakeTurn(ctx context.Context, queue berth.Queue, userID string) (wait time.Duration, err error) {
+	r := s.call(ctx, "take_turn", []string{s.keys.QueuePlaces(queue)}, berth.EscapeID(userID))
+	r.code(GuardOK)
+	wait = r.duration()
+	return wait, r.done()
 }
 
 // ReadRate reads what is left of a user's rate.
@@ -107,7 +117,8 @@ func (s *Scripts) placeTask(ctx context.Context, act string, p Places, queue ber
 			keys = append(keys, s.keys.QueuePlaces(q))
 		}
 	}
-	r := s.call(ctx, "place_task", keys, act, p.Task.String(), max(0, ttl.Milliseconds()))
+	r := s.call(ctx, "place_task", keys, act, p.Task.String(), max(0, ttl.Milliseconds()),
+		berth.EscapeID(p.Task.UserID))
 	r.code(TaskPlaced, StreamAbsent)
 	return r.done()
 }
@@ -120,7 +131,16 @@ type Wait struct {
 
 // EstimateWait estimates how long the call of a task's step waits for a slot of its model.
 func (s *Scripts) EstimateWait(ctx context.Context, e Entry) (Wait, error) {
-	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard()}, s.keys.prefix(), e.Model, e.ID())
+	return s.estimateWait(ctx, e, "")
+}
+
+// EstimateWaitAt is EstimateWait for a call whose position is known.
+func (s *Scripts) EstimateWaitAt(ctx context.Context, e Entry, position int) (Wait, error) {
+	return s.estimateWait(ctx, e, strconv.Itoa(position))
+}
+
+func (s *Scripts) estimateWait(ctx context.Context, e Entry, position string) (Wait, error) {
+	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard()}, s.keys.prefix(), e.Model, e.ID(), position)
 	r.code(GuardOK, PollersUnknown)
 	w := Wait{Position: int(r.number()), Time: r.duration()}
 	return w, r.done()

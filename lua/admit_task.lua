@@ -1,35 +1,38 @@
 -- admit_task: admit a submission, or refuse it. An admitted task has a place in the queue of its first step and a place among
 -- the tasks of its user and service, and is counted against the user's rate. Places are leases: these expire unless the
 -- workflow keeps them with place_task. Idempotent by task: nothing is counted twice.
+-- Places of a queue are kept for users who have none in it, and for those whose turn it is, see include turn.
 --
--- KEYS[1] places in the queue: task -> expiry
--- KEYS[2] places of the user and service: task -> expiry
+-- KEYS[1] places in the queue: task -> expiry; its keys {key}:of:{user}, {key}:turns and {key}:turns:first, see include turn
+-- KEYS[2] places of the user and service: task -> expiry; its key {key}:pace, see include turn
 -- KEYS[3] recent submissions of the user, see include rate
--- KEYS[4] state of the first step's model, see include room
 -- ARGV[1] task
 -- ARGV[2] maximum number of places in the queue, 0 for no limit
 -- ARGV[3] maximum number of places of the user and service, 0 for no limit
 -- ARGV[4] maximum number of submissions in the window, 0 for no limit
 -- ARGV[5] window in ms
 -- ARGV[6] time in ms for which the places last
+-- ARGV[7] user
 --
 -- Returns {code, left, reset, ahead, retry}:
 --   ADMITTED      the task has its places
 --   RATE_LIMITED  the user has submitted too many tasks
---   QUEUE_FULL    the queue has no free place
+--   QUEUE_FULL    the queue has no free place, or only those of users whose turn it is
 --   SERVICE_FULL  the user and service have no free place
 --   left   submissions that the user may still make, -1 without a limit
 --   reset  ms until the next submission leaves the window, 0 when none is in it
 --   ahead  number of other tasks that have a place where the task was refused, otherwise in the queue
---   retry  ms until a refused submission may succeed: exact for the rate, the time between two grants of the model for a place; -1 unknown
+--   retry  ms until a refused submission may succeed: exact for the rate; for a place of the user and service the time between two that
+--          become free, -1 when it is not known; 0 for a place in the queue, which take_turn states
 
 -- include clock
 -- include rate
+-- include turn
 
 local queue, service, recent, task = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local queue_max, service_max, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local window, hold = tonumber(ARGV[5]), tonumber(ARGV[6])
-if not (task ~= '' and queue_max and service_max and limit and window and hold) then
+local window, hold, user = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+if not (task ~= '' and queue_max and service_max and limit and window and hold and user ~= '') then
   return redis.error_reply('ERR admit_task: unreadable argument')
 end
 
@@ -40,6 +43,7 @@ local function others(key)
   local mine = tonumber(redis.call('ZSCORE', key, task) or '0')
   return redis.call('ZCOUNT', key, live, '+inf') - (mine > now and 1 or 0), mine
 end
+
 local rate = rate_of(recent, limit, window, now)
 local counted = tonumber(redis.call('ZSCORE', recent, task) or '0') > now - window
 local in_queue, queue_until = others(queue)
@@ -47,15 +51,16 @@ local in_service, service_until = others(service)
 if rate.wait > 0 and not counted then
   return { 'RATE_LIMITED', rate.left, rate.reset, in_queue, rate.wait }
 end
-local gap = math.ceil(tonumber(redis.call('HGET', KEYS[4], 'gap') or '-1'))
-if queue_max > 0 and in_queue >= queue_max and queue_until <= now then
-  return { 'QUEUE_FULL', rate.left, rate.reset, in_queue, gap }
+local has = has_place(queue, user, now)
+if queue_max > 0 and queue_until <= now and in_queue + reserved_from(queue, user, has, now) >= bound_of(queue_max, has) then
+  return { 'QUEUE_FULL', rate.left, rate.reset, in_queue, 0 }
 end
 if service_max > 0 and in_service >= service_max and service_until <= now then
-  return { 'SERVICE_FULL', rate.left, rate.reset, in_service, gap }
+  return { 'SERVICE_FULL', rate.left, rate.reset, in_service, pace_of(service) }
 end
 
-for _, place in ipairs({ { queue, queue_until }, { service, service_until } }) do
+redis.call('ZREM', turns_of(queue, has), user)
+for _, place in ipairs({ { queue, queue_until }, { places_of(queue, user), queue_until }, { service, service_until } }) do
   local key = place[1]
   redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(now))
   redis.call('ZADD', key, whole(math.max(place[2], now + hold)), task)

@@ -32,7 +32,7 @@ type gate struct {
 }
 
 func (g gate) admit(id string) lua.AdmitReply {
-	r, err := g.s.AdmitTask(g.ctx, lua.Admission{Task: berth.TaskRef{UserID: g.user, TaskID: id}, ServiceID: "jobs", Step: firstStep, Limits: g.limits})
+	r, err := g.s.AdmitTask(g.ctx, lua.Admission{Task: berth.TaskRef{UserID: g.user, TaskID: id}, ServiceID: "jobs", Queue: firstStep.Queue, Limits: g.limits})
 	require.NoError(g.t, err)
 	return r
 }
@@ -91,7 +91,7 @@ func TestAdmitTask_QueueFull_RefusedUntilPlaceIsFree(t *testing.T) { // T5
 		require.Equal(t, lua.AdmitReply{Code: lua.TaskAdmitted, Rate: lua.RateState{Left: -1}}, g.admit("a"))
 		require.Equal(t, 1, g.admit("b").Ahead)
 		g.keep("a")
-		full := lua.AdmitReply{Code: lua.TaskQueueFull, Rate: lua.RateState{Left: -1}, Ahead: 2, Retry: -time.Millisecond}
+		full := lua.AdmitReply{Code: lua.TaskQueueFull, Rate: lua.RateState{Left: -1}, Ahead: 2}
 		require.Equal(t, full, g.admit("c"))
 		other := g
 		other.user = "bob"
@@ -114,6 +114,106 @@ func TestAdmitTask_QueueFull_RefusedUntilPlaceIsFree(t *testing.T) { // T5
 		require.Equal(t, [3]int64{1, 0, 1}, g.taken(), "an ended task gets no place")
 		g.keep("d") // accepted after its place had expired
 		require.Equal(t, [3]int64{2, 0, 2}, g.taken())
+	})
+}
+
+// T5: the last tenth of a queue is for users who have no place in it.
+func TestAdmitTask_QueueFilledByFewUsers_OthersAdmitted(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		g := newGate(t, s, lua.AdmissionLimits{Queue: 20})
+		for i := range 18 {
+			require.Equal(t, lua.TaskAdmitted, g.admit(fmt.Sprint(i)).Code)
+		}
+		require.Equal(t, lua.TaskQueueFull, g.admit("more").Code)
+		a, b, c := g, g, g
+		a.user, b.user, c.user = "a", "b", "c"
+		require.Equal(t, lua.TaskAdmitted, a.admit("1").Code)
+		require.Equal(t, lua.TaskAdmitted, a.admit("1").Code, "a repeated submission has its place")
+		require.Equal(t, lua.TaskQueueFull, a.admit("2").Code, "it has a place")
+		require.Equal(t, lua.TaskAdmitted, b.admit("1").Code)
+		require.Equal(t, lua.TaskQueueFull, c.admit("1").Code, "all places are taken")
+		a.keep("1")
+		a.move("1") // to the queue of its next step
+		require.Equal(t, lua.TaskQueueFull, g.admit("more").Code)
+		require.Equal(t, lua.TaskAdmitted, c.admit("1").Code)
+		require.Equal(t, lua.TaskQueueFull, a.admit("2").Code)
+		b.remove("1")
+		require.Equal(t, lua.TaskAdmitted, b.admit("2").Code, "its other task has ended")
+		for _, queue := range []berth.Queue{paidBatch, paidStream} {
+			ttl, err := s.Redis().PTTL(g.ctx, s.Keys().QueuePlaces(queue)+":of:a").Result()
+			require.NoError(t, err)
+			require.NotEqual(t, time.Duration(-1), ttl, "no key is kept indefinitely")
+		}
+	})
+}
+
+// T5: users whom a full queue refuses get turns at the pace at which places become free. Neither others nor more submissions of a
+// user take the place of one whose turn it is.
+func TestAdmitTask_QueueFullForManyUsers_AdmittedByTurns(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		g := newGate(t, s, lua.AdmissionLimits{Queue: 3})
+		key := s.Keys().QueuePlaces(paidBatch)
+		user := func(name string) gate {
+			other := g
+			other.user = name
+			return other
+		}
+		for _, id := range []string{"1", "2", "3"} {
+			require.Equal(t, lua.TaskAdmitted, g.admit(id).Code)
+		}
+		unknown, err := s.TakeTurn(g.ctx, paidBatch, "u")
+		require.NoError(t, err)
+		require.Negative(t, unknown, "no place has become free")
+		g.remove("1")
+		g.admit("4")
+		require.NoError(t, s.Redis().HSet(g.ctx, key+":pace", "freed", redisNow(t, g.ctx, s)-4000).Err())
+		g.remove("2")
+		g.admit("5")
+		a, b, c := user("a"), user("b"), user("c")
+		// refused submits a task, and requires the time until the user's turn.
+		refused := func(g gate, want time.Duration) {
+			t.Helper()
+			require.Equal(t, lua.TaskQueueFull, g.admit("refused").Code)
+			wait, err := s.TakeTurn(g.ctx, paidBatch, g.user)
+			require.NoError(t, err)
+			require.InDelta(t, want, wait, float64(500*time.Millisecond))
+		}
+		refused(a, 4*time.Second)
+		refused(b, 8*time.Second)
+		refused(a, 4*time.Second) // a user has one turn
+		refused(c, 12*time.Second)
+
+		// It is the turn of a: the free place is not for others.
+		now := redisNow(t, g.ctx, s)
+		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":turns:first", zMember(float64(now-1), "a")).Err())
+		refused(a, 4*time.Second) // no place is free yet: again soon, not behind all others
+		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":turns:first", zMember(float64(now-1), "a")).Err())
+		g.remove("3")
+		require.Equal(t, lua.TaskQueueFull, g.admit("6").Code)
+		require.Equal(t, lua.TaskQueueFull, b.admit("x").Code)
+		require.Equal(t, lua.TaskAdmitted, a.admit("x").Code)
+		refused(a, 3750*time.Millisecond) // with a place now; of two places, one became free immediately
+
+		// The turn of one who does not return expires.
+		g.remove("4")
+		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":turns:first", zMember(float64(redisNow(t, g.ctx, s)-2000), "b")).Err())
+		require.Equal(t, lua.TaskQueueFull, c.admit("x").Code)
+		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":turns:first", zMember(float64(redisNow(t, g.ctx, s)-3000), "b")).Err())
+		require.Equal(t, lua.TaskAdmitted, c.admit("x").Code)
+		require.Equal(t, lua.TaskQueueFull, c.admit("y").Code)
+
+		// The longest wait is a minute, however many wait.
+		for i := range 40 {
+			wait, err := s.TakeTurn(g.ctx, paidBatch, fmt.Sprint("user", i))
+			require.NoError(t, err)
+			require.LessOrEqual(t, wait, time.Minute)
+		}
+		refused(user("late"), time.Minute)
+		ttl, err := s.Redis().PTTL(g.ctx, key+":turns:first").Result()
+		require.NoError(t, err)
+		require.Positive(t, ttl, "turns are not kept indefinitely")
 	})
 }
 
@@ -214,7 +314,7 @@ func TestAdmitTask_Concurrent_NeverAboveBounds(t *testing.T) {
 				one.user = fmt.Sprint("u", i%2)
 				for range 2 { // retried at the same time as others
 					r, err := s.AdmitTask(g.ctx, lua.Admission{
-						Task: berth.TaskRef{UserID: one.user, TaskID: fmt.Sprint(i / 2)}, ServiceID: "jobs", Step: firstStep, Limits: g.limits,
+						Task: berth.TaskRef{UserID: one.user, TaskID: fmt.Sprint(i / 2)}, ServiceID: "jobs", Queue: firstStep.Queue, Limits: g.limits,
 					})
 					if err == nil && r.Code == lua.TaskAdmitted {
 						admitted.Add(1)
@@ -319,12 +419,36 @@ func TestEstimateWait_ModelBusy_PositionByFairOrder(t *testing.T) {
 		big := wait(paidStream, "big")
 		require.Equal(t, 6, big.Position)
 		require.InDelta(t, 7*4*time.Second, big.Time, float64(7*time.Second))
-		g := newGate(t, s, lua.AdmissionLimits{Queue: 1})
-		g.admit("one")
-		require.InDelta(t, 4*time.Second, g.admit("two").Retry, float64(time.Second), "a place is expected to be free after one call")
-
-		_, err := s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{Paused: true})
+		at, err := s.EstimateWaitAt(t.Context(), lua.Entry{Task: berth.TaskRef{UserID: "big", TaskID: "x"}, Queue: paidStream, Model: "m"}, 6)
 		require.NoError(t, err)
+		require.Equal(t, big, at, "in the same position")
+		room, err := s.ReadRoom(t.Context(), "m", h.limits, 0)
+		require.NoError(t, err)
+		for _, q := range room.Queues {
+			require.Equal(t, wait(q.Queue, "new").Time, q.Wait, "%s: the estimate of a user without calls", q.Queue)
+		}
+
+		// A higher cap applies to the estimate before any call was served with it, and so does its end. The time of a pause is not part
+		// of the pace.
+		limits := func(l lua.OperatorLimits) {
+			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, l)
+			require.NoError(t, err)
+		}
+		limits(lua.OperatorLimits{Cap: new(4)}) // three slots are free
+		require.InDelta(t, 4*time.Second, wait(paidStream, "big").Time, float64(time.Second), "four calls of 1 s each")
+		limits(lua.OperatorLimits{})
+		require.InDelta(t, 4*4*time.Second, wait(paidStream, "big").Time, float64(4*time.Second))
+		for len(h.holders("m")) > 1 {
+			h.release("m", h.holders("m")[0])
+		}
+		last := wait(paidStream, "big")
+		redisHash := s.Keys().ModelState("m")
+		require.NoError(t, s.Redis().HSet(t.Context(), redisHash, "granted", redisNow(t, t.Context(), s)-600_000).Err())
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits("m"), "until", redisNow(t, t.Context(), s)-1000).Err())
+		h.next("m", h.holders("m")[0])
+		require.Less(t, wait(paidStream, "big").Time, last.Time, "ten minutes of pause before the call")
+
+		limits(lua.OperatorLimits{Paused: true})
 		require.Equal(t, unknown, wait(paidStream, "big").Time, "an operator's pause has no end")
 	})
 }

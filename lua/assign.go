@@ -21,6 +21,9 @@ const (
 	JobTurnEnded = "TURN_ENDED" // dispatch_job: the turn was finalized, and the job would bind it again
 )
 
+// MaxListed is how many nodes one decision compares one by one.
+const MaxListed = 256
+
 // Choice has the criteria by which a node is chosen.
 type Choice struct {
 	PoolID   string
@@ -29,6 +32,9 @@ type Choice struct {
 	Required []string
 	// Services must be available on the node.
 	Services []string
+	// Listed are the nodes to choose from, instead of those of the pool; at most MaxListed. One that no longer has the required
+	// capabilities is not chosen.
+	Listed []string
 	// Excluded nodes are not chosen, such as one that just failed this work.
 	Excluded []string
 	// Own is the caller's own node; OwnZone and OwnHost are the caller's zone and host. Any may be empty.
@@ -43,7 +49,7 @@ type Choice struct {
 
 // Decision is the result of a choice.
 type Decision struct {
-	Code string // AssignOK, AssignExists, AssignFull, AssignNone, JobTurnEnded or GuardGrace
+	Code string // AssignOK, AssignExists, AssignFull, AssignNone, AssignWaiting, JobTurnEnded or GuardGrace
 	berth.Assignment
 	// Reasons counts the nodes of the pool that could not be chosen, by reason; AssignFull and AssignNone only.
 	Reasons map[berth.ExcludeReason]int
@@ -56,12 +62,20 @@ type Decision struct {
 // Assign chooses a node of a pool and takes one of its slots, in one decision. Idempotent by lease id for as long as the slot
 // is held.
 func (s *Scripts) Assign(ctx context.Context, leaseID string, c Choice) (Decision, error) {
-	r := s.call(ctx, "assign", []string{s.keys.Guard(), s.keys.NodeLeases()}, append(s.choiceArgs(leaseID, c), millis(NodeGrace), s.epoch.Load())...)
+	return s.assign(ctx, leaseID, c, "", Queued{})
+}
+
+func (s *Scripts) assign(ctx context.Context, leaseID string, c Choice, mode string, q Queued) (Decision, error) {
+	args := append(s.choiceArgs(leaseID, c), millis(NodeGrace), s.epoch.Load())
+	r := s.call(ctx, "assign", []string{s.keys.Guard(), s.keys.NodeLeases()}, append(args, s.waitArgs(c, mode, q)...)...)
 	d := decision(r)
 	d.LeaseID, d.PoolID = leaseID, c.PoolID
 	switch d.Code {
 	case AssignOK:
 		d.NodeID, d.Generation, d.Strategy = r.text(), number(r.text()), berth.Strategy(r.text())
+		s.handedOver(r)
+	case AssignWaiting:
+		s.handedOver(r)
 	case AssignExists:
 		a, ok := leaseRow(leaseID, r.text())
 		if !ok {
@@ -155,7 +169,7 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 	}
 	detail := ""
 	for _, d := range []string{
-		c.Own, strings.Join(c.places(), "\n"), strings.Join(c.Services, "\n"), excluded, strings.Join(unique(c.Required), "\n"),
+		c.Own, strings.Join(c.places(), "\n"), strings.Join(c.Services, "\n"), excluded, strings.Join(unique(c.Required), "\n"), strings.Join(c.Listed, "\n"),
 	} {
 		detail += d + "\x02"
 	}
@@ -181,7 +195,7 @@ func (c Choice) places() (out []string) {
 
 // decision reads the code, and what both scripts return with it in the same form.
 func decision(r *reply) (d Decision) {
-	d.Code = r.code(AssignOK, AssignExists, AssignFull, AssignNone, JobTurnEnded, GuardGrace)
+	d.Code = r.code(AssignOK, AssignExists, AssignFull, AssignNone, AssignWaiting, JobTurnEnded, GuardGrace)
 	switch d.Code {
 	case GuardGrace:
 		d.Wait = r.duration()
@@ -215,7 +229,10 @@ func (s *Scripts) ConfirmNodeSlot(ctx context.Context, a berth.Assignment, ttl t
 
 // ReleaseNodeSlot releases a slot. Idempotent; held reports whether the lease still held one.
 func (s *Scripts) ReleaseNodeSlot(ctx context.Context, nodeID, leaseID string) (held bool, err error) {
-	r := s.call(ctx, "release_node_slot", []string{s.keys.NodeSlots(nodeID), s.keys.NodeLeases()}, s.keys.stem(), nodeID, leaseID)
+	r := s.call(ctx, "release_node_slot", []string{s.keys.NodeSlots(nodeID), s.keys.NodeLeases()}, s.keys.stem(), nodeID, leaseID,
+		millis(NodeGrace), s.epoch.Load())
 	r.code(NodeSlotReleased)
-	return r.number() == 1, r.done()
+	held = r.number() == 1
+	s.handedOver(r)
+	return held, r.done()
 }

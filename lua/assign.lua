@@ -1,4 +1,5 @@
--- assign: choose a node of a pool and take one of its slots, in one decision. Idempotent by lease id.
+-- assign: choose a node of a pool and take one of its slots, in one decision. Idempotent by lease id. Work that waits for a node is
+-- handed one in the order of include handover.
 --
 -- KEYS[1]  guard
 -- KEYS[2]  assignments by lease: pool, node, generation and strategy, one per line; further lines are padding
@@ -8,26 +9,32 @@
 -- ARGV[4]  pool
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
--- ARGV[7]  five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
---          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities
+-- ARGV[7]  six texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
+--          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities;
+--          the nodes to choose from, '' for those of the pool
 -- ARGV[8]  ms of grace to open where Redis may have lost leases
 -- ARGV[9]  last epoch of the guard that the caller has seen
+-- ARGV[10] '' for work that does not wait; TRY to take a slot unless others of the pool wait; JOIN to wait for one
+-- ARGV[11] waiter, see include handover
+-- ARGV[12] ms until its deadline
+-- ARGV[13] number that orders the waiters of a user
+-- ARGV[14] 1 to go ahead of those that have just entered
+-- ARGV[15] the capabilities that its nodes need where the pool has no indexes, one per line; otherwise ''
 --
 -- Returns {code, …}
---   OK         {node, generation, strategy}: taken
+--   OK         {node, generation, strategy, handed}: taken
 --   EXISTS     {assignment}: taken by an earlier call: pool, node, generation and strategy, one per line
 --   NODE_FULL  {reasons, missing}: every suitable node is full; reasons and numbers of nodes, alternating
 --   NO_NODE    {reasons, missing}: no node is suitable; missing: capabilities that no registered node has
 --   GRACE      {ms}: Redis may have lost leases: nothing is granted for this time
-
--- PADDING ends a row. A hash with a value of more than 64 bytes is a hash table; a smaller one is a list, which Redis
--- searches from its start.
-local PADDING = '\n                                                                '
+--   WAITING    {handed}: the work waits, or with TRY has to
+-- handed: waiters whose workflows the caller has to signal
 
 -- include guard
 
-local stem, lease = ARGV[1], ARGV[2]
-if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(ARGV[8]) and tonumber(ARGV[9])) then return redis.error_reply('ERR assign: not a number') end
+local stem, lease, open_grace, known, mode, waiter = ARGV[1], ARGV[2], tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]
+local left, order = tonumber(ARGV[12]), string.match(ARGV[13], '^%d*$')
+if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and open_grace and known and left and order) then return redis.error_reply('ERR assign: not a number') end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local taken, expired = redis.call('HGET', KEYS[2], lease), nil
@@ -36,22 +43,43 @@ if taken then
   local current = redis.call('HGET', stem .. 'node:runtime:' .. node, 'generation')
   expired = stem .. 'node:slots:' .. node
   local expiry = current == generation and redis.call('ZSCORE', expired, lease)
-  if expiry and tonumber(expiry) > now then return { 'EXISTS', taken } end
+  if expiry and tonumber(expiry) > now then
+    if mode ~= '' then redis.call('ZREM', stem .. 'waiting:promoted', waiter) end
+    return { 'EXISTS', taken }
+  end
 end
-local wait = grace(KEYS[1], now, tonumber(ARGV[8]), tonumber(ARGV[9]))
-if wait > 0 then return { 'GRACE', wait } end
-if expired then redis.call('ZREM', expired, lease) end -- the lease's row gets another node
+local wait = grace(KEYS[1], now, open_grace, known, true)
+if wait > 0 and mode ~= 'JOIN' then return { 'GRACE', wait } end
+if taken then -- it gets another node, or none
+  redis.call('ZREM', expired, lease)
+  redis.call('HDEL', KEYS[2], lease)
+end
 
 -- include fleet
--- include settle
 -- include choose
 
-local want = asked(now)
+local want, mine = asked(now), nil
+if mode == 'JOIN' then
+-- include handover
+  wait_in(waiter, want, ARGV[7], left, order, ARGV[14] == '1', ARGV[15])
+  local node = wait == 0 and ARGV[15] == '' and serve({ want.pool, redis.call('ZSCORE', waiting, want.pool) }, '', waiter)
+  if not node then return { 'WAITING', handed } end
+  local row = redis.call('HGET', KEYS[2], lease)
+  return { 'OK', node.id, node.generation, string.match(row, '^[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)'), handed }
+end
+if mode == 'TRY' and redis.call('ZSCORE', stem .. 'waiting', want.pool) then
+-- include handover
+  local room = pool_room(want.pool)
+  local member = redis.call('ZRANGE', room.stem .. 'order:x', 0, 0)[1]
+  if not member or head_of(flow_at(room, 'x', string.sub(member, 17))) ~= waiter then return { 'WAITING', handed } end
+  mine = forget_waiter
+end
 local node, strategy = pick(want)
 if not node then
   local reasons, missing = refused(want)
   return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
 end
 reserve(want, node, strategy)
-redis.call('HSET', KEYS[2], lease, want.pool .. '\n' .. node.id .. '\n' .. node.generation .. '\n' .. strategy .. PADDING)
-return { 'OK', node.id, node.generation, strategy }
+if mine then mine(waiter, want.pool) end
+write_lease(want, node, strategy)
+return { 'OK', node.id, node.generation, strategy, {} }

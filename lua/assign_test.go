@@ -3,6 +3,8 @@ package lua_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -145,6 +147,221 @@ func TestAssign_FleetState_ChoosesNode(t *testing.T) {
 			})
 		})
 	}
+}
+
+// L10: with hundreds of the idlest nodes unsuitable, for any reason, every strategy still finds the others, and an increase of
+// their number does not increase the commands of a decision.
+func TestAssign_HundredsOfIdlestNodesUnsuitable_FindsOthers(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	const idle = 300
+	for name, c := range map[string]struct {
+		capabilities func(i int) []string
+		unsuitable   func(t *testing.T, s *lua.Scripts, id string)
+		services     []string
+	}{
+		"service unavailable": {
+			capabilities: func(int) []string { return []string{pair} },
+			unsuitable: func(t *testing.T, s *lua.Scripts, id string) {
+				code, err := s.MarkUnavailable(t.Context(), id, "tts", time.Hour)
+				require.NoError(t, err)
+				require.Equal(t, lua.NodeOK, code)
+			},
+			services: []string{pair, "tts"},
+		},
+		"service unavailable, all nodes different": {
+			capabilities: func(i int) []string { return []string{pair, fmt.Sprint("only-", i)} },
+			unsuitable: func(t *testing.T, s *lua.Scripts, id string) {
+				for _, service := range []string{"tts", "other-" + id} {
+					code, err := s.MarkUnavailable(t.Context(), id, service, time.Hour)
+					require.NoError(t, err)
+					require.Equal(t, lua.NodeOK, code)
+				}
+			},
+			services: []string{"tts"},
+		},
+		"excluded by the request": {capabilities: func(int) []string { return []string{pair} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
+			_, err := s.MarkNew(t.Context())
+			require.NoError(t, err)
+			choice := lua.Choice{Services: c.services, OwnZone: "z1", OwnHost: "h"}
+			for i := range idle + 3 {
+				id := fmt.Sprintf("n%03d", i)
+				g := register(t, s, spec(id, slots(100), can(c.capabilities(i)...), at("z1", "h"))).Generation
+				if i >= idle {
+					require.Equal(t, lua.NodeOK, beat(t, s, id, g, berth.NodeLoad{CPUUsage: 90}))
+					continue
+				}
+				require.Equal(t, lua.NodeOK, beat(t, s, id, g, berth.NodeLoad{}))
+				if c.unsuitable != nil {
+					c.unsuitable(t, s, id)
+				} else {
+					choice.Excluded = append(choice.Excluded, id)
+				}
+			}
+			for _, strategy := range append(berth.Strategies(), "") {
+				choice.Strategy = strategy
+				for i := range 20 {
+					d := assign(t, s, fmt.Sprint(strategy, i), choice)
+					require.Equal(t, lua.AssignOK, d.Code, strategy)
+					require.GreaterOrEqual(t, d.NodeID, fmt.Sprintf("n%03d", idle), strategy)
+				}
+			}
+			if c.unsuitable == nil {
+				return
+			}
+			for i := range 3 {
+				c.unsuitable(t, s, fmt.Sprintf("n%03d", idle+i))
+			}
+			d := assign(t, s, "none", choice)
+			require.Equal(t, lua.AssignNone, d.Code)
+			require.Equal(t, berth.ExcludeServiceUnavailable, slices.Collect(maps.Keys(d.Reasons))[0])
+			require.Len(t, d.Reasons, 1)
+		})
+	}
+}
+
+// L10: the work of a decision does not grow with the nodes whose service is unavailable.
+func TestAssign_MoreNodesUnsuitable_CommandsStayTheSame(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := lua.New(server.Client(), lua.Keys{})
+	_, err := s.MarkNew(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Load(t.Context()))
+	add := func(from, to int) {
+		for i := from; i < to; i++ {
+			id := fmt.Sprintf("n%04d", i)
+			register(t, s, spec(id, slots(1000)))
+			if i > 0 {
+				_, err := s.MarkUnavailable(t.Context(), id, "tts", time.Hour)
+				require.NoError(t, err)
+			}
+		}
+	}
+	commands := func(what string) map[berth.Strategy]int64 {
+		out := map[berth.Strategy]int64{}
+		for _, strategy := range berth.Strategies() {
+			before := total(t, server)
+			d := assign(t, s, what+string(strategy), lua.Choice{Strategy: strategy, Services: []string{"tts"}, OwnZone: "z1", OwnHost: "h"})
+			require.Equal(t, "n0000", d.NodeID)
+			out[strategy] = total(t, server) - before
+		}
+		return out
+	}
+	add(0, 10)
+	commands("first") // adds a row to the statistics
+	few := commands("few")
+	add(10, 1500)
+	require.Equal(t, few, commands("many"))
+}
+
+// L10: a mark that has expired keeps the node from no work, for work that names the node and for other work.
+func TestAssign_MarkExpires_NodeChosenAgain(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("n1", slots(100)))
+		mark := func() {
+			for service, ttl := range map[string]time.Duration{"asr": time.Hour, "tts": time.Minute} {
+				code, err := s.MarkUnavailable(t.Context(), "n1", service, ttl)
+				require.NoError(t, err)
+				require.Equal(t, lua.NodeOK, code)
+			}
+		}
+		passes := func() { // the minute has passed
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().NodeUnavailable("n1"), "tts", 1).Err())
+			require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().NodeMarks(), redis.Z{Score: 1, Member: "n1"}).Err())
+		}
+		for lease, c := range map[string]lua.Choice{
+			"by its load": {Services: []string{"tts"}},
+			"by its id":   {Services: []string{"tts"}, Strategy: berth.StrategyAffinity, Own: "n1"},
+		} {
+			mark()
+			require.Equal(t, lua.AssignNone, assign(t, s, lease, c).Code)
+			passes()
+			require.Equal(t, lua.AssignOK, assign(t, s, lease, c).Code)
+		}
+		mark()
+		free := s.Redis().Subscribe(t.Context(), s.Keys().NodeFree())
+		t.Cleanup(func() { _ = free.Close() })
+		_, err := free.Receive(t.Context())
+		require.NoError(t, err)
+		passes()
+		sweep(t, s, berth.NodeTimes{Suspect: time.Hour, Death: time.Hour}, false)
+		require.NotContains(t, s.Redis().HGet(t.Context(), s.Keys().NodeBriefs(), "n1").Val(), "tts")
+		m, err := free.ReceiveMessage(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "n1", m.Payload, "work that waits for the service is notified")
+	})
+}
+
+// L10: the marks of a node outlast its registrations.
+func TestRegisterNode_ServiceMarked_StaysMarked(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("n1", slots(100)))
+		code, err := s.MarkUnavailable(t.Context(), "n1", "tts", time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeOK, code)
+		for _, n := range []berth.NodeSpec{spec("n1", slots(100)), spec("n1", slots(100), again(2, started+1)), spec("n1", slots(100), again(2, started+1), can(pair, "gpu"))} {
+			register(t, s, n)
+			require.Contains(t, node(t, s, "n1").Unavailable, "tts")
+			require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceUnavailable: 1}, assign(t, s, "l", lua.Choice{Services: []string{"tts"}}).Reasons)
+		}
+		require.Equal(t, lua.AssignOK, assign(t, s, "l", lua.Choice{Services: []string{"asr"}}).Code)
+	})
+}
+
+// L9: requests cannot add rows to the statistics: pools without nodes are counted together.
+func TestExcludeStats_PoolsWithoutNodes_CountedTogether(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		_, err := s.DefinePool(t.Context(), berth.Pool{ID: "empty", Capabilities: []string{"none"}}, false)
+		require.NoError(t, err)
+		for i := range 20 {
+			pool := fmt.Sprint("invented-", i)
+			require.Equal(t, lua.AssignNone, assign(t, s, pool, lua.Choice{PoolID: pool, Required: []string{pool}}).Code)
+		}
+		require.Equal(t, lua.AssignNone, assign(t, s, "l", lua.Choice{PoolID: "empty", Required: []string{"none"}}).Code)
+		stats, err := s.ExcludeStats(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[string]map[berth.ExcludeReason]int64{
+			"*": {berth.ExcludeCapabilityMissing: 20}, "empty": {berth.ExcludeCapabilityMissing: 1},
+		}, stats)
+
+		// Names of capabilities that nodes no longer have stay; their number is limited, too.
+		rows := map[string]any{}
+		for i := range 10_000 {
+			rows[fmt.Sprintf("p%d|full", i)] = 1
+		}
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ExcludeStats(), rows).Err())
+		register(t, s, spec("n1", slots(1)))
+		require.Equal(t, lua.AssignOK, assign(t, s, "a", lua.Choice{}).Code)
+		require.Equal(t, lua.AssignFull, assign(t, s, "b", lua.Choice{}).Code)
+		stats, err = s.ExcludeStats(t.Context())
+		require.NoError(t, err)
+		require.NotContains(t, stats, pair)
+		require.Equal(t, int64(1), stats["*"][berth.ExcludeFull])
+	})
+}
+
+// The row of an expired lease is deleted also when the call that finds it is refused.
+func TestAssign_LeaseExpiredThenRefused_RowDeleted(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		register(t, s, spec("n1", slots(1)))
+		require.Equal(t, lua.AssignOK, assign(t, s, "a", lua.Choice{}).Code)
+		require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().NodeSlots("n1"), redis.Z{Score: 1, Member: "a"}).Err())
+		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}))
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().NodeLeases(), "a", pair+"\nn1\n1\n").Err(), "as if the purge had missed it")
+		require.Equal(t, lua.AssignNone, assign(t, s, "a", lua.Choice{}).Code)
+		_, found, err := s.FindLease(t.Context(), "a")
+		require.NoError(t, err)
+		require.False(t, found)
+	})
 }
 
 // L7: slots are leases. A full node has a free slot again when a lease is released or expires.
@@ -455,6 +672,60 @@ func TestNodeGrace_RedisLostLeases_DelaysAssignments(t *testing.T) {
 	}
 }
 
+// L12: while holders are still being notified, nothing is granted on nodes and lost slots are restored, up to a bound. Model slots,
+// whose leases are renewed, are granted after the unextended grace. A grace that has ended stays ended.
+func TestExtendGrace_HoldersNotNotifiedYet_DelaysAssignments(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		ctx := t.Context()
+		n := spec("n1", slots(1))
+		register(t, s, n)
+		held := assign(t, s, "one", lua.Choice{})
+		require.Equal(t, lua.AssignOK, held.Code)
+		require.NoError(t, s.Redis().Del(ctx, s.Keys().Guard(), s.Keys().NodeSlots("n1"), s.Keys().NodeLeases()).Err())
+		g, err := s.CheckGuard(ctx)
+		require.NoError(t, err)
+		extend := func(until time.Time, by time.Duration) bool {
+			t.Helper()
+			extended, err := s.ExtendGrace(ctx, until, by)
+			require.NoError(t, err)
+			return extended
+		}
+		require.False(t, extend(g.Until.Add(-time.Second), time.Minute), "another grace")
+		require.True(t, extend(g.Until, time.Millisecond))
+		same, err := s.CheckGuard(ctx)
+		require.NoError(t, err)
+		require.LessOrEqual(t, same.Left, g.Left, "not shortened, and not longer than asked for")
+		require.True(t, extend(g.Until, time.Hour))
+		long, err := s.CheckGuard(ctx)
+		require.NoError(t, err)
+		require.Equal(t, g.Until, long.Until, "the same grace")
+		require.Greater(t, long.Left, lua.MaxNodeGrace-10*time.Second)
+		require.LessOrEqual(t, long.Left, lua.MaxNodeGrace)
+
+		end := func(field string) time.Time { // as if the time had passed
+			at := redisMs(t, s) - 10
+			require.NoError(t, s.Redis().HSet(ctx, s.Keys().Guard(), field, at).Err())
+			return time.UnixMilli(at)
+		}
+		until := end("grace")
+		d := assign(t, s, "two", lua.Choice{})
+		require.Equal(t, lua.GuardGrace, d.Code)
+		require.Greater(t, d.Wait, lua.NodeGrace)
+		require.Equal(t, lua.GuardGrace, dispatch(t, s, job("t1", 1)).Code)
+		require.Equal(t, lua.SlotGranted, acquire(t, s, "p/a", 1, 0).Code)
+		code, _, err := s.ConfirmNodeSlot(ctx, held.Assignment, time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeSlotHeld, code, "restored")
+		require.True(t, extend(until, time.Second))
+
+		end("nodes")
+		require.Equal(t, lua.AssignFull, assign(t, s, "two", lua.Choice{}).Code)
+		require.False(t, extend(until, time.Minute))
+		require.Equal(t, lua.AssignFull, assign(t, s, "two", lua.Choice{}).Code)
+	})
+}
+
 // L12: a node that registers after the grace gets no new leases until there was time to restore the lost ones. The same
 // applies to a node of which Redis, after a failover, knows only an older generation.
 func TestRegisterNode_AfterGrace_WaitsForLostLeases(t *testing.T) {
@@ -597,6 +868,7 @@ func TestDecideSessionPool_SessionState_DecidesPool(t *testing.T) {
 				after, err := s.Redis().HGetAll(t.Context(), key).Result()
 				require.NoError(t, err)
 				if code == lua.SessionExists || code == lua.SessionNoPool {
+					delete(after, "version")
 					require.Equal(t, c.before, after)
 					return
 				}
@@ -621,6 +893,29 @@ func mustInt(t *testing.T, v string) int64 {
 	n, err := strconv.ParseInt(v, 10, 64)
 	require.NoError(t, err)
 	return n
+}
+
+// L5: of two changes of a session that reach Redis in the other order, the later one stays.
+func TestDecideSessionPool_OlderVersionLate_IsStale(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		decide := func(version int64, target string) string {
+			code, _, err := s.DecideSessionPool(t.Context(), lua.SessionPoolRequest{
+				SessionID: "s1", SrcLang: "en", TgtLang: target, RoutingKey: "k", UserID: "alice", Version: version, Eligible: []string{target},
+			})
+			require.NoError(t, err)
+			return code
+		}
+		require.Equal(t, lua.SessionNew, decide(1, "es"))
+		require.Equal(t, lua.SessionReset, decide(3, "fr"))
+		require.Equal(t, lua.SessionStale, decide(2, "de"))
+		found, _, err := s.FindSession(t.Context(), "s1")
+		require.NoError(t, err)
+		require.Equal(t, "fr", found.TgtLang)
+		require.Equal(t, lua.SessionExists, decide(3, "fr"))
+		require.Equal(t, lua.SessionExists, decide(4, "fr"))
+		require.Equal(t, lua.SessionStale, decide(3, "fr"), "a kept pool also has the version")
+	})
 }
 
 // L4: a definition selects nodes. A changed definition immediately moves nodes from their old pools to the new ones.
@@ -710,6 +1005,11 @@ func TestSwitchStrategy_LoadAndLatency_SwitchesWithHysteresis(t *testing.T) {
 		stored, err := s.CurrentStrategy(t.Context(), "p")
 		require.NoError(t, err)
 		require.Equal(t, got, stored)
+		for _, key := range []string{s.Keys().PoolStrategy("p"), s.Keys().PoolSwitches("p")} {
+			ttl, err := s.Redis().TTL(t.Context(), key).Result()
+			require.NoError(t, err)
+			require.InDelta(t, 3600, ttl.Seconds(), 5, "a pool that is no longer dynamic leaves nothing")
+		}
 		trace, err := s.StrategySwitches(t.Context(), "p")
 		require.NoError(t, err)
 		require.Len(t, trace, switches)

@@ -30,26 +30,20 @@ func BenchmarkAssign_Server(b *testing.B) {
 		var chunks []float64
 		for range 40 {
 			var taken []berth.Assignment
-			server.Do("CONFIG", "RESETSTAT")
-			for i := range 500 {
-				d, err := s.Assign(b.Context(), strconv.Itoa(i), lua.Choice{PoolID: pair, Strategy: berth.StrategyPowerOfTwo})
-				require.NoError(b, err)
-				require.Equal(b, lua.AssignOK, d.Code)
-				taken = append(taken, d.Assignment)
-			}
-			m := perCall.FindStringSubmatch(server.Do("INFO", "commandstats"))
-			require.NotNil(b, m)
-			us, err := strconv.ParseFloat(m[1], 64)
-			require.NoError(b, err)
-			chunks = append(chunks, us)
+			chunks = append(chunks, callTime(b, server, func() {
+				for i := range 500 {
+					d, err := s.Assign(b.Context(), strconv.Itoa(i), lua.Choice{PoolID: pair, Strategy: berth.StrategyPowerOfTwo})
+					require.NoError(b, err)
+					require.Equal(b, lua.AssignOK, d.Code)
+					taken = append(taken, d.Assignment)
+				}
+			}))
 			for _, a := range taken {
 				_, err := s.ReleaseNodeSlot(b.Context(), a.NodeID, a.LeaseID)
 				require.NoError(b, err)
 			}
 		}
-		slices.Sort(chunks)
-		b.ReportMetric(chunks[len(chunks)/2], "median-us")
-		b.ReportMetric(chunks[0], "min-us")
+		reportTimes(b, chunks)
 	}
 }
 
@@ -74,25 +68,19 @@ func BenchmarkSlots_Waiters(b *testing.B) {
 			for b.Loop() {
 				var chunks []float64
 				for range 20 {
-					server.Do("CONFIG", "RESETSTAT")
-					for i := range 200 {
-						l := lease("q_paid_stream", fmt.Sprintf("user%d", i), b.N*1_000_000+i)
-						_, err := s.AcquireSlot(b.Context(), lua.SlotCall{Model: "m", Limits: limits, Lease: l, Times: longTimes})
-						require.NoError(b, err)
-						holders, err := s.Redis().ZRange(b.Context(), s.Keys().ModelHolders("m"), 0, 0).Result()
-						require.NoError(b, err)
-						_, _, err = s.ReleaseSlot(b.Context(), "m", limits, longTimes, holders[0])
-						require.NoError(b, err)
-					}
-					m := perCall.FindStringSubmatch(server.Do("INFO", "commandstats"))
-					require.NotNil(b, m)
-					us, err := strconv.ParseFloat(m[1], 64)
-					require.NoError(b, err)
-					chunks = append(chunks, us)
+					chunks = append(chunks, callTime(b, server, func() {
+						for i := range 200 {
+							l := lease("q_paid_stream", fmt.Sprintf("user%d", i), b.N*1_000_000+i)
+							_, err := s.AcquireSlot(b.Context(), lua.SlotCall{Model: "m", Limits: limits, Lease: l, Times: longTimes})
+							require.NoError(b, err)
+							holders, err := s.Redis().ZRange(b.Context(), s.Keys().ModelHolders("m"), 0, 0).Result()
+							require.NoError(b, err)
+							_, _, err = s.ReleaseSlot(b.Context(), "m", limits, longTimes, holders[0])
+							require.NoError(b, err)
+						}
+					}))
 				}
-				slices.Sort(chunks)
-				b.ReportMetric(chunks[len(chunks)/2], "median-us")
-				b.ReportMetric(chunks[0], "min-us")
+				reportTimes(b, chunks)
 			}
 		})
 	}
@@ -102,3 +90,72 @@ func BenchmarkSlots_Waiters(b *testing.B) {
 var longTimes = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 
 var perCall = regexp.MustCompile(`cmdstat_evalsha:.*usec_per_call=([0-9.]+)`)
+
+// callTime returns the mean time for which one script of the calls occupied Redis, by Redis's own statistics, in microseconds.
+func callTime(b *testing.B, server *testredis.Server, calls func()) float64 {
+	b.Helper()
+	server.Do("CONFIG", "RESETSTAT")
+	calls()
+	m := perCall.FindStringSubmatch(server.Do("INFO", "commandstats"))
+	require.NotNil(b, m)
+	us, err := strconv.ParseFloat(m[1], 64)
+	require.NoError(b, err)
+	return us
+}
+
+// reportTimes reports the median and the minimum of the chunks of a benchmark.
+func reportTimes(b *testing.B, chunks []float64) {
+	b.Helper()
+	slices.Sort(chunks)
+	b.ReportMetric(chunks[len(chunks)/2], "median-us")
+	b.ReportMetric(chunks[0], "min-us")
+}
+
+// BenchmarkHandover_Waiters measures the time for which a release occupies Redis that hands its node to a waiting execution, and
+// without waiters, by Redis's own statistics, in microseconds. Run it with -benchtime 1x: the time must not grow with the waiters.
+func BenchmarkHandover_Waiters(b *testing.B) {
+	for _, waiters := range []int{0, 1_000, 10_000, 100_000} {
+		b.Run(strconv.Itoa(waiters), func(b *testing.B) {
+			server := testredis.Start(b)
+			s := lua.New(server.Client(), lua.Keys{})
+			_, err := s.MarkNew(b.Context())
+			require.NoError(b, err)
+			_, err = s.RegisterNode(b.Context(), spec("n1", slots(1)), lua.Registration{})
+			require.NoError(b, err)
+			next := 0
+			enter := func() lua.NodeWaiter {
+				next++
+				w := lua.NodeWaiter{UserID: fmt.Sprint("user", next%100), ExecutionID: fmt.Sprint("e", next), Attempt: 1}
+				q := lua.Queued{NodeWaiter: w, Left: time.Hour, Since: time.UnixMicro(int64(next))}
+				d, err := s.TryAssign(b.Context(), lua.Choice{PoolID: pair, Hold: time.Hour}, q)
+				require.NoError(b, err)
+				if d.Code != lua.AssignOK {
+					_, err = s.JoinWaiting(b.Context(), lua.Choice{PoolID: pair, Hold: time.Hour}, q)
+					require.NoError(b, err)
+				}
+				return w
+			}
+			held := enter().LeaseID()
+			for range waiters {
+				enter()
+			}
+			s.OnHandover(func(ids []string) {
+				w, err := lua.ParseNodeWaiter(ids[0])
+				require.NoError(b, err)
+				held = w.LeaseID()
+			})
+			for b.Loop() {
+				var chunks []float64
+				for range 20 {
+					chunks = append(chunks, callTime(b, server, func() {
+						for range 20 {
+							_, err := s.ReleaseNodeSlot(b.Context(), "n1", held)
+							require.NoError(b, err)
+						}
+					}))
+				}
+				reportTimes(b, chunks)
+			}
+		})
+	}
+}

@@ -31,7 +31,7 @@ if not (ttl and open and known) then return redis.error_reply('ERR confirm_node_
 local node = state_of(node_of(stem, id))
 if not node or node.state == 'dead' then return { 'GONE', '0' } end
 local now = clock()
-local wait = grace_left(guard, now, known)
+local wait = grace_left(guard, now, known, true)
 local forgotten = wait ~= 0 or node.unsure > now
 if node.generation ~= generation and not (forgotten and redis.call('HGET', key, 'previous') == generation) then
   return { 'GONE', node.generation }

@@ -15,18 +15,20 @@
 -- ARGV[7] user who owns the session
 -- ARGV[8] tenant or ''
 -- ARGV[9] pool to which the tenant was bound when the caller last read it, or '': used while Redis may have lost bindings
--- ARGV[10...] eligible pools; the tenant may use all of them
+-- ARGV[10] version of the session's row
+-- ARGV[11...] eligible pools; the tenant may use all of them
 --
 -- Returns {code, pool}
 --   EXISTS   kept
 --   RESET    the language pair has changed; decided
 --   NEW      decided
 --   NO_POOL  no pool is eligible; nothing changed
+--   STALE    a later version of the row was decided; nothing changed
 
 -- include guard
 
-local session, src, tgt, routing, hash = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-if not hash then return redis.error_reply('ERR decide_session_pool: not a number') end
+local session, src, tgt, routing, hash, version = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[10])
+if not (hash and version) then return redis.error_reply('ERR decide_session_pool: not a number') end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local bound, override = ARGV[8] ~= '' and redis.call('HGET', KEYS[2], ARGV[8]), false
@@ -34,8 +36,8 @@ if not bound and ARGV[9] ~= '' then
   bound = grace_left(KEYS[4], now, 0) ~= 0 and ARGV[9]
 end
 local eligible = {}
-for i = 10, #ARGV do
-  eligible[i - 9] = ARGV[i]
+for i = 11, #ARGV do
+  eligible[i - 10] = ARGV[i]
   override = override or ARGV[i] == bound
 end
 if #eligible == 0 then return { 'NO_POOL', '' } end
@@ -51,7 +53,8 @@ if bound and not override then -- the caller may not have read the definition ye
   local allowed = type(fields.tenants) ~= 'table' or has(fields.tenants, ARGV[8])
   override = allowed and has(fields.capabilities, ARGV[5])
 end
-local current = redis.call('HMGET', session, 'src_lang', 'tgt_lang', 'preferred_pool')
+local current = redis.call('HMGET', session, 'src_lang', 'tgt_lang', 'preferred_pool', 'version')
+if tonumber(current[4] or '0') > version then return { 'STALE', '' } end
 local changed = current[1] and (current[1] ~= src or current[2] ~= tgt)
 if current[3] and not changed then
   local kept = override and bound == current[3]
@@ -59,6 +62,7 @@ if current[3] and not changed then
     kept = kept or pool == current[3]
   end
   if kept then
+    redis.call('HSET', session, 'version', ARGV[10])
     redis.call('EXPIRE', session, 3600)
     return { 'EXISTS', current[3] }
   end
@@ -66,7 +70,7 @@ end
 
 local pool = override and bound or eligible[hash < 0 and 1 or hash % #eligible + 1]
 redis.call('HSET', session, 'user_id', ARGV[7], 'tenant_id', ARGV[8], 'src_lang', src, 'tgt_lang', tgt,
-  'preferred_pool', pool, 'routing_key', routing,
+  'preferred_pool', pool, 'routing_key', routing, 'version', ARGV[10],
   'updated_at_ms', string.format('%.0f', now))
 redis.call('EXPIRE', session, 3600)
 redis.call('PUBLISH', ARGV[6], routing)

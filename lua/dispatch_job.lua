@@ -12,8 +12,9 @@
 -- ARGV[4]  pool
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
--- ARGV[7]  five texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
---          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities
+-- ARGV[7]  six texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
+--          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities;
+--          the nodes to choose from, '' for those of the pool
 -- ARGV[8]  turn id
 -- ARGV[9]  job id
 -- ARGV[10] 1 when the job does not bind the turn: it ends the turn, or is dispatched again after its end
@@ -48,13 +49,12 @@ if not known and not ends then
   local ended = redis.call('HGET', session, 'ended_turns')
   if ended and string.find(ended, '\n' .. ARGV[8] .. '\n', 1, true) then return { 'TURN_ENDED' } end
 end
-local wait = grace(KEYS[1], now, tonumber(ARGV[14]), tonumber(ARGV[15]))
+local wait = grace(KEYS[1], now, tonumber(ARGV[14]), tonumber(ARGV[15]), true)
 if wait > 0 then return { 'GRACE', wait } end
 
 local named = known or ARGV[13] ~= '' and ARGV[13]
 local affinity, why = named and 'hit' or 'first', ''
 -- include fleet
--- include settle
 -- include choose
 
 local want, node, strategy = asked(now), nil, ''

@@ -11,9 +11,9 @@
 -- ARGV[8] ms until the task's deadline
 -- ARGV[9] number that orders the user's entries in the queue, empty for one that is new
 --
--- Returns {code, position, promotions}:
+-- Returns {code, promotions}:
 --   PROMOTED  the call may be made; it requests the slot with this entry
---   WAITING   the workflow will be signalled; position: an estimate of how many calls are served before it
+--   WAITING   the workflow will be signalled
 --   promotions: model and entry of each workflow that the caller has to signal
 
 -- include room
@@ -29,5 +29,4 @@ entries.lasts = left
 if redis.call('ZREM', entries.promoted, entry) == 1 then redis.call('ZADD', entries.signalled, whole(call.now + SIGNALLED_FOR), entry) end
 if not redis.call('ZSCORE', entries.signalled, entry) then join(entries, entry, ARGV[9] ~= '' and ARGV[9] .. '/0/0' or '') end
 promote(room, { [flow_of(entries, entry).name] = true }, entry)
-if redis.call('ZSCORE', entries.waiting, entry) then return { 'WAITING', entry_position(room, entry), call.promotions } end
-return { 'PROMOTED', 0, call.promotions }
+return { redis.call('ZSCORE', entries.waiting, entry) and 'WAITING' or 'PROMOTED', call.promotions }

@@ -101,16 +101,15 @@ func (s *Scripts) entryArgs(c EntryCall, more ...any) []any {
 // EnterTask enters a task, whose deadline is after left, and reports whether the call may be made immediately. order numbers the
 // entries of a user in a queue, 0 for a new one: those that are entered again after a loss of data have that of their creation, in
 // microseconds. Idempotent.
-func (s *Scripts) EnterTask(ctx context.Context, c EntryCall, left time.Duration, order int64) (promoted bool, position int, err error) {
+func (s *Scripts) EnterTask(ctx context.Context, c EntryCall, left time.Duration, order int64) (promoted bool, err error) {
 	at := ""
 	if order > 0 {
 		at = strconv.FormatInt(order, 10)
 	}
 	r := s.call(ctx, "enter_task", []string{s.keys.Guard()}, s.entryArgs(c, max(1, left.Milliseconds()), at)...)
 	promoted = r.code(EntryPromoted, SlotWaiting) == EntryPromoted
-	position = int(r.number())
 	s.promoted(r)
-	return promoted, position, r.done()
+	return promoted, r.done()
 }
 
 // LeaveTask removes an entry. Idempotent.

@@ -45,11 +45,22 @@ func (l *lobby) call(e lua.Entry) lua.EntryCall {
 	return lua.EntryCall{Entry: e, Limits: l.limits, Times: slotTimes}
 }
 
-func (l *lobby) enter(e lua.Entry) (promoted bool, position int) {
+func (l *lobby) enter(e lua.Entry) (promoted bool) {
 	l.t.Helper()
-	promoted, position, err := l.s.EnterTask(l.t.Context(), l.call(e), time.Hour, 0)
+	promoted, err := l.s.EnterTask(l.t.Context(), l.call(e), time.Hour, 0)
 	require.NoError(l.t, err)
-	return promoted, position
+	return promoted
+}
+
+// positions returns the estimated positions of entries, -1 for those that do not wait.
+func (l *lobby) positions(entries ...lua.Entry) (positions []int) {
+	l.t.Helper()
+	waits, err := l.s.ReadPositions(l.t.Context(), entries)
+	require.NoError(l.t, err)
+	for _, w := range waits {
+		positions = append(positions, w.Position)
+	}
+	return positions
 }
 
 // enterAll enters n tasks of a user, and returns those whose calls may be made.
@@ -58,7 +69,7 @@ func (l *lobby) enterAll(queue berth.Queue, user string, n int) (promoted []lua.
 	for range n {
 		l.number++
 		e := l.entry(queue, user, l.number)
-		if ok, _ := l.enter(e); ok {
+		if l.enter(e) {
 			promoted = append(promoted, e)
 		}
 	}
@@ -131,11 +142,9 @@ func TestEnterTask_ManyTasks_FirstPromoted(t *testing.T) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 2})
 		now := l.enterAll(paidStream, "u", ahead+6)
 		require.Len(t, now, ahead)
-		promoted, position := l.enter(l.entry(paidStream, "u", ahead+5))
-		require.False(t, promoted)
-		require.Equal(t, ahead+4, position, "four of its user entered before it")
-		promoted, _ = l.enter(now[0])
-		require.True(t, promoted, "entering is idempotent")
+		require.False(t, l.enter(l.entry(paidStream, "u", ahead+5)))
+		require.Equal(t, []int{ahead + 4}, l.positions(l.entry(paidStream, "u", ahead+5)), "four of its user entered before it")
+		require.True(t, l.enter(now[0]), "entering is idempotent")
 		require.EqualValues(t, 6, l.left())
 		require.Empty(t, l.signals, "the callers know")
 
@@ -212,7 +221,7 @@ func TestEnterTask_DeadlinePassed_EntryRemoved(t *testing.T) {
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
 		l.enterAll(paidStream, "u", ahead)
-		_, _, err := s.EnterTask(t.Context(), l.call(l.entry(paidStream, "u", 90)), time.Millisecond, 0)
+		_, err := s.EnterTask(t.Context(), l.call(l.entry(paidStream, "u", 90)), time.Millisecond, 0)
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
 			l.enter(l.entry(paidStream, "v", 91))
@@ -363,14 +372,12 @@ func TestEnterTask_RedisLostData_PromotedInOrderAfterGrace(t *testing.T) {
 	require.NoError(t, s.Redis().FlushAll(t.Context()).Err())
 	created := time.Now().Add(-time.Minute)
 	for i, n := range []int{4, 2, 3, 1} {
-		promoted, _, err := s.EnterTask(t.Context(), l.call(l.entry(paidStream, "big", n)), time.Hour, created.UnixMicro()+int64(n))
+		promoted, err := s.EnterTask(t.Context(), l.call(l.entry(paidStream, "big", n)), time.Hour, created.UnixMicro()+int64(n))
 		require.NoError(t, err)
 		require.False(t, promoted, i)
 	}
-	promoted, _ := l.enter(l.entry(paidStream, "big", 5))
-	require.False(t, promoted, "a task of the user that is accepted now")
-	promoted, _ = l.enter(l.entry(paidStream, "other", 6))
-	require.False(t, promoted)
+	require.False(t, l.enter(l.entry(paidStream, "big", 5)), "a task of the user that is accepted now")
+	require.False(t, l.enter(l.entry(paidStream, "other", 6)))
 	l.sweep()
 	require.Empty(t, l.take())
 	endGrace(t, s)
@@ -403,16 +410,8 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
 		now := l.enterAll(paidStream, "big", ahead+10)
 		require.Len(t, l.enterAll(paidStream, "small", ahead/2+2), ahead/2, "half of the part of one")
-		read := func(entries ...lua.Entry) (positions []int) {
-			waits, err := s.ReadPositions(t.Context(), entries)
-			require.NoError(t, err)
-			for _, w := range waits {
-				positions = append(positions, w.Position)
-			}
-			return positions
-		}
 		last, small := l.entry(paidStream, "big", ahead+10), l.entry(paidStream, "small", ahead+10+ahead/2+1)
-		before := read(now[0], last, small, l.entry(paidStream, "absent", 1))
+		before := l.positions(now[0], last, small, l.entry(paidStream, "absent", 1))
 		all := ahead + ahead/2
 		require.Equal(t, []int{-1, all + 11, all + 1, -1}, before)
 		wait, err := s.EstimateWait(t.Context(), last)
@@ -424,7 +423,7 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 		require.Equal(t, []lua.UserWaiting{{Queue: paidStream, UserID: "big", Waiting: 10}, {Queue: paidStream, UserID: "small", Waiting: 2}}, room.Users)
 		id, _ := l.begin(now[0])
 		l.release("m", id)
-		require.Less(t, read(last)[0], all+11)
+		require.Less(t, l.positions(last)[0], all+11)
 	})
 }
 

@@ -19,3 +19,6 @@ func (s *Scripts) Replace(oldnew ...string) {
 		s.byID[name] = script{redis.NewScript(r.Replace(src)), observe(name)}
 	}
 }
+
+// NodeMarks is the sorted set of the nodes with unavailable services, scored by when the first of them is available again.
+func (k Keys) NodeMarks() string { return k.stem() + "node:marks" }

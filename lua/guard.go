@@ -11,7 +11,7 @@ const GuardGrace = "GRACE"
 
 // Grace is a time for which a Redis that may have lost leases grants nothing.
 type Grace struct {
-	// Until is its end by Redis's clock, which identifies it; zero when there never was one.
+	// Until is its end by Redis's clock unless it is extended, which identifies it; zero when there never was one.
 	Until time.Time
 	// Left is how long it still lasts; negative: the time since its end.
 	Left time.Duration
@@ -27,6 +27,14 @@ func (s *Scripts) CheckGuard(ctx context.Context) (Grace, error) {
 	g := Grace{Left: r.duration(), Until: msTime(r.text())}
 	s.learn(r.wide())
 	return g, r.done()
+}
+
+// ExtendGrace lets the grace that is identified by until last for at least that long from now on nodes, but not longer than
+// MaxNodeGrace. It returns false when that grace has ended. Model slots are granted after the unextended grace, because their
+// leases are renewed all the time.
+func (s *Scripts) ExtendGrace(ctx context.Context, until time.Time, by time.Duration) (bool, error) {
+	r := s.call(ctx, "extend_grace", []string{s.keys.Guard()}, until.UnixMilli(), millis(by), millis(MaxNodeGrace-NodeGrace))
+	return r.code(GuardGrace, GuardOK) == GuardGrace, r.done()
 }
 
 // learn raises the epoch that this process passes to the scripts. A Redis with an older one has lost data.

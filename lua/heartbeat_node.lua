@@ -14,24 +14,31 @@
 -- ARGV[9]  latency in ms
 -- ARGV[10] weight of memory in the load
 -- ARGV[11] random whole number below 1000
+-- ARGV[12] ms of grace to open where Redis may have lost leases
+-- ARGV[13] last epoch of the guard that the caller has seen
 --
--- Returns {code, kind, cordoned, drain until}: 1 or '', and Redis's ms or ''
+-- Returns {code, kind, cordoned, drain until, handed}: 1 or '', and Redis's ms or ''; handed: waiters whose workflows the caller
+-- has to signal
 --   OK          taken
---   REREGISTER  unknown, dead or superseded generation: nothing changed
+--   REREGISTER  unknown, forgotten, dead or superseded generation: nothing changed
 
 -- include fleet
 -- include settle
 -- include pools
+-- include waiters
 
 local JITTER = 5 -- points of load within which reports are treated as equal: samples of idle hosts differ by that
+
+local MAX_EACH = 100000 -- the largest load that one piece of work may seem to have, in thousandths
 
 local key = KEYS[1]
 local stem, id, generation = ARGV[1], ARGV[2], ARGV[3]
 local cpu, memory, weight = tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[10])
 local jobs, workflows, random = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[11])
-if not (cpu and memory and weight and jobs and workflows and random) then return redis.error_reply('ERR heartbeat_node: not a number') end
+local open_grace, known = tonumber(ARGV[12]), tonumber(ARGV[13])
+if not (cpu and memory and weight and jobs and workflows and random and open_grace and known) then return redis.error_reply('ERR heartbeat_node: not a number') end
 local node = state_of(node_of(stem, id))
-if not node or node.generation ~= generation or node.state == 'dead' then return { 'REREGISTER', '', '', '' } end
+if not node or node.lost or node.generation ~= generation or node.state == 'dead' then return { 'REREGISTER', '', '', '', {} } end
 
 local now = clock()
 local leases = purge(stem, node, now)
@@ -40,7 +47,11 @@ local refreshed, kind = tonumber(more[1]), more[2]
 -- Nearly equal reports get a random order: otherwise all work that ends before the next report would go to the node whose
 -- sample was lower by one percent.
 node.base = math.floor(1000 * (cpu + memory * weight) + 0.5) + JITTER * random
-node.active = math.max(jobs, workflows)
+node.active, node.seen = math.max(jobs, workflows), leases
+if node.active > 0 then -- one sample says little
+  local each = math.min(math.floor(node.base / node.active), MAX_EACH)
+  node.each = node.each == 0 and each or math.floor((3 * node.each + each) / 4)
+end
 local suspect = node.state == 'suspect'
 if suspect then
   node.state = 'ready'
@@ -48,8 +59,7 @@ if suspect then
 end
 if now - refreshed > LIFETIME * 250 then
   refreshed = now
-  refresh_pools(stem, lines(node.pools))
-  redis.call('EXPIRE', key .. ':pools', LIFETIME)
+  refresh_pools(stem, node, lines(pools_of_class(stem, node.class)))
   redis.call('EXPIRE', stem .. 'node:loads', LIFETIME)
 end
 redis.call('HSET', key, 'state', 'ready', 'cpu_usage', ARGV[4], 'gpu_usage', ARGV[5], 'memory_usage', ARGV[6],
@@ -66,4 +76,4 @@ else
   redis.call('PUBLISH', stem .. 'node:updated', id)
 end
 local hold = node.hold ~= '' and redis.call('HMGET', KEYS[2], 'cordoned', 'drain_until_ms') or {}
-return { 'OK', kind, hold[1] or '', hold[2] or '' }
+return { 'OK', kind, hold[1] or '', hold[2] or '', serve_waiters(stem, node, now, open_grace, known) }

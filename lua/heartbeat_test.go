@@ -206,7 +206,7 @@ func TestNodeGeneration_MessagesRepeatedOrLate_DiesOnce(t *testing.T) {
 func TestLoadBalanced_NearlyEqualLoads_SharesWork(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		const nodes, rounds = 3, 300
+		const nodes, rounds = 3, 100
 		generations := map[string]int64{}
 		for i := range nodes {
 			id := fmt.Sprintf("n%d", i)
@@ -227,7 +227,7 @@ func TestLoadBalanced_NearlyEqualLoads_SharesWork(t *testing.T) {
 		equal := share(map[string]float64{"n0": 1.2, "n1": 0.3, "n2": 1.0})
 		t.Log(equal)
 		for id := range generations { // the expected shares are about 26, 44 and 30 percent
-			require.Greater(t, equal[id], rounds/10)
+			require.Greater(t, equal[id], rounds/20)
 		}
 		require.Equal(t, map[string]int{"n1": rounds}, share(map[string]float64{"n0": 30, "n1": 20, "n2": 25}))
 	})
@@ -257,6 +257,42 @@ func TestLoadBalanced_ReportedLease_OutweighsCPUDifference(t *testing.T) {
 	})
 }
 
+// P19, S2: the conferences of a lost unit are recovered between two reports. A unit whose last sample happened to be low gets more
+// of them than the others, but not all.
+func TestLoadBalanced_OneLowSample_DoesNotAttractEverything(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		const units, each, orphans = 3, 13, 11
+		generations, held := map[string]int64{}, map[string]int{}
+		for i := range units {
+			id := fmt.Sprintf("u%d", i)
+			generations[id] = register(t, s, spec(id, slots(50))).Generation
+		}
+		report := func(cpu map[string]float64) {
+			for id, g := range generations {
+				require.Equal(t, lua.NodeOK, beat(t, s, id, g, berth.NodeLoad{CPUUsage: cpu[id], MemoryUsage: 40, CurrentJobs: held[id]}))
+			}
+		}
+		for i := range units * each {
+			held[assign(t, s, fmt.Sprint("c", i), lua.Choice{Strategy: berth.StrategyRoundRobin, Hold: time.Hour}).NodeID]++
+		}
+		for range 4 {
+			report(map[string]float64{"u0": 50, "u1": 50, "u2": 50})
+		}
+		low := map[string]float64{"u0": 5, "u1": 95, "u2": 90}
+		report(low)
+		for i := range orphans {
+			held[assign(t, s, fmt.Sprint("r", i), lua.Choice{Strategy: berth.StrategyLoadBalanced, Hold: time.Hour}).NodeID]++
+		}
+		t.Log(held)
+		busiest, mean := slices.Max(slices.Collect(maps.Values(held))), float64(units*each+orphans)/units
+		require.LessOrEqual(t, float64(busiest), 1.3*mean)
+		require.Greater(t, held["u0"], held["u1"], "the report still decides who gets more")
+		// By the rule before, a conference weighed 3 points here: the unit got all of them.
+		require.Less(t, low["u0"]+3*orphans, low["u2"])
+	})
+}
+
 // P19: a node that has not reported its load is treated as having the median load of its pool, not as idle.
 func TestLoadBalanced_LoadNotReported_UsesPoolMedian(t *testing.T) {
 	t.Parallel()
@@ -268,9 +304,7 @@ func TestLoadBalanced_LoadNotReported_UsesPoolMedian(t *testing.T) {
 		}
 		register(t, s, spec("new", slots(50)))
 		score := func(id string) float64 {
-			v, err := s.Redis().ZScore(t.Context(), s.Keys().PoolFree(pair), id).Result()
-			require.NoError(t, err)
-			return v
+			return loadOf(t, s, id)
 		}
 		require.InDelta(t, score("middle"), score("new"), 0)
 		require.Zero(t, node(t, s, "new").Load.CPUUsage, "it has reported nothing")

@@ -18,7 +18,7 @@
 local hold_key, stem, id, cordoned, within = KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
 if not within then return redis.error_reply('ERR hold_node: not a number') end
 local drains = within > 0
-local node = redis.call('EXISTS', KEYS[1]) == 1 and state_of(node_of(stem, id))
+local node = state_of(node_of(stem, id))
 
 local now = clock()
 redis.call('DEL', hold_key)
@@ -32,6 +32,7 @@ else
   redis.call('ZREM', stem .. 'node:draining', id)
 end
 node.hold = drains and 'draining' or cordoned and 'cordoned' or ''
+write_state(stem, node, node.state, now)
 redis.call('HSET', node.key, 'hold', node.hold)
 settle(stem, node, purge(stem, node, now))
 announce(stem, id)

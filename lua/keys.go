@@ -152,14 +152,32 @@ func (k Keys) Capabilities() string { return k.stem() + "capabilities" }
 // PoolMembers is the set of a pool's nodes.
 func (k Keys) PoolMembers(poolID string) string { return k.stem() + "pool:" + poolID + ":members" }
 
-// PoolFree is the sorted set of a pool's nodes that can be chosen, scored by load.
-func (k Keys) PoolFree(poolID string) string { return k.stem() + "pool:" + poolID + ":free" }
+// PoolClasses is the sorted set of the classes of a pool's nodes; see include/fleet.lua. Nodes of a class belong to the same pools
+// and have the same unavailable services.
+func (k Keys) PoolClasses(poolID string) string { return k.stem() + "pool:" + poolID + ":classes" }
 
-// PoolRing is the sorted set of a pool's nodes, scored by their last turn.
-func (k Keys) PoolRing(poolID string) string { return k.stem() + "pool:" + poolID + ":ring" }
+// PoolOpen is the sorted set of the classes of a pool in which a node can be chosen.
+func (k Keys) PoolOpen(poolID string) string { return k.stem() + "pool:" + poolID + ":open" }
 
-// PoolState is the hash of a pool's last turn, and of the number of its nodes by the reason why they are excluded.
-func (k Keys) PoolState(poolID string) string { return k.stem() + "pool:" + poolID + ":state" }
+// PoolTurn is the class and place of the node that round-robin chose last in a pool.
+func (k Keys) PoolTurn(poolID string) string { return k.stem() + "pool:" + poolID + ":turn" }
+
+// ClassFree is the sorted set of the nodes of a class that can be chosen, scored by load.
+func (k Keys) ClassFree(class string) string { return k.class(class, "free") }
+
+// ClassPlaces is the sorted set of the nodes of a class that can be chosen, ordered by place.
+func (k Keys) ClassPlaces(class string) string { return k.class(class, "places") }
+
+// classState is the hash of the number of a class's nodes by the reason why they are excluded.
+func (k Keys) classState(class string) string { return k.class(class, "state") }
+
+func (k Keys) class(class, what string) string { return k.stem() + "class:" + class + ":" + what }
+
+// Classes is the hash of the pools of each class.
+func (k Keys) Classes() string { return k.stem() + "classes" }
+
+// NodeBriefs is the hash of what decisions read about each node. It outlasts Node, which expires.
+func (k Keys) NodeBriefs() string { return k.stem() + "node:briefs" }
 
 // PoolStrategy is the hash of a dynamic pool's current strategy.
 func (k Keys) PoolStrategy(poolID string) string { return k.stem() + "pool:" + poolID + ":strategy" }
@@ -184,6 +202,15 @@ func (k Keys) Request(sessionID, requestID string, dispatch int) string {
 // NodeLeases is the hash of the assignments of leases that do not belong to a job. It is one hash, because a key with an
 // expiry for each lease would be the most expensive part of a decision. Rows are deleted with their slots.
 func (k Keys) NodeLeases() string { return k.stem() + "leases" }
+
+// WaitingPools is the sorted set of the pools with work that waits for a node, scored by their tags; see include/handover.lua.
+func (k Keys) WaitingPools() string { return k.stem() + "waiting" }
+
+// PoolWaiting is the sorted set of the work that waits for a node of a pool, scored by its deadline.
+func (k Keys) PoolWaiting(poolID string) string { return k.stem() + "pool:" + poolID + ":room:waiting" }
+
+// WaitingPromoted is the sorted set of the waiters whose workflows have to be signalled, scored by when to do it again.
+func (k Keys) WaitingPromoted() string { return k.WaitingPools() + ":promoted" }
 
 // ExcludeStats is the hash of how often nodes were excluded, by pool and reason.
 func (k Keys) ExcludeStats() string { return k.stem() + "stats:excludes" }

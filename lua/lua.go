@@ -27,6 +27,8 @@ type Scripts struct {
 	epoch atomic.Int64
 	// onPromotion is called with the promotions of each reply that has any.
 	onPromotion atomic.Pointer[func([]Promotion)]
+	// onHandover is called with the waiters of each reply that has reserved a node for any.
+	onHandover atomic.Pointer[func([]string)]
 }
 
 // script is a script with the labels of its measurements.

@@ -17,8 +17,8 @@ local stem, now, moved = ARGV[1], clock(), 0
 for i = 2, #ARGV do
   local node = node_of(stem, ARGV[i])
   if node then
-    local v = redis.call('HMGET', node.key, 'kind', 'zone', 'capability_lines')
-    if move(stem, node, pools_of(stem, v[1], v[2], v[3]), leases_of(node, now)) then moved = moved + 1 end
+    local spec = spec_of(stem, node.id)
+    if move(stem, node, pools_of(stem, spec.kind, spec.zone, spec.capabilities), leases_of(node, now), now) then moved = moved + 1 end
   end
 end
 return { 'OK', moved }

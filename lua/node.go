@@ -50,8 +50,10 @@ func (s *Scripts) RegisterNode(ctx context.Context, spec berth.NodeSpec, r Regis
 		[]string{k.Node(spec.ID), k.NodeHold(spec.ID), k.NodeBeats(kind), k.NodeSuspects(kind), k.NodesDead()},
 		k.stem(), spec.ID, kind, spec.Incarnation.Host, spec.Incarnation.PID, spec.Incarnation.StartedAt,
 		spec.Hostname, spec.Zone, strings.Join(unique(spec.Capabilities), "\n"), slots, r.Previous, flag(r.Announce),
-		millis(NodeUnsure))
-	return RegisterReply{Code: res.text(), Generation: res.wide(), Pools: splitLines(res.text())}, res.done()
+		millis(NodeUnsure), millis(NodeGrace), s.epoch.Load())
+	out := RegisterReply{Code: res.text(), Generation: res.wide(), Pools: splitLines(res.text())}
+	s.handedOver(res)
+	return out, res.done()
 }
 
 // HeartbeatReply is the result of HeartbeatNode. Everything but the code is zero with NodeReregister.
@@ -70,10 +72,12 @@ func (s *Scripts) HeartbeatNode(
 	ctx context.Context, nodeID string, generation int64, l berth.NodeLoad, memoryWeight float64,
 ) (HeartbeatReply, error) {
 	r := s.call(ctx, "heartbeat_node", []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)}, s.keys.stem(), nodeID, generation,
-		l.CPUUsage, l.GPUUsage, l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs, memoryWeight, rand.IntN(1000))
-	return HeartbeatReply{
+		l.CPUUsage, l.GPUUsage, l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs, memoryWeight, rand.IntN(1000), millis(NodeGrace), s.epoch.Load())
+	out := HeartbeatReply{
 		Code: r.code(NodeOK, NodeReregister), Kind: berth.NodeKind(r.text()), Cordoned: r.text() != "", DrainUntil: msTime(r.text()),
-	}, r.done()
+	}
+	s.handedOver(r)
+	return out, r.done()
 }
 
 // WithdrawNode ends a generation on request, with 0 the current one. It returns NodeOK or NodeGone.
@@ -99,7 +103,7 @@ func (s *Scripts) HoldNode(ctx context.Context, nodeID string, h Hold) error {
 // MarkUnavailable marks a service of a node as unavailable for ttl; 0 removes the mark. It returns NodeOK or NodeGone.
 func (s *Scripts) MarkUnavailable(ctx context.Context, nodeID, service string, ttl time.Duration) (code string, err error) {
 	return s.code(ctx, "mark_unavailable", []string{s.keys.Node(nodeID), s.keys.NodeUnavailable(nodeID)},
-		service, max(0, ttl.Milliseconds()), s.keys.stem(), nodeID, s.keys.NodeFree())
+		service, max(0, ttl.Milliseconds()), s.keys.stem(), nodeID)
 }
 
 // ReportUnresponsive reports that a generation did not start its work, or missed heartbeats while running it. It becomes

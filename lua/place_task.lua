@@ -4,18 +4,21 @@
 -- KEYS[1] places of the user and service, see admit_task
 -- KEYS[2] places in the queue of the current step
 -- KEYS[3...] places in the other queues of the task, which it leaves
+--   each has a key {key}:pace, those of queues {key}:of:{user}, see include turn
 -- ARGV[1] what to do: keep; move, which has an effect only if the task has a place; remove
 -- ARGV[2] task
 -- ARGV[3] ms until the task's deadline
+-- ARGV[4] user
 --
 -- Returns {code}:
 --   PLACED  the task has its places
 --   ABSENT  it has none
 
 -- include clock
+-- include turn
 
-local act, task, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
-if not (ttl and task ~= '' and (act == 'keep' or act == 'move' or act == 'remove')) then
+local act, task, ttl, user = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+if not (ttl and task ~= '' and user ~= '' and (act == 'keep' or act == 'move' or act == 'remove')) then
   return redis.error_reply('ERR place_task: unreadable argument')
 end
 
@@ -25,13 +28,37 @@ local placed = false
 for i = 2, #KEYS do placed = placed or has(KEYS[i]) end
 local stays = ttl > 0 and (act == 'keep' or act == 'move' and placed)
 
-for i = 3, #KEYS do redis.call('ZREM', KEYS[i], task) end
-for _, key in ipairs({ KEYS[1], KEYS[2] }) do
+-- GAP_WEIGHT is the number of places over which the time between two is smoothed; it is forgotten after PACE_TTL ms.
+local GAP_WEIGHT, PACE_TTL = 16, 600000
+
+-- free removes the task's place and updates the pace at which places become free. The time until the next task arrives is not a part
+-- of it.
+local function free(key)
+  if redis.call('ZREM', key, task) == 0 then return end
+  local pace = key .. ':pace'
+  local v = redis.call('HMGET', pace, 'freed', 'gap')
+  redis.call('HSET', pace, 'freed', whole(now))
+  if v[1] then
+    local passed = math.max(0, now - tonumber(v[1]))
+    local gap = tonumber(v[2] or passed)
+    redis.call('HSET', pace, 'gap', string.format('%.3f', gap + (passed - gap) / GAP_WEIGHT))
+  end
+  if redis.call('EXISTS', key) == 0 then redis.call('HDEL', pace, 'freed') end
+  redis.call('PEXPIRE', pace, PACE_TTL)
+end
+
+for i = 3, #KEYS do
+  redis.call('ZREM', places_of(KEYS[i], user), task)
+  free(KEYS[i])
+end
+local own = places_of(KEYS[2], user)
+if not stays then redis.call('ZREM', own, task) end
+for _, key in ipairs(stays and { KEYS[1], KEYS[2], own } or { KEYS[1], KEYS[2] }) do
   if stays then
     redis.call('ZADD', key, whole(now + ttl), task)
     if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, whole(ttl)) end
   else
-    redis.call('ZREM', key, task)
+    free(key)
   end
 end
 return { stays and 'PLACED' or 'ABSENT' }

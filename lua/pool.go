@@ -113,21 +113,37 @@ func (s *Scripts) MissingCapabilities(ctx context.Context, capabilities ...strin
 
 // CountPool returns how many of a pool's nodes can be chosen, and why the others cannot.
 func (s *Scripts) CountPool(ctx context.Context, poolID string) (berth.PoolCounts, error) {
-	f, err := s.rdb.HGetAll(ctx, s.keys.PoolState(poolID)).Result()
+	classes, err := s.rdb.ZRange(ctx, s.keys.PoolClasses(poolID), 0, -1).Result()
 	if err != nil {
 		return berth.PoolCounts{}, fmt.Errorf("count pool %s: %w", poolID, err)
 	}
-	out := berth.PoolCounts{Free: int(number(f["free"])), Excluded: map[berth.ExcludeReason]int{}}
-	for reason, n := range f {
-		if reason != "free" && reason != "turn" && number(n) > 0 {
-			out.Excluded[berth.ExcludeReason(reason)] = int(number(n))
+	out := berth.PoolCounts{Excluded: map[berth.ExcludeReason]int{}}
+	for batch := range slices.Chunk(classes, readBatch) {
+		rows := make([]*redis.MapStringStringCmd, len(batch))
+		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, class := range batch {
+				rows[i] = p.HGetAll(ctx, s.keys.classState(class))
+			}
+			return nil
+		})
+		if err != nil {
+			return berth.PoolCounts{}, fmt.Errorf("count pool %s: %w", poolID, err)
+		}
+		for _, row := range rows {
+			for reason, n := range row.Val() {
+				if reason == "free" {
+					out.Free += int(number(n))
+				} else if number(n) > 0 {
+					out.Excluded[berth.ExcludeReason(reason)] += int(number(n))
+				}
+			}
 		}
 	}
 	return out, nil
 }
 
-// ExcludeStats returns how often nodes were excluded, by pool and reason: a node to which the work would have gone, and
-// every node of the pool when no node could take it.
+// ExcludeStats returns how often nodes were excluded, by pool and reason: a node to which the work might have gone, and every node
+// of the pool when no node could take it. Pools without nodes are counted together, as "*".
 func (s *Scripts) ExcludeStats(ctx context.Context) (map[string]map[berth.ExcludeReason]int64, error) {
 	rows, err := s.hash(ctx, s.keys.ExcludeStats(), "exclude statistics")
 	if err != nil {

@@ -37,7 +37,10 @@ else
   if size > max_size then code = 'TOO_LARGE' end
 end
 
-if code == 'STALE' then redis.call('HINCRBY', KEYS[3], unit, 1) end
+if code == 'STALE' then
+  redis.call('HINCRBY', KEYS[3], unit, 1)
+  redis.call('EXPIRE', KEYS[3], 7 * 86400)
+end
 if code ~= 'OK' then return { code } end
 if full then
   local basic = redis.call('HGET', info, 'basic')

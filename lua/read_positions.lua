@@ -20,8 +20,7 @@ for i = 2, #ARGV, 2 do
   local room, position, wait = rooms[model], -1, -1
   if room and redis.call('ZSCORE', entries_of(room).waiting, entry) then
     position = entry_position(room, entry)
-    room.gap = room.gap or gap_of(room)
-    if room.gap >= 0 and not room.paused then wait = math.ceil((position + 1) * room.gap + stopped(room)) end
+    wait = wait_at(room, position)
   end
   table.insert(positions, position)
   table.insert(waits, wait)

@@ -22,8 +22,10 @@
 -- ARGV[11] generation that the process had before, 0 for none
 -- ARGV[12] 1 to put the registration into the outbox, also when the generation stays the same
 -- ARGV[13] ms for which a node whose leases were lost gets no new ones
+-- ARGV[14] ms of grace to open where Redis may have lost leases
+-- ARGV[15] last epoch of the guard that the caller has seen
 --
--- Returns {code, generation, pools}; pools one per line
+-- Returns {code, generation, pools, handed}; pools one per line; handed: waiters whose workflows the caller has to signal
 --   OK      registered as a new generation
 --   EXISTS  the same incarnation as before, updated
 --   STALE   a later incarnation of the same host is registered; nothing changed
@@ -31,32 +33,33 @@
 -- include fleet
 -- include settle
 -- include pools
+-- include waiters
 
--- median returns the median load of the nodes that can be chosen in the first pool that has any. A node that has not reported
--- its load yet is treated as loaded like that: an idle node would get all new work.
+-- median returns a node with the median load of those that can be chosen in the first pool that has any. A node that has not
+-- reported its load yet is treated as loaded like that: an idle node would get all new work.
 local function median(stem, pools)
   for _, pool in ipairs(pools) do
-    local free = pool_key(stem, pool, 'free')
-    local rank = math.floor(redis.call('ZCARD', free) / 2)
-    local id = redis.call('ZRANGE', free, rank, rank)[1]
-    if id then return tonumber(redis.call('HGET', stem .. 'node:runtime:' .. id, 'base') or '0') end
+    for _, class in ipairs(redis.call('ZRANGE', pool_key(stem, pool, 'open'), 0, 0)) do
+      local free = class_key(stem, class, 'free')
+      local rank = math.floor(redis.call('ZCARD', free) / 2)
+      return node_of(stem, redis.call('ZRANGE', free, rank, rank)[1])
+    end
   end
-  return 0
+  return nil
 end
 
 local key, hold_key, beats, suspects, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stem, id, kind, host, pid, started = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local hostname, zone, capabilities, slots, before = ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11]
-local unsure = tonumber(ARGV[13])
-if not (slots and tonumber(started) and tonumber(before) and unsure) then return redis.error_reply('ERR register_node: not a number') end
+local unsure, open_grace, known = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
+if not (slots and tonumber(started) and tonumber(before) and unsure and open_grace and known) then return redis.error_reply('ERR register_node: not a number') end
 
-local registered = redis.call('HMGET', key, 'host', 'pid', 'started_at_ms', 'capability_lines', 'kind')
-local node = state_of(node_of(stem, id))
-local same = node and registered[1] == host and registered[2] == pid and registered[3] == started and registered[5] == kind
+local node, registered = state_of(node_of(stem, id)), spec_of(stem, id)
+local same = node and registered.host == host and registered.pid == pid and registered.started == started and registered.kind == kind
 local alive = node and node.state ~= 'dead'
 local forgotten = tonumber(before) > (node and tonumber(node.generation) or 0)
-if alive and not same and registered[1] == host and tonumber(started) < tonumber(registered[3]) then
-  return { 'STALE', node.generation, node.pools }
+if alive and not same and registered.host == host and tonumber(started) < tonumber(registered.started) then
+  return { 'STALE', node.generation, pools_of_class(stem, node.class), {} }
 end
 
 local now = clock()
@@ -73,23 +76,28 @@ local hold = redis.call('HMGET', hold_key, 'cordoned', 'drain_until_ms')
 local held = hold[2] and 'draining' or hold[1] and 'cordoned' or ''
 if code == 'OK' then
   if not node then
-    node = { id = id, key = key, slots = stem .. 'node:slots:' .. id, out = '', pools = '', zone = zone, host = hostname }
+    node = { id = id, stem = stem, key = key, slots = stem .. 'node:slots:' .. id, out = '', class = '', zone = zone, host = hostname }
   end
   clear_slots(stem, node.slots)
-  node.base, node.active, node.unsure = median(stem, pools), 0, forgotten and now + unsure or 0
-  redis.call('HSET', key, 'base', whole(node.base), 'unavailable_until', '0',
+  local like = median(stem, pools) or { base = 0, each = 0 }
+  node.base, node.active, node.each, node.seen, node.unsure = like.base, 0, like.each, 0, forgotten and now + unsure or 0
+  redis.call('HSET', key, 'base', whole(node.base),
     'cpu_usage', '0', 'gpu_usage', '0', 'memory_usage', '0', 'current_jobs', '0', 'active_workflows', '0',
     'latency_ms', '0', 'registered_at_ms', whole(now), 'previous', before,
     'unsure_until', whole(node.unsure))
 end
 if node.zone ~= zone or node.host ~= hostname then
-  move(stem, node, {}, 0) -- its place has changed
+  move(stem, node, {}, 0, now) -- its place has changed
 end
-local counted_before = code == 'EXISTS' and registered[4] or ''
+local counted_before = code == 'EXISTS' and registered.capabilities or ''
+write_spec(stem, id, {
+  kind = kind, host = host, pid = pid, started = started, hostname = hostname, zone = zone, capabilities = capabilities,
+})
 redis.call('HSET', key, 'node_id', id, 'kind', kind, 'generation', whole(generation),
   'host', host, 'pid', pid, 'started_at_ms', started, 'hostname', hostname, 'zone', zone,
   'capability_lines', capabilities, 'max_concurrent_jobs', whole(slots), 'state', 'ready', 'online', '1',
   'hold', held, 'last_heartbeat_ms', whole(now), 'updated_at_ms', whole(now), 'refreshed_at_ms', whole(now))
+redis.call('HSETNX', key, 'registered_at_ms', whole(now))
 redis.call('EXPIRE', key, LIFETIME)
 redis.call('HDEL', key, 'departure')
 redis.call('ZADD', beats, whole(now), id)
@@ -101,12 +109,13 @@ count_capabilities(stem, capabilities, '1')
 
 local leases = purge(stem, node, now)
 settle(stem, node, leases)
-move(stem, node, pools, leases)
+redis.call('HSET', key, 'unavailable_until', whole(remark(stem, node, now))) -- marks outlast registrations
+move(stem, node, pools, leases, now)
 if hold[2] then redis.call('ZADD', stem .. 'node:draining', hold[2], id) end
-if ARGV[12] == '1' then notify(stem, id, now, 'registered') end
+if ARGV[12] == '1' then notify(stem, node, now, 'registered') end
 if code == 'OK' then
   write_load(stem, node, leases, now, '0\n0\n0\n0\n0\n0')
   redis.call('EXPIRE', stem .. 'node:loads', LIFETIME)
 end
 announce(stem, id)
-return { code, whole(generation), node.pools }
+return { code, whole(generation), table.concat(pools, '\n'), serve_waiters(stem, node, now, open_grace, known) }

@@ -19,7 +19,7 @@
 -- include settle
 -- include pools
 
-local key, sweep = KEYS[1], KEYS[2]
+local sweep = KEYS[2]
 local stem, id, generation = ARGV[1], ARGV[2], ARGV[3]
 local overdue = {}
 for i = 4, #ARGV, 2 do
@@ -30,7 +30,7 @@ local node = state_of(node_of(stem, id))
 if not node or node.generation ~= generation or node.state == 'dead' then return { 'GONE' } end
 if node.state == 'suspect' then return { 'OK' } end
 
-local now, kind = clock(), redis.call('HGET', key, 'kind')
+local now, kind = clock(), spec_of(stem, id).kind
 local beats, within = stem .. 'node:beats:' .. kind, overdue[kind]
 local beat, swept = redis.call('ZSCORE', beats, id), redis.call('HMGET', sweep, 'last_ms', 'seen_from_ms')
 if not (within and beat and swept[1] and swept[2]) then return { 'HEARD' } end
@@ -39,8 +39,7 @@ if now - math.max(tonumber(beat), tonumber(swept[2])) <= within then return { 'H
 
 redis.call('ZREM', beats, id)
 redis.call('ZADD', stem .. 'node:suspects:' .. kind, whole(tonumber(beat)), id)
-redis.call('HSET', key, 'state', 'suspect', 'updated_at_ms', whole(now))
-node.state = 'suspect'
+write_state(stem, node, 'suspect', now)
 settle(stem, node, leases_of(node, now))
 announce(stem, id)
 return { 'OK' }

@@ -45,9 +45,7 @@ type Room struct {
 	InUse         int
 	Waiting       int
 	// Stopped is the time until the pace or a pause permits the next grant, 0 when it does. A pause by an operator has no end.
-	Stopped time.Duration
-	// Gap is the smoothed time from one grant to a waiter to the next, 0 when unknown.
-	Gap         time.Duration
+	Stopped     time.Duration
 	Paused      bool // by an operator
 	Reason      string
 	PausedUntil time.Time     // end of a provider's pause, zero for none
@@ -61,6 +59,8 @@ type QueueUse struct {
 	Queue          berth.Queue
 	Weight         int
 	InUse, Waiting int
+	// Wait estimates how long a call waits that is submitted now, of a user without other calls; negative when that is not known.
+	Wait time.Duration
 }
 
 // UserWaiting is the number of a user's leases that wait in a queue.
@@ -76,12 +76,13 @@ func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits
 	r.code(GuardOK)
 	room = Room{
 		Cap: int(r.number()), RPM: int(r.number()), TPM: int(r.number()), InUse: int(r.number()), Waiting: int(r.number()),
-		Stopped: r.duration(), Gap: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(),
+		Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(),
 	}
 	r.list(func() {
 		r.list(func() {
 			room.Queues = append(room.Queues, QueueUse{
 				Queue: berth.Queue(r.text()), Weight: int(r.number()), InUse: int(r.number()), Waiting: int(r.number()),
+				Wait: r.duration(),
 			})
 		})
 	})

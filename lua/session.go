@@ -12,6 +12,7 @@ const (
 	SessionReset  = "RESET"   // the language pair has changed
 	SessionNew    = "NEW"     // decided
 	SessionNoPool = "NO_POOL" // no pool is eligible
+	SessionStale  = "STALE"   // a later version of the row was decided
 )
 
 // SessionPoolRequest is the input of DecideSessionPool.
@@ -21,7 +22,9 @@ type SessionPoolRequest struct {
 	// the pool to which the tenant is bound, so that a new binding takes effect immediately; it uses the pool if that
 	// serves the languages.
 	UserID, TenantID string
-	RoutingKey       string // the tenant's id, or another key of sessions that use the same pool
+	// Version is that of the session's row. Of two changes that arrive in the other order the later one stays.
+	Version    int64
+	RoutingKey string // the tenant's id, or another key of sessions that use the same pool
 	// TenantPool is the pool to which the tenant was bound when the caller last read it: it is used while Redis may have
 	// lost the binding.
 	TenantPool string
@@ -30,7 +33,7 @@ type SessionPoolRequest struct {
 }
 
 // DecideSessionPool keeps or decides the pool of a session's jobs. It returns SessionExists, SessionReset or SessionNew with
-// the pool, or SessionNoPool when nothing changed.
+// the pool, or SessionNoPool or SessionStale when nothing changed.
 func (s *Scripts) DecideSessionPool(ctx context.Context, q SessionPoolRequest) (code, pool string, err error) {
 	hash := int64(-1)
 	if q.Affinity {
@@ -38,7 +41,7 @@ func (s *Scripts) DecideSessionPool(ctx context.Context, q SessionPoolRequest) (
 	}
 	args := with([]any{
 		q.SrcLang, q.TgtLang, q.RoutingKey, hash, berth.TranslateCapability(q.SrcLang, q.TgtLang), s.keys.SessionUpdated(),
-		q.UserID, q.TenantID, q.TenantPool,
+		q.UserID, q.TenantID, q.TenantPool, q.Version,
 	}, q.Eligible...)
 	keys := []string{s.keys.Session(q.SessionID), s.keys.ConfigTenants(), s.keys.ConfigPools(), s.keys.Guard()}
 	r := s.call(ctx, "decide_session_pool", keys, args...)

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"cmp"
+	"crypto/sha1"
 	"fmt"
 	"maps"
 	"math"
@@ -30,7 +31,7 @@ type refNode struct {
 	base           int  // reported load in thousandths
 	active         int
 	leases         map[string]bool
-	turns          map[string]int // pool -> last turn
+	each, seen     int // usual load of one workflow, and the leases at the last report
 	generation     int64
 }
 
@@ -49,12 +50,27 @@ func (n *refNode) excluded() berth.ExcludeReason {
 
 func (n *refNode) load() int {
 	held := len(n.leases)
-	return n.base + max(n.active, held)*1000 + held*100_000/n.max
+	unreported := max(0, held-n.seen)
+	return n.base + max(n.active, held)*1000 + held*100_000/n.max + unreported*n.each + 40_000*unreported*unreported/max(n.max, 50)
+}
+
+// class returns the name of the node's class: selection compares the classes of a pool in the order of their names.
+func (n *refNode) class() string {
+	marks := ","
+	if n.unavailable {
+		marks = ",tts,"
+	}
+	return fmt.Sprintf("%x", sha1.Sum([]byte(strings.Join(n.pools, "\n")))) + marks
+}
+
+// order returns what round-robin orders the nodes of a pool by.
+func (n *refNode) order() string {
+	return n.class() + "\x02" + n.zone + "\x01" + n.host + "\x01" + n.id
 }
 
 type refFleet struct {
 	nodes []*refNode
-	turns map[string]int // pool -> last turn assigned
+	last  map[string]string // pool -> order of the node that round-robin chose last
 }
 
 func (f *refFleet) members(pool string, free bool) []*refNode {
@@ -83,24 +99,25 @@ func twoOf(random int64, n int) (lower, upper int) {
 
 // choose returns the node that a selection must take, nil if there is none.
 func (f *refFleet) choose(c lua.Choice) *refNode {
-	free := f.members(c.PoolID, true)
-	slices.SortFunc(free, func(a, b *refNode) int { return cmp.Or(a.load()-b.load(), strings.Compare(a.id, b.id)) })
-	fits := func(n *refNode) bool {
-		return !slices.Contains(c.Excluded, n.id) && (!n.unavailable || !slices.Contains(c.Services, "tts"))
-	}
+	closed := func(n *refNode) bool { return n.unavailable && slices.Contains(c.Services, "tts") }
+	free := slices.DeleteFunc(f.members(c.PoolID, true), closed)
+	byLoad := func(a, b *refNode) int { return cmp.Or(a.load()-b.load(), strings.Compare(a.id, b.id)) }
+	slices.SortFunc(free, byLoad)
+	byClass := slices.SortedStableFunc(slices.Values(free), func(a, b *refNode) int { return strings.Compare(a.class(), b.class()) })
+	fits := func(n *refNode) bool { return !slices.Contains(c.Excluded, n.id) }
 	first := func(list []*refNode) *refNode {
 		if i := slices.IndexFunc(list, fits); i >= 0 {
 			return list[i]
 		}
 		return nil
 	}
-	two := func(list []*refNode, then func() *refNode) *refNode {
+	two := func(list []*refNode, compare func(a, b *refNode) int, then func() *refNode) *refNode {
 		if len(list) == 0 {
 			return nil
 		}
 		i, j := twoOf(c.Random, len(list))
 		pair := []*refNode{list[i], list[j]}
-		slices.SortStableFunc(pair, func(a, b *refNode) int { return a.load() - b.load() })
+		slices.SortStableFunc(pair, compare)
 		if n := first(pair); n != nil {
 			return n
 		}
@@ -120,18 +137,21 @@ func (f *refFleet) choose(c lua.Choice) *refNode {
 			}
 		}
 		slices.SortFunc(there, func(a, b *refNode) int {
-			return strings.Compare(a.zone+"\x01"+a.host+"\x01"+a.id, b.zone+"\x01"+b.host+"\x01"+b.id)
+			return cmp.Or(strings.Compare(a.class(), b.class()),
+				strings.Compare(a.zone+"\x01"+a.host+"\x01"+a.id, b.zone+"\x01"+b.host+"\x01"+b.id))
 		})
-		return two(there, func() *refNode { return first(there) })
+		return two(there, func(a, b *refNode) int { return a.load() - b.load() }, func() *refNode { return first(there) })
 	}
 	switch c.Strategy {
 	case berth.StrategyRoundRobin:
-		slices.SortFunc(free, func(a, b *refNode) int {
-			return cmp.Or(a.turns[c.PoolID]-b.turns[c.PoolID], strings.Compare(a.id, b.id))
-		})
-		return first(free)
+		slices.SortFunc(free, func(a, b *refNode) int { return strings.Compare(a.order(), b.order()) })
+		next := slices.IndexFunc(free, func(n *refNode) bool { return n.order() > f.last[c.PoolID] })
+		if next < 0 {
+			return first(free)
+		}
+		return first(slices.Concat(free[next:], free[:next]))
 	case berth.StrategyPowerOfTwo:
-		return two(free, func() *refNode { return first(free) })
+		return two(byClass, byLoad, func() *refNode { return first(free) })
 	case berth.StrategyAffinity:
 		if n := own(); n != nil {
 			return n
@@ -194,11 +214,11 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	_, err := s.MarkNew(ctx)
 	require.NoError(t, err)
-	f, pools := &refFleet{turns: map[string]int{}}, []string{"a", "b", "c"}
+	f, pools := &refFleet{last: map[string]string{}}, []string{"a", "b", "c"}
 	for i := range 1 + rnd.IntN(60) {
 		r := &refNode{
 			id: fmt.Sprintf("n%02d", i), zone: fmt.Sprintf("z%d", rnd.IntN(3)), host: fmt.Sprintf("h%d", rnd.IntN(6)),
-			max: 1 + rnd.IntN(5), leases: map[string]bool{}, turns: map[string]int{},
+			max: 1 + rnd.IntN(5), leases: map[string]bool{},
 		}
 		for _, p := range pools {
 			if rnd.IntN(3) > 0 {
@@ -233,7 +253,14 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 				exact := int(math.Round(1000 * (l.CPUUsage + l.MemoryUsage*0.5)))
 				require.GreaterOrEqual(t, base, exact)
 				require.Less(t, base, exact+5000, "jittered by less than the difference of samples")
-				r.base, r.active = base, l.ActiveWorkflows
+				r.base, r.active, r.seen = base, l.ActiveWorkflows, len(r.leases)
+				if r.active > 0 {
+					each := min(r.base/r.active, 100_000)
+					if r.each > 0 {
+						each = (3*r.each + each) / 4
+					}
+					r.each = each
+				}
 			case op == 2:
 				reason := []berth.ExcludeReason{berth.ExcludeCordoned, berth.ExcludeDraining, "", ""}[rnd.IntN(4)]
 				h := lua.Hold{Cordoned: reason == berth.ExcludeCordoned}
@@ -298,8 +325,7 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 		holding = append(holding, held{want, lease})
 		require.LessOrEqual(t, len(want.leases), want.max)
 		if strategy == berth.StrategyRoundRobin {
-			f.turns[c.PoolID]++
-			want.turns[c.PoolID] = f.turns[c.PoolID]
+			f.last[c.PoolID] = want.order()
 		}
 	}
 	for _, r := range f.nodes {
@@ -356,6 +382,53 @@ func TestStrategies_EqualNodes_ShareEvenly(t *testing.T) {
 			if c.minimum != nil {
 				require.GreaterOrEqual(t, float64(idlest), c.minimum(mean))
 			}
+		})
+	}
+}
+
+// S1: round-robin in pools that share nodes hands out the nodes of each pool in turn, whatever the other pools do, and also where
+// the nodes are of more classes than one decision reads. It stores one key for each pool.
+func TestRoundRobin_PoolsShareNodes_EachSharesEvenly(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	for name, capabilities := range map[string]func(i int) []string{
+		"nodes equal":                 func(int) []string { return []string{"a", "b"} },
+		"some in one pool only":       func(i int) []string { return [][]string{{"a", "b"}, {"a"}, {"b"}}[i%3] },
+		"nodes in pools of their own": func(i int) []string { return []string{"a", "b", fmt.Sprint("own-", i)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := lua.New(server.Client(), lua.Keys{Cell: testredis.Cell(t)})
+			_, err := s.MarkNew(t.Context())
+			require.NoError(t, err)
+			shares := map[string]map[string]int{"a": {}, "b": {}}
+			for i := range 90 {
+				n := spec(fmt.Sprint("n", i), slots(1+i%2*100), can(capabilities(i)...))
+				register(t, s, n)
+				for _, pool := range n.Capabilities {
+					if shares[pool] != nil {
+						shares[pool][n.ID] = 0
+					}
+				}
+			}
+			keys := func() []string {
+				found, err := server.Client().Keys(t.Context(), "{"+s.Keys().Cell+"}:*").Result()
+				require.NoError(t, err)
+				return found
+			}
+			before := keys()
+			for i := range 1000 {
+				pool := []string{"a", "a", "b"}[i%3]
+				lease := fmt.Sprint("l", i)
+				d := assign(t, s, lease, lua.Choice{PoolID: pool, Strategy: berth.StrategyRoundRobin})
+				require.Equal(t, lua.AssignOK, d.Code)
+				shares[pool][d.NodeID]++
+				counts := slices.Collect(maps.Values(shares[pool]))
+				require.LessOrEqual(t, slices.Max(counts)-slices.Min(counts), 1, "pool %s after %d selections", pool, i+1)
+				_, err := s.ReleaseNodeSlot(t.Context(), d.NodeID, lease)
+				require.NoError(t, err)
+			}
+			require.ElementsMatch(t, append(before, s.Keys().PoolTurn("a"), s.Keys().PoolTurn("b")), keys())
 		})
 	}
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"berth"
 )
@@ -130,6 +133,28 @@ func (s *Scripts) StreamState(ctx context.Context, ch Channel) (StreamState, err
 		return StreamState{}, fmt.Errorf("read stream state: %w", err)
 	}
 	return m.state(), nil
+}
+
+// OpenStreams reports of each channel whether its stream is open, in one round trip.
+func (s *Scripts) OpenStreams(ctx context.Context, channels []Channel) ([]bool, error) {
+	states := make([]*redis.StringCmd, len(channels))
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, ch := range channels {
+			states[i] = p.HGet(ctx, s.metaKey(ch), "state")
+		}
+		return nil
+	})
+	if err != nil && err != redis.Nil { //nolint:errorlint // a pipeline returns the first error as it is
+		return nil, fmt.Errorf("read stream states: %w", err)
+	}
+	open := make([]bool, len(channels))
+	for i, state := range states {
+		if err := state.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, fmt.Errorf("read stream states: %w", err)
+		}
+		open[i] = state.Val() == "open"
+	}
+	return open, nil
 }
 
 // StoredEvent is an entry of a stream: its id and the event's JSON, empty where the entry has none.

@@ -1,6 +1,6 @@
 -- sweep_nodes: declare nodes suspect and dead by their last heartbeat, in Redis's clock. Every worker calls it about once a
 -- second. Only this script declares nodes dead; report_unresponsive also makes them suspect. It also removes expired
--- leases, ends drains at their deadline, and deletes nodes that died long ago. The time of heartbeats counts from the first
+-- leases and marks of services, ends drains at their deadline, and deletes nodes that died long ago. The time of heartbeats counts from the first
 -- sweep after a gap without sweeps, or without an API process that accepts heartbeats, and from the beginning of a grace:
 -- heartbeats missed in the gap, or while another server was the master, prove nothing. A mass loss, more than half of ten or more nodes of a kind, is held back for a time unless it was confirmed.
 --
@@ -54,8 +54,7 @@ for _, kind in ipairs(kinds) do
       redis.call('ZREM', kind.beats, overdue[i])
       if node then
         redis.call('ZADD', kind.suspects, whole(tonumber(overdue[i + 1])), node.id)
-        redis.call('HSET', node.key, 'state', 'suspect', 'updated_at_ms', whole(now))
-        node.state = 'suspect'
+        write_state(stem, node, 'suspect', now)
         settle(stem, node, leases_of(node, now))
         announce(stem, node.id)
         suspected[#suspected + 1] = node.id
@@ -95,16 +94,13 @@ end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', draining, '-inf', whole(now), 'LIMIT', 0, limit)) do
   redis.call('ZREM', draining, id)
-  if redis.call('EXISTS', stem .. 'node:runtime:' .. id) == 1 then notify(stem, id, now, 'drained') end
+  local node = node_of(stem, id)
+  if node then notify(stem, node, now, 'drained') end
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', dead, '-inf', whole(now - LIFETIME * 1000), 'LIMIT', 0, limit)) do
   local node = state_of(node_of(stem, id))
   redis.call('ZREM', dead, id)
-  redis.call('HDEL', stem .. 'node:loads', id)
-  if node and node.state == 'dead' then
-    move(stem, node, {}, 0)
-    redis.call('DEL', node.key)
-    announce(stem, id)
-  end
+  if node and node.state == 'dead' then delete_node(stem, node, now) end
 end
+purge_marks(stem, now, limit)
 return { 'SWEPT', suspected, deaths, held, purge_due(stem, now, limit) }

@@ -19,6 +19,8 @@
 
 -- include fleet
 
+local LIFETIME = 3600 -- s after the last call: a pool that is no longer dynamic, or is deleted, leaves nothing
+
 local pool, load, latency = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local load_high, load_low, late_high, late_low = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local dwell = tonumber(ARGV[8])
@@ -34,10 +36,14 @@ elseif latency > late_high or (current == 'locality' and latency >= late_low) th
   to = 'locality'
 end
 local now = clock()
+redis.call('EXPIRE', KEYS[1], LIFETIME)
+redis.call('EXPIRE', KEYS[2], LIFETIME)
 if to == current or now - since < dwell then return { 'KEPT', current, whole(since), current } end
 
 redis.call('HSET', KEYS[1], 'strategy', to, 'since_ms', whole(now))
 redis.call('LPUSH', KEYS[2], table.concat({ current, to, string.format('%.4f', load), string.format('%.1f', latency), whole(now) }, '\n'))
 redis.call('LTRIM', KEYS[2], 0, 49)
+redis.call('EXPIRE', KEYS[1], LIFETIME)
+redis.call('EXPIRE', KEYS[2], LIFETIME)
 redis.call('PUBLISH', ARGV[9], 'strategies')
 return { 'SWITCHED', to, whole(now), current }

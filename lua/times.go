@@ -12,6 +12,8 @@ const (
 	// NodeGrace is how long nothing is granted on nodes after Redis lost data or was replaced: within it ConfirmNodeSlot
 	// restores the slots of their holders. Model slots share its guard, so it is the time of their leases.
 	NodeGrace = ModelLease
+	// MaxNodeGrace is how long that lasts at most where many holders have to be notified.
+	MaxNodeGrace = time.Minute
 	// NodeUnsure is how long a node gets no new leases after it has registered as one that Redis does not know, perhaps
 	// after the grace: within it ConfirmNodeSlot restores its slots. Their holders try once a second. Translating nodes
 	// register within 5 s of the loss, so that everything is normal again within 10 s.

@@ -3,6 +3,7 @@ package lua
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,11 +44,14 @@ const readBatch = 32
 func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]berth.Node, error) {
 	out := make(map[string]berth.Node, len(ids))
 	var marked []string
+	classes := map[string][]string{} // nodes by class
 	for batch := range slices.Chunk(ids, readBatch) {
 		rows := make([]*redis.MapStringStringCmd, len(batch))
 		holds := make([]*redis.MapStringStringCmd, len(batch))
 		leases := make([]*redis.IntCmd, len(batch))
+		var briefs *redis.SliceCmd
 		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			briefs = p.HMGet(ctx, s.keys.NodeBriefs(), batch...)
 			for i, id := range batch {
 				rows[i] = p.HGetAll(ctx, s.keys.Node(id))
 				holds[i] = p.HGetAll(ctx, s.keys.NodeHold(id))
@@ -60,14 +64,41 @@ func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]bert
 		}
 		for i, id := range batch {
 			if f := rows[i].Val(); f["generation"] != "" {
-				out[id] = nodeOf(id, f, holds[i].Val(), int(leases[i].Val()))
+				row, _ := briefs.Val()[i].(string)
+				excluded, class := brief(row)
+				out[id] = nodeOf(id, f, holds[i].Val(), excluded, int(leases[i].Val()))
+				if class != "" {
+					classes[class] = append(classes[class], id)
+				}
 				if number(f["unavailable_until"]) > 0 {
 					marked = append(marked, id)
 				}
 			}
 		}
 	}
+	if err := s.readPools(ctx, out, classes); err != nil {
+		return nil, err
+	}
 	return out, s.readUnavailable(ctx, out, marked)
+}
+
+// readPools reads the pools of the given classes, and sets those of their nodes.
+func (s *Scripts) readPools(ctx context.Context, nodes map[string]berth.Node, classes map[string][]string) error {
+	for batch := range slices.Chunk(slices.Collect(maps.Keys(classes)), readBatch) {
+		rows, err := s.rdb.HMGet(ctx, s.keys.Classes(), batch...).Result()
+		if err != nil {
+			return fmt.Errorf("read pools of nodes: %w", err)
+		}
+		for i, class := range batch {
+			row, _ := rows[i].(string)
+			for _, id := range classes[class] {
+				n := nodes[id]
+				n.Pools = splitLines(row)
+				nodes[id] = n
+			}
+		}
+	}
+	return nil
 }
 
 // readUnavailable reads which services of the given nodes are unavailable: few nodes have any, so only these are read.
@@ -143,8 +174,7 @@ func (s *Scripts) SampleNodes(ctx context.Context) (map[string]NodeSample, error
 	}
 }
 
-func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
-	excluded, pools := brief(f["brief"])
+func nodeOf(id string, f, hold map[string]string, excluded berth.ExcludeReason, leases int) berth.Node {
 	return berth.Node{
 		NodeSpec: berth.NodeSpec{
 			ID: id, Kind: berth.NodeKind(f["kind"]),
@@ -153,7 +183,7 @@ func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
 			MaxConcurrentJobs: int(number(f["max_concurrent_jobs"])),
 		},
 		Generation: number(f["generation"]), State: berth.NodeState(f["state"]), Excluded: excluded,
-		Cordoned: hold["cordoned"] == "1", DrainUntil: msTime(hold["drain_until_ms"]), Pools: pools,
+		Cordoned: hold["cordoned"] == "1", DrainUntil: msTime(hold["drain_until_ms"]),
 		Load: berth.NodeLoad{
 			CPUUsage: float(f["cpu_usage"]), GPUUsage: float(f["gpu_usage"]), MemoryUsage: float(f["memory_usage"]),
 			CurrentJobs: int(number(f["current_jobs"])), ActiveWorkflows: int(number(f["active_workflows"])),
@@ -164,11 +194,11 @@ func nodeOf(id string, f, hold map[string]string, leases int) berth.Node {
 	}
 }
 
-// brief parses the fields that write_brief in include/settle.lua writes: why the node cannot be chosen, and its pools.
-func brief(row string) (excluded berth.ExcludeReason, pools []string) {
-	f := strings.SplitN(row, "\n", 6)
-	if len(f) < 6 {
-		return "", nil
+// brief parses the fields that write_brief in include/settle.lua writes: why the node cannot be chosen, and its class.
+func brief(row string) (excluded berth.ExcludeReason, class string) {
+	f := strings.Split(row, "\n")
+	if len(f) != 8 {
+		return "", ""
 	}
-	return berth.ExcludeReason(f[4]), splitLines(f[5])
+	return berth.ExcludeReason(f[4]), f[7]
 }

@@ -13,8 +13,9 @@
 -- include settle
 -- include pools
 
+if not KEYS[1] then return redis.error_reply('ERR withdraw_node: no key') end
 local stem, id, generation = ARGV[1], ARGV[2], ARGV[3]
-local node = redis.call('EXISTS', KEYS[1]) == 1 and state_of(node_of(stem, id))
+local node = state_of(node_of(stem, id))
 if not node or node.state == 'dead' or (generation ~= '0' and generation ~= node.generation) then return { 'GONE' } end
 end_generation(stem, node, clock(), 'withdrawn')
 return { 'OK' }

@@ -34,6 +34,20 @@ type load struct {
 	readers  sync.WaitGroup
 }
 
+// newLoad returns a load on all APIs of the cluster. It keeps most answers of each kind, and ten times as many events.
+func newLoad(w *cluster, seed uint64, most int) *load {
+	return &load{
+		seed: seed, answers: make(chan answered, most), received: make(chan client.SessionEvent, 10*most),
+		met: make(chan met, most), sent: make(chan berth.ConferenceEvent, 10*most), leave: w.leave,
+		apis: func(user string, scopes ...string) (out []*client.Client) {
+			for _, url := range w.urls {
+				out = append(out, client.New(url, w.token(user, append(scopes, "user", "node")...)))
+			}
+			return out
+		},
+	}
+}
+
 // answered is an accepted segment of a turn or an accepted execution, or the reason why the test has failed.
 type answered struct {
 	turn      string

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,6 +39,9 @@ type cluster struct {
 	parts []*part
 	urls  []string
 	units []simulated
+	// metrics has the addresses at which processes serve their metrics.
+	metrics map[string]string
+	link    *toxiproxy.Proxy // to Redis
 	// scripts and frontend are the test's direct connections to Redis and Temporal.
 	rdb      *redis.Client
 	scripts  *lua.Scripts
@@ -48,17 +52,21 @@ type cluster struct {
 type part struct {
 	name        string
 	kill, start func()
+	signal      func(syscall.Signal) // nil if it is not a process
 }
 
 // runs returns the part that runs a program.
 func (w *cluster) runs(name, bin string, args, env []string) *part {
 	var p *process
-	return &part{name: name, kill: func() { p.kill() }, start: func() { p = w.stack.start(bin, args, env) }}
+	return &part{
+		name: name, kill: func() { p.kill() }, start: func() { p = w.stack.start(bin, args, env) },
+		signal: func(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }, // the process may have ended
+	}
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T, more ...string) *cluster {
 	t.Helper()
-	w := &cluster{stack: &stack{tb: t, dir: t.TempDir()}, store: testredis.Start(t, "--appendonly", "yes")}
+	w := &cluster{stack: &stack{tb: t, dir: t.TempDir()}, store: testredis.Start(t, "--appendonly", "yes"), metrics: map[string]string{}}
 	t.Cleanup(w.killAll)
 	w.rdb = w.store.Client()
 	w.scripts = lua.New(w.rdb, lua.Keys{})
@@ -67,11 +75,13 @@ func newCluster(t *testing.T) *cluster {
 	link := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "redis", "127.0.0.1:0", w.store.Addr())
 	require.NoError(t, link.Start())
 	t.Cleanup(link.Stop)
+	w.link = link
 	w.ready.TemporalAddr, w.ready.RedisAddr = temporal, w.store.Addr()
-	w.settings = []string{
+	w.settings = append([]string{
 		"BERTH_TEMPORAL_ADDR=" + temporal, "BERTH_REDIS_ADDR=" + link.Listen, "BERTH_DATABASE=" + database.Database(t),
 		"BERTH_AUTH_SECRET=" + secret, "TURN_TIMEOUT_MS=4000", "BERTH_JOB_TIMEOUT=6s", "BERTH_CONFERENCE_COMMAND=4s",
-	}
+		"BERTH_METRICS_ADDR=off",
+	}, more...)
 	w.parts = []*part{
 		w.runs("temporal", "berth-dev", nil, []string{
 			"BERTH_DATA_DIR=" + filepath.Join(w.dir, "data"), "BERTH_DEV_ONLY=temporal", "BERTH_TEMPORAL_ADDR=" + temporal,
@@ -88,8 +98,8 @@ func newCluster(t *testing.T) *cluster {
 		addr := freeAddr(t)
 		w.urls = append(w.urls, "http://"+addr)
 		w.parts = append(w.parts,
-			w.runs(fmt.Sprintf("api-%d", i), "berth", []string{"api"}, append(slices.Clone(w.settings), "BERTH_HTTP_ADDR="+addr)),
-			w.runs(fmt.Sprintf("worker-%d", i), "berth", []string{"worker"}, w.settings))
+			w.runs(fmt.Sprintf("api-%d", i), "berth", []string{"api"}, append(w.measured(fmt.Sprintf("api-%d", i)), "BERTH_HTTP_ADDR="+addr)),
+			w.runs(fmt.Sprintf("worker-%d", i), "berth", []string{"worker"}, w.measured(fmt.Sprintf("worker-%d", i))))
 	}
 	for i := range 3 {
 		w.parts = append(w.parts, w.runs(fmt.Sprintf("node-%d", i), "berth",
@@ -115,6 +125,12 @@ func newCluster(t *testing.T) *cluster {
 	w.awaitReady()
 	w.frontend = w.temporal()
 	return w
+}
+
+// measured returns the settings of a process that serves its metrics.
+func (w *cluster) measured(name string) []string {
+	w.metrics[name] = freeAddr(w.tb)
+	return append(slices.Clone(w.settings), "BERTH_METRICS_ADDR="+w.metrics[name])
 }
 
 // awaitReady waits until all parts are ready.
@@ -145,16 +161,7 @@ func TestStack_CrashesUnderLoad_NothingIsLost(t *testing.T) { // X7, L7, A10, A1
 	seed := streamSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	w := newCluster(t)
-	l := &load{
-		seed: seed, answers: make(chan answered, 10_000), received: make(chan client.SessionEvent, 100_000),
-		met: make(chan met, 10_000), sent: make(chan berth.ConferenceEvent, 100_000), leave: w.leave,
-		apis: func(user string, scopes ...string) (out []*client.Client) {
-			for _, url := range w.urls {
-				out = append(out, client.New(url, w.token(user, append(scopes, "user", "node")...)))
-			}
-			return out
-		},
-	}
+	l := newLoad(w, seed, 10_000)
 	speaking, quiet := context.WithCancel(t.Context())
 	listening, cancel := context.WithCancel(t.Context())
 	for n := range uint64(4) {

@@ -20,7 +20,6 @@ import (
 
 	"berth"
 	"berth/internal/client"
-	"berth/internal/identity"
 )
 
 // pageWords has the page's texts in one language, and the words after which the model's answer is held.
@@ -138,7 +137,7 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	require.Equal(t, http.StatusOK, status)
 	b.do(chromedp.Reload())
 	b.await("the task without its texts", `document.querySelector('.task .status.completed') !== null && document.querySelector('.notice.erased') !== null`)
-	require.Zero(t, ask[int](b, `document.querySelectorAll('.prose, .points').length`))
+	require.Zero(t, ask[int](b, `document.querySelectorAll('.prose, .points, .chain details').length`), "nothing to show is offered")
 	b.shoot(user + "-erased")
 	b.quiet()
 }
@@ -430,8 +429,13 @@ func (b *tab) await(what, condition string, args ...any) {
 func (b *tab) signIn(s *stack, user string) {
 	b.Helper()
 	s.user(user) // with credits
-	token, err := identity.Issue(secret, identity.Grant{UserID: user, Scopes: []string{"user"}, TTL: time.Hour})
-	require.NoError(b, err)
+	b.openAs(s, user)
+}
+
+// openAs signs a user in without adding credits.
+func (b *tab) openAs(s *stack, user string) {
+	b.Helper()
+	token := s.token(user)
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#token=" + token))
 	b.await("the sign-in", `document.querySelector('.who')?.textContent.includes(%s) && document.querySelectorAll('input[name="template"]').length > 0`, user)
 	require.NotContains(b, ask[string](b, `location.href`), token, "the token leaves the address")

@@ -1,11 +1,14 @@
 package tests
 
 import (
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/unit"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -150,9 +153,88 @@ func TestReconcile_ExecutionTerminated_SlotReleased(t *testing.T) { // B4
 	s.settled()
 	require.NoError(t, c.TerminateWorkflow(t.Context(), workflows.ExecutionWorkflowID("x1"), "", ""))
 	s.repaired(berth.RuleSlotWithoutRun, "execution:x1:1")
+	s.repaired(berth.RuleExecutionWithoutRun, workflows.ExecutionWorkflowID("x1"))
+	lost, err := s.user("alice").Execution(t.Context(), "x1")
+	require.NoError(t, err)
+	require.Equal(t, berth.ExecutionFailed, lost.Status)
+	require.Equal(t, berth.CodeLost, lost.Code)
+	require.False(t, lost.EndedAt.IsZero())
 	require.Equal(t, 1, e.slots(), "the other one is kept")
 	e.finish <- struct{}{}
 	e.finish <- struct{}{}
 	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "x2").Status)
 	s.noSlots("e1")
+}
+
+func TestReconcile_ExecutionsStuckAfterDeadline_Ended(t *testing.T) { // B4
+	t.Parallel()
+	s := newStack(t, reconciling())
+	e := s.engine("e1", 1, false)
+	_, err := submit(t, s.temporal(), "x1", "wait")
+	require.NoError(t, err)
+	<-e.started
+	s.worker.kill()
+	s.worker = s.startWorker("--queues", "links")
+	s.settled()
+	s.execute(`UPDATE executions SET deadline_at = ?, body = json_set(body, '$.deadlineAt', ?) WHERE id = 'x1'`,
+		time.Now().Add(-2*time.Minute).UnixMilli(), time.Now().Add(-2*time.Minute).UTC().Format(time.RFC3339Nano))
+	s.repaired(berth.RuleExecutionOverdue, workflows.ExecutionWorkflowID("x1"))
+	s.awaitEnd(workflows.ExecutionWorkflowID("x1"))
+	s.repaired(berth.RuleSlotWithoutRun, "execution:x1:1")
+	s.worker.kill()
+	s.worker = s.startWorker()
+	ended, err := s.user("alice").Execution(t.Context(), "x1")
+	require.NoError(t, err)
+	require.Equal(t, berth.ExecutionFailed, ended.Status)
+	require.Equal(t, berth.CodeDeadlineExceeded, ended.Code)
+	s.noSlots("e1")
+}
+
+func TestReconcile_ExecutionRowsDiffer_WrittenFromTheirRuns(t *testing.T) { // B4
+	t.Parallel()
+	s := newStack(t, reconciling())
+	e := s.engine("e1", 2, false)
+	c := s.temporal()
+	_, err := submit(t, c, "done", "echo")
+	require.NoError(t, err)
+	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "done").Status)
+	_, err = submit(t, c, "runs", "wait")
+	require.NoError(t, err)
+	<-e.started
+	<-e.started
+	s.settled()
+	// An older database was restored: one execution had not ended there, the other one did not exist.
+	s.execute(`UPDATE executions SET ended_at = 0, status = 'running', body = json_remove(json_set(body, '$.status', 'running'), '$.endedAt')
+		WHERE id = 'done'`)
+	s.repaired(berth.RuleExecutionWithoutRun, workflows.ExecutionWorkflowID("done"))
+	s.execute(`DELETE FROM executions WHERE id = 'runs'`)
+	pass := s.fullPass(false)
+	require.Equal(t, []berth.ReconcileCount{{Rule: berth.RuleRunWithoutExecution, Found: 1, Held: 1, Repaired: 1}}, pass.Counts)
+	alice := s.user("alice")
+	done, err := alice.Execution(t.Context(), "done")
+	require.NoError(t, err)
+	require.Equal(t, berth.ExecutionCompleted, done.Status)
+	require.NotEmpty(t, done.Output)
+	e.finish <- struct{}{}
+	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "runs").Status)
+	s.awaitEnd(workflows.ExecutionWorkflowID("runs"))
+	again := s.fullPass(false)
+	require.Zero(t, again.Found(), "%+v", again.Findings)
+}
+
+// A unit runs a copy of no conference, of which no notice was sent: it is released when the unit lists what it runs.
+func TestReconcile_CopyOfNoConference_ReleasedByListing(t *testing.T) { // B4, C4
+	t.Parallel()
+	s := newStack(t, reconciling("BERTH_RECONCILE_FULL_EVERY=2s"))
+	m := s.conferences()
+	u1 := s.media("u1", 5)
+	open := m.open("8690000007").Conference
+	u1.ask(http.MethodPut, "/conferences/8690000008", unit.Copy{
+		UnitCopy: berth.UnitCopy{E164: "8690000008", ConferenceID: "gone", Epoch: 1, StartedAt: time.Now()},
+	})
+	require.Contains(t, u1.runs(), "8690000008")
+	s.eventually("the copy to be released", func() bool { return u1.runs()["8690000008"] == 0 })
+	require.Equal(t, map[string]int64{open.E164: open.Owner.Epoch}, u1.runs())
+	require.Equal(t, open.Revision, m.await(open.E164, "unchanged", func(berth.Conference) bool { return true }).Revision)
+	m.end(open.E164, "conference-listed")
 }

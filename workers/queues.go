@@ -90,7 +90,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		},
 	}, {
 		name:  workflows.TaskQueueExecutions,
-		needs: needsRedis,
+		needs: needsRedisDatabase,
 		options: worker.Options{
 			WorkerStopTimeout:                       opts.Drain,
 			MaxConcurrentWorkflowTaskPollers:        4,
@@ -99,9 +99,12 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		},
 		workflows: map[string]any{workflows.ExecutionWorkflow: workflows.Execution},
 		activities: map[string]any{
-			workflows.AssignNodeActivity:  executions.AssignNode,
-			workflows.ConfirmNodeActivity: executions.ConfirmNode,
-			workflows.ReleaseNodeActivity: executions.ReleaseNode,
+			workflows.AssignNodeActivity:   executions.AssignNode,
+			workflows.ConfirmNodeActivity:  executions.ConfirmNode,
+			workflows.ReleaseNodeActivity:  executions.ReleaseNode,
+			workflows.LeaveWaitingActivity: executions.LeaveWaiting,
+
+			workflows.SaveExecutionActivity: executions.SaveExecution,
 		},
 	}, {
 		name:  workflows.TaskQueueConferences,

@@ -38,8 +38,12 @@ type execution struct {
 	state  berth.Execution
 	failed []NodeRef // nodes that failed it and are excluded
 	slot   nodeSlot
+	waits  bool // in the room of its pool
+	woken  bool // by a signal, since the last attempt to get a node
 
-	submission submission // reply to the execute update
+	submission submission      // reply to the execute update
+	decision   ExecuteReply    // that the update returns
+	accepted   workflow.Future // set once it is accepted; ready when it has a row
 }
 
 func (e *execution) setup(ctx workflow.Context) error {
@@ -52,17 +56,27 @@ func (e *execution) setup(ctx workflow.Context) error {
 		Status: berth.ExecutionWaiting, Attempts: []berth.ExecutionAttempt{}, StartedAt: workflow.Now(ctx),
 	}
 	if r := in.Resumed; r != nil {
-		e.submission, e.failed = submission{id: r.SubmissionID, settled: true}, r.Failed
+		accepted, hasRow := workflow.NewFuture(ctx)
+		hasRow.SetValue(nil)
+		e.submission, e.accepted, e.failed = submission{id: r.SubmissionID, settled: true}, accepted, r.Failed
 		e.state.StartedAt, e.state.NodeID, e.state.Strategy = r.StartedAt, r.NodeID, r.Strategy
+		e.decision = ExecuteReply{Status: e.state.Status, NodeID: r.NodeID}
 		e.state.Attempts = append(e.state.Attempts, r.Attempts...)
 	}
+	e.state.DeadlineAt = e.state.StartedAt.Add(in.Deadline)
 	e.slot.change = workflow.NewMutex(ctx)
 	if err := workflow.SetQueryHandler(ctx, QueryExecution, func() (berth.Execution, error) { return e.state, nil }); err != nil {
 		return err
 	}
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for workflow.GetSignalChannel(ctx, SignalReassert).Receive(ctx, nil) {
+			e.woken = true // Redis may have lost that it waits
 			e.reassert(ctx)
+		}
+	})
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for workflow.GetSignalChannel(ctx, SignalPromoted).Receive(ctx, nil) {
+			e.woken = true
 		}
 	})
 	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateExecute, e.submit, workflow.UpdateHandlerOptions{
@@ -84,7 +98,9 @@ func (e *execution) submit(ctx workflow.Context, req ExecuteRequest) (ExecuteRep
 	if err != nil {
 		return ExecuteReply{}, err
 	}
-	return ExecuteReply{SubmissionID: e.submission.id, Status: e.state.Status, NodeID: e.state.NodeID}, nil
+	reply := e.decision
+	reply.SubmissionID = e.submission.id
+	return reply, nil
 }
 
 func (e *execution) run(ctx workflow.Context) (berth.Execution, error) {
@@ -92,7 +108,10 @@ func (e *execution) run(ctx workflow.Context) (berth.Execution, error) {
 	if refused := e.submission.refusal != nil && !temporal.IsCanceledError(err); !refused && !workflow.IsContinueAsNewError(err) {
 		err = e.end(ctx, out, err)
 	}
-	e.release(ctx) // after the end is recorded, because Redis may be unavailable
+	if !workflow.IsContinueAsNewError(err) {
+		e.leave(ctx)
+	}
+	e.release(ctx) // after the end is decided, because Redis may be unavailable
 	return e.finish(ctx, err)
 }
 
@@ -163,7 +182,7 @@ func (e *execution) timeout(ctx workflow.Context) time.Duration {
 
 // left returns the time until the deadline.
 func (e *execution) left(ctx workflow.Context) time.Duration {
-	return e.state.StartedAt.Add(e.in.Deadline).Sub(workflow.Now(ctx))
+	return e.state.DeadlineAt.Sub(workflow.Now(ctx))
 }
 
 // failover handles a node's failure. It returns nil if another node is to be tried, and otherwise the execution's error.
@@ -185,7 +204,29 @@ func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error)
 	return nil
 }
 
-// end records how the execution ended, and returns the error of its run.
+// accept writes the row of an execution that has been accepted. Its work begins meanwhile; the update returns when there is a row.
+func (e *execution) accept(ctx workflow.Context) {
+	accepted, hasRow := workflow.NewFuture(ctx)
+	e.accepted = accepted
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		e.save(ctx)
+		e.submission.settled = true
+		hasRow.SetValue(nil)
+	})
+}
+
+// save writes the row of the execution, even when it is cancelled.
+func (e *execution) save(ctx workflow.Context) {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	row := e.state
+	row.Output = nil
+	if _, err := untilDone[noResult](ctx, SaveExecutionActivity, row); err != nil { // unreachable: retried until it succeeds
+		workflow.GetLogger(ctx).Error("execution not written", "error", err)
+	}
+}
+
+// end decides how the execution ended, and returns the error of its run.
 func (e *execution) end(ctx workflow.Context, out json.RawMessage, err error) error {
 	var app *temporal.ApplicationError
 	if err == nil && len(out) > berth.MaxExecutionBytes {
@@ -210,10 +251,18 @@ func (e *execution) end(ctx workflow.Context, out json.RawMessage, err error) er
 	})
 }
 
-// finish waits for open updates to return before the run ends.
+// finish writes the end of an accepted execution, and waits for open updates to return before the run ends.
 func (e *execution) finish(ctx workflow.Context, err error) (berth.Execution, error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
+	if e.accepted != nil {
+		if werr := e.accepted.Get(ctx, nil); werr != nil {
+			return berth.Execution{}, werr
+		}
+		if e.state.Status.Final() {
+			e.save(ctx)
+		}
+	}
 	if werr := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); werr != nil {
 		return berth.Execution{}, werr
 	}

@@ -2,7 +2,6 @@ package workflows
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -12,12 +11,15 @@ import (
 )
 
 const (
-	// minAssignPause and maxAssignPause bound the pause between two attempts to find a node with capacity.
+	// minAssignPause and maxAssignPause bound the pause between two attempts to reach Redis.
 	minAssignPause = 200 * time.Millisecond
 	maxAssignPause = 5 * time.Second
 	// excludeFailedFor is how long a node that failed the execution is excluded while no other node is eligible: it may be
 	// the only one.
 	excludeFailedFor = 10 * time.Second
+	// leaveFor is how long it is tried to remove an execution that no longer waits. It would be removed at its deadline, and a node
+	// that is reserved for it after seconds.
+	leaveFor = time.Minute
 	// restoreSlotFor is how long the slot is restored after Redis lost data. It exceeds the heartbeat interval of engines,
 	// because a node registers again with its next heartbeat. restoreSlotPause is the pause between two attempts; a node
 	// that has registered again receives no new work for longer than that.
@@ -36,13 +38,17 @@ type nodeSlot struct {
 }
 
 // place reserves a slot, and waits for one until the deadline. The first reply decides whether the execution is accepted:
-// it is when a node has capacity, or may have it later.
+// it is when a node has capacity, or may have it later. An execution without a node waits in the room of its pool; a signal announces
+// that one is reserved for it.
 func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 	since, pause := workflow.Now(ctx), minAssignPause
 	for {
+		e.woken = false
 		reply, err := e.assign(ctx)
-		if !e.submission.settled {
-			e.settle(reply, err)
+		code, accepted := refusalCode(err), e.isAccepted()
+		e.waits = code == berth.CodeNodeFull || code == berth.CodeNoNode && accepted
+		if !accepted && e.submission.refusal == nil {
+			e.settle(ctx, reply, err)
 		}
 		if err == nil || e.submission.refusal != nil {
 			return reply, err
@@ -50,8 +56,9 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 		if temporal.IsCanceledError(err) || ctx.Err() != nil {
 			return reply, temporal.NewCanceledError()
 		}
-		if refusalCode(err) == berth.CodeNoNode && workflow.Now(ctx).Sub(since) >= excludeFailedFor {
-			e.failed = nil
+		all := code == berth.CodeNoNode && len(e.failed) > 0 && workflow.Now(ctx).Sub(since) >= excludeFailedFor
+		if all {
+			e.failed = nil // they may be the only ones
 		}
 		left := e.left(ctx)
 		if left <= 0 {
@@ -60,15 +67,46 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			return reply, e.continueAsNew(ctx)
 		}
-		if err := workflow.Sleep(ctx, min(pause, left)); err != nil {
+		if e.waits && !all {
+			err, pause = e.wait(ctx, left), minAssignPause
+		} else {
+			err, pause = workflow.Sleep(ctx, min(pause, left)), min(2*pause, maxAssignPause)
+		}
+		if err != nil {
 			return reply, err
 		}
-		pause = min(2*pause, maxAssignPause)
 	}
 }
 
-// settle accepts or refuses the execution. A refused one keeps its initial state.
-func (e *execution) settle(reply AssignReply, err error) {
+// wait returns when a node may be reserved for the execution, at the latest after left, and earlier where nodes are excluded that
+// failed it.
+func (e *execution) wait(ctx workflow.Context, left time.Duration) error {
+	if len(e.failed) > 0 {
+		left = min(left, excludeFailedFor)
+	}
+	_, err := workflow.AwaitWithTimeout(ctx, left, func() bool { return e.woken })
+	return err
+}
+
+// leave removes the execution from the room of its pool, also when it is cancelled.
+func (e *execution) leave(ctx workflow.Context) {
+	if !e.waits {
+		return
+	}
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	if _, err := untilTime[noResult](ctx, workflow.Now(ctx).Add(leaveFor), attemptTimeout, LeaveWaitingActivity, e.assignInput(ctx)); err != nil {
+		workflow.GetLogger(ctx).Warn("waiting execution not removed; it expires", "error", err)
+	}
+}
+
+// isAccepted reports whether the execution was accepted, even if that is not recorded yet.
+func (e *execution) isAccepted() bool {
+	return e.accepted != nil || e.submission.settled && e.submission.refusal == nil
+}
+
+// settle accepts or refuses the execution. A refused one keeps its initial state and has no row.
+func (e *execution) settle(ctx workflow.Context, reply AssignReply, err error) {
 	switch code := refusalCode(err); {
 	case code == "":
 		e.state.Status, e.state.NodeID = berth.ExecutionRunning, reply.NodeID
@@ -77,14 +115,15 @@ func (e *execution) settle(reply AssignReply, err error) {
 	case code != berth.CodeNodeFull:
 		e.submission.refusal = err
 	}
-	e.submission.settled = true
+	e.decision = ExecuteReply{Status: e.state.Status, NodeID: e.state.NodeID}
+	if e.submission.settled = e.submission.refusal != nil; !e.submission.settled {
+		e.accept(ctx)
+	}
 }
 
 // assign makes one attempt to reserve a slot, and holds it for as long as the work may take.
 func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
-	lease := fmt.Sprintf("execution:%s:%d", e.in.ExecutionID, len(e.state.Attempts)+1)
-	reply, err := local[AssignReply](once(ctx, time.Second, ""), AssignNodeActivity,
-		AssignInput{LeaseID: lease, Where: e.in.Where, Failed: e.failed})
+	reply, err := local[AssignReply](once(ctx, time.Second, ""), AssignNodeActivity, e.assignInput(ctx))
 	var app *temporal.ApplicationError
 	switch {
 	case err == nil:
@@ -100,6 +139,15 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 		return AssignReply{}, err
 	}
 	return reply, nil
+}
+
+func (e *execution) assignInput(ctx workflow.Context) AssignInput {
+	attempt := len(e.state.Attempts) + 1
+	return AssignInput{
+		Where: e.in.Where, Failed: e.failed,
+		UserID: e.in.UserID, ExecutionID: e.in.ExecutionID, Attempt: attempt, Since: e.state.StartedAt, Left: e.left(ctx),
+		Accepted: e.isAccepted(),
+	}
 }
 
 // confirm holds the slot until its time. It retries for within at most.

@@ -28,7 +28,10 @@ type run struct {
 	assigns      []workflows.AssignInput
 	confirms     []workflows.HeldSlot
 	released     []string // lease ids
-	unresponsive []bool   // of released, whether the node was unresponsive
+	saved        []berth.Execution
+	save         func(n int) error
+	unresponsive []bool // of released, whether the node was unresponsive
+	left         []workflows.AssignInput
 	executed     []berth.ExecuteInput
 	assign       func(n int, in workflows.AssignInput) (workflows.AssignReply, error)
 	confirm      func(n int) error
@@ -44,12 +47,13 @@ func newRun(t *testing.T) *run {
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		return workflows.AssignReply{
 			Assignment: berth.Assignment{
-				LeaseID: in.LeaseID, NodeID: fmt.Sprintf("n%d", n), Generation: int64(n), PoolID: in.Where.PoolID, Strategy: berth.StrategyPowerOfTwo,
+				LeaseID: leaseOf(in), NodeID: fmt.Sprintf("n%d", n), Generation: int64(n), PoolID: in.Where.PoolID, Strategy: berth.StrategyPowerOfTwo,
 			},
 			MaxRetries: 3, EnableFailover: true,
 		}, nil
 	}
 	r.confirm = func(int) error { return nil }
+	r.save = func(int) error { return nil }
 	r.execute = func(_ context.Context, _ int, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
 		return berth.ExecuteOutput{Output: in.Input}, nil
 	}
@@ -69,6 +73,14 @@ func newRun(t *testing.T) *run {
 		r.unresponsive = append(r.unresponsive, a.Unresponsive)
 		return nil
 	})
+	register(workflows.SaveExecutionActivity, func(_ context.Context, e berth.Execution) error {
+		r.saved = append(r.saved, e)
+		return r.save(len(r.saved))
+	})
+	register(workflows.LeaveWaitingActivity, func(_ context.Context, in workflows.AssignInput) error {
+		r.left = append(r.left, in)
+		return nil
+	})
 	register(berth.ActivityExecute, func(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
 		r.executed = append(r.executed, in)
 		return r.execute(ctx, len(r.executed), in)
@@ -76,6 +88,10 @@ func newRun(t *testing.T) *run {
 	r.env.RegisterWorkflowWithOptions(workflows.Execution, workflow.RegisterOptions{Name: workflows.ExecutionWorkflow})
 	r.env.RegisterDelayedCallback(func() { r.submit("h1", "r1", &r.submitted) }, 0)
 	return r
+}
+
+func leaseOf(in workflows.AssignInput) string {
+	return fmt.Sprintf("execution:%s:%d", in.ExecutionID, in.Attempt)
 }
 
 func (r *run) submit(hash, id string, a *updateResult[workflows.ExecuteReply]) {
@@ -150,10 +166,17 @@ func TestExecution_NodeHasCapacity_RunsOnIt(t *testing.T) { // S8
 	require.Equal(t, []berth.ExecutionAttempt{{NodeID: "n1", Generation: 1}}, is.Attempts)
 	require.Equal(t, berth.StrategyPowerOfTwo, is.Strategy)
 	require.False(t, is.EndedAt.IsZero())
-	require.Equal(t, []workflows.AssignInput{{LeaseID: "execution:x1:1", Where: executionInput().Where}}, r.assigns)
+	require.Equal(t, []workflows.AssignInput{{
+		Where: executionInput().Where, UserID: "alice", ExecutionID: "x1", Attempt: 1, Since: is.StartedAt, Left: 10 * time.Minute,
+	}}, r.assigns)
 	require.Len(t, r.confirms, 1)
 	require.Equal(t, time.Minute+10*time.Second, r.confirms[0].Left, "for its timeout and what it takes to begin and end")
 	require.Equal(t, []string{"execution:x1:1"}, r.released)
+	require.Len(t, r.saved, 2, "at its acceptance and at its end")
+	require.Equal(t, 10*time.Minute, r.saved[0].DeadlineAt.Sub(r.saved[0].StartedAt))
+	want := is
+	want.Output = nil
+	require.Equal(t, want, r.saved[1], "the output stays in the run")
 	require.Equal(t, []berth.ExecuteInput{{ExecutionID: "x1", Executor: "resize", Attempt: 1, Input: json.RawMessage(`{"w":1}`)}}, r.executed)
 }
 
@@ -189,8 +212,30 @@ func TestExecution_NoEligibleNode_IsRefused(t *testing.T) { // S4, X6
 			require.Len(t, r.assigns, 1)
 			require.Empty(t, r.released)
 			require.Empty(t, r.executed)
+			require.Empty(t, r.saved, "a refused execution has no row")
 		})
 	}
+}
+
+// The work begins while the row cannot be written; the caller gets its reply when there is a row.
+func TestExecution_DatabaseUnavailable_AcceptedWhenItReturns(t *testing.T) { // B4, B5
+	t.Parallel()
+	r := newRun(t)
+	r.save = func(n int) error {
+		if n < 4 {
+			require.False(t, r.submitted.returned, "no reply without a row")
+			return temporal.NewApplicationError("no database", string(berth.CodeUnavailable))
+		}
+		return nil
+	}
+	is, err := r.start(executionInput())
+	require.NoError(t, err)
+	require.Equal(t, workflows.ExecuteReply{SubmissionID: "r1", Status: berth.ExecutionRunning, NodeID: "n1"}, r.submitted.reply)
+	require.Equal(t, berth.ExecutionCompleted, is.Status)
+	require.Len(t, r.executed, 1)
+	require.Len(t, r.released, 1)
+	require.Len(t, r.saved, 5)
+	require.Equal(t, berth.ExecutionCompleted, r.saved[4].Status)
 }
 
 func TestExecution_NodesFull_WaitsForCapacity(t *testing.T) {
@@ -200,8 +245,10 @@ func TestExecution_NodesFull_WaitsForCapacity(t *testing.T) {
 	give := r.assign
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		at = append(at, r.env.Now())
-		if n < 10 {
-			return workflows.AssignReply{}, refuse([]berth.Code{berth.CodeNodeFull, berth.CodeUnavailable, berth.CodeNoNode}[(n-1)%3], berth.Refusal{})
+		require.Equal(t, "execution:x1:1", leaseOf(in))
+		require.Equal(t, n > 1, in.Accepted)
+		if n < 5 {
+			return workflows.AssignReply{}, refuse([]berth.Code{berth.CodeNodeFull, berth.CodeUnavailable, berth.CodeUnavailable, berth.CodeNoNode}[n-1], berth.Refusal{})
 		}
 		return give(n, in)
 	}
@@ -210,6 +257,8 @@ func TestExecution_NodesFull_WaitsForCapacity(t *testing.T) {
 		r.submit("h1", "r2", &second)
 		r.submit("h2", "r3", &other)
 	}, time.Second)
+	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalReassert, nil) }, time.Minute)
+	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalPromoted, nil) }, 2*time.Minute)
 	is, err := r.start(executionInput())
 	require.NoError(t, err)
 	require.Equal(t, workflows.ExecuteReply{SubmissionID: "r1", Status: berth.ExecutionWaiting}, r.submitted.reply, "full is accepted")
@@ -219,10 +268,10 @@ func TestExecution_NodesFull_WaitsForCapacity(t *testing.T) {
 	var pauses []time.Duration
 	for i := range at[1:] {
 		pauses = append(pauses, at[i+1].Sub(at[i]).Round(100*time.Millisecond))
-		require.Equal(t, "execution:x1:1", r.assigns[i].LeaseID)
 	}
 	ms := time.Millisecond
-	require.Equal(t, []time.Duration{200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 5000 * ms, 5000 * ms, 5000 * ms, 5000 * ms}, pauses)
+	require.Equal(t, []time.Duration{time.Minute, 200 * ms, 400 * ms, time.Minute - 600*ms}, pauses, "it polls only while Redis is unavailable")
+	require.Empty(t, r.left)
 }
 
 func TestExecution_NodeFails_RunsOnAnother(t *testing.T) { // S6, S8
@@ -285,9 +334,9 @@ func TestExecution_NodeFails_RunsOnAnother(t *testing.T) { // S6, S8
 			require.Len(t, is.Attempts, len(c.errors))
 			for i, a := range is.Attempts {
 				require.Equal(t, c.errors[i], a.Error)
-				require.Equal(t, fmt.Sprintf("execution:x1:%d", i+1), r.assigns[i].LeaseID)
+				require.Equal(t, fmt.Sprintf("execution:x1:%d", i+1), leaseOf(r.assigns[i]))
 				require.Len(t, r.assigns[i].Failed, i, "nodes that failed it are excluded")
-				require.Equal(t, r.assigns[i].LeaseID, r.released[i])
+				require.Equal(t, leaseOf(r.assigns[i]), r.released[i])
 				require.Equal(t, a.Error == "the node missed heartbeats", r.unresponsive[i])
 			}
 			require.Len(t, r.released, len(c.errors))
@@ -344,6 +393,7 @@ func TestExecution_Deadline_EndsOnce(t *testing.T) {
 			require.Equal(t, berth.ExecutionFailed, is.Status)
 			require.Equal(t, berth.CodeDeadlineExceeded, is.Code)
 			require.Equal(t, 10*time.Minute, is.EndedAt.Sub(is.StartedAt).Round(time.Second))
+			require.Len(t, r.left, 1-len(is.Attempts), "a waiting one leaves the room")
 			require.Len(t, r.released, len(is.Attempts))
 		})
 	}
@@ -355,25 +405,26 @@ func TestExecution_Cancelled_StopsTheNodeAndEnds(t *testing.T) {
 		arrange  func(*run)
 		executed int
 		took     time.Duration
+		rows     int // how often its row is written
 	}{
 		"while it waits": {func(r *run) {
 			r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
 				return workflows.AssignReply{}, refuse(berth.CodeNodeFull, berth.Refusal{})
 			}
 			r.env.RegisterDelayedCallback(r.env.CancelWorkflow, 3*time.Second)
-		}, 0, 3 * time.Second},
+		}, 0, 3 * time.Second, 2},
 		"before it is accepted": {func(r *run) {
 			r.assign = func(int, workflows.AssignInput) (workflows.AssignReply, error) {
 				r.env.CancelWorkflow()
 				return workflows.AssignReply{}, temporal.NewCanceledError()
 			}
-		}, 0, 0},
+		}, 0, 0, 0},
 		"on a node that stops": {func(r *run) {
 			r.execute = func(context.Context, int, berth.ExecuteInput) (berth.ExecuteOutput, error) {
 				r.env.CancelWorkflow()
 				return berth.ExecuteOutput{}, temporal.NewCanceledError()
 			}
-		}, 1, 0},
+		}, 1, 0, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -384,7 +435,9 @@ func TestExecution_Cancelled_StopsTheNodeAndEnds(t *testing.T) {
 			require.Equal(t, berth.ExecutionCancelled, is.Status)
 			require.Equal(t, berth.CodeCancelled, is.Code)
 			require.Len(t, r.executed, c.executed)
+			require.Len(t, r.saved, c.rows)
 			require.Len(t, r.released, c.executed)
+			require.Equal(t, name == "while it waits", len(r.left) == 1)
 			require.Equal(t, c.took, is.EndedAt.Sub(is.StartedAt).Round(time.Second))
 		})
 	}
@@ -407,6 +460,7 @@ func TestExecution_SlotNotConfirmed_AssignsAgain(t *testing.T) {
 		}
 		return nil
 	}
+	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalPromoted, nil) }, time.Second)
 	is, err := r.start(executionInput())
 	require.NoError(t, err)
 	require.Equal(t, []berth.ExecutionAttempt{{NodeID: "n3", Generation: 3}}, is.Attempts)
@@ -433,7 +487,7 @@ func TestExecution_RedisLosesSlot_IsRestored(t *testing.T) {
 	r := newRun(t)
 	give := r.assign
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
-		if n < 4 {
+		if n < 3 {
 			return workflows.AssignReply{}, refuse(berth.CodeNodeFull, berth.Refusal{})
 		}
 		return give(n, in)
@@ -441,7 +495,8 @@ func TestExecution_RedisLosesSlot_IsRestored(t *testing.T) {
 	r.env.OnActivity(berth.ActivityExecute, mock.Anything, mock.Anything).After(30*time.Second).Return(berth.ExecuteOutput{}, nil)
 	signal := func() { r.env.SignalWorkflow(workflows.SignalReassert, nil) }
 	r.env.RegisterDelayedCallback(signal, 300*time.Millisecond)
-	r.env.RegisterDelayedCallback(func() { require.Empty(t, r.confirms) }, time.Second)
+	r.env.RegisterDelayedCallback(func() { require.Empty(t, r.confirms); require.Len(t, r.assigns, 2) }, time.Second)
+	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalPromoted, nil) }, 2*time.Second)
 	r.env.RegisterDelayedCallback(signal, 11*time.Second)
 	r.env.RegisterDelayedCallback(func() { require.Len(t, r.confirms, 2); require.Empty(t, r.released) }, 12*time.Second)
 	_, err := r.start(executionInput())
@@ -506,10 +561,15 @@ func TestExecution_LongWait_ContinuesAsNew(t *testing.T) {
 		return workflows.AssignReply{}, refuse(berth.CodeNodeFull, berth.Refusal{})
 	}
 	began := r.env.Now()
+	for i := range 5 {
+		r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalPromoted, nil) }, time.Duration(i+1)*time.Second)
+	}
 	r.env.ExecuteWorkflow(workflows.ExecutionWorkflow, executionInput())
+	require.Empty(t, r.left, "the next run waits in the same place")
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, r.env.GetWorkflowError(), &next)
 	require.Len(t, r.assigns, 4)
+	require.Len(t, r.saved, 1)
 
 	again := newRun(t)
 	in := executionInput()
@@ -521,8 +581,10 @@ func TestExecution_LongWait_ContinuesAsNew(t *testing.T) {
 	is, err := again.start(in)
 	require.NoError(t, err)
 	require.Equal(t, "r0", again.submitted.reply.SubmissionID)
+	require.Len(t, again.saved, 1, "it was accepted by an earlier run")
+	require.Equal(t, in.Resumed.StartedAt.Add(in.Deadline), again.saved[0].DeadlineAt.In(in.Resumed.StartedAt.Location()))
 	require.Len(t, is.Attempts, 2)
-	require.Equal(t, "execution:x1:2", again.assigns[0].LeaseID)
+	require.Equal(t, "execution:x1:2", leaseOf(again.assigns[0]))
 	require.Equal(t, in.Resumed.Failed, again.assigns[0].Failed)
 	require.Equal(t, time.Minute+10*time.Second, again.confirms[0].Left.Round(time.Second), "as much as the deadline leaves")
 	require.WithinDuration(t, began, r.env.Now(), 10*time.Second)

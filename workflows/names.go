@@ -113,7 +113,8 @@ const (
 
 // Signals.
 const (
-	// SignalPromoted tells a task that the call of a step may be made; its argument is the index of the step.
+	// SignalPromoted tells a task that the call of a step may be made; its argument is the index of the step. To an execution it
+	// announces a node, without an argument.
 	SignalPromoted = "promoted"
 	// SignalReassert makes a workflow restore in Redis what it holds there. It has no argument.
 	SignalReassert = "reassert"
@@ -165,8 +166,12 @@ const (
 	AssignNodeActivity = "AssignNode"
 	// ConfirmNodeActivity holds a reserved slot until the work's timeout; retried for seconds.
 	ConfirmNodeActivity = "ConfirmNode"
+	// LeaveWaitingActivity removes an execution that no longer waits for a node; its argument is that of AssignNode.
+	LeaveWaitingActivity = "LeaveWaiting"
 	// ReleaseNodeActivity releases a slot; retried until it succeeds or the slot has expired.
 	ReleaseNodeActivity = "ReleaseNode"
+	// SaveExecutionActivity writes the row of an accepted execution; retried until it succeeds.
+	SaveExecutionActivity = "SaveExecution"
 )
 
 // Activities of conferences; all are local.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -16,7 +17,9 @@ type nodeCommand struct {
 
 	ID           string         `help:"Register with this id. A process that registers with it later replaces this one." name:"id" env:"BERTH_NODE_ID" required:""`
 	Kind         berth.NodeKind `help:"Kind of the node: ${enum}." enum:"${node_kinds}" default:"translate"`
-	Capabilities []string       `help:"Capabilities: language pairs such as translate:en-es, or names of executors. At least one."`
+	Capabilities []string       `help:"Capabilities: language pairs such as translate:en-es, or names of executors. At least one, or --sources and --targets."`
+	Sources      []string       `help:"Source languages: with --targets, adds the capability of every pair of a source and a different target language."`
+	Targets      []string       `help:"Target languages: see --sources."`
 	Slots        int            `help:"Run at most this many jobs at the same time." default:"4"`
 	Zone         string         `help:"Zone of the node, for locality."`
 	Hostname     string         `help:"Host of the node, for locality. Default: the machine's name."`
@@ -32,6 +35,13 @@ func (c *nodeCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	api, err := c.client()
 	if err != nil {
 		return err
+	}
+	if len(c.Sources)+len(c.Targets) > 0 {
+		pairs, err := berth.TranslatePairs("-", c.Sources, c.Targets)
+		if err != nil {
+			return fmt.Errorf("--sources and --targets: %w", err)
+		}
+		c.Capabilities = append(c.Capabilities, pairs...)
 	}
 	spec := berth.NodeSpec{
 		ID: c.ID, Kind: c.Kind, Hostname: c.Hostname, Zone: c.Zone, Capabilities: c.Capabilities, MaxConcurrentJobs: c.Slots,
@@ -52,7 +62,7 @@ func (c *nodeCommand) Run(ctx context.Context, logger *slog.Logger) error {
 		driver, err = node.NewDriver(c.DriverFlags, spec, logger)
 	}
 	if err == nil && len(c.Capabilities) == 0 {
-		err = errors.New("--capabilities: at least one is required, for instance translate:en-es; a node without capabilities receives no jobs")
+		err = errors.New("--capabilities: at least one is required, for instance translate:en-es, or --sources and --targets; a node without capabilities receives no jobs")
 	}
 	if err != nil {
 		return err

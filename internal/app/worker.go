@@ -71,7 +71,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			Scripts: b.scripts, Fleet: nodes, Placer: placer, Logger: logger,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 		},
-		Executions: &activities.Executions{Scripts: b.scripts, Fleet: nodes, Placer: placer, Logger: logger},
+		Executions: &activities.Executions{Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Logger: logger},
 		Conferences: &activities.Conferences{
 			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Starter: calls, Logger: logger,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
@@ -82,6 +82,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			Ledger: b.ledger, Texts: cfg.Retention.Texts, Rows: cfg.Retention.Rows, Logger: logger,
 		},
 	}
+	acts.Links.Conferences = acts.Conferences
 	acts.Reconciler = &activities.Reconciler{
 		Ledger: b.ledger, Scripts: b.scripts, Starter: calls, Tasks: tasks, Turns: acts.Turns, Conferences: acts.Conferences,
 		Health: probe.Report, Logger: logger,
@@ -126,6 +127,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
 	services.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
 	if len(cfg.Worker.Queues) == 0 || slices.Contains(cfg.Worker.Queues, workflows.TaskQueueLinks) {
+		acts.Reconciler.BeginCounters(ctx)
 		services.Go(func() error { schedule(serviceCtx, "retention", calls.ScheduleRetention, logger); return nil })
 		services.Go(func() error {
 			schedule(serviceCtx, "reconciliation", func(ctx context.Context) error {
@@ -198,7 +200,8 @@ func (b *base) waitingRoom(cfg config.Config, calls *starter.Starter, logger *sl
 		models = append(models, m.Name)
 	}
 	return waiting.New(b.scripts, waiting.Options{
-		Models: models, Limits: modelLimits(b.catalog, cfg.Worker.UserSlots), Signal: calls.SignalPromoted, Logger: logger,
+		Models: models, Limits: modelLimits(b.catalog, cfg.Worker.UserSlots), Signal: calls.SignalPromoted, SignalHandover: calls.SignalHandover,
+		Logger: logger,
 	})
 }
 

@@ -15,6 +15,8 @@ import (
 
 	"berth"
 	"berth/internal/config"
+	"berth/internal/fleet"
+	"berth/internal/placement"
 	"berth/lua"
 )
 
@@ -29,75 +31,124 @@ const (
 // fleetSizes returns the pool sizes that are measured.
 func fleetSizes() []int { return []int{10, 100, 1000, 10_000} }
 
-// choose measures and prints the cost of choosing a node and reserving a slot, compared with an empty script that has as
-// many keys and arguments. The same clients alternate between the two, so that other load affects both equally; the ratio
-// is the median over all chunks.
+// benchmarked returns the strategies that are measured.
+func benchmarked() []berth.Strategy {
+	return []berth.Strategy{
+		berth.StrategyPowerOfTwo, berth.StrategyLoadBalanced, berth.StrategyRoundRobin, berth.StrategyLocality,
+	}
+}
+
+// choose measures and prints the cost of choosing a node and reserving a slot as the product does it: through package placement,
+// with the services that the pool's capability needs and one more, which is marked as unavailable on some nodes, on nodes with
+// the pairs of eight languages in three zones. The baseline is a script that makes the Redis calls of such a decision and
+// decides nothing. The same clients alternate between the two, so that other load affects both equally; the ratio is the median
+// over all chunks.
 func choose(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 	rdbs := make([]*redis.Client, dispatchers)
 	for i := range rdbs {
 		rdbs[i] = redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr, PoolSize: 1})
 		defer func() { err = errors.Join(err, rdbs[i].Close()) }()
 	}
-	_, _ = fmt.Fprintf(w, "choose + reserve, %d dispatchers, us per call; baseline an empty EVALSHA with as many keys and arguments; goal >= 0.60 of its throughput, 10 to 10,000 nodes <= 1.3x\n", dispatchers)
-	for _, strategy := range []berth.Strategy{
-		berth.StrategyPowerOfTwo, berth.StrategyLoadBalanced, berth.StrategyRoundRobin, berth.StrategyLocality,
-	} {
-		var smallest float64
-		for _, nodes := range fleetSizes() {
-			took, of, err := chooseIn(ctx, rdbs, nodes, strategy)
-			if err != nil {
-				return err
+	_, _ = fmt.Fprintf(w, "choose + reserve as the product sends it, %d dispatchers, us per call; baseline a script with only the Redis calls of the decision; goals >= 0.80 of its throughput, 10 to 10,000 nodes <= 1.3x, 1 to %d pools per node <= 1.5x\n",
+		dispatchers, len(allPairs()))
+	smallest := map[berth.Strategy]float64{}
+	for _, nodes := range fleetSizes() {
+		err := measureFleet(ctx, rdbs, nodes, allPairs(), func(strategy berth.Strategy, took, of float64) {
+			if smallest[strategy] == 0 {
+				smallest[strategy] = took
 			}
-			if smallest == 0 {
-				smallest = took
+			_, _ = fmt.Fprintf(w, "  %-14s %6d nodes  berth %6.1f  baseline %6.1f  ratio %.2f  relative to the smallest fleet %.2fx\n",
+				strategy, nodes, took, took*of, of, took/smallest[strategy])
+		})
+		if err != nil {
+			return err
+		}
+	}
+	const nodes = 1000
+	single := map[berth.Strategy]float64{}
+	for _, pairs := range [][]string{allPairs()[:1], allPairs()} {
+		err := measureFleet(ctx, rdbs, nodes, pairs, func(strategy berth.Strategy, took, of float64) {
+			if len(pairs) == 1 {
+				single[strategy] = took
 			}
-			_, _ = fmt.Fprintf(w, "  %-14s %6d nodes  berth %6.1f  baseline %6.1f  ratio %.2f  relative to the smallest pool %.2fx\n",
-				strategy, nodes, took, took*of, of, took/smallest)
+			_, _ = fmt.Fprintf(w, "  %-14s %6d nodes, %2d pools each  berth %6.1f  ratio %.2f  relative to one pool %.2fx\n",
+				strategy, nodes, len(pairs), took, of, took/single[strategy])
+		})
+		if err != nil {
+			return err
 		}
 	}
 	_, _ = fmt.Fprintln(w)
 	return nil
 }
 
-// chooseIn measures one strategy in a pool of n nodes. It returns microseconds per call and the throughput as a share of
-// the empty script's.
-func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.Strategy) (took, of float64, err error) {
+// allPairs returns the capabilities of nodes that translate between eight languages; benchPool is the first.
+func allPairs() []string {
+	out, _ := berth.TranslatePairs("languages", []string{"en"}, []string{"es"})
+	languages := []string{"de", "en", "es", "fr", "it", "ja", "pt", "zh"}
+	pairs, _ := berth.TranslatePairs("languages", languages, languages) // known languages
+	return append(out, slices.DeleteFunc(pairs, func(c string) bool { return c == benchPool })...)
+}
+
+// markedService is the service that is unavailable on every tenth node.
+const markedService = "glossary"
+
+// measureFleet registers n nodes with the capabilities and measures each strategy in the pool of the first one.
+func measureFleet(ctx context.Context, rdbs []*redis.Client, n int, capabilities []string, result func(strategy berth.Strategy, took, of float64)) error {
 	clients := make([]*lua.Scripts, len(rdbs))
 	for i, rdb := range rdbs {
-		clients[i] = lua.New(rdb, lua.Keys{Cell: fmt.Sprintf("choose-%s-%d", strategy, n)})
+		clients[i] = lua.New(rdb, lua.Keys{Cell: fmt.Sprintf("choose-%d-%d", n, len(capabilities))})
 	}
 	if _, err := clients[0].MarkNew(ctx); err != nil {
-		return 0, 0, err
+		return err
 	}
 	for i := range n {
-		if err := registerBare(ctx, clients[0], i, berth.MaxNodeConcurrency); err != nil {
-			return 0, 0, err
+		spec := bareNode(i, berth.MaxNodeConcurrency)
+		spec.Capabilities = capabilities
+		if _, err := clients[0].RegisterNode(ctx, spec, lua.Registration{}); err != nil {
+			return err
+		}
+		if i%10 == 9 {
+			if _, err := clients[0].MarkUnavailable(ctx, spec.ID, markedService, time.Hour); err != nil {
+				return err
+			}
 		}
 	}
-	empty := redis.NewScript("return {'OK','n00001','1790000000000','power-of-two'}")
-	if err := empty.Load(ctx, rdbs[0]).Err(); err != nil {
-		return 0, 0, fmt.Errorf("load empty script: %w", err)
+	for _, strategy := range benchmarked() {
+		took, of, err := measureChoice(ctx, rdbs, clients, strategy)
+		if err != nil {
+			return err
+		}
+		result(strategy, took, of)
 	}
-	assigned := make([]berth.Assignment, chunk)
+	return nil
+}
+
+// measureChoice measures one strategy. It returns microseconds per call and the throughput as a share of the baseline's.
+func measureChoice(ctx context.Context, rdbs []*redis.Client, clients []*lua.Scripts, strategy berth.Strategy) (took, of float64, err error) {
+	bare, err := newBareDecision(ctx, rdbs[0], clients[0], strategy)
+	if err != nil {
+		return 0, 0, err
+	}
+	placers := make([]*placement.Placer, len(clients))
+	for i, s := range clients {
+		placers[i] = placement.New(s, unchanging{})
+	}
+	request := placement.Request{Requirements: berth.Requirements{
+		PoolID: benchPool, Strategy: strategy, Services: []string{markedService}, OwnZone: "z1", OwnHost: "h7",
+	}, Hold: time.Minute}
+	assigned, bareNodes := make([]berth.Assignment, chunk), make([]string, chunk)
 	var calls, ratios []float64
 	for range chunks {
-		baseline, err := timeCalls(ctx, rdbs, chunk, func(ctx context.Context, rdb *redis.Client, i int) error {
-			return empty.EvalSha(ctx, rdb, []string{"lease:guard", "scheduler:leases"}, "scheduler:",
-				strconv.Itoa(i), 60000, benchPool, "power-of-two", i*7919, "").Err()
+		baseline, err := timeCalls(ctx, rdbs, chunk, func(ctx context.Context, rdb *redis.Client, i int) (err error) {
+			bareNodes[i], err = bare.run(ctx, rdb, i)
+			return err
 		})
 		if err != nil {
-			return 0, 0, fmt.Errorf("empty script: %w", err)
+			return 0, 0, fmt.Errorf("baseline: %w", err)
 		}
-		measured, err := timeCalls(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
-			c := lua.Choice{PoolID: benchPool, Strategy: strategy, Hold: time.Minute}
-			if strategy == berth.StrategyLocality {
-				c.OwnZone, c.OwnHost = "z1", "h7"
-			}
-			d, err := s.Assign(ctx, strconv.Itoa(i), c)
-			if err == nil && d.Code != lua.AssignOK {
-				return fmt.Errorf("assign: %s", d.Code)
-			}
-			assigned[i] = d.Assignment
+		measured, err := timeCalls(ctx, placers, chunk, func(ctx context.Context, p *placement.Placer, i int) (err error) {
+			assigned[i], err = p.Assign(ctx, strconv.Itoa(i), request)
 			return err
 		})
 		if err != nil {
@@ -106,7 +157,8 @@ func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.S
 		calls, ratios = append(calls, float64(measured.Microseconds())/chunk), append(ratios, float64(baseline)/float64(measured))
 		if _, err := timeCalls(ctx, clients, chunk, func(ctx context.Context, s *lua.Scripts, i int) error {
 			_, err := s.ReleaseNodeSlot(ctx, assigned[i].NodeID, assigned[i].LeaseID)
-			return err
+			_, bareErr := s.ReleaseNodeSlot(ctx, bareNodes[i], bareLease(i))
+			return errors.Join(err, bareErr)
 		}); err != nil {
 			return 0, 0, err
 		}
@@ -116,15 +168,34 @@ func chooseIn(ctx context.Context, rdbs []*redis.Client, n int, strategy berth.S
 	return calls[len(calls)/2], ratios[len(ratios)/2], nil
 }
 
+// unchanging is a fleet without defined pools, whose snapshot does not change during a measurement.
+type unchanging struct{}
+
+func (unchanging) Snapshot() *fleet.Snapshot {
+	return &fleet.Snapshot{Config: berth.DefaultFleetConfig()}
+}
+
+func (unchanging) CatchUp(context.Context) {}
+
+func (unchanging) Ready() <-chan struct{} {
+	ready := make(chan struct{})
+	close(ready)
+	return ready
+}
+
 // benchPool is the pool and the capability of all nodes of a benchmark.
 const benchPool = "translate:en-es"
 
-func registerBare(ctx context.Context, s *lua.Scripts, i, slots int) error {
-	_, err := s.RegisterNode(ctx, berth.NodeSpec{
+func bareNode(i, slots int) berth.NodeSpec {
+	return berth.NodeSpec{
 		ID: fmt.Sprintf("n%05d", i), Kind: berth.NodeTranslate, Hostname: fmt.Sprintf("h%d", i/4), Zone: fmt.Sprintf("z%d", i%3),
 		Incarnation:  berth.Incarnation{Host: fmt.Sprintf("h%d", i/4), PID: i + 1, StartedAt: time.Now().UnixMilli()},
 		Capabilities: []string{benchPool}, MaxConcurrentJobs: slots,
-	}, lua.Registration{})
+	}
+}
+
+func registerBare(ctx context.Context, s *lua.Scripts, i, slots int) error {
+	_, err := s.RegisterNode(ctx, bareNode(i, slots), lua.Registration{})
 	return err
 }
 

@@ -34,7 +34,7 @@ type Model struct {
 	Waiting    int         `json:"waiting" doc:"Number of calls that wait for a slot"`
 	ModelPause
 	NextGrantMs int64          `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
-	EtaSeconds  *int           `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that arrives now and is served last; absent when unknown or paused by an operator"`
+	EtaSeconds  *int           `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that a user without other calls submits now, in the queue in which it is longest; absent when unknown or paused by an operator"`
 	Queues      []ModelQueue   `json:"queues" doc:"The queues of the model, by falling weight"`
 	Users       []WaitingCalls `json:"users" doc:"The users with the most waiting calls, at most 20"`
 }
@@ -73,7 +73,7 @@ type QueueModel struct {
 	Waiting int    `json:"waiting"`
 	ModelPause
 	NextGrantMs int64 `json:"nextGrantMs"`
-	EtaSeconds  *int  `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that arrives now and is served last; absent when unknown or paused by an operator"`
+	EtaSeconds  *int  `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that a user without other calls submits now; absent when unknown or paused by an operator"`
 }
 
 // Models returns the state of all models.

@@ -93,7 +93,8 @@ type reply struct {
 // catchUp is closed after the next reading of the configuration.
 type catchUp chan struct{}
 
-// CatchUp returns when the snapshot has at least the configuration that Redis had at the time of the call, or when ctx ends.
+// CatchUp returns when the snapshot has at least the configuration that Redis had at the time of the call, and the nodes whose
+// changes had arrived by then, or when ctx ends.
 // While Redis is unavailable, only ctx ends it.
 func (f *Fleet) CatchUp(ctx context.Context) {
 	done := make(catchUp)
@@ -161,6 +162,7 @@ func (f *Fleet) update(ctx context.Context) {
 		case e := <-f.changes.Events():
 			u.handleEvent(ctx, e)
 		case c := <-f.catchUps:
+			u.handleEvents(ctx)
 			u.config, u.waiting = true, append(u.waiting, c)
 			u.request()
 		case r := <-f.replies:
@@ -175,6 +177,18 @@ func (u *updater) due() {
 	thousands := max(1, len(u.Snapshot().Nodes)/1000)
 	u.all = u.all || time.Since(u.reloaded) > u.opt.Reload*time.Duration(thousands)
 	u.loads = u.loads || time.Since(u.sampled) > u.opt.Sample*time.Duration(thousands)
+}
+
+// handleEvents handles the changes that have arrived, so that the next request reads them.
+func (u *updater) handleEvents(ctx context.Context) {
+	for {
+		select {
+		case e := <-u.changes.Events():
+			u.handleEvent(ctx, e)
+		default:
+			return
+		}
+	}
 }
 
 func (u *updater) handleEvent(ctx context.Context, e redisconn.Event) {

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"berth"
@@ -29,6 +31,8 @@ type Snapshot struct {
 	// capable counts the nodes with each capability, usable the nodes of each pool that take work. Heartbeats rarely change
 	// them, and every session reads them.
 	capable, usable map[string]int
+	// matching has the nodes that Matching found, until one of these counts changes.
+	matching *matches
 	// zones lists the zones of each host's registered nodes, sorted. More than one is a configuration error.
 	zones map[string][]string
 }
@@ -41,10 +45,11 @@ func takesWork(n berth.Node) bool {
 // sameCounts reports whether count treats both nodes the same way.
 func sameCounts(a, b berth.Node) bool {
 	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && takesWork(a) == takesWork(b) &&
-		a.Hostname == b.Hostname && a.Zone == b.Zone
+		a.Hostname == b.Hostname && a.Zone == b.Zone && a.Kind == b.Kind
 }
 
 func (s *Snapshot) count() {
+	s.matching = &matches{}
 	s.capable, s.usable, s.zones = map[string]int{}, map[string]int{}, map[string][]string{}
 	for _, n := range s.Nodes {
 		for _, c := range n.Capabilities {
@@ -59,6 +64,39 @@ func (s *Snapshot) count() {
 			s.zones[n.Hostname] = slices.Insert(s.zones[n.Hostname], i, n.Zone)
 		}
 	}
+}
+
+// matches keeps the nodes that belong to a pool: looking at every node for every request would take milliseconds in a large
+// fleet. A snapshot is read concurrently, so the first request for a pool adds it.
+type matches struct {
+	byPool sync.Map // kind and pool id -> []string
+	n      atomic.Int64
+}
+
+// maxMatches is the number of pools whose nodes are kept: requests name the pools.
+const maxMatches = 1000
+
+// Matching returns the ids of the registered nodes that belong to a pool, also where it is not defined, sorted. The result is not
+// to be changed.
+func (s *Snapshot) Matching(p berth.Pool) []string {
+	key := string(p.Kind) + "\n" + p.ID
+	if s.matching != nil {
+		if found, ok := s.matching.byPool.Load(key); ok {
+			ids, _ := found.([]string) // nothing else is stored
+			return ids
+		}
+	}
+	var ids []string
+	for id, n := range s.Nodes {
+		if p.Matches(n.NodeSpec) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	if s.matching != nil && s.matching.n.Add(1) <= maxMatches {
+		s.matching.byPool.Store(key, ids)
+	}
+	return ids
 }
 
 // Pool returns the definition of a pool, or the implicit one of the capability of that name.

@@ -102,7 +102,7 @@ func TestFinishTask_EachOutcome_RefundedUnlessKept(t *testing.T) { // T18
 			require.Zero(t, balance(t, l, user))
 			a := begin(t, l, task, 2)
 			if c.streaming {
-				require.NoError(t, l.SetStatus(ctx, task.Ref(), a.Fence, berth.TaskStreaming))
+				require.NoError(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: berth.TaskStreaming}))
 			}
 			for range 2 { // the reply of the first was lost
 				_, _, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: c.status, KeepStreamed: c.keep})

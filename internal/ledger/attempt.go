@@ -62,7 +62,10 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 			max(step, t.StepIndex), max(step, begun), time.Now().UnixMilli(), task.UserID); err != nil {
 			return err
 		}
-		if err := reserve(ctx, tx, t, step, a.Fence); err != nil || !a.First {
+		if err := interrupt(ctx, tx, t); err != nil {
+			return err
+		}
+		if err := reserve(ctx, tx, t, CallStart{Step: step, Fence: a.Fence}); err != nil || !a.First {
 			return err
 		}
 		s := t.Steps[step]
@@ -88,22 +91,43 @@ func (l *Ledger) OwnsTask(ctx context.Context, task berth.TaskRef, fence int64) 
 	return err == nil, translate("check fence", err)
 }
 
-// SetStatus moves the task's status forward; an earlier status has no effect. CodeConflict when a newer attempt owns the
-// task (ErrStale) or the task has ended (ErrFinal).
-func (l *Ledger) SetStatus(ctx context.Context, task berth.TaskRef, fence int64, status berth.TaskStatus) error {
-	return l.inTx(ctx, "set status", func(tx *sql.Tx) error {
-		t, _, err := l.lockTask(ctx, tx, task)
+// CallStart is the start of a step, or of another model call of it.
+type CallStart struct {
+	berth.TaskRef
+	Step  int
+	Fence int64
+	// Status is the task's new status; an earlier one has no effect.
+	Status berth.TaskStatus
+	// Call numbers the model calls of the attempt from 0, and Provider is called. Without a provider, the attempt makes no call: it has
+	// the answer of an earlier one.
+	Call     int
+	Provider string
+}
+
+// StartCall moves the task's status forward and records in the usage log that a provider is called. It is idempotent. CodeConflict
+// when a newer attempt owns the task (ErrStale) or the task has ended (ErrFinal).
+func (l *Ledger) StartCall(ctx context.Context, c CallStart) error {
+	return l.inTx(ctx, "start call", func(tx *sql.Tx) error {
+		t, _, err := l.lockTask(ctx, tx, c.TaskRef)
 		if err != nil {
 			return err
 		}
-		if err := checkOwner(t, fence); err != nil {
+		if err := checkOwner(t, c.Fence); err != nil {
 			return err
 		}
-		if err := checkStep(t, t.StepIndex, status); err != nil || furthest(t.Status, status) == t.Status {
+		if err := checkStep(t, c.Step, c.Status); err != nil {
 			return err
+		}
+		if c.Provider != "" {
+			if err := reserve(ctx, tx, t, c); err != nil {
+				return err
+			}
+		}
+		if furthest(t.Status, c.Status) == t.Status {
+			return nil
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $3, updated_at = $4 WHERE user_id = $1 AND id = $2`,
-			task.UserID, task.TaskID, status, time.Now().UnixMilli())
+			c.UserID, c.TaskID, c.Status, time.Now().UnixMilli())
 		return err
 	})
 }

@@ -80,7 +80,7 @@ func TestAttempt_NewerAttemptBegan_OlderRejected(t *testing.T) {
 		_, err := l.FinishStep(ctx, result(task, 0, old.Fence, "old"))
 		requireCode(t, berth.CodeConflict, err)
 		require.ErrorIs(t, err, ErrStale)
-		err = l.SetStatus(ctx, task.Ref(), old.Fence, berth.TaskStreaming)
+		err = l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: old.Fence, Status: berth.TaskStreaming})
 		requireCode(t, berth.CodeConflict, err)
 		require.ErrorIs(t, err, ErrStale)
 		_, err = l.FinishStep(ctx, result(task, 0, now.Fence+1, "fence never issued"))
@@ -129,7 +129,7 @@ func TestFinishStep_ReplyLost_RepeatReturnsFirstOutput(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, calls, 2)
 		require.True(t, calls[0].Success)
-		require.Equal(t, berth.CodeInterrupted, calls[1].Code, "the next step had begun")
+		require.Equal(t, berth.CodeNotStarted, calls[1].Code, "the next step had begun")
 		now, err := l.GetTask(ctx, task.Ref())
 		require.NoError(t, err)
 		require.Equal(t, ended, now)
@@ -166,7 +166,7 @@ func TestFinishStep_ConcurrentAttempts_OneFinishes(t *testing.T) {
 			if c.Success {
 				successes++
 			} else {
-				require.Equal(t, berth.CodeInterrupted, c.Code)
+				require.Equal(t, berth.CodeNotStarted, c.Code)
 			}
 		}
 		require.Equal(t, 1, successes)
@@ -184,7 +184,7 @@ func TestAttempt_TaskEnded_WritesRejected(t *testing.T) {
 		_, err = l.FinishStep(ctx, result(task, 0, a.Fence, "late"))
 		requireCode(t, berth.CodeConflict, err)
 		require.ErrorIs(t, err, ErrFinal)
-		require.ErrorIs(t, l.SetStatus(ctx, task.Ref(), a.Fence, berth.TaskStreaming), ErrFinal)
+		require.ErrorIs(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: berth.TaskStreaming}), ErrFinal)
 		require.Equal(t, Attempt{Final: true}, begin(t, l, task, 0))
 		requireOwns(t, l, task.ID, a.Fence, false)
 		require.NoError(t, l.FailedCall(ctx, ModelCall{
@@ -199,7 +199,7 @@ func TestAttempt_TaskEnded_WritesRejected(t *testing.T) {
 	})
 }
 
-func TestSetStatus_EarlierStatus_StatusUnchanged(t *testing.T) {
+func TestStartCall_EarlierStatus_StatusUnchanged(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
@@ -209,9 +209,9 @@ func TestSetStatus_EarlierStatus_StatusUnchanged(t *testing.T) {
 			return now.Status
 		}
 		a := begin(t, l, task, 2)
-		require.NoError(t, l.SetStatus(ctx, task.Ref(), a.Fence, berth.TaskStreaming))
+		require.NoError(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: berth.TaskStreaming}))
 		require.Equal(t, berth.TaskStreaming, status())
-		require.NoError(t, l.SetStatus(ctx, task.Ref(), a.Fence, berth.TaskOCRPending))
+		require.NoError(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: berth.TaskOCRPending}))
 		a = begin(t, l, task, 2)
 		require.Equal(t, berth.TaskStreaming, status(), "a retry does not move the visible status back")
 		r := result(task, 2, a.Fence, "x")
@@ -234,13 +234,13 @@ func TestAttempt_InvalidInput_RejectedWithoutChange(t *testing.T) {
 		for _, status := range []berth.TaskStatus{berth.TaskCompleted, "NONSENSE"} {
 			_, err := l.BeginAttempt(ctx, task.Ref(), 0, status)
 			requireCode(t, berth.CodeInvalid, err)
-			requireCode(t, berth.CodeInvalid, l.SetStatus(ctx, task.Ref(), a.Fence, status))
+			requireCode(t, berth.CodeInvalid, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: status}))
 		}
 		_, err := l.BeginAttempt(ctx, ref("t_none"), 0, berth.TaskPending)
 		requireCode(t, berth.CodeNotFound, err)
 		_, err = l.FinishStep(ctx, StepResult{ModelCall: ModelCall{UserID: "alice", TaskID: "t_none"}})
 		requireCode(t, berth.CodeNotFound, err)
-		requireCode(t, berth.CodeNotFound, l.SetStatus(ctx, ref("t_none"), 1, berth.TaskStreaming))
+		requireCode(t, berth.CodeNotFound, l.StartCall(ctx, CallStart{TaskRef: ref("t_none"), Fence: 1, Status: berth.TaskStreaming}))
 		requireCode(t, berth.CodeNotFound, l.FailedCall(ctx, ModelCall{UserID: "alice", TaskID: "t_none"}))
 		requireOwns(t, l, "t_none", 0, false)
 
@@ -294,36 +294,59 @@ func TestUsage_WorkerKilled_CallAccountedFor(t *testing.T) { // T19
 		killed := begin(t, l, task, 0)
 		open := calls()
 		require.Len(t, open, 1, "before the slot is requested")
-		require.Equal(t, []any{"model-of-ocr", berth.Queue("q_paid_vision"), false, berth.Code(""), true},
-			[]any{open[0].Model, open[0].Queue, open[0].Success, open[0].Code, open[0].FinishedAt.IsZero()})
+		require.Equal(t, []any{"model-of-ocr", berth.Queue("q_paid_vision"), "", false, berth.Code(""), true},
+			[]any{open[0].Model, open[0].Queue, open[0].Provider, open[0].Success, open[0].Code, open[0].FinishedAt.IsZero()})
+		started := func(fence int64, call int) {
+			for range 2 { // the reply of the first was lost
+				require.NoError(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: fence, Call: call, Provider: "p"}))
+			}
+		}
+		started(killed.Fence, 0)
+		require.Equal(t, "p", calls()[0].Provider)
+		require.NoError(t, l.FailedCall(ctx, ModelCall{
+			UserID: task.UserID, TaskID: task.ID, Step: 0, Name: berth.StepOCR, Fence: killed.Fence, Provider: "p", Code: berth.CodeInvalidOutput,
+		}))
+		started(killed.Fence, 1) // the repair
+		require.Equal(t, []string{string(berth.CodeInvalidOutput), OutcomeRunning}, outcomes(calls()))
 
+		waits := begin(t, l, task, 0)
+		require.Equal(t, []string{string(berth.CodeInvalidOutput), string(berth.CodeInterrupted), OutcomeRunning}, outcomes(calls()))
 		next := begin(t, l, task, 0)
-		all := calls()
-		require.Len(t, all, 2)
-		require.Equal(t, berth.CodeInterrupted, all[0].Code)
-		require.Empty(t, all[1].Code)
+		started(next.Fence, 0)
+		require.Equal(t, []string{
+			string(berth.CodeInvalidOutput), string(berth.CodeInterrupted), string(berth.CodeNotStarted), OutcomeRunning,
+		}, outcomes(calls()), "an attempt whose worker was killed while it waited for a slot made no call")
+		require.NoError(t, l.ReleaseAttempt(ctx, task.Ref(), 0, waits.Fence), "its worker was only unreachable")
+		require.ErrorIs(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: waits.Fence, Provider: "p"}), ErrStale)
 
 		// The worker of the first attempt was only unreachable: what it used is recorded once.
 		late := ModelCall{
 			UserID: task.UserID, TaskID: task.ID, Step: 0, Name: berth.StepOCR, Fence: killed.Fence, Provider: "p",
-			Usage: berth.Usage{InputTokens: 7, OutputTokens: 5, CachedTokens: 4, ReasoningTokens: 3}, Code: berth.CodeConflict,
+			Call: 1, Usage: berth.Usage{InputTokens: 7, OutputTokens: 5, CachedTokens: 4, ReasoningTokens: 3}, Code: berth.CodeConflict,
 		}
 		for range 2 {
 			require.NoError(t, l.FailedCall(ctx, late))
 		}
-		require.Equal(t, late.Usage, calls()[0].Usage)
-		require.Equal(t, berth.CodeConflict, calls()[0].Code)
+		require.Equal(t, late.Usage, calls()[1].Usage)
+		require.Equal(t, berth.CodeConflict, calls()[1].Code)
 		now, err := l.GetTask(ctx, task.Ref())
 		require.NoError(t, err)
 		require.EqualValues(t, 7, now.Usage.InputTokens)
 
 		_, _, err = l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCancelled})
 		require.NoError(t, err)
-		all = calls()
-		require.Len(t, all, 2)
-		require.Equal(t, next.Fence, all[1].Fence)
-		require.Equal(t, berth.CodeInterrupted, all[1].Code, "no row stays open")
+		all := calls()
+		require.Len(t, all, 3)
+		require.Equal(t, next.Fence, all[2].Fence)
+		require.Equal(t, berth.CodeInterrupted, all[2].Code, "no row stays open")
 	})
+}
+
+func outcomes(calls []ModelCall) (all []string) {
+	for _, c := range calls {
+		all = append(all, c.Outcome())
+	}
+	return all
 }
 
 // An answer that a later attempt adopts was requested once: it completes the row of the attempt that made the call.

@@ -24,9 +24,9 @@ func (l *Ledger) NextEpoch(ctx context.Context, e164 string) (int64, error) {
 }
 
 const saveConference = `INSERT INTO conferences
-	(id, e164, user_id, status, owner, epoch, revision, created_at, lost_at, refused_at, body)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-	ON CONFLICT (id) DO UPDATE SET status = excluded.status, owner = excluded.owner, epoch = excluded.epoch,
+	(id, e164, user_id, status, owner, generation, epoch, revision, created_at, lost_at, refused_at, body)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+	ON CONFLICT (id) DO UPDATE SET status = excluded.status, owner = excluded.owner, generation = excluded.generation, epoch = excluded.epoch,
 		revision = excluded.revision, lost_at = excluded.lost_at, refused_at = excluded.refused_at, body = excluded.body
 	WHERE conferences.revision < excluded.revision
 		OR conferences.revision = excluded.revision AND conferences.epoch <= excluded.epoch`
@@ -43,8 +43,8 @@ func (l *Ledger) SaveConference(ctx context.Context, c berth.Conference) error {
 	if err != nil {
 		return fmt.Errorf("save conference: %w", err)
 	}
-	_, err = l.exec(ctx, "save conference", saveConference, c.ID, c.E164, plain(c.UserID), c.Status, plain(c.Owner.NodeID), c.Epoch,
-		c.Revision, millis(c.CreatedAt), millis(c.LostAt), millis(c.RefusedAt), plain(string(body)))
+	_, err = l.exec(ctx, "save conference", saveConference, c.ID, c.E164, plain(c.UserID), c.Status, plain(c.Owner.NodeID),
+		c.Owner.Generation, c.Epoch, c.Revision, millis(c.CreatedAt), millis(c.LostAt), millis(c.RefusedAt), plain(string(body)))
 	return err
 }
 

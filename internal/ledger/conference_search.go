@@ -46,6 +46,14 @@ func (l *Ledger) SearchConferences(
 	return out, writeCursor(millis(last.CreatedAt), last.ID), nil
 }
 
+// OwnerGenerations returns the generation of each owner of conferences, several of a unit that was registered again.
+func (l *Ledger) OwnerGenerations(ctx context.Context) ([]berth.ConferenceOwner, error) {
+	return list(ctx, l, "list owners", func(row scanner) (o berth.ConferenceOwner, err error) {
+		err = row.Scan(&o.NodeID, &o.Generation)
+		return o, err
+	}, `SELECT owner, generation FROM conferences WHERE owner <> '' GROUP BY owner, generation`)
+}
+
 // CountOwners returns the number of conferences per unit.
 func (l *Ledger) CountOwners(ctx context.Context) (map[string]int, error) {
 	type count struct {

@@ -111,7 +111,7 @@ func (f *life) run(ctx context.Context, program []act) error {
 			r.NextStatus = a.Status
 			_, err = f.l.FinishStep(ctx, r)
 		case "status":
-			err = f.l.SetStatus(ctx, f.task.Ref(), mine.Fence, a.Status)
+			err = f.l.StartCall(ctx, CallStart{TaskRef: f.task.Ref(), Fence: mine.Fence, Status: a.Status})
 		case "fail":
 			err = f.l.FailedCall(ctx, ModelCall{
 				UserID: f.task.UserID, TaskID: f.task.ID, Step: at, Fence: mine.Fence, Call: 1, Usage: berth.Usage{InputTokens: 1},

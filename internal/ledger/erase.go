@@ -42,7 +42,10 @@ var (
 		UNION SELECT output_asset_id FROM steps WHERE user_id = $1 AND task_id = $2
 		UNION SELECT result_asset_id FROM tasks WHERE user_id = $1 AND id = $2) ORDER BY a.id`
 	selectAssetInUse = `SELECT ` + assetInUse("erased_at = 0") + ` FROM assets a WHERE a.id = $1`
-	selectAssetRuns  = `SELECT ` + assetInUse("ended_at = 0") + ` FROM assets a WHERE a.id = $1`
+	selectAssetTasks = `SELECT user_id, id, service_id FROM tasks WHERE user_id = $1 AND result_asset_id = $2
+		UNION SELECT t.user_id, t.id, t.service_id FROM steps s JOIN tasks t ON t.user_id = s.user_id AND t.id = s.task_id
+		WHERE s.user_id = $1 AND s.output_asset_id = $2`
+	selectAssetRuns = `SELECT ` + assetInUse("ended_at = 0") + ` FROM assets a WHERE a.id = $1`
 )
 
 // EraseTask erases the texts of a task that has ended: its variables, outputs and result, except those that another task of the
@@ -99,15 +102,30 @@ func eraseContent(ctx context.Context, tx *sql.Tx, id string) error {
 	return err
 }
 
-// EraseAsset erases the content of an asset, whichever ended tasks have it. It is idempotent; CodeConflict while a task that uses it
-// runs, CodeNotFound when it does not exist or belongs to another user.
-func (l *Ledger) EraseAsset(ctx context.Context, userID, id string) error {
-	return l.inTx(ctx, "erase asset", func(tx *sql.Tx) error {
+// TaskStream identifies the events of a task.
+type TaskStream struct {
+	berth.TaskRef
+	ServiceID string
+}
+
+// EraseAsset erases the content of an asset, whichever ended tasks have it, and returns the tasks that produced it: their events have
+// the content, too. It is idempotent; CodeConflict while a task that uses it runs, CodeNotFound when it does not exist or belongs to
+// another user.
+func (l *Ledger) EraseAsset(ctx context.Context, userID, id string) (producers []TaskStream, err error) {
+	err = l.inTx(ctx, "erase asset", func(tx *sql.Tx) error {
 		if !storableID(id) {
 			return sql.ErrNoRows
 		}
 		var erasedAt int64
 		err := tx.QueryRowContext(ctx, `SELECT erased_at FROM assets WHERE id = $1 AND user_id = $2`+l.dialect.forUpdate, id, userID).Scan(&erasedAt)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.QueryContext(ctx, selectAssetTasks, userID, id)
+		producers, err = collect("read the asset's tasks", rows, err, func(row scanner) (s TaskStream, err error) {
+			err = row.Scan(&s.UserID, &s.TaskID, &s.ServiceID)
+			return s, err
+		})
 		if err != nil || erasedAt > 0 {
 			return err
 		}
@@ -120,4 +138,5 @@ func (l *Ledger) EraseAsset(ctx context.Context, userID, id string) error {
 		}
 		return eraseContent(ctx, tx, id)
 	})
+	return producers, err
 }

@@ -17,14 +17,17 @@ type Submission struct {
 	AcceptedAt  time.Time
 	// Status is that of the task; empty when it was withdrawn or removed.
 	Status berth.TaskStatus
+	// Erased: the texts of the task, or its result, were erased.
+	Erased bool
 }
 
 // FindSubmission returns the newest task of a key; CodeNotFound for a key that is not in use.
 func (l *Ledger) FindSubmission(ctx context.Context, userID, key string) (Submission, error) {
 	return find(ctx, l, "find submission", func(row scanner) (s Submission, err error) {
-		err = row.Scan(&s.Number, &s.TaskID, &s.RequestHash, storedTime{&s.AcceptedAt}, &s.Status)
+		err = row.Scan(&s.Number, &s.TaskID, &s.RequestHash, storedTime{&s.AcceptedAt}, &s.Status, &s.Erased)
 		return s, err
-	}, `SELECT k.number, k.task_id, k.request_hash, k.accepted_at, COALESCE(t.status, '')
+	}, `SELECT k.number, k.task_id, k.request_hash, k.accepted_at, COALESCE(t.status, ''),
+		COALESCE(t.erased_at, 0) > 0 OR EXISTS (SELECT 1 FROM assets a WHERE a.id = t.result_asset_id AND a.erased_at > 0)
 		FROM idempotency_keys k LEFT JOIN tasks t ON t.user_id = k.user_id AND t.id = k.task_id
 		WHERE k.user_id = $1 AND k.key = $2`, userID, key)
 }

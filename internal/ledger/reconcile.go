@@ -105,19 +105,38 @@ func (l *Ledger) OverdueTasks(ctx context.Context, before time.Time, after berth
 		millis(before), millis(after.DeadlineAt), after.UserID, after.ID, clamp(limit, 1000))
 }
 
-var endedTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE ended_at > 0 AND ended_at >= $1
+// EndedTask is a task that has ended, with what identifies its stream.
+type EndedTask struct {
+	berth.TaskRef
+
+	ServiceID string
+	EndedAt   time.Time
+}
+
+const endedTasks = `SELECT user_id, id, service_id, ended_at FROM tasks WHERE ended_at > 0 AND ended_at >= $1
 	AND (ended_at, user_id, id) > ($2, $3, $4) ORDER BY ended_at, user_id, id LIMIT CAST($5 AS BIGINT)`
 
 // EndedTasks returns tasks that have ended since a time, the oldest first, behind the given one. limit is at most 1,000.
-func (l *Ledger) EndedTasks(ctx context.Context, since time.Time, after berth.Task, limit int) ([]berth.Task, error) {
-	return list(ctx, l, "list ended tasks", taskColumns.scan, endedTasks,
-		millis(since), millis(after.EndedAt), after.UserID, after.ID, clamp(limit, 1000))
+func (l *Ledger) EndedTasks(ctx context.Context, since time.Time, after EndedTask, limit int) ([]EndedTask, error) {
+	return list(ctx, l, "list ended tasks", func(row scanner) (t EndedTask, err error) {
+		err = row.Scan(&t.UserID, &t.TaskID, &t.ServiceID, storedTime{&t.EndedAt})
+		return t, err
+	}, endedTasks, millis(since), millis(after.EndedAt), after.UserID, after.TaskID, clamp(limit, 1000))
+}
+
+// OpenConference names a conference that has not ended.
+type OpenConference struct {
+	ID, E164 string
+	Status   berth.ConferenceStatus
 }
 
 // OpenConferences returns conferences that have not ended, by id, behind the given one. limit is at most 1,000.
-func (l *Ledger) OpenConferences(ctx context.Context, after string, limit int) ([]berth.Conference, error) {
-	return list(ctx, l, "open conferences", scanConference, selectConference+`WHERE status <> 'ended' AND status <> 'deleted'
-		AND id > $1 ORDER BY id LIMIT CAST($2 AS BIGINT)`, after, clamp(limit, 1000))
+func (l *Ledger) OpenConferences(ctx context.Context, after string, limit int) ([]OpenConference, error) {
+	return list(ctx, l, "open conferences", func(row scanner) (c OpenConference, err error) {
+		err = row.Scan(&c.ID, &c.E164, &c.Status)
+		return c, err
+	}, `SELECT id, e164, status FROM conferences WHERE status <> 'ended' AND status <> 'deleted' AND id > $1
+		ORDER BY id LIMIT CAST($2 AS BIGINT)`, after, clamp(limit, 1000))
 }
 
 // RestoreTask stores the row of an accepted task that the database has lost, with its charge. Attempts have at least the given

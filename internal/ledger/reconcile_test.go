@@ -118,19 +118,19 @@ func TestOverdueAndEndedTasks_Pages_EveryTaskOnce(t *testing.T) { // B4
 		}
 		require.Empty(t, want)
 		ended := map[string]bool{}
-		after = berth.Task{}
-		for {
-			page, err := l.EndedTasks(t.Context(), now.Add(-time.Second), after, 3)
+		for last := (EndedTask{}); ; {
+			page, err := l.EndedTasks(t.Context(), now.Add(-time.Second), last, 3)
 			require.NoError(t, err)
-			for _, after = range page {
-				ended[after.ID] = true
+			for _, last = range page {
+				ended[last.TaskID] = true
+				require.Equal(t, "jobs", last.ServiceID)
 			}
 			if len(page) < 3 {
 				break
 			}
 		}
 		require.Len(t, ended, 4)
-		none, err := l.EndedTasks(t.Context(), now.Add(time.Hour), berth.Task{}, 0)
+		none, err := l.EndedTasks(t.Context(), now.Add(time.Hour), EndedTask{}, 0)
 		require.NoError(t, err)
 		require.Empty(t, none)
 	})

@@ -41,6 +41,7 @@ func (l *Ledger) Expiries() []Expiry {
 		{"ledger entries", false, l.sumEntries},
 		{"tasks", false, l.deleting("delete tasks", deleteTasks)},
 		{"empty assets", false, l.deleting("delete empty assets", deleteAssets)},
+		{"executions", false, l.deleting("delete executions", deleteExecutions)},
 		{"idempotency keys", false, l.deleting("delete idempotency keys", deleteKeys)},
 		{"usage rows", false, l.deleting("delete usage rows", deleteUsage)},
 		{"audit rows", false, l.deleting("delete audit rows", deleteAudit)},
@@ -80,10 +81,7 @@ const selectExpiredTasks = `SELECT user_id, id FROM tasks WHERE ended_at > 0 AND
 	ORDER BY ended_at LIMIT CAST($2 AS BIGINT)`
 
 func (l *Ledger) eraseExpiredTasks(ctx context.Context, before time.Time, limit int) (removed int64, more bool, err error) {
-	found, err := list(ctx, l, "find expired tasks", func(row scanner) (t berth.TaskRef, err error) {
-		err = row.Scan(&t.UserID, &t.TaskID)
-		return t, err
-	}, selectExpiredTasks, before.UnixMilli(), limit)
+	found, err := list(ctx, l, "find expired tasks", scanTaskRef, selectExpiredTasks, before.UnixMilli(), limit)
 	if err != nil {
 		return 0, false, err
 	}

@@ -95,21 +95,30 @@ func TestErase_TaskRuns_Conflict(t *testing.T) { // B11
 		out, err := l.FinishStep(ctx, result(task, 0, a.Fence, "output"))
 		require.NoError(t, err)
 		requireCode(t, berth.CodeConflict, l.EraseTask(ctx, task.Ref()))
-		requireCode(t, berth.CodeConflict, l.EraseAsset(ctx, "alice", resume.ID))
-		requireCode(t, berth.CodeConflict, l.EraseAsset(ctx, "alice", out))
-		requireCode(t, berth.CodeNotFound, l.EraseAsset(ctx, "bob", resume.ID))
-		requireCode(t, berth.CodeNotFound, l.EraseAsset(ctx, "alice", "a\x00"))
+		erase := func(user, id string) error {
+			_, err := l.EraseAsset(ctx, user, id)
+			return err
+		}
+		requireCode(t, berth.CodeConflict, erase("alice", resume.ID))
+		requireCode(t, berth.CodeConflict, erase("alice", out))
+		requireCode(t, berth.CodeNotFound, erase("bob", resume.ID))
+		requireCode(t, berth.CodeNotFound, erase("alice", "a\x00"))
 		requireCode(t, berth.CodeNotFound, l.EraseTask(ctx, ref("none")))
 		_, err = l.GetAsset(ctx, "alice", resume.ID)
 		require.NoError(t, err)
 		_, _, err = l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
 		require.NoError(t, err)
-		require.NoError(t, l.EraseAsset(ctx, "alice", resume.ID))
-		require.NoError(t, l.EraseAsset(ctx, "alice", resume.ID), "again")
+		require.NoError(t, erase("alice", resume.ID))
+		require.NoError(t, erase("alice", resume.ID), "again")
 		requireErased(t, l, "alice", resume.ID)
 		found, err := l.GetAssets(ctx, "alice", []string{resume.ID, out})
 		require.NoError(t, err)
 		require.Len(t, found, 1, "erased assets are omitted")
+		for range 2 {
+			tasks, err := l.EraseAsset(ctx, "alice", out)
+			require.NoError(t, err)
+			require.Equal(t, []TaskStream{{TaskRef: task.Ref(), ServiceID: task.ServiceID}}, tasks, "the task that produced it")
+		}
 	})
 }
 

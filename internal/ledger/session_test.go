@@ -16,7 +16,8 @@ func TestPutSession_OtherUsersID_NotFoundAndUnchanged(t *testing.T) {
 		stored, err := l.PutSession(ctx, s)
 		require.NoError(t, err)
 		require.NotZero(t, stored.UpdatedAt)
-		s.UpdatedAt = stored.UpdatedAt
+		require.InDelta(t, stored.UpdatedAt.UnixMilli(), stored.Version, 1)
+		s.UpdatedAt, s.Version = stored.UpdatedAt, stored.Version
 		require.Equal(t, s, stored)
 		got, err := l.GetSession(ctx, "alice", "s1")
 		require.NoError(t, err)
@@ -26,6 +27,7 @@ func TestPutSession_OtherUsersID_NotFoundAndUnchanged(t *testing.T) {
 		changed, err := l.PutSession(ctx, s)
 		require.NoError(t, err)
 		require.Equal(t, "fr", changed.TgtLang)
+		require.Greater(t, changed.Version, stored.Version)
 
 		theirs := s
 		theirs.UserID, theirs.TgtLang = "bob", "de"

@@ -11,6 +11,7 @@ import (
 type FinishedStep struct {
 	Step          int
 	OutputAssetID string
+	Erased        bool // the content of the output was erased
 	// Provider is the provider of the model call that finished the step.
 	Provider string
 	// FinishReason is why the model stopped in that call.
@@ -18,7 +19,8 @@ type FinishedStep struct {
 	FinishedAt   time.Time
 }
 
-const selectSteps = `SELECT s.step, s.output_asset_id, COALESCE(MAX(u.provider), ''),
+const selectSteps = `SELECT s.step, s.output_asset_id,
+	EXISTS (SELECT 1 FROM assets a WHERE a.id = s.output_asset_id AND a.erased_at > 0), COALESCE(MAX(u.provider), ''),
 	COALESCE(MAX(CASE WHEN u.success THEN u.finish_reason END), ''), s.finished_at
 	FROM steps s LEFT JOIN usage_log u ON u.user_id = s.user_id AND u.task_id = s.task_id AND u.step = s.step AND u.fence = s.fence
 	WHERE s.user_id = $1 AND s.task_id = $2 GROUP BY s.step, s.output_asset_id, s.finished_at ORDER BY s.step`
@@ -26,7 +28,7 @@ const selectSteps = `SELECT s.step, s.output_asset_id, COALESCE(MAX(u.provider),
 // FinishedSteps returns the recorded steps of a task in order.
 func (l *Ledger) FinishedSteps(ctx context.Context, task berth.TaskRef) ([]FinishedStep, error) {
 	return list(ctx, l, "read steps", func(row scanner) (s FinishedStep, err error) {
-		err = row.Scan(&s.Step, &s.OutputAssetID, &s.Provider, &s.FinishReason, storedTime{&s.FinishedAt})
+		err = row.Scan(&s.Step, &s.OutputAssetID, &s.Erased, &s.Provider, &s.FinishReason, storedTime{&s.FinishedAt})
 		return s, err
 	}, selectSteps, task.UserID, task.TaskID)
 }

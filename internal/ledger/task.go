@@ -183,9 +183,14 @@ func (l *Ledger) WaitingTasks(ctx context.Context, after berth.TaskRef, limit in
 	return list(ctx, l, "list waiting tasks", taskColumns.scan, waitingTasks, after.UserID, after.TaskID, clamp(limit, 1000))
 }
 
-var openTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE ended_at = 0 AND (user_id, id) > ($1, $2) ORDER BY user_id, id LIMIT $3`
+const openTasks = `SELECT user_id, id FROM tasks WHERE ended_at = 0 AND (user_id, id) > ($1, $2) ORDER BY user_id, id LIMIT $3`
 
 // OpenTasks returns tasks that have not ended, ordered by user and id, after the given one. limit is at most 1,000.
-func (l *Ledger) OpenTasks(ctx context.Context, after berth.TaskRef, limit int) ([]berth.Task, error) {
-	return list(ctx, l, "list open tasks", taskColumns.scan, openTasks, after.UserID, after.TaskID, clamp(limit, 1000))
+func (l *Ledger) OpenTasks(ctx context.Context, after berth.TaskRef, limit int) ([]berth.TaskRef, error) {
+	return list(ctx, l, "list open tasks", scanTaskRef, openTasks, after.UserID, after.TaskID, clamp(limit, 1000))
+}
+
+func scanTaskRef(row scanner) (t berth.TaskRef, err error) {
+	err = row.Scan(&t.UserID, &t.TaskID)
+	return t, err
 }

@@ -213,10 +213,9 @@ func TestOpenTasks_ManyPages_EndedTaskOmitted(t *testing.T) {
 			if len(page) == 0 {
 				break
 			}
-			for _, task := range page {
-				ids = append(ids, task.ID)
+			for _, after = range page {
+				ids = append(ids, after.TaskID)
 			}
-			after = page[len(page)-1].Ref()
 		}
 		require.Equal(t, []string{"t_0", "t_1", "t_3", "t_4", "t_5", "t_6"}, ids)
 	})

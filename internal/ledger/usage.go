@@ -9,8 +9,8 @@ import (
 	"berth"
 )
 
-// ModelCall is one row of the usage log, which user, task, step, fence and call identify. It is written when the attempt begins
-// and completed once.
+// ModelCall is one row of the usage log, which user, task, step, fence and call identify. It is written when the attempt begins,
+// gets its provider when that is called, and is completed once.
 type ModelCall struct {
 	UserID string
 	TaskID string
@@ -69,20 +69,22 @@ var usageColumns = columns[ModelCall]{
 }
 
 var (
-	reserveUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (user_id, task_id, step, fence, call_no) DO NOTHING`
-	// The outcome of a call is recorded once; it replaces the assumption that the call was interrupted.
+	reserveUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (user_id, task_id, step, fence, call_no) DO UPDATE SET
+		provider = excluded.provider WHERE usage_log.provider = '' AND usage_log.finished_at = 0`
+	// The outcome of a call is recorded once; it replaces the assumption that the call was interrupted or not made.
 	recordUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (user_id, task_id, step, fence, call_no) DO UPDATE SET
 		name = excluded.name, queue_id = excluded.queue_id, model = excluded.model, provider = excluded.provider,
 		input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
 		reasoning_tokens = excluded.reasoning_tokens, latency_ms = excluded.latency_ms, first_token_ms = excluded.first_token_ms,
 		cost_micros = excluded.cost_micros, success = excluded.success, finish_reason = excluded.finish_reason, error_code = excluded.error_code,
 		finished_at = excluded.finished_at
-		WHERE usage_log.finished_at = 0 OR usage_log.error_code = '` + string(berth.CodeInterrupted) + `'`
-	interruptUsage = `UPDATE usage_log SET error_code = '` + string(berth.CodeInterrupted) + `', finished_at = $3
+		WHERE usage_log.finished_at = 0 OR usage_log.error_code IN ('` + string(berth.CodeInterrupted) + `', '` + string(berth.CodeNotStarted) + `')`
+	// A row without a provider was reserved by an attempt that had not called one.
+	interruptUsage = `UPDATE usage_log SET finished_at = $3,
+		error_code = CASE provider WHEN '' THEN '` + string(berth.CodeNotStarted) + `' ELSE '` + string(berth.CodeInterrupted) + `' END
 		WHERE user_id = $1 AND task_id = $2 AND finished_at = 0`
-	// A reserved row has no provider: that of a call has one.
 	releaseUsage = `DELETE FROM usage_log WHERE user_id = $1 AND task_id = $2 AND step = $3 AND fence = $4 AND call_no = 0
-		AND provider = '' AND (finished_at = 0 OR error_code = '` + string(berth.CodeInterrupted) + `')`
+		AND (finished_at = 0 OR error_code = '` + string(berth.CodeNotStarted) + `')`
 	selectUsage = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE user_id = $1 AND task_id = $2 ORDER BY step, fence, call_no`
 )
 
@@ -106,16 +108,13 @@ func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 	})
 }
 
-// reserve writes the row of an attempt's first call, so that the call is accounted for if its worker is killed. Calls of earlier
-// attempts whose outcome is not recorded were interrupted.
-func reserve(ctx context.Context, tx *sql.Tx, t berth.Task, step int, fence int64) error {
-	if err := interrupt(ctx, tx, t); err != nil {
-		return err
-	}
-	s := t.Steps[step]
+// reserve writes the row of a call, so that it is accounted for if its worker is killed: that of an attempt's first call when the
+// attempt begins, without a provider.
+func reserve(ctx context.Context, tx *sql.Tx, t berth.Task, call CallStart) error {
+	s := t.Steps[call.Step]
 	c := ModelCall{
-		UserID: t.UserID, TaskID: t.ID, ServiceID: t.ServiceID, Step: step, Name: s.Name, Fence: fence, Queue: s.Queue,
-		Model: s.Model, At: time.Now(),
+		UserID: t.UserID, TaskID: t.ID, ServiceID: t.ServiceID, Step: call.Step, Name: s.Name, Fence: call.Fence, Call: call.Call,
+		Queue: s.Queue, Model: s.Model, Provider: call.Provider, At: time.Now(),
 	}
 	_, err := tx.ExecContext(ctx, reserveUsage, usageColumns.values(&c)...)
 	return err
@@ -130,7 +129,8 @@ func (l *Ledger) ReleaseAttempt(ctx context.Context, task berth.TaskRef, step in
 	})
 }
 
-// interrupt marks the calls of a task whose outcome is not recorded.
+// interrupt marks the calls of a task whose outcome is not recorded, because a later attempt begins or the task ends: they were
+// interrupted, or not made.
 func interrupt(ctx context.Context, tx *sql.Tx, t berth.Task) error {
 	_, err := tx.ExecContext(ctx, interruptUsage, t.UserID, t.ID, time.Now().UnixMilli())
 	return err

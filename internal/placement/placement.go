@@ -1,6 +1,6 @@
 // Package placement chooses the node for a piece of work and takes one of its slots. It is the only caller of the scripts
 // that do so: it builds the choice from the caller's requirements, the pool's definition and the fleet's configuration,
-// creates pools that are defined on demand, retries after that, and returns a berth.Refusal when no node can take the work.
+// lists the nodes for work that no pool serves, and returns a berth.Refusal when no node can take the work.
 package placement
 
 import (
@@ -22,6 +22,8 @@ type Fleet interface {
 	Snapshot() *fleet.Snapshot
 	// Ready is closed after the first reading.
 	Ready() <-chan struct{}
+	// CatchUp returns when the snapshot has the changes that were announced before the call, or when ctx ends.
+	CatchUp(ctx context.Context)
 }
 
 // Placer places work on nodes.
@@ -67,6 +69,50 @@ func (p *Placer) Assign(ctx context.Context, leaseID string, r Request) (berth.A
 	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) { return p.scripts.Assign(ctx, leaseID, c) })
 }
 
+// AssignOrWait is Assign for work that can wait: where all nodes are full or other work waits, it enters the room of its pool and
+// returns a *berth.Refusal with CodeNodeFull. Accepted work also waits while no node is eligible, or in a grace.
+func (p *Placer) AssignOrWait(ctx context.Context, r Request, q lua.Queued, accepted bool) (berth.Assignment, error) {
+	select {
+	case <-p.fleet.Ready():
+	case <-ctx.Done():
+		return berth.Assignment{}, ctx.Err()
+	}
+	try := func(c lua.Choice) (lua.Decision, error) { return p.scripts.TryAssign(ctx, c, q) }
+	d, required, err := p.decide(ctx, r, r.Failed, try)
+	if err != nil {
+		return berth.Assignment{}, err
+	}
+	if d.Code == lua.AssignFull || d.Code == lua.AssignWaiting || accepted && (d.Code == lua.AssignNone || d.Code == lua.GuardGrace) {
+		entered, err := p.enter(ctx, r, q)
+		if err != nil {
+			return berth.Assignment{}, err
+		}
+		if entered.Code == lua.AssignOK || entered.Code == lua.AssignExists || d.Code != lua.AssignFull && d.Code != lua.AssignNone {
+			d = entered
+		}
+	}
+	if err := refusal(d, required, p.fleet.Snapshot()); err != nil {
+		return berth.Assignment{}, err
+	}
+	return d.Assignment, nil
+}
+
+// enter lets work wait, unless it gets a node that has become free in the meantime.
+func (p *Placer) enter(ctx context.Context, r Request, q lua.Queued) (lua.Decision, error) {
+	now := p.fleet.Snapshot()
+	pool := r.pool(now)
+	q.Listed = isListed(now, pool)
+	d, err := p.scripts.JoinWaiting(ctx, choice(now, pool, r, r.Failed), q)
+	if err != nil || d.Code != lua.AssignWaiting || !q.Listed {
+		return d, err
+	}
+	again, _, err := p.decide(ctx, r, r.Failed, func(c lua.Choice) (lua.Decision, error) { return p.scripts.TryAssign(ctx, c, q) })
+	if err != nil || again.Code == lua.AssignOK || again.Code == lua.AssignExists {
+		return again, err
+	}
+	return d, nil
+}
+
 // Dispatch takes a slot for a job, on the node of its turn if that can take it. Idempotent by session, request and dispatch
 // number. It returns a *berth.Refusal when no slot can be taken now, and CodeTurnFinalized when the turn takes no more jobs.
 func (p *Placer) Dispatch(ctx context.Context, j Job, r Request) (berth.Assignment, error) {
@@ -100,29 +146,38 @@ func (p *Placer) place(ctx context.Context, r Request, run script) (berth.Assign
 	return d.Assignment, nil
 }
 
-// decide runs the script, and runs it again where no node was found because this process did not know the pool yet or
-// because the pool had to be created first. It also returns the capabilities that were required.
+// decide runs the script, and runs it again where no node was found because this process did not know the pool yet, or among the
+// listed nodes. It also returns the capabilities that were required.
 func (p *Placer) decide(ctx context.Context, r Request, excluded []Generation, run script) (lua.Decision, []string, error) {
 	now := p.fleet.Snapshot()
 	pool := r.pool(now)
 	c := choice(now, pool, r, excluded)
-	d, err := run(c)
-	if err != nil || d.Code != lua.AssignNone {
-		return d, c.Required, err
-	}
-	changed := false
-	if _, known := now.Pools[pool.ID]; !known && len(r.Capabilities) == 0 {
-		var found berth.Pool
-		if found, changed, err = p.scripts.FindPool(ctx, pool.ID); changed {
-			pool = found
+	if isListed(now, pool) {
+		all := lists(now, pool, c)
+		d, err := decideAmong(all, c, run)
+		if err != nil || len(all) > 0 && d.Code != lua.AssignFull && d.Code != lua.AssignNone {
+			return d, c.Required, err
 		}
-	} else if len(d.Missing) == 0 {
-		changed, err = p.Gather(ctx, pool)
+		if listed, next := p.registered(ctx, now, pool); len(listed) > 0 {
+			d, err = decideAmong(append(all, listed...), choice(next, pool, r, excluded), run)
+			return d, c.Required, err
+		}
+		if len(all) > 0 {
+			return d, c.Required, nil
+		}
 	}
-	if err != nil || !changed {
+	d, err := run(c)
+	if err != nil || d.Code != lua.AssignNone || len(r.Capabilities) > 0 {
 		return d, c.Required, err
 	}
-	c = choice(p.fleet.Snapshot(), pool, r, excluded)
+	if _, known := now.Pools[pool.ID]; known {
+		return d, c.Required, nil
+	}
+	found, defined, err := p.scripts.FindPool(ctx, pool.ID)
+	if err != nil || !defined {
+		return d, c.Required, err
+	}
+	c = choice(p.fleet.Snapshot(), found, r, excluded)
 	d, err = run(c)
 	return d, c.Required, err
 }
@@ -189,7 +244,7 @@ func refusal(d lua.Decision, required []string, now *fleet.Snapshot) error {
 	switch d.Code {
 	case lua.AssignOK, lua.AssignExists:
 		return nil
-	case lua.AssignFull:
+	case lua.AssignFull, lua.AssignWaiting:
 		r.Code = berth.CodeNodeFull
 	case lua.AssignNone:
 		r.Code = berth.CodeNoNode

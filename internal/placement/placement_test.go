@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -185,21 +185,29 @@ type stopped struct{ snapshot *fleet.Snapshot }
 
 func (s stopped) Snapshot() *fleet.Snapshot { return s.snapshot }
 
+func (s stopped) CatchUp(context.Context) {}
+
 func (s stopped) Ready() <-chan struct{} {
 	ready := make(chan struct{})
 	close(ready)
 	return ready
 }
 
-// S4: a pool of several capabilities, or of a zone, is created by the first request for it.
-func TestAssign_PoolOnDemand_CreatedByFirstRequest(t *testing.T) {
+// S4, L4: work with several required capabilities, or for a zone, goes only to nodes that have them, or are there. Requests define
+// no pools and move no nodes.
+func TestAssign_SeveralCapabilitiesOrZone_NoPoolDefined(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	x.register("n1", 1, "a", "b")
 	x.register("n2", 1, "a")
+	before := x.redis.Keys(t.Context(), "*").Val()
 	a, err := x.Assign(t.Context(), "l1", capable("b", "a"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"n1", "a+b"}, []string{a.NodeID, a.PoolID})
+	same, err := x.Assign(t.Context(), "l1", capable("b", "a"))
+	require.NoError(t, err)
+	require.True(t, same.Existed)
+	require.Equal(t, a.NodeID, same.NodeID)
 	_, err = x.Assign(t.Context(), "l2", capable("a", "b"))
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, requireRefused(t, err, berth.CodeNodeFull).Reasons)
 
@@ -211,7 +219,163 @@ func TestAssign_PoolOnDemand_CreatedByFirstRequest(t *testing.T) {
 	zone.Zone = "z2"
 	_, err = x.Assign(t.Context(), "l4", zone)
 	require.Empty(t, requireRefused(t, err, berth.CodeNoNode).Reasons)
-	require.NotContains(t, x.fleet.Snapshot().Pools, "a:zone:z2", "no node would be in it")
+
+	require.NoError(t, x.redis.Del(t.Context(), x.scripts.Keys().NodeSlots("n1"), x.scripts.Keys().NodeSlots("n2"),
+		x.scripts.Keys().NodeLeases(), x.scripts.Keys().ExcludeStats()).Err())
+	for _, key := range x.redis.Keys(t.Context(), "*").Val() {
+		require.NotRegexp(t, `\+|:zone:`, key)
+		if !strings.Contains(key, "due") && !strings.Contains(key, ":free") && !strings.Contains(key, ":places") {
+			require.Contains(t, before, key, "a request leaves only its lease")
+		}
+	}
+	nodes, err := x.scripts.ReadNodes(t.Context(), "n1", "n2")
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, nodes["n1"].Pools)
+	require.Equal(t, []string{"a"}, nodes["n2"].Pools)
+}
+
+// S4: a pool of several capabilities that an operator defined is used as it is defined.
+func TestAssign_SeveralCapabilitiesDefinedAsPool_PoolUsed(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 100, "a", "b")
+	x.register("n2", 100, "a", "b", "c")
+	x.define(berth.Pool{ID: "a+b", Capabilities: []string{"a", "b", "c"}, Strategy: berth.StrategyRoundRobin})
+	for i := range 4 {
+		a, err := x.Assign(t.Context(), fmt.Sprint(i), capable("a", "b"))
+		require.NoError(t, err)
+		require.Equal(t, "n2", a.NodeID)
+		require.Equal(t, berth.StrategyRoundRobin, a.Strategy)
+	}
+}
+
+// S4: what a node has and can take is decided in Redis, not by what this process read last.
+func TestAssign_SeveralCapabilitiesSnapshotOld_CurrentNodesChosen(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	for _, id := range []string{"full", "lost", "marked", "gone", "good"} {
+		x.register(id, 2, "a", "b")
+	}
+	behind := placement.New(x.scripts, stopped{x.fleet.Snapshot()})
+	x.register("lost", 2, "a")
+	x.markUnavailable("marked", "b")
+	_, err := x.scripts.WithdrawNode(t.Context(), "gone", 0)
+	require.NoError(t, err)
+	own := inPool("a")
+	own.Strategy, own.Own = berth.StrategyAffinity, "full"
+	for i := range 2 {
+		a, err := x.Assign(t.Context(), fmt.Sprint("own", i), own)
+		require.NoError(t, err)
+		require.Equal(t, "full", a.NodeID)
+	}
+	for i := range 2 {
+		a, err := behind.Assign(t.Context(), fmt.Sprint(i), capable("a", "b"))
+		require.NoError(t, err)
+		require.Equal(t, "good", a.NodeID)
+	}
+	_, err = behind.Assign(t.Context(), "none", capable("a", "b"))
+	require.Equal(t, map[berth.ExcludeReason]int{
+		berth.ExcludeFull: 2, berth.ExcludeOffline: 1, berth.ExcludeServiceUnavailable: 1, berth.ExcludeCapabilityMissing: 1,
+	}, requireRefused(t, err, berth.CodeNodeFull).Reasons)
+}
+
+// S1-S5, S9: the strategies choose among the nodes with several capabilities as among those of a pool, also in a large fleet in
+// which most of them are full.
+// behind has a snapshot from before a change until it is asked to catch up.
+type behind struct {
+	*fleet.Fleet
+	old    *fleet.Snapshot
+	caught bool
+}
+
+func (b *behind) Snapshot() *fleet.Snapshot {
+	if b.caught {
+		return b.Fleet.Snapshot()
+	}
+	return b.old
+}
+
+func (b *behind) CatchUp(ctx context.Context) {
+	b.Fleet.CatchUp(ctx)
+	b.caught = true
+}
+
+// L4: work that waits for a zone is placed on a node that has just registered, or registered again, before the snapshot has it.
+func TestAssign_ZoneNodeJustRegistered_IsFound(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	inZone := capable("work")
+	inZone.Kind, inZone.Zone = berth.NodeTranslate, "z1"
+	x.register("other", 1, "rest")
+	none := &behind{Fleet: x.fleet, old: x.fleet.Snapshot()}
+	first := x.register("n1", 1, "work")
+	a, err := placement.New(x.scripts, none).Assign(t.Context(), "l1", inZone)
+	require.NoError(t, err)
+	require.Equal(t, "n1", a.NodeID)
+
+	_, err = x.scripts.WithdrawNode(t.Context(), "n1", first)
+	require.NoError(t, err)
+	x.until("n1 is dead", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].State == berth.NodeDead })
+	dead := &behind{Fleet: x.fleet, old: x.fleet.Snapshot()}
+	again := x.register("n1", 1, "work")
+	inZone.Failed = []placement.Generation{{NodeID: "n1", Generation: first}}
+	a, err = placement.New(x.scripts, dead).Assign(t.Context(), "l2", inZone)
+	require.NoError(t, err)
+	require.Equal(t, again, a.Generation)
+
+	_, err = x.Assign(t.Context(), "l3", inZone)
+	requireRefused(t, err, berth.CodeNodeFull)
+}
+
+func TestAssign_SeveralCapabilitiesLargeFleet_StrategyDecides(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	const nodes, free = 400, 3
+	for i := range nodes {
+		id := fmt.Sprintf("n%03d", i)
+		_, err := x.scripts.RegisterNode(t.Context(), berth.NodeSpec{
+			ID: id, Kind: berth.NodeTranslate, Zone: fmt.Sprintf("z%d", i%2), Hostname: "h" + id, MaxConcurrentJobs: 100,
+			Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: 1}, Capabilities: []string{"a", "b"},
+		}, lua.Registration{})
+		require.NoError(t, err)
+		if i >= free {
+			require.NoError(t, x.scripts.HoldNode(t.Context(), id, lua.Hold{Cordoned: true}))
+		}
+	}
+	x.until("registered", func(s *fleet.Snapshot) bool {
+		excluded := 0
+		for _, n := range s.Nodes {
+			if n.Excluded != "" {
+				excluded++
+			}
+		}
+		return len(s.Nodes) == nodes && excluded == nodes-free
+	})
+	for strategy, want := range map[berth.Strategy]map[string]int{
+		berth.StrategyLoadBalanced: {"n000": 3, "n001": 3, "n002": 3}, berth.StrategyRoundRobin: {"n000": 3, "n001": 3, "n002": 3},
+		berth.StrategyAffinity: {"n001": 9}, berth.StrategyLocality: {"n001": 9}, berth.StrategyPowerOfTwo: {"n000": 3, "n001": 3, "n002": 3},
+	} {
+		got, leases := map[string]int{}, []berth.Assignment{}
+		for i := range 9 {
+			r := capable("a", "b")
+			r.Strategy, r.Hold = strategy, time.Hour
+			if strategy == berth.StrategyAffinity {
+				r.Own = "n001"
+			}
+			if strategy == berth.StrategyLocality {
+				r.OwnZone = "z1"
+			}
+			a, err := x.Assign(t.Context(), fmt.Sprint(strategy, i), r)
+			require.NoError(t, err)
+			got[a.NodeID]++
+			leases = append(leases, a)
+		}
+		require.Equal(t, want, got, strategy)
+		for _, a := range leases {
+			_, err := x.scripts.ReleaseNodeSlot(t.Context(), a.NodeID, a.LeaseID)
+			require.NoError(t, err)
+		}
+	}
 }
 
 // S4: where each capability is on some node and no node has all, the refusal names the closest node.
@@ -263,70 +427,6 @@ func TestAssign_FleetNeverRead_ReturnsWhenContextEnds(t *testing.T) {
 	cancel()
 	_, err := placement.New(s, fleet.New(s, fleet.Options{})).Assign(ctx, "l1", inPool("a"))
 	require.ErrorIs(t, err, context.Canceled)
-}
-
-// S4: a pool of several capabilities is created only under the id of these capabilities, and only if a node belongs to it.
-func TestGather_PoolOnDemand_CreatedAndFilled(t *testing.T) {
-	t.Parallel()
-	x := newFixture(t)
-	x.register("n1", 4, "a", "b", "c")
-	x.register("n2", 4, "a")
-	gather := func(pool string, capabilities ...string) bool {
-		changed, err := x.Gather(t.Context(), berth.Pool{ID: pool, Capabilities: capabilities})
-		require.NoError(t, err)
-		return changed
-	}
-	require.False(t, gather("a", "a"), "one capability needs no definition")
-	require.False(t, gather("mine", "a", "b"), "not the pool of these capabilities")
-	require.False(t, gather("a+x", "a", "x"), "no node would be in it")
-	require.True(t, gather("a+b", "b", "a"))
-	x.until("gathered", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n1"].Pools, "a+b") && len(s.Pools) == 1 })
-	require.NotContains(t, x.fleet.Snapshot().Nodes["n2"].Pools, "a+b")
-	require.False(t, gather("a+b", "a", "b"), "all nodes are members")
-
-	// The process that defined it did not move the nodes.
-	keys, rdb := x.scripts.Keys(), x.redis
-	require.NoError(t, rdb.HSet(t.Context(), keys.ConfigAnchors(), "b", "b+c").Err())
-	require.NoError(t, rdb.HSet(t.Context(), keys.ConfigPools(), "b+c", `{"poolId":"b+c","capabilities":["b","c"]}`).Err())
-	require.NoError(t, rdb.Publish(t.Context(), keys.ConfigUpdated(), "pools").Err())
-	x.until("defined", func(s *fleet.Snapshot) bool { return len(s.Pools) == 2 })
-	require.True(t, gather("b+c", "b", "c"))
-	x.until("filled", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n1"].Pools, "b+c") })
-}
-
-// L12: a Redis that lost its data notifies no process. The pool of a zone is created again by the first request for it, even
-// while the snapshot still says that it is defined.
-func TestGather_RedisLostZonePool_CreatedAgain(t *testing.T) {
-	t.Parallel()
-	x := newFixture(t)
-	x.register("n1", 4, "a")
-	pool := placement.ZonePool(berth.NodeTranslate, "a", "z1")
-	gather := func() bool {
-		changed, err := x.Gather(t.Context(), pool)
-		require.NoError(t, err)
-		return changed
-	}
-	gathered := func(s *fleet.Snapshot) bool {
-		return slices.Contains(s.Nodes["n1"].Pools, pool.ID) && len(s.Pools) == 1
-	}
-	require.True(t, gather())
-	x.until("gathered", gathered)
-	require.False(t, gather(), "all nodes are members")
-
-	require.NoError(t, x.redis.FlushAll(t.Context()).Err())
-	x.register("n1", 4, "a")
-	x.until("registered again", func(s *fleet.Snapshot) bool { return !slices.Contains(s.Nodes["n1"].Pools, pool.ID) })
-	require.Contains(t, x.fleet.Snapshot().Pools, pool.ID, "no process was notified that it is gone")
-	require.True(t, gather())
-	x.until("gathered again", gathered)
-
-	// The snapshot may even be from before the node registered again.
-	require.NoError(t, x.redis.FlushAll(t.Context()).Err())
-	require.True(t, gather())
-	x.register("n1", 4, "a")
-	nodes, err := x.scripts.ReadNodes(t.Context(), "n1")
-	require.NoError(t, err)
-	require.Contains(t, nodes["n1"].Pools, pool.ID)
 }
 
 func TestZonePool_ZoneWithSpecialCharacters_IDIsValid(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"berth"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -61,7 +62,13 @@ func (s *Starter) executionConflict(ctx context.Context, in workflows.ExecutionI
 	}
 }
 
-// GetExecution returns any user's execution, for as long as Temporal keeps its workflow; CodeNotFound when there is none.
+// SignalHandover tells the workflow of an execution that a node is reserved for it. It returns false if the execution has ended.
+func (s *Starter) SignalHandover(ctx context.Context, w lua.NodeWaiter) (running bool, err error) {
+	return s.signal(ctx, workflows.ExecutionWorkflowID(w.ExecutionID), workflows.SignalPromoted, nil)
+}
+
+// GetExecution returns any user's execution, for as long as Temporal keeps its workflow; CodeNotFound when there is none. One whose
+// run was ended from outside of its workflow has failed with CodeLost.
 func (s *Starter) GetExecution(ctx context.Context, id string) (ex berth.Execution, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -84,7 +91,7 @@ func (s *Starter) GetExecution(ctx context.Context, id string) (ex berth.Executi
 	case closed == enums.WORKFLOW_EXECUTION_STATUS_FAILED: // it was refused
 		return berth.Execution{}, noExecution()
 	default:
-		ex.Status, ex.Code, ex.Message = berth.ExecutionFailed, berth.CodeInternal, "the workflow was ended outside of berth"
+		ex.Status, ex.Code, ex.Message = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost
 	}
 	return ex, err
 }

@@ -1,6 +1,6 @@
-// Package waiting lets tasks wait for a model in their workflows. A room in Redis orders them; see the include entries of package
-// lua. Workflows that may continue are signalled by the process whose call to Redis promoted them, and by any other if that one
-// does not.
+// Package waiting lets tasks wait for a model, and executions for a node, in their workflows. Rooms in Redis order them; see the
+// includes entries and handover of package lua. Workflows that may continue are signalled by the process whose call to Redis
+// promoted them, and by any other if that one does not.
 package waiting
 
 import (
@@ -32,23 +32,32 @@ type Options struct {
 	Limits func(model string) lua.ModelLimits
 	// Signal tells the workflow of an entry that its call may be made. It returns false if the workflow has ended.
 	Signal func(ctx context.Context, e lua.Entry) (running bool, err error)
-	Logger *slog.Logger
+	// SignalHandover tells the workflow of an execution that a node is reserved for it. It returns false if the workflow has ended.
+	SignalHandover func(ctx context.Context, w lua.NodeWaiter) (running bool, err error)
+	Logger         *slog.Logger
 }
 
-// Room is one process's access to the tasks that wait.
+// Room is one process's access to the tasks and executions that wait.
 type Room struct {
 	scripts  *lua.Scripts
 	opts     Options
 	times    lua.SlotTimes
 	promoted chan []lua.Promotion
+	handed   chan []string // waiters for which a node is reserved
 }
 
 // New returns the access of a process, which signals workflows while Run runs.
 func New(scripts *lua.Scripts, opts Options) *Room {
 	r := &Room{
 		scripts: scripts, opts: opts, times: lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant},
-		promoted: make(chan []lua.Promotion, 256),
+		promoted: make(chan []lua.Promotion, 256), handed: make(chan []string, 256),
 	}
+	scripts.OnHandover(func(waiters []string) {
+		select {
+		case r.handed <- waiters:
+		default: // a later sweep returns them again
+		}
+	})
 	scripts.OnPromotion(func(p []lua.Promotion) {
 		select {
 		case r.promoted <- p:
@@ -64,13 +73,12 @@ func (r *Room) call(e lua.Entry) lua.EntryCall {
 
 // Enter enters a task, and reports whether its call may be made immediately. Otherwise its workflow is signalled. Idempotent.
 func (r *Room) Enter(ctx context.Context, e lua.Entry, deadline time.Time) (promoted bool, err error) {
-	promoted, _, err = r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), 0)
-	return promoted, err
+	return r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), 0)
 }
 
 // Restore enters a task that waited when Redis lost its data. Tasks of a user are ordered by the time of their creation.
 func (r *Room) Restore(ctx context.Context, e lua.Entry, created, deadline time.Time) error {
-	_, _, err := r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), created.UnixMicro())
+	_, err := r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), created.UnixMicro())
 	return err
 }
 
@@ -90,6 +98,8 @@ func (r *Room) Run(ctx context.Context) error {
 		select {
 		case p := <-r.promoted:
 			batches.Go(func() error { r.signal(ctx, p); return nil })
+		case w := <-r.handed:
+			batches.Go(func() error { r.announce(ctx, w); return nil })
 		case <-tick.C:
 			batches.TryGo(func() error { r.sweep(ctx); return nil })
 		case <-ctx.Done():
@@ -104,6 +114,49 @@ func (r *Room) sweep(ctx context.Context) {
 	if err := r.scripts.SweepEntries(ctx, r.opts.Models, r.opts.Limits, r.times); err != nil {
 		r.opts.Logger.DebugContext(ctx, "waiting tasks not swept; retrying", "error", err)
 	}
+	if err := r.scripts.SweepWaiting(ctx); err != nil {
+		r.opts.Logger.DebugContext(ctx, "waiting executions not swept; retrying", "error", err)
+	}
+}
+
+// announce signals the workflows of executions for which nodes are reserved, and records it. A sweep returns those that failed.
+func (r *Room) announce(ctx context.Context, waiters []string) {
+	running, errs := make([]bool, len(waiters)), make([]error, len(waiters))
+	var g errgroup.Group
+	g.SetLimit(maxSignals)
+	for i, id := range waiters {
+		g.Go(func() error {
+			running[i], errs[i] = r.announceOne(ctx, id)
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return nil
+	var signalled, gone []string
+	for i, id := range waiters {
+		switch {
+		case errs[i] != nil:
+			r.opts.Logger.WarnContext(ctx, "execution not signalled that a node is reserved; retrying", "waiter", id, "error", errs[i])
+		case running[i]:
+			signalled = append(signalled, id)
+		default:
+			gone = append(gone, id)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if err := r.scripts.ConfirmHandovers(ctx, signalled, gone); err != nil {
+		r.opts.Logger.WarnContext(ctx, "reservations not confirmed; their workflows are signalled again", "error", err)
+	}
+}
+
+func (r *Room) announceOne(ctx context.Context, id string) (running bool, err error) {
+	w, err := lua.ParseNodeWaiter(id)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
+	defer cancel()
+	return r.opts.SignalHandover(ctx, w)
 }
 
 // signal signals the workflows of promotions, and records which have been signalled. A failed one is returned by a sweep.

@@ -1,19 +1,34 @@
--- Choosing a node and taking its slot, for all strategies. Needs includes fleet and settle.
--- The request is `want`: stem, now, lease, ttl, pool, strategy, random, own; places, services, excluded and required
+-- Choosing a node and taking its slot, for all strategies. Needs include fleet. What few decisions need is included where it is
+-- needed, because defining a function costs as much as a hundredth of a decision.
+-- The request is `want`: stem, now, lease, ttl, pool, strategy, random, own; places, services, excluded, required and listed
 -- (lists, one item per line), skipped (filled here: reason -> number of nodes).
 
 local LARGE = 50 -- nodes above which a pool without a strategy compares two of them instead of all
-local MAX_CANDIDATES = 200 -- candidates that the job itself excludes, before the search ends
+local MAX_CLASSES = 32 -- classes of a pool that one decision compares
+local TURN_LIFETIME = 3600 -- s for which round-robin remembers its last node, so that a pool that is no longer used leaves nothing
+local MAX_UNFIT = 64 -- nodes that cannot take the job although the index has them, before the search ends
+
+-- request returns a request; detail has six texts, see assign.
+local function request(stem, lease, ttl, pool, strategy, random, detail, now)
+  local want = { stem = stem, lease = lease, ttl = ttl, pool = pool, strategy = strategy, random = random, now = now, skipped = {} }
+  want.own, want.places, want.services, want.excluded, want.required, want.listed =
+    string.match(detail, '^([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2$')
+  return want
+end
 
 -- asked returns the request from the arguments that assign and dispatch_job share.
 local function asked(now)
-  local want = {
-    stem = ARGV[1], lease = ARGV[2], ttl = tonumber(ARGV[3]), pool = ARGV[4], strategy = ARGV[5], random = tonumber(ARGV[6]),
-    now = now, skipped = {},
-  }
-  want.own, want.places, want.services, want.excluded, want.required =
-    string.match(ARGV[7], '^([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2([^\2]*)\2$')
-  return want
+  return request(ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7], now)
+end
+
+local made
+-- changes returns the functions of include settle.
+local function changes()
+  if not made then
+-- include settle
+    made = { settle = settle, purge = purge, purge_due = purge_due, purge_marks = purge_marks, remark = remark, spec_of = spec_of }
+  end
+  return made
 end
 
 local function skip(want, reason)
@@ -21,21 +36,25 @@ local function skip(want, reason)
   return nil, reason
 end
 
--- usable returns the node if it can take the job, else nil and the reason. The node is in the pool's index of free ones.
+-- usable returns the node if it can take the job, else nil and the reason. It does not check the services: the classes that are
+-- searched have them.
 local function usable(want, id)
   if want.excluded ~= '' and string.find(want.excluded, '\n' .. id .. '\n', 1, true) then return skip(want, 'excluded') end
   local node = node_of(want.stem, id)
   if not node then return skip(want, 'offline') end
   if node.out ~= '' then return skip(want, node.out) end
-  if want.services ~= '' and tonumber(redis.call('HGET', node.key, 'unavailable_until')) > want.now then
-    for service in string.gmatch(want.services, '[^\n]+') do
-      local till = redis.call('HGET', want.stem .. 'node:unavailable:' .. id, service)
-      if till and tonumber(till) > want.now then return skip(want, 'service_unavailable') end
-    end
-  end
   node.leases = leases_of(node, want.now)
   if node.leases >= node.max then return skip(want, 'full') end
   return node
+end
+
+-- lacks returns the first of the services that is marked as unavailable in a class; nil when there is none.
+local function lacks(want, class)
+  if want.services == '' or string.sub(class, 41) == ',' then return nil end
+  for service in string.gmatch(want.services, '[^\n]+') do
+    if string.find(class, ',' .. service .. ',', 1, true) then return service end
+  end
+  return nil
 end
 
 -- pair returns two different ranks below n, by the caller's random number of 52 bits; the lower one first.
@@ -52,127 +71,190 @@ end
 local function by_id(want, id)
   local node = node_of(want.stem, id)
   if not node then return skip(want, 'offline') end
-  if not string.find('\n' .. node.pools .. '\n', '\n' .. want.pool .. '\n', 1, true) then return skip(want, 'not_in_pool') end
-  if node.out == 'full' then settle(want.stem, node, purge(want.stem, node, want.now)) end -- leases may have expired
+  if want.listed ~= '' then
+    if not string.find('\n' .. want.listed .. '\n', '\n' .. id .. '\n', 1, true) then return skip(want, 'not_in_pool') end
+  elseif not redis.call('ZSCORE', pool_key(want.stem, want.pool, 'classes'), node.class) then
+    return skip(want, 'not_in_pool')
+  end
+  if lacks(want, node.class) then changes().remark(want.stem, node, want.now) end -- the service may be available again
+  if lacks(want, node.class) then return skip(want, 'service_unavailable') end
+  if node.out == 'full' then changes().settle(want.stem, node, changes().purge(want.stem, node, want.now)) end -- leases may have expired
   return usable(want, id)
 end
 
--- first returns the usable node with the lowest score in an index.
-local function first(want, index)
-  local from, to = 0, 0
-  while from < MAX_CANDIDATES do
-    local ids = redis.call('ZRANGE', index, from, to, 'WITHSCORES')
-    if #ids == 0 then return nil end
-    for i = 1, #ids, 2 do
-      if tonumber(ids[i + 1]) >= BEHIND then return nil end
-      local node = usable(want, ids[i])
-      if node then return node end
+-- suitable reports whether the services are available in a class.
+local function suitable(want, class)
+  if not lacks(want, class) then return true end
+  want.skipped.service_unavailable = want.skipped.service_unavailable or 1
+  return false
+end
+
+-- open_classes returns the classes of the pool in which a node can be chosen and the services are available. Of more than
+-- MAX_CLASSES it looks at that many from a random one on, and at further ones only until one of them is suitable.
+local function open_classes(want)
+  local key, out, seen, n, from = pool_key(want.stem, want.pool, 'open'), {}, 0, 0, 0
+  local found = redis.call('ZRANGE', key, 0, MAX_CLASSES)
+  if #found > MAX_CLASSES then
+    n = redis.call('ZCARD', key)
+    from = want.random % n
+    found = redis.call('ZRANGE', key, from, math.min(from + MAX_CLASSES, n) - 1)
+  end
+  while true do
+    for _, class in ipairs(found) do
+      if suitable(want, class) then out[#out + 1] = class end
     end
-    from, to = to + 1, to + 16
+    seen = seen + #found
+    if #out > 0 or seen >= n then return out end
+    from = (from + #found) % n
+    found = redis.call('ZRANGE', key, from, math.min(from + MAX_CLASSES, n) - 1)
   end
-  return nil
 end
 
--- two returns the less loaded of two random nodes. The index is ordered by load, so that is the one with the lower rank.
-local function two(want, free, n)
-  local better, other = pair(want, n)
-  local node = usable(want, redis.call('ZRANGE', free, better, better)[1])
-  if node then return node end
-  if other ~= better then node = usable(want, redis.call('ZRANGE', free, other, other)[1]) end
-  return node or first(want, free)
+-- before reports whether a node with this score comes before another one.
+local function before(score, id, other_score, other_id)
+  return score < other_score or score == other_score and id < other_id
 end
 
--- near returns the less loaded of two random nodes at a place.
-local function near(want, free, place)
-  local places = pool_key(want.stem, want.pool, 'places')
-  local from, to = '[' .. place, '(' .. place .. '\255'
-  local n = redis.call('ZLEXCOUNT', places, from, to)
-  if n == 0 then return nil end
-  local start, i, j = redis.call('ZLEXCOUNT', places, '-', '(' .. place), pair(want, n)
-  local ids = {}
-  for _, rank in ipairs({ start + i, start + j }) do
-    ids[#ids + 1] = string.match(redis.call('ZRANGE', places, rank, rank)[1], '\1([^\1]*)$')
+-- advance moves a cursor to the next node of its index.
+local function advance(cursor)
+  cursor.at = cursor.at + 2
+  if cursor.at > #cursor.batch then
+    cursor.batch, cursor.at = redis.call('ZRANGE', cursor.key, cursor.from, cursor.to, 'WITHSCORES'), 1
+    cursor.from, cursor.to = cursor.to + 1, cursor.to + 16
   end
-  if (tonumber(redis.call('ZSCORE', free, ids[2])) or 0) < (tonumber(redis.call('ZSCORE', free, ids[1])) or 0) then
-    ids[1], ids[2] = ids[2], ids[1]
+  cursor.id, cursor.score = cursor.batch[cursor.at], score_of(cursor.batch[cursor.at + 1])
+end
+
+-- first returns the usable node of the classes with the lowest load.
+local function first(want, classes)
+  if #classes == 1 then -- most often one, and its first node is suitable
+    local head = redis.call('ZRANGE', class_key(want.stem, classes[1], 'free'), 0, 0)[1]
+    if not head then return nil end
+    local node = node_of(want.stem, head)
+    if node and node.out == '' and want.excluded == '' then
+      node.leases = leases_of(node, want.now)
+      if node.leases < node.max then return node end
+    end
   end
-  local node = usable(want, ids[1]) or usable(want, ids[2])
-  if node then return node end
-  for _, member in ipairs(redis.call('ZRANGEBYLEX', places, from, to, 'LIMIT', 0, MAX_CANDIDATES)) do
-    node = usable(want, string.match(member, '\1([^\1]*)$'))
+  local cursors, unfit = {}, 0
+  for i, class in ipairs(classes) do
+    cursors[i] = { key = class_key(want.stem, class, 'free'), batch = {}, at = 1, from = 0, to = 0 }
+    advance(cursors[i])
+  end
+  while unfit < MAX_UNFIT do
+    local best
+    for _, c in ipairs(cursors) do
+      if c.id and (not best or before(c.score, c.id, best.score, best.id)) then best = c end
+    end
+    if not best then return nil end
+    local node, reason = usable(want, best.id)
     if node then return node end
+    if reason ~= 'excluded' then unfit = unfit + 1 end -- the request bounds the excluded ones
+    advance(best)
   end
   return nil
+end
+
+-- sizes returns how many nodes of each class can be chosen, and of all.
+local function sizes(want, classes)
+  local counts, n = {}, 0
+  for i, class in ipairs(classes) do
+    counts[i] = redis.call('ZCARD', class_key(want.stem, class, 'free'))
+    n = n + counts[i]
+  end
+  return counts, n
+end
+
+-- located returns the class at a rank in all of them together, and the rank in it.
+local function located(counts, rank)
+  for i, n in ipairs(counts) do
+    if rank < n then return i, rank end
+    rank = rank - n
+  end
+end
+
+-- two returns the less loaded of two random nodes. The index of a class is ordered by load, so that is the one with the lower
+-- rank where both are in one class.
+local function two(want, classes, counts, n)
+  local i, j = pair(want, n)
+  local ci, ri = located(counts, i)
+  local cj, rj = located(counts, j)
+  local one = redis.call('ZRANGE', class_key(want.stem, classes[ci], 'free'), ri, ri, 'WITHSCORES')
+  local other
+  if ci ~= cj then
+    other = redis.call('ZRANGE', class_key(want.stem, classes[cj], 'free'), rj, rj, 'WITHSCORES')
+    if before(score_of(other[2]), other[1], score_of(one[2]), one[1]) then one, other, ci, ri, cj, rj = other, one, cj, rj, ci, ri end
+  end
+  local node = usable(want, one[1])
+  if node then return node end
+  if i ~= j then
+    other = other or redis.call('ZRANGE', class_key(want.stem, classes[cj], 'free'), rj, rj)
+    node = usable(want, other[1])
+  end
+  return node or first(want, classes)
 end
 
 -- choose returns the node by the pool's strategy, and the strategy that decided; nil when no node can take the job.
 local function choose(want)
-  local free = pool_key(want.stem, want.pool, 'free')
   local strategy = want.strategy
-  if strategy == 'round-robin' then
-    return first(want, pool_key(want.stem, want.pool, 'ring')), strategy
-  end
-  if strategy == '' or strategy == 'power-of-two' then
-    local n = redis.call('ZCARD', free)
-    if n == 0 then return nil, strategy end
-    if strategy == 'power-of-two' or n > LARGE then return two(want, free, n), 'power-of-two' end
-    strategy = 'load-balanced'
+  if want.listed ~= '' then
+-- include choose_listed
+    if strategy == '' or strategy == 'power-of-two' then strategy = 'load-balanced' end
+    return among(want, strategy), strategy
   end
   if want.own ~= '' and (strategy == 'affinity' or strategy == 'locality') then
     local node = by_id(want, want.own)
     if node then return node, strategy end
   end
+  if strategy == 'round-robin' then
+-- include choose_in_turn
+    return next_in_turn(want), strategy
+  end
+  local classes = open_classes(want)
+  if #classes == 0 then return nil, strategy end
+  if strategy == '' or strategy == 'power-of-two' then
+    local counts, n = sizes(want, classes)
+    if n == 0 then return nil, strategy end
+    if strategy == 'power-of-two' or n > LARGE then return two(want, classes, counts, n), 'power-of-two' end
+    strategy = 'load-balanced'
+  end
   if strategy == 'locality' then
+-- include choose_near
     for place in string.gmatch(want.places, '[^\n]+') do
-      local node = near(want, free, place)
+      local node = near(want, classes, place)
       if node then return node, strategy end
     end
   end
-  return first(want, free), strategy
+  return first(want, classes), strategy
 end
 
--- count_skipped counts the skipped nodes, and on failure all nodes of the pool, in the statistics. It returns reasons and
--- numbers, alternating.
-local function count_skipped(want, failed)
-  local reasons = {}
-  if failed then
-    local all, kept = redis.call('HGETALL', pool_key(want.stem, want.pool, 'state')), want.skipped
-    want.skipped = { excluded = kept.excluded, service_unavailable = kept.service_unavailable, not_in_pool = kept.not_in_pool }
-    for i = 1, #all, 2 do
-      if all[i] ~= 'turn' and all[i] ~= 'free' and tonumber(all[i + 1]) > 0 then want.skipped[all[i]] = tonumber(all[i + 1]) end
-    end
-    if #want.missing > 0 then want.skipped.capability_missing = 1 end
-  end
+local MAX_STATISTICS = 10000 -- rows of the statistics
+local OTHERS = '*' -- the row of pools that are not counted by name
+
+-- count_exclusions adds to the statistics. Pools without nodes are counted together, because requests name them.
+local function count_exclusions(want, known)
+  local stats = want.stem .. 'stats:excludes'
   for reason, n in pairs(want.skipped) do
-    redis.call('HINCRBY', want.stem .. 'stats:excludes', want.pool .. '|' .. reason, whole(n))
-    reasons[#reasons + 1] = reason
-    reasons[#reasons + 1] = whole(n)
+    local row = (known and want.pool or OTHERS) .. '|' .. reason
+    if redis.call('HINCRBY', stats, row, whole(n)) == n and known and redis.call('HLEN', stats) > MAX_STATISTICS then
+      redis.call('HDEL', stats, row) -- it was not there before
+      redis.call('HINCRBY', stats, OTHERS .. '|' .. reason, whole(n))
+    end
   end
-  return reasons
 end
 
--- missing returns the capabilities of a list, one per line, that no registered node has.
-local function missing(stem, required)
-  local asked, out = {}, {}
-  for c in string.gmatch(required, '[^\n]+') do asked[#asked + 1] = c end
-  if #asked == 0 then return out end
-  for i, n in ipairs(redis.call('HMGET', stem .. 'capabilities', unpack(asked))) do
-    if not n then out[#out + 1] = asked[i] end
-  end
-  return out
-end
-
--- refused returns why no node can take the job, reasons and numbers alternating, and the missing capabilities.
+-- refused returns why no node can take the job, reasons and numbers alternating, and the missing capabilities. It counts all nodes
+-- of the pool in the statistics.
 local function refused(want)
-  want.missing = missing(want.stem, want.required)
-  return count_skipped(want, true), want.missing
+-- include choose_refused
+  return explain(want)
 end
 
--- pick chooses a node; when none can take the job, it removes expired leases and chooses again.
+-- pick chooses a node; when none can take the job, it removes expired leases and marks and chooses again.
 local function pick(want)
   local node, strategy = choose(want)
   for _ = 1, 8 do
-    if node or purge_due(want.stem, want.now, 16) == 0 then break end
+    if node or changes().purge_due(want.stem, want.now, 16) + changes().purge_marks(want.stem, want.now, 16) == 0 then break end
     node, strategy = choose(want)
   end
   return node, strategy
@@ -180,13 +262,20 @@ end
 
 -- reserve takes the slot, and counts the nodes that were skipped for it.
 local function reserve(want, node, strategy)
-  if next(want.skipped) then count_skipped(want, false) end
+  if next(want.skipped) then count_exclusions(want, want.listed == '') end
   local leases = node.leases + 1
-  if strategy == 'round-robin' then
-    local turn = redis.call('HINCRBY', pool_key(want.stem, want.pool, 'state'), 'turn', '1')
-    redis.call('ZADD', pool_key(want.stem, want.pool, 'ring'), turn, node.id)
-  end
+  if strategy == 'round-robin' then redis.call('SET', pool_key(want.stem, want.pool, 'turn'), node.turn, 'EX', TURN_LIFETIME) end
   redis.call('ZADD', node.slots, whole(want.now + want.ttl), want.lease)
   if leases < node.max then return update_load(want.stem, node, leases) end
-  settle(want.stem, node, purge(want.stem, node, want.now))
+  changes().settle(want.stem, node, changes().purge(want.stem, node, want.now))
+end
+
+-- PADDING ends a row. A hash with a value of more than 64 bytes is a hash table; a smaller one is a list, which Redis
+-- searches from its start.
+local PADDING = '\n                                                                '
+
+-- write_lease writes the assignment of a lease that does not belong to a job.
+local function write_lease(want, node, strategy)
+  redis.call('HSET', want.stem .. 'leases', want.lease,
+    want.pool .. '\n' .. node.id .. '\n' .. node.generation .. '\n' .. strategy .. PADDING)
 end

@@ -1,20 +1,38 @@
 -- The fleet's data in Redis, shared by the scripts of nodes, pools and assignments. Every name begins with the stem that
 -- keys.go passes, so that it stays in the cell:
---   node:runtime:{id}        hash  the node; `brief` has what choosing reads: see write_brief in include settle
---   node:runtime:{id}:pools  set   its pools
+--   node:runtime:{id}        hash  the node as others read it; expires, also while the node is registered
+--   node:runtime:{id}:pools  set   its pools, likewise
+--   node:briefs              hash  node -> what decisions read: see write_brief in include settle
+--   node:specs               hash  node -> its registration: see write_spec in include pools
 --   node:slots:{id}          zset  lease -> expiry, of the current generation
 --   leases                   hash  lease -> its assignment, of leases that do not belong to a job
 --   node:due                 zset  full node -> a time at which one of its leases may have expired
---   pool:{id}:members        set   its nodes
---   pool:{id}:free           zset  the nodes that can be chosen, scored by load
---   pool:{id}:ring           zset  all its nodes, scored by their last turn, plus BEHIND for those that cannot be chosen
---   pool:{id}:places         zset  the nodes that can be chosen, as zone, host and node, in byte order
---   pool:{id}:state          hash  turn: the last turn; and the number of nodes that are free, or excluded, by reason
+--   node:marks               zset  node with unavailable services -> when the first of them is available again
 --   node:loads               hash  node -> its last load, see write_load in include settle
+--   classes                  hash  class -> its pools, one per line
+--   pool:{id}:members        set   its nodes as others read them; expires
+--   pool:{id}:classes        zset  the classes of its nodes, in byte order
+--   pool:{id}:open           zset  those of them in which a node can be chosen, likewise
+--   pool:{id}:turn           the node that round-robin chose last: its class and place, separated by \2; expires
+--   class:{class}:free       zset  the nodes that can be chosen, scored by load
+--   class:{class}:nodes      set   all its nodes
+--   class:{class}:places     zset  the nodes that can be chosen, as zone, host and node, in byte order
+--   class:{class}:state      hash  the number of nodes that are free, or excluded, by reason
 --   capabilities             hash  capability -> number of registered nodes that have it
+-- A class has the nodes that belong to the same pools and have the same unavailable services. A change of a node updates the
+-- indexes of its class, so that it costs the same with one pool and with hundreds; a decision compares the classes of a pool.
 
 -- whole formats a whole number without an exponent, the same on every server.
 local function whole(n) return string.format('%d', n) end
+
+-- score_of returns a score as a whole number; nil for none. The embedded server writes large ones with an exponent, which its
+-- tonumber does not read.
+local function score_of(text)
+  if not text then return nil end
+  local digits, exponent = string.match(text, '^(.*)e%+(%d+)$')
+  if digits then return math.floor(tonumber(digits) * 10 ^ tonumber(exponent) + 0.5) end
+  return tonumber(text)
+end
 
 -- clock returns Redis's time in whole milliseconds.
 local function clock()
@@ -22,31 +40,39 @@ local function clock()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- BEHIND is added to the score in the ring of a node that cannot be chosen.
-local BEHIND = 1000000000000000
-
 local function pool_key(stem, pool, what) return stem .. 'pool:' .. pool .. ':' .. what end
 
+local function class_key(stem, class, what) return stem .. 'class:' .. class .. ':' .. what end
+
 -- node_of reads the fields that decisions use; nil when the node is not found. `out` is the reason why it cannot be chosen,
--- '' when it can; pools are one per line. One field holds them all: reading each would take a fifth of a decision.
+-- '' when it can. One field holds them all: reading each would take a fifth of a decision.
 local function node_of(stem, id)
-  local key = stem .. 'node:runtime:' .. id
-  local brief = redis.call('HGET', key, 'brief')
+  local brief = redis.call('HGET', stem .. 'node:briefs', id)
   if not brief then return nil end
-  local generation, base, active, max, out, pools = string.match(brief, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$')
+  local generation, base, active, max, out, each, seen, class =
+    string.match(brief, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
   return {
-    id = id, key = key, slots = stem .. 'node:slots:' .. id, brief = brief, generation = generation,
-    base = tonumber(base), active = tonumber(active), max = tonumber(max), out = out, pools = pools,
+    id = id, stem = stem, key = stem .. 'node:runtime:' .. id, slots = stem .. 'node:slots:' .. id, brief = brief,
+    generation = generation, base = tonumber(base), active = tonumber(active), max = tonumber(max), out = out,
+    each = tonumber(each), seen = tonumber(seen), class = class,
   }
 end
 
 -- leases_of returns the number of unexpired leases of the node.
 local function leases_of(node, now) return redis.call('ZCOUNT', node.slots, whole(now + 1), '+inf') end
 
+local TRUST = 800 -- how fast a report loses its weight against the leases taken since, on a node of TYPICAL slots or fewer
+local TYPICAL = 50
+
 -- load_of returns the load by which nodes are compared, in thousandths: cpu + memory x weight + workflows. Leases count
--- immediately, and in proportion to the capacity, so that an old report does not attract all new work.
+-- immediately, and in proportion to the capacity. Those taken since the last report also count with the load that one piece of
+-- work usually has on the node, and each more than the one before: however low a report was, it attracts a limited part of the
+-- work that arrives before the next one. On a node with more slots the increase is slower, in proportion. It is not faster on
+-- one with few slots, where a lease weighs much already: it would exceed every difference between reports before the node is full.
 local function load_of(node, leases)
-  return whole(node.base + math.max(node.active, leases) * 1000 + math.floor(leases * 100000 / node.max))
+  local new = math.max(0, leases - node.seen)
+  return whole(node.base + math.max(node.active, leases) * 1000 + math.floor(leases * 100000 / node.max)
+    + new * node.each + math.floor(TRUST * new * new * TYPICAL / math.max(node.max, TYPICAL)))
 end
 
 -- announce publishes a change of a node that is more than a heartbeat.
@@ -57,6 +83,5 @@ end
 
 -- update_load updates the load of a node that could be chosen before and still can: a short form of settle.
 local function update_load(stem, node, leases)
-  local load = load_of(node, leases)
-  for pool in string.gmatch(node.pools, '[^\n]+') do redis.call('ZADD', pool_key(stem, pool, 'free'), load, node.id) end
+  if node.class ~= '' then redis.call('ZADD', class_key(stem, node.class, 'free'), load_of(node, leases), node.id) end
 end

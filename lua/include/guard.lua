@@ -1,6 +1,6 @@
 -- The guard shows whether this Redis is the one that has every lease.
 --   guard  hash  server: the server that wrote it, grace: until when nothing may be granted, in Redis's milliseconds,
---                epoch: the number of the grace
+--                epoch: the number of the grace, nodes: until when nothing may be granted on nodes, where that takes longer
 
 -- server returns the line of INFO with the replication id of this Redis. A server gets a new one when it starts as a master
 -- and when it becomes one. The run id would miss a master that was replaced for a time and returned without a restart, and
@@ -18,18 +18,20 @@ end
 -- grace_left returns for how many milliseconds nothing may be granted. Leases may have been lost where the guard is missing,
 -- was written by another server, or is older than `known`, the last epoch that the caller has seen: a master that did not
 -- notice that it was replaced has its own guard. Then it returns nil, the id of this server and the next epoch. Reading the id
--- is the most expensive part of a decision, so the line is searched as it is.
-local function grace_left(guard, now, known)
-  local info, seen = redis.pcall('INFO', 'replication'), redis.call('HMGET', guard, 'server', 'grace', 'epoch')
+-- is the most expensive part of a decision, so the line is searched as it is. With `nodes` it returns the same for nodes.
+local function grace_left(guard, now, known, nodes)
+  local info, seen = redis.pcall('INFO', 'replication'), redis.call('HMGET', guard, 'server', 'grace', 'epoch', 'nodes')
   local found = seen[1] and type(info) == 'string' and string.find(info, seen[1], 1, true)
   local id, epoch = found and seen[1] or server(info), tonumber(seen[3] or '0')
-  if seen[1] == id and epoch >= known then return math.max(0, tonumber(seen[2]) - now) end
+  if seen[1] == id and epoch >= known then
+    return math.max(0, tonumber(seen[2]) - now, nodes and seen[4] and tonumber(seen[4]) - now or 0)
+  end
   return nil, id, math.max(epoch, known) + 1
 end
 
 -- grace returns the same; where leases may have been lost it opens a grace of the given time.
-local function grace(guard, now, time, known)
-  local left, id, epoch = grace_left(guard, now, known)
+local function grace(guard, now, time, known, nodes)
+  local left, id, epoch = grace_left(guard, now, known, nodes)
   if left then return left end
   redis.call('HSET', guard, 'server', id, 'grace', string.format('%.0f', now + time), 'epoch', string.format('%.0f', epoch))
   return time

@@ -3,7 +3,7 @@
 --   config:anchors  hash  capability -> the defined pools to be matched with nodes that have it, one per line;
 --                         field '' for pools without a capability
 
-local LIFETIME = 3600 -- s, of node and pool keys; heartbeats refresh it
+local LIFETIME = 3600 -- s, of the keys of nodes and pools that others read; heartbeats refresh it
 
 local function lines(list)
   local out = {}
@@ -58,66 +58,56 @@ local function pools_of(stem, kind, zone, capabilities)
   return found
 end
 
-local function join_pool(stem, node, pool, leases)
-  local turn = tonumber(redis.call('HGET', pool_key(stem, pool, 'state'), 'turn') or '0')
-  if redis.call('SADD', pool_key(stem, pool, 'members'), node.id) == 1 then
-    redis.call('HINCRBY', pool_key(stem, pool, 'state'), counted(node.out), '1')
-  end
-  if node.out == '' then
-    redis.call('ZADD', pool_key(stem, pool, 'free'), load_of(node, leases), node.id)
-    redis.call('ZADD', pool_key(stem, pool, 'places'), '0', place_of(node.zone, node.host, node.id))
-  else
-    turn = turn + BEHIND
-  end
-  redis.call('ZADD', pool_key(stem, pool, 'ring'), whole(turn), node.id)
-end
-
-local function leave_pool(stem, node, pool)
-  if redis.call('SREM', pool_key(stem, pool, 'members'), node.id) == 1 then
-    redis.call('HINCRBY', pool_key(stem, pool, 'state'), counted(node.out), '-1')
-  end
-  redis.call('ZREM', pool_key(stem, pool, 'free'), node.id)
-  redis.call('ZREM', pool_key(stem, pool, 'places'), place_of(node.zone, node.host, node.id))
-  redis.call('ZREM', pool_key(stem, pool, 'ring'), node.id)
-end
-
-local function refresh_pools(stem, pools)
+-- refresh_pools keeps the sets of the node's pools, which others read.
+local function refresh_pools(stem, node, pools)
   for _, pool in ipairs(pools) do
-    for _, what in ipairs({ 'members', 'free', 'ring', 'places', 'state' }) do
-      redis.call('EXPIRE', pool_key(stem, pool, what), LIFETIME)
-    end
+    redis.call('SADD', pool_key(stem, pool, 'members'), node.id)
+    redis.call('EXPIRE', pool_key(stem, pool, 'members'), LIFETIME)
   end
-end
-
--- move moves the node from its old pools to the new ones and returns whether anything changed.
-local function move(stem, node, new, leases)
-  state_of(node)
-  local old, keep, changed = lines(node.pools), {}, false
-  for _, pool in ipairs(new) do keep[pool] = true end
-  for _, pool in ipairs(old) do
-    if not keep[pool] then
-      leave_pool(stem, node, pool)
-      changed = true
-    end
-  end
-  local had = {}
-  for _, pool in ipairs(old) do had[pool] = true end
-  for _, pool in ipairs(new) do
-    if not had[pool] then
-      join_pool(stem, node, pool, leases)
-      changed = true
-    end
-  end
-  node.pools = table.concat(new, '\n')
-  write_brief(node)
-  redis.call('DEL', node.key .. ':pools')
-  if #new > 0 then
-    redis.call('SADD', node.key .. ':pools', unpack(new))
+  if #pools > 0 then
+    redis.call('SADD', node.key .. ':pools', unpack(pools))
     redis.call('EXPIRE', node.key .. ':pools', LIFETIME)
   end
-  refresh_pools(stem, new)
+end
+
+-- move moves the node from its old pools to the new ones and returns whether anything changed. Where the indexes have lost the
+-- node they get it back. `new` is sorted.
+local function move(stem, node, new, leases, now)
+  state_of(node)
+  local pools, old, keep = table.concat(new, '\n'), pools_of_class(stem, node.class), {}
+  local changed, class = pools ~= old, class_of(pools, (marks_of(stem, node.id, now)))
+  if class ~= node.class then leave_class(stem, node) end
+  for _, pool in ipairs(new) do keep[pool] = true end
+  for _, pool in ipairs(lines(old)) do
+    if not keep[pool] then redis.call('SREM', pool_key(stem, pool, 'members'), node.id) end
+  end
+  if changed then redis.call('DEL', node.key .. ':pools') end
+  node.class = class
+  join_class(stem, node, pools, leases)
+  write_brief(node)
+  refresh_pools(stem, node, new)
   if changed then redis.call('PUBLISH', stem .. 'pool:updated', node.id) end
   return changed
+end
+
+-- write_spec writes what is needed to end the node's generation after its hash has expired, one field per line.
+local function write_spec(stem, id, spec)
+  redis.call('HSET', stem .. 'node:specs', id,
+    table.concat({ spec.kind, spec.host, spec.pid, spec.started, spec.hostname, spec.zone, spec.capabilities }, '\n'))
+end
+
+-- write_state writes a state that the node did not report. Where its hash has expired, it writes the hash again.
+local function write_state(stem, node, state, now)
+  if node.lost then
+    local spec = spec_of(stem, node.id)
+    redis.call('HSET', node.key, 'node_id', node.id, 'kind', spec.kind, 'generation', node.generation, 'host', spec.host,
+      'pid', spec.pid, 'started_at_ms', spec.started, 'hostname', spec.hostname, 'zone', spec.zone,
+      'capability_lines', spec.capabilities, 'max_concurrent_jobs', whole(node.max), 'online', '1', 'hold', node.hold)
+    node.lost = nil
+    redis.call('EXPIRE', node.key, LIFETIME)
+  end
+  node.state = state
+  redis.call('HSET', node.key, 'state', state, 'updated_at_ms', whole(now))
 end
 
 -- count_capabilities adds to the number of registered nodes that have the capabilities.
@@ -129,29 +119,42 @@ local function count_capabilities(stem, capabilities, by)
   end
 end
 
--- notify adds a notice about a generation to the outbox, where it stays until it is handled, and publishes that.
-local function notify(stem, id, now, reason)
-  local v = redis.call('HMGET', stem .. 'node:runtime:' .. id, 'generation', 'kind', 'host', 'pid', 'started_at_ms')
+-- notify adds a notice about the node's generation to the outbox, where it stays until it is handled, and publishes that.
+local function notify(stem, node, now, reason)
+  local spec = spec_of(stem, node.id)
   redis.call('ZADD', stem .. 'outbox', whole(now), cjson.encode({
-    nodeId = id, generation = v[1], kind = v[2], host = v[3], pid = v[4], startedAt = v[5], reason = reason, at = whole(now),
+    nodeId = node.id, generation = node.generation, kind = spec.kind, host = spec.host, pid = spec.pid, startedAt = spec.started,
+    reason = reason, at = whole(now),
   }))
-  redis.call('PUBLISH', stem .. 'outbox:filled', id)
+  redis.call('PUBLISH', stem .. 'outbox:filled', node.id)
 end
 
 -- end_generation ends the node's generation: it deletes its slots, removes it from the indexes of free nodes, and adds a
 -- notice to the outbox.
 local function end_generation(stem, node, now, reason)
-  local v = redis.call('HMGET', node.key, 'kind', 'capability_lines')
+  local spec = spec_of(stem, node.id)
   clear_slots(stem, node.slots)
   redis.call('ZREM', stem .. 'node:due', node.id)
   redis.call('ZREM', stem .. 'node:draining', node.id)
-  redis.call('ZREM', stem .. 'node:beats:' .. v[1], node.id)
-  redis.call('ZREM', stem .. 'node:suspects:' .. v[1], node.id)
+  redis.call('ZREM', stem .. 'node:beats:' .. spec.kind, node.id)
+  redis.call('ZREM', stem .. 'node:suspects:' .. spec.kind, node.id)
   redis.call('ZADD', stem .. 'node:dead', whole(now), node.id)
-  node.state = 'dead'
-  redis.call('HSET', node.key, 'state', 'dead', 'online', '0', 'updated_at_ms', whole(now), 'departure', reason)
+  write_state(stem, node, 'dead', now)
+  redis.call('HSET', node.key, 'online', '0', 'departure', reason)
+  redis.call('EXPIRE', node.key, LIFETIME)
   settle(stem, node, 0)
-  count_capabilities(stem, v[2], '-1')
-  notify(stem, node.id, now, reason)
+  count_capabilities(stem, spec.capabilities, '-1')
+  notify(stem, node, now, reason)
+  announce(stem, node.id)
+end
+
+-- delete_node deletes a dead node with everything that the scripts keep about it.
+local function delete_node(stem, node, now)
+  move(stem, node, {}, 0, now)
+  redis.call('HDEL', stem .. 'node:briefs', node.id)
+  redis.call('HDEL', stem .. 'node:specs', node.id)
+  redis.call('HDEL', stem .. 'node:loads', node.id)
+  redis.call('ZREM', stem .. 'node:marks', node.id)
+  redis.call('DEL', node.key)
   announce(stem, node.id)
 end

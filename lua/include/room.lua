@@ -8,8 +8,8 @@
 --   model:{m}:finish:{q}      zset  user -> tag at which the user's last grant ends
 --   model:{m}:users           zset  {q}/{u} -> number of waiting leases
 --   model:{m}:state           hash  arrivals: the last order; V, V:{q}: the virtual times; F:{q}: as finish, of a queue;
---                                   n:{q}: number of waiting leases; granted: when the last waiter got a slot; gap: ms
---                                   from one such grant to the next, smoothed
+--                                   n:{q}: number of waiting leases; granted: when the last waiter got a slot; turn: ms
+--                                   from one such grant to the next, times the cap, smoothed
 --   model:{m}:limits          hash  base: the limits that processes pass; cap, rpm, tpm, paused, reason, resumed: those of
 --                                   operators, see set_model_limits;
 --                                   until, cause: a pause with an end; probe: 1 while one call at a time tries a
@@ -377,17 +377,21 @@ local function charge(room, flow, queue_tag, user_tag, cost)
   if past[1] then redis.call('ZREM', flow.finish, unpack(past)) end
 end
 
--- gap_of returns the smoothed time in ms between two grants to waiters; -1 when it is not known.
-local function gap_of(room) return tonumber(redis.call('HGET', room.state, 'gap') or '-1') end
+-- gap_of returns the smoothed time in ms between two grants to waiters; -1 when it is not known. It is stored for one slot, so
+-- that it follows a change of the cap.
+local function gap_of(room)
+  local turn = redis.call('HGET', room.state, 'turn')
+  return turn and tonumber(turn) / math.max(1, room.cap) or -1
+end
 
--- measure_gap updates the smoothed time between two grants to waiters.
+-- measure_gap updates the smoothed time between two grants to waiters, without that of a pause.
 local function measure_gap(room)
-  local now, v = room.call.now, redis.call('HMGET', room.state, 'granted', 'gap')
+  local now, v = room.call.now, redis.call('HMGET', room.state, 'granted', 'turn')
   redis.call('HSET', room.state, 'granted', whole(now))
   if not v[1] then return end
-  local passed = math.max(0, now - tonumber(v[1]))
-  local gap = v[2] and tonumber(v[2]) or passed
-  redis.call('HSET', room.state, 'gap', precise(gap + (passed - gap) / GAP_WEIGHT))
+  local passed = math.max(0, now - math.max(tonumber(v[1]), room.resumes)) * math.max(1, room.cap)
+  local turn = v[2] and tonumber(v[2]) or passed
+  redis.call('HSET', room.state, 'turn', precise(turn + (passed - turn) / GAP_WEIGHT))
 end
 
 -- notify publishes a grant to the lease's process. The message has the lease's place, so that a late claim keeps it, and the
@@ -585,4 +589,56 @@ local function entry_position(room, entry)
   local entries = entries_of(room)
   entries.ahead_now = entries.ahead_now or all_ahead(entries)
   return entries.ahead_now + (position_of(entries, entry))
+end
+
+-- newcomer_position returns how many calls are served before a new one of a flow: each other user of the queue is served as often as
+-- this one before it, the other queues as often as their weights allow. It reads only.
+local function newcomer_position(room, flow)
+  local function state(field) return tonumber(redis.call('HGET', room.state, field) or '0') end
+  local mine, before = redis.call('ZCARD', flow.key), 0
+  if mine > 0 then
+    local _, member = head_of(flow)
+    before = mine * math.max(1, redis.call('ZCARD', flow.order)) + (redis.call('ZRANK', flow.order, member) or 0)
+  else
+    local tag = math.max(state('V:' .. flow.queue), tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
+    before = redis.call('ZCOUNT', flow.order, '-inf', precise(tag))
+  end
+  before = math.min(before, state('n:' .. flow.queue))
+  local position = before
+  local tag = tonumber(redis.call('ZSCORE', room.order, flow.member) or nil) or math.max(state('V'), state('F:' .. flow.queue))
+  local all = redis.call('ZRANGE', room.order, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    local queue = string.sub(all[i], 4)
+    if queue ~= flow.queue then
+      local rounds = tonumber(all[i + 1]) <= tag and 1 or 0
+      position = position + math.min(state('n:' .. queue), math.floor((before + rounds) * (WEIGHT[queue] or 1) / flow.weight))
+    end
+  end
+  return position
+end
+
+-- wait_at returns how many ms a call waits for a slot before which so many are served; -1 when it is not known.
+local function wait_at(room, position)
+  local gap = gap_of(room)
+  if gap < 0 or room.paused then return -1 end
+  return math.ceil((position + 1) * gap + stopped(room))
+end
+
+-- estimate returns how many calls are served before one of a user in a queue, and how many ms it waits, -1 when it is not known. entry is
+-- that of the call; without one, the call is submitted now. It reads only.
+local function estimate(room, queue, user, entry)
+  local entries, live, position = entries_of(room), '(' .. whole(room.call.now), 0
+  local signalled = entry and redis.call('ZSCORE', entries.signalled, entry)
+  if entry and redis.call('ZSCORE', entries.waiting, entry) then
+    position = entry_position(room, entry)
+  elseif not signalled and redis.call('EXISTS', entries.waiting) == 1 then
+    position = all_ahead(entries) + newcomer_position(entries, flow_at(entries, queue, user))
+  else
+    local expected = redis.call('ZCARD', entries.promoted) + redis.call('ZCOUNT', entries.signalled, live, '+inf')
+    if signalled then expected = expected - 1 end
+    local free = room.cap - redis.call('ZCOUNT', room.holders, live, '+inf')
+    if redis.call('ZCARD', room.waiting) == 0 and expected < free and not room.paused then return 0, stopped(room) end
+    position = math.max(0, expected - math.max(0, free)) + newcomer_position(room, flow_at(room, queue, user))
+  end
+  return position, wait_at(room, position)
 end

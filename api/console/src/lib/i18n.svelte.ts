@@ -70,6 +70,7 @@ const en = {
   e_provider_rejected: 'The model provider rejected the request. Retrying will not help.',
   e_provider_unavailable: 'The model provider is unreachable or keeps failing. Try again later.',
   e_invalid_output: 'The model\'s answer could not be used: it was empty, too long or in the wrong format.',
+  e_not_started: 'The call was not made before its worker or task ended.',
   e_interrupted: 'The call was interrupted before its outcome was recorded.',
   e_not_served: 'No worker serves a model that this task needs. Please try again later.',
   e_erased: 'The content was erased.',
@@ -157,6 +158,7 @@ const zh: Words = {
   e_provider_rejected: '模型服务拒绝了该请求，重试无效。',
   e_provider_unavailable: '模型服务无法连接或持续出错，请稍后再试。',
   e_invalid_output: '模型的回答无法使用：内容为空、过长或格式不正确。',
+  e_not_started: '在其工作进程或任务结束之前，调用尚未发出。',
   e_interrupted: '调用在记录结果之前被中断。',
   e_not_served: '目前没有处理程序可以运行此任务所需的模型，请稍后再试。',
   e_erased: '内容已删除。',
@@ -229,6 +231,11 @@ class I18n {
     const today = d.toDateString() === new Date().toDateString();
     const locale = this.lang === 'zh' ? 'zh-CN' : 'en-GB';
     return d.toLocaleString(locale, today ? { hour: '2-digit', minute: '2-digit' } : { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
+  }
+
+  /** Formats a position in a queue. */
+  position(n: number): string {
+    return `${this.t.position} ${this.number(n)}${this.lang === 'zh' ? ' 位' : ''}`;
   }
 
   /** Formats an amount of credits. */

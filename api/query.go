@@ -1,0 +1,74 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/labstack/echo/v4"
+
+	"berth"
+)
+
+// describedQueries returns the names of the query parameters of each route under /v1, in the order of the description. Load balancers
+// and browsers may add parameters to the other routes, and Temporal decides which ones its UI sends to the codec.
+func describedQueries(doc *huma.OpenAPI, rules map[string]rule) map[string][]string {
+	queries := map[string][]string{}
+	for path, item := range doc.Paths {
+		if !strings.HasPrefix(path, "/v1/") || path == codecPath {
+			continue
+		}
+		for method, op := range map[string]*huma.Operation{
+			http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodPatch: item.Patch, http.MethodDelete: item.Delete,
+		} {
+			if op == nil {
+				continue
+			}
+			key, names := routeKey(method, echoPath(path)), []string{}
+			for _, p := range op.Parameters {
+				if p.In == "query" {
+					names = append(names, p.Name)
+				}
+			}
+			if rules[key].ticket != noTicket {
+				names = append(names, "ticket")
+			}
+			queries[key] = names
+		}
+	}
+	return queries
+}
+
+// checkQuery rejects query parameters that the route does not have: a misspelled filter would return too much.
+func (s *server) checkQuery(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		names, described := s.queries[routeKey(c.Request().Method, c.Path())]
+		if !described || c.Request().URL.RawQuery == "" {
+			return next(c)
+		}
+		values, err := url.ParseQuery(c.Request().URL.RawQuery)
+		if err != nil {
+			return berth.Invalid("query", "the query of the URL must be name=value pairs, percent-encoded").With(err)
+		}
+		var unknown []error
+		for name := range values {
+			if !slices.Contains(names, name) {
+				unknown = append(unknown, &huma.ErrorDetail{Location: "query." + name, Message: unknownParameter(names)})
+			}
+		}
+		if len(unknown) == 0 {
+			return next(c)
+		}
+		slices.SortFunc(unknown, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		return humaProblem(http.StatusUnprocessableEntity, "unknown parameter", unknown)
+	}
+}
+
+func unknownParameter(names []string) string {
+	if len(names) == 0 {
+		return "unknown parameter; the route has none"
+	}
+	return "unknown parameter; the route has " + strings.Join(names, ", ")
+}

@@ -1,0 +1,47 @@
+-- Why no node can take the job. Part of include choose.
+
+-- count_pool adds up the numbers of the pool's nodes by reason, in its first 256 classes. It returns nil where it has no node.
+local function count_pool(want)
+  local classes, all, unavailable = redis.call('ZRANGE', pool_key(want.stem, want.pool, 'classes'), 0, 255), {}, 0
+  if #classes == 0 then return nil end
+  for _, class in ipairs(classes) do
+    local state = redis.call('HGETALL', class_key(want.stem, class, 'state'))
+    for i = 1, #state, 2 do
+      local n = tonumber(state[i + 1])
+      if state[i] == 'free' then
+        if lacks(want, class) then unavailable = unavailable + n end
+      elseif n > 0 then
+        all[state[i]] = (all[state[i]] or 0) + n
+      end
+    end
+  end
+  if unavailable > 0 then all.service_unavailable = unavailable end
+  return all
+end
+
+-- missing returns the capabilities of a list, one per line, that no registered node has.
+local function missing(stem, required)
+  local asked, out = {}, {}
+  for c in string.gmatch(required, '[^\n]+') do asked[#asked + 1] = c end
+  if #asked == 0 then return out end
+  for i, n in ipairs(redis.call('HMGET', stem .. 'capabilities', unpack(asked))) do
+    if not n then out[#out + 1] = asked[i] end
+  end
+  return out
+end
+
+-- explain is refused of include choose.
+local function explain(want)
+  local all = count_pool(want)
+  local known = all or redis.call('HEXISTS', want.stem .. 'config:pools', want.pool) == 1
+  local kept, lacking, reasons = want.skipped, missing(want.stem, want.required), {}
+  if want.listed == '' then want.skipped = all or {} end
+  want.skipped.excluded, want.skipped.not_in_pool = kept.excluded, kept.not_in_pool
+  if #lacking > 0 then want.skipped.capability_missing = 1 end
+  count_exclusions(want, known)
+  for reason, n in pairs(want.skipped) do
+    reasons[#reasons + 1] = reason
+    reasons[#reasons + 1] = whole(n)
+  end
+  return reasons, lacking
+end

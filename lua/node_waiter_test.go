@@ -1,0 +1,284 @@
+package lua_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/lua"
+)
+
+// crowd is a room of executions, with the waiters that were handed a node so far.
+type crowd struct {
+	t       *testing.T
+	s       *lua.Scripts
+	handed  []string
+	waiting int // numbers the arrivals
+}
+
+func newCrowd(t *testing.T, s *lua.Scripts) *crowd {
+	c := &crowd{t: t, s: s}
+	s.OnHandover(func(ids []string) {
+		for _, id := range ids {
+			w, err := lua.ParseNodeWaiter(id)
+			require.NoError(t, err)
+			require.Equal(t, id, w.ID())
+			c.handed = append(c.handed, w.ExecutionID)
+		}
+	})
+	return c
+}
+
+func (c *crowd) queued(user, execution string, set ...func(*lua.Queued)) lua.Queued {
+	c.waiting++
+	q := lua.Queued{
+		NodeWaiter: lua.NodeWaiter{UserID: user, ExecutionID: execution, Attempt: 1}, Left: time.Hour,
+		Since: time.UnixMicro(int64(1_000_000 + c.waiting)),
+	}
+	for _, f := range set {
+		f(&q)
+	}
+	return q
+}
+
+// join lets an execution wait as placement does: it waits only when it cannot get a node.
+func (c *crowd) join(choice lua.Choice, q lua.Queued) lua.Decision {
+	c.t.Helper()
+	if choice.PoolID == "" {
+		choice.PoolID = pair
+	}
+	choice.Hold = time.Hour
+	d, err := c.s.TryAssign(c.t.Context(), choice, q)
+	require.NoError(c.t, err)
+	if d.Code != lua.AssignWaiting && d.Code != lua.AssignFull && d.Code != lua.AssignNone && d.Code != lua.GuardGrace {
+		return d
+	}
+	d, err = c.s.JoinWaiting(c.t.Context(), choice, q)
+	require.NoError(c.t, err)
+	return d
+}
+
+func (c *crowd) waits(user string, executions ...string) {
+	c.t.Helper()
+	for _, e := range executions {
+		require.Equal(c.t, lua.AssignWaiting, c.join(lua.Choice{}, c.queued(user, e)).Code, e)
+	}
+}
+
+// next releases the slot of an execution, and returns which executions were handed one.
+func (c *crowd) next(node, execution string) []string {
+	c.t.Helper()
+	c.handed = nil
+	_, err := c.s.ReleaseNodeSlot(c.t.Context(), node, lua.NodeWaiter{ExecutionID: execution, Attempt: 1}.LeaseID())
+	require.NoError(c.t, err)
+	return c.handed
+}
+
+func (c *crowd) position(execution, user string) int {
+	c.t.Helper()
+	p, err := c.s.ReadWaiting(c.t.Context(), pair, lua.NodeWaiter{UserID: user, ExecutionID: execution, Attempt: 1})
+	require.NoError(c.t, err)
+	return p
+}
+
+// FF7, B1: a node goes to the execution that has waited longest, users of a pool alternating; one that arrives later does not
+// overtake, also while a slot is free.
+func TestHandover_SlotReleased_FairOrder(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		c := newCrowd(t, s)
+		register(t, s, spec("n1", slots(1)))
+		require.Equal(t, lua.AssignOK, c.join(lua.Choice{}, c.queued("alice", "first")).Code)
+		c.waits("alice", "a1", "a2", "a3", "a4")
+		c.waits("bob/@x", "b1", "b2")
+		require.Equal(t, 0, c.position("a1", "alice"))
+		require.Equal(t, 1, c.position("b1", "bob/@x"))
+		require.Equal(t, 2, c.position("a2", "alice"))
+		require.Equal(t, -1, c.position("first", "alice"))
+
+		order := []string{"first"}
+		for i := range 6 {
+			handed := c.next("n1", order[i])
+			require.Len(t, handed, 1)
+			order = append(order, handed[0])
+			late := c.queued("carol", "late")
+			if i < 5 {
+				require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{}, late).Code, "does not overtake")
+				require.NoError(t, s.LeaveWaiting(t.Context(), pair, late.NodeWaiter))
+			}
+			d, err := s.TryAssign(t.Context(), lua.Choice{PoolID: pair, Hold: time.Hour}, c.queued("any", handed[0]))
+			require.NoError(t, err)
+			require.Equal(t, lua.AssignExists, d.Code, "the promoted workflow finds its node")
+			require.Equal(t, "n1", d.NodeID)
+		}
+		require.Equal(t, []string{"first", "a1", "b1", "a2", "b2", "a3", "a4"}, order)
+	})
+}
+
+// FF7: pools that share nodes share them equally, whatever their backlogs; a pool with waiters of its own nodes does not compete.
+func TestHandover_PoolsShareNode_Alternate(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		c := newCrowd(t, s)
+		register(t, s, spec("n1", slots(1), can("a", "b")))
+		register(t, s, spec("n2", slots(1), can("c")))
+		require.Equal(t, lua.AssignOK, c.join(lua.Choice{PoolID: "a"}, c.queued("u", "first")).Code)
+		require.Equal(t, lua.AssignOK, c.join(lua.Choice{PoolID: "c"}, c.queued("u", "other")).Code)
+		for pool, n := range map[string]int{"a": 10, "b": 3, "c": 2} {
+			for i := range n {
+				require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{PoolID: pool}, c.queued("u", fmt.Sprint(pool, i))).Code)
+			}
+		}
+		order, last := "", "first"
+		for range 8 {
+			handed := c.next("n1", last)
+			require.Len(t, handed, 1)
+			last = handed[0]
+			order += last[:1]
+		}
+		require.Equal(t, "ababab", order[:6])
+		require.Equal(t, "aa", order[6:])
+		require.Equal(t, []string{"c0"}, c.next("n2", "other"))
+	})
+}
+
+// FF7: an execution whose node failed waits ahead of new ones, and one that may not use the node does not hold it back.
+func TestHandover_Redispatched_GoesAhead(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		c := newCrowd(t, s)
+		register(t, s, spec("n1", slots(1)))
+		register(t, s, spec("n2", slots(1)))
+		for _, e := range []string{"x1", "x2"} {
+			require.Equal(t, lua.AssignOK, c.join(lua.Choice{Strategy: berth.StrategyAffinity, Own: "n" + e[1:]}, c.queued("u", e)).Code)
+		}
+		c.waits("alice", "a1", "a2")
+		c.waits("bob", "b1")
+		again := c.queued("carol", "again", func(q *lua.Queued) { q.Attempt, q.Since = 2, time.UnixMicro(1) })
+		require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{Excluded: []string{"n1"}}, again).Code)
+		require.Equal(t, []string{"a1"}, c.next("n1", "x1"), "it may not use n1")
+		require.Equal(t, []string{"again"}, c.next("n2", "x2"))
+		require.Equal(t, []string{"b1"}, c.next("n1", "a1"))
+	})
+}
+
+// FF7: whatever makes capacity available hands it over: a registration, a heartbeat, an end of a cordon, the expiry of a lease.
+func TestHandover_CapacityAppears_IsHandedOver(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		c := newCrowd(t, s)
+		n1 := register(t, s, spec("n1", slots(1)))
+		require.Equal(t, lua.AssignOK, c.join(lua.Choice{}, c.queued("u", "x1")).Code)
+		c.waits("u", "w1", "w2", "w3", "w4")
+		register(t, s, spec("n2", slots(1)))
+		require.Equal(t, []string{"w1"}, c.handed)
+
+		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}))
+		require.Equal(t, []string(nil), c.next("n1", "x1"))
+		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{}))
+		require.NoError(t, s.SweepWaiting(t.Context()))
+		require.Equal(t, []string{"w2"}, c.handed)
+
+		c.handed = nil
+		expire := func(node, execution string) {
+			lease := lua.NodeWaiter{ExecutionID: execution, Attempt: 1}.LeaseID()
+			require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().NodeSlots(node), redis.Z{Score: 1, Member: lease}).Err())
+		}
+		expire("n1", "w2")
+		require.Equal(t, lua.NodeOK, beat(t, s, "n1", n1.Generation, berth.NodeLoad{}))
+		require.Equal(t, []string{"w3"}, c.handed)
+
+		// The workflow of an execution whose node expired before it asked for it enters again, ahead of the others.
+		d := c.join(lua.Choice{}, c.queued("u", "w2", func(q *lua.Queued) { q.Since = time.UnixMicro(2) }))
+		require.Equal(t, lua.AssignWaiting, d.Code)
+		require.Equal(t, []string{"w2"}, c.next("n1", "w3"))
+	})
+}
+
+// FF7: a cancelled waiter is not served, and one that was handed a node releases it to the next. So does one without a workflow.
+func TestHandover_WaiterLeaves_NextIsServed(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		ctx := t.Context()
+		c := newCrowd(t, s)
+		register(t, s, spec("n1", slots(1)))
+		require.Equal(t, lua.AssignOK, c.join(lua.Choice{}, c.queued("u", "x1")).Code)
+		c.waits("u", "w1", "w2", "w3", "w4")
+		leave := func(e string) {
+			t.Helper()
+			require.NoError(t, s.LeaveWaiting(ctx, pair, lua.NodeWaiter{UserID: "u", ExecutionID: e, Attempt: 1}))
+		}
+		leave("w1")
+		leave("w1")
+		require.Equal(t, []string{"w2"}, c.next("n1", "x1"))
+		c.handed = nil
+		leave("w2")
+		require.Equal(t, []string{"w3"}, c.handed)
+
+		c.handed = nil
+		require.NoError(t, s.Redis().ZAdd(ctx, s.Keys().WaitingPromoted(), redis.Z{Score: 1, Member: c.queued("u", "w3").ID()}).Err())
+		require.NoError(t, s.SweepWaiting(ctx))
+		require.Equal(t, []string{"w3"}, c.handed, "signalled again")
+		c.handed = nil
+		require.NoError(t, s.ConfirmHandovers(ctx, nil, []string{c.queued("u", "w3").ID()}))
+		require.Equal(t, []string{"w4"}, c.handed)
+		require.NoError(t, s.ConfirmHandovers(ctx, []string{c.queued("u", "w4").ID()}, nil))
+		require.Zero(t, s.Redis().ZCard(ctx, s.Keys().WaitingPromoted()).Val())
+
+		c.waits("u", "w5")
+		expired := c.queued("u", "w5", func(q *lua.Queued) { q.Left = time.Nanosecond })
+		require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{}, expired).Code)
+		require.Eventually(t, func() bool { // its deadline has passed
+			require.NoError(t, s.SweepWaiting(ctx))
+			return c.position("w5", "u") < 0
+		}, 10*time.Second, time.Millisecond)
+		require.Empty(t, c.next("n1", "w4"))
+		pools := s.Keys().WaitingPools()
+		require.Zero(t, s.Redis().Exists(ctx, pools, pools+":state", pools+":requests", pools+":listed", pools+":promoted").Val(),
+			"nothing remains of waiters")
+	})
+}
+
+// FF7, L12: after Redis lost its data the workflows enter again; nothing is handed over in the grace, and then in the old order.
+func TestHandover_RedisLostData_OldOrder(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		ctx := t.Context()
+		c := newCrowd(t, s)
+		queue := []lua.Queued{c.queued("u", "w1"), c.queued("u", "w2"), c.queued("u", "w3")}
+		require.NoError(t, s.Redis().Del(ctx, s.Keys().Guard()).Err())
+		register(t, s, spec("n1", slots(1)))
+		for _, i := range []int{2, 0, 1} {
+			require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{}, queue[i]).Code)
+		}
+		require.NoError(t, s.SweepWaiting(ctx))
+		require.Empty(t, c.handed)
+		require.NoError(t, s.Redis().HSet(ctx, s.Keys().Guard(), "grace", "0").Err())
+		require.NoError(t, s.SweepWaiting(ctx))
+		require.Equal(t, []string{"w1"}, c.handed)
+		require.Equal(t, []string{"w2"}, c.next("n1", "w1"))
+		require.Equal(t, []string{"w3"}, c.next("n1", "w2"))
+	})
+}
+
+// FF7: work that needs several capabilities, for which no pool is defined, waits in the same order.
+func TestHandover_SeveralCapabilities_NodeHasAll(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		c := newCrowd(t, s)
+		register(t, s, spec("n1", slots(1), can("a", "b")))
+		register(t, s, spec("n2", slots(1), can("a")))
+		for i, e := range []string{"x1", "x2"} {
+			own := fmt.Sprint("n", i+1)
+			require.Equal(t, lua.AssignOK, c.join(lua.Choice{PoolID: "a", Strategy: berth.StrategyAffinity, Own: own}, c.queued("u", e)).Code)
+		}
+		both := lua.Choice{PoolID: "a+b", Required: []string{"a", "b"}, Listed: []string{"n1", "n2"}}
+		require.Equal(t, lua.AssignWaiting, c.join(both, c.queued("u", "w1", func(q *lua.Queued) { q.Listed = true })).Code)
+		require.Empty(t, c.next("n2", "x2"))
+		require.Equal(t, []string{"w1"}, c.next("n1", "x1"))
+	})
+}
