@@ -379,7 +379,7 @@ func TestNodeSlots_LeaseEnds_SlotIsFree(t *testing.T) {
 			return code
 		}
 		require.Equal(t, lua.NodeSlotHeld, confirm(one.Assignment, time.Hour))
-		require.Eventually(t, func() bool { return assign(t, s, "three", lua.Choice{}).Code == lua.AssignOK }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return assign(t, s, "three", lua.Choice{}).Code == lua.AssignOK }, 20*time.Second, time.Millisecond)
 		require.Equal(t, lua.NodeSlotLost, confirm(two.Assignment, time.Hour), "an expired lease cannot be renewed")
 		require.Equal(t, 2, node(t, s, "n1").Leases)
 		require.False(t, release(t, s, two.Assignment))
@@ -429,7 +429,7 @@ func TestDispatchJob_AffinityNodeLeasesExpired_IsHit(t *testing.T) {
 		require.Equal(t, "a", first.NodeID)
 		require.Equal(t, berth.ExcludeFull, node(t, s, "a").Excluded)
 		until := redisMs(t, s) + 21
-		require.Eventually(t, func() bool { return redisMs(t, s) > until }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return redisMs(t, s) > until }, 20*time.Second, time.Millisecond)
 		require.Equal(t, berth.AffinityHit, dispatch(t, s, job("t1", 2)).Affinity)
 	})
 }

@@ -515,7 +515,7 @@ func TestSweepNodes_MassLoss_DelaysDeaths(t *testing.T) {
 					return
 				}
 				deaths := len(first.Deaths)
-				require.Eventually(t, func() bool { deaths += len(call().Deaths); return deaths >= c.lost }, 5*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { deaths += len(call().Deaths); return deaths >= c.lost }, 20*time.Second, time.Millisecond)
 				require.Equal(t, c.lost, deaths)
 			})
 		})
@@ -560,7 +560,7 @@ func TestHoldNode_CordonAndDrain_ExcludeNode(t *testing.T) {
 			notices, _, err = s.TakeOutbox(t.Context(), 10, 0)
 			require.NoError(t, err)
 			return len(notices) == 1
-		}, 5*time.Second, time.Millisecond)
+		}, 20*time.Second, time.Millisecond)
 		require.Equal(t, berth.DepartureDrained, notices[0].Reason)
 		require.Equal(t, 1, node(t, s, "n1").Leases, "remaining leases are kept until their work is moved")
 	})
@@ -582,7 +582,7 @@ func TestMarkUnavailable_Service_IsExcludedUntilExpiry(t *testing.T) {
 		require.Equal(t, lua.NodeOK, mark("n1", "tts", 30*time.Millisecond))
 		need := func(service string) lua.Decision { return assign(t, s, "l", lua.Choice{Services: []string{service}}) }
 		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceUnavailable: 1}, need("asr").Reasons)
-		require.Eventually(t, func() bool { return need("tts").Code == lua.AssignOK }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return need("tts").Code == lua.AssignOK }, 20*time.Second, time.Millisecond)
 		require.Equal(t, lua.AssignExists, need("asr").Code)
 		require.Equal(t, lua.NodeOK, mark("n1", "asr", 0))
 		require.Equal(t, lua.AssignOK, assign(t, s, "l2", lua.Choice{Services: []string{"asr"}}).Code)

@@ -123,7 +123,7 @@ func TestAppendTurnEvents_StreamLost_StartsNewGeneration(t *testing.T) {
 		before := c.append("t1", 1, "a1", "a2")
 		gen, _, _ := strings.Cut(before.LastID, "-")
 		until := mustInt(t, gen) + 1
-		require.Eventually(t, func() bool { return redisMs(t, c.s) > until }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return redisMs(t, c.s) > until }, 20*time.Second, time.Millisecond)
 		require.NoError(t, rdb.Del(t.Context(), c.meta, c.stream).Err())
 
 		after := c.append("t1", 3, "a3")

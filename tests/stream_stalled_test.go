@@ -148,10 +148,10 @@ func TestStream_StalledReaders_OthersAreNotDelayed(t *testing.T) { // P13
 	t.Logf("%d quick readers: p50 %s, p99 %s alone; p50 %s, p99 %s with %d stalled readers; the last of those was cut off after %s",
 		streams*quickPer, quantile(before, 50), quantile(before, 99), quantile(with, 50), quantile(with, 99),
 		streams*stalledPer, took.Round(10*time.Millisecond))
-	require.Less(t, took, 10*time.Second)
+	require.Less(t, took, maxWait)
 	// The bounds allow for a busy machine: waiting for a stalled reader would take seconds.
-	require.Less(t, quantile(with, 50), 2*quantile(before, 50)+20*time.Millisecond)
-	require.Less(t, quantile(with, 99), 2*quantile(before, 99)+500*time.Millisecond)
+	require.Less(t, quantile(with, 50), 2*quantile(before, 50)+200*time.Millisecond)
+	require.Less(t, quantile(with, 99), 2*quantile(before, 99)+2*time.Second)
 
 	var late errgroup.Group
 	for _, c := range crews {
