@@ -32,6 +32,7 @@ func TestDynamicConfig_OfDockerCompose_EqualsDevelopment(t *testing.T) {
 	for _, local := range []dynamicconfig.Key{
 		// The size of the machine.
 		dynamicconfig.HistoryCacheHostLevelMaxSize.Key(), dynamicconfig.EventsHostLevelCacheMaxSizeBytes.Key(),
+		dynamicconfig.QueuePendingTaskCriticalCount.Key(), dynamicconfig.QueuePendingTaskMaxCount.Key(),
 		dynamicconfig.TransferProcessorSchedulerWorkerCount.Key(), dynamicconfig.TimerProcessorSchedulerWorkerCount.Key(),
 		dynamicconfig.VisibilityProcessorSchedulerWorkerCount.Key(), dynamicconfig.ArchivalProcessorSchedulerWorkerCount.Key(),
 		dynamicconfig.ReplicationProcessorSchedulerWorkerCount.Key(),

@@ -36,9 +36,11 @@ const (
 //     twenty (measured in 1 of 60 to 500 short workflows).
 //   - By default, a queue groups unfinished tasks by namespace at each checkpoint and from then on scans all of them for every
 //     new task; with one namespace this has no benefit.
+//   - A queue counts a finished task as pending until its next checkpoint, and by default stops reading at 10,000. With one shard,
+//     1,000 tasks of berth within the 30 seconds between checkpoints reached it, and no workflow advanced for up to 15 seconds.
 //   - The default caches and worker pools are sized for large servers; these fit one machine.
 func dynamicConfig(overrides map[string]any) dynamicconfig.StaticClient {
-	const queuePolls, queueWorkers = 5000, 64
+	const queuePolls, queueWorkers, pendingTasks = 5000, 64, 200_000
 	settings := dynamicconfig.StaticClient{
 		dynamicconfig.TransferProcessorMaxPollRPS.Key():   queuePolls,
 		dynamicconfig.TimerProcessorMaxPollRPS.Key():      queuePolls,
@@ -60,6 +62,8 @@ func dynamicConfig(overrides map[string]any) dynamicconfig.StaticClient {
 
 		dynamicconfig.HistoryLongPollExpirationInterval.Key():  time.Second,
 		dynamicconfig.QueueShrinkPredicateMaxPendingKeys.Key(): 0,
+		dynamicconfig.QueuePendingTaskCriticalCount.Key():      pendingTasks * 9 / 10,
+		dynamicconfig.QueuePendingTaskMaxCount.Key():           pendingTasks,
 
 		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():             4096,
 		dynamicconfig.EventsHostLevelCacheMaxSizeBytes.Key():         16 << 20,
