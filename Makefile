@@ -34,10 +34,11 @@ run: ## Start everything in one process: Temporal, Redis, database, model, worke
 	@exec bin/berth-dev
 
 # Without TEMPORAL_DEBUG, Temporal's SDK fails a workflow task that computes for a second, and on a machine that is busy
-# with the race detector any of them may. The tests of ./tests run alone: they measure nothing, but wait for servers.
+# with the race detector any of them may. The tests of ./tests run alone: they measure nothing, but wait for servers. They run the
+# binaries that users run, so the race detector would see the tests only.
 .PHONY: test
 test: export TEMPORAL_DEBUG = 1
-test: ## Run all tests with the race detector, on real servers
+test: ## Run all tests on real servers, those of packages with the race detector
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory --keep-going -j3 test-units test-dev test-deploy test-page
@@ -45,7 +46,7 @@ test: ## Run all tests with the race detector, on real servers
 
 .PHONY: test-stack test-units test-dev test-deploy test-page
 test-stack:
-	$(GO) test $(RACE) -parallel 4 -timeout 20m ./tests
+	$(GO) test -parallel 4 -timeout 20m ./tests
 
 # The packages that take longest are first, so that the others run beside them.
 test-units:
