@@ -56,8 +56,13 @@ func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []pa
 			if o.runs(partUI) {
 				opts.UIAddr = o.TemporalUIAddr
 			}
+			opts.DynamicConfig = map[string]any{}
 			if o.RunEvents > 0 {
-				opts.DynamicConfig = map[string]any{"limit.historyCount.suggestContinueAsNew": o.RunEvents}
+				opts.DynamicConfig["limit.historyCount.suggestContinueAsNew"] = o.RunEvents
+			}
+			if o.Drainage > 0 {
+				opts.DynamicConfig["matching.wv.VersionDrainageStatusRefreshInterval"] = o.Drainage
+				opts.DynamicConfig["matching.wv.VersionDrainageStatusVisibilityGracePeriod"] = o.Drainage
 			}
 			s, err := temporal.Start(ctx, opts)
 			if err != nil {

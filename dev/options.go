@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"berth/internal/app"
 	"berth/internal/config"
@@ -17,13 +18,14 @@ type options struct {
 	config.Config   `embed:""`
 	app.ModelServer `embed:"" group:"Development server"`
 
-	TemporalUIAddr string   `help:"Serve Temporal's Web UI on this address." name:"temporal-ui-addr" env:"BERTH_TEMPORAL_UI_ADDR" default:"127.0.0.1:8233" group:"Development server"`
-	TemporalCert   string   `help:"PEM file of the certificate with which Temporal's frontend requires mutual TLS; clients are verified with --temporal-tls-ca." name:"temporal-tls-server-cert" env:"BERTH_TEMPORAL_TLS_SERVER_CERT" group:"Development server"`
-	TemporalKey    string   `help:"PEM file of that certificate's key." name:"temporal-tls-server-key" env:"BERTH_TEMPORAL_TLS_SERVER_KEY" group:"Development server"`
-	DataDir        string   `help:"Keep all data in this directory. Only one server can use it at a time." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth" group:"Development server"`
-	Demo           string   `help:"Run simulated nodes and media units, so that turns and conferences work immediately: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
-	RunEvents      int      `help:"Let long workflows continue as new after this many events; 0 means Temporal's default." name:"temporal-run-events" env:"BERTH_TEMPORAL_RUN_EVENTS" default:"0" group:"Development server"`
-	Only           []string `help:"Run only these parts: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
+	TemporalUIAddr string        `help:"Serve Temporal's Web UI on this address." name:"temporal-ui-addr" env:"BERTH_TEMPORAL_UI_ADDR" default:"127.0.0.1:8233" group:"Development server"`
+	TemporalCert   string        `help:"PEM file of the certificate with which Temporal's frontend requires mutual TLS; clients are verified with --temporal-tls-ca." name:"temporal-tls-server-cert" env:"BERTH_TEMPORAL_TLS_SERVER_CERT" group:"Development server"`
+	TemporalKey    string        `help:"PEM file of that certificate's key." name:"temporal-tls-server-key" env:"BERTH_TEMPORAL_TLS_SERVER_KEY" group:"Development server"`
+	DataDir        string        `help:"Keep all data in this directory. Only one server can use it at a time." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth" group:"Development server"`
+	Demo           string        `help:"Run simulated nodes and media units, so that turns and conferences work immediately: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
+	RunEvents      int           `help:"Let long workflows continue as new after this many events; 0 means Temporal's default." name:"temporal-run-events" env:"BERTH_TEMPORAL_RUN_EVENTS" default:"0" group:"Development server"`
+	Drainage       time.Duration `help:"Time between checks of whether a version of the workers is drained; 0 means Temporal's default of three minutes." name:"temporal-drainage" env:"BERTH_TEMPORAL_DRAINAGE" default:"0s" group:"Development server"`
+	Only           []string      `help:"Run only these parts: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
 }
 
 // The parts, in starting order.

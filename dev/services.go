@@ -46,7 +46,9 @@ func services(o *options, logger *slog.Logger, probe *health.Probe, failed chan<
 			func(ctx context.Context) error { return port.AwaitOpen(ctx, o.ModelServer.Addr) }),
 		serve(partWorker, failed,
 			func(ctx context.Context) error {
-				return app.RunWorker(ctx, o.Config, logger.With("part", partWorker), probe)
+				cfg := o.Config
+				cfg.Rollout.BuildID = cfg.Rollout.Build(version)
+				return app.RunWorker(ctx, cfg, logger.With("part", partWorker), probe)
 			},
 			nil),
 		serve(partAPI, failed,

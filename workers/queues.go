@@ -31,6 +31,7 @@ type queue struct {
 	name       string
 	needs      needs
 	options    worker.Options
+	upgrades   workflow.VersioningBehavior // of the workflows, when workers have a version
 	workflows  map[string]any
 	activities map[string]any
 }
@@ -39,9 +40,18 @@ type queue struct {
 func (q queue) worker(available context.Context, c client.Client, stopping <-chan struct{}, opts Options) worker.Worker {
 	options := q.options
 	options.Interceptors = append(options.Interceptors, &availability{available: available, stopping: stopping, opts: opts})
+	if opts.Deployment != "" {
+		options.DeploymentOptions = worker.DeploymentOptions{
+			UseVersioning: true, Version: worker.WorkerDeploymentVersion{DeploymentName: opts.Deployment, BuildID: opts.BuildID},
+		}
+	}
 	w := worker.New(c, q.name, options)
 	for name, fn := range q.workflows {
-		w.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+		registered := workflow.RegisterOptions{Name: name}
+		if opts.Deployment != "" {
+			registered.VersioningBehavior = q.upgrades
+		}
+		w.RegisterWorkflowWithOptions(fn, registered)
 	}
 	for name, fn := range q.activities {
 		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
@@ -61,6 +71,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			MaxConcurrentLocalActivityExecutionSize: 200,
 			LocalActivityWorkerOnly:                 true,
 		},
+		upgrades:  workflow.VersioningBehaviorPinned,
 		workflows: map[string]any{workflows.TaskWorkflow: workflows.Task},
 		activities: map[string]any{
 			workflows.AcceptTaskActivity:   tasks.AcceptTask,
@@ -79,6 +90,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			// A turn whose worker died continues on another worker after this time; the user is waiting for its results.
 			StickyScheduleToStartTimeout: time.Second,
 		},
+		upgrades:  workflow.VersioningBehaviorPinned,
 		workflows: map[string]any{workflows.TurnWorkflow: workflows.Turn},
 		activities: map[string]any{
 			workflows.DispatchJobActivity:       turns.DispatchJob,
@@ -97,6 +109,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			MaxConcurrentLocalActivityExecutionSize: 200,
 			LocalActivityWorkerOnly:                 true,
 		},
+		upgrades:  workflow.VersioningBehaviorPinned,
 		workflows: map[string]any{workflows.ExecutionWorkflow: workflows.Execution},
 		activities: map[string]any{
 			workflows.AssignNodeActivity:   executions.AssignNode,
@@ -116,6 +129,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			LocalActivityWorkerOnly:                 true,
 			StickyScheduleToStartTimeout:            time.Second,
 		},
+		upgrades:  workflow.VersioningBehaviorPinned,
 		workflows: map[string]any{workflows.ConferenceWorkflow: workflows.Conference},
 		activities: map[string]any{
 			workflows.PlaceConferenceActivity: conferences.PlaceConference,
@@ -128,6 +142,8 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		name:    workflows.TaskQueueLinks,
 		needs:   needsRedisDatabase,
 		options: worker.Options{WorkerStopTimeout: opts.Drain},
+		// A link may last as long as its unit. These workflows change by workflow.GetVersion only.
+		upgrades: workflow.VersioningBehaviorAutoUpgrade,
 		workflows: map[string]any{
 			workflows.ReassertWorkflow: workflows.Reassert,
 			workflows.ReportWorkflow:   workflows.Report,

@@ -38,6 +38,8 @@ type Options struct {
 	Models []ModelQueue
 	// Drain is how long activities may continue after the process is stopped.
 	Drain time.Duration
+	// Deployment and BuildID are the name and the version of the worker deployment. Without a name, workers have no version.
+	Deployment, BuildID string
 	// Gate has the dependencies in package health.
 	Gate   *health.Gate
 	Logger *slog.Logger
@@ -90,6 +92,9 @@ func (o Options) groups(acts Activities) (groups []*group, err error) {
 		if o.polls(m) {
 			queues = append(queues, modelQueue(berth.TaskQueue(m.Queue, m.Model), acts.Tasks))
 		}
+	}
+	if err := o.checkVersion(acts); err != nil {
+		return nil, err
 	}
 	if len(queues) == 0 {
 		return nil, fmt.Errorf("none of the selected queues (%s) can be served by this process: check --queues and the providers' API keys",
@@ -157,6 +162,25 @@ func (g *group) start(available context.Context, stopping <-chan struct{}) (star
 		started = append(started, w)
 	}
 	return started, nil
+}
+
+// maxVersionQueues is how many task queues Temporal accepts in a version of a deployment (matching.maxTaskQueuesInDeploymentVersion).
+const maxVersionQueues = 100
+
+// checkVersion returns an error if the workers of a version poll more task queues than Temporal accepts. All processes of the
+// version count together, so the selection of this one does not matter.
+func (o Options) checkVersion(acts Activities) error {
+	all := len(workflowQueues(acts, o)) + len(o.Models)
+	switch {
+	case o.Deployment == "":
+		return nil
+	case o.BuildID == "":
+		return fmt.Errorf("the worker deployment %s has no version: set BERTH_BUILD_ID", o.Deployment)
+	case all <= maxVersionQueues:
+		return nil
+	}
+	return fmt.Errorf("the routing table and the providers' API keys make %d task queues, and Temporal accepts %d in a version of a worker deployment: "+
+		"remove models, or unset BERTH_DEPLOYMENT", all, maxVersionQueues)
 }
 
 func (g *group) names() (names []string) {

@@ -66,7 +66,7 @@ func (c *conference) run(ctx workflow.Context) (berth.Conference, error) {
 			return c.record, c.continueAsNew(ctx)
 		}
 		// No error: this context is never cancelled.
-		_ = workflow.Await(ctx, func() bool { return c.next(ctx) != nil })
+		_ = workflow.Await(ctx, func() bool { return c.next(ctx) != nil || versionChanged(ctx) && c.canContinueAsNew(ctx) })
 	}
 	return c.ended(ctx)
 }
@@ -354,10 +354,15 @@ func (c *conference) requestEnd(reason berth.ConferenceEnd) {
 	}
 }
 
-// canContinueAsNew reports whether a new history can begin here: no command is in flight and no update is open.
+// canContinueAsNew reports whether a new history is due and can begin here: no command is in flight and no update is open.
 func (c *conference) canContinueAsNew(ctx workflow.Context) bool {
-	return workflow.GetInfo(ctx).GetContinueAsNewSuggested() && c.submission.settled && !c.inFlight.any() &&
+	return (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || versionChanged(ctx)) && c.submission.settled && !c.inFlight.any() &&
 		len(c.inbox.notices) == 0 && c.allSignalsReceived(ctx) && workflow.AllHandlersFinished(ctx)
+}
+
+// versionChanged reports whether new runs begin on another version of the workers than this pinned run. It is part of the history.
+func versionChanged(ctx workflow.Context) bool {
+	return workflow.GetInfo(ctx).GetTargetWorkerDeploymentVersionChanged()
 }
 
 // continueAsNew returns the error that starts the next run with the state of this one.
@@ -369,5 +374,9 @@ func (c *conference) continueAsNew(ctx workflow.Context) error {
 		Outbox: c.outbox.events, Release: c.slots.releasable, Unresponsive: c.placement.unresponsive,
 		SkippedUnits: c.placement.skippedUnits,
 	}
-	return workflow.NewContinueAsNewError(ctx, ConferenceWorkflow, in)
+	next := workflow.ContinueAsNewErrorOptions{}
+	if versionChanged(ctx) { // by default the next run would be pinned to the version of this one
+		next.InitialVersioningBehavior = workflow.ContinueAsNewVersioningBehaviorAutoUpgrade
+	}
+	return workflow.NewContinueAsNewErrorWithOptions(ctx, next, ConferenceWorkflow, in)
 }

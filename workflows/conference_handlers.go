@@ -73,6 +73,11 @@ func (c *conference) receiveSignals(ctx, detached workflow.Context) {
 			c.inbox.reassert = true
 		}
 	})
+	workflow.Go(detached, func(ctx workflow.Context) {
+		for received := true; received; { // the signal wakes run, which checks the version
+			received = workflow.GetSignalChannel(ctx, SignalUpgrade).Receive(ctx, nil)
+		}
+	})
 	workflow.Go(detached, func(detached workflow.Context) {
 		ctx.Done().Receive(detached, nil)
 		c.requestEnd(berth.EndReleased)
@@ -81,7 +86,7 @@ func (c *conference) receiveSignals(ctx, detached workflow.Context) {
 
 // allSignalsReceived reports whether every signal is in the inbox.
 func (c *conference) allSignalsReceived(ctx workflow.Context) bool {
-	for _, name := range []string{SignalUnit, SignalCapacity, SignalReassert} {
+	for _, name := range []string{SignalUnit, SignalCapacity, SignalReassert, SignalUpgrade} {
 		if workflow.GetSignalChannel(ctx, name).Len() > 0 {
 			return false
 		}

@@ -104,6 +104,50 @@ func TestConference_ContinuesAsNewWhileItWaits_NothingIsDropped(t *testing.T) { 
 	require.Equal(t, recovered, later.statuses, "the event of the wait is published")
 }
 
+// B6: an idle conference whose version of the workers is not current any more continues as new on the current one when it is woken;
+// one whose unit has not acknowledged yet does so afterwards. Without a change of the version the signal does nothing.
+func TestConference_VersionChanges_ContinuesAsNewOnCurrentVersion(t *testing.T) {
+	t.Parallel()
+	upgraded := func(h *conferenceTest) (in workflows.ConferenceInput) {
+		var next *workflow.ContinueAsNewError
+		h.env.ExecuteWorkflow(workflows.ConferenceWorkflow, h.input())
+		require.ErrorAs(t, h.env.GetWorkflowError(), &next)
+		require.EqualValues(t, workflow.ContinueAsNewVersioningBehaviorAutoUpgrade, next.InitialVersioningBehavior)
+		require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &in))
+		require.Equal(t, berth.ConferenceOpen, in.Resumed.Conference.Status)
+		require.NotNil(t, in.Resumed.Slot, "its slot is kept")
+		require.True(t, h.created.returned)
+		require.NoError(t, h.created.err)
+		return in
+	}
+	wake := func(h *conferenceTest) { h.env.SignalWorkflow(workflows.SignalUpgrade, nil) }
+
+	idle := newConferenceTest(t, "u1")
+	idle.at(time.Minute, func() { wake(idle) })
+	idle.at(time.Hour, func() {
+		require.Len(t, idle.statuses, 2)
+		idle.env.SetTargetWorkerDeploymentVersionChanged(true)
+		wake(idle)
+	})
+	in := upgraded(idle)
+	require.Equal(t, "u1", in.Resumed.Conference.Owner.NodeID)
+
+	creating := newConferenceTest(t, "u1")
+	creating.slow(berth.ActivityCreateConference, 5*time.Second)
+	creating.at(time.Second, func() {
+		creating.env.SetTargetWorkerDeploymentVersionChanged(true)
+		wake(creating)
+	})
+	upgraded(creating)
+	require.Len(t, creating.commands, 1)
+
+	later := newConferenceTest(t, "u1")
+	later.events, later.statuses, later.held = idle.events, idle.statuses, idle.held
+	later.at(time.Minute, later.release)
+	later.run(func(c *workflows.ConferenceInput) { c.Resumed = in.Resumed })
+	require.Equal(t, untilTheEnd, later.statuses)
+}
+
 // FC13: a conference that had many owners keeps the start of its record.
 func TestConference_ManyOwners_RecordKeepsFirstAndLast(t *testing.T) { // C22
 	t.Parallel()

@@ -120,6 +120,9 @@ const (
 	SignalReassert = "reassert"
 	// SignalUnit sends a conference a UnitNotice.
 	SignalUnit = "unit"
+	// SignalUpgrade wakes an idle conference, which continues as new where its worker deployment has another current version. It
+	// has no argument.
+	SignalUpgrade = "upgrade"
 	// SignalCapacity makes a conference that waits for recovery try immediately. It has no argument.
 	SignalCapacity = "room"
 	// SignalNotice sends a link a berth.NodeNotice.

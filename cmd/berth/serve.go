@@ -42,6 +42,7 @@ func (c *workerCommand) Run(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	defer stop()
+	c.Rollout.BuildID = c.Rollout.Build(version)
 	return app.RunWorker(ctx, c.Config, logger, probe)
 }
 

@@ -116,7 +116,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	defer stopWorkers()
 	options := workers.Options{
 		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain,
-		Gate: health.NewGate(b.checks()), Logger: logger,
+		Gate: health.NewGate(b.checks()), Logger: logger, Deployment: cfg.Rollout.Deployment, BuildID: cfg.Rollout.BuildID,
 	}
 	services.Go(func() error { options.Gate.Run(serviceCtx); return nil })
 	services.Go(func() error { return slots.Run(serviceCtx) })

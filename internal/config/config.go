@@ -23,6 +23,7 @@ type Config struct {
 	API      API      `embed:"" group:"API"`
 	Identity Identity `embed:"" group:"Identity"`
 	Worker   Worker   `embed:"" group:"Worker"`
+	Rollout  Rollout  `embed:"" group:"Upgrades (applied by workers)"`
 
 	Retention Retention `embed:"" group:"Retention (applied by workers of the queue links)"`
 
@@ -214,6 +215,7 @@ func (c *Config) Validate() error {
 	if c.Retention.Rows < c.Retention.Texts {
 		bad("retain-rows", "BERTH_RETAIN_ROWS", "must be at least --retain-texts, %s, got %s", c.Retention.Texts, c.Retention.Rows)
 	}
+	c.Rollout.validate(bad)
 	c.Reconcile.validate(bad, lasting)
 	if len(problems) > 0 {
 		return fmt.Errorf("invalid settings: %s", strings.Join(problems, "; "))

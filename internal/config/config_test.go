@@ -80,6 +80,9 @@ func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6
 		"BERTH_RECONCILE_MAX_FINDINGS": {"--reconcile-max-findings=100000"},
 		"BERTH_RECONCILE_DISABLE":      {"--reconcile-disable=all"},
 
+		"BERTH_DEPLOYMENT": {"--deployment=berth.1"},
+		"BERTH_BUILD_ID":   {"--build-id=1:2"},
+
 		"BERTH_AUTH_SECRET":      {"--auth-secret=short"},
 		"BERTH_QUEUES":           {"--queues=q_gold_stream"},
 		"STREAM_FLUSH_SIZE":      {"--stream-flush-size=0"},

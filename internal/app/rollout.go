@@ -1,0 +1,23 @@
+package app
+
+import (
+	"log/slog"
+
+	"berth/internal/config"
+	"berth/internal/starter"
+	"berth/internal/temporalconn"
+)
+
+// Rollout calls f with access to the worker deployments of Temporal.
+func Rollout(cfg config.Temporal, logger *slog.Logger, f func(*starter.Starter) error) error {
+	options, err := cfg.Options(logger)
+	if err != nil {
+		return err
+	}
+	c, err := temporalconn.Open(options)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(&starter.Starter{Client: c, Namespace: cfg.Namespace})
+}
