@@ -69,29 +69,25 @@ func (s *Starter) SignalHandover(ctx context.Context, w lua.NodeWaiter) (running
 
 // GetExecution returns any user's execution, for as long as Temporal keeps its workflow; CodeNotFound when there is none. One whose
 // run was ended from outside of its workflow has failed with CodeLost.
-func (s *Starter) GetExecution(ctx context.Context, id string) (ex berth.Execution, err error) {
+func (s *Starter) GetExecution(ctx context.Context, id string) (berth.Execution, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var closed enums.WorkflowExecutionStatus
-	for _, reject := range []enums.QueryRejectCondition{
-		enums.QUERY_REJECT_CONDITION_NOT_COMPLETED_CLEANLY, enums.QUERY_REJECT_CONDITION_NONE,
-	} {
-		var status enums.WorkflowExecutionStatus
-		ex, status, err = query[berth.Execution](ctx, s, workflows.ExecutionWorkflowID(id), workflows.QueryExecution, reject)
-		if isNotRunning(err) {
-			err = noExecution()
+	workflowID := workflows.ExecutionWorkflowID(id)
+	ex, closed, err := query[berth.Execution](ctx, s, workflowID, workflows.QueryExecution, enums.QUERY_REJECT_CONDITION_NOT_OPEN)
+	switch closed {
+	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED:
+	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, enums.WORKFLOW_EXECUTION_STATUS_FAILED, enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
+		if ex, err = resultOf[berth.Execution](ctx, s, workflowID); err == nil && !ex.Status.Final() { // it was refused
+			return berth.Execution{}, noExecution()
 		}
-		if err != nil || status == enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED {
-			break
-		}
-		closed = status
-	}
-	switch {
-	case err != nil || closed == enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED || ex.Status.Final():
-	case closed == enums.WORKFLOW_EXECUTION_STATUS_FAILED: // it was refused
-		return berth.Execution{}, noExecution()
 	default:
-		ex.Status, ex.Code, ex.Message = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost
+		ex, _, err = query[berth.Execution](ctx, s, workflowID, workflows.QueryExecution, enums.QUERY_REJECT_CONDITION_NONE)
+		if err == nil && !ex.Status.Final() {
+			ex.Status, ex.Code, ex.Message = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost
+		}
+	}
+	if isNotRunning(err) {
+		err = noExecution()
 	}
 	return ex, err
 }

@@ -5,6 +5,7 @@ package starter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -86,6 +87,22 @@ func query[R any](
 		err = value.QueryResult.Get(&result)
 	}
 	return result, closed, outcome(err)
+}
+
+// resultOf returns the result of a workflow whose last run has ended, or the detail with which that has failed or was cancelled; the
+// zero value where there is none. Unlike a query it needs no worker: those of the version that the run was pinned to may be gone.
+func resultOf[R any](ctx context.Context, s *Starter, workflowID string) (result R, err error) {
+	err = s.Client.GetWorkflow(ctx, workflowID, "").Get(ctx, &result)
+	if cancelled, ok := errors.AsType[*temporal.CanceledError](err); ok {
+		if err = nil; cancelled.HasDetails() {
+			err = cancelled.Details(&result)
+		}
+	} else if failed, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		if err = nil; failed.HasDetails() {
+			err = failed.Details(&result)
+		}
+	}
+	return result, outcome(err)
 }
 
 // signal reports whether the workflow was running to receive the signal.

@@ -97,7 +97,15 @@ func (s *Starter) turnEnded(ctx context.Context, turnID, userID string) error {
 func (s *Starter) GetTurn(ctx context.Context, turnID string) (berth.Turn, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
-	t, _, err := query[berth.Turn](ctx, s, workflows.TurnWorkflowID(turnID), workflows.QueryTurn, enums.QUERY_REJECT_CONDITION_NONE)
+	id := workflows.TurnWorkflowID(turnID)
+	t, closed, err := query[berth.Turn](ctx, s, id, workflows.QueryTurn, enums.QUERY_REJECT_CONDITION_NOT_OPEN)
+	switch closed {
+	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, enums.WORKFLOW_EXECUTION_STATUS_FAILED:
+	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+		t, err = resultOf[berth.Turn](ctx, s, id)
+	default: // it was ended from outside of its workflow
+		t, _, err = query[berth.Turn](ctx, s, id, workflows.QueryTurn, enums.QUERY_REJECT_CONDITION_NONE)
+	}
 	if err != nil || len(t.Jobs) == 0 { // without a job its first was refused, or is not decided yet
 		return berth.Turn{}, noTurn(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/query/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -144,17 +145,39 @@ func (s *server) GetWorkflowUpdateHandle(o client.GetWorkflowUpdateHandleOptions
 	return outcome{err: serviceerror.NewNotFound("update not found")}
 }
 
+// QueryWorkflowWithOptions simulates that no worker has the version to which an ended run was pinned.
 func (s *server) QueryWorkflowWithOptions(
-	context.Context, *client.QueryWorkflowWithOptionsRequest,
+	_ context.Context, req *client.QueryWorkflowWithOptionsRequest,
 ) (*client.QueryWorkflowWithOptionsResponse, error) {
 	r := s.last()
-	if s.away != nil || r == nil {
+	switch {
+	case s.away != nil || r == nil:
 		return nil, errors.Join(s.away, serviceerror.NewNotFound("workflow not found"))
+	case r.closed && req.QueryRejectCondition == enums.QUERY_REJECT_CONDITION_NONE:
+		return nil, serviceerror.NewFailedPrecondition("the version is drained and has no pollers")
+	case r.failed:
+		return &client.QueryWorkflowWithOptionsResponse{QueryRejected: &query.QueryRejected{Status: enums.WORKFLOW_EXECUTION_STATUS_FAILED}}, nil
+	case r.closed:
+		return &client.QueryWorkflowWithOptionsResponse{QueryRejected: &query.QueryRejected{Status: enums.WORKFLOW_EXECUTION_STATUS_COMPLETED}}, nil
 	}
-	return &client.QueryWorkflowWithOptionsResponse{QueryResult: value{turn: berth.Turn{
-		ID: r.in.TurnID, UserID: r.in.UserID, Jobs: make([]berth.TurnJob, len(r.jobs)), Reason: berth.FinalizeTimeout,
-	}}}, nil
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: value{turn: r.turn()}}, nil
 }
+
+func (r *run) turn() berth.Turn {
+	return berth.Turn{ID: r.in.TurnID, UserID: r.in.UserID, Jobs: make([]berth.TurnJob, len(r.jobs)), Reason: berth.FinalizeTimeout}
+}
+
+func (s *server) GetWorkflow(context.Context, string, string) client.WorkflowRun {
+	return ended{turn: s.last().turn()}
+}
+
+// ended is a run that has completed.
+type ended struct {
+	client.WorkflowRun
+	turn berth.Turn
+}
+
+func (e ended) Get(_ context.Context, to any) error { *to.(*berth.Turn) = e.turn; return nil }
 
 type value struct {
 	converter.EncodedValue
