@@ -52,7 +52,7 @@ type Server struct {
 }
 
 // ReadServer returns the server of this cell as scripts see it. It fails where scripts cannot run or cannot read the
-// server's id: then no slot is granted either.
+// server's id, and where the keys have a format that this version does not know: then no slot is granted either.
 func (s *Scripts) ReadServer(ctx context.Context) (Server, error) {
 	r := s.call(ctx, "read_server", []string{s.keys.Guard()})
 	r.code(GuardOK)

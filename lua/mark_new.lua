@@ -10,5 +10,6 @@
 -- include guard
 
 if redis.call('EXISTS', KEYS[1]) == 1 then return { 'EXISTS' } end
-redis.call('HSET', KEYS[1], 'server', server(redis.pcall('INFO', 'replication')), 'grace', '0', 'epoch', '1')
+redis.call('HSET', KEYS[1], 'server', server(redis.pcall('INFO', 'replication')), 'grace', '0', 'epoch', '1',
+  'format', FORMAT)
 return { 'OK' }

@@ -1,6 +1,19 @@
 -- The guard shows whether this Redis is the one that has every lease.
 --   guard  hash  server: the server that wrote it, grace: until when nothing may be granted, in Redis's milliseconds,
---                epoch: the number of the grace, nodes: until when nothing may be granted on nodes, where that takes longer
+--                epoch: the number of the grace, nodes: until when nothing may be granted on nodes, where that takes longer,
+--                format: of the keys of leases, rooms and nodes
+
+-- FORMAT is the format of the keys that these scripts read and write. A guard without one is older than its field and has format 1.
+-- A release that changes keys so that an earlier one would misread them raises it.
+local FORMAT = '1'
+
+-- check_format fails where the guard, if there is one, names a format of the keys that these scripts do not know.
+local function check_format(exists, format)
+  if exists and (format or '1') ~= FORMAT then
+    error('the keys of this Redis have format ' .. (format or '1') .. ', and this version of berth knows format ' .. FORMAT ..
+      ': run a version that knows it, see docs/operations.md, section Upgrades')
+  end
+end
 
 -- server returns the line of INFO with the replication id of this Redis. A server gets a new one when it starts as a master
 -- and when it becomes one. The run id would miss a master that was replaced for a time and returned without a restart, and
@@ -20,7 +33,8 @@ end
 -- notice that it was replaced has its own guard. Then it returns nil, the id of this server and the next epoch. Reading the id
 -- is the most expensive part of a decision, so the line is searched as it is. With `nodes` it returns the same for nodes.
 local function grace_left(guard, now, known, nodes)
-  local info, seen = redis.pcall('INFO', 'replication'), redis.call('HMGET', guard, 'server', 'grace', 'epoch', 'nodes')
+  local info, seen = redis.pcall('INFO', 'replication'), redis.call('HMGET', guard, 'server', 'grace', 'epoch', 'nodes', 'format')
+  check_format(seen[1], seen[5])
   local found = seen[1] and type(info) == 'string' and string.find(info, seen[1], 1, true)
   local id, epoch = found and seen[1] or server(info), tonumber(seen[3] or '0')
   if seen[1] == id and epoch >= known then
@@ -33,6 +47,7 @@ end
 local function grace(guard, now, time, known, nodes)
   local left, id, epoch = grace_left(guard, now, known, nodes)
   if left then return left end
-  redis.call('HSET', guard, 'server', id, 'grace', string.format('%.0f', now + time), 'epoch', string.format('%.0f', epoch))
+  redis.call('HSET', guard, 'server', id, 'grace', string.format('%.0f', now + time), 'epoch', string.format('%.0f', epoch),
+    'format', FORMAT)
   return time
 end
