@@ -17,11 +17,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// each runs f with an empty ledger on each database.
+// each runs f with an empty ledger on each database, with the schema of this version and with that of a later one.
 func each(t *testing.T, f func(t *testing.T, l *Ledger)) {
 	t.Helper()
 	t.Parallel()
 	migrated.Each(t, func(t *testing.T, dsn string) { f(t, open(t, dsn)) })
+	t.Run("migrated by a later version", func(t *testing.T) {
+		later.Each(t, func(t *testing.T, dsn string) { f(t, open(t, dsn)) })
+	})
 }
 
 var migrated = testdb.NewTemplate(func(dsn string) error {

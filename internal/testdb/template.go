@@ -1,9 +1,11 @@
 package testdb
 
 import (
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -31,7 +33,7 @@ func NewTemplate(prepare func(dsn string) error) *Template {
 			return os.ReadFile(file) //nolint:gosec // made above
 		}),
 		postgres: sync.OnceValues(func() (string, error) {
-			const name = "template_of_tests"
+			name := "template_" + strings.ToLower(rand.Text())
 			s, err := shared()
 			if err != nil {
 				return "", err
