@@ -62,7 +62,7 @@ test-page:
 	@if command -v npm >/dev/null 2>&1; then cd api/console && npm test --silent; else echo "test: npm not found, skipping the tests of the page" >&2; fi
 
 .PHONY: check
-check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check words, format, lint, determinism of workflows, generated files, modules
+check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check words, format, lint, determinism and recorded histories of workflows, generated files, modules
 	@scripts/words.sh
 	@scripts/setup.sh test
 	@unformatted=$$($(GOFUMPT) -l $(GO_FILES)); test -z "$$unformatted" || { echo "not formatted (make fmt):" $$unformatted >&2; exit 1; }
@@ -70,6 +70,7 @@ check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check words, format, lint, det
 	cd dev && $(GOLANGCI) run ./...
 	cd deploy && $(GOLANGCI) run ./...
 	$(WORKFLOWCHECK) ./workflows/...
+	$(GO) test -count=1 -run '^TestWorkflows_' ./workflows
 	$(GO) test -count=1 -run 'TestDescription_Generated_EqualsCheckedIn' ./api
 	$(GO) mod tidy -diff
 	cd dev && $(GO) mod tidy -diff
