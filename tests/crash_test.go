@@ -85,6 +85,7 @@ func newCluster(t *testing.T, more ...string) *cluster {
 	w.parts = []*part{
 		w.runs("temporal", "berth-dev", nil, []string{
 			"BERTH_DATA_DIR=" + filepath.Join(w.dir, "data"), "BERTH_DEV_ONLY=temporal", "BERTH_TEMPORAL_ADDR=" + temporal,
+			"BERTH_TEMPORAL_DRAINAGE=5s",
 		}),
 		{name: "redis", kill: w.store.Kill, start: w.store.Restart},
 		{name: "database", kill: database.Kill, start: func() { database.Restart(t) }},

@@ -13,8 +13,15 @@ import (
 	"berth/workflows"
 )
 
-// rollout runs a command of berth rollout, and returns its output.
+// rollout runs a command of berth rollout that must succeed, and returns its output.
 func (s *stack) rollout(args ...string) string {
+	s.tb.Helper()
+	output, ok := s.tryRollout(args...)
+	require.True(s.tb, ok, "%v: %s", args, output)
+	return output
+}
+
+func (s *stack) tryRollout(args ...string) (output string, ok bool) {
 	s.tb.Helper()
 	p := s.start("berth", append([]string{"rollout"}, args...), s.settings)
 	s.eventually(strings.Join(args, " ")+" to end", func() bool {
@@ -25,8 +32,7 @@ func (s *stack) rollout(args ...string) string {
 			return false
 		}
 	})
-	require.True(s.tb, p.cmd.ProcessState.Success(), "%v: %s", args, p.output())
-	return string(p.output())
+	return string(p.output()), p.cmd.ProcessState.Success()
 }
 
 // startVersion starts a worker with a version.
@@ -65,6 +71,9 @@ func TestRollout_TwoVersions_RunsStayAndConferencesContinue(t *testing.T) {
 	job := node.next(s)
 	node.held.Store(false)
 
+	refusal, ok := s.tryRollout("set", "2", "--wait=1s")
+	require.False(t, ok)
+	require.Contains(t, refusal, "version 2 of berth has no workers")
 	s.startVersion("2")
 	require.Contains(t, s.rollout("set", "2"), "all open conferences run on it")
 	require.Equal(t, "1", s.versionOf(temporal, workflows.TurnWorkflowID(open.TurnID)))

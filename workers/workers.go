@@ -65,6 +65,9 @@ func Run(ctx context.Context, c client.Client, acts Activities, opts Options) er
 	if err != nil {
 		return err
 	}
+	if opts.Deployment != "" {
+		opts.Logger.InfoContext(ctx, "workers have a version: new runs begin on it when it is current", "deployment", opts.Deployment, "version", opts.BuildID)
+	}
 	var running errgroup.Group
 	for _, g := range groups {
 		g.client, g.opts = c, opts

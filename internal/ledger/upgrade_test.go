@@ -55,9 +55,8 @@ func (l *Ledger) tables() ([]string, error) {
 // lastBeforeUpgrades is the last migration before two versions could run on one schema.
 const lastBeforeUpgrades = 51
 
-// B6: workers and APIs of the previous version go on while the next one has migrated the database, and are rolled back to without a
-// migration: a migration only adds what the previous version need not know. Columns and tables are removed one release after the last
-// version that uses them, by a migration that this list names with the reason.
+// B6: workers and APIs of the previous version continue after the next one has migrated the database: a migration only adds what the
+// previous version need not know.
 func TestMigrations_SinceUpgrades_OnlyAdd(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range []string{"sqlite", "postgres"} {

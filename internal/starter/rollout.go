@@ -121,7 +121,7 @@ const registrationPause = time.Second
 // SetCurrentVersion makes new runs of a deployment begin on a version; it is idempotent. Until ctx ends it waits for workers of the
 // version that poll every task queue which is in use; the error states which are missing.
 func (s *Starter) SetCurrentVersion(ctx context.Context, deployment, build string) error {
-	incomplete := errors.New("Temporal did not reply in time")
+	incomplete := errors.New("no reply of Temporal in time")
 	for {
 		_, err := s.Client.WorkerDeploymentClient().GetHandle(deployment).SetCurrentVersion(ctx,
 			client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
