@@ -44,7 +44,7 @@ type rolloutSet struct {
 }
 
 const (
-	upgradePause = 2 * time.Second
+	upgradePause = time.Second
 	// upgradePasses is how many passes in a row have to find no conference elsewhere: the visibility store is a little late.
 	upgradePasses = 2
 )
