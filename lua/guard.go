@@ -2,6 +2,7 @@ package lua
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -41,6 +42,11 @@ func (s *Scripts) ExtendGrace(ctx context.Context, until time.Time, by time.Dura
 func (s *Scripts) learn(epoch int64) {
 	for last := s.epoch.Load(); epoch > last && !s.epoch.CompareAndSwap(last, epoch); last = s.epoch.Load() {
 	}
+}
+
+// UnknownFormat reports whether a script has failed because the keys have a format that this version does not know.
+func UnknownFormat(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "the keys of this Redis have format ")
 }
 
 // Server is the Redis that has the keys of this cell: in a Cluster, the master of its slot.

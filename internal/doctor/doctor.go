@@ -113,6 +113,10 @@ func (d *doctor) redis(ctx context.Context) {
 	sent := d.now()
 	seen, err := scripts.ReadServer(ctx)
 	received := d.now()
+	if lua.UnknownFormat(err) {
+		d.add(Error, subject, "", "%s", err)
+		return
+	}
 	if err != nil {
 		d.add(Error, subject, permitUser, "scripts cannot read the server: %s", err)
 		return
