@@ -59,6 +59,14 @@ func (q queue) worker(available context.Context, c client.Client, stopping <-cha
 	return w
 }
 
+// pollers lets a worker begin with n pollers for new runs and n for the runs that it has cached. With a fixed number of pollers for
+// both, Temporal's SDK sends all of them to the cached runs at the end of a burst, and for seconds no new run begins.
+func pollers(n int) worker.PollerBehavior {
+	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{
+		InitialNumberOfPollers: n, MinimumNumberOfPollers: 2, MaximumNumberOfPollers: 2 * n,
+	})
+}
+
 // workflowQueues returns the task queues of the workflows.
 func workflowQueues(acts Activities, opts Options) []queue {
 	tasks, turns, executions, conferences, links := acts.Tasks, acts.Turns, acts.Executions, acts.Conferences, acts.Links
@@ -67,7 +75,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		needs: needsRedisDatabase,
 		options: worker.Options{
 			WorkerStopTimeout:                       opts.Drain,
-			MaxConcurrentWorkflowTaskPollers:        4,
+			WorkflowTaskPollerBehavior:              pollers(4),
 			MaxConcurrentLocalActivityExecutionSize: 200,
 			LocalActivityWorkerOnly:                 true,
 		},
@@ -84,9 +92,9 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		name:  workflows.TaskQueueTurns,
 		needs: needsRedis,
 		options: worker.Options{
-			WorkerStopTimeout:                opts.Drain,
-			MaxConcurrentWorkflowTaskPollers: 4,
-			LocalActivityWorkerOnly:          true,
+			WorkerStopTimeout:          opts.Drain,
+			WorkflowTaskPollerBehavior: pollers(4),
+			LocalActivityWorkerOnly:    true,
 			// A turn whose worker died continues on another worker after this time; the user is waiting for its results.
 			StickyScheduleToStartTimeout: time.Second,
 		},
@@ -105,7 +113,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		needs: needsRedisDatabase,
 		options: worker.Options{
 			WorkerStopTimeout:                       opts.Drain,
-			MaxConcurrentWorkflowTaskPollers:        4,
+			WorkflowTaskPollerBehavior:              pollers(4),
 			MaxConcurrentLocalActivityExecutionSize: 200,
 			LocalActivityWorkerOnly:                 true,
 		},
@@ -124,7 +132,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		needs: needsRedisDatabase,
 		options: worker.Options{
 			WorkerStopTimeout:                       opts.Drain,
-			MaxConcurrentWorkflowTaskPollers:        8, // all conferences of a lost unit are recovered at the same time
+			WorkflowTaskPollerBehavior:              pollers(8), // all conferences of a lost unit are recovered at the same time
 			MaxConcurrentLocalActivityExecutionSize: 200,
 			LocalActivityWorkerOnly:                 true,
 			StickyScheduleToStartTimeout:            time.Second,
