@@ -74,8 +74,18 @@ func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) erro
 
 // SaveExecution writes the row of an execution unless that has ended. Idempotent.
 func (e *Executions) SaveExecution(ctx context.Context, ex berth.Execution) error {
-	if _, err := e.Ledger.SaveExecution(ctx, ex); err != nil {
+	saved, err := e.Ledger.SaveExecution(ctx, ex)
+	if err != nil {
 		return unavailable("execution not written", err)
+	}
+	if saved {
+		ev := berth.OperatorEvent{
+			Type: berth.EventExecution, UserID: ex.UserID, ExecutionID: ex.ID, NodeID: ex.NodeID, PoolID: ex.PoolID,
+			Status: string(ex.Status), Reason: string(ex.Code),
+		}
+		if err := e.Scripts.AppendOperatorEvents(ctx, ev); err != nil { // the row has the status
+			e.Logger.WarnContext(ctx, "operators not notified of an execution", "execution", ex.ID, "error", err)
+		}
 	}
 	return nil
 }

@@ -422,6 +422,12 @@ func (r *Reconciler) end(ctx context.Context, p berth.ReconcilePass, found []ber
 	if err := r.Ledger.SavePass(ctx, p); err != nil {
 		r.Logger.WarnContext(ctx, "reconciliation pass not stored", "pass", p.ID, "error", err)
 	}
+	ev := berth.OperatorEvent{
+		Type: berth.EventReconciliation, PassID: p.ID, Status: string(p.Status), Reason: p.Reason, Found: len(found), Left: p.Left,
+	}
+	if err := r.Scripts.AppendOperatorEvents(ctx, ev); err != nil { // the row has the outcome
+		r.Logger.WarnContext(ctx, "operators not notified of a reconciliation pass", "pass", p.ID, "error", err)
+	}
 	return p
 }
 

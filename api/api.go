@@ -42,6 +42,10 @@ type Starter interface {
 	Dispatch(ctx context.Context, job starter.JobCall) (reply workflows.DispatchReply, replay bool, err error)
 	FinalizeTurn(ctx context.Context, turnID string, req workflows.FinalizeRequest) (workflows.FinalizeReply, error)
 	GetTurn(ctx context.Context, turnID string) (berth.Turn, error)
+	// ListTurns returns a page of turns, TurnDispatches the dispatches of one, and CountTurns the number of open ones.
+	ListTurns(ctx context.Context, q starter.TurnQuery, cursor string, limit int) (turns []starter.TurnRun, next string, err error)
+	TurnDispatches(ctx context.Context, turnID string) ([]starter.Dispatched, error)
+	CountTurns(ctx context.Context) (int64, error)
 
 	SubmitExecution(ctx context.Context, in workflows.ExecutionInput) (reply workflows.ExecuteReply, replay bool, err error)
 	GetExecution(ctx context.Context, id string) (berth.Execution, error)
@@ -84,6 +88,13 @@ type Ledger interface {
 	CountOwners(ctx context.Context) (map[string]int, error)
 	// GetExecution returns the row of an execution, which outlasts its run.
 	GetExecution(ctx context.Context, id string) (berth.Execution, error)
+	// ListExecutions, ListSessions and ListAccounts return pages for operators, CountOpen what has not ended, and TaskMinutes the
+	// tasks of the last minutes.
+	ListExecutions(ctx context.Context, userID string, status berth.ExecutionStatus, cursor string, limit int) (found []berth.Execution, next string, err error)
+	ListSessions(ctx context.Context, userID, cursor string, limit int) (found []berth.Session, next string, err error)
+	ListAccounts(ctx context.Context, prefix, cursor string, limit int) (found []ledger.Account, next string, err error)
+	CountOpen(ctx context.Context) (ledger.OpenWork, error)
+	TaskMinutes(ctx context.Context, from, now time.Time) ([]ledger.TaskMinute, error)
 	// Passes returns the last passes of the reconciliation, newest first.
 	Passes(ctx context.Context, limit int) ([]berth.ReconcilePass, error)
 	// FindConferenceKey returns the conference of an idempotency key, KeepConferenceKey stores it unless the key has one.
@@ -173,6 +184,7 @@ type server struct {
 	errs     []error             // of the registration of routes; written by New only
 	listing  atomic.Pointer[listing]
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
+	overview atomic.Pointer[overview]                                 // as last read
 	// documents reads uploaded files; converting holds a value for each image that is converted.
 	documents  *extract.Reader
 	converting chan struct{}
@@ -198,6 +210,8 @@ func New(d Deps) (*echo.Echo, error) {
 	s.executionRoutes()
 	s.conferenceRoutes()
 	s.sessionEventRoute()
+	s.operatorEventRoute()
+	s.overviewRoutes()
 	s.assetRoutes()
 	s.ticketRoute()
 	s.templateRoutes()

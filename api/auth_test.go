@@ -76,6 +76,14 @@ var scopesOf = map[string][]string{
 	"GET /v1/accounts/{userId}/entries":  {"operator"},
 	"POST /v1/accounts/{userId}/credits": {"operator"},
 
+	"GET /v1/events":                {"operator"},
+	"GET /v1/overview":              {"operator"},
+	"GET /v1/executions":            {"operator"},
+	"GET /v1/sessions":              {"operator"},
+	"GET /v1/turns":                 {"operator"},
+	"GET /v1/turns/{id}/dispatches": {"operator"},
+	"GET /v1/accounts":              {"operator"},
+
 	"GET /v1/turns/{id}":               {"user", "operator"},
 	"GET /v1/executions/{id}":          {"user", "operator"},
 	"DELETE /v1/executions/{id}":       {"user", "operator"},

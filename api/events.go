@@ -45,10 +45,13 @@ func withParams(op huma.Operation, params ...*huma.Param) huma.Operation {
 }
 
 // eventNames lists the event types of a task.
-func eventNames() string {
-	var names []string
-	for _, t := range berth.EventTypes() {
-		names = append(names, string(t))
+func eventNames() string { return join(berth.EventTypes()) }
+
+// join lists event types in a description.
+func join(types []berth.EventType) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = string(t)
 	}
 	return strings.Join(names, ", ")
 }

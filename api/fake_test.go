@@ -182,3 +182,33 @@ func (s *fakeWorkflows) CancelExecution(_ context.Context, id string) error {
 	b.executions[id].Status = berth.ExecutionCancelled
 	return nil
 }
+
+func (s *fakeWorkflows) ListTurns(_ context.Context, q starter.TurnQuery, _ string, _ int) (out []starter.TurnRun, next string, err error) {
+	b, unlock := s.open()
+	defer unlock()
+	for _, t := range b.turns {
+		if (q.UserID == "" || q.UserID == t.UserID) && (q.SessionID == "" || q.SessionID == t.SessionID) && (q.Status == "" || q.Status == t.Status) {
+			out = append(out, starter.TurnRun{TurnID: t.ID, SessionID: t.SessionID, UserID: t.UserID, Status: t.Status})
+		}
+	}
+	return out, "", b.failure
+}
+
+func (s *fakeWorkflows) CountTurns(context.Context) (int64, error) {
+	b, unlock := s.open()
+	defer unlock()
+	return int64(len(b.turns)), b.failure
+}
+
+func (s *fakeWorkflows) TurnDispatches(_ context.Context, turnID string) (out []starter.Dispatched, err error) {
+	b, unlock := s.open()
+	defer unlock()
+	t, ok := b.turns[turnID]
+	if !ok {
+		return nil, berth.Errorf(berth.CodeNotFound, "turn not found")
+	}
+	for _, j := range t.Jobs {
+		out = append(out, starter.Dispatched{JobID: j.JobID, Index: j.Index, Dispatch: 1, NodeID: j.NodeID})
+	}
+	return out, b.failure
+}

@@ -36,14 +36,17 @@ const (
 	queryResume  = "lastEventId"
 )
 
-// eventRoute adds an event stream. event has the type of its events, until describes the stream, and ended the response 204
+// eventRoute adds an event stream. id describes the parameter in its path, if there is one; event has the type of its events, until describes the stream, and ended the response 204
 // of one that ends.
 func (s *server) eventRoute(
 	route string, r rule, open func(context.Context, echo.Context) (*follower, error), id *huma.Param, event any, until, ended string,
 	op huma.Operation,
 ) {
 	r.stream = true
-	op.Parameters = slices.Concat([]*huma.Param{id}, resumeParams(), op.Parameters)
+	op.Parameters = slices.Concat(resumeParams(), op.Parameters)
+	if id != nil {
+		op.Parameters = append([]*huma.Param{id}, op.Parameters...)
+	}
 	op.Responses = map[string]*huma.Response{"200": response(until, "text/event-stream", s.schemaOf(event))}
 	if ended != "" {
 		op.Responses["204"] = &huma.Response{Description: ended}

@@ -23,6 +23,7 @@ import (
 
 // taskView is a task as its owner sees it.
 type taskView struct {
+	UserID string `json:"userId" doc:"Owner of the task"`
 	berth.TaskRequest
 	Status    berth.TaskStatus `json:"status"`
 	Steps     []stepView       `json:"steps" doc:"The chain of model calls, in order"`
@@ -75,6 +76,7 @@ type taskInput struct {
 
 type listInput struct {
 	UserID   string           `query:"userId" maxLength:"255" doc:"List the tasks of this user, for operators. Default: your own."`
+	AllUsers bool             `query:"allUsers" doc:"List the tasks of all users, for operators."`
 	Status   berth.TaskStatus `query:"status" doc:"Only tasks with this status"`
 	Template berth.Template   `query:"template" doc:"Only tasks of this template"`
 	From     time.Time        `query:"from" doc:"Only tasks accepted at or after this time"`
@@ -185,6 +187,14 @@ func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody,
 	q := ledger.TaskQuery{
 		UserID: cmp.Or(in.UserID, p.UserID), Status: in.Status, Template: in.Template, From: in.From, To: in.To,
 	}
+	switch {
+	case in.AllUsers && !p.Operator():
+		return nil, &berth.Error{Code: berth.CodeForbidden, Field: "allUsers", Message: "is for operators"}
+	case in.AllUsers && in.UserID != "":
+		return nil, berth.Invalid("allUsers", "give userId or allUsers, not both")
+	case in.AllUsers:
+		q.UserID = ""
+	}
 	tasks, next, err := s.Ledger.ListTasks(ctx, q, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
@@ -252,7 +262,7 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, 
 
 func (s *server) view(t berth.Task) taskView {
 	v := taskView{
-		TaskRequest: t.TaskRequest, Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
+		UserID: t.UserID, TaskRequest: t.TaskRequest, Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
 		Usage: t.Usage, FinishReason: t.FinishReason, StandIn: t.StandIn, PollAfterMs: milliseconds(pollAfter(t)),
 		Links: taskLinks{
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,

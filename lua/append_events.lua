@@ -6,7 +6,9 @@
 -- ARGV[2]  fence of the caller: one lower than the stream's is rejected, a higher one raises it
 -- ARGV[3]  append id: a call repeated after a lost reply changes nothing (the last 16 are remembered)
 -- ARGV[4]  id of the last entry that the caller knows is stored, or ''
--- ARGV[5…] pairs: event type if it may be in the stream only once, else ''; the event as JSON
+-- ARGV[5]  prefix of the keys
+-- ARGV[6…] triples: event type if it may be in the stream only once, else ''; the event as JSON; the event of the operator stream
+--          about it, or ''
 --
 -- Each event becomes entry {gen}-{seq} with field e = JSON, and the message "{id} {json}" on the channel.
 --
@@ -16,6 +18,9 @@
 --   ENDED   the stream has its terminal event; nothing was appended
 --   ABSENT  never opened, expired, or lost with Redis's data; nothing was appended
 --   LOST    Redis has lost entries that it had confirmed to the caller; nothing was appended
+
+-- include operator
+
 local meta, stream = KEYS[1], KEYS[2]
 local channel, fence, append_id, known = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local REMEMBERED = 16
@@ -44,22 +49,23 @@ if known ~= '' then
 end
 
 local events, once = {}, {}
-for i = 5, #ARGV, 2 do
+for i = 6, #ARGV, 3 do
   local field = 'once:' .. ARGV[i]
   if ARGV[i] == '' then
-    events[#events + 1] = ARGV[i + 1]
+    events[#events + 1] = i + 1
   elseif not once[field] and redis.call('HEXISTS', meta, field) == 0 then
     once[field] = true
-    events[#events + 1] = ARGV[i + 1]
+    events[#events + 1] = i + 1
   end
 end
 local fresh = redis.call('EXISTS', stream) == 0
 
-for _, event in ipairs(events) do
+for _, at in ipairs(events) do
   seq = seq + 1
   last = gen .. '-' .. string.format('%.0f', seq)
-  redis.call('XADD', stream, last, 'e', event)
-  redis.call('PUBLISH', channel, last .. ' ' .. event)
+  redis.call('XADD', stream, last, 'e', ARGV[at])
+  redis.call('PUBLISH', channel, last .. ' ' .. ARGV[at])
+  if ARGV[at + 1] ~= '' then operator_event(ARGV[5], ARGV[at + 1]) end
 end
 if fresh and #events > 0 then
   local left = redis.call('PTTL', meta)

@@ -49,6 +49,6 @@ const (
 func (s *Scripts) ReportCall(ctx context.Context, c CallReport) (code string, left time.Duration, err error) {
 	r := s.call(ctx, "report_call", []string{s.keys.ModelLimits(c.Model), s.keys.ModelBreaker(c.Model)},
 		string(c.Outcome), c.RetryAfter.Milliseconds(), c.Reason,
-		BreakerFailures, millis(BreakerPause), millis(MaxPause), millis(breakerMemory))
+		BreakerFailures, millis(BreakerPause), millis(MaxPause), millis(breakerMemory), s.keys.prefix(), c.Model)
 	return r.code(CallCounted, CallPaused, BreakerOpened, BreakerClosed), r.duration(), r.done()
 }

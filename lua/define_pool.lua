@@ -6,10 +6,14 @@
 -- ARGV[2] definition as JSON, '' to delete it
 -- ARGV[3] 1 to keep an existing definition
 -- ARGV[4] channel of updated configuration
+-- ARGV[5] prefix of the keys
+-- ARGV[6] event of the operator stream
 --
 -- Returns {code}
 --   OK      written or deleted
 --   EXISTS  there is the same definition, or one to be kept; nothing changed
+
+-- include operator
 
 local pools, anchors, id, definition = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local existing = redis.call('HGET', pools, id)
@@ -39,4 +43,5 @@ if definition ~= '' then
   redis.call('HSET', pools, id, definition)
 end
 redis.call('PUBLISH', ARGV[4], 'pools')
+operator_event(ARGV[5], ARGV[6])
 return { 'OK' }

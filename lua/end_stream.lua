@@ -7,11 +7,16 @@
 -- ARGV[2]  the terminal event as JSON
 -- ARGV[3]  time to live of both keys from now, in ms
 -- ARGV[4]  approximate length to which the stream is trimmed; 0 leaves it whole
+-- ARGV[5]  event of the operator stream about the end
+-- ARGV[6]  prefix of the keys
 --
 -- Returns {code, last id}
 --   OK      appended, published, closed
 --   ENDED   closed before; nothing was appended
 --   ABSENT  stream not found; nothing was appended
+
+-- include operator
+
 local meta, stream = KEYS[1], KEYS[2]
 local channel, event, ttl, trim = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -35,4 +40,5 @@ redis.call('PEXPIRE', stream, ttl)
 if trim > 0 then
   redis.call('XTRIM', stream, 'MAXLEN', '~', trim)
 end
+operator_event(ARGV[6], ARGV[5])
 return { 'OK', last }

@@ -612,7 +612,11 @@ func TestSweepNodes_NodeDeadForAnHour_DeletesIt(t *testing.T) {
 		require.Equal(t, berth.PoolCounts{Excluded: map[berth.ExcludeReason]int{}}, counts(t, s, pair))
 		left, err := s.Redis().Eval(t.Context(), "return redis.call('SCAN', '0', 'MATCH', ARGV[1], 'COUNT', 100000)[2]", []string{s.Keys().Guard()}, "{"+s.Keys().Cell+"}:*").StringSlice()
 		require.NoError(t, err)
-		require.ElementsMatch(t, []string{s.Keys().Guard(), s.Keys().Sweep(), s.Keys().Outbox()}, left)
+		ch := lua.OperatorChannel()
+		require.ElementsMatch(t, []string{
+			s.Keys().Guard(), s.Keys().Sweep(), s.Keys().Outbox(),
+			s.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID), s.Keys().StreamMeta(ch.UserID, ch.ServiceID, ch.TaskID),
+		}, left)
 	})
 }
 

@@ -35,5 +35,5 @@ node.hold = drains and 'draining' or cordoned and 'cordoned' or ''
 write_state(stem, node, node.state, now)
 redis.call('HSET', node.key, 'hold', node.hold)
 settle(stem, node, purge(stem, node, now))
-announce(stem, id)
+announce(stem, id, node.hold ~= '' and node.hold or node.state)
 return { 'OK' }

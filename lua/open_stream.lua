@@ -8,11 +8,16 @@
 -- ARGV[2]  time to live in ms, so that the keys of a task that never ends expire
 -- ARGV[3]  id of the last entry that the caller knows was stored, or ''. When the open stream ends before it, Redis has
 --          lost data: a new generation starts, so that no id is used twice
+-- ARGV[4]  event of the operator stream about the opening, or ''
+-- ARGV[5]  prefix of the keys
 --
 -- Returns {code, last id}
 --   OK      opened, or a new generation started
 --   EXISTS  open already; its fence is the higher of both
 --   ENDED   the stream has its terminal event and stays closed
+
+-- include operator
+
 local meta, stream = KEYS[1], KEYS[2]
 local fence, ttl, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
@@ -52,4 +57,5 @@ for _, key in ipairs({ meta, stream }) do
     redis.call('PEXPIRE', key, ttl)
   end
 end
+if code == 'OK' and ARGV[4] ~= '' then operator_event(ARGV[5], ARGV[4]) end
 return { code, gen .. '-' .. seq }

@@ -43,7 +43,9 @@ func (s *Scripts) DeletePool(ctx context.Context, poolID string) error {
 func (s *Scripts) definePool(ctx context.Context, id, definition string, keep bool) (string, error) {
 	k := s.keys
 	code, err := s.code(ctx, "define_pool", []string{k.ConfigPools(), k.ConfigAnchors()},
-		id, definition, flag(keep), k.ConfigUpdated())
+		id, definition, flag(keep), k.ConfigUpdated(), k.prefix(), operatorJSON(berth.OperatorEvent{
+			Type: berth.EventConfig, PoolID: id, Status: "pools",
+		}))
 	if err != nil || code == PoolExists && keep {
 		return code, err
 	}
@@ -173,7 +175,7 @@ func (s *Scripts) SwitchStrategy(
 ) (state StrategyState, before berth.Strategy, err error) {
 	res := s.call(ctx, "switch_strategy", []string{s.keys.PoolStrategy(poolID), s.keys.PoolSwitches(poolID)},
 		poolID, by.Load, by.LatencyMs, r.LoadHigh, r.LoadLow, r.LatencyHigh, r.LatencyLow, r.Dwell.Milliseconds(),
-		s.keys.ConfigUpdated())
+		s.keys.ConfigUpdated(), s.keys.prefix())
 	res.code(StrategySwitched, StrategyKept)
 	return StrategyState{berth.Strategy(res.text()), msTime(res.text())}, berth.Strategy(res.text()), res.done()
 }
@@ -308,5 +310,5 @@ func (s *Scripts) configure(ctx context.Context, what string, write func(redis.P
 	if err != nil {
 		return fmt.Errorf("write %s: %w", what, err)
 	}
-	return nil
+	return s.AppendOperatorEvents(ctx, berth.OperatorEvent{Type: berth.EventConfig, Status: what})
 }

@@ -10,6 +10,8 @@
 -- ARGV[5] length of the first such pause in ms; it doubles with each probe that fails
 -- ARGV[6] maximum length of a pause in ms
 -- ARGV[7] time in ms after which failures are forgotten
+-- ARGV[8] prefix of the keys
+-- ARGV[9] model
 --
 -- Returns {code, left}; left: ms until the end of the pause, 0 without one:
 --   COUNTED  nothing changed for other calls
@@ -18,6 +20,7 @@
 --   CLOSED   the probe succeeded: all slots are granted again
 
 -- include clock
+-- include operator
 
 local limits, breaker = KEYS[1], KEYS[2]
 local outcome, requested, reason = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -53,5 +56,9 @@ end
 if pause > 0 and now + pause > ends then
   ends = now + pause
   redis.call('HSET', limits, 'until', whole(ends), 'cause', reason)
+end
+if code ~= 'COUNTED' then
+  operator_event(ARGV[8], '{"type":"model","ts":' .. whole(now) .. ',"model":' .. cjson.encode(ARGV[9]) .. (code == 'CLOSED'
+    and ',"status":"running"}' or ',"status":"paused","reason":' .. cjson.encode(reason) .. '}'))
 end
 return { code, math.max(0, ends - now) }

@@ -32,11 +32,19 @@ func (s *Scripts) SetModelLimits(ctx context.Context, model string, t SlotTimes,
 			args = append(args, strconv.Itoa(max(0, *n)))
 		}
 	}
-	r := s.call(ctx, "set_model_limits", []string{s.keys.Guard()}, append(args, flag(l.Paused), l.Reason, l.Resumed)...)
+	r := s.call(ctx, "set_model_limits", []string{s.keys.Guard()}, append(args, flag(l.Paused), l.Reason, l.Resumed, operatorJSON(l.event(model)))...)
 	r.code(GuardOK)
 	next = r.duration()
 	s.promoted(r)
 	return next, r.done()
+}
+
+func (l OperatorLimits) event(model string) berth.OperatorEvent {
+	ev := berth.OperatorEvent{Type: berth.EventModel, Model: model, Status: "running"}
+	if l.Paused {
+		ev.Status, ev.Reason = "paused", l.Reason
+	}
+	return ev
 }
 
 // Room is the state of a model's slots and of the leases that wait for one.

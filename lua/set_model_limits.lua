@@ -10,11 +10,13 @@
 -- ARGV[9] 1: paused until the next call, 0: not paused
 -- ARGV[10] reason of the pause
 -- ARGV[11] number of the last resumption; a new one ends a pause that a provider caused
+-- ARGV[12] event of the operator stream
 --
 -- Returns {code, next, promotions}:
 --   OK  next and promotions: as in release_slot
 
 -- include room
+-- include operator
 
 local call = call_of(ARGV[1], KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
 local limits, readable = call.prefix .. 'model:' .. ARGV[5] .. ':limits', call.ttl and call.grant and call.known
@@ -31,6 +33,7 @@ end
 local resumed = redis.call('HGET', limits, 'resumed') or '0'
 redis.call('HSET', limits, 'paused', ARGV[9], 'reason', ARGV[10], 'resumed', ARGV[11])
 if ARGV[11] ~= resumed then redis.call('HDEL', limits, 'until', 'cause', 'probe') end
+operator_event(call.prefix, ARGV[12])
 local room = room_of(call, ARGV[5])
 if not room then return { 'OK', 0, {} } end
 redis.call('HDEL', room.state, 'granted') -- what follows has another pace

@@ -77,7 +77,11 @@ func (s *Scripts) OpenStream(ctx context.Context, ch Channel, fence int64, safet
 // ReopenStream is OpenStream for a caller to which the entry known was confirmed. Where Redis has lost it, a new generation
 // begins, by which readers of the lost entries notice the loss.
 func (s *Scripts) ReopenStream(ctx context.Context, ch Channel, fence int64, safetyTTL time.Duration, known string) (string, error) {
-	code, _, err := s.streamReply(ctx, "open_stream", ch, fence, millis(safetyTTL), known)
+	opened := ""
+	if ch.ofTask() {
+		opened = operatorJSON(ch.taskEvent(string(berth.TaskPending)))
+	}
+	code, _, err := s.streamReply(ctx, "open_stream", ch, fence, millis(safetyTTL), known, opened, s.keys.prefix())
 	return code, err
 }
 
@@ -87,14 +91,14 @@ func (s *Scripts) ReopenStream(ctx context.Context, ch Channel, fence int64, saf
 func (s *Scripts) AppendEvents(
 	ctx context.Context, ch Channel, fence int64, appendID, known string, events []StreamEntry,
 ) (AppendResult, error) {
-	args := make([]any, 0, 4+2*len(events))
-	args = append(args, s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), fence, appendID, known)
+	args := make([]any, 0, 5+3*len(events))
+	args = append(args, s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), fence, appendID, known, s.keys.prefix())
 	for _, e := range events {
 		once := ""
 		if e.Once {
 			once = string(e.Type)
 		}
-		args = append(args, once, e.Data)
+		args = append(args, once, e.Data, ch.progress(e))
 	}
 	code, last, err := s.streamReply(ctx, "append_events", ch, args...)
 	return AppendResult{Code: code, LastID: last}, err
@@ -123,7 +127,7 @@ func (s *Scripts) EndStream(
 	ctx context.Context, ch Channel, event string, ttl time.Duration, trim int64,
 ) (code, lastID string, err error) {
 	return s.streamReply(ctx, "end_stream", ch,
-		s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), event, millis(ttl), max(trim, 0))
+		s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), event, millis(ttl), max(trim, 0), operatorJSON(ch.end(event)), s.keys.prefix())
 }
 
 // StreamState reads a stream's metadata.

@@ -12,6 +12,7 @@
 -- ARGV[7] latency below which it no longer is
 -- ARGV[8] minimum time in ms between two switches
 -- ARGV[9] channel of updated configuration
+-- ARGV[10] prefix of the keys
 --
 -- Returns {code, strategy, since, before}
 --   SWITCHED  to strategy, from before
@@ -46,4 +47,6 @@ redis.call('LTRIM', KEYS[2], 0, 49)
 redis.call('EXPIRE', KEYS[1], LIFETIME)
 redis.call('EXPIRE', KEYS[2], LIFETIME)
 redis.call('PUBLISH', ARGV[9], 'strategies')
+operator_event(ARGV[10], '{"type":"strategy","ts":' .. whole(now) .. ',"poolId":' .. cjson.encode(pool) .. ',"status":"' .. to
+  .. '","before":"' .. current .. '"}')
 return { 'SWITCHED', to, whole(now), current }

@@ -36,7 +36,10 @@ func (s *Scripts) finalizeTurn(ctx context.Context, sessionID, turnID string, wi
 func (s *Scripts) AppendTurnEvents(
 	ctx context.Context, ch Channel, turnID string, first int, events []string, ttl time.Duration, trim int64,
 ) (AppendResult, error) {
-	args := with([]any{s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), turnID, first, millis(ttl), max(trim, 0)}, events...)
+	args := []any{s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), turnID, first, millis(ttl), max(trim, 0), s.keys.prefix()}
+	for _, ev := range events {
+		args = append(args, ev, operatorJSON(ch.unendingEvent(ev)))
+	}
 	code, last, err := s.streamReply(ctx, "append_turn_events", ch, args...)
 	return AppendResult{Code: code, LastID: last}, err
 }

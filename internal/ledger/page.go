@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -47,6 +48,15 @@ func page[T any](rows []T, limit int, cursor func(T) string) ([]T, string) {
 		return rows, ""
 	}
 	return rows[:limit], cursor(rows[limit-1])
+}
+
+// pageBefore starts the conditions of a page that is ordered by a time and an id, the latest first: $1 and $2 are those of the last
+// row of the page before, $3 is the limit.
+func pageBefore(cursor string, limit int) (*filters, int, error) {
+	at, id := int64(math.MaxInt64), ""
+	err := readCursor(cursor, &at, &id)
+	limit = clamp(limit, 200)
+	return &filters{args: []any{at, id, limit + 1}}, limit, err
 }
 
 // filters collects the conditions of a WHERE clause with their arguments.

@@ -144,7 +144,7 @@ func (l *Ledger) TasksByID(ctx context.Context, id string, limit int) ([]berth.T
 	return list(ctx, l, "find tasks", taskColumns.scan, selectTasksByID, id, clamp(limit, 100))
 }
 
-// TaskQuery selects tasks of a user. Empty fields other than the user match all. From is inclusive, To exclusive.
+// TaskQuery selects tasks. Empty fields match all. From is inclusive, To exclusive.
 type TaskQuery struct {
 	UserID   string
 	Status   berth.TaskStatus
@@ -154,23 +154,23 @@ type TaskQuery struct {
 
 var selectTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE `
 
-const pageOfTasks = `(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
+const pageOfTasks = `(created_at, id, user_id) < ($1, $2, $3) ORDER BY created_at DESC, id DESC, user_id DESC LIMIT $4`
 
-// ListTasks returns a page of the user's tasks, the newest first, and the cursor of the next page, empty after
+// ListTasks returns a page of tasks, the newest first, and the cursor of the next page, empty after
 // the last. limit is at most 200; CodeInvalid for an invalid cursor.
 func (l *Ledger) ListTasks(ctx context.Context, q TaskQuery, cursor string, limit int) (tasks []berth.Task, next string, err error) {
-	at, id := int64(math.MaxInt64), ""
-	if err := readCursor(cursor, &at, &id); err != nil {
+	at, id, user := int64(math.MaxInt64), "", ""
+	if err := readCursor(cursor, &at, &id, &user); err != nil {
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
-	f := filters{args: []any{at, id, limit + 1}}
-	f.add("user_id =", plain(q.UserID))
+	f := filters{args: []any{at, id, user, limit + 1}}
+	f.text("user_id", q.UserID)
 	f.text("status", string(q.Status))
 	f.text("template", string(q.Template))
 	f.between(q.From, q.To)
 	tasks, err = list(ctx, l, "list tasks", taskColumns.scan, selectTasks+f.where.String()+pageOfTasks, f.args...)
-	tasks, next = page(tasks, limit, func(t berth.Task) string { return writeCursor(millis(t.CreatedAt), t.ID) })
+	tasks, next = page(tasks, limit, func(t berth.Task) string { return writeCursor(millis(t.CreatedAt), t.ID, t.UserID) })
 	return tasks, next, err
 }
 

@@ -325,11 +325,13 @@ func (r *Reader) gap(next []byte) Item {
 		Type: berth.EventGap, TaskID: r.ch.TaskID, ServiceID: r.ch.ServiceID, Stage: after.Stage, TS: time.Now().UnixMilli(),
 	}
 	switch {
+	case r.ch.ServiceID == lua.OperatorService:
+		gap = berth.OperatorEvent{Type: berth.EventReset, TS: time.Now().UnixMilli()}
 	case r.ch.ServiceID == lua.ConferenceService:
 		gap = berth.ConferenceEvent{Type: berth.EventGap, E164: r.ch.TaskID, TS: time.Now().UnixMilli()}
 	case r.endless:
 		gap = berth.SessionEvent{Type: berth.EventGap, SessionID: r.ch.TaskID, TurnID: after.TurnID, TS: time.Now().UnixMilli()}
 	}
 	data, _ := json.Marshal(gap)
-	return Item{ID: r.at.String(), Event: berth.EventGap, Data: data}
+	return newItem(r.at.String(), data)
 }

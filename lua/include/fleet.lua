@@ -75,10 +75,16 @@ local function load_of(node, leases)
     + new * node.each + math.floor(TRUST * new * new * TYPICAL / math.max(node.max, TYPICAL)))
 end
 
--- announce publishes a change of a node that is more than a heartbeat.
-local function announce(stem, id)
+-- include operator
+
+-- announce publishes a change of a node that is more than a heartbeat. With a status, operators are notified too.
+local function announce(stem, id, status, reason)
   redis.call('PUBLISH', stem .. 'node:updated', id)
   redis.call('PUBLISH', stem .. 'node:changed', id)
+  if not status then return end
+  local event = '{"type":"node","ts":' .. whole(clock()) .. ',"nodeId":' .. cjson.encode(id) .. ',"status":"' .. status .. '"'
+  if reason then event = event .. ',"reason":' .. cjson.encode(reason) end
+  operator_event(string.sub(stem, 1, -11), event .. '}') -- the prefix of the keys, without the last name of the stem
 end
 
 -- update_load updates the load of a node that could be chosen before and still can: a short form of settle.

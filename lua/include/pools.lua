@@ -145,7 +145,7 @@ local function end_generation(stem, node, now, reason)
   settle(stem, node, 0)
   count_capabilities(stem, spec.capabilities, '-1')
   notify(stem, node, now, reason)
-  announce(stem, node.id)
+  announce(stem, node.id, 'dead', reason)
 end
 
 -- delete_node deletes a dead node with everything that the scripts keep about it.
@@ -156,5 +156,5 @@ local function delete_node(stem, node, now)
   redis.call('HDEL', stem .. 'node:loads', node.id)
   redis.call('ZREM', stem .. 'node:marks', node.id)
   redis.call('DEL', node.key)
-  announce(stem, node.id)
+  announce(stem, node.id, 'removed')
 end

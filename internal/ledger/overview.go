@@ -1,0 +1,169 @@
+package ledger
+
+import (
+	"context"
+	"time"
+
+	"berth"
+)
+
+// OpenWork is how many tasks, executions and conferences have not ended.
+type OpenWork struct {
+	// TasksWaiting have no running call of a model, TasksRunning have one.
+	TasksWaiting, TasksRunning int
+	Executions                 map[berth.ExecutionStatus]int
+	Conferences                map[berth.ConferenceStatus]int
+}
+
+// CountOpen counts what has not ended.
+func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
+	type group struct {
+		name string
+		n    int
+	}
+	scan := func(row scanner) (g group, err error) {
+		err = row.Scan(&g.name, &g.n)
+		return g, err
+	}
+	tasks, err := list(ctx, l, "count open tasks", scan, `SELECT CASE WHEN begun_step < step_index THEN 'waiting' ELSE 'running' END AS phase,
+		COUNT(*) FROM tasks WHERE ended_at = 0 GROUP BY phase`)
+	if err != nil {
+		return w, err
+	}
+	for _, g := range tasks {
+		if g.name == "waiting" {
+			w.TasksWaiting = g.n
+		} else {
+			w.TasksRunning = g.n
+		}
+	}
+	executions, err := list(ctx, l, "count open executions", scan, `SELECT status, COUNT(*) FROM executions WHERE ended_at = 0 GROUP BY status`)
+	if err != nil {
+		return w, err
+	}
+	w.Executions = map[berth.ExecutionStatus]int{}
+	for _, g := range executions {
+		w.Executions[berth.ExecutionStatus(g.name)] = g.n
+	}
+	conferences, err := list(ctx, l, "count open conferences", scan, `SELECT status, COUNT(*) FROM conferences
+		WHERE status <> 'ended' AND status <> 'deleted' GROUP BY status`)
+	w.Conferences = map[berth.ConferenceStatus]int{}
+	for _, g := range conferences {
+		w.Conferences[berth.ConferenceStatus(g.name)] = g.n
+	}
+	return w, err
+}
+
+// TaskMinute is what happened to tasks in one minute. Lost tasks are among the failed ones.
+type TaskMinute struct {
+	At                                            time.Time
+	Accepted, Completed, Failed, Cancelled, Lost int
+}
+
+const minute = 60_000 // ms
+
+const taskMinutes = `SELECT created_at / 60000 AS m, '' AS s, '' AS c, COUNT(*) FROM tasks WHERE created_at >= $1 GROUP BY m
+	UNION ALL SELECT ended_at / 60000 AS m, status AS s, CASE WHEN error_code = 'lost' THEN 'lost' ELSE '' END AS c, COUNT(*) FROM tasks
+	WHERE ended_at >= $1 AND ended_at > 0 GROUP BY m, s, c`
+
+// TaskMinutes returns the minutes from a time to now, without gaps, in order.
+func (l *Ledger) TaskMinutes(ctx context.Context, from, now time.Time) ([]TaskMinute, error) {
+	first := from.UnixMilli() / minute
+	out := make([]TaskMinute, max(0, now.UnixMilli()/minute-first+1))
+	for i := range out {
+		out[i].At = time.UnixMilli((first + int64(i)) * minute).UTC()
+	}
+	type group struct {
+		minute       int64
+		status, code string
+		n            int
+	}
+	scan := func(row scanner) (g group, err error) {
+		err = row.Scan(&g.minute, &g.status, &g.code, &g.n)
+		return g, err
+	}
+	groups, err := list(ctx, l, "count tasks", scan, taskMinutes, first*minute)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		i := g.minute - first
+		if i < 0 || i >= int64(len(out)) {
+			continue // of another clock
+		}
+		switch berth.TaskStatus(g.status) {
+		case "":
+			out[i].Accepted += g.n
+		case berth.TaskCompleted:
+			out[i].Completed += g.n
+		case berth.TaskCancelled:
+			out[i].Cancelled += g.n
+		default:
+			out[i].Failed += g.n
+		}
+		if g.code != "" {
+			out[i].Lost += g.n
+		}
+	}
+	return out, nil
+}
+
+const pageOfExecutions = `(started_at, id) < ($1, $2) ORDER BY started_at DESC, id DESC LIMIT $3`
+
+// ListExecutions returns a page of executions without their outputs, the newest first, of one user if userID is not empty and with
+// one status if that is not empty. limit is at most 200; CodeInvalid for an invalid cursor.
+func (l *Ledger) ListExecutions(
+	ctx context.Context, userID string, status berth.ExecutionStatus, cursor string, limit int,
+) (out []berth.Execution, next string, err error) {
+	f, limit, err := pageBefore(cursor, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	f.text("user_id", userID)
+	f.text("status", string(status))
+	out, err = list(ctx, l, "list executions", scanExecution, selectExecution+`WHERE `+f.where.String()+pageOfExecutions, f.args...)
+	out, next = page(out, limit, func(e berth.Execution) string { return writeCursor(millis(e.StartedAt), e.ID) })
+	return out, next, err
+}
+
+var selectSessions = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE `
+
+const pageOfSessions = `(updated_at, id) < ($1, $2) ORDER BY updated_at DESC, id DESC LIMIT $3`
+
+// ListSessions returns a page of sessions, the last changed first, of one user if userID is not empty. limit is at most 200; CodeInvalid
+// for an invalid cursor.
+func (l *Ledger) ListSessions(ctx context.Context, userID, cursor string, limit int) (out []berth.Session, next string, err error) {
+	f, limit, err := pageBefore(cursor, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	f.text("user_id", userID)
+	out, err = list(ctx, l, "list sessions", sessionColumns.scan, selectSessions+f.where.String()+pageOfSessions, f.args...)
+	out, next = page(out, limit, func(s berth.Session) string { return writeCursor(millis(s.UpdatedAt), s.ID) })
+	return out, next, err
+}
+
+// Account is the balance of a user.
+type Account struct {
+	UserID  string
+	Credits int64
+}
+
+const listAccounts = `SELECT user_id, credits FROM accounts WHERE user_id > $1 AND SUBSTR(user_id, 1, CAST($2 AS INTEGER)) = $3
+	ORDER BY user_id LIMIT CAST($4 AS BIGINT)`
+
+// ListAccounts returns a page of accounts by user id, of those that begin with a prefix. limit is at most 200; CodeInvalid for an
+// invalid cursor.
+func (l *Ledger) ListAccounts(ctx context.Context, prefix, cursor string, limit int) (out []Account, next string, err error) {
+	after := ""
+	if err := readCursor(cursor, &after); err != nil {
+		return nil, "", err
+	}
+	limit, prefix = clamp(limit, 200), plain(prefix)
+	out, err = list(ctx, l, "list accounts", func(row scanner) (a Account, err error) {
+		err = row.Scan(&a.UserID, &a.Credits)
+		return a, err
+	}, listAccounts, after, len([]rune(prefix)), prefix, limit+1)
+	out, next = page(out, limit, func(a Account) string { return writeCursor(a.UserID) })
+	return out, next, err
+}

@@ -1,0 +1,115 @@
+package lua
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"berth"
+)
+
+// OperatorService is the service id of the channel of operators; no task can have it.
+const OperatorService = "operator"
+
+// OperatorChannel identifies the stream of the changes that operators watch. It never ends. The scripts build its keys, too: see
+// include operator.
+func OperatorChannel() Channel { return Channel{ServiceID: OperatorService, TaskID: "events"} }
+
+// AppendOperatorEvents appends changes that no script makes.
+func (s *Scripts) AppendOperatorEvents(ctx context.Context, events ...berth.OperatorEvent) error {
+	args := []any{s.keys.prefix()}
+	for _, ev := range events {
+		args = append(args, operatorJSON(ev))
+	}
+	if _, err := s.code(ctx, "append_operator_events", []string{s.keys.Guard()}, args...); err != nil {
+		return fmt.Errorf("append operator events: %w", err)
+	}
+	return nil
+}
+
+// operatorJSON returns an event's JSON. A missing time is set.
+func operatorJSON(ev berth.OperatorEvent) string {
+	if ev.TS == 0 {
+		ev.TS = time.Now().UnixMilli()
+	}
+	b, err := json.Marshal(ev)
+	if err != nil {
+		panic(err) // numbers and texts only
+	}
+	return string(b)
+}
+
+// ofTask reports whether the channel is a task's.
+func (ch Channel) ofTask() bool {
+	return ch.ServiceID != SessionService && ch.ServiceID != ConferenceService && ch.ServiceID != OperatorService
+}
+
+func (ch Channel) taskEvent(status string) berth.OperatorEvent {
+	return berth.OperatorEvent{Type: berth.EventTask, UserID: ch.UserID, TaskID: ch.TaskID, Status: status}
+}
+
+// progress returns the JSON of the operator event about an event of a task that changes its status, "" for other events.
+func (ch Channel) progress(e StreamEntry) string {
+	if e.Type != berth.EventStart && e.Type != berth.EventStageProgress {
+		return ""
+	}
+	var data berth.Event
+	if err := json.Unmarshal([]byte(e.Data), &data); err != nil || data.Status == "" {
+		return ""
+	}
+	ev := ch.taskEvent(string(data.Status))
+	ev.Model = data.Model
+	return operatorJSON(ev)
+}
+
+// end returns the operator event about the terminal event of a task.
+func (ch Channel) end(terminal string) berth.OperatorEvent {
+	var data struct {
+		Type berth.EventType `json:"type"`
+		Code berth.Code      `json:"code"`
+	}
+	_ = json.Unmarshal([]byte(terminal), &data) // an event of berth
+	ev := ch.taskEvent(string(berth.TaskCompleted))
+	if data.Type == berth.EventError {
+		ev.Status, ev.Reason = string(berth.TaskFailed), string(data.Code)
+		if data.Code == berth.CodeCancelled {
+			ev.Status = string(berth.TaskCancelled)
+		}
+	}
+	return ev
+}
+
+// unendingEvent returns the operator event about an event of the stream of a session or of a number's conferences.
+func (ch Channel) unendingEvent(event string) berth.OperatorEvent {
+	if ch.ServiceID == ConferenceService {
+		var c berth.ConferenceEvent
+		_ = json.Unmarshal([]byte(event), &c) // an event of berth
+		ev := berth.OperatorEvent{
+			Type: berth.EventConference, UserID: ch.UserID, E164: c.E164, ConferenceID: c.ConferenceID, Status: string(c.Status), Reason: c.Waiting,
+		}
+		if c.Owner != nil {
+			ev.NodeID = c.Owner.NodeID
+		}
+		if c.End != "" {
+			ev.Reason = string(c.End)
+		}
+		return ev
+	}
+	var t berth.SessionEvent
+	_ = json.Unmarshal([]byte(event), &t) // an event of berth
+	ev := berth.OperatorEvent{
+		Type: berth.EventTurn, UserID: ch.UserID, SessionID: t.SessionID, TurnID: t.TurnID, JobID: t.JobID, NodeID: t.NodeID, Reason: string(t.Code),
+	}
+	switch t.Type {
+	case berth.EventTurn:
+		ev.Status = string(berth.TurnOpen)
+	case berth.EventTranslation:
+		ev.Status = string(berth.JobDone)
+	case berth.EventTranslationFailed:
+		ev.Status = string(berth.JobFailed)
+	default:
+		ev.Status = string(berth.TurnFinalized)
+	}
+	return ev
+}
