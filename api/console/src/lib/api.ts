@@ -127,8 +127,8 @@ export class Api {
     return str(doc.taskId) || s.taskId;
   }
 
-  task(id: string, signal?: AbortSignal): Promise<Doc> {
-    return this.call('GET', `/v1/tasks/${encodeURIComponent(id)}`, undefined, signal);
+  task(id: string, signal?: AbortSignal, query = ''): Promise<Doc> {
+    return this.call('GET', `/v1/tasks/${encodeURIComponent(id)}${query}`, undefined, signal);
   }
 
   /** text returns a stored text, for example the output of a step. */
@@ -150,12 +150,30 @@ export class Api {
     return { tasks, next: str(doc.nextCursor) };
   }
 
-  async cancel(id: string): Promise<void> {
-    await this.call('DELETE', `/v1/tasks/${encodeURIComponent(id)}`);
+  async cancel(id: string, query = ''): Promise<void> {
+    await this.call('DELETE', `/v1/tasks/${encodeURIComponent(id)}${query}`);
   }
 
-  private async call(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Doc> {
-    const headers = this.headers();
+  /** get reads what an operator sees; empty parameters are left out. */
+  async get<T>(path: string, params: Record<string, string | number | boolean | undefined> = {}): Promise<T> {
+    const query = new URLSearchParams();
+    for (const [k, v] of Object.entries(params)) if (v !== undefined && v !== '' && v !== false) query.set(k, String(v));
+    return (await this.call('GET', query.size ? `${path}?${query}` : path)) as T;
+  }
+
+  /** page reads a page of a list, which has the given name in the response. */
+  async page<T>(path: string, name: string, params: Record<string, string | number | boolean | undefined>): Promise<{ rows: T[]; next: string }> {
+    const doc = await this.get<Doc>(path, params);
+    return { rows: (Array.isArray(doc[name]) ? doc[name] : []) as T[], next: str(doc.nextCursor) };
+  }
+
+  /** send makes a change as an operator. */
+  async send(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Doc> {
+    return this.call(method, path, body, undefined, headers);
+  }
+
+  private async call(method: string, path: string, body?: unknown, signal?: AbortSignal, more?: Record<string, string>): Promise<Doc> {
+    const headers = { ...this.headers(), ...more };
     const form = body instanceof FormData;
     if (body !== undefined && !form) headers['Content-Type'] = 'application/json';
     let res: Response;

@@ -1,9 +1,11 @@
 // The texts of the page in both languages. zh has the type of en, so a missing text is a compile error.
+import type { Pool } from './ops';
+import { consoleWords, valueWord, type ConsoleWords } from './words';
 
 const en = {
   productLine: 'Compare a résumé with a job posting.',
   productSub: 'Watch the posting being read, summarised and matched, word by word. You can close the page at any time; the work continues.',
-  newTask: 'New task', yourTasks: 'Your tasks', signOut: 'Sign out', signedInAs: 'Signed in as', otherLanguage: '中文',
+  newTask: 'New task', yourTasks: 'Your tasks', console: 'Console', signOut: 'Sign out', signedInAs: 'Signed in as', otherLanguage: '中文',
   skip: 'Skip to the content',
 
   signIn: 'Sign in', token: 'Access token', tokenHint: 'Paste the token printed by make run, or create one:',
@@ -91,7 +93,7 @@ export type Word = keyof Words;
 const zh: Words = {
   productLine: '对照简历与职位描述。',
   productSub: '实时查看职位的识别、概括与逐条匹配，文字边生成边显示。可以随时关闭页面，任务会继续执行。',
-  newTask: '新任务', yourTasks: '我的任务', signOut: '退出', signedInAs: '当前用户', otherLanguage: 'English',
+  newTask: '新任务', yourTasks: '我的任务', console: '控制台', signOut: '退出', signedInAs: '当前用户', otherLanguage: 'English',
   skip: '跳到正文',
 
   signIn: '登录', token: '访问令牌', tokenHint: '粘贴 make run 启动时输出的令牌，或新建一个：',
@@ -197,6 +199,44 @@ class I18n {
   /** The texts in the current language. */
   get t(): Words {
     return this.lang === 'zh' ? zh : en;
+  }
+
+  /** The texts of the console in the current language. */
+  get w(): ConsoleWords {
+    return consoleWords[this.lang];
+  }
+
+  /** Returns a value of the API as a text; of "refused: why" only the first part is translated. */
+  state(value: string): string {
+    const [first, ...rest] = value.split(': ');
+    const word = valueWord(first.startsWith('k_') || first.startsWith('x_') ? value : first, this.lang) ?? first.replace(/^[a-z]_/, '');
+    return rest.length ? `${word}: ${rest.join(': ')}` : word;
+  }
+
+  /** Says why a pool has its current strategy. */
+  why(p: Pool): string {
+    const last = p.switches?.[0];
+    if (p.strategy === 'dynamic') {
+      return last ? `${this.w.whySwitched} ${Math.round(100 * (last.by.load ?? 0))}%, ${Math.round(last.by.latencyMs ?? 0)} ms` : this.w.whyStart;
+    }
+    if (p.strategy) return this.w.whySet;
+    return p.strategyNow ? this.w.whyDefault : this.w.whySize;
+  }
+
+  /** Formats a time of day with seconds, and the date if it is not today. */
+  clock(ms: number): string {
+    if (!ms) return '';
+    const d = new Date(ms);
+    const day = d.toDateString() === new Date().toDateString() ? '' : `${d.toLocaleDateString(this.lang === 'zh' ? 'zh-CN' : 'en-GB', { day: 'numeric', month: 'short' })} `;
+    return day + d.toLocaleTimeString('en-GB');
+  }
+
+  /** Formats how long ago a time was. */
+  ago(time: string): string {
+    const ms = Date.now() - Date.parse(time);
+    if (!Number.isFinite(ms)) return '';
+    if (ms < 1000) return this.w.justNow;
+    return this.lang === 'zh' ? `${this.duration(ms)}${this.w.ago}` : `${this.duration(ms)} ${this.w.ago}`;
   }
 
   toggle() {

@@ -1,5 +1,6 @@
-// A small Markdown parser. It returns a tree, never HTML: Markdown.svelte renders the tree as elements with text nodes,
-// so that no model output can become markup. It also parses incomplete text.
+// Markdown by marked's lexer. Its tokens become a tree, never HTML: Markdown.svelte renders the tree as elements with text nodes, so
+// that no model output can become markup, and there is nothing to sanitise but the addresses of links. Incomplete text is valid.
+import { lexer, type Token, type Tokens } from 'marked';
 
 export type Inline =
   | { kind: 'text' | 'code'; text: string }
@@ -17,18 +18,81 @@ export type Block =
   | { kind: 'table'; head: Inline[][]; rows: Inline[][][] }
   | { kind: 'rule' };
 
-const maxDepth = 8; // bounds the recursion for hostile text
+const maxDepth = 8; // bounds the elements that hostile text creates
 
-const fence = /^\s{0,3}(`{3,}|~{3,})/;
-const heading = /^\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
-const rule = /^\s{0,3}([-*_])(?:\s*\1){2,}\s*$/;
-const quote = /^\s{0,3}>\s?(.*)$/;
-const item = /^(\s*)([-*+]|\d{1,9}[.)])(?:\s+(.*)|\s*)$/;
-const delimiter = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+/** Deeper nesting than this is not Markdown that a person wrote, and would make the lexer slow. */
+const nested = /^(?:\s{0,3}(?:>|[-*+](?=\s)|\d{1,9}[.)](?=\s))\s?){9,}/;
+const longest = 20_000; // of a line, beyond which the lexer's patterns become slow
 
 /** parse parses a text, complete or not. */
 export function parse(text: string): Block[] {
-  return blocks(text.replace(/\r\n?/g, '\n').split('\n'), 0);
+  const lines = text.replace(/\r\n?/g, '\n').split('\n');
+  if (lines.some((l) => nested.test(l) || l.length > longest)) return lines.filter((l) => l.trim()).map(plain);
+  return lexer(lines.join('\n')).flatMap((token) => block(token, 0));
+}
+
+const plain = (text: string): Block => ({ kind: 'paragraph', children: [{ kind: 'text', text }] });
+
+function block(token: Token, depth: number): Block[] {
+  if (depth > maxDepth) return [plain(token.raw)];
+  const inner = (tokens: Token[]) => tokens.flatMap((t) => block(t, depth + 1));
+  switch (token.type) {
+    case 'space':
+    case 'checkbox':
+      return [];
+    case 'heading': {
+      const t = token as Tokens.Heading;
+      return [{ kind: 'heading', level: t.depth, children: inline(t.tokens) }];
+    }
+    case 'paragraph':
+      return [{ kind: 'paragraph', children: inline((token as Tokens.Paragraph).tokens) }];
+    case 'text': {
+      const t = token as Tokens.Text;
+      return [t.tokens ? { kind: 'paragraph', children: inline(t.tokens) } : plain(t.text)];
+    }
+    case 'code':
+      return [{ kind: 'code', text: (token as Tokens.Code).text }];
+    case 'blockquote':
+      return [{ kind: 'quote', blocks: inner((token as Tokens.Blockquote).tokens) }];
+    case 'list': {
+      const t = token as Tokens.List;
+      return [{ kind: 'list', ordered: t.ordered, start: t.start === '' ? 1 : t.start, items: t.items.map((i) => inner(i.tokens)) }];
+    }
+    case 'table': {
+      const t = token as Tokens.Table;
+      return [{ kind: 'table', head: t.header.map((c) => inline(c.tokens)), rows: t.rows.map((r) => r.map((c) => inline(c.tokens))) }];
+    }
+    case 'hr':
+      return [{ kind: 'rule' }];
+    default: // HTML and definitions are shown as they were written
+      return token.raw.trim() ? [plain(token.raw.trim())] : [];
+  }
+}
+
+function inline(tokens: Token[], depth = 0): Inline[] {
+  const out: Inline[] = [];
+  const text = (s: string) => {
+    for (const piece of s.split(/([✅❌]\uFE0F?)/u)) {
+      const last = out.at(-1);
+      if (/^[✅❌]/u.test(piece)) out.push({ kind: 'mark', text: piece[0], yes: piece[0] === '✅' });
+      else if (last?.kind === 'text') last.text += piece;
+      else if (piece) out.push({ kind: 'text', text: piece });
+    }
+  };
+  for (const token of tokens) {
+    const children = () => inline(('tokens' in token && token.tokens) || [], depth + 1);
+    if (depth > maxDepth) text(token.raw);
+    else if (token.type === 'text' && 'tokens' in token && token.tokens?.length) out.push(...children());
+    else if (token.type === 'text' || token.type === 'escape') text((token as Tokens.Text).text);
+    else if (token.type === 'codespan') out.push({ kind: 'code', text: (token as Tokens.Codespan).text });
+    else if (token.type === 'strong' || token.type === 'em') out.push({ kind: token.type, children: children() });
+    else if (token.type === 'br') out.push({ kind: 'break' });
+    else if (token.type === 'image') text((token as Tokens.Image).text); // images from other servers are not loaded
+    else if (token.type === 'link' && /^(https?:\/\/|mailto:)/i.test((token as Tokens.Link).href)) {
+      out.push({ kind: 'link', href: (token as Tokens.Link).href, children: children() });
+    } else text(token.raw);
+  }
+  return out;
 }
 
 /**
@@ -48,147 +112,4 @@ export function closeOpen(text: string): string {
   if ((single.match(/(?<!\w)_(?=\S)/g) ?? []).length > (single.match(/(?<=\S)_(?!\w)/g) ?? []).length) close += '_';
   if (plain.split('**').length % 2 === 0) close += '**';
   return text.slice(0, at) + (close ? line.trimEnd() + close : line);
-}
-
-function blocks(lines: string[], depth: number): Block[] {
-  const out: Block[] = [];
-  let i = 0;
-  while (i < lines.length) {
-    const line = lines[i];
-    if (line.trim() === '') {
-      i++;
-      continue;
-    }
-    const f = fence.exec(line);
-    if (f) {
-      const body: string[] = [];
-      for (i++; i < lines.length && !lines[i].trim().startsWith(f[1]); i++) body.push(lines[i]);
-      i++;
-      out.push({ kind: 'code', text: body.join('\n') });
-      continue;
-    }
-    const h = heading.exec(line);
-    if (h) {
-      out.push({ kind: 'heading', level: h[1].length, children: inline(h[2]) });
-      i++;
-      continue;
-    }
-    if (rule.test(line)) {
-      out.push({ kind: 'rule' });
-      i++;
-      continue;
-    }
-    if (quote.test(line) && depth < maxDepth) {
-      const body: string[] = [];
-      for (; i < lines.length && quote.test(lines[i]); i++) body.push(quote.exec(lines[i])![1]);
-      out.push({ kind: 'quote', blocks: blocks(body, depth + 1) });
-      continue;
-    }
-    if (item.test(line) && depth < maxDepth) {
-      const [list, next] = readList(lines, i, depth);
-      out.push(list);
-      i = next;
-      continue;
-    }
-    if (line.includes('|') && i + 1 < lines.length && lines[i + 1].includes('-') && delimiter.test(lines[i + 1])) {
-      const head = cells(line);
-      const rows: Inline[][][] = [];
-      for (i += 2; i < lines.length && lines[i].includes('|'); i++) rows.push(cells(lines[i]));
-      out.push({ kind: 'table', head, rows });
-      continue;
-    }
-    const body = [line];
-    for (i++; i < lines.length && !startsBlock(lines[i], depth); i++) body.push(lines[i]);
-    out.push({ kind: 'paragraph', children: paragraph(body) });
-  }
-  return out;
-}
-
-function startsBlock(line: string, depth: number): boolean {
-  if (line.trim() === '' || fence.test(line) || heading.test(line) || rule.test(line)) return true;
-  return depth < maxDepth && (quote.test(line) || item.test(line));
-}
-
-function readList(lines: string[], from: number, depth: number): [Block, number] {
-  const first = item.exec(lines[from])!;
-  const indent = first[1].length;
-  const ordered = /\d/.test(first[2]);
-  const items: string[][] = [];
-  let i = from;
-  while (i < lines.length) {
-    const m = item.exec(lines[i]);
-    if (m && m[1].length <= indent + 1 && !rule.test(lines[i])) {
-      if (m[1].length < indent || /\d/.test(m[2]) !== ordered) break;
-      items.push([m[3] ?? '']);
-      i++;
-      continue;
-    }
-    if (lines[i].trim() === '') {
-      // A blank line ends the list unless the list continues after it.
-      let k = i;
-      while (k < lines.length && lines[k].trim() === '') k++;
-      const more = k < lines.length ? item.exec(lines[k]) : null;
-      const inside = k < lines.length && /^\s{2,}/.test(lines[k]) && leading(lines[k]) > indent;
-      if (!inside && !(more && more[1].length === indent && /\d/.test(more[2]) === ordered)) break;
-      items.at(-1)!.push('');
-      i++;
-      continue;
-    }
-    if (leading(lines[i]) > indent || !startsBlock(lines[i], depth)) {
-      items.at(-1)!.push(lines[i].slice(Math.min(leading(lines[i]), indent + 2)));
-      i++;
-      continue;
-    }
-    break;
-  }
-  const start = ordered ? Number.parseInt(first[2], 10) : 1;
-  return [{ kind: 'list', ordered, start, items: items.map((body) => blocks(body, depth + 1)) }, i];
-}
-
-const leading = (line: string) => line.length - line.trimStart().length;
-
-function cells(line: string): Inline[][] {
-  return line.trim().replace(/^\||\|$/g, '').split('|').map((cell) => inline(cell.trim()));
-}
-
-function paragraph(lines: string[]): Inline[] {
-  const out: Inline[] = [];
-  lines.forEach((line, i) => {
-    if (i > 0) out.push(/ {2,}$|\\$/.test(lines[i - 1]) ? { kind: 'break' } : { kind: 'text', text: '\n' });
-    out.push(...inline(line.trim().replace(/\\$/, '')));
-  });
-  return out;
-}
-
-// One alternative per kind. Each matches in linear time: no repeated group can match the same text in two ways.
-const pieces =
-  /\\([\\`*_{}[\]()#+\-.!|>~<])|(`+)([^`]+?)\2(?!`)|\*\*(?=\S)([^*]+?)\*\*|__(?=\S)([^_]+?)__(?!\w)|\*(?=\S)([^*\n]+?)\*|(?<!\w)_(?=\S)([^_\n]+?)_(?!\w)|!?\[([^\][]{0,300})\]\(([^()\s]{0,2000})\)|([✅❌])\uFE0F?/g;
-
-/** inline parses the marks within one line; anything else stays text. */
-export function inline(text: string, depth = 0): Inline[] {
-  if (depth > maxDepth) return [{ kind: 'text', text }];
-  const out: Inline[] = [];
-  let end = 0;
-  const plain = (s: string) => {
-    const last = out.at(-1);
-    if (s === '') return;
-    if (last?.kind === 'text') last.text += s;
-    else out.push({ kind: 'text', text: s });
-  };
-  for (const m of text.matchAll(pieces)) {
-    plain(text.slice(end, m.index));
-    end = m.index + m[0].length;
-    const strong = m[4] ?? m[5];
-    const em = m[6] ?? m[7];
-    if (m[1] !== undefined) plain(m[1]);
-    else if (m[10] !== undefined) out.push({ kind: 'mark', text: m[10], yes: m[10] === '✅' });
-    else if (m[3] !== undefined) out.push({ kind: 'code', text: m[3] });
-    else if (strong !== undefined) out.push({ kind: 'strong', children: inline(strong, depth + 1) });
-    else if (em !== undefined) out.push({ kind: 'em', children: inline(em, depth + 1) });
-    else if (m[0].startsWith('!')) plain(m[8]); // images from other servers are not loaded
-    else if (/^(https?:\/\/|mailto:)/i.test(m[9])) out.push({ kind: 'link', href: m[9], children: inline(m[8], depth + 1) });
-    else plain(m[0]);
-  }
-  plain(text.slice(end));
-  return out;
 }

@@ -1,5 +1,6 @@
 // The signed-in user and the current view. A token in the address is stored and immediately removed from the address.
 import { Api, Problem, signedOut, type Me } from './api';
+import { place as consolePlace } from './ops';
 
 const kept = 'berth.token';
 
@@ -48,6 +49,15 @@ class Session {
     if (me && this.api === api) this.me = me;
   }
 
+  get operator(): boolean {
+    return this.me?.scopes.includes('operator') ?? false;
+  }
+
+  /** Whether the token permits tasks of its own: that of an operator may not. */
+  get user(): boolean {
+    return this.me?.scopes.includes('user') ?? false;
+  }
+
   /** Handles the error of any failed call: a rejected token ends the session. */
   noteRefusal(err: unknown): boolean {
     if (!signedOut(err)) return false;
@@ -66,11 +76,14 @@ class Session {
 
 export const session = new Session();
 
-export type Place = { at: 'new' } | { at: 'history' } | { at: 'task'; id: string };
+export type Place =
+  | { at: 'new' } | { at: 'history' } | { at: 'task'; id: string } | { at: 'console'; parts: string[]; filters: Record<string, string> };
 
 const read = (): Place => {
   const m = /^#\/tasks\/([^/?#]+)$/.exec(location.hash);
   if (m) return { at: 'task', id: decodeURIComponent(m[1]) };
+  const view = consolePlace(location.hash);
+  if (view) return { at: 'console', ...view };
   return location.hash === '#/tasks' ? { at: 'history' } : { at: 'new' };
 };
 
@@ -80,8 +93,10 @@ class Route {
   constructor() {
     addEventListener('hashchange', () => {
       if (location.hash.startsWith('#token=')) void session.begin(); // which replaces the address
+      const before = this.place;
       this.place = read();
-      scrollTo(0, 0);
+      const filtered = before.at === 'console' && this.place.at === 'console' && before.parts.join() === this.place.parts.join();
+      if (!filtered) scrollTo(0, 0);
     });
   }
 

@@ -1,0 +1,121 @@
+// The texts of the console in both languages. zh has the type of en, so a missing text is a compile error.
+
+const en = {
+  console: 'Console', overview: 'Overview', fleet: 'Fleet', pools: 'Pools', models: 'Models', tasks: 'Tasks', turns: 'Turns',
+  executions: 'Executions', conferences: 'Conferences', accounts: 'Accounts', reconciliation: 'Reconciliation', usage: 'Usage', audit: 'Audit',
+  parts: 'Parts of this view', pages: 'pages', page: 'Page', previous: 'Previous', next: 'Next', allWord: 'All', none: 'None.', notFound: 'Not found.',
+  lastKnown: 'This is the last known state.', live: 'Live', notLive: 'Reconnecting…', keep: 'Keep as it is', save: 'Save', yes: 'yes', no: 'no', now: 'now', until: 'until',
+
+  tasksWaiting: 'Tasks waiting', tasksRunning: 'Tasks running', lostHour: 'Lost in the last hour', executionsOpen: 'Executions', waitingWord: 'waiting', turnsOpen: 'Open turns',
+  conferencesOpen: 'Conferences', nodesReady: 'Nodes ready', slotsUsed: 'Slots in use', staleFleet: 'Redis is unavailable: the fleet is shown as last known.',
+  attention: 'Needs attention', calm: 'Nothing needs attention.', findingsLeft: 'differences remain after the last reconciliation', nodesSuspect: 'nodes missed heartbeats',
+  nodesDead: 'nodes died in the last hour', failedHour: 'tasks failed in the last hour', perMinute: 'Tasks per minute', troublePerMinute: 'Failures per minute', accepted: 'accepted', completed: 'completed',
+  failedWord: 'failed', cancelledWord: 'cancelled', recentChanges: 'Recent changes', noChanges: 'No change since this page was opened.', atMost: 'at most',
+
+  fleetLead: 'Every registered node, and those that died within the last hour.', node: 'Node', kind: 'Kind', stateWord: 'State', excludedBecause: 'Excluded because', leases: 'Slots', load: 'Load',
+  memory: 'Memory', heartbeat: 'Heartbeat', noNodes: 'No node matches.', cordon: 'Cordon', uncordon: 'Uncordon', drain: 'Drain', undrain: 'Cancel drain',
+  cordonText: 'The node gets no new work. What it runs continues. You can undo this at any time.', uncordonText: 'The node gets new work again. A drain is cancelled, too.',
+  drainText: 'The node gets no new work, and its conferences move to other units when the time is over. Jobs finish. You can cancel the drain before.',
+  undrainText: 'The node keeps what it runs, and gets new work unless it is cordoned.', drainWithin: 'Minutes until what is left is moved',
+  noNewWork: 'This node gets no new work:', jobs: 'Jobs', latency: 'Latency', zone: 'Zone', host: 'Host', registered: 'Registered', generation: 'Generation', unavailable: 'Unavailable services',
+
+  poolsLead: 'Groups of nodes by capability, how a node is chosen in each, and why.', pool: 'Pool', strategy: 'Strategy', why: 'Why', members: 'Nodes', free: 'Free', excludedNodes: 'Excluded nodes',
+  implicit: 'by capability', showMembers: 'Show its nodes', missingCapabilities: 'No registered node has:', capabilities: 'Capabilities', tenants: 'Tenants', everyTenant: 'every tenant',
+  noneExcluded: 'Every node can be chosen.', switches: 'Switches of the strategy', noSwitches: 'It was not switched yet.', notDynamic: 'The strategy of this pool is fixed.', time: 'Time', from: 'From', to: 'To',
+  whySwitched: 'switched at load', whySet: 'set for this pool', whyDefault: 'set for the fleet', whyStart: 'load and latency are low', whySize: 'by the size of the pool',
+
+  modelsLead: 'Slots, queues and the users who wait. Limits that you set apply to the next call.', model: 'Model', inUse: 'In use', rpm: 'Calls per minute', tpm: 'Tokens per minute', cap: 'Concurrent calls', noLimit: 'no limit',
+  nextCall: 'Next call may start', eta: 'Estimated wait', queues: 'Queues', queue: 'Queue', weight: 'Weight', waitingUsers: 'Waiting users', editLimits: 'Edit limits', pause: 'Pause', resume: 'Resume',
+  pausedByOperator: 'Paused by an operator', pausedByProvider: 'Paused because its provider fails or asked for it', limitsText: 'The next call of any process follows these limits. Running calls continue. The configured value removes your limit.',
+  configured: 'configured:', pauseText: 'No call of this model starts until it is resumed. Running calls continue, and tasks wait.', resumeText: 'Waiting calls start again. This also ends a pause that the provider caused.', reason: 'Reason',
+
+  tasksLead: 'The tasks of all users, newest first.', task: 'Task', user: 'User', template: 'Template', tokens: 'Tokens', started: 'Started', took: 'Time',
+  turnsLead: 'Live translation: the utterances of each session, and where their segments ran.', turnsTab: 'Turns', sessionsTab: 'Sessions', turn: 'Turn', session: 'Session', tenant: 'Tenant', languages: 'Languages',
+  changed: 'Changed', affinity: 'Affinity', timeline: 'Timeline', segments: 'Segments', segment: 'Segment', dispatches: 'Dispatches', dispatch: 'dispatch', result: 'Result',
+  executionsLead: 'Durable runs of named executors, newest first.', execution: 'Execution', ahead: 'Ahead in the queue', attempts: 'Attempts',
+  conferencesLead: 'The conferences of all users: which unit runs each, and how it was recovered.', conference: 'Conference', number: 'Number', unit: 'Unit', endsAt: 'End', titleWord: 'Title', epoch: 'Epoch', recoverable: 'Recoverable',
+  waitsBecause: 'It waits:', recoveries: 'Recoveries', noRecoveries: 'Its unit has not changed.', recoveredIn: 'recovered in', notYetRecovered: 'not recovered yet', openOn: 'open on', commands: 'Commands', command: 'Command', noReplyYet: 'no reply yet',
+
+  accountsLead: 'Credits and every change of them.', userPrefix: 'User begins with', tier: 'Tier', credits: 'Credits', cost: 'Cost', action: 'Action', subject: 'Subject', details: 'Details', entries: 'Entries', amount: 'Amount',
+  addCredits: 'Add credits', addCreditsText: 'A negative amount removes credits. The reason is shown to the user.',
+
+  reconciliationLead: 'Compares what the database, Temporal, Redis and the fleet have, and repairs what was lost outside of berth.', startPass: 'Start a full pass', startPassText: 'The pass compares everything that is open. It runs beside the scheduled passes.', onlyReport: 'Only report, repair nothing',
+  lastPass: 'Last pass', foundWord: 'found', leftWord: 'left', findings: 'Findings', noFindings: 'The last passes found nothing.', passes: 'Passes', rule: 'Rule', rules: 'Rules', dryRun: 'report only', requested: 'requested', fullOnly: 'full passes',
+
+  ago: 'ago', justNow: 'just now',
+};
+
+export type ConsoleWords = typeof en;
+
+const zh: ConsoleWords = {
+  console: '控制台', overview: '总览', fleet: '节点', pools: '资源池', models: '模型', tasks: '任务', turns: '翻译轮次',
+  executions: '执行', conferences: '会议', accounts: '账户', reconciliation: '对账', usage: '用量', audit: '审计',
+  parts: '本页内容', pages: '分页', page: '第', previous: '上一页', next: '下一页', allWord: '全部', none: '没有内容。', notFound: '未找到。',
+  lastKnown: '显示的是最后一次读取的状态。', live: '实时', notLive: '正在重新连接…', keep: '保持不变', save: '保存', yes: '是', no: '否', now: '现在', until: '至',
+
+  tasksWaiting: '等待中的任务', tasksRunning: '运行中的任务', lostHour: '最近一小时丢失', executionsOpen: '执行', waitingWord: '等待', turnsOpen: '进行中的轮次',
+  conferencesOpen: '会议', nodesReady: '就绪节点', slotsUsed: '已用槽位', staleFleet: 'Redis 不可用，显示的是节点最后已知的状态。',
+  attention: '需要关注', calm: '没有需要关注的事项。', findingsLeft: '项差异在上次对账后仍然存在', nodesSuspect: '个节点缺失心跳',
+  nodesDead: '个节点在最近一小时失效', failedHour: '个任务在最近一小时失败', perMinute: '每分钟任务数', troublePerMinute: '每分钟失败数', accepted: '受理', completed: '完成',
+  failedWord: '失败', cancelledWord: '取消', recentChanges: '最近的变化', noChanges: '打开本页以来没有变化。', atMost: '最大',
+
+  fleetLead: '所有已注册的节点，以及最近一小时内失效的节点。', node: '节点', kind: '类型', stateWord: '状态', excludedBecause: '排除原因', leases: '槽位', load: '负载',
+  memory: '内存', heartbeat: '心跳', noNodes: '没有符合条件的节点。', cordon: '停止分配', uncordon: '恢复分配', drain: '排空', undrain: '取消排空',
+  cordonText: '节点不再接受新的工作，正在运行的继续。可以随时撤销。', uncordonText: '节点重新接受新的工作，排空也会取消。',
+  drainText: '节点不再接受新的工作；到期后，其会议移到其他单元，作业会执行完毕。到期前可以取消。',
+  undrainText: '节点保留正在运行的工作；若未停止分配，将重新接受新的工作。', drainWithin: '移走剩余工作前的分钟数',
+  noNewWork: '该节点不接受新的工作：', jobs: '作业', latency: '延迟', zone: '区域', host: '主机', registered: '注册时间', generation: '代', unavailable: '不可用的服务',
+
+  poolsLead: '按能力划分的节点组，各组选择节点的方式及其原因。', pool: '资源池', strategy: '策略', why: '原因', members: '节点', free: '空闲', excludedNodes: '被排除的节点',
+  implicit: '按能力', showMembers: '查看其节点', missingCapabilities: '没有已注册的节点具备：', capabilities: '能力', tenants: '租户', everyTenant: '所有租户',
+  noneExcluded: '所有节点均可选择。', switches: '策略切换', noSwitches: '尚未切换。', notDynamic: '该资源池的策略是固定的。', time: '时间', from: '从', to: '到',
+  whySwitched: '切换时负载为', whySet: '为该资源池设置', whyDefault: '全局设置', whyStart: '负载与延迟较低', whySize: '按资源池大小',
+
+  modelsLead: '槽位、队列与等待的用户。您设置的限制从下一次调用起生效。', model: '模型', inUse: '使用中', rpm: '每分钟调用数', tpm: '每分钟 Token 数', cap: '并发调用数', noLimit: '不限',
+  nextCall: '下一次调用最早', eta: '预计等待', queues: '队列', queue: '队列', weight: '权重', waitingUsers: '等待的用户', editLimits: '修改限制', pause: '暂停', resume: '恢复',
+  pausedByOperator: '由运维人员暂停', pausedByProvider: '因服务商失败或要求而暂停', limitsText: '所有进程的下一次调用按此限制执行，正在进行的调用继续。填入配置值即取消您的限制。',
+  configured: '配置值：', pauseText: '恢复之前，不再开始该模型的调用；正在进行的调用继续，任务等待。', resumeText: '等待的调用重新开始，由服务商引起的暂停也会结束。', reason: '原因',
+
+  tasksLead: '所有用户的任务，最新的在前。', task: '任务', user: '用户', template: '模板', tokens: 'Token 数', started: '开始', took: '用时',
+  turnsLead: '实时翻译：各会话的轮次，以及各片段在哪里执行。', turnsTab: '轮次', sessionsTab: '会话', turn: '轮次', session: '会话', tenant: '租户', languages: '语言',
+  changed: '更新时间', affinity: '亲和', timeline: '时间线', segments: '片段', segment: '片段', dispatches: '分派', dispatch: '分派', result: '结果',
+  executionsLead: '具名执行器的持久运行，最新的在前。', execution: '执行', ahead: '前面还有', attempts: '尝试',
+  conferencesLead: '所有用户的会议：由哪个单元运行，以及如何恢复。', conference: '会议', number: '号码', unit: '单元', endsAt: '结束', titleWord: '标题', epoch: '纪元', recoverable: '可恢复',
+  waitsBecause: '等待原因：', recoveries: '恢复', noRecoveries: '单元没有变化过。', recoveredIn: '恢复用时', notYetRecovered: '尚未恢复', openOn: '已开启于', commands: '命令', command: '命令', noReplyYet: '尚无回复',
+
+  accountsLead: '点数及其每一次变化。', userPrefix: '用户名开头', tier: '级别', credits: '点数', cost: '费用', action: '操作', subject: '对象', details: '详情', entries: '明细', amount: '数额',
+  addCredits: '增加点数', addCreditsText: '负数表示扣除。原因会显示给用户。',
+
+  reconciliationLead: '比较数据库、Temporal、Redis 与节点的状态，并修复在 berth 之外丢失的内容。', startPass: '开始完整对账', startPassText: '将比较所有未结束的工作，与定期对账并行。', onlyReport: '只报告，不修复',
+  lastPass: '上次对账', foundWord: '发现', leftWord: '剩余', findings: '差异', noFindings: '最近的对账没有发现差异。', passes: '对账记录', rule: '规则', rules: '规则', dryRun: '只报告', requested: '手动', fullOnly: '仅完整对账',
+
+  ago: '前', justNow: '刚刚',
+};
+
+/** The values of the API as texts: [en, zh]. A value without an entry is shown as it is. */
+const values: Record<string, [string, string]> = {
+  ready: ['Ready', '就绪'], suspect: ['Missing heartbeats', '缺失心跳'], dead: ['Dead', '失效'], removed: ['Removed', '已移除'], cordoned: ['Cordoned', '停止分配'],
+  draining: ['Draining', '排空中'], unavailable: ['Service unavailable', '服务不可用'], available: ['Service available', '服务可用'],
+  silent: ['missed heartbeats', '缺失心跳'], superseded: ['restarted', '已重启'], withdrawn: ['withdrawn', '已撤出'],
+  k_translate: ['Translation', '翻译'], k_media: ['Media', '媒体'], k_engine: ['Engine', '执行引擎'],
+  x_offline: ['offline', '离线'], x_suspect: ['missing heartbeats', '缺失心跳'], x_full: ['full', '已满'], x_not_in_pool: ['not in the pool', '不在资源池中'],
+  x_capability_missing: ['lacks a capability', '缺少能力'], x_service_unavailable: ['service unavailable', '服务不可用'], x_cordoned: ['cordoned', '停止分配'],
+  x_draining: ['draining', '排空中'], x_excluded: ['excluded by the request', '被请求排除'],
+  'round-robin': ['Round robin', '轮询'], 'load-balanced': ['Least load', '最低负载'], affinity: ['Affinity', '亲和'], capability: ['Capability', '能力'], locality: ['Locality', '就近'],
+  'power-of-two': ['Best of two', '二选一'], dynamic: ['Dynamic', '动态'], 'by-size': ['Automatic', '自动'],
+  running: ['Running', '运行中'], waiting: ['Waiting', '等待'], paused: ['Paused', '已暂停'], completed: ['Completed', '已完成'], failed: ['Failed', '失败'], cancelled: ['Cancelled', '已取消'],
+  done: ['Done', '完成'], open: ['Open', '进行中'], finalized: ['Finalized', '已结束'], lost: ['Lost', '丢失'], timed_out: ['Timed out', '超时'], creating: ['Creating', '创建中'],
+  'awaiting-connection': ['Awaiting its unit', '等待单元连接'], 'awaiting-recovery': ['Awaiting recovery', '等待恢复'], ended: ['Ended', '已结束'], deleted: ['Not opened', '未开启'],
+  released: ['released', '已释放'], end_time: ['end time reached', '到达结束时间'], ended_by_unit: ['ended by its unit', '由单元结束'], refused: ['refused', '被拒绝'], no_room: ['no capacity', '容量不足'],
+  no_licence: ['no licence', '没有许可'], not_recovered: ['not recovered', '未能恢复'], not_recoverable: ['not recoverable', '不可恢复'], unit_lost: ['unit lost', '单元丢失'], replaced: ['replaced', '被替换'], drained: ['drained', '已排空'],
+  acknowledged: ['acknowledged', '已确认'], manual: ['by the user', '由用户结束'], timeout: ['timeout', '超时'], max_duration: ['maximum duration', '达到最长时间'],
+  a_first: ['first', '首个'], a_hit: ['kept', '命中'], a_miss: ['missed', '未命中'],
+  e_grant: ['Grant', '发放'], e_correction: ['Correction', '更正'], e_charge: ['Charge', '扣费'], e_refund: ['Refund', '退款'], e_carried: ['Carried', '结转'],
+  p_quick: ['Quick', '快速'], p_full: ['Full', '完整'], stopped: ['Stopped', '已停止'], skipped: ['Skipped', '已跳过'], found: ['Found', '发现'], gone: ['Gone', '已消失'], holds: ['Holds', '仍存在'], repaired: ['Repaired', '已修复'],
+  c_node: ['node', '节点'], c_strategy: ['strategy', '策略'], c_config: ['configuration', '配置'], c_model: ['model', '模型'], c_task: ['task', '任务'], c_turn: ['turn', '轮次'], c_execution: ['execution', '执行'],
+  c_conference: ['conference', '会议'], c_reconciliation: ['reconciliation', '对账'], pools: ['Pools', '资源池'], tenants: ['Tenants', '租户'], strategy: ['Fleet configuration', '全局配置'], services: ['Services', '服务'],
+};
+
+export const consoleWords = { en, zh };
+
+export const valueWord = (value: string, lang: 'en' | 'zh') => values[value]?.[lang === 'zh' ? 1 : 0];
