@@ -33,14 +33,14 @@ export const live = new Live();
 /** How often a view reads again what changes without an event, such as loads and the lengths of queues. */
 const every = 5000;
 
-/** One thing that a view shows: read at once, after changes of its types, and every few seconds while the page is visible. */
+/** One thing that a view shows: read immediately, after changes of its types, and every few seconds while the page is visible. */
 export class Reading<T> {
   value = $state.raw<T | null>(null);
   problem = $state('');
   missing = $state(false);
   private wanted = 0;
 
-  /** Call it while a component is created. key: what is read; another key reads anew. */
+  /** Call it while a component is created. key: what is read; another key is read again. */
   constructor(private load: () => Promise<T>, types: string[], key: () => unknown = () => 0, interval = every) {
     $effect(() => {
       key();

@@ -101,7 +101,7 @@ export function place(hash: string): { parts: string[]; filters: Record<string, 
 const kept = 200;
 
 /**
- * The stream of changes for one operator. Views are told that something of theirs has changed, and read it again: at most once a second,
+ * The stream of changes for one operator. A view is notified when something of its types has changed, and reads it again: at most once a second,
  * whatever the number of changes. After a reset every view reads again.
  */
 export class Changes {

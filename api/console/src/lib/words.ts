@@ -10,7 +10,7 @@ const en = {
   conferencesOpen: 'Conferences', nodesReady: 'Nodes ready', slotsUsed: 'Slots in use', staleFleet: 'Redis is unavailable: the fleet is shown as last known.',
   attention: 'Needs attention', calm: 'Nothing needs attention.', findingsLeft: 'differences remain after the last reconciliation', nodesSuspect: 'nodes missed heartbeats',
   nodesDead: 'nodes died in the last hour', failedHour: 'tasks failed in the last hour', perMinute: 'Tasks per minute', troublePerMinute: 'Failures per minute', accepted: 'accepted', completed: 'completed',
-  failedWord: 'failed', cancelledWord: 'cancelled', recentChanges: 'Recent changes', noChanges: 'No change since this page was opened.', atMost: 'at most',
+  failedWord: 'failed', cancelledWord: 'cancelled', recentChanges: 'Recent changes', noChanges: 'No change since this page was opened.', largest: 'at most',
 
   fleetLead: 'Every registered node, and those that died within the last hour.', node: 'Node', kind: 'Kind', stateWord: 'State', excludedBecause: 'Excluded because', leases: 'Slots', load: 'Load',
   memory: 'Memory', heartbeat: 'Heartbeat', noNodes: 'No node matches.', cordon: 'Cordon', uncordon: 'Uncordon', drain: 'Drain', undrain: 'Cancel drain',
@@ -57,7 +57,7 @@ const zh: ConsoleWords = {
   conferencesOpen: '会议', nodesReady: '就绪节点', slotsUsed: '已用槽位', staleFleet: 'Redis 不可用，显示的是节点最后已知的状态。',
   attention: '需要关注', calm: '没有需要关注的事项。', findingsLeft: '项差异在上次对账后仍然存在', nodesSuspect: '个节点缺失心跳',
   nodesDead: '个节点在最近一小时失效', failedHour: '个任务在最近一小时失败', perMinute: '每分钟任务数', troublePerMinute: '每分钟失败数', accepted: '受理', completed: '完成',
-  failedWord: '失败', cancelledWord: '取消', recentChanges: '最近的变化', noChanges: '打开本页以来没有变化。', atMost: '最大',
+  failedWord: '失败', cancelledWord: '取消', recentChanges: '最近的变化', noChanges: '打开本页以来没有变化。', largest: '最大',
 
   fleetLead: '所有已注册的节点，以及最近一小时内失效的节点。', node: '节点', kind: '类型', stateWord: '状态', excludedBecause: '排除原因', leases: '槽位', load: '负载',
   memory: '内存', heartbeat: '心跳', noNodes: '没有符合条件的节点。', cordon: '停止分配', uncordon: '恢复分配', drain: '排空', undrain: '取消排空',

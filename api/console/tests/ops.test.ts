@@ -1,0 +1,65 @@
+import { expect, test, vi } from 'vitest';
+import type { Api } from '../src/lib/api';
+import { Changes, link, place, recoveries, type Change, type Conference } from '../src/lib/ops';
+import { consoleWords } from '../src/lib/words';
+
+test('a view has the parts and filters of its address', () => {
+  for (const [parts, filters] of [
+    [[], {}], [['fleet'], { state: 'dead', pool: 'translate:zh-en' }], [['tasks', 'auth0|o/lga', 't.1'], {}], [['pools', 'a+b'], { x: '%' }],
+  ] as [string[], Record<string, string>][]) expect(place(link(parts, filters))).toEqual({ parts, filters });
+  expect(link(['tasks'], { userId: '', status: 'FAILED' })).toBe('#/console/tasks?status=FAILED');
+  expect(place('#/tasks')).toBeNull();
+  expect(place('#/consoles')).toBeNull();
+  expect(place('#/console/%E0%A4%A')).toEqual({ parts: ['%E0%A4%A'], filters: {} });
+});
+
+test('changes make the views that show them read again, at most once a second', () => {
+  vi.useFakeTimers();
+  let recent: Change[] = [];
+  const all = new Changes({} as Api, (r) => (recent = r), () => {});
+  const [nodes, tasks] = [vi.fn(), vi.fn()];
+  const stop = all.watch(['node'], nodes);
+  all.watch(['task'], tasks);
+  const send = (type: string, id = '1-1') => all.take({ id, event: type, data: JSON.stringify({ type, ts: 1 }) });
+  for (let i = 0; i < 500; i++) send('node');
+  vi.advanceTimersByTime(1100);
+  expect(nodes).toHaveBeenCalledTimes(1);
+  expect(tasks).not.toHaveBeenCalled();
+  expect(recent).toHaveLength(200);
+  send('reset');
+  vi.advanceTimersByTime(1100);
+  expect(nodes).toHaveBeenCalledTimes(2);
+  expect(tasks).toHaveBeenCalledTimes(1);
+  stop();
+  send('node');
+  all.take({ id: '', event: 'node', data: 'not JSON' });
+  all.close();
+  vi.advanceTimersByTime(5000);
+  expect(nodes).toHaveBeenCalledTimes(2);
+  vi.useRealTimers();
+});
+
+test('a recovery lasts from the loss of a unit to the next one, with the commands between', () => {
+  const at = (s: number) => new Date(1_700_000_000_000 + 1000 * s).toISOString();
+  const c = {
+    status: 'open',
+    segments: [
+      { nodeId: 'u1', startedAt: at(0), endedAt: at(10), reason: 'unit_lost' },
+      { nodeId: 'u2', startedAt: at(12), endedAt: at(20), reason: 'drained' },
+      { nodeId: 'u3', startedAt: at(21) },
+    ],
+    orders: [
+      { at: at(0), command: 'CreateConference', nodeId: 'u1' }, { at: at(11), command: 'RecoverConference', nodeId: 'u3', outcome: 'refused: full' },
+      { at: at(12), command: 'RecoverConference', nodeId: 'u2', outcome: 'acknowledged' }, { at: at(20.5), command: 'RecoverConference', nodeId: 'u3' },
+    ],
+  } as unknown as Conference;
+  const found = recoveries(c);
+  expect(found.map((r) => [r.from, r.to, r.recoveredAt - r.lostAt, r.orders.length])).toEqual([['u1', 'u2', 2000, 2], ['u2', 'u3', 1000, 1]]);
+  const lost = { ...c, status: 'awaiting-recovery', segments: c.segments.slice(0, 1) };
+  expect(recoveries(lost).map((r) => [r.to, r.recoveredAt, r.orders.length])).toEqual([['', 0, 3]]);
+  expect(recoveries({ ...lost, status: 'ended' })).toEqual([]);
+});
+
+test('no text of the console is missing in Chinese', () => {
+  for (const [key, text] of Object.entries(consoleWords.zh)) expect(text, key).not.toBe('');
+});
