@@ -80,6 +80,9 @@ func TestOperatorEvents_Resume_LosesNothingAndResetsWhenTrimmed(t *testing.T) { 
 	change(3)
 	all := h.open(operatorEvents, h.operator()).take(3)
 	require.Equal(t, all[1:], h.open(operatorEvents, h.operator(), "Last-Event-ID", all[0].id).take(2))
+	require.Equal(t, all[1:], h.open(operatorEvents+"?recent=2", h.operator()).take(2))
+	require.Equal(t, all, h.open(operatorEvents+"?recent=9", h.operator()).take(3))
+	require.Equal(t, "recent", h.call(http.MethodGet, operatorEvents+"?recent=x", h.operator(), nil).problem.Field)
 	for range 12 {
 		change(1000)
 	}

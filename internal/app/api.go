@@ -12,6 +12,7 @@ import (
 	"berth/internal/fleet"
 	"berth/internal/health"
 	"berth/internal/identity"
+	"berth/internal/payload"
 	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/internal/waiting"
@@ -38,7 +39,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	hub := stream.NewHub(b.scripts, stream.HubOptions{Logger: logger})
 	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
 	starter := &starter.Starter{
-		Client: b.temporal, Tasks: b.ledger,
+		Client: b.temporal, Tasks: b.ledger, Namespace: b.namespace, Converter: payload.NewDataConverter(keys),
 		Deadline: cfg.API.TaskDeadline, StepTimeout: cfg.Worker.StepTimeout(),
 	}
 	room, positions := b.waitingRoom(cfg, starter, logger), waiting.NewBoard(b.scripts, logger)

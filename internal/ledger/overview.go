@@ -56,7 +56,7 @@ func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
 
 // TaskMinute is what happened to tasks in one minute. Lost tasks are among the failed ones.
 type TaskMinute struct {
-	At                                            time.Time
+	At                                           time.Time
 	Accepted, Completed, Failed, Cancelled, Lost int
 }
 

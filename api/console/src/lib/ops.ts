@@ -118,7 +118,7 @@ export class Changes {
 
   async run() {
     await follow({
-      url: '/v1/events?fromLatest=1',
+      url: '/v1/events?recent=50',
       headers: () => this.api.headers(),
       lastId: () => this.last,
       onFrame: (f) => this.take(f),

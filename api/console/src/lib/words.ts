@@ -6,11 +6,11 @@ const en = {
   parts: 'Parts of this view', pages: 'pages', page: 'Page', previous: 'Previous', next: 'Next', allWord: 'All', none: 'None.', notFound: 'Not found.',
   lastKnown: 'This is the last known state.', live: 'Live', notLive: 'Reconnecting…', keep: 'Keep as it is', save: 'Save', yes: 'yes', no: 'no', now: 'now', until: 'until',
 
-  tasksWaiting: 'Tasks waiting', tasksRunning: 'Tasks running', lostHour: 'Lost in the last hour', executionsOpen: 'Executions', waitingWord: 'waiting', turnsOpen: 'Open turns',
+  tasksWaiting: 'Tasks waiting', tasksRunning: 'Tasks running', lostHour: 'Lost in the last hour', executionsOpen: 'Executions', waitingWord: 'waiting', waitingLabel: 'Waiting', turnsOpen: 'Open turns',
   conferencesOpen: 'Conferences', nodesReady: 'Nodes ready', slotsUsed: 'Slots in use', staleFleet: 'Redis is unavailable: the fleet is shown as last known.',
-  attention: 'Needs attention', calm: 'Nothing needs attention.', findingsLeft: 'differences remain after the last reconciliation', nodesSuspect: 'nodes missed heartbeats',
-  nodesDead: 'nodes died in the last hour', failedHour: 'tasks failed in the last hour', perMinute: 'Tasks per minute', troublePerMinute: 'Failures per minute', accepted: 'accepted', completed: 'completed',
-  failedWord: 'failed', cancelledWord: 'cancelled', recentChanges: 'Recent changes', noChanges: 'No change since this page was opened.', largest: 'at most',
+  attention: 'Needs attention', calm: 'Nothing needs attention.', findingsLeft: 'Differences left by the last reconciliation', nodesSuspect: 'Nodes that miss heartbeats',
+  nodesDead: 'Nodes that died in the last hour', failedHour: 'Tasks that failed in the last hour', perMinute: 'Tasks by minute', troublePerMinute: 'Failures by minute', accepted: 'accepted', completed: 'completed',
+  failedWord: 'failed', cancelledWord: 'cancelled', recentChanges: 'Recent changes', noChanges: 'No changes yet.', largest: 'at most per minute',
 
   fleetLead: 'Every registered node, and those that died within the last hour.', node: 'Node', kind: 'Kind', stateWord: 'State', excludedBecause: 'Excluded because', leases: 'Slots', load: 'Load',
   memory: 'Memory', heartbeat: 'Heartbeat', noNodes: 'No node matches.', cordon: 'Cordon', uncordon: 'Uncordon', drain: 'Drain', undrain: 'Cancel drain',
@@ -25,11 +25,11 @@ const en = {
   whySwitched: 'switched at load', whySet: 'set for this pool', whyDefault: 'set for the fleet', whyStart: 'load and latency are low', whySize: 'by the size of the pool',
 
   modelsLead: 'Slots, queues and the users who wait. Limits that you set apply to the next call.', model: 'Model', inUse: 'In use', rpm: 'Calls per minute', tpm: 'Tokens per minute', cap: 'Concurrent calls', noLimit: 'no limit',
-  nextCall: 'Next call may start', eta: 'Estimated wait', queues: 'Queues', queue: 'Queue', weight: 'Weight', waitingUsers: 'Waiting users', editLimits: 'Edit limits', pause: 'Pause', resume: 'Resume',
+  nextCall: 'Next call may start', eta: 'Estimated wait', noWait: 'none', queues: 'Queues', queue: 'Queue', weight: 'Weight', waitingUsers: 'Waiting users', editLimits: 'Edit limits', pause: 'Pause', resume: 'Resume',
   pausedByOperator: 'Paused by an operator', pausedByProvider: 'Paused because its provider fails or asked for it', limitsText: 'The next call of any process follows these limits. Running calls continue. The configured value removes your limit.',
   configured: 'configured:', pauseText: 'No call of this model starts until it is resumed. Running calls continue, and tasks wait.', resumeText: 'Waiting calls start again. This also ends a pause that the provider caused.', reason: 'Reason',
 
-  tasksLead: 'The tasks of all users, newest first.', task: 'Task', user: 'User', template: 'Template', tokens: 'Tokens', started: 'Started', took: 'Time',
+  tasksLead: 'The tasks of all users, newest first.', task: 'Task', user: 'User', template: 'Template', tokens: 'Tokens', started: 'Started', took: 'Duration',
   turnsLead: 'Live translation: the utterances of each session, and where their segments ran.', turnsTab: 'Turns', sessionsTab: 'Sessions', turn: 'Turn', session: 'Session', tenant: 'Tenant', languages: 'Languages',
   changed: 'Changed', affinity: 'Affinity', timeline: 'Timeline', segments: 'Segments', segment: 'Segment', dispatches: 'Dispatches', dispatch: 'dispatch', result: 'Result',
   executionsLead: 'Durable runs of named executors, newest first.', execution: 'Execution', ahead: 'Ahead in the queue', attempts: 'Attempts',
@@ -40,7 +40,7 @@ const en = {
   addCredits: 'Add credits', addCreditsText: 'A negative amount removes credits. The reason is shown to the user.',
 
   reconciliationLead: 'Compares what the database, Temporal, Redis and the fleet have, and repairs what was lost outside of berth.', startPass: 'Start a full pass', startPassText: 'The pass compares everything that is open. It runs beside the scheduled passes.', onlyReport: 'Only report, repair nothing',
-  lastPass: 'Last pass', foundWord: 'found', leftWord: 'left', findings: 'Findings', noFindings: 'The last passes found nothing.', passes: 'Passes', rule: 'Rule', rules: 'Rules', dryRun: 'report only', requested: 'requested', fullOnly: 'full passes',
+  lastPass: 'Last pass', foundWord: 'found', leftWord: 'left', foundLabel: 'Found', leftLabel: 'Left', findings: 'Findings', noFindings: 'The last passes found nothing.', passes: 'Passes', rule: 'Rule', rules: 'Rules', dryRun: 'report only', requested: 'requested', fullOnly: 'full passes',
 
   ago: 'ago', justNow: 'just now',
 };
@@ -53,11 +53,11 @@ const zh: ConsoleWords = {
   parts: '本页内容', pages: '分页', page: '第', previous: '上一页', next: '下一页', allWord: '全部', none: '没有内容。', notFound: '未找到。',
   lastKnown: '显示的是最后一次读取的状态。', live: '实时', notLive: '正在重新连接…', keep: '保持不变', save: '保存', yes: '是', no: '否', now: '现在', until: '至',
 
-  tasksWaiting: '等待中的任务', tasksRunning: '运行中的任务', lostHour: '最近一小时丢失', executionsOpen: '执行', waitingWord: '等待', turnsOpen: '进行中的轮次',
+  tasksWaiting: '等待中的任务', tasksRunning: '运行中的任务', lostHour: '最近一小时丢失', executionsOpen: '执行', waitingWord: '等待', waitingLabel: '等待', turnsOpen: '进行中的轮次',
   conferencesOpen: '会议', nodesReady: '就绪节点', slotsUsed: '已用槽位', staleFleet: 'Redis 不可用，显示的是节点最后已知的状态。',
-  attention: '需要关注', calm: '没有需要关注的事项。', findingsLeft: '项差异在上次对账后仍然存在', nodesSuspect: '个节点缺失心跳',
-  nodesDead: '个节点在最近一小时失效', failedHour: '个任务在最近一小时失败', perMinute: '每分钟任务数', troublePerMinute: '每分钟失败数', accepted: '受理', completed: '完成',
-  failedWord: '失败', cancelledWord: '取消', recentChanges: '最近的变化', noChanges: '打开本页以来没有变化。', largest: '最大',
+  attention: '需要关注', calm: '没有需要关注的事项。', findingsLeft: '上次对账后剩余的差异', nodesSuspect: '缺失心跳的节点',
+  nodesDead: '最近一小时失效的节点', failedHour: '最近一小时失败的任务', perMinute: '任务（按分钟）', troublePerMinute: '失败（按分钟）', accepted: '受理', completed: '完成',
+  failedWord: '失败', cancelledWord: '取消', recentChanges: '最近的变化', noChanges: '还没有变化。', largest: '每分钟最多',
 
   fleetLead: '所有已注册的节点，以及最近一小时内失效的节点。', node: '节点', kind: '类型', stateWord: '状态', excludedBecause: '排除原因', leases: '槽位', load: '负载',
   memory: '内存', heartbeat: '心跳', noNodes: '没有符合条件的节点。', cordon: '停止分配', uncordon: '恢复分配', drain: '排空', undrain: '取消排空',
@@ -72,7 +72,7 @@ const zh: ConsoleWords = {
   whySwitched: '切换时负载为', whySet: '为该资源池设置', whyDefault: '全局设置', whyStart: '负载与延迟较低', whySize: '按资源池大小',
 
   modelsLead: '槽位、队列与等待的用户。您设置的限制从下一次调用起生效。', model: '模型', inUse: '使用中', rpm: '每分钟调用数', tpm: '每分钟 Token 数', cap: '并发调用数', noLimit: '不限',
-  nextCall: '下一次调用最早', eta: '预计等待', queues: '队列', queue: '队列', weight: '权重', waitingUsers: '等待的用户', editLimits: '修改限制', pause: '暂停', resume: '恢复',
+  nextCall: '下一次调用最早', eta: '预计等待', noWait: '无', queues: '队列', queue: '队列', weight: '权重', waitingUsers: '等待的用户', editLimits: '修改限制', pause: '暂停', resume: '恢复',
   pausedByOperator: '由运维人员暂停', pausedByProvider: '因服务商失败或要求而暂停', limitsText: '所有进程的下一次调用按此限制执行，正在进行的调用继续。填入配置值即取消您的限制。',
   configured: '配置值：', pauseText: '恢复之前，不再开始该模型的调用；正在进行的调用继续，任务等待。', resumeText: '等待的调用重新开始，由服务商引起的暂停也会结束。', reason: '原因',
 
@@ -87,7 +87,7 @@ const zh: ConsoleWords = {
   addCredits: '增加点数', addCreditsText: '负数表示扣除。原因会显示给用户。',
 
   reconciliationLead: '比较数据库、Temporal、Redis 与节点的状态，并修复在 berth 之外丢失的内容。', startPass: '开始完整对账', startPassText: '将比较所有未结束的工作，与定期对账并行。', onlyReport: '只报告，不修复',
-  lastPass: '上次对账', foundWord: '发现', leftWord: '剩余', findings: '差异', noFindings: '最近的对账没有发现差异。', passes: '对账记录', rule: '规则', rules: '规则', dryRun: '只报告', requested: '手动', fullOnly: '仅完整对账',
+  lastPass: '上次对账', foundWord: '发现', leftWord: '剩余', foundLabel: '发现', leftLabel: '剩余', findings: '差异', noFindings: '最近的对账没有发现差异。', passes: '对账记录', rule: '规则', rules: '规则', dryRun: '只报告', requested: '手动', fullOnly: '仅完整对账',
 
   ago: '前', justNow: '刚刚',
 };
