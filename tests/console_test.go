@@ -206,7 +206,8 @@ func (b *tab) reconcile() {
 	b.do(chromedp.Evaluate[chromedp.Void](`{ location.hash = '#/console/reconciliation' }`))
 	b.press(".pane", "Start a full pass")
 	b.confirm()
-	b.await("the requested pass", `[...document.querySelectorAll('.rows tbody tr')].some((e) => e.textContent.includes('requested') && e.textContent.includes('Completed'))`)
+	// It is skipped if a dependency has just become available.
+	b.await("the requested pass", `[...document.querySelectorAll('.rows tbody tr')].some((e) => e.textContent.includes('requested'))`)
 	b.quiet()
 }
 
@@ -232,7 +233,7 @@ func (b *tab) visitAll(s *stack, turn string) {
 			b.await("the view "+view+" after a reload", `location.hash === %s && document.querySelector('.pane h1') !== null && document.querySelector('.pane [role=status].hint') === null`, "#/console"+view)
 			require.Zero(b, ask[int](b, `document.querySelectorAll('.pane .notice.bad[role=alert]').length`), view)
 			b.accessible(string(script), view, width)
-			name := strings.NewReplacer("/", "-", "%3A", "-").Replace("view" + view)
+			name := strings.NewReplacer("/", "-", "%3A", "-", turn, "one").Replace("view" + view)
 			if view == "" {
 				name = "view-overview"
 			}

@@ -264,6 +264,11 @@ class I18n {
     return Math.floor(s / 60) + unitM + String(Math.floor(s % 60)).padStart(2, '0') + unitS;
   }
 
+  /** Formats a duration that may be less than a second. */
+  span(ms: number): string {
+    return ms < 1000 ? `${Math.round(Math.max(0, ms))} ms` : this.duration(ms);
+  }
+
   /** Formats a time: time of day if it is today, otherwise with the date. */
   when(ms: number): string {
     if (!ms) return '';
