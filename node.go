@@ -2,6 +2,7 @@ package berth
 
 import (
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -93,6 +94,10 @@ type NodeSpec struct {
 	Zone              string      `json:"zone,omitempty"`
 	Capabilities      []string    `json:"capabilities"`
 	MaxConcurrentJobs int         `json:"maxConcurrentJobs"` // 0: DefaultMaxConcurrentJobs
+	// ClientURL is where participants of conferences reach a media unit's server, KeyID the id of its API key. A unit without
+	// them takes conferences that no participant can join.
+	ClientURL string `json:"clientUrl,omitempty"`
+	KeyID     string `json:"keyId,omitempty"`
 }
 
 // Bounds of a registration and of a pool.
@@ -101,6 +106,7 @@ const (
 	MaxNodeCapabilities = 1000 // of a node: any-to-any translation of 32 languages has 992 pairs
 	MaxNodeConcurrency  = 100_000
 	maxName             = 128
+	maxClientURL        = 512
 )
 
 // Validate returns CodeInvalid for the first invalid field.
@@ -131,6 +137,26 @@ func (s NodeSpec) Validate() error {
 		if err := ValidCapability("capabilities", c); err != nil {
 			return err
 		}
+	}
+	return s.validateClient()
+}
+
+// validateClient checks ClientURL and KeyID.
+func (s NodeSpec) validateClient() error {
+	switch u, err := url.Parse(s.ClientURL); {
+	case s.ClientURL == "" && s.KeyID == "":
+		return nil
+	case s.Kind != NodeMedia:
+		return Invalid("clientUrl", "only a node of kind media has one")
+	case s.ClientURL == "":
+		return Invalid("clientUrl", "is required with keyId")
+	case s.KeyID == "":
+		return Invalid("keyId", "is required with clientUrl")
+	case !plainText(s.KeyID):
+		return Invalid("keyId", "must be printable and at most %d bytes", maxName)
+	case len(s.ClientURL) > maxClientURL || err != nil || (u.Scheme != "ws" && u.Scheme != "wss") || u.Hostname() == "" ||
+		u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return Invalid("clientUrl", "must be a ws or wss URL of at most %d bytes without user, query and fragment", maxClientURL)
 	}
 	return nil
 }

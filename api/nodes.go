@@ -22,6 +22,8 @@ type registerBody struct {
 	SupportedExecutors []string        `json:"supportedExecutors,omitempty" doc:"Alias of capabilities"`
 	Languages          *languagesBody  `json:"languages,omitempty" doc:"Adds the capability of every pair of a source and a different target language"`
 	MaxConcurrentJobs  int             `json:"maxConcurrentJobs,omitempty" minimum:"1" maximum:"100000" default:"4" doc:"Number of slots"`
+	ClientURL          string          `json:"clientUrl,omitempty" maxLength:"512" doc:"Of a media unit: where participants reach its server, a ws or wss URL"`
+	KeyID              string          `json:"keyId,omitempty" maxLength:"128" doc:"Of a media unit: the id of its server's API key. Required with clientUrl"`
 	PreviousGeneration int64           `json:"previousGeneration,omitempty" minimum:"0" maximum:"9007199254740991" doc:"Previous generation of the same process. After Redis lost its data, the work that the node still runs is restored by it"`
 }
 
@@ -140,7 +142,7 @@ func (s *server) drainNode(ctx context.Context, in *drainInput) (*settingsOutput
 func (b registerBody) spec() (berth.NodeSpec, error) {
 	spec := berth.NodeSpec{
 		ID: b.NodeID, Kind: b.Kind, Incarnation: berth.Incarnation(b.Incarnation), Hostname: b.Hostname, Zone: b.Zone,
-		Capabilities: b.Capabilities, MaxConcurrentJobs: b.MaxConcurrentJobs,
+		Capabilities: b.Capabilities, MaxConcurrentJobs: b.MaxConcurrentJobs, ClientURL: b.ClientURL, KeyID: b.KeyID,
 	}
 	if len(b.SupportedExecutors) > 0 {
 		if len(b.Capabilities) > 0 {

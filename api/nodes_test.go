@@ -100,6 +100,22 @@ func TestNode_Lifecycle_RegistersHeartbeatsWithdraws(t *testing.T) {
 	require.Greater(t, next, generation, "a dead generation is never reused")
 }
 
+// A media unit registers where participants reach its server; a registration replaces it.
+func TestNode_MediaUnit_ClientURLListed(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for _, at := range []string{"ws://10.0.0.1:7880", "wss://media.test/path"} {
+		generation := h.join("u1", with("kind", "media"), with("clientUrl", at), with("keyId", "key1"))
+		h.seen("registered", func(s *fleet.Snapshot) bool {
+			n := s.Nodes["u1"]
+			return n.Generation == generation && n.ClientURL == at && n.KeyID == "key1"
+		})
+		n := h.call(http.MethodGet, "/v1/nodes/u1", h.operator(), nil).json(t)
+		require.Equal(t, at, n["clientUrl"])
+		require.Equal(t, "key1", n["keyId"])
+	}
+}
+
 // P10: a heartbeat of an unknown, superseded or dead generation changes nothing, and its reply requests a registration.
 func TestHeartbeat_UnknownGeneration_MustRegisterAgain(t *testing.T) {
 	t.Parallel()
@@ -208,6 +224,14 @@ func TestRegister_InvalidRequest_FieldNamed(t *testing.T) {
 		"zone with a separator":        {agent("n", with("zone", "a\x01b")), "zone"},
 		"long hostname":                {agent("n", with("hostname", long)), "hostname"},
 		"negative generation":          {agent("n", with("previousGeneration", -1)), "previousGeneration"},
+		"client URL of no media unit":  {agent("n", with("clientUrl", "ws://h"), with("keyId", "k")), "clientUrl"},
+		"client URL without key":       {agent("n", with("kind", "media"), with("clientUrl", "ws://h")), "keyId"},
+		"key without client URL":       {agent("n", with("kind", "media"), with("keyId", "k")), "clientUrl"},
+		"client URL of another scheme": {agent("n", with("kind", "media"), with("clientUrl", "http://h"), with("keyId", "k")), "clientUrl"},
+		"client URL with a user":       {agent("n", with("kind", "media"), with("clientUrl", "ws://u:p@h"), with("keyId", "k")), "clientUrl"},
+		"client URL with a query":      {agent("n", with("kind", "media"), with("clientUrl", "ws://h/?a=b"), with("keyId", "k")), "clientUrl"},
+		"client URL without host":      {agent("n", with("kind", "media"), with("clientUrl", "ws://:80"), with("keyId", "k")), "clientUrl"},
+		"key with a line break":        {agent("n", with("kind", "media"), with("clientUrl", "ws://h"), with("keyId", "a\nb")), "keyId"},
 		"unknown field":                {agent("n", with("slots", 4)), "slots"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,6 +24,8 @@
 -- ARGV[13] ms for which a node whose leases were lost gets no new ones
 -- ARGV[14] ms of grace to open where Redis may have lost leases
 -- ARGV[15] last epoch of the guard that the caller has seen
+-- ARGV[16] where participants reach a media unit, '' for none
+-- ARGV[17] id of its API key, '' for none
 --
 -- Returns {code, generation, pools, handed}; pools one per line; handed: waiters whose workflows the caller has to signal
 --   OK      registered as a new generation
@@ -96,7 +98,8 @@ write_spec(stem, id, {
 redis.call('HSET', key, 'node_id', id, 'kind', kind, 'generation', whole(generation),
   'host', host, 'pid', pid, 'started_at_ms', started, 'hostname', hostname, 'zone', zone,
   'capability_lines', capabilities, 'max_concurrent_jobs', whole(slots), 'state', 'ready', 'online', '1',
-  'hold', held, 'last_heartbeat_ms', whole(now), 'updated_at_ms', whole(now), 'refreshed_at_ms', whole(now))
+  'hold', held, 'last_heartbeat_ms', whole(now), 'updated_at_ms', whole(now), 'refreshed_at_ms', whole(now),
+  'client_url', ARGV[16], 'key_id', ARGV[17])
 redis.call('HSETNX', key, 'registered_at_ms', whole(now))
 redis.call('EXPIRE', key, LIFETIME)
 redis.call('HDEL', key, 'departure')
