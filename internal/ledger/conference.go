@@ -56,6 +56,11 @@ func (l *Ledger) FindConference(ctx context.Context, e164 string) (berth.Confere
 		selectConference+`WHERE e164 = $1 ORDER BY created_at DESC, epoch DESC LIMIT 1`, e164)
 }
 
+// GetConference returns a conference; CodeNotFound when there is none.
+func (l *Ledger) GetConference(ctx context.Context, id string) (berth.Conference, error) {
+	return find(ctx, l, "get conference", scanConference, selectConference+`WHERE id = $1`, id)
+}
+
 // ConferencesOf returns the conferences that a unit owns in any generation, ordered by number.
 func (l *Ledger) ConferencesOf(ctx context.Context, nodeID string) ([]berth.Conference, error) {
 	if !storableID(nodeID) {

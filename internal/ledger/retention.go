@@ -38,6 +38,8 @@ func (l *Ledger) Expiries() []Expiry {
 		{"assets", true, func(ctx context.Context, before time.Time, limit int) (int64, bool, error) {
 			return l.eraseExpiredAssets(ctx, &last, before, limit)
 		}},
+		{"participants", true, l.deleting("delete participants", deleteParticipants)},
+		{"invitation links", true, l.deleting("delete links", deleteLinks)},
 		{"ledger entries", false, l.sumEntries},
 		{"tasks", false, l.deleting("delete tasks", deleteTasks)},
 		{"empty assets", false, l.deleting("delete empty assets", deleteAssets)},

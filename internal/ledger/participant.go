@@ -1,0 +1,178 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"berth"
+)
+
+const participantColumns = `conference_id, identity, name, role, link_id, created_at, removed_at, removed_by`
+
+// addParticipant leaves a removed participant and a guest as they are, and returns no row then.
+const addParticipant = `INSERT INTO conference_participants (conference_id, identity, name, role, link_id, secret, created_at, removed_at, removed_by)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, 0, '')
+	ON CONFLICT (conference_id, identity) DO UPDATE SET name = excluded.name, role = excluded.role
+	WHERE conference_participants.removed_at = 0 AND conference_participants.link_id = ''
+	RETURNING ` + participantColumns
+
+// AddParticipant stores who may join a conference; the same identity again gets the new name and role. CodeConflict when it was
+// removed.
+func (l *Ledger) AddParticipant(ctx context.Context, p berth.Participant) (berth.Participant, error) {
+	added, err := scanParticipant(l.write.QueryRowContext(ctx, addParticipant,
+		p.ConferenceID, plain(p.Identity), plain(p.Name), p.Role, "", "", millis(p.CreatedAt)))
+	if errors.Is(err, sql.ErrNoRows) {
+		return added, berth.Errorf(berth.CodeConflict, "the participant was removed from the conference; use another identity")
+	}
+	return added, translate("add participant", err)
+}
+
+// FindParticipant returns a participant, also one that was removed; CodeNotFound when there is none.
+func (l *Ledger) FindParticipant(ctx context.Context, conferenceID, identity string) (berth.Participant, error) {
+	return find(ctx, l, "find participant", scanParticipant,
+		`SELECT `+participantColumns+` FROM conference_participants WHERE conference_id = $1 AND identity = $2`, conferenceID, identity)
+}
+
+// Participants returns a page of a conference's participants by identity, those that were removed too, and the cursor of the
+// next page, empty after the last. limit is at most 200.
+func (l *Ledger) Participants(
+	ctx context.Context, conferenceID, cursor string, limit int,
+) (out []berth.Participant, next string, err error) {
+	var after string
+	var at int64
+	if err := readCursor(cursor, &at, &after); err != nil {
+		return nil, "", err
+	}
+	limit = clamp(limit, 200)
+	out, err = list(ctx, l, "list participants", scanParticipant, `SELECT `+participantColumns+` FROM conference_participants
+		WHERE conference_id = $1 AND identity > $2 ORDER BY identity LIMIT $3`, conferenceID, after, limit+1)
+	if err != nil || len(out) <= limit {
+		return out, "", err
+	}
+	out = out[:limit]
+	return out, writeCursor(0, out[limit-1].Identity), nil
+}
+
+// RemovedParticipants returns the identities that were removed from a conference.
+func (l *Ledger) RemovedParticipants(ctx context.Context, conferenceID string) ([]string, error) {
+	return list(ctx, l, "removed participants", func(row scanner) (identity string, err error) {
+		err = row.Scan(&identity)
+		return identity, err
+	}, `SELECT identity FROM conference_participants WHERE conference_id = $1 AND removed_at > 0`, conferenceID)
+}
+
+// RemoveParticipant records that a participant was removed, and with revokeLink revokes the link of a guest. CodeNotFound when
+// there is none. Idempotent: the first removal is kept.
+func (l *Ledger) RemoveParticipant(
+	ctx context.Context, conferenceID, identity, by string, at time.Time, revokeLink bool,
+) (p berth.Participant, err error) {
+	err = l.inTx(ctx, "remove participant", func(tx *sql.Tx) (err error) {
+		p, err = scanParticipant(tx.QueryRowContext(ctx, `UPDATE conference_participants
+			SET removed_by = CASE WHEN removed_at = 0 THEN $3 ELSE removed_by END, removed_at = CASE WHEN removed_at = 0 THEN $4 ELSE removed_at END
+			WHERE conference_id = $1 AND identity = $2 RETURNING `+participantColumns, conferenceID, plain(identity), plain(by), millis(at)))
+		if err != nil || !revokeLink || p.LinkID == "" {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, revokeLinkByID, conferenceID, p.LinkID, millis(at), plain(by))
+		return err
+	})
+	return p, err
+}
+
+func scanParticipant(row scanner) (p berth.Participant, err error) {
+	var created, removed int64
+	err = row.Scan(&p.ConferenceID, &p.Identity, &p.Name, &p.Role, &p.LinkID, &created, &removed, &p.RemovedBy)
+	p.CreatedAt, p.RemovedAt = fromMillis(created), fromMillis(removed)
+	return p, err
+}
+
+const linkColumns = `id, conference_id, role, max_uses, uses, created_at, created_by, revoked_at, revoked_by`
+
+const revokeLinkByID = `UPDATE conference_links SET revoked_at = $3, revoked_by = $4
+	WHERE conference_id = $1 AND id = $2 AND revoked_at = 0`
+
+// CreateLink stores a link with the hash of its secret.
+func (l *Ledger) CreateLink(ctx context.Context, k berth.Link, secret string) error {
+	_, err := l.exec(ctx, "create link", `INSERT INTO conference_links
+		(id, conference_id, role, secret, max_uses, uses, created_at, created_by, revoked_at, revoked_by)
+		VALUES ($1, $2, $3, $4, $5, 0, $6, $7, 0, '')`,
+		k.ID, k.ConferenceID, k.Role, secret, k.MaxUses, millis(k.CreatedAt), plain(k.CreatedBy))
+	return err
+}
+
+// Links returns a page of a conference's links, newest first, and the cursor of the next page, empty after the last. limit is at
+// most 200.
+func (l *Ledger) Links(ctx context.Context, conferenceID, cursor string, limit int) (out []berth.Link, next string, err error) {
+	at, id := int64(1<<62), ""
+	if err := readCursor(cursor, &at, &id); err != nil {
+		return nil, "", err
+	}
+	limit = clamp(limit, 200)
+	out, err = list(ctx, l, "list links", scanLink, `SELECT `+linkColumns+` FROM conference_links
+		WHERE conference_id = $1 AND (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $4`, conferenceID, at, id, limit+1)
+	if err != nil || len(out) <= limit {
+		return out, "", err
+	}
+	out = out[:limit]
+	last := out[limit-1]
+	return out, writeCursor(millis(last.CreatedAt), last.ID), nil
+}
+
+// FindLink returns the link with the hash of a secret; CodeNotFound when there is none.
+func (l *Ledger) FindLink(ctx context.Context, secret string) (berth.Link, error) {
+	return find(ctx, l, "find link", scanLink, `SELECT `+linkColumns+` FROM conference_links WHERE secret = $1`, secret)
+}
+
+// RevokeLink revokes a link of a conference. Idempotent. CodeNotFound when there is none.
+func (l *Ledger) RevokeLink(ctx context.Context, conferenceID, id, by string, at time.Time) error {
+	changed, err := l.exec(ctx, "revoke link", revokeLinkByID, conferenceID, plain(id), millis(at), plain(by))
+	if err != nil || changed > 0 {
+		return err
+	}
+	_, err = find(ctx, l, "find link", scanLink, `SELECT `+linkColumns+` FROM conference_links WHERE conference_id = $1 AND id = $2`, conferenceID, id)
+	return err
+}
+
+// RedeemLink admits a guest with a link, given by the hash of its secret. guest is the hash of the secret that the guest's
+// browser keeps. CodeNotFound when the link does not exist, is revoked or was used as often as it may be; it admits no guest
+// then.
+func (l *Ledger) RedeemLink(ctx context.Context, secret string, p berth.Participant, guest string) (berth.Participant, error) {
+	err := l.inTx(ctx, "redeem link", func(tx *sql.Tx) error {
+		link, err := scanLink(tx.QueryRowContext(ctx, `UPDATE conference_links SET uses = uses + 1
+			WHERE secret = $1 AND revoked_at = 0 AND uses < max_uses RETURNING `+linkColumns, secret))
+		if err != nil {
+			return err
+		}
+		p.ConferenceID, p.Role, p.LinkID = link.ConferenceID, link.Role, link.ID
+		p, err = scanParticipant(tx.QueryRowContext(ctx, addParticipant,
+			p.ConferenceID, p.Identity, plain(p.Name), p.Role, p.LinkID, guest, millis(p.CreatedAt)))
+		return err
+	})
+	return p, err
+}
+
+// FindGuest returns the guest whose browser keeps a secret, given by its hash; CodeNotFound when there is none.
+func (l *Ledger) FindGuest(ctx context.Context, secret string) (berth.Participant, error) {
+	return find(ctx, l, "find guest", scanParticipant,
+		`SELECT `+participantColumns+` FROM conference_participants WHERE secret = $1 AND secret <> ''`, secret)
+}
+
+func scanLink(row scanner) (k berth.Link, err error) {
+	var created, revoked int64
+	err = row.Scan(&k.ID, &k.ConferenceID, &k.Role, &k.MaxUses, &k.Uses, &created, &k.CreatedBy, &revoked, &k.RevokedBy)
+	k.CreatedAt, k.RevokedAt = fromMillis(created), fromMillis(revoked)
+	return k, err
+}
+
+// Participants and links are kept while their conference may continue.
+const (
+	deleteParticipants = `DELETE FROM conference_participants WHERE (conference_id, identity) IN (
+		SELECT p.conference_id, p.identity FROM conference_participants p WHERE p.created_at < $1
+		AND NOT EXISTS (SELECT 1 FROM conferences c WHERE c.id = p.conference_id AND c.status NOT IN ('ended', 'deleted'))
+		ORDER BY p.created_at LIMIT CAST($2 AS BIGINT))`
+	deleteLinks = `DELETE FROM conference_links WHERE id IN (SELECT k.id FROM conference_links k WHERE k.created_at < $1
+		AND NOT EXISTS (SELECT 1 FROM conferences c WHERE c.id = k.conference_id AND c.status NOT IN ('ended', 'deleted'))
+		ORDER BY k.created_at LIMIT CAST($2 AS BIGINT))`
+)

@@ -1,0 +1,102 @@
+package berth
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// ParticipantRole states what a participant may do in a conference.
+type ParticipantRole string
+
+// The roles.
+const (
+	RoleHost        ParticipantRole = "host"        // publishes, and may change its own metadata
+	RoleParticipant ParticipantRole = "participant" // publishes
+	RoleListener    ParticipantRole = "listener"    // receives only
+)
+
+// ParticipantRoles lists all roles.
+func ParticipantRoles() []ParticipantRole {
+	return []ParticipantRole{RoleHost, RoleParticipant, RoleListener}
+}
+
+// GuestPrefix begins the identities that berth assigns to guests; others must not begin with it.
+const GuestPrefix = "guest-"
+
+// MaxParticipantName is the maximum length of a participant's name in bytes.
+const MaxParticipantName = 200
+
+// Participant is who may join a conference. There is one for each identity.
+type Participant struct {
+	ConferenceID string          `json:"conferenceId"`
+	Identity     string          `json:"identity"`
+	Name         string          `json:"name,omitempty"`
+	Role         ParticipantRole `json:"role"`
+	LinkID       string          `json:"linkId,omitempty" doc:"Of a guest: the link that it was invited with"`
+	CreatedAt    time.Time       `json:"createdAt"`
+	// RemovedAt is set once the participant was removed: it cannot join again.
+	RemovedAt time.Time `json:"removedAt,omitzero"`
+	RemovedBy string    `json:"removedBy,omitempty"`
+}
+
+// Validate returns CodeInvalid for the first invalid field.
+func (p Participant) Validate() error {
+	if err := ValidUserID("identity", p.Identity); err != nil {
+		return err
+	}
+	switch {
+	case p.LinkID == "" && strings.HasPrefix(p.Identity, GuestPrefix):
+		return Invalid("identity", "must not begin with %s, which begins the identities of guests", GuestPrefix)
+	case !slices.Contains(ParticipantRoles(), p.Role):
+		return Invalid("role", "must be one of %v", ParticipantRoles())
+	}
+	return ValidParticipantName("name", p.Name)
+}
+
+// ValidParticipantName returns CodeInvalid for the field unless v can be a participant's name, which may be empty.
+func ValidParticipantName(field, v string) error {
+	if v == "" {
+		return nil
+	}
+	if ValidUserID("", v) != nil || len(v) > MaxParticipantName {
+		return Invalid(field, "must be at most %d bytes of printable text", MaxParticipantName)
+	}
+	return nil
+}
+
+// MaxLinkUses is how many guests a link admits at most.
+const MaxLinkUses = 10_000
+
+// Link is an invitation to a conference. Its secret is stored as a hash only.
+type Link struct {
+	ID           string          `json:"linkId"`
+	ConferenceID string          `json:"conferenceId"`
+	Role         ParticipantRole `json:"role"`
+	MaxUses      int             `json:"maxUses" doc:"Number of guests that it admits"`
+	Uses         int             `json:"uses" doc:"Number of guests that it has admitted"`
+	CreatedAt    time.Time       `json:"createdAt"`
+	CreatedBy    string          `json:"createdBy"`
+	RevokedAt    time.Time       `json:"revokedAt,omitzero"`
+	RevokedBy    string          `json:"revokedBy,omitempty"`
+}
+
+// ParticipationEvent is what participants receive about their conference: EventConference when its status or its unit has
+// changed, EventDone when it has ended, and EventGap.
+type ParticipationEvent struct {
+	Type         EventType        `json:"type"`
+	E164         string           `json:"e164"`
+	ConferenceID string           `json:"conferenceId,omitempty"` // absent in gap
+	TS           int64            `json:"ts"`                     // the publisher's clock in Unix milliseconds; informational
+	Status       ConferenceStatus `json:"status,omitempty"`
+	Epoch        int64            `json:"epoch,omitempty"` // that of its unit; absent while there is none. A higher one: the conference has moved
+}
+
+// ForParticipants returns the event without what only the conference's user may see.
+func (e ConferenceEvent) ForParticipants() ParticipationEvent {
+	out := ParticipationEvent{Type: e.Type, E164: e.E164, ConferenceID: e.ConferenceID, TS: e.TS, Status: e.Status}
+	if e.Owner != nil {
+		out.Epoch = e.Owner.Epoch
+	}
+	return out
+}
