@@ -62,7 +62,7 @@ func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json
 	return s.code(ctx, "put_conference",
 		[]string{k.Conference(r.E164), k.ConferenceInfo(r.E164), k.ConferenceEnded(r.E164), k.Licences()},
 		r.E164, k.units(), r.NodeID, r.Generation, r.Epoch, r.Revision, string(r.Status), started, r.ConferenceID, string(basic),
-		flag(l.Waived), l.Limit)
+		flag(l.Waived), l.Limit, k.ConferenceUpdated())
 }
 
 // RestoreLicence gives an open conference the licence that Redis may have lost, whatever their number. It returns ConferenceOK, or
@@ -91,7 +91,15 @@ func (s *Scripts) DropConference(ctx context.Context, e164, conferenceID string,
 	k := s.keys
 	return s.code(ctx, "drop_conference",
 		[]string{k.Conference(e164), k.ConferenceInfo(e164), k.ConferenceEnded(e164), k.Licences()},
-		e164, k.units(), conferenceID, epoch, millis(lateWrites))
+		e164, k.units(), conferenceID, epoch, millis(lateWrites), k.ConferenceUpdated())
+}
+
+// AnnounceConference publishes the id of a conference whose participants have changed, as PutConference and DropConference do.
+func (s *Scripts) AnnounceConference(ctx context.Context, conferenceID string) error {
+	if _, err := s.publish(ctx, s.keys.ConferenceUpdated(), conferenceID); err != nil {
+		return fmt.Errorf("announce conference: %w", err)
+	}
+	return nil
 }
 
 // SeizeNodeSlot holds a slot of a generation for ttl, for work that it runs already, also beyond its capacity and in a

@@ -10,6 +10,7 @@
 -- ARGV[3] conference id
 -- ARGV[4] the last epoch of the conference
 -- ARGV[5] ms for which the marker is kept
+-- ARGV[6] channel that gets the conference id
 --
 -- Returns {code}
 --   OK     deleted, now or before
@@ -25,4 +26,5 @@ if current[1] and current[1] ~= '' then redis.call('SREM', ARGV[2] .. current[1]
 redis.call('SREM', KEYS[4], ARGV[1])
 redis.call('DEL', row, KEYS[2])
 if ended <= epoch then redis.call('SET', KEYS[3], ARGV[4] .. ':' .. ARGV[3], 'PX', ARGV[5]) end
+redis.call('PUBLISH', ARGV[6], ARGV[3])
 return { 'OK' }

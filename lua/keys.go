@@ -251,6 +251,9 @@ func (k Keys) UnitConferences(nodeID string) string { return k.units() + nodeID 
 // StaleInfo is the hash of how many messages of each unit the data proxy dropped.
 func (k Keys) StaleInfo() string { return k.name("cmu", "stale") }
 
+// ConferenceUpdated is the Pub/Sub channel of the ids of conferences whose status, owner or participants have changed.
+func (k Keys) ConferenceUpdated() string { return k.name("confex", "updated") }
+
 // The Pub/Sub channels of the fleet. Messages of the first three, of NodeFree and OutboxFilled are node ids, of SessionUpdated
 // routing keys, of JobCreated job ids, of ConfigUpdated what changed: pools, tenants, strategy, services or strategies.
 

@@ -86,7 +86,12 @@ func (s *Scripts) TickChannel() string { return s.keys.Tick(rand.Text()) }
 // Tick publishes an empty message where scripts publish: in a Cluster, on the master of the cell's slot. It returns how many
 // connections to this server subscribe to the channel.
 func (s *Scripts) Tick(ctx context.Context, channel string) (receivers int64, err error) {
-	cmd := redis.NewIntCmd(ctx, "publish", channel, "")
+	return s.publish(ctx, channel, "")
+}
+
+// publish publishes on the server on which scripts publish.
+func (s *Scripts) publish(ctx context.Context, channel, payload string) (receivers int64, err error) {
+	cmd := redis.NewIntCmd(ctx, "publish", channel, payload)
 	cmd.SetFirstKeyPos(1) // otherwise go-redis publishes on any server of a Cluster
 	_ = s.rdb.Process(ctx, cmd)
 	return cmd.Result()

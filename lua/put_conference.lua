@@ -18,6 +18,7 @@
 -- ARGV[10] basic data as JSON
 -- ARGV[11] 1: it has no licence in this state
 -- ARGV[12] number of licences, where the conference requests one; 0: it has one, whatever the number
+-- ARGV[13] channel that gets the conference id
 --
 -- Returns {code}
 --   OK          written
@@ -54,4 +55,5 @@ if ARGV[11] == '1' then
 else
   redis.call('SADD', licences, number)
 end
+redis.call('PUBLISH', ARGV[13], ARGV[9])
 return { 'OK' }

@@ -22,6 +22,8 @@ const (
 	TicketTask       TicketKind = "task"
 	TicketSession    TicketKind = "session"
 	TicketConference TicketKind = "conference"
+	// TicketParticipation opens what a participant may see of its conference.
+	TicketParticipation TicketKind = "participation"
 )
 
 // Tickets issues and redeems tickets: tokens for an address that opens one event stream, for browsers, whose EventSource

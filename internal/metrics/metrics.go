@@ -50,6 +50,9 @@ var (
 	ModelPauses = counter("berth.model.pauses", "Pauses of a model for all callers, by model and kind")
 	Sweeps      = counter("berth.sweeps", "Passes of fleet maintenance, by outcome")
 
+	SignalMoves   = counter("berth.signal.moves", "Participants that the signalling proxy made to connect again, by kind: moved to another unit, or resumed on theirs")
+	SignalRefused = counter("berth.signal.refused", "Connections that the signalling proxy refused or ended, by kind")
+
 	ReconcilePasses   = counter("berth.reconcile.passes", "Passes of the reconciliation, by kind and outcome")
 	ReconcileFindings = counter("berth.reconcile.findings", "Differences that the reconciliation found, by rule and outcome")
 )
@@ -70,14 +73,16 @@ var (
 
 // Gauges are observed by Observe.
 var (
-	SlotsInUse      = gauge("berth.slots.in_use", "Model slots held by this process")
-	SlotsWaiting    = gauge("berth.slots.waiting", "Calls of this process that wait for a slot of their model")
-	SlotsLimit      = gauge("berth.slots.limit", "Current slots of a model in all processes")
-	StreamLag       = seconds("berth.stream.lag", "Longest time since the last collection that a live event waited in this process for a reader to take it")
-	StreamReaders   = gauge("berth.stream.readers", "Event streams open to readers")
-	Nodes           = gauge("berth.nodes", "Registered nodes by kind and state, the same in every process")
-	DependencyState = gauge("berth.dependency.up", "1 while a dependency of this process responds, else 0")
-	BuildInfo       = gauge("berth.build.info", "1, labelled with the version")
+	SlotsInUse        = gauge("berth.slots.in_use", "Model slots held by this process")
+	SlotsWaiting      = gauge("berth.slots.waiting", "Calls of this process that wait for a slot of their model")
+	SlotsLimit        = gauge("berth.slots.limit", "Current slots of a model in all processes")
+	StreamLag         = seconds("berth.stream.lag", "Longest time since the last collection that a live event waited in this process for a reader to take it")
+	StreamReaders     = gauge("berth.stream.readers", "Event streams open to readers")
+	SignalConnections = gauge("berth.signal.connections", "Participants connected through this process")
+	SignalHolds       = gauge("berth.signal.holds", "Participants whose connection this process holds until a unit has their conference")
+	Nodes             = gauge("berth.nodes", "Registered nodes by kind and state, the same in every process")
+	DependencyState   = gauge("berth.dependency.up", "1 while a dependency of this process responds, else 0")
+	BuildInfo         = gauge("berth.build.info", "1, labelled with the version")
 )
 
 // Observe calls f at every collection until stop is called. The observer takes values of the given gauges only.

@@ -1,0 +1,458 @@
+package signal
+
+import (
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"berth"
+	"berth/internal/identity"
+)
+
+// B9: the unit gets a token of its own key, the client's query without its token, and all messages unchanged.
+func TestProxy_Connection_TokenSignedForUnitMessagesUnchanged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	for _, path := range []string{"/rtc", "/rtc/v1"} {
+		token := f.token("ann")
+		c, _ := f.dial(token, path)
+		require.NotNil(t, c)
+		p := u.peer()
+		require.Equal(t, path, p.path)
+		require.Equal(t, "1", p.query.Get("auto_subscribe"))
+		require.Empty(t, p.query.Get("access_token"), "tokens travel in a header")
+		require.Equal(t, "127.0.0.1", p.header.Get("X-Forwarded-For"))
+		require.Equal(t, "ann", p.claims["sub"])
+		require.Equal(t, "Ann", p.claims["name"])
+		require.Equal(t, map[string]any{AttributeRole: "participant"}, p.claims["attributes"])
+		require.Equal(t, map[string]any{
+			"room": number, "roomJoin": true, "canPublish": true, "canSubscribe": true, "canPublishData": true, "canUpdateOwnMetadata": false,
+		}, p.claims["video"], "never roomCreate or roomAdmin")
+		for _, m := range []frame{{false, []byte{0x12, 2, 0x0a, 0}}, {false, []byte{}}, {false, []byte{0xff}}, {true, []byte(`{"offer":{"sdp":"x"}}`)}, {true, []byte(`no json`)}} {
+			put(t, c, m)
+			require.Equal(t, string(m.data), string(next(t, p.Conn).data))
+			put(t, p.Conn, m)
+			got := next(t, c)
+			require.Equal(t, string(m.data), string(got.data))
+			require.Equal(t, m.text, got.text)
+		}
+		require.NoError(t, c.Close())
+		_, _, err := p.ReadMessage()
+		require.Error(t, err, "the unit notices that the client is gone")
+	}
+	f.connectionsAre(0)
+	require.NotContains(t, f.log.String(), "eyJ", "no token is logged")
+}
+
+// B9: the other servers that a unit names are removed, and its tokens replaced by berth's own, with the state on the unit.
+func TestProxy_ResponsesWithAddressOrToken_Replaced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	c, p := f.join(u, "ann")
+
+	join := append(text(4, "1.13"), text(joinAlternativeURL, "wss://elsewhere")...)
+	put(t, p.Conn, message(fieldJoin, join))
+	require.Equal(t, message(fieldJoin, text(4, "1.13")), next(t, c))
+	put(t, p.Conn, frame{true, []byte(`{"join":{"alternativeUrl":"wss://elsewhere","serverVersion":"1.13"}}`)})
+	require.JSONEq(t, `{"join":{"serverVersion":"1.13"}}`, string(next(t, c).data))
+
+	video := map[string]any{"room": number, "roomJoin": true, "canPublish": false, "roomAdmin": true, "roomCreate": true}
+	refreshed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"iss": "key-a", "sub": "ann", "name": "Ann B", "metadata": "m", "attributes": map[string]string{"a": "b", AttributeRole: "host"}, "video": video,
+		"exp": time.Now().Add(10 * time.Minute).Unix(),
+	}).SignedString([]byte("secret-a"))
+	require.NoError(t, err)
+	check := func(token string) {
+		t.Helper()
+		require.NotContains(t, token, refreshed)
+		of, err := f.tokens.Verify(token)
+		require.NoError(t, err)
+		require.Equal(t, conference, of.ConferenceID)
+		expires := jwt.MapClaims{}
+		_, _, err = jwt.NewParser().ParseUnverified(token, expires)
+		require.NoError(t, err)
+		at, err := expires.GetExpirationTime()
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now().Add(identity.ParticipantTTL), at.Time, time.Minute, "never the unit's expiry")
+	}
+	put(t, p.Conn, message(fieldRefreshToken, []byte(refreshed)))
+	own := readResponse(next(t, c)).token
+	check(own)
+	put(t, p.Conn, frame{true, []byte(`{"refreshToken":"` + refreshed + `"}`)})
+	m := next(t, c)
+	require.True(t, m.text)
+	check(readResponse(m).token)
+	put(t, p.Conn, message(fieldRoomMoved, append(text(roomMovedToken, refreshed), text(1, "")...)))
+	check(readResponse(next(t, c)).token)
+	put(t, p.Conn, frame{true, []byte(`{"room_moved":{"token":"` + refreshed + `","room":{}}}`)})
+	check(readResponse(next(t, c)).token)
+
+	// What the unit had changed is in the token for the next one; its further grants are not.
+	again, _ := f.dial(own, "/rtc")
+	require.NotNil(t, again)
+	claims := u.peer().claims
+	require.Equal(t, "Ann B", claims["name"])
+	require.Equal(t, "m", claims["metadata"])
+	require.Equal(t, map[string]any{"a": "b", AttributeRole: "participant"}, claims["attributes"])
+	require.Equal(t, map[string]any{
+		"room": number, "roomJoin": true, "canPublish": false, "canSubscribe": true, "canPublishData": true, "canUpdateOwnMetadata": false,
+	}, claims["video"])
+}
+
+// B9: while there is no owner the connection is held, and continues as soon as there is one.
+func TestProxy_NoOwner_HeldUntilThereIsOne(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := f.unit("u1", "key-a"), f.unit("u2", "key-b")
+	f.waiting()
+	joined := make(chan *websocket.Conn, 1)
+	go func() { c, _ := f.dial(f.token("ann"), "/rtc"); joined <- c }()
+	f.holdsAre(1)
+	f.change(berth.Conference{Status: berth.ConferenceCreating, Owner: berth.ConferenceOwner{NodeID: "u1", Incarnation: incarnation("u1")}})
+	select {
+	case <-joined:
+		require.FailNow(t, "not before the unit has acknowledged the conference")
+	case <-time.After(50 * time.Millisecond):
+	}
+	f.open(b)
+	require.NotNil(t, <-joined)
+	require.Equal(t, "key-b", b.peer().claims["iss"])
+	require.Empty(t, a.joined)
+	f.holdsAre(0)
+}
+
+// B9: without an owner in time the response is 503, which clients retry; 401 only if the conference is over or the participant
+// removed, or for a token that is not berth's.
+func TestProxy_Refusals_401OnlyWhenOver(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) { o.Hold = 100 * time.Millisecond })
+	u := f.unit("u1", "key-a")
+	status := func(token, path string) int {
+		t.Helper()
+		c, res := f.dial(token, path)
+		if c != nil {
+			u.peer()
+			return http.StatusSwitchingProtocols
+		}
+		return res.StatusCode
+	}
+	validate := func(token, path string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.server.URL+path, http.NoBody)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+token)
+		res, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	both := func(want int, token, why string) {
+		t.Helper()
+		for _, path := range []string{"/rtc", "/rtc/v1"} {
+			require.Equal(t, want, status(token, path), why)
+			if want == http.StatusSwitchingProtocols {
+				want = http.StatusOK
+			}
+			require.Equal(t, want, validate(token, path+"/validate"), why)
+			if want == http.StatusOK {
+				want = http.StatusSwitchingProtocols
+			}
+		}
+	}
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	ann := f.token("ann")
+	f.waiting()
+	both(http.StatusServiceUnavailable, ann, "no owner")
+	open := f.open(u)
+	both(http.StatusSwitchingProtocols, ann, "open")
+	for _, code := range []int64{401, 403, 404, 500, 503} {
+		u.status.Store(code)
+		require.Equal(t, http.StatusServiceUnavailable, status(ann, "/rtc"), "the unit returned %d", code)
+	}
+	u.status.Store(http.StatusBadRequest)
+	require.Equal(t, http.StatusBadRequest, status(ann, "/rtc"), "a request that the unit cannot read")
+	u.status.Store(http.StatusFound)
+	require.Equal(t, http.StatusServiceUnavailable, status(ann, "/rtc"), "redirects are not followed")
+	u.status.Store(0)
+
+	for why, change := range map[string]func(*berth.Node){
+		"not registered":     func(n *berth.Node) { n.Incarnation.StartedAt++ },
+		"no client URL":      func(n *berth.Node) { n.ClientURL = "" },
+		"another host":       func(n *berth.Node) { n.ClientURL = "ws://127.0.0.2:1" },
+		"a key of no secret": func(n *berth.Node) { n.KeyID = "key-x" },
+	} {
+		f.nodes.mu.Lock()
+		n := f.nodes.all["u1"]
+		change(&n)
+		f.nodes.all["u1"] = n
+		f.nodes.mu.Unlock()
+		require.Equal(t, http.StatusServiceUnavailable, status(ann, "/rtc"), why)
+		if why != "not registered" {
+			require.Equal(t, berth.CodeUnavailable, berth.CodeOf(f.proxy.Refuse(t.Context(), open)), why)
+		}
+		f.register(u)
+	}
+	require.NoError(t, f.proxy.Refuse(t.Context(), open))
+
+	f.remove("bob")
+	require.Eventually(t, func() bool { return validate(f.token("bob"), "/rtc/validate") == http.StatusUnauthorized }, waitLimit, time.Millisecond)
+	both(http.StatusUnauthorized, f.token("bob"), "removed")
+	both(http.StatusSwitchingProtocols, ann, "others stay")
+	unit, err := target{key: "key-a", secret: "secret-a"}.token(identity.Participation{Identity: "ann", E164: number}, time.Now())
+	require.NoError(t, err)
+	bearer, err := identity.Issue(berthKey, identity.Grant{UserID: "ann", Scopes: []string{"user"}, TTL: time.Hour})
+	require.NoError(t, err)
+	for _, token := range []string{"", "x", unit, bearer, ann + "x", strings.Repeat("x", maxToken+1)} {
+		both(http.StatusUnauthorized, token, "not a participant's token")
+	}
+	open.Ending = berth.EndTime
+	f.change(open)
+	require.Eventually(t, func() bool { return validate(ann, "/rtc/validate") == http.StatusUnauthorized }, waitLimit, time.Millisecond)
+	f.end()
+	both(http.StatusUnauthorized, ann, "ended")
+	delete(f.ledger.confs, conference)
+	both(http.StatusUnauthorized, ann, "unknown")
+	f.ledger.failure = berth.Errorf(berth.CodeUnavailable, "down")
+	require.Equal(t, http.StatusServiceUnavailable, status(ann, "/rtc"), "the database is unavailable")
+	require.NotContains(t, f.log.String(), "eyJ", "neither tokens nor the units' messages are logged")
+}
+
+// B9, B10: participants follow the owner; a copy that stays under a new epoch is the same place.
+func TestProxy_OwnerChanges_ClientsReconnect(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := f.unit("u1", "key-a"), f.unit("u2", "key-b")
+	open := f.open(a)
+	c, p := f.join(a, "ann")
+	open.Owner.Epoch, open.Owner.Generation = 100, 2
+	f.change(open)                                                                                                               // adopted
+	f.change(berth.Conference{Status: berth.ConferenceAwaitingConnection, Owner: open.Owner, CopyStartedAt: open.CopyStartedAt}) // Redis lost its data
+	f.waiting()                                                                                                                  // its agent is dead, the server is not
+	f.change(berth.Conference{Status: berth.ConferenceCreating, Owner: berth.ConferenceOwner{NodeID: "u2", Incarnation: incarnation("u2")}})
+	require.NoError(t, f.scripts.AnnounceConference(t.Context(), "another"))
+	put(t, p.Conn, frame{false, []byte{1}})
+	require.Equal(t, []byte{1}, next(t, c).data, "still connected")
+	f.open(b)
+	require.Equal(t, leave{actionReconnect, reasonMoved}, leaves(t, c))
+	_, _, err := p.ReadMessage()
+	require.Error(t, err, "the connection to the former unit is closed")
+
+	c, p = f.join(b, "ann")
+	put(t, c, frame{true, []byte(`{"ping":"1"}`)})
+	next(t, p.Conn)
+	f.open(b) // a new copy on the same unit
+	m := next(t, c)
+	require.JSONEq(t, `{"leave":{"action":"RECONNECT","canReconnect":true,"reason":8}}`, string(m.data))
+	require.True(t, m.text, "in the client's encoding")
+}
+
+// B9: when the connection to the unit breaks, the client's stays: it resumes on a unit that responds, and otherwise waits for the
+// next owner. Its pings are answered meanwhile.
+func TestProxy_UnitConnectionBreaks_ClientResumesOrWaits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := f.unit("u1", "key-a"), f.unit("u2", "key-b")
+	f.open(a)
+	c, p := f.join(a, "ann")
+	require.NoError(t, p.Close())
+	require.Equal(t, leave{actionResume, reasonShutdown}, leaves(t, c), "the unit responds")
+
+	c, p = f.join(a, "ann")
+	a.status.Store(http.StatusNotFound) // it has no such room
+	require.NoError(t, p.Close())
+	f.waiting()
+	var done atomic.Bool
+	pinging := make(chan struct{})
+	go func() {
+		defer close(pinging)
+		for c.WriteMessage(websocket.BinaryMessage, appendVarint(nil, fieldPing, 1)) == nil && !done.Load() {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	pong, _, n := protowire.ConsumeTag(next(t, c).data)
+	require.Positive(t, n)
+	require.Equal(t, fieldPong, pong)
+	f.connectionsAre(1)
+	done.Store(true)
+	<-pinging
+	f.open(b)
+	require.Equal(t, leave{actionReconnect, reasonMoved}, f.last(c))
+}
+
+// last reads up to the client's last message.
+func (f *fixture) last(c *websocket.Conn) leave {
+	f.t.Helper()
+	for {
+		if r := readResponse(next(f.t, c)); r.field == fieldLeave {
+			return r.leave
+		}
+	}
+}
+
+// B9: a unit that stops, or deletes the room, does not end the conference for its clients.
+func TestProxy_UnitSendsClientsAway_OnlyEndOfConferenceDisconnects(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := f.unit("u1", "key-a"), f.unit("u2", "key-b")
+	for name, away := range map[string]frame{
+		"stops":                leaveFrame(false, leave{actionDisconnect, reasonShutdown}),
+		"deletes the room":     leaveFrame(false, leave{actionDisconnect, reasonDeleted}),
+		"closes the room":      leaveFrame(false, leave{actionDisconnect, reasonClosed}),
+		"deletes it, in JSON":  {true, []byte(`{"leave":{"reason":"ROOM_DELETED"}}`)},
+		"stops, with a region": message(fieldLeave, append(appendVarint(nil, leaveReason, uint64(reasonShutdown)), text(4, "x")...)),
+	} {
+		a.status.Store(0)
+		f.open(a)
+		c, p := f.join(a, "ann")
+		a.status.Store(http.StatusNotFound)
+		put(t, p.Conn, away)
+		f.open(b)
+		require.Equal(t, leave{actionReconnect, reasonMoved}, leaves(t, c), name)
+
+		a.status.Store(0)
+		f.open(a)
+		c, p = f.join(a, "ann")
+		a.status.Store(http.StatusNotFound)
+		put(t, p.Conn, away)
+		f.end()
+		require.Equal(t, leave{actionDisconnect, reasonDeleted}, leaves(t, c), name)
+	}
+	a.status.Store(0)
+	f.open(a)
+	c, p := f.join(a, "ann")
+	put(t, p.Conn, leaveFrame(false, leave{actionDisconnect, reasonDeleted}))
+	require.Equal(t, leave{actionReconnect, reasonMoved}, leaves(t, c), "the room exists again")
+
+	regions := append(appendVarint(nil, leaveAction, uint64(actionReconnect)), text(4, "regions")...)
+	for want, m := range map[leave]frame{
+		{actionDisconnect, reasonRemoved}: leaveFrame(false, leave{actionDisconnect, reasonRemoved}),
+		{actionReconnect, 6}:              message(fieldLeave, append(regions, appendVarint(nil, leaveReason, 6)...)),
+		{actionReconnect, 0}:              message(fieldLeave, appendVarint(nil, leaveCanReconnect, 1)),
+	} {
+		c, p := f.join(a, "ann")
+		put(t, p.Conn, m)
+		got := next(t, c)
+		require.Equal(t, want, readResponse(got).leave)
+		require.NotContains(t, string(got.data), "regions", "they name servers that are not berth's")
+	}
+}
+
+// B9: a removed participant is disconnected by every process, connected or held, and does not come back.
+func TestProxy_ParticipantRemoved_DisconnectedEverywhere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	u := f.unit("u1", "key-a")
+	conf := f.open(u)
+	bob, _ := f.join(u, "bob")
+	ann, p := f.join(u, "ann")
+	f.remove("bob")
+	require.Equal(t, leave{actionDisconnect, reasonRemoved}, leaves(t, bob))
+	put(t, p.Conn, frame{false, []byte{1}})
+	require.Equal(t, []byte{1}, next(t, ann).data)
+	_, res := f.dial(f.token("bob"), "/rtc")
+	require.Equal(t, http.StatusUnauthorized, res.StatusCode)
+	require.NoError(t, f.proxy.Remove(t.Context(), conf, "bob"))
+	require.Equal(t, "bob", <-u.removed)
+	u.status.Store(http.StatusNotFound)
+	require.NoError(t, f.proxy.Remove(t.Context(), conf, "bob"), "it is not in the room")
+	u.status.Store(http.StatusUnauthorized)
+	err := f.proxy.Remove(t.Context(), conf, "bob")
+	require.ErrorContains(t, err, "401")
+	require.NotContains(t, err.Error(), "eyJ")
+
+	f.waiting()
+	refused := make(chan int, 1)
+	go func() { _, res := f.dial(f.token("eve"), "/rtc"); refused <- res.StatusCode }()
+	f.holdsAre(1)
+	f.remove("eve")
+	require.Equal(t, http.StatusUnauthorized, <-refused, "also while its connection is held")
+}
+
+// B9: a process that stops makes its clients resume on another one.
+func TestProxy_Stops_ClientsResume(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	c, _ := f.join(u, "ann")
+	go f.stop()
+	require.Equal(t, leave{actionResume, reasonShutdown}, leaves(t, c))
+	f.stop()
+	f.connectionsAre(0)
+}
+
+// A side that sends too much or does not read is disconnected, and others are not affected.
+func TestProxy_HugeMessage_Disconnected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	c, p := f.join(u, "ann")
+	put(t, c, frame{data: make([]byte, maxRequest)})
+	require.Len(t, next(t, p.Conn).data, maxRequest)
+	put(t, c, frame{data: make([]byte, maxRequest+1)})
+	_, _, err := c.ReadMessage()
+	require.Error(t, err)
+	f.connectionsAre(0)
+}
+
+// A change of the file of secrets applies without a restart; one that cannot be read changes nothing.
+func TestKeys_FileChanges_Reloaded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	path := filepath.Join(t.TempDir(), "keys")
+	_, err := NewKeys(path, f.proxy.log)
+	require.Error(t, err)
+	write := func(s string) { require.NoError(t, os.WriteFile(path, []byte(s), 0o600)) }
+	write("a: one\nb: \"2\"\n")
+	k, err := NewKeys(path, f.proxy.log)
+	require.NoError(t, err)
+	secret := func(id string) string { s, _ := k.Secret(t.Context(), id); return s }
+	require.Equal(t, "one", secret("a"))
+	require.Equal(t, "2", secret("b"))
+	write("a: another\n")
+	require.Eventually(t, func() bool { return secret("a") == "another" && secret("b") == "" }, waitLimit, 10*time.Millisecond)
+	write("not: [a map of texts")
+	require.Eventually(t, func() bool { secret("a"); return strings.Contains(f.log.String(), "not reloaded") }, waitLimit, 10*time.Millisecond)
+	require.Equal(t, "another", secret("a"))
+	require.NotContains(t, f.log.String(), "map of texts", "the file's content is not logged")
+}
+
+func TestHosts_URLs_AllowedByNameNetworkAndPort(t *testing.T) {
+	t.Parallel()
+	hosts := Hosts{"media.test", "*.units.test:443", "10.0.0.0/8", "127.0.0.1:7880", "[::1]:7880"}
+	require.NoError(t, hosts.Validate())
+	for address, want := range map[string]bool{
+		"ws://media.test:7880": true, "wss://MEDIA.test": true, "ws://media.test.evil": false, "ws://a.media.test": false,
+		"wss://a.units.test": true, "ws://a.units.test": false, "wss://units.test": false, "wss://.units.test": false, "wss://a.units.test:444": false,
+		"ws://10.1.2.3:9": true, "ws://11.1.2.3": false, "ws://[::ffff:10.1.2.3]": true,
+		"ws://127.0.0.1:7880": true, "ws://127.0.0.1": false, "ws://[::1]:7880": true, "ws://[::2]:7880": false,
+	} {
+		require.Equal(t, want, hosts.Allow(mustURL(t, address)), address)
+	}
+	require.False(t, Hosts{}.Allow(mustURL(t, "ws://127.0.0.1")), "none is allowed by default")
+	for _, wrong := range []string{"", "*", "a*", "http://a", "user@a", "a b", "a:"} {
+		require.Error(t, Hosts{wrong}.Validate(), wrong)
+	}
+}
+
+func mustURL(t *testing.T, address string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	return u
+}

@@ -1,0 +1,286 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"berth/internal/identity"
+	"berth/internal/metrics"
+)
+
+const (
+	// maxRequest and maxResponse limit one message of a client and of a unit. A client's largest is a description of its media;
+	// a unit's has all participants of a conference.
+	maxRequest, maxResponse = 1 << 20, 16 << 20
+	// bufferSize is that of a connection's reads. Writes share buffers, which are held only during a write.
+	bufferSize = 1 << 10
+	// writeTimeout is how long one message may take to be written: a side that stalls longer is disconnected.
+	writeTimeout = 10 * time.Second
+	// quietTimeout is how long a side may send nothing. Units send a WebSocket ping every 10 s, which the proxy passes on.
+	quietTimeout = 45 * time.Second
+	// pingEvery is the interval of the proxy's own pings while there is no unit that sends them.
+	pingEvery = 15 * time.Second
+	// probeFirst and probeMax are the pauses between probes of a unit whose connection has broken.
+	probeFirst, probeMax = 100 * time.Millisecond, 2 * time.Second
+)
+
+// lostReason is why the connection to a unit has ended.
+type lostReason int
+
+const (
+	lostBroken  lostReason = iota // it broke
+	lostEnding                    // the unit sends its clients away because it stops or deletes the room
+	lostLeave                     // the unit sent the client away; the client has received it
+	lostStalled                   // the client accepts no messages
+)
+
+// session is one client's connection, to one unit. It ends with a message that makes the client connect again, or not.
+type session struct {
+	p      *Proxy
+	of     identity.Participation
+	at     place
+	target target
+	watch  *watch
+	client *websocket.Conn
+	unit   *websocket.Conn
+	text   atomic.Bool // the client sends JSON, and receives it
+	pongs  chan frame
+	log    *slog.Logger
+}
+
+// run serves the connection until it ends.
+func (s *session) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	gone, lost := make(chan struct{}), make(chan lostReason, 1)
+	s.client.SetReadLimit(maxRequest)
+	s.unit.SetReadLimit(maxResponse)
+	s.keepAlive()
+	s.p.running.Go(func() { defer close(gone); s.fromClient() })
+	s.p.running.Go(func() { lost <- s.fromUnit() })
+	last := s.wait(ctx, gone, lost)
+	cancel()
+	_ = s.unit.Close()
+	if last != nil {
+		s.send(*last)
+		_ = s.client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+	}
+	_ = s.client.Close()
+	<-gone
+}
+
+// wait returns when the client is gone, or with the last message for it.
+func (s *session) wait(ctx context.Context, gone <-chan struct{}, lost chan lostReason) *leave {
+	reader := true // fromUnit is running and writes to the client
+	defer func() {
+		if reader {
+			_ = s.unit.Close()
+			<-lost
+		}
+	}()
+	now := s.watch.now.Load()
+	for {
+		if l := s.decide(now); l != nil {
+			return l
+		}
+		select {
+		case <-gone:
+			return nil
+		case <-ctx.Done(): // this process stops: another one continues
+			return &leave{actionResume, reasonShutdown}
+		case <-now.next:
+			now = s.watch.now.Load()
+		case why := <-lost:
+			reader = false
+			if why == lostLeave || why == lostStalled {
+				return nil
+			}
+			return s.withoutUnit(ctx, gone, why)
+		}
+	}
+}
+
+// decide returns what the state of the conference demands of the client; nil when it stays connected.
+func (s *session) decide(now *state) *leave {
+	switch at, ok := now.place(); {
+	case now.removed[s.of.Identity]:
+		return &leave{actionDisconnect, reasonRemoved}
+	case now.known && (!now.found || now.conf.Status.Final()):
+		return &leave{actionDisconnect, reasonDeleted}
+	case ok && at != s.at:
+		metrics.SignalMoves.Add(context.Background(), 1, moved)
+		return &leave{actionReconnect, reasonMoved}
+	}
+	return nil
+}
+
+// withoutUnit waits after the connection to the unit has ended: for another owner, or for a unit that responds again.
+func (s *session) withoutUnit(ctx context.Context, gone <-chan struct{}, why lostReason) *leave {
+	pings, pause := time.NewTicker(pingEvery), probeFirst
+	defer pings.Stop()
+	probe := time.NewTimer(pause)
+	defer probe.Stop()
+	now := s.watch.now.Load()
+	for {
+		if l := s.decide(now); l != nil {
+			return l
+		}
+		select {
+		case <-gone:
+			return nil
+		case <-ctx.Done():
+			return &leave{actionResume, reasonShutdown}
+		case <-now.next:
+			now = s.watch.now.Load()
+		case pong := <-s.pongs:
+			if s.write(s.client, pong) != nil {
+				return nil
+			}
+		case <-pings.C:
+			_ = s.client.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second)) // a failure ends the read
+		case <-probe.C:
+			if at, ok := now.place(); ok && at == s.at && s.reachable(ctx) {
+				if why == lostEnding { // the room was deleted and created again
+					metrics.SignalMoves.Add(ctx, 1, moved)
+					return &leave{actionReconnect, reasonMoved}
+				}
+				metrics.SignalMoves.Add(ctx, 1, resumed)
+				return &leave{actionResume, reasonShutdown}
+			}
+			pause = min(2*pause, probeMax)
+			probe.Reset(pause/2 + rand.N(pause/2)) // not all clients of a unit at the same time
+		}
+	}
+}
+
+// moved and resumed are the labels of clients that were made to connect again.
+var (
+	moved   = metrics.With(metrics.Kind.String("moved"))
+	resumed = metrics.With(metrics.Kind.String("resumed"))
+)
+
+func (s *session) reachable(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	token, err := s.target.token(s.of, time.Now())
+	return err == nil && s.p.units.reachable(ctx, s.target, token)
+}
+
+// keepAlive passes pings of the unit on to the client, and notes which side still responds.
+func (s *session) keepAlive() {
+	_ = s.client.SetReadDeadline(time.Now().Add(quietTimeout))
+	_ = s.unit.SetReadDeadline(time.Now().Add(quietTimeout))
+	s.unit.SetPingHandler(func(data string) error {
+		_ = s.unit.SetReadDeadline(time.Now().Add(quietTimeout))
+		_ = s.unit.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(time.Second))
+		_ = s.client.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second))
+		return nil
+	})
+	s.client.SetPongHandler(func(string) error {
+		return s.client.SetReadDeadline(time.Now().Add(quietTimeout))
+	})
+}
+
+// fromClient forwards the client's messages until it is gone. Without a unit it answers pings, so that the client waits, and
+// discards everything else.
+func (s *session) fromClient() {
+	broken := false
+	for {
+		f, err := read(s.client)
+		if err != nil {
+			if errors.Is(err, websocket.ErrReadLimit) {
+				s.p.refused(refusedSize)
+			}
+			return
+		}
+		s.text.Store(f.text)
+		if !broken {
+			broken = s.write(s.unit, f) != nil
+		}
+		if broken {
+			_ = s.unit.Close() // fromUnit notices
+			if pong, ok := pongOf(f, time.Now()); ok {
+				select {
+				case s.pongs <- pong:
+				default:
+				}
+			}
+		}
+	}
+}
+
+// fromUnit forwards the unit's messages until its connection ends.
+func (s *session) fromUnit() lostReason {
+	defer func() { _ = s.unit.Close() }() // fromClient notices
+	for {
+		f, err := read(s.unit)
+		if err != nil {
+			return lostBroken
+		}
+		why, ends := lostReason(0), false
+		switch r := readResponse(f); r.field {
+		case fieldJoin:
+			f = r.withoutAlternative(f)
+		case fieldRefreshToken:
+			f, err = s.refresh(f, r)
+		case fieldRoomMoved:
+			if token, terr := s.p.tokens.Issue(s.of); terr == nil {
+				f = r.withToken(f, token)
+			}
+		case fieldLeave:
+			if r.leave.ends() {
+				return lostEnding
+			}
+			f, why, ends = leaveFrame(f.text, r.leave), lostLeave, true
+		}
+		if err != nil {
+			continue
+		}
+		if s.write(s.client, f) != nil {
+			return lostStalled
+		}
+		if ends {
+			return why
+		}
+	}
+}
+
+// refresh replaces the unit's token by berth's own, with the state that the participant has on the unit.
+func (s *session) refresh(f frame, r response) (frame, error) {
+	token, err := s.p.tokens.Issue(updated(s.of, r.token))
+	if err != nil {
+		s.log.Warn("token not refreshed", "error", err)
+		return f, err
+	}
+	return refreshFrame(f.text, token), nil
+}
+
+// send writes the last message. Only the caller writes to the client then.
+func (s *session) send(l leave) {
+	_ = s.write(s.client, leaveFrame(s.text.Load(), l)) // otherwise the client notices the closed connection
+}
+
+func read(c *websocket.Conn) (frame, error) {
+	kind, r, err := c.NextReader()
+	if err != nil {
+		return frame{}, err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(quietTimeout))
+	data, err := io.ReadAll(r)
+	return frame{kind == websocket.TextMessage, data}, err
+}
+
+func (s *session) write(c *websocket.Conn, f frame) error {
+	kind := websocket.BinaryMessage
+	if f.text {
+		kind = websocket.TextMessage
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return c.WriteMessage(kind, f.data)
+}

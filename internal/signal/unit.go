@@ -1,0 +1,226 @@
+package signal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/gorilla/websocket"
+
+	"berth"
+	"berth/internal/identity"
+)
+
+const (
+	// unitTokenTTL is the validity of a token for a unit, which no client receives, and the tolerated difference of clocks.
+	unitTokenTTL = 10 * time.Minute
+	// unitTimeout bounds one call to a unit, and the time until it has accepted a connection.
+	unitTimeout = 5 * time.Second
+	// dialTimeout bounds a connection attempt: a host that is gone does not reply.
+	dialTimeout = time.Second
+	// maxState bounds what a token carries over from unit to unit: clients put it into a URL.
+	maxState = 6 << 10
+)
+
+// AttributeRole is the attribute of participants that has their role.
+const AttributeRole = "berth.role"
+
+// Errors of a unit that participants cannot join. Their text is for operators.
+var (
+	errNoClientURL = errors.New("the unit has registered no clientUrl and keyId")
+	errHost        = errors.New("the unit's clientUrl is not one of BERTH_MEDIA_HOSTS")
+	errKey         = errors.New("BERTH_LIVEKIT_KEYS_FILE has no secret for the unit's keyId")
+	errGone        = errors.New("the unit is not registered")
+)
+
+// target is a unit to which participants can be connected.
+type target struct {
+	url    *url.URL // ws or wss
+	key    string
+	secret string
+}
+
+// token returns a token for the unit. It holds the grants of a participant and no others.
+func (t target) token(of identity.Participation, now time.Time) (string, error) {
+	grants := permissionsOf(of)
+	grants["roomJoin"], grants["room"] = true, of.E164
+	attributes := map[string]string{}
+	maps.Copy(attributes, of.Attributes)
+	attributes[AttributeRole] = string(of.Role)
+	return t.sign(jwt.MapClaims{
+		"sub": of.Identity, "name": of.Name, "metadata": of.Metadata, "attributes": attributes, "video": grants,
+	}, now, unitTokenTTL)
+}
+
+func (t target) sign(c jwt.MapClaims, now time.Time, ttl time.Duration) (string, error) {
+	c["iss"], c["nbf"], c["exp"] = t.key, now.Add(-unitTokenTTL).Unix(), now.Add(ttl).Unix()
+	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString([]byte(t.secret))
+	if err != nil {
+		return "", fmt.Errorf("sign a token for the unit: %w", err)
+	}
+	return signed, nil
+}
+
+// permissions are the grants that a unit may change for a participant and that move along.
+var permissions = []string{"canPublish", "canSubscribe", "canPublishData", "canPublishSources", "canUpdateOwnMetadata", "hidden"}
+
+// permissionsOf returns the grants of a participant: those that it had on its last unit, or those of its role.
+func permissionsOf(of identity.Participation) map[string]any {
+	publishes := of.Role != berth.RoleListener
+	grants := map[string]any{
+		"canPublish": publishes, "canPublishData": publishes, "canSubscribe": true, "canUpdateOwnMetadata": of.Role == berth.RoleHost,
+	}
+	var had map[string]any
+	if json.Unmarshal(of.Permissions, &had) == nil {
+		for _, name := range permissions {
+			if v, ok := had[name]; ok {
+				grants[name] = v
+			}
+		}
+	}
+	return grants
+}
+
+// updated returns the participation with the state that a unit's refreshed token has: what the server has changed moves along.
+func updated(of identity.Participation, token string) identity.Participation {
+	var c struct {
+		jwt.RegisteredClaims
+		Name       string
+		Metadata   string
+		Attributes map[string]string
+		Video      map[string]any
+	}
+	// The unit sent it on an authenticated connection, and only a copy of it that berth signs is used.
+	if _, _, err := jwt.NewParser().ParseUnverified(token, &c); err != nil || c.Subject != of.Identity {
+		return of
+	}
+	had := map[string]any{}
+	for _, name := range permissions {
+		if v, ok := c.Video[name]; ok {
+			had[name] = v
+		}
+	}
+	kept, err := json.Marshal(had)
+	if err != nil {
+		return of
+	}
+	delete(c.Attributes, AttributeRole)
+	next := of
+	next.Name, next.Metadata, next.Attributes, next.Permissions = c.Name, c.Metadata, c.Attributes, kept
+	if size, err := json.Marshal(next); err != nil || len(size) > maxState {
+		next.Name, next.Metadata, next.Attributes = of.Name, of.Metadata, of.Attributes
+	}
+	return next
+}
+
+// units connects to media units.
+type units struct {
+	dialer websocket.Dialer
+	http   *http.Client
+}
+
+func newUnits() *units {
+	dial := (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library's own
+	t.DialContext, t.Proxy, t.MaxIdleConnsPerHost = dial, nil, 4
+	return &units{
+		dialer: websocket.Dialer{
+			NetDialContext: dial, HandshakeTimeout: unitTimeout,
+			ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers,
+		},
+		http: &http.Client{
+			Transport: t, Timeout: unitTimeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// errStatus is the response of a unit that has not accepted a connection. Its body is not read: LiveKit's contains the token.
+type errStatus int
+
+func (e errStatus) Error() string { return fmt.Sprintf("the unit returned %d", int(e)) }
+
+// dial connects a participant to a unit. query is the client's without its token.
+func (u *units) dial(ctx context.Context, t target, path, query, token string, client http.Header) (*websocket.Conn, error) {
+	at := *t.url
+	at.Path, at.RawQuery = strings.TrimRight(at.Path, "/")+path, query
+	header := http.Header{"Authorization": {"Bearer " + token}}
+	for _, name := range []string{"User-Agent", "X-Forwarded-For"} {
+		if v := client.Get(name); v != "" {
+			header.Set(name, v)
+		}
+	}
+	conn, res, err := u.dialer.DialContext(ctx, at.String(), header)
+	if res != nil && err != nil {
+		_ = res.Body.Close()
+		return nil, errStatus(res.StatusCode)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to the unit: %w", withoutURL(err))
+	}
+	return conn, nil
+}
+
+// withoutURL removes the URL from an error of net/http: the query may have texts of the participant.
+func withoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// reachable reports whether the unit responds and has the room.
+func (u *units) reachable(ctx context.Context, t target, token string) bool {
+	res, err := u.call(ctx, t, http.MethodGet, "/rtc/validate", token, nil)
+	return err == nil && res == http.StatusOK
+}
+
+// remove removes a participant from a room.
+func (u *units) remove(ctx context.Context, t target, room, identity string) error {
+	token, err := t.sign(jwt.MapClaims{"sub": "berth", "video": map[string]any{"roomAdmin": true, "room": room}}, time.Now(), unitTokenTTL)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]string{"room": room, "identity": identity})
+	if err != nil {
+		return fmt.Errorf("remove participant: %w", err)
+	}
+	status, err := u.call(ctx, t, http.MethodPost, "/twirp/livekit.RoomService/RemoveParticipant", token, body)
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK && status != http.StatusNotFound { // it is not in the room
+		return errStatus(status)
+	}
+	return nil
+}
+
+// call returns the status of a response and discards its body.
+func (u *units) call(ctx context.Context, t target, method, path, token string, body []byte) (status int, err error) {
+	at := *t.url
+	at.Scheme = map[string]string{"ws": "http", "wss": "https"}[at.Scheme]
+	at.Path = strings.TrimRight(at.Path, "/") + path
+	req, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(body))
+	if err != nil {
+		return 0, fmt.Errorf("call the unit: %w", withoutURL(err))
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := u.http.Do(req)
+	if err != nil {
+		return 0, fmt.Errorf("call the unit: %w", withoutURL(err))
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection is used again
+	_ = res.Body.Close()
+	return res.StatusCode, nil
+}
