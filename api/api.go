@@ -97,6 +97,18 @@ type Ledger interface {
 	TaskMinutes(ctx context.Context, from, now time.Time) ([]ledger.TaskMinute, error)
 	// Passes returns the last passes of the reconciliation, newest first.
 	Passes(ctx context.Context, limit int) ([]berth.ReconcilePass, error)
+	// The participants of a conference and its invitations; *ledger.Ledger documents the methods.
+	GetConference(ctx context.Context, id string) (berth.Conference, error)
+	AddParticipant(ctx context.Context, p berth.Participant) (berth.Participant, error)
+	FindParticipant(ctx context.Context, conferenceID, identity string) (berth.Participant, error)
+	Participants(ctx context.Context, conferenceID, cursor string, limit int) (found []berth.Participant, next string, err error)
+	RemoveParticipant(ctx context.Context, conferenceID, identity, by string, at time.Time, revokeLink bool) (berth.Participant, error)
+	CreateLink(ctx context.Context, k berth.Link, secret string) error
+	Links(ctx context.Context, conferenceID, cursor string, limit int) (found []berth.Link, next string, err error)
+	FindLink(ctx context.Context, secret string) (berth.Link, error)
+	RevokeLink(ctx context.Context, conferenceID, id, by string, at time.Time) error
+	RedeemLink(ctx context.Context, secret string, p berth.Participant, guest string) (berth.Participant, error)
+	FindGuest(ctx context.Context, secret string) (berth.Participant, error)
 	// FindConferenceKey returns the conference of an idempotency key, KeepConferenceKey stores it unless the key has one.
 	FindConferenceKey(ctx context.Context, id string) (ledger.ConferenceKey, error)
 	KeepConferenceKey(ctx context.Context, k ledger.ConferenceKey, instead string) (ledger.ConferenceKey, error)
@@ -132,6 +144,14 @@ type Fleet interface {
 // Health is the state of this process and of its dependencies; *health.Probe is one.
 type Health interface{ Report() health.Report }
 
+// Signal connects participants of conferences to media units; *signal.Proxy is one, and documents the methods.
+type Signal interface {
+	Serve(w http.ResponseWriter, r *http.Request) error
+	Refuse(ctx context.Context, c berth.Conference) error
+	Direct(ctx context.Context, c berth.Conference, of identity.Participation) (address, token string, err error)
+	Remove(ctx context.Context, c berth.Conference, identity string) error
+}
+
 // Config holds the settings of an operator. Zero values have the defaults stated here.
 type Config struct {
 	Secrets           identity.Secrets          // HS256 secrets of tokens and tickets; required
@@ -150,6 +170,8 @@ type Config struct {
 	Conferences       workflows.ConferenceRules // recovery: every 5 min, for 30 min; 10 s for a command
 	Admission         Admission                 // of tasks; zero values are no limits
 	NumbersFrom       string                    // first number that is assigned to conferences: 8881000000
+	SignalURL         string                    // where participants connect; empty: the address of the request
+	SignalDirect      bool                      // participants connect to the media units, not to the signalling proxy
 	SessionAffinity   bool                      // spreads sessions over the pools that serve them; otherwise the first pool takes all
 	Production        bool
 	Version           string
@@ -165,6 +187,7 @@ type Deps struct {
 	Positions *waiting.Board
 	Fleet     Fleet
 	Health    Health
+	Signal    Signal
 	Config    Config
 	Logger    *slog.Logger
 	Verifier  identity.Verifier // nil: HS256 with Config.Secrets
@@ -176,6 +199,7 @@ type server struct {
 	log      *slog.Logger
 	verifier identity.Verifier
 	tickets  identity.Tickets
+	invited  identity.Participants
 	placer   *placement.Placer
 	echo     *echo.Echo
 	doc      huma.API
@@ -201,7 +225,7 @@ func New(d Deps) (*echo.Echo, error) {
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
 	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // errors of broken clients
-	e.Use(s.begin, s.rescue, unescape, s.codecOrigin, s.crossOrigin(), s.rateFields, s.guard, s.checkQuery, s.bound, s.audit)
+	e.Use(s.begin, s.rescue, unescape, s.codecOrigin, signalOrigin, s.crossOrigin(), s.rateFields, s.guard, s.checkQuery, s.bound, s.audit)
 	s.echo, s.doc = e, newDocument(e)
 	s.taskRoutes()
 	s.taskEventRoute()
@@ -209,6 +233,9 @@ func New(d Deps) (*echo.Echo, error) {
 	s.turnRoutes()
 	s.executionRoutes()
 	s.conferenceRoutes()
+	s.participantRoutes()
+	s.linkRoutes()
+	s.signalRoutes()
 	s.sessionEventRoute()
 	s.operatorEventRoute()
 	s.overviewRoutes()
@@ -242,7 +269,7 @@ func New(d Deps) (*echo.Echo, error) {
 
 func newServer(d Deps) (*server, error) {
 	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Scripts == nil || d.Positions == nil ||
-		d.Fleet == nil || d.Health == nil || d.Logger == nil {
+		d.Fleet == nil || d.Health == nil || d.Signal == nil || d.Logger == nil {
 		return nil, errors.New("api: every dependency but Verifier and Clock is required")
 	}
 	c := &d.Config
@@ -275,6 +302,7 @@ func newServer(d Deps) (*server, error) {
 		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), converting: make(chan struct{}, 2),
 	}
 	s.placer = placement.New(d.Scripts, d.Fleet)
+	s.invited = identity.Participants{Secrets: c.Secrets, Clock: d.Clock}
 	s.tickets = identity.Tickets{Secrets: c.Secrets, TTL: c.TicketTTL, Clock: d.Clock}
 	if s.verifier == nil {
 		s.verifier = &identity.Tokens{

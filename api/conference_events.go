@@ -45,6 +45,82 @@ func (s *server) followConference(ctx context.Context, c echo.Context) (*followe
 	return &follower{s: s, feed: feed, after: after, fromLatest: fromLatest && !feed.final, out: newEventWriter(c)}, nil
 }
 
+// participationEventRoute registers what participants may see: they need not be users.
+func (s *server) participationEventRoute() {
+	s.eventRoute("GET /v1/participations/{conferenceId}/events", rule{scopes: forUsers.scopes, ticket: identity.TicketParticipation}, s.followParticipation,
+		pathParam("conferenceId", ""), berth.ParticipationEvent{}, "Events until the conference has ended", "The client has the last event",
+		op("participation-events", "events", "Stream the conference events for participants (Server-Sent Events)",
+			"Each event has `id`, `event` (conference, done, gap) and `data`, one JSON object (schema ParticipationEvent). Without the "+
+				"signalling proxy, a participant requests a new token when `epoch` is higher than that of its token. It opens with the ticket of "+
+				"a participant; the conference's user and operators may also use their token. Resuming works as for other events."))
+}
+
+// followParticipation returns nil when the client has the last event; the response is sent then.
+func (s *server) followParticipation(ctx context.Context, c echo.Context) (*follower, error) {
+	after, fromLatest, err := resumePoint(c.Request())
+	if err != nil {
+		return nil, err
+	}
+	conf, err := s.participation(ctx, c.Param("conferenceId"))
+	if err != nil {
+		return nil, err
+	}
+	feed := &participationFeed{conferenceFeed{source{s, lua.ConferenceChannel(conf.UserID, conf.E164), conf.Status.Final()}, conf.ID}}
+	if feed.seen(ctx, after) {
+		return nil, c.NoContent(http.StatusNoContent)
+	}
+	if after == storedEventID {
+		after = ""
+	}
+	return &follower{s: s, feed: feed, after: after, fromLatest: fromLatest && !feed.final, out: newEventWriter(c)}, nil
+}
+
+// participation returns a conference in which the caller participates, or which it may manage.
+func (s *server) participation(ctx context.Context, id string) (berth.Conference, error) {
+	none := berth.Errorf(berth.CodeNotFound, "conference not found")
+	if err := berth.ValidID("conferenceId", id); err != nil {
+		return berth.Conference{}, err
+	}
+	conf, err := s.Ledger.GetConference(ctx, id)
+	if err != nil {
+		if berth.CodeOf(err) == berth.CodeNotFound {
+			err = none
+		}
+		return conf, err
+	}
+	user := callOf(ctx).user
+	if conf.UserID == user.UserID || user.Operator() {
+		return conf, nil
+	}
+	p, err := s.Ledger.FindParticipant(ctx, id, user.UserID)
+	if berth.CodeOf(err) == berth.CodeNotFound || err == nil && !p.RemovedAt.IsZero() {
+		return berth.Conference{}, none
+	}
+	return conf, err
+}
+
+// participationFeed is a conferenceFeed without what only the conference's user may see.
+type participationFeed struct{ conferenceFeed }
+
+func (f *participationFeed) visible(item stream.Item) (stream.Item, bool) {
+	var ev berth.ConferenceEvent
+	if json.Unmarshal(item.Data, &ev) != nil || ev.ConferenceID != f.id && ev.Type != berth.EventGap {
+		return item, false // of an earlier conference of the number
+	}
+	data, err := json.Marshal(ev.ForParticipants())
+	item.Data = data
+	return item, err == nil
+}
+
+func (f *participationFeed) last(ctx context.Context) (*stream.Item, error) {
+	item, err := f.conferenceFeed.last(ctx)
+	if err != nil || item == nil {
+		return nil, err
+	}
+	shown, _ := f.visible(*item)
+	return &shown, nil
+}
+
 // conferenceFeed has the events of one conference, from its number's stream, which does not end.
 type conferenceFeed struct {
 	source

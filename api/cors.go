@@ -18,6 +18,7 @@ func (s *server) crossOrigin() echo.MiddlewareFunc {
 		return func(next echo.HandlerFunc) echo.HandlerFunc { return next }
 	}
 	return middleware.CORSWithConfig(middleware.CORSConfig{
+		Skipper:      isSignal,
 		AllowOrigins: s.Config.CORSOrigins,
 		AllowMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete},
 		AllowHeaders: []string{

@@ -102,6 +102,8 @@ type feed interface {
 	last(ctx context.Context) (*stream.Item, error)
 	// settled reports whether the feed had ended when it was last read: there may be nothing to send.
 	settled() bool
+	// visible returns what the client gets of an event; ok is false for none.
+	visible(item stream.Item) (shown stream.Item, ok bool)
 	// sent is called after an event was sent to the client.
 	sent(item stream.Item)
 	// notice returns an event that belongs to no place in the stream and is sent without an id, and after which time to call it again; nil for none.
@@ -119,6 +121,8 @@ type source struct {
 func (f *source) channel() lua.Channel { return f.ch }
 
 func (f *source) settled() bool { return f.final }
+
+func (f *source) visible(item stream.Item) (stream.Item, bool) { return item, true }
 
 func (f *source) sent(stream.Item) {}
 
@@ -233,9 +237,11 @@ func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 		cancel()
 		switch {
 		case err == nil:
-			quiet = time.Now()
-			if err := f.out.event(item.ID, item.Event, item.Data); err != nil {
-				return err
+			if shown, ok := f.feed.visible(item); ok {
+				quiet = time.Now()
+				if err := f.out.event(shown.ID, shown.Event, shown.Data); err != nil {
+					return err
+				}
 			}
 			f.feed.sent(item)
 			if item.ID != "" {

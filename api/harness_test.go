@@ -30,6 +30,7 @@ import (
 	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/signal"
 	"berth/internal/stream"
 	"berth/internal/testledger"
 	"berth/internal/testredis"
@@ -126,7 +127,14 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	require.NoError(t, err)
 	require.NoError(t, h.scripts.MarkPollers(ctx, catalog.TaskQueues()))
 	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan berth.TaskRef, 8)}
+	keys, err := signal.NewKeys("", logger)
+	require.NoError(t, err)
+	proxy := signal.New(signal.Options{
+		Ledger: h.ledger, Nodes: h.scripts, Fleet: h.fleet, Redis: h.scripts, Channel: h.scripts.Keys().ConferenceUpdated(),
+		Tokens: identity.Participants{Secrets: identity.Secrets{secret}}, Keys: keys, Hold: 100 * time.Millisecond, Logger: logger,
+	})
 	deps := api.Deps{
+		Signal:  proxy,
 		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
 		Scripts: h.scripts, Positions: waiting.NewBoard(h.scripts, logger), Fleet: h.fleet, Health: h.health, Logger: logger,
 		Config: api.Config{
@@ -145,9 +153,10 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	h.server = api.NewServer(e, l.Addr().String(), false)
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	h.http = &http.Client{Transport: transport, Timeout: 30 * time.Second}
-	done := make(chan error, 4)
+	done := make(chan error, 5)
 	go func() { done <- deps.Positions.Run(ctx) }()
 	go func() { done <- hub.Run(ctx) }()
+	go func() { done <- proxy.Run(ctx) }()
 	go func() { done <- h.fleet.Run(ctx) }()
 	go func() { done <- h.server.Serve(l) }()
 	<-h.fleet.Ready() // the fleet has been read

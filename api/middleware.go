@@ -40,6 +40,7 @@ type call struct {
 	began     time.Time
 	requestID string
 	traceID   string
+	base      string // where the caller reaches the signalling proxy of this process
 	user      identity.Principal
 	tier      berth.Tier // of a submission, and what is left of the user's rate, once they are known
 	rate      *lua.RateState
@@ -91,7 +92,7 @@ func (s *server) newCall(c echo.Context) *call {
 	if berth.ValidID("", id) != nil {
 		id = berth.NewID("")
 	}
-	cl := &call{server: s, began: time.Now(), requestID: id, traceID: traceID(req)}
+	cl := &call{server: s, began: time.Now(), requestID: id, traceID: traceID(req), base: baseOf(req)}
 	c.SetRequest(req.WithContext(context.WithValue(req.Context(), callKey{}, cl)))
 	h := c.Response().Header()
 	h.Set(echo.HeaderXRequestID, id)

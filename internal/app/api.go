@@ -13,6 +13,7 @@ import (
 	"berth/internal/health"
 	"berth/internal/identity"
 	"berth/internal/payload"
+	"berth/internal/signal"
 	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/internal/waiting"
@@ -47,16 +48,24 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	if err != nil {
 		return err
 	}
+	secrets, err := signal.NewKeys(cfg.Signal.Keys, logger)
+	if err != nil {
+		return err
+	}
+	proxy := signal.New(signal.Options{
+		Ledger: b.ledger, Nodes: b.scripts, Fleet: nodes, Redis: b.scripts, Channel: b.scripts.Keys().ConferenceUpdated(),
+		Tokens: identity.Participants{Secrets: tokens.Secrets}, Keys: secrets, Hosts: cfg.Signal.Hosts, Logger: logger,
+	})
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
 		Scripts: b.scripts, Positions: positions, Fleet: nodes,
-		Health: probe,
+		Health: probe, Signal: proxy,
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
 			HeartbeatInterval: cfg.API.Heartbeat, ReplayWindow: cfg.API.ReplayWindow, TemporalUIURL: cfg.Temporal.UIURL,
 			TemporalNamespace: cfg.Temporal.Namespace, PayloadKeys: keys, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
-			NumbersFrom: cfg.Conference.NumbersFrom,
+			NumbersFrom: cfg.Conference.NumbersFrom, SignalURL: cfg.Signal.URL, SignalDirect: cfg.Signal.Direct,
 			Admission: api.Admission{
 				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
 			},
@@ -73,6 +82,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	}
 	g.Go(func() error { return b.watchRedis(ctx, logger) })
 	g.Go(func() error { return hub.Run(ctx) })
+	g.Go(func() error { return proxy.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
 	g.Go(func() error { return positions.Run(ctx) })
 	g.Go(func() error { return room.Run(ctx) })

@@ -31,6 +31,8 @@ type Config struct {
 
 	Turn Turn `embed:"" group:"Turns (applied by API processes)"`
 
+	Signal Signal `embed:"" group:"Participants of conferences (applied by API processes)"`
+
 	Conference Conference `embed:"" group:"Conferences (applied by API processes; licences by workers)"`
 
 	Stream Stream `embed:"" group:"Streams"`
@@ -206,6 +208,7 @@ func (c *Config) Validate() error {
 	positive("stream-trim-maxlen", "STREAM_TRIM_MAXLEN", c.Stream.TrimMaxLen)
 	positive("turn-timeout-ms", "TURN_TIMEOUT_MS", c.Turn.TimeoutMs)
 	c.Conference.validate(bad, lasting)
+	c.Signal.validate(bad)
 	lasting("job-timeout", "BERTH_JOB_TIMEOUT", c.Turn.JobTimeout)
 	lasting("sse-heartbeat", "BERTH_SSE_HEARTBEAT", c.API.Heartbeat)
 	lasting("replay-window", "BERTH_REPLAY_WINDOW", c.API.ReplayWindow)

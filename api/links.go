@@ -1,0 +1,168 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"berth"
+)
+
+type createLinkInput struct {
+	E164 string `path:"e164" doc:"The number without the plus"`
+	Body struct {
+		Role    berth.ParticipantRole `json:"role,omitempty" enum:"participant,listener" default:"participant" doc:"Role of the guests"`
+		MaxUses int                   `json:"maxUses,omitempty" minimum:"1" maximum:"10000" default:"1" doc:"Number of guests that it admits"`
+	}
+}
+
+type linkView struct {
+	berth.Link
+	Secret string `json:"secret,omitempty" doc:"Only in the response of its creation. A page passes it on in the fragment of its address, which browsers do not send"`
+}
+
+type linksOutputBody struct {
+	Links      []linkView `json:"links"`
+	NextCursor string     `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+}
+
+type linkInput struct {
+	E164   string `path:"e164" doc:"The number without the plus"`
+	LinkID string `path:"linkId"`
+}
+
+type redeemInput struct {
+	Body struct {
+		Link  string `json:"link,omitempty" maxLength:"128" doc:"The secret of a link; admits a new guest"`
+		Name  string `json:"name,omitempty" maxLength:"200" doc:"What other participants see"`
+		Guest string `json:"guest,omitempty" maxLength:"128" doc:"The guest's own secret from an earlier response, after a reload: the same guest joins again"`
+	}
+}
+
+type redeemOutputBody struct {
+	joinView
+	Guest string `json:"guest,omitempty" doc:"The guest's own secret, for its browser to keep; only in the response that admits it"`
+}
+
+func (s *server) linkRoutes() {
+	register(s, "POST /v1/conferences/{e164}/links", forUsers, s.createLink, withStatus(201, op("create-link", "conferences",
+		"Create an invitation link",
+		"It is for this conference only, and for as many guests as maxUses states.")))
+	register(s, "GET /v1/conferences/{e164}/links", forUsers, s.listLinks, op("list-links", "conferences",
+		"List the invitation links of a conference, newest first"))
+	registerOutput(s, "DELETE /v1/conferences/{e164}/links/{linkId}", forUsers, s.revokeLink, op("revoke-link", "conferences",
+		"Revoke an invitation link", "It admits no more guests; those that it admitted stay. Idempotent."))
+	register(s, "POST /v1/invitations", rule{public: true}, s.redeemLink, op("redeem-link", "conferences",
+		"Join a conference by invitation link",
+		"Needs no other token. Give `link` once, which admits a guest with an identity of its own, and `guest` afterwards. "+
+			"401: the link or the guest's secret is not valid, the link was used up or revoked, or the guest was removed. "+
+			"409 `ended`: the conference has ended."))
+}
+
+func (s *server) createLink(ctx context.Context, in *createLinkInput) (*linkView, error) {
+	c, err := s.openConference(ctx, in.E164)
+	if err != nil {
+		return nil, err
+	}
+	k := berth.Link{
+		ID: berth.NewID("l-"), ConferenceID: c.ID, Role: cmp.Or(in.Body.Role, berth.RoleParticipant), MaxUses: cmp.Or(in.Body.MaxUses, 1),
+		CreatedAt: s.Clock(), CreatedBy: callOf(ctx).user.UserID,
+	}
+	secret := rand.Text()
+	if err := s.Ledger.CreateLink(ctx, k, hashSecret(secret)); err != nil {
+		return nil, err
+	}
+	return &linkView{k, secret}, nil
+}
+
+func (s *server) listLinks(ctx context.Context, in *participantsInput) (*linksOutputBody, error) {
+	c, err := s.ownConference(ctx, in.E164, "")
+	if err != nil {
+		return nil, err
+	}
+	found, next, err := s.Ledger.Links(ctx, c.ID, in.Cursor, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return &linksOutputBody{convert(found, func(k berth.Link) linkView { return linkView{Link: k} }), next}, nil
+}
+
+func (s *server) revokeLink(ctx context.Context, in *linkInput) (*struct{}, error) {
+	c, err := s.ownConference(ctx, in.E164, "")
+	if err != nil {
+		return nil, err
+	}
+	err = s.Ledger.RevokeLink(ctx, c.ID, in.LinkID, callOf(ctx).user.UserID, s.Clock())
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		err = berth.Errorf(berth.CodeNotFound, "link not found")
+	}
+	return nil, err
+}
+
+func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutputBody, error) {
+	b := in.Body
+	if (b.Link == "") == (b.Guest == "") {
+		return nil, berth.Invalid("link", "give link or guest")
+	}
+	if err := berth.ValidParticipantName("name", b.Name); err != nil {
+		return nil, err
+	}
+	var p berth.Participant
+	var conferenceID, secret string
+	if b.Guest != "" {
+		found, err := s.Ledger.FindGuest(ctx, hashSecret(b.Guest))
+		if err != nil {
+			return nil, notInvited(err)
+		}
+		if !found.RemovedAt.IsZero() {
+			return nil, notInvited(nil)
+		}
+		p, conferenceID = found, found.ConferenceID
+	} else {
+		link, err := s.Ledger.FindLink(ctx, hashSecret(b.Link))
+		if err != nil {
+			return nil, notInvited(err)
+		}
+		conferenceID = link.ConferenceID
+	}
+	c, err := s.Ledger.GetConference(ctx, conferenceID)
+	if err != nil {
+		return nil, notInvited(err)
+	}
+	if c.Status.Final() || c.Ending != "" {
+		return nil, berth.Errorf(berth.CodeEnded, "the conference has ended")
+	}
+	if err := s.Signal.Refuse(ctx, c); err != nil { // before the link is used
+		return nil, err
+	}
+	if b.Link != "" {
+		secret = rand.Text()
+		p, err = s.Ledger.RedeemLink(ctx, hashSecret(b.Link), berth.Participant{
+			Identity: berth.NewID(berth.GuestPrefix), Name: b.Name, CreatedAt: s.Clock(),
+		}, hashSecret(secret))
+		if err != nil {
+			return nil, notInvited(err)
+		}
+	}
+	out, err := s.join(ctx, c, p)
+	if err != nil {
+		return nil, err
+	}
+	return &redeemOutputBody{*out, secret}, nil
+}
+
+// notInvited returns the same error for a link that does not exist and for one that is not valid any more.
+func notInvited(err error) error {
+	if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
+		return err
+	}
+	return berth.Errorf(berth.CodeUnauthenticated, "the invitation is not valid, was used or was revoked; ask for another link")
+}
+
+// hashSecret returns what is stored of a secret. It is random, so that a plain hash cannot be guessed.
+func hashSecret(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
