@@ -20,7 +20,8 @@ if [ "$purpose" = test ]; then
 	fc-list :lang=zh 2>/dev/null | grep -q . || need fonts-wqy-microhei # Chinese characters in screenshots
 	has promtool || need prometheus # checks the configuration of docker-compose.yml's Prometheus
 	apertium -l 2>/dev/null | grep -qw eng-spa || need apertium apertium-eng-spa # a real translator for a real node
-	"$(dirname "$0")/livekit.sh" # a real media server for a real unit
+	"$(dirname "$0")/livekit.sh"     # a real media server for a real unit
+	"$(dirname "$0")/participant.sh" # and its participants
 fi
 [ -n "$missing" ] || exit 0
 

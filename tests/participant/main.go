@@ -1,0 +1,155 @@
+// Participant connects participants of conferences with LiveKit's Go SDK, for tests: in a program and a module of its own, because
+// the SDK's dependencies are not those of berth. It reads a list of participants from standard input, one JSON object per line,
+// and writes what happens to standard output, until its input ends. Publishers send numbered packets, so that a listener knows
+// how long it heard nothing and how many packets it missed.
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	protologger "github.com/livekit/protocol/logger"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	"github.com/pion/webrtc/v4/pkg/media"
+)
+
+// frame is the duration of a packet, and quiet the pause between two of them from which on it is reported.
+const frame, quiet = 20 * time.Millisecond, 100 * time.Millisecond
+
+type participant struct {
+	Name    string `json:"name"`
+	URL     string `json:"url"`
+	Token   string `json:"token"`
+	Publish bool   `json:"publish"`
+}
+
+// event is one line of the output. Silence is the time between the packets before and after a pause; Lost the number of packets in
+// between.
+type event struct {
+	Name      string `json:"name"`
+	Event     string `json:"event"`
+	At        int64  `json:"at"` // Unix ms
+	From      string `json:"from,omitempty"`
+	SilenceMs int64  `json:"silenceMs,omitempty"`
+	Lost      int64  `json:"lost,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+var out = struct {
+	sync.Mutex
+	*json.Encoder
+}{Encoder: json.NewEncoder(os.Stdout)}
+
+func (p participant) report(e event) {
+	out.Lock()
+	defer out.Unlock()
+	e.Name, e.At = p.Name, time.Now().UnixMilli()
+	_ = out.Encode(e) // the test that reads it may have ended
+}
+
+func main() {
+	lksdk.SetLogger(protologger.GetDiscardLogger())
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var p participant
+		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+			panic(err)
+		}
+		go p.join()
+	}
+}
+
+func (p participant) join() {
+	ears := &ears{p: p, last: map[string]heard{}}
+	callback := &lksdk.RoomCallback{
+		OnReconnecting: func() { p.report(event{Event: "reconnecting"}) },
+		OnReconnected:  func() { p.report(event{Event: "reconnected"}) },
+		OnDisconnectedWithReason: func(reason lksdk.DisconnectionReason) {
+			p.report(event{Event: "disconnected", Reason: string(reason)})
+		},
+		ParticipantCallback: lksdk.ParticipantCallback{
+			OnTrackSubscribed: func(track *webrtc.TrackRemote, _ *lksdk.RemoteTrackPublication, from *lksdk.RemoteParticipant) {
+				ears.listen(track, from.Identity())
+			},
+		},
+	}
+	room, err := lksdk.ConnectToRoomWithToken(p.URL, p.Token, callback, lksdk.WithAutoSubscribe(!p.Publish))
+	if err != nil {
+		p.report(event{Event: "refused", Reason: strings.ReplaceAll(err.Error(), p.Token, "token")})
+		return
+	}
+	p.report(event{Event: "joined"})
+	if p.Publish {
+		p.publish(room)
+	}
+}
+
+// publish sends numbered packets for as long as the program runs.
+func (p participant) publish(room *lksdk.Room) {
+	track, err := lksdk.NewLocalSampleTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2})
+	if err == nil {
+		_, err = room.LocalParticipant.PublishTrack(track, &lksdk.TrackPublicationOptions{Name: "numbers", Source: livekit.TrackSource_MICROPHONE})
+	}
+	if err != nil {
+		p.report(event{Event: "refused", Reason: err.Error()})
+		return
+	}
+	tick := time.NewTicker(frame)
+	defer tick.Stop()
+	for n := uint64(1); ; n++ {
+		data := make([]byte, 80)
+		data[0] = 0xfc // an Opus packet of one 20 ms frame
+		binary.BigEndian.PutUint64(data[1:], n)
+		_ = track.WriteSample(media.Sample{Data: data, Duration: frame}, nil) // not connected now
+		<-tick.C
+	}
+}
+
+// ears notes the last packet of each publisher, also across connections.
+type ears struct {
+	p    participant
+	mu   sync.Mutex
+	last map[string]heard
+}
+
+type heard struct {
+	number uint64
+	at     time.Time
+}
+
+func (e *ears) listen(track *webrtc.TrackRemote, from string) {
+	e.p.report(event{Event: "subscribed", From: from})
+	for {
+		packet, _, err := track.ReadRTP()
+		if err != nil {
+			return
+		}
+		if len(packet.Payload) < 9 || packet.Payload[0] != 0xfc {
+			continue // silence that the server adds
+		}
+		e.hear(from, heard{binary.BigEndian.Uint64(packet.Payload[1:]), time.Now()})
+	}
+}
+
+func (e *ears) hear(from string, now heard) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before, ok := e.last[from]
+	switch {
+	case !ok:
+		e.p.report(event{Event: "heard", From: from})
+	case now.number <= before.number:
+		return
+	case now.at.Sub(before.at) >= quiet:
+		e.p.report(event{Event: "silence", From: from, SilenceMs: now.at.Sub(before.at).Milliseconds(), Lost: int64(now.number - before.number - 1)})
+	}
+	e.last[from] = now
+}

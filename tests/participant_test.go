@@ -1,0 +1,113 @@
+package tests
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+	"berth/internal/client"
+)
+
+// validate returns the status with which a server would answer a participant's connection.
+func (s *stack) validate(base, token string) int {
+	s.tb.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, base+"/rtc/validate", http.NoBody)
+	require.NoError(s.tb, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
+	}
+	require.NoError(s.tb, res.Body.Close())
+	return res.StatusCode
+}
+
+// B9, FC1, FC14: participants are connected to the unit that owns their conference, and after it was killed to the next one, with
+// tokens that no unit accepts; one that was removed stays away.
+func TestParticipants_ServerKilled_HeardAgainOnAnotherUnit(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, withParticipants())
+	m := s.conferences()
+	units := map[string]*mediaUnit{"u1": s.mediaUnit("u1", 5), "u2": s.mediaUnit("u2", 5)}
+	const number = "8631000001"
+	first := m.open(number)
+	owner := units[first.Owner.NodeID]
+	other := units[map[string]string{"u1": "u2", "u2": "u1"}[owner.id]]
+	base := "http://" + s.httpAddr
+
+	p := s.participants()
+	tokens := map[string]string{}
+	for _, name := range []string{"speaker", "listener", "guest"} {
+		a := m.admit(number, name)
+		require.Equal(t, "ws://"+s.httpAddr, a.URL)
+		tokens[name] = a.Token
+		require.Equal(t, http.StatusUnauthorized, s.validate(owner.url("http"), a.Token), "a unit accepts no token of berth")
+		p.join(name, a.URL, a.Token, name == "speaker")
+	}
+	p.await("listener", "heard", 1)
+	p.await("guest", "heard", 1)
+	require.Equal(t, 3, owner.present(number))
+
+	require.NoError(t, m.RemoveParticipant(t.Context(), number, "guest"))
+	p.await("guest", "disconnected", 1)
+	s.eventually("the guest to be gone", func() bool { return owner.present(number) == 2 })
+	require.Equal(t, http.StatusUnauthorized, s.validate(base, tokens["guest"]))
+
+	owner.Kill()
+	silences := p.await("listener", "silence", 1)
+	moved := m.await(number, "on the other unit", on(other.id))
+	require.Greater(t, moved.Owner.Epoch, first.Owner.Epoch)
+	t.Logf("silence after kill -9: %d ms, %d packets lost", silences[0].SilenceMs, silences[0].Lost)
+	require.Equal(t, 2, other.present(number))
+
+	// The killed server returns, with the same key: no participant is on it, and no token opens the room.
+	owner.boot()
+	s.awaitNode(owner.id)
+	require.Equal(t, -1, owner.present(number))
+	for name, token := range tokens {
+		require.Equal(t, http.StatusUnauthorized, s.validate(owner.url("http"), token), name)
+	}
+	require.Equal(t, http.StatusOK, s.validate(base, tokens["listener"]))
+	require.Equal(t, http.StatusUnauthorized, s.validate(base, tokens["guest"]), "removed participants stay away")
+	_, err := m.AddParticipant(t.Context(), number, client.ParticipantSpec{Identity: "guest"})
+	require.Equal(t, berth.CodeConflict, problem(t, err).Code)
+	require.Empty(t, p.of("listener", "disconnected"))
+
+	_, err = m.EndConference(t.Context(), number)
+	require.NoError(t, err)
+	p.await("listener", "disconnected", 1)
+	s.eventually("the token to be refused", func() bool { return s.validate(base, tokens["listener"]) == http.StatusUnauthorized })
+	log := string(s.api.output()) + string(s.worker.output()) + string(units["u1"].agent.output()) + string(units["u2"].agent.output())
+	for _, token := range tokens {
+		require.NotContains(t, log, strings.Split(token, ".")[1], "no token is logged")
+	}
+}
+
+// B9: an API process that is killed or stops loses no media: its clients continue on another one at the same address.
+func TestParticipants_ProxyKilled_MediaContinues(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, withParticipants())
+	m := s.conferences()
+	s.mediaUnit("u1", 5)
+	const number = "8632000001"
+	m.open(number)
+	p := s.participants()
+	for _, name := range []string{"speaker", "listener"} {
+		a := m.admit(number, name)
+		p.join(name, a.URL, a.Token, name == "speaker")
+	}
+	p.await("listener", "heard", 1)
+	for i, end := range []func(){func() { s.api.kill() }, func() { require.True(t, s.api.stop(20*time.Second)) }} {
+		end()
+		s.startAPI()
+		p.await("listener", "reconnected", i+1)
+		p.await("speaker", "reconnected", i+1)
+	}
+	require.Empty(t, p.of("listener", "silence"), "media does not pass through the proxy")
+	require.Empty(t, p.of("listener", "disconnected"))
+}
