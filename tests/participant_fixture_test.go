@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -57,7 +58,7 @@ func withParticipants(settings ...string) option {
 }
 
 // mediaUnit starts unit u1 or u2.
-func (s *stack) mediaUnit(id string, slots int) *mediaUnit {
+func (s *stack) mediaUnit(id string, slots int, args ...func(*mediaUnit) []string) *mediaUnit {
 	s.tb.Helper()
 	ports, err := freeport.Find(3)
 	require.NoError(s.tb, err)
@@ -68,10 +69,14 @@ func (s *stack) mediaUnit(id string, slots int) *mediaUnit {
 	u.rooms, err = unit.NewLiveKit(unit.LiveKitOptions{URL: u.url("http"), Key: u.key, Secret: u.secret, Unit: id})
 	require.NoError(s.tb, err)
 	s.tb.Cleanup(u.rooms.Close)
-	u.agent = s.start("berth", []string{
+	flags := []string{
 		"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "livekit", "--livekit-url", u.url("http"),
 		"--livekit-key", u.key, "--livekit-secret", u.secret,
-	}, append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("units", "node")}, s.settings...))
+	}
+	for _, more := range args {
+		flags = append(flags, more(u)...)
+	}
+	u.agent = s.start("berth", flags, append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("units", "node")}, s.settings...))
 	s.awaitNode(id)
 	return u
 }
@@ -187,6 +192,64 @@ func (p *participants) await(name, kind string, n int) []participantEvent {
 	p.s.tb.Helper()
 	p.s.eventually(fmt.Sprintf("%s: %d events %q", name, n, kind), func() bool { return len(p.of(name, kind)) >= n })
 	return p.of(name, kind)
+}
+
+// lost returns how many packets a listener missed in pauses.
+func (p *participants) lost(name string) (n int64) {
+	for _, e := range p.of(name, "silence") {
+		n += e.Lost
+	}
+	return n
+}
+
+// forwarder passes TCP connections on to a server, until it is cut.
+type forwarder struct {
+	l    net.Listener
+	to   string
+	cut  atomic.Bool
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func (s *stack) forward(to string) *forwarder {
+	s.tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(s.tb, err)
+	f := &forwarder{l: l, to: to}
+	s.tb.Cleanup(func() { _ = l.Close(); f.drop() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if f.cut.Load() {
+				_ = c.Close()
+				continue
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			f.mu.Lock()
+			f.open = append(f.open, c, server)
+			f.mu.Unlock()
+			go func() { _, _ = io.Copy(server, c); _ = server.Close() }()
+			go func() { _, _ = io.Copy(c, server); _ = c.Close() }()
+		}
+	}()
+	return f
+}
+
+// drop closes all connections.
+func (f *forwarder) drop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.open {
+		_ = c.Close()
+	}
+	f.open = nil
 }
 
 // admit admits a participant to a conference of alice.

@@ -83,6 +83,8 @@ type Proxy struct {
 	units       *units
 	upgrader    websocket.Upgrader
 	log         *slog.Logger
+	quiet       time.Duration // quietTimeout
+	stall       time.Duration // writeTimeout
 
 	running     sync.WaitGroup
 	stopping    context.Context //nolint:containedctx // ends all sessions, which outlast their requests
@@ -100,7 +102,7 @@ func New(o Options) *Proxy {
 		o.Hold = HoldFor
 	}
 	p := &Proxy{
-		opt: o, tokens: o.Tokens, log: o.Logger, units: newUnits(),
+		opt: o, tokens: o.Tokens, log: o.Logger, units: newUnits(), quiet: quietTimeout, stall: writeTimeout,
 		conferences: newConferences(o.Ledger, o.Redis, o.Channel, o.Logger),
 		upgrader: websocket.Upgrader{
 			ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers,

@@ -410,6 +410,66 @@ func TestProxy_HugeMessage_Disconnected(t *testing.T) {
 	f.connectionsAre(0)
 }
 
+// A client that does not read is disconnected; the others of its conference are not affected, and nothing accumulates.
+func TestProxy_ClientDoesNotRead_DisconnectedAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.proxy.stall = 200 * time.Millisecond
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	_, stalled := f.join(u, "ann")
+	bob, other := f.join(u, "bob")
+	f.connectionsAre(2)
+	sent := make(chan int, 1)
+	go func() {
+		n := 0
+		for stalled.WriteMessage(websocket.BinaryMessage, make([]byte, 1<<20)) == nil {
+			n++
+		}
+		sent <- n
+	}()
+	f.connectionsAre(1)
+	require.Less(t, <-sent, 64, "the unit waits; the proxy keeps nothing")
+	put(t, other.Conn, frame{data: []byte{1}})
+	require.Equal(t, []byte{1}, next(t, bob).data)
+}
+
+// A client whose host is gone is noticed by its missing pongs, and so is a unit's.
+func TestProxy_HalfOpenConnection_Ended(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.proxy.quiet = 500 * time.Millisecond
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	gone, _ := f.join(u, "ann")
+	gone.SetPingHandler(func(string) error { return nil }) // nothing is returned
+	c, p := f.join(u, "bob")
+	for _, conn := range []*websocket.Conn{gone, c, p.Conn} {
+		go func() {
+			for {
+				if _, _, err := conn.ReadMessage(); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	var stop atomic.Bool
+	pinging := make(chan struct{})
+	go func() {
+		defer close(pinging)
+		for !stop.Load() {
+			_ = p.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second))
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	f.connectionsAre(1)
+	time.Sleep(2 * f.proxy.quiet)
+	require.EqualValues(t, 1, f.proxy.connections.Load(), "pongs of the client, and pings of the unit, keep the other open")
+	stop.Store(true)
+	<-pinging
+	f.connectionsAre(0)
+}
+
 // A change of the file of secrets applies without a restart; one that cannot be read changes nothing.
 func TestKeys_FileChanges_Reloaded(t *testing.T) {
 	t.Parallel()

@@ -174,16 +174,16 @@ func (s *session) reachable(ctx context.Context) bool {
 
 // keepAlive passes pings of the unit on to the client, and notes which side still responds.
 func (s *session) keepAlive() {
-	_ = s.client.SetReadDeadline(time.Now().Add(quietTimeout))
-	_ = s.unit.SetReadDeadline(time.Now().Add(quietTimeout))
+	_ = s.client.SetReadDeadline(time.Now().Add(s.p.quiet))
+	_ = s.unit.SetReadDeadline(time.Now().Add(s.p.quiet))
 	s.unit.SetPingHandler(func(data string) error {
-		_ = s.unit.SetReadDeadline(time.Now().Add(quietTimeout))
+		_ = s.unit.SetReadDeadline(time.Now().Add(s.p.quiet))
 		_ = s.unit.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(time.Second))
 		_ = s.client.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second))
 		return nil
 	})
 	s.client.SetPongHandler(func(string) error {
-		return s.client.SetReadDeadline(time.Now().Add(quietTimeout))
+		return s.client.SetReadDeadline(time.Now().Add(s.p.quiet))
 	})
 }
 
@@ -192,7 +192,7 @@ func (s *session) keepAlive() {
 func (s *session) fromClient() {
 	broken := false
 	for {
-		f, err := read(s.client)
+		f, err := s.read(s.client)
 		if err != nil {
 			if errors.Is(err, websocket.ErrReadLimit) {
 				s.p.refused(refusedSize)
@@ -219,7 +219,7 @@ func (s *session) fromClient() {
 func (s *session) fromUnit() lostReason {
 	defer func() { _ = s.unit.Close() }() // fromClient notices
 	for {
-		f, err := read(s.unit)
+		f, err := s.read(s.unit)
 		if err != nil {
 			return lostBroken
 		}
@@ -266,12 +266,12 @@ func (s *session) send(l leave) {
 	_ = s.write(s.client, leaveFrame(s.text.Load(), l)) // otherwise the client notices the closed connection
 }
 
-func read(c *websocket.Conn) (frame, error) {
+func (s *session) read(c *websocket.Conn) (frame, error) {
 	kind, r, err := c.NextReader()
 	if err != nil {
 		return frame{}, err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(quietTimeout))
+	_ = c.SetReadDeadline(time.Now().Add(s.p.quiet))
 	data, err := io.ReadAll(r)
 	return frame{kind == websocket.TextMessage, data}, err
 }
@@ -281,6 +281,6 @@ func (s *session) write(c *websocket.Conn, f frame) error {
 	if f.text {
 		kind = websocket.TextMessage
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = c.SetWriteDeadline(time.Now().Add(s.p.stall))
 	return c.WriteMessage(kind, f.data)
 }
