@@ -54,7 +54,7 @@ func (s *server) participantRoutes() {
 	register(s, "POST /v1/conferences/{e164}/participants", forUsers, s.addParticipant, withStatus(201, op("add-participant", "conferences",
 		"Admit a participant to your conference",
 		"Returns what a LiveKit client needs to join. Only the user who opened the conference and operators may call it, and only they are hosts; "+
-			"other people join by link. The same identity again gets a new token, and the new name and role apply when it connects again. "+
+			"all others join by link. The same identity again gets a new token, and the new name and role apply when it connects again. "+
 			"409 `conflict`: the identity was removed; 409 `ended`: the conference has ended.")))
 	register(s, "GET /v1/conferences/{e164}/participants", forUsers, s.listParticipants, op("list-participants", "conferences",
 		"List who was admitted to a conference, by identity", "Who is connected is in the `info` of the conference."))

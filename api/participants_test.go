@@ -42,7 +42,7 @@ func TestParticipants_OfOwnConference_AdmittedListedRemoved(t *testing.T) {
 	of, err := identity.Participants{Secrets: identity.Secrets{secret}}.Verify(got["token"].(string))
 	require.NoError(t, err)
 	require.Equal(t, identity.Participation{ConferenceID: id, E164: numberOne, Identity: "ann@example.com", Name: "Ann", Role: berth.RoleHost}, of)
-	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, "/v1/me", got["token"].(string), nil).status, "it is no bearer token")
+	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, "/v1/me", got["token"].(string), nil).status, "it does not replace a bearer token")
 	require.Equal(t, "participant", add("alice", doc{"identity": "bob"}).json(t)["role"])
 	require.Equal(t, "listener", add("alice", doc{"identity": "ann@example.com", "role": "listener"}).json(t)["role"], "the same identity again")
 
@@ -74,7 +74,7 @@ func TestParticipants_OfOwnConference_AdmittedListedRemoved(t *testing.T) {
 	require.Equal(t, http.StatusConflict, again.status, string(again.body))
 	listed = h.call(http.MethodGet, path, h.token("alice"), nil).json(t)["participants"].([]any)
 	require.Equal(t, "alice", listed[0].(doc)["removedBy"])
-	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, path+"/nobody", h.token("alice"), nil).status)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, path+"/unknown", h.token("alice"), nil).status)
 
 	require.Equal(t, http.StatusOK, h.call(http.MethodDelete, "/v1/conferences/"+numberOne, h.token("alice"), nil).status)
 	ended := add("alice", doc{"identity": "bob"})

@@ -81,7 +81,9 @@ func (s *stack) mediaUnit(id string, slots int, args ...func(*mediaUnit) []strin
 	return u
 }
 
-func (u *mediaUnit) url(scheme string) string { return fmt.Sprintf("%s://127.0.0.1:%d", scheme, u.ports[0]) }
+func (u *mediaUnit) url(scheme string) string {
+	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, u.ports[0])
+}
 
 // boot starts the server, after its end again without its rooms.
 func (u *mediaUnit) boot() {

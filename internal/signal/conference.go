@@ -40,7 +40,7 @@ func (s *state) over() bool {
 	return s.known && (!s.found || s.conf.Status.Final() || s.conf.Ending != "")
 }
 
-// place returns where participants are to be connected; ok is false while there is no such unit.
+// place returns where participants are to be connected; ok is false while no unit has the conference.
 func (s *state) place() (at place, ok bool) {
 	c := s.conf
 	if !s.found || c.Owner.NodeID == "" || c.Status != berth.ConferenceOpen && c.Status != berth.ConferenceAwaitingConnection {

@@ -117,8 +117,8 @@ func readResponse(f frame) response {
 	r := response{field: field, body: body}
 	switch field {
 	case fieldLeave:
-		r.leave = leave{action(varint(body, leaveAction)), reason(varint(body, leaveReason))}
-		if r.leave.action == actionDisconnect && varint(body, leaveCanReconnect) != 0 { // of servers before protocol version 13
+		r.leave = leave{action(varint(body, leaveAction)), reason(varint(body, leaveReason))} //nolint:gosec // enums: an unknown one stays unknown
+		if r.leave.action == actionDisconnect && varint(body, leaveCanReconnect) != 0 {       // of servers before protocol version 13
 			r.leave.action = actionReconnect
 		}
 	case fieldRefreshToken:
@@ -150,8 +150,10 @@ func readJSON(data []byte) response {
 			if json.Unmarshal(body, &in) != nil {
 				return response{}
 			}
-			r.leave = leave{action(enum(in.Action, func(name string) int { return max(0, slices.Index(actionNames, name)) })),
-				reason(enum(in.Reason, func(name string) int { return int(reasonNames[name]) }))}
+			r.leave = leave{
+				action(enum(in.Action, func(name string) int { return max(0, slices.Index(actionNames, name)) })),
+				reason(enum(in.Reason, func(name string) int { return int(reasonNames[name]) })),
+			}
 			if r.leave.action == actionDisconnect && in.CanReconnect {
 				r.leave.action = actionReconnect
 			}
@@ -257,14 +259,14 @@ func pongOf(f frame, now time.Time) (pong frame, ok bool) {
 	switch {
 	case n < 0:
 	case field == fieldPing && kind == protowire.VarintType:
-		return frame{data: appendVarint(nil, fieldPong, uint64(at))}, true //nolint:gosec // never negative
+		return frame{data: appendVarint(nil, fieldPong, uint64(at))}, true
 	case field == fieldPingReq && kind == protowire.BytesType:
 		body, m := protowire.ConsumeBytes(f.data[n:])
 		if m < 0 {
 			return frame{}, false
 		}
 		b := appendVarint(nil, pongLastPing, varint(body, pingTimestamp))
-		return message(fieldPongResp, appendVarint(b, pongTimestamp, uint64(at))), true //nolint:gosec // never negative
+		return message(fieldPongResp, appendVarint(b, pongTimestamp, uint64(at))), true
 	}
 	return frame{}, false
 }

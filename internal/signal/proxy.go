@@ -43,7 +43,7 @@ type refusal string
 
 const (
 	refusedToken   refusal = "token"     // invalid or expired
-	refusedEnded   refusal = "ended"     // the conference is over
+	refusedEnded   refusal = "ended"     // the conference has ended
 	refusedRemoved refusal = "removed"   // the participant was removed
 	refusedNoOwner refusal = "no_owner"  // no unit had the conference in time
 	refusedUnit    refusal = "unit"      // the unit did not accept the connection in time
@@ -106,7 +106,7 @@ func New(o Options) *Proxy {
 		conferences: newConferences(o.Ledger, o.Redis, o.Channel, o.Logger),
 		upgrader: websocket.Upgrader{
 			ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers,
-			CheckOrigin: func(*http.Request) bool { return true }, // a token is required, and never sent by itself
+			CheckOrigin: func(*http.Request) bool { return true }, // a token is required, which browsers do not add
 			Error:       func(http.ResponseWriter, *http.Request, int, error) {},
 		},
 	}
@@ -250,7 +250,7 @@ func (p *Proxy) authenticate(r *http.Request) (of identity.Participation, query 
 	return of, values.Encode(), nil
 }
 
-// check returns CodeUnauthenticated, upon which clients give up, when the conference is over or the participant was removed.
+// check returns CodeUnauthenticated, upon which clients give up, when the conference has ended or the participant was removed.
 func (p *Proxy) check(now *state, of identity.Participation) error {
 	switch {
 	case now.removed[of.Identity]:

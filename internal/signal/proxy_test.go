@@ -17,6 +17,7 @@ import (
 
 	"berth"
 	"berth/internal/identity"
+	"berth/internal/pause"
 )
 
 // B9: the unit gets a token of its own key, the client's query without its token, and all messages unchanged.
@@ -135,7 +136,7 @@ func TestProxy_NoOwner_HeldUntilThereIsOne(t *testing.T) {
 	f.holdsAre(0)
 }
 
-// B9: without an owner in time the response is 503, which clients retry; 401 only if the conference is over or the participant
+// B9: without an owner in time the response is 503, which clients retry; 401 only if the conference has ended or the participant
 // removed, or for a token that is not berth's.
 func TestProxy_Refusals_401OnlyWhenOver(t *testing.T) {
 	t.Parallel()
@@ -280,7 +281,7 @@ func TestProxy_UnitConnectionBreaks_ClientResumesOrWaits(t *testing.T) {
 	go func() {
 		defer close(pinging)
 		for c.WriteMessage(websocket.BinaryMessage, appendVarint(nil, fieldPing, 1)) == nil && !done.Load() {
-			time.Sleep(time.Millisecond)
+			pause.For(t.Context(), time.Millisecond)
 		}
 	}()
 	pong, _, n := protowire.ConsumeTag(next(t, c).data)
@@ -459,11 +460,11 @@ func TestProxy_HalfOpenConnection_Ended(t *testing.T) {
 		defer close(pinging)
 		for !stop.Load() {
 			_ = p.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second))
-			time.Sleep(20 * time.Millisecond)
+			pause.For(t.Context(), 20*time.Millisecond)
 		}
 	}()
 	f.connectionsAre(1)
-	time.Sleep(2 * f.proxy.quiet)
+	pause.For(t.Context(), 2*f.proxy.quiet)
 	require.EqualValues(t, 1, f.proxy.connections.Load(), "pongs of the client, and pings of the unit, keep the other open")
 	stop.Store(true)
 	<-pinging

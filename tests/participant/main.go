@@ -1,7 +1,7 @@
 // Participant connects participants of conferences with LiveKit's Go SDK, for tests: in a program and a module of its own, because
 // the SDK's dependencies are not those of berth. It reads a list of participants from standard input, one JSON object per line,
 // and writes what happens to standard output, until its input ends. Publishers send numbered packets, so that a listener knows
-// how long it heard nothing and how many packets it missed.
+// how long it received nothing and how many packets it missed.
 package main
 
 import (
@@ -68,7 +68,7 @@ func main() {
 }
 
 func (p participant) join() {
-	ears := &ears{p: p, last: map[string]heard{}}
+	in := &reception{p: p, last: map[string]packet{}}
 	callback := &lksdk.RoomCallback{
 		OnReconnecting: func() { p.report(event{Event: "reconnecting"}) },
 		OnReconnected:  func() { p.report(event{Event: "reconnected"}) },
@@ -77,7 +77,7 @@ func (p participant) join() {
 		},
 		ParticipantCallback: lksdk.ParticipantCallback{
 			OnTrackSubscribed: func(track *webrtc.TrackRemote, _ *lksdk.RemoteTrackPublication, from *lksdk.RemoteParticipant) {
-				ears.listen(track, from.Identity())
+				in.listen(track, from.Identity())
 			},
 		},
 	}
@@ -113,39 +113,39 @@ func (p participant) publish(room *lksdk.Room) {
 	}
 }
 
-// ears notes the last packet of each publisher, also across connections.
-type ears struct {
+// reception notes the last packet of each publisher, also across connections.
+type reception struct {
 	p    participant
 	mu   sync.Mutex
-	last map[string]heard
+	last map[string]packet
 }
 
-type heard struct {
+type packet struct {
 	number uint64
 	at     time.Time
 }
 
-func (e *ears) listen(track *webrtc.TrackRemote, from string) {
+func (e *reception) listen(track *webrtc.TrackRemote, from string) {
 	e.p.report(event{Event: "subscribed", From: from})
 	for {
-		packet, _, err := track.ReadRTP()
+		p, _, err := track.ReadRTP()
 		if err != nil {
 			return
 		}
-		if len(packet.Payload) < 9 || packet.Payload[0] != 0xfc {
+		if len(p.Payload) < 9 || p.Payload[0] != 0xfc {
 			continue // silence that the server adds
 		}
-		e.hear(from, heard{binary.BigEndian.Uint64(packet.Payload[1:]), time.Now()})
+		e.receive(from, packet{binary.BigEndian.Uint64(p.Payload[1:]), time.Now()})
 	}
 }
 
-func (e *ears) hear(from string, now heard) {
+func (e *reception) receive(from string, now packet) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before, ok := e.last[from]
 	switch {
 	case !ok:
-		e.p.report(event{Event: "heard", From: from})
+		e.p.report(event{Event: "received", From: from})
 	case now.number <= before.number:
 		return
 	case now.at.Sub(before.at) >= quiet:
