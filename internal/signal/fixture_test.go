@@ -159,6 +159,8 @@ type unit struct {
 	server *httptest.Server
 	// status is what connections and probes get instead of being accepted; 0 for none.
 	status  atomic.Int64
+	hang    atomic.Bool // connections get no response
+	hanging atomic.Int64
 	joined  chan *peer
 	removed chan string
 }
@@ -181,6 +183,12 @@ func (f *fixture) unit(id, key string) *unit {
 		claims := jwt.MapClaims{}
 		if _, err := jwt.ParseWithClaims(token, claims, func(*jwt.Token) (any, error) { return []byte(u.secret), nil }); !ok || err != nil || claims["iss"] != u.key {
 			http.Error(w, "invalid token: "+token, http.StatusUnauthorized)
+			return
+		}
+		if u.hang.Load() {
+			u.hanging.Add(1)
+			<-r.Context().Done()
+			u.hanging.Add(-1)
 			return
 		}
 		if code := u.status.Load(); code != 0 {

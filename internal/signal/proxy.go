@@ -305,7 +305,7 @@ func (p *Proxy) connect(r *http.Request, w *watch, of identity.Participation, pa
 		}
 		var again <-chan time.Time
 		if at, ok := now.place(); ok {
-			s, err := p.dial(ctx, now, at, of, path, query, header)
+			s, err := p.dialWhile(ctx, w, now, at, of, path, query, header)
 			var status errStatus
 			switch {
 			case err == nil:
@@ -337,6 +337,29 @@ func (p *Proxy) connect(r *http.Request, w *watch, of identity.Participation, pa
 			return nil, berth.Errorf(berth.CodeUnavailable, "no media unit accepts the conference's participants now; retry").With(errors.Join(ctx.Err(), logged))
 		}
 	}
+}
+
+// dialWhile is dial for as long as the conference is at the place: a unit that does not respond is not waited for once there is
+// another one.
+func (p *Proxy) dialWhile(
+	ctx context.Context, w *watch, now *state, at place, of identity.Participation, path, query string, header http.Header,
+) (*session, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.running.Go(func() {
+		for s := now; ; s = w.now.Load() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.next:
+			}
+			if next, ok := w.now.Load().place(); ok && next != at || w.now.Load().over() || w.now.Load().removed[of.Identity] {
+				cancel()
+				return
+			}
+		}
+	})
+	return p.dial(ctx, now, at, of, path, query, header)
 }
 
 // dial connects to the unit at a place.

@@ -136,6 +136,24 @@ func TestProxy_NoOwner_HeldUntilThereIsOne(t *testing.T) {
 	f.holdsAre(0)
 }
 
+// B9: a unit that accepts connections and does not respond is given up as soon as there is another owner.
+func TestProxy_UnitHangsWhileConnecting_NextOwnerIsUsed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := f.unit("u1", "key-a"), f.unit("u2", "key-b")
+	f.open(a)
+	a.hang.Store(true)
+	joined := make(chan *websocket.Conn, 1)
+	go func() { c, _ := f.dial(f.token("ann"), "/rtc"); joined <- c }()
+	require.Eventually(t, func() bool { return a.hanging.Load() == 1 }, waitLimit, time.Millisecond)
+	begun := time.Now()
+	f.open(b)
+	require.NotNil(t, <-joined)
+	b.peer()
+	require.Less(t, time.Since(begun), unitTimeout, "it did not wait for the timeout")
+	require.Eventually(t, func() bool { return a.hanging.Load() == 0 }, waitLimit, time.Millisecond, "the connection is closed")
+}
+
 // B9: without an owner in time the response is 503, which clients retry; 401 only if the conference has ended or the participant
 // removed, or for a token that is not berth's.
 func TestProxy_Refusals_401OnlyWhenOver(t *testing.T) {
@@ -381,6 +399,31 @@ func TestProxy_ParticipantRemoved_DisconnectedEverywhere(t *testing.T) {
 	f.holdsAre(1)
 	f.remove("eve")
 	require.Equal(t, http.StatusUnauthorized, <-refused, "also while its connection is held")
+}
+
+// B9: without the proxy a participant gets the unit's address and a token that the unit accepts.
+func TestProxy_Direct_ReturnsUnitAndItsToken(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	u := f.unit("u1", "key-a")
+	of := identity.Participation{ConferenceID: conference, E164: number, Identity: "ann", Role: berth.RoleListener}
+	_, _, err := f.proxy.Direct(t.Context(), berth.Conference{Status: berth.ConferenceAwaitingRecovery}, of)
+	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
+	address, token, err := f.proxy.Direct(t.Context(), f.open(u), of)
+	require.NoError(t, err)
+	require.Equal(t, u.address(), address)
+	c, _, err := websocket.DefaultDialer.Dial(address+"/rtc", http.Header{"Authorization": {"Bearer " + token}})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	require.Equal(t, map[string]any{
+		"room": number, "roomJoin": true, "canPublish": false, "canSubscribe": true, "canPublishData": false, "canUpdateOwnMetadata": false,
+	}, u.peer().claims["video"], "a listener only receives")
+	n := f.nodes.all["u1"]
+	n.KeyID = "key-x"
+	f.nodes.all["u1"] = n
+	_, _, err = f.proxy.Direct(t.Context(), f.open(u), of)
+	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
+	require.ErrorContains(t, err, "BERTH_LIVEKIT_KEYS_FILE")
 }
 
 // B9: a process that stops makes its clients resume on another one.
