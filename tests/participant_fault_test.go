@@ -74,8 +74,15 @@ func TestParticipants_ServerLostRepeatedly_FollowEveryTime(t *testing.T) {
 	for range pauses {
 		lost, silences := round(func(u *mediaUnit) { u.Pause() })
 		paused = append(paused, silences...)
+		back := map[string]int{}
+		for _, name := range listeners {
+			back[name] = len(p.of(name, "subscribed")) + 1
+		}
 		lost.Resume()
 		m.await(number, "the earlier copy again", on(lost.id))
+		for _, name := range listeners {
+			p.await(name, "subscribed", back[name])
+		}
 	}
 	report := func(what string, all []int64) {
 		slices.Sort(all)
