@@ -160,7 +160,18 @@ func (u *units) dial(ctx context.Context, t target, path, query, token string, c
 			header.Set(name, v)
 		}
 	}
-	conn, res, err := u.dialer.DialContext(ctx, at.String(), header)
+	dialer, stop := u.dialer, func() bool { return true }
+	dialer.NetDialContext = func(dialing context.Context, network, address string) (net.Conn, error) {
+		c, err := u.dialer.NetDialContext(dialing, network, address)
+		if err == nil { // the handshake itself does not notice that ctx ends
+			stop = context.AfterFunc(ctx, func() { _ = c.Close() })
+		}
+		return c, err
+	}
+	conn, res, err := dialer.DialContext(ctx, at.String(), header)
+	if !stop() {
+		return nil, fmt.Errorf("connect to the unit: %w", context.Cause(ctx))
+	}
 	if res != nil && err != nil {
 		_ = res.Body.Close()
 		return nil, errStatus(res.StatusCode)
