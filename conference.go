@@ -91,6 +91,9 @@ func ValidE164(field, v string) error {
 	return nil
 }
 
+// MaxUnitCommands is the maximum number of commands that a media unit runs at the same time.
+const MaxUnitCommands = 8
+
 // CapabilityConference is the capability of media units.
 const CapabilityConference = "conference"
 

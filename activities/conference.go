@@ -36,6 +36,14 @@ type Conferences struct {
 	WaitingKeepsLicence bool
 }
 
+// MaxInFlight is how many commands a unit may have to acknowledge when it gets a recovery: a few for each that it runs at the
+// same time, so that none waits for long.
+const MaxInFlight = 4 * berth.MaxUnitCommands
+
+// inFlightWithin is the time within which the slot of a command expires unless it is acknowledged. A confirmed slot is held for
+// a minute longer than the conference, see SaveInput.Hold.
+const inFlightWithin = 59 * time.Second
+
 // PlaceConference takes an epoch and a slot of a media unit, and writes the new owner, to the ledger first. Without
 // capacity or a licence, a conference that was open before is written as waiting and then tried again, so that it
 // cannot miss capacity that becomes free in between. Not idempotent: another call takes another slot, and that of the
@@ -45,6 +53,7 @@ func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInp
 		return workflows.PlaceReply{}, err
 	}
 	c.markUnresponsive(ctx, in.Unresponsive)
+	c.markIdle(ctx, in.NotStarted)
 	events := in.Events
 	reply, err := c.tryToPlace(ctx, in, events)
 	if err == nil && reply.Code != "" && !in.First {
@@ -82,20 +91,43 @@ func (c *Conferences) tryToPlace(
 	return reply, err
 }
 
-// assign takes an epoch and, under it, a slot on a unit, which is in the conference's zone if it has one.
-func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (berth.Assignment, error) {
+// assign takes an epoch and, under it, a slot on a unit, which is in the conference's zone if it has one. A recovery takes
+// none on a unit that has MaxInFlight commands to acknowledge already.
+func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (slot berth.Assignment, err error) {
 	epoch, err := c.Ledger.NextEpoch(ctx, in.Conference.E164)
 	if err != nil {
 		return berth.Assignment{}, err
 	}
-	zone := in.Conference.Zone
-	slot, err := c.Placer.Assign(ctx, conferenceLease(in.Conference.ID, epoch), placement.Request{
-		Requirements: berth.Requirements{
-			PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference},
-			Services: []string{berth.ServiceCommands},
-		},
-		Kind: berth.NodeMedia, Zone: zone, Failed: generations(in.Failed), Hold: in.Hold,
-	})
+	zone, excluded := in.Conference.Zone, generations(in.Failed)
+	for busy := 0; ; busy++ {
+		slot, err = c.Placer.Assign(ctx, conferenceLease(in.Conference.ID, epoch), placement.Request{
+			Requirements: berth.Requirements{
+				PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference},
+				Services: []string{berth.ServiceCommands},
+			},
+			Kind: berth.NodeMedia, Zone: zone, Failed: excluded, Hold: in.Hold,
+		})
+		if err != nil && busy > 0 {
+			err = &berth.Refusal{
+				Code: berth.CodeUnavailable, PoolID: berth.CapabilityConference,
+				Message: fmt.Sprintf("units with capacity are recovering other conferences (%d)", busy),
+			}
+		}
+		if err != nil || in.First {
+			break
+		}
+		commands, err := c.Scripts.CountInFlight(ctx, slot.NodeID, inFlightWithin)
+		if err != nil {
+			return berth.Assignment{}, err
+		}
+		if commands <= MaxInFlight {
+			return slot, nil
+		}
+		if _, err := c.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
+			return berth.Assignment{}, err
+		}
+		excluded = append(excluded, placement.Generation{NodeID: slot.NodeID, Generation: slot.Generation})
+	}
 	refusal, ok := errors.AsType[*berth.Refusal](err)
 	if ok && zone != "" && refusal.Code == berth.CodeNoNode && len(refusal.Reasons) == 0 {
 		refusal.Message = "no media unit is registered in zone " + zone
@@ -149,6 +181,7 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 		return reply, unavailable("conference not written", err)
 	}
 	c.markUnresponsive(ctx, in.Unresponsive)
+	c.markIdle(ctx, in.NotStarted)
 	if in.Answered {
 		c.markResponsive(ctx, in.Conference.Owner.NodeID)
 	}
@@ -157,6 +190,11 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	}
 	if err := c.releaseSlots(ctx, in.Release); err != nil {
 		return reply, err
+	}
+	if in.Answered {
+		if err := c.offerTurn(ctx, in.Hold); err != nil {
+			return reply, err
+		}
 	}
 	switch {
 	case in.Conference.Status == berth.ConferenceAwaitingConnection:
@@ -201,6 +239,41 @@ func (c *Conferences) offerCapacity(ctx context.Context, released []berth.Assign
 		return unavailable("waiting conferences not notified", err)
 	}
 	return nil
+}
+
+// offerTurn notifies waiting conferences when a unit that had many commands has acknowledged one: some may have been held
+// back because of that.
+func (c *Conferences) offerTurn(ctx context.Context, slot *workflows.HeldSlot) error {
+	if slot == nil {
+		return nil
+	}
+	commands, err := c.Scripts.CountInFlight(ctx, slot.NodeID, inFlightWithin)
+	if err == nil && commands >= MaxInFlight/2 {
+		var free map[string]int
+		if free, err = freeCapacity(ctx, c.Scripts, []string{slot.NodeID}); err == nil {
+			err = wakeWaiting(ctx, c.Ledger, c.Starter, free, MaxInFlight-commands)
+		}
+	}
+	if err != nil {
+		return unavailable("waiting conferences not notified", err)
+	}
+	return nil
+}
+
+// markIdle marks units that did not start a command as unresponsive, unless they run many other commands: a unit runs few at
+// a time, so the command may have waited for these.
+func (c *Conferences) markIdle(ctx context.Context, units []workflows.NodeRef) {
+	for _, u := range units {
+		commands, err := c.Scripts.CountInFlight(ctx, u.NodeID, inFlightWithin)
+		switch {
+		case err != nil:
+			c.Logger.WarnContext(ctx, "commands of the unit not counted", "unit", u.NodeID, "error", err)
+		case commands < berth.MaxUnitCommands:
+			c.markUnresponsive(ctx, []workflows.NodeRef{u})
+		default:
+			c.Logger.InfoContext(ctx, "unit is busy with commands", "unit", u.NodeID, "generation", u.Generation, "commands", commands)
+		}
+	}
 }
 
 // markUnresponsive excludes units that did not reply to a command for a period. Without it, a unit that still sends

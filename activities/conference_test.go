@@ -456,3 +456,63 @@ func TestPlaceConference_UnresponsiveUnit_IsSkipped(t *testing.T) {
 	require.Zero(t, d.save(t, workflows.SaveInput{Conference: open, FirstEvent: 1, Answered: true}))
 	marked(false)
 }
+
+// C3: a unit with many commands to acknowledge gets no recovery. Waiting conferences are notified when it has acknowledged one.
+func TestPlaceConference_UnitHasManyCommands_RecoveryWaits(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	generation := d.unit(t, "u1", "", 100)
+	var last workflows.PlaceReply
+	for i := range MaxInFlight {
+		reply, err := d.PlaceConference(t.Context(), request(strconv.Itoa(1000+i), waits))
+		require.NoError(t, err)
+		require.Equal(t, "u1", reply.Owner.NodeID)
+		last = reply
+	}
+	reply, err := d.PlaceConference(t.Context(), request("2001", waits))
+	require.NoError(t, err)
+	require.Equal(t, berth.CodeUnavailable, reply.Code)
+	require.Equal(t, MaxInFlight, d.leases(t, "u1"))
+	first, err := d.PlaceConference(t.Context(), request("3001"))
+	require.NoError(t, err)
+	require.Equal(t, "u1", first.Owner.NodeID, "a creation does not wait: its caller does")
+	d.temporal.signalled()
+
+	opened := request("1031", waits).Conference
+	opened.Status, opened.Owner, opened.Revision = berth.ConferenceOpen, last.Owner, 9
+	saved := d.save(t, workflows.SaveInput{
+		Conference: opened, FirstEvent: 10, Answered: true,
+		Hold: &workflows.HeldSlot{Assignment: last.Slot, Left: time.Hour},
+	})
+	require.Zero(t, saved)
+	require.Empty(t, d.temporal.signalled(), "the unit still has as many as it may")
+	opened = request("3001").Conference
+	opened.Status, opened.Owner, opened.Revision = berth.ConferenceOpen, first.Owner, 9
+	d.save(t, workflows.SaveInput{
+		Conference: opened, FirstEvent: 10, Answered: true,
+		Hold: &workflows.HeldSlot{Assignment: first.Slot, Left: time.Hour},
+	})
+	require.Equal(t, []string{"conference:2001 room"}, d.temporal.signalled())
+	reply, err = d.PlaceConference(t.Context(), request("2001", waits))
+	require.NoError(t, err)
+	require.Equal(t, berth.ConferenceOwner{NodeID: "u1", Generation: generation, Incarnation: reply.Owner.Incarnation, Epoch: reply.Owner.Epoch}, reply.Owner)
+}
+
+// A unit that did not start a command in time is unresponsive only if it does not run other commands.
+func TestPlaceConference_CommandNotStarted_BusyUnitIsNotSkipped(t *testing.T) {
+	t.Parallel()
+	d := conferences(t)
+	u1, u2 := d.unit(t, "u1", "", berth.MaxUnitCommands), d.unit(t, "u2", "", 1)
+	for i := range berth.MaxUnitCommands + 1 {
+		_, err := d.PlaceConference(t.Context(), request(strconv.Itoa(1000+i)))
+		require.NoError(t, err)
+	}
+	_, err := d.PlaceConference(t.Context(), request("2001", waits, func(in *workflows.PlaceInput) {
+		in.NotStarted = []workflows.NodeRef{{NodeID: "u1", Generation: u1}, {NodeID: "u2", Generation: u2}}
+	}))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return !d.Fleet.Snapshot().Nodes["u2"].Unavailable[berth.ServiceCommands].IsZero()
+	}, 10*time.Second, time.Millisecond)
+	require.Empty(t, d.Fleet.Snapshot().Nodes["u1"].Unavailable)
+}

@@ -102,6 +102,15 @@ func (s *Scripts) AnnounceConference(ctx context.Context, conferenceID string) e
 	return nil
 }
 
+// CountInFlight returns how many slots of a node expire within a time: those of commands that it has not acknowledged, where
+// that is the time for which these hold their slots.
+func (s *Scripts) CountInFlight(ctx context.Context, nodeID string, within time.Duration) (int, error) {
+	r := s.call(ctx, "count_in_flight", []string{s.keys.NodeSlots(nodeID)}, millis(within))
+	r.code(NodeOK)
+	n := int(r.number())
+	return n, r.done()
+}
+
 // SeizeNodeSlot holds a slot of a generation for ttl, for work that it runs already, also beyond its capacity and in a
 // grace. It returns NodeSlotHeld, or NodeGone when nothing changed.
 func (s *Scripts) SeizeNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, err error) {

@@ -160,7 +160,12 @@ func (c *conference) creationReplied(ctx workflow.Context) {
 		if c.record.RefusedAt.IsZero() {
 			c.record.RefusedAt = workflow.Now(ctx)
 		}
+		c.placement.refusedBy(command.copyRef().NodeRef, workflow.Now(ctx).Add(c.in.Rules.Retry))
 		c.lost(ctx, berth.EndRefused, outcome)
+	case notStarted(err) && workflow.GetVersion(ctx, versionBusyUnit, workflow.DefaultVersion, 1) == 1: // so there is no copy
+		c.placement.notStarted = append(c.placement.notStarted, command.copyRef().NodeRef)
+		c.placement.skippedUnits = true
+		c.lost(ctx, berth.EndUnitLost, outcome)
 	default: // the copy may exist there
 		c.placement.unresponsive = append(c.placement.unresponsive, command.copyRef().NodeRef)
 		c.placement.skippedUnits = true
@@ -263,13 +268,17 @@ func (c *conference) returned(ctx workflow.Context, n UnitNotice) {
 }
 
 // adoptionReplied handles the unit's reply to an adoption. The later copy, whether it runs or is still being created, is
-// released.
+// released. After a failed adoption the copy is released, unless no other copy runs: then it is kept until one does.
 func (c *conference) adoptionReplied(ctx workflow.Context) {
 	command := c.inFlight.adoption
 	err := command.reply.Get(ctx, nil)
 	outcome, _ := outcomeOf(err)
 	if err != nil {
 		c.abandonAdoption(ctx, outcome)
+		if !c.runsElsewhere(command) && workflow.GetVersion(ctx, versionKeepOnlyCopy, workflow.DefaultVersion, 1) == 1 {
+			c.copies.stale = append(c.copies.stale, command.copyRef())
+			return
+		}
 		c.copies.fence(command.formerEpoch)
 		c.withdraw(ctx, command.copyRef())
 		return
@@ -372,7 +381,7 @@ func (c *conference) continueAsNew(ctx workflow.Context) error {
 		SubmissionID: c.submission.id, Conference: c.record, Slot: c.slots.owner, Events: c.outbox.published,
 		Fenced: c.copies.fenced, Stale: c.copies.stale, RetryAt: c.placement.retryAt, ConnectBy: c.connection.checkAt,
 		Outbox: c.outbox.events, Release: c.slots.releasable, Unresponsive: c.placement.unresponsive,
-		SkippedUnits: c.placement.skippedUnits,
+		SkippedUnits: c.placement.skippedUnits, NotStarted: c.placement.notStarted, Refusals: c.placement.refusals,
 	}
 	next := workflow.ContinueAsNewErrorOptions{}
 	if versionChanged(ctx) { // by default the next run would be pinned to the version of this one

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -136,6 +137,17 @@ func (c *conference) releaseOwner(ctx workflow.Context) {
 		},
 	}
 	c.setOutcome(berth.ActivityReleaseConference, owner.Epoch, release.run(ctx))
+}
+
+// runsElsewhere reports whether the conference has a copy besides that of a command, which the owner has acknowledged.
+func (c *conference) runsElsewhere(command *unitCommand) bool {
+	return c.record.Owner.NodeID != "" && c.record.Owner.NodeID != command.owner.NodeID && c.inFlight.creation == nil
+}
+
+// notStarted reports whether a command waited for its unit until it was too late.
+func notStarted(err error) bool {
+	timeout, ok := errors.AsType[*temporal.TimeoutError](err)
+	return ok && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 }
 
 // outcomeOf returns the outcome of a command in plain words, and whether the unit refused it.

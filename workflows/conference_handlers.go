@@ -50,7 +50,10 @@ func (c *conference) resume(from ConferenceProgress) {
 	c.outbox = outbox{events: from.Outbox, published: from.Events}
 	c.submission = submission{id: from.SubmissionID, settled: true}
 	c.copies = copies{fenced: from.Fenced, stale: from.Stale}
-	c.placement = placement{retryAt: from.RetryAt, unresponsive: from.Unresponsive, skippedUnits: from.SkippedUnits}
+	c.placement = placement{
+		retryAt: from.RetryAt, unresponsive: from.Unresponsive, skippedUnits: from.SkippedUnits,
+		notStarted: from.NotStarted, refusals: from.Refusals,
+	}
 	c.connection.checkAt = from.ConnectBy
 }
 

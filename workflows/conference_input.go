@@ -40,7 +40,15 @@ type ConferenceProgress struct {
 	Outbox       []berth.ConferenceEvent `json:"outbox,omitempty"`
 	Release      []berth.Assignment      `json:"release,omitempty"`
 	Unresponsive []NodeRef               `json:"silent,omitempty"`
+	NotStarted   []NodeRef               `json:"notStarted,omitempty"`
 	SkippedUnits bool                    `json:"skippedUnits,omitempty"`
+	Refusals     []UnitRefusal           `json:"refusals,omitempty"`
+}
+
+// UnitRefusal is a generation that refused to recover the conference, and is not tried again before a time.
+type UnitRefusal struct {
+	NodeRef
+	Until time.Time `json:"until"`
 }
 
 // Copy is a conference on one generation of a unit, under the epoch that the unit was sent.
@@ -95,6 +103,9 @@ type PlaceInput struct {
 	Failed []NodeRef `json:"failed,omitempty"`
 	// Unresponsive are generations that did not reply to a command. They receive no conferences for SkipUnresponsiveFor.
 	Unresponsive []NodeRef `json:"silent,omitempty"`
+	// NotStarted are generations that did not start a command in time. Those that do not run other commands are
+	// unresponsive, too.
+	NotStarted []NodeRef `json:"notStarted,omitempty"`
 	// Release are slots that are released first.
 	Release []berth.Assignment `json:"release,omitempty"`
 	// Events are published before those of the placement; FirstEvent is the number of the first one.
@@ -128,7 +139,8 @@ type SaveInput struct {
 	FirstEvent   int                     `json:"firstEvent"` // number of the first event
 	Hold         *HeldSlot               `json:"hold,omitempty"`
 	Release      []berth.Assignment      `json:"release,omitempty"`
-	Unresponsive []NodeRef               `json:"silent,omitempty"` // as in PlaceInput
+	Unresponsive []NodeRef               `json:"silent,omitempty"`     // as in PlaceInput
+	NotStarted   []NodeRef               `json:"notStarted,omitempty"` // as in PlaceInput
 	// Answered indicates that the owner has acknowledged a command, so that it is no longer treated as unresponsive.
 	Answered bool `json:"answered,omitempty"`
 }

@@ -28,8 +28,9 @@ func (c *conference) place(ctx workflow.Context) {
 	at := workflow.Now(ctx).Truncate(time.Millisecond)
 	c.renumber(ctx)
 	in := PlaceInput{
-		Conference: c.record, First: first, Failed: c.placement.failed, Unresponsive: c.placement.unresponsive,
-		Release: c.slots.releasable, FirstEvent: c.outbox.published + 1, Hold: c.in.Rules.Command + holdSlack, At: at,
+		Conference: c.record, First: first, Failed: c.placement.excluded(workflow.Now(ctx)), Unresponsive: c.placement.unresponsive,
+		NotStarted: c.placement.notStarted, Release: c.slots.releasable, FirstEvent: c.outbox.published + 1,
+		Hold: c.in.Rules.Command + holdSlack, At: at,
 	}
 	if !first { // the event of a creation includes its owner, so the activity adds it
 		in.Events = c.outbox.events
@@ -86,6 +87,11 @@ func (c *conference) awaitCapacity(ctx workflow.Context, reply PlaceReply) {
 		pause = min(pause, SkipUnresponsiveFor+time.Second) // no event reports that a unit is no longer skipped
 	}
 	c.placement.retryAt, c.placement.pause = workflow.Now(ctx).Add(pause), 0
+	for _, r := range c.placement.refusals { // a later attempt, woken by capacity, must not delay these
+		if r.Until.Before(c.placement.retryAt) {
+			c.placement.retryAt = r.Until
+		}
+	}
 }
 
 // retrySoon sets the next attempt after Redis or the database was unavailable.

@@ -45,6 +45,8 @@ func (f inFlight) any() bool { return f.creation != nil || f.adoption != nil }
 type placement struct {
 	failed       []NodeRef // generations that failed the conference since it was last open or had to wait
 	unresponsive []NodeRef // those of them that did not reply and were not marked as unresponsive yet
+	notStarted   []NodeRef // those of them that did not start the command, and were not checked yet
+	refusals     []UnitRefusal
 	skippedUnits bool      // some unit did not reply since the conference was last open
 	acknowledged bool      // the owner has acknowledged a command since the conference was last saved
 	retryAt      time.Time // of the next attempt
@@ -52,7 +54,25 @@ type placement struct {
 }
 
 func (p *placement) succeeded() {
-	p.failed, p.skippedUnits, p.acknowledged = nil, false, true
+	p.failed, p.refusals, p.skippedUnits, p.acknowledged = nil, nil, false, true
+}
+
+// refusedBy excludes a unit that refused the recovery until a time. The slot that the refusal frees would otherwise wake the
+// conference, and the unit refuse it again, until it is given up.
+func (p *placement) refusedBy(unit NodeRef, until time.Time) {
+	p.refusals = append(p.refusals, UnitRefusal{NodeRef: unit, Until: until})
+}
+
+// excluded returns the units that are not tried now.
+func (p *placement) excluded(now time.Time) []NodeRef {
+	p.refusals = slices.DeleteFunc(slices.Clone(p.refusals), func(r UnitRefusal) bool { return !now.Before(r.Until) })
+	out := slices.Clone(p.failed)
+	for _, r := range p.refusals {
+		if !slices.Contains(out, r.NodeRef) {
+			out = append(out, r.NodeRef)
+		}
+	}
+	return out
 }
 
 // connection is the wait for the list of a unit.
@@ -170,7 +190,7 @@ func (c *conference) save(ctx workflow.Context) {
 	c.renumber(ctx)
 	in := SaveInput{
 		Conference: c.record, Events: c.outbox.events, FirstEvent: c.outbox.published + 1, Release: c.slots.releasable,
-		Unresponsive: c.placement.unresponsive, Answered: c.placement.acknowledged,
+		Unresponsive: c.placement.unresponsive, NotStarted: c.placement.notStarted, Answered: c.placement.acknowledged,
 	}
 	if c.slots.owner != nil && !c.record.Status.Final() {
 		in.Hold = &HeldSlot{Assignment: *c.slots.owner, Left: max(c.record.EndAt.Sub(workflow.Now(ctx)), 0) + time.Minute}
@@ -202,7 +222,7 @@ func (c *conference) ownerMissing(reply SaveReply) {
 // delivered empties what an activity has published, released and marked.
 func (c *conference) delivered(events int) {
 	c.outbox.published += events
-	c.outbox.events, c.slots.releasable, c.placement.unresponsive = nil, nil, nil
+	c.outbox.events, c.slots.releasable, c.placement.unresponsive, c.placement.notStarted = nil, nil, nil, nil
 }
 
 // addOrder records a command to a unit.

@@ -250,6 +250,38 @@ func TestConference_AdoptionFails_CopyIsReleased(t *testing.T) {
 	}
 }
 
+// C7: a failed adoption of the only copy does not release it before another copy runs.
+func TestConference_AdoptionOfOnlyCopyFails_CopyIsKept(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(string) error{"refused": nack, "lost": noReply} {
+		h := newConferenceTest(t, "u1", "u2")
+		h.unit("u2").capacity = 0
+		var started time.Time
+		h.at(time.Minute, func() { started = h.conference().CopyStartedAt; h.dies("u1") })
+		h.at(2*time.Minute, func() {
+			h.units = append(h.units, &fakeUnit{id: "u1", generation: 2, reply: answer})
+			h.lists("u1", 2, 1, started)
+		})
+		h.at(3*time.Minute, func() {
+			require.Equal(t, berth.ConferenceAwaitingRecovery, h.conference().Status, name)
+			require.Empty(t, h.withdrawn(), name)
+			h.lists("u1", 2, 1, started) // as after another registration: it is tried again
+		})
+		h.at(4*time.Minute, func() {
+			require.Len(t, h.adoptions, 2, name)
+			require.Empty(t, h.withdrawn(), name)
+			h.unit("u2").capacity = 1
+			h.env.SignalWorkflow(workflows.SignalCapacity, nil)
+		})
+		h.at(5*time.Minute, func() {
+			require.Equal(t, "u2", h.conference().Owner.NodeID, name)
+			require.Equal(t, []string{"u1.2 2", "u1.2 3"}, h.withdrawn(), name)
+			h.release()
+		})
+		h.run()
+	}
+}
+
 // C7: the unit dies again during the adoption.
 func TestConference_UnitDiesDuringAdoption_IsRecovered(t *testing.T) {
 	t.Parallel()
@@ -374,6 +406,33 @@ func TestConference_UnitRefusesRecovery_NextUnitIsTried(t *testing.T) {
 		"u1: acknowledged", "u2: refused: no licence", "u3: lost: the node did not finish in time", "u3: sent through the unit's link",
 		"u4: acknowledged", "u4: acknowledged",
 	}, outcomes)
+}
+
+// C9, C11: a unit that refused a recovery is not tried again before the retry time, also when the slot that its refusal freed
+// is reported as capacity. Another unit is.
+func TestConference_UnitRefusedRecovery_CapacityDoesNotRepeatIt(t *testing.T) {
+	t.Parallel()
+	h := newConferenceTest(t, "u1", "u2")
+	recoveries := func() (n int) {
+		for _, c := range h.commands {
+			if c.command == berth.ActivityRecoverConference {
+				n++
+			}
+		}
+		return n
+	}
+	h.at(time.Minute, func() { h.unit("u2").reply = nack; h.dies("u1") })
+	for i := range 20 {
+		h.at(time.Minute+time.Duration(i+1)*10*time.Second, func() { h.env.SignalWorkflow(workflows.SignalCapacity, nil) })
+	}
+	h.at(5*time.Minute, func() { require.Equal(t, 1, recoveries()) })
+	h.at(7*time.Minute, func() {
+		require.Equal(t, 2, recoveries(), "at the retry time")
+		h.units = append(h.units, &fakeUnit{id: "u3", generation: 1, capacity: 1})
+		h.env.SignalWorkflow(workflows.SignalCapacity, nil)
+	})
+	h.at(8*time.Minute, func() { require.Equal(t, "u3", h.conference().Owner.NodeID); h.release() })
+	h.run()
 }
 
 // C14: the same process ended it intentionally; another one lost it.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
 
 	"berth"
 	"berth/workflows"
@@ -46,4 +48,19 @@ func TestConference_UnitDoesNotReply_IsSkippedAndRetriedSoon(t *testing.T) {
 		h.release()
 	})
 	h.run()
+}
+
+// C3: a command that waited for its unit until it was too late was not started: there is no copy to release, and the unit,
+// which may run other commands, is not treated as unresponsive here. The next unit is tried.
+func TestConference_CommandNotStarted_UnitIsNotUnresponsive(t *testing.T) {
+	t.Parallel()
+	h := newConferenceTest(t, "u1", "u2", "u3")
+	h.unit("u2").reply = func(string) error { return temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil) }
+	h.at(time.Minute, func() { h.dies("u1") })
+	h.at(2*time.Minute, func() { require.Equal(t, "u3", h.conference().Owner.NodeID); h.release() })
+	h.run()
+	require.Empty(t, h.withdrawn())
+	require.Empty(t, h.places[2].Unresponsive)
+	require.Equal(t, []workflows.NodeRef{{NodeID: "u2", Generation: 1}}, h.places[2].NotStarted)
+	require.Empty(t, h.saves[1].NotStarted, "it was checked already")
 }

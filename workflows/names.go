@@ -245,4 +245,8 @@ const (
 	// versionAnnounceEnd announces a conference's end before the unit has acknowledged it: to a caller that waits for the
 	// creation, and on the stream when the unit is late.
 	versionAnnounceEnd = "ending"
+	// versionBusyUnit does not release the copy of a command that its unit has not started.
+	versionBusyUnit = "busy"
+	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
+	versionKeepOnlyCopy = "only-copy"
 )

@@ -15,7 +15,7 @@ import (
 )
 
 // MaxCommands is the maximum number of concurrent commands of a unit, which limits its load when another unit is lost.
-const MaxCommands = 8
+const MaxCommands = berth.MaxUnitCommands
 
 // errLinkDown is the failure of a command whose media server was lost while it ran: its outcome is unknown.
 var errLinkDown = errors.New("the media server was lost while the command ran")
