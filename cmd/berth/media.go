@@ -26,12 +26,17 @@ type mediaCommand struct {
 
 	Check   time.Duration `help:"Check the media server at this interval." default:"300ms"`
 	Silence time.Duration `help:"Give up the conferences after the media server was unreachable for this time." default:"2s"`
+	Fence   time.Duration `help:"End the conferences here after the API accepted no heartbeat for this time, also when the API itself is down. 0: continue them." default:"0s"`
 
 	Driver string `help:"Kind of media server: ${enum}." enum:"livekit,sim" required:""`
 
 	LivekitURL    string `help:"livekit: its URL, for instance http://127.0.0.1:7880." name:"livekit-url" env:"LIVEKIT_URL"`
 	LivekitKey    string `help:"livekit: API key." name:"livekit-key" env:"LIVEKIT_API_KEY"`
 	LivekitSecret string `help:"livekit: the key's secret." name:"livekit-secret" env:"LIVEKIT_API_SECRET"`
+
+	ClientURL string `help:"livekit: its ws or wss URL for participants, which they reach through the API's proxy. Default: --livekit-url." name:"client-url" env:"LIVEKIT_CLIENT_URL"`
+	Webhooks  string `help:"livekit: accept the server's webhook events on this address, so that joins and leaves are reported immediately." placeholder:"HOST:PORT" env:"LIVEKIT_WEBHOOKS"`
+	Dedicated bool   `help:"livekit: remove rooms named like a number that no unit has created."`
 
 	SimFault   unit.Fault    `help:"sim: start with this fault: silent, half-dead, refuse or slow." name:"sim-fault" enum:",silent,half-dead,refuse,slow" default:""`
 	SimDelay   time.Duration `help:"sim: run each command for this time." name:"sim-delay"`
@@ -47,6 +52,8 @@ func (c *mediaCommand) Run(ctx context.Context, logger *slog.Logger) error {
 		return errors.New("--slots must be 1 or more")
 	case c.Check <= 0 || c.Silence < 2*c.Check:
 		return errors.New("--check must be above 0, and --silence at least twice as long")
+	case c.Fence != 0 && c.Fence < minFence:
+		return fmt.Errorf("--fence must be 0 or at least %s, which is longer than berth takes to detect the loss of a unit", minFence)
 	}
 	api, err := c.client()
 	if err != nil {
@@ -64,6 +71,26 @@ func (c *mediaCommand) Run(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	defer end()
+	spec := berth.NodeSpec{
+		ID: c.ID, Hostname: c.Hostname, Zone: c.Zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: c.Slots,
+	}
+	var changes <-chan string
+	if livekit, ok := driver.(*unit.LiveKit); ok {
+		spec.ClientURL, spec.KeyID = livekit.ClientURL(), c.LivekitKey
+		if c.ClientURL != "" {
+			spec.ClientURL = c.ClientURL
+		}
+		if c.Webhooks != "" {
+			var handler http.Handler
+			handler, changes = livekit.Webhooks()
+			addr, stop, err := serve(ctx, c.Webhooks, handler)
+			if err != nil {
+				return fmt.Errorf("--webhooks: %w", err)
+			}
+			defer stop()
+			logger.Info("accepting webhook events of the media server", "addr", addr)
+		}
+	}
 	tc, err := c.temporal(logger)
 	if err != nil {
 		return err
@@ -75,11 +102,23 @@ func (c *mediaCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	}
 	defer stop()
 	return unit.Run(ctx, unit.Options{
-		Spec: berth.NodeSpec{
-			ID: c.ID, Hostname: c.Hostname, Zone: c.Zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: c.Slots,
-		},
-		API: api, Temporal: tc, Driver: driver, WithdrawOnStop: c.Leave, Check: c.Check, UnreachableAfter: c.Silence, Logger: logger,
+		Spec: spec, API: api, Temporal: tc, Driver: driver, WithdrawOnStop: c.Leave, Check: c.Check, UnreachableAfter: c.Silence,
+		FenceAfter: c.Fence, Dedicated: c.Dedicated, Changes: changes, Logger: logger,
 	})
+}
+
+// minFence exceeds the default time after which a media unit is declared dead.
+const minFence = 5 * time.Second
+
+// serve serves a handler until stop is called.
+func serve(ctx context.Context, address string, handler http.Handler) (addr string, stop func(), err error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return "", nil, err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(l) }() // returns when closed
+	return l.Addr().String(), func() { _ = server.Close() }, nil
 }
 
 func (c *mediaCommand) driver(ctx context.Context, logger *slog.Logger, own berth.Incarnation) (unit.Driver, func(), error) {
@@ -98,12 +137,10 @@ func (c *mediaCommand) driver(ctx context.Context, logger *slog.Logger, own bert
 	if c.SimControl == "" {
 		return d, func() {}, nil
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.SimControl)
+	addr, stop, err := serve(ctx, c.SimControl, d.Control())
 	if err != nil {
 		return nil, nil, fmt.Errorf("--sim-control: %w", err)
 	}
-	control := &http.Server{Handler: d.Control(), ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = control.Serve(l) }() // returns when closed
-	logger.Info("simulated media server accepts faults", "addr", l.Addr().String())
-	return d, func() { _ = control.Close() }, nil
+	logger.Info("simulated media server accepts faults", "addr", addr)
+	return d, stop, nil
 }

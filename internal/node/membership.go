@@ -28,6 +28,7 @@ func (a *agent) join(ctx context.Context, last membership) (membership, error) {
 		next, err := a.tryJoin(ctx, last)
 		if err == nil {
 			a.succeeded()
+			a.accepted()
 			return next, nil
 		}
 		if ctx.Err() != nil || errors.Is(err, ErrSuperseded) || (last.Generation == 0 && permanent(err)) { // wrong settings

@@ -45,6 +45,8 @@ type Options struct {
 	// Drain is how long running jobs may continue when the node stops; 0 is DefaultDrain.
 	Drain  time.Duration
 	Logger *slog.Logger
+	// Accepted is called after each registration and heartbeat that the API accepted; it may be nil.
+	Accepted func()
 }
 
 // DefaultDrain is how long running jobs may continue when a node stops.
@@ -209,6 +211,7 @@ func (a *agent) beat(ctx context.Context, now membership) (wait time.Duration, e
 	case err == nil:
 		a.meter.addRoundTrip(time.Since(begun))
 		a.succeeded()
+		a.accepted()
 		a.logSettings(reply)
 		a.setInterval(reply.HeartbeatIntervalMs)
 		// Earlier than required, and jittered across the nodes of a fleet.
@@ -239,6 +242,12 @@ func (a *agent) failedCall(call string, err error) time.Duration {
 	}
 	a.unreachable = server
 	return wait
+}
+
+func (a *agent) accepted() {
+	if a.Accepted != nil {
+		a.Accepted()
+	}
 }
 
 // succeeded ends an outage.

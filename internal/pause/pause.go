@@ -19,6 +19,20 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// ForOr is For that also ends, with true, when early receives.
+func ForOr(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-early:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Until calls try, at an interval, until it returns nil. After the time within, or when ctx ends, it returns the last error
 // of try with the cause.
 func Until(ctx context.Context, within, every time.Duration, try func(context.Context) error) error {

@@ -31,8 +31,12 @@ const ready = 60 * time.Second
 // Server is one LiveKit process. Restart loses its rooms.
 type Server struct {
 	*testprocess.Process
-	bin   string
-	ports []int // HTTP, WebRTC over TCP, WebRTC over UDP
+	// AutoCreate lets participants create rooms, from the next start of the server on.
+	AutoCreate bool
+	// Webhook receives the server's events, from its next start on.
+	Webhook string
+	bin     string
+	ports   []int // HTTP, WebRTC over TCP, WebRTC over UDP
 }
 
 // Start runs a server until the test ends. It fails the test if no server is installed.
@@ -42,7 +46,7 @@ func Start(tb testing.TB) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{testprocess.New(tb, "the LiveKit server"), Binary(tb), ports}
+	s := &Server{Process: testprocess.New(tb, "the LiveKit server"), bin: Binary(tb), ports: ports}
 	s.Restart()
 	return s
 }
@@ -70,7 +74,10 @@ func (s *Server) URL() string { return fmt.Sprintf("http://127.0.0.1:%d", s.port
 // Restart kills a running process, starts a new one on the same ports, and waits until it is ready.
 func (s *Server) Restart() {
 	config := fmt.Sprintf("port: %d\nbind_addresses: [127.0.0.1]\nkeys: {%s: %s}\nlogging: {level: warn}\n"+
-		"rtc: {tcp_port: %d, udp_port: %d, node_ip: 127.0.0.1, use_external_ip: false}\n", s.ports[0], Key, Secret, s.ports[1], s.ports[2])
+		"room: {auto_create: %t}\nrtc: {tcp_port: %d, udp_port: %d, node_ip: 127.0.0.1, use_external_ip: false}\n", s.ports[0], Key, Secret, s.AutoCreate, s.ports[1], s.ports[2])
+	if s.Webhook != "" {
+		config += fmt.Sprintf("webhook: {api_key: %s, urls: [%q]}\n", Key, s.Webhook)
+	}
 	cmd := exec.Command(s.bin)
 	cmd.Env = append(os.Environ(), "LIVEKIT_CONFIG="+config)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

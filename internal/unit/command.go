@@ -136,7 +136,7 @@ func (c *commands) create(ctx context.Context, in berth.UnitConference) error {
 		return err
 	case exists && prev.Epoch > in.Epoch:
 		return refuse("the unit has a copy of the later epoch %d", prev.Epoch)
-	case exists && prev.Epoch == in.Epoch:
+	case exists && prev.Epoch == in.Epoch && prev.EndAt.Equal(in.EndAt):
 		c.report.begun(in.E164, in.Epoch)
 		return nil
 	case exists && prev.ConferenceID == in.ConferenceID:
@@ -164,7 +164,7 @@ func (c *commands) find(ctx context.Context, e164 string) (Copy, bool, error) {
 	return prev, exists, err
 }
 
-// adopt moves a copy to a new epoch and keeps its start.
+// adopt moves a copy to a new epoch or to a new end time, and keeps its start.
 func (c *commands) adopt(ctx context.Context, in berth.UnitConference) error {
 	if err := valid(in); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (c *commands) adopt(ctx context.Context, in berth.UnitConference) error {
 		return refuse("the unit has no copy of it")
 	case prev.Epoch > in.Epoch:
 		return refuse("the unit has a copy of the later epoch %d", prev.Epoch)
-	case prev.Epoch < in.Epoch:
+	case prev.Epoch < in.Epoch || !prev.EndAt.Equal(in.EndAt):
 		now := copyOf(in)
 		if !prev.StartedAt.IsZero() {
 			now.StartedAt = prev.StartedAt
@@ -205,6 +205,26 @@ func (c *commands) release(ctx context.Context, in berth.UnitRelease) error {
 		return fmt.Errorf("release conference %s: %w", in.E164, err)
 	}
 	c.report.released(in.E164)
+	return nil
+}
+
+// endExpired ends a copy whose end time has passed. It is not reported as ended: berth ends the conference itself.
+func (c *commands) endExpired(ctx context.Context, e164 string) error {
+	lock := c.locks[stripe(e164, len(c.locks))]
+	select {
+	case lock <- struct{}{}:
+		defer func() { <-lock }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	now, exists, err := c.driver.Find(ctx, e164)
+	if err != nil || !exists || !expired(now) { // a command may have extended it since
+		return err
+	}
+	if err := c.driver.Delete(ctx, e164); err != nil {
+		return err
+	}
+	c.report.released(e164)
 	return nil
 }
 
@@ -240,6 +260,9 @@ func valid(in berth.UnitConference) error {
 	return nil
 }
 
-func copyOf(in berth.UnitConference) berth.UnitCopy {
-	return berth.UnitCopy{E164: in.E164, ConferenceID: in.ConferenceID, Epoch: in.Epoch, StartedAt: in.StartedAt}
+func copyOf(in berth.UnitConference) Copy {
+	return Copy{
+		UnitCopy: berth.UnitCopy{E164: in.E164, ConferenceID: in.ConferenceID, Epoch: in.Epoch, StartedAt: in.StartedAt},
+		EndAt:    in.EndAt,
+	}
 }

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"berth"
@@ -22,9 +24,9 @@ const (
 	sentinelPrefix = "berth.unit."
 	// sentinelSeconds is how long the empty room stays: ten years.
 	sentinelSeconds = 10 * 365 * 24 * 3600
-	// endSlack is added to a room's timeouts, so that the conference ends before its room: LiveKit counts from the started
-	// second.
-	endSlack = 2 * time.Second
+	// roomSeconds is how long an empty room stays, because its timeouts cannot be changed when the end time is: the longest
+	// conference, 30 days, and a day. The agent ends the room at the end time.
+	roomSeconds = 31 * 24 * 3600
 	// markedWithin bounds the wait until lists show a room's new metadata, read every markedEvery.
 	markedWithin, markedEvery = 2 * time.Second, 5 * time.Millisecond
 	// liveBytes limits the participants' share of berth.MaxConferenceInfo.
@@ -44,6 +46,7 @@ type LiveKitOptions struct {
 type LiveKit struct {
 	api  *roomService
 	host string
+	addr string // host and port
 	unit string
 }
 
@@ -65,8 +68,14 @@ func NewLiveKit(o LiveKitOptions) (*LiveKit, error) {
 	if o.Key == "" || o.Secret == "" {
 		return nil, errors.New("LiveKit key and secret are required")
 	}
-	return &LiveKit{api: newRoomService(u, o.Key, o.Secret), host: u.Host, unit: o.Unit}, nil
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	return &LiveKit{
+		api: newRoomService(u, o.Key, o.Secret), host: u.Host, addr: net.JoinHostPort(u.Hostname(), port), unit: o.Unit,
+	}, nil
 }
+
+// ClientURL returns the URL for participants if they reach the server under the same address as the agent.
+func (l *LiveKit) ClientURL() string { return "ws" + strings.TrimPrefix(l.api.root, "http") }
 
 // Close closes idle connections.
 func (l *LiveKit) Close() { l.api.http.CloseIdleConnections() }
@@ -76,6 +85,7 @@ type mark struct {
 	ConferenceID string    `json:"conferenceId"`
 	Epoch        int64     `json:"epoch"`
 	StartedAt    time.Time `json:"startedAt"`
+	EndAt        time.Time `json:"endAt,omitzero"` // absent in rooms of older agents
 	Unit         string    `json:"unit"`
 }
 
@@ -133,8 +143,8 @@ func (l *LiveKit) copyOf(r room) (Copy, bool) {
 		return Copy{}, false
 	}
 	return Copy{
-		UnitCopy:     berth.UnitCopy{E164: r.Name, ConferenceID: m.ConferenceID, Epoch: m.Epoch, StartedAt: m.StartedAt},
-		Participants: r.NumParticipants,
+		UnitCopy: berth.UnitCopy{E164: r.Name, ConferenceID: m.ConferenceID, Epoch: m.Epoch, StartedAt: m.StartedAt},
+		EndAt:    m.EndAt, Participants: r.NumParticipants,
 	}, true
 }
 
@@ -151,15 +161,64 @@ func (l *LiveKit) Find(ctx context.Context, e164 string) (Copy, bool, error) {
 	return c, true, nil
 }
 
-// Create creates the room, with timeouts that keep it until the end time even if it is empty.
+// Foreign returns the rooms that are named like a number and that no unit has created.
+func (l *LiveKit) Foreign(ctx context.Context) (numbers []string, err error) {
+	rooms, err := l.api.list(ctx)
+	for _, r := range rooms {
+		var m mark
+		if berth.ValidE164("name", r.Name) == nil && (json.Unmarshal([]byte(r.Metadata), &m) != nil || m.Unit == "") {
+			numbers = append(numbers, r.Name)
+		}
+	}
+	return numbers, err
+}
+
+// Fence deletes the rooms of this unit, and its sentinel last: the next call of Incarnation returns another one.
+func (l *LiveKit) Fence(ctx context.Context) error {
+	rooms, err := l.api.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range rooms {
+		if _, own := l.copyOf(r); own {
+			err = errors.Join(err, l.Delete(ctx, r.Name))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return l.Delete(ctx, l.sentinel())
+}
+
+// Check fails if the server creates rooms for participants who join them. With that setting, the participants of a server that
+// was killed and restarted re-create its rooms there, unknown to berth.
+func (l *LiveKit) Check(ctx context.Context) error {
+	creates, err := l.api.createsRooms(ctx)
+	if err == nil && creates {
+		err = &Misconfigured{"the LiveKit server creates rooms for participants: set room.auto_create to false in its configuration"}
+	}
+	return err
+}
+
+// Watch holds a connection to the server.
+func (l *LiveKit) Watch(ctx context.Context) {
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", l.addr)
+	if err != nil {
+		return
+	}
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	defer func() { _ = c.Close() }() // nothing was written
+	_, _ = c.Read(make([]byte, 1))   // the server sends nothing unasked
+}
+
+// Create creates the room, which stays even if it is empty.
 func (l *LiveKit) Create(ctx context.Context, c berth.UnitConference) error {
 	metadata, err := l.metadata(copyOf(c))
 	if err != nil {
 		return err
 	}
-	seconds := uint32(min(math.Ceil((time.Until(c.EndAt) + endSlack).Seconds()), math.MaxUint32))
 	made, err := l.api.create(ctx, createRoom{
-		Name: c.E164, EmptyTimeout: seconds, DepartureTimeout: seconds, MaxParticipants: uint32(c.MaxParticipants), Metadata: metadata, //nolint:gosec // 0 to 10,000
+		Name: c.E164, EmptyTimeout: roomSeconds, DepartureTimeout: roomSeconds, MaxParticipants: uint32(c.MaxParticipants), Metadata: metadata, //nolint:gosec // 0 to 10,000
 	})
 	if err != nil {
 		return err
@@ -171,7 +230,7 @@ func (l *LiveKit) Create(ctx context.Context, c berth.UnitConference) error {
 }
 
 // Mark writes the room's metadata and waits until lists show it.
-func (l *LiveKit) Mark(ctx context.Context, c berth.UnitCopy) error {
+func (l *LiveKit) Mark(ctx context.Context, c Copy) error {
 	metadata, err := l.metadata(c)
 	if err != nil {
 		return err
@@ -188,7 +247,7 @@ func (l *LiveKit) Mark(ctx context.Context, c berth.UnitCopy) error {
 			return err
 		case !ok:
 			return errors.New("the room has ended")
-		case now.Epoch >= c.Epoch:
+		case now.Epoch > c.Epoch || now.Epoch == c.Epoch && now.EndAt.Equal(c.EndAt):
 			return nil
 		case !pause.For(ctx, markedEvery):
 			return fmt.Errorf("the room list does not show the new epoch: %w", ctx.Err())
@@ -196,8 +255,8 @@ func (l *LiveKit) Mark(ctx context.Context, c berth.UnitCopy) error {
 	}
 }
 
-func (l *LiveKit) metadata(c berth.UnitCopy) (string, error) {
-	b, err := json.Marshal(mark{c.ConferenceID, c.Epoch, c.StartedAt, l.unit})
+func (l *LiveKit) metadata(c Copy) (string, error) {
+	b, err := json.Marshal(mark{c.ConferenceID, c.Epoch, c.StartedAt, c.EndAt, l.unit})
 	if err != nil {
 		return "", fmt.Errorf("encode room metadata: %w", err)
 	}

@@ -3,6 +3,7 @@ package unit
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -26,6 +28,7 @@ const (
 // roomService calls LiveKit's room service as JSON over Twirp.
 type roomService struct {
 	base   string
+	root   string // of the server, without a slash at the end
 	key    string
 	secret []byte
 	http   *http.Client
@@ -35,8 +38,9 @@ func newRoomService(u *url.URL, key, secret string) *roomService {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library's own
 	t.MaxIdleConnsPerHost = MaxCommands + maxReports + 1
 	t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
+	root := strings.TrimRight(u.String(), "/")
 	return &roomService{
-		base: strings.TrimRight(u.String(), "/") + "/twirp/livekit.RoomService/", key: key, secret: []byte(secret),
+		base: root + "/twirp/livekit.RoomService/", root: root, key: key, secret: []byte(secret),
 		http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 }
@@ -129,9 +133,51 @@ func (s *roomService) participants(ctx context.Context, name string) ([]particip
 	return out.Participants, err
 }
 
+// createsRooms reports whether the server would create a room for a participant. It creates none.
+func (s *roomService) createsRooms(ctx context.Context) (bool, error) {
+	token, err := s.token(map[string]any{"roomJoin": true, "room": "berth.probe." + rand.Text()})
+	if err != nil {
+		return false, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.root+"/rtc/validate", http.NoBody)
+	if err != nil {
+		return false, fmt.Errorf("call the LiveKit server: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := s.send(req)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = res.Body.Close() }() // the status is enough
+	switch res.StatusCode {
+	case http.StatusOK:
+		return true, nil
+	case http.StatusNotFound:
+		return false, nil
+	default:
+		return false, responseError(res.StatusCode, nil)
+	}
+}
+
+// send sends a request. ErrStopped: the server's host refused the connection.
+func (s *roomService) send(req *http.Request) (*http.Response, error) {
+	res, err := s.http.Do(req)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("%w: %w", ErrStopped, err)
+	case err != nil:
+		return nil, fmt.Errorf("call the LiveKit server: %w", err)
+	}
+	return res, nil
+}
+
 // call sends one request. asAdmin names the room that the call needs an admin grant for.
 func (s *roomService) call(ctx context.Context, method, asAdmin string, in, out any) error {
-	token, err := s.token(asAdmin)
+	grants := map[string]any{"roomCreate": true, "roomList": true}
+	if asAdmin != "" {
+		grants["roomAdmin"], grants["room"] = true, asAdmin
+	}
+	token, err := s.token(grants)
 	if err != nil {
 		return err
 	}
@@ -145,9 +191,9 @@ func (s *roomService) call(ctx context.Context, method, asAdmin string, in, out 
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+token)
-	res, err := s.http.Do(req)
+	res, err := s.send(req)
 	if err != nil {
-		return fmt.Errorf("call the LiveKit server: %w", err)
+		return err
 	}
 	defer func() { _ = res.Body.Close() }() // the response was read, or is discarded
 	response, err := io.ReadAll(io.LimitReader(res.Body, maxResponse))
@@ -178,12 +224,8 @@ func responseError(status int, response []byte) error {
 	return e
 }
 
-// token returns a token with the grants that the room service requires.
-func (s *roomService) token(asAdmin string) (string, error) {
-	grants := map[string]any{"roomCreate": true, "roomList": true}
-	if asAdmin != "" {
-		grants["roomAdmin"], grants["room"] = true, asAdmin
-	}
+// token returns a token with grants.
+func (s *roomService) token(grants map[string]any) (string, error) {
 	now := time.Now()
 	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
 		"iss": s.key, "sub": "berth", "nbf": now.Add(-tokenTTL).Unix(), "exp": now.Add(tokenTTL).Unix(), "video": grants,

@@ -2,7 +2,11 @@ package unit
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -68,8 +72,9 @@ func TestLiveKit_EmptyRoom_StaysUntilTheEndTime(t *testing.T) { // C6
 	}
 	require.NoError(t, d.api.call(t.Context(), "ListRooms", "", map[string]any{"names": []string{number}}, &out))
 	require.Len(t, out.Rooms, 1)
-	require.InDelta(t, 3602, out.Rooms[0].EmptyTimeout, 60)
-	require.InDelta(t, 3602, out.Rooms[0].DepartureTimeout, 60)
+	longest := (30 * 24 * time.Hour).Seconds() // the end time may be extended, the timeouts cannot
+	require.Greater(t, out.Rooms[0].EmptyTimeout, longest)
+	require.Greater(t, out.Rooms[0].DepartureTimeout, longest)
 	require.Equal(t, 5, out.Rooms[0].MaxParticipants)
 }
 
@@ -99,7 +104,7 @@ func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 
 	// The unit waits for a killed server.
 	server.Kill()
-	require.ErrorIs(t, third.linkEnd(t), errUnreachable)
+	require.ErrorIs(t, third.linkEnd(t), ErrStopped)
 	server.Restart()
 	require.NotEqual(t, third.Spec.Incarnation, l.member().Spec.Incarnation)
 }
@@ -206,4 +211,168 @@ func TestLiveKit_ServerUnreachable_RefusesCommands(t *testing.T) {
 	_, err := c.commands.driver.(*LiveKit).api.create(t.Context(), createRoom{Name: number})
 	var no *Refusal
 	require.ErrorAs(t, err, &no)
+}
+
+// C23, B9: a server that creates rooms for participants is refused, because old tokens would re-create lost rooms on it.
+func TestLiveKit_AutoCreate_IsRefused(t *testing.T) {
+	t.Parallel()
+	server := testlivekit.Start(t)
+	require.NoError(t, liveKitOf(t, server, "u1").Check(t.Context()))
+	server.AutoCreate = true
+	server.Restart()
+	require.ErrorContains(t, alive(t, liveKitOf(t, server, "u1")).end(), "auto_create")
+
+	// One that is restarted with that setting is not registered again until it is restarted without it.
+	server.AutoCreate = false
+	server.Restart()
+	l := alive(t, liveKitOf(t, server, "u1"))
+	first := l.member()
+	first.Work.(*commands).report.generation.Store(1) // it was registered
+	server.AutoCreate = true
+	server.Restart()
+	_ = first.linkEnd(t)
+	select {
+	case <-l.members:
+		t.Fatal("registered with auto_create")
+	case <-time.After(time.Second):
+	}
+	server.AutoCreate = false
+	server.Restart()
+	require.NotEqual(t, first.Spec.Incarnation, l.member().Spec.Incarnation)
+}
+
+// FC1: the creation of an existing room returns it unchanged, so that a room that another process created is detected.
+func TestLiveKit_RoomExists_CreationLeavesItUnchanged(t *testing.T) {
+	t.Parallel()
+	server := testlivekit.Start(t)
+	d := liveKitOf(t, server, "u1")
+	_, err := d.api.create(t.Context(), createRoom{Name: number, EmptyTimeout: 600, Metadata: "of another application"})
+	require.NoError(t, err)
+	require.ErrorIs(t, d.Create(t.Context(), requested("c1", 3, time.Now())), ErrForeign)
+	rooms, err := d.api.list(t.Context(), number)
+	require.NoError(t, err)
+	require.Equal(t, "of another application", rooms[0].Metadata)
+}
+
+// FC1: rooms that no unit created are removed from a dedicated server once two lists have shown them; others stay.
+func TestGuard_DedicatedServer_RemovesForeignRooms(t *testing.T) {
+	t.Parallel()
+	server := testlivekit.Start(t)
+	d, other := liveKitOf(t, server, "u1"), liveKitOf(t, server, "u2")
+	c := newConsole(t, d)
+	c.does(berth.ActivityCreateConference, requested("c1", 3, time.Now()))
+	of := requested("c2", 3, time.Now())
+	of.E164 = "8699000002"
+	newConsole(t, other).does(berth.ActivityCreateConference, of)
+	for _, name := range []string{"8699000001", "lobby"} {
+		_, err := d.api.create(t.Context(), createRoom{Name: name, EmptyTimeout: 600})
+		require.NoError(t, err)
+	}
+	names := func() (out []string) {
+		rooms, err := d.api.list(t.Context())
+		require.NoError(t, err)
+		for _, r := range rooms {
+			out = append(out, r.Name)
+		}
+		return out
+	}
+	g := &guard{commands: c.commands, driver: d, dedicated: true, log: quietLog}
+	g.removeForeign(t.Context())
+	require.Contains(t, names(), "8699000001", "it may be one that is being created")
+	g.removeForeign(t.Context())
+	require.ElementsMatch(t, []string{number, "8699000002", "lobby", "berth.unit.u1", "berth.unit.u2"}, names())
+}
+
+// C5, FC10: the end time is in the room's metadata. A unit that is cut off from berth ends the conference itself.
+func TestGuard_EndTimePasses_RoomIsEnded(t *testing.T) {
+	t.Parallel()
+	server := testlivekit.Start(t)
+	d := liveKitOf(t, server, "u1")
+	c := newConsole(t, d)
+	in := requested("c1", 3, time.Now())
+	c.does(berth.ActivityCreateConference, in)
+	g := &guard{commands: c.commands, driver: d, log: quietLog}
+	until := func(end time.Time) {
+		in.EndAt = end
+		c.does(berth.ActivityAdoptConference, in)
+		g.endExpired(t.Context())
+	}
+	until(time.Now().Add(-endGrace / 2)) // berth has time to release it
+	until(time.Now().Add(time.Hour))     // extended
+	require.Len(t, c.copies(), 1)
+	until(time.Now().Add(-time.Minute))
+	require.Empty(t, c.copies())
+}
+
+// FC10: a fenced unit has no rooms, and another incarnation: its conferences were lost, not ended on purpose.
+func TestLiveKit_Fence_EndsAllRoomsAndTheIncarnation(t *testing.T) {
+	t.Parallel()
+	server := testlivekit.Start(t)
+	d := liveKitOf(t, server, "u1")
+	newConsole(t, d).does(berth.ActivityCreateConference, requested("c1", 3, time.Now()))
+	l := alive(t, d, func(o *Options) { o.FenceAfter = 50 * time.Millisecond })
+	first := l.member()
+	first.Accepted()
+	require.ErrorIs(t, first.linkEnd(t), errFenced)
+	second := l.member()
+	require.NotEqual(t, first.Spec.Incarnation, second.Spec.Incarnation)
+	require.Empty(t, newConsole(t, d).copies())
+	require.NoError(t, second.ctx.Err(), "the time starts with the next heartbeat")
+}
+
+// Joins are reported by the server's webhook, not by its list, which is late.
+func TestLiveKit_Webhooks_ReportChanges(t *testing.T) {
+	t.Parallel()
+	server := testlivekit.Start(t)
+	d := liveKitOf(t, server, "u1")
+	handler, changes := d.Webhooks()
+	web := httptest.NewServer(handler)
+	t.Cleanup(web.Close)
+	server.Webhook = web.URL
+	server.Restart()
+	newConsole(t, d).does(berth.ActivityCreateConference, requested("c1", 3, time.Now()))
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	join(ctx, t, server, "anna")
+	next := func() string {
+		select {
+		case e164 := <-changes:
+			return e164
+		case <-time.After(60 * time.Second):
+			return "no event"
+		}
+	}
+	// Without media, the server reports only the end of the connection.
+	require.NoError(t, d.api.call(t.Context(), "RemoveParticipant", number, map[string]string{"room": number, "identity": "anna"}, &struct{}{}))
+	require.Equal(t, number, next())
+	for name, token := range map[string]string{"without a token": "", "of another body": "Bearer " + webhookToken(t, []byte("{}"))} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, strings.NewReader(`{"event":"participant_left","room":{"name":"8699000009"}}`))
+		require.NoError(t, err)
+		req.Header.Set("Authorization", token)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, http.StatusUnauthorized, res.StatusCode, name)
+	}
+}
+
+// webhookToken signs the hash of a body as LiveKit does.
+func webhookToken(t *testing.T, body []byte) string {
+	t.Helper()
+	sum := sha256.Sum256(body)
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"iss": testlivekit.Key, "exp": time.Now().Add(time.Minute).Unix(), "sha256": base64.StdEncoding.EncodeToString(sum[:]),
+	}).SignedString([]byte(testlivekit.Secret))
+	require.NoError(t, err)
+	return token
+}
+
+// The death of the server's process is detected by its closed connection and port, without waiting for UnreachableAfter.
+func TestUnit_ServerKilled_LinkIsLostImmediately(t *testing.T) {
+	t.Parallel()
+	server := testlivekit.Start(t)
+	d := liveKitOf(t, server, "u1")
+	m := alive(t, d, func(o *Options) { o.Check, o.UnreachableAfter = 200*time.Millisecond, time.Hour }).member()
+	server.Kill()
+	require.ErrorIs(t, m.linkEnd(t), ErrStopped)
 }

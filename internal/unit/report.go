@@ -65,6 +65,7 @@ type notice struct {
 	epoch    int64
 	released bool
 	repeat   bool
+	changed  bool // its participants
 }
 
 // reported is what the data proxy knows of a copy.
@@ -75,6 +76,7 @@ type reported struct {
 	refused int       // consecutive refusals
 	resume  time.Time // no reports before
 	missing int       // consecutive lists without it
+	changed bool      // its participants have changed, which the list may not show yet
 }
 
 // reset makes the next report complete.
@@ -101,6 +103,18 @@ func (r *reporter) repeat(e164s []string) {
 	}
 	for _, e164 := range e164s {
 		r.notify(notice{e164: e164, repeat: true})
+	}
+}
+
+// follow notes the copies whose participants have changed, until ctx ends.
+func (r *reporter) follow(ctx context.Context, changes <-chan string) {
+	for {
+		select {
+		case e164 := <-changes: // never, where it is nil
+			r.notify(notice{e164: e164, changed: true})
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -144,6 +158,10 @@ func (r *reporter) note(n notice) {
 	case n.repeat:
 		if c != nil {
 			c.reset()
+		}
+	case n.changed:
+		if c != nil {
+			c.changed = true
 		}
 	default:
 		r.known[n.e164] = &reported{Copy: Copy{UnitCopy: berth.UnitCopy{E164: n.e164, Epoch: n.epoch}}}
@@ -209,8 +227,8 @@ func (r *reporter) compare(copies []Copy) []*reported {
 			k = &reported{}
 			r.known[c.E164] = k
 		}
-		quiet := k.live != nil && c.Participants == 0 && k.Participants == 0
-		k.Copy, k.missing = c, 0
+		quiet := k.live != nil && c.Participants == 0 && k.Participants == 0 && !k.changed
+		k.Copy, k.missing, k.changed = c, 0, false
 		if !k.stale && !quiet && !k.resume.After(begun) {
 			out = append(out, k)
 		}

@@ -97,7 +97,7 @@ func reporting(t *testing.T, sim *Sim) (*reporter, *fakeProxy) {
 }
 
 func runs(epoch int64, participants int) Copy {
-	return Copy{berth.UnitCopy{E164: number, ConferenceID: "c1", Epoch: epoch, StartedAt: time.Now()}, participants}
+	return Copy{UnitCopy: berth.UnitCopy{E164: number, ConferenceID: "c1", Epoch: epoch, StartedAt: time.Now()}, Participants: participants}
 }
 
 func isLive(t *testing.T, r report, full bool, want string) {

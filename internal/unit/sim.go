@@ -109,6 +109,18 @@ func (s *Sim) Copies() []Copy {
 	return out
 }
 
+// Check returns nil: a simulated server has no configuration.
+func (s *Sim) Check(context.Context) error { return nil }
+
+// Watch returns when ctx ends: a simulated server has no connections.
+func (s *Sim) Watch(ctx context.Context) { <-ctx.Done() }
+
+// Fence restarts the server.
+func (s *Sim) Fence(context.Context) error {
+	s.Restart()
+	return nil
+}
+
 // Incarnation returns that of the simulated server, not of this process.
 func (s *Sim) Incarnation(context.Context) (inc berth.Incarnation, err error) {
 	s.do(func(st *simState) {
@@ -175,12 +187,15 @@ func (s *Sim) Find(ctx context.Context, e164 string) (c Copy, ok bool, err error
 
 // Create starts a copy.
 func (s *Sim) Create(ctx context.Context, c berth.UnitConference) error {
-	return s.run(ctx, true, func(st *simState) { st.copies[c.E164] = Copy{UnitCopy: copyOf(c)} })
+	return s.run(ctx, true, func(st *simState) { st.copies[c.E164] = copyOf(c) })
 }
 
 // Mark writes another epoch to a copy.
-func (s *Sim) Mark(ctx context.Context, c berth.UnitCopy) error {
-	return s.run(ctx, true, func(st *simState) { st.copies[c.E164] = Copy{c, st.copies[c.E164].Participants} })
+func (s *Sim) Mark(ctx context.Context, c Copy) error {
+	return s.run(ctx, true, func(st *simState) {
+		c.Participants = st.copies[c.E164].Participants
+		st.copies[c.E164] = c
+	})
 }
 
 // Delete ends a copy.

@@ -34,7 +34,14 @@ type Options struct {
 	// Check is the interval of probes of the media server, UnreachableAfter how long it may be unreachable; 0 is the
 	// default.
 	Check, UnreachableAfter time.Duration
-	Logger                  *slog.Logger
+	// FenceAfter is how long the API may accept no heartbeat before the unit ends its conferences itself; 0 is without a
+	// limit. It must exceed the outages of the API that conferences are to outlast.
+	FenceAfter time.Duration
+	// Dedicated removes rooms that are named like a number and were not created by a unit.
+	Dedicated bool
+	// Changes has the numbers whose participants have changed; nil where the media server reports no changes.
+	Changes <-chan string
+	Logger  *slog.Logger
 }
 
 const (
@@ -46,12 +53,16 @@ const (
 	drain = 10 * time.Second
 	// refusedPause is the pause after a refused registration of a unit that was registered before.
 	refusedPause = 5 * time.Second
+	// stoppedAfter is how long the media server's host must refuse connections until the server's process is treated as dead,
+	// stoppedCheck the interval of probes meanwhile.
+	stoppedAfter, stoppedCheck = 100 * time.Millisecond, 25 * time.Millisecond
 )
 
 // Reasons for the loss of a link.
 var (
 	errRestarted   = errors.New("the media server has restarted")
 	errUnreachable = errors.New("the media server is unreachable")
+	errFenced      = errors.New("the unit was cut off from berth and has ended its conferences")
 )
 
 // Run runs the unit until ctx ends. It waits while the media server, the API or Temporal is unreachable. It fails with
@@ -106,6 +117,9 @@ func (u *unit) await(ctx context.Context) (berth.Incarnation, error) {
 	for logged := false; ctx.Err() == nil; pause.For(ctx, u.Check) {
 		inc, err := u.probe(ctx)
 		if err == nil {
+			err = u.check(ctx)
+		}
+		if err == nil {
 			return inc, nil
 		}
 		var wrong *Misconfigured
@@ -127,6 +141,13 @@ func (u *unit) probe(ctx context.Context) (berth.Incarnation, error) {
 	return u.Driver.Incarnation(ctx)
 }
 
+// check checks the media server's configuration, which stays the same for as long as its incarnation.
+func (u *unit) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return u.Driver.Check(ctx)
+}
+
 // session runs the unit while the link is up: the node, the reporter, and the probes of the media server.
 func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 	// Commands that are still running when the unit stops need the link.
@@ -142,10 +163,18 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 		}
 	})()
 	report := newReporter(u.Spec.ID, u.Driver, inc, u.API, u.Logger)
+	work := newCommands(link, u.Driver, inc, report)
+	guard := &guard{commands: work, driver: u.Driver, dedicated: u.Dedicated, fenceAfter: u.FenceAfter, log: u.Logger}
 	spec := u.Spec
 	spec.Incarnation = inc
 	var around sync.WaitGroup
 	around.Go(func() { report.run(link) })
+	around.Go(func() { report.follow(link, u.Changes) })
+	around.Go(func() {
+		if guard.run(link) {
+			cut(errFenced)
+		}
+	})
 	around.Go(func() {
 		reason := u.watch(link, inc)
 		if reason == nil {
@@ -159,8 +188,8 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 	})
 	u.Logger.Info("media server link established", "host", inc.Host, "started", time.UnixMilli(inc.StartedAt))
 	err := u.be(member, node.Options{
-		Spec: spec, API: u.API, Temporal: u.Temporal, Work: newCommands(link, u.Driver, inc, report), MaxActivities: MaxCommands,
-		Drain: drain, Logger: u.Logger,
+		Spec: spec, API: u.API, Temporal: u.Temporal, Work: work, MaxActivities: MaxCommands, Drain: drain, Logger: u.Logger,
+		Accepted: guard.accepted,
 	})
 	cut(nil)
 	around.Wait()
@@ -168,12 +197,32 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 	return err
 }
 
-// watch probes the media server until ctx ends, or returns the reason for the loss of the link.
+// watch probes the media server until ctx ends, or returns the reason for the loss of the link. The end of a connection
+// triggers a probe.
 func (u *unit) watch(ctx context.Context, inc berth.Incarnation) error {
-	var since time.Time // start of the first of consecutive failed probes
-	for pause.For(ctx, u.Check) {
+	ctx, cancel := context.WithCancel(ctx)
+	closed := make(chan struct{}, 1)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			u.Driver.Watch(ctx)
+			select {
+			case closed <- struct{}{}:
+			default:
+			}
+			pause.For(ctx, u.Check)
+		}
+	})
+	var since, stopped time.Time // start of the first of consecutive failed probes, and of those that the host refused
+	for wait := u.Check; pause.ForOr(ctx, wait, closed); {
 		begun := time.Now()
 		now, err := u.probe(ctx)
+		wait = u.Check
+		if !errors.Is(err, ErrStopped) {
+			stopped = time.Time{}
+		}
 		switch {
 		case ctx.Err() != nil: // the loop ends
 		case err == nil && now != inc:
@@ -182,6 +231,15 @@ func (u *unit) watch(ctx context.Context, inc berth.Incarnation) error {
 			since = time.Time{}
 		case errors.Is(err, ErrUnresponsive):
 			return err
+		case errors.Is(err, ErrStopped) && !stopped.IsZero() && time.Since(stopped) >= stoppedAfter:
+			return err
+		case errors.Is(err, ErrStopped):
+			if wait = min(stoppedCheck, u.Check); stopped.IsZero() {
+				stopped = begun
+			}
+			if since.IsZero() {
+				since = begun
+			}
 		case since.IsZero(): // a single failure may be a pause of this process
 			since = begun
 		case time.Since(since) >= u.UnreachableAfter:

@@ -1,0 +1,127 @@
+package unit
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"berth/internal/metrics"
+	"berth/internal/pause"
+)
+
+const (
+	// guardEvery is the interval of the checks of a guard, guardCall the timeout of one.
+	guardEvery = 2 * time.Second
+	guardCall  = 3 * time.Second
+	// endGrace is how long after its end time a conference that berth did not release is ended by the unit.
+	endGrace = 3 * time.Second
+	// foreignAfter is the number of consecutive lists with a foreign room after which it is removed.
+	foreignAfter = 2
+)
+
+// guard ends what must not run on the media server, without berth: conferences past their end time, rooms that nobody
+// manages, and everything when the unit is cut off from berth for too long.
+type guard struct {
+	commands   *commands
+	driver     Driver
+	dedicated  bool
+	fenceAfter time.Duration
+	log        *slog.Logger
+
+	heard   atomic.Int64   // when berth last accepted a heartbeat, in Unix ms; 0 before the first
+	foreign map[string]int // consecutive lists with each foreign room
+}
+
+// accepted notes a heartbeat or registration that berth accepted.
+func (g *guard) accepted() { g.heard.Store(time.Now().UnixMilli()) }
+
+// run checks until ctx ends. It returns true when it has fenced the unit.
+func (g *guard) run(ctx context.Context) (fenced bool) {
+	for pause.For(ctx, guardEvery) {
+		if g.cutOff() {
+			return g.fence(ctx)
+		}
+		g.endExpired(ctx)
+		if g.dedicated {
+			g.removeForeign(ctx)
+		}
+	}
+	return false
+}
+
+func (g *guard) cutOff() bool {
+	heard := g.heard.Load()
+	return g.fenceAfter > 0 && heard > 0 && time.Since(time.UnixMilli(heard)) > g.fenceAfter
+}
+
+// fence ends all conferences. It is repeated until it succeeds or ctx ends.
+func (g *guard) fence(ctx context.Context) bool {
+	for {
+		call, cancel := context.WithTimeout(ctx, guardCall)
+		err := g.driver.Fence(call)
+		cancel()
+		if err == nil {
+			g.log.Warn("no heartbeat accepted; conferences ended", "for", g.fenceAfter)
+			return true
+		}
+		g.log.Warn("conferences not ended; retrying", "error", err)
+		if !pause.For(ctx, guardEvery) {
+			return false
+		}
+	}
+}
+
+// endExpired ends conferences that berth has not released in time.
+func (g *guard) endExpired(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, guardCall)
+	defer cancel()
+	now, copies, err := g.driver.List(ctx)
+	if err != nil || now != g.commands.incarnation {
+		return // the unit's own probes detect a lost link
+	}
+	for _, c := range copies {
+		if !expired(c) {
+			continue
+		}
+		if err := g.commands.endExpired(ctx, c.E164); err != nil {
+			g.log.Warn("expired conference not ended; retrying", "conference", c.E164, "error", err)
+		}
+	}
+}
+
+func expired(c Copy) bool { return !c.EndAt.IsZero() && time.Since(c.EndAt) > endGrace }
+
+// foreigner is a driver whose media server may have rooms that no unit created.
+type foreigner interface {
+	Foreign(ctx context.Context) (numbers []string, err error)
+}
+
+// removeForeign removes rooms that are named like a number and that no unit has created, once two lists have shown them.
+func (g *guard) removeForeign(ctx context.Context) {
+	driver, ok := g.driver.(foreigner)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, guardCall)
+	defer cancel()
+	numbers, err := driver.Foreign(ctx)
+	if err != nil {
+		return // the next check retries
+	}
+	last := g.foreign
+	g.foreign = map[string]int{}
+	for _, e164 := range slices.Compact(slices.Sorted(slices.Values(numbers))) {
+		if g.foreign[e164] = last[e164] + 1; g.foreign[e164] < foreignAfter {
+			continue
+		}
+		if err := g.driver.Delete(ctx, e164); err != nil {
+			g.log.Warn("foreign room not removed; retrying", "room", e164, "error", err)
+			continue
+		}
+		delete(g.foreign, e164)
+		metrics.ForeignRooms.Add(ctx, 1)
+		g.log.Warn("room removed that no unit had created", "room", e164)
+	}
+}
