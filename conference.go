@@ -60,6 +60,7 @@ const (
 	EndUnitLost       ConferenceEnd = "unit_lost"       // of a copy: its unit was lost
 	EndReplaced       ConferenceEnd = "replaced"        // of a copy: an earlier copy was kept
 	EndDrained        ConferenceEnd = "drained"         // of a copy: its unit was drained
+	EndMoved          ConferenceEnd = "moved"           // of a copy: the conference was moved on request
 )
 
 // ConferenceSpec is what the caller requested.
@@ -70,7 +71,8 @@ type ConferenceSpec struct {
 	EndAt           time.Time       `json:"endAt"`
 	Recoverable     bool            `json:"recoverable"` // whether it is re-created when its unit is lost
 	Zone            string          `json:"zone,omitempty"`
-	Metadata        json.RawMessage `json:"metadata,omitempty"` // basic data that survives a change of owner
+	ZoneFallback    bool            `json:"zoneFallback,omitempty"` // whether it may run in another zone after a time
+	Metadata        json.RawMessage `json:"metadata,omitempty"`     // basic data that survives a change of owner
 }
 
 // Bounds of a conference.
@@ -123,10 +125,12 @@ type Conference struct {
 	Epoch    int64 `json:"epoch"`
 	Revision int64 `json:"revision"`
 	// LostAt is when its unit was lost, RefusedAt when a unit first refused to recover it, and Waiting the reason why it
-	// waits for recovery, in plain words.
+	// waits for recovery or to be moved, in plain words.
 	LostAt    time.Time `json:"lostAt,omitzero"`
 	RefusedAt time.Time `json:"refusedAt,omitzero"`
 	Waiting   string    `json:"waiting,omitempty"`
+	// Moving indicates that its unit is drained and no other unit has capacity: it stays open there, see Waiting.
+	Moving bool `json:"moving,omitempty"`
 	// Ending is why it is ending, until its unit has acknowledged the release. End is why it has ended. EndedBy is the user
 	// who requested the end.
 	Ending   ConferenceEnd       `json:"ending,omitempty"`
@@ -184,6 +188,9 @@ type UnitConference struct {
 	Epoch        int64  `json:"epoch"`
 	// StartedAt is when berth started this copy. The unit stores it and returns it in its list.
 	StartedAt time.Time `json:"startedAt"`
+	// EmptyAfterMs is how long the conference continues without participants once there was one, and after a creation also
+	// before; 0 is until its end time.
+	EmptyAfterMs int64 `json:"emptyAfterMs,omitempty"`
 }
 
 // UnitRelease is the argument of ReleaseConference. Copies with a higher epoch are kept.

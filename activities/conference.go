@@ -99,7 +99,7 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (slot
 		return berth.Assignment{}, err
 	}
 	zone, excluded := in.Conference.Zone, generations(in.Failed)
-	for busy := 0; ; busy++ {
+	for busy := 0; ; {
 		slot, err = c.Placer.Assign(ctx, conferenceLease(in.Conference.ID, epoch), placement.Request{
 			Requirements: berth.Requirements{
 				PoolID: berth.CapabilityConference, Capabilities: []string{berth.CapabilityConference},
@@ -107,6 +107,10 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (slot
 			},
 			Kind: berth.NodeMedia, Zone: zone, Failed: excluded, Hold: in.Hold,
 		})
+		if _, refused := errors.AsType[*berth.Refusal](err); refused && in.AnyZone && zone != "" {
+			zone = ""
+			continue
+		}
 		if err != nil && busy > 0 {
 			err = &berth.Refusal{
 				Code: berth.CodeUnavailable, PoolID: berth.CapabilityConference,
@@ -127,6 +131,7 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (slot
 			return berth.Assignment{}, err
 		}
 		excluded = append(excluded, placement.Generation{NodeID: slot.NodeID, Generation: slot.Generation})
+		busy++
 	}
 	refusal, ok := errors.AsType[*berth.Refusal](err)
 	if ok && zone != "" && refusal.Code == berth.CodeNoNode && len(refusal.Reasons) == 0 {

@@ -64,11 +64,11 @@ func wakeWaiting(ctx context.Context, l *ledger.Ledger, s *starter.Starter, free
 			return err
 		}
 		for _, c := range page {
-			if left == 0 || c.Zone != "" && free[c.Zone] <= 0 {
+			if left == 0 || c.Zone != "" && !c.ZoneFallback && free[c.Zone] <= 0 {
 				continue
 			}
 			left--
-			if c.Zone != "" {
+			if c.Zone != "" && free[c.Zone] > 0 {
 				free[c.Zone]--
 			}
 			wake = append(wake, c)
@@ -76,6 +76,13 @@ func wakeWaiting(ctx context.Context, l *ledger.Ledger, s *starter.Starter, free
 		if skip += len(page); len(page) == 0 {
 			break
 		}
+	}
+	if left > 0 { // those that wait for recovery come first
+		moving, err := l.MovingConferences(ctx, left)
+		if err != nil {
+			return err
+		}
+		wake = append(wake, moving...)
 	}
 	return s.SignalConferences(ctx, numbersOf(wake), workflows.SignalCapacity, nil)
 }

@@ -53,6 +53,8 @@ type Starter interface {
 
 	CreateConference(ctx context.Context, in workflows.ConferenceInput) (c berth.Conference, replay bool, err error)
 	ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (done bool, err error)
+	MoveConference(ctx context.Context, e164 string, req workflows.MoveRequest) (berth.Conference, error)
+	ExtendConference(ctx context.Context, e164 string, req workflows.ExtendRequest) (berth.Conference, error)
 	SignalConference(ctx context.Context, e164, signal string, arg any) (running bool, err error)
 	ReportUnits(ctx context.Context, units []workflows.NodeRef) error
 

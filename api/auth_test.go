@@ -41,6 +41,8 @@ var scopesOf = map[string][]string{
 	"GET /v1/conferences":               {"user", "operator"},
 	"GET /v1/conferences/{e164}":        {"user", "operator"},
 	"DELETE /v1/conferences/{e164}":     {"user", "operator"},
+	"PATCH /v1/conferences/{e164}":      {"user", "operator"},
+	"POST /v1/conferences/{e164}/move":  {"operator"},
 	"GET /v1/conferences/{e164}/record": {"user", "operator"},
 	"GET /v1/conferences/{e164}/events": {"user", "operator"},
 	"POST /v1/conferences/{e164}/info":  {"node"},

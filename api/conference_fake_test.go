@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -84,6 +85,25 @@ func (s *fakeStarter) ReleaseConference(ctx context.Context, e164 string, req wo
 	c.Status, c.End, c.EndedAt, c.Revision = berth.ConferenceEnded, berth.EndReleased, time.Now().UTC(), c.Revision+1
 	c.Owner = berth.ConferenceOwner{}
 	return true, s.keep(ctx, c.Conference)
+}
+
+func (s *fakeStarter) MoveConference(ctx context.Context, e164 string, req workflows.MoveRequest) (berth.Conference, error) {
+	b, unlock := s.open()
+	defer unlock()
+	if b.refuse != nil {
+		return berth.Conference{}, b.refuse
+	}
+	c := b.conferences[e164]
+	c.Owner.NodeID, c.Revision = cmp.Or(req.Unit, "u2"), c.Revision+1
+	return c.Conference, s.keep(ctx, c.Conference)
+}
+
+func (s *fakeStarter) ExtendConference(ctx context.Context, e164 string, req workflows.ExtendRequest) (berth.Conference, error) {
+	b, unlock := s.open()
+	defer unlock()
+	c := b.conferences[e164]
+	c.EndAt, c.Revision = req.EndAt, c.Revision+1
+	return c.Conference, s.keep(ctx, c.Conference)
 }
 
 func (s *fakeStarter) SignalConference(_ context.Context, _, _ string, notice any) (bool, error) {

@@ -91,6 +91,7 @@ func (s *server) conferenceRoutes() {
 	register(s, "GET /v1/conferences/{e164}/record", forUsers, s.conferenceRecord, op("conference-record", "conferences",
 		"Get the detail record of an ended conference, with a segment per unit",
 		"404 until the conference has ended."))
+	s.conferenceChangeRoutes()
 	s.conferenceInfoRoutes()
 	s.conferenceEventRoute()
 }
@@ -125,7 +126,7 @@ func newConference(userID string, b conferenceBody, now time.Time) (workflows.Co
 	}
 	spec := berth.ConferenceSpec{
 		E164: b.E164, Title: b.Title, MaxParticipants: b.MaxParticipants, EndAt: b.EndAt.UTC(),
-		Recoverable: b.Recoverable == nil || *b.Recoverable, Zone: b.Zone,
+		Recoverable: b.Recoverable == nil || *b.Recoverable, Zone: b.Zone, ZoneFallback: b.ZoneFallback && b.Zone != "",
 	}
 	if b.DurationMs > 0 {
 		spec.EndAt = now.Add(time.Duration(b.DurationMs) * time.Millisecond).UTC()

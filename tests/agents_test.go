@@ -254,13 +254,13 @@ type observedUnit struct {
 }
 
 // Create counts concurrent calls.
-func (w *observedUnit) Create(ctx context.Context, c berth.UnitConference) error {
+func (w *observedUnit) Create(ctx context.Context, c berth.UnitConference, returning bool) error {
 	n := w.running.Add(1)
 	defer w.running.Add(-1)
 	for most := w.peak.Load(); n > most && !w.peak.CompareAndSwap(most, n); most = w.peak.Load() {
 	}
 	w.made <- c
-	return w.Sim.Create(ctx, c)
+	return w.Sim.Create(ctx, c, returning)
 }
 
 // observedUnit starts a unit whose commands take the given time.

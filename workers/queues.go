@@ -141,6 +141,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		workflows: map[string]any{workflows.ConferenceWorkflow: workflows.Conference},
 		activities: map[string]any{
 			workflows.PlaceConferenceActivity: conferences.PlaceConference,
+			workflows.PlaceMoveActivity:       conferences.PlaceMove,
 			workflows.SaveConferenceActivity:  conferences.SaveConference,
 			workflows.PrepareAdoptionActivity: conferences.PrepareAdoption,
 			workflows.NotifyLinkActivity:      conferences.NotifyLink,

@@ -33,6 +33,8 @@ type conference struct {
 	connection connection // wait for the unit's list
 	slots      slots      // capacity held on units
 	copies     copies     // copies on units that are not the owner's
+	move       *move      // a planned move to another unit; nil without one
+	leftovers  []leftover // copies that it was moved from
 	ending     ending     // why, and whether, it ends
 	timer      timer      // the next thing to do without an event
 }
@@ -79,6 +81,9 @@ func (c *conference) next(ctx workflow.Context) step {
 	if c.ending.reason != "" {
 		return c.end // -> ended, deleted
 	}
+	if !c.ending.extendTo.IsZero() {
+		return c.extend
+	}
 	if c.ending.timer.IsReady() {
 		return c.endTimeReached
 	}
@@ -86,7 +91,7 @@ func (c *conference) next(ctx workflow.Context) step {
 	case berth.ConferenceCreating:
 		return c.whileCreating() // -> open, awaiting-recovery
 	case berth.ConferenceOpen:
-		return c.whileOpen() // -> awaiting-connection, awaiting-recovery
+		return c.whileOpen(workflow.Now(ctx)) // -> awaiting-connection, awaiting-recovery
 	case berth.ConferenceAwaitingConnection:
 		return c.whileAwaitingConnection(workflow.Now(ctx)) // -> open, awaiting-recovery
 	case berth.ConferenceAwaitingRecovery:
@@ -104,13 +109,21 @@ func (c *conference) whileCreating() step {
 	return c.nextEvent()
 }
 
-// whileOpen: the owner runs the conference until a notice reports otherwise.
-func (c *conference) whileOpen() step { return c.nextEvent() }
+// whileOpen: the owner runs the conference until a notice reports otherwise, or it is moved.
+func (c *conference) whileOpen(now time.Time) step {
+	if event := c.nextEvent(); event != nil {
+		return event
+	}
+	return c.nextMove(now)
+}
 
 // whileAwaitingConnection: the unit's list decides. If it does not arrive, the unit's registration is checked at intervals.
 func (c *conference) whileAwaitingConnection(now time.Time) step {
 	if event := c.nextEvent(); event != nil {
 		return event
+	}
+	if step := c.nextMove(now); step != nil {
+		return step
 	}
 	if !now.Before(c.connection.checkAt) {
 		return c.checkUnit
@@ -122,6 +135,9 @@ func (c *conference) whileAwaitingConnection(now time.Time) step {
 func (c *conference) whileAwaitingRecovery(now time.Time) step {
 	if event := c.nextEvent(); event != nil {
 		return event
+	}
+	if step := c.nextMove(now); step != nil {
+		return step
 	}
 	if !c.inFlight.any() && (c.inbox.capacity || !now.Before(c.recoveryDue())) {
 		return c.retryRecovery
@@ -202,12 +218,16 @@ func (c *conference) opened(ctx workflow.Context, command *unitCommand) {
 	}
 	c.copies.stale = nil
 	c.save(ctx)
+	if !command.endAt.Equal(c.record.EndAt) { // it was extended meanwhile
+		c.sendEndTime(ctx)
+	}
 }
 
 // lost takes the conference from its unit, which is dead, was drained, refused it or did not reply. It is not saved here:
 // the next step is the recovery or, for a conference that is not recoverable, the end, and either writes it.
 func (c *conference) lost(ctx workflow.Context, reason berth.ConferenceEnd, why string) {
 	now := workflow.Now(ctx)
+	c.abandonMove(ctx, "lost: "+why)
 	if creation := c.inFlight.creation; creation != nil {
 		c.abandonCreation("lost: " + why)
 		c.copies.fence(creation.owner.Epoch)
@@ -314,6 +334,10 @@ func (c *conference) end(ctx workflow.Context) {
 		c.copies.fence(adoption.formerEpoch)
 		c.withdraw(ctx, adoption.copyRef())
 	}
+	c.abandonMove(ctx, outcomeEnded)
+	for _, old := range c.leftovers {
+		c.withdraw(ctx, old.Copy)
+	}
 	c.abandonCreation(outcomeEnded)
 	for _, stale := range c.copies.stale {
 		c.withdraw(ctx, stale)
@@ -366,7 +390,7 @@ func (c *conference) requestEnd(reason berth.ConferenceEnd) {
 // canContinueAsNew reports whether a new history is due and can begin here: no command is in flight and no update is open.
 func (c *conference) canContinueAsNew(ctx workflow.Context) bool {
 	return (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || versionChanged(ctx)) && c.submission.settled && !c.inFlight.any() &&
-		len(c.inbox.notices) == 0 && c.allSignalsReceived(ctx) && workflow.AllHandlersFinished(ctx)
+		!c.move.inFlight() && len(c.leftovers) == 0 && len(c.inbox.notices) == 0 && c.allSignalsReceived(ctx) && workflow.AllHandlersFinished(ctx)
 }
 
 // versionChanged reports whether new runs begin on another version of the workers than this pinned run. It is part of the history.
@@ -382,6 +406,9 @@ func (c *conference) continueAsNew(ctx workflow.Context) error {
 		Fenced: c.copies.fenced, Stale: c.copies.stale, RetryAt: c.placement.retryAt, ConnectBy: c.connection.checkAt,
 		Outbox: c.outbox.events, Release: c.slots.releasable, Unresponsive: c.placement.unresponsive,
 		SkippedUnits: c.placement.skippedUnits, NotStarted: c.placement.notStarted, Refusals: c.placement.refusals,
+	}
+	if c.move != nil {
+		in.Resumed.Drain = &PlannedMove{RetryAt: c.move.retryAt}
 	}
 	next := workflow.ContinueAsNewErrorOptions{}
 	if versionChanged(ctx) { // by default the next run would be pinned to the version of this one

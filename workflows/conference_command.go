@@ -36,6 +36,7 @@ type unitCommand struct {
 	name        string
 	owner       berth.ConferenceOwner // the unit, once it acknowledges
 	startedAt   time.Time             // of the copy
+	endAt       time.Time             // end time of the conference, as sent
 	slot        berth.Assignment
 	formerEpoch int64 // of an adopted copy
 	reply       workflow.Future
@@ -66,10 +67,8 @@ func (c *conference) command(
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
 	})
 	return &unitCommand{
-		name: name, owner: owner, startedAt: startedAt, slot: slot, cancel: cancel,
-		reply: workflow.ExecuteActivity(ctx, name, berth.UnitConference{
-			ConferenceSpec: c.record.ConferenceSpec, ConferenceID: c.record.ID, Epoch: owner.Epoch, StartedAt: startedAt,
-		}),
+		name: name, owner: owner, startedAt: startedAt, endAt: c.record.EndAt, slot: slot, cancel: cancel,
+		reply: workflow.ExecuteActivity(ctx, name, c.unitConference(owner.Epoch, startedAt)),
 	}
 }
 

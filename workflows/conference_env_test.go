@@ -36,6 +36,8 @@ type conferenceTest struct {
 	saved        func(workflows.SaveInput) workflows.SaveReply // nil: the owner is registered
 	linkRequests []workflows.LinkRequest
 	adoptions    []workflows.AdoptionInput
+	moves        []workflows.MoveInput
+	undrained    bool // PlaceMove finds that the drain was cancelled
 	commands     []unitCall
 	reports      []string
 	statuses     []berth.ConferenceStatus // each new one, as published
@@ -43,6 +45,8 @@ type conferenceTest struct {
 	replyLost    bool                     // a placement is written and published, and its reply is lost
 
 	created  updateResult[workflows.CreateReply]
+	moved    updateResult[workflows.MoveReply]
+	extended updateResult[workflows.ExtendReply]
 	released updateResult[any]
 }
 
@@ -84,6 +88,7 @@ func newConferenceTest(t *testing.T, units ...string) *conferenceTest {
 		h.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
 	register(workflows.PlaceConferenceActivity, h.place)
+	register(workflows.PlaceMoveActivity, h.placeMove)
 	register(workflows.SaveConferenceActivity, h.save)
 	register(workflows.PrepareAdoptionActivity, h.prepare)
 	register(workflows.NotifyLinkActivity, func(_ context.Context, in workflows.LinkRequest) error {
@@ -191,6 +196,31 @@ func (h *conferenceTest) place(_ context.Context, in workflows.PlaceInput) (work
 		}
 	}
 	return workflows.PlaceReply{Code: code, Message: "no capacity", Events: len(in.Events)}, nil
+}
+
+// placeMove is place for a move: the owner's unit is excluded, and nothing is published.
+func (h *conferenceTest) placeMove(_ context.Context, in workflows.MoveInput) (workflows.MovePlan, error) {
+	defer h.lock()()
+	h.moves = append(h.moves, in)
+	for _, slot := range in.Release {
+		delete(h.held, slot.LeaseID)
+	}
+	if h.undrained && in.Drain {
+		return workflows.MovePlan{Undone: true}, nil
+	}
+	for _, u := range h.units {
+		failed := slices.Contains(in.Failed, workflows.NodeRef{NodeID: u.id, Generation: u.generation})
+		if u.capacity == 0 || failed || u.id == in.Conference.Owner.NodeID || in.Unit != "" && in.Unit != u.id {
+			continue
+		}
+		h.epoch++
+		slot := berth.Assignment{LeaseID: fmt.Sprintf("conference:c1:%d", h.epoch), NodeID: u.id, Generation: u.generation, PoolID: "conference"}
+		h.held[slot.LeaseID] = u.id
+		return workflows.MovePlan{Slot: slot, Owner: berth.ConferenceOwner{
+			NodeID: u.id, Generation: u.generation, Incarnation: incarnation(u.id, 1), Epoch: h.epoch,
+		}}, nil
+	}
+	return workflows.MovePlan{Code: berth.CodeNodeFull, Message: "no capacity"}, nil
 }
 
 func (h *conferenceTest) save(_ context.Context, in workflows.SaveInput) (reply workflows.SaveReply, err error) {

@@ -24,8 +24,7 @@ func (c *conference) setup(ctx, detached workflow.Context) error {
 	} else {
 		c.changeStatus(ctx, berth.ConferenceCreating)
 	}
-	left := max(c.record.EndAt.Sub(workflow.Now(ctx)), 0)
-	c.ending.timer = workflow.NewTimerWithOptions(detached, left, workflow.TimerOptions{Summary: "end time"})
+	c.setEndTimer(detached)
 	if err := workflow.SetQueryHandler(ctx, QueryConference, func() (berth.Conference, error) { return c.record, nil }); err != nil {
 		return err
 	}
@@ -33,6 +32,8 @@ func (c *conference) setup(ctx, detached workflow.Context) error {
 	return errors.Join(
 		workflow.SetUpdateHandlerWithOptions(ctx, UpdateCreate, c.create, workflow.UpdateHandlerOptions{Validator: c.validateCreate}),
 		workflow.SetUpdateHandlerWithOptions(ctx, UpdateRelease, c.release, workflow.UpdateHandlerOptions{Validator: c.validateRelease}),
+		workflow.SetUpdateHandlerWithOptions(ctx, UpdateExtend, c.requestExtension, workflow.UpdateHandlerOptions{Validator: c.validateExtend}),
+		workflow.SetUpdateHandlerWithOptions(ctx, UpdateMove, c.requestMove, workflow.UpdateHandlerOptions{Validator: c.validateMove}),
 	)
 }
 
@@ -53,6 +54,9 @@ func (c *conference) resume(from ConferenceProgress) {
 	c.placement = placement{
 		retryAt: from.RetryAt, unresponsive: from.Unresponsive, skippedUnits: from.SkippedUnits,
 		notStarted: from.NotStarted, refusals: from.Refusals,
+	}
+	if from.Drain != nil {
+		c.move = &move{drain: true, retryAt: from.Drain.RetryAt}
 	}
 	c.connection.checkAt = from.ConnectBy
 }

@@ -24,6 +24,10 @@ type ConferenceRules struct {
 	Command time.Duration `json:"command"` // how long a unit may take to acknowledge; 10 s
 	// Connect is how long a unit may take to list the conference after Redis lost data; 0 is 10 s.
 	Connect time.Duration `json:"connect,omitempty"`
+	// Empty is after which time without participants a conference ends; 0 is never.
+	Empty time.Duration `json:"empty,omitempty"`
+	// Zone is how long a conference that allows it waits for a unit of its zone, before it is recovered in any.
+	Zone time.Duration `json:"zone,omitempty"`
 }
 
 // ConferenceProgress is the state that a run hands to the next one.
@@ -43,6 +47,7 @@ type ConferenceProgress struct {
 	NotStarted   []NodeRef               `json:"notStarted,omitempty"`
 	SkippedUnits bool                    `json:"skippedUnits,omitempty"`
 	Refusals     []UnitRefusal           `json:"refusals,omitempty"`
+	Drain        *PlannedMove            `json:"drain,omitempty"` // its unit is drained, and it waits to be moved
 }
 
 // UnitRefusal is a generation that refused to recover the conference, and is not tried again before a time.
@@ -99,6 +104,8 @@ type PlaceInput struct {
 	Conference berth.Conference `json:"conference"`
 	// First indicates a creation: if it is refused, nothing is written.
 	First bool `json:"first,omitempty"`
+	// AnyZone allows units of other zones where no unit of the conference's zone has capacity.
+	AnyZone bool `json:"anyZone,omitempty"`
 	// Failed are generations that are excluded, because they failed this conference.
 	Failed []NodeRef `json:"failed,omitempty"`
 	// Unresponsive are generations that did not reply to a command. They receive no conferences for SkipUnresponsiveFor.

@@ -17,9 +17,11 @@ func (n UnitNotice) unit() NodeRef { return NodeRef{NodeID: n.NodeID, Generation
 func (n UnitNotice) copyRef() Copy { return Copy{NodeRef: n.unit(), Epoch: n.Copy.Epoch} }
 
 // nextNotice returns the index of the next notice that can be handled; -1 when there is none. Notices of copies wait while
-// an adoption is in flight.
+// an adoption or a move is in flight.
 func (c *conference) nextNotice() int {
-	return slices.IndexFunc(c.inbox.notices, func(n UnitNotice) bool { return n.Copy == nil || c.inFlight.adoption == nil })
+	return slices.IndexFunc(c.inbox.notices, func(n UnitNotice) bool {
+		return n.Copy == nil || c.inFlight.adoption == nil && !c.move.inFlight()
+	})
 }
 
 // handleNotice handles the next notice.
@@ -67,11 +69,17 @@ func (c *conference) unitGone(ctx workflow.Context, n UnitNotice) {
 	if a := c.inFlight.adoption; a != nil && a.owner.NodeID == n.NodeID && a.owner.Generation <= n.Generation && !drained {
 		c.abandonAdoption(ctx, outcomeLost)
 	}
+	if !drained {
+		c.moveTargetGone(ctx, n)
+	}
 	switch {
 	case !c.fromOwner(n):
 	case !drained:
 		c.lost(ctx, berth.EndUnitLost, "the unit was lost: "+string(n.Gone))
-	case c.record.Recoverable: // otherwise it stays, because it cannot be moved and its unit still runs it
+	case !c.record.Recoverable: // it cannot be moved, and its unit still runs it
+	case workflow.GetVersion(ctx, versionPlannedMove, workflow.DefaultVersion, 1) == 1:
+		c.drainOwner(ctx)
+	default:
 		c.copies.stale = append(c.copies.stale, c.ownerCopy())
 		c.lost(ctx, berth.EndDrained, "the unit was drained")
 	}

@@ -30,7 +30,7 @@ func (c *conference) place(ctx workflow.Context) {
 	in := PlaceInput{
 		Conference: c.record, First: first, Failed: c.placement.excluded(workflow.Now(ctx)), Unresponsive: c.placement.unresponsive,
 		NotStarted: c.placement.notStarted, Release: c.slots.releasable, FirstEvent: c.outbox.published + 1,
-		Hold: c.in.Rules.Command + holdSlack, At: at,
+		Hold: c.in.Rules.Command + holdSlack, At: at, AnyZone: c.record.ZoneFallback && !workflow.Now(ctx).Before(c.anyZoneFrom()),
 	}
 	if !first { // the event of a creation includes its owner, so the activity adds it
 		in.Events = c.outbox.events
@@ -87,11 +87,23 @@ func (c *conference) awaitCapacity(ctx workflow.Context, reply PlaceReply) {
 		pause = min(pause, SkipUnresponsiveFor+time.Second) // no event reports that a unit is no longer skipped
 	}
 	c.placement.retryAt, c.placement.pause = workflow.Now(ctx).Add(pause), 0
+	if from := c.anyZoneFrom(); c.record.ZoneFallback && workflow.Now(ctx).Before(from) && from.Before(c.placement.retryAt) {
+		c.placement.retryAt = from
+	}
 	for _, r := range c.placement.refusals { // a later attempt, woken by capacity, must not delay these
 		if r.Until.Before(c.placement.retryAt) {
 			c.placement.retryAt = r.Until
 		}
 	}
+}
+
+// anyZoneFrom returns when a conference that allows it may run in another zone than its own: immediately at its creation,
+// because a caller waits for it.
+func (c *conference) anyZoneFrom() time.Time {
+	if c.record.LostAt.IsZero() {
+		return time.Time{}
+	}
+	return c.record.LostAt.Add(c.in.Rules.Zone)
 }
 
 // retrySoon sets the next attempt after Redis or the database was unavailable.

@@ -111,6 +111,9 @@ type ending struct {
 	reason berth.ConferenceEnd
 	timer  workflow.Future // its end time
 	saved  bool            // the end is written
+
+	stopTimer workflow.CancelFunc
+	extendTo  time.Time // a requested end time that is not written yet
 }
 
 // timer wakes the conference for what is due without an event, besides its end time.
@@ -137,6 +140,9 @@ func (c *conference) setTimer(ctx workflow.Context) {
 		at, summary = c.recoveryDue(), "retry recovery"
 	case c.record.Status == berth.ConferenceAwaitingConnection:
 		at, summary = c.connection.checkAt, "check the unit"
+	}
+	if due := c.moveDue(); !due.IsZero() && (at.IsZero() || due.Before(at)) {
+		at, summary = due, "planned move"
 	}
 	if at.Equal(c.timer.at) {
 		return

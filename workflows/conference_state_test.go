@@ -73,8 +73,7 @@ func TestConference_EachEventInEachStatus_LeadsToTheListedStatuses(t *testing.T)
 			}, nil,
 		},
 		"its unit is drained": {
-			func(h *conferenceTest) { h.gone(berth.DepartureDrained) },
-			map[string]string{creating: moved, recovering: "awaiting-recovery creating", open: moved, connecting: moved},
+			func(h *conferenceTest) { h.gone(berth.DepartureDrained) }, nil, // it moves while it is open
 		},
 		"on its unit's list": {
 			func(h *conferenceTest) {

@@ -550,21 +550,6 @@ func TestConference_UnitDiesDuringRelease_Ends(t *testing.T) {
 	require.Equal(t, berth.EndReleased, h.run().End)
 }
 
-// S11: a conference of a drained unit is recovered elsewhere; then its copy is released.
-func TestConference_UnitDrained_MovesAndReleasesTheCopy(t *testing.T) {
-	t.Parallel()
-	h := newConferenceTest(t, "u1", "u2")
-	h.at(time.Minute, func() {
-		h.unit("u1").capacity = 0
-		h.notify(workflows.UnitNotice{NodeID: "u1", Generation: 1, Gone: berth.DepartureDrained})
-	})
-	h.at(2*time.Minute, h.release)
-	is := h.run()
-	require.Equal(t, recovered, h.statuses)
-	require.Equal(t, []string{"u1.1 1"}, h.withdrawn())
-	require.Equal(t, berth.EndDrained, is.Segments[0].Reason)
-}
-
 // A cancelled run ends its conference.
 func TestConference_RunCancelled_IsReleased(t *testing.T) {
 	t.Parallel()

@@ -100,6 +100,10 @@ const (
 	UpdateExecute = "execute"
 	// UpdateCreate returns once the conference is open or refused. Its id is the request hash.
 	UpdateCreate = "create"
+	// UpdateExtend sets a later end time and returns once it is written.
+	UpdateExtend = "extend"
+	// UpdateMove moves an open conference to another unit and returns once it runs there.
+	UpdateMove = "move"
 	// UpdateRelease ends the conference in any state and returns once it has ended.
 	UpdateRelease = "release"
 )
@@ -181,6 +185,8 @@ const (
 const (
 	// PlaceConferenceActivity takes an epoch and a slot, and writes the new owner; one attempt.
 	PlaceConferenceActivity = "PlaceConference"
+	// PlaceMoveActivity takes an epoch and a slot on another unit for a planned move; one attempt.
+	PlaceMoveActivity = "PlaceMove"
 	// SaveConferenceActivity writes a conference to the ledger, to Redis and to its stream; retried until it succeeds.
 	SaveConferenceActivity = "SaveConference"
 	// PrepareAdoptionActivity takes an epoch, and a slot for an existing copy; retried until it succeeds.
@@ -247,6 +253,8 @@ const (
 	versionAnnounceEnd = "ending"
 	// versionBusyUnit does not release the copy of a command that its unit has not started.
 	versionBusyUnit = "busy"
+	// versionPlannedMove keeps the owner of a conference until its copy on another unit runs, when the owner is drained.
+	versionPlannedMove = "move"
 	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
 	versionKeepOnlyCopy = "only-copy"
 )

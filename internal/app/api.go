@@ -96,7 +96,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 
 // conferenceRules returns the rules of new conferences.
 func conferenceRules(c config.Conference) workflows.ConferenceRules {
-	return workflows.ConferenceRules{Retry: c.Retry, GiveUp: c.GiveUp, Command: c.Command, Connect: c.Connect}
+	return workflows.ConferenceRules{Retry: c.Retry, GiveUp: c.GiveUp, Command: c.Command, Connect: c.Connect, Empty: c.Empty, Zone: c.Zone}
 }
 
 // verifier returns the verifier of bearer tokens. The identity provider may be unavailable: its keys are read later.

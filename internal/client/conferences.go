@@ -20,6 +20,7 @@ type ConferenceSpec struct {
 	DurationMs      int64           `json:"durationMs,omitempty" minimum:"1" maximum:"2592000000" doc:"Duration; give this or endAt"`
 	Recoverable     *bool           `json:"recoverable,omitempty" default:"true" doc:"false: the conference ends when its unit is lost"`
 	Zone            string          `json:"zone,omitempty" doc:"Only units of this zone"`
+	ZoneFallback    bool            `json:"zoneFallback,omitempty" doc:"Allow units of other zones: at the creation where the zone has no capacity, and at a recovery after a time"`
 	Metadata        json.RawMessage `json:"metadata,omitempty" doc:"Any JSON, at most 16 KiB; kept across a change of unit"`
 }
 
@@ -47,6 +48,22 @@ func (c *Client) Conference(ctx context.Context, e164, conferenceID string) (Con
 		path += "?conferenceId=" + url.QueryEscape(conferenceID)
 	}
 	return fetch[Conference](ctx, c, http.MethodGet, path, nil)
+}
+
+// MoveConference moves an open conference to a unit, or to any other one if that is empty. It needs the scope operator.
+func (c *Client) MoveConference(ctx context.Context, e164, unit string) (Conference, error) {
+	body := struct {
+		Unit string `json:"unit,omitempty"`
+	}{unit}
+	return fetch[Conference](ctx, c, http.MethodPost, conferencePath(e164)+"/move", body)
+}
+
+// ExtendConference sets a later end time. The error has HTTP status 409 if the conference has ended, or would end earlier.
+func (c *Client) ExtendConference(ctx context.Context, e164 string, endAt time.Time) (Conference, error) {
+	body := struct {
+		EndAt time.Time `json:"endAt"`
+	}{endAt}
+	return fetch[Conference](ctx, c, http.MethodPatch, conferencePath(e164), body)
 }
 
 // EndConference ends the number's conference. The error has HTTP status 409 if the conference has already ended.

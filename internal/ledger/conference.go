@@ -24,10 +24,11 @@ func (l *Ledger) NextEpoch(ctx context.Context, e164 string) (int64, error) {
 }
 
 const saveConference = `INSERT INTO conferences
-	(id, e164, user_id, status, owner, generation, epoch, revision, created_at, lost_at, refused_at, body)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+	(id, e164, user_id, status, owner, generation, epoch, revision, created_at, lost_at, refused_at, body, moving)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 	ON CONFLICT (id) DO UPDATE SET status = excluded.status, owner = excluded.owner, generation = excluded.generation, epoch = excluded.epoch,
-		revision = excluded.revision, lost_at = excluded.lost_at, refused_at = excluded.refused_at, body = excluded.body
+		revision = excluded.revision, lost_at = excluded.lost_at, refused_at = excluded.refused_at, body = excluded.body,
+		moving = excluded.moving
 	WHERE conferences.revision < excluded.revision
 		OR conferences.revision = excluded.revision AND conferences.epoch <= excluded.epoch`
 
@@ -44,7 +45,7 @@ func (l *Ledger) SaveConference(ctx context.Context, c berth.Conference) error {
 		return fmt.Errorf("save conference: %w", err)
 	}
 	_, err = l.exec(ctx, "save conference", saveConference, c.ID, c.E164, plain(c.UserID), c.Status, plain(c.Owner.NodeID),
-		c.Owner.Generation, c.Epoch, c.Revision, millis(c.CreatedAt), millis(c.LostAt), millis(c.RefusedAt), plain(string(body)))
+		c.Owner.Generation, c.Epoch, c.Revision, millis(c.CreatedAt), millis(c.LostAt), millis(c.RefusedAt), plain(string(body)), bit(c.Moving))
 	return err
 }
 
@@ -74,6 +75,11 @@ func (l *Ledger) ConferencesOf(ctx context.Context, nodeID string) ([]berth.Conf
 func (l *Ledger) WaitingConferences(ctx context.Context, skip, limit int) ([]berth.Conference, error) {
 	return list(ctx, l, "waiting conferences", scanConference, selectConference+`WHERE status = 'awaiting-recovery'
 		ORDER BY refused_at, lost_at, id LIMIT $1 OFFSET $2`, clamp(limit, 1000), skip)
+}
+
+// MovingConferences returns at most limit open conferences that wait to be moved from a drained unit.
+func (l *Ledger) MovingConferences(ctx context.Context, limit int) ([]berth.Conference, error) {
+	return list(ctx, l, "moving conferences", scanConference, selectConference+`WHERE moving = 1 ORDER BY id LIMIT $1`, clamp(limit, 1000))
 }
 
 const nextNumber = `INSERT INTO conference_numbers (first, next) VALUES ($1, $2)

@@ -201,6 +201,14 @@ func fromMillis(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
+// bit returns the stored form of a condition.
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // plain makes text storable: PostgreSQL accepts neither NUL nor invalid UTF-8.
 func plain(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "\uFFFD")

@@ -134,6 +134,31 @@ func (s *Starter) ReleaseConference(
 	}
 }
 
+// MoveConference moves a number's conference to another unit and returns once it runs there; a *berth.Refusal when no unit
+// takes it, CodeConflict when it is not open.
+func (s *Starter) MoveConference(ctx context.Context, e164 string, req workflows.MoveRequest) (berth.Conference, error) {
+	reply, err := change[workflows.MoveReply](ctx, s, e164, workflows.UpdateMove, req)
+	return reply.Conference, err
+}
+
+// ExtendConference sets a later end time of a number's conference; CodeConflict when it has ended, or the time is earlier than
+// its end time.
+func (s *Starter) ExtendConference(ctx context.Context, e164 string, req workflows.ExtendRequest) (berth.Conference, error) {
+	reply, err := change[workflows.ExtendReply](ctx, s, e164, workflows.UpdateExtend, req)
+	return reply.Conference, err
+}
+
+// change sends an update to a number's running conference, and waits for its result.
+func change[R any](ctx context.Context, s *Starter, e164, name string, arg any) (R, error) {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	reply, err := send[R](ctx, s, update{workflowID: workflows.ConferenceWorkflowID(e164), name: name, id: berth.NewID(""), arg: arg}, 0)
+	if isNotRunning(err) {
+		err = berth.Errorf(berth.CodeConflict, "the conference has ended").With(err)
+	}
+	return reply, err
+}
+
 // SignalConference signals a number's conference, and reports whether one is running.
 func (s *Starter) SignalConference(ctx context.Context, e164, signal string, arg any) (running bool, err error) {
 	return s.signal(ctx, workflows.ConferenceWorkflowID(e164), signal, arg)

@@ -47,10 +47,8 @@ func (c *commands) Register(w node.Registry, g *node.Gate, generation int64) {
 		}
 	}
 	for name, command := range map[string]any{
-		// Creation and recovery are separate commands with the same implementation: both make a room that stays until its end
-		// time.
 		berth.ActivityCreateConference:  conference(c.create),
-		berth.ActivityRecoverConference: conference(c.create),
+		berth.ActivityRecoverConference: conference(c.recover),
 		berth.ActivityAdoptConference:   conference(c.adopt),
 		berth.ActivityReleaseConference: func(ctx context.Context, in berth.UnitRelease) error {
 			return c.do(ctx, g, in.E164, func(ctx context.Context) error { return c.release(ctx, in) })
@@ -124,6 +122,11 @@ func converted(err error) error {
 // create starts a conference or takes over an existing copy: a copy of this epoch is from an earlier delivery of the same
 // command, one of a later epoch belongs to a later owner, and one of an earlier epoch is stale.
 func (c *commands) create(ctx context.Context, in berth.UnitConference) error {
+	return c.start(ctx, in, false)
+}
+
+// start is create; returning keeps a copy for its participants until one has joined, however long it is empty.
+func (c *commands) start(ctx context.Context, in berth.UnitConference, returning bool) error {
 	if err := valid(in); err != nil {
 		return err
 	}
@@ -143,16 +146,21 @@ func (c *commands) create(ctx context.Context, in berth.UnitConference) error {
 		err = c.driver.Mark(ctx, copyOf(in))
 	case exists: // another conference had the number; its participants are not in this one
 		if err = c.driver.Delete(ctx, in.E164); err == nil {
-			err = c.driver.Create(ctx, in)
+			err = c.driver.Create(ctx, in, returning)
 		}
 	default:
-		err = c.driver.Create(ctx, in)
+		err = c.driver.Create(ctx, in, returning)
 	}
 	if err != nil {
 		return fmt.Errorf("create conference %s: %w", in.E164, err)
 	}
 	c.report.begun(in.E164, in.Epoch)
 	return nil
+}
+
+// recover is create for a conference that has begun: it is not ended for being empty before its participants return.
+func (c *commands) recover(ctx context.Context, in berth.UnitConference) error {
+	return c.start(ctx, in, true)
 }
 
 // find looks for the copy before anything is started: if that fails, another unit may run the command immediately.

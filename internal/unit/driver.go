@@ -27,8 +27,9 @@ type Driver interface {
 	List(ctx context.Context) (berth.Incarnation, []Copy, error)
 	// Find returns the copy of a conference; ok is false if there is none. ErrForeign: another unit uses the number there.
 	Find(ctx context.Context, e164 string) (c Copy, ok bool, err error)
-	// Create starts a conference whose number is free. It stays until its end time, even without participants.
-	Create(ctx context.Context, c berth.UnitConference) error
+	// Create starts a conference whose number is free. It stays while it has participants, and for EmptyAfterMs without; a
+	// returning one, whose participants are expected, does not end before one has joined.
+	Create(ctx context.Context, c berth.UnitConference, returning bool) error
 	// Mark writes another owner's epoch, start and end time to a copy. The next Find and List return them.
 	Mark(ctx context.Context, c Copy) error
 	// Delete ends a copy; it is idempotent.

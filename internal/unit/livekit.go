@@ -211,14 +211,21 @@ func (l *LiveKit) Watch(ctx context.Context) {
 	_, _ = c.Read(make([]byte, 1))   // the server sends nothing unasked
 }
 
-// Create creates the room, which stays even if it is empty.
-func (l *LiveKit) Create(ctx context.Context, c berth.UnitConference) error {
+// Create creates the room.
+func (l *LiveKit) Create(ctx context.Context, c berth.UnitConference, returning bool) error {
 	metadata, err := l.metadata(copyOf(c))
 	if err != nil {
 		return err
 	}
+	empty, left := uint32(roomSeconds), uint32(roomSeconds)
+	if c.EmptyAfterMs > 0 {
+		left = uint32(min(max(c.EmptyAfterMs/1000, 1), roomSeconds)) //nolint:gosec // 1 to roomSeconds
+		if !returning {
+			empty = left
+		}
+	}
 	made, err := l.api.create(ctx, createRoom{
-		Name: c.E164, EmptyTimeout: roomSeconds, DepartureTimeout: roomSeconds, MaxParticipants: uint32(c.MaxParticipants), Metadata: metadata, //nolint:gosec // 0 to 10,000
+		Name: c.E164, EmptyTimeout: empty, DepartureTimeout: left, MaxParticipants: uint32(c.MaxParticipants), Metadata: metadata, //nolint:gosec // 0 to 10,000
 	})
 	if err != nil {
 		return err

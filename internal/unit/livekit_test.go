@@ -241,6 +241,33 @@ func TestLiveKit_AutoCreate_IsRefused(t *testing.T) {
 	require.NotEqual(t, first.Spec.Incarnation, l.member().Spec.Incarnation)
 }
 
+// A conference that may end when it is empty ends some time after the last participant has left. One that was recovered waits
+// for its participants first.
+func TestLiveKit_EmptyAfter_SetsTheTimeouts(t *testing.T) {
+	t.Parallel()
+	server := testlivekit.Start(t)
+	d := liveKitOf(t, server, "u1")
+	in := requested("c1", 3, time.Now())
+	in.EmptyAfterMs = 60_000
+	timeouts := func(command string) (empty, left float64) {
+		c := newConsole(t, d)
+		c.does(berth.ActivityReleaseConference, release(3))
+		c.does(command, in)
+		var out struct {
+			Rooms []struct {
+				EmptyTimeout     float64 `json:"empty_timeout"`
+				DepartureTimeout float64 `json:"departure_timeout"`
+			} `json:"rooms"`
+		}
+		require.NoError(t, d.api.call(t.Context(), "ListRooms", "", map[string]any{"names": []string{number}}, &out))
+		return out.Rooms[0].EmptyTimeout, out.Rooms[0].DepartureTimeout
+	}
+	empty, left := timeouts(berth.ActivityCreateConference)
+	require.Equal(t, []float64{60, 60}, []float64{empty, left})
+	empty, left = timeouts(berth.ActivityRecoverConference)
+	require.Equal(t, []float64{roomSeconds, 60}, []float64{empty, left})
+}
+
 // FC1: the creation of an existing room returns it unchanged, so that a room that another process created is detected.
 func TestLiveKit_RoomExists_CreationLeavesItUnchanged(t *testing.T) {
 	t.Parallel()
@@ -248,7 +275,7 @@ func TestLiveKit_RoomExists_CreationLeavesItUnchanged(t *testing.T) {
 	d := liveKitOf(t, server, "u1")
 	_, err := d.api.create(t.Context(), createRoom{Name: number, EmptyTimeout: 600, Metadata: "of another application"})
 	require.NoError(t, err)
-	require.ErrorIs(t, d.Create(t.Context(), requested("c1", 3, time.Now())), ErrForeign)
+	require.ErrorIs(t, d.Create(t.Context(), requested("c1", 3, time.Now()), false), ErrForeign)
 	rooms, err := d.api.list(t.Context(), number)
 	require.NoError(t, err)
 	require.Equal(t, "of another application", rooms[0].Metadata)

@@ -185,8 +185,8 @@ func (s *Sim) Find(ctx context.Context, e164 string) (c Copy, ok bool, err error
 	return c, ok, err
 }
 
-// Create starts a copy.
-func (s *Sim) Create(ctx context.Context, c berth.UnitConference) error {
+// Create starts a copy, which stays without participants.
+func (s *Sim) Create(ctx context.Context, c berth.UnitConference, _ bool) error {
 	return s.run(ctx, true, func(st *simState) { st.copies[c.E164] = copyOf(c) })
 }
 
