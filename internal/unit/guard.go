@@ -21,7 +21,7 @@ const (
 	foreignAfter = 2
 )
 
-// guard ends what must not run on the media server, without berth: conferences past their end time, rooms that nobody
+// guard ends what must not run on the media server, without berth: conferences past their end time, rooms that no unit
 // manages, and everything when the unit is cut off from berth for too long.
 type guard struct {
 	commands   *commands
@@ -30,12 +30,12 @@ type guard struct {
 	fenceAfter time.Duration
 	log        *slog.Logger
 
-	heard   atomic.Int64   // when berth last accepted a heartbeat, in Unix ms; 0 before the first
-	foreign map[string]int // consecutive lists with each foreign room
+	acceptedAt atomic.Int64   // when berth last accepted a heartbeat, in Unix ms; 0 before the first
+	foreign    map[string]int // consecutive lists with each foreign room
 }
 
 // accepted notes a heartbeat or registration that berth accepted.
-func (g *guard) accepted() { g.heard.Store(time.Now().UnixMilli()) }
+func (g *guard) accepted() { g.acceptedAt.Store(time.Now().UnixMilli()) }
 
 // run checks until ctx ends. It returns true when it has fenced the unit.
 func (g *guard) run(ctx context.Context) (fenced bool) {
@@ -52,8 +52,8 @@ func (g *guard) run(ctx context.Context) (fenced bool) {
 }
 
 func (g *guard) cutOff() bool {
-	heard := g.heard.Load()
-	return g.fenceAfter > 0 && heard > 0 && time.Since(time.UnixMilli(heard)) > g.fenceAfter
+	acceptedAt := g.acceptedAt.Load()
+	return g.fenceAfter > 0 && acceptedAt > 0 && time.Since(time.UnixMilli(acceptedAt)) > g.fenceAfter
 }
 
 // fence ends all conferences. It is repeated until it succeeds or ctx ends.
