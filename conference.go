@@ -228,7 +228,28 @@ type ConferenceInfo struct {
 	Live json.RawMessage `json:"live"` // an object
 	// Ended indicates that the unit ended the conference without a release command. Live is empty then.
 	Ended bool `json:"ended,omitempty"`
+	// Legs are the participants that have joined or left since the last report that was accepted; at most
+	// MaxReportedLegs.
+	Legs []ConferenceLeg `json:"legs,omitempty"`
 }
+
+// MaxReportedLegs is the maximum number of legs of one report.
+const MaxReportedLegs = 200
+
+// ConferenceLeg is the stay of one participant on one unit.
+type ConferenceLeg struct {
+	ID       string        `json:"id"` // unique in the conference; LiveKit's participant SID
+	Identity string        `json:"identity"`
+	Name     string        `json:"name,omitempty"`
+	NodeID   string        `json:"nodeId,omitempty"` // set by berth
+	Epoch    int64         `json:"epoch,omitempty"`  // set by berth
+	JoinedAt time.Time     `json:"joinedAt"`
+	LeftAt   time.Time     `json:"leftAt,omitzero"`
+	Reason   ConferenceEnd `json:"reason,omitempty"` // LegLeft, or why the unit's copy ended
+}
+
+// LegLeft is the reason of a leg that ended before its copy: the participant left, or lost its connection.
+const LegLeft ConferenceEnd = "left"
 
 // EventConference is the event of a conference's stream when its status, owner or reason to wait has changed. EventDone
 // follows when the conference has ended.

@@ -88,6 +88,9 @@ type Ledger interface {
 	SearchConferences(ctx context.Context, q ledger.ConferenceQuery, cursor string, limit int) (found []berth.Conference, next string, err error)
 	NextE164(ctx context.Context, from string) (string, error)
 	CountOwners(ctx context.Context) (map[string]int, error)
+	// SaveLegs stores legs of a conference, Legs returns a page of them in order.
+	SaveLegs(ctx context.Context, conferenceID string, owner berth.ConferenceOwner, legs []berth.ConferenceLeg) error
+	Legs(ctx context.Context, conferenceID, cursor string, limit int) (legs []berth.ConferenceLeg, next string, err error)
 	// GetExecution returns the row of an execution, which outlasts its run.
 	GetExecution(ctx context.Context, id string) (berth.Execution, error)
 	// ListExecutions, ListSessions and ListAccounts return pages for operators, CountOpen what has not ended, and TaskMinutes the

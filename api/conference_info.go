@@ -31,6 +31,8 @@ type infoBody struct {
 	Full       bool            `json:"full,omitempty" doc:"Replaces earlier information; otherwise the top-level fields are merged into it"`
 	Live       json.RawMessage `json:"live,omitempty" doc:"A JSON object, at most 256 KiB; null fields are removed"`
 	Ended      bool            `json:"ended,omitempty" doc:"The conference was ended on the unit on purpose, without a command"`
+
+	Legs []berth.ConferenceLeg `json:"legs,omitempty" maxItems:"200" doc:"Participants that have joined or left since the last accepted report, for the detail record"`
 }
 
 type infoOutputBody struct {
@@ -83,6 +85,11 @@ func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOut
 		s.logStale(ctx, in.E164, info)
 		return nil, errorIn("epoch", berth.CodeConflict, "the conference has another owner, generation or epoch")
 	}
+	if len(info.Legs) > 0 {
+		if err := s.saveLegs(ctx, in.E164, info); err != nil {
+			return nil, err
+		}
+	}
 	if info.Ended {
 		if err := s.endedByUnit(ctx, in.E164, info); err != nil {
 			return nil, err
@@ -94,8 +101,16 @@ func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOut
 func newInfo(in *infoInput) (berth.ConferenceInfo, error) {
 	b := in.Body
 	info := berth.ConferenceInfo{NodeID: b.NodeID, Generation: b.Generation, Epoch: b.Epoch, Full: b.Full, Ended: b.Ended}
-	if err := cmp.Or(berth.ValidE164("e164", in.E164), berth.ValidID("nodeId", b.NodeID)); err != nil || b.Ended {
+	if err := cmp.Or(berth.ValidE164("e164", in.E164), berth.ValidID("nodeId", b.NodeID)); err != nil {
 		return info, err
+	}
+	for i, leg := range b.Legs {
+		if len(leg.ID) > maxLegField || len(leg.Identity) > maxLegField || len(leg.Name) > maxLegField || leg.ID == "" || leg.JoinedAt.IsZero() {
+			return info, berth.Invalid(fmt.Sprintf("legs[%d]", i), "must have an id and joinedAt, and texts of at most %d bytes", maxLegField)
+		}
+	}
+	if info.Legs = b.Legs; b.Ended {
+		return info, nil
 	}
 	if len(b.Live) > berth.MaxConferenceInfo {
 		return info, tooMuchInfo()
@@ -106,6 +121,21 @@ func newInfo(in *infoInput) (berth.ConferenceInfo, error) {
 	}
 	info.Live = live.Bytes()
 	return info, nil
+}
+
+// maxLegField limits the texts of a leg.
+const maxLegField = 512
+
+// saveLegs stores legs that the owner of a conference has reported.
+func (s *server) saveLegs(ctx context.Context, e164 string, info berth.ConferenceInfo) error {
+	row, ok, err := s.Scripts.ConferenceRow(ctx, e164)
+	switch {
+	case err != nil:
+		return fromRedis(err)
+	case !ok || row.Epoch != info.Epoch:
+		return errorIn("epoch", berth.CodeConflict, "the conference has another owner, generation or epoch")
+	}
+	return s.Ledger.SaveLegs(ctx, row.ConferenceID, berth.ConferenceOwner{NodeID: info.NodeID, Epoch: info.Epoch}, info.Legs)
 }
 
 // endedByUnit notifies the conference that its owner has ended it. Idempotent.

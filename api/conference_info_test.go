@@ -66,7 +66,7 @@ func TestConferenceInfo_NotOwner_IsRejected(t *testing.T) { // C20
 	h.change(number, func(c *berth.Conference) {
 		c.Epoch, c.Owner = 2, berth.ConferenceOwner{NodeID: "u2", Generation: 5, Epoch: 2}
 	})
-	require.Equal(t, doc{}, h.live(), "only the basic data is kept")
+	require.Equal(t, doc{"former": []any{"ana"}}, h.live(), "only the participants of the former owner are kept, and the basic data")
 	require.Equal(t, doc{"room": "A"}, h.conference(http.MethodGet, number, h.token("alice")).json(t)["info"].(doc)["basic"])
 	require.Equal(t, http.StatusConflict, h.report(number, info(doc{"speaker": "ana"})).status, "the epoch of the report is superseded")
 	require.Equal(t, http.StatusOK, h.report(number, info(doc{"speaker": "ben"}, with("nodeId", "u2"), with("generation", 5), with("epoch", 2))).status)

@@ -88,9 +88,7 @@ func (s *server) conferenceRoutes() {
 	registerOutput(s, "DELETE /v1/conferences/{e164}", forUsers, s.endConference, withResponses(late, op(
 		"end-conference", "conferences", "End a conference in any state",
 		"Returns once the unit has released it; 202 when that takes longer, for instance while the unit is unresponsive: the conference ends without another call. 409 when it has ended.")))
-	register(s, "GET /v1/conferences/{e164}/record", forUsers, s.conferenceRecord, op("conference-record", "conferences",
-		"Get the detail record of an ended conference, with a segment per unit",
-		"404 until the conference has ended."))
+	s.conferenceRecordRoute()
 	s.conferenceChangeRoutes()
 	s.conferenceInfoRoutes()
 	s.conferenceEventRoute()
@@ -220,18 +218,6 @@ func (s *server) endConference(ctx context.Context, in *releaseConferenceInput) 
 		out.Status = http.StatusAccepted
 	}
 	return out, nil
-}
-
-func (s *server) conferenceRecord(ctx context.Context, in *conferenceInput) (*berth.Conference, error) {
-	c, err := s.ownConference(ctx, in.E164, in.ConferenceID)
-	if err != nil {
-		return nil, err
-	}
-	if !c.Status.Final() {
-		return nil, berth.Errorf(berth.CodeNotFound, "the conference has not ended; its record does not exist yet")
-	}
-	c = whole(c)
-	return &c, nil
 }
 
 // ownConference returns a conference of the number that the caller may see: the last one unless an id is given. A missing

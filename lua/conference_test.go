@@ -187,6 +187,28 @@ func TestPutConferenceInfo_NotOwner_IsStale(t *testing.T) {
 	})
 }
 
+// B9: the participants of the former owner are kept when the owner changes, until those of the next one are known.
+func TestPutConference_OwnerChanges_FormerParticipantsAreKept(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		put(t, s, confRow("u1", 1, 5, 1))
+		report(t, s, "u1", 1, 5, true, `{"participants":[{"identity":"anna"}],"participantCount":1}`)
+		put(t, s, confRow("", 0, 5, 2))
+		require.JSONEq(t, `{"former":[{"identity":"anna"}]}`, liveOf(t, s))
+		put(t, s, confRow("u2", 1, 6, 3))
+		report(t, s, "u2", 1, 6, true, `{"participants":[],"participantCount":0}`)
+		require.JSONEq(t, `{"former":[{"identity":"anna"}],"participants":[],"participantCount":0}`, liveOf(t, s))
+		put(t, s, confRow("u3", 1, 7, 4))
+		require.JSONEq(t, `{"former":[{"identity":"anna"}]}`, liveOf(t, s), "none had returned")
+		report(t, s, "u3", 1, 7, true, `{"participants":[{"identity":"ben"}]}`)
+		put(t, s, confRow("u1", 1, 8, 5))
+		require.JSONEq(t, `{"former":[{"identity":"ben"}]}`, liveOf(t, s))
+		other := func(r *lua.ConferenceRow) { r.ConferenceID = "another" }
+		put(t, s, confRow("u1", 1, 9, 1, other))
+		require.Equal(t, `{}`, liveOf(t, s), "another conference of the number")
+	})
+}
+
 // The information about one conference is bounded, whether it is sent in full or in parts.
 func TestPutConferenceInfo_SizeLimit_IsEnforced(t *testing.T) {
 	t.Parallel()

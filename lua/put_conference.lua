@@ -1,6 +1,6 @@
 -- put_conference: write a conference's owner and status as its workflow decided them. A decision older than the stored one
--- is rejected. When the owner changes, the live information is deleted and the basic data are kept. The same decision
--- grants the licence that an active conference needs.
+-- is rejected. When the owner changes, the live information is deleted. The basic data are kept, and the participants as the
+-- field former, so that it is known who will return. The same decision grants the licence that an active conference needs.
 --
 -- KEYS[1]  row: owner, generation, epoch, revision, status, start_ms, conference_id
 -- KEYS[2]  information: basic, size; live:{field} for each field of the live information
@@ -48,7 +48,12 @@ if current[1] and current[1] ~= '' and current[1] ~= owner then redis.call('SREM
 if owner ~= '' then redis.call('SADD', stem .. owner .. '/confs', number) end
 redis.call('HSET', row, 'owner', owner, 'generation', ARGV[4], 'epoch', ARGV[5], 'revision', ARGV[6],
   'status', ARGV[7], 'start_ms', ARGV[8], 'conference_id', ARGV[9])
-if current[1] ~= owner or current[2] ~= ARGV[4] or current[3] ~= ARGV[5] then redis.call('DEL', info) end
+if current[1] ~= owner or current[2] ~= ARGV[4] or current[3] ~= ARGV[5] then
+  local roster = redis.call('HGET', info, 'live:participants')
+  if not roster or roster == '[]' then roster = redis.call('HGET', info, 'live:former') end
+  redis.call('DEL', info)
+  if roster and current[5] == ARGV[9] then redis.call('HSET', info, 'live:former', roster) end
+end
 redis.call('HSET', info, 'basic', ARGV[10])
 if ARGV[11] == '1' then
   redis.call('SREM', licences, number)

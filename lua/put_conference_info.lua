@@ -1,5 +1,6 @@
 -- put_conference_info: write a conference's live information on behalf of its owner. A message from a unit with another
--- generation or epoch is stale: it is rejected and counted. No other script writes live information.
+-- generation or epoch is stale: it is rejected and counted. Of live information, only the field former is written elsewhere, by
+-- put_conference.
 --
 -- KEYS[1]  row, as in put_conference
 -- KEYS[2]  information, as in put_conference
@@ -43,9 +44,10 @@ if code == 'STALE' then
 end
 if code ~= 'OK' then return { code } end
 if full then
-  local basic = redis.call('HGET', info, 'basic')
+  local basic, former = redis.call('HGET', info, 'basic'), redis.call('HGET', info, 'live:former')
   redis.call('DEL', info)
   if basic then redis.call('HSET', info, 'basic', basic) end
+  if former then redis.call('HSET', info, 'live:former', former) end
 end
 for i = 6, #ARGV, 2 do
   if ARGV[i + 1] == '' then

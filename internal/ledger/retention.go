@@ -44,6 +44,7 @@ func (l *Ledger) Expiries() []Expiry {
 		{"tasks", false, l.deleting("delete tasks", deleteTasks)},
 		{"empty assets", false, l.deleting("delete empty assets", deleteAssets)},
 		{"executions", false, l.deleting("delete executions", deleteExecutions)},
+		{"legs of conferences", false, l.deleting("delete legs", deleteLegs)},
 		{"idempotency keys", false, l.deleting("delete idempotency keys", deleteKeys)},
 		{"usage rows", false, l.deleting("delete usage rows", deleteUsage)},
 		{"audit rows", false, l.deleting("delete audit rows", deleteAudit)},

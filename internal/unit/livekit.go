@@ -293,12 +293,13 @@ func (l *LiveKit) Live(ctx context.Context, e164 string) (Live, error) {
 	bytes := 0
 	for _, p := range all {
 		b, err := json.Marshal(struct {
+			SID        string    `json:"sid"`
 			Identity   string    `json:"identity"`
 			Name       string    `json:"name,omitempty"`
 			State      string    `json:"state"`
 			Publishing bool      `json:"publishing"`
 			JoinedAt   time.Time `json:"joinedAt"`
-		}{p.Identity, p.Name, p.State, p.Publishing, time.Unix(p.JoinedAt, 0).UTC()})
+		}{p.SID, p.Identity, p.Name, p.State, p.Publishing, time.Unix(p.JoinedAt, 0).UTC()})
 		if err != nil {
 			return nil, fmt.Errorf("encode participant: %w", err)
 		}

@@ -71,6 +71,7 @@ func (r room) created() int64 {
 }
 
 type participant struct {
+	SID        string `json:"sid"`
 	Identity   string `json:"identity"`
 	Name       string `json:"name"`
 	State      string `json:"state"`

@@ -77,6 +77,7 @@ type reported struct {
 	resume  time.Time // no reports before
 	missing int       // consecutive lists without it
 	changed bool      // its participants have changed, which the list may not show yet
+	legs    legs
 }
 
 // reset makes the next report complete.
@@ -278,20 +279,27 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 	var live Live
 	if c.missing >= goneAfter {
 		info.Ended, info.Live = true, json.RawMessage(`{}`)
+		c.legs.update(nil, time.Now())
 	} else {
 		var err error
 		if live, err = r.driver.Live(ctx, c.E164); err != nil {
 			return true // the next round retries
 		}
-		if info.Live, info.Full = difference(c.live, live); info.Live == nil {
+		c.legs.update(live["participants"], time.Now())
+		switch info.Live, info.Full = difference(c.live, live); {
+		case info.Live == nil && len(c.legs.changed) == 0:
 			return true
+		case info.Live == nil: // one report does not have space for all legs
+			info.Live = json.RawMessage(`{}`)
 		}
 	}
+	info.Legs = c.legs.due()
 	err := r.api.ReportConference(ctx, c.E164, info)
 	var refused *client.Problem
 	switch {
 	case err == nil:
 		c.live, c.stale, c.refused = live, info.Ended, 0
+		c.legs.accepted(info.Legs)
 		return true
 	case !errors.As(err, &refused) || refused.Status >= http.StatusInternalServerError:
 		return false
@@ -306,6 +314,7 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
 	default: // a retry would be refused, too
+		c.legs.accepted(info.Legs)
 		r.log.Warn("data proxy refused a report", "conference", c.E164, "error", err)
 		c.live, c.stale = live, info.Ended
 	}

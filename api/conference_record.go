@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/labstack/echo/v4"
+
+	"berth"
+)
+
+// csvType is the media type of comma-separated values (RFC 4180).
+const csvType = "text/csv"
+
+type recordInput struct {
+	E164         string `path:"e164" doc:"The number without the plus"`
+	ConferenceID string `query:"conferenceId" maxLength:"128" doc:"An earlier conference of the number; default: the last"`
+	Accept       string `header:"Accept" doc:"With application/x-ndjson or text/csv the response has all legs, one per line, instead of the record"`
+}
+
+// recordView is the detail record of a conference.
+type recordView struct {
+	berth.Conference
+	Legs     []berth.ConferenceLeg `json:"legs" doc:"The stay of each participant on each unit, in the order of joining"`
+	LegsLeft bool                  `json:"legsLeft,omitempty" doc:"There are more legs than in this response: read them as NDJSON or CSV"`
+}
+
+// maxRecordLegs is how many legs the record itself has.
+const maxRecordLegs = 200
+
+// forRecords is the rule of records. An export has no time limit; each of its pages has one.
+var forRecords = rule{scopes: forUsers.scopes, stream: true}
+
+func (s *server) conferenceRecordRoute() {
+	ok := response("The record, or its legs in the accepted form", echo.MIMEApplicationJSON, s.schemaOf(recordView{}))
+	ok.Content[ndjson] = &huma.MediaType{Schema: s.schemaOf(berth.ConferenceLeg{})}
+	ok.Content[csvType] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	registerOutput(s, "GET /v1/conferences/{e164}/record", forRecords, s.conferenceRecord,
+		withResponses(map[string]*huma.Response{"200": ok, "default": s.problemResponse()}, op("conference-record", "conferences",
+			"Get the detail record of an ended conference, with a segment per unit and the legs of its participants",
+			"404 until the conference has ended. A leg that its unit could not end has the end and the reason of the unit's segment.")))
+}
+
+func (s *server) conferenceRecord(ctx context.Context, in *recordInput) (*logOutput, error) {
+	c, err := s.ownConference(ctx, in.E164, in.ConferenceID)
+	if err != nil {
+		return nil, err
+	}
+	if !c.Status.Final() {
+		return nil, berth.Errorf(berth.CodeNotFound, "the conference has not ended; its record does not exist yet")
+	}
+	legs := func(cursor string) ([]berth.ConferenceLeg, string, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		legs, next, err := s.Ledger.Legs(ctx, c.ID, cursor, maxRecordLegs)
+		for i := range legs {
+			legs[i] = endedLeg(c, legs[i])
+		}
+		return legs, next, err
+	}
+	page, next, err := legs("") // before the response begins, so that an error has a status
+	if err != nil {
+		return nil, err
+	}
+	accepted := acceptedType(in.Accept, ndjson, csvType)
+	if accepted == "" {
+		view := recordView{Conference: whole(c), Legs: append([]berth.ConferenceLeg{}, page...), LegsLeft: next != ""}
+		return &logOutput{ContentType: echo.MIMEApplicationJSON, Body: func(h huma.Context) {
+			s.writeLog(ctx, json.NewEncoder(h.BodyWriter()).Encode(view))
+		}}, nil
+	}
+	return &logOutput{ContentType: accepted, Body: func(h huma.Context) {
+		write := writeNDJSON(h.BodyWriter())
+		if accepted == csvType {
+			write = writeCSV(h.BodyWriter())
+		}
+		for {
+			s.writeLog(ctx, write(page))
+			if next == "" {
+				return
+			}
+			page, next, err = legs(next)
+			s.writeLog(ctx, err)
+		}
+	}}, nil
+}
+
+// acceptedType returns the first of the types that an Accept header names; empty when it names none.
+func acceptedType(header string, types ...string) string {
+	for _, accepted := range strings.Split(header, ",") {
+		mediaType, _, _ := strings.Cut(accepted, ";")
+		for _, t := range types {
+			if strings.EqualFold(strings.TrimSpace(mediaType), t) {
+				return t
+			}
+		}
+	}
+	return ""
+}
+
+// endedLeg returns a leg of an ended conference. One whose unit could not report its end has ended with the unit's segment.
+func endedLeg(c berth.Conference, leg berth.ConferenceLeg) berth.ConferenceLeg {
+	if !leg.LeftAt.IsZero() {
+		return leg
+	}
+	leg.LeftAt, leg.Reason = c.EndedAt, c.End
+	for _, segment := range c.Segments {
+		if segment.Epoch == leg.Epoch && !segment.EndedAt.IsZero() {
+			leg.LeftAt, leg.Reason = segment.EndedAt, segment.Reason
+		}
+	}
+	if leg.LeftAt.Before(leg.JoinedAt) { // by the unit's clock
+		leg.LeftAt = leg.JoinedAt
+	}
+	return leg
+}
+
+func writeNDJSON(w io.Writer) func([]berth.ConferenceLeg) error {
+	out := json.NewEncoder(w)
+	return func(legs []berth.ConferenceLeg) error {
+		for _, leg := range legs {
+			if err := out.Encode(leg); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// writeCSV writes a header before the first legs. Texts that a spreadsheet would run as formulas are quoted.
+func writeCSV(w io.Writer) func([]berth.ConferenceLeg) error {
+	out, header := csv.NewWriter(w), []string{"id", "identity", "name", "nodeId", "epoch", "joinedAt", "leftAt", "reason"}
+	return func(legs []berth.ConferenceLeg) error {
+		rows := [][]string{}
+		if header != nil {
+			rows, header = append(rows, header), nil
+		}
+		for _, leg := range legs {
+			rows = append(rows, []string{
+				cell(leg.ID), cell(leg.Identity), cell(leg.Name), cell(leg.NodeID), strconv.FormatInt(leg.Epoch, 10),
+				leg.JoinedAt.Format(time.RFC3339Nano), leg.LeftAt.Format(time.RFC3339Nano), string(leg.Reason),
+			})
+		}
+		return out.WriteAll(rows)
+	}
+}
+
+// cell returns text from outside that no spreadsheet treats as a formula.
+func cell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}

@@ -1,0 +1,54 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth"
+)
+
+func TestConferenceRecord_Legs_AreExported(t *testing.T) { // C22
+	t.Parallel()
+	h := newHarness(t)
+	made := h.meet("alice", meeting()).json(t)
+	joined := time.Now().UTC().Truncate(time.Millisecond)
+	report := func(epoch int64, legs ...doc) answer {
+		return h.call(http.MethodPost, "/v1/conferences/"+number+"/info", h.token("u1", "node"),
+			doc{"nodeId": "u1", "generation": 1, "epoch": epoch, "live": doc{}, "legs": legs})
+	}
+	anna := doc{"id": "PA_1", "identity": "anna", "name": "=cmd()", "joinedAt": joined, "leftAt": joined.Add(time.Minute), "reason": "left"}
+	ben := doc{"id": "PA_2", "identity": "ben", "joinedAt": joined.Add(time.Second)}
+	require.Equal(t, http.StatusOK, report(1, anna, ben).status)
+	require.Equal(t, http.StatusConflict, report(2, doc{"id": "PA_3", "identity": "eve", "joinedAt": joined}).status, "not the owner")
+	require.Equal(t, http.StatusBadRequest, report(1, doc{"id": "", "identity": "x", "joinedAt": joined}).status)
+	ended := joined.Add(time.Hour)
+	h.change(number, func(c *berth.Conference) {
+		c.Segments = []berth.ConferenceSegment{{NodeID: "u1", Epoch: 1, StartedAt: joined, EndedAt: ended, Reason: berth.EndUnitLost}}
+		c.Status, c.End, c.EndedAt = berth.ConferenceEnded, berth.EndReleased, ended.Add(time.Hour)
+	})
+	get := func(accept string) answer {
+		return h.call(http.MethodGet, "/v1/conferences/"+number+"/record", h.token("alice"), nil, "Accept", accept)
+	}
+	record := get("").json(t)
+	require.Equal(t, made["conferenceId"], record["conferenceId"])
+	legs := record["legs"].([]any)
+	require.Len(t, legs, 2)
+	require.Equal(t, "left", legs[0].(doc)["reason"])
+	require.Equal(t, "unit_lost", legs[1].(doc)["reason"], "its unit could not end it")
+	require.Equal(t, ended.Format(time.RFC3339Nano), legs[1].(doc)["leftAt"])
+
+	lines := strings.Split(strings.TrimSpace(string(get("application/x-ndjson").body)), "\n")
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[1], `"identity":"ben"`)
+	table := get("text/csv, application/json")
+	require.Equal(t, "text/csv", table.header.Get("Content-Type"))
+	rows := strings.Split(strings.TrimSpace(string(table.body)), "\n")
+	require.Equal(t, "id,identity,name,nodeId,epoch,joinedAt,leftAt,reason", rows[0])
+	require.Contains(t, rows[1], "PA_1,anna,'=cmd(),u1,1,", "no formula")
+	require.Len(t, rows, 3)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/conferences/"+number+"/record", h.token("bob"), nil).status)
+}

@@ -1,0 +1,60 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+
+	"berth"
+)
+
+const saveLeg = `INSERT INTO conference_legs (conference_id, id, identity, name, node_id, epoch, joined_at, left_at, reason)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+	ON CONFLICT (conference_id, id) DO UPDATE SET left_at = excluded.left_at, reason = excluded.reason
+	WHERE conference_legs.left_at = 0`
+
+// SaveLegs stores legs of a conference on a unit. Idempotent: a leg that has ended does not change.
+func (l *Ledger) SaveLegs(ctx context.Context, conferenceID string, owner berth.ConferenceOwner, legs []berth.ConferenceLeg) error {
+	if !storableID(conferenceID) {
+		return berth.Invalid("conferenceId", "must not be empty")
+	}
+	return l.inTx(ctx, "save legs", func(tx *sql.Tx) error {
+		for _, leg := range legs {
+			if _, err := tx.ExecContext(ctx, saveLeg, conferenceID, plain(leg.ID), plain(leg.Identity), plain(leg.Name), plain(owner.NodeID),
+				owner.Epoch, millis(leg.JoinedAt), millis(leg.LeftAt), plain(string(leg.Reason))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Legs returns a page of a conference's legs in the order in which they began, and the cursor of the next page, empty after the
+// last. limit is at most 200.
+func (l *Ledger) Legs(ctx context.Context, conferenceID, cursor string, limit int) (legs []berth.ConferenceLeg, next string, err error) {
+	at, id := int64(-1), ""
+	if err := readCursor(cursor, &at, &id); err != nil {
+		return nil, "", err
+	}
+	limit = clamp(limit, 200)
+	legs, err = list(ctx, l, "list legs", scanLeg, `SELECT id, identity, name, node_id, epoch, joined_at, left_at, reason FROM conference_legs
+		WHERE conference_id = $1 AND (joined_at, id) > ($2, $3) ORDER BY joined_at, id LIMIT $4`, conferenceID, at, id, limit+1)
+	if err != nil || len(legs) <= limit {
+		return legs, "", err
+	}
+	legs = legs[:limit]
+	last := legs[limit-1]
+	return legs, writeCursor(millis(last.JoinedAt), last.ID), nil
+}
+
+func scanLeg(row scanner) (leg berth.ConferenceLeg, err error) {
+	var joined, left int64
+	err = row.Scan(&leg.ID, &leg.Identity, &leg.Name, &leg.NodeID, &leg.Epoch, &joined, &left, &leg.Reason)
+	leg.JoinedAt, leg.LeftAt = fromMillis(joined), fromMillis(left)
+	return leg, err
+}
+
+// Legs are kept while their conference may continue.
+const deleteLegs = `DELETE FROM conference_legs WHERE (conference_id, id) IN (
+	SELECT g.conference_id, g.id FROM conference_legs g WHERE g.joined_at < $1
+	AND NOT EXISTS (SELECT 1 FROM conferences c WHERE c.id = g.conference_id AND c.status NOT IN ('ended', 'deleted'))
+	ORDER BY g.joined_at LIMIT CAST($2 AS BIGINT))`
