@@ -45,6 +45,7 @@ var scopesOf = map[string][]string{
 	"POST /v1/conferences/{e164}/move":  {"operator"},
 	"GET /v1/conferences/{e164}/record": {"user", "operator"},
 	"GET /v1/conferences/{e164}/events": {"user", "operator"},
+	"GET /v1/conferences/{e164}/info":   {"node"},
 	"POST /v1/conferences/{e164}/info":  {"node"},
 
 	"POST /v1/conferences/{e164}/participants":              {"user", "operator"},

@@ -23,6 +23,15 @@ type infoInput struct {
 
 func (in *infoInput) node() (field, id string) { return "nodeId", in.Body.NodeID }
 
+type readInfoInput struct {
+	E164       string `path:"e164" doc:"The number without the plus"`
+	NodeID     string `query:"nodeId" required:"true" maxLength:"128" doc:"The unit"`
+	Generation int64  `query:"generation" required:"true" minimum:"1" maximum:"9007199254740991"`
+	Epoch      int64  `query:"epoch" required:"true" minimum:"1" maximum:"9007199254740991" doc:"Epoch of the unit's copy"`
+}
+
+func (in *readInfoInput) node() (field, id string) { return "nodeId", in.NodeID }
+
 // infoBody has the fields of berth.ConferenceInfo.
 type infoBody struct {
 	NodeID     string          `json:"nodeId" doc:"The reporting unit"`
@@ -57,6 +66,10 @@ func (s *server) conferenceInfoRoutes() {
 		"Report information about a conference",
 		"Accepted from the owner only: 409 `conflict` when the unit, its generation or the epoch is not the current "+
 			"owner's; 404 when the conference is unknown."))
+	register(s, "GET /v1/conferences/{e164}/info", forNode, s.getConferenceInfo, op("get-conference-info", "conferences",
+		"Get information about a conference, for its owner",
+		"`live.former` has the participants of the former owner. 409 `conflict` when the unit, its generation or the epoch is not the "+
+			"current owner's; 404 when the conference is unknown."))
 	register(s, "POST /v1/conferences/report", forOperator, s.reportConferences, withStatus(http.StatusAccepted, op("report-conferences", "conferences",
 		"Request a full report from every unit",
 		"Use it when information was lost. Returns once the requests to the units are durable.")))
@@ -96,6 +109,24 @@ func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOut
 		}
 	}
 	return &infoOutputBody{E164: in.E164, Epoch: info.Epoch}, nil
+}
+
+func (s *server) getConferenceInfo(ctx context.Context, in *readInfoInput) (*conferenceInfo, error) {
+	if err := cmp.Or(berth.ValidE164("e164", in.E164), berth.ValidID("nodeId", in.NodeID)); err != nil {
+		return nil, err
+	}
+	row, ok, err := s.Scripts.ConferenceRow(ctx, in.E164)
+	switch {
+	case err != nil:
+		return nil, fromRedis(err)
+	case !ok:
+		return nil, berth.Errorf(berth.CodeNotFound, "conference not found")
+	case row.NodeID != in.NodeID || row.Generation != in.Generation || row.Epoch != in.Epoch:
+		return nil, errorIn("epoch", berth.CodeConflict, "the conference has another owner, generation or epoch")
+	}
+	info := &conferenceInfo{}
+	info.Basic, info.Live, _, err = s.Scripts.ConferenceInfo(ctx, in.E164)
+	return info, fromRedis(err)
 }
 
 func newInfo(in *infoInput) (berth.ConferenceInfo, error) {

@@ -70,7 +70,7 @@ func TestConferenceInfo_NotOwner_IsRejected(t *testing.T) { // C20
 	require.Equal(t, doc{"room": "A"}, h.conference(http.MethodGet, number, h.token("alice")).json(t)["info"].(doc)["basic"])
 	require.Equal(t, http.StatusConflict, h.report(number, info(doc{"speaker": "ana"})).status, "the epoch of the report is superseded")
 	require.Equal(t, http.StatusOK, h.report(number, info(doc{"speaker": "ben"}, with("nodeId", "u2"), with("generation", 5), with("epoch", 2))).status)
-	require.Equal(t, doc{"speaker": "ben"}, h.live())
+	require.Equal(t, doc{"speaker": "ben", "former": []any{"ana"}}, h.live())
 
 	h.conference(http.MethodDelete, number, h.token("alice"))
 	gone := h.report(number, info(doc{}, with("nodeId", "u2"), with("generation", 5), with("epoch", 2)))

@@ -52,3 +52,22 @@ func TestConferenceRecord_Legs_AreExported(t *testing.T) { // C22
 	require.Len(t, rows, 3)
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/conferences/"+number+"/record", h.token("bob"), nil).status)
 }
+
+func TestConferenceInfo_Owner_ReadsFormerParticipants(t *testing.T) { // B9
+	t.Parallel()
+	h := newHarness(t)
+	h.meet("alice", meeting())
+	require.Equal(t, http.StatusOK, h.call(http.MethodPost, "/v1/conferences/"+number+"/info", h.token("u1", "node"),
+		doc{"nodeId": "u1", "generation": 1, "epoch": 1, "full": true, "live": doc{"participants": []any{doc{"identity": "anna"}}}}).status)
+	h.change(number, func(c *berth.Conference) {
+		c.Epoch, c.Owner = 2, berth.ConferenceOwner{NodeID: "u2", Generation: 5, Epoch: 2}
+	})
+	get := func(query string) answer {
+		return h.call(http.MethodGet, "/v1/conferences/"+number+"/info?"+query, h.token("u2", "node"), nil)
+	}
+	a := get("nodeId=u2&generation=5&epoch=2")
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Equal(t, doc{"former": []any{doc{"identity": "anna"}}}, a.json(t)["live"])
+	require.Equal(t, http.StatusConflict, get("nodeId=u2&generation=5&epoch=1").status)
+	require.Equal(t, http.StatusConflict, get("nodeId=u1&generation=5&epoch=2").status)
+}

@@ -57,6 +57,7 @@ var nodeCalls = map[string]struct {
 	"mark-service-unavailable": {
 		path: "/v1/nodes/n1/services/asr/unavailable", body: func(int64) any { return doc{"ttlMs": 1000} },
 	},
+	"get-conference-info": {path: "/v1/conferences/8613800000001/info?nodeId=n1&generation=1&epoch=1"},
 	"put-conference-info": {
 		path: "/v1/conferences/8613800000001/info",
 		body: func(g int64) any { return doc{"nodeId": "n1", "generation": g, "epoch": 1, "live": doc{}} },
@@ -121,12 +122,12 @@ func TestRoutes_ForeignNode_AreForbidden(t *testing.T) { // B8, FC9, P15
 		if c.body != nil {
 			body = c.body(generation)
 		}
-		method := map[string]string{"get-node": http.MethodGet, "mark-service-unavailable": http.MethodPut}[id]
+		method := map[string]string{"get-node": http.MethodGet, "get-conference-info": http.MethodGet, "mark-service-unavailable": http.MethodPut}[id]
 		if method == "" {
 			method = http.MethodPost
 		}
 		a := h.call(method, c.path, own, body)
-		if id == "put-conference-info" {
+		if strings.HasSuffix(id, "-conference-info") {
 			require.Equal(t, http.StatusNotFound, a.status, "accepted, but there is no conference")
 			continue
 		}

@@ -299,7 +299,8 @@ func (l *LiveKit) Live(ctx context.Context, e164 string) (Live, error) {
 			State      string    `json:"state"`
 			Publishing bool      `json:"publishing"`
 			JoinedAt   time.Time `json:"joinedAt"`
-		}{p.SID, p.Identity, p.Name, p.State, p.Publishing, time.Unix(p.JoinedAt, 0).UTC()})
+			Tracks     []track   `json:"tracks,omitempty"`
+		}{p.SID, p.Identity, p.Name, p.State, p.Publishing, time.Unix(p.JoinedAt, 0).UTC(), tracksOf(p)})
 		if err != nil {
 			return nil, fmt.Errorf("encode participant: %w", err)
 		}
@@ -309,6 +310,18 @@ func (l *LiveKit) Live(ctx context.Context, e164 string) (Live, error) {
 		shown = append(shown, b)
 	}
 	return live(map[string]any{"participants": shown, "participantCount": len(all), "leftOut": len(all) - len(shown)})
+}
+
+func tracksOf(p participant) (out []track) {
+	for _, t := range p.Tracks {
+		out = append(out, track{SID: t.SID, Source: strings.ToLower(t.Source), Muted: t.Muted})
+	}
+	return out
+}
+
+// Mute mutes a participant's track.
+func (l *LiveKit) Mute(ctx context.Context, e164, identity, track string) error {
+	return l.api.mute(ctx, e164, identity, track)
 }
 
 // live encodes the fields of live information.

@@ -77,6 +77,11 @@ type participant struct {
 	State      string `json:"state"`
 	Publishing bool   `json:"is_publisher"`
 	JoinedAt   int64  `json:"joined_at,string"` // Unix seconds
+	Tracks     []struct {
+		SID    string `json:"sid"`
+		Source string `json:"source"`
+		Muted  bool   `json:"muted"`
+	} `json:"tracks"`
 }
 
 // twirpError is an error response.
@@ -124,6 +129,11 @@ func (s *roomService) update(ctx context.Context, name, metadata string) error {
 
 func (s *roomService) remove(ctx context.Context, name string) error {
 	return s.call(ctx, "DeleteRoom", "", map[string]string{"room": name}, &struct{}{})
+}
+
+func (s *roomService) mute(ctx context.Context, name, identity, track string) error {
+	in := map[string]any{"room": name, "identity": identity, "track_sid": track, "muted": true}
+	return s.call(ctx, "MutePublishedTrack", name, in, &struct{}{})
 }
 
 func (s *roomService) participants(ctx context.Context, name string) ([]participant, error) {

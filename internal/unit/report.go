@@ -36,6 +36,8 @@ const (
 // proxy is the data proxy, a part of the API.
 type proxy interface {
 	ReportConference(ctx context.Context, e164 string, in berth.ConferenceInfo) error
+	// FormerParticipants returns the participants of the former owner; nil when there are none.
+	FormerParticipants(ctx context.Context, e164 string, owner berth.ConferenceInfo) (json.RawMessage, error)
 }
 
 // reporter sends the live information of one link's conferences to the data proxy: all of it on request and after the
@@ -78,6 +80,7 @@ type reported struct {
 	missing int       // consecutive lists without it
 	changed bool      // its participants have changed, which the list may not show yet
 	legs    legs
+	mutes   mutes
 }
 
 // reset makes the next report complete.
@@ -164,6 +167,8 @@ func (r *reporter) note(n notice) {
 		if c != nil {
 			c.changed = true
 		}
+	case c != nil && c.Epoch == n.epoch: // another delivery of the command, or another end time
+		c.reset()
 	default:
 		r.known[n.e164] = &reported{Copy: Copy{UnitCopy: berth.UnitCopy{E164: n.e164, Epoch: n.epoch}}}
 	}
@@ -225,7 +230,7 @@ func (r *reporter) compare(copies []Copy) []*reported {
 		listed[c.E164] = true
 		k := r.known[c.E164]
 		if k == nil || k.Epoch != c.Epoch {
-			k = &reported{}
+			k = &reported{mutes: mutes{read: true}} // it began before this agent
 			r.known[c.E164] = k
 		}
 		quiet := k.live != nil && c.Participants == 0 && k.Participants == 0 && !k.changed
@@ -286,6 +291,12 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 			return true // the next round retries
 		}
 		c.legs.update(live["participants"], time.Now())
+		if restored, err := c.mutes.restore(ctx, r.driver, c.E164, live["participants"]); err != nil {
+			r.log.Warn("mute not restored; retrying", "conference", c.E164, "error", err)
+		} else if restored {
+			r.log.Info("mutes restored", "conference", c.E164)
+			r.notify(notice{e164: c.E164, changed: true}) // report them
+		}
 		switch info.Live, info.Full = difference(c.live, live); {
 		case info.Live == nil && len(c.legs.changed) == 0:
 			return true
@@ -300,6 +311,14 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 	case err == nil:
 		c.live, c.stale, c.refused = live, info.Ended, 0
 		c.legs.accepted(info.Legs)
+		if !c.mutes.read && !info.Ended { // this unit is the owner now
+			former, err := r.api.FormerParticipants(ctx, c.E164, info)
+			if err != nil {
+				r.log.Debug("former participants not read; retrying with the next report", "conference", c.E164, "error", err)
+				return true
+			}
+			c.mutes.take(former)
+		}
 		return true
 	case !errors.As(err, &refused) || refused.Status >= http.StatusInternalServerError:
 		return false

@@ -26,6 +26,7 @@ type proxyState struct {
 	reports []report
 	answer  error
 	calls   int
+	reads   int
 }
 
 type report struct {
@@ -52,6 +53,11 @@ func (p *fakeProxy) ReportConference(_ context.Context, e164 string, in berth.Co
 		}
 	})
 	return err
+}
+
+func (p *fakeProxy) FormerParticipants(context.Context, string, berth.ConferenceInfo) (json.RawMessage, error) {
+	p.do(func(s *proxyState) { s.reads++ })
+	return json.RawMessage(`[]`), nil
 }
 
 func (p *fakeProxy) reply(err error) { p.do(func(s *proxyState) { s.answer = err }) }
