@@ -219,7 +219,7 @@ func (l *LiveKit) Create(ctx context.Context, c berth.UnitConference, returning 
 	}
 	empty, left := uint32(roomSeconds), uint32(roomSeconds)
 	if c.EmptyAfterMs > 0 {
-		left = uint32(min(max(c.EmptyAfterMs/1000, 1), roomSeconds)) //nolint:gosec // 1 to roomSeconds
+		left = uint32(min(max(c.EmptyAfterMs/1000, 1), roomSeconds))
 		if !returning {
 			empty = left
 		}

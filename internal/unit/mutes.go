@@ -31,14 +31,18 @@ type mutes struct {
 	sources map[string][]string // by identity
 }
 
-// take reads them from the participants of the former unit; a list of another form has none.
+// membersOf returns the members of a list of participants; one of another form has none.
+func membersOf(participants json.RawMessage) (members []member) {
+	if json.Unmarshal(participants, &members) != nil {
+		return nil
+	}
+	return members
+}
+
+// take reads them from the participants of the former unit.
 func (m *mutes) take(former json.RawMessage) {
 	m.read, m.sources = true, map[string][]string{}
-	var members []member
-	if json.Unmarshal(former, &members) != nil {
-		return
-	}
-	for _, p := range members {
+	for _, p := range membersOf(former) {
 		for _, t := range p.Tracks {
 			if t.Muted {
 				m.sources[p.Identity] = append(m.sources[p.Identity], t.Source)
@@ -50,11 +54,10 @@ func (m *mutes) take(former json.RawMessage) {
 // restore mutes the tracks that have returned, each once: its participant may unmute it then. It reports whether it muted any.
 func (m *mutes) restore(ctx context.Context, driver Driver, e164 string, participants json.RawMessage) (restored bool, err error) {
 	unit, ok := driver.(muter)
-	var members []member
-	if !ok || len(m.sources) == 0 || json.Unmarshal(participants, &members) != nil {
+	if !ok || len(m.sources) == 0 {
 		return false, nil
 	}
-	for _, p := range members {
+	for _, p := range membersOf(participants) {
 		for _, t := range p.Tracks {
 			at := slices.Index(m.sources[p.Identity], t.Source)
 			if at < 0 {
