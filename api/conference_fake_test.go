@@ -93,7 +93,10 @@ func (s *fakeStarter) MoveConference(ctx context.Context, e164 string, req workf
 	if b.refuse != nil {
 		return berth.Conference{}, b.refuse
 	}
-	c := b.conferences[e164]
+	c, ok := b.conferences[e164]
+	if !ok || c.Status.Final() {
+		return berth.Conference{}, berth.Errorf(berth.CodeConflict, "the conference has ended")
+	}
 	c.Owner.NodeID, c.Revision = cmp.Or(req.Unit, "u2"), c.Revision+1
 	return c.Conference, s.keep(ctx, c.Conference)
 }
@@ -101,7 +104,10 @@ func (s *fakeStarter) MoveConference(ctx context.Context, e164 string, req workf
 func (s *fakeStarter) ExtendConference(ctx context.Context, e164 string, req workflows.ExtendRequest) (berth.Conference, error) {
 	b, unlock := s.open()
 	defer unlock()
-	c := b.conferences[e164]
+	c, ok := b.conferences[e164]
+	if !ok || c.Status.Final() {
+		return berth.Conference{}, berth.Errorf(berth.CodeConflict, "the conference has ended")
+	}
 	c.EndAt, c.Revision = req.EndAt, c.Revision+1
 	return c.Conference, s.keep(ctx, c.Conference)
 }
