@@ -42,7 +42,7 @@ func oneOwner(taken []claim) error {
 // rowKeys and rowArgs are the numbers of KEYS and ARGV of put_conference.
 const (
 	rowKeys = 4
-	rowArgs = 12
+	rowArgs = 13
 )
 
 // recorder monitors Redis and records which reports were accepted and which rows were written, in the order of execution.

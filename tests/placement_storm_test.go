@@ -25,9 +25,10 @@ import (
 	"berth/workflows"
 )
 
-// maxShare is the maximum share of the busiest node, as a multiple of the mean (P19). Comparing two random nodes exceeds it
-// by chance in about one of 300 runs, and not the larger bound.
-const maxShare, maxShareOfTwo = 1.3, 1.5
+// maxShare is the maximum share of the busiest node, as a multiple of the mean (P19). Comparing two random nodes exceeds it by
+// chance in about one of 300 runs, and so do units whose real processor load differs, because other tests run beside this one:
+// for them the bound is larger.
+const maxShare, maxShareByChance = 1.3, 1.5
 
 // busiest returns the share of the busiest node and the mean.
 func busiest(shares map[string]int, units int) (highest int, mean float64) {
@@ -146,7 +147,7 @@ func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 				joins, time.Since(begun).Round(time.Millisecond), len(nodes), late, highest, mean, got, herd)
 			bound := maxShare * mean
 			if strategy == berth.StrategyPowerOfTwo {
-				bound = maxShareOfTwo * mean
+				bound = maxShareByChance * mean
 			}
 			require.LessOrEqual(t, float64(highest), bound)
 			herded, _ := busiest(herd, len(nodes))
@@ -271,7 +272,7 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 	numbers := m.create(t, 8650000001, conferences)
 	highest, mean := busiest(shares(units), len(units))
 	t.Logf("%d created: busiest %d, mean %.1f", conferences, highest, mean)
-	require.LessOrEqual(t, float64(highest), maxShare*mean)
+	require.LessOrEqual(t, float64(highest), maxShareByChance*mean)
 	add(4)
 	for _, lost := range [][]string{{"u1", "u2", "u3"}, {"u4"}} {
 		had, sent, orphans := shares(units), map[string]berth.NodeLoad{}, 0
@@ -299,8 +300,8 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 		t.Logf("%v killed with the controller, %d conferences recovered in %s: busiest %d, mean %.1f, %v; who believes the reports: %d",
 			lost, orphans, time.Since(killed).Round(100*time.Millisecond), highest, mean, now, herd)
 		require.InDelta(t, conferences, mean*float64(len(units)), 0)
-		require.LessOrEqual(t, float64(highest), maxShare*mean)
-		require.Greater(t, float64(herd), maxShare*mean, "without reservations one node would not be overloaded, so the test proves nothing")
+		require.LessOrEqual(t, float64(highest), maxShareByChance*mean)
+		require.Greater(t, float64(herd), maxShareByChance*mean, "without reservations one node would not be overloaded, so the test proves nothing")
 	}
 	concurrent := s.recoveries(numbers)
 	t.Logf("peak concurrent recoveries per unit: %v", concurrent)
