@@ -52,7 +52,7 @@ var (
 
 	SignalMoves   = counter("berth.signal.moves", "Participants that the signalling proxy made to connect again, by kind: moved to another unit, or resumed on theirs")
 	SignalRefused = counter("berth.signal.refused", "Connections that the signalling proxy refused or ended, by kind")
-	ForeignRooms = counter("berth.media.foreign_rooms", "Rooms that this agent removed because no unit had created them")
+	ForeignRooms  = counter("berth.media.foreign_rooms", "Rooms that this agent removed because no unit had created them")
 
 	ReconcilePasses   = counter("berth.reconcile.passes", "Passes of the reconciliation, by kind and outcome")
 	ReconcileFindings = counter("berth.reconcile.findings", "Differences that the reconciliation found, by rule and outcome")
