@@ -91,86 +91,248 @@ func TestPrometheus_Alerts_FireWhenDue(t *testing.T) {
 			rests[at.Alertname] = rests[at.Alertname] || len(at.ExpAlerts) == 0
 		}
 	}
+	for _, rule := range alerts(t) {
+		requireMetrics(t, rule.Expr)
+		require.True(t, fires[rule.Alert] && rests[rule.Alert], "%s is not tested in both states", rule.Alert)
+	}
+}
+
+// alert is an alert of rules.yml.
+type alert struct {
+	Alert, Expr         string
+	Labels, Annotations map[string]string
+}
+
+func alerts(t *testing.T) []alert {
+	t.Helper()
 	var rules struct {
-		Groups []struct {
-			Rules []struct{ Alert, Expr string }
-		}
+		Groups []struct{ Rules []alert }
 	}
 	decode(t, "prometheus/rules.yml", &rules)
-	require.NotEmpty(t, rules.Groups)
+	var all []alert
 	for _, group := range rules.Groups {
 		require.NotEmpty(t, group.Rules)
-		for _, rule := range group.Rules {
-			requireMetrics(t, rule.Expr)
-			require.True(t, fires[rule.Alert] && rests[rule.Alert], "%s is not tested in both states", rule.Alert)
+		all = append(all, group.Rules...)
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// X3: each alert leads to its runbook. Sections are in the order of the alerts.
+func TestRunbooks_Alerts_HaveOneSectionEach(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile(filepath.Join("..", "docs", "runbooks.md"))
+	require.NoError(t, err)
+	var names, sections []string
+	for _, a := range alerts(t) {
+		names = append(names, a.Alert)
+		require.Contains(t, []string{"critical", "warning"}, a.Labels["severity"], a.Alert)
+		require.NotEmpty(t, a.Annotations["summary"], a.Alert)
+		require.Contains(t, a.Annotations["description"], "$value", a.Alert)
+		require.Equal(t, "docs/runbooks.md#"+strings.ToLower(a.Alert), a.Annotations["runbook_url"])
+	}
+	for _, part := range strings.Split(string(docs), "\n## ")[1:] {
+		title, text, _ := strings.Cut(part, "\n")
+		sections = append(sections, title)
+		for _, paragraph := range []string{"**Users**", "**Cause.**", "**Do.**", "**Ends**"} {
+			require.Contains(t, text, "\n"+paragraph, title)
+		}
+	}
+	require.Equal(t, names, sections)
+	for _, link := range regexp.MustCompile(`\]\(#(\w+)\)`).FindAllStringSubmatch(string(docs), -1) {
+		require.True(t, slices.ContainsFunc(names, func(n string) bool { return strings.ToLower(n) == link[1] }), link[1])
+	}
+	for _, block := range regexp.MustCompile("(?s)\n```\n(.*?)```").FindAllStringSubmatch(string(docs), -1) {
+		if !strings.HasPrefix(block[1], "redis-cli") {
+			requireMetrics(t, block[1])
 		}
 	}
 }
 
-func TestGrafana_Dashboard_UsesExistingMetrics(t *testing.T) {
-	t.Parallel()
+// panel is a panel of the dashboard, or one of its rows.
+type panel struct {
+	Title, Type string
+	Datasource  struct{ UID string }
+	GridPos     struct{ X, Y, W, H int }
+	Targets     []struct {
+		Expr       string
+		Datasource struct{ UID string }
+	}
+}
+
+func dashboard(t *testing.T) []panel {
+	t.Helper()
+	var d struct {
+		UID, Title string
+		Templating struct {
+			List []struct {
+				Name, Type, Query string
+				Current           struct{ Value string }
+			}
+		}
+		Panels []panel
+	}
+	text, err := os.ReadFile("grafana/dashboards/berth.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &d))
+	require.Len(t, d.Templating.List, 1)
+	require.Equal(t, "datasource", d.Templating.List[0].Name)
+	require.Equal(t, "datasource", d.Templating.List[0].Type)
 	var sources struct {
 		Datasources []struct{ UID, Type string }
 	}
 	decode(t, "grafana/provisioning/datasources/datasources.yaml", &sources)
-	var uids []string
-	for _, s := range sources.Datasources {
-		uids = append(uids, s.UID)
-	}
+	require.True(t, slices.ContainsFunc(sources.Datasources, func(s struct{ UID, Type string }) bool {
+		return s.UID == d.Templating.List[0].Current.Value && s.Type == d.Templating.List[0].Query
+	}))
+	require.NotEmpty(t, d.Panels)
+	return d.Panels
+}
+
+func TestGrafana_Dashboard_UsesExistingMetrics(t *testing.T) {
+	t.Parallel()
 	var providers struct {
 		Providers []struct{ Options struct{ Path string } }
 	}
 	decode(t, "grafana/provisioning/dashboards/dashboards.yaml", &providers)
 	require.Equal(t, "/etc/grafana/dashboards", providers.Providers[0].Options.Path, "where docker-compose.yml mounts them")
 
-	var dashboard struct {
-		UID, Title string
-		Panels     []struct {
-			Title      string
-			Datasource struct{ UID string }
-			Targets    []struct{ Expr string }
+	type recording struct {
+		Record string `yaml:"record"`
+		Expr   string `yaml:"expr"`
+	}
+	var rows []string
+	var queries []recording
+	taken := map[[2]int]string{}
+	for _, p := range dashboard(t) {
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				require.Less(t, x, 24, p.Title)
+				require.Empty(t, taken[[2]int{x, y}], "%s covers another panel", p.Title)
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type == "row" {
+			rows = append(rows, p.Title)
+			continue
+		}
+		require.Equal(t, "${datasource}", p.Datasource.UID, p.Title)
+		require.NotEmpty(t, p.Targets, p.Title)
+		for _, target := range p.Targets {
+			require.Equal(t, "${datasource}", target.Datasource.UID, p.Title)
+			requireMetrics(t, target.Expr)
+			queries = append(queries, recording{"query", target.Expr})
 		}
 	}
-	text, err := os.ReadFile("grafana/dashboards/berth.json")
+	require.Equal(t, []string{
+		"Overview", "Tasks and models", "Turns and nodes", "Conferences and participants", "Infrastructure", "Reconciliation",
+	}, rows)
+
+	// promtool checks the syntax of queries in rules only.
+	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": queries}}})
 	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &dashboard))
-	require.NotEmpty(t, dashboard.Panels)
-	for _, panel := range dashboard.Panels {
-		require.Contains(t, uids, panel.Datasource.UID, panel.Title)
-		require.NotEmpty(t, panel.Targets, panel.Title)
-		for _, target := range panel.Targets {
-			requireMetrics(t, target.Expr)
+	file := filepath.Join(t.TempDir(), "rules.yml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	promtool, err := exec.LookPath("promtool")
+	require.NoError(t, err, "apt-get install prometheus")
+	out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", "--lint=none", file).CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
+// The indicators of the design are on the dashboard, with the queries that are documented.
+func TestTelemetry_Indicators_AreOnTheDashboard(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile(filepath.Join("..", "docs", "telemetry.md"))
+	require.NoError(t, err)
+	queries := map[string]string{} // by title
+	for _, p := range dashboard(t) {
+		if len(p.Targets) == 1 {
+			queries[p.Title] = p.Targets[0].Expr
+		}
+	}
+	indicators := regexp.MustCompile("(?m)^- \\*\\*(.+)\\*\\*.*:\n  `(.+)`$").FindAllStringSubmatch(string(docs), -1)
+	require.Len(t, indicators, 5)
+	for _, i := range indicators {
+		require.Equal(t, i[2], queries[i[1]], i[1])
+	}
+}
+
+// The documented metrics of berth are those that it has, under the names of the Prometheus exporter.
+func TestTelemetry_Metrics_AreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	read := func(path ...string) string {
+		text, err := os.ReadFile(filepath.Join(append([]string{".."}, path...)...))
+		require.NoError(t, err)
+		return string(text)
+	}
+	want := map[string]string{} // type by name
+	for _, m := range regexp.MustCompile(`= (counter|gauge|seconds|histogram|tokens)\("([a-z._]+)"`).FindAllStringSubmatch(read("internal", "metrics", "metrics.go"), -1) {
+		name := strings.ReplaceAll(m[2], ".", "_")
+		switch m[1] {
+		case "counter":
+			want[name+"_total"] = "counter"
+		case "gauge":
+			want[name] = "gauge"
+		case "seconds":
+			want[name+"_seconds"] = "gauge"
+		case "histogram":
+			want[name+"_seconds"] = "histogram"
+		case "tokens": // the exporter adds no unit for annotations such as {token}
+			want[name] = "histogram"
+		}
+	}
+	require.Greater(t, len(want), 25)
+	recovery := regexp.MustCompile(`metricRecovery = "(\w+)"`).FindStringSubmatch(read("workflows", "names.go"))
+	require.NotNil(t, recovery)
+	want[recovery[1]+"_seconds"] = "histogram"
+	documented := documentedMetrics(t)
+	for name, kind := range want {
+		require.Contains(t, documented[name], kind, name)
+	}
+	for name := range documented {
+		if strings.HasPrefix(name, "berth_") {
+			require.Contains(t, want, name)
 		}
 	}
 }
 
-// requireMetrics checks that a query names at least one metric, and only those of docs/telemetry.md.
-func requireMetrics(t *testing.T, query string) {
+// documentedMetrics returns the types of the metrics of docs/telemetry.md by name.
+func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	docs, err := os.ReadFile(filepath.Join("..", "docs", "telemetry.md"))
 	require.NoError(t, err)
-	rows := map[string]string{} // by metric
+	types := map[string]string{}
 	for line := range strings.Lines(string(docs)) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 6 {
 			continue
 		}
 		for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
-			rows[name[1]] = cells[2]
+			types[name[1]] = cells[2]
 		}
 	}
-	require.Greater(t, len(rows), 15)
-	query = regexp.MustCompile(`\bby \([^)]*\)`).ReplaceAllString(query, "") // labels
-	named := regexp.MustCompile(`\b(berth|gen_ai|db|http)_\w+`).FindAllString(query, -1)
+	require.Greater(t, len(types), 15)
+	return types
+}
+
+// requireMetrics checks that a query names at least one metric, and only those of docs/telemetry.md.
+func requireMetrics(t *testing.T, query string) {
+	t.Helper()
+	types := documentedMetrics(t)
+	// Of Prometheus's client library and of Temporal's SDK, which the document does not list.
+	types["process_cpu_seconds_total"], types["process_resident_memory_bytes"] = "counter", "gauge"
+	types["temporal_workflow_task_execution_failed_total"] = "counter"
+	query = regexp.MustCompile(`\bby \([^)]*\)|\{[^}]*\}`).ReplaceAllString(query, "") // labels
+	named := regexp.MustCompile(`\b(berth|gen_ai|db|http|process|temporal)_\w+`).FindAllString(query, -1)
 	require.NotEmpty(t, named, query)
 	for _, name := range named {
 		histogram := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, "")
 		if histogram != name {
-			require.Contains(t, rows[histogram], "histogram", name)
+			require.Contains(t, types[histogram], "histogram", name)
 			continue
 		}
-		require.Contains(t, rows, name)
-		require.NotEqual(t, "histogram", strings.TrimSpace(rows[name]), name)
+		require.Contains(t, types, name)
+		require.NotEqual(t, "histogram", strings.TrimSpace(types[name]), name)
 	}
 }
 
