@@ -301,7 +301,9 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 			lost, orphans, time.Since(killed).Round(100*time.Millisecond), highest, mean, now, herd)
 		require.InDelta(t, conferences, mean*float64(len(units)), 0)
 		require.LessOrEqual(t, float64(highest), maxShareByChance*mean)
-		require.Greater(t, float64(herd), maxShareByChance*mean, "without reservations one node would not be overloaded, so the test proves nothing")
+		if len(lost) > 1 { // the conferences of one unit are too few to overload another one for certain
+			require.Greater(t, float64(herd), maxShareByChance*mean, "without reservations one node would not be overloaded, so the test proves nothing")
+		}
 	}
 	concurrent := s.recoveries(numbers)
 	t.Logf("peak concurrent recoveries per unit: %v", concurrent)
