@@ -162,6 +162,25 @@ func TestEnterTask_ManyTasks_FirstPromoted(t *testing.T) {
 	})
 }
 
+// B1: the faster calls get slots, the more of them may be made in advance.
+func TestSweepEntries_CallsEndFast_MorePromoted(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		l := newLobby(t, s, lua.ModelLimits{Cap: 2})
+		promoted := len(l.enterAll(paidStream, "u", 300))
+		for _, tc := range []struct{ turn, promoted int }{{turn: 1000, promoted: ahead}, {turn: 40, promoted: 150}, {turn: 2, promoted: 250}} {
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelState("m"), "turn", tc.turn).Err())
+			for more := 1; more > 0; promoted += more { // a call promotes some
+				l.sweep()
+				signals := l.take()
+				l.confirm(signals, nil)
+				more = len(signals) + len(l.take())
+			}
+			require.Equal(t, tc.promoted, promoted, "a slot every %d ms", tc.turn/2)
+		}
+	})
+}
+
 // B1: a promotion is returned again until a process confirms it, then it counts until the call comes or its time is over.
 func TestSweepEntries_PromotionNotConfirmed_ReturnedAgain(t *testing.T) {
 	t.Parallel()

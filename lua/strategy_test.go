@@ -24,6 +24,7 @@ import (
 type refNode struct {
 	id, zone, host string
 	pools          []string
+	capable        string // hash of the pools
 	max            int
 	gone           bool
 	hold           berth.ExcludeReason
@@ -60,7 +61,10 @@ func (n *refNode) class() string {
 	if n.unavailable {
 		marks = ",tts,"
 	}
-	return fmt.Sprintf("%x", sha1.Sum([]byte(strings.Join(n.pools, "\n")))) + marks
+	if n.capable == "" {
+		n.capable = fmt.Sprintf("%x", sha1.Sum([]byte(strings.Join(n.pools, "\n"))))
+	}
+	return n.capable + marks
 }
 
 // order returns what round-robin orders the nodes of a pool by.

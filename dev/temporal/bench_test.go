@@ -27,7 +27,6 @@ func BenchmarkWorkflow(b *testing.B) {
 			"history.visibilityProcessorMaxPollRPS": 20,
 			"matching.numTaskqueueReadPartitions":   4,
 			"matching.numTaskqueueWritePartitions":  4,
-			"matching.enableFairness":               false,
 		},
 	}
 	for _, name := range []string{"tuned", "defaults"} {

@@ -26,7 +26,6 @@ const (
 //
 //   - By default, the queue processors of a history shard poll at most 20 times a second, so that each workflow task
 //     takes 50 ms to arrive; with 5,000 it takes a few milliseconds.
-//   - Fairness keys (the user) order the task queues of models; off by default.
 //   - One partition per task queue: with the default of four, a thousand node queues would need four times the polls.
 //   - namespaceCount bounds concurrent long polls: each node has its own queue and poller.
 //   - The polls of a worker that stops end immediately; by default they continue for up to a minute, and the server sends tasks to
@@ -47,7 +46,6 @@ func dynamicConfig(overrides map[string]any) dynamicconfig.StaticClient {
 		dynamicconfig.VisibilityProcessorMaxPollRPS.Key(): queuePolls,
 		dynamicconfig.OutboundProcessorMaxPollRPS.Key():   queuePolls,
 
-		dynamicconfig.MatchingEnableFairness.Key():              true,
 		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1,
 		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1,
 

@@ -9,10 +9,19 @@
 -- An entry is expected in the room for SIGNALLED_FOR ms. A workflow is signalled again after RESIGNAL ms.
 local SIGNALLED_FOR, RESIGNAL = 10000, 2000
 
--- AHEAD_PER_SLOT is how many waiting calls per slot are ahead of the entries, MIN_AHEAD how many there are at least: as many as end
--- until a promoted workflow has made its call. Flows that have less than their part may have more, up to MAX_WINDOWS times as many
--- in all: a newcomer need not wait until those of others are served.
-local AHEAD_PER_SLOT, MIN_AHEAD, MAX_WINDOWS = 2, 100, 4
+-- The window is how many waiting calls are ahead of the entries: as many as end until a promoted workflow has made its call. These are
+-- AHEAD_PER_SLOT per slot, or those that get a slot within AHEAD_MS, at least MIN_AHEAD and for the time at most MAX_AHEAD. Flows that
+-- have less than their part may have more, up to MAX_WINDOWS times as many in all: a newcomer need not wait until those of others are
+-- served.
+local AHEAD_PER_SLOT, AHEAD_MS, MIN_AHEAD, MAX_AHEAD, MAX_WINDOWS = 2, 3000, 100, 250, 4
+
+-- window_of returns the window of a room.
+local function window_of(room)
+  if room.cap == 0 then return 0 end
+  local gap = gap_of(room)
+  local soon = gap >= 0 and AHEAD_MS / math.max(gap, 1) or 0
+  return math.floor(math.max(AHEAD_PER_SLOT * room.cap, MIN_AHEAD, math.min(soon, MAX_AHEAD)))
+end
 
 -- entries_of returns the entries of a room.
 local function entries_of(room)
@@ -92,8 +101,7 @@ local function promote(room, flows, mine)
   local entries, call = entries_of(room), room.call
   if redis.call('EXISTS', entries.waiting) == 0 or grace_of(call) > 0 then return end
   purge_entries(entries)
-  local ahead, window = all_ahead(entries), math.max(AHEAD_PER_SLOT * room.cap, MIN_AHEAD)
-  if room.cap == 0 then window = 0 end
+  local ahead, window = all_ahead(entries), window_of(room)
   for _ = 1, MAX_STEPS do
     if ahead >= window then break end
     local flow, member = first_flow(entries)
