@@ -1,5 +1,19 @@
-// Package client calls berth's HTTP API. The terminal commands, the benchmarks and the end-to-end tests use it. Package api
-// has the same types for most requests and responses; their tags describe and validate them there.
+// Package client calls berth's HTTP API: tasks and their tokens, sessions and turns, executions, conferences and their
+// participants, and what operators, nodes and media units do.
+//
+//	c := client.New("http://127.0.0.1:8080", token)
+//	accepted, err := c.Submit(ctx, client.Submission{ServiceID: "career", Template: berth.TemplateJobMatch, Variables: …}, "")
+//
+// A method makes one call. It returns a *Problem when the API rejects the call; Problem.Code is stable, and Problem.RetryAfter
+// is the time in seconds after which a retry can succeed. A call that failed without a Problem may have been executed: retry it
+// with the same id or key, which is idempotent. Methods whose names begin with Follow read event streams: they reconnect, resume
+// after the last event, and end with the stream, with the context, or with an error that a retry cannot fix.
+//
+// A Client is safe for concurrent use. Its types have the fields of the API's description (/openapi.yaml). Fields are added,
+// so use keyed literals. Signatures refer to this package, package berth and the standard library only.
+//
+// The module is named berth, which no module proxy serves. A program of another module requires berth v0.0.0 and replaces it
+// with a copy of this repository: replace berth => ../berth.
 package client
 
 import (

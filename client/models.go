@@ -21,7 +21,8 @@ type ModelPause struct {
 	Paused      bool      `json:"paused" doc:"No slot is granted"`
 	PausedBy    string    `json:"pausedBy,omitempty" enum:"operator,provider" doc:"provider: the calls fail, or the provider requested the pause"`
 	PausedUntil time.Time `json:"pausedUntil,omitzero" doc:"End of the pause; absent for a pause by an operator"`
-	Reason      string    `json:"reason,omitempty" doc:"Reason of the pause"`
+	Probing     bool      `json:"probing,omitempty" doc:"The pause has ended after failures of the provider: one call at a time is started until one succeeds"`
+	Reason      string    `json:"reason,omitempty" doc:"Reason of the pause, or of the last one while the provider is probed"`
 }
 
 // Model is the state of a model: its limits, its slots, and the calls that wait for one.
