@@ -3,7 +3,6 @@ package berth
 import (
 	"encoding/json"
 	"regexp"
-	"slices"
 	"time"
 )
 
@@ -30,8 +29,7 @@ func ConferenceStatuses() []ConferenceStatus {
 // Final reports whether no other status can follow.
 func (s ConferenceStatus) Final() bool { return s == ConferenceEnded || s == ConferenceDeleted }
 
-// conferenceTransitions lists the statuses that can follow each status; the empty one is that of a new conference.
-var conferenceTransitions = map[ConferenceStatus][]ConferenceStatus{
+var conferenceTransitions = transitions[ConferenceStatus]{
 	"":                           {ConferenceCreating},
 	ConferenceCreating:           {ConferenceOpen, ConferenceDeleted, ConferenceAwaitingRecovery, ConferenceEnded},
 	ConferenceOpen:               {ConferenceAwaitingRecovery, ConferenceAwaitingConnection, ConferenceEnded},
@@ -41,7 +39,7 @@ var conferenceTransitions = map[ConferenceStatus][]ConferenceStatus{
 
 // CanBecome reports whether a conference with this status can change to next.
 func (s ConferenceStatus) CanBecome(next ConferenceStatus) bool {
-	return slices.Contains(conferenceTransitions[s], next)
+	return conferenceTransitions.allow(s, next)
 }
 
 // ConferenceEnd is why a conference, or one copy of it, has ended.

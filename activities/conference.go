@@ -34,6 +34,8 @@ type Conferences struct {
 	// wait for recovery.
 	Licences            int
 	WaitingKeepsLicence bool
+	// RecordWithin is for how long it is tried to send the record of an ended conference; 0 where records are not sent.
+	RecordWithin time.Duration
 }
 
 // MaxInFlight is how many commands a unit may have to acknowledge when it gets a recovery: a few for each that it runs at the
@@ -179,8 +181,8 @@ func epochOf(slot berth.Assignment) int64 {
 }
 
 // SaveConference writes a conference to the ledger, to Redis and to its stream, holds the owner's slot and releases other
-// slots. It removes an ended conference from Redis and notifies waiting conferences of its capacity. If the conference
-// awaits its unit's list, it requests that list. Idempotent.
+// slots. It removes an ended conference from Redis, notifies waiting conferences of its capacity and starts to send its record. If
+// the conference awaits its unit's list, it requests that list. Idempotent.
 func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput) (reply workflows.SaveReply, err error) {
 	if err := c.write(ctx, in.Conference, in.Events, in.FirstEvent); err != nil {
 		return reply, unavailable("conference not written", err)
@@ -205,7 +207,10 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	case in.Conference.Status == berth.ConferenceAwaitingConnection:
 		return reply, c.requestList(ctx, in.Conference.Owner)
 	case in.Conference.Status.Final():
-		return reply, c.offerCapacity(ctx, in.Release)
+		if err := c.offerCapacity(ctx, in.Release); err != nil {
+			return reply, err
+		}
+		return reply, c.sendRecord(ctx, in.Conference)
 	default:
 		return reply, nil
 	}
@@ -231,6 +236,17 @@ func (c *Conferences) holdSlot(ctx context.Context, slot *workflows.HeldSlot) (r
 	reply = workflows.SaveReply{Gone: true, Dead: unit.Generation == slot.Generation && unit.State == berth.NodeDead}
 	c.Logger.WarnContext(ctx, "conference has lost its slot", "lease", slot.LeaseID, "unit", slot.NodeID, "dead", reply.Dead)
 	return reply, nil
+}
+
+// sendRecord starts to send the record of a conference that was accepted, once.
+func (c *Conferences) sendRecord(ctx context.Context, conf berth.Conference) error {
+	if c.RecordWithin == 0 || conf.Status != berth.ConferenceEnded {
+		return nil
+	}
+	if err := c.Starter.SendRecord(ctx, workflows.RecordInput{ConferenceID: conf.ID, Within: c.RecordWithin}, false); err != nil {
+		return unavailable("record not sent", err)
+	}
+	return nil
 }
 
 // offerCapacity notifies waiting conferences of the licence and the slot of one that has ended.

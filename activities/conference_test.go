@@ -27,6 +27,7 @@ type fakeTemporal struct {
 	signals chan string
 	gone    []string // numbers without a running workflow
 	notices chan workflows.UnitNotice
+	started []string // workflow ids
 }
 
 func (s *fakeTemporal) SignalWorkflow(_ context.Context, id, _, signal string, arg any) error {
@@ -457,7 +458,7 @@ func TestPlaceConference_UnresponsiveUnit_IsSkipped(t *testing.T) {
 	marked(false)
 }
 
-// C3: a unit with many commands to acknowledge gets no recovery. Waiting conferences are notified when it has acknowledged one.
+// C3, FC5: a unit with many commands to acknowledge gets no recovery. Waiting conferences are notified when it has acknowledged one.
 func TestPlaceConference_UnitHasManyCommands_RecoveryWaits(t *testing.T) {
 	t.Parallel()
 	d := conferences(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/workflows"
 )
 
 // csvType is the media type of comma-separated values (RFC 4180).
@@ -26,13 +27,14 @@ type recordInput struct {
 
 // recordView is the detail record of a conference.
 type recordView struct {
-	berth.Conference
-	Legs     []berth.ConferenceLeg `json:"legs" doc:"The stay of each participant on each unit, in the order of joining"`
-	LegsLeft bool                  `json:"legsLeft,omitempty" doc:"There are more legs than in this response: read them as NDJSON or CSV"`
+	berth.ConferenceRecord
+	Delivery *berth.RecordDelivery `json:"delivery,omitempty" doc:"The last delivery by webhook; absent where it was not sent"`
 }
 
-// maxRecordLegs is how many legs the record itself has.
-const maxRecordLegs = 200
+type sendRecordInput struct {
+	E164         string `path:"e164" doc:"The number without the plus"`
+	ConferenceID string `query:"conferenceId" maxLength:"128" doc:"An earlier conference of the number; default: the last"`
+}
 
 // forRecords is the rule of records. An export has no time limit; each of its pages has one.
 var forRecords = rule{scopes: forUsers.scopes, stream: true}
@@ -45,24 +47,20 @@ func (s *server) conferenceRecordRoute() {
 		withResponses(map[string]*huma.Response{"200": ok, "default": s.problemResponse()}, op("conference-record", "conferences",
 			"Get the detail record of an ended conference, with a segment per unit and the legs of its participants",
 			"404 until the conference has ended. A leg that its unit could not end has the end and the reason of the unit's segment.")))
+	register(s, "POST /v1/conferences/{e164}/record/send", forOperator, s.sendRecord, withStatus(202, op("send-conference-record", "conferences",
+		"Send the detail record of an ended conference by webhook again",
+		"With the same webhook id. The outcome is `delivery` in the record. 409 `conflict`: no URL is set for records; 404: the conference has not ended.")))
 }
 
 func (s *server) conferenceRecord(ctx context.Context, in *recordInput) (*logOutput, error) {
-	c, err := s.ownConference(ctx, in.E164, in.ConferenceID)
+	c, err := s.endedConference(ctx, in.E164, in.ConferenceID)
 	if err != nil {
 		return nil, err
-	}
-	if !c.Status.Final() {
-		return nil, berth.Errorf(berth.CodeNotFound, "the conference has not ended; its record does not exist yet")
 	}
 	legs := func(cursor string) ([]berth.ConferenceLeg, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		legs, next, err := s.Ledger.Legs(ctx, c.ID, cursor, maxRecordLegs)
-		for i := range legs {
-			legs[i] = endedLeg(c, legs[i])
-		}
-		return legs, next, err
+		return s.Ledger.RecordLegs(ctx, c, cursor)
 	}
 	page, next, err := legs("") // before the response begins, so that an error has a status
 	if err != nil {
@@ -70,7 +68,11 @@ func (s *server) conferenceRecord(ctx context.Context, in *recordInput) (*logOut
 	}
 	accepted := acceptedType(in.Accept, ndjson, csvType)
 	if accepted == "" {
-		view := recordView{Conference: whole(c), Legs: append([]berth.ConferenceLeg{}, page...), LegsLeft: next != ""}
+		delivery, err := s.delivery(ctx, c.ID)
+		if err != nil {
+			return nil, err
+		}
+		view := recordView{berth.ConferenceRecord{Conference: whole(c), Legs: append([]berth.ConferenceLeg{}, page...), LegsLeft: next != ""}, delivery}
 		return &logOutput{ContentType: echo.MIMEApplicationJSON, Body: func(h huma.Context) {
 			s.writeLog(ctx, json.NewEncoder(h.BodyWriter()).Encode(view))
 		}}, nil
@@ -91,6 +93,43 @@ func (s *server) conferenceRecord(ctx context.Context, in *recordInput) (*logOut
 	}}, nil
 }
 
+// endedConference returns a conference that the caller may see and that has ended.
+func (s *server) endedConference(ctx context.Context, e164, id string) (berth.Conference, error) {
+	c, err := s.ownConference(ctx, e164, id)
+	if err == nil && !c.Status.Final() {
+		err = berth.Errorf(berth.CodeNotFound, "the conference has not ended; its record does not exist yet")
+	}
+	return c, err
+}
+
+// delivery returns the last delivery of a record; nil where there was none.
+func (s *server) delivery(ctx context.Context, conferenceID string) (*berth.RecordDelivery, error) {
+	d, err := s.Ledger.FindDelivery(ctx, conferenceID)
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		return nil, nil
+	}
+	return &d, err
+}
+
+func (s *server) sendRecord(ctx context.Context, in *sendRecordInput) (*berth.RecordDelivery, error) {
+	c, err := s.endedConference(ctx, in.E164, in.ConferenceID)
+	if err != nil {
+		return nil, err
+	}
+	if s.Config.RecordWithin == 0 {
+		return nil, berth.Errorf(berth.CodeConflict, "no URL is set for detail records: set BERTH_RECORD_URL")
+	}
+	d := berth.RecordDelivery{WebhookID: berth.RecordWebhookID(c.ID), State: berth.DeliveryPending, UpdatedAt: s.Clock()}
+	if err := s.Ledger.SaveDelivery(ctx, c.ID, d); err != nil {
+		return nil, err
+	}
+	if err := s.Starter.SendRecord(ctx, workflows.RecordInput{ConferenceID: c.ID, Within: s.Config.RecordWithin}, true); err != nil {
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "detail record sent again on request", "conference", c.ID, "by", callOf(ctx).user.UserID)
+	return &d, nil
+}
+
 // acceptedType returns the first of the types that an Accept header names; empty when it names none.
 func acceptedType(header string, types ...string) string {
 	for _, accepted := range strings.Split(header, ",") {
@@ -102,23 +141,6 @@ func acceptedType(header string, types ...string) string {
 		}
 	}
 	return ""
-}
-
-// endedLeg returns a leg of an ended conference. One whose unit could not report its end has ended with the unit's segment.
-func endedLeg(c berth.Conference, leg berth.ConferenceLeg) berth.ConferenceLeg {
-	if !leg.LeftAt.IsZero() {
-		return leg
-	}
-	leg.LeftAt, leg.Reason = c.EndedAt, c.End
-	for _, segment := range c.Segments {
-		if segment.Epoch == leg.Epoch && !segment.EndedAt.IsZero() {
-			leg.LeftAt, leg.Reason = segment.EndedAt, segment.Reason
-		}
-	}
-	if leg.LeftAt.Before(leg.JoinedAt) { // by the unit's clock
-		leg.LeftAt = leg.JoinedAt
-	}
-	return leg
 }
 
 func writeNDJSON(w io.Writer) func([]berth.ConferenceLeg) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/api"
 )
 
 func TestConferenceRecord_Legs_AreExported(t *testing.T) { // C22
@@ -51,6 +52,43 @@ func TestConferenceRecord_Legs_AreExported(t *testing.T) { // C22
 	require.Contains(t, rows[1], "PA_1,anna,'=cmd(),u1,1,", "no formula")
 	require.Len(t, rows, 3)
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/conferences/"+number+"/record", h.token("bob"), nil).status)
+}
+
+// A record is sent again on request, once a URL is set and the conference has ended; the record shows its last delivery.
+func TestSendRecord_EndedConference_IsStartedAgain(t *testing.T) { // C22
+	t.Parallel()
+	h := newHarness(t, func(d *api.Deps) { d.Config.RecordWithin = time.Hour })
+	made := h.meet("alice", meeting()).json(t)
+	id := made["conferenceId"].(string)
+	send := func() answer {
+		return h.call(http.MethodPost, "/v1/conferences/"+number+"/record/send", h.token("op", "operator"), nil)
+	}
+	require.Equal(t, http.StatusNotFound, send().status, "it has not ended")
+	h.change(number, func(c *berth.Conference) {
+		c.Status, c.End, c.EndedAt = berth.ConferenceEnded, berth.EndReleased, time.Now()
+	})
+	record := func() doc {
+		return h.call(http.MethodGet, "/v1/conferences/"+number+"/record", h.token("alice"), nil).json(t)
+	}
+	require.NotContains(t, record(), "delivery")
+	sent := send()
+	require.Equal(t, http.StatusAccepted, sent.status, string(sent.body))
+	require.Equal(t, "record-"+id, sent.json(t)["webhookId"])
+	require.Equal(t, []string{id}, h.starter.sentRecords())
+	require.NoError(t, h.ledger.SaveDelivery(t.Context(), id, berth.RecordDelivery{
+		State: berth.DeliveryFailed, Attempts: 3, Error: "the server returned 500", UpdatedAt: time.Now(),
+	}))
+	delivery := record()["delivery"].(doc)
+	require.Equal(t, "failed", delivery["state"])
+	require.Equal(t, "the server returned 500", delivery["error"])
+
+	without := newHarness(t)
+	without.meet("alice", meeting())
+	without.change(number, func(c *berth.Conference) {
+		c.Status, c.End, c.EndedAt = berth.ConferenceEnded, berth.EndReleased, time.Now()
+	})
+	require.Equal(t, http.StatusConflict,
+		without.call(http.MethodPost, "/v1/conferences/"+number+"/record/send", without.token("op", "operator"), nil).status, "no URL is set")
 }
 
 func TestConferenceInfo_Owner_ReadsFormerParticipants(t *testing.T) { // B9

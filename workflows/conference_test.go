@@ -250,7 +250,7 @@ func TestConference_AdoptionFails_CopyIsReleased(t *testing.T) {
 	}
 }
 
-// C7: a failed adoption of the only copy does not release it before another copy runs.
+// C7, FC6: a failed adoption of the only copy does not release it before another copy runs.
 func TestConference_AdoptionOfOnlyCopyFails_CopyIsKept(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(string) error{"refused": nack, "lost": noReply} {
@@ -408,7 +408,7 @@ func TestConference_UnitRefusesRecovery_NextUnitIsTried(t *testing.T) {
 	}, outcomes)
 }
 
-// C9, C11: a unit that refused a recovery is not tried again before the retry time, also when the slot that its refusal freed
+// C9, C11, FC4: a unit that refused a recovery is not tried again before the retry time, also when the slot that its refusal freed
 // is reported as capacity. Another unit is.
 func TestConference_UnitRefusedRecovery_CapacityDoesNotRepeatIt(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,7 @@ func TestConference_UnitDoesNotReply_IsSkippedAndRetriedSoon(t *testing.T) {
 	h.run()
 }
 
-// C3: a command that waited for its unit until it was too late was not started: there is no copy to release, and the unit,
+// C3, FC5: a command that waited for its unit until it was too late was not started: there is no copy to release, and the unit,
 // which may run other commands, is not treated as unresponsive here. The next unit is tried.
 func TestConference_CommandNotStarted_UnitIsNotUnresponsive(t *testing.T) {
 	t.Parallel()

@@ -134,7 +134,8 @@ func (e *execution) tryNodes(ctx workflow.Context) (json.RawMessage, error) {
 
 // try runs the executor on one node.
 func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessage, error) {
-	e.state.Status, e.state.NodeID, e.state.Strategy = berth.ExecutionRunning, reply.NodeID, reply.Strategy
+	e.changeStatus(ctx, berth.ExecutionRunning)
+	e.state.NodeID, e.state.Strategy = reply.NodeID, reply.Strategy
 	e.state.Attempts = append(e.state.Attempts, berth.ExecutionAttempt{NodeID: reply.NodeID, Generation: reply.Generation})
 	act := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              reply.TaskQueue(),
@@ -159,6 +160,15 @@ func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessag
 		return nil, err
 	}
 	return out.Output, nil
+}
+
+// changeStatus sets the status. A transition that executions do not have is an internal error and is not made.
+func (e *execution) changeStatus(ctx workflow.Context, status berth.ExecutionStatus) {
+	if e.state.Status != status && !e.state.Status.CanBecome(status) {
+		workflow.GetLogger(ctx).Error("invalid execution transition", "status", e.state.Status, "next", status)
+		return
+	}
+	e.state.Status = status
 }
 
 // await waits for the node. After a cancellation it waits up to stopTimeout for the node to stop, so that the slot is not
@@ -199,7 +209,7 @@ func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error)
 			fmt.Sprintf("attempt %d failed, on %s: %s", len(e.state.Attempts), reply.NodeID, attemptError(err)))
 	}
 	e.release(ctx)
-	e.state.Status = berth.ExecutionWaiting
+	e.changeStatus(ctx, berth.ExecutionWaiting)
 	e.failed = append(e.failed, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation})
 	return nil
 }
@@ -235,17 +245,19 @@ func (e *execution) end(ctx workflow.Context, out json.RawMessage, err error) er
 	e.state.EndedAt = workflow.Now(ctx)
 	switch {
 	case err == nil:
-		e.state.Status, e.state.Output = berth.ExecutionCompleted, out
+		e.changeStatus(ctx, berth.ExecutionCompleted)
+		e.state.Output = out
 		return nil
 	case temporal.IsCanceledError(err):
-		e.state.Status, e.state.Code, e.state.Message = berth.ExecutionCancelled, berth.CodeCancelled, "the execution was cancelled"
+		e.changeStatus(ctx, berth.ExecutionCancelled)
+		e.state.Code, e.state.Message = berth.CodeCancelled, "the execution was cancelled"
 		return temporal.NewCanceledError(e.state)
 	case errors.As(err, &app):
 		e.state.Code, e.state.Message = berth.Code(app.Type()), app.Message()
 	default:
 		e.state.Code, e.state.Message = berth.CodeInternal, "the execution failed unexpectedly"
 	}
-	e.state.Status = berth.ExecutionFailed
+	e.changeStatus(ctx, berth.ExecutionFailed)
 	return temporal.NewApplicationErrorWithOptions(e.state.Message, string(e.state.Code), temporal.ApplicationErrorOptions{
 		NonRetryable: true, Cause: err, Details: []any{e.state},
 	})

@@ -109,7 +109,8 @@ func (e *execution) isAccepted() bool {
 func (e *execution) settle(ctx workflow.Context, reply AssignReply, err error) {
 	switch code := refusalCode(err); {
 	case code == "":
-		e.state.Status, e.state.NodeID = berth.ExecutionRunning, reply.NodeID
+		e.changeStatus(ctx, berth.ExecutionRunning)
+		e.state.NodeID = reply.NodeID
 	case temporal.IsCanceledError(err):
 		e.submission.refusal = refuse(berth.CodeCancelled, "the execution was cancelled")
 	case code != berth.CodeNodeFull:

@@ -24,6 +24,7 @@ const (
 	ProbeWorkflow      = "Probe"      // counts the media units that respond to a command
 	RetentionWorkflow  = "Retention"  // removes expired data
 	ReconcileWorkflow  = "Reconcile"  // repairs what was lost outside of berth
+	RecordWorkflow     = "Record"     // sends the detail record of one conference
 )
 
 // metricRecovery is the metric of the time from the loss of a conference's unit until the conference is open again.
@@ -35,8 +36,13 @@ const (
 	TaskQueueTurns       = "turns"
 	TaskQueueExecutions  = "executions"
 	TaskQueueConferences = "conferences"
-	TaskQueueLinks       = "links" // Link, Reassert, Report, Probe, Retention and Reconcile
+	TaskQueueLinks       = "links" // Link, Reassert, Report, Probe, Retention, Reconcile and Record
 )
+
+// TaskQueues returns the task queues of workflows.
+func TaskQueues() []string {
+	return []string{TaskQueueTasks, TaskQueueTurns, TaskQueueExecutions, TaskQueueConferences, TaskQueueLinks}
+}
 
 // Workflow ids.
 
@@ -76,6 +82,9 @@ func ReportWorkflowID(id string) string { return "report:" + id }
 
 // ProbeWorkflowID is the workflow id of a probe; id is unique.
 func ProbeWorkflowID(id string) string { return "probe:" + id }
+
+// RecordWorkflowID is the workflow id of sending the detail record of a conference.
+func RecordWorkflowID(conferenceID string) string { return "record:" + conferenceID }
 
 // RetentionID is the id of the schedule of Retention, and the prefix of the workflow ids of its runs.
 const RetentionID = "retention"
@@ -221,6 +230,14 @@ const (
 	FindDifferencesActivity = "FindDifferences"
 	// RepairDifferencesActivity makes the second check of what the first has found, and repairs what still differs.
 	RepairDifferencesActivity = "RepairDifferences"
+)
+
+// Activities of detail records.
+const (
+	// SendRecordActivity makes one attempt to send a record.
+	SendRecordActivity = "SendRecord"
+	// AbandonRecordActivity stores that a record is not sent again; retried until it succeeds.
+	AbandonRecordActivity = "AbandonRecord"
 )
 
 // ErrorExpired is the type of DispatchJob's error when the same dispatch was decided by an earlier call whose reply was

@@ -28,6 +28,7 @@ var corpora = []struct {
 	{workflows.ProbeWorkflow, "probe", workflows.Probe, 2},
 	{workflows.RetentionWorkflow, "retention", workflows.Retention, 1},
 	{workflows.ReconcileWorkflow, "reconcile", workflows.Reconcile, 2},
+	{workflows.RecordWorkflow, "record", workflows.Record, 2},
 }
 
 func replayer(name string, fn any) worker.WorkflowReplayer {
@@ -90,6 +91,9 @@ func TestWorkflows_ChangedCommands_DoNotReplay(t *testing.T) { // P1: proves tha
 		workflows.ReconcileWorkflow: sleepFirst(workflows.Reconcile),
 		workflows.LinkWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.LinkInput) (any, error) {
 			return nil, workflows.Link(ctx, in)
+		}),
+		workflows.RecordWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.RecordInput) (any, error) {
+			return nil, workflows.Record(ctx, in)
 		}),
 		workflows.RetentionWorkflow: sleepFirst(func(ctx workflow.Context, _ any) (workflows.RetentionResult, error) {
 			return workflows.Retention(ctx)

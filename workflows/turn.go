@@ -229,7 +229,7 @@ func (t *turn) finalizeNow(ctx workflow.Context, req FinalizeRequest) (FinalizeR
 }
 
 func (t *turn) finalize(ctx workflow.Context, reason berth.Finalize) {
-	if t.status == berth.TurnOpen {
+	if t.status.CanBecome(berth.TurnFinalized) {
 		t.status, t.reason, t.finalizedAt, t.affinity = berth.TurnFinalized, reason, workflow.Now(ctx), ""
 	}
 }

@@ -54,7 +54,7 @@ type job struct {
 	confirmAt time.Time        // when the slot is to be confirmed; zero: not, or done
 }
 
-func (j *job) finished() bool { return j.accepted && j.Status != berth.JobRunning }
+func (j *job) finished() bool { return j.accepted && !j.Status.CanBecome(berth.JobDone) }
 
 func compareIndex(j *job, index int) int { return j.Index - index }
 

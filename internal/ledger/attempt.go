@@ -244,18 +244,15 @@ func checkStep(t berth.Task, step int, status berth.TaskStatus) error {
 	if step < 0 || step >= len(t.Steps) {
 		return berth.Invalid("step", "task %s has no step %d", t.ID, step)
 	}
-	if status != "" && (status.Final() || rank(status) < 0) {
+	if status != "" && (status.Final() || !slices.Contains(berth.TaskStatuses(), status)) {
 		return berth.Invalid("status", "%q is not a status of an open task", status)
 	}
 	return nil
 }
 
-// rank orders the statuses. A task reaches only one of the final ones.
-func rank(s berth.TaskStatus) int { return slices.Index(berth.TaskStatuses(), s) }
-
 // furthest returns the later status: a status never moves back.
 func furthest(now, next berth.TaskStatus) berth.TaskStatus {
-	if rank(next) > rank(now) {
+	if now.CanBecome(next) {
 		return next
 	}
 	return now

@@ -140,7 +140,7 @@ func (f *life) watch(ctx context.Context, stop <-chan struct{}) error {
 		switch {
 		case err != nil:
 			return err
-		case rank(now.Status) < rank(seen.Status), now.Fence < seen.Fence, now.StepIndex < seen.StepIndex,
+		case now.Status != seen.Status && !seen.Status.CanBecome(now.Status), now.Fence < seen.Fence, now.StepIndex < seen.StepIndex,
 			seen.Status.Final() && !equal(seen, now), now.Status.Final() == now.EndedAt.IsZero():
 			return fmt.Errorf("went from %+v to %+v", seen, now)
 		}

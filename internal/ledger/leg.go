@@ -46,6 +46,15 @@ func (l *Ledger) Legs(ctx context.Context, conferenceID, cursor string, limit in
 	return legs, writeCursor(millis(last.JoinedAt), last.ID), nil
 }
 
+// HasLeg reports whether a participant was on the copy of a conference with an epoch, as far as its unit has reported.
+func (l *Ledger) HasLeg(ctx context.Context, conferenceID, identity string, epoch int64) (bool, error) {
+	found, err := list(ctx, l, "find leg", func(row scanner) (id string, err error) {
+		err = row.Scan(&id)
+		return id, err
+	}, `SELECT id FROM conference_legs WHERE conference_id = $1 AND identity = $2 AND epoch = $3 LIMIT 1`, conferenceID, plain(identity), epoch)
+	return len(found) > 0, err
+}
+
 func scanLeg(row scanner) (leg berth.ConferenceLeg, err error) {
 	var joined, left int64
 	err = row.Scan(&leg.ID, &leg.Identity, &leg.Name, &leg.NodeID, &leg.Epoch, &joined, &left, &leg.Reason)

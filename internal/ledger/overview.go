@@ -17,15 +17,7 @@ type OpenWork struct {
 
 // CountOpen counts what has not ended.
 func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
-	type group struct {
-		name string
-		n    int
-	}
-	scan := func(row scanner) (g group, err error) {
-		err = row.Scan(&g.name, &g.n)
-		return g, err
-	}
-	tasks, err := list(ctx, l, "count open tasks", scan, `SELECT CASE WHEN begun_step < step_index THEN 'waiting' ELSE 'running' END AS phase,
+	tasks, err := list(ctx, l, "count open tasks", scanGroup, `SELECT CASE WHEN begun_step < step_index THEN 'waiting' ELSE 'running' END AS phase,
 		COUNT(*) FROM tasks WHERE ended_at = 0 GROUP BY phase`)
 	if err != nil {
 		return w, err
@@ -37,7 +29,7 @@ func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
 			w.TasksRunning = g.n
 		}
 	}
-	executions, err := list(ctx, l, "count open executions", scan, `SELECT status, COUNT(*) FROM executions WHERE ended_at = 0 GROUP BY status`)
+	executions, err := list(ctx, l, "count open executions", scanGroup, `SELECT status, COUNT(*) FROM executions WHERE ended_at = 0 GROUP BY status`)
 	if err != nil {
 		return w, err
 	}
@@ -45,13 +37,49 @@ func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
 	for _, g := range executions {
 		w.Executions[berth.ExecutionStatus(g.name)] = g.n
 	}
-	conferences, err := list(ctx, l, "count open conferences", scan, `SELECT status, COUNT(*) FROM conferences
-		WHERE status <> 'ended' AND status <> 'deleted' GROUP BY status`)
-	w.Conferences = map[berth.ConferenceStatus]int{}
-	for _, g := range conferences {
-		w.Conferences[berth.ConferenceStatus(g.name)] = g.n
-	}
+	w.Conferences, err = l.CountConferences(ctx)
 	return w, err
+}
+
+// CountConferences counts the conferences that have not ended, by status.
+func (l *Ledger) CountConferences(ctx context.Context) (map[berth.ConferenceStatus]int, error) {
+	groups, err := list(ctx, l, "count open conferences", scanGroup, `SELECT status, COUNT(*) FROM conferences
+		WHERE status <> 'ended' AND status <> 'deleted' GROUP BY status`)
+	counts := map[berth.ConferenceStatus]int{}
+	for _, g := range groups {
+		counts[berth.ConferenceStatus(g.name)] = g.n
+	}
+	return counts, err
+}
+
+// group is a number of rows that have the same value.
+type group struct {
+	name string
+	n    int
+}
+
+func scanGroup(row scanner) (g group, err error) {
+	err = row.Scan(&g.name, &g.n)
+	return g, err
+}
+
+// maxOverdue is how many rows of a table CountOverdue counts.
+const maxOverdue = 1000
+
+// CountOverdue counts the tasks and executions that have not ended and whose deadline was before a time, by the rule of the
+// reconciliation that ends them: at most 1,000 of each.
+func (l *Ledger) CountOverdue(ctx context.Context, before time.Time) (map[berth.ReconcileRule]int, error) {
+	counts := map[berth.ReconcileRule]int{}
+	for rule, table := range map[berth.ReconcileRule]string{berth.RuleTaskOverdue: "tasks", berth.RuleExecutionOverdue: "executions"} {
+		groups, err := list(ctx, l, "count overdue "+table, scanGroup, `SELECT '', COUNT(*) FROM (
+			SELECT deadline_at FROM `+table+` WHERE ended_at = 0 AND deadline_at < $1 LIMIT CAST($2 AS BIGINT)) AS overdue`,
+			millis(before), maxOverdue)
+		if err != nil {
+			return nil, err
+		}
+		counts[rule] = groups[0].n
+	}
+	return counts, nil
 }
 
 // TaskMinute is what happened to tasks in one minute. Lost tasks are among the failed ones.

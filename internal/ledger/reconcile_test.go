@@ -102,6 +102,9 @@ func TestOverdueAndEndedTasks_Pages_EveryTaskOnce(t *testing.T) { // B4
 			_, _, err := l.CreateTask(t.Context(), task)
 			require.NoError(t, err)
 		}
+		counts, err := l.CountOverdue(t.Context(), now)
+		require.NoError(t, err)
+		require.Equal(t, map[berth.ReconcileRule]int{berth.RuleTaskOverdue: 4, berth.RuleExecutionOverdue: 0}, counts)
 		var after berth.Task
 		for {
 			page, err := l.OverdueTasks(t.Context(), now, after, 2)

@@ -45,6 +45,7 @@ func (l *Ledger) Expiries() []Expiry {
 		{"empty assets", false, l.deleting("delete empty assets", deleteAssets)},
 		{"executions", false, l.deleting("delete executions", deleteExecutions)},
 		{"legs of conferences", false, l.deleting("delete legs", deleteLegs)},
+		{"deliveries of records", false, l.deleting("delete deliveries", deleteDeliveries)},
 		{"idempotency keys", false, l.deleting("delete idempotency keys", deleteKeys)},
 		{"usage rows", false, l.deleting("delete usage rows", deleteUsage)},
 		{"audit rows", false, l.deleting("delete audit rows", deleteAudit)},

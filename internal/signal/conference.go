@@ -2,6 +2,7 @@ package signal
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,13 @@ import (
 type Ledger interface {
 	GetConference(ctx context.Context, id string) (berth.Conference, error)
 	RemovedParticipants(ctx context.Context, conferenceID string) ([]string, error)
+	// HasLeg reports whether a participant was on the copy with an epoch.
+	HasLeg(ctx context.Context, conferenceID, identity string, epoch int64) (bool, error)
+}
+
+// Infos reads the live information of conferences; *lua.Scripts is one.
+type Infos interface {
+	ConferenceInfo(ctx context.Context, e164 string) (basic, live json.RawMessage, ok bool, err error)
 }
 
 // place identifies one copy of a conference. An owner that keeps its copy, under a new epoch or after its agent has registered
@@ -30,7 +38,8 @@ type place struct {
 type state struct {
 	conf    berth.Conference
 	removed map[string]bool
-	known   bool // false until the conference was read
+	muted   map[string][]string // sources of tracks that were muted on the former unit, by identity
+	known   bool                // false until the conference was read
 	found   bool
 	next    chan struct{}
 }
@@ -68,6 +77,7 @@ func (w *watch) mark() {
 // database is authoritative, and everything is read again when messages may have been missed.
 type conferences struct {
 	ledger   Ledger
+	infos    Infos
 	listener *redisconn.Listener
 	log      *slog.Logger
 
@@ -76,9 +86,9 @@ type conferences struct {
 	running sync.WaitGroup
 }
 
-func newConferences(l Ledger, r redisconn.Subscriber, channel string, logger *slog.Logger) *conferences {
+func newConferences(l Ledger, infos Infos, r redisconn.Subscriber, channel string, logger *slog.Logger) *conferences {
 	return &conferences{
-		ledger: l, log: logger, watches: map[string]*watch{},
+		ledger: l, infos: infos, log: logger, watches: map[string]*watch{},
 		listener: redisconn.NewListener(r, redisconn.ListenerOptions{Name: "conferences", Channels: []string{channel}, Logger: logger}),
 	}
 }
@@ -185,5 +195,38 @@ func (c *conferences) read(ctx context.Context, id string) (*state, error) {
 	for _, identity := range removed {
 		s.removed[identity] = true
 	}
+	if _, ok := s.place(); ok && len(s.conf.Segments) > 1 {
+		s.muted = c.muted(ctx, s.conf)
+	}
 	return s, err
+}
+
+// muted returns what was muted on the former unit of a conference. Where it cannot be read, the unit mutes the tracks after they
+// were published.
+func (c *conferences) muted(ctx context.Context, conf berth.Conference) map[string][]string {
+	_, live, _, err := c.infos.ConferenceInfo(ctx, conf.E164)
+	var in struct {
+		Former []struct {
+			Identity string
+			Tracks   []struct {
+				Source string
+				Muted  bool
+			}
+		}
+	}
+	if err == nil && len(live) > 0 {
+		err = json.Unmarshal(live, &in)
+	}
+	if err != nil {
+		c.log.WarnContext(ctx, "former participants not read", "conference", conf.ID, "error", err)
+	}
+	out := map[string][]string{}
+	for _, p := range in.Former {
+		for _, t := range p.Tracks {
+			if t.Muted {
+				out[p.Identity] = append(out[p.Identity], t.Source)
+			}
+		}
+	}
+	return out
 }

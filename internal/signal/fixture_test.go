@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,7 @@ type ledger struct {
 	mu      sync.Mutex
 	confs   map[string]berth.Conference
 	removed map[string][]string
+	legs    []string // identities that were on the current copy
 	failure error
 }
 
@@ -58,6 +60,12 @@ func (l *ledger) RemovedParticipants(_ context.Context, id string) ([]string, er
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.removed[id], l.failure
+}
+
+func (l *ledger) HasLeg(_ context.Context, _, identity string, _ int64) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.legs, identity), l.failure
 }
 
 // nodes are the registered nodes.
@@ -124,7 +132,7 @@ func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 	require.NoError(t, err)
 	keys.secrets = map[string]string{"key-a": "secret-a", "key-b": "secret-b"}
 	o := Options{
-		Ledger: f.ledger, Nodes: f.nodes, Fleet: f.nodes, Redis: f.scripts, Channel: f.scripts.Keys().ConferenceUpdated(),
+		Ledger: f.ledger, Nodes: f.nodes, Fleet: f.nodes, Infos: f.scripts, Redis: f.scripts, Channel: f.scripts.Keys().ConferenceUpdated(),
 		Tokens: f.tokens, Keys: keys, Hosts: Hosts{"127.0.0.1"}, Logger: logger,
 	}
 	for _, c := range change {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -16,6 +17,7 @@ import (
 // package of messages needs a message bus, an expression language and a logging library.
 const (
 	fieldJoin         protowire.Number = 1
+	fieldAddTrack     protowire.Number = 4
 	fieldLeave        protowire.Number = 8
 	fieldPing         protowire.Number = 14
 	fieldRefreshToken protowire.Number = 16
@@ -30,6 +32,9 @@ const (
 	leaveCanReconnect  protowire.Number = 1
 	leaveReason        protowire.Number = 2
 	leaveAction        protowire.Number = 3
+	addTrackMuted      protowire.Number = 6
+	addTrackSource     protowire.Number = 8
+	addTrackSID        protowire.Number = 11
 	pingTimestamp      protowire.Number = 1
 	pongLastPing       protowire.Number = 1
 	pongTimestamp      protowire.Number = 2
@@ -69,6 +74,9 @@ var (
 		"ROOM_DELETED": reasonDeleted, "MIGRATION": reasonMoved, "ROOM_CLOSED": reasonClosed,
 	}
 )
+
+// sources are the values of TrackSource, as units report them in lower case.
+var sources = []string{"unknown", "camera", "microphone", "screen_share", "screen_share_audio"}
 
 // frame is one WebSocket message: JSON in a text frame, protobuf in a binary one.
 type frame struct {
@@ -210,6 +218,47 @@ func editJSON(f frame, r response, change map[string]any) frame {
 	maps.Copy(fields, change)
 	maps.DeleteFunc(fields, func(_ string, v any) bool { return v == nil })
 	return textFrame(map[string]any{r.name: fields})
+}
+
+// mutedTrack returns a client's request to publish a track with the track muted, if its source is one of muted, and that source.
+func mutedTrack(f frame, muted []string) (out frame, source string) {
+	if f.text {
+		return mutedJSON(f, muted)
+	}
+	field, kind, n := protowire.ConsumeTag(f.data)
+	if n < 0 || field != fieldAddTrack || kind != protowire.BytesType {
+		return f, ""
+	}
+	body, n := protowire.ConsumeBytes(f.data[n:])
+	if n < 0 || len(value(body, addTrackSID)) > 0 { // another codec of a track that is published
+		return f, ""
+	}
+	if at := varint(body, addTrackSource); at < uint64(len(sources)) && slices.Contains(muted, sources[at]) {
+		source = sources[at]
+		f = message(fieldAddTrack, appendVarint(edit(body, addTrackMuted, nil), addTrackMuted, 1))
+	}
+	return f, source
+}
+
+func mutedJSON(f frame, muted []string) (out frame, source string) {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(f.data, &all) != nil {
+		return f, ""
+	}
+	for _, name := range []string{"addTrack", "add_track"} {
+		var in struct {
+			Source json.RawMessage
+			SID    string
+		}
+		if json.Unmarshal(all[name], &in) != nil || in.SID != "" {
+			continue
+		}
+		at := enum(in.Source, func(name string) int { return slices.Index(sources, strings.ToLower(name)) })
+		if at >= 0 && at < len(sources) && slices.Contains(muted, sources[at]) {
+			return editJSON(f, response{name: name, body: all[name]}, map[string]any{"muted": true}), sources[at]
+		}
+	}
+	return f, ""
 }
 
 // leaveFrame returns the message that sends a client away.

@@ -3,7 +3,8 @@
 // it. A process holds connections and no other state: any number of processes serve the same conferences.
 //
 // Participants have tokens of berth, which no unit accepts; the proxy signs tokens for the units. It forwards the messages of
-// LiveKit's signalling protocol unchanged, except for the few that name another server, have a token or send a client away.
+// LiveKit's signalling protocol unchanged, except for the few that name another server, have a token, send a client away or publish
+// a track that was muted on another unit.
 package signal
 
 import (
@@ -13,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,6 +67,7 @@ type Options struct {
 	Ledger Ledger
 	Nodes  Nodes
 	Fleet  Fleet
+	Infos  Infos
 	Redis  redisconn.Subscriber
 	// Channel is where the ids of changed conferences are published.
 	Channel string
@@ -103,7 +106,7 @@ func New(o Options) *Proxy {
 	}
 	p := &Proxy{
 		opt: o, tokens: o.Tokens, log: o.Logger, units: newUnits(), quiet: quietTimeout, stall: writeTimeout,
-		conferences: newConferences(o.Ledger, o.Redis, o.Channel, o.Logger),
+		conferences: newConferences(o.Ledger, o.Infos, o.Redis, o.Channel, o.Logger),
 		upgrader: websocket.Upgrader{
 			ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers,
 			CheckOrigin: func(*http.Request) bool { return true }, // a token is required, which browsers do not add
@@ -111,6 +114,12 @@ func New(o Options) *Proxy {
 		},
 	}
 	p.stopping, p.stop = context.WithCancel(context.Background())
+	metrics.Begin(metrics.SignalMoves, moved, resumed)
+	for _, why := range []refusal{
+		refusedToken, refusedEnded, refusedRemoved, refusedNoOwner, refusedUnit, refusedConfig, refusedSize, refusedClient,
+	} {
+		metrics.Begin(metrics.SignalRefused, metrics.With(metrics.Kind.String(string(why))))
+	}
 	return p
 }
 
@@ -309,7 +318,7 @@ func (p *Proxy) connect(r *http.Request, w *watch, of identity.Participation, pa
 			var status errStatus
 			switch {
 			case err == nil:
-				s.watch = w
+				s.watch, s.muted = w, p.muted(ctx, now, of)
 				if err := p.check(w.now.Load(), of); err != nil { // removed since
 					_ = s.unit.Close()
 					return nil, err
@@ -337,6 +346,23 @@ func (p *Proxy) connect(r *http.Request, w *watch, of identity.Participation, pa
 			return nil, berth.Errorf(berth.CodeUnavailable, "no media unit accepts the conference's participants now; retry").With(errors.Join(ctx.Err(), logged))
 		}
 	}
+}
+
+// muted returns the sources of the tracks that a participant had muted on the former unit, when it returns for the first time: its
+// client may not know, and then publishes them unmuted.
+func (p *Proxy) muted(ctx context.Context, now *state, of identity.Participation) []string {
+	muted := now.muted[of.Identity]
+	if len(muted) == 0 {
+		return nil
+	}
+	returned, err := p.opt.Ledger.HasLeg(ctx, of.ConferenceID, of.Identity, now.conf.Owner.Epoch)
+	if err != nil {
+		p.log.WarnContext(ctx, "legs not read; tracks stay muted", "conference", of.ConferenceID, "error", err)
+	}
+	if returned {
+		return nil
+	}
+	return slices.Clone(muted)
 }
 
 // dialWhile is dial for as long as the conference is at the place: a unit that does not respond is not waited for once there is

@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"berth"
 	"berth/internal/identity"
 	"berth/internal/pause"
+	"berth/lua"
 )
 
 // B9: the unit gets a token of its own key, the client's query without its token, and all messages unchanged.
@@ -369,6 +371,58 @@ func TestProxy_UnitSendsClientsAway_OnlyEndOfConferenceDisconnects(t *testing.T)
 	}
 }
 
+// B9: a track that was muted on the former unit is muted when its participant publishes it on the next one, once. A participant that
+// was on this copy before decides itself.
+func TestProxy_TrackMutedOnFormerUnit_PublishedMuted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := f.unit("u1", "key-a"), f.unit("u2", "key-b")
+	row := func(u *unit, epoch int64) {
+		code, err := f.scripts.PutConference(t.Context(), lua.ConferenceRow{
+			E164: number, ConferenceID: conference, NodeID: u.id, Generation: 1, Epoch: epoch, Revision: epoch, Status: berth.ConferenceOpen,
+		}, json.RawMessage(`{}`), lua.Licence{})
+		require.NoError(t, err)
+		require.Equal(t, lua.ConferenceOK, code)
+	}
+	row(a, 1)
+	_, err := f.scripts.PutConferenceInfo(t.Context(), number, berth.ConferenceInfo{NodeID: "u1", Generation: 1, Epoch: 1, Full: true, Live: json.RawMessage(
+		`{"participants":[{"identity":"ann","tracks":[{"sid":"TR_1","source":"microphone","muted":true},{"sid":"TR_2","source":"camera","muted":false}]},
+			{"identity":"bob","tracks":[{"sid":"TR_3","source":"microphone","muted":false}]}]}`)})
+	require.NoError(t, err)
+	row(b, 2)
+	moved := f.open(b)
+	moved.Segments = make([]berth.ConferenceSegment, 2)
+	f.change(moved)
+	publish := func(source uint64, more ...byte) frame {
+		return message(fieldAddTrack, append(appendVarint(text(1, "cid"), addTrackSource, source), more...))
+	}
+	mutedOf := func(f frame) uint64 {
+		_, _, n := protowire.ConsumeTag(f.data)
+		body, _ := protowire.ConsumeBytes(f.data[n:])
+		require.Equal(t, "cid", string(value(body, 1)), "the rest is unchanged")
+		return varint(body, addTrackMuted)
+	}
+	send := func(c *websocket.Conn, p *peer, m frame) frame {
+		put(t, c, m)
+		return next(t, p.Conn)
+	}
+	ann, p := f.join(b, "ann")
+	require.Zero(t, mutedOf(send(ann, p, publish(1))), "the camera was not muted")
+	require.Zero(t, mutedOf(send(ann, p, publish(2, text(addTrackSID, "TR_9")...))), "another codec of a track")
+	require.EqualValues(t, 1, mutedOf(send(ann, p, publish(2))), "the microphone was")
+	require.Zero(t, mutedOf(send(ann, p, publish(2))), "only once")
+	c, p := f.join(b, "ann")
+	require.JSONEq(t, `{"addTrack":{"cid":"cid","source":"MICROPHONE","muted":true}}`,
+		string(send(c, p, frame{true, []byte(`{"addTrack":{"cid":"cid","source":"MICROPHONE"}}`)}).data))
+	c, p = f.join(b, "bob")
+	require.Zero(t, mutedOf(send(c, p, publish(2))))
+	f.ledger.mu.Lock()
+	f.ledger.legs = []string{"ann"}
+	f.ledger.mu.Unlock()
+	c, p = f.join(b, "ann")
+	require.Zero(t, mutedOf(send(c, p, publish(2))), "it had returned before")
+}
+
 // B9: a removed participant is disconnected by every process, connected or held, and does not come back.
 func TestProxy_ParticipantRemoved_DisconnectedEverywhere(t *testing.T) {
 	t.Parallel()
@@ -398,6 +452,10 @@ func TestProxy_ParticipantRemoved_DisconnectedEverywhere(t *testing.T) {
 	f.holdsAre(1)
 	f.remove("eve")
 	require.Equal(t, http.StatusUnauthorized, <-refused, "also while its connection is held")
+	go func() { _, res := f.dial(f.token("ann"), "/rtc"); refused <- res.StatusCode }()
+	f.holdsAre(1)
+	f.end()
+	require.Equal(t, http.StatusUnauthorized, <-refused, "a held connection is refused as soon as the conference has ended")
 }
 
 // B9: without the proxy a participant gets the unit's address and a token that the unit accepts.
@@ -475,6 +533,52 @@ func TestProxy_ClientDoesNotRead_DisconnectedAlone(t *testing.T) {
 	require.Less(t, <-sent, 64, "the unit waits; the proxy keeps nothing")
 	put(t, other.Conn, frame{data: []byte{1}})
 	require.Equal(t, []byte{1}, next(t, bob).data)
+}
+
+// A unit that does not read is disconnected, and its client connects to it again when it responds; nothing accumulates.
+func TestProxy_UnitDoesNotRead_ClientResumes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.proxy.stall = 200 * time.Millisecond
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	c, _ := f.join(u, "ann")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 1<<20)) == nil {
+			continue
+		}
+	}()
+	require.Equal(t, leave{actionResume, reasonShutdown}, f.last(c))
+	<-ended
+	f.connectionsAre(0)
+}
+
+// A client that opens a connection and sends half of its request, or announces a message that it does not send, is disconnected.
+func TestProxy_HalfOfAMessage_Disconnected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.proxy.quiet = 500 * time.Millisecond
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	half, p := f.join(u, "ann")
+	pinging := make(chan struct{})
+	go func() { // the unit is there
+		defer close(pinging)
+		for p.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second)) == nil {
+			pause.For(t.Context(), 20*time.Millisecond)
+		}
+	}()
+	_, err := half.NetConn().Write([]byte{0x82, 0xfe, 0x10, 0x00, 0, 0, 0, 0, 'x'}) // 4,096 bytes, of which one follows
+	require.NoError(t, err)
+	f.connectionsAre(0)
+	require.NoError(t, p.Close())
+	<-pinging
+	huge, _ := f.join(u, "bob")
+	_, err = huge.NetConn().Write([]byte{0x82, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0})
+	require.NoError(t, err)
+	f.connectionsAre(0)
 }
 
 // A client whose host is gone is noticed by its missing pongs, and so is a unit's.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,7 @@ type session struct {
 	client *websocket.Conn
 	unit   *websocket.Conn
 	text   atomic.Bool // the client sends JSON, and receives it
+	muted  []string    // sources of tracks that are muted when they are published; of fromClient
 	pongs  chan frame
 	log    *slog.Logger
 }
@@ -75,16 +77,20 @@ func (s *session) run(ctx context.Context) {
 	<-gone
 }
 
-// wait returns when the client is gone, or with the last message for it.
+// wait returns when the client is gone, or with the last message for it. After the connection to the unit has ended it waits for
+// another owner, or for a unit that responds again.
 func (s *session) wait(ctx context.Context, gone <-chan struct{}, lost chan lostReason) *leave {
-	reader := true // fromUnit is running and writes to the client
+	reading, why := true, lostReason(0) // fromUnit is running and writes to the client
 	defer func() {
-		if reader {
+		if reading {
 			_ = s.unit.Close()
 			<-lost
 		}
 	}()
-	now := s.watch.now.Load()
+	var pongs <-chan frame // these three are of the time without a unit
+	var pings <-chan time.Time
+	var probe <-chan time.Time
+	pause, now := probeFirst, s.watch.now.Load()
 	for {
 		if l := s.decide(now); l != nil {
 			return l
@@ -96,12 +102,24 @@ func (s *session) wait(ctx context.Context, gone <-chan struct{}, lost chan lost
 			return &leave{actionResume, reasonShutdown}
 		case <-now.next:
 			now = s.watch.now.Load()
-		case why := <-lost:
-			reader = false
+		case why = <-lost:
+			reading = false
 			if why == lostLeave || why == lostStalled {
 				return nil
 			}
-			return s.withoutUnit(ctx, gone, why)
+			pongs, pings, probe = s.pongs, time.Tick(pingEvery), time.After(pause)
+		case pong := <-pongs:
+			if s.write(s.client, pong) != nil {
+				return nil
+			}
+		case <-pings:
+			_ = s.client.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second)) // a failure ends the read
+		case <-probe:
+			if l := s.probed(ctx, now, why); l != nil {
+				return l
+			}
+			pause = min(2*pause, probeMax)
+			probe = time.After(pause/2 + rand.N(pause/2)) // not all clients of a unit at the same time
 		}
 	}
 }
@@ -120,42 +138,18 @@ func (s *session) decide(now *state) *leave {
 	return nil
 }
 
-// withoutUnit waits after the connection to the unit has ended: for another owner, or for a unit that responds again.
-func (s *session) withoutUnit(ctx context.Context, gone <-chan struct{}, why lostReason) *leave {
-	pings, pause := time.NewTicker(pingEvery), probeFirst
-	defer pings.Stop()
-	probe := time.NewTimer(pause)
-	defer probe.Stop()
-	now := s.watch.now.Load()
-	for {
-		if l := s.decide(now); l != nil {
-			return l
-		}
-		select {
-		case <-gone:
-			return nil
-		case <-ctx.Done():
-			return &leave{actionResume, reasonShutdown}
-		case <-now.next:
-			now = s.watch.now.Load()
-		case pong := <-s.pongs:
-			if s.write(s.client, pong) != nil {
-				return nil
-			}
-		case <-pings.C:
-			_ = s.client.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second)) // a failure ends the read
-		case <-probe.C:
-			if at, ok := now.place(); ok && at == s.at && s.reachable(ctx) {
-				if why == lostEnding { // the room was deleted and created again
-					metrics.SignalMoves.Add(ctx, 1, moved)
-					return &leave{actionReconnect, reasonMoved}
-				}
-				metrics.SignalMoves.Add(ctx, 1, resumed)
-				return &leave{actionResume, reasonShutdown}
-			}
-			pause = min(2*pause, probeMax)
-			probe.Reset(pause/2 + rand.N(pause/2)) // not all clients of a unit at the same time
-		}
+// probed returns the last message for the client if the unit responds again; nil when it has to wait.
+func (s *session) probed(ctx context.Context, now *state, why lostReason) *leave {
+	at, ok := now.place()
+	switch {
+	case !ok || at != s.at || !s.reachable(ctx):
+		return nil
+	case why == lostEnding: // the room was deleted and created again
+		metrics.SignalMoves.Add(ctx, 1, moved)
+		return &leave{actionReconnect, reasonMoved}
+	default:
+		metrics.SignalMoves.Add(ctx, 1, resumed)
+		return &leave{actionResume, reasonShutdown}
 	}
 }
 
@@ -200,6 +194,11 @@ func (s *session) fromClient() {
 			return
 		}
 		s.text.Store(f.text)
+		if len(s.muted) > 0 {
+			var source string
+			f, source = mutedTrack(f, s.muted)
+			s.muted = slices.DeleteFunc(s.muted, func(m string) bool { return m == source })
+		}
 		if !broken {
 			broken = s.write(s.unit, f) != nil
 		}

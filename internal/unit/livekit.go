@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/metrics"
 	"berth/internal/pause"
 )
 
@@ -68,6 +69,7 @@ func NewLiveKit(o LiveKitOptions) (*LiveKit, error) {
 	if o.Key == "" || o.Secret == "" {
 		return nil, errors.New("LiveKit key and secret are required")
 	}
+	metrics.Begin(metrics.ForeignRooms, metrics.With())
 	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	return &LiveKit{
 		api: newRoomService(u, o.Key, o.Secret), host: u.Host, addr: net.JoinHostPort(u.Hostname(), port), unit: o.Unit,

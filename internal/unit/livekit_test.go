@@ -213,7 +213,7 @@ func TestLiveKit_ServerUnreachable_RefusesCommands(t *testing.T) {
 	require.ErrorAs(t, err, &no)
 }
 
-// C23, B9: a server that creates rooms for participants is refused, because old tokens would re-create lost rooms on it.
+// C23, B9, FC1: a server that creates rooms for participants is refused, because old tokens would re-create lost rooms on it.
 func TestLiveKit_AutoCreate_IsRefused(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)

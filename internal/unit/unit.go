@@ -14,7 +14,7 @@ import (
 	temporalclient "go.temporal.io/sdk/client"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/node"
 	"berth/internal/pause"
 )

@@ -1,6 +1,7 @@
 package unit
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -9,8 +10,10 @@ import (
 	"strings"
 
 	"github.com/golang-jwt/jwt/v5"
+	"go.opentelemetry.io/otel/metric"
 
 	"berth"
+	"berth/internal/metrics"
 )
 
 const (
@@ -38,19 +41,20 @@ type webhookClaims struct {
 // participants or tracks have changed. Without it, such changes are found by the next list, which may be late by seconds.
 func (l *LiveKit) Webhooks() (http.Handler, <-chan string) {
 	changes := make(chan string, maxChanges)
+	metrics.Begin(metrics.WebhooksRejected, webhookTooLarge, webhookUnsigned, webhookInvalid)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWebhook))
 		if err != nil {
-			http.Error(w, "the event is too large", http.StatusRequestEntityTooLarge)
+			rejectWebhook(w, webhookTooLarge, "the event is too large", http.StatusRequestEntityTooLarge)
 			return
 		}
 		if !l.signed(r.Header.Get("Authorization"), body) {
-			http.Error(w, "the event is not signed with the server's key", http.StatusUnauthorized)
+			rejectWebhook(w, webhookUnsigned, "the event is not signed with the server's key", http.StatusUnauthorized)
 			return
 		}
 		var ev webhookEvent
 		if err := json.Unmarshal(body, &ev); err != nil {
-			http.Error(w, "the event is not JSON", http.StatusBadRequest)
+			rejectWebhook(w, webhookInvalid, "the event is not JSON", http.StatusBadRequest)
 			return
 		}
 		switch ev.Event {
@@ -64,6 +68,18 @@ func (l *LiveKit) Webhooks() (http.Handler, <-chan string) {
 			}
 		}
 	}), changes
+}
+
+// The kinds of rejected events, as labels of metrics.
+var (
+	webhookTooLarge = metrics.With(metrics.Kind.String("too_large"))
+	webhookUnsigned = metrics.With(metrics.Kind.String("signature"))
+	webhookInvalid  = metrics.With(metrics.Kind.String("invalid"))
+)
+
+func rejectWebhook(w http.ResponseWriter, kind metric.MeasurementOption, message string, status int) {
+	metrics.WebhooksRejected.Add(context.Background(), 1, kind)
+	http.Error(w, message, status)
 }
 
 // signed reports whether a token of this server's key has the hash of the body.

@@ -1,0 +1,193 @@
+// Package webhook sends events to a server of the operator, signed as Standard Webhooks specifies
+// (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+const (
+	// secretPrefix begins secrets, which are 24 to 64 bytes in base64.
+	secretPrefix = "whsec_"
+	minSecret    = 24
+	maxSecret    = 64
+	// timeout bounds one attempt.
+	timeout = 20 * time.Second
+)
+
+// Options identify the server.
+type Options struct {
+	URL string
+	// Secrets sign each event. Several are for a change of the secret: a receiver accepts any of the signatures.
+	Secrets []string
+	// AllowPrivate permits http, and loopback, private and link-local addresses.
+	AllowPrivate bool
+}
+
+// Validate returns an error for a URL or a secret that cannot be used.
+func (o Options) Validate() error {
+	u, err := url.Parse(o.URL)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
+		return errors.New("invalid URL: must be https://host/path without credentials")
+	case u.Scheme == "http" && !o.AllowPrivate:
+		return errors.New("invalid URL: must be https")
+	case len(o.Secrets) == 0:
+		return errors.New("a secret is required")
+	}
+	for _, s := range o.Secrets {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(s, secretPrefix))
+		if err != nil || len(key) < minSecret || len(key) > maxSecret {
+			return fmt.Errorf("invalid secret: must be %s and %d to %d bytes in base64", secretPrefix, minSecret, maxSecret)
+		}
+	}
+	return nil
+}
+
+// Sender sends events.
+type Sender struct {
+	url     string
+	signers []*standardwebhooks.Webhook
+	http    *http.Client
+}
+
+// New returns a Sender for valid options.
+func New(o Options) (*Sender, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Sender{url: o.URL}
+	for _, secret := range o.Secrets {
+		signer, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			return nil, errors.New("invalid secret") // the error may contain it
+		}
+		s.signers = append(s.signers, signer)
+	}
+	dialer := &net.Dialer{Timeout: timeout / 2}
+	if !o.AllowPrivate {
+		dialer.Control = refusePrivate // after the name was resolved, so that no name can lead there
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library's own
+	t.DialContext, t.Proxy, t.DisableKeepAlives = dialer.DialContext, nil, true
+	s.http = &http.Client{
+		Transport: t, Timeout: timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return s, nil
+}
+
+// Error is why an attempt has failed. Its text has neither the URL nor anything that the server has sent.
+type Error struct {
+	Message    string
+	Status     int           // of the response; 0 without one
+	RetryAfter time.Duration // requested by the server; 0 without
+	Err        error
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Permanent reports whether the server wants no further attempt.
+func (e *Error) Permanent() bool { return e.Status == http.StatusGone }
+
+// Send makes one attempt to send a JSON event. The id is the same in all attempts. Its errors are *Error.
+func (s *Sender) Send(ctx context.Context, id string, event []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(event))
+	if err != nil {
+		return &Error{Message: "invalid URL", Err: err}
+	}
+	now := time.Now()
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "berth")
+	req.Header.Set(standardwebhooks.HeaderWebhookID, id)
+	req.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
+	signatures := make([]string, len(s.signers))
+	for i, signer := range s.signers {
+		if signatures[i], err = signer.Sign(id, now, event); err != nil {
+			return &Error{Message: "event not signed", Err: err}
+		}
+	}
+	req.Header.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	res, err := s.http.Do(req)
+	if err != nil {
+		return failed(err)
+	}
+	_ = res.Body.Close() // only the status matters
+	if res.StatusCode/100 == 2 {
+		return nil
+	}
+	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+	return &Error{
+		Message: fmt.Sprintf("the server returned %d", res.StatusCode), Status: res.StatusCode, RetryAfter: time.Duration(max(seconds, 0)) * time.Second,
+	}
+}
+
+// failed returns the error of a request without a response.
+func failed(err error) *Error {
+	out := &Error{Message: "the server is unreachable", Err: err}
+	var private *privateError
+	var timedOut interface{ Timeout() bool }
+	switch {
+	case errors.As(err, &private):
+		out.Message = private.Error()
+	case errors.As(err, &timedOut) && timedOut.Timeout():
+		out.Message = "the server did not respond in time"
+	}
+	return out
+}
+
+// privateError is the error of an address that is not allowed.
+type privateError struct{ address netip.Addr }
+
+func (e *privateError) Error() string {
+	return "the server's address " + e.address.String() + " is not public"
+}
+
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("address of the server: %w", err)
+	}
+	if !public(at.Addr()) {
+		return &privateError{at.Addr()}
+	}
+	return nil
+}
+
+// special are the networks for particular purposes that netip does not name: RFC 6890, and the ranges of IPv6 that contain an
+// address of IPv4.
+var special = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
+}
+
+// public reports whether an address is on the public internet.
+func public(a netip.Addr) bool {
+	a = a.Unmap()
+	if !a.IsGlobalUnicast() || a.IsPrivate() {
+		return false
+	}
+	for _, p := range special {
+		if p.Contains(a) {
+			return false
+		}
+	}
+	return true
+}
