@@ -1,29 +1,49 @@
 #!/bin/sh
 # Runs `berth bench` with its own Redis and Temporal on free ports, in a temporary directory. Each benchmark gets fresh
-# servers, because the data of one would slow the next.
-# Usage: scripts/bench.sh [stream|chain|dispatch|slots|recovery]...   (default: all)
+# servers, because the data of one would slow the next. At the end it prints the report.
+#
+# Usage: [REPORT=FILE] [DOCS=DIR] [SCALE=N] scripts/bench.sh [BENCHMARK]...   (default: all)
+#   REPORT  the report as JSON (default: bin/bench.json, or measurements.json in DOCS); all benchmarks replace it, single ones
+#           are added
+#   DOCS    also write measurements.md and sizing.md with the report's figures into this directory
+#   SCALE   multiplies the number of repetitions, such as 0.1 for a quick look
 set -eu
 
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- stream chain dispatch slots recovery
-if [ $# -gt 1 ]; then
-	for what; do scripts/bench.sh "$what"; done
-	exit
+REPORT=${REPORT:-${DOCS:+$DOCS/measurements.json}}
+REPORT=${REPORT:-bin/bench.json}
+if [ $# -eq 0 ]; then
+	set -- stream readers chain telemetry dispatch cost recovery slots
+	rm -f "$REPORT"
 fi
-dir=$(mktemp -d)
-bin/berth-dev --only redis,temporal --data-dir "$dir" --redis-addr 127.0.0.1:0 --temporal-addr 127.0.0.1:0 >"$dir/out" 2>&1 &
-server=$!
-trap 'kill $server 2>/dev/null || :; wait $server 2>/dev/null || :; rm -rf "$dir"' EXIT
+
+# The servers of the current benchmark.
+server= dir=
+stop() {
+	[ -z "$server" ] || { kill "$server" 2>/dev/null || :; wait "$server" 2>/dev/null || :; }
+	[ -z "$dir" ] || rm -rf "$dir"
+	server= dir=
+}
+trap stop EXIT
 trap 'exit 130' INT TERM
 
 field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" "$dir/ready.json"; }
-until [ -f "$dir/ready.json" ]; do
-	kill -0 $server 2>/dev/null || { cat "$dir/out" >&2; exit 1; }
-	sleep 0.1
-done
-BERTH_REDIS_ADDR=$(field redisAddr)
-BERTH_TEMPORAL_ADDR=$(field temporalAddr)
-BERTH_DATABASE=sqlite:$dir/berth.db
-export BERTH_REDIS_ADDR BERTH_TEMPORAL_ADDR BERTH_DATABASE
 
-bin/berth bench "$1"
+commit=$(git describe --always --dirty 2>/dev/null || :)
+failed=0 number=0
+for name; do
+	number=$((number + 1))
+	echo "benchmark $number of $#: $name" >&2
+	dir=$(mktemp -d)
+	bin/berth-dev --only redis,temporal --data-dir "$dir" --redis-addr 127.0.0.1:0 --temporal-addr 127.0.0.1:0 >"$dir/out" 2>&1 &
+	server=$!
+	until [ -f "$dir/ready.json" ]; do
+		kill -0 $server 2>/dev/null || { cat "$dir/out" >&2; exit 1; }
+		sleep 0.1
+	done
+	BERTH_REDIS_ADDR=$(field redisAddr) BERTH_TEMPORAL_ADDR=$(field temporalAddr) \
+		bin/berth bench "$name" --scale "${SCALE:-1}" --json "$REPORT" --commit "$commit" --process Temporal=$server >/dev/null || failed=1
+	stop
+done
+bin/berth bench --json "$REPORT" ${DOCS:+--docs "$DOCS"}
+exit $failed

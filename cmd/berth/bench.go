@@ -2,77 +2,84 @@ package main
 
 import (
 	"context"
-	"log/slog"
+	"errors"
+	"fmt"
 	"os"
+	"slices"
 
-	"berth/internal/app"
 	"berth/internal/bench"
 )
 
-type benchCommands struct {
-	Stream   benchStream   `cmd:"" help:"Measure provider chunk to SSE client, and submission to first token."`
-	Chain    benchChain    `cmd:"" help:"Measure chains per second beside bare workflows."`
-	Dispatch benchDispatch `cmd:"" help:"Measure node selection, turns, node calls over HTTP, and Redis memory."`
-	Slots    benchSlots    `cmd:"" help:"Measure how the calls of a model share its slots, with one and two worker processes."`
-	Recovery benchRecovery `cmd:"" help:"Measure detection and re-creation after kill -9 of a media unit with many conferences."`
-}
-
-type benchSlots struct {
+type benchCommand struct {
 	settings
-	Runs int `help:"Pool this many runs of each measurement." default:"10"`
+	Names     []string       `arg:"" optional:"" name:"benchmark" help:"Benchmarks to run: ${enum}. None: print the report of --json." enum:"all,${benchmarks}"`
+	Scale     float64        `help:"Multiply the number of repetitions by this: 0.1 for a quick look." default:"1"`
+	JSON      string         `help:"Add the figures to the report in this file, which is created if it does not exist." name:"json" type:"path" placeholder:"FILE"`
+	Docs      string         `help:"Write measurements.md and sizing.md, with the figures of the report, into this directory." type:"existingdir" placeholder:"DIR"`
+	Commit    string         `help:"Name this commit in the report. Default: the one that the binary contains, if any."`
+	Processes map[string]int `help:"Also measure the processor time of processes of this machine, by their ids: temporal=123." name:"process" placeholder:"NAME=PID"`
 }
 
-// Run measures on the Redis and Temporal of the settings.
-func (c *benchSlots) Run(ctx context.Context, logger *slog.Logger) error {
-	return c.observed(ctx, logger, func() error { return bench.Slots(ctx, os.Stdout, c.Config, c.Runs) })
-}
-
-type benchRecovery struct {
-	settings
-	Conferences int `help:"Run this many conferences on the unit that is killed." default:"100"`
-}
-
-// Run measures on the Redis and Temporal of the settings.
-func (c *benchRecovery) Run(ctx context.Context, logger *slog.Logger) error {
-	return c.observed(ctx, logger, func() error { return bench.Recovery(ctx, os.Stdout, c.Config, c.Conferences) })
-}
-
-type benchDispatch struct {
-	settings
-	Turns int `help:"Run this many turns of six jobs per measurement." default:"200"`
-}
-
-// Run measures on the Redis and Temporal of the settings.
-func (c *benchDispatch) Run(ctx context.Context, logger *slog.Logger) error {
-	return c.observed(ctx, logger, func() error { return bench.Dispatch(ctx, os.Stdout, c.Config, c.Turns) })
-}
-
-type benchStream struct {
-	settings
-	Samples int `help:"Send this many tokens per measurement." default:"2000"`
-}
-
-// Run measures on the Redis and Temporal of the settings.
-func (c *benchStream) Run(ctx context.Context, logger *slog.Logger) error {
-	return c.observed(ctx, logger, func() error { return bench.Stream(ctx, os.Stdout, c.Config, c.Samples) })
-}
-
-type benchChain struct {
-	settings
-	Chains int `help:"Run this many chains." default:"400"`
-}
-
-// Run measures on the Redis and Temporal of the settings.
-func (c *benchChain) Run(ctx context.Context, logger *slog.Logger) error {
-	return c.observed(ctx, logger, func() error { return bench.Chain(ctx, os.Stdout, c.Config, c.Chains) })
-}
-
-// observed runs a benchmark with the telemetry that the environment asks for, so that its cost can be measured.
-func (s settings) observed(ctx context.Context, logger *slog.Logger, run func() error) error {
-	_, stop, err := app.Observe(ctx, "bench", version, s.Telemetry, logger)
-	if err != nil {
+// Run measures on the Redis and Temporal of the settings. A benchmark that fails does not keep the others from running.
+func (c *benchCommand) Run(ctx context.Context) error {
+	if len(c.Names) == 0 && c.JSON == "" {
+		return errors.New("name a benchmark, or all; or a report with --json")
+	}
+	if c.Scale <= 0 {
+		return errors.New("--scale must be above 0")
+	}
+	if slices.Contains(c.Names, "all") {
+		c.Names = bench.Names()
+	}
+	var report bench.Report
+	if c.JSON != "" {
+		var err error
+		if report, err = bench.ReadReport(c.JSON); err != nil {
+			return err
+		}
+	}
+	show := report
+	if len(c.Names) > 0 {
+		show = bench.Report{}
+	}
+	var failed []error
+	for i, name := range c.Names {
+		if ctx.Err() != nil {
+			break
+		}
+		if len(c.Names) > 1 {
+			fmt.Fprintf(os.Stderr, "benchmark %d of %d: %s\n", i+1, len(c.Names), name)
+		}
+		part, err := bench.Measure(ctx, name, bench.Options{
+			Config: c.Config, Version: version, Commit: c.Commit, Scale: c.Scale, Processes: c.Processes, Progress: os.Stderr,
+		})
+		if err != nil {
+			failed = append(failed, err)
+		}
+		if len(part.Figures) == 0 {
+			continue
+		}
+		show.Put(part)
+		report.Put(part)
+		if c.JSON == "" {
+			continue
+		}
+		if err := report.Write(c.JSON); err != nil {
+			return err
+		}
+	}
+	if err := show.Print(os.Stdout); err != nil {
 		return err
 	}
-	defer stop()
-	return run()
+	if c.Docs != "" {
+		failed = append(failed, report.WriteDocs(c.Docs))
+	}
+	return errors.Join(failed...)
 }
+
+type benchEchoCommand struct {
+	Addr string `arg:"" help:"Address to listen on, host:port."`
+}
+
+// Run serves until the context ends.
+func (c *benchEchoCommand) Run(ctx context.Context) error { return bench.ServeEcho(ctx, c.Addr) }

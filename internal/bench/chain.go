@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"image"
 	"image/png"
-	"io"
 	"strconv"
 	"time"
 
@@ -17,56 +16,71 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/config"
 )
 
 // parallel is the number of chains, and of bare workflows, that run concurrently.
 const parallel = 20
 
-// Chain measures and prints the throughput of chains of three model calls and of bare workflows of three empty activities
-// on the same Temporal. The two alternate, so that both are slowed equally by a growing database.
-func Chain(ctx context.Context, w io.Writer, cfg config.Config, n int) (err error) {
-	const steps, rounds = 3, 4
-	bareOne, stop, err := bareWorkflow(ctx, cfg, steps)
+// chainSteps is the number of model calls of a measured chain.
+const chainSteps = 3
+
+// chain measures the throughput of chains of three model calls and of bare workflows of three empty activities on the same
+// Temporal. The two alternate, so that both are slowed equally by a growing database.
+func chain(ctx context.Context, r *Run) (err error) {
+	const rounds = 4
+	n := max(rounds, r.times(400))
+	bareOne, stop, err := bareWorkflow(ctx, r.Config, chainSteps)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	h, err := open(ctx, cfg, provider{tokens: 1})
+	h, err := r.open(ctx, provider{tokens: 1})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
+	one, err := h.chains(ctx)
+	if err != nil {
+		return err
+	}
+	var measured, baseline run
+	for round := range rounds {
+		r.step("round %d of %d, %d chains and as many bare workflows", round+1, rounds, n/rounds)
+		for _, side := range []struct {
+			total *run
+			one   func(context.Context, int) error
+		}{{&baseline, bareOne}, {&measured, one}} {
+			got, err := concurrently(ctx, n/rounds, parallel, side.one)
+			if err != nil {
+				return err
+			}
+			side.total.add(got)
+		}
+	}
+	bare := fmt.Sprintf("bare workflows of %d empty activities on a task queue of their own", chainSteps)
+	name := fmt.Sprintf("chains of %d model calls, %d concurrent", chainSteps, parallel)
+	r.add(Figure{Name: name, Unit: "/s", Value: measured.rate()}.beside(bare, baseline.rate()).within(minRatio(0.8)))
+	r.quantiles(name+", submission to end", measured.took, bare, baseline.took)
+	return nil
+}
+
+// chains returns a function that runs one chain: text of an image, its summary, and an answer.
+func (h *stack) chains(ctx context.Context) (one func(ctx context.Context, i int) error, err error) {
 	var posting bytes.Buffer
 	if err := png.Encode(&posting, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
-		return fmt.Errorf("encode image: %w", err)
+		return nil, fmt.Errorf("encode image: %w", err)
 	}
 	asset, err := h.client.Upload(ctx, "posting.png", posting.Bytes())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sub := client.Submission{
 		ServiceID: "bench", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
 		Variables: map[string]any{"resume": "I write Go.", "jobImage": client.AssetRef(asset)},
 	}
-	chain := func(ctx context.Context, _ int) error { return h.run(ctx, sub, func(berth.Event) {}) }
-	var measured, baseline run
-	for range rounds {
-		for _, side := range []struct {
-			total *run
-			one   func(context.Context, int) error
-		}{{&baseline, bareOne}, {&measured, chain}} {
-			r, err := concurrently(ctx, n/rounds, parallel, side.one)
-			if err != nil {
-				return err
-			}
-			side.total.took, side.total.wall = append(side.total.took, r.took...), side.total.wall+r.wall
-		}
-	}
-	_, _ = fmt.Fprintf(w, "chains of %d model calls, %d concurrent, %d in total\n  berth     %.1f/s  %s\n  baseline  %.1f/s  %s  bare workflows of %d empty activities on a task queue of their own\n  ratio     %.2f   goal >= 0.8\n",
-		steps, parallel, n, measured.rate(), measured.took, baseline.rate(), baseline.took, steps, measured.rate()/baseline.rate())
-	return nil
+	return func(ctx context.Context, _ int) error { return h.run(ctx, sub, func(berth.Event) {}) }, nil
 }
 
 // run is the result of one measurement: the latency of each call and the total time.
@@ -77,6 +91,8 @@ type run struct {
 
 // rate returns calls per second.
 func (r run) rate() float64 { return float64(len(r.took)) / r.wall.Seconds() }
+
+func (r *run) add(o run) { r.took, r.wall = append(r.took, o.took...), r.wall+o.wall }
 
 // concurrently calls one n times, with numbers from 0, at most limit at the same time.
 func concurrently(ctx context.Context, n, limit int, one func(ctx context.Context, i int) error) (run, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/internal/config"
 	"berth/internal/fleet"
 	"berth/internal/placement"
 	"berth/lua"
@@ -38,27 +36,30 @@ func benchmarked() []berth.Strategy {
 	}
 }
 
-// choose measures and prints the cost of choosing a node and reserving a slot as the product does it: through package placement,
+// choose measures the cost of choosing a node and reserving a slot as the product does it: through package placement,
 // with the services that the pool's capability needs and one more, which is marked as unavailable on some nodes, on nodes with
 // the pairs of eight languages in three zones. The baseline is a script that makes the Redis calls of such a decision and
 // decides nothing. The same clients alternate between the two, so that other load affects both equally; the ratio is the median
 // over all chunks.
-func choose(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
+func (r *Run) choose(ctx context.Context) (err error) {
 	rdbs := make([]*redis.Client, dispatchers)
 	for i := range rdbs {
-		rdbs[i] = redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr, PoolSize: 1})
+		rdbs[i] = redisClient(r.Config)
 		defer func() { err = errors.Join(err, rdbs[i].Close()) }()
 	}
-	_, _ = fmt.Fprintf(w, "choose + reserve as the product sends it, %d dispatchers, us per call; baseline a script with only the Redis calls of the decision; goals >= 0.80 of its throughput, 10 to 10,000 nodes <= 1.3x, 1 to %d pools per node <= 1.5x\n",
-		dispatchers, len(allPairs()))
-	smallest := map[berth.Strategy]float64{}
+	smallest, least := map[berth.Strategy]float64{}, fmt.Sprintf("the same with %d nodes", fleetSizes()[0])
 	for _, nodes := range fleetSizes() {
-		err := measureFleet(ctx, rdbs, nodes, allPairs(), func(strategy berth.Strategy, took, of float64) {
+		r.step("choice of %d nodes", nodes)
+		err := r.measureFleet(ctx, rdbs, nodes, allPairs(), func(strategy berth.Strategy, took, of float64) {
 			if smallest[strategy] == 0 {
 				smallest[strategy] = took
 			}
-			_, _ = fmt.Fprintf(w, "  %-14s %6d nodes  berth %6.1f  baseline %6.1f  ratio %.2f  relative to the smallest fleet %.2fx\n",
-				strategy, nodes, took, took*of, of, took/smallest[strategy])
+			name := fmt.Sprintf("choose + reserve, %s, %d nodes", strategy, nodes)
+			r.add(Figure{Name: name + ": throughput", Unit: "/s", Value: 1e6 / took}.
+				beside("a script with only the Redis calls of the decision", 1e6/took/of).within(minRatio(0.8)))
+			if nodes == slices.Max(fleetSizes()) {
+				r.add(Figure{Name: name + ": time per call", Unit: "us", Value: took}.beside(least, smallest[strategy]).within(maxRatio(1.3)))
+			}
 		})
 		if err != nil {
 			return err
@@ -67,18 +68,19 @@ func choose(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 	const nodes = 1000
 	single := map[berth.Strategy]float64{}
 	for _, pairs := range [][]string{allPairs()[:1], allPairs()} {
-		err := measureFleet(ctx, rdbs, nodes, pairs, func(strategy berth.Strategy, took, of float64) {
+		r.step("choice of %d nodes in %d pools each", nodes, len(pairs))
+		err := r.measureFleet(ctx, rdbs, nodes, pairs, func(strategy berth.Strategy, took, _ float64) {
 			if len(pairs) == 1 {
 				single[strategy] = took
+				return
 			}
-			_, _ = fmt.Fprintf(w, "  %-14s %6d nodes, %2d pools each  berth %6.1f  ratio %.2f  relative to one pool %.2fx\n",
-				strategy, nodes, len(pairs), took, of, took/single[strategy])
+			r.add(Figure{Name: fmt.Sprintf("choose + reserve, %s, %d nodes in %d pools each: time per call", strategy, nodes, len(pairs)), Unit: "us", Value: took}.
+				beside("the same in one pool", single[strategy]).within(maxRatio(1.5)))
 		})
 		if err != nil {
 			return err
 		}
 	}
-	_, _ = fmt.Fprintln(w)
 	return nil
 }
 
@@ -94,7 +96,7 @@ func allPairs() []string {
 const markedService = "glossary"
 
 // measureFleet registers n nodes with the capabilities and measures each strategy in the pool of the first one.
-func measureFleet(ctx context.Context, rdbs []*redis.Client, n int, capabilities []string, result func(strategy berth.Strategy, took, of float64)) error {
+func (r *Run) measureFleet(ctx context.Context, rdbs []*redis.Client, n int, capabilities []string, result func(strategy berth.Strategy, took, of float64)) error {
 	clients := make([]*lua.Scripts, len(rdbs))
 	for i, rdb := range rdbs {
 		clients[i] = lua.New(rdb, lua.Keys{Cell: fmt.Sprintf("choose-%d-%d", n, len(capabilities))})
@@ -115,7 +117,7 @@ func measureFleet(ctx context.Context, rdbs []*redis.Client, n int, capabilities
 		}
 	}
 	for _, strategy := range benchmarked() {
-		took, of, err := measureChoice(ctx, rdbs, clients, strategy)
+		took, of, err := measureChoice(ctx, rdbs, clients, strategy, r.times(chunks))
 		if err != nil {
 			return err
 		}
@@ -125,7 +127,7 @@ func measureFleet(ctx context.Context, rdbs []*redis.Client, n int, capabilities
 }
 
 // measureChoice measures one strategy. It returns microseconds per call and the throughput as a share of the baseline's.
-func measureChoice(ctx context.Context, rdbs []*redis.Client, clients []*lua.Scripts, strategy berth.Strategy) (took, of float64, err error) {
+func measureChoice(ctx context.Context, rdbs []*redis.Client, clients []*lua.Scripts, strategy berth.Strategy, chunks int) (took, of float64, err error) {
 	bare, err := newBareDecision(ctx, rdbs[0], clients[0], strategy)
 	if err != nil {
 		return 0, 0, err
@@ -218,10 +220,11 @@ func timeCalls[C any](ctx context.Context, clients []C, n int, call func(ctx con
 	return time.Since(begin), err
 }
 
-// memory measures and prints the Redis memory used per node, session and job (with its lease and request binding).
-func memory(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
-	const n = 10_000
-	rdb := redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr})
+// memory measures the Redis memory used per node, session and job (with its lease and request binding).
+func (r *Run) memory(ctx context.Context) (err error) {
+	n := r.times(10_000)
+	r.step("Redis memory of %d nodes, sessions and jobs", n)
+	rdb := redisClient(r.Config)
 	defer func() { err = errors.Join(err, rdb.Close()) }()
 	s := lua.New(rdb, lua.Keys{Cell: "memory"})
 	if _, err := s.MarkNew(ctx); err != nil {
@@ -231,7 +234,6 @@ func memory(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(w, "Redis memory, %d of each\n", n)
 	for _, what := range []struct {
 		name string
 		add  func(i int) error
@@ -265,10 +267,9 @@ func memory(ctx context.Context, w io.Writer, cfg config.Config) (err error) {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(w, "  per %-8s %5d bytes\n", what.name, (now-last)/n)
+		r.add(Figure{Name: "Redis memory of a " + what.name, Unit: "bytes", Value: float64(now-last) / float64(n)})
 		last = now
 	}
-	_, _ = fmt.Fprintln(w)
 	return nil
 }
 

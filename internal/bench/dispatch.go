@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -18,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/config"
 	"berth/internal/pause"
 )
@@ -31,20 +30,16 @@ const (
 	spacing = 50 * time.Millisecond
 )
 
-// Dispatch measures and prints the cost of choosing a node, Redis memory, turns compared with bare Temporal, and
-// registrations and heartbeats over HTTP.
-func Dispatch(ctx context.Context, w io.Writer, cfg config.Config, turns int) error {
-	if err := choose(ctx, w, cfg); err != nil {
+// dispatch measures the cost of choosing a node, Redis memory, turns compared with bare Temporal, and registrations and
+// heartbeats over HTTP.
+func dispatch(ctx context.Context, r *Run) error {
+	if err := r.choose(ctx); err != nil {
 		return err
 	}
-	if err := memory(ctx, w, cfg); err != nil {
+	if err := r.memory(ctx); err != nil {
 		return err
 	}
-	bare, err := bareTurns(ctx, cfg, turns)
-	if err != nil {
-		return err
-	}
-	return turnsOverHTTP(ctx, w, cfg, turns, bare)
+	return r.turnsOverHTTP(ctx, r.times(100))
 }
 
 // turnLatencies holds the measurements of berth's turns or of the baseline.
@@ -102,14 +97,19 @@ func measureTurns(ctx context.Context, turns int, begin func(turn string) func(i
 	return f, err
 }
 
-// turnsOverHTTP measures turns over HTTP on one node that completes its jobs immediately, and prints them beside bare.
-func turnsOverHTTP(ctx context.Context, w io.Writer, cfg config.Config, turns int, bare turnLatencies) (err error) {
-	h, err := open(ctx, cfg, provider{tokens: 1})
+// turnsOverHTTP measures turns over HTTP on one node that completes its jobs immediately, beside bare Temporal.
+func (r *Run) turnsOverHTTP(ctx context.Context, turns int) (err error) {
+	r.step("%d bare workflows with updates", 3*turns)
+	bare, err := bareTurns(ctx, r.Config, turns)
+	if err != nil {
+		return err
+	}
+	h, err := r.open(ctx, provider{tokens: 1})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-	stop, err := h.node(ctx, "bench-node")
+	stop, err := h.node(ctx, benchNode("bench-node", 0, manySlots))
 	if err != nil {
 		return err
 	}
@@ -117,46 +117,56 @@ func turnsOverHTTP(ctx context.Context, w io.Writer, cfg config.Config, turns in
 	if err := h.session(ctx); err != nil {
 		return err
 	}
-	measured, err := measureTurns(ctx, turns, func(name string) func(int) error {
-		turn := ""
-		return func(i int) error {
-			job := client.JobSpec{RequestID: name + "." + strconv.Itoa(i), TurnID: turn, Segment: client.Segment{Index: i, Text: "hello"}}
-			if i == segments-1 {
-				job.Finalize = berth.FinalizeManual
-			}
-			d, err := h.client.Dispatch(ctx, benchSession, job)
-			turn = d.TurnID
-			return err
-		}
-	})
+	r.step("%d turns over HTTP", 3*turns)
+	measured, err := measureTurns(ctx, turns, func(name string) func(int) error { return h.turn(ctx, name) })
 	if err != nil {
 		return err
 	}
 	const update = "bare Temporal update with an empty local activity"
-	compare(w, fmt.Sprintf("dispatch of a job in a running turn, segments %s apart, HTTP to node id", spacing), measured.paced, bare.paced,
-		update, "p50 <= 1.5x, p99 <= 2x")
-	compare(w, "the same back to back: each update arrives while the previous job ends", measured.backToBack, bare.backToBack,
-		update, "none")
-	compare(w, "first dispatch of a turn, HTTP to node id", measured.first, bare.first,
-		"bare update-with-start with an empty local activity", "none")
-	_, _ = fmt.Fprintf(w, "turns of %d jobs, %d concurrent, %d in total\n  berth     %.1f/s, each job done by a node, results published in order\n  baseline  %.1f/s  bare workflows of %d updates with an empty local activity\n  ratio     %.2f   goal none\n\n",
-		segments, parallel, turns, measured.rate, bare.rate, segments, measured.rate/bare.rate)
-	return h.nodesOverHTTP(ctx, w)
+	r.quantiles(fmt.Sprintf("dispatch of a job in a running turn, segments %s apart, HTTP to node id", spacing), measured.paced, update, bare.paced,
+		maxRatio(1.3), maxRatio(1.5))
+	r.quantiles("the same back to back: each update arrives while the previous job ends", measured.backToBack, update, bare.backToBack)
+	r.quantiles("first dispatch of a turn, HTTP to node id", measured.first, "bare update-with-start with an empty local activity", bare.first)
+	r.add(Figure{Name: fmt.Sprintf("turns of %d jobs, %d concurrent, each job done by a node", segments, parallel), Unit: "/s", Value: measured.rate}.
+		beside(fmt.Sprintf("bare workflows of %d updates with an empty local activity", segments), bare.rate).within(minRatio(0.6)))
+	return r.nodesOverHTTP(ctx, h)
 }
 
-const benchSession = "bench-session"
+// turn returns a function that dispatches the jobs of a new turn; the last one ends it.
+func (h *stack) turn(ctx context.Context, name string) func(i int) error {
+	turn := ""
+	return func(i int) error {
+		job := client.JobSpec{RequestID: name + "." + strconv.Itoa(i), TurnID: turn, Segment: client.Segment{Index: i, Text: "hello"}}
+		if i == segments-1 {
+			job.Finalize = berth.FinalizeManual
+		}
+		// As clients do, retry what is not confirmed in time, such as on a busy machine.
+		return pause.Until(ctx, opened, time.Millisecond, func(ctx context.Context) error {
+			d, err := h.client.Dispatch(ctx, h.sessionID(), job)
+			if err == nil {
+				turn = d.TurnID
+			}
+			return err
+		})
+	}
+}
+
+func (h *stack) sessionID() string { return "bench-" + h.tag }
 
 // session creates the session for the jobs. It retries until the API has a snapshot with the node.
 func (h *stack) session(ctx context.Context) error {
 	return pause.Until(ctx, 30*time.Second, 20*time.Millisecond, func(ctx context.Context) error {
-		_, err := h.client.PutSession(ctx, benchSession, client.SessionSpec{SrcLang: "en", TgtLang: "es"})
+		_, err := h.client.PutSession(ctx, h.sessionID(), client.SessionSpec{SrcLang: "en", TgtLang: "es"})
 		return err
 	})
 }
 
+// manySlots never run out in a benchmark.
+const manySlots = 10_000
+
 // node registers a node that completes its jobs immediately and returns the function that stops it.
-func (h *stack) node(ctx context.Context, id string) (stop func(), err error) {
-	r, err := h.client.RegisterNode(ctx, client.Registration{NodeSpec: benchNode(id, 0, 10_000)})
+func (h *stack) node(ctx context.Context, spec berth.NodeSpec) (stop func(), err error) {
+	r, err := h.client.RegisterNode(ctx, client.Registration{NodeSpec: spec})
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +178,9 @@ func (h *stack) node(ctx context.Context, id string) (stop func(), err error) {
 	work.RegisterActivityWithOptions(func(_ context.Context, in berth.JobInput) (berth.JobOutput, error) {
 		return berth.JobOutput{Text: in.Text}, nil
 	}, activity.RegisterOptions{Name: berth.ActivityTranslate})
+	work.RegisterActivityWithOptions(func(_ context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+		return berth.ExecuteOutput{Output: in.Input}, nil
+	}, activity.RegisterOptions{Name: berth.ActivityExecute})
 	if err := work.Start(); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("start node: %w", err)
@@ -177,7 +190,7 @@ func (h *stack) node(ctx context.Context, id string) (stop func(), err error) {
 	beating.Go(func() {
 		for pause.For(heartbeatCtx, time.Duration(r.HeartbeatIntervalMs)*time.Millisecond) {
 			// A lost heartbeat is not retried: the next one follows.
-			_, _ = h.client.HeartbeatNode(heartbeatCtx, id, client.Heartbeat{Generation: r.Generation})
+			_, _ = h.client.HeartbeatNode(heartbeatCtx, spec.ID, client.Heartbeat{Generation: r.Generation})
 		}
 	})
 	return func() { cancel(); beating.Wait(); work.Stop(); c.Close() }, nil
@@ -190,27 +203,23 @@ func benchNode(id string, i, slots int) berth.NodeSpec {
 	}
 }
 
-// nodesOverHTTP measures and prints registrations and heartbeats over HTTP with 10,000 nodes.
-func (h *stack) nodesOverHTTP(ctx context.Context, w io.Writer) error {
-	const n = 10_000
-	generations := make([]int64, n)
-	id := func(i int) string { return "bench-" + strconv.Itoa(i) }
-	registered, err := concurrently(ctx, n, dispatchers, func(ctx context.Context, i int) error {
-		r, err := h.client.RegisterNode(ctx, client.Registration{NodeSpec: benchNode(id(i), i+1, 4)})
-		generations[i] = r.Generation
+// heartbeats is the rate at which 10,000 translation nodes send them, per second.
+const heartbeats = 2000
+
+// nodesOverHTTP measures registrations and heartbeats over HTTP with 10,000 nodes.
+func (r *Run) nodesOverHTTP(ctx context.Context, h *stack) error {
+	n := r.times(10_000)
+	r.step("%d nodes over HTTP", n)
+	nodes := make([]registeredNode, n)
+	registered, err := concurrently(ctx, n, dispatchers, func(ctx context.Context, i int) (err error) {
+		nodes[i], err = h.register(ctx, i)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	heartbeat := func(ctx context.Context, i int) error {
-		_, err := h.client.HeartbeatNode(ctx, id(i), client.Heartbeat{
-			Generation: generations[i], NodeLoad: berth.NodeLoad{CPUUsage: float64(i % 100), MemoryUsage: 40},
-		})
-		return err
-	}
-	every := berth.DefaultNodeTimes(berth.NodeTranslate).Heartbeat / n
-	paced, err := atFixedRate(ctx, n, every, heartbeat)
+	heartbeat := func(ctx context.Context, i int) error { return h.heartbeat(ctx, nodes[i], i) }
+	paced, err := atFixedRate(ctx, n, time.Second/heartbeats, heartbeat)
 	if err != nil {
 		return err
 	}
@@ -218,9 +227,35 @@ func (h *stack) nodesOverHTTP(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(w, "nodes over HTTP, up to %d nodes\n  registration  %s  %.0f/s, %d callers without pauses   goal p99 < 20ms\n  heartbeat     %s  %.0f/s, at the rate of %d translation nodes   goal p99 < 5ms\n  heartbeat     %s  %.0f/s, %d callers without pauses\n\n",
-		n, registered.took, registered.rate(), dispatchers, paced.took, paced.rate(), n, unpaced.took, unpaced.rate(), dispatchers)
+	callers := fmt.Sprintf(", %d nodes, %d callers without pauses", n, dispatchers)
+	r.add(Figure{Name: "registrations over HTTP" + callers, Unit: "/s", Value: registered.rate()})
+	r.add(Figure{Name: "registrations over HTTP" + callers + ", p99", Unit: "ms", Value: milliseconds(registered.took.at(0.99))}.within(maximum(20)))
+	r.add(Figure{Name: "heartbeats over HTTP" + callers, Unit: "/s", Value: unpaced.rate()})
+	r.add(Figure{Name: fmt.Sprintf("heartbeats over HTTP, %d nodes, %d/s, p99", n, heartbeats), Unit: "ms", Value: milliseconds(paced.took.at(0.99))}.
+		within(maximum(5)))
 	return nil
+}
+
+// registeredNode is a node that only sends heartbeats.
+type registeredNode struct {
+	id         string
+	generation int64
+}
+
+// register registers the i-th node.
+func (h *stack) register(ctx context.Context, i int) (registeredNode, error) {
+	n := registeredNode{id: "bench-" + strconv.Itoa(i)}
+	r, err := h.client.RegisterNode(ctx, client.Registration{NodeSpec: benchNode(n.id, i+1, 4)})
+	n.generation = r.Generation
+	return n, err
+}
+
+// heartbeat sends a heartbeat; i varies its load.
+func (h *stack) heartbeat(ctx context.Context, n registeredNode, i int) error {
+	_, err := h.client.HeartbeatNode(ctx, n.id, client.Heartbeat{
+		Generation: n.generation, NodeLoad: berth.NodeLoad{CPUUsage: float64(i % 100), MemoryUsage: 40},
+	})
+	return err
 }
 
 // atFixedRate calls one n times, one call per interval whether or not the previous ones have returned. Latencies are

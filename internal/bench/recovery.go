@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
+	"math/rand/v2"
+	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"berth"
-	"berth/internal/client"
-	"berth/internal/config"
+	"berth/client"
 	"berth/internal/pause"
 )
 
@@ -23,35 +20,42 @@ const (
 	creators = 8
 	// recoveredWithin bounds the wait until all conferences are open again.
 	recoveredWithin = 2 * time.Minute
-	// lostUnit is the id of the unit that is killed.
-	lostUnit = "bench-unit-1"
+	// lostUnit is the id of the unit that is killed, otherUnit that of the one whose media server restarts.
+	lostUnit, otherUnit = "bench-unit-1", "bench-unit-2"
 )
 
-// Recovery kills a media unit with kill -9 and prints when its death was detected and when the first, the median and the
-// last of its conferences were open on another unit. The units are processes of this program with simulated media
-// servers.
-func Recovery(ctx context.Context, w io.Writer, cfg config.Config, conferences int) (err error) {
-	h, err := open(ctx, cfg, provider{tokens: 1})
+// recovery kills a media unit with kill -9 and measures when its death is detected and when its conferences are open on
+// another unit. Then it restarts the media server of another unit, whose agent survives. The units are processes of this program
+// with simulated media servers.
+func recovery(ctx context.Context, r *Run) (err error) {
+	n := r.times(100)
+	h, err := r.open(ctx, provider{tokens: 1})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-	lost, err := h.unit(ctx, lostUnit, conferences)
+	r.step("opening %d conferences", n)
+	lost, err := h.unit(ctx, lostUnit, n)
 	if err != nil {
 		return err
 	}
 	defer lost.kill()
-	ids, err := h.conferences(ctx, conferences)
+	numbers := h.numbers(n)
+	if err := h.openConferences(ctx, numbers); err != nil {
+		return err
+	}
+	other, err := h.unit(ctx, otherUnit, n)
 	if err != nil {
 		return err
 	}
-	for i := range 2 {
-		u, err := h.unit(ctx, "bench-unit-"+strconv.Itoa(i+2), conferences)
-		if err != nil {
-			return err
-		}
-		defer u.kill()
+	defer other.kill()
+	third, err := h.unit(ctx, "bench-unit-3", n)
+	if err != nil {
+		return err
 	}
+	defer third.kill()
+	defer func() { err = errors.Join(err, h.endConferences(ctx, numbers)) }()
+	r.step("kill -9 of the unit")
 	killed := time.Now()
 	lost.kill()
 	var detected time.Time // by Redis's clock
@@ -66,44 +70,68 @@ func Recovery(ctx context.Context, w io.Writer, cfg config.Config, conferences i
 	}); err != nil {
 		return fmt.Errorf("the unit's death was not detected: %w", err)
 	}
-	open, err := h.recovered(ctx, ids)
+	after, err := h.recovered(ctx, numbers, 2, detected)
 	if err != nil {
 		return err
 	}
-	var after latencies
-	for _, at := range open {
-		after = append(after, at.Sub(detected))
+	name := fmt.Sprintf("kill -9 of a unit with %d conferences: ", n)
+	r.add(Figure{Name: name + "detection", Unit: "ms", Value: milliseconds(detected.Sub(killed))}.within(maximum(5000)))
+	r.add(Figure{Name: name + "first open elsewhere, after detection", Unit: "ms", Value: milliseconds(after.at(0))})
+	r.add(Figure{Name: name + "half open elsewhere, after detection", Unit: "ms", Value: milliseconds(after.at(0.5))})
+	r.add(Figure{Name: name + "all open elsewhere, after detection", Unit: "ms", Value: milliseconds(after.at(1))}.within(maximum(1000)))
+
+	moved := []string{}
+	for c, err := range h.client.Conferences(ctx, berth.ConferenceOpen, otherUnit) {
+		if err != nil {
+			return err
+		}
+		moved = append(moved, c.E164)
 	}
-	_, _ = fmt.Fprintf(w, "kill -9 of a unit with %d conferences, two others with free capacity\n  detection  %s after the kill   goal < 5s\n"+
-		"  first      %s after detection   goal <= 300ms\n  median     %s\n  last       %s after detection   goal <= 2s\n\n",
-		conferences, round(detected.Sub(killed)), round(after.at(0)), round(after.at(0.5)), round(after.at(1)))
+	r.step("restart of a media server with %d conferences", len(moved))
+	restarted := time.Now()
+	if err := other.restart(ctx); err != nil {
+		return err
+	}
+	if after, err = h.recovered(ctx, moved, 3, restarted); err != nil {
+		return err
+	}
+	name = "restart of a media server whose agent survives: "
+	r.add(Figure{Name: name + "first open again, after the restart", Unit: "ms", Value: milliseconds(after.at(0))}.within(maximum(1000)))
+	r.add(Figure{Name: name + "half open again, after the restart", Unit: "ms", Value: milliseconds(after.at(0.5))})
+	r.add(Figure{Name: name + "all open again, after the restart", Unit: "ms", Value: milliseconds(after.at(1))})
 	return nil
 }
 
-// unitProcess is the process of a media unit with a simulated media server.
-type unitProcess struct{ cmd *exec.Cmd }
+// unit is the process of a media unit with a simulated media server.
+type unit struct {
+	child
+	control string // address of the simulated server's own API
+}
 
-// kill sends SIGKILL. It has no effect on a process that has already ended.
-func (u unitProcess) kill() {
-	_ = u.cmd.Process.Kill() // the process may have ended
-	_ = u.cmd.Wait()         // always an error after SIGKILL
+// restart restarts the media server, which loses its conferences.
+func (u unit) restart(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+u.control+"/restart", http.NoBody)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("restart the media server: %w", err)
+	}
+	return res.Body.Close()
 }
 
 // unit starts a media unit and returns when it is registered.
-func (h *stack) unit(ctx context.Context, id string, slots int) (u unitProcess, err error) {
-	self, err := os.Executable()
+func (h *stack) unit(ctx context.Context, id string, slots int) (u unit, err error) {
+	if u.control, err = freeAddr(); err != nil {
+		return u, err
+	}
+	u.child, err = startChild(ctx, h.env, "media", "--id", id, "--slots", strconv.Itoa(slots), "--driver", "sim", "--sim-control", u.control,
+		"--api", h.url, "--token", h.token, "--log-level", "error")
 	if err != nil {
-		return u, fmt.Errorf("find the path of this program: %w", err)
+		return u, err
 	}
-	//nolint:gosec // this program itself
-	u.cmd = exec.CommandContext(ctx, self, "media", "--id", id, "--slots", strconv.Itoa(slots), "--driver", "sim", "--api", h.url, "--token", h.token,
-		"--log-level", "error")
-	u.cmd.Env = append(u.cmd.Environ(), h.cfg.Temporal.Environ()...)
-	u.cmd.Stderr = os.Stderr
-	if err := u.cmd.Start(); err != nil {
-		return u, fmt.Errorf("start unit %s: %w", id, err)
-	}
-	err = pause.Until(ctx, 30*time.Second, 100*time.Millisecond, func(ctx context.Context) error {
+	err = pause.Until(ctx, opened, 100*time.Millisecond, func(ctx context.Context) error {
 		n, err := h.client.Node(ctx, id)
 		if err == nil && n.State == berth.NodeDead {
 			err = errors.New("the unit is dead")
@@ -117,41 +145,56 @@ func (h *stack) unit(ctx context.Context, id string, slots int) (u unitProcess, 
 	return u, nil
 }
 
-// conferences opens n conferences and returns their numbers.
-func (h *stack) conferences(ctx context.Context, n int) ([]string, error) {
+// numbers returns numbers of n conferences that are not those of another stack.
+func (h *stack) numbers(n int) []string {
+	first := 8_800_000_000 + 1000*rand.Int64N(99_999)
 	numbers := make([]string, n)
-	var g errgroup.Group
-	g.SetLimit(creators)
 	for i := range numbers {
-		numbers[i] = strconv.Itoa(8_880_000_001 + i)
-		g.Go(func() error {
-			// The API may not know the unit yet.
-			return pause.Until(ctx, 30*time.Second, 100*time.Millisecond, func(ctx context.Context) error {
-				_, err := h.client.CreateConference(ctx, client.ConferenceSpec{E164: numbers[i], DurationMs: time.Hour.Milliseconds()})
-				return err
-			})
-		})
+		numbers[i] = strconv.FormatInt(first+int64(i), 10)
 	}
-	return numbers, g.Wait()
+	return numbers
 }
 
-// recovered waits until all conferences are open on a unit other than the lost one, and returns the time from each
-// conference's record.
-func (h *stack) recovered(ctx context.Context, numbers []string) (map[string]time.Time, error) {
-	open := map[string]time.Time{}
-	err := pause.Until(ctx, recoveredWithin, time.Second, func(ctx context.Context) error {
+// openConferences opens conferences.
+func (h *stack) openConferences(ctx context.Context, numbers []string) error {
+	_, err := concurrently(ctx, len(numbers), creators, func(ctx context.Context, i int) error { return h.openConference(ctx, numbers[i]) })
+	return err
+}
+
+func (h *stack) openConference(ctx context.Context, number string) error {
+	// The API may not know the unit yet.
+	return pause.Until(ctx, opened, 100*time.Millisecond, func(ctx context.Context) error {
+		_, err := h.client.CreateConference(ctx, client.ConferenceSpec{E164: number, DurationMs: time.Hour.Milliseconds()})
+		return err
+	})
+}
+
+// endConferences ends conferences, so that a later stack on the same servers has no work with them.
+func (h *stack) endConferences(ctx context.Context, numbers []string) error {
+	_, err := concurrently(ctx, len(numbers), creators, func(ctx context.Context, i int) error {
+		_, err := h.client.EndConference(ctx, numbers[i])
+		return err
+	})
+	return err
+}
+
+// recovered waits until all conferences are open in their segment of the given number, and returns the times from since to the
+// start of these segments in the conferences' records.
+func (h *stack) recovered(ctx context.Context, numbers []string, segment int, since time.Time) (after latencies, err error) {
+	err = pause.Until(ctx, recoveredWithin, time.Second, func(ctx context.Context) error {
+		after = nil
 		for c, err := range h.client.Conferences(ctx, berth.ConferenceOpen, "") {
 			if err != nil {
 				return err
 			}
-			if c.Owner.NodeID != lostUnit && len(c.Segments) > 1 {
-				open[c.E164] = c.Segments[1].StartedAt
+			if len(c.Segments) >= segment && slices.Contains(numbers, c.E164) {
+				after = append(after, c.Segments[segment-1].StartedAt.Sub(since))
 			}
 		}
-		if len(open) < len(numbers) {
-			return fmt.Errorf("only %d of %d conferences were recovered", len(open), len(numbers))
+		if len(after) < len(numbers) {
+			return fmt.Errorf("only %d of %d conferences were recovered", len(after), len(numbers))
 		}
 		return nil
 	})
-	return open, err
+	return after, err
 }

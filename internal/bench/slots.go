@@ -6,25 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"berth/internal/client"
-	"berth/internal/config"
-	"berth/internal/freeport"
+	"berth/client"
 	"berth/internal/identity"
 	"berth/internal/pause"
-	"berth/internal/process"
 )
 
 // The scenario: the tasks of one user wait already when those of the others arrive.
@@ -40,57 +33,49 @@ const (
 // settled bounds the wait until submitted tasks wait for a slot, and until they have finished.
 const settled = 5 * time.Minute
 
-// Slots measures how the calls of a model share its slots, with the real API and worker processes: the calls at the provider
+// slots measures how the calls of a model share its slots, with the real API and worker processes: the calls at the provider
 // that exceed the cap, the use of the cap, the time from the end of one call to the beginning of the next, and the mean
 // positions in which the calls of one big and of nine small users finish. At the end it kills a worker that holds all slots.
-func Slots(ctx context.Context, w io.Writer, cfg config.Config, runs int) (err error) {
+func slots(ctx context.Context, r *Run) (err error) {
+	if err := r.waiters(ctx); err != nil {
+		return err
+	}
 	p := &slotProvider{calls: make(chan call, 4*allCalls), begins: make(chan time.Time, 4*allCalls)}
-	h, err := start(ctx, cfg, p)
+	p.length.Store(int64(time.Millisecond))
+	h, err := r.open(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-	first, err := h.worker(ctx)
-	if err != nil {
-		return err
-	}
-	defer first.kill()
-	p.length.Store(int64(time.Millisecond))
-	if err := h.wait(ctx); err != nil {
-		return err
-	}
 	b := &slotBench{stack: h, provider: p}
 	if _, err := h.client.PatchModel(ctx, slotModel, map[string]any{"cap": slotCap}); err != nil {
 		return err
 	}
-	small, big := idealPositions()
-	_, _ = fmt.Fprintf(w, "model slots: cap %d, %d calls; one user submits %d, then %d users %d each; %d runs pooled\n"+
-		"                      over  use of cap  hand-over at the provider  mean position small / big\n"+
-		"  ideal                  0    100.0 %%  p50 0s  p99 0s             %5.1f / %5.1f\n"+
-		"  goal                   0    >= 96 %% with 50 ms, >= 99 %% with 200 ms; p50 <= 1ms, p99 <= 3ms; <= 58 / >= 190\n",
-		slotCap, allCalls, bigCalls, smallUsers, smallCalls, runs, small, big)
-	var second workerProcess
+	runs := r.times(3)
+	var second child
 	for workers := 1; workers <= 2; workers++ {
 		if workers == 2 {
-			if second, err = h.worker(ctx); err != nil {
+			if second, err = h.startWorker(ctx); err != nil {
 				return err
 			}
 			defer second.kill()
 		}
 		for _, length := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond} {
 			var total slotResult
-			for range runs {
+			for i := range runs {
+				r.step("run %d of %d with calls of %s and %d workers", i+1, runs, length, workers)
 				calls, err := b.run(ctx, length)
 				if err != nil {
 					return err
 				}
 				total.add(measureSlots(calls))
 			}
-			_, _ = fmt.Fprintf(w, "  %d x worker, %5s  %s\n", workers, length, total)
+			total.addTo(r, fmt.Sprintf("cap %d, %d calls of %s, %d x worker", slotCap, allCalls, length, workers), length)
 		}
 	}
 	second.end()
-	return b.killed(ctx, w, first)
+	r.step("kill -9 of a worker")
+	return b.killed(ctx, r, h.worker)
 }
 
 // slotModel serves streamTask.
@@ -211,7 +196,7 @@ func (b *slotBench) resume(ctx context.Context) error {
 
 // submit submits n tasks of a user of this run.
 func (b *slotBench) submit(ctx context.Context, user string, n int) error {
-	id := fmt.Sprintf("%s-%d", user, b.runs)
+	id := fmt.Sprintf("%s-%s-%d", user, b.tag, b.runs)
 	if _, err := b.client.AddCredits(ctx, id, 1_000_000, "bench", "bench"); err != nil {
 		return err
 	}
@@ -249,8 +234,8 @@ func (b *slotBench) until(ctx context.Context, is func(client.Model) bool) error
 	})
 }
 
-// killed kills the only worker that has calls while it holds all slots, and prints when all slots were in use again.
-func (b *slotBench) killed(ctx context.Context, w io.Writer, lost workerProcess) error {
+// killed kills the only worker that has calls while it holds all slots, and measures when all slots are in use again.
+func (b *slotBench) killed(ctx context.Context, r *Run, lost child) error {
 	b.provider.length.Store(int64(time.Minute))
 	b.provider.drain()
 	b.runs++
@@ -260,7 +245,7 @@ func (b *slotBench) killed(ctx context.Context, w io.Writer, lost workerProcess)
 	if err := b.until(ctx, func(m client.Model) bool { return m.InUse == slotCap && b.provider.running.Load() == slotCap }); err != nil {
 		return err
 	}
-	other, err := b.worker(ctx)
+	other, err := b.startWorker(ctx)
 	if err != nil {
 		return err
 	}
@@ -286,7 +271,7 @@ func (b *slotBench) killed(ctx context.Context, w io.Writer, lost workerProcess)
 			return context.Cause(ctx)
 		}
 	}
-	_, _ = fmt.Fprintf(w, "  kill -9 of a worker that holds all slots: all in use by another one after %s   goal <= 6s\n\n", round(last.Sub(at)))
+	r.add(Figure{Name: "kill -9 of a worker that holds all slots: all in use by another one", Unit: "ms", Value: milliseconds(last.Sub(at))}.within(maximum(6000)))
 	return nil
 }
 
@@ -304,9 +289,19 @@ func (r *slotResult) add(o slotResult) {
 	r.small, r.big = append(r.small, o.small...), append(r.big, o.big...)
 }
 
-func (r slotResult) String() string {
-	return fmt.Sprintf("%4d    %5.1f %%  p50 %s  p99 %s  %5.1f / %5.1f", r.over, 100*r.busy.Seconds()/(slotCap*r.wall.Seconds()),
-		round(r.handOver.at(0.5)), round(r.handOver.at(0.99)), mean(r.small), mean(r.big))
+// addTo adds the figures of calls of the given length, beside the ideal schedule.
+func (r slotResult) addTo(to *Run, name string, length time.Duration) {
+	const ideal = "ideal schedule"
+	use := 98.0
+	if length > 100*time.Millisecond {
+		use = 99
+	}
+	small, big := idealPositions()
+	to.add(Figure{Name: name + ": calls beyond the cap at the provider", Value: float64(r.over)}.within(maximum(0)))
+	to.add(Figure{Name: name + ": use of the cap", Unit: "%", Value: 100 * r.busy.Seconds() / (slotCap * r.wall.Seconds())}.beside(ideal, 100).within(minimum(use)))
+	to.quantiles(name+": hand-over at the provider", r.handOver, "", nil, maximum(1), maximum(3))
+	to.add(Figure{Name: name + ": mean position of small users", Value: mean(r.small)}.beside(ideal, small).within(maxRatio(1.1)))
+	to.add(Figure{Name: name + ": mean position of the big user", Value: mean(r.big)}.beside(ideal, big).within(minRatio(0.9)))
 }
 
 func mean(positions latencies) float64 {
@@ -363,61 +358,4 @@ func idealPositions() (small, big float64) {
 		}
 	}
 	return small, big
-}
-
-// workerProcess is a process of `berth worker`.
-type workerProcess struct{ cmd *exec.Cmd }
-
-// kill sends SIGKILL. It has no effect on a process that has already ended.
-func (p workerProcess) kill() {
-	_ = p.cmd.Process.Kill() // the process may have ended
-	_ = p.cmd.Wait()         // always an error after SIGKILL
-}
-
-// end lets the process stop.
-func (p workerProcess) end() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // the process may have ended
-	_ = p.cmd.Wait()                          // the exit code has no meaning here
-}
-
-// worker starts a worker process and returns when it is ready.
-func (h *stack) worker(ctx context.Context) (p workerProcess, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return p, fmt.Errorf("find the path of this program: %w", err)
-	}
-	ports, err := freeport.Find(1)
-	if err != nil {
-		return p, err
-	}
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
-	p.cmd = exec.CommandContext(ctx, self, "worker", "--log-level", "error") //nolint:gosec // this program itself
-	p.cmd.Env = append(append(p.cmd.Environ(), h.cfg.Temporal.Environ()...),
-		"BERTH_REDIS_ADDR="+h.cfg.Redis.Addr, "BERTH_DATABASE="+h.cfg.Database, "BERTH_LOCAL_MODEL_URL="+h.cfg.Model.LocalURL,
-		"BERTH_USER_CONCURRENCY=0", "BERTH_METRICS_ADDR="+addr, "DEEPSEEK_API_KEY=", "ZHIPUAI_API_KEY=")
-	p.cmd.Stderr, p.cmd.SysProcAttr = os.Stderr, process.EndWithParent(&syscall.SysProcAttr{})
-	if err := p.cmd.Start(); err != nil {
-		return p, fmt.Errorf("start worker: %w", err)
-	}
-	err = pause.Until(ctx, 30*time.Second, 50*time.Millisecond, func(ctx context.Context) error { return ready(ctx, addr) })
-	if err != nil {
-		p.kill()
-		return p, fmt.Errorf("worker not ready: %w", err)
-	}
-	return p, nil
-}
-
-func ready(ctx context.Context, addr string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", http.NoBody)
-	if err != nil {
-		return err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
-		return errors.Join(err, fmt.Errorf("the worker's /readyz responds %s", res.Status))
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,33 +14,37 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	temporal "go.temporal.io/sdk/client"
-	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/internal/app"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/config"
-	"berth/internal/freeport"
-	"berth/internal/health"
 	"berth/internal/identity"
 	"berth/internal/pause"
 	"berth/internal/temporalconn"
 	"berth/workflows"
 )
 
-const benchSecret = "a-secret-of-one-benchmark-run-only-0123456789"
+const (
+	benchSecret = "a-secret-of-one-benchmark-run-only-0123456789"
+	// benchUser has enough credits for every run.
+	benchUser = "bench"
+	// opened bounds the wait until a process or a stack is ready.
+	opened = 30 * time.Second
+)
 
-// runner runs a kind of process until ctx ends.
-type runner func(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *health.Probe) error
-
-// stack is an API and a worker in this process. They use the given Redis and Temporal and their own database and model
-// provider.
+// stack is an API and workers, each a process of this program. They use the Redis and Temporal of the settings, and their own
+// database and model provider.
 type stack struct {
 	cfg    config.Config
 	client *client.Client
 	url    string
 	token  string
-	stop   func() error
+	tag    string // makes ids of this stack unique
+	api    child
+	worker child // of open
+	env    []string
+	dir    string
+	model  *http.Server
 }
 
 // dial connects to Temporal and discards the SDK's log messages.
@@ -61,8 +64,7 @@ func dial(ctx context.Context, cfg config.Config) (temporal.Client, error) {
 	return c, nil
 }
 
-// requireNoOtherWorkers returns an error if another process polls the task queues, because tasks would run there and use
-// its database.
+// requireNoOtherWorkers returns an error if a process polls the task queues, because tasks would run there and use its database.
 func requireNoOtherWorkers(ctx context.Context, cfg config.Config) error {
 	c, err := dial(ctx, cfg)
 	if err != nil {
@@ -74,87 +76,125 @@ func requireNoOtherWorkers(ctx context.Context, cfg config.Config) error {
 		return fmt.Errorf("describe task queue: %w", err)
 	}
 	for _, p := range queue.GetPollers() {
-		if age := time.Since(p.GetLastAccessTime().AsTime()); age < time.Minute && !strings.HasPrefix(p.GetIdentity(), strconv.Itoa(os.Getpid())+"@") {
+		if age := time.Since(p.GetLastAccessTime().AsTime()); age < time.Minute && !ownChild(p.GetIdentity()) {
 			return fmt.Errorf("worker %s polls the task queues at %s: run the benchmark on separate servers (make bench)", p.GetIdentity(), cfg.Temporal.Addr)
 		}
 	}
 	return nil
 }
 
-// open starts a stack with p as its model provider, and returns when it has run a task.
-func open(ctx context.Context, cfg config.Config, p http.Handler) (h *stack, err error) {
-	h, err = start(ctx, cfg, p, app.RunWorker)
+// open starts a stack with a worker and with p as its model provider, and returns when it has run a task. The settings are
+// environment variables of its processes.
+func (r *Run) open(ctx context.Context, p http.Handler, settings ...string) (h *stack, err error) {
+	h, err = r.start(ctx, p, settings...)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.wait(ctx); err != nil {
+	if h.worker, err = h.startWorker(ctx); err == nil {
+		err = h.wait(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
 	return h, nil
 }
 
-// start starts an API, the given other processes, and the model provider p.
-func start(ctx context.Context, cfg config.Config, p http.Handler, others ...runner) (h *stack, err error) {
-	if err := requireNoOtherWorkers(ctx, cfg); err != nil {
+// start starts an API and the model provider p.
+func (r *Run) start(ctx context.Context, p http.Handler, settings ...string) (h *stack, err error) {
+	if err := requireNoOtherWorkers(ctx, r.Config); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "berth-bench-")
-	if err != nil {
+	h = &stack{cfg: r.Config, tag: berth.NewID("")}
+	if h.dir, err = os.MkdirTemp("", "berth-bench-"); err != nil {
 		return nil, fmt.Errorf("create temporary directory: %w", err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start provider: %w", err)
 	}
-	srv := &http.Server{Handler: p, ReadHeaderTimeout: time.Second}
-	ports, err := freeport.Find(1)
-	if err != nil {
-		return nil, err
-	}
-	cfg.API.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
-	cfg.Identity.Secrets = benchSecret
-	cfg.Database = "sqlite:" + filepath.Join(dir, "berth.db")
-	cfg.Model.LocalURL = "http://" + l.Addr().String() + "/v1"
-	cfg.Model.DeepSeekKey, cfg.Model.ZhipuKey = "", ""
-	cfg.Worker.UserSlots = 0 // all tasks belong to one user
-	cfg.API.ServiceMaxSize, cfg.API.PaidRate, cfg.API.FreeRate = 0, 0, 0
-
-	running, cancel := context.WithCancel(ctx)
-	g, running := errgroup.WithContext(running)
-	quiet := slog.New(slog.DiscardHandler)
-	probe := health.New("bench", quiet)
-	g.Go(func() error {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	for _, run := range append(others, app.RunAPI) {
-		g.Go(func() error { return run(running, cfg, quiet, probe) })
-	}
-	h = &stack{cfg: cfg, stop: func() error {
-		cancel()
-		return errors.Join(srv.Close(), g.Wait(), os.RemoveAll(dir))
-	}}
-	token, err := identity.Issue(benchSecret, identity.Grant{
-		UserID: benchUser, Scopes: identity.ScopeNames(), Nodes: []string{"*"}, TTL: time.Hour,
-	})
-	if err != nil {
+	h.model = &http.Server{Handler: p, ReadHeaderTimeout: time.Second}
+	go func() { _ = h.model.Serve(l) }() // returns when closed
+	if err := h.startAPI(ctx, l.Addr().String(), settings); err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
-	h.url, h.token = "http://"+cfg.API.Addr, token
-	h.client = client.New(h.url, token)
-	// Real users each have their own connection. Here they share a transport, which by default keeps only two idle ones.
-	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = parallel //nolint:errcheck // the standard library's own
 	return h, nil
 }
 
-// benchUser has enough credits for every run.
-const benchUser = "bench"
+// startAPI starts the API, whose model provider has the given address.
+func (h *stack) startAPI(ctx context.Context, provider string, settings []string) error {
+	addr, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	h.cfg.Database = "sqlite:" + filepath.Join(h.dir, "berth.db")
+	h.env = append(append(h.cfg.Temporal.Environ(), "BERTH_REDIS_ADDR="+h.cfg.Redis.Addr, "BERTH_DATABASE="+h.cfg.Database,
+		"BERTH_HTTP_ADDR="+addr, "BERTH_AUTH_SECRET="+benchSecret, "BERTH_METRICS_ADDR=off",
+		"BERTH_LOCAL_MODEL_URL=http://"+provider+"/v1", "DEEPSEEK_API_KEY=", "ZHIPUAI_API_KEY=",
+		"BERTH_USER_CONCURRENCY=0", "BERTH_SERVICE_MAX_SIZE=0", "BERTH_PAID_RATE=0", "BERTH_FREE_RATE=0", // all tasks belong to one user
+	), settings...)
+	if h.api, err = h.startProcess(ctx, "api"); err != nil {
+		return err
+	}
+	h.token, err = identity.Issue(benchSecret, identity.Grant{
+		UserID: benchUser, Scopes: identity.ScopeNames(), Nodes: []string{"*"}, TTL: time.Hour,
+	})
+	if err != nil {
+		return err
+	}
+	h.url = "http://" + addr
+	h.client = client.New(h.url, h.token)
+	// Real users each have their own connection. Here they share a transport, which by default keeps only two idle ones.
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = parallel //nolint:errcheck // the standard library's own
+	return nil
+}
+
+// stop ends all processes of the stack and removes its files.
+func (h *stack) stop() error {
+	h.worker.end()
+	h.api.end()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections() //nolint:errcheck // the standard library's own
+	return errors.Join(h.model.Close(), os.RemoveAll(h.dir))
+}
+
+// startWorker starts a worker process and returns when it is ready.
+func (h *stack) startWorker(ctx context.Context) (child, error) { return h.startProcess(ctx, "worker") }
+
+// startProcess starts a process of the stack and returns when it is ready.
+func (h *stack) startProcess(ctx context.Context, command string) (child, error) {
+	metrics, err := freeAddr()
+	if err != nil {
+		return child{}, err
+	}
+	c, err := startChild(ctx, append(h.env, "BERTH_METRICS_ADDR="+metrics, "BERTH_LOG_LEVEL=error"), command)
+	if err != nil {
+		return child{}, err
+	}
+	err = pause.Until(ctx, opened, 50*time.Millisecond, func(ctx context.Context) error { return ready(ctx, "http://"+metrics+"/readyz") })
+	if err != nil {
+		c.kill()
+		return child{}, fmt.Errorf("%s not ready: %w", command, err)
+	}
+	return c, nil
+}
+
+func ready(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
+		return errors.Join(err, fmt.Errorf("%s responds %s", url, res.Status))
+	}
+	return nil
+}
 
 // wait returns when a task has run through every step: pollers have started, connections are open, caches are warm.
 func (h *stack) wait(ctx context.Context) error {
-	return pause.Until(ctx, 30*time.Second, 20*time.Millisecond, func(ctx context.Context) error {
+	return pause.Until(ctx, opened, 20*time.Millisecond, func(ctx context.Context) error {
 		if _, err := h.client.AddCredits(ctx, benchUser, 1_000_000_000, "bench", "bench"); err != nil {
 			return err
 		}
@@ -188,4 +228,18 @@ func streamTask() client.Submission {
 		ServiceID: "bench", Template: "interview_prep", Locale: "en",
 		Variables: map[string]any{"resume": "I write Go.", "jobText": "We look for an engineer who writes Go."},
 	}
+}
+
+// ownChild reports whether the identity of a poller is that of this process or of one that it started.
+func ownChild(identity string) bool {
+	pid, _, _ := strings.Cut(identity, "@")
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		return false
+	}
+	if n == os.Getpid() {
+		return true
+	}
+	_, ok := started.Load(n)
+	return ok
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -12,48 +12,51 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"berth"
-	"berth/internal/config"
+	"berth/internal/pause"
 )
 
-// Stream measures and prints the latency from provider chunk to SSE client compared with a bare Redis publish, the Redis
-// calls per token, and the time from submission to first token compared with a bare workflow with one activity.
-func Stream(ctx context.Context, w io.Writer, cfg config.Config, samples int) (err error) {
-	rdb := redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr})
+// stream measures the latency from provider chunk to SSE client compared with a bare Redis publish, the Redis calls per token,
+// and the time from submission to first token compared with a bare workflow with one activity.
+func stream(ctx context.Context, r *Run) (err error) {
+	samples := r.times(2000)
+	rdb := redisClient(r.Config)
 	defer func() { err = errors.Join(err, rdb.Close()) }()
 
+	r.step("%d bare publishes", samples)
 	publish, err := barePublish(ctx, rdb, samples, 2*time.Millisecond)
 	if err != nil {
 		return err
 	}
 	// Batching delays tokens on purpose, so the path itself is measured without it.
-	unbatched := cfg
-	unbatched.Stream.FlushSize = 1
-	path, _, err := tokens(ctx, unbatched, rdb, samples, 2*time.Millisecond)
+	r.step("%d tokens, not batched", samples)
+	path, _, err := r.tokens(ctx, rdb, samples, 2*time.Millisecond, "STREAM_FLUSH_SIZE=1")
 	if err != nil {
 		return err
 	}
-	compare(w, "provider chunk -> SSE client, unbatched, 500 tokens/s", path, publish, "bare Redis publish -> subscriber", "p50 <= 3x")
-
+	r.quantiles("provider chunk to SSE client, not batched, 500 tokens/s", path, "bare Redis publish to a subscriber", publish, maxRatio(2))
 	for _, rate := range []int{50, 500} {
-		batched, calls, err := tokens(ctx, cfg, rdb, min(samples, 10*rate), time.Second/time.Duration(rate))
+		n := min(samples, 10*rate)
+		r.step("%d tokens at %d/s", n, rate)
+		batched, calls, err := r.tokens(ctx, rdb, n, time.Second/time.Duration(rate))
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(w, "batched (%d ms or %d tokens), %d tokens/s\n  provider chunk -> SSE client  %s\n  Redis calls per token         %.3f   goal <= 0.3\n\n",
-			cfg.Stream.FlushIntervalMs, cfg.Stream.FlushSize, rate, batched, calls)
+		name := fmt.Sprintf("batched (%d ms or %d tokens), %d tokens/s", r.Config.Stream.FlushIntervalMs, r.Config.Stream.FlushSize, rate)
+		r.quantiles(name+": provider chunk to SSE client", batched, "", nil)
+		r.add(Figure{Name: name + ": Redis calls per token", Value: calls}.within(maximum(0.25)))
 	}
-	return firstToken(ctx, w, cfg, max(samples/20, 20))
+	return r.firstToken(ctx, r.times(100))
 }
 
 // barePublish measures the time from PUBLISH to a subscriber in the same process.
-func barePublish(ctx context.Context, rdb *redis.Client, n int, pause time.Duration) (f latencies, err error) {
+func barePublish(ctx context.Context, rdb *redis.Client, n int, every time.Duration) (f latencies, err error) {
 	sub := rdb.Subscribe(ctx, "berth:bench")
 	defer func() { err = errors.Join(err, sub.Close()) }()
 	if _, err := sub.Receive(ctx); err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	messages := sub.Channel()
-	tick := time.NewTicker(pause)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for range n {
 		<-tick.C
@@ -75,17 +78,25 @@ func since(nanos string) time.Duration {
 }
 
 // tokens runs one task with a stream of n tokens. It returns the latency of each token to the SSE client and the script
-// calls per token that Redis served.
-func tokens(ctx context.Context, cfg config.Config, rdb *redis.Client, n int, pause time.Duration) (f latencies, calls float64, err error) {
-	h, err := open(ctx, cfg, provider{tokens: n, pause: pause})
+// calls per token that Redis served, beyond those of processes without work.
+func (r *Run) tokens(ctx context.Context, rdb *redis.Client, n int, every time.Duration, settings ...string) (f latencies, calls float64, err error) {
+	h, err := r.open(ctx, provider{tokens: n, pause: every}, settings...)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-	before, err := scriptCalls(ctx, rdb)
+	idle, err := scripts(ctx, rdb)
 	if err != nil {
 		return nil, 0, err
 	}
+	if !pause.For(ctx, idleFor) {
+		return nil, 0, context.Cause(ctx)
+	}
+	before, err := scripts(ctx, rdb)
+	if err != nil {
+		return nil, 0, err
+	}
+	began := time.Now()
 	err = h.run(ctx, streamTask(), func(ev berth.Event) {
 		if ev.Type == berth.EventToken || ev.Type == berth.EventTokenBatch {
 			for stamp := range strings.FieldsSeq(ev.Text) {
@@ -96,50 +107,56 @@ func tokens(ctx context.Context, cfg config.Config, rdb *redis.Client, n int, pa
 	if err != nil {
 		return nil, 0, err
 	}
-	after, err := scriptCalls(ctx, rdb)
+	after, err := scripts(ctx, rdb)
 	if err != nil {
 		return nil, 0, err
 	}
 	if len(f) != n {
 		return nil, 0, fmt.Errorf("%d of %d tokens arrived", len(f), n)
 	}
-	return f, float64(after-before) / float64(n), nil
+	background := float64(before.calls-idle.calls) * time.Since(began).Seconds() / idleFor.Seconds()
+	return f, (float64(after.calls-before.calls) - background) / float64(n), nil
 }
 
-// scriptCalls returns the number of scripts that Redis has run, including lease renewals.
-func scriptCalls(ctx context.Context, rdb *redis.Client) (int64, error) {
+// scriptStats are Redis's statistics of scripts.
+type scriptStats struct{ calls, microseconds int64 }
+
+var scriptLine = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+),usec=(\d+)`)
+
+// scripts returns the scripts that Redis has run, including lease renewals.
+func scripts(ctx context.Context, rdb *redis.Client) (s scriptStats, err error) {
 	info, err := rdb.Info(ctx, "commandstats").Result()
 	if err != nil {
-		return 0, fmt.Errorf("read Redis command statistics: %w", err)
+		return s, fmt.Errorf("read Redis command statistics: %w", err)
 	}
-	for line := range strings.Lines(info) {
-		if rest, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
-			n, _, _ := strings.Cut(rest, ",")
-			return strconv.ParseInt(n, 10, 64)
-		}
+	if m := scriptLine.FindStringSubmatch(info); m != nil { // none before the first script
+		_, err = fmt.Sscan(m[1]+" "+m[2], &s.calls, &s.microseconds)
 	}
-	return 0, nil
+	return s, err
 }
 
-// firstToken measures the time from a submission over HTTP until its first token reaches the SSE client.
-func firstToken(ctx context.Context, w io.Writer, cfg config.Config, n int) (err error) {
-	one, stop, err := bareWorkflow(ctx, cfg, 1)
+// firstToken measures the time from a submission over HTTP until its first token reaches the SSE client. The provider responds
+// without delay. The two sides alternate, so that both are slowed equally by a growing database.
+func (r *Run) firstToken(ctx context.Context, n int) (err error) {
+	r.step("%d first tokens", n)
+	bare, stop, err := bareWorkflow(ctx, r.Config, 1)
 	if err != nil {
 		return err
 	}
-	bare, err := concurrently(ctx, n, 1, one)
-	stop()
-	if err != nil {
-		return err
-	}
-	h, err := open(ctx, cfg, provider{tokens: 1})
+	defer stop()
+	h, err := r.open(ctx, provider{tokens: 1})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-	var measured latencies
+	var measured, baseline latencies
 	for range n {
 		began := time.Now()
+		if err := bare(ctx, 0); err != nil {
+			return err
+		}
+		baseline = append(baseline, time.Since(began))
+		began = time.Now()
 		err := h.run(ctx, streamTask(), func(ev berth.Event) {
 			if ev.Type == berth.EventToken {
 				measured = append(measured, time.Since(began))
@@ -149,7 +166,7 @@ func firstToken(ctx context.Context, w io.Writer, cfg config.Config, n int) (err
 			return err
 		}
 	}
-	compare(w, "submission over HTTP -> first token at the SSE client (provider without delay)", measured, bare.took,
-		"bare workflow with one empty activity, start to result", "<= 1.5x")
+	r.quantiles("submission over HTTP to first token at the SSE client, provider without delay", measured,
+		"bare workflow with one empty activity, start to result", baseline, maxRatio(1.2))
 	return nil
 }
