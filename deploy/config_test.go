@@ -266,13 +266,15 @@ func TestTelemetry_Metrics_AreThoseOfTheCode(t *testing.T) {
 		return string(text)
 	}
 	want := map[string]string{} // type by name
-	for _, m := range regexp.MustCompile(`= (counter|gauge|seconds|histogram|tokens)\("([a-z._]+)"`).FindAllStringSubmatch(read("internal", "metrics", "metrics.go"), -1) {
+	for _, m := range regexp.MustCompile(`= (counter|gauge|bytes|seconds|histogram|tokens)\("([a-z._]+)"`).FindAllStringSubmatch(read("internal", "metrics", "metrics.go"), -1) {
 		name := strings.ReplaceAll(m[2], ".", "_")
 		switch m[1] {
 		case "counter":
 			want[name+"_total"] = "counter"
 		case "gauge":
 			want[name] = "gauge"
+		case "bytes":
+			want[name+"_bytes"] = "gauge"
 		case "seconds":
 			want[name+"_seconds"] = "gauge"
 		case "histogram":

@@ -35,11 +35,7 @@ local first, count = 7 + 2 * math.max(0, last + 1 - number), (#ARGV - 6) / 2
 if state and #ARGV < first then return { 'OK', gen .. '-' .. seq } end
 
 if not state then
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-  local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
-  if newest[1] then now = math.max(now, tonumber(string.match(newest[1][1], '^(%d+)-')) + 1) end
-  gen, seq = string.format('%.0f', now), '0'
+  gen, seq = new_generation(stream), '0'
   redis.call('HSET', meta, 'state', 'open', 'gen', gen, 'fence', '0')
 end
 for i = first, #ARGV, 2 do

@@ -156,6 +156,11 @@ func TestSlots_ModelPaused_OneProbeThenAll(t *testing.T) { // B2, T4, T21
 		require.Equal(t, lua.SlotHeld, acquire(first).Code, "it was granted the probe")
 		require.Equal(t, lua.SlotWaiting, acquire(second).Code)
 
+		room, err := s.ReadRoom(t.Context(), "m", h.limits, 0)
+		require.NoError(t, err)
+		require.True(t, room.Probing)
+		require.NotEmpty(t, room.Cause, "why it is probed")
+
 		// A probe that leaves without an outcome is followed by another.
 		release(first)
 		require.Equal(t, lua.SlotHeld, acquire(second).Code)
@@ -167,6 +172,9 @@ func TestSlots_ModelPaused_OneProbeThenAll(t *testing.T) { // B2, T4, T21
 		release(second)
 		require.Equal(t, lua.SlotHeld, acquire(third).Code)
 		require.Equal(t, lua.SlotHeld, acquire(first).Code)
+		room, err = s.ReadRoom(t.Context(), "m", h.limits, 0)
+		require.NoError(t, err)
+		require.False(t, room.Probing)
 	})
 }
 
@@ -191,5 +199,25 @@ func TestCheckPollers_QueuesPolledOrNot_MissingNamed(t *testing.T) { // T23, T27
 		_, err := s.CheckGuard(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, check(), "the grace has begun")
+	})
+}
+
+func TestClaimSampler_TwoProcesses_OneSamplesUntilItReleases(t *testing.T) { // X3
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		claim := func(process string, ttl time.Duration) bool {
+			claimed, err := s.ClaimSampler(t.Context(), process, ttl)
+			require.NoError(t, err)
+			return claimed
+		}
+		require.True(t, claim("a", time.Hour))
+		require.False(t, claim("b", time.Hour))
+		require.False(t, claim("b", 0), "another process cannot end it")
+		require.True(t, claim("a", time.Hour), "renewed")
+		left, err := s.Redis().PTTL(t.Context(), s.Keys().Sampler()).Result()
+		require.NoError(t, err)
+		require.Greater(t, left, time.Minute)
+		require.True(t, claim("a", 0))
+		require.Eventually(t, func() bool { return claim("b", time.Hour) }, time.Minute, time.Millisecond)
 	})
 }

@@ -91,6 +91,9 @@ func (k Keys) Submissions(userID string) string { return k.name("rate", berth.Es
 // Pollers is the sorted set of the task queues of model calls that processes poll, scored by expiry.
 func (k Keys) Pollers() string { return k.name("pollers") }
 
+// Sampler is the hash of the process that samples the metrics of the whole system, with an expiry.
+func (k Keys) Sampler() string { return k.name("sampler") }
+
 // UserSlots is the sorted set of a user's leases on slots of all models, scored by expiry.
 func (k Keys) UserSlots(userID string) string { return k.name("slots", "user", berth.EscapeID(userID)) }
 

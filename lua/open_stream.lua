@@ -21,11 +21,8 @@
 local meta, stream = KEYS[1], KEYS[2]
 local fence, ttl, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local found = redis.call('HMGET', meta, 'state', 'gen', 'seq', 'fence')
 local state, gen, seq, held = found[1], found[2], found[3], tonumber(found[4] or '0')
-local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
 
 if state == 'ended' then
   return { 'ENDED', gen .. '-' .. seq }
@@ -40,16 +37,7 @@ end
 local code = 'EXISTS'
 if not state or rewound then
   code = 'OK'
-  if gen and tonumber(gen) >= now then
-    now = tonumber(gen) + 1
-  end
-  if newest[1] then
-    local last_gen = tonumber(string.match(newest[1][1], '^(%d+)-'))
-    if last_gen >= now then
-      now = last_gen + 1
-    end
-  end
-  gen, seq = string.format('%.0f', now), '0'
+  gen, seq = new_generation(stream, gen), '0'
 end
 redis.call('HSET', meta, 'state', 'open', 'gen', gen, 'seq', seq, 'fence', string.format('%.0f', math.max(fence, held)))
 for _, key in ipairs({ meta, stream }) do

@@ -6,11 +6,12 @@
 -- ARGV[3] limits of the model, see limits_of in include room
 -- ARGV[4] maximum number of users to return
 --
--- Returns {code, cap, rpm, tpm, used, waiting, stopped, paused, reason, until, cause, queues, users}; code is OK
+-- Returns {code, cap, rpm, tpm, used, waiting, stopped, paused, reason, until, cause, probing, queues, users}; code is OK
 --   used     number of slots in use
 --   stopped  ms until the pace or a pause permits a grant, 0 when it does; without meaning for a pause by an operator
 --   paused   1 when an operator paused the model, for the reason
 --   until    when a pause with an end ends, in Redis's ms, 0 for none; cause: its reason
+--   probing  1 after failures, for the same cause, until a call succeeds
 --   queues   {queue, weight, slots in use, number of waiters, wait} of each queue; wait: ms until a call that is submitted now, of a
 --            user without others, gets a slot, -1 when it is not known
 --   users    {queue/user, number of waiters} of those with the most
@@ -46,5 +47,5 @@ table.sort(users, function(a, b) return a[2] > b[2] or a[2] == b[2] and a[1] < b
 for i = #users, most + 1, -1 do table.remove(users, i) end
 return {
   'OK', room.cap, room.rpm, room.tpm, total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', entries.waiting), stopped(room),
-  room.paused and 1 or 0, why[1] or '', whole(room.resumes > call.now and room.resumes or 0), why[2] or '', queues, users,
+  room.paused and 1 or 0, why[1] or '', whole(room.resumes > call.now and room.resumes or 0), why[2] or '', room.probing and 1 or 0, queues, users,
 }

@@ -58,6 +58,7 @@ type Room struct {
 	Reason      string
 	PausedUntil time.Time     // end of a provider's pause, zero for none
 	Cause       string        // of that pause
+	Probing     bool          // one call at a time is granted after failures, for that cause, until one succeeds
 	Queues      []QueueUse    // by falling weight
 	Users       []UserWaiting // those with the most waiting leases
 }
@@ -84,7 +85,7 @@ func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits
 	r.code(GuardOK)
 	room = Room{
 		Cap: int(r.number()), RPM: int(r.number()), TPM: int(r.number()), InUse: int(r.number()), Waiting: int(r.number()),
-		Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(),
+		Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(), Probing: r.number() == 1,
 	}
 	r.list(func() {
 		r.list(func() {

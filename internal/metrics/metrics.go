@@ -21,6 +21,9 @@ const (
 	State      = attribute.Key("state")
 	Dependency = attribute.Key("dependency")
 	Rule       = attribute.Key("rule")
+	Status     = attribute.Key("status")
+	TaskQueue  = attribute.Key("task_queue") // of Temporal; those of single nodes are not observed
+	Pool       = attribute.Key("pool")
 	Script     = attribute.Key("db.stored_procedure.name")
 )
 
@@ -52,7 +55,10 @@ var (
 
 	SignalMoves   = counter("berth.signal.moves", "Participants that the signalling proxy made to connect again, by kind: moved to another unit, or resumed on theirs")
 	SignalRefused = counter("berth.signal.refused", "Connections that the signalling proxy refused or ended, by kind")
+	Records       = counter("berth.records", "Attempts to send a detail record by webhook, by outcome: ok, pending when it is retried, failed when it is given up")
 	ForeignRooms  = counter("berth.media.foreign_rooms", "Rooms that this agent removed because no unit had created them")
+
+	WebhooksRejected = counter("berth.media.webhooks.rejected", "Events of the media server that this agent rejected, by kind")
 
 	ReconcilePasses   = counter("berth.reconcile.passes", "Passes of the reconciliation, by kind and outcome")
 	ReconcileFindings = counter("berth.reconcile.findings", "Differences that the reconciliation found, by rule and outcome")
@@ -86,6 +92,18 @@ var (
 	BuildInfo         = gauge("berth.build.info", "1, labelled with the version")
 )
 
+// Gauges of the whole system, which one process samples for all.
+var (
+	RedisMemoryUsed  = bytes("berth.redis.memory.used", "Memory in use of the Redis that has the keys")
+	RedisMemoryMax   = bytes("berth.redis.memory.max", "Limit of that memory")
+	ModelWaiting     = gauge("berth.model.waiting", "Tasks and calls that wait for a slot of a model, in Redis")
+	TaskQueuePollers = gauge("berth.task_queue.pollers", "Processes that poll a Temporal task queue")
+	TaskQueueBacklog = gauge("berth.task_queue.backlog", "Work in a Temporal task queue that no process has taken")
+	Conferences      = gauge("berth.conferences", "Conferences that have not ended, by status")
+	PoolFreeSlots    = gauge("berth.pool.free_slots", "Free slots of the nodes of a pool that can be chosen")
+	RowsPastDeadline = gauge("berth.rows.past_deadline", "Rows that are open two minutes past their deadline, by the reconciliation's rule for them")
+)
+
 // Observe calls f at every collection until stop is called. The observer takes values of the given gauges only.
 func Observe(f func(metric.Observer), gauges ...metric.Observable) (stop func()) {
 	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error { f(o); return nil }, gauges...)
@@ -99,6 +117,13 @@ func Observe(f func(metric.Observer), gauges ...metric.Observable) (stop func())
 // With returns the measurement option of a set of labels. Callers on a hot path keep it.
 func With(labels ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(labels...))
+}
+
+// Begin exports 0 for each set of labels, so that the first event is an increase to Prometheus.
+func Begin(c metric.Int64Counter, labels ...metric.MeasurementOption) {
+	for _, l := range labels {
+		c.Add(context.Background(), 0, l)
+	}
 }
 
 func counter(name, description string) metric.Int64Counter {
@@ -122,6 +147,12 @@ func tokens(name, description string) metric.Int64Histogram {
 
 func gauge(name, description string) metric.Int64ObservableGauge {
 	g, err := meter.Int64ObservableGauge(name, metric.WithDescription(description))
+	handle(err)
+	return g
+}
+
+func bytes(name, description string) metric.Int64ObservableGauge {
+	g, err := meter.Int64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit("By"))
 	handle(err)
 	return g
 }

@@ -88,7 +88,7 @@ local function room_of(call, model, base)
     holders = stem .. 'holders', waiting = stem .. 'waiting', order = stem .. 'order', users = stem .. 'users',
     state = stem .. 'state', pace = stem .. 'pace',
     cap = math.min(tonumber(v[2] or l.cap), v[7] == '1' and 1 or math.huge), rpm = tonumber(v[3] or l.rpm), tpm = tonumber(v[4] or l.tpm), user_cap = l.user_cap,
-    paused = v[5] == '1', resumes = tonumber(v[6] or '0'),
+    paused = v[5] == '1', resumes = tonumber(v[6] or '0'), probing = v[7] == '1',
     provider = l.provider_cap > 0 and call.prefix .. 'slots:provider:' .. l.provider, provider_cap = l.provider_cap,
   }
 end
