@@ -2,14 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	apiclient "berth/internal/client"
-	"berth/internal/config"
+	apiclient "berth/client"
 	"berth/internal/identity"
 	"berth/internal/node"
 	"berth/internal/temporalconn"
@@ -29,7 +29,7 @@ func demoNodes() []berth.NodeSpec {
 	}
 }
 
-// demoUnits returns the simulated media units of the demo fleet.
+// demoUnits returns the media units of the demo fleet.
 func demoUnits() []berth.NodeSpec {
 	conferences := []string{berth.CapabilityConference}
 	return []berth.NodeSpec{
@@ -38,8 +38,10 @@ func demoUnits() []berth.NodeSpec {
 	}
 }
 
-// runDemoFleet runs simulated nodes and media units, registered over HTTP like real ones, until ctx ends.
-func runDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
+// runDemoFleet runs simulated nodes, and media units beside LiveKit servers or simulated ones, until ctx ends. They are registered over
+// HTTP like those of other machines.
+func runDemoFleet(ctx context.Context, o *options, logger *slog.Logger) error {
+	cfg := o.Config
 	token, err := identity.Issue(cfg.Identity.Secret(), identity.Grant{
 		UserID: "demo-fleet", Scopes: []string{identity.ScopeNode}, Nodes: []string{"demo-*"}, TTL: 365 * 24 * time.Hour,
 		Audience: cfg.Identity.Audience(),
@@ -71,16 +73,23 @@ func runDemoFleet(ctx context.Context, cfg config.Config, logger *slog.Logger) e
 			})
 		})
 	}
+	drivers, err := startLiveKit(ctx, g, o, o.servers, logger)
+	if err != nil {
+		return errors.Join(err, g.Wait())
+	}
 	for _, spec := range demoUnits() {
 		own, err := node.NewIncarnation()
 		if err != nil {
 			return err
 		}
 		spec.Hostname = own.Host
+		var driver unit.Driver = unit.NewSim(unit.SimOptions{Incarnation: own})
+		if d, ok := drivers[spec.ID]; ok {
+			defer d.Close()
+			driver, spec.ClientURL, spec.KeyID = d, d.ClientURL(), "key-"+spec.ID
+		}
 		g.Go(func() error {
-			return unit.Run(ctx, unit.Options{
-				Spec: spec, API: web, Temporal: c, Driver: unit.NewSim(unit.SimOptions{Incarnation: own}), Logger: logger,
-			})
+			return unit.Run(ctx, unit.Options{Spec: spec, API: web, Temporal: c, Driver: driver, Logger: logger})
 		})
 	}
 	return g.Wait()

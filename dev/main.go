@@ -74,6 +74,9 @@ func run(o *options) (err error) {
 	if err := errors.Join(o.secret(), o.migrate(ctx, logger)); err != nil {
 		return err
 	}
+	if o.servers, err = liveKitServers(o); err != nil {
+		return err
+	}
 	temporalLog, err := os.OpenFile(filepath.Join(o.DataDir, "temporal.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("temporal's log: %w", err)

@@ -22,10 +22,14 @@ type options struct {
 	TemporalCert   string        `help:"PEM file of the certificate with which Temporal's frontend requires mutual TLS; clients are verified with --temporal-tls-ca." name:"temporal-tls-server-cert" env:"BERTH_TEMPORAL_TLS_SERVER_CERT" group:"Development server"`
 	TemporalKey    string        `help:"PEM file of that certificate's key." name:"temporal-tls-server-key" env:"BERTH_TEMPORAL_TLS_SERVER_KEY" group:"Development server"`
 	DataDir        string        `help:"Keep all data in this directory. Only one server can use it at a time." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth" group:"Development server"`
-	Demo           string        `help:"Run simulated nodes and media units, so that turns and conferences work immediately: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
+	Demo           string        `help:"Run simulated nodes and two media units, so that turns and conferences work immediately: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
+	LiveKit        string        `help:"Program of the LiveKit servers of the demo's media units, or livekit-server in PATH. Without it they are simulated and cannot be joined." name:"livekit-server" env:"BERTH_LIVEKIT_SERVER" default:"bin/tools/livekit-server-v1.13.5" group:"Development server"`
 	RunEvents      int           `help:"Let long workflows continue as new after this many events; 0 means Temporal's default." name:"temporal-run-events" env:"BERTH_TEMPORAL_RUN_EVENTS" default:"0" group:"Development server"`
 	Drainage       time.Duration `help:"Time between checks of whether a version of the workers is drained; 0 means Temporal's default of three minutes." name:"temporal-drainage" env:"BERTH_TEMPORAL_DRAINAGE" default:"0s" group:"Development server"`
 	Only           []string      `help:"Run only these parts: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
+
+	liveKit string     // path of the LiveKit server, empty if there is none
+	servers []*liveKit // of the demo's media units
 }
 
 // The parts, in starting order.

@@ -58,7 +58,7 @@ func services(o *options, logger *slog.Logger, probe *health.Probe, failed chan<
 			func(ctx context.Context) error { return awaitReady(ctx, "http://"+o.API.Addr+"/readyz") }),
 		serve(partFleet, failed,
 			func(ctx context.Context) error {
-				return runDemoFleet(ctx, o.Config, logger.With("part", partFleet))
+				return runDemoFleet(ctx, o, logger.With("part", partFleet))
 			},
 			nil),
 	}
@@ -131,7 +131,20 @@ func invite(out io.Writer, o *options) error {
 	if err != nil {
 		return fmt.Errorf("issue token: %w", err)
 	}
-	fleet := ""
+	fleet, media := "", ""
+	switch {
+	case len(o.servers) > 0:
+		media = fmt.Sprintf(`
+Two LiveKit servers run the demo's conferences. Create one in the page's console under Conferences, take part, and invite
+other tabs by link. Then kill the server that the page names, and watch:
+  pkill -9 -f %[1]s.yaml   # or %[2]s.yaml
+`, o.servers[0].unit, o.servers[1].unit)
+	case o.runs(partFleet) && o.liveKit == "":
+		media = `
+The demo's conferences run on simulated media units, because no LiveKit server was found: they cannot be joined.
+Build one with scripts/livekit.sh, then start again.
+`
+	}
 	if o.runs(partFleet) {
 		fleet = `  echo "good morning, thank you for the water" | bin/berth turn --from en --to es
   bin/berth conference create --for 10m --watch
@@ -145,12 +158,12 @@ or as %[7]s, who has none and uses the free models:
 
 Or run in this directory:
   bin/berth task submit --template job_match --resume examples/resume-en.txt --job examples/posting-en.png --watch
-%[5]s
+%[5]s%[9]s
 Or in any terminal:
   export BERTH_URL=http://%[1]s BERTH_TEMPORAL_ADDR=%[4]s BERTH_TOKEN=%[2]s
   curl -H "Authorization: Bearer $BERTH_TOKEN" -H 'Content-Type: application/json' $BERTH_URL/v1/tasks \
     -d '{"serviceId":"demo","template":"job_summary","variables":{"jobText":"Go engineer, Redis and Temporal, Berlin or remote."}}'
-`, o.API.Addr, token, guestName, o.Temporal.Addr, fleet, poor, poorName, guestCredits)
+`, o.API.Addr, token, guestName, o.Temporal.Addr, fleet, poor, poorName, guestCredits, media)
 	if err == nil {
 		_, err = fmt.Fprintln(out, "\nCtrl-C stops everything.")
 	}

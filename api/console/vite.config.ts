@@ -13,6 +13,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     target: 'es2022',
     reportCompressedSize: false,
+    chunkSizeWarningLimit: 600, // the LiveKit client, which is loaded with the page of a conference only
   },
   server: { proxy: { '/v1': 'http://127.0.0.1:8080' } },
 });

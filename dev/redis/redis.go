@@ -16,6 +16,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"berth/dev/child"
 	"berth/internal/pause"
 )
 
@@ -67,7 +68,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{cancel: cancel, ended: make(chan struct{})}
 	ctx, failed := context.WithCancelCause(ctx)
 	defer failed(nil)
-	go supervise(running, binary, args, o.Logger, s.ended, failed)
+	go child.Supervise(running, child.Process{ // what it acknowledged is in its file when it is killed
+		Name: "redis-server", Binary: binary, Args: args, StopWithin: stopTimeout, RestartAfter: restartPause, Logger: o.Logger,
+	}, s.ended, failed)
 
 	// It replies when it has loaded its file.
 	if err := pause.Until(ctx, readyTimeout, 5*time.Millisecond, func(ctx context.Context) error { return ping(ctx, o.Addr) }); err != nil {

@@ -1,4 +1,5 @@
 // The calls of berth's HTTP API that the page makes, and the problem details of failed calls.
+import type { Provider } from './oidc';
 import { Refused } from './sse';
 
 /** An input of a template. Exactly one variable of a group is given. */
@@ -44,6 +45,24 @@ export interface Submission {
   variables: Record<string, string | { assetId: string }>;
 }
 
+/** What a participant needs to join a conference. */
+export interface Admission {
+  url: string;
+  token: string;
+  conferenceId: string;
+  e164: string;
+  title: string;
+  identity: string;
+  role: string;
+  /** Of the unit that has the conference; 0 while none has it. */
+  epoch: number;
+  /** Media servers are joined without the signalling proxy. */
+  direct: boolean;
+  eventsUrl: string;
+  /** Of a guest that was admitted: with it the same guest joins again. */
+  guest: string;
+}
+
 /** An error response of the API; status is 0 if the server could not be reached. */
 export class Problem extends Error {
   constructor(
@@ -80,12 +99,30 @@ export function problemOf(status: number, body: string, retryHeader = ''): Probl
   return new Problem(status, str(doc.code) || `http_${status}`, field.replace(/^(body|request)\./, ''), message, retry);
 }
 
-/** A client of the API with one token. */
+/** A client of the API with one token, which may be renewed, or with none for what needs none. */
 export class Api {
-  constructor(readonly token: string) {}
+  constructor(public token: string) {}
+
+  /** The provider with which users sign in; null if there is none, or the server is unreachable. */
+  static async provider(): Promise<Provider | null> {
+    const doc = await new Api('').call('GET', '/v1/sign-in').catch((): Doc => ({}));
+    if (!str(doc.issuer)) return null;
+    const parameters = Object.entries(obj(doc.parameters)).map(([name, value]) => [name, str(value)]);
+    return { issuer: str(doc.issuer), clientId: str(doc.clientId), parameters: Object.fromEntries(parameters), token: doc.token === 'id' ? 'id' : 'access' };
+  }
 
   headers(): Record<string, string> {
-    return { Authorization: `Bearer ${this.token}` };
+    return this.token ? { Authorization: `Bearer ${this.token}` } : {};
+  }
+
+  /** redeem admits a guest: with a link, or again with its own secret. */
+  async redeem(by: { link: string; name: string } | { guest: string }): Promise<Admission> {
+    return admissionOf(await this.call('POST', '/v1/invitations', by));
+  }
+
+  /** participate admits the user to a conference as a host. */
+  async participate(e164: string, identity: string, name: string): Promise<Admission> {
+    return admissionOf(await this.call('POST', `/v1/conferences/${encodeURIComponent(e164)}/participants`, { identity, name, role: 'host' }));
   }
 
   async me(): Promise<Me> {
@@ -196,6 +233,11 @@ export class Api {
     }
   }
 }
+
+const admissionOf = (doc: Doc): Admission => ({
+  url: str(doc.url), token: str(doc.token), conferenceId: str(doc.conferenceId), e164: str(doc.e164), title: str(doc.title), identity: str(doc.identity),
+  role: str(doc.role), epoch: num(doc.epoch), direct: doc.direct === true, eventsUrl: str(doc.eventsUrl), guest: str(doc.guest),
+});
 
 /** signedOut reports whether the error means that the token was rejected. */
 export const signedOut = (err: unknown) =>

@@ -1,6 +1,6 @@
 // What the console reads from the API: the shapes of the responses, pages of lists, and the stream of changes.
 import type { Api } from './api';
-import { follow, type Frame, type Link } from './sse';
+import { follow, type Frame, type Link as Connection } from './sse';
 
 export interface Counts { waiting: number; running: number }
 export interface Minute { at: string; accepted: number; completed: number; failed: number; cancelled: number; lost: number }
@@ -22,7 +22,7 @@ export interface Pool {
 export interface Limits { cap: number; rpm: number; tpm: number }
 export interface Waiting { userId: string; queue: string; model: string; waiting: number }
 export interface Model extends Limits {
-  name: string; provider: string; configured: Limits; inUse: number; waiting: number; paused: boolean; pausedBy?: string; pausedUntil?: string;
+  name: string; provider: string; configured: Limits; inUse: number; waiting: number; paused: boolean; probing?: boolean; pausedBy?: string; pausedUntil?: string;
   reason?: string; nextGrantMs: number; etaSeconds?: number; queues: { queue: string; weight: number; inUse: number; waiting: number }[]; users: Waiting[];
 }
 export interface Task {
@@ -56,6 +56,7 @@ export interface Conference {
   e164: string; conferenceId: string; userId: string; title?: string; status: string; waiting?: string; ending?: string; end?: string; endAt: string;
   owner?: { nodeId: string; generation: number; epoch: number }; epoch: number; lostAt?: string; recoverable: boolean; segments: Segment[]; orders: Order[];
   createdAt: string; openedAt?: string; endedAt?: string; links: { temporal?: string };
+  info?: { live?: { participants?: { identity: string }[] } };
 }
 export interface Account { userId: string; tier: string; credits: number }
 export interface Entry { entryId: number; kind: string; amount: number; taskId?: string; reason?: string; at: string }
@@ -70,6 +71,13 @@ export interface Pass {
   findings: { rule: string; subject: string; outcome: string; message?: string }[] | null;
 }
 export interface Reconciliation { rules: { rule: string; finds: string; repairs: string; fullOnly?: boolean }[]; passes: Pass[] }
+
+export interface Link {
+  linkId: string; role: string; maxUses: number; uses: number; createdAt: string; createdBy: string; revokedAt?: string;
+  /** Only in the response of its creation. */
+  secret?: string;
+}
+export interface Participant { identity: string; name?: string; role: string; linkId?: string; createdAt: string; removedAt?: string; removedBy?: string }
 
 /** A change, as the stream of events reports it. */
 export interface Change {
@@ -112,7 +120,7 @@ export class Changes {
   constructor(
     private api: Api,
     private onChange: (recent: Change[]) => void,
-    private onLink: (l: Link) => void,
+    private onLink: (l: Connection) => void,
     private recent: Change[] = [],
   ) {}
 

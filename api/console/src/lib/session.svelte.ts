@@ -1,42 +1,144 @@
 // The signed-in user and the current view. A token in the address is stored and immediately removed from the address.
 import { Api, Problem, signedOut, type Me } from './api';
+import * as oidc from './oidc';
 import { place as consolePlace } from './ops';
 
 const kept = 'berth.token';
+/** The tokens of a sign-in with a provider are kept as long as the tab. */
+const keptTokens = 'berth.tokens';
+
+type Trouble = '' | 'wrong' | 'unreachable' | 'rejected' | 'expired' | oidc.SignInError['word'];
 
 class Session {
   api = $state.raw<Api | null>(null);
   me = $state.raw<Me | null>(null);
-  /** Why no user is signed in: the token was rejected or the server is unreachable. */
-  trouble = $state<'' | 'wrong' | 'unreachable'>('');
+  /** Why no user is signed in: the token was rejected, the server is unreachable, or a sign-in with the provider failed. */
+  trouble = $state<Trouble>('');
+  /** What the provider stated about it. */
+  detail = $state('');
   checking = $state(false);
+  /** The provider with which users sign in; null if there is none. */
+  provider = $state.raw<oidc.Provider | null>(null);
+  /** The tokens of the provider; null after a sign-in by token. */
+  private tokens: oidc.Tokens | null = null;
+  private renewal?: ReturnType<typeof setTimeout>;
 
-  /** Reads the token from `#token=…` or from the last visit. */
+  /** Signs in with the token of `#token=…`, the answer of a provider, or the token of the last visit. */
   async begin() {
     const m = /^#token=([^&]+)/.exec(location.hash);
-    if (m) history.replaceState(null, '', location.pathname + location.search + '#/');
-    const token = m ? decodeURIComponent(m[1]) : localStorage.getItem(kept);
-    if (token) await this.signIn(token);
+    const query = new URLSearchParams(location.search);
+    const returned = oidc.returned(query);
+    if (m || returned) history.replaceState(null, '', m ? location.pathname + location.search + '#/' : location.pathname + location.hash);
+    const asked = Api.provider();
+    const tokens = sessionStorage.getItem(keptTokens);
+    if (m || !(returned || tokens)) {
+      const token = m ? decodeURIComponent(m[1]) : localStorage.getItem(kept);
+      if (token) await this.signIn(token);
+      this.provider = await asked;
+      return;
+    }
+    this.checking = true;
+    this.provider = await asked;
+    if (returned) await this.complete(query);
+    else if (tokens && this.provider) await this.resume(JSON.parse(tokens));
+    this.checking = false;
   }
 
   async signIn(token: string) {
+    this.forget();
     const api = new Api(token.trim().replace(/^Bearer\s+/i, ''));
+    await this.use(api);
+    // After an outage the token may be valid: a reload tries it again.
+    if (this.api || this.trouble === 'unreachable') localStorage.setItem(kept, api.token);
+  }
+
+  /** Sends the browser to the provider, which sends it back to the current view. */
+  async signInWithProvider() {
+    if (!this.provider) return;
+    this.checking = true;
+    this.fail('');
+    await oidc.begin(this.provider, location.hash).catch((err) => this.failed(err));
+  }
+
+  private async complete(query: URLSearchParams) {
+    this.checking = true;
+    try {
+      if (!this.provider) throw new oidc.SignInError('oidcState');
+      const { hash, ...tokens } = await oidc.finish(this.provider, query);
+      if (hash) history.replaceState(null, '', location.pathname + hash);
+      dispatchEvent(new HashChangeEvent('hashchange')); // replaceState sends none
+      await this.resume(tokens);
+    } catch (err) {
+      this.failed(err);
+    }
+  }
+
+  private async resume(tokens: oidc.Tokens) {
+    this.forget();
+    this.tokens = tokens;
+    if (oidc.expiry(tokens.token) < Date.now() && !(await this.renew())) return;
+    await this.use(new Api(this.tokens.token));
+    if (this.trouble === 'wrong') this.trouble = 'rejected';
+    if (this.trouble === 'rejected') this.tokens = null;
+    else this.keep();
+  }
+
+  /** Keeps the tokens for a reload, and renews them when a fifth of their time is left. */
+  private keep() {
+    if (!this.tokens) return;
+    sessionStorage.setItem(keptTokens, JSON.stringify(this.tokens));
+    clearTimeout(this.renewal);
+    const left = oidc.expiry(this.tokens.token) - Date.now();
+    if (this.tokens.refresh) this.renewal = setTimeout(() => void this.renew(), Math.min(Math.max(left * 0.8, 1000), 2 ** 31 - 1));
+  }
+
+  /** Renews the tokens of the provider. Retries while the provider is unreachable, until they expire. */
+  private async renew(): Promise<boolean> {
+    const { provider, tokens } = this;
+    if (!provider || !tokens) return false;
+    try {
+      if (!tokens.refresh) throw new oidc.SignInError('oidcRefused');
+      const renewed = await oidc.renew(provider, tokens.refresh);
+      if (this.tokens !== tokens) return false; // signed out meanwhile
+      this.tokens = renewed;
+      if (this.api) this.api.token = renewed.token;
+      this.keep();
+      return true;
+    } catch (err) {
+      if (this.tokens !== tokens) return false;
+      const expired = oidc.expiry(tokens.token) <= Date.now();
+      if (!expired && err instanceof oidc.SignInError && err.word === 'oidcUnreachable') this.keep();
+      else if (expired) this.expire();
+      return false;
+    }
+  }
+
+  private expire() {
+    this.signOut();
+    this.fail('expired');
+  }
+
+  private failed(err: unknown) {
+    if (err instanceof oidc.SignInError) this.fail(err.word, err.detail);
+    else this.fail('oidcUnreachable', String(err));
+  }
+
+  private fail(trouble: Trouble, detail = '') {
+    this.trouble = trouble;
+    this.detail = detail;
+    if (trouble) this.checking = false;
+  }
+
+  private async use(api: Api) {
     this.api = null;
     this.me = null;
     this.checking = true;
-    this.trouble = '';
+    this.fail('');
     try {
       this.me = await api.me();
       this.api = api;
-      localStorage.setItem(kept, api.token);
     } catch (err) {
-      if (err instanceof Problem && (err.status === 0 || err.status >= 500)) {
-        this.trouble = 'unreachable';
-        localStorage.setItem(kept, api.token); // it may be valid: a reload tries it again
-      } else {
-        this.trouble = 'wrong';
-        localStorage.removeItem(kept);
-      }
+      this.trouble = err instanceof Problem && (err.status === 0 || err.status >= 500) ? 'unreachable' : 'wrong';
     } finally {
       this.checking = false;
     }
@@ -61,27 +163,40 @@ class Session {
   /** Handles the error of any failed call: a rejected token ends the session. */
   noteRefusal(err: unknown): boolean {
     if (!signedOut(err)) return false;
+    const provided = this.tokens !== null;
     this.signOut();
-    this.trouble = 'wrong';
+    this.trouble = provided ? 'expired' : 'wrong';
     return true;
   }
 
-  signOut() {
+  /** Removes every token. */
+  private forget() {
+    clearTimeout(this.renewal);
+    this.tokens = null;
     localStorage.removeItem(kept);
+    sessionStorage.removeItem(keptTokens);
+  }
+
+  signOut() {
+    this.forget();
     this.api = null;
     this.me = null;
-    this.trouble = '';
+    this.fail('');
   }
 }
 
 export const session = new Session();
 
 export type Place =
-  | { at: 'new' } | { at: 'history' } | { at: 'task'; id: string } | { at: 'console'; parts: string[]; filters: Record<string, string> };
+  | { at: 'new' } | { at: 'history' } | { at: 'task'; id: string } | { at: 'console'; parts: string[]; filters: Record<string, string> }
+  /** A conference, for its hosts by number and for guests by the secret of their link, which browsers do not send. */
+  | { at: 'meeting'; e164: string; link: string };
 
 const read = (): Place => {
   const m = /^#\/tasks\/([^/?#]+)$/.exec(location.hash);
   if (m) return { at: 'task', id: decodeURIComponent(m[1]) };
+  const meeting = /^#\/(conferences|join)\/([^/?#]+)$/.exec(location.hash);
+  if (meeting) return { at: 'meeting', ...(meeting[1] === 'join' ? { e164: '', link: meeting[2] } : { e164: meeting[2], link: '' }) };
   const view = consolePlace(location.hash);
   if (view) return { at: 'console', ...view };
   return location.hash === '#/tasks' ? { at: 'history' } : { at: 'new' };

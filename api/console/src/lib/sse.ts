@@ -65,7 +65,8 @@ export type Link = 'connecting' | 'live' | 'waiting' | 'polling' | 'closed';
 
 /** The dependencies of follow, passed as functions so that tests can replace them. */
 export interface FollowOptions {
-  url: string;
+  /** The address, or a function that returns one for each connection. */
+  url: string | (() => Promise<string>);
   headers: () => Record<string, string>;
   /** The id of the last event that was handled; empty for none. */
   lastId: () => string;
@@ -144,7 +145,7 @@ async function once(o: FollowOptions, live: () => void): Promise<{ frames: numbe
     alive();
     const headers: Record<string, string> = { Accept: 'text/event-stream', ...o.headers() };
     if (o.lastId()) headers['Last-Event-ID'] = o.lastId();
-    const res = await (o.fetch ?? fetch)(o.url, { headers, cache: 'no-store', signal: inner.signal });
+    const res = await (o.fetch ?? fetch)(typeof o.url === 'string' ? o.url : await o.url(), { headers, cache: 'no-store', signal: inner.signal });
     if (res.status === 401 || res.status === 403) throw new Refused(res.status);
     if (res.status === 404 || res.status === 410 || res.status === 204) return { frames: 0, absent: true };
     if (!res.ok || !res.body) throw new Error(`the event stream answered ${res.status}`);

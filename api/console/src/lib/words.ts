@@ -26,7 +26,7 @@ const en = {
 
   modelsLead: 'Slots, queues and the users who wait. Limits that you set apply to the next call.', model: 'Model', inUse: 'In use', rpm: 'Calls per minute', tpm: 'Tokens per minute', cap: 'Concurrent calls', noLimit: 'no limit',
   nextCall: 'Next call may start', eta: 'Estimated wait', noWait: 'none', queues: 'Queues', queue: 'Queue', weight: 'Weight', waitingUsers: 'Waiting users', editLimits: 'Edit limits', pause: 'Pause', resume: 'Resume',
-  pausedByOperator: 'Paused by an operator', pausedByProvider: 'Paused because its provider fails or asked for it', limitsText: 'The next call of any process follows these limits. Running calls continue. The configured value removes your limit.',
+  pausedByOperator: 'Paused by an operator', pausedByProvider: 'Paused because its provider fails or asked for it', probed: 'Its provider failed and is probed: one call at a time, until one succeeds', limitsText: 'The next call of any process follows these limits. Running calls continue. The configured value removes your limit.',
   configured: 'configured:', pauseText: 'No call of this model starts until it is resumed. Running calls continue, and tasks wait.', resumeText: 'Waiting calls start again. This also ends a pause that the provider caused.', reason: 'Reason',
 
   tasksLead: 'The tasks of all users, newest first.', task: 'Task', user: 'User', template: 'Template', tokens: 'Tokens', started: 'Started', took: 'Duration',
@@ -35,6 +35,9 @@ const en = {
   executionsLead: 'Durable runs of named executors, newest first.', execution: 'Execution', ahead: 'Ahead in the queue', attempts: 'Attempts',
   conferencesLead: 'The conferences of all users: which unit runs each, and how it was recovered.', conference: 'Conference', number: 'Number', unit: 'Unit', endsAt: 'End', titleWord: 'Title', epoch: 'Epoch', recoverable: 'Recoverable',
   waitsBecause: 'It waits:', recoveries: 'Recoveries', noRecoveries: 'Its unit has not changed.', recoveredIn: 'recovered in', notYetRecovered: 'not recovered yet', openOn: 'open on', commands: 'Commands', command: 'Command', noReplyYet: 'no reply yet',
+  newConference: 'New conference', newConferenceText: 'It gets a number, and a media unit runs it until it ends. You invite others by link.', create: 'Create', minutesLong: 'Minutes until it ends', takePart: 'Take part', endIt: 'End', endText: 'All participants are disconnected. This cannot be undone.',
+  participantsWord: 'Participants', noParticipants: 'No one was admitted yet.', role: 'Role', came: 'Admitted', byLink: 'by link', present: 'Present', removeIt: 'Remove', removeText: 'The participant is disconnected and cannot join this conference again.', revokeToo: 'Also revoke the link that this guest came with', removedBy: 'removed by',
+  links: 'Invitation links', linksLead: 'Everyone who has a link can join, as often as it allows. It is shown only once.', noLinks: 'There is no link yet.', newLink: 'New link', guests: 'Guests', revoke: 'Revoke', revokeText: 'It admits no more guests. Those that it admitted stay.', revoked: 'revoked', usedUp: 'used up', uses: 'Used', copyLink: 'Copy', copied: 'Copied', linkAddress: 'Address of the new link',
 
   accountsLead: 'Credits and every change of them.', userPrefix: 'User begins with', tier: 'Tier', credits: 'Credits', cost: 'Cost', action: 'Action', subject: 'Subject', details: 'Details', entries: 'Entries', amount: 'Amount',
   addCredits: 'Add credits', addCreditsText: 'A negative amount removes credits. The reason is shown to the user.',
@@ -73,7 +76,7 @@ const zh: ConsoleWords = {
 
   modelsLead: '槽位、队列与等待的用户。您设置的限制从下一次调用起生效。', model: '模型', inUse: '使用中', rpm: '每分钟调用数', tpm: '每分钟 Token 数', cap: '并发调用数', noLimit: '不限',
   nextCall: '下一次调用最早', eta: '预计等待', noWait: '无', queues: '队列', queue: '队列', weight: '权重', waitingUsers: '等待的用户', editLimits: '修改限制', pause: '暂停', resume: '恢复',
-  pausedByOperator: '由运维人员暂停', pausedByProvider: '因服务商失败或要求而暂停', limitsText: '所有进程的下一次调用按此限制执行，正在进行的调用继续。填入配置值即取消您的限制。',
+  pausedByOperator: '由运维人员暂停', pausedByProvider: '因服务商失败或要求而暂停', probed: '服务商曾失败，正在探测：每次只发起一个调用，直到成功', limitsText: '所有进程的下一次调用按此限制执行，正在进行的调用继续。填入配置值即取消您的限制。',
   configured: '配置值：', pauseText: '恢复之前，不再开始该模型的调用；正在进行的调用继续，任务等待。', resumeText: '等待的调用重新开始，由服务商引起的暂停也会结束。', reason: '原因',
 
   tasksLead: '所有用户的任务，最新的在前。', task: '任务', user: '用户', template: '模板', tokens: 'Token 数', started: '开始', took: '用时',
@@ -82,6 +85,9 @@ const zh: ConsoleWords = {
   executionsLead: '具名执行器的持久运行，最新的在前。', execution: '执行', ahead: '前面还有', attempts: '尝试',
   conferencesLead: '所有用户的会议：由哪个单元运行，以及如何恢复。', conference: '会议', number: '号码', unit: '单元', endsAt: '结束', titleWord: '标题', epoch: '纪元', recoverable: '可恢复',
   waitsBecause: '等待原因：', recoveries: '恢复', noRecoveries: '单元没有变化过。', recoveredIn: '恢复用时', notYetRecovered: '尚未恢复', openOn: '已开启于', commands: '命令', command: '命令', noReplyYet: '尚无回复',
+  newConference: '新建会议', newConferenceText: '会议将获得一个号码，由媒体单元运行直至结束。您可以通过链接邀请他人。', create: '创建', minutesLong: '结束前的分钟数', takePart: '参加', endIt: '结束', endText: '所有参会者将断开连接，且无法撤销。',
+  participantsWord: '参会者', noParticipants: '还没有人加入。', role: '角色', came: '加入时间', byLink: '通过链接', present: '在场', removeIt: '移除', removeText: '该参会者将断开连接，且不能再加入此会议。', revokeToo: '同时撤销该来宾使用的链接', removedBy: '移除者：',
+  links: '邀请链接', linksLead: '持有链接的人可在允许的次数内加入。链接只显示一次。', noLinks: '还没有链接。', newLink: '新建链接', guests: '来宾人数', revoke: '撤销', revokeText: '不再接纳新的来宾，已加入的不受影响。', revoked: '已撤销', usedUp: '已用完', uses: '已使用', copyLink: '复制', copied: '已复制', linkAddress: '新链接的地址',
 
   accountsLead: '点数及其每一次变化。', userPrefix: '用户名开头', tier: '级别', credits: '点数', cost: '费用', action: '操作', subject: '对象', details: '详情', entries: '明细', amount: '数额',
   addCredits: '增加点数', addCreditsText: '负数表示扣除。原因会显示给用户。',
@@ -103,12 +109,13 @@ const values: Record<string, [string, string]> = {
   x_draining: ['draining', '排空中'], x_excluded: ['excluded by the request', '被请求排除'],
   'round-robin': ['Round robin', '轮询'], 'load-balanced': ['Least load', '最低负载'], affinity: ['Affinity', '亲和'], capability: ['Capability', '能力'], locality: ['Locality', '就近'],
   'power-of-two': ['Best of two', '二选一'], dynamic: ['Dynamic', '动态'], 'by-size': ['Automatic', '自动'],
-  running: ['Running', '运行中'], waiting: ['Waiting', '等待'], paused: ['Paused', '已暂停'], completed: ['Completed', '已完成'], failed: ['Failed', '失败'], cancelled: ['Cancelled', '已取消'],
+  running: ['Running', '运行中'], waiting: ['Waiting', '等待'], paused: ['Paused', '已暂停'], probing: ['Probing', '探测中'], completed: ['Completed', '已完成'], failed: ['Failed', '失败'], cancelled: ['Cancelled', '已取消'],
   done: ['Done', '完成'], open: ['Open', '进行中'], finalized: ['Finalized', '已结束'], lost: ['Lost', '丢失'], timed_out: ['Timed out', '超时'], creating: ['Creating', '创建中'],
   'awaiting-connection': ['Awaiting its unit', '等待单元连接'], 'awaiting-recovery': ['Awaiting recovery', '等待恢复'], ended: ['Ended', '已结束'], deleted: ['Not opened', '未开启'],
   released: ['released', '已释放'], end_time: ['end time reached', '到达结束时间'], ended_by_unit: ['ended by its unit', '由单元结束'], refused: ['refused', '被拒绝'], no_room: ['no capacity', '容量不足'],
   no_licence: ['no licence', '没有许可'], not_recovered: ['not recovered', '未能恢复'], not_recoverable: ['not recoverable', '不可恢复'], unit_lost: ['unit lost', '单元丢失'], replaced: ['replaced', '被替换'], drained: ['drained', '已排空'],
   acknowledged: ['acknowledged', '已确认'], manual: ['by the user', '由用户结束'], timeout: ['timeout', '超时'], max_duration: ['maximum duration', '达到最长时间'],
+  host: ['Host', '主持人'], participant: ['Participant', '参会者'], listener: ['Listener', '仅收听'],
   a_first: ['first', '首个'], a_hit: ['kept', '命中'], a_miss: ['missed', '未命中'],
   e_grant: ['Grant', '发放'], e_correction: ['Correction', '更正'], e_charge: ['Charge', '扣费'], e_refund: ['Refund', '退款'], e_carried: ['Carried', '结转'],
   p_quick: ['Quick', '快速'], p_full: ['Full', '完整'], stopped: ['Stopped', '已停止'], skipped: ['Skipped', '已跳过'], found: ['Found', '发现'], gone: ['Gone', '已消失'], holds: ['Holds', '仍存在'], repaired: ['Repaired', '已修复'],

@@ -1,0 +1,316 @@
+// One participant's connection to a conference, with an unmodified LiveKit client.
+import {
+  ConnectionError, ConnectionErrorReason, DisconnectReason, Room, RoomEvent, setLogLevel, Track, type LocalParticipant, type Participant, type RemoteParticipant,
+} from 'livekit-client';
+import { Problem, type Admission } from '../lib/api';
+import { follow } from '../lib/sse';
+import { Moves, type Move } from './moves';
+
+export interface Person {
+  identity: string;
+  name: string;
+  own: boolean;
+  host: boolean;
+  guest: boolean;
+  speaking: boolean;
+  /** Whether the microphone is on. */
+  audible: boolean;
+  camera: Track | null;
+  audio: Track | null;
+  /** Not connected during a move. */
+  away: boolean;
+}
+
+/** What the tab keeps, so that after a reload the same guest is in the conference as before. */
+export interface Kept {
+  guest: string;
+  name: string;
+  microphone: boolean;
+  camera: boolean;
+  inside: boolean;
+}
+
+/** Why a participant is not in the conference: a key of the texts. */
+export type Why =
+  | '' | 'left' | 'ended' | 'removed' | 'elsewhere' | 'lost' | 'full' | 'link_used' | 'link_revoked' | 'unauthenticated' | 'not_found' | 'direct' | 'unreachable' | 'unavailable' | 'other';
+
+/** Retries for as long as the conference continues: the server ends them with 401. The first is immediate, because it is demanded once there is another unit. */
+const reconnectPolicy = {
+  nextRetryDelayInMs: ({ retryCount }: { retryCount: number }) => (retryCount === 0 ? 1 : Math.min(5000, 250 * 2 ** retryCount) * (0.75 + Math.random() / 2)),
+};
+
+setLogLevel('warn');
+
+const tickEvery = 50;
+/** How long participants are shown who have not returned after a move. */
+const returnWithin = 5000;
+
+export class Meeting {
+  phase = $state<'lobby' | 'joining' | 'in' | 'out'>('lobby');
+  why = $state<Why>('');
+  /** The server's own message, if there is no better one. */
+  detail = $state('');
+  admission = $state.raw<Admission | null>(null);
+  participants = $state.raw<Person[]>([]);
+  moves = $state.raw<Move[]>([]);
+  /** The id of the unit, for hosts. */
+  unit = $state('');
+  connected = $state(false);
+  canPublish = $state(true);
+  microphone = $state(false);
+  camera = $state(false);
+  /** The browser plays no sound before a press. */
+  muffled = $state(false);
+  /** The microphone or camera that could not be used. */
+  device = $state<'' | 'microphone' | 'camera'>('');
+  room: Room | null = null;
+
+  private stop = new AbortController();
+  private track: Moves | null = null;
+
+  constructor(
+    private admit: () => Promise<Admission>,
+    /** Of a host: headers for the conference's own events, which name its units. Guests open reduced ones with a ticket. */
+    private host: (() => Record<string, string>) | null,
+  ) {}
+
+  async join(microphone: boolean, camera: boolean, devices: { audioinput: string; videoinput: string }) {
+    this.phase = 'joining';
+    this.why = '';
+    this.detail = '';
+    this.device = '';
+    this.stop = new AbortController();
+    try {
+      const admission = await this.admit();
+      this.admission = admission;
+      if (admission.direct) return this.leave('direct');
+      this.track = new Moves('');
+      this.moves = [];
+      const room = this.open(devices);
+      void this.attend(admission, this.stop.signal);
+      await room.connect(admission.url, admission.token);
+      this.phase = 'in';
+      this.connected = true;
+      this.refresh();
+      if (this.canPublish && microphone) await this.setMicrophone(true);
+      if (this.canPublish && camera) await this.setCamera(true);
+    } catch (err) {
+      if (this.phase === 'joining') await this.refused(err);
+    }
+  }
+
+  /** Ends the connection; the page shows why. */
+  leave(why: Why, detail = '') {
+    if (this.phase === 'out') return;
+    this.phase = 'out';
+    this.why = why;
+    this.detail = detail;
+    this.connected = false;
+    this.stop.abort();
+    const room = this.room;
+    this.room = null;
+    this.participants = [];
+    void room?.disconnect();
+  }
+
+  async setMicrophone(on: boolean) {
+    await this.publish('microphone', () => this.room?.localParticipant.setMicrophoneEnabled(on));
+  }
+
+  async setCamera(on: boolean) {
+    await this.publish('camera', () => this.room?.localParticipant.setCameraEnabled(on));
+  }
+
+  async use(kind: 'audioinput' | 'videoinput', id: string) {
+    await this.publish(kind === 'audioinput' ? 'microphone' : 'camera', () => this.room?.switchActiveDevice(kind, id));
+  }
+
+  private async publish(what: 'microphone' | 'camera', change: () => Promise<unknown> | undefined) {
+    if (this.device === what) this.device = '';
+    try {
+      await change();
+    } catch {
+      if (this.phase === 'in' && this.connected) this.device = what; // otherwise the client publishes it when it is connected
+    }
+    this.refresh();
+  }
+
+  private open(devices: { audioinput: string; videoinput: string }): Room {
+    const room = new Room({
+      adaptiveStream: true, dynacast: true, reconnectPolicy,
+      audioCaptureDefaults: { deviceId: devices.audioinput || undefined, echoCancellation: true, noiseSuppression: true, autoGainControl: true },
+      videoCaptureDefaults: { deviceId: devices.videoinput || undefined, resolution: { width: 640, height: 360, frameRate: 24 } },
+      publishDefaults: { dtx: false }, // continuous packets: interruptions are noticed and measured in silence, too
+    });
+    this.room = room;
+    const now = () => Date.now();
+    const refresh = () => this.refresh();
+    for (const e of [
+      RoomEvent.ParticipantConnected, RoomEvent.ParticipantDisconnected, RoomEvent.TrackSubscribed, RoomEvent.TrackUnsubscribed, RoomEvent.TrackMuted,
+      RoomEvent.TrackUnmuted, RoomEvent.TrackPublished, RoomEvent.TrackUnpublished, RoomEvent.LocalTrackPublished, RoomEvent.LocalTrackUnpublished,
+      RoomEvent.ActiveSpeakersChanged, RoomEvent.ParticipantNameChanged, RoomEvent.ParticipantAttributesChanged, RoomEvent.ParticipantPermissionsChanged,
+    ] as const) room.on(e, refresh);
+    room.on(RoomEvent.AudioPlaybackStatusChanged, () => (this.muffled = !room.canPlaybackAudio));
+    room.on(RoomEvent.MediaDevicesError, (_, kind) => (this.device = kind === 'videoinput' ? 'camera' : 'microphone'));
+    const interrupted = (restarting: boolean) => () => {
+      this.track?.interrupted(restarting, now());
+      this.show();
+    };
+    room.on(RoomEvent.SignalReconnecting, interrupted(false));
+    room.on(RoomEvent.Reconnecting, interrupted(true));
+    room.on(RoomEvent.Reconnected, () => {
+      this.track?.connected(now());
+      this.refresh();
+    });
+    room.on(RoomEvent.Disconnected, (reason) => {
+      if (this.room !== room || this.phase !== 'in') return;
+      // The client disconnects when the tab closes, reloads or is frozen. Only a page that returns gets here later.
+      if (reason === DisconnectReason.CLIENT_INITIATED) setTimeout(() => this.leave('left'), 1000);
+      else void this.disconnected(reason);
+    });
+    const timer = setInterval(() => {
+      if (!this.track || this.phase !== 'in') return;
+      const { newest, sending } = received(room);
+      const before = this.track.open;
+      this.track.tick(newest, sending, now());
+      if (before !== this.track.open || this.participants.some((p) => p.away)) this.refresh();
+    }, tickEvery);
+    this.stop.signal.addEventListener('abort', () => clearInterval(timer), { once: true });
+    return room;
+  }
+
+  /** Follows the conference's events until it has ended. */
+  private async attend(admission: Admission, signal: AbortSignal) {
+    const { host } = this;
+    let over = false;
+    let last = '';
+    let address = admission.eventsUrl;
+    let current = false; // earlier moves are not this participant's
+    const follower = follow({
+      url: async () => {
+        if (host) return `/v1/conferences/${admission.e164}/events`;
+        const next = address || (await this.admit()).eventsUrl; // a ticket opens the events once
+        address = '';
+        return next;
+      },
+      headers: () => host?.() ?? {},
+      lastId: () => last,
+      onFrame: (f) => {
+        if (f.id) last = f.id;
+        const ev = parse(f.data);
+        if (ev.conferenceId !== admission.conferenceId) return; // a gap, or an earlier conference of the number
+        const epoch = ev.owner?.epoch ?? ev.epoch ?? 0;
+        if (ev.type === 'done') over = true;
+        else if (current) this.track?.conference(ev.status ?? '', ev.owner?.nodeId ?? (epoch ? String(epoch) : ''), Date.now());
+        else if (epoch >= admission.epoch) {
+          current = true;
+          if (this.track && epoch) this.track.unit = ev.owner?.nodeId ?? String(epoch);
+        }
+        this.show();
+      },
+      ended: () => over,
+      poll: async () => 5000,
+      signal,
+    });
+    await follower.catch(() => {}); // the connection itself shows why
+    if (over && !signal.aborted) this.leave('ended');
+  }
+
+  private async refused(err: unknown) {
+    if (err instanceof ConnectionError) {
+      if (err.reason === ConnectionErrorReason.LeaveRequest) return this.leave(reasons[err.context as DisconnectReason] ?? 'lost');
+      const why = await this.ask();
+      return this.leave(why === 'lost' ? 'unavailable' : why);
+    }
+    const { why, detail } = whyOf(err);
+    this.leave(why, detail);
+  }
+
+  private async disconnected(reason?: DisconnectReason) {
+    this.connected = false;
+    this.leave((reason !== undefined && reasons[reason]) || (await this.ask()));
+  }
+
+  /** Asks the server why the connection was refused. */
+  private async ask(): Promise<Why> {
+    try {
+      await this.admit();
+      return 'lost';
+    } catch (err) {
+      return whyOf(err).why;
+    }
+  }
+
+  private show() {
+    if (!this.track) return;
+    this.moves = this.track.all.map((m) => ({ ...m }));
+    this.unit = this.host ? this.track.unit : '';
+    this.connected = this.phase === 'in' && this.track.open === null;
+  }
+
+  private refresh() {
+    const room = this.room;
+    if (!room) return;
+    const own = room.localParticipant;
+    this.canPublish = own.permissions?.canPublish ?? true;
+    this.microphone = own.isMicrophoneEnabled;
+    this.camera = own.isCameraEnabled;
+    this.show();
+    const now = [own, ...room.remoteParticipants.values()].filter((p) => p.identity).map(personOf);
+    const last = this.moves.at(-1);
+    const moving = last && (last.took < 0 || Date.now() - last.at - last.took < returnWithin);
+    const missing = moving ? this.participants.filter((p) => !p.own && !now.some((n) => n.identity === p.identity)) : [];
+    this.participants = [...now, ...missing.map((p) => ({ ...p, camera: null, audio: null, speaking: false, away: true }))].sort(order);
+  }
+}
+
+const order = (a: Person, b: Person) => Number(b.own) - Number(a.own) || (a.identity < b.identity ? -1 : 1);
+
+function personOf(p: LocalParticipant | RemoteParticipant | Participant): Person {
+  const camera = p.getTrackPublication(Track.Source.Camera);
+  return {
+    identity: p.identity, name: p.name || p.identity, own: p.isLocal, host: p.attributes['berth.role'] === 'host', guest: p.identity.startsWith('guest-'),
+    speaking: p.isSpeaking, audible: p.isMicrophoneEnabled, camera: camera && !camera.isMuted ? (camera.track ?? null) : null,
+    audio: p.isLocal ? null : (p.getTrackPublication(Track.Source.Microphone)?.track ?? null), away: false,
+  };
+}
+
+/** Returns the time of the newest packet of the other participants, and whether any of them sends. */
+function received(room: Room): { newest: number; sending: boolean } {
+  let newest = 0;
+  let sending = false;
+  for (const p of room.remoteParticipants.values()) {
+    for (const pub of p.trackPublications.values()) {
+      if (!pub.track || pub.isMuted) continue;
+      sending = true;
+      const sources = (pub.track as { receiver?: RTCRtpReceiver }).receiver?.getSynchronizationSources?.() ?? [];
+      for (const s of sources) newest = Math.max(newest, s.timestamp);
+    }
+  }
+  return { newest, sending };
+}
+
+const reasons: Partial<Record<DisconnectReason, Why>> = {
+  [DisconnectReason.CLIENT_INITIATED]: 'left', [DisconnectReason.DUPLICATE_IDENTITY]: 'elsewhere', [DisconnectReason.PARTICIPANT_REMOVED]: 'removed',
+  [DisconnectReason.ROOM_DELETED]: 'ended', [DisconnectReason.ROOM_CLOSED]: 'ended', [DisconnectReason.JOIN_FAILURE]: 'full',
+};
+
+const known: Why[] = ['ended', 'removed', 'link_used', 'link_revoked', 'unauthenticated', 'not_found', 'unavailable'];
+
+function whyOf(err: unknown): { why: Why; detail: string } {
+  if (!(err instanceof Problem)) return { why: 'lost', detail: '' };
+  if (err.status === 0) return { why: 'unreachable', detail: '' };
+  if (err.code === 'conflict') return { why: 'removed', detail: '' }; // a user, not a guest
+  const why = known.find((k) => k === err.code) ?? 'other';
+  return { why, detail: why === 'unavailable' || why === 'other' ? err.message : '' };
+}
+
+interface ConferenceEvent { type?: string; conferenceId?: string; status?: string; epoch?: number; owner?: { nodeId: string; epoch: number } }
+
+function parse(data: string): ConferenceEvent {
+  try {
+    return JSON.parse(data) as ConferenceEvent;
+  } catch {
+    return {};
+  }
+}

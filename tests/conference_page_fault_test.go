@@ -1,0 +1,276 @@
+//go:build faults
+
+package tests
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"berth/client"
+)
+
+// B9, FC14: a host and two guests take part in browsers with fake microphones and cameras. They receive each other's sound and
+// pictures, the server is killed, every page shows the move, and sound and pictures continue on the other one. While there is none, the pages wait. A removed guest cannot
+// return, links that admit no one say why, and the end is shown.
+func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, withParticipants())
+	m := s.conferences()
+	units := map[string]*mediaUnit{"u1": s.mediaUnit("u1", 5), "u2": s.mediaUnit("u2", 5)}
+	const number = "8635000001"
+	first := m.open(number, func(c *client.ConferenceSpec) { c.Title = "Weekly planning" })
+	owner := units[first.Owner.NodeID]
+	other := units[map[string]string{"u1": "u2", "u2": "u1"}[owner.id]]
+
+	chromium := startBrowser(t, chromedp.Flag("use-fake-device-for-media-stream", true), chromedp.Flag("use-fake-ui-for-media-stream", true),
+		chromedp.Flag("use-file-for-fake-audio-capture", voice(t)), chromedp.Flag("disable-backgrounding-occluded-windows", true))
+	axe, err := os.ReadFile(filepath.Join("..", "api", "console", "node_modules", "axe-core", "axe.min.js"))
+	require.NoError(t, err, "axe-core is not installed: run `make console`")
+	host := &caller{openTab(t, chromium), s, string(axe)}
+	host.openAs(s, "alice")
+	host.do(chromedp.Evaluate[chromedp.Void](`{ location.hash = '#/conferences/` + number + `' }`))
+	host.await("the lobby of the host", `document.querySelector('#meeting-name')?.value === 'alice'`)
+	host.join("", false)
+	host.await("the name of the unit", `document.querySelector('.unit')?.textContent === %s`, owner.id)
+	link := host.invite(2)
+
+	ann, ben := &caller{openTab(t, chromium), s, string(axe)}, &caller{openTab(t, chromium), s, string(axe)}
+	for name, c := range map[string]*caller{"Ann": ann, "Ben": ben} {
+		c.do(chromedp.Navigate(link))
+		c.await("the lobby of "+name, `document.querySelector('#meeting-name') !== null`)
+	}
+	require.Equal(t, 0, s.uses(number), "opening a link does not use it")
+	ann.check("lobby", "en", 1280)
+	ann.join("Ann", true)
+	ben.do(chromedp.Click(`header .end button[lang]`, chromedp.NodeVisible))
+	ben.join("Ben", true)
+	all := []*caller{host, ann, ben}
+	for _, c := range all {
+		c.meets(3)
+	}
+	require.Equal(t, 2, s.uses(number))
+	ann.await("who speaks", `document.querySelector('.person.speaking') !== null`)
+	before := ann.identity()
+	ann.do(chromedp.Reload())
+	ann.meets(3)
+	require.Equal(t, before, ann.identity(), "a reload is the same guest")
+	require.Equal(t, 2, s.uses(number))
+	for _, c := range all {
+		c.check("before", "", 0)
+	}
+
+	ben.silence()
+	owner.Kill()
+	for _, c := range all {
+		c.moved(1)
+	}
+	for _, c := range all {
+		c.meets(3)
+		t.Logf("the page: %s", ask[string](c.tab, `document.querySelector('.latest').textContent`))
+	}
+	t.Logf("longest time without an audio packet: %d ms", ben.silence())
+	host.await("the other unit", `document.querySelector('.unit')?.textContent === %s`, other.id)
+	require.Regexp(t, `^The media server failed; back after .* on another one\.$`, ask[string](ann.tab, `document.querySelector('.latest').textContent`))
+	require.Contains(t, ask[string](ben.tab, `document.querySelector('.latest').textContent`), "媒体服务器发生故障；恢复用时")
+	require.NotContains(t, ask[string](ann.tab, `document.body.textContent`), other.id, "guests do not see the units' ids")
+	for _, c := range all {
+		c.check("after", "", 0)
+	}
+
+	other.Kill()
+	for _, c := range all {
+		c.await("the interruption", `document.querySelector('.moves li.run') !== null && document.querySelector('.meeting.moving') !== null`)
+		c.check("during", "", 0)
+	}
+	owner.boot()
+	s.awaitNode(owner.id)
+	for _, c := range all {
+		c.moved(2)
+		c.meets(3)
+	}
+
+	ann.press(".controls", "Mute")
+	host.await("the muted guest", `document.querySelector('[data-identity="`+before+`"] .tag .sr')?.textContent === 'muted'`)
+	removed := ben.identity()
+	host.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ document.querySelector('[data-identity=%q] .remove').click() }`, removed)))
+	host.confirm()
+	ben.shows("主持人已将您移出会议。")
+	ben.check("removed", "", 0)
+	ann.meets(2)
+	ben.do(chromedp.Reload())
+	ben.await("the lobby", `document.querySelector('#meeting-name')?.value === 'Ben'`)
+	ben.do(chromedp.Click(`form button.primary`))
+	ben.shows("主持人已将您移出会议。")
+
+	late := &caller{openTab(t, chromium), s, string(axe)}
+	for address, text := range map[string]string{
+		link: "This link was revoked.", s.usedLink(number): "This link was already used.", "http://" + s.httpAddr + "/#/join/none": "This link is not valid.",
+	} {
+		late.do(chromedp.Navigate(address))
+		late.await("the lobby", `document.querySelector('#meeting-name')?.value === ''`)
+		late.do(chromedp.SendKeys(`#meeting-name`, "Eve"), chromedp.Click(`form button.primary`))
+		late.shows(text)
+	}
+	late.check("refused", "", 0)
+	_, err = m.EndConference(t.Context(), number)
+	require.NoError(t, err)
+	ann.shows("The conference has ended.")
+	host.shows("The conference has ended.")
+	for _, c := range append(all, late) {
+		require.NotContains(t, c.complaint(), "Content Security Policy")
+	}
+}
+
+// voice returns a WAV file with a sound that is treated as speech: a pitch with its harmonics, four syllables a second.
+func voice(t *testing.T) string {
+	t.Helper()
+	const rate, seconds = 48000, 4
+	samples := make([]int16, rate*seconds)
+	for i := range samples {
+		at := float64(i) / rate
+		pitch, v := 150+40*math.Sin(2*math.Pi*0.5*at), 0.0
+		for h := 1.0; h <= 12; h++ {
+			v += math.Sin(2*math.Pi*pitch*h*at) / h
+		}
+		samples[i] = int16(9000 * v * (0.55 - 0.45*math.Cos(2*math.Pi*4*at)))
+	}
+	var b bytes.Buffer
+	size := uint32(2 * len(samples))
+	for _, part := range []any{
+		[]byte("RIFF"), 36 + size, []byte("WAVEfmt "), uint32(16), uint16(1), uint16(1), uint32(rate), uint32(2 * rate), uint16(2), uint16(16), []byte("data"), size, samples,
+	} {
+		require.NoError(t, binary.Write(&b, binary.LittleEndian, part))
+	}
+	file := filepath.Join(t.TempDir(), "voice.wav")
+	require.NoError(t, os.WriteFile(file, b.Bytes(), 0o600))
+	return file
+}
+
+// caller is a participant in a browser.
+type caller struct {
+	*tab
+	s   *stack
+	axe string
+}
+
+// measureSilence makes the page note the longest time without an audio packet, apart from what it measures itself. It must be called before
+// the participant joins.
+const measureSilence = `{
+	const Connection = window.RTCPeerConnection, all = [];
+	window.RTCPeerConnection = class extends Connection { constructor(...args) { super(...args); all.push(this) } };
+	let packets = 0, at = 0;
+	window.silence = 0;
+	setInterval(async () => {
+		let n = 0;
+		for (const c of all) for (const s of (await c.getStats()).values()) if (s.type === 'inbound-rtp' && s.kind === 'audio') n += s.packetsReceived;
+		const fewer = n <= packets; // a connection was closed
+		packets = n;
+		if (fewer) return;
+		if (at) window.silence = Math.max(window.silence, performance.now() - at);
+		at = performance.now();
+	}, 20);
+}`
+
+// silence returns the longest time without an audio packet in ms since the last call.
+func (c *caller) silence() int {
+	c.Helper()
+	return ask[int](c.tab, `(() => { const s = Math.round(window.silence); window.silence = 0; return s })()`)
+}
+
+// join presses "Join", with a microphone and perhaps a camera.
+func (c *caller) join(name string, camera bool) {
+	c.Helper()
+	if name != "" {
+		c.do(chromedp.SendKeys(`#meeting-name`, name))
+	}
+	if camera {
+		c.do(chromedp.Click(`.choices .toggle:nth-child(2)`))
+		c.await("the preview of the camera", `document.querySelector('.preview video')?.videoWidth > 0`)
+		c.shoot("lobby-" + name)
+	}
+	c.do(chromedp.Evaluate[chromedp.Void](measureSilence), chromedp.Click(`form button.primary`))
+	c.await("the conference", `document.querySelector('.meeting .now .done') !== null`)
+}
+
+// meets waits until n participants are present, and until the sound of the other ones and the pictures of all cameras play.
+func (c *caller) meets(n int) {
+	c.Helper()
+	c.await(fmt.Sprintf("%d participants", n), `document.querySelectorAll('.person:not(.away)').length === %s && document.querySelector('.meeting .now .done') !== null`, n)
+	c.await("their sound and pictures", `document.querySelectorAll('.person audio').length === %s &&
+		[...document.querySelectorAll('.person :is(audio, video)')].every((e) => e.srcObject?.active && !e.paused && e.currentTime > 0)`, n-1)
+}
+
+// moved waits until the page has shown n moves, each with its end.
+func (c *caller) moved(n int) {
+	c.Helper()
+	c.await(fmt.Sprintf("%d moves", n), `document.querySelectorAll('.moves li.good').length === %s && document.querySelector('.moves li.run') === null`, n)
+}
+
+// shows waits until the page shows why the participant is not in the conference.
+func (c *caller) shows(text string) {
+	c.Helper()
+	c.await(text, `document.querySelector('.out h1')?.textContent === %s`, text)
+}
+
+func (c *caller) identity() string {
+	return ask[string](c.tab, `[...document.querySelectorAll('.person')].find((e) => /^(you|您)$/.test(e.querySelector('small')?.textContent ?? '')).dataset.identity`)
+}
+
+// invite creates a link on the page.
+func (c *caller) invite(guests int) string {
+	c.Helper()
+	c.press(".invitations", "New link")
+	c.await("the dialog", `document.querySelector('dialog[open] input[type=number]') !== null`)
+	c.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ const e = document.querySelector('dialog[open] input[type=number]'); e.value = '%d'; e.dispatchEvent(new Event('input', { bubbles: true })) }`, guests)))
+	c.confirm()
+	c.await("the address", `document.querySelector('.address input')?.value.includes('#/join/')`)
+	return ask[string](c.tab, `document.querySelector('.address input').value`)
+}
+
+// check requires that the page is accessible as it is shown, and takes screenshots. Without a width, it is checked at those of a desktop and
+// a phone.
+func (c *caller) check(name, lang string, width int64) {
+	c.Helper()
+	if lang == "" {
+		lang = ask[string](c.tab, `document.documentElement.lang`)
+	}
+	widths := []int64{390, 1280}
+	if width != 0 {
+		widths = []int64{width}
+	}
+	who := ask[string](c.tab, `document.querySelector('.address') ? 'host' : 'guest'`)
+	c.shoot(fmt.Sprintf("conference-%s-%s-%s", name, who, lang))
+	for _, w := range widths {
+		c.accessible(c.axe, name, w)
+	}
+}
+
+// uses returns how many guests the links of a conference have admitted.
+func (s *stack) uses(e164 string) (n int) {
+	s.tb.Helper()
+	status, body := s.send(http.MethodGet, "/v1/conferences/"+e164+"/links", s.token("alice"), nil)
+	require.Equal(s.tb, http.StatusOK, status, "%v", body)
+	for _, k := range body["links"].([]any) {
+		n += int(k.(map[string]any)["uses"].(float64))
+	}
+	return n
+}
+
+// usedLink returns the address of a link that has admitted its only guest.
+func (s *stack) usedLink(e164 string) string {
+	s.tb.Helper()
+	status, body := s.send(http.MethodPost, "/v1/conferences/"+e164+"/links", s.token("alice"), map[string]any{})
+	require.Equal(s.tb, http.StatusCreated, status, "%v", body)
+	status, guest := s.send(http.MethodPost, "/v1/invitations", "", map[string]any{"link": body["secret"]})
+	require.Equal(s.tb, http.StatusOK, status, "%v", guest)
+	return "http://" + s.httpAddr + "/#/join/" + body["secret"].(string)
+}
