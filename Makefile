@@ -92,8 +92,8 @@ build: page ## Build bin/berth and bin/berth-dev, with the page if Node is insta
 	cd dev && $(GO) build -ldflags '$(LDFLAGS)' -o ../bin/berth-dev .
 
 .PHONY: bench
-bench: build ## Measure berth against its baselines
-	@scripts/bench.sh
+bench: build ## Measure berth against its baselines; BENCH=slots SCALE=0.1 DOCS=docs REPORT=FILE as in scripts/bench.sh
+	@REPORT='$(REPORT)' DOCS='$(DOCS)' SCALE='$(SCALE)' scripts/bench.sh $(BENCH)
 
 .PHONY: proof
 proof: export TEMPORAL_DEBUG = 1

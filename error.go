@@ -38,6 +38,9 @@ const (
 	CodeTurnFinalized       Code = "turn_finalized"
 	CodeUnitRefused         Code = "unit_refused"
 	CodeEnded               Code = "ended"
+	CodeLinkUsed            Code = "link_used"
+	CodeLinkRevoked         Code = "link_revoked"
+	CodeRemoved             Code = "removed"
 	CodeUnreadableImage     Code = "unreadable_image"
 	CodeInterrupted         Code = "interrupted"
 	CodeNotStarted          Code = "not_started"
@@ -87,7 +90,10 @@ var codes = []CodeInfo{
 	{CodeNodeFailed, http.StatusBadGateway, 0, debug, "every node that tried the work failed"},
 	{CodeTurnFinalized, http.StatusConflict, 0, debug, "the turn accepts no more jobs"},
 	{CodeUnitRefused, http.StatusBadGateway, 0, debug, "the media unit refused the conference"},
-	{CodeEnded, http.StatusConflict, 0, debug, "the conference was ended before it was open"},
+	{CodeEnded, http.StatusConflict, 0, debug, "the conference has ended, or was ended before it was open"},
+	{CodeLinkUsed, http.StatusGone, 0, debug, "the invitation link has admitted as many guests as it may"},
+	{CodeLinkRevoked, http.StatusGone, 0, debug, "the invitation link was revoked"},
+	{CodeRemoved, http.StatusForbidden, 0, debug, "the participant was removed from the conference"},
 	{CodeInterrupted, 0, 0, debug, "of a model call: its worker or its task ended before the outcome was recorded"},
 	{CodeNotStarted, 0, 0, debug, "of a model call: its worker or its task ended before the call was made, such as while it waited for a slot"},
 	{CodeNotServed, http.StatusServiceUnavailable, 30 * time.Second, slog.LevelWarn, "no worker serves a model that the task needs; `detail` names the queue"},

@@ -17,6 +17,17 @@ const (
 	ExecutionCancelled ExecutionStatus = "cancelled"
 )
 
+var executionTransitions = transitions[ExecutionStatus]{
+	"":               {ExecutionWaiting},
+	ExecutionWaiting: {ExecutionRunning, ExecutionFailed, ExecutionCancelled},
+	ExecutionRunning: {ExecutionWaiting, ExecutionCompleted, ExecutionFailed, ExecutionCancelled},
+}
+
+// CanBecome reports whether an execution with this status can change to next.
+func (s ExecutionStatus) CanBecome(next ExecutionStatus) bool {
+	return executionTransitions.allow(s, next)
+}
+
 // Final reports whether the execution has ended.
 func (s ExecutionStatus) Final() bool {
 	return s == ExecutionCompleted || s == ExecutionFailed || s == ExecutionCancelled

@@ -80,6 +80,38 @@ func TaskStatuses() []TaskStatus {
 	}
 }
 
+// taskTransitions follows from the chains of the templates. Any open task can fail or be cancelled.
+var taskTransitions = func() transitions[TaskStatus] {
+	next := transitions[TaskStatus]{"": {TaskPending}}
+	for _, template := range templates {
+		for _, hasImage := range []bool{false, true} {
+			status := TaskPending
+			for _, step := range template.Steps(hasImage) {
+				status = next.add(status, Step{Name: step.Name}.PendingStatus())
+				if step.Template.Spec().Mode == ModeStream {
+					status = next.add(status, TaskStreaming)
+				}
+			}
+			if template.Submittable() {
+				next.add(status, TaskCompleted)
+			}
+		}
+	}
+	for status := range next {
+		if status != "" {
+			next.add(status, TaskFailed)
+			next.add(status, TaskCancelled)
+		}
+	}
+	return next
+}()
+
+// CanBecome reports whether a task with this status can change to next, also beyond statuses between them: a task whose row was
+// restored from a backup continues where its run is.
+func (s TaskStatus) CanBecome(next TaskStatus) bool {
+	return slices.ContainsFunc(taskTransitions[s], func(following TaskStatus) bool { return following == next || following.CanBecome(next) })
+}
+
 // Step is one model call with the routing that was fixed when the task was accepted.
 type Step struct {
 	Name     StepName `json:"name"`

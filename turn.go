@@ -25,6 +25,11 @@ const (
 	TurnFinalized TurnStatus = "finalized"
 )
 
+var turnTransitions = transitions[TurnStatus]{"": {TurnOpen}, TurnOpen: {TurnFinalized}}
+
+// CanBecome reports whether a turn with this status can change to next.
+func (s TurnStatus) CanBecome(next TurnStatus) bool { return turnTransitions.allow(s, next) }
+
 // JobStatus is the status of a job.
 type JobStatus string
 
@@ -34,6 +39,11 @@ const (
 	JobDone    JobStatus = "done"
 	JobFailed  JobStatus = "failed"
 )
+
+var jobTransitions = transitions[JobStatus]{"": {JobRunning}, JobRunning: {JobDone, JobFailed}}
+
+// CanBecome reports whether a job with this status can change to next.
+func (s JobStatus) CanBecome(next JobStatus) bool { return jobTransitions.allow(s, next) }
 
 // Limits of a turn, given by the size of a workflow's history and of one message.
 const (

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -56,6 +57,7 @@ type Starter interface {
 	MoveConference(ctx context.Context, e164 string, req workflows.MoveRequest) (berth.Conference, error)
 	ExtendConference(ctx context.Context, e164 string, req workflows.ExtendRequest) (berth.Conference, error)
 	SignalConference(ctx context.Context, e164, signal string, arg any) (running bool, err error)
+	SendRecord(ctx context.Context, in workflows.RecordInput, again bool) error
 	ReportUnits(ctx context.Context, units []workflows.NodeRef) error
 
 	// Reconcile starts a full pass of the reconciliation and returns its id.
@@ -90,7 +92,10 @@ type Ledger interface {
 	CountOwners(ctx context.Context) (map[string]int, error)
 	// SaveLegs stores legs of a conference, Legs returns a page of them in order.
 	SaveLegs(ctx context.Context, conferenceID string, owner berth.ConferenceOwner, legs []berth.ConferenceLeg) error
-	Legs(ctx context.Context, conferenceID, cursor string, limit int) (legs []berth.ConferenceLeg, next string, err error)
+	RecordLegs(ctx context.Context, c berth.Conference, cursor string) (legs []berth.ConferenceLeg, next string, err error)
+	// SaveDelivery and FindDelivery store and return the last delivery of a record by webhook.
+	SaveDelivery(ctx context.Context, conferenceID string, d berth.RecordDelivery) error
+	FindDelivery(ctx context.Context, conferenceID string) (berth.RecordDelivery, error)
 	// GetExecution returns the row of an execution, which outlasts its run.
 	GetExecution(ctx context.Context, id string) (berth.Execution, error)
 	// ListExecutions, ListSessions and ListAccounts return pages for operators, CountOpen what has not ended, and TaskMinutes the
@@ -175,9 +180,11 @@ type Config struct {
 	Conferences       workflows.ConferenceRules // recovery: every 5 min, for 30 min; 10 s for a command
 	Admission         Admission                 // of tasks; zero values are no limits
 	NumbersFrom       string                    // first number that is assigned to conferences: 8881000000
+	RecordWithin      time.Duration             // for how long sending a detail record is retried; 0 where none are sent
 	SignalURL         string                    // where participants connect; empty: the address of the request
 	SignalDirect      bool                      // participants connect to the media units, not to the signalling proxy
 	SessionAffinity   bool                      // spreads sessions over the pools that serve them; otherwise the first pool takes all
+	SignIn            SignIn                    // with which users of the page sign in; empty: by token only
 	Production        bool
 	Version           string
 }
@@ -214,6 +221,8 @@ type server struct {
 	listing  atomic.Pointer[listing]
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 	overview atomic.Pointer[overview]                                 // as last read
+	// pagePolicy is the security policy of the page.
+	pagePolicy string
 	// documents reads uploaded files; converting holds a value for each image that is converted.
 	documents  *extract.Reader
 	converting chan struct{}
@@ -246,6 +255,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.overviewRoutes()
 	s.assetRoutes()
 	s.ticketRoute()
+	s.signInRoute()
 	s.templateRoutes()
 	s.accountRoutes()
 	s.modelRoutes()
@@ -306,6 +316,11 @@ func newServer(d Deps) (*server, error) {
 		Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{},
 		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), converting: make(chan struct{}, 2),
 	}
+	origin, err := c.SignIn.origin()
+	if err != nil {
+		return nil, err
+	}
+	s.pagePolicy = consolePolicy(origin, c.SignalURL)
 	s.placer = placement.New(d.Scripts, d.Fleet)
 	s.invited = identity.Participants{Secrets: c.Secrets, Clock: d.Clock}
 	s.tickets = identity.Tickets{Secrets: c.Secrets, TTL: c.TicketTTL, Clock: d.Clock}
@@ -427,9 +442,19 @@ func echoPath(path string) string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
 
-// consolePolicy restricts the page to its own scripts and styles.
-const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; " +
-	"font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+// consolePolicy restricts the page to its own scripts and styles, and to connections to this server, the provider with which users
+// sign in and the signalling proxy.
+func consolePolicy(provider, signalURL string) string {
+	connect := strings.TrimSpace("'self' " + provider)
+	if u, err := url.Parse(signalURL); err == nil && u.Host != "" { // clients also call it with HTTP
+		connect += " " + u.Scheme + "://" + u.Host + " " + strings.Replace(u.Scheme, "ws", "http", 1) + "://" + u.Host
+	}
+	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; connect-src " + connect +
+		"; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+}
+
+// consolePermissions lets the page of a conference use microphones and cameras.
+const consolePermissions = "camera=(self), microphone=(self), display-capture=(), geolocation=(), payment=(), usb=()"
 
 // elsewhere serves the page and its files on every path outside the API.
 func (s *server) elsewhere(c echo.Context, page http.Handler) error {
@@ -443,7 +468,8 @@ func (s *server) elsewhere(c echo.Context, page http.Handler) error {
 		return berth.Errorf(berth.CodeNotFound, "route not found")
 	}
 	h := c.Response().Header()
-	h.Set(echo.HeaderContentSecurityPolicy, consolePolicy)
+	h.Set(echo.HeaderContentSecurityPolicy, s.pagePolicy)
+	h.Set("Permissions-Policy", consolePermissions)
 	h.Del(echo.HeaderCacheControl) // the page sets its own: some of its files never change
 	page.ServeHTTP(c.Response(), req)
 	return nil

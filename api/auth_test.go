@@ -19,7 +19,7 @@ import (
 )
 
 // public are the routes that need no token.
-var public = []string{"GET /healthz", "GET /readyz", "GET /openapi.yaml", "GET /openapi.json"}
+var public = []string{"GET /healthz", "GET /readyz", "GET /openapi.yaml", "GET /openapi.json", "GET /v1/sign-in"}
 
 // ownTokens are the routes that check a token which is not a bearer token of the API, with their status without one.
 var ownTokens = map[string]int{
@@ -32,21 +32,22 @@ var braces = regexp.MustCompile(`{\w+}`)
 
 // scopesOf lists the accepted scopes of each route that does not accept only the scope user.
 var scopesOf = map[string][]string{
-	"POST /v1/tickets":                  {"user", "operator"},
-	"GET /v1/tasks":                     {"user", "operator"},
-	"GET /v1/tasks/{id}":                {"user", "operator"},
-	"DELETE /v1/tasks/{id}":             {"user", "operator"},
-	"DELETE /v1/tasks/{id}/content":     {"user", "operator"},
-	"GET /v1/tasks/{id}/events":         {"user", "operator"},
-	"GET /v1/conferences":               {"user", "operator"},
-	"GET /v1/conferences/{e164}":        {"user", "operator"},
-	"DELETE /v1/conferences/{e164}":     {"user", "operator"},
-	"PATCH /v1/conferences/{e164}":      {"user", "operator"},
-	"POST /v1/conferences/{e164}/move":  {"operator"},
-	"GET /v1/conferences/{e164}/record": {"user", "operator"},
-	"GET /v1/conferences/{e164}/events": {"user", "operator"},
-	"GET /v1/conferences/{e164}/info":   {"node"},
-	"POST /v1/conferences/{e164}/info":  {"node"},
+	"POST /v1/tickets":                        {"user", "operator"},
+	"GET /v1/tasks":                           {"user", "operator"},
+	"GET /v1/tasks/{id}":                      {"user", "operator"},
+	"DELETE /v1/tasks/{id}":                   {"user", "operator"},
+	"DELETE /v1/tasks/{id}/content":           {"user", "operator"},
+	"GET /v1/tasks/{id}/events":               {"user", "operator"},
+	"GET /v1/conferences":                     {"user", "operator"},
+	"GET /v1/conferences/{e164}":              {"user", "operator"},
+	"DELETE /v1/conferences/{e164}":           {"user", "operator"},
+	"PATCH /v1/conferences/{e164}":            {"user", "operator"},
+	"POST /v1/conferences/{e164}/move":        {"operator"},
+	"POST /v1/conferences/{e164}/record/send": {"operator"},
+	"GET /v1/conferences/{e164}/record":       {"user", "operator"},
+	"GET /v1/conferences/{e164}/events":       {"user", "operator"},
+	"GET /v1/conferences/{e164}/info":         {"node"},
+	"POST /v1/conferences/{e164}/info":        {"node"},
 
 	"POST /v1/conferences/{e164}/participants":              {"user", "operator"},
 	"GET /v1/conferences/{e164}/participants":               {"user", "operator"},

@@ -87,6 +87,22 @@ func (s *fakeStarter) ReleaseConference(ctx context.Context, e164 string, req wo
 	return true, s.keep(ctx, c.Conference)
 }
 
+func (s *fakeStarter) SendRecord(_ context.Context, in workflows.RecordInput, again bool) error {
+	b, unlock := s.open()
+	defer unlock()
+	if b.failure == nil && again {
+		b.records = append(b.records, in.ConferenceID)
+	}
+	return b.failure
+}
+
+// sentRecords returns the ids of the conferences whose records were sent again.
+func (s *fakeStarter) sentRecords() []string {
+	b, unlock := s.open()
+	defer unlock()
+	return slices.Clone(b.records)
+}
+
 func (s *fakeStarter) MoveConference(ctx context.Context, e164 string, req workflows.MoveRequest) (berth.Conference, error) {
 	b, unlock := s.open()
 	defer unlock()

@@ -18,6 +18,7 @@ var enumTypes = []func(huma.Registry){
 	enumOf(berth.Affinities()),
 	enumOf(berth.ExcludeReasons()),
 	enumOf(berth.ConferenceStatuses()),
+	enumOf(berth.DeliveryStates()),
 	enumOf(berth.ParticipantRoles()),
 	enumOf(berth.TaskStatuses()),
 	enumOf(berth.Templates()),

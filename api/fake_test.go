@@ -30,6 +30,7 @@ type book struct {
 	slow        bool // units release only later
 	notices     []workflows.UnitNotice
 	reports     [][]workflows.NodeRef
+	records     []string // ids of conferences whose records were sent again
 }
 
 type storedTurn struct {

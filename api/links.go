@@ -57,7 +57,7 @@ func (s *server) linkRoutes() {
 	register(s, "POST /v1/invitations", rule{public: true}, s.redeemLink, op("redeem-link", "conferences",
 		"Join a conference by invitation link",
 		"Needs no other token. Give `link` once, which admits a guest with an identity of its own, and `guest` afterwards. "+
-			"401: the link or the guest's secret is not valid, the link was used up or revoked, or the guest was removed. "+
+			"401: the link or the guest's secret is not valid. 410 `link_used` and `link_revoked`; 403 `removed`: the guest was removed. "+
 			"409 `ended`: the conference has ended."))
 }
 
@@ -109,42 +109,27 @@ func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutput
 	if err := berth.ValidParticipantName("name", b.Name); err != nil {
 		return nil, err
 	}
-	var p berth.Participant
-	var conferenceID, secret string
 	if b.Guest != "" {
-		found, err := s.Ledger.FindGuest(ctx, hashSecret(b.Guest))
-		if err != nil {
-			return nil, notInvited(err)
-		}
-		if !found.RemovedAt.IsZero() {
-			return nil, notInvited(nil)
-		}
-		p, conferenceID = found, found.ConferenceID
-	} else {
-		link, err := s.Ledger.FindLink(ctx, hashSecret(b.Link))
-		if err != nil {
-			return nil, notInvited(err)
-		}
-		conferenceID = link.ConferenceID
+		return s.returnGuest(ctx, b.Guest)
 	}
-	c, err := s.Ledger.GetConference(ctx, conferenceID)
+	hash := hashSecret(b.Link)
+	link, err := s.Ledger.FindLink(ctx, hash)
 	if err != nil {
 		return nil, notInvited(err)
 	}
-	if c.Status.Final() || c.Ending != "" {
-		return nil, berth.Errorf(berth.CodeEnded, "the conference has ended")
-	}
-	if err := s.Signal.Refuse(ctx, c); err != nil { // before the link is used
+	c, err := s.invitedTo(ctx, link.ConferenceID) // before the link is used
+	if err != nil {
 		return nil, err
 	}
-	if b.Link != "" {
-		secret = rand.Text()
-		p, err = s.Ledger.RedeemLink(ctx, hashSecret(b.Link), berth.Participant{
-			Identity: berth.NewID(berth.GuestPrefix), Name: b.Name, CreatedAt: s.Clock(),
-		}, hashSecret(secret))
-		if err != nil {
-			return nil, notInvited(err)
-		}
+	secret := rand.Text()
+	p, err := s.Ledger.RedeemLink(ctx, hash, berth.Participant{
+		Identity: berth.NewID(berth.GuestPrefix), Name: b.Name, CreatedAt: s.Clock(),
+	}, hashSecret(secret))
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		return nil, s.whyRefused(ctx, hash)
+	}
+	if err != nil {
+		return nil, err
 	}
 	out, err := s.join(ctx, c, p)
 	if err != nil {
@@ -153,12 +138,56 @@ func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutput
 	return &redeemOutputBody{*out, secret}, nil
 }
 
-// notInvited returns the same error for a link that does not exist and for one that is not valid any more.
+// returnGuest admits a guest again that has its own secret.
+func (s *server) returnGuest(ctx context.Context, secret string) (*redeemOutputBody, error) {
+	p, err := s.Ledger.FindGuest(ctx, hashSecret(secret))
+	if err != nil {
+		return nil, notInvited(err)
+	}
+	if !p.RemovedAt.IsZero() {
+		return nil, berth.Errorf(berth.CodeRemoved, "you were removed from the conference")
+	}
+	c, err := s.invitedTo(ctx, p.ConferenceID)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.join(ctx, c, p)
+	if err != nil {
+		return nil, err
+	}
+	return &redeemOutputBody{joinView: *out}, nil
+}
+
+// invitedTo returns the conference of an invitation if guests can join it.
+func (s *server) invitedTo(ctx context.Context, id string) (berth.Conference, error) {
+	c, err := s.Ledger.GetConference(ctx, id)
+	if err != nil {
+		return c, notInvited(err)
+	}
+	if c.Status.Final() || c.Ending != "" {
+		return c, berth.Errorf(berth.CodeEnded, "the conference has ended")
+	}
+	return c, s.Signal.Refuse(ctx, c)
+}
+
+// whyRefused returns why a link admitted no guest. Only those who have its secret learn it.
+func (s *server) whyRefused(ctx context.Context, hash string) error {
+	link, err := s.Ledger.FindLink(ctx, hash)
+	switch {
+	case err != nil:
+		return notInvited(err)
+	case !link.RevokedAt.IsZero():
+		return berth.Errorf(berth.CodeLinkRevoked, "the invitation was revoked; ask for another link")
+	}
+	return berth.Errorf(berth.CodeLinkUsed, "the invitation was used; ask for another link")
+}
+
+// notInvited returns the error of a secret that belongs to no link or guest.
 func notInvited(err error) error {
-	if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
+	if berth.CodeOf(err) != berth.CodeNotFound {
 		return err
 	}
-	return berth.Errorf(berth.CodeUnauthenticated, "the invitation is not valid, was used or was revoked; ask for another link")
+	return berth.Errorf(berth.CodeUnauthenticated, "the invitation is not valid; ask for another link")
 }
 
 // hashSecret returns what is stored of a secret. It is random, so that a plain hash cannot be guessed.

@@ -12,7 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/lua"
@@ -140,6 +140,9 @@ func pauseOf(room lua.Room) client.ModelPause {
 		return client.ModelPause{Paused: true, PausedBy: "operator", Reason: room.Reason}
 	case !room.PausedUntil.IsZero():
 		return client.ModelPause{Paused: true, PausedBy: "provider", Reason: room.Cause, PausedUntil: room.PausedUntil}
+	}
+	if room.Probing {
+		return client.ModelPause{Probing: true, Reason: room.Cause}
 	}
 	return client.ModelPause{}
 }

@@ -25,6 +25,7 @@ type joinView struct {
 	Token        string                `json:"token" doc:"The client's token. It is valid while the conference continues and the participant is not removed"`
 	ConferenceID string                `json:"conferenceId"`
 	E164         string                `json:"e164" doc:"Also the name of the room"`
+	Title        string                `json:"title,omitempty" doc:"That of the conference"`
 	Identity     string                `json:"identity"`
 	Role         berth.ParticipantRole `json:"role"`
 	Epoch        int64                 `json:"epoch" doc:"Epoch of the unit that has the conference; 0 while none has it. Without the proxy, request a new token when an event has a higher one"`
@@ -98,8 +99,8 @@ func (s *server) addParticipant(ctx context.Context, in *addParticipantInput) (*
 func (s *server) join(ctx context.Context, c berth.Conference, p berth.Participant) (*joinView, error) {
 	of := identity.Participation{ConferenceID: c.ID, E164: c.E164, Identity: p.Identity, Name: p.Name, Role: p.Role}
 	out := &joinView{
-		ConferenceID: c.ID, E164: c.E164, Identity: p.Identity, Role: p.Role, Epoch: c.Owner.Epoch, Direct: s.Config.SignalDirect,
-		URL: cmp.Or(s.Config.SignalURL, callOf(ctx).base),
+		ConferenceID: c.ID, E164: c.E164, Title: c.Title, Identity: p.Identity, Role: p.Role, Epoch: c.Owner.Epoch,
+		Direct: s.Config.SignalDirect, URL: cmp.Or(s.Config.SignalURL, callOf(ctx).base),
 	}
 	var err error
 	if out.Direct {

@@ -105,7 +105,9 @@ func TestLinks_Redeemed_AdmitGuestsUntilUsedOrRevoked(t *testing.T) {
 	require.True(t, strings.HasPrefix(eve["identity"].(string), berth.GuestPrefix))
 	require.Equal(t, id, eve["conferenceId"])
 	require.Equal(t, "participant", eve["role"])
-	require.Equal(t, http.StatusUnauthorized, redeem(doc{"link": once}).status, "it is used up")
+	used := redeem(doc{"link": once})
+	require.Equal(t, http.StatusGone, used.status)
+	require.Equal(t, berth.CodeLinkUsed, used.problem.Code)
 	back := redeem(doc{"guest": eve["guest"]})
 	require.Equal(t, http.StatusOK, back.status, string(back.body))
 	require.Equal(t, eve["identity"], back.json(t)["identity"], "a reload is the same guest")
@@ -128,15 +130,17 @@ func TestLinks_Redeemed_AdmitGuestsUntilUsedOrRevoked(t *testing.T) {
 	for range 2 {
 		require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, path+"/"+linkID, h.token("alice"), nil).status)
 	}
-	require.Equal(t, http.StatusUnauthorized, redeem(doc{"link": many}).status, "revoked")
+	require.Equal(t, berth.CodeLinkRevoked, redeem(doc{"link": many}).problem.Code)
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, path+"/l-x", h.token("alice"), nil).status)
 
 	// Removing a guest can revoke the link that it came with.
 	_, third := link(doc{"maxUses": 5})
 	guest := redeem(doc{"link": third}).json(t)
 	h.call(http.MethodDelete, "/v1/conferences/"+numberOne+"/participants/"+guest["identity"].(string)+"?revokeLink=true", h.token("alice"), nil)
-	require.Equal(t, http.StatusUnauthorized, redeem(doc{"guest": guest["guest"]}).status, "removed")
-	require.Equal(t, http.StatusUnauthorized, redeem(doc{"link": third}).status, "its link was revoked")
+	removed := redeem(doc{"guest": guest["guest"]})
+	require.Equal(t, http.StatusForbidden, removed.status)
+	require.Equal(t, berth.CodeRemoved, removed.problem.Code)
+	require.Equal(t, berth.CodeLinkRevoked, redeem(doc{"link": third}).problem.Code)
 
 	for _, wrong := range []doc{{}, {"link": "a", "guest": "b"}, {"link": "a", "name": "a\nb"}} {
 		require.Equal(t, http.StatusBadRequest, redeem(wrong).status)

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // listedPasses is how many passes of the reconciliation are returned.

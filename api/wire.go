@@ -1,6 +1,6 @@
 package api
 
-import "berth/internal/client"
+import "berth/client"
 
 // The requests and responses that package client defines, under the names that they have in the description.
 type (

@@ -16,9 +16,12 @@ language eng || need tesseract-ocr-eng
 language chi_sim || need tesseract-ocr-chi-sim
 if [ "$purpose" = test ]; then
 	has postgres || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || need postgresql
+	has curl || need curl # commands of the documentation
+	has openssl || need openssl
 	has chromium || has chromium-browser || has google-chrome || need chromium
 	fc-list :lang=zh 2>/dev/null | grep -q . || need fonts-wqy-microhei # Chinese characters in screenshots
-	has promtool || need prometheus # checks the configuration of docker-compose.yml's Prometheus
+	has promtool || need prometheus                              # checks and evaluates the alerts and the dashboard
+	has prometheus-alertmanager || need prometheus-alertmanager # receives the alerts
 	apertium -l 2>/dev/null | grep -qw eng-spa || need apertium apertium-eng-spa # a real translator for a real node
 	"$(dirname "$0")/livekit.sh"     # a real media server for a real unit
 	"$(dirname "$0")/participant.sh" # and its participants

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // X5: a user who requests a resource of another user gets exactly the response for an unknown one: ids may be guessed.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/lua"
 	"berth/workflows"
 )

@@ -19,7 +19,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/workflows"
 )
 
@@ -309,6 +309,14 @@ func (m *conferences) open(e164 string, set ...func(*client.ConferenceSpec)) cli
 		return err == nil
 	})
 	return made
+}
+
+// current returns the current conference of a number.
+func (m *conferences) current(e164 string) berth.Conference {
+	m.s.tb.Helper()
+	got, err := m.Conference(context.Background(), e164, "")
+	require.NoError(m.s.tb, err)
+	return got.Conference
 }
 
 // await waits until the conference meets the condition.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // C22: the number of active conferences is limited by the licences. A waiting conference keeps its licence, or releases it

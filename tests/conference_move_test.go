@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // B10, S11: a conference moves on request and when its unit is drained. It stays open all the time, and its former room is

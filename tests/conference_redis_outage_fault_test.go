@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/testredis"
 	"berth/lua"
 )
@@ -185,7 +185,7 @@ func TestConference_RedisUnavailableOrEmpty_StaysOrRecovers(t *testing.T) { // C
 			require.NotRegexp(t, `declared dead.*\b(u1|u2)\b`, string(s.worker.output()[logged:]))
 			require.Regexp(t, `declared dead.*\bu3\b`, string(s.worker.output()), "the log names the dead unit")
 			for _, c := range a.held {
-				require.Len(t, a.one(c.E164).Segments, 1, "it stayed on one unit")
+				require.Len(t, a.current(c.E164).Segments, 1, "it stayed on one unit")
 			}
 			a.everyMoveIsSeen(t, waits)
 			for _, c := range a.held[1:] {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/unit"
 	"berth/lua"
 )

@@ -1,18 +1,19 @@
 package tests
 
 import (
+	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // An operator uses the console as in an incident: every view is opened and changes while it is shown, without an error in the browser,
@@ -216,8 +217,9 @@ func (b *tab) reconcile() {
 func (b *tab) visitAll(s *stack, turn string) {
 	script, err := os.ReadFile(filepath.Join("..", "api", "console", "node_modules", "axe-core", "axe.min.js"))
 	require.NoError(b, err, "axe-core is not installed: run `make console`")
-	status, execution := s.send(http.MethodPost, "/v1/executions", s.token("alice"), map[string]any{"executor": "render"})
-	require.Equal(b, http.StatusServiceUnavailable, status, "%v", execution) // no engine: the view of executions is empty
+	s.engine("engine-1", 2, false)
+	execution, err := s.user("alice", "user", "node").Execute(b.Context(), client.ExecutionSpec{Executor: "echo", Input: []byte(`{"page": 1}`)})
+	require.NoError(b, err)
 	for lang, width := range map[string]int64{"en": 1280, "zh": 390} {
 		b.do(chromedp.EmulateViewport(1280, 900))
 		if chinese := ask[bool](b, `document.documentElement.lang === 'zh-Hans'`); chinese != (lang == "zh") {
@@ -226,14 +228,14 @@ func (b *tab) visitAll(s *stack, turn string) {
 		}
 		for _, view := range []string{
 			"", "/fleet", "/fleet/tokyo-1", "/pools", "/pools/translate%3Aen-es", "/models", "/tasks", "/turns", "/turns/" + turn, "/sessions",
-			"/executions", "/conferences", "/conferences/8681230001", "/accounts", "/accounts/carol", "/usage", "/audit", "/reconciliation",
+			"/executions", "/executions/" + execution.ExecutionID, "/conferences", "/conferences/8681230001", "/accounts", "/accounts/carol", "/usage", "/audit", "/reconciliation",
 		} {
 			b.visit(s, view)
 			b.do(chromedp.Reload())
 			b.await("the view "+view+" after a reload", `location.hash === %s && document.querySelector('.pane h1') !== null && document.querySelector('.pane [role=status].hint') === null`, "#/console"+view)
 			require.Zero(b, ask[int](b, `document.querySelectorAll('.pane .notice.bad[role=alert]').length`), view)
 			b.accessible(string(script), view, width)
-			name := strings.NewReplacer("/", "-", "%3A", "-", turn, "one").Replace("view" + view)
+			name := strings.NewReplacer("/", "-", "%3A", "-", turn, "one", execution.ExecutionID, "one").Replace("view" + view)
 			if view == "" {
 				name = "view-overview"
 			}
@@ -245,15 +247,52 @@ func (b *tab) visitAll(s *stack, turn string) {
 			b.accessible(string(script), hash, width)
 		}
 	}
+	if ask[bool](b, `document.documentElement.lang === 'zh-Hans'`) {
+		b.do(chromedp.Click(`header .end button[lang]`, chromedp.NodeVisible))
+	}
+	for _, d := range []struct{ view, in, button string }{
+		{"/models", `[aria-labelledby="m-deepseek-chat"]`, "Pause"},
+		{"/models", `[aria-labelledby="m-deepseek-chat"]`, "Edit limits"},
+		{"/fleet/tokyo-1", ".pane", "Drain"},
+		{"/accounts/carol", ".pane", "Add credits"},
+		{"/reconciliation", ".pane", "Start a full pass"},
+	} {
+		for _, width := range []int64{1280, 390} {
+			b.do(chromedp.EmulateViewport(width, 900))
+			b.visit(s, d.view)
+			b.press(d.in, d.button)
+			b.await("the dialog", `document.querySelector('dialog[open] button.primary') !== null`)
+			b.accessible(string(script), d.view+": "+d.button, width)
+			b.do(chromedp.Evaluate[chromedp.Void](`{ document.querySelector('dialog[open] button.quiet').click() }`))
+			b.await("the dialog to close", `document.querySelector('dialog[open]') === null`)
+		}
+	}
 	b.quiet()
 }
 
-// accessible requires that a view violates no rule of WCAG 2.2 AA that axe checks.
+// scheme emulates the user's preference for dark or light colours.
+func (b *tab) scheme(name string) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, maxWait)
+	defer cancel()
+	_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}},
+	})
+	require.NoError(b, err)
+	b.await("the colours "+name, `matchMedia('(prefers-color-scheme: ' + %s + ')').matches`, name)
+}
+
+// accessible requires that a view violates no rule of WCAG 2.2 AA that axe checks, in light and in dark colours.
 func (b *tab) accessible(axe, view string, width int64) {
 	b.Helper()
 	b.do(chromedp.EmulateViewport(width, 900))
 	b.await("the width", `innerWidth === %s`, width)
-	b.do(chromedp.Evaluate[chromedp.Void](axe + "\n;{ window.axed = null; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }).then((r) => { window.axed = r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.target.join(' ') + ' ' + n.failureSummary).slice(0, 3).join(' | ')) }, (e) => { window.axed = [String(e)] }) }"))
-	b.await("the check", `window.axed !== null`)
-	require.Empty(b, ask[[]string](b, `window.axed`), "%s at %d px", view, width)
+	for _, scheme := range []string{"dark", "light"} {
+		b.scheme(scheme)
+		// Colours change with a transition, whose intermediate ones are not those of the page.
+		b.await("the end of transitions", `document.getAnimations().every((a) => !(a instanceof CSSTransition))`)
+		b.do(chromedp.Evaluate[chromedp.Void](axe + "\n;{ window.axed = null; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }).then((r) => { window.axed = r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.target.join(' ') + ' ' + n.failureSummary).slice(0, 3).join(' | ')) }, (e) => { window.axed = [String(e)] }) }"))
+		b.await("the check", `window.axed !== null`)
+		require.Empty(b, ask[[]string](b, `window.axed`), "%s at %d px, %s", view, width, scheme)
+	}
 }

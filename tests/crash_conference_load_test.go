@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // finish is how a conference of the load ends.

@@ -20,7 +20,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/unit"
 	"berth/lua"
 	"berth/workflows"
@@ -63,7 +63,7 @@ func (w *cluster) unit(id, url string, slots int) []*part {
 	return []*part{
 		w.runs(id, "berth", []string{
 			"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "sim", "--sim-control", u.control, "--sim-delay", "20ms", "--check", "100ms",
-		}, append(slices.Clone(w.settings), "BERTH_URL="+url, "BERTH_TOKEN="+w.token("units", "node"))),
+		}, append(w.measured(id), "BERTH_URL="+url, "BERTH_TOKEN="+w.token("units", "node"))),
 		{name: "link of " + id, kill: fail(unit.FaultSilent), start: fail(unit.FaultNone)},
 	}
 }

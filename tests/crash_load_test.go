@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // load is steady work of several users. They send each request to a random API and retry it until they get a definite

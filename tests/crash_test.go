@@ -24,7 +24,7 @@ import (
 	temporalclient "go.temporal.io/sdk/client"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/node"
 	"berth/internal/testdb"
 	"berth/internal/testredis"
@@ -105,12 +105,12 @@ func newCluster(t *testing.T, more ...string) *cluster {
 	for i := range 3 {
 		w.parts = append(w.parts, w.runs(fmt.Sprintf("node-%d", i), "berth",
 			[]string{"node", "--id", fmt.Sprintf("node-%d", i), "--capabilities", enES, "--driver", "sim", "--sim-delay", "200ms", "--slots", "3"},
-			append(slices.Clone(w.settings), "BERTH_URL="+w.urls[i%2], "BERTH_TOKEN="+w.token("nodes", "node"))))
+			append(w.measured(fmt.Sprintf("node-%d", i)), "BERTH_URL="+w.urls[i%2], "BERTH_TOKEN="+w.token("nodes", "node"))))
 	}
 	for i := range 2 {
 		w.parts = append(w.parts, w.runs(fmt.Sprintf("engine-%d", i), "berth",
 			[]string{"node", "--id", fmt.Sprintf("engine-%d", i), "--kind", "engine", "--capabilities", "report", "--driver", "sim", "--sim-delay", "500ms", "--slots", "2"},
-			append(slices.Clone(w.settings), "BERTH_URL="+w.urls[i%2], "BERTH_TOKEN="+w.token("nodes", "node"))))
+			append(w.measured(fmt.Sprintf("engine-%d", i)), "BERTH_URL="+w.urls[i%2], "BERTH_TOKEN="+w.token("nodes", "node"))))
 	}
 	for i := range 3 {
 		w.parts = append(w.parts, w.unit(fmt.Sprintf("unit-%d", i), w.urls[i%2], 5)...)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/workflows"
 )
 

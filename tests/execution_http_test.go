@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // S8 over HTTP: an execution that no node supports is refused and may be retried; one that has ended never runs again.

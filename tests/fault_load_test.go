@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/sim"
 )
 
@@ -284,6 +284,42 @@ func (w *cluster) everyTurn(t *testing.T, accepted map[string]segments, received
 	}
 }
 
+// mixedLoad is work of every kind: turns, executions, conferences and tasks.
+type mixedLoad struct {
+	*load
+	tasks  chan submitted
+	quiet  context.CancelFunc // ends the submission of work
+	cancel context.CancelFunc // ends the readers
+}
+
+func beginMixedLoad(t *testing.T, w *cluster, seed uint64) *mixedLoad {
+	t.Helper()
+	l := &mixedLoad{load: newLoad(w, seed, 100_000), tasks: make(chan submitted, 100_000)}
+	var speaking, listening context.Context
+	speaking, l.quiet = context.WithCancel(t.Context())
+	listening, l.cancel = context.WithCancel(t.Context())
+	for n := range uint64(2) {
+		l.session(speaking, listening, n)
+	}
+	l.speaking.Go(func() { l.execute(speaking) })
+	for n := range uint64(rooms) {
+		l.speaking.Go(func() { l.host(speaking, listening, n) })
+	}
+	for n := range uint64(taskUsers) {
+		l.speaking.Go(func() { l.order(speaking, n, l.tasks) })
+	}
+	return l
+}
+
+// orders returns the tasks that were submitted, once no more are.
+func (l *mixedLoad) orders() (all []submitted) {
+	close(l.tasks)
+	for s := range l.tasks {
+		all = append(all, s)
+	}
+	return all
+}
+
 // Mixed load with a fault every FAULTS_EVERY (1m) for FAULTS_FOR (20m): kill -9 and SIGSTOP of every kind of process, restarts of
 // Temporal, the database and Redis, a Redis that loses its data, cut and hanging connections. Nothing that was accepted is lost, each
 // piece of work ends once, balances are exact, nothing is held or open at the end, and the reconciliation repairs only what a fault
@@ -297,21 +333,8 @@ func TestStack_FaultEveryMinute_NothingLostAndNoFalseAlarm(t *testing.T) { // B2
 	}))
 	t.Cleanup(model.Close)
 	w := newCluster(t, "BERTH_LOCAL_MODEL_URL="+model.URL+"/v1", "BERTH_CONFERENCE_LICENCES=30", "BERTH_RECONCILE_FULL_EVERY=2m")
-	l := newLoad(w, seed, 100_000)
-	speaking, quiet := context.WithCancel(t.Context())
-	listening, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	tasks := make(chan submitted, 100_000)
-	for n := range uint64(2) {
-		l.session(speaking, listening, n)
-	}
-	l.speaking.Go(func() { l.execute(speaking) })
-	for n := range uint64(rooms) {
-		l.speaking.Go(func() { l.host(speaking, listening, n) })
-	}
-	for n := range uint64(taskUsers) {
-		l.speaking.Go(func() { l.order(speaking, n, tasks) })
-	}
+	l := beginMixedLoad(t, w, seed)
+	defer l.cancel()
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
 	findings := w.repairs(watching)
@@ -340,22 +363,14 @@ func TestStack_FaultEveryMinute_NothingLostAndNoFalseAlarm(t *testing.T) { // B2
 		t.Logf("%s for %s", f.name, hold)
 		<-time.After(every - time.Since(began))
 	}
-	quiet()
+	l.quiet()
 	calm := time.Now()
 	l.speaking.Wait()
 	t.Logf("the load ended %s after the last fault; %d calls were repeated", time.Since(calm).Round(time.Millisecond), l.retries.Load())
 	turns, executions := l.accepted(t)
 	w.ended(t, executions)
-	var orders []submitted
-	for close(tasks); ; {
-		s, more := <-tasks
-		if !more {
-			break
-		}
-		orders = append(orders, s)
-	}
-	w.everyTask(t, orders)
-	conferences := w.keptOnly(t, l, calm)
+	w.everyTask(t, l.orders())
+	conferences := w.keptOnly(t, l.load, calm)
 	w.release(t, conferences)
 	w.noneOpen(t)
 	w.awaitReady()
@@ -379,7 +394,7 @@ func TestStack_FaultEveryMinute_NothingLostAndNoFalseAlarm(t *testing.T) { // B2
 	t.Logf("findings: %v", counts)
 	require.NoError(t, errors.Join(wrong...))
 
-	cancel()
+	l.cancel()
 	l.readers.Wait()
 	var received []berth.SessionEvent
 	for close(l.received); ; {
@@ -397,7 +412,7 @@ func TestStack_FaultEveryMinute_NothingLostAndNoFalseAlarm(t *testing.T) { // B2
 		}
 	} else {
 		require.NoError(t, checkEvents(turns, received))
-		w.everyConference(t, l, conferences)
+		w.everyConference(t, l.load, conferences)
 	}
 	after := w.measure()
 	t.Logf("at the end: %+v", after)

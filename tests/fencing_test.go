@@ -18,7 +18,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/unit"
 	"berth/workflows"
 )

@@ -3,7 +3,6 @@
 package tests
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -38,14 +37,6 @@ func (all liveKitUnits) apart(conferences int) bool {
 		ok = ok && len(ids) == 1
 	}
 	return ok && len(where) == conferences
-}
-
-// one returns the current conference of a number.
-func (m *conferences) one(e164 string) berth.Conference {
-	m.s.tb.Helper()
-	got, err := m.Conference(context.Background(), e164, "")
-	require.NoError(m.s.tb, err)
-	return got.Conference
 }
 
 // C1, C2, C6, C7, C23 with three LiveKit servers and 30 conferences. The rooms are read from LiveKit itself.
@@ -106,7 +97,7 @@ func TestLiveKit_ServerKilled_ThirtyConferencesMove(t *testing.T) {
 	all[2].Server.Kill()
 	waits := func() (out []string) {
 		for e164 := range ends {
-			if c := m.one(e164); c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != "" {
+			if c := m.current(e164); c.Status == berth.ConferenceAwaitingRecovery && c.Waiting != "" {
 				out = append(out, e164)
 			}
 		}

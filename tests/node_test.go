@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // fleetStack is Temporal, Redis and the API without berth's workers. The test's own workflows start the jobs of nodes, with

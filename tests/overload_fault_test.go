@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	timed "berth/internal/pause"
 	"berth/internal/sim"
 	"berth/lua"

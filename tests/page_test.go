@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // pageWords has the page's texts in one language, and the words after which the model's answer is held.

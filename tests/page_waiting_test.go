@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // T18, T24: the page shows a user without credits the price and that the task would use the free queue, then the moving position of

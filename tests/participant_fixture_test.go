@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,9 +17,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/freeport"
 	"berth/internal/testlivekit"
 	"berth/internal/testprocess"
@@ -32,6 +34,7 @@ type mediaUnit struct {
 	id          string
 	key, secret string
 	ports       []int
+	autoCreate  bool // rooms, for participants; from the next start on
 	agent       *process
 	rooms       *unit.LiveKit
 }
@@ -60,12 +63,8 @@ func withParticipants(settings ...string) option {
 // mediaUnit starts unit u1 or u2.
 func (s *stack) mediaUnit(id string, slots int, args ...func(*mediaUnit) []string) *mediaUnit {
 	s.tb.Helper()
-	ports, err := freeport.Find(3)
-	require.NoError(s.tb, err)
-	u := &mediaUnit{
-		Process: testprocess.New(s.tb, "the LiveKit server "+id), s: s, id: id, key: "key-" + id, secret: "secret-of-" + id + "-that-is-long-enough-for-hs256", ports: ports,
-	}
-	u.boot()
+	u := s.mediaServer(id, false)
+	var err error
 	u.rooms, err = unit.NewLiveKit(unit.LiveKitOptions{URL: u.url("http"), Key: u.key, Secret: u.secret, Unit: id})
 	require.NoError(s.tb, err)
 	s.tb.Cleanup(u.rooms.Close)
@@ -81,15 +80,34 @@ func (s *stack) mediaUnit(id string, slots int, args ...func(*mediaUnit) []strin
 	return u
 }
 
+// mediaServer starts the LiveKit server of unit u1 or u2 without its agent.
+func (s *stack) mediaServer(id string, autoCreate bool) *mediaUnit {
+	s.tb.Helper()
+	ports, err := freeport.Find(3)
+	require.NoError(s.tb, err)
+	u := &mediaUnit{
+		Process: testprocess.New(s.tb, "the LiveKit server "+id), s: s, id: id, key: "key-" + id, secret: "secret-of-" + id + "-that-is-long-enough-for-hs256",
+		ports: ports, autoCreate: autoCreate,
+	}
+	u.boot()
+	return u
+}
+
+// mediaUnits starts u1 and u2.
+func (s *stack) mediaUnits(slots int) map[string]*mediaUnit {
+	s.tb.Helper()
+	return map[string]*mediaUnit{"u1": s.mediaUnit("u1", slots), "u2": s.mediaUnit("u2", slots)}
+}
+
 func (u *mediaUnit) url(scheme string) string {
 	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, u.ports[0])
 }
 
 // boot starts the server, after its end again without its rooms.
 func (u *mediaUnit) boot() {
-	config := fmt.Sprintf("port: %d\nbind_addresses: [127.0.0.1]\nkeys: {%s: %s}\nlogging: {level: warn}\nroom: {auto_create: false}\n"+
+	config := fmt.Sprintf("port: %d\nbind_addresses: [127.0.0.1]\nkeys: {%s: %s}\nlogging: {level: warn}\nroom: {auto_create: %t}\n"+
 		"rtc: {tcp_port: %d, udp_port: %d, node_ip: %s, use_external_ip: false, stun_servers: [\"127.0.0.1:1\"]}\n",
-		u.ports[0], u.key, u.secret, u.ports[1], u.ports[2], ownAddress())
+		u.ports[0], u.key, u.secret, u.autoCreate, u.ports[1], u.ports[2], ownAddress())
 	cmd := exec.Command(testlivekit.Binary(u.s.tb))
 	cmd.Env = append(os.Environ(), "LIVEKIT_CONFIG="+config)
 	u.Start(cmd, time.Minute, func(ctx context.Context) error {
@@ -120,10 +138,36 @@ func (u *mediaUnit) present(e164 string) int {
 	return -1
 }
 
+// call calls the room service of the LiveKit server, as an operator's program does.
+func (u *mediaUnit) call(method string, in map[string]any, out any) error {
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"iss": u.key, "exp": time.Now().Add(time.Minute).Unix(), "video": map[string]any{"roomAdmin": true, "room": in["room"]},
+	}).SignedString([]byte(u.secret))
+	require.NoError(u.s.tb, err)
+	body, err := json.Marshal(in)
+	require.NoError(u.s.tb, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url("http")+"/twirp/livekit.RoomService/"+method, bytes.NewReader(body))
+	require.NoError(u.s.tb, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", method, res.Status)
+	}
+	return json.NewDecoder(res.Body).Decode(out)
+}
+
 // participants is a program with LiveKit clients. It collects what they report.
 type participants struct {
 	s    *stack
 	in   io.WriteCloser
+	pid  int
 	mu   sync.Mutex
 	seen []participantEvent
 }
@@ -150,6 +194,7 @@ func (s *stack) participants() *participants {
 	require.NoError(s.tb, err)
 	cmd.Stderr = os.Stderr
 	require.NoError(s.tb, cmd.Start())
+	p.pid = cmd.Process.Pid
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -187,6 +232,20 @@ func (p *participants) of(name, kind string) []participantEvent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(p.seen), func(e participantEvent) bool { return e.Name != name || e.Event != kind })
+}
+
+// forget drops all events.
+func (p *participants) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = nil
+}
+
+// all returns all participants' events of a kind.
+func (p *participants) all(kind string) []participantEvent {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(p.seen), func(e participantEvent) bool { return e.Event != kind })
 }
 
 // await waits until a participant has n events of a kind, and returns them.
@@ -260,4 +319,83 @@ func (m *conferences) admit(e164, identity string) client.Admission {
 	a, err := m.AddParticipant(context.Background(), e164, client.ParticipantSpec{Identity: identity})
 	require.NoError(m.s.tb, err)
 	return a
+}
+
+// call is a conference on one of two media units, with a speaker and listeners.
+type call struct {
+	*participants
+	m         *conferences
+	number    string
+	listeners []string
+	units     map[string]*mediaUnit
+}
+
+// call opens a conference and connects its participants.
+func (s *stack) call(number string, units map[string]*mediaUnit, listeners ...string) *call {
+	s.tb.Helper()
+	c := &call{participants: s.participants(), m: s.conferences(), number: number, listeners: listeners, units: units}
+	c.m.open(number)
+	for _, name := range append([]string{"speaker"}, listeners...) {
+		a := c.m.admit(number, name)
+		c.join(name, a.URL, a.Token, name == "speaker")
+	}
+	for _, name := range listeners {
+		c.await(name, "received", 1)
+	}
+	return c
+}
+
+// owner waits until all participants are on the owner, and returns it.
+func (c *call) owner() (u *mediaUnit) {
+	c.s.tb.Helper()
+	c.s.eventually("all to be on the owner", func() bool {
+		u = c.units[c.m.current(c.number).Owner.NodeID]
+		return u != nil && u.present(c.number) == 1+len(c.listeners)
+	})
+	return u
+}
+
+// round makes the conference change its unit, and returns the former one and for how long each listener received nothing.
+func (c *call) round(change func(owner *mediaUnit)) (former *mediaUnit, silences []int64) {
+	c.s.tb.Helper()
+	former = c.owner()
+	subscribed, before := map[string]int{}, map[string]int{}
+	for _, name := range c.listeners {
+		subscribed[name], before[name] = len(c.of(name, "subscribed")), len(c.of(name, "silence"))
+	}
+	change(former)
+	for _, name := range c.listeners {
+		silences = append(silences, c.silence(name, subscribed[name], before[name]))
+	}
+	return former, silences
+}
+
+// silence waits until a listener that has subscribed the given number of times receives audio in another subscription, and returns
+// its longest pause, without the first ones.
+func (p *participants) silence(name string, subscribed, before int) (longest int64) {
+	p.s.tb.Helper()
+	at := p.await(name, "subscribed", subscribed+1)[subscribed].At
+	p.s.eventually("packets after the change", func() bool {
+		return slices.ContainsFunc(p.of(name, "silence"), func(e participantEvent) bool { return e.At >= at })
+	})
+	for _, e := range p.of(name, "silence")[before:] {
+		longest = max(longest, e.SilenceMs)
+	}
+	return longest
+}
+
+// reportSilence logs the distribution of silences.
+func (c *call) reportSilence(what string, all []int64) {
+	c.s.tb.Helper()
+	slices.Sort(all)
+	c.s.tb.Logf("%s: silence p50 %d ms, p99 %d ms, max %d ms, of %d", what, all[len(all)/2], all[len(all)*99/100], all[len(all)-1], len(all))
+}
+
+// connected requires that no listener was ever disconnected or refused.
+func (c *call) connected() {
+	c.s.tb.Helper()
+	for _, name := range append([]string{"speaker"}, c.listeners...) {
+		require.Empty(c.s.tb, c.of(name, "disconnected"))
+		require.Empty(c.s.tb, c.of(name, "refused"))
+	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // validate returns the status with which a server would answer a participant's connection.
@@ -33,7 +33,7 @@ func TestParticipants_ServerKilled_MediaContinuesOnAnotherUnit(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, withParticipants())
 	m := s.conferences()
-	units := map[string]*mediaUnit{"u1": s.mediaUnit("u1", 5), "u2": s.mediaUnit("u2", 5)}
+	units := s.mediaUnits(5)
 	const number = "8631000001"
 	first := m.open(number)
 	owner := units[first.Owner.NodeID]
@@ -82,10 +82,55 @@ func TestParticipants_ServerKilled_MediaContinuesOnAnotherUnit(t *testing.T) {
 	require.NoError(t, err)
 	p.await("listener", "disconnected", 1)
 	s.eventually("the token to be refused", func() bool { return s.validate(base, tokens["listener"]) == http.StatusUnauthorized })
+	res, err := http.Get("http://" + s.httpAddr + "/rtc/validate?access_token=" + tokens["listener"]) //nolint:noctx // browsers send it in the query
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
 	log := string(s.api.output()) + string(s.worker.output()) + string(units["u1"].agent.output()) + string(units["u2"].agent.output())
 	for _, token := range tokens {
 		require.NotContains(t, log, strings.Split(token, ".")[1], "no token is logged")
 	}
+}
+
+// FC14: what participants may do moves with them, whether it is their role's or was changed on the unit, and so do their name and metadata.
+func TestParticipants_ServerKilled_RolesAndStateMoveAlong(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, withParticipants())
+	m := s.conferences()
+	units := map[string]*mediaUnit{"u1": s.mediaUnit("u1", 5), "u2": s.mediaUnit("u2", 5)}
+	const number = "8636000001"
+	first := m.open(number)
+	owner := units[first.Owner.NodeID]
+	other := units[map[string]string{"u1": "u2", "u2": "u1"}[owner.id]]
+	p := s.participants()
+	specs := []client.ParticipantSpec{
+		{Identity: "host", Name: "Hana", Role: berth.RoleHost}, {Identity: "speaker"}, {Identity: "listener", Role: berth.RoleListener},
+	}
+	for _, spec := range specs {
+		a, err := m.AddParticipant(t.Context(), number, spec)
+		require.NoError(t, err)
+		p.join(spec.Identity, a.URL, a.Token, spec.Identity == "speaker")
+	}
+	p.await("listener", "received", 1)
+	s.eventually("all to be on the unit", func() bool { return owner.present(number) == 3 })
+	var updated map[string]any
+	require.NoError(t, owner.call("UpdateParticipant", map[string]any{
+		"room": number, "identity": "speaker", "name": "Sam", "metadata": "seat 4",
+		"permission": map[string]any{"can_publish": true, "can_subscribe": true, "can_publish_data": false},
+	}, &updated))
+	of := func(u *mediaUnit) (all []any) {
+		for _, spec := range specs {
+			var who map[string]any
+			require.NoError(t, u.call("GetParticipant", map[string]any{"room": number, "identity": spec.Identity}, &who))
+			all = append(all, who["name"], who["metadata"], who["permission"], who["attributes"])
+		}
+		return all
+	}
+	before := of(owner)
+	require.Equal(t, []any{"Sam", "seat 4"}, before[4:6])
+	owner.Kill()
+	p.await("listener", "silence", 1)
+	s.eventually("all to be on the other unit", func() bool { return other.present(number) == 3 })
+	require.Equal(t, before, of(other))
 }
 
 // B9: an API process that is killed or stops loses no media: its clients continue on another one at the same address.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/unit"
 	"berth/lua"
 	"berth/workflows"

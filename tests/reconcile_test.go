@@ -14,7 +14,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/sim"
 	"berth/lua"
 	"berth/workflows"

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/node"
 	"berth/internal/testredis"
 	"berth/lua"

@@ -54,6 +54,7 @@ func (s *stack) replayAll() {
 				workflows.ConferenceWorkflow: workflows.Conference, workflows.LinkWorkflow: workflows.Link,
 				workflows.ProbeWorkflow: workflows.Probe, workflows.ReportWorkflow: workflows.Report,
 				workflows.RetentionWorkflow: workflows.Retention, workflows.ReconcileWorkflow: workflows.Reconcile,
+				workflows.RecordWorkflow: workflows.Record,
 			} {
 				replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 			}

@@ -9,7 +9,7 @@ import (
 	temporalclient "go.temporal.io/sdk/client"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/workflows"
 )
 

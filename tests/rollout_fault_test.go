@@ -153,21 +153,8 @@ func TestRollout_DifferingVersionsUnderLoad_NothingIsLost(t *testing.T) {
 	}))
 	t.Cleanup(model.Close)
 	w := newCluster(t, "BERTH_LOCAL_MODEL_URL="+model.URL+"/v1", "BERTH_CONFERENCE_LICENCES=30")
-	l := newLoad(w, seed, 100_000)
-	speaking, quiet := context.WithCancel(t.Context())
-	listening, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	tasks := make(chan submitted, 100_000)
-	for n := range uint64(2) {
-		l.session(speaking, listening, n)
-	}
-	l.speaking.Go(func() { l.execute(speaking) })
-	for n := range uint64(rooms) {
-		l.speaking.Go(func() { l.host(speaking, listening, n) })
-	}
-	for n := range uint64(taskUsers) {
-		l.speaking.Go(func() { l.order(speaking, n, tasks) })
-	}
+	l := beginMixedLoad(t, w, seed)
+	defer l.cancel()
 	versions := &starter.Starter{Client: w.frontend, Namespace: "default"}
 	observing, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -219,21 +206,14 @@ func TestRollout_DifferingVersionsUnderLoad_NothingIsLost(t *testing.T) {
 	}
 	steady()
 
-	quiet()
+	l.quiet()
 	calm := time.Now()
 	l.speaking.Wait()
 	turns, executions := l.accepted(t)
 	w.ended(t, executions)
-	var orders []submitted
-	for close(tasks); ; {
-		s, more := <-tasks
-		if !more {
-			break
-		}
-		orders = append(orders, s)
-	}
+	orders := l.orders()
 	w.everyTask(t, orders)
-	conferences := w.keptOnly(t, l, calm)
+	conferences := w.keptOnly(t, l.load, calm)
 	for _, c := range conferences {
 		if c.finish == kept {
 			require.Equal(t, "2", w.versionOf(w.frontend, workflows.ConferenceWorkflowID(c.e164)))
@@ -257,7 +237,7 @@ func TestRollout_DifferingVersionsUnderLoad_NothingIsLost(t *testing.T) {
 			require.NoError(t, checkEvents(turns, received))
 		}
 	}
-	cancel()
+	l.cancel()
 	l.readers.Wait()
 	for close(l.received); ; {
 		ev, more := <-l.received
@@ -267,6 +247,6 @@ func TestRollout_DifferingVersionsUnderLoad_NothingIsLost(t *testing.T) {
 		received = append(received, ev.Event)
 	}
 	require.NoError(t, checkEvents(turns, received))
-	w.everyConference(t, l, conferences)
+	w.everyConference(t, l.load, conferences)
 	w.replayVersions("2")
 }

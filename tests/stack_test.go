@@ -27,7 +27,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 	temporalclient "go.temporal.io/sdk/client"
 
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/freeport"
 	"berth/internal/identity"
 	"berth/internal/sim"

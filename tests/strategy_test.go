@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // engineFleet is a small fleet of engines that run no jobs, with an operator who sets their strategy.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/sim"
 	"berth/internal/starter"
 	"berth/internal/testredis"

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/lua"
 )
 

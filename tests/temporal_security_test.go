@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/clienttls"
 	"berth/internal/payload"
 	"berth/internal/sim"

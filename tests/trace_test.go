@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/sim"
 	"berth/workflows"
 )

@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/workflows"
 )
 

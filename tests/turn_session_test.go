@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/testredis"
 	"berth/workflows"
 )

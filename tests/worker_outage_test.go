@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/sim"
 	"berth/internal/testdb"
 	"berth/workflows"

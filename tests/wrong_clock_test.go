@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/node"
 	"berth/lua"
 	"berth/workflows"

@@ -161,6 +161,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 
 			workflows.RetentionWorkflow: workflows.Retention,
 			workflows.ReconcileWorkflow: workflows.Reconcile,
+			workflows.RecordWorkflow:    workflows.Record,
 		},
 		activities: map[string]any{
 			workflows.SignalOpenActivity:    links.SignalOpen,
@@ -173,6 +174,9 @@ func workflowQueues(acts Activities, opts Options) []queue {
 
 			workflows.FindDifferencesActivity:   acts.Reconciler.FindDifferences,
 			workflows.RepairDifferencesActivity: acts.Reconciler.RepairDifferences,
+
+			workflows.SendRecordActivity:    acts.Records.SendRecord,
+			workflows.AbandonRecordActivity: acts.Records.AbandonRecord,
 		},
 	}}
 }

@@ -54,6 +54,7 @@ type Activities struct {
 	Links       *activities.Links
 	Retention   *activities.Retention
 	Reconciler  *activities.Reconciler
+	Records     *activities.Records
 }
 
 // Run polls the selected task queues until ctx ends, and then stops. Running activities get Drain to finish or to hand over

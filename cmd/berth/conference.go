@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 type conferenceCommands struct {

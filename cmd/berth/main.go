@@ -16,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"berth"
+	"berth/internal/bench"
 	"berth/internal/config"
 	"berth/internal/identity"
 	"berth/internal/node"
@@ -39,7 +40,8 @@ type commands struct {
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`
 	Conference conferenceCommands `cmd:"" help:"Open, watch, list and end conferences."`
 	Sim        simCommands        `cmd:"" help:"Run simulators."`
-	Bench      benchCommands      `cmd:"" help:"Measure berth beside its baselines on running servers."`
+	Bench      benchCommand       `cmd:"" help:"Measure berth beside its baselines on running servers."`
+	BenchEcho  benchEchoCommand   `cmd:"" hidden:"" help:"Serve the bare handler that berth bench readers compares with."`
 	Config     configCommand      `cmd:"" help:"Print the settings in use, without secrets."`
 	Doctor     doctorCommand      `cmd:"" help:"Check the settings and the servers that they name, and print what to change."`
 	Health     healthCommand      `cmd:"" help:"Check a process, as the health check of a container."`
@@ -87,6 +89,7 @@ func main() {
 func enums() kong.Vars {
 	return kong.Vars{
 		"version":             version,
+		"benchmarks":          strings.Join(bench.Names(), ","),
 		"templates":           join(berth.Templates()),
 		"task_statuses":       join(berth.TaskStatuses()),
 		"locales":             join([]berth.Locale{berth.LocaleEN, berth.LocaleZH}),

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"berth/internal/client"
+	"berth/client"
 )
 
 type modelCommands struct {
@@ -45,10 +45,13 @@ func printModels(models ...client.Model) error {
 }
 
 func modelState(m client.Model) string {
-	if !m.Paused {
+	if !m.Paused && !m.Probing {
 		return "open"
 	}
 	state := "paused by " + m.PausedBy
+	if m.Probing {
+		state = "probed after failures"
+	}
 	if !m.PausedUntil.IsZero() {
 		state += " until " + m.PausedUntil.Local().Format(time.TimeOnly)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/internal/client"
+	"berth/client"
 )
 
 func TestModel_EachCommand_SendsTheChange(t *testing.T) { // T4

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/pause"
 )
 

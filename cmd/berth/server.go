@@ -12,8 +12,8 @@ import (
 
 	temporalclient "go.temporal.io/sdk/client"
 
+	"berth/client"
 	"berth/internal/app"
-	"berth/internal/client"
 	"berth/internal/config"
 	"berth/internal/devserver"
 	"berth/internal/health"

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 type taskCommands struct {

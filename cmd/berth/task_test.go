@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/internal/client"
+	"berth/client"
 )
 
 func TestTask_UnknownID_ErrorNamesItAndWhatToCheck(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/internal/client"
+	"berth/client"
 )
 
 // refuser is an API whose nodes accept no segment.

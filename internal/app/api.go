@@ -13,6 +13,8 @@ import (
 	"berth/internal/health"
 	"berth/internal/identity"
 	"berth/internal/payload"
+	"berth/internal/redisconn"
+	"berth/internal/sampler"
 	"berth/internal/signal"
 	"berth/internal/starter"
 	"berth/internal/stream"
@@ -48,12 +50,30 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	if err != nil {
 		return err
 	}
+	var models []string
+	for _, m := range b.catalog.Models() {
+		models = append(models, m.Name)
+	}
+	limits := modelLimits(b.catalog, cfg.Worker.UserSlots)
+	samples := sampler.New(sampler.Options{
+		ProcessID: processID(), Scripts: b.scripts, Queues: append(workflows.TaskQueues(), b.catalog.TaskQueues()...),
+		DescribeQueue: starter.DescribeQueue, Conferences: b.ledger.CountConferences, Overdue: b.ledger.CountOverdue,
+		Models: models,
+		Waiting: func(ctx context.Context, model string) (int, error) {
+			room, err := b.scripts.ReadRoom(ctx, model, limits(model), 0)
+			return room.Waiting, err
+		},
+		Inspect: func(ctx context.Context) (redisconn.Server, error) {
+			return b.redis.Inspect(ctx, b.scripts.Keys().Guard())
+		},
+		Fleet: nodes.Snapshot, Every: cfg.Telemetry.SampleEvery, Logger: logger,
+	})
 	secrets, err := signal.NewKeys(cfg.Signal.Keys, logger)
 	if err != nil {
 		return err
 	}
 	proxy := signal.New(signal.Options{
-		Ledger: b.ledger, Nodes: b.scripts, Fleet: nodes, Redis: b.scripts, Channel: b.scripts.Keys().ConferenceUpdated(),
+		Ledger: b.ledger, Nodes: b.scripts, Fleet: nodes, Infos: b.scripts, Redis: b.scripts, Channel: b.scripts.Keys().ConferenceUpdated(),
 		Tokens: identity.Participants{Secrets: tokens.Secrets}, Keys: secrets, Hosts: cfg.Signal.Hosts, Logger: logger,
 	})
 	e, err := api.New(api.Deps{
@@ -69,7 +89,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 			Admission: api.Admission{
 				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
 			},
-			Conferences: conferenceRules(cfg.Conference),
+			Conferences: conferenceRules(cfg.Conference), RecordWithin: cfg.Record.RetryFor(), SignIn: signIn(cfg.Identity),
 		},
 		Logger: logger, Verifier: tokens,
 	})
@@ -85,6 +105,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	g.Go(func() error { return proxy.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
 	g.Go(func() error { return positions.Run(ctx) })
+	g.Go(func() error { return samples.Run(ctx) })
 	g.Go(func() error { return room.Run(ctx) })
 	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })
 	g.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
@@ -97,6 +118,14 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 // conferenceRules returns the rules of new conferences.
 func conferenceRules(c config.Conference) workflows.ConferenceRules {
 	return workflows.ConferenceRules{Retry: c.Retry, GiveUp: c.GiveUp, Command: c.Command, Connect: c.Connect, Empty: c.Empty, Zone: c.Zone}
+}
+
+// signIn returns the provider with which users of the page sign in.
+func signIn(cfg config.Identity) api.SignIn {
+	if cfg.ClientID == "" {
+		return api.SignIn{}
+	}
+	return api.SignIn{Issuer: cfg.Issuer, ClientID: cfg.ClientID, Parameters: cfg.Parameters, Token: cfg.Token}
 }
 
 // verifier returns the verifier of bearer tokens. The identity provider may be unavailable: its keys are read later.

@@ -27,6 +27,7 @@ import (
 	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/internal/waiting"
+	"berth/internal/webhook"
 	"berth/lua"
 	"berth/workers"
 	"berth/workflows"
@@ -63,6 +64,12 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		},
 		Logger: logger,
 	}
+	var records *webhook.Sender
+	if cfg.Record.URL != "" {
+		if records, err = webhook.New(cfg.Record.Options()); err != nil {
+			return err
+		}
+	}
 	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
 	placer := placement.New(b.scripts, nodes)
 	acts := workers.Activities{
@@ -76,8 +83,10 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Starter: calls, Logger: logger,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 			Licences: cfg.Conference.Licences, WaitingKeepsLicence: cfg.Conference.WaitingKeepsLicence,
+			RecordWithin: cfg.Record.RetryFor(),
 		},
-		Links: &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Waiting: room, Logger: logger},
+		Records: &activities.Records{Ledger: b.ledger, Webhook: records, Logger: logger},
+		Links:   &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Waiting: room, Logger: logger},
 		Retention: &activities.Retention{
 			Ledger: b.ledger, Texts: cfg.Retention.Texts, Rows: cfg.Retention.Rows, Logger: logger,
 		},

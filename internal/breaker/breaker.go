@@ -41,6 +41,9 @@ func New(scripts *lua.Scripts, models []llm.Model, logger *slog.Logger) *Breaker
 	b := &Breaker{scripts: scripts, models: map[string]*model{}, logger: logger, began: time.Now()}
 	for _, m := range models {
 		b.models[m.Name] = &model{}
+		for _, kind := range []string{metrics.PauseRequested, metrics.PauseFailures} {
+			metrics.Begin(metrics.ModelPauses, metrics.With(metrics.Model.String(m.Name), metrics.Kind.String(kind)))
+		}
 	}
 	return b
 }

@@ -32,6 +32,7 @@ type Config struct {
 	Turn Turn `embed:"" group:"Turns (applied by API processes)"`
 
 	Signal Signal `embed:"" group:"Participants of conferences (applied by API processes)"`
+	Record Record `embed:"" group:"Detail records of conferences"`
 
 	Conference Conference `embed:"" group:"Conferences (applied by API processes; licences by workers)"`
 
@@ -48,8 +49,9 @@ type Config struct {
 // Telemetry holds the settings of metrics and traces. Exporters are set by OpenTelemetry's own variables, such as
 // OTEL_EXPORTER_OTLP_ENDPOINT.
 type Telemetry struct {
-	MetricsAddr      string `help:"Address that serves /metrics, /healthz and /readyz, host:port; off for none." name:"metrics-addr" env:"BERTH_METRICS_ADDR" default:"127.0.0.1:9464"`
-	TrustTraceparent bool   `help:"Continue the traces of callers of the API; otherwise link to them. For callers that are trusted only." name:"trust-traceparent" env:"BERTH_TRUST_TRACEPARENT"`
+	MetricsAddr      string        `help:"Address that serves /metrics, /healthz and /readyz, host:port; off for none." name:"metrics-addr" env:"BERTH_METRICS_ADDR" default:"127.0.0.1:9464"`
+	SampleEvery      time.Duration `help:"Time between two samples of the metrics of the whole system, which one API process takes." name:"sample-every" env:"BERTH_SAMPLE_EVERY" default:"15s"`
+	TrustTraceparent bool          `help:"Continue the traces of callers of the API; otherwise link to them. For callers that are trusted only." name:"trust-traceparent" env:"BERTH_TRUST_TRACEPARENT"`
 }
 
 // API holds the settings of the HTTP API.
@@ -209,7 +211,9 @@ func (c *Config) Validate() error {
 	positive("turn-timeout-ms", "TURN_TIMEOUT_MS", c.Turn.TimeoutMs)
 	c.Conference.validate(bad, lasting)
 	c.Signal.validate(bad)
+	c.Record.validate(bad, lasting)
 	lasting("job-timeout", "BERTH_JOB_TIMEOUT", c.Turn.JobTimeout)
+	lasting("sample-every", "BERTH_SAMPLE_EVERY", c.Telemetry.SampleEvery)
 	lasting("sse-heartbeat", "BERTH_SSE_HEARTBEAT", c.API.Heartbeat)
 	lasting("replay-window", "BERTH_REPLAY_WINDOW", c.API.ReplayWindow)
 	lasting("task-deadline", "BERTH_TASK_DEADLINE", c.API.TaskDeadline)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,9 @@ type Identity struct {
 	Leeway      time.Duration     `help:"Accepted difference between the clocks of berth and of those who issue tokens." name:"auth-leeway" env:"BERTH_AUTH_LEEWAY" default:"5s"`
 	Issuer      string            `help:"URL of an OpenID Connect provider whose tokens are accepted; empty for none." name:"oidc-issuer" env:"BERTH_OIDC_ISSUER"`
 	JWKSURL     string            `help:"URL of the provider's keys. Default: from the provider's discovery document." name:"jwks-url" env:"BERTH_JWKS_URL"`
+	ClientID    string            `help:"Id of berth's page as a public client of the provider, with which users sign in; empty: by token only." name:"oidc-client-id" env:"BERTH_OIDC_CLIENT_ID"`
+	Parameters  map[string]string `help:"Parameters of the page's authorization request: scope=openid offline_access;audience=https://berth.example." name:"oidc-parameters" env:"BERTH_OIDC_PARAMETERS" mapsep:";" default:"scope=openid"`
+	Token       string            `help:"Which of the provider's tokens the page sends: ${enum}." name:"oidc-token" env:"BERTH_OIDC_TOKEN" enum:"access,id" default:"access"`
 	ScopeClaim  string            `help:"Claim with the scopes in the provider's tokens, such as realm_access.roles." name:"oidc-scope-claim" env:"BERTH_OIDC_SCOPE_CLAIM" default:"scope"`
 	ScopeMap    map[string]string `help:"Scopes for the values of that claim: staff=user,operator;*=user. Other values grant nothing; * matches every token. Default: the values are scopes." name:"oidc-scope-map" env:"BERTH_OIDC_SCOPE_MAP" mapsep:";"`
 	TenantClaim string            `help:"Claim with the tenant in the provider's tokens." name:"oidc-tenant-claim" env:"BERTH_OIDC_TENANT_CLAIM" default:"tenant"`
@@ -72,6 +76,12 @@ func (c Identity) validate(bad func(flag, env, format string, args ...any), prod
 		case production && p.Scheme != "https":
 			bad(u.flag, u.env, "must start with https:// in production, got %q", u.value)
 		}
+	}
+	if c.ClientID != "" && c.Issuer == "" {
+		bad("oidc-client-id", "BERTH_OIDC_CLIENT_ID", "needs --oidc-issuer, with which users sign in")
+	}
+	if c.ClientID != "" && !slices.Contains(strings.Fields(c.Parameters["scope"]), "openid") {
+		bad("oidc-parameters", "BERTH_OIDC_PARAMETERS", "scope must contain openid, got %q", c.Parameters["scope"])
 	}
 	if c.ScopeClaim == "" {
 		bad("oidc-scope-claim", "BERTH_OIDC_SCOPE_CLAIM", "must not be empty")

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/pause"
 )
 

@@ -17,7 +17,7 @@ import (
 	temporalclient "go.temporal.io/sdk/client"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/pause"
 )
 

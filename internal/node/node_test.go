@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // running is an agent that runs against a registry, with fake workers.

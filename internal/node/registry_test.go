@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 )
 
 // registry is a fake of the API that a test controls. One goroutine owns its state.

@@ -13,7 +13,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"berth"
-	"berth/internal/client"
+	"berth/client"
 	"berth/internal/metrics"
 	"berth/internal/pause"
 )

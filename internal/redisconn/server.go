@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -23,6 +24,8 @@ type Server struct {
 	// Role is master or slave; Replicas is the number of connected replicas.
 	Role     string
 	Replicas string
+	// UsedMemory is the memory in use and MaxMemory its limit in bytes; 0 where the server has no limit or does not report it.
+	UsedMemory, MaxMemory int64
 }
 
 // Evicts reports whether the server may delete keys before they expire. The embedded server of the development environment
@@ -49,6 +52,8 @@ func (c *Client) Inspect(ctx context.Context, key string) (Server, error) {
 		Mode: modeOf(f), Name: "redis", Version: f["redis_version"], EvictionPolicy: f["maxmemory_policy"],
 		AppendOnly: f["aof_enabled"] == "1", Role: f["role"], Replicas: f["connected_slaves"],
 	}
+	s.UsedMemory, _ = strconv.ParseInt(f["used_memory"], 10, 64)
+	s.MaxMemory, _ = strconv.ParseInt(f["maxmemory"], 10, 64)
 	if v := f["valkey_version"]; v != "" {
 		s.Name, s.Version = "valkey", v
 	}

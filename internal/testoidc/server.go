@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/oauth2-proxy/mockoidc"
@@ -45,7 +46,9 @@ func StartAt(tb testing.TB, addr string) *Server {
 	require.NoError(tb, provider.AddMiddleware(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer s.use()()
-			next.ServeHTTP(w, r)
+			if s.forPages(w, r) {
+				next.ServeHTTP(w, r)
+			}
 		})
 	}))
 	l, err := net.Listen("tcp", addr) //nolint:noctx // closed with the provider
@@ -53,6 +56,35 @@ func StartAt(tb testing.TB, addr string) *Server {
 	require.NoError(tb, provider.Start(l, nil))
 	tb.Cleanup(s.Stop)
 	return s
+}
+
+// forPages permits pages of any origin to call the provider, as a public client without a secret, which must prove with PKCE that it
+// began the sign-in. It returns false for a request that is answered.
+func (s *Server) forPages(w http.ResponseWriter, r *http.Request) bool {
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return false
+	}
+	if r.ParseForm() == nil && r.Method == http.MethodPost && r.PostForm.Get("client_secret") == "" {
+		if r.PostForm.Get("grant_type") == "authorization_code" && r.PostForm.Get("code_verifier") == "" {
+			http.Error(w, `{"error":"invalid_request","error_description":"a public client needs PKCE"}`, http.StatusBadRequest)
+			return false
+		}
+		r.Form.Set("client_secret", s.provider.ClientSecret)
+	}
+	return true
+}
+
+// Queue makes this user the next one who signs in.
+func (s *Server) Queue(subject string, claims jwt.MapClaims) {
+	s.provider.QueueUser(&user{mockoidc.MockUser{Subject: subject}, claims})
+}
+
+// ExpireAfter sets the lifetime of tokens.
+func (s *Server) ExpireAfter(d time.Duration) {
+	defer s.use()()
+	s.provider.AccessTTL = d
 }
 
 // use waits until the provider is free, and returns a function that frees it again.
@@ -128,7 +160,7 @@ func (u *user) Claims(_ []string, base *mockoidc.IDTokenClaims) (jwt.Claims, err
 // SignIn signs a user in as an application does, with the authorization code flow, and returns the ID token.
 func (s *Server) SignIn(tb testing.TB, subject string, claims jwt.MapClaims) string {
 	tb.Helper()
-	s.provider.QueueUser(&user{mockoidc.MockUser{Subject: subject}, claims})
+	s.Queue(subject, claims)
 	client := &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

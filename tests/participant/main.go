@@ -30,8 +30,8 @@ type participant struct {
 	Publish bool   `json:"publish"`
 }
 
-// event is one line of the output. Silence is the time between the packets before and after a pause; Lost the number of packets in
-// between.
+// event is one line of the output. Silence is the time between the packets before and after a pause, or before and after a new
+// subscription; Lost the number of packets in between.
 type event struct {
 	Name      string `json:"name"`
 	Event     string `json:"event"`
@@ -127,7 +127,7 @@ type packet struct {
 
 func (e *reception) listen(track *webrtc.TrackRemote, from string) {
 	e.p.report(event{Event: "subscribed", From: from})
-	for {
+	for first := true; ; {
 		p, _, err := track.ReadRTP()
 		if err != nil {
 			return
@@ -135,11 +135,14 @@ func (e *reception) listen(track *webrtc.TrackRemote, from string) {
 		if len(p.Payload) < 9 || p.Payload[0] != 0xfc {
 			continue // silence that the server adds
 		}
-		e.receive(from, packet{binary.BigEndian.Uint64(p.Payload[1:]), time.Now()})
+		if e.receive(from, packet{binary.BigEndian.Uint64(p.Payload[1:]), time.Now()}, first) {
+			first = false
+		}
 	}
 }
 
-func (e *reception) receive(from string, now packet) {
+// receive reports whether the packet is later than the last one.
+func (e *reception) receive(from string, now packet, first bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before, ok := e.last[from]
@@ -147,9 +150,10 @@ func (e *reception) receive(from string, now packet) {
 	case !ok:
 		e.p.report(event{Event: "received", From: from})
 	case now.number <= before.number:
-		return
-	case now.at.Sub(before.at) >= quiet:
+		return false
+	case first || now.at.Sub(before.at) >= quiet:
 		e.p.report(event{Event: "silence", From: from, SilenceMs: now.at.Sub(before.at).Milliseconds(), Lost: int64(now.number - before.number - 1)})
 	}
 	e.last[from] = now
+	return true
 }
