@@ -187,7 +187,7 @@ func (b *tab) seeRecovery(s *stack) {
 	s.media("unit-2", 5)
 	b.await("the recovery", `document.querySelector('.badges')?.textContent.includes('Open') && document.querySelector('.recovery h3')?.textContent.includes('recovered in')`)
 	require.Contains(b, ask[string](b, `document.querySelector('.recovery').textContent`), "unit-2")
-	require.Contains(b, ask[string](b, `document.querySelector('.view .actions a').href`), "/workflows/conference:"+number)
+	require.Contains(b, ask[string](b, `document.querySelector('.view .actions a[href*="/workflows/"]').href`), "/workflows/conference:"+number)
 	b.quiet()
 }
 

@@ -2,6 +2,7 @@
 package freeport
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -47,15 +48,16 @@ func Find(n int) ([]int, error) {
 // Reserve returns a loopback TCP port that no process gets from Find until release is called, so that a server can be
 // restarted on it. It holds the UDP port of the same number, which Find checks.
 func Reserve() (port int, release func(), err error) {
-	ports, err := Find(1)
-	if err != nil {
-		return 0, nil, err
+	for range attemptsPerPort {
+		ports, err := Find(1)
+		if err != nil {
+			return 0, nil, err
+		}
+		if c, err := holdUDP(ports[0]); err == nil { // another process may have taken it meanwhile
+			return ports[0], func() { _ = c.Close() }, nil
+		}
 	}
-	c, err := holdUDP(ports[0])
-	if err != nil {
-		return 0, nil, fmt.Errorf("reserve port %d: %w", ports[0], err)
-	}
-	return ports[0], func() { _ = c.Close() }, nil
+	return 0, nil, errors.New("reserve a port: each one found was taken")
 }
 
 func reserved(port int) bool {

@@ -69,9 +69,18 @@ func main() {
 
 func (p participant) join() {
 	in := &reception{p: p, last: map[string]packet{}}
+	var room *lksdk.Room
+	joined := make(chan struct{})
+	reconnected := func() { // the SDK calls back before the connection is made, and does not notice if it breaks until then
+		<-joined
+		for room.ConnectionState() == lksdk.ConnectionStateReconnecting {
+			time.Sleep(10 * time.Millisecond)
+		}
+		p.report(event{Event: "reconnected"})
+	}
 	callback := &lksdk.RoomCallback{
 		OnReconnecting: func() { p.report(event{Event: "reconnecting"}) },
-		OnReconnected:  func() { p.report(event{Event: "reconnected"}) },
+		OnReconnected:  func() { go reconnected() },
 		OnDisconnectedWithReason: func(reason lksdk.DisconnectionReason) {
 			p.report(event{Event: "disconnected", Reason: string(reason)})
 		},
@@ -81,11 +90,13 @@ func (p participant) join() {
 			},
 		},
 	}
-	room, err := lksdk.ConnectToRoomWithToken(p.URL, p.Token, callback, lksdk.WithAutoSubscribe(!p.Publish))
+	var err error
+	room, err = lksdk.ConnectToRoomWithToken(p.URL, p.Token, callback, lksdk.WithAutoSubscribe(!p.Publish))
 	if err != nil {
 		p.report(event{Event: "refused", Reason: strings.ReplaceAll(err.Error(), p.Token, "token")})
 		return
 	}
+	close(joined)
 	p.report(event{Event: "joined"})
 	if p.Publish {
 		p.publish(room)
