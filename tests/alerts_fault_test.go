@@ -56,7 +56,10 @@ func (w *cluster) alertLoad(t *testing.T) {
 		repeat(400*time.Millisecond, func(ctx context.Context, c *client.Client, i int) {
 			accepted, err := c.Submit(ctx, summary(fmt.Sprintf("We need %d cooks.", i)), "")
 			if err == nil {
-				for range c.Follow(ctx, accepted.TaskID, "") { //nolint:revive // until its end, or that of the call
+				for _, err := range c.Follow(ctx, accepted.TaskID, "") { // until its end, or that of the call
+					if err != nil {
+						return
+					}
 				}
 			}
 		})
