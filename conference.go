@@ -243,11 +243,14 @@ type ConferenceLeg struct {
 	Epoch    int64         `json:"epoch,omitempty"`  // set by berth
 	JoinedAt time.Time     `json:"joinedAt"`
 	LeftAt   time.Time     `json:"leftAt,omitzero"`
-	Reason   ConferenceEnd `json:"reason,omitempty"` // LegLeft, or why the unit's copy ended
+	Reason   ConferenceEnd `json:"reason,omitempty"` // LegLeft, LegRemoved, or why the unit's copy ended
 }
 
-// LegLeft is the reason of a leg that ended before its copy: the participant left, or lost its connection.
-const LegLeft ConferenceEnd = "left"
+// Reasons of a leg that ended before its copy.
+const (
+	LegLeft    ConferenceEnd = "left"    // the participant left, or lost its connection
+	LegRemoved ConferenceEnd = "removed" // a host removed it
+)
 
 // EventConference is the event of a conference's stream when its status, owner or reason to wait has changed. EventDone
 // follows when the conference has ended.

@@ -8,11 +8,14 @@ import (
 )
 
 const saveLeg = `INSERT INTO conference_legs (conference_id, id, identity, name, node_id, epoch, joined_at, left_at, reason)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CASE WHEN CAST($9 AS TEXT) = '`+string(berth.LegLeft)+`' AND EXISTS (
+		SELECT 1 FROM conference_participants p WHERE p.conference_id = $1 AND p.identity = $3 AND p.removed_at > 0
+	) THEN '`+string(berth.LegRemoved)+`' ELSE CAST($9 AS TEXT) END)
 	ON CONFLICT (conference_id, id) DO UPDATE SET left_at = excluded.left_at, reason = excluded.reason
 	WHERE conference_legs.left_at = 0`
 
-// SaveLegs stores legs of a conference on a unit. Idempotent: a leg that has ended does not change.
+// SaveLegs stores legs of a conference on a unit. Idempotent: a leg that has ended does not change. Units do not know why a participant
+// has left: its reason is LegRemoved if the participant was removed before.
 func (l *Ledger) SaveLegs(ctx context.Context, conferenceID string, owner berth.ConferenceOwner, legs []berth.ConferenceLeg) error {
 	if !storableID(conferenceID) {
 		return berth.Invalid("conferenceId", "must not be empty")

@@ -34,3 +34,27 @@ func TestSaveLegs_JoinThenLeave_KeepsTheFirstEnd(t *testing.T) { // C22
 		require.Empty(t, none)
 	})
 }
+
+func TestSaveLegs_ParticipantRemoved_ReasonSaysSo(t *testing.T) { // C22
+	each(t, func(t *testing.T, l *Ledger) {
+		owner := berth.ConferenceOwner{NodeID: "u1", Epoch: 5}
+		joined := time.Now().UTC().Truncate(time.Millisecond)
+		var legs []berth.ConferenceLeg
+		for _, name := range []string{"anna", "ben"} {
+			_, err := l.AddParticipant(t.Context(), berth.Participant{ConferenceID: "c1", Identity: name, Role: berth.RoleListener, CreatedAt: joined})
+			require.NoError(t, err)
+			legs = append(legs, berth.ConferenceLeg{ID: "PA_" + name, Identity: name, JoinedAt: joined})
+		}
+		require.NoError(t, l.SaveLegs(t.Context(), "c1", owner, legs))
+		_, err := l.RemoveParticipant(t.Context(), "c1", "ben", "host", joined.Add(time.Second), false)
+		require.NoError(t, err)
+		for i := range legs {
+			legs[i].LeftAt, legs[i].Reason = joined.Add(2*time.Second), berth.LegLeft
+		}
+		require.NoError(t, l.SaveLegs(t.Context(), "c1", owner, legs))
+		stored, _, err := l.Legs(t.Context(), "c1", "", 0)
+		require.NoError(t, err)
+		require.Len(t, stored, 2)
+		require.Equal(t, []berth.ConferenceEnd{berth.LegLeft, berth.LegRemoved}, []berth.ConferenceEnd{stored[0].Reason, stored[1].Reason})
+	})
+}

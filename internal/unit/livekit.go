@@ -289,7 +289,7 @@ func (l *LiveKit) Live(ctx context.Context, e164 string) (Live, error) {
 		return nil, err
 	}
 	slices.SortFunc(all, func(a, b participant) int {
-		return cmp.Or(cmp.Compare(a.JoinedAt, b.JoinedAt), cmp.Compare(a.Identity, b.Identity))
+		return cmp.Or(a.joined().Compare(b.joined()), cmp.Compare(a.Identity, b.Identity))
 	})
 	shown := make([]json.RawMessage, 0, len(all))
 	bytes := 0
@@ -302,7 +302,7 @@ func (l *LiveKit) Live(ctx context.Context, e164 string) (Live, error) {
 			Publishing bool      `json:"publishing"`
 			JoinedAt   time.Time `json:"joinedAt"`
 			Tracks     []track   `json:"tracks,omitempty"`
-		}{p.SID, p.Identity, p.Name, p.State, p.Publishing, time.Unix(p.JoinedAt, 0).UTC(), tracksOf(p)})
+		}{p.SID, p.Identity, p.Name, p.State, p.Publishing, p.joined(), tracksOf(p)})
 		if err != nil {
 			return nil, fmt.Errorf("encode participant: %w", err)
 		}

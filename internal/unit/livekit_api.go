@@ -76,12 +76,21 @@ type participant struct {
 	Name       string `json:"name"`
 	State      string `json:"state"`
 	Publishing bool   `json:"is_publisher"`
-	JoinedAt   int64  `json:"joined_at,string"` // Unix seconds
+	JoinedAt   int64  `json:"joined_at,string"`    // Unix seconds
+	JoinedAtMs int64  `json:"joined_at_ms,string"` // not sent by older servers
 	Tracks     []struct {
 		SID    string `json:"sid"`
 		Source string `json:"source"`
 		Muted  bool   `json:"muted"`
 	} `json:"tracks"`
+}
+
+// joined returns when the participant joined.
+func (p participant) joined() time.Time {
+	if p.JoinedAtMs > 0 {
+		return time.UnixMilli(p.JoinedAtMs).UTC()
+	}
+	return time.Unix(p.JoinedAt, 0).UTC()
 }
 
 // twirpError is an error response.
