@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/testredis"
 	"berth/lua"
 )
 
@@ -190,7 +191,11 @@ func TestPutConferenceInfo_NotOwner_IsStale(t *testing.T) {
 // B9: the participants of the former owner are kept when the owner changes, until those of the next one are known.
 func TestPutConference_OwnerChanges_FormerParticipantsAreKept(t *testing.T) {
 	t.Parallel()
-	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+	for name, rdb := range slotServers(t) {
+		keys := lua.Keys{Cell: testredis.Cell(t)}
+		s := lua.New(rdb, keys)
+		_, err := s.MarkNew(t.Context())
+		require.NoError(t, err, name)
 		put(t, s, confRow("u1", 1, 5, 1))
 		report(t, s, "u1", 1, 5, true, `{"participants":[{"identity":"anna"}],"participantCount":1}`)
 		put(t, s, confRow("", 0, 5, 2))
@@ -202,11 +207,24 @@ func TestPutConference_OwnerChanges_FormerParticipantsAreKept(t *testing.T) {
 		require.JSONEq(t, `{"former":[{"identity":"anna"}]}`, liveOf(t, s), "none had returned")
 		report(t, s, "u3", 1, 7, true, `{"participants":[{"identity":"ben"}]}`)
 		put(t, s, confRow("u1", 1, 8, 5))
-		require.JSONEq(t, `{"former":[{"identity":"ben"}]}`, liveOf(t, s))
+		require.JSONEq(t, `{"former":[{"identity":"ben"},{"identity":"anna"}]}`, liveOf(t, s), "the other had no time to return")
+		report(t, s, "u1", 1, 8, true, `{"participants":[{"identity":"anna","muted":true}]}`)
+		put(t, s, confRow("u2", 1, 8, 6))
+		require.JSONEq(t, `{"former":[{"identity":"anna","muted":true},{"identity":"ben"}]}`, liveOf(t, s), "as it was last")
+		report(t, s, "u2", 1, 8, true, `{"participants":[{"identity":"anna"}]}`)
+		require.NoError(t, rdb.HIncrBy(t.Context(), keys.Conference("8613800000001"), "since", -60_000).Err(), name)
+		put(t, s, confRow("u1", 1, 8, 7))
+		require.JSONEq(t, `{"former":[{"identity":"anna"}]}`, liveOf(t, s), "the other has not returned in time")
+		for _, other := range []string{`"some text"`, `{"identity":"anna"}`, `[1]`, `[{"tracks":[]}]`} {
+			report(t, s, "u1", 1, 8, true, `{"participants":`+other+`}`)
+			put(t, s, confRow("u1", 2, 8, 8))
+			require.JSONEq(t, `{"former":`+other+`}`, liveOf(t, s))
+			put(t, s, confRow("u1", 1, 8, 8))
+		}
 		other := func(r *lua.ConferenceRow) { r.ConferenceID = "another" }
 		put(t, s, confRow("u1", 1, 9, 1, other))
 		require.Equal(t, `{}`, liveOf(t, s), "another conference of the number")
-	})
+	}
 }
 
 // The information about one conference is bounded, whether it is sent in full or in parts.

@@ -1,8 +1,8 @@
 -- put_conference: write a conference's owner and status as its workflow decided them. A decision older than the stored one
 -- is rejected. When the owner changes, the live information is deleted. The basic data are kept, and the participants as the
--- field former, so that it is known who will return. The same decision grants the licence that an active conference needs.
+-- field former, so that it is known who will return; those of the unit before too, if they had no time to return. The same decision grants the licence that an active conference needs.
 --
--- KEYS[1]  row: owner, generation, epoch, revision, status, start_ms, conference_id
+-- KEYS[1]  row: owner, generation, epoch, revision, status, start_ms, conference_id; since: ms of the last change of owner
 -- KEYS[2]  information: basic, size; live:{field} for each field of the live information
 -- KEYS[3]  the last ended conference of this number: epoch:conference id
 -- KEYS[4]  numbers of the conferences that have a licence
@@ -25,10 +25,13 @@
 --   STALE       there is a later decision, or a later conference of this number, or it has ended; nothing changed
 --   NO_LICENCE  all licences are in use; nothing changed
 
+local RETURN_TIME = 60000 -- ms within which participants return to a new owner
+local MAX_FORMER = 262144 -- bytes of all former participants
+
 local row, info, licences, number, stem, owner = KEYS[1], KEYS[2], KEYS[4], ARGV[1], ARGV[2], ARGV[3]
 local epoch, revision, limit = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[12])
 if not (epoch and revision and limit) then return redis.error_reply('ERR put_conference: not a number') end
-local current = redis.call('HMGET', row, 'owner', 'generation', 'epoch', 'revision', 'conference_id')
+local current = redis.call('HMGET', row, 'owner', 'generation', 'epoch', 'revision', 'conference_id', 'since')
 if current[1] then
   local before, last = tonumber(current[3]), tonumber(current[4])
   if current[5] ~= ARGV[9] then
@@ -44,13 +47,34 @@ if limit > 0 and redis.call('SISMEMBER', licences, number) == 0 and redis.call('
   return { 'NO_LICENCE' }
 end
 
+-- returning returns the participants that are expected to return, as a JSON array; nil for none.
+local function returning(now)
+  local here, before = redis.call('HGET', info, 'live:participants'), redis.call('HGET', info, 'live:former')
+  if not here or here == '[]' then return before end
+  -- An empty array inside would become an object.
+  local late = now - tonumber(current[6] or '0') >= RETURN_TIME
+  if not before or late or #here + #before > MAX_FORMER or string.find(before, '%[%s*%]') then return here end
+  local ok, joined = pcall(function()
+    local known, rest = {}, {}
+    for _, p in ipairs(cjson.decode(here)) do known[p.identity] = true end
+    for _, p in ipairs(cjson.decode(before)) do
+      if not known[p.identity] then rest[#rest + 1] = cjson.encode(p) end
+    end
+    if #rest == 0 then return here end
+    return string.gsub(here, '%]%s*$', '') .. ',' .. table.concat(rest, ',') .. ']'
+  end)
+  return ok and joined or here -- a unit may report its participants in another form
+end
+
 if current[1] and current[1] ~= '' and current[1] ~= owner then redis.call('SREM', stem .. current[1] .. '/confs', number) end
 if owner ~= '' then redis.call('SADD', stem .. owner .. '/confs', number) end
 redis.call('HSET', row, 'owner', owner, 'generation', ARGV[4], 'epoch', ARGV[5], 'revision', ARGV[6],
   'status', ARGV[7], 'start_ms', ARGV[8], 'conference_id', ARGV[9])
 if current[1] ~= owner or current[2] ~= ARGV[4] or current[3] ~= ARGV[5] then
-  local roster = redis.call('HGET', info, 'live:participants')
-  if not roster or roster == '[]' then roster = redis.call('HGET', info, 'live:former') end
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local roster = returning(now)
+  if owner ~= '' then redis.call('HSET', row, 'since', string.format('%.0f', now)) end
   redis.call('DEL', info)
   if roster and current[5] == ARGV[9] then redis.call('HSET', info, 'live:former', roster) end
 end
