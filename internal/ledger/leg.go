@@ -8,9 +8,9 @@ import (
 )
 
 const saveLeg = `INSERT INTO conference_legs (conference_id, id, identity, name, node_id, epoch, joined_at, left_at, reason)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CASE WHEN CAST($9 AS TEXT) = '`+string(berth.LegLeft)+`' AND EXISTS (
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CASE WHEN CAST($9 AS TEXT) = '` + string(berth.LegLeft) + `' AND EXISTS (
 		SELECT 1 FROM conference_participants p WHERE p.conference_id = $1 AND p.identity = $3 AND p.removed_at > 0
-	) THEN '`+string(berth.LegRemoved)+`' ELSE CAST($9 AS TEXT) END)
+	) THEN '` + string(berth.LegRemoved) + `' ELSE CAST($9 AS TEXT) END)
 	ON CONFLICT (conference_id, id) DO UPDATE SET left_at = excluded.left_at, reason = excluded.reason
 	WHERE conference_legs.left_at = 0`
 
