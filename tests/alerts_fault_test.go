@@ -229,7 +229,10 @@ func (w *cluster) alertFaults(t *testing.T, model *httptest.Server) []alertFault
 			pause(true)
 			return func() { pause(false) }
 		}},
-		{name: "API killed", alerts: []string{"BerthAPIDown", "BerthDependencyUnavailable"}, inject: w.killed("api-")},
+		{
+			name: "API killed", inject: w.killed("api-"), alerts: []string{"BerthAPIDown", "BerthDependencyUnavailable"},
+			also: []string{"BerthNoReadyNode", "BerthConferencesWaiting"}, // nodes cannot send heartbeats
+		},
 		{
 			name: "workers killed", inject: w.killed("worker-"), panels: []string{"Refused submissions A"},
 			alerts: []string{"BerthNoPoller", "BerthQueueNotServed", "BerthReconciliationStalled", "BerthSweepFailing"},
