@@ -137,8 +137,8 @@ func invite(out io.Writer, o *options) error {
 		media = fmt.Sprintf(`
 Two LiveKit servers run the demo's conferences. Create one in the page's console under Conferences, take part, and invite
 other tabs by link. Then kill the server that the page names, and watch:
-  pkill -9 -f %[1]s.yaml   # or %[2]s.yaml
-`, o.servers[0].unit, o.servers[1].unit)
+  pkill -9 -f '%[1]s'   # or %[2]s.yaml
+`, o.servers[0].config, o.servers[1].unit)
 	case o.runs(partFleet) && o.liveKit == "":
 		media = `
 The demo's conferences run on simulated media units, because no LiveKit server was found: they cannot be joined.
