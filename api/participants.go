@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"time"
 
 	"berth"
 	"berth/internal/identity"
@@ -26,6 +27,7 @@ type joinView struct {
 	ConferenceID string                `json:"conferenceId"`
 	E164         string                `json:"e164" doc:"Also the name of the room"`
 	Title        string                `json:"title,omitempty" doc:"That of the conference"`
+	EndAt        time.Time             `json:"endAt" doc:"When the conference ends"`
 	Identity     string                `json:"identity"`
 	Role         berth.ParticipantRole `json:"role"`
 	Epoch        int64                 `json:"epoch" doc:"Epoch of the unit that has the conference; 0 while none has it. Without the proxy, request a new token when an event has a higher one"`
@@ -99,7 +101,7 @@ func (s *server) addParticipant(ctx context.Context, in *addParticipantInput) (*
 func (s *server) join(ctx context.Context, c berth.Conference, p berth.Participant) (*joinView, error) {
 	of := identity.Participation{ConferenceID: c.ID, E164: c.E164, Identity: p.Identity, Name: p.Name, Role: p.Role}
 	out := &joinView{
-		ConferenceID: c.ID, E164: c.E164, Title: c.Title, Identity: p.Identity, Role: p.Role, Epoch: c.Owner.Epoch,
+		ConferenceID: c.ID, E164: c.E164, Title: c.Title, EndAt: c.EndAt, Identity: p.Identity, Role: p.Role, Epoch: c.Owner.Epoch,
 		Direct: s.Config.SignalDirect, URL: cmp.Or(s.Config.SignalURL, callOf(ctx).base),
 	}
 	var err error
