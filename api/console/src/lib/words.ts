@@ -4,7 +4,7 @@ const en = {
   console: 'Console', overview: 'Overview', fleet: 'Fleet', pools: 'Pools', models: 'Models', tasks: 'Tasks', turns: 'Turns',
   executions: 'Executions', conferences: 'Conferences', accounts: 'Accounts', reconciliation: 'Reconciliation', usage: 'Usage', audit: 'Audit',
   parts: 'Parts of this view', pages: 'pages', page: 'Page', previous: 'Previous', next: 'Next', allWord: 'All', none: 'None.', notFound: 'Not found.',
-  lastKnown: 'This is the last known state.', live: 'Live', notLive: 'Reconnecting…', keep: 'Keep as it is', save: 'Save', yes: 'yes', no: 'no', now: 'now', until: 'until',
+  lastKnown: 'This is the last known state.', live: 'Live', notLive: 'Reconnecting…', keep: 'Keep as it is', cancel: 'Cancel', save: 'Save', yes: 'yes', no: 'no', now: 'now', until: 'until',
 
   tasksWaiting: 'Tasks waiting', tasksRunning: 'Tasks running', lostHour: 'Lost in the last hour', executionsOpen: 'Executions', waitingWord: 'waiting', waitingLabel: 'Waiting', turnsOpen: 'Open turns',
   conferencesOpen: 'Conferences', nodesReady: 'Nodes ready', slotsUsed: 'Slots in use', staleFleet: 'Redis is unavailable: the fleet is shown as last known.',
@@ -36,7 +36,7 @@ const en = {
   conferencesLead: 'The conferences of all users: which unit runs each, and how it was recovered.', conference: 'Conference', number: 'Number', unit: 'Unit', endsAt: 'End', titleWord: 'Title', epoch: 'Epoch', recoverable: 'Recoverable',
   waitsBecause: 'It waits:', recoveries: 'Recoveries', noRecoveries: 'Its unit has not changed.', recoveredIn: 'recovered in', notYetRecovered: 'not recovered yet', openOn: 'open on', commands: 'Commands', command: 'Command', noReplyYet: 'no reply yet',
   newConference: 'New conference', newConferenceText: 'It gets a number, and a media unit runs it until it ends. You invite others by link.', create: 'Create', minutesLong: 'Minutes until it ends', takePart: 'Take part', endIt: 'End', endText: 'All participants are disconnected. This cannot be undone.',
-  participantsWord: 'Participants', noParticipants: 'No one was admitted yet.', role: 'Role', came: 'Admitted', byLink: 'by link', present: 'Present', removeIt: 'Remove', removeText: 'The participant is disconnected and cannot join this conference again.', revokeToo: 'Also revoke the link that this guest came with', removedBy: 'removed by',
+  participantsWord: 'Participants', noParticipants: 'No one was admitted yet.', role: 'Role', came: 'Admitted', byLink: 'by link', present: 'Present', removeIt: 'Remove', removeText: 'The participant is disconnected and cannot join this conference again.', removeGuestText: 'The guest is disconnected, and can join again by this link as a new guest while it admits guests.', removeLinkText: 'The guest is disconnected, and no one can join by this link again.', revokeToo: 'Also revoke the link that this guest came with', removedBy: 'removed by',
   links: 'Invitation links', linksLead: 'Everyone who has a link can join, as often as it allows. It is shown only once.', noLinks: 'There is no link yet.', newLink: 'New link', guests: 'Guests', revoke: 'Revoke', revokeText: 'It admits no more guests. Those that it admitted stay.', revoked: 'revoked', usedUp: 'used up', uses: 'Used', copyLink: 'Copy', copied: 'Copied', linkAddress: 'Address of the new link',
 
   accountsLead: 'Credits and every change of them.', userPrefix: 'User begins with', tier: 'Tier', credits: 'Credits', cost: 'Cost', action: 'Action', subject: 'Subject', details: 'Details', entries: 'Entries', amount: 'Amount',
@@ -54,7 +54,7 @@ const zh: ConsoleWords = {
   console: '控制台', overview: '总览', fleet: '节点', pools: '资源池', models: '模型', tasks: '任务', turns: '翻译轮次',
   executions: '执行', conferences: '会议', accounts: '账户', reconciliation: '对账', usage: '用量', audit: '审计',
   parts: '本页内容', pages: '分页', page: '第', previous: '上一页', next: '下一页', allWord: '全部', none: '没有内容。', notFound: '未找到。',
-  lastKnown: '显示的是最后一次读取的状态。', live: '实时', notLive: '正在重新连接…', keep: '保持不变', save: '保存', yes: '是', no: '否', now: '现在', until: '至',
+  lastKnown: '显示的是最后一次读取的状态。', live: '实时', notLive: '正在重新连接…', keep: '保持不变', cancel: '取消', save: '保存', yes: '是', no: '否', now: '现在', until: '至',
 
   tasksWaiting: '等待中的任务', tasksRunning: '运行中的任务', lostHour: '最近一小时丢失', executionsOpen: '执行', waitingWord: '等待', waitingLabel: '等待', turnsOpen: '进行中的轮次',
   conferencesOpen: '会议', nodesReady: '就绪节点', slotsUsed: '已用槽位', staleFleet: 'Redis 不可用，显示的是节点最后已知的状态。',
@@ -86,7 +86,7 @@ const zh: ConsoleWords = {
   conferencesLead: '所有用户的会议：由哪个单元运行，以及如何恢复。', conference: '会议', number: '号码', unit: '单元', endsAt: '结束', titleWord: '标题', epoch: '纪元', recoverable: '可恢复',
   waitsBecause: '等待原因：', recoveries: '恢复', noRecoveries: '单元没有变化过。', recoveredIn: '恢复用时', notYetRecovered: '尚未恢复', openOn: '已开启于', commands: '命令', command: '命令', noReplyYet: '尚无回复',
   newConference: '新建会议', newConferenceText: '会议将获得一个号码，由媒体单元运行直至结束。您可以通过链接邀请他人。', create: '创建', minutesLong: '结束前的分钟数', takePart: '参加', endIt: '结束', endText: '所有参会者将断开连接，且无法撤销。',
-  participantsWord: '参会者', noParticipants: '还没有人加入。', role: '角色', came: '加入时间', byLink: '通过链接', present: '在场', removeIt: '移除', removeText: '该参会者将断开连接，且不能再加入此会议。', revokeToo: '同时撤销该来宾使用的链接', removedBy: '移除者：',
+  participantsWord: '参会者', noParticipants: '还没有人加入。', role: '角色', came: '加入时间', byLink: '通过链接', present: '在场', removeIt: '移除', removeText: '该参会者将断开连接，且不能再加入此会议。', removeGuestText: '该来宾将断开连接；只要此链接仍可使用，其仍可作为新来宾再次加入。', removeLinkText: '该来宾将断开连接，此链接不能再用于加入会议。', revokeToo: '同时撤销该来宾使用的链接', removedBy: '移除者：',
   links: '邀请链接', linksLead: '持有链接的人可在允许的次数内加入。链接只显示一次。', noLinks: '还没有链接。', newLink: '新建链接', guests: '来宾人数', revoke: '撤销', revokeText: '不再接纳新的来宾，已加入的不受影响。', revoked: '已撤销', usedUp: '已用完', uses: '已使用', copyLink: '复制', copied: '已复制', linkAddress: '新链接的地址',
 
   accountsLead: '点数及其每一次变化。', userPrefix: '用户名开头', tier: '级别', credits: '点数', cost: '费用', action: '操作', subject: '对象', details: '详情', entries: '明细', amount: '数额',
