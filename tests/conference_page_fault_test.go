@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
+	"berth"
 	"berth/client"
 )
 
@@ -55,13 +57,14 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	ben.join("Ben", true)
 	all := []*caller{host, ann, ben}
 	for _, c := range all {
-		c.meets(3)
+		c.meets(3, 2)
 	}
 	require.Equal(t, 2, s.uses(number))
 	ann.await("who speaks", `document.querySelector('.person.speaking') !== null`)
 	before := ann.identity()
 	ann.do(chromedp.Reload())
-	ann.meets(3)
+	ann.meets(3, 2)
+	ann.chose(true, true)
 	require.Equal(t, before, ann.identity(), "a reload is the same guest")
 	require.Equal(t, 2, s.uses(number))
 	for _, c := range all {
@@ -74,7 +77,7 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 		c.moved(1)
 	}
 	for _, c := range all {
-		c.meets(3)
+		c.meets(3, 2)
 		t.Logf("the page: %s", ask[string](c.tab, `document.querySelector('.latest').textContent`))
 	}
 	t.Logf("longest time without an audio packet: %d ms", ben.silence())
@@ -90,12 +93,15 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	for _, c := range all {
 		c.await("the interruption", `document.querySelector('.moves li.run') !== null && document.querySelector('.meeting.moving') !== null`)
 		c.check("during", "", 0)
+		require.Zero(t, ask[int](c.tab, `document.querySelectorAll('.person .tag .icon').length`), "no one is muted")
 	}
+	host.controls("Mute", "Camera on")
+	ann.controls("Mute", "Camera off")
 	owner.boot()
 	s.awaitNode(owner.id)
 	for _, c := range all {
 		c.moved(2)
-		c.meets(3)
+		c.meets(3, 2)
 	}
 
 	ann.press(".controls", "Mute")
@@ -105,7 +111,7 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	host.confirm()
 	ben.shows("主持人已将您移出会议。")
 	ben.check("removed", "", 0)
-	ann.meets(2)
+	ann.meets(2, 1)
 	ben.do(chromedp.Reload())
 	ben.await("the lobby", `document.querySelector('#meeting-name')?.value === 'Ben'`)
 	ben.do(chromedp.Click(`form button.primary`))
@@ -113,7 +119,7 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 
 	late := &caller{openTab(t, chromium), s, string(axe)}
 	for address, text := range map[string]string{
-		link: "This link was revoked.", s.usedLink(number): "This link was already used.", "http://" + s.httpAddr + "/#/join/none": "This link is not valid.",
+		link: "This link was revoked.", s.usedLink(number): "This link was already used.", "http://" + s.httpAddr + "/#/join/ABCDEFGHIJKLMNOPQRSTUVWX27": "This link is not valid.",
 	} {
 		late.do(chromedp.Navigate(address))
 		late.await("the lobby", `document.querySelector('#meeting-name')?.value === ''`)
@@ -121,13 +127,103 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 		late.shows(text)
 	}
 	late.check("refused", "", 0)
+	for _, incomplete := range []string{"/#/join", "/#/join/", "/#/join/none"} {
+		late.do(chromedp.Navigate("about:blank"), chromedp.Navigate("http://"+s.httpAddr+incomplete))
+		late.shows("This link is not valid.")
+	}
+	late.do(chromedp.Navigate("http://" + s.httpAddr + "/#/conferences/" + number))
+	late.await("that hosts sign in", `document.querySelector('h1')?.textContent === 'Sign in to take part as the host.'`)
 	_, err = m.EndConference(t.Context(), number)
 	require.NoError(t, err)
 	ann.shows("The conference has ended.")
 	host.shows("The conference has ended.")
+	host.do(chromedp.Reload())
+	host.shows("The conference has ended.")
 	for _, c := range append(all, late) {
 		require.NotContains(t, c.complaint(), "Content Security Policy")
 	}
+}
+
+// B9, FC14: two participants with cameras. After every kill both pictures play. A reload keeps microphones and cameras. A microphone that was
+// unmuted just before a move stays on, and one that the server has muted stays muted, with a notice.
+func TestConferencePage_TwoCamerasRepeatedKills_PicturesReturn(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, withParticipants())
+	m := s.conferences()
+	units := s.mediaUnits(5)
+	const number = "8635000002"
+	owner := units[m.open(number).Owner.NodeID]
+	moved := func(from *mediaUnit) *mediaUnit {
+		return units[m.await(number, "on the other unit", func(c berth.Conference) bool { return c.Owner.NodeID != "" && c.Owner.NodeID != from.id }).Owner.NodeID]
+	}
+	chromium := startBrowser(t, chromedp.Flag("use-fake-device-for-media-stream", true), chromedp.Flag("use-fake-ui-for-media-stream", true),
+		chromedp.Flag("use-file-for-fake-audio-capture", voice(t)), chromedp.Flag("disable-backgrounding-occluded-windows", true))
+	host, ann := &caller{tab: openTab(t, chromium), s: s}, &caller{tab: openTab(t, chromium), s: s}
+	host.openAs(s, "alice")
+	host.do(chromedp.Evaluate[chromedp.Void](`{ location.hash = '#/conferences/` + number + `' }`))
+	host.await("the lobby of the host", `document.querySelector('#meeting-name')?.value === 'alice'`)
+	host.join("", true)
+	ann.do(chromedp.Navigate(host.invite(1)))
+	ann.await("the lobby of Ann", `document.querySelector('#meeting-name') !== null`)
+	ann.join("Ann", true)
+	both := []*caller{host, ann}
+	for range 5 {
+		for _, c := range both {
+			c.meets(2, 2)
+		}
+		killed := owner
+		killed.Kill()
+		owner = moved(killed)
+		for _, c := range both {
+			c.await("no open move", `document.querySelector('.moves li.good') !== null && document.querySelector('.moves li.run') === null`)
+			c.meets(2, 2)
+			c.controls("Mute", "Camera off")
+		}
+		killed.boot()
+		s.awaitNode(killed.id)
+	}
+	ann.do(chromedp.Reload())
+	ann.meets(2, 2)
+	ann.chose(true, true)
+	host.meets(2, 2)
+
+	heard := `document.querySelector('[data-identity="` + ann.identity() + `"] .tag .icon') === null`
+	drain := func() {
+		from := owner
+		order := func(verb string) {
+			status, body := s.send(http.MethodPost, "/v1/nodes/"+from.id+"/"+verb, s.token("op", "operator"), map[string]any{"withinMs": 0})
+			require.Less(t, status, 300, "%v", body)
+		}
+		order("drain")
+		owner = moved(from)
+		for _, c := range both {
+			c.meets(2, 2)
+		}
+		order("undrain")
+	}
+	ann.press(".controls", "Mute")
+	s.eventually("the unit to report it", func() bool {
+		got, err := m.Conference(t.Context(), number, "")
+		return err == nil && got.Info != nil && bytes.Contains(got.Info.Live, []byte(`"muted":true`))
+	})
+	ann.press(".controls", "Unmute")
+	ann.await("to be unmuted", `document.querySelector('.controls .toggle').textContent.trim() === 'Mute'`)
+	drain()
+	require.Never(t, func() bool { return ask[bool](ann.tab, `document.querySelector('.notice') !== null`) }, 4*time.Second, 100*time.Millisecond,
+		"the next unit restores mutes with its reports, but she has unmuted")
+	host.await("Ann", heard)
+	ann.controls("Mute", "Camera off")
+
+	owner.muteSource(number, ann.identity(), "microphone")
+	notice := `document.querySelector('.notice')?.textContent === 'You were muted. Press Unmute to speak.'`
+	ann.await("the notice", notice)
+	drain()
+	ann.await("the notice", notice)
+	ann.controls("Unmute", "Camera off")
+	require.False(t, ask[bool](host.tab, heard), "the mute by the server moves along")
+	ann.press(".controls", "Unmute")
+	host.await("Ann again", heard)
+	ann.await("no notice", `document.querySelector('.notice') === null`)
 }
 
 // voice returns a WAV file with a sound that is treated as speech: a pitch with its harmonics, four syllables a second.
@@ -202,11 +298,30 @@ func (c *caller) join(name string, camera bool) {
 }
 
 // meets waits until n participants are present, and until the sound of the other ones and the pictures of all cameras play.
-func (c *caller) meets(n int) {
+func (c *caller) meets(n, cameras int) {
 	c.Helper()
 	c.await(fmt.Sprintf("%d participants", n), `document.querySelectorAll('.person:not(.away)').length === %s && document.querySelector('.meeting .now .done') !== null`, n)
-	c.await("their sound and pictures", `document.querySelectorAll('.person audio').length === %s &&
-		[...document.querySelectorAll('.person :is(audio, video)')].every((e) => e.srcObject?.active && !e.paused && e.currentTime > 0)`, n-1)
+	c.do(chromedp.Evaluate[chromedp.Void](`{ window.shownAt = new WeakMap() }`))
+	c.await("their sound and pictures", `document.querySelectorAll('.person audio').length === %s && document.querySelectorAll('.person video').length === %s &&
+		[...document.querySelectorAll('.person :is(audio, video)')].every((e) => {
+			if (!shownAt.has(e)) shownAt.set(e, e.currentTime);
+			return e.srcObject?.active && !e.paused && e.currentTime > shownAt.get(e);
+		})`, n-1, cameras)
+}
+
+// controls requires what the buttons offer.
+func (c *caller) controls(microphone, camera string) {
+	c.Helper()
+	require.Equal(c, []string{microphone, camera}, ask[[]string](c.tab, `[...document.querySelectorAll('.controls .toggle:not(.leave)')].map((e) => e.textContent.trim())`))
+}
+
+// chose waits until the tab keeps what the participant has chosen.
+func (c *caller) chose(microphone, camera bool) {
+	c.Helper()
+	c.await("the stored choice", `Object.entries(sessionStorage).some(([k, v]) => {
+		const kept = k.startsWith('berth.conference.') ? JSON.parse(v) : {};
+		return kept.microphone === %s && kept.camera === %s;
+	})`, microphone, camera)
 }
 
 // moved waits until the page has shown n moves, each with its end.

@@ -49,7 +49,10 @@ func (u *mediaUnit) members(e164 string) map[string]member {
 }
 
 // mute mutes a participant's tracks on the LiveKit server.
-func (u *mediaUnit) mute(e164, identity string) {
+func (u *mediaUnit) mute(e164, identity string) { u.muteSource(e164, identity, "") }
+
+// muteSource mutes a participant's tracks of a source; of any source if it is empty.
+func (u *mediaUnit) muteSource(e164, identity, source string) {
 	u.s.tb.Helper()
 	var in struct{ Participants []member }
 	require.NoError(u.s.tb, u.call("ListParticipants", map[string]any{"room": e164}, &in))
@@ -59,6 +62,9 @@ func (u *mediaUnit) mute(e164, identity string) {
 		}
 		require.NotEmpty(u.s.tb, m.Tracks)
 		for _, t := range m.Tracks {
+			if source != "" && !strings.EqualFold(t.Source, source) {
+				continue
+			}
 			require.NoError(u.s.tb, u.rooms.Mute(context.Background(), e164, identity, t.SID))
 		}
 	}

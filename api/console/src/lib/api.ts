@@ -52,6 +52,7 @@ export interface Admission {
   conferenceId: string;
   e164: string;
   title: string;
+  endAt: string;
   identity: string;
   role: string;
   /** Of the unit that has the conference; 0 while none has it. */
@@ -235,7 +236,7 @@ export class Api {
 }
 
 const admissionOf = (doc: Doc): Admission => ({
-  url: str(doc.url), token: str(doc.token), conferenceId: str(doc.conferenceId), e164: str(doc.e164), title: str(doc.title), identity: str(doc.identity),
+  url: str(doc.url), token: str(doc.token), conferenceId: str(doc.conferenceId), e164: str(doc.e164), title: str(doc.title), endAt: str(doc.endAt), identity: str(doc.identity),
   role: str(doc.role), epoch: num(doc.epoch), direct: doc.direct === true, eventsUrl: str(doc.eventsUrl), guest: str(doc.guest),
 });
 

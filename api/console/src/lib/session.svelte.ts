@@ -189,14 +189,16 @@ export const session = new Session();
 
 export type Place =
   | { at: 'new' } | { at: 'history' } | { at: 'task'; id: string } | { at: 'console'; parts: string[]; filters: Record<string, string> }
-  /** A conference, for its hosts by number and for guests by the secret of their link, which browsers do not send. */
+  /** A conference, for its hosts by number and for guests by the secret of their link, which browsers do not send. Without either, the link is incomplete. */
   | { at: 'meeting'; e164: string; link: string };
 
 const read = (): Place => {
   const m = /^#\/tasks\/([^/?#]+)$/.exec(location.hash);
   if (m) return { at: 'task', id: decodeURIComponent(m[1]) };
-  const meeting = /^#\/(conferences|join)\/([^/?#]+)$/.exec(location.hash);
-  if (meeting) return { at: 'meeting', ...(meeting[1] === 'join' ? { e164: '', link: meeting[2] } : { e164: meeting[2], link: '' }) };
+  const host = /^#\/conferences\/([^/?#]+)$/.exec(location.hash);
+  if (host) return { at: 'meeting', e164: host[1], link: '' };
+  const guest = /^#\/join(?:\/([^?#]*))?$/.exec(location.hash);
+  if (guest) return { at: 'meeting', e164: '', link: guest[1] ?? '' };
   const view = consolePlace(location.hash);
   if (view) return { at: 'console', ...view };
   return location.hash === '#/tasks' ? { at: 'history' } : { at: 'new' };

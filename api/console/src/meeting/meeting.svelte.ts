@@ -1,25 +1,12 @@
 // One participant's connection to a conference, with an unmodified LiveKit client.
 import {
-  ConnectionError, ConnectionErrorReason, DisconnectReason, Room, RoomEvent, setLogLevel, Track, type LocalParticipant, type Participant, type RemoteParticipant,
+  ConnectionError, ConnectionErrorReason, ConnectionState, DisconnectReason, Room, RoomEvent, setLogLevel, Track, type LocalParticipant, type Participant, type RemoteParticipant, type TrackPublication,
 } from 'livekit-client';
 import { Problem, type Admission } from '../lib/api';
 import { follow } from '../lib/sse';
+import { Choice } from './choice';
 import { Moves, type Move } from './moves';
-
-export interface Person {
-  identity: string;
-  name: string;
-  own: boolean;
-  host: boolean;
-  guest: boolean;
-  speaking: boolean;
-  /** Whether the microphone is on. */
-  audible: boolean;
-  camera: Track | null;
-  audio: Track | null;
-  /** Not connected during a move. */
-  away: boolean;
-}
+import { same, shown, type Person, type Present } from './people';
 
 /** What the tab keeps, so that after a reload the same guest is in the conference as before. */
 export interface Kept {
@@ -42,6 +29,11 @@ const reconnectPolicy = {
 setLogLevel('warn');
 
 const tickEvery = 50;
+/**
+ * How often the participants are read again. livekit-client 2.23.0 reports that it is connected as soon as media flows, but its attempt to
+ * reconnect lasts at least 2 s (RTCEngine.waitForPCReconnected). In between, it keeps events such as TrackSubscribed until the next reconnection.
+ */
+const readEvery = 1000;
 /** How long participants are shown who have not returned after a move. */
 const returnWithin = 5000;
 
@@ -61,12 +53,17 @@ export class Meeting {
   camera = $state(false);
   /** The browser plays no sound before a press. */
   muffled = $state(false);
+  /** What the user chose, which a reload keeps. */
+  chosen = $state.raw({ microphone: false, camera: false });
+  /** The microphone was muted, not by the user. */
+  overruled = $state(false);
   /** The microphone or camera that could not be used. */
   device = $state<'' | 'microphone' | 'camera'>('');
   room: Room | null = null;
 
   private stop = new AbortController();
   private track: Moves | null = null;
+  private choices = { microphone: new Choice(false), camera: new Choice(false) };
 
   constructor(
     private admit: () => Promise<Admission>,
@@ -80,6 +77,8 @@ export class Meeting {
     this.detail = '';
     this.device = '';
     this.stop = new AbortController();
+    this.choices = { microphone: new Choice(microphone), camera: new Choice(camera) };
+    this.chosen = { microphone, camera };
     try {
       const admission = await this.admit();
       this.admission = admission;
@@ -114,25 +113,40 @@ export class Meeting {
   }
 
   async setMicrophone(on: boolean) {
-    await this.publish('microphone', () => this.room?.localParticipant.setMicrophoneEnabled(on));
+    await this.choose('microphone', on, () => this.room?.localParticipant.setMicrophoneEnabled(on));
   }
 
   async setCamera(on: boolean) {
-    await this.publish('camera', () => this.room?.localParticipant.setCameraEnabled(on));
+    await this.choose('camera', on, () => this.room?.localParticipant.setCameraEnabled(on));
   }
 
   async use(kind: 'audioinput' | 'videoinput', id: string) {
     await this.publish(kind === 'audioinput' ? 'microphone' : 'camera', () => this.room?.switchActiveDevice(kind, id));
   }
 
-  private async publish(what: 'microphone' | 'camera', change: () => Promise<unknown> | undefined) {
+  private async choose(what: 'microphone' | 'camera', on: boolean, change: () => Promise<unknown> | undefined) {
+    const choice = this.choices[what];
+    choice.press(on, Date.now());
+    this.refresh();
+    const done = await this.publish(what, change);
+    if (!done) choice.on = false;
+    choice.settled();
+    this.refresh();
+  }
+
+  /** Returns false if the device cannot be used. */
+  private async publish(what: 'microphone' | 'camera', change: () => Promise<unknown> | undefined): Promise<boolean> {
     if (this.device === what) this.device = '';
     try {
       await change();
     } catch {
-      if (this.phase === 'in' && this.connected) this.device = what; // otherwise the client publishes it when it is connected
+      if (this.phase === 'in' && this.connected) { // otherwise the client publishes it when it is connected
+        this.device = what;
+        return false;
+      }
     }
     this.refresh();
+    return true;
   }
 
   private open(devices: { audioinput: string; videoinput: string }): Room {
@@ -154,26 +168,32 @@ export class Meeting {
     room.on(RoomEvent.MediaDevicesError, (_, kind) => (this.device = kind === 'videoinput' ? 'camera' : 'microphone'));
     const interrupted = (restarting: boolean) => () => {
       this.track?.interrupted(restarting, now());
-      this.show();
+      for (const c of Object.values(this.choices)) c.interrupted(now());
+      this.refresh();
     };
     room.on(RoomEvent.SignalReconnecting, interrupted(false));
     room.on(RoomEvent.Reconnecting, interrupted(true));
     room.on(RoomEvent.Reconnected, () => {
       this.track?.connected(now());
+      for (const c of Object.values(this.choices)) c.returned(now());
       this.refresh();
     });
+    room.on(RoomEvent.ConnectionStateChanged, refresh);
     room.on(RoomEvent.Disconnected, (reason) => {
       if (this.room !== room || this.phase !== 'in') return;
       // The client disconnects when the tab closes, reloads or is frozen. Only a page that returns gets here later.
       if (reason === DisconnectReason.CLIENT_INITIATED) setTimeout(() => this.leave('left'), 1000);
       else void this.disconnected(reason);
     });
+    let read = 0;
     const timer = setInterval(() => {
       if (!this.track || this.phase !== 'in') return;
       const { newest, sending } = received(room);
       const before = this.track.open;
       this.track.tick(newest, sending, now());
-      if (before !== this.track.open || this.participants.some((p) => p.away)) this.refresh();
+      if (before === this.track.open && now() - read < readEvery && !this.participants.some((p) => p.away)) return;
+      read = now();
+      this.refresh();
     }, tickEvery);
     this.stop.signal.addEventListener('abort', () => clearInterval(timer), { once: true });
     return room;
@@ -253,25 +273,35 @@ export class Meeting {
     if (!room) return;
     const own = room.localParticipant;
     this.canPublish = own.permissions?.canPublish ?? true;
-    this.microphone = own.isMicrophoneEnabled;
-    this.camera = own.isCameraEnabled;
     this.show();
-    const now = [own, ...room.remoteParticipants.values()].filter((p) => p.identity).map(personOf);
     const last = this.moves.at(-1);
-    const moving = last && (last.took < 0 || Date.now() - last.at - last.took < returnWithin);
-    const missing = moving ? this.participants.filter((p) => !p.own && !now.some((n) => n.identity === p.identity)) : [];
-    this.participants = [...now, ...missing.map((p) => ({ ...p, camera: null, audio: null, speaking: false, away: true }))].sort(order);
+    const moving = !this.connected || room.state !== ConnectionState.Connected || (last !== undefined && Date.now() - last.at - last.took < returnWithin);
+    this.microphone = this.follow('microphone', own.getTrackPublication(Track.Source.Microphone), !moving);
+    this.camera = this.follow('camera', own.getTrackPublication(Track.Source.Camera), !moving);
+    const { microphone, camera } = this.choices;
+    this.overruled = microphone.overruled && this.canPublish;
+    if (this.chosen.microphone !== microphone.on || this.chosen.camera !== camera.on) this.chosen = { microphone: microphone.on, camera: camera.on };
+    const present = [own, ...room.remoteParticipants.values()].filter((p) => p.identity).map(presentOf);
+    if (own.identity) present[0].audible = this.microphone;
+    const next = shown(present, this.participants, moving);
+    if (!same(next, this.participants)) this.participants = next;
+  }
+
+  /** Notes the state of the own track, and returns whether it is shown as on. */
+  private follow(what: 'microphone' | 'camera', pub: TrackPublication | undefined, steady: boolean): boolean {
+    const muted = pub ? pub.isMuted : null;
+    if (this.choices[what].see(muted, Date.now())) void (what === 'camera' ? this.setCamera(true) : this.setMicrophone(true));
+    return this.choices[what].shown(muted, steady);
   }
 }
 
-const order = (a: Person, b: Person) => Number(b.own) - Number(a.own) || (a.identity < b.identity ? -1 : 1);
-
-function personOf(p: LocalParticipant | RemoteParticipant | Participant): Person {
+function presentOf(p: LocalParticipant | RemoteParticipant | Participant): Present {
   const camera = p.getTrackPublication(Track.Source.Camera);
+  const microphone = p.getTrackPublication(Track.Source.Microphone);
   return {
     identity: p.identity, name: p.name || p.identity, own: p.isLocal, host: p.attributes['berth.role'] === 'host', guest: p.identity.startsWith('guest-'),
-    speaking: p.isSpeaking, audible: p.isMicrophoneEnabled, camera: camera && !camera.isMuted ? (camera.track ?? null) : null,
-    audio: p.isLocal ? null : (p.getTrackPublication(Track.Source.Microphone)?.track ?? null), away: false,
+    speaking: p.isSpeaking, audible: microphone ? !microphone.isMuted : null, camera: camera && !camera.isMuted ? (camera.track ?? null) : null,
+    audio: p.isLocal ? null : (microphone?.track ?? null),
   };
 }
 
