@@ -187,7 +187,7 @@ func TestConferencePage_TwoCamerasRepeatedKills_PicturesReturn(t *testing.T) {
 	ann.chose(true, true)
 	host.meets(2, 2)
 
-	heard := `document.querySelector('[data-identity="` + ann.identity() + `"] .tag .icon') === null`
+	audible := `document.querySelector('[data-identity="` + ann.identity() + `"] .tag .icon') === null`
 	drain := func() {
 		from := owner
 		order := func(verb string) {
@@ -211,7 +211,7 @@ func TestConferencePage_TwoCamerasRepeatedKills_PicturesReturn(t *testing.T) {
 	drain()
 	require.Never(t, func() bool { return ask[bool](ann.tab, `document.querySelector('.notice') !== null`) }, 4*time.Second, 100*time.Millisecond,
 		"the next unit restores mutes with its reports, but she has unmuted")
-	host.await("Ann", heard)
+	host.await("Ann", audible)
 	ann.controls("Mute", "Camera off")
 
 	owner.muteSource(number, ann.identity(), "microphone")
@@ -220,9 +220,9 @@ func TestConferencePage_TwoCamerasRepeatedKills_PicturesReturn(t *testing.T) {
 	drain()
 	ann.await("the notice", notice)
 	ann.controls("Unmute", "Camera off")
-	require.False(t, ask[bool](host.tab, heard), "the mute by the server moves along")
+	require.False(t, ask[bool](host.tab, audible), "the mute by the server moves along")
 	ann.press(".controls", "Unmute")
-	host.await("Ann again", heard)
+	host.await("Ann again", audible)
 	ann.await("no notice", `document.querySelector('.notice') === null`)
 }
 

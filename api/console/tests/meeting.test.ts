@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { Choice } from '../src/meeting/choice';
 import { isLink } from '../src/meeting/link';
-import { same, shown, type Person, type Present } from '../src/meeting/people';
+import { same, shown, type Person, type Present } from '../src/meeting/presence';
 import { meetingWords } from '../src/meeting/words';
 
 const present = (identity: string, more: Partial<Present> = {}): Present => ({

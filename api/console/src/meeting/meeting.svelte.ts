@@ -6,7 +6,7 @@ import { Problem, type Admission } from '../lib/api';
 import { follow } from '../lib/sse';
 import { Choice } from './choice';
 import { Moves, type Move } from './moves';
-import { same, shown, type Person, type Present } from './people';
+import { same, shown, type Person, type Present } from './presence';
 
 /** What the tab keeps, so that after a reload the same guest is in the conference as before. */
 export interface Kept {
