@@ -178,6 +178,9 @@ type Node struct {
 	RegisteredAt time.Time `json:"registeredAt"`
 	HeartbeatAt  time.Time `json:"heartbeatAt"`
 	UpdatedAt    time.Time `json:"updatedAt"`
+	// LostAt is when a generation of the node was last lost, and Departure why its last generation ended, while it is dead.
+	LostAt    time.Time `json:"lostAt,omitzero" doc:"When the node was last lost: it missed heartbeats, or its service did not respond. It stays when the node registers again"`
+	Departure Departure `json:"departure,omitempty" doc:"Of a dead node: why it ended"`
 }
 
 // NodeTaskQueue returns the Temporal task queue of one generation of a node. No process polls the queue of a dead generation.
@@ -214,11 +217,13 @@ type NodeSettings struct {
 // Departure is the event that a NodeNotice reports: why a generation ended, or another reason to check what a node runs.
 type Departure string
 
-// The departures. A generation has at most one of the first three.
+// The departures. A generation has at most one of the first four.
 const (
 	DepartureUnresponsive Departure = "silent"     // no heartbeat for the death time
 	DepartureSuperseded   Departure = "superseded" // another incarnation registered under the same id
 	DepartureWithdrawn    Departure = "withdrawn"  // on its own request, or removed by the operator
+	// On its own request, because the server that it represents does not respond or has restarted; the node's process runs.
+	DepartureServiceLost Departure = "service_lost"
 	DepartureDrained      Departure = "drained"    // the drain's deadline has passed; the node is alive, and what it still runs is moved
 	ArrivalRegistered     Departure = "registered" // a new generation that asked for reconciliation
 )

@@ -197,7 +197,7 @@ func TestSaveConference_OwnerNotRegistered_IsReturned(t *testing.T) { // C1
 	open.Status = berth.ConferenceOpen
 	in := workflows.SaveInput{Conference: open, Hold: &workflows.HeldSlot{Assignment: placed.Slot, Left: time.Hour}}
 	require.Zero(t, d.save(t, in))
-	_, err = d.Scripts.WithdrawNode(t.Context(), "u1", 0)
+	_, err = d.Scripts.WithdrawNode(t.Context(), "u1", 0, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	require.Equal(t, workflows.SaveReply{Gone: true, Dead: true}, d.save(t, in))
 	d.unit(t, "u1", "", 1)

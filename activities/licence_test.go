@@ -109,7 +109,7 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	d.unit(t, "u2", "there", 1)
 	lost, code := d.place(t, was)
 	require.Empty(t, code)
-	_, err := d.Scripts.WithdrawNode(t.Context(), "u2", 0)
+	_, err := d.Scripts.WithdrawNode(t.Context(), "u2", 0, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return d.Fleet.Snapshot().Nodes["u2"].State == berth.NodeDead }, 10*time.Second, time.Millisecond)
 	before := request("1002", waits)

@@ -289,7 +289,7 @@ func TestConfirmSlots_HeldAndLost_ReportsEach(t *testing.T) { // L7
 	require.Contains(t, warnings.String(), "code=LOST")
 
 	warnings.Reset()
-	_, err = h.Scripts.WithdrawNode(t.Context(), "n1", 0)
+	_, err = h.Scripts.WithdrawNode(t.Context(), "n1", 0, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	kept, err = h.ConfirmSlots(t.Context(), workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: a, Left: time.Hour}}})
 	require.NoError(t, err)

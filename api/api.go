@@ -47,6 +47,8 @@ type Starter interface {
 	ListTurns(ctx context.Context, q starter.TurnQuery, cursor string, limit int) (turns []starter.TurnRun, next string, err error)
 	TurnDispatches(ctx context.Context, turnID string) ([]starter.Dispatched, error)
 	CountTurns(ctx context.Context) (int64, error)
+	// DescribeQueue returns the state of a task queue of Temporal.
+	DescribeQueue(ctx context.Context, name string) (starter.QueueState, error)
 
 	SubmitExecution(ctx context.Context, in workflows.ExecutionInput) (reply workflows.ExecuteReply, replay bool, err error)
 	GetExecution(ctx context.Context, id string) (berth.Execution, error)
@@ -107,6 +109,7 @@ type Ledger interface {
 	TaskMinutes(ctx context.Context, from, now time.Time) ([]ledger.TaskMinute, error)
 	// Passes returns the last passes of the reconciliation, newest first.
 	Passes(ctx context.Context, limit int) ([]berth.ReconcilePass, error)
+	PassHistory(ctx context.Context) (ledger.PassHistory, error)
 	// The participants of a conference and its invitations; *ledger.Ledger documents the methods.
 	GetConference(ctx context.Context, id string) (berth.Conference, error)
 	AddParticipant(ctx context.Context, p berth.Participant) (berth.Participant, error)
@@ -184,6 +187,8 @@ type Config struct {
 	SignalURL         string                    // where participants connect; empty: the address of the request
 	SignalDirect      bool                      // participants connect to the media units, not to the signalling proxy
 	SessionAffinity   bool                      // spreads sessions over the pools that serve them; otherwise the first pool takes all
+	TaskQueues        []string                  // of Temporal, whose state operators see
+	ReconcileEvery    time.Duration             // between two passes of the reconciliation: 30 s
 	SignIn            SignIn                    // with which users of the page sign in; empty: by token only
 	Production        bool
 	Version           string
@@ -221,6 +226,8 @@ type server struct {
 	listing  atomic.Pointer[listing]
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 	overview atomic.Pointer[overview]                                 // as last read
+	queued   atomic.Pointer[queuesRead]                               // as last read
+	started  time.Time
 	// pagePolicy is the security policy of the page.
 	pagePolicy string
 	// documents reads uploaded files; converting holds a value for each image that is converted.
@@ -305,6 +312,7 @@ func newServer(d Deps) (*server, error) {
 	c.Conferences.Retry = cmp.Or(c.Conferences.Retry, 5*time.Minute)
 	c.Conferences.GiveUp = cmp.Or(c.Conferences.GiveUp, 30*time.Minute)
 	c.Conferences.Command = cmp.Or(c.Conferences.Command, 10*time.Second)
+	c.ReconcileEvery = cmp.Or(c.ReconcileEvery, 30*time.Second)
 	c.NumbersFrom = cmp.Or(c.NumbersFrom, "8881000000")
 	if err := berth.ValidE164("NumbersFrom", c.NumbersFrom); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
@@ -313,7 +321,7 @@ func newServer(d Deps) (*server, error) {
 		d.Clock = time.Now
 	}
 	s := &server{
-		Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{},
+		Deps: d, log: d.Logger, started: d.Clock(), verifier: d.Verifier, rules: map[string]rule{},
 		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), converting: make(chan struct{}, 2),
 	}
 	origin, err := c.SignIn.origin()

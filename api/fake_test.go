@@ -30,6 +30,8 @@ type book struct {
 	slow        bool // units release only later
 	notices     []workflows.UnitNotice
 	reports     [][]workflows.NodeRef
+	queues      map[string]starter.QueueState
+	described   int      // calls of DescribeQueue
 	records     []string // ids of conferences whose records were sent again
 }
 
@@ -199,6 +201,13 @@ func (s *fakeWorkflows) CountTurns(context.Context) (int64, error) {
 	b, unlock := s.open()
 	defer unlock()
 	return int64(len(b.turns)), b.failure
+}
+
+func (s *fakeWorkflows) DescribeQueue(_ context.Context, name string) (starter.QueueState, error) {
+	b, unlock := s.open()
+	defer unlock()
+	b.described++
+	return b.queues[name], b.failure
 }
 
 func (s *fakeWorkflows) TurnDispatches(_ context.Context, turnID string) (out []starter.Dispatched, err error) {

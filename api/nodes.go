@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/lua"
 )
@@ -66,6 +67,8 @@ func (in *nodeInput) node() (field, id string) { return "nodeId", in.ID }
 type withdrawInput struct {
 	ID         string `path:"id" doc:"Node id"`
 	Generation int64  `query:"generation" minimum:"0" maximum:"9007199254740991" doc:"Withdraw only this generation; 0 means the current one"`
+
+	Reason berth.Departure `query:"reason" enum:"withdrawn,service_lost" default:"withdrawn" doc:"service_lost: the server that the node represents does not respond or has restarted"`
 }
 
 func (in *withdrawInput) node() (field, id string) { return "nodeId", in.ID }
@@ -218,7 +221,10 @@ func (s *server) withdrawNode(ctx context.Context, in *withdrawInput) (*struct{}
 	if err := s.writableNode(in.ID); err != nil {
 		return nil, err
 	}
-	code, err := s.Scripts.WithdrawNode(ctx, in.ID, in.Generation)
+	code, err := s.Scripts.WithdrawNode(ctx, in.ID, in.Generation, in.Reason)
+	if err == nil && code == lua.NodeOK && in.Reason == berth.DepartureServiceLost {
+		fleet.CountLost(ctx, s.Fleet.Snapshot().Nodes[in.ID].Kind, in.Reason)
+	}
 	return nil, found(code, err)
 }
 

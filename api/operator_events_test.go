@@ -4,14 +4,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/api"
+	"berth/internal/fleet"
 	"berth/internal/ledger"
+	"berth/internal/starter"
 	"berth/lua"
+	"berth/workflows"
 )
 
 const operatorEvents = "/v1/events"
@@ -122,6 +127,56 @@ func TestOverview_Work_CountedByMinute(t *testing.T) { // X8
 	}
 	require.InDelta(t, 2, accepted, 0)
 	require.InDelta(t, 1, completed, 0)
+}
+
+// What an operator has to see of a worker that does not poll, of a lost node and of a reconciliation that does not run.
+func TestOverview_Faults_QueuesLossesAndLatePassShown(t *testing.T) { // X8
+	t.Parallel()
+	var ahead atomic.Int64
+	h := newHarness(t, func(d *api.Deps) {
+		d.Config.TaskQueues = []string{workflows.TaskQueueTasks, "q_paid_stream.m"}
+		d.Config.ReconcileEvery = time.Second
+		d.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	b, unlock := h.starter.open()
+	b.queues = map[string]starter.QueueState{workflows.TaskQueueTasks: {Backlog: 3, BacklogAge: 40 * time.Second}, "q_paid_stream.m": {Pollers: 2}}
+	unlock()
+	overview := func() doc {
+		t.Helper()
+		o := h.call(http.MethodGet, "/v1/overview", h.operator(), nil)
+		require.Equal(t, http.StatusOK, o.status, string(o.body))
+		return o.json(t)
+	}
+	v := overview()
+	require.Equal(t, []any{
+		doc{"name": "tasks", "model": false, "pollers": 0.0, "backlog": 3.0, "backlogAgeMs": 40_000.0},
+		doc{"name": "q_paid_stream.m", "model": true, "pollers": 2.0, "backlog": 0.0, "backlogAgeMs": 0.0},
+	}, v["taskQueues"])
+	require.Equal(t, doc{"late": false}, v["reconciliation"], "no pass can have completed yet")
+
+	h.join("u1")
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/nodes/u1?reason=service_lost", h.operator(), nil).status)
+	h.join("u1")
+	h.join("u2")
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/nodes/u2", h.operator(), nil).status)
+	require.NoError(t, h.ledger.SavePass(t.Context(), berth.ReconcilePass{
+		ID: "p1", Kind: berth.ReconcileQuick, Status: berth.ReconcileCompleted, StartedAt: time.Now(), EndedAt: time.Now(),
+	}))
+	h.seen("both nodes", func(s *fleet.Snapshot) bool {
+		return !s.Nodes["u1"].LostAt.IsZero() && s.Nodes["u1"].State == berth.NodeReady && s.Nodes["u2"].State == berth.NodeDead
+	})
+	require.Equal(t, berth.DepartureWithdrawn, h.fleet.Snapshot().Nodes["u2"].Departure)
+	b, unlock = h.starter.open()
+	b.failure = errDown
+	unlock()
+	ahead.Store(int64(8 * time.Second))
+	v = overview()
+	require.InDelta(t, 1, v["nodes"].(doc)["lost"], 0, "a loss stays, and a withdrawal is none")
+	require.NotContains(t, v, "taskQueues", "Temporal cannot be read")
+	require.Equal(t, true, v["reconciliation"].(doc)["late"])
+	require.NotEmpty(t, v["reconciliation"].(doc)["completedAt"])
+	require.Equal(t, true, h.call(http.MethodGet, "/v1/reconciliation", h.operator(), nil).json(t)["late"])
+	require.Equal(t, http.StatusUnprocessableEntity/100, h.call(http.MethodDelete, "/v1/nodes/u1?reason=bored", h.operator(), nil).status/100)
 }
 
 func TestOperatorLists_AllUsers_PagedAndFiltered(t *testing.T) { // X8, X5

@@ -2,9 +2,13 @@ package api
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"berth"
+	"berth/client"
 	"berth/internal/ledger"
 	"berth/internal/starter"
 	"berth/workflows"
@@ -26,6 +30,17 @@ type overview struct {
 	Nodes       nodeCounts                     `json:"nodes"`
 	Minutes     []taskMinute                   `json:"minutes" doc:"The tasks of the last hour by minute, oldest first; the last minute is not complete"`
 	Stale       bool                           `json:"stale" doc:"Redis is unavailable: the nodes are the last known ones"`
+	TaskQueues  []taskQueueState               `json:"taskQueues,omitempty" doc:"The task queues of Temporal, at most 5 seconds old; absent while Temporal cannot be read"`
+	// Reconciliation is also part of GET /v1/reconciliation.
+	Reconciliation client.ReconcileProgress `json:"reconciliation"`
+}
+
+type taskQueueState struct {
+	Name         string `json:"name"`
+	Model        bool   `json:"model" doc:"It has the calls of a model; the others have workflows"`
+	Pollers      int    `json:"pollers" doc:"Number of processes that poll it. A process is counted for up to 75 seconds after its last poll"`
+	Backlog      int64  `json:"backlog" doc:"Work that no process has taken"`
+	BacklogAgeMs int64  `json:"backlogAgeMs" doc:"How long the oldest of it waits"`
 }
 
 type workCounts struct {
@@ -36,7 +51,8 @@ type workCounts struct {
 type nodeCounts struct {
 	Ready    int                         `json:"ready"`
 	Suspect  int                         `json:"suspect"`
-	Dead     int                         `json:"dead" doc:"Within the last hour"`
+	Dead     int                         `json:"dead" doc:"Within the last hour, also those that were withdrawn"`
+	Lost     int                         `json:"lost" doc:"Lost within the last hour, also if they are registered again: they missed heartbeats, or their service did not respond"`
 	Cordoned int                         `json:"cordoned" doc:"Of the ready ones: no new work, because of an operator"`
 	Draining int                         `json:"draining" doc:"Of the ready ones: they end their work, because of an operator"`
 	Leases   int                         `json:"leases" doc:"Slots in use"`
@@ -147,11 +163,16 @@ func (s *server) getOverview(ctx context.Context, _ *struct{}) (*overview, error
 	if err != nil {
 		return nil, err
 	}
+	progress, err := s.reconcileProgress(ctx)
+	if err != nil {
+		return nil, err
+	}
 	snapshot := s.Fleet.Snapshot()
 	v := &overview{
 		At: now.UTC(), Tasks: workCounts{Waiting: open.TasksWaiting, Running: open.TasksRunning},
 		Executions:  workCounts{Waiting: open.Executions[berth.ExecutionWaiting], Running: open.Executions[berth.ExecutionRunning]},
-		Conferences: open.Conferences, Nodes: countNodes(snapshot.Nodes), Stale: snapshot.Stale,
+		Conferences: open.Conferences, Nodes: countNodes(snapshot.Nodes, now.Add(-overviewTime)), Stale: snapshot.Stale,
+		TaskQueues: s.readQueues(ctx, now), Reconciliation: progress,
 		Minutes: convert(minutes, func(m ledger.TaskMinute) taskMinute { return taskMinute(m) }),
 	}
 	if turns, err := s.Starter.CountTurns(ctx); err == nil {
@@ -161,9 +182,53 @@ func (s *server) getOverview(ctx context.Context, _ *struct{}) (*overview, error
 	return v, nil
 }
 
-func countNodes(nodes map[string]berth.Node) nodeCounts {
+// queuesRead are the task queues at one time, nil if they could not be read.
+type queuesRead struct {
+	at     time.Time
+	queues []taskQueueState
+}
+
+const (
+	// queuesAge is how long the state of the task queues is used for further requests, queuesTimeout limits reading it.
+	queuesAge, queuesTimeout = 5 * time.Second, 2 * time.Second
+	// queuesAtOnce is how many task queues are read at the same time.
+	queuesAtOnce = 8
+)
+
+// readQueues returns the state of the task queues, nil while Temporal cannot be read. They are not those of the last sample: it is
+// another process's, and there is none while that has stopped.
+func (s *server) readQueues(ctx context.Context, now time.Time) []taskQueueState {
+	if last := s.queued.Load(); last != nil && now.Sub(last.at) < queuesAge {
+		return last.queues
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queuesTimeout) // its reply is used for other requests, too
+	defer cancel()
+	all := make([]taskQueueState, len(s.Config.TaskQueues))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(queuesAtOnce)
+	for i, name := range s.Config.TaskQueues {
+		g.Go(func() error {
+			q, err := s.Starter.DescribeQueue(ctx, name)
+			all[i] = taskQueueState{
+				Name: name, Model: !slices.Contains(workflows.TaskQueues(), name), Pollers: q.Pollers, Backlog: q.Backlog, BacklogAgeMs: ms(q.BacklogAge),
+			}
+			return err
+		})
+	}
+	read := &queuesRead{at: now}
+	if err := g.Wait(); err == nil {
+		read.queues = all
+	}
+	s.queued.Store(read)
+	return read.queues
+}
+
+func countNodes(nodes map[string]berth.Node, since time.Time) nodeCounts {
 	c := nodeCounts{Excluded: map[berth.ExcludeReason]int{}}
 	for _, n := range nodes {
+		if n.LostAt.After(since) {
+			c.Lost++
+		}
 		switch n.State {
 		case berth.NodeDead:
 			c.Dead++

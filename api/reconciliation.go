@@ -11,6 +11,9 @@ import (
 // listedPasses is how many passes of the reconciliation are returned.
 const listedPasses = 20
 
+// lateIntervals is after how many intervals without a completed pass the reconciliation is late.
+const lateIntervals = 5
+
 type reconcileInput struct {
 	Body struct {
 		DryRun bool `json:"dryRun,omitempty" doc:"Only report what would be repaired"`
@@ -36,11 +39,30 @@ func (s *server) getReconciliation(ctx context.Context, _ *struct{}) (*client.Re
 	if err != nil {
 		return nil, err
 	}
-	out := &client.Reconciliation{Rules: []client.ReconcileRule{}, Passes: append([]berth.ReconcilePass{}, passes...)}
+	progress, err := s.reconcileProgress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &client.Reconciliation{Rules: []client.ReconcileRule{}, Passes: append([]berth.ReconcilePass{}, passes...), ReconcileProgress: progress}
 	for _, r := range berth.ReconcileRules() {
 		out.Rules = append(out.Rules, client.ReconcileRule(r))
 	}
 	return out, nil
+}
+
+// reconcileProgress returns when a pass has last completed. It is late where none has for a multiple of the interval: a pass that
+// found something takes longer than one interval.
+func (s *server) reconcileProgress(ctx context.Context) (client.ReconcileProgress, error) {
+	passes, err := s.Ledger.PassHistory(ctx)
+	if err != nil {
+		return client.ReconcileProgress{}, err
+	}
+	completed := passes.Completed.EndedAt
+	since := completed
+	if since.IsZero() {
+		since = s.started
+	}
+	return client.ReconcileProgress{CompletedAt: completed, Late: s.Clock().Sub(since) > lateIntervals*s.Config.ReconcileEvery}, nil
 }
 
 func (s *server) reconcile(ctx context.Context, in *reconcileInput) (*reconcileAnswer, error) {

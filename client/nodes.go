@@ -56,9 +56,25 @@ func (c *Client) HeartbeatNode(ctx context.Context, nodeID string, h Heartbeat) 
 // WithdrawNode ends a generation of a node, the current one if generation is 0. The error has HTTP status 404 if the node
 // or generation does not exist.
 func (c *Client) WithdrawNode(ctx context.Context, nodeID string, generation int64) error {
-	path := nodePath(nodeID)
+	return c.withdrawNode(ctx, nodeID, generation, berth.DepartureWithdrawn)
+}
+
+// WithdrawLostNode is like WithdrawNode, and reports that the server that the node represents does not respond or has restarted.
+func (c *Client) WithdrawLostNode(ctx context.Context, nodeID string, generation int64) error {
+	return c.withdrawNode(ctx, nodeID, generation, berth.DepartureServiceLost)
+}
+
+func (c *Client) withdrawNode(ctx context.Context, nodeID string, generation int64, why berth.Departure) error {
+	query := url.Values{}
 	if generation != 0 {
-		path += "?generation=" + strconv.FormatInt(generation, 10)
+		query.Set("generation", strconv.FormatInt(generation, 10))
+	}
+	if why != berth.DepartureWithdrawn {
+		query.Set("reason", string(why))
+	}
+	path := nodePath(nodeID)
+	if len(query) > 0 {
+		path += "?" + query.Encode()
 	}
 	return c.call(ctx, http.MethodDelete, path, nil, nil, nil)
 }

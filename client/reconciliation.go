@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"berth"
 )
@@ -15,10 +16,17 @@ type ReconcileRule struct {
 	FullOnly bool                `json:"fullOnly,omitempty" doc:"Only full passes apply the rule"`
 }
 
+// ReconcileProgress is when a pass that repairs has last completed.
+type ReconcileProgress struct {
+	CompletedAt time.Time `json:"completedAt,omitzero" doc:"When the last pass completed that repairs what it finds; absent before the first"`
+	Late        bool      `json:"late" doc:"No such pass has completed for five intervals"`
+}
+
 // Reconciliation has the rules of the reconciliation and its last passes.
 type Reconciliation struct {
 	Rules  []ReconcileRule       `json:"rules"`
 	Passes []berth.ReconcilePass `json:"passes" doc:"The last passes that have ended, newest first, at most 20"`
+	ReconcileProgress
 }
 
 // Reconciliation returns the rules and the last passes.

@@ -139,6 +139,15 @@ func TestRunbooks_Alerts_HaveOneSectionEach(t *testing.T) {
 		}
 	}
 	require.Equal(t, names, sections)
+	operations, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	require.NoError(t, err)
+	var listed []string
+	for _, row := range regexp.MustCompile("(?m)^\\| \\[`(\\w+)`\\]\\(runbooks\\.md#(\\w+)\\) \\| (\\w+) \\|").FindAllStringSubmatch(string(operations), -1) {
+		listed = append(listed, row[1])
+		require.Equal(t, strings.ToLower(row[1]), row[2])
+		require.True(t, slices.ContainsFunc(alerts(t), func(a alert) bool { return a.Alert == row[1] && a.Labels["severity"] == row[3] }), row[1])
+	}
+	require.Equal(t, names, listed, "the table has every alert")
 	for _, link := range regexp.MustCompile(`\]\(#(\w+)\)`).FindAllStringSubmatch(string(docs), -1) {
 		require.True(t, slices.ContainsFunc(names, func(n string) bool { return strings.ToLower(n) == link[1] }), link[1])
 	}

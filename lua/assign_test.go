@@ -390,7 +390,7 @@ func TestNodeSlots_LeaseEnds_SlotIsFree(t *testing.T) {
 		other := one.Assignment
 		other.Generation = g - 1
 		require.Equal(t, lua.NodeGone, confirm(other, time.Hour))
-		_, err := s.WithdrawNode(t.Context(), "n1", g)
+		_, err := s.WithdrawNode(t.Context(), "n1", g, berth.DepartureWithdrawn)
 		require.NoError(t, err)
 		require.Equal(t, lua.NodeGone, confirm(one.Assignment, time.Hour))
 		require.False(t, release(t, s, one.Assignment))
@@ -522,7 +522,7 @@ func TestDispatchJob_AffinityNodeUnusable_IsMiss(t *testing.T) {
 			assign(t, s, "filler", lua.Choice{Strategy: berth.StrategyAffinity, Own: n.ID})
 		},
 		berth.ExcludeOffline: func(t *testing.T, s *lua.Scripts, n berth.Node) {
-			_, err := s.WithdrawNode(t.Context(), n.ID, n.Generation)
+			_, err := s.WithdrawNode(t.Context(), n.ID, n.Generation, berth.DepartureWithdrawn)
 			require.NoError(t, err)
 		},
 		berth.ExcludeSuspect: func(t *testing.T, s *lua.Scripts, n berth.Node) {
@@ -588,7 +588,7 @@ func TestDispatchJob_SameRequest_ReturnsSameAssignment(t *testing.T) {
 		require.NoError(t, err)
 		require.InDelta(t, 30, kept.Seconds(), 2)
 
-		_, err = s.WithdrawNode(t.Context(), first.NodeID, first.Generation)
+		_, err = s.WithdrawNode(t.Context(), first.NodeID, first.Generation, berth.DepartureWithdrawn)
 		require.NoError(t, err)
 		require.Equal(t, lua.AssignExists, dispatch(t, s, job("t1", 1)).Code)
 		redone := dispatch(t, s, job("t1", 1, func(j *lua.JobCall) { j.Dispatch = 2 }))

@@ -283,7 +283,7 @@ func TestSeizeNodeSlot_NodeFull_HoldsSlot(t *testing.T) {
 		require.True(t, release(t, s, berth.Assignment{NodeID: "u1", LeaseID: "l3"}))
 		require.Equal(t, lua.AssignOK, assign(t, s, "l4", lua.Choice{}).Code)
 		require.Equal(t, lua.NodeGone, seize("l5", r.Generation+1, time.Minute))
-		code, err := s.WithdrawNode(t.Context(), "u1", 0)
+		code, err := s.WithdrawNode(t.Context(), "u1", 0, berth.DepartureWithdrawn)
 		require.NoError(t, err)
 		require.Equal(t, lua.NodeOK, code)
 		require.Equal(t, lua.NodeGone, seize("l5", r.Generation, time.Minute))

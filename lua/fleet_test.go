@@ -180,7 +180,7 @@ func TestRegisterNode_Incarnation_DecidesGeneration(t *testing.T) {
 		},
 		"a dead generation stays dead": {
 			before: func(t *testing.T, s *lua.Scripts) {
-				code, err := s.WithdrawNode(t.Context(), "n1", 0)
+				code, err := s.WithdrawNode(t.Context(), "n1", 0, berth.DepartureWithdrawn)
 				require.NoError(t, err)
 				require.Equal(t, lua.NodeOK, code)
 				require.Empty(t, counts(t, s, pair).Free)
@@ -288,7 +288,7 @@ func TestHeartbeatNode_Generation_AcceptsOnlyCurrent(t *testing.T) {
 			require.InDelta(t, exact+50000+2500, score(), 2500)
 		}
 
-		code, err := s.WithdrawNode(t.Context(), "n1", g)
+		code, err := s.WithdrawNode(t.Context(), "n1", g, berth.DepartureWithdrawn)
 		require.NoError(t, err)
 		require.Equal(t, lua.NodeOK, code)
 		require.Equal(t, lua.NodeReregister, beat(t, s, "n1", g, l), "dead is final")
@@ -595,7 +595,7 @@ func TestSweepNodes_NodeDeadForAnHour_DeletesIt(t *testing.T) {
 	servers := slotServers(t)
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		g := register(t, s, spec("n1")).Generation
-		_, err := s.WithdrawNode(t.Context(), "n1", g)
+		_, err := s.WithdrawNode(t.Context(), "n1", g, berth.DepartureWithdrawn)
 		require.NoError(t, err)
 		sweep(t, s, fast, false)
 		require.Equal(t, berth.NodeDead, node(t, s, "n1").State, "dead for less than an hour")
@@ -639,14 +639,25 @@ func TestSweepNodes_KeysExpired_DeclaresDeadAndLeavesPools(t *testing.T) {
 	}{
 		"no heartbeats": {func(t *testing.T, s *lua.Scripts) { kill(t, s, nil, "n1") }, berth.DepartureUnresponsive},
 		"withdrawn": {func(t *testing.T, s *lua.Scripts) {
-			code, err := s.WithdrawNode(t.Context(), "n1", 0)
+			code, err := s.WithdrawNode(t.Context(), "n1", 0, berth.DepartureWithdrawn)
 			require.NoError(t, err)
 			require.Equal(t, lua.NodeOK, code)
 		}, berth.DepartureWithdrawn},
+		"service lost": {func(t *testing.T, s *lua.Scripts) {
+			_, err := s.WithdrawNode(t.Context(), "n1", 0, berth.DepartureServiceLost)
+			require.NoError(t, err)
+			lost := node(t, s, "n1")
+			require.Equal(t, berth.DepartureServiceLost, lost.Departure)
+			register(t, s, spec("n1"))
+			require.Equal(t, lost.LostAt, node(t, s, "n1").LostAt, "operators see it after the next registration")
+			require.Empty(t, node(t, s, "n1").Departure)
+			_, err = s.WithdrawNode(t.Context(), "n1", 0, berth.DepartureWithdrawn)
+			require.NoError(t, err)
+		}, berth.DepartureServiceLost},
 		"superseded": {func(t *testing.T, s *lua.Scripts) {
 			require.Equal(t, lua.NodeOK, register(t, s, spec("n1", again(2, started+1))).Code)
 			require.Equal(t, 2, counts(t, s, pair).Free, "the new generation is in the pool")
-			code, err := s.WithdrawNode(t.Context(), "n1", 0)
+			code, err := s.WithdrawNode(t.Context(), "n1", 0, berth.DepartureWithdrawn)
 			require.NoError(t, err)
 			require.Equal(t, lua.NodeOK, code)
 		}, berth.DepartureSuperseded},
@@ -662,7 +673,7 @@ func TestSweepNodes_KeysExpired_DeclaresDeadAndLeavesPools(t *testing.T) {
 				require.NoError(t, err)
 				expire(t, s, "n1")
 				if name == "no heartbeats" {
-					code, err := s.WithdrawNode(t.Context(), "n2", 0)
+					code, err := s.WithdrawNode(t.Context(), "n2", 0, berth.DepartureWithdrawn)
 					require.NoError(t, err)
 					require.Equal(t, lua.NodeOK, code)
 				}
@@ -805,7 +816,7 @@ func TestFleetKeys_AllScripts_StayInCell(t *testing.T) {
 	require.Equal(t, lua.NodeOK, reported)
 	_, _, err = s.SwitchStrategy(t.Context(), "all", berth.SystemState{Load: 1}, berth.DefaultFleetConfig().Dynamic)
 	require.NoError(t, err)
-	_, err = s.WithdrawNode(t.Context(), "n1", g)
+	_, err = s.WithdrawNode(t.Context(), "n1", g, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	keys, err := s.Redis().Keys(t.Context(), "*").Result()
 	require.NoError(t, err)

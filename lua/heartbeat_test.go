@@ -180,7 +180,7 @@ func TestNodeGeneration_MessagesRepeatedOrLate_DiesOnce(t *testing.T) {
 			},
 			"withdraw": func(rt *rapid.T) {
 				n := id.Draw(rt, "id")
-				code, err := w.s.WithdrawNode(rt.Context(), n, w.current[n].Generation)
+				code, err := w.s.WithdrawNode(rt.Context(), n, w.current[n].Generation, berth.DepartureWithdrawn)
 				require.NoError(rt, err)
 				require.Equal(rt, w.current[n].State == berth.NodeReady || w.current[n].State == berth.NodeSuspect, code == lua.NodeOK)
 			},

@@ -80,9 +80,10 @@ func (s *Scripts) HeartbeatNode(
 	return out, r.done()
 }
 
-// WithdrawNode ends a generation on request, with 0 the current one. It returns NodeOK or NodeGone.
-func (s *Scripts) WithdrawNode(ctx context.Context, nodeID string, generation int64) (code string, err error) {
-	return s.code(ctx, "withdraw_node", []string{s.keys.Node(nodeID)}, s.keys.stem(), nodeID, generation)
+// WithdrawNode ends a generation on request, with 0 the current one, because it was withdrawn or its service is lost. It returns
+// NodeOK or NodeGone.
+func (s *Scripts) WithdrawNode(ctx context.Context, nodeID string, generation int64, why berth.Departure) (code string, err error) {
+	return s.code(ctx, "withdraw_node", []string{s.keys.Node(nodeID)}, s.keys.stem(), nodeID, generation, string(why))
 }
 
 // Hold has the operator settings that keep new work from a node. The zero value allows new work.

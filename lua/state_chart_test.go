@@ -48,7 +48,7 @@ func TestArchitecture_NodeStates_AreThoseOfTheScripts(t *testing.T) {
 			return g
 		}
 		withdraw := func(id string) {
-			_, err := s.WithdrawNode(ctx, id, 0)
+			_, err := s.WithdrawNode(ctx, id, 0, berth.DepartureWithdrawn)
 			require.NoError(t, err)
 		}
 		states := []string{"", string(berth.NodeReady), string(berth.NodeSuspect), string(berth.NodeDead)}

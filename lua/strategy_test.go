@@ -282,7 +282,7 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 				_, err := s.MarkUnavailable(ctx, r.id, "tts", ttl)
 				require.NoError(t, err)
 			case op == 4 && rnd.IntN(200) == 0:
-				_, err := s.WithdrawNode(ctx, r.id, r.generation)
+				_, err := s.WithdrawNode(ctx, r.id, r.generation, berth.DepartureWithdrawn)
 				require.NoError(t, err)
 				r.gone, r.leases = true, map[string]bool{}
 			case op < 10 && len(holding) > 0:

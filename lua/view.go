@@ -192,6 +192,7 @@ func nodeOf(id string, f, hold map[string]string, excluded berth.ExcludeReason, 
 		},
 		Leases:       leases,
 		RegisteredAt: msTime(f["registered_at_ms"]), HeartbeatAt: msTime(f["last_heartbeat_ms"]), UpdatedAt: msTime(f["updated_at_ms"]),
+		LostAt: msTime(f["lost_at_ms"]), Departure: berth.Departure(f["departure"]),
 	}
 }
 

@@ -211,11 +211,11 @@ func (w *cluster) alertFaults(t *testing.T, model *httptest.Server) []alertFault
 			limit(w.usedMemory(t) * 9 / 8)
 			return func() { limit(0) }
 		}},
-		{name: "one unit killed", inject: w.ownerKilled(t), panels: []string{"Recovered conferences A"}},
+		{name: "one unit killed", inject: w.ownerKilled(t), alerts: []string{"BerthNodesLost"}, panels: []string{"Recovered conferences A"}},
 		{
 			// The first recovery of a process has no rate.
 			name: "units hang", inject: w.suspended("unit-"), panels: []string{"Recovery duration A", "Recovery duration B"},
-			alerts: []string{"BerthConferencesWaiting", "BerthNoReadyNode"}, after: []string{"BerthRecoveriesSlow"}, lasts: 45 * time.Second,
+			alerts: []string{"BerthConferencesWaiting", "BerthNoReadyNode", "BerthNodesLost"}, after: []string{"BerthRecoveriesSlow"}, lasts: 45 * time.Second,
 		},
 		{name: "provider fails", alerts: []string{"BerthModelPaused"}, inject: provider(t, model, sim.Fault500)},
 		{name: "provider rejects the key", alerts: []string{"BerthTasksFailing"}, inject: provider(t, model, sim.Fault401)},

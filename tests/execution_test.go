@@ -37,7 +37,7 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 	require.Equal(t, "the node did not accept the work in time", over.Attempts[0].Error)
 	require.NotEqual(t, "mute", over.NodeID)
 
-	_, err = mute.scripts.WithdrawNode(t.Context(), "mute", 0)
+	_, err = mute.scripts.WithdrawNode(t.Context(), "mute", 0, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	done := ended(t, c, "done")
 	require.Equal(t, berth.ExecutionCompleted, done.Status)

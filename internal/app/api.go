@@ -54,10 +54,15 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	for _, m := range b.catalog.Models() {
 		models = append(models, m.Name)
 	}
+	queues := append(workflows.TaskQueues(), b.catalog.TaskQueues()...)
 	limits := modelLimits(b.catalog, cfg.Worker.UserSlots)
 	samples := sampler.New(sampler.Options{
-		ProcessID: processID(), Scripts: b.scripts, Queues: append(workflows.TaskQueues(), b.catalog.TaskQueues()...),
-		DescribeQueue: starter.DescribeQueue, Conferences: b.ledger.CountConferences, Overdue: b.ledger.CountOverdue,
+		ProcessID: processID(), Scripts: b.scripts, Queues: queues,
+		DescribeQueue: func(ctx context.Context, queue string) (pollers int, backlog int64, err error) {
+			q, err := starter.DescribeQueue(ctx, queue)
+			return q.Pollers, q.Backlog, err
+		},
+		Conferences: b.ledger.CountConferences, Overdue: b.ledger.CountOverdue,
 		Models: models,
 		Waiting: func(ctx context.Context, model string) (int, error) {
 			room, err := b.scripts.ReadRoom(ctx, model, limits(model), 0)
@@ -90,6 +95,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
 			},
 			Conferences: conferenceRules(cfg.Conference), RecordWithin: cfg.Record.RetryFor(), SignIn: signIn(cfg.Identity),
+			TaskQueues: queues, ReconcileEvery: cfg.Reconcile.Every,
 		},
 		Logger: logger, Verifier: tokens,
 	})

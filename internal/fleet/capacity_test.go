@@ -61,7 +61,7 @@ func TestSweeper_NodeRegistersOrWithdraws_NoticeDeliveredOnceImmediately(t *test
 		r, err := s.RegisterNode(t.Context(), spec("n1", "c"), lua.Registration{Announce: true})
 		require.NoError(t, err)
 		require.Equal(t, berth.ArrivalRegistered, await(t, notices, "registration").Reason)
-		_, err = s.WithdrawNode(t.Context(), "n1", r.Generation)
+		_, err = s.WithdrawNode(t.Context(), "n1", r.Generation, berth.DepartureWithdrawn)
 		require.NoError(t, err)
 		n := await(t, notices, "withdrawal")
 		require.Equal(t, berth.DepartureWithdrawn, n.Reason)
@@ -212,7 +212,7 @@ func TestSweeper_ListenerConnects_CapacityOfAllUnitsDelivered(t *testing.T) {
 	}})
 	require.Equal(t, []string{"u1", "u2", "u3"}, await(t, delivered, "the connection"))
 
-	_, err := s.WithdrawNode(t.Context(), "u2", 0)
+	_, err := s.WithdrawNode(t.Context(), "u2", 0, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	until(t, f, "gone", func(now *fleet.Snapshot) bool { return now.Nodes["u2"].State == berth.NodeDead })
 	u := spec("u2", berth.CapabilityConference)

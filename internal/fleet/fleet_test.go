@@ -110,7 +110,7 @@ func TestLocate_PartOfLocationGiven_RestCompleted(t *testing.T) {
 	} {
 		require.Equal(t, c.want, now.Locate(c.given), name)
 	}
-	_, err := s.WithdrawNode(t.Context(), "b", 0)
+	_, err := s.WithdrawNode(t.Context(), "b", 0, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return s.Nodes["b"].State == berth.NodeDead })
 	require.Equal(t, []string{"z2"}, now.Locate(lua.Choice{OwnHost: "h1"}).HostZones)
@@ -200,9 +200,9 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	require.NoError(t, s.HoldNode(t.Context(), "n2", lua.Hold{Cordoned: true}))
 	now = until(t, f, "cordoned", func(s *fleet.Snapshot) bool { return s.Nodes["n2"].Cordoned })
 	require.Equal(t, []string{"fast", "translate:en-es"}, now.Eligible("", "en", "es"))
-	_, err = s.WithdrawNode(t.Context(), "n2", 0)
+	_, err = s.WithdrawNode(t.Context(), "n2", 0, berth.DepartureWithdrawn)
 	require.NoError(t, err)
-	_, err = s.WithdrawNode(t.Context(), "n1", 0)
+	_, err = s.WithdrawNode(t.Context(), "n1", 0, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	now = until(t, f, "gone", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].State == berth.NodeDead })
 	require.Equal(t, []string{"fast", "legal", "translate:en-es"}, now.Eligible("", "en", "es"), "no eligible pool has a node")

@@ -90,6 +90,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	beginLost(berth.DepartureUnresponsive)
 	var others sync.WaitGroup
 	others.Go(func() { s.deliver(ctx) })
 	others.Go(func() { s.confirmLosses(ctx) })
@@ -186,6 +187,10 @@ func (s *Sweeper) sweepNodes(ctx context.Context, state *sweepState) error {
 	}
 	if n := len(found.Deaths); n > 0 {
 		s.opt.Logger.WarnContext(ctx, "nodes declared dead", "count", n, "nodes", found.Deaths[:min(n, maxLoggedNodes)])
+		nodes := s.fleet.Snapshot().Nodes
+		for _, dead := range found.Deaths {
+			CountLost(ctx, nodes[dead.NodeID].Kind, berth.DepartureUnresponsive)
+		}
 	}
 	if s.opt.Confirm != nil && len(found.Held) > 0 {
 		select {

@@ -101,15 +101,15 @@ func (a *agent) superseded(ctx context.Context, generation int64) error {
 // leave withdraws the node, runs the jobs that were already dispatched, and lets running jobs finish within the drain
 // time. With ErrKeepRegistration, jobs that have not started stay in the queue for the node's next process.
 func (a *agent) leave(ctx context.Context, now membership) {
-	keep := errors.Is(context.Cause(ctx), ErrKeepRegistration)
+	cause := context.Cause(ctx)
 	ctx = context.WithoutCancel(ctx)
 	a.Logger.Info("node stopping", "generation", now.Generation, "running", a.gate.Running(), "drain", a.Drain)
 	end := time.AfterFunc(a.Drain, func() { a.cut(errDrained) })
 	defer end.Stop()
-	if keep {
+	if errors.Is(cause, ErrKeepRegistration) {
 		a.Logger.Info("node registration kept")
 	} else {
-		a.withdraw(ctx, now.Generation)
+		a.withdraw(ctx, now.Generation, errors.Is(cause, ErrServiceLost))
 		a.gate.awaitQuiet(min(a.quiet, a.Drain))
 	}
 	now.worker.Stop()
@@ -117,11 +117,15 @@ func (a *agent) leave(ctx context.Context, now membership) {
 	a.Logger.Info("node stopped", "generation", now.Generation)
 }
 
-func (a *agent) withdraw(ctx context.Context, generation int64) {
+func (a *agent) withdraw(ctx context.Context, generation int64, lost bool) {
+	withdraw := a.API.WithdrawNode
+	if lost {
+		withdraw = a.API.WithdrawLostNode
+	}
 	ctx, cancel := context.WithTimeout(ctx, min(withdrawTime, a.Drain))
 	defer cancel()
 	for {
-		err := a.API.WithdrawNode(ctx, a.Spec.ID, generation)
+		err := withdraw(ctx, a.Spec.ID, generation)
 		if err == nil || permanent(err) { // refused: the generation has already ended
 			return
 		}

@@ -29,6 +29,10 @@ var ErrKeepRegistration = errors.New("node stopped; its registration stays")
 // processes supersede each other indefinitely.
 var ErrSuperseded = errors.New("another process has registered under this node id")
 
+// ErrServiceLost is the cause with which the cancellation of Run's context reports that the server that the node represents is
+// lost: operators see it as the reason of the withdrawal.
+var ErrServiceLost = errors.New("the node's service is lost")
+
 // Options describe one node.
 type Options struct {
 	// Spec is what the node registers with. Each run needs its own incarnation, see NewIncarnation.

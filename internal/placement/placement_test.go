@@ -259,7 +259,7 @@ func TestAssign_SeveralCapabilitiesSnapshotOld_CurrentNodesChosen(t *testing.T) 
 	behind := placement.New(x.scripts, stopped{x.fleet.Snapshot()})
 	x.register("lost", 2, "a")
 	x.markUnavailable("marked", "b")
-	_, err := x.scripts.WithdrawNode(t.Context(), "gone", 0)
+	_, err := x.scripts.WithdrawNode(t.Context(), "gone", 0, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	own := inPool("a")
 	own.Strategy, own.Own = berth.StrategyAffinity, "full"
@@ -313,7 +313,7 @@ func TestAssign_ZoneNodeJustRegistered_IsFound(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "n1", a.NodeID)
 
-	_, err = x.scripts.WithdrawNode(t.Context(), "n1", first)
+	_, err = x.scripts.WithdrawNode(t.Context(), "n1", first, berth.DepartureWithdrawn)
 	require.NoError(t, err)
 	x.until("n1 is dead", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].State == berth.NodeDead })
 	dead := &behind{Fleet: x.fleet, old: x.fleet.Snapshot()}

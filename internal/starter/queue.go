@@ -17,9 +17,15 @@ import (
 // Temporal lists pollers for five minutes.
 const pollerAge = 75 * time.Second
 
-// DescribeQueue returns the number of processes that poll a task queue of workflows or model calls, and how much of its work no
-// process has taken.
-func (s *Starter) DescribeQueue(ctx context.Context, name string) (pollers int, backlog int64, err error) {
+// QueueState is the state of a task queue of Temporal.
+type QueueState struct {
+	Pollers    int           // processes that poll it
+	Backlog    int64         // work that no process has taken
+	BacklogAge time.Duration // how long the oldest of it waits
+}
+
+// DescribeQueue returns the state of a task queue of workflows or model calls.
+func (s *Starter) DescribeQueue(ctx context.Context, name string) (q QueueState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	kind := enums.TASK_QUEUE_TYPE_ACTIVITY
@@ -30,12 +36,13 @@ func (s *Starter) DescribeQueue(ctx context.Context, name string) (pollers int, 
 		Namespace: s.Namespace, TaskQueue: &taskqueue.TaskQueue{Name: name}, TaskQueueType: kind, ReportStats: true,
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("describe task queue %s: %w", name, outcome(err))
+		return QueueState{}, fmt.Errorf("describe task queue %s: %w", name, outcome(err))
 	}
 	for _, p := range d.GetPollers() {
 		if time.Since(p.GetLastAccessTime().AsTime()) < pollerAge {
-			pollers++
+			q.Pollers++
 		}
 	}
-	return pollers, d.GetStats().GetApproximateBacklogCount(), nil
+	q.Backlog, q.BacklogAge = d.GetStats().GetApproximateBacklogCount(), d.GetStats().GetApproximateBacklogAge().AsDuration()
+	return q, nil
 }

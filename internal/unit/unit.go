@@ -183,6 +183,8 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 		u.Logger.Warn("media server link lost", "reason", reason)
 		if errors.Is(reason, ErrUnresponsive) {
 			reason = node.ErrKeepRegistration
+		} else {
+			reason = fmt.Errorf("%w: %w", node.ErrServiceLost, reason)
 		}
 		cut(reason)
 	})

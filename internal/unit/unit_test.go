@@ -117,6 +117,7 @@ func TestUnit_ServerRestartsQuickly_LinkIsLost(t *testing.T) { // C14
 	first := l.member()
 	sim.Restart()
 	require.ErrorIs(t, first.linkEnd(t), errRestarted)
+	require.ErrorIs(t, context.Cause(first.ctx), node.ErrServiceLost, "operators see why it withdraws")
 	second := l.member()
 	require.NotEqual(t, first.Spec.Incarnation, second.Spec.Incarnation)
 	require.Greater(t, second.Spec.Incarnation.StartedAt, first.Spec.Incarnation.StartedAt)

@@ -130,7 +130,7 @@ local function notify(stem, node, now, reason)
 end
 
 -- end_generation ends the node's generation: it deletes its slots, removes it from the indexes of free nodes, and adds a
--- notice to the outbox.
+-- notice to the outbox. The time of a loss outlasts later registrations, so that operators see it.
 local function end_generation(stem, node, now, reason)
   local spec = spec_of(stem, node.id)
   clear_slots(stem, node.slots)
@@ -141,6 +141,7 @@ local function end_generation(stem, node, now, reason)
   redis.call('ZADD', stem .. 'node:dead', whole(now), node.id)
   write_state(stem, node, 'dead', now)
   redis.call('HSET', node.key, 'online', '0', 'departure', reason)
+  if reason == 'silent' or reason == 'service_lost' then redis.call('HSET', node.key, 'lost_at_ms', whole(now)) end
   redis.call('EXPIRE', node.key, LIFETIME)
   settle(stem, node, 0)
   count_capabilities(stem, spec.capabilities, '-1')
