@@ -1,6 +1,6 @@
 import { expect, test, vi } from 'vitest';
 import type { Api } from '../src/lib/api';
-import { Changes, link, place, recoveries, type Change, type Conference } from '../src/lib/ops';
+import { Changes, link, nextCall, place, queueTrouble, rareChanges, recoveries, type Change, type Conference } from '../src/lib/ops';
 import { consoleWords } from '../src/lib/words';
 
 test('a view has the parts and filters of its address', () => {
@@ -58,6 +58,41 @@ test('a recovery lasts from the loss of a unit to the next one, with the command
   const lost = { ...c, status: 'awaiting-recovery', segments: c.segments.slice(0, 1) };
   expect(recoveries(lost).map((r) => [r.to, r.recoveredAt, r.orders.length])).toEqual([['', 0, 3]]);
   expect(recoveries({ ...lost, status: 'ended' })).toEqual([]);
+});
+
+test('a planned move is not a recovery', () => {
+  const at = (s: number) => new Date(1_700_000_000_000 + 1000 * s).toISOString();
+  const c = {
+    status: 'open', orders: [],
+    segments: [
+      { nodeId: 'u1', startedAt: at(0), endedAt: at(10), reason: 'drained' }, { nodeId: 'u2', startedAt: at(10), endedAt: at(20), reason: 'unit_lost' },
+      { nodeId: 'u3', startedAt: at(22) },
+    ],
+  } as unknown as Conference;
+  expect(recoveries(c).map((r) => r.planned)).toEqual([true, false]);
+});
+
+test('a task queue needs attention without pollers, or with work that waits long', () => {
+  const q = (name: string, pollers: number, backlog: number, backlogAgeMs = 0, model = false) => ({ name, pollers, backlog, backlogAgeMs, model });
+  const found = queueTrouble([
+    q('tasks', 0, 0), q('turns', 1, 0), q('links', 2, 5, 45_000), q('executions', 1, 5, 20), q('paid.a', 0, 0, 0, true), q('paid.b', 0, 1, 50, true),
+  ]);
+  expect(found.unpolled.map((x) => x.name)).toEqual(['tasks', 'paid.b']);
+  expect(found.slow.map((x) => x.name)).toEqual(['links']);
+});
+
+test('changes of single tasks do not hide rare ones', () => {
+  const all = ['task', 'node', 'task', 'conference'].map((type) => ({ type, ts: 1 }));
+  expect(rareChanges(all).map((c) => c.type)).toEqual(['node', 'conference']);
+});
+
+test('no call can start now while all slots are in use, or while one probes', () => {
+  const m = { paused: false, probing: false, inUse: 0, cap: 5, nextGrantMs: 0 };
+  expect(nextCall(m)).toBe(0);
+  expect(nextCall({ ...m, inUse: 5 })).toBe('blocked');
+  expect(nextCall({ ...m, probing: true, inUse: 1 })).toBe('blocked');
+  expect(nextCall({ ...m, nextGrantMs: 300 })).toBe(300);
+  expect(nextCall({ ...m, paused: true, pausedBy: 'operator' })).toBe('blocked');
 });
 
 test('no text of the console is missing in Chinese', () => {

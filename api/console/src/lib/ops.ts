@@ -4,15 +4,18 @@ import { follow, type Frame, type Link as Connection } from './sse';
 
 export interface Counts { waiting: number; running: number }
 export interface Minute { at: string; accepted: number; completed: number; failed: number; cancelled: number; lost: number }
+export interface TaskQueue { name: string; model: boolean; pollers: number; backlog: number; backlogAgeMs: number }
+export interface Progress { completedAt?: string; late: boolean }
 export interface Overview {
   at: string; tasks: Counts; executions: Counts; turns?: number; conferences: Record<string, number>; minutes: Minute[]; stale: boolean;
-  nodes: { ready: number; suspect: number; dead: number; cordoned: number; draining: number; leases: number; slots: number; excluded: Record<string, number> };
+  taskQueues?: TaskQueue[]; reconciliation: Progress;
+  nodes: { ready: number; suspect: number; dead: number; lost: number; cordoned: number; draining: number; leases: number; slots: number; excluded: Record<string, number> };
 }
 export interface Node {
   nodeId: string; kind: string; hostname?: string; zone?: string; capabilities: string[]; maxConcurrentJobs: number; generation: number;
   state: string; excluded?: string; cordoned: boolean; drainUntil?: string; pools: string[]; leases: number;
   load: { cpuUsage: number; gpuUsage: number; memoryUsage: number; currentJobs: number; activeWorkflows: number; latencyMs: number };
-  unavailable?: Record<string, string>; registeredAt: string; heartbeatAt: string;
+  unavailable?: Record<string, string>; registeredAt: string; heartbeatAt: string; lostAt?: string; departure?: string;
 }
 export interface Switch { from: string; to: string; by: { load?: number; latencyMs?: number }; at: string }
 export interface Pool {
@@ -70,7 +73,7 @@ export interface Pass {
   counts: { rule: string; found: number; held: number; repaired: number; failed: number }[] | null;
   findings: { rule: string; subject: string; outcome: string; message?: string }[] | null;
 }
-export interface Reconciliation { rules: { rule: string; finds: string; repairs: string; fullOnly?: boolean }[]; passes: Pass[] }
+export interface Reconciliation { rules: { rule: string; finds: string; repairs: string; fullOnly?: boolean }[]; passes: Pass[]; completedAt?: string; late: boolean }
 
 export interface Link {
   linkId: string; role: string; maxUses: number; uses: number; createdAt: string; createdBy: string; revokedAt?: string;
@@ -185,7 +188,31 @@ export class Changes {
   }
 }
 
-export interface Recovery { lostAt: number; recoveredAt: number; from: string; to: string; reason: string; orders: Order[] }
+/** A backlog is attention if it waits for this long: workers usually take work within milliseconds. */
+const longBacklog = 10_000;
+
+/**
+ * The task queues that need attention: those that no worker polls, and those whose work waits although they are polled. A queue of a model
+ * without work is not one of them, because a provider without a key has no worker.
+ */
+export function queueTrouble(all: TaskQueue[]): { unpolled: TaskQueue[]; slow: TaskQueue[] } {
+  return {
+    unpolled: all.filter((q) => q.pollers === 0 && (!q.model || q.backlog > 0)),
+    slow: all.filter((q) => q.pollers > 0 && q.backlog > 0 && q.backlogAgeMs >= longBacklog),
+  };
+}
+
+/** The changes without those of single tasks, which are many, so that the rare ones stay visible. */
+export const rareChanges = (all: Change[]) => all.filter((c) => c.type !== 'task');
+
+/** When the next call of a model may start: 'blocked' while a limit other than its pace decides, otherwise the milliseconds until then. */
+export function nextCall(m: Pick<Model, 'paused' | 'pausedBy' | 'probing' | 'inUse' | 'cap' | 'nextGrantMs'>): number | 'blocked' {
+  if (m.paused && m.pausedBy === 'operator') return 'blocked';
+  if (m.nextGrantMs <= 0 && (m.inUse >= m.cap || (m.probing && m.inUse > 0))) return 'blocked';
+  return Math.max(0, m.nextGrantMs);
+}
+
+export interface Recovery { planned: boolean; lostAt: number; recoveredAt: number; from: string; to: string; reason: string; orders: Order[] }
 
 /** recoveries returns the times in which a conference had no unit, or changed it, with the commands that were sent meanwhile. */
 export function recoveries(c: Conference): Recovery[] {
@@ -197,7 +224,7 @@ export function recoveries(c: Conference): Recovery[] {
     const lostAt = ms(s.endedAt);
     const recoveredAt = next ? ms(next.startedAt) : 0;
     return [{
-      lostAt, recoveredAt, from: s.nodeId, to: next?.nodeId ?? '', reason: s.reason ?? '',
+      planned: s.reason === 'drained' || (recoveredAt > 0 && recoveredAt <= lostAt), lostAt, recoveredAt, from: s.nodeId, to: next?.nodeId ?? '', reason: s.reason ?? '',
       orders: (c.orders ?? []).filter((o) => ms(o.at) >= lostAt && (!recoveredAt || ms(o.at) <= recoveredAt)),
     }];
   });

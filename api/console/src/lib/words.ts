@@ -6,10 +6,10 @@ const en = {
   parts: 'Parts of this view', pages: 'pages', page: 'Page', previous: 'Previous', next: 'Next', allWord: 'All', none: 'None.', notFound: 'Not found.',
   lastKnown: 'This is the last known state.', live: 'Live', notLive: 'Reconnecting…', keep: 'Keep as it is', cancel: 'Cancel', save: 'Save', yes: 'yes', no: 'no', now: 'now', until: 'until',
 
-  tasksWaiting: 'Tasks waiting', tasksRunning: 'Tasks running', lostHour: 'Lost in the last hour', executionsOpen: 'Executions', waitingWord: 'waiting', waitingLabel: 'Waiting', turnsOpen: 'Open turns',
+  tasksWaiting: 'Tasks waiting', tasksRunning: 'Tasks running', lostHour: 'Tasks lost in the last hour', executionsOpen: 'Executions', waitingWord: 'waiting', waitingLabel: 'Waiting', turnsOpen: 'Open turns',
   conferencesOpen: 'Conferences', nodesReady: 'Nodes ready', slotsUsed: 'Slots in use', staleFleet: 'Redis is unavailable: the fleet is shown as last known.',
   attention: 'Needs attention', calm: 'Nothing needs attention.', findingsLeft: 'Differences left by the last reconciliation', nodesSuspect: 'Nodes that miss heartbeats',
-  nodesDead: 'Nodes that died in the last hour', failedHour: 'Tasks that failed in the last hour', perMinute: 'Tasks by minute', troublePerMinute: 'Failures by minute', accepted: 'accepted', completed: 'completed',
+  nodesDead: 'Nodes that are gone', failedHour: 'Tasks that failed in the last hour', perMinute: 'Tasks by minute', troublePerMinute: 'Failures by minute', accepted: 'accepted', completed: 'completed',
   failedWord: 'failed', cancelledWord: 'cancelled', recentChanges: 'Recent changes', noChanges: 'No changes yet.', largest: 'at most per minute',
 
   fleetLead: 'Every registered node, and those that died within the last hour.', node: 'Node', kind: 'Kind', stateWord: 'State', excludedBecause: 'Excluded because', leases: 'Slots', load: 'Load',
@@ -19,10 +19,10 @@ const en = {
   undrainText: 'The node keeps what it runs, and gets new work unless it is cordoned.', drainWithin: 'Minutes until what is left is moved',
   noNewWork: 'This node gets no new work:', jobs: 'Jobs', latency: 'Latency', zone: 'Zone', host: 'Host', registered: 'Registered', generation: 'Generation', unavailable: 'Unavailable services',
 
-  poolsLead: 'Groups of nodes by capability, how a node is chosen in each, and why.', pool: 'Pool', strategy: 'Strategy', why: 'Why', members: 'Nodes', free: 'Free', excludedNodes: 'Excluded nodes',
+  poolsLead: 'Groups of nodes by capability, how a node is chosen in each, and why.', pool: 'Pool', strategy: 'Strategy', why: 'Why', members: 'Nodes', free: 'Free nodes', excludedNodes: 'Excluded nodes',
   implicit: 'by capability', showMembers: 'Show its nodes', missingCapabilities: 'No registered node has:', capabilities: 'Capabilities', tenants: 'Tenants', everyTenant: 'every tenant',
   noneExcluded: 'Every node can be chosen.', switches: 'Switches of the strategy', noSwitches: 'It was not switched yet.', notDynamic: 'The strategy of this pool is fixed.', time: 'Time', from: 'From', to: 'To',
-  whySwitched: 'switched at load', whySet: 'set for this pool', whyDefault: 'set for the fleet', whyStart: 'load and latency are low', whySize: 'by the size of the pool',
+  whySwitched: 'switched at load', whySet: 'set for this pool', whyDefault: 'set for the fleet', whyStart: 'load and latency are low', whySize: 'by the size of the pool', whySizeLong: 'It follows the size of the pool and is not switched by load.',
 
   modelsLead: 'Slots, queues and the users who wait. Limits that you set apply to the next call.', model: 'Model', inUse: 'In use', rpm: 'Calls per minute', tpm: 'Tokens per minute', cap: 'Concurrent calls', noLimit: 'no limit',
   nextCall: 'Next call may start', eta: 'Estimated wait', noWait: 'none', queues: 'Queues', queue: 'Queue', weight: 'Weight', waitingUsers: 'Waiting users', editLimits: 'Edit limits', pause: 'Pause', resume: 'Resume',
@@ -34,7 +34,7 @@ const en = {
   changed: 'Changed', affinity: 'Affinity', timeline: 'Timeline', segments: 'Segments', segment: 'Segment', dispatches: 'Dispatches', dispatch: 'dispatch', result: 'Result',
   executionsLead: 'Durable runs of named executors, newest first.', execution: 'Execution', ahead: 'Ahead in the queue', attempts: 'Attempts',
   conferencesLead: 'The conferences of all users: which unit runs each, and how it was recovered.', conference: 'Conference', number: 'Number', unit: 'Unit', endsAt: 'End', titleWord: 'Title', epoch: 'Epoch', recoverable: 'Recoverable',
-  waitsBecause: 'It waits:', recoveries: 'Recoveries', noRecoveries: 'Its unit has not changed.', recoveredIn: 'recovered in', notYetRecovered: 'not recovered yet', openOn: 'open on', commands: 'Commands', command: 'Command', noReplyYet: 'no reply yet',
+  waitsBecause: 'It waits:', recoveries: 'Recoveries and moves', legend: 'Bars: a unit that runs the conference, one that released it, one that was lost at its end. Marks: commands.', noRecoveries: 'Its unit has not changed.', recoveredIn: 'recovered in', notYetRecovered: 'not recovered yet', openOn: 'open on', commands: 'Commands', command: 'Command', noReplyYet: 'no reply yet',
   newConference: 'New conference', newConferenceText: 'It gets a number, and a media unit runs it until it ends. You invite others by link.', create: 'Create', minutesLong: 'Minutes until it ends', takePart: 'Take part', endIt: 'End', endText: 'All participants are disconnected. This cannot be undone.',
   participantsWord: 'Participants', noParticipants: 'No one was admitted yet.', role: 'Role', came: 'Admitted', byLink: 'by link', present: 'Present', removeIt: 'Remove', removeText: 'The participant is disconnected and cannot join this conference again.', removeGuestText: 'The guest is disconnected, and can join again by this link as a new guest while it admits guests.', removeLinkText: 'The guest is disconnected, and no one can join by this link again.', revokeToo: 'Also revoke the link that this guest came with', removedBy: 'removed by',
   links: 'Invitation links', linksLead: 'Everyone who has a link can join, as often as it allows. It is shown only once.', noLinks: 'There is no link yet.', newLink: 'New link', guests: 'Guests', revoke: 'Revoke', revokeText: 'It admits no more guests. Those that it admitted stay.', revoked: 'revoked', usedUp: 'used up', uses: 'Used', copyLink: 'Copy', copied: 'Copied', linkAddress: 'Address of the new link',
@@ -45,6 +45,7 @@ const en = {
   reconciliationLead: 'Compares what the database, Temporal, Redis and the fleet have, and repairs what was lost outside of berth.', startPass: 'Start a full pass', startPassText: 'The pass compares everything that is open. It runs beside the scheduled passes.', onlyReport: 'Only report, repair nothing',
   lastPass: 'Last pass', foundWord: 'found', leftWord: 'left', foundLabel: 'Found', leftLabel: 'Left', findings: 'Findings', noFindings: 'The last passes found nothing.', passes: 'Passes', rule: 'Rule', rules: 'Rules', dryRun: 'report only', requested: 'requested', fullOnly: 'full passes',
 
+  unpolled: 'No worker polls', backlog: 'Work waits although workers poll', oldest: 'oldest', temporalUnread: 'Temporal cannot be read: new work is refused.', runbook: 'Runbook:', latePass: 'No pass of the reconciliation has completed', since: 'since', sinceStart: 'since this server started', late: 'late', nodesLost: 'Nodes lost in the last hour', lostAt: 'Last lost', lastReport: 'last report', allBusy: 'when a call ends', notNew: 'No change of it among the last ones.', moved: 'moved',
   ago: 'ago', justNow: 'just now',
 };
 
@@ -56,10 +57,10 @@ const zh: ConsoleWords = {
   parts: '本页内容', pages: '分页', page: '第', previous: '上一页', next: '下一页', allWord: '全部', none: '没有内容。', notFound: '未找到。',
   lastKnown: '显示的是最后一次读取的状态。', live: '实时', notLive: '正在重新连接…', keep: '保持不变', cancel: '取消', save: '保存', yes: '是', no: '否', now: '现在', until: '至',
 
-  tasksWaiting: '等待中的任务', tasksRunning: '运行中的任务', lostHour: '最近一小时丢失', executionsOpen: '执行', waitingWord: '等待', waitingLabel: '等待', turnsOpen: '进行中的轮次',
+  tasksWaiting: '等待中的任务', tasksRunning: '运行中的任务', lostHour: '最近一小时丢失的任务', executionsOpen: '执行', waitingWord: '等待', waitingLabel: '等待', turnsOpen: '进行中的轮次',
   conferencesOpen: '会议', nodesReady: '就绪节点', slotsUsed: '已用槽位', staleFleet: 'Redis 不可用，显示的是节点最后已知的状态。',
   attention: '需要关注', calm: '没有需要关注的事项。', findingsLeft: '上次对账后剩余的差异', nodesSuspect: '缺失心跳的节点',
-  nodesDead: '最近一小时失效的节点', failedHour: '最近一小时失败的任务', perMinute: '任务（按分钟）', troublePerMinute: '失败（按分钟）', accepted: '受理', completed: '完成',
+  nodesDead: '已离开的节点', failedHour: '最近一小时失败的任务', perMinute: '任务（按分钟）', troublePerMinute: '失败（按分钟）', accepted: '受理', completed: '完成',
   failedWord: '失败', cancelledWord: '取消', recentChanges: '最近的变化', noChanges: '还没有变化。', largest: '每分钟最多',
 
   fleetLead: '所有已注册的节点，以及最近一小时内失效的节点。', node: '节点', kind: '类型', stateWord: '状态', excludedBecause: '排除原因', leases: '槽位', load: '负载',
@@ -69,10 +70,10 @@ const zh: ConsoleWords = {
   undrainText: '节点保留正在运行的工作；若未停止分配，将重新接受新的工作。', drainWithin: '移走剩余工作前的分钟数',
   noNewWork: '该节点不接受新的工作：', jobs: '作业', latency: '延迟', zone: '区域', host: '主机', registered: '注册时间', generation: '代', unavailable: '不可用的服务',
 
-  poolsLead: '按能力划分的节点组，各组选择节点的方式及其原因。', pool: '资源池', strategy: '策略', why: '原因', members: '节点', free: '空闲', excludedNodes: '被排除的节点',
+  poolsLead: '按能力划分的节点组，各组选择节点的方式及其原因。', pool: '资源池', strategy: '策略', why: '原因', members: '节点', free: '空闲节点', excludedNodes: '被排除的节点',
   implicit: '按能力', showMembers: '查看其节点', missingCapabilities: '没有已注册的节点具备：', capabilities: '能力', tenants: '租户', everyTenant: '所有租户',
   noneExcluded: '所有节点均可选择。', switches: '策略切换', noSwitches: '尚未切换。', notDynamic: '该资源池的策略是固定的。', time: '时间', from: '从', to: '到',
-  whySwitched: '切换时负载为', whySet: '为该资源池设置', whyDefault: '全局设置', whyStart: '负载与延迟较低', whySize: '按资源池大小',
+  whySwitched: '切换时负载为', whySet: '为该资源池设置', whyDefault: '全局设置', whyStart: '负载与延迟较低', whySize: '按资源池大小', whySizeLong: '策略随资源池大小而定，不按负载切换。',
 
   modelsLead: '槽位、队列与等待的用户。您设置的限制从下一次调用起生效。', model: '模型', inUse: '使用中', rpm: '每分钟调用数', tpm: '每分钟 Token 数', cap: '并发调用数', noLimit: '不限',
   nextCall: '下一次调用最早', eta: '预计等待', noWait: '无', queues: '队列', queue: '队列', weight: '权重', waitingUsers: '等待的用户', editLimits: '修改限制', pause: '暂停', resume: '恢复',
@@ -84,7 +85,7 @@ const zh: ConsoleWords = {
   changed: '更新时间', affinity: '亲和', timeline: '时间线', segments: '片段', segment: '片段', dispatches: '分派', dispatch: '分派', result: '结果',
   executionsLead: '具名执行器的持久运行，最新的在前。', execution: '执行', ahead: '前面还有', attempts: '尝试',
   conferencesLead: '所有用户的会议：由哪个单元运行，以及如何恢复。', conference: '会议', number: '号码', unit: '单元', endsAt: '结束', titleWord: '标题', epoch: '纪元', recoverable: '可恢复',
-  waitsBecause: '等待原因：', recoveries: '恢复', noRecoveries: '单元没有变化过。', recoveredIn: '恢复用时', notYetRecovered: '尚未恢复', openOn: '已开启于', commands: '命令', command: '命令', noReplyYet: '尚无回复',
+  waitsBecause: '等待原因：', recoveries: '恢复与移动', legend: '条：正在运行会议的单元、已释放的单元、结束时丢失的单元。标记：命令。', noRecoveries: '单元没有变化过。', recoveredIn: '恢复用时', notYetRecovered: '尚未恢复', openOn: '已开启于', commands: '命令', command: '命令', noReplyYet: '尚无回复',
   newConference: '新建会议', newConferenceText: '会议将获得一个号码，由媒体单元运行直至结束。您可以通过链接邀请他人。', create: '创建', minutesLong: '结束前的分钟数', takePart: '参加', endIt: '结束', endText: '所有参会者将断开连接，且无法撤销。',
   participantsWord: '参会者', noParticipants: '还没有人加入。', role: '角色', came: '加入时间', byLink: '通过链接', present: '在场', removeIt: '移除', removeText: '该参会者将断开连接，且不能再加入此会议。', removeGuestText: '该来宾将断开连接；只要此链接仍可使用，其仍可作为新来宾再次加入。', removeLinkText: '该来宾将断开连接，此链接不能再用于加入会议。', revokeToo: '同时撤销该来宾使用的链接', removedBy: '移除者：',
   links: '邀请链接', linksLead: '持有链接的人可在允许的次数内加入。链接只显示一次。', noLinks: '还没有链接。', newLink: '新建链接', guests: '来宾人数', revoke: '撤销', revokeText: '不再接纳新的来宾，已加入的不受影响。', revoked: '已撤销', usedUp: '已用完', uses: '已使用', copyLink: '复制', copied: '已复制', linkAddress: '新链接的地址',
@@ -95,6 +96,7 @@ const zh: ConsoleWords = {
   reconciliationLead: '比较数据库、Temporal、Redis 与节点的状态，并修复在 berth 之外丢失的内容。', startPass: '开始完整对账', startPassText: '将比较所有未结束的工作，与定期对账并行。', onlyReport: '只报告，不修复',
   lastPass: '上次对账', foundWord: '发现', leftWord: '剩余', foundLabel: '发现', leftLabel: '剩余', findings: '差异', noFindings: '最近的对账没有发现差异。', passes: '对账记录', rule: '规则', rules: '规则', dryRun: '只报告', requested: '手动', fullOnly: '仅完整对账',
 
+  unpolled: '没有工作进程轮询', backlog: '有工作进程轮询，但工作仍在等待', oldest: '最早', temporalUnread: '无法读取 Temporal：新的工作会被拒绝。', runbook: '操作手册：', latePass: '没有完成的对账', since: '自', sinceStart: '自服务器启动以来', late: '已迟', nodesLost: '最近一小时丢失的节点', lostAt: '最近一次丢失', lastReport: '最后上报', allBusy: '有调用结束时', notNew: '最近的变化中没有它。', moved: '已移动',
   ago: '前', justNow: '刚刚',
 };
 
@@ -102,7 +104,7 @@ const zh: ConsoleWords = {
 const values: Record<string, [string, string]> = {
   ready: ['Ready', '就绪'], suspect: ['Missing heartbeats', '缺失心跳'], dead: ['Dead', '失效'], removed: ['Removed', '已移除'], cordoned: ['Cordoned', '停止分配'],
   draining: ['Draining', '排空中'], unavailable: ['Service unavailable', '服务不可用'], available: ['Service available', '服务可用'],
-  silent: ['missed heartbeats', '缺失心跳'], superseded: ['restarted', '已重启'], withdrawn: ['withdrawn', '已撤出'],
+  silent: ['missed heartbeats', '缺失心跳'], superseded: ['restarted', '已重启'], withdrawn: ['withdrawn', '已撤出'], service_lost: ['its media server is lost', '其媒体服务器丢失'],
   k_translate: ['Translation', '翻译'], k_media: ['Media', '媒体'], k_engine: ['Engine', '执行引擎'],
   x_offline: ['offline', '离线'], x_suspect: ['missing heartbeats', '缺失心跳'], x_full: ['full', '已满'], x_not_in_pool: ['not in the pool', '不在资源池中'],
   x_capability_missing: ['lacks a capability', '缺少能力'], x_service_unavailable: ['service unavailable', '服务不可用'], x_cordoned: ['cordoned', '停止分配'],
