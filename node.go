@@ -224,8 +224,8 @@ const (
 	DepartureWithdrawn    Departure = "withdrawn"  // on its own request, or removed by the operator
 	// On its own request, because the server that it represents does not respond or has restarted; the node's process runs.
 	DepartureServiceLost Departure = "service_lost"
-	DepartureDrained      Departure = "drained"    // the drain's deadline has passed; the node is alive, and what it still runs is moved
-	ArrivalRegistered     Departure = "registered" // a new generation that asked for reconciliation
+	DepartureDrained     Departure = "drained"    // the drain's deadline has passed; the node is alive, and what it still runs is moved
+	ArrivalRegistered    Departure = "registered" // a new generation that asked for reconciliation
 )
 
 // NodeNotice is an entry of the fleet's outbox: an event of a generation, kept until a process has handled it.
