@@ -71,6 +71,9 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 		c.check("before", "", 0)
 	}
 
+	host.do(chromedp.EmulateViewport(1280, 757))
+	host.await("the controls in a low window", `innerHeight === 757 && document.querySelector('.leave').getBoundingClientRect().bottom <= innerHeight`)
+
 	ben.silence()
 	owner.Kill()
 	for _, c := range all {
@@ -108,6 +111,13 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	host.await("the muted guest", `document.querySelector('[data-identity="`+before+`"] .tag .sr')?.textContent === 'muted'`)
 	removed := ben.identity()
 	host.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ document.querySelector('[data-identity=%q] .remove').click() }`, removed)))
+	for _, text := range []string{
+		"The guest is disconnected, and no one can join by this link again.",
+		"The guest is disconnected, and can join again by this link as a new guest while it admits guests.",
+	} {
+		host.await(text, `document.querySelector('dialog[open] p')?.textContent === %s`, text)
+		host.do(chromedp.Evaluate[chromedp.Void](`{ document.querySelector('dialog[open] [type=checkbox]').click() }`)) // in the end it is checked again
+	}
 	host.confirm()
 	ben.shows("主持人已将您移出会议。")
 	ben.check("removed", "", 0)
