@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/internal/testredis"
 	"berth/lua"
 )
 
@@ -72,8 +71,9 @@ func TestConferenceKeys_AnyCell_MatchContract(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{
 			"owner": "u1", "generation": "3", "epoch": "5", "revision": "1", "status": "open",
-			"start_ms": fmt.Sprint(int64(started)), "conference_id": "c1",
+			"start_ms": fmt.Sprint(int64(started)), "conference_id": "c1", "since": row["since"],
 		}, row)
+		require.Regexp(t, `^\d{13}$`, row["since"])
 		require.Equal(t, []string{"8613800000001"}, members(t, s, s.Keys().UnitConferences("u1")))
 	})
 }
@@ -191,11 +191,7 @@ func TestPutConferenceInfo_NotOwner_IsStale(t *testing.T) {
 // B9: the participants of the former owner are kept when the owner changes, until those of the next one are known.
 func TestPutConference_OwnerChanges_FormerParticipantsAreKept(t *testing.T) {
 	t.Parallel()
-	for name, rdb := range slotServers(t) {
-		keys := lua.Keys{Cell: testredis.Cell(t)}
-		s := lua.New(rdb, keys)
-		_, err := s.MarkNew(t.Context())
-		require.NoError(t, err, name)
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		put(t, s, confRow("u1", 1, 5, 1))
 		report(t, s, "u1", 1, 5, true, `{"participants":[{"identity":"anna"}],"participantCount":1}`)
 		put(t, s, confRow("", 0, 5, 2))
@@ -212,7 +208,7 @@ func TestPutConference_OwnerChanges_FormerParticipantsAreKept(t *testing.T) {
 		put(t, s, confRow("u2", 1, 8, 6))
 		require.JSONEq(t, `{"former":[{"identity":"anna","muted":true},{"identity":"ben"}]}`, liveOf(t, s), "as it was last")
 		report(t, s, "u2", 1, 8, true, `{"participants":[{"identity":"anna"}]}`)
-		require.NoError(t, rdb.HIncrBy(t.Context(), keys.Conference("8613800000001"), "since", -60_000).Err(), name)
+		require.NoError(t, s.Redis().HIncrBy(t.Context(), s.Keys().Conference("8613800000001"), "since", -60_000).Err())
 		put(t, s, confRow("u1", 1, 8, 7))
 		require.JSONEq(t, `{"former":[{"identity":"anna"}]}`, liveOf(t, s), "the other has not returned in time")
 		for _, other := range []string{`"some text"`, `{"identity":"anna"}`, `[1]`, `[{"tracks":[]}]`} {
@@ -224,7 +220,7 @@ func TestPutConference_OwnerChanges_FormerParticipantsAreKept(t *testing.T) {
 		other := func(r *lua.ConferenceRow) { r.ConferenceID = "another" }
 		put(t, s, confRow("u1", 1, 9, 1, other))
 		require.Equal(t, `{}`, liveOf(t, s), "another conference of the number")
-	}
+	})
 }
 
 // The information about one conference is bounded, whether it is sent in full or in parts.
