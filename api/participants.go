@@ -63,7 +63,8 @@ func (s *server) participantRoutes() {
 		"List who was admitted to a conference, by identity", "Who is connected is in the `info` of the conference."))
 	registerOutput(s, "DELETE /v1/conferences/{e164}/participants/{identity}", forUsers, s.removeParticipant, op(
 		"remove-participant", "conferences", "Remove a participant",
-		"It is disconnected and cannot join the conference again. Idempotent."))
+		"It is disconnected, and its identity cannot join the conference again. A guest could join as another one while its link is valid: "+
+			"`revokeLink` revokes it as well. Idempotent."))
 	s.participationEventRoute()
 }
 

@@ -34,7 +34,7 @@ func (c *Client) AddParticipant(ctx context.Context, e164 string, spec Participa
 	return fetch[Admission](ctx, c, http.MethodPost, conferencePath(e164)+"/participants", spec)
 }
 
-// RemoveParticipant disconnects a participant, which cannot join the conference again.
+// RemoveParticipant disconnects a participant, whose identity cannot join the conference again.
 func (c *Client) RemoveParticipant(ctx context.Context, e164, identity string) error {
 	return c.call(ctx, http.MethodDelete, conferencePath(e164)+"/participants/"+url.PathEscape(identity), nil, nil, nil)
 }
