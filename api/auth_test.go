@@ -25,7 +25,7 @@ var public = []string{"GET /healthz", "GET /readyz", "GET /openapi.yaml", "GET /
 var ownTokens = map[string]int{
 	"GET /rtc": http.StatusUnauthorized, "GET /rtc/validate": http.StatusUnauthorized,
 	"GET /rtc/v1": http.StatusUnauthorized, "GET /rtc/v1/validate": http.StatusUnauthorized,
-	"POST /v1/invitations": http.StatusBadRequest,
+	"POST /v1/invitations": http.StatusBadRequest, "POST /v1/invitations/lookup": http.StatusBadRequest,
 }
 
 var braces = regexp.MustCompile(`{\w+}`)

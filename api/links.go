@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"time"
 
 	"berth"
 )
@@ -41,6 +42,19 @@ type redeemInput struct {
 	}
 }
 
+type lookUpInput struct {
+	Body struct {
+		Link  string `json:"link,omitempty" maxLength:"128" doc:"The secret of a link"`
+		Guest string `json:"guest,omitempty" maxLength:"128" doc:"The guest's own secret"`
+	}
+}
+
+type invitationView struct {
+	Title string                `json:"title,omitempty" doc:"Of the conference"`
+	EndAt time.Time             `json:"endAt" doc:"When the conference ends at the latest"`
+	Role  berth.ParticipantRole `json:"role"`
+}
+
 type redeemOutputBody struct {
 	joinView
 	Guest string `json:"guest,omitempty" doc:"The guest's own secret, for its browser to keep; only in the response that admits it"`
@@ -59,6 +73,9 @@ func (s *server) linkRoutes() {
 		"Needs no other token. Give `link` once, which admits a guest with an identity of its own, and `guest` afterwards. "+
 			"401: the link or the guest's secret is not valid. 410 `link_used` and `link_revoked`; 403 `removed`: the guest was removed. "+
 			"409 `ended`: the conference has ended."))
+	register(s, "POST /v1/invitations/lookup", rule{public: true}, s.lookUpInvitation, op("look-up-invitation", "conferences",
+		"Get what an invitation is for",
+		"Needs no other token. It does not use the link. Its errors are those of joining."))
 }
 
 func (s *server) createLink(ctx context.Context, in *createLinkInput) (*linkView, error) {
@@ -103,30 +120,33 @@ func (s *server) revokeLink(ctx context.Context, in *linkInput) (*struct{}, erro
 
 func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutputBody, error) {
 	b := in.Body
-	if (b.Link == "") == (b.Guest == "") {
-		return nil, berth.Invalid("link", "give link or guest")
+	if err := oneSecret(b.Link, b.Guest); err != nil {
+		return nil, err
 	}
 	if err := berth.ValidParticipantName("name", b.Name); err != nil {
 		return nil, err
 	}
 	if b.Guest != "" {
-		return s.returnGuest(ctx, b.Guest)
+		p, c, err := s.guest(ctx, b.Guest)
+		if err != nil {
+			return nil, err
+		}
+		out, err := s.join(ctx, c, p)
+		if err != nil {
+			return nil, err
+		}
+		return &redeemOutputBody{joinView: *out}, nil
 	}
-	hash := hashSecret(b.Link)
-	link, err := s.Ledger.FindLink(ctx, hash)
-	if err != nil {
-		return nil, notInvited(err)
-	}
-	c, err := s.invitedTo(ctx, link.ConferenceID) // before the link is used
+	_, c, err := s.link(ctx, b.Link)
 	if err != nil {
 		return nil, err
 	}
 	secret := rand.Text()
-	p, err := s.Ledger.RedeemLink(ctx, hash, berth.Participant{
+	p, err := s.Ledger.RedeemLink(ctx, hashSecret(b.Link), berth.Participant{
 		Identity: berth.NewID(berth.GuestPrefix), Name: b.Name, CreatedAt: s.Clock(),
 	}, hashSecret(secret))
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		return nil, s.whyRefused(ctx, hash)
+	if berth.CodeOf(err) == berth.CodeNotFound { // used or revoked since it was read, which the next reading reports
+		return s.redeemLink(ctx, in)
 	}
 	if err != nil {
 		return nil, err
@@ -138,24 +158,55 @@ func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutput
 	return &redeemOutputBody{*out, secret}, nil
 }
 
-// returnGuest admits a guest again that has its own secret.
-func (s *server) returnGuest(ctx context.Context, secret string) (*redeemOutputBody, error) {
-	p, err := s.Ledger.FindGuest(ctx, hashSecret(secret))
-	if err != nil {
-		return nil, notInvited(err)
+func (s *server) lookUpInvitation(ctx context.Context, in *lookUpInput) (*invitationView, error) {
+	b := in.Body
+	if err := oneSecret(b.Link, b.Guest); err != nil {
+		return nil, err
+	}
+	if b.Guest != "" {
+		p, c, err := s.guest(ctx, b.Guest)
+		return &invitationView{c.Title, c.EndAt, p.Role}, err
+	}
+	k, c, err := s.link(ctx, b.Link)
+	return &invitationView{c.Title, c.EndAt, k.Role}, err
+}
+
+// oneSecret returns an error unless exactly one of a link's and a guest's secret is given.
+func oneSecret(link, guest string) error {
+	if (link == "") == (guest == "") {
+		return berth.Invalid("link", "give link or guest")
+	}
+	return nil
+}
+
+// link returns the link with a secret, and its conference, if it admits another guest. Only those who have the secret learn why
+// it does not.
+func (s *server) link(ctx context.Context, secret string) (k berth.Link, c berth.Conference, err error) {
+	if k, err = s.Ledger.FindLink(ctx, hashSecret(secret)); err != nil {
+		return k, c, notInvited(err)
+	}
+	if c, err = s.invitedTo(ctx, k.ConferenceID); err != nil {
+		return k, c, err
+	}
+	switch {
+	case !k.RevokedAt.IsZero():
+		err = berth.Errorf(berth.CodeLinkRevoked, "the invitation was revoked; ask for another link")
+	case k.Uses >= k.MaxUses:
+		err = berth.Errorf(berth.CodeLinkUsed, "the invitation was used; ask for another link")
+	}
+	return k, c, err
+}
+
+// guest returns the guest with a secret, and its conference, if it may join again.
+func (s *server) guest(ctx context.Context, secret string) (p berth.Participant, c berth.Conference, err error) {
+	if p, err = s.Ledger.FindGuest(ctx, hashSecret(secret)); err != nil {
+		return p, c, notInvited(err)
 	}
 	if !p.RemovedAt.IsZero() {
-		return nil, berth.Errorf(berth.CodeRemoved, "you were removed from the conference")
+		return p, c, berth.Errorf(berth.CodeRemoved, "you were removed from the conference")
 	}
-	c, err := s.invitedTo(ctx, p.ConferenceID)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.join(ctx, c, p)
-	if err != nil {
-		return nil, err
-	}
-	return &redeemOutputBody{joinView: *out}, nil
+	c, err = s.invitedTo(ctx, p.ConferenceID)
+	return p, c, err
 }
 
 // invitedTo returns the conference of an invitation if guests can join it.

@@ -98,7 +98,15 @@ func TestLinks_Redeemed_AdmitGuestsUntilUsedOrRevoked(t *testing.T) {
 	}
 	redeem := func(body doc) answer { return h.call(http.MethodPost, "/v1/invitations", "", body) }
 
+	lookUp := func(body doc) answer { return h.call(http.MethodPost, "/v1/invitations/lookup", "", body) }
+
 	_, once := link(doc{})
+	for range 2 {
+		seen := lookUp(doc{"link": once})
+		require.Equal(t, http.StatusOK, seen.status, string(seen.body))
+		require.Equal(t, "participant", seen.json(t)["role"])
+		require.NotEmpty(t, seen.json(t)["endAt"])
+	}
 	first := redeem(doc{"link": once, "name": "Eve"})
 	require.Equal(t, http.StatusOK, first.status, string(first.body))
 	eve := first.json(t)
@@ -108,6 +116,8 @@ func TestLinks_Redeemed_AdmitGuestsUntilUsedOrRevoked(t *testing.T) {
 	used := redeem(doc{"link": once})
 	require.Equal(t, http.StatusGone, used.status)
 	require.Equal(t, berth.CodeLinkUsed, used.problem.Code)
+	require.Equal(t, used.problem.Code, lookUp(doc{"link": once}).problem.Code)
+	require.Equal(t, http.StatusOK, lookUp(doc{"guest": eve["guest"]}).status)
 	back := redeem(doc{"guest": eve["guest"]})
 	require.Equal(t, http.StatusOK, back.status, string(back.body))
 	require.Equal(t, eve["identity"], back.json(t)["identity"], "a reload is the same guest")
@@ -131,6 +141,7 @@ func TestLinks_Redeemed_AdmitGuestsUntilUsedOrRevoked(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, path+"/"+linkID, h.token("alice"), nil).status)
 	}
 	require.Equal(t, berth.CodeLinkRevoked, redeem(doc{"link": many}).problem.Code)
+	require.Equal(t, berth.CodeLinkRevoked, lookUp(doc{"link": many}).problem.Code)
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, path+"/l-x", h.token("alice"), nil).status)
 
 	// Removing a guest can revoke the link that it came with.
@@ -140,6 +151,7 @@ func TestLinks_Redeemed_AdmitGuestsUntilUsedOrRevoked(t *testing.T) {
 	removed := redeem(doc{"guest": guest["guest"]})
 	require.Equal(t, http.StatusForbidden, removed.status)
 	require.Equal(t, berth.CodeRemoved, removed.problem.Code)
+	require.Equal(t, berth.CodeRemoved, lookUp(doc{"guest": guest["guest"]}).problem.Code)
 	require.Equal(t, berth.CodeLinkRevoked, redeem(doc{"link": third}).problem.Code)
 
 	for _, wrong := range []doc{{}, {"link": "a", "guest": "b"}, {"link": "a", "name": "a\nb"}} {
@@ -147,6 +159,7 @@ func TestLinks_Redeemed_AdmitGuestsUntilUsedOrRevoked(t *testing.T) {
 	}
 	for _, wrong := range []doc{{"link": "x"}, {"guest": "x"}, {"guest": once}, {"link": eve["guest"]}} {
 		require.Equal(t, http.StatusUnauthorized, redeem(wrong).status)
+		require.Equal(t, http.StatusUnauthorized, lookUp(wrong).status)
 	}
 	for body, field := range map[*doc]string{{"role": "host"}: "role", {"maxUses": 0}: "maxUses", {"maxUses": 10_001}: "maxUses"} {
 		a := h.call(http.MethodPost, path, h.token("alice"), *body)
@@ -156,6 +169,7 @@ func TestLinks_Redeemed_AdmitGuestsUntilUsedOrRevoked(t *testing.T) {
 	_, late := link(doc{})
 	require.Equal(t, http.StatusOK, h.call(http.MethodDelete, "/v1/conferences/"+numberOne, h.token("alice"), nil).status)
 	require.Equal(t, berth.CodeEnded, redeem(doc{"link": late}).problem.Code)
+	require.Equal(t, berth.CodeEnded, lookUp(doc{"link": late}).problem.Code)
 	h.conferenceOf("alice", numberOne) // the number's next conference
 	require.Equal(t, berth.CodeEnded, redeem(doc{"link": late}).problem.Code, "a link is bound to its conference")
 	log := h.log.String()

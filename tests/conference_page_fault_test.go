@@ -21,8 +21,8 @@ import (
 )
 
 // B9, FC14: a host and two guests take part in browsers with fake microphones and cameras. They receive each other's sound and
-// pictures, the server is killed, every page shows the move, and sound and pictures continue on the other one. While there is none, the pages wait. A removed guest cannot
-// return, links that admit no one say why, and the end is shown.
+// pictures, the server is killed, every page shows the move, and sound and pictures continue on the other one. While there is none, the pages
+// wait. A removed guest cannot return, links that admit no one say why before and after joining, and the end is shown.
 func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, withParticipants())
@@ -48,7 +48,7 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	ann, ben := &caller{openTab(t, chromium), s, string(axe)}, &caller{openTab(t, chromium), s, string(axe)}
 	for name, c := range map[string]*caller{"Ann": ann, "Ben": ben} {
 		c.do(chromedp.Navigate(link))
-		c.await("the lobby of "+name, `document.querySelector('#meeting-name') !== null`)
+		c.await("the lobby of "+name, `document.querySelector('#meeting-name') !== null && document.querySelector('h1').textContent === 'Weekly planning'`)
 	}
 	require.Equal(t, 0, s.uses(number), "opening a link does not use it")
 	ann.check("lobby", "en", 1280)
@@ -123,17 +123,21 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	ben.check("removed", "", 0)
 	ann.meets(2, 1)
 	ben.do(chromedp.Reload())
-	ben.await("the lobby", `document.querySelector('#meeting-name')?.value === 'Ben'`)
-	ben.do(chromedp.Click(`form button.primary`))
 	ben.shows("主持人已将您移出会议。")
 
 	late := &caller{openTab(t, chromium), s, string(axe)}
+	join := "http://" + s.httpAddr + "/#/join/"
+	used := s.newLink(number)
+	late.do(chromedp.Navigate(join + used))
+	late.await("the lobby", `document.querySelector('#meeting-name')?.value === ''`)
+	status, guest := s.send(http.MethodPost, "/v1/invitations", "", map[string]any{"link": used})
+	require.Equal(t, http.StatusOK, status, "%v", guest)
+	late.do(chromedp.SendKeys(`#meeting-name`, "Eve"), chromedp.Click(`form button.primary`))
+	late.shows("This link was already used.")
 	for address, text := range map[string]string{
-		link: "This link was revoked.", s.usedLink(number): "This link was already used.", "http://" + s.httpAddr + "/#/join/ABCDEFGHIJKLMNOPQRSTUVWX27": "This link is not valid.",
+		link: "This link was revoked.", join + used: "This link was already used.", join + "ABCDEFGHIJKLMNOPQRSTUVWX27": "This link is not valid.",
 	} {
-		late.do(chromedp.Navigate(address))
-		late.await("the lobby", `document.querySelector('#meeting-name')?.value === ''`)
-		late.do(chromedp.SendKeys(`#meeting-name`, "Eve"), chromedp.Click(`form button.primary`))
+		late.do(chromedp.Navigate("about:blank"), chromedp.Navigate(address))
 		late.shows(text)
 	}
 	late.check("refused", "", 0)
@@ -393,12 +397,10 @@ func (s *stack) uses(e164 string) (n int) {
 	return n
 }
 
-// usedLink returns the address of a link that has admitted its only guest.
-func (s *stack) usedLink(e164 string) string {
+// newLink returns the secret of a new link for one guest.
+func (s *stack) newLink(e164 string) string {
 	s.tb.Helper()
 	status, body := s.send(http.MethodPost, "/v1/conferences/"+e164+"/links", s.token("alice"), map[string]any{})
 	require.Equal(s.tb, http.StatusCreated, status, "%v", body)
-	status, guest := s.send(http.MethodPost, "/v1/invitations", "", map[string]any{"link": body["secret"]})
-	require.Equal(s.tb, http.StatusOK, status, "%v", guest)
-	return "http://" + s.httpAddr + "/#/join/" + body["secret"].(string)
+	return body["secret"].(string)
 }

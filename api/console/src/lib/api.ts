@@ -121,6 +121,12 @@ export class Api {
     return admissionOf(await this.call('POST', '/v1/invitations', by));
   }
 
+  /** invitation returns what a link, or a guest's own secret, invites to. It does not use the link. */
+  async invitation(by: { link: string } | { guest: string }): Promise<{ title: string; endAt: string }> {
+    const doc = await this.call('POST', '/v1/invitations/lookup', by);
+    return { title: str(doc.title), endAt: str(doc.endAt) };
+  }
+
   /** participate admits the user to a conference as a host. */
   async participate(e164: string, identity: string, name: string): Promise<Admission> {
     return admissionOf(await this.call('POST', `/v1/conferences/${encodeURIComponent(e164)}/participants`, { identity, name, role: 'host' }));

@@ -327,7 +327,8 @@ const reasons: Partial<Record<DisconnectReason, Why>> = {
 
 const known: Why[] = ['ended', 'removed', 'link_used', 'link_revoked', 'unauthenticated', 'not_found', 'unavailable'];
 
-function whyOf(err: unknown): { why: Why; detail: string } {
+/** Returns why a request was refused, and the server's own words where they say more. */
+export function whyOf(err: unknown): { why: Why; detail: string } {
   if (!(err instanceof Problem)) return { why: 'lost', detail: '' };
   if (err.status === 0) return { why: 'unreachable', detail: '' };
   if (err.code === 'conflict') return { why: 'removed', detail: '' }; // a user, not a guest
