@@ -33,11 +33,7 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	owner := units[first.Owner.NodeID]
 	other := units[map[string]string{"u1": "u2", "u2": "u1"}[owner.id]]
 
-	chromium := startBrowser(t, chromedp.Flag("use-fake-device-for-media-stream", true), chromedp.Flag("use-fake-ui-for-media-stream", true),
-		chromedp.Flag("use-file-for-fake-audio-capture", voice(t)), chromedp.Flag("disable-backgrounding-occluded-windows", true))
-	axe, err := os.ReadFile(filepath.Join("..", "api", "console", "node_modules", "axe-core", "axe.min.js"))
-	require.NoError(t, err, "axe-core is not installed: run `make console`")
-	host := &caller{openTab(t, chromium), s, string(axe)}
+	host := s.caller(t)
 	host.openAs(s, "alice")
 	host.do(chromedp.Evaluate[chromedp.Void](`{ location.hash = '#/conferences/` + number + `' }`))
 	host.await("the lobby of the host", `document.querySelector('#meeting-name')?.value === 'alice'`)
@@ -45,7 +41,7 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	host.await("the name of the unit", `document.querySelector('.unit')?.textContent === %s`, owner.id)
 	link := host.invite(2)
 
-	ann, ben := &caller{openTab(t, chromium), s, string(axe)}, &caller{openTab(t, chromium), s, string(axe)}
+	ann, ben := s.caller(t), s.caller(t)
 	for name, c := range map[string]*caller{"Ann": ann, "Ben": ben} {
 		c.do(chromedp.Navigate(link))
 		c.await("the lobby of "+name, `document.querySelector('#meeting-name') !== null && document.querySelector('h1').textContent === 'Weekly planning'`)
@@ -125,7 +121,7 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	ben.do(chromedp.Reload())
 	ben.shows("主持人已将您移出会议。")
 
-	late := &caller{openTab(t, chromium), s, string(axe)}
+	late := s.caller(t)
 	join := "http://" + s.httpAddr + "/#/join/"
 	used := s.newLink(number)
 	late.do(chromedp.Navigate(join + used))
@@ -147,7 +143,7 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	}
 	late.do(chromedp.Navigate("http://" + s.httpAddr + "/#/conferences/" + number))
 	late.await("that hosts sign in", `document.querySelector('h1')?.textContent === 'Sign in to take part as the host.'`)
-	_, err = m.EndConference(t.Context(), number)
+	_, err := m.EndConference(t.Context(), number)
 	require.NoError(t, err)
 	ann.shows("The conference has ended.")
 	host.shows("The conference has ended.")
@@ -170,12 +166,7 @@ func TestConferencePage_TwoCamerasRepeatedKills_PicturesReturn(t *testing.T) {
 	moved := func(from *mediaUnit) *mediaUnit {
 		return units[m.await(number, "on the other unit", func(c berth.Conference) bool { return c.Owner.NodeID != "" && c.Owner.NodeID != from.id }).Owner.NodeID]
 	}
-	// The simulated camera of one browser sometimes delivers nothing after two tabs have opened it again at the same time.
-	own := func() *caller {
-		return &caller{tab: openTab(t, startBrowser(t, chromedp.Flag("use-fake-device-for-media-stream", true), chromedp.Flag("use-fake-ui-for-media-stream", true),
-			chromedp.Flag("use-file-for-fake-audio-capture", voice(t)), chromedp.Flag("disable-backgrounding-occluded-windows", true))), s: s}
-	}
-	host, ann := own(), own()
+	host, ann := s.caller(t), s.caller(t)
 	host.openAs(s, "alice")
 	host.do(chromedp.Evaluate[chromedp.Void](`{ location.hash = '#/conferences/` + number + `' }`))
 	host.await("the lobby of the host", `document.querySelector('#meeting-name')?.value === 'alice'`)
@@ -273,6 +264,16 @@ type caller struct {
 	*tab
 	s   *stack
 	axe string
+}
+
+// caller returns a participant with an own browser: the simulated camera of one browser sometimes delivers nothing after two tabs have
+// opened it again at the same time.
+func (s *stack) caller(t *testing.T) *caller {
+	t.Helper()
+	axe, err := os.ReadFile(filepath.Join("..", "api", "console", "node_modules", "axe-core", "axe.min.js"))
+	require.NoError(t, err, "axe-core is not installed: run `make console`")
+	return &caller{openTab(t, startBrowser(t, chromedp.Flag("use-fake-device-for-media-stream", true), chromedp.Flag("use-fake-ui-for-media-stream", true),
+		chromedp.Flag("use-file-for-fake-audio-capture", voice(t)), chromedp.Flag("disable-backgrounding-occluded-windows", true))), s, string(axe)}
 }
 
 // measureSilence makes the page note the longest time without an audio packet, apart from what it measures itself. It must be called before
