@@ -67,6 +67,15 @@ func translate(ctx context.Context, err error) error {
 	}
 }
 
+// callCode returns the code of a call whose answer is not used, for the usage log.
+func callCode(ctx context.Context, err error) berth.Code {
+	var app *temporal.ApplicationError
+	if errors.Is(err, ledger.ErrFinal) || !errors.As(translate(ctx, err), &app) { // the task has ended, or its workflow ends the step
+		return berth.CodeCancelled
+	}
+	return berth.Code(app.Type())
+}
+
 // Delays after a fault that is not the task's, such as an unavailable provider or database.
 const (
 	firstRetryDelay = 500 * time.Millisecond

@@ -172,7 +172,7 @@ func (s *step) callInSlot(slot *lease.Slot, messages []llm.Message) (berth.Asset
 	<-s.started
 	switch {
 	case s.startErr != nil:
-		s.logCall(ctx, berth.CodeOf(s.startErr))
+		s.logCall(ctx, callCode(ctx, s.startErr))
 		return berth.Asset{}, s.startErr
 	case err != nil:
 		return berth.Asset{}, s.failed(ctx, cause(ctx, err))
@@ -189,7 +189,7 @@ func (s *step) awaitStart() error {
 
 // failed logs the unsuccessful call and notifies readers when it will be retried.
 func (s *step) failed(ctx context.Context, err error) error {
-	s.logCall(ctx, berth.CodeOf(err))
+	s.logCall(ctx, callCode(ctx, err))
 	call, ok := errors.AsType[*llm.CallError](err)
 	if !ok {
 		return err

@@ -41,7 +41,7 @@ func (s *step) finish(ctx context.Context, output berth.Asset) (workflows.StepOu
 	err := s.writer.Flush(flushing)
 	cancel()
 	if errors.Is(err, stream.ErrFenced) || errors.Is(err, stream.ErrEnded) {
-		s.logCall(ctx, berth.CodeOf(translate(ctx, err)))
+		s.logCall(ctx, callCode(ctx, err))
 		return workflows.StepOutput{}, err
 	}
 	return s.record(ctx, call, output)
@@ -61,7 +61,7 @@ func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.A
 		if !temporary(err) {
 			// A held answer may still be adopted, unless the task has ended.
 			if heldAt.IsZero() && s.calls > 0 || errors.Is(err, ledger.ErrFinal) {
-				s.logUnused(ctx, call, berth.CodeOf(err))
+				s.logUnused(ctx, call, callCode(ctx, err))
 			}
 			return workflows.StepOutput{}, err
 		}

@@ -393,6 +393,41 @@ func TestRunStep_TaskEndedWhileWaiting_NothingPublished(t *testing.T) { // T13, 
 	}
 }
 
+// A call in progress that ends with its task or its worker is in the usage log with the reason.
+func TestRunStep_EndedDuringCall_ReasonInUsage(t *testing.T) { // T19
+	t.Parallel()
+	for code, end := range map[berth.Code]func(h *stepTest, stop chan struct{}){
+		berth.CodeUnavailable: func(_ *stepTest, stop chan struct{}) { close(stop) },
+		berth.CodeCancelled: func(h *stepTest, _ chan struct{}) {
+			_, _, err := h.Ledger.FinishTask(t.Context(), ledger.End{TaskRef: h.plan.Ref(), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+			require.NoError(t, err)
+			h.Running.NotifyEnd(t.Context(), h.plan.Ref())
+		},
+	} {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			called := make(chan struct{})
+			h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, r *http.Request) {
+				chunk(w, "an ", "")
+				close(called)
+				<-r.Context().Done()
+			})
+			done, stop := make(chan error, 1), make(chan struct{})
+			go func() {
+				_, err := h.attempt(stop)
+				done <- err
+			}()
+			<-called
+			end(h, stop)
+			applicationError(t, <-done)
+			calls, err := h.Ledger.ModelCalls(t.Context(), h.plan.Ref())
+			require.NoError(t, err)
+			require.Len(t, calls, 1)
+			require.Equal(t, code, calls[0].Code)
+		})
+	}
+}
+
 // The first delta of a server without streaming has reasoning and content.
 func TestRunStep_AnswerInOnePieceWithReasoning_Complete(t *testing.T) { // T27
 	t.Parallel()

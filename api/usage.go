@@ -129,7 +129,7 @@ type usageView struct {
 	Call      int            `json:"call" doc:"Counts the calls of an attempt from 0: a repair is call 1"`
 	Model     string         `json:"model"`
 	Provider  string         `json:"provider,omitempty"`
-	Outcome   string         `json:"outcome" doc:"success; running until the outcome is recorded; else the code of the failure: interrupted if the worker was killed"`
+	Outcome   string         `json:"outcome" doc:"success; running until the outcome is recorded; else the code of the failure: cancelled if the task ended during the call, interrupted if the worker was killed"`
 	berth.Usage
 
 	LatencyMs    int64 `json:"latencyMs"`
