@@ -340,6 +340,31 @@ func TestReleaseSlot_ProviderAtCap_ModelsAlternate(t *testing.T) {
 	})
 }
 
+// B1, P16: a user who rarely has a call is served before users who always wait. It keeps one call of its unused share, not more.
+func TestRoom_UserWithFewCalls_ServedFirst(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 1}}
+		for _, u := range []string{"a", "b", "c", "d"} {
+			h.arrive("m", paidStream, u, 20)
+		}
+		for i := range 5 {
+			for range 8 + i { // at any place between the users
+				h.next("m", h.holders("m")[0])
+			}
+			h.arrive("m", paidStream, "rare", 1)
+			require.Equal(t, []string{"rare"}, users(h.next("m", h.holders("m")[0])))
+		}
+		for range 10 {
+			h.next("m", h.holders("m")[0])
+		}
+		h.arrive("m", paidStream, "rare", 3)
+		order := users(h.drain("m"))
+		require.Equal(t, "rare", order[0])
+		require.NotContains(t, order[2:6], "rare", "as often as the others after that: %v", order)
+	})
+}
+
 // T4: a cancelled waiter costs its user nothing.
 func TestReleaseSlot_WaiterCancelled_UserKeepsShare(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,8 @@
 -- The order is start-time fair queueing (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996) on two levels: queues by their
 -- weights, users within a queue. Each user's leases in a queue are a flow, first in, first out. Only the first of a flow has
 -- a tag, the maximum of the virtual time and the end of the flow's last grant. The lowest tag is served first and becomes
--- the virtual time; a grant ends cost / weight later.
+-- the virtual time; a grant ends cost / weight later. A user without waiting leases whose last grant has ended for longer returns
+-- up to CREDIT before the virtual time, and is therefore served before users who always wait: it has not used its share.
 
 -- include clock
 -- include guard
@@ -43,6 +44,9 @@ local MAX_ROOMS = 16
 
 -- GAP_WEIGHT is the number of grants over which the time between two is smoothed.
 local GAP_WEIGHT = 32
+
+-- CREDIT is how much of its share, in costs, a user keeps that did not use it.
+local CREDIT = 1
 
 -- ASIDE_TTL is for how many milliseconds a set-aside model is remembered. Each renewal of a waiter tries it again. Entries are not
 -- renewed: ENTRY_ASIDE_TTL is longer than they wait.
@@ -190,6 +194,11 @@ local function parse_place(place)
   return tonumber(order or nil), tonumber(queue_tag or nil), tonumber(user_tag or nil)
 end
 
+-- earned_tag returns the tag of a user's next lease after a time without any.
+local function earned_tag(room, flow)
+  return math.max(read_state(room, 'V:' .. flow.queue) - CREDIT, tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
+end
+
 -- enter puts a flow with leases into the order, unless its user is at the limit. A flow that returns with tags has these.
 local function enter(room, flow, member, queue_tag, user_tag)
   if is_full(room, flow) then
@@ -236,13 +245,14 @@ local function uncount(room, flow)
   end
 end
 
--- leave removes a waiting lease. It costs its flow nothing.
+-- leave removes a waiting lease. It costs its flow nothing: the next one has its tag.
 local function leave(room, lease)
   local flow = flow_of(room, lease)
   local first, member = head_of(flow)
+  local user_tag = first == lease and redis.call('ZSCORE', flow.order, member)
   redis.call('ZREM', room.waiting, lease)
   if redis.call('ZREM', flow.key, lease) == 0 then return end
-  if first == lease then reorder(room, flow, member) end
+  if first == lease then reorder(room, flow, member, nil, tonumber(user_tag or nil)) end
   uncount(room, flow)
 end
 
@@ -311,6 +321,7 @@ local function join(room, lease, place)
   redis.call('ZADD', flow.key, whole(order), lease)
   redis.call('ZINCRBY', room.users, 1, flow.name)
   redis.call('HINCRBY', room.state, 'n:' .. flow.queue, 1)
+  if not first and user_tag == 0 then user_tag = earned_tag(room, flow) end
   if not first or order <= number then
     reorder(room, flow, member, queue_tag, user_tag)
   elseif not redis.call('ZSCORE', flow.order, member) then
@@ -372,8 +383,8 @@ local function charge(room, flow, queue_tag, user_tag, cost)
   local ends, time = user_tag + cost, math.max(read_state(room, 'V:' .. flow.queue), user_tag)
   redis.call('HSET', room.state, 'V', precise(math.max(read_state(room, 'V'), queue_tag)), 'F:' .. flow.queue, precise(queue_tag + cost / flow.weight), 'V:' .. flow.queue, precise(time))
   redis.call('ZADD', flow.finish, precise(ends), flow.user)
-  -- The end of a grant that is not later than the virtual time is that of a new user.
-  local past = redis.call('ZRANGEBYSCORE', flow.finish, '-inf', precise(time), 'LIMIT', 0, 4)
+  -- The end of a grant that is this early is that of a new user.
+  local past = redis.call('ZRANGEBYSCORE', flow.finish, '-inf', precise(time - CREDIT), 'LIMIT', 0, 4)
   if past[1] then redis.call('ZREM', flow.finish, unpack(past)) end
 end
 
@@ -600,7 +611,7 @@ local function newcomer_position(room, flow)
     local _, member = head_of(flow)
     before = mine * math.max(1, redis.call('ZCARD', flow.order)) + (redis.call('ZRANK', flow.order, member) or 0)
   else
-    local tag = math.max(state('V:' .. flow.queue), tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
+    local tag = math.max(state('V:' .. flow.queue) - CREDIT, tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
     before = redis.call('ZCOUNT', flow.order, '-inf', precise(tag))
   end
   before = math.min(before, state('n:' .. flow.queue))
