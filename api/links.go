@@ -221,18 +221,6 @@ func (s *server) invitedTo(ctx context.Context, id string) (berth.Conference, er
 	return c, s.Signal.Refuse(ctx, c)
 }
 
-// whyRefused returns why a link admitted no guest. Only those who have its secret learn it.
-func (s *server) whyRefused(ctx context.Context, hash string) error {
-	link, err := s.Ledger.FindLink(ctx, hash)
-	switch {
-	case err != nil:
-		return notInvited(err)
-	case !link.RevokedAt.IsZero():
-		return berth.Errorf(berth.CodeLinkRevoked, "the invitation was revoked; ask for another link")
-	}
-	return berth.Errorf(berth.CodeLinkUsed, "the invitation was used; ask for another link")
-}
-
 // notInvited returns the error of a secret that belongs to no link or guest.
 func notInvited(err error) error {
 	if berth.CodeOf(err) != berth.CodeNotFound {
