@@ -19,6 +19,7 @@ import (
 	"berth"
 	"berth/api"
 	"berth/internal/identity"
+	"berth/internal/llm"
 )
 
 // oddities are values that no endpoint may fail on.
@@ -184,12 +185,15 @@ func TestServer_RandomRequests_NeverFail(t *testing.T) { // P14
 	f := &fuzzer{rng: rand.New(rand.NewPCG(seed, 1)), spec: spec, odd: oddities()}
 	h.join("t1", with("maxConcurrentJobs", 1000))
 	paths, _ := spec["paths"].(doc)
+	catalog, err := llm.LoadCatalog("")
+	require.NoError(t, err)
 	const perOperation = 120
 	statuses := map[int]int{}
 	for path, item := range paths {
 		ops, _ := item.(doc)
 		for method, o := range ops {
 			op, _ := o.(doc)
+			require.NoError(t, h.scripts.MarkPollers(t.Context(), catalog.TaskQueues())) // as workers do
 			token := h.token("alice", identity.ScopeUser, identity.ScopeNode, identity.ScopeOperator)
 			if path == "/v1/sessions/{id}/events" || path == "/v1/events" { // the events never end: use a user without a session or the scope
 				token = h.token("eve")
