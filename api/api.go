@@ -320,6 +320,7 @@ func newServer(d Deps) (*server, error) {
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
+	fleet.BeginLost(berth.DepartureServiceLost)
 	s := &server{
 		Deps: d, log: d.Logger, started: d.Clock(), verifier: d.Verifier, rules: map[string]rule{},
 		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), converting: make(chan struct{}, 2),

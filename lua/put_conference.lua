@@ -1,6 +1,7 @@
 -- put_conference: write a conference's owner and status as its workflow decided them. A decision older than the stored one
 -- is rejected. When the owner changes, the live information is deleted. The basic data are kept, and the participants as the
--- field former, so that it is known who will return; those of the unit before too, if they had no time to return. The same decision grants the licence that an active conference needs.
+-- field former, so that it is known who will return; those of the unit before too, if they had no time to return. The same
+-- decision grants the licence that an active conference needs.
 --
 -- KEYS[1]  row: owner, generation, epoch, revision, status, start_ms, conference_id; since: ms of the last change of owner
 -- KEYS[2]  information: basic, size; live:{field} for each field of the live information
@@ -24,6 +25,8 @@
 --   OK          written
 --   STALE       there is a later decision, or a later conference of this number, or it has ended; nothing changed
 --   NO_LICENCE  all licences are in use; nothing changed
+
+-- include clock
 
 local RETURN_TIME = 60000 -- ms within which participants return to a new owner
 local MAX_FORMER = 262144 -- bytes of all former participants
@@ -71,10 +74,9 @@ if owner ~= '' then redis.call('SADD', stem .. owner .. '/confs', number) end
 redis.call('HSET', row, 'owner', owner, 'generation', ARGV[4], 'epoch', ARGV[5], 'revision', ARGV[6],
   'status', ARGV[7], 'start_ms', ARGV[8], 'conference_id', ARGV[9])
 if current[1] ~= owner or current[2] ~= ARGV[4] or current[3] ~= ARGV[5] then
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local now = clock()
   local roster = returning(now)
-  if owner ~= '' then redis.call('HSET', row, 'since', string.format('%.0f', now)) end
+  if owner ~= '' then redis.call('HSET', row, 'since', whole(now)) end
   redis.call('DEL', info)
   if roster and current[5] == ARGV[9] then redis.call('HSET', info, 'live:former', roster) end
 end

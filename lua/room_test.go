@@ -257,7 +257,7 @@ func TestRoom_UserWasAtLimit_GainsNothingByIt(t *testing.T) {
 func TestRoom_VariantWithArrivalTags_UserAtLimitGetsAll(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
-	s.Replace("user_tag = math.max(read_state(room, 'V:' .. flow.queue), ", "user_tag = math.max(0, ",
+	s.Replace("user_tag = tag_of(room, flow, 0)", "user_tag = tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0')",
 		"if past[1] then", "if false then")
 	require.Equal(t, 10, atLimit(t, s))
 }

@@ -27,11 +27,11 @@ func TestConferencePage_ServerKilled_GuestsFollowAndSeeIt(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, withParticipants())
 	m := s.conferences()
-	units := map[string]*mediaUnit{"u1": s.mediaUnit("u1", 5), "u2": s.mediaUnit("u2", 5)}
+	units := s.mediaUnits(5)
 	const number = "8635000001"
 	first := m.open(number, func(c *client.ConferenceSpec) { c.Title = "Weekly planning" })
 	owner := units[first.Owner.NodeID]
-	other := units[map[string]string{"u1": "u2", "u2": "u1"}[owner.id]]
+	other := units[otherUnit[owner.id]]
 
 	host := s.caller(t)
 	host.openAs(s, "alice")

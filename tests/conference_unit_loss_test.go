@@ -97,7 +97,7 @@ func TestConference_ReportRequested_EveryOwnerReports(t *testing.T) {
 		m.awaitParticipants(c.E164, i+1)
 		all = append(all, c)
 	}
-	other := map[string]string{"u1": "u2", "u2": "u1"}[all[0].Owner.NodeID]
+	other := otherUnit[all[0].Owner.NodeID]
 	units[other].setParticipants(former, 99)
 	scripts := lua.New(s.redis(), lua.Keys{})
 	dropped := func() int64 {

@@ -93,6 +93,9 @@ func (s *stack) mediaServer(id string, autoCreate bool) *mediaUnit {
 	return u
 }
 
+// otherUnit is the second one of two units, by the first one's id.
+var otherUnit = map[string]string{"u1": "u2", "u2": "u1"}
+
 // mediaUnits starts u1 and u2.
 func (s *stack) mediaUnits(slots int) map[string]*mediaUnit {
 	s.tb.Helper()

@@ -37,7 +37,7 @@ func TestParticipants_ServerKilled_MediaContinuesOnAnotherUnit(t *testing.T) {
 	const number = "8631000001"
 	first := m.open(number)
 	owner := units[first.Owner.NodeID]
-	other := units[map[string]string{"u1": "u2", "u2": "u1"}[owner.id]]
+	other := units[otherUnit[owner.id]]
 	base := "http://" + s.httpAddr
 
 	p := s.participants()
@@ -100,7 +100,7 @@ func TestParticipants_ServerKilled_RolesAndStateMoveAlong(t *testing.T) {
 	const number = "8636000001"
 	first := m.open(number)
 	owner := units[first.Owner.NodeID]
-	other := units[map[string]string{"u1": "u2", "u2": "u1"}[owner.id]]
+	other := units[otherUnit[owner.id]]
 	p := s.participants()
 	specs := []client.ParticipantSpec{
 		{Identity: "host", Name: "Hana", Role: berth.RoleHost}, {Identity: "speaker"}, {Identity: "listener", Role: berth.RoleListener},

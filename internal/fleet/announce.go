@@ -4,14 +4,12 @@ import (
 	"context"
 	"time"
 
-	"berth"
 	"berth/lua"
 )
 
 // AnnounceAPI reports to the sweepers, until ctx ends, that this process accepts heartbeats; it returns nil then. While no API
 // process does, no node is declared dead for missing heartbeats.
 func AnnounceAPI(ctx context.Context, scripts *lua.Scripts) error {
-	beginLost(berth.DepartureServiceLost)
 	tick := time.NewTicker(lua.ListeningEvery)
 	defer tick.Stop()
 	for {

@@ -14,8 +14,8 @@ func CountLost(ctx context.Context, kind berth.NodeKind, why berth.Departure) {
 	metrics.NodesLost.Add(ctx, 1, lostLabels(kind, why))
 }
 
-// beginLost exports 0 for the losses that this process counts.
-func beginLost(why berth.Departure) {
+// BeginLost exports 0 for the losses with a reason, which the process counts.
+func BeginLost(why berth.Departure) {
 	for _, kind := range berth.NodeKinds() {
 		metrics.Begin(metrics.NodesLost, lostLabels(kind, why))
 	}

@@ -90,7 +90,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	beginLost(berth.DepartureUnresponsive)
+	BeginLost(berth.DepartureUnresponsive)
 	var others sync.WaitGroup
 	others.Go(func() { s.deliver(ctx) })
 	others.Go(func() { s.confirmLosses(ctx) })

@@ -194,9 +194,9 @@ local function parse_place(place)
   return tonumber(order or nil), tonumber(queue_tag or nil), tonumber(user_tag or nil)
 end
 
--- earned_tag returns the tag of a user's next lease after a time without any.
-local function earned_tag(room, flow)
-  return math.max(read_state(room, 'V:' .. flow.queue) - CREDIT, tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
+-- tag_of returns the tag of a flow's next lease: so much credit before the virtual time, but not before the end of its last grant.
+local function tag_of(room, flow, credit)
+  return math.max(read_state(room, 'V:' .. flow.queue) - credit, tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
 end
 
 -- enter puts a flow with leases into the order, unless its user is at the limit. A flow that returns with tags has these.
@@ -206,7 +206,7 @@ local function enter(room, flow, member, queue_tag, user_tag)
     return
   end
   if not user_tag or user_tag == 0 then
-    user_tag = math.max(read_state(room, 'V:' .. flow.queue), tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
+    user_tag = tag_of(room, flow, 0)
   end
   redis.call('ZADD', flow.order, precise(user_tag), member)
   local tag = redis.call('ZSCORE', room.order, flow.member)
@@ -321,7 +321,7 @@ local function join(room, lease, place)
   redis.call('ZADD', flow.key, whole(order), lease)
   redis.call('ZINCRBY', room.users, 1, flow.name)
   redis.call('HINCRBY', room.state, 'n:' .. flow.queue, 1)
-  if not first and user_tag == 0 then user_tag = earned_tag(room, flow) end
+  if not first and user_tag == 0 then user_tag = tag_of(room, flow, CREDIT) end
   if not first or order <= number then
     reorder(room, flow, member, queue_tag, user_tag)
   elseif not redis.call('ZSCORE', flow.order, member) then

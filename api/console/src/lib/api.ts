@@ -122,9 +122,9 @@ export class Api {
   }
 
   /** invitation returns what a link, or a guest's own secret, invites to. It does not use the link. */
-  async invitation(by: { link: string } | { guest: string }): Promise<{ title: string; endAt: string }> {
+  async invitation(by: { link: string } | { guest: string }): Promise<{ title: string }> {
     const doc = await this.call('POST', '/v1/invitations/lookup', by);
-    return { title: str(doc.title), endAt: str(doc.endAt) };
+    return { title: str(doc.title) };
   }
 
   /** participate admits the user to a conference as a host. */

@@ -73,7 +73,7 @@ export interface Pass {
   counts: { rule: string; found: number; held: number; repaired: number; failed: number }[] | null;
   findings: { rule: string; subject: string; outcome: string; message?: string }[] | null;
 }
-export interface Reconciliation { rules: { rule: string; finds: string; repairs: string; fullOnly?: boolean }[]; passes: Pass[]; completedAt?: string; late: boolean }
+export interface Reconciliation extends Progress { rules: { rule: string; finds: string; repairs: string; fullOnly?: boolean }[]; passes: Pass[] }
 
 export interface Link {
   linkId: string; role: string; maxUses: number; uses: number; createdAt: string; createdBy: string; revokedAt?: string;

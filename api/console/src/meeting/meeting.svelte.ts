@@ -325,7 +325,9 @@ const reasons: Partial<Record<DisconnectReason, Why>> = {
   [DisconnectReason.ROOM_DELETED]: 'ended', [DisconnectReason.ROOM_CLOSED]: 'ended', [DisconnectReason.JOIN_FAILURE]: 'full',
 };
 
-const known: Why[] = ['ended', 'removed', 'link_used', 'link_revoked', 'unauthenticated', 'not_found', 'unavailable'];
+/** Reasons that last: to join later is refused, too. */
+export const lasting: Why[] = ['ended', 'removed', 'link_used', 'link_revoked', 'unauthenticated', 'not_found'];
+const known: Why[] = [...lasting, 'unavailable'];
 
 /** Returns why a request was refused, and the server's own words where they say more. */
 export function whyOf(err: unknown): { why: Why; detail: string } {
