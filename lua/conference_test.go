@@ -211,6 +211,12 @@ func TestPutConference_OwnerChanges_FormerParticipantsAreKept(t *testing.T) {
 		require.NoError(t, s.Redis().HIncrBy(t.Context(), s.Keys().Conference("8613800000001"), "since", -60_000).Err())
 		put(t, s, confRow("u1", 1, 8, 7))
 		require.JSONEq(t, `{"former":[{"identity":"anna"}]}`, liveOf(t, s), "the other has not returned in time")
+		const muted = `{"identity":"anna","tracks":[{"source":"microphone","muted":true}]}`
+		report(t, s, "u1", 1, 8, true, `{"participants":[`+muted+`,{"identity":"ben"}]}`)
+		put(t, s, confRow("u2", 1, 8, 7))
+		report(t, s, "u2", 1, 8, true, `{"participants":[{"identity":"ben"},{"identity":"anna"}]}`)
+		put(t, s, confRow("u1", 1, 8, 7))
+		require.JSONEq(t, `{"former":[{"identity":"ben"},`+muted+`]}`, liveOf(t, s), "it had no time to publish its tracks")
 		for _, other := range []string{`"some text"`, `{"identity":"anna"}`, `[1]`, `[{"tracks":[]}]`} {
 			report(t, s, "u1", 1, 8, true, `{"participants":`+other+`}`)
 			put(t, s, confRow("u1", 2, 8, 8))

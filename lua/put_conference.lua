@@ -58,13 +58,22 @@ local function returning(now)
   local late = now - tonumber(current[6] or '0') >= RETURN_TIME
   if not before or late or #here + #before > MAX_FORMER or string.find(before, '%[%s*%]') then return here end
   local ok, joined = pcall(function()
-    local known, rest = {}, {}
-    for _, p in ipairs(cjson.decode(here)) do known[p.identity] = true end
+    local present, published, missing, kept, without = cjson.decode(here), {}, {}, {}, {}
+    local rebuilt = not string.find(here, '%[%s*%]')
+    local function has_tracks(p) return type(p.tracks) == 'table' and #p.tracks > 0 end
+    for _, p in ipairs(present) do published[p.identity] = has_tracks(p) end
     for _, p in ipairs(cjson.decode(before)) do
-      if not known[p.identity] then rest[#rest + 1] = cjson.encode(p) end
+      local late_tracks = published[p.identity] == false and has_tracks(p) and rebuilt -- it has returned, but not its tracks
+      if late_tracks then without[p.identity] = true end
+      if late_tracks or published[p.identity] == nil then missing[#missing + 1] = cjson.encode(p) end
     end
-    if #rest == 0 then return here end
-    return string.gsub(here, '%]%s*$', '') .. ',' .. table.concat(rest, ',') .. ']'
+    if #missing == 0 then return here end
+    if not next(without) then return string.gsub(here, '%]%s*$', '') .. ',' .. table.concat(missing, ',') .. ']' end
+    for _, p in ipairs(present) do
+      if not without[p.identity] then kept[#kept + 1] = cjson.encode(p) end
+    end
+    for _, p in ipairs(missing) do kept[#kept + 1] = p end
+    return '[' .. table.concat(kept, ',') .. ']'
   end)
   return ok and joined or here -- a unit may report its participants in another form
 end
