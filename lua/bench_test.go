@@ -86,7 +86,7 @@ func BenchmarkSlots_Waiters(b *testing.B) {
 	}
 }
 
-// longTimes let nothing expire while a benchmark runs.
+// longTimes let nothing expire while a test or a benchmark runs, on a slow machine too.
 var longTimes = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 
 var perCall = regexp.MustCompile(`cmdstat_evalsha:.*usec_per_call=([0-9.]+)`)

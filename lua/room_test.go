@@ -50,14 +50,14 @@ func (h *hall) arrive(model string, queue berth.Queue, user string, n int) (leas
 
 func (h *hall) acquire(model, l string) lua.SlotReply {
 	h.t.Helper()
-	r, err := h.s.AcquireSlot(h.t.Context(), lua.SlotCall{Model: model, Limits: h.limits, Lease: l, Times: slotTimes})
+	r, err := h.s.AcquireSlot(h.t.Context(), lua.SlotCall{Model: model, Limits: h.limits, Lease: l, Times: longTimes})
 	require.NoError(h.t, err)
 	return r
 }
 
 func (h *hall) release(model string, leases ...string) {
 	h.t.Helper()
-	_, _, err := h.s.ReleaseSlot(h.t.Context(), model, h.limits, slotTimes, leases...)
+	_, _, err := h.s.ReleaseSlot(h.t.Context(), model, h.limits, longTimes, leases...)
 	require.NoError(h.t, err)
 }
 
