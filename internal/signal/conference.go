@@ -205,27 +205,36 @@ func (c *conferences) read(ctx context.Context, id string) (*state, error) {
 // were published.
 func (c *conferences) muted(ctx context.Context, conf berth.Conference) map[string][]string {
 	_, live, _, err := c.infos.ConferenceInfo(ctx, conf.E164)
-	var in struct {
-		Former []struct {
-			Identity string
-			Tracks   []struct {
-				Source string
-				Muted  bool
-			}
+	type participant struct {
+		Identity string
+		Tracks   []struct {
+			Source string
+			Muted  bool
 		}
 	}
+	// The participants are those of the former unit until Redis has the new owner, which the database has first.
+	var in struct{ Participants, Former []participant }
 	if err == nil && len(live) > 0 {
 		err = json.Unmarshal(live, &in)
 	}
 	if err != nil {
 		c.log.WarnContext(ctx, "former participants not read", "conference", conf.ID, "error", err)
 	}
-	out := map[string][]string{}
-	for _, p := range in.Former {
+	out, published := map[string][]string{}, map[string]bool{}
+	add := func(p participant) {
 		for _, t := range p.Tracks {
 			if t.Muted {
 				out[p.Identity] = append(out[p.Identity], t.Source)
 			}
+		}
+	}
+	for _, p := range in.Participants {
+		published[p.Identity] = len(p.Tracks) > 0
+		add(p)
+	}
+	for _, p := range in.Former {
+		if !published[p.Identity] {
+			add(p)
 		}
 	}
 	return out

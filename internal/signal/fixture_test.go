@@ -46,6 +46,12 @@ type ledger struct {
 	failure error
 }
 
+func (l *ledger) setLegs(identities ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.legs = identities
+}
+
 func (l *ledger) GetConference(_ context.Context, id string) (berth.Conference, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,6 +175,8 @@ type unit struct {
 	status  atomic.Int64
 	hang    atomic.Bool // connections get no response
 	hanging atomic.Int64
+	// joining is called before a connection is accepted; nil for nothing.
+	joining func()
 	joined  chan *peer
 	removed chan string
 }
@@ -210,6 +218,9 @@ func (f *fixture) unit(id, key string) *unit {
 			_ = json.NewDecoder(r.Body).Decode(&in)
 			u.removed <- in.Identity
 		case "/rtc", "/rtc/v1":
+			if u.joining != nil {
+				u.joining()
+			}
 			c, err := up.Upgrade(w, r, nil)
 			if err != nil {
 				return

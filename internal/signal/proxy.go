@@ -308,17 +308,22 @@ func (p *Proxy) connect(r *http.Request, w *watch, of identity.Participation, pa
 	p.holds.Add(1)
 	defer p.holds.Add(-1)
 	why, logged := refusedNoOwner, error(nil)
+	var asked place
+	var muted []string
 	for now := w.now.Load(); ; now = w.now.Load() {
 		if err := p.check(now, of); err != nil {
 			return nil, err
 		}
 		var again <-chan time.Time
 		if at, ok := now.place(); ok {
+			if at != asked { // before the unit knows the participant, and reports that it has returned
+				asked, muted = at, p.muted(ctx, now, of)
+			}
 			s, err := p.dialWhile(ctx, w, now, at, of, path, query, header)
 			var status errStatus
 			switch {
 			case err == nil:
-				s.watch, s.muted = w, p.muted(ctx, now, of)
+				s.watch, s.muted = w, muted
 				if err := p.check(w.now.Load(), of); err != nil { // removed since
 					_ = s.unit.Close()
 					return nil, err

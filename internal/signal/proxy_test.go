@@ -371,56 +371,99 @@ func TestProxy_UnitSendsClientsAway_OnlyEndOfConferenceDisconnects(t *testing.T)
 	}
 }
 
-// B9: a track that was muted on the former unit is muted when its participant publishes it on the next one, once. A participant that
-// was on this copy before decides itself.
-func TestProxy_TrackMutedOnFormerUnit_PublishedMuted(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a, b := f.unit("u1", "key-a"), f.unit("u2", "key-b")
-	row := func(u *unit, epoch int64) {
-		code, err := f.scripts.PutConference(t.Context(), lua.ConferenceRow{
-			E164: number, ConferenceID: conference, NodeID: u.id, Generation: 1, Epoch: epoch, Revision: epoch, Status: berth.ConferenceOpen,
-		}, json.RawMessage(`{}`), lua.Licence{})
-		require.NoError(t, err)
-		require.Equal(t, lua.ConferenceOK, code)
-	}
-	row(a, 1)
+// mutes is a fixture with a conference on u1, on which ann's microphone is muted.
+type mutes struct {
+	*fixture
+	a, b *unit
+}
+
+func newMutes(t *testing.T) *mutes {
+	f := &mutes{fixture: newFixture(t)}
+	f.a, f.b = f.unit("u1", "key-a"), f.unit("u2", "key-b")
+	f.row(f.a, 1)
 	_, err := f.scripts.PutConferenceInfo(t.Context(), number, berth.ConferenceInfo{NodeID: "u1", Generation: 1, Epoch: 1, Full: true, Live: json.RawMessage(
 		`{"participants":[{"identity":"ann","tracks":[{"sid":"TR_1","source":"microphone","muted":true},{"sid":"TR_2","source":"camera","muted":false}]},
 			{"identity":"bob","tracks":[{"sid":"TR_3","source":"microphone","muted":false}]}]}`)})
 	require.NoError(t, err)
-	row(b, 2)
-	moved := f.open(b)
+	return f
+}
+
+// row makes a unit the owner in Redis.
+func (f *mutes) row(u *unit, epoch int64) {
+	f.t.Helper()
+	code, err := f.scripts.PutConference(f.t.Context(), lua.ConferenceRow{
+		E164: number, ConferenceID: conference, NodeID: u.id, Generation: 1, Epoch: epoch, Revision: epoch, Status: berth.ConferenceOpen,
+	}, json.RawMessage(`{}`), lua.Licence{})
+	require.NoError(f.t, err)
+	require.Equal(f.t, lua.ConferenceOK, code)
+}
+
+// move makes u2 the owner in the database.
+func (f *mutes) move() {
+	f.t.Helper()
+	moved := f.open(f.b)
 	moved.Segments = make([]berth.ConferenceSegment, 2)
 	f.change(moved)
-	publish := func(source uint64, more ...byte) frame {
-		return message(fieldAddTrack, append(appendVarint(text(1, "cid"), addTrackSource, source), more...))
-	}
-	mutedOf := func(f frame) uint64 {
-		_, _, n := protowire.ConsumeTag(f.data)
-		body, _ := protowire.ConsumeBytes(f.data[n:])
-		require.Equal(t, "cid", string(value(body, 1)), "the rest is unchanged")
-		return varint(body, addTrackMuted)
-	}
-	send := func(c *websocket.Conn, p *peer, m frame) frame {
-		put(t, c, m)
-		return next(t, p.Conn)
-	}
-	ann, p := f.join(b, "ann")
-	require.Zero(t, mutedOf(send(ann, p, publish(1))), "the camera was not muted")
-	require.Zero(t, mutedOf(send(ann, p, publish(2, text(addTrackSID, "TR_9")...))), "another codec of a track")
-	require.EqualValues(t, 1, mutedOf(send(ann, p, publish(2))), "the microphone was")
-	require.Zero(t, mutedOf(send(ann, p, publish(2))), "only once")
-	c, p := f.join(b, "ann")
-	require.JSONEq(t, `{"addTrack":{"cid":"cid","source":"MICROPHONE","muted":true}}`,
-		string(send(c, p, frame{true, []byte(`{"addTrack":{"cid":"cid","source":"MICROPHONE"}}`)}).data))
-	c, p = f.join(b, "bob")
-	require.Zero(t, mutedOf(send(c, p, publish(2))))
-	f.ledger.mu.Lock()
-	f.ledger.legs = []string{"ann"}
-	f.ledger.mu.Unlock()
-	c, p = f.join(b, "ann")
-	require.Zero(t, mutedOf(send(c, p, publish(2))), "it had returned before")
+}
+
+// publish returns a request to publish a track of a source.
+func publish(source uint64, more ...byte) frame {
+	return message(fieldAddTrack, append(appendVarint(text(1, "cid"), addTrackSource, source), more...))
+}
+
+// published sends a request of a client and returns whether the track is muted in what the unit receives.
+func published(t *testing.T, c *websocket.Conn, p *peer, request frame) bool {
+	t.Helper()
+	put(t, c, request)
+	got := next(t, p.Conn)
+	_, _, n := protowire.ConsumeTag(got.data)
+	body, _ := protowire.ConsumeBytes(got.data[n:])
+	require.Equal(t, "cid", string(value(body, 1)), "the rest is unchanged")
+	return varint(body, addTrackMuted) == 1
+}
+
+const camera, microphone = 1, 2
+
+// B9: a track that was muted on the former unit is muted when its participant publishes it on the next one, once. A participant that
+// was on this copy before decides itself.
+func TestProxy_TrackMutedOnFormerUnit_PublishedMuted(t *testing.T) {
+	t.Parallel()
+	f := newMutes(t)
+	f.row(f.b, 2)
+	f.move()
+	ann, p := f.join(f.b, "ann")
+	require.False(t, published(t, ann, p, publish(camera)), "the camera was not muted")
+	require.False(t, published(t, ann, p, publish(microphone, text(addTrackSID, "TR_9")...)), "another codec of a track")
+	require.True(t, published(t, ann, p, publish(microphone)), "the microphone was")
+	require.False(t, published(t, ann, p, publish(microphone)), "only once")
+	c, p := f.join(f.b, "ann")
+	put(t, c, frame{true, []byte(`{"addTrack":{"cid":"cid","source":"MICROPHONE"}}`)})
+	require.JSONEq(t, `{"addTrack":{"cid":"cid","source":"MICROPHONE","muted":true}}`, string(next(t, p.Conn).data))
+	c, p = f.join(f.b, "bob")
+	require.False(t, published(t, c, p, publish(microphone)))
+	f.ledger.setLegs("ann")
+	c, p = f.join(f.b, "ann")
+	require.False(t, published(t, c, p, publish(microphone)), "it had returned before")
+}
+
+// B9: a unit may report that a participant has returned before the proxy has the unit's response to the connection.
+func TestProxy_ReportedWhileItConnects_PublishedMuted(t *testing.T) {
+	t.Parallel()
+	f := newMutes(t)
+	f.row(f.b, 2)
+	f.move()
+	f.b.joining = func() { f.ledger.setLegs("ann") }
+	ann, p := f.join(f.b, "ann")
+	require.True(t, published(t, ann, p, publish(microphone)))
+}
+
+// B9: a conference's new owner is in the database before it is in Redis, and a client may connect to it between the two.
+func TestProxy_RowNotYetWritten_PublishedMuted(t *testing.T) {
+	t.Parallel()
+	f := newMutes(t)
+	f.move()
+	ann, p := f.join(f.b, "ann")
+	require.True(t, published(t, ann, p, publish(microphone)))
 }
 
 // B9: a removed participant is disconnected by every process, connected or held, and does not come back.
