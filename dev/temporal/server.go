@@ -80,6 +80,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 
+	temporalconn.IdentifyBinary() // before the server starts workers of its own
 	cfg, hosts, err := serverConfig(o)
 	if err != nil {
 		return nil, err
