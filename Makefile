@@ -25,7 +25,7 @@ help: ## List the targets
 
 # SQLite is C code translated to Go. Its memory is outside the Go heap, where the race detector ignores accesses, so its
 # instrumentation finds nothing and makes every statement several times slower. The driver itself is instrumented.
-RACE := -race -gcflags=modernc.org/libc/...=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
+RACE := -race -gcflags='modernc.org/libc/...=-race=false -d=checkptr=0' -gcflags='modernc.org/sqlite/lib=-race=false -d=checkptr=0'
 
 .PHONY: run
 run: ## Start everything in one process: Temporal, Redis, database, model, workers, API, page
@@ -46,7 +46,7 @@ test: ## Run all tests on real servers, those of packages with the race detector
 
 .PHONY: test-stack test-lua test-units test-dev test-deploy test-page
 test-stack:
-	$(GO) test -parallel 4 -timeout 20m ./tests
+	$(GO) test -parallel 6 -timeout 20m ./tests
 
 # The packages that take longest are first, so that the others run beside them.
 test-units:
