@@ -32,37 +32,43 @@ var record = flag.Bool("record", false, "keep the named histories that workflows
 // replayAll replays every history of the stack, to check that the workflows are deterministic (P1).
 func (s *stack) replayAll() {
 	s.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	c := s.openTemporal()
 	defer c.Close()
-	quiet := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	for more, page := true, []byte(nil); more; more = len(page) > 0 {
-		list, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 100, NextPageToken: page})
-		require.NoError(s.tb, err)
-		page = list.GetNextPageToken()
-		for _, e := range list.GetExecutions() {
-			h := s.history(ctx, c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
-			s.smallFactsOnly(h)
-			replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
-				DataConverter: payload.NewDataConverter(s.connection.PayloadKeys), FailureConverter: payload.NewFailureConverter(s.connection.PayloadKeys),
-			})
-			require.NoError(s.tb, err)
-			for name, fn := range map[string]any{
-				workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn,
-				workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
-				workflows.ConferenceWorkflow: workflows.Conference, workflows.LinkWorkflow: workflows.Link,
-				workflows.ProbeWorkflow: workflows.Probe, workflows.ReportWorkflow: workflows.Report,
-				workflows.RetentionWorkflow: workflows.Retention, workflows.ReconcileWorkflow: workflows.Reconcile,
-				workflows.RecordWorkflow: workflows.Record,
-			} {
-				replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
-			}
-			original := workflow.Execution{ID: e.GetExecution().GetWorkflowId(), RunID: e.GetExecution().GetRunId()}
-			require.NoError(s.tb, replayer.ReplayWorkflowHistoryWithOptions(quiet, h,
-				worker.ReplayWorkflowHistoryOptions{OriginalExecution: original}), original.ID)
-		}
+	for page := s.replayPage(c, nil); len(page) > 0; {
+		page = s.replayPage(c, page)
 	}
+}
+
+// replayPage replays the histories of one page of the list and returns the token of the next one.
+func (s *stack) replayPage(c temporalclient.Client, page []byte) (next []byte) {
+	s.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	quiet := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	list, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 100, NextPageToken: page})
+	require.NoError(s.tb, err)
+	for _, e := range list.GetExecutions() {
+		h := s.history(ctx, c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
+		s.smallFactsOnly(h)
+		replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
+			DataConverter: payload.NewDataConverter(s.connection.PayloadKeys), FailureConverter: payload.NewFailureConverter(s.connection.PayloadKeys),
+		})
+		require.NoError(s.tb, err)
+		for name, fn := range map[string]any{
+			workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn,
+			workflows.ExecutionWorkflow: workflows.Execution, workflows.ReassertWorkflow: workflows.Reassert,
+			workflows.ConferenceWorkflow: workflows.Conference, workflows.LinkWorkflow: workflows.Link,
+			workflows.ProbeWorkflow: workflows.Probe, workflows.ReportWorkflow: workflows.Report,
+			workflows.RetentionWorkflow: workflows.Retention, workflows.ReconcileWorkflow: workflows.Reconcile,
+			workflows.RecordWorkflow: workflows.Record,
+		} {
+			replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+		}
+		original := workflow.Execution{ID: e.GetExecution().GetWorkflowId(), RunID: e.GetExecution().GetRunId()}
+		require.NoError(s.tb, replayer.ReplayWorkflowHistoryWithOptions(quiet, h,
+			worker.ReplayWorkflowHistoryOptions{OriginalExecution: original}), original.ID)
+	}
+	return list.GetNextPageToken()
 }
 
 // smallFactsOnly requires that no history contains texts, images or tokens (T26).
