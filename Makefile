@@ -24,7 +24,7 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # SQLite is C code translated to Go. Its memory is outside the Go heap, where the race detector ignores accesses, so its
-# instrumentation finds nothing and makes every statement several times slower. The driver itself is instrumented.
+# instrumentation and its checks of pointers find nothing and make every statement several times slower. The driver itself is instrumented.
 RACE := -race -gcflags='modernc.org/libc/...=-race=false -d=checkptr=0' -gcflags='modernc.org/sqlite/lib=-race=false -d=checkptr=0'
 
 .PHONY: run

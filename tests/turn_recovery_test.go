@@ -4,7 +4,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,9 +77,9 @@ func TestTurn_WorkerDies_Continues(t *testing.T) { // P2
 	s.saveHistory("turn-worker-killed", workflows.TurnWorkflowID(first.TurnID))
 }
 
-// Everything but the nodes is killed during a turn: the running job continues, and so does the turn.
+// Everything but the nodes is killed during a turn: the running job continues, and so does the turn. No test runs beside it: beside
+// others, the restart may take as long as heartbeats may be missing, after which a job is dispatched again.
 func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
-	t.Parallel()
 	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
 	a := s.testNode("a", 8)
 	c := s.session("alice", "s1")
@@ -92,9 +91,7 @@ func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	for _, p := range []*process{s.worker, s.api, s.infra} {
 		p.kill()
 	}
-	killed := time.Now()
 	s.startInfra()
-	away := time.Since(killed)
 	s.startAPI()
 	s.worker = s.startWorker()
 	a.held.Store(false)
@@ -102,11 +99,8 @@ func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	last := c.submit(first.TurnID, 2, berth.FinalizeManual)
 	require.Equal(t, berth.AffinityHit, last.Affinity)
 	require.Equal(t, "turn, 0:text 0, 1:text 1, 2:text 2, done(manual 0/3)", strings.ReplaceAll(c.await(first.TurnID, berth.EventDone), "gap, ", ""))
-	// A job whose heartbeats are missing for five seconds is dispatched again. On a busy machine the restart may take that long.
-	if away < 2*time.Second {
-		for _, j := range c.turn(first.TurnID).Jobs {
-			require.Equal(t, 1, j.Dispatches, "no job was dispatched twice")
-		}
+	for _, j := range c.turn(first.TurnID).Jobs {
+		require.Equal(t, 1, j.Dispatches, "no job was dispatched twice")
 	}
 	s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 	s.noSlots("a")

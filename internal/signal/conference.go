@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -220,21 +221,15 @@ func (c *conferences) muted(ctx context.Context, conf berth.Conference) map[stri
 	if err != nil {
 		c.log.WarnContext(ctx, "former participants not read", "conference", conf.ID, "error", err)
 	}
-	out, published := map[string][]string{}, map[string]bool{}
-	add := func(p participant) {
+	out := map[string][]string{}
+	for _, p := range slices.Concat(in.Former, in.Participants) {
+		if len(p.Tracks) > 0 {
+			delete(out, p.Identity) // what was known before
+		}
 		for _, t := range p.Tracks {
 			if t.Muted {
 				out[p.Identity] = append(out[p.Identity], t.Source)
 			}
-		}
-	}
-	for _, p := range in.Participants {
-		published[p.Identity] = len(p.Tracks) > 0
-		add(p)
-	}
-	for _, p := range in.Former {
-		if !published[p.Identity] {
-			add(p)
 		}
 	}
 	return out
