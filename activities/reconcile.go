@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"go.temporal.io/sdk/activity"
-
 	"berth"
 	"berth/internal/health"
 	"berth/internal/ledger"
@@ -119,7 +117,6 @@ func (p *pass) candidate(ctx context.Context, name berth.ReconcileRule, subject 
 		return nil
 	}
 	p.seen[f] = struct{}{}
-	activity.RecordHeartbeat(ctx)
 	version, differs, err := p.rules[name].check(ctx, subject)
 	if err != nil || !differs {
 		return err
@@ -134,6 +131,7 @@ func (p *pass) candidate(ctx context.Context, name berth.ReconcileRule, subject 
 // FindDifferences makes the first check of a pass. It changes nothing but the record of a pass without findings. Some units are
 // requested to list their conferences, which makes each differing conference correct itself.
 func (r *Reconciler) FindDifferences(ctx context.Context, in workflows.PassInput) (workflows.Differences, error) {
+	defer heartbeats(ctx)()
 	p := &pass{
 		r: r, rules: r.rules(), seen: map[berth.ReconcileFinding]struct{}{}, running: map[string]struct{}{}, open: map[string]struct{}{},
 	}
@@ -244,7 +242,6 @@ func eachRow[T any](ctx context.Context, read func(after T) ([]T, error), each f
 		if err != nil {
 			return err
 		}
-		activity.RecordHeartbeat(ctx)
 		for _, after = range page {
 			if err := each(after); err != nil {
 				return err
@@ -287,7 +284,6 @@ func (p *pass) listRunning(ctx context.Context, workflowType string, each func(w
 	return p.r.Starter.OpenRuns(ctx, []string{workflowType}, func(run starter.Run) error {
 		p.running[run.WorkflowID] = struct{}{}
 		each(run.WorkflowID)
-		activity.RecordHeartbeat(ctx)
 		return nil
 	})
 }
@@ -304,7 +300,6 @@ var closedTypes = []string{workflows.TaskWorkflow, workflows.TurnWorkflow, workf
 func (p *pass) closedRuns(ctx context.Context) error {
 	ended := map[string]struct{}{}
 	if err := p.r.Starter.RunsClosedSince(ctx, p.Since, closedTypes, func(run starter.Run) error {
-		activity.RecordHeartbeat(ctx)
 		if run.Ended {
 			ended[run.WorkflowID] = struct{}{}
 		}
@@ -326,6 +321,7 @@ func (p *pass) closedRuns(ctx context.Context) error {
 
 // RepairDifferences makes the second check of the findings and repairs those that still hold, in the order of the rules. Idempotent.
 func (r *Reconciler) RepairDifferences(ctx context.Context, in workflows.Differences) (berth.ReconcilePass, error) {
+	defer heartbeats(ctx)()
 	p, rules := in.Pass, r.rules()
 	if p.Reason = r.unsettled(ctx); p.Reason != "" {
 		p.Status = berth.ReconcileSkipped
@@ -338,7 +334,6 @@ func (r *Reconciler) RepairDifferences(ctx context.Context, in workflows.Differe
 			if f.Rule != info.Rule {
 				continue
 			}
-			activity.RecordHeartbeat(ctx)
 			f = r.settle(ctx, rules[f.Rule], f, !p.DryRun && repaired < r.Options.MaxRepairs)
 			if found[i] = f; f.Outcome == berth.FindingRepaired {
 				repaired++

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/sdk/activity"
-
 	"berth"
 	"berth/internal/ledger"
 	"berth/workflows"
@@ -65,7 +63,6 @@ func (p *pass) owners(ctx context.Context) error {
 		return err
 	}
 	for _, o := range owners {
-		activity.RecordHeartbeat(ctx)
 		if liveGeneration(units[o.NodeID]) == o.Generation {
 			continue
 		}
@@ -98,7 +95,6 @@ func (p *pass) listUnits(ctx context.Context) error {
 		if requested++; requested > maxListedUnits {
 			return nil
 		}
-		activity.RecordHeartbeat(ctx)
 		if err := p.r.Conferences.NotifyLink(ctx, workflows.LinkRequest{
 			Unit: workflows.NodeRef{NodeID: id, Generation: unit.Generation},
 		}); err != nil {
@@ -129,7 +125,6 @@ func liveGeneration(unit berth.Node) int64 {
 // licences considers the numbers that have a licence.
 func (p *pass) licences(ctx context.Context) error {
 	return p.r.Scripts.LicensedNumbers(ctx, func(numbers []string) error {
-		activity.RecordHeartbeat(ctx)
 		for _, e164 := range numbers {
 			id := workflows.ConferenceWorkflowID(e164)
 			if p.listed(id) {

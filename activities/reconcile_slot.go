@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/sdk/activity"
-
 	"berth"
 	"berth/internal/ledger"
 	"berth/workflows"
@@ -64,7 +62,6 @@ func (p *pass) slotsOfEnded(ctx context.Context, ended map[string]struct{}) erro
 // slots considers the slots that executions and conferences hold, if they may differ.
 func (p *pass) slots(ctx context.Context, mayDiffer func(prefix, id string) bool) error {
 	return p.r.Scripts.Leases(ctx, func(leases []string) error {
-		activity.RecordHeartbeat(ctx)
 		for _, lease := range leases {
 			if prefix, id, ok := leaseOwner(lease); !ok || !mayDiffer(prefix, id) {
 				continue

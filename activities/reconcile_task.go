@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/sdk/activity"
-
 	"berth"
 	"berth/internal/ledger"
 	"berth/lua"
@@ -94,7 +92,6 @@ func (p *pass) endedTasks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		activity.RecordHeartbeat(ctx)
 		channels := make([]lua.Channel, len(page))
 		for i, t := range page {
 			channels[i], after = channel(t.UserID, t.ServiceID, t.TaskID), t
@@ -121,7 +118,6 @@ func (p *pass) endedTasks(ctx context.Context) error {
 func (p *pass) places(ctx context.Context) error {
 	for _, queue := range berth.Queues() {
 		if err := p.r.Scripts.QueuePlaces(ctx, queue, func(page []lua.Place) error {
-			activity.RecordHeartbeat(ctx)
 			for _, place := range page {
 				if !kept(place.Until) {
 					continue
@@ -158,7 +154,6 @@ func (p *pass) accounts(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		activity.RecordHeartbeat(ctx)
 		for _, user := range users {
 			if err := p.candidate(ctx, berth.RuleBalance, user); err != nil {
 				return err

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"go.temporal.io/sdk/activity"
-
 	"berth"
 	"berth/workflows"
 )
@@ -31,7 +29,6 @@ func (p *pass) turns(ctx context.Context) error {
 		return err
 	}
 	return p.r.Scripts.Turns(ctx, func(ids []string) error {
-		activity.RecordHeartbeat(ctx)
 		for _, id := range ids {
 			if id := workflows.TurnWorkflowID(id); !p.listed(id) {
 				if err := p.candidate(ctx, berth.RuleTurnWithoutRun, id); err != nil {

@@ -84,6 +84,25 @@ func (a *Tasks) attend(ctx context.Context, task berth.TaskRef, fence int64) (at
 	return ctx, func() { cancel(nil); leave() }
 }
 
+// heartbeats sends heartbeats until the function that it returns is called, so that another worker repeats an activity soon after its
+// worker was killed.
+func heartbeats(ctx context.Context) (stop func()) {
+	ctx, stop = context.WithCancel(ctx)
+	go func() {
+		tick := time.NewTicker(heartbeatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				activity.RecordHeartbeat(ctx)
+			}
+		}
+	}()
+	return stop
+}
+
 // step is one attempt at one model call.
 type step struct {
 	*Tasks

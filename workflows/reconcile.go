@@ -37,7 +37,7 @@ func Reconcile(ctx workflow.Context, in PassInput) (berth.ReconcilePass, error) 
 	in.PassID = workflow.GetInfo(ctx).WorkflowExecution.RunID
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ScheduleToCloseTimeout: ReconcileTimeout,
-		HeartbeatTimeout:       time.Minute,
+		HeartbeatTimeout:       10 * time.Second,
 		// A pass that fails is made up for by the next.
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumAttempts: 3},
 	})
