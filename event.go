@@ -105,9 +105,10 @@ type Event struct {
 	// TS is the publisher's clock in Unix milliseconds; for display only, no decision depends on it.
 	TS int64 `json:"ts"`
 
-	// queued: Position is the number of requests ahead
+	// queued: Position is the number of calls that the model serves before, Paused that it serves none until it is resumed
 	Position   *int `json:"position,omitempty"`
-	EtaSeconds int  `json:"etaSeconds,omitempty"`
+	EtaSeconds *int `json:"etaSeconds,omitempty"`
+	Paused     bool `json:"paused,omitempty"`
 
 	// start: the routing decision of the step that starts
 	Queue      Queue  `json:"queue,omitempty"`

@@ -61,12 +61,12 @@ func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
 	if reply.Code == lua.TaskAdmitted {
 		return nil
 	}
+	refusal := refuseSubmission(p, reply, limits)
 	if reply.Code == lua.TaskQueueFull {
-		if reply.Retry, err = s.Scripts.TakeTurn(ctx, p.Steps[0].Queue, p.UserID); err != nil {
+		if err := s.retryFull(ctx, p, &refusal); err != nil {
 			return unavailable("Redis", err)
 		}
 	}
-	refusal := refuseSubmission(p, reply, limits)
 	event := ledger.AuditQueueFull
 	if refusal.RateLimited {
 		event = ledger.AuditRateLimited
@@ -83,6 +83,31 @@ func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
 	return &refusedSubmission{refusal}
 }
 
+// retryFull sets the time after which a user whom a full queue refused may retry: until the user's turn. While the model is paused, tasks
+// leave the queue at no pace from which that would follow.
+func (s *server) retryFull(ctx context.Context, p berth.TaskPlan, refusal *Problem) error {
+	wait, err := s.estimate(ctx, p.Ref(), 0, p.Steps[0])
+	if err != nil {
+		return err
+	}
+	if wait.Paused {
+		refusal.Detail += fmt.Sprintf("; model %s is paused", p.Steps[0].Model)
+		refusal.RetryAfter = seconds(maxRetry)
+		return nil
+	}
+	turn, err := s.Scripts.TakeTurn(ctx, p.Steps[0].Queue, p.UserID)
+	refusal.RetryAfter = seconds(retryIn(turn))
+	return err
+}
+
+// retryIn bounds an estimate of when a place is free.
+func retryIn(d time.Duration) time.Duration {
+	if d < 0 {
+		return unknownRetry
+	}
+	return min(max(d, minRetry), maxRetry)
+}
+
 // refusedSubmission is the error of a submission that is not admitted. It does not implement huma.StatusError, so it becomes a
 // response where all errors do.
 type refusedSubmission struct{ problem Problem }
@@ -92,10 +117,7 @@ func (r *refusedSubmission) Error() string { return r.problem.Detail }
 // refuseSubmission returns the response to a submission that is not admitted.
 func refuseSubmission(p berth.TaskPlan, reply lua.AdmitReply, limits Admission) Problem {
 	r := Problem{Status: http.StatusTooManyRequests, Code: berth.CodeQueueFull, QueueFull: true, Position: reply.Ahead}
-	retry := min(max(reply.Retry, minRetry), maxRetry)
-	if reply.Retry < 0 {
-		retry = unknownRetry
-	}
+	retry := retryIn(reply.Retry)
 	switch reply.Code {
 	case lua.TaskRateLimited:
 		r.Code, r.RateLimited, r.QueueFull, r.Position, retry = berth.CodeRateLimited, true, false, 0, reply.Retry

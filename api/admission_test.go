@@ -270,4 +270,27 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 	body := h.submit("t2").json(t)
 	require.EqualValues(t, 4, body["position"])
 	require.EqualValues(t, 15, body["etaSeconds"], "five calls of 3 s each")
+	require.NotContains(t, body, "paused")
+
+	// A model that an operator paused.
+	_, err = h.scripts.SetModelLimits(t.Context(), model, lua.SlotTimes{TTL: time.Minute, Grant: time.Second}, lua.OperatorLimits{Paused: true})
+	require.NoError(t, err)
+	body = h.submit("t3").json(t)
+	require.EqualValues(t, 4, body["position"])
+	require.Equal(t, true, body["paused"])
+	require.NotContains(t, body, "etaSeconds", "it is not known")
+}
+
+// A user whom a full queue refuses while the model is paused is not told the time that the pace of before suggests.
+func TestSubmitTask_QueueFullModelPaused_RetryAfterAMinute(t *testing.T) { // T5
+	t.Parallel()
+	h := newHarness(t, admission(api.Admission{Queue: 1}))
+	task := h.submit("t1").json(t)
+	_, err := h.scripts.SetModelLimits(t.Context(), task["model"].(string), lua.SlotTimes{TTL: time.Minute, Grant: time.Second},
+		lua.OperatorLimits{Paused: true})
+	require.NoError(t, err)
+	a := h.submit("t2")
+	h.refused(a, "t2", berth.CodeQueueFull, ledger.AuditQueueFull, h.count("assets"))
+	require.Equal(t, 60, a.problem.RetryAfter)
+	require.Contains(t, a.problem.Detail, "is paused")
 }

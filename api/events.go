@@ -80,7 +80,7 @@ func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, err
 		source: source{
 			s: s, ch: lua.Channel{UserID: task.UserID, ServiceID: task.ServiceID, TaskID: task.ID}, final: task.Status.Final(),
 		},
-		steps: task.Steps, step: task.StepIndex, shown: -1,
+		steps: task.Steps, step: task.StepIndex,
 	}
 	if !t.final {
 		t.watch = s.Positions.Watch()
@@ -95,7 +95,8 @@ type taskFeed struct {
 	steps []berth.Step
 	step  int            // the first that may wait
 	watch *waiting.Watch // nil for a task that had ended
-	shown int            // the position that was sent last
+	// shown is what was sent last, without the time; nil for nothing.
+	shown *lua.Wait
 }
 
 // expect states which steps may wait.
@@ -119,27 +120,31 @@ func (t *taskFeed) sent(item stream.Item) {
 	}
 	for i := t.step; i < len(t.steps); i++ {
 		if t.steps[i].Queue == start.Queue && t.steps[i].Model == start.Model {
-			t.step, t.shown = i+1, -1
+			t.step, t.shown = i+1, nil
 			t.expect()
 			return
 		}
 	}
 }
 
-// notice returns the position of a task that waits, when it has changed.
+// notice returns the position of a task that waits, when it has changed or its model was paused or resumed.
 func (t *taskFeed) notice() (*berth.Event, time.Duration) {
 	if t.watch == nil || t.step == len(t.steps) {
 		return t.source.notice()
 	}
 	p := t.watch.Position()
-	if p == nil || p.Position == t.shown || p.Entry.Step < t.step {
+	if p == nil || p.Entry.Step < t.step {
 		return nil, waiting.PositionEvery
 	}
-	t.shown = p.Position
-	step := t.steps[p.Entry.Step]
+	now := lua.Wait{Position: p.Position, Paused: p.Paused}
+	if t.shown != nil && *t.shown == now {
+		return nil, waiting.PositionEvery
+	}
+	t.shown = &now
+	step, w := t.steps[p.Entry.Step], waitingOf(p.Wait)
 	return &berth.Event{
 		Type: berth.EventQueued, TaskID: t.ch.TaskID, ServiceID: t.ch.ServiceID, Stage: berth.StageQueue, TS: time.Now().UnixMilli(),
-		Position: &p.Position, EtaSeconds: seconds(max(0, p.Time)), Queue: step.Queue, Model: step.Model, Status: step.PendingStatus(),
+		Position: w.Position, EtaSeconds: w.EtaSeconds, Paused: w.Paused, Queue: step.Queue, Model: step.Model, Status: step.PendingStatus(),
 	}, waiting.PositionEvery
 }
 

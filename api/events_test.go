@@ -469,4 +469,14 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 	require.Equal(t, step.Queue, first.Queue)
 	require.NoError(t, h.scripts.LeaveTask(t.Context(), call(fmt.Sprint("other", n))))
 	require.Equal(t, n, *next().Position)
+
+	one := h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)
+	require.EqualValues(t, n, one["waiting"].(map[string]any)["position"])
+	list := h.call(http.MethodGet, "/v1/tasks", h.token("alice"), nil).json(t)["tasks"].([]any)
+	require.EqualValues(t, n, list[0].(map[string]any)["waiting"].(map[string]any)["position"])
+	_, err := h.scripts.SetModelLimits(t.Context(), step.Model, call("").Times, lua.OperatorLimits{Paused: true})
+	require.NoError(t, err)
+	paused := next()
+	require.True(t, paused.Paused, "although the position has not changed")
+	require.Nil(t, paused.EtaSeconds)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/client"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/metrics"
@@ -213,16 +214,33 @@ func (s *server) known(ctx context.Context, p berth.TaskPlan) (berth.Task, bool,
 	return t, err == nil, err
 }
 
-// accepted returns an accepted task with an estimate of its wait. The estimate is left out where Redis fails: the task runs.
+// accepted returns an accepted task with an estimate of its wait.
 func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
-	out, step := answer(http.StatusAccepted, t), t.Steps[t.StepIndex]
-	out.Body.Queue, out.Body.Model = step.Queue, step.Model
-	wait, err := s.Scripts.EstimateWait(ctx, lua.EntryOf(t.Ref(), t.StepIndex, step))
-	if err != nil {
+	out := answer(http.StatusAccepted, t)
+	wait, err := s.estimate(ctx, t.Ref(), t.StepIndex, t.Steps[t.StepIndex])
+	if err != nil { // the task runs
 		s.log.DebugContext(ctx, "wait not estimated", "requestId", callOf(ctx).requestID, "error", err)
 		return out
 	}
-	out.Body.Position, out.Body.EtaSeconds = wait.Position, seconds(max(0, wait.Time))
+	out.Body.Waiting = waitingOf(wait)
+	return out
+}
+
+// estimate estimates how long a step waits for its model.
+func (s *server) estimate(ctx context.Context, task berth.TaskRef, index int, step berth.Step) (lua.Wait, error) {
+	m, _ := s.Catalog.Model(step.Model)
+	return s.Scripts.EstimateWait(ctx, lua.EntryOf(task, index, step), limitsOf(m))
+}
+
+// waitingOf returns an estimate without what is not known.
+func waitingOf(w lua.Wait) client.Waiting {
+	out := client.Waiting{Paused: w.Paused}
+	if w.Position >= 0 {
+		out.Position = &w.Position
+	}
+	if w.Time >= 0 {
+		out.EtaSeconds = new(seconds(w.Time))
+	}
 	return out
 }
 
@@ -236,12 +254,17 @@ func (s *server) replay(ctx context.Context, t berth.Task, key string) (*submitO
 	}
 	out := answer(http.StatusOK, t)
 	out.Body.Replay, out.Body.IdemKey = true, key
+	if w := s.waits(ctx, t)[t.Ref()]; w != nil {
+		out.Body.Waiting = *w
+	}
 	return out, nil
 }
 
 func answer(status int, t berth.Task) *submitOutput {
+	step := t.Steps[t.StepIndex]
 	return &submitOutput{Status: status, Location: taskPath(t.ID), Body: submitAnswer{
-		TaskID: t.ID, Status: t.Status, Tier: t.Tier, Downgraded: t.Tier == berth.TierFree, PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
+		TaskID: t.ID, Status: t.Status, Queue: step.Queue, Model: step.Model, Tier: t.Tier, Downgraded: t.Tier == berth.TierFree,
+		PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
 	}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
+	"berth/client"
 	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/llm"
@@ -28,6 +29,9 @@ type taskView struct {
 	Status    berth.TaskStatus `json:"status"`
 	Steps     []stepView       `json:"steps" doc:"The chain of model calls, in order"`
 	StepIndex int              `json:"stepIndex" doc:"Index of the current step"`
+	// Waiting is where the call of the current step waits.
+	Waiting    *client.Waiting `json:"waiting,omitempty" doc:"The current step waits for its model, and how long; absent while its call runs, or where that is not known"`
+	Downgraded bool            `json:"downgraded,omitempty" doc:"The credits did not suffice: the task uses the free queue and model"`
 	Text      string           `json:"text,omitempty" doc:"The answer of a stream task"`
 	Result    json.RawMessage  `json:"result,omitempty" doc:"The answer of a batch task; for a match the points found"`
 	Error     *taskError       `json:"error,omitempty"`
@@ -121,6 +125,7 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 		return nil, err
 	}
 	view := s.view(t)
+	view.Waiting = s.waits(ctx, t)[t.Ref()]
 	asset, erased, err := s.resultAsset(ctx, t)
 	if err != nil {
 		return nil, err
@@ -199,7 +204,37 @@ func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody,
 	if err != nil {
 		return nil, err
 	}
-	return &listOutputBody{Tasks: convert(tasks, s.view), NextCursor: next}, nil
+	out := listOutputBody{Tasks: convert(tasks, s.view), NextCursor: next}
+	waits := s.waits(ctx, tasks...)
+	for i, t := range tasks {
+		out.Tasks[i].Waiting = waits[t.Ref()]
+	}
+	return &out, nil
+}
+
+// waits returns how long the tasks wait whose current step waits for its model. It is empty where Redis fails.
+func (s *server) waits(ctx context.Context, tasks ...berth.Task) map[berth.TaskRef]*client.Waiting {
+	var entries []lua.Entry
+	for _, t := range tasks {
+		if !t.Status.Final() {
+			entries = append(entries, lua.EntryOf(t.Ref(), t.StepIndex, t.Steps[t.StepIndex]))
+		}
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	found, err := s.Scripts.ReadPositions(ctx, entries)
+	if err != nil {
+		s.log.DebugContext(ctx, "waiting tasks not read", "requestId", callOf(ctx).requestID, "error", err)
+		return nil
+	}
+	waits := map[berth.TaskRef]*client.Waiting{}
+	for i, w := range found {
+		if w.Position >= 0 {
+			waits[entries[i].Task] = new(waitingOf(w))
+		}
+	}
+	return waits
 }
 
 func (s *server) cancelTask(ctx context.Context, in *taskInput) (*cancelOutputBody, error) {
@@ -262,7 +297,7 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, 
 
 func (s *server) view(t berth.Task) taskView {
 	v := taskView{
-		UserID: t.UserID, TaskRequest: t.TaskRequest, Status: t.Status, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
+		UserID: t.UserID, TaskRequest: t.TaskRequest, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
 		Usage: t.Usage, FinishReason: t.FinishReason, StandIn: t.StandIn, PollAfterMs: milliseconds(pollAfter(t)),
 		Links: taskLinks{
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,

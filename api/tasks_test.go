@@ -40,8 +40,8 @@ func TestSubmitTask_ValidRequest_AcceptedWithLinks(t *testing.T) {
 	require.NotEmpty(t, d["model"])
 	require.Equal(t, "paid", d["tier"])
 	require.EqualValues(t, 10000, d["pollAfterMs"])
-	require.Contains(t, d, "position")
-	require.Contains(t, d, "etaSeconds")
+	require.EqualValues(t, 0, d["position"])
+	require.EqualValues(t, 0, d["etaSeconds"])
 	require.NotContains(t, d, "replay")
 
 	task, err := h.ledger.GetTask(t.Context(), ref(id))

@@ -91,12 +91,18 @@ type Acceptance struct {
 	Model       string           `json:"model,omitempty"`
 	Tier        berth.Tier       `json:"tier,omitempty"`
 	Downgraded  bool             `json:"downgraded,omitempty" doc:"The credits did not suffice: the task uses the free queue and model"`
-	Position    int              `json:"position" doc:"Estimated number of calls that the first step's model serves before, 0 when unknown"`
-	EtaSeconds  int              `json:"etaSeconds" doc:"Estimated time until the first step starts, 0 when it starts immediately or when unknown"`
 	PollAfterMs int              `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	EventsURL   string           `json:"eventsUrl"`
 	Replay      bool             `json:"replay,omitempty" doc:"The task had already been accepted; nothing was started"`
 	IdemKey     string           `json:"idemKey,omitempty" doc:"Key that identified the replay"`
+	Waiting     `doc:"Of the current step, unless its call has begun"`
+}
+
+// Waiting estimates how long a call waits for its model.
+type Waiting struct {
+	Position   *int `json:"position,omitempty" doc:"Estimated number of calls that the model serves before, absent when unknown"`
+	EtaSeconds *int `json:"etaSeconds,omitempty" doc:"Estimated time until the call begins, absent when unknown"`
+	Paused     bool `json:"paused,omitempty" doc:"The model is paused: no call begins until it is resumed"`
 }
 
 // Task is the response to GET /v1/tasks/{id}.
@@ -109,6 +115,7 @@ type Task struct {
 	Text        string           `json:"text"`
 	Result      json.RawMessage  `json:"result"`
 	PollAfterMs int              `json:"pollAfterMs"`
+	Waiting     *Waiting         `json:"waiting"`
 	Error       *struct {
 		Code    berth.Code `json:"code"`
 		Message string     `json:"message"`

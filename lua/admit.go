@@ -2,13 +2,12 @@ package lua
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"berth"
 )
 
-// Codes of admit_task, place_task and estimate_wait.
+// Codes of admit_task and place_task.
 const (
 	TaskAdmitted    = "ADMITTED"
 	TaskRateLimited = "RATE_LIMITED"
@@ -125,23 +124,16 @@ func (s *Scripts) placeTask(ctx context.Context, act string, p Places, queue ber
 
 // Wait is an estimate of how long a call waits for a slot of a model.
 type Wait struct {
-	Position int           // calls that are served before it
+	Position int           // calls that are served before it; negative when it does not wait
 	Time     time.Duration // until it gets a slot; negative when that is not known
+	Paused   bool          // no slot is granted until the model is resumed
 }
 
-// EstimateWait estimates how long the call of a task's step waits for a slot of its model.
-func (s *Scripts) EstimateWait(ctx context.Context, e Entry) (Wait, error) {
-	return s.estimateWait(ctx, e, "")
-}
-
-// EstimateWaitAt is EstimateWait for a call whose position is known.
-func (s *Scripts) EstimateWaitAt(ctx context.Context, e Entry, position int) (Wait, error) {
-	return s.estimateWait(ctx, e, strconv.Itoa(position))
-}
-
-func (s *Scripts) estimateWait(ctx context.Context, e Entry, position string) (Wait, error) {
-	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard()}, s.keys.prefix(), e.Model, e.ID(), position)
-	r.code(GuardOK, PollersUnknown)
-	w := Wait{Position: int(r.number()), Time: r.duration()}
+// EstimateWait estimates how long the call of a task's step waits for a slot of its model, also before it does. limits apply if no process
+// has used the model.
+func (s *Scripts) EstimateWait(ctx context.Context, e Entry, limits ModelLimits) (Wait, error) {
+	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard()}, s.keys.prefix(), e.Model, e.ID(), limits.arg())
+	r.code(GuardOK)
+	w := Wait{Position: int(r.number()), Time: r.duration(), Paused: r.number() == 1}
 	return w, r.done()
 }

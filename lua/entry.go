@@ -42,6 +42,10 @@ func (e Entry) ID() string {
 	}.ID()
 }
 
+// CallID is the last part of the id of the lease with which the call of the entry waits and holds its slot. fence distinguishes the
+// attempts.
+func (e Entry) CallID(fence int64) string { return fmt.Sprintf("%s:%d:%d", e.Task, e.Step, fence) }
+
 // ParseEntry parses the id of an entry of a model.
 func ParseEntry(model, id string) (Entry, error) {
 	f := strings.SplitN(id, "/", 5)
@@ -142,24 +146,22 @@ func (s *Scripts) SweepEntries(ctx context.Context, models []string, limits func
 	return r.done()
 }
 
-// ReadPositions estimates for each entry how long its call waits; the position is -1 for one that does not wait.
-func (s *Scripts) ReadPositions(ctx context.Context, entries []Entry) (waits []Wait, err error) {
+// ReadPositions estimates for each entry how long its call waits: in its workflow or for a slot.
+func (s *Scripts) ReadPositions(ctx context.Context, entries []Entry) ([]Wait, error) {
 	args := []any{s.keys.prefix()}
 	for _, e := range entries {
 		args = append(args, e.Model, e.ID())
 	}
 	r := s.call(ctx, "read_positions", []string{s.keys.Guard()}, args...)
 	r.code(GuardOK)
-	r.list(func() { waits = append(waits, Wait{Position: int(r.number())}) })
-	i := 0
-	r.list(func() {
-		if i < len(waits) {
-			waits[i].Time = r.duration()
-		}
-		i++
-	})
-	if len(waits) != len(entries) || i != len(entries) {
+	positions, times, paused := r.numbers(), r.numbers(), r.numbers()
+	if len(positions) != len(entries) || len(times) != len(entries) || len(paused) != len(entries) {
 		r.fail()
+		return nil, r.done()
+	}
+	waits := make([]Wait, len(entries))
+	for i := range waits {
+		waits[i] = Wait{Position: int(positions[i]), Time: time.Duration(times[i]) * time.Millisecond, Paused: paused[i] == 1}
 	}
 	return waits, r.done()
 }

@@ -80,7 +80,7 @@ func (l *lobby) enterAll(queue berth.Queue, user string, n int) (promoted []lua.
 func (l *lobby) begin(e lua.Entry) (id string, code string) {
 	l.t.Helper()
 	l.number++
-	id = lease(e.Queue, e.Task.UserID, l.number)
+	id = lua.Lease{Process: "p", Queue: e.Queue, UserID: e.Task.UserID, Rest: fmt.Sprintf("%s#%d", e.CallID(1), l.number)}.ID()
 	r, err := l.s.AcquireSlot(l.t.Context(), lua.SlotCall{Model: "m", Limits: l.limits, Lease: id, Entry: e.ID(), Times: slotTimes})
 	require.NoError(l.t, err)
 	return id, r.Code
@@ -422,7 +422,7 @@ func TestEnterTask_RedisLostData_PromotedInOrderAfterGrace(t *testing.T) {
 	require.Less(t, slices.Index(usersOf(order), "other"), 3, "the other user need not wait for all of the big one's")
 }
 
-// T24: positions are those of the fair order, and fall to nothing when the call may be made.
+// T24: positions are those of the fair order, also of tasks whose calls have been made and wait for a slot. A pause is reported.
 func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
@@ -432,8 +432,8 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 		last, small := l.entry(paidStream, "big", ahead+10), l.entry(paidStream, "small", ahead+10+ahead/2+1)
 		before := l.positions(now[0], last, small, l.entry(paidStream, "absent", 1))
 		all := ahead + ahead/2
-		require.Equal(t, []int{-1, all + 11, all + 1, -1}, before)
-		wait, err := s.EstimateWait(t.Context(), last)
+		require.Equal(t, []int{0, all + 11, all + 1, -1}, before)
+		wait, err := s.EstimateWait(t.Context(), last, l.limits)
 		require.NoError(t, err)
 		require.Equal(t, all+11, wait.Position)
 		room, err := s.ReadRoom(t.Context(), "m", l.limits, 5)
@@ -441,8 +441,43 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 		require.Equal(t, 12, room.Waiting)
 		require.Equal(t, []lua.UserWaiting{{Queue: paidStream, UserID: "big", Waiting: 10}, {Queue: paidStream, UserID: "small", Waiting: 2}}, room.Users)
 		id, _ := l.begin(now[0])
+		require.Equal(t, []int{-1, 0, 1, all + 10}, l.positions(now[0], now[1], now[2], last), "the first call runs")
+		for _, e := range now[1:4] {
+			_, code := l.begin(e)
+			require.Equal(t, lua.SlotWaiting, code)
+		}
+		require.Equal(t, []int{-1, 0, 1, 2, all + 10}, l.positions(now[0], now[1], now[2], now[3], last), "they wait for a slot")
+		wait, err = s.EstimateWait(t.Context(), now[2], l.limits)
+		require.NoError(t, err)
+		require.Equal(t, lua.Wait{Position: 1, Time: -time.Millisecond}, wait)
 		l.release("m", id)
-		require.Less(t, l.positions(last)[0], all+11)
+		require.Equal(t, []int{-1, -1, 0, 1, all + 9}, l.positions(now[0], now[1], now[2], now[3], last))
+
+		for _, c := range []struct {
+			name   string
+			limits lua.OperatorLimits
+			paused bool
+		}{
+			{"by an operator", lua.OperatorLimits{Paused: true}, true},
+			{"without slots", lua.OperatorLimits{Cap: new(0)}, true},
+			{"resumed", lua.OperatorLimits{}, false},
+		} {
+			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, c.limits)
+			require.NoError(t, err)
+			waits, err := s.ReadPositions(t.Context(), []lua.Entry{now[2], last})
+			require.NoError(t, err)
+			for _, w := range waits {
+				require.Equal(t, c.paused, w.Paused, c.name)
+			}
+			wait, err := s.EstimateWait(t.Context(), l.entry(paidStream, "new", 1), l.limits)
+			require.NoError(t, err)
+			require.Equal(t, c.paused, wait.Paused, c.name)
+		}
+		until := redisNow(t, t.Context(), s) + 60_000
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits("m"), "until", until).Err())
+		wait, err = s.EstimateWait(t.Context(), last, l.limits)
+		require.NoError(t, err)
+		require.True(t, wait.Paused, "by its provider")
 	})
 }
 

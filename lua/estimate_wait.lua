@@ -1,22 +1,24 @@
--- estimate_wait: estimate how many calls of a model are served before the one of a task, and how long that takes.
+-- estimate_wait: estimate how many calls of a model are served before the one of a task, and how long that takes. It changes nothing.
 --
 -- KEYS[1] guard
 -- ARGV[1] prefix of the keys
 -- ARGV[2] model
 -- ARGV[3] entry of the task, see include entries; it need not exist
--- ARGV[4] number of calls that are known to be served before, empty to estimate it
+-- ARGV[4] limits of the model that apply if no process has used it, see limits_of in include room
 --
--- Returns {code, position, wait}:
---   OK        position: calls that are served before; wait: ms until the call gets a slot, -1 when it is not known
---   UNKNOWN   no process has used the model since Redis lost its data, if ever
+-- Returns {code, position, wait, paused}:
+--   OK  position: calls that are served before; wait: ms until the call gets a slot, -1 when it is not known; paused: 1 when none is
+--       granted until the model is resumed
 
 -- include room
+-- include estimate
 
 local call, entry = call_of(ARGV[1], KEYS[1], 1, 1, 0), ARGV[3]
-if not (is_lease(entry) and string.match(ARGV[4], '^%d*$')) then return redis.error_reply('ERR estimate_wait: unreadable argument') end
-local room = room_of(call, ARGV[2])
-if not room then return { 'UNKNOWN', 0, -1 } end
-if ARGV[4] ~= '' then return { 'OK', tonumber(ARGV[4]), wait_at(room, tonumber(ARGV[4])) } end
+if not (is_lease(entry) and limits_of(ARGV[4])) then return redis.error_reply('ERR estimate_wait: unreadable argument') end
+call.reads = true
+local room = room_of(call, ARGV[2]) or room_of(call, ARGV[2], ARGV[4])
+local paused, position, wait = out_of_service(room) and 1 or 0, waiting_position(room, entry), nil
+if position then return { 'OK', position, wait_at(room, position), paused } end
 local flow = flow_of(room, entry)
-local position, wait = estimate(room, flow.queue, flow.user, entry)
-return { 'OK', position, wait }
+position, wait = estimate(room, flow.queue, flow.user)
+return { 'OK', position, wait, paused }

@@ -4,25 +4,25 @@
 -- ARGV[1] prefix of the keys
 -- ARGV[2...] model and entry (see include entries) of each
 --
--- Returns {code, positions, waits}:
---   OK  for each entry its position, -1 for one that does not wait, and the ms until its call gets a slot, -1 when not known
+-- Returns {code, positions, waits, paused}:
+--   OK  for each entry its position, -1 for one that does not wait; the ms until its call gets a slot, -1 when not known; and 1 when no
+--       slot of its model is granted until that is resumed
 
 -- include room
+-- include estimate
 
 local readable = #ARGV % 2 == 1
 for i = 3, #ARGV, 2 do readable = readable and is_lease(ARGV[i]) end
 if not readable then return redis.error_reply('ERR read_positions: unreadable argument') end
 
-local call, rooms, positions, waits = call_of(ARGV[1], KEYS[1], 1, 1, 0), {}, {}, {}
+local call, rooms, positions, waits, paused = call_of(ARGV[1], KEYS[1], 1, 1, 0), {}, {}, {}, {}
 for i = 2, #ARGV, 2 do
   local model, entry = ARGV[i], ARGV[i + 1]
   rooms[model] = rooms[model] or room_of(call, model)
-  local room, position, wait = rooms[model], -1, -1
-  if room and redis.call('ZSCORE', entries_of(room).waiting, entry) then
-    position = entry_position(room, entry)
-    wait = wait_at(room, position)
-  end
-  table.insert(positions, position)
-  table.insert(waits, wait)
+  local room = rooms[model]
+  local position = room and waiting_position(room, entry)
+  table.insert(positions, position or -1)
+  table.insert(waits, position and wait_at(room, position) or -1)
+  table.insert(paused, room and out_of_service(room) and 1 or 0)
 end
-return { 'OK', positions, waits }
+return { 'OK', positions, waits, paused }

@@ -17,6 +17,7 @@
 --   users    {queue/user, number of waiters} of those with the most
 
 -- include room
+-- include estimate
 
 local call, most = call_of(ARGV[1], KEYS[1], 1, 1, 0), tonumber(ARGV[4])
 if not (limits_of(ARGV[3]) and most and most >= 0) then return redis.error_reply('ERR read_room: unreadable argument') end
@@ -32,7 +33,7 @@ end
 for queue, weight in pairs(WEIGHT) do
   local waiting = tonumber(redis.call('HGET', room.state, 'n:' .. queue) or '0')
   waiting = waiting + tonumber(redis.call('HGET', entries.state, 'n:' .. queue) or '0')
-  local _, wait = estimate(room, queue, '', nil)
+  local _, wait = estimate(room, queue, '')
   table.insert(queues, { queue, weight, used[queue] or 0, waiting, wait })
 end
 -- most_in counts the members of the flows that have most of a set.

@@ -101,6 +101,11 @@ func (r *reply) texts() (out []string) {
 	return out
 }
 
+func (r *reply) numbers() (out []int64) {
+	r.list(func() { out = append(out, r.number()) })
+	return out
+}
+
 // found returns the value that a command has read; ok is false where there is none.
 func found(cmd *redis.StringCmd, what string) (v string, ok bool, err error) {
 	v, err = cmd.Result()

@@ -100,7 +100,7 @@ func (h *hall) drain(model string) (order []string) {
 	return order
 }
 
-var leaseParts = regexp.MustCompile(`^p/([^/]+)/([^/]+)/[^/]+/(\d+)$`)
+var leaseParts = regexp.MustCompile(`^p/([^/]+)/([^/]+)/[^/]+/(?:.*#)?(\d+)$`)
 
 func queueOf(lease string) berth.Queue { return berth.Queue(leaseParts.FindStringSubmatch(lease)[1]) }
 func userOf(lease string) string       { return leaseParts.FindStringSubmatch(lease)[2] }

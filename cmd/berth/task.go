@@ -105,11 +105,7 @@ func follow(ctx context.Context, api *client.Client, id string, out, info io.Wri
 			fmt.Fprint(out, printable(e.Text))
 			wrote = true
 		case berth.EventQueued:
-			before := ""
-			if e.Position != nil {
-				before = fmt.Sprintf(": %d ahead", *e.Position)
-			}
-			fmt.Fprintf(info, "· queued%s (%s, %s)\n", before, e.Queue, e.Model)
+			fmt.Fprintf(info, "· queued%s (%s, %s)\n", wait(e), e.Queue, e.Model)
 		case berth.EventStart:
 			fmt.Fprintf(info, "· started on %s%s\n", e.Model, simulated(e.StandIn))
 		case berth.EventStageProgress:
@@ -125,6 +121,21 @@ func follow(ctx context.Context, api *client.Client, id string, out, info io.Wri
 		}
 	}
 	return nil
+}
+
+// wait describes how long a queued task waits.
+func wait(e berth.Event) string {
+	text := ""
+	if e.Position != nil {
+		text = fmt.Sprintf(": %d ahead", *e.Position)
+	}
+	if e.EtaSeconds != nil {
+		text += fmt.Sprintf(", about %s", time.Duration(*e.EtaSeconds)*time.Second)
+	}
+	if e.Paused {
+		text += ", the model is paused"
+	}
+	return text
 }
 
 func progress(info io.Writer, e berth.Event, wrote bool) {

@@ -20,28 +20,33 @@ type Attempt struct {
 	OutputAssetID string
 	// First marks the first attempt of this step. It is reported once, even when that reply is lost.
 	First bool
+	// Called: an earlier attempt of this step has called a provider, so readers may have a part of its answer.
+	Called bool
 	// Final: the task has ended, nothing is left to do.
 	Final bool
 }
 
-// lockTask reads the task and the furthest step that was begun, and locks the task against other writers until the
-// transaction ends. Later reads in the transaction are therefore current.
-func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, task berth.TaskRef) (t berth.Task, begun int, err error) {
+// reached is how far a task has come: the furthest step that had an attempt, and the furthest for which a provider was called.
+type reached struct{ begun, called int }
+
+// lockTask reads the task, and locks it against other writers until the transaction ends. Later reads in the transaction are
+// therefore current.
+func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, task berth.TaskRef) (t berth.Task, r reached, err error) {
 	t, err = taskColumns.scanWith(tx.QueryRowContext(ctx,
-		`SELECT `+taskColumns.names("")+`, begun_step FROM tasks WHERE user_id = $1 AND id = $2`+l.dialect.forUpdate,
-		task.UserID, task.TaskID), &begun)
+		`SELECT `+taskColumns.names("")+`, begun_step, called_step FROM tasks WHERE user_id = $1 AND id = $2`+l.dialect.forUpdate,
+		task.UserID, task.TaskID), &r.begun, &r.called)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = berth.Errorf(berth.CodeNotFound, "not found").With(ErrNoTask)
 	}
-	return t, begun, err
+	return t, r, err
 }
 
-// BeginAttempt starts an attempt at a step: it raises the fence, moves the status forward to the given one, reserves the row of
-// the usage log, and audits the step's first attempt.
+// BeginAttempt starts an attempt at a step: it raises the fence, moves the status forward to the given one, and reserves the
+// row of the usage log.
 func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int, status berth.TaskStatus) (Attempt, error) {
 	var a Attempt
 	err := l.inTx(ctx, "begin attempt", func(tx *sql.Tx) error {
-		t, begun, err := l.lockTask(ctx, tx, task)
+		t, r, err := l.lockTask(ctx, tx, task)
 		if err != nil {
 			return err
 		}
@@ -56,22 +61,16 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 		if a.Done = a.OutputAssetID != ""; a.Done || a.Final {
 			return nil
 		}
-		a.Fence, a.First = t.Fence+1, step > begun
+		a.Fence, a.First, a.Called = t.Fence+1, step > r.begun, step <= r.called
 		if _, err := tx.ExecContext(ctx, `UPDATE tasks SET fence = $2, status = $3, step_index = $4, begun_step = $5,
 			updated_at = $6 WHERE id = $1 AND user_id = $7`, task.TaskID, a.Fence, furthest(t.Status, status),
-			max(step, t.StepIndex), max(step, begun), time.Now().UnixMilli(), task.UserID); err != nil {
+			max(step, t.StepIndex), max(step, r.begun), time.Now().UnixMilli(), task.UserID); err != nil {
 			return err
 		}
 		if err := interrupt(ctx, tx, t); err != nil {
 			return err
 		}
-		if err := reserve(ctx, tx, t, CallStart{Step: step, Fence: a.Fence}); err != nil || !a.First {
-			return err
-		}
-		s := t.Steps[step]
-		return writeAudit(ctx, tx, taskEntry(AuditStart, t, step, map[string]any{
-			"step": step, "name": s.Name, "model": s.Model, "fence": a.Fence,
-		}))
+		return reserve(ctx, tx, t, CallStart{Step: step, Fence: a.Fence})
 	})
 	if err != nil {
 		return Attempt{}, err
@@ -104,11 +103,11 @@ type CallStart struct {
 	Provider string
 }
 
-// StartCall moves the task's status forward and records in the usage log that a provider is called. It is idempotent. CodeConflict
-// when a newer attempt owns the task (ErrStale) or the task has ended (ErrFinal).
+// StartCall moves the task's status forward, records in the usage log that a provider is called, and audits the step's first call. It is
+// idempotent. CodeConflict when a newer attempt owns the task (ErrStale) or the task has ended (ErrFinal).
 func (l *Ledger) StartCall(ctx context.Context, c CallStart) error {
 	return l.inTx(ctx, "start call", func(tx *sql.Tx) error {
-		t, _, err := l.lockTask(ctx, tx, c.TaskRef)
+		t, r, err := l.lockTask(ctx, tx, c.TaskRef)
 		if err != nil {
 			return err
 		}
@@ -118,17 +117,24 @@ func (l *Ledger) StartCall(ctx context.Context, c CallStart) error {
 		if err := checkStep(t, c.Step, c.Status); err != nil {
 			return err
 		}
+		status, called := furthest(t.Status, c.Status), r.called
 		if c.Provider != "" {
 			if err := reserve(ctx, tx, t, c); err != nil {
 				return err
 			}
+			called = max(c.Step, r.called)
 		}
-		if furthest(t.Status, c.Status) == t.Status {
+		if status == t.Status && called == r.called {
 			return nil
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $3, updated_at = $4 WHERE user_id = $1 AND id = $2`,
-			c.UserID, c.TaskID, c.Status, time.Now().UnixMilli())
-		return err
+		if _, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $3, called_step = $4, updated_at = $5 WHERE user_id = $1 AND id = $2`,
+			c.UserID, c.TaskID, status, called, time.Now().UnixMilli()); err != nil || called == r.called {
+			return err
+		}
+		s := t.Steps[c.Step]
+		return writeAudit(ctx, tx, taskEntry(AuditStart, t, c.Step, map[string]any{
+			"step": c.Step, "name": s.Name, "model": s.Model, "fence": c.Fence,
+		}))
 	})
 }
 

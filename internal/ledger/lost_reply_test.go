@@ -134,6 +134,9 @@ func TestLedger_ReplyToEachCommitLost_EffectsOnce(t *testing.T) { // T18, T19, P
 		return err
 	})
 	require.EqualValues(t, 2, a.Fence)
+	retried(func() error {
+		return l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: berth.TaskOCRPending, Provider: "local"})
+	})
 	failed := result(task, 0, a.Fence, "").ModelCall
 	failed.Code = berth.CodeInvalidOutput
 	retried(func() error { return l.FailedCall(ctx, failed) })

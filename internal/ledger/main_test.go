@@ -101,6 +101,14 @@ func begin(tb testing.TB, l *Ledger, t berth.Task, step int) Attempt {
 	return a
 }
 
+// startCall records that an attempt calls its provider.
+func startCall(tb testing.TB, l *Ledger, t berth.Task, step int, fence int64) {
+	tb.Helper()
+	require.NoError(tb, l.StartCall(context.Background(), CallStart{
+		TaskRef: t.Ref(), Step: step, Fence: fence, Status: t.Steps[step].PendingStatus(), Provider: "local",
+	}))
+}
+
 func requireCode(tb testing.TB, code berth.Code, err error) {
 	tb.Helper()
 	require.Error(tb, err)

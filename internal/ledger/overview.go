@@ -9,7 +9,7 @@ import (
 
 // OpenWork is how many tasks, executions and conferences have not ended.
 type OpenWork struct {
-	// TasksWaiting have no running call of a model, TasksRunning have one.
+	// TasksWaiting wait for the first call of their current step, TasksRunning have made it.
 	TasksWaiting, TasksRunning int
 	Executions                 map[berth.ExecutionStatus]int
 	Conferences                map[berth.ConferenceStatus]int
@@ -17,7 +17,7 @@ type OpenWork struct {
 
 // CountOpen counts what has not ended.
 func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
-	tasks, err := list(ctx, l, "count open tasks", scanGroup, `SELECT CASE WHEN begun_step < step_index THEN 'waiting' ELSE 'running' END AS phase,
+	tasks, err := list(ctx, l, "count open tasks", scanGroup, `SELECT CASE WHEN called_step < step_index THEN 'waiting' ELSE 'running' END AS phase,
 		COUNT(*) FROM tasks WHERE ended_at = 0 GROUP BY phase`)
 	if err != nil {
 		return w, err

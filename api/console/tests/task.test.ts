@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { adopt, answerOf, apply, emptyRun, isDowngraded, type Run } from '../src/lib/task';
+import { adopt, answerOf, apply, emptyRun, isDowngraded, isQueued, shownStatus, type Run } from '../src/lib/task';
 
 const plan = (template: string, ...names: string[]) =>
   adopt(emptyRun('t1'), { template, status: 'PENDING', stepIndex: 0, steps: names.map((name) => ({ name, model: `model-${name}` })) });
@@ -42,8 +42,25 @@ test('a queued step shows its position until it starts', () => {
   const frames = framesOf(chain);
   let run = apply(plan('job_match', 'ocr', 'summary', 'match'), frames[0]);
   expect(run.steps[0]).toMatchObject({ phase: 'queued', position: 3, etaSeconds: 9 });
+  expect(isQueued(run)).toBe(true);
   run = apply(run, frames[1]);
-  expect(run.steps[0]).toMatchObject({ phase: 'running', position: 0 });
+  expect(run.steps[0]).toMatchObject({ phase: 'running' });
+  expect(isQueued(run)).toBe(false);
+});
+
+test('a task that waits is shown so, from the row and from the notice that a step is next', () => {
+  const row = { template: 'job_summary', status: 'ANSWER_PENDING', steps: [{ name: 'answer' }], waiting: { position: 0, paused: true } };
+  const waits = adopt(emptyRun('t1'), row);
+  expect(waits.steps[0]).toMatchObject({ phase: 'queued', position: 0, etaSeconds: -1, paused: true });
+  expect(isQueued(adopt(emptyRun('t1'), { ...row, waiting: undefined }))).toBe(false);
+  const next = apply(emptyRun('t1'), { id: '1-1', event: 'stage_progress', data: JSON.stringify({ stage: 'queue', status: 'ANSWER_PENDING' }) });
+  expect(next.steps[0]).toMatchObject({ phase: 'queued', position: -1 });
+  const runs = apply(waits, { id: '1-1', event: 'start', data: JSON.stringify({ stage: 'answer' }) });
+  expect(adopt(runs, row).steps[0].phase).toBe('running');
+  expect(shownStatus('ANSWER_PENDING', { paused: true })).toBe('PAUSED');
+  expect(shownStatus('ANSWER_PENDING', {})).toBe('QUEUED');
+  expect(shownStatus('ANSWER_PENDING')).toBe('ANSWER_PENDING');
+  expect(shownStatus('FAILED', {})).toBe('FAILED');
 });
 
 test('the position and estimate move with events that have no id, and the resume position stays', () => {
@@ -54,7 +71,7 @@ test('the position and estimate move with events that have no id, and the resume
     expect(run.steps[0]).toMatchObject({ phase: 'queued', position, etaSeconds });
     expect(run.lastId).toBe('100-1');
   }
-  expect(apply(run, frames[1]).steps[0]).toMatchObject({ phase: 'running', position: 0 });
+  expect(apply(run, frames[1]).steps[0].phase).toBe('running');
 });
 
 test('a task of the free tier is marked as downgraded, from the row and from its events', () => {

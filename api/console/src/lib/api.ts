@@ -34,6 +34,7 @@ export interface TaskRow {
   serviceId: string;
   createdAt: string;
   endedAt?: string;
+  waiting?: { paused: boolean };
 }
 
 export interface Submission {
@@ -190,6 +191,7 @@ export class Api {
     const tasks = list(doc.tasks).map((t) => ({
       taskId: str(t.taskId), template: str(t.template), status: str(t.status), locale: str(t.locale),
       serviceId: str(t.serviceId), createdAt: str(t.createdAt), endedAt: str(t.endedAt) || undefined,
+      waiting: t.waiting ? { paused: obj(t.waiting).paused === true } : undefined,
     }));
     return { tasks, next: str(doc.nextCursor) };
   }

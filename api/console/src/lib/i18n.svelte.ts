@@ -46,14 +46,14 @@ const en = {
   t_detailed_resume_summary: 'Detailed résumé summary', d_detailed_resume_summary: 'Experience, projects and strengths in full.',
   t_job_summary: 'Posting summary', d_job_summary: 'What the position requires, most important first.',
 
-  s_PENDING: 'Accepted', s_OCR_PENDING: 'Reading', s_SUMMARY_PENDING: 'Summarising', s_MATCH_PENDING: 'Matching',
+  s_PENDING: 'Accepted', s_QUEUED: 'Waiting', s_PAUSED: 'Model paused', s_OCR_PENDING: 'Reading', s_SUMMARY_PENDING: 'Summarising', s_MATCH_PENDING: 'Matching',
   s_ANSWER_PENDING: 'Writing',
   s_STREAMING: 'Writing', s_COMPLETED: 'Done', s_FAILED: 'Failed', s_CANCELLED: 'Cancelled',
 
   st_ocr: 'Read the image', st_summary: 'Summarise', st_match: 'Match', st_interview: 'Prepare the interview',
   st_customize: 'Tailor the résumé', st_answer: 'Answer', st_postingSummary: 'Summarise the posting',
   g_ingest: 'Gather', g_compare: 'Compare', g_score: 'Score', g_deliver: 'Write',
-  waiting: 'Waiting for the previous step', queued: 'In the queue', position: 'Position', nextUp: 'Next in the queue', about: 'about',
+  waiting: 'Waiting for the previous step', queued: 'In the queue', nextUp: 'Next in the queue', modelPaused: 'The model is paused', about: 'about',
   running: 'Running', finished: 'Done', stopped: 'Not run', failed: 'Failed here', cancelledHere: 'Cancelled here',
   via: 'via', steps: 'Steps', showText: 'Show the text', showSummary: 'Show the summary',
 
@@ -141,14 +141,14 @@ const zh: Words = {
   t_detailed_resume_summary: '简历详细概要', d_detailed_resume_summary: '完整的经历、项目与优势。',
   t_job_summary: '职位概要', d_job_summary: '按重要程度列出职位要求。',
 
-  s_PENDING: '已受理', s_OCR_PENDING: '识别中', s_SUMMARY_PENDING: '概括中', s_MATCH_PENDING: '匹配中',
+  s_PENDING: '已受理', s_QUEUED: '排队中', s_PAUSED: '模型已暂停', s_OCR_PENDING: '识别中', s_SUMMARY_PENDING: '概括中', s_MATCH_PENDING: '匹配中',
   s_ANSWER_PENDING: '撰写中',
   s_STREAMING: '撰写中', s_COMPLETED: '已完成', s_FAILED: '失败', s_CANCELLED: '已取消',
 
   st_ocr: '识别图片', st_summary: '概括', st_match: '匹配', st_interview: '准备面试',
   st_customize: '定制简历', st_answer: '回答', st_postingSummary: '概括职位',
   g_ingest: '收集', g_compare: '对照', g_score: '评分', g_deliver: '撰写',
-  waiting: '等待上一步', queued: '排队中', position: '排在第', nextUp: '即将开始', about: '约',
+  waiting: '等待上一步', queued: '排队中', nextUp: '即将开始', modelPaused: '模型已暂停', about: '约',
   running: '进行中', finished: '完成', stopped: '未执行', failed: '在此失败', cancelledHere: '在此取消',
   via: '队列', steps: '步骤', showText: '查看识别出的文字', showSummary: '查看概要',
 
@@ -292,9 +292,11 @@ class I18n {
     return d.toLocaleString(locale, today ? { hour: '2-digit', minute: '2-digit' } : { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
   }
 
-  /** Formats a position in a queue. */
-  position(n: number): string {
-    return `${this.t.position} ${this.number(n)}${this.lang === 'zh' ? ' 位' : ''}`;
+  /** Formats how many calls a model serves before one; an unknown number is negative. */
+  ahead(n: number): string {
+    if (n < 0) return this.t.queued;
+    if (n === 0) return this.t.nextUp;
+    return this.lang === 'zh' ? `前面还有 ${this.number(n)} 个` : `${this.number(n)} ahead`;
   }
 
   /** Formats an amount of credits. */

@@ -35,8 +35,12 @@ export interface Step {
   /** The stage of the last event and its message. */
   stage: string;
   message: string;
+  /** How many calls the model serves before, -1 if unknown. */
   position: number;
+  /** Estimated time until the call begins, -1 if unknown. */
   etaSeconds: number;
+  /** The model is paused: no call begins until it is resumed. */
+  paused: boolean;
   /** Milliseconds of the publisher's clock; 0 if unknown. */
   startedAt: number;
   endedAt: number;
@@ -98,7 +102,7 @@ export const emptyRun = (taskId: string): Run => ({
 });
 
 const newStep = (name: string): Step => ({
-  name, model: '', queue: '', phase: 'waiting', stage: '', message: '', position: 0, etaSeconds: 0,
+  name, model: '', queue: '', phase: 'waiting', stage: '', message: '', position: -1, etaSeconds: -1, paused: false,
   startedAt: 0, endedAt: 0, text: '', outputAssetId: '',
 });
 
@@ -111,16 +115,28 @@ export const isDowngraded = (run: Run) => run.tier === 'free';
 /** isBusy reports whether a step of the task may still write. */
 export const isBusy = (run: Run) => !isFinal(run.status);
 
+/** isQueued reports whether the current step waits for its model. */
+export const isQueued = (run: Run) => isBusy(run) && run.steps[run.current]?.phase === 'queued';
+
+/** shownStatus returns the word for a task's status, which does not distinguish a call that runs from one that waits. */
+export function shownStatus(status: string, waiting?: { paused?: boolean }): string {
+  if (!waiting || isFinal(status as Status)) return status;
+  return waiting.paused ? 'PAUSED' : 'QUEUED';
+}
+
 // ---- reading loosely typed JSON -------------------------------------------------------------------------------
 
 const str = (v: unknown) => (typeof v === 'string' ? v : '');
 const num = (v: unknown) => (typeof v === 'number' && Number.isFinite(v) ? v : 0);
+const known = (v: unknown) => (typeof v === 'number' ? v : -1);
 const obj = (v: unknown): Doc => (v !== null && typeof v === 'object' && !Array.isArray(v) ? (v as Doc) : {});
 const arr = (v: unknown): unknown[] => (Array.isArray(v) ? v : []);
 const time = (v: unknown) => {
   const ms = typeof v === 'number' ? v : Date.parse(str(v));
   return Number.isFinite(ms) && ms > 0 ? ms : 0;
 };
+
+const waitOf = (d: Doc) => ({ position: known(d.position), etaSeconds: known(d.etaSeconds), paused: d.paused === true });
 
 function usageOf(v: unknown): Usage | null {
   const u = obj(v);
@@ -209,11 +225,9 @@ export function adopt(run: Run, doc: Doc): Run {
   };
   next = moveTo(next, Math.min(index, Math.max(0, steps.length - 1)), 0);
   if (!isFinal(status)) {
-    const step = next.steps[next.current];
-    if (step && num(doc.position) > 0 && step.phase !== 'running') {
-      next = withStep(next, next.current, { phase: 'queued', position: num(doc.position), etaSeconds: num(doc.etaSeconds) });
-    }
-    return next;
+    // An event may have reported the start since.
+    const waits = doc.waiting && next.steps[next.current]?.phase !== 'running';
+    return waits ? withStep(next, next.current, { phase: 'queued', ...waitOf(obj(doc.waiting)) }) : next;
   }
   // The terminal event already contained the whole text.
   if (text && !(run.ended && answerOf(run))) next = withStep(next, next.steps.length - 1, { text });
@@ -323,13 +337,11 @@ function at(run: Run, ev: Doc): Run {
 /** update changes the step that the events have reached; a finished step stays finished. */
 function update(run: Run, change: Partial<Step>): Run {
   const step = run.steps[run.seen];
-  return withStep(run, run.seen, step.phase === 'done' ? { ...change, phase: 'done', position: 0 } : change);
+  return withStep(run, run.seen, step.phase === 'done' ? { ...change, phase: 'done' } : change);
 }
 
 function queued(run: Run, ev: Doc): Run {
-  return update(routing(at(run, ev), ev), {
-    phase: 'queued', position: num(ev.position), etaSeconds: num(ev.etaSeconds), message: str(ev.message),
-  });
+  return update(routing(at(run, ev), ev), { phase: 'queued', ...waitOf(ev), message: str(ev.message) });
 }
 
 /** routing merges the routing fields (queue, model, tier) of an event. */
@@ -346,7 +358,7 @@ function start(run: Run, ev: Doc): Run {
   const next = routing(at(run, ev), ev);
   const step = next.steps[next.seen];
   return update(next, {
-    phase: 'running', position: 0, model: str(ev.model) || step.model, queue: str(ev.queue) || step.queue,
+    phase: 'running', model: str(ev.model) || step.model, queue: str(ev.queue) || step.queue,
     stage: stageOf(ev, step),
   });
 }
@@ -355,7 +367,7 @@ const stageOf = (ev: Doc, step: Step) => (str(ev.stage) && ev.stage !== 'queue' 
 
 function progress(run: Run, ev: Doc): Run {
   const next = start(run, ev);
-  const updated = update(next, { message: str(ev.message) });
+  const updated = update(next, { message: str(ev.message), phase: ev.stage === 'queue' ? 'queued' : 'running' });
   const points = pointsOf(ev.points);
   if (!points.length) return updated;
   const kept = updated.pointsStale ? [] : updated.points;
@@ -368,14 +380,14 @@ function token(run: Run, ev: Doc): Run {
   const next = at(run, ev);
   const step = next.steps[next.seen];
   if (next.seen === next.steps.length - 1) next.status = later(next.status, 'STREAMING');
-  return update(next, { phase: 'running', position: 0, stage: stageOf(ev, step), text: step.text + str(ev.text) });
+  return update(next, { phase: 'running', stage: stageOf(ev, step), text: step.text + str(ev.text) });
 }
 
 /** reset discards the text of a lost attempt; the step starts again. */
 function reset(run: Run, ev: Doc): Run {
   const next = at(run, ev);
   return {
-    ...update(next, { phase: 'running', position: 0, text: '', message: '' }),
+    ...update(next, { phase: 'queued', position: -1, etaSeconds: -1, text: '', message: '' }),
     pointsStale: true,
     notices: [...next.notices, { kind: 'reset', message: str(ev.message) }],
   };
@@ -412,7 +424,7 @@ function finish(run: Run, status: Status, ts: number): Run {
   const last: Phase = status === 'COMPLETED' ? 'done' : status === 'FAILED' ? 'failed' : 'stopped';
   const steps = run.steps.map((s, i): Step => {
     if (s.phase === 'done') return s;
-    if (status === 'COMPLETED' || i === run.current) return { ...s, phase: last, position: 0, endedAt: s.endedAt || ts };
+    if (status === 'COMPLETED' || i === run.current) return { ...s, phase: last, endedAt: s.endedAt || ts };
     return i < run.current ? { ...s, phase: 'done', endedAt: s.endedAt || ts } : { ...s, phase: 'stopped' };
   });
   return { ...run, steps, status, ended: true, pointsStale: false, endedAt: run.endedAt || ts };

@@ -29,7 +29,7 @@ const en = {
   pausedByOperator: 'Paused by an operator', pausedByProvider: 'Paused because its provider fails or asked for it', probed: 'Its provider failed and is probed: one call at a time, until one succeeds', limitsText: 'The next call of any process follows these limits. Running calls continue. The configured value removes your limit.',
   configured: 'configured:', pauseText: 'No call of this model starts until it is resumed. Running calls continue, and tasks wait.', resumeText: 'Waiting calls start again. This also ends a pause that the provider caused.', reason: 'Reason',
 
-  tasksLead: 'The tasks of all users, newest first.', task: 'Task', user: 'User', template: 'Template', tokens: 'Tokens', started: 'Started', took: 'Duration',
+  tasksLead: 'The tasks of all users, newest first.', task: 'Task', user: 'User', template: 'Template', tokens: 'Tokens', started: 'Started', acceptedAt: 'Accepted', took: 'Duration',
   turnsLead: 'Live translation: the utterances of each session, and where their segments ran.', turnsTab: 'Turns', sessionsTab: 'Sessions', turn: 'Turn', session: 'Session', tenant: 'Tenant', languages: 'Languages',
   changed: 'Changed', affinity: 'Affinity', timeline: 'Timeline', segments: 'Segments', segment: 'Segment', dispatches: 'Dispatches', dispatch: 'dispatch', result: 'Result',
   executionsLead: 'Durable runs of named executors, newest first.', execution: 'Execution', ahead: 'Ahead in the queue', attempts: 'Attempts',
@@ -80,7 +80,7 @@ const zh: ConsoleWords = {
   pausedByOperator: '由运维人员暂停', pausedByProvider: '因服务商失败或要求而暂停', probed: '服务商曾失败，正在探测：每次只发起一个调用，直到成功', limitsText: '所有进程的下一次调用按此限制执行，正在进行的调用继续。填入配置值即取消您的限制。',
   configured: '配置值：', pauseText: '恢复之前，不再开始该模型的调用；正在进行的调用继续，任务等待。', resumeText: '等待的调用重新开始，由服务商引起的暂停也会结束。', reason: '原因',
 
-  tasksLead: '所有用户的任务，最新的在前。', task: '任务', user: '用户', template: '模板', tokens: 'Token 数', started: '开始', took: '用时',
+  tasksLead: '所有用户的任务，最新的在前。', task: '任务', user: '用户', template: '模板', tokens: 'Token 数', started: '开始', acceptedAt: '受理', took: '用时',
   turnsLead: '实时翻译：各会话的轮次，以及各片段在哪里执行。', turnsTab: '轮次', sessionsTab: '会话', turn: '轮次', session: '会话', tenant: '租户', languages: '语言',
   changed: '更新时间', affinity: '亲和', timeline: '时间线', segments: '片段', segment: '片段', dispatches: '分派', dispatch: '分派', result: '结果',
   executionsLead: '具名执行器的持久运行，最新的在前。', execution: '执行', ahead: '前面还有', attempts: '尝试',

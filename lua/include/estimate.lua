@@ -1,0 +1,98 @@
+-- How long calls of a model wait. Needs include room. Everything here reads only.
+
+-- entry_position returns how many calls are estimated to be served before that of a waiting entry.
+local function entry_position(room, entry)
+  local entries = entries_of(room)
+  entries.ahead_now = entries.ahead_now or all_ahead(entries)
+  return entries.ahead_now + (position_of(entries, entry))
+end
+
+-- newcomer_position returns how many calls are served before a new one of a flow: each other user of the queue is served as often as
+-- this one before it, the other queues as often as their weights allow.
+local function newcomer_position(room, flow)
+  local function state(field) return tonumber(redis.call('HGET', room.state, field) or '0') end
+  local mine, before = redis.call('ZCARD', flow.key), 0
+  if mine > 0 then
+    local _, member = head_of(flow)
+    before = mine * math.max(1, redis.call('ZCARD', flow.order)) + (redis.call('ZRANK', flow.order, member) or 0)
+  else
+    local tag = math.max(state('V:' .. flow.queue) - CREDIT, tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
+    before = redis.call('ZCOUNT', flow.order, '-inf', precise(tag))
+  end
+  before = math.min(before, state('n:' .. flow.queue))
+  local position = before
+  local tag = tonumber(redis.call('ZSCORE', room.order, flow.member) or nil) or math.max(state('V'), state('F:' .. flow.queue))
+  local all = redis.call('ZRANGE', room.order, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    local queue = string.sub(all[i], 4)
+    if queue ~= flow.queue then
+      local rounds = tonumber(all[i + 1]) <= tag and 1 or 0
+      position = position + math.min(state('n:' .. queue), math.floor((before + rounds) * (WEIGHT[queue] or 1) / flow.weight))
+    end
+  end
+  return position
+end
+
+-- wait_at returns how many ms a call waits for a slot before which so many are served; -1 when it is not known.
+local function wait_at(room, position)
+  local gap = gap_of(room)
+  if gap < 0 or room.paused then return -1 end
+  return math.ceil((position + 1) * gap + stopped(room))
+end
+
+-- call_waiting returns the lease with which the call of an entry waits in the room; nil when it does not.
+local function call_waiting(room, entry)
+  local flow, rest = flow_of(room, entry), '^[^/]+/[^/]+/[^/]+/[^/]+/(.*)$'
+  if not flow.calls then
+    flow.calls = {}
+    for _, lease in ipairs(redis.call('ZRANGE', flow.key, 0, -1)) do
+      local call = string.match(string.match(lease, rest), '^(.*):%d+#%d+$') -- see CallID in entry.go
+      if call then flow.calls[call] = lease end
+    end
+  end
+  return flow.calls[flow.user .. ':' .. string.match(entry, rest)]
+end
+
+-- behind returns how many of so many calls do not get a free slot.
+local function behind(room, n)
+  local live = '(' .. whole(room.call.now)
+  return n - math.max(0, room.cap - redis.call('ZCOUNT', room.holders, live, '+inf'))
+end
+
+-- coming returns how many calls are on the way to the room.
+local function coming(room)
+  local entries, live = entries_of(room), '(' .. whole(room.call.now)
+  return redis.call('ZCARD', entries.promoted) + redis.call('ZCOUNT', entries.signalled, live, '+inf')
+end
+
+-- waiting_position returns how many calls are estimated to be served before that of an entry that waits: in its workflow, on the way to
+-- the room or there; nil for an entry that does not wait.
+local function waiting_position(room, entry)
+  local entries = entries_of(room)
+  if redis.call('ZSCORE', entries.waiting, entry) then return entry_position(room, entry) end
+  local lease = call_waiting(room, entry)
+  if lease then return (position_of(room, lease)) end
+  local rank = redis.call('ZRANK', entries.signalled, entry)
+  if not rank then
+    rank = redis.call('ZRANK', entries.promoted, entry)
+    if not rank then return nil end
+    rank = rank + redis.call('ZCARD', entries.signalled)
+  end
+  return math.max(0, behind(room, rank)) + newcomer_position(room, flow_of(room, entry))
+end
+
+-- estimate returns how many calls are served before one that a user submits now, and as wait_at how long it waits.
+local function estimate(room, queue, user)
+  local entries, position = entries_of(room), 0
+  if redis.call('EXISTS', entries.waiting) == 1 then
+    position = all_ahead(entries) + newcomer_position(entries, flow_at(entries, queue, user))
+  else
+    local before = behind(room, coming(room))
+    if redis.call('ZCARD', room.waiting) == 0 and before < 0 and not room.paused then return 0, stopped(room) end
+    position = math.max(0, before) + newcomer_position(room, flow_at(room, queue, user))
+  end
+  return position, wait_at(room, position)
+end
+
+-- out_of_service reports whether a room grants no slot until its model is resumed.
+local function out_of_service(room) return room.paused or room.cap == 0 or room.resumes > room.call.now end
