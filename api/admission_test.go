@@ -281,7 +281,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 	require.NotContains(t, body, "etaSeconds", "it is not known")
 }
 
-// A user whom a full queue refuses while the model is paused is not told the time that the pace of before suggests.
+// While the model is paused, the time after which to retry does not follow from the pace of before.
 func TestSubmitTask_QueueFullModelPaused_RetryAfterAMinute(t *testing.T) { // T5
 	t.Parallel()
 	h := newHarness(t, admission(api.Admission{Queue: 1}))

@@ -11,8 +11,8 @@ import (
 	"berth/client"
 )
 
-// T18, T24: the page shows a user without credits the price and that the task would use the free queue, then the moving position of
-// the task with an estimate, and that it is in the free tier.
+// T18, T24: the page shows a user without credits the price and that the task would use the free queue, then that the task waits, its
+// moving position with an estimate, that its model is paused, and that it is in the free tier.
 func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 	t.Parallel()
 	const tasks = 9
@@ -23,11 +23,11 @@ func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 	_, err := op.PatchModel(t.Context(), "glm-4.5-flash", map[string]any{"cap": 1})
 	require.NoError(t, err)
 	for _, c := range []struct {
-		locale                      berth.Locale
-		lang, position, about, free string
+		locale                                    berth.Locale
+		lang, ahead, about, free, waiting, paused string
 	}{
-		{berth.LocaleEN, "en", "Position ", "about", "free queue and model"},
-		{berth.LocaleZH, "zh-Hans", "排在第 ", "约", "免费队列和模型"},
+		{berth.LocaleEN, "en", `^\d+ ahead`, "about", "free queue and model", "Waiting", "The model is paused"},
+		{berth.LocaleZH, "zh-Hans", `^前面还有 \d+ 个`, "约", "免费队列和模型", "排队中", "模型已暂停"},
 	} {
 		t.Run(string(c.locale), func(t *testing.T) {
 			b, user := openTab(t, chromium), "waiting-"+string(c.locale)
@@ -54,15 +54,25 @@ func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 			running := <-calls
 			b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + last))
 			b.await("the free tier", `[...document.querySelectorAll('.notice')].some((e) => e.textContent.includes(%s))`, c.free)
-			b.await("a position", `document.querySelector('.chain .state')?.textContent.startsWith(%s)`, c.position)
+			b.await("a position", `new RegExp(%s).test(document.querySelector('.chain .state')?.textContent)`, c.ahead)
+			b.await("that it waits", `document.querySelector('.task .status')?.textContent === %s`, c.waiting)
 			before := ask[string](b, `document.querySelector('.chain .state').textContent`)
 			for range 3 { // the first two are the pace
 				close(running)
 				running = <-calls
 			}
-			b.await("a later position with an estimate", `((now) => now !== %s && now.startsWith(%s) && now.includes(%s))(document.querySelector('.chain .state').textContent)`,
-				before, c.position, c.about)
+			b.await("a later position with an estimate", `((now) => now !== %s && new RegExp(%s).test(now) && now.includes(%s))(document.querySelector('.chain .state').textContent)`,
+				before, c.ahead, c.about)
 			b.shoot(user + "-position")
+			pause := func(paused bool) {
+				_, err := op.PatchModel(t.Context(), "glm-4.5-flash", map[string]any{"paused": paused})
+				require.NoError(t, err)
+			}
+			pause(true)
+			b.await("the pause", `document.querySelector('.chain .state').textContent.startsWith(%s)`, c.paused)
+			b.shoot(user + "-paused")
+			pause(false)
+			b.await("the end of the pause", `new RegExp(%s).test(document.querySelector('.chain .state').textContent)`, c.ahead)
 			for range tasks - 4 {
 				close(running)
 				running = <-calls

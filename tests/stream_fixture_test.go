@@ -268,17 +268,22 @@ func (l *listener) open(ctx context.Context, limit int64) (status int, p api.Pro
 	return res.StatusCode, p, err
 }
 
-// next records and returns the next event.
+// next records and returns the next event of the stream. Positions in the queue have no id and are not part of it.
 func (l *listener) next() (frame, error) {
-	f, err := readFrame(l.body)
-	if err != nil {
-		return f, err
+	for {
+		f, err := readFrame(l.body)
+		if err != nil {
+			return f, err
+		}
+		if f.event == berth.EventQueued && f.id == "" {
+			continue
+		}
+		if f.id != "" {
+			l.last = f.id
+		}
+		l.got = append(l.got, f)
+		return f, nil
 	}
-	if f.id != "" {
-		l.last = f.id
-	}
-	l.got = append(l.got, f)
-	return f, nil
 }
 
 // follow reads one connection of limit bytes. over reports whether the terminal event was received. It is an error if the
