@@ -222,7 +222,8 @@ type server struct {
 	doc      huma.API
 	rules    map[string]rule     // written by New only
 	queries  map[string][]string // names of the query parameters of each route; written by New only
-	errs     []error             // of the registration of routes; written by New only
+	bodies   map[string]described
+	errs     []error // of the registration of routes; written by New only
 	listing  atomic.Pointer[listing]
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 	overview atomic.Pointer[overview]                                 // as last read
@@ -278,7 +279,8 @@ func New(d Deps) (*echo.Echo, error) {
 	if err := errors.Join(s.errs...); err != nil {
 		return nil, err
 	}
-	s.queries = describedQueries(s.doc.OpenAPI(), s.rules)
+	s.describeActions()
+	s.queries, s.bodies = describedQueries(s.doc.OpenAPI(), s.rules), describedBodies(s.doc.OpenAPI())
 	page := console.Handler()
 	e.RouteNotFound("/*", func(c echo.Context) error { return s.elsewhere(c, page) })
 	for _, r := range e.Routes() {

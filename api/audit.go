@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
 
 	"berth"
@@ -14,24 +16,29 @@ import (
 	"berth/internal/ledger"
 )
 
-// recorded reports whether a call is an operator's action: of a route that accepts operators, by one, with a method that
-// changes something.
-func (r rule) recorded(method string, p identity.Principal) bool {
+// action reports whether operators' calls of a route are actions: it accepts operators, and its method changes something.
+func (r rule) action(method string) bool {
 	changes := method != http.MethodGet && method != http.MethodHead && !r.reads
-	return changes && slices.Contains(r.scopes, identity.ScopeOperator) && p.Operator()
+	return changes && slices.Contains(r.scopes, identity.ScopeOperator)
 }
 
 // audit records operators' actions. The row is written before the action, which is refused when that fails, so that none is
-// missing; then the result is added.
+// missing; then the result is added, which distinguishes a change from a refused one.
 func (s *server) audit(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		req := c.Request()
-		cl, r := callOf(req.Context()), s.rules[routeKey(req.Method, c.Path())]
-		if !r.recorded(req.Method, cl.user) {
+		key := routeKey(req.Method, c.Path())
+		cl, r := callOf(req.Context()), s.rules[key]
+		if !r.action(req.Method) || !cl.user.Operator() {
 			return next(c)
+		}
+		detail, err := s.sent(req, key)
+		if err != nil {
+			return err
 		}
 		id, err := s.Ledger.BeginAction(req.Context(), ledger.AuditEntry{
 			UserID: cl.user.UserID, Event: ledger.AuditEvent(r.operation), Target: req.URL.Path, RequestID: cl.requestID,
+			Detail: detail,
 		})
 		if err != nil {
 			return err
@@ -45,6 +52,69 @@ func (s *server) audit(next echo.HandlerFunc) echo.HandlerFunc {
 		status = c.Response().Status
 		return err
 	}
+}
+
+const (
+	// omittedFields is the field of a detail with the names of the fields whose values are not recorded.
+	omittedFields = "omitted"
+	// maxRecorded bounds the bytes of a value, and maxOmitted the number of names in omittedFields.
+	maxRecorded = 16 << 10
+	maxOmitted  = 100
+)
+
+// described is what the description of a route states about its JSON body.
+type described struct {
+	fields []string // without those that are read-only
+	open   bool     // it may have any fields
+}
+
+func describedBodies(doc *huma.OpenAPI) map[string]described {
+	bodies := map[string]described{}
+	eachOperation(doc, func(_, key string, op *huma.Operation) {
+		if op.RequestBody == nil || op.RequestBody.Content[echo.MIMEApplicationJSON] == nil {
+			return
+		}
+		body := op.RequestBody.Content[echo.MIMEApplicationJSON].Schema
+		if body.Ref != "" {
+			body = doc.Components.Schemas.SchemaFromRef(body.Ref)
+		}
+		d := described{open: body.AdditionalProperties == true}
+		for name, field := range body.Properties {
+			if !field.ReadOnly {
+				d.fields = append(d.fields, name)
+			}
+		}
+		bodies[key] = d
+	})
+	return bodies
+}
+
+// sent returns what an operator's request asks for: the parameters of its query, and the fields of its body that the route describes.
+// Unknown fields are refused where the body is validated. A body that may have any fields can contain secrets, so only their names are
+// recorded, as are those of values that are private or too large. A body that the handler reads itself is not recorded.
+func (s *server) sent(req *http.Request, key string) (json.RawMessage, error) {
+	var body map[string]json.RawMessage
+	if json.Unmarshal(callOf(req.Context()).body, &body) != nil {
+		body = nil // it is refused
+	}
+	detail, omitted := map[string]any{}, []string{}
+	for name, values := range req.URL.Query() {
+		detail[name] = values[0]
+	}
+	known := s.bodies[key]
+	for name, value := range body {
+		switch isField := slices.Contains(known.fields, name); {
+		case isField && len(value) <= maxRecorded && !slices.Contains(s.rules[key].private, name):
+			detail[name] = value
+		case isField, known.open:
+			omitted = append(omitted, name)
+		}
+	}
+	if len(omitted) > 0 {
+		slices.Sort(omitted)
+		detail[omittedFields] = omitted[:min(len(omitted), maxOmitted)]
+	}
+	return json.Marshal(detail)
 }
 
 // auditTimeout limits how long a response waits for the result of its action to be recorded.
@@ -61,32 +131,33 @@ func (s *server) endAction(ctx context.Context, id int64, status int) {
 type auditInput struct {
 	LogPage
 
-	Action ledger.AuditEvent `query:"action" maxLength:"128" doc:"Only rows of this event of tasks, or of this operation of operators"`
+	Action ledger.AuditEvent `query:"action" doc:"Only rows of this event of tasks, or of this operation of operators"`
 }
 
 type auditView struct {
 	ID     int64             `json:"entryId"`
 	At     time.Time         `json:"at"`
 	UserID string            `json:"userId" doc:"Owner of the task, or the operator"`
-	Action ledger.AuditEvent `json:"action" doc:"Of a task: enqueue, rate_limited, idempotent_replay, start, done, error. Of an operator: the id of the operation"`
+	Action ledger.AuditEvent `json:"action" doc:"An event of a task or account, or for an operator's action the id of the operation"`
 	TaskID string            `json:"taskId,omitempty"`
 	// The fields of an event of a task.
-	ServiceID string          `json:"serviceId,omitempty"`
-	QueueID   berth.Queue     `json:"queueId,omitempty"`
-	Detail    json.RawMessage `json:"detail,omitempty" doc:"What the event changed: steps, model, status, usage, refunded credits"`
+	ServiceID string      `json:"serviceId,omitempty"`
+	QueueID   berth.Queue `json:"queueId,omitempty"`
+
+	Detail json.RawMessage `json:"detail,omitempty" doc:"What the event changed: steps, model, status, usage, refunded credits. Of an operator's action: the values in the query and the body of the request; omitted has the names of those that are not recorded"`
 	// The fields of an operator's action.
 	Target    string `json:"target,omitempty" doc:"Path of an operator's request"`
 	RequestID string `json:"requestId,omitempty"`
-	Status    *int   `json:"status,omitempty" doc:"HTTP status of the response to an operator's request, 0 when no result was recorded"`
+	Status    *int   `json:"status,omitempty" doc:"HTTP status of the response to an operator's request: 4xx if it was refused, 0 when no result was recorded"`
 }
 
 func viewAudit(e ledger.AuditEntry) auditView {
-	v := auditView{ID: e.ID, At: e.At, UserID: e.UserID, Action: e.Event, TaskID: e.TaskID, ServiceID: e.ServiceID, QueueID: e.Queue}
-	if e.Target == "" {
-		v.Detail = e.Detail
-		return v
+	v := auditView{
+		ID: e.ID, At: e.At, UserID: e.UserID, Action: e.Event, TaskID: e.TaskID, ServiceID: e.ServiceID, QueueID: e.Queue, Detail: e.Detail,
 	}
-	v.Target, v.RequestID, v.Status = e.Target, e.RequestID, &e.Status
+	if e.Target != "" {
+		v.Target, v.RequestID, v.Status = e.Target, e.RequestID, &e.Status
+	}
 	return v
 }
 
@@ -99,8 +170,31 @@ func (s *server) auditRoute() {
 	registerOutput(s, "GET /v1/audit", forLogs, s.listAudit, s.logDescription(auditOutputBody{}, auditView{}, op("list-audit", "account",
 		"List what happened to tasks, and what operators did, newest first",
 		"Users read the events of their tasks, operators those of all tasks and the actions of operators. Each call of an operator "+
-			"that changes something is an action: `action` is the id of its operation, `target` its path, "+
-			"`status` the HTTP status of its response.")))
+			"that changes something is an action: `action` is the id of its operation, `target` its path, `detail` what the operator sent, "+
+			"`status` the HTTP status of its response: an action with a status of 4xx was refused and changed nothing.")))
+}
+
+// describeActions lists the values of the filter of the audit log, which are known once all routes are registered.
+func (s *server) describeActions() {
+	var actions []string
+	for key, r := range s.rules {
+		if method, _, _ := strings.Cut(key, " "); r.action(method) {
+			actions = append(actions, r.operation)
+		}
+	}
+	slices.Sort(actions)
+	for _, p := range s.doc.OpenAPI().Paths["/v1/audit"].Get.Parameters {
+		if p.Name != "action" {
+			continue
+		}
+		for _, event := range ledger.AuditEvents() {
+			p.Schema.Enum = append(p.Schema.Enum, string(event))
+		}
+		for _, action := range actions {
+			p.Schema.Enum = append(p.Schema.Enum, action)
+		}
+		p.Schema.PrecomputeMessages()
+	}
 }
 
 func (s *server) listAudit(ctx context.Context, in *auditInput) (*logOutput, error) {

@@ -34,6 +34,8 @@ type rule struct {
 	stream bool                // the response has no time limit
 	reads  bool                // nothing changes, whatever the method: an operator's call is not recorded
 
+	private []string // fields of the body whose values are not recorded: texts about users
+
 	operation string // its id in the description; set at registration
 }
 

@@ -42,6 +42,7 @@ type call struct {
 	traceID   string
 	base      string // where the caller reaches the signalling proxy of this process
 	user      identity.Principal
+	body      []byte     // of JSON; nil where the handler reads it
 	tier      berth.Tier // of a submission, and what is left of the user's rate, once they are known
 	rate      *lua.RateState
 }
@@ -216,6 +217,7 @@ func (s *server) readBody(c echo.Context) error {
 	// after an error the deadline stays, or discard sets another one
 	_ = rc.SetReadDeadline(time.Time{})
 	req.Body = io.NopCloser(bytes.NewReader(body))
+	callOf(req.Context()).body = body
 	return nil
 }
 

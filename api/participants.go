@@ -54,7 +54,8 @@ type participantsOutputBody struct {
 }
 
 func (s *server) participantRoutes() {
-	register(s, "POST /v1/conferences/{e164}/participants", forUsers, s.addParticipant, withStatus(201, op("add-participant", "conferences",
+	admits := rule{scopes: forUsers.scopes, private: []string{"name"}}
+	register(s, "POST /v1/conferences/{e164}/participants", admits, s.addParticipant, withStatus(201, op("add-participant", "conferences",
 		"Admit a participant to your conference",
 		"Returns what a LiveKit client needs to join. Only the user who opened the conference and operators may call it, and only they are hosts; "+
 			"all others join by link. The same identity again gets a new token, and the new name and role apply when it connects again. "+

@@ -16,29 +16,35 @@ import (
 // and browsers may add parameters to the other routes, and Temporal decides which ones its UI sends to the codec.
 func describedQueries(doc *huma.OpenAPI, rules map[string]rule) map[string][]string {
 	queries := map[string][]string{}
-	for path, item := range doc.Paths {
+	eachOperation(doc, func(path, key string, op *huma.Operation) {
 		if !strings.HasPrefix(path, "/v1/") || path == codecPath {
-			continue
+			return
 		}
+		names := []string{}
+		for _, p := range op.Parameters {
+			if p.In == "query" {
+				names = append(names, p.Name)
+			}
+		}
+		if rules[key].ticket != noTicket {
+			names = append(names, "ticket")
+		}
+		queries[key] = names
+	})
+	return queries
+}
+
+// eachOperation calls f for each operation of the description, with its path and the key of its route.
+func eachOperation(doc *huma.OpenAPI, f func(path, key string, op *huma.Operation)) {
+	for path, item := range doc.Paths {
 		for method, op := range map[string]*huma.Operation{
 			http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodPatch: item.Patch, http.MethodDelete: item.Delete,
 		} {
-			if op == nil {
-				continue
+			if op != nil {
+				f(path, routeKey(method, echoPath(path)), op)
 			}
-			key, names := routeKey(method, echoPath(path)), []string{}
-			for _, p := range op.Parameters {
-				if p.In == "query" {
-					names = append(names, p.Name)
-				}
-			}
-			if rules[key].ticket != noTicket {
-				names = append(names, "ticket")
-			}
-			queries[key] = names
 		}
 	}
-	return queries
 }
 
 // checkQuery rejects query parameters that the route does not have: a misspelled filter would return too much.

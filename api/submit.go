@@ -40,7 +40,8 @@ func (s *server) submitRoute() {
 	replay := s.alternative("200", "The task had already been accepted", submitAnswer{})
 	registerOutput(s, "POST /v1/tasks", forUser, s.submit, withStatus(http.StatusAccepted, withResponses(replay, op(
 		"submit-task", "tasks", "Submit a task", "Returns immediately. The task runs whether or not a client is connected. Every response to an authenticated user has "+
-			"the fields `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-10), unless the rate is not limited."))))
+			"the fields `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-10), unless the rate is not limited. "+
+			"Other routes have neither. `t` is absent from `RateLimit` if the response has an earlier `Retry-After`."))))
 }
 
 func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {

@@ -112,8 +112,19 @@ func (s *server) logDescription(body, row any, op huma.Operation) huma.Operation
 type usageInput struct {
 	LogPage
 
-	Model   string `query:"model" maxLength:"128" doc:"Only calls of this model"`
-	Outcome string `query:"outcome" maxLength:"64" doc:"Only calls with this outcome: success, running, or the code of a failure"`
+	Model   string      `query:"model" maxLength:"128" doc:"Only calls of this model"`
+	Outcome callOutcome `query:"outcome" doc:"Only calls with this outcome: success, running, or the code of a failure"`
+}
+
+// callOutcome is the outcome of a model call: of ledger, or the code of a failure.
+type callOutcome string
+
+func callOutcomes() []callOutcome {
+	outcomes := []callOutcome{ledger.OutcomeSuccess, ledger.OutcomeRunning}
+	for _, code := range codeNames() {
+		outcomes = append(outcomes, callOutcome(code))
+	}
+	return outcomes
 }
 
 // usageView is a model call.
@@ -161,7 +172,7 @@ func (s *server) listUsage(ctx context.Context, in *usageInput) (*logOutput, err
 	if err != nil {
 		return nil, err
 	}
-	q := ledger.UsageQuery{UserID: userID, TaskID: in.TaskID, Model: in.Model, Outcome: in.Outcome, From: in.From, To: in.To}
+	q := ledger.UsageQuery{UserID: userID, TaskID: in.TaskID, Model: in.Model, Outcome: string(in.Outcome), From: in.From, To: in.To}
 	return readLog(ctx, s, in.LogPage, func(ctx context.Context, cursor string, limit int) ([]usageView, string, error) {
 		found, next, err := s.Ledger.UsageLog(ctx, q, cursor, limit)
 		return convert(found, viewCall), next, err

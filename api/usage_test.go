@@ -70,6 +70,13 @@ func TestUsage_UserAndOperator_ReadTheCallsTheyMay(t *testing.T) { // T19
 	require.Equal(t, []any{"running", "success", "provider_unavailable"}, rows(t, get(h.operator(), "userId=bob&taskId=t1"), "calls", "outcome"))
 	require.Equal(t, []any{"bob"}, rows(t, get(h.operator(), "model=deepseek-reasoner&outcome=running"), "calls", "userId"))
 	require.Equal(t, http.StatusForbidden, get(h.token("alice"), "userId=bob").status)
+	unknown := get(h.operator(), "outcome=zzz")
+	require.Equal(t, http.StatusBadRequest, unknown.status)
+	require.Equal(t, "outcome", unknown.problem.Field)
+	for _, outcome := range []string{"must be one of", "success", "running", "interrupted", "not_started", "provider_unavailable"} {
+		require.Contains(t, unknown.problem.Detail, outcome)
+	}
+	require.Empty(t, rows(t, get(h.operator(), "outcome=deadline_exceeded"), "calls", "userId"))
 	require.Equal(t, "cursor", get(h.operator(), "cursor=x").problem.Field)
 	require.Equal(t, "from", get(h.operator(), "from=x").problem.Field)
 

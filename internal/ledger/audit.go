@@ -14,7 +14,8 @@ import (
 // AuditEvent is the event of an audit row: one of a task, or the operation id of an operator's action.
 type AuditEvent string
 
-// The events of tasks. The ledger itself writes enqueue, start, done, error and erase, in the transaction that they describe.
+// The events of tasks and accounts. The ledger itself writes all but rate_limited, queue_full and idempotent_replay, in the
+// transaction that they describe.
 const (
 	AuditEnqueue     AuditEvent = "enqueue"
 	AuditRateLimited AuditEvent = "rate_limited"
@@ -23,10 +24,19 @@ const (
 	AuditStart       AuditEvent = "start"
 	AuditDone        AuditEvent = "done"
 	AuditError       AuditEvent = "error"
-	AuditErase       AuditEvent = "erase" // of the texts
+	AuditErase       AuditEvent = "erase"             // of the texts
+	AuditBalance     AuditEvent = "balance_corrected" // by the reconciliation
 )
 
-// AuditEntry is one row of the audit log. Detail is JSON without tokens or contents.
+// AuditEvents returns all events but the actions of operators.
+func AuditEvents() []AuditEvent {
+	return []AuditEvent{
+		AuditEnqueue, AuditRateLimited, AuditQueueFull, AuditReplay, AuditStart, AuditDone, AuditError, AuditErase, AuditBalance,
+	}
+}
+
+// AuditEntry is one row of the audit log. Detail is JSON without tokens or contents: what the event changed, or what an operator
+// sent.
 type AuditEntry struct {
 	ID int64
 	At time.Time

@@ -168,9 +168,6 @@ func scanText(row scanner) (s string, err error) {
 	return s, err
 }
 
-// AuditBalance is the event of a balance that was corrected.
-const AuditBalance AuditEvent = "balance_corrected"
-
 // Balance compares a balance with the sum of its entries, and corrects it if that is requested. It returns both. CodeConflict when
 // the sum is negative, which no balance can be.
 func (l *Ledger) Balance(ctx context.Context, userID string, correct bool) (credits, sum int64, err error) {

@@ -1,7 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import type { Api } from '../src/lib/api';
-import { Changes, link, nextCall, place, queueTrouble, rareChanges, recoveries, type Change, type Conference } from '../src/lib/ops';
-import { consoleWords } from '../src/lib/words';
+import { actionResult, auditText, Changes, link, nextCall, place, queueTrouble, rareChanges, recoveries, type Change, type Conference } from '../src/lib/ops';
+import { consoleWords, valueWord } from '../src/lib/words';
 
 test('a view has the parts and filters of its address', () => {
   for (const [parts, filters] of [
@@ -37,6 +37,16 @@ test('changes make the views that show them read again, at most once a second', 
   vi.advanceTimersByTime(5000);
   expect(nodes).toHaveBeenCalledTimes(2);
   vi.useRealTimers();
+});
+
+test('a row of the audit log has the values that an operator sent, and a refused action does not look like a change', () => {
+  const label = (key: string) => ({ cap: 'Concurrent calls', reason: 'Reason' })[key] ?? key;
+  expect(auditText({ cap: 3, rpm: null, paused: true, reason: 'costs' }, label)).toBe('Concurrent calls: 3, rpm: –, paused: true, Reason: costs');
+  expect(auditText({ tenants: ['a', 'b'], times: { media: { suspectAfterMs: 5 } }, omitted: ['asr'] }, label)).toBe('tenants: a / b, times: media suspectAfterMs 5, omitted: asr');
+  expect(auditText({ steps: [{ name: 'ocr', model: 'm1' }, { name: 'match', model: 'm2' }] }, label)).toBe('steps: ocr (m1) → match (m2)');
+  expect([auditText({}, label), auditText(undefined, label)]).toEqual(['', '']);
+  expect([200, 404, 503, 0].map((s) => Object.values(actionResult(s)).join())).toEqual(['done: HTTP 200,done', 'h_refused: HTTP 404,failed', 'failed: HTTP 503,failed', 'h_none,failed']);
+  for (const lang of ['en', 'zh'] as const) for (const value of ['done', 'h_refused', 'failed', 'h_none']) expect(valueWord(value, lang)).toBeTruthy();
 });
 
 test('a recovery lasts from the loss of a unit to the next one, with the commands between', () => {

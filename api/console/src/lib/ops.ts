@@ -64,6 +64,28 @@ export interface Conference {
 export interface Account { userId: string; tier: string; credits: number }
 export interface Entry { entryId: number; kind: string; amount: number; taskId?: string; reason?: string; at: string }
 export interface Audit { entryId: number; at: string; userId: string; action: string; taskId?: string; target?: string; status?: number; detail?: unknown }
+
+/** Returns the result of an operator's action, by the status of its response, for a badge. */
+export function actionResult(status: number): { value: string; tone: string } {
+  if (status === 0) return { value: 'h_none', tone: 'failed' };
+  if (status < 400) return { value: `done: HTTP ${status}`, tone: 'done' };
+  return { value: `${status < 500 ? 'h_refused' : 'failed'}: HTTP ${status}`, tone: 'failed' };
+}
+
+/** Returns what a row of the audit log states as a text. label returns the text for the name of a field. */
+export function auditText(detail: unknown, label: (key: string) => string): string {
+  const fields = (o: object, between: string, separator: string) =>
+    Object.entries(o).map(([k, x]) => `${label(k)}${between}${text(x)}`).join(separator);
+  const text = (v: unknown): string => {
+    if (v === null || v === '') return '–';
+    if (Array.isArray(v)) return v.map(text).join(v.some((x) => typeof x === 'object') ? ' → ' : ' / ');
+    if (typeof v !== 'object') return String(v);
+    const o = v as Record<string, unknown>;
+    return typeof o.name === 'string' && typeof o.model === 'string' ? `${o.name} (${o.model})` : fields(o, ' ', ' / ');
+  };
+  return detail && typeof detail === 'object' ? fields(detail, ': ', ', ') : '';
+}
+
 export interface Call {
   taskId: string; userId: string; at: string; model: string; provider: string; queueId: string; inputTokens: number; outputTokens: number; latencyMs: number;
   outcome: string; firstTokenMs?: number; costMicros: number; step: string;

@@ -39,7 +39,7 @@ const en = {
   participantsWord: 'Participants', noParticipants: 'No one was admitted yet.', role: 'Role', came: 'Admitted', byLink: 'by link', present: 'Present', removeIt: 'Remove', removeText: 'The participant is disconnected and cannot join this conference again.', removeGuestText: 'The guest is disconnected, and can join again by this link as a new guest while it admits guests.', removeLinkText: 'The guest is disconnected, and no one can join by this link again.', revokeToo: 'Also revoke the link that this guest came with', removedBy: 'removed by',
   links: 'Invitation links', linksLead: 'Everyone who has a link can join, as often as it allows. It is shown only once.', noLinks: 'There is no link yet.', newLink: 'New link', guests: 'Guests', revoke: 'Revoke', revokeText: 'It admits no more guests. Those that it admitted stay.', revoked: 'revoked', usedUp: 'used up', uses: 'Used', copyLink: 'Copy', copied: 'Copied', linkAddress: 'Address of the new link',
 
-  accountsLead: 'Credits and every change of them.', userPrefix: 'User begins with', tier: 'Tier', credits: 'Credits', cost: 'Cost', action: 'Action', subject: 'Subject', details: 'Details', entries: 'Entries', amount: 'Amount',
+  accountsLead: 'Credits and every change of them.', userPrefix: 'User begins with', tier: 'Tier', credits: 'Credits', cost: 'Cost', action: 'Action', subject: 'Subject', details: 'Details', omitted: 'Not recorded', paused: 'Paused', name: 'Name', step: 'Step', steps: 'Steps', price: 'Price', code: 'Code', message: 'Message', refunded: 'Refunded', poolId: 'Pool', userId: 'User', withinMs: 'Within ms', ttlMs: 'For ms', entries: 'Entries', amount: 'Amount',
   noEntries: 'This user has no entries. A user exists with the first one, so the id may be wrong.', addCredits: 'Add credits', addCreditsText: 'A negative amount removes credits. The reason is shown to the user.',
 
   reconciliationLead: 'Compares what the database, Temporal, Redis and the fleet have, and repairs what was lost outside of berth.', startPass: 'Start a full pass', startPassText: 'The pass compares everything that is open. It runs beside the scheduled passes.', onlyReport: 'Only report, repair nothing',
@@ -90,7 +90,7 @@ const zh: ConsoleWords = {
   participantsWord: '参会者', noParticipants: '还没有人加入。', role: '角色', came: '加入时间', byLink: '通过链接', present: '在场', removeIt: '移除', removeText: '该参会者将断开连接，且不能再加入此会议。', removeGuestText: '该来宾将断开连接；只要此链接仍可使用，其仍可作为新来宾再次加入。', removeLinkText: '该来宾将断开连接，此链接不能再用于加入会议。', revokeToo: '同时撤销该来宾使用的链接', removedBy: '移除者：',
   links: '邀请链接', linksLead: '持有链接的人可在允许的次数内加入。链接只显示一次。', noLinks: '还没有链接。', newLink: '新建链接', guests: '来宾人数', revoke: '撤销', revokeText: '不再接纳新的来宾，已加入的不受影响。', revoked: '已撤销', usedUp: '已用完', uses: '已使用', copyLink: '复制', copied: '已复制', linkAddress: '新链接的地址',
 
-  accountsLead: '点数及其每一次变化。', userPrefix: '用户名开头', tier: '级别', credits: '点数', cost: '费用', action: '操作', subject: '对象', details: '详情', entries: '明细', amount: '数额',
+  accountsLead: '点数及其每一次变化。', userPrefix: '用户名开头', tier: '级别', credits: '点数', cost: '费用', action: '操作', subject: '对象', details: '详情', omitted: '未记录', paused: '暂停', name: '名称', step: '步骤', steps: '步骤', price: '价格', code: '代码', message: '说明', refunded: '退还', poolId: '资源池', userId: '用户', withinMs: '期限（毫秒）', ttlMs: '时长（毫秒）', entries: '明细', amount: '数额',
   noEntries: '该用户没有明细。用户自第一条明细起存在，编号可能有误。', addCredits: '增加点数', addCreditsText: '负数表示扣除。原因会显示给用户。',
 
   reconciliationLead: '比较数据库、Temporal、Redis 与节点的状态，并修复在 berth 之外丢失的内容。', startPass: '开始完整对账', startPassText: '将比较所有未结束的工作，与定期对账并行。', onlyReport: '只报告，不修复',
@@ -120,6 +120,7 @@ const values: Record<string, [string, string]> = {
   host: ['Host', '主持人'], participant: ['Participant', '参会者'], listener: ['Listener', '仅收听'],
   a_first: ['first', '首个'], a_hit: ['kept', '命中'], a_miss: ['missed', '未命中'],
   e_grant: ['Grant', '发放'], e_correction: ['Correction', '更正'], e_charge: ['Charge', '扣费'], e_refund: ['Refund', '退款'], e_carried: ['Carried', '结转'],
+  h_refused: ['Refused', '被拒绝'], h_none: ['No result recorded', '没有记录结果'],
   p_quick: ['Quick', '快速'], p_full: ['Full', '完整'], stopped: ['Stopped', '已停止'], skipped: ['Skipped', '已跳过'], found: ['Found', '发现'], gone: ['Gone', '已消失'], holds: ['Holds', '仍存在'], repaired: ['Repaired', '已修复'],
   c_node: ['node', '节点'], c_strategy: ['strategy', '策略'], c_config: ['configuration', '配置'], c_model: ['model', '模型'], c_task: ['task', '任务'], c_turn: ['turn', '轮次'], c_execution: ['execution', '执行'],
   c_conference: ['conference', '会议'], c_reconciliation: ['reconciliation', '对账'], pools: ['Pools', '资源池'], tenants: ['Tenants', '租户'], strategy: ['Fleet configuration', '全局配置'], services: ['Services', '服务'],
