@@ -18,7 +18,7 @@ import (
 
 // submitInput is a request for a task.
 type submitInput struct {
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Requests of one user with the same key and body create one task. When taskId is set, it identifies the task instead. Without either, equal requests within a window (10 minutes by default) create one task."`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Requests of one user with the same key and body create one task. Not together with taskId, which identifies the task as well. Without either, equal requests within a window (10 minutes by default) create one task."`
 	Body           submitBody
 }
 
@@ -49,6 +49,9 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	b := in.Body
 	if err := cmp.Or(optionalID("taskId", b.TaskID), berth.ValidID("serviceId", b.ServiceID)); err != nil {
 		return nil, err
+	}
+	if b.TaskID != "" && in.IdempotencyKey != "" {
+		return nil, berth.Invalid("Idempotency-Key", "identifies the task, as taskId does; give one of them")
 	}
 	if b.ServiceID == lua.SessionService || b.ServiceID == lua.ConferenceService { // streams of sessions and conferences
 		return nil, berth.Invalid("serviceId", "must not be %q", b.ServiceID)
@@ -130,7 +133,7 @@ func (s *server) accept(ctx context.Context, sub submission) (*submitOutput, err
 		case !replayed:
 			return s.accepted(ctx, task), nil
 		case !repeatable(task.Status):
-			return s.replay(ctx, task, cmp.Or(sub.key, sub.plan.RequestHash))
+			return s.replay(ctx, task, cmp.Or(sub.clientID, sub.key, sub.plan.RequestHash))
 		case sub.clientID != "":
 			return nil, errorIn("taskId", berth.CodeConflict, "task already finished (status %s); submit with another id", task.Status)
 		}

@@ -205,6 +205,9 @@ func TestSubmitTask_SameIdempotencyKey_Replayed(t *testing.T) {
 	require.Equal(t, "order 66", again.json(t)["idemKey"])
 
 	require.Equal(t, http.StatusUnprocessableEntity, submit("alice", match(with("locale", "zh"))).status)
+	both := submit("alice", match(with("taskId", "t1")))
+	require.Equal(t, http.StatusBadRequest, both.status)
+	require.Equal(t, "Idempotency-Key", both.problem.Field)
 
 	other := submit("bob", match())
 	require.Equal(t, http.StatusAccepted, other.status, "keys of different users are independent")

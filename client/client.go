@@ -94,7 +94,7 @@ type Acceptance struct {
 	PollAfterMs int              `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	EventsURL   string           `json:"eventsUrl"`
 	Replay      bool             `json:"replay,omitempty" doc:"The task had already been accepted; nothing was started"`
-	IdemKey     string           `json:"idemKey,omitempty" doc:"Key that identified the replay"`
+	IdemKey     string           `json:"idemKey,omitempty" doc:"What identified the replay: taskId, the Idempotency-Key or a hash of the request"`
 	Waiting     `doc:"Of the current step, unless its call has begun"`
 }
 
@@ -133,7 +133,7 @@ func (c *Client) Alive(ctx context.Context) error {
 	return c.call(ctx, http.MethodGet, "/healthz", nil, nil, nil)
 }
 
-// Submit submits a task. key is the Idempotency-Key; if it is empty, none is sent.
+// Submit submits a task. key is the Idempotency-Key of a task without a TaskID; if it is empty, none is sent.
 func (c *Client) Submit(ctx context.Context, s Submission, key string) (Acceptance, error) {
 	header := http.Header{}
 	if key != "" {
