@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -112,7 +113,7 @@ func TestStream_APIRestarts_ReaderMissesNothing(t *testing.T) { // T15, X7
 	require.Equal(t, got.last.Text, trim(got.text), "nothing lost, nothing repeated")
 }
 
-func TestTask_Cancelled_ModelCallStops(t *testing.T) { // T13, T25
+func TestTask_Cancelled_ModelCallStops(t *testing.T) { // T13, T19, T25
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 100}))
 	c := s.user("alice")
@@ -136,8 +137,36 @@ func TestTask_Cancelled_ModelCallStops(t *testing.T) { // T13, T25
 	require.NoError(t, err)
 	require.Equal(t, berth.TaskCancelled, task.Status)
 	require.Error(t, c.Cancel(t.Context(), acc.TaskID), "it has ended")
+	s.usageOfCancelled(acc.TaskID)
 	s.saveTask("task-cancelled", acc.TaskID)
 	s.noSlotHeld()
+}
+
+// usageOfCancelled waits until the worker has recorded what the interrupted call of alice's task used, and requires that the usage
+// of the task includes it.
+func (s *stack) usageOfCancelled(task string) {
+	get := func(path string) map[string]any {
+		status, body := s.send(http.MethodGet, path, s.token("alice"), nil)
+		require.Equal(s.tb, http.StatusOK, status)
+		return body
+	}
+	var calls []any
+	s.eventually("the usage of the interrupted call", func() bool {
+		calls = get("/v1/usage?taskId=" + task)["calls"].([]any)
+		newest := calls[0].(map[string]any)
+		return newest["outcome"] == string(berth.CodeCancelled) && newest["outputTokens"].(float64) > 0
+	})
+	sum := map[string]any{"inputTokens": 0.0, "outputTokens": 0.0}
+	for _, call := range calls {
+		for name, n := range sum {
+			sum[name] = n.(float64) + call.(map[string]any)[name].(float64)
+		}
+	}
+	require.Len(s.tb, calls, 3, "one of each step")
+	require.Equal(s.tb, sum, get("/v1/tasks/" + task)["usage"])
+	for _, e := range get("/v1/audit?action=error&taskId=" + task)["entries"].([]any) {
+		require.NotContains(s.tb, e.(map[string]any)["detail"], "usage", "it was not known at the end")
+	}
 }
 
 func TestTask_RedisEmptiedMidStream_Completes(t *testing.T) { // L12, T13

@@ -67,7 +67,7 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 			max(step, t.StepIndex), max(step, r.begun), time.Now().UnixMilli(), task.UserID); err != nil {
 			return err
 		}
-		if err := interrupt(ctx, tx, t); err != nil {
+		if _, err := interrupt(ctx, tx, t); err != nil {
 			return err
 		}
 		return reserve(ctx, tx, t, CallStart{Step: step, Fence: a.Fence})
@@ -201,8 +201,12 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 		return "", err
 	}
 	r.Success, r.Code = true, ""
-	if _, err := writeUsage(ctx, tx, t, r.ModelCall); err != nil {
+	fresh, err := writeUsage(ctx, tx, t, r.ModelCall)
+	if err != nil {
 		return "", err
+	}
+	if !fresh { // the call was logged as failed, and is in the sums
+		r.Usage = berth.Usage{}
 	}
 	if r.owner() != r.Fence {
 		if _, err := tx.ExecContext(ctx, releaseUsage, t.UserID, t.ID, r.Step, r.owner()); err != nil {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -191,9 +192,6 @@ func TestAttempt_TaskEnded_WritesRejected(t *testing.T) {
 		require.ErrorIs(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: berth.TaskStreaming}), ErrFinal)
 		require.Equal(t, Attempt{Final: true}, begin(t, l, task, 0))
 		requireOwns(t, l, task.ID, a.Fence, false)
-		require.NoError(t, l.FailedCall(ctx, ModelCall{
-			UserID: task.UserID, TaskID: task.ID, Fence: a.Fence, Usage: berth.Usage{InputTokens: 5}, Code: berth.CodeProviderUnavailable,
-		}), "the call's usage is logged")
 
 		now, err := l.GetTask(ctx, task.Ref())
 		require.NoError(t, err)
@@ -343,6 +341,67 @@ func TestUsage_WorkerKilled_CallAccountedFor(t *testing.T) { // T19
 		require.Len(t, all, 3)
 		require.Equal(t, next.Fence, all[2].Fence)
 		require.Equal(t, berth.CodeInterrupted, all[2].Code, "no row stays open")
+	})
+}
+
+// A call that its task's end interrupts is paid for: the task has its usage once the worker has recorded it. The audit row of the
+// end is written before, so it has no usage.
+func TestFailedCall_AfterTaskEnded_AddedToSums(t *testing.T) { // T19
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		usage := func(e AuditEntry) any {
+			var detail map[string]any
+			require.NoError(t, json.Unmarshal(e.Detail, &detail))
+			return detail["usage"]
+		}
+		task := create(t, l, chain())
+		_, err := l.FinishStep(ctx, result(task, 0, begin(t, l, task, 0).Fence, "text"))
+		require.NoError(t, err)
+		a := begin(t, l, task, 1)
+		require.NoError(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Step: 1, Fence: a.Fence, Provider: "p"}))
+		ended, _, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+		require.NoError(t, err)
+		require.Equal(t, berth.Usage{InputTokens: 10, OutputTokens: 3}, ended.Usage, "of the call that was recorded before")
+		rows := trail(t, l, task.Ref())
+		require.Nil(t, usage(rows[len(rows)-1]), "it is not known yet")
+
+		late := result(task, 1, a.Fence, "").ModelCall
+		late.Code = berth.CodeCancelled
+		for range 2 {
+			require.NoError(t, l.FailedCall(ctx, late))
+		}
+		now, err := l.GetTask(ctx, task.Ref())
+		require.NoError(t, err)
+		require.Equal(t, berth.Usage{InputTokens: 20, OutputTokens: 6}, now.Usage)
+		require.Equal(t, ended.EndedAt, now.EndedAt)
+		require.Equal(t, berth.TaskCancelled, now.Status)
+
+		failed := create(t, l, chain())
+		call := result(failed, 0, begin(t, l, failed, 0).Fence, "").ModelCall
+		call.Code = berth.CodeProviderKey
+		require.NoError(t, l.FailedCall(ctx, call))
+		_, _, err = l.FinishTask(ctx, End{TaskRef: failed.Ref(), Status: berth.TaskFailed, Code: berth.CodeProviderKey})
+		require.NoError(t, err)
+		rows = trail(t, l, failed.Ref())
+		require.Equal(t, map[string]any{"inputTokens": 10.0, "outputTokens": 3.0}, usage(rows[len(rows)-1]))
+	})
+}
+
+// An answer whose call was logged as failed, and that a later attempt adopts, is in the sums once.
+func TestFinishStep_CallLoggedAsFailed_SummedOnce(t *testing.T) { // T19, B2
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		adopted := result(task, 0, begin(t, l, task, 0).Fence, "the text")
+		adopted.RecordedBy = begin(t, l, task, 0).Fence
+		failed := adopted.ModelCall
+		failed.Code = berth.CodeConflict
+		require.NoError(t, l.FailedCall(ctx, failed))
+		_, err := l.FinishStep(ctx, adopted)
+		require.NoError(t, err)
+		now, err := l.GetTask(ctx, task.Ref())
+		require.NoError(t, err)
+		require.Equal(t, adopted.Usage, now.Usage)
 	})
 }
 

@@ -51,7 +51,8 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 			return err
 		}
 		t, won = ended[0], true
-		if err := interrupt(ctx, tx, t); err != nil {
+		interrupted, err := interrupt(ctx, tx, t)
+		if err != nil {
 			return err
 		}
 		kept := t.Status == berth.TaskCompleted ||
@@ -61,22 +62,24 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 				return err
 			}
 		}
-		return writeAudit(ctx, tx, endEntry(t, kept))
+		return writeAudit(ctx, tx, endEntry(t, kept, interrupted))
 	})
 	return t, won && err == nil, err
 }
 
-func endEntry(t berth.Task, charged bool) AuditEntry {
-	refunded := t.Price
-	if charged {
-		refunded = 0
+// endEntry returns the audit row of an end. What an interrupted call used is not known yet, so the row has no usage then.
+func endEntry(t berth.Task, charged, interrupted bool) AuditEntry {
+	detail := map[string]any{"status": t.Status}
+	if !interrupted {
+		detail["usage"] = t.Usage
 	}
 	if t.Status == berth.TaskCompleted {
-		return taskEntry(AuditDone, t, t.StepIndex, map[string]any{
-			"status": t.Status, "resultAssetId": t.ResultAssetID, "usage": t.Usage,
-		})
+		detail["resultAssetId"] = t.ResultAssetID
+		return taskEntry(AuditDone, t, t.StepIndex, detail)
 	}
-	return taskEntry(AuditError, t, t.StepIndex, map[string]any{
-		"status": t.Status, "code": t.ErrorCode, "message": t.ErrorMessage, "usage": t.Usage, "refunded": refunded,
-	})
+	detail["code"], detail["message"], detail["refunded"] = t.ErrorCode, t.ErrorMessage, t.Price
+	if charged {
+		detail["refunded"] = 0
+	}
+	return taskEntry(AuditError, t, t.StepIndex, detail)
 }

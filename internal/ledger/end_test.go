@@ -141,7 +141,7 @@ func (f *life) watch(ctx context.Context, stop <-chan struct{}) error {
 		case err != nil:
 			return err
 		case now.Status != seen.Status && !seen.Status.CanBecome(now.Status), now.Fence < seen.Fence, now.StepIndex < seen.StepIndex,
-			seen.Status.Final() && !equal(seen, now), now.Status.Final() == now.EndedAt.IsZero():
+			seen.Status.Final() && ending(seen) != ending(now), now.Status.Final() == now.EndedAt.IsZero():
 			return fmt.Errorf("went from %+v to %+v", seen, now)
 		}
 		seen = now
@@ -153,7 +153,11 @@ func (f *life) watch(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-func equal(a, b berth.Task) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+// ending returns the row of an ended task without what calls add whose outcome is recorded after the end.
+func ending(t berth.Task) string {
+	t.Usage, t.UpdatedAt = berth.Usage{}, t.EndedAt
+	return fmt.Sprint(t)
+}
 
 func drawAct() *rapid.Generator[act] {
 	return rapid.Custom(func(t *rapid.T) act {
@@ -210,7 +214,7 @@ func (f *life) check(t *rapid.T) {
 	ends := 0
 	for row := range f.ends {
 		ends++
-		require.Equal(t, now, row, "every call returns the same end")
+		require.Equal(t, ending(now), ending(row), "every call returns the same end")
 	}
 	require.EqualValues(t, min(ends, 1), f.wins.Load())
 
@@ -224,9 +228,7 @@ func (f *life) check(t *rapid.T) {
 			require.Equal(t, 1, finished[c.Step], "step %d was finished twice", c.Step)
 		}
 	}
-	if ends == 0 {
-		require.Equal(t, spent, now.Usage)
-	}
+	require.Equal(t, spent, now.Usage)
 	trail := trail(t, f.l, f.task.Ref())
 	count := map[AuditEvent]int{}
 	for _, e := range trail {

@@ -88,8 +88,8 @@ var (
 	selectUsage = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE user_id = $1 AND task_id = $2 ORDER BY step, fence, call_no`
 )
 
-// FailedCall logs a model call without a usable answer. Unlike FinishStep it is accepted from any attempt, because the call
-// was paid for; the sums of a task that has ended do not change. It is idempotent.
+// FailedCall logs a model call without a usable answer. Unlike FinishStep it is accepted from any attempt, also after the task
+// has ended, because the call was paid for; it is added to the sums of the task. It is idempotent.
 func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 	c.Success = false
 	return l.inTx(ctx, "log failed call", func(tx *sql.Tx) error {
@@ -98,7 +98,7 @@ func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 			return err
 		}
 		fresh, err := writeUsage(ctx, tx, t, c)
-		if err != nil || !fresh || t.Status.Final() {
+		if err != nil || !fresh {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE tasks SET input_tokens = input_tokens + $2,
@@ -130,10 +130,14 @@ func (l *Ledger) ReleaseAttempt(ctx context.Context, task berth.TaskRef, step in
 }
 
 // interrupt marks the calls of a task whose outcome is not recorded, because a later attempt begins or the task ends: they were
-// interrupted, or not made.
-func interrupt(ctx context.Context, tx *sql.Tx, t berth.Task) error {
-	_, err := tx.ExecContext(ctx, interruptUsage, t.UserID, t.ID, time.Now().UnixMilli())
-	return err
+// interrupted, or not made. It reports whether there were any; their workers may still record the outcome.
+func interrupt(ctx context.Context, tx *sql.Tx, t berth.Task) (bool, error) {
+	res, err := tx.ExecContext(ctx, interruptUsage, t.UserID, t.ID, time.Now().UnixMilli())
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
 }
 
 // writeUsage reports whether the outcome is new.
