@@ -106,7 +106,9 @@ func configuredLimits(m llm.Model) client.ModelLimits {
 }
 
 // limitsOf returns the limits of a model that concern the time until a call begins.
-func limitsOf(m llm.Model) lua.ModelLimits { return lua.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM} }
+func limitsOf(m llm.Model) lua.ModelLimits {
+	return lua.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM}
+}
 
 // room reads the slots and waiting calls of a model.
 func (s *server) room(ctx context.Context, m llm.Model) (lua.Room, error) {

@@ -32,11 +32,11 @@ type taskView struct {
 	// Waiting is where the call of the current step waits.
 	Waiting    *client.Waiting `json:"waiting,omitempty" doc:"The current step waits for its model, and how long; absent while its call runs, or where that is not known"`
 	Downgraded bool            `json:"downgraded,omitempty" doc:"The credits did not suffice: the task uses the free queue and model"`
-	Text      string           `json:"text,omitempty" doc:"The answer of a stream task"`
-	Result    json.RawMessage  `json:"result,omitempty" doc:"The answer of a batch task; for a match the points found"`
-	Error     *taskError       `json:"error,omitempty"`
-	StandIn   bool             `json:"standIn,omitempty" doc:"The local simulator served at least one step"`
-	Usage     berth.Usage      `json:"usage"`
+	Text       string          `json:"text,omitempty" doc:"The answer of a stream task"`
+	Result     json.RawMessage `json:"result,omitempty" doc:"The answer of a batch task; for a match the points found"`
+	Error      *taskError      `json:"error,omitempty"`
+	StandIn    bool            `json:"standIn,omitempty" doc:"The local simulator served at least one step"`
+	Usage      berth.Usage     `json:"usage"`
 	// FinishReason is why the model stopped.
 	FinishReason string `json:"finishReason,omitempty" doc:"Why the model stopped: stop, or length when a token limit truncated the answer of any step"`
 	// PollAfterMs shortens as the end nears; absent once the task is final.
