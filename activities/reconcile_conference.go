@@ -82,18 +82,12 @@ func (p *pass) owners(ctx context.Context) error {
 	return nil
 }
 
-// maxListedUnits is how many units one pass requests to list their conferences. Where more are due, chance decides which.
-const maxListedUnits = 20
-
-// listUnits requests the lists of units that are due, which each is once in the time between two full passes.
+// listUnits requests the lists of units that are due, which each is once in the time between two full passes: one after another, also after
+// a long time without a pass.
 func (p *pass) listUnits(ctx context.Context) error {
-	requested := 0
 	for id, unit := range p.r.Conferences.Fleet.Snapshot().Nodes {
 		if unit.Kind != berth.NodeMedia || unit.State != berth.NodeReady || !listDue(id, p.r.Options.FullEvery, p.previous, p.StartedAt) {
 			continue
-		}
-		if requested++; requested > maxListedUnits {
-			return nil
 		}
 		if err := p.r.Conferences.NotifyLink(ctx, workflows.LinkRequest{
 			Unit: workflows.NodeRef{NodeID: id, Generation: unit.Generation},
