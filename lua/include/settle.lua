@@ -158,6 +158,14 @@ local function class_of(pools, marks)
   return redis.sha1hex(pools) .. ',' .. marks
 end
 
+-- lacks_any reports whether marks do not have all of some earlier ones: a service is available again.
+local function lacks_any(marks, earlier)
+  for service in string.gmatch(earlier, '[^,]+') do
+    if not string.find(',' .. marks, ',' .. service .. ',', 1, true) then return true end
+  end
+  return false
+end
+
 -- remark moves the node to the class of its pools and of the services that are unavailable now. It returns when the last of them
 -- is available again, 0 for none.
 local function remark(stem, node, now)
@@ -167,14 +175,15 @@ local function remark(stem, node, now)
   else
     redis.call('ZREM', stem .. 'node:marks', node.id)
   end
-  if string.sub(node.class, 42) == marks or node.class == '' then return last end
+  local before = string.sub(node.class, 42)
+  if before == marks or node.class == '' then return last end
   state_of(node)
   local pools = pools_of_class(stem, node.class)
   leave_class(stem, node)
   node.class = class_of(pools, marks)
   join_class(stem, node, pools, leases_of(node, now))
   write_brief(node)
-  if node.out == '' then redis.call('PUBLISH', stem .. 'node:free', node.id) end
+  if node.out == '' and lacks_any(marks, before) then redis.call('PUBLISH', stem .. 'node:free', node.id) end
   return last
 end
 
