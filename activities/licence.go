@@ -81,6 +81,7 @@ func (c *Conferences) offerLicences(ctx context.Context) error {
 	if err != nil || used >= c.Licences {
 		return err
 	}
+	c.Fleet.CatchUp(ctx) // a unit that has just registered notified those that wait before there was a licence
 	var units []string
 	for id, n := range c.Fleet.Snapshot().Nodes {
 		if n.Kind == berth.NodeMedia {

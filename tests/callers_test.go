@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,12 +38,12 @@ func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string
 	image, err := c.Upload(tb.Context(), picture, example(tb, picture))
 	require.NoError(tb, err)
 	acc, err := c.Submit(tb.Context(), client.Submission{
-		TaskID: id, ServiceID: "career", Template: berth.TemplateJobMatch, Locale: locale,
+		TaskID: cmp.Or(id, berth.NewID("t")), ServiceID: "career", Template: berth.TemplateJobMatch, Locale: locale,
 		Variables: map[string]any{
 			"jobImage": client.AssetRef(image),
 			"resume":   string(example(tb, "resume-"+string(locale)+".txt")),
 		},
-	}, berth.NewID(""))
+	}, "")
 	require.NoError(tb, err)
 	return acc
 }

@@ -193,7 +193,7 @@ func TestReconcile_OlderDatabaseRestored_TaskCompletesWithOneCharge(t *testing.T
 	acc, err := c.Submit(t.Context(), client.Submission{
 		TaskID: "t1", ServiceID: "career", Template: berth.TemplateResumeSummary,
 		Variables: map[string]any{"resume": client.AssetRef(resume)},
-	}, "key")
+	}, "")
 	require.NoError(t, err)
 	s.api.kill()
 	s.worker.kill()
@@ -214,7 +214,7 @@ func TestReconcile_OlderDatabaseRestored_TaskCompletesWithOneCharge(t *testing.T
 	replay, err := c.Submit(t.Context(), client.Submission{
 		TaskID: "t1", ServiceID: "career", Template: berth.TemplateResumeSummary,
 		Variables: map[string]any{"resume": client.AssetRef(resume)},
-	}, "key")
+	}, "")
 	require.NoError(t, err)
 	require.True(t, replay.Replay)
 	again := s.fullPass(false)

@@ -78,19 +78,27 @@ func dynamicConfig(overrides map[string]any) dynamicconfig.StaticClient {
 }
 
 // serverConfig returns the configuration and the addresses of the server's four services. Only the frontend's port is
-// fixed; the others use free ports, so that any number of servers can run at the same time.
-func serverConfig(o Options) (*config.Config, map[primitives.ServiceName]static.Hosts, error) {
+// fixed; the others use free ports, so that any number of servers can run at the same time. They are reserved until release is called,
+// because the server binds them later.
+func serverConfig(o Options) (_ *config.Config, _ map[primitives.ServiceName]static.Hosts, release func(), err error) {
 	frontend, err := net.ResolveTCPAddr("tcp", o.FrontendAddr)
 	if err != nil {
-		return nil, nil, fmt.Errorf("temporal address: %w", err)
+		return nil, nil, nil, fmt.Errorf("temporal address: %w", err)
 	}
 	if frontend.Port == 0 {
-		return nil, nil, fmt.Errorf("temporal address %s: a port is required", o.FrontendAddr)
+		return nil, nil, nil, fmt.Errorf("temporal address %s: a port is required", o.FrontendAddr)
 	}
-	free, err := freeport.Find(len(server.DefaultServices) - 1)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ports for temporal's services: %w", err)
+	var reserved []func()
+	release = func() {
+		for _, f := range reserved {
+			f()
+		}
 	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
 	services := make(map[string]config.Service, len(server.DefaultServices))
 	hosts := make(map[primitives.ServiceName]static.Hosts, len(server.DefaultServices))
 	for _, name := range server.DefaultServices {
@@ -98,7 +106,11 @@ func serverConfig(o Options) (*config.Config, map[primitives.ServiceName]static.
 		if name == string(primitives.FrontendService) {
 			rpc = config.RPC{GRPCPort: frontend.Port, BindOnIP: bindIP(frontend)}
 		} else {
-			rpc.GRPCPort, free = free[0], free[1:]
+			port, unreserve, err := freeport.Reserve()
+			if err != nil {
+				return nil, nil, nil, fmt.Errorf("port of temporal's %s service: %w", name, err)
+			}
+			rpc.GRPCPort, reserved = port, append(reserved, unreserve)
 		}
 		services[name] = config.Service{RPC: rpc}
 		hosts[primitives.ServiceName(name)] = static.SingleLocalHost(net.JoinHostPort(loopback, strconv.Itoa(rpc.GRPCPort)))
@@ -136,7 +148,7 @@ func serverConfig(o Options) (*config.Config, map[primitives.ServiceName]static.
 			Visibility: config.VisibilityArchivalNamespaceDefaults{State: "disabled"},
 		}},
 		PublicClient: config.PublicClient{HostPort: public},
-	}, hosts, nil
+	}, hosts, release, nil
 }
 
 // tlsConfig returns the configuration of the frontend and of the server's own workers, which are its clients. The other

@@ -81,10 +81,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	defer cancel()
 
 	temporalconn.IdentifyBinary() // before the server starts workers of its own
-	cfg, hosts, err := serverConfig(o)
+	cfg, hosts, release, err := serverConfig(o)
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	if err := prepareDatabase(cfg, o); err != nil {
 		return nil, err
 	}
