@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -43,13 +44,19 @@ func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 
 			var last string
 			for i := range tasks {
-				acc, err := u.Submit(t.Context(), client.Submission{
-					ServiceID: "career", Template: berth.TemplateJobSummary, Locale: c.locale,
-					Variables: map[string]any{"jobText": fmt.Sprintf("We look for a baker. This is posting number %d.", i)},
-				}, "")
-				require.NoError(t, err)
-				require.True(t, acc.Downgraded)
-				last = acc.TaskID
+				s.eventually("a task to be accepted", func() bool { // 503 while a busy machine's database does not reply within a second
+					acc, err := u.Submit(t.Context(), client.Submission{
+						ServiceID: "career", Template: berth.TemplateJobSummary, Locale: c.locale,
+						Variables: map[string]any{"jobText": fmt.Sprintf("We look for a baker. This is posting number %d.", i)},
+					}, "")
+					if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == berth.CodeUnavailable {
+						return false
+					}
+					require.NoError(t, err)
+					require.True(t, acc.Downgraded)
+					last = acc.TaskID
+					return true
+				})
 			}
 			running := <-calls
 			b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + last))
