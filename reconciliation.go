@@ -123,6 +123,8 @@ const (
 	ReconcileCompleted ReconcileStatus = "completed"
 	ReconcileStopped   ReconcileStatus = "stopped" // it found more differences than may be repaired without an operator
 	ReconcileSkipped   ReconcileStatus = "skipped" // a dependency was unavailable, or has just become available again
+	// ReconcileIncomplete is the status of a pass that repaired what it found, but could not make all its comparisons.
+	ReconcileIncomplete ReconcileStatus = "incomplete"
 )
 
 // ReconcileOutcome is the outcome of a finding.
@@ -167,7 +169,7 @@ type ReconcilePass struct {
 	// Requested indicates that an operator started the pass.
 	Requested bool            `json:"requested,omitempty"`
 	Status    ReconcileStatus `json:"status"`
-	Reason    string          `json:"reason,omitempty"` // why it was stopped or skipped
+	Reason    string          `json:"reason,omitempty"` // why it was stopped, skipped or is incomplete
 	StartedAt time.Time       `json:"startedAt"`
 	EndedAt   time.Time       `json:"endedAt"`
 	// Since is the time from which a quick pass considered what has changed.

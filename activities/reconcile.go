@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
+
+	"go.temporal.io/sdk/activity"
 
 	"berth"
 	"berth/internal/health"
@@ -105,6 +108,8 @@ type pass struct {
 	streamsSince time.Time
 	// previous is the start of the last completed pass.
 	previous time.Time
+	// failed are the comparisons that could not be made.
+	failed []string
 	// running has the workflows that a full pass has listed as running, open the ids of the open conferences. What belongs to them
 	// differs only if the list is late, and is found by the next pass.
 	running, open map[string]struct{}
@@ -144,6 +149,7 @@ func (r *Reconciler) FindDifferences(ctx context.Context, in workflows.PassInput
 		return workflows.Differences{Pass: r.end(ctx, p.ReconcilePass, nil)}, nil
 	}
 	if err := r.plan(ctx, p); err != nil {
+		r.Logger.WarnContext(ctx, "earlier passes of the reconciliation not read", "error", err)
 		return workflows.Differences{}, unavailable("earlier passes not read", err)
 	}
 	err := p.compare(ctx)
@@ -152,13 +158,24 @@ func (r *Reconciler) FindDifferences(ctx context.Context, in workflows.PassInput
 		p.Status = berth.ReconcileStopped
 		p.Reason = fmt.Sprintf("more than %d differences; nothing was repaired", r.Options.MaxFindings)
 		return workflows.Differences{Pass: r.end(ctx, p.ReconcilePass, p.found)}, nil
-	case err != nil:
+	case err != nil && (ctx.Err() != nil || activity.GetInfo(ctx).Attempt < workflows.ReconcileAttempts):
 		return workflows.Differences{}, unavailable("differences not found", err)
-	case len(p.found) == 0:
-		p.Status = berth.ReconcileCompleted
+	case err != nil: // what could be compared is repaired
+		p.Reason = "not compared: " + strings.Join(p.failed, ", ") + "; the workers' logs have the causes"
+	}
+	if len(p.found) == 0 {
+		p.Status = compared(p.ReconcilePass)
 		return workflows.Differences{Pass: r.end(ctx, p.ReconcilePass, nil)}, nil
 	}
 	return workflows.Differences{Pass: p.ReconcilePass, Found: p.found, Pause: r.Options.Pause}, nil
+}
+
+// compared returns the status of a pass that was neither skipped nor stopped.
+func compared(p berth.ReconcilePass) berth.ReconcileStatus {
+	if p.Reason != "" {
+		return berth.ReconcileIncomplete
+	}
+	return berth.ReconcileCompleted
 }
 
 // unsettled returns why nothing is repaired now, empty if a repair is safe: what this process reads must not be the consequence of an
@@ -193,7 +210,7 @@ func (r *Reconciler) plan(ctx context.Context, p *pass) error {
 	if err != nil {
 		return err
 	}
-	p.streamsSince, p.previous = h.Full.StartedAt.Add(-time.Hour), h.Completed.StartedAt
+	p.streamsSince, p.previous = h.Whole.StartedAt.Add(-time.Hour), h.Completed.StartedAt
 	if p.Requested || r.fullDue(h, p.StartedAt) {
 		return nil
 	}
@@ -215,24 +232,45 @@ func (r *Reconciler) fullDue(h ledger.PassHistory, now time.Time) bool {
 	}
 }
 
-// compare finds the candidates of every rule.
+// comparison finds the candidates of some rules.
+type comparison struct {
+	of  string
+	run func(context.Context) error
+}
+
+// compare finds the candidates of every rule. A comparison that fails does not prevent the others.
 func (p *pass) compare(ctx context.Context) error {
-	scans := []func(context.Context) error{p.overdueTasks, p.overdueExecutions, p.owners, p.closedRuns}
+	all := []comparison{{"overdue tasks", p.overdueTasks}, {"overdue executions", p.overdueExecutions}, {"owners of conferences", p.owners}}
 	if p.Kind == berth.ReconcileFull {
-		scans = []func(context.Context) error{
-			p.overdueTasks, p.overdueExecutions, p.owners, p.openTasks, p.openConferences, p.openExecutions, p.endedTasks, p.places,
-			p.turns, p.fullSlots, p.licences, p.accounts,
-		}
+		all = append(all, []comparison{
+			{"open tasks", p.openTasks},
+			{"open conferences", p.openConferences},
+			{"open executions", p.openExecutions},
+			{"streams of ended tasks", p.endedTasks},
+			{"places in queues", p.places},
+			{"turns", p.turns},
+			{"slots of nodes", p.fullSlots},
+			{"licences", p.licences},
+			{"accounts", p.accounts},
+		}...)
+	} else {
+		all = append(all, comparison{"closed runs", p.closedRuns})
 	}
 	if !p.DryRun {
-		scans = append(scans, p.listUnits)
+		all = append(all, comparison{"conferences of units", p.listUnits})
 	}
-	for _, scan := range scans {
-		if err := scan(ctx); err != nil {
+	var failed error
+	for _, c := range all {
+		err := c.run(ctx)
+		if errors.Is(err, errTooMany) || ctx.Err() != nil {
 			return err
 		}
+		if err != nil {
+			p.r.Logger.WarnContext(ctx, "comparison of the reconciliation failed", "of", c.of, "pass", p.ID, "error", err)
+			p.failed, failed = append(p.failed, c.of), errors.Join(failed, err)
+		}
 	}
-	return nil
+	return failed
 }
 
 // eachRow passes all rows of a query that is read page by page, each behind the last row of the one before.
@@ -323,8 +361,8 @@ func (p *pass) closedRuns(ctx context.Context) error {
 func (r *Reconciler) RepairDifferences(ctx context.Context, in workflows.Differences) (berth.ReconcilePass, error) {
 	defer heartbeats(ctx)()
 	p, rules := in.Pass, r.rules()
-	if p.Reason = r.unsettled(ctx); p.Reason != "" {
-		p.Status = berth.ReconcileSkipped
+	if reason := r.unsettled(ctx); reason != "" {
+		p.Status, p.Reason = berth.ReconcileSkipped, reason
 		return r.end(ctx, p, in.Found), nil
 	}
 	repaired := 0
@@ -343,7 +381,7 @@ func (r *Reconciler) RepairDifferences(ctx context.Context, in workflows.Differe
 			}
 		}
 	}
-	p.Status = berth.ReconcileCompleted
+	p.Status = compared(p)
 	return r.end(ctx, p, found), nil
 }
 
@@ -376,7 +414,9 @@ func (r *Reconciler) settle(ctx context.Context, rule rule, f berth.ReconcileFin
 // BeginCounters makes the counters of passes and repairs 0. A counter that begins with its first pass would not have increased by it.
 func (r *Reconciler) BeginCounters(ctx context.Context) {
 	for _, kind := range []berth.ReconcileKind{berth.ReconcileQuick, berth.ReconcileFull} {
-		for _, status := range []berth.ReconcileStatus{berth.ReconcileCompleted, berth.ReconcileStopped, berth.ReconcileSkipped} {
+		for _, status := range []berth.ReconcileStatus{
+			berth.ReconcileCompleted, berth.ReconcileIncomplete, berth.ReconcileStopped, berth.ReconcileSkipped,
+		} {
 			metrics.ReconcilePasses.Add(ctx, 0, metrics.With(metrics.Kind.String(string(kind)), metrics.Outcome.String(string(status))))
 		}
 	}
@@ -409,7 +449,7 @@ func (r *Reconciler) end(ctx context.Context, p berth.ReconcilePass, found []ber
 		metrics.ReconcileFindings.Add(ctx, 1, metrics.With(metrics.Rule.String(string(f.Rule)), metrics.Outcome.String(string(f.Outcome))))
 	}
 	level := slog.LevelDebug
-	if p.Status == berth.ReconcileStopped || len(found) > 0 {
+	if p.Status == berth.ReconcileStopped || p.Status == berth.ReconcileIncomplete || len(found) > 0 {
 		level = slog.LevelWarn
 	}
 	r.Logger.Log(ctx, level, "reconciliation pass", "pass", p.ID, "kind", p.Kind, "status", p.Status, "reason", p.Reason,

@@ -124,6 +124,22 @@ func TestReportCall_RetryAfter_PausesWithoutProbe(t *testing.T) { // T21
 	})
 }
 
+// T21: an operator resumes a model whose provider works again, so failures count from the first.
+func TestReportCall_ModelResumed_FailuresCountAnew(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		r := reporter{t, s}
+		for resumed := range int64(2) {
+			r.fails(lua.BreakerFailures - 1)
+			code, left := r.report(lua.CallFailed, 0)
+			require.Equal(t, lua.BreakerOpened, code)
+			within(t, lua.BreakerPause, left)
+			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{Resumed: resumed + 1})
+			require.NoError(t, err)
+		}
+	})
+}
+
 func TestReportCall_WrongArguments_ChangeNothing(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {

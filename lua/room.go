@@ -17,7 +17,8 @@ type OperatorLimits struct {
 	Cap, RPM, TPM *int // 0 requests or tokens per minute: no limit
 	Paused        bool
 	Reason        string // of the pause
-	// Resumed is the number of the last resumption: a new one ends a pause that a provider caused.
+	// Resumed is the number of the last resumption: a new one ends a pause that a provider caused, and forgets
+	// its failures.
 	Resumed int64
 }
 

@@ -9,7 +9,7 @@
 -- ARGV[6] cap, ARGV[7] requests, ARGV[8] tokens per minute; 0 is no limit per minute; empty: as configured
 -- ARGV[9] 1: paused until the next call, 0: not paused
 -- ARGV[10] reason of the pause
--- ARGV[11] number of the last resumption; a new one ends a pause that a provider caused
+-- ARGV[11] number of the last resumption; a new one ends a pause that a provider caused, and forgets its failures
 -- ARGV[12] event of the operator stream
 --
 -- Returns {code, next, promotions}:
@@ -32,7 +32,10 @@ for i, field in ipairs({ 'cap', 'rpm', 'tpm' }) do
 end
 local resumed = redis.call('HGET', limits, 'resumed') or '0'
 redis.call('HSET', limits, 'paused', ARGV[9], 'reason', ARGV[10], 'resumed', ARGV[11])
-if ARGV[11] ~= resumed then redis.call('HDEL', limits, 'until', 'cause', 'probe') end
+if ARGV[11] ~= resumed then
+  redis.call('HDEL', limits, 'until', 'cause', 'probe')
+  redis.call('DEL', call.prefix .. 'model:' .. ARGV[5] .. ':breaker')
+end
 operator_event(call.prefix, ARGV[12])
 local room = room_of(call, ARGV[5])
 if not room then return { 'OK', 0, {} } end

@@ -280,6 +280,24 @@ func TestReconcile_TooManyDifferences_StopsWithoutRepair(t *testing.T) { // B4
 	require.Contains(t, pass.Reason, "more than 1 differences")
 }
 
+func TestReconcile_ComparisonFails_OthersRepair(t *testing.T) { // B4
+	t.Parallel()
+	s := newStack(t, reconciling(), held)
+	acc, err := s.user("alice").Submit(t.Context(), summary("We need a cook."), "")
+	require.NoError(t, err)
+	s.settled()
+	// A row that cannot be read is not repaired. It does not prevent the repair of an account.
+	s.execute(`UPDATE tasks SET input_tokens = 1e19, deadline_at = 1 WHERE id = ?`, acc.TaskID)
+	s.execute(`UPDATE accounts SET credits = credits + 7 WHERE user_id = 'alice'`)
+	pass := s.fullPass(false)
+	require.Equal(t, berth.ReconcileIncomplete, pass.Status)
+	require.Contains(t, pass.Reason, "not compared: overdue tasks;")
+	require.Equal(t, []berth.ReconcileCount{{Rule: berth.RuleBalance, Found: 1, Held: 1, Repaired: 1}}, pass.Counts)
+
+	s.execute(`UPDATE tasks SET input_tokens = 0, deadline_at = ? WHERE id = ?`, time.Now().Add(time.Hour).UnixMilli(), acc.TaskID)
+	require.Equal(t, berth.ReconcileCompleted, s.fullPass(false).Status)
+}
+
 func TestReconcile_RuleDisabled_NothingRepaired(t *testing.T) { // B4
 	t.Parallel()
 	s := newStack(t, reconciling("BERTH_RECONCILE_DISABLE=task-without-run"), held)

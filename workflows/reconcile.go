@@ -20,15 +20,20 @@ type PassInput struct {
 
 // Differences is the result of FindDifferences and the argument of RepairDifferences.
 type Differences struct {
-	// Pass is complete if its status is set: there is nothing to check again.
+	// Pass has ended if its status is set: there is nothing to check again. Otherwise its reason is why it is incomplete, empty if
+	// everything was compared.
 	Pass berth.ReconcilePass `json:"pass"`
 	// Found are all findings to be checked again after Pause.
 	Found []berth.ReconcileFinding `json:"found,omitempty"`
 	Pause time.Duration            `json:"pause,omitempty"`
 }
 
-// ReconcileTimeout bounds a pass.
-const ReconcileTimeout = 10 * time.Minute
+const (
+	// ReconcileTimeout bounds a pass.
+	ReconcileTimeout = 10 * time.Minute
+	// ReconcileAttempts is how often each part of a pass is attempted.
+	ReconcileAttempts = 3
+)
 
 // Reconcile makes one pass of the reconciliation: it compares what berth has stored in several places and repairs differences that
 // hold in two checks. The pause between them is longer than the slowest operation that changes one place after another, so that only
@@ -39,7 +44,7 @@ func Reconcile(ctx workflow.Context, in PassInput) (berth.ReconcilePass, error) 
 		ScheduleToCloseTimeout: ReconcileTimeout,
 		HeartbeatTimeout:       10 * time.Second,
 		// A pass that fails is made up for by the next.
-		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumAttempts: 3},
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumAttempts: ReconcileAttempts},
 	})
 	var found Differences
 	if err := workflow.ExecuteActivity(ctx, FindDifferencesActivity, in).Get(ctx, &found); err != nil {

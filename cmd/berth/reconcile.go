@@ -47,7 +47,10 @@ func (c *reconcileCommand) Run(ctx context.Context, api *client.Client) error {
 		return err
 	}
 	printPass(p)
-	if p.Status != berth.ReconcileCompleted || p.Left > 0 && !p.DryRun {
+	switch {
+	case p.Status != berth.ReconcileCompleted:
+		return fmt.Errorf("the pass is %s", p.Status)
+	case p.Left > 0 && !p.DryRun:
 		return fmt.Errorf("%d differences are left", p.Left)
 	}
 	return nil

@@ -67,9 +67,10 @@ func (l *Ledger) Passes(ctx context.Context, limit int) ([]berth.ReconcilePass, 
 
 // PassHistory is what a pass has to know of earlier ones. Passes that do not exist are zero.
 type PassHistory struct {
-	// Full is the last full pass that compared everything, also if it was stopped. Completed is the last completed pass.
-	Full, Completed berth.ReconcilePass
-	// Unfinished is the last pass since Full, which may be Full itself, that left differences.
+	// Full is the last full pass, also if it was stopped or is incomplete. Whole is the last full pass that completed, and Completed
+	// the last pass of any kind that did.
+	Full, Whole, Completed berth.ReconcilePass
+	// Unfinished is the last pass since Full, which may be Full itself, that left differences or was incomplete.
 	Unfinished berth.ReconcilePass
 }
 
@@ -78,10 +79,13 @@ func (l *Ledger) PassHistory(ctx context.Context) (h PassHistory, err error) {
 	if h.Full, err = l.lastPass(ctx, `kind = 'full' AND status <> 'skipped'`, time.Time{}); err != nil {
 		return h, err
 	}
+	if h.Whole, err = l.lastPass(ctx, `kind = 'full' AND status = 'completed'`, time.Time{}); err != nil {
+		return h, err
+	}
 	if h.Completed, err = l.lastPass(ctx, `status = 'completed'`, time.Time{}); err != nil {
 		return h, err
 	}
-	h.Unfinished, err = l.lastPass(ctx, `left_over > 0`, h.Full.StartedAt)
+	h.Unfinished, err = l.lastPass(ctx, `(left_over > 0 OR status = 'incomplete')`, h.Full.StartedAt)
 	return h, err
 }
 

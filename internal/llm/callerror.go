@@ -44,10 +44,11 @@ func (e *CallError) shown() *berth.Error {
 
 // Reasons for which berth ends a call.
 var (
-	errFirstByte = errors.New("no response in time")
-	errIdle      = errors.New("the answer stopped before its end")
-	errTooLong   = errors.New("the answer exceeds the size limit")
-	errLongLine  = errors.New("a line of the answer exceeds the size limit")
+	errFirstByte  = errors.New("no response in time")
+	errIdle       = errors.New("the answer stopped before its end")
+	errTooLong    = errors.New("the answer exceeds the size limit")
+	errLongLine   = errors.New("a line of the answer exceeds the size limit")
+	errUnreadable = errors.New("the answer has an event that is not valid JSON")
 )
 
 // maxRetryAfter is the longest Retry-After that is respected. A provider that requests more rejects the next call, too.
@@ -116,7 +117,7 @@ func (ep endpoint) streamError(data []byte) *CallError {
 func (ep endpoint) transportError(err error) *CallError {
 	e := &CallError{Provider: ep.servedBy, Code: berth.CodeProviderUnavailable, Retryable: true, Err: ep.scrub(err)}
 	switch {
-	case errors.Is(err, errFirstByte), errors.Is(err, errIdle):
+	case errors.Is(err, errFirstByte), errors.Is(err, errIdle), errors.Is(err, errUnreadable):
 		e.Message = fmt.Sprintf("%s: %s", ep.servedBy, shownReason(err))
 	case errors.Is(err, errTooLong), errors.Is(err, errLongLine):
 		e.Code, e.Retryable = berth.CodeInvalidOutput, false
@@ -128,7 +129,7 @@ func (ep endpoint) transportError(err error) *CallError {
 }
 
 func shownReason(err error) string {
-	for _, known := range []error{errFirstByte, errIdle, errTooLong, errLongLine} {
+	for _, known := range []error{errFirstByte, errIdle, errTooLong, errLongLine, errUnreadable} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/openai/openai-go/v3/shared"
+	"github.com/tidwall/gjson"
 
 	"berth"
 )
@@ -31,6 +32,8 @@ const (
 const (
 	// errorBodyBytes is how much of an error response is read.
 	errorBodyBytes = 4 << 10
+	// maxFinishReason is how many characters of a finish reason are kept.
+	maxFinishReason = 64
 	// afterEnd bounds the wait for what may follow a known outcome: usage, the body of an error.
 	afterEnd = 2 * time.Second
 )
@@ -147,6 +150,7 @@ type session struct {
 	on        func(Delta) error
 	begun     time.Time
 	dog       *watchdog
+	body      *guardedBody
 	refused   *CallError
 	text      strings.Builder
 	reasoning int // bytes
@@ -191,7 +195,12 @@ func (s *session) run(parent context.Context, client *http.Client, call Call) er
 		if errors.As(stream.Err(), &inStream) {
 			return s.streamError(inStream.Event.Data)
 		}
+		if s.body != nil && s.body.err == nil && !s.body.broken {
+			return s.transportError(fmt.Errorf("%w: %w", errUnreadable, stream.Err()))
+		}
 		return s.transportError(stream.Err())
+	case s.body != nil && s.body.done:
+		return s.unusable("%s ended the answer without a finish reason")
 	default:
 		return s.transportError(fmt.Errorf("the stream ended without a finish reason: %w", io.ErrUnexpectedEOF))
 	}
@@ -207,7 +216,7 @@ func (s *session) middleware(req *http.Request, next option.MiddlewareNext) (*ht
 	body := &guardedBody{
 		ReadCloser: resp.Body, dog: s.dog, limits: s.limits, ended: func() bool { return s.result.FinishReason != "" },
 	}
-	resp.Body = body
+	resp.Body, s.body = body, body
 	s.result.Stub = resp.Header.Get(StubHeader) == "true"
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	streams := err != nil || media == "text/event-stream"
@@ -300,8 +309,8 @@ func (s *session) take(chunk openai.ChatCompletionChunk) error {
 	if strings.HasPrefix(chunk.SystemFingerprint, StubFingerprint) { //nolint:staticcheck // deprecated by one provider, sent by the others
 		s.result.Stub = true
 	}
-	if u := chunk.Usage; u.PromptTokens > 0 || u.CompletionTokens > 0 {
-		s.result.Usage = berth.Usage{InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens}
+	if u, ok := reported(chunk.Usage); ok {
+		s.result.Usage = u
 	}
 	for _, choice := range chunk.Choices {
 		if choice.Index != 0 {
@@ -314,11 +323,31 @@ func (s *session) take(chunk openai.ChatCompletionChunk) error {
 			}
 		}
 		if choice.FinishReason != "" {
-			s.result.FinishReason = choice.FinishReason
+			s.result.FinishReason = shorten(choice.FinishReason, maxFinishReason)
 			s.dog.hurry(afterEnd)
 		}
 	}
 	return nil
+}
+
+// maxReported bounds the numbers of tokens that a provider may report for one call: it is more than the context of any model, and sums
+// of such numbers can be stored.
+const maxReported = 1 << 30
+
+// reported returns the usage that the provider reports; false when it reports none or numbers that cannot be true.
+func reported(u openai.CompletionUsage) (berth.Usage, bool) {
+	in, out := u.PromptTokens, u.CompletionTokens
+	if min(in, out) < 0 || max(in, out) > maxReported || in+out == 0 {
+		return berth.Usage{}, false
+	}
+	cached := u.PromptTokensDetails.CachedTokens
+	if hits, ok := u.JSON.ExtraFields["prompt_cache_hit_tokens"]; ok && cached == 0 { // of DeepSeek
+		cached = gjson.Parse(hits.Raw()).Int()
+	}
+	return berth.Usage{
+		InputTokens: in, OutputTokens: out,
+		CachedTokens: min(max(cached, 0), in), ReasoningTokens: min(max(u.CompletionTokensDetails.ReasoningTokens, 0), out),
+	}, true
 }
 
 func (s *session) deliver(d Delta) error {
@@ -375,7 +404,7 @@ func (s *session) judge() error {
 func (s *session) unusable(format string) *CallError {
 	return &CallError{
 		Code: berth.CodeInvalidOutput, Unusable: true, Status: http.StatusOK, Provider: s.servedBy,
-		Message: fmt.Sprintf(format, s.servedBy), Err: fmt.Errorf("finish reason %s without any text", s.result.FinishReason),
+		Message: fmt.Sprintf(format, s.servedBy), Err: fmt.Errorf("finish reason %q, %d bytes of text", s.result.FinishReason, s.text.Len()),
 	}
 }
 

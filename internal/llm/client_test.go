@@ -406,7 +406,7 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 		}, code: berth.CodeProviderUnavailable, retryable: true, cause: io.ErrUnexpectedEOF, text: "half"},
 		"done without finish": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			send(w, content("half"), doneLine)
-		}, code: berth.CodeProviderUnavailable, retryable: true, cause: io.ErrUnexpectedEOF, text: "half"},
+		}, code: berth.CodeInvalidOutput, unusable: true, text: "half"},
 		"empty stream": {
 			handler: func(w http.ResponseWriter, _ *http.Request) { send(w) },
 			code:    berth.CodeProviderUnavailable, retryable: true,
@@ -417,7 +417,10 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 		}, code: berth.CodeProviderUnavailable, retryable: true, text: "half"},
 		"garbage line": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			send(w, content("half"), "{\x00not json")
-		}, code: berth.CodeProviderUnavailable, retryable: true, text: "half"},
+		}, code: berth.CodeProviderUnavailable, retryable: true, cause: errUnreadable, text: "half"},
+		"done line within a text": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			send(w, content("half\ndata: [DONE]"))
+		}, code: berth.CodeProviderUnavailable, retryable: true, cause: io.ErrUnexpectedEOF, text: "half\ndata: [DONE]"},
 		"error inside": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			send(w, content("half"), `{"error":{"message":"overloaded","code":"server_error"}}`)
 		}, code: berth.CodeProviderUnavailable, retryable: true, text: "half"},
@@ -498,6 +501,56 @@ func TestStream_UsageNotReported_Estimated(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, res.Estimated)
 	require.Equal(t, berth.Usage{InputTokens: 5, OutputTokens: 6}, res.Usage)
+}
+
+// The provider's count is used where it can be true; sums of such counts can be stored.
+func TestStream_UsageReported_CheckedAndDetailed(t *testing.T) {
+	t.Parallel()
+	estimated := berth.Usage{InputTokens: 5, OutputTokens: 2}
+	for name, row := range map[string]struct {
+		usage string
+		want  berth.Usage
+	}{
+		"without details": {`{"prompt_tokens":11,"completion_tokens":7}`, berth.Usage{InputTokens: 11, OutputTokens: 7}},
+		"with details": {
+			`{"prompt_tokens":11,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":3}}`,
+			berth.Usage{InputTokens: 11, OutputTokens: 7, CachedTokens: 4, ReasoningTokens: 3},
+		},
+		"cache hits of DeepSeek": {
+			`{"prompt_tokens":11,"completion_tokens":7,"prompt_cache_hit_tokens":6}`,
+			berth.Usage{InputTokens: 11, OutputTokens: 7, CachedTokens: 6},
+		},
+		"more details than tokens": {
+			`{"prompt_tokens":11,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":40},"completion_tokens_details":{"reasoning_tokens":-3}}`,
+			berth.Usage{InputTokens: 11, OutputTokens: 7, CachedTokens: 11},
+		},
+		"largest numbers": {`{"prompt_tokens":9223372036854775807,"completion_tokens":9223372036854775807}`, estimated},
+		"beyond numbers":  {`{"prompt_tokens":11,"completion_tokens":99999999999999999999}`, estimated},
+		"negative":        {`{"prompt_tokens":-5,"completion_tokens":7}`, estimated},
+		"text":            {`{"prompt_tokens":"many","completion_tokens":"few"}`, estimated},
+		"nothing":         {`{"prompt_tokens":0,"completion_tokens":0}`, estimated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				send(w, content("text"), stopChunk, `{"id":"1","choices":[],"usage":`+row.usage+`}`, doneLine)
+			})
+			res, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
+			require.NoError(t, err)
+			require.Equal(t, row.want, res.Usage)
+			require.Equal(t, row.want == estimated, res.Estimated)
+		})
+	}
+}
+
+func TestStream_LongFinishReason_Shortened(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		send(w, content("text"), strings.Replace(stopChunk, "stop", strings.Repeat("long", 1000), 1), doneLine)
+	})
+	res, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
+	require.NoError(t, err)
+	require.Less(t, len(res.FinishReason), 100)
 }
 
 // An answer with a finish reason is complete. A provider that then leaves the connection open or cuts it causes no error.

@@ -3,6 +3,7 @@ package llm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,13 @@ type guardedBody struct {
 	total  int64
 	line   int
 	err    error
+	// broken indicates that reading has failed, done that the stream has the line with which streams end. tail are the last bytes.
+	broken, done bool
+	tail         []byte
 }
+
+// streamEnd is the line with which a stream ends, and the end of the one before it.
+var streamEnd = []byte("\ndata: [DONE]")
 
 func (g *guardedBody) Read(p []byte) (int, error) {
 	if g.err != nil {
@@ -83,6 +90,10 @@ func (g *guardedBody) Read(p []byte) (int, error) {
 	n, err := g.ReadCloser.Read(p)
 	g.dog.got(n)
 	g.total += int64(n)
+	g.broken = g.broken || err != nil && !errors.Is(err, io.EOF)
+	g.tail = append(g.tail, p[:n]...)
+	g.done = g.done || bytes.Contains(g.tail, streamEnd)
+	g.tail = append(g.tail[:0], g.tail[max(0, len(g.tail)-len(streamEnd)):]...)
 	for rest := p[:n]; ; {
 		i := bytes.IndexByte(rest, '\n')
 		if i < 0 {

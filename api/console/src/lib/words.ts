@@ -121,7 +121,7 @@ const values: Record<string, [string, string]> = {
   a_first: ['first', '首个'], a_hit: ['kept', '命中'], a_miss: ['missed', '未命中'],
   e_grant: ['Grant', '发放'], e_correction: ['Correction', '更正'], e_charge: ['Charge', '扣费'], e_refund: ['Refund', '退款'], e_carried: ['Carried', '结转'],
   h_refused: ['Refused', '被拒绝'], h_none: ['No result recorded', '没有记录结果'],
-  p_quick: ['Quick', '快速'], p_full: ['Full', '完整'], stopped: ['Stopped', '已停止'], skipped: ['Skipped', '已跳过'], found: ['Found', '发现'], gone: ['Gone', '已消失'], holds: ['Holds', '仍存在'], repaired: ['Repaired', '已修复'],
+  p_quick: ['Quick', '快速'], p_full: ['Full', '完整'], stopped: ['Stopped', '已停止'], skipped: ['Skipped', '已跳过'], incomplete: ['Incomplete', '不完整'], found: ['Found', '发现'], gone: ['Gone', '已消失'], holds: ['Holds', '仍存在'], repaired: ['Repaired', '已修复'],
   c_node: ['node', '节点'], c_strategy: ['strategy', '策略'], c_config: ['configuration', '配置'], c_model: ['model', '模型'], c_task: ['task', '任务'], c_turn: ['turn', '轮次'], c_execution: ['execution', '执行'],
   c_conference: ['conference', '会议'], c_reconciliation: ['reconciliation', '对账'], pools: ['Pools', '资源池'], tenants: ['Tenants', '租户'], strategy: ['Fleet configuration', '全局配置'], services: ['Services', '服务'],
 };
