@@ -32,6 +32,7 @@ func TestPassHistory_Passes_LastOfEachKind(t *testing.T) { // B4
 		require.Equal(t, full, h.Full)
 		require.Equal(t, full, h.Unfinished, "a stopped full pass left something")
 		require.Equal(t, "early", h.Completed.ID)
+		require.Zero(t, h.Whole)
 
 		full = save("full-2", berth.ReconcileFull, berth.ReconcileCompleted, 0, false)
 		quick := save("quick", berth.ReconcileQuick, berth.ReconcileCompleted, 0, false)
@@ -39,11 +40,16 @@ func TestPassHistory_Passes_LastOfEachKind(t *testing.T) { // B4
 		save("dry", berth.ReconcileFull, berth.ReconcileCompleted, 7, true)
 		h, err = l.PassHistory(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, PassHistory{Full: full, Completed: quick}, h)
+		require.Equal(t, PassHistory{Full: full, Whole: full, Completed: quick}, h)
 		passes, err := l.Passes(t.Context(), 3)
 		require.NoError(t, err)
 		require.Len(t, passes, 3)
 		require.Equal(t, "dry", passes[0].ID)
+
+		incomplete := save("full-3", berth.ReconcileFull, berth.ReconcileIncomplete, 0, false)
+		h, err = l.PassHistory(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, PassHistory{Full: incomplete, Whole: full, Completed: quick, Unfinished: incomplete}, h)
 
 		require.NoError(t, l.SavePass(t.Context(), berth.ReconcilePass{ID: "tomorrow", Kind: berth.ReconcileQuick, StartedAt: start.Add(25 * time.Hour)}))
 		passes, err = l.Passes(t.Context(), 0)
