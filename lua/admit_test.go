@@ -424,6 +424,13 @@ func TestEstimateWait_ModelBusy_PositionByFairOrder(t *testing.T) {
 		for _, q := range room.Queues {
 			require.Equal(t, wait(q.Queue, "new").Time, q.Wait, "%s: the estimate of a user without calls", q.Queue)
 		}
+		// The call that has the slot lasts longer than those before it.
+		taken := func(ago int64) {
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelState("m"), "taken", redisNow(t, t.Context(), s)-ago).Err())
+		}
+		taken(10_000)
+		require.InDelta(t, 7*10*time.Second, wait(paidStream, "big").Time, float64(7*time.Second))
+		taken(0)
 
 		// A higher cap applies to the estimate before any call was served with it, and so does its end. The time of a pause is not part
 		// of the pace.

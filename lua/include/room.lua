@@ -8,8 +8,9 @@
 --   model:{m}:finish:{q}      zset  user -> tag at which the user's last grant ends
 --   model:{m}:users           zset  {q}/{u} -> number of waiting leases
 --   model:{m}:state           hash  arrivals: the last order; V, V:{q}: the virtual times; F:{q}: as finish, of a queue;
---                                   n:{q}: number of waiting leases; granted: when the last waiter got a slot; turn: ms
---                                   from one such grant to the next, times the cap, smoothed
+--                                   n:{q}: number of waiting leases; taken: when the last slot was granted; granted: when
+--                                   the last waiter got one; turn: ms from one such grant to the next, times the cap,
+--                                   smoothed
 --   model:{m}:limits          hash  base: the limits that processes pass; cap, rpm, tpm, paused, reason, resumed: those of
 --                                   operators, see set_model_limits;
 --                                   until, cause: a pause with an end; probe: 1 while one call at a time tries a
@@ -389,16 +390,19 @@ local function charge(room, flow, queue_tag, user_tag, cost)
 end
 
 -- gap_of returns the smoothed time in ms between two grants to waiters; -1 when it is not known. It is stored for one slot, so
--- that it follows a change of the cap.
+-- that it follows a change of the cap. While all slots are in use, a call lasts at least as long as the last grant is past.
 local function gap_of(room)
-  local turn = redis.call('HGET', room.state, 'turn')
-  return turn and tonumber(turn) / math.max(1, room.cap) or -1
+  local v = redis.call('HMGET', room.state, 'turn', 'taken')
+  if not v[1] then return -1 end
+  local turn = tonumber(v[1])
+  if v[2] and redis.call('ZCARD', room.holders) >= room.cap then turn = math.max(turn, room.call.now - tonumber(v[2])) end
+  return turn / math.max(1, room.cap)
 end
 
 -- measure_gap updates the smoothed time between two grants to waiters, without that of a pause.
 local function measure_gap(room)
   local now, v = room.call.now, redis.call('HMGET', room.state, 'granted', 'turn')
-  redis.call('HSET', room.state, 'granted', whole(now))
+  redis.call('HSET', room.state, 'granted', whole(now), 'taken', whole(now))
   if not v[1] then return end
   local passed = math.max(0, now - math.max(tonumber(v[1]), room.resumes)) * math.max(1, room.cap)
   local turn = v[2] and tonumber(v[2]) or passed
@@ -538,6 +542,7 @@ local function take_free_slot(room, lease)
   local flow, _, cost = flow_of(room, lease)
   if is_full(room, flow) or held_back(room) > 0 or grace_of(room.call) > 0 then return false end
   hold(room, lease, flow.user, room.call.now + room.call.ttl)
+  redis.call('HSET', room.state, 'taken', whole(room.call.now))
   charge_pace(room, cost)
   room.granted[flow.name] = true
   return true
