@@ -387,7 +387,10 @@ func TestStack_FaultEveryMinute_NothingLostAndNoFalseAlarm(t *testing.T) { // B2
 	counts := map[string]int{}
 	for _, f := range <-findings {
 		counts[fmt.Sprintf("%s %s", f.Rule, f.Outcome)]++
-		if f.Outcome != berth.FindingGone && !explained[f.Rule] {
+		// A task that has just been submitted has a run and no row yet. The first check finds it; the second one does not, or is not
+		// made because a dependency has become unavailable.
+		unconfirmed := f.Outcome == berth.FindingGone || f.Outcome == berth.FindingFound
+		if !unconfirmed && !explained[f.Rule] {
 			wrong = append(wrong, fmt.Errorf("no fault explains %+v", f))
 		}
 	}
