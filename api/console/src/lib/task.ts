@@ -118,6 +118,10 @@ export const isBusy = (run: Run) => !isFinal(run.status);
 /** isQueued reports whether the current step waits for its model. */
 export const isQueued = (run: Run) => isBusy(run) && run.steps[run.current]?.phase === 'queued';
 
+/** isThinking reports whether the call that writes the answer runs, and nothing of the answer has arrived yet. */
+export const isThinking = (run: Run) =>
+  run.status === 'STREAMING' && run.steps.at(-1)?.phase === 'running' && !answerOf(run) && (!run.points.length || run.pointsStale);
+
 /** shownStatus returns the word for a task's status, which does not distinguish a call that runs from one that waits. */
 export function shownStatus(status: string, waiting?: { paused?: boolean }): string {
   if (!waiting || isFinal(status as Status)) return status;
@@ -367,7 +371,9 @@ const stageOf = (ev: Doc, step: Step) => (str(ev.stage) && ev.stage !== 'queue' 
 
 function progress(run: Run, ev: Doc): Run {
   const next = start(run, ev);
-  const updated = update(next, { message: str(ev.message), phase: ev.stage === 'queue' ? 'queued' : 'running' });
+  // The message with which the call of an answer begins says "writing", before the model has sent anything.
+  const begins = ev.stage === 'answer' && ev.status === 'STREAMING';
+  const updated = update(next, { message: begins ? '' : str(ev.message), phase: ev.stage === 'queue' ? 'queued' : 'running' });
   const points = pointsOf(ev.points);
   if (!points.length) return updated;
   const kept = updated.pointsStale ? [] : updated.points;
@@ -380,14 +386,16 @@ function token(run: Run, ev: Doc): Run {
   const next = at(run, ev);
   const step = next.steps[next.seen];
   if (next.seen === next.steps.length - 1) next.status = later(next.status, 'STREAMING');
-  return update(next, { phase: 'running', stage: stageOf(ev, step), text: step.text + str(ev.text) });
+  // A message at this stage is about what came before the text, such as that the model is thinking.
+  const message = ev.stage === 'answer' ? '' : step.message;
+  return update(next, { phase: 'running', stage: stageOf(ev, step), message, text: step.text + str(ev.text) });
 }
 
 /** reset discards the text of a lost attempt; the step starts again. */
 function reset(run: Run, ev: Doc): Run {
   const next = at(run, ev);
   return {
-    ...update(next, { phase: 'queued', position: -1, etaSeconds: -1, text: '', message: '' }),
+    ...update(next, { phase: 'queued', ...waitOf({}), text: '', message: '' }),
     pointsStale: true,
     notices: [...next.notices, { kind: 'reset', message: str(ev.message) }],
   };
