@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { adopt, answerOf, apply, emptyRun, isDowngraded, isQueued, isThinking, shownStatus, type Run } from '../src/lib/task';
+import { adopt, answerOf, apply, emptyRun, isDowngraded, isQueued, shownStatus, statusOf, type Run } from '../src/lib/task';
 
 const plan = (template: string, ...names: string[]) =>
   adopt(emptyRun('t1'), { template, status: 'PENDING', stepIndex: 0, steps: names.map((name) => ({ name, model: `model-${name}` })) });
@@ -147,10 +147,9 @@ test('a step that waits again after a reset shows its position and pause, also o
     expect(run.steps[0]).toMatchObject({ phase: 'queued', position: -1, paused: false });
     run = apply(run, place);
     expect(run.steps[0]).toMatchObject({ phase: 'queued', position: 0, paused: true });
-    expect(shownStatus(run.status, run.steps[0])).toBe('PAUSED');
+    expect(statusOf(run)).toBe('PAUSED');
     run = apply(run, { id: '100-6', event: 'stage_progress', data: frames[2].data });
-    expect(isQueued(run)).toBe(false);
-    expect(isThinking(run)).toBe(true);
+    expect(statusOf(run)).toBe('THINKING');
   }
 });
 
@@ -162,20 +161,22 @@ test('an answer is being written from its first words or points on; until then t
     ['token', { stage: 'answer', text: 'The ' }],
   ]);
   let run = play(plan('interview_prep', 'interview'), frames.slice(0, 2));
-  expect(isThinking(run)).toBe(true);
+  expect(statusOf(run)).toBe('THINKING');
   expect(run.steps[0].message).toBe('');
   run = apply(run, frames[2]);
-  expect(isThinking(run)).toBe(true);
+  expect(statusOf(run)).toBe('THINKING');
   expect(run.steps[0].message).toBe('the model is thinking');
   run = apply(run, frames[3]);
-  expect(isThinking(run)).toBe(false);
+  expect(statusOf(run)).toBe('STREAMING');
   expect(run.steps[0].message).toBe('');
   const match = play(plan('job_match', 'summary', 'match'), framesOf([
     ['stage_progress', { stage: 'ingest', status: 'STREAMING', message: 'reading the posting' }],
     ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true }] }],
   ]));
-  expect(isThinking(match)).toBe(false);
-  expect(isThinking(apply(match, { id: '', event: 'reset', data: '{"stage":"ingest"}' }))).toBe(false);
+  expect(statusOf(match)).toBe('STREAMING');
+  const failed = apply(match, { id: '', event: 'stage_progress', data: '{"stage":"ingest","code":"provider_unavailable","message":"retrying"}' });
+  expect(statusOf(failed)).toBe('RETRYING');
+  expect(statusOf(apply(failed, { id: '', event: 'reset', data: '{"stage":"ingest"}' }))).toBe('QUEUED');
 });
 
 test('single points are added, repeated points replace earlier ones', () => {
