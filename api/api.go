@@ -350,6 +350,8 @@ func newDocument(e *echo.Echo) huma.API {
 		"conferences on media units." + describeCodes()
 	cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", ""
 	cfg.CreateHooks = nil
+	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readJSON}
+	cfg.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: describeScopes()},
 		"ticket": {Type: "apiKey", In: "query", Name: "ticket", Description: "From POST /v1/tickets: opens the events of one task, session or conference, for 30 seconds"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,21 +110,33 @@ func (t *taskFeed) expect() {
 	t.watch.Expect(entries)
 }
 
-// sent follows the task to the step that started, after which it no longer waits.
+// sent follows the task to the step that may wait now.
 func (t *taskFeed) sent(item stream.Item) {
-	if t.watch == nil || item.Event != berth.EventStart {
+	if t.watch == nil || item.Event != berth.EventStart && item.Event != berth.EventStageProgress && item.Event != berth.EventReset {
 		return
 	}
-	var start berth.Event
-	if err := json.Unmarshal(item.Data, &start); err != nil {
+	var ev berth.Event
+	if err := json.Unmarshal(item.Data, &ev); err != nil {
 		return // of another version
 	}
-	for i := t.step; i < len(t.steps); i++ {
-		if t.steps[i].Queue == start.Queue && t.steps[i].Model == start.Model {
-			t.step, t.shown = i+1, nil
-			t.expect()
-			return
-		}
+	if step, ok := waitsFrom(t.steps, ev); ok {
+		t.step, t.shown = step, nil
+		t.expect()
+	}
+}
+
+// waitsFrom returns the first step that may wait after an event; ok is false if the event does not change it. A step whose call begins
+// no longer waits. It waits again when it is reset.
+func waitsFrom(steps []berth.Step, ev berth.Event) (step int, ok bool) {
+	switch {
+	case ev.Type == berth.EventReset, ev.Stage == berth.StageQueue:
+		step = slices.IndexFunc(steps, func(s berth.Step) bool { return s.PendingStatus() == ev.Status })
+		return step, step >= 0
+	case ev.Model != "": // a call begins; only the first of a task has a start
+		step = slices.IndexFunc(steps, func(s berth.Step) bool { return s.Queue == ev.Queue && s.Model == ev.Model })
+		return step + 1, step >= 0
+	default:
+		return 0, false
 	}
 }
 
@@ -133,7 +146,7 @@ func (t *taskFeed) notice() (*berth.Event, time.Duration) {
 		return t.source.notice()
 	}
 	p := t.watch.Position()
-	if p == nil || p.Entry.Step < t.step {
+	if p == nil {
 		return nil, waiting.PositionEvery
 	}
 	now := lua.Wait{Position: p.Position, Paused: p.Paused}

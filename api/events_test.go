@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -87,6 +88,19 @@ func (s *sse) rest() []message {
 	}
 }
 
+// quiet reads so many heartbeats; it returns false if an event is sent before.
+func (s *sse) quiet(heartbeats int) bool {
+	for heartbeats > 0 && s.lines.Scan() {
+		switch line := s.lines.Text(); {
+		case strings.HasPrefix(line, ":"):
+			heartbeats--
+		case line != "":
+			return false
+		}
+	}
+	return heartbeats == 0
+}
+
 func names(ms []message) []string {
 	out := make([]string, 0, len(ms))
 	for _, m := range ms {
@@ -98,7 +112,7 @@ func names(ms []message) []string {
 func (h *harness) publish(task berth.Task, events ...berth.Event) {
 	h.t.Helper()
 	for i := range events {
-		events[i].Stage = berth.StageDeliver
+		events[i].Stage = cmp.Or(events[i].Stage, berth.StageDeliver)
 	}
 	require.NoError(h.t, h.pub.Publish(h.t.Context(), channel(task), 1, events...))
 }
@@ -479,4 +493,61 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 	paused := next()
 	require.True(t, paused.Paused, "although the position has not changed")
 	require.Nil(t, paused.EtaSeconds)
+}
+
+// T24: no position is sent while the call of a step runs. A step that starts again has one, until its next call begins.
+func TestTaskEvents_StepIsReset_PositionSentAgain(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task := h.running("alice", "t1")
+	last := len(task.Steps) - 1
+	step := task.Steps[last]
+	_, err := h.ledger.BeginAttempt(t.Context(), task.Ref(), last, step.PendingStatus())
+	require.NoError(t, err)
+	call := lua.EntryCall{
+		Entry:  lua.EntryOf(task.Ref(), last, step),
+		Limits: lua.ModelLimits{Cap: 1}, Times: lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant},
+	}
+	pause := func(paused bool) {
+		_, err := h.scripts.SetModelLimits(t.Context(), step.Model, call.Times, lua.OperatorLimits{Paused: paused})
+		require.NoError(t, err)
+	}
+	begins := berth.Event{
+		Type: berth.EventStageProgress, Stage: berth.StageIngest, Queue: step.Queue, Model: step.Model, Status: berth.TaskStreaming,
+	}
+	h.publish(task, berth.Event{Type: berth.EventStart, Queue: step.Queue, Model: step.Model}, begins, token("a"))
+	events := h.open("/v1/tasks/t1/events", h.token("alice"))
+	next := func(want berth.EventType) (ev berth.Event) {
+		e, ok := events.next()
+		require.True(t, ok)
+		require.Equal(t, string(want), e.event, e.data)
+		require.Equal(t, want == berth.EventQueued, e.id == "", "only positions have no id")
+		require.NoError(t, json.Unmarshal([]byte(e.data), &ev))
+		return ev
+	}
+	quiet := func() { // for more than the time in which a position is read and sent; a heartbeat takes 100 ms
+		require.True(t, events.quiet(25), "an event is sent while the call runs")
+	}
+	next(berth.EventStart)
+	next(berth.EventStageProgress)
+	next(berth.EventToken)
+	// A task whose call runs does not wait. This one does, which shows that its position is not read.
+	_, err = h.scripts.EnterTask(t.Context(), call, time.Hour, 0)
+	require.NoError(t, err)
+	quiet()
+	for range 2 { // also after another reset, without a change of the position
+		pause(true)
+		h.publish(task, berth.Event{Type: berth.EventReset, Attempt: 2, Status: step.PendingStatus()})
+		next(berth.EventReset)
+		again := next(berth.EventQueued)
+		require.Equal(t, 0, *again.Position)
+		require.True(t, again.Paused)
+		require.Equal(t, step.Model, again.Model)
+	}
+	pause(false)
+	require.False(t, next(berth.EventQueued).Paused)
+	h.publish(task, begins)
+	next(berth.EventStageProgress)
+	pause(true)
+	quiet()
 }

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -27,7 +29,7 @@ func init() {
 	validation.MsgExpectedArray = "must be an array"
 	validation.MsgExpectedObject = "must be an object"
 	validation.MsgExpectedArrayItemsUnique = "must not contain an item twice"
-	validation.MsgExpectedOneOf = `must be one of "%s"`
+	validation.MsgExpectedOneOf = "must be one of %s"
 	validation.MsgExpectedMinimumNumber = "must be at least %v"
 	validation.MsgExpectedExclusiveMinimumNumber = "must be more than %v"
 	validation.MsgExpectedMaximumNumber = "must be at most %v"
@@ -45,8 +47,11 @@ func init() {
 	huma.ErrorFormatter = formatMessage //nolint:reassign // a variable in order to be set
 }
 
-// missingField precedes the name of a missing field, from which fieldError makes the field of the error.
-const missingField = "missing field "
+// missingField and wrongField precede the name of a field, from which fieldError makes the field of the error.
+const (
+	missingField = "missing field "
+	wrongField   = "wrong field "
+)
 
 // invalidID is the message of an id that does not match berth.IDPattern.
 var invalidID = describe(berth.ValidID("", "")).Detail
@@ -59,6 +64,23 @@ func formatMessage(format string, args ...any) string {
 		}
 	}
 	return fmt.Sprintf(format, args...)
+}
+
+// readJSON is json.Unmarshal, whose error names a field in the client's words where a value matches the schema but not the Go type: huma's
+// validation reads all numbers as float64.
+func readJSON(data []byte, v any) error {
+	err := json.Unmarshal(data, v)
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case !ok || !strings.HasPrefix(wrong.Value, "number"):
+		return err
+	case wrong.Field == "":
+		return errors.New(wrongField + "body: contains a number that is out of range")
+	case strings.ContainsAny(strings.TrimPrefix(wrong.Value, "number"), ".eE"):
+		return errors.New(wrongField + wrong.Field + ": must be an integer without a decimal point or exponent")
+	default:
+		return errors.New(wrongField + wrong.Field + ": is out of range")
+	}
 }
 
 // fieldName returns the client's name of a huma location such as body.variables.resume or query.limit.
@@ -80,6 +102,10 @@ func fieldError(location, msg string) FieldError {
 		}
 		return FieldError{field + "." + name, "is missing"}
 	}
+	if wrong, ok := strings.CutPrefix(msg, wrongField); ok {
+		name, what, _ := strings.Cut(wrong, ": ")
+		return FieldError{name, what}
+	}
 	if msg == fmt.Sprintf(validation.MsgExpectedMatchPattern, berth.IDPattern) {
 		return FieldError{field, invalidID}
 	}
@@ -98,8 +124,8 @@ func fieldError(location, msg string) FieldError {
 		return FieldError{field, "is missing"}
 	case strings.HasSuffix(msg, "at least 1 characters"), strings.HasSuffix(msg, "at least 1 items"), strings.HasSuffix(msg, "at least 1 fields"):
 		return FieldError{field, "must not be empty"}
-	case strings.Contains(msg, ` one of ", `): // hide the empty value, which is equivalent to none
-		return FieldError{field, strings.Replace(msg, ` one of ", `, ` one of "`, 1)}
+	case strings.Contains(msg, " one of , "): // hide the empty value, which is equivalent to none
+		return FieldError{field, strings.Replace(msg, " one of , ", " one of ", 1)}
 	case strings.HasPrefix(msg, "unknown content type"):
 		return FieldError{field, "must be application/json"}
 	}

@@ -69,22 +69,38 @@ func TestTask_AllProcessesKilled_Completes(t *testing.T) { // X1, X7, T16; P2
 	s.noSlotHeld()
 }
 
-func TestWorker_StoppedDuringCall_TaskCompletesElsewhere(t *testing.T) { // X7
+// The model is paused meanwhile: after the reset, readers see that the step waits again.
+func TestWorker_StoppedDuringCall_TaskCompletesElsewhere(t *testing.T) { // X7, T24
 	t.Parallel()
 	s := newStack(t, withModel(sim.Options{TokensPerSecond: 100}), with("BERTH_DRAIN=1s"))
-	c := s.user("alice")
+	c, op := s.user("alice"), s.operator()
+	pause := func(paused bool) {
+		_, err := op.PatchModel(t.Context(), "deepseek-reasoner", map[string]any{"paused": paused})
+		require.NoError(t, err)
+	}
 	acc := submitMatch(t, c, berth.LocaleEN, "")
-	stopped := false
+	stopped, resumed := false, false
 	got := watch(t, c, acc.TaskID, func(now *seen) {
-		if stopped || !streaming(now) {
-			return
+		switch {
+		case !stopped && streaming(now):
+			stopped = true
+			pause(true)
+			next := s.startWorker()
+			require.True(t, s.worker.stop(15*time.Second), "the worker stops within its drain time")
+			s.worker = next
+		case !resumed && now.resets > 0 && now.last.Type == berth.EventQueued:
+			resumed = true
+			require.True(t, now.last.Paused)
+			require.Equal(t, 0, *now.last.Position)
+			task, err := c.Get(t.Context(), acc.TaskID)
+			require.NoError(t, err)
+			require.NotNil(t, task.Waiting)
+			require.True(t, task.Waiting.Paused)
+			pause(false)
 		}
-		stopped = true
-		next := s.startWorker()
-		require.True(t, s.worker.stop(15*time.Second), "the worker stops within its drain time")
-		s.worker = next
 	})
 	require.True(t, stopped)
+	require.True(t, resumed, "no position after the reset")
 	require.Equal(t, berth.EventDone, got.last.Type, got.last.Message)
 	require.Equal(t, got.last.Text, trim(got.text))
 	s.noSlotHeld()

@@ -37,8 +37,14 @@ type Position struct {
 
 // Watch is one reader's interest in the position of a task.
 type Watch struct {
-	board   *Board
-	entries atomic.Pointer[[]lua.Entry]
+	board    *Board
+	expected atomic.Pointer[expectation]
+}
+
+// expectation is which entries of a task may wait, and which did when they were last read. A later expectation has no part of it: what
+// a call to Redis returns that began before is out of date.
+type expectation struct {
+	entries []lua.Entry
 	latest  atomic.Pointer[Position]
 }
 
@@ -50,6 +56,7 @@ func NewBoard(scripts *lua.Scripts, logger *slog.Logger) *Board {
 // Watch begins to watch a task, of which at most one entry waits.
 func (b *Board) Watch() *Watch {
 	w := &Watch{board: b}
+	w.Expect(nil)
 	b.send(change{w, true})
 	return w
 }
@@ -58,10 +65,10 @@ func (b *Board) Watch() *Watch {
 func (w *Watch) Close() { w.board.send(change{w, false}) }
 
 // Expect replaces the entries that may wait. Without any the task is not read.
-func (w *Watch) Expect(entries []lua.Entry) { w.entries.Store(&entries) }
+func (w *Watch) Expect(entries []lua.Entry) { w.expected.Store(&expectation{entries: entries}) }
 
-// Position returns where the task waited when it was last read; nil if it did not wait.
-func (w *Watch) Position() *Position { return w.latest.Load() }
+// Position returns where the task waited when it was last read; nil if it did not wait, or was not read since the last Expect.
+func (w *Watch) Position() *Position { return w.expected.Load().latest.Load() }
 
 func (b *Board) send(c change) {
 	select {
@@ -95,7 +102,7 @@ func (b *Board) Run(ctx context.Context) error {
 // read updates the positions of all watched tasks. Those of a call that fails stay as they were.
 func (b *Board) read(ctx context.Context, watches map[*Watch]bool) {
 	var entries []lua.Entry
-	var owners []*Watch
+	var owners []*expectation
 	flush := func() {
 		if len(entries) > 0 {
 			b.readSome(ctx, entries, owners)
@@ -103,12 +110,9 @@ func (b *Board) read(ctx context.Context, watches map[*Watch]bool) {
 		entries, owners = entries[:0], owners[:0]
 	}
 	for w := range watches {
-		expected := w.entries.Load()
-		if expected == nil {
-			continue
-		}
-		for _, e := range *expected {
-			entries, owners = append(entries, e), append(owners, w)
+		expected := w.expected.Load()
+		for _, e := range expected.entries {
+			entries, owners = append(entries, e), append(owners, expected)
 		}
 		if len(entries) >= maxRead {
 			flush()
@@ -117,8 +121,8 @@ func (b *Board) read(ctx context.Context, watches map[*Watch]bool) {
 	flush()
 }
 
-// readSome reads the positions of entries, and of each the watch that expects it. All entries of a watch are in one call.
-func (b *Board) readSome(ctx context.Context, entries []lua.Entry, owners []*Watch) {
+// readSome reads the positions of entries, each of which belongs to an expectation. All entries of an expectation are in one call.
+func (b *Board) readSome(ctx context.Context, entries []lua.Entry, owners []*expectation) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	waits, err := b.scripts.ReadPositions(ctx, entries)
@@ -126,13 +130,13 @@ func (b *Board) readSome(ctx context.Context, entries []lua.Entry, owners []*Wat
 		b.logger.DebugContext(ctx, "positions of waiting tasks not read; retrying", "error", err)
 		return
 	}
-	found := map[*Watch]*Position{}
-	for i, w := range owners {
+	found := map[*expectation]*Position{}
+	for i, e := range owners {
 		if waits[i].Position >= 0 {
-			found[w] = &Position{Entry: entries[i], Wait: waits[i]}
+			found[e] = &Position{Entry: entries[i], Wait: waits[i]}
 		}
 	}
-	for _, w := range owners {
-		w.latest.Store(found[w])
+	for _, e := range owners {
+		e.latest.Store(found[e])
 	}
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { adopt, answerOf, apply, emptyRun, isDowngraded, isQueued, shownStatus, type Run } from '../src/lib/task';
+import { adopt, answerOf, apply, emptyRun, isDowngraded, isQueued, shownStatus, statusOf, type Run } from '../src/lib/task';
 
 const plan = (template: string, ...names: string[]) =>
   adopt(emptyRun('t1'), { template, status: 'PENDING', stepIndex: 0, steps: names.map((name) => ({ name, model: `model-${name}` })) });
@@ -128,6 +128,55 @@ test('reset clears the text of the lost attempt, and new points replace its poin
   ]));
   expect(run.points.map((p) => p.requirement)).toEqual(['Go']);
   expect(answerOf(run)).toBe('whole');
+});
+
+test('a step that waits again after a reset shows its position and pause, also on a reloaded page', () => {
+  const row = {
+    template: 'interview_prep', status: 'STREAMING', stepIndex: 0, steps: [{ name: 'interview' }], waiting: { position: 0, paused: true },
+  };
+  const frames = framesOf([
+    ['queued', { position: 2, paused: true }],
+    ['start', { stage: 'answer' }],
+    ['stage_progress', { stage: 'answer', status: 'STREAMING', message: 'writing' }],
+    ['token', { stage: 'answer', text: 'half' }],
+    ['reset', { stage: 'answer', status: 'ANSWER_PENDING' }],
+  ]);
+  const place = { id: '', event: 'queued', data: JSON.stringify({ stage: 'queue', status: 'ANSWER_PENDING', position: 0, paused: true }) };
+  for (const page of [adopt(emptyRun('t1'), { ...row, waiting: undefined }), adopt(emptyRun('t1'), row)]) {
+    let run = play(page, frames);
+    expect(run.steps[0]).toMatchObject({ phase: 'queued', position: -1, paused: false });
+    run = apply(run, place);
+    expect(run.steps[0]).toMatchObject({ phase: 'queued', position: 0, paused: true });
+    expect(statusOf(run)).toBe('PAUSED');
+    run = apply(run, { id: '100-6', event: 'stage_progress', data: frames[2].data });
+    expect(statusOf(run)).toBe('THINKING');
+  }
+});
+
+test('an answer is being written from its first words or points on; until then the model thinks', () => {
+  const frames = framesOf([
+    ['start', { stage: 'answer' }],
+    ['stage_progress', { stage: 'answer', status: 'STREAMING', message: 'writing' }],
+    ['stage_progress', { stage: 'answer', message: 'the model is thinking' }],
+    ['token', { stage: 'answer', text: 'The ' }],
+  ]);
+  let run = play(plan('interview_prep', 'interview'), frames.slice(0, 2));
+  expect(statusOf(run)).toBe('THINKING');
+  expect(run.steps[0].message).toBe('');
+  run = apply(run, frames[2]);
+  expect(statusOf(run)).toBe('THINKING');
+  expect(run.steps[0].message).toBe('the model is thinking');
+  run = apply(run, frames[3]);
+  expect(statusOf(run)).toBe('STREAMING');
+  expect(run.steps[0].message).toBe('');
+  const match = play(plan('job_match', 'summary', 'match'), framesOf([
+    ['stage_progress', { stage: 'ingest', status: 'STREAMING', message: 'reading the posting' }],
+    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true }] }],
+  ]));
+  expect(statusOf(match)).toBe('STREAMING');
+  const failed = apply(match, { id: '', event: 'stage_progress', data: '{"stage":"ingest","code":"provider_unavailable","message":"retrying"}' });
+  expect(statusOf(failed)).toBe('RETRYING');
+  expect(statusOf(apply(failed, { id: '', event: 'reset', data: '{"stage":"ingest"}' }))).toBe('QUEUED');
 });
 
 test('single points are added, repeated points replace earlier ones', () => {

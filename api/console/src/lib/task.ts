@@ -41,6 +41,8 @@ export interface Step {
   etaSeconds: number;
   /** The model is paused: no call begins until it is resumed. */
   paused: boolean;
+  /** The last call failed and will be repeated. */
+  retrying: boolean;
   /** Milliseconds of the publisher's clock; 0 if unknown. */
   startedAt: number;
   endedAt: number;
@@ -102,7 +104,7 @@ export const emptyRun = (taskId: string): Run => ({
 });
 
 const newStep = (name: string): Step => ({
-  name, model: '', queue: '', phase: 'waiting', stage: '', message: '', position: -1, etaSeconds: -1, paused: false,
+  name, model: '', queue: '', phase: 'waiting', stage: '', message: '', position: -1, etaSeconds: -1, paused: false, retrying: false,
   startedAt: 0, endedAt: 0, text: '', outputAssetId: '',
 });
 
@@ -117,6 +119,18 @@ export const isBusy = (run: Run) => !isFinal(run.status);
 
 /** isQueued reports whether the current step waits for its model. */
 export const isQueued = (run: Run) => isBusy(run) && run.steps[run.current]?.phase === 'queued';
+
+/** isThinking reports whether the call that writes the answer runs, and nothing of the answer has arrived yet. */
+const isThinking = (run: Run) =>
+  run.status === 'STREAMING' && run.steps.at(-1)?.phase === 'running' && !answerOf(run) && (!run.points.length || run.pointsStale);
+
+/** statusOf returns the word for what the task does now. */
+export function statusOf(run: Run): string {
+  const step = run.steps[run.current];
+  if (isQueued(run)) return shownStatus(run.status, step);
+  if (isBusy(run) && step?.retrying) return 'RETRYING';
+  return isThinking(run) ? 'THINKING' : run.status;
+}
 
 /** shownStatus returns the word for a task's status, which does not distinguish a call that runs from one that waits. */
 export function shownStatus(status: string, waiting?: { paused?: boolean }): string {
@@ -341,7 +355,7 @@ function update(run: Run, change: Partial<Step>): Run {
 }
 
 function queued(run: Run, ev: Doc): Run {
-  return update(routing(at(run, ev), ev), { phase: 'queued', ...waitOf(ev), message: str(ev.message) });
+  return update(routing(at(run, ev), ev), { phase: 'queued', ...waitOf(ev), message: str(ev.message), retrying: false });
 }
 
 /** routing merges the routing fields (queue, model, tier) of an event. */
@@ -367,7 +381,11 @@ const stageOf = (ev: Doc, step: Step) => (str(ev.stage) && ev.stage !== 'queue' 
 
 function progress(run: Run, ev: Doc): Run {
   const next = start(run, ev);
-  const updated = update(next, { message: str(ev.message), phase: ev.stage === 'queue' ? 'queued' : 'running' });
+  // The message with which the call of an answer begins says "writing", before the model has sent anything.
+  const begins = ev.stage === 'answer' && ev.status === 'STREAMING';
+  const updated = update(next, {
+    message: begins ? '' : str(ev.message), phase: ev.stage === 'queue' ? 'queued' : 'running', retrying: str(ev.code) !== '',
+  });
   const points = pointsOf(ev.points);
   if (!points.length) return updated;
   const kept = updated.pointsStale ? [] : updated.points;
@@ -380,14 +398,16 @@ function token(run: Run, ev: Doc): Run {
   const next = at(run, ev);
   const step = next.steps[next.seen];
   if (next.seen === next.steps.length - 1) next.status = later(next.status, 'STREAMING');
-  return update(next, { phase: 'running', stage: stageOf(ev, step), text: step.text + str(ev.text) });
+  // A message at this stage is about what came before the text, such as that the model is thinking.
+  const message = ev.stage === 'answer' ? '' : step.message;
+  return update(next, { phase: 'running', stage: stageOf(ev, step), message, retrying: false, text: step.text + str(ev.text) });
 }
 
 /** reset discards the text of a lost attempt; the step starts again. */
 function reset(run: Run, ev: Doc): Run {
   const next = at(run, ev);
   return {
-    ...update(next, { phase: 'queued', position: -1, etaSeconds: -1, text: '', message: '' }),
+    ...update(next, { phase: 'queued', ...waitOf({}), text: '', message: '', retrying: false }),
     pointsStale: true,
     notices: [...next.notices, { kind: 'reset', message: str(ev.message) }],
   };
