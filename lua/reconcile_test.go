@@ -87,22 +87,22 @@ func TestReconcile_MemberWithoutNode_LeavesThePool(t *testing.T) {
 			slices.Sort(ids)
 			return slices.Compact(ids)
 		}
-		for _, id := range []string{"full", "kept", "lost"} {
+		for _, id := range []string{"free", "full", "kept", "lost"} {
 			register(t, s, spec(id))
 		}
 		for _, lease := range []string{"l1", "l2"} {
 			require.Equal(t, "full", assign(t, s, lease, lua.Choice{Strategy: berth.StrategyAffinity, Own: "full"}).NodeID)
 		}
-		require.Equal(t, berth.PoolCounts{Free: 2, Excluded: map[berth.ExcludeReason]int{berth.ExcludeFull: 1}}, counts(t, s, pair))
+		require.Equal(t, berth.PoolCounts{Free: 3, Excluded: map[berth.ExcludeReason]int{berth.ExcludeFull: 1}}, counts(t, s, pair))
 		classes, err := rdb.ZRange(t.Context(), keys.PoolClasses(pair), 0, -1).Result()
 		require.NoError(t, err)
 		require.Len(t, classes, 1)
 		require.Empty(t, unregistered())
 
-		require.NoError(t, rdb.HDel(t.Context(), keys.NodeBriefs(), "full", "lost").Err())
+		require.NoError(t, rdb.HDel(t.Context(), keys.NodeBriefs(), "free", "full", "lost").Err())
 		require.NoError(t, rdb.SRem(t.Context(), keys.ClassNodes(classes[0]), "lost").Err())
 		require.NoError(t, rdb.SAdd(t.Context(), keys.ClassNodes(classes[0]), "never").Err())
-		require.Equal(t, []string{"full", "lost", "never"}, unregistered())
+		require.Equal(t, []string{"free", "full", "lost", "never"}, unregistered())
 		kept := lua.Member{NodeID: "kept", Class: classes[0]}
 		is, err := s.IsMemberWithoutNode(t.Context(), kept)
 		require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestReconcile_MemberWithoutNode_LeavesThePool(t *testing.T) {
 		code, err := s.DropMember(t.Context(), kept)
 		require.NoError(t, err)
 		require.Equal(t, lua.NodeExists, code)
-		for _, id := range []string{"full", "lost", "never"} {
+		for _, id := range []string{"free", "full", "lost", "never"} {
 			m := lua.Member{NodeID: id, Class: classes[0]}
 			is, err := s.IsMemberWithoutNode(t.Context(), m)
 			require.NoError(t, err)
