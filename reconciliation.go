@@ -28,6 +28,7 @@ const (
 	RuleRunWithoutConference     ReconcileRule = "run-without-conference"
 	RuleOwnerNotLive             ReconcileRule = "owner-not-live"
 	RuleLicenceWithoutConference ReconcileRule = "licence-without-conference"
+	RuleMemberWithoutNode        ReconcileRule = "member-without-node"
 )
 
 // ReconcileRuleInfo describes a rule.
@@ -72,6 +73,10 @@ var reconcileRules = []ReconcileRuleInfo{
 	{
 		Rule:  RuleOwnerNotLive,
 		Finds: "the unit of an open conference is not registered as the generation that runs it", Repairs: "the conference is notified of the loss, or the unit lists what it runs",
+	},
+	{
+		Rule: RuleMemberWithoutNode, FullOnly: true,
+		Finds: "the indexes of pools have a node that is not registered", Repairs: "the node is removed from them, and the nodes are counted again",
 	},
 	{
 		Rule: RuleLicenceWithoutConference, FullOnly: true,
@@ -142,7 +147,7 @@ const (
 // ReconcileFinding is one difference.
 type ReconcileFinding struct {
 	Rule ReconcileRule `json:"rule"`
-	// Subject is what differs: the id of a workflow or the id of a user.
+	// Subject is what differs: the id of a workflow, a user or a slot, or a node and its class, separated by a slash.
 	Subject string `json:"subject"`
 	// Version is the state of the subject when it was found; a repair applies to this state only.
 	Version int64            `json:"version,omitempty"`

@@ -90,6 +90,8 @@ func (r *Reconciler) rules() map[berth.ReconcileRule]rule {
 		berth.RuleRunWithoutConference:     {r.runWithoutConference, r.saveConference},
 		berth.RuleOwnerNotLive:             {r.ownerNotLive, r.loseOwner},
 		berth.RuleLicenceWithoutConference: {r.licenceWithoutConference, r.releaseLicence},
+
+		berth.RuleMemberWithoutNode: {r.memberWithoutNode, r.dropMember},
 	}
 }
 
@@ -251,6 +253,7 @@ func (p *pass) compare(ctx context.Context) error {
 			{"turns", p.turns},
 			{"slots of nodes", p.fullSlots},
 			{"licences", p.licences},
+			{"members of pools", p.members},
 			{"accounts", p.accounts},
 		}...)
 	} else {

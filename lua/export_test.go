@@ -22,3 +22,6 @@ func (s *Scripts) Replace(oldnew ...string) {
 
 // NodeMarks is the sorted set of the nodes with unavailable services, scored by when the first of them is available again.
 func (k Keys) NodeMarks() string { return k.stem() + "node:marks" }
+
+// ClassNodes is the set of all nodes of a class.
+func (k Keys) ClassNodes(class string) string { return k.classNodes(class) }

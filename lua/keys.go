@@ -174,6 +174,9 @@ func (k Keys) ClassPlaces(class string) string { return k.class(class, "places")
 // classState is the hash of the number of a class's nodes by the reason why they are excluded.
 func (k Keys) classState(class string) string { return k.class(class, "state") }
 
+// classNodes is the set of all nodes of a class.
+func (k Keys) classNodes(class string) string { return k.class(class, "nodes") }
+
 func (k Keys) class(class, what string) string { return k.stem() + "class:" + class + ":" + what }
 
 // Classes is the hash of the pools of each class.

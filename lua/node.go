@@ -16,7 +16,7 @@ import (
 // Codes of the scripts of nodes.
 const (
 	NodeOK         = "OK"
-	NodeExists     = "EXISTS"     // register_node: the same incarnation as before
+	NodeExists     = "EXISTS"     // register_node: the same incarnation as before; drop_member: registered in the class
 	NodeStale      = "STALE"      // register_node: a later incarnation of the same host is registered
 	NodeReregister = "REREGISTER" // heartbeat_node: unknown, dead or superseded generation
 	NodeGone       = "GONE"       // node not found, or another generation

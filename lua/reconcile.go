@@ -16,26 +16,15 @@ import (
 // scanPage is about how many members one call of a scan returns.
 const scanPage = 1000
 
-// Place is a place of a task in a queue.
-type Place struct {
-	Task  string // text of its berth.TaskRef
-	Until time.Time
-}
-
-// QueuePlaces passes the places in a queue page by page, without order. A place may be passed twice.
-func (s *Scripts) QueuePlaces(ctx context.Context, queue berth.Queue, each func([]Place) error) error {
+// scan passes what a scan of a key returns page by page.
+func scan(
+	ctx context.Context, what string, read func(_ context.Context, key string, cursor uint64, match string, count int64) *redis.ScanCmd,
+	key string, each func([]string) error,
+) error {
 	for cursor := uint64(0); ; {
-		members, next, err := s.rdb.ZScan(ctx, s.keys.QueuePlaces(queue), cursor, "", scanPage).Result()
+		page, next, err := read(ctx, key, cursor, "", scanPage).Result()
 		if err != nil {
-			return fmt.Errorf("read the places of %s: %w", queue, err)
-		}
-		page := make([]Place, 0, len(members)/2)
-		for i := 0; i+1 < len(members); i += 2 { // members and scores, alternating
-			score, err := strconv.ParseFloat(members[i+1], 64)
-			if err != nil {
-				return fmt.Errorf("place in %s: %w", queue, err)
-			}
-			page = append(page, Place{Task: members[i], Until: time.UnixMilli(int64(score))})
+			return fmt.Errorf("read %s: %w", what, err)
 		}
 		if err := each(page); err != nil {
 			return err
@@ -44,6 +33,36 @@ func (s *Scripts) QueuePlaces(ctx context.Context, queue berth.Queue, each func(
 			return nil
 		}
 	}
+}
+
+// keysOf returns every second text: the fields of a hash without their values, or the members of a sorted set without their scores.
+func keysOf(rows []string) []string {
+	keys := make([]string, 0, len(rows)/2)
+	for i := 0; i < len(rows); i += 2 {
+		keys = append(keys, rows[i])
+	}
+	return keys
+}
+
+// Place is a place of a task in a queue.
+type Place struct {
+	Task  string // text of its berth.TaskRef
+	Until time.Time
+}
+
+// QueuePlaces passes the places in a queue page by page, without order. A place may be passed twice.
+func (s *Scripts) QueuePlaces(ctx context.Context, queue berth.Queue, each func([]Place) error) error {
+	return scan(ctx, "places of "+string(queue), s.rdb.ZScan, s.keys.QueuePlaces(queue), func(members []string) error {
+		page := make([]Place, 0, len(members)/2)
+		for i := 0; i+1 < len(members); i += 2 { // members and scores, alternating
+			score, err := strconv.ParseFloat(members[i+1], 64)
+			if err != nil {
+				return fmt.Errorf("place in %s: %w", queue, err)
+			}
+			page = append(page, Place{Task: members[i], Until: time.UnixMilli(int64(score))})
+		}
+		return each(page)
+	})
 }
 
 // PlaceOf returns until when a task has a place in any of these queues; zero when it has none.
@@ -124,38 +143,12 @@ func (s *Scripts) DropTurn(ctx context.Context, turnID string) error {
 
 // LicensedNumbers passes the numbers of the conferences that have a licence page by page, without order. A number may be passed twice.
 func (s *Scripts) LicensedNumbers(ctx context.Context, each func(numbers []string) error) error {
-	for cursor := uint64(0); ; {
-		numbers, next, err := s.rdb.SScan(ctx, s.keys.Licences(), cursor, "", scanPage).Result()
-		if err != nil {
-			return fmt.Errorf("read licences: %w", err)
-		}
-		if err := each(numbers); err != nil {
-			return err
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
+	return scan(ctx, "licences", s.rdb.SScan, s.keys.Licences(), each)
 }
 
 // Leases passes the leases of Assign and SeizeNodeSlot page by page, without order. One may be passed twice, and may have expired.
 func (s *Scripts) Leases(ctx context.Context, each func(leaseIDs []string) error) error {
-	for cursor := uint64(0); ; {
-		fields, next, err := s.rdb.HScan(ctx, s.keys.NodeLeases(), cursor, "", scanPage).Result()
-		if err != nil {
-			return fmt.Errorf("read leases: %w", err)
-		}
-		ids := make([]string, 0, len(fields)/2)
-		for i := 0; i < len(fields); i += 2 { // fields and values, alternating
-			ids = append(ids, fields[i])
-		}
-		if err := each(ids); err != nil {
-			return err
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
+	return scan(ctx, "leases", s.rdb.HScan, s.keys.NodeLeases(), func(rows []string) error { return each(keysOf(rows)) })
 }
 
 // HeldUntil returns until when a lease holds a slot of a node; zero when it does not.
@@ -168,4 +161,71 @@ func (s *Scripts) HeldUntil(ctx context.Context, nodeID, leaseID string) (time.T
 		return time.Time{}, fmt.Errorf("read slot: %w", err)
 	}
 	return time.UnixMilli(int64(score)), nil
+}
+
+// Member is the entry of a node in the indexes of a class; see include/fleet.lua.
+type Member struct{ NodeID, Class string }
+
+// MembersWithoutNode passes the members of classes in which their nodes are not registered, without order. One may be passed twice.
+// Entries only in the index of places are not read.
+func (s *Scripts) MembersWithoutNode(ctx context.Context, each func(Member) error) error {
+	return scan(ctx, "classes", s.rdb.HScan, s.keys.Classes(), func(rows []string) error {
+		for _, class := range keysOf(rows) {
+			considered := func(ids []string) error { return s.unregistered(ctx, class, ids, each) }
+			if err := scan(ctx, "nodes of a class", s.rdb.SScan, s.keys.classNodes(class), considered); err != nil {
+				return err
+			}
+			if err := scan(ctx, "free nodes of a class", s.rdb.ZScan, s.keys.ClassFree(class), func(rows []string) error {
+				return considered(keysOf(rows))
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// unregistered passes those of the nodes that are not registered in the class.
+func (s *Scripts) unregistered(ctx context.Context, class string, ids []string, each func(Member) error) error {
+	if len(ids) == 0 { // a page of a scan may be empty
+		return nil
+	}
+	rows, err := s.rdb.HMGet(ctx, s.keys.NodeBriefs(), ids...).Result()
+	if err != nil {
+		return fmt.Errorf("read nodes of a class: %w", err)
+	}
+	for i, id := range ids {
+		row, _ := rows[i].(string)
+		if _, registered := brief(row); registered == class {
+			continue
+		}
+		if err := each(Member{id, class}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IsMemberWithoutNode reports whether a class has a node that is not registered in it.
+func (s *Scripts) IsMemberWithoutNode(ctx context.Context, m Member) (bool, error) {
+	var row *redis.StringCmd
+	var member *redis.BoolCmd
+	var free *redis.FloatCmd
+	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error { // a node that moves to another class is in one of them
+		row = p.HGet(ctx, s.keys.NodeBriefs(), m.NodeID)
+		member = p.SIsMember(ctx, s.keys.classNodes(m.Class), m.NodeID)
+		free = p.ZScore(ctx, s.keys.ClassFree(m.Class), m.NodeID)
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, fmt.Errorf("read member of a class: %w", err)
+	}
+	_, registered := brief(row.Val())
+	return registered != m.Class && (member.Val() || free.Err() == nil), nil
+}
+
+// DropMember removes a member without a node from the indexes of a class. It returns NodeOK, or NodeExists and nothing changed where the
+// node is registered in the class.
+func (s *Scripts) DropMember(ctx context.Context, m Member) (code string, err error) {
+	return s.code(ctx, "drop_member", []string{s.keys.NodeBriefs()}, s.keys.stem(), m.NodeID, m.Class)
 }

@@ -76,3 +76,69 @@ func TestReconcile_Lists_EverythingOnce(t *testing.T) {
 		require.Zero(t, until)
 	})
 }
+
+// B4: entries of nodes that are not registered leave the indexes of pools, and the pools' counts agree with their nodes.
+func TestReconcile_MemberWithoutNode_LeavesThePool(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		rdb, keys := s.Redis(), s.Keys()
+		unregistered := func() (ids []string) {
+			require.NoError(t, s.MembersWithoutNode(t.Context(), func(m lua.Member) error { ids = append(ids, m.NodeID); return nil }))
+			slices.Sort(ids)
+			return slices.Compact(ids)
+		}
+		for _, id := range []string{"free", "full", "kept", "lost"} {
+			register(t, s, spec(id))
+		}
+		for _, lease := range []string{"l1", "l2"} {
+			require.Equal(t, "full", assign(t, s, lease, lua.Choice{Strategy: berth.StrategyAffinity, Own: "full"}).NodeID)
+		}
+		require.Equal(t, berth.PoolCounts{Free: 3, Excluded: map[berth.ExcludeReason]int{berth.ExcludeFull: 1}}, counts(t, s, pair))
+		classes, err := rdb.ZRange(t.Context(), keys.PoolClasses(pair), 0, -1).Result()
+		require.NoError(t, err)
+		require.Len(t, classes, 1)
+		require.Empty(t, unregistered())
+
+		require.NoError(t, rdb.HDel(t.Context(), keys.NodeBriefs(), "free", "full", "lost").Err())
+		require.NoError(t, rdb.SRem(t.Context(), keys.ClassNodes(classes[0]), "lost").Err())
+		require.NoError(t, rdb.SAdd(t.Context(), keys.ClassNodes(classes[0]), "never").Err())
+		require.Equal(t, []string{"free", "full", "lost", "never"}, unregistered())
+		kept := lua.Member{NodeID: "kept", Class: classes[0]}
+		is, err := s.IsMemberWithoutNode(t.Context(), kept)
+		require.NoError(t, err)
+		require.False(t, is)
+		code, err := s.DropMember(t.Context(), kept)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeExists, code)
+		for _, id := range []string{"free", "full", "lost", "never"} {
+			m := lua.Member{NodeID: id, Class: classes[0]}
+			is, err := s.IsMemberWithoutNode(t.Context(), m)
+			require.NoError(t, err)
+			require.True(t, is, id)
+			for range 2 { // idempotent
+				code, err = s.DropMember(t.Context(), m)
+				require.NoError(t, err)
+				require.Equal(t, lua.NodeOK, code)
+			}
+			is, err = s.IsMemberWithoutNode(t.Context(), m)
+			require.NoError(t, err)
+			require.False(t, is, id)
+		}
+		require.Empty(t, unregistered())
+		require.Equal(t, berth.PoolCounts{Free: 1, Excluded: map[berth.ExcludeReason]int{}}, counts(t, s, pair))
+		require.Equal(t, []string{"kept"}, rdb.ZRange(t.Context(), keys.ClassFree(classes[0]), 0, -1).Val())
+		require.Len(t, rdb.ZRange(t.Context(), keys.ClassPlaces(classes[0]), 0, -1).Val(), 1)
+		require.Equal(t, "kept", assign(t, s, "l3", lua.Choice{Strategy: berth.StrategyRoundRobin}).NodeID)
+
+		// The last entry of a class, which the pool leaves with it.
+		require.NoError(t, rdb.HDel(t.Context(), keys.NodeBriefs(), "kept").Err())
+		code, err = s.DropMember(t.Context(), kept)
+		require.NoError(t, err)
+		require.Equal(t, lua.NodeOK, code)
+		require.Equal(t, berth.PoolCounts{Excluded: map[berth.ExcludeReason]int{}}, counts(t, s, pair))
+		for _, key := range []string{keys.PoolClasses(pair), keys.ClassFree(classes[0]), keys.ClassPlaces(classes[0]), keys.ClassNodes(classes[0])} {
+			require.Zero(t, rdb.Exists(t.Context(), key).Val(), key)
+		}
+		require.False(t, rdb.HExists(t.Context(), keys.Classes(), classes[0]).Val())
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/client"
 	"berth/internal/unit"
 	"berth/lua"
 	"berth/workflows"
@@ -111,6 +112,41 @@ func TestReconcile_ConferenceRowLost_WrittenByItsRun(t *testing.T) { // B4
 	require.Equal(t, before.ID, after.ID)
 	require.Equal(t, before.Owner, after.Owner)
 	m.end(before.E164, "conference-row-lost")
+}
+
+// A node's row is lost and the indexes of its pools are not.
+func TestReconcile_MemberWithoutNode_LeavesThePool(t *testing.T) { // B4
+	t.Parallel()
+	s := newStack(t, reconciling())
+	s.engine("e1", 2, false)
+	fleet := client.New("http://"+s.httpAddr, s.token("nodes", "node"))
+	register := func() {
+		_, err := fleet.RegisterNode(t.Context(), client.Registration{NodeSpec: berth.NodeSpec{
+			ID: "e2", Kind: berth.NodeEngine, MaxConcurrentJobs: 1, Capabilities: []string{"echo"},
+			Incarnation: berth.Incarnation{Host: "e2", PID: 1, StartedAt: time.Now().UnixMilli()},
+		}})
+		require.NoError(t, err)
+	}
+	members := func() any {
+		status, out := s.send(http.MethodPut, "/v1/tenants/acme/pool", s.token("op", "operator"), map[string]any{"poolId": "echo"})
+		require.Equal(t, http.StatusOK, status, "%v", out)
+		return out["members"]
+	}
+	register()
+	require.EqualValues(t, 2, members())
+	s.settled()
+	require.NoError(t, s.redis().HDel(t.Context(), lua.Keys{}.NodeBriefs(), "e2").Err())
+	reported := s.fullPass(true)
+	require.Equal(t, []berth.ReconcileCount{{Rule: berth.RuleMemberWithoutNode, Found: 1, Held: 1}}, reported.Counts)
+	require.EqualValues(t, 2, members(), "a dry run repairs nothing")
+	pass := s.fullPass(false)
+	require.Equal(t, []berth.ReconcileCount{{Rule: berth.RuleMemberWithoutNode, Found: 1, Held: 1, Repaired: 1}}, pass.Counts)
+	require.Regexp(t, "^e2/", pass.Findings[0].Subject)
+	require.EqualValues(t, 1, members())
+	again := s.fullPass(false)
+	require.Zero(t, again.Found(), "%+v", again.Findings)
+	register()
+	require.EqualValues(t, 2, members(), "the node is in its pool again")
 }
 
 func TestReconcile_TurnTerminated_SessionGetsItsEnd(t *testing.T) { // B4, FF8
