@@ -371,7 +371,7 @@ func (s *stack) token(user string, scopes ...string) string {
 	if len(scopes) == 0 {
 		scopes = []string{"user"}
 	}
-	token, err := identity.Issue(secret, identity.Grant{UserID: user, Scopes: scopes, Nodes: []string{"*"}, TTL: time.Hour})
+	token, err := identity.Issue(secret, identity.Grant{UserID: user, Scopes: scopes, Nodes: []string{"*"}, TTL: 24 * time.Hour})
 	require.NoError(s.tb, err)
 	return token
 }
