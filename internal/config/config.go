@@ -81,7 +81,7 @@ type Worker struct {
 // Retention holds the settings of how long data of ended tasks is kept.
 type Retention struct {
 	Texts time.Duration `help:"Time after which the texts of ended tasks and unused assets are erased." name:"retain-texts" env:"BERTH_RETAIN_TEXTS" default:"720h"`
-	Rows  time.Duration `help:"Time after which rows of tasks, usage, audit, idempotency keys and entries of accounts are removed; the sum of the entries remains." name:"retain-rows" env:"BERTH_RETAIN_ROWS" default:"9600h"`
+	Rows  time.Duration `help:"Time after which rows of ended tasks, executions and conferences, sessions, usage, audit, idempotency keys and entries of accounts are removed; the sum of the entries remains." name:"retain-rows" env:"BERTH_RETAIN_ROWS" default:"9600h"`
 }
 
 // Turn holds the settings of live translation.

@@ -24,11 +24,11 @@ func (l *Ledger) NextEpoch(ctx context.Context, e164 string) (int64, error) {
 }
 
 const saveConference = `INSERT INTO conferences
-	(id, e164, user_id, status, owner, generation, epoch, revision, created_at, lost_at, refused_at, body, moving)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+	(id, e164, user_id, status, owner, generation, epoch, revision, created_at, lost_at, refused_at, body, moving, ended_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 	ON CONFLICT (id) DO UPDATE SET status = excluded.status, owner = excluded.owner, generation = excluded.generation, epoch = excluded.epoch,
 		revision = excluded.revision, lost_at = excluded.lost_at, refused_at = excluded.refused_at, body = excluded.body,
-		moving = excluded.moving
+		moving = excluded.moving, ended_at = excluded.ended_at
 	WHERE conferences.revision < excluded.revision
 		OR conferences.revision = excluded.revision AND conferences.epoch <= excluded.epoch`
 
@@ -45,7 +45,8 @@ func (l *Ledger) SaveConference(ctx context.Context, c berth.Conference) error {
 		return fmt.Errorf("save conference: %w", err)
 	}
 	_, err = l.exec(ctx, "save conference", saveConference, c.ID, c.E164, plain(c.UserID), c.Status, plain(c.Owner.NodeID),
-		c.Owner.Generation, c.Epoch, c.Revision, millis(c.CreatedAt), millis(c.LostAt), millis(c.RefusedAt), plain(string(body)), bit(c.Moving))
+		c.Owner.Generation, c.Epoch, c.Revision, millis(c.CreatedAt), millis(c.LostAt), millis(c.RefusedAt), plain(string(body)), bit(c.Moving),
+		millis(c.EndedAt))
 	return err
 }
 

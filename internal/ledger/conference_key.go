@@ -1,6 +1,9 @@
 package ledger
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // ConferenceKey is the conference that an idempotency key refers to.
 type ConferenceKey struct {
@@ -10,14 +13,14 @@ type ConferenceKey struct {
 	E164         string
 }
 
-const keepConferenceKey = `INSERT INTO conference_keys (id, request_hash, conference_id, e164) VALUES ($1, $2, $3, $4)
-	ON CONFLICT (id) DO UPDATE SET conference_id = excluded.conference_id, e164 = excluded.e164
-	WHERE conference_keys.conference_id = $5`
+const keepConferenceKey = `INSERT INTO conference_keys (id, request_hash, conference_id, e164, used_at) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (id) DO UPDATE SET conference_id = excluded.conference_id, e164 = excluded.e164, used_at = excluded.used_at
+	WHERE conference_keys.conference_id = $6`
 
 // KeepConferenceKey stores what a key refers to and returns what is stored: the first conference of the key, unless that is
 // the one that k replaces, given by its id as instead.
 func (l *Ledger) KeepConferenceKey(ctx context.Context, k ConferenceKey, instead string) (ConferenceKey, error) {
-	if _, err := l.write.ExecContext(ctx, keepConferenceKey, k.ID, k.RequestHash, k.ConferenceID, k.E164, instead); err != nil {
+	if _, err := l.write.ExecContext(ctx, keepConferenceKey, k.ID, k.RequestHash, k.ConferenceID, k.E164, time.Now().UnixMilli(), instead); err != nil {
 		return ConferenceKey{}, translate("keep conference key", err)
 	}
 	return readConferenceKey(l.write.QueryRowContext(ctx, selectConferenceKey, k.ID))

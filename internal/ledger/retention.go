@@ -46,6 +46,10 @@ func (l *Ledger) Expiries() []Expiry {
 		{"executions", false, l.deleting("delete executions", deleteExecutions)},
 		{"legs of conferences", false, l.deleting("delete legs", deleteLegs)},
 		{"deliveries of records", false, l.deleting("delete deliveries", deleteDeliveries)},
+		{"conferences", false, l.deleting("delete conferences", deleteConferences)},
+		{"keys of conferences", false, l.deleting("delete conference keys", deleteConferenceKeys)},
+		{"epochs", false, l.deleting("delete epochs", deleteEpochs)},
+		{"sessions", false, l.deleting("delete sessions", deleteSessions)},
 		{"idempotency keys", false, l.deleting("delete idempotency keys", deleteKeys)},
 		{"usage rows", false, l.deleting("delete usage rows", deleteUsage)},
 		{"audit rows", false, l.deleting("delete audit rows", deleteAudit)},
@@ -66,6 +70,20 @@ const (
 	deleteKeys = `DELETE FROM idempotency_keys WHERE (user_id, key) IN (SELECT k.user_id, k.key FROM idempotency_keys k
 		WHERE k.accepted_at < $1 AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.user_id = k.user_id AND t.id = k.task_id)
 		ORDER BY k.accepted_at LIMIT CAST($2 AS BIGINT))`
+	// The row of a conference goes after its legs and its delivery, which are found by it.
+	deleteConferences = `DELETE FROM conferences WHERE id IN (SELECT c.id FROM conferences c
+		WHERE c.status IN ('ended', 'deleted') AND c.created_at < $1 AND c.ended_at < $1
+		AND NOT EXISTS (SELECT 1 FROM record_deliveries d WHERE d.conference_id = c.id)
+		ORDER BY c.created_at LIMIT CAST($2 AS BIGINT))`
+	deleteConferenceKeys = `DELETE FROM conference_keys WHERE id IN (SELECT k.id FROM conference_keys k
+		WHERE k.used_at < $1 AND NOT EXISTS (SELECT 1 FROM conferences c WHERE c.id = k.conference_id)
+		ORDER BY k.used_at LIMIT CAST($2 AS BIGINT))`
+	// The next epoch of a number without a row is the database's time, which is later than the one removed here.
+	deleteEpochs = `DELETE FROM conference_epochs WHERE e164 IN (SELECT e.e164 FROM conference_epochs e
+		WHERE e.epoch < $1 AND NOT EXISTS (SELECT 1 FROM conferences c WHERE c.e164 = e.e164)
+		ORDER BY e.epoch LIMIT CAST($2 AS BIGINT))`
+	deleteSessions = `DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE updated_at < $1
+		ORDER BY updated_at LIMIT CAST($2 AS BIGINT))`
 	deleteUsage = `DELETE FROM usage_log WHERE (user_id, task_id, step, fence, call_no) IN (
 		SELECT user_id, task_id, step, fence, call_no FROM usage_log WHERE created_at < $1
 		ORDER BY created_at LIMIT CAST($2 AS BIGINT))`

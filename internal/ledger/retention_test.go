@@ -223,3 +223,45 @@ func TestExpiries_TaskWithdrawnAcrossAges_ChargedAgain(t *testing.T) { // T18
 		require.EqualValues(t, 10, balance(t, l, "alice"))
 	})
 }
+
+func TestExpiries_Conferences_OnlyEndedOnesAreRemoved(t *testing.T) { // B11
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		past, future := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		ended := func(c *berth.Conference) {
+			c.Status, c.Owner, c.EndedAt = berth.ConferenceEnded, berth.ConferenceOwner{}, time.Now()
+		}
+		open, undelivered := conference("1002"), conference("1003", ended)
+		for _, c := range []berth.Conference{conference("1001", ended), open, undelivered} {
+			_, err := l.NextEpoch(ctx, c.E164)
+			require.NoError(t, err)
+			c.CreatedAt = time.Now().Add(-2 * time.Hour)
+			require.NoError(t, l.SaveConference(ctx, c))
+			_, err = l.KeepConferenceKey(ctx, ConferenceKey{ID: "of " + c.ID, ConferenceID: c.ID, E164: c.E164}, "")
+			require.NoError(t, err)
+		}
+		require.NoError(t, l.SaveDelivery(ctx, undelivered.ID, berth.RecordDelivery{State: berth.DeliveryPending, UpdatedAt: future}))
+		_, err := l.NextEpoch(ctx, "1004") // its conference could not be created
+		require.NoError(t, err)
+		_, err = l.PutSession(ctx, berth.Session{ID: "s", UserID: "alice"})
+		require.NoError(t, err)
+
+		require.Empty(t, expire(t, l, past, past), "they ended after that")
+		require.Equal(t, map[string]int64{"conferences": 1, "keys of conferences": 1, "epochs": 2, "sessions": 1},
+			expire(t, l, past, future.Add(-time.Minute)))
+		_, err = l.FindConference(ctx, "1001")
+		requireCode(t, berth.CodeNotFound, err)
+		_, err = l.GetConference(ctx, undelivered.ID)
+		require.NoError(t, err, "its record is being sent")
+		_, err = l.FindConference(ctx, "1002")
+		require.NoError(t, err, "it has not ended")
+		_, err = l.FindConferenceKey(ctx, "of "+open.ID)
+		require.NoError(t, err)
+
+		require.Equal(t, map[string]int64{"deliveries of records": 1, "conferences": 1, "keys of conferences": 1, "epochs": 1},
+			expire(t, l, past, future.Add(time.Minute)))
+		epoch, err := l.NextEpoch(ctx, "1001")
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, epoch, past.UnixMilli(), "the epochs of a number continue with the time")
+	})
+}
