@@ -255,6 +255,9 @@ func (r *Reconciler) loseOwner(ctx context.Context, f berth.ReconcileFinding) er
 	if err != nil {
 		return err
 	}
+	if c.Revision != f.Version {
+		return ledger.ErrStale
+	}
 	units, err := r.Scripts.ReadNodes(ctx, c.Owner.NodeID)
 	if err != nil {
 		return err
@@ -282,9 +285,15 @@ func (r *Reconciler) licenceWithoutConference(ctx context.Context, id string) (v
 
 // releaseLicence deletes what Redis has of a conference that has ended.
 func (r *Reconciler) releaseLicence(ctx context.Context, f berth.ReconcileFinding) error {
+	if running, err := r.runs(ctx, f.Subject); err != nil || running {
+		return cmp.Or(err, ledger.ErrStale)
+	}
 	c, _, err := r.conference(ctx, f.Subject)
 	if err != nil {
 		return err
+	}
+	if c.Revision != f.Version {
+		return ledger.ErrStale
 	}
 	e164, conferenceID, epoch := numberOf(f.Subject), c.ID, c.Epoch
 	row, ok, err := r.Scripts.ConferenceRow(ctx, e164)

@@ -69,11 +69,17 @@ func (r *Reconciler) endLostExecution(ctx context.Context, f berth.ReconcileFind
 	if err != nil {
 		return err
 	}
-	last, err := r.Starter.GetExecution(ctx, row.ID)
-	if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
+	run, ok, err := r.Starter.CurrentRun(ctx, f.Subject)
+	if err != nil {
 		return err
 	}
-	if err == nil && last.Status.Final() && last.StartedAt.UnixMilli() == f.Version {
+	last := berth.Execution{}
+	if ok && !run.Ended { // the state of a terminated run needs a worker of its version, which there may not be any more
+		if last, err = r.Starter.GetExecution(ctx, row.ID); err != nil && berth.CodeOf(err) != berth.CodeNotFound {
+			return err
+		}
+	}
+	if last.Status.Final() && last.StartedAt.UnixMilli() == f.Version {
 		row = last
 	} else {
 		row.Status, row.Code, row.Message = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost

@@ -217,8 +217,11 @@ func (r *Reconciler) runWithoutTask(ctx context.Context, id string) (version int
 	if err != nil || !ok || !run.Running {
 		return 0, false, err
 	}
-	_, ok, err = r.row(ctx, id)
-	return run.StartedAt.UnixMilli(), !ok && err == nil, err
+	if _, ok, err = r.row(ctx, id); err != nil || ok {
+		return run.StartedAt.UnixMilli(), false, err
+	}
+	accepted, err := r.Starter.Begun(ctx, run) // else its first worker accepts the task, or refuses it when its caller has given up
+	return run.StartedAt.UnixMilli(), accepted, err
 }
 
 // restoreTask writes the row of a task from the input of its run. Its attempts continue behind those that the stream has seen.

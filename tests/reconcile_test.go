@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	temporalclient "go.temporal.io/sdk/client"
 	_ "modernc.org/sqlite"
 
 	"berth"
@@ -316,6 +317,10 @@ func TestReconcile_Healthy_FindsNothing(t *testing.T) { // B4
 	t.Parallel()
 	s := newStack(t, reconciling())
 	c := s.user("alice")
+	// Whether a submission is accepted is decided by the first worker that receives it.
+	_, err := s.temporal().ExecuteWorkflow(t.Context(), temporalclient.StartWorkflowOptions{ID: alices("unaccepted"), TaskQueue: "without-worker"},
+		workflows.TaskWorkflow, workflows.TaskInput{TaskPlan: berth.TaskPlan{UserID: "alice", TaskRequest: berth.TaskRequest{ID: "unaccepted"}}})
+	require.NoError(t, err)
 	s.settled()
 	for range 3 {
 		var ids []string

@@ -55,8 +55,11 @@ type conference struct {
 //	any of these         released, end time, ended by its unit,           ended
 //	                     not recoverable, or recovery given up
 func (c *conference) run(ctx workflow.Context) (berth.Conference, error) {
-	if c.in.Resumed == nil {
+	switch {
+	case c.in.Resumed == nil:
 		c.place(ctx)
+	case c.record.Status == berth.ConferenceOpen && !c.ending.copyEndAt.IsZero() && !c.ending.copyEndAt.Equal(c.record.EndAt):
+		c.sendEndTime(ctx) // the previous run ended before the unit had acknowledged it
 	}
 	for !c.record.Status.Final() {
 		if step := c.next(ctx); step != nil {
@@ -204,7 +207,7 @@ func (c *conference) opened(ctx workflow.Context, command *unitCommand) {
 	}
 	slot := command.slot
 	c.slots.owner = &slot
-	c.record.Owner, c.record.CopyStartedAt = command.owner, command.startedAt
+	c.record.Owner, c.record.CopyStartedAt, c.ending.copyEndAt = command.owner, command.startedAt, command.endAt
 	c.record.Epoch = max(c.record.Epoch, command.owner.Epoch)
 	c.record.LostAt, c.record.RefusedAt, c.record.Waiting = time.Time{}, time.Time{}, ""
 	c.placement.succeeded()
@@ -387,10 +390,11 @@ func (c *conference) requestEnd(reason berth.ConferenceEnd) {
 	}
 }
 
-// canContinueAsNew reports whether a new history is due and can begin here: no command is in flight and no update is open.
+// canContinueAsNew reports whether a new history is due and can begin here: no command is in flight, no update is open, and the run,
+// whose cancellation the next one would not receive, was not cancelled.
 func (c *conference) canContinueAsNew(ctx workflow.Context) bool {
 	return (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || versionChanged(ctx)) && c.submission.settled && !c.inFlight.any() &&
-		!c.move.inFlight() && len(c.leftovers) == 0 && len(c.inbox.notices) == 0 && c.allSignalsReceived(ctx) && workflow.AllHandlersFinished(ctx)
+		!c.ending.cancelled() && !c.move.inFlight() && len(c.leftovers) == 0 && len(c.inbox.notices) == 0 && c.allSignalsReceived(ctx) && workflow.AllHandlersFinished(ctx)
 }
 
 // versionChanged reports whether new runs begin on another version of the workers than this pinned run. It is part of the history.
@@ -406,6 +410,7 @@ func (c *conference) continueAsNew(ctx workflow.Context) error {
 		Fenced: c.copies.fenced, Stale: c.copies.stale, RetryAt: c.placement.retryAt, ConnectBy: c.connection.checkAt,
 		Outbox: c.outbox.events, Release: c.slots.releasable, Unresponsive: c.placement.unresponsive,
 		SkippedUnits: c.placement.skippedUnits, NotStarted: c.placement.notStarted, Refusals: c.placement.refusals,
+		CopyEndAt: c.ending.copyEndAt,
 	}
 	if c.move != nil {
 		in.Resumed.Drain = &PlannedMove{RetryAt: c.move.retryAt}

@@ -37,7 +37,9 @@ func (c *conference) requestExtension(ctx workflow.Context, req ExtendRequest) (
 	if req.EndAt.Equal(c.record.EndAt) {
 		return ExtendReply{Conference: c.record}, nil
 	}
-	c.ending.extendTo = req.EndAt
+	if c.ending.extendTo.Before(req.EndAt) { // else a later end time was requested before
+		c.ending.extendTo = req.EndAt
+	}
 	err := workflow.Await(ctx, func() bool { return c.ending.extendTo.IsZero() || c.ending.saved })
 	if err == nil && c.record.EndAt.Before(req.EndAt) {
 		err = refuse(berth.CodeConflict, "the conference has ended")
@@ -47,10 +49,14 @@ func (c *conference) requestExtension(ctx workflow.Context, req ExtendRequest) (
 
 // extend sets the requested end time, writes it and sends it to the owner.
 func (c *conference) extend(ctx workflow.Context) {
-	c.record.EndAt = c.ending.extendTo
+	to := c.ending.extendTo
+	c.record.EndAt = to
 	c.setEndTimer(ctx)
 	c.queueEvent(ctx)
 	c.save(ctx)
+	if c.ending.extendTo.After(to) && workflow.GetVersion(ctx, versionExtension, workflow.DefaultVersion, 1) == 1 {
+		return // a later end time was requested meanwhile
+	}
 	c.ending.extendTo = time.Time{}
 	if c.record.Status == berth.ConferenceOpen {
 		c.sendEndTime(ctx)
@@ -65,18 +71,27 @@ func (c *conference) setEndTimer(ctx workflow.Context) {
 	ctx, c.ending.stopTimer = workflow.WithCancel(ctx)
 	left := max(c.record.EndAt.Sub(workflow.Now(ctx)), 0)
 	c.ending.timer = workflow.NewTimerWithOptions(ctx, left, workflow.TimerOptions{Summary: "end time"})
+	unset := !c.timer.at.IsZero() && c.timer.fires == nil
+	if unset && workflow.GetVersion(ctx, versionExtension, workflow.DefaultVersion, 1) == 1 {
+		c.timer = timer{} // what is due next was due after the former end time
+	}
 }
 
 // sendEndTime sends the owner the end time, by an adoption of the copy under the same epoch. The conference does not wait for
-// it: the unit would end the copy only after the former end time.
+// it: the unit would end the copy only after the former end time. A unit keeps the latest end time that it was sent.
 func (c *conference) sendEndTime(ctx workflow.Context) {
-	owner := c.record.Owner
-	workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	owner, endAt := c.record.Owner, c.record.EndAt
+	sent := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              berth.NodeTaskQueue(owner.NodeID, owner.Generation),
 		ScheduleToCloseTimeout: max(c.record.EndAt.Sub(workflow.Now(ctx)), c.in.Rules.Command),
 		StartToCloseTimeout:    c.in.Rules.Command,
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: maxCommandPause, NonRetryableErrorTypes: []string{berth.ErrorRefused}},
 	}), berth.ActivityAdoptConference, c.unitConference(owner.Epoch, c.record.CopyStartedAt))
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		if err := sent.Get(ctx, nil); err == nil && c.record.Owner.Epoch == owner.Epoch && c.ending.copyEndAt.Before(endAt) {
+			c.ending.copyEndAt = endAt
+		}
+	})
 }
 
 // unitConference returns the argument of a command to run the conference.

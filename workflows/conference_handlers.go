@@ -58,7 +58,7 @@ func (c *conference) resume(from ConferenceProgress) {
 	if from.Drain != nil {
 		c.move = &move{drain: true, retryAt: from.Drain.RetryAt}
 	}
-	c.connection.checkAt = from.ConnectBy
+	c.connection.checkAt, c.ending.copyEndAt = from.ConnectBy, from.CopyEndAt
 }
 
 // receiveSignals stores signals in the inbox. A cancellation of the run is handled as a release.
@@ -85,6 +85,7 @@ func (c *conference) receiveSignals(ctx, detached workflow.Context) {
 			received = workflow.GetSignalChannel(ctx, SignalUpgrade).Receive(ctx, nil)
 		}
 	})
+	c.ending.cancelled = func() bool { return ctx.Err() != nil }
 	workflow.Go(detached, func(detached workflow.Context) {
 		ctx.Done().Receive(detached, nil)
 		c.requestEnd(berth.EndReleased)

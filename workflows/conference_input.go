@@ -47,7 +47,8 @@ type ConferenceProgress struct {
 	NotStarted   []NodeRef               `json:"notStarted,omitempty"`
 	SkippedUnits bool                    `json:"skippedUnits,omitempty"`
 	Refusals     []UnitRefusal           `json:"refusals,omitempty"`
-	Drain        *PlannedMove            `json:"drain,omitempty"` // its unit is drained, and it waits to be moved
+	Drain        *PlannedMove            `json:"drain,omitempty"`    // its unit is drained, and it waits to be moved
+	CopyEndAt    time.Time               `json:"copyEndAt,omitzero"` // end time that its unit has acknowledged
 }
 
 // UnitRefusal is a generation that refused to recover the conference, and is not tried again before a time.

@@ -128,6 +128,9 @@ func (c *conference) connected(ctx workflow.Context, n UnitNotice) {
 		}
 		c.changeStatus(ctx, berth.ConferenceOpen)
 		c.save(ctx)
+		if !c.ending.copyEndAt.Equal(c.record.EndAt) && workflow.GetVersion(ctx, versionExtension, workflow.DefaultVersion, 1) == 1 {
+			c.sendEndTime(ctx) // it was extended meanwhile, or the former generation may not have received it
+		}
 	}
 	c.requestReport(ctx)
 }

@@ -112,8 +112,11 @@ type ending struct {
 	timer  workflow.Future // its end time
 	saved  bool            // the end is written
 
+	cancelled func() bool // whether the run was cancelled, which ends it
+
 	stopTimer workflow.CancelFunc
 	extendTo  time.Time // a requested end time that is not written yet
+	copyEndAt time.Time // end time that the owner has acknowledged
 }
 
 // timer wakes the conference for what is due without an event, besides its end time.

@@ -39,6 +39,7 @@ type execution struct {
 	failed []NodeRef // nodes that failed it and are excluded
 	slot   nodeSlot
 	waits  bool // in the room of its pool
+	unsure bool // it may be in the room: the reply to the last attempt was lost
 	woken  bool // by a signal, since the last attempt to get a node
 
 	submission submission      // reply to the execute update

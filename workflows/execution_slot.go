@@ -46,7 +46,7 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 		e.woken = false
 		reply, err := e.assign(ctx)
 		code, accepted := refusalCode(err), e.isAccepted()
-		e.waits = code == berth.CodeNodeFull || code == berth.CodeNoNode && accepted
+		e.waits, e.unsure = code == berth.CodeNodeFull || code == berth.CodeNoNode && accepted, code == berth.CodeUnavailable && accepted
 		if !accepted && e.submission.refusal == nil {
 			e.settle(ctx, reply, err)
 		}
@@ -90,7 +90,7 @@ func (e *execution) wait(ctx workflow.Context, left time.Duration) error {
 
 // leave removes the execution from the room of its pool, also when it is cancelled.
 func (e *execution) leave(ctx workflow.Context) {
-	if !e.waits {
+	if !e.waits && (!e.unsure || workflow.GetVersion(ctx, versionLeaveUnsure, workflow.DefaultVersion, 1) != 1) {
 		return
 	}
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)

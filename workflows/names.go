@@ -272,6 +272,11 @@ const (
 	versionBusyUnit = "busy"
 	// versionPlannedMove keeps the owner of a conference until its copy on another unit runs, when the owner is drained.
 	versionPlannedMove = "move"
+	// versionExtension handles an extension that is requested while another one is written, or while the unit is not connected, and
+	// continues what was due after the former end time.
+	versionExtension = "extension"
+	// versionLeaveUnsure removes an execution from the room of its pool also if it is unknown whether it entered it.
+	versionLeaveUnsure = "unsure"
 	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
 	versionKeepOnlyCopy = "only-copy"
 )

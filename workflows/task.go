@@ -187,7 +187,7 @@ func (t *task) submit(ctx workflow.Context, req SubmitRequest) (SubmitReply, err
 		}
 		return SubmitReply{}, refuseFor(t.submission.id, code, message, berth.Refusal{})
 	}
-	return SubmitReply{SubmissionID: t.submission.id, Status: t.accepted.Status, Replay: !t.accepted.Created, Tier: t.accepted.Tier}, nil
+	return SubmitReply{SubmissionID: t.submission.id, Status: t.accepted.Status, Replay: !t.accepted.Created && t.accepted.Status.Final(), Tier: t.accepted.Tier}, nil
 }
 
 func (t *task) run(ctx workflow.Context) (TaskResult, error) {

@@ -355,6 +355,24 @@ func TestTaskSubmit_TaskAccepted_ReturnsFirstSubmission(t *testing.T) { // T7, T
 	require.ErrorContains(t, other.rejected, "task id is already used for a different request")
 }
 
+// A repeated attempt to accept the task finds its row: the submission is a replay only if the task had ended before.
+func TestTaskSubmit_RowExists_ReplayIfTaskHasEnded(t *testing.T) { // T7
+	t.Parallel()
+	for _, status := range []berth.TaskStatus{berth.TaskPending, berth.TaskCompleted} {
+		s := newTaskRun(t)
+		s.accept = func() (workflows.AcceptReply, error) {
+			return workflows.AcceptReply{Status: status, DeadlineAt: s.env.Now().Add(time.Minute)}, nil
+		}
+		var first submitResult
+		s.env.RegisterDelayedCallback(func() {
+			s.env.UpdateWorkflow(workflows.UpdateSubmit, "h1", &first, workflows.SubmitRequest{SubmissionID: "r1", RequestHash: "h1"})
+		}, 0)
+		_, err := s.run(matchInput(false))
+		require.NoError(t, err)
+		require.Equal(t, status.Final(), first.reply.Replay, status)
+	}
+}
+
 func TestTask_NoSteps_IsRejected(t *testing.T) {
 	t.Parallel()
 	s := newTaskRun(t)

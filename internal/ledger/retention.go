@@ -56,6 +56,8 @@ func (l *Ledger) Expiries() []Expiry {
 	}
 }
 
+// In PostgreSQL, a row that is changed while a statement waits for it is checked again, but without the subquery: age conditions on rows
+// that may be used again are therefore repeated outside of it.
 const (
 	// Rows of tasks go after their texts and their entries, which are found by them.
 	deleteTasks = `DELETE FROM tasks WHERE (user_id, id) IN (SELECT t.user_id, t.id FROM tasks t
@@ -65,11 +67,11 @@ const (
 	deleteAssets = `DELETE FROM assets WHERE id IN (SELECT a.id FROM assets a WHERE a.erased_at > 0 AND a.erased_at < $1
 		AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.output_asset_id = a.id)
 		AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.result_asset_id = a.id)
-		ORDER BY a.erased_at LIMIT CAST($2 AS BIGINT))`
+		ORDER BY a.erased_at LIMIT CAST($2 AS BIGINT)) AND erased_at > 0 AND erased_at < $1`
 	// A key outlives its task: without it, the task's id would be derived again.
 	deleteKeys = `DELETE FROM idempotency_keys WHERE (user_id, key) IN (SELECT k.user_id, k.key FROM idempotency_keys k
 		WHERE k.accepted_at < $1 AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.user_id = k.user_id AND t.id = k.task_id)
-		ORDER BY k.accepted_at LIMIT CAST($2 AS BIGINT))`
+		ORDER BY k.accepted_at LIMIT CAST($2 AS BIGINT)) AND accepted_at < $1`
 	// The row of a conference goes after its legs and its delivery, which are found by it.
 	deleteConferences = `DELETE FROM conferences WHERE id IN (SELECT c.id FROM conferences c
 		WHERE c.status IN ('ended', 'deleted') AND c.created_at < $1 AND c.ended_at < $1
@@ -77,13 +79,13 @@ const (
 		ORDER BY c.created_at LIMIT CAST($2 AS BIGINT))`
 	deleteConferenceKeys = `DELETE FROM conference_keys WHERE id IN (SELECT k.id FROM conference_keys k
 		WHERE k.used_at < $1 AND NOT EXISTS (SELECT 1 FROM conferences c WHERE c.id = k.conference_id)
-		ORDER BY k.used_at LIMIT CAST($2 AS BIGINT))`
+		ORDER BY k.used_at LIMIT CAST($2 AS BIGINT)) AND used_at < $1`
 	// The next epoch of a number without a row is the database's time, which is later than the one removed here.
 	deleteEpochs = `DELETE FROM conference_epochs WHERE e164 IN (SELECT e.e164 FROM conference_epochs e
 		WHERE e.epoch < $1 AND NOT EXISTS (SELECT 1 FROM conferences c WHERE c.e164 = e.e164)
-		ORDER BY e.epoch LIMIT CAST($2 AS BIGINT))`
+		ORDER BY e.epoch LIMIT CAST($2 AS BIGINT)) AND epoch < $1`
 	deleteSessions = `DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE updated_at < $1
-		ORDER BY updated_at LIMIT CAST($2 AS BIGINT))`
+		ORDER BY updated_at LIMIT CAST($2 AS BIGINT)) AND updated_at < $1`
 	deleteUsage = `DELETE FROM usage_log WHERE (user_id, task_id, step, fence, call_no) IN (
 		SELECT user_id, task_id, step, fence, call_no FROM usage_log WHERE created_at < $1
 		ORDER BY created_at LIMIT CAST($2 AS BIGINT))`

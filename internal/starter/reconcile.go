@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -108,7 +110,7 @@ func (s *Starter) listRuns(ctx context.Context, query string, each func(Run) err
 			if err := each(Run{
 				WorkflowID: e.GetExecution().GetWorkflowId(), RunID: e.GetExecution().GetRunId(), Type: e.GetType().GetName(),
 				Running: e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, StartedAt: e.GetStartTime().AsTime(),
-				Ended: e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED || e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
+				Ended: stopped(e.GetStatus()),
 			}); err != nil {
 				return err
 			}
@@ -132,7 +134,21 @@ func (s *Starter) CurrentRun(ctx context.Context, workflowID string) (run Run, o
 	return Run{
 		WorkflowID: workflowID, RunID: info.GetExecution().GetRunId(), Type: info.GetType().GetName(),
 		Running: info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, StartedAt: info.GetStartTime().AsTime(),
+		Ended: stopped(info.GetStatus()),
 	}, true, nil
+}
+
+// stopped reports whether a run was ended from outside of its workflow.
+func stopped(status enums.WorkflowExecutionStatus) bool {
+	return status == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED || status == enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT
+}
+
+// Begun reports whether a worker has completed the first step of a run.
+func (s *Starter) Begun(ctx context.Context, run Run) (bool, error) {
+	events, err := s.firstEvents(ctx, run, 100)
+	return slices.ContainsFunc(events, func(e *history.HistoryEvent) bool {
+		return e.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+	}), err
 }
 
 // TerminateRun ends a run without its workflow. One that has ended is not an error.
@@ -172,15 +188,23 @@ func (s *Starter) RestartConference(ctx context.Context, in workflows.Conference
 	return nil
 }
 
-// input reads the argument of a run from its history.
-func (s *Starter) input(ctx context.Context, run Run, arg any) error {
-	history, err := s.Client.WorkflowService().GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
-		Namespace: s.Namespace, Execution: &common.WorkflowExecution{WorkflowId: run.WorkflowID, RunId: run.RunID}, MaximumPageSize: 1,
+// firstEvents returns at most limit events of a run's history.
+func (s *Starter) firstEvents(ctx context.Context, run Run, limit int32) ([]*history.HistoryEvent, error) {
+	page, err := s.Client.WorkflowService().GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
+		Namespace: s.Namespace, Execution: &common.WorkflowExecution{WorkflowId: run.WorkflowID, RunId: run.RunID}, MaximumPageSize: limit,
 	})
 	if err != nil {
-		return fmt.Errorf("read the input of %s: %w", run.WorkflowID, outcome(err))
+		return nil, fmt.Errorf("read the history of %s: %w", run.WorkflowID, outcome(err))
 	}
-	events := history.GetHistory().GetEvents()
+	return page.GetHistory().GetEvents(), nil
+}
+
+// input reads the argument of a run from its history.
+func (s *Starter) input(ctx context.Context, run Run, arg any) error {
+	events, err := s.firstEvents(ctx, run, 1)
+	if err != nil {
+		return err
+	}
 	if len(events) == 0 || events[0].GetWorkflowExecutionStartedEventAttributes() == nil {
 		return fmt.Errorf("read the input of %s: its history does not begin with its start", run.WorkflowID)
 	}

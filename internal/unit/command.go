@@ -139,7 +139,7 @@ func (c *commands) start(ctx context.Context, in berth.UnitConference, returning
 		return err
 	case exists && prev.Epoch > in.Epoch:
 		return refuse("the unit has a copy of the later epoch %d", prev.Epoch)
-	case exists && prev.Epoch == in.Epoch && prev.EndAt.Equal(in.EndAt):
+	case exists && prev.Epoch == in.Epoch && !prev.EndAt.Before(in.EndAt): // repeated, perhaps after an extension
 		c.report.begun(in.E164, in.Epoch)
 		return nil
 	case exists && prev.ConferenceID == in.ConferenceID:
@@ -185,7 +185,7 @@ func (c *commands) adopt(ctx context.Context, in berth.UnitConference) error {
 		return refuse("the unit has no copy of it")
 	case prev.Epoch > in.Epoch:
 		return refuse("the unit has a copy of the later epoch %d", prev.Epoch)
-	case prev.Epoch < in.Epoch || !prev.EndAt.Equal(in.EndAt):
+	case prev.Epoch < in.Epoch || prev.EndAt.Before(in.EndAt): // commands of one epoch may arrive out of order; end times only rise
 		now := copyOf(in)
 		if !prev.StartedAt.IsZero() {
 			now.StartedAt = prev.StartedAt

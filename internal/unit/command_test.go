@@ -136,6 +136,22 @@ func testCommands(t *testing.T, driver func(*testing.T) Driver) {
 		c.does(berth.ActivityAdoptConference, requested("c1", 6, late))
 		require.Equal(t, listed("c1", 6, early), c.copies())
 	})
+	t.Run("commands of one epoch out of order leave the latest end time", func(t *testing.T) {
+		t.Parallel()
+		c := newConsole(t, driver(t))
+		first := requested("c1", 3, early)
+		extended := first
+		extended.EndAt = first.EndAt.Add(time.Hour)
+		c.does(berth.ActivityCreateConference, first)
+		c.does(berth.ActivityAdoptConference, extended)
+		for _, late := range []string{berth.ActivityAdoptConference, berth.ActivityCreateConference, berth.ActivityRecoverConference} {
+			c.does(late, first)
+			found, ok, err := c.commands.driver.Find(t.Context(), number)
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.WithinDuration(t, extended.EndAt, found.EndAt, time.Second, late)
+		}
+	})
 	t.Run("a missing copy is not adopted", func(t *testing.T) {
 		t.Parallel()
 		c := newConsole(t, driver(t))

@@ -256,7 +256,7 @@ func (l *LiveKit) Mark(ctx context.Context, c Copy) error {
 			return err
 		case !ok:
 			return errors.New("the room has ended")
-		case now.Epoch > c.Epoch || now.Epoch == c.Epoch && now.EndAt.Equal(c.EndAt):
+		case now.Epoch > c.Epoch || now.Epoch == c.Epoch && !now.EndAt.Before(c.EndAt):
 			return nil
 		case !pause.For(ctx, markedEvery):
 			return fmt.Errorf("the room list does not show the new epoch: %w", ctx.Err())

@@ -321,7 +321,7 @@ func TestGuard_EndTimePasses_RoomIsEnded(t *testing.T) {
 	c.does(berth.ActivityCreateConference, in)
 	g := &guard{commands: c.commands, driver: d, log: quietLog}
 	until := func(end time.Time) {
-		in.EndAt = end
+		in.Epoch, in.EndAt = in.Epoch+1, end // under one epoch, the end time only rises
 		c.does(berth.ActivityAdoptConference, in)
 		g.endExpired(t.Context())
 	}
