@@ -53,7 +53,7 @@ func (l *load) host(ctx, listening context.Context, n uint64) {
 		if n < keptRooms {
 			m.finish = kept
 		}
-		spec := client.ConferenceSpec{E164: r.number, Title: fmt.Sprintf("%d, %s", i, m.finish), DurationMs: time.Hour.Milliseconds()}
+		spec := client.ConferenceSpec{E164: r.number, Title: fmt.Sprintf("%d, %s", i, m.finish), DurationMs: (6 * time.Hour).Milliseconds()}
 		if m.finish == byClock {
 			spec.DurationMs = 3000 + rng.Int64N(8000)
 		}
