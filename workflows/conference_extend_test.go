@@ -88,15 +88,17 @@ func (h *conferenceTest) extendTo(endAt time.Time, result *updateResult[workflow
 // The latest end time counts, in whatever order extensions arrive, also while another one is written.
 func TestConference_ExtensionsOverlap_LatestEndCounts(t *testing.T) {
 	t.Parallel()
-	for name, hours := range map[string][2]time.Duration{"the later one last": {1, 2}, "the later one first": {2, 1}} {
+	for name, later := range map[string][2]time.Duration{
+		"the later one last": {time.Hour, 2 * time.Hour}, "the later one first": {2 * time.Hour, time.Hour},
+	} {
 		h := newConferenceTest(t, "u1")
 		var latest time.Time
 		var second updateResult[workflows.ExtendReply]
 		h.at(time.Hour, func() {
 			end := h.conference().EndAt
 			latest = end.Add(2 * time.Hour)
-			h.extend(end.Add(hours[0] * time.Hour))
-			h.extendTo(end.Add(hours[1]*time.Hour), &second)
+			h.extend(end.Add(later[0]))
+			h.extendTo(end.Add(later[1]), &second)
 		})
 		is := h.run()
 		require.NoError(t, h.extended.err, name)
