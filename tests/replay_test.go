@@ -50,6 +50,9 @@ func (s *stack) replayPage(c temporalclient.Client, page []byte) (next []byte) {
 	for _, e := range list.GetExecutions() {
 		h := s.history(ctx, c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
 		s.smallFactsOnly(h)
+		if len(h.GetEvents()) < 3 {
+			continue // no worker has received it
+		}
 		replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
 			DataConverter: payload.NewDataConverter(s.connection.PayloadKeys), FailureConverter: payload.NewFailureConverter(s.connection.PayloadKeys),
 		})
