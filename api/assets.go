@@ -78,15 +78,18 @@ func (s *server) upload(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	asset, err := s.inspect(c.Request().Context(), content)
+	// A slow upload does not use up the time of what follows.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), callTimeout)
+	defer cancel()
+	asset, err := s.inspect(ctx, content)
 	if err != nil {
 		return err
 	}
 	if strings.HasPrefix(declared, "image/") && asset.Kind != berth.AssetImage {
 		return unsupported("the file is declared as %s but contains text", declared)
 	}
-	asset.UserID, asset.Name, asset.CreatedAt = callOf(c.Request().Context()).user.UserID, nameAs(name, asset.MediaType), s.Clock()
-	a, err := s.Ledger.PutAsset(c.Request().Context(), asset)
+	asset.UserID, asset.Name, asset.CreatedAt = callOf(ctx).user.UserID, nameAs(name, asset.MediaType), s.Clock()
+	a, err := s.Ledger.PutAsset(ctx, asset)
 	if err != nil {
 		return fmt.Errorf("store asset: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -83,6 +84,7 @@ func (s *server) conferenceRecord(ctx context.Context, in *recordInput) (*logOut
 			write = writeCSV(h.BodyWriter())
 		}
 		for {
+			extend(h.BodyWriter())
 			s.writeLog(ctx, write(page))
 			if next == "" {
 				return
@@ -119,11 +121,18 @@ func (s *server) sendRecord(ctx context.Context, in *sendRecordInput) (*berth.Re
 	if s.Config.RecordWithin == 0 {
 		return nil, berth.Errorf(berth.CodeConflict, "no URL is set for detail records: set BERTH_RECORD_URL")
 	}
+	former, err := s.delivery(ctx, c.ID)
+	if err != nil {
+		return nil, err
+	}
 	d := berth.RecordDelivery{WebhookID: berth.RecordWebhookID(c.ID), State: berth.DeliveryPending, UpdatedAt: s.Clock()}
 	if err := s.Ledger.SaveDelivery(ctx, c.ID, d); err != nil {
 		return nil, err
 	}
 	if err := s.Starter.SendRecord(ctx, workflows.RecordInput{ConferenceID: c.ID, Within: s.Config.RecordWithin}, true); err != nil {
+		if former != nil { // it is not sent, unless the reply was lost: then its outcome follows
+			err = errors.Join(err, s.Ledger.SaveDelivery(ctx, c.ID, *former))
+		}
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "detail record sent again on request", "conference", c.ID, "by", callOf(ctx).user.UserID)

@@ -81,6 +81,11 @@ func TestSendRecord_EndedConference_IsStartedAgain(t *testing.T) { // C22
 	delivery := record()["delivery"].(doc)
 	require.Equal(t, "failed", delivery["state"])
 	require.Equal(t, "the server returned 500", delivery["error"])
+	b, unlock := h.starter.open()
+	b.failure = errDown
+	unlock()
+	require.Equal(t, http.StatusServiceUnavailable, send().status)
+	require.Equal(t, "failed", record()["delivery"].(doc)["state"], "it is not sent")
 
 	without := newHarness(t)
 	without.meet("alice", meeting())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/identity"
 )
 
 type createLinkInput struct {
@@ -140,6 +141,11 @@ func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutput
 	_, c, err := s.link(ctx, b.Link)
 	if err != nil {
 		return nil, err
+	}
+	if s.Config.SignalDirect { // before the link is used, because a guest who cannot join yet will use it again
+		if _, _, err := s.Signal.Direct(ctx, c, identity.Participation{ConferenceID: c.ID, E164: c.E164}); err != nil {
+			return nil, err
+		}
 	}
 	secret := rand.Text()
 	p, err := s.Ledger.RedeemLink(ctx, hashSecret(b.Link), berth.Participant{

@@ -32,6 +32,8 @@ const (
 	maxBodyBytes = 4 << 20
 	// callTimeout limits the handling of a request; event streams have no limit.
 	callTimeout = 20 * time.Second
+	// responseTimeout limits a request with its body and the transfer of its response, or of one page of an export.
+	responseTimeout = 3 * time.Minute
 )
 
 // call is the state of one request. It is in the request's context.

@@ -216,6 +216,12 @@ func TestParticipants_Direct_NeedUnit(t *testing.T) {
 	a := h.call(http.MethodPost, "/v1/conferences/"+numberOne+"/participants", h.token("alice"), doc{"identity": "ann"})
 	require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
 	require.NotContains(t, string(h.call(http.MethodGet, "/openapi.yaml", "", nil).body), "/rtc")
+
+	link := h.call(http.MethodPost, "/v1/conferences/"+numberOne+"/links", h.token("alice"), doc{}).json(t)["secret"]
+	for range 2 {
+		a = h.call(http.MethodPost, "/v1/invitations", "", doc{"link": link})
+		require.Equal(t, http.StatusServiceUnavailable, a.status, "a link is not used by a guest who cannot join: %s", a.body)
+	}
 }
 
 // B9: pages of any origin may use the signalling routes, which need a token in any case.

@@ -28,11 +28,13 @@ func NewServer(e *echo.Echo, addr string, trustTraceparent bool) *http.Server {
 		Addr:              addr,
 		Handler:           observed(e, trustTraceparent),
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          e.StdLogger,
-		BaseContext:       func(net.Listener) context.Context { return context.WithValue(context.Background(), drainKey{}, drain) },
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		// A client that does not read its response would keep it indefinitely. Streams and exports set their own deadlines.
+		WriteTimeout:   responseTimeout,
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: 32 << 10,
+		ErrorLog:       e.StdLogger,
+		BaseContext:    func(net.Listener) context.Context { return context.WithValue(context.Background(), drainKey{}, drain) },
+		ConnContext:    func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
 	srv.RegisterOnShutdown(stop)
 	return srv

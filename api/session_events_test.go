@@ -220,7 +220,7 @@ func TestTicket_Session_OpensItsEventsOnly(t *testing.T) { // X5
 func TestSubmit_ReservedService_IsRejected(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	for _, service := range []string{lua.SessionService, lua.ConferenceService} {
+	for _, service := range []string{lua.SessionService, lua.ConferenceService, lua.OperatorService} {
 		a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(with("taskId", "s1"), with("serviceId", service)))
 		require.Equal(t, http.StatusBadRequest, a.status)
 		require.Equal(t, "serviceId", a.problem.Field)

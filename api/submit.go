@@ -53,7 +53,8 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if b.TaskID != "" && in.IdempotencyKey != "" {
 		return nil, berth.Invalid("Idempotency-Key", "identifies the task, as taskId does; give one of them")
 	}
-	if b.ServiceID == lua.SessionService || b.ServiceID == lua.ConferenceService { // streams of sessions and conferences
+	switch b.ServiceID {
+	case lua.SessionService, lua.ConferenceService, lua.OperatorService: // their streams are not of tasks
 		return nil, berth.Invalid("serviceId", "must not be %q", b.ServiceID)
 	}
 	vals, err := s.checkValues(ctx, cl.user.UserID, b.Template, b.Variables)

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -82,6 +83,7 @@ func readLog[T any](
 	}
 	return &logOutput{ContentType: ndjson, Body: func(c huma.Context) {
 		for out := json.NewEncoder(c.BodyWriter()); ; {
+			extend(c.BodyWriter())
 			for _, row := range rows {
 				s.writeLog(ctx, out.Encode(row))
 			}
@@ -92,6 +94,13 @@ func readLog[T any](
 			s.writeLog(ctx, err)
 		}
 	}}, nil
+}
+
+// extend gives the next page of an export its own time.
+func extend(w io.Writer) {
+	if rw, ok := w.(http.ResponseWriter); ok {
+		_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(responseTimeout)) // a writer without deadlines is a test's
+	}
 }
 
 // writeLog aborts the connection after an error: without an end of the response, the client knows that rows are missing.

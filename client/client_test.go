@@ -39,6 +39,16 @@ func TestClient_AnotherServer_ErrorNamesTheSetting(t *testing.T) {
 	}
 }
 
+// The API responds with 204 where there are no events after the last one.
+func TestFollow_NothingFollows_EndsWithoutError(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer srv.Close()
+	for ev, err := range New(srv.URL, "t").Follow(t.Context(), "t_1", "9-1") {
+		require.Fail(t, "an event", "%v %v", ev, err)
+	}
+}
+
 func TestClient_ProblemOfBerth_IsPassedOn(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -28,7 +28,7 @@ type StreamEvent struct {
 const maxLine = 4 << 20
 
 // Follow yields a task's events after lastID up to the terminal one. It reconnects automatically and resumes with
-// Last-Event-ID. It ends early only with ctx or with an error that a retry cannot fix.
+// Last-Event-ID. It ends early only with ctx or with an error that a retry cannot fix. There are no events after the terminal one.
 func (c *Client) Follow(ctx context.Context, taskID, lastID string) iter.Seq2[StreamEvent, error] {
 	return func(yield func(StreamEvent, error) bool) {
 		c.follow(ctx, taskEvents(taskID), lastID, func(f frame, err error) bool {
@@ -54,7 +54,7 @@ func (c *Client) follow(ctx context.Context, path, lastID string, yield func(fra
 	for {
 		stopped := false
 		var failed error
-		c.frames(ctx, path, lastID, func(f frame, err error) bool {
+		over := c.frames(ctx, path, lastID, func(f frame, err error) bool {
 			if err != nil {
 				failed = err
 				return false
@@ -67,7 +67,7 @@ func (c *Client) follow(ctx context.Context, path, lastID string, yield func(fra
 			return !stopped
 		})
 		switch {
-		case stopped:
+		case stopped, over:
 			return
 		case permanent(failed):
 			yield(frame{}, failed)
@@ -89,12 +89,12 @@ func permanent(err error) bool {
 		other || errors.Is(err, errMalformed)
 }
 
-// frames yields the events of one connection.
-func (c *Client) frames(ctx context.Context, path, lastID string, yield func(frame, error) bool) {
+// frames yields the events of one connection. It reports whether there are none after lastID and never will be.
+func (c *Client) frames(ctx context.Context, path, lastID string, yield func(frame, error) bool) (over bool) {
 	req, err := c.request(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		yield(frame{}, err)
-		return
+		return false
 	}
 	req.Header.Set("Accept", "text/event-stream")
 	if lastID != "" {
@@ -103,18 +103,22 @@ func (c *Client) frames(ctx context.Context, path, lastID string, yield func(fra
 	res, err := c.http.Do(req)
 	if err != nil {
 		yield(frame{}, fmt.Errorf("open events: %w", err))
-		return
+		return false
 	}
 	defer func() { _ = res.Body.Close() }() // an error cannot be handled
 	if err := problem(res); err != nil {
 		yield(frame{}, err)
-		return
+		return false
+	}
+	if res.StatusCode == http.StatusNoContent {
+		return true
 	}
 	if mediaType(res) != "text/event-stream" {
 		yield(frame{}, describeOther(res))
-		return
+		return false
 	}
 	decode(res.Body, yield)
+	return false
 }
 
 // frame is one Server-Sent Event before its data is decoded.

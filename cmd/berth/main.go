@@ -74,7 +74,7 @@ func main() {
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
 	if err := k.Run(); err != nil {
-		if errors.Is(err, context.Canceled) {
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			os.Exit(130)
 		}
 		fmt.Fprintln(os.Stderr, "berth:", err)

@@ -74,8 +74,7 @@ func (c *rolloutSet) Run(ctx context.Context) error {
 				fmt.Println("all open conferences run on it")
 				return nil
 			case !pause.For(waiting, upgradePause):
-				fmt.Printf("%d conferences do not run on it yet; run this command again to wait for them\n", left)
-				return ctx.Err()
+				return cmp.Or(ctx.Err(), fmt.Errorf("%d conferences do not run on it yet; run this command again to wait for them", left))
 			}
 		}
 	})

@@ -78,7 +78,15 @@ func (t *conversation) run(ctx context.Context, in io.Reader) error {
 	if err != nil {
 		stop()
 	}
-	return errors.Join(err, g.Wait())
+	return errors.Join(unlessEnded(ctx, err), unlessEnded(ctx, g.Wait()))
+}
+
+// unlessEnded returns err unless it only states that the other part of the conversation has failed.
+func unlessEnded(ctx context.Context, err error) error {
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		return nil
+	}
+	return err
 }
 
 // speak sends each line until the input ends.

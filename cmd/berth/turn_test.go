@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -47,4 +48,20 @@ func TestTurn_NoNodeAcceptsSegment_EndsWithReasonAndAdvice(t *testing.T) {
 	require.ErrorContains(t, err, "`berth node`")
 	require.EqualValues(t, 2, sent.Load(), "one attempt and one retry within the limit")
 	require.Contains(t, info.String(), "no node for en:es; retrying in 1 s")
+}
+
+func TestTurn_EventsRefused_EndsWithTheReason(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"status":401,"code":"unauthorized","detail":"the token has expired"}`)
+	}))
+	t.Cleanup(srv.Close)
+	input, typing := io.Pipe() // nothing is typed
+	t.Cleanup(func() { _ = typing.Close() })
+	talk := conversation{api: client.New(srv.URL, "t"), session: "s", out: io.Discard, info: io.Discard, begun: make(chan string, 1)}
+	err := talk.run(t.Context(), input)
+	require.ErrorContains(t, err, "the token has expired")
+	require.NotErrorIs(t, err, context.Canceled)
 }

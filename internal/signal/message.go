@@ -159,7 +159,7 @@ func readJSON(data []byte) response {
 				return response{}
 			}
 			r.leave = leave{
-				action(enum(in.Action, func(name string) int { return max(0, slices.Index(actionNames, name)) })),
+				knownAction(enum(in.Action, func(name string) int { return slices.Index(actionNames, name) })),
 				reason(enum(in.Reason, func(name string) int { return int(reasonNames[name]) })),
 			}
 			if r.leave.action == actionDisconnect && in.CanReconnect {
@@ -184,6 +184,14 @@ func enum(data json.RawMessage, named func(string) int) int {
 	}
 	n, _ := strconv.Atoi(string(data))
 	return n
+}
+
+// knownAction returns an action, or that of clients which do not know it.
+func knownAction(n int) action {
+	if n < 0 || n >= len(actionNames) {
+		return actionDisconnect
+	}
+	return action(n)
 }
 
 // withoutAlternative returns a join response without the address of another server.

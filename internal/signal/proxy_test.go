@@ -706,3 +706,13 @@ func mustURL(t *testing.T, address string) *url.URL {
 	require.NoError(t, err)
 	return u
 }
+
+// A unit may send an action that no version of berth knows.
+func TestLeave_UnknownAction_SendsTheClientAway(t *testing.T) {
+	t.Parallel()
+	for _, action := range []string{"3", "-1", `"LATER"`} {
+		r := readJSON([]byte(`{"leave":{"action":` + action + `}}`))
+		require.Equal(t, actionDisconnect, r.leave.action, action)
+		require.Contains(t, string(leaveFrame(true, r.leave).data), "DISCONNECT", action)
+	}
+}
