@@ -50,13 +50,15 @@ func (s *step) finish(ctx context.Context, output berth.Asset) (workflows.StepOu
 // record stores the answer. It was paid for, so a database that fails is retried for as long as the step may run, and
 // meanwhile the answer is held in Redis, too.
 func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.Asset) (workflows.StepOutput, error) {
-	result := ledger.StepResult{ModelCall: call, RecordedBy: s.attempt.Fence, Output: output, NextStatus: s.in.NextStatus}
+	result := ledger.StepResult{
+		ModelCall: call, RecordedBy: s.attempt.Fence, Output: output, NextStatus: s.in.NextStatus, Completes: s.in.Next == nil,
+	}
 	var heldAt time.Time
 	for {
 		id, err := s.store(ctx, result)
 		if err == nil {
 			s.drop(ctx, !heldAt.IsZero())
-			return workflows.StepOutput{AssetID: id, Next: s.advance(ctx)}, nil
+			return s.proceed(ctx, workflows.StepOutput{AssetID: id}), nil
 		}
 		if !temporary(err) {
 			// A held answer may still be adopted, unless the task has ended.
@@ -77,14 +79,26 @@ func (s *step) record(ctx context.Context, call ledger.ModelCall, output berth.A
 	}
 }
 
-// advance moves the task's place to the queue of its next step, and enters the waiting room of that step's model. Where the first
-// fails, the place stays until the task ends; where the second fails, the workflow repeats it.
-func (s *step) advance(ctx context.Context) workflows.Entered {
-	if s.in.Next == nil {
-		return ""
-	}
+// proceed does what follows a recorded step, and returns the step's output with the outcome. What fails is repeated by the workflow.
+// After the last step it publishes the end of the task: its readers need not wait for the workflow.
+func (s *step) proceed(ctx context.Context, out workflows.StepOutput) workflows.StepOutput {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
+	if s.in.Next != nil {
+		out.Next = s.advance(ctx)
+		return out
+	}
+	err := s.PublishEnd(ctx, s.in.Ref())
+	if err != nil {
+		s.Logger.WarnContext(ctx, "end of the task not published; the workflow repeats it", "task", s.in.ID, "error", err)
+	}
+	out.Ended = err == nil
+	return out
+}
+
+// advance moves the task's place to the queue of its next step, and enters the waiting room of that step's model. Where the first
+// fails, the place stays until the task ends.
+func (s *step) advance(ctx context.Context) workflows.Entered {
 	p := lua.Places{Task: s.in.Ref(), ServiceID: s.in.ServiceID, Queues: []berth.Queue{s.in.Step.Queue}}
 	if err := s.Scripts.MovePlaces(ctx, p, s.in.Next.Queue, time.Until(s.in.DeadlineAt)); err != nil {
 		s.Logger.WarnContext(ctx, "place not moved to the queue of the next step", "task", s.in.ID, "error", err)

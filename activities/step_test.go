@@ -282,6 +282,39 @@ func TestRunStep_WorkerStopsWithAnswer_NextAttemptStoresIt(t *testing.T) { // B2
 	require.Zero(t, h.redis.Exists(t.Context(), key).Val())
 }
 
+// Readers of a task that completes receive its end from the last step. Where that fails, the workflow publishes it.
+func TestRunStep_LastStep_EndsTask(t *testing.T) { // T10, T13
+	t.Parallel()
+	for name, redisFails := range map[string]bool{"redis is available": false, "redis fails during the call": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var h *stepTest
+			h = newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+				if redisFails {
+					h.eventually("the start is published", func() bool { return len(h.events()) > 1 })
+					_ = h.redis.Close()
+				}
+				chunk(w, "an answer", "stop")
+			})
+			out, err := h.attempt(nil)
+			require.NoError(t, err)
+			row, err := h.Ledger.GetTask(t.Context(), h.plan.Ref())
+			require.NoError(t, err)
+			require.Equal(t, berth.TaskCompleted, row.Status)
+			require.Equal(t, out.AssetID, row.ResultAssetID)
+			require.Equal(t, !redisFails, out.Ended)
+			if redisFails {
+				return
+			}
+			all := h.events()
+			require.Equal(t, berth.EventDone, all[len(all)-1].Type)
+			require.Equal(t, "an answer", all[len(all)-1].Text)
+			require.NoError(t, h.PublishEnd(t.Context(), h.plan.Ref()), "the workflow may publish it again")
+			require.Len(t, h.events(), len(all))
+		})
+	}
+}
+
 // A worker that stops, or a task that ends, before the call leaves no row of a call.
 func TestRunStep_EndedBeforeCall_NoUsageRow(t *testing.T) { // T19
 	t.Parallel()

@@ -102,10 +102,10 @@ func (s *stack) history(ctx context.Context, c temporalclient.Client, id, run st
 	return h
 }
 
-// saveTask saves the history of a finished task of alice in the corpus under a name, if -record is set.
-func (s *stack) saveTask(name, taskID string) {
+// saveTask saves the history of a user's finished task in the corpus under a name, if -record is set.
+func (s *stack) saveTask(name, user, taskID string) {
 	s.tb.Helper()
-	s.saveHistory(name, workflows.TaskWorkflowID(berth.TaskRef{UserID: "alice", TaskID: taskID}))
+	s.saveHistory(name, workflows.TaskWorkflowID(berth.TaskRef{UserID: user, TaskID: taskID}))
 }
 
 // saveHistory is saveTask for any workflow.

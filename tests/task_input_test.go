@@ -130,7 +130,7 @@ func TestTask_ProviderFails_RetriedOrEndsWithCode(t *testing.T) { // T9, T21
 		acc, err := c.Submit(t.Context(), sub, berth.NewID(""))
 		require.NoError(t, err)
 		got := watch(t, c, acc.TaskID, nil)
-		s.saveTask(fmt.Sprintf("task-fault-%s-%d", strings.ReplaceAll(f.Kind, "_", "-"), f.Times), acc.TaskID)
+		s.saveTask(fmt.Sprintf("task-fault-%s-%d", strings.ReplaceAll(f.Kind, "_", "-"), f.Times), "alice", acc.TaskID)
 		return got
 	}
 	got := run(sim.Fault{Kind: sim.Fault401})
@@ -217,7 +217,7 @@ func TestTask_RedisUnavailable_SubmissionIsRefused(t *testing.T) { // L11
 	_, err = c.Get(t.Context(), "late")
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, berth.CodeNotFound, p.Code, "withdrawn")
-	s.saveTask("task-withdrawn", "late")
+	s.saveTask("task-withdrawn", "alice", "late")
 
 	server.Restart()
 	s.eventually("the same submission to be accepted", func() bool {

@@ -36,7 +36,7 @@ func TestTask_WorkerKilledMidStream_StreamCompletesOnce(t *testing.T) { // T13, 
 	require.Equal(t, 2, s.stats().Models["deepseek-reasoner"].Calls, "finished steps are not repeated")
 	require.Equal(t, 1, s.stats().Models["deepseek-chat"].Calls)
 	s.noSlotHeld()
-	s.saveTask("task-worker-killed", acc.TaskID)
+	s.saveTask("task-worker-killed", "alice", acc.TaskID)
 }
 
 func TestTask_AllProcessesKilled_Completes(t *testing.T) { // X1, X7, T16; P2
@@ -154,7 +154,7 @@ func TestTask_Cancelled_ModelCallStops(t *testing.T) { // T13, T19, T25
 	require.Equal(t, berth.TaskCancelled, task.Status)
 	require.Error(t, c.Cancel(t.Context(), acc.TaskID), "it has ended")
 	s.usageOfCancelled(acc.TaskID)
-	s.saveTask("task-cancelled", acc.TaskID)
+	s.saveTask("task-cancelled", "alice", acc.TaskID)
 	s.noSlotHeld()
 }
 

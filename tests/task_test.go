@@ -26,7 +26,7 @@ func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T
 			require.Equal(t, berth.QueueFor(berth.TierPaid, berth.ModeVision), acc.Queue)
 			got := watch(t, c, acc.TaskID, nil)
 
-			s.saveTask("task-chain-from-picture-"+string(locale), acc.TaskID)
+			s.saveTask("task-ended-by-last-step-"+string(locale), "alice-"+string(locale), acc.TaskID)
 			require.Equal(t, []berth.TaskStatus{
 				berth.TaskOCRPending, berth.TaskSummaryPending, berth.TaskMatchPending, berth.TaskStreaming, berth.TaskCompleted,
 			}, got.statuses)
@@ -94,7 +94,7 @@ func TestTask_EveryTemplate_Completes(t *testing.T) { // T1, T9, T23
 			require.NoError(t, err, "%s %s", tmpl, locale)
 			got := watch(t, c, acc.TaskID, nil)
 			require.Equal(t, berth.EventDone, got.last.Type, "%s %s: %s", tmpl, locale, got.last.Message)
-			s.saveTask("task-"+strings.ReplaceAll(string(tmpl), "_", "-"), acc.TaskID)
+			s.saveTask("task-"+strings.ReplaceAll(string(tmpl), "_", "-"), "bob", acc.TaskID)
 			if got.last.Text == "" {
 				require.True(t, json.Valid(got.last.Result), "%s %s", tmpl, locale)
 				require.Zero(t, got.count(berth.EventToken)+got.count(berth.EventTokenBatch))

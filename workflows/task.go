@@ -101,6 +101,8 @@ type StepOutput struct {
 	AssetID string `json:"assetId"`
 	// Next is whether the next step waits.
 	Next Entered `json:"next,omitempty"`
+	// Ended: the last step has recorded and published the end of the task.
+	Ended bool `json:"ended,omitempty"`
 }
 
 // Ref returns the task of the step.
@@ -151,6 +153,8 @@ type task struct {
 	resultRef  string
 	// promoted is the last step whose call may be made.
 	promoted int
+	// ended is set once the last step has ended the task.
+	ended bool
 }
 
 func (t *task) setup(ctx workflow.Context) error {
@@ -280,7 +284,7 @@ func (t *task) steps(ctx workflow.Context) error {
 			return err
 		}
 		t.outputs[step.Name] = out.AssetID
-		t.resultRef, entered = out.AssetID, out.Next
+		t.resultRef, entered, t.ended = out.AssetID, out.Next, out.Ended
 	}
 	return nil
 }
@@ -374,16 +378,14 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 	return end
 }
 
-// finish records the outcome in the ledger, then publishes what the ledger decided: of done, cancelled and timed out only
-// one can be recorded. It runs even when the workflow is cancelled.
-func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
+// finish records the outcome in the ledger and publishes it, unless the last step has. It runs even when the workflow is
+// cancelled.
+func (t *task) finish(ctx workflow.Context, end EndInput) (res TaskResult, err error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	res, err := untilDone[TaskResult](ctx, FinishTaskActivity, end)
-	if err != nil {
-		return TaskResult{}, err
-	}
-	if _, err := untilDone[noResult](ctx, PublishEndActivity, t.in.Ref()); err != nil {
+	if t.ended {
+		res = TaskResult{Status: berth.TaskCompleted, ResultAssetID: t.resultRef}
+	} else if res, err = t.record(ctx, end); err != nil {
 		return TaskResult{}, err
 	}
 	if err := t.await(ctx); err != nil {
@@ -397,6 +399,16 @@ func (t *task) finish(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	default:
 		return res, nil
 	}
+}
+
+// record records the outcome, then publishes what the ledger decided: of done, cancelled and timed out only one can be recorded.
+func (t *task) record(ctx workflow.Context, end EndInput) (TaskResult, error) {
+	res, err := untilDone[TaskResult](ctx, FinishTaskActivity, end)
+	if err != nil {
+		return TaskResult{}, err
+	}
+	_, err = untilDone[noResult](ctx, PublishEndActivity, t.in.Ref())
+	return res, err
 }
 
 // await waits until open updates have replied, so that the run can end.

@@ -114,6 +114,35 @@ func TestTask_ThreeSteps_PassOutputsInOrder(t *testing.T) { // T17, T26
 	require.Equal(t, 1, s.published)
 }
 
+// The last step has recorded and published the end, also where the task is cancelled at the same time.
+func TestTask_LastStepEndedTask_NothingRepeated(t *testing.T) { // T13
+	t.Parallel()
+	for name, cancelled := range map[string]bool{"completed": false, "cancelled after the end": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTaskRun(t)
+			s.step = func(in workflows.StepInput) (workflows.StepOutput, error) {
+				if in.Next == nil && cancelled {
+					s.env.CancelWorkflow()
+				}
+				return workflows.StepOutput{AssetID: "a_" + string(in.Step.Name), Ended: in.Next == nil}, nil
+			}
+			if cancelled { // the row decides
+				s.finish = func(workflows.EndInput) workflows.TaskResult {
+					return workflows.TaskResult{Status: berth.TaskCompleted, ResultAssetID: "a_match"}
+				}
+			}
+			res, err := s.run(matchInput(true))
+			require.NoError(t, err)
+			require.Equal(t, workflows.TaskResult{Status: berth.TaskCompleted, ResultAssetID: "a_match"}, res)
+			if !cancelled {
+				require.Empty(t, s.ends)
+				require.Zero(t, s.published)
+			}
+		})
+	}
+}
+
 func TestTask_StepFailsOrCancelled_EndsOnce(t *testing.T) { // T13, T20, T21, T25
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -36,10 +36,14 @@ const settled = 5 * time.Minute
 // slots measures how the calls of a model share its slots, with the real API and worker processes: the calls at the provider
 // that exceed the cap, the use of the cap, the time from the end of one call to the beginning of the next, and the mean
 // positions in which the calls of one big and of nine small users finish. At the end it kills a worker that holds all slots.
-func slots(ctx context.Context, r *Run) (err error) {
-	if err := r.waiters(ctx); err != nil {
+func slots(ctx context.Context, r *Run) error {
+	if err := shareSlots(ctx, r); err != nil {
 		return err
 	}
+	return r.waiters(ctx) // at the end, because so many waiters slow the Redis of what follows
+}
+
+func shareSlots(ctx context.Context, r *Run) (err error) {
 	p := &slotProvider{calls: make(chan call, 4*allCalls), begins: make(chan time.Time, 4*allCalls)}
 	p.length.Store(int64(time.Millisecond))
 	h, err := r.open(ctx, p)

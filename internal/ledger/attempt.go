@@ -148,13 +148,15 @@ type StepResult struct {
 	Output berth.Asset
 	// NextStatus is the task's new status; empty leaves it unchanged.
 	NextStatus berth.TaskStatus
+	// Completes ends the task: the output of this step is its result.
+	Completes bool
 }
 
 // owner returns the fence of the attempt that records the step.
 func (r StepResult) owner() int64 { return cmp.Or(r.RecordedBy, r.Fence) }
 
-// FinishStep records a step's output, usage and status in one transaction. A repeated call of the same attempt returns the
-// first output and changes nothing. CodeConflict with ErrStale when another attempt recorded the step or the fence is
+// FinishStep records a step's output, usage and status in one transaction, and the end of the task if the step completes it. A
+// repeated call of the same attempt returns the first output and changes nothing. CodeConflict with ErrStale when another attempt recorded the step or the fence is
 // old, with ErrFinal when the task has ended.
 func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID string, err error) {
 	err = l.inTx(ctx, "finish step", func(tx *sql.Tx) error {
@@ -180,6 +182,10 @@ func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID st
 			return stale()
 		}
 		outputAssetID, err = recordStep(ctx, tx, t, r)
+		if err != nil || !r.Completes {
+			return err
+		}
+		_, err = endTask(ctx, tx, t, End{TaskRef: r.Ref(), Status: berth.TaskCompleted, ResultAssetID: outputAssetID})
 		return err
 	})
 	if err != nil {

@@ -22,7 +22,7 @@ type End struct {
 	Unchanged time.Time
 }
 
-var endTask = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
+var setEnd = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
 	error_message = $5, updated_at = $6, ended_at = $6 WHERE id = $1 AND user_id = $7 AND ended_at = 0 RETURNING ` + taskColumns.names("")
 
 // FinishTask ends a task by one compare-and-set: the first of all calls decides, and later calls change nothing. All return
@@ -44,27 +44,34 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 		if !e.Unchanged.IsZero() && !e.Unchanged.Equal(before.UpdatedAt) {
 			return stale()
 		}
-		rows, err := tx.QueryContext(ctx, endTask, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
-			time.Now().UnixMilli(), e.UserID)
-		ended, err := collect("end task", rows, err, taskColumns.scan)
-		if err != nil {
-			return err
-		}
-		t, won = ended[0], true
-		interrupted, err := interrupt(ctx, tx, t)
-		if err != nil {
-			return err
-		}
-		kept := t.Status == berth.TaskCompleted ||
-			e.KeepStreamed && t.Status == berth.TaskCancelled && before.Status == berth.TaskStreaming
-		if !kept {
-			if err := refund(ctx, tx, t); err != nil {
-				return err
-			}
-		}
-		return writeAudit(ctx, tx, endEntry(t, kept, interrupted))
+		t, err = endTask(ctx, tx, before, e)
+		won = true
+		return err
 	})
 	return t, won && err == nil, err
+}
+
+// endTask ends an open task, which is locked and had the state before, and returns its row.
+func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth.Task, err error) {
+	rows, err := tx.QueryContext(ctx, setEnd, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
+		time.Now().UnixMilli(), e.UserID)
+	ended, err := collect("end task", rows, err, taskColumns.scan)
+	if err != nil {
+		return t, err
+	}
+	t = ended[0]
+	interrupted, err := interrupt(ctx, tx, t)
+	if err != nil {
+		return t, err
+	}
+	kept := t.Status == berth.TaskCompleted ||
+		e.KeepStreamed && t.Status == berth.TaskCancelled && before.Status == berth.TaskStreaming
+	if !kept {
+		if err := refund(ctx, tx, t); err != nil {
+			return t, err
+		}
+	}
+	return t, writeAudit(ctx, tx, endEntry(t, kept, interrupted))
 }
 
 // endEntry returns the audit row of an end. What an interrupted call used is not known yet, so the row has no usage then.

@@ -14,6 +14,51 @@ import (
 	"berth"
 )
 
+func TestFinishStep_CompletesTask_OneEndInTheSameTransaction(t *testing.T) { // T13, B2
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		last := result(task, 0, begin(t, l, task, 0).Fence, "result")
+		last.Completes = true
+		out, err := l.FinishStep(ctx, last)
+		require.NoError(t, err)
+		row, err := l.GetTask(ctx, task.Ref())
+		require.NoError(t, err)
+		require.Equal(t, berth.TaskCompleted, row.Status)
+		require.Equal(t, out, row.ResultAssetID)
+		require.False(t, row.EndedAt.IsZero())
+		require.Equal(t, AuditDone, events(t, l, task.ID)[1])
+
+		again, err := l.FinishStep(ctx, last)
+		require.NoError(t, err, "the reply of the first call was lost")
+		require.Equal(t, out, again)
+		later, won, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+		require.NoError(t, err)
+		require.False(t, won)
+		require.Equal(t, berth.TaskCompleted, later.Status)
+		require.Len(t, events(t, l, task.ID), 2, "enqueue, one end")
+	})
+}
+
+func TestFinishStep_TaskCancelledBefore_NothingRecorded(t *testing.T) { // T13
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		task := create(t, l, chain())
+		last := result(task, 0, begin(t, l, task, 0).Fence, "result")
+		last.Completes = true
+		_, _, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
+		require.NoError(t, err)
+		_, err = l.FinishStep(ctx, last)
+		require.ErrorIs(t, err, ErrFinal)
+		row, err := l.GetTask(ctx, task.Ref())
+		require.NoError(t, err)
+		require.Equal(t, berth.TaskCancelled, row.Status)
+		steps, err := l.FinishedSteps(ctx, task.Ref())
+		require.NoError(t, err)
+		require.Empty(t, steps)
+	})
+}
+
 func TestFinishTask_ConcurrentEnds_OneWins(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()

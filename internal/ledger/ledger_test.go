@@ -167,7 +167,7 @@ func TestQueries_FrequentOnes_UseIndexes(t *testing.T) {
 			"user's sessions": {selectSessions + `user_id = $4 AND ` + pageOfSessions, []any{int64(5), "s", 10, "u"}},
 			"accounts":        {listAccounts, []any{"", 0, "", 10}},
 			"open":            {openTasks, []any{"", "", 10}},
-			"end":             {endTask, []any{"t", "FAILED", "", "", "", int64(1), "u"}},
+			"end":             {setEnd, []any{"t", "FAILED", "", "", "", int64(1), "u"}},
 			"asset":           {selectAsset, []any{"a", "u"}},
 			"results":         {selectResults, []any{"u", "job_summary", 5}},
 			"audit":           {selectAudit + pageOfAudit, []any{int64(5), int64(1), 10}},
