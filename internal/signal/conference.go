@@ -84,7 +84,7 @@ type conferences struct {
 
 	mu      sync.Mutex //nolint:forbidigo // held for map operations only
 	watches map[string]*watch
-	running sync.WaitGroup
+	running sync.WaitGroup // the readers of watches
 }
 
 func newConferences(l Ledger, infos Infos, r redisconn.Subscriber, channel string, logger *slog.Logger) *conferences {
@@ -98,7 +98,6 @@ func newConferences(l Ledger, infos Infos, r redisconn.Subscriber, channel strin
 func (c *conferences) run(ctx context.Context) {
 	var listening sync.WaitGroup
 	listening.Go(func() { c.listener.Run(ctx) })
-	defer c.running.Wait()
 	defer listening.Wait()
 	for {
 		select {

@@ -89,7 +89,8 @@ type Proxy struct {
 	quiet       time.Duration // quietTimeout
 	stall       time.Duration // writeTimeout
 
-	running     sync.WaitGroup
+	running     sync.WaitGroup  // requests and sessions
+	admit       chan struct{}   // received by each request; Run has counted it before
 	stopping    context.Context //nolint:containedctx // ends all sessions, which outlast their requests
 	stop        context.CancelFunc
 	connections atomic.Int64
@@ -106,6 +107,7 @@ func New(o Options) *Proxy {
 	}
 	p := &Proxy{
 		opt: o, tokens: o.Tokens, log: o.Logger, units: newUnits(), quiet: quietTimeout, stall: writeTimeout,
+		admit:       make(chan struct{}),
 		conferences: newConferences(o.Ledger, o.Infos, o.Redis, o.Channel, o.Logger),
 		upgrader: websocket.Upgrader{
 			ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers,
@@ -132,11 +134,25 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer p.units.http.CloseIdleConnections()
 	var watching sync.WaitGroup
 	watching.Go(func() { p.conferences.run(ctx) })
-	<-ctx.Done()
+	p.admitUntil(ctx)
 	p.stop()
 	p.running.Wait()
 	watching.Wait()
+	p.conferences.running.Wait()
 	return nil
+}
+
+// admitUntil admits requests until ctx ends. Each is counted before it is admitted, so none begins while Run waits for the last.
+func (p *Proxy) admitUntil(ctx context.Context) {
+	for {
+		p.running.Add(1)
+		select {
+		case p.admit <- struct{}{}:
+		case <-ctx.Done():
+			p.running.Done()
+			return
+		}
+	}
 }
 
 // Refuse returns why participants cannot join a conference on its unit whatever they do, such as a setting that is missing; nil
@@ -204,8 +220,16 @@ func (p *Proxy) target(ctx context.Context, c berth.Conference) (target, error) 
 	return target{u, n.KeyID, secret}, nil
 }
 
-// Serve serves /rtc, /rtc/v1 and their /validate. Errors are for the caller to write.
+// Serve serves /rtc, /rtc/v1 and their /validate. Errors are for the caller to write. It returns CodeUnavailable when Run has ended.
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request) error {
+	select {
+	case <-p.admit:
+		defer p.running.Done()
+	case <-p.stopping.Done():
+		return berth.Errorf(berth.CodeUnavailable, "the server is stopping; retry")
+	case <-r.Context().Done():
+		return r.Context().Err()
+	}
 	of, query, err := p.authenticate(r)
 	if err != nil {
 		return err
@@ -276,6 +300,7 @@ func (p *Proxy) check(now *state, of identity.Participation) error {
 func (p *Proxy) validate(ctx context.Context, w http.ResponseWriter, conf *watch, of identity.Participation) error {
 	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
 	defer cancel()
+	defer context.AfterFunc(p.stopping, cancel)()
 	now := conf.now.Load()
 	for !now.known {
 		select {

@@ -539,6 +539,18 @@ func TestProxy_Stops_ClientsResume(t *testing.T) {
 	f.connectionsAre(0)
 }
 
+// B9: requests that arrive while the process stops are refused, not half served.
+func TestProxy_Stopped_RefusesConnections(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.open(f.unit("u1", "key-a"))
+	f.stop()
+	for _, path := range []string{"/rtc", "/rtc/validate"} {
+		_, r := f.dial(f.token("ann"), path)
+		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
+	}
+}
+
 // A side that sends too much or does not read is disconnected, and others are not affected.
 func TestProxy_HugeMessage_Disconnected(t *testing.T) {
 	t.Parallel()
