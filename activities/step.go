@@ -135,6 +135,10 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	if err != nil {
 		return out, err
 	}
+	call, err := s.Models.Prepare(s.newCall(messages))
+	if err != nil {
+		return out, err
+	}
 	slot, err := s.acquire(ctx, messages)
 	if err != nil {
 		return out, err
@@ -147,7 +151,7 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 		slot.Release()
 		return s.adopt(ctx, h)
 	}
-	output, err := s.callInSlot(slot, messages)
+	output, err := s.callInSlot(slot, call)
 	if err != nil {
 		return out, err
 	}
@@ -174,7 +178,7 @@ func (s *step) openWriter(ctx context.Context) (closeWriter func(failed *error))
 // callInSlot starts the step and calls the model within the slot's lease and the step's timeout. The provider is called while
 // the start is recorded. Nothing that it returns is published before that has succeeded, and where the task has ended or a
 // later attempt owns it, the call is cancelled.
-func (s *step) callInSlot(slot *lease.Slot, messages []llm.Message) (berth.Asset, error) {
+func (s *step) callInSlot(slot *lease.Slot, call llm.Call) (berth.Asset, error) {
 	ctx, cancel := context.WithTimeout(slot.Context(), min(s.in.Timeout, s.Options.CallTimeout))
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -187,7 +191,7 @@ func (s *step) callInSlot(slot *lease.Slot, messages []llm.Message) (berth.Asset
 			stop(s.startErr)
 		}
 	}()
-	output, err := s.call(ctx, messages)
+	output, err := s.call(ctx, call)
 	<-s.started
 	switch {
 	case s.startErr != nil:

@@ -14,28 +14,30 @@ import (
 	"berth/internal/llm"
 )
 
+func (s *step) newCall(messages []llm.Message) llm.Call {
+	return llm.Call{Model: s.in.Step.Model, Messages: messages, JSON: s.in.Step.Mode == berth.ModeBatch}
+}
+
 // call asks the model and returns the result to store.
-func (s *step) call(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
+func (s *step) call(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	if s.Options.Debug {
-		if err := s.writer.Event(berth.Event{Type: berth.EventDebug, Message: fmt.Sprintf("%d messages to %s", len(messages), s.in.Step.Model)}); err != nil {
+		if err := s.writer.Event(berth.Event{Type: berth.EventDebug, Message: fmt.Sprintf("%d messages to %s", len(call.Messages), s.in.Step.Model)}); err != nil {
 			return berth.Asset{}, err
 		}
 	}
 	switch s.in.Step.Mode {
 	case berth.ModeStream:
-		return s.stream(ctx, messages)
+		return s.stream(ctx, call)
 	case berth.ModeVision:
-		return s.read(ctx, messages)
+		return s.read(ctx, call)
 	default:
-		return s.structured(ctx, messages)
+		return s.structured(ctx, call)
 	}
 }
 
 // ask makes one provider call within the step's slot and passes its text to onText as it arrives.
-func (s *step) ask(ctx context.Context, messages []llm.Message, onText func(string) error) (string, error) {
-	res, err := s.Models.Stream(ctx, llm.Call{
-		Model: s.in.Step.Model, Messages: messages, JSON: s.in.Step.Mode == berth.ModeBatch,
-	}, func(d llm.Delta) error {
+func (s *step) ask(ctx context.Context, call llm.Call, onText func(string) error) (string, error) {
+	res, err := s.Models.Stream(ctx, call, func(d llm.Delta) error {
 		if err := s.awaitStart(); err != nil {
 			return err
 		}
@@ -61,7 +63,7 @@ func (s *step) ask(ctx context.Context, messages []llm.Message, onText func(stri
 }
 
 // stream publishes the answer token by token, with the stages and points that the model marks.
-func (s *step) stream(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
+func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	parser := llm.NewStageParser(s.in.Step.Template.Spec())
 	var all strings.Builder
 	handle := func(parts []llm.Piece) error {
@@ -72,7 +74,7 @@ func (s *step) stream(ctx context.Context, messages []llm.Message) (berth.Asset,
 		}
 		return nil
 	}
-	_, err := s.ask(ctx, messages, func(delta string) error { return handle(parser.Feed(delta)) })
+	_, err := s.ask(ctx, call, func(delta string) error { return handle(parser.Feed(delta)) })
 	if err == nil {
 		err = handle(parser.Close())
 	}
@@ -111,8 +113,8 @@ func (s *step) part(p llm.Piece, all *strings.Builder) error {
 }
 
 // read transcribes the image.
-func (s *step) read(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
-	answer, err := s.ask(ctx, messages, nil)
+func (s *step) read(ctx context.Context, call llm.Call) (berth.Asset, error) {
+	answer, err := s.ask(ctx, call, nil)
 	if err != nil {
 		return berth.Asset{}, err
 	}
@@ -127,8 +129,8 @@ const maxContinuations = 2
 
 // structured validates a batch answer against its template's schema. The rest of a truncated answer is requested if the
 // template permits it, an answer that does not match once again with what was wrong.
-func (s *step) structured(ctx context.Context, messages []llm.Message) (berth.Asset, error) {
-	answer, err := s.ask(ctx, messages, nil)
+func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, error) {
+	answer, err := s.ask(ctx, call, nil)
 	for continued := 0; err == nil; {
 		data, mismatch := llm.ValidateOutput(s.in.Step.Template, []byte(answer))
 		switch {
@@ -141,14 +143,14 @@ func (s *step) structured(ctx context.Context, messages []llm.Message) (berth.As
 			}
 			continued++
 			var rest string
-			rest, err = s.askAgain(ctx, msgContinue, append(slices.Clip(messages), llm.ContinuePrompt(s.in.Locale, answer)...))
+			rest, err = s.askAgain(ctx, msgContinue, append(slices.Clip(call.Messages), llm.ContinuePrompt(s.in.Locale, answer)...))
 			answer += rest
 		default:
 			if s.unusable++; !s.mayRetry() {
 				return berth.Asset{}, berth.Errorf(berth.CodeInvalidOutput, "model output does not match the schema").With(mismatch)
 			}
 			repair := llm.RepairPrompt(s.in.Step.Template, s.in.Locale, answer, mismatch.Error())
-			answer, err = s.askAgain(ctx, msgRepair, append(slices.Clip(messages), repair))
+			answer, err = s.askAgain(ctx, msgRepair, append(slices.Clip(call.Messages), repair))
 		}
 	}
 	return berth.Asset{}, err
@@ -163,7 +165,7 @@ func (s *step) askAgain(ctx context.Context, why message, messages []llm.Message
 	if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, why)}); err != nil {
 		return "", err
 	}
-	return s.ask(ctx, messages, nil)
+	return s.ask(ctx, s.newCall(messages), nil)
 }
 
 func (s *step) result(mediaType string, content []byte) berth.Asset {

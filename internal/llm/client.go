@@ -46,6 +46,8 @@ type Call struct {
 	// JSON requests a JSON object from models that support this.
 	JSON     bool
 	Timeouts Timeouts
+
+	body []byte // of the request, see Prepare
 }
 
 // Delta is a piece of a streamed answer. Reasoning shows progress and is not part of the answer.
@@ -97,18 +99,39 @@ func NewHTTPClient() *http.Client {
 	return &http.Client{Transport: t}
 }
 
+// Prepare returns the call with its request encoded, which takes as long as the network does: a caller that waits for a slot of the
+// model prepares the call before, so that the slot is not idle meanwhile.
+func (c *Client) Prepare(call Call) (Call, error) {
+	model, ep, err := c.find(call.Model)
+	if err != nil {
+		return call, err
+	}
+	call = call.within(model)
+	if call.body, err = json.Marshal(ep.params(call)); err != nil {
+		return call, &CallError{Code: berth.CodeInternal, Model: call.Model, Message: "the request to the model cannot be encoded", Err: err}
+	}
+	return call, nil
+}
+
+func (c *Client) find(name string) (Model, endpoint, error) {
+	model, ok := c.catalog.Model(name)
+	if !ok {
+		return model, endpoint{}, &CallError{
+			Code: berth.CodeInternal, Model: name, Message: fmt.Sprintf("model %q is not in the catalog", name),
+		}
+	}
+	ep, err := c.catalog.endpoint(name)
+	return model, ep, err
+}
+
 // Stream makes the call and passes every delta to on, in order, from the calling goroutine. An error of on ends the call and
 // is returned unchanged. When ctx ends, the provider's stream is closed immediately and the error wraps
 // context.Cause(ctx). All other errors are *CallError.
 func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (Result, error) {
-	model, ok := c.catalog.Model(call.Model)
-	if !ok {
-		return Result{}, &CallError{
-			Code: berth.CodeInternal, Model: call.Model,
-			Message: fmt.Sprintf("model %q is not in the catalog", call.Model),
-		}
+	_, ep, err := c.find(call.Model)
+	if err == nil && call.body == nil {
+		call, err = c.Prepare(call)
 	}
-	ep, err := c.catalog.endpoint(call.Model)
 	if err != nil {
 		return Result{}, err
 	}
@@ -117,7 +140,7 @@ func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (R
 		endpoint: ep, limits: c.limits, on: on, begun: time.Now(),
 		result: Result{Provider: ep.servedBy},
 	}
-	err = s.run(ctx, c.http, call.within(model))
+	err = s.run(ctx, c.http, call)
 	s.finish(call.Messages)
 	end(s.result, err)
 	var failed *CallError
@@ -173,7 +196,7 @@ func (s *session) run(parent context.Context, client *http.Client, call Call) er
 	}
 	// openai.NewClient would read keys and addresses from the environment.
 	service := openai.NewChatCompletionService(opts...)
-	stream := service.NewStreaming(ctx, s.params(call))
+	stream := service.NewStreaming(ctx, openai.ChatCompletionNewParams{}, option.WithRequestBody("application/json", call.body))
 	defer func() { _ = stream.Close() }() // the answer is complete or abandoned
 
 	for stream.Next() {
@@ -269,17 +292,17 @@ func inOnePiece(answer []byte) []byte {
 	return slices.Concat([]byte("data: "), event, []byte("\n\n"))
 }
 
-func (s *session) params(call Call) openai.ChatCompletionNewParams {
+func (e endpoint) params(call Call) openai.ChatCompletionNewParams {
 	p := openai.ChatCompletionNewParams{
-		Model:         s.modelID,
+		Model:         e.modelID,
 		StreamOptions: openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
 	}
-	if s.maxTokensField == maxCompletionTokens {
+	if e.maxTokensField == maxCompletionTokens {
 		p.MaxCompletionTokens = openai.Int(int64(call.MaxTokens))
 	} else {
 		p.MaxTokens = openai.Int(int64(call.MaxTokens))
 	}
-	if call.JSON && s.jsonMode {
+	if call.JSON && e.jsonMode {
 		p.ResponseFormat.OfJSONObject = &shared.ResponseFormatJSONObjectParam{}
 	}
 	for _, m := range call.Messages {
