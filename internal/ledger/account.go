@@ -68,7 +68,7 @@ func (l *Ledger) Entries(ctx context.Context, userID, cursor string, limit int) 
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
-	out, err = list(ctx, l, "list entries", entryColumns.scan, selectEntries, userID, before, limit+1)
+	out, err = list(ctx, l, "list entries", entryColumns.fields, selectEntries, userID, before, limit+1)
 	out, next = page(out, limit, func(e Entry) string { return writeCursor(e.ID) })
 	return out, next, err
 }
@@ -99,8 +99,8 @@ func (l *Ledger) AddCredits(ctx context.Context, g Grant) (entry Entry, credits 
 		if credits, err = l.lockAccount(ctx, tx, g.UserID); err != nil {
 			return err
 		}
-		entry, err = entryColumns.scan(tx.QueryRowContext(ctx, `SELECT `+entryColumns.names("")+
-			` FROM credit_entries WHERE user_id = $1 AND request_key = $2`, g.UserID, g.Key))
+		entry, err = scan(tx.QueryRowContext(ctx, `SELECT `+entryColumns.names("")+
+			` FROM credit_entries WHERE user_id = $1 AND request_key = $2`, g.UserID, g.Key), entryColumns.fields)
 		if err == nil {
 			if entry.Amount != g.Amount || entry.Reason != g.Reason {
 				return berth.Errorf(berth.CodeIdempotencyMismatch, "the key was used for another amount or reason")

@@ -101,13 +101,13 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 		return a, err
 	}
 	// The stored row has the name and media type of the first upload.
-	return assetColumns.scan(tx.QueryRowContext(ctx, selectAsset, a.ID, a.UserID))
+	return scan(tx.QueryRowContext(ctx, selectAsset, a.ID, a.UserID), assetColumns.fields)
 }
 
 // GetAsset returns an asset with its content; CodeNotFound when it does not exist or belongs to another user, CodeErased when its
 // content was erased.
 func (l *Ledger) GetAsset(ctx context.Context, userID, id string) (berth.Asset, error) {
-	a, err := find(ctx, l, "get asset", assetColumns.scan, selectAsset, id, userID)
+	a, err := find(ctx, l, "get asset", assetColumns.fields, selectAsset, id, userID)
 	if err == nil && !a.ErasedAt.IsZero() {
 		return berth.Asset{}, berth.Errorf(berth.CodeErased, "the content was erased on %s", a.ErasedAt.Format(time.DateOnly))
 	}
@@ -127,7 +127,7 @@ func (l *Ledger) GetAssets(ctx context.Context, userID string, ids []string) (ma
 	if len(places) == 0 || !storableID(userID) {
 		return all, nil
 	}
-	found, err := list(ctx, l, "get assets", assetColumns.scan, selectAssets+" ("+strings.Join(places, ", ")+")", args...)
+	found, err := list(ctx, l, "get assets", assetColumns.fields, selectAssets+" ("+strings.Join(places, ", ")+")", args...)
 	for _, a := range found {
 		all[a.ID] = a
 	}
@@ -150,10 +150,7 @@ func (l *Ledger) ClaimAssets(ctx context.Context, userID string, variables map[s
 	in := " (" + strings.Join(places, ", ") + ")"
 	return l.inTx(ctx, "claim assets", func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, selectStates+in+" ORDER BY a.id", args...)
-		found, err := collect("read assets", rows, err, func(row scanner) (s assetState, err error) {
-			err = row.Scan(&s.id, &s.kind, &s.used, &s.indexed)
-			return s, err
-		})
+		found, err := collect("read assets", rows, err, func(s *assetState) []any { return []any{&s.id, &s.kind, &s.used, &s.indexed} })
 		if err != nil {
 			return err
 		}
@@ -195,7 +192,7 @@ func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variabl
 	if !evidence || s.indexed || s.kind != berth.AssetText {
 		return nil
 	}
-	a, err := assetColumns.scan(tx.QueryRowContext(ctx, selectAsset, s.id, userID))
+	a, err := scan(tx.QueryRowContext(ctx, selectAsset, s.id, userID), assetColumns.fields)
 	if err != nil {
 		return err
 	}
@@ -222,5 +219,5 @@ var selectResults = `SELECT ` + assetColumns.names("a.") + `
 // LatestResults returns the results of the user's completed tasks of a template, the newest first, with content. limit is
 // at most 50.
 func (l *Ledger) LatestResults(ctx context.Context, userID string, template berth.Template, limit int) ([]berth.Asset, error) {
-	return list(ctx, l, "list latest results", assetColumns.scan, selectResults, userID, template, clamp(limit, 50))
+	return list(ctx, l, "list latest results", assetColumns.fields, selectResults, userID, template, clamp(limit, 50))
 }

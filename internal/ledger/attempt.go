@@ -32,9 +32,10 @@ type reached struct{ begun, called int }
 // lockTask reads the task, and locks it against other writers until the transaction ends. Later reads in the transaction are
 // therefore current.
 func (l *Ledger) lockTask(ctx context.Context, tx *sql.Tx, task berth.TaskRef) (t berth.Task, r reached, err error) {
-	t, err = taskColumns.scanWith(tx.QueryRowContext(ctx,
+	row := tx.QueryRowContext(ctx,
 		`SELECT `+taskColumns.names("")+`, begun_step, called_step FROM tasks WHERE user_id = $1 AND id = $2`+l.dialect.forUpdate,
-		task.UserID, task.TaskID), &r.begun, &r.called)
+		task.UserID, task.TaskID)
+	err = row.Scan(append(taskColumns.fields(&t), &r.begun, &r.called)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = berth.Errorf(berth.CodeNotFound, "not found").With(ErrNoTask)
 	}

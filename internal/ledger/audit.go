@@ -85,12 +85,7 @@ var (
 
 const pageOfAudit = `(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
 
-func scanAudit(row scanner) (AuditEntry, error) {
-	var id int64
-	e, err := auditColumns.scanWith(row, &id)
-	e.ID = id
-	return e, err
-}
+func auditFields(e *AuditEntry) []any { return append(auditColumns.fields(e), &e.ID) }
 
 // row returns the entry as it is stored.
 func (e AuditEntry) row() AuditEntry {
@@ -142,7 +137,7 @@ func (l *Ledger) AuditLog(ctx context.Context, q AuditQuery, cursor string, limi
 	f.text("task_id", q.TaskID)
 	f.text("event", string(q.Event))
 	f.between(q.From, q.To)
-	rows, err = list(ctx, l, "read audit", scanAudit, selectAudit+f.where.String()+pageOfAudit, f.args...)
+	rows, err = list(ctx, l, "read audit", auditFields, selectAudit+f.where.String()+pageOfAudit, f.args...)
 	rows, next = page(rows, limit, func(e AuditEntry) string { return writeCursor(millis(e.At), e.ID) })
 	return rows, next, err
 }

@@ -52,36 +52,38 @@ func (cs columns[T]) insert(table string, constants ...[2]string) string {
 
 // values returns the arguments of insert.
 func (cs columns[T]) values(v *T) []any {
-	args := make([]any, len(cs))
-	for i, c := range cs {
-		if args[i] = c.field(v); !isStored(args[i]) {
-			args[i] = reflect.ValueOf(args[i]).Elem().Interface()
+	args := cs.fields(v)
+	for i, field := range args {
+		if _, ok := field.(stored); !ok {
+			args[i] = reflect.ValueOf(field).Elem().Interface()
 		}
 	}
 	return args
 }
 
-func isStored(field any) bool {
-	_, ok := field.(stored)
-	return ok
-}
-
-// scan reads a row of a SELECT of names.
-func (cs columns[T]) scan(row scanner) (T, error) { return cs.scanWith(row) }
-
-// scanWith reads a row that has further columns behind those of the list.
-func (cs columns[T]) scanWith(row scanner, more ...any) (T, error) {
-	var v T
-	fields := make([]any, len(cs), len(cs)+len(more))
+// fields returns where the columns of a SELECT of names belong.
+func (cs columns[T]) fields(v *T) []any {
+	fields := make([]any, len(cs))
 	for i, c := range cs {
-		fields[i] = c.field(&v)
+		fields[i] = c.field(v)
 	}
-	err := row.Scan(append(fields, more...)...)
-	return v, err
+	return fields
 }
+
+// value is where the only column of a row belongs.
+func value[T any](v *T) []any { return []any{v} }
+
+// body is where the only column of a row belongs if it is all of v as JSON.
+func body[T any](v *T) []any { return []any{storedJSON{v}} }
 
 // scanner is a row, or the current one of several.
 type scanner interface{ Scan(dest ...any) error }
+
+// scan reads a row, each column into the pointer at its place in fields.
+func scan[T any](row scanner, fields func(*T) []any) (v T, err error) {
+	err = row.Scan(fields(&v)...)
+	return v, err
+}
 
 // storedTime keeps a time as Unix milliseconds, 0 for the zero time.
 type storedTime struct{ t *time.Time }
@@ -134,7 +136,7 @@ func (s storedReference) Scan(src any) error {
 }
 
 // find reads the one row of a query for ids; CodeNotFound where there is none.
-func find[T any](ctx context.Context, l *Ledger, what string, scan func(scanner) (T, error), query string, ids ...string) (v T, err error) {
+func find[T any](ctx context.Context, l *Ledger, what string, fields func(*T) []any, query string, ids ...string) (v T, err error) {
 	args := make([]any, len(ids))
 	for i, id := range ids {
 		if !storableID(id) {
@@ -142,25 +144,25 @@ func find[T any](ctx context.Context, l *Ledger, what string, scan func(scanner)
 		}
 		args[i] = id
 	}
-	v, err = scan(l.read.QueryRowContext(ctx, query, args...))
+	v, err = scan(l.read.QueryRowContext(ctx, query, args...), fields)
 	return v, translate(what, err)
 }
 
 // list reads all rows of a query.
-func list[T any](ctx context.Context, l *Ledger, what string, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
+func list[T any](ctx context.Context, l *Ledger, what string, fields func(*T) []any, query string, args ...any) ([]T, error) {
 	rows, err := l.read.QueryContext(ctx, query, args...)
-	return collect(what, rows, err, scan)
+	return collect(what, rows, err, fields)
 }
 
 // collect reads all rows of a query.
-func collect[T any](what string, rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
+func collect[T any](what string, rows *sql.Rows, err error, fields func(*T) []any) ([]T, error) {
 	if err != nil {
 		return nil, translate(what, err)
 	}
 	defer func() { _ = rows.Close() }() // rows.Err reports it
 	var all []T
 	for rows.Next() {
-		v, err := scan(rows)
+		v, err := scan(rows, fields)
 		if err != nil {
 			return nil, translate(what, err)
 		}

@@ -54,13 +54,13 @@ const selectConference = `SELECT body FROM conferences `
 
 // FindConference returns the number's last conference, which may have ended; CodeNotFound when it never had one.
 func (l *Ledger) FindConference(ctx context.Context, e164 string) (berth.Conference, error) {
-	return find(ctx, l, "find conference", scanConference,
+	return find(ctx, l, "find conference", body[berth.Conference],
 		selectConference+`WHERE e164 = $1 ORDER BY created_at DESC, epoch DESC LIMIT 1`, e164)
 }
 
 // GetConference returns a conference; CodeNotFound when there is none.
 func (l *Ledger) GetConference(ctx context.Context, id string) (berth.Conference, error) {
-	return find(ctx, l, "get conference", scanConference, selectConference+`WHERE id = $1`, id)
+	return find(ctx, l, "get conference", body[berth.Conference], selectConference+`WHERE id = $1`, id)
 }
 
 // ConferencesOf returns the conferences that a unit owns in any generation, ordered by number.
@@ -68,19 +68,19 @@ func (l *Ledger) ConferencesOf(ctx context.Context, nodeID string) ([]berth.Conf
 	if !storableID(nodeID) {
 		return nil, nil
 	}
-	return list(ctx, l, "conferences of a unit", scanConference, selectConference+`WHERE owner <> '' AND owner = $1 ORDER BY e164`, nodeID)
+	return list(ctx, l, "conferences of a unit", body[berth.Conference], selectConference+`WHERE owner <> '' AND owner = $1 ORDER BY e164`, nodeID)
 }
 
 // WaitingConferences returns at most limit conferences that wait for recovery, after the first skip ones: those that no unit has
 // refused first, then the oldest.
 func (l *Ledger) WaitingConferences(ctx context.Context, skip, limit int) ([]berth.Conference, error) {
-	return list(ctx, l, "waiting conferences", scanConference, selectConference+`WHERE status = 'awaiting-recovery'
+	return list(ctx, l, "waiting conferences", body[berth.Conference], selectConference+`WHERE status = 'awaiting-recovery'
 		ORDER BY refused_at, lost_at, id LIMIT $1 OFFSET $2`, clamp(limit, 1000), skip)
 }
 
 // MovingConferences returns at most limit open conferences that wait to be moved from a drained unit.
 func (l *Ledger) MovingConferences(ctx context.Context, limit int) ([]berth.Conference, error) {
-	return list(ctx, l, "moving conferences", scanConference, selectConference+`WHERE moving = 1 ORDER BY id LIMIT $1`, clamp(limit, 1000))
+	return list(ctx, l, "moving conferences", body[berth.Conference], selectConference+`WHERE moving = 1 ORDER BY id LIMIT $1`, clamp(limit, 1000))
 }
 
 const nextNumber = `INSERT INTO conference_numbers (first, next) VALUES ($1, $2)
@@ -119,16 +119,4 @@ func (l *Ledger) NextE164(ctx context.Context, from string) (string, error) {
 		}
 	}
 	return "", berth.Errorf(berth.CodeUnavailable, "no free number from %s on", from)
-}
-
-func scanConference(row scanner) (berth.Conference, error) {
-	var c berth.Conference
-	var body string
-	if err := row.Scan(&body); err != nil {
-		return c, err
-	}
-	if err := json.Unmarshal([]byte(body), &c); err != nil {
-		return c, fmt.Errorf("stored conference: %w", err)
-	}
-	return c, nil
 }

@@ -23,17 +23,15 @@ func (l *Ledger) KeepConferenceKey(ctx context.Context, k ConferenceKey, instead
 	if _, err := l.write.ExecContext(ctx, keepConferenceKey, k.ID, k.RequestHash, k.ConferenceID, k.E164, time.Now().UnixMilli(), instead); err != nil {
 		return ConferenceKey{}, translate("keep conference key", err)
 	}
-	return readConferenceKey(l.write.QueryRowContext(ctx, selectConferenceKey, k.ID))
+	kept, err := scan(l.write.QueryRowContext(ctx, selectConferenceKey, k.ID), keyFields)
+	return kept, translate("conference key", err)
 }
 
 const selectConferenceKey = `SELECT id, request_hash, conference_id, e164 FROM conference_keys WHERE id = $1`
 
 // FindConferenceKey returns the conference of a key; CodeNotFound when the key was never used.
 func (l *Ledger) FindConferenceKey(ctx context.Context, id string) (ConferenceKey, error) {
-	return readConferenceKey(l.read.QueryRowContext(ctx, selectConferenceKey, id))
+	return find(ctx, l, "conference key", keyFields, selectConferenceKey, id)
 }
 
-func readConferenceKey(row scanner) (k ConferenceKey, err error) {
-	err = row.Scan(&k.ID, &k.RequestHash, &k.ConferenceID, &k.E164)
-	return k, translate("conference key", err)
-}
+func keyFields(k *ConferenceKey) []any { return []any{&k.ID, &k.RequestHash, &k.ConferenceID, &k.E164} }

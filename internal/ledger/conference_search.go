@@ -36,7 +36,7 @@ func (l *Ledger) SearchConferences(
 			fmt.Fprintf(&where, "%s = $%d AND ", f.column, len(args))
 		}
 	}
-	out, err = list(ctx, l, "search conferences", scanConference, selectConference+`WHERE `+where.String()+
+	out, err = list(ctx, l, "search conferences", body[berth.Conference], selectConference+`WHERE `+where.String()+
 		`(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`, args...)
 	if err != nil || len(out) <= limit {
 		return out, "", err
@@ -48,25 +48,16 @@ func (l *Ledger) SearchConferences(
 
 // OwnerGenerations returns the generation of each owner of conferences, several of a unit that was registered again.
 func (l *Ledger) OwnerGenerations(ctx context.Context) ([]berth.ConferenceOwner, error) {
-	return list(ctx, l, "list owners", func(row scanner) (o berth.ConferenceOwner, err error) {
-		err = row.Scan(&o.NodeID, &o.Generation)
-		return o, err
-	}, `SELECT owner, generation FROM conferences WHERE owner <> '' GROUP BY owner, generation`)
+	return list(ctx, l, "list owners", func(o *berth.ConferenceOwner) []any { return []any{&o.NodeID, &o.Generation} },
+		`SELECT owner, generation FROM conferences WHERE owner <> '' GROUP BY owner, generation`)
 }
 
 // CountOwners returns the number of conferences per unit.
 func (l *Ledger) CountOwners(ctx context.Context) (map[string]int, error) {
-	type count struct {
-		unit string
-		n    int
-	}
-	counts, err := list(ctx, l, "count owners", func(row scanner) (c count, err error) {
-		err = row.Scan(&c.unit, &c.n)
-		return c, err
-	}, `SELECT owner, COUNT(*) FROM conferences WHERE owner <> '' GROUP BY owner`)
-	out := make(map[string]int, len(counts))
-	for _, c := range counts {
-		out[c.unit] = c.n
+	groups, err := list(ctx, l, "count owners", groupFields, `SELECT owner, COUNT(*) FROM conferences WHERE owner <> '' GROUP BY owner`)
+	out := make(map[string]int, len(groups))
+	for _, g := range groups {
+		out[g.name] = g.n
 	}
 	return out, err
 }

@@ -55,7 +55,7 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth.Task, err error) {
 	rows, err := tx.QueryContext(ctx, setEnd, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
 		time.Now().UnixMilli(), e.UserID)
-	ended, err := collect("end task", rows, err, taskColumns.scan)
+	ended, err := collect("end task", rows, err, taskColumns.fields)
 	if err != nil {
 		return t, err
 	}

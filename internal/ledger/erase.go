@@ -65,7 +65,7 @@ func (l *Ledger) EraseTask(ctx context.Context, task berth.TaskRef) error {
 		}
 		// The locks order tasks that share an asset and are erased at the same time: the last of them erases it.
 		rows, err := tx.QueryContext(ctx, selectTaskAssets+l.dialect.forUpdate, t.UserID, t.ID)
-		ids, err := collect("read the task's assets", rows, err, scanID)
+		ids, err := collect("read the task's assets", rows, err, value[string])
 		if err != nil {
 			return err
 		}
@@ -76,11 +76,6 @@ func (l *Ledger) EraseTask(ctx context.Context, task berth.TaskRef) error {
 		}
 		return writeAudit(ctx, tx, taskEntry(AuditErase, t, t.StepIndex, nil))
 	})
-}
-
-func scanID(row scanner) (id string, err error) {
-	err = row.Scan(&id)
-	return id, err
 }
 
 // eraseUnused erases a content unless a task needs it whose texts are not erased.
@@ -122,9 +117,8 @@ func (l *Ledger) EraseAsset(ctx context.Context, userID, id string) (producers [
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, selectAssetTasks, userID, id)
-		producers, err = collect("read the asset's tasks", rows, err, func(row scanner) (s TaskStream, err error) {
-			err = row.Scan(&s.UserID, &s.TaskID, &s.ServiceID)
-			return s, err
+		producers, err = collect("read the asset's tasks", rows, err, func(s *TaskStream) []any {
+			return []any{&s.UserID, &s.TaskID, &s.ServiceID}
 		})
 		if err != nil || erasedAt > 0 {
 			return err

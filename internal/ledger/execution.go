@@ -39,33 +39,22 @@ const selectExecution = `SELECT body FROM executions `
 
 // GetExecution returns an execution of any user without its output; CodeNotFound when there is none.
 func (l *Ledger) GetExecution(ctx context.Context, id string) (berth.Execution, error) {
-	return find(ctx, l, "get execution", scanExecution, selectExecution+`WHERE id = $1`, id)
+	return find(ctx, l, "get execution", body[berth.Execution], selectExecution+`WHERE id = $1`, id)
 }
 
 // OpenExecutions returns executions that have not ended, by id, behind the given one. limit is at most 1,000.
 func (l *Ledger) OpenExecutions(ctx context.Context, after string, limit int) ([]string, error) {
-	return list(ctx, l, "open executions", scanText, `SELECT id FROM executions WHERE ended_at = 0 AND id > $1
+	return list(ctx, l, "open executions", value[string], `SELECT id FROM executions WHERE ended_at = 0 AND id > $1
 		ORDER BY id LIMIT CAST($2 AS BIGINT)`, after, clamp(limit, 1000))
 }
 
 // OverdueExecutions returns executions that have not ended and whose deadline was before a time, the oldest deadline first, behind
 // the given one. limit is at most 1,000.
 func (l *Ledger) OverdueExecutions(ctx context.Context, before time.Time, after berth.Execution, limit int) ([]berth.Execution, error) {
-	return list(ctx, l, "overdue executions", scanExecution, selectExecution+`WHERE ended_at = 0 AND deadline_at < $1
+	return list(ctx, l, "overdue executions", body[berth.Execution], selectExecution+`WHERE ended_at = 0 AND deadline_at < $1
 		AND (deadline_at, id) > ($2, $3) ORDER BY deadline_at, id LIMIT CAST($4 AS BIGINT)`,
 		millis(before), millis(after.DeadlineAt), after.ID, clamp(limit, 1000))
 }
 
 const deleteExecutions = `DELETE FROM executions WHERE id IN (SELECT id FROM executions WHERE ended_at > 0 AND ended_at < $1
 	ORDER BY ended_at LIMIT CAST($2 AS BIGINT))`
-
-func scanExecution(row scanner) (e berth.Execution, err error) {
-	var body string
-	if err := row.Scan(&body); err != nil {
-		return e, err
-	}
-	if err := json.Unmarshal([]byte(body), &e); err != nil {
-		return e, fmt.Errorf("stored execution: %w", err)
-	}
-	return e, nil
-}

@@ -117,25 +117,20 @@ func decodeSetting[T any](s Setting) (v T, err error) {
 	return v, err
 }
 
-const selectSettings = `SELECT kind, id, body, version, applied, updated_by, updated_at FROM settings`
+const selectSettings = `SELECT kind, id, body, version, applied >= version, updated_by, updated_at FROM settings`
 
-func scanSetting(row scanner) (Setting, error) {
-	var s Setting
-	var body string
-	var applied, at int64
-	err := row.Scan(&s.Kind, &s.ID, &body, &s.Version, &applied, &s.By, &at)
-	s.Body, s.Applied, s.UpdatedAt = json.RawMessage(body), applied >= s.Version, fromMillis(at)
-	return s, err
+func settingFields(s *Setting) []any {
+	return []any{&s.Kind, &s.ID, (*[]byte)(&s.Body), &s.Version, &s.Applied, &s.By, storedTime{&s.UpdatedAt}}
 }
 
 // Settings returns all settings, by kind and id; those that are still to be deleted from Redis have no body.
 func (l *Ledger) Settings(ctx context.Context) ([]Setting, error) {
-	return list(ctx, l, "read settings", scanSetting, selectSettings+` ORDER BY kind, id`)
+	return list(ctx, l, "read settings", settingFields, selectSettings+` ORDER BY kind, id`)
 }
 
 // Setting returns one setting. Version is 0 where there is none.
 func (l *Ledger) Setting(ctx context.Context, kind SettingKind, id string) (Setting, error) {
-	s, err := scanSetting(l.read.QueryRowContext(ctx, selectSettings+` WHERE kind = $1 AND id = $2`, kind, id))
+	s, err := scan(l.read.QueryRowContext(ctx, selectSettings+` WHERE kind = $1 AND id = $2`, kind, id), settingFields)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Setting{Kind: kind, ID: id}, nil
 	}

@@ -23,9 +23,8 @@ type Submission struct {
 
 // FindSubmission returns the newest task of a key; CodeNotFound for a key that is not in use.
 func (l *Ledger) FindSubmission(ctx context.Context, userID, key string) (Submission, error) {
-	return find(ctx, l, "find submission", func(row scanner) (s Submission, err error) {
-		err = row.Scan(&s.Number, &s.TaskID, &s.RequestHash, storedTime{&s.AcceptedAt}, &s.Status, &s.Erased)
-		return s, err
+	return find(ctx, l, "find submission", func(s *Submission) []any {
+		return []any{&s.Number, &s.TaskID, &s.RequestHash, storedTime{&s.AcceptedAt}, &s.Status, &s.Erased}
 	}, `SELECT k.number, k.task_id, k.request_hash, k.accepted_at, COALESCE(t.status, ''),
 		COALESCE(t.erased_at, 0) > 0 OR EXISTS (SELECT 1 FROM assets a WHERE a.id = t.result_asset_id AND a.erased_at > 0)
 		FROM idempotency_keys k LEFT JOIN tasks t ON t.user_id = k.user_id AND t.id = k.task_id

@@ -122,13 +122,10 @@ func TestLedger_DatabaseUnreachable_Unavailable(t *testing.T) {
 // Each database has its own migrations: their tables must match.
 func TestMigrations_BothDatabases_SameColumns(t *testing.T) {
 	t.Parallel()
-	columns := func(l *Ledger, query string) []string {
+	type name struct{ table, column string }
+	columns := func(l *Ledger, query string) []name {
 		rows, err := l.read.QueryContext(t.Context(), query)
-		all, err := collect("columns", rows, err, func(row scanner) (string, error) {
-			var table, column string
-			err := row.Scan(&table, &column)
-			return table + "." + column, err
-		})
+		all, err := collect("columns", rows, err, func(n *name) []any { return []any{&n.table, &n.column} })
 		require.NoError(t, err)
 		return all
 	}
@@ -138,7 +135,7 @@ func TestMigrations_BothDatabases_SameColumns(t *testing.T) {
 	post := columns(open(t, testdb.Postgres(t)), `SELECT table_name, column_name FROM information_schema.columns
 		WHERE table_schema = 'public' AND table_name NOT LIKE 'goose_%' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
 	require.Equal(t, lite, post)
-	require.Contains(t, lite, "tasks.fence")
+	require.Contains(t, lite, name{"tasks", "fence"})
 }
 
 // Frequent queries must never scan a whole table: the design expects millions of rows.
@@ -195,14 +192,12 @@ func TestQueries_FrequentOnes_UseIndexes(t *testing.T) {
 			"broken query":    {`SELECT id FROM tasks WHERE trace_id = $1`, []any{"t"}},
 		} {
 			rows, err := tx.QueryContext(t.Context(), explain+q.sql, q.args...)
-			plan, err := collect(name, rows, err, func(row scanner) (string, error) {
-				var a, b, c int
-				var line string
+			plan, err := collect(name, rows, err, func(line *string) []any {
 				if l.dialect.name == "postgres" {
-					return line, row.Scan(&line)
+					return []any{line}
 				}
-				err := row.Scan(&a, &b, &c, &line)
-				return line, err
+				var a, b, c int
+				return []any{&a, &b, &c, line}
 			})
 			require.NoError(t, err)
 			text := strings.Join(plan, "\n")

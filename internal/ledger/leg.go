@@ -39,7 +39,7 @@ func (l *Ledger) Legs(ctx context.Context, conferenceID, cursor string, limit in
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
-	legs, err = list(ctx, l, "list legs", scanLeg, `SELECT id, identity, name, node_id, epoch, joined_at, left_at, reason FROM conference_legs
+	legs, err = list(ctx, l, "list legs", legFields, `SELECT id, identity, name, node_id, epoch, joined_at, left_at, reason FROM conference_legs
 		WHERE conference_id = $1 AND (joined_at, id) > ($2, $3) ORDER BY joined_at, id LIMIT $4`, conferenceID, at, id, limit+1)
 	if err != nil || len(legs) <= limit {
 		return legs, "", err
@@ -51,18 +51,12 @@ func (l *Ledger) Legs(ctx context.Context, conferenceID, cursor string, limit in
 
 // HasLeg reports whether a participant was on the copy of a conference with an epoch, as far as its unit has reported.
 func (l *Ledger) HasLeg(ctx context.Context, conferenceID, identity string, epoch int64) (bool, error) {
-	found, err := list(ctx, l, "find leg", func(row scanner) (id string, err error) {
-		err = row.Scan(&id)
-		return id, err
-	}, `SELECT id FROM conference_legs WHERE conference_id = $1 AND identity = $2 AND epoch = $3 LIMIT 1`, conferenceID, plain(identity), epoch)
+	found, err := list(ctx, l, "find leg", value[string], `SELECT id FROM conference_legs WHERE conference_id = $1 AND identity = $2 AND epoch = $3 LIMIT 1`, conferenceID, plain(identity), epoch)
 	return len(found) > 0, err
 }
 
-func scanLeg(row scanner) (leg berth.ConferenceLeg, err error) {
-	var joined, left int64
-	err = row.Scan(&leg.ID, &leg.Identity, &leg.Name, &leg.NodeID, &leg.Epoch, &joined, &left, &leg.Reason)
-	leg.JoinedAt, leg.LeftAt = fromMillis(joined), fromMillis(left)
-	return leg, err
+func legFields(g *berth.ConferenceLeg) []any {
+	return []any{&g.ID, &g.Identity, &g.Name, &g.NodeID, &g.Epoch, storedTime{&g.JoinedAt}, storedTime{&g.LeftAt}, &g.Reason}
 }
 
 // Legs are kept while their conference may continue.

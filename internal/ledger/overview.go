@@ -17,7 +17,7 @@ type OpenWork struct {
 
 // CountOpen counts what has not ended.
 func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
-	tasks, err := list(ctx, l, "count open tasks", scanGroup, `SELECT CASE WHEN called_step < step_index THEN 'waiting' ELSE 'running' END AS phase,
+	tasks, err := list(ctx, l, "count open tasks", groupFields, `SELECT CASE WHEN called_step < step_index THEN 'waiting' ELSE 'running' END AS phase,
 		COUNT(*) FROM tasks WHERE ended_at = 0 GROUP BY phase`)
 	if err != nil {
 		return w, err
@@ -29,7 +29,7 @@ func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
 			w.TasksRunning = g.n
 		}
 	}
-	executions, err := list(ctx, l, "count open executions", scanGroup, `SELECT status, COUNT(*) FROM executions WHERE ended_at = 0 GROUP BY status`)
+	executions, err := list(ctx, l, "count open executions", groupFields, `SELECT status, COUNT(*) FROM executions WHERE ended_at = 0 GROUP BY status`)
 	if err != nil {
 		return w, err
 	}
@@ -43,7 +43,7 @@ func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
 
 // CountConferences counts the conferences that have not ended, by status.
 func (l *Ledger) CountConferences(ctx context.Context) (map[berth.ConferenceStatus]int, error) {
-	groups, err := list(ctx, l, "count open conferences", scanGroup, `SELECT status, COUNT(*) FROM conferences
+	groups, err := list(ctx, l, "count open conferences", groupFields, `SELECT status, COUNT(*) FROM conferences
 		WHERE status <> 'ended' AND status <> 'deleted' GROUP BY status`)
 	counts := map[berth.ConferenceStatus]int{}
 	for _, g := range groups {
@@ -58,10 +58,7 @@ type group struct {
 	n    int
 }
 
-func scanGroup(row scanner) (g group, err error) {
-	err = row.Scan(&g.name, &g.n)
-	return g, err
-}
+func groupFields(g *group) []any { return []any{&g.name, &g.n} }
 
 // maxOverdue is how many rows of a table CountOverdue counts.
 const maxOverdue = 1000
@@ -71,7 +68,7 @@ const maxOverdue = 1000
 func (l *Ledger) CountOverdue(ctx context.Context, before time.Time) (map[berth.ReconcileRule]int, error) {
 	counts := map[berth.ReconcileRule]int{}
 	for rule, table := range map[berth.ReconcileRule]string{berth.RuleTaskOverdue: "tasks", berth.RuleExecutionOverdue: "executions"} {
-		groups, err := list(ctx, l, "count overdue "+table, scanGroup, `SELECT '', COUNT(*) FROM (
+		groups, err := list(ctx, l, "count overdue "+table, groupFields, `SELECT '', COUNT(*) FROM (
 			SELECT deadline_at FROM `+table+` WHERE ended_at = 0 AND deadline_at < $1 LIMIT CAST($2 AS BIGINT)) AS overdue`,
 			millis(before), maxOverdue)
 		if err != nil {
@@ -106,11 +103,8 @@ func (l *Ledger) TaskMinutes(ctx context.Context, from, now time.Time) ([]TaskMi
 		status, code string
 		n            int
 	}
-	scan := func(row scanner) (g group, err error) {
-		err = row.Scan(&g.minute, &g.status, &g.code, &g.n)
-		return g, err
-	}
-	groups, err := list(ctx, l, "count tasks", scan, taskMinutes, first*minute)
+	fields := func(g *group) []any { return []any{&g.minute, &g.status, &g.code, &g.n} }
+	groups, err := list(ctx, l, "count tasks", fields, taskMinutes, first*minute)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +143,7 @@ func (l *Ledger) ListExecutions(
 	}
 	f.text("user_id", userID)
 	f.text("status", string(status))
-	out, err = list(ctx, l, "list executions", scanExecution, selectExecution+`WHERE `+f.where.String()+pageOfExecutions, f.args...)
+	out, err = list(ctx, l, "list executions", body[berth.Execution], selectExecution+`WHERE `+f.where.String()+pageOfExecutions, f.args...)
 	out, next = page(out, limit, func(e berth.Execution) string { return writeCursor(millis(e.StartedAt), e.ID) })
 	return out, next, err
 }
@@ -166,7 +160,7 @@ func (l *Ledger) ListSessions(ctx context.Context, userID, cursor string, limit 
 		return nil, "", err
 	}
 	f.text("user_id", userID)
-	out, err = list(ctx, l, "list sessions", sessionColumns.scan, selectSessions+f.where.String()+pageOfSessions, f.args...)
+	out, err = list(ctx, l, "list sessions", sessionColumns.fields, selectSessions+f.where.String()+pageOfSessions, f.args...)
 	out, next = page(out, limit, func(s berth.Session) string { return writeCursor(millis(s.UpdatedAt), s.ID) })
 	return out, next, err
 }
@@ -188,10 +182,8 @@ func (l *Ledger) ListAccounts(ctx context.Context, prefix, cursor string, limit 
 		return nil, "", err
 	}
 	limit, prefix = clamp(limit, 200), plain(prefix)
-	out, err = list(ctx, l, "list accounts", func(row scanner) (a Account, err error) {
-		err = row.Scan(&a.UserID, &a.Credits)
-		return a, err
-	}, listAccounts, after, len([]rune(prefix)), prefix, limit+1)
+	fields := func(a *Account) []any { return []any{&a.UserID, &a.Credits} }
+	out, err = list(ctx, l, "list accounts", fields, listAccounts, after, len([]rune(prefix)), prefix, limit+1)
 	out, next = page(out, limit, func(a Account) string { return writeCursor(a.UserID) })
 	return out, next, err
 }

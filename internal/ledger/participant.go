@@ -21,8 +21,8 @@ const addParticipant = `INSERT INTO conference_participants (conference_id, iden
 // AddParticipant stores who may join a conference; the same identity again gets the new name and role. CodeConflict when it was
 // removed.
 func (l *Ledger) AddParticipant(ctx context.Context, p berth.Participant) (berth.Participant, error) {
-	added, err := scanParticipant(l.write.QueryRowContext(ctx, addParticipant,
-		p.ConferenceID, plain(p.Identity), plain(p.Name), p.Role, "", "", millis(p.CreatedAt)))
+	added, err := scan(l.write.QueryRowContext(ctx, addParticipant,
+		p.ConferenceID, plain(p.Identity), plain(p.Name), p.Role, "", "", millis(p.CreatedAt)), participantFields)
 	if errors.Is(err, sql.ErrNoRows) {
 		return added, berth.Errorf(berth.CodeConflict, "the participant was removed from the conference; use another identity")
 	}
@@ -31,7 +31,7 @@ func (l *Ledger) AddParticipant(ctx context.Context, p berth.Participant) (berth
 
 // FindParticipant returns a participant, also one that was removed; CodeNotFound when there is none.
 func (l *Ledger) FindParticipant(ctx context.Context, conferenceID, identity string) (berth.Participant, error) {
-	return find(ctx, l, "find participant", scanParticipant,
+	return find(ctx, l, "find participant", participantFields,
 		`SELECT `+participantColumns+` FROM conference_participants WHERE conference_id = $1 AND identity = $2`, conferenceID, identity)
 }
 
@@ -46,7 +46,7 @@ func (l *Ledger) Participants(
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
-	out, err = list(ctx, l, "list participants", scanParticipant, `SELECT `+participantColumns+` FROM conference_participants
+	out, err = list(ctx, l, "list participants", participantFields, `SELECT `+participantColumns+` FROM conference_participants
 		WHERE conference_id = $1 AND identity > $2 ORDER BY identity LIMIT $3`, conferenceID, after, limit+1)
 	if err != nil || len(out) <= limit {
 		return out, "", err
@@ -57,10 +57,8 @@ func (l *Ledger) Participants(
 
 // RemovedParticipants returns the identities that were removed from a conference.
 func (l *Ledger) RemovedParticipants(ctx context.Context, conferenceID string) ([]string, error) {
-	return list(ctx, l, "removed participants", func(row scanner) (identity string, err error) {
-		err = row.Scan(&identity)
-		return identity, err
-	}, `SELECT identity FROM conference_participants WHERE conference_id = $1 AND removed_at > 0`, conferenceID)
+	return list(ctx, l, "removed participants", value[string],
+		`SELECT identity FROM conference_participants WHERE conference_id = $1 AND removed_at > 0`, conferenceID)
 }
 
 // RemoveParticipant records that a participant was removed, and with revokeLink revokes the link of a guest. CodeNotFound when
@@ -69,9 +67,10 @@ func (l *Ledger) RemoveParticipant(
 	ctx context.Context, conferenceID, identity, by string, at time.Time, revokeLink bool,
 ) (p berth.Participant, err error) {
 	err = l.inTx(ctx, "remove participant", func(tx *sql.Tx) (err error) {
-		p, err = scanParticipant(tx.QueryRowContext(ctx, `UPDATE conference_participants
+		p, err = scan(tx.QueryRowContext(ctx, `UPDATE conference_participants
 			SET removed_by = CASE WHEN removed_at = 0 THEN $3 ELSE removed_by END, removed_at = CASE WHEN removed_at = 0 THEN $4 ELSE removed_at END
-			WHERE conference_id = $1 AND identity = $2 RETURNING `+participantColumns, conferenceID, plain(identity), plain(by), millis(at)))
+			WHERE conference_id = $1 AND identity = $2 RETURNING `+participantColumns,
+			conferenceID, plain(identity), plain(by), millis(at)), participantFields)
 		if err != nil || !revokeLink || p.LinkID == "" {
 			return err
 		}
@@ -81,11 +80,10 @@ func (l *Ledger) RemoveParticipant(
 	return p, err
 }
 
-func scanParticipant(row scanner) (p berth.Participant, err error) {
-	var created, removed int64
-	err = row.Scan(&p.ConferenceID, &p.Identity, &p.Name, &p.Role, &p.LinkID, &created, &removed, &p.RemovedBy)
-	p.CreatedAt, p.RemovedAt = fromMillis(created), fromMillis(removed)
-	return p, err
+func participantFields(p *berth.Participant) []any {
+	return []any{
+		&p.ConferenceID, &p.Identity, &p.Name, &p.Role, &p.LinkID, storedTime{&p.CreatedAt}, storedTime{&p.RemovedAt}, &p.RemovedBy,
+	}
 }
 
 const linkColumns = `id, conference_id, role, max_uses, uses, created_at, created_by, revoked_at, revoked_by`
@@ -110,7 +108,7 @@ func (l *Ledger) Links(ctx context.Context, conferenceID, cursor string, limit i
 		return nil, "", err
 	}
 	limit = clamp(limit, 200)
-	out, err = list(ctx, l, "list links", scanLink, `SELECT `+linkColumns+` FROM conference_links
+	out, err = list(ctx, l, "list links", linkFields, `SELECT `+linkColumns+` FROM conference_links
 		WHERE conference_id = $1 AND (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $4`, conferenceID, at, id, limit+1)
 	if err != nil || len(out) <= limit {
 		return out, "", err
@@ -122,7 +120,7 @@ func (l *Ledger) Links(ctx context.Context, conferenceID, cursor string, limit i
 
 // FindLink returns the link with the hash of a secret; CodeNotFound when there is none.
 func (l *Ledger) FindLink(ctx context.Context, secret string) (berth.Link, error) {
-	return find(ctx, l, "find link", scanLink, `SELECT `+linkColumns+` FROM conference_links WHERE secret = $1`, secret)
+	return find(ctx, l, "find link", linkFields, `SELECT `+linkColumns+` FROM conference_links WHERE secret = $1`, secret)
 }
 
 // RevokeLink revokes a link of a conference. Idempotent. CodeNotFound when there is none.
@@ -131,7 +129,7 @@ func (l *Ledger) RevokeLink(ctx context.Context, conferenceID, id, by string, at
 	if err != nil || changed > 0 {
 		return err
 	}
-	_, err = find(ctx, l, "find link", scanLink, `SELECT `+linkColumns+` FROM conference_links WHERE conference_id = $1 AND id = $2`, conferenceID, id)
+	_, err = find(ctx, l, "find link", linkFields, `SELECT `+linkColumns+` FROM conference_links WHERE conference_id = $1 AND id = $2`, conferenceID, id)
 	return err
 }
 
@@ -140,14 +138,14 @@ func (l *Ledger) RevokeLink(ctx context.Context, conferenceID, id, by string, at
 // then.
 func (l *Ledger) RedeemLink(ctx context.Context, secret string, p berth.Participant, guest string) (berth.Participant, error) {
 	err := l.inTx(ctx, "redeem link", func(tx *sql.Tx) error {
-		link, err := scanLink(tx.QueryRowContext(ctx, `UPDATE conference_links SET uses = uses + 1
-			WHERE secret = $1 AND revoked_at = 0 AND uses < max_uses RETURNING `+linkColumns, secret))
+		link, err := scan(tx.QueryRowContext(ctx, `UPDATE conference_links SET uses = uses + 1
+			WHERE secret = $1 AND revoked_at = 0 AND uses < max_uses RETURNING `+linkColumns, secret), linkFields)
 		if err != nil {
 			return err
 		}
 		p.ConferenceID, p.Role, p.LinkID = link.ConferenceID, link.Role, link.ID
-		p, err = scanParticipant(tx.QueryRowContext(ctx, addParticipant,
-			p.ConferenceID, p.Identity, plain(p.Name), p.Role, p.LinkID, guest, millis(p.CreatedAt)))
+		p, err = scan(tx.QueryRowContext(ctx, addParticipant,
+			p.ConferenceID, p.Identity, plain(p.Name), p.Role, p.LinkID, guest, millis(p.CreatedAt)), participantFields)
 		return err
 	})
 	return p, err
@@ -155,15 +153,14 @@ func (l *Ledger) RedeemLink(ctx context.Context, secret string, p berth.Particip
 
 // FindGuest returns the guest whose browser keeps a secret, given by its hash; CodeNotFound when there is none.
 func (l *Ledger) FindGuest(ctx context.Context, secret string) (berth.Participant, error) {
-	return find(ctx, l, "find guest", scanParticipant,
+	return find(ctx, l, "find guest", participantFields,
 		`SELECT `+participantColumns+` FROM conference_participants WHERE secret = $1 AND secret <> ''`, secret)
 }
 
-func scanLink(row scanner) (k berth.Link, err error) {
-	var created, revoked int64
-	err = row.Scan(&k.ID, &k.ConferenceID, &k.Role, &k.MaxUses, &k.Uses, &created, &k.CreatedBy, &revoked, &k.RevokedBy)
-	k.CreatedAt, k.RevokedAt = fromMillis(created), fromMillis(revoked)
-	return k, err
+func linkFields(k *berth.Link) []any {
+	return []any{
+		&k.ID, &k.ConferenceID, &k.Role, &k.MaxUses, &k.Uses, storedTime{&k.CreatedAt}, &k.CreatedBy, storedTime{&k.RevokedAt}, &k.RevokedBy,
+	}
 }
 
 // Participants and links are kept while their conference may continue.

@@ -49,20 +49,9 @@ func (l *Ledger) SavePass(ctx context.Context, p berth.ReconcilePass) error {
 
 const selectPass = `SELECT body FROM reconcile_passes `
 
-func scanPass(row scanner) (p berth.ReconcilePass, err error) {
-	var body string
-	if err := row.Scan(&body); err != nil {
-		return p, err
-	}
-	if err := json.Unmarshal([]byte(body), &p); err != nil {
-		return p, fmt.Errorf("stored pass: %w", err)
-	}
-	return p, nil
-}
-
 // Passes returns the last passes, the newest first. limit is at most 100.
 func (l *Ledger) Passes(ctx context.Context, limit int) ([]berth.ReconcilePass, error) {
-	return list(ctx, l, "list passes", scanPass, selectPass+`ORDER BY started_at DESC, id DESC LIMIT CAST($1 AS BIGINT)`, clamp(limit, 100))
+	return list(ctx, l, "list passes", body[berth.ReconcilePass], selectPass+`ORDER BY started_at DESC, id DESC LIMIT CAST($1 AS BIGINT)`, clamp(limit, 100))
 }
 
 // PassHistory is what a pass has to know of earlier ones. Passes that do not exist are zero.
@@ -91,8 +80,8 @@ func (l *Ledger) PassHistory(ctx context.Context) (h PassHistory, err error) {
 
 // lastPass returns the newest pass since a time that meets a condition, a zero one where there is none.
 func (l *Ledger) lastPass(ctx context.Context, condition string, since time.Time) (berth.ReconcilePass, error) {
-	p, err := scanPass(l.read.QueryRowContext(ctx, selectPass+`WHERE NOT dry_run AND started_at >= $1 AND `+condition+
-		` ORDER BY started_at DESC, id DESC LIMIT 1`, millis(since)))
+	p, err := scan(l.read.QueryRowContext(ctx, selectPass+`WHERE NOT dry_run AND started_at >= $1 AND `+condition+
+		` ORDER BY started_at DESC, id DESC LIMIT 1`, millis(since)), body[berth.ReconcilePass])
 	if errors.Is(err, sql.ErrNoRows) {
 		return berth.ReconcilePass{}, nil
 	}
@@ -105,7 +94,7 @@ var overdueTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE ended_
 // OverdueTasks returns tasks that have not ended and whose deadline was before a time, the oldest deadline first, behind the
 // given one. limit is at most 1,000.
 func (l *Ledger) OverdueTasks(ctx context.Context, before time.Time, after berth.Task, limit int) ([]berth.Task, error) {
-	return list(ctx, l, "list overdue tasks", taskColumns.scan, overdueTasks,
+	return list(ctx, l, "list overdue tasks", taskColumns.fields, overdueTasks,
 		millis(before), millis(after.DeadlineAt), after.UserID, after.ID, clamp(limit, 1000))
 }
 
@@ -122,9 +111,8 @@ const endedTasks = `SELECT user_id, id, service_id, ended_at FROM tasks WHERE en
 
 // EndedTasks returns tasks that have ended since a time, the oldest first, behind the given one. limit is at most 1,000.
 func (l *Ledger) EndedTasks(ctx context.Context, since time.Time, after EndedTask, limit int) ([]EndedTask, error) {
-	return list(ctx, l, "list ended tasks", func(row scanner) (t EndedTask, err error) {
-		err = row.Scan(&t.UserID, &t.TaskID, &t.ServiceID, storedTime{&t.EndedAt})
-		return t, err
+	return list(ctx, l, "list ended tasks", func(t *EndedTask) []any {
+		return []any{&t.UserID, &t.TaskID, &t.ServiceID, storedTime{&t.EndedAt}}
 	}, endedTasks, millis(since), millis(after.EndedAt), after.UserID, after.TaskID, clamp(limit, 1000))
 }
 
@@ -136,10 +124,8 @@ type OpenConference struct {
 
 // OpenConferences returns conferences that have not ended, by id, behind the given one. limit is at most 1,000.
 func (l *Ledger) OpenConferences(ctx context.Context, after string, limit int) ([]OpenConference, error) {
-	return list(ctx, l, "open conferences", func(row scanner) (c OpenConference, err error) {
-		err = row.Scan(&c.ID, &c.E164, &c.Status)
-		return c, err
-	}, `SELECT id, e164, status FROM conferences WHERE status <> 'ended' AND status <> 'deleted' AND id > $1
+	return list(ctx, l, "open conferences", func(c *OpenConference) []any { return []any{&c.ID, &c.E164, &c.Status} },
+		`SELECT id, e164, status FROM conferences WHERE status <> 'ended' AND status <> 'deleted' AND id > $1
 		ORDER BY id LIMIT CAST($2 AS BIGINT)`, after, clamp(limit, 1000))
 }
 
@@ -163,13 +149,8 @@ func (l *Ledger) UnbalancedAccounts(ctx context.Context, after string, limit int
 	if err := l.read.QueryRowContext(ctx, lastAccount, after, limit).Scan(&last); err != nil {
 		return nil, "", translate("list accounts", err)
 	}
-	users, err = list(ctx, l, "list unbalanced accounts", scanText, unbalanced, after, limit)
+	users, err = list(ctx, l, "list unbalanced accounts", value[string], unbalanced, after, limit)
 	return users, last, err
-}
-
-func scanText(row scanner) (s string, err error) {
-	err = row.Scan(&s)
-	return s, err
 }
 
 // Balance compares a balance with the sum of its entries, and corrects it if that is requested. It returns both. CodeConflict when

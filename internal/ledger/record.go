@@ -32,12 +32,11 @@ func (l *Ledger) SaveDelivery(ctx context.Context, conferenceID string, d berth.
 
 // FindDelivery returns the state of a record's delivery; CodeNotFound when it was never sent.
 func (l *Ledger) FindDelivery(ctx context.Context, conferenceID string) (berth.RecordDelivery, error) {
-	return find(ctx, l, "find delivery", func(row scanner) (d berth.RecordDelivery, err error) {
-		var at int64
-		err = row.Scan(&d.State, &d.Attempts, &d.Error, &at)
-		d.WebhookID, d.UpdatedAt = berth.RecordWebhookID(conferenceID), fromMillis(at)
-		return d, err
+	d, err := find(ctx, l, "find delivery", func(d *berth.RecordDelivery) []any {
+		return []any{&d.State, &d.Attempts, &d.Error, storedTime{&d.UpdatedAt}}
 	}, `SELECT state, attempts, error, updated_at FROM record_deliveries WHERE conference_id = $1`, conferenceID)
+	d.WebhookID = berth.RecordWebhookID(conferenceID)
+	return d, err
 }
 
 const deleteDeliveries = `DELETE FROM record_deliveries WHERE conference_id IN (

@@ -105,7 +105,7 @@ const selectExpiredTasks = `SELECT user_id, id FROM tasks WHERE ended_at > 0 AND
 	ORDER BY ended_at LIMIT CAST($2 AS BIGINT)`
 
 func (l *Ledger) eraseExpiredTasks(ctx context.Context, before time.Time, limit int) (removed int64, more bool, err error) {
-	found, err := list(ctx, l, "find expired tasks", scanTaskRef, selectExpiredTasks, before.UnixMilli(), limit)
+	found, err := list(ctx, l, "find expired tasks", refFields, selectExpiredTasks, before.UnixMilli(), limit)
 	if err != nil {
 		return 0, false, err
 	}
@@ -129,10 +129,8 @@ const selectExpiredAssets = `SELECT created_at, id FROM assets WHERE erased_at =
 
 // eraseExpiredAssets erases old assets that no task needs any more. Those that newer tasks use are passed once in each pass.
 func (l *Ledger) eraseExpiredAssets(ctx context.Context, last *assetPosition, before time.Time, limit int) (removed int64, more bool, err error) {
-	found, err := list(ctx, l, "find expired assets", func(row scanner) (a assetPosition, err error) {
-		err = row.Scan(&a.at, &a.id)
-		return a, err
-	}, selectExpiredAssets, before.UnixMilli(), last.at, last.id, limit)
+	fields := func(a *assetPosition) []any { return []any{&a.at, &a.id} }
+	found, err := list(ctx, l, "find expired assets", fields, selectExpiredAssets, before.UnixMilli(), last.at, last.id, limit)
 	if err != nil {
 		return 0, false, err
 	}
@@ -169,10 +167,8 @@ func (l *Ledger) sumEntries(ctx context.Context, before time.Time, limit int) (r
 		user string
 		id   int64
 	}
-	found, err := list(ctx, l, "find old entries", func(row scanner) (e entry, err error) {
-		err = row.Scan(&e.user, &e.id)
-		return e, err
-	}, selectOldEntries, before.UnixMilli(), limit)
+	fields := func(e *entry) []any { return []any{&e.user, &e.id} }
+	found, err := list(ctx, l, "find old entries", fields, selectOldEntries, before.UnixMilli(), limit)
 	if err != nil {
 		return 0, false, err
 	}

@@ -58,10 +58,8 @@ func (l *Ledger) SearchPassages(ctx context.Context, userID, query string, limit
 	if len(wanted) == 0 || !storableID(userID) {
 		return nil, nil
 	}
-	return list(ctx, l, "search passages", func(row scanner) (p Passage, err error) {
-		err = row.Scan(&p.AssetID, &p.Text, &p.Score)
-		return p, err
-	}, l.dialect.search, l.dialect.match(userID, wanted), userID, clamp(limit, 50))
+	return list(ctx, l, "search passages", func(p *Passage) []any { return []any{&p.AssetID, &p.Text, &p.Score} },
+		l.dialect.search, l.dialect.match(userID, wanted), userID, clamp(limit, 50))
 }
 
 func queryTerms(query string) []string {

@@ -38,7 +38,7 @@ func (l *Ledger) PutSession(ctx context.Context, s berth.Session) (berth.Session
 	s.TenantID, s.SrcLang, s.TgtLang, s.RoutingKey = plain(s.TenantID), plain(s.SrcLang), plain(s.TgtLang), plain(s.RoutingKey)
 	s.UpdatedAt = time.Now()
 	s.Version = s.UpdatedAt.UnixMilli() // also higher than all earlier ones where an older database was restored
-	stored, err := sessionColumns.scan(l.write.QueryRowContext(ctx, putSession, sessionColumns.values(&s)...))
+	stored, err := scan(l.write.QueryRowContext(ctx, putSession, sessionColumns.values(&s)...), sessionColumns.fields)
 	return stored, translate("put session", err)
 }
 
@@ -46,5 +46,5 @@ var selectSession = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE
 
 // GetSession returns a session of this user; CodeNotFound when it does not exist or belongs to another user.
 func (l *Ledger) GetSession(ctx context.Context, userID, id string) (berth.Session, error) {
-	return find(ctx, l, "get session", sessionColumns.scan, selectSession, id, userID)
+	return find(ctx, l, "get session", sessionColumns.fields, selectSession, id, userID)
 }

@@ -27,8 +27,7 @@ const selectSteps = `SELECT s.step, s.output_asset_id,
 
 // FinishedSteps returns the recorded steps of a task in order.
 func (l *Ledger) FinishedSteps(ctx context.Context, task berth.TaskRef) ([]FinishedStep, error) {
-	return list(ctx, l, "read steps", func(row scanner) (s FinishedStep, err error) {
-		err = row.Scan(&s.Step, &s.OutputAssetID, &s.Erased, &s.Provider, &s.FinishReason, storedTime{&s.FinishedAt})
-		return s, err
+	return list(ctx, l, "read steps", func(s *FinishedStep) []any {
+		return []any{&s.Step, &s.OutputAssetID, &s.Erased, &s.Provider, &s.FinishReason, storedTime{&s.FinishedAt}}
 	}, selectSteps, task.UserID, task.TaskID)
 }

@@ -56,12 +56,12 @@ func (l *Ledger) createTask(ctx context.Context, t berth.Task, fence int64) (tas
 	t.Fence = fence
 	err = l.inTx(ctx, "create task", func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, insertTask, taskColumns.values(&t)...)
-		inserted, err := collect("insert task", rows, err, taskColumns.scan)
+		inserted, err := collect("insert task", rows, err, taskColumns.fields)
 		if err != nil {
 			return err
 		}
 		if len(inserted) == 0 {
-			task, err = taskColumns.scan(tx.QueryRowContext(ctx, selectTask, t.UserID, t.ID))
+			task, err = scan(tx.QueryRowContext(ctx, selectTask, t.UserID, t.ID), taskColumns.fields)
 			return err
 		}
 		task, created = inserted[0], true
@@ -133,7 +133,7 @@ var (
 
 // GetTask returns a task; CodeNotFound when the user has none with this id.
 func (l *Ledger) GetTask(ctx context.Context, task berth.TaskRef) (berth.Task, error) {
-	return find(ctx, l, "get task", taskColumns.scan, selectTask, task.UserID, task.TaskID)
+	return find(ctx, l, "get task", taskColumns.fields, selectTask, task.UserID, task.TaskID)
 }
 
 // TasksByID returns the tasks of all users that have this id, ordered by user. limit is at most 100.
@@ -141,7 +141,7 @@ func (l *Ledger) TasksByID(ctx context.Context, id string, limit int) ([]berth.T
 	if !storableID(id) {
 		return nil, nil
 	}
-	return list(ctx, l, "find tasks", taskColumns.scan, selectTasksByID, id, clamp(limit, 100))
+	return list(ctx, l, "find tasks", taskColumns.fields, selectTasksByID, id, clamp(limit, 100))
 }
 
 // TaskQuery selects tasks. Empty fields match all. From is inclusive, To exclusive.
@@ -169,7 +169,7 @@ func (l *Ledger) ListTasks(ctx context.Context, q TaskQuery, cursor string, limi
 	f.text("status", string(q.Status))
 	f.text("template", string(q.Template))
 	f.between(q.From, q.To)
-	tasks, err = list(ctx, l, "list tasks", taskColumns.scan, selectTasks+f.where.String()+pageOfTasks, f.args...)
+	tasks, err = list(ctx, l, "list tasks", taskColumns.fields, selectTasks+f.where.String()+pageOfTasks, f.args...)
 	tasks, next = page(tasks, limit, func(t berth.Task) string { return writeCursor(millis(t.CreatedAt), t.ID, t.UserID) })
 	return tasks, next, err
 }
@@ -180,17 +180,14 @@ var waitingTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks
 // WaitingTasks returns open tasks whose current step no attempt has begun, ordered by user and id, after the given one. limit is at
 // most 1,000.
 func (l *Ledger) WaitingTasks(ctx context.Context, after berth.TaskRef, limit int) ([]berth.Task, error) {
-	return list(ctx, l, "list waiting tasks", taskColumns.scan, waitingTasks, after.UserID, after.TaskID, clamp(limit, 1000))
+	return list(ctx, l, "list waiting tasks", taskColumns.fields, waitingTasks, after.UserID, after.TaskID, clamp(limit, 1000))
 }
 
 const openTasks = `SELECT user_id, id FROM tasks WHERE ended_at = 0 AND (user_id, id) > ($1, $2) ORDER BY user_id, id LIMIT $3`
 
 // OpenTasks returns tasks that have not ended, ordered by user and id, after the given one. limit is at most 1,000.
 func (l *Ledger) OpenTasks(ctx context.Context, after berth.TaskRef, limit int) ([]berth.TaskRef, error) {
-	return list(ctx, l, "list open tasks", scanTaskRef, openTasks, after.UserID, after.TaskID, clamp(limit, 1000))
+	return list(ctx, l, "list open tasks", refFields, openTasks, after.UserID, after.TaskID, clamp(limit, 1000))
 }
 
-func scanTaskRef(row scanner) (t berth.TaskRef, err error) {
-	err = row.Scan(&t.UserID, &t.TaskID)
-	return t, err
-}
+func refFields(t *berth.TaskRef) []any { return []any{&t.UserID, &t.TaskID} }

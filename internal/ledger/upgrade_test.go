@@ -49,7 +49,7 @@ func (l *Ledger) tables() ([]string, error) {
 		query = `SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_name NOT LIKE 'goose_%'`
 	}
 	rows, err := l.read.QueryContext(context.Background(), query)
-	return collect("tables", rows, err, func(row scanner) (name string, err error) { return name, row.Scan(&name) })
+	return collect("tables", rows, err, value[string])
 }
 
 // lastBeforeUpgrades is the last migration before two versions could run on one schema.

@@ -155,7 +155,7 @@ func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (boo
 
 // ModelCalls returns the usage log of a task in the order of its calls.
 func (l *Ledger) ModelCalls(ctx context.Context, task berth.TaskRef) ([]ModelCall, error) {
-	return list(ctx, l, "read usage", usageColumns.scan, selectUsage, task.UserID, task.TaskID)
+	return list(ctx, l, "read usage", usageColumns.fields, selectUsage, task.UserID, task.TaskID)
 }
 
 // The outcomes of a UsageQuery besides the codes of failures.
@@ -211,7 +211,7 @@ func (l *Ledger) UsageLog(ctx context.Context, q UsageQuery, cursor string, limi
 		f.text("error_code", q.Outcome)
 	}
 	f.between(q.From, q.To)
-	calls, err = list(ctx, l, "read usage", usageColumns.scan, selectCalls+f.where.String()+pageOfCalls, f.args...)
+	calls, err = list(ctx, l, "read usage", usageColumns.fields, selectCalls+f.where.String()+pageOfCalls, f.args...)
 	calls, next = page(calls, limit, func(c ModelCall) string {
 		return writeCursor(millis(c.At), c.UserID, c.TaskID, c.Step, c.Fence, c.Call)
 	})

@@ -15,7 +15,7 @@ var deleteUnbegun = `DELETE FROM tasks WHERE user_id = $1 AND id = $2 AND reques
 func (l *Ledger) WithdrawTask(ctx context.Context, task berth.TaskRef, requestHash string) error {
 	return l.inTx(ctx, "withdraw task", func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, deleteUnbegun, task.UserID, task.TaskID, requestHash)
-		deleted, err := collect("delete task", rows, err, taskColumns.scan)
+		deleted, err := collect("delete task", rows, err, taskColumns.fields)
 		if err != nil || len(deleted) == 0 {
 			return err
 		}
