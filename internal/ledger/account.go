@@ -57,20 +57,17 @@ func (l *Ledger) Credits(ctx context.Context, userID string) (credits int64, err
 	return credits, translate("read credits", err)
 }
 
-var selectEntries = `SELECT ` + entryColumns.names("") + ` FROM credit_entries WHERE user_id = $1 AND id < $2
-	ORDER BY id DESC LIMIT CAST($3 AS BIGINT)`
+var selectEntries = `SELECT ` + entryColumns.names("") + ` FROM credit_entries WHERE `
+
+const pageOfEntries = `id < $1 ORDER BY id DESC LIMIT CAST($2 AS BIGINT)`
 
 // Entries returns a page of a user's entries, the newest first, and the cursor of the next page, empty after the last. limit is
 // at most 200; CodeInvalid for an invalid cursor.
 func (l *Ledger) Entries(ctx context.Context, userID, cursor string, limit int) (out []Entry, next string, err error) {
 	before := int64(math.MaxInt64)
-	if err := readCursor(cursor, &before); err != nil {
-		return nil, "", err
-	}
-	limit = clamp(limit, 200)
-	out, err = list(ctx, l, "list entries", entryColumns.fields, selectEntries, userID, before, limit+1)
-	out, next = page(out, limit, func(e Entry) string { return writeCursor(e.ID) })
-	return out, next, err
+	p := pageBehind(cursor, limit, &before)
+	p.add("user_id =", userID)
+	return listPage(ctx, l, p, "list entries", entryColumns.fields, selectEntries, pageOfEntries, func(e Entry) []any { return []any{e.ID} })
 }
 
 // Grant is an operator's change of an account. Key identifies it: a repeated grant changes nothing.

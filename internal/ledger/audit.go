@@ -128,18 +128,14 @@ type AuditQuery struct {
 // is at most 200; CodeInvalid for an invalid cursor.
 func (l *Ledger) AuditLog(ctx context.Context, q AuditQuery, cursor string, limit int) (rows []AuditEntry, next string, err error) {
 	at, id := int64(math.MaxInt64), int64(0)
-	if err := readCursor(cursor, &at, &id); err != nil {
-		return nil, "", err
-	}
-	limit = clamp(limit, 200)
-	f := filters{args: []any{at, id, limit + 1}}
-	f.text("user_id", q.UserID)
-	f.text("task_id", q.TaskID)
-	f.text("event", string(q.Event))
-	f.between(q.From, q.To)
-	rows, err = list(ctx, l, "read audit", auditFields, selectAudit+f.where.String()+pageOfAudit, f.args...)
-	rows, next = page(rows, limit, func(e AuditEntry) string { return writeCursor(millis(e.At), e.ID) })
-	return rows, next, err
+	p := pageBehind(cursor, limit, &at, &id)
+	p.text("user_id", q.UserID)
+	p.text("task_id", q.TaskID)
+	p.text("event", string(q.Event))
+	p.between(q.From, q.To)
+	return listPage(ctx, l, p, "read audit", auditFields, selectAudit, pageOfAudit, func(e AuditEntry) []any {
+		return []any{millis(e.At), e.ID}
+	})
 }
 
 // taskEntry returns an audit row about a task at one of its steps.

@@ -2,9 +2,7 @@ package ledger
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"strings"
 
 	"berth"
 )
@@ -22,28 +20,15 @@ func (l *Ledger) SearchConferences(
 	ctx context.Context, q ConferenceQuery, cursor string, limit int,
 ) (out []berth.Conference, next string, err error) {
 	at, id := int64(math.MaxInt64), ""
-	if err := readCursor(cursor, &at, &id); err != nil {
-		return nil, "", err
-	}
-	limit = clamp(limit, 200)
-	args := []any{at, id, limit + 1} // one more shows whether there is a next page
-	var where strings.Builder
-	for _, f := range []struct{ column, value string }{
-		{"user_id", q.UserID}, {"e164", q.E164}, {"id", q.ConferenceID}, {"status", string(q.Status)}, {"owner", q.NodeID},
-	} {
-		if f.value != "" {
-			args = append(args, plain(f.value))
-			fmt.Fprintf(&where, "%s = $%d AND ", f.column, len(args))
-		}
-	}
-	out, err = list(ctx, l, "search conferences", body[berth.Conference], selectConference+`WHERE `+where.String()+
-		`(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`, args...)
-	if err != nil || len(out) <= limit {
-		return out, "", err
-	}
-	out = out[:limit]
-	last := out[limit-1]
-	return out, writeCursor(millis(last.CreatedAt), last.ID), nil
+	p := pageBehind(cursor, limit, &at, &id)
+	p.text("user_id", q.UserID)
+	p.text("e164", q.E164)
+	p.text("id", q.ConferenceID)
+	p.text("status", string(q.Status))
+	p.text("owner", q.NodeID)
+	return listPage(ctx, l, p, "search conferences", body[berth.Conference], selectConference+`WHERE `,
+		`(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`,
+		func(c berth.Conference) []any { return []any{millis(c.CreatedAt), c.ID} })
 }
 
 // OwnerGenerations returns the generation of each owner of conferences, several of a unit that was registered again.

@@ -162,7 +162,7 @@ func TestQueries_FrequentOnes_UseIndexes(t *testing.T) {
 			"executions":      {selectExecution + `WHERE ` + pageOfExecutions, []any{int64(5), "x", 10}},
 			"sessions":        {selectSessions + pageOfSessions, []any{int64(5), "s", 10}},
 			"user's sessions": {selectSessions + `user_id = $4 AND ` + pageOfSessions, []any{int64(5), "s", 10, "u"}},
-			"accounts":        {listAccounts, []any{"", 0, "", 10}},
+			"accounts":        {selectAccounts + withPrefix + ` $3 AND ` + pageOfAccounts, []any{"", 10, ""}},
 			"open":            {openTasks, []any{"", "", 10}},
 			"end":             {setEnd, []any{"t", "FAILED", "", "", "", int64(1), "u"}},
 			"asset":           {selectAsset, []any{"a", "u"}},

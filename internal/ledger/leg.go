@@ -35,18 +35,12 @@ func (l *Ledger) SaveLegs(ctx context.Context, conferenceID string, owner berth.
 // last. limit is at most 200.
 func (l *Ledger) Legs(ctx context.Context, conferenceID, cursor string, limit int) (legs []berth.ConferenceLeg, next string, err error) {
 	at, id := int64(-1), ""
-	if err := readCursor(cursor, &at, &id); err != nil {
-		return nil, "", err
-	}
-	limit = clamp(limit, 200)
-	legs, err = list(ctx, l, "list legs", legFields, `SELECT id, identity, name, node_id, epoch, joined_at, left_at, reason FROM conference_legs
-		WHERE conference_id = $1 AND (joined_at, id) > ($2, $3) ORDER BY joined_at, id LIMIT $4`, conferenceID, at, id, limit+1)
-	if err != nil || len(legs) <= limit {
-		return legs, "", err
-	}
-	legs = legs[:limit]
-	last := legs[limit-1]
-	return legs, writeCursor(millis(last.JoinedAt), last.ID), nil
+	p := pageBehind(cursor, limit, &at, &id)
+	p.add("conference_id =", conferenceID)
+	return listPage(ctx, l, p, "list legs", legFields,
+		`SELECT id, identity, name, node_id, epoch, joined_at, left_at, reason FROM conference_legs WHERE `,
+		`(joined_at, id) > ($1, $2) ORDER BY joined_at, id LIMIT $3`,
+		func(g berth.ConferenceLeg) []any { return []any{millis(g.JoinedAt), g.ID} })
 }
 
 // HasLeg reports whether a participant was on the copy of a conference with an epoch, as far as its unit has reported.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"berth"
@@ -137,15 +138,12 @@ const pageOfExecutions = `(started_at, id) < ($1, $2) ORDER BY started_at DESC, 
 func (l *Ledger) ListExecutions(
 	ctx context.Context, userID string, status berth.ExecutionStatus, cursor string, limit int,
 ) (out []berth.Execution, next string, err error) {
-	f, limit, err := pageBefore(cursor, limit)
-	if err != nil {
-		return nil, "", err
-	}
-	f.text("user_id", userID)
-	f.text("status", string(status))
-	out, err = list(ctx, l, "list executions", body[berth.Execution], selectExecution+`WHERE `+f.where.String()+pageOfExecutions, f.args...)
-	out, next = page(out, limit, func(e berth.Execution) string { return writeCursor(millis(e.StartedAt), e.ID) })
-	return out, next, err
+	at, id := int64(math.MaxInt64), ""
+	p := pageBehind(cursor, limit, &at, &id)
+	p.text("user_id", userID)
+	p.text("status", string(status))
+	return listPage(ctx, l, p, "list executions", body[berth.Execution], selectExecution+`WHERE `, pageOfExecutions,
+		func(e berth.Execution) []any { return []any{millis(e.StartedAt), e.ID} })
 }
 
 var selectSessions = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE `
@@ -155,14 +153,11 @@ const pageOfSessions = `(updated_at, id) < ($1, $2) ORDER BY updated_at DESC, id
 // ListSessions returns a page of sessions, the last changed first, of one user if userID is not empty. limit is at most 200; CodeInvalid
 // for an invalid cursor.
 func (l *Ledger) ListSessions(ctx context.Context, userID, cursor string, limit int) (out []berth.Session, next string, err error) {
-	f, limit, err := pageBefore(cursor, limit)
-	if err != nil {
-		return nil, "", err
-	}
-	f.text("user_id", userID)
-	out, err = list(ctx, l, "list sessions", sessionColumns.fields, selectSessions+f.where.String()+pageOfSessions, f.args...)
-	out, next = page(out, limit, func(s berth.Session) string { return writeCursor(millis(s.UpdatedAt), s.ID) })
-	return out, next, err
+	at, id := int64(math.MaxInt64), ""
+	p := pageBehind(cursor, limit, &at, &id)
+	p.text("user_id", userID)
+	return listPage(ctx, l, p, "list sessions", sessionColumns.fields, selectSessions, pageOfSessions,
+		func(s berth.Session) []any { return []any{millis(s.UpdatedAt), s.ID} })
 }
 
 // Account is the balance of a user.
@@ -171,19 +166,18 @@ type Account struct {
 	Credits int64
 }
 
-const listAccounts = `SELECT user_id, credits FROM accounts WHERE user_id > $1 AND SUBSTR(user_id, 1, CAST($2 AS INTEGER)) = $3
-	ORDER BY user_id LIMIT CAST($4 AS BIGINT)`
+const (
+	selectAccounts = `SELECT user_id, credits FROM accounts WHERE `
+	withPrefix     = `SUBSTR(user_id, 1, LENGTH(CAST($3 AS TEXT))) =`
+	pageOfAccounts = `user_id > $1 ORDER BY user_id LIMIT CAST($2 AS BIGINT)`
+)
 
 // ListAccounts returns a page of accounts by user id, of those that begin with a prefix. limit is at most 200; CodeInvalid for an
 // invalid cursor.
 func (l *Ledger) ListAccounts(ctx context.Context, prefix, cursor string, limit int) (out []Account, next string, err error) {
 	after := ""
-	if err := readCursor(cursor, &after); err != nil {
-		return nil, "", err
-	}
-	limit, prefix = clamp(limit, 200), plain(prefix)
+	p := pageBehind(cursor, limit, &after)
+	p.add(withPrefix, plain(prefix))
 	fields := func(a *Account) []any { return []any{&a.UserID, &a.Credits} }
-	out, err = list(ctx, l, "list accounts", fields, listAccounts, after, len([]rune(prefix)), prefix, limit+1)
-	out, next = page(out, limit, func(a Account) string { return writeCursor(a.UserID) })
-	return out, next, err
+	return listPage(ctx, l, p, "list accounts", fields, selectAccounts, pageOfAccounts, func(a Account) []any { return []any{a.UserID} })
 }

@@ -1,10 +1,11 @@
 package ledger
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"math"
+	"reflect"
 	"strings"
 	"time"
 
@@ -42,48 +43,63 @@ func readCursor(cursor string, fields ...any) error {
 	return nil
 }
 
-// page returns the rows of a page, and its cursor if there is a row behind them: the query had a limit of one more.
-func page[T any](rows []T, limit int, cursor func(T) string) ([]T, string) {
-	if len(rows) <= limit {
-		return rows, ""
-	}
-	return rows[:limit], cursor(rows[limit-1])
-}
+// maxPage is how many rows a page has at most.
+const maxPage = 200
 
-// pageBefore starts the conditions of a page that is ordered by a time and an id, the latest first: $1 and $2 are those of the last
-// row of the page before, $3 is the limit.
-func pageBefore(cursor string, limit int) (*filters, int, error) {
-	at, id := int64(math.MaxInt64), ""
-	err := readCursor(cursor, &at, &id)
-	limit = clamp(limit, 200)
-	return &filters{args: []any{at, id, limit + 1}}, limit, err
-}
-
-// filters collects the conditions of a WHERE clause with their arguments.
-type filters struct {
-	where strings.Builder
+// page collects the conditions of the query for one page of a list.
+type page struct {
+	where strings.Builder // of the filters
 	args  []any
+	limit int
+	err   error // CodeInvalid for an invalid cursor
+}
+
+// pageBehind returns the page behind a cursor. position points to the values that order the rows: those before all rows, which the
+// cursor replaces. They are the first arguments of the query, and the limit, which is at most maxPage, follows them.
+func pageBehind(cursor string, limit int, position ...any) *page {
+	p := &page{limit: clamp(limit, maxPage), err: readCursor(cursor, position...)}
+	for _, value := range position {
+		p.args = append(p.args, reflect.ValueOf(value).Elem().Interface())
+	}
+	p.args = append(p.args, p.limit+1) // one more shows whether there is a next page
+	return p
 }
 
 // add appends a condition, which ends where its argument follows.
-func (f *filters) add(condition string, value any) {
-	f.args = append(f.args, value)
-	fmt.Fprintf(&f.where, "%s $%d AND ", condition, len(f.args))
+func (p *page) add(condition string, value any) {
+	p.args = append(p.args, value)
+	fmt.Fprintf(&p.where, "%s $%d AND ", condition, len(p.args))
 }
 
 // text is add for a text; an empty one matches all rows.
-func (f *filters) text(column, value string) {
+func (p *page) text(column, value string) {
 	if value != "" {
-		f.add(column+" =", plain(value))
+		p.add(column+" =", plain(value))
 	}
 }
 
 // between limits created_at to a period. from is inclusive, to exclusive; a zero time is no limit.
-func (f *filters) between(from, to time.Time) {
+func (p *page) between(from, to time.Time) {
 	if !from.IsZero() {
-		f.add("created_at >=", millis(from))
+		p.add("created_at >=", millis(from))
 	}
 	if !to.IsZero() {
-		f.add("created_at <", millis(to))
+		p.add("created_at <", millis(to))
 	}
+}
+
+// listPage reads a page and returns the cursor of the next one, empty after the last. The query consists of what precedes the
+// conditions, and of the condition and order of the position; position returns the values that order the rows.
+func listPage[T any](
+	ctx context.Context, l *Ledger, p *page, what string, fields func(*T) []any, before, order string, position func(T) []any,
+) (rows []T, next string, err error) {
+	if p.err != nil {
+		return nil, "", p.err
+	}
+	rows, err = list(ctx, l, what, fields, before+p.where.String()+order, p.args...)
+	if len(rows) <= p.limit {
+		return rows, "", err
+	}
+	rows = rows[:p.limit]
+	return rows, writeCursor(position(rows[p.limit-1])...), err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"time"
 
 	"berth"
@@ -40,19 +41,12 @@ func (l *Ledger) FindParticipant(ctx context.Context, conferenceID, identity str
 func (l *Ledger) Participants(
 	ctx context.Context, conferenceID, cursor string, limit int,
 ) (out []berth.Participant, next string, err error) {
-	var after string
-	var at int64
-	if err := readCursor(cursor, &at, &after); err != nil {
-		return nil, "", err
-	}
-	limit = clamp(limit, 200)
-	out, err = list(ctx, l, "list participants", participantFields, `SELECT `+participantColumns+` FROM conference_participants
-		WHERE conference_id = $1 AND identity > $2 ORDER BY identity LIMIT $3`, conferenceID, after, limit+1)
-	if err != nil || len(out) <= limit {
-		return out, "", err
-	}
-	out = out[:limit]
-	return out, writeCursor(0, out[limit-1].Identity), nil
+	at, after := 0, ""
+	p := pageBehind(cursor, limit, &at, &after)
+	p.args = p.args[1:] // cursors begin with a 0, which orders nothing
+	p.add("conference_id =", conferenceID)
+	return listPage(ctx, l, p, "list participants", participantFields, `SELECT `+participantColumns+` FROM conference_participants WHERE `,
+		`identity > $1 ORDER BY identity LIMIT $2`, func(p berth.Participant) []any { return []any{0, p.Identity} })
 }
 
 // RemovedParticipants returns the identities that were removed from a conference.
@@ -103,19 +97,12 @@ func (l *Ledger) CreateLink(ctx context.Context, k berth.Link, secret string) er
 // Links returns a page of a conference's links, newest first, and the cursor of the next page, empty after the last. limit is at
 // most 200.
 func (l *Ledger) Links(ctx context.Context, conferenceID, cursor string, limit int) (out []berth.Link, next string, err error) {
-	at, id := int64(1<<62), ""
-	if err := readCursor(cursor, &at, &id); err != nil {
-		return nil, "", err
-	}
-	limit = clamp(limit, 200)
-	out, err = list(ctx, l, "list links", linkFields, `SELECT `+linkColumns+` FROM conference_links
-		WHERE conference_id = $1 AND (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $4`, conferenceID, at, id, limit+1)
-	if err != nil || len(out) <= limit {
-		return out, "", err
-	}
-	out = out[:limit]
-	last := out[limit-1]
-	return out, writeCursor(millis(last.CreatedAt), last.ID), nil
+	at, id := int64(math.MaxInt64), ""
+	p := pageBehind(cursor, limit, &at, &id)
+	p.add("conference_id =", conferenceID)
+	return listPage(ctx, l, p, "list links", linkFields, `SELECT `+linkColumns+` FROM conference_links WHERE `,
+		`(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`,
+		func(k berth.Link) []any { return []any{millis(k.CreatedAt), k.ID} })
 }
 
 // FindLink returns the link with the hash of a secret; CodeNotFound when there is none.

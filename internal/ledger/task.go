@@ -160,18 +160,14 @@ const pageOfTasks = `(created_at, id, user_id) < ($1, $2, $3) ORDER BY created_a
 // the last. limit is at most 200; CodeInvalid for an invalid cursor.
 func (l *Ledger) ListTasks(ctx context.Context, q TaskQuery, cursor string, limit int) (tasks []berth.Task, next string, err error) {
 	at, id, user := int64(math.MaxInt64), "", ""
-	if err := readCursor(cursor, &at, &id, &user); err != nil {
-		return nil, "", err
-	}
-	limit = clamp(limit, 200)
-	f := filters{args: []any{at, id, user, limit + 1}}
-	f.text("user_id", q.UserID)
-	f.text("status", string(q.Status))
-	f.text("template", string(q.Template))
-	f.between(q.From, q.To)
-	tasks, err = list(ctx, l, "list tasks", taskColumns.fields, selectTasks+f.where.String()+pageOfTasks, f.args...)
-	tasks, next = page(tasks, limit, func(t berth.Task) string { return writeCursor(millis(t.CreatedAt), t.ID, t.UserID) })
-	return tasks, next, err
+	p := pageBehind(cursor, limit, &at, &id, &user)
+	p.text("user_id", q.UserID)
+	p.text("status", string(q.Status))
+	p.text("template", string(q.Template))
+	p.between(q.From, q.To)
+	return listPage(ctx, l, p, "list tasks", taskColumns.fields, selectTasks, pageOfTasks, func(t berth.Task) []any {
+		return []any{millis(t.CreatedAt), t.ID, t.UserID}
+	})
 }
 
 var waitingTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks

@@ -193,27 +193,21 @@ const pageOfCalls = `(created_at, user_id, task_id, step, fence, call_no) < ($1,
 func (l *Ledger) UsageLog(ctx context.Context, q UsageQuery, cursor string, limit int) (calls []ModelCall, next string, err error) {
 	last := ModelCall{}
 	at := int64(math.MaxInt64)
-	if err := readCursor(cursor, &at, &last.UserID, &last.TaskID, &last.Step, &last.Fence, &last.Call); err != nil {
-		return nil, "", err
-	}
-	limit = clamp(limit, 200)
-	f := filters{args: []any{at, last.UserID, last.TaskID, last.Step, last.Fence, last.Call, limit + 1}}
-	f.text("user_id", q.UserID)
-	f.text("task_id", q.TaskID)
-	f.text("model", q.Model)
+	p := pageBehind(cursor, limit, &at, &last.UserID, &last.TaskID, &last.Step, &last.Fence, &last.Call)
+	p.text("user_id", q.UserID)
+	p.text("task_id", q.TaskID)
+	p.text("model", q.Model)
 	switch q.Outcome {
 	case "":
 	case OutcomeSuccess:
-		f.add("success =", true)
+		p.add("success =", true)
 	case OutcomeRunning:
-		f.add("finished_at =", 0)
+		p.add("finished_at =", 0)
 	default:
-		f.text("error_code", q.Outcome)
+		p.text("error_code", q.Outcome)
 	}
-	f.between(q.From, q.To)
-	calls, err = list(ctx, l, "read usage", usageColumns.fields, selectCalls+f.where.String()+pageOfCalls, f.args...)
-	calls, next = page(calls, limit, func(c ModelCall) string {
-		return writeCursor(millis(c.At), c.UserID, c.TaskID, c.Step, c.Fence, c.Call)
+	p.between(q.From, q.To)
+	return listPage(ctx, l, p, "read usage", usageColumns.fields, selectCalls, pageOfCalls, func(c ModelCall) []any {
+		return []any{millis(c.At), c.UserID, c.TaskID, c.Step, c.Fence, c.Call}
 	})
-	return calls, next, err
 }
