@@ -170,3 +170,11 @@ func CodeOf(err error) Code {
 		return CodeInternal
 	}
 }
+
+// Found returns the result of a read and whether there was one: CodeNotFound is not an error.
+func Found[T any](v T, err error) (value T, ok bool, _ error) {
+	if CodeOf(err) == CodeNotFound {
+		return v, false, nil
+	}
+	return v, err == nil, err
+}

@@ -114,14 +114,9 @@ func (l *Links) ReconcileUnit(ctx context.Context, in workflows.ReconcileInput) 
 // notifyListed notifies a conference of its copy on the unit's list. It returns false if the conference does not exist or
 // has ended.
 func (l *Links) notifyListed(ctx context.Context, in workflows.ReconcileInput, copied berth.UnitCopy) (bool, error) {
-	c, err := l.Ledger.FindConference(ctx, copied.E164)
-	switch {
-	case berth.CodeOf(err) == berth.CodeNotFound:
-		return false, nil
-	case err != nil:
+	c, ok, err := berth.Found(l.Ledger.FindConference(ctx, copied.E164))
+	if err != nil || !ok || c.Status.Final() || copied.ConferenceID != "" && copied.ConferenceID != c.ID {
 		return false, err
-	case c.Status.Final() || copied.ConferenceID != "" && copied.ConferenceID != c.ID:
-		return false, nil
 	}
 	return l.Starter.SignalConference(ctx, copied.E164, workflows.SignalUnit, workflows.UnitNotice{
 		NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, Incarnation: in.List.Incarnation, Copy: &copied,
@@ -138,11 +133,11 @@ func (l *Links) removeEndedRows(ctx context.Context, nodeID string, listed map[s
 		if listed[e164] {
 			continue
 		}
-		c, err := l.Ledger.FindConference(ctx, e164)
-		if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
+		c, ok, err := berth.Found(l.Ledger.FindConference(ctx, e164))
+		if err != nil {
 			return err
 		}
-		if err == nil && c.Status.Final() {
+		if ok && c.Status.Final() {
 			if _, err := l.Scripts.DropConference(ctx, e164, c.ID, c.Epoch); err != nil {
 				return err
 			}

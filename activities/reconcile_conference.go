@@ -19,11 +19,7 @@ func numberOf(workflowID string) string {
 
 // conference returns the last conference of a number; ok is false when it never had one.
 func (r *Reconciler) conference(ctx context.Context, workflowID string) (c berth.Conference, ok bool, err error) {
-	c, err = r.Ledger.FindConference(ctx, numberOf(workflowID))
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		return c, false, nil
-	}
-	return c, err == nil, err
+	return berth.Found(r.Ledger.FindConference(ctx, numberOf(workflowID)))
 }
 
 // closedConference considers the conference of a run that has closed.

@@ -16,11 +16,7 @@ func executionOf(workflowID string) string {
 
 // execution returns the row of an execution; ok is false when there is none.
 func (r *Reconciler) execution(ctx context.Context, workflowID string) (e berth.Execution, ok bool, err error) {
-	e, err = r.Ledger.GetExecution(ctx, executionOf(workflowID))
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		return e, false, nil
-	}
-	return e, err == nil, err
+	return berth.Found(r.Ledger.GetExecution(ctx, executionOf(workflowID)))
 }
 
 // closedExecution considers the execution of a run that has closed.
@@ -75,7 +71,7 @@ func (r *Reconciler) endLostExecution(ctx context.Context, f berth.ReconcileFind
 	}
 	last := berth.Execution{}
 	if ok && !run.Ended { // the state of a terminated run needs a worker of its version, which there may not be any more
-		if last, err = r.Starter.GetExecution(ctx, row.ID); err != nil && berth.CodeOf(err) != berth.CodeNotFound {
+		if last, _, err = berth.Found(r.Starter.GetExecution(ctx, row.ID)); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"berth"
-	"berth/internal/ledger"
 	"berth/workflows"
 )
 
@@ -98,11 +97,11 @@ func (r *Reconciler) slotWithoutRun(ctx context.Context, lease string) (version 
 
 // conferenceOpen reports whether a conference has not ended, or its run has not completed its end.
 func (r *Reconciler) conferenceOpen(ctx context.Context, id string) (bool, error) {
-	found, _, err := r.Ledger.SearchConferences(ctx, ledger.ConferenceQuery{ConferenceID: id}, "", 1)
-	if err != nil || len(found) == 0 || !found[0].Status.Final() {
+	c, ok, err := berth.Found(r.Ledger.GetConference(ctx, id))
+	if err != nil || !ok || !c.Status.Final() {
 		return true, err // one without a row is being created, or is found by its run
 	}
-	last, err := r.Ledger.FindConference(ctx, found[0].E164)
+	last, err := r.Ledger.FindConference(ctx, c.E164)
 	if err != nil || last.ID != id {
 		return false, err
 	}

@@ -30,11 +30,7 @@ func (r *Reconciler) row(ctx context.Context, workflowID string) (t berth.Task, 
 	if !ok {
 		return t, false, nil
 	}
-	t, err = r.Ledger.GetTask(ctx, ref)
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		return t, false, nil
-	}
-	return t, err == nil, err
+	return berth.Found(r.Ledger.GetTask(ctx, ref))
 }
 
 func (r *Reconciler) streamOpen(ctx context.Context, t berth.Task) (bool, error) {

@@ -90,12 +90,12 @@ func (r *Records) send(ctx context.Context, id string, event []byte) error {
 
 // AbandonRecord stores that a record is not sent again. Idempotent.
 func (r *Records) AbandonRecord(ctx context.Context, in workflows.RecordInput) error {
-	d, err := r.Ledger.FindDelivery(ctx, in.ConferenceID)
-	switch {
-	case err == nil && d.State == berth.DeliveryDelivered: // the reply of the last attempt was lost
-		return nil
-	case err != nil && berth.CodeOf(err) != berth.CodeNotFound:
+	d, _, err := berth.Found(r.Ledger.FindDelivery(ctx, in.ConferenceID))
+	if err != nil {
 		return unavailable("delivery of the record not read", err)
+	}
+	if d.State == berth.DeliveryDelivered { // the reply of the last attempt was lost
+		return nil
 	}
 	d.State, d.UpdatedAt = berth.DeliveryFailed, time.Now()
 	if err := r.Ledger.SaveDelivery(ctx, in.ConferenceID, d); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"berth"
 	"berth/internal/identity"
-	"berth/internal/ledger"
 	"berth/internal/stream"
 	"berth/lua"
 )
@@ -150,14 +149,14 @@ func (f *conferenceFeed) subscribe(ctx context.Context, after string, fromLatest
 
 // last returns the end of an ended conference, made from its record.
 func (f *conferenceFeed) last(ctx context.Context) (*stream.Item, error) {
-	found, _, err := f.s.Ledger.SearchConferences(ctx, ledger.ConferenceQuery{ConferenceID: f.id}, "", 1)
-	if err != nil || len(found) == 0 {
+	c, ok, err := berth.Found(f.s.Ledger.GetConference(ctx, f.id))
+	if !ok {
 		return nil, err
 	}
-	if f.final = found[0].Status.Final(); !f.final {
+	if f.final = c.Status.Final(); !f.final {
 		return nil, nil
 	}
-	data, err := json.Marshal(found[0].Event(found[0].EndedAt))
+	data, err := json.Marshal(c.Event(c.EndedAt))
 	if err != nil {
 		return nil, berth.Errorf(berth.CodeInternal, "encode the stored event").With(err)
 	}

@@ -42,9 +42,8 @@ func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, 
 	named := want.Spec.E164
 	sum := sha256.Sum256([]byte(want.UserID + "\x00" + key))
 	id := hex.EncodeToString(sum[:])
-	k, err := s.Ledger.FindConferenceKey(ctx, id)
-	used := err == nil
-	if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
+	k, used, err := berth.Found(s.Ledger.FindConferenceKey(ctx, id))
+	if err != nil {
 		return c, false, err
 	}
 	k.ID = id
@@ -57,16 +56,16 @@ func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, 
 		if k.RequestHash != want.RequestHash {
 			return c, false, errorIn("Idempotency-Key", berth.CodeIdempotencyMismatch, "was used for another request")
 		}
-		found, _, serr := s.Ledger.SearchConferences(ctx, ledger.ConferenceQuery{ConferenceID: k.ConferenceID}, "", 1)
+		found, ok, ferr := berth.Found(s.Ledger.GetConference(ctx, k.ConferenceID))
 		switch {
-		case serr != nil:
-			return c, false, serr
-		case len(found) == 0 || found[0].Status == berth.ConferenceCreating:
-		case found[0].Status == berth.ConferenceDeleted:
+		case ferr != nil:
+			return c, false, ferr
+		case !ok || found.Status == berth.ConferenceCreating:
+		case found.Status == berth.ConferenceDeleted:
 			used, want.ConferenceID = false, berth.NewID("c-")
 			continue
 		default:
-			return found[0], true, nil
+			return found, true, nil
 		}
 		want.ConferenceID, want.Spec.E164 = k.ConferenceID, k.E164
 		c, replay, err = s.Starter.CreateConference(ctx, want)

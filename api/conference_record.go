@@ -106,11 +106,11 @@ func (s *server) endedConference(ctx context.Context, e164, id string) (berth.Co
 
 // delivery returns the last delivery of a record; nil where there was none.
 func (s *server) delivery(ctx context.Context, conferenceID string) (*berth.RecordDelivery, error) {
-	d, err := s.Ledger.FindDelivery(ctx, conferenceID)
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		return nil, nil
+	d, ok, err := berth.Found(s.Ledger.FindDelivery(ctx, conferenceID))
+	if !ok {
+		return nil, err
 	}
-	return &d, err
+	return &d, nil
 }
 
 func (s *server) sendRecord(ctx context.Context, in *sendRecordInput) (*berth.RecordDelivery, error) {

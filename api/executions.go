@@ -81,14 +81,13 @@ func (s *server) checkExecutionPool(ctx context.Context, b executeBody, where be
 func (s *server) executionNow(
 	ctx context.Context, id string, accepted workflows.ExecuteReply,
 ) (workflows.ExecuteReply, error) {
-	now, err := s.findExecution(ctx, id)
-	switch {
-	case berth.CodeOf(err) == berth.CodeNotFound: // Temporal and the database have just deleted it
-		return accepted, nil
-	case err != nil:
+	now, ok, err := berth.Found(s.findExecution(ctx, id))
+	if err != nil {
 		return accepted, fmt.Errorf("get execution %s: %w", id, err)
 	}
-	accepted.Status, accepted.NodeID = now.Status, now.NodeID
+	if ok { // else Temporal and the database have just deleted it
+		accepted.Status, accepted.NodeID = now.Status, now.NodeID
+	}
 	return accepted, nil
 }
 
@@ -202,12 +201,12 @@ func (s *server) findExecution(ctx context.Context, id string) (berth.Execution,
 	if !missing && (err != nil || ex.Code != berth.CodeLost) {
 		return ex, err
 	}
-	row, rowErr := s.Ledger.GetExecution(ctx, id)
+	row, ok, rowErr := berth.Found(s.Ledger.GetExecution(ctx, id))
 	switch {
-	case berth.CodeOf(rowErr) == berth.CodeNotFound:
-		return ex, err
 	case rowErr != nil:
 		return row, rowErr
+	case !ok:
+		return ex, err
 	case missing || row.Status.Final():
 		return row, nil
 	default:

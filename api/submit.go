@@ -188,13 +188,11 @@ func (s *server) identify(ctx context.Context, sub *submission) (task berth.Task
 	if sub.key != "" {
 		p.Key = berth.DerivedID("k_", sub.key)
 	}
-	newest, err := s.Ledger.FindSubmission(ctx, p.UserID, p.Key)
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		newest = ledger.Submission{RequestHash: p.RequestHash}
-	} else if err != nil {
+	newest, found, err := berth.Found(s.Ledger.FindSubmission(ctx, p.UserID, p.Key))
+	if err != nil {
 		return berth.Task{}, false, err
 	}
-	if newest.RequestHash != p.RequestHash {
+	if found && newest.RequestHash != p.RequestHash {
 		return berth.Task{}, false, sub.mismatch()
 	}
 	p.Number = newest.Number
@@ -212,11 +210,7 @@ func (s *server) identify(ctx context.Context, sub *submission) (task berth.Task
 
 // known returns the task that has the id of the plan, if there is one.
 func (s *server) known(ctx context.Context, p berth.TaskPlan) (berth.Task, bool, error) {
-	t, err := s.Ledger.GetTask(ctx, p.Ref())
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		return berth.Task{}, false, nil
-	}
-	return t, err == nil, err
+	return berth.Found(s.Ledger.GetTask(ctx, p.Ref()))
 }
 
 // accepted returns an accepted task with an estimate of its wait.

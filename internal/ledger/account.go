@@ -49,12 +49,9 @@ var entryColumns = columns[Entry]{
 const selectCredits = `SELECT credits FROM accounts WHERE user_id = $1`
 
 // Credits returns the balance of a user, 0 for one without an account.
-func (l *Ledger) Credits(ctx context.Context, userID string) (credits int64, err error) {
-	err = l.read.QueryRowContext(ctx, selectCredits, userID).Scan(&credits)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
-	}
-	return credits, translate("read credits", err)
+func (l *Ledger) Credits(ctx context.Context, userID string) (int64, error) {
+	credits, _, err := berth.Found(find(ctx, l, "read credits", value[int64], selectCredits, userID))
+	return credits, err
 }
 
 var selectEntries = `SELECT ` + entryColumns.names("") + ` FROM credit_entries WHERE `

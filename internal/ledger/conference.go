@@ -110,12 +110,12 @@ func (l *Ledger) NextE164(ctx context.Context, from string) (string, error) {
 			return "", translate("next number", err)
 		}
 		number := strconv.FormatInt(n, 10)
-		last, err := l.FindConference(ctx, number)
-		if berth.CodeOf(err) == berth.CodeNotFound || err == nil && last.Status.Final() {
-			return number, nil
-		}
+		last, ok, err := berth.Found(l.FindConference(ctx, number))
 		if err != nil {
 			return "", err
+		}
+		if !ok || last.Status.Final() {
+			return number, nil
 		}
 	}
 	return "", berth.Errorf(berth.CodeUnavailable, "no free number from %s on", from)

@@ -64,9 +64,9 @@ func (s *Starter) startTask(plan berth.TaskPlan) *start {
 
 // acceptedTask reads the task that holds the id.
 func (s *Starter) acceptedTask(ctx context.Context, task berth.TaskRef, cause error) (berth.Task, error) {
-	row, err := s.Tasks.GetTask(ctx, task)
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		return berth.Task{}, berth.Errorf(berth.CodeConflict, "the task id is taken").With(cause)
+	row, ok, err := berth.Found(s.Tasks.GetTask(ctx, task))
+	if err == nil && !ok {
+		err = berth.Errorf(berth.CodeConflict, "the task id is taken").With(cause)
 	}
 	return row, err
 }
