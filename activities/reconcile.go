@@ -322,7 +322,7 @@ func (p *pass) compareOpen(
 
 // listRunning lists the running workflows of a type.
 func (p *pass) listRunning(ctx context.Context, workflowType string, each func(workflowID string)) error {
-	return p.r.Starter.OpenRuns(ctx, []string{workflowType}, func(run starter.Run) error {
+	return p.r.Starter.OpenRuns(ctx, workflowType, func(run starter.Run) error {
 		p.running[run.WorkflowID] = struct{}{}
 		each(run.WorkflowID)
 		return nil

@@ -9,6 +9,7 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
+	"berth/internal/starter"
 	"berth/workflows"
 )
 
@@ -20,6 +21,15 @@ func numberOf(workflowID string) string {
 // conference returns the last conference of a number; ok is false when it never had one.
 func (r *Reconciler) conference(ctx context.Context, workflowID string) (c berth.Conference, ok bool, err error) {
 	return berth.Found(r.Ledger.FindConference(ctx, numberOf(workflowID)))
+}
+
+// unchanged returns the conference of a finding; ledger.ErrStale if it has changed since.
+func (r *Reconciler) unchanged(ctx context.Context, f berth.ReconcileFinding) (berth.Conference, error) {
+	c, _, err := r.conference(ctx, f.Subject)
+	if err == nil && c.Revision != f.Version {
+		err = ledger.ErrStale
+	}
+	return c, err
 }
 
 // closedConference considers the conference of a run that has closed.
@@ -149,12 +159,9 @@ const eventsPerRevision = 1000
 // restartConference starts a run that continues with the stored state: the list of the conference's unit, or the loss of this unit,
 // decides how.
 func (r *Reconciler) restartConference(ctx context.Context, f berth.ReconcileFinding) error {
-	c, _, err := r.conference(ctx, f.Subject)
+	c, err := r.unchanged(ctx, f)
 	if err != nil {
 		return err
-	}
-	if c.Revision != f.Version {
-		return ledger.ErrStale
 	}
 	in, err := r.conferenceInput(ctx, f.Subject, c)
 	if err != nil {
@@ -211,7 +218,7 @@ func (r *Reconciler) conferenceInput(ctx context.Context, id string, c berth.Con
 		return workflows.ConferenceInput{}, err
 	}
 	if ok {
-		if in, err := r.Starter.ConferenceInput(ctx, run); err != nil || in.ConferenceID == c.ID {
+		if in, err := starter.Input[workflows.ConferenceInput](ctx, r.Starter, run); err != nil || in.ConferenceID == c.ID {
 			return in, err
 		}
 	}
@@ -247,12 +254,9 @@ func (r *Reconciler) ownerNotLive(ctx context.Context, id string) (version int64
 
 // loseOwner notifies a conference that its unit is lost, or requests the list of a unit that has registered again.
 func (r *Reconciler) loseOwner(ctx context.Context, f berth.ReconcileFinding) error {
-	c, _, err := r.conference(ctx, f.Subject)
+	c, err := r.unchanged(ctx, f)
 	if err != nil {
 		return err
-	}
-	if c.Revision != f.Version {
-		return ledger.ErrStale
 	}
 	units, err := r.Scripts.ReadNodes(ctx, c.Owner.NodeID)
 	if err != nil {
@@ -284,12 +288,9 @@ func (r *Reconciler) releaseLicence(ctx context.Context, f berth.ReconcileFindin
 	if running, err := r.runs(ctx, f.Subject); err != nil || running {
 		return cmp.Or(err, ledger.ErrStale)
 	}
-	c, _, err := r.conference(ctx, f.Subject)
+	c, err := r.unchanged(ctx, f)
 	if err != nil {
 		return err
-	}
-	if c.Revision != f.Version {
-		return ledger.ErrStale
 	}
 	e164, conferenceID, epoch := numberOf(f.Subject), c.ID, c.Epoch
 	row, ok, err := r.Scripts.ConferenceRow(ctx, e164)

@@ -8,6 +8,7 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
+	"berth/internal/starter"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -226,7 +227,7 @@ func (r *Reconciler) restoreTask(ctx context.Context, f berth.ReconcileFinding) 
 	if err != nil || !ok {
 		return err
 	}
-	in, err := r.Starter.TaskInput(ctx, run)
+	in, err := starter.Input[workflows.TaskInput](ctx, r.Starter, run)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"berth"
+	"berth/internal/starter"
 	"berth/workflows"
 )
 
@@ -58,7 +59,7 @@ func (r *Reconciler) endTurn(ctx context.Context, f berth.ReconcileFinding) erro
 	if !ok {
 		return r.Scripts.DropTurn(ctx, turnOf(f.Subject))
 	}
-	in, err := r.Starter.TurnInput(ctx, run)
+	in, err := starter.Input[workflows.TurnInput](ctx, r.Starter, run)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -86,16 +87,14 @@ const runsPage = 1000
 // RunsClosedSince passes the runs of these types that have closed since a time, without order. A run that continued as new is one of
 // them: CurrentRun returns the state of its workflow.
 func (s *Starter) RunsClosedSince(ctx context.Context, since time.Time, types []string, each func(Run) error) error {
-	return s.listRuns(ctx, fmt.Sprintf(`ExecutionStatus != "Running" AND CloseTime >= "%s" AND WorkflowType IN (%s)`,
-		since.UTC().Format(time.RFC3339Nano), quoted(types)), each)
+	return s.listRuns(ctx, fmt.Sprintf(`ExecutionStatus != "Running" AND CloseTime >= "%s" AND WorkflowType IN ("%s")`,
+		since.UTC().Format(time.RFC3339Nano), strings.Join(types, `", "`)), each)
 }
 
-// OpenRuns passes the running workflows of these types, without order.
-func (s *Starter) OpenRuns(ctx context.Context, types []string, each func(Run) error) error {
-	return s.listRuns(ctx, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType IN (%s)`, quoted(types)), each)
+// OpenRuns passes the running workflows of a type, without order.
+func (s *Starter) OpenRuns(ctx context.Context, workflowType string, each func(Run) error) error {
+	return s.listRuns(ctx, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType = "%s"`, workflowType), each)
 }
-
-func quoted(values []string) string { return `"` + strings.Join(values, `", "`) + `"` }
 
 func (s *Starter) listRuns(ctx context.Context, query string, each func(Run) error) error {
 	var token []byte
@@ -107,11 +106,7 @@ func (s *Starter) listRuns(ctx context.Context, query string, each func(Run) err
 			return fmt.Errorf("list runs: %w", outcome(err))
 		}
 		for _, e := range page.GetExecutions() {
-			if err := each(Run{
-				WorkflowID: e.GetExecution().GetWorkflowId(), RunID: e.GetExecution().GetRunId(), Type: e.GetType().GetName(),
-				Running: e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, StartedAt: e.GetStartTime().AsTime(),
-				Ended: stopped(e.GetStatus()),
-			}); err != nil {
+			if err := each(runOf(e)); err != nil {
 				return err
 			}
 		}
@@ -130,17 +125,16 @@ func (s *Starter) CurrentRun(ctx context.Context, workflowID string) (run Run, o
 	if err != nil {
 		return Run{}, false, fmt.Errorf("describe %s: %w", workflowID, err)
 	}
-	info := d.GetWorkflowExecutionInfo()
-	return Run{
-		WorkflowID: workflowID, RunID: info.GetExecution().GetRunId(), Type: info.GetType().GetName(),
-		Running: info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, StartedAt: info.GetStartTime().AsTime(),
-		Ended: stopped(info.GetStatus()),
-	}, true, nil
+	return runOf(d.GetWorkflowExecutionInfo()), true, nil
 }
 
-// stopped reports whether a run was ended from outside of its workflow.
-func stopped(status enums.WorkflowExecutionStatus) bool {
-	return status == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED || status == enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT
+func runOf(e *workflow.WorkflowExecutionInfo) Run {
+	status := e.GetStatus()
+	return Run{
+		WorkflowID: e.GetExecution().GetWorkflowId(), RunID: e.GetExecution().GetRunId(), Type: e.GetType().GetName(),
+		Running: status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, StartedAt: e.GetStartTime().AsTime(),
+		Ended: status == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED || status == enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
+	}
 }
 
 // Begun reports whether a worker has completed the first step of a run.
@@ -158,24 +152,6 @@ func (s *Starter) TerminateRun(ctx context.Context, run Run, reason string) erro
 		return nil
 	}
 	return fmt.Errorf("terminate %s: %w", run.WorkflowID, err)
-}
-
-// TaskInput returns the input of a task's run.
-func (s *Starter) TaskInput(ctx context.Context, run Run) (in workflows.TaskInput, err error) {
-	err = s.input(ctx, run, &in)
-	return in, err
-}
-
-// ConferenceInput returns the input of a conference's run.
-func (s *Starter) ConferenceInput(ctx context.Context, run Run) (in workflows.ConferenceInput, err error) {
-	err = s.input(ctx, run, &in)
-	return in, err
-}
-
-// TurnInput returns the input of a turn's run.
-func (s *Starter) TurnInput(ctx context.Context, run Run) (in workflows.TurnInput, err error) {
-	err = s.input(ctx, run, &in)
-	return in, err
 }
 
 // RestartConference starts a run that continues with the progress of a lost one, unless the number has a run.
@@ -199,21 +175,25 @@ func (s *Starter) firstEvents(ctx context.Context, run Run, limit int32) ([]*his
 	return page.GetHistory().GetEvents(), nil
 }
 
-// input reads the argument of a run from its history.
-func (s *Starter) input(ctx context.Context, run Run, arg any) error {
+// converterOf returns the converter of a workflow's payloads.
+func (s *Starter) converterOf(workflowID string) converter.DataConverter {
+	if c, ok := s.Converter.(converter.DataConverterWithSerializationContext); ok {
+		return c.WithSerializationContext(converter.WorkflowSerializationContext{Namespace: s.Namespace, WorkflowID: workflowID})
+	}
+	return s.Converter
+}
+
+// Input returns the input of a run, such as a workflows.TaskInput, from its history.
+func Input[T any](ctx context.Context, s *Starter, run Run) (in T, err error) {
 	events, err := s.firstEvents(ctx, run, 1)
 	if err != nil {
-		return err
+		return in, err
 	}
 	if len(events) == 0 || events[0].GetWorkflowExecutionStartedEventAttributes() == nil {
-		return fmt.Errorf("read the input of %s: its history does not begin with its start", run.WorkflowID)
+		return in, fmt.Errorf("read the input of %s: its history does not begin with its start", run.WorkflowID)
 	}
-	from := s.Converter
-	if c, ok := from.(converter.DataConverterWithSerializationContext); ok {
-		from = c.WithSerializationContext(converter.WorkflowSerializationContext{Namespace: s.Namespace, WorkflowID: run.WorkflowID})
+	if err := s.converterOf(run.WorkflowID).FromPayloads(events[0].GetWorkflowExecutionStartedEventAttributes().GetInput(), &in); err != nil {
+		return in, fmt.Errorf("read the input of %s: %w", run.WorkflowID, err)
 	}
-	if err := from.FromPayloads(events[0].GetWorkflowExecutionStartedEventAttributes().GetInput(), arg); err != nil {
-		return fmt.Errorf("read the input of %s: %w", run.WorkflowID, err)
-	}
-	return nil
+	return in, nil
 }

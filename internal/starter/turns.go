@@ -133,11 +133,7 @@ func (s *Starter) TurnDispatches(ctx context.Context, turnID string) ([]Dispatch
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	id := workflows.TurnWorkflowID(turnID)
-	from := s.Converter
-	if c, ok := from.(converter.DataConverterWithSerializationContext); ok {
-		from = c.WithSerializationContext(converter.WorkflowSerializationContext{Namespace: s.Namespace, WorkflowID: id})
-	}
-	d := dispatches{from: from, by: map[int64]int{}}
+	d := dispatches{from: s.converterOf(id), by: map[int64]int{}}
 	var token []byte
 	for {
 		page, err := s.Client.WorkflowService().GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
