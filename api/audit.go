@@ -167,7 +167,7 @@ type auditOutputBody struct {
 }
 
 func (s *server) auditRoute() {
-	registerOutput(s, "GET /v1/audit", forLogs, s.listAudit, s.logDescription(auditOutputBody{}, auditView{}, op("list-audit", "account",
+	registerOutput(s, "GET /v1/audit", forExports, s.listAudit, s.logDescription(auditOutputBody{}, auditView{}, op("list-audit", "account",
 		"List what happened to tasks, and what operators did, newest first",
 		"Users read the events of their tasks, operators those of all tasks and the actions of operators. Each call of an operator "+
 			"that changes something is an action: `action` is the id of its operation, `target` its path, `detail` what the operator sent, "+
@@ -197,7 +197,7 @@ func (s *server) describeActions() {
 	}
 }
 
-func (s *server) listAudit(ctx context.Context, in *auditInput) (*logOutput, error) {
+func (s *server) listAudit(ctx context.Context, in *auditInput) (*exportOutput, error) {
 	userID, err := in.user(ctx)
 	if err != nil {
 		return nil, err

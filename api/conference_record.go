@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"io"
 	"strconv"
@@ -37,14 +36,11 @@ type sendRecordInput struct {
 	ConferenceID string `query:"conferenceId" maxLength:"128" doc:"An earlier conference of the number; default: the last"`
 }
 
-// forRecords is the rule of records. An export has no time limit; each of its pages has one.
-var forRecords = rule{scopes: forUsers.scopes, stream: true}
-
 func (s *server) conferenceRecordRoute() {
 	ok := response("The record, or its legs in the accepted form", echo.MIMEApplicationJSON, s.schemaOf(recordView{}))
 	ok.Content[ndjson] = &huma.MediaType{Schema: s.schemaOf(berth.ConferenceLeg{})}
 	ok.Content[csvType] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
-	registerOutput(s, "GET /v1/conferences/{e164}/record", forRecords, s.conferenceRecord,
+	registerOutput(s, "GET /v1/conferences/{e164}/record", forExports, s.conferenceRecord,
 		withResponses(map[string]*huma.Response{"200": ok, "default": s.problemResponse()}, op("conference-record", "conferences",
 			"Get the detail record of an ended conference, with a segment per unit and the legs of its participants",
 			"404 until the conference has ended. A leg that its unit could not end has the end and the reason of the unit's segment.")))
@@ -53,7 +49,7 @@ func (s *server) conferenceRecordRoute() {
 		"With the same webhook id. The outcome is `delivery` in the record. 409 `conflict`: no URL is set for records; 404: the conference has not ended.")))
 }
 
-func (s *server) conferenceRecord(ctx context.Context, in *recordInput) (*logOutput, error) {
+func (s *server) conferenceRecord(ctx context.Context, in *recordInput) (*exportOutput, error) {
 	c, err := s.endedConference(ctx, in.E164, in.ConferenceID)
 	if err != nil {
 		return nil, err
@@ -63,36 +59,22 @@ func (s *server) conferenceRecord(ctx context.Context, in *recordInput) (*logOut
 		defer cancel()
 		return s.Ledger.RecordLegs(ctx, c, cursor)
 	}
-	page, next, err := legs("") // before the response begins, so that an error has a status
+	page, next, err := legs("")
 	if err != nil {
 		return nil, err
 	}
-	accepted := acceptedType(in.Accept, ndjson, csvType)
-	if accepted == "" {
-		delivery, err := s.delivery(ctx, c.ID)
-		if err != nil {
-			return nil, err
-		}
-		view := recordView{berth.ConferenceRecord{Conference: whole(c), Legs: append([]berth.ConferenceLeg{}, page...), LegsLeft: next != ""}, delivery}
-		return &logOutput{ContentType: echo.MIMEApplicationJSON, Body: func(h huma.Context) {
-			s.writeLog(ctx, json.NewEncoder(h.BodyWriter()).Encode(view))
-		}}, nil
+	switch acceptedType(in.Accept, ndjson, csvType) {
+	case ndjson:
+		return export(ctx, s, ndjson, page, next, legs, writeNDJSON), nil
+	case csvType:
+		return export(ctx, s, csvType, page, next, legs, writeCSV), nil
 	}
-	return &logOutput{ContentType: accepted, Body: func(h huma.Context) {
-		write := writeNDJSON(h.BodyWriter())
-		if accepted == csvType {
-			write = writeCSV(h.BodyWriter())
-		}
-		for {
-			extend(h.BodyWriter())
-			s.writeLog(ctx, write(page))
-			if next == "" {
-				return
-			}
-			page, next, err = legs(next)
-			s.writeLog(ctx, err)
-		}
-	}}, nil
+	delivery, err := s.delivery(ctx, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	record := berth.ConferenceRecord{Conference: whole(c), Legs: append([]berth.ConferenceLeg{}, page...), LegsLeft: next != ""}
+	return s.object(ctx, recordView{record, delivery}), nil
 }
 
 // endedConference returns a conference that the caller may see and that has ended.
@@ -137,31 +119,6 @@ func (s *server) sendRecord(ctx context.Context, in *sendRecordInput) (*berth.Re
 	}
 	s.log.InfoContext(ctx, "detail record sent again on request", "conference", c.ID, "by", callOf(ctx).user.UserID)
 	return &d, nil
-}
-
-// acceptedType returns the first of the types that an Accept header names; empty when it names none.
-func acceptedType(header string, types ...string) string {
-	for _, accepted := range strings.Split(header, ",") {
-		mediaType, _, _ := strings.Cut(accepted, ";")
-		for _, t := range types {
-			if strings.EqualFold(strings.TrimSpace(mediaType), t) {
-				return t
-			}
-		}
-	}
-	return ""
-}
-
-func writeNDJSON(w io.Writer) func([]berth.ConferenceLeg) error {
-	out := json.NewEncoder(w)
-	return func(legs []berth.ConferenceLeg) error {
-		for _, leg := range legs {
-			if err := out.Encode(leg); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 }
 
 // writeCSV writes a header before the first legs. Texts that a spreadsheet would run as formulas are quoted.

@@ -2,10 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"io"
-	"net/http"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,12 +10,6 @@ import (
 	"berth"
 	"berth/internal/ledger"
 )
-
-// ndjson is the media type of an export: one JSON object per line.
-const ndjson = "application/x-ndjson"
-
-// forLogs is the rule of the usage and audit logs. An export has no time limit; each of its pages has one.
-var forLogs = rule{scopes: forUsers.scopes, stream: true}
 
 // LogPage selects rows of the usage or audit log.
 type LogPage struct {
@@ -41,73 +31,28 @@ func (p LogPage) user(ctx context.Context) (string, error) {
 	return caller.UserID, nil
 }
 
-// exports reports whether the caller asks for all rows.
-func (p LogPage) exports() bool {
-	for _, accepted := range strings.Split(p.Accept, ",") {
-		mediaType, _, _ := strings.Cut(accepted, ";")
-		if strings.EqualFold(strings.TrimSpace(mediaType), ndjson) {
-			return true
-		}
-	}
-	return false
-}
-
-// logOutput is a page of a log as JSON, or all of its rows.
-type logOutput struct {
-	ContentType string `header:"Content-Type"`
-	Body        func(huma.Context)
-}
-
 // readLog returns a page of a log, or an export of all its pages.
 func readLog[T any](
 	ctx context.Context, s *server, p LogPage,
 	read func(ctx context.Context, cursor string, limit int) (rows []T, next string, err error), body func(rows []T, next string) any,
-) (*logOutput, error) {
-	page := func(cursor string, limit int) ([]T, string, error) {
+) (*exportOutput, error) {
+	exports, limit := acceptedType(p.Accept, ndjson) != "", p.Limit
+	if exports {
+		limit = 0 // the longest pages
+	}
+	page := func(cursor string) ([]T, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		return read(ctx, cursor, limit)
 	}
-	if !p.exports() {
-		rows, next, err := page(p.Cursor, p.Limit)
-		if err != nil {
-			return nil, err
-		}
-		return &logOutput{ContentType: echo.MIMEApplicationJSON, Body: func(c huma.Context) {
-			s.writeLog(ctx, json.NewEncoder(c.BodyWriter()).Encode(body(rows, next)))
-		}}, nil
-	}
-	rows, next, err := page(p.Cursor, 0) // before the response begins, so that an error has a status
-	if err != nil {
+	rows, next, err := page(p.Cursor)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	return &logOutput{ContentType: ndjson, Body: func(c huma.Context) {
-		for out := json.NewEncoder(c.BodyWriter()); ; {
-			extend(c.BodyWriter())
-			for _, row := range rows {
-				s.writeLog(ctx, out.Encode(row))
-			}
-			if next == "" {
-				return
-			}
-			rows, next, err = page(next, 0)
-			s.writeLog(ctx, err)
-		}
-	}}, nil
-}
-
-// extend gives the next page of an export its own time.
-func extend(w io.Writer) {
-	if rw, ok := w.(http.ResponseWriter); ok {
-		_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(responseTimeout)) // a writer without deadlines is a test's
-	}
-}
-
-// writeLog aborts the connection after an error: without an end of the response, the client knows that rows are missing.
-func (s *server) writeLog(ctx context.Context, err error) {
-	if err != nil {
-		s.log.InfoContext(ctx, "export interrupted", "requestId", callOf(ctx).requestID, "error", err)
-		panic(http.ErrAbortHandler)
+	case exports:
+		return export(ctx, s, ndjson, rows, next, page, writeNDJSON), nil
+	default:
+		return s.object(ctx, body(rows, next)), nil
 	}
 }
 
@@ -171,12 +116,12 @@ type usageOutputBody struct {
 }
 
 func (s *server) usageRoute() {
-	registerOutput(s, "GET /v1/usage", forLogs, s.listUsage, s.logDescription(usageOutputBody{}, usageView{}, op("list-usage", "account",
+	registerOutput(s, "GET /v1/usage", forExports, s.listUsage, s.logDescription(usageOutputBody{}, usageView{}, op("list-usage", "account",
 		"List model calls with their tokens, durations and costs, newest first",
 		"Users read the calls of their tasks, operators those of all users. A call is listed from the beginning of its attempt.")))
 }
 
-func (s *server) listUsage(ctx context.Context, in *usageInput) (*logOutput, error) {
+func (s *server) listUsage(ctx context.Context, in *usageInput) (*exportOutput, error) {
 	userID, err := in.user(ctx)
 	if err != nil {
 		return nil, err
