@@ -24,24 +24,33 @@ func (s *server) conferenceEventRoute() {
 				"ended conference has expired, its stored end is sent. Comments are heartbeats."))
 }
 
-// followConference returns nil when the client has the last event; the response is sent then.
 func (s *server) followConference(ctx context.Context, c echo.Context) (*follower, error) {
+	return s.followOne(ctx, c, func() (berth.Conference, error) {
+		return s.ownConference(ctx, c.Param("e164"), "")
+	}, func(f *conferenceFeed) feed { return f })
+}
+
+// followOne returns the follower of the conference that read returns, nil when the client has the last event; the response is sent then.
+// visible returns the feed with what the client may see.
+func (s *server) followOne(
+	ctx context.Context, c echo.Context, read func() (berth.Conference, error), visible func(*conferenceFeed) feed,
+) (*follower, error) {
 	after, fromLatest, err := resumePoint(c.Request())
 	if err != nil {
 		return nil, err
 	}
-	conf, err := s.ownConference(ctx, c.Param("e164"), "")
+	conf, err := read()
 	if err != nil {
 		return nil, err
 	}
-	feed := &conferenceFeed{source{s, lua.ConferenceChannel(conf.UserID, conf.E164), conf.Status.Final()}, conf.ID}
-	if feed.seen(ctx, after) {
+	all := &conferenceFeed{source{s, lua.ConferenceChannel(conf.UserID, conf.E164), conf.Status.Final()}, conf.ID}
+	if all.seen(ctx, after) {
 		return nil, c.NoContent(http.StatusNoContent)
 	}
 	if after == storedEventID {
 		after = ""
 	}
-	return &follower{s: s, feed: feed, after: after, fromLatest: fromLatest && !feed.final, out: newEventWriter(c)}, nil
+	return &follower{s: s, feed: visible(all), after: after, fromLatest: fromLatest && !all.final, out: newEventWriter(c)}, nil
 }
 
 // participationEventRoute registers what participants may see: they need not be users.
@@ -54,52 +63,35 @@ func (s *server) participationEventRoute() {
 				"a participant; the conference's user and operators may also use their token. Resuming works as for other events."))
 }
 
-// followParticipation returns nil when the client has the last event; the response is sent then.
 func (s *server) followParticipation(ctx context.Context, c echo.Context) (*follower, error) {
-	after, fromLatest, err := resumePoint(c.Request())
-	if err != nil {
-		return nil, err
-	}
-	conf, err := s.participation(ctx, c.Param("conferenceId"))
-	if err != nil {
-		return nil, err
-	}
-	feed := &participationFeed{conferenceFeed{source{s, lua.ConferenceChannel(conf.UserID, conf.E164), conf.Status.Final()}, conf.ID}}
-	if feed.seen(ctx, after) {
-		return nil, c.NoContent(http.StatusNoContent)
-	}
-	if after == storedEventID {
-		after = ""
-	}
-	return &follower{s: s, feed: feed, after: after, fromLatest: fromLatest && !feed.final, out: newEventWriter(c)}, nil
+	return s.followOne(ctx, c, func() (berth.Conference, error) {
+		return s.participation(ctx, c.Param("conferenceId"))
+	}, func(f *conferenceFeed) feed { return &participationFeed{f} })
 }
 
 // participation returns a conference in which the caller participates, or which it may manage.
 func (s *server) participation(ctx context.Context, id string) (berth.Conference, error) {
-	none := berth.Errorf(berth.CodeNotFound, "conference not found")
 	if err := berth.ValidID("conferenceId", id); err != nil {
 		return berth.Conference{}, err
 	}
-	conf, err := s.Ledger.GetConference(ctx, id)
-	if err != nil {
-		if berth.CodeOf(err) == berth.CodeNotFound {
-			err = none
-		}
+	conf, ok, err := berth.Found(s.Ledger.GetConference(ctx, id))
+	switch user := callOf(ctx).user; {
+	case err != nil:
 		return conf, err
-	}
-	user := callOf(ctx).user
-	if conf.UserID == user.UserID || user.Operator() {
+	case !ok:
+		return conf, errNoConference
+	case conf.UserID == user.UserID || user.Operator():
 		return conf, nil
 	}
-	p, err := s.Ledger.FindParticipant(ctx, id, user.UserID)
-	if berth.CodeOf(err) == berth.CodeNotFound || err == nil && !p.RemovedAt.IsZero() {
-		return berth.Conference{}, none
+	p, ok, err := berth.Found(s.Ledger.FindParticipant(ctx, id, callOf(ctx).user.UserID))
+	if err == nil && (!ok || !p.RemovedAt.IsZero()) {
+		err = errNoConference
 	}
 	return conf, err
 }
 
 // participationFeed is a conferenceFeed without what only the conference's user may see.
-type participationFeed struct{ conferenceFeed }
+type participationFeed struct{ *conferenceFeed }
 
 func (f *participationFeed) visible(item stream.Item) (stream.Item, bool) {
 	var ev berth.ConferenceEvent

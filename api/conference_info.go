@@ -91,12 +91,12 @@ func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOut
 	}
 	switch code {
 	case lua.InfoUnknown:
-		return nil, berth.Errorf(berth.CodeNotFound, "conference not found")
+		return nil, errNoConference
 	case lua.InfoTooLarge:
 		return nil, tooMuchInfo()
 	case lua.ConferenceStale:
 		s.logStale(ctx, in.E164, info)
-		return nil, errorIn("epoch", berth.CodeConflict, "the conference has another owner, generation or epoch")
+		return nil, errNotOwner
 	}
 	if len(info.Legs) > 0 {
 		if err := s.saveLegs(ctx, in.E164, info); err != nil {
@@ -120,9 +120,9 @@ func (s *server) getConferenceInfo(ctx context.Context, in *readInfoInput) (*con
 	case err != nil:
 		return nil, fromRedis(err)
 	case !ok:
-		return nil, berth.Errorf(berth.CodeNotFound, "conference not found")
+		return nil, errNoConference
 	case row.NodeID != in.NodeID || row.Generation != in.Generation || row.Epoch != in.Epoch:
-		return nil, errorIn("epoch", berth.CodeConflict, "the conference has another owner, generation or epoch")
+		return nil, errNotOwner
 	}
 	info := &conferenceInfo{}
 	info.Basic, info.Live, _, err = s.Scripts.ConferenceInfo(ctx, in.E164)
@@ -164,7 +164,7 @@ func (s *server) saveLegs(ctx context.Context, e164 string, info berth.Conferenc
 	case err != nil:
 		return fromRedis(err)
 	case !ok || row.Epoch != info.Epoch:
-		return errorIn("epoch", berth.CodeConflict, "the conference has another owner, generation or epoch")
+		return errNotOwner
 	}
 	return s.Ledger.SaveLegs(ctx, row.ConferenceID, berth.ConferenceOwner{NodeID: info.NodeID, Epoch: info.Epoch}, info.Legs)
 }

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 
 	"berth"
 	"berth/internal/ledger"
@@ -40,8 +38,7 @@ func noNumber(err error) error {
 // a crash finds it. A refused conference leaves nothing: the key then has another one.
 func (s *server) placeOnce(ctx context.Context, want workflows.ConferenceInput, key string) (c berth.Conference, replay bool, err error) {
 	named := want.Spec.E164
-	sum := sha256.Sum256([]byte(want.UserID + "\x00" + key))
-	id := hex.EncodeToString(sum[:])
+	id := hash([]byte(want.UserID + "\x00" + key))
 	k, used, err := berth.Found(s.Ledger.FindConferenceKey(ctx, id))
 	if err != nil {
 		return c, false, err

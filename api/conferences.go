@@ -235,11 +235,17 @@ func (s *server) ownConference(ctx context.Context, e164, id string) (berth.Conf
 	case err != nil:
 		return berth.Conference{}, err
 	case len(found) == 0:
-		return berth.Conference{}, berth.Errorf(berth.CodeNotFound, "conference not found")
+		return berth.Conference{}, errNoConference
 	default:
 		return found[0], nil
 	}
 }
+
+// errNoConference and errNotOwner are the errors of a conference that the caller may not see, and of a unit that does not own it.
+var (
+	errNoConference = berth.Errorf(berth.CodeNotFound, "conference not found")
+	errNotOwner     = errorIn("epoch", berth.CodeConflict, "the conference has another owner, generation or epoch")
+)
 
 func (s *server) viewConference(c berth.Conference) conferenceView {
 	return conferenceView{

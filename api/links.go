@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"time"
 
 	"berth"
@@ -236,7 +234,4 @@ func notInvited(err error) error {
 }
 
 // hashSecret returns what is stored of a secret. It is random, so that a plain hash cannot be guessed.
-func hashSecret(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return hex.EncodeToString(sum[:])
-}
+func hashSecret(secret string) string { return hash([]byte(secret)) }

@@ -15,8 +15,12 @@ func hashRequest(parts ...any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("hash request: %w", err)
 	}
+	return hash(b), nil
+}
+
+func hash(b []byte) string {
 	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:]), nil
+	return hex.EncodeToString(sum[:])
 }
 
 // exceeds returns the error of a field that is longer than its limit in bytes.

@@ -151,15 +151,11 @@ func printable(name string) bool {
 // segmentText reads a text that the user uploaded.
 func (s *server) segmentText(ctx context.Context, userID, assetID string) (string, error) {
 	const field = "segment.assetId"
-	a, err := s.Ledger.GetAsset(ctx, userID, assetID)
-	switch {
-	case berth.CodeOf(err) == berth.CodeNotFound:
-		return "", berth.Invalid(field, "asset not found")
-	case berth.CodeOf(err) == berth.CodeErased:
-		return "", berth.Invalid(field, "the content of the asset was erased; upload it again")
-	case err != nil:
+	a, err := s.namedAsset(ctx, userID, field, assetID)
+	if err != nil {
 		return "", err
-	case a.Kind != berth.AssetText:
+	}
+	if a.Kind != berth.AssetText {
 		return "", errorIn(field, berth.CodeUnsupportedMedia, "the asset is not a text")
 	}
 	return string(a.Content), checkSegment(field, string(a.Content))

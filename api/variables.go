@@ -117,13 +117,7 @@ func (s *server) assetOf(ctx context.Context, userID, name, id string) (berth.As
 	if err := berth.ValidID(field, id); err != nil {
 		return berth.Asset{}, err
 	}
-	asset, err := s.Ledger.GetAsset(ctx, userID, id)
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		return berth.Asset{}, berth.Invalid(field, "asset not found")
-	}
-	if berth.CodeOf(err) == berth.CodeErased {
-		return berth.Asset{}, berth.Invalid(field, "the content of the asset was erased; upload it again")
-	}
+	asset, err := s.namedAsset(ctx, userID, field, id)
 	if err != nil {
 		return berth.Asset{}, err
 	}
@@ -131,6 +125,19 @@ func (s *server) assetOf(ctx context.Context, userID, name, id string) (berth.As
 		return berth.Asset{}, berth.Invalid(field, "asset is neither a text nor an image")
 	}
 	return asset, nil
+}
+
+// namedAsset reads an asset that a field of a request names.
+func (s *server) namedAsset(ctx context.Context, userID, field, id string) (berth.Asset, error) {
+	a, err := s.Ledger.GetAsset(ctx, userID, id)
+	switch berth.CodeOf(err) {
+	case berth.CodeNotFound:
+		return a, berth.Invalid(field, "asset not found")
+	case berth.CodeErased:
+		return a, berth.Invalid(field, "the content of the asset was erased; upload it again")
+	default:
+		return a, err
+	}
 }
 
 func assetKind(a berth.Asset) berth.VariableKind {
