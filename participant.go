@@ -65,9 +65,6 @@ func ValidParticipantName(field, v string) error {
 	return nil
 }
 
-// MaxLinkUses is how many guests a link admits at most.
-const MaxLinkUses = 10_000
-
 // Link is an invitation to a conference. Its secret is stored as a hash only.
 type Link struct {
 	ID           string          `json:"linkId"`

@@ -139,7 +139,6 @@ type Ledger interface {
 	EndAction(ctx context.Context, id int64, status int) error
 	AuditLog(ctx context.Context, q ledger.AuditQuery, cursor string, limit int) (rows []ledger.AuditEntry, next string, err error)
 	UsageLog(ctx context.Context, q ledger.UsageQuery, cursor string, limit int) (calls []ledger.ModelCall, next string, err error)
-	Ping(ctx context.Context) error
 }
 
 // Fleet is the fleet as this process last read it from Redis; *fleet.Fleet is one.

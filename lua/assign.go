@@ -116,13 +116,14 @@ type JobCall struct {
 	EndsTurn bool
 	// AffinityNodeID is the turn's node according to its workflow: where Redis has lost it, it is restored.
 	AffinityNodeID string
-	// KeepBinding is how long the same request gets the same result; at least 30 s.
-	KeepBinding time.Duration
 	Choice
 }
 
 // LeaseID returns the lease of the job's slot.
 func (j JobCall) LeaseID() string { return j.JobID + ":" + strconv.Itoa(j.Dispatch) }
+
+// keepBinding is how long the same request gets the same result.
+const keepBinding = 30 * time.Second
 
 // DispatchJob chooses the node of a turn's job: the turn's node if it can take the job, else one by the pool's strategy. In
 // the same decision it takes the slot, writes job and request binding, and with the turn's first job the affinity and
@@ -136,7 +137,7 @@ func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) 
 		return Decision{}, fmt.Errorf("job row: %w", err)
 	}
 	args := append(s.choiceArgs(j.LeaseID(), j.Choice), j.TurnID, j.JobID, flag(j.EndsTurn),
-		max(j.KeepBinding, 30*time.Second).Milliseconds(), string(row[:len(row)-1]), j.AffinityNodeID, millis(NodeGrace), s.epoch.Load())
+		millis(keepBinding), string(row[:len(row)-1]), j.AffinityNodeID, millis(NodeGrace), s.epoch.Load())
 	r := s.call(ctx, "dispatch_job", []string{
 		k.Guard(), k.Request(j.SessionID, j.RequestID, j.Dispatch), k.Turn(j.TurnID), k.Session(j.SessionID), k.Job(j.JobID),
 	}, args...)
