@@ -146,12 +146,9 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (slot
 func (c *Conferences) placed(
 	ctx context.Context, in workflows.PlaceInput, slot berth.Assignment, events []berth.ConferenceEvent,
 ) (workflows.PlaceReply, error) {
-	units, err := c.Scripts.ReadNodes(ctx, slot.NodeID)
+	owner, err := c.ownerOf(ctx, slot)
 	if err != nil {
 		return workflows.PlaceReply{}, err
-	}
-	owner := berth.ConferenceOwner{
-		NodeID: slot.NodeID, Generation: slot.Generation, Incarnation: units[slot.NodeID].Incarnation, Epoch: epochOf(slot),
 	}
 	placed := workflows.Placed(in.Conference, owner, in.At)
 	reply, err := c.takeLicence(ctx, in, placed)
@@ -172,6 +169,14 @@ func (c *Conferences) placed(
 // conferenceLease returns the lease id of the slot of the copy with this epoch.
 func conferenceLease(conferenceID string, epoch int64) string {
 	return "conference:" + conferenceID + ":" + strconv.FormatInt(epoch, 10)
+}
+
+// ownerOf returns the owner that holds a slot.
+func (c *Conferences) ownerOf(ctx context.Context, slot berth.Assignment) (berth.ConferenceOwner, error) {
+	units, err := c.Scripts.ReadNodes(ctx, slot.NodeID)
+	return berth.ConferenceOwner{
+		NodeID: slot.NodeID, Generation: slot.Generation, Incarnation: units[slot.NodeID].Incarnation, Epoch: epochOf(slot),
+	}, err
 }
 
 // epochOf returns the epoch in a lease id that conferenceLease returned.

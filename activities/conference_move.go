@@ -41,13 +41,10 @@ func (c *Conferences) PlaceMove(ctx context.Context, in workflows.MoveInput) (pl
 	case err != nil:
 		return plan, refused(err)
 	}
-	units, err := c.Scripts.ReadNodes(ctx, slot.NodeID)
-	if err != nil {
+	if owner, err = c.ownerOf(ctx, slot); err != nil {
 		return plan, unavailable("unit not read", err)
 	}
-	return workflows.MovePlan{Slot: slot, Owner: berth.ConferenceOwner{
-		NodeID: slot.NodeID, Generation: slot.Generation, Incarnation: units[slot.NodeID].Incarnation, Epoch: epochOf(slot),
-	}}, nil
+	return workflows.MovePlan{Slot: slot, Owner: owner}, nil
 }
 
 // assignUnit takes an epoch and a slot on the unit that an operator has chosen.

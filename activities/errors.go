@@ -45,9 +45,9 @@ func translate(ctx context.Context, err error) error {
 	case errors.Is(cause, lease.ErrHeldTooLong), errors.Is(err, lease.ErrHeldTooLong):
 		return final(berth.CodeDeadlineExceeded, "the model did not answer in time", err)
 	case errors.Is(cause, lease.ErrLost), errors.Is(err, lease.ErrLost):
-		return again(berth.CodeUnavailable, "the model's slot was lost", 0, err)
+		return unavailable("the model's slot was lost", err)
 	case errors.Is(err, ledger.ErrNoTask): // an older database was restored: the reconciliation writes the row again
-		return again(berth.CodeUnavailable, "the database has lost the task", 0, err)
+		return unavailable("the database has lost the task", err)
 	case errors.Is(err, stream.ErrFenced):
 		return final(berth.CodeConflict, "a later attempt of this step is running", err)
 	case errors.As(err, &call):

@@ -38,7 +38,7 @@ func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (
 // LeaveWaiting removes an execution that no longer waits. Idempotent.
 func (e *Executions) LeaveWaiting(ctx context.Context, in workflows.AssignInput) error {
 	if err := e.Scripts.LeaveWaiting(ctx, in.Where.PoolID, waiterOf(in)); err != nil {
-		return again(berth.CodeUnavailable, "the waiting execution could not be removed", 0, err)
+		return unavailable("the waiting execution could not be removed", err)
 	}
 	return nil
 }
@@ -62,11 +62,11 @@ func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) erro
 	code, generation, err := e.Scripts.ConfirmNodeSlot(ctx, s.Assignment, s.Left)
 	switch {
 	case err != nil:
-		return again(berth.CodeUnavailable, "the fleet's state is unavailable", 0, err)
+		return unavailable("the fleet's state is unavailable", err)
 	case code == lua.NodeSlotHeld:
 		return nil
 	case code == lua.NodeGone && generation == 0:
-		return again(berth.CodeUnavailable, "the node is not registered", 0, nil)
+		return unavailable("the node is not registered", nil)
 	default:
 		return final(berth.CodeUnavailable, "the slot was lost", nil)
 	}
@@ -96,7 +96,7 @@ func (e *Executions) ReleaseNode(ctx context.Context, slot workflows.HeldSlot) e
 		return err
 	}
 	if _, err := e.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
-		return again(berth.CodeUnavailable, "the slot could not be released", 0, err)
+		return unavailable("the slot could not be released", err)
 	}
 	return nil
 }

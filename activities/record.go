@@ -73,7 +73,7 @@ func (r *Records) unread(err error) error {
 // send returns the failure of an attempt as an application error.
 func (r *Records) send(ctx context.Context, id string, event []byte) error {
 	if r.Webhook == nil {
-		return temporal.NewNonRetryableApplicationError("no URL is set for detail records", string(berth.CodeUnavailable), nil)
+		return final(berth.CodeUnavailable, "no URL is set for detail records", nil)
 	}
 	err := r.Webhook.Send(ctx, id, event)
 	var failed *webhook.Error
@@ -81,11 +81,9 @@ func (r *Records) send(ctx context.Context, id string, event []byte) error {
 		return err
 	}
 	if failed.Permanent() {
-		return temporal.NewNonRetryableApplicationError(failed.Message, string(berth.CodeUnavailable), nil)
+		return final(berth.CodeUnavailable, failed.Message, nil)
 	}
-	return temporal.NewApplicationErrorWithOptions(failed.Message, string(berth.CodeUnavailable), temporal.ApplicationErrorOptions{
-		NextRetryDelay: min(failed.RetryAfter, workflows.MaxRecordPause),
-	})
+	return again(berth.CodeUnavailable, failed.Message, min(failed.RetryAfter, workflows.MaxRecordPause), nil)
 }
 
 // AbandonRecord stores that a record is not sent again. Idempotent.

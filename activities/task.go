@@ -72,16 +72,16 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	}
 	ch := channel(in.UserID, in.ServiceID, in.ID)
 	if err := a.Streams.Open(ctx, ch, row.Fence, row.DeadlineAt); err != nil {
-		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "event stream not opened", 0, err)
+		return workflows.AcceptReply{}, unavailable("event stream not opened", err)
 	}
 	queued := a.event(row, berth.EventQueued, berth.StageQueue)
 	queued.Queue, queued.Model, queued.Tier, queued.Status = row.Steps[0].Queue, row.Steps[0].Model, row.Tier, row.Steps[0].PendingStatus()
 	if err := a.Streams.Publish(ctx, ch, row.Fence, queued); err != nil {
-		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "event not written to the stream", 0, err)
+		return workflows.AcceptReply{}, unavailable("event not written to the stream", err)
 	}
 	// The submission reserved places for a short time. They are confirmed here, also for the queue of another tier.
 	if err := a.Scripts.KeepPlaces(ctx, places(row.TaskPlan, in.Queues()), row.Steps[0].Queue, time.Until(row.DeadlineAt)); err != nil {
-		return workflows.AcceptReply{}, again(berth.CodeUnavailable, "place in the queue not confirmed", 0, err)
+		return workflows.AcceptReply{}, unavailable("place in the queue not confirmed", err)
 	}
 	// After what can be refused, because the texts of an acceptance that fails must not be found by later tasks.
 	if err := a.Ledger.ClaimAssets(ctx, in.UserID, in.Variables); err != nil {
@@ -98,7 +98,7 @@ func (a *Tasks) EnterTask(ctx context.Context, in workflows.EnterInput) (workflo
 	promoted, err := a.Waiting.Enter(ctx, lua.EntryOf(in.TaskRef, in.Index, in.Step), in.DeadlineAt)
 	switch {
 	case err != nil:
-		return workflows.EnteredUnknown, again(berth.CodeUnavailable, "the waiting room of the model was not entered", 0, err)
+		return workflows.EnteredUnknown, unavailable("the waiting room of the model was not entered", err)
 	case promoted:
 		return workflows.EnteredPromoted, nil
 	default:
@@ -164,16 +164,16 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 	}
 	// Before the event, so that a client that has received it can submit again.
 	if err := a.Scripts.RemovePlaces(ctx, places(row.TaskPlan, row.Queues())); err != nil {
-		return again(berth.CodeUnavailable, "places in the queues not removed", 0, err)
+		return unavailable("places in the queues not removed", err)
 	}
 	if row.Status != berth.TaskCompleted {
 		if err := a.Waiting.Leave(ctx, lua.EntryOf(row.Ref(), row.StepIndex, row.Steps[row.StepIndex])); err != nil {
-			return again(berth.CodeUnavailable, "waiting room of the model not left", 0, err)
+			return unavailable("waiting room of the model not left", err)
 		}
 	}
 	_, err = a.Streams.End(ctx, channel(row.UserID, row.ServiceID, row.ID), ev)
 	if err != nil && !errors.Is(err, stream.ErrAbsent) {
-		return again(berth.CodeUnavailable, "terminal event not written to the stream", 0, err)
+		return unavailable("terminal event not written to the stream", err)
 	}
 	return nil
 }
