@@ -121,16 +121,13 @@ func (r *Room) sweep(ctx context.Context) {
 
 // announce signals the workflows of executions for which nodes are reserved, and records it. A sweep returns those that failed.
 func (r *Room) announce(ctx context.Context, waiters []string) {
-	running, errs := make([]bool, len(waiters)), make([]error, len(waiters))
-	var g errgroup.Group
-	g.SetLimit(maxSignals)
-	for i, id := range waiters {
-		g.Go(func() error {
-			running[i], errs[i] = r.announceOne(ctx, id)
-			return nil
-		})
-	}
-	_ = g.Wait() // its functions return nil
+	running, errs := signalAll(ctx, waiters, func(ctx context.Context, id string) (bool, error) {
+		w, err := lua.ParseNodeWaiter(id)
+		if err != nil {
+			return false, err
+		}
+		return r.opts.SignalHandover(ctx, w)
+	})
 	var signalled, gone []string
 	for i, id := range waiters {
 		switch {
@@ -149,28 +146,15 @@ func (r *Room) announce(ctx context.Context, waiters []string) {
 	}
 }
 
-func (r *Room) announceOne(ctx context.Context, id string) (running bool, err error) {
-	w, err := lua.ParseNodeWaiter(id)
-	if err != nil {
-		return false, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
-	defer cancel()
-	return r.opts.SignalHandover(ctx, w)
-}
-
 // signal signals the workflows of promotions, and records which have been signalled. A failed one is returned by a sweep.
 func (r *Room) signal(ctx context.Context, promotions []lua.Promotion) {
-	running, errs := make([]bool, len(promotions)), make([]error, len(promotions))
-	var g errgroup.Group
-	g.SetLimit(maxSignals)
-	for i, p := range promotions {
-		g.Go(func() error {
-			running[i], errs[i] = r.signalOne(ctx, p)
-			return nil
-		})
-	}
-	_ = g.Wait() // its functions return nil
+	running, errs := signalAll(ctx, promotions, func(ctx context.Context, p lua.Promotion) (bool, error) {
+		e, err := lua.ParseEntry(p.Model, p.Entry)
+		if err != nil {
+			return false, err
+		}
+		return r.opts.Signal(ctx, e)
+	})
 	type outcome struct{ signalled, gone []string }
 	outcomes := map[string]outcome{}
 	for i, p := range promotions {
@@ -194,12 +178,19 @@ func (r *Room) signal(ctx context.Context, promotions []lua.Promotion) {
 	}
 }
 
-func (r *Room) signalOne(ctx context.Context, p lua.Promotion) (running bool, err error) {
-	e, err := lua.ParseEntry(p.Model, p.Entry)
-	if err != nil {
-		return false, err
+// signalAll signals one workflow for each item, several at the same time. It returns which of them were running, and the errors.
+func signalAll[T any](ctx context.Context, items []T, signal func(context.Context, T) (running bool, err error)) ([]bool, []error) {
+	running, errs := make([]bool, len(items)), make([]error, len(items))
+	var g errgroup.Group
+	g.SetLimit(maxSignals)
+	for i, item := range items {
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, signalTimeout)
+			defer cancel()
+			running[i], errs[i] = signal(ctx, item)
+			return nil
+		})
 	}
-	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
-	defer cancel()
-	return r.opts.Signal(ctx, e)
+	_ = g.Wait() // its functions return nil
+	return running, errs
 }
