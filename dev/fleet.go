@@ -10,9 +10,9 @@ import (
 
 	"berth"
 	apiclient "berth/client"
+	"berth/internal/app"
 	"berth/internal/identity"
 	"berth/internal/node"
-	"berth/internal/temporalconn"
 	"berth/internal/unit"
 )
 
@@ -49,11 +49,7 @@ func runDemoFleet(ctx context.Context, o *options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	options, err := cfg.Temporal.Options(logger)
-	if err != nil {
-		return err
-	}
-	c, err := temporalconn.Open(options)
+	c, err := app.OpenTemporal(cfg.Temporal, logger)
 	if err != nil {
 		return err
 	}

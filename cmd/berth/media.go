@@ -91,12 +91,7 @@ func (c *mediaCommand) Run(ctx context.Context, logger *slog.Logger) error {
 			logger.Info("accepting webhook events of the media server", "addr", addr)
 		}
 	}
-	tc, err := c.temporal(logger)
-	if err != nil {
-		return err
-	}
-	defer tc.Close()
-	stop, err := c.observe(ctx, "media", api, tc, logger)
+	tc, stop, err := c.connect(ctx, "media", api, logger)
 	if err != nil {
 		return err
 	}

@@ -67,12 +67,7 @@ func (c *nodeCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	tc, err := c.temporal(logger)
-	if err != nil {
-		return err
-	}
-	defer tc.Close()
-	stop, err := c.observe(ctx, "node", api, tc, logger)
+	tc, stop, err := c.connect(ctx, "node", api, logger)
 	if err != nil {
 		return err
 	}

@@ -146,22 +146,18 @@ func (s *agentServer) client() (*client.Client, error) {
 	return client.New(t.url, t.token), nil
 }
 
-// temporal returns a client of Temporal, which need not be available.
-func (s *agentServer) temporal(logger *slog.Logger) (temporalclient.Client, error) {
-	options, err := s.Temporal.Options(logger)
-	if err != nil {
-		return nil, err
+// connect returns a client of Temporal, which need not be available. It starts the telemetry of an agent, and serves its health: whether
+// the API and Temporal respond.
+func (s *agentServer) connect(
+	ctx context.Context, role string, web *client.Client, logger *slog.Logger,
+) (tc temporalclient.Client, stop func(), err error) {
+	if tc, err = app.OpenTemporal(s.Temporal, logger); err != nil {
+		return nil, nil, err
 	}
-	return temporalconn.Open(options)
-}
-
-// observe starts the telemetry of an agent, and serves its health: whether the API and Temporal respond.
-func (s *agentServer) observe(
-	ctx context.Context, role string, web *client.Client, tc temporalclient.Client, logger *slog.Logger,
-) (stop func(), err error) {
 	probe, end, err := app.Observe(ctx, role, version, s.Telemetry, logger)
 	if err != nil {
-		return nil, err
+		tc.Close()
+		return nil, nil, err
 	}
 	watching, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -171,5 +167,5 @@ func (s *agentServer) observe(
 			"temporal": func(ctx context.Context) error { return temporalconn.Check(ctx, tc, s.Temporal.Namespace) },
 		})
 	})
-	return func() { cancel(); watch.Wait(); end() }, nil
+	return tc, func() { cancel(); watch.Wait(); end(); tc.Close() }, nil
 }

@@ -63,15 +63,20 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 		b.close(logger)
 		return nil, err
 	}
-	options, err := cfg.Temporal.Options(logger)
-	if err == nil {
-		b.temporal, err = temporalconn.Open(options)
-	}
-	if err != nil {
+	if b.temporal, err = OpenTemporal(cfg.Temporal, logger); err != nil {
 		b.close(logger)
 		return nil, err
 	}
 	return b, nil
+}
+
+// OpenTemporal returns a client that connects at its first call.
+func OpenTemporal(cfg config.Temporal, logger *slog.Logger) (client.Client, error) {
+	options, err := cfg.Options(logger)
+	if err != nil {
+		return nil, err
+	}
+	return temporalconn.Open(options)
 }
 
 // checks returns what an API or a worker needs: a script that runs, a transaction, and Temporal with the namespace.

@@ -5,16 +5,11 @@ import (
 
 	"berth/internal/config"
 	"berth/internal/starter"
-	"berth/internal/temporalconn"
 )
 
 // Rollout calls f with access to the worker deployments of Temporal.
 func Rollout(cfg config.Temporal, logger *slog.Logger, f func(*starter.Starter) error) error {
-	options, err := cfg.Options(logger)
-	if err != nil {
-		return err
-	}
-	c, err := temporalconn.Open(options)
+	c, err := OpenTemporal(cfg, logger)
 	if err != nil {
 		return err
 	}
