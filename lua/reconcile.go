@@ -101,22 +101,16 @@ func (s *Scripts) Turns(ctx context.Context, each func(ids []string) error) erro
 		}
 		server = one
 	}
+	hashes := func(ctx context.Context, prefix string, cursor uint64, _ string, count int64) *redis.ScanCmd {
+		return server.ScanType(ctx, cursor, escapePattern(prefix)+"*", count, "hash")
+	}
 	prefix := s.keys.Turn("")
-	for cursor := uint64(0); ; {
-		keys, next, err := server.ScanType(ctx, cursor, escapePattern(prefix)+"*", scanPage, "hash").Result()
-		if err != nil {
-			return fmt.Errorf("scan turns: %w", err)
-		}
+	return scan(ctx, "turns", hashes, prefix, func(keys []string) error {
 		for i, key := range keys {
 			keys[i] = strings.TrimPrefix(key, prefix)
 		}
-		if err := each(keys); err != nil {
-			return err
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
+		return each(keys)
+	})
 }
 
 // escapePattern returns a pattern of SCAN that matches a text only.
