@@ -81,14 +81,9 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 
 // OwnsTask reports whether the task is open and this fence is its newest.
 func (l *Ledger) OwnsTask(ctx context.Context, task berth.TaskRef, fence int64) (bool, error) {
-	var one int
-	err := l.read.QueryRowContext(ctx,
-		`SELECT 1 FROM tasks WHERE user_id = $1 AND id = $2 AND fence = $3 AND ended_at = 0`,
-		task.UserID, task.TaskID, fence).Scan(&one)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, translate("check fence", err)
+	found, err := list(ctx, l, "check fence", value[string],
+		`SELECT id FROM tasks WHERE user_id = $1 AND id = $2 AND fence = $3 AND ended_at = 0`, task.UserID, task.TaskID, fence)
+	return len(found) > 0, err
 }
 
 // CallStart is the start of a step, or of another model call of it.

@@ -39,10 +39,5 @@ func (l *Ledger) OwnerGenerations(ctx context.Context) ([]berth.ConferenceOwner,
 
 // CountOwners returns the number of conferences per unit.
 func (l *Ledger) CountOwners(ctx context.Context) (map[string]int, error) {
-	groups, err := list(ctx, l, "count owners", groupFields, `SELECT owner, COUNT(*) FROM conferences WHERE owner <> '' GROUP BY owner`)
-	out := make(map[string]int, len(groups))
-	for _, g := range groups {
-		out[g.name] = g.n
-	}
-	return out, err
+	return count[string](ctx, l, "count owners", `SELECT owner, COUNT(*) FROM conferences WHERE owner <> '' GROUP BY owner`)
 }

@@ -18,25 +18,17 @@ type OpenWork struct {
 
 // CountOpen counts what has not ended.
 func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
-	tasks, err := list(ctx, l, "count open tasks", groupFields, `SELECT CASE WHEN called_step < step_index THEN 'waiting' ELSE 'running' END AS phase,
-		COUNT(*) FROM tasks WHERE ended_at = 0 GROUP BY phase`)
+	tasks, err := count[string](ctx, l, "count open tasks",
+		`SELECT CASE WHEN called_step < step_index THEN 'waiting' ELSE 'running' END AS phase, COUNT(*)
+		FROM tasks WHERE ended_at = 0 GROUP BY phase`)
 	if err != nil {
 		return w, err
 	}
-	for _, g := range tasks {
-		if g.name == "waiting" {
-			w.TasksWaiting = g.n
-		} else {
-			w.TasksRunning = g.n
-		}
-	}
-	executions, err := list(ctx, l, "count open executions", groupFields, `SELECT status, COUNT(*) FROM executions WHERE ended_at = 0 GROUP BY status`)
+	w.TasksWaiting, w.TasksRunning = tasks["waiting"], tasks["running"]
+	w.Executions, err = count[berth.ExecutionStatus](ctx, l, "count open executions",
+		`SELECT status, COUNT(*) FROM executions WHERE ended_at = 0 GROUP BY status`)
 	if err != nil {
 		return w, err
-	}
-	w.Executions = map[berth.ExecutionStatus]int{}
-	for _, g := range executions {
-		w.Executions[berth.ExecutionStatus(g.name)] = g.n
 	}
 	w.Conferences, err = l.CountConferences(ctx)
 	return w, err
@@ -44,22 +36,23 @@ func (l *Ledger) CountOpen(ctx context.Context) (w OpenWork, err error) {
 
 // CountConferences counts the conferences that have not ended, by status.
 func (l *Ledger) CountConferences(ctx context.Context) (map[berth.ConferenceStatus]int, error) {
-	groups, err := list(ctx, l, "count open conferences", groupFields, `SELECT status, COUNT(*) FROM conferences
-		WHERE status <> 'ended' AND status <> 'deleted' GROUP BY status`)
-	counts := map[berth.ConferenceStatus]int{}
+	return count[berth.ConferenceStatus](ctx, l, "count open conferences",
+		`SELECT status, COUNT(*) FROM conferences WHERE status <> 'ended' AND status <> 'deleted' GROUP BY status`)
+}
+
+// count reads a query of values, each with its number of rows.
+func count[T ~string](ctx context.Context, l *Ledger, what, query string) (map[T]int, error) {
+	type group struct {
+		value T
+		n     int
+	}
+	groups, err := list(ctx, l, what, func(g *group) []any { return []any{&g.value, &g.n} }, query)
+	counts := make(map[T]int, len(groups))
 	for _, g := range groups {
-		counts[berth.ConferenceStatus(g.name)] = g.n
+		counts[g.value] = g.n
 	}
 	return counts, err
 }
-
-// group is a number of rows that have the same value.
-type group struct {
-	name string
-	n    int
-}
-
-func groupFields(g *group) []any { return []any{&g.name, &g.n} }
 
 // maxOverdue is how many rows of a table CountOverdue counts.
 const maxOverdue = 1000
@@ -69,13 +62,13 @@ const maxOverdue = 1000
 func (l *Ledger) CountOverdue(ctx context.Context, before time.Time) (map[berth.ReconcileRule]int, error) {
 	counts := map[berth.ReconcileRule]int{}
 	for rule, table := range map[berth.ReconcileRule]string{berth.RuleTaskOverdue: "tasks", berth.RuleExecutionOverdue: "executions"} {
-		groups, err := list(ctx, l, "count overdue "+table, groupFields, `SELECT '', COUNT(*) FROM (
+		n, err := list(ctx, l, "count overdue "+table, value[int], `SELECT COUNT(*) FROM (
 			SELECT deadline_at FROM `+table+` WHERE ended_at = 0 AND deadline_at < $1 LIMIT CAST($2 AS BIGINT)) AS overdue`,
 			millis(before), maxOverdue)
 		if err != nil {
 			return nil, err
 		}
-		counts[rule] = groups[0].n
+		counts[rule] = n[0]
 	}
 	return counts, nil
 }

@@ -123,10 +123,8 @@ func reserve(ctx context.Context, tx *sql.Tx, t berth.Task, call CallStart) erro
 // ReleaseAttempt removes the row that an attempt reserved, because it ended without a call. The row of a call remains. It is
 // idempotent.
 func (l *Ledger) ReleaseAttempt(ctx context.Context, task berth.TaskRef, step int, fence int64) error {
-	return l.inTx(ctx, "release attempt", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, releaseUsage, task.UserID, task.TaskID, step, fence)
-		return err
-	})
+	_, err := l.exec(ctx, "release attempt", releaseUsage, task.UserID, task.TaskID, step, fence)
+	return err
 }
 
 // interrupt marks the calls of a task whose outcome is not recorded, because a later attempt begins or the task ends: they were
