@@ -91,6 +91,14 @@ func (s *Scripts) promoted(r *reply) {
 	(*f)(promotions)
 }
 
+// promotion runs a script that only promotes entries.
+func (s *Scripts) promotion(ctx context.Context, script, code string, args ...any) error {
+	r := s.call(ctx, script, []string{s.keys.Guard()}, args...)
+	r.code(code)
+	s.promoted(r)
+	return r.done()
+}
+
 // EntryCall is an entry with what decides when it may leave.
 type EntryCall struct {
 	Entry
@@ -118,19 +126,13 @@ func (s *Scripts) EnterTask(ctx context.Context, c EntryCall, left time.Duration
 
 // LeaveTask removes an entry. Idempotent.
 func (s *Scripts) LeaveTask(ctx context.Context, c EntryCall) error {
-	r := s.call(ctx, "leave_task", []string{s.keys.Guard()}, s.entryArgs(c)...)
-	r.code(EntryLeft)
-	s.promoted(r)
-	return r.done()
+	return s.promotion(ctx, "leave_task", EntryLeft, s.entryArgs(c)...)
 }
 
 // ConfirmPromotions records that the workflows of signalled entries have been signalled, and removes entries without a workflow.
 func (s *Scripts) ConfirmPromotions(ctx context.Context, model string, limits ModelLimits, t SlotTimes, signalled, gone []string) error {
 	args := with(s.slotArgs(t, model, limits.arg(), len(signalled)), signalled...)
-	r := s.call(ctx, "confirm_promotions", []string{s.keys.Guard()}, with(args, gone...)...)
-	r.code(EntryRecorded)
-	s.promoted(r)
-	return r.done()
+	return s.promotion(ctx, "confirm_promotions", EntryRecorded, with(args, gone...)...)
 }
 
 // SweepEntries promotes what nothing else has promoted, such as after the expiry of calls that did not come, and promotes again
@@ -140,10 +142,7 @@ func (s *Scripts) SweepEntries(ctx context.Context, models []string, limits func
 	for _, m := range models {
 		args = append(args, m, limits(m).arg())
 	}
-	r := s.call(ctx, "sweep_entries", []string{s.keys.Guard()}, args...)
-	r.code(EntriesSwept)
-	s.promoted(r)
-	return r.done()
+	return s.promotion(ctx, "sweep_entries", EntriesSwept, args...)
 }
 
 // ReadPositions estimates for each entry how long its call waits: in its workflow or for a slot.
