@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -81,10 +82,7 @@ func (s *step) addBackground(ctx context.Context, in *llm.Input) error {
 	for _, a := range summaries {
 		in.Summaries = append(in.Summaries, string(a.Content))
 	}
-	query := in.Outputs[berth.StepSummary]
-	if query == "" {
-		query = in.Variables[berth.VarJobText]
-	}
+	query := cmp.Or(in.Outputs[berth.StepSummary], in.Variables[berth.VarJobText])
 	passages, err := s.Ledger.SearchPassages(ctx, s.in.UserID, words(query), maxFound)
 	if err != nil {
 		return fmt.Errorf("search passages: %w", err)

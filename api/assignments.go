@@ -126,9 +126,7 @@ func (s *server) assign(ctx context.Context, in *assignInput) (*assignment, erro
 	if err := s.usePool(ctx, r.PoolID, r.Capabilities...); err != nil {
 		return nil, err
 	}
-	if r.Hold == 0 {
-		r.Hold = s.Fleet.Snapshot().Config.LockTimeout
-	}
+	r.Hold = cmp.Or(r.Hold, s.Fleet.Snapshot().Config.LockTimeout)
 	a, err := s.placer.Assign(ctx, leaseOf(callOf(ctx).user.UserID, id), r)
 	if err != nil {
 		return nil, fromRedis(err)
@@ -183,9 +181,7 @@ func (s *server) renew(ctx context.Context, in *renewInput) (*assignment, error)
 	if err := s.Fleet.Writable(); err != nil {
 		return nil, err
 	}
-	if hold == 0 {
-		hold = s.Fleet.Snapshot().Config.LockTimeout
-	}
+	hold = cmp.Or(hold, s.Fleet.Snapshot().Config.LockTimeout)
 	kept, ok, err := s.Scripts.FindLease(ctx, lease)
 	if err != nil {
 		return nil, fromRedis(err)

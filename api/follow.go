@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,10 +78,7 @@ func resumeParams() []*huma.Param {
 // resumePoint returns where the client resumes. The header, which browsers set, takes precedence.
 func resumePoint(req *http.Request) (after string, fromLatest bool, err error) {
 	q := req.URL.Query()
-	after = req.Header.Get(headerResume)
-	if after == "" {
-		after = q.Get(queryResume)
-	}
+	after = cmp.Or(req.Header.Get(headerResume), q.Get(queryResume))
 	switch q.Get("fromLatest") {
 	case "", "0", "false":
 	case "1", "true":

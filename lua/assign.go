@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -161,9 +162,7 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 	if c.Random == 0 {
 		c.Random = rand.Int64N(1 << 52)
 	}
-	if c.Hold == 0 {
-		c.Hold = Unconfirmed
-	}
+	c.Hold = cmp.Or(c.Hold, Unconfirmed)
 	excluded := ""
 	if len(c.Excluded) > 0 {
 		excluded = "\n" + strings.Join(c.Excluded, "\n") + "\n"

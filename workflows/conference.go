@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -265,10 +266,7 @@ func (c *conference) retryRecovery(ctx workflow.Context) {
 func (c *conference) restoreRow(ctx workflow.Context) {
 	c.inbox.reassert = false
 	if c.record.Status == berth.ConferenceOpen {
-		c.connection.pause = c.in.Rules.Connect
-		if c.connection.pause == 0 {
-			c.connection.pause = connectDefault
-		}
+		c.connection.pause = cmp.Or(c.in.Rules.Connect, connectDefault)
 		c.connection.checkAt = workflow.Now(ctx).Add(c.connection.pause)
 		c.changeStatus(ctx, berth.ConferenceAwaitingConnection)
 	}

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -15,9 +16,7 @@ type submission struct {
 
 // wait returns nil once the work is accepted, or the refusal.
 func (s *submission) wait(ctx workflow.Context, id string) error {
-	if s.id == "" {
-		s.id = id
-	}
+	s.id = cmp.Or(s.id, id)
 	if err := workflow.Await(ctx, func() bool { return s.settled }); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,9 +64,7 @@ func (c *mediaCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if c.Hostname == "" {
-		c.Hostname = own.Host
-	}
+	c.Hostname = cmp.Or(c.Hostname, own.Host)
 	driver, end, err := c.driver(ctx, logger, own)
 	if err != nil {
 		return err

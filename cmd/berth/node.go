@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,9 +50,7 @@ func (c *nodeCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	if spec.Incarnation, err = node.NewIncarnation(); err != nil {
 		return err
 	}
-	if spec.Hostname == "" {
-		spec.Hostname = spec.Incarnation.Host
-	}
+	spec.Hostname = cmp.Or(spec.Hostname, spec.Incarnation.Host)
 	var driver node.Driver
 	switch {
 	case c.Slots < 1:

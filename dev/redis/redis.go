@@ -4,6 +4,7 @@ package redis
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -50,9 +51,7 @@ type Server struct {
 // Start starts Redis and returns when it replies. A redis-server that exits unexpectedly is restarted on the same data.
 // It ends with this process; on Linux also when this process is killed.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
 		return startEmbedded(o)

@@ -3,6 +3,7 @@
 package temporal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,12 +72,8 @@ func SearchAttributes() map[string]enumspb.IndexedValueType {
 // Start starts the server and its Web UI and returns when the frontend serves the namespace and the UI accepts
 // connections. Both addresses must be free: the library of the UI exits the process if its address is in use.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
-	if o.Namespace == "" {
-		o.Namespace = "default"
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Namespace = cmp.Or(o.Namespace, "default")
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 

@@ -46,9 +46,7 @@ func New(scripts *lua.Scripts, opt Options) *Fleet {
 	opt.Tick = cmp.Or(opt.Tick, 500*time.Millisecond)
 	opt.Reload = cmp.Or(opt.Reload, time.Minute)
 	opt.Sample = cmp.Or(opt.Sample, time.Second)
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	k := scripts.Keys()
 	f := &Fleet{
 		scripts: scripts, opt: opt,

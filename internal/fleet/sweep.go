@@ -73,9 +73,7 @@ const (
 func NewSweeper(f *Fleet, opt SweeperOptions) *Sweeper {
 	opt.Every = cmp.Or(opt.Every, time.Second)
 	opt.Switch = cmp.Or(opt.Switch, 5*time.Second)
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	return &Sweeper{
 		fleet: f, opt: opt, graces: make(chan grace, 1), filled: make(chan struct{}, 1), capacity: make(chan string, maxCapacityEvents),
 		doubts: make(chan []berth.NodeKind), confirmed: make(chan []berth.NodeKind, 1),

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,9 +61,7 @@ func Issue(secret string, g Grant) (string, error) {
 	if err := g.Validate(); err != nil {
 		return "", err
 	}
-	if g.Audience == "" {
-		g.Audience = Audience
-	}
+	g.Audience = cmp.Or(g.Audience, Audience)
 	now := time.Now()
 	c := jwt.MapClaims{
 		"iss": issuer, "sub": g.UserID, "aud": g.Audience, "iat": now.Unix(), "exp": now.Add(g.TTL).Unix(),

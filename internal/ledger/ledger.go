@@ -7,6 +7,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"database/sql"
@@ -122,9 +123,7 @@ func openPostgres(dsn string) (*Ledger, error) {
 	if err != nil {
 		return nil, berth.Invalid("database", "invalid PostgreSQL address").With(err)
 	}
-	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = postgresDial
-	}
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, postgresDial)
 	db := stdlib.OpenDB(*cfg)
 	db.SetMaxOpenConns(postgresConns)
 	db.SetMaxIdleConns(postgresConns)

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"math"
@@ -110,9 +111,7 @@ func prepareNew(t *berth.Task) error {
 	case t.Status.Final():
 		return berth.Invalid("status", "a new task cannot have ended")
 	}
-	if t.Status == "" {
-		t.Status = berth.TaskPending
-	}
+	t.Status = cmp.Or(t.Status, berth.TaskPending)
 	now := time.Now()
 	if t.CreatedAt.IsZero() {
 		t.CreatedAt = now

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -30,9 +31,7 @@ const latencyWeight = 0.2
 // addRoundTrip records a heartbeat's round trip.
 func (m *meter) addRoundTrip(d time.Duration) {
 	ms := float64(d.Microseconds()) / 1000
-	if m.latency == 0 {
-		m.latency = ms
-	}
+	m.latency = cmp.Or(m.latency, ms)
 	m.latency += latencyWeight * (ms - m.latency)
 }
 

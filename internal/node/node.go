@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,9 +129,7 @@ func newAgent(ctx context.Context, o Options) *agent {
 	if o.Drain <= 0 {
 		o.Drain = DefaultDrain
 	}
-	if o.Spec.MaxConcurrentJobs == 0 {
-		o.Spec.MaxConcurrentJobs = berth.DefaultMaxConcurrentJobs
-	}
+	o.Spec.MaxConcurrentJobs = cmp.Or(o.Spec.MaxConcurrentJobs, berth.DefaultMaxConcurrentJobs)
 	if o.Spec.Capabilities == nil {
 		o.Spec.Capabilities = []string{}
 	}

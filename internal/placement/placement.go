@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,21 +198,15 @@ func (r Request) pool(now *fleet.Snapshot) berth.Pool {
 // where capabilities were requested, the fleet's. Every service that a capability of the pool depends on must be available.
 func choice(now *fleet.Snapshot, pool berth.Pool, r Request, excluded []Generation) lua.Choice {
 	c := lua.Choice{
-		PoolID: pool.ID, Required: pool.Capabilities, Strategy: r.Strategy,
+		PoolID: pool.ID, Required: pool.Capabilities, Strategy: cmp.Or(r.Strategy, pool.Strategy),
 		Services: slices.Concat(r.Services, services(pool.Capabilities)),
 		Excluded: slices.Concat(r.Excluded, current(now, excluded)),
 		Own:      r.Own, OwnZone: r.OwnZone, OwnHost: r.OwnHost, Hold: r.Hold,
 	}
-	if c.Strategy == "" {
-		c.Strategy = pool.Strategy
-	}
 	if c.Strategy == "" && len(r.Capabilities) > 0 {
 		c.Strategy = berth.StrategyCapability
 	}
-	if c.Strategy == "" {
-		c.Strategy = now.Config.AssignmentStrategy
-	}
-	c.Strategy = now.ResolveStrategy(pool.ID, c.Strategy)
+	c.Strategy = now.ResolveStrategy(pool.ID, cmp.Or(c.Strategy, now.Config.AssignmentStrategy))
 	return now.Locate(c)
 }
 

@@ -4,6 +4,7 @@
 package redisconn
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -148,12 +149,8 @@ func (o Options) fromURL(u *redis.UniversalOptions) error {
 		return SetupError("BERTH_REDIS_ADDR: " + err.Error())
 	}
 	u.Addrs, u.DB = []string{parsed.Addr}, parsed.DB
-	if u.Username == "" {
-		u.Username = parsed.Username
-	}
-	if u.Password == "" {
-		u.Password = parsed.Password
-	}
+	u.Username = cmp.Or(u.Username, parsed.Username)
+	u.Password = cmp.Or(u.Password, parsed.Password)
 	if u.TLSConfig == nil {
 		u.TLSConfig = parsed.TLSConfig
 	} else if u.TLSConfig.ServerName == "" && parsed.TLSConfig != nil {

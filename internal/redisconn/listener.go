@@ -91,9 +91,7 @@ type Listener struct {
 // NewListener returns a Listener that connects when Run is called.
 func NewListener(r Subscriber, opt ListenerOptions) *Listener {
 	opt.Tick = cmp.Or(opt.Tick, defaultTick)
-	if opt.Logger == nil {
-		opt.Logger = slog.Default()
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.Default())
 	return &Listener{
 		redis: r, opt: opt, events: make(chan Event, 1024), changed: make(chan struct{}, 1),
 		subs: newSubscriptions(opt.Channels),

@@ -4,6 +4,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,9 +49,7 @@ type server struct {
 //	POST, DELETE /sim/faults    add a Fault, remove all
 //	GET /sim/stats              Stats
 func ModelServer(opt Options) http.Handler {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	if opt.OCR == nil {
 		opt.OCR = Tesseract("tesseract", time.Minute, 2)
 	}

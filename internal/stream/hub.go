@@ -34,9 +34,7 @@ func (o HubOptions) withDefaults() HubOptions {
 	o.ReaderBuffer = cmp.Or(o.ReaderBuffer, 32)
 	o.ReplayChunk = cmp.Or(o.ReplayChunk, 128)
 	o.SubscribeTimeout = cmp.Or(o.SubscribeTimeout, 5*time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
 }
 

@@ -32,9 +32,7 @@ func (o Options) withDefaults() Options {
 	o.FlushSize = cmp.Or(o.FlushSize, 8)
 	o.TTL = cmp.Or(o.TTL, 3*time.Minute)
 	o.MaxPending = cmp.Or(o.MaxPending, 1<<20)
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
 }
 

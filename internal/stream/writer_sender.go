@@ -200,15 +200,9 @@ func (s *sender) entries(events []pending) ([]lua.StreamEntry, error) {
 	entries := make([]lua.StreamEntry, len(events))
 	for i, p := range events {
 		ev := p.event
-		if ev.TaskID == "" {
-			ev.TaskID = s.base.TaskID
-		}
-		if ev.ServiceID == "" {
-			ev.ServiceID = s.base.ServiceID
-		}
-		if ev.Stage == "" {
-			ev.Stage = s.base.Stage
-		}
+		ev.TaskID = cmp.Or(ev.TaskID, s.base.TaskID)
+		ev.ServiceID = cmp.Or(ev.ServiceID, s.base.ServiceID)
+		ev.Stage = cmp.Or(ev.Stage, s.base.Stage)
 		var err error
 		if entries[i], err = entryOf(s.ch, ev); err != nil {
 			return nil, err

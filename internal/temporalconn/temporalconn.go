@@ -2,6 +2,7 @@
 package temporalconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,9 +66,7 @@ func Open(o Options) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	c, err := client.NewLazyClient(client.Options{
 		HostPort: o.Addr, Namespace: o.Namespace, Logger: telemetry.Temporal(o.Logger), Credentials: credentials,
 		ConnectionOptions: client.ConnectionOptions{
