@@ -157,7 +157,7 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	require.NoError(t, err)
 	now := until(t, f, "heartbeat", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Load.CPUUsage == 90 })
 	require.Zero(t, seen.Nodes["n1"].Load.CPUUsage, "a snapshot that was returned does not change")
-	require.Equal(t, berth.SystemState{Load: 0.9, LatencyMs: 30}, now.State("gpu"))
+	require.Equal(t, berth.SystemState{Load: 0.9, LatencyMs: 30}, now.States("gpu")["gpu"])
 	require.Equal(t, []string{"gpu", "translate:en-es"}, now.PoolIDs())
 	require.Equal(t, []string{"translate:en-es"}, now.Eligible("", "en", "es"))
 	require.Empty(t, now.Eligible("", "en", "fr"))

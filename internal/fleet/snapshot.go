@@ -198,10 +198,7 @@ func (s *Snapshot) Closest(capabilities []string) (nodeID string, lacks []string
 	return nodeID, lacks
 }
 
-// State returns the mean load and latency of a pool's ready nodes, by which a dynamic strategy switches.
-func (s *Snapshot) State(poolID string) berth.SystemState { return s.States(poolID)[poolID] }
-
-// States returns the states of several pools in one iteration over the nodes.
+// States returns the mean load and latency of the ready nodes of pools, by which a dynamic strategy switches.
 func (s *Snapshot) States(poolIDs ...string) map[string]berth.SystemState {
 	sums, members := make(map[string]berth.SystemState, len(poolIDs)), make(map[string]float64, len(poolIDs))
 	for _, id := range poolIDs {
