@@ -74,7 +74,9 @@ func (s *Scripts) assign(ctx context.Context, leaseID string, c Choice, mode str
 	switch d.Code {
 	case AssignOK:
 		d.NodeID, d.Generation, d.Strategy = r.text(), number(r.text()), berth.Strategy(r.text())
-		s.handedOver(r)
+		if r.more() {
+			s.handedOver(r)
+		}
 	case AssignWaiting:
 		s.handedOver(r)
 	case AssignExists:

@@ -14,7 +14,7 @@
 --          the nodes to choose from, '' for those of the pool
 -- ARGV[8]  ms of grace to open where Redis may have lost leases
 -- ARGV[9]  last epoch of the guard that the caller has seen
--- ARGV[10] '' for work that does not wait; TRY to take a slot unless others of the pool wait; JOIN to wait for one
+-- ARGV[10] absent for work that does not wait, as are those behind it; TRY to take a slot unless others of the pool wait; JOIN to wait for one
 -- ARGV[11] waiter, see include handover
 -- ARGV[12] ms until its deadline
 -- ARGV[13] number that orders the waiters of a user
@@ -22,7 +22,7 @@
 -- ARGV[15] the capabilities that its nodes need where the pool has no indexes, one per line; otherwise ''
 --
 -- Returns {code, …}
---   OK         {node, generation, strategy, handed}: taken
+--   OK         {node, generation, strategy, handed}: taken; handed only with JOIN
 --   EXISTS     {assignment}: taken by an earlier call: pool, node, generation and strategy, one per line
 --   NODE_FULL  {reasons, missing}: every suitable node is full; reasons and numbers of nodes, alternating
 --   NO_NODE    {reasons, missing}: no node is suitable; missing: capabilities that no registered node has
@@ -30,11 +30,13 @@
 --   WAITING    {handed}: the work waits, or with TRY has to
 -- handed: waiters whose workflows the caller has to signal
 
--- include guard
+-- include grace_left
 
-local stem, lease, open_grace, known, mode, waiter = ARGV[1], ARGV[2], tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]
-local left, order = tonumber(ARGV[12]), string.match(ARGV[13], '^%d*$')
-if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and open_grace and known and left and order) then return redis.error_reply('ERR assign: not a number') end
+local stem, lease, ttl, random, open_grace, known = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[6]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local mode, waiter, left, order = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
+if not (ttl and random and open_grace and known and (not mode or tonumber(left) and string.find(order, '^%d*$'))) then
+  return redis.error_reply('ERR assign: not a number')
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local taken, expired = redis.call('HGET', KEYS[2], lease), nil
@@ -44,11 +46,15 @@ if taken then
   expired = stem .. 'node:slots:' .. node
   local expiry = current == generation and redis.call('ZSCORE', expired, lease)
   if expiry and tonumber(expiry) > now then
-    if mode ~= '' then redis.call('ZREM', stem .. 'waiting:promoted', waiter) end
+    if mode then redis.call('ZREM', stem .. 'waiting:promoted', waiter) end
     return { 'EXISTS', taken }
   end
 end
-local wait = grace(KEYS[1], now, open_grace, known, true)
+local wait = grace_left(KEYS[1], now, known, true)
+if not wait then
+-- include guard
+  wait = grace(KEYS[1], now, open_grace, known, true)
+end
 if wait > 0 and mode ~= 'JOIN' then return { 'GRACE', wait } end
 if taken then -- it gets another node, or none
   redis.call('ZREM', expired, lease)
@@ -58,28 +64,31 @@ end
 -- include fleet
 -- include choose
 
-local want, mine = asked(now), nil
+local pool, asked, detail, mine = ARGV[4], ARGV[5], ARGV[7], nil
+-- include request
 if mode == 'JOIN' then
 -- include handover
-  wait_in(waiter, want, ARGV[7], left, order, ARGV[14] == '1', ARGV[15])
-  local node = wait == 0 and ARGV[15] == '' and serve({ want.pool, redis.call('ZSCORE', waiting, want.pool) }, '', waiter)
+  wait_in(waiter, pool, request_row(ttl, pool, asked, detail), tonumber(left), order, ARGV[14] == '1', ARGV[15])
+  local node = wait == 0 and ARGV[15] == '' and serve({ pool, redis.call('ZSCORE', waiting, pool) }, '', waiter)
   if not node then return { 'WAITING', handed } end
   local row = redis.call('HGET', KEYS[2], lease)
   return { 'OK', node.id, node.generation, string.match(row, '^[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)'), handed }
 end
-if mode == 'TRY' and redis.call('ZSCORE', stem .. 'waiting', want.pool) then
+if mode == 'TRY' and redis.call('ZSCORE', stem .. 'waiting', pool) then
 -- include handover
-  local room = pool_room(want.pool)
+  local room = pool_room(pool)
   local member = redis.call('ZRANGE', room.stem .. 'order:x', 0, 0)[1]
   if not member or head_of(flow_at(room, 'x', string.sub(member, 17))) ~= waiter then return { 'WAITING', handed } end
   mine = forget_waiter
 end
-local node, strategy = pick(want)
+local node, leases, strategy
+-- include pick
 if not node then
-  local reasons, missing = refused(want)
+-- include refused
+  local reasons, missing = refused(want, listed, required)
   return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
 end
-reserve(want, node, strategy)
-if mine then mine(waiter, want.pool) end
-write_lease(want, node, strategy)
-return { 'OK', node.id, node.generation, strategy, {} }
+-- include reserve
+if mine then mine(waiter, pool) end
+-- include write_lease
+return { 'OK', node.id, node.generation, strategy }

@@ -11,6 +11,7 @@
 --   RECORDED  handed: waiters whose workflows the caller has to signal
 
 -- include fleet
+-- include node
 
 if not KEYS[1] then return redis.error_reply('ERR confirm_handovers: no key') end
 local now = clock()

@@ -25,7 +25,7 @@
 --   NO_POOL  no pool is eligible; nothing changed
 --   STALE    a later version of the row was decided; nothing changed
 
--- include guard
+-- include grace_left
 
 local session, src, tgt, routing, hash, version = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[10])
 if not (hash and version) then return redis.error_reply('ERR decide_session_pool: not a number') end

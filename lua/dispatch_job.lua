@@ -32,11 +32,11 @@
 --   TURN_ENDED  the turn was finalized, and the job would bind it again
 --   GRACE       {ms}: Redis may have lost leases: nothing is granted for this time
 
--- include guard
+-- include grace_left
 
 local binding, turn, session, job = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local stem, keep = ARGV[1], ARGV[11]
-if not (tonumber(ARGV[3]) and tonumber(ARGV[6]) and tonumber(keep) and tonumber(ARGV[14]) and tonumber(ARGV[15])) then
+local stem, keep, ttl, random, open_grace, epoch = ARGV[1], ARGV[11], tonumber(ARGV[3]), tonumber(ARGV[6]), tonumber(ARGV[14]), tonumber(ARGV[15])
+if not (ttl and random and tonumber(keep) and open_grace and epoch) then
   return redis.error_reply('ERR dispatch_job: not a number')
 end
 local bound = redis.call('GET', binding)
@@ -49,7 +49,11 @@ if not known and not ends then
   local ended = redis.call('HGET', session, 'ended_turns')
   if ended and string.find(ended, '\n' .. ARGV[8] .. '\n', 1, true) then return { 'TURN_ENDED' } end
 end
-local wait = grace(KEYS[1], now, tonumber(ARGV[14]), tonumber(ARGV[15]), true)
+local wait = grace_left(KEYS[1], now, epoch, true)
+if not wait then
+-- include guard
+  wait = grace(KEYS[1], now, open_grace, epoch, true)
+end
 if wait > 0 then return { 'GRACE', wait } end
 
 local named = known or ARGV[13] ~= '' and ARGV[13]
@@ -57,24 +61,29 @@ local affinity, why = named and 'hit' or 'first', ''
 -- include fleet
 -- include choose
 
-local want, node, strategy = asked(now), nil, ''
+local pool, asked, detail, lease, node, leases, strategy = ARGV[4], ARGV[5], ARGV[7], ARGV[2], nil, nil, ''
+-- include request
 if named then
-  node, why = by_id(want, named)
+  why = nil
+-- include pick_named
   if node then why = '' else affinity = 'miss' end
 end
-if not node then node, strategy = pick(want) end
 if not node then
-  local reasons, missing = refused(want)
+-- include pick
+end
+if not node then
+-- include refused
+  local reasons, missing = refused(want, listed, required)
   return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
 end
-reserve(want, node, strategy)
+-- include reserve
 if not known and not ends then
   redis.call('HSET', turn, 'affinity_node_id', named or node.id)
   redis.call('HSET', session, 'current_turn_id', ARGV[8])
   redis.call('EXPIRE', session, '3600')
 end
-local row = ARGV[12] .. ',"node_id":"' .. node.id .. '","generation":' .. node.generation .. ',"lease_id":"' .. ARGV[2]
-  .. '","pool":"' .. want.pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
+local row = ARGV[12] .. ',"node_id":"' .. node.id .. '","generation":' .. node.generation .. ',"lease_id":"' .. lease
+  .. '","pool":"' .. pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
   .. '","missed":"' .. why .. '","created_at_ms":' .. string.format('%d', now) .. '}'
 redis.call('SET', job, row, 'EX', '3600')
 redis.call('SET', binding, row, 'PX', keep)

@@ -71,6 +71,7 @@ redis.call('ZADD', stem .. 'node:beats:' .. kind, whole(now), id)
 settle(stem, node, leases)
 write_load(stem, node, leases, now, table.concat({ ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] }, '\n'))
 if suspect then
+-- include announce
   announce(stem, id, 'ready')
 else
   redis.call('PUBLISH', stem .. 'node:updated', id)

@@ -35,5 +35,6 @@ node.hold = drains and 'draining' or cordoned and 'cordoned' or ''
 write_state(stem, node, node.state, now)
 redis.call('HSET', node.key, 'hold', node.hold)
 settle(stem, node, purge(stem, node, now))
+-- include announce
 announce(stem, id, node.hold ~= '' and node.hold or node.state)
 return { 'OK' }

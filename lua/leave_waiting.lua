@@ -11,6 +11,7 @@
 --   LEFT  handed: waiters whose workflows the caller has to signal
 
 -- include fleet
+-- include node
 
 if not KEYS[1] then return redis.error_reply('ERR leave_waiting: no key') end
 local now = clock()

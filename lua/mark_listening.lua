@@ -7,6 +7,7 @@
 --   OK  noted
 
 -- include fleet
+-- include node
 
 redis.call('HSET', KEYS[1], 'heard_ms', whole(clock()))
 return { 'OK' }

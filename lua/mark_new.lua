@@ -7,7 +7,8 @@
 --   EXISTS  there was a guard; nothing changed
 
 -- include clock
--- include guard
+-- include format
+-- include server
 
 if redis.call('EXISTS', KEYS[1]) == 1 then return { 'EXISTS' } end
 redis.call('HSET', KEYS[1], 'server', server(redis.pcall('INFO', 'replication')), 'grace', '0', 'epoch', '1',

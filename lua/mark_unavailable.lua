@@ -32,5 +32,6 @@ end
 local last = remark(ARGV[3], node, now)
 if last > now then redis.call('PEXPIRE', services, whole(last - now)) end
 if redis.call('EXISTS', key) == 1 then redis.call('HSET', key, 'unavailable_until', whole(last)) end
+-- include announce
 announce(ARGV[3], ARGV[4], ttl > 0 and 'unavailable' or 'available', service)
 return { 'OK' }

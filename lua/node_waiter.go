@@ -87,7 +87,7 @@ func (s *Scripts) JoinWaiting(ctx context.Context, c Choice, q Queued) (Decision
 
 func (s *Scripts) waitArgs(c Choice, mode string, q Queued) []any {
 	if mode == "" {
-		return []any{"", "", 0, 0, "", ""}
+		return nil
 	}
 	listed := ""
 	if q.Listed {

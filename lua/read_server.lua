@@ -6,7 +6,8 @@
 -- Returns {code, server, now}
 --   OK  server: see include guard; now: Redis's clock in ms
 
--- include guard
+-- include format
+-- include server
 
 if not KEYS[1] then return redis.error_reply('ERR read_server: no key') end
 local guard = redis.call('HMGET', KEYS[1], 'server', 'format')

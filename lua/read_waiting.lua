@@ -11,6 +11,7 @@
 --   OK  position: -1 for work that does not wait
 
 -- include fleet
+-- include node
 
 if not KEYS[1] then return redis.error_reply('ERR read_waiting: no key') end
 local now = clock()

@@ -120,5 +120,6 @@ if code == 'OK' then
   write_load(stem, node, leases, now, '0\n0\n0\n0\n0\n0')
   redis.call('EXPIRE', stem .. 'node:loads', LIFETIME)
 end
+-- include announce
 announce(stem, id, code == 'OK' and (held ~= '' and held or 'ready') or nil)
 return { code, whole(generation), table.concat(pools, '\n'), serve_waiters(stem, node, now, open_grace, known) }

@@ -12,6 +12,7 @@
 --   RELEASED  held: 1 when the lease held a slot and had not expired; handed: waiters whose workflows the caller has to signal
 
 -- include fleet
+-- include node
 
 local stem, id, lease, open_grace, known = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 if not (open_grace and known) then return redis.error_reply('ERR release_node_slot: not a number') end

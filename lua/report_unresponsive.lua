@@ -41,5 +41,6 @@ redis.call('ZREM', beats, id)
 redis.call('ZADD', stem .. 'node:suspects:' .. kind, whole(tonumber(beat)), id)
 write_state(stem, node, 'suspect', now)
 settle(stem, node, leases_of(node, now))
+-- include announce
 announce(stem, id, 'suspect')
 return { 'OK' }

@@ -56,6 +56,7 @@ for _, kind in ipairs(kinds) do
         redis.call('ZADD', kind.suspects, whole(tonumber(overdue[i + 1])), node.id)
         write_state(stem, node, 'suspect', now)
         settle(stem, node, leases_of(node, now))
+-- include announce
         announce(stem, node.id, 'suspect')
         suspected[#suspected + 1] = node.id
       end

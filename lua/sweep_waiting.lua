@@ -10,6 +10,7 @@
 --   SWEPT  handed: waiters whose workflows the caller has to signal
 
 -- include fleet
+-- include node
 
 if not KEYS[1] then return redis.error_reply('ERR sweep_waiting: no key') end
 local now = clock()

@@ -19,6 +19,7 @@
 --   KEPT      since: Redis's ms of the last switch, 0 when there was none
 
 -- include fleet
+-- include node
 
 local LIFETIME = 3600 -- s after the last call: a pool that is no longer dynamic, or is deleted, leaves nothing
 
@@ -47,6 +48,7 @@ redis.call('LTRIM', KEYS[2], 0, 49)
 redis.call('EXPIRE', KEYS[1], LIFETIME)
 redis.call('EXPIRE', KEYS[2], LIFETIME)
 redis.call('PUBLISH', ARGV[9], 'strategies')
+-- include operator
 operator_event(ARGV[10], '{"type":"strategy","ts":' .. whole(now) .. ',"poolId":' .. cjson.encode(pool) .. ',"status":"' .. to
   .. '","before":"' .. current .. '"}')
 return { 'SWITCHED', to, whole(now), current }

@@ -10,6 +10,7 @@
 --   TAKEN  entries: notices as JSON; left: the number of notices in the outbox, including taken ones
 
 -- include fleet
+-- include node
 
 local outbox, limit, reserved = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 if not (limit and reserved) then return redis.error_reply('ERR take_outbox: not a number') end

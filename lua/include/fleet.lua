@@ -21,48 +21,24 @@
 --   capabilities             hash  capability -> number of registered nodes that have it
 -- A class has the nodes that belong to the same pools and have the same unavailable services. A change of a node updates the
 -- indexes of its class, so that it costs the same with one pool and with hundreds; a decision compares the classes of a pool.
+-- A class is named by the hash of its pools and its unavailable services: 41 characters where every service is available.
 
 -- whole formats a whole number without an exponent, the same on every server.
 local function whole(n) return string.format('%d', n) end
-
--- score_of returns a score as a whole number; nil for none. The embedded server writes large ones with an exponent, which its
--- tonumber does not read.
-local function score_of(text)
-  if not text then return nil end
-  local digits, exponent = string.match(text, '^(.*)e%+(%d+)$')
-  if digits then return math.floor(tonumber(digits) * 10 ^ tonumber(exponent) + 0.5) end
-  return tonumber(text)
-end
-
--- clock returns Redis's time in whole milliseconds.
-local function clock()
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
-end
 
 local function pool_key(stem, pool, what) return stem .. 'pool:' .. pool .. ':' .. what end
 
 local function class_key(stem, class, what) return stem .. 'class:' .. class .. ':' .. what end
 
--- node_of reads the fields that decisions use; nil when the node is not found. `out` is the reason why it cannot be chosen,
--- '' when it can. One field holds them all: reading each would take a fifth of a decision.
-local function node_of(stem, id)
+-- read_brief reads what decisions use: generation, base, active, max, out, each, seen and class of a node as texts, and the text of
+-- them all; nil when the node is not found. One field holds them all: reading each would take a fifth of a decision.
+local function read_brief(stem, id)
   local brief = redis.call('HGET', stem .. 'node:briefs', id)
   if not brief then return nil end
   local generation, base, active, max, out, each, seen, class =
     string.match(brief, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
-  return {
-    id = id, stem = stem, key = stem .. 'node:runtime:' .. id, slots = stem .. 'node:slots:' .. id, brief = brief,
-    generation = generation, base = tonumber(base), active = tonumber(active), max = tonumber(max), out = out,
-    each = tonumber(each), seen = tonumber(seen), class = class,
-  }
+  return generation, base, active, max, out, each, seen, class, brief
 end
-
--- leases_of returns the number of unexpired leases of the node.
-local function leases_of(node, now) return redis.call('ZCOUNT', node.slots, whole(now + 1), '+inf') end
-
-local TRUST = 800 -- how fast a report loses its weight against the leases taken since, on a node of TYPICAL slots or fewer
-local TYPICAL = 50
 
 -- load_of returns the load by which nodes are compared, in thousandths: cpu + memory x weight + workflows. Leases count
 -- immediately, and in proportion to the capacity. Those taken since the last report also count with the load that one piece of
@@ -70,24 +46,9 @@ local TYPICAL = 50
 -- work that arrives before the next one. On a node with more slots the increase is slower, in proportion. It is not faster on
 -- one with few slots, where a lease weighs much already: it would exceed every difference between reports before the node is full.
 local function load_of(node, leases)
+  local TRUST = 800 -- how fast a report loses its weight against the leases taken since, on a node of TYPICAL slots or fewer
+  local TYPICAL = 50
   local new = math.max(0, leases - node.seen)
-  return whole(node.base + math.max(node.active, leases) * 1000 + math.floor(leases * 100000 / node.max)
+  return string.format('%d', node.base + math.max(node.active, leases) * 1000 + math.floor(leases * 100000 / node.max)
     + new * node.each + math.floor(TRUST * new * new * TYPICAL / math.max(node.max, TYPICAL)))
-end
-
--- include operator
-
--- announce publishes a change of a node that is more than a heartbeat. With a status, operators are notified too.
-local function announce(stem, id, status, reason)
-  redis.call('PUBLISH', stem .. 'node:updated', id)
-  redis.call('PUBLISH', stem .. 'node:changed', id)
-  if not status then return end
-  local event = '{"type":"node","ts":' .. whole(clock()) .. ',"nodeId":' .. cjson.encode(id) .. ',"status":"' .. status .. '"'
-  if reason then event = event .. ',"reason":' .. cjson.encode(reason) end
-  operator_event(string.sub(stem, 1, -11), event .. '}') -- the prefix of the keys, without the last name of the stem
-end
-
--- update_load updates the load of a node that could be chosen before and still can: a short form of settle.
-local function update_load(stem, node, leases)
-  if node.class ~= '' then redis.call('ZADD', class_key(stem, node.class, 'free'), load_of(node, leases), node.id) end
 end

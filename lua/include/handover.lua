@@ -14,8 +14,36 @@
 local choosing
 do -- a function has at most 200 local variables
 -- include choose
-  choosing = { pick = pick, reserve = reserve, request = request, write_lease = write_lease, changes = changes }
+  -- pick returns the node for a request, the number of its leases and the strategy that chose it.
+  local function pick(request)
+    local want, asked, random, own, places = request.want, request.asked, request.random, request.own, request.places
+    local required, listed, node, leases, strategy = request.required, request.listed, nil, nil, nil
+-- include pick
+    return node, leases, strategy
+  end
+
+  -- take takes a slot of the node and writes the lease.
+  local function take(request, node, leases, chosen_by)
+    local want, listed, lease, ttl = request.want, request.listed, request.lease, request.ttl
+    local strategy = listed == '' and chosen_by or '' -- handing over a node takes no turn
+-- include reserve
+    strategy = chosen_by
+-- include write_lease
+  end
+
+  local made
+  -- changes returns the functions of include settle.
+  local function changes()
+    if not made then
+-- include settle
+      made = { settle = settle, purge = purge, spec_of = spec_of }
+    end
+    return made
+  end
+
+  choosing = { pick = pick, take = take, changes = changes }
 end
+-- include score
 -- include room
 
 -- A node is reserved for HANDED_OVER ms. A workflow is signalled again after NOTIFY_AGAIN ms. What a room remembers of its waiters
@@ -44,17 +72,18 @@ end
 local function lease_of(waiter) return 'execution:' .. string.match(waiter, '^[^/]+/[^/]+/[^/]+/[^/]+/(.*)$') end
 
 -- request_row formats a request for request_of.
-local function request_row(want, detail)
-  return table.concat({ whole(want.ttl), want.pool, want.strategy, detail }, '\3')
-end
+local function request_row(ttl, pool, strategy, detail) return table.concat({ whole(ttl), pool, strategy, detail }, '\3') end
 
 -- request_of returns the request of a waiter; nil when Redis has lost it.
 local function request_of(waiter)
   local row = redis.call('HGET', waiting .. ':requests', waiter)
   if not row then return nil end
-  local ttl, pool, strategy, detail = string.match(row, '^([^\3]*)\3([^\3]*)\3([^\3]*)\3(.*)$')
-  local random = tonumber(string.sub(redis.sha1hex(waiter .. whole(now)), 1, 13), 16)
-  return choosing.request(stem, lease_of(waiter), tonumber(ttl), pool, strategy, random, detail, now)
+  local ttl, pool, asked, detail = string.match(row, '^([^\3]*)\3([^\3]*)\3([^\3]*)\3(.*)$')
+-- include request
+  return {
+    want = want, lease = lease_of(waiter), ttl = tonumber(ttl), asked = asked, own = own, places = places, required = required,
+    listed = listed, random = tonumber(string.sub(redis.sha1hex(waiter .. whole(now)), 1, 13), 16),
+  }
 end
 
 -- tag_of returns the tag of a pool that gets its first waiter.
@@ -75,15 +104,15 @@ local function close_room(room)
 end
 
 -- wait_in adds a waiter to a pool, or keeps its place there. One that goes ahead is served before those that have just entered.
-local function wait_in(waiter, want, detail, left, order, ahead, required)
-  local room = pool_room(want.pool)
+local function wait_in(waiter, pool, row, left, order, ahead, required)
+  local room = pool_room(pool)
   room.lasts = left
   local first = ahead and redis.call('ZRANGE', room.stem .. 'order:x', 0, 0, 'WITHSCORES')[2]
   join(room, waiter, order .. '/0/' .. (first and precise(score_of(first)) or '0'))
   redis.call('PEXPIRE', room.state, whole(KEEP))
-  redis.call('HSET', waiting .. ':requests', waiter, request_row(want, detail))
-  if required ~= '' then redis.call('HSET', waiting .. ':listed', want.pool, required) end
-  redis.call('ZADD', waiting, 'NX', tag_of(want.pool, required), want.pool)
+  redis.call('HSET', waiting .. ':requests', waiter, row)
+  if required ~= '' then redis.call('HSET', waiting .. ':listed', pool, required) end
+  redis.call('ZADD', waiting, 'NX', tag_of(pool, required), pool)
 end
 
 -- forget_waiter removes a waiter.
@@ -95,11 +124,8 @@ local function forget_waiter(waiter, pool)
   close_room(room)
 end
 
--- hand_over reserves the node for a waiter, which leaves its room. The workflow of `mine` is the caller; any other is signalled.
-local function hand_over(room, flow, member, waiter, want, node, strategy, mine)
-  if waiter ~= mine then want.ttl = HANDED_OVER end
-  choosing.reserve(want, node, want.listed == '' and strategy or '') -- handing over a node takes no turn
-  choosing.write_lease(want, node, strategy)
+-- leave_with lets a waiter that has got a node leave its room. The workflow of `mine` is the caller; any other is signalled.
+local function leave_with(room, flow, member, waiter, node, mine)
   if head_of(flow) == waiter then
     take_first(room, flow, waiter, member, 1)
     advance(room, flow, member)
@@ -128,15 +154,18 @@ local function serve_pool(pool, listed, mine)
   for _, member in ipairs(redis.call('ZRANGE', room.stem .. 'order:x', 0, MAX_USERS - 1)) do
     local flow = flow_at(room, 'x', string.sub(member, 17))
     for _, waiter in ipairs(redis.call('ZRANGE', flow.key, 0, MAX_EACH - 1)) do
-      local want = request_of(waiter)
-      if want then
-        want.listed = listed
-        local node, strategy = choosing.pick(want)
+      local request = request_of(waiter)
+      if request then
+        request.listed = listed
+        if waiter ~= mine then request.ttl = HANDED_OVER end
+        local node, leases, strategy = choosing.pick(request)
         if node then
-          hand_over(room, flow, member, waiter, want, node, strategy, mine)
+          choosing.take(request, node, leases, strategy)
+          leave_with(room, flow, member, waiter, node, mine)
           return waiter, node
         end
-        if not (want.skipped.excluded or want.skipped.service_unavailable) then return nil end -- the others cannot use any either
+        local skipped = request.want.skipped
+        if not (skipped.excluded or skipped.service_unavailable) then return nil end -- the others cannot use any either
       else
         forget_waiter(waiter, pool) -- its workflow enters it again
       end
@@ -166,7 +195,7 @@ local function serve(pools, listed, mine)
     else
       table.remove(open, best)
     end
-    if waiter and listed ~= '' and redis.call('ZCARD', node.slots) >= node.max then return nil end
+    if waiter and listed ~= '' and redis.call('ZCARD', stem .. 'node:slots:' .. node.id) >= node.max then return nil end
   end
   return nil
 end

@@ -146,6 +146,7 @@ local function end_generation(stem, node, now, reason)
   settle(stem, node, 0)
   count_capabilities(stem, spec.capabilities, '-1')
   notify(stem, node, now, reason)
+-- include announce
   announce(stem, node.id, 'dead', reason)
 end
 
@@ -157,5 +158,6 @@ local function delete_node(stem, node, now)
   redis.call('HDEL', stem .. 'node:loads', node.id)
   redis.call('ZREM', stem .. 'node:marks', node.id)
   redis.call('DEL', node.key)
+-- include announce
   announce(stem, node.id, 'removed')
 end

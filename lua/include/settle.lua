@@ -1,5 +1,7 @@
 -- Changes of a node: settle updates every index of its class. Needs include fleet.
 
+-- include node
+
 -- place_of returns a node's member in the index of places.
 local function place_of(zone, host, id) return zone .. '\1' .. host .. '\1' .. id end
 

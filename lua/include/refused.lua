@@ -1,4 +1,6 @@
--- Why no node can take the job. Part of include choose.
+-- Why no node can take the job. Needs include choose.
+
+-- include lacks
 
 -- count_pool adds up the numbers of the pool's nodes by reason, in its first 256 classes. It returns nil where it has no node.
 local function count_pool(want)
@@ -21,24 +23,25 @@ end
 
 -- missing returns the capabilities of a list, one per line, that no registered node has.
 local function missing(stem, required)
-  local asked, out = {}, {}
-  for c in string.gmatch(required, '[^\n]+') do asked[#asked + 1] = c end
-  if #asked == 0 then return out end
-  for i, n in ipairs(redis.call('HMGET', stem .. 'capabilities', unpack(asked))) do
-    if not n then out[#out + 1] = asked[i] end
+  local wanted, out = {}, {}
+  for c in string.gmatch(required, '[^\n]+') do wanted[#wanted + 1] = c end
+  if #wanted == 0 then return out end
+  for i, n in ipairs(redis.call('HMGET', stem .. 'capabilities', unpack(wanted))) do
+    if not n then out[#out + 1] = wanted[i] end
   end
   return out
 end
 
--- explain is refused of include choose.
-local function explain(want)
+-- refused returns why no node can take the job, reasons and numbers alternating, and the missing capabilities. It counts all nodes
+-- of the pool in the statistics.
+local function refused(want, listed, required)
   local all = count_pool(want)
   local known = all or redis.call('HEXISTS', want.stem .. 'config:pools', want.pool) == 1
-  local kept, lacking, reasons = want.skipped, missing(want.stem, want.required), {}
-  if want.listed == '' then want.skipped = all or {} end
+  local kept, lacking, reasons = want.skipped, missing(want.stem, required), {}
+  if listed == '' then want.skipped = all or {} end
   want.skipped.excluded, want.skipped.not_in_pool = kept.excluded, kept.not_in_pool
   if #lacking > 0 then want.skipped.capability_missing = 1 end
-  count_exclusions(want, known)
+-- include count_skipped
   for reason, n in pairs(want.skipped) do
     reasons[#reasons + 1] = reason
     reasons[#reasons + 1] = whole(n)
