@@ -15,57 +15,74 @@ import (
 )
 
 // bareDecision makes the Redis calls of a decision without deciding anything: the least that a script could do which finds a node
-// and reserves its slot. It takes the same arguments.
+// and reserves its slot. TestBareDecision compares its calls with those of the decision.
 type bareDecision struct {
 	script *redis.Script
 	keys   []string
+	stem   string
 	nodes  int64 // that can be chosen
+	// strategy is the one whose calls it makes.
+	strategy berth.Strategy
 }
 
-// find has the calls by which each strategy finds a node: `id`, `score`.
-var find = map[berth.Strategy]string{
-	berth.StrategyPowerOfTwo: poolClasses + `
-redis.call('ZCARD', KEYS[4])
-local r = redis.call('ZRANGE', KEYS[4], ARGV[3], ARGV[3], 'WITHSCORES')
-local id, score = r[1], r[2]`,
-	berth.StrategyLoadBalanced: poolClasses + `
-local r = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
-local id, score = r[1], r[2]`,
-	berth.StrategyRoundRobin: `
-local turn = redis.call('GET', KEYS[6]) or ''
-local member = redis.call('ZRANGEBYLEX', KEYS[7], '(' .. turn, '+', 'LIMIT', 0, 1)[1]
-  or redis.call('ZRANGEBYLEX', KEYS[7], '-', '+', 'LIMIT', 0, 1)[1]
-local id = string.match(member, '\1([^\1]*)$')
-local score = ARGV[3]
-redis.call('SET', KEYS[6], member, 'EX', '3600')`,
-	berth.StrategyLocality: poolClasses + `
-redis.call('ZLEXCOUNT', KEYS[7], ARGV[4], ARGV[5])
-redis.call('ZLEXCOUNT', KEYS[7], ARGV[6], ARGV[7])
-local start = redis.call('ZLEXCOUNT', KEYS[7], '-', ARGV[8])
-local member = redis.call('ZRANGE', KEYS[7], start, start)[1]
-redis.call('ZRANGE', KEYS[7], start + 1, start + 1)
-local id = string.match(member, '\1([^\1]*)$')
-redis.call('ZSCORE', KEYS[4], id)
-local score = redis.call('ZSCORE', KEYS[4], id)`,
-}
-
+// The script's local variables are the keys and values that the decision derives from its arguments.
 const (
-	beforeFind = `
-redis.call('HGET', KEYS[2], ARGV[1])
+	// guardCalls reads what every decision reads first.
+	guardCalls = `
+local t = redis.call('TIME')
+redis.call('HGET', KEYS[2], ARGV[2])
 redis.pcall('INFO', 'replication')
-redis.call('HMGET', KEYS[1], 'server', 'grace', 'epoch')
-local t = redis.call('TIME')`
-	poolClasses = `
-redis.call('ZRANGE', KEYS[3], 0, 32)`
-	afterFind = `
-redis.call('HGET', KEYS[5], id)
-local slots = KEYS[8] .. id
-redis.call('ZCOUNT', slots, t[1] .. '000', '+inf')
-redis.call('ZADD', slots, t[1] + 60 .. '000', ARGV[1])
-redis.call('ZADD', KEYS[4], score + 1000, id)
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-return { 'OK', id, '1790000000000', 'strategy' }`
+redis.call('HMGET', KEYS[1], 'server', 'grace', 'epoch', 'nodes', 'format')`
+	classCalls = `
+redis.call('ZRANGE', open, '0', '32')`
+	// nodeCalls reads the node with the id and the number of its leases.
+	nodeCalls = `
+redis.call('HGET', briefs, id)
+local slots = slots_of .. id
+redis.call('ZCOUNT', slots, t[1] .. '000', '+inf')`
+	// skippedCalls counts the nodes without the service.
+	skippedCalls = `
+redis.call('HINCRBY', statistics, skipped, '1')`
+	reserveCalls = `
+redis.call('ZADD', slots, t[1] + 60 .. '000', ARGV[2])
+redis.call('ZADD', free, ARGV[3], id)
+redis.call('HSET', KEYS[2], ARGV[2], lease)
+return { 'OK', id, '1790000000000', strategy }`
 )
+
+// strategyCalls has the calls of each strategy: those that find a node's id, and the others.
+var strategyCalls = map[berth.Strategy]string{
+	berth.StrategyPowerOfTwo: classCalls + `
+redis.call('ZCARD', free)
+local id = redis.call('ZRANGE', free, ARGV[6], ARGV[6])[1]` + nodeCalls + skippedCalls,
+	berth.StrategyLoadBalanced: classCalls + `
+local id = redis.call('ZRANGE', free, '0', '0')[1]` + nodeCalls + skippedCalls,
+	// Behind the last node of the class it looks for other classes and begins again.
+	berth.StrategyRoundRobin: `
+local place = string.sub(redis.call('GET', turn), #class + 2)
+local member = redis.call('ZRANGEBYLEX', places, '(' .. place, '+', 'LIMIT', '0', '1')[1]
+local again = not member
+if again then
+  redis.call('ZRANGEBYLEX', open, behind, '+', 'LIMIT', '0', '32')
+  redis.call('ZRANGEBYLEX', open, '-', behind, 'LIMIT', '0', '32')
+  member = redis.call('ZRANGEBYLEX', places, '-', '[' .. place, 'LIMIT', '0', '1')[1]
+end
+local id = string.match(member, '\1([^\1]*)$')` + nodeCalls + `
+if again then redis.call('HINCRBY', statistics, skipped, '1') end
+redis.call('SET', turn, class .. '\2' .. member, 'EX', '3600')`,
+	berth.StrategyLocality: classCalls + `
+local start = host
+if redis.call('ZLEXCOUNT', places, '[' .. host, '(' .. host .. '\255') == 0 then
+  start = zone
+  redis.call('ZLEXCOUNT', places, '[' .. zone, '(' .. zone .. '\255')
+end
+start = redis.call('ZLEXCOUNT', places, '-', '(' .. start)
+local one, other = string.format('%d', start), string.format('%d', start + 1)
+local id = string.match(redis.call('ZRANGE', places, one, one)[1], '\1([^\1]*)$')
+redis.call('ZRANGE', places, other, other)
+redis.call('ZSCORE', free, id)
+redis.call('ZSCORE', free, id)` + nodeCalls + skippedCalls,
+}
 
 // newBareDecision prepares the calls for the class of the pool's nodes on which every service is available.
 func newBareDecision(ctx context.Context, rdb *redis.Client, s *lua.Scripts, strategy berth.Strategy) (*bareDecision, error) {
@@ -82,19 +99,32 @@ func newBareDecision(ctx context.Context, rdb *redis.Client, s *lua.Scripts, str
 		if err != nil {
 			return nil, fmt.Errorf("count nodes: %w", err)
 		}
-		b := &bareDecision{redis.NewScript(beforeFind + find[strategy] + afterFind), []string{
-			k.Guard(), k.NodeLeases(), k.PoolOpen(benchPool), k.ClassFree(class), k.NodeBriefs(), k.PoolTurn("bare"),
-			k.ClassPlaces(class), k.NodeSlots(""),
-		}, nodes}
+		if err := rdb.Set(ctx, k.PoolTurn(barePool), class+"\x02", 0).Err(); err != nil {
+			return nil, fmt.Errorf("begin turns: %w", err)
+		}
+		b := &bareDecision{
+			keys: []string{k.Guard(), k.NodeLeases()}, stem: strings.TrimSuffix(k.NodeSlots(""), "node:slots:"), nodes: nodes, strategy: strategy,
+		}
+		var text strings.Builder
+		for name, value := range map[string]string{
+			"open": k.PoolOpen(benchPool), "class": class, "behind": "(" + class, "free": k.ClassFree(class), "places": k.ClassPlaces(class),
+			"turn": k.PoolTurn(barePool), "briefs": k.NodeBriefs(), "slots_of": k.NodeSlots(""), "statistics": k.ExcludeStats(),
+			"skipped": benchPool + "|service_unavailable", "host": benchZone + "\x01" + benchHost + "\x01", "zone": benchZone + "\x01",
+			"strategy": string(strategy), "lease": benchPool + "\nn00001\n1790000000000\n" + string(strategy) + "\n" + strings.Repeat(" ", 64),
+		} {
+			fmt.Fprintf(&text, "local %s = [[%s]]\n", name, value)
+		}
+		b.script = redis.NewScript(text.String() + guardCalls + strategyCalls[strategy] + reserveCalls)
 		return b, b.script.Load(ctx, rdb).Err()
 	}
 	return nil, errors.New("no class without unavailable services")
 }
 
-// run makes the calls under a lease and returns the node.
+// run makes the calls under a lease and returns the node. Its arguments are as many and as long as those of the decision; the third is
+// the load that the node gets, and the sixth its rank.
 func (b *bareDecision) run(ctx context.Context, rdb *redis.Client, i int) (node string, err error) {
-	reply, err := b.script.EvalSha(ctx, rdb, b.keys, bareLease(i), benchPool+"\nn00001\n1790000000000\nstrategy"+strings.Repeat(" ", 64),
-		rand.Int64N(b.nodes), "[z1\x01h7\x01", "(z1\x01h7\x01\xff", "[z1\x01", "(z1\x01\xff", "(z1\x01").Slice()
+	reply, err := b.script.EvalSha(ctx, rdb, b.keys, b.stem, bareLease(i), 10_000+rand.Int64N(90_000), benchPool, string(b.strategy),
+		rand.Int64N(b.nodes), bareDetail, lua.NodeGrace.Milliseconds(), 1).Slice()
 	if err != nil {
 		return "", err
 	}
@@ -102,4 +132,13 @@ func (b *bareDecision) run(ctx context.Context, rdb *redis.Client, i int) (node 
 	return node, nil
 }
 
-func bareLease(i int) string { return "bare-" + strconv.Itoa(i) }
+// barePool is where it keeps its turn; the name is as long as benchPool.
+const barePool = "translate:bench"
+
+// bareDetail is as long as the texts of the decision's request.
+const bareDetail = "\x02" + benchZone + "\x01" + benchHost + "\x01\n" + benchZone + "\x01\x02" + markedService + "\x02\x02" + benchPool + "\x02\x02"
+
+func bareLease(i int) string { return "b" + strconv.Itoa(i) }
+
+// decidedLease is the lease of the i-th decision, as long as that of its baseline.
+func decidedLease(i int) string { return "d" + strconv.Itoa(i) }

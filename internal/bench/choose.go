@@ -101,20 +101,8 @@ func (r *Run) measureFleet(ctx context.Context, rdbs []*redis.Client, n int, cap
 	for i, rdb := range rdbs {
 		clients[i] = lua.New(rdb, lua.Keys{Cell: fmt.Sprintf("choose-%d-%d", n, len(capabilities))})
 	}
-	if _, err := clients[0].MarkNew(ctx); err != nil {
+	if err := registerFleet(ctx, clients[0], n, capabilities); err != nil {
 		return err
-	}
-	for i := range n {
-		spec := bareNode(i, berth.MaxNodeConcurrency)
-		spec.Capabilities = capabilities
-		if _, err := clients[0].RegisterNode(ctx, spec, lua.Registration{}); err != nil {
-			return err
-		}
-		if i%10 == 9 {
-			if _, err := clients[0].MarkUnavailable(ctx, spec.ID, markedService, time.Hour); err != nil {
-				return err
-			}
-		}
 	}
 	for _, strategy := range benchmarked() {
 		took, of, err := measureChoice(ctx, rdbs, clients, strategy, r.times(chunks))
@@ -124,6 +112,33 @@ func (r *Run) measureFleet(ctx context.Context, rdbs []*redis.Client, n int, cap
 		result(strategy, took, of)
 	}
 	return nil
+}
+
+// registerFleet registers n nodes with the capabilities; a service is unavailable on every tenth.
+func registerFleet(ctx context.Context, s *lua.Scripts, n int, capabilities []string) error {
+	if _, err := s.MarkNew(ctx); err != nil {
+		return err
+	}
+	for i := range n {
+		spec := bareNode(i, berth.MaxNodeConcurrency)
+		spec.Capabilities = capabilities
+		if _, err := s.RegisterNode(ctx, spec, lua.Registration{}); err != nil {
+			return err
+		}
+		if i%10 == 9 {
+			if _, err := s.MarkUnavailable(ctx, spec.ID, markedService, time.Hour); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// benchRequest is the work of a measured decision.
+func benchRequest(strategy berth.Strategy) placement.Request {
+	return placement.Request{Requirements: berth.Requirements{
+		PoolID: benchPool, Strategy: strategy, Services: []string{markedService}, OwnZone: benchZone, OwnHost: benchHost,
+	}, Hold: time.Minute}
 }
 
 // measureChoice measures one strategy. It returns microseconds per call and the throughput as a share of the baseline's.
@@ -136,9 +151,7 @@ func measureChoice(ctx context.Context, rdbs []*redis.Client, clients []*lua.Scr
 	for i, s := range clients {
 		placers[i] = placement.New(s, unchanging{})
 	}
-	request := placement.Request{Requirements: berth.Requirements{
-		PoolID: benchPool, Strategy: strategy, Services: []string{markedService}, OwnZone: "z1", OwnHost: "h7",
-	}, Hold: time.Minute}
+	request := benchRequest(strategy)
 	assigned, bareNodes := make([]berth.Assignment, chunk), make([]string, chunk)
 	var calls, ratios []float64
 	for range chunks {
@@ -150,7 +163,7 @@ func measureChoice(ctx context.Context, rdbs []*redis.Client, clients []*lua.Scr
 			return 0, 0, fmt.Errorf("baseline: %w", err)
 		}
 		measured, err := timeCalls(ctx, placers, chunk, func(ctx context.Context, p *placement.Placer, i int) (err error) {
-			assigned[i], err = p.Assign(ctx, strconv.Itoa(i), request)
+			assigned[i], err = p.Assign(ctx, decidedLease(i), request)
 			return err
 		})
 		if err != nil {
@@ -184,6 +197,9 @@ func (unchanging) Ready() <-chan struct{} {
 	close(ready)
 	return ready
 }
+
+// benchZone and benchHost are those of the caller of a decision.
+const benchZone, benchHost = "z1", "h7"
 
 // benchPool is the pool and the capability of all nodes of a benchmark.
 const benchPool = "translate:en-es"
