@@ -21,7 +21,7 @@ const (
 )
 
 // strategies is the table of strategies, in the order of documentation. Validation, the OpenAPI description and the scripts'
-// arguments derive from it; lua/include/choose.lua implements each script.
+// arguments derive from it; lua/include/pick.lua implements each script.
 var strategies = []struct {
 	name   Strategy
 	script Strategy // the strategy that the scripts run for it

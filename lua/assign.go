@@ -169,12 +169,10 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 	if len(c.Excluded) > 0 {
 		excluded = "\n" + strings.Join(c.Excluded, "\n") + "\n"
 	}
-	detail := ""
-	for _, d := range []string{
-		c.Own, strings.Join(c.places(), "\n"), strings.Join(c.Services, "\n"), excluded, strings.Join(unique(c.Required), "\n"), strings.Join(c.Listed, "\n"),
-	} {
-		detail += d + "\x02"
-	}
+	detail := strings.Join([]string{
+		c.Own, strings.Join(c.places(), "\n"), strings.Join(c.Services, "\n"), excluded, strings.Join(unique(c.Required), "\n"),
+		strings.Join(c.Listed, "\n"), "",
+	}, "\x02")
 	return []any{s.keys.stem(), leaseID, millis(c.Hold), c.PoolID, string(c.Strategy.Script()), c.Random, detail}
 }
 

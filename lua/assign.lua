@@ -62,20 +62,18 @@ if taken then -- it gets another node, or none
 end
 
 -- include fleet
--- include choose
 
 local pool, asked, detail, mine = ARGV[4], ARGV[5], ARGV[7], nil
 -- include request
-if mode == 'JOIN' then
+if mode == 'JOIN' or mode == 'TRY' and redis.call('ZSCORE', stem .. 'waiting', pool) then
 -- include handover
-  wait_in(waiter, pool, request_row(ttl, pool, asked, detail), tonumber(left), order, ARGV[14] == '1', ARGV[15])
-  local node = wait == 0 and ARGV[15] == '' and serve({ pool, redis.call('ZSCORE', waiting, pool) }, '', waiter)
-  if not node then return { 'WAITING', handed } end
-  local row = redis.call('HGET', KEYS[2], lease)
-  return { 'OK', node.id, node.generation, string.match(row, '^[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)'), handed }
-end
-if mode == 'TRY' and redis.call('ZSCORE', stem .. 'waiting', pool) then
--- include handover
+  if mode == 'JOIN' then
+    wait_in(waiter, pool, request_row(ttl, pool, asked, detail), tonumber(left), order, ARGV[14] == '1', ARGV[15])
+    local granted = wait == 0 and ARGV[15] == '' and serve({ pool, redis.call('ZSCORE', waiting, pool) }, '', waiter)
+    if not granted then return { 'WAITING', handed } end
+    local row = redis.call('HGET', KEYS[2], lease)
+    return { 'OK', granted.id, granted.generation, string.match(row, '^[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)'), handed }
+  end
   local room = pool_room(pool)
   local member = redis.call('ZRANGE', room.stem .. 'order:x', 0, 0)[1]
   if not member or head_of(flow_at(room, 'x', string.sub(member, 17))) ~= waiter then return { 'WAITING', handed } end
@@ -85,10 +83,9 @@ local node, leases, strategy
 -- include pick
 if not node then
 -- include refused
-  local reasons, missing = refused(want, listed, required)
-  return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
+  return { skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
 end
 -- include reserve
 if mine then mine(waiter, pool) end
 -- include write_lease
-return { 'OK', node.id, node.generation, strategy }
+return { 'OK', node, generation, strategy }

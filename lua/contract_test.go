@@ -231,10 +231,11 @@ func TestScripts_ForbiddenCalls_AreAbsent(t *testing.T) {
 var write = regexp.MustCompile(`redis\.p?call\s*\(\s*['"](SET|HSET|HDEL|HINCRBY|INCR|DEL|ZADD|ZINCRBY|ZREM\w*|ZINCRBY|ZPOPMIN|UNLINK|HINCRBY|LPUSH|LTRIM|XADD|XTRIM|P?EXPIRE|PUBLISH|SADD|SREM)['"]`)
 
 // A script makes every refusal before its first write, so that no write is left incomplete. A call of an included function
-// that writes is a write.
+// that writes is a write, and so is an include that is not a function.
 func TestScripts_Refusals_PrecedeWrites(t *testing.T) {
 	t.Parallel()
-	writers := regexp.MustCompile(`\b(` + strings.Join(writingFunctions(t), "|") + `)\s*\(`)
+	functions, parts := writing(t)
+	writers := regexp.MustCompile(`\b(` + strings.Join(functions, "|") + `)\s*\(|(?m)^-- include (` + strings.Join(parts, "|") + `)$`)
 	refusal := regexp.MustCompile(`error_reply|\breturn \{ *'(` + strings.Join([]string{
 		lua.StreamFenced, lua.StreamAbsent, lua.StreamLost, lua.NodeStale, lua.NodeReregister, lua.NodeGone, lua.NodeResponsive,
 		lua.JobTurnEnded, lua.SessionNoPool, lua.ConferenceNoLicence,
@@ -252,20 +253,23 @@ func TestScripts_Refusals_PrecedeWrites(t *testing.T) {
 		require.NotRegexp(t, refusal, body[first:], "%s.lua refuses after it has written", name)
 	}
 	require.Regexp(t, writers, "grant_free_slots(room, {})")
+	require.Regexp(t, writers, "-- include reserve")
 	require.NotRegexp(t, writers, "next_time(1)")
 	require.Regexp(t, refusal, "return { 'FENCED', last }")
 }
 
-// writingFunctions returns the included functions that write, directly or through another one.
-func writingFunctions(t *testing.T) []string {
+// writing returns the included functions that write, directly or through another one, and the includes without a function that write.
+func writing(t *testing.T) (functions, includes []string) {
 	t.Helper()
 	files, err := filepath.Glob("include/*.lua")
 	require.NoError(t, err)
-	var writing []string
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		require.NoError(t, err)
 		parts := regexp.MustCompile(`(?m)^local function (\w+)\(`).FindAllStringSubmatchIndex(string(b), -1)
+		if len(parts) == 0 && write.Match(b) {
+			includes = append(includes, strings.TrimSuffix(filepath.Base(f), ".lua"))
+		}
 		for i, p := range parts {
 			end := len(b)
 			if i+1 < len(parts) {
@@ -273,16 +277,16 @@ func writingFunctions(t *testing.T) []string {
 			}
 			name, body := string(b[p[2]:p[3]]), string(b[p[1]:end])
 			writes := write.MatchString(body)
-			for _, w := range writing {
+			for _, w := range functions {
 				writes = writes || strings.Contains(body, w+"(")
 			}
 			if writes {
-				writing = append(writing, name)
+				functions = append(functions, name)
 			}
 		}
 	}
-	require.NotEmpty(t, writing)
-	return writing
+	require.NotEmpty(t, functions)
+	return functions, includes
 }
 
 // A9: a turn's affinity has the documented names, and only these scripts write, read and delete it.

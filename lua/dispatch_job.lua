@@ -59,7 +59,6 @@ if wait > 0 then return { 'GRACE', wait } end
 local named = known or ARGV[13] ~= '' and ARGV[13]
 local affinity, why = named and 'hit' or 'first', ''
 -- include fleet
--- include choose
 
 local pool, asked, detail, lease, node, leases, strategy = ARGV[4], ARGV[5], ARGV[7], ARGV[2], nil, nil, ''
 -- include request
@@ -73,19 +72,18 @@ if not node then
 end
 if not node then
 -- include refused
-  local reasons, missing = refused(want, listed, required)
-  return { want.skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
+  return { skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
 end
 -- include reserve
 if not known and not ends then
-  redis.call('HSET', turn, 'affinity_node_id', named or node.id)
+  redis.call('HSET', turn, 'affinity_node_id', named or node)
   redis.call('HSET', session, 'current_turn_id', ARGV[8])
   redis.call('EXPIRE', session, '3600')
 end
-local row = ARGV[12] .. ',"node_id":"' .. node.id .. '","generation":' .. node.generation .. ',"lease_id":"' .. lease
+local row = ARGV[12] .. ',"node_id":"' .. node .. '","generation":' .. generation .. ',"lease_id":"' .. lease
   .. '","pool":"' .. pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
   .. '","missed":"' .. why .. '","created_at_ms":' .. string.format('%d', now) .. '}'
 redis.call('SET', job, row, 'EX', '3600')
 redis.call('SET', binding, row, 'PX', keep)
 redis.call('PUBLISH', stem .. 'job:created', ARGV[9])
-return { 'OK', node.id, node.generation, strategy, affinity, why }
+return { 'OK', node, generation, strategy, affinity, why }

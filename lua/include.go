@@ -9,8 +9,9 @@ import (
 //go:embed include/*.lua
 var includes embed.FS
 
-// withIncludes replaces each line `-- include <name>` by include/<name>.lua: local functions that several scripts share,
-// so that a rule such as the order of service is written once. Includes may include others.
+// withIncludes replaces each line `-- include <name>` by include/<name>.lua, without its comments: what several scripts share, so that a
+// rule such as the order of service is written once. Most includes define local functions; some are a part of the script. Includes may
+// include others.
 func withIncludes(src string) string {
 	var out strings.Builder
 	for line := range strings.Lines(src) {
@@ -23,7 +24,11 @@ func withIncludes(src string) string {
 		if err != nil {
 			panic(fmt.Sprintf("read embedded include %s: %v", name, err)) // the binary itself is broken
 		}
-		out.WriteString(withIncludes(string(b)) + "\n")
+		for line := range strings.Lines(withIncludes(string(b))) {
+			if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+				out.WriteString(line)
+			}
+		}
 	}
 	return out.String()
 }

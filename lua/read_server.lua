@@ -4,7 +4,7 @@
 -- KEYS[1] guard
 --
 -- Returns {code, server, now}
---   OK  server: see include guard; now: Redis's clock in ms
+--   OK  server: see include server; now: Redis's clock in ms
 
 -- include format
 -- include server

@@ -30,25 +30,15 @@ local function pool_key(stem, pool, what) return stem .. 'pool:' .. pool .. ':' 
 
 local function class_key(stem, class, what) return stem .. 'class:' .. class .. ':' .. what end
 
--- read_brief reads what decisions use: generation, base, active, max, out, each, seen and class of a node as texts, and the text of
--- them all; nil when the node is not found. One field holds them all: reading each would take a fifth of a decision.
-local function read_brief(stem, id)
-  local brief = redis.call('HGET', stem .. 'node:briefs', id)
-  if not brief then return nil end
-  local generation, base, active, max, out, each, seen, class =
-    string.match(brief, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
-  return generation, base, active, max, out, each, seen, class, brief
-end
-
 -- load_of returns the load by which nodes are compared, in thousandths: cpu + memory x weight + workflows. Leases count
 -- immediately, and in proportion to the capacity. Those taken since the last report also count with the load that one piece of
 -- work usually has on the node, and each more than the one before: however low a report was, it attracts a limited part of the
 -- work that arrives before the next one. On a node with more slots the increase is slower, in proportion. It is not faster on
 -- one with few slots, where a lease weighs much already: it would exceed every difference between reports before the node is full.
-local function load_of(node, leases)
+local function load_of(leases, base, active, max, each, seen)
   local TRUST = 800 -- how fast a report loses its weight against the leases taken since, on a node of TYPICAL slots or fewer
   local TYPICAL = 50
-  local new = math.max(0, leases - node.seen)
-  return string.format('%d', node.base + math.max(node.active, leases) * 1000 + math.floor(leases * 100000 / node.max)
-    + new * node.each + math.floor(TRUST * new * new * TYPICAL / math.max(node.max, TYPICAL)))
+  local new = math.max(0, leases - seen)
+  return string.format('%d', base + math.max(active, leases) * 1000 + math.floor(leases * 100000 / max)
+    + new * each + math.floor(TRUST * new * new * TYPICAL / math.max(max, TYPICAL)))
 end

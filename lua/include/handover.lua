@@ -13,21 +13,28 @@
 
 local choosing
 do -- a function has at most 200 local variables
--- include choose
-  -- pick returns the node for a request, the number of its leases and the strategy that chose it.
+  -- pick returns the node for a request, and what take needs.
   local function pick(request)
-    local want, asked, random, own, places = request.want, request.asked, request.random, request.own, request.places
-    local required, listed, node, leases, strategy = request.required, request.listed, nil, nil, nil
+    local pool, asked, random, detail = request.pool, request.asked, request.random, request.detail
+    local node, leases, strategy
+-- include request
+    listed = request.listed
 -- include pick
-    return node, leases, strategy
+    request.skipped = skipped
+    return node and {
+      id = node, generation = generation, class = class, base = base, active = active, max = max + 0, each = each, seen = seen,
+      leases = leases, strategy = strategy, position = position,
+    }
   end
 
   -- take takes a slot of the node and writes the lease.
-  local function take(request, node, leases, chosen_by)
-    local want, listed, lease, ttl = request.want, request.listed, request.lease, request.ttl
-    local strategy = listed == '' and chosen_by or '' -- handing over a node takes no turn
+  local function take(request, chosen)
+    local pool, listed, lease, ttl, skipped = request.pool, request.listed, request.lease, request.ttl, request.skipped
+    local node, generation, class, leases, position = chosen.id, chosen.generation, chosen.class, chosen.leases, chosen.position
+    local base, active, max, each, seen = chosen.base, chosen.active, chosen.max, chosen.each, chosen.seen
+    local strategy = listed == '' and chosen.strategy or '' -- handing over a node takes no turn
 -- include reserve
-    strategy = chosen_by
+    strategy = chosen.strategy
 -- include write_lease
   end
 
@@ -79,10 +86,9 @@ local function request_of(waiter)
   local row = redis.call('HGET', waiting .. ':requests', waiter)
   if not row then return nil end
   local ttl, pool, asked, detail = string.match(row, '^([^\3]*)\3([^\3]*)\3([^\3]*)\3(.*)$')
--- include request
   return {
-    want = want, lease = lease_of(waiter), ttl = tonumber(ttl), asked = asked, own = own, places = places, required = required,
-    listed = listed, random = tonumber(string.sub(redis.sha1hex(waiter .. whole(now)), 1, 13), 16),
+    pool = pool, asked = asked, detail = detail, lease = lease_of(waiter), ttl = tonumber(ttl),
+    random = tonumber(string.sub(redis.sha1hex(waiter .. whole(now)), 1, 13), 16),
   }
 end
 
@@ -158,13 +164,13 @@ local function serve_pool(pool, listed, mine)
       if request then
         request.listed = listed
         if waiter ~= mine then request.ttl = HANDED_OVER end
-        local node, leases, strategy = choosing.pick(request)
+        local node = choosing.pick(request)
         if node then
-          choosing.take(request, node, leases, strategy)
+          choosing.take(request, node)
           leave_with(room, flow, member, waiter, node, mine)
           return waiter, node
         end
-        local skipped = request.want.skipped
+        local skipped = request.skipped
         if not (skipped.excluded or skipped.service_unavailable) then return nil end -- the others cannot use any either
       else
         forget_waiter(waiter, pool) -- its workflow enters it again

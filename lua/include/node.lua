@@ -6,11 +6,12 @@ local function clock()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- node_of returns the node with what decisions use; nil when it is not found. `out` is the reason why it cannot be chosen, '' when it
--- can.
+-- node_of returns the node with what decisions use; nil when it is not found.
 local function node_of(stem, id)
-  local generation, base, active, max, out, each, seen, class, brief = read_brief(stem, id)
-  if not generation then return nil end
+  local brief = redis.call('HGET', stem .. 'node:briefs', id)
+  if not brief then return nil end
+  local generation, base, active, max, out, each, seen, class
+-- include brief
   return {
     id = id, stem = stem, key = stem .. 'node:runtime:' .. id, slots = stem .. 'node:slots:' .. id, brief = brief,
     generation = generation, base = base + 0, active = active + 0, max = max + 0, out = out, each = each + 0, seen = seen + 0,
@@ -23,5 +24,5 @@ local function leases_of(node, now) return redis.call('ZCOUNT', node.slots, whol
 
 -- update_load updates the load of a node that could be chosen before and still can: a short form of settle.
 local function update_load(stem, node, leases)
-  if node.class ~= '' then redis.call('ZADD', class_key(stem, node.class, 'free'), load_of(node, leases), node.id) end
+  if node.class ~= '' then redis.call('ZADD', class_key(stem, node.class, 'free'), load_of(leases, node.base, node.active, node.max, node.each, node.seen), node.id) end
 end

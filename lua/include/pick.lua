@@ -1,8 +1,8 @@
--- Chooses a node by the pool's strategy. Without one it removes expired leases and marks and chooses again. See include choose.
+-- Chooses a node by the pool's strategy. Without one it removes expired leases and marks and chooses again. See include request.
 for attempt = 0, 8 do
   if attempt > 0 then
 -- include settle
-    if purge_due(want.stem, want.now, 16) + purge_marks(want.stem, want.now, 16) == 0 then break end
+    if purge_due(stem, now, 16) + purge_marks(stem, now, 16) == 0 then break end
   end
   strategy = asked
   if listed ~= '' then
@@ -15,7 +15,7 @@ for attempt = 0, 8 do
     if not node and asked == 'round-robin' then
 -- include pick_in_turn
     elseif not node then
-      local classes = redis.call('ZRANGE', pool_key(want.stem, want.pool, 'open'), '0', '32') -- one more than MAX_CLASSES
+      local classes = redis.call('ZRANGE', pool_key(stem, pool, 'open'), '0', '32') -- one more than MAX_CLASSES
       if classes[2] or classes[1] and #classes[1] > 41 then
 -- include pick_classes
       end

@@ -1,14 +1,17 @@
--- Chooses the first usable node of a place, between the bounds `from` and `to`. Part of include pick.
+-- Chooses the first usable node of a place, between the bounds `from` and `to`. Part of include pick_near.
 -- include limits
 local unfit = 0
-for c, class in ipairs(classes) do
-  for offset = 0, counts[c] - 1, 16 do
-    local found = redis.call('ZRANGEBYLEX', class_key(want.stem, class, 'places'), from, to, 'LIMIT', offset, 16)
-    for _, member in ipairs(found) do
+for _, at_class in ipairs(classes) do
+  local min, found = from, nil
+  while not node and unfit < MAX_UNFIT do
+    found = redis.call('ZRANGEBYLEX', class_key(stem, at_class, 'places'), min, to, 'LIMIT', 0, 16)
+    for _, at in ipairs(found) do
       if node or unfit >= MAX_UNFIT then break end
-      node, leases = usable(want, string.match(member, '\1([^\1]*)$'))
-      if leases ~= 'excluded' then unfit = unfit + 1 end
+      local id = string.match(at, '\1([^\1]*)$')
+-- include try
+      if reason ~= 'excluded' then unfit = unfit + 1 end
+      min = '(' .. at
     end
-    if node or unfit >= MAX_UNFIT then break end
+    if #found < 16 then break end
   end
 end

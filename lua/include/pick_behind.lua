@@ -1,45 +1,46 @@
--- Chooses the first usable node behind `place` in `class`, unless no node is `following`, else in the other classes, else before it.
--- Part of include pick.
+-- Chooses the first usable node behind `place` in `last_class`, unless none is `following`, else in the other classes, else before it.
+-- Part of include pick_in_turn.
 -- include limits
 -- include lacks
 local unfit = 0
 
 -- behind reports whether it has chosen a node of a class, whose place is between two bounds, as those of ZRANGEBYLEX.
-local function behind(other, min, max)
-  if lacks(want, other) then
-    want.skipped.service_unavailable = want.skipped.service_unavailable or 1
+local function behind(in_class, lower, upper)
+  if lacks(services, in_class) then
+    skipped.service_unavailable = skipped.service_unavailable or 1
     return false
   end
-  local places, limit = class_key(want.stem, other, 'places'), 1 -- most often the first one is suitable
+  local limit = 1 -- most often the first one is suitable
   while unfit < MAX_UNFIT do
-    local found = redis.call('ZRANGEBYLEX', places, min, max, 'LIMIT', 0, limit)
+    local found = redis.call('ZRANGEBYLEX', class_key(stem, in_class, 'places'), lower, upper, 'LIMIT', 0, limit)
     for _, at in ipairs(found) do
-      node, leases = usable(want, string.match(at, '\1([^\1]*)$'))
+      local id = string.match(at, '\1([^\1]*)$')
+-- include try
       if node then
-        want.turn = other .. '\2' .. at
+        position = in_class .. '\2' .. at
         return true
       end
-      if leases ~= 'excluded' then unfit = unfit + 1 end
+      if reason ~= 'excluded' then unfit = unfit + 1 end
     end
     if #found < limit then return false end
-    min, limit = '(' .. found[limit], 16
+    lower, limit = '(' .. found[limit], 16
   end
   return false
 end
 
-local skips = class and #class == 41 and not following
-if not class or skips or not behind(class, '(' .. place, '+') then
-  local open, from = pool_key(want.stem, want.pool, 'open'), class and '(' .. class or '-'
-  for _, to in ipairs({ '+', class and '(' .. class }) do -- the classes behind it, then those before it
+local ended = last_class and #last_class == 41 and not following
+if not last_class or ended or not behind(last_class, '(' .. place, '+') then
+  local open, from = pool_key(stem, pool, 'open'), last_class and '(' .. last_class or '-'
+  for _, to in ipairs({ '+', last_class and '(' .. last_class }) do -- the classes behind it, then those before it
     while not node do
-      local found = redis.call('ZRANGEBYLEX', open, from, to, 'LIMIT', '0', '32')
-      for _, other in ipairs(found) do
-        if behind(other, '-', '+') then break end
+      local found = redis.call('ZRANGEBYLEX', open, from, to, 'LIMIT', 0, MAX_CLASSES)
+      for _, in_class in ipairs(found) do
+        if behind(in_class, '-', '+') then break end
       end
       if #found < MAX_CLASSES then break end
       from = '(' .. found[MAX_CLASSES]
     end
     from = '-'
   end
-  if not node and class then behind(class, '-', '[' .. place) end
+  if not node and last_class then behind(last_class, '-', '[' .. place) end
 end

@@ -1,10 +1,10 @@
 -- Chooses the node with the lowest load. Part of include pick.
-local tried, reason = 0, nil
+local tried = 0
 if classes[1] and not classes[2] then -- most often one, and its first node is suitable
-  local id = redis.call('ZRANGE', class_key(want.stem, classes[1], 'free'), '0', '0')[1]
+  local id = redis.call('ZRANGE', class_key(stem, classes[1], 'free'), '0', '0')[1]
   if id then
-    node, leases = usable(want, id)
-    tried, reason = 1, leases
+-- include try
+    tried = 1
   end
 end
 if not node then
@@ -21,7 +21,7 @@ if not node then
     cursor.id, cursor.score = cursor.batch[cursor.at], score_of(cursor.batch[cursor.at + 1])
   end
   for i, class in ipairs(classes) do
-    cursors[i] = { key = class_key(want.stem, class, 'free'), batch = {}, at = 1, from = tried, to = tried }
+    cursors[i] = { key = class_key(stem, class, 'free'), batch = {}, at = 1, from = tried, to = tried }
     advance(cursors[i])
   end
   while not node and unfit < MAX_UNFIT do
@@ -30,8 +30,9 @@ if not node then
       if c.id and (not best or before(c.score, c.id, best.score, best.id)) then best = c end
     end
     if not best then break end
-    node, leases = usable(want, best.id)
-    if leases ~= 'excluded' then unfit = unfit + 1 end -- the request bounds the excluded ones
+    local id = best.id
+-- include try
+    if reason ~= 'excluded' then unfit = unfit + 1 end -- the request bounds the excluded ones
     advance(best)
   end
 end

@@ -4,21 +4,25 @@
 -- include lacks
 -- include score
 if asked == '' or asked == 'power-of-two' then strategy = 'load-balanced' end
-local found, last = {}, asked == 'round-robin' and redis.call('GET', pool_key(want.stem, want.pool, 'turn'))
-want.skipped = {} -- it may be chosen again
+skipped = {} -- it may be chosen again
+local found, last = {}, asked == 'round-robin' and redis.call('GET', pool_key(stem, pool, 'turn'))
 for id in string.gmatch(listed, '[^\n]+') do
-  local candidate, held = usable(want, id)
-  if candidate and lacks(want, candidate.class) then
-    local whole_node = node_of(want.stem, id)
-    remark(want.stem, whole_node, want.now) -- the service may be available again
-    candidate.class = whole_node.class
-    if lacks(want, candidate.class) then candidate = usable(want, id, 'service_unavailable') end
+-- include try
+  if node and lacks(services, class) then
+    local marked = node_of(stem, id)
+    remark(stem, marked, now) -- the service may be available again
+    class = marked.class
+    if lacks(services, class) then node, skipped.service_unavailable = nil, (skipped.service_unavailable or 0) + 1 end
   end
-  if candidate then
-    local score = tonumber(load_of(candidate, held))
+  if node then
+    local score = tonumber(load_of(leases, base, active, max, each, seen))
     if asked == 'round-robin' then score = last and id <= last and 1 or 0 end
-    found[#found + 1] = { node = candidate, leases = held, score = score, id = id, own = id == own }
+    found[#found + 1] = {
+      id = id, score = score, own = id == own, leases = leases, class = class, generation = generation, base = base, active = active,
+      max = max, each = each, seen = seen,
+    }
   end
+  node = nil
 end
 local prefers = asked == 'affinity' or asked == 'locality'
 table.sort(found, function(a, b)
@@ -28,7 +32,7 @@ end)
 
 -- has_required reports whether the node has the required capabilities now.
 local function has_required(id)
-  local capabilities = '\n' .. spec_of(want.stem, id).capabilities .. '\n'
+  local capabilities = '\n' .. spec_of(stem, id).capabilities .. '\n'
   for capability in string.gmatch(required, '[^\n]+') do
     if not string.find(capabilities, '\n' .. capability .. '\n', 1, true) then return false end
   end
@@ -37,8 +41,9 @@ end
 
 for _, candidate in ipairs(found) do
   if has_required(candidate.id) then
-    node, leases, want.turn = candidate.node, candidate.leases, candidate.id
+    node, leases, position, class, generation = candidate.id, candidate.leases, candidate.id, candidate.class, candidate.generation
+    base, active, max, each, seen = candidate.base, candidate.active, candidate.max, candidate.each, candidate.seen
     break
   end
-  usable(want, candidate.id, 'capability_missing')
+  skipped.capability_missing = (skipped.capability_missing or 0) + 1
 end

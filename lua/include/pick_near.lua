@@ -1,39 +1,44 @@
 -- Chooses the less loaded of two random nodes at the nearest place. Part of include pick.
--- include pair
--- include located
--- include score
-
--- at_rank returns the node at a rank of an index of places.
-local function at_rank(index, rank)
-  rank = string.format('%d', rank)
-  return string.match(redis.call('ZRANGE', index, rank, rank)[1], '\1([^\1]*)$')
-end
-
 for place in string.gmatch(places, '[^\n]+') do
-  local from, to, counts, n = '[' .. place, '(' .. place .. '\255', {}, 0
-  for i = 1, #classes do
-    counts[i] = redis.call('ZLEXCOUNT', class_key(want.stem, classes[i], 'places'), from, to)
-    n = n + counts[i]
+  local from, to, n, index, counts = '[' .. place, '(' .. place .. '\255', 0, nil, classes[2] and {}
+  for c = 1, #classes do
+    index = class_key(stem, classes[c], 'places')
+    local size = redis.call('ZLEXCOUNT', index, from, to)
+    n = n + size
+    if counts then counts[c] = size end
   end
   if n > 0 then
-    local i, j = pair(random, n)
-    local ci, ri = located(counts, i)
-    local index = class_key(want.stem, classes[ci], 'places')
-    local start = redis.call('ZLEXCOUNT', index, '-', '(' .. place)
-    local one, other = at_rank(index, start + ri), nil
-    if i ~= j then
-      local cj, rj = located(counts, j)
-      if cj ~= ci then
-        index = class_key(want.stem, classes[cj], 'places')
-        start = redis.call('ZLEXCOUNT', index, '-', '(' .. place)
-      end
-      other = at_rank(index, start + rj)
-      local load = score_of(redis.call('ZSCORE', class_key(want.stem, classes[ci], 'free'), one)) or 0
-      local other_load = score_of(redis.call('ZSCORE', class_key(want.stem, classes[cj], 'free'), other)) or 0
-      if other_load < load then one, other = other, one end
+-- include pair
+    local one_class, other_class, rank, other_rank, id, other = classes[1], classes[1], i, j, nil, nil
+    if counts then
+-- include located
+      local ci, cj
+      ci, rank = located(counts, i)
+      cj, other_rank = located(counts, j)
+      one_class, other_class = classes[ci], classes[cj]
+      index = class_key(stem, one_class, 'places')
     end
-    node, leases = usable(want, one)
-    if not node and other then node, leases = usable(want, other) end
+    local before_place = '(' .. place
+    local start = redis.call('ZLEXCOUNT', index, '-', before_place)
+    rank = whole(start + rank)
+    id = string.match(redis.call('ZRANGE', index, rank, rank)[1], '\1([^\1]*)$')
+    if i ~= j then
+-- include score
+      if other_class ~= one_class then
+        index = class_key(stem, other_class, 'places')
+        start = redis.call('ZLEXCOUNT', index, '-', before_place)
+      end
+      other_rank = whole(start + other_rank)
+      other = string.match(redis.call('ZRANGE', index, other_rank, other_rank)[1], '\1([^\1]*)$')
+      local load = score_of(redis.call('ZSCORE', class_key(stem, one_class, 'free'), id)) or 0
+      local other_load = score_of(redis.call('ZSCORE', class_key(stem, other_class, 'free'), other)) or 0
+      if other_load < load then id, other = other, id end
+    end
+-- include try
+    if not node and other then
+      id = other
+-- include try
+    end
     if not node then
 -- include pick_at_place
     end

@@ -77,7 +77,7 @@ end
 -- show adds the node to the indexes of those that can be chosen, hide removes it.
 local function show(stem, node, leases)
   local free = class_key(stem, node.class, 'free')
-  redis.call('ZADD', free, load_of(node, leases), node.id)
+  redis.call('ZADD', free, load_of(leases, node.base, node.active, node.max, node.each, node.seen), node.id)
   redis.call('ZADD', class_key(stem, node.class, 'places'), '0', place_of(node.zone, node.host, node.id))
   if redis.call('ZCARD', free) == 1 then open_class(stem, node) end
 end

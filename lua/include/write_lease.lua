@@ -1,4 +1,4 @@
 -- Writes the assignment of a lease that does not belong to a job. The last line is padding: a hash with a value of more than 64 bytes is
 -- a hash table; a smaller one is a list, which Redis searches from its start.
-redis.call('HSET', want.stem .. 'leases', lease, want.pool .. '\n' .. node.id .. '\n' .. node.generation .. '\n' .. strategy
+redis.call('HSET', stem .. 'leases', lease, pool .. '\n' .. node .. '\n' .. generation .. '\n' .. strategy
   .. '\n                                                                ')
