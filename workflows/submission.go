@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"cmp"
+
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
