@@ -95,7 +95,7 @@ func TestDescription_Routes_AreAllDescribed(t *testing.T) {
 	require.GreaterOrEqual(t, len(routes), 15)
 }
 
-// A misspelled filter would return too much: each route accepts the query parameters that its description lists, and no other.
+// A misspelled filter would return too much: each route accepts the query parameters that its description lists, and no other, each once.
 func TestRoutes_UnknownQueryParameter_RejectedByName(t *testing.T) { // B12
 	t.Parallel()
 	h := newHarness(t)
@@ -129,6 +129,10 @@ func TestRoutes_UnknownQueryParameter_RejectedByName(t *testing.T) { // B12
 		{Field: "b", Message: "unknown parameter; the route has userId, allUsers, status, template, from, to, limit, cursor"},
 	}, a.problem.Errors)
 	require.Equal(t, http.StatusOK, h.do(h.request(http.MethodGet, "/v1/tasks?limit=1&status=FAILED&template=job_match", alice, nil)).status)
+	a = h.do(h.request(http.MethodGet, "/v1/tasks?limit=1&limit=2", alice, nil))
+	require.Equal(t, http.StatusBadRequest, a.status, string(a.body))
+	require.Equal(t, "limit", a.problem.Field)
+	require.Equal(t, "must not be given twice", a.problem.Detail)
 	require.Equal(t, "query", h.do(h.request(http.MethodGet, "/v1/tasks?limit=%zz", alice, nil)).problem.Field)
 	require.Equal(t, http.StatusNotFound, h.do(h.request(http.MethodGet, "/v1/tasks/x/events?userId=&lastEventId=1-0&fromLatest=0", alice, nil)).status)
 }

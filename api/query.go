@@ -47,7 +47,7 @@ func eachOperation(doc *huma.OpenAPI, f func(path, key string, op *huma.Operatio
 	}
 }
 
-// checkQuery rejects query parameters that the route does not have: a misspelled filter would return too much.
+// checkQuery rejects query parameters that the route does not have or that are given twice: a filter without effect would return too much.
 func (s *server) checkQuery(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		names, described := s.queries[routeKey(c.Request().Method, c.Path())]
@@ -58,17 +58,20 @@ func (s *server) checkQuery(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return berth.Invalid("query", "the query of the URL must be name=value pairs, percent-encoded").With(err)
 		}
-		var unknown []error
-		for name := range values {
-			if !slices.Contains(names, name) {
-				unknown = append(unknown, &huma.ErrorDetail{Location: "query." + name, Message: unknownParameter(names)})
+		var wrong []error
+		for name, given := range values {
+			switch {
+			case !slices.Contains(names, name):
+				wrong = append(wrong, &huma.ErrorDetail{Location: "query." + name, Message: unknownParameter(names)})
+			case len(given) > 1:
+				wrong = append(wrong, &huma.ErrorDetail{Location: "query." + name, Message: givenTwice})
 			}
 		}
-		if len(unknown) == 0 {
+		if len(wrong) == 0 {
 			return next(c)
 		}
-		slices.SortFunc(unknown, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		return humaProblem(http.StatusUnprocessableEntity, "unknown parameter", unknown)
+		slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		return humaProblem(http.StatusUnprocessableEntity, "invalid query", wrong)
 	}
 }
 

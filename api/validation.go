@@ -1,9 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,12 +47,15 @@ func init() {
 	validation.MsgExpectedMaxProperties = "must have at most %d fields"
 	validation.MsgExpectedRequiredProperty = missingField + "%s"
 	huma.ErrorFormatter = formatMessage //nolint:reassign // a variable in order to be set
+	huma.ValidateStrictCasing = true    //nolint:reassign // as above
 }
 
-// missingField and wrongField precede the name of a field, from which fieldError makes the field of the error.
+// missingField and wrongField precede the name of a field, from which fieldError makes the field of the error. givenTwice is the message of
+// a field or parameter that a request has more than once.
 const (
 	missingField = "missing field "
 	wrongField   = "wrong field "
+	givenTwice   = "must not be given twice"
 )
 
 // invalidID is the message of an id that does not match berth.IDPattern.
@@ -67,9 +72,12 @@ func formatMessage(format string, args ...any) string {
 }
 
 // readJSON is json.Unmarshal, whose error names a field in the client's words where a value matches the schema but not the Go type: huma's
-// validation reads all numbers as float64.
+// validation reads all numbers as float64. What is read for the validation must not have a field twice.
 func readJSON(data []byte, v any) error {
 	err := json.Unmarshal(data, v)
+	if _, validates := v.(*any); validates && err == nil {
+		return refuseDuplicate(data)
+	}
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
 	case !ok || !strings.HasPrefix(wrong.Value, "number"):
@@ -81,6 +89,43 @@ func readJSON(data []byte, v any) error {
 	default:
 		return errors.New(wrongField + wrong.Field + ": is out of range")
 	}
+}
+
+// refuseDuplicate returns an error that names the first field that a JSON text has twice. The text is valid.
+func refuseDuplicate(data []byte) error {
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.UseNumber()
+	path := duplicateField(in)
+	if path == nil {
+		return nil
+	}
+	slices.Reverse(path)
+	return errors.New(wrongField + strings.TrimPrefix(strings.Join(path, ""), ".") + ": " + givenTwice)
+}
+
+// duplicateField reads one value and returns the path to the first field that is twice in one of its objects, innermost element first;
+// nil for none.
+func duplicateField(in *json.Decoder) []string {
+	tok, _ := in.Token() // of valid text
+	if tok != json.Delim('{') && tok != json.Delim('[') {
+		return nil
+	}
+	seen := map[string]bool{}
+	for i := 0; in.More(); i++ {
+		name := "[" + strconv.Itoa(i) + "]"
+		if tok == json.Delim('{') {
+			key, _ := in.Token()
+			if name = fmt.Sprintf(".%s", key); seen[name] {
+				return []string{name}
+			}
+			seen[name] = true
+		}
+		if path := duplicateField(in); path != nil {
+			return append(path, name)
+		}
+	}
+	_, _ = in.Token() // the closing delimiter
+	return nil
 }
 
 // fieldName returns the client's name of a huma location such as body.variables.resume or query.limit.

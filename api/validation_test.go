@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"berth"
 )
 
 func TestRequests_SchemaViolated_MessageIsInBerthsWords(t *testing.T) { // X6
@@ -64,4 +66,35 @@ func TestRequests_BodyIsNoJSON_MessageSaysSo(t *testing.T) { // X6
 		require.Equal(t, http.StatusBadRequest, a.status)
 		require.Equal(t, detail, a.problem.Detail, string(a.body))
 	}
+}
+
+// encoding/json ignores the case of names, and keeps the last of two values.
+func TestRequests_FieldInOtherCaseOrTwice_RejectedByName(t *testing.T) { // X6
+	t.Parallel()
+	h := newHarness(t)
+	alice, op := h.token("alice"), h.operator()
+	const task = `"serviceId": "career", "template": "resume_summary"`
+	for name, c := range map[string]struct{ method, path, token, body, field, detail string }{
+		"a known field in both cases": {http.MethodPost, "/v1/tasks", alice, `{"SERVICEID": "a", ` + task + `, "variables": {"resume": "r"}}`, "SERVICEID", "unknown field"},
+		"another case only":           {http.MethodPatch, "/v1/models/deepseek-chat", op, `{"CAP": 5}`, "CAP", "unknown field"},
+		"both cases of an amount":     {http.MethodPost, "/v1/accounts/alice/credits", op, `{"Amount": 1, "amount": 2, "reason": "r"}`, "Amount", "unknown field"},
+		"a field twice":               {http.MethodPost, "/v1/tasks", alice, `{"template": "job_match", ` + task + `, "variables": {"resume": "r"}}`, "template", "must not be given twice"},
+		"a variable twice":            {http.MethodPost, "/v1/tasks", alice, `{` + task + `, "variables": {"resume": "first", "resume": "second"}}`, "variables.resume", "must not be given twice"},
+		"a field of a variable twice": {http.MethodPost, "/v1/tasks", alice, `{` + task + `, "variables": {"resume": {"assetId": "a", "asset\u0049d": "b"}}}`, "variables.resume.assetId", "must not be given twice"},
+		"a field in another object":   {http.MethodPut, "/v1/config/strategy", op, `{"times": {"x": 1, "y": 2, "x": 3}}`, "times.x", "must not be given twice"},
+		"a field of a free form":      {http.MethodPut, "/v1/config/services", op, `{"asr": [1, {"url": "x", "URL": "y", "url": "z"}]}`, "asr[1].url", "must not be given twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := h.call(c.method, c.path, c.token, json.RawMessage(c.body))
+			require.Equal(t, http.StatusBadRequest, a.status, string(a.body))
+			require.Equal(t, berth.CodeInvalid, a.problem.Code)
+			require.Equal(t, c.field, a.problem.Field, string(a.body))
+			require.Equal(t, c.detail, a.problem.Detail, string(a.body))
+		})
+	}
+	free := json.RawMessage(`{"asr": [{"url": "x", "URL": "y"}, {"url": "z"}], "tts": {"url": "x"}, "": 1e3}`)
+	a := h.call(http.MethodPut, "/v1/config/services", op, free)
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.JSONEq(t, string(free), string(h.call(http.MethodGet, "/v1/config/services", op, nil).body))
 }
