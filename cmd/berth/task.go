@@ -80,7 +80,7 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 	if !c.Watch {
 		return nil
 	}
-	return follow(ctx, api, acc.TaskID, os.Stdout, os.Stderr)
+	return follow(ctx, api, acc.TaskID, screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
 }
 
 type taskWatch struct {
@@ -90,34 +90,53 @@ type taskWatch struct {
 
 // Run follows the task to its end.
 func (c *taskWatch) Run(ctx context.Context, api *client.Client) error {
-	return follow(ctx, api, c.ID, os.Stdout, os.Stderr)
+	return follow(ctx, api, c.ID, screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
 }
 
-// follow writes the text to out as it arrives, and progress to info. It returns the error with which the task ended.
-func follow(ctx context.Context, api *client.Client, id string, out, info io.Writer) error {
-	wrote := false
+// screen is where a followed task is shown: its answer on out, progress on info.
+type screen struct {
+	out, info io.Writer
+	// live: out shows the answer as it arrives. A file has only the final one, because it cannot take back that of a lost attempt.
+	live bool
+}
+
+// terminal reports whether f is a terminal.
+func terminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// follow shows the task until it ends. It returns the error with which the task ended.
+func follow(ctx context.Context, api *client.Client, id string, s screen) error {
+	wrote := false // a part of the current attempt's answer
 	for ev, err := range api.Follow(ctx, id, "") {
 		if err != nil {
 			return taskError(id, err)
 		}
 		switch e := ev.Event; e.Type {
 		case berth.EventToken, berth.EventTokenBatch:
-			fmt.Fprint(out, printable(e.Text))
-			wrote = true
+			if s.live {
+				fmt.Fprint(s.out, printable(e.Text))
+				wrote = true
+			}
 		case berth.EventQueued:
-			fmt.Fprintf(info, "· queued%s (%s, %s)\n", wait(e), e.Queue, e.Model)
+			fmt.Fprintf(s.info, "· queued%s (%s, %s)\n", wait(e), e.Queue, e.Model)
 		case berth.EventStart:
-			fmt.Fprintf(info, "· started on %s%s\n", e.Model, simulated(e.StandIn))
+			fmt.Fprintf(s.info, "· started on %s%s\n", e.Model, simulated(e.StandIn))
 		case berth.EventStageProgress:
-			progress(info, e, wrote)
+			progress(s.info, e, wrote)
 		case berth.EventReset:
-			fmt.Fprintf(info, "\n· %s\n", e.Message)
+			if wrote {
+				fmt.Fprint(s.out, "\n--- the answer starts again ---\n")
+				wrote = false
+			}
+			fmt.Fprintf(s.info, "· %s\n", e.Message)
 		case berth.EventGap:
-			fmt.Fprintln(info, "\n· part of the history is no longer stored")
+			fmt.Fprintln(s.info, "\n· part of the history is no longer stored")
 		case berth.EventError:
 			return fmt.Errorf("task %s: %s (%s)", strings.ToLower(string(e.Status)), e.Message, e.Code)
 		case berth.EventDone:
-			return finished(e, wrote, out, info)
+			return finished(e, wrote, s.out, s.info)
 		}
 	}
 	return nil

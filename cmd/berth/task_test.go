@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,4 +30,30 @@ func TestTask_UnknownID_ErrorNamesItAndWhatToCheck(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, "task x not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it", name)
 	}
+}
+
+func TestTask_AttemptIsLost_OutputHasTheFinalText(t *testing.T) { // T10
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "id: 1\nevent: token\ndata: {\"text\":\"Six ye\"}\n\n",
+			"id: 2\nevent: reset\ndata: {\"message\":\"the last attempt failed\"}\n\n",
+			"id: 3\nevent: token\ndata: {\"text\":\"Six years\"}\n\n",
+			"id: 4\nevent: token\ndata: {\"text\":\" of Go.\"}\n\n",
+			"id: 5\nevent: done\ndata: {\"text\":\"Six years of Go.\"}\n\n")
+	}))
+	defer srv.Close()
+	for live, want := range map[bool]string{
+		false: "Six years of Go.\n",
+		true:  "Six ye\n--- the answer starts again ---\nSix years of Go.\n",
+	} {
+		var out, info bytes.Buffer
+		require.NoError(t, follow(t.Context(), client.New(srv.URL, "t"), "x", screen{&out, &info, live}))
+		require.Equal(t, want, out.String(), "live: %t", live)
+		require.Equal(t, "· the last attempt failed\n", info.String(), "live: %t", live)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "answer"))
+	require.NoError(t, err)
+	defer file.Close()
+	require.False(t, terminal(file))
 }
