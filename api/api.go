@@ -19,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humaecho"
 	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/semaphore"
 
 	"berth"
 	"berth/api/console"
@@ -230,9 +231,9 @@ type server struct {
 	started  time.Time
 	// pagePolicy is the security policy of the page.
 	pagePolicy string
-	// documents reads uploaded files; converting holds a value for each image that is converted.
-	documents  *extract.Reader
-	converting chan struct{}
+	// documents reads uploaded files; decoding limits the pixels of the images that are decoded.
+	documents *extract.Reader
+	decoding  *semaphore.Weighted
 }
 
 // New returns a router with all routes, their descriptions and their access rules.
@@ -324,7 +325,7 @@ func newServer(d Deps) (*server, error) {
 	fleet.BeginLost(berth.DepartureServiceLost)
 	s := &server{
 		Deps: d, log: d.Logger, started: d.Clock(), verifier: d.Verifier, rules: map[string]rule{},
-		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), converting: make(chan struct{}, 2),
+		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), decoding: semaphore.NewWeighted(maxPixels),
 	}
 	origin, err := c.SignIn.origin()
 	if err != nil {

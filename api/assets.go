@@ -15,6 +15,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"path"
+	"runtime"
 	"strings"
 	"time"
 	"unicode"
@@ -29,13 +30,15 @@ import (
 )
 
 const (
-	// maxPixels bounds an image: a few bytes can claim to be gigabytes once decoded.
-	maxPixels = 40_000_000
-	maxSide   = 20_000
+	// maxPixels bounds an image, and all images that are decoded at the same time: a few bytes can claim to be gigabytes once decoded,
+	// and a pixel needs up to 16 bytes. After an image of manyPixels its memory is released.
+	maxPixels  = 40_000_000
+	manyPixels = 4_000_000
+	maxSide    = 20_000
 	// bodyFactor times the limit of an upload is that of its body, which may have other parts.
 	bodyFactor    = 4
 	acceptedMedia = "image/png, image/jpeg, image/webp, PDF and DOCX with text, or text in UTF-8"
-	// maxWebPPixels bounds a WebP image further, because it is decoded. jpegQuality keeps small text legible.
+	// maxWebPPixels bounds a WebP image further, because it is converted. jpegQuality keeps small text legible.
 	maxWebPPixels = 16_000_000
 	jpegQuality   = 92
 )
@@ -44,7 +47,7 @@ func (s *server) assetRoutes() {
 	file := &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "PNG, JPEG or WebP image, PDF or DOCX with text, or text in UTF-8"}
 	upload := op("upload-asset", "assets", "Upload an image or a text for a task's variables",
 		"The media type is detected from the content. Of PDF and DOCX files the text is stored, and WebP images are stored as "+
-			"JPEG, because not every model reads them. 413 over the size limit, 415 for other kinds. Uploading the same content "+
+			"JPEG, because not every model reads them. 413 over the size limit, 415 for other kinds and for damaged files. Uploading the same content "+
 			"again gives the same id. An upload that no accepted task uses is deleted after a time.")
 	upload.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		"multipart/form-data": {Schema: &huma.Schema{
@@ -199,22 +202,20 @@ func (s *server) inspect(ctx context.Context, content []byte) (berth.Asset, erro
 	if len(content) == 0 {
 		return berth.Asset{}, berth.Invalid("file", "must not be empty")
 	}
-	a := berth.Asset{Kind: berth.AssetImage, MediaType: http.DetectContentType(content), Size: int64(len(content)), Content: content}
+	mediaType := http.DetectContentType(content)
 	switch {
-	case a.MediaType == "image/png", a.MediaType == "image/jpeg":
-		return a, checkImage(content, strings.TrimPrefix(a.MediaType, "image/"), maxPixels)
-	case a.MediaType == "image/webp":
-		return s.fromWebP(ctx, content)
-	case a.MediaType == "application/pdf":
+	case mediaType == "image/png", mediaType == "image/jpeg", mediaType == "image/webp":
+		return s.imageAsset(ctx, content, mediaType)
+	case mediaType == "application/pdf":
 		text, err := s.documents.PDF(ctx, content, maxTextBytes)
 		return documentAsset(text, err)
-	case a.MediaType == "application/zip" && extract.IsDOCX(content):
+	case mediaType == "application/zip" && extract.IsDOCX(content):
 		text, err := extract.DOCX(content, maxTextBytes)
 		return documentAsset(text, err)
-	case strings.HasPrefix(a.MediaType, "text/"):
+	case strings.HasPrefix(mediaType, "text/"):
 		return textAsset(content)
 	}
-	return berth.Asset{}, unsupported("the file looks like %s; accepted are %s", a.MediaType, acceptedMedia)
+	return berth.Asset{}, unsupported("the file looks like %s; accepted are %s", mediaType, acceptedMedia)
 }
 
 // documentAsset returns the text of a document as an asset.
@@ -237,21 +238,32 @@ func documentAsset(text string, err error) (berth.Asset, error) {
 	return textAsset([]byte(text))
 }
 
-// fromWebP returns a WebP image as JPEG, without transparency.
-func (s *server) fromWebP(ctx context.Context, content []byte) (berth.Asset, error) {
-	if err := checkImage(content, "webp", maxWebPPixels); err != nil {
+// imageAsset returns an image as an asset. It is decoded, because a model's provider would refuse a damaged one only later.
+func (s *server) imageAsset(ctx context.Context, content []byte, mediaType string) (berth.Asset, error) {
+	format := strings.TrimPrefix(mediaType, "image/")
+	pixels, err := checkImage(content, format)
+	if err != nil {
 		return berth.Asset{}, err
 	}
-	select { // a decoded image needs much memory
-	case s.converting <- struct{}{}:
-		defer func() { <-s.converting }()
-	case <-ctx.Done():
-		return berth.Asset{}, ctx.Err()
+	if err := s.decoding.Acquire(ctx, pixels); err != nil {
+		return berth.Asset{}, err
+	}
+	defer s.decoding.Release(pixels)
+	if pixels > manyPixels {
+		defer runtime.GC() // otherwise the next image would be decoded beside this one, which is no longer used
 	}
 	img, _, err := image.Decode(bytes.NewReader(content))
-	if err != nil {
-		return berth.Asset{}, unsupported("the WEBP image cannot be decoded; accepted are %s", acceptedMedia).With(err)
+	switch {
+	case err != nil:
+		return berth.Asset{}, unsupported("the %s image is damaged; accepted are %s", strings.ToUpper(format), acceptedMedia).With(err)
+	case format == "webp":
+		return s.asJPEG(img)
 	}
+	return berth.Asset{Kind: berth.AssetImage, MediaType: mediaType, Size: int64(len(content)), Content: content}, nil
+}
+
+// asJPEG returns an image as JPEG, without transparency.
+func (s *server) asJPEG(img image.Image) (berth.Asset, error) {
 	opaque := image.NewRGBA(img.Bounds())
 	draw.Draw(opaque, opaque.Bounds(), image.White, image.Point{}, draw.Src)
 	draw.Draw(opaque, opaque.Bounds(), img, img.Bounds().Min, draw.Over)
@@ -265,32 +277,29 @@ func (s *server) fromWebP(ctx context.Context, content []byte) (berth.Asset, err
 	return berth.Asset{Kind: berth.AssetImage, MediaType: "image/jpeg", Size: int64(out.Len()), Content: out.Bytes()}, nil
 }
 
-func checkImage(content []byte, format string, pixels int) error {
+// checkImage returns the number of pixels of an image, which is not decoded yet.
+func checkImage(content []byte, format string) (pixels int64, err error) {
 	cfg, got, err := image.DecodeConfig(bytes.NewReader(content))
 	if err != nil || got != format || cfg.Width <= 0 || cfg.Height <= 0 {
-		return unsupported("the %s image cannot be decoded; accepted are %s", strings.ToUpper(format), acceptedMedia).With(err)
+		return 0, unsupported("the %s image cannot be decoded; accepted are %s", strings.ToUpper(format), acceptedMedia).With(err)
 	}
-	if !complete(content, format) {
-		return unsupported("the %s image is truncated; accepted are %s", strings.ToUpper(format), acceptedMedia)
+	limit := maxPixels
+	if format == "webp" {
+		limit = maxWebPPixels
+		if !complete(content) {
+			return 0, unsupported("the WEBP image is truncated; accepted are %s", acceptedMedia)
+		}
 	}
-	if cfg.Width > maxSide || cfg.Height > maxSide || cfg.Width*cfg.Height > pixels {
-		return errorIn("file", berth.CodeTooLarge, "the image has %d x %d pixels; at most %d million are read",
-			cfg.Width, cfg.Height, pixels/1_000_000)
+	if cfg.Width > maxSide || cfg.Height > maxSide || cfg.Width*cfg.Height > limit {
+		return 0, errorIn("file", berth.CodeTooLarge, "the image has %d x %d pixels; at most %d million are read",
+			cfg.Width, cfg.Height, limit/1_000_000)
 	}
-	return nil
+	return int64(cfg.Width * cfg.Height), nil
 }
 
-// complete reports whether an image contains its end, without decoding it: PNG and JPEG have an end marker, which other
-// data may follow, and WebP starts with its length.
-func complete(content []byte, format string) bool {
-	switch format {
-	case "png":
-		return bytes.Contains(content, []byte("IEND\xaeB`\x82"))
-	case "jpeg":
-		return bytes.Contains(content, []byte{0xff, 0xd9})
-	default:
-		return len(content) >= 8 && int64(len(content)) >= 8+int64(binary.LittleEndian.Uint32(content[4:8]))
-	}
+// complete reports whether a WebP image has the length that it starts with.
+func complete(content []byte) bool {
+	return len(content) >= 8 && int64(len(content)) >= 8+int64(binary.LittleEndian.Uint32(content[4:8]))
 }
 
 func textAsset(content []byte) (berth.Asset, error) {

@@ -15,6 +15,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,16 @@ func bomb(t *testing.T) []byte {
 	binary.BigEndian.PutUint32(header[8:], 10_000)
 	binary.BigEndian.PutUint32(b[29:], crc32.ChecksumIEEE(header))
 	return b
+}
+
+// damaged is a PNG whose pixels are not compressed.
+func damaged(t *testing.T) []byte {
+	t.Helper()
+	b := pngOf(t, 4, 4)
+	data := bytes.Index(b, []byte("IDAT"))
+	size := int(binary.BigEndian.Uint32(b[data-4:]))
+	chunk := []byte("\x00\x00\x00\x04IDATxxxx")
+	return slices.Concat(b[:data-4], binary.BigEndian.AppendUint32(chunk, crc32.ChecksumIEEE(chunk[4:])), b[data+4+size+4:])
 }
 
 // onePixelWebP is a complete, lossless WebP image.
@@ -101,6 +112,8 @@ func TestUploadAsset_EachContent_TypeFromContent(t *testing.T) {
 		"latin-1":                     {[]byte("Zo\xeb writes"), 415, "", ""},
 		"png cut off":                 {img[:20], 415, "", ""},
 		"png half sent":               {img[:len(img)-8], 415, "", ""},
+		"png with damaged pixels":     {damaged(t), 415, "", ""},
+		"jpeg with damaged pixels":    {bytes.Replace(jpg.Bytes(), []byte("\xff\xda\x00"), []byte("\xff\xda\x7f"), 1), 415, "", ""},
 		"jpeg half sent":              {jpg.Bytes()[:jpg.Len()-2], 415, "", ""},
 		"webp half sent":              {webp[:len(webp)-1], 415, "", ""},
 		"png signature only":          {append([]byte("\x89PNG\x0d\x0a\x1a\x0a"), "nothing"...), 415, "", ""},
