@@ -106,10 +106,10 @@ func (s *server) upload(c echo.Context) error {
 func (s *server) readFile(c echo.Context) (name, declared string, content []byte, err error) {
 	limit, req := s.Config.MaxUploadBytes, c.Request()
 	if mt, _, err := mime.ParseMediaType(req.Header.Get(echo.HeaderContentType)); err != nil || mt != "multipart/form-data" {
-		return "", "", nil, berth.Errorf(berth.CodeUnsupportedMedia, "the body must be multipart/form-data with the part %q", "file")
+		return "", "", nil, errorIn(echo.HeaderContentType, berth.CodeUnsupportedMedia, "must be multipart/form-data, with the part file")
 	}
 	if req.ContentLength > bodyFactor*limit {
-		return "", "", nil, tooLarge(limit)
+		return "", "", nil, exceeds("body", limit)
 	}
 	rc := http.NewResponseController(c.Response())
 	_ = rc.SetReadDeadline(time.Now().Add(4 * s.Config.BodyTimeout)) // a writer without deadlines is a test's
@@ -149,7 +149,7 @@ func (s *server) readFile(c echo.Context) (name, declared string, content []byte
 			return "", "", nil, multipartError(err)
 		}
 		if int64(len(content)) > limit {
-			return "", "", nil, errorIn("file", berth.CodeTooLarge, "an upload may have at most %d bytes", limit)
+			return "", "", nil, exceeds("file", limit)
 		}
 		name = fileName(part)
 		declared, _, _ = mime.ParseMediaType(part.Header.Get(echo.HeaderContentType)) // without one it is nothing
@@ -159,7 +159,7 @@ func (s *server) readFile(c echo.Context) (name, declared string, content []byte
 // multipartError translates errors of incomplete, slow or invalid multipart bodies.
 func multipartError(err error) error {
 	if errors.Is(err, multipart.ErrMessageTooLarge) {
-		return berth.Errorf(berth.CodeTooLarge, "the parts have too many headers").With(err)
+		return errorIn("file", berth.CodeTooLarge, "the parts have too many headers").With(err)
 	}
 	e := bodyError(err)
 	if berth.CodeOf(e) == berth.CodeInvalid {
@@ -225,7 +225,7 @@ func documentAsset(text string, err error) (berth.Asset, error) {
 		return berth.Asset{}, berth.Errorf(berth.CodeUnavailable,
 			"this server cannot read PDF files, because pdftotext is not installed on it; upload the text instead").With(err)
 	case errors.Is(err, extract.ErrTooLong):
-		return berth.Asset{}, errorIn("file", berth.CodeTooLarge, "the text of the file exceeds the limit of %d bytes", maxTextBytes).With(err)
+		return berth.Asset{}, errorIn("file", berth.CodeTooLarge, "the text of the file exceeds the limit of %s", sizeText(maxTextBytes)).With(err)
 	}
 	for _, reason := range []error{extract.ErrEncrypted, extract.ErrNoText, extract.ErrDamaged, extract.ErrTooSlow} {
 		if errors.Is(err, reason) {
@@ -272,7 +272,7 @@ func (s *server) asJPEG(img image.Image) (berth.Asset, error) {
 		return berth.Asset{}, fmt.Errorf("convert image: %w", err)
 	}
 	if int64(out.Len()) > s.Config.MaxUploadBytes {
-		return berth.Asset{}, errorIn("file", berth.CodeTooLarge, "the image exceeds the limit of %d bytes as JPEG", s.Config.MaxUploadBytes)
+		return berth.Asset{}, errorIn("file", berth.CodeTooLarge, "the image exceeds the limit of %s as JPEG", sizeText(s.Config.MaxUploadBytes))
 	}
 	return berth.Asset{Kind: berth.AssetImage, MediaType: "image/jpeg", Size: int64(out.Len()), Content: out.Bytes()}, nil
 }

@@ -129,9 +129,7 @@ func TestUploadAsset_EachContent_TypeFromContent(t *testing.T) {
 			require.Equal(t, tc.status, a.status, string(a.body))
 			if tc.status != http.StatusCreated {
 				require.NotEmpty(t, a.problem.Detail)
-				if name != "far over" {
-					require.Equal(t, "file", a.problem.Field)
-				}
+				require.Equal(t, map[bool]string{true: "body", false: "file"}[name == "far over"], a.problem.Field)
 				if tc.status == http.StatusUnsupportedMediaType && !strings.HasPrefix(name, "pdf") && !strings.HasPrefix(name, "docx") {
 					require.Contains(t, a.problem.Detail, "image/webp", "the message names the accepted types")
 				}
@@ -185,6 +183,7 @@ func TestUploadAsset_InvalidForm_Rejected(t *testing.T) {
 			require.GreaterOrEqual(t, a.status, 400, string(a.body))
 			require.Less(t, a.status, 500, string(a.body))
 			require.NotEmpty(t, a.problem.Detail)
+			require.Equal(t, map[bool]string{true: "Content-Type", false: "file"}[strings.HasPrefix(tc.body, "hello") && tc.status == 415], a.problem.Field)
 			if tc.status != 413 {
 				require.Equal(t, tc.status, a.status, string(a.body))
 			}

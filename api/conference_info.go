@@ -188,7 +188,7 @@ func (s *server) endedByUnit(ctx context.Context, e164 string, info berth.Confer
 }
 
 func tooMuchInfo() error {
-	return errorIn("live", berth.CodeTooLarge, "exceeds the limit of %d bytes in total", berth.MaxConferenceInfo)
+	return errorIn("live", berth.CodeTooLarge, "exceeds the limit of %s in total", sizeText(berth.MaxConferenceInfo))
 }
 
 // logStale logs a rejected report with the current owner; the script has counted it.

@@ -126,7 +126,7 @@ func TestConferenceInfo_InvalidBody_NamesField(t *testing.T) { // X6
 		"too large in all":     {info(doc{"b": strings.Repeat("x", berth.MaxConferenceInfo-10)}), 413, "live"},
 		"unknown field":        {info(doc{}, with("incarnation", doc{})), 400, "incarnation"},
 		"live of broken JSON":  {`{"nodeId": "u1", "generation": 1, "epoch": 1, "live": {]}`, 400, "body"},
-		"larger than any body": {info(doc{"a": strings.Repeat("x", 5<<20)}), 413, ""},
+		"larger than any body": {info(doc{"a": strings.Repeat("x", 5<<20)}), 413, "body"},
 	} {
 		a := h.report(number, c.body)
 		require.Equal(t, c.status, a.status, "%s: %.300s", name, a.body)

@@ -199,7 +199,7 @@ func TestCreateConference_InvalidBody_NamesField(t *testing.T) { // X6
 		status int
 		field  string
 	}{
-		"empty":                   {``, 400, ""},
+		"empty":                   {``, 400, "body"},
 		"no end":                  {meeting(without("durationMs")), 400, "endAt"},
 		"two ends":                {meeting(endAt(time.Minute), with("durationMs", 1)), 400, "durationMs"},
 		"end in the past":         {meeting(endAt(-time.Second)), 400, "endAt"},

@@ -106,7 +106,7 @@ func TestSubmitExecution_InvalidBody_NamesField(t *testing.T) { // X6
 		status int
 		field  string
 	}{
-		"empty":                  {``, 400, ""},
+		"empty":                  {``, 400, "body"},
 		"no executor":            {doc{}, 400, "executor"},
 		"odd executor":           {good(with("executor", "a b")), 400, "executor"},
 		"executor of lost pair":  {good(with("executor", "translate:en")), 400, "executor"},

@@ -85,7 +85,7 @@ func TestPutStrategy_InvalidRequest_FieldNamed(t *testing.T) {
 		"unknown kind":      {doc{"times": doc{"toaster": doc{"heartbeatIntervalMs": 1000, "suspectAfterMs": 2000, "failureDetectionTimeoutMs": 3000}}}, "times"},
 		"unknown field":     {doc{"colour": "red"}, "colour"},
 		"no object":         {`"x"`, "body"},
-		"empty":             {``, ""},
+		"empty":             {``, "body"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.call(http.MethodPut, "/v1/config/strategy", h.operator(), tc.body)

@@ -201,7 +201,7 @@ func (s *server) readBody(c echo.Context) error {
 		return nil
 	}
 	if req.ContentLength > maxBodyBytes {
-		return tooLarge(maxBodyBytes)
+		return exceeds("body", maxBodyBytes)
 	}
 	rc := http.NewResponseController(c.Response())
 	// only writers of tests have no deadlines
@@ -211,10 +211,10 @@ func (s *server) readBody(c echo.Context) error {
 		return bodyError(err)
 	}
 	if len(body) > maxBodyBytes {
-		return tooLarge(maxBodyBytes)
+		return exceeds("body", maxBodyBytes)
 	}
 	if !utf8.Valid(body) {
-		return berth.Errorf(berth.CodeInvalid, "the body must be UTF-8")
+		return berth.Invalid("body", "must be UTF-8")
 	}
 	// after an error the deadline stays, or discard sets another one
 	_ = rc.SetReadDeadline(time.Time{})
@@ -223,14 +223,10 @@ func (s *server) readBody(c echo.Context) error {
 	return nil
 }
 
-func tooLarge(limit int64) error {
-	return berth.Errorf(berth.CodeTooLarge, "the body exceeds the limit of %d bytes", limit)
-}
-
 // bodyError is the error of a body that was not received: too slow, incomplete or malformed.
 func bodyError(err error) error {
 	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 		return echo.NewHTTPError(http.StatusRequestTimeout).SetInternal(err)
 	}
-	return berth.Errorf(berth.CodeInvalid, "the body could not be read").With(err)
+	return berth.Invalid("body", "could not be read").With(err)
 }

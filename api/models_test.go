@@ -134,7 +134,7 @@ func TestPatchModel_InvalidRequest_FieldNamed(t *testing.T) { // T4
 		"unknown field":      {doc{"colour": "red"}, "colour"},
 		"nothing":            {doc{}, "body"},
 		"no object":          {`[]`, "body"},
-		"empty":              {``, ""},
+		"empty":              {``, "body"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.patch(tc.body)

@@ -179,7 +179,7 @@ func TestRegister_InvalidRequest_FieldNamed(t *testing.T) {
 		body  any
 		field string
 	}{
-		"empty":                        {``, ""},
+		"empty":                        {``, "body"},
 		"no JSON":                      {`{"nodeId"`, "body"},
 		"no object":                    {`[]`, "body"},
 		"no id":                        {agent("n", without("nodeId")), "nodeId"},

@@ -129,7 +129,7 @@ func TestPutPool_InvalidRequest_FieldNamed(t *testing.T) {
 		"zone with a line break": {"fast", doc{"zone": "a\nb"}, "zone"},
 		"unknown field":          {"fast", doc{"colour": "red"}, "colour"},
 		"no object":              {"fast", `[]`, "body"},
-		"empty":                  {"fast", ``, ""},
+		"empty":                  {"fast", ``, "body"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.call(http.MethodPut, "/v1/pools/"+tc.id, h.operator(), tc.body)

@@ -244,6 +244,9 @@ const maxFieldErrors = 20
 // humaProblem lists the fields that huma rejected under the client's names, without their values.
 func humaProblem(status int, msg string, errs []error) *Problem {
 	p := statusProblem(status, msg)
+	if msg == "request body is required" {
+		p.Field, p.Detail = "body", "must not be empty"
+	}
 	for _, err := range errs {
 		var d huma.ErrorDetailer
 		if !errors.As(err, &d) || len(p.Errors) == maxFieldErrors {

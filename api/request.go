@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/dustin/go-humanize"
+
 	"berth"
 )
 
@@ -24,8 +26,20 @@ func hash(b []byte) string {
 }
 
 // exceeds returns the error of a field that is longer than its limit in bytes.
-func exceeds(field string, limit int) error {
-	return errorIn(field, berth.CodeTooLarge, "exceeds the limit of %d bytes", limit)
+func exceeds(field string, limit int64) error {
+	return errorIn(field, berth.CodeTooLarge, "exceeds the limit of %s", sizeText(limit))
+}
+
+// sizeText returns a number of bytes as messages state it.
+func sizeText(n int64) string {
+	switch {
+	case n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
+	default:
+		return humanize.Comma(n) + " bytes"
+	}
 }
 
 // errorIn returns an error of a field of the request.

@@ -164,7 +164,7 @@ func TestPutSession_InvalidBody_NamesField(t *testing.T) { // X6
 		status int
 		field  string
 	}{
-		"no body":              {"s1", ``, 400, ""},
+		"no body":              {"s1", ``, 400, "body"},
 		"unknown source":       {"s1", good(with("srcLang", "xx")), 400, "srcLang"},
 		"a language by name":   {"s1", good(with("tgtLang", "Spanish")), 400, "tgtLang"},
 		"no target":            {"s1", good(without("tgtLang")), 400, "tgtLang"},

@@ -104,7 +104,7 @@ func TestSubmitTask_InvalidRequest_FieldNamed(t *testing.T) {
 	}{
 		"no JSON":                    {`{"serviceId"`, 400, "body"},
 		"not an object":              {`[]`, 400, "body"},
-		"empty":                      {``, 400, ""},
+		"empty":                      {``, 400, "body"},
 		"unknown template":           {match(with("template", "poem")), 400, "template"},
 		"the inner template":         {match(with("template", "job_vision")), 400, "template"},
 		"no template":                {match(without("template")), 400, "template"},
@@ -136,7 +136,7 @@ func TestSubmitTask_InvalidRequest_FieldNamed(t *testing.T) {
 		"image for a text":           {match(variable("resume", doc{"assetId": image})), 400, "variables.resume.assetId"},
 		"text for an image":          {match(without("variables"), with("variables", doc{"resume": "a", "jobImage": "b"})), 400, "variables.jobImage"},
 		"text too long":              {match(variable("resume", strings.Repeat("a", 200_001))), 413, "variables.resume"},
-		"body too large":             {match(variable("resume", strings.Repeat("a", 5<<20))), 413, ""},
+		"body too large":             {match(variable("resume", strings.Repeat("a", 5<<20))), 413, "body"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), tc.body)

@@ -143,7 +143,7 @@ func TestDispatchJob_InvalidBody_NamesField(t *testing.T) { // X6
 		field  string
 	}{
 		"no JSON":                   {`{`, 400, "body"},
-		"empty":                     {``, 400, ""},
+		"empty":                     {``, 400, "body"},
 		"no request id":             {job("r1", without("requestId")), 400, "requestId"},
 		"empty request id":          {job(""), 400, "requestId"},
 		"odd request id":            {job("r 1"), 400, "requestId"},

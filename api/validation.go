@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/validation"
+	"github.com/labstack/echo/v4"
 
 	"berth"
 )
@@ -172,7 +173,7 @@ func fieldError(location, msg string) FieldError {
 	case strings.Contains(msg, " one of , "): // hide the empty value, which is equivalent to none
 		return FieldError{field, strings.Replace(msg, " one of , ", " one of ", 1)}
 	case strings.HasPrefix(msg, "unknown content type"):
-		return FieldError{field, "must be application/json"}
+		return FieldError{echo.HeaderContentType, "must be application/json"}
 	}
 	return FieldError{field, msg}
 }

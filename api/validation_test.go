@@ -59,13 +59,25 @@ func TestRequests_BodyIsNoJSON_MessageSaysSo(t *testing.T) { // X6
 	t.Parallel()
 	h := newHarness(t)
 	for body, detail := range map[string]string{
-		"{x": "must be JSON: invalid character 'x' looking for beginning of object key string",
-		"{":  "must be JSON: unexpected end of JSON input",
+		"{x":                             "must be JSON: invalid character 'x' looking for beginning of object key string",
+		"{":                              "must be JSON: unexpected end of JSON input",
+		"":                               "must not be empty",
+		"{\"serviceId\": \"\xff\"}":      "must be UTF-8",
+		strings.Repeat(" ", 4<<20) + " ": "exceeds the limit of 4 MiB",
 	} {
-		a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), body)
-		require.Equal(t, http.StatusBadRequest, a.status)
+		a := h.do(h.request(http.MethodPost, "/v1/tasks", h.token("alice"), strings.NewReader(body), "Content-Type", "application/json"))
+		status := http.StatusBadRequest
+		if strings.HasPrefix(detail, "exceeds") {
+			status = http.StatusRequestEntityTooLarge
+		}
+		require.Equal(t, status, a.status)
 		require.Equal(t, detail, a.problem.Detail, string(a.body))
+		require.Equal(t, "body", a.problem.Field, detail)
 	}
+	a := h.do(h.request(http.MethodPost, "/v1/tasks", h.token("alice"), strings.NewReader("{}"), "Content-Type", "text/plain"))
+	require.Equal(t, http.StatusUnsupportedMediaType, a.status)
+	require.Equal(t, "Content-Type", a.problem.Field)
+	require.Equal(t, "must be application/json", a.problem.Detail)
 }
 
 // encoding/json ignores the case of names, and keeps the last of two values.

@@ -153,7 +153,7 @@ func checkText(field, text string) error {
 	case strings.TrimSpace(text) == "":
 		return berth.Invalid(field, "must not be empty")
 	case len(text) > maxTextBytes:
-		return errorIn(field, berth.CodeTooLarge, "text exceeds the limit of 200,000 bytes")
+		return exceeds(field, maxTextBytes)
 	case strings.ContainsRune(text, 0):
 		return berth.Invalid(field, "must not contain NUL characters")
 	case !utf8.ValidString(text):
