@@ -48,7 +48,7 @@ func init() {
 	validation.MsgExpectedMaxProperties = "must have at most %d fields"
 	validation.MsgExpectedRequiredProperty = missingField + "%s"
 	huma.ErrorFormatter = formatMessage //nolint:reassign // a variable in order to be set
-	huma.ValidateStrictCasing = true    //nolint:reassign // as above
+	huma.ValidateStrictCasing = true
 }
 
 // missingField and wrongField precede the name of a field, from which fieldError makes the field of the error. givenTwice is the message of

@@ -54,6 +54,6 @@ func TestTask_AttemptIsLost_OutputHasTheFinalText(t *testing.T) { // T10
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "answer"))
 	require.NoError(t, err)
-	defer file.Close()
+	t.Cleanup(func() { _ = file.Close() })
 	require.False(t, terminal(file))
 }

@@ -292,17 +292,17 @@ func inOnePiece(answer []byte) []byte {
 	return slices.Concat([]byte("data: "), event, []byte("\n\n"))
 }
 
-func (e endpoint) params(call Call) openai.ChatCompletionNewParams {
+func (ep endpoint) params(call Call) openai.ChatCompletionNewParams {
 	p := openai.ChatCompletionNewParams{
-		Model:         e.modelID,
+		Model:         ep.modelID,
 		StreamOptions: openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
 	}
-	if e.maxTokensField == maxCompletionTokens {
+	if ep.maxTokensField == maxCompletionTokens {
 		p.MaxCompletionTokens = openai.Int(int64(call.MaxTokens))
 	} else {
 		p.MaxTokens = openai.Int(int64(call.MaxTokens))
 	}
-	if call.JSON && e.jsonMode {
+	if call.JSON && ep.jsonMode {
 		p.ResponseFormat.OfJSONObject = &shared.ResponseFormatJSONObjectParam{}
 	}
 	for _, m := range call.Messages {
