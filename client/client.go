@@ -21,6 +21,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -31,6 +32,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"berth"
@@ -252,10 +254,42 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 	return req, nil
 }
 
-func (c *Client) do(req *http.Request, out any) error {
+// unreachable is the error of a call without a response. It names the server; err has the path and all steps of the connection.
+type unreachable struct {
+	base string
+	err  error
+}
+
+func (e *unreachable) Error() string {
+	cause := e.err
+	if call := new(url.Error); errors.As(cause, &call) {
+		cause = call.Err
+	}
+	if code := syscall.Errno(0); errors.As(cause, &code) {
+		cause = code
+	}
+	return fmt.Sprintf("the API at %s is unreachable: %s", e.base, cause)
+}
+
+func (e *unreachable) Unwrap() error { return e.err }
+
+// send makes a request.
+func (c *Client) send(req *http.Request) (*http.Response, error) {
 	res, err := c.http.Do(req)
+	switch {
+	case err == nil:
+		return res, nil
+	case req.Context().Err() != nil:
+		return nil, fmt.Errorf("call %s %s: %w", req.Method, req.URL.Path, req.Context().Err())
+	default:
+		return nil, &unreachable{base: c.base, err: err}
+	}
+}
+
+func (c *Client) do(req *http.Request, out any) error {
+	res, err := c.send(req)
 	if err != nil {
-		return fmt.Errorf("call %s %s: %w", req.Method, req.URL.Path, err)
+		return err
 	}
 	defer func() { _ = res.Body.Close() }() // an error cannot be handled
 	if err := problem(res); err != nil {

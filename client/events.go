@@ -100,9 +100,9 @@ func (c *Client) frames(ctx context.Context, path, lastID string, yield func(fra
 	if lastID != "" {
 		req.Header.Set("Last-Event-ID", lastID)
 	}
-	res, err := c.http.Do(req)
+	res, err := c.send(req)
 	if err != nil {
-		yield(frame{}, fmt.Errorf("open events: %w", err))
+		yield(frame{}, err)
 		return false
 	}
 	defer func() { _ = res.Body.Close() }() // an error cannot be handled

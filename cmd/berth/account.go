@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"text/tabwriter"
 	"time"
@@ -38,7 +40,7 @@ func printAccount(a client.Account) {
 
 type accountCredit struct {
 	server `embed:""`
-	User   string `arg:"" help:"User id."`
+	User   idArg  `arg:"" help:"User id."`
 	Amount int64  `arg:"" help:"Credits to add. To remove credits: -- -5."`
 	Reason string `help:"State the reason, which the user sees." required:""`
 	Key    string `help:"Use this idempotency key: repeated commands with the same key add the credits once. Default: a new one." name:"key"`
@@ -50,8 +52,11 @@ func (c *accountCredit) Run(ctx context.Context, api *client.Client) error {
 	if key == "" {
 		key = berth.NewID("")
 	}
-	a, err := api.AddCredits(ctx, c.User, c.Amount, c.Reason, key)
-	if err != nil {
+	a, err := api.AddCredits(ctx, string(c.User), c.Amount, c.Reason, key)
+	switch p, refused := errors.AsType[*client.Problem](err); {
+	case refused && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests:
+		return err
+	case err != nil:
 		return fmt.Errorf("%w; a retry with --key %s adds the credits once", err, key)
 	}
 	printAccount(a)

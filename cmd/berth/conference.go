@@ -94,13 +94,13 @@ func (c *conferenceList) Run(ctx context.Context, api *client.Client) error {
 
 type conferenceGet struct {
 	server `embed:""`
-	Number string `arg:"" help:"Number of the conference."`
+	Number idArg  `arg:"" help:"Number of the conference."`
 	ID     string `help:"Print an earlier conference of this number." name:"id"`
 }
 
 // Run prints the conference as JSON.
 func (c *conferenceGet) Run(ctx context.Context, api *client.Client) error {
-	one, err := api.Conference(ctx, c.Number, c.ID)
+	one, err := api.Conference(ctx, string(c.Number), c.ID)
 	if err != nil {
 		return err
 	}
@@ -114,12 +114,12 @@ func (c *conferenceGet) Run(ctx context.Context, api *client.Client) error {
 
 type conferenceEnd struct {
 	server `embed:""`
-	Number string `arg:"" help:"Number of the conference."`
+	Number idArg `arg:"" help:"Number of the conference."`
 }
 
 // Run ends the conference in any state.
 func (c *conferenceEnd) Run(ctx context.Context, api *client.Client) error {
-	one, err := api.EndConference(ctx, c.Number)
+	one, err := api.EndConference(ctx, string(c.Number))
 	if err != nil {
 		return err
 	}
@@ -131,12 +131,12 @@ func (c *conferenceEnd) Run(ctx context.Context, api *client.Client) error {
 
 type conferenceWatch struct {
 	server `embed:""`
-	Number string `arg:"" help:"Number of the conference."`
+	Number idArg `arg:"" help:"Number of the conference."`
 }
 
 // Run follows the conference to its end.
 func (c *conferenceWatch) Run(ctx context.Context, api *client.Client) error {
-	return watchConference(ctx, api, c.Number, os.Stdout)
+	return watchConference(ctx, api, string(c.Number), os.Stdout)
 }
 
 // pollInterval is the time between two reads of the conference: not every command and acknowledgement is an event.

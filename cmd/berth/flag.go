@@ -2,9 +2,49 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
 	"time"
 )
+
+// idArg is an argument that names one thing, and must not be empty.
+type idArg string
+
+// UnmarshalText rejects an empty text.
+func (a *idArg) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		return errors.New("must not be empty")
+	}
+	*a = idArg(b)
+	return nil
+}
+
+// negativeNumber is part of kong's error of a negative number, which it reads as a flag.
+var negativeNumber = regexp.MustCompile(`unknown flag (-[0-9])`)
+
+// negativeError is a usage error in other words.
+type negativeError struct {
+	error
+	digit string
+}
+
+func (e negativeError) Error() string {
+	return fmt.Sprintf("unknown flag %s: write -- before a negative number and after all flags, as in -- -5", e.digit)
+}
+
+func (e negativeError) Unwrap() error { return e.error }
+
+// explainFlag returns a usage error that states how a negative number is written.
+func explainFlag(err error) error {
+	if err == nil {
+		return nil
+	}
+	if m := negativeNumber.FindStringSubmatch(err.Error()); m != nil {
+		return negativeError{err, m[1]}
+	}
+	return err
+}
 
 // timeFlag is the value of a flag with a point in time.
 type timeFlag struct{ time.Time }

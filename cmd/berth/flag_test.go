@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -26,4 +27,36 @@ func TestConferenceCreate_MalformedFlag_ErrorShowsAnExample(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"topic": [1]}`, string(got.Metadata))
 	require.True(t, got.Until.Equal(time.Date(2026, 11, 22, 16, 0, 0, 0, time.UTC)))
+}
+
+func TestCommands_InvalidArgument_ErrorStatesWhatIsAccepted(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		`--from: must be a time such as 2006-01-02T15:04:05Z`:                                 {"task", "list", "--from", "yesterday"},
+		`--to: must be a time such as 2006-01-02T15:04:05Z`:                                   {"task", "list", "--to", "x"},
+		`<id>: must not be empty`:                                                             {"task", "get", ""},
+		`<user>: must not be empty`:                                                           {"account", "credit", "", "5", "--reason", "r"},
+		`<number>: must not be empty`:                                                         {"conference", "end", ""},
+		`unknown flag -1: write -- before a negative number and after all flags, as in -- -5`: {"model", "cap", "m", "-1"},
+		`unknown flag -2: write -- before a negative number`:                                  {"account", "credit", "u", "-2", "--reason", "r"},
+		`unknown flag --limti`:                                                                {"task", "list", "--limti"},
+	} {
+		var cmd commands
+		k, err := kong.New(&cmd, enums())
+		require.NoError(t, err)
+		_, err = k.Parse(args)
+		err = explainFlag(err)
+		require.ErrorContains(t, err, want)
+		require.ErrorAs(t, err, new(*kong.ParseError), "so that the usage is shown")
+	}
+	require.NoError(t, explainFlag(nil))
+	var cmd commands
+	var help bytes.Buffer
+	k, err := kong.New(&cmd, enums(), kong.Writers(&help, &help), kong.Exit(func(int) {}))
+	require.NoError(t, err)
+	_, err = k.Parse([]string{"account", "credit", "u", "--reason", "r", "--", "-2"})
+	require.NoError(t, err)
+	require.EqualValues(t, -2, cmd.Account.Credit.Amount)
+	_, _ = k.Parse([]string{"task", "list", "--help"})
+	require.Regexp(t, `template:\s+job_match,`, help.String())
 }

@@ -65,7 +65,7 @@ func main() {
 	context.AfterFunc(ctx, stop)
 
 	var cmd commands
-	k := kong.Parse(&cmd,
+	k := kong.Must(&cmd,
 		kong.Name("berth"),
 		kong.Description("A durable dispatcher for scarce capacity. Most flags have an environment variable; `berth config` prints the settings in use."),
 		kong.ShortUsageOnError(),
@@ -73,16 +73,23 @@ func main() {
 		enums(),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
-	if err := k.Run(); err != nil {
+	command, err := k.Parse(os.Args[1:])
+	k.FatalIfErrorf(explainFlag(err))
+	if err := command.Run(); err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			os.Exit(130)
 		}
-		fmt.Fprintln(os.Stderr, "berth:", err)
-		if call := new(url.Error); errors.As(err, &call) {
-			fmt.Fprintln(os.Stderr, "berth: set BERTH_URL if the API has another address")
-		}
+		fmt.Fprintln(os.Stderr, "berth:", explain(err))
 		os.Exit(1)
 	}
+}
+
+// explain returns the text of an error of a command, with what to do if the API is unreachable.
+func explain(err error) string {
+	if call := new(url.Error); errors.As(err, &call) {
+		return err.Error() + "; set BERTH_URL if the API has another address"
+	}
+	return err.Error()
 }
 
 // enums returns the variables of flags: values that come from the domain's tables.

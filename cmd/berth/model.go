@@ -63,12 +63,12 @@ func modelState(m client.Model) string {
 
 // modelName is the argument of the commands that change a model.
 type modelName struct {
-	Name string `arg:"" help:"Name of the model in the routing file."`
+	Name idArg `arg:"" help:"Name of the model in the routing file."`
 }
 
 // patch changes a model and prints it.
 func (n modelName) patch(ctx context.Context, api *client.Client, change map[string]any) error {
-	m, err := api.PatchModel(ctx, n.Name, change)
+	m, err := api.PatchModel(ctx, string(n.Name), change)
 	if err != nil {
 		return err
 	}

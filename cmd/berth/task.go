@@ -85,12 +85,12 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 
 type taskWatch struct {
 	server `embed:""`
-	ID     string `arg:"" help:"Task id."`
+	ID     idArg `arg:"" help:"Task id."`
 }
 
 // Run follows the task to its end.
 func (c *taskWatch) Run(ctx context.Context, api *client.Client) error {
-	return follow(ctx, api, c.ID, screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
+	return follow(ctx, api, string(c.ID), screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
 }
 
 // screen is where a followed task is shown: its answer on out, progress on info.
@@ -213,14 +213,14 @@ func printable(s string) string {
 
 type taskGet struct {
 	server `embed:""`
-	ID     string `arg:"" help:"Task id."`
+	ID     idArg `arg:"" help:"Task id."`
 }
 
 // Run prints the task as JSON.
 func (c *taskGet) Run(ctx context.Context, api *client.Client) error {
-	t, err := api.Describe(ctx, c.ID)
+	t, err := api.Describe(ctx, string(c.ID))
 	if err != nil {
-		return taskError(c.ID, err)
+		return taskError(string(c.ID), err)
 	}
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, t, "", "  "); err != nil {
@@ -234,10 +234,10 @@ type taskList struct {
 	server   `embed:""`
 	User     string           `help:"List the tasks of this user, for operators. Default: the token's user."`
 	Status   berth.TaskStatus `help:"List tasks with this status: ${task_statuses}." enum:",${task_statuses}" default:""`
-	Template berth.Template   `help:"List tasks of this template: ${enum}." enum:",${templates}" default:""`
+	Template berth.Template   `help:"List tasks of this template: ${templates}." enum:",${templates}" default:""`
 	Since    time.Duration    `help:"List tasks accepted within this time, such as 24h."`
-	From     time.Time        `help:"List tasks accepted at or after this time, such as 2026-01-31T08:00:00Z."`
-	To       time.Time        `help:"List tasks accepted before this time."`
+	From     timeFlag         `help:"List tasks accepted at or after this time, such as 2026-01-31T08:00:00Z." placeholder:"TIME"`
+	To       timeFlag         `help:"List tasks accepted before this time." placeholder:"TIME"`
 	Limit    int              `help:"Maximum number of tasks." default:"20"`
 	Cursor   string           `help:"Continue a list after the page that printed this cursor."`
 }
@@ -245,7 +245,7 @@ type taskList struct {
 // Run prints the tasks as a table.
 func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 	q := client.TaskQuery{
-		UserID: c.User, Status: c.Status, Template: c.Template, From: c.From, To: c.To, Limit: c.Limit, Cursor: c.Cursor,
+		UserID: c.User, Status: c.Status, Template: c.Template, From: c.From.Time, To: c.To.Time, Limit: c.Limit, Cursor: c.Cursor,
 	}
 	switch {
 	case c.Since < 0:
@@ -279,12 +279,12 @@ func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 
 type taskCancel struct {
 	server `embed:""`
-	ID     string `arg:"" help:"Task id."`
+	ID     idArg `arg:"" help:"Task id."`
 }
 
 // Run requests the cancellation of the task.
 func (c *taskCancel) Run(ctx context.Context, api *client.Client) error {
-	return taskError(c.ID, api.Cancel(ctx, c.ID))
+	return taskError(string(c.ID), api.Cancel(ctx, string(c.ID)))
 }
 
 // taskError adds to a not_found error of the API what the caller can check.
