@@ -85,6 +85,14 @@ func (c *Client) Models(ctx context.Context) ([]Model, error) {
 	return out.Models, err
 }
 
+// Queues returns the state of all queues.
+func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
+	out, err := fetch[struct {
+		Queues []Queue `json:"queues"`
+	}](ctx, c, http.MethodGet, "/v1/queues", nil)
+	return out.Queues, err
+}
+
 // PatchModel changes the operator's settings of a model: cap, rpm and tpm (a number, or nil for the configured value), paused and
 // reason. Those that are absent keep their values.
 func (c *Client) PatchModel(ctx context.Context, name string, change map[string]any) (Model, error) {

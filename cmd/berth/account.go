@@ -21,17 +21,32 @@ type accountCommands struct {
 
 type accountShow struct {
 	server `embed:""`
-	User   string `arg:"" optional:"" help:"User id, for operators. Default: the token's user."`
+	User   string `arg:"" optional:"" help:"User id; operators may name any user. Default: the token's user."`
 }
 
 // Run prints the account.
 func (c *accountShow) Run(ctx context.Context, api *client.Client) error {
-	a, err := api.Account(ctx, c.User)
-	if err != nil {
+	var a client.Account
+	if err := ofUser(ctx, api, c.User, func(user string) (err error) {
+		a, err = api.Account(ctx, user)
+		return err
+	}); err != nil {
 		return err
 	}
 	printAccount(a)
 	return nil
+}
+
+// ofUser reads an account. Only operators may name a user, so a refused id is omitted if it is that of the token.
+func ofUser(ctx context.Context, api *client.Client, user string, read func(user string) error) error {
+	err := read(user)
+	if problemCode(err) != berth.CodeForbidden {
+		return err
+	}
+	if me, unknown := api.Account(ctx, ""); unknown != nil || me.UserID != user {
+		return err
+	}
+	return read("")
 }
 
 func printAccount(a client.Account) {
@@ -65,15 +80,19 @@ func (c *accountCredit) Run(ctx context.Context, api *client.Client) error {
 
 type accountEntries struct {
 	server `embed:""`
-	User   string `arg:"" optional:"" help:"User id, for operators. Default: the token's user."`
+	User   string `arg:"" optional:"" help:"User id; operators may name any user. Default: the token's user."`
 	Limit  int    `help:"Maximum number of entries." default:"50"`
 	Cursor string `help:"Continue a list after the page that printed this cursor."`
 }
 
 // Run prints the entries as a table.
 func (c *accountEntries) Run(ctx context.Context, api *client.Client) error {
-	entries, next, err := api.CreditEntries(ctx, c.User, c.Cursor, c.Limit)
-	if err != nil {
+	var entries []client.CreditEntry
+	var next string
+	if err := ofUser(ctx, api, c.User, func(user string) (err error) {
+		entries, next, err = api.CreditEntries(ctx, user, c.Cursor, c.Limit)
+		return err
+	}); err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)

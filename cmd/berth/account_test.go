@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,4 +35,26 @@ func TestAccountCredit_Refused_RetryIsAdvisedOnlyIfItCanSucceed(t *testing.T) {
 	err := credit.Run(t.Context(), client.New(srv.URL, "t"))
 	require.Equal(t, "the API at "+srv.URL+" is unreachable: connection refused; a retry with --key k1 adds the credits once; "+
 		"set BERTH_URL if the API has another address", explain(err))
+}
+
+func TestAccount_OwnID_IsReadWithoutTheScopeOperator(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/me") {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"userId":"alice","credits":7,"tier":"paid","entries":[]}`)
+			return
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"status":403,"code":"forbidden","detail":"the token lacks the scope operator"}`)
+	}))
+	defer srv.Close()
+	api := client.New(srv.URL, "t")
+	for _, user := range []string{"", "alice"} {
+		require.NoError(t, (&accountShow{User: user}).Run(t.Context(), api), user)
+		require.NoError(t, (&accountEntries{User: user}).Run(t.Context(), api), user)
+	}
+	require.ErrorContains(t, (&accountShow{User: "bob"}).Run(t.Context(), api), "the token lacks the scope operator")
+	require.ErrorContains(t, (&accountEntries{User: "bob"}).Run(t.Context(), api), "the token lacks the scope operator")
 }

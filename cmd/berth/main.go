@@ -35,6 +35,7 @@ type commands struct {
 	Task       taskCommands       `cmd:"" help:"Submit, watch, get, list and cancel tasks."`
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`
+	Queue      queueCommands      `cmd:"" help:"List queues."`
 	Reconcile  reconcileCommand   `cmd:"" help:"Compare everything that is open in the database, Temporal and Redis, and repair differences."`
 	Rollout    rolloutCommands    `cmd:"" help:"Change the version of the workers without interrupting runs."`
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`

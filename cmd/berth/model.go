@@ -35,16 +35,20 @@ func printModels(models ...client.Model) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "MODEL\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
 	for _, m := range models {
-		wait := "?"
-		if m.EtaSeconds != nil {
-			wait = (time.Duration(*m.EtaSeconds) * time.Second).String()
-		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, m.InUse, m.Cap, m.Waiting, wait, modelState(m))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause))
 	}
 	return w.Flush()
 }
 
-func modelState(m client.Model) string {
+// eta formats an estimated wait.
+func eta(estimate *int) string {
+	if estimate == nil {
+		return "?"
+	}
+	return (time.Duration(*estimate) * time.Second).String()
+}
+
+func modelState(m client.ModelPause) string {
 	if !m.Paused && !m.Probing {
 		return "open"
 	}

@@ -33,13 +33,14 @@ func TestModel_EachCommand_SendsTheChange(t *testing.T) { // T4
 		`PATCH /v1/models/a%2Fb {"cap":3}`:        func() error { return (&modelCap{modelName: name, Cap: 3}).Run(t.Context(), api) },
 		`PATCH /v1/models/a%2Fb {"cap":null}`:     func() error { return (&modelCap{modelName: name, Reset: true}).Run(t.Context(), api) },
 		`GET /v1/models `:                         func() error { return (&modelList{}).Run(t.Context(), api) },
+		`GET /v1/queues `:                         func() error { return (&queueList{}).Run(t.Context(), api) },
 	} {
 		require.NoError(t, run(), want)
 		require.Equal(t, want, <-requests)
 	}
 	require.ErrorContains(t, (&modelCap{modelName: name}).Run(t.Context(), api), "state either a cap of at least 1 or --reset")
 	require.ErrorContains(t, (&modelCap{modelName: name, Cap: 1, Reset: true}).Run(t.Context(), api), "--reset")
-	require.Equal(t, "paused by operator: maintenance", modelState(client.Model{
-		ModelPause: client.ModelPause{Paused: true, PausedBy: "operator", Reason: "maintenance"},
+	require.Equal(t, "paused by operator: maintenance", modelState(client.ModelPause{
+		Paused: true, PausedBy: "operator", Reason: "maintenance",
 	}))
 }

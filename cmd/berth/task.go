@@ -76,11 +76,18 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(acc.TaskID)
+	printAcceptance(acc, os.Stdout, os.Stderr)
 	if !c.Watch {
 		return nil
 	}
 	return follow(ctx, api, acc.TaskID, screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
+}
+
+func printAcceptance(acc client.Acceptance, out, info io.Writer) {
+	fmt.Fprintln(out, acc.TaskID)
+	if acc.Downgraded {
+		fmt.Fprintln(info, "· the task uses the free tier, because the account has too few credits for it")
+	}
 }
 
 type taskWatch struct {

@@ -57,3 +57,13 @@ func TestTask_AttemptIsLost_OutputHasTheFinalText(t *testing.T) { // T10
 	t.Cleanup(func() { _ = file.Close() })
 	require.False(t, terminal(file))
 }
+
+func TestTaskSubmit_Downgraded_SaysWhy(t *testing.T) {
+	t.Parallel()
+	var out, info bytes.Buffer
+	printAcceptance(client.Acceptance{TaskID: "t1"}, &out, &info)
+	require.Empty(t, info.String())
+	printAcceptance(client.Acceptance{TaskID: "t2", Downgraded: true}, &out, &info)
+	require.Equal(t, "t1\nt2\n", out.String())
+	require.Contains(t, info.String(), "uses the free tier, because the account has too few credits")
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"berth/client"
+)
+
+type queueCommands struct {
+	List queueList `cmd:"" default:"withargs" help:"List the queues with the slots and waiting calls of their models."`
+}
+
+type queueList struct {
+	server `embed:""`
+}
+
+// Run prints the models of each queue as a table.
+func (c *queueList) Run(ctx context.Context, api *client.Client) error {
+	queues, err := api.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "QUEUE\tWEIGHT\tMODEL\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
+	for _, q := range queues {
+		for _, m := range q.Models {
+			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\n",
+				q.Queue, q.Weight, m.Name, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause))
+		}
+	}
+	return w.Flush()
+}
