@@ -126,6 +126,10 @@ func refuseSubmission(p berth.TaskPlan, reply lua.AdmitReply, limits Admission) 
 		r.Detail = fmt.Sprintf("%d of your tasks of service %s are unfinished, which is the limit; retry when one has finished", reply.Ahead, p.ServiceID)
 	default:
 		r.Detail = fmt.Sprintf("queue %s is full with %d tasks; retry later", p.Steps[0].Queue, reply.Ahead)
+		if reply.Ahead < limits.Queue {
+			r.Detail = fmt.Sprintf("queue %s has %d of at most %d tasks; the last places are kept for users who have no unfinished task in it, "+
+				"and for those whose turn it is; retry later", p.Steps[0].Queue, reply.Ahead, limits.Queue)
+		}
 	}
 	r.RetryAfter = seconds(retry)
 	return r

@@ -73,6 +73,17 @@ func TestSubmitTask_QueueFull_RefusedWithPosition(t *testing.T) { // T5, FT3, FT
 	require.Equal(t, http.StatusAccepted, h.submit("t3", variable("resume", "t3")).status)
 }
 
+func TestSubmitTask_LastPlacesOfQueue_RefusalSaysForWhom(t *testing.T) { // T5, FT3
+	t.Parallel()
+	h := newHarness(t, admission(api.Admission{Queue: 10}))
+	for i := range 9 {
+		require.Equal(t, http.StatusAccepted, h.submit(fmt.Sprint("t", i), variable("resume", fmt.Sprint(i))).status)
+	}
+	a := h.submit("t9", variable("resume", "9"))
+	h.refused(a, "t9", berth.CodeQueueFull, ledger.AuditQueueFull, h.count("assets"))
+	require.Contains(t, a.problem.Detail, "has 9 of at most 10 tasks; the last places are kept for users who have no unfinished task in it")
+}
+
 func TestSubmitTask_ServiceFull_OtherServiceAccepted(t *testing.T) { // T5
 	t.Parallel()
 	h := newHarness(t, admission(api.Admission{Queue: 10, Service: 1}))

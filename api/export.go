@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"mime"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,15 +81,27 @@ func writeNDJSON[T any](w io.Writer) func([]T) error {
 	}
 }
 
-// acceptedType returns the first of the types that an Accept header names; empty when it names none.
-func acceptedType(header string, types ...string) string {
+// acceptedType returns the offered type that an Accept header prefers (RFC 9110, section 12.5.1): that of the highest quality, and of
+// several the first in the header, named ones before those of a range such as */*. It returns JSON where the header accepts none.
+func acceptedType(header string, offered ...string) string {
+	best, highest := echo.MIMEApplicationJSON, 0.0
+	offered = append([]string{echo.MIMEApplicationJSON}, offered...)
 	for _, accepted := range strings.Split(header, ",") {
-		mediaType, _, _ := strings.Cut(accepted, ";")
-		for _, t := range types {
-			if strings.EqualFold(strings.TrimSpace(mediaType), t) {
-				return t
+		name, params, err := mime.ParseMediaType(accepted)
+		quality := 1.0
+		if q, given := params["q"]; given && err == nil {
+			quality, err = strconv.ParseFloat(q, 64)
+		}
+		if prefix, isRange := strings.CutSuffix(name, "*"); isRange {
+			quality -= 0.0005 // qualities have three digits
+			prefix = strings.TrimPrefix(prefix, "*/")
+			if i := slices.IndexFunc(offered, func(t string) bool { return strings.HasPrefix(t, prefix) }); i >= 0 {
+				name = offered[i]
 			}
 		}
+		if err == nil && quality > highest && slices.Contains(offered, name) {
+			best, highest = name, quality
+		}
 	}
-	return ""
+	return best
 }

@@ -36,7 +36,7 @@ func readLog[T any](
 	ctx context.Context, s *server, p LogPage,
 	read func(ctx context.Context, cursor string, limit int) (rows []T, next string, err error), body func(rows []T, next string) any,
 ) (*exportOutput, error) {
-	exports, limit := acceptedType(p.Accept, ndjson) != "", p.Limit
+	exports, limit := acceptedType(p.Accept, ndjson) == ndjson, p.Limit
 	if exports {
 		limit = 0 // the longest pages
 	}

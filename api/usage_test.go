@@ -128,6 +128,8 @@ func TestAudit_Export_HasEveryRow(t *testing.T) { // T19
 	}
 	require.Len(t, slices.Compact(slices.Sorted(slices.Values(ids))), tasks)
 	require.Len(t, ids, tasks)
+	refused := h.call(http.MethodGet, "/v1/audit", h.token("alice"), nil, "Accept", "application/x-ndjson;q=0")
+	require.Equal(t, "application/json", refused.header.Get("Content-Type"))
 	bad := h.call(http.MethodGet, "/v1/audit?cursor=x", h.token("alice"), nil, "Accept", "application/x-ndjson")
 	require.Equal(t, http.StatusBadRequest, bad.status)
 }
