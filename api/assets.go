@@ -98,7 +98,7 @@ func (s *server) upload(c echo.Context) error {
 	}
 	c.Response().Header().Set(echo.HeaderLocation, "/v1/assets/"+a.ID)
 	return c.JSON(http.StatusCreated, assetView{
-		AssetID: a.ID, Kind: a.Kind, MediaType: a.MediaType, Name: a.Name, Size: a.Size, SHA256: a.SHA256,
+		AssetID: a.ID, Kind: a.Kind, MediaType: a.MediaType, Name: asset.Name, Size: a.Size, SHA256: a.SHA256,
 	})
 }
 

@@ -119,6 +119,7 @@ func TestUploadAsset_EachContent_TypeFromContent(t *testing.T) {
 		"png signature only":          {append([]byte("\x89PNG\x0d\x0a\x1a\x0a"), "nothing"...), 415, "", ""},
 		"empty":                       {nil, 400, "", ""},
 		"blank":                       {[]byte(" \n"), 400, "", ""},
+		"without a width":             {[]byte("\u200b\u200d\n"), 400, "", ""},
 		"text too long":               {bytes.Repeat([]byte("a"), 200_001), 413, "", ""},
 		"over the limit":              {append(bytes.Clone(img), make([]byte, 2<<20)...), 413, "", ""},
 		"far over":                    {make([]byte, 20<<20), 413, "", ""},
@@ -143,6 +144,7 @@ func TestUploadAsset_EachContent_TypeFromContent(t *testing.T) {
 			require.Equal(t, "/v1/assets/"+d["assetId"].(string), a.header.Get("Location"))
 			again := h.upload("alice", "other.png", tc.content)
 			require.Equal(t, d["assetId"], again.json(t)["assetId"], "the same content is the same asset")
+			require.Equal(t, "other.png", again.json(t)["name"])
 		})
 	}
 }

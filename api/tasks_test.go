@@ -123,6 +123,7 @@ func TestSubmitTask_InvalidRequest_FieldNamed(t *testing.T) {
 		"missing variable":           {match(func(d doc) { d["variables"] = doc{"jobText": "x"} }), 400, "variables.resume"},
 		"unknown variable":           {match(variable("shoe", "x")), 400, "variables.shoe"},
 		"empty text":                 {match(variable("resume", "  ")), 400, "variables.resume"},
+		"text without a width":       {match(variable("resume", "\u200b \ufeff\u2060\u00ad\u3164\u0007")), 400, "variables.resume"},
 		"text with NUL":              {match(variable("resume", "a\x00b")), 400, "variables.resume"},
 		"number":                     {match(variable("resume", 5)), 400, "variables.resume"},
 		"null":                       {match(variable("resume", nil)), 400, "variables.resume"},

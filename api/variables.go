@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -150,7 +151,7 @@ func assetKind(a berth.Asset) berth.VariableKind {
 // checkText rejects texts that are empty, too long or cannot be stored.
 func checkText(field, text string) error {
 	switch {
-	case strings.TrimSpace(text) == "":
+	case !strings.ContainsFunc(text, visible):
 		return berth.Invalid(field, "must not be empty")
 	case len(text) > maxTextBytes:
 		return exceeds(field, maxTextBytes)
@@ -160,6 +161,11 @@ func checkText(field, text string) error {
 		return berth.Invalid(field, "must be UTF-8")
 	}
 	return nil
+}
+
+// visible reports whether a character is neither white space nor without a width.
+func visible(r rune) bool {
+	return !unicode.In(r, unicode.White_Space, unicode.Cc, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point)
 }
 
 // all returns all texts by the names of their variables.

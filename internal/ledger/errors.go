@@ -43,6 +43,8 @@ func translate(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%s: %w", what, berth.Errorf(berth.CodeNotFound, "not found").With(err))
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%s: %w", what, berth.Errorf(berth.CodeUnavailable, "the call was cancelled").With(err))
 	case unreachable(err):
 		return fmt.Errorf("%s: %w", what,
 			berth.Errorf(berth.CodeUnavailable, "database unavailable; retry").With(err))
@@ -54,7 +56,7 @@ func translate(what string, err error) error {
 // unreachable reports whether an error is temporary: the database is unavailable, busy or out of space, or the caller's
 // time is up.
 func unreachable(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+	if errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, pgconn.ErrConnClosed) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return true
