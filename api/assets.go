@@ -48,7 +48,7 @@ func (s *server) assetRoutes() {
 	upload := op("upload-asset", "assets", "Upload an image or a text for a task's variables",
 		"The media type is detected from the content. Of PDF and DOCX files the text is stored, and WebP images are stored as "+
 			"JPEG, because not every model reads them. 413 over the size limit, 415 for other kinds and for damaged files. Uploading the same content "+
-			"again gives the same id. An upload that no accepted task uses is deleted after a time.")
+			"again gives the same id, and downloads have the first name. An upload that no accepted task uses is deleted after a time.")
 	upload.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		"multipart/form-data": {Schema: &huma.Schema{
 			Type: huma.TypeObject, Required: []string{"file"}, Properties: map[string]*huma.Schema{"file": file},
@@ -63,7 +63,8 @@ func (s *server) assetRoutes() {
 	}
 	s.route("GET /v1/assets/{id}", forUser, s.download, get)
 	registerOutput(s, "DELETE /v1/assets/{id}", forUser, s.eraseAsset, op("erase-asset", "assets", "Erase the content of an asset",
-		"Tasks that had it remain without it, and the events of those that produced it are removed. 409 while a task that uses it runs. The asset then returns 410; its content can be uploaded again."))
+		"Tasks that had it remain without it, and the events of those that produced it are removed. 409 while a task that uses it runs. The asset then returns 410; its content can be uploaded again. "+
+			"The answers that tasks derived from it remain: DELETE /v1/tasks/{id}/content erases both."))
 }
 
 // assetView is an asset without its content.

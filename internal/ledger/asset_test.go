@@ -1,6 +1,10 @@
 package ledger
 
 import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -242,4 +246,27 @@ func TestLatestResults_SeveralTasks_OwnCompletedNewestFirst(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, got)
 	})
+}
+
+// SQLite keeps what was deleted in free pages until it needs them, unless it overwrites it.
+func TestEraseAsset_SQLite_FileHasNoText(t *testing.T) { // B11
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "berth.db")
+	l, err := Open(t.Context(), "sqlite:"+path, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	stored := func() bool {
+		require.NoError(t, l.Close())
+		file, err := os.ReadFile(path)
+		require.NoError(t, err)
+		l, err = Open(t.Context(), "sqlite:"+path, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		return bytes.Contains(file, []byte("unmistakable"))
+	}
+	a, err := l.PutAsset(t.Context(), berth.Asset{UserID: "alice", Kind: berth.AssetText, Content: bytes.Repeat([]byte("unmistakable "), 2000)})
+	require.NoError(t, err)
+	require.True(t, stored())
+	_, err = l.EraseAsset(t.Context(), "alice", a.ID)
+	require.NoError(t, err)
+	require.False(t, stored())
+	require.NoError(t, l.Close())
 }

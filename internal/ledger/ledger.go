@@ -93,7 +93,7 @@ func openSQLite(path string) (*Ledger, error) {
 	}
 	// Immediate: a deferred transaction that reads before it writes cannot wait for another process.
 	write, err := openPrepared(
-		sqliteName(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)") + "&_txlock=immediate")
+		sqliteName(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "secure_delete(1)") + "&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
