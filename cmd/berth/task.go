@@ -103,7 +103,7 @@ func (c *taskWatch) Run(ctx context.Context, api *client.Client) error {
 // screen is where a followed task is shown: its answer on out, progress on info.
 type screen struct {
 	out, info io.Writer
-	// live: out shows the answer as it arrives. A file has only the final one, because that of a lost attempt could not be removed from it.
+	// live: out shows the answer as it arrives. A file has only the final one, because that of a lost attempt cannot be removed from it.
 	live bool
 }
 

@@ -54,7 +54,7 @@ func TestTask_AttemptIsLost_OutputHasTheFinalText(t *testing.T) { // T10
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "answer"))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = file.Close() })
+	defer func() { _ = file.Close() }()
 	require.False(t, terminal(file))
 }
 
