@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { newId, problemOf, type Template } from '../src/lib/api';
-import { accepted, emptyValue, fieldAt, fieldsOf, isDocument, isFilled, variablesOf } from '../src/lib/form';
+import { accepted, emptyValue, fieldAt, fieldsOf, inspect, isFilled, maxTextBytes, measured, takes, variablesOf, type Upload } from '../src/lib/form';
 
 const match: Template = {
   name: 'job_match', mode: 'stream', credits: 3,
@@ -28,8 +28,8 @@ test('fieldAt maps a problem path to its field', () => {
 });
 
 test('variablesOf prefers an image to text and omits empty fields', async () => {
-  const image = new File(['x'], 'posting.png', { type: 'image/png' });
-  const values = { resume: { ...emptyValue(), text: 'me' }, jobText: { ...emptyValue(), text: 'old', image }, notes: emptyValue() };
+  const upload: Upload = { name: 'posting.png', kind: 'image', assetId: '' };
+  const values = { resume: { ...emptyValue(), text: 'me' }, jobText: { text: 'old', upload }, notes: emptyValue() };
   expect(await variablesOf(fieldsOf(match), values, async () => 'a_1')).toEqual({ resume: 'me', jobImage: { assetId: 'a_1' } });
 });
 
@@ -38,15 +38,43 @@ test('a document is uploaded in place of the text of a field that takes uploads'
   expect(accepted(resume)).toBe('.txt,.md,.text,text/*,.pdf,.docx');
   expect(accepted(job)).toBe('.txt,.md,.text,text/*,.pdf,.docx,image/png,image/jpeg,image/webp');
   expect(accepted(notes)).toBe('.txt,.md,.text,text/*');
-  const document = new File(['%PDF-1.7'], 'cv.PDF');
-  expect([document, new File([''], 'cv.docx'), new File([''], 'x', { type: 'application/pdf' }), new File([''], 'cv.txt')].map(isDocument))
-    .toEqual([true, true, true, false]);
-  const value = { ...emptyValue(), text: 'old', document };
-  expect(isFilled({ ...emptyValue(), document })).toBe(true);
+  const document: Upload = { name: 'cv.PDF', kind: 'document', assetId: '' };
+  const value = { text: 'old', upload: document };
+  expect(isFilled({ text: '', upload: document })).toBe(true);
+  expect([resume, job, notes].map((f) => [takes(f, 'document'), takes(f, 'image')])).toEqual([[true, false], [true, true], [false, false]]);
   const uploads: string[] = [];
-  const upload = async (f: File, key: string) => `a_${uploads.push(`${key} ${f.name}`)}`;
+  const upload = async (u: Upload, key: string) => `a_${uploads.push(`${key} ${u.name}`)}`;
   expect(await variablesOf([resume, notes], { resume: value, notes: value }, upload)).toEqual({ resume: { assetId: 'a_1' }, notes: 'old' });
   expect(uploads).toEqual(['resume cv.PDF']);
+  const stored = { text: '', upload: { ...document, assetId: 'a_9' } };
+  expect(await variablesOf([resume], { resume: stored }, upload)).toEqual({ resume: { assetId: 'a_9' } });
+  expect(uploads, 'a stored file is not uploaded again').toHaveLength(1);
+});
+
+test('a file is what its content is, whatever its name', async () => {
+  const file = (content: BlobPart, name: string) => new File([content], name);
+  const png = new Uint8Array([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0]);
+  const webp = new TextEncoder().encode('RIFF\n\n\n\nWEBPVP8 ');
+  const kinds = async (...files: File[]) => Promise.all(files.map(async (f) => (await inspect(f)).kind));
+  expect(await kinds(file(png, 'r.pdf'), file(new Uint8Array([0xff, 0xd8, 0xff, 0xe0]), 'r.txt'), file(webp, 'x'))).toEqual(['image', 'image', 'image']);
+  expect(await kinds(file('%PDF-1.7', 'r.png'), file('PK\x03\x04', 'r.txt'))).toEqual(['document', 'document']);
+  expect(await kinds(file('', 'r.pdf'), file('GIF89a\0', 'r.png'), file(new Uint8Array([0xc4, 0xe3]), 'gbk.txt'))).toEqual(['empty', 'unknown', 'encoding']);
+  expect(await inspect(file('\ufeffRésumé', 'r.pdf'))).toEqual({ kind: 'text', text: 'Résumé' });
+});
+
+test('a text file above the limit is not read', async () => {
+  const at = new File(['x'.repeat(maxTextBytes)], 'a.txt');
+  expect((await inspect(at)).text).toHaveLength(maxTextBytes);
+  const above = new File(['x'.repeat(maxTextBytes + 1)], 'a.txt');
+  above.arrayBuffer = () => { throw new Error('it was read'); };
+  expect(await inspect(above)).toEqual({ kind: 'oversize', text: '' });
+});
+
+test('the size of a text is measured in bytes near the limit', () => {
+  expect(measured('x'.repeat(1000))).toBe(0);
+  expect(measured('简'.repeat(50_000))).toBe(0);
+  expect(measured('简'.repeat(60_000))).toBe(180_000);
+  expect(measured('x'.repeat(maxTextBytes + 1))).toBe(maxTextBytes + 1);
 });
 
 test('problemOf parses problem details and tolerates other bodies', () => {

@@ -16,3 +16,32 @@ test('the place of a call that waits, in both languages', async () => {
   expect(i18n.place({ ...wait, paused: true })).toBe('模型已暂停，前面还有 2 个，约 12 秒');
   expect(i18n.place({ position: 0, paused: false, etaSeconds: -1 })).toBe('即将开始');
 });
+
+test('a failed call is explained in both languages, with the numbers of the API', async () => {
+  const { i18n } = await import('../src/lib/i18n.svelte');
+  const { explain } = await import('../src/lib/explain');
+  const { Problem } = await import('../src/lib/api');
+  const cases: [code: string, message: string, en: string, zh: string][] = [
+    ['unsupported_media', 'the file is protected by a password: remove the protection', 'The file is protected by a password.', '文件有密码保护'],
+    ['unsupported_media', 'the file contains no text: upload scanned pages as images', 'The file contains no text.', '文件中没有文字'],
+    ['unsupported_media', 'the file is damaged or incomplete', 'The file is damaged or incomplete.', '文件已损坏或不完整'],
+    ['unsupported_media', 'the PNG image is truncated; accepted are x', 'The image is damaged or incomplete.', '图片已损坏或不完整'],
+    ['unsupported_media', 'some other reason', 'This file type is not supported. (some other reason)', '不支持这种文件类型。 (some other reason)'],
+    ['too_large', 'an upload may have at most 10485760 bytes', 'This is too large: the limit is 10 MB.', '内容过大，上限为 10 MB。'],
+    ['too_large', 'the body exceeds the limit of 4194304 bytes', 'This is too large: the limit is 4 MB.', '内容过大，上限为 4 MB。'],
+    ['too_large', 'text exceeds the limit of 200,000 bytes', 'The text is too long: the limit is 200,000 bytes.', '文字过长，上限为 200,000 字节。'],
+    ['too_large', 'the text of the file exceeds the limit of 200000 bytes', 'The text is too long: the limit is 200,000 bytes.', '文字过长，上限为 200,000 字节。'],
+    ['too_large', 'too long for the model m: the texts of step match have about 90000 tokens, 80000 of them here, and at most 60000 fit; shorten it',
+      'The text is too long for the model: about 90,000 tokens, and at most 60,000 fit.', '约 90,000 个 Token，最多 60,000 个'],
+    ['invalid', 'no such thing', 'No such thing', '服务器未接受：no such thing'],
+  ];
+  for (const [code, message, ...want] of cases) {
+    for (const [i, lang] of (['en', 'zh'] as const).entries()) {
+      i18n.lang = lang;
+      expect(explain(new Problem(400, code, '', message), i18n), message).toContain(want[i]);
+    }
+  }
+  i18n.lang = 'en';
+  expect(explain(new Problem(429, 'rate_limited', '', 'x', 43), i18n)).toBe('Too many requests. Try again in 43 s.');
+  expect(i18n.size(2 << 20)).toBe('2 MB');
+});

@@ -69,6 +69,25 @@ test('follow polls the status until the end if there is no stream', async () => 
   }
 });
 
+test('follow reports that the server is down until it answers again', async () => {
+  const links: string[] = [];
+  let calls = 0;
+  let ended = false;
+  const stop = new AbortController();
+  await follow({
+    url: '/events', headers: () => ({}), lastId: () => '', onFrame: () => {}, onLink: (l) => links.push(l), ended: () => ended,
+    poll: async () => {
+      if (++calls < 3) throw new Error('unreachable');
+      if (calls === 4) ended = true;
+      return 1;
+    },
+    signal: stop.signal, sleep: async () => {}, fetch: async () => { throw new Error('unreachable'); },
+  });
+  const first = links.indexOf('down');
+  expect(links.slice(0, first)).not.toContain('live');
+  expect(links.slice(first)).toEqual(['down', 'down', 'polling', 'waiting', 'polling', 'polling', 'closed']);
+});
+
 test('follow stops immediately if the token is rejected', async () => {
   const mock = await startMock({ pace: 0 });
   try {

@@ -231,7 +231,12 @@ test('a cancelled task is not shown as failed', () => {
     ['stage_progress', { stage: 'summary', status: 'SUMMARY_PENDING' }], ['error', { stage: 'summary', code: 'cancelled' }],
   ]));
   expect(run.status).toBe('CANCELLED');
-  expect(run.steps.map((s) => s.phase)).toEqual(['stopped', 'stopped']);
+  expect(run.steps.map((s) => s.phase)).toEqual(['cancelled', 'stopped']);
+});
+
+test('the step of a cancelled task that is opened later was cancelled, not left out', () => {
+  const row = { template: 'job_match', status: 'CANCELLED', stepIndex: 1, steps: [{ name: 'summary' }, { name: 'match' }] };
+  expect(adopt(emptyRun('t1'), row).steps.map((s) => s.phase)).toEqual(['done', 'cancelled']);
 });
 
 test('a batch answer is parsed as JSON, also from a string', () => {

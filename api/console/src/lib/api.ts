@@ -46,6 +46,17 @@ export interface Submission {
   variables: Record<string, string | { assetId: string }>;
 }
 
+/** One change of a user's credits. */
+export interface Entry {
+  entryId: number;
+  kind: string;
+  /** Negative for charges. */
+  amount: number;
+  taskId: string;
+  reason: string;
+  at: string;
+}
+
 /** What a participant needs to join a conference. */
 export interface Admission {
   url: string;
@@ -194,6 +205,22 @@ export class Api {
       waiting: t.waiting ? { paused: obj(t.waiting).paused === true } : undefined,
     }));
     return { tasks, next: str(doc.nextCursor) };
+  }
+
+  /** entries lists the changes of the own credits, newest first. */
+  async entries(cursor: string, limit: number): Promise<{ entries: Entry[]; next: string }> {
+    const query = new URLSearchParams({ limit: String(limit) });
+    if (cursor) query.set('cursor', cursor);
+    const doc = await this.call('GET', `/v1/me/entries?${query}`);
+    const entries = list(doc.entries).map((e) => ({
+      entryId: num(e.entryId), kind: str(e.kind), amount: num(e.amount), taskId: str(e.taskId), reason: str(e.reason), at: str(e.at),
+    }));
+    return { entries, next: str(doc.nextCursor) };
+  }
+
+  /** erase removes the texts of a task that has ended. */
+  async erase(id: string): Promise<void> {
+    await this.call('DELETE', `/v1/tasks/${encodeURIComponent(id)}/content`);
   }
 
   async cancel(id: string, query = ''): Promise<void> {

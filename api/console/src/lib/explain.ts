@@ -1,14 +1,50 @@
 // Turns a failed call into a message for the user.
 import { Problem } from './api';
-import type { i18n as I18n } from './i18n.svelte';
+import type { i18n as I18n, Word } from './i18n.svelte';
 
-/** explain returns the page's text for the problem's code if there is one, otherwise the API's message. */
-export function explain(err: unknown, i18n: typeof I18n): string {
+/** The API's messages that users can do something about, with the page's text for each; {0} is the first captured number. */
+const reasons: [RegExp, Word][] = [
+  [/protected by a password/, 'r_encrypted'],
+  [/contains no text/, 'r_noText'],
+  [/file is damaged/, 'r_damaged'],
+  [/image (?:cannot be decoded|is truncated)/, 'r_brokenImage'],
+  [/declared as image/, 'r_brokenImage'],
+  [/too complex/, 'r_complex'],
+  [/cannot read PDF/, 'r_noPDF'],
+  [/must be UTF-8/, 'r_encoding'],
+  [/must not be empty/, 'r_empty'],
+  [/file looks like/, 'r_unknown'],
+  [/has (\d+) x (\d+) pixels; at most (\d+) million/, 'r_pixels'],
+  [/about (\d+) tokens, .*at most (\d+) fit/, 'r_context'],
+  [/text (?:of the file )?exceeds the limit of ([\d,]+) bytes/, 'r_textLimit'],
+  [/(?:exceeds the limit of|at most) ([\d,]+) bytes/, 'r_limit'],
+  [/asset not found|content of the asset was erased/, 'r_assetGone'],
+  [/text or the asset id of a text/, 'textOnly'],
+];
+
+/** reasonOf returns the page's text for a failed call, behind which the API's own message is shown if the page has none for it. */
+export function reasonOf(err: unknown, i18n: typeof I18n): string {
   if (!(err instanceof Problem)) return err instanceof Error ? err.message : String(err);
   if (err.status === 0) return i18n.t.unreachable;
+  for (const [pattern, word] of reasons) {
+    const found = pattern.exec(err.message);
+    if (!found) continue;
+    const numbers = found.slice(1).map((n) => Number(n.replaceAll(',', '')));
+    return i18n.fill(word, ...numbers.map((n) => (/bytes/.test(found[0]) ? i18n.size(n) : i18n.number(n))));
+  }
   const own = i18n.maybe(`e_${err.code}`, '');
-  const message = own || capital(err.message);
-  return err.retryAfter > 0 ? `${message} ${i18n.t.tryIn} ${err.retryAfter} ${i18n.t.seconds}` : message;
+  if (own && !vague.has(err.code)) return own;
+  if (own) return `${own} (${err.message})`;
+  return i18n.lang === 'en' ? capital(err.message) : `${i18n.t.e_other}${err.message}`;
+}
+
+/** The codes whose text does not say what is wrong. */
+const vague = new Set(['too_large', 'unsupported_media']);
+
+/** explain returns the reason, and when to retry if the API states that. */
+export function explain(err: unknown, i18n: typeof I18n): string {
+  const reason = reasonOf(err, i18n);
+  return err instanceof Problem && err.retryAfter > 0 ? `${reason} ${i18n.tryIn(err.retryAfter)}` : reason;
 }
 
 const capital = (s: string) => s.charAt(0).toUpperCase() + s.slice(1);

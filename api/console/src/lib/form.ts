@@ -1,6 +1,9 @@
 // The fields of a template's form, and their conversion into the variables of a submission.
 import type { Template, Variable } from './api';
 
+/** maxTextBytes is the API's limit of one text in UTF-8. A test of the page submits texts of this size and above. */
+export const maxTextBytes = 200_000;
+
 /** One field of the form: a variable, or a group of variables of which one is given, as text or as an image. */
 export interface Field {
   key: string;
@@ -13,20 +16,63 @@ export interface Field {
   required: boolean;
 }
 
-/** The content of a field. A file, which is an image or a document, takes precedence over text. */
-export interface Value {
-  text: string;
-  image: File | null;
-  /** A PDF or DOCX file, whose text the server extracts. */
-  document: File | null;
+/** A file that is uploaded when it is chosen: an image, or a document whose text the server extracts. */
+export interface Upload {
+  name: string;
+  kind: 'image' | 'document';
+  /** Empty until the server has stored it. */
+  assetId: string;
+  /** Absent after a reload of the page, which keeps only what the server has stored. */
+  file?: File;
 }
 
-export const emptyValue = (): Value => ({ text: '', image: null, document: null });
-export const isFilled = (v: Value | undefined) =>
-  v !== undefined && (v.image !== null || v.document !== null || v.text.trim() !== '');
+/** The content of a field. An upload takes precedence over text. */
+export interface Value {
+  text: string;
+  upload: Upload | null;
+}
 
-/** isDocument reports whether the server extracts the text of a file. */
-export const isDocument = (f: File) => /\.(pdf|docx)$/i.test(f.name) || f.type === 'application/pdf';
+export const emptyValue = (): Value => ({ text: '', upload: null });
+export const isFilled = (v: Value | undefined) => v !== undefined && (v.upload !== null || v.text.trim() !== '');
+
+/** takes reports whether a field takes an upload of this kind. */
+export const takes = (f: Field, kind: Upload['kind']) => (kind === 'image' ? f.image !== '' : f.documents);
+
+/** bytesOf returns the size of a text in UTF-8. */
+export const bytesOf = (text: string) => new TextEncoder().encode(text).length;
+
+/** measured returns the size of a text that may be near its limit, and 0 for a shorter one without counting it. */
+export function measured(text: string): number {
+  const near = 0.8 * maxTextBytes;
+  if (text.length * 3 < near) return 0; // a UTF-16 unit has at most three bytes in UTF-8
+  const size = bytesOf(text);
+  return size < near ? 0 : size;
+}
+
+/** The kind of a file by its content; oversize is a text above the limit, encoding one that is not UTF-8, and unknown anything else. */
+export type Kind = Upload['kind'] | 'text' | 'empty' | 'oversize' | 'encoding' | 'unknown';
+
+const signatures: [RegExp, Upload['kind']][] = [
+  [/^\x89PNG\r\n\x1a\n/, 'image'], [/^\xff\xd8\xff/, 'image'], [/^RIFF[^]{4}WEBP/, 'image'],
+  [/^%PDF-/, 'document'], [/^PK\x03\x04/, 'document'],
+];
+
+/** inspect returns what a file is, by its first bytes and not by its name, and the text of a text file. */
+export async function inspect(file: Blob): Promise<{ kind: Kind; text: string }> {
+  const head = new Uint8Array(await file.slice(0, 512).arrayBuffer());
+  if (head.length === 0) return { kind: 'empty', text: '' };
+  const start = String.fromCharCode(...head.subarray(0, 16));
+  const signature = signatures.find(([pattern]) => pattern.test(start));
+  if (signature) return { kind: signature[1], text: '' };
+  if (head.includes(0)) return { kind: 'unknown', text: '' };
+  if (file.size > maxTextBytes) return { kind: 'oversize', text: '' };
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer());
+    return { kind: text.includes('\0') ? 'unknown' : 'text', text };
+  } catch {
+    return { kind: 'encoding', text: '' };
+  }
+}
 
 /** accepted returns the file types that a field's file picker offers. */
 export const accepted = (f: Field) =>
@@ -62,17 +108,19 @@ export function fieldAt(t: Template, path: string): string {
   return fieldsOf(t).find((f) => mates.includes(f.key))?.key ?? name;
 }
 
-/** variablesOf returns the variables of the submission; upload stores a file and returns its asset id. */
+/** variablesOf returns the variables of the submission; upload returns the asset id of a file that is not stored yet. */
 export async function variablesOf(
-  fields: Field[], values: Record<string, Value>, upload: (f: File, key: string) => Promise<string>,
+  fields: Field[], values: Record<string, Value>, upload: (u: Upload, key: string) => Promise<string>,
 ): Promise<Record<string, string | { assetId: string }>> {
   const out: Record<string, string | { assetId: string }> = {};
   for (const f of fields) {
     const v = values[f.key];
     if (!v) continue;
-    if (v.image && f.image) out[f.image] = { assetId: await upload(v.image, f.key) };
-    else if (v.document && f.documents) out[f.text] = { assetId: await upload(v.document, f.key) };
-    else if (f.text && v.text.trim() !== '') out[f.text] = v.text;
+    if (v.upload && takes(f, v.upload.kind)) {
+      out[v.upload.kind === 'image' ? f.image : f.text] = { assetId: v.upload.assetId || await upload(v.upload, f.key) };
+    } else if (f.text && v.text.trim() !== '') {
+      out[f.text] = v.text;
+    }
   }
   return out;
 }

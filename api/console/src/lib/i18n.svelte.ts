@@ -1,4 +1,5 @@
 // The texts of the page in both languages. zh has the type of en, so a missing text is a compile error.
+import { maxTextBytes } from './form';
 import type { Pool } from './ops';
 import { consoleWords, valueWord, type ConsoleWords } from './words';
 
@@ -28,9 +29,10 @@ const en = {
   dropBoth: 'Paste the text or a screenshot here, or drop a file.', dropImage: 'Paste a screenshot here, or drop an image.',
   dropNow: 'Drop it here', removeImage: 'Remove the image', imageNote: 'The text will be read from this image.',
   documentNote: 'The text will be taken from this file.', removeDocument: 'Remove the file',
-  chars: 'characters', required: 'This field is required.', notText: 'This file is neither text, PDF or DOCX, nor an image. Copy its text and paste it here.',
-  textOnly: 'This field takes text only.', tooBig: 'This file is larger than 20 MB.', missingTemplates: 'Could not load the templates.', retry: 'Try again',
-  fixErrors: 'Check the marked field.',
+  chars: 'characters', required: 'This field is required.', pasted: 'Pasted image', notUploaded: 'It is not uploaded.',
+  textOnly: 'This field takes text only.', textTooLong: 'The text is too long: it has {0}, and the limit is {1}.',
+  uploadLost: 'The upload was interrupted. The server is unreachable, or the file is too large ({0}).', missingTemplates: 'Could not load the templates.', retry: 'Try again',
+  fixErrors: 'Check the marked field.', fixErrorsAll: 'Check the marked fields.',
   price: 'Price:', priceNone: 'This task costs no credits.', balanceAfter: 'Balance afterwards:',
   priceFree: 'Your credits do not suffice, so the task uses the free queue and model at no charge.',
 
@@ -54,12 +56,12 @@ const en = {
   st_customize: 'Tailor the résumé', st_answer: 'Answer', st_postingSummary: 'Summarise the posting',
   g_ingest: 'Gather', g_compare: 'Compare', g_score: 'Score', g_deliver: 'Write',
   waiting: 'Waiting for the previous step', queued: 'In the queue', nextUp: 'Next in the queue', modelPaused: 'The model is paused', about: 'about',
-  running: 'Running', finished: 'Done', stopped: 'Not run', failed: 'Failed here', cancelledHere: 'Cancelled here',
+  running: 'Running', finished: 'Done', stopped: 'Not run', failed: 'Failed here', cancelledHere: 'Cancelled here', notKnown: 'Not known until the server can be reached',
   via: 'via', steps: 'Steps', showText: 'Show the text', showSummary: 'Show the summary',
 
   answer: 'Answer', evidence: 'Requirements', matched: 'matched', missing: 'missing', of: 'of', pointsLine: 'requirements so far are supported by the résumé', pointsDone: 'requirements are supported by the résumé',
   noEvidence: 'Not found in the résumé.', raw: 'Raw JSON', nothingYet: 'The answer will appear here as it is written.',
-  nothingWritten: 'No text was written.',
+  nothingWritten: 'No text was written.', unreachableStatus: 'Server unreachable',
   copy: 'Copy', copied: 'Copied', cancel: 'Cancel', cancelling: 'Cancelling…', temporal: 'Run in Temporal',
   taskId: 'Task', created: 'Accepted', took: 'Time', tokens: 'Tokens', tokensIn: 'in', tokensOut: 'out', tier_paid: 'paid', tier_free: 'free', tier: 'Tier',
   erased: 'The texts of this task were erased, by you or because of their age. Its status remains.',
@@ -70,9 +72,13 @@ const en = {
   resetPast: 'A call failed or was interrupted, so a step ran again. The text is that of its last run.',
   gap: 'Part of the text was removed before this page could read it. The full text will appear when the task is done.',
   reconnecting: 'Connection lost. Reconnecting…', polling: 'Live updates are unavailable. Checking the status regularly instead.',
-  cancelled: 'This task was cancelled. The text written until then is below.', notFound: 'Task not found, or you do not have access to it.',
+  down: 'The server cannot be reached. The task is not lost: it continues there, and is shown here when the server is back.',
+  cancelled: 'This task was cancelled.', partKept: 'The text written until then is below. It is kept for a few minutes only.',
+  partGone: 'The text written until then is kept for a few minutes only, and is no longer available.', partNone: 'No text had been written.',
+  notFound: 'Task not found, or you do not have access to it.',
   back: 'Back to the start', loading: 'Loading…',
-  failedTitle: 'This task did not finish.', notCharged: 'No credits were charged.',
+  failedTitle: 'This task did not finish.', notCharged: 'No credits were charged.', refunded: '{0} refunded.',
+  erase: 'Erase the texts', eraseText: 'Your inputs, what each step wrote and the answer are erased, except what another of your tasks also uses. The status, times and token counts of the task remain. This cannot be undone.',
   downgraded: 'Your credits did not suffice: this task uses the free queue and model, and costs nothing.',
 
   e_deadline_exceeded: 'The task exceeded its time limit.', e_provider_key: 'The model provider rejected this server\'s API key. The operator must set a valid one.',
@@ -83,15 +89,33 @@ const en = {
   e_interrupted: 'The call was interrupted before its outcome was recorded.',
   e_not_served: 'No worker serves a model that this task needs. Please try again later.',
   e_erased: 'The content was erased.',
-  e_lost: 'The task was lost outside of this program, and its credits were refunded. Submit it again.',
+  e_lost: 'The task was lost outside of this program. Submit it again.',
   e_unreadable_image: 'No text could be read from the image. Try a sharper one, or paste the text.',
-  e_rate_limited: 'Too many requests.', e_queue_full: 'The queue is full.', tryIn: 'Try again in', seconds: 's',
+  e_rate_limited: 'Too many requests.', e_queue_full: 'The queue is full.', tryIn: 'Try again in {0} s.',
   e_unavailable: 'The server is temporarily unavailable. Try again in a moment.', e_internal: 'Something went wrong on the server.',
   e_forbidden: 'Your token does not permit this.', e_too_large: 'The content is too large.', e_unsupported_media: 'This file type is not supported.',
-  e_idempotency_mismatch: 'This id was already used for another request.', e_conflict: 'This task has already ended.',
+  e_idempotency_mismatch: 'This id was already used for another request.', e_conflict: 'This task has already ended.', e_other: 'The server refused this: ',
+
+  r_encrypted: 'The file is protected by a password. Remove the protection, or paste its text.',
+  r_noText: 'The file contains no text. Upload scanned pages as images.',
+  r_damaged: 'The file is damaged or incomplete.',
+  r_brokenImage: 'The image is damaged or incomplete.',
+  r_complex: 'The file is too complex. Paste its text instead.',
+  r_noPDF: 'This server cannot read PDF files. Paste the text instead.',
+  r_encoding: 'The text is not in UTF-8. Save the file in UTF-8, or paste its text.',
+  r_empty: 'The file is empty.',
+  r_unknown: 'This is neither text, PDF or DOCX, nor a PNG, JPEG or WebP image. Copy the text and paste it here.',
+  r_pixels: 'The image has {0} × {1} pixels. At most {2} million are read.',
+  r_context: 'The text is too long for the model: about {0} tokens, and at most {1} fit. Shorten it.',
+  r_textLimit: 'The text is too long: the limit is {0}.',
+  r_limit: 'This is too large: the limit is {0}.',
+  r_assetGone: 'The server no longer has this file. Choose it again.',
 
   noTasks: 'No tasks yet. Tasks you start will appear here.', allTasks: 'All tasks', older: 'Older', historyFailed: 'Could not load the list.',
   colTask: 'Task', colStatus: 'Status', colWhen: 'Started',
+  credits: 'Credits', creditsLead: 'What added credits to your account and what used them, newest first.', creditsFailed: 'Could not load the entries.',
+  noCredits: 'No entries yet.', colWhat: 'What', colAmount: 'Amount',
+  x_grant: 'Added by an operator', x_correction: 'Corrected by an operator', x_charge: 'Task', x_refund: 'Refund for a task', x_carried: 'Earlier entries together',
 };
 
 export type Words = typeof en;
@@ -123,9 +147,10 @@ const zh: Words = {
   dropBoth: '在此粘贴文字或截图，也可拖入文件。', dropImage: '在此粘贴截图，或拖入图片。',
   dropNow: '松开即可', removeImage: '移除图片', imageNote: '将从这张图片中识别文字。',
   documentNote: '将提取该文件中的文字。', removeDocument: '移除文件',
-  chars: '字', required: '此项必填。', notText: '该文件不是文本、PDF、DOCX 或图片，请复制其中的文字粘贴到这里。',
-  textOnly: '此处只接受文字。', tooBig: '文件超过 20 MB。', missingTemplates: '无法载入模板。', retry: '重试',
-  fixErrors: '请检查标记的字段。',
+  chars: '字', required: '此项必填。', pasted: '粘贴的图片', notUploaded: '未能上传。',
+  textOnly: '此处只接受文字。', textTooLong: '文字过长：大小为 {0}，上限为 {1}。',
+  uploadLost: '上传中断：无法连接服务器，或文件过大（{0}）。', missingTemplates: '无法载入模板。', retry: '重试',
+  fixErrors: '请检查标记的字段。', fixErrorsAll: '请检查所有标记的字段。',
   price: '价格：', priceNone: '此任务不消耗点数。', balanceAfter: '扣除后余额：',
   priceFree: '点数不足，任务将使用免费队列和模型，不收费。',
 
@@ -149,12 +174,12 @@ const zh: Words = {
   st_customize: '定制简历', st_answer: '回答', st_postingSummary: '概括职位',
   g_ingest: '收集', g_compare: '对照', g_score: '评分', g_deliver: '撰写',
   waiting: '等待上一步', queued: '排队中', nextUp: '即将开始', modelPaused: '模型已暂停', about: '约',
-  running: '进行中', finished: '完成', stopped: '未执行', failed: '在此失败', cancelledHere: '在此取消',
+  running: '进行中', finished: '完成', stopped: '未执行', failed: '在此失败', cancelledHere: '在此取消', notKnown: '连接服务器后才能得知',
   via: '队列', steps: '步骤', showText: '查看识别出的文字', showSummary: '查看概要',
 
   answer: '回答', evidence: '职位要求', matched: '符合', missing: '缺少', of: '/', pointsLine: '项要求（截至目前）在简历中有依据', pointsDone: '项要求在简历中有依据',
   noEvidence: '简历中没有相关内容。', raw: '原始 JSON', nothingYet: '回答生成时会显示在这里。',
-  nothingWritten: '没有生成任何内容。',
+  nothingWritten: '没有生成任何内容。', unreachableStatus: '无法连接服务器',
   copy: '复制', copied: '已复制', cancel: '取消任务', cancelling: '正在取消…', temporal: '在 Temporal 中查看',
   taskId: '任务', created: '受理', took: '用时', tokens: 'Token 数', tokensIn: '输入', tokensOut: '输出', tier_paid: '付费', tier_free: '免费', tier: '级别',
   erased: '此任务的文本已被删除（由您操作或因保留期已满），仅保留其状态。',
@@ -165,9 +190,13 @@ const zh: Words = {
   resetPast: '有调用失败或被中断，其中一步已重新执行。显示的是最后一次执行的内容。',
   gap: '部分文字在本页面读取之前已被清理，任务完成后将显示全文。',
   reconnecting: '连接中断，正在重新连接…', polling: '暂时无法接收实时更新，已改为定期查询状态。',
-  cancelled: '此任务已取消，下面是此前生成的内容。', notFound: '任务不存在，或您无权查看。',
+  down: '无法连接服务器。任务不会丢失：它会在服务器上继续，连接恢复后在此显示。',
+  cancelled: '此任务已取消。', partKept: '下面是取消前生成的内容，只保留几分钟。',
+  partGone: '取消前生成的内容只保留几分钟，现已无法查看。', partNone: '取消前没有生成内容。',
+  notFound: '任务不存在，或您无权查看。',
   back: '返回首页', loading: '正在载入…',
-  failedTitle: '任务没有完成。', notCharged: '未扣除点数。',
+  failedTitle: '任务没有完成。', notCharged: '未扣除点数。', refunded: '已退还 {0}。',
+  erase: '删除文本', eraseText: '将删除您提交的内容、各步骤的输出和回答，您的其他任务也在使用的内容除外。任务的状态、时间和 Token 数会保留。此操作无法撤销。',
   downgraded: '点数不足：此任务使用免费队列和模型，不收费。',
 
   e_deadline_exceeded: '任务超出了时限。', e_provider_key: '模型服务拒绝了本服务器的密钥，需要管理员设置有效的密钥。',
@@ -178,15 +207,33 @@ const zh: Words = {
   e_interrupted: '调用在记录结果之前被中断。',
   e_not_served: '目前没有处理程序可以运行此任务所需的模型，请稍后再试。',
   e_erased: '内容已删除。',
-  e_lost: '任务在本程序之外丢失，积分已退还。请重新提交。',
+  e_lost: '任务在本程序之外丢失，请重新提交。',
   e_unreadable_image: '无法从图片中识别文字。请换一张更清晰的，或直接粘贴文字。',
-  e_rate_limited: '请求过于频繁。', e_queue_full: '队列已满。', tryIn: '请等待', seconds: '秒',
+  e_rate_limited: '请求过于频繁。', e_queue_full: '队列已满。', tryIn: '请在 {0} 秒后重试。',
   e_unavailable: '服务器暂时不可用，请稍后再试。', e_internal: '服务器出错了。',
   e_forbidden: '您的令牌没有此权限。', e_too_large: '内容过大。', e_unsupported_media: '不支持这种文件类型。',
-  e_idempotency_mismatch: '该编号已用于另一个请求。', e_conflict: '任务已经结束。',
+  e_idempotency_mismatch: '该编号已用于另一个请求。', e_conflict: '任务已经结束。', e_other: '服务器未接受：',
+
+  r_encrypted: '文件有密码保护，请解除保护，或直接粘贴文字。',
+  r_noText: '文件中没有文字。扫描件请以图片形式上传。',
+  r_damaged: '文件已损坏或不完整。',
+  r_brokenImage: '图片已损坏或不完整。',
+  r_complex: '文件过于复杂，请改为粘贴文字。',
+  r_noPDF: '此服务器无法读取 PDF 文件，请改为粘贴文字。',
+  r_encoding: '文字不是 UTF-8 编码。请将文件另存为 UTF-8，或直接粘贴文字。',
+  r_empty: '文件是空的。',
+  r_unknown: '该文件不是文本、PDF 或 DOCX，也不是 PNG、JPEG 或 WebP 图片。请复制其中的文字粘贴到这里。',
+  r_pixels: '图片为 {0} × {1} 像素，最多支持 {2} 百万像素。',
+  r_context: '文字超出模型的长度限制：约 {0} 个 Token，最多 {1} 个。请缩短。',
+  r_textLimit: '文字过长，上限为 {0}。',
+  r_limit: '内容过大，上限为 {0}。',
+  r_assetGone: '服务器上已没有这个文件，请重新选择。',
 
   noTasks: '还没有任务，新建的任务会显示在这里。', allTasks: '全部任务', older: '更早', historyFailed: '无法载入列表。',
   colTask: '任务', colStatus: '状态', colWhen: '开始时间',
+  credits: '点数', creditsLead: '点数的增加与使用记录，最新的在前。', creditsFailed: '无法载入明细。',
+  noCredits: '还没有明细。', colWhat: '内容', colAmount: '数额',
+  x_grant: '由运维人员增加', x_correction: '由运维人员更正', x_charge: '任务', x_refund: '任务退款', x_carried: '更早的明细合计',
 };
 
 /** The keys of a batch answer's JSON in Chinese. */
@@ -305,6 +352,26 @@ class I18n {
     if (!wait.paused || wait.position > 0) parts.push(this.ahead(wait.position));
     if (wait.etaSeconds > 0) parts.push(`${this.t.about} ${this.duration(wait.etaSeconds * 1000)}`);
     return parts.join(this.lang === 'zh' ? '，' : ', ');
+  }
+
+  /** Returns a text with its numbered gaps filled. */
+  fill(word: Word, ...parts: string[]): string {
+    return this.t[word].replace(/\{(\d)\}/g, (_, i) => parts[Number(i)] ?? '');
+  }
+
+  /** Formats a size in bytes. */
+  size(bytes: number): string {
+    if (bytes >= 1 << 20) return `${this.number(Math.round((bytes / (1 << 20)) * 10) / 10)} MB`;
+    return this.number(bytes) + (this.lang === 'zh' ? ' 字节' : ' bytes');
+  }
+
+  /** Says that a text exceeds the limit. */
+  tooLong(bytes: number): string {
+    return this.fill('textTooLong', this.size(bytes), this.size(maxTextBytes));
+  }
+
+  tryIn(seconds: number): string {
+    return this.fill('tryIn', this.number(seconds));
   }
 
   /** Formats an amount of credits. */

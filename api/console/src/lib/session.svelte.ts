@@ -188,7 +188,7 @@ class Session {
 export const session = new Session();
 
 export type Place =
-  | { at: 'new' } | { at: 'history' } | { at: 'task'; id: string } | { at: 'console'; parts: string[]; filters: Record<string, string> }
+  | { at: 'new' } | { at: 'history' } | { at: 'credits' } | { at: 'task'; id: string } | { at: 'console'; parts: string[]; filters: Record<string, string> }
   /** A conference, for its hosts by number and for guests by the secret of their link, which browsers do not send. Without either, the link is incomplete. */
   | { at: 'meeting'; e164: string; link: string };
 
@@ -201,6 +201,7 @@ const read = (): Place => {
   if (guest) return { at: 'meeting', e164: '', link: guest[1] ?? '' };
   const view = consolePlace(location.hash);
   if (view) return { at: 'console', ...view };
+  if (location.hash === '#/credits') return { at: 'credits' };
   return location.hash === '#/tasks' ? { at: 'history' } : { at: 'new' };
 };
 

@@ -60,8 +60,8 @@ export class Parser {
   }
 }
 
-/** The state of the connection to a task's events. */
-export type Link = 'connecting' | 'live' | 'waiting' | 'polling' | 'closed';
+/** The state of the connection to a task's events. down: its status cannot be fetched either. */
+export type Link = 'connecting' | 'live' | 'waiting' | 'polling' | 'down' | 'closed';
 
 /** The dependencies of follow, passed as functions so that tests can replace them. */
 export interface FollowOptions {
@@ -102,11 +102,15 @@ export async function follow(o: FollowOptions): Promise<void> {
   const sleep = o.sleep ?? pause;
   const link = o.onLink ?? (() => {});
   let failures = 0;
+  let down = false;
   while (!o.ended() && !o.signal.aborted) {
-    link(failures === 0 ? 'connecting' : 'waiting');
+    if (!down) link(failures === 0 ? 'connecting' : 'waiting');
     let absent = false;
     try {
-      const got = await once(o, () => link('live'));
+      const got = await once(o, () => {
+        down = false;
+        link('live');
+      });
       absent = got.absent;
       if (got.frames > 0) failures = 0;
     } catch (err) {
@@ -117,13 +121,18 @@ export async function follow(o: FollowOptions): Promise<void> {
     failures++;
     let wait = Math.min(maxDelay, minDelay * 2 ** (failures - 1)) * (0.75 + Math.random() / 2);
     if (absent || failures > 2) {
-      link('polling');
+      if (!down) link('polling');
       try {
         wait = Math.min(wait, Math.max(minDelay, await o.poll()));
+        down = false;
+        link('polling');
       } catch (err) {
         if (err instanceof Refused) throw err;
+        if (o.signal.aborted) break;
+        down = true;
+        link('down');
       }
-    } else {
+    } else if (!down) {
       link('waiting');
     }
     if (o.ended() || o.signal.aborted) break;

@@ -25,7 +25,8 @@ export interface Point {
   evidence: string;
 }
 
-export type Phase = 'waiting' | 'queued' | 'running' | 'done' | 'failed' | 'stopped';
+/** stopped: it was not reached before the task ended. */
+export type Phase = 'waiting' | 'queued' | 'running' | 'done' | 'failed' | 'cancelled' | 'stopped';
 
 export interface Step {
   name: string;
@@ -439,9 +440,9 @@ function failed(run: Run, ev: Doc): Run {
   return finish(next, code === 'cancelled' ? 'CANCELLED' : 'FAILED', num(ev.ts));
 }
 
-/** finish ends the run: the running step is done, failed or stopped, and further events are ignored. */
+/** finish ends the run: the running step is done, failed or cancelled, and further events are ignored. */
 function finish(run: Run, status: Status, ts: number): Run {
-  const last: Phase = status === 'COMPLETED' ? 'done' : status === 'FAILED' ? 'failed' : 'stopped';
+  const last: Phase = status === 'COMPLETED' ? 'done' : status === 'FAILED' ? 'failed' : 'cancelled';
   const steps = run.steps.map((s, i): Step => {
     if (s.phase === 'done') return s;
     if (status === 'COMPLETED' || i === run.current) return { ...s, phase: last, endedAt: s.endedAt || ts };
