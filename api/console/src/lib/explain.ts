@@ -2,12 +2,12 @@
 import { Problem } from './api';
 import type { i18n as I18n, Word } from './i18n.svelte';
 
-/** The API's messages that users can do something about, with the page's text for each; {0} is the first captured number. */
+/** The API's messages that users can do something about, with the page's text for each; {0} is the first captured number or size. */
 const reasons: [RegExp, Word][] = [
   [/protected by a password/, 'r_encrypted'],
   [/contains no text/, 'r_noText'],
   [/file is damaged/, 'r_damaged'],
-  [/image (?:cannot be decoded|is truncated)/, 'r_brokenImage'],
+  [/image (?:cannot be decoded|is truncated|is damaged)/, 'r_brokenImage'],
   [/declared as image/, 'r_brokenImage'],
   [/too complex/, 'r_complex'],
   [/cannot read PDF/, 'r_noPDF'],
@@ -16,8 +16,8 @@ const reasons: [RegExp, Word][] = [
   [/file looks like/, 'r_unknown'],
   [/has (\d+) x (\d+) pixels; at most (\d+) million/, 'r_pixels'],
   [/about (\d+) tokens, .*at most (\d+) fit/, 'r_context'],
-  [/text (?:of the file )?exceeds the limit of ([\d,]+) bytes/, 'r_textLimit'],
-  [/(?:exceeds the limit of|at most) ([\d,]+) bytes/, 'r_limit'],
+  [/text of the file exceeds the limit of ([\d,]+ \w+)/, 'r_textLimit'],
+  [/exceeds the limit of ([\d,]+ \w+)/, 'r_limit'],
   [/asset not found|content of the asset was erased/, 'r_assetGone'],
   [/text or the asset id of a text/, 'textOnly'],
 ];
@@ -29,13 +29,21 @@ export function reasonOf(err: unknown, i18n: typeof I18n): string {
   for (const [pattern, word] of reasons) {
     const found = pattern.exec(err.message);
     if (!found) continue;
-    const numbers = found.slice(1).map((n) => Number(n.replaceAll(',', '')));
-    return i18n.fill(word, ...numbers.map((n) => (/bytes/.test(found[0]) ? i18n.size(n) : i18n.number(n))));
+    return i18n.fill(word, ...found.slice(1).map((text) => amount(text, i18n)));
   }
   const own = i18n.maybe(`e_${err.code}`, '');
   if (own && !vague.has(err.code)) return own;
   if (own) return `${own} (${err.message})`;
   return i18n.lang === 'en' ? capital(err.message) : `${i18n.t.e_other}${err.message}`;
+}
+
+const units: Record<string, number> = { bytes: 1, KiB: 1 << 10, MiB: 1 << 20 };
+
+/** amount formats a number, or a size with its unit, for the user's language. */
+function amount(text: string, i18n: typeof I18n): string {
+  const [digits, unit] = text.split(' ');
+  const n = Number(digits.replaceAll(',', ''));
+  return unit ? i18n.size(n * units[unit]) : i18n.number(n);
 }
 
 /** The codes whose text does not say what is wrong. */
