@@ -32,14 +32,14 @@ func TestConferenceCreate_MalformedFlag_ErrorShowsAnExample(t *testing.T) {
 func TestCommands_InvalidArgument_ErrorStatesWhatIsAccepted(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		`--from: must be a time such as 2006-01-02T15:04:05Z`:                                 {"task", "list", "--from", "yesterday"},
-		`--to: must be a time such as 2006-01-02T15:04:05Z`:                                   {"task", "list", "--to", "x"},
-		`<id>: must not be empty`:                                                             {"task", "get", ""},
-		`<user>: must not be empty`:                                                           {"account", "credit", "", "5", "--reason", "r"},
-		`<number>: must not be empty`:                                                         {"conference", "end", ""},
+		`--from: must be a time such as 2006-01-02T15:04:05Z`: {"task", "list", "--from", "yesterday"},
+		`--to: must be a time such as 2006-01-02T15:04:05Z`:   {"task", "list", "--to", "x"},
+		`<id>: must not be empty`:                             {"task", "get", ""},
+		`<user>: must not be empty`:                           {"account", "credit", "", "5", "--reason", "r"},
+		`<number>: must not be empty`:                         {"conference", "end", ""},
 		`unknown flag -1: write -- before a negative number and after all flags, as in -- -5`: {"model", "cap", "m", "-1"},
 		`unknown flag -2: write -- before a negative number`:                                  {"account", "credit", "u", "-2", "--reason", "r"},
-		`unknown flag --limti`:                                                                {"task", "list", "--limti"},
+		`unknown flag --limti`: {"task", "list", "--limti"},
 	} {
 		var cmd commands
 		k, err := kong.New(&cmd, enums())
