@@ -31,22 +31,25 @@ func TestConferenceCreate_MalformedFlag_ErrorShowsAnExample(t *testing.T) {
 
 func TestCommands_InvalidArgument_ErrorStatesWhatIsAccepted(t *testing.T) {
 	t.Parallel()
-	for want, args := range map[string][]string{
-		`--from: must be a time such as 2006-01-02T15:04:05Z`: {"task", "list", "--from", "yesterday"},
-		`--to: must be a time such as 2006-01-02T15:04:05Z`:   {"task", "list", "--to", "x"},
-		`<id>: must not be empty`:                             {"task", "get", ""},
-		`<user>: must not be empty`:                           {"account", "credit", "", "5", "--reason", "r"},
-		`<number>: must not be empty`:                         {"conference", "end", ""},
-		`unknown flag -1: write -- before a negative number and after all flags, as in -- -5`: {"model", "cap", "m", "-1"},
-		`unknown flag -2: write -- before a negative number`:                                  {"account", "credit", "u", "-2", "--reason", "r"},
-		`unknown flag --limti`: {"task", "list", "--limti"},
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{`--from: must be a time such as 2006-01-02T15:04:05Z`, []string{"task", "list", "--from", "yesterday"}},
+		{`--to: must be a time such as 2006-01-02T15:04:05Z`, []string{"task", "list", "--to", "x"}},
+		{`<id>: must not be empty`, []string{"task", "get", ""}},
+		{`<user>: must not be empty`, []string{"account", "credit", "", "5", "--reason", "r"}},
+		{`<number>: must not be empty`, []string{"conference", "end", ""}},
+		{`unknown flag -1: write -- before a negative number and after all flags, as in -- -5`, []string{"model", "cap", "m", "-1"}},
+		{`unknown flag -2: write -- before a negative number`, []string{"account", "credit", "u", "-2", "--reason", "r"}},
+		{`unknown flag --limti`, []string{"task", "list", "--limti"}},
 	} {
 		var cmd commands
 		k, err := kong.New(&cmd, enums())
 		require.NoError(t, err)
-		_, err = k.Parse(args)
+		_, err = k.Parse(c.args)
 		err = explainFlag(err)
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, c.want)
 		require.ErrorAs(t, err, new(*kong.ParseError), "so that the usage is shown")
 	}
 	require.NoError(t, explainFlag(nil))
