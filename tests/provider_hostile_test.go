@@ -361,7 +361,7 @@ func (p *hostileProvider) show(s *stack, b *tab, name, id string) {
 		}
 	} else {
 		b.await("the failure of "+name, `document.querySelector('.task .status.failed') !== null &&
-			document.querySelector('.notice.bad').textContent.includes('No credits were charged.')`)
+			document.querySelector('.notice.bad').textContent.includes('2 credits refunded.')`)
 	}
 	truncated := ask[bool](b, `[...document.querySelectorAll('.notice')].some((e) => e.textContent.includes('reached its length limit'))`)
 	require.Equal(b, c.finish == berth.FinishLength, truncated, name)
