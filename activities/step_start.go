@@ -36,7 +36,7 @@ func (s *step) claim(ctx context.Context, call ledger.CallStart) error {
 	call.TaskRef, call.Step, call.Fence = s.in.Ref(), s.in.Index, s.attempt.Fence
 	for {
 		err := s.Ledger.StartCall(ctx, call)
-		if err == nil || !temporary(err) {
+		if err == nil || !temporary(err) || ctx.Err() != nil {
 			return err
 		}
 		s.Logger.WarnContext(ctx, "start of a step not recorded; retrying", "task", s.in.ID, "step", s.in.Step.Name, "error", err)

@@ -11,7 +11,7 @@ import (
 )
 
 // LocalProvider is the provider name of answers of the local model simulator. Users see it.
-const LocalProvider = "local stand-in"
+const LocalProvider = "local simulator"
 
 // Settings holds what a deployment adds to a routing file. It is never logged.
 type Settings struct {

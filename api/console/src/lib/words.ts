@@ -117,7 +117,7 @@ const values: Record<string, [string, string]> = {
   released: ['released', '已释放'], end_time: ['end time reached', '到达结束时间'], ended_by_unit: ['ended by its unit', '由单元结束'], refused: ['refused', '被拒绝'], no_room: ['no capacity', '容量不足'],
   no_licence: ['no licence', '没有许可'], not_recovered: ['not recovered', '未能恢复'], not_recoverable: ['not recoverable', '不可恢复'], unit_lost: ['unit lost', '单元丢失'], replaced: ['replaced', '被替换'], drained: ['drained', '已排空'],
   acknowledged: ['acknowledged', '已确认'], manual: ['by the user', '由用户结束'], timeout: ['timeout', '超时'], max_duration: ['maximum duration', '达到最长时间'],
-  'local stand-in': ['simulator', '模拟器'], simulator: ['simulator', '模拟器'],
+  'local simulator': ['simulator', '模拟器'], simulator: ['simulator', '模拟器'],
   host: ['Host', '主持人'], participant: ['Participant', '参会者'], listener: ['Listener', '仅收听'],
   a_first: ['first', '首个'], a_hit: ['kept', '命中'], a_miss: ['missed', '未命中'],
   e_grant: ['Grant', '发放'], e_correction: ['Correction', '更正'], e_charge: ['Charge', '扣费'], e_refund: ['Refund', '退款'], e_carried: ['Carried', '结转'],
