@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the long fault tests (build tag faults), package by package, and lists every failure at the end.
+# Runs the long fault tests (build tag faults), package by package, and lists every failure at the end. They run the binaries that
+# users run, and compute in Redis, so the race detector would only make them slower.
 # SEED=n repeats a run. Usage: scripts/proof.sh [PACKAGE]...   (default: every package with tests of that tag)
 set -uo pipefail
 
