@@ -37,9 +37,14 @@ func (s *step) call(ctx context.Context, call llm.Call) (berth.Asset, error) {
 
 // ask makes one provider call within the step's slot and passes its text to onText as it arrives.
 func (s *step) ask(ctx context.Context, call llm.Call, onText func(string) error) (string, error) {
+	begun := false
 	res, err := s.Models.Stream(ctx, call, func(d llm.Delta) error {
 		if err := s.awaitStart(); err != nil {
 			return err
+		}
+		if !begun {
+			begun = true
+			s.Breaker.Begun(ctx, s.in.Step.Model, s.in.Ref())
 		}
 		if d.Reasoning != "" && !s.reasoned {
 			s.reasoned = true
@@ -55,9 +60,9 @@ func (s *step) ask(ctx context.Context, call llm.Call, onText func(string) error
 	s.last = res
 	s.calls++
 	if err != nil && res.FirstToken == 0 && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		s.Breaker.Report(ctx, s.in.Step.Model, breaker.ErrNoAnswer)
+		s.Breaker.Report(ctx, s.in.Step.Model, s.in.Ref(), breaker.ErrNoAnswer)
 	} else {
-		s.Breaker.Report(ctx, s.in.Step.Model, err)
+		s.Breaker.Report(ctx, s.in.Step.Model, s.in.Ref(), err)
 	}
 	return res.Text, err
 }

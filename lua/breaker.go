@@ -10,7 +10,7 @@ const (
 	CallCounted   = "COUNTED" // nothing changed for other calls
 	CallPaused    = "PAUSED"  // the provider requested a pause of the model
 	BreakerOpened = "OPENED"  // the model is paused after repeated failures
-	BreakerClosed = "CLOSED"  // a probe succeeded
+	BreakerClosed = "CLOSED"  // a probe is answered
 )
 
 // CallOutcome is what a call of a model shows about its provider.
@@ -21,11 +21,13 @@ const (
 	CallOK      CallOutcome = "ok"
 	CallFailed  CallOutcome = "failed"
 	CallLimited CallOutcome = "limited" // rejected by a provider that works
+	CallBegun   CallOutcome = "begun"   // its answer begins to arrive; followed by another outcome
 )
 
 // CallReport is the report of one call.
 type CallReport struct {
 	Model   string
+	Task    string // for which the call was made
 	Outcome CallOutcome
 	// RetryAfter is how long the provider wants no calls, 0 if it did not say. At most MaxPause is respected.
 	RetryAfter time.Duration
@@ -34,7 +36,7 @@ type CallReport struct {
 
 // The times of a breaker. All processes of a cell use the same.
 const (
-	// BreakerFailures is the number of consecutive failures that pause a model.
+	// BreakerFailures is the number of consecutive failures that pause a model, unless all are of one task.
 	BreakerFailures = 5
 	// BreakerPause is the first pause; it doubles with each probe that fails, up to MaxPause.
 	BreakerPause = 2 * time.Second
@@ -49,6 +51,6 @@ const (
 func (s *Scripts) ReportCall(ctx context.Context, c CallReport) (code string, left time.Duration, err error) {
 	r := s.call(ctx, "report_call", []string{s.keys.ModelLimits(c.Model), s.keys.ModelBreaker(c.Model)},
 		string(c.Outcome), c.RetryAfter.Milliseconds(), c.Reason,
-		BreakerFailures, millis(BreakerPause), millis(MaxPause), millis(breakerMemory), s.keys.prefix(), c.Model)
+		BreakerFailures, millis(BreakerPause), millis(MaxPause), millis(breakerMemory), s.keys.prefix(), c.Model, c.Task)
 	return r.code(CallCounted, CallPaused, BreakerOpened, BreakerClosed), r.duration(), r.done()
 }

@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"crypto/rand"
 	"strconv"
 	"testing"
 	"time"
@@ -22,9 +23,17 @@ type reporter struct {
 	s *lua.Scripts
 }
 
+// report reports a call of a task of its own.
 func (r reporter) report(outcome lua.CallOutcome, after time.Duration) (code string, left time.Duration) {
 	r.t.Helper()
-	code, left, err := r.s.ReportCall(r.t.Context(), lua.CallReport{Model: "m", Outcome: outcome, RetryAfter: after, Reason: string(outcome) + " reason"})
+	return r.reportOf(rand.Text(), outcome, after)
+}
+
+func (r reporter) reportOf(task string, outcome lua.CallOutcome, after time.Duration) (code string, left time.Duration) {
+	r.t.Helper()
+	code, left, err := r.s.ReportCall(r.t.Context(), lua.CallReport{
+		Model: "m", Task: task, Outcome: outcome, RetryAfter: after, Reason: string(outcome) + " reason",
+	})
 	require.NoError(r.t, err)
 	return code, left
 }
@@ -96,6 +105,61 @@ func TestReportCall_Outcomes_PauseTheModel(t *testing.T) { // B2, T21
 		code, left = r.report(lua.CallFailed, 0)
 		require.Equal(t, lua.BreakerOpened, code)
 		within(t, lua.BreakerPause, left)
+	})
+}
+
+// One task whose calls always fail, for example because of its text, neither pauses the model for the others nor lengthens a pause.
+func TestReportCall_OneTaskFails_OthersAreServed(t *testing.T) { // B2, T21
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		r := reporter{t, s}
+		for range 4 * lua.BreakerFailures {
+			code, left := r.reportOf("bad", lua.CallFailed, 0)
+			require.Equal(t, lua.CallCounted, code)
+			require.Zero(t, left)
+		}
+		code, _ := r.reportOf("other", lua.CallFailed, 0)
+		require.Equal(t, lua.BreakerOpened, code)
+		probe := func(task string, want time.Duration) {
+			endPause(t, s, "m")
+			code, left := r.reportOf(task, lua.CallFailed, 0)
+			require.Equal(t, lua.BreakerOpened, code)
+			within(t, want, left)
+		}
+		probe("bad", 2*lua.BreakerPause)
+		probe("bad", lua.BreakerPause)
+		probe("bad", lua.BreakerPause)
+		probe("other", 4*lua.BreakerPause)
+	})
+}
+
+// The answer of a probe is long: the others are served once it begins. One that fails after all pauses the model again.
+func TestReportCall_ProbeBegins_OthersAreServed(t *testing.T) { // B2
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		r := reporter{t, s}
+		r.fails(lua.BreakerFailures - 1)
+		code, _ := r.report(lua.CallBegun, 0)
+		require.Equal(t, lua.CallCounted, code)
+		code, _ = r.report(lua.CallFailed, 0)
+		require.Equal(t, lua.BreakerOpened, code, "an answer that only begins ends no row of failures")
+		code, left := r.report(lua.CallBegun, 0)
+		require.Equal(t, lua.CallCounted, code, "of a call that began before the pause")
+		within(t, lua.BreakerPause, left)
+
+		endPause(t, s, "m")
+		code, _ = r.report(lua.CallBegun, 0)
+		require.Equal(t, lua.BreakerClosed, code)
+		require.NotContains(t, r.limits(), "probe")
+		code, left = r.report(lua.CallFailed, 0)
+		require.Equal(t, lua.BreakerOpened, code)
+		within(t, 2*lua.BreakerPause, left)
+
+		endPause(t, s, "m")
+		code, _ = r.report(lua.CallBegun, 0)
+		require.Equal(t, lua.BreakerClosed, code)
+		_, _ = r.report(lua.CallOK, 0)
+		r.fails(lua.BreakerFailures - 1)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"berth"
 	"berth/internal/llm"
 	"berth/internal/metrics"
 	"berth/lua"
@@ -16,7 +17,7 @@ import (
 
 const (
 	// successEvery is the interval at which a process reports successes of a model that it did not see fail: they end the
-	// failures that others have counted.
+	// failures that others have counted. Begun answers have an interval of the same length: they end a probe of others.
 	successEvery = time.Second
 	// reportTimeout bounds a report, for which the next call waits.
 	reportTimeout = time.Second
@@ -34,6 +35,7 @@ type Breaker struct {
 type model struct {
 	failing atomic.Bool  // its last report was not a success
 	success atomic.Int64 // time of the last reported success since began, 0 for none
+	begun   atomic.Int64 // as success, of an answer that begins
 }
 
 // New returns the breaker of the given models.
@@ -48,46 +50,63 @@ func New(scripts *lua.Scripts, models []llm.Model, logger *slog.Logger) *Breaker
 	return b
 }
 
-// Report reports a call of a model with its error, nil for a success. It is called before the slot is released, so that the
+// Begun reports that the answer to a task's call of a model begins to arrive. If the model is probed, the others need not wait for
+// the end of the answer.
+func (b *Breaker) Begun(ctx context.Context, name string, task berth.TaskRef) {
+	if m := b.models[name]; m != nil && b.elapsed(&m.begun, false) {
+		b.send(ctx, m, lua.CallReport{Model: name, Task: task.String(), Outcome: lua.CallBegun})
+	}
+}
+
+// Report reports a task's call of a model with its error, nil for a success. It is called before the slot is released, so that the
 // release grants what the report permits. Errors that show nothing about the provider are ignored, such as a cancelled call's.
-func (b *Breaker) Report(ctx context.Context, name string, called error) {
+func (b *Breaker) Report(ctx context.Context, name string, task berth.TaskRef, called error) {
 	m := b.models[name]
 	report, ok := reportOf(name, called)
 	if m == nil || !ok || !b.due(m, report) {
 		return
 	}
+	report.Task = task.String()
+	b.send(ctx, m, report)
+}
+
+func (b *Breaker) send(ctx context.Context, m *model, report lua.CallReport) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	code, left, err := b.scripts.ReportCall(ctx, report)
 	if err != nil {
 		m.failing.Store(true) // or a success could be lost
-		b.logger.WarnContext(ctx, "outcome of a model call not reported", "model", name, "outcome", report.Outcome, "error", err)
+		b.logger.WarnContext(ctx, "outcome of a model call not reported", "model", report.Model, "outcome", report.Outcome, "error", err)
 		return
 	}
-	m.failing.Store(report.Outcome == lua.CallFailed)
+	if report.Outcome != lua.CallBegun {
+		m.failing.Store(report.Outcome == lua.CallFailed)
+	}
 	switch code {
 	case lua.CallPaused, lua.BreakerOpened:
 		kind := metrics.PauseRequested
 		if code == lua.BreakerOpened {
 			kind = metrics.PauseFailures
 		}
-		metrics.ModelPauses.Add(ctx, 1, metrics.With(metrics.Model.String(name), metrics.Kind.String(kind)))
-		b.logger.WarnContext(ctx, "model paused", "model", name, "for", left, "kind", kind, "reason", report.Reason)
+		metrics.ModelPauses.Add(ctx, 1, metrics.With(metrics.Model.String(report.Model), metrics.Kind.String(kind)))
+		b.logger.WarnContext(ctx, "model paused", "model", report.Model, "for", left, "kind", kind, "reason", report.Reason)
 	case lua.BreakerClosed:
-		b.logger.InfoContext(ctx, "model resumed: a probe succeeded", "model", name)
+		b.logger.InfoContext(ctx, "model resumed: the probe is answered", "model", report.Model)
 	}
 }
 
 // due reports whether a report is sent: every failure, and the successes that may change something.
 func (b *Breaker) due(m *model, r lua.CallReport) bool {
-	if r.Outcome != lua.CallOK {
-		return true
-	}
-	now, last := int64(time.Since(b.began)), m.success.Load()
-	if !m.failing.Load() && last > 0 && now-last < int64(successEvery) {
+	return r.Outcome != lua.CallOK || b.elapsed(&m.success, m.failing.Load())
+}
+
+// elapsed reports whether the time since a report is long enough for the next one, or always if now is set, and stores its time.
+func (b *Breaker) elapsed(last *atomic.Int64, now bool) bool {
+	at, before := int64(time.Since(b.began)), last.Load()
+	if !now && before > 0 && at-before < int64(successEvery) {
 		return false
 	}
-	m.success.Store(now)
+	last.Store(at)
 	return true
 }
 

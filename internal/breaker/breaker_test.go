@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 	"berth/internal/testredis"
 	"berth/lua"
 )
+
+// task returns one of two tasks.
+func task(n int) berth.TaskRef { return berth.TaskRef{UserID: "u", TaskID: strconv.Itoa(n % 2)} }
 
 func process(t *testing.T, addr string, keys lua.Keys) (*Breaker, *redis.Client) {
 	t.Helper()
@@ -61,22 +65,27 @@ func TestReport_SeveralProcesses_CountTogether(t *testing.T) { // B2, T21
 	a, rdb := process(t, server.Addr(), keys)
 	b, _ := process(t, server.Addr(), keys)
 	paused := func() bool { return rdb.HExists(t.Context(), keys.ModelLimits("m"), "probe").Val() }
-	for range lua.BreakerFailures - 1 {
-		a.Report(t.Context(), "m", failed)
+	for i := range lua.BreakerFailures - 1 {
+		a.Report(t.Context(), "m", task(i), failed)
 	}
-	b.Report(t.Context(), "m", nil)
-	a.Report(t.Context(), "m", failed)
+	b.Report(t.Context(), "m", task(0), nil)
+	a.Report(t.Context(), "m", task(0), failed)
 	require.False(t, paused(), "the success of another process ended the failures")
-	for range lua.BreakerFailures - 2 {
-		b.Report(t.Context(), "m", failed)
+	for i := range lua.BreakerFailures - 2 {
+		b.Report(t.Context(), "m", task(i), failed)
 	}
 	require.False(t, paused())
-	a.Report(t.Context(), "m", failed)
+	a.Report(t.Context(), "m", task(1), failed)
 	require.True(t, paused())
 	require.Equal(t, failed.Message, rdb.HGet(t.Context(), keys.ModelLimits("m"), "cause").Val())
 
 	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until", 1).Err()) // the pause has ended
-	b.Report(t.Context(), "m", nil)
+	b.Begun(t.Context(), "m", task(1))
+	require.False(t, paused(), "the probe is answered")
+	b.Report(t.Context(), "m", task(1), failed)
+	require.True(t, paused(), "its answer failed")
+	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until", 1).Err())
+	b.Report(t.Context(), "m", task(1), nil)
 	require.False(t, paused(), "the probe succeeded")
 }
 
@@ -88,9 +97,9 @@ func TestReport_Successes_SentRarely(t *testing.T) {
 	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
 	require.False(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
 	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallFailed}))
-	b.Report(t.Context(), "m", failed)
+	b.Report(t.Context(), "m", task(0), failed)
 	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}), "it ends the failure")
-	b.Report(t.Context(), "m", nil)
+	b.Report(t.Context(), "m", task(0), nil)
 	require.False(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
 	b.began = b.began.Add(-successEvery)
 	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
@@ -101,7 +110,8 @@ func TestReport_Successes_SentRarely(t *testing.T) {
 func TestReport_RedisUnavailable_NextSuccessIsSent(t *testing.T) {
 	t.Parallel()
 	b, _ := process(t, "127.0.0.1:1", lua.Keys{})
-	b.Report(t.Context(), "m", nil)
+	b.Report(t.Context(), "m", task(0), nil)
 	require.True(t, b.due(b.models["m"], lua.CallReport{Outcome: lua.CallOK}))
-	b.Report(t.Context(), "unknown", failed)
+	b.Report(t.Context(), "unknown", task(0), failed)
+	b.Begun(t.Context(), "unknown", task(0))
 }
