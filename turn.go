@@ -68,6 +68,21 @@ type Turn struct {
 	Jobs           []TurnJob `json:"jobs"` // by index
 	StartedAt      time.Time `json:"startedAt"`
 	FinalizedAt    time.Time `json:"finalizedAt,omitzero"`
+	// Lost indicates that the run was ended or lost outside of berth: the jobs that were running have failed.
+	Lost bool `json:"lost,omitempty"`
+}
+
+// TurnLost is the message of a turn whose run was lost, and of its jobs that were running.
+const TurnLost = "the run of the turn was ended or lost outside of berth"
+
+// Lose finalizes a turn whose run was ended or lost outside of berth.
+func (t *Turn) Lose() {
+	t.Lost, t.Status, t.AffinityNodeID = true, TurnFinalized, ""
+	for i := range t.Jobs {
+		if j := &t.Jobs[i]; j.Status == JobRunning {
+			j.Status, j.Code, j.Message = JobFailed, CodeLost, TurnLost
+		}
+	}
 }
 
 // TurnJob is one segment's job.

@@ -157,10 +157,18 @@ func (r *Reconciler) conferenceWithoutRun(ctx context.Context, id string) (versi
 const eventsPerRevision = 1000
 
 // restartConference starts a run that continues with the stored state: the list of the conference's unit, or the loss of this unit,
-// decides how.
+// decides how. Where the last run has completed, an older database was restored, and the row becomes the run's result.
 func (r *Reconciler) restartConference(ctx context.Context, f berth.ReconcileFinding) error {
 	c, err := r.unchanged(ctx, f)
 	if err != nil {
+		return err
+	}
+	ended, err := r.Starter.EndedConference(ctx, f.Subject)
+	if err != nil {
+		return err
+	}
+	if ended.ID == c.ID {
+		_, err := r.Conferences.SaveConference(ctx, workflows.SaveInput{Conference: ended})
 		return err
 	}
 	in, err := r.conferenceInput(ctx, f.Subject, c)

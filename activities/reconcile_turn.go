@@ -67,7 +67,7 @@ func (r *Reconciler) endTurn(ctx context.Context, f berth.ReconcileFinding) erro
 		UserID: in.UserID, SessionID: in.SessionID, TurnID: in.TurnID, First: lostTurnEvent,
 		Events: []berth.SessionEvent{{
 			Type: berth.EventDone, SessionID: in.SessionID, TurnID: in.TurnID, Code: berth.CodeLost,
-			Message: "the run of the turn was ended or lost outside of berth",
+			Message: berth.TurnLost,
 		}},
 	}); err != nil {
 		return err

@@ -194,23 +194,22 @@ func (s *server) ownExecution(ctx context.Context, id string) (berth.Execution, 
 	return ex, nil
 }
 
-// findExecution returns the state of an execution's run, or the row of one whose run was lost or is not kept any more.
+// findExecution returns the state of an execution's run, or the row of one whose run was lost, is not kept any more, or cannot be
+// read: one that the reconciliation ended may have no worker of its version.
 func (s *server) findExecution(ctx context.Context, id string) (berth.Execution, error) {
 	ex, err := s.Starter.GetExecution(ctx, id)
-	missing := berth.CodeOf(err) == berth.CodeNotFound
-	if !missing && (err != nil || ex.Code != berth.CodeLost) {
-		return ex, err
+	if err == nil && ex.Code != berth.CodeLost {
+		return ex, nil
 	}
 	row, ok, rowErr := berth.Found(s.Ledger.GetExecution(ctx, id))
+	missing := berth.CodeOf(err) == berth.CodeNotFound
 	switch {
-	case rowErr != nil:
-		return row, rowErr
-	case !ok:
-		return ex, err
-	case missing || row.Status.Final():
+	case ok && (missing || row.Status.Final()):
 		return row, nil
+	case rowErr != nil && (err == nil || missing):
+		return row, rowErr
 	default:
-		return ex, nil
+		return ex, err
 	}
 }
 

@@ -170,6 +170,10 @@ func TestGetExecution_RunLost_RowIsReturned(t *testing.T) { // B4
 	row.Status, row.Code, row.Message, row.EndedAt = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost, now.Add(time.Second)
 	save()
 	require.Equal(t, "lost", get()["code"])
+	b, unlock = h.starter.open()
+	b.failure = errDown
+	unlock()
+	require.Equal(t, "lost", get()["code"], "no worker of its version answers")
 	require.Equal(t, now.Add(time.Second).Format(time.RFC3339Nano), get()["endedAt"])
 	require.Equal(t, http.StatusConflict, h.call(http.MethodDelete, "/v1/executions/x1", h.token("alice"), nil).status)
 }

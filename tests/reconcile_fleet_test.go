@@ -39,6 +39,31 @@ func TestReconcile_ConferenceTerminated_ContinuesOnItsUnit(t *testing.T) { // B4
 	s.noSlots("u1")
 }
 
+// An older database is restored, in which a conference that has ended is open.
+func TestReconcile_EndedConferenceOpenInRow_StaysEnded(t *testing.T) { // B4
+	t.Parallel()
+	s := newStack(t, reconciling())
+	m := s.conferences()
+	u1 := s.media("u1", 5)
+	e164 := m.open("8690000009").Conference.E164
+	run := func(statement string) {
+		_, err := s.database().ExecContext(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	run(`CREATE TABLE backup AS SELECT * FROM conferences`)
+	m.end(e164, "conference-ended-before-restore")
+	ended := m.current(e164)
+	run(`DELETE FROM conferences`)
+	run(`INSERT INTO conferences SELECT * FROM backup`)
+	require.Equal(t, berth.ConferenceOpen, m.current(e164).Status)
+	pass := s.fullPass(false)
+	require.Equal(t, []berth.ReconcileCount{{Rule: berth.RuleConferenceWithoutRun, Found: 1, Held: 1, Repaired: 1}}, pass.Counts)
+	require.Equal(t, ended, m.current(e164))
+	require.Empty(t, u1.runs())
+	again := s.fullPass(false)
+	require.Zero(t, again.Found(), "%+v", again.Findings)
+}
+
 func TestReconcile_ConferenceTerminatedAndUnitDead_Recovered(t *testing.T) { // B4, FC7
 	t.Parallel()
 	s := newStack(t, reconciling())
@@ -164,6 +189,13 @@ func TestReconcile_TurnTerminated_SessionGetsItsEnd(t *testing.T) { // B4, FF8
 	require.Zero(t, s.redis().Exists(t.Context(), lua.Keys{}.Turn(first.TurnID)).Val())
 	last := c.all[len(c.all)-1].Event
 	require.Equal(t, berth.CodeLost, last.Code)
+	lost, err := c.Turn(t.Context(), first.TurnID)
+	require.NoError(t, err)
+	require.True(t, lost.Lost)
+	require.Equal(t, berth.TurnFinalized, lost.Status)
+	_, err = c.trySubmit(first.TurnID, 5, "")
+	require.Equal(t, berth.CodeTurnFinalized, problem(t, err).Code)
+	require.ErrorContains(t, err, berth.TurnLost)
 	second := c.submit("", 1, berth.FinalizeManual)
 	require.NotEqual(t, first.TurnID, second.TurnID)
 	c.await(second.TurnID, berth.EventDone)

@@ -76,6 +76,8 @@ type Run struct {
 	RunID      string
 	Type       string
 	Running    bool
+	// Completed indicates that the workflow has ended by itself, with its result.
+	Completed bool
 	// Ended indicates that the run was ended from outside of its workflow: it was terminated or has timed out.
 	Ended     bool
 	StartedAt time.Time
@@ -133,7 +135,8 @@ func runOf(e *workflow.WorkflowExecutionInfo) Run {
 	return Run{
 		WorkflowID: e.GetExecution().GetWorkflowId(), RunID: e.GetExecution().GetRunId(), Type: e.GetType().GetName(),
 		Running: status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, StartedAt: e.GetStartTime().AsTime(),
-		Ended: status == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED || status == enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
+		Completed: status == enums.WORKFLOW_EXECUTION_STATUS_COMPLETED,
+		Ended:     status == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED || status == enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
 	}
 }
 
@@ -152,6 +155,15 @@ func (s *Starter) TerminateRun(ctx context.Context, run Run, reason string) erro
 		return nil
 	}
 	return fmt.Errorf("terminate %s: %w", run.WorkflowID, err)
+}
+
+// EndedConference returns the result of a conference's last run; the zero value where that has not completed.
+func (s *Starter) EndedConference(ctx context.Context, workflowID string) (berth.Conference, error) {
+	run, ok, err := s.CurrentRun(ctx, workflowID)
+	if err != nil || !ok || !run.Completed {
+		return berth.Conference{}, err
+	}
+	return resultOf[berth.Conference](ctx, s, workflowID)
 }
 
 // RestartConference starts a run that continues with the progress of a lost one, unless the number has a run.

@@ -86,7 +86,7 @@ func query[R any](
 	default:
 		err = value.QueryResult.Get(&result)
 	}
-	return result, closed, outcome(err)
+	return result, closed, unread(outcome(err))
 }
 
 // resultOf returns the result of a workflow whose last run has ended, or the detail with which that has failed or was cancelled; the
@@ -102,7 +102,15 @@ func resultOf[R any](ctx context.Context, s *Starter, workflowID string) (result
 			err = failed.Details(&result)
 		}
 	}
-	return result, outcome(err)
+	return result, unread(outcome(err))
+}
+
+// unread words CodeUnavailable for a call that changes nothing.
+func unread(err error) error {
+	if berth.CodeOf(err) == berth.CodeUnavailable {
+		return berth.Errorf(berth.CodeUnavailable, "Temporal or the worker of the workflow did not answer in time; retry").With(err)
+	}
+	return err
 }
 
 // signal reports whether the workflow was running to receive the signal.

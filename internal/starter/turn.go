@@ -90,10 +90,14 @@ func (s *Starter) turnEnded(ctx context.Context, turnID, userID string) error {
 	if err != nil || t.UserID != userID {
 		return noTurn(err)
 	}
+	if t.Lost {
+		return berth.Errorf(berth.CodeTurnFinalized, "%s; start another turn", berth.TurnLost)
+	}
 	return berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized (%s) and accepts no more jobs", t.Reason)
 }
 
-// GetTurn returns any user's turn, for as long as Temporal keeps its workflow; CodeNotFound when there is none.
+// GetTurn returns any user's turn, for as long as Temporal keeps its workflow; CodeNotFound when there is none. One whose run was ended
+// from outside of its workflow is lost.
 func (s *Starter) GetTurn(ctx context.Context, turnID string) (berth.Turn, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
@@ -104,7 +108,9 @@ func (s *Starter) GetTurn(ctx context.Context, turnID string) (berth.Turn, error
 	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
 		t, err = resultOf[berth.Turn](ctx, s, id)
 	default: // it was ended from outside of its workflow
-		t, _, err = query[berth.Turn](ctx, s, id, workflows.QueryTurn, enums.QUERY_REJECT_CONDITION_NONE)
+		if t, _, err = query[berth.Turn](ctx, s, id, workflows.QueryTurn, enums.QUERY_REJECT_CONDITION_NONE); t.Status == berth.TurnOpen {
+			t.Lose()
+		}
 	}
 	if err != nil || len(t.Jobs) == 0 { // without a job its first was refused, or is not decided yet
 		return berth.Turn{}, noTurn(err)
