@@ -74,11 +74,15 @@ func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) erro
 
 // SaveExecution writes the row of an execution unless that has ended. Idempotent.
 func (e *Executions) SaveExecution(ctx context.Context, ex berth.Execution) error {
-	saved, err := e.Ledger.SaveExecution(ctx, ex)
-	if err != nil {
+	if _, err := e.save(ctx, ex); err != nil {
 		return unavailable("execution not written", err)
 	}
-	if saved {
+	return nil
+}
+
+// save writes the row of an execution unless that has ended, and notifies operators. It reports whether it did.
+func (e *Executions) save(ctx context.Context, ex berth.Execution) (saved bool, err error) {
+	if saved, err = e.Ledger.SaveExecution(ctx, ex); saved {
 		ev := berth.OperatorEvent{
 			Type: berth.EventExecution, UserID: ex.UserID, ExecutionID: ex.ID, NodeID: ex.NodeID, PoolID: ex.PoolID,
 			Status: string(ex.Status), Reason: string(ex.Code),
@@ -87,7 +91,7 @@ func (e *Executions) SaveExecution(ctx context.Context, ex berth.Execution) erro
 			e.Logger.WarnContext(ctx, "operators not notified of an execution", "execution", ex.ID, "error", err)
 		}
 	}
-	return nil
+	return saved, err
 }
 
 // ReleaseNode releases a slot, and first reports a node that missed heartbeats during the work. Idempotent.

@@ -54,6 +54,7 @@ type Reconciler struct {
 	// The activities of the workflows whose effects are repaired.
 	Tasks       *Tasks
 	Turns       *Turns
+	Executions  *Executions
 	Conferences *Conferences
 	// Health returns the state of this process's dependencies.
 	Health  func() health.Report

@@ -91,7 +91,7 @@ func (r *Reconciler) endExecution(ctx context.Context, f berth.ReconcileFinding,
 	if e.StartedAt.UnixMilli() != f.Version {
 		return ledger.ErrStale
 	}
-	saved, err := r.Ledger.SaveExecution(ctx, e)
+	saved, err := r.Executions.save(ctx, e)
 	if err == nil && !saved {
 		return ledger.ErrStale
 	}
@@ -143,6 +143,6 @@ func (r *Reconciler) restoreExecution(ctx context.Context, f berth.ReconcileFind
 	if e.Status.Final() { // its run writes the row
 		return ledger.ErrStale
 	}
-	_, err = r.Ledger.SaveExecution(ctx, e)
+	_, err = r.Executions.save(ctx, e)
 	return err
 }

@@ -25,7 +25,7 @@ type ReconcileProgress struct {
 // Reconciliation has the rules of the reconciliation and its last passes.
 type Reconciliation struct {
 	Rules  []ReconcileRule       `json:"rules"`
-	Passes []berth.ReconcilePass `json:"passes" doc:"The last passes that have ended, newest first, at most 20"`
+	Passes []berth.ReconcilePass `json:"passes" doc:"The last 20 passes that have ended and the last 20 that found something, newest first. Quick passes are kept for a day, full ones for 30 days"`
 	ReconcileProgress
 }
 

@@ -331,6 +331,26 @@ func TestNode_APIUnavailable_ContinuesAndReregisters(t *testing.T) {
 	}, maxWait, 20*time.Millisecond, "a wiped Redis knows it again, under a higher generation")
 }
 
+// A node that registers again finishes its jobs, also those that take longer than it would drain.
+func TestNode_RegistersAgain_LongJobFinishes(t *testing.T) {
+	t.Parallel()
+	f := newFleetStack(t)
+	began := filepath.Join(t.TempDir(), "began")
+	f.startNode("n1", "--driver", "exec", "--exec", "touch "+began+"; sleep 9; echo hola", "--drain", "100ms")
+	before := f.registered(t, "n1")
+	job := f.send(t, berth.NodeTaskQueue("n1", before.Generation), "hello")
+	f.eventually("the job to run", func() bool {
+		_, err := os.Stat(began)
+		return err == nil
+	})
+	require.NoError(t, f.redis().FlushAll(t.Context()).Err())
+	f.eventually("the node to register again", func() bool {
+		n, err := f.fleet.Node(t.Context(), "n1")
+		return err == nil && n.Generation > before.Generation
+	})
+	require.Equal(t, "hola", translated(t, job))
+}
+
 func TestNode_InvalidSettings_AreNamed(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{

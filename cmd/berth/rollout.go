@@ -34,6 +34,9 @@ func (r rollout) run(f func(*starter.Starter) error) error {
 	if r.Rollout.Deployment == "" {
 		return errors.New("state the worker deployment with --deployment or BERTH_DEPLOYMENT")
 	}
+	if err := r.Rollout.Validate(); err != nil {
+		return err
+	}
 	return app.Rollout(r.Temporal, slog.New(slog.DiscardHandler), f) // errors are returned
 }
 
@@ -51,7 +54,13 @@ const (
 
 // Run makes the version current and waits for the conferences.
 func (c *rolloutSet) Run(ctx context.Context) error {
-	deployment, build := c.Rollout.Deployment, cmp.Or(c.Version, c.Rollout.Build(version))
+	if c.Version != "" {
+		c.Rollout.BuildID = c.Version
+	}
+	if c.Wait <= 0 {
+		return errors.New("--wait: must be above 0")
+	}
+	deployment, build := c.Rollout.Deployment, c.Rollout.Build(version)
 	return c.run(func(s *starter.Starter) error {
 		setting, cancel := context.WithTimeout(ctx, c.Wait)
 		defer cancel()

@@ -93,8 +93,8 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	}
 	acts.Links.Conferences = acts.Conferences
 	acts.Reconciler = &activities.Reconciler{
-		Ledger: b.ledger, Scripts: b.scripts, Starter: calls, Tasks: tasks, Turns: acts.Turns, Conferences: acts.Conferences,
-		Health: probe.Report, Logger: logger,
+		Ledger: b.ledger, Scripts: b.scripts, Starter: calls, Tasks: tasks, Turns: acts.Turns, Executions: acts.Executions,
+		Conferences: acts.Conferences, Health: probe.Report, Logger: logger,
 		Options: activities.ReconcileOptions{
 			FullEvery: cfg.Reconcile.FullEvery, Pause: cfg.Reconcile.Pause, MaxRepairs: cfg.Reconcile.MaxRepairs,
 			MaxFindings: cfg.Reconcile.MaxFindings, Disabled: cfg.Reconcile.Disabled(), Conferences: conferenceRules(cfg.Conference),

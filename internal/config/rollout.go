@@ -2,6 +2,8 @@ package config
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"regexp"
 )
 
@@ -9,6 +11,15 @@ import (
 type Rollout struct {
 	Deployment string `help:"Name of the worker deployment in Temporal, which makes runs stay on the version that began them; empty for no versioning." name:"deployment" env:"BERTH_DEPLOYMENT"`
 	BuildID    string `help:"Version of this process in its worker deployment; empty for that of the binary." name:"build-id" env:"BERTH_BUILD_ID"`
+}
+
+// Validate returns what is wrong with the settings of a command.
+func (r Rollout) Validate() error {
+	var wrong []error
+	r.validate(func(flag, env, format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("--%s (%s): %s", flag, env, fmt.Sprintf(format, args...)))
+	})
+	return errors.Join(wrong...)
 }
 
 // Build returns the version of a process whose binary has the given version.

@@ -49,9 +49,13 @@ func (l *Ledger) SavePass(ctx context.Context, p berth.ReconcilePass) error {
 
 const selectPass = `SELECT body FROM reconcile_passes `
 
-// Passes returns the last passes, the newest first. limit is at most 100.
+const selectPasses = selectPass + `WHERE id IN (SELECT id FROM reconcile_passes ORDER BY started_at DESC, id DESC LIMIT CAST($1 AS BIGINT))
+	OR id IN (SELECT id FROM reconcile_passes WHERE found > 0 ORDER BY started_at DESC, id DESC LIMIT CAST($1 AS BIGINT))
+	ORDER BY started_at DESC, id DESC`
+
+// Passes returns the last passes, and the last that found something, the newest first. limit is of each, at most 100.
 func (l *Ledger) Passes(ctx context.Context, limit int) ([]berth.ReconcilePass, error) {
-	return list(ctx, l, "list passes", body[berth.ReconcilePass], selectPass+`ORDER BY started_at DESC, id DESC LIMIT CAST($1 AS BIGINT)`, clamp(limit, 100))
+	return list(ctx, l, "list passes", body[berth.ReconcilePass], selectPasses, clamp(limit, 100))
 }
 
 // PassHistory is what a pass has to know of earlier ones. Passes that do not exist are zero.

@@ -46,6 +46,17 @@ func TestPassHistory_Passes_LastOfEachKind(t *testing.T) { // B4
 		require.Len(t, passes, 3)
 		require.Equal(t, "dry", passes[0].ID)
 
+		found := save("found", berth.ReconcileFull, berth.ReconcileCompleted, 0, false)
+		found.Counts = []berth.ReconcileCount{{Rule: berth.RuleBalance, Found: 1}}
+		require.NoError(t, l.SavePass(t.Context(), found))
+		for _, id := range []string{"later-1", "later-2"} {
+			quick = save(id, berth.ReconcileQuick, berth.ReconcileCompleted, 0, false)
+		}
+		passes, err = l.Passes(t.Context(), 2)
+		require.NoError(t, err)
+		require.Equal(t, []string{"later-2", "later-1", "found"}, []string{passes[0].ID, passes[1].ID, passes[2].ID})
+		full = found
+
 		incomplete := save("full-3", berth.ReconcileFull, berth.ReconcileIncomplete, 0, false)
 		h, err = l.PassHistory(t.Context())
 		require.NoError(t, err)

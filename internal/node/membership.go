@@ -112,8 +112,21 @@ func (a *agent) leave(ctx context.Context, now membership) {
 		a.withdraw(ctx, now.Generation, errors.Is(cause, ErrServiceLost))
 		a.gate.awaitQuiet(min(a.quiet, a.Drain))
 	}
-	now.worker.Stop()
-	a.retired.Wait()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		now.worker.Stop()
+		a.retired.Wait()
+	}()
+	select {
+	case <-stopped:
+	case <-a.gate.hard.Done():
+		select {
+		case <-stopped:
+		case <-time.After(lastPause):
+			a.Logger.Warn("jobs that do not end are abandoned", "generation", now.Generation, "running", a.gate.Running())
+		}
+	}
 	a.Logger.Info("node stopped", "generation", now.Generation)
 }
 

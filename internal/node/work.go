@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -155,8 +156,8 @@ func (a *agent) startWorker(r client.Registered) (stopper, error) {
 		MaxConcurrentActivityTaskPollers:   1,
 		MaxConcurrentActivityExecutionSize: a.MaxActivities,
 		MaxHeartbeatThrottleInterval:       heartbeatEvery,
-		// The agent cancels running jobs first, so that the workflow gets their failures.
-		WorkerStopTimeout: a.Drain + lastPause,
+		// The agent cancels running jobs when the node ends. Those of an earlier generation finish, however long they take.
+		WorkerStopTimeout: math.MaxInt64,
 		OnFatalError: func(err error) {
 			select {
 			case a.failed <- workerFailure{r.Generation, err}:
