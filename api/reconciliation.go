@@ -14,10 +14,12 @@ const listedPasses = 20
 // lateIntervals is after how many intervals without a completed pass the reconciliation is late.
 const lateIntervals = 5
 
+type reconcileBody struct {
+	DryRun bool `json:"dryRun,omitempty" doc:"Only report what would be repaired"`
+}
+
 type reconcileInput struct {
-	Body struct {
-		DryRun bool `json:"dryRun,omitempty" doc:"Only report what would be repaired"`
-	}
+	Body *reconcileBody
 }
 
 type reconcileAnswer struct {
@@ -66,7 +68,7 @@ func (s *server) reconcileProgress(ctx context.Context) (client.ReconcileProgres
 }
 
 func (s *server) reconcile(ctx context.Context, in *reconcileInput) (*reconcileAnswer, error) {
-	id, err := s.Starter.Reconcile(ctx, in.Body.DryRun)
+	id, err := s.Starter.Reconcile(ctx, in.Body != nil && in.Body.DryRun)
 	if err != nil {
 		return nil, err
 	}

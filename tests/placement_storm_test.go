@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -145,9 +146,9 @@ func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 			highest, mean := busiest(got, len(nodes))
 			t.Logf("%d joins in %s, %d nodes, %d of them late: busiest %d, mean %.1f, %v; who believes the reports: %v",
 				joins, time.Since(begun).Round(time.Millisecond), len(nodes), late, highest, mean, got, herd)
-			bound := maxShare * mean
+			bound := math.Ceil(maxShare * mean) // jobs are whole
 			if strategy == berth.StrategyPowerOfTwo {
-				bound = maxShareByChance * mean
+				bound = math.Ceil(maxShareByChance * mean)
 			}
 			require.LessOrEqual(t, float64(highest), bound)
 			herded, _ := busiest(herd, len(nodes))

@@ -42,12 +42,15 @@ func (c *reconcileCommand) Run(ctx context.Context, api *client.Client) error {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintln(os.Stderr, "the pass has started; what it finds is checked a second time after a pause")
 	p, err := awaitPass(ctx, api, id)
 	if err != nil {
 		return err
 	}
 	printPass(p)
 	switch {
+	case p.Status == berth.ReconcileSkipped:
+		return errors.New("the pass is skipped; run it again in a minute")
 	case p.Status != berth.ReconcileCompleted:
 		return fmt.Errorf("the pass is %s", p.Status)
 	case p.Left > 0 && !p.DryRun:
