@@ -299,13 +299,15 @@ func (f *feeder) subscriptions(t *testing.T) int {
 	return len(names)
 }
 
+// subscriptionConnections is how many connections of an API to Redis subscribe: for the fleet, conferences and all readers.
+const subscriptionConnections = 3
+
 func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	n := allowFiles(t, 10_000)
 	bare := bareEcho(t, n)
 	t.Logf("bare echo:  %s", bare)
 
 	s := newStack(t, with("BERTH_LOG_LEVEL=info", "BERTH_SSE_HEARTBEAT=5s"))
-	s.worker.kill() // so that its connections are not counted
 	f := newFeeder(s, stream.Options{})
 	pid := s.api.cmd.Process.Pid
 	tasks := f.idleStreams(t, n)
@@ -316,10 +318,10 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	few, err := gather(t.Context(), s.httpAddr, 200, request)
 	require.NoError(t, err)
 	var connections int
-	s.eventually("one connection for the fleet and one for the readers, once those of the worker are closed", func() bool {
+	s.eventually("one connection each for fleet, conferences and readers, once those of the worker are closed", func() bool {
 		all, subscribed := f.connections(t)
 		connections = all
-		return subscribed == 2
+		return subscribed == subscriptionConnections
 	})
 	few.leave()
 	s.eventually("the first readers to be gone", func() bool { return f.subscriptions(t) == 0 })
@@ -337,7 +339,7 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 		float64(m.open)/float64(bare.open), float64(m.idle)/float64(bare.idle), float64(m.busy)/float64(bare.busy),
 		float64(m.idle-m.rest)/float64(n)/1024, float64(bare.idle-bare.rest)/float64(n)/1024)
 	t.Logf("connections to Redis: %d with 200 readers, %d with %d; %d of them subscribed", connections, all, n, subscribed)
-	require.Equal(t, 2, subscribed, "one subscription connection for all readers, one for the fleet")
+	require.Equal(t, subscriptionConnections, subscribed)
 	require.LessOrEqual(t, all, connections+2)
 	require.Equal(t, n, f.subscriptions(t))
 

@@ -62,7 +62,7 @@ func (s *Starter) Rollout(ctx context.Context, deployment string) (Rollout, erro
 		return Rollout{}, berth.Errorf(berth.CodeNotFound, "Temporal does not know the deployment %s: no worker with BERTH_DEPLOYMENT=%s has started", deployment, deployment)
 	}
 	if err != nil {
-		return Rollout{}, fmt.Errorf("read deployment %s: %w", deployment, outcome(err))
+		return Rollout{}, fmt.Errorf("read deployment %s: %w", deployment, unanswered(outcome(err)))
 	}
 	out := Rollout{Deployment: deployment}
 	routing := d.Info.RoutingConfig
@@ -106,7 +106,7 @@ func (s *Starter) countRuns(ctx context.Context, condition string) (map[string]i
 			Query: fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType = "%s" AND %s`, name, condition),
 		})
 		if err != nil {
-			return nil, fmt.Errorf("count runs: %w", outcome(err))
+			return nil, fmt.Errorf("count runs: %w", unanswered(outcome(err)))
 		}
 		if n.GetCount() > 0 {
 			counts[name] = n.GetCount()
@@ -133,7 +133,7 @@ func (s *Starter) SetCurrentVersion(ctx context.Context, deployment, build strin
 		} else if refused, ok := errors.AsType[*serviceerror.FailedPrecondition](err); ok {
 			incomplete = refused
 		} else if ctx.Err() == nil {
-			return fmt.Errorf("make version %s current: %w", build, outcome(err))
+			return fmt.Errorf("make version %s current: %w", build, unanswered(outcome(err)))
 		}
 		if !pause.For(ctx, registrationPause) {
 			return berth.Errorf(berth.CodeConflict, "version %s of %s has no workers for all task queues in use; start them with BERTH_DEPLOYMENT=%s and BERTH_BUILD_ID=%s",

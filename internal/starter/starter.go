@@ -86,7 +86,7 @@ func query[R any](
 	default:
 		err = value.QueryResult.Get(&result)
 	}
-	return result, closed, unread(outcome(err))
+	return result, closed, unanswered(outcome(err))
 }
 
 // resultOf returns the result of a workflow whose last run has ended, or the detail with which that has failed or was cancelled; the
@@ -102,11 +102,11 @@ func resultOf[R any](ctx context.Context, s *Starter, workflowID string) (result
 			err = failed.Details(&result)
 		}
 	}
-	return result, unread(outcome(err))
+	return result, unanswered(outcome(err))
 }
 
-// unread words CodeUnavailable for a call that changes nothing.
-func unread(err error) error {
+// unanswered words CodeUnavailable for a call that may simply be made again.
+func unanswered(err error) error {
 	if berth.CodeOf(err) == berth.CodeUnavailable {
 		return berth.Errorf(berth.CodeUnavailable, "Temporal or the worker of the workflow did not answer in time; retry").With(err)
 	}
