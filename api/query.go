@@ -75,6 +75,20 @@ func (s *server) checkQuery(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
+// checkKey rejects an Idempotency-Key that is empty or given twice: retries with it would not be idempotent.
+func checkKey(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		const name = "Idempotency-Key"
+		switch keys := c.Request().Header.Values(name); {
+		case len(keys) > 1:
+			return berth.Invalid(name, givenTwice)
+		case len(keys) == 1 && keys[0] == "":
+			return berth.Invalid(name, "must not be empty")
+		}
+		return next(c)
+	}
+}
+
 func unknownParameter(names []string) string {
 	if len(names) == 0 {
 		return "unknown parameter; the route has none"

@@ -224,6 +224,14 @@ func TestSubmitTask_SameIdempotencyKey_Replayed(t *testing.T) {
 	require.Equal(t, http.StatusOK, submit("alice", match()).status)
 }
 
+// withKey returns the header of a request with an idempotency key, none for an empty one.
+func withKey(key string) []string {
+	if key == "" {
+		return nil
+	}
+	return []string{"Idempotency-Key", key}
+}
+
 // advance moves the clock of the API.
 func advance(clock *atomic.Int64, by time.Duration) { clock.Add(int64(by)) }
 
@@ -271,7 +279,7 @@ func TestSubmitTask_TextsErased_SameRequestIsNewTask(t *testing.T) {
 	h := newHarness(t)
 	alice := h.token("alice")
 	submit := func(key string) answer {
-		return h.call(http.MethodPost, "/v1/tasks", alice, match(), "Idempotency-Key", key)
+		return h.call(http.MethodPost, "/v1/tasks", alice, match(), withKey(key)...)
 	}
 	for name, erase := range map[string]func(task berth.Task) string{
 		"of the task": func(task berth.Task) string { return "/v1/tasks/" + task.ID + "/content" },
@@ -309,7 +317,7 @@ func TestSubmitTask_TasksOfKeyFail_NumberAdvancesWithoutBound(t *testing.T) { //
 	for _, key := range []string{"k", ""} {
 		ids := map[any]bool{}
 		for range 40 {
-			a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(), "Idempotency-Key", key)
+			a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(), withKey(key)...)
 			require.Equal(t, http.StatusAccepted, a.status, string(a.body))
 			id := a.json(t)["taskId"].(string)
 			require.False(t, ids[id], "a failed task is not replayed")

@@ -52,7 +52,7 @@ func init() {
 }
 
 // missingField and wrongField precede the name of a field, from which fieldError makes the field of the error. givenTwice is the message of
-// a field or parameter that a request has more than once.
+// a field, parameter or header that a request has more than once.
 const (
 	missingField = "missing field "
 	wrongField   = "wrong field "

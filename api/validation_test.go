@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -52,6 +53,33 @@ func TestRequests_SchemaViolated_MessageIsInBerthsWords(t *testing.T) { // X6
 			require.Equal(t, c.detail, a.problem.Detail, string(a.body))
 			require.NotContains(t, string(a.body), "expected")
 		})
+	}
+}
+
+func TestRequests_IdempotencyKeyEmptyOrTwice_Rejected(t *testing.T) { // X6
+	t.Parallel()
+	h := newHarness(t)
+	for path, c := range map[string]struct {
+		token string
+		body  doc
+	}{
+		"/v1/tasks":                  {h.token("alice"), match()},
+		"/v1/conferences":            {h.token("alice"), meeting()},
+		"/v1/accounts/alice/credits": {h.operator(), doc{"amount": 1, "reason": "r"}},
+	} {
+		for detail, keys := range map[string][]string{
+			"must not be empty":       {""},
+			"must not be given twice": {"k1", "k2"},
+		} {
+			body, err := json.Marshal(c.body)
+			require.NoError(t, err)
+			req := h.request(http.MethodPost, path, c.token, bytes.NewReader(body), "Content-Type", "application/json")
+			req.Header["Idempotency-Key"] = keys
+			a := h.do(req)
+			require.Equal(t, http.StatusBadRequest, a.status, "%s %q: %s", path, keys, a.body)
+			require.Equal(t, "Idempotency-Key", a.problem.Field, path)
+			require.Equal(t, detail, a.problem.Detail, path)
+		}
 	}
 }
 
