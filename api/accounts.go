@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -55,7 +56,7 @@ type creditInput struct {
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Required. Requests for one user with the same key add the credits once."`
 	Body           struct {
 		Amount int64  `json:"amount" minimum:"-1000000000" maximum:"1000000000" doc:"Credits to add; negative to remove credits"`
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"Shown to the user"`
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"Shown to the user: one line of text"`
 	}
 }
 
@@ -135,7 +136,7 @@ func (s *server) addCredits(ctx context.Context, in *creditInput) (*creditOutput
 	case in.Body.Amount == 0:
 		return nil, berth.Invalid("amount", "must not be 0")
 	}
-	if err := berth.ValidUserID("userId", in.UserID); err != nil {
+	if err := cmp.Or(berth.ValidUserID("userId", in.UserID), checkReason(in.Body.Reason)); err != nil {
 		return nil, err
 	}
 	entry, credits, created, err := s.Ledger.AddCredits(ctx, ledger.Grant{

@@ -118,6 +118,10 @@ func TestAccount_OperatorChangesCredits_EachKeyOnce(t *testing.T) { // T18
 		"too much":               {add("k", 1_000_000_001, "x"), 400, "amount"},
 		"more than there is":     {add("k", -6, "x"), 409, "amount"},
 		"no reason":              {add("k", 1, ""), 400, "reason"},
+		"blank reason":           {add("k", 1, " \u200b "), 400, "reason"},
+		"reason with NUL":        {add("k", 1, "a\x00b"), 400, "reason"},
+		"reason of two lines":    {add("k", 1, "a\nb"), 400, "reason"},
+		"reason with C1":         {add("k", 1, "a\u0085b"), 400, "reason"},
 		"long reason":            {add("k", 1, strings.Repeat("x", 501)), 400, "reason"},
 		"no user":                {h.call(http.MethodPost, "/v1/accounts/%0A/credits", op, doc{"amount": 1, "reason": "x"}, "Idempotency-Key", "k"), 400, "userId"},
 	} {

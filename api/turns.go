@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"unicode"
 	"unicode/utf8"
 
 	"berth"
@@ -138,10 +139,10 @@ func checkSegment(field, text string) error {
 	return checkText(field, text)
 }
 
-// printable reports whether a name fits on one line of text.
+// printable reports whether a name or reason fits on one line of text.
 func printable(name string) bool {
 	for _, r := range name {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError || r == '\u2028' || r == '\u2029' {
+		if unicode.IsControl(r) || r == utf8.RuneError || r == '\u2028' || r == '\u2029' {
 			return false
 		}
 	}

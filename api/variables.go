@@ -163,6 +163,17 @@ func checkText(field, text string) error {
 	return nil
 }
 
+// checkReason rejects a reason of an operator without visible characters, unless it is absent, and one that does not fit on one line.
+func checkReason(reason string) error {
+	switch {
+	case reason != "" && !strings.ContainsFunc(reason, visible):
+		return berth.Invalid("reason", "must not be empty")
+	case !printable(reason):
+		return berth.Invalid("reason", "must be one line of printable text")
+	}
+	return nil
+}
+
 // visible reports whether a character is neither white space nor without a width.
 func visible(r rune) bool {
 	return !unicode.In(r, unicode.White_Space, unicode.Cc, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point)
