@@ -78,6 +78,9 @@ func TestAudit_EveryRouteOfOperators_IsRecorded(t *testing.T) { // B8
 	require.Len(t, h.actions("userId="+url.QueryEscape("auth0|olga")), recorded)
 	require.Empty(t, h.actions("userId=olga"))
 	require.Empty(t, h.actions("to="+url.QueryEscape(time.Now().Add(-time.Hour).Format(time.RFC3339))))
+	reversed := h.call(http.MethodGet, "/v1/audit?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", h.operator(), nil)
+	require.Equal(t, http.StatusBadRequest, reversed.status)
+	require.Equal(t, "from", reversed.problem.Field)
 	require.Len(t, h.actions("from="+url.QueryEscape(time.Now().Add(-time.Hour).Format(time.RFC3339))), recorded)
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
@@ -73,6 +74,14 @@ func (s *server) checkQuery(next echo.HandlerFunc) echo.HandlerFunc {
 		slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 		return humaProblem(http.StatusUnprocessableEntity, "invalid query", wrong)
 	}
+}
+
+// checkPeriod rejects a filter by time that matches nothing. Zero times are absent.
+func checkPeriod(from, to time.Time) error {
+	if !to.IsZero() && from.After(to) {
+		return berth.Invalid("from", "must not be later than to")
+	}
+	return nil
 }
 
 // checkKey rejects an Idempotency-Key that is empty or given twice: retries with it would not be idempotent.

@@ -520,7 +520,8 @@ func TestListTasks_EachFilter_Matches(t *testing.T) {
 	require.Len(t, list(alice, "userId=alice"), 2)
 	require.Equal(t, []any{"t3"}, list(h.operator(), "userId=bob"))
 	require.Empty(t, list(h.operator(), ""), "an operator's own tasks")
-	for query, field := range map[string]string{"status=OVER": "status", "template=x": "template", "from=x": "from"} {
+	reversed := "from=" + hour(time.Hour) + "&to=" + hour(-time.Hour)
+	for query, field := range map[string]string{"status=OVER": "status", "template=x": "template", "from=x": "from", reversed: "from"} {
 		a := h.call(http.MethodGet, "/v1/tasks?"+query, alice, nil)
 		require.Equal(t, http.StatusBadRequest, a.status, query)
 		require.Equal(t, field, a.problem.Field)

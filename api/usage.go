@@ -36,6 +36,9 @@ func readLog[T any](
 	ctx context.Context, s *server, p LogPage,
 	read func(ctx context.Context, cursor string, limit int) (rows []T, next string, err error), body func(rows []T, next string) any,
 ) (*exportOutput, error) {
+	if err := checkPeriod(p.From, p.To); err != nil {
+		return nil, err
+	}
 	exports, limit := acceptedType(p.Accept, ndjson) == ndjson, p.Limit
 	if exports {
 		limit = 0 // the longest pages

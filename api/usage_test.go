@@ -79,6 +79,9 @@ func TestUsage_UserAndOperator_ReadTheCallsTheyMay(t *testing.T) { // T19
 	require.Empty(t, rows(t, get(h.operator(), "outcome=deadline_exceeded"), "calls", "userId"))
 	require.Equal(t, "cursor", get(h.operator(), "cursor=x").problem.Field)
 	require.Equal(t, "from", get(h.operator(), "from=x").problem.Field)
+	reversed := get(h.operator(), "from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z")
+	require.Equal(t, http.StatusBadRequest, reversed.status)
+	require.Equal(t, "from", reversed.problem.Field)
 
 	var seen []any
 	for cursor := ""; ; {
