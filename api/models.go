@@ -236,7 +236,7 @@ func (s *server) patchModel(ctx context.Context, in *modelInput) (*client.Model,
 	m, ok := s.Catalog.Model(in.Name)
 	switch {
 	case !ok:
-		return nil, berth.Errorf(berth.CodeNotFound, "model not found in the routing file")
+		return nil, berth.Errorf(berth.CodeNotFound, "model %q not found in the routing file", in.Name)
 	case !b.Cap.present && !b.RPM.present && !b.TPM.present && b.Paused == nil && b.Reason == "":
 		return nil, berth.Invalid("body", "must have at least one of cap, rpm, tpm and paused")
 	case b.Reason != "" && (b.Paused == nil || !*b.Paused):

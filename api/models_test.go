@@ -148,7 +148,9 @@ func TestPatchModel_InvalidRequest_FieldNamed(t *testing.T) { // T4
 	all, err := h.ledger.Settings(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, all, "no partial write")
-	require.Equal(t, http.StatusNotFound, h.call(http.MethodPatch, "/v1/models/gpt", h.operator(), doc{"cap": 1}).status)
+	unknown := h.call(http.MethodPatch, "/v1/models/gpt", h.operator(), doc{"cap": 1})
+	require.Equal(t, http.StatusNotFound, unknown.status)
+	require.Equal(t, `model "gpt" not found in the routing file`, unknown.problem.Detail)
 	require.EqualValues(t, 5, h.model("deepseek-chat")["cap"])
 }
 
