@@ -2,6 +2,9 @@ package berth
 
 import "time"
 
+// MaxModelCap is the largest cap of a model, as in the schema of the routing file.
+const MaxModelCap = 10_000
+
 // ModelSettings are the operator's settings of a model. They take precedence over its configuration in the routing file.
 type ModelSettings struct {
 	Cap    *int   `json:"cap,omitempty"` // nil: as configured, also below

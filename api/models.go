@@ -24,11 +24,10 @@ const (
 	usersRead       = 100
 )
 
-// The largest limits of a model, as in the schema of the routing file.
+// The largest limits of a model but its cap, as in the schema of the routing file.
 const (
-	maxModelCap = 10_000
-	maxRPM      = 1_000_000
-	maxTPM      = 1_000_000_000
+	maxRPM = 1_000_000
+	maxTPM = 1_000_000_000
 )
 
 type modelsOutputBody struct {
@@ -243,7 +242,7 @@ func (s *server) patchModel(ctx context.Context, in *modelInput) (*client.Model,
 		return nil, berth.Invalid("reason", "is the reason of a pause; send it with paused: true")
 	}
 	err := cmp.Or(
-		checkReason(b.Reason), b.Cap.check("cap", 1, maxModelCap), b.RPM.check("rpm", 0, maxRPM), b.TPM.check("tpm", 0, maxTPM), s.Fleet.Writable(),
+		checkReason(b.Reason), b.Cap.check("cap", 1, berth.MaxModelCap), b.RPM.check("rpm", 0, maxRPM), b.TPM.check("tpm", 0, maxTPM), s.Fleet.Writable(),
 	)
 	if err != nil {
 		return nil, err

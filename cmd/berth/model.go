@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"text/tabwriter"
 	"time"
 
+	"berth"
 	"berth/client"
 )
 
@@ -109,12 +109,12 @@ type modelCap struct {
 
 // Run changes the cap.
 func (c *modelCap) Run(ctx context.Context, api *client.Client) error {
-	change := map[string]any{"cap": c.Cap}
 	switch {
-	case c.Reset && c.Cap != 0 || !c.Reset && c.Cap == 0:
-		return errors.New("state either a cap of at least 1 or --reset")
-	case c.Reset:
-		change["cap"] = nil
+	case c.Reset && c.Cap == 0:
+		return c.patch(ctx, api, map[string]any{"cap": nil})
+	case c.Reset || c.Cap < 1 || c.Cap > berth.MaxModelCap:
+		return fmt.Errorf("state either a cap from 1 to %d or --reset", berth.MaxModelCap)
+	default:
+		return c.patch(ctx, api, map[string]any{"cap": c.Cap})
 	}
-	return c.patch(ctx, api, change)
 }

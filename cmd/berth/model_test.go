@@ -38,8 +38,10 @@ func TestModel_EachCommand_SendsTheChange(t *testing.T) { // T4
 		require.NoError(t, run(), want)
 		require.Equal(t, want, <-requests)
 	}
-	require.ErrorContains(t, (&modelCap{modelName: name}).Run(t.Context(), api), "state either a cap of at least 1 or --reset")
-	require.ErrorContains(t, (&modelCap{modelName: name, Cap: 1, Reset: true}).Run(t.Context(), api), "--reset")
+	for _, c := range []modelCap{{}, {Cap: -1}, {Cap: 10_001}, {Cap: 1, Reset: true}} {
+		c.modelName = name
+		require.EqualError(t, c.Run(t.Context(), api), "state either a cap from 1 to 10000 or --reset")
+	}
 	require.Equal(t, "paused by operator: maintenance", modelState(client.ModelPause{
 		Paused: true, PausedBy: "operator", Reason: "maintenance",
 	}))
