@@ -73,7 +73,21 @@ func (p *Problem) Error() string {
 	if p.Code == "" { // not a response of berth
 		return s
 	}
+	if p.RetryAfter > 0 {
+		s = retryText(s, p.RetryAfter)
+	}
 	return fmt.Sprintf("%s (%s, HTTP %d)", s, p.Code, p.Status)
+}
+
+// retryText adds to a text when to retry, in place of an advice without a time at its end.
+func retryText(text string, seconds int) string {
+	for _, general := range []string{"; retry later", "; retry in a few seconds", "; retry"} {
+		text = strings.TrimSuffix(text, general)
+	}
+	if strings.Contains(text, "; retry") { // with the same id, or when something has happened
+		return fmt.Sprintf("%s, in %d s", text, seconds)
+	}
+	return fmt.Sprintf("%s; retry in %d s", text, seconds)
 }
 
 // Submission is the body of POST /v1/tasks. A variable is a string or {"assetId": …}.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"berth"
 )
 
 func TestClient_AnotherServer_ErrorNamesTheSetting(t *testing.T) {
@@ -47,6 +49,20 @@ func TestFollow_NothingFollows_EndsWithoutError(t *testing.T) {
 	for ev, err := range New(srv.URL, "t").Follow(t.Context(), "t_1", "9-1") {
 		require.Fail(t, "an event", "%v %v", ev, err)
 	}
+}
+
+func TestProblem_RetryAfter_ErrorStatesTheTimeOnce(t *testing.T) {
+	t.Parallel()
+	for detail, want := range map[string]string{
+		"queue q is full with 9 tasks; retry later":        "queue q is full with 9 tasks; retry in 12 s (queue_full, HTTP 429)",
+		"the task was not accepted; retry":                 "the task was not accepted; retry in 12 s (queue_full, HTTP 429)",
+		"the fleet is unknown; retry in a few seconds":     "the fleet is unknown; retry in 12 s (queue_full, HTTP 429)",
+		"every eligible node is full":                      "every eligible node is full; retry in 12 s (queue_full, HTTP 429)",
+		"4 tasks are unfinished; retry when one has ended": "4 tasks are unfinished; retry when one has ended, in 12 s (queue_full, HTTP 429)",
+	} {
+		require.EqualError(t, &Problem{Detail: detail, Code: berth.CodeQueueFull, Status: 429, RetryAfter: 12}, want)
+	}
+	require.EqualError(t, &Problem{Detail: "not found", Code: berth.CodeNotFound, Status: 404}, "not found (not_found, HTTP 404)")
 }
 
 func TestClient_ProblemOfBerth_IsPassedOn(t *testing.T) {
