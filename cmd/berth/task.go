@@ -294,10 +294,10 @@ func (c *taskCancel) Run(ctx context.Context, api *client.Client) error {
 	return taskError(string(c.ID), api.Cancel(ctx, string(c.ID)))
 }
 
-// taskError adds to a not_found error of the API what the caller can check.
+// taskError returns in place of a not_found error of the API what the caller can check.
 func taskError(id string, err error) error {
 	if problemCode(err) != berth.CodeNotFound {
 		return err
 	}
-	return fmt.Errorf("task %s not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it: %w", id, err)
+	return fmt.Errorf("task %s not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it", id)
 }

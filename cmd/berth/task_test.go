@@ -28,7 +28,7 @@ func TestTask_UnknownID_ErrorNamesItAndWhatToCheck(t *testing.T) {
 		"watch":  (&taskWatch{ID: "x"}).Run(t.Context(), api),
 		"cancel": (&taskCancel{ID: "x"}).Run(t.Context(), api),
 	} {
-		require.ErrorContains(t, err, "task x not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it", name)
+		require.EqualError(t, err, "task x not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it", name)
 	}
 }
 
