@@ -43,11 +43,20 @@ type Client struct {
 	base  string
 	token string
 	http  *http.Client
+	owner string // of tasks that calls name; empty to leave that to the API
 }
 
 // New returns a client for the server at base, for instance http://127.0.0.1:8080.
 func New(base, token string) *Client {
 	return &Client{base: strings.TrimRight(base, "/"), token: token, http: &http.Client{}}
+}
+
+// OfUser returns a client whose calls for one task are for the task of this user. An operator needs it if several users have a task with
+// the same id. An empty id leaves the choice to the API.
+func (c *Client) OfUser(userID string) *Client {
+	of := *c
+	of.owner = userID
+	return &of
 }
 
 // Problem is the error for an API response with problem details (RFC 9457).
@@ -162,7 +171,7 @@ func (c *Client) Submit(ctx context.Context, s Submission, key string) (Acceptan
 
 // Get returns a task's status and result.
 func (c *Client) Get(ctx context.Context, taskID string) (Task, error) {
-	return fetch[Task](ctx, c, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil)
+	return fetch[Task](ctx, c, http.MethodGet, c.taskPath(taskID, ""), nil)
 }
 
 // TaskQuery selects tasks. Empty fields match all; UserID is for operators, the default is the token's user.
@@ -199,12 +208,21 @@ func (c *Client) Tasks(ctx context.Context, t TaskQuery) (tasks []Task, next str
 
 // Describe returns the JSON document of a task as the API returns it.
 func (c *Client) Describe(ctx context.Context, taskID string) (json.RawMessage, error) {
-	return fetch[json.RawMessage](ctx, c, http.MethodGet, "/v1/tasks/"+url.PathEscape(taskID), nil)
+	return fetch[json.RawMessage](ctx, c, http.MethodGet, c.taskPath(taskID, ""), nil)
 }
 
 // Cancel requests the cancellation of a task.
 func (c *Client) Cancel(ctx context.Context, taskID string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/tasks/"+url.PathEscape(taskID), nil, nil, nil)
+	return c.call(ctx, http.MethodDelete, c.taskPath(taskID, ""), nil, nil, nil)
+}
+
+// taskPath returns the path of a task, or with a suffix of what belongs to it.
+func (c *Client) taskPath(taskID, suffix string) string {
+	path := "/v1/tasks/" + url.PathEscape(taskID) + suffix
+	if c.owner != "" {
+		path += "?userId=" + url.QueryEscape(c.owner)
+	}
+	return path
 }
 
 // Upload stores an image or a text and returns the asset's id.

@@ -51,6 +51,37 @@ func TestFollow_NothingFollows_EndsWithoutError(t *testing.T) {
 	}
 }
 
+func TestClient_OfUser_CallsForOneTaskNameTheUser(t *testing.T) {
+	t.Parallel()
+	requests := make(chan string, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests <- r.Method + " " + r.URL.RequestURI()
+		if r.URL.Path == "/v1/tasks/t_1/events" {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer srv.Close()
+	for user, query := range map[string]string{"": "", "a&b": "?userId=a%26b"} {
+		c := New(srv.URL, "t").OfUser(user)
+		for want, call := range map[string]func() error{
+			"GET /v1/tasks/t_1":    func() error { _, err := c.Get(t.Context(), "t_1"); return err },
+			"DELETE /v1/tasks/t_1": func() error { return c.Cancel(t.Context(), "t_1") },
+			"GET /v1/tasks/t_1/events": func() error {
+				for _, err := range c.Follow(t.Context(), "t_1", "") {
+					return err
+				}
+				return nil
+			},
+		} {
+			require.NoError(t, call(), want)
+			require.Equal(t, want+query, <-requests)
+		}
+	}
+}
+
 func TestProblem_RetryAfter_ErrorStatesTheTimeOnce(t *testing.T) {
 	t.Parallel()
 	for detail, want := range map[string]string{

@@ -9,7 +9,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ const maxLine = 4 << 20
 // Last-Event-ID. It ends early only with ctx or with an error that a retry cannot fix. There are no events after the terminal one.
 func (c *Client) Follow(ctx context.Context, taskID, lastID string) iter.Seq2[StreamEvent, error] {
 	return func(yield func(StreamEvent, error) bool) {
-		c.follow(ctx, taskEvents(taskID), lastID, func(f frame, err error) bool {
+		c.follow(ctx, c.taskPath(taskID, "/events"), lastID, func(f frame, err error) bool {
 			ev, err := f.taskEvent(err)
 			return yield(ev, err) && !ev.Event.Type.Terminal()
 		})
@@ -41,11 +40,9 @@ func (c *Client) Follow(ctx context.Context, taskID, lastID string) iter.Seq2[St
 // Events yields a task's events after lastID over one connection. The sequence ends with the connection.
 func (c *Client) Events(ctx context.Context, taskID, lastID string) iter.Seq2[StreamEvent, error] {
 	return func(yield func(StreamEvent, error) bool) {
-		c.frames(ctx, taskEvents(taskID), lastID, func(f frame, err error) bool { return yield(f.taskEvent(err)) })
+		c.frames(ctx, c.taskPath(taskID, "/events"), lastID, func(f frame, err error) bool { return yield(f.taskEvent(err)) })
 	}
 }
-
-func taskEvents(taskID string) string { return "/v1/tasks/" + url.PathEscape(taskID) + "/events" }
 
 // follow yields the events of a stream over any number of connections, until yield returns false.
 func (c *Client) follow(ctx context.Context, path, lastID string, yield func(frame, error) bool) {

@@ -90,14 +90,20 @@ func printAcceptance(acc client.Acceptance, out, info io.Writer) {
 	}
 }
 
+// oneTask is the task that a command is for.
+type oneTask struct {
+	ID   idArg  `arg:"" help:"Task id."`
+	User string `help:"Select the task of this user, for operators. Needed only if several users have a task with this id."`
+}
+
 type taskWatch struct {
 	server `embed:""`
-	ID     idArg `arg:"" help:"Task id."`
+	oneTask
 }
 
 // Run follows the task to its end.
 func (c *taskWatch) Run(ctx context.Context, api *client.Client) error {
-	return follow(ctx, api, string(c.ID), screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
+	return follow(ctx, api.OfUser(c.User), string(c.ID), screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
 }
 
 // screen is where a followed task is shown: its answer on out, progress on info.
@@ -220,12 +226,12 @@ func printable(s string) string {
 
 type taskGet struct {
 	server `embed:""`
-	ID     idArg `arg:"" help:"Task id."`
+	oneTask
 }
 
 // Run prints the task as JSON.
 func (c *taskGet) Run(ctx context.Context, api *client.Client) error {
-	t, err := api.Describe(ctx, string(c.ID))
+	t, err := api.OfUser(c.User).Describe(ctx, string(c.ID))
 	if err != nil {
 		return taskError(string(c.ID), err)
 	}
@@ -286,16 +292,19 @@ func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 
 type taskCancel struct {
 	server `embed:""`
-	ID     idArg `arg:"" help:"Task id."`
+	oneTask
 }
 
 // Run requests the cancellation of the task.
 func (c *taskCancel) Run(ctx context.Context, api *client.Client) error {
-	return taskError(string(c.ID), api.Cancel(ctx, string(c.ID)))
+	return taskError(string(c.ID), api.OfUser(c.User).Cancel(ctx, string(c.ID)))
 }
 
-// taskError returns in place of a not_found error of the API what the caller can check.
+// taskError returns in place of some errors of the API what the caller can check.
 func taskError(id string, err error) error {
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == berth.CodeConflict && p.Field == "userId" {
+		return fmt.Errorf("several users have a task %s: select one with --user", id)
+	}
 	if problemCode(err) != berth.CodeNotFound {
 		return err
 	}

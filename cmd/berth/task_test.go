@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
 	"berth/client"
@@ -23,12 +25,43 @@ func TestTask_UnknownID_ErrorNamesItAndWhatToCheck(t *testing.T) {
 	}))
 	defer srv.Close()
 	api := client.New(srv.URL, "t")
+	x := oneTask{ID: "x"}
 	for name, err := range map[string]error{
-		"get":    (&taskGet{ID: "x"}).Run(t.Context(), api),
-		"watch":  (&taskWatch{ID: "x"}).Run(t.Context(), api),
-		"cancel": (&taskCancel{ID: "x"}).Run(t.Context(), api),
+		"get":    (&taskGet{oneTask: x}).Run(t.Context(), api),
+		"watch":  (&taskWatch{oneTask: x}).Run(t.Context(), api),
+		"cancel": (&taskCancel{oneTask: x}).Run(t.Context(), api),
 	} {
 		require.EqualError(t, err, "task x not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it", name)
+	}
+}
+
+func TestTask_SeveralUsersHaveTheID_UserSelectsOne(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Query().Get("userId") != "bob":
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprint(w, `{"status":409,"code":"conflict","field":"userId","detail":"several users have a task with this id; add userId"}`)
+		case r.URL.Path == "/v1/tasks/x/events":
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{}`)
+		}
+	}))
+	defer srv.Close()
+	for _, command := range []string{"get", "watch", "cancel"} {
+		run := func(args ...string) error {
+			var cmd commands
+			k, err := kong.New(&cmd, enums(), kong.BindTo(t.Context(), (*context.Context)(nil)))
+			require.NoError(t, err)
+			parsed, err := k.Parse(append([]string{"task", command, "x", "--url", srv.URL, "--token", "t"}, args...))
+			require.NoError(t, err)
+			return parsed.Run()
+		}
+		require.EqualError(t, run(), "several users have a task x: select one with --user", command)
+		require.NoError(t, run("--user", "bob"), command)
 	}
 }
 
