@@ -85,6 +85,9 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 
 func printAcceptance(acc client.Acceptance, out, info io.Writer) {
 	fmt.Fprintln(out, acc.TaskID)
+	if acc.Replay {
+		fmt.Fprintf(info, "· this task had already been submitted (status %s); nothing was started\n", acc.Status)
+	}
 	if acc.Downgraded {
 		fmt.Fprintln(info, "· the task uses the free tier, because the account has too few credits for it")
 	}

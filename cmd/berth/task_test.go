@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
+	"berth"
 	"berth/client"
 )
 
@@ -89,6 +90,14 @@ func TestTask_AttemptIsLost_OutputHasTheFinalText(t *testing.T) { // T10
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	require.False(t, terminal(file))
+}
+
+func TestTaskSubmit_Replay_SaysSo(t *testing.T) {
+	t.Parallel()
+	var out, info bytes.Buffer
+	printAcceptance(client.Acceptance{TaskID: "t1", Status: berth.TaskCompleted, Replay: true}, &out, &info)
+	require.Equal(t, "t1\n", out.String())
+	require.Equal(t, "· this task had already been submitted (status COMPLETED); nothing was started\n", info.String())
 }
 
 func TestTaskSubmit_Downgraded_SaysWhy(t *testing.T) {
