@@ -200,7 +200,11 @@ func finished(e berth.Event, wrote bool, out, info io.Writer) error {
 		}
 		fmt.Fprint(out, pretty.String())
 	}
-	fmt.Fprintln(out)
+	if e.Text == "" && len(e.Result) == 0 { // a task without either does not complete
+		fmt.Fprintln(info, "· the texts of the task were erased")
+	} else {
+		fmt.Fprintln(out)
+	}
 	if e.FinishReason == berth.FinishLength {
 		fmt.Fprintln(info, "· the answer is truncated: the model reached its token limit")
 	}

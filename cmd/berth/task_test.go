@@ -92,6 +92,18 @@ func TestTask_AttemptIsLost_OutputHasTheFinalText(t *testing.T) { // T10
 	require.False(t, terminal(file))
 }
 
+func TestTask_TextsWereErased_SaysSo(t *testing.T) {
+	t.Parallel()
+	var out, info bytes.Buffer
+	require.NoError(t, finished(berth.Event{Usage: &berth.Usage{InputTokens: 7, OutputTokens: 3}}, false, &out, &info))
+	require.Empty(t, out.String())
+	require.Equal(t, "· the texts of the task were erased\n· done: 7 tokens in, 3 out\n", info.String())
+	info.Reset()
+	require.NoError(t, finished(berth.Event{Result: []byte("{}")}, false, &out, &info))
+	require.Equal(t, "{}\n", out.String())
+	require.Empty(t, info.String())
+}
+
 func TestTaskSubmit_Replay_SaysSo(t *testing.T) {
 	t.Parallel()
 	var out, info bytes.Buffer
