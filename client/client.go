@@ -132,16 +132,18 @@ type Waiting struct {
 
 // Task is the response to GET /v1/tasks/{id}.
 type Task struct {
-	TaskID      string           `json:"taskId"`
-	Status      berth.TaskStatus `json:"status"`
-	Template    berth.Template   `json:"template"`
-	Tier        berth.Tier       `json:"tier"`
-	CreatedAt   time.Time        `json:"createdAt"`
-	Text        string           `json:"text"`
-	Result      json.RawMessage  `json:"result"`
-	PollAfterMs int              `json:"pollAfterMs"`
-	Waiting     *Waiting         `json:"waiting"`
-	Error       *struct {
+	TaskID    string           `json:"taskId"`
+	Status    berth.TaskStatus `json:"status"`
+	Template  berth.Template   `json:"template"`
+	Tier      berth.Tier       `json:"tier"`
+	CreatedAt time.Time        `json:"createdAt"`
+	Text      string           `json:"text"`
+	Result    json.RawMessage  `json:"result"`
+	// FinishReason is why the model stopped: berth.FinishLength when a token limit truncated the answer.
+	FinishReason string   `json:"finishReason"`
+	PollAfterMs  int      `json:"pollAfterMs"`
+	Waiting      *Waiting `json:"waiting"`
+	Error        *struct {
 		Code    berth.Code `json:"code"`
 		Message string     `json:"message"`
 	} `json:"error"`

@@ -279,22 +279,30 @@ func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ACCEPTED\tTASK\tTEMPLATE\tTIER\tSTATUS\tERROR")
-	for _, t := range tasks {
-		code := berth.Code("")
-		if t.Error != nil {
-			code = t.Error.Code
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.CreatedAt.Local().Format(time.DateTime), t.TaskID, t.Template, t.Tier, t.Status, code)
-	}
-	if err := w.Flush(); err != nil {
+	if err := printTasks(os.Stdout, tasks); err != nil {
 		return err
 	}
 	if next != "" {
 		fmt.Fprintf(os.Stderr, "more tasks: --cursor %s\n", next)
 	}
 	return nil
+}
+
+func printTasks(out io.Writer, tasks []client.Task) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ACCEPTED\tTASK\tTEMPLATE\tTIER\tSTATUS\tERROR")
+	for _, t := range tasks {
+		code := berth.Code("")
+		if t.Error != nil {
+			code = t.Error.Code
+		}
+		status := string(t.Status)
+		if t.Status == berth.TaskCompleted && t.FinishReason == berth.FinishLength {
+			status += ", truncated"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.CreatedAt.Local().Format(time.DateTime), t.TaskID, t.Template, t.Tier, status, code)
+	}
+	return w.Flush()
 }
 
 type taskCancel struct {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -102,6 +103,18 @@ func TestTask_TextsWereErased_SaysSo(t *testing.T) {
 	require.NoError(t, finished(berth.Event{Result: []byte("{}")}, false, &out, &info))
 	require.Equal(t, "{}\n", out.String())
 	require.Empty(t, info.String())
+}
+
+func TestTaskList_TruncatedAnswer_IsMarked(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, printTasks(&out, []client.Task{
+		{TaskID: "t1", Status: berth.TaskCompleted, FinishReason: "stop"},
+		{TaskID: "t2", Status: berth.TaskCompleted, FinishReason: berth.FinishLength},
+	}))
+	lines := strings.Split(out.String(), "\n")
+	require.NotContains(t, lines[1], "truncated")
+	require.Contains(t, lines[2], "COMPLETED, truncated")
 }
 
 func TestTaskSubmit_Replay_SaysSo(t *testing.T) {
