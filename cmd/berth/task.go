@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -31,9 +32,9 @@ type taskSubmit struct {
 	Locale   berth.Locale   `help:"Answer in this language: ${enum}." enum:"${locales}" default:"en"`
 	Service  string         `help:"Account the task to this service." default:"career"`
 	ID       string         `help:"Use this task id. Submitting the same task again returns the first one." name:"id"`
-	Resume   string         `help:"Read the résumé from this file: text, PDF, DOCX or an image." type:"existingfile"`
+	Resume   string         `help:"Read the résumé from this file: text, PDF or DOCX; for the summary of a résumé also an image." type:"existingfile"`
 	Job      string         `help:"Read the posting from this file: text, PDF, DOCX or an image." type:"existingfile"`
-	Detailed string         `help:"Read the detailed résumé from this text file." type:"existingfile"`
+	Detailed string         `help:"Read the detailed résumé from this file: text, PDF or DOCX." type:"existingfile"`
 	Notes    string         `help:"Add notes for the model."`
 	Watch    bool           `help:"Follow the task after it was submitted."`
 }
@@ -41,7 +42,7 @@ type taskSubmit struct {
 // Run uploads the files, submits the task and prints its id.
 func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 	variables := map[string]any{}
-	add := func(file, textVar, imageVar string) error {
+	add := func(flag, file, textVar, imageVar string) error {
 		if file == "" {
 			return nil
 		}
@@ -49,21 +50,24 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 		if err != nil {
 			return err
 		}
+		name := textVar
+		if strings.HasPrefix(http.DetectContentType(b), "image/") {
+			var ok bool
+			if name, ok = imageVariable(c.Template, textVar, imageVar); !ok {
+				return fmt.Errorf("%s: %s takes text, PDF or DOCX, not an image: %s", flag, c.Template, file)
+			}
+		}
 		id, err := api.Upload(ctx, file, b)
 		if err != nil {
 			return fmt.Errorf("upload %s: %w", file, err)
-		}
-		name := textVar
-		if strings.HasPrefix(http.DetectContentType(b), "image/") {
-			name = imageVar
 		}
 		variables[name] = client.AssetRef(id)
 		return nil
 	}
 	if err := errors.Join(
-		add(c.Resume, berth.VarResume, berth.VarImage),
-		add(c.Job, berth.VarJobText, berth.VarJobImage),
-		add(c.Detailed, berth.VarDetailedResume, berth.VarImage),
+		add("--resume", c.Resume, berth.VarResume, berth.VarImage),
+		add("--job", c.Job, berth.VarJobText, berth.VarJobImage),
+		add("--detailed", c.Detailed, berth.VarDetailedResume, ""),
 	); err != nil {
 		return err
 	}
@@ -81,6 +85,24 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 		return nil
 	}
 	return follow(ctx, api, acc.TaskID, screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
+}
+
+// imageVariable returns the variable for an image in place of a text: imageVar, or textVar where the template has neither, so that the
+// API lists those that it has. ok is false for a template that takes only the text.
+func imageVariable(t berth.Template, textVar, imageVar string) (name string, ok bool) {
+	vars := t.Spec().Variables
+	find := func(name string) int {
+		return slices.IndexFunc(vars, func(v berth.Variable) bool { return v.Name == name })
+	}
+	text, image := find(textVar), find(imageVar)
+	switch {
+	case text < 0:
+		return textVar, true
+	case image >= 0 && vars[text].Group != "" && vars[text].Group == vars[image].Group:
+		return imageVar, true
+	default:
+		return "", false
+	}
 }
 
 func printAcceptance(acc client.Acceptance, out, info io.Writer) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -115,6 +116,41 @@ func TestTaskList_TruncatedAnswer_IsMarked(t *testing.T) {
 	lines := strings.Split(out.String(), "\n")
 	require.NotContains(t, lines[1], "truncated")
 	require.Contains(t, lines[2], "COMPLETED, truncated")
+}
+
+func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T) {
+	t.Parallel()
+	sent := make(chan client.Submission, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/tasks" {
+			var s client.Submission
+			_ = json.NewDecoder(r.Body).Decode(&s)
+			sent <- s
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"assetId":"a","taskId":"t1"}`)
+	}))
+	defer srv.Close()
+	image := filepath.Join(t.TempDir(), "image.png")
+	require.NoError(t, os.WriteFile(image, []byte("\x89PNG\r\n\x1a\n"), 0o600))
+	for name, c := range map[string]struct {
+		taskSubmit
+		variable, refused string
+	}{
+		"a résumé to summarise":           {taskSubmit{Template: berth.TemplateResumeSummary, Resume: image}, "image", ""},
+		"a posting":                       {taskSubmit{Template: berth.TemplateJobMatch, Job: image}, "jobImage", ""},
+		"a résumé to match":               {taskSubmit{Template: berth.TemplateJobMatch, Resume: image}, "", "--resume: job_match takes text, PDF or DOCX, not an image"},
+		"a detailed résumé":               {taskSubmit{Template: berth.TemplateJobMatch, Detailed: image}, "", "--detailed: job_match takes text"},
+		"no variable, which the API says": {taskSubmit{Template: berth.TemplateJobSummary, Resume: image}, "resume", ""},
+	} {
+		err := c.Run(t.Context(), client.New(srv.URL, "t"))
+		if c.refused != "" {
+			require.ErrorContains(t, err, c.refused, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, map[string]any{c.variable: map[string]any{"assetId": "a"}}, (<-sent).Variables, name)
+	}
 }
 
 func TestTaskSubmit_Replay_SaysSo(t *testing.T) {
