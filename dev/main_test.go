@@ -120,6 +120,17 @@ func TestServer_InvalidSetting_IsNamed(t *testing.T) {
 	}
 }
 
+// The text is printed at every start, when the balances may have changed.
+func TestInvite_Credits_AreThoseOfTheFirstStart(t *testing.T) {
+	t.Parallel()
+	o := &options{}
+	o.Identity.Secrets = strings.Repeat("x", 32)
+	var out strings.Builder
+	require.NoError(t, invite(&out, o))
+	require.Contains(t, out.String(), "alice, who starts with 100 credits:")
+	require.Contains(t, out.String(), "bob, who starts with none;")
+}
+
 func TestParts_StopOrFailedStart_StopInReverseOrder(t *testing.T) {
 	t.Parallel()
 	var order []string

@@ -151,9 +151,9 @@ Build one with scripts/livekit.sh, then start again.
 `
 	}
 	_, err = fmt.Fprintf(out, `
-Open the page, signed in as %[3]s, who has %[8]d credits:
+Open the page, signed in as %[3]s, who starts with %[8]d credits:
   http://%[1]s/#token=%[2]s
-or as %[7]s, who has none and uses the free models:
+or as %[7]s, who starts with none; tasks without credits use the free models:
   http://%[1]s/#token=%[6]s
 
 Or run in this directory:
