@@ -76,7 +76,7 @@ type Run struct {
 	RunID      string
 	Type       string
 	Running    bool
-	// Completed indicates that the workflow has ended by itself, with its result.
+	// Completed indicates that the workflow has returned its result.
 	Completed bool
 	// Ended indicates that the run was ended from outside of its workflow: it was terminated or has timed out.
 	Ended     bool
