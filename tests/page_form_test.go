@@ -31,6 +31,7 @@ func TestPage_FormIsSubmitted_InputIsCheckedAndKept(t *testing.T) {
 	for name, check := range map[string]func(*stack, *tab){
 		"a text above the limit is not inserted":    refuseLargeText,
 		"a file is checked when it is chosen":       checkFile,
+		"a refused file stops start":                refuseFile,
 		"several clicks on start are one task":      startOnce,
 		"an expired session keeps what was entered": keepDraft,
 		"a refused user can start again in time":    countDown,
@@ -124,6 +125,57 @@ func checkFile(s *stack, b *tab) {
 	require.Equal(b, 2, ask[int](b, `document.querySelectorAll('.chain > li.done').length`))
 }
 
+// refuseFile opens a binary file in a field with a text: the text is submitted only after the user has edited or kept it, or has chosen
+// another file.
+func refuseFile(s *stack, b *tab) {
+	b.signIn(s, "refused")
+	b.do(chromedp.Click(`input[name="template"][value="job_summary"]`))
+	write := func(name, content string) string {
+		path := filepath.Join(b.TempDir(), name)
+		require.NoError(b, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	binary := write("posting.doc", "\xd0\xcf\x11\xe0\x00old")
+	says := func(text string) {
+		b.Helper()
+		b.await(text, `document.querySelector('#field-jobText-error')?.textContent.startsWith(%s)`, text)
+	}
+	blocked := func(text string) {
+		b.Helper()
+		says(text)
+		require.Zero(b, b.start())
+		says(text)
+		b.await("the focus on the field", `document.activeElement?.id === 'field-jobText'`)
+	}
+	b.enter("jobText", "We look for a baker.")
+	b.choose("jobText", binary)
+	blocked("This is neither text, PDF or DOCX")
+	b.shoot("form-refused-en")
+	b.do(chromedp.Click(`header button[lang="zh-Hans"]`, chromedp.NodeVisible))
+	says("该文件不是文本、PDF 或 DOCX")
+	b.do(chromedp.Click(`nav a[href="#/tasks"]`))
+	b.await("another view", `document.querySelector('.history') !== null`)
+	b.do(chromedp.Click(`nav a[href="#/"]`))
+	blocked("该文件不是文本、PDF 或 DOCX")
+	b.do(chromedp.Click(`header button[lang="en"]`, chromedp.NodeVisible))
+
+	b.enter("jobText", "We look for two bakers.")
+	says("")
+	require.Empty(b, ask[string](b, `document.querySelector('#field-jobText-error').textContent`), "an edited text is submitted")
+	b.choose("jobText", binary)
+	says("This is neither")
+	b.choose("jobText", write("posting.txt", "We look for three bakers."))
+	b.await("the text of another file", `document.querySelector('#field-jobText').value === 'We look for three bakers.' && !document.querySelector('#field-jobText-error').textContent`)
+	b.choose("jobText", binary)
+	says("This is neither")
+	b.press(".sheet", "Dismiss")
+	b.await("the field without the refusal", `document.querySelector('.sheet.bad') === null && document.activeElement?.id === 'field-jobText'`)
+	require.Equal(b, 1, b.start())
+	b.await("the task's place", `location.hash.startsWith('#/tasks/')`)
+	require.Len(b, s.tasksOf("refused"), 1)
+	b.quiet()
+}
+
 func startOnce(s *stack, b *tab) {
 	b.signIn(s, "clicks")
 	b.do(chromedp.Click(`input[name="template"][value="job_summary"]`))
@@ -186,6 +238,9 @@ func countDown(s *stack, b *tab) {
 	require.Contains(b, ask[string](b, `document.querySelector('form [role="alert"].wide').textContent`), "Too many requests.")
 	require.True(b, ask[bool](b, `document.querySelector('form button.primary').disabled`))
 	b.shoot("form-wait-en")
+	b.do(chromedp.Click(`header button[lang="zh-Hans"]`, chromedp.NodeVisible))
+	b.await("the refusal in the other language", `document.querySelector('form [role="alert"].wide').textContent === '请求过于频繁。'`)
+	b.do(chromedp.Click(`header button[lang="en"]`, chromedp.NodeVisible))
 	b.await("the countdown", left+` < %s`, first)
 	b.await("the end of the wait", `!document.querySelector('form button.primary').disabled && document.querySelector('[role="timer"]') === null`)
 	require.Empty(b, ask[string](b, `document.querySelector('form [role="alert"].wide').textContent`))

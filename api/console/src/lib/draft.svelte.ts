@@ -48,7 +48,7 @@ class Draft {
       this.serviceId = String(doc.serviceId);
       this.locale = String(doc.locale);
       for (const [key, v] of Object.entries(doc.values as Record<string, Value>)) {
-        this.values[key] = { text: v.text, upload: v.upload?.assetId ? v.upload : null };
+        this.values[key] = { text: v.text, upload: v.upload?.assetId ? v.upload : null, refused: v.refused };
       }
     } catch {
       // There is no draft.

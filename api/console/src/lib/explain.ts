@@ -1,6 +1,10 @@
-// Turns a failed call into a message for the user.
+// Turns a failed call, or input that a field refused, into a message for the user.
 import { Problem } from './api';
+import type { Refusal } from './form';
 import type { i18n as I18n, Word } from './i18n.svelte';
+
+/** A message that is kept: it is rendered when it is shown, in the language that the page has then. */
+export type Message = () => string;
 
 /** The API's messages that users can do something about, with the page's text for each; {0} is the first captured number or size. */
 const reasons: [RegExp, Word][] = [
@@ -53,6 +57,17 @@ const vague = new Set(['too_large', 'unsupported_media']);
 export function explain(err: unknown, i18n: typeof I18n): string {
   const reason = reasonOf(err, i18n);
   return err instanceof Problem && err.retryAfter > 0 ? `${reason} ${i18n.tryIn(err.retryAfter)}` : reason;
+}
+
+/** refusalOf returns why a field refused its input. */
+export function refusalOf({ kind, size }: Refusal, i18n: typeof I18n): string {
+  switch (kind) {
+    case 'oversize': return i18n.tooLong(size);
+    case 'encoding': return i18n.t.r_encoding;
+    case 'empty': return i18n.t.r_empty;
+    case 'unknown': return i18n.t.r_unknown;
+    case 'textOnly': return i18n.t.textOnly;
+  }
 }
 
 const capital = (s: string) => s.charAt(0).toUpperCase() + s.slice(1);

@@ -26,10 +26,18 @@ export interface Upload {
   file?: File;
 }
 
+/** A file or an inserted text that a field did not take, and its size in bytes. */
+export interface Refusal {
+  kind: 'oversize' | 'encoding' | 'empty' | 'unknown' | 'textOnly';
+  size: number;
+}
+
 /** The content of a field. An upload takes precedence over text. */
 export interface Value {
   text: string;
   upload: Upload | null;
+  /** What the user put in last was refused. The content is older, so it is not submitted until the user has reacted. */
+  refused?: Refusal;
 }
 
 export const emptyValue = (): Value => ({ text: '', upload: null });
