@@ -36,7 +36,7 @@ const every = 5000;
 /** One thing that a view shows: read immediately, after changes of its types, and every few seconds while the page is visible. */
 export class Reading<T> {
   value = $state.raw<T | null>(null);
-  problem = $state('');
+  private error = $state.raw<unknown>(null);
   missing = $state(false);
   private wanted = 0;
 
@@ -60,18 +60,23 @@ export class Reading<T> {
     });
   }
 
+  /** Why it could not be read the last time; empty if it was. */
+  get problem(): string {
+    return this.error === null ? '' : explain(this.error, i18n);
+  }
+
   read = async () => {
     const mine = ++this.wanted;
     try {
       const value = await this.load();
       if (mine !== this.wanted) return;
       this.value = value;
-      this.problem = '';
+      this.error = null;
       this.missing = false;
     } catch (err) {
       if (mine !== this.wanted || session.noteRefusal(err)) return;
       this.missing = (err as { status?: number }).status === 404;
-      this.problem = explain(err, i18n);
+      this.error = err;
     }
   };
 }
