@@ -58,7 +58,7 @@ func refuseLargeText(s *stack, b *tab) {
 	b.edit("c", "copy")
 	b.edit("v", "paste")
 	b.await("the paste", `window.pasted === 2_000_000`)
-	b.await("its refusal", `document.querySelector('#field-jobText-error').textContent === 'The text is too long: it has 1.9 MB, and the limit is 200,000 bytes.'`)
+	b.await("its refusal", `document.querySelector('#field-jobText-error').textContent === 'The text is too long: it has 2,000,000 bytes, and the limit is 200,000 bytes.'`)
 	require.Equal(b, "abc", ask[string](b, `document.querySelector('#field-jobText').value`))
 	b.shoot("form-large-en")
 
@@ -66,7 +66,7 @@ func refuseLargeText(s *stack, b *tab) {
 	large := filepath.Join(b.TempDir(), "large.txt")
 	require.NoError(b, os.WriteFile(large, []byte(strings.Repeat("word\n", 400_000)), 0o600))
 	b.choose("jobText", large)
-	b.await("the refusal of a file", `document.querySelector('#field-jobText-error').textContent === '文字过长：大小为 1.9 MB，上限为 200,000 字节。'`)
+	b.await("the refusal of a file", `document.querySelector('#field-jobText-error').textContent === '文字过长：大小为 2,000,000 字节，上限为 200,000 字节。'`)
 	require.Equal(b, "abc", ask[string](b, `document.querySelector('#field-jobText').value`))
 
 	words := strings.Repeat("né ", maxText/4)

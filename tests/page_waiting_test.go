@@ -24,11 +24,11 @@ func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 	_, err := op.PatchModel(t.Context(), "glm-4.5-flash", map[string]any{"cap": 1})
 	require.NoError(t, err)
 	for _, c := range []struct {
-		locale                                    berth.Locale
-		lang, ahead, about, free, waiting, paused string
+		locale                                            berth.Locale
+		lang, ahead, about, free, waiting, paused, spoken string
 	}{
-		{berth.LocaleEN, "en", `^\d+ ahead`, "about", "free queue and model", "Waiting", "The model is paused"},
-		{berth.LocaleZH, "zh-Hans", `^前面还有 \d+ 个`, "约", "免费队列和模型", "排队中", "模型已暂停"},
+		{berth.LocaleEN, "en", `^\d+ ahead`, "about", "free queue and model", "Waiting", "The model is paused", "Model paused. Summarise. "},
+		{berth.LocaleZH, "zh-Hans", `^前面还有 \d+ 个`, "约", "免费队列和模型", "排队中", "模型已暂停", "模型已暂停。概括。"},
 	} {
 		t.Run(string(c.locale), func(t *testing.T) {
 			b, user := openTab(t, chromium), "waiting-"+string(c.locale)
@@ -77,6 +77,7 @@ func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 			}
 			pause(true)
 			b.await("the pause", `document.querySelector('.chain .state').textContent.startsWith(%s)`, c.paused)
+			b.await("the pause to be announced", `document.querySelector('.task > [aria-live]').textContent.startsWith(%s)`, c.spoken)
 			b.shoot(user + "-paused")
 			pause(false)
 			b.await("the end of the pause", `new RegExp(%s).test(document.querySelector('.chain .state').textContent)`, c.ahead)

@@ -12,9 +12,42 @@ test('the place of a call that waits, in both languages', async () => {
   expect(i18n.place({ ...wait, paused: true, etaSeconds: -1 })).toBe('The model is paused, 2 ahead');
   expect(i18n.place({ position: 0, paused: true, etaSeconds: -1 })).toBe('The model is paused');
   expect(i18n.place({ position: -1, paused: false, etaSeconds: -1 })).toBe('In the queue');
+  expect([0, -1, 3].map((position) => i18n.position({ position, paused: true }))).toEqual(['', '', '3 ahead']);
+  expect(i18n.position({ position: 0, paused: false })).toBe('Next in the queue');
   i18n.toggle();
   expect(i18n.place({ ...wait, paused: true })).toBe('模型已暂停，前面还有 2 个，约 12 秒');
   expect(i18n.place({ position: 0, paused: false, etaSeconds: -1 })).toBe('即将开始');
+  i18n.lang = 'en';
+});
+
+test('an estimate has whole seconds or minutes, a measured duration tenths of a second', async () => {
+  const { i18n } = await import('../src/lib/i18n.svelte');
+  expect([0.2, 7, 59.4, 60, 100, 3600].map((s) => i18n.estimate(s))).toEqual(['1 s', '7 s', '59 s', '1 min', '2 min', '60 min']);
+  expect([200, 7000, 61_500].map((ms) => i18n.duration(ms))).toEqual(['0.2 s', '7.0 s', '1 min 01 s']);
+  i18n.lang = 'zh';
+  expect([7, 100].map((s) => i18n.estimate(s))).toEqual(['7 秒', '2 分钟']);
+  i18n.lang = 'en';
+});
+
+test('what is announced has the punctuation of the language', async () => {
+  const { i18n } = await import('../src/lib/i18n.svelte');
+  expect(i18n.sentences('Model paused', 'Summarise', '')).toBe('Model paused. Summarise');
+  i18n.lang = 'zh';
+  expect(i18n.sentences('模型已暂停', '概括', '')).toBe('模型已暂停。概括');
+  i18n.lang = 'en';
+});
+
+test('a refused input is explained in both languages, with its size and the limit in one unit', async () => {
+  const { i18n } = await import('../src/lib/i18n.svelte');
+  const { refusalOf } = await import('../src/lib/explain');
+  const kinds = ['oversize', 'encoding', 'empty', 'unknown', 'textOnly'] as const;
+  const texts = () => kinds.map((kind) => refusalOf({ kind, size: 2_000_000 }, i18n));
+  const english = texts();
+  expect(english[0]).toBe('The text is too long: it has 2,000,000 bytes, and the limit is 200,000 bytes.');
+  i18n.lang = 'zh';
+  expect(texts()[0]).toBe('文字过长：大小为 2,000,000 字节，上限为 200,000 字节。');
+  expect(new Set([...english, ...texts()]).size).toBe(2 * kinds.length);
+  i18n.lang = 'en';
 });
 
 test('a failed call is explained in both languages, with the numbers of the API', async () => {

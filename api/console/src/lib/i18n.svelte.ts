@@ -317,12 +317,19 @@ class I18n {
     return words.charAt(0).toUpperCase() + words.slice(1);
   }
 
-  /** Formats a duration. */
+  /** Formats a measured duration. */
   duration(ms: number): string {
     const s = Math.max(0, ms) / 1000;
     const [unitS, unitM] = this.lang === 'zh' ? [' 秒', ' 分 '] : [' s', ' min '];
     if (s < 60) return (s < 10 ? s.toFixed(1) : String(Math.round(s))) + unitS;
     return Math.floor(s / 60) + unitM + String(Math.floor(s % 60)).padStart(2, '0') + unitS;
+  }
+
+  /** Formats an estimated duration: in seconds, and in minutes from one minute on. */
+  estimate(seconds: number): string {
+    const s = Math.max(1, Math.round(seconds));
+    if (s < 60) return s + (this.lang === 'zh' ? ' 秒' : ' s');
+    return Math.round(s / 60) + (this.lang === 'zh' ? ' 分钟' : ' min');
   }
 
   /** Formats a duration that may be less than a second. */
@@ -346,12 +353,21 @@ class I18n {
     return this.lang === 'zh' ? `前面还有 ${this.number(n)} 个` : `${this.number(n)} ahead`;
   }
 
+  /** Formats the position of a call that waits; empty if its model is paused, where no call is next. */
+  position(wait: { position: number; paused: boolean }): string {
+    return wait.paused && wait.position <= 0 ? '' : this.ahead(wait.position);
+  }
+
   /** Formats where a call waits: behind how many others, whether its model is paused, and for how long. */
   place(wait: { position: number; paused: boolean; etaSeconds: number }): string {
-    const parts = wait.paused ? [this.t.modelPaused] : [];
-    if (!wait.paused || wait.position > 0) parts.push(this.ahead(wait.position));
-    if (wait.etaSeconds > 0) parts.push(`${this.t.about} ${this.duration(wait.etaSeconds * 1000)}`);
-    return parts.join(this.lang === 'zh' ? '，' : ', ');
+    const eta = wait.etaSeconds > 0 ? `${this.t.about} ${this.estimate(wait.etaSeconds)}` : '';
+    const parts = [wait.paused ? this.t.modelPaused : '', this.position(wait), eta];
+    return parts.filter(Boolean).join(this.lang === 'zh' ? '，' : ', ');
+  }
+
+  /** Joins texts without a full stop to sentences; empty ones are left out. */
+  sentences(...texts: string[]): string {
+    return texts.filter(Boolean).join(this.lang === 'zh' ? '。' : '. ');
   }
 
   /** Returns a text with its numbered gaps filled. */
@@ -362,12 +378,16 @@ class I18n {
   /** Formats a size in bytes. */
   size(bytes: number): string {
     if (bytes >= 1 << 20) return `${this.number(Math.round((bytes / (1 << 20)) * 10) / 10)} MB`;
-    return this.number(bytes) + (this.lang === 'zh' ? ' 字节' : ' bytes');
+    return this.bytes(bytes);
   }
 
-  /** Says that a text exceeds the limit. */
+  private bytes(n: number): string {
+    return this.number(n) + (this.lang === 'zh' ? ' 字节' : ' bytes');
+  }
+
+  /** Says that a text exceeds the limit: both in bytes, which may differ by one. */
   tooLong(bytes: number): string {
-    return this.fill('textTooLong', this.size(bytes), this.size(maxTextBytes));
+    return this.fill('textTooLong', this.bytes(bytes), this.bytes(maxTextBytes));
   }
 
   tryIn(seconds: number): string {
