@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { adopt, answerOf, apply, emptyRun, isDowngraded, isQueued, shownStatus, statusOf, type Run } from '../src/lib/task';
+import { adopt, answerOf, apply, emptyRun, isDowngraded, isQueued, shortId, shownStatus, statusOf, type Run } from '../src/lib/task';
 
 const plan = (template: string, ...names: string[]) =>
   adopt(emptyRun('t1'), { template, status: 'PENDING', stepIndex: 0, steps: names.map((name) => ({ name, model: `model-${name}` })) });
@@ -57,10 +57,21 @@ test('a task that waits is shown so, from the row and from the notice that a ste
   expect(next.steps[0]).toMatchObject({ phase: 'queued', position: -1 });
   const runs = apply(waits, { id: '1-1', event: 'start', data: JSON.stringify({ stage: 'answer' }) });
   expect(adopt(runs, row).steps[0].phase).toBe('running');
-  expect(shownStatus('ANSWER_PENDING', { paused: true })).toBe('PAUSED');
-  expect(shownStatus('ANSWER_PENDING', {})).toBe('QUEUED');
-  expect(shownStatus('ANSWER_PENDING')).toBe('ANSWER_PENDING');
-  expect(shownStatus('FAILED', {})).toBe('FAILED');
+  expect(shownStatus({ status: 'ANSWER_PENDING', waiting: { paused: true } })).toBe('PAUSED');
+  expect(shownStatus({ status: 'ANSWER_PENDING', waiting: {} })).toBe('QUEUED');
+  expect(shownStatus({ status: 'ANSWER_PENDING' })).toBe('ANSWER_PENDING');
+  expect(shownStatus({ status: 'FAILED', waiting: {} })).toBe('FAILED');
+});
+
+test('a task in a list is incomplete if its answer was truncated, and only once it is completed', () => {
+  expect(shownStatus({ status: 'COMPLETED', finishReason: 'length' })).toBe('TRUNCATED');
+  expect(shownStatus({ status: 'COMPLETED', finishReason: 'stop' })).toBe('COMPLETED');
+  for (const status of ['MATCH_PENDING', 'FAILED', 'CANCELLED']) expect(shownStatus({ status, finishReason: 'length' })).toBe(status);
+});
+
+test('a long id is shown by its two ends', () => {
+  expect(shortId('0b9c1d2e-1111-4222-8333-444455556666')).toBe('0b9c1d…556666');
+  expect(shortId('order-2026-00042')).toBe('order-2026-00042');
 });
 
 test('the position and estimate move with events that have no id, and the resume position stays', () => {

@@ -35,6 +35,8 @@ export interface TaskRow {
   createdAt: string;
   endedAt?: string;
   waiting?: { paused: boolean };
+  /** length if a token limit truncated the answer of a step. */
+  finishReason: string;
 }
 
 export interface Submission {
@@ -202,7 +204,7 @@ export class Api {
     const tasks = list(doc.tasks).map((t) => ({
       taskId: str(t.taskId), template: str(t.template), status: str(t.status), locale: str(t.locale),
       serviceId: str(t.serviceId), createdAt: str(t.createdAt), endedAt: str(t.endedAt) || undefined,
-      waiting: t.waiting ? { paused: obj(t.waiting).paused === true } : undefined,
+      waiting: t.waiting ? { paused: obj(t.waiting).paused === true } : undefined, finishReason: str(t.finishReason),
     }));
     return { tasks, next: str(doc.nextCursor) };
   }

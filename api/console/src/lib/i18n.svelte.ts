@@ -50,7 +50,7 @@ const en = {
 
   s_PENDING: 'Accepted', s_QUEUED: 'Waiting', s_PAUSED: 'Model paused', s_OCR_PENDING: 'Reading', s_SUMMARY_PENDING: 'Summarising', s_MATCH_PENDING: 'Matching',
   s_ANSWER_PENDING: 'Writing',
-  s_THINKING: 'Thinking', s_RETRYING: 'Retrying', s_STREAMING: 'Writing', s_COMPLETED: 'Done', s_FAILED: 'Failed', s_CANCELLED: 'Cancelled',
+  s_THINKING: 'Thinking', s_RETRYING: 'Retrying', s_STREAMING: 'Writing', s_COMPLETED: 'Done', s_TRUNCATED: 'Done, incomplete', s_FAILED: 'Failed', s_CANCELLED: 'Cancelled',
 
   st_ocr: 'Read the image', st_summary: 'Summarise', st_match: 'Match', st_interview: 'Prepare the interview',
   st_customize: 'Tailor the résumé', st_answer: 'Answer', st_postingSummary: 'Summarise the posting',
@@ -115,7 +115,7 @@ const en = {
   colTask: 'Task', colStatus: 'Status', colWhen: 'Started',
   credits: 'Credits', creditsLead: 'What added credits to your account and what used them, newest first.', creditsFailed: 'Could not load the entries.',
   noCredits: 'No entries yet.', colWhat: 'What', colAmount: 'Amount',
-  x_grant: 'Added by an operator', x_correction: 'Corrected by an operator', x_charge: 'Task', x_refund: 'Refund for a task', x_carried: 'Earlier entries together',
+  x_grant: 'Added by an operator', x_correction: 'Corrected by an operator', x_charge: 'Task', x_refund: 'Refund for task', x_carried: 'Earlier entries together',
 };
 
 export type Words = typeof en;
@@ -168,7 +168,7 @@ const zh: Words = {
 
   s_PENDING: '已受理', s_QUEUED: '排队中', s_PAUSED: '模型已暂停', s_OCR_PENDING: '识别中', s_SUMMARY_PENDING: '概括中', s_MATCH_PENDING: '匹配中',
   s_ANSWER_PENDING: '撰写中',
-  s_THINKING: '思考中', s_RETRYING: '重试中', s_STREAMING: '撰写中', s_COMPLETED: '已完成', s_FAILED: '失败', s_CANCELLED: '已取消',
+  s_THINKING: '思考中', s_RETRYING: '重试中', s_STREAMING: '撰写中', s_COMPLETED: '已完成', s_TRUNCATED: '已完成，不完整', s_FAILED: '失败', s_CANCELLED: '已取消',
 
   st_ocr: '识别图片', st_summary: '概括', st_match: '匹配', st_interview: '准备面试',
   st_customize: '定制简历', st_answer: '回答', st_postingSummary: '概括职位',

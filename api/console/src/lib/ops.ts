@@ -29,7 +29,7 @@ export interface Model extends Limits {
   reason?: string; nextGrantMs: number; etaSeconds?: number; queues: { queue: string; weight: number; inUse: number; waiting: number }[]; users: Waiting[];
 }
 export interface Task {
-  userId: string; taskId: string; serviceId: string; template: string; locale: string; tier: string; status: string; createdAt: string; endedAt?: string; waiting?: { position?: number; etaSeconds?: number; paused?: boolean };
+  userId: string; taskId: string; serviceId: string; template: string; locale: string; tier: string; status: string; createdAt: string; endedAt?: string; waiting?: { position?: number; etaSeconds?: number; paused?: boolean }; finishReason?: string;
   steps: { name: string; queue: string; model: string; state: string }[]; stepIndex: number; usage: { inputTokens: number; outputTokens: number };
   error?: { code: string; message: string }; links: { temporal?: string };
 }

@@ -128,16 +128,20 @@ const isThinking = (run: Run) =>
 /** statusOf returns the word for what the task does now. */
 export function statusOf(run: Run): string {
   const step = run.steps[run.current];
-  if (isQueued(run)) return shownStatus(run.status, step);
+  if (isQueued(run)) return step.paused ? 'PAUSED' : 'QUEUED';
   if (isBusy(run) && step?.retrying) return 'RETRYING';
   return isThinking(run) ? 'THINKING' : run.status;
 }
 
-/** shownStatus returns the word for a task's status, which does not distinguish a call that runs from one that waits. */
-export function shownStatus(status: string, waiting?: { paused?: boolean }): string {
-  if (!waiting || isFinal(status as Status)) return status;
-  return waiting.paused ? 'PAUSED' : 'QUEUED';
+/** shownStatus returns the word for a listed task: its status does not distinguish calls that run and wait, nor whole and truncated answers. */
+export function shownStatus(task: { status: string; waiting?: { paused?: boolean }; finishReason?: string }): string {
+  if (task.status === 'COMPLETED' && task.finishReason === 'length') return 'TRUNCATED';
+  if (!task.waiting || isFinal(task.status as Status)) return task.status;
+  return task.waiting.paused ? 'PAUSED' : 'QUEUED';
 }
+
+/** shortId returns an id, or the two ends of a long one: ids made by the page differ at both, those made by the API at the last one. */
+export const shortId = (id: string) => (id.length <= 16 ? id : `${id.slice(0, 6)}…${id.slice(-6)}`);
 
 // ---- reading loosely typed JSON -------------------------------------------------------------------------------
 
