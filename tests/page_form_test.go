@@ -32,6 +32,7 @@ func TestPage_FormIsSubmitted_InputIsCheckedAndKept(t *testing.T) {
 		"a text above the limit is not inserted":    refuseLargeText,
 		"a file is checked when it is chosen":       checkFile,
 		"a refused file stops start":                refuseFile,
+		"a service has the rule of the API":         checkService,
 		"several clicks on start are one task":      startOnce,
 		"an expired session keeps what was entered": keepDraft,
 		"a refused user can start again in time":    countDown,
@@ -174,6 +175,27 @@ func refuseFile(s *stack, b *tab) {
 	b.await("the task's place", `location.hash.startsWith('#/tasks/')`)
 	require.Len(b, s.tasksOf("refused"), 1)
 	b.quiet()
+}
+
+// checkService submits ids of a service that the API refuses, and the longest that it accepts.
+func checkService(s *stack, b *tab) {
+	b.signIn(s, "service")
+	b.do(chromedp.Click(`input[name="template"][value="job_summary"]`))
+	b.enter("jobText", "We look for a baker.")
+	set := func(id string) {
+		b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ const e = document.querySelector('#serviceId'); e.value = %q; e.dispatchEvent(new Event('input', { bubbles: true })) }`, id)))
+	}
+	for _, id := range []string{"two words", "session"} {
+		set(id)
+		require.Equal(b, 1, b.start())
+		b.await("the rule", `document.querySelector('#serviceId-error').textContent.includes('1 to 128 letters, digits and characters of _.@-')`)
+	}
+	require.EqualValues(b, 128, ask[int](b, `document.querySelector('#serviceId').maxLength`))
+	longest := "jobs@example.org" + strings.Repeat("_", 112)
+	set(longest)
+	require.Equal(b, 1, b.start())
+	b.await("the task's place", `location.hash.startsWith('#/tasks/')`)
+	require.Equal(b, longest, s.tasksOf("service")[0].ServiceID)
 }
 
 func startOnce(s *stack, b *tab) {

@@ -22,7 +22,7 @@ const en = {
   unreachable: 'Cannot reach the server. Is it running?', checking: 'Checking…',
 
   what: 'What do you need?', mode_stream: 'live', mode_batch: 'structured',
-  language: 'Answer language', service: 'Service', serviceHint: 'The service this task belongs to. Letters, digits, - and _.',
+  language: 'Answer language', service: 'Service', serviceHint: 'The service this task belongs to: 1 to 128 letters, digits and characters of _.@-. The names session, conference and operator are reserved.',
   start: 'Start', starting: 'Starting…', uploading: 'Uploading the file…',
   tryExample: 'Fill in an example', clear: 'Clear', optional: 'optional', more: 'Add more context',
   upload: 'Open a file', dropText: 'Paste the text here, or drop a text, PDF or DOCX file.',
@@ -140,7 +140,7 @@ const zh: Words = {
   unreachable: '无法连接服务器，请确认服务器正在运行。', checking: '正在验证…',
 
   what: '您需要什么？', mode_stream: '实时', mode_batch: '结构化',
-  language: '回答语言', service: '服务', serviceHint: '任务所属的服务，可用字母、数字、- 和 _。',
+  language: '回答语言', service: '服务', serviceHint: '任务所属的服务：1 至 128 个字符，可用字母、数字和 _.@-。session、conference 和 operator 为保留名称。',
   start: '开始', starting: '正在提交…', uploading: '正在上传文件…',
   tryExample: '填入示例', clear: '清空', optional: '选填', more: '补充更多信息',
   upload: '打开文件', dropText: '在此粘贴文字，或拖入文本、PDF 或 DOCX 文件。',
