@@ -360,6 +360,37 @@ func TestPage_TaskEndsEarly_StatesWhatIsLeft(t *testing.T) {
 	require.NotContains(t, ask[string](b, notices), "cannot be reached")
 }
 
+// An address without a view is reported, and the header of a phone has whole words in at most three lines, also with a long balance.
+func TestPage_AnyAddressOnPhone_HeaderIsOrderlyUnknownIsReported(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	b := openTab(t, startBrowser(t))
+	b.signIn(s, "phone")
+	for lang, notFound := range map[string]string{"en": "Page not found.", "zh-Hans": "页面不存在。"} {
+		if lang != ask[string](b, `document.documentElement.lang`) {
+			b.do(chromedp.Click(`header button[lang]`, chromedp.NodeVisible))
+		}
+		for _, hash := range []string{"#/nope", "#/tasks/", "#/tasks/%E0%A4%A"} {
+			b.do(chromedp.Navigate("http://"+s.httpAddr+"/"+hash), chromedp.Reload())
+			b.await("the notice for "+hash, `document.documentElement.lang === %s && document.querySelector('main h1')?.textContent === %s`, lang, notFound)
+			b.do(chromedp.Click(`main a[href="#/"]`))
+			b.await("the form", `document.querySelector('form .templates') !== null`)
+		}
+		for _, hash := range []string{"", "#", "#/"} {
+			b.do(chromedp.Navigate("http://"+s.httpAddr+"/"+hash), chromedp.Reload())
+			b.await("the form at "+hash, `document.querySelector('form .templates') !== null`)
+		}
+		b.do(chromedp.EmulateViewport(360, 800, chromedp.EmulateMobile))
+		b.await("the balance", `document.querySelector('.balance')?.textContent.startsWith('1,000,000')`)
+		header := `[...document.querySelectorAll('.bar :is(a, button, .who)')].map((e) => e.getBoundingClientRect())`
+		require.True(t, ask[bool](b, header+`.every((r) => r.height < 45 && r.right <= innerWidth) && document.documentElement.scrollWidth <= innerWidth`), "an item wraps or is cut")
+		require.LessOrEqual(t, ask[int](b, `new Set(`+header+`.map((r) => Math.round((r.top + r.bottom) / 40))).size`), 3)
+		b.shoot("header-" + lang)
+		b.do(chromedp.EmulateViewport(1280, 900))
+	}
+	b.quiet()
+}
+
 // clearFaults lets the model answer again.
 func (s *stack) clearFaults() {
 	s.tb.Helper()

@@ -190,11 +190,18 @@ export const session = new Session();
 export type Place =
   | { at: 'new' } | { at: 'history' } | { at: 'credits' } | { at: 'task'; id: string } | { at: 'console'; parts: string[]; filters: Record<string, string> }
   /** A conference, for its hosts by number and for guests by the secret of their link, which browsers do not send. Without either, the link is incomplete. */
-  | { at: 'meeting'; e164: string; link: string };
+  | { at: 'meeting'; e164: string; link: string }
+  | { at: 'nowhere' };
 
 const read = (): Place => {
   const m = /^#\/tasks\/([^/?#]+)$/.exec(location.hash);
-  if (m) return { at: 'task', id: decodeURIComponent(m[1]) };
+  if (m) {
+    try {
+      return { at: 'task', id: decodeURIComponent(m[1]) };
+    } catch {
+      return { at: 'nowhere' };
+    }
+  }
   const host = /^#\/conferences\/([^/?#]+)$/.exec(location.hash);
   if (host) return { at: 'meeting', e164: host[1], link: '' };
   const guest = /^#\/join(?:\/([^?#]*))?$/.exec(location.hash);
@@ -202,7 +209,8 @@ const read = (): Place => {
   const view = consolePlace(location.hash);
   if (view) return { at: 'console', ...view };
   if (location.hash === '#/credits') return { at: 'credits' };
-  return location.hash === '#/tasks' ? { at: 'history' } : { at: 'new' };
+  if (location.hash === '#/tasks') return { at: 'history' };
+  return /^(#\/?)?$|^#token=/.test(location.hash) ? { at: 'new' } : { at: 'nowhere' };
 };
 
 class Route {
