@@ -54,10 +54,8 @@ type feeder struct {
 // feederName distinguishes a feeder's connections to Redis from those of the stack.
 const feederName = "feeder"
 
-// newFeeder stops the stack's worker, because the reconciliation would end the feeder's tasks, which have no runs.
 func newFeeder(s *stack, o stream.Options) *feeder {
 	s.tb.Helper()
-	s.worker.kill()
 	o.Logger = slog.New(slog.DiscardHandler)
 	l, err := ledger.Open(s.tb.Context(), "sqlite:"+filepath.Join(s.dir, "berth.db"), o.Logger)
 	require.NoError(s.tb, err)

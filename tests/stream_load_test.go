@@ -29,6 +29,7 @@ import (
 
 func TestStream_ThousandReadersCut_ResumeWithoutLoss(t *testing.T) { // T15; P11
 	s := newStack(t)
+	s.worker.kill() // its reconciliation would end tasks that have no runs
 	f := newFeeder(s, stream.Options{FlushInterval: time.Millisecond, FlushSize: 4})
 	cutStreams(t, s, f, 1000, 300, streamSeed(t))
 }
@@ -308,6 +309,7 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	t.Logf("bare echo:  %s", bare)
 
 	s := newStack(t, with("BERTH_LOG_LEVEL=info", "BERTH_SSE_HEARTBEAT=5s"))
+	s.worker.kill() // as above; and its connections would be counted
 	f := newFeeder(s, stream.Options{})
 	pid := s.api.cmd.Process.Pid
 	tasks := f.idleStreams(t, n)
