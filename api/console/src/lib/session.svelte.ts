@@ -47,9 +47,10 @@ class Session {
   async signIn(token: string) {
     this.forget();
     const api = new Api(token.trim().replace(/^Bearer\s+/i, ''));
+    // A reload before the answer, or after an outage, tries the token again.
+    localStorage.setItem(kept, api.token);
     await this.use(api);
-    // After an outage the token may be valid: a reload tries it again.
-    if (this.api || this.trouble === 'unreachable') localStorage.setItem(kept, api.token);
+    if (!this.api && this.trouble !== 'unreachable') localStorage.removeItem(kept);
   }
 
   /** Sends the browser to the provider, which sends it back to the current view. */
