@@ -129,6 +129,12 @@ func TestReportCall_OneTaskFails_OthersAreServed(t *testing.T) { // B2, T21
 		probe("bad", 2*lua.BreakerPause)
 		probe("bad", lua.BreakerPause)
 		probe("bad", lua.BreakerPause)
+		endPause(t, s, "m")
+		code, _ = r.reportOf("bad", lua.CallBegun, 0)
+		require.Equal(t, lua.BreakerClosed, code)
+		code, left := r.reportOf("bad", lua.CallFailed, 0)
+		require.Equal(t, lua.BreakerOpened, code)
+		within(t, lua.BreakerPause, left) // its answer is cut each time
 		probe("other", 4*lua.BreakerPause)
 	})
 }

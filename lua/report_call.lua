@@ -45,7 +45,7 @@ if outcome == 'failed' then
   -- Failures of calls that began before the pause change nothing.
   if probing and ends <= now or not probing and several and failures >= threshold then
     local length = first
-    if not (probing and same) then
+    if opened == 0 or not same then
       opened = opened + 1
       length = math.min(first * 2 ^ math.min(opened - 1, 20), longest)
     end
