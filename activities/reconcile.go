@@ -446,11 +446,13 @@ func (r *Reconciler) end(ctx context.Context, p berth.ReconcilePass, found []ber
 			p.Counts = append(p.Counts, c)
 		}
 	}
-	passes := metrics.With(metrics.Kind.String(string(p.Kind)), metrics.Outcome.String(string(p.Status)))
-	metrics.ReconcilePasses.Add(ctx, 1, passes)
-	metrics.ReconcileDuration.Record(ctx, p.EndedAt.Sub(p.StartedAt).Seconds(), passes)
-	for _, f := range found {
-		metrics.ReconcileFindings.Add(ctx, 1, metrics.With(metrics.Rule.String(string(f.Rule)), metrics.Outcome.String(string(f.Outcome))))
+	if !p.DryRun { // a dry run is not the pass that the alerts expect
+		passes := metrics.With(metrics.Kind.String(string(p.Kind)), metrics.Outcome.String(string(p.Status)))
+		metrics.ReconcilePasses.Add(ctx, 1, passes)
+		metrics.ReconcileDuration.Record(ctx, p.EndedAt.Sub(p.StartedAt).Seconds(), passes)
+		for _, f := range found {
+			metrics.ReconcileFindings.Add(ctx, 1, metrics.With(metrics.Rule.String(string(f.Rule)), metrics.Outcome.String(string(f.Outcome))))
+		}
 	}
 	level := slog.LevelDebug
 	if p.Status == berth.ReconcileStopped || p.Status == berth.ReconcileIncomplete || len(found) > 0 {

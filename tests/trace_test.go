@@ -137,6 +137,9 @@ func TestMetrics_EveryProcess_ServesThem(t *testing.T) { // X3
 	watch(t, s.user("alice"), acc.TaskID, nil)
 	status, _ := s.send(http.MethodPatch, "/v1/models/deepseek-reasoner", s.token("op", "operator"), map[string]any{"cap": 7})
 	require.Equal(t, http.StatusOK, status)
+	s.settled()
+	s.execute(`UPDATE accounts SET credits = credits + 7 WHERE user_id = 'alice'`)
+	require.EqualValues(t, 1, s.fullPass(true).Found())
 	for process, wanted := range map[string][]string{
 		"worker": {
 			`berth_steps_total{model="deepseek-reasoner",outcome="ok",queue="q_paid_stream"} 1`, "berth_step_duration_seconds_bucket", "berth_publishes_total",
@@ -163,6 +166,7 @@ func TestMetrics_EveryProcess_ServesThem(t *testing.T) { // X3
 			return true
 		})
 		require.NotContains(t, body, "task_queue=", "a node's queue has its id")
+		require.NotContains(t, body, `berth_reconcile_findings_total{outcome="holds"`, "a dry run is not counted")
 		require.NotContains(t, body, acc.TaskID, "labels have few values")
 		res, err := http.Get("http://" + addrs[process] + "/readyz") //nolint:noctx // a test's own server
 		require.NoError(t, err)
