@@ -22,36 +22,45 @@ func (r rule) action(method string) bool {
 	return changes && slices.Contains(r.scopes, identity.ScopeOperator)
 }
 
-// audit records operators' actions. The row is written before the action, which is refused when that fails, so that none is
-// missing; then the result is added, which distinguishes a change from a refused one.
+// audit records operators' actions.
 func (s *server) audit(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		req := c.Request()
-		key := routeKey(req.Method, c.Path())
-		cl, r := callOf(req.Context()), s.rules[key]
-		if !r.action(req.Method) || !cl.user.Operator() {
-			return next(c)
+		if s.isAction(c) {
+			return s.recordAction(c, next)
 		}
-		detail, err := s.sent(req, key)
-		if err != nil {
-			return err
-		}
-		id, err := s.Ledger.BeginAction(req.Context(), ledger.AuditEntry{
-			UserID: cl.user.UserID, Event: ledger.AuditEvent(r.operation), Target: req.URL.Path, RequestID: cl.requestID,
-			Detail: detail,
-		})
-		if err != nil {
-			return err
-		}
-		status := http.StatusInternalServerError // of a panic
-		defer func() { s.endAction(req.Context(), id, status) }()
-		if err = next(c); err != nil && !c.Response().Committed {
-			status = problemOf(err, "").Status
-			return err
-		}
-		status = c.Response().Status
+		return next(c)
+	}
+}
+
+func (s *server) isAction(c echo.Context) bool {
+	req := c.Request()
+	return s.rules[routeKey(req.Method, c.Path())].action(req.Method) && callOf(req.Context()).user.Operator()
+}
+
+// recordAction writes the row of an action before the action, which is refused when that fails, so that none is missing; then it
+// adds the result, which distinguishes a change from a refused one.
+func (s *server) recordAction(c echo.Context, next echo.HandlerFunc) error {
+	req := c.Request()
+	key, cl := routeKey(req.Method, c.Path()), callOf(req.Context())
+	detail, err := s.sent(req, key)
+	if err != nil {
 		return err
 	}
+	id, err := s.Ledger.BeginAction(req.Context(), ledger.AuditEntry{
+		UserID: cl.user.UserID, Event: ledger.AuditEvent(s.rules[key].operation), Target: req.URL.Path, RequestID: cl.requestID,
+		Detail: detail,
+	})
+	if err != nil {
+		return err
+	}
+	status := http.StatusInternalServerError // of a panic
+	defer func() { s.endAction(req.Context(), id, status) }()
+	if err = next(c); err != nil && !c.Response().Committed {
+		status = problemOf(err, "").Status
+		return err
+	}
+	status = c.Response().Status
+	return err
 }
 
 const (

@@ -149,8 +149,8 @@ type follower struct {
 	out        *eventWriter
 }
 
-// follow returns the handler of an event stream. It keeps its frame small, as do all functions in which a reader waits: with
-// a write on top the stack fits into 8 KiB, provided that deep calls are made aside.
+// follow returns the handler of an event stream. It keeps its frame small, as do all functions in which a reader waits, those of the
+// middleware included: with a write on top the stack fits into 8 KiB, provided that deep calls are made aside.
 func (s *server) follow(open func(context.Context, echo.Context) (*follower, error)) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		ctx, cancel := streamContext(c.Request().Context())
@@ -278,14 +278,16 @@ func (f *follower) sendNotice(event *berth.Event) error {
 // check reports, after a heartbeat without events, whether the feed has ended. When the stream is gone while its feed
 // continues, the writer restores it and the same reader continues.
 func (f *follower) check(ctx context.Context, r *stream.Reader) (ended bool, err error) {
-	switch err := r.Check(ctx); {
-	case errors.Is(err, stream.ErrAbsent):
-		return f.sendStored(ctx)
-	case errors.Is(err, io.EOF):
-		return true, f.end(ctx)
-	default: // Redis is unavailable: the reader retries
-		return false, nil
-	}
+	return aside(func() (bool, error) {
+		switch err := r.Check(ctx); {
+		case errors.Is(err, stream.ErrAbsent):
+			return f.sendStored(ctx)
+		case errors.Is(err, io.EOF):
+			return true, f.end(ctx)
+		default: // Redis is unavailable: the reader retries
+			return false, nil
+		}
+	})
 }
 
 // end handles a stream that had only its end after the client's id.

@@ -164,19 +164,23 @@ func (s *server) rescue(next echo.HandlerFunc) echo.HandlerFunc {
 func (s *server) bound(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := s.rules[routeKey(c.Request().Method, c.Path())]
-		if r.stream {
+		switch {
+		case r.stream:
 			return next(c)
-		}
-		if !r.raw {
+		case !r.raw:
 			if err := s.readBody(c); err != nil {
 				return err
 			}
 		}
-		ctx, cancel := context.WithTimeout(c.Request().Context(), callTimeout)
-		defer cancel()
-		c.SetRequest(c.Request().WithContext(ctx))
-		return next(c)
+		return limited(c, next)
 	}
+}
+
+func limited(c echo.Context, next echo.HandlerFunc) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), callTimeout)
+	defer cancel()
+	c.SetRequest(c.Request().WithContext(ctx))
+	return next(c)
 }
 
 // unescape decodes path parameters, which the router leaves escaped: ids of pools contain slashes and colons.

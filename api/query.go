@@ -51,29 +51,36 @@ func eachOperation(doc *huma.OpenAPI, f func(path, key string, op *huma.Operatio
 // checkQuery rejects query parameters that the route does not have or that are given twice: a filter without effect would return too much.
 func (s *server) checkQuery(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		names, described := s.queries[routeKey(c.Request().Method, c.Path())]
-		if !described || c.Request().URL.RawQuery == "" {
-			return next(c)
+		if err := s.queryError(c); err != nil {
+			return err
 		}
-		values, err := url.ParseQuery(c.Request().URL.RawQuery)
-		if err != nil {
-			return berth.Invalid("query", "the query of the URL must be name=value pairs, percent-encoded").With(err)
-		}
-		var wrong []error
-		for name, given := range values {
-			switch {
-			case !slices.Contains(names, name):
-				wrong = append(wrong, &huma.ErrorDetail{Location: "query." + name, Message: unknownParameter(names)})
-			case len(given) > 1:
-				wrong = append(wrong, &huma.ErrorDetail{Location: "query." + name, Message: givenTwice})
-			}
-		}
-		if len(wrong) == 0 {
-			return next(c)
-		}
-		slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		return humaProblem(http.StatusUnprocessableEntity, "invalid query", wrong)
+		return next(c)
 	}
+}
+
+func (s *server) queryError(c echo.Context) error {
+	names, described := s.queries[routeKey(c.Request().Method, c.Path())]
+	if !described || c.Request().URL.RawQuery == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(c.Request().URL.RawQuery)
+	if err != nil {
+		return berth.Invalid("query", "the query of the URL must be name=value pairs, percent-encoded").With(err)
+	}
+	var wrong []error
+	for name, given := range values {
+		switch {
+		case !slices.Contains(names, name):
+			wrong = append(wrong, &huma.ErrorDetail{Location: "query." + name, Message: unknownParameter(names)})
+		case len(given) > 1:
+			wrong = append(wrong, &huma.ErrorDetail{Location: "query." + name, Message: givenTwice})
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return humaProblem(http.StatusUnprocessableEntity, "invalid query", wrong)
 }
 
 // checkPeriod rejects a filter by time that matches nothing. Zero times are absent.

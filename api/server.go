@@ -41,14 +41,17 @@ func NewServer(e *echo.Echo, addr string, trustTraceparent bool) *http.Server {
 }
 
 // observed records the requests of the API: not those of the page and of operations, not heartbeats, and not event streams,
-// whose duration is their reader's.
+// whose duration is their reader's. The instrumentation's own filter would add its frame to the stack of every reader.
 func observed(e http.Handler, trustTraceparent bool) http.Handler {
-	return otelhttp.NewHandler(e, "berth",
-		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return !trustTraceparent }),
-		otelhttp.WithFilter(func(r *http.Request) bool {
-			path := r.URL.Path
-			return strings.HasPrefix(path, "/v1/") && !strings.HasSuffix(path, "/events") && !strings.HasSuffix(path, "/heartbeat")
-		}))
+	recorded := otelhttp.NewHandler(e, "berth", otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return !trustTraceparent }))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.Path
+		if strings.HasPrefix(path, "/v1/") && !strings.HasSuffix(path, "/events") && !strings.HasSuffix(path, "/heartbeat") {
+			recorded.ServeHTTP(w, r)
+			return
+		}
+		e.ServeHTTP(w, r)
+	})
 }
 
 // streamContext returns a context that ends with the request or when the server begins to stop.

@@ -35,12 +35,17 @@ func newEventWriter(c echo.Context) *eventWriter {
 	return &eventWriter{c: c, rc: http.NewResponseController(c.Response().Writer)}
 }
 
-// open sends the headers, once.
+// open sends the headers, once: aside, because writing them needs more of the stack than writing events.
 func (w *eventWriter) open() error {
 	if w.opened {
 		return nil
 	}
 	w.opened = true
+	_, err := aside(func() (struct{}, error) { return struct{}{}, w.begin() })
+	return err
+}
+
+func (w *eventWriter) begin() error {
 	shrinkWriteBuffer(w.c.Request().Context())
 	h := w.c.Response().Header()
 	h.Set(echo.HeaderContentType, "text/event-stream; charset=utf-8")

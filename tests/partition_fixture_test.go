@@ -17,6 +17,7 @@ import (
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -30,6 +31,7 @@ import (
 type partition struct {
 	*stack
 	m     *conferences
+	rdb   *redis.Client // one connection for the thousands of reports that the test sends itself
 	rng   *rand.Rand
 	link  *toxiproxy.Proxy
 	far   *process // the worker behind the link
@@ -47,7 +49,7 @@ func newPartition(t *testing.T, opts ...option) *partition {
 	t.Helper()
 	p := &partition{stack: newStack(t, opts...), rng: rand.New(rand.NewPCG(streamSeed(t), 0)), claims: make(chan map[claim]bool, 1)}
 	p.claims <- map[claim]bool{}
-	p.m = p.conferences()
+	p.m, p.rdb = p.conferences(), p.redis()
 	p.link = toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "redis", "127.0.0.1:0", p.ready.RedisAddr)
 	require.NoError(t, p.link.Start())
 	t.Cleanup(p.link.Stop)

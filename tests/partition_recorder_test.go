@@ -138,24 +138,24 @@ func unquoted(line string) (out []string) {
 }
 
 // writeRow writes a recorded row again, like a network that delivers it late.
-func (s *stack) writeRow(script *redis.Script, row []string) string {
-	s.tb.Helper()
+func (p *partition) writeRow(script *redis.Script, row []string) string {
+	p.tb.Helper()
 	args := make([]any, 0, rowArgs)
 	for _, a := range row[rowKeys:] {
 		args = append(args, a)
 	}
-	code, err := script.Run(context.Background(), s.redis(), row[:rowKeys], args...).StringSlice()
-	require.NoError(s.tb, err)
+	code, err := script.Run(context.Background(), p.rdb, row[:rowKeys], args...).StringSlice()
+	require.NoError(p.tb, err)
 	return code[0]
 }
 
 // say sends a report to Redis with the given script, bypassing the API.
-func (s *stack) say(script *redis.Script, c claim) {
-	s.tb.Helper()
+func (p *partition) say(script *redis.Script, c claim) {
+	p.tb.Helper()
 	k := lua.Keys{}
-	_, err := script.Run(context.Background(), s.redis(), []string{k.Conference(c.e164), k.ConferenceInfo(c.e164), k.StaleInfo()},
+	_, err := script.Run(context.Background(), p.rdb, []string{k.Conference(c.e164), k.ConferenceInfo(c.e164), k.StaleInfo()},
 		c.unit, c.generation, c.epoch, 1, 1000, "by", fmt.Sprintf("%q", fmt.Sprintf("%+v", c))).Slice()
-	require.NoError(s.tb, err)
+	require.NoError(p.tb, err)
 }
 
 // altered returns a script without a text that it contains exactly once.

@@ -32,7 +32,7 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 	put := redis.NewScript(lua.Sources()["put_conference"])
 	rows := func() (out []lua.ConferenceRow) {
 		for _, e164 := range p.names {
-			row, ok, err := lua.New(p.redis(), lua.Keys{}).ConferenceRow(t.Context(), e164)
+			row, ok, err := lua.New(p.rdb, lua.Keys{}).ConferenceRow(t.Context(), e164)
 			require.NoError(t, err)
 			require.True(t, ok)
 			out = append(out, row)
@@ -45,7 +45,7 @@ func partitioned(t *testing.T, rounds func(p *partition), opts ...option) {
 		codes[p.writeRow(put, row)]++
 	}
 	require.Equal(t, before, rows(), "repeated rows change nothing, and older ones are refused")
-	_, there, err := lua.New(p.redis(), lua.Keys{}).ConferenceRow(t.Context(), ended)
+	_, there, err := lua.New(p.rdb, lua.Keys{}).ConferenceRow(t.Context(), ended)
 	require.NoError(t, err)
 	require.False(t, there, "an ended conference is not restored")
 	received := late.count.Load()
@@ -146,7 +146,7 @@ func (p *partition) brokenVariants(t *testing.T, r *recorder) {
 func (p *partition) readAll(r *recorder) {
 	p.tb.Helper()
 	last := claim{"last", "none", 1, 1}
-	require.NoError(p.tb, p.redis().HSet(context.Background(), lua.Keys{}.Conference(last.e164), "owner", last.unit, "generation", 1, "epoch", 1).Err())
+	require.NoError(p.tb, p.rdb.HSet(context.Background(), lua.Keys{}.Conference(last.e164), "owner", last.unit, "generation", 1, "epoch", 1).Err())
 	p.say(redis.NewScript(lua.Sources()["put_conference_info"]), last)
 	p.eventually("the recorder to read the last report", func() bool { current := r.last.Load(); return current != nil && *current == last })
 	r.stop()
