@@ -298,9 +298,20 @@ func (f *fixture) dial(token, path string) (*websocket.Conn, *http.Response) {
 	return conn, res
 }
 
-// join connects a participant to a unit.
+// join connects a participant to a unit, once connections that are not closed yet no longer keep an earlier state.
 func (f *fixture) join(u *unit, who string) (*websocket.Conn, *peer) {
 	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		all := f.proxy.conferences
+		all.mu.Lock()
+		w := all.watches[conference]
+		all.mu.Unlock()
+		if w == nil {
+			return true
+		}
+		at, _ := w.now.Load().place()
+		return at.nodeID == u.id
+	}, waitLimit, time.Millisecond)
 	c, res := f.dial(f.token(who), "/rtc")
 	require.NotNil(f.t, c, "%v", res)
 	return c, u.peer()
