@@ -153,7 +153,7 @@ func (t *taskFeed) notice() (*berth.Event, time.Duration) {
 	if t.shown != nil && *t.shown == now {
 		return nil, waiting.PositionEvery
 	}
-	t.shown = &now
+	t.shown = new(now)
 	step, w := t.steps[p.Entry.Step], waitingOf(p.Wait)
 	return &berth.Event{
 		Type: berth.EventQueued, TaskID: t.ch.TaskID, ServiceID: t.ch.ServiceID, Stage: berth.StageQueue, TS: time.Now().UnixMilli(),

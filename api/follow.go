@@ -35,6 +35,9 @@ const (
 	// headerResume and queryResume name the event after which a stream resumes.
 	headerResume = "Last-Event-ID"
 	queryResume  = "lastEventId"
+	// maxOpening is the number of event streams for which the database is read at the same time, more than it has connections. When a
+	// process has restarted, thousands of readers return at once: each that waits for a connection would have a large stack.
+	maxOpening = 64
 )
 
 // eventRoute adds an event stream. id describes the parameter in its path, if there is one; event has the type of its events, until describes the stream, and ended the response 204
@@ -155,7 +158,9 @@ func (s *server) follow(open func(context.Context, echo.Context) (*follower, err
 	return func(c echo.Context) error {
 		ctx, cancel := streamContext(c.Request().Context())
 		defer cancel()
+		s.opening <- struct{}{}
 		f, err := aside(func() (*follower, error) { return open(ctx, c) })
+		<-s.opening
 		if err != nil || f == nil {
 			return err
 		}
@@ -230,9 +235,7 @@ func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 				return err
 			}
 		}
-		next, cancel := context.WithTimeout(ctx, min(wait, f.s.Config.HeartbeatInterval))
-		item, err := r.Next(next)
-		cancel()
+		item, err := r.Next(ctx, min(wait, f.s.Config.HeartbeatInterval))
 		switch {
 		case err == nil:
 			if shown, ok := f.feed.visible(item); ok {
@@ -252,8 +255,8 @@ func (f *follower) pump(ctx context.Context, r *stream.Reader) error {
 			return f.end(ctx)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, context.DeadlineExceeded) && time.Since(quiet) < f.s.Config.HeartbeatInterval:
-		case errors.Is(err, context.DeadlineExceeded):
+		case errors.Is(err, stream.ErrQuiet) && time.Since(quiet) < f.s.Config.HeartbeatInterval:
+		case errors.Is(err, stream.ErrQuiet):
 			quiet = time.Now()
 			if err := f.out.heartbeat(); err != nil {
 				return err

@@ -214,16 +214,17 @@ func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody,
 
 // waits returns how long the tasks wait whose current step waits for its model. It is empty where Redis fails.
 func (s *server) waits(ctx context.Context, tasks ...berth.Task) map[berth.TaskRef]*client.Waiting {
-	var entries []lua.Entry
+	var refs []berth.TaskRef
+	var keys []lua.EntryKey
 	for _, t := range tasks {
 		if !t.Status.Final() {
-			entries = append(entries, lua.EntryOf(t.Ref(), t.StepIndex, t.Steps[t.StepIndex]))
+			refs, keys = append(refs, t.Ref()), append(keys, lua.EntryOf(t.Ref(), t.StepIndex, t.Steps[t.StepIndex]).Key())
 		}
 	}
-	if len(entries) == 0 {
+	if len(keys) == 0 {
 		return nil
 	}
-	found, err := s.Scripts.ReadPositions(ctx, entries)
+	found, err := s.Scripts.ReadPositions(ctx, keys)
 	if err != nil {
 		s.log.DebugContext(ctx, "waiting tasks not read", "requestId", callOf(ctx).requestID, "error", err)
 		return nil
@@ -231,7 +232,7 @@ func (s *server) waits(ctx context.Context, tasks ...berth.Task) map[berth.TaskR
 	waits := map[berth.TaskRef]*client.Waiting{}
 	for i, w := range found {
 		if w.Position >= 0 {
-			waits[entries[i].Task] = new(waitingOf(w))
+			waits[refs[i]] = new(waitingOf(w))
 		}
 	}
 	return waits

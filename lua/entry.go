@@ -42,6 +42,12 @@ func (e Entry) ID() string {
 	}.ID()
 }
 
+// EntryKey names an entry. Those who read it again and again keep it.
+type EntryKey struct{ Model, ID string }
+
+// Key returns the key of the entry.
+func (e Entry) Key() EntryKey { return EntryKey{Model: e.Model, ID: e.ID()} }
+
 // CallID is the last part of the id of the lease with which the call of the entry waits and holds its slot. fence distinguishes the
 // attempts.
 func (e Entry) CallID(fence int64) string { return fmt.Sprintf("%s:%d:%d", e.Task, e.Step, fence) }
@@ -146,10 +152,11 @@ func (s *Scripts) SweepEntries(ctx context.Context, models []string, limits func
 }
 
 // ReadPositions estimates for each entry how long its call waits: in its workflow or for a slot.
-func (s *Scripts) ReadPositions(ctx context.Context, entries []Entry) ([]Wait, error) {
-	args := []any{s.keys.prefix()}
+func (s *Scripts) ReadPositions(ctx context.Context, entries []EntryKey) ([]Wait, error) {
+	args := make([]any, 0, 1+2*len(entries))
+	args = append(args, s.keys.prefix())
 	for _, e := range entries {
-		args = append(args, e.Model, e.ID())
+		args = append(args, e.Model, e.ID)
 	}
 	r := s.call(ctx, "read_positions", []string{s.keys.Guard()}, args...)
 	r.code(GuardOK)

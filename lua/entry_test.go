@@ -55,7 +55,11 @@ func (l *lobby) enter(e lua.Entry) (promoted bool) {
 // positions returns the estimated positions of entries, -1 for those that do not wait.
 func (l *lobby) positions(entries ...lua.Entry) (positions []int) {
 	l.t.Helper()
-	waits, err := l.s.ReadPositions(l.t.Context(), entries)
+	var keys []lua.EntryKey
+	for _, e := range entries {
+		keys = append(keys, e.Key())
+	}
+	waits, err := l.s.ReadPositions(l.t.Context(), keys)
 	require.NoError(l.t, err)
 	for _, w := range waits {
 		positions = append(positions, w.Position)
@@ -464,7 +468,7 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 		} {
 			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, c.limits)
 			require.NoError(t, err)
-			waits, err := s.ReadPositions(t.Context(), []lua.Entry{now[2], last})
+			waits, err := s.ReadPositions(t.Context(), []lua.EntryKey{now[2].Key(), last.Key()})
 			require.NoError(t, err)
 			for _, w := range waits {
 				require.Equal(t, c.paused, w.Paused, c.name)

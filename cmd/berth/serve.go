@@ -20,9 +20,9 @@ type apiCommand struct{ settings }
 
 // Run serves until the context ends.
 func (c *apiCommand) Run(ctx context.Context, logger *slog.Logger) error {
-	// Memory for open streams is kept for hours, with little garbage beside it: half of Go's default headroom saves a
+	// Memory for open streams is kept for hours, with little garbage beside it: less than half of Go's default headroom saves a
 	// quarter of it. GOGC overrides this.
-	if usual := debug.SetGCPercent(50); usual != 100 {
+	if usual := debug.SetGCPercent(40); usual != 100 {
 		debug.SetGCPercent(usual)
 	}
 	probe, stop, err := app.Observe(ctx, "api", version, c.Telemetry, logger)

@@ -44,7 +44,7 @@ func BenchmarkFirstToken(b *testing.B) {
 	for b.Loop() {
 		begin := time.Now()
 		require.NoError(b, w.Token("word "))
-		_, err := r.Next(b.Context())
+		_, err := r.Next(b.Context(), readWithin)
 		require.NoError(b, err)
 		ours = append(ours, time.Since(begin))
 		require.NoError(b, w.Flush(b.Context())) // confirmed: no call is in progress
@@ -101,7 +101,7 @@ func oneRate(b *testing.B, scripts *lua.Scripts, hub *Hub, perSecond int) {
 	var arrived []time.Time // time of the batch that ends with token ends[i]
 	var ends []int
 	for got := 0; got < n; {
-		item, err := r.Next(b.Context())
+		item, err := r.Next(b.Context(), readWithin)
 		require.NoError(b, err)
 		var ev berth.Event
 		require.NoError(b, json.Unmarshal(item.Data, &ev))
@@ -152,7 +152,7 @@ func BenchmarkReaders(b *testing.B) {
 			require.NoError(b, pub.Publish(b.Context(), ch, 1, progress))
 		}
 		for _, r := range readers {
-			_, err := r.Next(b.Context())
+			_, err := r.Next(b.Context(), readWithin)
 			require.NoError(b, err)
 		}
 	}

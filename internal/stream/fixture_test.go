@@ -87,14 +87,15 @@ func (h fixture) gen(ch lua.Channel) uint64 {
 	return at.gen
 }
 
+// readWithin bounds the wait for an event that comes.
+const readWithin = 20 * time.Second
+
 // read reads n events and returns each as "seq:message", a gap as "gap@seq".
 func read(t *testing.T, r *Reader, n int) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
 	var out []string
 	for range n {
-		item, err := r.Next(ctx)
+		item, err := r.Next(t.Context(), readWithin)
 		require.NoError(t, err, "after %v", out)
 		var ev berth.Event
 		require.NoError(t, json.Unmarshal(item.Data, &ev))
@@ -113,7 +114,7 @@ func read(t *testing.T, r *Reader, n int) []string {
 
 func requireEOF(t *testing.T, r *Reader) {
 	t.Helper()
-	_, err := r.Next(t.Context())
+	_, err := r.Next(t.Context(), readWithin)
 	require.ErrorIs(t, err, io.EOF)
 }
 
@@ -167,7 +168,7 @@ func (tr *transcript) after() string {
 // follow reads up to stop events. ended reports whether it reached the end of the stream.
 func (tr *transcript) follow(ctx context.Context, r *Reader, stop int) (ended bool, err error) {
 	for range stop {
-		item, err := r.Next(ctx)
+		item, err := r.Next(ctx, readWithin)
 		if errors.Is(err, io.EOF) {
 			return true, nil
 		}

@@ -47,6 +47,7 @@ type Reader struct {
 	joined  bool     // the hub has it
 	chunk   []lua.StoredEvent
 	backoff time.Duration
+	timer   *time.Timer // of wait: one for all calls, because thousands of readers wait a second at a time
 }
 
 func newReader(h *Hub, ch lua.Channel, at position) *Reader {
@@ -99,12 +100,15 @@ func (r *Reader) join(ctx context.Context) error {
 	return nil
 }
 
-// Next returns the next event. It waits until there is one or ctx ends; after the terminal event it returns io.EOF. When ctx
-// ends no event is lost: Next can be called again. While Redis is unavailable, or has lost the stream, Next keeps waiting;
-// Check reports the latter. The id of a gap event is the one before the event that follows it, so that a client can resume
-// after it without a loss.
-func (r *Reader) Next(ctx context.Context) (Item, error) {
-	for {
+// ErrQuiet is the error of Next when there was no event in the given time.
+var ErrQuiet = errors.New("no event in time")
+
+// Next returns the next event. It waits until there is one, the given time has passed (ErrQuiet) or ctx ends; after the terminal event
+// it returns io.EOF. When it returns an error no event is lost: Next can be called again. While Redis is unavailable, or has lost the
+// stream, Next keeps waiting; Check reports the latter. The id of a gap event is the one before the event that follows it, so that a
+// client can resume after it without a loss.
+func (r *Reader) Next(ctx context.Context, within time.Duration) (Item, error) {
+	for until := time.Now().Add(within); ; {
 		if r.behind.Load() {
 			r.replay = true
 		}
@@ -119,11 +123,11 @@ func (r *Reader) Next(ctx context.Context) (Item, error) {
 		case r.ended:
 			return Item{}, io.EOF
 		case r.replay:
-			if err := r.replayChunk(ctx); err != nil {
+			if err := r.replayChunk(ctx, until); err != nil {
 				return Item{}, err
 			}
 		default:
-			item, ok, err := r.wait(ctx)
+			item, ok, err := r.wait(ctx, until)
 			if ok || err != nil {
 				return item, err
 			}
@@ -192,8 +196,15 @@ func (r *Reader) catchUp() {
 }
 
 // wait returns the next live event.
-func (r *Reader) wait(ctx context.Context) (Item, bool, error) {
+func (r *Reader) wait(ctx context.Context, until time.Time) (Item, bool, error) {
+	if left := time.Until(until); r.timer == nil {
+		r.timer = time.NewTimer(left)
+	} else {
+		r.timer.Reset(left)
+	}
 	select {
+	case <-r.timer.C:
+		return Item{}, false, ErrQuiet
 	case m := <-r.live:
 		switch {
 		case m == nil || !r.at.before(m.at) && m.at.gen == r.at.gen:
@@ -213,21 +224,23 @@ func (r *Reader) wait(ctx context.Context) (Item, bool, error) {
 }
 
 // replayChunk reads the next chunk; when Redis fails it pauses and returns nil, so that Next retries.
-func (r *Reader) replayChunk(ctx context.Context) error {
+func (r *Reader) replayChunk(ctx context.Context, until time.Time) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, until, ErrQuiet)
+	defer cancel()
 	err := r.fill(ctx)
 	switch {
 	case err == nil:
 		r.backoff = 0
 		return nil
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return context.Cause(ctx)
 	case errors.Is(err, ErrAbsent):
 		r.replay = false // a writer may restore it and then publishes
 		return nil
 	}
 	r.backoff = min(max(2*r.backoff, firstBackoff), maxBackoff)
 	if !pause.For(ctx, r.backoff) {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	return nil
 }

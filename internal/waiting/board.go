@@ -3,6 +3,7 @@ package waiting
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -45,6 +46,7 @@ type Watch struct {
 // a call to Redis returns that began before is out of date.
 type expectation struct {
 	entries []lua.Entry
+	keys    []lua.EntryKey // of entries
 	latest  atomic.Pointer[Position]
 }
 
@@ -65,7 +67,13 @@ func (b *Board) Watch() *Watch {
 func (w *Watch) Close() { w.board.send(change{w, false}) }
 
 // Expect replaces the entries that may wait. Without any the task is not read.
-func (w *Watch) Expect(entries []lua.Entry) { w.expected.Store(&expectation{entries: entries}) }
+func (w *Watch) Expect(entries []lua.Entry) {
+	e := &expectation{entries: entries}
+	for _, entry := range entries {
+		e.keys = append(e.keys, entry.Key())
+	}
+	w.expected.Store(e)
+}
 
 // Position returns where the task waited when it was last read; nil if it did not wait, or was not read since the last Expect.
 func (w *Watch) Position() *Position { return w.expected.Load().latest.Load() }
@@ -101,42 +109,47 @@ func (b *Board) Run(ctx context.Context) error {
 
 // read updates the positions of all watched tasks. Those of a call that fails stay as they were.
 func (b *Board) read(ctx context.Context, watches map[*Watch]bool) {
-	var entries []lua.Entry
-	var owners []*expectation
+	keys := make([]lua.EntryKey, 0, maxRead)
+	var expected []*expectation
 	flush := func() {
-		if len(entries) > 0 {
-			b.readSome(ctx, entries, owners)
+		if len(keys) > 0 {
+			b.readSome(ctx, keys, expected)
 		}
-		entries, owners = entries[:0], owners[:0]
+		keys, expected = keys[:0], expected[:0]
 	}
 	for w := range watches {
-		expected := w.expected.Load()
-		for _, e := range expected.entries {
-			entries, owners = append(entries, e), append(owners, expected)
-		}
-		if len(entries) >= maxRead {
+		e := w.expected.Load()
+		if len(keys)+len(e.keys) > maxRead {
 			flush()
 		}
+		keys, expected = append(keys, e.keys...), append(expected, e)
 	}
 	flush()
 }
 
-// readSome reads the positions of entries, each of which belongs to an expectation. All entries of an expectation are in one call.
-func (b *Board) readSome(ctx context.Context, entries []lua.Entry, owners []*expectation) {
+// readSome reads the positions of all entries of some expectations, whose keys are given in the same order.
+func (b *Board) readSome(ctx context.Context, keys []lua.EntryKey, expected []*expectation) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	waits, err := b.scripts.ReadPositions(ctx, entries)
+	waits, err := b.scripts.ReadPositions(ctx, keys)
 	if err != nil {
 		b.logger.DebugContext(ctx, "positions of waiting tasks not read; retrying", "error", err)
 		return
 	}
-	found := map[*expectation]*Position{}
-	for i, e := range owners {
-		if waits[i].Position >= 0 {
-			found[e] = &Position{Entry: entries[i], Wait: waits[i]}
-		}
+	for _, e := range expected {
+		e.update(waits[:len(e.entries)])
+		waits = waits[len(e.entries):]
 	}
-	for _, e := range owners {
-		e.latest.Store(found[e])
+}
+
+// update stores what was read of each entry. Most readings change nothing, and then cost no memory.
+func (e *expectation) update(waits []lua.Wait) {
+	i := slices.IndexFunc(waits, func(w lua.Wait) bool { return w.Position >= 0 })
+	if i < 0 {
+		e.latest.Store(nil)
+		return
+	}
+	if last := e.latest.Load(); last == nil || last.Entry != e.entries[i] || last.Wait != waits[i] {
+		e.latest.Store(&Position{Entry: e.entries[i], Wait: waits[i]})
 	}
 }
