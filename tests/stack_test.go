@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -82,8 +83,28 @@ func withModel(o sim.Options) option {
 
 func modelHandler(o sim.Options) http.Handler {
 	o.Logger = slog.New(slog.DiscardHandler)
+	if o.OCR == nil {
+		o.OCR = readOnce
+	}
 	return sim.ModelServer(o)
 }
+
+// texts has what Tesseract read, by image: tests use the same few, each of which takes seconds to read.
+var texts sync.Map
+
+// readOnce reads an image with Tesseract, unless another test has.
+func readOnce(ctx context.Context, image []byte) (string, error) {
+	if text, ok := texts.Load(string(image)); ok {
+		return text.(string), nil //nolint:errcheck,forcetypeassert // nothing else is stored
+	}
+	text, err := tesseract(ctx, image)
+	if err == nil {
+		texts.Store(string(image), text)
+	}
+	return text, err
+}
+
+var tesseract = sim.Tesseract("tesseract", time.Minute, 2)
 
 // newStack starts a stack for one test and stops it when the test ends.
 func newStack(tb testing.TB, opts ...option) *stack {
