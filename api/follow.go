@@ -36,7 +36,7 @@ const (
 	headerResume = "Last-Event-ID"
 	queryResume  = "lastEventId"
 	// maxOpening is the number of event streams for which the database is read at the same time, more than it has connections. When a
-	// process has restarted, thousands of readers return at once: each that waits for a connection would have a large stack.
+	// process has restarted, thousands of readers return together: each that waits for a connection would have a large stack.
 	maxOpening = 64
 )
 

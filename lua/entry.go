@@ -42,7 +42,7 @@ func (e Entry) ID() string {
 	}.ID()
 }
 
-// EntryKey names an entry. Those who read it again and again keep it.
+// EntryKey names an entry. Those who read it repeatedly keep it.
 type EntryKey struct{ Model, ID string }
 
 // Key returns the key of the entry.

@@ -55,7 +55,19 @@ func shareSlots(ctx context.Context, r *Run) (err error) {
 	if _, err := h.client.PatchModel(ctx, slotModel, map[string]any{"cap": slotCap}); err != nil {
 		return err
 	}
-	runs := r.times(3)
+	runs, lengths := r.times(3), []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}
+	bare := map[time.Duration]*slotResult{}
+	for _, length := range lengths {
+		bare[length] = &slotResult{}
+		for i := range runs {
+			r.step("run %d of %d of the baseline with calls of %s", i+1, runs, length)
+			calls, err := b.bare(ctx, r, length)
+			if err != nil {
+				return err
+			}
+			bare[length].add(measureSlots(calls))
+		}
+	}
 	var second child
 	for workers := 1; workers <= 2; workers++ {
 		if workers == 2 {
@@ -64,7 +76,7 @@ func shareSlots(ctx context.Context, r *Run) (err error) {
 			}
 			defer second.kill()
 		}
-		for _, length := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond} {
+		for _, length := range lengths {
 			var total slotResult
 			for i := range runs {
 				r.step("run %d of %d with calls of %s and %d workers", i+1, runs, length, workers)
@@ -74,7 +86,7 @@ func shareSlots(ctx context.Context, r *Run) (err error) {
 				}
 				total.add(measureSlots(calls))
 			}
-			total.addTo(r, fmt.Sprintf("cap %d, %d calls of %s, %d x worker", slotCap, allCalls, length, workers), length)
+			total.addTo(r, fmt.Sprintf("cap %d, %d calls of %s, %d x worker", slotCap, allCalls, length, workers), length, bare[length])
 		}
 	}
 	second.end()
@@ -157,6 +169,25 @@ func (b *slotBench) run(ctx context.Context, length time.Duration) ([]call, erro
 	if err := b.resume(ctx); err != nil {
 		return nil, err
 	}
+	calls, err := b.ended(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return calls, b.until(ctx, func(m client.Model) bool { return m.InUse+m.Waiting == 0 })
+}
+
+// bare is run for the baseline.
+func (b *slotBench) bare(ctx context.Context, r *Run, length time.Duration) ([]call, error) {
+	b.provider.length.Store(int64(length))
+	b.provider.drain()
+	if err := bareSlots(ctx, r, b.modelURL); err != nil {
+		return nil, err
+	}
+	return b.ended(ctx)
+}
+
+// ended returns the calls of a run when all have ended.
+func (b *slotBench) ended(ctx context.Context) ([]call, error) {
 	calls := make([]call, 0, allCalls)
 	limit := time.After(settled)
 	for len(calls) < allCalls {
@@ -169,7 +200,7 @@ func (b *slotBench) run(ctx context.Context, length time.Duration) ([]call, erro
 			return nil, context.Cause(ctx)
 		}
 	}
-	return calls, b.until(ctx, func(m client.Model) bool { return m.InUse+m.Waiting == 0 })
+	return calls, nil
 }
 
 // submitPaused pauses the model and returns when the tasks of all users wait for it.
@@ -293,8 +324,11 @@ func (r *slotResult) add(o slotResult) {
 	r.small, r.big = append(r.small, o.small...), append(r.big, o.big...)
 }
 
-// addTo adds the figures of calls of the given length, beside the ideal schedule.
-func (r slotResult) addTo(to *Run, name string, length time.Duration) {
+// use returns which part of the cap was in use, in percent.
+func (r slotResult) use() float64 { return 100 * r.busy.Seconds() / (slotCap * r.wall.Seconds()) }
+
+// addTo adds the figures of calls of the given length, beside the ideal schedule and the baseline.
+func (r slotResult) addTo(to *Run, name string, length time.Duration, bare *slotResult) {
 	const ideal = "ideal schedule"
 	use := 98.0
 	if length > 100*time.Millisecond {
@@ -302,8 +336,8 @@ func (r slotResult) addTo(to *Run, name string, length time.Duration) {
 	}
 	small, big := idealPositions()
 	to.add(Figure{Name: name + ": calls beyond the cap at the provider", Value: float64(r.over)}.within(maximum(0)))
-	to.add(Figure{Name: name + ": use of the cap", Unit: "%", Value: 100 * r.busy.Seconds() / (slotCap * r.wall.Seconds())}.beside(ideal, 100).within(minimum(use)))
-	to.quantiles(name+": hand-over at the provider", r.handOver, "", nil, maximum(1), maximum(3))
+	to.add(Figure{Name: name + ": use of the cap", Unit: "%", Value: r.use()}.beside(bareName, bare.use()).within(minimum(use)))
+	to.quantiles(name+": hand-over at the provider", r.handOver, bareName, bare.handOver, maximum(1), maximum(3))
 	to.add(Figure{Name: name + ": mean position of small users", Value: mean(r.small)}.beside(ideal, small).within(maxRatio(1.1)))
 	to.add(Figure{Name: name + ": mean position of the big user", Value: mean(r.big)}.beside(ideal, big).within(minRatio(0.9)))
 }

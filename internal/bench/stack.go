@@ -45,6 +45,8 @@ type stack struct {
 	env    []string
 	dir    string
 	model  *http.Server
+	// modelURL is the address of model.
+	modelURL string
 }
 
 // dial connects to Temporal and discards the SDK's log messages.
@@ -114,14 +116,15 @@ func (r *Run) start(ctx context.Context, p http.Handler, settings ...string) (h 
 	}
 	h.model = &http.Server{Handler: p, ReadHeaderTimeout: time.Second}
 	go func() { _ = h.model.Serve(l) }() // returns when closed
-	if err := h.startAPI(ctx, l.Addr().String(), settings); err != nil {
+	h.modelURL = "http://" + l.Addr().String() + "/v1"
+	if err := h.startAPI(ctx, settings); err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
 	return h, nil
 }
 
-// startAPI starts the API, whose model provider has the given address.
-func (h *stack) startAPI(ctx context.Context, provider string, settings []string) error {
+// startAPI starts the API.
+func (h *stack) startAPI(ctx context.Context, settings []string) error {
 	addr, err := freeAddr()
 	if err != nil {
 		return err
@@ -129,7 +132,7 @@ func (h *stack) startAPI(ctx context.Context, provider string, settings []string
 	h.cfg.Database = "sqlite:" + filepath.Join(h.dir, "berth.db")
 	h.env = append(append(h.cfg.Temporal.Environ(), "BERTH_REDIS_ADDR="+h.cfg.Redis.Addr, "BERTH_DATABASE="+h.cfg.Database,
 		"BERTH_HTTP_ADDR="+addr, "BERTH_AUTH_SECRET="+benchSecret, "BERTH_METRICS_ADDR=off",
-		"BERTH_LOCAL_MODEL_URL=http://"+provider+"/v1", "DEEPSEEK_API_KEY=", "ZHIPUAI_API_KEY=",
+		"BERTH_LOCAL_MODEL_URL="+h.modelURL, "DEEPSEEK_API_KEY=", "ZHIPUAI_API_KEY=",
 		"BERTH_USER_CONCURRENCY=0", "BERTH_SERVICE_MAX_SIZE=0", "BERTH_PAID_RATE=0", "BERTH_FREE_RATE=0", // all tasks belong to one user
 	), settings...)
 	if h.api, err = h.startProcess(ctx, "api"); err != nil {
