@@ -308,6 +308,24 @@ func TestTaskEvents_NoEvents_SendHeartbeats(t *testing.T) {
 	require.Equal(t, []string{"done"}, names(s.rest()))
 }
 
+func TestTaskEvents_MoreReadersThanOpenTogether_AllAreServed(t *testing.T) { // P12
+	t.Parallel()
+	const n = 100 // more than maxOpening
+	h := newHarness(t)
+	task := h.running("alice", "t1")
+	for range n {
+		require.Equal(t, http.StatusNotFound, h.do(h.request(http.MethodGet, "/v1/tasks/unknown/events", h.token("alice"), nil)).status)
+	}
+	var readers []*sse
+	for range n {
+		readers = append(readers, h.open("/v1/tasks/t1/events", h.token("alice")))
+	}
+	h.end(task)
+	for _, r := range readers {
+		require.Equal(t, []string{"done"}, names(r.rest()))
+	}
+}
+
 func TestTaskEvents_InvalidResumePoint_NamesField(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -158,7 +158,11 @@ func (s *server) follow(open func(context.Context, echo.Context) (*follower, err
 	return func(c echo.Context) error {
 		ctx, cancel := streamContext(c.Request().Context())
 		defer cancel()
-		s.opening <- struct{}{}
+		select {
+		case s.opening <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		f, err := aside(func() (*follower, error) { return open(ctx, c) })
 		<-s.opening
 		if err != nil || f == nil {
