@@ -20,6 +20,12 @@ type benchCommand struct {
 	Processes map[string]int `help:"Also measure the processor time of processes of this machine, by their ids: temporal=123." name:"process" placeholder:"NAME=PID"`
 }
 
+// Help describes what has to run.
+func (c *benchCommand) Help() string {
+	return "Each benchmark starts its own API, workers and model provider, on the Redis and Temporal of the settings, where no other " +
+		"workers may run. 'make bench' starts separate servers for them. docs/measurements.md describes what each benchmark measures."
+}
+
 // Run measures on the Redis and Temporal of the settings. A benchmark that fails does not keep the others from running.
 func (c *benchCommand) Run(ctx context.Context) error {
 	if len(c.Names) == 0 && c.JSON == "" {
