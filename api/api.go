@@ -234,7 +234,7 @@ type server struct {
 	// documents reads uploaded files; decoding limits the pixels of the images that are decoded.
 	documents *extract.Reader
 	decoding  *semaphore.Weighted
-	opening   chan struct{} // has an element for each event stream that is being opened, see maxOpening
+	opening   *semaphore.Weighted // event streams that are being opened, see maxOpening
 }
 
 // New returns a router with all routes, their descriptions and their access rules.
@@ -327,7 +327,7 @@ func newServer(d Deps) (*server, error) {
 	s := &server{
 		Deps: d, log: d.Logger, started: d.Clock(), verifier: d.Verifier, rules: map[string]rule{},
 		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), decoding: semaphore.NewWeighted(maxPixels),
-		opening: make(chan struct{}, maxOpening),
+		opening: semaphore.NewWeighted(maxOpening),
 	}
 	origin, err := c.SignIn.origin()
 	if err != nil {

@@ -158,13 +158,11 @@ func (s *server) follow(open func(context.Context, echo.Context) (*follower, err
 	return func(c echo.Context) error {
 		ctx, cancel := streamContext(c.Request().Context())
 		defer cancel()
-		select {
-		case s.opening <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := s.opening.Acquire(ctx, 1); err != nil {
+			return err
 		}
 		f, err := aside(func() (*follower, error) { return open(ctx, c) })
-		<-s.opening
+		s.opening.Release(1)
 		if err != nil || f == nil {
 			return err
 		}

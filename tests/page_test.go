@@ -334,7 +334,6 @@ func startBrowser(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Co
 	for _, name := range []string{
 		"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-breakpad",
 		"disable-dev-shm-usage", "disable-background-timer-throttling", "disable-renderer-backgrounding",
-		"force-prefers-reduced-motion",
 	} {
 		flags = append(flags, chromedp.Flag(name, true))
 	}

@@ -22,9 +22,9 @@ const bareName = "a list of tokens in Redis and one process, without order of us
 // bareSlots makes as many calls of the provider as a run of berth. The cap is a list of tokens in Redis, for which all calls wait in
 // one process.
 func bareSlots(ctx context.Context, r *Run, provider string) (err error) {
-	options := *redisClient(r.Config).Options()
-	options.PoolSize, options.ReadTimeout = allCalls+slotCap, settled // each waiting call occupies a connection
-	rdb := redis.NewClient(&options)
+	options := redisOptions(r.Config)
+	options.PoolSize = allCalls + slotCap // each waiting call occupies a connection
+	rdb := redis.NewClient(options)
 	defer func() { err = errors.Join(err, rdb.Close()) }()
 	tokens := "bare-slots-" + berth.NewID("")
 	transport := &http.Transport{MaxIdleConnsPerHost: slotCap}

@@ -93,6 +93,8 @@ func (r *Run) step(format string, args ...any) {
 func (r *Run) times(n int) int { return max(1, int(float64(n)*r.Scale)) }
 
 // redisClient returns a client of the Redis of the settings.
-func redisClient(cfg config.Config) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: cfg.Redis.Addr, Username: cfg.Redis.User, Password: cfg.Redis.Password})
+func redisClient(cfg config.Config) *redis.Client { return redis.NewClient(redisOptions(cfg)) }
+
+func redisOptions(cfg config.Config) *redis.Options {
+	return &redis.Options{Addr: cfg.Redis.Addr, Username: cfg.Redis.User, Password: cfg.Redis.Password}
 }

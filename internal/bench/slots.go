@@ -55,17 +55,12 @@ func shareSlots(ctx context.Context, r *Run) (err error) {
 	if _, err := h.client.PatchModel(ctx, slotModel, map[string]any{"cap": slotCap}); err != nil {
 		return err
 	}
-	runs, lengths := r.times(3), []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}
-	bare := map[time.Duration]*slotResult{}
+	lengths := []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}
+	bare := map[time.Duration]slotResult{}
 	for _, length := range lengths {
-		bare[length] = &slotResult{}
-		for i := range runs {
-			r.step("run %d of %d of the baseline with calls of %s", i+1, runs, length)
-			calls, err := b.bare(ctx, r, length)
-			if err != nil {
-				return err
-			}
-			bare[length].add(measureSlots(calls))
+		bare[length], err = repeat(r, fmt.Sprintf("of the baseline with calls of %s", length), func() ([]call, error) { return b.bare(ctx, r, length) })
+		if err != nil {
+			return err
 		}
 	}
 	var second child
@@ -77,14 +72,9 @@ func shareSlots(ctx context.Context, r *Run) (err error) {
 			defer second.kill()
 		}
 		for _, length := range lengths {
-			var total slotResult
-			for i := range runs {
-				r.step("run %d of %d with calls of %s and %d workers", i+1, runs, length, workers)
-				calls, err := b.run(ctx, length)
-				if err != nil {
-					return err
-				}
-				total.add(measureSlots(calls))
+			total, err := repeat(r, fmt.Sprintf("with calls of %s and %d workers", length, workers), func() ([]call, error) { return b.run(ctx, length) })
+			if err != nil {
+				return err
 			}
 			total.addTo(r, fmt.Sprintf("cap %d, %d calls of %s, %d x worker", slotCap, allCalls, length, workers), length, bare[length])
 		}
@@ -92,6 +82,20 @@ func shareSlots(ctx context.Context, r *Run) (err error) {
 	second.end()
 	r.step("kill -9 of a worker")
 	return b.killed(ctx, r, h.worker)
+}
+
+// repeat returns the result of several runs.
+func repeat(r *Run, what string, run func() ([]call, error)) (total slotResult, err error) {
+	runs := r.times(3)
+	for i := range runs {
+		r.step("run %d of %d %s", i+1, runs, what)
+		calls, err := run()
+		if err != nil {
+			return total, err
+		}
+		total.add(measureSlots(calls))
+	}
+	return total, nil
 }
 
 // slotModel serves streamTask.
@@ -328,7 +332,7 @@ func (r *slotResult) add(o slotResult) {
 func (r slotResult) use() float64 { return 100 * r.busy.Seconds() / (slotCap * r.wall.Seconds()) }
 
 // addTo adds the figures of calls of the given length, beside the ideal schedule and the baseline.
-func (r slotResult) addTo(to *Run, name string, length time.Duration, bare *slotResult) {
+func (r slotResult) addTo(to *Run, name string, length time.Duration, bare slotResult) {
 	const ideal = "ideal schedule"
 	use := 98.0
 	if length > 100*time.Millisecond {
