@@ -34,15 +34,16 @@ local flow = flow_of(room, lease)
 revoke_unclaimed(room, lease, flow.user)
 if redis.call('ZSCORE', room.holders, lease) then
   hold(room, lease, flow.user, call.now + call.ttl)
+  if call.freed[1] then serve(room) end
   return { 'HELD', 0, '', next_expiry(room), whole(call.now), call.promotions }
 end
 if take_free_slot(room, lease) then
-  promote(room, room.granted)
+  serve(room)
   return { 'GRANTED', 0, '', 0, whole(call.now), call.promotions }
 end
 join(room, lease, place)
-grant_free_slots(room, { [lease] = true })
-promote(room, room.granted)
+room.mine[lease] = true
+serve(room)
 if not redis.call('ZSCORE', room.waiting, lease) then
   return { 'GRANTED', 0, '', next_expiry(room), whole(call.now), call.promotions }
 end

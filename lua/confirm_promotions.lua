@@ -30,5 +30,5 @@ for i = 8, #ARGV do
     redis.call('ZADD', entries.signalled, whole(call.now + SIGNALLED_FOR), ARGV[i])
   end
 end
-promote(room, {})
+serve(room)
 return { 'RECORDED', call.promotions }

@@ -28,5 +28,6 @@ local entries = entries_of(room)
 entries.lasts = left
 if redis.call('ZREM', entries.promoted, entry) == 1 then redis.call('ZADD', entries.signalled, whole(call.now + SIGNALLED_FOR), entry) end
 if not redis.call('ZSCORE', entries.signalled, entry) then join(entries, entry, ARGV[9] ~= '' and ARGV[9] .. '/0/0' or '') end
-promote(room, { [flow_of(entries, entry).name] = true }, entry)
+room.granted[flow_of(entries, entry).name], room.entry = true, entry
+serve(room)
 return { redis.call('ZSCORE', entries.waiting, entry) and 'WAITING' or 'PROMOTED', call.promotions }

@@ -141,8 +141,8 @@ func (s *Scripts) ConfirmPromotions(ctx context.Context, model string, limits Mo
 	return s.promotion(ctx, "confirm_promotions", EntryRecorded, with(args, gone...)...)
 }
 
-// SweepEntries promotes what nothing else has promoted, such as after the expiry of calls that did not come, and promotes again
-// what no process has confirmed.
+// SweepEntries grants slots and promotes entries where nothing else has, such as after the expiry of slots and of calls that did not come
+// or a change of limits, and promotes again what no process has confirmed.
 func (s *Scripts) SweepEntries(ctx context.Context, models []string, limits func(model string) ModelLimits, t SlotTimes) error {
 	args := s.slotArgs(t)
 	for _, m := range models {

@@ -21,5 +21,5 @@ end
 
 local room = room_of(call, ARGV[5], ARGV[6])
 forget_entry(room, ARGV[7])
-promote(room, {})
+serve(room)
 return { 'LEFT', call.promotions }

@@ -24,16 +24,13 @@ if not readable then return redis.error_reply('ERR release_slot: unreadable argu
 
 local room = room_of(call, ARGV[5], ARGV[6])
 purge(room)
-local count, users, seen = 0, {}, {}
+local count = 0
 for i = 7, #ARGV do
-  local user = flow_of(room, ARGV[i]).user
-  if unhold(room, ARGV[i], user) then
+  if unhold(room, ARGV[i], flow_of(room, ARGV[i]).user) then
     count = count + 1
-    if not seen[user] then table.insert(users, user) end
-    seen[user] = true
   else
     leave(room, ARGV[i])
   end
 end
-serve(room, users)
+serve(room)
 return { 'RELEASED', count, next_expiry(room), call.promotions }

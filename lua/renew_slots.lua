@@ -44,7 +44,7 @@ local replies = {}
 for _, m in ipairs(models) do
   local room = room_of(call, m.name, m.limits)
   purge(room)
-  local holders, waiters, mine, claimed = {}, {}, {}, {}
+  local holders, waiters, claimed = {}, {}, {}
   for i, lease in ipairs(m.held) do
     if forgotten or redis.call('ZSCORE', room.holders, lease) then
       if forgotten then leave(room, lease) end
@@ -62,11 +62,10 @@ for _, m in ipairs(models) do
       claimed[w.lease] = true
     else
       join(room, w.lease, w.place)
-      mine[w.lease] = true
+      room.mine[w.lease] = true
     end
   end
-  grant_free_slots(room, mine)
-  promote(room, room.granted)
+  serve(room)
   for i, w in ipairs(m.waits) do
     if claimed[w.lease] then
       waiters[i] = { 'HELD', 0, '' }

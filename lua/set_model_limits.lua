@@ -41,6 +41,5 @@ local room = room_of(call, ARGV[5])
 if not room then return { 'OK', 0, {} } end
 redis.call('HDEL', room.state, 'granted') -- what follows has another pace
 purge(room)
-grant_free_slots(room, {})
-promote(room, room.granted)
+serve(room)
 return { 'OK', next_expiry(room), call.promotions }

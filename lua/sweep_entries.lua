@@ -1,4 +1,5 @@
--- sweep_entries: promote what nothing else has promoted, and return the promotions whose workflows were not signalled in time.
+-- sweep_entries: grant and promote what nothing else has, such as after the expiry of slots or a change of limits, and return the
+-- promotions whose workflows were not signalled in time.
 --
 -- KEYS[1] guard
 -- ARGV[1] prefix of the keys
@@ -17,6 +18,10 @@ local readable = call.ttl and call.grant and call.known and #ARGV % 2 == 0
 for i = 6, #ARGV, 2 do readable = readable and limits_of(ARGV[i]) end
 if not readable then return redis.error_reply('ERR sweep_entries: unreadable argument') end
 
+-- Flows return from aside when a slot or a call of their user ends. The sweep checks them, too, each one once in RECHECK ms, because limits
+-- change, and a call serves a limited number of rooms.
+local RECHECK = 500
+
 for i = 5, #ARGV, 2 do
   local room = room_of(call, ARGV[i], ARGV[i + 1])
   local entries = entries_of(room)
@@ -25,9 +30,11 @@ for i = 5, #ARGV, 2 do
     table.insert(call.promotions, room.model)
     table.insert(call.promotions, entry)
   end
-  if redis.call('EXISTS', entries.waiting) == 1 then
-    purge(room)
-    promote(room, {})
+  purge(room)
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', entries.aside, '-inf', whole(call.now - RECHECK), 'LIMIT', 0, MAX_STEPS)) do
+    local queue, user = string.match(name, '^([^/]+)/(.*)$')
+    return_flow(entries, flow_at(entries, queue, user))
   end
+  serve(room)
 end
 return { 'SWEPT', call.promotions }

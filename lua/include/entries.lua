@@ -5,6 +5,7 @@
 --   model:{m}:entry:promoted   zset  entry whose workflow has to be signalled -> when to signal it again
 --   model:{m}:entry:signalled  zset  entry whose call is expected in the room -> until when
 --   model:{m}:entry:ahead      zset  {q}/{u} -> number of entries in these two
+--   model:{m}:entry:aside      zset  {q}/{u} that was set aside, because its user is at the limit -> when that was last checked
 
 -- An entry is expected in the room for SIGNALLED_FOR ms. A workflow is signalled again after RESIGNAL ms.
 local SIGNALLED_FOR, RESIGNAL = 10000, 2000
@@ -24,13 +25,13 @@ local function window_of(room)
 end
 
 -- entries_of returns the entries of a room.
-local function entries_of(room)
+function entries_of(room)
   if not room.entries then
     local stem = room.stem .. 'entry:'
     room.entries = {
       call = room.call, model = room.model, stem = stem, flows = {}, room = room, user_cap = room.user_cap,
       waiting = stem .. 'waiting', order = stem .. 'order', users = stem .. 'users', state = stem .. 'state',
-      promoted = stem .. 'promoted', signalled = stem .. 'signalled', ahead = stem .. 'ahead',
+      promoted = stem .. 'promoted', signalled = stem .. 'signalled', ahead = stem .. 'ahead', aside = stem .. 'aside',
     }
   end
   return room.entries
@@ -47,15 +48,10 @@ local function all_ahead(entries)
   return redis.call('ZCARD', entries.promoted) + redis.call('ZCARD', entries.signalled) + redis.call('ZCARD', entries.room.waiting)
 end
 
-local function count_ahead(entries, flow, n)
-  if tonumber(redis.call('ZINCRBY', entries.ahead, n, flow.name)) <= 0 then redis.call('ZREM', entries.ahead, flow.name) end
-end
-
--- return_flow puts a flow back into the order where its user is below the limit.
-local function return_flow(room, flow)
-  local lease, member = head_of(flow)
-  if lease and not redis.call('ZSCORE', flow.order, member) then enter(room, flow, member) end
-  return lease ~= nil
+-- uncount_ahead records that a call of a flow is not expected any more.
+local function uncount_ahead(entries, flow)
+  if tonumber(redis.call('ZINCRBY', entries.ahead, -1, flow.name)) <= 0 then redis.call('ZREM', entries.ahead, flow.name) end
+  return_flow(entries, flow)
 end
 
 -- purge_entries removes entries whose task has ended, and those whose call did not come.
@@ -64,9 +60,7 @@ local function purge_entries(entries)
   purge_waiting(entries)
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', entries.signalled, '-inf', now, 'LIMIT', 0, MAX_DEAD)) do
     redis.call('ZREM', entries.signalled, entry)
-    local flow = flow_of(entries, entry)
-    count_ahead(entries, flow, -1)
-    return_flow(entries, flow)
+    uncount_ahead(entries, (flow_of(entries, entry)))
   end
 end
 
@@ -83,7 +77,7 @@ local function promote_first(entries, flow, member, mine)
     table.insert(call.promotions, entries.model)
     table.insert(call.promotions, entry)
   end
-  count_ahead(entries, flow, 1)
+  redis.call('ZINCRBY', entries.ahead, 1, flow.name)
   advance(entries, flow, member)
 end
 
@@ -95,13 +89,18 @@ local function part_of(entries, flow, window)
   return math.max(1, math.floor(window * flow.weight / math.max(weights, flow.weight) / math.max(1, redis.call('ZCARD', flow.order))))
 end
 
--- promote lets the next entries leave. `flows` are the names of those that may have less than their part: their calls got slots,
--- or they have a new entry.
-local function promote(room, flows, mine)
-  local entries, call = entries_of(room), room.call
+-- promote lets the next entries leave. The flows of room.granted may have less than their part: their calls got slots, or they have a
+-- new entry, which is room.entry.
+local function promote(room)
+  local entries, call, mine = entries_of(room), room.call, room.entry
   if redis.call('EXISTS', entries.waiting) == 0 or grace_of(call) > 0 then return end
   purge_entries(entries)
   local ahead, window = all_ahead(entries), window_of(room)
+  if ahead >= window and redis.call('ZCARD', room.order) == 0 then
+    -- All calls that wait in the room are those of users at their limits. They do not keep its free slots from other users.
+    entries.below = true
+    ahead = window - math.max(0, room.cap - redis.call('ZCARD', room.holders) - (ahead - redis.call('ZCARD', room.waiting)))
+  end
   for _ = 1, MAX_STEPS do
     if ahead >= window then break end
     local flow, member = first_flow(entries)
@@ -113,7 +112,8 @@ local function promote(room, flows, mine)
       ahead = ahead + 1
     end
   end
-  for name in pairs(flows) do
+  entries.below = nil
+  for name in pairs(room.granted) do
     local queue, user = string.match(name, '^([^/]+)/(.*)$')
     local flow = flow_at(entries, queue, user)
     for _ = 1, MAX_STEPS do
@@ -135,8 +135,7 @@ local function forget_entry(room, entry)
   local entries = entries_of(room)
   local flow = flow_of(entries, entry)
   if redis.call('ZREM', entries.signalled, entry) + redis.call('ZREM', entries.promoted, entry) > 0 then
-    count_ahead(entries, flow, -1)
-    return_flow(entries, flow)
+    uncount_ahead(entries, flow)
   elseif redis.call('ZSCORE', entries.waiting, entry) then
     leave(entries, entry)
   end

@@ -60,6 +60,7 @@ local function precise(n) return string.format('%.17g', n) end
 local function call_of(prefix, guard, ttl, grant, known)
   return {
     prefix = prefix, guard = guard, ttl = ttl, grant = grant, known = known, now = clock(), used = {}, users_next = nil,
+    freed = {}, -- users and providers with slots that became free, see unhold
     promotions = {}, -- model and entry of each workflow that the caller has to signal
   }
 end
@@ -89,7 +90,7 @@ local function room_of(call, model, base)
   local l = limits_of(base or v[1] or '')
   if not l then return nil end
   return {
-    call = call, model = model, stem = stem, flows = {}, granted = {},
+    call = call, model = model, stem = stem, flows = {}, mine = {}, granted = {},
     holders = stem .. 'holders', waiting = stem .. 'waiting', order = stem .. 'order', users = stem .. 'users',
     state = stem .. 'state', pace = stem .. 'pace',
     cap = math.min(tonumber(v[2] or l.cap), v[7] == '1' and 1 or math.huge), rpm = tonumber(v[3] or l.rpm), tpm = tonumber(v[4] or l.tpm), user_cap = l.user_cap,
@@ -154,16 +155,16 @@ local function in_use(call, user)
   return call.used[user]
 end
 
-local ahead_of -- see include entries
+local ahead_of, entries_of -- see include entries
 
 -- is_full reports whether a flow's user is at the limit. When the slots of that user expire is then a time to try again. Entries
--- may be ahead so far that the next call is there when one of the user's ends.
+-- may be ahead so far that the next call is there when one of the user's ends, except with room.below.
 local function is_full(room, flow)
   local call, user, limit = room.call, flow.user, room.user_cap
   if limit == 0 then return false end
   local used = in_use(call, user)
   if room.promoted then
-    used, limit = used + ahead_of(room, flow), 2 * limit
+    used, limit = used + ahead_of(room, flow), (room.below and 1 or 2) * limit
   end
   if used < limit then return false end
   local first = redis.call('ZRANGE', user_key(call, user), 0, 0, 'WITHSCORES')
@@ -204,8 +205,10 @@ end
 local function enter(room, flow, member, queue_tag, user_tag)
   if is_full(room, flow) then
     set_aside(room.call, user_key(room.call, flow.user), room.model, room.promoted and ENTRY_ASIDE_TTL or ASIDE_TTL)
+    if room.aside then redis.call('ZADD', room.aside, whole(room.call.now), flow.name) end
     return
   end
+  if room.aside then redis.call('ZREM', room.aside, flow.name) end
   if not user_tag or user_tag == 0 then
     user_tag = tag_of(room, flow, 0)
   end
@@ -222,8 +225,23 @@ end
 local function reorder(room, flow, member, queue_tag, user_tag)
   if member then redis.call('ZREM', flow.order, member) end
   local lease, first = head_of(flow)
-  if lease then enter(room, flow, first, queue_tag, user_tag) end
+  if lease then
+    enter(room, flow, first, queue_tag, user_tag)
+  elseif room.aside then
+    redis.call('ZREM', room.aside, flow.name)
+  end
   if redis.call('ZCARD', flow.order) == 0 then redis.call('ZREM', room.order, flow.member) end
+end
+
+-- return_flow puts a flow that was set aside back into the order where its user is below the limit. It reports whether it has leases.
+local function return_flow(room, flow)
+  local lease, member = head_of(flow)
+  if lease and not redis.call('ZSCORE', flow.order, member) then
+    enter(room, flow, member)
+  elseif room.aside then
+    redis.call('ZREM', room.aside, flow.name)
+  end
+  return lease ~= nil
 end
 
 -- uncount updates the numbers of waiters after one has left the queue. A queue or a room without any forgets its flows: none
@@ -246,7 +264,7 @@ local function uncount(room, flow)
   end
 end
 
--- leave removes a waiting lease. It costs its flow nothing: the next one has its tag.
+-- leave removes a waiting lease. It costs its flow nothing: the next one has its tag. The next entry of its user may follow.
 local function leave(room, lease)
   local flow = flow_of(room, lease)
   local first, member = head_of(flow)
@@ -255,6 +273,10 @@ local function leave(room, lease)
   if redis.call('ZREM', flow.key, lease) == 0 then return end
   if first == lease then reorder(room, flow, member, nil, tonumber(user_tag or nil)) end
   uncount(room, flow)
+  if room.holders then
+    local entries = entries_of(room)
+    return_flow(entries, flow_at(entries, flow.queue, flow.user))
+  end
 end
 
 -- hold gives a lease a slot until expiry, or prolongs it.
@@ -273,14 +295,25 @@ local function hold(room, lease, user, expiry)
   end
 end
 
--- unhold takes its slot from a lease and reports whether it had one.
+-- free removes a lease from the slots of its user or provider.
+local function free(call, key, lease, user)
+  redis.call('ZREM', key, lease)
+  if not call.freed[key] then
+    call.freed[key] = true
+    table.insert(call.freed, { key = key, user = user })
+  end
+end
+
+-- unhold takes its slot from a lease, whatever the reason, and reports whether it had one. What was set aside because of its user or
+-- provider returns with serve.
 local function unhold(room, lease, user)
+  local call = room.call
   if redis.call('ZREM', room.holders, lease) == 0 then return false end
   if room.user_cap > 0 then
-    redis.call('ZREM', user_key(room.call, user), lease)
-    room.call.used[user] = nil
+    free(call, user_key(call, user), lease, user)
+    call.used[user] = nil
   end
-  if room.provider then redis.call('ZREM', room.provider, lease) end
+  if room.provider then free(call, room.provider, lease) end
   return true
 end
 
@@ -292,7 +325,8 @@ end
 
 -- purge removes expired holders, and waiters whose process stopped renewing them.
 local function purge(room)
-  redis.call('ZREMRANGEBYSCORE', room.holders, '-inf', whole(room.call.now))
+  local dead = redis.call('ZRANGEBYSCORE', room.holders, '-inf', whole(room.call.now), 'LIMIT', 0, MAX_DEAD)
+  for _, lease in ipairs(dead) do unhold(room, lease, flow_of(room, lease).user) end
   purge_waiting(room)
 end
 
@@ -442,14 +476,18 @@ end
 
 -- include entries
 
--- served ends that a room is set aside: if it has to be again, it is behind the others. Entries may be set aside, too.
+-- served ends that a room is set aside: if it has to be again, it is behind the others. So it is where entries may be set aside, too.
 local function served(room, key)
-  if redis.call('EXISTS', entries_of(room).waiting) == 0 then redis.call('ZREM', key .. ':aside', room.model) end
+  if redis.call('EXISTS', entries_of(room).waiting) == 0 then
+    redis.call('ZREM', key .. ':aside', room.model)
+  else
+    redis.call('ZADD', key .. ':aside', 'XX', whole(room.call.now), room.model)
+  end
 end
 
 -- grant_first gives a slot to the first lease of a flow, which has `member` in the order.
-local function grant_first(room, flow, lease, member, mine)
-  local call = room.call
+local function grant_first(room, flow, lease, member)
+  local call, mine = room.call, room.mine
   local _, process, cost = flow_of(room, lease)
   local place = take_first(room, flow, lease, member, cost)
   local expiry = call.now + (mine[lease] and call.ttl or call.grant)
@@ -463,9 +501,9 @@ local function grant_first(room, flow, lease, member, mine)
   if not mine[lease] then notify(room, lease, process, place, expiry) end
 end
 
--- grant_free_slots grants free slots in the fair order. A lease of `mine` belongs to the caller and holds immediately. Any
+-- grant_free_slots grants free slots in the fair order. A lease of room.mine belongs to the caller and holds immediately. Any
 -- other is granted for a short time, and its process is notified.
-local function grant_free_slots(room, mine)
+local function grant_free_slots(room)
   local free = room.cap - redis.call('ZCARD', room.holders)
   if free <= 0 or redis.call('ZCARD', room.order) == 0 then return end
   if grace_of(room.call) > 0 then return end
@@ -479,14 +517,14 @@ local function grant_free_slots(room, mine)
     elseif is_full(room, flow) then
       reorder(room, flow, member) -- sets it aside
     else
-      grant_first(room, flow, lease, member, mine)
+      grant_first(room, flow, lease, member)
       free = free - 1
     end
   end
   room.unfinished = true
 end
 
--- return_user puts a user's flows back into the order of a room in which they were set aside. It reports whether there are any.
+-- return_user puts a user's flows back into the order of a room in which they were set aside. It reports whether any wait.
 local function return_user(room, user)
   local found, entries = false, entries_of(room)
   local some = redis.call('EXISTS', entries.waiting) == 1
@@ -497,37 +535,46 @@ local function return_user(room, user)
   return found
 end
 
--- serve grants free slots after slots of these users in this room have become free: first in the rooms that were set aside
--- because of the users or the provider, those that wait longest first, then in this one.
-local function serve(room, users)
+-- serve_room grants the free slots of a room and promotes its entries.
+local function serve_room(room)
+  if not room.vacant then grant_free_slots(room) end
+  promote(room)
+end
+
+-- serve is the end of each call that changes who holds or waits. Where slots have become free in the call, it returns what was set aside because of
+-- their users and providers, in all rooms, and serves these in the order of their wait.
+local function serve(room)
   local call, rooms, known = room.call, {}, { [room.model] = room }
-  local function due(key, user)
+  local freed, at = call.freed, 0
+  if not freed[1] then return serve_room(room) end
+  while at < #freed do -- expired slots of other rooms add to it
+    at = at + 1
+    local key, user = freed[at].key, freed[at].user
     for _, model in ipairs(redis.call('ZRANGE', key .. ':aside', 0, MAX_ROOMS - 1)) do
-      known[model] = known[model] or room_of(call, model)
-      if not known[model] or user and not return_user(known[model], user) then
+      if known[model] == nil then
+        known[model] = room_of(call, model) or false
+        if known[model] then purge(known[model]) end
+      end
+      local other = known[model]
+      if not other or user and not return_user(other, user) then
         redis.call('ZREM', key .. ':aside', model)
-      elseif not known[model].listed and #rooms < MAX_ROOMS then
-        known[model].listed = true
-        table.insert(rooms, known[model])
+      elseif not other.listed and #rooms < MAX_ROOMS then
+        other.listed = true
+        table.insert(rooms, other)
       end
     end
   end
-  if room.user_cap > 0 then
-    for _, user in ipairs(users) do due(user_key(call, user), user) end
-  end
-  if room.provider then due(room.provider) end
   if not room.listed then table.insert(rooms, room) end
   for _, r in ipairs(rooms) do
-    if r ~= room then purge(r) end
-    grant_free_slots(r, {})
-    promote(r, r.granted)
+    serve_room(r)
     if r.provider and redis.call('ZCARD', r.order) == 0 then redis.call('ZREM', r.provider .. ':aside', r.model) end
   end
-  for _, user in ipairs(users) do
-    if #rooms > 1 and not is_full(room, { user = user }) then
-      for _, r in ipairs(rooms) do served(r, user_key(call, user)) end
+  for _, f in ipairs(freed) do
+    if f.user and #rooms > 1 and not is_full(room, { user = f.user }) then
+      for _, r in ipairs(rooms) do served(r, f.key) end
     end
   end
+  call.freed = {}
 end
 
 -- revoke_unclaimed takes a granted slot from a lease that has not used it, while leases may have been lost: a master that was
@@ -544,7 +591,7 @@ local function take_free_slot(room, lease)
   hold(room, lease, flow.user, room.call.now + room.call.ttl)
   redis.call('HSET', room.state, 'taken', whole(room.call.now))
   charge_pace(room, cost)
-  room.granted[flow.name] = true
+  room.granted[flow.name], room.vacant = true, true
   return true
 end
 

@@ -1,0 +1,169 @@
+package lua_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/lua"
+)
+
+// fewAhead makes few calls enough to be ahead of entries.
+var fewAhead = []string{"MIN_AHEAD, MAX_AHEAD, MAX_WINDOWS = 2, 3000, 100, 250, 4", "MIN_AHEAD, MAX_AHEAD, MAX_WINDOWS = 2, 3000, 4, 6, 2"}
+
+// aside is a lobby of model m in which the last tasks of user u are set aside.
+type aside struct {
+	*lobby
+	o *ownTime
+	// expected are tasks whose calls are expected; waiting and held are leases of calls.
+	expected []lua.Entry
+	waiting  []string
+	held     string
+}
+
+// newAside lets u have a slot of model n, if it has one there, and as many calls ahead as a user may: two less that slot.
+func newAside(t *testing.T, elsewhere, called bool) *aside {
+	o := newOwnTime(t)
+	o.now = time.Unix(2_000_000_000, 0)
+	o.flush(t)
+	a := &aside{lobby: newLobby(t, o.s, lua.ModelLimits{Cap: 5, UserCap: 1}), o: o}
+	_, err := o.s.MarkNew(t.Context())
+	require.NoError(t, err)
+	if elsewhere {
+		a.held = lease(paidStream, "u", 0)
+		r, err := o.s.AcquireSlot(t.Context(), lua.SlotCall{Model: "n", Limits: a.limits, Lease: a.held, Times: slotTimes})
+		require.NoError(t, err)
+		require.Equal(t, lua.SlotGranted, r.Code)
+	}
+	_, err = o.s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{Paused: true})
+	require.NoError(t, err)
+	a.expected = a.enterAll(paidStream, "u", 4)
+	if elsewhere {
+		require.Len(t, a.expected, 1)
+	} else {
+		require.Len(t, a.expected, 2)
+	}
+	if called {
+		for _, e := range a.expected {
+			id, code := a.begin(e)
+			require.Equal(t, lua.SlotWaiting, code)
+			a.waiting = append(a.waiting, id)
+		}
+	}
+	require.Empty(t, a.take(), "the others are set aside")
+	return a
+}
+
+// sweepAll sweeps both models.
+func (a *aside) sweepAll() {
+	limits := func(string) lua.ModelLimits { return a.limits }
+	require.NoError(a.t, a.s.SweepEntries(a.t.Context(), []string{"m", "n"}, limits, slotTimes))
+}
+
+// FA1: whatever ends what a user at the limit has, the user's next task is promoted, without another submission.
+func TestEntries_UserNoLongerAtLimit_NextPromoted(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		elsewhere, called bool
+		what              func(t *testing.T, a *aside)
+	}{
+		"a call that waits is cancelled": {called: true, what: func(_ *testing.T, a *aside) { a.release("m", a.waiting[0]) }},
+		"a call that waits is not renewed": {called: true, what: func(t *testing.T, a *aside) {
+			a.o.pass(t, slotTimes.TTL)
+			a.sweepAll()
+		}},
+		"a call does not come": {what: func(t *testing.T, a *aside) {
+			a.o.pass(t, slotTimes.TTL)
+			a.sweepAll()
+		}},
+		"a task whose call is expected is cancelled":       {what: func(t *testing.T, a *aside) { require.NoError(t, a.s.LeaveTask(t.Context(), a.call(a.expected[0]))) }},
+		"a workflow whose call is expected has ended":      {what: func(_ *testing.T, a *aside) { a.confirm(nil, a.expected[:1]) }},
+		"a slot of another model is released":              {elsewhere: true, what: func(_ *testing.T, a *aside) { a.hall.release("n", a.held) }},
+		"a slot of another model is released after a call": {elsewhere: true, called: true, what: func(_ *testing.T, a *aside) { a.hall.release("n", a.held) }},
+		"a slot of another model expires": {elsewhere: true, called: true, what: func(t *testing.T, a *aside) {
+			a.o.pass(t, slotTimes.TTL/2)
+			_, _, err := a.s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: a.limits, Waiters: []lua.Waiter{{Lease: a.waiting[0]}}}})
+			require.NoError(t, err)
+			a.o.pass(t, slotTimes.TTL/2)
+			a.sweepAll()
+		}},
+		"the slots of users are more": {what: func(_ *testing.T, a *aside) {
+			a.limits.UserCap = 2
+			a.o.pass(a.t, time.Second)
+			a.sweepAll()
+		}},
+		"users have no limit any more": {what: func(_ *testing.T, a *aside) {
+			a.limits.UserCap = 0
+			a.o.pass(a.t, time.Second)
+			a.sweepAll()
+		}},
+		"the set-aside model is forgotten": {elsewhere: true, what: func(t *testing.T, a *aside) {
+			require.NoError(t, a.s.Redis().Del(t.Context(), a.s.Keys().UserSlots("u")+":aside").Err())
+			a.hall.release("n", a.held)
+			a.o.pass(t, time.Second)
+			a.sweepAll()
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAside(t, c.elsewhere, c.called)
+			c.what(t, a)
+			require.NotEmpty(t, a.take())
+		})
+	}
+}
+
+// FA1: a user's calls that wait for a paused model are cancelled; after the resumption, the tasks behind them are served.
+func TestRoom_CallsCancelledInPause_OthersServedAfterResumption(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		l := newLobby(t, s, lua.ModelLimits{Cap: 5, UserCap: 5})
+		set := func(paused bool) {
+			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{Paused: paused})
+			require.NoError(t, err)
+		}
+		set(true)
+		var leases []string
+		for _, e := range l.enterAll(paidStream, "u", 15) {
+			id, _ := l.begin(e)
+			leases = append(leases, id)
+		}
+		require.Len(t, leases, 10)
+		l.release("m", leases...)
+		set(false)
+		promoted := l.take()
+		require.Len(t, promoted, 5)
+		for _, e := range promoted {
+			_, code := l.begin(e)
+			require.Equal(t, lua.SlotGranted, code)
+		}
+	})
+}
+
+// FA1: calls of users who are at their limit elsewhere do not keep the tasks of others from a model that is idle.
+func TestEntries_CallsOfUsersAtLimitAhead_OthersPromoted(t *testing.T) {
+	t.Parallel()
+	o := newOwnTime(t, fewAhead...)
+	o.now = time.Unix(2_000_000_000, 0)
+	o.flush(t)
+	_, err := o.s.MarkNew(t.Context())
+	require.NoError(t, err)
+	l := newLobby(t, o.s, lua.ModelLimits{UserCap: 1})
+	for i := range 20 {
+		user := "u" + strconv.Itoa(i)
+		l.limits.Cap = 20
+		l.arrive("n", paidStream, user, 1) // the only slot of the user
+		l.limits.Cap = 2
+		for _, e := range l.enterAll(paidStream, user, 1) {
+			_, code := l.begin(e)
+			require.Equal(t, lua.SlotWaiting, code)
+		}
+	}
+	require.LessOrEqual(t, l.waiting("m"), 8, "no more than may be ahead")
+	promoted := l.enterAll(paidStream, "other", 1)
+	l.sweep()
+	require.Contains(t, usersOf(append(promoted, l.take()...)), "other")
+}
