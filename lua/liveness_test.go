@@ -1,0 +1,69 @@
+package lua_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// check runs a property with so many sequences of random actions. It returns "" or what was wrong.
+func check(t *testing.T, n int, property func(*rapid.T) string) {
+	t.Helper()
+	start := time.Now()
+	for range n / 100 { // rapid runs a hundred at a time
+		rapid.Check(t, func(rt *rapid.T) {
+			if wrong := property(rt); wrong != "" {
+				rt.Fatal(wrong)
+			}
+		})
+	}
+	t.Logf("%d sequences, %s per 1,000", n, (time.Since(start) * 1000 / time.Duration(n)).Round(100*time.Millisecond))
+}
+
+// findFault returns the first of so many sequences for which a property does not hold, which a variant has to have.
+func findFault(t *testing.T, n int, property func(*rapid.T) string) {
+	t.Helper()
+	sequences := rapid.Custom(property)
+	for seed := range n {
+		if wrong := sequences.Example(seed); wrong != "" {
+			t.Logf("sequence %d: %s", seed, wrong[strings.LastIndexByte(wrong, '\n')+1:])
+			return
+		}
+	}
+	t.Fatalf("none of %d sequences shows the fault of the variant", n)
+}
+
+func marketProperty(t *testing.T, replace ...string) func(*rapid.T) string {
+	o := newOwnTime(t, append(slices.Clone(fewAhead), replace...)...)
+	return func(t *rapid.T) string {
+		m := newMarket(t, o)
+		t.Repeat(m.actions())
+		m.drain()
+		return m.wrong
+	}
+}
+
+// FA1, P20: whatever happens, a model that could grant a slot to a task that waits does so within one sweep, and no limit is exceeded.
+func TestRoom_AnySequenceOfActions_NeverIdleWhileEligibleWaits(t *testing.T) {
+	t.Parallel()
+	check(t, sequences, marketProperty(t))
+}
+
+// This verifies the test above.
+func TestRoom_BrokenVariants_AreIdle(t *testing.T) {
+	t.Parallel()
+	for name, replace := range map[string][]string{
+		"flows that were set aside do not return": {"if lease and not redis.call('ZSCORE', flow.order, member) then", "if false then"},
+		"a user's limit is not checked":           {"if used < limit then return false end", "if used < limit + 1 then return false end"},
+		"a model's cap is not checked":            {"local free = room.cap - redis.call('ZCARD', room.holders)", "local free = 1"},
+		"expired slots stay":                      {"for _, lease in ipairs(dead) do unhold(", "for _, lease in ipairs({}) do unhold("},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			findFault(t, 300, marketProperty(t, replace...))
+		})
+	}
+}

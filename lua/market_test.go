@@ -1,0 +1,373 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth"
+	"berth/lua"
+)
+
+// step is where a call of a task is.
+type step int
+
+const (
+	waits    step = iota // in its workflow
+	promoted             // its workflow has been signalled, or need not wait: its call will be made
+	calls                // in a process, without a slot
+	holds                // in a process, with a slot
+	ended
+)
+
+// work is a task with one call.
+type work struct {
+	lua.Entry
+	step     step
+	created  int64
+	deadline time.Time
+	by       *caller
+	lease    string // of the call
+	place    string
+	until    time.Time // of the slot
+	attempts int64
+}
+
+// caller is a process: it calls models and signals workflows.
+type caller struct {
+	id      string
+	stopped bool // neither renews nor calls
+	inbox   []lua.Promotion
+}
+
+var (
+	marketModels = []string{"m0", "m1", "m2"} // the first two share a provider
+	marketUsers  = []string{"a", "b", "c"}
+	marketQueues = []berth.Queue{paidStream, freeBatch}
+)
+
+// market is a few models, whose users have more tasks than they may call at the same time, and a few processes, any of which dies.
+type market struct {
+	*ownTime
+	t       *rapid.T
+	limits  map[string]lua.ModelLimits
+	set     map[string]lua.OperatorLimits
+	works   []*work
+	callers []*caller
+	number  int
+	// Whether users and the provider have limits does not change: slots that were granted without a limit are not counted before their
+	// renewal.
+	users, provider bool
+	current         *caller             // whose call it is
+	held            map[string][]string // by model, at the last check
+	holding         map[string]bool     // the leases of calls that had slots then
+	wrong           string
+	log             []string
+}
+
+func newMarket(t *rapid.T, o *ownTime) *market {
+	m := &market{ownTime: o, t: t, limits: map[string]lua.ModelLimits{}, set: map[string]lua.OperatorLimits{}}
+	o.now = time.Unix(2_000_000_000, 0)
+	m.flush(t)
+	m.users, m.provider = rapid.IntRange(0, 5).Draw(t, "users limited") > 0, rapid.Bool().Draw(t, "provider limited")
+	o.s.OnPromotion(func(p []lua.Promotion) { m.current.inbox = append(m.current.inbox, p...) })
+	m.configure()
+	for range 3 {
+		m.start()
+	}
+	m.renew(m.callers[0])
+	m.pass(2 * lua.NodeGrace)
+	return m
+}
+
+func (m *market) logf(format string, args ...any) {
+	m.log = append(m.log, fmt.Sprintf(format, args...))
+}
+
+// failf records what is wrong, once.
+func (m *market) failf(format string, args ...any) {
+	if m.wrong == "" {
+		m.wrong = strings.Join(m.log, "\n") + "\n" + fmt.Sprintf(format, args...)
+	}
+}
+
+func (m *market) ok(err error) {
+	m.t.Helper()
+	require.NoError(m.t, err)
+}
+
+// pick draws one of the items, and skips the action where there is none.
+func pick[T any](m *market, name string, items []T) T {
+	if len(items) == 0 {
+		m.t.Skip("none")
+	}
+	return items[rapid.IntRange(0, len(items)-1).Draw(m.t, name)]
+}
+
+func (m *market) model() string { return rapid.SampledFrom(marketModels).Draw(m.t, "model") }
+
+func (m *market) live() (live []*caller) {
+	for _, c := range m.callers {
+		if !c.stopped {
+			live = append(live, c)
+		}
+	}
+	return live
+}
+
+// act makes a process that runs the current one.
+func (m *market) act() *caller {
+	m.current = pick(m, "process", m.live())
+	return m.current
+}
+
+func (m *market) in(steps ...step) (found []*work) {
+	for _, w := range m.works {
+		if slices.Contains(steps, w.step) {
+			found = append(found, w)
+		}
+	}
+	return found
+}
+
+func (m *market) of(c *caller, steps ...step) (found []*work) {
+	for _, w := range m.in(steps...) {
+		if w.by == c {
+			found = append(found, w)
+		}
+	}
+	return found
+}
+
+func (m *market) times() lua.SlotTimes {
+	return lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant}
+}
+
+func (m *market) entryCall(w *work) lua.EntryCall {
+	return lua.EntryCall{Entry: w.Entry, Limits: m.limits[w.Model], Times: m.times()}
+}
+
+func (m *market) configure() {
+	user := rapid.IntRange(1, 3).Draw(m.t, "slots of a user")
+	provider := rapid.IntRange(1, 3).Draw(m.t, "slots of the provider")
+	for i, name := range marketModels {
+		l := lua.ModelLimits{Cap: rapid.IntRange(0, 3).Draw(m.t, "cap"), RPM: rapid.SampledFrom([]int{0, 0, 0, 60}).Draw(m.t, "requests per minute")}
+		if m.users {
+			l.UserCap = user
+		}
+		if i < 2 {
+			l.Provider = "p"
+		}
+		if i < 2 && m.provider {
+			l.ProviderCap = provider
+		}
+		m.limits[name] = l
+	}
+	m.logf("configured: %v", m.limits)
+}
+
+func (m *market) start() {
+	m.number++
+	m.callers = append(m.callers, &caller{id: "p" + strconv.Itoa(m.number)})
+}
+
+func (m *market) enter() {
+	m.act()
+	model, user, queue := m.model(), rapid.SampledFrom(marketUsers).Draw(m.t, "user"), rapid.SampledFrom(marketQueues).Draw(m.t, "queue")
+	left := rapid.SampledFrom([]time.Duration{time.Hour, time.Hour, 3 * time.Second}).Draw(m.t, "left")
+	for range rapid.IntRange(1, 6).Draw(m.t, "tasks") {
+		m.number++
+		w := &work{
+			Entry:   lua.Entry{Task: berth.TaskRef{UserID: user, TaskID: strconv.Itoa(m.number)}, Step: 1, Queue: queue, Model: model},
+			created: m.now.UnixMicro() + int64(m.number), deadline: m.now.Add(left),
+		}
+		m.works = append(m.works, w)
+		m.enterOne(w, 0)
+	}
+	m.logf("%s enters: %s %s %s until %s", m.current.id, model, user, queue, left)
+}
+
+func (m *market) enterOne(w *work, order int64) {
+	now, err := m.s.EnterTask(context.Background(), m.entryCall(w), w.deadline.Sub(m.now), order)
+	m.ok(err)
+	if w.step = waits; now {
+		w.step = promoted
+	}
+}
+
+// deliver lets a process signal the workflows of the promotions that it got. Where it fails, another one does later.
+func (m *market) deliver(c *caller, fails bool) {
+	m.current = c
+	type outcome struct{ signalled, gone []string }
+	outcomes := map[string]outcome{}
+	inbox := c.inbox
+	c.inbox = nil
+	for _, p := range inbox {
+		i := slices.IndexFunc(m.works, func(w *work) bool { return w.Model == p.Model && w.ID() == p.Entry })
+		o, w := outcomes[p.Model], m.works[i]
+		if w.step == waits {
+			w.step = promoted
+		}
+		if w.step == ended {
+			o.gone = append(o.gone, p.Entry)
+		} else {
+			o.signalled = append(o.signalled, p.Entry)
+		}
+		outcomes[p.Model] = o
+	}
+	if fails {
+		return
+	}
+	for _, model := range slices.Sorted(maps.Keys(outcomes)) {
+		o := outcomes[model]
+		m.ok(m.s.ConfirmPromotions(context.Background(), model, m.limits[model], m.times(), o.signalled, o.gone))
+	}
+}
+
+// call makes the call of a promoted task.
+func (m *market) call(w *work) {
+	w.by, w.place = m.current, ""
+	w.attempts++
+	w.lease = lua.Lease{Process: w.by.id, Queue: w.Queue, UserID: w.Task.UserID, Rest: fmt.Sprintf("%s#%d", w.CallID(w.attempts), m.number)}.ID()
+	w.step = calls
+	m.acquire(w)
+}
+
+func (m *market) acquire(w *work) {
+	m.current = w.by
+	r, err := m.s.AcquireSlot(context.Background(), lua.SlotCall{
+		Model: w.Model, Limits: m.limits[w.Model], Lease: w.lease, Place: w.place, Entry: w.ID(), Times: m.times(),
+	})
+	m.ok(err)
+	m.replied(w, r)
+}
+
+func (m *market) replied(w *work, r lua.SlotReply) {
+	if w.place = r.Place; r.Code != lua.SlotWaiting {
+		w.step, w.until = holds, m.now.Add(lua.ModelLease)
+	}
+}
+
+// claim claims what was granted to the calls of processes that run.
+func (m *market) claim() {
+	for _, w := range m.in(calls) {
+		if !w.by.stopped && slices.Contains(m.held[w.Model], w.lease) {
+			m.acquire(w)
+		}
+	}
+}
+
+// renew renews all leases of a process.
+func (m *market) renew(c *caller) {
+	m.current = c
+	var models []lua.ModelLeases
+	var entries [][]*work
+	for _, model := range marketModels {
+		l, all := lua.ModelLeases{Model: model, Limits: m.limits[model]}, []*work{}
+		for _, w := range m.of(c, holds) {
+			if !m.now.Before(w.until) {
+				w.step = promoted // the process was stopped for too long
+			} else if w.Model == model {
+				l.Holders, all = append(l.Holders, w.lease), append(all, w)
+			}
+		}
+		for _, w := range m.of(c, calls) {
+			if w.Model == model {
+				l.Waiters, all = append(l.Waiters, lua.Waiter{Lease: w.lease, Place: w.place}), append(all, w)
+			}
+		}
+		if len(all) > 0 {
+			models, entries = append(models, l), append(entries, all)
+		}
+	}
+	_, out, err := m.s.RenewSlots(context.Background(), m.times(), models)
+	m.ok(err)
+	for i, o := range out {
+		for j, code := range o.Holders {
+			w := entries[i][j]
+			if w.until = m.now.Add(lua.ModelLease); code == lua.SlotLost {
+				w.step = promoted // its call is made again
+			}
+		}
+		for j, r := range o.Waiters {
+			m.replied(entries[i][len(o.Holders)+j], r)
+		}
+	}
+}
+
+func (m *market) release(w *work) {
+	m.current = w.by
+	w.step = ended
+	_, _, err := m.s.ReleaseSlot(context.Background(), w.Model, m.limits[w.Model], m.times(), w.lease)
+	m.ok(err)
+}
+
+// end ends a task without a result.
+func (m *market) end(w *work) {
+	switch w.step {
+	case waits, promoted:
+		w.step = ended
+		m.ok(m.s.LeaveTask(context.Background(), m.entryCall(w)))
+	case calls, holds:
+		if w.by.stopped { // it has to end it first
+			w.step = ended
+			return
+		}
+		m.release(w)
+	case ended:
+	}
+}
+
+// pass lets time pass, in which processes renew their leases and deadlines are reached.
+func (m *market) pass(d time.Duration) {
+	for d > 0 {
+		one := min(d, time.Second)
+		d -= one
+		m.ownTime.pass(m.t, one)
+		for _, c := range m.live() {
+			m.renew(c)
+		}
+		for _, w := range m.in(waits, promoted, calls, holds) {
+			if !m.now.Before(w.deadline) {
+				m.current = m.callers[0]
+				m.end(w)
+			}
+		}
+	}
+}
+
+func (m *market) setLimits(model string, l lua.OperatorLimits) {
+	m.set[model] = l
+	_, err := m.s.SetModelLimits(context.Background(), model, m.times(), l)
+	m.ok(err)
+}
+
+func (m *market) sweep() {
+	m.ok(m.s.SweepEntries(context.Background(), marketModels, func(model string) lua.ModelLimits { return m.limits[model] }, m.times()))
+}
+
+// kill ends a process. Its calls are made again by others.
+func (m *market) kill(c *caller) {
+	for _, w := range m.of(c, calls, holds) {
+		w.step = promoted
+	}
+	m.callers = slices.DeleteFunc(m.callers, func(other *caller) bool { return c == other })
+	m.start()
+}
+
+func (m *market) lose() {
+	m.flush(m.t)
+	for _, model := range marketModels {
+		m.setLimits(model, m.set[model])
+	}
+	for _, w := range m.in(waits, promoted) {
+		m.enterOne(w, w.created)
+	}
+}
