@@ -36,6 +36,24 @@ func findFault(t *testing.T, n int, property func(*rapid.T) string) {
 	t.Fatalf("none of %d sequences shows the fault of the variant", n)
 }
 
+// pickOne draws one of the items, and skips the action where there is none.
+func pickOne[T any](t *rapid.T, name string, items []T) T {
+	if len(items) == 0 {
+		t.Skip("none")
+	}
+	return items[rapid.IntRange(0, len(items)-1).Draw(t, name)]
+}
+
+func depotProperty(t *testing.T, replace ...string) func(*rapid.T) string {
+	o := newOwnTime(t, replace...)
+	return func(t *rapid.T) string {
+		d := newDepot(t, o)
+		t.Repeat(d.actions())
+		d.drain()
+		return d.wrong
+	}
+}
+
 func marketProperty(t *testing.T, replace ...string) func(*rapid.T) string {
 	o := newOwnTime(t, append(slices.Clone(fewAhead), replace...)...)
 	return func(t *rapid.T) string {
@@ -64,6 +82,27 @@ func TestRoom_BrokenVariants_AreIdle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			findFault(t, 300, marketProperty(t, replace...))
+		})
+	}
+}
+
+// P20: whatever happens, a node that could serve an execution that waits does so within one sweep, and no node has more work than slots.
+func TestHandover_AnySequenceOfActions_NeverIdleWhileEligibleWaits(t *testing.T) {
+	t.Parallel()
+	check(t, sequences, depotProperty(t))
+}
+
+// This verifies the test above.
+func TestHandover_BrokenVariants_AreIdle(t *testing.T) {
+	t.Parallel()
+	for name, replace := range map[string][]string{
+		"sweeps hand over nothing":      {"serve(pools, '', nil)", "do end"},
+		"the first waiter hides others": {"request.skipped = skipped", "request.skipped = {}"},
+		"slots are not counted":         {"if leases >= node.max or ", "if ", "if leases < tonumber(max) then", "if leases <= tonumber(max) then"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			findFault(t, 300, depotProperty(t, replace...))
 		})
 	}
 }

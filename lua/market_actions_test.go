@@ -14,7 +14,7 @@ import (
 func (m *market) actions() map[string]func(*rapid.T) {
 	flip := func(name string) bool { return rapid.Bool().Draw(m.t, name) }
 	callOne := func(*rapid.T) {
-		w := pick(m, "task", m.in(promoted))
+		w := pickOne(m.t, "task", m.in(promoted))
 		m.act()
 		m.logf("%s calls for %s of %s", m.current.id, w.ID(), w.Model)
 		m.call(w)
@@ -27,7 +27,7 @@ func (m *market) actions() map[string]func(*rapid.T) {
 		}
 	}
 	release := func(*rapid.T) {
-		w := pick(m, "task", m.in(holds))
+		w := pickOne(m.t, "task", m.in(holds))
 		if !w.by.stopped {
 			m.logf("%s of %s ends", w.lease, w.Model)
 			m.release(w)
@@ -62,7 +62,7 @@ func (m *market) actions() map[string]func(*rapid.T) {
 		"signal more":    deliver,
 		"claim":          func(*rapid.T) { m.logf("claims"); m.claim() },
 		"cancel": func(*rapid.T) {
-			w := pick(m, "task", m.in(waits, promoted, calls, holds))
+			w := pickOne(m.t, "task", m.in(waits, promoted, calls, holds))
 			m.act()
 			m.logf("cancelled: %s of %s, %d", w.ID(), w.Model, w.step)
 			m.end(w)
@@ -70,7 +70,7 @@ func (m *market) actions() map[string]func(*rapid.T) {
 		"cancel all":      cancelAll,
 		"cancel all more": cancelAll,
 		"forget": func(*rapid.T) { // its workflow is terminated
-			w := pick(m, "task", m.in(waits, promoted))
+			w := pickOne(m.t, "task", m.in(waits, promoted))
 			m.logf("forgotten: %s of %s", w.ID(), w.Model)
 			w.step = ended
 		},

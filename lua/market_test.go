@@ -103,14 +103,6 @@ func (m *market) ok(err error) {
 	require.NoError(m.t, err)
 }
 
-// pick draws one of the items, and skips the action where there is none.
-func pick[T any](m *market, name string, items []T) T {
-	if len(items) == 0 {
-		m.t.Skip("none")
-	}
-	return items[rapid.IntRange(0, len(items)-1).Draw(m.t, name)]
-}
-
 func (m *market) model() string { return rapid.SampledFrom(marketModels).Draw(m.t, "model") }
 
 func (m *market) live() (live []*caller) {
@@ -124,7 +116,7 @@ func (m *market) live() (live []*caller) {
 
 // act makes a process that runs the current one.
 func (m *market) act() *caller {
-	m.current = pick(m, "process", m.live())
+	m.current = pickOne(m.t, "process", m.live())
 	return m.current
 }
 
