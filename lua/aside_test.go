@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"berth/internal/testredis"
 	"berth/lua"
 )
 
@@ -166,4 +168,32 @@ func TestEntries_CallsOfUsersAtLimitAhead_OthersPromoted(t *testing.T) {
 	promoted := l.enterAll(paidStream, "other", 1)
 	l.sweep()
 	require.Contains(t, usersOf(append(promoted, l.take()...)), "other")
+}
+
+// T4: the work of a sweep does not grow with the number of users at their limits.
+func TestSweepEntries_ManyUsersAtLimit_CommandsStayTheSame(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := lua.New(server.Client(), lua.Keys{})
+	_, err := s.MarkNew(t.Context())
+	require.NoError(t, err)
+	l := newLobby(t, s, lua.ModelLimits{Cap: 10_000})
+	users := 0
+	commands := func(n int) int64 {
+		for ; users < n; users++ {
+			user := "u" + strconv.Itoa(users)
+			l.limits.UserCap = 2
+			l.arrive("n", paidStream, user, 2)
+			l.limits.UserCap = 1
+			require.Empty(t, l.enterAll(paidStream, user, 1))
+		}
+		aside := s.Keys().ModelEntries("m")[:len(s.Keys().ModelEntries("m"))-len("waiting")] + "aside"
+		require.EqualValues(t, n, s.Redis().ZCard(t.Context(), aside).Val())
+		require.NoError(t, s.Redis().ZUnionStore(t.Context(), aside, &redis.ZStore{Keys: []string{aside}, Weights: []float64{0}}).Err()) // checked long ago
+		before := total(t, server)
+		l.sweep()
+		return total(t, server) - before
+	}
+	few := commands(100)
+	require.Less(t, commands(1000), few*3/2)
 }
