@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,10 +8,10 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"strings"
 	"time"
 
 	"berth"
+	"berth/internal/eventstream"
 	"berth/internal/pause"
 )
 
@@ -83,7 +82,7 @@ func permanent(err error) bool {
 	p, ok := errors.AsType[*Problem](err)
 	_, other := errors.AsType[otherServer](err)
 	return ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests ||
-		other || errors.Is(err, errMalformed)
+		other || errors.Is(err, errMalformed) || errors.Is(err, eventstream.ErrLongLine) || errors.Is(err, eventstream.ErrLongEvent)
 }
 
 // frames yields the events of one connection. It reports whether there are none after lastID and never will be.
@@ -144,38 +143,19 @@ func (f frame) taskEvent(err error) (StreamEvent, error) {
 	return ev, err
 }
 
-// decode reads Server-Sent Events as defined by the WHATWG HTML standard (section 9.2.6): the fields up to a blank line
-// form one event, multiple data lines are joined by newlines, and lines that start with a colon are comments. An
-// incomplete event at the end of the stream is discarded.
+// decode yields the events of a stream. An incomplete event at the end of the stream is discarded: the next connection begins with it.
 func decode(r io.Reader, yield func(frame, error) bool) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, 4096), maxLine)
-	var f frame
-	var data []string
-	for lines.Scan() {
-		line := strings.TrimSuffix(lines.Text(), "\r")
-		if line == "" {
-			if len(data) > 0 {
-				f.data = []byte(strings.Join(data, "\n"))
-				if !yield(f, nil) {
-					return
-				}
-			}
-			f.name, data = "", nil
-			continue
+	events := eventstream.NewDecoder(r, eventstream.Options{MaxLine: maxLine, MaxEvent: 2 * maxLine})
+	for {
+		ev, err := events.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case err != nil:
+			yield(frame{}, fmt.Errorf("read events: %w", err))
+			return
+		case !yield(frame{id: ev.ID, name: ev.Name, data: ev.Data}, nil):
+			return
 		}
-		field, value, _ := strings.Cut(line, ":")
-		value = strings.TrimPrefix(value, " ")
-		switch field {
-		case "id":
-			f.id = value
-		case "event":
-			f.name = value
-		case "data":
-			data = append(data, value)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		yield(frame{}, fmt.Errorf("read events: %w", err))
 	}
 }

@@ -30,6 +30,28 @@ func TestDecode_StreamCutOff_YieldsCompleteEvents(t *testing.T) {
 	require.Equal(t, "b", got[1].Event.Text)
 }
 
+// The standard knows three line ends and a byte order mark, which proxies and other servers may send.
+func TestDecode_FormsOfTheStandard_SameEvents(t *testing.T) { // FM1
+	t.Parallel()
+	const wire = "id: 1-1\nevent: token\ndata: {\"text\":\"a\"}\n\n"
+	for name, stream := range map[string]string{
+		"LF": wire, "CRLF": strings.ReplaceAll(wire, "\n", "\r\n"), "CR": strings.ReplaceAll(wire, "\n", "\r"),
+		"byte order mark": "\ufeff" + wire, "no spaces": strings.ReplaceAll(wire, ": ", ":"),
+	} {
+		var got []StreamEvent
+		decode(strings.NewReader(stream), func(f frame, err error) bool {
+			ev, err := f.taskEvent(err)
+			require.NoError(t, err, name)
+			got = append(got, ev)
+			return true
+		})
+		require.Len(t, got, 1, name)
+		require.Equal(t, "1-1", got[0].ID, name)
+		require.Equal(t, berth.EventToken, got[0].Event.Type, name)
+		require.Equal(t, "a", got[0].Event.Text, name)
+	}
+}
+
 func TestDecode_MalformedJSON_ReturnsPermanentError(t *testing.T) {
 	t.Parallel()
 	var last error
