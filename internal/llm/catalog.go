@@ -41,7 +41,12 @@ type Model struct {
 
 // CostMicros returns the cost of a call in millionths of a US dollar.
 func (m Model) CostMicros(u berth.Usage) int64 {
-	return int64(math.Round(float64(u.InputTokens)*m.Price.Input + float64(u.OutputTokens)*m.Price.Output))
+	cachedPrice := m.Price.Input
+	if m.Price.CachedInput != nil {
+		cachedPrice = *m.Price.CachedInput
+	}
+	cached := min(max(u.CachedTokens, 0), u.InputTokens)
+	return int64(math.Round(float64(u.InputTokens-cached)*m.Price.Input + float64(cached)*cachedPrice + float64(u.OutputTokens)*m.Price.Output))
 }
 
 // Catalog resolves templates to models and models to addresses. It is immutable and safe for concurrent use.

@@ -260,3 +260,30 @@ func TestLoadCatalog_InvalidFile_Rejected(t *testing.T) {
 	_, err := LoadCatalog(filepath.Join(t.TempDir(), "absent.yaml"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
+
+// Cached input costs what the routing file says, and as much as other input if it says nothing.
+func TestCostMicros_CachedInput_AtItsPrice(t *testing.T) { // FA12
+	t.Parallel()
+	half, free := 0.5, 0.0
+	usage := berth.Usage{InputTokens: 1000, CachedTokens: 800, OutputTokens: 100}
+	for name, row := range map[string]struct {
+		price Price
+		usage berth.Usage
+		want  int64
+	}{
+		"no price of its own":      {Price{Input: 2, Output: 3}, usage, 2300},
+		"cheaper":                  {Price{Input: 2, CachedInput: &half, Output: 3}, usage, 400 + 400 + 300},
+		"free":                     {Price{Input: 2, CachedInput: &free, Output: 3}, usage, 400 + 300},
+		"nothing cached":           {Price{Input: 2, CachedInput: &free, Output: 3}, berth.Usage{InputTokens: 1000, OutputTokens: 100}, 2300},
+		"more cached than input":   {Price{Input: 2, CachedInput: &free}, berth.Usage{InputTokens: 10, CachedTokens: 20}, 0},
+		"a free model":             {Price{}, usage, 0},
+		"less than nothing cached": {Price{Input: 2, CachedInput: &free}, berth.Usage{InputTokens: 10, CachedTokens: -5}, 20},
+	} {
+		require.Equal(t, row.want, Model{Price: row.price}.CostMicros(row.usage), name)
+	}
+	cfg, err := LoadConfig(rewrite(t, "cachedInput: 0.028", "cachedInput: 0"))
+	require.NoError(t, err)
+	require.Zero(t, *cfg.Models["deepseek-chat"].Price.CachedInput)
+	_, err = LoadConfig(rewrite(t, "cachedInput: 0.028", "cachedInput: -1"))
+	require.ErrorContains(t, err, "cachedInput")
+}

@@ -62,8 +62,10 @@ type Timeouts struct {
 
 // Price is in US dollars per million tokens; zero for a free model.
 type Price struct {
-	Input  float64 `yaml:"input"`
-	Output float64 `yaml:"output"`
+	Input float64 `yaml:"input"`
+	// CachedInput is the price of input tokens that the provider had cached, Input when it is not set.
+	CachedInput *float64 `yaml:"cachedInput"`
+	Output      float64  `yaml:"output"`
 }
 
 // Route names the model that serves a template, by tier.
