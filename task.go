@@ -223,10 +223,11 @@ type Task struct {
 	ContentErasedAt time.Time
 }
 
-// Reasons why a model stopped. A provider may report others.
+// Reasons why a model stopped. Other words of providers are translated, or are faults.
 const (
-	FinishStop   = "stop"
-	FinishLength = "length" // the answer reached the token limit: it is truncated
+	FinishStop    = "stop"
+	FinishLength  = "length"  // the answer reached the token limit: it is truncated
+	FinishUnknown = "unknown" // the stream ended as complete streams do, without a reason
 )
 
 // Usage is what model calls consumed. It is estimated for providers that report none.

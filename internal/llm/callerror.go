@@ -3,23 +3,28 @@ package llm
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/tidwall/gjson"
 
 	"berth"
+	"berth/internal/eventstream"
 )
 
-// CallError is a failed model call. It wraps a *berth.Error, so that berth.CodeOf works on it. Message may be shown to
-// users and contains neither keys nor text of the provider.
+// CallError is a failed model call. It wraps a *berth.Error, so that berth.CodeOf works on it. Message may be shown to users: it has no
+// keys, and of the provider's own text at most its reason, shortened.
 type CallError struct {
-	Code      berth.Code
-	Retryable bool
-	// Unusable: the model answered, and the answer cannot be used. Another answer may be usable; it costs as much again.
-	Unusable bool
+	Code  berth.Code
+	Cause Cause // empty for a call that could not be made
+	// Retryable: another call may succeed. If Unusable, the model has answered, and the answer cannot be used.
+	Retryable, Unusable bool
 	// RetryAfter is the pause that the provider requested, 0 without one.
 	RetryAfter time.Duration
 	// Status is the provider's HTTP status, 0 without a response.
@@ -29,6 +34,8 @@ type CallError struct {
 	Message  string
 	// Err is the cause, for the log.
 	Err error
+
+	said []byte // by the provider
 }
 
 func (e *CallError) Error() string { return e.shown().Error() }
@@ -47,107 +54,216 @@ var (
 	errFirstByte  = errors.New("no response in time")
 	errIdle       = errors.New("the answer stopped before its end")
 	errTooLong    = errors.New("the answer exceeds the size limit")
-	errLongLine   = errors.New("a line of the answer exceeds the size limit")
 	errUnreadable = errors.New("the answer has an event that is not valid JSON")
+	errCut        = fmt.Errorf("the stream ended without a finish reason: %w", io.ErrUnexpectedEOF)
 )
 
 // maxRetryAfter is the longest Retry-After that is respected. A provider that requests more rejects the next call, too.
 const maxRetryAfter = time.Minute
 
-// statusError returns the error for an HTTP status other than 200. body is the beginning of the response.
-func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) *CallError {
-	e := &CallError{
-		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, now), Provider: ep.servedBy,
-		Code: berth.CodeProviderRejected, Err: errors.New(ep.quote(body)),
+// failure returns the error for a cause. reason may be shown to users; err is for the log.
+func (ep endpoint) failure(cause Cause, status int, reason string, err error) *CallError {
+	r := ruleOf(cause)
+	if reason != "" {
+		reason = " (" + reason + ")"
 	}
-	detail := gjson.GetBytes(body, "error")
-	code := detail.Get("code").String() + " " + detail.Get("type").String()
-	switch s := resp.StatusCode; {
-	case s == http.StatusUnauthorized || s == http.StatusForbidden:
-		e.Code = berth.CodeProviderKey
-		e.Message = ep.keyMessage()
-	case s == http.StatusPaymentRequired || (s == http.StatusTooManyRequests && outOfCredit(code)):
-		e.RetryAfter = 0
-		e.Message = fmt.Sprintf("the account at %s has no credit", ep.servedBy)
-	case s == http.StatusTooManyRequests:
-		e.Code, e.Retryable = berth.CodeProviderUnavailable, true
-		e.Message = fmt.Sprintf("%s rejected the call: too many requests", ep.servedBy)
-	case s >= 500 || s == http.StatusRequestTimeout || s == http.StatusTooEarly:
-		e.Code, e.Retryable = berth.CodeProviderUnavailable, true
-		e.Message = fmt.Sprintf("%s failed with status %d", ep.servedBy, s)
-	default:
-		e.RetryAfter = 0
-		e.Message = fmt.Sprintf("%s rejected the request with status %d", ep.servedBy, s)
+	says := r.says
+	if cause == CauseKey || cause == CausePermission {
+		says = ep.sayKey(says)
 	}
-	return e
+	return &CallError{
+		Code: r.code, Cause: cause, Retryable: r.decision != Fail, Unusable: r.decision == Another, Status: status, Provider: ep.servedBy,
+		Message: strings.NewReplacer("{}", ep.servedBy, "{reason}", reason).Replace(says), Err: err,
+	}
 }
 
-func (ep endpoint) keyMessage() string {
+// sayKey completes a sentence about the key.
+func (ep endpoint) sayKey(says string) string {
+	key, setting := "", "its API key"
 	switch {
 	case ep.keySetting == "":
-		return fmt.Sprintf("%s requires an API key, but none is configured", ep.servedBy)
+		key = "{} requires an API key, and none is configured: the operator has to set keySetting in the routing file"
 	case ep.key == "":
-		return fmt.Sprintf("%s requires an API key: set %s", ep.servedBy, ep.keySetting)
+		key, setting = "{} requires an API key: the operator has to set "+ep.keySetting, ep.keySetting
 	default:
-		return fmt.Sprintf("%s rejected the API key: check %s", ep.servedBy, ep.keySetting)
+		key, setting = "{} rejected the API key of this server: the operator has to check "+ep.keySetting, ep.keySetting
+	}
+	if says == "{key}" {
+		return key
+	}
+	return strings.ReplaceAll(says, "{key}", setting)
+}
+
+// reportedError is an error as a provider reports it.
+type reportedError struct {
+	codes   []string // code, type, status
+	message string
+}
+
+// errorIn returns the error that a document of a provider reports. Only an object with something in it, or a text, is an error:
+// some servers send an empty error, or false, with each chunk.
+func errorIn(doc gjson.Result) (reportedError, bool) {
+	if doc.IsArray() { // Google
+		doc = doc.Get("0")
+	}
+	if e := doc.Get("error"); holds(e) && (e.IsObject() || e.Type == gjson.String) {
+		return errorOf(e), true
+	}
+	if len(doc.Get("choices").Array()) > 0 {
+		return reportedError{}, false
+	}
+	if base := doc.Get("base_resp"); base.Get("status_code").Int() != 0 { // MiniMax
+		return reportedError{codes: []string{"base_resp " + base.Get("status_code").String()}, message: base.Get("status_msg").String()}, true
+	}
+	for _, place := range []string{"errors.0", "detail"} { // Cloudflare, FastAPI
+		if e := doc.Get(place); holds(e) {
+			return errorOf(e), true
+		}
+	}
+	e := errorOf(doc)
+	succeeded := slices.ContainsFunc(e.names(), func(name string) bool { return slices.Contains([]string{"200", "ok", "success"}, name) })
+	if e.message != "" && !succeeded && (len(e.codes) > 0 || doc.Get("object").String() == "error") { // vLLM, DashScope, Baidu
+		return e, true
+	}
+	return reportedError{}, false
+}
+
+func errorOf(e gjson.Result) (r reportedError) {
+	if e.Type == gjson.String {
+		return reportedError{message: e.Str}
+	}
+	if e.IsArray() {
+		return reportedError{codes: errorOf(e.Get("0")).codes, message: e.Raw}
+	}
+	for _, name := range []string{"code", "type", "status", "error_code"} {
+		if v := e.Get(name); holds(v) && (v.Type == gjson.String || v.Type == gjson.Number) {
+			r.codes = append(r.codes, v.String())
+		}
+	}
+	for _, name := range []string{"message", "msg", "error_msg", "detail"} {
+		if v := e.Get(name); r.message == "" && holds(v) {
+			r.message = v.String()
+		}
+	}
+	if inner := e.Get("metadata.raw"); inner.Type == gjson.String { // OpenRouter: that of the provider behind it
+		r.message = strings.TrimSpace(r.message + " " + inner.Str)
+	}
+	return r
+}
+
+// holds reports whether a value contains anything: a text, a number other than 0, or an object or list with such a value.
+func holds(v gjson.Result) (any bool) {
+	switch {
+	case v.IsObject() || v.IsArray():
+		v.ForEach(func(_, inner gjson.Result) bool {
+			any = holds(inner)
+			return !any
+		})
+		return any
+	case v.Type == gjson.String:
+		return strings.TrimSpace(v.Str) != ""
+	default:
+		return v.Type == gjson.True || v.Num != 0
 	}
 }
 
-// outOfCredit reports whether a 429 is permanent: insufficient_quota of OpenAI, 1113 of Zhipu.
-func outOfCredit(code string) bool {
-	return strings.Contains(code, "insufficient_quota") || strings.HasPrefix(code, "1113 ")
+// names returns the error's codes and types as the rules have them.
+func (e reportedError) names() (all []string) {
+	for _, code := range e.codes {
+		all = append(all, strings.Map(func(r rune) rune {
+			if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+				return -1
+			}
+			return unicode.ToLower(r)
+		}, code))
+	}
+	return all
 }
 
-// streamError returns the error for an error object inside a stream with status 200.
-func (ep endpoint) streamError(data []byte) *CallError {
-	detail := gjson.GetBytes(data, "error")
-	code := strings.ToLower(detail.Get("code").String() + " " + detail.Get("type").String())
-	e := &CallError{
-		Status: http.StatusOK, Provider: ep.servedBy, Code: berth.CodeProviderUnavailable, Retryable: true,
-		Message: fmt.Sprintf("%s ended the answer with an error", ep.servedBy), Err: errors.New(ep.quote(data)),
+// status returns the HTTP status that is one of the codes, 200 if none is.
+func (e reportedError) status() int {
+	for _, code := range e.codes {
+		if n, err := strconv.Atoi(strings.TrimSpace(code)); err == nil && n >= http.StatusBadRequest && n < 600 {
+			return n
+		}
 	}
-	if strings.Contains(code, "invalid_request") || strings.HasPrefix(code, "400 ") || outOfCredit(code) {
-		e.Code, e.Retryable = berth.CodeProviderRejected, false
-		e.Message = fmt.Sprintf("%s rejected the request", ep.servedBy)
+	return http.StatusOK
+}
+
+// statusError returns the error for an HTTP status other than 200. body is the beginning of the response.
+func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) *CallError {
+	var reported reportedError
+	if gjson.ValidBytes(body) {
+		reported, _ = errorIn(gjson.ParseBytes(body))
+	} else if text := strings.TrimSpace(string(body)); !strings.HasPrefix(text, "<") {
+		reported.message = text
+	}
+	cause := causeOf(resp.StatusCode, reported)
+	e := ep.failure(cause, resp.StatusCode, ep.shown(fmt.Sprintf("status %d", resp.StatusCode), reported.message), errors.New(ep.quote(body)))
+	if e.said = body; e.Retryable {
+		e.RetryAfter = retryAfter(resp.Header, now)
 	}
 	return e
+}
+
+// answerError returns the error for an error within a response with status 200.
+func (ep endpoint) answerError(reported reportedError, data []byte) *CallError {
+	return ep.failure(causeOf(http.StatusOK, reported), http.StatusOK, ep.shown("", reported.message), errors.New(ep.quote(data)))
 }
 
 // transportError returns the error for a call that failed without a response or in the middle of one.
 func (ep endpoint) transportError(err error) *CallError {
-	e := &CallError{Provider: ep.servedBy, Code: berth.CodeProviderUnavailable, Retryable: true, Err: ep.scrub(err)}
+	cause, reason := CauseConnection, ""
 	switch {
-	case errors.Is(err, errFirstByte), errors.Is(err, errIdle), errors.Is(err, errUnreadable):
-		e.Message = fmt.Sprintf("%s: %s", ep.servedBy, shownReason(err))
-	case errors.Is(err, errTooLong), errors.Is(err, errLongLine):
-		e.Code, e.Retryable = berth.CodeInvalidOutput, false
-		e.Message = fmt.Sprintf("answer of %s was ended: %s", ep.servedBy, shownReason(err))
-	default:
-		e.Message = fmt.Sprintf("%s is unreachable or closed the connection", ep.servedBy)
+	case errors.Is(err, errFirstByte), errors.Is(err, errIdle):
+		cause = CauseTimeout
+	case errors.Is(err, errUnreadable):
+		cause = CauseUnreadable
+	case errors.Is(err, errTooLong), errors.Is(err, eventstream.ErrLongLine), errors.Is(err, eventstream.ErrLongEvent):
+		cause, reason = CauseEndless, errTooLong.Error()
 	}
-	return e
-}
-
-func shownReason(err error) string {
-	for _, known := range []error{errFirstByte, errIdle, errTooLong, errLongLine, errUnreadable} {
-		if errors.Is(err, known) {
-			return known.Error()
-		}
-	}
-	return "call failed"
+	return ep.failure(cause, 0, reason, ep.scrub(err))
 }
 
 // quote returns text of a provider for the log: short, on one line, without the key.
 func (ep endpoint) quote(b []byte) string {
-	s := strings.ToValidUTF8(string(b), "")
+	s := printable(string(b))
 	if ep.key != "" {
 		s = strings.ReplaceAll(s, ep.key, "[key]")
 	}
-	s = shorten(strings.Join(strings.Fields(s), " "), 300)
-	if s == "" {
+	if s = shorten(s, 300); s == "" {
 		return "(empty response)"
 	}
 	return s
+}
+
+// maxShown bounds the text of a provider that users read, in bytes.
+const maxShown = 200
+
+// secrets are texts of a provider that may be one: keys, tokens, and passwords in addresses.
+var secrets = regexp.MustCompile(`(?i)\b(bearer|basic)\s+\S+|//[^\s/@]*@|\b(sk|pk|rk|key|token)[-_][\w.*-]{4,}|[\w+/=*.-]{24,}`)
+
+// shown returns the reason of a provider for users: short, on one line, without anything that may be a secret.
+func (ep endpoint) shown(status, reason string) string {
+	if ep.key != "" {
+		reason = strings.ReplaceAll(reason, ep.key, "[…]")
+	}
+	reason = shorten(secrets.ReplaceAllString(printable(reason), "[…]"), maxShown)
+	return strings.Join(slices.DeleteFunc([]string{status, reason}, func(s string) bool { return s == "" }), ": ")
+}
+
+// printable returns a text on one line, without control characters.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+	return strings.Join(strings.Fields(s), " ")
 }
 
 func (ep endpoint) scrub(err error) error {

@@ -198,7 +198,8 @@ type endpoint struct {
 	keySetting     string
 	modelID        string
 	maxTokensField string
-	jsonMode       bool
+	// unwanted are the optional fields that the routing file excludes.
+	unwanted fields
 }
 
 func (c *Catalog) endpoint(model string) (endpoint, error) {
@@ -209,7 +210,13 @@ func (c *Catalog) endpoint(model string) (endpoint, error) {
 	p := c.cfg.Providers[m.Provider]
 	ep := endpoint{
 		servedBy: m.Provider, baseURL: p.BaseURL, key: c.settings.Keys[p.KeySetting], keySetting: p.KeySetting,
-		modelID: m.ID, maxTokensField: p.MaxTokensField, jsonMode: m.JSONMode == nil || *m.JSONMode,
+		modelID: m.ID, maxTokensField: p.MaxTokensField,
+	}
+	if m.JSONMode != nil && !*m.JSONMode {
+		ep.unwanted |= fieldResponseFormat
+	}
+	if p.StreamOptions != nil && !*p.StreamOptions {
+		ep.unwanted |= fieldStreamOptions
 	}
 	if u := c.settings.BaseURLs[m.Provider]; u != "" {
 		ep.baseURL = u
@@ -224,6 +231,6 @@ func (c *Catalog) endpoint(model string) (endpoint, error) {
 		}
 	}
 	return endpoint{
-		servedBy: LocalProvider, baseURL: c.settings.LocalURL, modelID: model, maxTokensField: maxTokens, jsonMode: true,
+		servedBy: LocalProvider, baseURL: c.settings.LocalURL, modelID: model, maxTokensField: maxTokens,
 	}, nil
 }

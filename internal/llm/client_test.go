@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"berth"
+	"berth/internal/eventstream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -298,7 +299,7 @@ func TestStream_ErrorResponse_CodeAndRetry(t *testing.T) {
 		"503 seconds":         {503, http.Header{"Retry-After": {"3"}}, "", want{berth.CodeProviderUnavailable, true, 3 * time.Second, ""}},
 		"redirect":            {307, http.Header{"Location": {"http://127.0.0.1:1/"}}, "", want{berth.CodeProviderRejected, false, 0, "307"}},
 		"200 JSON":            {200, http.Header{"Content-Type": {"application/json"}}, "{}", want{berth.CodeProviderRejected, false, 0, "application/json"}},
-		"200 another JSON":    {200, http.Header{"Content-Type": {"application/json"}}, `{"error":{"message":"no"}}`, want{berth.CodeProviderRejected, false, 0, "application/json"}},
+		"200 unknown error":   {200, http.Header{"Content-Type": {"application/json"}}, `{"error":{"message":"no"}}`, want{berth.CodeProviderUnavailable, true, 0, "(no)"}},
 		"200 HTML":            {200, http.Header{"Content-Type": {"text/html"}}, "<html>", want{berth.CodeProviderRejected, false, 0, "text/html"}},
 		"huge body":           {500, nil, strings.Repeat("x", 1<<20), want{berth.CodeProviderUnavailable, true, 0, ""}},
 	} {
@@ -321,7 +322,11 @@ func TestStream_ErrorResponse_CodeAndRetry(t *testing.T) {
 			require.Equal(t, row.status, e.Status)
 			require.Equal(t, "deepseek-chat", e.Model)
 			require.Contains(t, e.Message, row.want.message)
-			require.EqualValues(t, 1, calls.Load(), "the client never retries")
+			if e.Cause == CauseBadRequest {
+				require.EqualValues(t, 2, calls.Load(), "once more without stream_options")
+			} else {
+				require.EqualValues(t, 1, calls.Load(), "the client never retries")
+			}
 			require.Less(t, p.log.Len(), 1500)
 		})
 	}
@@ -404,9 +409,6 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 		"clean end without finish": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			send(w, content("half"))
 		}, code: berth.CodeProviderUnavailable, retryable: true, cause: io.ErrUnexpectedEOF, text: "half"},
-		"done without finish": {handler: func(w http.ResponseWriter, _ *http.Request) {
-			send(w, content("half"), doneLine)
-		}, code: berth.CodeInvalidOutput, unusable: true, text: "half"},
 		"empty stream": {
 			handler: func(w http.ResponseWriter, _ *http.Request) { send(w) },
 			code:    berth.CodeProviderUnavailable, retryable: true,
@@ -430,7 +432,7 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 		"40 MB line": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "data: "+strings.Repeat("x", 40<<20)+"\n\n")
-		}, code: berth.CodeInvalidOutput, cause: errLongLine},
+		}, code: berth.CodeInvalidOutput, cause: eventstream.ErrLongLine},
 		"endless text": {handler: func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
 				send(w, content(strings.Repeat("more ", 4000)))
@@ -454,11 +456,11 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 		}, code: berth.CodeProviderRejected, text: "half"},
 		"no text": {
 			handler: func(w http.ResponseWriter, _ *http.Request) { send(w, stopChunk, doneLine) },
-			code:    berth.CodeInvalidOutput, unusable: true,
+			code:    berth.CodeInvalidOutput, retryable: true, unusable: true,
 		},
 		"only thought": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			send(w, `{"choices":[{"index":0,"delta":{"reasoning_content":"hm"},"finish_reason":"length"}]}`, doneLine)
-		}, code: berth.CodeInvalidOutput, unusable: true},
+		}, code: berth.CodeInvalidOutput, retryable: true, unusable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -543,14 +545,43 @@ func TestStream_UsageReported_CheckedAndDetailed(t *testing.T) {
 	}
 }
 
-func TestStream_LongFinishReason_Shortened(t *testing.T) {
+// Reasons that berth does not know are faults: the answer may be half of one.
+func TestStream_FinishReason_ByAllowList(t *testing.T) { // FM3
 	t.Parallel()
-	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		send(w, content("text"), strings.Replace(stopChunk, "stop", strings.Repeat("long", 1000), 1), doneLine)
-	})
-	res, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
-	require.NoError(t, err)
-	require.Less(t, len(res.FinishReason), 100)
+	type want struct {
+		finish    string
+		cause     Cause
+		retryable bool
+	}
+	rows := map[string]want{
+		"cancelled": {cause: CauseFinish, retryable: true}, "abort": {cause: CauseFinish, retryable: true},
+		"STOP": {finish: "stop"}, " stop ": {finish: "stop"}, "MAX_TOKENS": {finish: "length"}, "SAFETY": {cause: CauseRefused},
+		strings.Repeat("long", 1000): {cause: CauseFinish, retryable: true}, "<script>\n": {cause: CauseFinish, retryable: true},
+	}
+	for reason, kind := range finishReasons {
+		rows[reason] = map[finishKind]want{
+			finishStop: {finish: "stop"}, finishLength: {finish: "length"}, finishFiltered: {cause: CauseRefused},
+			finishFailed: {cause: CauseOverload, retryable: true}, finishTool: {cause: CauseTool, retryable: true},
+		}[kind]
+	}
+	for reason, row := range rows {
+		p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			quoted, _ := json.Marshal(reason)
+			send(w, content("text"), strings.Replace(stopChunk, `"stop"`, string(quoted), 1), doneLine)
+		})
+		res, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
+		require.Less(t, len(res.FinishReason), 100)
+		if row.cause == "" {
+			require.NoError(t, err, reason)
+			require.Equal(t, row.finish, res.FinishReason, reason)
+			continue
+		}
+		e := failure(t, err)
+		require.Equal(t, row.cause, e.Cause, reason)
+		require.Equal(t, row.retryable, e.Retryable, reason)
+		require.Less(t, len(e.Message), 300)
+		require.Positive(t, res.Usage.OutputTokens, "it was bought")
+	}
 }
 
 // An answer with a finish reason is complete. A provider that then leaves the connection open or cuts it causes no error.

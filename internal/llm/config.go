@@ -33,6 +33,9 @@ type ProviderConfig struct {
 	Cap int `yaml:"cap"`
 	// MaxTokensField is the provider's name for the bound of the answer: max_tokens or max_completion_tokens.
 	MaxTokensField string `yaml:"maxTokensField"`
+	// StreamOptions: the server accepts stream_options, with which it reports the usage of a stream. True by default; a process learns
+	// from a refusal that it does not.
+	StreamOptions *bool `yaml:"streamOptions"`
 }
 
 // ModelConfig is one model of a provider.

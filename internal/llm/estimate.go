@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"unicode"
 	"unicode/utf8"
 
 	"berth"
@@ -43,6 +44,40 @@ func estimate(asked []Message, answer string, thought float64) berth.Usage {
 		InputTokens:  int64(math.Ceil(in)),
 		OutputTokens: int64(math.Ceil(tokens(answer) + thought)),
 	}
+}
+
+// Bounds for a prompt that was read as a whole: a token is rarely longer than a word, and never has more characters than these. They are
+// below what any current tokenizer needs, because a prompt must not be called truncated when it is not.
+const (
+	charactersPerToken = 10
+	tokensPerIdeograph = 0.4
+	leastShare         = 0.9
+)
+
+// leastTokens returns the number of tokens below which a provider cannot have read the whole prompt. Only words count, not punctuation
+// and white space, of which tokenizers join long runs.
+func leastTokens(asked []Message) int64 {
+	least := 0.0
+	for _, m := range asked {
+		word := 0
+		end := func() {
+			least += math.Ceil(float64(word) / charactersPerToken)
+			word = 0
+		}
+		for _, r := range m.Text {
+			switch {
+			case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai):
+				end()
+				least += tokensPerIdeograph
+			case unicode.IsLetter(r):
+				word++
+			case !unicode.IsMark(r):
+				end()
+			}
+		}
+		end()
+	}
+	return int64(least * leastShare)
 }
 
 // Cost estimates the tokens of a call before it is made, with its answer, in thousands.

@@ -1,9 +1,7 @@
 package llm
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"io"
 	"sync/atomic"
 	"time"
@@ -65,54 +63,24 @@ func (w *watchdog) hurry(d time.Duration) {
 
 func (w *watchdog) stop() { w.timer.Stop() }
 
-// guardedBody is a response body with the watchdog and the limits applied.
+// guardedBody is a response body with the watchdog and the limit of all bytes applied.
 type guardedBody struct {
 	io.ReadCloser
 	dog    *watchdog
 	limits Limits
 	ended  func() bool // the answer is complete
 	total  int64
-	line   int
-	err    error
-	// broken indicates that reading has failed, done that the stream has the line with which streams end. tail are the last bytes.
-	broken, done bool
-	tail         []byte
 }
 
-// streamEnd is the line with which a stream ends, and the end of the one before it.
-var streamEnd = []byte("\ndata: [DONE]")
-
 func (g *guardedBody) Read(p []byte) (int, error) {
-	if g.err != nil {
-		return 0, g.err
+	if g.total > g.limits.WireBytes {
+		return 0, errTooLong
 	}
 	g.dog.wait()
 	n, err := g.ReadCloser.Read(p)
 	g.dog.got(n)
-	g.total += int64(n)
-	g.broken = g.broken || err != nil && !errors.Is(err, io.EOF)
-	g.tail = append(g.tail, p[:n]...)
-	g.done = g.done || bytes.Contains(g.tail, streamEnd)
-	g.tail = append(g.tail[:0], g.tail[max(0, len(g.tail)-len(streamEnd)):]...)
-	for rest := p[:n]; ; {
-		i := bytes.IndexByte(rest, '\n')
-		if i < 0 {
-			g.line += len(rest)
-		} else {
-			g.line += i
-		}
-		if g.line > g.limits.LineBytes {
-			g.err = errLongLine
-			return 0, g.err
-		}
-		if i < 0 {
-			break
-		}
-		g.line, rest = 0, rest[i+1:]
-	}
-	if g.total > g.limits.WireBytes {
-		g.err = errTooLong
-		return 0, g.err
+	if g.total += int64(n); g.total > g.limits.WireBytes {
+		return 0, errTooLong
 	}
 	return n, err
 }

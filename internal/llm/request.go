@@ -1,0 +1,132 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"sync/atomic"
+
+	"berth"
+)
+
+// fields are the optional fields of a request, as a set: servers that do not know one may refuse the request.
+type fields uint32
+
+// The optional fields.
+const (
+	fieldStreamOptions fields = 1 << iota
+	fieldResponseFormat
+	// accepted is not a field: a request with stream_options was accepted.
+	accepted
+)
+
+// namesOf are the texts by which a server names a field that it refuses.
+var namesOf = map[fields][]string{
+	fieldStreamOptions:  {"stream_options", "include_usage"},
+	fieldResponseFormat: {"response_format", "json_object"},
+}
+
+// learned is what a process knows about the server of one model. It is safe for concurrent use.
+type learned struct{ set atomic.Uint32 }
+
+func (l *learned) refused() fields   { return fields(l.set.Load()) &^ accepted }
+func (l *learned) accepts() bool     { return fields(l.set.Load())&accepted != 0 }
+func (l *learned) remember(f fields) { l.set.Or(uint32(f)) }
+
+// succeeded remembers what an accepted request without some fields shows.
+func (l *learned) succeeded(without fields) {
+	if without&fieldStreamOptions == 0 {
+		without |= accepted
+	}
+	l.remember(without)
+}
+
+// drop returns the fields without which a request that failed may succeed, 0 for none: those that the server names, or else
+// stream_options, if a request of an unknown kind was refused and none with that field has ever been accepted.
+func (s *session) drop(failed *CallError, body []byte, without fields) fields {
+	if failed.Cause != CauseBadRequest {
+		return 0
+	}
+	named := fields(0)
+	for field, names := range namesOf {
+		for _, name := range names {
+			if bytes.Contains(failed.said, []byte(name)) && bytes.Contains(body, []byte(name)) {
+				named |= field
+			}
+		}
+	}
+	switch {
+	case named != 0:
+		return named &^ without
+	case without&fieldStreamOptions == 0 && !s.learned.accepts():
+		return fieldStreamOptions
+	default:
+		return 0
+	}
+}
+
+// requestBody is a request of the chat completions protocol.
+type requestBody struct {
+	Model               string          `json:"model"`
+	Messages            []messageBody   `json:"messages"`
+	MaxTokens           int             `json:"max_tokens,omitempty"`
+	MaxCompletionTokens int             `json:"max_completion_tokens,omitempty"`
+	ResponseFormat      *responseFormat `json:"response_format,omitempty"`
+	Stream              bool            `json:"stream"`
+	StreamOptions       *streamOptions  `json:"stream_options,omitempty"`
+}
+
+type responseFormat struct {
+	Type string `json:"type"`
+}
+
+type streamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+type messageBody struct {
+	Role    Role `json:"role"`
+	Content any  `json:"content"` // a text, or parts
+}
+
+type partBody struct {
+	Type     string    `json:"type"`
+	ImageURL *imageURL `json:"image_url,omitempty"`
+	Text     string    `json:"text,omitempty"`
+}
+
+type imageURL struct {
+	URL string `json:"url"`
+}
+
+// encode returns the body of a call's request.
+func (ep endpoint) encode(call Call) ([]byte, error) {
+	r := requestBody{Model: ep.modelID, Stream: true}
+	if ep.maxTokensField == maxCompletionTokens {
+		r.MaxCompletionTokens = call.MaxTokens
+	} else {
+		r.MaxTokens = call.MaxTokens
+	}
+	if call.JSON && call.without&fieldResponseFormat == 0 {
+		r.ResponseFormat = &responseFormat{Type: "json_object"}
+	}
+	if call.without&fieldStreamOptions == 0 {
+		r.StreamOptions = &streamOptions{IncludeUsage: true}
+	}
+	for _, m := range call.Messages {
+		r.Messages = append(r.Messages, m.body())
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, &CallError{Code: berth.CodeInternal, Model: call.Model, Message: "the request to the model cannot be encoded", Err: err}
+	}
+	return b, nil
+}
+
+func (m Message) body() messageBody {
+	if m.ImageURL == "" {
+		return messageBody{Role: m.Role, Content: m.Text}
+	}
+	return messageBody{Role: m.Role, Content: []partBody{
+		{Type: "image_url", ImageURL: &imageURL{URL: m.ImageURL}}, {Type: "text", Text: m.Text},
+	}}
+}

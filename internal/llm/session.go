@@ -1,0 +1,378 @@
+package llm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"berth"
+	"berth/internal/eventstream"
+)
+
+// session is the state of one call.
+type session struct {
+	endpoint
+	limits  Limits
+	http    *http.Client
+	learned *learned
+	on      func(Delta) error
+	begun   time.Time
+	dog     *watchdog
+	filter  answerFilter
+	// text is the answer so far; received counts the bytes of content and reasoning, thought the tokens of thoughts.
+	text     strings.Builder
+	received int
+	thought  float64
+	// ended: the stream has the event that streams end with. tools: the model called a tool. refusal: the model refused to answer.
+	ended, tools, refusal bool
+	// accepted: the provider returned status 200.
+	accepted bool
+	result   Result
+}
+
+// run makes the call. A request that is refused because of an optional field is made again without it, which costs nothing.
+func (s *session) run(ctx context.Context, call Call) error {
+	for {
+		err := s.exchange(ctx, call)
+		if s.accepted {
+			s.learned.succeeded(call.without)
+		}
+		failed, ok := errors.AsType[*CallError](err)
+		if !ok || s.accepted {
+			return err
+		}
+		fields := s.drop(failed, call.body, call.without)
+		if fields == 0 {
+			return err
+		}
+		call.without |= fields
+		if call.body, err = s.encode(call); err != nil {
+			return err
+		}
+	}
+}
+
+// exchange sends the request and reads the answer.
+func (s *session) exchange(parent context.Context, call Call) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	s.dog = startWatchdog(cancel, call.Timeouts)
+	defer s.dog.stop()
+
+	err := s.read(ctx, call)
+	var failed *CallError
+	var own *readerError
+	switch cause := context.Cause(ctx); {
+	case errors.As(err, &own):
+		return own.err
+	case errors.As(err, &failed):
+		return failed
+	case parent.Err() != nil:
+		return fmt.Errorf("call model %s: %w", call.Model, context.Cause(parent))
+	case s.result.FinishReason != "" || err == nil && s.ended: // what breaks afterwards does not matter
+		if err := s.deliver(s.filter.close()); errors.As(err, &own) {
+			return own.err
+		}
+		return s.judge()
+	case cause != nil:
+		return s.transportError(cause)
+	case err != nil:
+		return s.transportError(err)
+	default:
+		return s.transportError(errCut)
+	}
+}
+
+// readerError is an error of the answer's reader.
+type readerError struct{ err error }
+
+func (e *readerError) Error() string { return e.err.Error() }
+
+// read makes the request and reads the response. It returns nil at the end of an answer.
+func (s *session) read(ctx context.Context, call Call) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(s.baseURL, "/")+"/chat/completions", bytes.NewReader(call.body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream, application/json")
+	req.Header.Set("User-Agent", "berth")
+	if s.key != "" {
+		req.Header.Set("Authorization", "Bearer "+s.key)
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return err
+	}
+	body := &guardedBody{ReadCloser: resp.Body, dog: s.dog, limits: s.limits, ended: func() bool { return s.ended || s.result.FinishReason != "" }}
+	defer func() { _ = body.Close() }() // the answer is complete or abandoned
+	s.result.Stub = resp.Header.Get(StubHeader) == "true"
+	if resp.StatusCode != http.StatusOK {
+		s.dog.hurry(afterEnd)
+		words, _ := io.ReadAll(io.LimitReader(body, errorBodyBytes)) // a part is enough
+		return s.statusError(resp, words, time.Now())
+	}
+	s.accepted = true
+	in := bufio.NewReader(body)
+	form, err := formOf(in, resp.Header.Get("Content-Type"))
+	switch {
+	case err != nil:
+		return err
+	case form == formStream:
+		return s.readStream(in)
+	case form == formObject:
+		return s.readObject(in, resp.Header.Get("Content-Type"))
+	default:
+		words, _ := io.ReadAll(io.LimitReader(in, errorBodyBytes))
+		return s.notAnAnswer(resp.Header.Get("Content-Type"), words)
+	}
+}
+
+func (s *session) notAnAnswer(mediaType string, words []byte) *CallError {
+	s.accepted = false
+	media, _, _ := mime.ParseMediaType(mediaType) // a page, such as that of a proxy
+	return s.failure(CauseAddress, http.StatusOK, s.shown("", media+" without an answer"), errors.New(s.quote(words)))
+}
+
+// form is what a response with status 200 is.
+type form int
+
+const (
+	formOther form = iota
+	formStream
+	formObject
+)
+
+// fieldNames are those of an event stream; a comment has none.
+var fieldNames = []string{"", "data", "event", "id", "retry"}
+
+// formOf looks at the beginning of a response: servers without streaming return a JSON object, errors too, and some state another
+// media type than they send. White space before it keeps connections open.
+func formOf(in *bufio.Reader, mediaType string) (form, error) {
+	for {
+		c, _, err := in.ReadRune()
+		if errors.Is(err, io.EOF) {
+			return formStream, nil // without an event
+		}
+		if err != nil {
+			return formOther, err
+		}
+		if blank(c) {
+			continue
+		}
+		if err := in.UnreadRune(); err != nil {
+			return formOther, err
+		}
+		media, _, invalid := mime.ParseMediaType(mediaType)
+		switch {
+		case c == '{' || c == '[':
+			return formObject, nil
+		case c == '<':
+			return formOther, nil
+		case invalid != nil || media == "text/event-stream":
+			return formStream, nil
+		}
+		head, _ := in.Peek(min(in.Buffered(), len("retry:")))
+		field, _, ok := bytes.Cut(head, []byte(":"))
+		if ok && slices.Contains(fieldNames, string(field)) {
+			return formStream, nil
+		}
+		return formOther, nil
+	}
+}
+
+// doneMark is the data of the event with which streams end.
+const doneMark = "[DONE]"
+
+func (s *session) readStream(in io.Reader) error {
+	events := eventstream.NewDecoder(in, eventstream.Options{MaxLine: s.limits.LineBytes, MaxEvent: 2 * s.limits.LineBytes, KeepLast: true})
+	for !s.ended {
+		ev, err := events.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.takeEvent(ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeEvent processes an event. Events with a name are not chunks: they keep connections open, or report an error. Neither is text that is no
+// JSON object.
+func (s *session) takeEvent(ev eventstream.Event) error {
+	data := bytes.TrimSpace(ev.Data)
+	switch {
+	case string(data) == doneMark:
+		s.ended = true
+		return nil
+	case ev.Name == "error" && gjson.ValidBytes(data):
+		doc := gjson.ParseBytes(data)
+		reported, ok := errorIn(doc)
+		if !ok && holds(doc) {
+			reported = errorOf(doc)
+		} else if !ok {
+			return nil
+		}
+		return s.reportedError(reported, data)
+	case ev.Name == "error" && len(data) > 0:
+		return s.reportedError(reportedError{message: string(data)}, data)
+	case ev.Name != "" && ev.Name != "message", !bytes.HasPrefix(data, []byte("{")):
+		return nil
+	case gjson.ValidBytes(data):
+		return s.take(gjson.ParseBytes(data), data)
+	case ev.Unfinished:
+		return errCut
+	default:
+		return errUnreadable
+	}
+}
+
+// readObject reads an answer in one response, or an error.
+func (s *session) readObject(in io.Reader, mediaType string) error {
+	limit := 2 * int64(s.limits.OutputBytes)
+	words, err := io.ReadAll(io.LimitReader(in, limit+1))
+	switch {
+	case err != nil:
+		return err
+	case int64(len(words)) > limit:
+		return errTooLong
+	case !gjson.ValidBytes(words):
+		return s.notAnAnswer(mediaType, words)
+	}
+	doc := gjson.ParseBytes(words)
+	if _, failed := errorIn(doc); !failed && len(doc.Get("choices").Array()) == 0 {
+		return s.notAnAnswer(mediaType, words)
+	}
+	if err := s.take(doc, words); err != nil {
+		return err
+	}
+	s.ended = true
+	return nil
+}
+
+// take processes one chunk of a stream, or a whole answer.
+func (s *session) take(chunk gjson.Result, data []byte) error {
+	if reported, failed := errorIn(chunk); failed {
+		return s.reportedError(reported, data)
+	}
+	if strings.HasPrefix(chunk.Get("system_fingerprint").String(), StubFingerprint) {
+		s.result.Stub = true
+	}
+	if u, ok := usageOf(chunk); ok {
+		s.result.Usage = u
+	}
+	p, err := pieceOf(chunk)
+	if err != nil {
+		return s.failure(CauseMalformed, http.StatusOK, err.Error(), errors.New(s.quote(data)))
+	}
+	s.tools, s.refusal = s.tools || p.tools, s.refusal || strings.TrimSpace(p.refusal) != ""
+	if s.received += len(p.content) + len(p.reasoning); s.received > s.limits.OutputBytes {
+		return errTooLong
+	}
+	if p.reasoning != "" {
+		s.filter.thought = true // they come separately: a closing tag is none
+	}
+	out := s.filter.feed(p.content)
+	out.thoughts = p.reasoning + out.thoughts
+	if err := s.deliver(out); err != nil {
+		return err
+	}
+	if p.finish != "" {
+		s.result.FinishReason = shorten(printable(p.finish), maxFinishReason)
+		s.dog.hurry(afterEnd)
+	}
+	return nil
+}
+
+// reportedError is an error that the provider reports within its answer. If it comes first, and says that the provider had no capacity for the
+// call, nothing was bought.
+func (s *session) reportedError(reported reportedError, data []byte) *CallError {
+	failed := s.answerError(reported, data)
+	if s.result.FirstToken == 0 && (failed.Cause == CauseLimit || failed.Cause == CauseOverload || !failed.Retryable) {
+		s.accepted = false
+	}
+	return failed
+}
+
+func (s *session) deliver(out filtered) error {
+	if out.withdrawn {
+		s.thought += tokens(s.text.String())
+		s.text.Reset()
+	}
+	s.text.WriteString(out.text)
+	s.thought += tokens(out.thoughts)
+	d := Delta{Content: out.text, Reasoning: out.thoughts, Withdrawn: out.withdrawn}
+	if d == (Delta{}) {
+		return nil
+	}
+	if s.result.FirstToken == 0 {
+		s.result.FirstToken = time.Since(s.begun)
+	}
+	if s.on == nil {
+		return nil
+	}
+	if err := s.on(d); err != nil {
+		return &readerError{err}
+	}
+	return nil
+}
+
+// judge returns an error when a complete answer cannot be used, and otherwise sets the finish reason to one of berth's.
+func (s *session) judge() error {
+	reason := s.result.FinishReason
+	answered := strings.TrimSpace(s.text.String()) != ""
+	why := fmt.Errorf("finish reason %q, %d bytes of text", reason, s.text.Len())
+	fail := func(cause Cause, shown string) error { return s.failure(cause, http.StatusOK, shown, why) }
+	kind := finishReasons[reason]
+	if reason == "" {
+		kind, s.result.FinishReason = finishStop, berth.FinishUnknown
+	}
+	switch {
+	case kind == finishFiltered, s.refusal && !answered:
+		return fail(CauseRefused, "")
+	case kind == finishFailed:
+		return fail(CauseOverload, "")
+	case kind == finishTool, s.tools && !answered:
+		return fail(CauseTool, "")
+	case kind == finishOther:
+		return fail(CauseFinish, s.shown("", reason))
+	case !answered && kind == finishLength:
+		return fail(CauseEmpty, "it reached the token limit before it answered")
+	case !answered && s.thought > 0:
+		return fail(CauseEmpty, "only thoughts")
+	case !answered:
+		return fail(CauseEmpty, "")
+	}
+	if kind == finishLength {
+		s.result.FinishReason = berth.FinishLength
+	} else if reason != "" {
+		s.result.FinishReason = berth.FinishStop
+	}
+	return nil
+}
+
+// finish completes the result. A call that was accepted may have cost something, also without an answer.
+func (s *session) finish(asked []Message) {
+	r := &s.result
+	r.Text = s.text.String()
+	r.Took = time.Since(s.begun)
+	if r.Usage != (berth.Usage{}) {
+		r.PromptTruncated = r.Usage.InputTokens < leastTokens(asked)
+	} else if s.accepted {
+		r.Usage, r.Estimated = estimate(asked, r.Text, s.thought), true
+	}
+}
