@@ -94,7 +94,7 @@ var codes = []CodeInfo{
 	{CodeLinkUsed, http.StatusGone, 0, debug, "the invitation link has admitted as many guests as it may"},
 	{CodeLinkRevoked, http.StatusGone, 0, debug, "the invitation link was revoked"},
 	{CodeRemoved, http.StatusForbidden, 0, debug, "the participant was removed from the conference"},
-	{CodeInterrupted, 0, 0, debug, "of a model call: its worker or its task ended before the outcome was recorded"},
+	{CodeInterrupted, 0, 0, debug, "of a model call: its worker or its task ended before the outcome was recorded; of a task: this happened to as many calls as a step may make"},
 	{CodeNotStarted, 0, 0, debug, "of a model call: its worker or its task ended before the call was made, such as while it waited for a slot"},
 	{CodeNotServed, http.StatusServiceUnavailable, 30 * time.Second, slog.LevelWarn, "no worker serves a model that the task needs; `detail` names the queue"},
 	{CodeErased, http.StatusGone, 0, debug, "the content was erased by its owner or because of its age"},

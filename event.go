@@ -136,8 +136,10 @@ type Event struct {
 	// done
 	Result json.RawMessage `json:"result,omitempty"`
 	Usage  *Usage          `json:"usage,omitempty"`
-	// FinishReason is why the model stopped: stop, or length when a token limit truncated the answer of any step.
-	FinishReason string `json:"finishReason,omitempty"`
+	// FinishReason is why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer
+	// of any step. PromptTruncated: a provider read only a part of the prompt of a step.
+	FinishReason    string `json:"finishReason,omitempty"`
+	PromptTruncated bool   `json:"promptTruncated,omitempty"`
 
 	// error
 	Code Code `json:"code,omitempty"`

@@ -213,6 +213,8 @@ type Task struct {
 	Usage         Usage
 	// FinishReason is why the model stopped in the last recorded step; FinishLength if it was the token limit in any step.
 	FinishReason string
+	// PromptTruncated: a provider read only a part of the prompt of a step, by its own count of tokens.
+	PromptTruncated bool
 	// StandIn: the local simulator answered in at least one step.
 	StandIn    bool
 	CreatedAt  time.Time

@@ -16,7 +16,6 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
-	"berth/workflows"
 )
 
 // errStopping ends a call because this worker is shutting down; the step runs again on another worker immediately.
@@ -83,32 +82,30 @@ const (
 )
 
 // stepFault returns the failure of a step as an application error. A fault that Temporal retries gets its delay: what the
-// provider requested, after which the tasks return in their fair order, or else a backoff with jitter. unusable is the number of
-// answers of this run that could not be used: they are counted by the workflow, which then runs the step again itself.
-func stepFault(ctx context.Context, err error, unusable int) error {
+// provider requested, after which the tasks return in their fair order, or else a backoff with jitter. A failed call is final once the
+// step has bought its maximum of answers. Other faults are not: the answer of this attempt may be held for the next one.
+func stepFault(ctx context.Context, err error, bought, most int) error {
 	var app *temporal.ApplicationError
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		// The deadline of the task. Temporal's own timeout states the fault of the previous attempt, which this one does not know.
 		return activity.ErrResultPending
 	}
-	err = translate(ctx, err)
-	if !errors.As(err, &app) {
+	failed := err
+	if err = translate(ctx, err); !errors.As(err, &app) {
 		return err
 	}
-	code, invalid := berth.Code(app.Type()), app.Type() == string(berth.CodeInvalidOutput)
+	_, ofCall := errors.AsType[*llm.CallError](failed)
 	switch {
-	case unusable > 0 && (invalid || !app.NonRetryable()):
-		return temporal.NewApplicationErrorWithOptions(app.Message(), app.Type(), temporal.ApplicationErrorOptions{
-			NonRetryable: true, Cause: app.Unwrap(), Details: []any{workflows.StepFault{Unusable: unusable}},
-		})
 	case app.NonRetryable(), errors.Is(context.Cause(ctx), errStopping):
 		return err
+	case ofCall && bought >= most:
+		return final(berth.Code(app.Type()), fmt.Sprintf("%s; this step has bought %d answers, the most that it may", app.Message(), bought), app.Unwrap())
 	default:
 		delay := max(app.NextRetryDelay(), firstRetryDelay)
 		if app.NextRetryDelay() == 0 {
 			delay = retryDelay(int(activity.GetInfo(ctx).Attempt), rand.Float64())
 		}
-		return again(code, app.Message(), delay, app.Unwrap())
+		return again(berth.Code(app.Type()), app.Message(), delay, app.Unwrap())
 	}
 }
 

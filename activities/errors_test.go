@@ -19,7 +19,6 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/stream"
-	"berth/workflows"
 )
 
 func TestTranslate_Failure_BecomesApplicationError(t *testing.T) { // T21
@@ -67,22 +66,25 @@ func TestTranslate_Failure_BecomesApplicationError(t *testing.T) { // T21
 // The delay after a fault is what the provider requested, however often it did, or else a backoff with jitter.
 func TestStepFault_Retryable_DelayOfProviderOrBackoff(t *testing.T) { // B2, T21
 	t.Parallel()
-	run := func(err error, unusable int) *temporal.ApplicationError {
+	run := func(err error, bought int) *temporal.ApplicationError {
 		var suite testsuite.WorkflowTestSuite
 		env := suite.NewTestActivityEnvironment()
-		env.RegisterActivityWithOptions(func(ctx context.Context) error { return stepFault(ctx, err, unusable) }, activity.RegisterOptions{Name: "fault"})
+		env.RegisterActivityWithOptions(func(ctx context.Context) error { return stepFault(ctx, err, bought, 3) }, activity.RegisterOptions{Name: "fault"})
 		_, failed := env.ExecuteActivity("fault")
 		var app *temporal.ApplicationError
 		require.ErrorAs(t, failed, &app)
 		return app
 	}
-	busy := &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, RetryAfter: 7 * time.Second}
-	require.Equal(t, 7*time.Second, run(busy, 0).NextRetryDelay())
-	busy.RetryAfter = time.Millisecond
-	require.Equal(t, firstRetryDelay, run(busy, 0).NextRetryDelay())
-	busy.RetryAfter = 0
-	require.GreaterOrEqual(t, run(busy, 0).NextRetryDelay(), firstRetryDelay)
-	require.Less(t, run(busy, 0).NextRetryDelay(), 2*firstRetryDelay)
+	for bought := range 3 { // an answer that could not be used does not hide what the provider asks for
+		busy := &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, RetryAfter: 7 * time.Second}
+		require.Equal(t, 7*time.Second, run(busy, bought).NextRetryDelay())
+		require.False(t, run(busy, bought).NonRetryable())
+		busy.RetryAfter = time.Millisecond
+		require.Equal(t, firstRetryDelay, run(busy, bought).NextRetryDelay())
+		busy.RetryAfter = 0
+		require.GreaterOrEqual(t, run(busy, bought).NextRetryDelay(), firstRetryDelay)
+		require.Less(t, run(busy, bought).NextRetryDelay(), 2*firstRetryDelay)
+	}
 
 	for attempt := 1; attempt < 100; attempt++ {
 		low, high := retryDelay(attempt, 0), retryDelay(attempt, 0.999)
@@ -93,18 +95,16 @@ func TestStepFault_Retryable_DelayOfProviderOrBackoff(t *testing.T) { // B2, T21
 	}
 	require.Equal(t, maxRetryDelay, retryDelay(50, 0))
 
-	// Answers that could not be used are counted by the workflow.
-	var fault workflows.StepFault
-	app := run(&llm.CallError{Code: berth.CodeInvalidOutput, Unusable: true, Message: "empty"}, 1)
-	require.True(t, app.NonRetryable())
-	require.NoError(t, app.Details(&fault))
-	require.Equal(t, 1, fault.Unusable)
-	app = run(busy, 1)
-	require.True(t, app.NonRetryable(), "or the count would be lost")
-	require.NoError(t, app.Details(&fault))
-	app = run(&llm.CallError{Code: berth.CodeProviderKey, Message: "no key"}, 1)
-	require.True(t, app.NonRetryable())
-	require.False(t, app.HasDetails(), "another answer would not help")
+	// A step that has bought its maximum of answers fails, whatever the cause of its last call.
+	empty := &llm.CallError{Code: berth.CodeInvalidOutput, Retryable: true, Unusable: true, Message: "empty"}
+	require.False(t, run(empty, 2).NonRetryable())
+	require.True(t, run(empty, 3).NonRetryable())
+	require.Equal(t, "empty; this step has bought 3 answers, the most that it may", run(empty, 3).Message())
+	cut := &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, Message: "cut"}
+	require.True(t, run(cut, 4).NonRetryable())
+	require.Equal(t, string(berth.CodeProviderUnavailable), run(cut, 4).Type())
+	require.False(t, run(berth.Errorf(berth.CodeUnavailable, "no database"), 3).NonRetryable(), "the answer may be held")
+	require.True(t, run(&llm.CallError{Code: berth.CodeProviderKey, Message: "no key"}, 1).NonRetryable(), "another call would not help")
 }
 
 func TestTranslate_LongCause_IsCut(t *testing.T) { // T26
@@ -134,6 +134,6 @@ func TestStepFault_DeadlineOfTask_LeftToTemporal(t *testing.T) { // B2
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	<-ctx.Done()
-	require.ErrorIs(t, stepFault(ctx, berth.Errorf(berth.CodeDeadlineExceeded, "the model did not answer in time"), 1), activity.ErrResultPending)
-	require.NoError(t, stepFault(ctx, nil, 0))
+	require.ErrorIs(t, stepFault(ctx, berth.Errorf(berth.CodeDeadlineExceeded, "the model did not answer in time"), 1, 3), activity.ErrResultPending)
+	require.NoError(t, stepFault(ctx, nil, 0, 3))
 }

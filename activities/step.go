@@ -29,7 +29,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	attempt, err := a.Ledger.BeginAttempt(ctx, in.Ref(), in.Index, in.Step.PendingStatus())
 	switch {
 	case err != nil:
-		return workflows.StepOutput{}, stepFault(ctx, err, 0)
+		return workflows.StepOutput{}, stepFault(ctx, err, 0, a.Options.MaxAnswers)
 	case attempt.Done:
 		out := workflows.StepOutput{AssetID: attempt.OutputAssetID}
 		if in.Next != nil { // the recorded attempt may have stopped before it entered
@@ -41,7 +41,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	}
 	ctx, stop := a.attend(ctx, in.Ref(), attempt.Fence)
 	defer stop()
-	s := &step{Tasks: a, in: in, attempt: attempt}
+	s := &step{Tasks: a, in: in, attempt: attempt, bought: attempt.Bought}
 	s.stage = s.firstStage()
 	began := time.Now()
 	out, err := s.run(ctx)
@@ -53,7 +53,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	queue, model := metrics.Queue.String(string(in.Step.Queue)), metrics.Model.String(in.Step.Model)
 	metrics.Steps.Add(ctx, 1, metrics.With(queue, model, metrics.Outcome.String(outcome)))
 	metrics.StepDuration.Record(ctx, time.Since(began).Seconds(), metrics.With(queue, model))
-	return out, stepFault(ctx, err, s.unusable)
+	return out, stepFault(ctx, err, s.bought, s.Options.MaxAnswers)
 }
 
 // attend sends heartbeats for the step, and cancels its context when the task ends elsewhere or when this worker stops
@@ -121,15 +121,22 @@ type step struct {
 	// started is closed once the start is recorded, or could not be because of startErr.
 	started  chan struct{}
 	startErr error
-	// unusable is the number of answers of this run that could not be used.
-	unusable int
+	// bought is the number of answers that this step has bought, in all attempts.
+	bought int
 }
 
 // run is the attempt from the prompt to the stored result.
 func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	defer s.openWriter(ctx)(&err)
-	if h, _ := s.held(ctx); h != nil { // without Redis there is no slot either
+	h, err := s.held(ctx)
+	switch {
+	case h != nil:
 		return s.adopt(ctx, h)
+	case s.mayBuy(): // without Redis there is no slot either
+	case err != nil:
+		return out, err
+	default: // the worker of the last call was lost
+		return out, berth.Errorf(berth.CodeInterrupted, "the calls of this step were interrupted; it has bought %d answers, the most that it may: submit again", s.bought)
 	}
 	messages, err := s.prompt(ctx)
 	if err != nil {
@@ -217,10 +224,7 @@ func (s *step) failed(ctx context.Context, err error) error {
 	if !ok {
 		return err
 	}
-	if call.Unusable {
-		s.unusable++
-	}
-	if call.Retryable || call.Unusable && s.mayRetry() {
+	if call.Retryable && s.mayBuy() {
 		if werr := s.writer.Event(berth.Event{
 			Type: berth.EventStageProgress, Code: call.Code, Message: text(s.in.Locale, msgRetry) + ": " + call.Message,
 		}); werr != nil {
@@ -230,8 +234,8 @@ func (s *step) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// mayRetry reports whether the step may ask for another answer in place of those that could not be used.
-func (s *step) mayRetry() bool { return s.in.Unusable+s.unusable < workflows.MaxUnusable }
+// mayBuy reports whether the step may buy another answer.
+func (s *step) mayBuy() bool { return s.bought < s.Options.MaxAnswers }
 
 // releaseReservation removes the usage log row of an attempt that made no call.
 func (s *step) releaseReservation(ctx context.Context) {
@@ -267,7 +271,7 @@ func (s *step) modelCall() ledger.ModelCall {
 	return ledger.ModelCall{
 		UserID: s.in.UserID, TaskID: s.in.ID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
 		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider, Usage: s.last.Usage,
-		FinishReason: s.last.FinishReason, StandIn: s.last.Provider == llm.LocalProvider,
+		FinishReason: s.last.FinishReason, PromptTruncated: s.last.PromptTruncated, StandIn: s.last.Provider == llm.LocalProvider,
 		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(),
 	}
 }

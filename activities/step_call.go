@@ -36,7 +36,7 @@ func (s *step) call(ctx context.Context, call llm.Call) (berth.Asset, error) {
 }
 
 // ask makes one provider call within the step's slot and passes its text to onText as it arrives.
-func (s *step) ask(ctx context.Context, call llm.Call, onText func(string) error) (string, error) {
+func (s *step) ask(ctx context.Context, call llm.Call, onText func(llm.Delta) error) (string, error) {
 	begun := false
 	res, err := s.Models.Stream(ctx, call, func(d llm.Delta) error {
 		if err := s.awaitStart(); err != nil {
@@ -52,13 +52,16 @@ func (s *step) ask(ctx context.Context, call llm.Call, onText func(string) error
 				return err
 			}
 		}
-		if d.Content == "" || onText == nil {
+		if d.Content == "" && !d.Withdrawn || onText == nil {
 			return s.writer.Err()
 		}
-		return onText(d.Content)
+		return onText(d)
 	})
 	s.last = res
 	s.calls++
+	if res.Usage != (berth.Usage{}) {
+		s.bought++
+	}
 	if err != nil && res.FirstToken == 0 && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		s.Breaker.Report(ctx, s.in.Step.Model, s.in.Ref(), breaker.ErrNoAnswer)
 	} else {
@@ -79,7 +82,16 @@ func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
 		}
 		return nil
 	}
-	_, err := s.ask(ctx, call, func(delta string) error { return handle(parser.Feed(delta)) })
+	_, err := s.ask(ctx, call, func(d llm.Delta) error {
+		if d.Withdrawn {
+			parser = llm.NewStageParser(s.in.Step.Template.Spec())
+			all.Reset()
+			if err := s.withdraw(); err != nil {
+				return err
+			}
+		}
+		return handle(parser.Feed(d.Content))
+	})
 	if err == nil {
 		err = handle(parser.Close())
 	}
@@ -88,13 +100,24 @@ func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	}
 	s.answer.Text = strings.TrimSpace(all.String())
 	if s.answer.Text == "" {
-		return berth.Asset{}, &llm.CallError{Code: berth.CodeInvalidOutput, Unusable: true, Message: "the model returned an empty answer"}
+		return berth.Asset{}, &llm.CallError{
+			Code: berth.CodeInvalidOutput, Cause: llm.CauseEmpty, Retryable: true, Unusable: true, Message: "the model returned an empty answer: submit again",
+		}
 	}
 	b, err := json.Marshal(s.answer)
 	if err != nil {
 		return berth.Asset{}, fmt.Errorf("encode answer: %w", err)
 	}
 	return s.result(berth.AnswerMediaType, b), nil
+}
+
+// withdraw tells readers that the text so far is not the answer: the model thought aloud.
+func (s *step) withdraw() error {
+	s.answer.Points, s.stage = nil, s.firstStage()
+	s.writer.SetStage(s.stage)
+	return s.writer.Event(berth.Event{
+		Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, msgThought), Status: berth.TaskStreaming,
+	})
 }
 
 func (s *step) part(p llm.Piece, all *strings.Builder) error {
@@ -133,7 +156,7 @@ func (s *step) read(ctx context.Context, call llm.Call) (berth.Asset, error) {
 const maxContinuations = 2
 
 // structured validates a batch answer against its template's schema. The rest of a truncated answer is requested if the
-// template permits it, an answer that does not match once again with what was wrong.
+// template permits it, and an answer that does not match is requested again with what was wrong.
 func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	answer, err := s.ask(ctx, call, nil)
 	for continued := 0; err == nil; {
@@ -143,7 +166,7 @@ func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, erro
 			return s.result(berth.JSONMediaType, data), nil
 		case s.last.FinishReason == berth.FinishLength:
 			// A repair would reach the same limit.
-			if s.in.Step.Template.Spec().Truncated != berth.TruncatedContinues || continued == maxContinuations {
+			if s.in.Step.Template.Spec().Truncated != berth.TruncatedContinues || continued == maxContinuations || !s.mayBuy() {
 				return berth.Asset{}, berth.Errorf(berth.CodeInvalidOutput, "the answer exceeds the token limit of the model").With(mismatch)
 			}
 			continued++
@@ -151,7 +174,7 @@ func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, erro
 			rest, err = s.askAgain(ctx, msgContinue, append(slices.Clip(call.Messages), llm.ContinuePrompt(s.in.Locale, answer)...))
 			answer += rest
 		default:
-			if s.unusable++; !s.mayRetry() {
+			if !s.mayBuy() {
 				return berth.Asset{}, berth.Errorf(berth.CodeInvalidOutput, "model output does not match the schema").With(mismatch)
 			}
 			repair := llm.RepairPrompt(s.in.Step.Template, s.in.Locale, answer, mismatch.Error())

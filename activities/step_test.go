@@ -93,7 +93,7 @@ func (h *stepTest) start(dsn string, template berth.Template, provider http.Hand
 			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
 		}),
 		Breaker: breaker.New(scripts, catalog.Models(), logger),
-		Options: TaskOptions{CallTimeout: time.Minute, Drain: time.Second}, Logger: logger,
+		Options: TaskOptions{CallTimeout: time.Minute, MaxAnswers: 3, Drain: time.Second}, Logger: logger,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var services sync.WaitGroup
@@ -501,6 +501,9 @@ func answers(list ...[2]string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		a := list[min(int(n.Add(1)), len(list))-1]
 		chunk(w, a[0], a[1])
+		if a[1] == "" {
+			_, _ = io.WriteString(w, "data: [DONE]\n\n")
+		}
 	}
 }
 
@@ -535,15 +538,20 @@ func TestRunStep_AnswerTruncated_ContinuedFailedOrMarked(t *testing.T) { // B3
 		code     berth.Code
 		finish   string
 	}{
-		"a stream is marked":                   {berth.TemplateInterviewPrep, [][2]string{{"half an", "length"}}, 1, "", "length"},
-		"a batch is continued":                 {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {letter[half:], "stop"}}, 2, "", "stop"},
-		"a batch is continued twice":           {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {letter[half : half+3], "length"}, {letter[half+3:], "stop"}}, 3, "", "stop"},
-		"a batch never ends":                   {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {"", "length"}, {" ", "length"}}, 2, berth.CodeInvalidOutput, ""},
-		"a batch that may not be continued":    {berth.TemplateJobSummary, [][2]string{{`{"title":"a`, "length"}}, 1, berth.CodeInvalidOutput, ""},
-		"a complete object before the limit":   {berth.TemplateResumeCustomize, [][2]string{{letter + " and so on", "length"}}, 1, "", "length"},
-		"an answer that is repaired":           {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}, {letter, "stop"}}, 2, "", "stop"},
-		"an answer that is not repaired":       {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}, {"{}", "stop"}}, 2, berth.CodeInvalidOutput, ""},
+		"a stream is marked":                 {berth.TemplateInterviewPrep, [][2]string{{"half an", "length"}}, 1, "", "length"},
+		"a batch is continued":               {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {letter[half:], "stop"}}, 2, "", "stop"},
+		"a batch is continued twice":         {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {letter[half : half+3], "length"}, {letter[half+3:], "stop"}}, 3, "", "stop"},
+		"a batch never ends":                 {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {"", "length"}, {" ", "length"}}, 2, berth.CodeInvalidOutput, ""},
+		"a batch that may not be continued":  {berth.TemplateJobSummary, [][2]string{{`{"title":"a`, "length"}}, 1, berth.CodeInvalidOutput, ""},
+		"a complete object before the limit": {berth.TemplateResumeCustomize, [][2]string{{letter + " and so on", "length"}}, 1, "", "length"},
+		"an answer that is repaired":         {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}, {letter, "stop"}}, 2, "", "stop"},
+		"an answer that is repaired twice":   {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}, {"[]", "stop"}, {letter, "stop"}}, 3, "", "stop"},
+		"an answer that is not repaired":     {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}}, 3, berth.CodeInvalidOutput, ""},
+		"an answer that is continued, then not repaired": {
+			berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {"}", "stop"}, {"{}", "stop"}}, 3, berth.CodeInvalidOutput, "",
+		},
 		"an empty answer, counted as unusable": {berth.TemplateInterviewPrep, [][2]string{{"", "stop"}}, 1, berth.CodeInvalidOutput, ""},
+		"a batch without a finish reason":      {berth.TemplateResumeCustomize, [][2]string{{letter, ""}, {"", "done"}}, 1, "", "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

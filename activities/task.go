@@ -23,6 +23,8 @@ import (
 type TaskOptions struct {
 	// CallTimeout is the longest time for which one call may hold its model's slot.
 	CallTimeout time.Duration
+	// MaxAnswers is the number of answers that one step may buy.
+	MaxAnswers int
 	// Drain is how long a call may continue on a worker that stops.
 	Drain time.Duration
 	// Debug publishes debug events, except in production.

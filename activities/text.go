@@ -12,6 +12,7 @@ type message struct{ en, zh string }
 var (
 	msgWaiting  = message{"waiting for the model", "正在等待模型"}
 	msgReset    = message{"the last attempt failed, restarting this step", "上一次尝试中断，正在重新开始这一步"}
+	msgThought  = message{"the text so far was a thought of the model; the answer follows", "以上内容是模型的思考，正式回答如下"}
 	msgThinking = message{"the model is thinking", "模型正在思考"}
 	msgRepair   = message{"the answer does not match the format, retrying", "回答格式不符，正在再次请求"}
 	msgContinue = message{"the answer reached its length limit, requesting the rest", "回答达到长度上限，正在请求其余部分"}

@@ -38,7 +38,8 @@ type taskView struct {
 	StandIn    bool            `json:"standIn,omitempty" doc:"The local simulator served at least one step"`
 	Usage      berth.Usage     `json:"usage"`
 	// FinishReason is why the model stopped.
-	FinishReason string `json:"finishReason,omitempty" doc:"Why the model stopped: stop, or length when a token limit truncated the answer of any step"`
+	FinishReason    string `json:"finishReason,omitempty" doc:"Why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer of any step"`
+	PromptTruncated bool   `json:"promptTruncated,omitempty" doc:"The provider of a step read only a part of its prompt, by its own count of tokens"`
 	// PollAfterMs shortens as the end nears; absent once the task is final.
 	PollAfterMs int       `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	Links       taskLinks `json:"links"`
@@ -299,7 +300,7 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, 
 func (s *server) view(t berth.Task) taskView {
 	v := taskView{
 		UserID: t.UserID, TaskRequest: t.TaskRequest, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
-		Usage: t.Usage, FinishReason: t.FinishReason, StandIn: t.StandIn, PollAfterMs: milliseconds(pollAfter(t)),
+		Usage: t.Usage, FinishReason: t.FinishReason, PromptTruncated: t.PromptTruncated, StandIn: t.StandIn, PollAfterMs: milliseconds(pollAfter(t)),
 		Links: taskLinks{
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,
 		},

@@ -103,6 +103,8 @@ type usageView struct {
 	LatencyMs    int64 `json:"latencyMs"`
 	FirstTokenMs int64 `json:"firstTokenMs,omitempty"`
 	CostMicros   int64 `json:"costMicros" doc:"Price of the provider in millionths of a US dollar"`
+
+	PromptTruncated bool `json:"promptTruncated,omitempty" doc:"The provider read only a part of the prompt, by its own count of tokens"`
 }
 
 func viewCall(c ledger.ModelCall) usageView {
@@ -110,6 +112,7 @@ func viewCall(c ledger.ModelCall) usageView {
 		At: c.At, EndedAt: c.FinishedAt, UserID: c.UserID, TaskID: c.TaskID, ServiceID: c.ServiceID, QueueID: c.Queue,
 		Step: c.Name, Attempt: c.Fence, Call: c.Call, Model: c.Model, Provider: c.Provider, Outcome: c.Outcome(),
 		Usage: c.Usage, LatencyMs: c.LatencyMs, FirstTokenMs: c.FirstTokenMs, CostMicros: c.CostMicros,
+		PromptTruncated: c.PromptTruncated,
 	}
 }
 

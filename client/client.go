@@ -140,10 +140,12 @@ type Task struct {
 	Text      string           `json:"text"`
 	Result    json.RawMessage  `json:"result"`
 	// FinishReason is why the model stopped: berth.FinishLength when a token limit truncated the answer.
-	FinishReason string   `json:"finishReason"`
-	PollAfterMs  int      `json:"pollAfterMs"`
-	Waiting      *Waiting `json:"waiting"`
-	Error        *struct {
+	FinishReason string `json:"finishReason"`
+	// PromptTruncated: the provider of a step read only a part of its prompt.
+	PromptTruncated bool     `json:"promptTruncated"`
+	PollAfterMs     int      `json:"pollAfterMs"`
+	Waiting         *Waiting `json:"waiting"`
+	Error           *struct {
 		Code    berth.Code `json:"code"`
 		Message string     `json:"message"`
 	} `json:"error"`

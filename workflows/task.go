@@ -81,20 +81,19 @@ type StepInput struct {
 	Next       *berth.Step   `json:"next,omitempty"`
 	Timeout    time.Duration `json:"timeout"`
 	DeadlineAt time.Time     `json:"deadlineAt"`
-	// Unusable is the number of answers of this step that could not be used; see MaxUnusable.
+	// Unusable is the number of answers of this step that could not be used, if workers of earlier versions reported them.
 	Unusable int `json:"unusable,omitempty"`
 }
 
-// StepFault is the detail of RunStep's error when the task's own calls failed: the model answered, and the answer could not be
-// used. Other faults have no such detail: Temporal retries them until the task's deadline.
+// StepFault is the detail of RunStep's error from workers of earlier versions when the model answered and the answer could not be used: the
+// workflow counted such answers. Now RunStep counts all answers that a step has bought in the usage log.
 type StepFault struct {
 	// Unusable is the number of unusable answers of the failed run.
 	Unusable int `json:"unusable"`
 }
 
-// MaxUnusable is the number of unusable answers after which a step fails. It is the only bound on the calls of a step besides
-// the deadline: a provider, a database or a worker that fails is not the task's fault.
-const MaxUnusable = 2
+// maxUnusable is the number of answers that a StepFault reports after which a step fails.
+const maxUnusable = 2
 
 // StepOutput is the result of RunStep: a reference to the stored text.
 type StepOutput struct {
@@ -313,8 +312,7 @@ func (t *task) waitForTurn(ctx workflow.Context, step int, entered Entered) (err
 	return nil
 }
 
-// step runs one step until it is recorded. There are two budgets: unusable answers are counted here, all other faults are
-// retried by Temporal until the task's deadline, without an event in the history.
+// step runs one step until it is recorded. Temporal retries its faults until the task's deadline, without an event in the history.
 func (t *task) step(ctx workflow.Context, in StepInput) (out StepOutput, err error) {
 	for {
 		left := t.accepted.DeadlineAt.Sub(workflow.Now(ctx))
@@ -330,7 +328,7 @@ func (t *task) step(ctx workflow.Context, in StepInput) (out StepOutput, err err
 			Summary:     string(in.Step.Name),
 		}), RunStepActivity, in).Get(ctx, &out)
 		unusable := unusableAnswers(err)
-		if in.Unusable += unusable; unusable == 0 || in.Unusable >= MaxUnusable {
+		if in.Unusable += unusable; unusable == 0 || in.Unusable >= maxUnusable {
 			return out, err
 		}
 	}

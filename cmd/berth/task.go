@@ -230,6 +230,9 @@ func finished(e berth.Event, wrote bool, out, info io.Writer) error {
 	if e.FinishReason == berth.FinishLength {
 		fmt.Fprintln(info, "· the answer is truncated: the model reached its token limit")
 	}
+	if e.PromptTruncated {
+		fmt.Fprintln(info, "· the provider read only a part of the prompt: the answer may lack what stands at its beginning or end")
+	}
 	if e.Usage != nil {
 		fmt.Fprintf(info, "· done: %d tokens in, %d out\n", e.Usage.InputTokens, e.Usage.OutputTokens)
 	}

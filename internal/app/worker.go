@@ -59,7 +59,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Slots: slots, Models: llm.NewClient(b.catalog, nil, logger), Catalog: b.catalog, Running: running,
 		Scripts: b.scripts, Waiting: room, Breaker: breaker.New(b.scripts, b.catalog.Models(), logger),
 		Options: activities.TaskOptions{
-			CallTimeout: cfg.Worker.CallTimeout(), Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,
+			CallTimeout: cfg.Worker.CallTimeout(), MaxAnswers: cfg.Worker.StepAnswers, Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,
 			KeepStreamed: cfg.Worker.KeepStreamed,
 		},
 		Logger: logger,

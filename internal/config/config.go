@@ -73,6 +73,7 @@ type Worker struct {
 	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, conferences, links, a queue (q_paid_stream) or one model of a queue (q_paid_stream.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
 	Drain         time.Duration `help:"Time a stopping worker gives its model calls to finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s"`
 	TimeoutMs     int64         `help:"Maximum duration of a step in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000"`
+	StepAnswers   int           `help:"Maximum number of answers that one step of a task buys from its provider, with repairs, continuations and calls that were cut or lost." name:"step-answers" env:"BERTH_STEP_ANSWERS" default:"3"`
 	KeepStreamed  bool          `help:"Keep the charge of a task that is cancelled after its answer has begun; otherwise it is refunded." name:"keep-streamed-charge" env:"BERTH_KEEP_STREAMED_CHARGE"`
 	LockTimeoutMs int64         `help:"Maximum time one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
 	UserSlots     int           `help:"Maximum number of concurrent model calls of one user; 0 for no limit." name:"user-concurrency" env:"BERTH_USER_CONCURRENCY" default:"5"`
@@ -199,6 +200,7 @@ func (c *Config) Validate() error {
 	positive("max-upload-bytes", "BERTH_MAX_UPLOAD_BYTES", c.API.MaxUploadBytes)
 	positive("worker-timeout-ms", "WORKER_TIMEOUT_MS", c.Worker.TimeoutMs)
 	positive("concurrency-lock-timeout-ms", "CONCURRENCY_LOCK_TIMEOUT_MS", c.Worker.LockTimeoutMs)
+	positive("step-answers", "BERTH_STEP_ANSWERS", int64(c.Worker.StepAnswers))
 	limit("user-concurrency", "BERTH_USER_CONCURRENCY", c.Worker.UserSlots)
 	limit("queue-max-size", "QUEUE_MAX_SIZE", c.API.QueueMaxSize)
 	limit("service-max-size", "BERTH_SERVICE_MAX_SIZE", c.API.ServiceMaxSize)

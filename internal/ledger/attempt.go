@@ -22,6 +22,8 @@ type Attempt struct {
 	First bool
 	// Called: an earlier attempt of this step has called a provider, so readers may have a part of its answer.
 	Called bool
+	// Bought is the number of answers that earlier attempts of this step have bought, with the calls that were interrupted.
+	Bought int
 	// Final: the task has ended, nothing is left to do.
 	Final bool
 }
@@ -69,6 +71,9 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 			return err
 		}
 		if _, err := interrupt(ctx, tx, t); err != nil {
+			return err
+		}
+		if err := tx.QueryRowContext(ctx, countBought, task.UserID, task.TaskID, step).Scan(&a.Bought); err != nil {
 			return err
 		}
 		return reserve(ctx, tx, t, CallStart{Step: step, Fence: a.Fence})
@@ -216,9 +221,11 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 		}
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, step_index = $3, input_tokens = input_tokens + $4,
-		output_tokens = output_tokens + $5, updated_at = $6, finish_reason = $8, stand_in = $9 WHERE id = $1 AND user_id = $7`,
+		output_tokens = output_tokens + $5, updated_at = $6, finish_reason = $8, stand_in = $9,
+		prompt_truncated = $10 WHERE id = $1 AND user_id = $7`,
 		t.ID, furthest(t.Status, r.NextStatus), max(t.StepIndex, min(r.Step+1, len(t.Steps)-1)),
-		r.Usage.InputTokens, r.Usage.OutputTokens, now, t.UserID, finishReason(t, r.FinishReason), t.StandIn || r.StandIn)
+		r.Usage.InputTokens, r.Usage.OutputTokens, now, t.UserID, finishReason(t, r.FinishReason), t.StandIn || r.StandIn,
+		t.PromptTruncated || r.PromptTruncated)
 	return asset.ID, err
 }
 

@@ -30,6 +30,8 @@ type ModelCall struct {
 	CostMicros int64
 	// FinishReason is why the model stopped, empty for a call without a complete answer.
 	FinishReason string
+	// PromptTruncated: by the provider's count, it read only a part of the prompt.
+	PromptTruncated bool
 	// StandIn: the local simulator answered. Only a finished step records it, for its task.
 	StandIn bool
 	Success bool
@@ -62,6 +64,7 @@ var usageColumns = columns[ModelCall]{
 	{"first_token_ms", func(c *ModelCall) any { return &c.FirstTokenMs }},
 	{"cost_micros", func(c *ModelCall) any { return &c.CostMicros }},
 	{"finish_reason", func(c *ModelCall) any { return &c.FinishReason }},
+	{"prompt_truncated", func(c *ModelCall) any { return &c.PromptTruncated }},
 	{"success", func(c *ModelCall) any { return &c.Success }},
 	{"error_code", func(c *ModelCall) any { return &c.Code }},
 	{"created_at", func(c *ModelCall) any { return storedTime{&c.At} }},
@@ -77,6 +80,7 @@ var (
 		input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
 		reasoning_tokens = excluded.reasoning_tokens, latency_ms = excluded.latency_ms, first_token_ms = excluded.first_token_ms,
 		cost_micros = excluded.cost_micros, success = excluded.success, finish_reason = excluded.finish_reason, error_code = excluded.error_code,
+		prompt_truncated = excluded.prompt_truncated,
 		finished_at = excluded.finished_at
 		WHERE usage_log.finished_at = 0 OR usage_log.error_code IN ('` + string(berth.CodeInterrupted) + `', '` + string(berth.CodeNotStarted) + `')`
 	// A row without a provider was reserved by an attempt that had not called one.
@@ -85,6 +89,9 @@ var (
 		WHERE user_id = $1 AND task_id = $2 AND finished_at = 0`
 	releaseUsage = `DELETE FROM usage_log WHERE user_id = $1 AND task_id = $2 AND step = $3 AND fence = $4 AND call_no = 0
 		AND (finished_at = 0 OR error_code = '` + string(berth.CodeNotStarted) + `')`
+	// Each has cost something, or may have: the outcome of an interrupted call is not known.
+	countBought = `SELECT COUNT(*) FROM usage_log WHERE user_id = $1 AND task_id = $2 AND step = $3
+		AND (success OR input_tokens + output_tokens > 0 OR error_code = '` + string(berth.CodeInterrupted) + `')`
 	selectUsage = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE user_id = $1 AND task_id = $2 ORDER BY step, fence, call_no`
 )
 
