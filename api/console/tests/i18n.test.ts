@@ -78,3 +78,25 @@ test('a failed call is explained in both languages, with the numbers of the API'
   expect(explain(new Problem(429, 'rate_limited', '', 'x', 43), i18n)).toBe('Too many requests. Try again in 43 s.');
   expect(i18n.size(2 << 20)).toBe('2 MB');
 });
+
+// FM4
+test('a failed task is explained in both languages, with what its user or operator can do', async () => {
+  const { i18n } = await import('../src/lib/i18n.svelte');
+  const { failureOf } = await import('../src/lib/explain');
+  const cases: [code: string, message: string, en: string, zh: string][] = [
+    ['provider_rejected', 'the texts are too long for the model: shorten them', 'too long for the model. Shorten', '请缩短'],
+    ['provider_rejected', 'the content filter of acme refused the texts or the answer: change the texts', 'Change the texts', '内容审核'],
+    ['provider_rejected', 'the account of this server at acme has no credit: the operator has to add some', 'no credit', '充值'],
+    ['provider_unavailable', 'acme is overloaded: submit again later; this lasted until the deadline of the task', 'overloaded', '负载过高'],
+    ['provider_rejected', 'acme rejected the request (status 400: no): the operator has to check it', '(acme rejected the request (status 400: no)', '(acme rejected'],
+    ['provider_key', 'acme rejected the API key', "rejected this server's API key", '密钥'],
+    ['new_code', 'some reason', 'some reason', 'some reason'],
+  ];
+  for (const [code, message, ...want] of cases) {
+    for (const [i, lang] of (['en', 'zh'] as const).entries()) {
+      i18n.lang = lang;
+      expect(failureOf({ code, message }, i18n), message).toContain(want[i]);
+    }
+  }
+  i18n.lang = 'en';
+});

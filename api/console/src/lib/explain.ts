@@ -43,6 +43,30 @@ export function reasonOf(err: unknown, i18n: typeof I18n): string {
 
 const units: Record<string, number> = { bytes: 1, KiB: 1 << 10, MiB: 1 << 20 };
 
+/** Why a provider failed the task, as far as its user or operator can act: the API's sentences (docs/providers.md) with the page's text. */
+const failures: [RegExp, Word][] = [
+  [/texts are too long for the model/, 'f_context'],
+  [/content filter of .* refused/, 'f_refused'],
+  [/ has no credit:/, 'f_credit'],
+  [/does not know the model or the address/, 'f_model'],
+  [/too many requests of this server/, 'f_limit'],
+  [/ is overloaded:/, 'f_overload'],
+  [/did not answer in time:/, 'f_timeout'],
+  [/request is too large for/, 'f_large'],
+];
+
+/** The codes of failures that have many causes: behind the page's text, the API's message states which. */
+const general = new Set(['provider_rejected', 'provider_unavailable', 'invalid_output', 'interrupted']);
+
+/** failureOf returns why a task failed. */
+export function failureOf({ code, message }: { code: string; message: string }, i18n: typeof I18n): string {
+  for (const [pattern, word] of failures) {
+    if (pattern.test(message)) return i18n.fill(word);
+  }
+  const own = i18n.maybe(`e_${code}`, message || code);
+  return general.has(code) && message && own !== message ? `${own} (${message})` : own;
+}
+
 /** amount formats a number, or a size with its unit, for the user's language. */
 function amount(text: string, i18n: typeof I18n): string {
   const [digits, unit] = text.split(' ');

@@ -91,6 +91,8 @@ export interface Run {
   standIn: boolean;
   /** The model reached its token limit: the answer is not complete. */
   truncated: boolean;
+  /** The provider of a step read only a part of its prompt. */
+  promptTruncated: boolean;
   /** The texts of the task were erased; what this page has read before stays on it. */
   erased: boolean;
   pollAfterMs: number;
@@ -101,7 +103,7 @@ type Doc = Record<string, unknown>;
 export const emptyRun = (taskId: string): Run => ({
   taskId, serviceId: '', template: '', locale: '', tier: '', status: 'PENDING', steps: [], current: 0, seen: 0, lastId: '',
   ended: false, points: [], pointsStale: false, notices: [], result: undefined, usage: null, error: null,
-  createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', standIn: false, truncated: false, erased: false, pollAfterMs: 3000,
+  createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', standIn: false, truncated: false, promptTruncated: false, erased: false, pollAfterMs: 3000,
 });
 
 const newStep = (name: string): Step => ({
@@ -239,6 +241,7 @@ export function adopt(run: Run, doc: Doc): Run {
     pollAfterMs: num(doc.pollAfterMs) || run.pollAfterMs,
     result: json ?? run.result,
     truncated: run.truncated || doc.finishReason === 'length',
+    promptTruncated: run.promptTruncated || doc.promptTruncated === true,
     erased: run.erased || doc.contentErased === true,
     standIn: run.standIn || doc.standIn === true,
   };
@@ -434,6 +437,7 @@ function done(run: Run, ev: Doc): Run {
   next.result = json ?? next.result;
   next.usage = usageOf(ev.usage) ?? next.usage;
   next.truncated = next.truncated || ev.finishReason === 'length';
+  next.promptTruncated = next.promptTruncated || ev.promptTruncated === true;
   next.standIn = next.standIn || ev.standIn === true;
   return finish(next, 'COMPLETED', num(ev.ts));
 }
