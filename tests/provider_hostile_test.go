@@ -44,6 +44,11 @@ type hostileCase struct {
 	text   string     // of the answer; empty for that of the simulator
 	finish string
 	calls  int // 0 if it depends on the time until the deadline
+	// bought is how many of the calls cost something, free how many the client made again without a field that was refused.
+	bought, free int
+	// says is a part of what the user reads, of an event error. truncated: the prompt was.
+	says      string
+	truncated bool
 	// rejected is the code of the usage rows of calls whose answer is not used.
 	rejected berth.Code
 }
@@ -53,8 +58,13 @@ func hostileCases() map[string]hostileCase {
 	shared := func(misbehave func(net.Conn), code berth.Code, text string) hostileCase {
 		c := hostileCase{template: berth.TemplateInterviewPrep, misbehave: misbehave, code: code, text: text, calls: 1, rejected: code}
 		if code == "" {
-			c.finish = "stop"
+			c.finish, c.bought = "stop", 1
 		}
+		return c
+	}
+	failing := func(misbehave func(net.Conn), code berth.Code, calls, bought int, says string) hostileCase {
+		c := shared(misbehave, code, "")
+		c.calls, c.bought, c.says = calls, bought, says
 		return c
 	}
 	recovers := func(template berth.Template, host, times int, misbehave func(net.Conn)) hostileCase {
@@ -72,6 +82,16 @@ func hostileCases() map[string]hostileCase {
 			}
 		}
 	}
+	status := func(status, body string) func(net.Conn) {
+		return write(fmt.Sprintf("HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body))
+	}
+	const tooLong = `{"error":{"message":"maximum context length is 65536 tokens","code":"context_length_exceeded"}}`
+	noReason := shared(write(sse, delta("All of it.", ""), "data: [DONE]\n\n"), "", "All of it.")
+	noReason.finish = berth.FinishUnknown
+	cutPrompt := shared(write(sse, delta("A short answer.", "stop"), `data: {"choices":[],"usage":{"prompt_tokens":50,"completion_tokens":5}}`+"\n\n"), "", "A short answer.")
+	cutPrompt.truncated = true
+	refusesField := shared(status("422 Unprocessable Entity", `{"detail":[{"loc":["body","stream_options"],"msg":"Extra inputs are not permitted"}]}`), "", "")
+	refusesField.times, refusesField.free, refusesField.calls = 1, 1, 2
 	length := shared(write(sse, delta("Half an answer", "length")), "", "Half an answer")
 	length.finish = berth.FinishLength
 	const split, lines = "你好，世界 🌊 done", "first line\r\nsecond line\r\n\r\nevent: error\r\ndata: {}\r\n\r\nlast line"
@@ -103,6 +123,23 @@ func hostileCases() map[string]hostileCase {
 		"connection refused": unreachable(berth.TemplateResumeCustomize, "refused"),
 		"blackholed":         unreachable(berth.TemplateResumeSummary, "blackholed"),
 
+		"context too long":                 failing(status("400 Bad Request", tooLong), berth.CodeProviderRejected, 1, 0, "shorten them"),
+		"context too long within a stream": failing(write(sse, "data: "+tooLong+"\n\ndata: [DONE]\n\n"), berth.CodeProviderRejected, 1, 0, "shorten them"),
+		"context too long in a 200":        failing(status("200 OK", tooLong), berth.CodeProviderRejected, 1, 0, "shorten them"),
+		"content refused":                  failing(status("400 Bad Request", `{"error":{"message":"Content Exists Risk"}}`), berth.CodeProviderRejected, 1, 0, "change the texts"),
+		"no credit":                        failing(status("402 Payment Required", `{"error":{"message":"Insufficient Balance"}}`), berth.CodeProviderRejected, 1, 0, "has no credit"),
+		"filtered in the middle":           failing(write(sse, delta("Half an answer", "sensitive")), berth.CodeProviderRejected, 1, 1, "change the texts"),
+		"unknown finish reason":            failing(write(sse, delta("Half an answer", "cancelled")), berth.CodeInvalidOutput, 3, 3, "bought 3 answers"),
+		"tool call": failing(write(sse, `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]},"finish_reason":"tool_calls"}]}`+"\n\n"),
+			berth.CodeInvalidOutput, 3, 3, "called a tool"),
+		"content of another form": failing(write(sse, `data: {"choices":[{"index":0,"delta":{"content":{"text":"x"}}}]}`+"\n\n"), berth.CodeInvalidOutput, 1, 1, "an object"),
+		"no finish reason":        noReason,
+		"prompt truncated":        cutPrompt,
+		"stream_options refused":  refusesField,
+		"falsy errors":            shared(write(sse, strings.ReplaceAll(delta("All ", "")+delta("of it.", "stop"), `{"choices"`, `{"error":false,"choices"`)), "", "All of it."),
+		"byte order mark, CR and pings": shared(write(sse, "\ufeff"+strings.ReplaceAll("event: ping\ndata: {}\n\n"+delta("All ", "")+": c\n\n"+delta("of it.", "stop"), "\n", "\r")),
+			"", "All of it."),
+		"thoughts and a box": shared(write(sse, delta("<thi", ""), delta("nk>hm</think><|begin_of_", ""), delta("box|>All of it.<|end_of_box|>", "stop")), "", "All of it."),
 		"HTML": shared(write("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<html><script>alert(1)</script>Sign in</html>"),
 			berth.CodeProviderRejected, ""),
 		"endless answer": shared(func(c net.Conn) {
@@ -286,7 +323,7 @@ func (p *hostileProvider) routing(t *testing.T, host int, providers map[string]s
 func TestTask_HostileProvider_EndsClearlyAndIsPaidForAnswersOnly(t *testing.T) { // B2, B3, T18, T19, T20, T21
 	t.Parallel()
 	p := &hostileProvider{cases: hostileCases(), calls: map[string]int{}}
-	require.Len(t, p.cases, 16)
+	require.Len(t, p.cases, 31)
 	var files [2]string
 	s := newStack(t, with("BERTH_TASK_DEADLINE=25s", "BERTH_PROVIDER_KEYS=HOSTILE_API_KEY="+hostileKey), func(s *stack) {
 		p.upstream = s.model.URL
@@ -329,7 +366,7 @@ func TestTask_HostileProvider_EndsClearlyAndIsPaidForAnswersOnly(t *testing.T) {
 	})
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "provider\tevent\tcode\tfinish\tcalls\tusage rows\tcredits\tmessage")
+	fmt.Fprintln(w, "provider\tevent\tcode\tfinish\tcalls\tbought\tcredits\tmessage")
 	for _, name := range p.names() {
 		fmt.Fprintf(w, "%s\t%s\n", name, table[name])
 	}
@@ -399,10 +436,12 @@ func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name
 		require.Contains(t, got.last.Message, "until the deadline")
 	}
 	require.Equal(t, c.finish, got.last.FinishReason)
+	require.Equal(t, c.truncated, got.last.PromptTruncated)
 	if c.code != "" {
 		require.Equal(t, berth.EventError, got.last.Type)
 		require.NotEmpty(t, got.last.Message)
 		require.NotContains(t, got.last.Message, hostileKey)
+		require.Contains(t, got.last.Message, c.says)
 		require.Equal(t, before, after, "refunded")
 	} else {
 		require.Equal(t, berth.EventDone, got.last.Type)
@@ -416,7 +455,7 @@ func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name
 	require.NoError(t, err)
 	require.Equal(t, got.last.Text, task.Text, "a later reader receives the same")
 
-	rows, rejected := p.usage(t, s, store, berth.TaskRef{UserID: user, TaskID: acc.TaskID}, c)
+	rows, bought := p.usage(t, s, store, berth.TaskRef{UserID: user, TaskID: acc.TaskID}, c)
 	if c.calls > 0 {
 		require.Equal(t, c.calls, p.called(name))
 	}
@@ -424,19 +463,23 @@ func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name
 		require.Zero(t, p.called(name))
 		require.Positive(t, rows)
 	} else {
-		require.Equal(t, p.called(name), rows, "each call has one row")
+		require.Equal(t, p.called(name)-c.free, rows, "each call has one row")
+	}
+	require.LessOrEqual(t, bought, 3, "whatever the cause")
+	if c.provider == "" && name != "endless answer" && name != "one line of 40 MB" {
+		require.Equal(t, c.bought, bought)
 	}
 	charged := "charged"
 	if after == before {
 		charged = "refunded"
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%d\t%d (%d without an answer)\t%s\t%s", got.last.Type, got.last.Code, got.last.FinishReason,
-		p.called(name), rows, rejected, charged, got.last.Message), acc.TaskID
+	return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s", got.last.Type, got.last.Code, got.last.FinishReason,
+		p.called(name), bought, charged, got.last.Message), acc.TaskID
 }
 
 // usage waits until the outcome of every call of the task's last step is recorded, and returns their number and how many of
-// them failed.
-func (p *hostileProvider) usage(t *testing.T, s *stack, store *ledger.Ledger, task berth.TaskRef, c hostileCase) (rows, rejected int) {
+// them cost something.
+func (p *hostileProvider) usage(t *testing.T, s *stack, store *ledger.Ledger, task berth.TaskRef, c hostileCase) (rows, bought int) {
 	last := len(c.template.Spec().Steps(false)) - 1
 	var calls []ledger.ModelCall
 	s.eventually("the outcome of all calls to be recorded", func() bool {
@@ -447,12 +490,14 @@ func (p *hostileProvider) usage(t *testing.T, s *stack, store *ledger.Ledger, ta
 	})
 	for i, m := range calls {
 		require.Equal(t, c.code == "" && i == len(calls)-1, m.Success, "only the last call has an answer")
+		if m.Usage != (berth.Usage{}) {
+			bought++
+		}
 		if !m.Success {
-			rejected++
 			if m.Code != berth.CodeCancelled && m.Code != berth.CodeDeadlineExceeded { // by the deadline of the task
 				require.Equal(t, c.rejected, m.Code)
 			}
 		}
 	}
-	return len(calls), rejected
+	return len(calls), bought
 }
