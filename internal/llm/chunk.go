@@ -2,7 +2,9 @@ package llm
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
@@ -22,7 +24,7 @@ type malformed string
 func (m malformed) Error() string { return string(m) }
 
 // pieceOf reads the first choice of a chunk, or of an answer in one response; nothing if it has none.
-func pieceOf(chunk gjson.Result) (p piece, err error) {
+func pieceOf(chunk gjson.Result, halves *joiner) (p piece, err error) {
 	for _, choice := range chunk.Get("choices").Array() {
 		if choice.Get("index").Int() != 0 {
 			continue
@@ -34,7 +36,7 @@ func pieceOf(chunk gjson.Result) (p piece, err error) {
 		if message.Type != gjson.Null && !message.IsObject() {
 			return p, malformed("a message that is " + typeName(message))
 		}
-		if err := p.read(message); err != nil {
+		if err := p.read(message, halves); err != nil {
 			return p, err
 		}
 		if reason := choice.Get("finish_reason"); reason.Type == gjson.String || reason.Type == gjson.Number {
@@ -45,7 +47,7 @@ func pieceOf(chunk gjson.Result) (p piece, err error) {
 }
 
 // read reads a message or a delta.
-func (p *piece) read(message gjson.Result) error {
+func (p *piece) read(message gjson.Result, halves *joiner) error {
 	// DeepSeek, GLM and Qwen call it reasoning_content, OpenRouter and Groq reasoning, Ollama thinking.
 	for _, name := range []string{"reasoning_content", "reasoning", "thinking"} {
 		if field := message.Get(name); p.reasoning == "" {
@@ -56,23 +58,23 @@ func (p *piece) read(message gjson.Result) error {
 		p.refusal += refusal.Str
 	}
 	p.tools = p.tools || len(message.Get("tool_calls").Array()) > 0 || message.Get("function_call").IsObject()
-	return p.readContent(message.Get("content"))
+	return p.readContent(message.Get("content"), halves)
 }
 
 // readContent reads content: a text, null, or a list of parts.
-func (p *piece) readContent(content gjson.Result) error {
+func (p *piece) readContent(content gjson.Result, halves *joiner) error {
 	switch {
 	case content.Type == gjson.Null:
 		return nil
 	case content.Type == gjson.String:
-		p.content += content.Str
+		p.content += halves.join(content)
 		return nil
 	case !content.IsArray():
 		return malformed("content that is " + typeName(content))
 	}
 	for _, part := range content.Array() {
 		if part.Type == gjson.String {
-			p.content += part.Str
+			p.content += halves.join(part)
 			continue
 		}
 		if !part.IsObject() {
@@ -84,7 +86,7 @@ func (p *piece) readContent(content gjson.Result) error {
 			if text.Type != gjson.String && text.Type != gjson.Null {
 				return malformed("a text part that is " + typeName(text))
 			}
-			p.content += text.Str
+			p.content += halves.join(text)
 		case "thinking", "reasoning", "reasoning_text", "redacted_thinking":
 			for _, name := range []string{"thinking", "reasoning", "text"} {
 				p.reasoning += thoughtsOf(part.Get(name))
@@ -97,6 +99,54 @@ func (p *piece) readContent(content gjson.Result) error {
 		}
 	}
 	return nil
+}
+
+// joiner joins the halves of characters that servers distribute over two chunks: of a surrogate pair, which JavaScript cuts, or of the
+// bytes of a character, which tokens cut.
+type joiner struct {
+	escape string // the first half of a surrogate pair, as an escape in JSON
+	bytes  string // the first bytes of a character
+}
+
+// firstHalf is the first half of a surrogate pair at the end of a JSON text.
+var firstHalf = regexp.MustCompile(`(?i)(?:^"|[^\\])(?:\\\\)*(\\ud[89ab][0-9a-f]{2})"$`)
+
+// join returns a JSON text with what was kept of the one before, without a half at its end.
+func (j *joiner) join(text gjson.Result) string {
+	raw := text.Raw
+	if raw == "" || text.Type != gjson.String {
+		return ""
+	}
+	if j.escape != "" && raw != `""` {
+		raw, j.escape = `"`+j.escape+raw[1:], ""
+	}
+	if half := firstHalf.FindStringSubmatch(raw); half != nil {
+		j.escape = half[1]
+		raw = strings.TrimSuffix(raw, half[1]+`"`) + `"`
+	}
+	s := gjson.Parse(raw).Str
+	if s != "" {
+		s, j.bytes = j.bytes+s, ""
+	}
+	for n := 1; n < utf8.UTFMax && n <= len(s); n++ {
+		if tail := s[len(s)-n:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRuneInString(tail) {
+				s, j.bytes = s[:len(s)-n], tail
+			}
+			break
+		}
+	}
+	return s
+}
+
+// rest returns the half that has no other.
+func (j *joiner) rest() string {
+	s := j.bytes
+	if j.escape != "" {
+		s += string(utf8.RuneError)
+	}
+	*j = joiner{}
+	return strings.ToValidUTF8(s, string(utf8.RuneError))
 }
 
 // thoughtsOf returns the text of thoughts, which is a text or a list of parts.

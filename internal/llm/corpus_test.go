@@ -213,13 +213,16 @@ func replaced(old, with string) func(string) string {
 func variants() [][]variant {
 	same := variant{"", func(s string) string { return s }}
 	lineEnds := []variant{same, {"CRLF", replaced("\n", "\r\n")}, {"CR", replaced("\n", "\r")}}
-	fields := []variant{same, {"no space", replaced("data: ", "data:")}, {"several lines", replaced(`, "choices"`, ",\ndata: \"choices\"")}}
+	fields := []variant{
+		same, {"no space", replaced("data: ", "data:")}, {"several lines", replaced(`, "choices"`, ",\ndata: \"choices\"")},
+	}
 	ends := []variant{
 		same, {"no blank line at the end", func(s string) string { return strings.TrimRight(s, "\n") + "\n" }},
 		{"no line end at the end", func(s string) string { return strings.TrimRight(s, "\n") }},
 		{"something behind the end", func(s string) string { return s + "data: {\"choices\":[]}\n\n: bye\n\n" }},
 	}
 	around := []variant{same, {"byte order mark", func(s string) string { return "\ufeff" + s }}, {"blank lines before", func(s string) string { return "\n\n" + s }}}
+	around = append(around, variant{"single line ends", replaced("\n\ndata: {", "\ndata: {")})
 	for name, text := range map[string]string{
 		"comments": ": keep-alive\n\n", "ping with an object": "event: ping\ndata: {}\n\n", "ping with a text": "event: ping\ndata: keepalive\n\n",
 		"ping without data": "event: ping\n\n", "unnamed text": "data: ping\n\n", "empty data": "data:\n\n", "ids and retry": "id: 1\nretry: 1\n",
@@ -296,4 +299,35 @@ func chunked(body string) string {
 		fmt.Fprintf(&b, "%x\r\n%s\r\n", len(part), part)
 	}
 	return b.String() + "0\r\n\r\n"
+}
+
+// Some servers send chunks line by line, without the form of an event stream, or cut a character in two.
+func TestStream_OddFramingAndCharacters_SameAnswer(t *testing.T) { // P21, FM1
+	t.Parallel()
+	chunk := func(content, finish string) string {
+		return `{"choices":[{"index":0,"delta":{"content":"` + content + `"},"finish_reason":` + finish + `}]}`
+	}
+	stop := chunk("", `"stop"`)
+	for name, row := range map[string]struct{ body, want string }{
+		"objects line by line":             {chunk("a ", "null") + "\n" + chunk("b", "null") + "\n" + stop + "\n", "a b"},
+		"objects and the end line by line": {chunk("a ", "null") + "\r\n" + chunk("b", "null") + "\r\n[DONE]\r\n", "a b"},
+		"objects without line ends":        {chunk("a ", "null") + chunk("b", "null") + stop + "[DONE]", "a b"},
+		"surrogates cut":                   {"data: " + chunk(`wave \ud83c`, "null") + "\n\ndata: " + chunk(`\udf0a!`, "null") + "\n\ndata: " + stop, "wave 🌊!"},
+		"surrogates cut, empty between":    {"data: " + chunk(`\uD83C`, "null") + "\n\ndata: " + chunk("", "null") + "\n\ndata: " + chunk(`\uDF0A`, `"stop"`), "🌊"},
+		"half a surrogate alone":           {"data: " + chunk(`a\ud83c`, "null") + "\n\ndata: " + chunk("b", "null") + "\n\ndata: " + stop, "a\ufffdb"},
+		"half a surrogate at the end":      {"data: " + chunk(`a\ud83c`, `"stop"`), "a\ufffd"},
+		"a text about an escape":           {"data: " + chunk(`a\\ud83c`, "null") + "\n\ndata: " + chunk("b", `"stop"`), `a\ud83cb`},
+		"bytes cut":                        {"data: " + chunk("\xe4\xbd", "null") + "\n\ndata: " + chunk("\xa0\xe5", "null") + "\n\ndata: " + chunk("\xa5\xbd", `"stop"`), "你好"},
+		"bytes cut at the end":             {"data: " + chunk("a\xe4\xbd", `"stop"`), "a\ufffd"},
+		"stop in every chunk":              {"data: " + chunk("a ", `"stop"`) + "\n\ndata: " + chunk("b", `"stop"`) + "\n\n", "a b"},
+	} {
+		for _, media := range []string{"text/event-stream", "application/x-ndjson", "text/plain"} {
+			raw := []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: " + media + "\r\n\r\n" + row.body)
+			for i := range len(raw) + 1 {
+				got, _, err := callWire(t, func(int) io.Reader { return io.MultiReader(bytes.NewReader(raw[:i]), bytes.NewReader(raw[i:])) })
+				require.NoError(t, err, "%s, %s", name, media)
+				require.Equal(t, row.want, got.text, "%s, %s, cut at byte %d", name, media, i)
+			}
+		}
+	}
 }

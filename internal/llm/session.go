@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ type session struct {
 	on      func(Delta) error
 	begun   time.Time
 	dog     *watchdog
+	halves  joiner
 	filter  answerFilter
 	// text is the answer so far; received counts the bytes of content and reasoning, thought the tokens of thoughts.
 	text     strings.Builder
@@ -80,6 +82,9 @@ func (s *session) exchange(parent context.Context, call Call) error {
 	case parent.Err() != nil:
 		return fmt.Errorf("call model %s: %w", call.Model, context.Cause(parent))
 	case s.result.FinishReason != "" || err == nil && s.ended: // what breaks afterwards does not matter
+		if err := s.deliver(s.filter.feed(s.halves.rest())); errors.As(err, &own) {
+			return own.err
+		}
 		if err := s.deliver(s.filter.close()); errors.As(err, &own) {
 			return own.err
 		}
@@ -182,13 +187,25 @@ func formOf(in *bufio.Reader, mediaType string) (form, error) {
 		case invalid != nil || media == "text/event-stream":
 			return formStream, nil
 		}
-		head, _ := in.Peek(min(in.Buffered(), len("retry:")))
-		field, _, ok := bytes.Cut(head, []byte(":"))
-		if ok && slices.Contains(fieldNames, string(field)) {
-			return formStream, nil
-		}
-		return formOther, nil
+		return formOfField(in), nil
 	}
+}
+
+// formOfField reports whether a response begins with a field of an event stream. It reads no further than that.
+func formOfField(in *bufio.Reader) form {
+	for n := 1; n <= len("retry:"); n++ {
+		head, err := in.Peek(n)
+		if err != nil {
+			break
+		}
+		if name, isField := bytes.CutSuffix(head, []byte(":")); isField {
+			if slices.Contains(fieldNames, string(name)) {
+				return formStream
+			}
+			break
+		}
+	}
+	return formOther
 }
 
 // doneMark is the data of the event with which streams end.
@@ -234,11 +251,32 @@ func (s *session) takeEvent(ev eventstream.Event) error {
 		return nil
 	case gjson.ValidBytes(data):
 		return s.take(gjson.ParseBytes(data), data)
-	case ev.Unfinished:
-		return errCut
-	default:
-		return errUnreadable
 	}
+	err := s.takeAll(data)
+	if errors.Is(err, errUnreadable) && ev.Unfinished {
+		return errCut
+	}
+	return err
+}
+
+// takeAll processes chunks that follow each other without the form of an event stream: some servers end a chunk with one line end, or with
+// none.
+func (s *session) takeAll(data []byte) error {
+	for data = bytes.TrimSpace(data); len(data) > 0 && !s.ended; data = bytes.TrimSpace(data) {
+		if s.ended = bytes.HasPrefix(data, []byte(doneMark)); s.ended {
+			return nil
+		}
+		var object json.RawMessage
+		objects := json.NewDecoder(bytes.NewReader(data))
+		if err := objects.Decode(&object); err != nil || object[0] != '{' {
+			return errUnreadable
+		}
+		if err := s.take(gjson.ParseBytes(object), object); err != nil {
+			return err
+		}
+		data = data[objects.InputOffset():]
+	}
+	return nil
 }
 
 // readObject reads an answer in one response, or an error.
@@ -250,6 +288,8 @@ func (s *session) readObject(in io.Reader, mediaType string) error {
 		return err
 	case int64(len(words)) > limit:
 		return errTooLong
+	case !gjson.ValidBytes(words) && bytes.HasPrefix(words, []byte("{")) && bytes.Contains(words, []byte(`"choices"`)):
+		return s.takeAll(words)
 	case !gjson.ValidBytes(words):
 		return s.notAnAnswer(mediaType, words)
 	}
@@ -275,7 +315,7 @@ func (s *session) take(chunk gjson.Result, data []byte) error {
 	if u, ok := usageOf(chunk); ok {
 		s.result.Usage = u
 	}
-	p, err := pieceOf(chunk)
+	p, err := pieceOf(chunk, &s.halves)
 	if err != nil {
 		return s.failure(CauseMalformed, http.StatusOK, err.Error(), errors.New(s.quote(data)))
 	}
