@@ -79,9 +79,10 @@ func (ep endpoint) failure(cause Cause, status int, reason string, err error) *C
 
 // sayKey completes a sentence about the key.
 func (ep endpoint) sayKey(says string) string {
-	key, setting := "", "its API key"
+	var key, setting string
 	switch {
 	case ep.keySetting == "":
+		setting = "its API key"
 		key = "{} requires an API key, and none is configured: the operator has to set keySetting in the routing file"
 	case ep.key == "":
 		key, setting = "{} requires an API key: the operator has to set "+ep.keySetting, ep.keySetting
@@ -152,14 +153,14 @@ func errorOf(e gjson.Result) (r reportedError) {
 }
 
 // holds reports whether a value contains anything: a text, a number other than 0, or an object or list with such a value.
-func holds(v gjson.Result) (any bool) {
+func holds(v gjson.Result) (found bool) {
 	switch {
 	case v.IsObject() || v.IsArray():
 		v.ForEach(func(_, inner gjson.Result) bool {
-			any = holds(inner)
-			return !any
+			found = holds(inner)
+			return !found
 		})
-		return any
+		return found
 	case v.Type == gjson.String:
 		return strings.TrimSpace(v.Str) != ""
 	default:

@@ -274,6 +274,20 @@ func TestStream_ReportedInput_TellsTruncatedPrompt(t *testing.T) { // FM5
 	}
 }
 
+// What berth has not asked for and cannot decode costs one call, not three.
+func TestStream_OtherContentEncoding_NamedFault(t *testing.T) { // FM2
+	t.Parallel()
+	got, _, err := callWire(t, always([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: br\r\nConnection: close\r\n\r\n\x1b\x0c\x00")))
+	require.Equal(t, CauseMalformed, got.cause)
+	require.ErrorContains(t, err, "content encoding br")
+	require.False(t, failure(t, err).Retryable)
+	for _, coding := range []string{"identity", ""} {
+		got, _, _ := callWire(t, always([]byte("HTTP/1.1 200 OK\r\nContent-Encoding: "+coding+"\r\nConnection: close\r\n\r\ndata: "+
+			`{"choices":[{"delta":{"content":"text"},"finish_reason":"stop"}]}`)))
+		require.Equal(t, "text", got.text)
+	}
+}
+
 func TestStream_ContentOfUnknownForm_NamedFault(t *testing.T) { // FM2
 	t.Parallel()
 	for value, want := range map[string]string{

@@ -33,6 +33,9 @@ func pieceOf(chunk gjson.Result, halves *joiner) (p piece, err error) {
 		if !message.Exists() { // of a response without streaming
 			message = choice.Get("message")
 		}
+		if text := choice.Get("text"); !message.Exists() { // of the older completions protocol
+			p.content += halves.join(text)
+		}
 		if message.Type != gjson.Null && !message.IsObject() {
 			return p, malformed("a message that is " + typeName(message))
 		}

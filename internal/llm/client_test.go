@@ -323,7 +323,7 @@ func TestStream_ErrorResponse_CodeAndRetry(t *testing.T) {
 			require.Equal(t, "deepseek-chat", e.Model)
 			require.Contains(t, e.Message, row.want.message)
 			if e.Cause == CauseBadRequest {
-				require.EqualValues(t, 2, calls.Load(), "once more without stream_options")
+				require.EqualValues(t, 2, calls.Load(), "again without stream_options")
 			} else {
 				require.EqualValues(t, 1, calls.Load(), "the client never retries")
 			}

@@ -217,7 +217,8 @@ func variants() [][]variant {
 		same, {"no space", replaced("data: ", "data:")}, {"several lines", replaced(`, "choices"`, ",\ndata: \"choices\"")},
 	}
 	ends := []variant{
-		same, {"no blank line at the end", func(s string) string { return strings.TrimRight(s, "\n") + "\n" }},
+		same,
+		{"no blank line at the end", func(s string) string { return strings.TrimRight(s, "\n") + "\n" }},
 		{"no line end at the end", func(s string) string { return strings.TrimRight(s, "\n") }},
 		{"something behind the end", func(s string) string { return s + "data: {\"choices\":[]}\n\n: bye\n\n" }},
 	}
@@ -232,11 +233,16 @@ func variants() [][]variant {
 		around = append(around, variant{name, between(text)})
 	}
 	objects := []variant{
-		same, {"fields sorted", orderedBy(slices.Sort)}, {"fields reversed", orderedBy(slices.Reverse)},
+		same,
+		{"fields sorted", orderedBy(slices.Sort)},
+		{"fields reversed", orderedBy(slices.Reverse)},
 		{"role in the delta", replaced(`"delta": {"`, `"delta": {"role": "assistant", "refusal": null, "tool_calls": [], "reasoning_content": null, "`)},
-		{"usage null", with(`"usage": null`)}, {"unknown fields", with(`"provider": {"error": "x"}, "obfuscation": "aB3", "nvext": [1]`)},
-		{"index missing", replaced(`"index": 0, `, "")}, {"index null", replaced(`"index": 0`, `"index": null`)},
-		{"finish reason empty", replaced(`"finish_reason": null`, `"finish_reason": ""`)}, {"finish reason missing", replaced(`, "finish_reason": null`, "")},
+		{"usage null", with(`"usage": null`)},
+		{"unknown fields", with(`"provider": {"error": "x"}, "obfuscation": "aB3", "nvext": [1]`)},
+		{"index missing", replaced(`"index": 0, `, "")},
+		{"index null", replaced(`"index": 0`, `"index": null`)},
+		{"finish reason empty", replaced(`"finish_reason": null`, `"finish_reason": ""`)},
+		{"finish reason missing", replaced(`, "finish_reason": null`, "")},
 		{"content as parts", replaced(`"content": "`, `"content": [{"type": "text", "text": "`)}, // closed below
 	}
 	objects[len(objects)-1].change = eachChunk(func(_ int, object string) string {
@@ -319,6 +325,7 @@ func TestStream_OddFramingAndCharacters_SameAnswer(t *testing.T) { // P21, FM1
 		"a text about an escape":           {"data: " + chunk(`a\\ud83c`, "null") + "\n\ndata: " + chunk("b", `"stop"`), `a\ud83cb`},
 		"bytes cut":                        {"data: " + chunk("\xe4\xbd", "null") + "\n\ndata: " + chunk("\xa0\xe5", "null") + "\n\ndata: " + chunk("\xa5\xbd", `"stop"`), "你好"},
 		"bytes cut at the end":             {"data: " + chunk("a\xe4\xbd", `"stop"`), "a\ufffd"},
+		"text beside no message":           {`data: {"choices":[{"index":0,"text":"a "}]}` + "\n\n" + `data: {"choices":[{"text":"b","finish_reason":"stop"}]}`, "a b"},
 		"stop in every chunk":              {"data: " + chunk("a ", `"stop"`) + "\n\ndata: " + chunk("b", `"stop"`) + "\n\n", "a b"},
 	} {
 		for _, media := range []string{"text/event-stream", "application/x-ndjson", "text/plain"} {

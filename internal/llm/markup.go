@@ -20,7 +20,7 @@ var (
 		{"[think]", "[/think]"},                                           // Magistral
 		{"<seed:think>", "</seed:think>"},                                 // Seed-OSS
 		{"◁think▷", "◁/think▷"},                                           // Kimi-VL
-		{"<|begin_of_thought|>", "<|end_of_thought|>"},                    // Sky-T1, OpenThinker
+		{"<|begin_of_thought|>", "<|end_of_thought|>"},                    // OpenThinker
 		{"<|start_thinking|>", "<|end_thinking|>"},                        // Command A Reasoning
 		{"<unused94>", "<unused95>"},                                      // MedGemma
 		{"<|channel|>analysis<|message|>", "<|channel|>final<|message|>"}, // gpt-oss
@@ -29,7 +29,7 @@ var (
 	answerTags = []tags{
 		{"<answer>", "</answer>"},                        // GLM 4.1V, Hunyuan
 		{"<response>", "</response>"},                    // ERNIE 4.5
-		{"<|begin_of_solution|>", "<|end_of_solution|>"}, // Sky-T1, OpenThinker
+		{"<|begin_of_solution|>", "<|end_of_solution|>"}, // OpenThinker
 		{"<|start_response|>", "<|end_response|>"},       // Command A Reasoning
 	}
 	// boxTags enclose what a model considers the result within its answer.

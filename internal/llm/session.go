@@ -115,7 +115,7 @@ func (s *session) read(ctx context.Context, call Call) error {
 	if s.key != "" {
 		req.Header.Set("Authorization", "Bearer "+s.key)
 	}
-	resp, err := s.http.Do(req)
+	resp, err := s.http.Do(req) //nolint:bodyclose // closed by the guarded body
 	if err != nil {
 		return err
 	}
@@ -128,6 +128,9 @@ func (s *session) read(ctx context.Context, call Call) error {
 		return s.statusError(resp, words, time.Now())
 	}
 	s.accepted = true
+	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") { // gzip is decoded and removed
+		return s.failure(CauseMalformed, http.StatusOK, s.shown("", "the content encoding "+coding+", which was not requested"), nil)
+	}
 	in := bufio.NewReader(body)
 	form, err := formOf(in, resp.Header.Get("Content-Type"))
 	switch {
@@ -145,8 +148,12 @@ func (s *session) read(ctx context.Context, call Call) error {
 
 func (s *session) notAnAnswer(mediaType string, words []byte) *CallError {
 	s.accepted = false
-	media, _, _ := mime.ParseMediaType(mediaType) // a page, such as that of a proxy
-	return s.failure(CauseAddress, http.StatusOK, s.shown("", media+" without an answer"), errors.New(s.quote(words)))
+	media, _, _ := mime.ParseMediaType(mediaType) // empty if it is invalid
+	reason := media + " without an answer"
+	if bytes.HasPrefix(bytes.TrimSpace(words), []byte("<")) { // such as that of a proxy
+		reason = strings.TrimSpace("a page " + media)
+	}
+	return s.failure(CauseAddress, http.StatusOK, s.shown("", reason), errors.New(s.quote(words)))
 }
 
 // form is what a response with status 200 is.
@@ -178,13 +185,13 @@ func formOf(in *bufio.Reader, mediaType string) (form, error) {
 		if err := in.UnreadRune(); err != nil {
 			return formOther, err
 		}
-		media, _, invalid := mime.ParseMediaType(mediaType)
+		media, _, _ := mime.ParseMediaType(mediaType) // empty if it is invalid
 		switch {
 		case c == '{' || c == '[':
 			return formObject, nil
 		case c == '<':
 			return formOther, nil
-		case invalid != nil || media == "text/event-stream":
+		case media == "" || media == "text/event-stream":
 			return formStream, nil
 		}
 		return formOfField(in), nil
