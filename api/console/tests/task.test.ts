@@ -63,6 +63,24 @@ test('a task that waits is shown so, from the row and from the notice that a ste
   expect(shownStatus({ status: 'FAILED', waiting: {} })).toBe('FAILED');
 });
 
+// FM2
+test('text that was a thought of the model is discarded, and the step continues', () => {
+  const run = play(plan('interview_prep', 'answer'), framesOf([
+    ['start', { stage: 'answer', model: 'm', queue: 'q_free_stream' }], ['token_batch', { stage: 'answer', text: 'a draft', count: 2 }],
+    ['reset', { stage: 'answer', status: 'STREAMING', message: 'that was a thought' }], ['token_batch', { stage: 'answer', text: 'The answer.', count: 2 }],
+  ]));
+  expect(answerOf(run)).toBe('The answer.');
+  expect(run.notices).toEqual([]);
+  expect(run.steps[0].phase).toBe('running');
+});
+
+// FM5
+test('a prompt that the provider truncated marks the task, by its end or when it is read', () => {
+  expect(play(plan('interview_prep', 'answer'), framesOf([['done', { text: 'x', promptTruncated: true }]])).promptTruncated).toBe(true);
+  expect(adopt(emptyRun('t1'), { status: 'COMPLETED', steps: [], promptTruncated: true }).promptTruncated).toBe(true);
+  expect(play(plan('interview_prep', 'answer'), framesOf([['done', { text: 'x' }]])).promptTruncated).toBe(false);
+});
+
 test('a task in a list is incomplete if its answer was truncated, and only once it is completed', () => {
   expect(shownStatus({ status: 'COMPLETED', finishReason: 'length' })).toBe('TRUNCATED');
   expect(shownStatus({ status: 'COMPLETED', finishReason: 'stop' })).toBe('COMPLETED');

@@ -411,9 +411,10 @@ function token(run: Run, ev: Doc): Run {
   return update(next, { phase: 'running', stage: stageOf(ev, step), message, retrying: false, text: step.text + str(ev.text) });
 }
 
-/** reset discards the text of a lost attempt; the step starts again. */
+/** reset discards the text of a lost attempt; the step starts again. In a step that continues, the text was a thought of the model. */
 function reset(run: Run, ev: Doc): Run {
   const next = at(run, ev);
+  if (ev.status === 'STREAMING') return { ...update(next, { text: '', message: str(ev.message) }), pointsStale: true };
   return {
     ...update(next, { phase: 'queued', ...waitOf({}), text: '', message: '', retrying: false }),
     pointsStale: true,
