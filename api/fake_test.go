@@ -99,7 +99,7 @@ func (s *fakeWorkflows) Dispatch(ctx context.Context, job starter.JobCall) (work
 	b.turns[t.ID] = t
 	t.Jobs = append(t.Jobs, berth.TurnJob{
 		JobID: d.JobID, RequestID: req.RequestID, Index: req.Index, SpeakerID: req.SpeakerID, Status: berth.JobRunning,
-		NodeID: d.NodeID, PoolID: d.PoolID, Affinity: d.Affinity, Dispatches: 1, Text: req.Text,
+		NodeID: d.NodeID, PoolID: d.PoolID, Affinity: d.Affinity, Dispatches: 1, Text: string(req.Text),
 	})
 	t.outcomes[req.RequestID] = workflows.DispatchReply{RequestHash: req.RequestHash, TurnID: t.ID, Assignment: d.Assignment}
 	if req.Finalize.Ends() {

@@ -95,7 +95,7 @@ func (s *server) jobCall(sn berth.Session, b jobBody) (starter.JobCall, error) {
 		},
 		Request: workflows.DispatchRequest{
 			UserID: sn.UserID, SessionID: sn.ID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang, RequestID: b.RequestID,
-			Index: b.Segment.Index, SpeakerID: b.SpeakerID, Text: b.Segment.Text, Finalize: b.Finalize, PoolID: sn.PreferredPool,
+			Index: b.Segment.Index, SpeakerID: b.SpeakerID, Text: workflows.PackedText(b.Segment.Text), Finalize: b.Finalize, PoolID: sn.PreferredPool,
 		},
 	}
 	if b.TurnID == "" { // a retry after a lost response finds the same turn

@@ -277,6 +277,8 @@ const (
 	versionExtension = "extension"
 	// versionLeaveUnsure removes an execution from the room of its pool also if it is unknown whether it entered it.
 	versionLeaveUnsure = "unsure"
+	// versionTaskSize dispatches a job again in a later workflow task where this one would exceed Temporal's limit.
+	versionTaskSize = "task-size"
 	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
 	versionKeepOnlyCopy = "only-copy"
 )

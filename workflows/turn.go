@@ -49,6 +49,7 @@ type turn struct {
 
 	slots  turnSlots
 	stream turnStream
+	size   taskSize
 }
 
 func (t *turn) setup(ctx workflow.Context) error {

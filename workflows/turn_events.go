@@ -6,15 +6,8 @@ import (
 	"berth"
 )
 
-const (
-	// maxTurnText bounds the texts of all segments of a turn, in bytes, because one history holds them.
-	maxTurnText = 1 << 20
-	// maxTurnResult bounds the translations in a turn's result and query, in bytes of JSON, so that both stay below
-	// Temporal's limit on payloads. Translations beyond it are omitted there; the stream has all.
-	maxTurnResult = 1 << 20
-	// maxPublishedEvents bounds the events that one activity appends.
-	maxPublishedEvents = 64
-)
+// maxPublishedEvents bounds the events that one activity appends.
+const maxPublishedEvents = 64
 
 // turnStream is what the session's stream has received of the turn.
 type turnStream struct {
@@ -73,42 +66,4 @@ func (t *turn) publish(ev berth.SessionEvent) {
 			s.published += len(batch)
 		}
 	})
-}
-
-// snapshot returns the current state of the turn.
-func (t *turn) snapshot() berth.Turn {
-	out := berth.Turn{
-		ID: t.in.TurnID, SessionID: t.in.SessionID, UserID: t.in.UserID, SrcLang: t.in.SrcLang, TgtLang: t.in.TgtLang,
-		Status: t.status, Reason: t.reason, AffinityNodeID: t.affinity, Jobs: []berth.TurnJob{},
-		StartedAt: t.startedAt, FinalizedAt: t.finalizedAt,
-	}
-	size := 0
-	for _, j := range t.jobs {
-		if !j.accepted {
-			continue
-		}
-		row := j.TurnJob
-		if row.Dispatches > 1 {
-			row.Affinity, row.Missed = "", ""
-		}
-		if size += maxJSONLen(row.Text); size > maxTurnResult {
-			row.Text = ""
-		}
-		out.Jobs = append(out.Jobs, row)
-	}
-	return out
-}
-
-// maxJSONLen returns an upper bound of the bytes of a text as JSON.
-func maxJSONLen(s string) int {
-	n := len(s)
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c == '<' || c == '>' || c == '&': // \u003c
-			n += 5
-		case c == '"' || c == '\\' || c >= 0x80: // the line separators of Unicode are three bytes and become six
-			n++
-		}
-	}
-	return n
 }

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
+	"berth/internal/payload"
 	"berth/workflows"
 )
 
@@ -409,4 +410,70 @@ func TestTurn_InvalidInput_Fails(t *testing.T) {
 	u := newTurnTest(t)
 	u.in.Timeout = 0
 	require.ErrorContains(t, u.run().err, "lacks")
+}
+
+// What one workflow task adds to the history stays below Temporal's limit, whatever the texts are: a segment that does not fit is
+// refused, and a job that does not fit is dispatched again later. Nothing is lost.
+func TestTurn_LongSegmentsAtOnce_WorkflowTasksAreBounded(t *testing.T) { // FA3
+	t.Parallel()
+	for name, c := range map[string]struct {
+		character string
+		atOnce    int // of the longest segments; Temporal has no more than ten updates of a workflow at the same time
+	}{
+		"control characters": {"\x01", 2}, "line separators": {"\u2028", 5}, "quotes": {`"`, 5}, "HTML": {"<", 9}, "Chinese": {"漢", 9}, "emoji": {"😀", 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := workflows.PackedText(strings.Repeat(c.character, berth.MaxSegmentBytes/len(c.character)))
+			u := newTurnTest(t)
+			const segments = 10
+			var task atomic.Int64 // the current workflow task
+			dispatched := map[int64]int{}
+			u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
+				if node == "n1" { // it dies with all jobs
+					return berth.JobOutput{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil)
+				}
+				return berth.JobOutput{Text: fmt.Sprint(in.Index)}, nil
+			}
+			p, err := payload.NewDataConverter(payload.Keys{}).ToPayload(berth.JobInput{Text: string(text)})
+			require.NoError(t, err)
+			decide := u.decide
+			u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
+				if in.Dispatch > 1 {
+					dispatched[task.Load()] += p.Size()
+				}
+				return decide(in)
+			}
+			first := make([]*jobResult, segments)
+			for i := range segments {
+				u.takes(i, 20*sec) // all fail at the same time
+				first[i] = u.submit(0, i, func(r *workflows.DispatchRequest) { r.Text = text })
+				if i >= c.atOnce {
+					u.takes(i, time.Duration(20-i)*sec)
+					u.submit(time.Duration(i)*sec, i, func(r *workflows.DispatchRequest) { r.Text = text })
+				}
+			}
+			for n := range int64(100) {
+				u.env.RegisterDelayedCallback(func() {
+					task.Store(n)
+					u.env.SetCurrentHistoryLength(int(1000 + n))
+				}, 15*sec+time.Duration(n)*500*time.Millisecond)
+			}
+			u.finalize(35*sec, berth.FinalizeManual)
+			r := u.run()
+			require.NoError(t, r.err)
+			for i, a := range first {
+				want := berth.Code("")
+				if i >= c.atOnce {
+					want = berth.CodeUnavailable
+				}
+				require.Equal(t, want, a.code(), i)
+			}
+			require.Equal(t, "turn, 0:0, 1:1, 2:2, 3:3, 4:4, 5:5, 6:6, 7:7, 8:8, 9:9, done(manual 0/10)", r.stream())
+			require.NotEmpty(t, dispatched)
+			for n, size := range dispatched {
+				require.Less(t, size, 5<<18, n)
+			}
+		})
+	}
 }

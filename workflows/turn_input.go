@@ -59,7 +59,7 @@ type DispatchRequest struct {
 	RequestHash string         `json:"requestHash"`
 	Index       int            `json:"index"`
 	SpeakerID   string         `json:"speakerId,omitempty"`
-	Text        string         `json:"text"`
+	Text        PackedText     `json:"text"`
 	Finalize    berth.Finalize `json:"finalize,omitempty"`
 	// PoolID is the session's preferred pool as read by the API.
 	PoolID string `json:"poolId"`

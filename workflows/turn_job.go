@@ -72,7 +72,7 @@ func (t *turn) jobOf(requestID string) *job {
 }
 
 // validateDispatch is the validator of the dispatch update. A known request is accepted: it has its outcome already.
-func (t *turn) validateDispatch(_ workflow.Context, req DispatchRequest) error {
+func (t *turn) validateDispatch(ctx workflow.Context, req DispatchRequest) error {
 	switch {
 	case req.UserID != t.in.UserID || req.SessionID != t.in.SessionID:
 		return refuse(berth.CodeNotFound, TurnNotFound)
@@ -90,6 +90,8 @@ func (t *turn) validateDispatch(_ workflow.Context, req DispatchRequest) error {
 		return refuse(berth.CodeUnavailable, "the turn had too many refused segments; retry in a few seconds")
 	case t.textSize+len(req.Text) > maxTurnText:
 		return refuse(berth.CodeConflict, fmt.Sprintf("the turn's segments exceed the limit of %d bytes; start a new turn", maxTurnText))
+	case !t.size.fits(ctx, requestSize(string(req.Text))+jobSize(string(req.Text))):
+		return refuse(berth.CodeUnavailable, "the turn has too much text in progress; retry in a few seconds")
 	}
 	if _, used := slices.BinarySearchFunc(t.jobs, req.Index, compareIndex); used {
 		return refuse(berth.CodeConflict, fmt.Sprintf("the turn already has a segment %d", req.Index))
@@ -108,7 +110,7 @@ func (t *turn) dispatch(ctx workflow.Context, req DispatchRequest) (DispatchRepl
 		}
 		return known.reply, known.refusal
 	}
-	j := t.addJob(req, workflow.Now(ctx))
+	j := t.addJob(ctx, req)
 	err := t.decide(ctx, j, req.Finalize.Ends())
 	t.deciding--
 	j.decided = true
@@ -125,15 +127,17 @@ func (t *turn) dispatch(ctx workflow.Context, req DispatchRequest) (DispatchRepl
 }
 
 // addJob reserves the segment's index while its node is chosen.
-func (t *turn) addJob(req DispatchRequest, now time.Time) *job {
+func (t *turn) addJob(ctx workflow.Context, req DispatchRequest) *job {
 	j := &job{TurnJob: berth.TurnJob{
 		JobID: fmt.Sprintf("%s-%d", t.in.TurnID, req.Index), RequestID: req.RequestID, Index: req.Index,
 		SpeakerID: req.SpeakerID, Finalize: req.Finalize, Status: berth.JobRunning, PoolID: req.PoolID,
-	}, text: req.Text, submittedAt: now}
+	}, text: string(req.Text), submittedAt: workflow.Now(ctx)}
 	at, _ := slices.BinarySearchFunc(t.jobs, req.Index, compareIndex)
 	t.jobs = slices.Insert(t.jobs, at, j)
 	t.deciding++
 	t.textSize += len(req.Text)
+	t.size.add(ctx, requestSize(j.text))
+	t.size.reserved += jobSize(j.text)
 	t.refusal = nil
 	return j
 }
@@ -151,6 +155,7 @@ func (t *turn) removeJob(j *job, submissionID string, err error) error {
 	t.jobs = slices.DeleteFunc(t.jobs, func(o *job) bool { return o == j })
 	t.refused++
 	t.textSize -= len(j.text)
+	t.size.reserved -= jobSize(j.text)
 	code, message := berth.CodeUnavailable, "no reply from the node assignment in time; retry"
 	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		code, message = berth.Code(app.Type()), app.Message()
@@ -281,6 +286,7 @@ func (j *job) failureMessage(code berth.Code) string {
 
 // translate is one attempt on one node. Temporal does not retry it, because a retry would go to the same node.
 func (t *turn) translate(ctx workflow.Context, j *job) (string, error) {
+	t.size.schedule(ctx, jobSize(j.text))
 	var out berth.JobOutput
 	err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              j.slot.TaskQueue(),
@@ -320,7 +326,7 @@ func (t *turn) dispatchAgain(ctx workflow.Context, j *job) berth.Code {
 			}
 			return berth.CodeNoNode
 		}
-		if err := t.decideAgain(ctx, j); err == nil {
+		if t.mayDispatch(ctx, j) && t.decideAgain(ctx, j) == nil {
 			return ""
 		}
 		wait := pause
@@ -334,10 +340,21 @@ func (t *turn) dispatchAgain(ctx workflow.Context, j *job) berth.Code {
 	}
 }
 
+// mayDispatch reports whether the job can be scheduled in this workflow task. Where a node dies, all of its jobs are dispatched again.
+func (t *turn) mayDispatch(ctx workflow.Context, j *job) bool {
+	return t.size.fits(ctx, jobSize(j.text)) ||
+		workflow.GetVersion(ctx, versionTaskSize, workflow.DefaultVersion, 1) == workflow.DefaultVersion
+}
+
 func (t *turn) decideAgain(ctx workflow.Context, j *job) error {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	t.deciding++
 	defer func() { t.deciding-- }()
-	return t.decide(ctx, j, j.Finalize.Ends())
+	t.size.reserved += jobSize(j.text)
+	err := t.decide(ctx, j, j.Finalize.Ends())
+	if err != nil {
+		t.size.reserved -= jobSize(j.text)
+	}
+	return err
 }

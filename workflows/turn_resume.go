@@ -2,6 +2,8 @@ package workflows
 
 import (
 	"go.temporal.io/sdk/workflow"
+
+	"berth"
 )
 
 const (
@@ -9,8 +11,10 @@ const (
 	// Temporal's limit of 2,000 updates. When the bound is reached, the turn continues as new as soon as no job runs; until then
 	// further segments are rejected without a trace in the history.
 	maxRefusals = 200
-	// maxTurnProgress bounds the texts that a run hands to the next one, in bytes of JSON.
-	maxTurnProgress = 1 << 19
+	// maxUnpublished bounds the unpublished texts that a run hands to the next one, in bytes of escapedLen.
+	maxUnpublished = 1 << 19
+	// maxTurnProgress bounds all that a run hands to the next one, in bytes of JSON.
+	maxTurnProgress = 15 << 17
 )
 
 // canContinueAsNew reports whether a new history is needed and can begin here: no job runs, and nothing is in progress.
@@ -18,38 +22,68 @@ func (t *turn) canContinueAsNew(ctx workflow.Context) bool {
 	if t.refused < maxRefusals && !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 		return false
 	}
-	size := 0
+	unpublished := 0
 	for i, j := range t.jobs {
 		if !j.finished() {
 			return false
 		}
 		if i >= t.stream.reported {
-			size += maxJSONLen(j.Text)
+			unpublished += escapedLen(j.Text)
 		}
 	}
-	return len(t.jobs) > 0 && size <= maxTurnProgress && t.decided() && t.slots.idle() && t.slots.reasserts.Len() == 0 &&
+	return len(t.jobs) > 0 && unpublished <= maxUnpublished && t.leftForTexts() >= 0 && t.decided() && t.slots.idle() && t.slots.reasserts.Len() == 0 &&
 		!t.stream.publishing && workflow.AllHandlersFinished(ctx)
 }
 
-// continueAsNew returns the error that starts the next run with the state of this one. Published texts are needed for queries and
-// the turn's result only, which leave out what exceeds maxTurnResult.
+// leftForTexts returns how many bytes of published texts the next run can get.
+func (t *turn) leftForTexts() int {
+	left := maxTurnProgress
+	for i, j := range t.jobs {
+		left -= rowSize(j.TurnJob) + replySize(j.reply)
+		if i >= t.stream.reported {
+			left -= jsonLen(j.Text) + jsonLen(j.Message)
+		}
+	}
+	return left
+}
+
+// continueAsNew returns the error that starts the next run with the state of this one.
 func (t *turn) continueAsNew(ctx workflow.Context) error {
 	in := t.in
-	in.Resumed = &TurnProgress{
+	in.Resumed = t.progress()
+	return workflow.NewContinueAsNewError(ctx, TurnWorkflow, in)
+}
+
+// progress returns the state for the next run. Published texts are needed for queries and the turn's result only, which leave out
+// what exceeds maxTurnResult.
+func (t *turn) progress() *TurnProgress {
+	out := &TurnProgress{
 		StartedAt: t.startedAt, LastSegment: t.lastSegment, AffinityNodeID: t.affinity, TextSize: t.textSize,
 		Unresponsive: t.unresponsive, Published: t.stream.published, Reported: t.stream.reported,
 	}
-	size := 0
+	rows := make([]berth.TurnJob, len(t.jobs))
 	for i, j := range t.jobs {
-		row := j.TurnJob
-		if i < t.stream.reported {
-			if size += maxJSONLen(row.Text); size > maxTurnResult/2 {
-				row.Text = ""
-			}
-		}
-		in.Resumed.Jobs = append(in.Resumed.Jobs, FinishedJob{Job: row, Reply: j.reply})
+		rows[i] = j.TurnJob
 	}
-	return workflow.NewContinueAsNewError(ctx, TurnWorkflow, in)
+	fill(rows[:t.stream.reported], t.leftForTexts())
+	for i, j := range t.jobs {
+		out.Jobs = append(out.Jobs, FinishedJob{Job: rows[i], Reply: j.reply})
+	}
+	return out
+}
+
+// escapedLen returns an upper bound of the length of a text as JSON with escaped HTML. Runs of earlier versions have decided by it.
+func escapedLen(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c == '<' || c == '>' || c == '&': // \u003c
+			n += 5
+		case c == '"' || c == '\\' || c >= 0x80:
+			n++
+		}
+	}
+	return n
 }
 
 // resume restores the state of the previous run.

@@ -2,7 +2,6 @@ package workflows_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,6 +19,7 @@ import (
 
 	"berth"
 	"berth/activities"
+	"berth/internal/payload"
 	"berth/workflows"
 )
 
@@ -185,13 +185,16 @@ func (u *turnTest) submit(at time.Duration, index int, changes ...change) *jobRe
 	req := workflows.DispatchRequest{
 		SubmissionID: fmt.Sprintf("sub%d", index), UserID: u.in.UserID, SessionID: u.in.SessionID, SrcLang: u.in.SrcLang, TgtLang: u.in.TgtLang,
 		RequestID: fmt.Sprintf("r%d", index), RequestHash: fmt.Sprintf("h%d", index), Index: index, SpeakerID: "bob",
-		Text: fmt.Sprintf("text %d", index), PoolID: "translate:en-es",
+		Text: workflows.PackedText(fmt.Sprintf("text %d", index)), PoolID: "translate:en-es",
 	}
 	for _, c := range changes {
 		c(&req)
 	}
 	a := &jobResult{}
-	u.env.RegisterDelayedCallback(func() { u.env.UpdateWorkflow(workflows.UpdateDispatch, "", a, req) }, at)
+	u.env.RegisterDelayedCallback(func() {
+		u.env.SetCurrentHistoryLength(int(at / time.Millisecond)) // another time is another workflow task
+		u.env.UpdateWorkflow(workflows.UpdateDispatch, "", a, req)
+	}, at)
 	return a
 }
 
@@ -546,10 +549,11 @@ func TestTurn_JobRefused_CanBeSubmittedAgain(t *testing.T) {
 
 func TestTurn_InvalidJob_IsRejected(t *testing.T) { // A1, X6
 	t.Parallel()
+	longest := workflows.PackedText(strings.Repeat("x", berth.MaxSegmentBytes))
 	u := newTurnTest(t)
 	u.submit(0, 0)
 	for i := range 15 { // almost the limit of a turn
-		u.submit(0, 900+i, func(r *workflows.DispatchRequest) { r.Text = strings.Repeat("x", berth.MaxSegmentBytes) })
+		u.submit(time.Duration(i)*time.Millisecond, 900+i, func(r *workflows.DispatchRequest) { r.Text = longest })
 	}
 	answers := map[string]*jobResult{}
 	wants := map[string]berth.Code{}
@@ -563,9 +567,9 @@ func TestTurn_InvalidJob_IsRejected(t *testing.T) { // A1, X6
 		"too many":         {berth.CodeConflict, func(r *workflows.DispatchRequest) { r.Index = berth.MaxSegments }},
 		"below":            {berth.CodeInvalid, func(r *workflows.DispatchRequest) { r.Index = -1 }},
 		"no request id":    {berth.CodeInvalid, func(r *workflows.DispatchRequest) { r.RequestID = "" }},
-		"too long":         {berth.CodeInvalid, func(r *workflows.DispatchRequest) { r.Text = strings.Repeat("x", berth.MaxSegmentBytes+1) }},
+		"too long":         {berth.CodeInvalid, func(r *workflows.DispatchRequest) { r.Text = longest + "x" }},
 		"other languages":  {berth.CodeConflict, func(r *workflows.DispatchRequest) { r.TgtLang = "fr" }},
-		"too much in all":  {berth.CodeConflict, func(r *workflows.DispatchRequest) { r.Text = strings.Repeat("x", berth.MaxSegmentBytes) }},
+		"too much in all":  {berth.CodeConflict, func(r *workflows.DispatchRequest) { r.Text = longest }},
 		"the last that is": {"", func(r *workflows.DispatchRequest) { r.Index = berth.MaxSegments - 1 }},
 	} {
 		answers[name], wants[name] = u.submit(sec, 50+len(answers), c.change), c.code
@@ -599,10 +603,10 @@ func TestTurn_LongTranslations_ResultIsBounded(t *testing.T) {
 	u.finalize(10*sec, berth.FinalizeManual)
 	r := u.run()
 	require.NoError(t, r.err)
-	b, err := json.Marshal(r.turn)
+	b, err := payload.NewDataConverter(payload.Keys{}).ToPayload(r.turn)
 	require.NoError(t, err)
-	require.Less(t, len(b), 1<<20+40*1000)
-	require.Greater(t, len(b), 1<<19)
+	require.Less(t, b.Size(), 5<<18+1<<10)
+	require.Greater(t, b.Size(), 1<<19)
 	for _, ev := range r.events[1:41] {
 		require.NotEmpty(t, ev.Text, "the listener gets all of them")
 	}

@@ -3,7 +3,10 @@
 package payload
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 
 	commonpb "go.temporal.io/api/common/v1"
 	failurepb "go.temporal.io/api/failure/v1"
@@ -33,8 +36,34 @@ func newDataConverter(codec Codec, inWorkflow bool) dataConverter {
 		c = insistent{codec}
 	}
 	return dataConverter{
-		DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), c), codec: codec, workflow: inWorkflow,
+		DataConverter: converter.NewCodecDataConverter(plainText, c), codec: codec, workflow: inWorkflow,
 	}
+}
+
+// plainText is Temporal's data converter with plainJSON.
+var plainText = converter.NewCompositeDataConverter(
+	converter.NewNilPayloadConverter(), converter.NewByteSlicePayloadConverter(), converter.NewProtoJSONPayloadConverter(),
+	converter.NewProtoPayloadConverter(), plainJSON{converter.NewJSONPayloadConverter()},
+)
+
+// plainJSON does not escape HTML: payloads are not embedded in pages, and a text of < would be six times as long, which counts towards
+// Temporal's limits.
+type plainJSON struct {
+	*converter.JSONPayloadConverter
+}
+
+// ToPayload implements converter.PayloadConverter.
+func (c plainJSON) ToPayload(value any) (*commonpb.Payload, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		return nil, fmt.Errorf("%w: %w", converter.ErrUnableToEncode, err)
+	}
+	return &commonpb.Payload{
+		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(c.Encoding())},
+		Data:     bytes.TrimSuffix(out.Bytes(), []byte("\n")),
+	}, nil
 }
 
 // WithSerializationContext implements converter.DataConverterWithSerializationContext.
