@@ -37,6 +37,7 @@ const (
 type Ledger struct {
 	write   *sql.DB
 	read    *sql.DB // the same as write on PostgreSQL
+	probe   *sql.DB // has one connection, for Ping
 	dialect dialect
 	logger  *slog.Logger
 }
@@ -105,7 +106,12 @@ func openSQLite(path string) (*Ledger, error) {
 	conns := max(4, runtime.NumCPU())
 	read.SetMaxOpenConns(conns)
 	read.SetMaxIdleConns(conns)
-	return &Ledger{write: write, read: read, dialect: dialect{
+	probe, err := openPrepared(sqliteName(path, "query_only(1)"))
+	if err != nil {
+		return nil, errors.Join(err, read.Close(), write.Close())
+	}
+	probe.SetMaxOpenConns(1)
+	return &Ledger{write: write, read: read, probe: probe, dialect: dialect{
 		name: "sqlite", nowMillis: "CAST(unixepoch('subsec') * 1000 AS INTEGER)", search: searchSQLite, match: matchSQLite,
 	}}, nil
 }
@@ -128,7 +134,9 @@ func openPostgres(dsn string) (*Ledger, error) {
 	db.SetMaxOpenConns(postgresConns)
 	db.SetMaxIdleConns(postgresConns)
 	db.SetConnMaxIdleTime(5 * time.Minute)
-	return &Ledger{write: db, read: db, dialect: dialect{
+	probe := stdlib.OpenDB(*cfg)
+	probe.SetMaxOpenConns(1)
+	return &Ledger{write: db, read: db, probe: probe, dialect: dialect{
 		name: "postgres", forUpdate: " FOR UPDATE", nowMillis: "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
 		search: searchPostgres, match: matchPostgres,
 	}}, nil
@@ -143,17 +151,22 @@ func unverified(err error) error {
 	return err
 }
 
-// Ping returns an error when the database does not accept a transaction.
+// Ping returns an error when the database is unavailable. It has a connection of its own: a database whose connections are all in use
+// is slow. On SQLite it reads, because writes wait for those of all processes.
 func (l *Ledger) Ping(ctx context.Context) error {
-	return l.inTx(ctx, "ping the database", func(tx *sql.Tx) error {
-		var one int
-		return tx.QueryRowContext(ctx, "SELECT 1").Scan(&one)
-	})
+	tx, err := l.probe.BeginTx(ctx, nil)
+	if err != nil {
+		return translate("ping the database", err)
+	}
+	defer func() { _ = tx.Rollback() }() // it has only read
+	var migrations int
+	err = tx.QueryRowContext(ctx, "SELECT count(*) FROM goose_db_version").Scan(&migrations)
+	return translate("ping the database", err)
 }
 
 // Close waits for running statements and closes the database.
 func (l *Ledger) Close() error {
-	err := l.read.Close()
+	err := errors.Join(l.probe.Close(), l.read.Close())
 	if l.write != l.read {
 		err = errors.Join(err, l.write.Close()) // last, so that it can fold the WAL into the file
 	}
