@@ -75,12 +75,25 @@ func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
 	if err != nil {
 		return fmt.Errorf("encode audit detail: %w", err)
 	}
-	if err := s.Ledger.Audit(ctx, ledger.AuditEntry{
+	if err := s.auditRepeated(ctx, ledger.AuditEntry{
 		Event: event, UserID: p.UserID, TaskID: p.ID, ServiceID: p.ServiceID, Queue: p.Steps[0].Queue, Detail: detail,
-	}); err != nil {
+	}, fmt.Sprint(reply.Code)); err != nil {
 		return err
 	}
 	return &refusedSubmission{refusal}
+}
+
+// maxRepeated is how many events that clients can repeat are recorded at the same time: a client in a loop gets no more connections
+// of the database.
+const maxRepeated = 2
+
+// auditRepeated records an event that a client can repeat without a limit.
+func (s *server) auditRepeated(ctx context.Context, e ledger.AuditEntry, reason string) error {
+	if err := s.repeated.Acquire(ctx, 1); err != nil {
+		return unavailable("the database", err)
+	}
+	defer s.repeated.Release(1)
+	return s.Ledger.Audit(ctx, e, reason)
 }
 
 // retryFull sets the time after which a user whom a full queue refused may retry: until the user's turn. While the model is paused, tasks

@@ -76,7 +76,7 @@ type Ledger interface {
 	TasksByID(ctx context.Context, id string, limit int) ([]berth.Task, error)
 	// FindSubmission returns the newest task of an idempotency key, Audit records what happened to a submission.
 	FindSubmission(ctx context.Context, userID, key string) (ledger.Submission, error)
-	Audit(ctx context.Context, e ledger.AuditEntry) error
+	Audit(ctx context.Context, e ledger.AuditEntry, reason string) error
 	// Credits returns a user's balance, Entries a page of its changes, newest first, and AddCredits makes one.
 	Credits(ctx context.Context, userID string) (int64, error)
 	Entries(ctx context.Context, userID, cursor string, limit int) (entries []ledger.Entry, next string, err error)
@@ -235,6 +235,7 @@ type server struct {
 	documents *extract.Reader
 	decoding  *semaphore.Weighted
 	opening   *semaphore.Weighted // event streams that are being opened, see maxOpening
+	repeated  *semaphore.Weighted // see maxRepeated
 }
 
 // New returns a router with all routes, their descriptions and their access rules.
@@ -327,7 +328,7 @@ func newServer(d Deps) (*server, error) {
 	s := &server{
 		Deps: d, log: d.Logger, started: d.Clock(), verifier: d.Verifier, rules: map[string]rule{},
 		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), decoding: semaphore.NewWeighted(maxPixels),
-		opening: semaphore.NewWeighted(maxOpening),
+		opening: semaphore.NewWeighted(maxOpening), repeated: semaphore.NewWeighted(maxRepeated),
 	}
 	origin, err := c.SignIn.origin()
 	if err != nil {

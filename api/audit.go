@@ -146,6 +146,8 @@ type auditInput struct {
 type auditView struct {
 	ID     int64             `json:"entryId"`
 	At     time.Time         `json:"at"`
+	Count  int64             `json:"count,omitempty" doc:"How many equal events the row represents, from at to lastAt: refused and repeated submissions have one row a minute for each user and reason, with the task of the first. Absent for one"`
+	LastAt time.Time         `json:"lastAt,omitzero"`
 	UserID string            `json:"userId" doc:"Owner of the task, or the operator"`
 	Action ledger.AuditEvent `json:"action" doc:"An event of a task or account, or for an operator's action the id of the operation"`
 	TaskID string            `json:"taskId,omitempty"`
@@ -163,6 +165,9 @@ type auditView struct {
 func viewAudit(e ledger.AuditEntry) auditView {
 	v := auditView{
 		ID: e.ID, At: e.At, UserID: e.UserID, Action: e.Event, TaskID: e.TaskID, ServiceID: e.ServiceID, QueueID: e.Queue, Detail: e.Detail,
+	}
+	if e.Count > 1 {
+		v.Count, v.LastAt = e.Count, e.LastAt
 	}
 	if e.Target != "" {
 		v.Target, v.RequestID, v.Status = e.Target, e.RequestID, &e.Status

@@ -245,9 +245,9 @@ func waitingOf(w lua.Wait) client.Waiting {
 
 // replay returns a task that was accepted before, and records that it was submitted again.
 func (s *server) replay(ctx context.Context, t berth.Task, key string) (*submitOutput, error) {
-	err := s.Ledger.Audit(ctx, ledger.AuditEntry{
+	err := s.auditRepeated(ctx, ledger.AuditEntry{
 		Event: ledger.AuditReplay, UserID: t.UserID, TaskID: t.ID, ServiceID: t.ServiceID, Queue: t.Steps[t.StepIndex].Queue,
-	})
+	}, t.ID)
 	if err != nil {
 		return nil, err
 	}

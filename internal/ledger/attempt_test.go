@@ -479,18 +479,6 @@ func TestReleaseAttempt_NoCallMade_RowRemoved(t *testing.T) { // T19
 	})
 }
 
-func TestAudit_EventOutsideLedger_Recorded(t *testing.T) {
-	each(t, func(t *testing.T, l *Ledger) {
-		require.NoError(t, l.Audit(t.Context(), AuditEntry{
-			Event: AuditRateLimited, TaskID: "t_1", ServiceID: "jobs", Queue: "q_free_batch", UserID: "alice",
-		}))
-		trail := trail(t, l, ref("t_1"))
-		require.Len(t, trail, 1)
-		require.JSONEq(t, "{}", string(trail[0].Detail))
-		require.Equal(t, berth.Queue("q_free_batch"), trail[0].Queue)
-	})
-}
-
 // An answer that was truncated in any step, or simulated, marks the task.
 func TestFinishStep_OneStepTruncated_TaskMarked(t *testing.T) { // B3
 	each(t, func(t *testing.T, l *Ledger) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"berth"
@@ -53,11 +54,24 @@ type AuditEntry struct {
 	// Status is the HTTP status of the response to an action; 0 while the request is handled, and if the process ended before it
 	// had recorded the result.
 	Status int
+	// Count is how many equal events the row represents, from At to LastAt; its other fields are those of the first. LastAt is zero for
+	// one event.
+	Count  int64
+	LastAt time.Time
+
+	repeatKey string
 }
 
-// Audit writes a row for an event outside the ledger (rate_limited, queue_full, idempotent_replay).
-func (l *Ledger) Audit(ctx context.Context, e AuditEntry) error {
-	return translate("write audit", writeAudit(ctx, l.write, e))
+// auditInterval is the time in which equal events have one row.
+const auditInterval = time.Minute
+
+// Audit records an event outside the ledger (rate_limited, queue_full, idempotent_replay). Clients can cause any number of them: those
+// of one user with an equal reason have one row in each minute, with their count.
+func (l *Ledger) Audit(ctx context.Context, e AuditEntry, reason string) error {
+	e = e.row()
+	e.repeatKey = berth.DerivedID("", e.UserID, string(e.Event), plain(reason), strconv.FormatInt(e.At.UnixMilli()/auditInterval.Milliseconds(), 10))
+	_, err := l.exec(ctx, "write audit", countAudit, auditColumns.values(&e)...)
+	return err
 }
 
 // execer is a database or a transaction.
@@ -76,10 +90,15 @@ var auditColumns = columns[AuditEntry]{
 	{"target", func(e *AuditEntry) any { return &e.Target }},
 	{"request_id", func(e *AuditEntry) any { return &e.RequestID }},
 	{"status", func(e *AuditEntry) any { return &e.Status }},
+	{"count", func(e *AuditEntry) any { return &e.Count }},
+	{"last_at", func(e *AuditEntry) any { return storedTime{&e.LastAt} }},
+	{"repeat_key", func(e *AuditEntry) any { return &e.repeatKey }},
 }
 
 var (
 	insertAudit = auditColumns.insert("audit_log")
+	countAudit  = insertAudit + ` ON CONFLICT (repeat_key) WHERE repeat_key <> '' DO UPDATE SET
+		count = audit_log.count + 1, last_at = excluded.created_at`
 	selectAudit = `SELECT ` + auditColumns.names("") + `, id FROM audit_log WHERE `
 )
 
@@ -93,7 +112,7 @@ func (e AuditEntry) row() AuditEntry {
 		e.Detail = json.RawMessage("{}")
 	}
 	e.TaskID, e.ServiceID, e.UserID, e.At = plain(e.TaskID), plain(e.ServiceID), plain(e.UserID), time.Now()
-	e.Target, e.RequestID = plain(e.Target), plain(e.RequestID)
+	e.Target, e.RequestID, e.Count = plain(e.Target), plain(e.RequestID), 1
 	return e
 }
 

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestAuditLog_EachFilter_MatchesNewestFirst(t *testing.T) { // B8, T19
 		require.WithinDuration(t, time.Now(), all[4].At, time.Minute)
 		all[4].At = time.Time{}
 		require.Equal(t, AuditEntry{
-			ID: ids[0], UserID: "op1", Event: "put-pool", Target: "/v1/pools/gpu", RequestID: "r0", Status: 200, Detail: json.RawMessage("{}"),
+			ID: ids[0], UserID: "op1", Event: "put-pool", Target: "/v1/pools/gpu", RequestID: "r0", Status: 200, Detail: json.RawMessage("{}"), Count: 1,
 		}, all[4])
 		require.Equal(t, "/v1/pools/ocr", all[3].Target)
 		require.Equal(t, 202, all[2].Status)
@@ -129,5 +130,48 @@ func TestUsageLog_EachFilter_MatchesNewestFirst(t *testing.T) { // T19
 		}
 		_, _, err := l.UsageLog(ctx, UsageQuery{}, "x", 2)
 		requireCode(t, berth.CodeInvalid, err)
+	})
+}
+
+// A client in a loop does not fill the audit log, which stays exact.
+func TestAudit_EqualEvents_OneRowWithTheirCount(t *testing.T) { // FA9, B8
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		refuse := func(user, task, reason string, event AuditEvent) {
+			require.NoError(t, l.Audit(ctx, AuditEntry{
+				Event: event, TaskID: task, ServiceID: "jobs", Queue: "q_free_batch", UserID: user,
+			}, reason))
+		}
+		const repeats = 50
+		for i := range repeats {
+			refuse("alice", fmt.Sprintf("t_%d", i), "queue", AuditQueueFull)
+		}
+		refuse("alice", "t_1", "service", AuditQueueFull)
+		refuse("alice", "t_1", "queue", AuditRateLimited)
+		refuse("bob", "t_1", "queue", AuditQueueFull)
+		_, err := l.BeginAction(ctx, AuditEntry{UserID: "op", Event: "put-pool", Target: "/v1/pools/gpu"})
+		require.NoError(t, err)
+
+		rows, _, err := l.AuditLog(ctx, AuditQuery{}, "", 100)
+		require.NoError(t, err)
+		total, byKind := int64(0), map[string]int64{}
+		for _, r := range rows {
+			total += r.Count
+			byKind[r.UserID+" "+string(r.Event)] += r.Count
+			if r.Count > 1 {
+				require.False(t, r.LastAt.Before(r.At))
+				require.Less(t, r.LastAt.Sub(r.At), auditInterval)
+			} else {
+				require.Zero(t, r.LastAt)
+			}
+			require.JSONEq(t, "{}", string(r.Detail))
+		}
+		require.Equal(t, int64(repeats+4), total)
+		require.Equal(t, map[string]int64{"alice queue_full": repeats + 1, "alice rate_limited": 1, "bob queue_full": 1, "op put-pool": 1}, byKind)
+		require.LessOrEqual(t, len(rows), 6, "one more where a minute ends meanwhile")
+		first, _, err := l.AuditLog(ctx, AuditQuery{TaskID: "t_0"}, "", 100)
+		require.NoError(t, err)
+		require.Len(t, first, 1, "the row is of the first")
+		require.Equal(t, berth.Queue("q_free_batch"), first[0].Queue)
 	})
 }

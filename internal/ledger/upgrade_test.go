@@ -78,22 +78,26 @@ func TestMigrations_SinceUpgrades_OnlyAdd(t *testing.T) {
 func TestNotAdditive_Statements_AreClassified(t *testing.T) { // B6: proves that the test above can fail
 	t.Parallel()
 	for statement, additive := range map[string]bool{
-		"CREATE TABLE a (id TEXT); CREATE UNIQUE INDEX a_ids ON a (id)": true,
-		"ALTER TABLE a ADD COLUMN b TEXT NOT NULL DEFAULT ''":           true,
-		"ALTER TABLE a ADD COLUMN b TEXT -- NOT NULL later":             true,
-		"DROP INDEX a_ids; CREATE INDEX a_ids ON a (b, c)":              true,
-		"UPDATE a SET b = c WHERE d = 0":                                true,
-		"INSERT INTO a (b) VALUES ('x;y')":                              true,
+		"ALTER TABLE a ADD COLUMN b TEXT DEFAULT ''; CREATE UNIQUE INDEX c ON a (b) WHERE b <> ''": true,
+		"CREATE TABLE a (id TEXT); CREATE UNIQUE INDEX a_ids ON a (id)":                            true,
+		"ALTER TABLE a ADD COLUMN b TEXT NOT NULL DEFAULT ''":                                      true,
+		"ALTER TABLE a ADD COLUMN b TEXT -- NOT NULL later":                                        true,
+		"DROP INDEX a_ids; CREATE INDEX a_ids ON a (b, c)":                                         true,
+		"UPDATE a SET b = c WHERE d = 0":                                                           true,
+		"INSERT INTO a (b) VALUES ('x;y')":                                                         true,
 
-		"ALTER TABLE a ADD COLUMN b TEXT NOT NULL":                    false,
-		"ALTER TABLE a ADD COLUMN b TEXT DEFAULT '' CHECK (b <> 'x')": false,
-		"ALTER TABLE a DROP COLUMN b":                                 false,
-		"ALTER TABLE a RENAME TO b":                                   false,
-		"ALTER TABLE a ALTER COLUMN b SET NOT NULL":                   false,
-		"CREATE UNIQUE INDEX a_ids ON a (id)":                         false,
-		"DROP TABLE a":                                                false,
-		"DELETE FROM a":                                               false,
-		"CREATE TRIGGER a AFTER INSERT ON b BEGIN SELECT 1; END":      false,
+		"ALTER TABLE a ADD COLUMN b TEXT NOT NULL":                                                 false,
+		"ALTER TABLE a ADD COLUMN b TEXT DEFAULT '' CHECK (b <> 'x')":                              false,
+		"ALTER TABLE a DROP COLUMN b":                                                              false,
+		"ALTER TABLE a RENAME TO b":                                                                false,
+		"ALTER TABLE a ALTER COLUMN b SET NOT NULL":                                                false,
+		"CREATE UNIQUE INDEX a_ids ON a (id)":                                                      false,
+		"CREATE UNIQUE INDEX c ON a (b) WHERE b <> ''":                                             false,
+		"ALTER TABLE a ADD COLUMN b TEXT DEFAULT ''; CREATE UNIQUE INDEX c ON a (b)":               false,
+		"ALTER TABLE a ADD COLUMN b TEXT DEFAULT ''; CREATE UNIQUE INDEX c ON a (d) WHERE b <> ''": false,
+		"DROP TABLE a":  false,
+		"DELETE FROM a": false,
+		"CREATE TRIGGER a AFTER INSERT ON b BEGIN SELECT 1; END": false,
 	} {
 		up := "-- +goose Up\n" + statement + ";\n-- +goose Down\nDROP TABLE a;\n"
 		require.Equal(t, additive, len(notAdditive(up)) == 0, "%s: %v", statement, notAdditive(up))
@@ -107,7 +111,10 @@ var (
 	uniqueIndex = regexp.MustCompile(`^CREATE UNIQUE INDEX \w+ ON (\w+)`)
 	harmless    = regexp.MustCompile(`^(CREATE INDEX|DROP INDEX|UPDATE|INSERT INTO) `)
 	newColumn   = regexp.MustCompile(`^ALTER TABLE \w+ ADD COLUMN `)
-	constraint  = regexp.MustCompile(`\b(UNIQUE|CHECK|REFERENCES|PRIMARY KEY|GENERATED)\b`)
+	emptyColumn = regexp.MustCompile(`^ALTER TABLE (\w+ ADD COLUMN \w+) .*DEFAULT ''$`)
+	// uniqueSet is an index of the rows that have a value. An earlier version writes none into a column that it does not know.
+	uniqueSet  = regexp.MustCompile(`^CREATE UNIQUE INDEX \w+ ON (\w+) \((\w+)\) WHERE (\w+) <> ''$`)
+	constraint = regexp.MustCompile(`\b(UNIQUE|CHECK|REFERENCES|PRIMARY KEY|GENERATED)\b`)
 )
 
 // notAdditive returns the statements of a migration that may disturb a version that does not know it.
@@ -118,11 +125,15 @@ func notAdditive(migration string) (found []string) {
 	created := map[string]bool{}
 	for statement := range strings.SplitSeq(up, ";") {
 		s := strings.ToUpper(strings.Join(strings.Fields(statement), " "))
-		switch table, unique := newTable.FindStringSubmatch(s), uniqueIndex.FindStringSubmatch(s); {
+		if empty := emptyColumn.FindStringSubmatch(s); empty != nil {
+			created[empty[1]] = true
+		}
+		switch table, unique, set := newTable.FindStringSubmatch(s), uniqueIndex.FindStringSubmatch(s), uniqueSet.FindStringSubmatch(s); {
 		case s == "" || harmless.MatchString(s):
 		case table != nil:
 			created[table[1]] = true
 		case unique != nil && created[unique[1]]:
+		case set != nil && set[2] == set[3] && created[set[1]+" ADD COLUMN "+set[2]]:
 		case newColumn.MatchString(s) && !constraint.MatchString(s) &&
 			(strings.Contains(s, " DEFAULT ") || !strings.Contains(s, " NOT NULL")):
 		default:

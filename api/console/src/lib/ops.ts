@@ -63,7 +63,7 @@ export interface Conference {
 }
 export interface Account { userId: string; tier: string; credits: number }
 export interface Entry { entryId: number; kind: string; amount: number; taskId?: string; reason?: string; at: string }
-export interface Audit { entryId: number; at: string; userId: string; action: string; taskId?: string; target?: string; status?: number; detail?: unknown }
+export interface Audit { entryId: number; at: string; userId: string; action: string; taskId?: string; target?: string; status?: number; detail?: unknown; count?: number; lastAt?: string }
 
 /** Returns the result of an operator's action, by the status of its response, for a badge. */
 export function actionResult(status: number): { value: string; tone: string } {
