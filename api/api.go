@@ -228,7 +228,6 @@ type server struct {
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 	overview atomic.Pointer[overview]                                 // as last read
 	queued   atomic.Pointer[queuesRead]                               // as last read
-	started  time.Time
 	// pagePolicy is the security policy of the page.
 	pagePolicy string
 	// documents reads uploaded files; decoding limits the pixels of the images that are decoded.
@@ -326,7 +325,7 @@ func newServer(d Deps) (*server, error) {
 	}
 	fleet.BeginLost(berth.DepartureServiceLost)
 	s := &server{
-		Deps: d, log: d.Logger, started: d.Clock(), verifier: d.Verifier, rules: map[string]rule{},
+		Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{},
 		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), decoding: semaphore.NewWeighted(maxPixels),
 		opening: semaphore.NewWeighted(maxOpening), repeated: semaphore.NewWeighted(maxRepeated),
 	}

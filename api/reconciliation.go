@@ -52,8 +52,8 @@ func (s *server) getReconciliation(ctx context.Context, _ *struct{}) (*client.Re
 	return out, nil
 }
 
-// reconcileProgress returns when a pass has last completed. It is late where none has for a multiple of the interval: a pass that
-// found something takes longer than one interval.
+// reconcileProgress returns when a pass has last completed. It is late where none has for a multiple of the interval, also where none
+// ever has: a pass that found something takes longer than one interval.
 func (s *server) reconcileProgress(ctx context.Context) (client.ReconcileProgress, error) {
 	passes, err := s.Ledger.PassHistory(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *server) reconcileProgress(ctx context.Context) (client.ReconcileProgres
 	completed := passes.Completed.EndedAt
 	since := completed
 	if since.IsZero() {
-		since = s.started
+		since = passes.ExpectedSince
 	}
 	return client.ReconcileProgress{CompletedAt: completed, Late: s.Clock().Sub(since) > lateIntervals*s.Config.ReconcileEvery}, nil
 }

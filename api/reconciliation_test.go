@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"database/sql"
 	"net/http"
 	"testing"
 	"time"
@@ -52,4 +53,31 @@ func TestReconcile_Requested_IdOfThePassAndAudited(t *testing.T) { // B4
 	require.Len(t, actions, 2, "one without a body")
 	require.Equal(t, http.StatusAccepted, actions[0].Status)
 	require.Equal(t, http.StatusUnprocessableEntity/100, h.call(http.MethodPost, "/v1/reconciliation", h.operator(), doc{"dryRun": "yes"}).status/100)
+}
+
+// FA2: where no pass has ever completed, it is late since the database is used: processes that restart do not hide it.
+func TestReconciliation_NoPassEver_IsLateAfterFiveIntervals(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t) // has just started
+	late := func() bool {
+		a := h.call(http.MethodGet, "/v1/reconciliation", h.operator(), nil)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		require.NotContains(t, a.json(t), "completedAt")
+		return a.json(t)["late"].(bool)
+	}
+	db, err := sql.Open("sqlite", h.database)
+	require.NoError(t, err)
+	defer func() { _ = db.Close() }()
+	for ago, want := range map[time.Duration]bool{0: false, 10 * time.Minute: true} {
+		_, err = db.ExecContext(t.Context(), "UPDATE reconcile_since SET since = ?", time.Now().Add(-ago).UnixMilli())
+		require.NoError(t, err)
+		require.Equal(t, want, late(), ago)
+	}
+	at := time.Now()
+	require.NoError(t, h.ledger.SavePass(t.Context(), berth.ReconcilePass{
+		ID: "p1", Kind: berth.ReconcileQuick, Status: berth.ReconcileSkipped, StartedAt: at, EndedAt: at,
+	}))
+	_, err = db.ExecContext(t.Context(), "UPDATE reconcile_since SET since = 1")
+	require.NoError(t, err)
+	require.True(t, late(), "a skipped pass compares nothing")
 }

@@ -65,6 +65,8 @@ type PassHistory struct {
 	Full, Whole, Completed berth.ReconcilePass
 	// Unfinished is the last pass since Full, which may be Full itself, that left differences or was incomplete.
 	Unfinished berth.ReconcilePass
+	// ExpectedSince is since when there is a reconciliation, in the time of the database.
+	ExpectedSince time.Time
 }
 
 // PassHistory reads the passes that repaired what they found; those of dry runs are not part of it.
@@ -78,8 +80,11 @@ func (l *Ledger) PassHistory(ctx context.Context) (h PassHistory, err error) {
 	if h.Completed, err = l.lastPass(ctx, `status = 'completed'`, time.Time{}); err != nil {
 		return h, err
 	}
-	h.Unfinished, err = l.lastPass(ctx, `(left_over > 0 OR status = 'incomplete')`, h.Full.StartedAt)
-	return h, err
+	if h.Unfinished, err = l.lastPass(ctx, `(left_over > 0 OR status = 'incomplete')`, h.Full.StartedAt); err != nil {
+		return h, err
+	}
+	err = l.read.QueryRowContext(ctx, `SELECT since FROM reconcile_since`).Scan(storedTime{&h.ExpectedSince})
+	return h, translate("read since when passes are expected", err)
 }
 
 // lastPass returns the newest pass since a time that meets a condition, a zero one where there is none.

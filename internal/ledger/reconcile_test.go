@@ -13,7 +13,8 @@ func TestPassHistory_Passes_LastOfEachKind(t *testing.T) { // B4
 	each(t, func(t *testing.T, l *Ledger) {
 		h, err := l.PassHistory(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, h)
+		since := h.ExpectedSince
+		require.Equal(t, PassHistory{ExpectedSince: since}, h)
 		start := time.Now().Add(-time.Hour).Truncate(time.Millisecond).UTC()
 		at := start
 		save := func(id string, kind berth.ReconcileKind, status berth.ReconcileStatus, left int, dry bool) berth.ReconcilePass {
@@ -40,7 +41,7 @@ func TestPassHistory_Passes_LastOfEachKind(t *testing.T) { // B4
 		save("dry", berth.ReconcileFull, berth.ReconcileCompleted, 7, true)
 		h, err = l.PassHistory(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, PassHistory{Full: full, Whole: full, Completed: quick}, h)
+		require.Equal(t, PassHistory{Full: full, Whole: full, Completed: quick, ExpectedSince: since}, h)
 		passes, err := l.Passes(t.Context(), 3)
 		require.NoError(t, err)
 		require.Len(t, passes, 3)
@@ -60,7 +61,7 @@ func TestPassHistory_Passes_LastOfEachKind(t *testing.T) { // B4
 		incomplete := save("full-3", berth.ReconcileFull, berth.ReconcileIncomplete, 0, false)
 		h, err = l.PassHistory(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, PassHistory{Full: incomplete, Whole: full, Completed: quick, Unfinished: incomplete}, h)
+		require.Equal(t, PassHistory{Full: incomplete, Whole: full, Completed: quick, Unfinished: incomplete, ExpectedSince: since}, h)
 
 		require.NoError(t, l.SavePass(t.Context(), berth.ReconcilePass{ID: "tomorrow", Kind: berth.ReconcileQuick, StartedAt: start.Add(25 * time.Hour)}))
 		passes, err = l.Passes(t.Context(), 0)
@@ -194,5 +195,14 @@ func TestBalance_EntriesDiffer_CorrectedUnlessNegative(t *testing.T) { // B4
 		credits, err = l.Credits(t.Context(), "carol")
 		require.NoError(t, err)
 		require.EqualValues(t, 10, credits)
+	})
+}
+
+func TestPassHistory_NoPassEver_StatesSinceWhenTheyAreExpected(t *testing.T) { // FA2
+	each(t, func(t *testing.T, l *Ledger) {
+		h, err := l.PassHistory(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, h.Completed)
+		require.WithinDuration(t, time.Now(), h.ExpectedSince, time.Hour)
 	})
 }

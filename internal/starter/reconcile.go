@@ -22,13 +22,14 @@ import (
 	"berth/workflows"
 )
 
-// ScheduleReconcile creates the schedule of the reconciliation, or changes its interval.
+// ScheduleReconcile creates the schedule of the reconciliation, or changes that of an earlier start.
 func (s *Starter) ScheduleReconcile(ctx context.Context, every time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	spec := client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}}
+	// Without arguments: those of a schedule are encrypted for its id, and each run has its own, with which it cannot decrypt them.
 	action := &client.ScheduleWorkflowAction{
-		ID: workflows.ReconcileID, Workflow: workflows.ReconcileWorkflow, Args: []any{workflows.PassInput{}},
+		ID: workflows.ReconcileID, Workflow: workflows.ReconcileWorkflow,
 		TaskQueue: workflows.TaskQueueLinks, WorkflowRunTimeout: workflows.ReconcileTimeout,
 	}
 	_, err := s.Client.ScheduleClient().Create(ctx, client.ScheduleOptions{
