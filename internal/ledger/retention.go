@@ -156,8 +156,9 @@ func (l *Ledger) eraseExpired(ctx context.Context, tx *sql.Tx, a assetPosition, 
 	return eraseContent(ctx, tx, a.id)
 }
 
-// selectOldEntries excludes those of open tasks, whose charges can be refunded.
-const selectOldEntries = `SELECT e.user_id, e.id FROM credit_entries e WHERE e.kind <> 'carried' AND e.created_at < $1
+// selectOldEntries excludes those of open tasks, whose charges can be refunded, and those of operators, whose keys never expire:
+// without them a repeated request would change the account again.
+const selectOldEntries = `SELECT e.user_id, e.id FROM credit_entries e WHERE e.kind <> 'carried' AND e.request_key = '' AND e.created_at < $1
 	AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.user_id = e.user_id AND t.id = e.task_id AND t.ended_at = 0)
 	ORDER BY e.created_at LIMIT CAST($2 AS BIGINT)`
 
@@ -189,8 +190,8 @@ func (l *Ledger) sumEntries(ctx context.Context, before time.Time, limit int) (r
 	return int64(len(found)), len(found) >= limit, nil
 }
 
-// settled excludes entries of open tasks.
-const settled = ` AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.user_id = credit_entries.user_id AND t.id = credit_entries.task_id AND t.ended_at = 0)`
+// settled excludes the same entries.
+const settled = ` AND request_key = '' AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.user_id = credit_entries.user_id AND t.id = credit_entries.task_id AND t.ended_at = 0)`
 
 func (l *Ledger) sumEntriesOf(ctx context.Context, user string, newest int64) error {
 	return l.inTx(ctx, "sum entries", func(tx *sql.Tx) error {
@@ -205,7 +206,7 @@ func (l *Ledger) sumEntriesOf(ctx context.Context, user string, newest int64) er
 		if _, err := tx.ExecContext(ctx, `DELETE FROM credit_entries WHERE user_id = $1 AND id < $2`+settled, user, newest); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `UPDATE credit_entries SET kind = $3, amount = $4, task_id = '', acceptance = 0, request_key = '', reason = ''
+		_, err := tx.ExecContext(ctx, `UPDATE credit_entries SET kind = $3, amount = $4, task_id = '', acceptance = 0
 			WHERE user_id = $1 AND id = $2`, user, newest, EntryCarried, sum)
 		return err
 	})

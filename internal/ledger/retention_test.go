@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -177,7 +178,7 @@ func TestExpiries_EachAge_RemovesOnlyWhatExpired(t *testing.T) { // B11, T18
 		require.EqualValues(t, 2, removed["empty assets"])
 		require.EqualValues(t, 1, removed["idempotency keys"])
 		require.EqualValues(t, 1, removed["usage rows"])
-		require.EqualValues(t, 3, removed["ledger entries"], "not the charge of the open task")
+		require.EqualValues(t, 1, removed["ledger entries"], "not the charge of the open task, nor the operators' entries")
 		_, err = l.GetTask(ctx, done.Ref())
 		requireCode(t, berth.CodeNotFound, err)
 		_, err = l.FindSubmission(ctx, "alice", "k")
@@ -186,11 +187,12 @@ func TestExpiries_EachAge_RemovesOnlyWhatExpired(t *testing.T) { // B11, T18
 		require.EqualValues(t, 1, balance(t, l, "bob"))
 		entries, _, err := l.Entries(ctx, "alice", "", 0)
 		require.NoError(t, err)
-		require.Len(t, entries, 2)
+		require.Len(t, entries, 3)
 		require.Equal(t, EntryCharge, entries[0].Kind)
 		require.Equal(t, EntryCarried, entries[1].Kind)
-		require.EqualValues(t, 8, entries[1].Amount)
+		require.EqualValues(t, -2, entries[1].Amount)
 		require.Empty(t, entries[1].TaskID)
+		require.Equal(t, EntryGrant, entries[2].Kind)
 		require.Empty(t, expire(t, l, future, future), "nothing is left")
 
 		_, _, err = l.FinishTask(ctx, End{TaskRef: open.Ref(), Status: berth.TaskFailed, Code: berth.CodeInternal})
@@ -216,7 +218,7 @@ func TestExpiries_TaskWithdrawnAcrossAges_ChargedAgain(t *testing.T) { // T18
 		}
 		_, err := l.exec(t.Context(), "age", `UPDATE credit_entries SET created_at = 1 WHERE acceptance = 0`)
 		require.NoError(t, err)
-		require.Equal(t, map[string]int64{"ledger entries": 3}, expire(t, l, time.UnixMilli(2), time.UnixMilli(2)))
+		require.Equal(t, map[string]int64{"ledger entries": 2}, expire(t, l, time.UnixMilli(2), time.UnixMilli(2)))
 		create(t, l, task)
 		require.EqualValues(t, 8, balance(t, l, "alice"))
 		require.NoError(t, l.WithdrawTask(t.Context(), task.Ref(), task.RequestHash))
@@ -263,5 +265,45 @@ func TestExpiries_Conferences_OnlyEndedOnesAreRemoved(t *testing.T) { // B11
 		epoch, err := l.NextEpoch(ctx, "1001")
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, epoch, past.UnixMilli(), "the epochs of a number continue with the time")
+	})
+}
+
+// A request that an operator repeats changes an account once, however old the first one is.
+func TestRetention_OldGrant_KeyIsStillKnown(t *testing.T) { // FA11, T14
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		grant := Grant{UserID: "alice", Amount: 500, Reason: "order 1", Key: "k1"}
+		_, _, created, err := l.AddCredits(ctx, grant)
+		require.NoError(t, err)
+		require.True(t, created)
+		require.NoError(t, l.inTx(ctx, "charge", func(tx *sql.Tx) error {
+			for _, task := range []string{"t1", "t2", "t3"} {
+				if _, err := addEntry(ctx, tx, Entry{UserID: "alice", Kind: EntryCharge, Amount: -1, TaskID: task}, 0, ""); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		for more := true; more; {
+			_, more, err = l.sumEntries(ctx, time.Now().Add(time.Hour), 10)
+			require.NoError(t, err)
+		}
+		_, credits, created, err := l.AddCredits(ctx, grant)
+		require.NoError(t, err)
+		require.False(t, created)
+		require.EqualValues(t, 497, credits)
+		other := grant
+		other.Amount = 600
+		_, _, _, err = l.AddCredits(ctx, other)
+		requireCode(t, berth.CodeIdempotencyMismatch, err)
+		entries, _, err := l.Entries(ctx, "alice", "", 100)
+		require.NoError(t, err)
+		sum, kinds := int64(0), map[EntryKind]int{}
+		for _, e := range entries {
+			sum += e.Amount
+			kinds[e.Kind]++
+		}
+		require.EqualValues(t, 497, sum)
+		require.Equal(t, map[EntryKind]int{EntryGrant: 1, EntryCarried: 1}, kinds)
 	})
 }
