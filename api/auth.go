@@ -103,6 +103,7 @@ func (s *server) authenticate(c echo.Context, r rule) (identity.Principal, error
 	}
 	if len(header) == 0 {
 		if t := c.QueryParam("ticket"); r.ticket != noTicket && t != "" {
+			callOf(c.Request().Context()).ticket = true
 			return s.tickets.Redeem(t, r.ticket, c.ParamValues()[0])
 		}
 		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")

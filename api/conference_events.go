@@ -69,19 +69,22 @@ func (s *server) followParticipation(ctx context.Context, c echo.Context) (*foll
 	}, func(f *conferenceFeed) feed { return &participationFeed{f} })
 }
 
-// participation returns a conference in which the caller participates, or which it may manage.
+// participation returns a conference in which the caller participates, or which it may manage. A participant has a ticket: its identity
+// is chosen by the conference's user, and may equal the id of a user who does not participate.
 func (s *server) participation(ctx context.Context, id string) (berth.Conference, error) {
 	if err := berth.ValidID("conferenceId", id); err != nil {
 		return berth.Conference{}, err
 	}
 	conf, ok, err := berth.Found(s.Ledger.GetConference(ctx, id))
-	switch user := callOf(ctx).user; {
+	switch call := callOf(ctx); {
 	case err != nil:
 		return conf, err
 	case !ok:
 		return conf, errNoConference
-	case conf.UserID == user.UserID || user.Operator():
+	case !call.ticket && (conf.UserID == call.user.UserID || call.user.Operator()):
 		return conf, nil
+	case !call.ticket:
+		return conf, errNoConference
 	}
 	p, ok, err := berth.Found(s.Ledger.FindParticipant(ctx, id, callOf(ctx).user.UserID))
 	if err == nil && (!ok || !p.RemovedAt.IsZero()) {

@@ -193,7 +193,12 @@ func TestParticipationEvents_Ticket_OpensReducedStreamOnly(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, h.call(http.MethodGet, "/v1/participations/c-x/events?ticket="+ticket, "", nil).status)
 	h.call(http.MethodDelete, path+"/participants/bob", h.token("alice"), nil)
 	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, bob["eventsUrl"].(string), "", nil).status, "it was removed")
-	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/participations/"+id+"/events", h.token("eve"), nil).status)
+	for _, user := range []string{"eve", "ann"} { // FA11: the user ann is not the participant ann
+		require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/participations/"+id+"/events", h.token(user), nil).status, user)
+	}
+	owner := join("alice")
+	h.call(http.MethodDelete, path+"/participants/alice", h.token("alice"), nil)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, owner["eventsUrl"].(string), "", nil).status, "it was removed, whoever has its name")
 	h.announce(h.change(number, ends), 2)
 	for _, a := range []answer{
 		h.call(http.MethodGet, ann["eventsUrl"].(string), "", nil), h.call(http.MethodGet, "/v1/participations/"+id+"/events", h.token("alice"), nil),
