@@ -37,8 +37,8 @@ type entriesOutputBody struct {
 
 // EntryPage selects a page of entries.
 type EntryPage struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	Cursor string `query:"cursor" maxLength:"200" doc:"nextCursor of the previous page"`
+	Limit int `query:"limit" minimum:"1" maximum:"200" default:"50"`
+	CursorParam
 }
 
 // AccountPath names an account in a path.

@@ -147,7 +147,7 @@ type auditView struct {
 	ID     int64             `json:"entryId"`
 	At     time.Time         `json:"at"`
 	Count  int64             `json:"count,omitempty" doc:"How many equal events the row represents, from at to lastAt: refused and repeated submissions have one row a minute for each user and reason, with the task of the first. Absent for one"`
-	LastAt time.Time         `json:"lastAt,omitzero"`
+	LastAt time.Time         `json:"lastAt,omitzero" doc:"Time of the last of them"`
 	UserID string            `json:"userId" doc:"Owner of the task, or the operator"`
 	Action ledger.AuditEvent `json:"action" doc:"An event of a task or account, or for an operator's action the id of the operation"`
 	TaskID string            `json:"taskId,omitempty"`

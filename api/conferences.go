@@ -63,7 +63,7 @@ type conferencesInput struct {
 	Status berth.ConferenceStatus `query:"status"`
 	Unit   string                 `query:"unit" maxLength:"128" doc:"Only conferences that this unit owns"`
 	Limit  int                    `query:"limit" minimum:"1" maximum:"100" default:"20"`
-	Cursor string                 `query:"cursor" maxLength:"512" doc:"nextCursor of the page before"`
+	CursorParam
 }
 
 type conferencesOutputBody struct {

@@ -105,11 +105,12 @@ type harness struct {
 	log      *logBuffer
 	server   *http.Server
 	http     *http.Client
+	refusals map[ledger.AuditEvent]int64 // that refused has seen
 }
 
 func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	t.Helper()
-	h := &harness{t: t, redis: testredis.Start(t), health: newReporter(), log: newLog()}
+	h := &harness{t: t, refusals: map[ledger.AuditEvent]int64{}, redis: testredis.Start(t), health: newReporter(), log: newLog()}
 	logger := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
@@ -376,6 +377,16 @@ func (h *harness) count(table string) (n int) {
 	defer func() { _ = db.Close() }()
 	require.NoError(h.t, db.QueryRowContext(h.t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
 	return n
+}
+
+// expectPasses sets since when passes of the reconciliation are expected; the database was made for several tests.
+func (h *harness) expectPasses(since time.Time) {
+	h.t.Helper()
+	db, err := sql.Open("sqlite", h.database)
+	require.NoError(h.t, err)
+	defer func() { _ = db.Close() }()
+	_, err = db.ExecContext(h.t.Context(), "UPDATE reconcile_since SET since = ?", since.UnixMilli())
+	require.NoError(h.t, err)
 }
 
 // ref returns the identity of a task of alice.

@@ -82,8 +82,8 @@ func convert[A, B any](all []A, view func(A) B) []B {
 
 // PageQuery selects a page of a list that is ordered by id.
 type PageQuery struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Cursor string `query:"cursor" maxLength:"512" doc:"nextCursor of the previous page"`
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	CursorParam
 }
 
 type nodesInput struct {

@@ -138,6 +138,7 @@ func TestOverview_Faults_QueuesLossesAndLatePassShown(t *testing.T) { // X8
 		d.Config.ReconcileEvery = time.Second
 		d.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	})
+	h.expectPasses(time.Now())
 	b, unlock := h.starter.open()
 	b.queues = map[string]starter.QueueState{workflows.TaskQueueTasks: {Backlog: 3, BacklogAge: 40 * time.Second}, "q_paid_stream.m": {Pollers: 2}}
 	unlock()

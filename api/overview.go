@@ -73,7 +73,7 @@ type taskMinute struct {
 type UserPage struct {
 	UserID string `query:"userId" maxLength:"255" doc:"Only those of this user"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	Cursor string `query:"cursor" maxLength:"4096" doc:"nextCursor of the previous page"`
+	CursorParam
 }
 
 type executionsInput struct {
@@ -124,7 +124,7 @@ type dispatchesOutputBody struct {
 type accountsInput struct {
 	Prefix string `query:"prefix" maxLength:"255" doc:"Only users whose id begins with it"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	Cursor string `query:"cursor" maxLength:"1024" doc:"nextCursor of the previous page"`
+	CursorParam
 }
 
 type accountsOutputBody struct {

@@ -43,9 +43,9 @@ type participantInput struct {
 }
 
 type participantsInput struct {
-	E164   string `path:"e164" doc:"The number without the plus"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"100"`
-	Cursor string `query:"cursor" maxLength:"512" doc:"nextCursor of the page before"`
+	E164  string `path:"e164" doc:"The number without the plus"`
+	Limit int    `query:"limit" minimum:"1" maximum:"200" default:"100"`
+	CursorParam
 }
 
 type participantsOutputBody struct {

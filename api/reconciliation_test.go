@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"database/sql"
 	"net/http"
 	"testing"
 	"time"
@@ -65,19 +64,14 @@ func TestReconciliation_NoPassEver_IsLateAfterFiveIntervals(t *testing.T) {
 		require.NotContains(t, a.json(t), "completedAt")
 		return a.json(t)["late"].(bool)
 	}
-	db, err := sql.Open("sqlite", h.database)
-	require.NoError(t, err)
-	defer func() { _ = db.Close() }()
 	for ago, want := range map[time.Duration]bool{0: false, 10 * time.Minute: true} {
-		_, err = db.ExecContext(t.Context(), "UPDATE reconcile_since SET since = ?", time.Now().Add(-ago).UnixMilli())
-		require.NoError(t, err)
+		h.expectPasses(time.Now().Add(-ago))
 		require.Equal(t, want, late(), ago)
 	}
 	at := time.Now()
 	require.NoError(t, h.ledger.SavePass(t.Context(), berth.ReconcilePass{
 		ID: "p1", Kind: berth.ReconcileQuick, Status: berth.ReconcileSkipped, StartedAt: at, EndedAt: at,
 	}))
-	_, err = db.ExecContext(t.Context(), "UPDATE reconcile_since SET since = 1")
-	require.NoError(t, err)
+	h.expectPasses(time.UnixMilli(1))
 	require.True(t, late(), "a skipped pass compares nothing")
 }

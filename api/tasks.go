@@ -87,8 +87,8 @@ type listInput struct {
 	From     time.Time        `query:"from" doc:"Only tasks accepted at or after this time"`
 	To       time.Time        `query:"to" doc:"Only tasks accepted before this time"`
 
-	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
-	Cursor string `query:"cursor" maxLength:"200" doc:"nextCursor of the previous page"`
+	Limit int `query:"limit" minimum:"1" maximum:"100" default:"20"`
+	CursorParam
 }
 
 type listOutputBody struct {

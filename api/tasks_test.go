@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -698,4 +699,34 @@ func TestSubmitTask_AcceptanceNotEnded_ReplayWaitsForIt(t *testing.T) {
 	require.NoError(t, err)
 	h.starter.down.Store(true)
 	require.Equal(t, http.StatusOK, h.submit("t1").status, "its first step has begun")
+}
+
+// FA11: every cursor that a list returns is accepted by it, also those of the longest ids, with characters that JSON escapes.
+func TestLists_LongestIDs_NextPageIsRead(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for _, name := range []string{strings.Repeat("<", berth.MaxUserID-1), strings.Repeat("漢", berth.MaxUserID/3-1), strings.Repeat(`"`, berth.MaxUserID-1)} {
+		users := []string{name + "1", name + "2", name + "3"}
+		for i, user := range users {
+			for n := range 3 {
+				h.task(user, fmt.Sprintf("%s%d%d", strings.Repeat("i", 126), i, n))
+			}
+			h.credit(user, 1000)
+			h.credit(user, 2000)
+		}
+		for path, of := range map[string]string{
+			"/v1/tasks?limit=1": "tasks", "/v1/tasks?limit=1&allUsers=true": "tasks", "/v1/audit?limit=1": "entries", "/v1/accounts?limit=1": "accounts",
+		} {
+			token := h.operator()
+			if path == "/v1/tasks?limit=1" {
+				token = h.token(users[0])
+			}
+			for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
+				a := h.call(http.MethodGet, path+"&cursor="+cursor, token, nil)
+				require.Equal(t, http.StatusOK, a.status, "page %d of %s: %s", pages, path, a.body)
+				require.Len(t, a.json(t)[of], 1)
+				cursor, _ = a.json(t)["nextCursor"].(string)
+			}
+		}
+	}
 }

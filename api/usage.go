@@ -19,7 +19,7 @@ type LogPage struct {
 	From   time.Time `query:"from" doc:"Only rows at or after this time"`
 	To     time.Time `query:"to" doc:"Only rows before this time"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Rows of a page"`
-	Cursor string    `query:"cursor" maxLength:"2000" doc:"nextCursor of the previous page"`
+	CursorParam
 }
 
 // user returns the user whose rows the caller reads, empty for an operator who reads those of all users.

@@ -16,6 +16,12 @@ import (
 	"berth"
 )
 
+// CursorParam is the cursor of every list. A cursor contains the ids of a row, whose characters it may escape: the longest have half of
+// the limit.
+type CursorParam struct {
+	Cursor string `query:"cursor" maxLength:"4096" doc:"nextCursor of the previous page"`
+}
+
 // The messages of huma's validation, in the words of berth's own. They are package variables that huma reads when routes are
 // registered and when requests are validated; only this package uses huma.
 func init() {
