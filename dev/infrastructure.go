@@ -43,6 +43,7 @@ func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []pa
 			opts := temporal.Options{
 				FrontendAddr: o.Temporal.Addr,
 				DBFile:       filepath.Join(o.DataDir, "temporal.db"),
+				Postgres:     o.TemporalDB,
 				Namespace:    o.Temporal.Namespace,
 				Logger:       slog.New(slog.NewTextHandler(temporalLog, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			}

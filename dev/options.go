@@ -26,6 +26,7 @@ type options struct {
 	LiveKit        string        `help:"Program of the LiveKit servers of the demo's media units, or livekit-server in PATH. Without it they are simulated and cannot be joined." name:"livekit-server" env:"BERTH_LIVEKIT_SERVER" default:"bin/tools/livekit-server-v1.13.5" group:"Development server"`
 	RunEvents      int           `help:"Let long workflows continue as new after this many events; 0 means Temporal's default." name:"temporal-run-events" env:"BERTH_TEMPORAL_RUN_EVENTS" default:"0" group:"Development server"`
 	Drainage       time.Duration `help:"Time between checks of whether a version of the workers is drained; 0 means Temporal's default of three minutes." name:"temporal-drainage" env:"BERTH_TEMPORAL_DRAINAGE" default:"0s" group:"Development server"`
+	TemporalDB     string        `help:"Keep Temporal's data in this PostgreSQL database in place of a file in the data directory, as postgres://…; it has to be empty or of the same version." name:"temporal-database" env:"BERTH_TEMPORAL_DATABASE" group:"Development server"`
 	Only           []string      `help:"Run only these parts: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
 
 	liveKit string     // path of the LiveKit server, empty if there is none

@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/common/dynamicconfig"
 	"go.temporal.io/server/common/membership/static"
-	"go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
 	"go.temporal.io/server/common/primitives"
 	server "go.temporal.io/server/temporal"
 
@@ -20,6 +19,7 @@ import (
 const (
 	loopback    = "127.0.0.1"
 	clusterName = "active"
+	store       = "sql"
 )
 
 // dynamicConfig returns the settings that differ from Temporal's defaults, with the caller's overrides:
@@ -99,6 +99,12 @@ func serverConfig(o Options) (_ *config.Config, _ map[primitives.ServiceName]sta
 			release()
 		}
 	}()
+	database := databaseConfig(o.DBFile)
+	if o.Postgres != "" {
+		if database, err = postgresConfig(o.Postgres); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	services := make(map[string]config.Service, len(server.DefaultServices))
 	hosts := make(map[primitives.ServiceName]static.Hosts, len(server.DefaultServices))
 	for _, name := range server.DefaultServices {
@@ -124,10 +130,10 @@ func serverConfig(o Options) (_ *config.Config, _ map[primitives.ServiceName]sta
 			TLS:        tlsConfig(o.TLS),
 		},
 		Persistence: config.Persistence{
-			DefaultStore:     sqlite.PluginName,
-			VisibilityStore:  sqlite.PluginName,
+			DefaultStore:     store,
+			VisibilityStore:  store,
 			NumHistoryShards: 1,
-			DataStores:       map[string]config.DataStore{sqlite.PluginName: {SQL: databaseConfig(o.DBFile)}},
+			DataStores:       map[string]config.DataStore{store: {SQL: database}},
 		},
 		ClusterMetadata: &cluster.Config{
 			FailoverVersionIncrement: 10,

@@ -39,7 +39,12 @@ func databaseConfig(file string) *config.SQL {
 
 // prepareDatabase creates the schema and the namespace if they do not exist.
 func prepareDatabase(cfg *config.Config, o Options) error {
-	if o.DBFile != "" {
+	database := cfg.Persistence.DataStores[store].SQL
+	if o.Postgres != "" {
+		if err := setUpPostgres(database); err != nil {
+			return err
+		}
+	} else if o.DBFile != "" {
 		if err := createFile(o.DBFile); err != nil {
 			return err
 		}
@@ -49,7 +54,7 @@ func prepareDatabase(cfg *config.Config, o Options) error {
 		return fmt.Errorf("describe temporal namespace: %w", err)
 	}
 	ns.Detail.Config.Retention = durationpb.New(retention)
-	if err := sqlite.CreateNamespaces(cfg.Persistence.DataStores[plugin.PluginName].SQL, ns); err != nil {
+	if err := sqlite.CreateNamespaces(database, ns); err != nil {
 		return fmt.Errorf("create temporal namespace: %w", err)
 	}
 	return nil

@@ -1,5 +1,5 @@
 // Package temporal runs a Temporal server and its Web UI inside this process, for development and tests:
-// SQLite in a file or in memory, one history shard, loopback only between the services.
+// SQLite in a file or in memory or PostgreSQL, one history shard, loopback only between the services.
 package temporal
 
 import (
@@ -35,6 +35,8 @@ type Options struct {
 	UIAddr string
 	// DBFile is the SQLite file, created if it does not exist. If empty, everything is kept in memory.
 	DBFile string
+	// Postgres is the URL of a PostgreSQL database that is used in its place. Its schema is created if it has no tables.
+	Postgres string
 	// Namespace is created if it does not exist; empty means "default".
 	Namespace string
 	// Logger receives the server's log. Nil discards it.
