@@ -44,6 +44,10 @@ const (
 	stoppedPause = 5 * time.Minute
 	// reconcilePage is how many rows are read at a time.
 	reconcilePage = 1000
+	// maxFindingsSize bounds the findings of a pass in bytes of JSON, below Temporal's limit of 2 MiB: the name of a subject may be long.
+	// findingOverhead is more than a finding has besides its subject.
+	maxFindingsSize = 3 << 19
+	findingOverhead = 150
 )
 
 // Reconciler implements the activities of reconciliation passes.
@@ -113,7 +117,8 @@ type pass struct {
 	previous time.Time
 	// failed are the comparisons that could not be made.
 	failed []string
-	// running has the workflows that a full pass has listed as running, open the ids of the open conferences. What belongs to them
+	size   int // of found, in bytes of JSON
+	// running has the names of the workflows that a full pass has listed as running, open the ids of the open conferences. What belongs to them
 	// differs only if the list is late, and is found by the next pass.
 	running, open map[string]struct{}
 }
@@ -130,7 +135,8 @@ func (p *pass) candidate(ctx context.Context, name berth.ReconcileRule, subject 
 		return err
 	}
 	f.Version = version
-	if p.found = append(p.found, f); len(p.found) > p.r.Options.MaxFindings {
+	p.found, p.size = append(p.found, f), p.size+len(subject)+findingOverhead
+	if len(p.found) > p.r.Options.MaxFindings || p.size > maxFindingsSize {
 		return errTooMany
 	}
 	return nil
@@ -159,7 +165,7 @@ func (r *Reconciler) FindDifferences(ctx context.Context, in workflows.PassInput
 	switch {
 	case errors.Is(err, errTooMany):
 		p.Status = berth.ReconcileStopped
-		p.Reason = fmt.Sprintf("more than %d differences; nothing was repaired", r.Options.MaxFindings)
+		p.Reason = fmt.Sprintf("more than %d differences; nothing was repaired", min(len(p.found)-1, r.Options.MaxFindings))
 		return workflows.Differences{Pass: r.end(ctx, p.ReconcilePass, p.found)}, nil
 	case err != nil && (ctx.Err() != nil || activity.GetInfo(ctx).Attempt < workflows.ReconcileAttempts):
 		return workflows.Differences{}, unavailable("differences not found", err)
@@ -295,44 +301,62 @@ func eachRow[T any](ctx context.Context, read func(after T) ([]T, error), each f
 	}
 }
 
-// compareOpen compares open rows, by the ids of their workflows, with the running workflows of a type. Temporal's list of these is a
+// compareOpen compares open rows, by the names of their workflows, with the running workflows of a type. Temporal's list of these is a
 // hint: what differs from it is checked with the workflow itself.
 func (p *pass) compareOpen(
-	ctx context.Context, workflowType string, withoutRun, withoutRow berth.ReconcileRule, rows func(each func(workflowID string) error) error,
+	ctx context.Context, workflowType string, withoutRun, withoutRow berth.ReconcileRule, rows func(each func(name string) error) error,
 ) error {
 	unmatched := map[string]struct{}{}
-	if err := p.listRunning(ctx, workflowType, func(id string) { unmatched[id] = struct{}{} }); err != nil {
+	if err := p.listRunning(ctx, workflowType, func(name string) { unmatched[name] = struct{}{} }); err != nil {
 		return err
 	}
-	if err := rows(func(id string) error {
-		if _, ok := unmatched[id]; ok {
-			delete(unmatched, id)
+	if err := rows(func(name string) error {
+		if _, ok := unmatched[name]; ok {
+			delete(unmatched, name)
 			return nil
 		}
-		return p.candidate(ctx, withoutRun, id)
+		return p.candidate(ctx, withoutRun, name)
 	}); err != nil {
 		return err
 	}
-	for id := range unmatched {
-		if err := p.candidate(ctx, withoutRow, id); err != nil {
+	for name := range unmatched {
+		if err := p.candidate(ctx, withoutRow, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// listRunning lists the running workflows of a type.
-func (p *pass) listRunning(ctx context.Context, workflowType string, each func(workflowID string)) error {
+// listRunning lists the names of the running workflows of a type.
+func (p *pass) listRunning(ctx context.Context, workflowType string, each func(name string)) error {
 	return p.r.Starter.OpenRuns(ctx, workflowType, func(run starter.Run) error {
-		p.running[run.WorkflowID] = struct{}{}
-		each(run.WorkflowID)
+		name, err := p.r.name(ctx, run)
+		if err != nil {
+			return err
+		}
+		p.running[name] = struct{}{}
+		each(name)
 		return nil
 	})
 }
 
-func (p *pass) listed(workflowID string) bool {
-	_, ok := p.running[workflowID]
+func (p *pass) listed(name string) bool {
+	_, ok := p.running[name]
 	return ok
+}
+
+// name returns the name of a run's workflow, which is the subject of findings. Of a shortened id it is in the input of the run.
+func (r *Reconciler) name(ctx context.Context, run starter.Run) (string, error) {
+	switch shortened := workflows.Shortened(run.WorkflowID); {
+	case shortened && run.Type == workflows.TaskWorkflow:
+		in, err := starter.Input[workflows.TaskInput](ctx, r.Starter, run)
+		return workflows.TaskName(in.Ref()), err
+	case shortened && run.Type == workflows.ExecutionWorkflow:
+		in, err := starter.Input[workflows.ExecutionInput](ctx, r.Starter, run)
+		return workflows.ExecutionName(in.ExecutionID), err
+	default:
+		return run.WorkflowID, nil
+	}
 }
 
 // closedTypes are the workflows whose end a quick pass considers.
@@ -342,18 +366,22 @@ var closedTypes = []string{workflows.TaskWorkflow, workflows.TurnWorkflow, workf
 func (p *pass) closedRuns(ctx context.Context) error {
 	ended := map[string]struct{}{}
 	if err := p.r.Starter.RunsClosedSince(ctx, p.Since, closedTypes, func(run starter.Run) error {
+		name, err := p.r.name(ctx, run)
+		if err != nil {
+			return err
+		}
 		if run.Ended {
-			ended[run.WorkflowID] = struct{}{}
+			ended[name] = struct{}{}
 		}
 		switch run.Type {
 		case workflows.TurnWorkflow:
-			return p.closedTurn(ctx, run.WorkflowID)
+			return p.closedTurn(ctx, name)
 		case workflows.ConferenceWorkflow:
-			return p.closedConference(ctx, run.WorkflowID)
+			return p.closedConference(ctx, name)
 		case workflows.TaskWorkflow:
-			return p.closedTask(ctx, run.WorkflowID)
+			return p.closedTask(ctx, name)
 		default:
-			return p.closedExecution(ctx, run.WorkflowID)
+			return p.closedExecution(ctx, name)
 		}
 	}); err != nil || len(ended) == 0 {
 		return err
@@ -490,8 +518,8 @@ func count(c *berth.ReconcileCount, left *int, outcome berth.ReconcileOutcome) {
 	*left++
 }
 
-// runs reports whether a workflow has a running run.
-func (r *Reconciler) runs(ctx context.Context, workflowID string) (bool, error) {
-	run, ok, err := r.Starter.CurrentRun(ctx, workflowID)
+// runs reports whether the workflow with a name has a running run.
+func (r *Reconciler) runs(ctx context.Context, name string) (bool, error) {
+	run, ok, err := r.Starter.CurrentRun(ctx, name)
 	return ok && run.Running, err
 }

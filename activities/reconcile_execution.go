@@ -10,8 +10,8 @@ import (
 	"berth/workflows"
 )
 
-func executionOf(workflowID string) string {
-	return strings.TrimPrefix(workflowID, workflows.ExecutionPrefix)
+func executionOf(name string) string {
+	return strings.TrimPrefix(name, workflows.ExecutionPrefix)
 }
 
 // execution returns the row of an execution; ok is false when there is none.
@@ -33,7 +33,7 @@ func (p *pass) overdueExecutions(ctx context.Context) error {
 	return eachRow(ctx, func(after berth.Execution) ([]berth.Execution, error) {
 		return p.r.Ledger.OverdueExecutions(ctx, p.StartedAt.Add(-overdueAfter), after, reconcilePage)
 	}, func(e berth.Execution) error {
-		id := workflows.ExecutionWorkflowID(e.ID)
+		id := workflows.ExecutionName(e.ID)
 		if err := p.candidate(ctx, berth.RuleExecutionOverdue, id); err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func (p *pass) openExecutions(ctx context.Context) error {
 		func(each func(string) error) error {
 			return eachRow(ctx, func(after string) ([]string, error) {
 				return p.r.Ledger.OpenExecutions(ctx, after, reconcilePage)
-			}, func(id string) error { return each(workflows.ExecutionWorkflowID(id)) })
+			}, func(id string) error { return each(workflows.ExecutionName(id)) })
 		})
 }
 

@@ -26,7 +26,7 @@ func leaseOwner(leaseID string) (prefix, id string, ok bool) {
 func (p *pass) fullSlots(ctx context.Context) error {
 	return p.slots(ctx, func(prefix, id string) bool {
 		if prefix == workflows.ExecutionPrefix {
-			return !p.listed(workflows.ExecutionWorkflowID(id))
+			return !p.listed(workflows.ExecutionName(id))
 		}
 		_, open := p.open[id]
 		return !open
@@ -53,7 +53,7 @@ func (p *pass) slotsOfEnded(ctx context.Context, ended map[string]struct{}) erro
 			_, is := conferences[id]
 			return is
 		}
-		_, is := ended[workflows.ExecutionWorkflowID(id)]
+		_, is := ended[workflows.ExecutionName(id)]
 		return is
 	})
 }
@@ -80,7 +80,7 @@ func (r *Reconciler) slotWithoutRun(ctx context.Context, lease string) (version 
 	}
 	var used bool
 	if prefix == workflows.ExecutionPrefix {
-		used, err = r.runs(ctx, workflows.ExecutionWorkflowID(id))
+		used, err = r.runs(ctx, workflows.ExecutionName(id))
 	} else {
 		used, err = r.conferenceOpen(ctx, id)
 	}

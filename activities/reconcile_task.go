@@ -16,9 +16,9 @@ import (
 // overdueAfter is how long after its deadline an unfinished task is a difference: its run ends it within seconds.
 const overdueAfter = time.Minute
 
-// taskOf returns the task of a workflow id.
-func taskOf(workflowID string) (berth.TaskRef, bool) {
-	id, ok := strings.CutPrefix(workflowID, workflows.TaskPrefix)
+// taskOf returns the task of a workflow's name.
+func taskOf(name string) (berth.TaskRef, bool) {
+	id, ok := strings.CutPrefix(name, workflows.TaskPrefix)
 	if !ok {
 		return berth.TaskRef{}, false
 	}
@@ -26,8 +26,8 @@ func taskOf(workflowID string) (berth.TaskRef, bool) {
 }
 
 // row returns the row of a task; ok is false when there is none.
-func (r *Reconciler) row(ctx context.Context, workflowID string) (t berth.Task, ok bool, err error) {
-	ref, ok := taskOf(workflowID)
+func (r *Reconciler) row(ctx context.Context, name string) (t berth.Task, ok bool, err error) {
+	ref, ok := taskOf(name)
 	if !ok {
 		return t, false, nil
 	}
@@ -40,13 +40,13 @@ func (r *Reconciler) streamOpen(ctx context.Context, t berth.Task) (bool, error)
 }
 
 // closedTask considers the task of a run that has closed.
-func (p *pass) closedTask(ctx context.Context, workflowID string) error {
-	t, ok, err := p.r.row(ctx, workflowID)
+func (p *pass) closedTask(ctx context.Context, name string) error {
+	t, ok, err := p.r.row(ctx, name)
 	if err != nil || !ok {
 		return err
 	}
 	if !t.Status.Final() {
-		return p.candidate(ctx, berth.RuleTaskWithoutRun, workflowID)
+		return p.candidate(ctx, berth.RuleTaskWithoutRun, name)
 	}
 	return p.endedTask(ctx, t)
 }
@@ -57,7 +57,7 @@ func (p *pass) endedTask(ctx context.Context, t berth.Task) error {
 	if err != nil || !open {
 		return err
 	}
-	return p.candidate(ctx, berth.RuleStreamWithoutRun, workflows.TaskWorkflowID(t.Ref()))
+	return p.candidate(ctx, berth.RuleStreamWithoutRun, workflows.TaskName(t.Ref()))
 }
 
 // overdueTasks considers the unfinished tasks past their deadlines.
@@ -65,7 +65,7 @@ func (p *pass) overdueTasks(ctx context.Context) error {
 	return eachRow(ctx, func(after berth.Task) ([]berth.Task, error) {
 		return p.r.Ledger.OverdueTasks(ctx, p.StartedAt.Add(-overdueAfter), after, reconcilePage)
 	}, func(t berth.Task) error {
-		id := workflows.TaskWorkflowID(t.Ref())
+		id := workflows.TaskName(t.Ref())
 		if err := p.candidate(ctx, berth.RuleTaskOverdue, id); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (p *pass) openTasks(ctx context.Context) error {
 	return p.compareOpen(ctx, workflows.TaskWorkflow, berth.RuleTaskWithoutRun, berth.RuleRunWithoutTask, func(each func(string) error) error {
 		return eachRow(ctx, func(after berth.TaskRef) ([]berth.TaskRef, error) {
 			return p.r.Ledger.OpenTasks(ctx, after, reconcilePage)
-		}, func(t berth.TaskRef) error { return each(workflows.TaskWorkflowID(t)) })
+		}, func(t berth.TaskRef) error { return each(workflows.TaskName(t)) })
 	})
 }
 
@@ -101,7 +101,7 @@ func (p *pass) endedTasks(ctx context.Context) error {
 			if !open[i] {
 				continue
 			}
-			if err := p.candidate(ctx, berth.RuleStreamWithoutRun, workflows.TaskWorkflowID(t.TaskRef)); err != nil {
+			if err := p.candidate(ctx, berth.RuleStreamWithoutRun, workflows.TaskName(t.TaskRef)); err != nil {
 				return err
 			}
 		}

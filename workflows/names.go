@@ -44,7 +44,7 @@ func TaskQueues() []string {
 	return []string{TaskQueueTasks, TaskQueueTurns, TaskQueueExecutions, TaskQueueConferences, TaskQueueLinks}
 }
 
-// Workflow ids.
+// Workflow ids. Each is made by WorkflowID.
 
 // Prefixes of workflow ids.
 const (
@@ -55,36 +55,36 @@ const (
 )
 
 // TaskWorkflowID is the workflow id of a task.
-func TaskWorkflowID(task berth.TaskRef) string { return TaskPrefix + task.String() }
+func TaskWorkflowID(task berth.TaskRef) string { return WorkflowID(TaskName(task)) }
 
 // TurnWorkflowID is the workflow id of a turn.
-func TurnWorkflowID(turnID string) string { return TurnPrefix + turnID }
+func TurnWorkflowID(turnID string) string { return WorkflowID(TurnPrefix + turnID) }
 
 // ExecutionWorkflowID is the workflow id of an execution.
-func ExecutionWorkflowID(executionID string) string { return ExecutionPrefix + executionID }
+func ExecutionWorkflowID(executionID string) string { return WorkflowID(ExecutionName(executionID)) }
 
 // ConferenceWorkflowID is the workflow id of the current conference of a number.
-func ConferenceWorkflowID(e164 string) string { return ConferencePrefix + e164 }
+func ConferenceWorkflowID(e164 string) string { return WorkflowID(ConferencePrefix + e164) }
 
 // LinkWorkflowID is the workflow id of the link to one generation of a media unit.
 func LinkWorkflowID(nodeID string, generation int64) string {
-	return "link:" + berth.NodeTaskQueue(nodeID, generation)[len("node."):]
+	return WorkflowID("link:" + berth.NodeTaskQueue(nodeID, generation)[len("node."):])
 }
 
 // ReassertWorkflowID is the workflow id of the reassertion after the grace period that ends at graceUntil, in Unix ms of
 // Redis's clock.
 func ReassertWorkflowID(graceUntil int64) string {
-	return "reassert:" + strconv.FormatInt(graceUntil, 10)
+	return WorkflowID("reassert:" + strconv.FormatInt(graceUntil, 10))
 }
 
 // ReportWorkflowID is the workflow id of a report; id is unique.
-func ReportWorkflowID(id string) string { return "report:" + id }
+func ReportWorkflowID(id string) string { return WorkflowID("report:" + id) }
 
 // ProbeWorkflowID is the workflow id of a probe; id is unique.
-func ProbeWorkflowID(id string) string { return "probe:" + id }
+func ProbeWorkflowID(id string) string { return WorkflowID("probe:" + id) }
 
 // RecordWorkflowID is the workflow id of sending the detail record of a conference.
-func RecordWorkflowID(conferenceID string) string { return "record:" + conferenceID }
+func RecordWorkflowID(conferenceID string) string { return WorkflowID("record:" + conferenceID) }
 
 // RetentionID is the id of the schedule of Retention, and the prefix of the workflow ids of its runs.
 const RetentionID = "retention"

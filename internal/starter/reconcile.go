@@ -119,14 +119,14 @@ func (s *Starter) listRuns(ctx context.Context, query string, each func(Run) err
 	}
 }
 
-// CurrentRun returns the last run of a workflow, which follows continue-as-new; ok is false when Temporal has none.
-func (s *Starter) CurrentRun(ctx context.Context, workflowID string) (run Run, ok bool, err error) {
-	d, err := s.Client.DescribeWorkflowExecution(ctx, workflowID, "")
+// CurrentRun returns the last run of the workflow with a name or id, which follows continue-as-new; ok is false when Temporal has none.
+func (s *Starter) CurrentRun(ctx context.Context, name string) (run Run, ok bool, err error) {
+	d, err := s.Client.DescribeWorkflowExecution(ctx, workflows.WorkflowID(name), "")
 	if err = outcome(err); isNotRunning(err) {
 		return Run{}, false, nil
 	}
 	if err != nil {
-		return Run{}, false, fmt.Errorf("describe %s: %w", workflowID, err)
+		return Run{}, false, fmt.Errorf("describe %s: %w", name, err)
 	}
 	return runOf(d.GetWorkflowExecutionInfo()), true, nil
 }
