@@ -264,11 +264,13 @@ func fetch[T any](ctx context.Context, c *Client, method, path string, in any) (
 func (c *Client) call(ctx context.Context, method, path string, header http.Header, in, out any) error {
 	var body io.Reader
 	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
+		var text bytes.Buffer
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false) // the API limits the input of executions and the metadata of conferences as they are sent
+		if err := e.Encode(in); err != nil {
 			return fmt.Errorf("encode request: %w", err)
 		}
-		body = bytes.NewReader(b)
+		body = &text
 	}
 	req, err := c.request(ctx, method, path, body)
 	if err != nil {
