@@ -198,7 +198,7 @@ func TestParticipationEvents_Ticket_OpensReducedStreamOnly(t *testing.T) {
 	}
 	owner := join("alice")
 	h.call(http.MethodDelete, path+"/participants/alice", h.token("alice"), nil)
-	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, owner["eventsUrl"].(string), "", nil).status, "it was removed, whoever has its name")
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, owner["eventsUrl"].(string), "", nil).status, "it was removed, also with the id of the user")
 	h.announce(h.change(number, ends), 2)
 	for _, a := range []answer{
 		h.call(http.MethodGet, ann["eventsUrl"].(string), "", nil), h.call(http.MethodGet, "/v1/participations/"+id+"/events", h.token("alice"), nil),

@@ -269,7 +269,7 @@ func TestExpiries_Conferences_OnlyEndedOnesAreRemoved(t *testing.T) { // B11
 }
 
 // A request that an operator repeats changes an account once, however old the first one is.
-func TestRetention_OldGrant_KeyIsStillKnown(t *testing.T) { // FA11, T14
+func TestRetention_OldGrant_KeyIsStillKnown(t *testing.T) { // FA11, T18
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		grant := Grant{UserID: "alice", Amount: 500, Reason: "order 1", Key: "k1"}
