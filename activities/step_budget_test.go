@@ -174,10 +174,10 @@ func TestRunStep_MarkupOfModel_ReachesNobody(t *testing.T) { // FM2
 		}
 	}
 	for name, provider := range map[string]http.HandlerFunc{
-		"thoughts in tags":            stream("<thi", "nk>a dra", "ft</th", "ink>\n\nThe ", "answer."),
-		"box":                         stream("<|begin", "_of_box|>The answer", ".<|end_of", "_box|>"),
-		"closing tag only, in pieces": stream("a draft with a ", "point\n", "</think>", "\n\nThe ", "answer."),
-		"closing tag only, in one piece":   stream("a draft\n</think>\n\nThe answer."),
+		"thoughts in tags":               stream("<thi", "nk>a dra", "ft</th", "ink>\n\nThe ", "answer."),
+		"box":                            stream("<|begin", "_of_box|>The answer", ".<|end_of", "_box|>"),
+		"closing tag only, in pieces":    stream("a draft with a ", "point\n", "</think>", "\n\nThe ", "answer."),
+		"closing tag only, in one piece": stream("a draft\n</think>\n\nThe answer."),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
