@@ -30,6 +30,7 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/payload"
 	"berth/internal/placement"
+	"berth/internal/raster"
 	"berth/internal/starter"
 	"berth/internal/waiting"
 	"berth/lua"
@@ -326,7 +327,7 @@ func newServer(d Deps) (*server, error) {
 	fleet.BeginLost(berth.DepartureServiceLost)
 	s := &server{
 		Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{},
-		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), decoding: semaphore.NewWeighted(maxPixels),
+		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), decoding: semaphore.NewWeighted(raster.MaxPixels),
 		opening: semaphore.NewWeighted(maxOpening), repeated: semaphore.NewWeighted(maxRepeated),
 	}
 	origin, err := c.SignIn.origin()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/extract"
 )
 
 type taskCommands struct {
@@ -32,9 +32,9 @@ type taskSubmit struct {
 	Locale   berth.Locale   `help:"Answer in this language: ${enum}." enum:"${locales}" default:"en"`
 	Service  string         `help:"Account the task to this service." default:"career"`
 	ID       string         `help:"Use this task id. Submitting the same task again returns the first one." name:"id"`
-	Resume   string         `help:"Read the résumé from this file: text, PDF or DOCX; for the summary of a résumé also an image." type:"existingfile"`
-	Job      string         `help:"Read the posting from this file: text, PDF, DOCX or an image." type:"existingfile"`
-	Detailed string         `help:"Read the detailed résumé from this file: text, PDF or DOCX." type:"existingfile"`
+	Resume   string         `help:"Read the résumé from this file: text or a document such as PDF, DOCX, ODT or HTML; for the summary of a résumé also an image." type:"existingfile"`
+	Job      string         `help:"Read the posting from this file: text, a document such as PDF, DOCX, ODT, HTML or mail, or an image." type:"existingfile"`
+	Detailed string         `help:"Read the detailed résumé from this file: text or a document such as PDF, DOCX, ODT or HTML." type:"existingfile"`
 	Notes    string         `help:"Add notes for the model."`
 	Watch    bool           `help:"Follow the task after it was submitted."`
 }
@@ -51,10 +51,10 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 			return err
 		}
 		name := textVar
-		if strings.HasPrefix(http.DetectContentType(b), "image/") {
+		if extract.Detect(b).Image != "" {
 			var ok bool
 			if name, ok = imageVariable(c.Template, textVar, imageVar); !ok {
-				return fmt.Errorf("%s: %s takes text, PDF or DOCX, not an image: %s", flag, c.Template, file)
+				return fmt.Errorf("%s: %s takes a text or document, not an image: %s", flag, c.Template, file)
 			}
 		}
 		id, err := api.Upload(ctx, file, b)

@@ -139,7 +139,7 @@ func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T)
 	}{
 		"a résumé to summarise":           {taskSubmit{Template: berth.TemplateResumeSummary, Resume: image}, "image", ""},
 		"a posting":                       {taskSubmit{Template: berth.TemplateJobMatch, Job: image}, "jobImage", ""},
-		"a résumé to match":               {taskSubmit{Template: berth.TemplateJobMatch, Resume: image}, "", "--resume: job_match takes text, PDF or DOCX, not an image"},
+		"a résumé to match":               {taskSubmit{Template: berth.TemplateJobMatch, Resume: image}, "", "--resume: job_match takes a text or document, not an image"},
 		"a detailed résumé":               {taskSubmit{Template: berth.TemplateJobMatch, Detailed: image}, "", "--detailed: job_match takes text"},
 		"no variable, which the API says": {taskSubmit{Template: berth.TemplateJobSummary, Resume: image}, "resume", ""},
 	} {

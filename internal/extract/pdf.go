@@ -1,4 +1,5 @@
-// Package extract reads the text of uploaded files: PDF with poppler's pdftotext, and DOCX.
+// Package extract detects what uploaded files are, and reads the text of documents: PDF with poppler's pdftotext, DOCX, ODT, HTML,
+// XML, mail and plain text in the usual encodings. What it cannot read completely it refuses with a reason for users.
 package extract
 
 import (
@@ -7,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -14,22 +17,12 @@ import (
 	"unicode/utf8"
 )
 
-// Reasons why a file has no readable text. They are shown to the user who uploaded it.
-var (
-	ErrEncrypted = errors.New("the file is protected by a password: remove the protection")
-	ErrNoText    = errors.New("the file contains no text: upload scanned pages as images")
-	ErrDamaged   = errors.New("the file is damaged or incomplete")
-	ErrTooLong   = errors.New("the text of the file is too long")
-	ErrTooSlow   = errors.New("the file is too complex: upload its text instead")
-)
-
-// ErrNoTool means that this machine cannot read PDF files; its text names the package to install.
-var ErrNoTool = errors.New("pdftotext is not installed (Debian: apt-get install poppler-utils)")
-
 const (
 	// timeLimit and memoryLimit bound one run of pdftotext: files can be made to expand.
 	timeLimit   = 10 * time.Second
 	memoryLimit = 512 << 20
+	// maxErrors is how much of its messages is read.
+	maxErrors = 16 << 10
 	// parallel limits concurrent runs in this process.
 	parallel = 2
 )
@@ -45,8 +38,23 @@ func NewReader(path string) *Reader {
 	return &Reader{program: path, slots: make(chan struct{}, parallel)}
 }
 
-// PDF returns the text of a PDF, at most limit bytes. Errors other than those of this package and of ctx are internal.
-func (r *Reader) PDF(ctx context.Context, content []byte, limit int) (string, error) {
+// Text returns the text of a document, at most limit bytes. Errors are a Reason, ErrTooLong, ErrNoTool, ErrNoLanguageData, that of
+// ctx, or internal. A part of a text is an error.
+func (r *Reader) Text(ctx context.Context, f Format, content []byte, limit int) (string, error) {
+	switch {
+	case f.pdf:
+		return r.pdf(ctx, content, limit)
+	case f.read == nil:
+		return "", f.Reason
+	}
+	return f.read(content, limit)
+}
+
+// pdf returns the text of a PDF, at most limit bytes.
+func (r *Reader) pdf(ctx context.Context, content []byte, limit int) (string, error) {
+	if at := pdfHeader.FindIndex(content[:min(len(content), maxHead)]); at != nil {
+		content = content[at[0]:]
+	}
 	program, err := exec.LookPath(r.program)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNoTool, err)
@@ -67,7 +75,7 @@ func (r *Reader) PDF(ctx context.Context, content []byte, limit int) (string, er
 	cmd.WaitDelay = time.Second
 	cmd.Env = []string{"LC_ALL=C.UTF-8"}
 	cmd.Stdin = bytes.NewReader(content)
-	out, stderr := &capped{limit: limit + 1, fail: true}, &capped{limit: 500}
+	out, stderr := &capped{limit: limit + 1, fail: true}, &capped{limit: maxErrors}
 	cmd.Stdout, cmd.Stderr = out, stderr
 	err = cmd.Run()
 	switch {
@@ -76,9 +84,57 @@ func (r *Reader) PDF(ctx context.Context, content []byte, limit int) (string, er
 	case running.Err() != nil:
 		return "", context.Cause(running)
 	case err != nil:
-		return "", fmt.Errorf("%w: pdftotext: %w: %s", reason(err, stderr.String()), err, stderr.String())
+		return "", fmt.Errorf("%w: pdftotext: %w: %.500s", reason(err, stderr.String()), err, stderr.String())
 	}
-	return tidy(out.String())
+	if err := incomplete(content, stderr.String()); err != nil {
+		return "", fmt.Errorf("%w: pdftotext: %.500s", err, stderr.String())
+	}
+	return plausible(out.String())
+}
+
+// linearized is the length that a PDF which was prepared for the web has in its first object.
+var linearized = regexp.MustCompile(`/Linearized\b[^>]*/L\s+(\d+)`)
+
+// incomplete returns why a text is not that of the whole PDF. pdftotext exits with 0 after it has left something out.
+func incomplete(content []byte, stderr string) error {
+	for _, missing := range []string{"Missing language pack", "Unknown character collection", "Couldn't find '", "Could not find CMap", "Couldn't open 'nameToUnicode'"} {
+		if strings.Contains(stderr, missing) {
+			return ErrNoLanguageData
+		}
+	}
+	if !bytes.Contains(content, []byte("startxref")) && !bytes.Contains(content, []byte("%%EOF")) {
+		return ErrDamaged
+	}
+	if found := linearized.FindSubmatch(content[:min(len(content), maxHead)]); found != nil {
+		if size, err := strconv.Atoi(string(found[1])); err == nil && size > len(content) {
+			return ErrDamaged
+		}
+	}
+	return nil
+}
+
+// maxUnmapped is the share of characters without a meaning from which a text is not readable.
+const maxUnmapped = 0.1
+
+// plausible returns the text of a PDF, or why it is not what a reader sees.
+func plausible(text string) (string, error) {
+	unmapped, characters := 0, 0
+	for _, r := range text {
+		if r == utf8.RuneError || unicode.Is(unicode.Co, r) || unicode.IsControl(r) && !unicode.IsSpace(r) {
+			unmapped++
+		}
+		if !unicode.IsSpace(r) {
+			characters++
+		}
+	}
+	if float64(unmapped) > maxUnmapped*float64(characters) {
+		return "", ErrUnmapped
+	}
+	text, err := tidy(text)
+	if strings.HasPrefix(text, "Please wait...") && strings.Contains(text, "PDF viewer") {
+		return "", ErrForm
+	}
+	return text, err
 }
 
 // reason translates a failure of pdftotext.

@@ -35,8 +35,8 @@ test('variablesOf prefers an image to text and omits empty fields', async () => 
 
 test('a document is uploaded in place of the text of a field that takes uploads', async () => {
   const [resume, job, notes] = fieldsOf(match);
-  expect(accepted(resume)).toBe('.txt,.md,.text,text/*,.pdf,.docx');
-  expect(accepted(job)).toBe('.txt,.md,.text,text/*,.pdf,.docx,image/png,image/jpeg,image/webp');
+  expect(accepted(resume)).toBe('.txt,.md,.text,text/*,.pdf,.docx,.odt,.html,.htm,.xml,.eml');
+  expect(accepted(job)).toBe('.txt,.md,.text,text/*,.pdf,.docx,.odt,.html,.htm,.xml,.eml,image/png,image/jpeg,image/webp');
   expect(accepted(notes)).toBe('.txt,.md,.text,text/*');
   const document: Upload = { name: 'cv.PDF', kind: 'document', assetId: '' };
   const value = { text: 'old', upload: document };
@@ -58,8 +58,11 @@ test('a file is what its content is, whatever its name', async () => {
   const kinds = async (...files: File[]) => Promise.all(files.map(async (f) => (await inspect(f)).kind));
   expect(await kinds(file(png, 'r.pdf'), file(new Uint8Array([0xff, 0xd8, 0xff, 0xe0]), 'r.txt'), file(webp, 'x'))).toEqual(['image', 'image', 'image']);
   expect(await kinds(file('%PDF-1.7', 'r.png'), file('PK\x03\x04', 'r.txt'))).toEqual(['document', 'document']);
-  expect(await kinds(file('', 'r.pdf'), file('GIF89a\0', 'r.png'), file(new Uint8Array([0xc4, 0xe3]), 'gbk.txt'))).toEqual(['empty', 'unknown', 'encoding']);
+  expect(await kinds(file('', 'r.pdf'), file('GIF89a\0', 'r.png'), file(new Uint8Array([0xc4, 0xe3]), 'gbk.txt'))).toEqual(['empty', 'document', 'document']);
   expect(await inspect(file('\ufeffRésumé', 'r.pdf'))).toEqual({ kind: 'text', text: 'Résumé' });
+  expect(await kinds(file('junk\n%PDF-1.4', 'a'), file(' <p>Hi', 'a'), file('{\\rtf1', 'a'), file('From: a\nMIME-Version: 1.0\n', 'a'))).toEqual(Array(4).fill('document'));
+  expect(await kinds(file('GIF89a is', 'a'), file('%PDF-word', 'a'), file('Note: a\nb < c', 'a'), file('a'.repeat(4095) + 'é', 'a'))).toEqual(Array(4).fill('text'));
+  expect(await kinds(file('a'.repeat(5000) + '\xe9', 'a'), file(new Uint8Array([...new Uint8Array(5000).fill(97), 0xe9]), 'a'))).toEqual(['text', 'document']);
 });
 
 test('a text file above the limit is not read', async () => {

@@ -40,7 +40,7 @@ test('what is announced has the punctuation of the language', async () => {
 test('a refused input is explained in both languages, with its size and the limit in one unit', async () => {
   const { i18n } = await import('../src/lib/i18n.svelte');
   const { refusalOf } = await import('../src/lib/explain');
-  const kinds = ['oversize', 'encoding', 'empty', 'unknown', 'textOnly'] as const;
+  const kinds = ['oversize', 'empty', 'unknown', 'textOnly'] as const;
   const texts = () => kinds.map((kind) => refusalOf({ kind, size: 2_000_000 }, i18n));
   const english = texts();
   expect(english[0]).toBe('The text is too long: it has 2,000,000 bytes, and the limit is 200,000 bytes.');
@@ -58,7 +58,13 @@ test('a failed call is explained in both languages, with the numbers of the API'
     ['unsupported_media', 'the file is protected by a password: remove the protection', 'The file is protected by a password.', '文件有密码保护'],
     ['unsupported_media', 'the file contains no text: upload scanned pages as images', 'The file contains no text.', '文件中没有文字'],
     ['unsupported_media', 'the file is damaged or incomplete', 'The file is damaged or incomplete.', '文件已损坏或不完整'],
-    ['unsupported_media', 'the PNG image is damaged; accepted are x', 'The image is damaged or incomplete.', '图片已损坏或不完整'],
+    ['unsupported_media', 'the file is a HEIC image, which is not supported: save it as JPEG or PNG', 'not supported (HEIC image). Save it as JPEG', '（HEIC image），请另存为 JPEG'],
+    ['unsupported_media', 'the file is a Word 97-2003 document, which is not supported: save it as DOCX or PDF', '(Word 97-2003 document). Save it as DOCX', '请另存为 DOCX'],
+    ['unsupported_media', 'the file is a RAR archive, which is not supported: unpack it and upload the files in it', 'Unpack it', '请解压'],
+    ['unsupported_media', 'the file is MP3 audio, which is not supported: upload its content as text', '(MP3 audio). Paste its content', '（MP3 audio），请粘贴'],
+    ['unsupported_media', 'the encoding of the text is not certain, perhaps Big5 or EUC-JP: save it as UTF-8', 'The text is not in UTF-8.', '文字不是 UTF-8 编码'],
+    ['too_large', 'the image is 24000 pixels high; at most 20000 are read: scale it down, or upload a part of it', 'The image is 24,000 pixels high. At most 20,000 are read.', '图片高 24,000 像素'],
+    ['unsupported_media', 'the PNG image is damaged, its part IDAT has a wrong checksum: save it or copy it again', 'The image is damaged or incomplete.', '图片已损坏或不完整'],
     ['unsupported_media', 'some other reason', 'This file type is not supported. (some other reason)', '不支持这种文件类型。 (some other reason)'],
     ['too_large', 'exceeds the limit of 10 MiB', 'This is too large: the limit is 10 MB.', '内容过大，上限为 10 MB。'],
     ['too_large', 'exceeds the limit of 4 MiB', 'This is too large: the limit is 4 MB.', '内容过大，上限为 4 MB。'],

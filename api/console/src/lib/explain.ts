@@ -9,15 +9,24 @@ export type Message = () => string;
 /** The API's messages that users can do something about, with the page's text for each; {0} is the first captured number or size. */
 const reasons: [RegExp, Word][] = [
   [/protected by a password/, 'r_encrypted'],
-  [/contains no text/, 'r_noText'],
-  [/file is damaged/, 'r_damaged'],
-  [/image (?:cannot be decoded|is truncated|is damaged)/, 'r_brokenImage'],
+  [/file contains no text/, 'r_noText'],
+  [/page contains no text/, 'r_emptyPage'],
+  [/(?:file|its byte order mark) is damaged/, 'r_damaged'],
+  [/image is (?:damaged|incomplete)/, 'r_brokenImage'],
   [/declared as image/, 'r_brokenImage'],
   [/too complex/, 'r_complex'],
-  [/cannot read PDF/, 'r_noPDF'],
-  [/must be UTF-8/, 'r_encoding'],
-  [/must not be empty/, 'r_empty'],
-  [/file looks like/, 'r_unknown'],
+  [/cannot read (?:PDF|the characters of this PDF)/, 'r_noPDF'],
+  [/fonts do not state their characters|only Adobe Reader shows/, 'r_unmapped'],
+  [/encoding of the text is not|is UTF-8, but byte|NUL characters: save/, 'r_encoding'],
+  [/must not be empty|no visible characters/, 'r_empty'],
+  [/neither text nor a document/, 'r_unknown'],
+  [/the file is (?:an? )?(.+), which is not supported: .*JPEG or PNG/, 'r_saveImage'],
+  [/the file is (?:an? )?(.+), which is not supported: save it as DOCX or PDF/, 'r_saveDocument'],
+  [/the file is (?:an? )?(.+), which is not supported: save it as PDF/, 'r_savePDF'],
+  [/the file is (?:an? )?(.+), which is not supported: unpack it/, 'r_unpack'],
+  [/the file is (?:an? )?(.+), which is not supported/, 'r_writeText'],
+  [/is (\d+) pixels wide; at most (\d+) are read/, 'r_wide'],
+  [/is (\d+) pixels high; at most (\d+) are read/, 'r_high'],
   [/has (\d+) x (\d+) pixels; at most (\d+) million/, 'r_pixels'],
   [/about (\d+) tokens, .*at most (\d+) fit/, 'r_context'],
   [/text of the file exceeds the limit of ([\d,]+ \w+)/, 'r_textLimit'],
@@ -67,8 +76,9 @@ export function failureOf({ code, message }: { code: string; message: string }, 
   return general.has(code) && message && own !== message ? `${own} (${message})` : own;
 }
 
-/** amount formats a number, or a size with its unit, for the user's language. */
+/** amount formats a number, or a size with its unit, for the user's language; other texts remain as they are. */
 function amount(text: string, i18n: typeof I18n): string {
+  if (!/^\d/.test(text)) return text;
   const [digits, unit] = text.split(' ');
   const n = Number(digits.replaceAll(',', ''));
   return unit ? i18n.size(n * units[unit]) : i18n.number(n);
@@ -87,7 +97,6 @@ export function explain(err: unknown, i18n: typeof I18n): string {
 export function refusalOf({ kind, size }: Refusal, i18n: typeof I18n): string {
   switch (kind) {
     case 'oversize': return i18n.tooLong(size);
-    case 'encoding': return i18n.t.r_encoding;
     case 'empty': return i18n.t.r_empty;
     case 'unknown': return i18n.t.r_unknown;
     case 'textOnly': return i18n.t.textOnly;

@@ -28,7 +28,7 @@ export interface Upload {
 
 /** A file or an inserted text that a field did not take, and its size in bytes. */
 export interface Refusal {
-  kind: 'oversize' | 'encoding' | 'empty' | 'unknown' | 'textOnly';
+  kind: 'oversize' | 'empty' | 'unknown' | 'textOnly';
   size: number;
 }
 
@@ -57,34 +57,38 @@ export function measured(text: string): number {
   return size < near ? 0 : size;
 }
 
-/** The kind of a file by its content; oversize is a text above the limit, encoding one that is not UTF-8, and unknown anything else. */
-export type Kind = Upload['kind'] | 'text' | 'empty' | 'oversize' | 'encoding' | 'unknown';
+/** The kind of a file by its content: what is no image or plain text is a document, which the server reads or refuses by its name. */
+export type Kind = Upload['kind'] | 'text' | 'empty' | 'oversize';
 
-const signatures: [RegExp, Upload['kind']][] = [
-  [/^\x89PNG\r\n\x1a\n/, 'image'], [/^\xff\xd8\xff/, 'image'], [/^RIFF[^]{4}WEBP/, 'image'],
-  [/^%PDF-/, 'document'], [/^PK\x03\x04/, 'document'],
-];
+const images = [/^\x89PNG\r\n\x1a\n/, /^\xff\xd8\xff/, /^RIFF[^]{4}WEBP/];
+
+/** How a file begins that is written as text, but is more than that: PDF, HTML or XML, RTF, a message. */
+const documents = /^PK\x03\x04|^[^]{0,1000}%PDF-\d|^\s*(?:<|\{\\rtf|%!PS-Adobe-|data:[^,\s]*;base64,)|^(?:[!-9;-~]+:.*\r?\n(?:[ \t].*\r?\n)*)*(?:mime-version|message-id|received|return-path|delivered-to|content-transfer-encoding):/i;
 
 /** inspect returns what a file is, by its first bytes and not by its name, and the text of a text file. */
 export async function inspect(file: Blob): Promise<{ kind: Kind; text: string }> {
-  const head = new Uint8Array(await file.slice(0, 512).arrayBuffer());
+  const head = new Uint8Array(await file.slice(0, 4096).arrayBuffer());
   if (head.length === 0) return { kind: 'empty', text: '' };
-  const start = String.fromCharCode(...head.subarray(0, 16));
-  const signature = signatures.find(([pattern]) => pattern.test(start));
-  if (signature) return { kind: signature[1], text: '' };
-  if (head.includes(0)) return { kind: 'unknown', text: '' };
+  const start = String.fromCharCode(...head).replace(/^\xef\xbb\xbf/, '');
+  if (images.some((pattern) => pattern.test(start))) return { kind: 'image', text: '' };
+  if (documents.test(start) || !isUTF8(head)) return { kind: 'document', text: '' };
   if (file.size > maxTextBytes) return { kind: 'oversize', text: '' };
+  const all = await file.arrayBuffer();
+  return isUTF8(all, false) ? { kind: 'text', text: new TextDecoder().decode(all) } : { kind: 'document', text: '' };
+}
+
+/** isUTF8 reports whether bytes are a text in UTF-8, or the beginning of one. */
+function isUTF8(bytes: AllowSharedBufferSource, more = true): boolean {
   try {
-    const text = new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer());
-    return { kind: text.includes('\0') ? 'unknown' : 'text', text };
+    return !new TextDecoder('utf-8', { fatal: true }).decode(bytes, { stream: more }).includes('\0');
   } catch {
-    return { kind: 'encoding', text: '' };
+    return false;
   }
 }
 
 /** accepted returns the file types that a field's file picker offers. */
 export const accepted = (f: Field) =>
-  [...(f.text ? ['.txt', '.md', '.text', 'text/*'] : []), ...(f.documents ? ['.pdf', '.docx'] : []),
+  [...(f.text ? ['.txt', '.md', '.text', 'text/*'] : []), ...(f.documents ? ['.pdf', '.docx', '.odt', '.html', '.htm', '.xml', '.eml'] : []),
     ...(f.image ? ['image/png', 'image/jpeg', 'image/webp'] : [])].join(',');
 
 const takesImage = (v: Variable) => v.kinds.some((k) => k.startsWith('image'));

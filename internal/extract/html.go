@@ -1,0 +1,189 @@
+package extract
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	htmltoken "golang.org/x/net/html"
+)
+
+// maxToken bounds a tag, a comment or a piece of text in HTML: images are part of some pages.
+const maxToken = 8 << 20
+
+// elements maps names to themselves.
+func elements(names string) map[string]bool {
+	set := map[string]bool{}
+	for name := range strings.FieldsSeq(names) {
+		set[name] = true
+	}
+	return set
+}
+
+var (
+	// fragments are the elements that a piece of HTML may begin with.
+	fragments = elements(`a abbr address article aside b base big blockquote body br button center cite code dd del details dfn div dl dt em
+		fieldset figure font footer form h1 h2 h3 h4 h5 h6 head header hr i iframe img input ins kbd label li link main mark menu meta nav
+		noscript ol p picture pre q s samp script section small span strike strong style sub summary sup table tbody td template textarea
+		tfoot th thead title tr tt u ul var video`)
+	// notShown are elements without text that a page shows.
+	notShown = elements(`audio canvas datalist iframe noembed noframes noscript object script style svg template title video`)
+	// blocks are elements whose text is on lines of its own.
+	blocks = elements(`address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption figure footer form
+		h1 h2 h3 h4 h5 h6 header hr html legend li main menu nav ol optgroup option p pre search section summary table tbody tfoot thead
+		tr ul`)
+)
+
+// isHTML reports whether a text that begins with an element of this name is a piece of HTML.
+func isHTML(name string) bool { return fragments[name] }
+
+// rootOf returns the lower-case name of the first element of HTML or XML, behind declarations and comments; empty if there is none.
+func rootOf(text string) string {
+	z := htmltoken.NewTokenizer(strings.NewReader(text))
+	z.SetMaxBuf(maxToken)
+	for {
+		switch z.Next() {
+		case htmltoken.StartTagToken, htmltoken.SelfClosingTagToken:
+			name, _ := z.TagName()
+			return string(name)
+		case htmltoken.DoctypeToken:
+			if kind := strings.ToLower(strings.TrimSpace(string(z.Text()))); kind == "html" || strings.HasPrefix(kind, "html ") {
+				return "html"
+			}
+		case htmltoken.CommentToken: // also <?xml … ?>
+		case htmltoken.TextToken:
+			if strings.TrimSpace(string(z.Text())) != "" {
+				return ""
+			}
+		default:
+			return ""
+		}
+	}
+}
+
+// html returns the text that a page shows. In a fragment, which may be a part of a text with markup such as Markdown, lines remain.
+func html(page string, limit int, fragment bool) (string, error) {
+	z := htmltoken.NewTokenizer(strings.NewReader(page))
+	z.SetMaxBuf(maxToken)
+	w := &htmlWriter{keepLines: fragment}
+	for {
+		switch kind := z.Next(); kind {
+		case htmltoken.ErrorToken:
+			if err := z.Err(); !errors.Is(err, io.EOF) {
+				return "", ErrTooSlow
+			}
+			out, err := tidy(w.String())
+			if errors.Is(err, ErrNoText) {
+				err = without("HTML page", "open it in a browser and save it as PDF")
+			}
+			return out, err
+		case htmltoken.TextToken:
+			w.text(string(z.Text()))
+		case htmltoken.StartTagToken, htmltoken.SelfClosingTagToken:
+			w.start(z, kind == htmltoken.SelfClosingTagToken)
+		case htmltoken.EndTagToken:
+			name, _ := z.TagName()
+			w.end(string(name))
+		}
+		if w.Len() > limit {
+			return "", ErrTooLong
+		}
+	}
+}
+
+// htmlWriter collects the text of a page.
+type htmlWriter struct {
+	strings.Builder
+	keepLines bool
+	pre       int
+	space     bool // white space that has not been written yet
+	// hidden is the name of the element that is not shown, and depth the number of those of this name within it.
+	hidden string
+	depth  int
+}
+
+func (w *htmlWriter) start(z *htmltoken.Tokenizer, closed bool) {
+	tag, more := z.TagName()
+	name := string(tag)
+	if w.hidden != "" {
+		if name == w.hidden && !closed {
+			w.depth++
+		}
+		return
+	}
+	hides := notShown[name]
+	for more && !hides {
+		var key, value []byte
+		key, value, more = z.TagAttr()
+		style := strings.ReplaceAll(strings.ToLower(string(value)), " ", "")
+		// The end of other elements may be implied.
+		hides = (name == "div" || name == "span" || name == "section") &&
+			(string(key) == "hidden" || string(key) == "style" && strings.Contains(style, "display:none"))
+	}
+	switch {
+	case hides && !closed:
+		w.hidden, w.depth = name, 1
+	case name == "br":
+		w.newline()
+	case name == "td", name == "th":
+		if w.Len() > 0 && !strings.HasSuffix(w.String(), "\n") {
+			w.WriteByte('\t')
+		}
+		w.space = false
+	case name == "pre" || name == "textarea":
+		w.pre++
+		w.block(name)
+	default:
+		w.block(name)
+	}
+}
+
+func (w *htmlWriter) end(name string) {
+	if w.hidden != "" {
+		if name == w.hidden {
+			if w.depth--; w.depth == 0 {
+				w.hidden = ""
+			}
+		}
+		return
+	}
+	if name == "pre" || name == "textarea" {
+		w.pre = max(0, w.pre-1)
+	}
+	w.block(name)
+}
+
+func (w *htmlWriter) block(name string) {
+	if blocks[name] && w.Len() > 0 && !strings.HasSuffix(w.String(), "\n") {
+		w.newline()
+	}
+}
+
+func (w *htmlWriter) newline() {
+	w.WriteByte('\n')
+	w.space = false
+}
+
+// text writes text of which white space is one space, and none at the beginning of a line.
+func (w *htmlWriter) text(s string) {
+	if w.hidden != "" {
+		return
+	}
+	for _, r := range s {
+		switch {
+		case r == '\u00a0':
+			w.space = true
+		case w.pre > 0, w.keepLines && r == '\n':
+			w.space = false
+			w.WriteRune(r)
+		case r == ' ', r == '\t', r == '\n', r == '\r', r == '\f':
+			w.space = true
+		default:
+			if w.space && w.Len() > 0 && !strings.HasSuffix(w.String(), "\n") && !strings.HasSuffix(w.String(), "\t") {
+				w.WriteByte(' ')
+			}
+			w.space = false
+			w.WriteRune(r)
+		}
+	}
+}

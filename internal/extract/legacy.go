@@ -1,0 +1,186 @@
+package extract
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/japanese"
+	"golang.org/x/text/encoding/korean"
+	"golang.org/x/text/encoding/simplifiedchinese"
+	"golang.org/x/text/encoding/traditionalchinese"
+)
+
+// eastAsian is an encoding with one or two bytes for a character.
+type eastAsian struct {
+	name string
+	enc  encoding.Encoding
+	// single reports whether a byte above 0x7f is a character, and common whether two are one that is frequent in texts of the
+	// language: punctuation, syllables, or the first level of the character set's ideographs, which are about 97% of a text.
+	single func(b byte) bool
+	common func(lead, trail byte) bool
+}
+
+func none(byte) bool { return false }
+
+func in(b, from, to byte) bool { return from <= b && b <= to }
+
+var eastAsians = []eastAsian{
+	{"GB18030", simplifiedchinese.GB18030, none, func(l, t byte) bool {
+		return t >= 0xa1 && (in(l, 0xa1, 0xa3) || in(l, 0xb0, 0xd7))
+	}},
+	{"Big5", traditionalchinese.Big5, none, func(l, t byte) bool {
+		return in(l, 0xa1, 0xa3) || in(l, 0xa4, 0xc6) && (in(t, 0x40, 0x7e) || t >= 0xa1)
+	}},
+	{"Shift-JIS", japanese.ShiftJIS, func(b byte) bool { return in(b, 0xa1, 0xdf) }, func(l, _ byte) bool {
+		return in(l, 0x81, 0x84) || in(l, 0x88, 0x98)
+	}},
+	{"EUC-JP", japanese.EUCJP, none, func(l, t byte) bool {
+		return t >= 0xa1 && (in(l, 0xa1, 0xa5) || in(l, 0xb0, 0xcf))
+	}},
+	{"EUC-KR", korean.EUCKR, none, func(l, t byte) bool {
+		return t >= 0xa1 && (in(l, 0xa1, 0xa3) || in(l, 0xb0, 0xc8))
+	}},
+}
+
+const (
+	// likely is the share of frequent characters in a text of an encoding, and apart how much less others have to have.
+	likely, apart = 0.85, 0.1
+	// fewPairs is too few to distinguish encodings of the same structure.
+	fewPairs = 4
+)
+
+// legacy decodes a text in an encoding that was used before Unicode, or refuses it with the names of the candidates.
+func legacy(content []byte) (string, error) {
+	if out, ok := western(content); ok {
+		return out, nil
+	}
+	var best, second float64
+	var found string
+	var names []string
+	for _, e := range eastAsians {
+		share := e.share(content)
+		if share < likely-apart {
+			continue
+		}
+		out, ok := strictly(e.enc, content)
+		if !ok {
+			continue
+		}
+		names = append(names, e.name)
+		if share > best {
+			best, second, found = share, best, out
+		} else {
+			second = max(second, share)
+		}
+	}
+	if best >= likely && best-second >= apart {
+		return found, nil
+	}
+	if len(names) > 0 {
+		return "", fmt.Errorf("%w", Reason(strings.Replace(string(ErrEncoding), "not known", "not certain, perhaps "+strings.Join(names, " or "), 1)))
+	}
+	return "", ErrEncoding
+}
+
+// share returns the share of frequent characters in a text, 0 if the text is not in this encoding.
+func (e eastAsian) share(content []byte) float64 {
+	pairs, common := 0, 0
+	var leads [256]int
+	for i := 0; i < len(content); i++ {
+		b := content[i]
+		if b < 0x80 {
+			continue
+		}
+		pairs++
+		if e.single(b) {
+			continue
+		}
+		if i++; i == len(content) {
+			return 0
+		}
+		leads[b]++
+		if e.common(b, content[i]) {
+			common++
+		}
+	}
+	if pairs == 0 || !e.plausible(&leads, pairs) {
+		return 0
+	}
+	return float64(common) / float64(pairs)
+}
+
+// plausible distinguishes the encodings of which each character is two bytes from 0xa1. Of a Japanese text a part is kana, in the
+// rows 0xa4 and 0xa5. A Korean text consists of syllables, in the rows up to 0xc8; about half of the characters of a Chinese one are
+// behind those.
+func (e eastAsian) plausible(leads *[256]int, pairs int) bool {
+	kana, later := leads[0xa4]+leads[0xa5], 0
+	for _, n := range leads[0xc9:] {
+		later += n
+	}
+	switch e.name {
+	case "EUC-JP":
+		return kana*5 >= pairs
+	case "EUC-KR":
+		return kana == 0 && later*20 <= pairs
+	case "GB18030":
+		return kana*5 < pairs && (pairs <= fewPairs || later*20 > pairs)
+	}
+	return true
+}
+
+// westernLetters are the letters beside ASCII of languages that are written in Windows-1252. Texts of one language or two of them
+// have no others; the languages of other code pages have, at the same bytes.
+var westernLetters = []string{
+	"äöüßÄÖÜéèëÉ", // German, with names
+	"àâæçéèêëîïôœùûüÿÀÂÇÉÈÊËÎÏÔŒÙÛÜ", // French
+	"áéíóúüñÁÉÍÓÚÜÑçÇ",               // Spanish, Catalan
+	"àáâãçéêíóôõúüÀÁÂÃÇÉÊÍÓÔÕÚ",      // Portuguese
+	"àèéìíîòóùúÀÈÉÌÒÙ",               // Italian
+	"åäöæøéüÅÄÖÆØÉ",                  // the Nordic languages
+	"áéëïíóöüèêÉË",                   // Dutch
+}
+
+const (
+	// westernMarks are punctuation and symbols of Windows-1252 in texts, and westernJoins those between two letters.
+	westernMarks = "€‚ƒ„…†‡‰‹‘’“”•–—™› ¡£§©«®°±²³´·»¿½¼¾"
+	westernJoins = "’–— ·\u00ad"
+)
+
+// western decodes a text that is certainly in Windows-1252, which includes ISO 8859-1: few characters are not ASCII, and all of those
+// are marks or letters of one language.
+func western(content []byte) (string, bool) {
+	out, err := charmap.Windows1252.NewDecoder().Bytes(content)
+	if err != nil {
+		return "", false
+	}
+	var letters strings.Builder
+	runes := bytes.Runes(out)
+	ascii := 0
+	for i, r := range runes {
+		switch {
+		case isLetter(r):
+			ascii++
+		case r < 0x80:
+		case strings.ContainsRune(westernMarks+westernJoins, r):
+			if i > 0 && i+1 < len(runes) && isLetter(runes[i-1]) && isLetter(runes[i+1]) && !strings.ContainsRune(westernJoins, r) {
+				return "", false // a letter of another code page
+			}
+		default:
+			letters.WriteRune(r)
+		}
+	}
+	if letters.Len() > ascii { // two bytes for a letter
+		return "", false
+	}
+	for _, known := range westernLetters {
+		if !strings.ContainsFunc(letters.String(), func(r rune) bool { return !strings.ContainsRune(known, r) }) {
+			return string(out), true
+		}
+	}
+	return "", false
+}
+
+func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
