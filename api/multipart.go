@@ -1,12 +1,16 @@
 package api
 
 import (
+	"encoding/base64"
 	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
+	"mime/quotedprintable"
 	"net/http"
 	"path"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -17,10 +21,18 @@ import (
 	"berth"
 )
 
+const (
+	// maxNamed is how many parts an error names, and maxPartName how much of each name.
+	maxNamed    = 5
+	maxPartName = 40
+	maxFileName = 100
+)
+
 // readFile returns the part "file" of a multipart body with its declared type. It buffers no more than the limit.
 func (s *server) readFile(c echo.Context) (name, declared string, content []byte, err error) {
 	limit, req := s.Config.MaxUploadBytes, c.Request()
-	if mt, _, err := mime.ParseMediaType(req.Header.Get(echo.HeaderContentType)); err != nil || mt != "multipart/form-data" {
+	header := req.Header.Get(echo.HeaderContentType)
+	if !strings.HasPrefix(strings.ToLower(header), "multipart/form-data") {
 		return "", "", nil, errorIn(echo.HeaderContentType, berth.CodeUnsupportedMedia, "must be multipart/form-data, with the part file")
 	}
 	if req.ContentLength > bodyFactor*limit {
@@ -37,38 +49,104 @@ func (s *server) readFile(c echo.Context) (name, declared string, content []byte
 			_ = rc.SetReadDeadline(time.Time{})
 		}
 	}()
-	form, err := req.MultipartReader()
-	if err != nil {
-		return "", "", nil, berth.Invalid("file", "the multipart body has no boundary").With(err)
+	boundary := parameters(header)["boundary"]
+	if boundary == "" {
+		return "", "", nil, berth.Invalid("file", "the multipart body has no boundary")
 	}
+	form := multipart.NewReader(req.Body, boundary)
 	found := false
+	var others []string
 	for {
 		part, err := form.NextRawPart()
 		if errors.Is(err, io.EOF) && found {
 			return name, declared, content, nil
 		}
 		if errors.Is(err, io.EOF) {
-			return "", "", nil, berth.Invalid("file", "the part is missing")
+			return "", "", nil, missing(others)
 		}
 		if err != nil {
 			return "", "", nil, multipartError(err)
 		}
-		if part.FormName() != "file" {
+		disposition := parameters(part.Header.Get(echo.HeaderContentDisposition))
+		if disposition["name"] != "file" {
+			if len(others) <= maxNamed {
+				others = append(others, disposition["name"])
+			}
 			continue
 		}
 		if found {
 			return "", "", nil, berth.Invalid("file", "an upload has one file")
 		}
 		found = true
-		if content, err = io.ReadAll(io.LimitReader(part, limit+1)); err != nil {
+		if content, err = io.ReadAll(io.LimitReader(decoded(part), limit+1)); err != nil {
 			return "", "", nil, multipartError(err)
 		}
 		if int64(len(content)) > limit {
 			return "", "", nil, exceeds("file", limit)
 		}
-		name = fileName(part)
+		name = fileName(disposition["filename"])
 		declared, _, _ = mime.ParseMediaType(part.Header.Get(echo.HeaderContentType)) // without one it is nothing
 	}
+}
+
+// decoded returns the content of a part. Forms have no transfer encodings any more (RFC 7578, 4.7), but some programs write them.
+func decoded(part *multipart.Part) io.Reader {
+	switch strings.ToLower(strings.TrimSpace(part.Header.Get("Content-Transfer-Encoding"))) {
+	case "base64":
+		return base64.NewDecoder(base64.StdEncoding, part)
+	case "quoted-printable":
+		return quotedprintable.NewReader(part)
+	}
+	return part
+}
+
+// parameter is one of a header that is not written as RFC 2045 requires: values with spaces or other characters without quotes, or
+// with quotes in them.
+var parameter = regexp.MustCompile(`(?i);\s*([a-z]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"\s*(?:;|$)|([^;]*))`)
+
+// parameters returns the parameters of a header, by their names in lower case.
+func parameters(header string) map[string]string {
+	if _, found, err := mime.ParseMediaType(header); err == nil {
+		return found
+	}
+	found := map[string]string{}
+	for header != "" {
+		at := parameter.FindStringSubmatchIndex(header)
+		if at == nil {
+			break
+		}
+		name, value := strings.ToLower(header[at[2]:at[3]]), ""
+		if at[4] >= 0 {
+			value = strings.ReplaceAll(header[at[4]:at[5]], `\"`, `"`)
+			header = header[at[5]+1:]
+		} else {
+			value = strings.Trim(strings.TrimSpace(header[at[6]:at[7]]), `"'`)
+			header = header[at[7]:]
+		}
+		if _, twice := found[name]; !twice {
+			found[name] = value
+		}
+	}
+	return found
+}
+
+// missing states which parts a body without the part "file" has.
+func missing(names []string) error {
+	if len(names) == 0 {
+		return berth.Invalid("file", "the part is missing: the body has no parts")
+	}
+	listed := make([]string, 0, len(names))
+	for _, name := range names[:min(len(names), maxNamed)] {
+		if name == "" {
+			listed = append(listed, "one without a name")
+		} else {
+			listed = append(listed, strconv.Quote(short(name, maxPartName)))
+		}
+	}
+	if len(names) > maxNamed {
+		listed = append(listed, "others")
+	}
+	return berth.Invalid("file", "the part is missing: it must be named file, and the body has %s", strings.Join(listed, ", "))
 }
 
 // multipartError translates errors of incomplete, slow or invalid multipart bodies.
@@ -84,19 +162,24 @@ func multipartError(err error) error {
 }
 
 // fileName returns the last element of a path, printable and short.
-func fileName(part *multipart.Part) string {
-	name := path.Base(strings.ReplaceAll(part.FileName(), `\`, "/"))
+func fileName(name string) string {
+	name = path.Base(strings.ReplaceAll(name, `\`, "/"))
 	name = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return -1
 		}
 		return r
 	}, name)
-	if runes := []rune(name); len(runes) > 100 {
-		name = string(runes[:100])
-	}
 	if name == "." || name == "/" {
 		return ""
 	}
-	return name
+	return short(name, maxFileName)
+}
+
+// short returns the first characters of a text.
+func short(s string, limit int) string {
+	if runes := []rune(s); len(runes) > limit {
+		return string(runes[:limit])
+	}
+	return s
 }
