@@ -45,7 +45,7 @@ USER 10001
 # The API reads PDF files and the model simulator images with these tools.
 FROM system AS berth
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends poppler-utils tesseract-ocr tesseract-ocr-eng tesseract-ocr-chi-sim \
+    && apt-get install --yes --no-install-recommends poppler-utils poppler-data tesseract-ocr tesseract-ocr-eng tesseract-ocr-chi-sim \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out/berth /usr/local/bin/berth
 USER 10001

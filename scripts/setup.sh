@@ -11,6 +11,7 @@ language() { tesseract --list-langs 2>/dev/null | grep -qx "$1"; }
 
 has redis-server || need redis-server
 has pdftotext || need poppler-utils
+[ -d /usr/share/poppler/cMap ] || ! has apt-get || need poppler-data # characters of Chinese, Japanese and Korean fonts
 has tesseract || need tesseract-ocr
 language eng || need tesseract-ocr-eng
 language chi_sim || need tesseract-ocr-chi-sim

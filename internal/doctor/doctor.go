@@ -35,7 +35,7 @@ const (
 // Finding is the result of one check.
 type Finding struct {
 	Level   Level
-	Subject string // "settings", "redis", "database" or "temporal"
+	Subject string // "settings", "redis", "database", "temporal" or "uploads"
 	Text    string
 	Advice  string // what to change; empty if nothing has to be
 }
@@ -53,10 +53,10 @@ const (
 
 // Run checks everything, in order. now is the local clock.
 func Run(ctx context.Context, cfg config.Config, searchAttributes []string, now func() time.Time) []Finding {
-	d := &doctor{cfg: cfg, now: now}
+	d := &doctor{cfg: cfg, now: now, pdfToText: "pdftotext", tesseract: "tesseract"}
 	d.settings()
 	for _, check := range []func(context.Context){
-		d.redis, d.database, func(ctx context.Context) { d.temporal(ctx, searchAttributes) },
+		d.redis, d.database, func(ctx context.Context) { d.temporal(ctx, searchAttributes) }, d.uploads,
 	} {
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		check(ctx)
@@ -69,6 +69,8 @@ type doctor struct {
 	cfg      config.Config
 	now      func() time.Time
 	findings []Finding
+	// pdfToText and tesseract are the programs that read uploads.
+	pdfToText, tesseract string
 }
 
 func (d *doctor) add(l Level, subject, advice, format string, args ...any) {
