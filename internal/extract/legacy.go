@@ -87,46 +87,63 @@ func legacy(content []byte) (string, error) {
 
 // share returns the share of frequent characters in a text, 0 if the text is not in this encoding.
 func (e eastAsian) share(content []byte) float64 {
-	pairs, common := 0, 0
-	var leads [256]int
+	var n counts
 	for i := 0; i < len(content); i++ {
 		b := content[i]
 		if b < 0x80 {
 			continue
 		}
-		pairs++
+		n.characters++
 		if e.single(b) {
 			continue
 		}
 		if i++; i == len(content) {
 			return 0
 		}
-		leads[b]++
+		n.add(b, content[i])
 		if e.common(b, content[i]) {
-			common++
+			n.common++
 		}
 	}
-	if pairs == 0 || !e.plausible(&leads, pairs) {
+	if n.characters == 0 || !e.plausible(n) {
 		return 0
 	}
-	return float64(common) / float64(pairs)
+	return float64(n.common) / float64(n.characters)
 }
 
-// plausible distinguishes the encodings of which each character is two bytes from 0xa1. Of a Japanese text a part is kana, in the
-// rows 0xa4 and 0xa5. A Korean text consists of syllables, in the rows up to 0xc8; about half of the characters of a Chinese one are
-// behind those.
-func (e eastAsian) plausible(leads *[256]int, pairs int) bool {
-	kana, later := leads[0xa4]+leads[0xa5], 0
-	for _, n := range leads[0xc9:] {
-		later += n
+// counts are of the characters of a text that are not ASCII.
+type counts struct {
+	characters, common int
+	kana               int // of EUC-JP: rows 0xa4 and 0xa5
+	later              int // behind the syllables of EUC-KR: rows from 0xc9
+	low                int // with a second byte below 0xa1
+}
+
+func (n *counts) add(lead, trail byte) {
+	switch {
+	case lead == 0xa4, lead == 0xa5:
+		n.kana++
+	case lead >= 0xc9:
+		n.later++
 	}
+	if trail < 0xa1 {
+		n.low++
+	}
+}
+
+// plausible distinguishes encodings that share most of their codes. Of a Japanese text a part is kana. A Korean text consists of
+// syllables; about half of the characters of a Chinese one are in the rows behind theirs. In Big5 four of ten second bytes are low.
+func (e eastAsian) plausible(n counts) bool {
+	few := n.characters <= fewPairs
 	switch e.name {
 	case "EUC-JP":
-		return kana*5 >= pairs
+		return n.kana*5 >= n.characters
 	case "EUC-KR":
-		return kana == 0 && later*20 <= pairs
+		return n.kana == 0 && n.later*20 <= n.characters
 	case "GB18030":
-		return kana*5 < pairs && (pairs <= fewPairs || later*20 > pairs)
+		return n.kana*5 < n.characters && (few || n.later*20 > n.characters)
+	case "Big5":
+		return few || n.low*10 > n.characters
 	}
 	return true
 }
