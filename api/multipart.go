@@ -115,7 +115,8 @@ func parameters(header string) map[string]string {
 		if at == nil {
 			break
 		}
-		name, value := strings.ToLower(header[at[2]:at[3]]), ""
+		name := strings.ToLower(header[at[2]:at[3]])
+		var value string
 		if at[4] >= 0 {
 			value = strings.ReplaceAll(header[at[4]:at[5]], `\"`, `"`)
 			header = header[at[5]+1:]

@@ -136,7 +136,7 @@ func refuseFile(s *stack, b *tab) {
 		require.NoError(b, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
-	binary := write("posting.doc", "\xd0\xcf\x11\xe0\x00old")
+	binary := write("posting.bin", "\x00\x01\x02\x00\x00old")
 	says := func(text string) {
 		b.Helper()
 		b.await(text, `document.querySelector('#field-jobText-error')?.textContent.startsWith(%s)`, text)
@@ -150,14 +150,14 @@ func refuseFile(s *stack, b *tab) {
 	}
 	b.enter("jobText", "We look for a baker.")
 	b.choose("jobText", binary)
-	blocked("This is neither text, PDF or DOCX")
+	blocked("This is neither text nor a document")
 	b.shoot("form-refused-en")
 	b.do(chromedp.Click(`header button[lang="zh-Hans"]`, chromedp.NodeVisible))
-	says("该文件不是文本、PDF 或 DOCX")
+	says("该文件不是文本")
 	b.do(chromedp.Click(`nav a[href="#/tasks"]`))
 	b.await("another view", `document.querySelector('.history') !== null`)
 	b.do(chromedp.Click(`nav a[href="#/"]`))
-	blocked("该文件不是文本、PDF 或 DOCX")
+	blocked("该文件不是文本")
 	b.do(chromedp.Click(`header button[lang="en"]`, chromedp.NodeVisible))
 
 	b.enter("jobText", "We look for two bakers.")

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// mark is how a binary format begins. Bytes '?' stand for any byte.
+// mark is how a binary format begins. A '?' matches any byte.
 type mark struct {
 	offset       int
 	magic        string
@@ -115,7 +115,7 @@ var marks = []mark{
 	{0, "\x00\x01\x00\x00", "a font", writeText},
 }
 
-// matches reports whether the file begins with the mark and is no text.
+// matches reports whether the file begins with the mark and is not a text.
 func (m mark) matches(content []byte, isText bool) bool {
 	if len(content) < m.offset+len(m.magic) || isText && !m.conclusive() {
 		return false

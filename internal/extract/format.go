@@ -33,7 +33,7 @@ var (
 )
 
 // Detect returns the format of a file by its content: PDF, the marks of binary formats, and then kinds of text. A mark that texts
-// may begin with, such as GIF89a, counts only in a file that is no text.
+// may begin with, such as GIF89a, counts only in a file that is not a text.
 func Detect(content []byte) Format {
 	if pdfStarts(content) {
 		return Format{pdf: true}
@@ -69,7 +69,7 @@ func pdfAfterJunk(content []byte) bool {
 		slices.ContainsFunc(pdfEnds, func(end []byte) bool { return bytes.Contains(content[at[1]:], end) })
 }
 
-// text returns what a file says that is no known binary: plain text as it is, and the text of documents that are written as text.
+// text returns the text of a file that is not a known binary: plain text as it is, and the text of documents that are written as text.
 func text(content []byte, limit int) (string, error) {
 	decoded, err := decode(content)
 	if err != nil {

@@ -121,7 +121,7 @@ func (w *textWriter) characters(s string) {
 	}
 }
 
-// xmlRoot returns the name of the first element of a document; empty if it is no XML.
+// xmlRoot returns the name of the first element of a document; empty if it is not XML.
 func xmlRoot(document string) string {
 	d := newDecoder(strings.NewReader(document))
 	d.Strict = false // entities that the document declares are not known

@@ -61,6 +61,7 @@ test('a file is what its content is, whatever its name', async () => {
   expect(await kinds(file('', 'r.pdf'), file('GIF89a\0', 'r.png'), file(new Uint8Array([0xc4, 0xe3]), 'gbk.txt'))).toEqual(['empty', 'document', 'document']);
   expect(await inspect(file('\ufeffRésumé', 'r.pdf'))).toEqual({ kind: 'text', text: 'Résumé' });
   expect(await kinds(file('junk\n%PDF-1.4', 'a'), file(' <p>Hi', 'a'), file('{\\rtf1', 'a'), file('From: a\nMIME-Version: 1.0\n', 'a'))).toEqual(Array(4).fill('document'));
+  expect(await kinds(file('\0\x01\0\0', 'a'), file('a\0b c', 'a'), file('G\0o\0', 'a'), file(new Uint8Array([0xd0, 0xcf, 0x11, 0xe0, 0, 0]), 'a'))).toEqual(['unknown', 'document', 'document', 'document']);
   expect(await kinds(file('GIF89a is', 'a'), file('%PDF-word', 'a'), file('Note: a\nb < c', 'a'), file('a'.repeat(4095) + 'é', 'a'))).toEqual(Array(4).fill('text'));
   expect(await kinds(file('a'.repeat(5000) + '\xe9', 'a'), file(new Uint8Array([...new Uint8Array(5000).fill(97), 0xe9]), 'a'))).toEqual(['text', 'document']);
 });

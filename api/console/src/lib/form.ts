@@ -57,13 +57,16 @@ export function measured(text: string): number {
   return size < near ? 0 : size;
 }
 
-/** The kind of a file by its content: what is no image or plain text is a document, which the server reads or refuses by its name. */
-export type Kind = Upload['kind'] | 'text' | 'empty' | 'oversize';
+/** The kind of a file by its content: a document is what the server reads or refuses by its name, and unknown what is neither that nor text. */
+export type Kind = Upload['kind'] | 'text' | 'empty' | 'oversize' | 'unknown';
 
 const images = [/^\x89PNG\r\n\x1a\n/, /^\xff\xd8\xff/, /^RIFF[^]{4}WEBP/];
 
 /** How a file begins that is written as text, but is more than that: PDF, HTML or XML, RTF, a message. */
 const documents = /^PK\x03\x04|^[^]{0,1000}%PDF-\d|^\s*(?:<|\{\\rtf|%!PS-Adobe-|data:[^,\s]*;base64,)|^(?:[!-9;-~]+:.*\r?\n(?:[ \t].*\r?\n)*)*(?:mime-version|message-id|received|return-path|delivered-to|content-transfer-encoding):/i;
+
+/** How binary files begin that the server knows: UTF-16, Office, images, archives, audio, video. */
+const binaries = /^(?:\xff\xfe|\xfe\xff|\xd0\xcf\x11\xe0|[^]{4}ftyp|GIF8|II[*+]|MM\0|BM|RIFF|Rar!|7z\xbc|\x1f\x8b|BZh|\xfd7z|ID3|\xff[\xe0-\xfb]|OggS|fLaC|\x1aE\xdf\xa3|bplist|MZ|\x7fELF)/;
 
 /** inspect returns what a file is, by its first bytes and not by its name, and the text of a text file. */
 export async function inspect(file: Blob): Promise<{ kind: Kind; text: string }> {
@@ -71,11 +74,16 @@ export async function inspect(file: Blob): Promise<{ kind: Kind; text: string }>
   if (head.length === 0) return { kind: 'empty', text: '' };
   const start = String.fromCharCode(...head).replace(/^\xef\xbb\xbf/, '');
   if (images.some((pattern) => pattern.test(start))) return { kind: 'image', text: '' };
-  if (documents.test(start) || !isUTF8(head)) return { kind: 'document', text: '' };
+  if (documents.test(start) || binaries.test(start) && head.includes(0)) return { kind: 'document', text: '' };
+  if (head.includes(0) && !isUTF16(head)) return { kind: 'unknown', text: '' };
+  if (!isUTF8(head)) return { kind: 'document', text: '' };
   if (file.size > maxTextBytes) return { kind: 'oversize', text: '' };
   const all = await file.arrayBuffer();
   return isUTF8(all, false) ? { kind: 'text', text: new TextDecoder().decode(all) } : { kind: 'document', text: '' };
 }
+
+/** isUTF16 reports whether all NULs are in the higher bytes of characters. */
+const isUTF16 = (head: Uint8Array) => [0, 1].some((parity) => head.every((b, i) => b !== 0 || i % 2 === parity));
 
 /** isUTF8 reports whether bytes are a text in UTF-8, or the beginning of one. */
 function isUTF8(bytes: AllowSharedBufferSource, more = true): boolean {
