@@ -63,6 +63,7 @@ func TestDOCX_HostileFile_IsRefused(t *testing.T) { // FT14
 		"long text":    {file(t, defaultPart, start+"<w:p><w:r><w:t>"+strings.Repeat("x", 1001)), ErrTooLong},
 		"a zip bomb":   {file(t, defaultPart, start+strings.Repeat("<w:p></w:p>", maxXML/10)), ErrTooLong},
 		"many breaks":  {file(t, defaultPart, start+"<w:r>"+strings.Repeat("<w:br/>", 2000)), ErrTooLong},
+		"many parts":   {parts(t, defaultPart, start+"<w:p/></w:body></w:document>", "word/header1.xml", "<a>"+strings.Repeat(" ", maxXML/2)+"</a>", "word/header2.xml", "<a>"+strings.Repeat(" ", maxXML/2)+"</a>"), ErrTooLong},
 		"a huge token": {file(t, defaultPart, start+"<w:p a='"+strings.Repeat(" ", maxXML)), ErrTooLong},
 	} {
 		_, err := read(c.content, 1000)

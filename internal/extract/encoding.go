@@ -39,17 +39,16 @@ func decode(content []byte) (string, error) {
 		}
 	}
 	content = bytes.TrimPrefix(content, utf8BOM)
-	switch nul := bytes.IndexByte(content, 0) >= 0; {
-	case nul && utf16Order(content) != nil:
-		if out, ok := strictly(utf16Order(content), content); ok {
-			return noNUL(out)
+	if bytes.IndexByte(content, 0) >= 0 {
+		if out, ok := unmarkedUTF16(content); ok {
+			return out, nil
+		}
+		if mostlyText(content) {
+			return "", ErrNUL
 		}
 		return "", ErrUnknown
-	case nul && mostlyText(content):
-		return "", ErrNUL
-	case nul:
-		return "", ErrUnknown
-	case utf8.Valid(content):
+	}
+	if utf8.Valid(content) {
 		return escaped(content), nil
 	}
 	if at, nearly := nearlyUTF8(content); nearly {
@@ -101,11 +100,11 @@ func escaped(content []byte) string {
 	return string(content)
 }
 
-// utf16Order returns the encoding of a text that is UTF-16 without a mark, or nil. Its ASCII characters, such as spaces, have a NUL
-// in the place of the higher byte.
-func utf16Order(content []byte) encoding.Encoding {
+// unmarkedUTF16 decodes a text that is UTF-16 without a mark. Its ASCII characters, such as spaces, have a NUL in the place of the
+// higher byte.
+func unmarkedUTF16(content []byte) (string, bool) {
 	if len(content)%2 != 0 || len(content) < 4 {
-		return nil
+		return "", false
 	}
 	var nul [2]int
 	for i, b := range content {
@@ -117,17 +116,10 @@ func utf16Order(content []byte) encoding.Encoding {
 	if nul[1] > nul[0] {
 		order = xunicode.LittleEndian
 	}
-	enc := xunicode.UTF16(order, xunicode.IgnoreBOM)
-	out, ok := strictly(enc, content)
-	if !ok {
-		return nil
-	}
-	for _, r := range out {
-		if !unicode.IsPrint(r) && !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r) {
-			return nil
-		}
-	}
-	return enc
+	out, ok := strictly(xunicode.UTF16(order, xunicode.IgnoreBOM), content)
+	return out, ok && !strings.ContainsFunc(out, func(r rune) bool {
+		return !unicode.IsPrint(r) && !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r)
+	})
 }
 
 // nearlyUTF8 reports whether a text is UTF-8 except for few bytes, and where the first of those is.

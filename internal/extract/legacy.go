@@ -1,7 +1,6 @@
 package extract
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -169,35 +168,42 @@ const (
 // western decodes a text that is certainly in Windows-1252, which includes ISO 8859-1: few characters are not ASCII, and all of those
 // are marks or letters of one language.
 func western(content []byte) (string, bool) {
-	out, err := charmap.Windows1252.NewDecoder().Bytes(content)
-	if err != nil {
-		return "", false
-	}
-	var letters strings.Builder
-	runes := bytes.Runes(out)
-	ascii := 0
-	for i, r := range runes {
+	var seen [256]bool
+	letters, ascii := 0, 0
+	for i, b := range content {
+		r := charmap.Windows1252.DecodeByte(b)
 		switch {
-		case isLetter(r):
+		case isLetter(b):
 			ascii++
-		case r < 0x80:
+		case b < 0x80:
 		case strings.ContainsRune(westernMarks+westernJoins, r):
-			if i > 0 && i+1 < len(runes) && isLetter(runes[i-1]) && isLetter(runes[i+1]) && !strings.ContainsRune(westernJoins, r) {
+			if i > 0 && i+1 < len(content) && isLetter(content[i-1]) && isLetter(content[i+1]) && !strings.ContainsRune(westernJoins, r) {
 				return "", false // a letter of another code page
 			}
 		default:
-			letters.WriteRune(r)
+			letters++
+			seen[b] = true
 		}
 	}
-	if letters.Len() > ascii { // two bytes for a letter
+	if letters > ascii { // two bytes for a letter
 		return "", false
 	}
 	for _, known := range westernLetters {
-		if !strings.ContainsFunc(letters.String(), func(r rune) bool { return !strings.ContainsRune(known, r) }) {
-			return string(out), true
+		if knows(known, &seen) {
+			return strictly(charmap.Windows1252, content)
 		}
 	}
 	return "", false
 }
 
-func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
+// knows reports whether a language has all letters that a text has.
+func knows(known string, seen *[256]bool) bool {
+	for b, there := range seen {
+		if there && !strings.ContainsRune(known, charmap.Windows1252.DecodeByte(byte(b))) { //nolint:gosec // it is below 256
+			return false
+		}
+	}
+	return true
+}
+
+func isLetter(b byte) bool { return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' }

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxXML limits the size of one part after decompression, and maxParts how many are read.
+	// maxXML limits the size of all parts that are read after decompression, and maxParts their number of each kind.
 	maxXML   = 16 << 20
 	maxParts = 20
 )
@@ -46,7 +46,10 @@ var zipTypes = map[string]struct{ name, advice string }{
 }
 
 // archive is a document that consists of parts in a ZIP archive.
-type archive struct{ parts map[string]*zip.File }
+type archive struct {
+	parts map[string]*zip.File
+	left  *int // bytes that may still be read
+}
 
 // zipped returns the format of a ZIP archive.
 func zipped(content []byte) Format {
@@ -81,7 +84,8 @@ func openArchive(content []byte) (archive, error) {
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // nothing is written to files
 		return archive{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	a := archive{parts: make(map[string]*zip.File, len(r.File))}
+	left := maxXML
+	a := archive{parts: make(map[string]*zip.File, len(r.File)), left: &left}
 	for _, f := range r.File {
 		name := strings.TrimPrefix(strings.ReplaceAll(f.Name, `\`, "/"), "/")
 		if a.parts[name] == nil {
@@ -105,12 +109,13 @@ func (a archive) read(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	defer func() { _ = r.Close() }() // it was only read from
-	b, err := io.ReadAll(io.LimitReader(r, maxXML+1))
+	b, err := io.ReadAll(io.LimitReader(r, int64(*a.left)+1))
 	switch {
-	case len(b) > maxXML:
+	case len(b) > *a.left:
 		return nil, ErrTooLong
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
+	*a.left -= len(b)
 	return b, nil
 }
