@@ -140,7 +140,7 @@ func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T)
 		"a résumé to summarise":           {taskSubmit{Template: berth.TemplateResumeSummary, Resume: image}, "image", ""},
 		"a posting":                       {taskSubmit{Template: berth.TemplateJobMatch, Job: image}, "jobImage", ""},
 		"a résumé to match":               {taskSubmit{Template: berth.TemplateJobMatch, Resume: image}, "", "--resume: job_match takes a text or document, not an image"},
-		"a detailed résumé":               {taskSubmit{Template: berth.TemplateJobMatch, Detailed: image}, "", "--detailed: job_match takes text"},
+		"a detailed résumé":               {taskSubmit{Template: berth.TemplateJobMatch, Detailed: image}, "", "--detailed: job_match takes a text"},
 		"no variable, which the API says": {taskSubmit{Template: berth.TemplateJobSummary, Resume: image}, "resume", ""},
 	} {
 		err := c.Run(t.Context(), client.New(srv.URL, "t"))
