@@ -235,6 +235,7 @@ func (b *tab) visitAll(s *stack, turn string) {
 			b.await("the view "+view+" after a reload", `location.hash === %s && document.querySelector('.pane h1') !== null && document.querySelector('.pane [role=status].hint') === null`, "#/console"+view)
 			require.Zero(b, ask[int](b, `document.querySelectorAll('.pane .notice.bad[role=alert]').length`), view)
 			b.accessible(string(script), view, width)
+			b.fits("console" + view + " " + lang)
 			name := strings.NewReplacer("/", "-", "%3A", "-", turn, "one", execution.ExecutionID, "one").Replace("view" + view)
 			if view == "" {
 				name = "view-overview"
@@ -263,6 +264,7 @@ func (b *tab) visitAll(s *stack, turn string) {
 			b.press(d.in, d.button)
 			b.await("the dialog", `document.querySelector('dialog[open] button.primary') !== null`)
 			b.accessible(string(script), d.view+": "+d.button, width)
+			b.fits(d.view + " " + d.button)
 			b.do(chromedp.Evaluate[chromedp.Void](`{ document.querySelector('dialog[open] button.quiet').click() }`))
 			b.await("the dialog to close", `document.querySelector('dialog[open]') === null`)
 		}

@@ -1,5 +1,7 @@
 import { mount } from 'svelte';
 import './style.css';
+import './views/task.css';
+import './console/console.css';
 import App from './App.svelte';
 import { session } from './lib/session.svelte';
 
