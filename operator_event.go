@@ -9,7 +9,7 @@ const (
 	EventModel          EventType = "model"    // paused, resumed, or its limits were changed
 	EventTask           EventType = "task"
 	EventExecution      EventType = "execution"
-	EventReconciliation EventType = "reconciliation" // a pass has ended
+	EventReconciliation EventType = "reconciliation" // a pass that is a change: it found something, was requested, or ended differently than the one before
 )
 
 // OperatorEvent is a change of a state that operators watch. It names what changed and its new status; the other routes have the

@@ -488,8 +488,12 @@ func (r *Reconciler) end(ctx context.Context, p berth.ReconcilePass, found []ber
 	}
 	r.Logger.Log(ctx, level, "reconciliation pass", "pass", p.ID, "kind", p.Kind, "status", p.Status, "reason", p.Reason,
 		"found", len(found), "left", p.Left, "duration", p.EndedAt.Sub(p.StartedAt))
+	changed := r.changed(ctx, p)
 	if err := r.Ledger.SavePass(ctx, p); err != nil {
 		r.Logger.WarnContext(ctx, "reconciliation pass not stored", "pass", p.ID, "error", err)
+	}
+	if !changed {
+		return p
 	}
 	ev := berth.OperatorEvent{
 		Type: berth.EventReconciliation, PassID: p.ID, Status: string(p.Status), Reason: p.Reason, Found: len(found), Left: p.Left,
@@ -498,6 +502,25 @@ func (r *Reconciler) end(ctx context.Context, p berth.ReconcilePass, found []ber
 		r.Logger.WarnContext(ctx, "operators not notified of a reconciliation pass", "pass", p.ID, "error", err)
 	}
 	return p
+}
+
+// changed reports whether a pass is a change for operators: it found something, an operator started it, or it ended differently than the
+// one before. All others, one every 30 s, would displace the changes from the lists of recent ones.
+func (r *Reconciler) changed(ctx context.Context, p berth.ReconcilePass) bool {
+	if p.Found() > 0 || p.Requested || p.DryRun {
+		return true
+	}
+	passes, err := r.Ledger.Passes(ctx, 10)
+	if err != nil {
+		r.Logger.WarnContext(ctx, "earlier reconciliation passes not read", "error", err)
+		return true
+	}
+	for _, before := range passes {
+		if before.ID != p.ID && !before.DryRun {
+			return before.Status != p.Status
+		}
+	}
+	return p.Status != berth.ReconcileCompleted
 }
 
 func count(c *berth.ReconcileCount, left *int, outcome berth.ReconcileOutcome) {

@@ -1,7 +1,10 @@
 package activities
 
 import (
+	"encoding/json"
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -9,6 +12,9 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
+	"berth/internal/testledger"
+	"berth/internal/testredis"
+	"berth/lua"
 )
 
 func TestReconciler_FullDue_AfterGapsTimeAndUnfinishedRepairs(t *testing.T) { // B4
@@ -64,5 +70,57 @@ func TestListDue_PassesOfAnHour_EachUnitOnce(t *testing.T) { // B4, C4
 				require.Less(t, n, 12, "at a slow pace: %s", at)
 			}
 		}
+	}
+}
+
+// FP4: operators get an event of a pass that changes something for them. Passes that found nothing follow each other every 30 s, for days.
+func TestReconciler_PassEnds_EventOfChangesOnly(t *testing.T) {
+	t.Parallel()
+	rdb := testredis.Start(t).Client()
+	t.Cleanup(func() { _ = rdb.Close() })
+	r := &Reconciler{
+		Ledger: testledger.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "berth.db")), Scripts: lua.New(rdb, lua.Keys{}), Logger: slog.New(slog.DiscardHandler),
+	}
+	_, err := r.Scripts.MarkNew(t.Context())
+	require.NoError(t, err)
+	found := []berth.ReconcileFinding{{Rule: berth.RuleBalance, Subject: "alice", Outcome: berth.FindingRepaired}}
+	begun := time.Now().Add(-time.Hour)
+	for i, c := range []struct {
+		name  string
+		pass  berth.ReconcilePass
+		found []berth.ReconcileFinding
+		event bool
+	}{
+		{"the first", berth.ReconcilePass{Status: berth.ReconcileCompleted}, nil, false},
+		{"nothing found", berth.ReconcilePass{Status: berth.ReconcileCompleted}, nil, false},
+		{"nothing found by a full pass", berth.ReconcilePass{Kind: berth.ReconcileFull, Status: berth.ReconcileCompleted}, nil, false},
+		{"something found", berth.ReconcilePass{Status: berth.ReconcileCompleted}, found, true},
+		{"nothing found again", berth.ReconcilePass{Status: berth.ReconcileCompleted}, nil, false},
+		{"requested", berth.ReconcilePass{Status: berth.ReconcileCompleted, Requested: true}, nil, true},
+		{"a dry run", berth.ReconcilePass{Status: berth.ReconcileCompleted, Requested: true, DryRun: true}, nil, true},
+		{"Redis became unavailable", berth.ReconcilePass{Status: berth.ReconcileSkipped, Reason: "Redis"}, nil, true},
+		{"Redis is still unavailable", berth.ReconcilePass{Status: berth.ReconcileSkipped, Reason: "Redis"}, nil, false},
+		{"a dry run meanwhile", berth.ReconcilePass{Status: berth.ReconcileCompleted, Requested: true, DryRun: true}, nil, true},
+		{"Redis is unavailable for long", berth.ReconcilePass{Status: berth.ReconcileSkipped, Reason: "Redis"}, nil, false},
+		{"Redis is available again", berth.ReconcilePass{Status: berth.ReconcileCompleted}, nil, true},
+		{"nothing found since", berth.ReconcilePass{Status: berth.ReconcileCompleted}, nil, false},
+	} {
+		if c.pass.ID, c.pass.StartedAt = fmt.Sprint("pass-", i), begun.Add(time.Duration(i)*30*time.Second); c.pass.Kind == "" {
+			c.pass.Kind = berth.ReconcileQuick
+		}
+		for range 2 { // the activity may be repeated
+			r.end(t.Context(), c.pass, c.found)
+		}
+		events, err := rdb.XRange(t.Context(), lua.Keys{}.Stream("", lua.OperatorService, "events"), "-", "+").Result()
+		require.NoError(t, err)
+		at := 0
+		for _, e := range events {
+			var ev berth.OperatorEvent
+			require.NoError(t, json.Unmarshal([]byte(e.Values["e"].(string)), &ev)) //nolint:errcheck,forcetypeassert // a text, like all values in Redis
+			if ev.PassID == c.pass.ID {
+				at++
+			}
+		}
+		require.Equal(t, c.event, at > 0, c.name)
 	}
 }

@@ -245,3 +245,39 @@ func TestTaskMinutes_LostTask_CountedAsFailedAndLost(t *testing.T) { // X8
 	}
 	require.Equal(t, []int{1, 1}, []int{failed, lost})
 }
+
+// FP4: the recent events are the last ones of each type: changes of tasks, of which there are thousands, displace no change of a node.
+func TestOperatorEvents_Recent_LastOnesOfEachType(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	change := func(kind berth.EventType, n int) {
+		t.Helper()
+		events := make([]berth.OperatorEvent, n)
+		for i := range events {
+			events[i] = berth.OperatorEvent{Type: kind, Status: fmt.Sprint(kind, i)}
+		}
+		require.NoError(t, h.scripts.AppendOperatorEvents(t.Context(), events...))
+	}
+	statuses := func(all []message) (out []string) {
+		for _, f := range all {
+			var ev berth.OperatorEvent
+			require.NoError(t, json.Unmarshal([]byte(f.data), &ev))
+			out = append(out, ev.Status)
+		}
+		return out
+	}
+	empty := h.open(operatorEvents+"?recent=5", h.operator())
+	change(berth.EventNode, 3)
+	require.Equal(t, []string{"node0", "node1", "node2"}, statuses(empty.take(3)))
+	for range 3 {
+		change(berth.EventTask, 700)
+	}
+	change(berth.EventModel, 1)
+	change(berth.EventTask, 2)
+	recent := h.open(operatorEvents+"?recent=2", h.operator())
+	require.Equal(t, []string{"node1", "node2", "model0", "task0", "task1"}, statuses(recent.take(5)))
+	none := h.open(operatorEvents+"?recent=0", h.operator())
+	change(berth.EventNode, 1)
+	require.Equal(t, []string{"node0"}, statuses(recent.take(1)), "and then all")
+	require.Equal(t, []string{"node0"}, statuses(none.take(1)))
+}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"berth"
@@ -26,6 +29,54 @@ func (s *Scripts) AppendOperatorEvents(ctx context.Context, events ...berth.Oper
 		return fmt.Errorf("append operator events: %w", err)
 	}
 	return nil
+}
+
+// RecentOperatorEvents returns the ids of the last n events of each type, oldest first, and the id after which they follow. The last event
+// of the stream is one of them if n is not 0.
+func (s *Scripts) RecentOperatorEvents(ctx context.Context, n int) (ids []string, before string, err error) {
+	ch, end := OperatorChannel(), "+"
+	seen := map[berth.EventType]int{}
+	for {
+		entries, err := s.rdb.XRevRangeN(ctx, s.keys.Stream(ch.UserID, ch.ServiceID, ch.TaskID), end, "-", recentPage).Result()
+		if err != nil {
+			return nil, "", fmt.Errorf("read operator events: %w", err)
+		}
+		for _, e := range entries {
+			var ev struct {
+				Type berth.EventType `json:"type"`
+			}
+			data, _ := e.Values["e"].(string)
+			_ = json.Unmarshal([]byte(data), &ev) // one of another version has no type
+			if seen[ev.Type]++; seen[ev.Type] <= n {
+				ids = append(ids, e.ID)
+			}
+			if n == 0 {
+				return nil, e.ID, nil
+			}
+		}
+		if len(entries) < recentPage {
+			break
+		}
+		end = "(" + entries[len(entries)-1].ID
+	}
+	slices.Reverse(ids)
+	if len(ids) > 0 {
+		before, err = previousID(ids[0])
+	}
+	return ids, before, err
+}
+
+// recentPage is how many events are read at a time.
+const recentPage = 1000
+
+// previousID returns the id of the event before another one: they are numbered without gaps.
+func previousID(id string) (string, error) {
+	gen, number, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || n == 0 {
+		return "", fmt.Errorf("invalid id of an event %q", id)
+	}
+	return gen + "-" + strconv.FormatUint(n-1, 10), nil
 }
 
 // operatorJSON returns an event's JSON. A missing time is set.

@@ -25,7 +25,10 @@ test('changes make the views that show them read again, at most once a second', 
   vi.advanceTimersByTime(1100);
   expect(nodes).toHaveBeenCalledTimes(1);
   expect(tasks).not.toHaveBeenCalled();
-  expect(recent).toHaveLength(200);
+  expect(recent).toHaveLength(100);
+  for (let i = 0; i < 500; i++) send('task');
+  expect(recent.filter((c) => c.type === 'node'), 'changes of tasks displace no others').toHaveLength(100);
+  expect(recent[0].type).toBe('task');
   send('reset');
   vi.advanceTimersByTime(1100);
   expect(nodes).toHaveBeenCalledTimes(2);

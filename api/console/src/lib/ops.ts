@@ -131,7 +131,8 @@ export function place(hash: string): { parts: string[]; filters: Record<string, 
   return { parts, filters: Object.fromEntries(new URLSearchParams(m[2] ?? '')) };
 }
 
-const kept = 200;
+/** How many changes of each type are kept: those of tasks, which are many, do not displace the others. */
+const kept = 100;
 
 /**
  * The stream of changes for one operator. A view is notified when something of its types has changed, and reads it again: at most once a second,
@@ -151,14 +152,14 @@ export class Changes {
 
   async run() {
     await follow({
-      url: '/v1/events?recent=50',
+      url: `/v1/events?recent=${kept}`,
       headers: () => this.api.headers(),
       lastId: () => this.last,
       onFrame: (f) => this.take(f),
       onLink: (l) => this.onLink(l),
       ended: () => false,
       poll: async () => {
-        this.notify('');
+        if (!globalThis.document?.hidden) this.notify('');
         return 5000;
       },
       signal: this.stop.signal,
@@ -183,7 +184,8 @@ export class Changes {
       this.notify('');
       return;
     }
-    this.recent = [c, ...this.recent].slice(0, kept);
+    let of = 0;
+    this.recent = [c, ...this.recent].filter((r) => r.type !== c.type || ++of <= kept);
     this.onChange(this.recent);
     this.notify(c.type);
   }
@@ -224,8 +226,8 @@ export function queueTrouble(all: TaskQueue[]): { unpolled: TaskQueue[]; slow: T
   };
 }
 
-/** The changes without those of single tasks, which are many, so that the rare ones stay visible. */
-export const rareChanges = (all: Change[]) => all.filter((c) => c.type !== 'task');
+/** The changes without those of single pieces of work, which are many, so that the rare ones stay visible. */
+export const rareChanges = (all: Change[]) => all.filter((c) => !['task', 'turn', 'execution'].includes(c.type));
 
 /** When the next call of a model may start: 'blocked' while a limit other than its pace decides, otherwise the milliseconds until then. */
 export function nextCall(m: Pick<Model, 'paused' | 'pausedBy' | 'probing' | 'inUse' | 'cap' | 'nextGrantMs'>): number | 'blocked' {
