@@ -1,5 +1,6 @@
 // Reads a task's event stream with fetch. EventSource would do the parsing, but it hides the HTTP status (an expired
 // token looks like a network error), cannot send a bearer token, and cannot start after a given id.
+import { tab as thisTab, type Tab } from './tab';
 
 /** One event before its data is decoded. */
 export interface Frame {
@@ -60,8 +61,8 @@ export class Parser {
   }
 }
 
-/** The state of the connection to a task's events. down: its status cannot be fetched either. */
-export type Link = 'connecting' | 'live' | 'waiting' | 'polling' | 'down' | 'closed';
+/** The state of the connection to a task's events. crowded: other tabs have all connections. down: its status cannot be fetched either. */
+export type Link = 'connecting' | 'live' | 'waiting' | 'crowded' | 'polling' | 'down' | 'closed';
 
 /** The dependencies of follow, passed as functions so that tests can replace them. */
 export interface FollowOptions {
@@ -81,6 +82,11 @@ export interface FollowOptions {
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   /** A connection without data (heartbeats included) for this long is closed. */
   idleMs?: number;
+  /** The stream is also needed while the tab is hidden. */
+  always?: boolean;
+  /** The stream ends soon, because its events are in the past: it needs no share of the connections. */
+  brief?: boolean;
+  tab?: Tab;
 }
 
 /** The server refused the request and a retry will not help. */
@@ -92,59 +98,101 @@ export class Refused extends Error {
 
 const minDelay = 400;
 const maxDelay = 10_000;
+/** How often a hidden tab fetches the status, which its title shows. */
+const hiddenDelay = 10_000;
 
 /**
  * follow reads events up to the terminal one and reconnects after the last handled id. After two consecutive failures,
- * or if there is no stream (not opened yet, or expired), it polls the status between attempts. It returns when ended()
- * is true or the signal is aborted, and throws Refused for 401 and 403.
+ * or if there is no stream (not opened yet, or expired), it polls the status between attempts; so it does while the tab is hidden, or
+ * other tabs have all connections. It returns when ended() is true or the signal is aborted, and throws Refused for 401 and 403.
  */
 export async function follow(o: FollowOptions): Promise<void> {
   const sleep = o.sleep ?? pause;
+  const tab = o.tab ?? thisTab;
   const link = o.onLink ?? (() => {});
+  const resting = () => !o.always && !o.brief && tab.hidden();
   let failures = 0;
   let down = false;
+  /** Fetches the status, and returns how long to wait. */
+  const poll = async (state: Link, wait: number) => {
+    if (!down) link(state);
+    try {
+      wait = Math.min(wait, Math.max(minDelay, await o.poll()));
+      down = false;
+      link(state);
+    } catch (err) {
+      if (err instanceof Refused) throw err;
+      if (!o.signal.aborted) {
+        down = true;
+        link('down');
+      }
+    }
+    return wait;
+  };
   while (!o.ended() && !o.signal.aborted) {
+    if (resting()) {
+      await o.poll().catch(() => {});
+      if (!o.ended()) await shown(tab, o.signal, (signal) => sleep(hiddenDelay, signal));
+      continue;
+    }
+    const share = o.brief ? null : await tab.share();
+    if (!share && !o.brief) {
+      const wait = await poll('crowded', maxDelay);
+      if (!o.ended()) await shown(tab, o.signal, (signal) => sleep(wait, signal));
+      continue;
+    }
     if (!down) link(failures === 0 ? 'connecting' : 'waiting');
     let absent = false;
+    const stop = childOf(o.signal);
+    const timer = share?.turn ? setTimeout(() => stop.abort(), share.turn) : undefined;
+    if (!o.always && !o.brief) void tab.changed(stop.signal).then(() => stop.abort());
+    if (resting()) stop.abort(); // hidden meanwhile
     try {
-      const got = await once(o, () => {
+      const got = await once(o, stop.signal, () => {
         down = false;
         link('live');
       });
       absent = got.absent;
       if (got.frames > 0) failures = 0;
     } catch (err) {
-      if (o.signal.aborted) break;
       if (err instanceof Refused) throw err;
+    } finally {
+      clearTimeout(timer);
+      share?.release();
     }
     if (o.ended() || o.signal.aborted) break;
+    if (stop.signal.aborted) continue; // on purpose
+    stop.abort();
     failures++;
     let wait = Math.min(maxDelay, minDelay * 2 ** (failures - 1)) * (0.75 + Math.random() / 2);
-    if (absent || failures > 2) {
-      if (!down) link('polling');
-      try {
-        wait = Math.min(wait, Math.max(minDelay, await o.poll()));
-        down = false;
-        link('polling');
-      } catch (err) {
-        if (err instanceof Refused) throw err;
-        if (o.signal.aborted) break;
-        down = true;
-        link('down');
-      }
-    } else if (!down) {
-      link('waiting');
-    }
+    if (absent || failures > 2) wait = await poll('polling', wait);
+    else if (!down) link('waiting');
     if (o.ended() || o.signal.aborted) break;
     await sleep(wait, o.signal);
   }
   link('closed');
 }
 
-async function once(o: FollowOptions, live: () => void): Promise<{ frames: number; absent: boolean }> {
-  const inner = new AbortController();
+/** Waits for the end of a pause, or until the tab is shown or hidden. */
+async function shown(tab: Tab, signal: AbortSignal, rest: (signal: AbortSignal) => Promise<void>): Promise<void> {
+  const stop = childOf(signal);
+  await Promise.race([rest(stop.signal), tab.changed(stop.signal)]);
+  stop.abort();
+}
+
+/** Returns a controller that is also aborted with a signal. */
+function childOf(signal: AbortSignal): AbortController {
+  const child = new AbortController();
+  const abort = () => child.abort();
+  if (signal.aborted) abort();
+  signal.addEventListener('abort', abort);
+  child.signal.addEventListener('abort', () => signal.removeEventListener('abort', abort));
+  return child;
+}
+
+async function once(o: FollowOptions, signal: AbortSignal, live: () => void): Promise<{ frames: number; absent: boolean }> {
+  const inner = childOf(signal);
   const abort = () => inner.abort();
-  o.signal.addEventListener('abort', abort, { once: true });
   let watchdog: ReturnType<typeof setTimeout> | undefined;
   const alive = () => {
     clearTimeout(watchdog);
@@ -154,6 +202,7 @@ async function once(o: FollowOptions, live: () => void): Promise<{ frames: numbe
     alive();
     const headers: Record<string, string> = { Accept: 'text/event-stream', ...o.headers() };
     if (o.lastId()) headers['Last-Event-ID'] = o.lastId();
+    signal.throwIfAborted();
     const res = await (o.fetch ?? fetch)(typeof o.url === 'string' ? o.url : await o.url(), { headers, cache: 'no-store', signal: inner.signal });
     if (res.status === 401 || res.status === 403) throw new Refused(res.status);
     if (res.status === 404 || res.status === 410 || res.status === 204) return { frames: 0, absent: true };
@@ -178,7 +227,6 @@ async function once(o: FollowOptions, live: () => void): Promise<{ frames: numbe
     }
   } finally {
     clearTimeout(watchdog);
-    o.signal.removeEventListener('abort', abort);
     inner.abort();
   }
 }

@@ -4,7 +4,7 @@ const en = {
   console: 'Console', overview: 'Overview', fleet: 'Fleet', pools: 'Pools', models: 'Models', tasks: 'Tasks', turns: 'Turns',
   executions: 'Executions', conferences: 'Conferences', accounts: 'Accounts', reconciliation: 'Reconciliation', usage: 'Usage', audit: 'Audit',
   parts: 'Parts of this view', pages: 'pages', page: 'Page', previous: 'Previous', next: 'Next', allWord: 'All', none: 'None.', notFound: 'Not found.',
-  lastKnown: 'This is the last known state.', live: 'Live', notLive: 'Reconnecting…', keep: 'Keep as it is', cancel: 'Cancel', save: 'Save', yes: 'yes', no: 'no', now: 'now', until: 'until',
+  lastKnown: 'This is the last known state.', live: 'Live', notLive: 'Reconnecting…', crowded: 'Every few seconds: other windows use all live connections', keep: 'Keep as it is', cancel: 'Cancel', save: 'Save', yes: 'yes', no: 'no', now: 'now', until: 'until',
 
   tasksWaiting: 'Tasks waiting', tasksRunning: 'Tasks running', lostHour: 'Tasks lost in the last hour', executionsOpen: 'Executions', waitingWord: 'waiting', waitingLabel: 'Waiting', turnsOpen: 'Open turns',
   conferencesOpen: 'Conferences', nodesReady: 'Nodes ready', slotsUsed: 'Slots in use', staleFleet: 'Redis is unavailable: the fleet is shown as last known.',
@@ -55,7 +55,7 @@ const zh: ConsoleWords = {
   console: '控制台', overview: '总览', fleet: '节点', pools: '资源池', models: '模型', tasks: '任务', turns: '翻译轮次',
   executions: '执行', conferences: '会议', accounts: '账户', reconciliation: '对账', usage: '用量', audit: '审计',
   parts: '本页内容', pages: '分页', page: '第', previous: '上一页', next: '下一页', allWord: '全部', none: '没有内容。', notFound: '未找到。',
-  lastKnown: '显示的是最后一次读取的状态。', live: '实时', notLive: '正在重新连接…', keep: '保持不变', cancel: '取消', save: '保存', yes: '是', no: '否', now: '现在', until: '至',
+  lastKnown: '显示的是最后一次读取的状态。', live: '实时', notLive: '正在重新连接…', crowded: '每隔几秒更新：其他窗口占用了全部实时连接', keep: '保持不变', cancel: '取消', save: '保存', yes: '是', no: '否', now: '现在', until: '至',
 
   tasksWaiting: '等待中的任务', tasksRunning: '运行中的任务', lostHour: '最近一小时丢失的任务', executionsOpen: '执行', waitingWord: '等待', waitingLabel: '等待', turnsOpen: '进行中的轮次',
   conferencesOpen: '会议', nodesReady: '就绪节点', slotsUsed: '已用槽位', staleFleet: 'Redis 不可用，显示的是节点最后已知的状态。',

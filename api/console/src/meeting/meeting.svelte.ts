@@ -231,6 +231,7 @@ export class Meeting {
       ended: () => over,
       poll: async () => 5000,
       signal,
+      always: true, // a conference continues in a hidden tab, whose moves are shown with their times
     });
     await follower.catch(() => {}); // the connection itself shows why
     if (over && !signal.aborted) this.leave('ended');
