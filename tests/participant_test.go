@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strings"
@@ -112,6 +113,12 @@ func TestParticipants_ServerKilled_RolesAndStateMoveAlong(t *testing.T) {
 	}
 	p.await("listener", "received", 1)
 	s.eventually("all to be on the unit", func() bool { return owner.present(number) == 3 })
+	// The client has a change when the proxy has passed on the token with it: LiveKit sends one for each of the three.
+	tokens := func() int {
+		return bytes.Count(s.api.output(), []byte(`msg="token refreshed" conference=`+first.ID+` participant=speaker`))
+	}
+	s.eventually("the first token of the unit", func() bool { return tokens() > 0 })
+	had := tokens()
 	var updated map[string]any
 	require.NoError(t, owner.call("UpdateParticipant", map[string]any{
 		"room": number, "identity": "speaker", "name": "Sam", "metadata": "seat 4",
@@ -127,6 +134,7 @@ func TestParticipants_ServerKilled_RolesAndStateMoveAlong(t *testing.T) {
 	}
 	before := of(owner)
 	require.Equal(t, []any{"Sam", "seat 4"}, before[4:6])
+	s.eventually("the changes to arrive at the client", func() bool { return tokens() >= had+3 })
 	owner.Kill()
 	p.await("listener", "silence", 1)
 	s.eventually("all to be on the other unit", func() bool { return other.present(number) == 3 })

@@ -1,7 +1,10 @@
 package signal
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -114,6 +117,39 @@ func TestProxy_ResponsesWithAddressOrToken_Replaced(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"room": number, "roomJoin": true, "canPublish": false, "canSubscribe": true, "canPublishData": true, "canUpdateOwnMetadata": false,
 	}, claims["video"])
+}
+
+// FC15: what a unit has changed for a participant just before its death arrives at the client, also if the death is noticed first.
+func TestProxy_UnitDiesAfterChange_ClientGetsItsToken(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	c, p := f.join(u, "ann")
+	refreshed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "ann", "metadata": "seat 4"}).SignedString([]byte("secret-a"))
+	require.NoError(t, err)
+
+	// The client reads the beginning of a large message only, so that the proxy has not read the token when it writes to the dead unit.
+	put(t, p.Conn, frame{false, bytes.Repeat([]byte{0xff}, 14<<20)})
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, large, err := c.NextReader()
+	require.NoError(t, err)
+	_, err = io.ReadFull(large, make([]byte, 1024))
+	require.NoError(t, err)
+	put(t, p.Conn, message(fieldRefreshToken, []byte(refreshed)))
+	tcp, ok := p.NetConn().(*net.TCPConn)
+	require.True(t, ok)
+	require.NoError(t, tcp.SetLinger(0))
+	require.NoError(t, tcp.Close())
+	for range 20 {
+		put(t, c, frame{false, []byte{0xff}})
+		pause.For(t.Context(), 5*time.Millisecond) // the proxy notices the death
+	}
+	_, err = io.Copy(io.Discard, large)
+	require.NoError(t, err)
+	of, err := f.tokens.Verify(readResponse(next(t, c)).token)
+	require.NoError(t, err)
+	require.Equal(t, "seat 4", of.Metadata)
 }
 
 // B9: while there is no owner the connection is held, and continues as soon as there is one.

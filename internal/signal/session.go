@@ -28,6 +28,8 @@ const (
 	quietTimeout = 45 * time.Second
 	// pingEvery is the interval of the proxy's own pings while there is no unit that sends them.
 	pingEvery = 15 * time.Second
+	// drainFor is how long messages are still read of a unit that accepts none: a token with what it had changed may be among them.
+	drainFor = 2 * time.Second
 	// probeFirst and probeMax are the pauses between probes of a unit whose connection has broken.
 	probeFirst, probeMax = 100 * time.Millisecond, 2 * time.Second
 )
@@ -200,10 +202,11 @@ func (s *session) fromClient() {
 			s.muted = slices.DeleteFunc(s.muted, func(m string) bool { return m == source })
 		}
 		if !broken {
-			broken = s.write(s.unit, f) != nil
+			if broken = s.write(s.unit, f) != nil; broken {
+				defer time.AfterFunc(drainFor, func() { _ = s.unit.Close() }).Stop() // fromUnit notices, if it has not read the end before
+			}
 		}
 		if broken {
-			_ = s.unit.Close() // fromUnit notices
 			if pong, ok := pongOf(f, time.Now()); ok {
 				select {
 				case s.pongs <- pong:
@@ -257,6 +260,7 @@ func (s *session) refresh(f frame, r response) (frame, error) {
 		s.log.Warn("token not refreshed", "error", err)
 		return f, err
 	}
+	s.log.Debug("token refreshed", "conference", s.of.ConferenceID, "participant", s.of.Identity)
 	return refreshFrame(f.text, token), nil
 }
 
