@@ -44,7 +44,7 @@ func (e *Executions) LeaveWaiting(ctx context.Context, in workflows.AssignInput)
 }
 
 func waiterOf(in workflows.AssignInput) lua.NodeWaiter {
-	return lua.NodeWaiter{UserID: in.UserID, ExecutionID: in.ExecutionID, Attempt: in.Attempt}
+	return lua.NodeWaiter{UserID: in.UserID, ExecutionID: in.Key, Attempt: in.Attempt}
 }
 
 // generations returns the nodes as placement knows them.
@@ -73,7 +73,7 @@ func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) erro
 }
 
 // SaveExecution writes the row of an execution unless that has ended. Idempotent.
-func (e *Executions) SaveExecution(ctx context.Context, ex berth.Execution) error {
+func (e *Executions) SaveExecution(ctx context.Context, ex berth.ExecutionRow) error {
 	if _, err := e.save(ctx, ex); err != nil {
 		return unavailable("execution not written", err)
 	}
@@ -81,14 +81,14 @@ func (e *Executions) SaveExecution(ctx context.Context, ex berth.Execution) erro
 }
 
 // save writes the row of an execution unless that has ended, and notifies operators. It reports whether it did.
-func (e *Executions) save(ctx context.Context, ex berth.Execution) (saved bool, err error) {
+func (e *Executions) save(ctx context.Context, ex berth.ExecutionRow) (saved bool, err error) {
 	if saved, err = e.Ledger.SaveExecution(ctx, ex); saved {
 		ev := berth.OperatorEvent{
 			Type: berth.EventExecution, UserID: ex.UserID, ExecutionID: ex.ID, NodeID: ex.NodeID, PoolID: ex.PoolID,
 			Status: string(ex.Status), Reason: string(ex.Code),
 		}
 		if err := e.Scripts.AppendOperatorEvents(ctx, ev); err != nil { // the row has the status
-			e.Logger.WarnContext(ctx, "operators not notified of an execution", "execution", ex.ID, "error", err)
+			e.Logger.WarnContext(ctx, "operators not notified of an execution", "execution", ex.Key, "error", err)
 		}
 	}
 	return saved, err

@@ -49,7 +49,7 @@ func (e *Executions) engine(t *testing.T, id string, slots int, capabilities ...
 }
 
 func assignment(lease string, capabilities ...string) workflows.AssignInput {
-	return workflows.AssignInput{UserID: "alice", ExecutionID: lease, Attempt: 1, Since: time.Now(), Left: time.Hour, Where: berth.Requirements{
+	return workflows.AssignInput{UserID: "alice", Key: lease, Attempt: 1, Since: time.Now(), Left: time.Hour, Where: berth.Requirements{
 		PoolID: berth.CapabilityPool(capabilities...).ID, Capabilities: capabilities,
 	}}
 }
@@ -120,14 +120,14 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	}, 10*time.Second, time.Millisecond)
 
 	where := berth.Requirements{PoolID: "p"}
-	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "l1", Attempt: 1, Where: where})
+	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "l1", Attempt: 1, Where: where})
 	require.NoError(t, err)
 	require.Equal(t, 7, reply.MaxRetries)
 	require.False(t, reply.EnableFailover)
 	require.Equal(t, berth.StrategyRoundRobin, reply.Strategy, "what the dynamic pool has now")
 	for _, own := range []string{"n2", "n1"} {
 		where.Strategy, where.Own = berth.StrategyAffinity, own
-		reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "own-" + own, Attempt: 1, Where: where})
+		reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "own-" + own, Attempt: 1, Where: where})
 		require.NoError(t, err)
 		require.Equal(t, own, reply.NodeID)
 		require.Equal(t, berth.StrategyAffinity, reply.Strategy)
@@ -136,7 +136,7 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	require.NoError(t, err)
 	e.Fleet.CatchUp(t.Context())
 	where = berth.Requirements{PoolID: "p", Strategy: berth.StrategyDynamic}
-	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "switched", Attempt: 1, Where: where})
+	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "switched", Attempt: 1, Where: where})
 	require.NoError(t, err)
 	require.Equal(t, berth.StrategyLoadBalanced, reply.Strategy, "what it is switched to, also when it is asked for by name")
 
@@ -144,7 +144,7 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	code, err := e.Scripts.MarkUnavailable(t.Context(), "n2", "resize", time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, lua.NodeOK, code)
-	_, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "l2", Attempt: 1, Where: where})
+	_, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "l2", Attempt: 1, Where: where})
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1, berth.ExcludeServiceUnavailable: 1},
 		requireRefused(t, err, berth.CodeNoNode).Reasons)
 }

@@ -9,7 +9,7 @@ import (
 	"berth/workflows"
 )
 
-// leaseOwner returns the id of the execution or conference in a lease; ok is false for an assignment, which has no run and expires.
+// leaseOwner returns the key of the execution, or the id of the conference, in a lease; ok is false for an assignment, which has no run and expires.
 // The slots of a turn's jobs expire within the time of a job.
 func leaseOwner(leaseID string) (prefix, id string, ok bool) {
 	for _, prefix := range []string{workflows.ExecutionPrefix, workflows.ConferencePrefix} {

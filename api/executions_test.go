@@ -27,7 +27,7 @@ func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	stored := func(id string) *storedExecution {
 		b, unlock := h.starter.open()
 		defer unlock()
-		return b.executions[id]
+		return b.executions["alice:"+id]
 	}
 	in := stored(id).in
 	require.JSONEq(t, `{"pages": [1, 2]}`, string(in.Input))
@@ -59,14 +59,13 @@ func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	require.Equal(t, true, again.json(t)["replay"])
 	full["timeoutMs"] = 2000
 	require.Equal(t, http.StatusUnprocessableEntity, submit(full).status)
-	require.Equal(t, http.StatusConflict, h.call(http.MethodPost, "/v1/executions", h.token("bob"), full).status)
 
 	got := h.call(http.MethodGet, "/v1/executions/e1", alice, nil)
 	require.Equal(t, http.StatusOK, got.status)
 	require.Equal(t, "gpu+render", got.json(t)["poolId"])
 	require.Equal(t, []any{}, got.json(t)["attempts"])
-	require.Contains(t, got.json(t)["links"].(doc)["temporal"], "execution:e1")
-	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/executions/e1", h.token("root", "operator"), nil).status)
+	require.Contains(t, got.json(t)["links"].(doc)["temporal"], "execution:alice:e1")
+	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/executions/e1?userId=alice", h.token("root", "operator"), nil).status)
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
 		require.Equal(t, http.StatusNotFound, h.call(method, "/v1/executions/e1", h.token("bob"), nil).status)
 		require.Equal(t, http.StatusNotFound, h.call(method, "/v1/executions/e9", alice, nil).status)
@@ -79,7 +78,7 @@ func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	full["timeoutMs"] = 1000
 	for _, end := range []berth.ExecutionStatus{berth.ExecutionCancelled, berth.ExecutionCompleted} {
 		b, unlock := h.starter.open()
-		b.executions["e1"].Status, b.executions["e1"].NodeID = end, "n7"
+		b.executions["alice:e1"].Status, b.executions["alice:e1"].NodeID = end, "n7"
 		unlock()
 		again = submit(full)
 		require.Equal(t, http.StatusAccepted, again.status, string(again.body))
@@ -147,7 +146,7 @@ func TestGetExecution_RunLost_RowIsReturned(t *testing.T) { // B4
 		StartedAt: now, DeadlineAt: now.Add(time.Minute),
 	}
 	save := func() {
-		_, err := h.ledger.SaveExecution(t.Context(), row)
+		_, err := h.ledger.SaveExecution(t.Context(), berth.ExecutionRow{Key: "alice:x1", Execution: row})
 		require.NoError(t, err)
 	}
 	get := func() doc {
@@ -163,7 +162,7 @@ func TestGetExecution_RunLost_RowIsReturned(t *testing.T) { // B4
 	b, unlock := h.starter.open()
 	ended := row // as the starter returns a terminated run
 	ended.Status, ended.Code, ended.Message = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost
-	b.executions["x1"] = &storedExecution{Execution: ended}
+	b.executions["alice:x1"] = &storedExecution{Execution: ended}
 	unlock()
 	require.Equal(t, "failed", get()["status"], "before its row ends")
 	require.Nil(t, get()["endedAt"])
@@ -176,4 +175,55 @@ func TestGetExecution_RunLost_RowIsReturned(t *testing.T) { // B4
 	require.Equal(t, "lost", get()["code"], "no worker of its version answers")
 	require.Equal(t, now.Add(time.Second).Format(time.RFC3339Nano), get()["endedAt"])
 	require.Equal(t, http.StatusConflict, h.call(http.MethodDelete, "/v1/executions/x1", h.token("alice"), nil).status)
+}
+
+// FA7: two users may choose the same id, neither learns of the other's execution, and operators name the user. An execution that an
+// earlier version began, when ids were unique among all users, is that of its user still.
+func TestExecutions_SameIDOfUsers_EachHasItsOwn(t *testing.T) { // S8, B8
+	t.Parallel()
+	h := newHarness(t)
+	waitFor(t, "the fleet to be read", func() bool { return h.fleet.Writable() == nil })
+	root := h.token("root", "operator")
+	of := func(method, user, query string) answer {
+		return h.call(method, "/v1/executions/e1"+query, h.token(user), nil)
+	}
+	for _, user := range []string{"alice", "bob", "https://login.example/u/42"} {
+		require.Equal(t, http.StatusNotFound, of(http.MethodGet, user, "").status, user)
+		a := h.call(http.MethodPost, "/v1/executions", h.token(user), doc{"executionId": "e1", "executor": "render", "input": user})
+		require.Equal(t, http.StatusAccepted, a.status, string(a.body))
+		require.Equal(t, false, a.json(t)["replay"], user)
+		require.Equal(t, user, of(http.MethodGet, user, "").json(t)["userId"])
+	}
+	require.Equal(t, http.StatusAccepted, of(http.MethodDelete, "bob", "").status)
+	require.Equal(t, "cancelled", of(http.MethodGet, "bob", "").json(t)["status"])
+	require.Equal(t, "waiting", of(http.MethodGet, "alice", "").json(t)["status"])
+	require.Equal(t, http.StatusForbidden, of(http.MethodGet, "alice", "?userId=bob").status)
+
+	now := time.Now().Truncate(time.Millisecond).UTC()
+	row := func(user, key string) {
+		_, err := h.ledger.SaveExecution(t.Context(), berth.ExecutionRow{Key: key, Execution: berth.Execution{
+			ID: "e1", UserID: user, Executor: "render", PoolID: "render", Status: berth.ExecutionWaiting, StartedAt: now, DeadlineAt: now.Add(time.Hour),
+		}})
+		require.NoError(t, err)
+	}
+	operator := func(query string) answer { return h.call(http.MethodGet, "/v1/executions/e1"+query, root, nil) }
+	require.Equal(t, http.StatusNotFound, operator("").status, "it has no row yet")
+	row("alice", "alice:e1")
+	require.Equal(t, "alice", operator("").json(t)["userId"])
+	row("bob", "bob:e1")
+	require.Equal(t, http.StatusConflict, operator("").status)
+	require.Equal(t, "userId", operator("").problem.Field)
+	require.Equal(t, "bob", operator("?userId=bob").json(t)["userId"])
+
+	row("carol", "e1")
+	b, unlock := h.starter.open()
+	hash := b.executions["alice:e1"].in
+	hash.UserID = "carol"
+	b.executions["e1"] = &storedExecution{in: hash, Execution: berth.Execution{ID: "e1", UserID: "carol", Status: berth.ExecutionRunning, NodeID: "n1"}}
+	unlock()
+	require.Equal(t, "running", of(http.MethodGet, "carol", "").json(t)["status"], "the state of the run of the earlier version")
+	a := h.call(http.MethodPost, "/v1/executions", h.token("carol"), doc{"executionId": "e1", "executor": "other"})
+	require.Equal(t, http.StatusUnprocessableEntity, a.status, "it does not run again: %s", a.body)
+	require.Equal(t, http.StatusAccepted, of(http.MethodDelete, "carol", "").status)
+	require.Equal(t, "cancelled", of(http.MethodGet, "carol", "").json(t)["status"])
 }

@@ -282,3 +282,23 @@ func TestHandover_SeveralCapabilities_NodeHasAll(t *testing.T) {
 		require.Equal(t, []string{"w1"}, c.next("n1", "x1"))
 	})
 }
+
+// FA7: the waiters of the executions of two users with the same id are different, and those of an earlier version are still read.
+func TestNodeWaiter_Keys_RoundTrip(t *testing.T) {
+	t.Parallel()
+	ids := map[string]bool{}
+	for _, user := range []string{"alice", "bob", "a:b", "https://login.example/u/42", "用户🚢"} {
+		for _, key := range []string{berth.ExecutionRef{UserID: user, ExecutionID: "e1"}.String(), "e1"} {
+			w := lua.NodeWaiter{UserID: user, ExecutionID: key, Attempt: 12}
+			got, err := lua.ParseNodeWaiter(w.ID())
+			require.NoError(t, err)
+			require.Equal(t, w, got)
+			require.False(t, ids[w.ID()])
+			ids[w.ID()] = true
+		}
+	}
+	for _, bad := range []string{"", "execution/x/alice/1/e1", "execution/x/alice/1/e1:", "execution/x/alice/1/e1:x", "execution/x/%/1/e1:1", "task/x/alice/1/e1:1"} {
+		_, err := lua.ParseNodeWaiter(bad)
+		require.Error(t, err, bad)
+	}
+}

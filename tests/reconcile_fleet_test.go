@@ -219,9 +219,9 @@ func TestReconcile_ExecutionTerminated_SlotReleased(t *testing.T) { // B4
 	}
 	require.Equal(t, 2, e.slots())
 	s.settled()
-	require.NoError(t, c.TerminateWorkflow(t.Context(), workflows.ExecutionWorkflowID("x1"), "", ""))
-	s.repaired(berth.RuleSlotWithoutRun, "execution:x1:1")
-	s.repaired(berth.RuleExecutionWithoutRun, workflows.ExecutionWorkflowID("x1"))
+	require.NoError(t, c.TerminateWorkflow(t.Context(), executionRun("x1"), "", ""))
+	s.repaired(berth.RuleSlotWithoutRun, "execution:alice:x1:1")
+	s.repaired(berth.RuleExecutionWithoutRun, executionRun("x1"))
 	lost, err := s.user("alice").Execution(t.Context(), "x1")
 	require.NoError(t, err)
 	require.Equal(t, berth.ExecutionFailed, lost.Status)
@@ -246,9 +246,9 @@ func TestReconcile_ExecutionsStuckAfterDeadline_Ended(t *testing.T) { // B4
 	s.settled()
 	s.execute(`UPDATE executions SET deadline_at = ?, body = json_set(body, '$.deadlineAt', ?) WHERE id = 'x1'`,
 		time.Now().Add(-2*time.Minute).UnixMilli(), time.Now().Add(-2*time.Minute).UTC().Format(time.RFC3339Nano))
-	s.repaired(berth.RuleExecutionOverdue, workflows.ExecutionWorkflowID("x1"))
-	s.awaitEnd(workflows.ExecutionWorkflowID("x1"))
-	s.repaired(berth.RuleSlotWithoutRun, "execution:x1:1")
+	s.repaired(berth.RuleExecutionOverdue, executionRun("x1"))
+	s.awaitEnd(executionRun("x1"))
+	s.repaired(berth.RuleSlotWithoutRun, "execution:alice:x1:1")
 	s.worker.kill()
 	s.worker = s.startWorker()
 	ended, err := s.user("alice").Execution(t.Context(), "x1")
@@ -273,9 +273,9 @@ func TestReconcile_ExecutionRowsDiffer_WrittenFromTheirRuns(t *testing.T) { // B
 	s.settled()
 	// An older database was restored: one execution had not ended there, the other one did not exist.
 	s.execute(`UPDATE executions SET ended_at = 0, status = 'running', body = json_remove(json_set(body, '$.status', 'running'), '$.endedAt')
-		WHERE id = 'done'`)
-	s.repaired(berth.RuleExecutionWithoutRun, workflows.ExecutionWorkflowID("done"))
-	s.execute(`DELETE FROM executions WHERE id = 'runs'`)
+		WHERE execution_id = 'done'`)
+	s.repaired(berth.RuleExecutionWithoutRun, executionRun("done"))
+	s.execute(`DELETE FROM executions WHERE execution_id = 'runs'`)
 	pass := s.fullPass(false)
 	require.Equal(t, []berth.ReconcileCount{{Rule: berth.RuleRunWithoutExecution, Found: 1, Held: 1, Repaired: 1}}, pass.Counts)
 	alice := s.user("alice")
@@ -285,7 +285,7 @@ func TestReconcile_ExecutionRowsDiffer_WrittenFromTheirRuns(t *testing.T) { // B
 	require.NotEmpty(t, done.Output)
 	e.finish <- struct{}{}
 	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "runs").Status)
-	s.awaitEnd(workflows.ExecutionWorkflowID("runs"))
+	s.awaitEnd(executionRun("runs"))
 	again := s.fullPass(false)
 	require.Zero(t, again.Found(), "%+v", again.Findings)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -148,7 +149,7 @@ func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessag
 		WaitForCancellation: true,
 		Summary:             e.in.Executor,
 	}), berth.ActivityExecute, berth.ExecuteInput{
-		ExecutionID: e.in.ExecutionID, Executor: e.in.Executor, Attempt: len(e.state.Attempts), Input: e.in.Input,
+		UserID: e.in.UserID, ExecutionID: e.in.ExecutionID, Executor: e.in.Executor, Attempt: len(e.state.Attempts), Input: e.in.Input,
 	})
 	e.await(ctx, act)
 	if !act.IsReady() {
@@ -226,11 +227,16 @@ func (e *execution) accept(ctx workflow.Context) {
 	})
 }
 
+// executionKey returns the key of this execution, also of one that began when ids were unique among all users.
+func executionKey(ctx workflow.Context) string {
+	return strings.TrimPrefix(workflow.GetInfo(ctx).WorkflowExecution.ID, ExecutionPrefix)
+}
+
 // save writes the row of the execution, even when it is cancelled.
 func (e *execution) save(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	row := e.state
+	row := berth.ExecutionRow{Key: executionKey(ctx), Execution: e.state}
 	row.Output = nil
 	if _, err := untilDone[noResult](ctx, SaveExecutionActivity, row); err != nil { // unreachable: retried until it succeeds
 		workflow.GetLogger(ctx).Error("execution not written", "error", err)

@@ -146,7 +146,7 @@ func (e *execution) assignInput(ctx workflow.Context) AssignInput {
 	attempt := len(e.state.Attempts) + 1
 	return AssignInput{
 		Where: e.in.Where, Failed: e.failed,
-		UserID: e.in.UserID, ExecutionID: e.in.ExecutionID, Attempt: attempt, Since: e.state.StartedAt, Left: e.left(ctx),
+		UserID: e.in.UserID, Key: executionKey(ctx), Attempt: attempt, Since: e.state.StartedAt, Left: e.left(ctx),
 		Accepted: e.isAccepted(),
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -28,7 +29,7 @@ type run struct {
 	assigns      []workflows.AssignInput
 	confirms     []workflows.HeldSlot
 	released     []string // lease ids
-	saved        []berth.Execution
+	saved        []berth.ExecutionRow
 	save         func(n int) error
 	unresponsive []bool // of released, whether the node was unresponsive
 	left         []workflows.AssignInput
@@ -44,6 +45,7 @@ func newRun(t *testing.T) *run {
 	var suite testsuite.WorkflowTestSuite
 	r := &run{t: t, env: suite.NewTestWorkflowEnvironment()}
 	r.env.SetTestTimeout(20 * time.Second)
+	r.env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: workflows.ExecutionWorkflowID("alice:x1"), TaskQueue: workflows.TaskQueueExecutions})
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		return workflows.AssignReply{
 			Assignment: berth.Assignment{
@@ -73,7 +75,7 @@ func newRun(t *testing.T) *run {
 		r.unresponsive = append(r.unresponsive, a.Unresponsive)
 		return nil
 	})
-	register(workflows.SaveExecutionActivity, func(_ context.Context, e berth.Execution) error {
+	register(workflows.SaveExecutionActivity, func(_ context.Context, e berth.ExecutionRow) error {
 		r.saved = append(r.saved, e)
 		return r.save(len(r.saved))
 	})
@@ -91,7 +93,7 @@ func newRun(t *testing.T) *run {
 }
 
 func leaseOf(in workflows.AssignInput) string {
-	return fmt.Sprintf("execution:%s:%d", in.ExecutionID, in.Attempt)
+	return fmt.Sprintf("execution:%s:%d", in.Key, in.Attempt)
 }
 
 func (r *run) submit(hash, id string, a *updateResult[workflows.ExecuteReply]) {
@@ -167,17 +169,17 @@ func TestExecution_NodeHasCapacity_RunsOnIt(t *testing.T) { // S8
 	require.Equal(t, berth.StrategyPowerOfTwo, is.Strategy)
 	require.False(t, is.EndedAt.IsZero())
 	require.Equal(t, []workflows.AssignInput{{
-		Where: executionInput().Where, UserID: "alice", ExecutionID: "x1", Attempt: 1, Since: is.StartedAt, Left: 10 * time.Minute,
+		Where: executionInput().Where, UserID: "alice", Key: "alice:x1", Attempt: 1, Since: is.StartedAt, Left: 10 * time.Minute,
 	}}, r.assigns)
 	require.Len(t, r.confirms, 1)
 	require.Equal(t, time.Minute+10*time.Second, r.confirms[0].Left, "for its timeout and what it takes to begin and end")
-	require.Equal(t, []string{"execution:x1:1"}, r.released)
+	require.Equal(t, []string{"execution:alice:x1:1"}, r.released)
 	require.Len(t, r.saved, 2, "at its acceptance and at its end")
 	require.Equal(t, 10*time.Minute, r.saved[0].DeadlineAt.Sub(r.saved[0].StartedAt))
-	want := is
+	want := berth.ExecutionRow{Key: "alice:x1", Execution: is}
 	want.Output = nil
 	require.Equal(t, want, r.saved[1], "the output stays in the run")
-	require.Equal(t, []berth.ExecuteInput{{ExecutionID: "x1", Executor: "resize", Attempt: 1, Input: json.RawMessage(`{"w":1}`)}}, r.executed)
+	require.Equal(t, []berth.ExecuteInput{{UserID: "alice", ExecutionID: "x1", Executor: "resize", Attempt: 1, Input: json.RawMessage(`{"w":1}`)}}, r.executed)
 }
 
 func TestExecution_NoEligibleNode_IsRefused(t *testing.T) { // S4, X6
@@ -245,7 +247,7 @@ func TestExecution_NodesFull_WaitsForCapacity(t *testing.T) {
 	give := r.assign
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		at = append(at, r.env.Now())
-		require.Equal(t, "execution:x1:1", leaseOf(in))
+		require.Equal(t, "execution:alice:x1:1", leaseOf(in))
 		require.Equal(t, n > 1, in.Accepted)
 		if n < 5 {
 			return workflows.AssignReply{}, refuse([]berth.Code{berth.CodeNodeFull, berth.CodeUnavailable, berth.CodeUnavailable, berth.CodeNoNode}[n-1], berth.Refusal{})
@@ -334,7 +336,7 @@ func TestExecution_NodeFails_RunsOnAnother(t *testing.T) { // S6, S8
 			require.Len(t, is.Attempts, len(c.errors))
 			for i, a := range is.Attempts {
 				require.Equal(t, c.errors[i], a.Error)
-				require.Equal(t, fmt.Sprintf("execution:x1:%d", i+1), leaseOf(r.assigns[i]))
+				require.Equal(t, fmt.Sprintf("execution:alice:x1:%d", i+1), leaseOf(r.assigns[i]))
 				require.Len(t, r.assigns[i].Failed, i, "nodes that failed it are excluded")
 				require.Equal(t, leaseOf(r.assigns[i]), r.released[i])
 				require.Equal(t, a.Error == "the node missed heartbeats", r.unresponsive[i])
@@ -474,7 +476,7 @@ func TestExecution_SlotNotConfirmed_AssignsAgain(t *testing.T) {
 	is, err := r.start(executionInput())
 	require.NoError(t, err)
 	require.Equal(t, []berth.ExecutionAttempt{{NodeID: "n3", Generation: 3}}, is.Attempts)
-	require.Equal(t, []string{"execution:x1:1", "execution:x1:1"}, r.released)
+	require.Equal(t, []string{"execution:alice:x1:1", "execution:alice:x1:1"}, r.released)
 }
 
 func TestExecution_OutputTooLarge_Fails(t *testing.T) {
@@ -513,7 +515,7 @@ func TestExecution_RedisLosesSlot_IsRestored(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, r.confirms, 2)
 	require.Less(t, r.confirms[1].Left, r.confirms[0].Left-5*time.Second, "what is left of it")
-	require.Equal(t, []string{"execution:x1:1"}, r.released)
+	require.Equal(t, []string{"execution:alice:x1:1"}, r.released)
 }
 
 // L12: engines register again with their next heartbeat, up to half a minute later; an end in the meantime does not wait for
@@ -594,7 +596,7 @@ func TestExecution_LongWait_ContinuesAsNew(t *testing.T) {
 	require.Len(t, again.saved, 1, "it was accepted by an earlier run")
 	require.Equal(t, in.Resumed.StartedAt.Add(in.Deadline), again.saved[0].DeadlineAt.In(in.Resumed.StartedAt.Location()))
 	require.Len(t, is.Attempts, 2)
-	require.Equal(t, "execution:x1:2", leaseOf(again.assigns[0]))
+	require.Equal(t, "execution:alice:x1:2", leaseOf(again.assigns[0]))
 	require.Equal(t, in.Resumed.Failed, again.assigns[0].Failed)
 	require.Equal(t, time.Minute+10*time.Second, again.confirms[0].Left.Round(time.Second), "as much as the deadline leaves")
 	require.WithinDuration(t, began, r.env.Now(), 10*time.Second)

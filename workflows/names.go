@@ -60,8 +60,11 @@ func TaskWorkflowID(task berth.TaskRef) string { return TaskPrefix + task.String
 // TurnWorkflowID is the workflow id of a turn.
 func TurnWorkflowID(turnID string) string { return TurnPrefix + turnID }
 
-// ExecutionWorkflowID is the workflow id of an execution.
-func ExecutionWorkflowID(executionID string) string { return ExecutionPrefix + executionID }
+// ExecutionKey returns the key of an execution that begins now.
+func ExecutionKey(ref berth.ExecutionRef) string { return ref.String() }
+
+// ExecutionWorkflowID is the workflow id of the execution with a key.
+func ExecutionWorkflowID(key string) string { return ExecutionPrefix + key }
 
 // ConferenceWorkflowID is the workflow id of the current conference of a number.
 func ConferenceWorkflowID(e164 string) string { return ConferencePrefix + e164 }

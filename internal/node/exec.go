@@ -94,7 +94,7 @@ func (e *Exec) Execute(ctx context.Context, in berth.ExecuteInput) (berth.Execut
 		input = json.RawMessage("null")
 	}
 	out, err := e.run(ctx, append(bytes.Clone(input), '\n'), berth.MaxExecutionBytes+2, map[string]string{
-		"BERTH_EXECUTION_ID": in.ExecutionID, "BERTH_EXECUTOR": in.Executor, "BERTH_ATTEMPT": strconv.Itoa(in.Attempt),
+		"BERTH_USER_ID": in.UserID, "BERTH_EXECUTION_ID": in.ExecutionID, "BERTH_EXECUTOR": in.Executor, "BERTH_ATTEMPT": strconv.Itoa(in.Attempt),
 	})
 	if err != nil {
 		return berth.ExecuteOutput{}, err
