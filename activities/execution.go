@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"berth"
 	"berth/internal/fleet"
@@ -80,8 +81,16 @@ func (e *Executions) SaveExecution(ctx context.Context, ex berth.ExecutionRow) e
 	return nil
 }
 
-// save writes the row of an execution unless that has ended, and notifies operators. It reports whether it did.
+// save writes the row of an execution unless that has ended, keeps or removes its place, and notifies operators. It reports whether it did.
 func (e *Executions) save(ctx context.Context, ex berth.ExecutionRow) (saved bool, err error) {
+	if ex.Status.Final() {
+		err = e.Scripts.RemoveExecution(ctx, ex.Ref())
+	} else {
+		err = e.Scripts.KeepExecution(ctx, ex.Ref(), time.Until(ex.DeadlineAt))
+	}
+	if err != nil {
+		return false, err
+	}
 	if saved, err = e.Ledger.SaveExecution(ctx, ex); saved {
 		ev := berth.OperatorEvent{
 			Type: berth.EventExecution, UserID: ex.UserID, ExecutionID: ex.ID, NodeID: ex.NodeID, PoolID: ex.PoolID,

@@ -15,6 +15,7 @@ import (
 	"berth"
 	"berth/internal/fleet"
 	"berth/internal/placement"
+	"berth/internal/testledger"
 	"berth/internal/testredis"
 	"berth/lua"
 	"berth/workflows"
@@ -266,4 +267,32 @@ func TestAssignNode_FleetNeverRead_Unavailable(t *testing.T) {
 	cancel()
 	_, err := e.AssignNode(ctx, assignment("l1", "resize"))
 	requireRefused(t, err, berth.CodeUnavailable)
+}
+
+// FA5: the place of an execution lasts from its acceptance until its end.
+func TestSaveExecution_Place_KeptUntilTheEnd(t *testing.T) { // T5, B11
+	t.Parallel()
+	e, server := executions(t)
+	e.Ledger = testledger.Open(t, testledger.Migrated.SQLite(t))
+	ctx, now := t.Context(), time.Now()
+	row := berth.ExecutionRow{Key: "alice:e1", Execution: berth.Execution{
+		ID: "e1", UserID: "alice", Status: berth.ExecutionWaiting, StartedAt: now, DeadlineAt: now.Add(time.Hour),
+	}}
+	full := func() bool {
+		t.Helper()
+		other := berth.ExecutionRef{UserID: "alice", ExecutionID: "e2"}
+		reply, err := e.Scripts.AdmitExecution(ctx, other, 1)
+		require.NoError(t, err)
+		require.NoError(t, e.Scripts.RemoveExecution(ctx, other))
+		return reply.Code == lua.TaskServiceFull
+	}
+	require.False(t, full())
+	require.NoError(t, e.SaveExecution(ctx, row))
+	require.True(t, full(), "also if it was not admitted, because Redis has lost its data since")
+	row.Status, row.EndedAt = berth.ExecutionCompleted, now
+	require.NoError(t, e.SaveExecution(ctx, row))
+	require.NoError(t, e.SaveExecution(ctx, row), "idempotent")
+	require.False(t, full())
+	server.Kill()
+	require.Error(t, e.SaveExecution(ctx, row), "it is retried, else the place would last until the deadline")
 }

@@ -33,7 +33,8 @@ func (s *server) executionRoutes() {
 	registerOutput(s, "POST /v1/executions", forUser, s.submitExecution, withStatus(http.StatusAccepted, op("submit-execution", "executions",
 		"Run an executor durably on a node",
 		"Runs the executor on another node when one fails or dies, as often as the fleet's configuration allows. While "+
-			"every node is full the execution waits; 503 `no_node`: no node is capable, `missing` states why.")))
+			"every node is full the execution waits. 503 `no_node`: no node is capable, `missing` states why. "+
+			"429 `queue_full`: too many of your executions are unfinished.")))
 	register(s, "GET /v1/executions/{id}", forUsers, s.getExecution, op("get-execution", "executions",
 		"Get an execution, its attempts and its output"))
 	register(s, "DELETE /v1/executions/{id}", forUsers, s.cancelExecution, withStatus(http.StatusAccepted, op("cancel-execution", "executions",
@@ -53,13 +54,21 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 		return nil, err
 	}
 	ref := berth.ExecutionRef{UserID: ex.UserID, ExecutionID: ex.ExecutionID}
-	row, _, err := berth.Found(s.Ledger.FindExecution(ctx, ref))
+	row, known, err := berth.Found(s.Ledger.FindExecution(ctx, ref))
 	if err != nil {
 		return nil, err
 	}
 	key := cmp.Or(row.Key, workflows.ExecutionKey(ref))
+	if !known {
+		if err := s.reserveExecution(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
 	reply, replay, err := s.Starter.SubmitExecution(ctx, key, ex)
 	if err != nil {
+		if !known {
+			s.releaseExecution(ctx, ref, err)
+		}
 		return nil, fmt.Errorf("submit execution %s: %w", key, err)
 	}
 	if replay {

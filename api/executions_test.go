@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/api"
+	"berth/lua"
 )
 
 func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
@@ -226,4 +229,62 @@ func TestExecutions_SameIDOfUsers_EachHasItsOwn(t *testing.T) { // S8, B8
 	require.Equal(t, http.StatusUnprocessableEntity, a.status, "it does not run again: %s", a.body)
 	require.Equal(t, http.StatusAccepted, of(http.MethodDelete, "carol", "").status)
 	require.Equal(t, "cancelled", of(http.MethodGet, "carol", "").json(t)["status"])
+}
+
+// FA5: a user has a limited number of unfinished executions. A retried submission has its place already, and the end of one makes place.
+func TestSubmitExecution_TooManyUnfinished_RefusedUntilOneEnds(t *testing.T) { // T5, B11
+	t.Parallel()
+	h := newHarness(t, admission(api.Admission{Executions: 2}))
+	waitFor(t, "the fleet to be read", func() bool { return h.fleet.Writable() == nil })
+	submit := func(user, id string) answer {
+		return h.call(http.MethodPost, "/v1/executions", h.token(user), doc{"executionId": id, "executor": "render"})
+	}
+	for range 3 {
+		require.Equal(t, http.StatusAccepted, submit("alice", "e1").status)
+	}
+	require.Equal(t, http.StatusAccepted, submit("alice", "e2").status)
+	refused := submit("alice", "e3")
+	require.Equal(t, http.StatusTooManyRequests, refused.status, string(refused.body))
+	require.Equal(t, berth.CodeQueueFull, refused.problem.Code)
+	require.Equal(t, 2, refused.problem.Position)
+	require.Contains(t, refused.problem.Detail, "the limit is 2")
+	require.Equal(t, strconv.Itoa(refused.problem.RetryAfter), refused.header.Get("Retry-After"))
+	require.Positive(t, refused.problem.RetryAfter)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/executions/e3", h.token("alice"), nil).status, "no partial effect")
+	require.Equal(t, http.StatusAccepted, submit("alice", "e2").status, "a retry of one that was accepted")
+	require.Equal(t, http.StatusAccepted, submit("bob", "e1").status, "the limit is for each user")
+
+	require.NoError(t, h.scripts.RemoveExecution(t.Context(), berth.ExecutionRef{UserID: "alice", ExecutionID: "e1"}))
+	require.Equal(t, http.StatusAccepted, submit("alice", "e3").status)
+	require.Equal(t, http.StatusTooManyRequests, submit("alice", "e4").status)
+
+	now := time.Now()
+	_, err := h.ledger.SaveExecution(t.Context(), berth.ExecutionRow{Key: "alice:e1", Execution: berth.Execution{
+		ID: "e1", UserID: "alice", Status: berth.ExecutionCompleted, StartedAt: now, DeadlineAt: now, EndedAt: now,
+	}})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusAccepted, submit("alice", "e1").status, "one that has ended needs no place")
+}
+
+// FA5: a submission that is refused for another reason leaves no place.
+func TestSubmitExecution_RefusedByWorkflow_LeavesNoPlace(t *testing.T) { // T5
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refusal error
+		leaves  bool
+	}{
+		"no node":         {&berth.Refusal{Code: berth.CodeNoNode, PoolID: "render"}, true},
+		"unknown outcome": {berth.Errorf(berth.CodeUnavailable, "Temporal is unavailable"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, admission(api.Admission{Executions: 1}), func(d *api.Deps) { d.Starter = refusing{d.Starter, c.refusal} })
+			waitFor(t, "the fleet to be read", func() bool { return h.fleet.Writable() == nil })
+			a := h.call(http.MethodPost, "/v1/executions", h.token("alice"), doc{"executionId": "e1", "executor": "render"})
+			require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
+			second, err := h.scripts.AdmitExecution(t.Context(), berth.ExecutionRef{UserID: "alice", ExecutionID: "e2"}, 1)
+			require.NoError(t, err)
+			require.Equal(t, c.leaves, second.Code == lua.TaskAdmitted, second.Code)
+		})
+	}
 }
