@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"berth"
 	"berth/lua"
@@ -33,8 +34,8 @@ func (s *server) executionRoutes() {
 	registerOutput(s, "POST /v1/executions", forUser, s.submitExecution, withStatus(http.StatusAccepted, op("submit-execution", "executions",
 		"Run an executor durably on a node",
 		"Runs the executor on another node when one fails or dies, as often as the fleet's configuration allows. While "+
-			"every node is full the execution waits. 503 `no_node`: no node is capable, `missing` states why. "+
-			"429 `queue_full`: too many of your executions are unfinished.")))
+			"every node is full the execution waits. 503 `no_node`: no node is capable now, `missing` states why; 400: no node has ever "+
+			"offered what `field` names. 429 `queue_full`: too many of your executions are unfinished.")))
 	register(s, "GET /v1/executions/{id}", forUsers, s.getExecution, op("get-execution", "executions",
 		"Get an execution, its attempts and its output"))
 	register(s, "DELETE /v1/executions/{id}", forUsers, s.cancelExecution, withStatus(http.StatusAccepted, op("cancel-execution", "executions",
@@ -66,7 +67,7 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 	}
 	reply, replay, err := s.Starter.SubmitExecution(ctx, key, ex)
 	if err != nil {
-		if !known {
+		if err = s.unknownCapability(ctx, err, in.Body.field); !known {
 			s.releaseExecution(ctx, ref, err)
 		}
 		return nil, fmt.Errorf("submit execution %s: %w", key, err)
@@ -94,7 +95,20 @@ func (s *server) checkExecutionPool(ctx context.Context, b executeBody, where be
 		}
 		return berth.Invalid(field, "must not select media units, which run conferences only")
 	}
-	return s.usePool(ctx, where.PoolID, where.Capabilities...)
+	return s.hiddenCapability(ctx, s.usePool(ctx, where.PoolID, where.Capabilities...), b.field)
+}
+
+// field returns the field of the request that names a capability, or the pool.
+func (b executeBody) field(capability string) string {
+	i := slices.Index(b.RequiredCapabilities, capability)
+	switch {
+	case b.PoolID != "":
+		return "poolId"
+	case capability == b.Executor || i < 0:
+		return "executor"
+	default:
+		return fmt.Sprintf("requiredCapabilities[%d]", i)
+	}
 }
 
 // executionNow updates the reply of an execution that was accepted before with its current status.

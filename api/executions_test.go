@@ -288,3 +288,61 @@ func TestSubmitExecution_RefusedByWorkflow_LeavesNoPlace(t *testing.T) { // T5
 		})
 	}
 }
+
+// FP6: a name that no node has offered is an error of the request, which a retry would not change. One whose nodes are offline, or may not
+// have registered again after a loss of data, is worth a retry.
+func TestSubmit_UnknownCapability_NamesField(t *testing.T) { // X6
+	t.Parallel()
+	missing := func(pool string, capabilities ...string) error {
+		return &berth.Refusal{Code: berth.CodeNoNode, PoolID: pool, Missing: capabilities, Reasons: map[berth.ExcludeReason]int{berth.ExcludeCapabilityMissing: 1}}
+	}
+	for name, c := range map[string]struct {
+		body    doc
+		refusal error
+		status  int
+		field   string
+	}{
+		"executor":           {doc{"executor": "rendr"}, missing("rendr", "rendr"), 400, "executor"},
+		"capability":         {doc{"executor": "render", "requiredCapabilities": []string{"a4", "gpuu"}}, missing("a4+gpuu+render", "gpuu"), 400, "requiredCapabilities[1]"},
+		"known and unknown":  {doc{"executor": "render", "requiredCapabilities": []string{"gone", "x"}}, missing("gone+render+x", "gone", "x"), 400, "requiredCapabilities[1]"},
+		"pool":               {doc{"executor": "render", "poolId": "frm"}, missing("frm", "frm"), 400, "poolId"},
+		"nodes are offline":  {doc{"executor": "gone"}, missing("gone", "gone"), 503, ""},
+		"defined pool":       {doc{"executor": "render", "poolId": "farm"}, missing("farm", "never"), 503, ""},
+		"name of a pool":     {doc{"executor": "farm"}, missing("farm", "farm"), 503, ""},
+		"hidden by a tenant": {doc{"executor": "render", "poolId": "secret"}, nil, 400, "poolId"},
+		"no node has all":    {doc{"executor": "render"}, missing("render"), 503, ""},
+		"full":               {doc{"executor": "rendr"}, &berth.Refusal{Code: berth.CodeNodeFull, Missing: []string{"rendr"}}, 503, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, func(d *api.Deps) {
+				if c.refusal != nil {
+					d.Starter = refusing{d.Starter, c.refusal}
+				}
+			})
+			ctx := t.Context()
+			for _, p := range []berth.Pool{{ID: "farm", Capabilities: []string{"never"}}, {ID: "secret", Tenants: []string{"acme"}}} {
+				_, err := h.scripts.DefinePool(ctx, p, false)
+				require.NoError(t, err)
+			}
+			r, err := h.scripts.RegisterNode(ctx, berth.NodeSpec{
+				ID: "n1", Kind: berth.NodeEngine, MaxConcurrentJobs: 1, Capabilities: []string{"gone", "render"},
+				Incarnation: berth.Incarnation{Host: "n1", PID: 1, StartedAt: 1},
+			}, lua.Registration{})
+			require.NoError(t, err)
+			_, err = h.scripts.WithdrawNode(ctx, "n1", r.Generation, berth.DepartureWithdrawn)
+			require.NoError(t, err)
+			waitFor(t, "the pools to be read", func() bool { return h.fleet.Writable() == nil && len(h.fleet.Snapshot().Pools) == 2 })
+			a := h.call(http.MethodPost, "/v1/executions", h.token("alice"), c.body)
+			require.Equal(t, c.status, a.status, string(a.body))
+			require.Equal(t, c.field, a.problem.Field, string(a.body))
+			if c.status != 400 {
+				require.NotEmpty(t, a.header.Get("Retry-After"))
+				return
+			}
+			require.Empty(t, a.header.Get("Retry-After"))
+			require.NoError(t, h.client.HSet(ctx, h.scripts.Keys().Guard(), "grace", time.Now().UnixMilli()).Err())
+			require.Equal(t, 503, h.call(http.MethodPost, "/v1/executions", h.token("alice"), c.body).status, "its nodes may not have registered again")
+		})
+	}
+}
