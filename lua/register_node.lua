@@ -50,13 +50,6 @@ local function median(stem, pools)
   return nil
 end
 
--- remember_capabilities records which capabilities nodes have had, also after these nodes are forgotten.
-local function remember_capabilities(stem, capabilities, now)
-  local known, MAX_KNOWN = stem .. 'capabilities:known', 10000
-  for _, c in ipairs(lines(capabilities)) do redis.call('ZADD', known, whole(now), c) end
-  redis.call('ZREMRANGEBYRANK', known, 0, -MAX_KNOWN - 1)
-end
-
 local key, hold_key, beats, suspects, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stem, id, kind, host, pid, started = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local hostname, zone, capabilities, slots, before = ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11]
