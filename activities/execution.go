@@ -27,7 +27,7 @@ type Executions struct {
 // announces that a node is reserved for it. Idempotent by lease id while the slot is held.
 func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (workflows.AssignReply, error) {
 	a, err := e.Placer.AssignOrWait(ctx, placement.Request{
-		Requirements: in.Where, Failed: generations(in.Failed),
+		Requirements: in.Where, Failed: generations(in.Failed), Readmit: in.Readmit,
 	}, lua.Queued{NodeWaiter: waiterOf(in), Since: in.Since, Left: in.Left}, in.Accepted)
 	if err != nil {
 		return workflows.AssignReply{}, refused(err)

@@ -43,6 +43,8 @@ type execution struct {
 	unsure bool // it may be in the room: the reply to the last attempt was lost
 	woken  bool // by a signal, since the last attempt to get a node
 
+	// readmit: nodes that failed it are eligible where no other node could do the work.
+	readmit bool
 	submission submission      // reply to the execute update
 	decision   ExecuteReply    // that the update returns
 	accepted   workflow.Future // set once it is accepted; ready when it has a row

@@ -14,8 +14,8 @@ const (
 	// minAssignPause and maxAssignPause bound the pause between two attempts to reach Redis.
 	minAssignPause = 200 * time.Millisecond
 	maxAssignPause = 5 * time.Second
-	// excludeFailedFor is how long a node that failed the execution is excluded while no other node is eligible: it may be
-	// the only one.
+	// excludeFailedFor is how long a node that failed the execution is excluded at least. Then it is eligible again unless
+	// another node could do the work.
 	excludeFailedFor = 10 * time.Second
 	// leaveFor is how long it is tried to remove an execution that no longer waits. It would be removed at its deadline, and a node
 	// that is reserved for it after seconds.
@@ -46,6 +46,8 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 		e.woken = false
 		reply, err := e.assign(ctx)
 		code, accepted := refusalCode(err), e.isAccepted()
+		excluded := excludeFailedFor - workflow.Now(ctx).Sub(since)
+		e.readmit = excluded <= 0
 		e.waits, e.unsure = code == berth.CodeNodeFull || code == berth.CodeNoNode && accepted, code == berth.CodeUnavailable && accepted
 		if !accepted && e.submission.refusal == nil {
 			e.settle(ctx, reply, err)
@@ -68,7 +70,7 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 			return reply, e.continueAsNew(ctx)
 		}
 		if e.waits && !all {
-			err, pause = e.wait(ctx, left), minAssignPause
+			err, pause = e.wait(ctx, left, excluded), minAssignPause
 		} else {
 			err, pause = workflow.Sleep(ctx, min(pause, left)), min(2*pause, maxAssignPause)
 		}
@@ -78,11 +80,14 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 	}
 }
 
-// wait returns when a node may be reserved for the execution, at the latest after left, and earlier where nodes are excluded that
-// failed it.
-func (e *execution) wait(ctx workflow.Context, left time.Duration) error {
+// wait returns when a node may be reserved for the execution, at the latest after left. Where nodes are excluded that failed it, it
+// returns when that may end: after excluded, and then regularly, because another node that could do the work may have been lost.
+func (e *execution) wait(ctx workflow.Context, left, excluded time.Duration) error {
 	if len(e.failed) > 0 {
-		left = min(left, excludeFailedFor)
+		if excluded <= 0 {
+			excluded = excludeFailedFor
+		}
+		left = min(left, excluded)
 	}
 	_, err := workflow.AwaitWithTimeout(ctx, left, func() bool { return e.woken })
 	return err
@@ -145,7 +150,7 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 func (e *execution) assignInput(ctx workflow.Context) AssignInput {
 	attempt := len(e.state.Attempts) + 1
 	return AssignInput{
-		Where: e.in.Where, Failed: e.failed,
+		Where: e.in.Where, Failed: e.failed, Readmit: e.readmit,
 		UserID: e.in.UserID, Key: executionKey(ctx), Attempt: attempt, Since: e.state.StartedAt, Left: e.left(ctx),
 		Accepted: e.isAccepted(),
 	}
