@@ -41,6 +41,7 @@ type execution struct {
 	slot   nodeSlot
 	waits  bool // in the room of its pool
 	unsure bool // it may be in the room: the reply to the last attempt was lost
+	cut    bool // it may be in the room: it was cancelled, or refused, before the reply to the last attempt
 	woken  bool // by a signal, since the last attempt to get a node
 
 	// readmit: nodes that failed it are eligible where no other node could do the work.

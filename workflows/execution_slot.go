@@ -20,6 +20,8 @@ const (
 	// leaveFor is how long it is tried to remove an execution that no longer waits. It would be removed at its deadline, and a node
 	// that is reserved for it after seconds.
 	leaveFor = time.Minute
+	// leaveCutFor is the same for one that was cancelled or refused before it was known whether it waits.
+	leaveCutFor = 2 * time.Second
 	// restoreSlotFor is how long the slot is restored after Redis lost data. It exceeds the heartbeat interval of engines,
 	// because a node registers again with its next heartbeat. restoreSlotPause is the pause between two attempts; a node
 	// that has registered again receives no new work for longer than that.
@@ -49,6 +51,7 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 		excluded := excludeFailedFor - workflow.Now(ctx).Sub(since)
 		e.readmit = excluded <= 0
 		e.waits, e.unsure = code == berth.CodeNodeFull || code == berth.CodeNoNode && accepted, code == berth.CodeUnavailable && accepted
+		e.cut = code == berth.CodeUnavailable && !accepted || temporal.IsCanceledError(err)
 		if !accepted && e.submission.refusal == nil {
 			e.settle(ctx, reply, err)
 		}
@@ -95,12 +98,18 @@ func (e *execution) wait(ctx workflow.Context, left, excluded time.Duration) err
 
 // leave removes the execution from the room of its pool, also when it is cancelled.
 func (e *execution) leave(ctx workflow.Context) {
-	if !e.waits && (!e.unsure || workflow.GetVersion(ctx, versionLeaveUnsure, workflow.DefaultVersion, 1) != 1) {
+	within := leaveFor
+	switch {
+	case e.waits:
+	case e.unsure && workflow.GetVersion(ctx, versionLeaveUnsure, workflow.DefaultVersion, 1) == 1:
+	case e.cut && workflow.GetVersion(ctx, versionLeaveCut, workflow.DefaultVersion, 1) == 1:
+		within = leaveCutFor // a retry of a refused submission begins when this run has ended
+	default:
 		return
 	}
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	if _, err := untilTime[noResult](ctx, workflow.Now(ctx).Add(leaveFor), attemptTimeout, LeaveWaitingActivity, e.assignInput(ctx)); err != nil {
+	if _, err := untilTime[noResult](ctx, workflow.Now(ctx).Add(within), attemptTimeout, LeaveWaitingActivity, e.assignInput(ctx)); err != nil {
 		workflow.GetLogger(ctx).Warn("waiting execution not removed; it expires", "error", err)
 	}
 }

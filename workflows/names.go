@@ -283,3 +283,8 @@ const (
 	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
 	versionKeepOnlyCopy = "only-copy"
 )
+	// versionLeaveCut removes an execution from the room of its pool also if it was cancelled, or refused, before it was known whether it
+	// entered it.
+	versionLeaveCut = "leave-cut"
+	// versionOutage neither counts work that was lost in an outage of Temporal nor excludes its node.
+	versionOutage = "outage"
