@@ -79,6 +79,18 @@ type ExecutionAttempt struct {
 	NodeID     string `json:"nodeId"`
 	Generation int64  `json:"generation"`
 	Error      string `json:"error,omitempty"`
+	// Lost indicates that the attempt ended because Temporal was unavailable. It is not counted.
+	Lost bool `json:"lost,omitempty" doc:"The attempt ended because of an outage and not because of the node; it is not counted"`
+}
+
+// Failures returns the number of attempts that count as failed.
+func (e Execution) Failures() (n int) {
+	for _, a := range e.Attempts {
+		if a.Error != "" && !a.Lost {
+			n++
+		}
+	}
+	return n
 }
 
 // Ref returns the identity of the execution.

@@ -7,6 +7,7 @@ import (
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/placement"
 	"berth/lua"
@@ -19,6 +20,7 @@ type Executions struct {
 	Scripts *lua.Scripts
 	Fleet   *fleet.Fleet
 	Placer  *placement.Placer
+	Gate    *health.Gate
 	Logger  *slog.Logger
 }
 
@@ -34,6 +36,11 @@ func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (
 	}
 	config := e.Fleet.Snapshot().Config
 	return workflows.AssignReply{Assignment: a, MaxRetries: config.MaxRetries, EnableFailover: config.EnableFailover}, nil
+}
+
+// CheckTemporal returns for how long this worker has reached Temporal without interruption.
+func (e *Executions) CheckTemporal(context.Context) (workflows.Availability, error) {
+	return workflows.Availability{For: e.Gate.AvailableFor(health.Temporal)}, nil
 }
 
 // LeaveWaiting removes an execution that no longer waits. Idempotent.

@@ -43,9 +43,9 @@ type execution struct {
 	unsure bool // it may be in the room: the reply to the last attempt was lost
 	cut    bool // it may be in the room: it was cancelled, or refused, before the reply to the last attempt
 	woken  bool // by a signal, since the last attempt to get a node
-
 	// readmit: nodes that failed it are eligible where no other node could do the work.
 	readmit bool
+
 	submission submission      // reply to the execute update
 	decision   ExecuteReply    // that the update returns
 	accepted   workflow.Future // set once it is accepted; ready when it has a row
@@ -160,7 +160,11 @@ func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessag
 	}
 	var out berth.ExecuteOutput
 	if err := act.Get(ctx, &out); err != nil {
-		e.state.Attempts[len(e.state.Attempts)-1].Error = attemptError(err)
+		attempt := &e.state.Attempts[len(e.state.Attempts)-1]
+		attempt.Error = attemptError(err)
+		if attempt.Lost = ctx.Err() == nil && e.outages() < maxOutages && inOutage(ctx, err, nodeHeartbeatTimeout); attempt.Lost {
+			attempt.Error = outageError
+		}
 		e.slot.unresponsive = unresponsive(err)
 		return nil, err
 	}
@@ -202,6 +206,7 @@ func (e *execution) left(ctx workflow.Context) time.Duration {
 
 // failover handles a node's failure. It returns nil if another node is to be tried, and otherwise the execution's error.
 func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error) error {
+	last := e.state.Attempts[len(e.state.Attempts)-1]
 	switch {
 	case ctx.Err() != nil:
 		return temporal.NewCanceledError()
@@ -209,14 +214,26 @@ func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error)
 		return refuse(berth.CodeInvalid, attemptError(err))
 	case e.left(ctx) <= 0:
 		return refuse(berth.CodeDeadlineExceeded, "the execution did not finish before its deadline")
-	case !reply.EnableFailover || len(e.state.Attempts) > reply.MaxRetries:
+	case !reply.EnableFailover || !last.Lost && e.state.Failures() > reply.MaxRetries:
 		return refuse(berth.CodeNodeFailed,
-			fmt.Sprintf("attempt %d failed, on %s: %s", len(e.state.Attempts), reply.NodeID, attemptError(err)))
+			fmt.Sprintf("attempt %d failed, on %s: %s", max(e.state.Failures(), 1), reply.NodeID, last.Error))
 	}
 	e.release(ctx)
 	e.changeStatus(ctx, berth.ExecutionWaiting)
-	e.failed = append(e.failed, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation})
+	if !last.Lost {
+		e.failed = append(e.failed, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation})
+	}
 	return nil
+}
+
+// outages returns the number of attempts that were lost in outages.
+func (e *execution) outages() (n int) {
+	for _, a := range e.state.Attempts {
+		if a.Lost {
+			n++
+		}
+	}
+	return n
 }
 
 // accept writes the row of an execution that has been accepted. Its work begins meanwhile; the update returns when there is a row.

@@ -46,10 +46,10 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 	since, pause := workflow.Now(ctx), minAssignPause
 	for {
 		e.woken = false
-		reply, err := e.assign(ctx)
-		code, accepted := refusalCode(err), e.isAccepted()
 		excluded := excludeFailedFor - workflow.Now(ctx).Sub(since)
 		e.readmit = excluded <= 0
+		reply, err := e.assign(ctx)
+		code, accepted := refusalCode(err), e.isAccepted()
 		e.waits, e.unsure = code == berth.CodeNodeFull || code == berth.CodeNoNode && accepted, code == berth.CodeUnavailable && accepted
 		e.cut = code == berth.CodeUnavailable && !accepted || temporal.IsCanceledError(err)
 		if !accepted && e.submission.refusal == nil {

@@ -193,6 +193,9 @@ const (
 	SaveExecutionActivity = "SaveExecution"
 )
 
+// CheckTemporalActivity returns for how long this worker has reached Temporal; retried for seconds. It is local, of turns and executions.
+const CheckTemporalActivity = "CheckTemporal"
+
 // Activities of conferences; all are local.
 const (
 	// PlaceConferenceActivity takes an epoch and a slot, and writes the new owner; one attempt.
@@ -280,11 +283,11 @@ const (
 	versionExtension = "extension"
 	// versionLeaveUnsure removes an execution from the room of its pool also if it is unknown whether it entered it.
 	versionLeaveUnsure = "unsure"
-	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
-	versionKeepOnlyCopy = "only-copy"
-)
 	// versionLeaveCut removes an execution from the room of its pool also if it was cancelled, or refused, before it was known whether it
 	// entered it.
 	versionLeaveCut = "leave-cut"
 	// versionOutage neither counts work that was lost in an outage of Temporal nor excludes its node.
 	versionOutage = "outage"
+	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
+	versionKeepOnlyCopy = "only-copy"
+)
