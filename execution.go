@@ -83,7 +83,7 @@ type ExecutionAttempt struct {
 	Lost bool `json:"lost,omitempty" doc:"The attempt ended because of an outage and not because of the node; it is not counted"`
 }
 
-// Failures returns the number of attempts that count as failed.
+// Failures returns the number of attempts that have failed, without those that were lost in an outage.
 func (e Execution) Failures() (n int) {
 	for _, a := range e.Attempts {
 		if a.Error != "" && !a.Lost {

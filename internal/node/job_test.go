@@ -187,7 +187,7 @@ func TestGate_AwaitQuiet_EndsAfterTheLastArrival(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(begun), 30*time.Millisecond)
 }
 
-// FA10: an activity whose heartbeats Temporal does not take goes on; one that Temporal has cancelled, or does not have any more, ends. The
+// FA10: an activity whose heartbeats Temporal does not take continues; one that Temporal has cancelled, or does not have any more, ends. The
 // reason for the workflow is never that of a Go context.
 func TestJob_ActivityEnds_ClassifiedByCause(t *testing.T) { // A11, P2
 	t.Parallel()
