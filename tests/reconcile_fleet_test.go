@@ -244,7 +244,7 @@ func TestReconcile_ExecutionsStuckAfterDeadline_Ended(t *testing.T) { // B4
 	s.worker.kill()
 	s.worker = s.startWorker("--queues", "links")
 	s.settled()
-	s.execute(`UPDATE executions SET deadline_at = ?, body = json_set(body, '$.deadlineAt', ?) WHERE id = 'x1'`,
+	s.execute(`UPDATE executions SET deadline_at = ?, body = json_set(body, '$.deadlineAt', ?) WHERE execution_id = 'x1'`,
 		time.Now().Add(-2*time.Minute).UnixMilli(), time.Now().Add(-2*time.Minute).UTC().Format(time.RFC3339Nano))
 	s.repaired(berth.RuleExecutionOverdue, executionRun("x1"))
 	s.awaitEnd(executionRun("x1"))
